@@ -1,0 +1,160 @@
+//! The [`Engine`] trait: the whole contract between a protocol and whoever does its I/O.
+//!
+//! # A turn of a driver
+//!
+//! 1. It asks for [`guess`](Engine::guess)es and receives straight into them
+//!    (or does not guess, and receives into memory of its own).
+//! 2. It asks [`place`](Engine::place) for every unit that came, in order.
+//! 3. It moves payloads that landed in the wrong place aside, then writes each
+//!    where it belongs. What was guessed right is there already.
+//! 4. It reports each with [`handle_placed`](Engine::handle_placed), in the
+//!    order of step 2. Only now may the engine acknowledge or complete.
+//! 5. It sends what [`poll_transmit`](Engine::poll_transmit) gives, reports
+//!    each with [`handle_sent`](Engine::handle_sent), calls
+//!    [`handle_timeout`](Engine::handle_timeout) when it is time, and hands on
+//!    the events.
+//!
+//! A guess is good until step 4 ends and no longer: a driver holds the engine
+//! borrowed from step 1 to step 4, so that nothing else can change what was
+//! guessed. It never sleeps with a guess posted.
+//!
+//! # What each side may rely on
+//!
+//! The engine: every ticket that it handed out in a [`Placement`] or a
+//! [`Transmit`] comes back exactly once, in order for placements. Between
+//! `place` and `handle_placed` of one unit there may be `place`s of others, on
+//! the same path. The memory behind a transmission stays untouched by the
+//! driver and is read until `handle_sent`.
+//!
+//! The driver: `guess` names only memory that holds nothing accepted; no two
+//! placements that are under way name the same byte; calls cost a bounded
+//! time and allocate nothing.
+
+use crate::path::{PathId, PathState};
+use crate::refusal::{Refusal, Refusals};
+use crate::span::Spans;
+use crate::time::Instant;
+use crate::transmit::Transmit;
+use crate::unit::{Guess, Landing, Placement, Ticket, Unit};
+
+/// When an engine wants [`Engine::handle_timeout`] to be called, and why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timeout {
+    /// The earliest moment that makes sense.
+    pub at: Instant,
+    /// The name of the timer, for people.
+    pub timer: &'static str,
+}
+
+/// A protocol as a state machine without I/O.
+///
+/// Verbs: `handle_*` brings things in, `poll_*` takes things out. After each
+/// input, drain every `poll_*` until it gives `None`.
+pub trait Engine {
+    /// What the engine tells its user.
+    type Event;
+
+    /// A path was added, changed its limits, or went down.
+    fn handle_path(&mut self, now: Instant, path: PathId, state: PathState);
+
+    /// Likely next units of this path; changes nothing.
+    /// `nth` = 0, 1, … asks for the runs that follow each other.
+    fn guess(&self, path: PathId, nth: usize) -> Option<Guess>;
+
+    /// Where does this unit's payload belong? Fills `into`, which comes empty.
+    ///
+    /// # Errors
+    /// The check that refused the unit; it is counted in [`Engine::refusals`].
+    fn place(
+        &mut self,
+        now: Instant,
+        unit: &Unit<'_>,
+        into: &mut Spans,
+    ) -> Result<Placement, Refusal>;
+
+    /// The payload is in place, or failed its check.
+    fn handle_placed(&mut self, now: Instant, ticket: Ticket, landing: Landing);
+
+    /// The next unit to send on this path: writes its head into `head`, which
+    /// has room for [`PathLimits::head`](crate::PathLimits::head) bytes, and
+    /// the spans of its payload into `from`, which comes empty.
+    fn poll_transmit(
+        &mut self,
+        now: Instant,
+        path: PathId,
+        head: &mut [u8],
+        from: &mut Spans,
+    ) -> Option<Transmit>;
+
+    /// This transmission holds its spans no longer. What may have to be sent
+    /// again stays pinned by the engine.
+    fn handle_sent(&mut self, now: Instant, ticket: Ticket);
+
+    /// Time passed. Calling it too early or too often is harmless.
+    fn handle_timeout(&mut self, now: Instant);
+
+    /// When to call [`Engine::handle_timeout`] next.
+    fn poll_timeout(&self) -> Option<Timeout>;
+
+    /// The next thing that the user should know.
+    fn poll_event(&mut self) -> Option<Self::Event>;
+
+    /// How often which check refused a unit.
+    fn refusals(&self) -> &Refusals;
+}
+
+/// A borrowed engine is an engine, so that wrappers need not own what they wrap.
+impl<E: Engine + ?Sized> Engine for &mut E {
+    type Event = E::Event;
+
+    fn handle_path(&mut self, now: Instant, path: PathId, state: PathState) {
+        (**self).handle_path(now, path, state);
+    }
+
+    fn guess(&self, path: PathId, nth: usize) -> Option<Guess> {
+        (**self).guess(path, nth)
+    }
+
+    fn place(
+        &mut self,
+        now: Instant,
+        unit: &Unit<'_>,
+        into: &mut Spans,
+    ) -> Result<Placement, Refusal> {
+        (**self).place(now, unit, into)
+    }
+
+    fn handle_placed(&mut self, now: Instant, ticket: Ticket, landing: Landing) {
+        (**self).handle_placed(now, ticket, landing);
+    }
+
+    fn poll_transmit(
+        &mut self,
+        now: Instant,
+        path: PathId,
+        head: &mut [u8],
+        from: &mut Spans,
+    ) -> Option<Transmit> {
+        (**self).poll_transmit(now, path, head, from)
+    }
+
+    fn handle_sent(&mut self, now: Instant, ticket: Ticket) {
+        (**self).handle_sent(now, ticket);
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        (**self).handle_timeout(now);
+    }
+
+    fn poll_timeout(&self) -> Option<Timeout> {
+        (**self).poll_timeout()
+    }
+
+    fn poll_event(&mut self) -> Option<Self::Event> {
+        (**self).poll_event()
+    }
+
+    fn refusals(&self) -> &Refusals {
+        (**self).refusals()
+    }
+}

@@ -1,0 +1,53 @@
+//! The vocabulary of Landfall: *every byte has its place before it arrives*.
+//!
+//! A **region** is memory that a user registered; a **span** is a part of a
+//! region. A protocol **engine** says to which span a payload belongs; a
+//! **driver** (a kernel socket, `io_uring`, a simulated network) puts it there.
+//! An engine never touches payload memory, a clock or a random source, which
+//! makes it a deterministic state machine, safe Rust and `no_std` at once.
+//!
+//! | module | what it says |
+//! | --- | --- |
+//! | [`engine`] | the [`Engine`] trait: the whole contract between protocol and I/O |
+//! | [`span`] | which bytes of which region |
+//! | [`unit`] | what arrives, where it belongs, and that it is there |
+//! | [`transmit`] | what leaves |
+//! | [`path`] | over which path, to whom, within which limits |
+//! | [`refusal`] | why something was not accepted, counted |
+//! | [`time`] | virtual time |
+//! | [`serial`] | numbers that wrap |
+//! | [`checksum`] | the Internet checksum |
+//! | [`random`] | numbers that nobody else can guess, from a seed |
+//!
+//! What does not live here: memory itself, system calls, any protocol.
+#![no_std]
+#![forbid(unsafe_code)]
+
+#[cfg(test)]
+extern crate std;
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
+pub mod checksum;
+pub mod engine;
+pub mod path;
+pub mod random;
+pub mod refusal;
+pub mod serial;
+pub mod span;
+pub mod time;
+pub mod transmit;
+pub mod unit;
+
+pub use checksum::InternetSum;
+pub use engine::{Engine, Timeout};
+pub use path::{Ecn, Offloads, PathId, PathLimits, PathState, Peer};
+pub use random::{Random, Seed};
+pub use refusal::{Refusal, Refusals};
+pub use serial::{Serial16, Serial32};
+pub use span::{Full, RegionId, Span, Spans};
+pub use time::{Duration, Instant};
+pub use transmit::{Segment, SegmentKind, SumSlot, Transmit};
+pub use unit::{Check, Guess, Landing, Placement, Ticket, Unit, WordFunction, WordOp, WordWidth};

@@ -1,0 +1,219 @@
+//! What arrives ([`Unit`]), where it belongs ([`Placement`]), and that it is there ([`Landing`]).
+
+use crate::path::{Ecn, PathId, Peer};
+use crate::span::{RegionId, Span};
+
+/// Names one operation between engine and driver until it is over.
+///
+/// Only the engine that gave a ticket reads meaning into it. It packs an index
+/// and a generation, so that a ticket of an earlier time is recognised and
+/// ignored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Ticket(u64);
+
+impl Ticket {
+    /// A ticket for slot `index` in its `generation`.
+    #[must_use]
+    #[inline]
+    pub const fn new(index: u32, generation: u32) -> Self {
+        Self((generation as u64) << 32 | index as u64)
+    }
+
+    /// A ticket from a number that the engine understands.
+    #[must_use]
+    #[inline]
+    pub const fn from_raw(raw: u64) -> Self {
+        Self(raw)
+    }
+
+    /// The number inside.
+    #[must_use]
+    #[inline]
+    pub const fn raw(self) -> u64 {
+        self.0
+    }
+
+    /// The slot that the ticket was given for.
+    #[must_use]
+    #[inline]
+    pub const fn index(self) -> u32 {
+        self.0 as u32
+    }
+
+    /// How often that slot was used before.
+    #[must_use]
+    #[inline]
+    pub const fn generation(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
+}
+
+/// Likely next units of a path: a run of units behind each other in one span.
+///
+/// Each unit is `head_len` bytes of head followed by `payload_len` bytes of
+/// payload; the payloads belong one after another into `span`, the last of
+/// them may be shorter. A guess names only memory that holds nothing accepted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Guess {
+    /// Where the payloads of the run belong.
+    pub span: Span,
+    /// The length of each head.
+    pub head_len: u16,
+    /// The length of each payload; never zero.
+    pub payload_len: u32,
+}
+
+/// One unit that arrived: a datagram, a frame, or a super-packet that the
+/// network stack coalesced.
+#[derive(Clone, Copy, Debug)]
+pub struct Unit<'a> {
+    /// The path it came over.
+    pub path: PathId,
+    /// Who sent it, as the driver knows.
+    pub from: Peer,
+    /// Its first bytes, as many as the driver has at hand.
+    pub head: &'a [u8],
+    /// The length of the whole unit, head and payload.
+    pub len: u32,
+    /// Where the unit was coalesced from several: the payload of each but the last.
+    pub segment: Option<u16>,
+    /// Whether the network signalled congestion.
+    pub ecn: Ecn,
+}
+
+/// A pass over the payload that the driver makes when the engine asks.
+///
+/// Its verdict is the [`Landing`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Check {
+    /// None. The landing is [`Landing::Unchecked`], or [`Landing::Verified`]
+    /// where the device checked anyway.
+    #[default]
+    None,
+    /// The Internet sum over the payload, from the place where it lies. Where
+    /// the device verified the checksum already it is not computed again.
+    InternetSum,
+}
+
+/// Where a unit belongs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Placement {
+    /// The payload, from byte `at` of the unit on, belongs into the spans that
+    /// were filled in. Bytes beyond the spans are not received. The driver
+    /// answers with the ticket once they are in place.
+    Into {
+        /// Where in the unit the payload starts.
+        at: u16,
+        /// The pass over the payload that the engine wants.
+        check: Check,
+        /// To be handed back with the landing.
+        ticket: Ticket,
+    },
+    /// A read-modify-write of one word; the driver answers with the old value.
+    Word(WordOp, Ticket),
+    /// The head at hand is too short: ask again with this many bytes.
+    /// Asking for more than the unit has is a refusal in disguise; the driver
+    /// treats it as [`Refusal::Truncated`](crate::Refusal::Truncated).
+    NeedHead(u16),
+    /// The engine has taken what it needs from the head; nothing is stored.
+    Consumed,
+}
+
+/// What became of a payload that had a place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Landing {
+    /// It is in place, and its checksum was verified beneath the driver.
+    Verified,
+    /// It is in place; this is the Internet sum over it, not inverted,
+    /// to be added to what the engine summed over the head.
+    Sum(u16),
+    /// It is in place; nobody checked it.
+    Unchecked,
+    /// The word operation took effect; the word held this before.
+    Old(u64),
+    /// It did not come to lie there: the memory is gone, the grant does not
+    /// allow it, or the bytes were lost on the way. As if it had not arrived.
+    Failed,
+}
+
+/// The width of a shared word; it is naturally aligned in its region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum WordWidth {
+    /// 32 bits.
+    Four,
+    /// 64 bits.
+    Eight,
+}
+
+impl WordWidth {
+    /// In bytes.
+    #[must_use]
+    pub const fn bytes(self) -> u32 {
+        match self {
+            Self::Four => 4,
+            Self::Eight => 8,
+        }
+    }
+}
+
+/// What is done with a shared word, in one indivisible step.
+/// Operands are cut to the width of the word; addition wraps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum WordFunction {
+    /// Only read (acquire).
+    Load,
+    /// Write (release).
+    Store(u64),
+    /// Write, and answer with what was there.
+    Swap(u64),
+    /// Add, wrapping.
+    Add(u64),
+    /// Bitwise and.
+    And(u64),
+    /// Bitwise or.
+    Or(u64),
+    /// Bitwise exclusive or.
+    Xor(u64),
+    /// Write `new` if the word holds `expected`.
+    CompareSwap {
+        /// What the word must hold.
+        expected: u64,
+        /// What it holds then.
+        new: u64,
+    },
+}
+
+impl WordFunction {
+    /// What a word that holds `old` holds afterwards (before it is cut to its width).
+    #[must_use]
+    pub const fn apply(self, old: u64) -> u64 {
+        match self {
+            Self::Load => old,
+            Self::Store(v) | Self::Swap(v) => v,
+            Self::Add(v) => old.wrapping_add(v),
+            Self::And(v) => old & v,
+            Self::Or(v) => old | v,
+            Self::Xor(v) => old ^ v,
+            Self::CompareSwap { expected, new } => {
+                if old == expected {
+                    new
+                } else {
+                    old
+                }
+            }
+        }
+    }
+}
+
+/// A read-modify-write of one aligned word in a region, in native byte order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct WordOp {
+    /// The region that the word is in.
+    pub region: RegionId,
+    /// Where in the region; a multiple of the width.
+    pub offset: u64,
+    /// How wide the word is.
+    pub width: WordWidth,
+    /// What is done with it.
+    pub function: WordFunction,
+}
