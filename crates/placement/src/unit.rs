@@ -81,18 +81,25 @@ pub struct Unit<'a> {
     pub ecn: Ecn,
 }
 
-/// A pass over the payload that the driver makes when the engine asks.
-///
-/// Its verdict is the [`Landing`].
+/// A pass over the unit that the driver makes when the engine asks, before it
+/// writes anything to its place. Its verdict is the [`Landing`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Check {
     /// None. The landing is [`Landing::Unchecked`], or [`Landing::Verified`]
     /// where the device checked anyway.
     #[default]
     None,
-    /// The Internet sum over the payload, from the place where it lies. Where
-    /// the device verified the checksum already it is not computed again.
-    InternetSum,
+    /// The Internet sum over `len` bytes of the unit from byte `from` on,
+    /// added to `seed`, must come to `0xffff`. Where the device verified the
+    /// checksum already it is not computed again.
+    InternetSum {
+        /// The first byte of the unit that is summed: in the head or behind it.
+        from: u16,
+        /// How many bytes are summed; padding behind them is not.
+        len: u32,
+        /// The sum, not inverted, of what is not in the unit: a pseudo-header.
+        seed: u16,
+    },
 }
 
 /// Where a unit belongs.
@@ -122,15 +129,15 @@ pub enum Placement {
 /// What became of a payload that had a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Landing {
-    /// It is in place, and its checksum was verified beneath the driver.
+    /// It is in place, and its checksum is right: the device or the driver looked.
     Verified,
-    /// It is in place; this is the Internet sum over it, not inverted,
-    /// to be added to what the engine summed over the head.
-    Sum(u16),
     /// It is in place; nobody checked it.
     Unchecked,
     /// The word operation took effect; the word held this before.
     Old(u64),
+    /// The check that the engine asked for failed. As if the unit had not
+    /// arrived; where it had landed in a guessed span, junk lies there.
+    Corrupt,
     /// It did not come to lie there: the memory is gone, the grant does not
     /// allow it, or the bytes were lost on the way. As if it had not arrived.
     Failed,
