@@ -1,0 +1,132 @@
+#![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The work tree that this package was built from.
+#[derive(Debug)]
+pub struct Repository {
+    root: PathBuf,
+}
+
+/// A text file of the repository.
+#[derive(Debug)]
+pub struct File {
+    /// Where it is, seen from the root, with `/` between the parts.
+    pub path: String,
+    /// What it says.
+    pub text: String,
+}
+
+/// A folder with a `Cargo.toml` that describes a package.
+#[derive(Debug)]
+pub struct Package {
+    /// The folder, seen from the root.
+    pub folder: String,
+    /// The text of its `Cargo.toml`.
+    pub manifest: String,
+}
+
+/// Folders that hold nothing that somebody wrote.
+const NOT_OURS: [&str; 5] = [".git", "target", "corpus", "artifacts", "coverage"];
+
+impl Repository {
+    /// The repository that this very package belongs to.
+    #[must_use]
+    pub fn here() -> Self {
+        Self { root: Path::new(env!("CARGO_MANIFEST_DIR")).join("../..") }
+    }
+
+    /// The root folder.
+    #[must_use]
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Reads one file; `None` if there is no such text file.
+    #[must_use]
+    pub fn read(&self, path: &str) -> Option<String> {
+        fs::read_to_string(self.root.join(path)).ok()
+    }
+
+    /// All text files whose name ends with `.` and `extension`, or all text files
+    /// for the empty extension, in order of their paths.
+    #[must_use]
+    pub fn files(&self, extension: &str) -> Vec<File> {
+        let mut found = Vec::new();
+        let mut folders = vec![self.root.clone()];
+        while let Some(folder) = folders.pop() {
+            // A folder may vanish while it is read: a build beside us cleans up.
+            for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+                let (path, name) = (entry.path(), entry.file_name());
+                let Ok(kind) = entry.file_type() else { continue };
+                if kind.is_dir() {
+                    if !NOT_OURS.iter().any(|skip| name == *skip) {
+                        folders.push(path);
+                    }
+                } else if kind.is_file()
+                    && (extension.is_empty() || path.extension().is_some_and(|e| e == extension))
+                    && let Ok(text) = fs::read_to_string(&path)
+                {
+                    found.push(File { path: self.relative(&path), text });
+                }
+            }
+        }
+        found.sort_by(|a, b| a.path.cmp(&b.path));
+        found
+    }
+
+    /// All packages, members of the workspace or not.
+    #[must_use]
+    pub fn packages(&self) -> Vec<Package> {
+        self.files("toml")
+            .into_iter()
+            .filter(|file| file.text.lines().any(|line| line == "[package]"))
+            .filter_map(|file| {
+                let folder = file.path.strip_suffix("/Cargo.toml")?.to_owned();
+                Some(Package { folder, manifest: file.text })
+            })
+            .collect()
+    }
+
+    fn relative(&self, path: &Path) -> String {
+        let path = path.strip_prefix(&self.root).unwrap_or(path);
+        path.components()
+            .map(|part| part.as_os_str().to_string_lossy())
+            .collect::<Vec<_>>()
+            .join("/")
+    }
+}
+
+impl Package {
+    /// The lines of one table of the manifest, without comments and blank lines.
+    pub fn table<'a>(&'a self, header: &'a str) -> impl Iterator<Item = &'a str> {
+        self.manifest
+            .lines()
+            .map(str::trim)
+            .skip_while(move |line| *line != header)
+            .skip(1)
+            .take_while(|line| !line.starts_with('['))
+            .filter(|line| !line.is_empty() && !line.starts_with('#'))
+    }
+
+    /// The packages it depends on in every build, not only in tests.
+    #[must_use]
+    pub fn dependencies(&self) -> Vec<&str> {
+        self.table("[dependencies]")
+            .filter_map(|line| line.split(['=', '.', ' ']).next())
+            .map(str::trim)
+            .collect()
+    }
+}
+
+/// Fails the calling test with all `findings`, one on a line, if there are any.
+///
+/// # Panics
+///
+/// If `findings` is not empty.
+#[track_caller]
+pub fn expect_none(rule: &str, findings: &[String]) {
+    assert!(findings.is_empty(), "{rule}:\n  {}", findings.join("\n  "));
+}

@@ -1,0 +1,145 @@
+//! Rules for packages: what each must have, and who may depend on whom.
+
+use landfall_tidy::{Package, Repository, expect_none};
+
+/// What a crate that runs without an operating system must not lean on.
+const OPERATING_SYSTEM: [&str; 10] = [
+    "fastrand",
+    "getrandom",
+    "io-uring",
+    "landfall-testbed",
+    "landfall-transport",
+    "libc",
+    "nix",
+    "rand",
+    "socket2",
+    "tokio",
+];
+
+#[test]
+fn every_package_has_a_readme() {
+    let without: Vec<_> = published()
+        .into_iter()
+        .filter(|package| {
+            Repository::here()
+                .read(&format!("{}/README.md", package.folder))
+                .is_none_or(|text| text.trim().is_empty())
+        })
+        .map(|package| package.folder)
+        .collect();
+    expect_none("these packages need a README.md", &without);
+}
+
+/// So the examples in it compile, and stay true.
+#[test]
+fn every_library_includes_its_readme() {
+    let without: Vec<_> = published()
+        .into_iter()
+        .filter_map(|package| {
+            let path = format!("{}/src/lib.rs", package.folder);
+            let text = Repository::here().read(&path)?;
+            (!text.contains("include_str!(\"../README.md\")")).then_some(path)
+        })
+        .collect();
+    expect_none("these libraries need #[doc = include_str!(\"../README.md\")]", &without);
+}
+
+#[test]
+fn every_member_has_the_lints_of_the_workspace() {
+    let without: Vec<_> = members()
+        .into_iter()
+        .filter(|package| !package.table("[lints]").any(|line| line == "workspace = true"))
+        .map(|package| package.folder)
+        .collect();
+    expect_none("these packages need `[lints] workspace = true`", &without);
+}
+
+#[test]
+fn every_crate_is_a_member_of_the_workspace() {
+    let root = Repository::here().read("Cargo.toml").expect("the root has a Cargo.toml");
+    let strangers: Vec<_> = members()
+        .into_iter()
+        .filter(|package| !root.contains(&format!("\"{}\"", package.folder)))
+        .map(|package| package.folder)
+        .collect();
+    expect_none("these packages are missing in the root's Cargo.toml", &strangers);
+}
+
+#[test]
+fn engines_do_not_lean_on_the_operating_system() {
+    let leaning: Vec<_> = without_operating_system()
+        .iter()
+        .flat_map(|package| {
+            package
+                .dependencies()
+                .into_iter()
+                .filter(|name| OPERATING_SYSTEM.contains(name))
+                .map(|name| format!("{} depends on {name}", package.folder))
+                .collect::<Vec<_>>()
+        })
+        .collect();
+    expect_none("an engine takes time and randomness as arguments", &leaning);
+}
+
+#[test]
+fn the_transport_knows_no_engine() {
+    let repository = Repository::here();
+    let transport = repository
+        .packages()
+        .into_iter()
+        .find(|package| package.folder == "crates/transport")
+        .expect("there is a transport");
+    let ours: Vec<_> = transport
+        .dependencies()
+        .into_iter()
+        .filter(|name| name.starts_with("landfall-") && *name != "landfall-placement")
+        .map(str::to_owned)
+        .collect();
+    expect_none("the transport depends on the vocabulary alone", &ours);
+}
+
+/// Clippy reads one file per package and merges nothing, so the copies must agree.
+#[test]
+fn engines_share_one_set_of_clippy_rules() {
+    let repository = Repository::here();
+    let workspace = repository.read("clippy.toml").expect("the root has a clippy.toml");
+    let rules =
+        repository.read("crates/placement/clippy.toml").expect("placement has a clippy.toml");
+    for setting in workspace.lines().filter(|line| line.contains('=') && !line.starts_with('#')) {
+        assert!(rules.contains(setting), "crates/placement/clippy.toml lacks `{setting}`");
+    }
+    let different: Vec<_> = without_operating_system()
+        .into_iter()
+        .map(|package| format!("{}/clippy.toml", package.folder))
+        .filter(|path| repository.read(path).as_ref() != Some(&rules))
+        .collect();
+    expect_none("these must be copies of crates/placement/clippy.toml", &different);
+}
+
+/// The packages that are built into the products: all but `fuzz` and `benches`.
+fn published() -> Vec<Package> {
+    members().into_iter().filter(|package| package.folder.starts_with("crates/")).collect()
+}
+
+fn members() -> Vec<Package> {
+    Repository::here().packages().into_iter().filter(|package| package.folder != "fuzz").collect()
+}
+
+/// Simulator, engines and their vocabulary: whatever says that it can be `no_std`.
+fn without_operating_system() -> Vec<Package> {
+    let repository = Repository::here();
+    let found: Vec<_> = repository
+        .packages()
+        .into_iter()
+        .filter(|package| {
+            repository.read(&format!("{}/src/lib.rs", package.folder)).is_some_and(|text| {
+                text.lines().any(|line| line.starts_with("#![") && line.contains("no_std"))
+            })
+        })
+        .collect();
+    assert!(
+        !found.is_empty(),
+        "no crate says that it is no_std: is this test looking at the right place?"
+    );
+    found
+}

@@ -1,0 +1,112 @@
+//! Rules for source files that no compiler checks.
+
+use landfall_tidy::{File, Repository, expect_none};
+
+/// A longer file is asking to be two.
+const MOST_LINES: usize = 600;
+
+/// The crates whose business is with the kernel and with shared memory.
+const MAY_BE_UNSAFE: [&str; 2] = ["crates/transport/", "crates/testbed/"];
+
+/// This file spells out what it looks for.
+const THIS_FILE: &str = "crates/tidy/tests/source.rs";
+
+#[test]
+fn source_files_are_short() {
+    let long: Vec<_> = sources()
+        .iter()
+        .filter(|file| !is_test(&file.path) && file.text.lines().count() > MOST_LINES)
+        .map(|file| format!("{}: {} lines", file.path, file.text.lines().count()))
+        .collect();
+    expect_none("split these by who owns the state", &long);
+}
+
+#[test]
+fn unsafe_code_stays_where_it_belongs() {
+    let code = ["unsafe {", "unsafe fn", "unsafe impl", "unsafe extern", "unsafe trait", "unsafe("];
+    let found =
+        find(&code, |file| !MAY_BE_UNSAFE.iter().any(|allowed| file.path.starts_with(allowed)));
+    expect_none("unsafe code belongs into crates/transport", &found);
+}
+
+#[test]
+fn other_crates_forbid_unsafe_code() {
+    let open: Vec<_> = sources()
+        .iter()
+        .filter(|file| file.path.ends_with("/src/lib.rs") || file.path.ends_with("/src/main.rs"))
+        .filter(|file| !MAY_BE_UNSAFE.iter().any(|allowed| file.path.starts_with(allowed)))
+        .filter(|file| !file.text.contains("#![forbid(unsafe_code)]"))
+        .map(|file| file.path.clone())
+        .collect();
+    expect_none("these need #![forbid(unsafe_code)]", &open);
+}
+
+#[test]
+fn nothing_is_left_for_later() {
+    let leftovers = ["todo!(", "unimplemented!(", "dbg!(", "#[ignore", "FIXME", "TODO", "XXX"];
+    expect_none("finish these", &find(&leftovers, |_| true));
+}
+
+#[test]
+fn no_file_names_somebodys_machine() {
+    let places = ["/home/", "/root/", "/Users/", "/work/", "/tmp/"];
+    let found: Vec<_> = Repository::here()
+        .files("")
+        .iter()
+        .filter(|file| file.path != THIS_FILE && file.path != "Cargo.lock")
+        .flat_map(|file| {
+            lines_with(file, |line| places.iter().any(|place| names_place(line, place)))
+        })
+        .collect();
+    expect_none("use a relative path, or std::env::temp_dir()", &found);
+}
+
+/// Whether `place` starts a path in this line, rather than continuing a longer one
+/// (`docs/work/` or `https://host/work/` are nobody's machine).
+fn names_place(line: &str, place: &str) -> bool {
+    line.match_indices(place).any(|(at, _)| {
+        !line[..at].ends_with(|before: char| before.is_alphanumeric() || "-_.)}".contains(before))
+    })
+}
+
+#[test]
+fn a_place_is_told_from_a_part_of_a_path() {
+    assert!(names_place("cd /home/ann/src", "/home/"));
+    assert!(names_place("open(\"/tmp/x\")", "/tmp/"));
+    assert!(!names_place("https://example.org/home/", "/home/"));
+    assert!(!names_place("docs/work/plan.md", "/work/"));
+}
+
+fn sources() -> Vec<File> {
+    Repository::here().files("rs")
+}
+
+fn is_test(path: &str) -> bool {
+    path.contains("/tests/") || path.ends_with("/tests.rs")
+}
+
+/// The lines of code (not of comments) with one of `needles`.
+fn find(needles: &[&str], applies_to: impl Fn(&File) -> bool) -> Vec<String> {
+    sources()
+        .iter()
+        .filter(|file| file.path != THIS_FILE && applies_to(file))
+        .flat_map(|file| {
+            lines_with(file, |line| {
+                let is_comment = line.trim_start().starts_with("//");
+                needles.iter().any(|needle| {
+                    let word = needle.chars().all(char::is_uppercase);
+                    line.contains(needle) && (word || !is_comment)
+                })
+            })
+        })
+        .collect()
+}
+
+fn lines_with(file: &File, is_wanted: impl Fn(&str) -> bool) -> Vec<String> {
+    file.text
+        .lines()
+        .enumerate()
+        .filter(|(_, line)| is_wanted(line))
+        .map(|(number, line)| format!("{}:{}: {}", file.path, number + 1, line.trim()))
+        .collect()
+}
