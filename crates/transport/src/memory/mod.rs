@@ -1,0 +1,48 @@
+//! Registered memory: who owns the bytes, who may touch them, and until when.
+//!
+//! Memory is either the application's ([`Memory`], a slice) or **lent**:
+//! engines name it, drivers, the kernel and peers write it, and no reference
+//! to it exists. [`Regions::lend`] moves memory from one state to the other
+//! and [`Regions::take_back`] moves it back, so that delivered bytes are read
+//! where they landed.
+//!
+//! | part | what it is |
+//! | --- | --- |
+//! | [`Memory`] | bytes that belong to the application alone |
+//! | [`Regions`] | the table of what is lent, to whom it may concern |
+//! | [`Rights`] | what a grant allows |
+//! | [`Pins`] | what a driver holds during a turn |
+//! | [`Pinned`] | one region, held while an operation is in flight |
+//!
+//! # Why this is sound
+//!
+//! - Lent memory is reached by a [`RegionId`](landfall_placement::RegionId)
+//!   only. Each use checks id, generation, bounds and right; a name of an
+//!   earlier grant is refused.
+//! - A use pins the region. Memory is freed or given back only without pins.
+//! - User space touches lent memory through aligned 64-bit atomics only, so
+//!   drivers may race on a region: bytes may mix, behaviour stays defined.
+//! - The kernel gets addresses ([`RawSpan`]). Giving one to it is `unsafe`,
+//!   and the giver keeps the pin until the kernel is done.
+//!
+//! What does not live here: I/O, protocols, who waits for what.
+
+mod error;
+mod owned;
+mod pinned;
+mod pins;
+mod regions;
+mod rights;
+mod slot;
+mod window;
+mod words;
+
+pub use error::{AccessError, LendError, LendRefusal, TakeBackError};
+pub use owned::{Memory, OutOfMemory, SplitError};
+pub use pinned::{Pinned, RawSpan};
+pub use pins::Pins;
+pub use regions::Regions;
+pub use rights::Rights;
+
+#[cfg(test)]
+mod tests;

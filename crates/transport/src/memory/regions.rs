@@ -1,0 +1,296 @@
+//! [`Regions`]: the table of what is lent, to be shared by all who use it.
+
+use core::fmt;
+use core::time::Duration;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use landfall_placement::{RegionId, Span, WordOp};
+
+use super::pinned::Pinned;
+use super::slot::{Backing, Lent, Slot, Slots};
+use super::window::Window;
+use super::{AccessError, LendError, LendRefusal, Memory, Rights, TakeBackError};
+
+/// The table of lent memory. Clones are the same table.
+///
+/// The id that [`lend`](Self::lend) gives is the grant: whoever has it may use
+/// the memory within the rights until [`revoke`](Self::revoke) or
+/// [`take_back`](Self::take_back). Each use checks id, generation, bounds and
+/// right. The first generation of a slot is 1, so that a default id is never
+/// good; after its last generation a slot is retired, never reused.
+///
+/// ```
+/// use landfall_transport::memory::{AccessError, Memory, Regions, Rights};
+///
+/// let regions = Regions::new(16);
+/// let id = regions.lend(Memory::zeroed(4096), Rights::WRITE)?;
+/// regions.write(&id.span(10, 5), b"hello")?; // a driver or a peer does this
+/// let memory = regions.take_back(id)?;
+/// assert_eq!(&memory[10..15], b"hello");
+/// assert_eq!(regions.write(&id.span(10, 5), b"again"), Err(AccessError::Stale(id)));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct Regions(Arc<Table>);
+
+struct Table {
+    slots: Slots,
+    admin: Mutex<Admin>,
+    /// The last pin of a revoked region is gone.
+    unpinned: Condvar,
+    max: u32,
+}
+
+/// What changes only under the lock.
+struct Admin {
+    /// Slots that were used and can be granted again.
+    free: Vec<u32>,
+    /// Slots below this number were granted before.
+    used: u32,
+    /// Slots that are granted, or revoked and not yet taken back.
+    held: u32,
+}
+
+impl Regions {
+    /// How long [`take_back`](Self::take_back) waits for whoever uses the memory.
+    pub const TAKE_BACK_LIMIT: Duration = Duration::from_secs(10);
+
+    /// A table of at most `max_regions` regions at a time. Room for them is
+    /// made as they come.
+    #[must_use]
+    pub fn new(max_regions: u32) -> Self {
+        Self::with_first_generation(max_regions, 1)
+    }
+
+    /// A table whose slots start late in their lives: for tests of their end.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn with_first_generation(max_regions: u32, generation: u32) -> Self {
+        Self(Arc::new(Table {
+            slots: Slots::new(generation),
+            admin: Mutex::new(Admin { free: Vec::new(), used: 0, held: 0 }),
+            unpinned: Condvar::new(),
+            max: max_regions,
+        }))
+    }
+
+    /// Grants the use of this memory within these rights. While it is lent,
+    /// no reference to its bytes exists.
+    ///
+    /// # Errors
+    /// [`LendError`], which gives the memory back: the table is full, or the
+    /// rights allow nothing.
+    pub fn lend(&self, memory: Memory, rights: Rights) -> Result<RegionId, LendError> {
+        // SAFETY: a `Memory` fulfils all that a window asks for, and goes into
+        // the slot beside the window, so that nobody makes a reference to its
+        // bytes until the slot is cleared and the window gone.
+        let window = unsafe { Window::new(memory.base(), memory.len(), rights) };
+        self.grant(window, Backing::Own(memory)).map_err(|(why, backing)| match backing {
+            Backing::Own(memory) => LendError { why, memory },
+        })
+    }
+
+    /// Puts what is lent into a slot.
+    fn grant(&self, window: Window, backing: Backing) -> Result<RegionId, (LendRefusal, Backing)> {
+        if window.rights().is_empty() {
+            return Err((LendRefusal::NoRights, backing));
+        }
+        let mut admin = self.lock();
+        let full = LendRefusal::TableFull { max: self.0.max };
+        let (index, fresh) = match admin.free.last() {
+            Some(index) => (*index, false),
+            None if admin.used < self.0.max => (admin.used, true),
+            None => return Err((full, backing)),
+        };
+        let Some(slot) = self.0.slots.get_or_make(index) else { return Err((full, backing)) };
+        if fresh {
+            admin.used += 1;
+        } else {
+            admin.free.pop();
+        }
+        admin.held += 1;
+        // SAFETY: the lock is held; unused slots and those in the list are Free.
+        let generation = unsafe { slot.grant(Lent { window, backing }) };
+        Ok(RegionId::new(index, generation))
+    }
+
+    /// Ends the grant at once: from now on each new use of the id is refused.
+    /// Uses under way are not stopped, and hold the memory until they end.
+    ///
+    /// # Errors
+    /// The id names nothing that is granted.
+    pub fn revoke(&self, id: RegionId) -> Result<(), AccessError> {
+        self.slot(id)?.revoke(id)
+    }
+
+    /// Ends the grant, waits until nobody uses the memory any more, and gives
+    /// it back. After that nobody writes to it.
+    ///
+    /// Do not wait on the thread that drives the I/O: its pins end with its
+    /// turn. [`try_take_back`](Self::try_take_back) never waits.
+    ///
+    /// # Errors
+    /// The id names no memory that is lent, or it is still in use after
+    /// [`TAKE_BACK_LIMIT`](Self::TAKE_BACK_LIMIT); the grant has ended then,
+    /// and `take_back` may be called again.
+    pub fn take_back(&self, id: RegionId) -> Result<Memory, TakeBackError> {
+        self.take_back_within(id, Self::TAKE_BACK_LIMIT)
+    }
+
+    /// Like [`take_back`](Self::take_back), but does not wait.
+    ///
+    /// # Errors
+    /// Like `take_back`, at once.
+    pub fn try_take_back(&self, id: RegionId) -> Result<Memory, TakeBackError> {
+        self.take_back_within(id, Duration::ZERO)
+    }
+
+    /// Like [`take_back`](Self::take_back), with a limit of your own.
+    ///
+    /// # Errors
+    /// Like `take_back`.
+    pub fn take_back_within(&self, id: RegionId, limit: Duration) -> Result<Memory, TakeBackError> {
+        match self.end(id, limit)? {
+            Backing::Own(memory) => Ok(memory),
+        }
+    }
+
+    /// Revokes, waits, and empties the slot.
+    fn end(&self, id: RegionId, limit: Duration) -> Result<Backing, TakeBackError> {
+        let slot = self.slot(id)?;
+        let mut admin = self.lock();
+        match slot.revoke(id) {
+            Ok(()) | Err(AccessError::Revoked(_)) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let start = Instant::now();
+        loop {
+            // SAFETY: the lock is held, and the slot was just seen Revoked.
+            if let Some((lent, reusable)) = unsafe { slot.clear() } {
+                admin.held -= 1;
+                if reusable {
+                    admin.free.push(id.index);
+                }
+                return Ok(lent.backing);
+            }
+            let waited = start.elapsed();
+            let Some(left) = limit.checked_sub(waited).filter(|left| !left.is_zero()) else {
+                return Err(TakeBackError::StillInUse { region: id, waited });
+            };
+            admin = (self.0.unpinned.wait_timeout(admin, left))
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
+            // Somebody else may have taken it meanwhile.
+            match slot.state().check_live(id) {
+                Err(AccessError::Revoked(_)) => {}
+                Err(error) => return Err(error.into()),
+                Ok(()) => return Err(AccessError::Unknown(id).into()),
+            }
+        }
+    }
+
+    /// Holds a region: it stays where it is, and cannot be taken back, until
+    /// the pin is dropped. This is what keeps memory for an operation that is
+    /// in flight; within a turn, [`Pins`](super::Pins) is cheaper.
+    ///
+    /// # Errors
+    /// The id names nothing that is granted.
+    pub fn pin(&self, id: RegionId) -> Result<Pinned, AccessError> {
+        let slot = self.slot(id)?;
+        let window = self.pin_slot(slot, id)?;
+        // SAFETY: the pin that was just made is handed over.
+        Ok(unsafe { Pinned::new(self.clone(), id, slot, window) })
+    }
+
+    /// Counts a pin and gives the window that it holds.
+    #[inline]
+    pub(super) fn pin_slot(&self, slot: &Slot, id: RegionId) -> Result<Window, AccessError> {
+        slot.pin(id)?;
+        // SAFETY: pinned just now, and a pinned slot holds something.
+        unsafe { slot.lent() }.map(|lent| lent.window).ok_or(AccessError::Unknown(id))
+    }
+
+    /// Gives a pin up.
+    ///
+    /// # Safety
+    /// The caller made the pin, and gives it up once.
+    #[inline]
+    pub(super) unsafe fn unpin_slot(&self, slot: &Slot) {
+        // SAFETY: the caller's promise.
+        if unsafe { slot.unpin() } {
+            // Whoever waits checks under the lock: with it, no wake-up is lost.
+            drop(self.lock());
+            self.0.unpinned.notify_all();
+        }
+    }
+
+    /// Copies a span of a region out.
+    ///
+    /// # Errors
+    /// The span may not be read, or is not as long as the buffer.
+    pub fn read(&self, span: &Span, into: &mut [u8]) -> Result<(), AccessError> {
+        self.pin(span.region)?.copy_out(span, into)
+    }
+
+    /// Copies bytes into a span of a region.
+    ///
+    /// # Errors
+    /// The span may not be written, or is not as long as the bytes.
+    pub fn write(&self, span: &Span, bytes: &[u8]) -> Result<(), AccessError> {
+        self.pin(span.region)?.copy_in(span, bytes)
+    }
+
+    /// Does a word operation; gives what the word held before.
+    ///
+    /// # Errors
+    /// The word may not be used, is not aligned, or not within the region.
+    pub fn word(&self, op: &WordOp) -> Result<u64, AccessError> {
+        self.pin(op.region)?.word(op)
+    }
+
+    /// How long the region is.
+    ///
+    /// # Errors
+    /// The id names nothing that is granted.
+    pub fn len(&self, id: RegionId) -> Result<u64, AccessError> {
+        Ok(self.pin(id)?.len())
+    }
+
+    /// What its grant allows.
+    ///
+    /// # Errors
+    /// The id names nothing that is granted.
+    pub fn rights(&self, id: RegionId) -> Result<Rights, AccessError> {
+        Ok(self.pin(id)?.rights())
+    }
+
+    /// How many regions are granted, or revoked and not yet taken back.
+    #[must_use]
+    pub fn held(&self) -> u32 {
+        self.lock().held
+    }
+
+    /// How many there may be at a time.
+    #[must_use]
+    pub fn max(&self) -> u32 {
+        self.0.max
+    }
+
+    /// The slot that the id is about, if it was ever granted.
+    #[inline]
+    pub(super) fn slot(&self, id: RegionId) -> Result<&Slot, AccessError> {
+        self.0.slots.get(id.index).ok_or(AccessError::Unknown(id))
+    }
+
+    /// A thread that panicked under the lock left nothing half done.
+    fn lock(&self) -> MutexGuard<'_, Admin> {
+        self.0.admin.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Regions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Regions").field("max", &self.0.max).field("held", &self.held()).finish()
+    }
+}

@@ -1,0 +1,3 @@
+//! Tests of the region table; by invariant where one applies.
+
+mod grants;

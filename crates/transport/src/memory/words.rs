@@ -1,0 +1,166 @@
+//! Lent memory as 64-bit words: copies and word operations without data races.
+//!
+//! Whoever reads or writes lent memory in user space does it in whole aligned
+//! 64-bit words, atomically. Two drivers that race on one region, or a peer in
+//! another process, may then see bytes in any mixture, but never undefined
+//! behaviour; and since no access has another size, a word operation is
+//! indivisible against every copy too. The ends of a copy that are not whole
+//! words are merged in by compare-and-swap, so a neighbour's bytes stay.
+//!
+//! A copy into memory publishes what its writer did before (release), a copy
+//! out of memory sees it (acquire): an aligned word that is written alone is
+//! a flag that can be relied on.
+//!
+//! Everything here trusts that bounds were checked; a caller's mistake is a
+//! short copy, not undefined behaviour.
+
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use core::sync::atomic::{AtomicU64, fence};
+
+use landfall_placement::{InternetSum, WordFunction, WordWidth};
+
+/// Bytes in a word.
+pub(super) const WORD: usize = 8;
+
+/// Writes `bytes` into the memory from byte `offset` on.
+#[inline]
+pub(super) fn copy_in(memory: &[AtomicU64], offset: usize, bytes: &[u8]) {
+    fence(Release);
+    let mut memory = memory.get(offset / WORD..).unwrap_or_default();
+    let mut bytes = bytes;
+    let lead = offset % WORD;
+    if lead != 0 {
+        let (edge, rest) = bytes.split_at(bytes.len().min(WORD - lead));
+        merge(memory, lead, edge);
+        (memory, bytes) = (memory.get(1..).unwrap_or_default(), rest);
+    }
+    let (whole, edge) = bytes.as_chunks::<WORD>();
+    for (word, bytes) in memory.iter().zip(whole) {
+        word.store(u64::from_ne_bytes(*bytes), Relaxed);
+    }
+    merge(memory.get(whole.len()..).unwrap_or_default(), 0, edge);
+}
+
+/// Writes the few `bytes` into the first word, from its byte `at` on.
+#[inline]
+fn merge(memory: &[AtomicU64], at: usize, bytes: &[u8]) {
+    let (Some(word), false) = (memory.first(), bytes.is_empty()) else { return };
+    let (mut value, mut mask) = ([0; WORD], [0; WORD]);
+    for (index, byte) in bytes.iter().enumerate() {
+        value[(at + index) % WORD] = *byte;
+        mask[(at + index) % WORD] = 0xff;
+    }
+    let (value, mask) = (u64::from_ne_bytes(value), u64::from_ne_bytes(mask));
+    update(word, Release, |old| old & !mask | value);
+}
+
+/// Replaces a word in one indivisible step; gives what it held before.
+fn update(
+    word: &AtomicU64,
+    order: core::sync::atomic::Ordering,
+    change: impl Fn(u64) -> u64,
+) -> u64 {
+    let mut old = word.load(Relaxed);
+    loop {
+        match word.compare_exchange_weak(old, change(old), order, Relaxed) {
+            Ok(old) => return old,
+            Err(now) => old = now,
+        }
+    }
+}
+
+/// Reads from byte `offset` of the memory on, as many bytes as `into` has.
+#[inline]
+pub(super) fn copy_out(memory: &[AtomicU64], offset: usize, into: &mut [u8]) {
+    let mut memory = memory.get(offset / WORD..).unwrap_or_default();
+    let mut into = into;
+    let lead = offset % WORD;
+    if lead != 0 {
+        let len = into.len().min(WORD - lead);
+        let (edge, rest) = into.split_at_mut(len);
+        peel(memory, lead, edge);
+        (memory, into) = (memory.get(1..).unwrap_or_default(), rest);
+    }
+    let (whole, edge) = into.as_chunks_mut::<WORD>();
+    for (word, bytes) in memory.iter().zip(&mut *whole) {
+        *bytes = word.load(Relaxed).to_ne_bytes();
+    }
+    peel(memory.get(whole.len()..).unwrap_or_default(), 0, edge);
+    fence(Acquire);
+}
+
+/// Reads a few bytes of the first word, from its byte `at` on.
+#[inline]
+fn peel(memory: &[AtomicU64], at: usize, into: &mut [u8]) {
+    let (Some(word), false) = (memory.first(), into.is_empty()) else { return };
+    let bytes = word.load(Relaxed).to_ne_bytes();
+    for (index, byte) in into.iter_mut().enumerate() {
+        *byte = bytes[(at + index) % WORD];
+    }
+}
+
+/// Adds `len` bytes of the memory from byte `offset` on to an Internet sum.
+pub(super) fn add_to_sum(memory: &[AtomicU64], offset: usize, len: usize, sum: &mut InternetSum) {
+    /// By way of a piece that stays in the first-level cache, so that the sum
+    /// itself can run in vector registers, which atomic loads cannot.
+    const PIECE: usize = 1024;
+    let mut piece = [0; PIECE];
+    let mut at = 0;
+    while at < len {
+        let piece = &mut piece[..PIECE.min(len - at)];
+        copy_out(memory, offset + at, piece);
+        sum.add(piece);
+        at += piece.len();
+    }
+}
+
+/// Does a word operation at byte `offset`, which is a multiple of the width;
+/// gives what the word held before.
+pub(super) fn word(
+    memory: &[AtomicU64],
+    offset: usize,
+    width: WordWidth,
+    function: WordFunction,
+) -> Option<u64> {
+    let word = memory.get(offset / WORD)?;
+    Some(match width {
+        WordWidth::Eight => eight(word, function),
+        WordWidth::Four => four(word, !offset.is_multiple_of(WORD), function),
+    })
+}
+
+fn eight(word: &AtomicU64, function: WordFunction) -> u64 {
+    match function {
+        WordFunction::Load => word.load(Acquire),
+        // A store answers with what was there, as every operation does.
+        WordFunction::Store(new) | WordFunction::Swap(new) => word.swap(new, AcqRel),
+        WordFunction::Add(add) => word.fetch_add(add, AcqRel),
+        WordFunction::And(and) => word.fetch_and(and, AcqRel),
+        WordFunction::Or(or) => word.fetch_or(or, AcqRel),
+        WordFunction::Xor(xor) => word.fetch_xor(xor, AcqRel),
+        WordFunction::CompareSwap { expected, new } => {
+            match word.compare_exchange(expected, new, AcqRel, Acquire) {
+                Ok(old) | Err(old) => old,
+            }
+        }
+    }
+}
+
+/// Half of a word, by compare-and-swap of the whole: atomics of two sizes on
+/// the same memory have no defined meaning.
+fn four(word: &AtomicU64, second: bool, function: WordFunction) -> u64 {
+    // Which half comes second in memory depends on the byte order.
+    let shift = if second == cfg!(target_endian = "little") { 32 } else { 0 };
+    let mask = u64::from(u32::MAX) << shift;
+    let half = |whole: u64| whole >> shift & u64::from(u32::MAX);
+    if function == WordFunction::Load {
+        return half(word.load(Acquire));
+    }
+    let function = match function {
+        WordFunction::CompareSwap { expected, new } => {
+            WordFunction::CompareSwap { expected: expected & u64::from(u32::MAX), new }
+        }
+        other => other,
+    };
+    half(update(word, AcqRel, |old| old & !mask | function.apply(half(old)) << shift & mask))
+}
