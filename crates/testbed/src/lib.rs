@@ -10,18 +10,31 @@
 //! | --- | --- |
 //! | [`namespace`] | network namespaces without names, which leave nothing behind |
 //! | [`veth`] | a cable between two namespaces |
+//! | [`offload`] | segmentation, joining, checksums: read and set; real frames |
+//! | [`cpu`] | who used how much processor; pinning |
+//! | [`sample`] | what one run gave, in terms that all candidates share |
+//! | [`interleave`](mod@interleave) | candidates in turn, medians, spreads, ratios |
 //! | [`privileges`] | what this process may do, and how tests skip |
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
 
+pub mod cpu;
 pub mod error;
+pub mod interleave;
 pub mod namespace;
 mod netlink;
+pub mod offload;
 pub mod privileges;
+pub mod sample;
+mod sys;
 pub mod veth;
 
+pub use cpu::{CpuMeter, CpuUse};
 pub use error::Error;
+pub use interleave::{Candidate, Comparison, Measured, Spread, interleave};
 pub use namespace::Namespace;
+pub use offload::Offload;
+pub use sample::{CpuSplit, Rtt, RttHistogram, Sample};
 pub use veth::{Mac, VethConfig, VethEnd, VethPair};

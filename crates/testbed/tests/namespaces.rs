@@ -8,7 +8,7 @@ use std::os::fd::AsRawFd;
 use std::thread;
 use std::time::Duration;
 
-use landfall_testbed::{Error, Namespace, VethConfig, VethPair, require_namespaces};
+use landfall_testbed::{Error, Namespace, Offload, VethConfig, VethPair, require_namespaces};
 
 const LIMIT: Duration = Duration::from_secs(20);
 
@@ -153,4 +153,58 @@ fn a_spawned_thread_works_inside_and_a_panic_inside_reaches_the_caller() {
     assert_eq!(inside, namespace);
     let outcome = std::panic::catch_unwind(|| namespace.enter(|| panic!("on purpose")));
     assert!(outcome.is_err());
+}
+
+#[test]
+fn offloads_change_and_read_back() {
+    require_namespaces!();
+    let pair = VethPair::new(VethConfig::default()).unwrap();
+    let groups = [
+        Offload::TcpSegmentation,
+        Offload::UdpSegmentation,
+        Offload::GenericSegmentation,
+        Offload::GenericReceive,
+        Offload::TransmitChecksum,
+    ];
+    for offload in groups {
+        let was = pair.a.offload(offload).unwrap();
+        pair.a.set_offload(offload, !was).unwrap();
+        assert_eq!(pair.a.offload(offload).unwrap(), !was, "{offload:?}");
+        pair.a.set_offload(offload, was).unwrap();
+        assert_eq!(pair.a.offload(offload).unwrap(), was, "{offload:?}");
+    }
+    assert!(pair.b.features().unwrap().iter().any(|f| f.name == "tx-udp-segmentation"));
+}
+
+#[test]
+fn real_frames_cross_one_by_one() {
+    require_namespaces!();
+    let pair = VethPair::new(VethConfig::default()).unwrap();
+    let fresh = pair.a.features().unwrap();
+    assert!(!pair.has_real_frames().unwrap());
+    let packets_for_a_megabyte = || {
+        let listener = pair.b.namespace.enter(|| TcpListener::bind((pair.b.ipv4, 0)));
+        let listener = listener.unwrap().unwrap();
+        let address = listener.local_addr().unwrap();
+        let client = pair.a.namespace.enter(|| TcpStream::connect_timeout(&address, LIMIT));
+        let mut client = client.unwrap().unwrap();
+        let (mut server, _) = listener.accept().unwrap();
+        server.set_read_timeout(Some(LIMIT)).unwrap();
+        client.set_write_timeout(Some(LIMIT)).unwrap();
+        let before = pair.a.counters().unwrap().sent_packets;
+        let sender = thread::spawn(move || client.write_all(&[7; 1 << 20]));
+        let mut bytes = Vec::new();
+        server.read_to_end(&mut bytes).unwrap();
+        sender.join().unwrap().unwrap();
+        assert_eq!(bytes.len(), 1 << 20);
+        pair.a.counters().unwrap().sent_packets - before
+    };
+    // 1,048,576 bytes in segments of at most 1460.
+    const FRAMES: u64 = (1 << 20) / 1460;
+    assert!(packets_for_a_megabyte() < FRAMES);
+    pair.set_real_frames(true).unwrap();
+    assert!(pair.has_real_frames().unwrap());
+    assert!(packets_for_a_megabyte() >= FRAMES);
+    pair.set_real_frames(false).unwrap();
+    assert_eq!(pair.a.features().unwrap(), fresh);
 }

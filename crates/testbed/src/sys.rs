@@ -1,0 +1,119 @@
+//! System calls that neither std nor socket2 offers, made safe one by one.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+/// `SIOCETHTOOL` of `linux/sockios.h`.
+const SIOCETHTOOL: libc::Ioctl = 0x8946;
+/// `ETHTOOL_GSSET_INFO` of `linux/ethtool.h`.
+const ETHTOOL_GSSET_INFO: u32 = 0x37;
+/// Longest interface name, without its final zero (`IFNAMSIZ` - 1).
+const LONGEST_NAME: usize = libc::IFNAMSIZ - 1;
+
+/// Turns the `-1` of a system call into its error.
+fn check(outcome: libc::c_int) -> io::Result<libc::c_int> {
+    if outcome < 0 { Err(io::Error::last_os_error()) } else { Ok(outcome) }
+}
+
+/// One ethtool request about `interface`, in the namespace of `socket`.
+/// `command` is the request and takes the answer.
+pub(crate) fn ethtool(
+    socket: BorrowedFd<'_>,
+    interface: &str,
+    command: &mut EthtoolCommand<'_>,
+) -> io::Result<usize> {
+    if interface.is_empty() || interface.len() > LONGEST_NAME || interface.contains('\0') {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    // SAFETY: `ifreq` is plain data, for which zero is valid.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    for (to, from) in request.ifr_name.iter_mut().zip(interface.bytes()) {
+        *to = from as libc::c_char;
+    }
+    request.ifr_ifru.ifru_data = command.bytes.as_mut_ptr().cast();
+    // SAFETY: the request and the buffer behind it outlive the call, and the
+    // kernel writes no further than the counts in the buffer allow, which
+    // `EthtoolCommand`'s constructors keep within its length.
+    let outcome = unsafe { libc::ioctl(socket.as_raw_fd(), SIOCETHTOOL, &raw mut request) };
+    check(outcome).map(|value| value as usize)
+}
+
+/// A request whose counts are sure to lie within its buffer.
+#[derive(Debug)]
+pub(crate) struct EthtoolCommand<'a> {
+    bytes: &'a mut [u8],
+}
+
+impl<'a> EthtoolCommand<'a> {
+    /// `header`: the words before the items, the last of which says to the
+    /// kernel how many items of `item_len` bytes follow in `bytes`.
+    ///
+    /// Panics never: a buffer of another size than it says is refused.
+    pub(crate) fn new(
+        bytes: &'a mut [u8],
+        header: &[u32],
+        item_len: usize,
+    ) -> io::Result<EthtoolCommand<'a>> {
+        let items = header.last().map_or(0, |count| *count as usize);
+        let header_len = size_of_val(header);
+        if bytes.len() < header_len + items * item_len {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        for (to, word) in bytes.chunks_exact_mut(4).zip(header) {
+            to.copy_from_slice(&word.to_ne_bytes());
+        }
+        Ok(EthtoolCommand { bytes })
+    }
+
+    /// `ETHTOOL_GSSET_INFO`: how many strings are in `set`. The
+    /// answer is one word per set asked for, and one is.
+    pub(crate) fn string_set_sizes(bytes: &'a mut [u8; 20], set: u32) -> EthtoolCommand<'a> {
+        bytes[..4].copy_from_slice(&ETHTOOL_GSSET_INFO.to_ne_bytes());
+        bytes[8..16].copy_from_slice(&(1u64 << (set % 64)).to_ne_bytes());
+        EthtoolCommand { bytes }
+    }
+}
+
+/// Pins the calling thread to one core.
+pub(crate) fn set_affinity(core: usize) -> io::Result<()> {
+    if core >= libc::CPU_SETSIZE as usize {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    // SAFETY: `cpu_set_t` is a bit array, for which zero is valid, and `core`
+    // lies within it.
+    let set = unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(core, &mut set);
+        set
+    };
+    // SAFETY: the set outlives the call and its true size is given.
+    check(unsafe { libc::sched_setaffinity(0, size_of_val(&set), &raw const set) }).map(drop)
+}
+
+/// The cores on which the calling thread may run.
+pub(crate) fn affinity() -> io::Result<Vec<usize>> {
+    // SAFETY: `cpu_set_t` is a bit array, for which zero is valid.
+    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    // SAFETY: the kernel writes at most the given size into the set.
+    check(unsafe { libc::sched_getaffinity(0, size_of_val(&set), &raw mut set) })?;
+    // SAFETY: the index stays below the number of bits in the set.
+    let may = |core: &usize| unsafe { libc::CPU_ISSET(*core, &set) };
+    Ok((0..libc::CPU_SETSIZE as usize).filter(may).collect())
+}
+
+/// What a thread or a process has used so far.
+pub(crate) fn resource_usage(who: libc::c_int) -> io::Result<libc::rusage> {
+    // SAFETY: `rusage` is plain integers, for which zero is valid.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: the kernel fills the structure, which outlives the call.
+    check(unsafe { libc::getrusage(who, &raw mut usage) })?;
+    Ok(usage)
+}
+
+/// Ticks per second in `/proc/stat` (`USER_HZ`).
+pub(crate) fn user_hz() -> f64 {
+    // SAFETY: `sysconf` takes no pointers.
+    let hz = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };
+    // It is 100 on every Linux of today, and a failure is not documented.
+    if hz > 0 { hz as f64 } else { 100.0 }
+}
