@@ -1,1 +1,37 @@
-//! Being built.
+//! Real I/O on Linux for any Landfall engine, without knowing a protocol.
+//!
+//! | module | what it does |
+//! | --- | --- |
+//! | [`memory`] | registered memory: lent to engines, kernel and peers, and taken back |
+//! | [`driver`] | the [`Driver`] trait: one turn after another moves units between an engine and a path |
+//! | [`udp`] | UDP with segmentation offload, receiving straight into guessed spans |
+//! | [`channel`] | two engines in one process |
+//! | [`fault`] | loss, duplication, reordering, corruption and delay around any driver |
+//! | [`wait`] | spin, block, or spin and then block |
+//! | [`clock`] | where `now` comes from |
+//! | [`capability`] | what a driver could switch on here, and in clear words what not |
+//! | [`counters`] | what a driver did |
+//!
+//! This is the one library of the family with `unsafe` in it: memory that the
+//! kernel and engines write while no reference to it exists.
+
+pub mod capability;
+// pub mod channel;
+pub mod clock;
+pub mod counters;
+pub mod driver;
+mod exchange;
+// pub mod fault;
+pub mod memory;
+pub mod udp;
+pub mod wait;
+
+pub use capability::{Capabilities, Feature, Missing};
+pub use clock::Clock;
+pub use counters::Counters;
+pub use driver::{Driver, Interest, Progress};
+pub use wait::{Wait, Waiter};
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -103,6 +103,21 @@ impl Pins {
         Ok(())
     }
 
+    /// Copies out what a driver received into a span that it guessed. That is
+    /// moving its own writing aside, and needs the right to write, not to read.
+    ///
+    /// # Errors
+    /// The span may not be written, or is not as long as the buffer.
+    #[inline]
+    pub(crate) fn move_aside(&mut self, span: &Span, into: &mut [u8]) -> Result<(), AccessError> {
+        let window = self.window(span.region)?;
+        let range = window.check(span, Rights::WRITE)?;
+        check_length(span, into.len())?;
+        // SAFETY: pinned until `release`, which needs `self` exclusively.
+        words::copy_out(unsafe { window.words() }, range.start, into);
+        Ok(())
+    }
+
     /// The Internet sum over the bytes of these spans, one after another. It
     /// is the driver's check of what it placed, and needs no right to read.
     ///

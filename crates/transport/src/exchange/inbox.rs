@@ -1,0 +1,269 @@
+//! Posting guesses: which memory the kernel shall scatter the next units to.
+//!
+//! The list alternates a scratch place for a head and the guessed place of its
+//! payload, and ends in a buffer that takes whatever is longer than guessed.
+//! What becomes of the bytes once they came is in `settle`.
+
+use arrayvec::ArrayVec;
+use landfall_placement::{
+    Ecn, Engine, Landing, PathId, Peer, Placement, Refusal, Span, Spans, Ticket, WordOp,
+};
+
+use super::{HEAD_ROOM, IoVecs, LONGEST, MAX_UNITS};
+use crate::memory::{Pins, Rights};
+
+/// What one receive brought: one unit, or several of equal length behind each
+/// other (the last may be shorter).
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Arrival {
+    /// All bytes together.
+    pub(crate) len: usize,
+    /// The length of each unit but the last.
+    pub(crate) unit_len: usize,
+    pub(crate) from: Peer,
+    pub(crate) ecn: Ecn,
+    /// For one unit that was coalesced from several: the payload of each.
+    pub(crate) coalesced: Option<u16>,
+    /// The transport checksum was verified beneath the driver.
+    pub(crate) verified: bool,
+}
+
+/// A unit that was looked at before it was received: its place is known already.
+#[derive(Debug)]
+pub(crate) struct Peeked {
+    pub(crate) result: Result<Placement, Refusal>,
+    /// Where [`Placement::Into`] wants it.
+    pub(crate) spans: Spans,
+    /// The length of this unit, and of those that come with it.
+    pub(crate) unit_len: usize,
+}
+
+impl Peeked {
+    /// The single span behind a head of known length, if it is as simple as that.
+    fn simple_place(&self) -> Option<(usize, Span)> {
+        match (&self.result, self.spans.as_slice()) {
+            (Ok(Placement::Into { at, .. }), [span])
+                if usize::from(*at) <= HEAD_ROOM
+                    && usize::from(*at) + span.len as usize == self.unit_len =>
+            {
+                Some((usize::from(*at), *span))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Where one unit was invited to.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Slot {
+    pub(super) head_len: usize,
+    pub(super) span: Span,
+}
+
+impl Slot {
+    pub(super) fn len(&self) -> usize {
+        self.head_len + self.span.len as usize
+    }
+
+    /// `len` bytes of the payload from its byte `at` on.
+    pub(super) fn payload(&self, at: usize, len: usize) -> Span {
+        self.span.split_at(at as u32).1.split_at(len as u32).0
+    }
+
+    /// Copies bytes of the unit that landed here, from byte `at` on.
+    pub(super) fn copy_out(
+        &self,
+        head: &[u8; HEAD_ROOM],
+        at: usize,
+        pins: &mut Pins,
+        into: &mut [u8],
+    ) {
+        let from_head = self.head_len.saturating_sub(at).min(into.len());
+        let (head_part, payload_part) = into.split_at_mut(from_head);
+        head_part.copy_from_slice(&head[at.min(self.head_len)..][..from_head]);
+        let span = self.payload(at.max(self.head_len) - self.head_len, payload_part.len());
+        // It was posted in this turn. If its grant has ended since, nobody
+        // will be told of these bytes: writing them is refused as well.
+        let _ = pins.move_aside(&span, payload_part);
+    }
+}
+
+/// What has to be done before a unit can be announced.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Action {
+    /// Nothing: the outcome is known.
+    Announce(Landing),
+    /// Write bytes that were set aside.
+    WriteAside { from: usize, spans: usize, count: usize, verified: bool },
+    /// Write bytes that came into the overflow buffer.
+    WriteLinear { from: usize, spans: usize, count: usize, verified: bool },
+    /// Change a shared word.
+    Word(WordOp),
+}
+
+/// The receiving half of a driver, without its system call.
+#[derive(Debug)]
+pub(crate) struct Inbox {
+    pub(super) path: PathId,
+    max_units: usize,
+    /// Twice as many as came last time: posting for nothing costs time.
+    worth_posting: usize,
+    pub(super) heads: Box<[[u8; HEAD_ROOM]; MAX_UNITS]>,
+    pub(super) slots: ArrayVec<Slot, MAX_UNITS>,
+    /// The stream position behind the last slot.
+    posted: usize,
+    /// Position n of what came lies at byte n here, if it lies in no slot.
+    pub(super) linear: Box<[u8]>,
+    pub(super) aside: Vec<u8>,
+    pub(super) longer_head: Vec<u8>,
+    pub(super) actions: Vec<(Ticket, Action)>,
+    pub(super) spans: Vec<Span>,
+    /// What a driver wants in front of each receive: a virtio-net header.
+    pub(crate) prefix: [u8; 12],
+    prefix_len: usize,
+    iovecs: IoVecs,
+}
+
+impl Inbox {
+    /// An inbox for batches of at most `max_units`, each receive beginning
+    /// with `prefix_len` bytes that are the driver's.
+    pub(crate) fn new(path: PathId, max_units: usize, prefix_len: usize) -> Self {
+        Self {
+            path,
+            max_units: max_units.clamp(1, MAX_UNITS),
+            worth_posting: MAX_UNITS,
+            heads: Box::new([[0; HEAD_ROOM]; MAX_UNITS]),
+            slots: ArrayVec::new(),
+            posted: 0,
+            linear: vec![0; LONGEST].into_boxed_slice(),
+            aside: Vec::with_capacity(LONGEST),
+            longer_head: Vec::new(),
+            actions: Vec::with_capacity(MAX_UNITS),
+            spans: Vec::with_capacity(2 * MAX_UNITS),
+            prefix: [0; 12],
+            prefix_len,
+            iovecs: IoVecs::with_capacity(2 * MAX_UNITS + 2),
+        }
+    }
+
+    pub(crate) fn path(&self) -> PathId {
+        self.path
+    }
+
+    /// Builds the list for the next receive from what the engine guesses.
+    pub(crate) fn post<E: Engine>(
+        &mut self,
+        engine: &E,
+        pins: &mut Pins,
+        peeked: Option<&Peeked>,
+    ) -> &mut IoVecs {
+        self.start_posting();
+        match peeked.map(Peeked::simple_place) {
+            // The layout of what comes is not ours to choose: take it as it is.
+            Some(None) => {}
+            Some(Some((head_len, span))) => {
+                if self.post_slot(head_len, span, pins) {
+                    self.post_guesses(engine, pins, peeked.map(|peeked| peeked.unit_len));
+                }
+            }
+            None => self.post_guesses(engine, pins, None),
+        }
+        self.end_posting()
+    }
+
+    fn start_posting(&mut self) {
+        self.slots.clear();
+        self.posted = 0;
+        self.iovecs.clear();
+        if self.prefix_len > 0 {
+            self.iovecs.push_slice(&mut self.prefix[..self.prefix_len]);
+        }
+    }
+
+    /// Whatever is longer than guessed lands behind the last slot.
+    fn end_posting(&mut self) -> &mut IoVecs {
+        self.iovecs.push_slice(&mut self.linear[self.posted..]);
+        &mut self.iovecs
+    }
+
+    /// Invites one more unit; not if its place is not (or no longer) lent.
+    fn post_slot(&mut self, head_len: usize, span: Span, pins: &mut Pins) -> bool {
+        let Ok(place) = pins.resolve(&span, Rights::WRITE) else { return false };
+        let head = &mut self.heads[self.slots.len()];
+        self.iovecs.push_slice(&mut head[..head_len]);
+        self.iovecs.push(place.ptr, place.len);
+        let slot = Slot { head_len, span };
+        self.posted += slot.len();
+        self.slots.push(slot);
+        true
+    }
+
+    /// Posts the runs that the engine guesses, as long as all units in them
+    /// have one length.
+    fn post_guesses<E: Engine>(
+        &mut self,
+        engine: &E,
+        pins: &mut Pins,
+        mut unit_len: Option<usize>,
+    ) {
+        let most = self.max_units.min(self.worth_posting);
+        for nth in 0.. {
+            let Some(guess) = engine.guess(self.path, nth) else { return };
+            let head_len = usize::from(guess.head_len);
+            let this_len = head_len + guess.payload_len as usize;
+            if guess.payload_len == 0
+                || head_len > HEAD_ROOM
+                || *unit_len.get_or_insert(this_len) != this_len
+            {
+                return;
+            }
+            let mut rest = guess.span;
+            while rest.len > 0 {
+                let (span, behind) = rest.split_at(guess.payload_len);
+                let fits = self.posted + head_len + span.len as usize <= LONGEST;
+                if self.slots.len() == most || !fits || !self.post_slot(head_len, span, pins) {
+                    return;
+                }
+                rest = behind;
+                if span.len < guess.payload_len {
+                    // A shorter unit is the last of its batch.
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Were the bytes scattered as the slots have it? Otherwise heads and
+    /// payloads are cut in the wrong places.
+    pub(super) fn fits(&self, arrival: &Arrival) -> bool {
+        let mut at = 0;
+        for slot in &self.slots {
+            let unit = arrival.unit_len.min(arrival.len - at);
+            if unit > slot.len() || (unit < slot.len() && at + unit < arrival.len) {
+                return false;
+            }
+            at += unit;
+            if at == arrival.len {
+                break;
+            }
+        }
+        true
+    }
+
+    /// Makes the bytes one piece again: the price of a wrong length guessed.
+    pub(super) fn linearize(&mut self, len: usize, pins: &mut Pins) -> usize {
+        let mut at = 0;
+        for (n, slot) in self.slots.iter().enumerate() {
+            let piece = slot.len().min(len - at);
+            slot.copy_out(&self.heads[n], 0, pins, &mut self.linear[at..at + piece]);
+            at += piece;
+        }
+        self.slots.clear();
+        at
+    }
+
+    /// Posts more next time if the batch was as long as the list.
+    pub(super) fn learn(&mut self, units: usize) {
+        self.worth_posting = (2 * units).clamp(2, MAX_UNITS);
+    }
+}

@@ -1,0 +1,218 @@
+//! Gathering what leaves: heads in scratch places, payloads from where they lie.
+//!
+//! Units are polled ahead, up to a batch, and grouped into runs that one
+//! system call can send. What could not be sent stays for the next turn.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+
+use landfall_placement::{
+    Ecn, Engine, Instant, InternetSum, PathId, PathLimits, Peer, Segment, Spans, SumSlot, Ticket,
+    Transmit,
+};
+
+use super::{HEAD_ROOM, IoVecs, MAX_UNITS};
+use crate::counters::Counters;
+use crate::memory::{Pins, Rights};
+
+/// One unit that waits to be sent.
+#[derive(Clone, Debug)]
+pub(crate) struct Outgoing {
+    pub(crate) to: Peer,
+    pub(crate) len: usize,
+    pub(crate) head_len: usize,
+    pub(crate) segment: Option<Segment>,
+    /// A checksum that is left to the device.
+    pub(crate) checksum: Option<SumSlot>,
+    pub(crate) ecn: Ecn,
+    pub(crate) ticket: Ticket,
+    iovecs: Range<usize>,
+}
+
+/// What one system call may send at once.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RunLimits {
+    pub(crate) units: usize,
+    pub(crate) bytes: usize,
+}
+
+/// Linux takes no longer list (UIO_MAXIOV).
+const MAX_PIECES: usize = 1024;
+
+/// The sending half of a driver, without its system call.
+#[derive(Debug)]
+pub(crate) struct Outbox {
+    path: PathId,
+    limits: PathLimits,
+    heads: Box<[[u8; HEAD_ROOM]; MAX_UNITS]>,
+    /// What a driver wants in front of each unit: a virtio-net header.
+    prefixes: Box<[[u8; 12]; MAX_UNITS]>,
+    prefix_len: usize,
+    /// How many units were polled since the outbox was last empty.
+    filled: usize,
+    waiting: VecDeque<Outgoing>,
+    iovecs: IoVecs,
+    gathered: Spans,
+    pins: Pins,
+}
+
+impl Outbox {
+    /// An outbox that puts `prefix_len` bytes of the driver's before each unit.
+    pub(crate) fn new(path: PathId, limits: PathLimits, pins: Pins, prefix_len: usize) -> Self {
+        Self {
+            path,
+            limits,
+            heads: Box::new([[0; HEAD_ROOM]; MAX_UNITS]),
+            prefixes: Box::new([[0; 12]; MAX_UNITS]),
+            prefix_len,
+            filled: 0,
+            waiting: VecDeque::with_capacity(MAX_UNITS),
+            iovecs: IoVecs::with_capacity(3 * MAX_UNITS),
+            gathered: Spans::new(),
+            pins,
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// Polls the engine until the batch is full or nothing is left to send.
+    /// Does nothing while units of the last batch still wait.
+    pub(crate) fn fill<E: Engine>(
+        &mut self,
+        engine: &mut E,
+        now: Instant,
+        counters: &mut Counters,
+        write_prefix: impl Fn(&Transmit, &mut [u8; 12]),
+    ) {
+        if !self.waiting.is_empty() {
+            return;
+        }
+        self.pins.release();
+        self.iovecs.clear();
+        self.filled = 0;
+        while self.filled < MAX_UNITS && self.iovecs.len() + Spans::CAPACITY + 2 <= 4 * MAX_PIECES {
+            let head = &mut self.heads[self.filled];
+            self.gathered.clear();
+            let room = &mut head[..usize::from(self.limits.head).min(HEAD_ROOM)];
+            let Some(unit) = engine.poll_transmit(now, self.path, room, &mut self.gathered) else {
+                break;
+            };
+            match self.gather(&unit, counters) {
+                Some(outgoing) => {
+                    write_prefix(&unit, &mut self.prefixes[self.filled]);
+                    self.waiting.push_back(outgoing);
+                    self.filled += 1;
+                }
+                None => {
+                    counters.send_failed += 1;
+                    engine.handle_sent(now, unit.ticket);
+                }
+            }
+        }
+    }
+
+    /// Lists the pieces of a unit. None if its memory is not (or no longer) lent.
+    fn gather(&mut self, unit: &Transmit, counters: &mut Counters) -> Option<Outgoing> {
+        let head_len = usize::from(unit.head_len).min(HEAD_ROOM);
+        let head = &mut self.heads[self.filled][..head_len];
+        let checksum = unit.checksum.filter(|_| self.limits.offloads.sum_send);
+        if let (Some(slot), None) = (unit.checksum, checksum) {
+            let payload = self.pins.sum(&self.gathered).ok()?;
+            fill_in_sum(slot, head, payload);
+            counters.bytes_summed += head_len as u64 + self.gathered.total_len();
+        }
+        let start = self.iovecs.len();
+        if self.prefix_len > 0 {
+            self.iovecs.push_slice(&mut self.prefixes[self.filled][..self.prefix_len]);
+        }
+        self.iovecs.push_slice(head);
+        let mut len = head_len;
+        for span in self.gathered.iter() {
+            let Ok(place) = self.pins.resolve(span, Rights::READ) else {
+                self.iovecs.truncate(start);
+                return None;
+            };
+            self.iovecs.push(place.ptr, place.len);
+            len += place.len;
+        }
+        Some(Outgoing {
+            to: unit.to,
+            len,
+            head_len,
+            segment: unit.segment,
+            checksum,
+            ecn: unit.ecn,
+            ticket: unit.ticket,
+            iovecs: start..self.iovecs.len(),
+        })
+    }
+
+    /// How many of the next units can leave with one call: those to one peer,
+    /// with one mark and one length; a shorter one ends the run.
+    pub(crate) fn next_run(&self, limits: RunLimits) -> usize {
+        let Some(first) = self.waiting.front() else { return 0 };
+        let mut bytes = 0;
+        let mut count = 0;
+        for unit in &self.waiting {
+            bytes += unit.len;
+            let pieces = unit.iovecs.end - first.iovecs.start;
+            let alike = unit.to == first.to && unit.ecn == first.ecn && unit.len <= first.len;
+            let fits = count < limits.units && bytes <= limits.bytes && pieces <= MAX_PIECES;
+            if count > 0 && !(alike && fits) {
+                break;
+            }
+            count += 1;
+            if unit.len < first.len {
+                break;
+            }
+        }
+        count
+    }
+
+    /// The next unit to send.
+    pub(crate) fn front(&self) -> Option<&Outgoing> {
+        self.waiting.front()
+    }
+
+    /// The pieces of the next `count` units.
+    pub(crate) fn pieces(&mut self, count: usize) -> &mut [libc::iovec] {
+        let Some((first, last)) = count
+            .checked_sub(1)
+            .and_then(|last| Some((self.waiting.front()?, self.waiting.get(last)?)))
+        else {
+            return &mut [];
+        };
+        let range = first.iovecs.start..last.iovecs.end;
+        &mut self.iovecs.as_mut_slice()[range]
+    }
+
+    /// The next `count` units are out of the driver's hands.
+    pub(crate) fn done<E: Engine>(&mut self, engine: &mut E, now: Instant, count: usize) {
+        for unit in self.waiting.drain(..count) {
+            engine.handle_sent(now, unit.ticket);
+        }
+        if self.waiting.is_empty() {
+            self.pins.release();
+        }
+    }
+}
+
+/// Fills in a checksum that no device will, from the head and the sum of the payload.
+pub(crate) fn fill_in_sum(slot: SumSlot, head: &mut [u8], payload: InternetSum) {
+    let start = usize::from(slot.start);
+    let at = start + usize::from(slot.offset);
+    if at + 2 > head.len() {
+        return;
+    }
+    let mut sum = InternetSum::new();
+    sum.add(&head[start..]);
+    sum.append(payload);
+    // Zero would mean "no checksum" to UDP; all ones is the same number.
+    let sum = match sum.checksum() {
+        0 => 0xffff,
+        sum => sum,
+    };
+    head[at..at + 2].copy_from_slice(&sum.to_be_bytes());
+}

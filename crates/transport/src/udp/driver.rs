@@ -1,0 +1,113 @@
+//! [`UdpDriver`]: a socket, an inbox and an outbox.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::AsRawFd;
+
+use landfall_placement::{Engine, Instant, PathId, PathLimits};
+use socket2::Socket;
+
+use super::{UdpConfig, receive, send, socket};
+use crate::capability::{Capabilities, Feature};
+use crate::counters::Counters;
+use crate::driver::{Driver, Interest, Interests, Progress, fire_timers};
+use crate::exchange::{HEAD_ROOM, Inbox, MAX_UNITS, Outbox};
+use crate::memory::{Pins, Regions};
+
+/// Runs any engine over a UDP socket.
+#[derive(Debug)]
+pub struct UdpDriver {
+    path: PathId,
+    pub(super) socket: Socket,
+    /// IPv4 peers have IPv6 addresses on this socket.
+    pub(super) ipv6: bool,
+    local: SocketAddr,
+    limits: PathLimits,
+    capabilities: Capabilities,
+    pub(super) counters: Counters,
+    pub(super) inbox: Inbox,
+    pub(super) outbox: Outbox,
+    /// The memory that is posted for receiving, pinned for the turn.
+    pub(super) pins: Pins,
+    pub(super) peeking: receive::Peeking,
+    pub(super) batch_send: bool,
+    /// The kernel had no room for more.
+    pub(super) blocked: bool,
+}
+
+impl UdpDriver {
+    /// Opens a socket, and reads and writes the regions of this table.
+    ///
+    /// # Errors
+    /// The address cannot be bound, or the process has no descriptor left.
+    pub fn open(path: PathId, config: UdpConfig, regions: &Regions) -> io::Result<Self> {
+        let (socket, capabilities) = socket::open(&config)?;
+        let limits = PathLimits { head: HEAD_ROOM as u16, ..PathLimits::plain(config.unit) };
+        let batch_receive = capabilities.has(Feature::BatchedReceive);
+        let max_units = if batch_receive { MAX_UNITS } else { 1 };
+        Ok(Self {
+            path,
+            ipv6: config.bind.is_ipv6(),
+            local: socket::bound_to(&socket)?,
+            limits,
+            counters: Counters::default(),
+            inbox: Inbox::new(path, max_units, 0),
+            outbox: Outbox::new(path, limits, Pins::new(regions), 0),
+            pins: Pins::new(regions),
+            peeking: receive::Peeking::new(config.peek && batch_receive),
+            batch_send: capabilities.has(Feature::BatchedSend),
+            blocked: false,
+            socket,
+            capabilities,
+        })
+    }
+
+    /// Where peers reach this path.
+    #[must_use]
+    pub fn local_address(&self) -> SocketAddr {
+        self.local
+    }
+
+    /// The device refused a batch: from now on one unit a call.
+    pub(super) fn lose_batched_send(&mut self, error: &io::Error) {
+        self.batch_send = false;
+        self.capabilities.lack(
+            Feature::BatchedSend,
+            format!("the route's device refused a segmented send ({error})"),
+        );
+    }
+}
+
+impl Driver for UdpDriver {
+    fn path(&self) -> PathId {
+        self.path
+    }
+
+    fn limits(&self) -> PathLimits {
+        self.limits
+    }
+
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    fn counters_mut(&mut self) -> &mut Counters {
+        &mut self.counters
+    }
+
+    fn turn<E: Engine>(&mut self, engine: &mut E, now: Instant) -> io::Result<Progress> {
+        let received = receive::receive(self, engine, now)?;
+        fire_timers(engine, now);
+        let sent = send::send(self, engine, now)?;
+        Ok(Progress { received, sent })
+    }
+
+    fn interests(&self) -> Interests {
+        let fd = self.socket.as_raw_fd();
+        [Interest { fd, readable: true, writable: self.blocked }].into_iter().collect()
+    }
+}

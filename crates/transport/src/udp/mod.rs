@@ -1,0 +1,64 @@
+//! UDP: batches of units by segmentation offload, received straight into guessed spans.
+//!
+//! How the kernel behaves here was found by probing, and each finding has a
+//! test in `tests/udp_rules.rs`:
+//!
+//! - a batch of more than 65,472 payload bytes falls apart, silently;
+//! - a send takes 128 segments, but a receive coalesces 64 at most;
+//! - a receive list that is too short loses data: it ends in a buffer that
+//!   takes whatever is longer;
+//! - the control message, not the guess, says the unit length; a single
+//!   datagram has none;
+//! - a shorter unit ends a batch; peers and lengths never mix.
+
+mod address;
+mod control;
+mod driver;
+mod receive;
+mod send;
+mod socket;
+
+use std::io;
+use std::net::SocketAddr;
+
+pub use driver::UdpDriver;
+
+/// How a UDP path is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UdpConfig {
+    /// The local address; port 0 lets the kernel choose.
+    pub bind: SocketAddr,
+    /// The largest UDP payload that crosses in one piece: the MTU less the IP
+    /// and UDP headers (28 bytes for IPv4, 48 for IPv6).
+    pub unit: u32,
+    /// Send and receive many units with one call, where the kernel can.
+    /// Without it the portable path is used: one datagram a call.
+    pub batch: bool,
+    /// How large the kernel's socket buffers shall be.
+    pub socket_buffer: usize,
+    /// Look at the first head before receiving when guesses keep missing, as
+    /// they do when several peers alternate on one socket.
+    pub peek: bool,
+}
+
+impl UdpConfig {
+    /// A path for an interface with this MTU.
+    #[must_use]
+    pub const fn new(bind: SocketAddr, mtu: u32) -> Self {
+        let headers = if bind.is_ipv4() { 28 } else { 48 };
+        let largest = 65_535 - headers;
+        let unit = mtu.saturating_sub(headers);
+        Self {
+            bind,
+            unit: if unit < largest { unit } else { largest },
+            batch: true,
+            socket_buffer: 16 << 20,
+            peek: true,
+        }
+    }
+}
+
+/// One system call found the socket empty, full, or disturbed by the network.
+fn would_block(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
+}

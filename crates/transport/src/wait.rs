@@ -1,0 +1,122 @@
+//! Waiting until a turn makes sense again: spin, block, or spin and then block.
+
+use std::io;
+use std::time::Instant as StdInstant;
+
+use arrayvec::ArrayVec;
+use landfall_placement::{Duration, Engine, Instant};
+
+use crate::clock::Clock;
+use crate::driver::{Driver, Interests};
+
+/// How a thread waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// Never sleeps: the lowest latency, for the price of a core.
+    Spin,
+    /// Sleeps in the kernel at once.
+    Block,
+    /// Spins for a while, then sleeps. A wake across cores costs about 30 µs,
+    /// so a budget of that order is never more than twice as bad as the better
+    /// of the two.
+    SpinThenBlock(Duration),
+}
+
+impl Wait {
+    /// Spin for as long as a wake would cost, then sleep.
+    pub const BALANCED: Self = Self::SpinThenBlock(Duration::from_micros(50));
+}
+
+/// Carries out a [`Wait`]: call [`Waiter::idle`] after each turn that moved
+/// nothing and [`Waiter::busy`] after each that did.
+#[derive(Clone, Copy, Debug)]
+pub struct Waiter {
+    wait: Wait,
+    idle_since: Option<StdInstant>,
+}
+
+impl Waiter {
+    /// A waiter by this policy.
+    #[must_use]
+    pub const fn new(wait: Wait) -> Self {
+        Self { wait, idle_since: None }
+    }
+
+    /// Something moved: a new spin budget.
+    pub const fn busy(&mut self) {
+        self.idle_since = None;
+    }
+
+    /// Nothing moved: spins or sleeps until the driver is ready, a timer of
+    /// the engine is due, or `at_most` has passed.
+    ///
+    /// # Errors
+    /// Those of `ppoll`.
+    pub fn idle<D: Driver, E: Engine>(
+        &mut self,
+        driver: &mut D,
+        engine: &E,
+        clock: &Clock,
+        at_most: Duration,
+    ) -> io::Result<()> {
+        let spin = match self.wait {
+            Wait::Spin => true,
+            Wait::Block => false,
+            Wait::SpinThenBlock(budget) => {
+                self.idle_since.get_or_insert_with(StdInstant::now).elapsed() < budget
+            }
+        };
+        if spin {
+            std::hint::spin_loop();
+            return Ok(());
+        }
+        let wake = next_wake(driver, engine);
+        let sleep = wake.map_or(at_most, |at| clock.until(at).min(at_most));
+        if sleep.is_zero() {
+            return Ok(());
+        }
+        if sleep_until_ready(&driver.interests(), sleep)? {
+            driver.counters_mut().wakeups += 1;
+        }
+        Ok(())
+    }
+}
+
+/// The earlier of the engine's and the driver's next timer.
+pub(crate) fn next_wake<D: Driver, E: Engine>(driver: &D, engine: &E) -> Option<Instant> {
+    let engine = engine.poll_timeout().map(|timeout| timeout.at);
+    [engine, driver.poll_timeout()].into_iter().flatten().min()
+}
+
+/// Sleeps until a descriptor is ready (true) or the time is over (false).
+fn sleep_until_ready(interests: &Interests, at_most: Duration) -> io::Result<bool> {
+    let mut fds: ArrayVec<libc::pollfd, 2> = interests
+        .iter()
+        .map(|interest| {
+            let mut events = 0;
+            if interest.readable {
+                events |= libc::POLLIN;
+            }
+            if interest.writable {
+                events |= libc::POLLOUT;
+            }
+            libc::pollfd { fd: interest.fd, events, revents: 0 }
+        })
+        .collect();
+    let time = libc::timespec {
+        tv_sec: libc::time_t::try_from(at_most.as_secs()).unwrap_or(libc::time_t::MAX),
+        tv_nsec: libc::c_long::from(at_most.subsec_nanos() as i32),
+    };
+    let count = fds.len() as libc::nfds_t;
+    // SAFETY: `fds` holds `count` initialised entries, `time` lives through the
+    // call, and no signal mask is given.
+    let ready = unsafe { libc::ppoll(fds.as_mut_ptr(), count, &raw const time, std::ptr::null()) };
+    match ready {
+        0 => Ok(false),
+        1.. => Ok(true),
+        _ => match io::Error::last_os_error() {
+            error if error.kind() == io::ErrorKind::Interrupted => Ok(true),
+            error => Err(error),
+        },
+    }
+}
