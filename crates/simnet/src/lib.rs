@@ -1,1 +1,49 @@
-//! Being built.
+//! A deterministic network in virtual time.
+//!
+//! Nodes are connected by links; a [`Sim`] moves frames between them, with
+//! every fault that a real network has, and one seed replays a run byte for
+//! byte. There is no clock, no thread and no waiting: time jumps from event to
+//! event.
+//!
+//! | module | what lives there |
+//! | --- | --- |
+//! | [`sim`] | [`Sim`]: building a network, running it, looking at it |
+//! | [`node`] | the [`Node`] trait and what a node can do ([`Outbox`]) |
+//! | [`frame`] | what crosses a link |
+//! | [`link`](mod@link) | what a link does to frames: rate, delay, MTU, queue, faults |
+//! | [`queue`] | which frames may wait for a link: the seam for RED, ECN and others |
+//! | [`capture`] | pcapng, for Wireshark |
+//! | [`stats`] | what became of the frames |
+//! | [`check`](mod@check) | running a test under many seeds (feature `std`) |
+//!
+//! What does not live here: any protocol, real I/O, real time.
+#![cfg_attr(not(feature = "std"), no_std)]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+pub mod capture;
+#[cfg(feature = "std")]
+pub mod check;
+pub mod error;
+mod event;
+mod fault;
+pub mod frame;
+pub mod link;
+mod net;
+pub mod node;
+pub mod queue;
+pub mod sim;
+pub mod stats;
+mod way;
+
+pub use capture::Encapsulation;
+#[cfg(feature = "std")]
+pub use check::check;
+pub use error::{Error, Limits};
+pub use frame::Frame;
+pub use link::{LinkConfig, LinkId, Loss, Probability, WayId};
+pub use node::{Handle, LinkState, Node, NodeId, Outbox, PortId};
+pub use queue::{QueuePolicy, TailDrop};
+pub use sim::{Outcome, Sim};
+pub use stats::{DropReason, LinkStats};

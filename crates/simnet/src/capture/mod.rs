@@ -1,0 +1,177 @@
+//! Captures of what crossed the ends of links, as pcapng for Wireshark.
+//!
+//! The end of a link that is captured is one interface. A frame is recorded
+//! when its last bit leaves (outbound), when it arrives (inbound), and where
+//! it is lost, with the reason as its comment.
+
+mod pcapng;
+mod wrap;
+
+use alloc::boxed::Box;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt;
+
+use landfall_placement::Instant;
+
+use crate::frame::Frame;
+use crate::node::NodeId;
+use crate::stats::DropReason;
+
+use pcapng::{Direction, Packet};
+
+/// What the captured bytes look like to whoever opens the capture.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Encapsulation {
+    /// The frames are Ethernet frames.
+    Ethernet,
+    /// The frames are of a private kind, 0 to 15: `LINKTYPE_USER0` and on. A
+    /// dissector is chosen for it in Wireshark's preferences.
+    User(u8),
+    /// The frames are put behind headers of Ethernet, IPv4 and UDP to and from
+    /// this port, made up from the nodes that they are from and for.
+    Udp {
+        /// The UDP port.
+        port: u16,
+    },
+}
+
+/// Where the bytes of a capture go.
+pub enum Sink {
+    /// Into memory, up to a number of bytes; what comes later is counted.
+    Memory {
+        /// The most bytes that are kept.
+        limit: usize,
+    },
+    /// To a function, block by block.
+    Stream(Writer),
+}
+
+/// A function that takes the blocks of a capture.
+pub type Writer = Box<dyn FnMut(&[u8])>;
+
+impl fmt::Debug for Sink {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Memory { limit } => f.debug_struct("Memory").field("limit", limit).finish(),
+            Self::Stream(_) => f.write_str("Stream"),
+        }
+    }
+}
+
+/// Names an end of a link in a capture.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct InterfaceId(u32);
+
+/// One end of a link that is captured.
+#[derive(Clone, Copy, Debug)]
+struct Interface {
+    encapsulation: Encapsulation,
+    here: NodeId,
+    there: NodeId,
+}
+
+/// A capture under way.
+#[derive(Debug)]
+pub(crate) struct Capture {
+    sink: Sink,
+    kept: Vec<u8>,
+    missed: u64,
+    interfaces: Vec<Interface>,
+    /// The block that is being made, kept for its room.
+    block: Vec<u8>,
+}
+
+impl Capture {
+    pub(crate) fn new(sink: Sink) -> Self {
+        let mut capture =
+            Self { sink, kept: Vec::new(), missed: 0, interfaces: Vec::new(), block: Vec::new() };
+        pcapng::section_header(&mut capture.block);
+        capture.flush();
+        capture
+    }
+
+    /// Begins to capture the end of a link at the node `here`.
+    pub(crate) fn add_interface(
+        &mut self,
+        name: &str,
+        encapsulation: Encapsulation,
+        here: NodeId,
+        there: NodeId,
+    ) -> InterfaceId {
+        self.interfaces.push(Interface { encapsulation, here, there });
+        pcapng::interface(&mut self.block, encapsulation.link_type(), name);
+        self.flush();
+        InterfaceId((self.interfaces.len() - 1) as u32)
+    }
+
+    /// The bytes kept in memory.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.kept
+    }
+
+    /// How many blocks did not fit into memory.
+    pub(crate) fn missed(&self) -> u64 {
+        self.missed
+    }
+
+    pub(crate) fn left(&mut self, tap: InterfaceId, at: Instant, frame: &Frame) {
+        self.packet(tap, at, frame, Direction::Outbound, None);
+    }
+
+    pub(crate) fn arrived(&mut self, tap: InterfaceId, at: Instant, frame: &Frame) {
+        self.packet(tap, at, frame, Direction::Inbound, None);
+    }
+
+    pub(crate) fn lost(&mut self, tap: InterfaceId, at: Instant, frame: &Frame, why: DropReason) {
+        self.packet(tap, at, frame, Direction::Outbound, Some(why));
+    }
+
+    fn packet(
+        &mut self,
+        InterfaceId(interface): InterfaceId,
+        at: Instant,
+        frame: &Frame,
+        direction: Direction,
+        lost: Option<DropReason>,
+    ) {
+        let end = self.interfaces[interface as usize];
+        let between = match direction {
+            Direction::Outbound => (end.here, end.there),
+            Direction::Inbound => (end.there, end.here),
+        };
+        let headers = match end.encapsulation {
+            Encapsulation::Udp { port } => wrap::udp(frame, between, port),
+            Encapsulation::Ethernet | Encapsulation::User(_) => Vec::new(),
+        };
+        let comment = lost.map_or_else(String::new, |why| alloc::format!("dropped: {why}"));
+        let packet = Packet { interface, at, direction, comment: &comment };
+        pcapng::packet(&mut self.block, &packet, &headers, &frame.bytes);
+        self.flush();
+    }
+
+    /// Hands the block on.
+    fn flush(&mut self) {
+        match &mut self.sink {
+            Sink::Memory { limit } => {
+                if self.missed == 0 && self.kept.len() + self.block.len() <= *limit {
+                    self.kept.extend_from_slice(&self.block);
+                } else {
+                    self.missed += 1;
+                }
+            }
+            Sink::Stream(write) => write(&self.block),
+        }
+        self.block.clear();
+    }
+}
+
+impl Encapsulation {
+    /// The number in the registry of link types.
+    fn link_type(self) -> u16 {
+        match self {
+            Self::Ethernet | Self::Udp { .. } => 1,
+            Self::User(n) => 147 + u16::from(n.min(15)),
+        }
+    }
+}

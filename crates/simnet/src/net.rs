@@ -1,0 +1,363 @@
+//! The network between the nodes: how a frame gets from one to another.
+//!
+//! send → queue → transmitter → wire (faults) → arrival. Nodes are not here:
+//! the [`Sim`](crate::Sim) calls them.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use landfall_placement::{Duration, Ecn, Instant, Random};
+
+use crate::capture::Capture;
+use crate::error::{Error, Limits};
+use crate::event::{Event, EventQueue};
+use crate::frame::{Frame, FrameId, Pool};
+use crate::link::{LinkConfig, LinkId, WayId};
+use crate::node::{NodeId, PortId};
+use crate::queue::Verdict;
+use crate::stats::DropReason;
+use crate::way::{Fate, Waiting, Way};
+
+/// A frame at its destination.
+pub(crate) struct Arrival {
+    pub(crate) node: NodeId,
+    pub(crate) port: PortId,
+    pub(crate) frame: Frame,
+}
+
+#[derive(Debug)]
+pub(crate) struct Net {
+    pub(crate) now: Instant,
+    pub(crate) events: EventQueue,
+    pub(crate) frames: Pool,
+    /// Two for each link, one after the other.
+    pub(crate) ways: Vec<Way>,
+    /// The way that leaves from each port of each node.
+    ports: Vec<Vec<WayId>>,
+    random: Random,
+    pub(crate) limits: Limits,
+    /// Delayed frames and link changes that are scheduled.
+    pub(crate) scheduled: usize,
+    pub(crate) failure: Option<Error>,
+    pub(crate) capture: Option<Capture>,
+    pub(crate) digest: Digest,
+    /// Frames sent to ports that do not exist.
+    pub(crate) misdirected: u64,
+}
+
+impl Net {
+    pub(crate) fn new(random: Random, limits: Limits) -> Self {
+        Self {
+            now: Instant::ZERO,
+            events: EventQueue::default(),
+            frames: Pool::new(limits.frames),
+            ways: Vec::new(),
+            ports: Vec::new(),
+            random,
+            limits,
+            scheduled: 0,
+            failure: None,
+            capture: None,
+            digest: Digest::default(),
+            misdirected: 0,
+        }
+    }
+
+    pub(crate) fn add_node(&mut self) {
+        self.ports.push(Vec::new());
+    }
+
+    pub(crate) fn add_link(
+        &mut self,
+        [a, b]: [NodeId; 2],
+        [there, back]: [LinkConfig; 2],
+    ) -> Result<LinkId, Error> {
+        let limit = self.limits.links.min(u32::MAX as usize / 2);
+        if self.ways.len() / 2 >= limit {
+            return Err(Error::TooManyLinks { limit });
+        }
+        for node in [a, b] {
+            let ports = self.ports.get(node.0 as usize).ok_or(Error::NoSuchNode(node))?;
+            // A link from a node to itself takes two ports.
+            if ports.len() + 2 > usize::from(u16::MAX) {
+                return Err(Error::TooManyLinks { limit: usize::from(u16::MAX) });
+            }
+        }
+        let link = LinkId((self.ways.len() / 2) as u32);
+        let mut port = |node: NodeId, way| {
+            let ports = &mut self.ports[node.0 as usize];
+            ports.push(way);
+            (node, PortId((ports.len() - 1) as u16))
+        };
+        let (from, to) = (port(a, link.there()), port(b, link.back()));
+        // Each way draws from a stream of its own: another link changes nothing here.
+        self.ways.push(Way::new(from, to, there, self.random.fork()));
+        self.ways.push(Way::new(to, from, back, self.random.fork()));
+        Ok(link)
+    }
+
+    pub(crate) fn ports(&self, node: NodeId) -> u16 {
+        self.ports.get(node.0 as usize).map_or(0, |ports| ports.len() as u16)
+    }
+
+    fn way_of(&self, node: NodeId, port: PortId) -> Option<WayId> {
+        self.ports.get(node.0 as usize)?.get(usize::from(port.0)).copied()
+    }
+
+    /// The first failure ends the run; later ones are its consequences.
+    pub(crate) fn fail(&mut self, error: Error) {
+        self.failure.get_or_insert(error);
+    }
+
+    pub(crate) fn fail_at(&mut self, node: NodeId, what: String) {
+        self.fail(Error::Broken { node, at: self.now, what });
+    }
+
+    pub(crate) fn schedule(&mut self, at: Instant, event: Event) -> Result<(), Error> {
+        let limit = self.limits.scheduled;
+        if self.scheduled >= limit {
+            return Err(Error::TooManyScheduled { limit });
+        }
+        self.scheduled += 1;
+        self.events.push(at.max(self.now), event);
+        Ok(())
+    }
+
+    pub(crate) fn send(&mut self, node: NodeId, port: PortId, mut frame: Frame) {
+        let Some(id) = self.way_of(node, port) else {
+            self.misdirected += 1;
+            return;
+        };
+        let way = &mut self.ways[id.index()];
+        way.stats.sent += 1;
+        way.stats.sent_bytes += frame.len() as u64;
+        way.stats.under_way += 1;
+        if !way.up {
+            return self.lose(id, &frame, DropReason::Down);
+        }
+        if frame.len() > way.config.mtu as usize {
+            return self.lose(id, &frame, DropReason::TooLong);
+        }
+        if let Some(intercept) = &mut way.interceptor
+            && intercept(self.now, &mut frame) == Fate::Drop
+        {
+            return self.lose(id, &frame, DropReason::Intercepted);
+        }
+        let verdict = way.admit(self.now, &mut frame);
+        if !way.obey(verdict, &mut frame) {
+            return self.lose(id, &frame, DropReason::Queue);
+        }
+        let len = frame.len() as u32;
+        match self.frames.insert(frame) {
+            Ok(frame) => {
+                let way = &mut self.ways[id.index()];
+                way.enqueue(Waiting { frame, len, since: self.now });
+                if way.sending.is_none() {
+                    self.send_next(id);
+                }
+            }
+            Err(frame) => self.out_of_frames(id, &frame),
+        }
+    }
+
+    pub(crate) fn send_after(&mut self, delay: Duration, node: NodeId, port: PortId, frame: Frame) {
+        match self.frames.insert(frame) {
+            Ok(frame) => {
+                let event = Event::Send { node, port, frame };
+                if let Err(error) = self.schedule(self.now + delay, event) {
+                    self.frames.remove(frame);
+                    self.fail(error);
+                }
+            }
+            Err(_) => self.fail(Error::TooManyFrames { limit: self.limits.frames }),
+        }
+    }
+
+    pub(crate) fn has_room(&self, node: NodeId, port: PortId) -> bool {
+        self.way_of(node, port).is_none_or(|way| self.ways[way.index()].has_room())
+    }
+
+    pub(crate) fn call_when_room(&mut self, node: NodeId, port: PortId) {
+        if let Some(way) = self.way_of(node, port) {
+            self.ways[way.index()].wants_room = true;
+        }
+    }
+
+    /// Gives the transmitter its next frame. On a way that sends in no time
+    /// that is all frames.
+    fn send_next(&mut self, id: WayId) {
+        while let Some(Waiting { frame, since, .. }) = self.ways[id.index()].dequeue() {
+            let way = &mut self.ways[id.index()];
+            let Some(content) = self.frames.get_mut(frame) else { continue };
+            let verdict = way.release(self.now, content, since);
+            if !way.obey(verdict, content) {
+                self.lose_pooled(id, frame, DropReason::Queue);
+                continue;
+            }
+            let time = way.config.sending_time(content.len());
+            if time.is_zero() {
+                self.launch(id, frame);
+                continue;
+            }
+            way.sending = Some(frame);
+            self.events.push(self.now + time, Event::Departed { way: id, epoch: way.epoch });
+            return;
+        }
+    }
+
+    /// The last bit has left. Says whether the sending node waits for room.
+    pub(crate) fn departed(&mut self, id: WayId, epoch: u32) -> Option<(NodeId, PortId)> {
+        let way = &mut self.ways[id.index()];
+        if way.epoch != epoch {
+            return None;
+        }
+        let frame = way.sending.take();
+        if let Some(frame) = frame {
+            self.launch(id, frame);
+        }
+        self.send_next(id);
+        let way = &mut self.ways[id.index()];
+        (way.wants_room && way.has_room()).then(|| {
+            way.wants_room = false;
+            way.from
+        })
+    }
+
+    /// The frame is on the wire: whatever happens to it there is decided now.
+    fn launch(&mut self, id: WayId, frame: FrameId) {
+        let way = &mut self.ways[id.index()];
+        let Some(content) = self.frames.get_mut(frame) else { return };
+        if way.dice.loses(&way.config) {
+            return self.lose_pooled(id, frame, DropReason::Lost);
+        }
+        if let (Some(tap), Some(capture)) = (way.tap, &mut self.capture) {
+            capture.left(tap, self.now, content);
+        }
+        if way.dice.damages(&way.config, content) {
+            way.stats.corrupted += 1;
+        }
+        if way.dice.duplicates(&way.config) {
+            let copy = content.clone();
+            match self.frames.insert(copy) {
+                Ok(copy) => {
+                    way.stats.duplicated += 1;
+                    way.stats.under_way += 1;
+                    self.fly(id, frame);
+                    self.fly(id, copy);
+                    return;
+                }
+                Err(_) => self.fail(Error::TooManyFrames { limit: self.limits.frames }),
+            }
+        }
+        self.fly(id, frame);
+    }
+
+    fn fly(&mut self, id: WayId, frame: FrameId) {
+        let way = &mut self.ways[id.index()];
+        let mut at = self.now + way.config.delay;
+        if let Some(extra) = way.dice.holds_back(&way.config) {
+            way.stats.reordered += 1;
+            at += extra;
+        }
+        self.events.push(at, Event::Arrive { way: id, epoch: way.epoch, frame });
+    }
+
+    /// The frame is at the far end, unless the link went down meanwhile.
+    pub(crate) fn arrived(&mut self, id: WayId, epoch: u32, frame: FrameId) -> Option<Arrival> {
+        if self.ways[id.index()].epoch != epoch {
+            self.lose_pooled(id, frame, DropReason::Down);
+            return None;
+        }
+        let frame = self.frames.remove(frame)?;
+        let tap = self.ways[id.reverse().index()].tap;
+        if let (Some(tap), Some(capture)) = (tap, &mut self.capture) {
+            capture.arrived(tap, self.now, &frame);
+        }
+        let way = &mut self.ways[id.index()];
+        way.stats.delivered += 1;
+        way.stats.delivered_bytes += frame.len() as u64;
+        way.stats.under_way -= 1;
+        self.digest.add(self.now, id, &frame.bytes);
+        let (node, port) = way.to;
+        Some(Arrival { node, port, frame })
+    }
+
+    /// One direction goes up or down; says whether that is news.
+    pub(crate) fn change(&mut self, id: WayId, up: bool) -> bool {
+        let way = &mut self.ways[id.index()];
+        if way.up == up {
+            return false;
+        }
+        way.up = up;
+        way.epoch = way.epoch.wrapping_add(1);
+        way.wants_room = false;
+        if let Some(frame) = way.sending.take() {
+            self.lose_pooled(id, frame, DropReason::Down);
+        }
+        while let Some(waiting) = self.ways[id.index()].dequeue() {
+            self.lose_pooled(id, waiting.frame, DropReason::Down);
+        }
+        true
+    }
+
+    fn lose_pooled(&mut self, id: WayId, frame: FrameId, reason: DropReason) {
+        if let Some(frame) = self.frames.remove(frame) {
+            self.lose(id, &frame, reason);
+        }
+    }
+
+    fn lose(&mut self, id: WayId, frame: &Frame, reason: DropReason) {
+        let way = &mut self.ways[id.index()];
+        way.stats.drop_one(reason);
+        if let (Some(tap), Some(capture)) = (way.tap, &mut self.capture) {
+            capture.lost(tap, self.now, frame, reason);
+        }
+    }
+
+    fn out_of_frames(&mut self, id: WayId, frame: &Frame) {
+        self.lose(id, frame, DropReason::NoRoom);
+        self.fail(Error::TooManyFrames { limit: self.limits.frames });
+    }
+}
+
+impl Way {
+    /// Does to the frame what the queue policy decided; says whether it goes on.
+    fn obey(&mut self, verdict: Verdict, frame: &mut Frame) -> bool {
+        match verdict {
+            Verdict::Pass => true,
+            Verdict::Drop => false,
+            // RFC 3168, 5: what cannot be marked is dropped.
+            Verdict::Mark if frame.ecn == Ecn::NotCapable => false,
+            Verdict::Mark => {
+                frame.ecn = Ecn::CongestionExperienced;
+                self.stats.marked += 1;
+                true
+            }
+        }
+    }
+}
+
+/// A fingerprint of everything that was delivered, where and when: two runs
+/// with one seed have the same. It is no cryptographic hash.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Digest(pub(crate) u64);
+
+impl Digest {
+    fn add(&mut self, now: Instant, way: WayId, bytes: &[u8]) {
+        self.word(now.as_nanos());
+        self.word(u64::from(way.0) << 32 | bytes.len() as u64);
+        let (words, rest) = bytes.as_chunks::<8>();
+        for word in words {
+            self.word(u64::from_le_bytes(*word));
+        }
+        let mut last = [0; 8];
+        last[..rest.len()].copy_from_slice(rest);
+        self.word(u64::from_le_bytes(last));
+    }
+
+    fn word(&mut self, word: u64) {
+        // Multiply by an odd constant (2^64 over the golden ratio) and rotate:
+        // each step can be undone, so no difference is ever swallowed.
+        self.0 = (self.0 ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
+    }
+}

@@ -1,0 +1,147 @@
+//! One direction of a link: its queue, its transmitter, its state.
+
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use core::fmt;
+
+use landfall_placement::{Instant, Seed};
+
+use crate::capture::InterfaceId;
+use crate::fault::Dice;
+use crate::frame::{Frame, FrameId};
+use crate::link::LinkConfig;
+use crate::node::{NodeId, PortId};
+use crate::queue::{Backlog, QueuePolicy, Verdict};
+use crate::stats::LinkStats;
+
+/// What an interceptor wants to become of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It goes on, as the interceptor left it.
+    Pass,
+    /// It is lost.
+    Drop,
+}
+
+/// Looks at, changes or takes each frame before it joins the queue.
+pub(crate) type Interceptor = Box<dyn FnMut(Instant, &mut Frame) -> Fate>;
+
+/// A frame that waits for the transmitter.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Waiting {
+    pub(crate) frame: FrameId,
+    pub(crate) len: u32,
+    pub(crate) since: Instant,
+}
+
+pub(crate) struct Way {
+    pub(crate) from: (NodeId, PortId),
+    pub(crate) to: (NodeId, PortId),
+    pub(crate) config: LinkConfig,
+    pub(crate) up: bool,
+    /// How often it went up or down: what was under way before is lost.
+    pub(crate) epoch: u32,
+    /// The frame whose bits are leaving.
+    pub(crate) sending: Option<FrameId>,
+    queue: VecDeque<Waiting>,
+    queued_bytes: u64,
+    /// Replaces the plain queue of the configuration.
+    pub(crate) policy: Option<Box<dyn QueuePolicy>>,
+    pub(crate) interceptor: Option<Interceptor>,
+    /// The sending node wants to know when the queue becomes shorter.
+    pub(crate) wants_room: bool,
+    pub(crate) dice: Dice,
+    pub(crate) stats: LinkStats,
+    /// Where the end that sends is captured.
+    pub(crate) tap: Option<InterfaceId>,
+}
+
+impl fmt::Debug for Way {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Way")
+            .field("from", &self.from)
+            .field("to", &self.to)
+            .field("up", &self.up)
+            .field("backlog", &self.backlog())
+            .field("stats", &self.stats)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Way {
+    pub(crate) fn new(
+        from: (NodeId, PortId),
+        to: (NodeId, PortId),
+        config: LinkConfig,
+        seed: Seed,
+    ) -> Self {
+        Self {
+            from,
+            to,
+            config,
+            up: true,
+            epoch: 0,
+            sending: None,
+            queue: VecDeque::new(),
+            queued_bytes: 0,
+            policy: None,
+            interceptor: None,
+            wants_room: false,
+            dice: Dice::new(seed),
+            stats: LinkStats::default(),
+            tap: None,
+        }
+    }
+
+    /// The queue as the next frame finds it.
+    pub(crate) fn backlog(&self) -> Backlog {
+        Backlog {
+            frames: self.queue.len() as u32,
+            bytes: self.queued_bytes,
+            busy: self.sending.is_some(),
+        }
+    }
+
+    pub(crate) fn has_room(&self) -> bool {
+        match &self.policy {
+            Some(policy) => policy.has_room(self.backlog()),
+            None => self.config.queue.has_room(self.backlog()),
+        }
+    }
+
+    /// Asks the policy in charge (the user's, or the plain one) whether the
+    /// frame may join the queue.
+    pub(crate) fn admit(&mut self, now: Instant, frame: &mut Frame) -> Verdict {
+        let (backlog, random) = (self.backlog(), &mut self.dice.queue);
+        match &mut self.policy {
+            Some(policy) => policy.admit(now, frame, backlog, random),
+            None => self.config.queue.admit(now, frame, backlog, random),
+        }
+    }
+
+    /// Asks the policy whether a frame that has waited may be sent.
+    pub(crate) fn release(&mut self, now: Instant, frame: &mut Frame, since: Instant) -> Verdict {
+        let (backlog, random) = (self.backlog(), &mut self.dice.queue);
+        match &mut self.policy {
+            Some(policy) => policy.release(now, frame, now.since(since), backlog, random),
+            None => Verdict::Pass,
+        }
+    }
+
+    pub(crate) fn enqueue(&mut self, waiting: Waiting) {
+        self.queue.push_back(waiting);
+        self.queued_bytes += u64::from(waiting.len);
+        if self.sending.is_none() {
+            return; // It is sent at once: nothing waits.
+        }
+        let stats = &mut self.stats;
+        stats.queue_high_frames = stats.queue_high_frames.max(self.queue.len() as u32);
+        stats.queue_high_bytes = stats.queue_high_bytes.max(self.queued_bytes);
+    }
+
+    pub(crate) fn dequeue(&mut self) -> Option<Waiting> {
+        let waiting = self.queue.pop_front()?;
+        self.queued_bytes -= u64::from(waiting.len);
+        Some(waiting)
+    }
+}
