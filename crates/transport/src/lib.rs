@@ -15,17 +15,21 @@
 //! This is the one library of the family with `unsafe` in it: memory that the
 //! kernel and engines write while no reference to it exists.
 
+#[cfg(feature = "tokio")]
+mod asynchronous;
 pub mod capability;
-// pub mod channel;
+pub mod channel;
 pub mod clock;
 pub mod counters;
 pub mod driver;
 mod exchange;
-// pub mod fault;
+pub mod fault;
 pub mod memory;
 pub mod udp;
 pub mod wait;
 
+#[cfg(feature = "tokio")]
+pub use asynchronous::AsyncWaiter;
 pub use capability::{Capabilities, Feature, Missing};
 pub use clock::Clock;
 pub use counters::Counters;

@@ -171,6 +171,12 @@ impl Inbox {
         self.end_posting()
     }
 
+    /// Takes a unit that did not come through a posted list.
+    pub(crate) fn load(&mut self, unit: &[u8]) {
+        self.slots.clear();
+        self.linear[..unit.len()].copy_from_slice(unit);
+    }
+
     fn start_posting(&mut self) {
         self.slots.clear();
         self.posted = 0;

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 
 use landfall_placement::{
-    Ecn, Engine, Instant, InternetSum, PathId, PathLimits, Peer, Segment, Spans, SumSlot, Ticket,
+    Ecn, Engine, Instant, InternetSum, PathId, PathLimits, Peer, Span, Spans, SumSlot, Ticket,
     Transmit,
 };
 
@@ -21,12 +21,11 @@ pub(crate) struct Outgoing {
     pub(crate) to: Peer,
     pub(crate) len: usize,
     pub(crate) head_len: usize,
-    pub(crate) segment: Option<Segment>,
-    /// A checksum that is left to the device.
-    pub(crate) checksum: Option<SumSlot>,
     pub(crate) ecn: Ecn,
     pub(crate) ticket: Ticket,
     iovecs: Range<usize>,
+    /// Its payload in the outbox's list of spans.
+    payload: Range<usize>,
 }
 
 /// What one system call may send at once.
@@ -52,6 +51,8 @@ pub(crate) struct Outbox {
     filled: usize,
     waiting: VecDeque<Outgoing>,
     iovecs: IoVecs,
+    /// The payloads of all that waits.
+    payloads: Vec<Span>,
     gathered: Spans,
     pins: Pins,
 }
@@ -68,6 +69,7 @@ impl Outbox {
             filled: 0,
             waiting: VecDeque::with_capacity(MAX_UNITS),
             iovecs: IoVecs::with_capacity(3 * MAX_UNITS),
+            payloads: Vec::with_capacity(2 * MAX_UNITS),
             gathered: Spans::new(),
             pins,
         }
@@ -91,6 +93,7 @@ impl Outbox {
         }
         self.pins.release();
         self.iovecs.clear();
+        self.payloads.clear();
         self.filled = 0;
         while self.filled < MAX_UNITS && self.iovecs.len() + Spans::CAPACITY + 2 <= 4 * MAX_PIECES {
             let head = &mut self.heads[self.filled];
@@ -101,6 +104,9 @@ impl Outbox {
             };
             match self.gather(&unit, counters) {
                 Some(outgoing) => {
+                    // What is summed already is not left to the device again.
+                    let checksum = unit.checksum.filter(|_| self.limits.offloads.sum_send);
+                    let unit = Transmit { checksum, ..unit };
                     write_prefix(&unit, &mut self.prefixes[self.filled]);
                     self.waiting.push_back(outgoing);
                     self.filled += 1;
@@ -117,8 +123,7 @@ impl Outbox {
     fn gather(&mut self, unit: &Transmit, counters: &mut Counters) -> Option<Outgoing> {
         let head_len = usize::from(unit.head_len).min(HEAD_ROOM);
         let head = &mut self.heads[self.filled][..head_len];
-        let checksum = unit.checksum.filter(|_| self.limits.offloads.sum_send);
-        if let (Some(slot), None) = (unit.checksum, checksum) {
+        if let Some(slot) = unit.checksum.filter(|_| !self.limits.offloads.sum_send) {
             let payload = self.pins.sum(&self.gathered).ok()?;
             fill_in_sum(slot, head, payload);
             counters.bytes_summed += head_len as u64 + self.gathered.total_len();
@@ -128,6 +133,8 @@ impl Outbox {
             self.iovecs.push_slice(&mut self.prefixes[self.filled][..self.prefix_len]);
         }
         self.iovecs.push_slice(head);
+        let payloads = self.payloads.len();
+        self.payloads.extend_from_slice(&self.gathered);
         let mut len = head_len;
         for span in self.gathered.iter() {
             let Ok(place) = self.pins.resolve(span, Rights::READ) else {
@@ -141,11 +148,10 @@ impl Outbox {
             to: unit.to,
             len,
             head_len,
-            segment: unit.segment,
-            checksum,
             ecn: unit.ecn,
             ticket: unit.ticket,
             iovecs: start..self.iovecs.len(),
+            payload: payloads..self.payloads.len(),
         })
     }
 
@@ -174,6 +180,24 @@ impl Outbox {
     /// The next unit to send.
     pub(crate) fn front(&self) -> Option<&Outgoing> {
         self.waiting.front()
+    }
+
+    /// Copies the next unit. Gives how many bytes of payload were copied.
+    pub(crate) fn copy_front(&mut self, into: &mut Vec<u8>) -> usize {
+        into.clear();
+        let Some(unit) = self.waiting.front() else { return 0 };
+        let number = self.filled - self.waiting.len();
+        into.extend_from_slice(&self.heads[number][..unit.head_len]);
+        into.resize(unit.len, 0);
+        let mut at = unit.head_len;
+        for span in &self.payloads[unit.payload.clone()] {
+            let end = at + span.len as usize;
+            // Its grant may have ended since it was polled. Then nobody has a
+            // right to the bytes: zeros are sent, and fail every check.
+            let _ = self.pins.copy_out(span, &mut into[at..end]);
+            at = end;
+        }
+        at - unit.head_len
     }
 
     /// The pieces of the next `count` units.

@@ -1,0 +1,226 @@
+//! Two engines in one process, on one thread or on two.
+//!
+//! Units cross in frames of a bounded queue; a frame is given back and used
+//! again. A sleeping end is woken through an eventfd, and only if it sleeps.
+
+mod bell;
+mod pipe;
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use landfall_placement::{Ecn, Engine, Instant, PathId, PathLimits, Peer};
+
+use crate::capability::{Capabilities, Feature};
+use crate::counters::Counters;
+use crate::driver::{Driver, Interest, Interests, Progress, fire_timers};
+use crate::exchange::{Arrival, HEAD_ROOM, Inbox, Outbox, Turn};
+use crate::memory::{Pins, Regions};
+use bell::Bell;
+use pipe::{Frame, Pipe};
+
+/// How a channel is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChannelConfig {
+    /// The largest unit that crosses.
+    pub unit: u32,
+    /// How many units wait in each direction at most.
+    pub queue: usize,
+}
+
+impl Default for ChannelConfig {
+    fn default() -> Self {
+        Self { unit: 9000, queue: 256 }
+    }
+}
+
+/// One end of a channel.
+#[derive(Debug)]
+pub struct ChannelDriver {
+    path: PathId,
+    limits: PathLimits,
+    capabilities: Capabilities,
+    counters: Counters,
+    inbox: Inbox,
+    outbox: Outbox,
+    pins: Pins,
+    inbound: Arc<Pipe>,
+    outbound: Arc<Pipe>,
+    bell: Arc<Bell>,
+    other_bell: Arc<Bell>,
+    /// The other end knows this one by this name.
+    name: Peer,
+    /// The bell may have been rung: its descriptor has to be read.
+    armed: AtomicBool,
+    blocked: bool,
+}
+
+/// A channel with its two ends. Each end reads and writes its own regions; the
+/// first is `Peer::Node(0)` to the second, the second `Peer::Node(1)` to the first.
+///
+/// # Errors
+/// The process has no descriptor left.
+pub fn channel(
+    config: ChannelConfig,
+    first: (PathId, &Regions),
+    second: (PathId, &Regions),
+) -> io::Result<(ChannelDriver, ChannelDriver)> {
+    let there = Arc::new(Pipe::new(config.queue));
+    let back = Arc::new(Pipe::new(config.queue));
+    let (one, two) = (Arc::new(Bell::new()?), Arc::new(Bell::new()?));
+    let end = |(path, regions): (PathId, &Regions),
+               node,
+               pipes: [&Arc<Pipe>; 2],
+               bells: [&Arc<Bell>; 2]| {
+        let limits =
+            PathLimits { head: HEAD_ROOM as u16, ..PathLimits::plain(config.unit.min(65_535)) };
+        let mut capabilities = Capabilities::of("channel");
+        capabilities.lack(
+            Feature::DirectPlacement,
+            "units cross in frames of their own; use shared memory for large ones",
+        );
+        ChannelDriver {
+            path,
+            limits,
+            capabilities,
+            counters: Counters::default(),
+            inbox: Inbox::new(path, 1, 0),
+            outbox: Outbox::new(path, limits, Pins::new(regions), 0),
+            pins: Pins::new(regions),
+            inbound: Arc::clone(pipes[0]),
+            outbound: Arc::clone(pipes[1]),
+            bell: Arc::clone(bells[0]),
+            other_bell: Arc::clone(bells[1]),
+            name: Peer::Node(node),
+            armed: AtomicBool::new(false),
+            blocked: false,
+        }
+    };
+    Ok((
+        end(first, 0, [&back, &there], [&one, &two]),
+        end(second, 1, [&there, &back], [&two, &one]),
+    ))
+}
+
+impl ChannelDriver {
+    /// So many units move in one turn at most, each way.
+    const UNITS_PER_TURN: u32 = 64;
+
+    fn receive<E: Engine>(&mut self, engine: &mut E, now: Instant) -> u32 {
+        let mut received = 0;
+        while received < Self::UNITS_PER_TURN {
+            let Some(frame) = self.inbound.pop() else { break };
+            let arrival = Arrival {
+                len: frame.bytes.len(),
+                unit_len: frame.bytes.len().max(1),
+                from: frame.from,
+                ecn: frame.ecn,
+                coalesced: None,
+                verified: false,
+            };
+            self.inbox.load(&frame.bytes);
+            self.inbound.give_back(frame);
+            let (pins, counters) = (&mut self.pins, &mut self.counters);
+            received +=
+                self.inbox.settle(&mut Turn { engine, now, pins, counters }, &arrival, None);
+        }
+        if received > 0 {
+            self.counters.receive_calls += 1;
+            self.pins.release();
+            self.other_bell.ring();
+        } else {
+            self.counters.empty_calls += 1;
+        }
+        received
+    }
+
+    fn send<E: Engine>(&mut self, engine: &mut E, now: Instant) -> u32 {
+        let mut sent = 0;
+        self.blocked = false;
+        while sent < Self::UNITS_PER_TURN {
+            self.outbox.fill(engine, now, &mut self.counters, |_, _| {});
+            let Some(ecn) = self.outbox.front().map(|unit| unit.ecn) else { break };
+            let Some(mut frame) = self.outbound.take_empty() else {
+                self.counters.send_blocked += 1;
+                self.blocked = true;
+                break;
+            };
+            frame.from = self.name;
+            frame.ecn = ecn;
+            self.counters.bytes_copied += self.outbox.copy_front(&mut frame.bytes) as u64;
+            self.outbound.push(frame);
+            self.outbox.done(engine, now, 1);
+            sent += 1;
+        }
+        if sent > 0 {
+            self.counters.send_calls += 1;
+            self.counters.units_sent += u64::from(sent);
+            self.other_bell.ring();
+        }
+        sent
+    }
+}
+
+impl Driver for ChannelDriver {
+    fn path(&self) -> PathId {
+        self.path
+    }
+
+    fn limits(&self) -> PathLimits {
+        self.limits
+    }
+
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    fn counters_mut(&mut self) -> &mut Counters {
+        &mut self.counters
+    }
+
+    fn turn<E: Engine>(&mut self, engine: &mut E, now: Instant) -> io::Result<Progress> {
+        if self.armed.swap(false, Ordering::Relaxed) {
+            self.bell.silence();
+        }
+        let received = self.receive(engine, now);
+        fire_timers(engine, now);
+        let sent = self.send(engine, now);
+        if received == 0 && self.inbound.is_closed() {
+            return Err(io::Error::new(
+                io::ErrorKind::BrokenPipe,
+                "the other end of the channel was dropped",
+            ));
+        }
+        Ok(Progress { received, sent })
+    }
+
+    fn interests(&self) -> Interests {
+        // From here on the other end rings. What it did before, it did
+        // silently: look once more, or it might be overslept.
+        self.bell.arm();
+        self.armed.store(true, Ordering::Relaxed);
+        if !self.inbound.is_empty() || (self.blocked && self.outbound.has_room()) {
+            self.bell.ring();
+        }
+        [Interest { fd: self.bell.fd(), readable: true, writable: false }].into_iter().collect()
+    }
+}
+
+impl Drop for ChannelDriver {
+    fn drop(&mut self) {
+        self.outbound.close();
+        self.inbound.close();
+        self.other_bell.ring();
+    }
+}
+
+impl Default for Frame {
+    fn default() -> Self {
+        Self { bytes: Vec::new(), from: Peer::Unaddressed, ecn: Ecn::NotCapable }
+    }
+}

@@ -1,0 +1,236 @@
+//! The engine as the driver inside sees it: its units meet their fate in `poll_transmit`.
+
+use landfall_placement::{
+    Engine, Guess, Instant, Landing, PathId, PathState, Placement, Refusal, Refusals, Span, Spans,
+    Ticket, Timeout, Transmit, Unit,
+};
+
+use super::{MAX_HELD, State};
+use crate::exchange::{HEAD_ROOM, fill_in_sum};
+
+/// A unit that leaves later.
+#[derive(Debug)]
+pub(super) struct Held {
+    /// At this moment at the latest,
+    pub(super) due: Instant,
+    /// or once so many units have passed.
+    after: u64,
+    path: PathId,
+    head: [u8; HEAD_ROOM],
+    spans: Vec<Span>,
+    transmit: Transmit,
+}
+
+/// How long a reordered unit waits for successors that may never come.
+const PATIENCE: landfall_placement::Duration = landfall_placement::Duration::from_millis(2);
+/// A reordered unit lets so many successors pass, at most.
+const STEPS_BACK: u64 = 16;
+/// So many units are lost in one call at most, then the driver gets a breath.
+const LOSSES_PER_CALL: usize = 1024;
+
+/// An engine behind faults.
+pub(super) struct Layer<'a, E> {
+    pub(super) engine: &'a mut E,
+    pub(super) state: &'a mut State,
+}
+
+impl<E: Engine> Layer<'_, E> {
+    /// A held unit whose time has come.
+    fn release(
+        &mut self,
+        now: Instant,
+        path: PathId,
+        head: &mut [u8],
+        from: &mut Spans,
+    ) -> Option<Transmit> {
+        let passed = self.state.passed;
+        let is_ready = |held: &Held| held.path == path && (held.due <= now || held.after <= passed);
+        let index = self.state.held.iter().position(is_ready)?;
+        let held = self.state.held.remove(index)?;
+        let head_len = usize::from(held.transmit.head_len);
+        head[..head_len].copy_from_slice(&held.head[..head_len]);
+        for span in &held.spans {
+            from.push(*span).ok()?;
+        }
+        Some(held.transmit)
+    }
+
+    /// Flips one bit of a unit, after its checksum was filled in as it should
+    /// be. Gives the scratch slot that holds the payload now, if it was hit.
+    fn corrupt(&mut self, unit: &mut Transmit, head: &mut [u8], from: &mut Spans) -> Option<u32> {
+        let state = &mut *self.state;
+        let head = &mut head[..usize::from(unit.head_len)];
+        let payload = state.pins.sum(from).ok()?;
+        if let Some(slot) = unit.checksum.take() {
+            fill_in_sum(slot, head, payload);
+        }
+        state.counts.corrupted += 1;
+        let payload_len = from.total_len();
+        let bit = state.random.below((head.len() as u64 + payload_len) * 8);
+        let (byte, mask) = ((bit / 8) as usize, 1u8 << (bit % 8));
+        if let Some(byte) = head.get_mut(byte) {
+            *byte ^= mask;
+            return None;
+        }
+        let slot = state.scratch_free.pop();
+        let Some(slot) = slot.filter(|_| payload_len <= u64::from(state.unit)) else {
+            state.scratch_free.extend(slot);
+            head[0] ^= mask;
+            return None;
+        };
+        let mut bytes = vec![0; payload_len as usize];
+        let mut at = 0;
+        for span in from.iter() {
+            let end = at + span.len as usize;
+            // Not readable means not sendable either: the driver will find out.
+            if state.pins.copy_out(span, &mut bytes[at..end]).is_err() {
+                state.scratch_free.push(slot);
+                return None;
+            }
+            at = end;
+        }
+        bytes[byte - head.len()] ^= mask;
+        let place = state.scratch.span(u64::from(slot) * u64::from(state.unit), payload_len as u32);
+        if state.pins.copy_in(&place, &bytes).is_err() {
+            state.scratch_free.push(slot);
+            return None;
+        }
+        from.clear();
+        from.push(place).ok()?;
+        Some(slot)
+    }
+
+    fn hold(
+        &mut self,
+        due: Instant,
+        after: u64,
+        unit: Transmit,
+        head: &[u8],
+        from: &Spans,
+        path: PathId,
+    ) {
+        let mut copy = [0; HEAD_ROOM];
+        let head_len = usize::from(unit.head_len);
+        copy[..head_len].copy_from_slice(&head[..head_len]);
+        let spans = from.to_vec();
+        self.state.held.push_back(Held { due, after, path, head: copy, spans, transmit: unit });
+    }
+
+    /// What becomes of a unit. None: it does not leave now.
+    fn meet_fate(
+        &mut self,
+        now: Instant,
+        path: PathId,
+        mut unit: Transmit,
+        head: &mut [u8],
+        from: &mut Spans,
+    ) -> Option<Transmit> {
+        let faults = self.state.faults;
+        self.state.counts.units += 1;
+        if self.state.random.chance(faults.loss) {
+            self.state.counts.lost += 1;
+            self.engine.handle_sent(now, unit.ticket);
+            return None;
+        }
+        let scratch = if self.state.random.chance(faults.corruption) {
+            self.corrupt(&mut unit, head, from)
+        } else {
+            None
+        };
+        let room = self.state.held.len() + 2 <= MAX_HELD;
+        let twice = room && self.state.random.chance(faults.duplication);
+        let late = room && self.state.random.chance(faults.reordering);
+        unit.ticket = self.state.originals.insert(unit.ticket, 1 + u32::from(twice), scratch);
+        self.state.passed += 1;
+        let due = now + faults.delay;
+        if twice {
+            self.state.counts.duplicated += 1;
+            let after = self.state.passed + self.state.random.below(STEPS_BACK);
+            self.hold(due + PATIENCE, after, unit, head, from, path);
+        }
+        if late {
+            self.state.counts.reordered += 1;
+            let after = self.state.passed + 1 + self.state.random.below(STEPS_BACK);
+            self.hold(due + PATIENCE, after, unit, head, from, path);
+            return None;
+        }
+        if room && !faults.delay.is_zero() {
+            self.state.counts.delayed += 1;
+            self.hold(due, u64::MAX, unit, head, from, path);
+            return None;
+        }
+        Some(unit)
+    }
+}
+
+impl<E: Engine> Engine for Layer<'_, E> {
+    type Event = E::Event;
+
+    fn handle_path(&mut self, now: Instant, path: PathId, state: PathState) {
+        self.engine.handle_path(now, path, state);
+    }
+
+    fn guess(&self, path: PathId, nth: usize) -> Option<Guess> {
+        self.engine.guess(path, nth)
+    }
+
+    fn place(
+        &mut self,
+        now: Instant,
+        unit: &Unit<'_>,
+        into: &mut Spans,
+    ) -> Result<Placement, Refusal> {
+        if self.state.random.chance(self.state.faults.loss_at_place) {
+            self.state.counts.lost_at_place += 1;
+            return Err(Refusal::Injected);
+        }
+        self.engine.place(now, unit, into)
+    }
+
+    fn handle_placed(&mut self, now: Instant, ticket: Ticket, landing: Landing) {
+        self.engine.handle_placed(now, ticket, landing);
+    }
+
+    fn poll_transmit(
+        &mut self,
+        now: Instant,
+        path: PathId,
+        head: &mut [u8],
+        from: &mut Spans,
+    ) -> Option<Transmit> {
+        if let Some(unit) = self.release(now, path, head, from) {
+            return Some(unit);
+        }
+        for _ in 0..LOSSES_PER_CALL {
+            from.clear();
+            let unit = self.engine.poll_transmit(now, path, head, from)?;
+            if let Some(unit) = self.meet_fate(now, path, unit, head, from) {
+                return Some(unit);
+            }
+        }
+        None
+    }
+
+    fn handle_sent(&mut self, now: Instant, ticket: Ticket) {
+        if let Some((ticket, scratch)) = self.state.originals.one_left(ticket) {
+            self.state.scratch_free.extend(scratch);
+            self.engine.handle_sent(now, ticket);
+        }
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        self.engine.handle_timeout(now);
+    }
+
+    fn poll_timeout(&self) -> Option<Timeout> {
+        self.engine.poll_timeout()
+    }
+
+    fn poll_event(&mut self) -> Option<Self::Event> {
+        self.engine.poll_event()
+    }
+
+    fn refusals(&self) -> &Refusals {
+        self.engine.refusals()
+    }
+}
