@@ -12,6 +12,7 @@
 //! | [`veth`] | a cable between two namespaces |
 //! | [`offload`] | segmentation, joining, checksums: read and set; real frames |
 //! | [`cpu`] | who used how much processor; pinning |
+//! | [`rivals`] | kernel TCP, UDP and Unix sockets, measured |
 //! | [`sample`] | what one run gave, in terms that all candidates share |
 //! | [`interleave`](mod@interleave) | candidates in turn, medians, spreads, ratios |
 //! | [`privileges`] | what this process may do, and how tests skip |
@@ -27,6 +28,7 @@ pub mod namespace;
 mod netlink;
 pub mod offload;
 pub mod privileges;
+pub mod rivals;
 pub mod sample;
 mod sys;
 pub mod veth;

@@ -10,7 +10,7 @@ const LONGEST: Duration = Duration::from_secs(60);
 const BYTES_PER_GB: f64 = 1e9;
 
 /// What one run gave.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Sample {
     /// Payload bytes that arrived, once each.
     pub bytes: u64,

@@ -1,7 +1,7 @@
 //! System calls that neither std nor socket2 offers, made safe one by one.
 
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 /// `SIOCETHTOOL` of `linux/sockios.h`.
 const SIOCETHTOOL: libc::Ioctl = 0x8946;
@@ -13,6 +13,69 @@ const LONGEST_NAME: usize = libc::IFNAMSIZ - 1;
 /// Turns the `-1` of a system call into its error.
 fn check(outcome: libc::c_int) -> io::Result<libc::c_int> {
     if outcome < 0 { Err(io::Error::last_os_error()) } else { Ok(outcome) }
+}
+
+/// Sets a socket option whose value is an `int`.
+pub(crate) fn set_option(
+    socket: BorrowedFd<'_>,
+    level: libc::c_int,
+    name: libc::c_int,
+    value: libc::c_int,
+) -> io::Result<()> {
+    // SAFETY: the descriptor is open for the call; the value outlives it and
+    // its true length is given.
+    check(unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            level,
+            name,
+            (&raw const value).cast(),
+            size_of::<libc::c_int>() as libc::socklen_t,
+        )
+    })
+    .map(drop)
+}
+
+/// What the kernel knows about a TCP connection.
+pub(crate) fn tcp_info(socket: BorrowedFd<'_>) -> io::Result<libc::tcp_info> {
+    // SAFETY: `tcp_info` is plain integers, for which zero is valid.
+    let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
+    let mut len = size_of_val(&info) as libc::socklen_t;
+    // SAFETY: the kernel writes at most `len` bytes into `info`; a shorter
+    // answer leaves zeros, a longer one is cut.
+    check(unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_INFO,
+            (&raw mut info).cast(),
+            &raw mut len,
+        )
+    })?;
+    Ok(info)
+}
+
+/// A nameless file in memory.
+pub(crate) fn memory_file() -> io::Result<OwnedFd> {
+    // SAFETY: the name is a C string that outlives the call.
+    let fd = check(unsafe { libc::memfd_create(c"landfall".as_ptr(), libc::MFD_CLOEXEC) })?;
+    // SAFETY: the kernel just made this descriptor for us alone.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Sends up to `len` bytes of `file` from `at` without passing user space.
+pub(crate) fn send_file(
+    socket: BorrowedFd<'_>,
+    file: BorrowedFd<'_>,
+    at: usize,
+    len: usize,
+) -> io::Result<usize> {
+    let mut offset = at as libc::off_t;
+    // SAFETY: both descriptors are open for the call, and `offset` outlives
+    // it; no other memory of ours is touched.
+    let sent =
+        unsafe { libc::sendfile(socket.as_raw_fd(), file.as_raw_fd(), &raw mut offset, len) };
+    usize::try_from(sent).map_err(|_| io::Error::last_os_error())
 }
 
 /// One ethtool request about `interface`, in the namespace of `socket`.

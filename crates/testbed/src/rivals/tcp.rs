@@ -1,0 +1,176 @@
+//! Kernel TCP.
+
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+
+use socket2::{Domain, Socket, Type};
+
+use super::ping_pong::{Kind, PingPong};
+use super::stream::{StreamShape, pump};
+use super::{Endpoints, Plan};
+use crate::error::{Error, Tried};
+use crate::sample::Sample;
+use crate::sys;
+
+/// A bulk transfer over TCP.
+#[derive(Clone, Debug)]
+pub struct TcpThroughput {
+    /// Where, how much, how.
+    pub plan: Plan,
+    /// Buffers and workload.
+    pub shape: StreamShape,
+    /// Socket options.
+    pub options: TcpOptions,
+}
+
+impl TcpThroughput {
+    /// The plain loop of 128 KiB, with the kernel's own choice of buffers.
+    #[must_use]
+    pub fn new(plan: Plan) -> Self {
+        Self { plan, shape: StreamShape::default(), options: TcpOptions::default() }
+    }
+
+    /// One run over a new connection.
+    pub fn run(&self) -> Result<Sample, Error> {
+        let connection = Connection::new(&self.plan, &self.options)?;
+        let sample = pump(&self.plan, self.shape, &connection.client, &connection.server)?;
+        connection.add_retransmissions(sample)
+    }
+}
+
+/// Round trips over TCP.
+#[derive(Clone, Debug)]
+pub struct TcpLatency {
+    /// Where, how much, how.
+    pub plan: Plan,
+    /// Bytes per message.
+    pub message: usize,
+    /// Rounds at the start that are not recorded.
+    pub warm_up: u64,
+    /// Socket options.
+    pub options: TcpOptions,
+}
+
+impl TcpLatency {
+    /// Messages of `message` bytes without Nagle's delay, after a warm-up of
+    /// 1000 rounds.
+    #[must_use]
+    pub fn new(plan: Plan, message: usize) -> Self {
+        let options = TcpOptions { no_delay: true, ..TcpOptions::default() };
+        Self { plan, message, warm_up: 1000, options }
+    }
+
+    /// One run over a new connection.
+    pub fn run(&self) -> Result<Sample, Error> {
+        let connection = Connection::new(&self.plan, &self.options)?;
+        let conversation = PingPong {
+            plan: &self.plan,
+            kind: Kind::Stream,
+            message: self.message,
+            warm_up: self.warm_up,
+        };
+        let sample = conversation.run(&connection.client, &connection.server)?;
+        connection.add_retransmissions(sample)
+    }
+}
+
+/// Socket options of both ends.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct TcpOptions {
+    /// `TCP_NODELAY`.
+    pub no_delay: bool,
+    /// Send buffer in bytes; `None` leaves it to the kernel, which tunes it.
+    pub send_buffer: Option<usize>,
+    /// Receive buffer, and so the window; `None` leaves it to the kernel,
+    /// which tunes it.
+    pub receive_buffer: Option<usize>,
+    /// `SO_RCVLOWAT`: the receiver is not woken for less.
+    pub low_water: Option<usize>,
+}
+
+impl TcpOptions {
+    /// Before the connection is made: the window scale is settled then.
+    fn apply(&self, socket: &Socket) -> Result<(), Error> {
+        socket.set_tcp_nodelay(self.no_delay).tried("set TCP_NODELAY")?;
+        if let Some(size) = self.send_buffer {
+            set_send_buffer(socket, size)?;
+        }
+        if let Some(size) = self.receive_buffer {
+            set_receive_buffer(socket, size)?;
+        }
+        Ok(())
+    }
+}
+
+/// Asks for a send buffer, beyond the machine's limit where that is allowed.
+pub(super) fn set_send_buffer(socket: &Socket, size: usize) -> Result<(), Error> {
+    let forced = libc::SO_SNDBUFFORCE;
+    sys::set_option(socket.as_fd(), libc::SOL_SOCKET, forced, as_int(size)?)
+        .or_else(|_| socket.set_send_buffer_size(size))
+        .tried("set the send buffer")
+}
+
+/// Asks for a receive buffer, beyond the machine's limit where that is
+/// allowed.
+pub(super) fn set_receive_buffer(socket: &Socket, size: usize) -> Result<(), Error> {
+    let forced = libc::SO_RCVBUFFORCE;
+    sys::set_option(socket.as_fd(), libc::SOL_SOCKET, forced, as_int(size)?)
+        .or_else(|_| socket.set_recv_buffer_size(size))
+        .tried("set the receive buffer")
+}
+
+fn as_int(size: usize) -> Result<libc::c_int, Error> {
+    size.try_into()
+        .map_err(|_| Error::BadRequest(format!("{size} bytes are too many for a socket option")))
+}
+
+/// Both ends of an established connection.
+struct Connection {
+    client: Socket,
+    server: Socket,
+}
+
+impl Connection {
+    fn new(plan: &Plan, options: &TcpOptions) -> Result<Self, Error> {
+        let Endpoints { send, receive } = &plan.endpoints;
+        let listener = receive.enter(|| {
+            let socket = tcp_socket(SocketAddr::new(receive.address, 0), options)?;
+            socket.listen(1).tried("listen")?;
+            // Bounds `accept`.
+            socket.set_read_timeout(Some(plan.limit)).tried("bound a wait")?;
+            Ok(socket)
+        })?;
+        let address = listener.local_addr().tried("read the listener's address")?;
+        let client = send.enter(|| tcp_socket(SocketAddr::new(send.address, 0), options))?;
+        client.connect_timeout(&address, plan.limit).tried("connect by TCP")?;
+        let (server, _) = listener.accept().tried("accept a connection")?;
+        if let Some(low_water) = options.low_water {
+            sys::set_option(
+                server.as_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_RCVLOWAT,
+                as_int(low_water)?,
+            )
+            .tried("set SO_RCVLOWAT")?;
+        }
+        Ok(Self { client, server })
+    }
+
+    fn add_retransmissions(&self, sample: Sample) -> Result<Sample, Error> {
+        let ends = [&self.client, &self.server];
+        let mut retransmitted = 0;
+        for end in ends {
+            let info = sys::tcp_info(end.as_fd()).tried("read TCP_INFO")?;
+            retransmitted += u64::from(info.tcpi_total_retrans);
+        }
+        Ok(Sample { retransmitted, ..sample })
+    }
+}
+
+fn tcp_socket(address: SocketAddr, options: &TcpOptions) -> Result<Socket, Error> {
+    let socket =
+        Socket::new(Domain::for_address(address), Type::STREAM, None).tried("make a TCP socket")?;
+    options.apply(&socket)?;
+    socket.bind(&address.into()).tried("bind a TCP socket")?;
+    Ok(socket)
+}

@@ -1,0 +1,328 @@
+//! A bulk transfer over kernel UDP with segmentation and GRO: what batching
+//! alone gives, without a protocol.
+//!
+//! UDP has no flow control, and a sender that overruns the receiver measures
+//! only loss. So the sender keeps a window: the receiver counts what it got
+//! in a word of shared memory, which costs next to nothing and needs no
+//! acknowledgements on the wire. That favours this rival, and is meant to.
+
+use std::io::{self, Read};
+use std::os::fd::AsFd;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{self, Thread};
+use std::time::{Duration, Instant};
+
+use socket2::Socket;
+
+use super::measure::{Goal, Measured, Patience, byte_sum, measure, pattern, pattern_sum};
+use super::tcp::{set_receive_buffer, set_send_buffer};
+use super::udp::{LARGEST_PAYLOAD, connected_pair};
+use super::{Plan, Polling, Workload};
+use crate::error::{Error, Tried};
+use crate::sample::Sample;
+use crate::sys;
+
+/// `linux/udp.h`.
+const UDP_SEGMENT: libc::c_int = 103;
+const UDP_GRO: libc::c_int = 104;
+/// A super-packet with more payload falls apart into single datagrams.
+const LARGEST_BATCH: usize = 65_472;
+/// GRO joins no more (`UDP_GRO_CNT_MAX` of `net/ipv4/udp_offload.c`).
+const MOST_SEGMENTS: usize = 64;
+/// Whatever arrives, fits.
+const ROOM: usize = 65_536;
+/// Nothing arrives for so long: what is missing was lost.
+const QUIET: Duration = Duration::from_millis(100);
+/// Kernel memory that a queued datagram of `n` bytes takes is several times
+/// `n` when it is small; a window of this fraction of the buffer is safe.
+const BUFFER_PER_WINDOW: usize = 4;
+
+/// A bulk transfer over UDP.
+#[derive(Clone, Debug)]
+pub struct UdpThroughput {
+    /// Where, how much, how.
+    pub plan: Plan,
+    /// Payload bytes per datagram on the wire.
+    pub payload: usize,
+    /// Whether datagrams are sent in batches (`UDP_SEGMENT`) and received so
+    /// (`UDP_GRO`).
+    pub offload: bool,
+    /// Buffer of each socket in bytes. Less is granted without privilege.
+    pub buffer: usize,
+    /// [`Workload::Plain`] or [`Workload::Touch`].
+    pub workload: Workload,
+}
+
+impl UdpThroughput {
+    /// Batched datagrams of `payload` bytes with buffers of 8 MiB.
+    #[must_use]
+    pub fn new(plan: Plan, payload: usize) -> Self {
+        Self { plan, payload, offload: true, buffer: 8 << 20, workload: Workload::Plain }
+    }
+
+    /// One run over a new pair of sockets. What was lost is reported, not an
+    /// error.
+    pub fn run(&self) -> Result<Sample, Error> {
+        let (from, to) = self.sockets()?;
+        let batch = self.batch();
+        let granted = to.recv_buffer_size().tried("read the receive buffer")?;
+        let flow = Flow::new((granted / BUFFER_PER_WINDOW).max(batch));
+        let goal = Goal::new(self.plan.amount, self.payload);
+        let source = pattern(batch);
+        let mut sink = vec![0xff; ROOM];
+        let measured = measure(
+            &self.plan,
+            |patience| {
+                let end = End { flow: &flow, socket: &from };
+                let sent = send(&from, &source, goal, &flow, patience);
+                drop(end);
+                sent
+            },
+            |patience| receive(&to, &mut sink, self.workload, &flow, patience),
+        )?;
+        self.sample(&measured)
+    }
+
+    fn sample(&self, measured: &Measured<Sent, Received>) -> Result<Sample, Error> {
+        let Measured { sent, received, cpu, wakeups } = measured;
+        let Some(lost_bytes) = sent.bytes.checked_sub(received.bytes) else {
+            return Err(Error::WrongData("more bytes arrived than were sent".into()));
+        };
+        if self.workload == Workload::Touch && lost_bytes == 0 && sent.sum != received.sum {
+            return Err(Error::WrongData("the bytes that arrived have another sum".into()));
+        }
+        Ok(Sample {
+            bytes: received.bytes,
+            messages: received.calls,
+            seconds: received.ended.duration_since(sent.started).as_secs_f64(),
+            cpu: *cpu,
+            wakeups: *wakeups,
+            lost_bytes,
+            ..Sample::default()
+        })
+    }
+
+    /// Payload bytes per send.
+    fn batch(&self) -> usize {
+        let segments = (LARGEST_BATCH / self.payload).clamp(1, MOST_SEGMENTS);
+        if self.offload { segments * self.payload } else { self.payload }
+    }
+
+    fn sockets(&self) -> Result<(Socket, Socket), Error> {
+        if !(1..=LARGEST_PAYLOAD).contains(&self.payload) {
+            let payload = self.payload;
+            return Err(Error::BadRequest(format!(
+                "datagrams of {payload} bytes; 1 to {LARGEST_PAYLOAD} are possible"
+            )));
+        }
+        if !matches!(self.workload, Workload::Plain | Workload::Touch) {
+            return Err(Error::Unsupported(format!("workload {} over UDP", self.workload)));
+        }
+        let (from, to) = connected_pair(&self.plan.endpoints)?;
+        set_send_buffer(&from, self.buffer)?;
+        set_receive_buffer(&to, self.buffer)?;
+        if self.offload {
+            let segment = self.payload as libc::c_int;
+            sys::set_option(from.as_fd(), libc::SOL_UDP, UDP_SEGMENT, segment)
+                .tried("switch UDP segmentation on")?;
+            sys::set_option(to.as_fd(), libc::SOL_UDP, UDP_GRO, 1).tried("switch UDP GRO on")?;
+        }
+        Ok((from, to))
+    }
+}
+
+struct Sent {
+    started: Instant,
+    bytes: u64,
+    sum: u64,
+}
+
+struct Received {
+    ended: Instant,
+    bytes: u64,
+    calls: u64,
+    sum: u64,
+}
+
+/// What both threads see of the transfer.
+struct Flow {
+    window: u64,
+    arrived: AtomicU64,
+    sent: AtomicU64,
+    done: AtomicBool,
+    waits: AtomicBool,
+    sender: OnceLock<Thread>,
+}
+
+impl Flow {
+    fn new(window: usize) -> Self {
+        Self {
+            window: window as u64,
+            arrived: AtomicU64::new(0),
+            sent: AtomicU64::new(0),
+            done: AtomicBool::new(false),
+            waits: AtomicBool::new(false),
+            sender: OnceLock::new(),
+        }
+    }
+
+    /// The receiver got `bytes` in all. Wakes a sender that waits once half
+    /// of the window is free.
+    fn note_arrived(&self, bytes: u64) {
+        // SeqCst here and in `wait_for_room`: one of the two threads must see
+        // the other's store, or the sender sleeps on an open window.
+        self.arrived.store(bytes, Ordering::SeqCst);
+        let flying = self.sent.load(Ordering::SeqCst).saturating_sub(bytes);
+        if flying <= self.window / 2
+            && self.waits.load(Ordering::SeqCst)
+            && let Some(sender) = self.sender.get()
+        {
+            sender.unpark();
+        }
+    }
+
+    /// Waits until `next` more bytes fit into the window; gives the bytes
+    /// that must be taken for lost by now.
+    fn wait_for_room(
+        &self,
+        sent: u64,
+        next: u64,
+        mut lost: u64,
+        patience: &Patience,
+    ) -> Result<u64, Error> {
+        let flying = |lost: u64| {
+            sent.saturating_sub(self.arrived.load(Ordering::SeqCst)).saturating_sub(lost)
+        };
+        let mut heard = (self.arrived.load(Ordering::SeqCst), Instant::now());
+        while flying(lost) + next > self.window {
+            match patience.polling() {
+                Polling::Spin => patience.give_way(),
+                Polling::Block => {
+                    self.waits.store(true, Ordering::SeqCst);
+                    if flying(lost) > self.window / 2 {
+                        thread::park_timeout(QUIET);
+                    }
+                    self.waits.store(false, Ordering::SeqCst);
+                }
+            }
+            let now = Instant::now();
+            patience.check("sending", now)?;
+            let arrived = self.arrived.load(Ordering::SeqCst);
+            if arrived != heard.0 {
+                heard = (arrived, now);
+            } else if now - heard.1 >= QUIET {
+                lost = sent.saturating_sub(arrived);
+            }
+        }
+        Ok(lost)
+    }
+}
+
+/// Tells the receiver on every way out that nothing more comes.
+struct End<'a> {
+    flow: &'a Flow,
+    socket: &'a Socket,
+}
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.flow.done.store(true, Ordering::SeqCst);
+        // Wakes a receiver that blocks; should this be lost, its time-out
+        // does the same a little later.
+        let _ = self.socket.send(&[]);
+    }
+}
+
+fn send(
+    socket: &Socket,
+    source: &[u8],
+    goal: Goal,
+    flow: &Flow,
+    patience: &Patience,
+) -> Result<Sent, Error> {
+    // Only this thread sets it, once.
+    let _ = flow.sender.set(thread::current());
+    patience.prepare(socket)?;
+    let started = Instant::now();
+    let (mut bytes, mut sum, mut lost) = (0, 0, 0);
+    loop {
+        let now = Instant::now();
+        let len = goal.left(bytes, now - started).min(source.len() as u64);
+        if len == 0 {
+            return Ok(Sent { started, bytes, sum });
+        }
+        patience.check("sending", now)?;
+        lost = flow.wait_for_room(bytes, len, lost, patience)?;
+        // Before the send: the receiver must never see more than this.
+        flow.sent.store(bytes + len, Ordering::SeqCst);
+        let piece = &source[..len as usize];
+        patience.wait_for("send datagrams", || socket.send(piece))?;
+        bytes += len;
+        sum += pattern_sum(0, piece.len());
+    }
+}
+
+fn receive(
+    mut socket: &Socket,
+    sink: &mut [u8],
+    workload: Workload,
+    flow: &Flow,
+    patience: &Patience,
+) -> Result<Received, Error> {
+    patience.prepare(socket)?;
+    if patience.polling() == Polling::Block {
+        socket.set_read_timeout(Some(QUIET)).tried("bound a wait")?;
+    }
+    let (mut bytes, mut calls, mut sum) = (0, 0, 0);
+    let mut ended = Instant::now();
+    loop {
+        let got = match socket.read(sink) {
+            Ok(got) => got,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                if patience.polling() == Polling::Spin {
+                    patience.give_way();
+                }
+                0
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => 0,
+            Err(error) => return Err(Error::system("receive datagrams", error)),
+        };
+        let now = Instant::now();
+        if got > 0 {
+            bytes += got as u64;
+            calls += 1;
+            ended = now;
+            if workload == Workload::Touch {
+                sum += byte_sum(&sink[..got]);
+            }
+            flow.note_arrived(bytes);
+        }
+        patience.check("receiving", now)?;
+        if flow.done.load(Ordering::SeqCst) {
+            let all = bytes >= flow.sent.load(Ordering::SeqCst);
+            if all || now - ended >= QUIET {
+                return Ok(Received { ended, bytes, calls, sum });
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Amount, Endpoints};
+    use super::*;
+
+    #[test]
+    fn batches_stay_below_what_the_kernel_keeps_whole() {
+        let plan = Plan::new(Endpoints::loopback().unwrap(), Amount::Bytes(1));
+        for payload in [1, 100, 1024, 1424, 8192, 65_000, LARGEST_PAYLOAD] {
+            let mut udp = UdpThroughput::new(plan.clone(), payload);
+            let batch = udp.batch();
+            assert!(batch <= LARGEST_BATCH.max(payload) && batch.is_multiple_of(payload));
+            assert!(batch / payload <= MOST_SEGMENTS);
+            udp.offload = false;
+            assert_eq!(udp.batch(), payload);
+        }
+    }
+}
