@@ -1,1 +1,33 @@
-//! Being built.
+//! Two unlike engines that settle the contract of [`landfall_placement::Engine`].
+//!
+//! | module | what it is |
+//! | --- | --- |
+//! | [`numbered`] | the scheduled one: numbered units of a message, each with its place, granted before it is sent |
+//! | [`stream`] | the byte stream: TCP-like, with heads of varying length and segments that the device cuts |
+//!
+//! Both are honest small protocols: they lose nothing, bound everything, and do
+//! the same again when given the same again. Tests, benchmarks and the `perf`
+//! tool run them over every driver. They are no protocols for the open
+//! Internet: there is no congestion control, and a peer is believed what a
+//! header says as long as its keys are right.
+//!
+//! What does not live here: memory, I/O, clocks.
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
+mod area;
+mod bits;
+#[cfg(feature = "model")]
+pub mod model;
+pub mod numbered;
+
+pub use area::Area;
+pub use numbered::Numbered;
