@@ -7,11 +7,12 @@ use std::os::fd::AsRawFd;
 use landfall_placement::{Engine, Instant, PathId, PathLimits};
 use socket2::Socket;
 
-use super::{UdpConfig, receive, send, socket};
+use super::receive::{Receiver, receive_message};
+use super::{UdpConfig, send, socket};
 use crate::capability::{Capabilities, Feature};
 use crate::counters::Counters;
 use crate::driver::{Driver, Interest, Interests, Progress, fire_timers};
-use crate::exchange::{HEAD_ROOM, Inbox, MAX_UNITS, Outbox};
+use crate::exchange::{HEAD_ROOM, Outbox};
 use crate::memory::{Pins, Regions};
 
 /// Runs any engine over a UDP socket.
@@ -25,11 +26,8 @@ pub struct UdpDriver {
     limits: PathLimits,
     capabilities: Capabilities,
     pub(super) counters: Counters,
-    pub(super) inbox: Inbox,
+    receiver: Receiver,
     pub(super) outbox: Outbox,
-    /// The memory that is posted for receiving, pinned for the turn.
-    pub(super) pins: Pins,
-    pub(super) peeking: receive::Peeking,
     pub(super) batch_send: bool,
     /// The kernel had no room for more.
     pub(super) blocked: bool,
@@ -41,20 +39,17 @@ impl UdpDriver {
     /// # Errors
     /// The address cannot be bound, or the process has no descriptor left.
     pub fn open(path: PathId, config: UdpConfig, regions: &Regions) -> io::Result<Self> {
-        let (socket, capabilities) = socket::open(&config)?;
+        let (socket, capabilities) = socket::open(&config, "udp")?;
         let limits = PathLimits { head: HEAD_ROOM as u16, ..PathLimits::plain(config.unit) };
         let batch_receive = capabilities.has(Feature::BatchedReceive);
-        let max_units = if batch_receive { MAX_UNITS } else { 1 };
         Ok(Self {
             path,
             ipv6: config.bind.is_ipv6(),
             local: socket::bound_to(&socket)?,
             limits,
             counters: Counters::default(),
-            inbox: Inbox::new(path, max_units, 0),
+            receiver: Receiver::new(path, regions, batch_receive, config.peek),
             outbox: Outbox::new(path, limits, Pins::new(regions), 0),
-            pins: Pins::new(regions),
-            peeking: receive::Peeking::new(config.peek && batch_receive),
             batch_send: capabilities.has(Feature::BatchedSend),
             blocked: false,
             socket,
@@ -71,10 +66,15 @@ impl UdpDriver {
     /// The device refused a batch: from now on one unit a call.
     pub(super) fn lose_batched_send(&mut self, error: &io::Error) {
         self.batch_send = false;
-        self.capabilities.lack(
-            Feature::BatchedSend,
-            format!("the route's device refused a segmented send ({error})"),
-        );
+        socket::lack_batched_send(&mut self.capabilities, error);
+    }
+
+    /// Receives one batch and hands it to the engine. Gives the number of units.
+    fn receive<E: Engine>(&mut self, engine: &mut E, now: Instant) -> io::Result<u32> {
+        let fd = self.socket.as_raw_fd();
+        let peeked = self.receiver.look(engine, now, &mut self.counters, fd)?;
+        let message = receive_message(fd, self.receiver.post(engine, peeked.as_ref()), 0)?;
+        Ok(self.receiver.settle(engine, now, &mut self.counters, (message, peeked)))
     }
 }
 
@@ -100,7 +100,7 @@ impl Driver for UdpDriver {
     }
 
     fn turn<E: Engine>(&mut self, engine: &mut E, now: Instant) -> io::Result<Progress> {
-        let received = receive::receive(self, engine, now)?;
+        let received = self.receive(engine, now)?;
         fire_timers(engine, now);
         let sent = send::send(self, engine, now)?;
         Ok(Progress { received, sent })

@@ -14,11 +14,12 @@
 mod address;
 mod control;
 mod driver;
+mod errno;
+mod message;
 mod receive;
 mod send;
 mod socket;
 
-use std::io;
 use std::net::SocketAddr;
 
 pub use driver::UdpDriver;
@@ -56,9 +57,4 @@ impl UdpConfig {
             peek: true,
         }
     }
-}
-
-/// One system call found the socket empty, full, or disturbed by the network.
-fn would_block(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }

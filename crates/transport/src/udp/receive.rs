@@ -1,19 +1,20 @@
-//! Receiving: one call, into guessed spans where the engine has a guess.
+//! Receiving: into guessed spans where the engine has a guess, and looking
+//! first where guesses keep missing. The call between is the driver's.
 
 use std::io;
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::RawFd;
 
-use landfall_placement::{Engine, Instant, Landing, Peer, Placement, Spans, Unit};
+use landfall_placement::{Engine, Instant, Landing, PathId, Placement, Spans, Unit};
 
-use super::address::RawAddress;
-use super::control::{Control, Received};
-use super::driver::UdpDriver;
-use super::would_block;
-use crate::exchange::{Arrival, HEAD_ROOM, Peeked, Turn};
+use super::errno::nothing_came;
+use super::message::{Message, ReceiveHeader};
+use crate::counters::Counters;
+use crate::exchange::{Arrival, HEAD_ROOM, Inbox, MAX_UNITS, Peeked, Turn};
+use crate::memory::{Pins, Regions};
 
 /// Decides whether looking first is worth a call of its own.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Peeking {
+struct Peeking {
     allowed: bool,
     /// Receives in a row whose first unit was guessed wrong.
     misses: u32,
@@ -27,7 +28,7 @@ const MISSES: u32 = 2;
 const LOOKS: u32 = 64;
 
 impl Peeking {
-    pub(super) const fn new(allowed: bool) -> Self {
+    const fn new(allowed: bool) -> Self {
         Self { allowed, misses: 0, left: 0 }
     }
 
@@ -46,125 +47,137 @@ impl Peeking {
     }
 }
 
-/// What one `recvmsg` told.
-struct Message {
-    len: usize,
-    from: Peer,
-    truncated: bool,
-    control: Received,
+/// The receiving half of a UDP path, without its receiving call.
+#[derive(Debug)]
+pub(crate) struct Receiver {
+    inbox: Inbox,
+    /// The memory that is posted, pinned until it is settled.
+    pins: Pins,
+    peeking: Peeking,
 }
 
-/// Receives one batch and hands it to the engine. Gives the number of units.
-pub(super) fn receive<E: Engine>(
-    driver: &mut UdpDriver,
-    engine: &mut E,
-    now: Instant,
-) -> io::Result<u32> {
-    let fd = driver.socket.as_raw_fd();
-    let peeked = if driver.peeking.wanted() { peek(driver, engine, now)? } else { None };
-    let promised = peeked.as_ref().and_then(|peeked| match peeked.result {
+impl Receiver {
+    /// `batches`: several units may come with one call.
+    pub(crate) fn new(path: PathId, regions: &Regions, batches: bool, peek: bool) -> Self {
+        Self {
+            inbox: Inbox::new(path, if batches { MAX_UNITS } else { 1 }, 0),
+            pins: Pins::new(regions),
+            peeking: Peeking::new(peek && batches),
+        }
+    }
+
+    /// Looks at the first head in the socket, if that seems wise, and asks for
+    /// its place.
+    pub(crate) fn look<E: Engine>(
+        &mut self,
+        engine: &mut E,
+        now: Instant,
+        counters: &mut Counters,
+        fd: RawFd,
+    ) -> io::Result<Option<Peeked>> {
+        if !self.peeking.wanted() {
+            return Ok(None);
+        }
+        let mut head = [0u8; HEAD_ROOM];
+        let mut iovec = [libc::iovec { iov_base: head.as_mut_ptr().cast(), iov_len: head.len() }];
+        let flags = libc::MSG_PEEK | libc::MSG_TRUNC;
+        let Some(message) = receive_message(fd, &mut iovec, flags)? else { return Ok(None) };
+        counters.peeks += 1;
+        let unit_len = message.control.unit_len.unwrap_or(message.len);
+        let first_len = unit_len.min(message.len);
+        let unit = Unit {
+            path: self.inbox.path(),
+            from: message.from,
+            head: &head[..first_len.min(HEAD_ROOM)],
+            len: first_len as u32,
+            segment: None,
+            ecn: message.control.ecn,
+        };
+        let mut spans = Spans::new();
+        match engine.place(now, &unit, &mut spans) {
+            // A longer head than fits here: let the ordinary way deal with it.
+            Ok(Placement::NeedHead(_)) => Ok(None),
+            result => Ok(Some(Peeked { result, spans, unit_len })),
+        }
+    }
+
+    /// The pieces for the next receive. [`settle`](Self::settle) follows, with
+    /// whatever came.
+    pub(crate) fn post<E: Engine>(
+        &mut self,
+        engine: &E,
+        peeked: Option<&Peeked>,
+    ) -> &mut [libc::iovec] {
+        self.inbox.post(engine, &mut self.pins, peeked).as_mut_slice()
+    }
+
+    /// Hands what came to the engine. Gives the number of units.
+    pub(crate) fn settle<E: Engine>(
+        &mut self,
+        engine: &mut E,
+        now: Instant,
+        counters: &mut Counters,
+        (message, peeked): (Option<Message>, Option<Peeked>),
+    ) -> u32 {
+        let Some(message) = message else {
+            if let Some(ticket) = peeked.as_ref().and_then(promised) {
+                // The datagram that was looked at is gone: its checksum was wrong.
+                engine.handle_placed(now, ticket, Landing::Failed);
+            }
+            counters.empty_calls += 1;
+            self.pins.release();
+            return 0;
+        };
+        counters.receive_calls += 1;
+        counters.malformed += u64::from(message.truncated);
+        let arrival = Arrival {
+            len: message.len,
+            unit_len: message.control.unit_len.unwrap_or(message.len).max(1),
+            from: message.from,
+            ecn: message.control.ecn,
+            coalesced: None,
+            // The kernel looked at the UDP checksum; what an engine wants checked
+            // is its own, made before the bytes came to a kernel.
+            verified: false,
+        };
+        let wrong_before = counters.guessed_wrong;
+        let was_peeked = peeked.is_some();
+        let mut turn = Turn { engine, now, pins: &mut self.pins, counters };
+        let units = self.inbox.settle(&mut turn, &arrival, peeked);
+        self.pins.release();
+        if !was_peeked {
+            self.peeking.learn(counters.guessed_wrong > wrong_before);
+        }
+        units
+    }
+}
+
+/// The ticket that must come back although nothing was received.
+fn promised(peeked: &Peeked) -> Option<landfall_placement::Ticket> {
+    match peeked.result {
         Ok(Placement::Into { ticket, .. } | Placement::Word(_, ticket)) => Some(ticket),
         _ => None,
-    });
-    let iovecs = driver.inbox.post(engine, &mut driver.pins, peeked.as_ref());
-    let Some(message) = receive_message(fd, iovecs.as_mut_slice(), 0)? else {
-        if let Some(ticket) = promised {
-            // The datagram that was looked at is gone: its checksum was wrong.
-            engine.handle_placed(now, ticket, Landing::Failed);
-        }
-        driver.counters.empty_calls += 1;
-        driver.pins.release();
-        return Ok(0);
-    };
-    driver.counters.receive_calls += 1;
-    driver.counters.malformed += u64::from(message.truncated);
-    let arrival = Arrival {
-        len: message.len,
-        unit_len: message.control.unit_len.unwrap_or(message.len).max(1),
-        from: message.from,
-        ecn: message.control.ecn,
-        coalesced: None,
-        // The kernel looked at the UDP checksum; what an engine wants checked
-        // is its own, made before the bytes came to a kernel.
-        verified: false,
-    };
-    let wrong_before = driver.counters.guessed_wrong;
-    let was_peeked = peeked.is_some();
-    let units = driver.inbox.settle(
-        &mut Turn { engine, now, pins: &mut driver.pins, counters: &mut driver.counters },
-        &arrival,
-        peeked,
-    );
-    driver.pins.release();
-    if !was_peeked {
-        driver.peeking.learn(driver.counters.guessed_wrong > wrong_before);
-    }
-    Ok(units)
-}
-
-/// Looks at the first head in the socket and asks for its place.
-fn peek<E: Engine>(
-    driver: &mut UdpDriver,
-    engine: &mut E,
-    now: Instant,
-) -> io::Result<Option<Peeked>> {
-    let mut head = [0u8; HEAD_ROOM];
-    let mut iovec = [libc::iovec { iov_base: head.as_mut_ptr().cast(), iov_len: head.len() }];
-    let flags = libc::MSG_PEEK | libc::MSG_TRUNC;
-    let fd = driver.socket.as_raw_fd();
-    let Some(message) = receive_message(fd, &mut iovec, flags)? else { return Ok(None) };
-    driver.counters.peeks += 1;
-    let unit_len = message.control.unit_len.unwrap_or(message.len);
-    let first_len = unit_len.min(message.len);
-    let unit = Unit {
-        path: driver.inbox.path(),
-        from: message.from,
-        head: &head[..first_len.min(HEAD_ROOM)],
-        len: first_len as u32,
-        segment: None,
-        ecn: message.control.ecn,
-    };
-    let mut spans = Spans::new();
-    match engine.place(now, &unit, &mut spans) {
-        // A longer head than fits here: let the ordinary way deal with it.
-        Ok(Placement::NeedHead(_)) => Ok(None),
-        result => Ok(Some(Peeked { result, spans, unit_len })),
     }
 }
 
 /// One `recvmsg`. None if there is nothing, or only an error of the network
 /// that concerned something sent earlier.
-fn receive_message(
+pub(super) fn receive_message(
     fd: RawFd,
-    iovecs: &mut [libc::iovec],
+    pieces: &mut [libc::iovec],
     flags: i32,
 ) -> io::Result<Option<Message>> {
-    let mut address = RawAddress::unspecified();
-    let mut control = Control::empty();
-    // SAFETY: an all-zero msghdr is a valid one that names nothing.
-    let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
-    header.msg_name = (&raw mut address).cast();
-    header.msg_namelen = RawAddress::LEN;
-    header.msg_iov = iovecs.as_mut_ptr();
-    header.msg_iovlen = iovecs.len();
-    header.msg_control = control.as_mut_ptr();
-    header.msg_controllen = Control::LEN;
+    let mut header = ReceiveHeader::new();
+    let prepared = header.prepare(pieces);
     // SAFETY: the header names an address, a control buffer and a list that
     // live through the call; the list names scratch memory of the caller and
     // lent memory that is pinned until after the call.
-    let len = unsafe { libc::recvmsg(fd, &raw mut header, flags | libc::MSG_DONTWAIT) };
-    let Ok(len) = usize::try_from(len) else {
-        let error = io::Error::last_os_error();
-        return if would_block(&error) || super::send::is_passing(&error) {
-            Ok(None)
-        } else {
-            Err(error)
-        };
-    };
-    Ok(Some(Message {
-        len,
-        from: address.to_socket().map_or(Peer::Unaddressed, Peer::Socket),
-        truncated: header.msg_flags & libc::MSG_TRUNC != 0 && flags & libc::MSG_TRUNC == 0,
-        control: control.received(header.msg_controllen),
-    }))
+    let len = unsafe { libc::recvmsg(fd, prepared, flags | libc::MSG_DONTWAIT) };
+    match usize::try_from(len) {
+        Ok(len) => Ok(Some(header.message(len))),
+        Err(_) => match io::Error::last_os_error() {
+            error if nothing_came(&error) => Ok(None),
+            error => Err(error),
+        },
+    }
 }

@@ -9,11 +9,11 @@ use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 use super::UdpConfig;
 use crate::capability::{Capabilities, Feature};
 
-/// Opens the socket and finds out what works.
-pub(super) fn open(config: &UdpConfig) -> io::Result<(Socket, Capabilities)> {
+/// Opens the socket and finds out what works, in the name of this driver.
+pub(crate) fn open(config: &UdpConfig, driver: &'static str) -> io::Result<(Socket, Capabilities)> {
     let domain = Domain::for_address(config.bind);
     let socket = Socket::new(domain, Type::DGRAM, Some(Protocol::UDP))?;
-    let mut found = Capabilities::of("udp");
+    let mut found = Capabilities::of(driver);
     if domain == Domain::IPV6 {
         socket.set_only_v6(false)?;
     }
@@ -80,9 +80,16 @@ fn enable_ecn(socket: &Socket, domain: Domain, found: &mut Capabilities) {
     }
 }
 
-/// The largest datagram payload that crosses the way to anyone on this
-/// interface: what the interface of the bound address carries.
-pub(super) fn bound_to(socket: &Socket) -> io::Result<SocketAddr> {
+/// The device refused a batch.
+pub(crate) fn lack_batched_send(found: &mut Capabilities, error: &io::Error) {
+    found.lack(
+        Feature::BatchedSend,
+        format!("the route's device refused a segmented send ({error})"),
+    );
+}
+
+/// Where the socket can be reached.
+pub(crate) fn bound_to(socket: &Socket) -> io::Result<SocketAddr> {
     socket
         .local_addr()?
         .as_socket()
