@@ -9,6 +9,8 @@
 //! | part | what it is |
 //! | --- | --- |
 //! | [`Memory`] | bytes that belong to the application alone |
+//! | [`Arena`] | where much of it comes from: large pages, used again |
+//! | [`SharedMemory`] | bytes that another process may write, never a slice |
 //! | [`Regions`] | the table of what is lent, to whom it may concern |
 //! | [`Rights`] | what a grant allows |
 //! | [`Pins`] | what a driver holds during a turn |
@@ -27,22 +29,27 @@
 //!
 //! What does not live here: I/O, protocols, who waits for what.
 
+mod arena;
 mod error;
+mod mapping;
 mod owned;
 mod pinned;
 mod pins;
 mod regions;
 mod rights;
+mod shared;
 mod slot;
 mod window;
 mod words;
 
+pub use arena::{Arena, ArenaConfig, ArenaError};
 pub use error::{AccessError, LendError, LendRefusal, TakeBackError};
 pub use owned::{Memory, OutOfMemory, SplitError};
 pub use pinned::{Pinned, RawSpan};
 pub use pins::Pins;
 pub use regions::Regions;
 pub use rights::Rights;
+pub use shared::{SharedMemory, SharedMemoryError};
 
 #[cfg(test)]
 mod tests;

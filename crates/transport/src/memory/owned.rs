@@ -26,7 +26,8 @@ pub struct Memory {
     /// A multiple of [`Memory::GRANULE`].
     base: NonNull<u8>,
     len: usize,
-    block: Arc<Block>,
+    /// Frees the bytes when the last part of them is gone.
+    owner: Arc<dyn Send + Sync>,
 }
 
 // SAFETY: a `Memory` is the only owner of its bytes, like a box of them.
@@ -58,7 +59,7 @@ impl Memory {
     /// [`OutOfMemory`] when the heap has no room for them.
     pub fn try_zeroed(len: usize) -> Result<Self, OutOfMemory> {
         let block = Block::on_heap(len)?;
-        Ok(Self { base: block.base, len, block: Arc::new(block) })
+        Ok(Self { base: block.base, len, owner: Arc::new(block) })
     }
 
     /// A copy of these bytes on the heap.
@@ -80,8 +81,20 @@ impl Memory {
         }
         // SAFETY: `at` is within the block, or right behind it.
         let base = unsafe { self.base.add(at) };
-        let rest = Self { base, len: self.len - at, block: Arc::clone(&self.block) };
+        let rest = Self { base, len: self.len - at, owner: Arc::clone(&self.owner) };
         Ok((Self { len: at, ..self }, rest))
+    }
+
+    /// # Safety
+    /// From `base`, a multiple of [`Memory::GRANULE`], there are `len` bytes,
+    /// filled up to such a multiple, that are initialised and nobody else's
+    /// until `owner` is dropped.
+    pub(super) unsafe fn from_parts(
+        base: NonNull<u8>,
+        len: usize,
+        owner: Arc<dyn Send + Sync>,
+    ) -> Self {
+        Self { base, len, owner }
     }
 
     /// Where the bytes lie. From here to the next multiple of
@@ -157,13 +170,13 @@ impl SplitError {
     }
 }
 
-/// What one or several [`Memory`]s are parts of; freed with the last of them.
+/// A piece of the heap, of which one or several [`Memory`]s are parts.
 struct Block {
     base: NonNull<u8>,
     layout: Layout,
 }
 
-// SAFETY: a block is only kept to be freed; its bytes belong to its parts.
+// SAFETY: a block is only kept to be freed; its bytes belong to the parts.
 unsafe impl Send for Block {}
 // SAFETY: likewise.
 unsafe impl Sync for Block {}

@@ -6,7 +6,7 @@ use core::ptr::NonNull;
 use landfall_placement::{InternetSum, RegionId, Span, WordOp};
 
 use super::pinned::check_length;
-use super::slot::Slot;
+use super::slot::{Slot, State};
 use super::window::Window;
 use super::{AccessError, RawSpan, Regions, Rights, words};
 
@@ -160,32 +160,34 @@ impl Pins {
 
     /// The window of a region that is held, now if not before.
     #[inline]
-    fn window(&mut self, id: RegionId) -> Result<Window, AccessError> {
+    fn window(&mut self, id: RegionId) -> Result<&Window, AccessError> {
         match self.held.get(self.last) {
-            Some(held) if held.id == id => held.checked(),
-            _ => self.find(id),
+            Some(held) if held.id == id => {}
+            _ => self.last = self.find(id)?,
         }
+        let held = &self.held[self.last];
+        held.state().check_live(id)?;
+        Ok(&held.window)
     }
 
-    /// Looks among all that are held, or pins one more.
-    fn find(&mut self, id: RegionId) -> Result<Window, AccessError> {
+    /// The place in `held` of a region that was held before, or is from now on.
+    fn find(&mut self, id: RegionId) -> Result<usize, AccessError> {
         let hash = Self::hash(id);
         let mut next = self.heads[hash];
-        while let Some(held) = (next as usize).checked_sub(1).and_then(|at| self.held.get(at)) {
+        while let Some(at) = (next as usize).checked_sub(1) {
+            let held = &self.held[at];
             if held.id == id {
-                self.last = next as usize - 1;
-                return held.checked();
+                return Ok(at);
             }
             next = held.before;
         }
         let slot = self.regions.slot(id)?;
         let window = self.regions.pin_slot(slot, id)?;
         let (slot, before) = (NonNull::from(slot), self.heads[hash]);
-        self.last = self.held.len();
         self.held.push(Held { id, slot, window, before });
         // There are fewer slots than numbers, and each is held at most once.
         self.heads[hash] = self.held.len() as u32;
-        Ok(window)
+        Ok(self.held.len() - 1)
     }
 
     const fn hash(id: RegionId) -> usize {
@@ -194,12 +196,11 @@ impl Pins {
 }
 
 impl Held {
-    /// The window, while the grant lasts.
+    /// Whether the grant lasts.
     #[inline]
-    fn checked(&self) -> Result<Window, AccessError> {
+    fn state(&self) -> State {
         // SAFETY: slots live as long as the table, which the owner of this keeps.
-        unsafe { self.slot.as_ref() }.state().check_live(self.id)?;
-        Ok(self.window)
+        unsafe { self.slot.as_ref() }.state()
     }
 }
 

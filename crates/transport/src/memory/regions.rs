@@ -1,6 +1,7 @@
 //! [`Regions`]: the table of what is lent, to be shared by all who use it.
 
 use core::fmt;
+use core::ops::Range;
 use core::time::Duration;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -10,7 +11,7 @@ use landfall_placement::{RegionId, Span, WordOp};
 use super::pinned::Pinned;
 use super::slot::{Backing, Lent, Slot, Slots};
 use super::window::Window;
-use super::{AccessError, LendError, LendRefusal, Memory, Rights, TakeBackError};
+use super::{AccessError, LendError, LendRefusal, Memory, Rights, SharedMemory, TakeBackError};
 
 /// The table of lent memory. Clones are the same table.
 ///
@@ -52,6 +53,30 @@ struct Admin {
     held: u32,
 }
 
+/// What somebody who takes back expects.
+#[derive(Clone, Copy)]
+enum Kind {
+    Own,
+    Shared,
+}
+
+/// A slot that can be granted, while the table is locked.
+struct Vacancy<'a> {
+    slot: &'a Slot,
+    index: u32,
+    admin: MutexGuard<'a, Admin>,
+}
+
+impl Vacancy<'_> {
+    fn grant(mut self, window: Window, backing: Backing) -> RegionId {
+        self.admin.held += 1;
+        // SAFETY: the lock is held; slots that were not used, and those that
+        // can be used again, are Free.
+        let generation = unsafe { self.slot.grant(Lent { window, backing }) };
+        RegionId::new(self.index, generation)
+    }
+}
+
 impl Regions {
     /// How long [`take_back`](Self::take_back) waits for whoever uses the memory.
     pub const TAKE_BACK_LIMIT: Duration = Duration::from_secs(10);
@@ -68,7 +93,7 @@ impl Regions {
     #[must_use]
     pub fn with_first_generation(max_regions: u32, generation: u32) -> Self {
         Self(Arc::new(Table {
-            slots: Slots::new(generation),
+            slots: Slots::new(generation.max(1)),
             admin: Mutex::new(Admin { free: Vec::new(), used: 0, held: 0 }),
             unpinned: Condvar::new(),
             max: max_regions,
@@ -86,33 +111,55 @@ impl Regions {
         // the slot beside the window, so that nobody makes a reference to its
         // bytes until the slot is cleared and the window gone.
         let window = unsafe { Window::new(memory.base(), memory.len(), rights) };
-        self.grant(window, Backing::Own(memory)).map_err(|(why, backing)| match backing {
-            Backing::Own(memory) => LendError { why, memory },
-        })
+        match self.vacant(rights) {
+            Ok(vacancy) => Ok(vacancy.grant(window, Backing::Own(memory))),
+            Err(why) => Err(LendError { why, memory }),
+        }
     }
 
-    /// Puts what is lent into a slot.
-    fn grant(&self, window: Window, backing: Backing) -> Result<RegionId, (LendRefusal, Backing)> {
-        if window.rights().is_empty() {
-            return Err((LendRefusal::NoRights, backing));
+    /// Grants the use of a part of shared memory. Parts may overlap, and the
+    /// memory may be used by its owner and by other processes meanwhile.
+    ///
+    /// # Errors
+    /// The table is full, the rights allow nothing, the part is not within
+    /// the memory, or does not start at a multiple of eight.
+    pub fn lend_shared(
+        &self,
+        memory: &SharedMemory,
+        part: Range<u64>,
+        rights: Rights,
+    ) -> Result<RegionId, LendRefusal> {
+        let Range { start, end } = part;
+        if start > end || end > memory.len() {
+            return Err(LendRefusal::OutOfBounds { start, end, len: memory.len() });
+        }
+        if !start.is_multiple_of(8) {
+            return Err(LendRefusal::Misaligned(start));
+        }
+        // SAFETY: within the mapping, or right behind it.
+        let base = unsafe { memory.base().add(start as usize) };
+        // SAFETY: a mapping starts on a page, the start is a multiple of eight,
+        // the last page is mapped as a whole, and nobody makes a reference to
+        // plain bytes of it; the slot keeps it mapped.
+        let window = unsafe { Window::new(base, (end - start) as usize, rights) };
+        Ok(self.vacant(rights)?.grant(window, Backing::Shared(memory.clone())))
+    }
+
+    /// Locks the table and takes a slot that can be granted.
+    fn vacant(&self, rights: Rights) -> Result<Vacancy<'_>, LendRefusal> {
+        if rights.is_empty() {
+            return Err(LendRefusal::NoRights);
         }
         let mut admin = self.lock();
-        let full = LendRefusal::TableFull { max: self.0.max };
-        let (index, fresh) = match admin.free.last() {
-            Some(index) => (*index, false),
-            None if admin.used < self.0.max => (admin.used, true),
-            None => return Err((full, backing)),
+        let index = match admin.free.pop() {
+            Some(index) => index,
+            None if admin.used < self.0.max => {
+                admin.used += 1;
+                admin.used - 1
+            }
+            None => return Err(LendRefusal::TableFull { max: self.0.max }),
         };
-        let Some(slot) = self.0.slots.get_or_make(index) else { return Err((full, backing)) };
-        if fresh {
-            admin.used += 1;
-        } else {
-            admin.free.pop();
-        }
-        admin.held += 1;
-        // SAFETY: the lock is held; unused slots and those in the list are Free.
-        let generation = unsafe { slot.grant(Lent { window, backing }) };
-        Ok(RegionId::new(index, generation))
+        Ok(Vacancy { slot: self.0.slots.get_or_make(index), index, admin })
     }
 
     /// Ends the grant at once: from now on each new use of the id is refused.
@@ -151,15 +198,33 @@ impl Regions {
     /// # Errors
     /// Like `take_back`.
     pub fn take_back_within(&self, id: RegionId, limit: Duration) -> Result<Memory, TakeBackError> {
-        match self.end(id, limit)? {
+        match self.end(id, Kind::Own, limit)? {
             Backing::Own(memory) => Ok(memory),
+            Backing::Shared(_) => Err(TakeBackError::Shared(id)),
         }
     }
 
+    /// Ends the grant of shared memory and waits, at most `limit`, until
+    /// nobody uses the region any more. The memory itself was never away.
+    ///
+    /// # Errors
+    /// Like [`take_back`](Self::take_back).
+    pub fn take_back_shared(&self, id: RegionId, limit: Duration) -> Result<(), TakeBackError> {
+        self.end(id, Kind::Shared, limit).map(drop)
+    }
+
     /// Revokes, waits, and empties the slot.
-    fn end(&self, id: RegionId, limit: Duration) -> Result<Backing, TakeBackError> {
+    fn end(&self, id: RegionId, kind: Kind, limit: Duration) -> Result<Backing, TakeBackError> {
         let slot = self.slot(id)?;
         let mut admin = self.lock();
+        slot.state().check_held(id)?;
+        // SAFETY: the lock is held, and the slot was just seen to hold something.
+        let lent = unsafe { slot.lent() };
+        match (lent.map(|lent| &lent.backing), kind) {
+            (Some(Backing::Own(_)), Kind::Shared) => return Err(TakeBackError::NotShared(id)),
+            (Some(Backing::Shared(_)), Kind::Own) => return Err(TakeBackError::Shared(id)),
+            _ => {}
+        }
         match slot.revoke(id) {
             Ok(()) | Err(AccessError::Revoked(_)) => {}
             Err(error) => return Err(error.into()),
@@ -182,11 +247,7 @@ impl Regions {
                 .unwrap_or_else(PoisonError::into_inner)
                 .0;
             // Somebody else may have taken it meanwhile.
-            match slot.state().check_live(id) {
-                Err(AccessError::Revoked(_)) => {}
-                Err(error) => return Err(error.into()),
-                Ok(()) => return Err(AccessError::Unknown(id).into()),
-            }
+            slot.state().check_held(id)?;
         }
     }
 

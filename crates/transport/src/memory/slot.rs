@@ -15,12 +15,14 @@ use std::sync::OnceLock;
 use landfall_placement::RegionId;
 
 use super::window::Window;
-use super::{AccessError, Memory};
+use super::{AccessError, Memory, SharedMemory};
 
 /// What keeps lent memory alive.
 pub(super) enum Backing {
     /// To be given back.
     Own(Memory),
+    /// Kept mapped.
+    Shared(#[expect(dead_code, reason = "only to be dropped")] SharedMemory),
 }
 
 /// What a slot holds while it is granted.
@@ -74,6 +76,14 @@ impl State {
     pub(super) fn check_live(self, id: RegionId) -> Result<(), AccessError> {
         let live = Self::new(id.generation, Phase::Live).0;
         if self.0 & !Self::PINS == live { Ok(()) } else { Err(self.why_not_live(id)) }
+    }
+
+    /// Does `id` name what is granted, or was revoked and is still here?
+    pub(super) fn check_held(self, id: RegionId) -> Result<(), AccessError> {
+        match self.check_live(id) {
+            Err(AccessError::Revoked(_)) => Ok(()),
+            other => other,
+        }
     }
 
     #[cold]
@@ -231,13 +241,13 @@ impl Slots {
     }
 
     /// The slot; makes its part if it is the first of it.
-    pub(super) fn get_or_make(&self, index: u32) -> Option<&Slot> {
+    pub(super) fn get_or_make(&self, index: u32) -> &Slot {
         let (part, at) = Self::place(index);
         let make = || {
             let len = (Self::FIRST as usize) << part;
             (0..len).map(|_| Slot::new(self.first_generation)).collect()
         };
-        self.parts.get(part)?.get_or_init(make).get(at)
+        &self.parts[part].get_or_init(make)[at]
     }
 }
 

@@ -4,7 +4,7 @@ use core::ops::Range;
 use core::ptr::NonNull;
 use core::sync::atomic::AtomicU64;
 
-use landfall_placement::{RegionId, Span, WordOp};
+use landfall_placement::{Span, WordOp};
 
 use super::words::WORD;
 use super::{AccessError, RawSpan, Rights};
@@ -49,12 +49,21 @@ impl Window {
     /// Where the span lies in the window, if the grant allows this use of it.
     #[inline]
     pub(super) fn check(&self, span: &Span, needed: Rights) -> Result<Range<usize>, AccessError> {
-        if !self.rights.contains(needed) {
-            return Err(self.forbidden(span.region, needed));
-        }
-        match span.end() {
-            Some(end) if end <= self.len() => Ok(span.offset as usize..end as usize),
-            _ => Err(AccessError::OutOfBounds { span: *span, len: self.len() }),
+        self.range(span, needed).ok_or_else(|| self.refusal(span, needed))
+    }
+
+    #[inline]
+    fn range(&self, span: &Span, needed: Rights) -> Option<Range<usize>> {
+        let end = span.end().filter(|end| *end <= self.len())?;
+        self.rights.contains(needed).then_some(span.offset as usize..end as usize)
+    }
+
+    #[cold]
+    const fn refusal(&self, span: &Span, needed: Rights) -> AccessError {
+        if self.rights.contains(needed) {
+            AccessError::OutOfBounds { span: *span, len: self.len() }
+        } else {
+            AccessError::Forbidden { region: span.region, needed, granted: self.rights }
         }
     }
 
@@ -68,17 +77,12 @@ impl Window {
         Ok(range.start)
     }
 
-    /// The checked span as an address.
+    /// The span as an address, if the grant allows this use of it.
     #[inline]
     pub(super) fn raw(&self, span: &Span, needed: Rights) -> Result<RawSpan, AccessError> {
         let range = self.check(span, needed)?;
         // SAFETY: the range was checked to lie within the memory.
         let ptr = unsafe { self.base.add(range.start) };
         Ok(RawSpan { ptr, len: range.end - range.start })
-    }
-
-    #[cold]
-    const fn forbidden(&self, region: RegionId, needed: Rights) -> AccessError {
-        AccessError::Forbidden { region, needed, granted: self.rights }
     }
 }

@@ -1,0 +1,96 @@
+//! Pages from the kernel, unmapped when their owner is gone.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ptr::NonNull;
+
+/// What a huge page covers, and what it has to be aligned to.
+pub(super) const HUGE_PAGE: usize = 2 << 20;
+
+/// How long a page is here: 4 KiB on most machines, up to 64 KiB on some.
+pub(super) fn page_size() -> usize {
+    // SAFETY: a question to the C library, without arguments that could be wrong.
+    let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    usize::try_from(size).ok().filter(|size| size.is_power_of_two()).unwrap_or(4096)
+}
+
+/// Mapped pages: readable, writable, initialised. They are all that this
+/// owns; it makes no reference to them.
+#[derive(Debug)]
+pub(super) struct Mapping {
+    base: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: it is an address with a length, to be unmapped by one owner.
+unsafe impl Send for Mapping {}
+// SAFETY: nothing changes behind a shared reference.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Zeroed pages, private to this process, that start at a multiple of
+    /// [`HUGE_PAGE`]. `len` is a multiple of it.
+    pub(super) fn anonymous(len: usize, huge_pages: bool) -> io::Result<Self> {
+        let too_long = || io::Error::from_raw_os_error(libc::ENOMEM);
+        // As much more as the start may have to move; what is left over at
+        // both ends goes back at once.
+        let whole = Self::new(
+            len.checked_add(HUGE_PAGE).ok_or_else(too_long)?,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+            None,
+        )?;
+        let before = whole.base.as_ptr().align_offset(HUGE_PAGE);
+        let (_, rest) = whole.split(before);
+        let (mapping, _) = rest.split(len);
+        if huge_pages {
+            // SAFETY: these are our pages. A kernel without huge pages says
+            // no, and that is no harm: the hint is about speed only.
+            unsafe { libc::madvise(mapping.base.as_ptr().cast(), len, libc::MADV_HUGEPAGE) };
+        }
+        Ok(mapping)
+    }
+
+    /// The pages of a file that other processes may map too.
+    pub(super) fn shared(file: BorrowedFd<'_>, len: usize) -> io::Result<Self> {
+        Self::new(len, libc::MAP_SHARED, Some(file))
+    }
+
+    fn new(len: usize, flags: libc::c_int, file: Option<BorrowedFd<'_>>) -> io::Result<Self> {
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        let fd = file.map_or(-1, |file| file.as_raw_fd());
+        // SAFETY: a new mapping, wherever the kernel has room for it.
+        let base = unsafe { libc::mmap(std::ptr::null_mut(), len, access, flags, fd, 0) };
+        if base == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(Self { base, len })
+    }
+
+    /// The first `at` bytes and the rest, to be unmapped apart; `at` is a
+    /// number of whole pages and within the mapping.
+    fn split(self, at: usize) -> (Self, Self) {
+        // SAFETY: within the mapping, or right behind it.
+        let rest = Self { base: unsafe { self.base.add(at) }, len: self.len - at };
+        let first = Self { base: self.base, len: at };
+        std::mem::forget(self);
+        (first, rest)
+    }
+
+    pub(super) const fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+
+    pub(super) const fn len(&self) -> usize {
+        self.len
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        if self.len > 0 {
+            // SAFETY: mapped by `new`, and nobody uses it any more.
+            unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
+        }
+    }
+}
