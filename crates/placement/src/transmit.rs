@@ -30,7 +30,7 @@ pub struct Segment {
 pub struct SumSlot {
     /// The first byte that is summed.
     pub start: u16,
-    /// The slot, counted from `start`; it lies within the head.
+    /// The slot, an even number of bytes behind `start`; it lies within the head.
     pub offset: u16,
 }
 

@@ -8,7 +8,7 @@ mod settle;
 
 pub(crate) use inbox::{Arrival, Inbox, Peeked};
 pub(crate) use iovecs::IoVecs;
-pub(crate) use outbox::{Outbox, RunLimits, fill_in_sum};
+pub(crate) use outbox::{LONGEST_BATCH, Outbox, RunLimits, fill_in_sum};
 
 use landfall_placement::Instant;
 

@@ -35,6 +35,8 @@ pub(crate) struct RunLimits {
     pub(crate) bytes: usize,
 }
 
+/// A longer UDP batch falls apart into single datagrams, silently.
+pub(crate) const LONGEST_BATCH: usize = 65_472;
 /// Linux takes no longer list (UIO_MAXIOV).
 const MAX_PIECES: usize = 1024;
 
@@ -79,6 +81,12 @@ impl Outbox {
         self.waiting.is_empty()
     }
 
+    /// How many units wait.
+    #[cfg(feature = "io-uring")]
+    pub(crate) fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
     /// Polls the engine until the batch is full or nothing is left to send.
     /// Does nothing while units of the last batch still wait.
     pub(crate) fn fill<E: Engine>(
@@ -95,7 +103,10 @@ impl Outbox {
         self.iovecs.clear();
         self.payloads.clear();
         self.filled = 0;
-        while self.filled < MAX_UNITS && self.iovecs.len() + Spans::CAPACITY + 2 <= 4 * MAX_PIECES {
+        let (mut bytes, mut first) = (0, 0);
+        // One more of the first one's length would not fit in the same call,
+        // and a call for the last of 64 alone is a call too many.
+        while self.filled < MAX_UNITS && bytes + first <= LONGEST_BATCH {
             let head = &mut self.heads[self.filled];
             self.gathered.clear();
             let room = &mut head[..usize::from(self.limits.head).min(HEAD_ROOM)];
@@ -108,6 +119,8 @@ impl Outbox {
                     let checksum = unit.checksum.filter(|_| self.limits.offloads.sum_send);
                     let unit = Transmit { checksum, ..unit };
                     write_prefix(&unit, &mut self.prefixes[self.filled]);
+                    bytes += outgoing.len;
+                    first = if first == 0 { outgoing.len } else { first };
                     self.waiting.push_back(outgoing);
                     self.filled += 1;
                 }
@@ -158,10 +171,15 @@ impl Outbox {
     /// How many of the next units can leave with one call: those to one peer,
     /// with one mark and one length; a shorter one ends the run.
     pub(crate) fn next_run(&self, limits: RunLimits) -> usize {
-        let Some(first) = self.waiting.front() else { return 0 };
+        self.run_from(0, limits)
+    }
+
+    /// The same for the units from number `at` of those that wait.
+    pub(crate) fn run_from(&self, at: usize, limits: RunLimits) -> usize {
+        let Some(first) = self.waiting.get(at) else { return 0 };
         let mut bytes = 0;
         let mut count = 0;
-        for unit in &self.waiting {
+        for unit in self.waiting.range(at..) {
             bytes += unit.len;
             let pieces = unit.iovecs.end - first.iovecs.start;
             let alike = unit.to == first.to && unit.ecn == first.ecn && unit.len <= first.len;
@@ -202,14 +220,20 @@ impl Outbox {
 
     /// The pieces of the next `count` units.
     pub(crate) fn pieces(&mut self, count: usize) -> &mut [libc::iovec] {
-        let Some((first, last)) = count
-            .checked_sub(1)
-            .and_then(|last| Some((self.waiting.front()?, self.waiting.get(last)?)))
-        else {
-            return &mut [];
-        };
-        let range = first.iovecs.start..last.iovecs.end;
-        &mut self.iovecs.as_mut_slice()[range]
+        self.run(0, count).map_or(&mut [], |(_, pieces)| pieces)
+    }
+
+    /// The first of the `count` units from number `at` of those that wait, and
+    /// the pieces of all of them.
+    pub(crate) fn run(
+        &mut self,
+        at: usize,
+        count: usize,
+    ) -> Option<(&Outgoing, &mut [libc::iovec])> {
+        let last = at + count.checked_sub(1)?;
+        let (first, last) = (self.waiting.get(at)?, self.waiting.get(last)?);
+        let pieces = first.iovecs.start..last.iovecs.end;
+        Some((first, &mut self.iovecs.as_mut_slice()[pieces]))
     }
 
     /// The next `count` units are out of the driver's hands.

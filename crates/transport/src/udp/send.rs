@@ -8,15 +8,13 @@ use landfall_placement::{Engine, Instant, Peer};
 use super::driver::UdpDriver;
 use super::errno::SendFault;
 use super::message::{SendHeader, Sending};
-use crate::exchange::{MAX_UNITS, RunLimits};
+use crate::exchange::{LONGEST_BATCH, MAX_UNITS, RunLimits};
 
-/// A longer batch falls apart into single datagrams.
-const LONGEST_BATCH: usize = 65_472;
 /// So many units leave in one turn at most, so that receiving gets its turn too.
-const UNITS_PER_TURN: u32 = 4 * MAX_UNITS as u32;
+pub(crate) const UNITS_PER_TURN: u32 = 4 * MAX_UNITS as u32;
 
 /// What one call may send at once.
-const fn run_limits(batches: bool) -> RunLimits {
+pub(crate) const fn run_limits(batches: bool) -> RunLimits {
     RunLimits { units: if batches { MAX_UNITS } else { 1 }, bytes: LONGEST_BATCH }
 }
 
