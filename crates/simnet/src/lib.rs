@@ -12,6 +12,9 @@
 //! | [`frame`] | what crosses a link |
 //! | [`link`](mod@link) | what a link does to frames: rate, delay, MTU, queue, faults |
 //! | [`queue`] | which frames may wait for a link: the seam for RED, ECN and others |
+//! | [`switch`] | a node that forwards |
+//! | [`engine_node`] | a node that runs any [`Engine`](landfall_placement::Engine) |
+//! | [`memory`] | the memory of such a node, with every write watched |
 //! | [`capture`] | pcapng, for Wireshark |
 //! | [`stats`] | what became of the frames |
 //! | [`check`](mod@check) | running a test under many seeds (feature `std`) |
@@ -25,25 +28,31 @@ extern crate alloc;
 pub mod capture;
 #[cfg(feature = "std")]
 pub mod check;
+pub mod engine_node;
 pub mod error;
 mod event;
 mod fault;
 pub mod frame;
 pub mod link;
+pub mod memory;
 mod net;
 pub mod node;
 pub mod queue;
 pub mod sim;
 pub mod stats;
+pub mod switch;
 mod way;
 
 pub use capture::Encapsulation;
 #[cfg(feature = "std")]
 pub use check::check;
+pub use engine_node::{EngineConfig, EngineNode, Receive};
 pub use error::{Error, Limits};
 pub use frame::Frame;
 pub use link::{LinkConfig, LinkId, Loss, Probability, WayId};
+pub use memory::Memory;
 pub use node::{Handle, LinkState, Node, NodeId, Outbox, PortId};
 pub use queue::{QueuePolicy, TailDrop};
 pub use sim::{Outcome, Sim};
 pub use stats::{DropReason, LinkStats};
+pub use switch::Switch;
