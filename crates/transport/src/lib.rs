@@ -5,6 +5,7 @@
 //! | [`memory`] | registered memory: lent to engines, kernel and peers, and taken back |
 //! | [`driver`] | the [`Driver`] trait: one turn after another moves units between an engine and a path |
 //! | [`udp`] | UDP with segmentation offload, receiving straight into guessed spans |
+//! | [`packet`] | AF_PACKET: frames of an interface, with the device's segmentation and checksums |
 //! | [`channel`] | two engines in one process |
 //! | [`fault`] | loss, duplication, reordering, corruption and delay around any driver |
 //! | [`wait`] | spin, block, or spin and then block |
@@ -25,6 +26,7 @@ pub mod driver;
 mod exchange;
 pub mod fault;
 pub mod memory;
+pub mod packet;
 pub mod udp;
 pub mod wait;
 

@@ -200,6 +200,13 @@ impl Outbox {
         self.waiting.front()
     }
 
+    /// The head of the next unit to send.
+    pub(crate) fn front_head(&self) -> &[u8] {
+        // Those that wait are the last of those that were filled in.
+        let nth = self.filled - self.waiting.len();
+        self.front().map_or(&[], |unit| &self.heads[nth][..unit.head_len])
+    }
+
     /// Copies the next unit. Gives how many bytes of payload were copied.
     pub(crate) fn copy_front(&mut self, into: &mut Vec<u8>) -> usize {
         into.clear();

@@ -1,0 +1,67 @@
+//! Link-layer addresses as the kernel wants them, and back.
+
+use std::mem;
+
+use landfall_placement::Peer;
+
+/// Where a frame goes, or came from (`packet(7)`).
+#[derive(Clone, Copy)]
+pub(crate) struct LinkAddress(pub(crate) libc::sockaddr_ll);
+
+impl LinkAddress {
+    pub(crate) const LEN: libc::socklen_t = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
+
+    /// No address, to be overwritten by the kernel.
+    pub(crate) const fn unspecified() -> Self {
+        // SAFETY: the address is made of numbers, for all of which zero is good.
+        Self(unsafe { mem::zeroed() })
+    }
+
+    /// An interface and an ethertype: to bind to, or to send a frame through.
+    pub(crate) const fn interface(index: u32, ethertype: u16) -> Self {
+        let mut address = Self::unspecified();
+        address.0.sll_family = libc::AF_PACKET as libc::sa_family_t;
+        address.0.sll_protocol = ethertype.to_be();
+        address.0.sll_ifindex = index as libc::c_int;
+        address
+    }
+
+    /// The same, to a station.
+    pub(crate) fn to_station(mut self, station: [u8; 6]) -> Self {
+        self.0.sll_halen = 6;
+        self.0.sll_addr[..6].copy_from_slice(&station);
+        self
+    }
+
+    /// Who sent the frame.
+    pub(crate) fn peer(&self) -> Peer {
+        match (self.0.sll_halen, self.0.sll_addr) {
+            (6, [a, b, c, d, e, f, ..]) => Peer::Ethernet([a, b, c, d, e, f]),
+            _ => Peer::Unaddressed,
+        }
+    }
+
+    /// Was it for this station, or for all? Not so: what it sent itself, and
+    /// what is for others. A frame of a VLAN that the kernel does not know
+    /// counts as for others, and loses its tag.
+    pub(crate) fn is_for_us(&self) -> bool {
+        matches!(
+            self.0.sll_pkttype,
+            libc::PACKET_HOST | libc::PACKET_BROADCAST | libc::PACKET_MULTICAST
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_station_survives_the_round_trip() {
+        let station = [2, 0, 0, 1, 2, 3];
+        let address = LinkAddress::interface(7, 0x88b5).to_station(station);
+        assert_eq!(address.peer(), Peer::Ethernet(station));
+        assert_eq!(address.0.sll_protocol.to_ne_bytes(), [0x88, 0xb5]);
+        assert_eq!(LinkAddress::unspecified().peer(), Peer::Unaddressed);
+    }
+}

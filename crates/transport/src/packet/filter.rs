@@ -1,0 +1,221 @@
+//! Which frames of an interface are for a path, as a program of the kernel's
+//! packet filter (classic BPF, `Documentation/networking/filter.rst`).
+
+use std::net::Ipv4Addr;
+
+const ETHERTYPE_IPV4: u16 = 0x0800;
+const TCP: u32 = 6;
+const UDP: u32 = 17;
+
+/// Which frames are for a path. The kernel looks before it queues them.
+///
+/// ```
+/// use landfall_transport::packet::Filter;
+///
+/// // ARP, and whatever comes by TCP or UDP to port 7000 of this host.
+/// let filter = Filter::ethertypes([0x0800, 0x0806])
+///     .ipv4_to([10, 0, 0, 9].into())
+///     .port(7000);
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Filter {
+    /// None means any.
+    ethertypes: Vec<u16>,
+    station: Option<[u8; 6]>,
+    host: Option<Ipv4Addr>,
+    port: Option<u16>,
+}
+
+impl Filter {
+    /// Every frame.
+    #[must_use]
+    pub fn any() -> Self {
+        Self::default()
+    }
+
+    /// Frames of these ethertypes; at most 64, for the length of the program.
+    #[must_use]
+    pub fn ethertypes<const N: usize>(ethertypes: [u16; N]) -> Self {
+        const { assert!(N > 0 && N <= 64, "a filter takes 1 to 64 ethertypes") };
+        Self { ethertypes: ethertypes.into(), ..Self::default() }
+    }
+
+    /// Of those, the frames to exactly this station: no broadcasts.
+    #[must_use]
+    pub fn station(self, station: [u8; 6]) -> Self {
+        Self { station: Some(station), ..self }
+    }
+
+    /// Of those, no IPv4 packets but the ones to this host. Other protocols pass.
+    #[must_use]
+    pub fn ipv4_to(self, host: Ipv4Addr) -> Self {
+        Self { host: Some(host), ..self }
+    }
+
+    /// Of those, no IPv4 packets but TCP and UDP to this port. Fragments
+    /// without the port do not pass. Other protocols do.
+    #[must_use]
+    pub fn port(self, port: u16) -> Self {
+        Self { port: Some(port), ..self }
+    }
+
+    /// The only ethertype that passes, if there is only one: the kernel sorts
+    /// frames by it before any filter runs.
+    pub(super) fn only_ethertype(&self) -> Option<u16> {
+        match self.ethertypes[..] {
+            [only] => Some(only),
+            _ => None,
+        }
+    }
+
+    /// The program; none where everything passes.
+    pub(super) fn program(&self) -> Vec<libc::sock_filter> {
+        let steps = self.steps();
+        if steps.is_empty() {
+            return Vec::new();
+        }
+        let accept = steps.len();
+        let targets = Targets { accept, reject: accept + 1 };
+        let mut program: Vec<_> =
+            steps.iter().enumerate().map(|(at, step)| step.assemble(at, &targets)).collect();
+        program.extend([
+            instruction(libc::BPF_RET | libc::BPF_K, u32::MAX),
+            instruction(libc::BPF_RET | libc::BPF_K, 0),
+        ]);
+        program
+    }
+
+    fn steps(&self) -> Vec<Step> {
+        let mut steps = Vec::new();
+        if let Some([a, b, c, d, e, f]) = self.station {
+            steps.push(Step::word(0));
+            steps.push(Step::must_be(u32::from_be_bytes([a, b, c, d])));
+            steps.push(Step::half(4));
+            steps.push(Step::must_be(u32::from(u16::from_be_bytes([e, f]))));
+        }
+        if let Some((last, others)) = self.ethertypes.split_last() {
+            steps.push(Step::half(12));
+            for (nth, ethertype) in others.iter().enumerate() {
+                let behind_the_last = others.len() - nth;
+                steps.push(Step::skip_if(u32::from(*ethertype), behind_the_last));
+            }
+            steps.push(Step::must_be(u32::from(*last)));
+        }
+        if self.host.is_some() || self.port.is_some() {
+            steps.push(Step::half(12));
+            steps.push(Step::accept_unless(u32::from(ETHERTYPE_IPV4)));
+            self.ipv4_steps(&mut steps);
+        }
+        steps
+    }
+
+    fn ipv4_steps(&self, steps: &mut Vec<Step>) {
+        if let Some(host) = self.host {
+            steps.push(Step::word(30));
+            steps.push(Step::must_be(host.to_bits()));
+        }
+        if let Some(port) = self.port {
+            steps.push(Step::byte(23));
+            steps.push(Step::skip_if(TCP, 1));
+            steps.push(Step::must_be(UDP));
+            // Only the first fragment has a port.
+            steps.push(Step::half(20));
+            steps.push(Step::must_lack(0x1fff));
+            // The port is behind an IP header of variable length.
+            steps.push(Step::header_length(14));
+            steps.push(Step::half_behind_header(14 + 2));
+            steps.push(Step::must_be(u32::from(port)));
+        }
+    }
+}
+
+/// One step of the program before jumps have their distances.
+#[derive(Clone, Copy)]
+struct Step {
+    code: u32,
+    operand: u32,
+    yes: Target,
+    no: Target,
+}
+
+/// Where a step leads.
+#[derive(Clone, Copy)]
+enum Target {
+    Next,
+    /// Over so many steps.
+    Skip(usize),
+    Accept,
+    Reject,
+}
+
+/// Where the program ends.
+struct Targets {
+    accept: usize,
+    reject: usize,
+}
+
+impl Step {
+    const fn load(code: u32, operand: u32) -> Self {
+        Self { code, operand, yes: Target::Next, no: Target::Next }
+    }
+
+    const fn byte(at: u32) -> Self {
+        Self::load(libc::BPF_LD | libc::BPF_B | libc::BPF_ABS, at)
+    }
+
+    const fn half(at: u32) -> Self {
+        Self::load(libc::BPF_LD | libc::BPF_H | libc::BPF_ABS, at)
+    }
+
+    const fn word(at: u32) -> Self {
+        Self::load(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, at)
+    }
+
+    /// X becomes the length of the IPv4 header that starts there.
+    const fn header_length(at: u32) -> Self {
+        Self::load(libc::BPF_LDX | libc::BPF_B | libc::BPF_MSH, at)
+    }
+
+    const fn half_behind_header(at: u32) -> Self {
+        Self::load(libc::BPF_LD | libc::BPF_H | libc::BPF_IND, at)
+    }
+
+    const fn jump(test: u32, operand: u32, yes: Target, no: Target) -> Self {
+        Self { code: libc::BPF_JMP | test | libc::BPF_K, operand, yes, no }
+    }
+
+    const fn must_be(value: u32) -> Self {
+        Self::jump(libc::BPF_JEQ, value, Target::Next, Target::Reject)
+    }
+
+    const fn must_lack(bits: u32) -> Self {
+        Self::jump(libc::BPF_JSET, bits, Target::Reject, Target::Next)
+    }
+
+    const fn skip_if(value: u32, steps: usize) -> Self {
+        Self::jump(libc::BPF_JEQ, value, Target::Skip(steps), Target::Next)
+    }
+
+    const fn accept_unless(value: u32) -> Self {
+        Self::jump(libc::BPF_JEQ, value, Target::Next, Target::Accept)
+    }
+
+    fn assemble(&self, at: usize, targets: &Targets) -> libc::sock_filter {
+        // The longest program has fewer steps than a distance can count.
+        let distance = |target| match target {
+            Target::Next => 0,
+            Target::Skip(steps) => steps as u8,
+            Target::Accept => (targets.accept - at - 1) as u8,
+            Target::Reject => (targets.reject - at - 1) as u8,
+        };
+        let (jt, jf) = (distance(self.yes), distance(self.no));
+        libc::sock_filter { jt, jf, ..instruction(self.code, self.operand) }
+    }
+}
+
+const fn instruction(code: u32, operand: u32) -> libc::sock_filter {
+    libc::sock_filter { code: code as u16, jt: 0, jf: 0, k: operand }
+}
+
+#[cfg(test)]
+mod tests;

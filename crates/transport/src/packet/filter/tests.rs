@@ -1,0 +1,113 @@
+//! The kernel runs the programs: on datagrams between two Unix sockets, which
+//! it filters like frames, and for which nobody needs a privilege.
+
+use std::net::Ipv4Addr;
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixDatagram;
+
+use super::Filter;
+use crate::packet::socket::attach_filter;
+
+const STATION: [u8; 6] = [2, 0, 0, 0, 0, 1];
+const HOST: Ipv4Addr = Ipv4Addr::new(10, 1, 2, 3);
+
+/// Does a frame pass?
+fn passes(filter: &Filter, frame: &[u8]) -> bool {
+    let (sender, receiver) = UnixDatagram::pair().unwrap();
+    receiver.set_nonblocking(true).unwrap();
+    attach_filter(receiver.as_raw_fd(), &filter.program()).unwrap();
+    sender.send(frame).unwrap();
+    let mut bytes = [0; 256];
+    receiver.recv(&mut bytes).is_ok_and(|len| bytes[..len] == *frame)
+}
+
+fn frame(ethertype: u16) -> Vec<u8> {
+    let mut frame = vec![0; 60];
+    frame[..6].copy_from_slice(&STATION);
+    frame[12..14].copy_from_slice(&ethertype.to_be_bytes());
+    frame
+}
+
+/// An IPv4 packet to [`HOST`] with so many words of options, to port 7000.
+fn ipv4(protocol: u8, option_words: u8) -> Vec<u8> {
+    let mut frame = frame(0x0800);
+    frame[14] = 0x45 + option_words;
+    frame[23] = protocol;
+    frame[30..34].copy_from_slice(&HOST.octets());
+    let ports = 34 + 4 * usize::from(option_words);
+    frame[ports + 2..ports + 4].copy_from_slice(&7000u16.to_be_bytes());
+    frame
+}
+
+#[test]
+fn without_conditions_everything_passes() {
+    assert!(passes(&Filter::any(), &frame(0x1234)));
+    assert!(passes(&Filter::any(), &[1]));
+    assert_eq!(Filter::any().only_ethertype(), None);
+}
+
+#[test]
+fn the_listed_ethertypes_pass() {
+    let filter = Filter::ethertypes([0x0800, 0x0806, 0x88b5]);
+    for ethertype in [0x0800, 0x0806, 0x88b5] {
+        assert!(passes(&filter, &frame(ethertype)), "{ethertype:#x}");
+    }
+    for ethertype in [0x0000, 0x0801, 0x86dd, 0xffff] {
+        assert!(!passes(&filter, &frame(ethertype)), "{ethertype:#x}");
+    }
+    assert!(!passes(&filter, &frame(0x0800)[..13]), "cut short");
+    assert_eq!(filter.only_ethertype(), None);
+    assert_eq!(Filter::ethertypes([0x88b5]).only_ethertype(), Some(0x88b5));
+}
+
+#[test]
+fn the_longest_list_has_no_jump_too_far() {
+    let list: [u16; 64] = std::array::from_fn(|nth| 0x1000 + nth as u16);
+    let filter = Filter::ethertypes(list).station(STATION).ipv4_to(HOST).port(7000);
+    for ethertype in list {
+        assert!(passes(&filter, &frame(ethertype)), "{ethertype:#x}");
+    }
+    assert!(!passes(&filter, &frame(0x1040)));
+    assert!(!passes(&filter, &frame(0x0fff)));
+}
+
+#[test]
+fn frames_to_other_stations_do_not_pass() {
+    let filter = Filter::any().station(STATION);
+    assert!(passes(&filter, &frame(0x0800)));
+    for wrong in 0..6 {
+        let mut other = frame(0x0800);
+        other[wrong] ^= 0x80;
+        assert!(!passes(&filter, &other), "byte {wrong}");
+    }
+}
+
+#[test]
+fn a_host_restricts_ipv4_alone() {
+    let filter = Filter::ethertypes([0x0800, 0x0806]).ipv4_to(HOST);
+    assert!(passes(&filter, &ipv4(6, 0)));
+    assert!(passes(&filter, &frame(0x0806)));
+    let mut other = ipv4(6, 0);
+    other[33] ^= 1;
+    assert!(!passes(&filter, &other));
+}
+
+#[test]
+fn a_port_is_found_behind_options_and_not_in_fragments() {
+    let filter = Filter::ethertypes([0x0800]).ipv4_to(HOST).port(7000);
+    for (protocol, option_words) in [(6, 0), (17, 0), (6, 3), (17, 4)] {
+        let mut packet = ipv4(protocol, option_words);
+        assert!(passes(&filter, &packet), "{protocol} {option_words}");
+        let port = 34 + 4 * usize::from(option_words) + 3;
+        packet[port] ^= 1;
+        assert!(!passes(&filter, &packet), "another port");
+    }
+    assert!(!passes(&filter, &ipv4(132, 0)), "another protocol");
+    let mut first = ipv4(17, 0);
+    first[20] = 0x20;
+    assert!(passes(&filter, &first), "the first fragment has the port");
+    let mut later = ipv4(17, 0);
+    later[21] = 1;
+    assert!(!passes(&filter, &later), "a later one has not");
+    assert!(!passes(&filter, &ipv4(17, 0)[..37]), "cut within the port");
+}

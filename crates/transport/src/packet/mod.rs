@@ -1,0 +1,54 @@
+//! AF_PACKET: frames of an Ethernet interface, with the segmentation and
+//! checksum offloads of the device, received straight into guessed spans.
+//!
+//! | [`Framing`] | who writes the link header | peers | offloads |
+//! | --- | --- | --- | --- |
+//! | [`Framing::Ethernet`] | the engine: its units are whole frames | [`Peer::Unaddressed`](landfall_placement::Peer::Unaddressed) | TCP segmentation and checksums, both ways |
+//! | [`Framing::Payload`] | the kernel: units are what follows the header | [`Peer::Ethernet`](landfall_placement::Peer::Ethernet) | none: devices know TCP and UDP only |
+//!
+//! How the kernel behaves here was found by probing and by reading
+//! `net/packet/af_packet.c`, and each finding has a test in
+//! `tests/packet_rules.rs`:
+//!
+//! - a socket that is opened with a protocol hears every interface until it is
+//!   bound: it is opened with none, gets its filter, and is bound then;
+//! - the send address must carry the true ethertype, or segmentation fails;
+//! - `PACKET_QDISC_BYPASS` refuses packets that need segmentation, so it is
+//!   for paths without offloads only;
+//! - frames of a peer on the same machine have unfinished checksums. They
+//!   never crossed a wire, so they count as verified;
+//! - a VLAN tag is not in the frame but beside it, or gone. The path is the
+//!   untagged network: frames of a VLAN are refused; a mere priority tag
+//!   (VLAN 0) changes nothing;
+//! - on a veth super-packets pass whole, and MTU-sized frames that its
+//!   receiver joins may come out of order: the last one, which has PSH, first.
+//!
+//! Ethernet pads frames to 60 bytes. The padding is part of the unit: what an
+//! engine puts into short units has to say its own length.
+//!
+//! Frames that are not for this path (of a VLAN, to another station, cut
+//! short) are counted as malformed and never reach the engine.
+//!
+//! What does not live here: IP addresses, ARP, routes. An engine that speaks
+//! TCP over frames should use an IP address that the kernel does not have: for
+//! its own the kernel answers too, with resets.
+
+mod address;
+mod config;
+mod control;
+mod driver;
+mod error;
+mod filter;
+mod interface;
+mod receive;
+mod send;
+mod socket;
+mod vnet;
+
+pub use config::{Framing, Interface, PacketConfig};
+pub use driver::PacketDriver;
+pub use error::OpenError;
+pub use filter::Filter;
+
+/// The header of an Ethernet frame: destination, source, ethertype.
+const ETHERNET_HEADER: usize = 14;

@@ -1,0 +1,145 @@
+//! A packet socket with all that the kernel offers switched on, as far as it is there.
+
+use std::io;
+use std::os::fd::{AsRawFd, RawFd};
+
+use socket2::{Domain, Socket, Type};
+
+use super::address::LinkAddress;
+use super::interface::{self, Found};
+use super::{Framing, OpenError, PacketConfig};
+use crate::capability::{Capabilities, Feature};
+
+/// A socket that hears what the configuration asks for, and no more.
+pub(super) struct Opened {
+    pub(super) socket: Socket,
+    pub(super) interface: Found,
+    pub(super) capabilities: Capabilities,
+    /// A virtio-net header is in front of every frame.
+    pub(super) offload: bool,
+}
+
+/// Smaller numbers are lengths of IEEE 802.3 frames, or mean something else to
+/// the kernel (`linux/if_ether.h`).
+const LEAST_ETHERTYPE: u16 = 0x0600;
+
+/// Opens the socket and finds out what works.
+///
+/// Opened with no protocol it hears nothing; the filter is in place before it
+/// is bound, which is when it begins to hear.
+pub(super) fn open(config: &PacketConfig) -> Result<Opened, OpenError> {
+    if config.bypass_queue && config.wants_offload() {
+        return Err(OpenError::BypassWithOffload);
+    }
+    let (kind, program, ethertype) = match &config.framing {
+        Framing::Ethernet { filter } => (Type::RAW, filter.program(), filter.only_ethertype()),
+        Framing::Payload { ethertype } => (Type::DGRAM, Vec::new(), Some(*ethertype)),
+    };
+    if let Some(ethertype) = ethertype.filter(|number| *number < LEAST_ETHERTYPE) {
+        return Err(OpenError::NotAnEthertype(ethertype));
+    }
+    let socket = Socket::new(Domain::PACKET, kind, None).map_err(why_no_socket)?;
+    socket.set_nonblocking(true).map_err(OpenError::system("make the socket non-blocking"))?;
+    let interface = interface::find(&socket, &config.interface)?;
+    let fd = socket.as_raw_fd();
+    grow_buffers(fd, config.socket_buffer);
+    set_option(fd, libc::SOL_PACKET, libc::PACKET_AUXDATA, 1)
+        .map_err(OpenError::system("ask for VLAN tags (PACKET_AUXDATA)"))?;
+    // Without it (before Linux 4.20) own frames are told by their address.
+    let _ = set_option(fd, libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, 1);
+    if config.bypass_queue {
+        set_option(fd, libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, 1)
+            .map_err(OpenError::system("bypass the queue (PACKET_QDISC_BYPASS)"))?;
+    }
+    let mut capabilities = Capabilities::of("packet");
+    let offload = enable_offload(fd, config, &mut capabilities);
+    attach_filter(fd, &program).map_err(OpenError::system("attach the packet filter"))?;
+    let all = libc::ETH_P_ALL as u16;
+    bind(fd, &LinkAddress::interface(interface.index, ethertype.unwrap_or(all)))
+        .map_err(OpenError::system("bind to the interface"))?;
+    Ok(Opened { socket, interface, capabilities, offload })
+}
+
+fn why_no_socket(error: io::Error) -> OpenError {
+    match error.raw_os_error() {
+        Some(libc::EPERM | libc::EACCES) => OpenError::NoPrivilege,
+        Some(libc::EAFNOSUPPORT) => OpenError::NoPacketSockets,
+        _ => OpenError::system("open a packet socket")(error),
+    }
+}
+
+/// As large as allowed: with CAP_NET_ADMIN as asked, else up to the system's limit.
+fn grow_buffers(fd: RawFd, size: usize) {
+    let size = libc::c_int::try_from(size).unwrap_or(libc::c_int::MAX);
+    for (force, plain) in
+        [(libc::SO_RCVBUFFORCE, libc::SO_RCVBUF), (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF)]
+    {
+        if set_option(fd, libc::SOL_SOCKET, force, size).is_err() {
+            // Smaller buffers cost speed, not correctness.
+            let _ = set_option(fd, libc::SOL_SOCKET, plain, size);
+        }
+    }
+}
+
+/// Switches the virtio-net header on. Gives whether it is there.
+fn enable_offload(fd: RawFd, config: &PacketConfig, found: &mut Capabilities) -> bool {
+    found.add(Feature::DirectPlacement);
+    let raw = matches!(config.framing, Framing::Ethernet { .. });
+    if raw {
+        found.add(Feature::RawFrames);
+    } else {
+        found.lack(Feature::RawFrames, "the path was opened with Framing::Payload");
+    }
+    let why = if !raw {
+        "devices know TCP and UDP only; Framing::Ethernet can carry those".into()
+    } else if !config.offload {
+        "switched off by the configuration".into()
+    } else {
+        match set_option(fd, libc::SOL_PACKET, libc::PACKET_VNET_HDR, 1) {
+            Ok(()) => {
+                found.add(Feature::TcpSegmentation);
+                found.add(Feature::ChecksumOffload);
+                return true;
+            }
+            Err(error) => format!(
+                "the kernel refused PACKET_VNET_HDR ({error}); Linux 2.6.27 or later has it"
+            ),
+        }
+    };
+    found.lack(Feature::TcpSegmentation, why.as_str());
+    found.lack(Feature::ChecksumOffload, why);
+    false
+}
+
+/// Lets only those frames in that the program accepts; an empty one changes nothing.
+pub(super) fn attach_filter(fd: RawFd, program: &[libc::sock_filter]) -> io::Result<()> {
+    if program.is_empty() {
+        return Ok(());
+    }
+    let len = libc::c_ushort::try_from(program.len()).unwrap_or(libc::c_ushort::MAX);
+    // The kernel only reads the program.
+    let program = libc::sock_fprog { len, filter: program.as_ptr().cast_mut() };
+    // SAFETY: the program has at least `len` instructions, and lives through the call.
+    unsafe { set_option_to(fd, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program) }
+}
+
+fn bind(fd: RawFd, address: &LinkAddress) -> io::Result<()> {
+    // SAFETY: the address has that length, and lives through the call.
+    let done = unsafe { libc::bind(fd, (&raw const address.0).cast(), LinkAddress::LEN) };
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+fn set_option(fd: RawFd, level: i32, name: i32, value: libc::c_int) -> io::Result<()> {
+    // SAFETY: a number points to nothing.
+    unsafe { set_option_to(fd, level, name, &value) }
+}
+
+/// # Safety
+/// What `value` points to, if the option reads that, lives through the call.
+unsafe fn set_option_to<T>(fd: RawFd, level: i32, name: i32, value: &T) -> io::Result<()> {
+    let len = size_of::<T>() as libc::socklen_t;
+    // SAFETY: `value` lives through the call and `len` is its size; the caller
+    // vouches for what is behind it.
+    let done = unsafe { libc::setsockopt(fd, level, name, std::ptr::from_ref(value).cast(), len) };
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
