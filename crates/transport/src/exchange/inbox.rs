@@ -106,7 +106,7 @@ pub(super) enum Action {
 pub(crate) struct Inbox {
     pub(super) path: PathId,
     max_units: usize,
-    /// Twice as many as came last time: posting for nothing costs time.
+    /// How many units are likely to come: posting for nothing costs time.
     worth_posting: usize,
     pub(super) heads: Box<[[u8; HEAD_ROOM]; MAX_UNITS]>,
     pub(super) slots: ArrayVec<Slot, MAX_UNITS>,
@@ -268,8 +268,10 @@ impl Inbox {
         at
     }
 
-    /// Posts more next time if the batch was as long as the list.
+    /// Posts for twice as many as came; after a smaller batch only a little
+    /// less, since short ones come between long ones at the end of a message.
     pub(super) fn learn(&mut self, units: usize) {
-        self.worth_posting = (2 * units).clamp(2, MAX_UNITS);
+        let decayed = self.worth_posting - self.worth_posting / 8;
+        self.worth_posting = (2 * units).max(decayed).clamp(2, MAX_UNITS);
     }
 }
