@@ -28,6 +28,8 @@ mod bits;
 #[cfg(feature = "model")]
 pub mod model;
 pub mod numbered;
+pub mod stream;
 
 pub use area::Area;
 pub use numbered::Numbered;
+pub use stream::Stream;
