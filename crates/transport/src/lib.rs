@@ -8,6 +8,7 @@
 //! | [`packet`] | AF_PACKET: frames of an interface, with the device's segmentation and checksums |
 //! | [`channel`] | two engines in one process |
 //! | [`fault`] | loss, duplication, reordering, corruption and delay around any driver |
+//! | `uring` | UDP and AF_PACKET by way of `io_uring` (feature `io-uring`) |
 //! | [`wait`] | spin, block, or spin and then block |
 //! | [`clock`] | where `now` comes from |
 //! | [`capability`] | what a driver could switch on here, and in clear words what not |
@@ -28,6 +29,8 @@ pub mod fault;
 pub mod memory;
 pub mod packet;
 pub mod udp;
+#[cfg(feature = "io-uring")]
+pub mod uring;
 pub mod wait;
 
 #[cfg(feature = "tokio")]

@@ -20,6 +20,15 @@ mod receive;
 mod send;
 mod socket;
 
+#[cfg(feature = "io-uring")]
+pub(crate) use {
+    errno::{SendFault, nothing_came},
+    message::{Message, ReceiveHeader, SendHeader, Sending},
+    receive::Receiver,
+    send::{UNITS_PER_TURN, run_limits},
+    socket::{bound_to, lack_batched_send, open},
+};
+
 use std::net::SocketAddr;
 
 pub use driver::UdpDriver;

@@ -1,0 +1,205 @@
+//! The ring: opened or refused in clear words, entered, emptied.
+
+use std::os::fd::{AsRawFd, RawFd};
+use std::time::{Duration, Instant};
+use std::{fmt, io};
+
+use io_uring::{IoUring, Probe, cqueue, opcode, squeue, types};
+
+use super::unavailable::explain;
+
+/// Operations that go in with one entry into the kernel at most.
+pub(super) const QUEUE: usize = 128;
+/// Each operation can answer twice, and notifications of earlier entries come
+/// in between. What finds no room is kept by the kernel until there is.
+const COMPLETIONS: u32 = 1024;
+/// Entries that may fail to get anything done before the ring counts as broken.
+const ATTEMPTS: u32 = 16;
+/// The longest wait in the kernel for operations that were told not to wait.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// An operation is complete, or the notification of one has come.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Completion {
+    pub(super) token: u64,
+    /// Bytes, or a negative error number; for a notification, usage flags.
+    pub(super) result: i32,
+    /// This is the notification: the kernel holds the memory no longer.
+    pub(super) is_notification: bool,
+    /// A notification will follow.
+    pub(super) notifies_later: bool,
+}
+
+impl Completion {
+    fn of(entry: &cqueue::Entry) -> Self {
+        let flags = entry.flags();
+        Self {
+            token: entry.user_data(),
+            result: entry.result(),
+            is_notification: cqueue::notif(flags),
+            notifies_later: cqueue::more(flags),
+        }
+    }
+
+    /// How many bytes were moved.
+    pub(super) fn outcome(&self) -> io::Result<usize> {
+        usize::try_from(self.result).map_err(|_| io::Error::from_raw_os_error(-self.result))
+    }
+}
+
+/// One ring and how many operations are in it.
+pub(super) struct Ring {
+    uring: IoUring,
+    /// Operations that were pushed and are not complete.
+    under_way: usize,
+    broken: bool,
+    can_send_without_copy: bool,
+}
+
+impl Ring {
+    /// # Errors
+    /// [`Unavailable`](super::Unavailable) says why there is none and what would help.
+    pub(super) fn open() -> io::Result<Self> {
+        let uring = IoUring::builder()
+            .dontfork()
+            .setup_submit_all()
+            .setup_coop_taskrun()
+            .setup_taskrun_flag()
+            .setup_cqsize(COMPLETIONS)
+            .build(QUEUE as u32)
+            .map_err(|error| explain(&error))?;
+        let mut probe = Probe::new();
+        let probed = uring.submitter().register_probe(&mut probe).is_ok();
+        Ok(Self {
+            uring,
+            under_way: 0,
+            broken: false,
+            can_send_without_copy: probed && probe.is_supported(opcode::SendMsgZc::CODE),
+        })
+    }
+
+    /// The kernel has the operation (Linux 6.1).
+    pub(super) const fn can_send_without_copy(&self) -> bool {
+        self.can_send_without_copy
+    }
+
+    /// Readable when there is something to report.
+    pub(super) fn as_raw_fd(&self) -> RawFd {
+        self.uring.as_raw_fd()
+    }
+
+    /// How many more operations can be pushed before the next [`run`](Self::run).
+    pub(super) const fn room(&self) -> usize {
+        QUEUE - self.under_way
+    }
+
+    /// Adds an operation to those that the next [`run`](Self::run) carries out.
+    ///
+    /// # Safety
+    /// All that the operation names stays valid, and where the caller leaves
+    /// it, until its completion, and its notification if one is announced.
+    pub(super) unsafe fn push(&mut self, operation: squeue::Entry, token: u64) {
+        let entry = operation.user_data(token);
+        // SAFETY: the caller vouches for what the entry names.
+        let pushed = unsafe { self.uring.submission().push(&entry) };
+        debug_assert!(pushed.is_ok(), "the caller asked for room");
+        self.under_way += usize::from(pushed.is_ok());
+    }
+
+    /// Carries out what was pushed, and reports its completions and any
+    /// notifications. The operations do not wait, so neither does this.
+    ///
+    /// # Errors
+    /// The ring is broken for good.
+    pub(super) fn run(&mut self, mut report: impl FnMut(Completion)) -> io::Result<()> {
+        if self.broken {
+            return Err(io::Error::other("the io_uring broke in an earlier turn"));
+        }
+        // As a rule the first entry completes all, and nothing is waited for.
+        let mut entered = self.uring.submit().map(drop);
+        let mut attempts = 0;
+        loop {
+            let reaped = self.reap(&mut report);
+            attempts = if reaped > 0 { 0 } else { attempts + 1 };
+            match entered {
+                Err(error) if !is_passing(&error) || attempts > ATTEMPTS => {
+                    self.broken = true;
+                    return Err(error);
+                }
+                _ if self.under_way == 0 => return Ok(()),
+                Ok(()) if attempts > ATTEMPTS => {
+                    self.broken = true;
+                    return Err(io::Error::from(io::ErrorKind::TimedOut));
+                }
+                _ => entered = self.wait(PATIENCE),
+            }
+        }
+    }
+
+    /// Reports what is complete. Gives how much it was.
+    fn reap(&mut self, report: &mut impl FnMut(Completion)) -> usize {
+        let mut count = 0;
+        for entry in self.uring.completion() {
+            let completion = Completion::of(&entry);
+            if !completion.is_notification {
+                self.under_way -= 1;
+            }
+            count += 1;
+            report(completion);
+        }
+        count
+    }
+
+    /// Cancels what can be cancelled and reports what comes, until nothing is
+    /// under way and `report` says that all is well, but not for ever. Gives
+    /// whether that was reached. `report` is asked once before anything came.
+    pub(super) fn settle(
+        &mut self,
+        at_most: Duration,
+        mut report: impl FnMut(Option<Completion>) -> bool,
+    ) -> bool {
+        let start = Instant::now();
+        if self.under_way > 0 {
+            let (time, all) = (types::Timespec::from(at_most), types::CancelBuilder::any());
+            // Whatever it says: what counts is whether the completions come.
+            let _ = self.uring.submitter().register_sync_cancel(Some(time), all);
+        }
+        loop {
+            self.reap(&mut |completion| {
+                report(Some(completion));
+            });
+            let quiet = self.under_way == 0 && report(None);
+            let left = at_most.saturating_sub(start.elapsed());
+            if quiet || left.is_zero() {
+                return quiet;
+            }
+            // A wait that ends early or fails is repeated until time is over.
+            let _ = self.wait(left);
+        }
+    }
+
+    /// Submits all and waits for a completion.
+    fn wait(&self, at_most: Duration) -> io::Result<()> {
+        let time = types::Timespec::from(at_most);
+        let args = types::SubmitArgs::new().timespec(&time);
+        self.uring.submitter().submit_with_args(1, &args).map(drop)
+    }
+}
+
+/// A signal, no memory for the moment, or no room for completions: try again.
+/// ETIME is a wait that was over.
+fn is_passing(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(libc::EINTR | libc::EAGAIN | libc::EBUSY | libc::ETIME | libc::ENOMEM)
+    )
+}
+
+impl fmt::Debug for Ring {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ring")
+            .field("under_way", &self.under_way)
+            .field("broken", &self.broken)
+            .finish_non_exhaustive()
+    }
+}
