@@ -63,8 +63,7 @@ struct TemporaryFile(PathBuf);
 
 impl TemporaryFile {
     fn new(bytes: &[u8], name: &str) -> Self {
-        let name = format!("landfall-simnet-{}-{name}.pcapng", std::process::id());
-        let path = std::env::temp_dir().join(name);
+        let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name).with_extension("pcapng");
         std::fs::write(&path, bytes).unwrap();
         Self(path)
     }
