@@ -3,12 +3,19 @@
 #![cfg(feature = "io-uring")]
 
 mod support;
+mod uring_support;
 
-use landfall_placement::{Guess, Landing, PathId, RegionId};
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::thread;
+
+use landfall_placement::{Guess, Instant, Landing, PathId, RegionId};
+use landfall_testbed::{VethConfig, VethPair, require_namespaces, skip_unless};
 use landfall_transport::memory::{Regions, Rights};
 use landfall_transport::uring::{UringUdpConfig, UringUdpDriver, ZeroCopy};
-use landfall_transport::{Driver, Feature};
-use support::{LABEL, Scripted, assert_same, contents, lent, pattern, turn_until};
+use landfall_transport::{Clock, Driver, Feature, Wait, Waiter};
+use support::{LABEL, PATIENCE, Scripted, assert_same, contents, lent, pattern, turn_until};
+use uring_support::why_no_uring;
 
 const PATH: PathId = PathId(0);
 const ANY: &str = "127.0.0.1:0";
@@ -46,6 +53,7 @@ fn carry(
 
 #[test]
 fn several_batches_leave_with_one_entry_and_arrive_in_their_place() {
+    skip_unless!(why_no_uring());
     let message = pattern(200 * 1024, 1);
     let (arrived, sender, receiver) =
         carry(&message, 1024, |config| config.zero_copy = ZeroCopy::Never);
@@ -60,6 +68,7 @@ fn several_batches_leave_with_one_entry_and_arrive_in_their_place() {
 
 #[test]
 fn loopback_copies_after_all_and_that_is_reported_not_hidden() {
+    skip_unless!(why_no_uring());
     let message = pattern(60 * 16_384, 2);
     let (arrived, sender, _) = carry(&message, 16_384, |config| {
         config.zero_copy = ZeroCopy::Always;
@@ -72,6 +81,7 @@ fn loopback_copies_after_all_and_that_is_reported_not_hidden() {
 
 #[test]
 fn what_has_too_many_pieces_for_one_packet_is_copied() {
+    skip_unless!(why_no_uring());
     let message = pattern(60 * 1024, 3);
     let (arrived, sender, receiver) = carry(&message, 1024, |config| {
         config.zero_copy = ZeroCopy::Always;
@@ -80,4 +90,99 @@ fn what_has_too_many_pieces_for_one_packet_is_copied() {
     assert_eq!(sender.counters().units_sent, 60);
     assert_eq!(sender.counters().send_failed, 0);
     assert_eq!(receiver.counters().bytes_copied, 0);
+}
+
+/// A driver at one end of a cable, and an address there that nobody has: what
+/// is sent to it waits in the kernel until the cable is cut.
+fn towards_nobody(pair: &VethPair, regions: &Regions) -> (UringUdpDriver, SocketAddr) {
+    let config = UringUdpConfig {
+        zero_copy: ZeroCopy::Always,
+        ..UringUdpConfig::new((pair.a.ipv4, 0).into(), 1500)
+    };
+    let patience = format!("/proc/sys/net/ipv4/neigh/{}/retrans_time_ms", pair.a.name);
+    let driver = pair.a.namespace.enter(|| {
+        // The kernel asks for the address for an hour, not three seconds.
+        fs::write(patience, "3600000").unwrap();
+        UringUdpDriver::open(PATH, config, regions)
+    });
+    let [a, b, c, _] = pair.a.ipv4.octets();
+    (driver.unwrap().unwrap(), (Ipv4Addr::new(a, b, c, 250), 9).into())
+}
+
+#[test]
+fn a_send_without_a_copy_is_over_when_its_notification_comes() {
+    require_namespaces!();
+    skip_unless!(why_no_uring());
+    let pair = VethPair::new(VethConfig::default()).unwrap();
+    let (regions, source) = lent(&pattern(1400, 4), Rights::READ);
+    let (mut driver, nobody) = towards_nobody(&pair, &regions);
+    let mut from = Scripted::sender();
+    from.send_labelled(nobody.into(), source.span(0, 1400), 1400);
+    let progress = driver.turn(&mut from, Instant::ZERO).unwrap();
+    assert_eq!(progress.sent, 1);
+    assert_eq!(from.sent, [], "the kernel still reads the payload");
+    let ring = driver.interests()[1];
+    assert!(ring.readable && !ring.writable);
+    assert!(regions.try_take_back(source).is_err(), "it is pinned");
+    // The unit is dropped with the interface's neighbours.
+    pair.a.set_up(false).unwrap();
+    turn_until(&mut driver, &mut from, |from, _| from.sent.len() == 1);
+    assert_eq!(driver.zero_copy_use().uncopied, 1);
+    assert!(!driver.interests()[1].readable);
+    assert!(regions.try_take_back(source).is_ok());
+}
+
+#[test]
+fn the_ring_wakes_those_who_wait_for_a_notification() {
+    require_namespaces!();
+    skip_unless!(why_no_uring());
+    let pair = VethPair::new(VethConfig::default()).unwrap();
+    let (regions, source) = lent(&pattern(1400, 4), Rights::READ);
+    let (mut driver, nobody) = towards_nobody(&pair, &regions);
+    let mut from = Scripted::sender();
+    from.send_labelled(nobody.into(), source.span(0, 1400), 1400);
+    driver.turn(&mut from, Instant::ZERO).unwrap();
+    assert_eq!(from.sent, []);
+    let (clock, mut waiter) = (Clock::start(), Waiter::new(Wait::Block));
+    thread::scope(|scope| {
+        let cutter = scope.spawn(|| pair.a.set_up(false).unwrap());
+        while from.sent.is_empty() {
+            assert!(clock.now() < Instant::ZERO + PATIENCE, "nobody woke us");
+            waiter.idle(&mut driver, &from, &clock, PATIENCE).unwrap();
+            driver.turn(&mut from, clock.now()).unwrap();
+        }
+        cutter.join().unwrap();
+    });
+    assert!(driver.counters().wakeups > 0);
+}
+
+#[test]
+fn a_driver_that_goes_leaves_no_memory_to_the_kernel() {
+    require_namespaces!();
+    skip_unless!(why_no_uring());
+    let pair = VethPair::new(VethConfig::default()).unwrap();
+    let (regions, source) = lent(&pattern(1400, 4), Rights::READ);
+    let (mut driver, nobody) = towards_nobody(&pair, &regions);
+    let mut from = Scripted::sender();
+    from.send_labelled(nobody.into(), source.span(0, 1400), 1400);
+    driver.turn(&mut from, Instant::ZERO).unwrap();
+    // The notification comes while the driver takes its leave.
+    pair.a.set_up(false).unwrap();
+    drop(driver);
+    assert!(regions.try_take_back(source).is_ok());
+}
+
+#[test]
+fn memory_that_the_kernel_keeps_stays_pinned_for_good() {
+    require_namespaces!();
+    skip_unless!(why_no_uring());
+    let pair = VethPair::new(VethConfig::default()).unwrap();
+    let (regions, source) = lent(&pattern(1400, 4), Rights::READ);
+    let (mut driver, nobody) = towards_nobody(&pair, &regions);
+    let mut from = Scripted::sender();
+    from.send_labelled(nobody.into(), source.span(0, 1400), 1400);
+    driver.turn(&mut from, Instant::ZERO).unwrap();
+    // The kernel will ask for the address of nobody for longer than we wait.
+    drop(driver);
+    assert!(regions.try_take_back(source).is_err(), "the kernel may still read it");
 }
