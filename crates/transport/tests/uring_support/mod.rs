@@ -5,7 +5,7 @@ use landfall_transport::memory::Regions;
 use landfall_transport::uring::{Unavailable, UringUdpConfig, UringUdpDriver};
 
 /// Why this machine has no `io_uring`; none if it has.
-pub fn why_no_uring() -> Option<String> {
+pub(crate) fn why_no_uring() -> Option<String> {
     let config = UringUdpConfig::new("127.0.0.1:0".parse().unwrap(), 1500);
     let error = UringUdpDriver::open(PathId(0), config, &Regions::new(1)).err()?;
     let why = error.get_ref()?.downcast_ref::<Unavailable>()?;
