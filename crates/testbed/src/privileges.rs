@@ -60,9 +60,11 @@ pub fn skip(test: &str, why: &str) {
         env::var_os(NO_SKIP).is_none_or(|value| value != "1"),
         "{test} would be skipped ({why}), and {NO_SKIP}=1 forbids that"
     );
-    // Written directly: the test harness swallows what `eprintln` prints in a
-    // test that passes. A closed stderr is no reason to fail.
-    let _ = writeln!(io::stderr(), "SKIPPED: {test} {why}");
+    // Written directly, as the test harness swallows what `eprintln` prints in
+    // a test that passes, and at once, so that tests that run side by side do
+    // not cut each other's lines. A closed stderr is no reason to fail.
+    let line = format!("SKIPPED: {test} {why}\n");
+    let _ = io::stderr().write_all(line.as_bytes());
 }
 
 /// The path of the function in which it stands, for [`skip`].
