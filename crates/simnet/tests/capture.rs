@@ -2,11 +2,9 @@
 
 mod common;
 
-use std::path::PathBuf;
-use std::process::Command;
 use std::time::Duration;
 
-use common::{run_dry, shared, silent};
+use common::{TemporaryFile, run_dry, shared, silent, tshark};
 use landfall_placement::{Ecn, Instant};
 use landfall_simnet::capture::Sink;
 use landfall_simnet::sim::Fate;
@@ -37,44 +35,6 @@ fn send_five(sim: &mut Sim, a: NodeId, b: NodeId) {
     run_dry(sim);
 }
 
-/// What tshark says of the capture, a line for each packet; `None` without tshark.
-fn tshark(capture: &[u8], name: &str, fields: &[&str]) -> Option<Vec<String>> {
-    let file = TemporaryFile::new(capture, name);
-    let mut command = Command::new("tshark");
-    command.arg("-r").arg(&file.0).args(["-T", "fields", "-o", "ip.check_checksum:TRUE"]);
-    for field in fields {
-        command.args(["-e", field]);
-    }
-    let output = match command.output() {
-        Ok(output) => output,
-        Err(error) => {
-            eprintln!("SKIPPED: captures are not read back: tshark: {error}");
-            return None;
-        }
-    };
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{errors}");
-    let text = String::from_utf8(output.stdout).unwrap();
-    Some(text.lines().map(str::to_owned).collect())
-}
-
-/// A file that is gone when the test is over, also when it fails.
-struct TemporaryFile(PathBuf);
-
-impl TemporaryFile {
-    fn new(bytes: &[u8], name: &str) -> Self {
-        let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name).with_extension("pcapng");
-        std::fs::write(&path, bytes).unwrap();
-        Self(path)
-    }
-}
-
-impl Drop for TemporaryFile {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
-    }
-}
-
 #[test]
 fn tshark_reads_frames_behind_made_up_headers() {
     let (mut sim, a, b, _) = little_network();
@@ -92,7 +52,7 @@ fn tshark_reads_frames_behind_made_up_headers() {
         "udp.length",
         "frame.comment",
     ];
-    let Some(lines) = tshark(sim.captured(), "udp", &fields) else { return };
+    let Some(lines) = tshark(&TemporaryFile::new(sim.captured(), "udp"), &fields) else { return };
     let line = |interface: &str, micros: u32, direction: u8, len: u32, comment: &str| {
         let time = format!("0.{micros:06}000");
         let (ends, direction) = ("10.0.0.0\t10.0.0.1", format!("0x0000000{direction}"));
@@ -129,7 +89,9 @@ fn tshark_reads_ethernet_frames_and_private_ones() {
     sim.send(b, PortId(0), Frame::raw([1, 2, 3])).unwrap();
     run_dry(&mut sim);
     let fields = ["frame.interface_id", "frame.encap_type", "arp.src.proto_ipv4", "frame.len"];
-    let Some(lines) = tshark(sim.captured(), "ethernet", &fields) else { return };
+    let Some(lines) = tshark(&TemporaryFile::new(sim.captured(), "ethernet"), &fields) else {
+        return;
+    };
     // Wireshark's own numbers: 1 is Ethernet, 45 + n are private kinds.
     assert_eq!(lines, ["0\t1\t10.0.0.7\t42", "1\t48\t\t42", "1\t48\t\t3", "0\t1\t\t3"]);
 }
@@ -160,7 +122,10 @@ fn invariant_5_a_capture_in_memory_ends_at_its_limit() {
     send_five(&mut sim, a, b);
     assert!(sim.captured().len() <= 400);
     assert!(sim.capture_missed() > 0);
-    let Some(lines) = tshark(sim.captured(), "limit", &["frame.number"]) else { return };
+    let Some(lines) = tshark(&TemporaryFile::new(sim.captured(), "limit"), &["frame.number"])
+    else {
+        return;
+    };
     assert!(!lines.is_empty(), "what was kept is a whole capture");
 }
 

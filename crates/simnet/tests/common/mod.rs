@@ -2,6 +2,8 @@
 #![allow(dead_code, unreachable_pub)] // Each test uses a part of it.
 
 use std::cell::RefCell;
+use std::path::PathBuf;
+use std::process::Command;
 use std::rc::Rc;
 
 use landfall_placement::Instant;
@@ -49,4 +51,42 @@ pub fn shared<T>() -> Rc<RefCell<Vec<T>>> {
 /// Runs until nothing happens any more.
 pub fn run_dry(sim: &mut Sim) {
     sim.run_until(Instant::FAR_FUTURE).unwrap();
+}
+
+/// A file that is gone when the test is over, also when it fails.
+pub struct TemporaryFile(pub PathBuf);
+
+impl TemporaryFile {
+    pub fn new(bytes: &[u8], name: &str) -> Self {
+        let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name).with_extension("pcapng");
+        std::fs::write(&path, bytes).unwrap();
+        Self(path)
+    }
+}
+
+impl Drop for TemporaryFile {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// What tshark says of a capture, a line for each packet; `None` without tshark.
+pub fn tshark(capture: &TemporaryFile, fields: &[&str]) -> Option<Vec<String>> {
+    let mut command = Command::new("tshark");
+    command.arg("-r").arg(&capture.0).args(["-T", "fields"]);
+    command.args(["-o", "ip.check_checksum:TRUE", "-o", "tcp.check_checksum:TRUE"]);
+    for field in fields {
+        command.args(["-e", field]);
+    }
+    let output = match command.output() {
+        Ok(output) => output,
+        Err(error) => {
+            eprintln!("SKIPPED: captures are not read back: tshark: {error}");
+            return None;
+        }
+    };
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    Some(text.lines().map(str::to_owned).collect())
 }
