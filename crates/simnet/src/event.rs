@@ -23,6 +23,8 @@ pub(crate) enum Event {
     Arrive { way: WayId, epoch: u32, frame: FrameId },
     /// The last bit of a frame has left: the way is free for the next.
     Departed { way: WayId, epoch: u32 },
+    /// A pause of the transmitter is over.
+    Resume { way: WayId, epoch: u32 },
     /// A node sends a frame that it held back.
     Send { node: NodeId, port: PortId, frame: FrameId },
     /// The link that `way` belongs to goes up or down.
@@ -51,10 +53,18 @@ impl EventQueue {
         (at, self.scheduled)
     }
 
-    /// Schedules an event.
+    /// Schedules an event; one in the far future never happens.
     pub(crate) fn push(&mut self, at: Instant, event: Event) {
+        if at == Instant::FAR_FUTURE {
+            return;
+        }
         let key = self.key(at);
         self.heap.push(Reverse((key, event)));
+    }
+
+    /// How many events wait, timers aside.
+    pub(crate) fn len(&self) -> usize {
+        self.heap.len()
     }
 
     /// Sets, moves or stops the timer of a node.

@@ -14,7 +14,7 @@ use crate::event::{Event, EventQueue};
 use crate::frame::{Frame, FrameId, Pool};
 use crate::link::{LinkConfig, LinkId, WayId};
 use crate::node::{NodeId, PortId};
-use crate::queue::Verdict;
+use crate::queue::{Backlog, Verdict};
 use crate::stats::DropReason;
 use crate::way::{Fate, Waiting, Way};
 
@@ -123,6 +123,17 @@ impl Net {
         Ok(())
     }
 
+    /// Schedules what follows from a frame. A frame has one such event at a
+    /// time, and a way two; what is beyond that is left over from links that
+    /// went down, and must not pile up.
+    fn later(&mut self, at: Instant, event: Event) {
+        let limit = self.limits.frames + 2 * self.ways.len() + self.limits.scheduled;
+        if self.events.len() > 2 * limit {
+            return self.fail(Error::TooManyScheduled { limit });
+        }
+        self.events.push(at, event);
+    }
+
     pub(crate) fn send(&mut self, node: NodeId, port: PortId, mut frame: Frame) {
         let Some(id) = self.way_of(node, port) else {
             self.misdirected += 1;
@@ -152,9 +163,7 @@ impl Net {
             Ok(frame) => {
                 let way = &mut self.ways[id.index()];
                 way.enqueue(Waiting { frame, len, since: self.now });
-                if way.sending.is_none() {
-                    self.send_next(id);
-                }
+                self.send_next(id);
             }
             Err(frame) => self.out_of_frames(id, &frame),
         }
@@ -173,8 +182,13 @@ impl Net {
         }
     }
 
+    pub(crate) fn backlog(&self, node: NodeId, port: PortId) -> Backlog {
+        let way = self.way_of(node, port).map(|way| &self.ways[way.index()]);
+        way.map_or_else(Backlog::default, |way| way.backlog(self.now))
+    }
+
     pub(crate) fn has_room(&self, node: NodeId, port: PortId) -> bool {
-        self.way_of(node, port).is_none_or(|way| self.ways[way.index()].has_room())
+        self.way_of(node, port).is_none_or(|way| self.ways[way.index()].has_room(self.now))
     }
 
     pub(crate) fn call_when_room(&mut self, node: NodeId, port: PortId) {
@@ -186,7 +200,7 @@ impl Net {
     /// Gives the transmitter its next frame. On a way that sends in no time
     /// that is all frames.
     fn send_next(&mut self, id: WayId) {
-        while let Some(Waiting { frame, since, .. }) = self.ways[id.index()].dequeue() {
+        while let Some(Waiting { frame, since, .. }) = self.ways[id.index()].next(self.now) {
             let way = &mut self.ways[id.index()];
             let Some(content) = self.frames.get_mut(frame) else { continue };
             let verdict = way.release(self.now, content, since);
@@ -200,8 +214,8 @@ impl Net {
                 continue;
             }
             way.sending = Some(frame);
-            self.events.push(self.now + time, Event::Departed { way: id, epoch: way.epoch });
-            return;
+            let event = Event::Departed { way: id, epoch: way.epoch };
+            return self.later(self.now + time, event);
         }
     }
 
@@ -211,16 +225,36 @@ impl Net {
         if way.epoch != epoch {
             return None;
         }
-        let frame = way.sending.take();
-        if let Some(frame) = frame {
+        if let Some(frame) = way.sending.take() {
             self.launch(id, frame);
         }
+        self.go_on(id)
+    }
+
+    /// Goes on with the queue. Says whether the sending node waits for room.
+    fn go_on(&mut self, id: WayId) -> Option<(NodeId, PortId)> {
         self.send_next(id);
         let way = &mut self.ways[id.index()];
-        (way.wants_room && way.has_room()).then(|| {
+        (way.wants_room && way.has_room(self.now)).then(|| {
             way.wants_room = false;
             way.from
         })
+    }
+
+    /// Stops a transmitter behind the frame that it is sending.
+    pub(crate) fn pause(&mut self, node: NodeId, port: PortId, time: Duration) {
+        let Some(id) = self.way_of(node, port) else { return };
+        let until = self.now + time;
+        let way = &mut self.ways[id.index()];
+        way.paused_until = until;
+        let event = Event::Resume { way: id, epoch: way.epoch };
+        self.later(until, event);
+    }
+
+    /// A pause is over, unless a longer one was asked for meanwhile.
+    pub(crate) fn resumed(&mut self, id: WayId, epoch: u32) -> Option<(NodeId, PortId)> {
+        let way = &self.ways[id.index()];
+        if way.epoch == epoch && way.paused_until <= self.now { self.go_on(id) } else { None }
     }
 
     /// The frame is on the wire: whatever happens to it there is decided now.
@@ -259,7 +293,8 @@ impl Net {
             way.stats.reordered += 1;
             at += extra;
         }
-        self.events.push(at, Event::Arrive { way: id, epoch: way.epoch, frame });
+        let event = Event::Arrive { way: id, epoch: way.epoch, frame };
+        self.later(at, event);
     }
 
     /// The frame is at the far end, unless the link went down meanwhile.
@@ -291,6 +326,7 @@ impl Net {
         way.up = up;
         way.epoch = way.epoch.wrapping_add(1);
         way.wants_room = false;
+        way.paused_until = self.now;
         if let Some(frame) = way.sending.take() {
             self.lose_pooled(id, frame, DropReason::Down);
         }

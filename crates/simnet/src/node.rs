@@ -9,6 +9,7 @@ use landfall_placement::{Duration, Instant, Peer};
 
 use crate::frame::Frame;
 use crate::net::Net;
+use crate::queue::Backlog;
 
 /// Names a node of a simulation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -166,6 +167,19 @@ impl Outbox<'_> {
     #[must_use]
     pub fn has_room(&self, port: PortId) -> bool {
         self.net.has_room(self.node, port)
+    }
+
+    /// The queue of the port, as a frame sent now would find it.
+    #[must_use]
+    pub fn backlog(&self, port: PortId) -> Backlog {
+        self.net.backlog(self.node, port)
+    }
+
+    /// Starts no further frame on this port for some time, as an Ethernet
+    /// station does that got a pause frame (IEEE 802.3, 31B). It replaces a
+    /// pause under way; no time at all ends that.
+    pub fn pause(&mut self, port: PortId, time: Duration) {
+        self.net.pause(self.node, port, time);
     }
 
     /// Asks for one call of [`Node::handle_room`] when the queue of the port

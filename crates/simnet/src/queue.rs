@@ -2,7 +2,10 @@
 //!
 //! This is the seam for other disciplines. RED and ECN marking are policies
 //! that answer [`Verdict::Mark`] or [`Verdict::Drop`] by the length of the
-//! queue; CoDel looks at the time waited in [`QueuePolicy::release`].
+//! queue; CoDel looks at the time waited in [`QueuePolicy::release`]. Pause
+//! needs two nodes and no policy: one that looks at
+//! [`Outbox::backlog`](crate::Outbox::backlog) and sends a pause frame, and one
+//! that gets it and calls [`Outbox::pause`](crate::Outbox::pause).
 
 use core::fmt;
 
@@ -11,14 +14,14 @@ use landfall_placement::{Duration, Instant, Random};
 use crate::frame::Frame;
 
 /// The queue as a frame finds it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Backlog {
     /// Frames that wait.
     pub frames: u32,
     /// Their bytes.
     pub bytes: u64,
-    /// Whether a frame is being sent at the moment. If not, nothing waits
-    /// either, and a frame that is admitted is sent at once.
+    /// Whether a frame is being sent at the moment, or sending is paused. If
+    /// not, nothing waits either, and a frame that is admitted is sent at once.
     pub busy: bool,
 }
 

@@ -427,9 +427,12 @@ impl Sim {
                 }
             }
             Event::Departed { way, epoch } => {
-                if let Some((node, port)) = self.net.departed(way, epoch) {
-                    self.call(node, |node, out| node.handle_room(now, port, out));
-                }
+                let waits = self.net.departed(way, epoch);
+                self.tell_of_room(waits);
+            }
+            Event::Resume { way, epoch } => {
+                let waits = self.net.resumed(way, epoch);
+                self.tell_of_room(waits);
             }
             Event::Send { node, port, frame } => {
                 self.net.scheduled -= 1;
@@ -444,6 +447,13 @@ impl Sim {
             Event::Timer { node } => {
                 self.call(node, |node, out| node.handle_timeout(now, out));
             }
+        }
+    }
+
+    fn tell_of_room(&mut self, waits: Option<(NodeId, PortId)>) {
+        let now = self.net.now;
+        if let Some((node, port)) = waits {
+            self.call(node, |node, out| node.handle_room(now, port, out));
         }
     }
 

@@ -1,11 +1,8 @@
 //! A node that forwards: [`Switch`], and how it decides where to.
 //!
 //! It stores and forwards: a frame is sent on once its last bit has come. The
-//! finite queues are those of the links behind its ports; their policy is in
-//! [`queue`](crate::queue). Pause frames and cut-through have their seams
-//! elsewhere: a switch that pauses its neighbours looks at
-//! [`Outbox::has_room`], and a link that delivers early is a matter of
-//! [`LinkConfig`](crate::LinkConfig).
+//! finite queues are those of the links behind its ports; what is dropped or
+//! marked there is up to their [`QueuePolicy`](crate::QueuePolicy).
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};

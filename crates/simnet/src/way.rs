@@ -43,6 +43,8 @@ pub(crate) struct Way {
     pub(crate) epoch: u32,
     /// The frame whose bits are leaving.
     pub(crate) sending: Option<FrameId>,
+    /// The transmitter starts no frame before.
+    pub(crate) paused_until: Instant,
     queue: VecDeque<Waiting>,
     queued_bytes: u64,
     /// Replaces the plain queue of the configuration.
@@ -62,7 +64,7 @@ impl fmt::Debug for Way {
             .field("from", &self.from)
             .field("to", &self.to)
             .field("up", &self.up)
-            .field("backlog", &self.backlog())
+            .field("waiting", &self.queue.len())
             .field("stats", &self.stats)
             .finish_non_exhaustive()
     }
@@ -82,6 +84,7 @@ impl Way {
             up: true,
             epoch: 0,
             sending: None,
+            paused_until: Instant::ZERO,
             queue: VecDeque::new(),
             queued_bytes: 0,
             policy: None,
@@ -94,25 +97,30 @@ impl Way {
     }
 
     /// The queue as the next frame finds it.
-    pub(crate) fn backlog(&self) -> Backlog {
+    pub(crate) fn backlog(&self, now: Instant) -> Backlog {
         Backlog {
             frames: self.queue.len() as u32,
             bytes: self.queued_bytes,
-            busy: self.sending.is_some(),
+            busy: self.is_busy(now),
         }
     }
 
-    pub(crate) fn has_room(&self) -> bool {
+    /// Must a frame wait?
+    fn is_busy(&self, now: Instant) -> bool {
+        self.sending.is_some() || self.paused_until > now
+    }
+
+    pub(crate) fn has_room(&self, now: Instant) -> bool {
         match &self.policy {
-            Some(policy) => policy.has_room(self.backlog()),
-            None => self.config.queue.has_room(self.backlog()),
+            Some(policy) => policy.has_room(self.backlog(now)),
+            None => self.config.queue.has_room(self.backlog(now)),
         }
     }
 
     /// Asks the policy in charge (the user's, or the plain one) whether the
     /// frame may join the queue.
     pub(crate) fn admit(&mut self, now: Instant, frame: &mut Frame) -> Verdict {
-        let (backlog, random) = (self.backlog(), &mut self.dice.queue);
+        let (backlog, random) = (self.backlog(now), &mut self.dice.queue);
         match &mut self.policy {
             Some(policy) => policy.admit(now, frame, backlog, random),
             None => self.config.queue.admit(now, frame, backlog, random),
@@ -121,7 +129,7 @@ impl Way {
 
     /// Asks the policy whether a frame that has waited may be sent.
     pub(crate) fn release(&mut self, now: Instant, frame: &mut Frame, since: Instant) -> Verdict {
-        let (backlog, random) = (self.backlog(), &mut self.dice.queue);
+        let (backlog, random) = (self.backlog(now), &mut self.dice.queue);
         match &mut self.policy {
             Some(policy) => policy.release(now, frame, now.since(since), backlog, random),
             None => Verdict::Pass,
@@ -131,12 +139,17 @@ impl Way {
     pub(crate) fn enqueue(&mut self, waiting: Waiting) {
         self.queue.push_back(waiting);
         self.queued_bytes += u64::from(waiting.len);
-        if self.sending.is_none() {
+        if !self.is_busy(waiting.since) {
             return; // It is sent at once: nothing waits.
         }
         let stats = &mut self.stats;
         stats.queue_high_frames = stats.queue_high_frames.max(self.queue.len() as u32);
         stats.queue_high_bytes = stats.queue_high_bytes.max(self.queued_bytes);
+    }
+
+    /// The frame that may be sent now.
+    pub(crate) fn next(&mut self, now: Instant) -> Option<Waiting> {
+        if self.is_busy(now) { None } else { self.dequeue() }
     }
 
     pub(crate) fn dequeue(&mut self) -> Option<Waiting> {

@@ -327,3 +327,40 @@ proptest! {
         prop_assert_eq!(stats.delivered_bytes, bytes as u64);
     }
 }
+
+#[test]
+fn a_link_without_rate_never_delivers_and_never_ends_time() {
+    let mut sim = Sim::from_number(1);
+    let (a, b, link) = pair(&mut sim, LinkConfig::new().rate(0));
+    sim.send(a, PORT, numbered(1, 100)).unwrap();
+    assert_eq!(sim.run_until(Instant::FAR_FUTURE), Ok(Outcome::Idle));
+    assert_eq!(sim.now(), Instant::ZERO);
+    assert_eq!(sim.stats(link.there()).under_way, 1);
+    assert!(sim.node(b).unwrap().frames.is_empty());
+}
+
+#[test]
+fn a_pause_stops_the_transmitter_behind_the_frame_it_sends() {
+    // Pauses its port for as many microseconds as a frame says.
+    let obedient = |_: Instant, port, frame: Frame, out: &mut Outbox<'_>| {
+        out.pause(port, Duration::from_micros(u64::from(number(&frame))));
+    };
+    let mut sim = Sim::from_number(1);
+    let a = sim.add("a", obedient).unwrap();
+    let b = sim.add("b", Inbox::default()).unwrap();
+    // 100 bytes take 100 µs there, and no time back.
+    let slow = LinkConfig::new().rate(8_000_000);
+    sim.connect_each(a, b, slow, LinkConfig::new()).unwrap();
+    for n in 0..4 {
+        sim.send(a, PORT, numbered(n, 100)).unwrap();
+    }
+    for (at, pause) in [(150, 1_000), (250, 300), (900, 500), (1_000, 0)] {
+        sim.run_until(Instant::from_micros(at)).unwrap();
+        sim.send(b, PORT, numbered(pause, 4)).unwrap();
+    }
+    run_dry(&mut sim);
+    let times: Vec<_> = sim.node(b).unwrap().frames.iter().map(|(at, ..)| *at).collect();
+    // The shorter pause replaces the longer one; the last ends its forerunner.
+    assert_eq!(times, [100, 200, 650, 750].map(Instant::from_micros));
+    assert_eq!(sim.now(), Instant::from_micros(1_400), "the last pause ran out in between");
+}

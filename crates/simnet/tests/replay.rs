@@ -108,3 +108,44 @@ fn fifty_thousand_frames() {
     common::run_dry(&mut sim);
     assert_eq!(sim.stats(link.there()).delivered, 50_000);
 }
+
+/// Fails with seed 3 only. [`a_failing_run_tells_its_seed`] starts it.
+#[test]
+#[ignore = "it fails on purpose"]
+fn fails_with_seed_three() {
+    if std::env::var_os("FAIL_ON_PURPOSE").is_none() {
+        return;
+    }
+    let third = {
+        let mut sim = Sim::from_number(3);
+        ring(&mut sim, 3, 50);
+        common::run_dry(&mut sim);
+        sim.digest()
+    };
+    check(1..=5, |sim| {
+        ring(sim, 3, 50);
+        common::run_dry(sim);
+        assert_ne!(sim.digest(), third);
+    });
+}
+
+#[test]
+fn a_failing_run_tells_its_seed() {
+    let run = |seed: Option<&str>| {
+        let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+        command.args(["--ignored", "--exact", "--nocapture", "fails_with_seed_three"]);
+        command.env("FAIL_ON_PURPOSE", "1");
+        match seed {
+            Some(seed) => command.env(check::SEED_VARIABLE, seed),
+            None => command.env_remove(check::SEED_VARIABLE),
+        };
+        let output = command.output().unwrap();
+        (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let (passed, said) = run(None);
+    assert!(!passed && said.contains("LANDFALL_SEED=3"), "{said}");
+    assert!(!run(Some("3")).0, "the same seed fails again");
+    assert!(run(Some("4")).0, "another does not");
+    let (passed, said) = run(Some("three"));
+    assert!(!passed && said.contains("must be a number"), "{said}");
+}
