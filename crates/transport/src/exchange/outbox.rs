@@ -106,7 +106,12 @@ impl Outbox {
         let (mut bytes, mut first) = (0, 0);
         // One more of the first one's length would not fit in the same call,
         // and a call for the last of 64 alone is a call too many.
-        while self.filled < MAX_UNITS && bytes + first <= LONGEST_BATCH {
+        // Units whose memory is gone count too: an engine that sends them again
+        // at once must not keep the driver here.
+        for _ in 0..MAX_UNITS {
+            if bytes + first > LONGEST_BATCH {
+                break;
+            }
             let head = &mut self.heads[self.filled];
             self.gathered.clear();
             let room = &mut head[..usize::from(self.limits.head).min(HEAD_ROOM)];
