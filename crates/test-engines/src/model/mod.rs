@@ -1,9 +1,16 @@
-//! The simplest possible driver, a checker of the contract, and naive models:
-//! the oracle of property tests and fuzzing. Clear, not fast.
+//! The simplest possible drivers, a checker of the contract, and operation
+//! sequences: the oracle of property tests and fuzzing. Clear, not fast.
 
+mod checked;
+mod claimed;
 mod memory;
+mod operations;
 mod segments;
+mod subjects;
 mod wire;
+mod world;
 
+pub use checked::{Checked, Violation};
 pub use memory::Memory;
+pub use subjects::placement_bookkeeping;
 pub use wire::{Faults, NaiveWire, Side};

@@ -30,9 +30,9 @@ pub struct Faults {
 
 /// A unit under way.
 #[derive(Clone, Debug)]
-struct Packet {
-    bytes: Vec<u8>,
-    segment: Option<u16>,
+pub(super) struct Packet {
+    pub(super) bytes: Vec<u8>,
+    pub(super) segment: Option<u16>,
 }
 
 /// One end: an engine, its memory, and what is under way to it.
@@ -61,6 +61,8 @@ pub struct NaiveWire<E> {
     pub faults: Faults,
     /// How many units one turn receives at most.
     pub batch: usize,
+    /// A digest of all that was sent, in order: equal runs have equal ones.
+    pub digest: u64,
     limits: PathLimits,
     random: Random,
 }
@@ -75,7 +77,8 @@ impl<E: Engine> NaiveWire<E> {
     pub fn new(engines: [E; 2], limits: PathLimits, faults: Faults, seed: u64) -> Self {
         let sides = engines.map(|engine| Side { engine, memory: Memory::new(), inbox: Vec::new() });
         let random = Random::from_number(seed);
-        let mut wire = Self { sides, now: Instant::ZERO, faults, batch: 8, limits, random };
+        let mut wire =
+            Self { sides, now: Instant::ZERO, faults, batch: 8, digest: 0, limits, random };
         for side in &mut wire.sides {
             side.engine.handle_path(Instant::ZERO, Self::PATH, PathState::Up(limits));
         }
@@ -159,6 +162,10 @@ impl<E: Engine> NaiveWire<E> {
                 if transmit.segment.is_some() { self.limits.super_unit } else { self.limits.unit };
             let is_for_other = matches!(transmit.to, Peer::Unaddressed)
                 || transmit.to == Peer::Node(1 - side as u32);
+            for byte in bytes.iter().flatten() {
+                // FNV-1a.
+                self.digest = (self.digest ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);
+            }
             if let Some(bytes) = bytes
                 && is_for_other
                 && bytes.len() <= most as usize
@@ -227,7 +234,12 @@ impl<E: Engine> NaiveWire<E> {
 }
 
 /// The whole unit: head and payload in one, with its checksum filled in.
-fn gather(memory: &Memory, transmit: &Transmit, head: &[u8], from: &Spans) -> Option<Vec<u8>> {
+pub(super) fn gather(
+    memory: &Memory,
+    transmit: &Transmit,
+    head: &[u8],
+    from: &Spans,
+) -> Option<Vec<u8>> {
     let mut bytes = head.get(..usize::from(transmit.head_len))?.to_vec();
     for span in from.iter() {
         bytes.extend_from_slice(memory.get(span)?);
@@ -242,7 +254,7 @@ fn gather(memory: &Memory, transmit: &Transmit, head: &[u8], from: &Spans) -> Op
 }
 
 /// Lets payloads fall where the engine guessed, right or wrong.
-fn scatter<E: Engine>(engine: &E, memory: &mut Memory, batch: &[Packet]) {
+pub(super) fn scatter<E: Engine>(engine: &E, memory: &mut Memory, batch: &[Packet]) {
     let mut nth = 0;
     let mut run = engine.guess(NaiveWire::<E>::PATH, nth);
     for packet in batch {
@@ -262,7 +274,7 @@ fn scatter<E: Engine>(engine: &E, memory: &mut Memory, batch: &[Packet]) {
 }
 
 /// Asks where a unit belongs, with more and more of its head.
-fn place<E: Engine>(
+pub(super) fn place<E: Engine>(
     engine: &mut E,
     now: Instant,
     packet: &Packet,
@@ -292,7 +304,7 @@ fn place<E: Engine>(
 }
 
 /// Puts a payload where it belongs, if its check is good.
-fn land(
+pub(super) fn land(
     memory: &mut Memory,
     packet: &Packet,
     placement: Placement,
@@ -319,7 +331,7 @@ fn land(
             }
             Some((ticket, verdict))
         }
-        Placement::Word(..) if fails => None,
+        Placement::Word(_, ticket) if fails => Some((ticket, Landing::Failed)),
         Placement::Word(op, ticket) => {
             Some((ticket, memory.word(&op).map_or(Landing::Failed, Landing::Old)))
         }

@@ -106,10 +106,10 @@ impl Config {
     }
 
     /// How many units of `unit` bytes are under way at most. Below 2^16, so
-    /// that a ticket can name a unit of the window by its low 20 bits.
+    /// that a ticket can name a unit of the window by its low 16 bits.
     pub(super) const fn window_units(window: u32, unit: u32) -> u32 {
         let units = window.div_ceil(unit);
-        if units > 1 << 16 { 1 << 16 } else { units }
+        if units > 1 << 15 { 1 << 15 } else { units }
     }
 }
 

@@ -25,6 +25,8 @@ pub(super) enum Answer {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Replay {
     number: Option<u32>,
+    /// Tells apart what is tried again after it failed.
+    stamp: u16,
     pub(super) answer: Answer,
     pub(super) reply_due: bool,
 }
@@ -62,7 +64,8 @@ pub(super) struct Connection {
 
 impl Connection {
     pub(super) const fn new() -> Self {
-        const NOTHING: Replay = Replay { number: None, answer: Answer::None, reply_due: false };
+        const NOTHING: Replay =
+            Replay { number: None, stamp: 0, answer: Answer::None, reply_due: false };
         Self {
             is_open: false,
             generation: 0,
@@ -109,15 +112,17 @@ impl Connection {
         }
     }
 
-    /// A word operation with this number came. `Ok` if it is to be done now.
-    pub(super) fn begin_word(&mut self, number: u32) -> Result<(), Refusal> {
+    /// A word operation with this number came. If it is to be done now: the
+    /// stamp of its ticket.
+    pub(super) fn begin_word(&mut self, number: u32) -> Result<u16, Refusal> {
         let replay = &mut self.replays[(number % FETCH_WINDOW) as usize];
         if let Some(last) = replay.number {
             if last == number {
                 return match replay.answer {
                     Answer::None => {
                         replay.answer = Answer::Pending;
-                        Ok(())
+                        replay.stamp = replay.stamp.wrapping_add(1);
+                        Ok(replay.stamp)
                     }
                     Answer::Pending => Err(Refusal::Duplicate),
                     Answer::Old(_) => {
@@ -133,15 +138,17 @@ impl Connection {
                 return Err(Refusal::Unexpected);
             }
         }
-        *replay = Replay { number: Some(number), answer: Answer::Pending, reply_due: false };
-        Ok(())
+        let stamp = replay.stamp.wrapping_add(1);
+        let answer = Answer::Pending;
+        *replay = Replay { number: Some(number), stamp, answer, reply_due: false };
+        Ok(stamp)
     }
 
     /// The operation took effect (`Some`) or failed. False if there is none such.
-    pub(super) fn end_word(&mut self, number_bits: u32, old: Option<u64>) -> bool {
-        let replay = &mut self.replays[(number_bits % FETCH_WINDOW) as usize];
-        let is_it = replay.number.is_some_and(|n| n & 0xf_ffff == number_bits);
-        if !is_it || replay.answer != Answer::Pending {
+    pub(super) fn end_word(&mut self, low_bits: u16, stamp: u16, old: Option<u64>) -> bool {
+        let replay = &mut self.replays[(u32::from(low_bits) % FETCH_WINDOW) as usize];
+        let is_it = replay.number.is_some_and(|n| n as u16 == low_bits);
+        if !is_it || replay.stamp != stamp || replay.answer != Answer::Pending {
             return false;
         }
         replay.answer = old.map_or(Answer::None, Answer::Old);

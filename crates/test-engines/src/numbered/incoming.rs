@@ -1,5 +1,8 @@
 //! One message that is being received: which of its units are in place.
 
+use alloc::boxed::Box;
+use alloc::vec;
+
 use landfall_placement::{Guess, Instant, Landing, Refusal, Span};
 
 use super::header::HEADER_LEN;
@@ -56,6 +59,11 @@ pub(super) struct Incoming {
     pub(super) deadline: Instant,
     pending: BitRing,
     done: BitRing,
+    /// How many units were ever given a place here, and of each unit of the
+    /// window which of them it was: a unit whose landing failed is placed
+    /// again, and the ticket of the first time must not count for the second.
+    stamp: u16,
+    stamps: Box<[u16]>,
 }
 
 /// What an acknowledgement says.
@@ -109,6 +117,8 @@ impl Incoming {
             deadline: Instant::FAR_FUTURE,
             pending: BitRing::new(window),
             done: BitRing::new(window),
+            stamp: 0,
+            stamps: vec![0; window.next_power_of_two() as usize].into_boxed_slice(),
         }
     }
 
@@ -216,9 +226,9 @@ impl Incoming {
         })
     }
 
-    /// Where this unit belongs.
+    /// Where this unit belongs, and the stamp of its ticket.
     #[inline]
-    pub(super) fn place(&mut self, unit: u32, len: u32) -> Result<Span, Refusal> {
+    pub(super) fn place(&mut self, unit: u32, len: u32) -> Result<(Span, u16), Refusal> {
         if unit >= self.granted() {
             return Err(Refusal::OutOfBounds);
         }
@@ -232,20 +242,33 @@ impl Incoming {
         self.pending.set(unit);
         self.under_way += 1;
         self.placed_end = self.placed_end.max(unit + 1);
-        Ok(self.posted.span(u64::from(unit) * u64::from(self.unit), len))
+        self.stamp = self.stamp.wrapping_add(1);
+        let at = self.stamp_index(unit);
+        self.stamps[at] = self.stamp;
+        Ok((self.posted.span(u64::from(unit) * u64::from(self.unit), len), self.stamp))
     }
 
-    /// The unit whose number ends in these 20 bits, if it is under way.
+    fn stamp_index(&self, unit: u32) -> usize {
+        unit as usize & (self.stamps.len() - 1)
+    }
+
+    /// The unit whose number ends in these bits, if it is under way.
     #[inline]
-    fn under_way_unit(&self, low_bits: u32) -> Option<u32> {
-        let ahead = low_bits.wrapping_sub(self.low) & 0xf_ffff;
+    fn under_way_unit(&self, (low_bits, stamp): (u16, u16)) -> Option<u32> {
+        let ahead = u32::from(low_bits.wrapping_sub(self.low as u16));
         let unit = self.low.checked_add(ahead)?;
-        (ahead < self.window && unit < self.units && self.pending.get(unit)).then_some(unit)
+        let is_pending = ahead < self.window && unit < self.units && self.pending.get(unit);
+        (is_pending && self.stamps[self.stamp_index(unit)] == stamp).then_some(unit)
     }
 
     #[inline]
-    pub(super) fn landed(&mut self, low_bits: u32, landing: Landing, ack_every: u32) -> Landed {
-        let Some(unit) = self.under_way_unit(low_bits) else { return Landed::Stale };
+    pub(super) fn landed(
+        &mut self,
+        ticket: (u16, u16),
+        landing: Landing,
+        ack_every: u32,
+    ) -> Landed {
+        let Some(unit) = self.under_way_unit(ticket) else { return Landed::Stale };
         self.pending.clear(unit);
         self.under_way -= 1;
         let verdict = match landing {

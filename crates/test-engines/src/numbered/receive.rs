@@ -108,8 +108,8 @@ impl Numbered {
             return Err(Refusal::Malformed);
         }
         let number = header.unit.get();
-        let span = match place.place(number, len) {
-            Ok(span) => span,
+        let (span, stamp) = match place.place(number, len) {
+            Ok(placed) => placed,
             Err(refusal) => {
                 self.paths[path].is_control_due |= place.ack_due;
                 return Err(refusal);
@@ -125,8 +125,8 @@ impl Numbered {
         } else {
             Check::None
         };
-        let parts =
-            Parts { purpose: Purpose::Placement, slot: slot as u8, generation, detail: number };
+        let (slot, detail) = (slot as u8, number as u16);
+        let parts = Parts { purpose: Purpose::Placement, slot, generation, detail, stamp };
         Ok(Placement::Into { at: HEADER_LEN as u16, check, ticket: parts.pack() })
     }
 
@@ -387,12 +387,13 @@ impl Numbered {
         let known = &mut self.connections[connection];
         let begun = known.begin_word(number);
         self.paths[known.path].is_control_due = true;
-        begun?;
+        let stamp = begun?;
         let parts = Parts {
             purpose: Purpose::Word,
             slot: connection as u8,
             generation: known.generation,
-            detail: number,
+            detail: number as u16,
+            stamp,
         };
         let op = WordOp { region: served.region, offset, width, function };
         Ok(Placement::Word(op, parts.pack()))
@@ -460,10 +461,10 @@ impl Numbered {
     fn take_payload(&mut self, now: Instant, parts: Parts, landing: Landing) {
         let slot = usize::from(parts.slot);
         let Some(place) = self.incoming.get_mut(slot) else { return };
-        if place.generation != parts.generation || !place.holds_memory() {
+        if !parts.is_of(place.generation) || !place.holds_memory() {
             return;
         }
-        let landed = place.landed(parts.detail, landing, self.config.ack_every);
+        let landed = place.landed((parts.detail, parts.stamp), landing, self.config.ack_every);
         if place.state == incoming::State::Closing {
             return self.end_closing(slot);
         }
@@ -515,14 +516,14 @@ impl Numbered {
 
     fn take_word(&mut self, parts: Parts, landing: Landing) {
         let Some(known) = self.connections.get_mut(usize::from(parts.slot)) else { return };
-        if known.generation != parts.generation || !known.is_open {
+        if !parts.is_of(known.generation) || !known.is_open {
             return;
         }
         let old = match landing {
             Landing::Old(old) => Some(old),
             _ => None,
         };
-        if known.end_word(parts.detail, old) {
+        if known.end_word(parts.detail, parts.stamp, old) {
             self.paths[known.path].is_control_due = true;
         }
     }

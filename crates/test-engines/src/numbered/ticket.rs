@@ -15,42 +15,56 @@ pub(super) enum Purpose {
     Control = 4,
 }
 
-/// A ticket taken apart. Generations wrap at 32 bits, details at 20.
+/// A ticket taken apart: 3 bits of purpose, 7 of slot, 22 of generation, 16 of
+/// detail and 16 of stamp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Parts {
     pub(super) purpose: Purpose,
     pub(super) slot: u8,
+    /// How often the slot was used before; it wraps.
     pub(super) generation: u32,
-    pub(super) detail: u32,
+    /// The low bits of a number: which unit, which operation.
+    pub(super) detail: u16,
+    /// Tells apart what is tried again after it failed.
+    pub(super) stamp: u16,
 }
+
+const GENERATIONS: u32 = (1 << 22) - 1;
 
 impl Parts {
     #[inline]
     pub(super) const fn pack(self) -> Ticket {
         Ticket::from_raw(
-            (self.purpose as u64) << 60
-                | (self.slot as u64) << 52
-                | (self.generation as u64) << 20
-                | (self.detail & 0xf_ffff) as u64,
+            (self.purpose as u64) << 61
+                | (self.slot as u64 & 0x7f) << 54
+                | (self.generation as u64 & GENERATIONS as u64) << 32
+                | (self.detail as u64) << 16
+                | self.stamp as u64,
         )
     }
 
     #[inline]
     pub(super) const fn unpack(ticket: Ticket) -> Option<Self> {
         let raw = ticket.raw();
-        let purpose = match raw >> 60 {
+        let purpose = match raw >> 61 {
             1 => Purpose::Placement,
             2 => Purpose::Word,
             3 => Purpose::Payload,
             4 => Purpose::Control,
             _ => return None,
         };
-        let slot = (raw >> 52) as u8;
-        let generation = (raw >> 20) as u32;
-        Some(Self { purpose, slot, generation, detail: raw as u32 & 0xf_ffff })
+        let slot = (raw >> 54) as u8 & 0x7f;
+        let generation = (raw >> 32) as u32 & GENERATIONS;
+        Some(Self { purpose, slot, generation, detail: (raw >> 16) as u16, stamp: raw as u16 })
+    }
+
+    /// Is this of the time when the slot was in this generation?
+    #[inline]
+    pub(super) const fn is_of(&self, generation: u32) -> bool {
+        self.generation == generation & GENERATIONS
     }
 }
 
 /// The ticket of every transmission that reads no memory.
 pub(super) const CONTROL: Ticket =
-    Parts { purpose: Purpose::Control, slot: 0, generation: 0, detail: 0 }.pack();
+    Parts { purpose: Purpose::Control, slot: 0, generation: 0, detail: 0, stamp: 0 }.pack();

@@ -202,7 +202,8 @@ impl Numbered {
         let head_len = header.write(head)?;
         debug_assert_eq!(usize::from(head_len), HEADER_LEN);
         let generation = out.generation;
-        let parts = Parts { purpose: Purpose::Payload, slot: slot as u8, generation, detail: 0 };
+        let (purpose, slot) = (Purpose::Payload, slot as u8);
+        let parts = Parts { purpose, slot, generation, detail: 0, stamp: 0 };
         Some(Transmit {
             to: known.peer,
             head_len,
@@ -233,7 +234,7 @@ impl Numbered {
         let Some(parts) = Parts::unpack(ticket) else { return };
         let slot = usize::from(parts.slot);
         let Some(out) = self.outgoing.get_mut(slot) else { return };
-        let is_known = parts.purpose == Purpose::Payload && parts.generation == out.generation;
+        let is_known = parts.purpose == Purpose::Payload && parts.is_of(out.generation);
         if is_known && out.held > 0 {
             out.held -= 1;
             self.end_outgoing(slot);

@@ -150,10 +150,7 @@ impl Stream {
         if self.state == State::Answering {
             self.become_open();
         }
-        if !self.receiver.accept(bytes) {
-            self.refusals.count(Refusal::NoRoom);
-            return;
-        }
+        self.receiver.accept(bytes);
         if let Some(end) = said.end {
             self.receiver.learn_end(end);
         }

@@ -21,6 +21,10 @@ impl Intervals {
         Self { list: Vec::with_capacity(bound), bound }
     }
 
+    pub(super) fn bound(&self) -> usize {
+        self.bound
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.list.is_empty()
     }

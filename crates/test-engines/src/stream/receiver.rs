@@ -36,6 +36,7 @@ pub(super) struct Receiver {
     /// No byte from here on is in place or under way.
     claimed_end: u64,
     islands: Intervals,
+    islands_bound: usize,
     /// Where the island that grew last starts: it is told first (RFC 2018, 4).
     latest: u64,
     pub(super) pending: Slots<Pending>,
@@ -59,7 +60,9 @@ impl Receiver {
             areas: Areas::new(config.areas),
             next: 0,
             claimed_end: 0,
-            islands: Intervals::new(config.islands),
+            // Each placement under way may become one more.
+            islands: Intervals::new(config.islands + config.under_way),
+            islands_bound: config.islands,
             latest: 0,
             pending: Slots::new(config.under_way),
             end: None,
@@ -109,7 +112,7 @@ impl Receiver {
         let to = (end as u64).min(acceptable);
         let Interval { start: from, end: to } =
             self.unclaimed(from, to).ok_or(Refusal::Duplicate)?;
-        if self.pending.is_full() {
+        if self.pending.is_full() || self.is_crowded(from) {
             return Err(Refusal::NoRoom);
         }
         let to = self.areas.fill(from, to, into);
@@ -122,6 +125,17 @@ impl Receiver {
         let ticket = self.pending.insert(pending).ok_or(Refusal::NoRoom)?;
         self.claimed_end = self.claimed_end.max(to);
         Ok(((from as i64 - start) as u32, ticket))
+    }
+
+    /// Could bytes from here on become an island that there is no room to
+    /// remember? What continues the highest claim needs one only if something
+    /// before it fails.
+    #[inline]
+    fn is_crowded(&self, from: u64) -> bool {
+        let islands = self.islands.as_slice().len();
+        let is_apart = from != self.claimed_end && islands >= self.islands_bound;
+        let is_full = islands + self.pending.len() >= self.islands.bound();
+        from > self.next && (is_apart || is_full)
     }
 
     /// The first part of these bytes that is neither in place nor under way.
@@ -171,13 +185,15 @@ impl Receiver {
         }
     }
 
-    /// The bytes are in place. False if there is no room to remember that.
+    /// The bytes are in place.
     #[inline]
-    pub(super) fn accept(&mut self, bytes: Interval) -> bool {
+    pub(super) fn accept(&mut self, bytes: Interval) {
         if bytes.start > self.next {
             self.latest = bytes.start;
             self.ack_due = true;
-            return self.islands.insert(bytes.start, bytes.end);
+            let is_kept = self.islands.insert(bytes.start, bytes.end);
+            debug_assert!(is_kept, "there is room for every placement under way");
+            return;
         }
         self.next = self.next.max(bytes.end);
         if !self.islands.is_empty() {
@@ -187,7 +203,6 @@ impl Receiver {
             }
             self.islands.forget_before(self.next);
         }
-        true
     }
 
     /// An acknowledgement is owed for a unit that came in order.

@@ -24,8 +24,12 @@ impl<T: Copy> Slots<T> {
         self.free.is_empty()
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
     pub(super) fn is_empty(&self) -> bool {
-        self.free.len() == self.slots.len()
+        self.len() == 0
     }
 
     /// Keeps a thing until its ticket comes back.
