@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
+use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -35,7 +36,11 @@ impl Repository {
     /// The repository that this very package belongs to.
     #[must_use]
     pub fn here() -> Self {
-        Self { root: Path::new(env!("CARGO_MANIFEST_DIR")).join("../..") }
+        // Cargo says it when it runs a test, too. That is the better answer: two work
+        // trees with one target folder share the compiled test.
+        let package = env::var_os("CARGO_MANIFEST_DIR")
+            .map_or_else(|| env!("CARGO_MANIFEST_DIR").into(), PathBuf::from);
+        Self { root: package.join("../..") }
     }
 
     /// The root folder.
