@@ -251,6 +251,7 @@ fn sums_are_checked_wherever_the_payload_landed() {
             to: receiver.local_address().into(),
             head,
             payload: vec![source.span(0, 3001)],
+            segment: None,
             checksum: checksum.filter(|_| !corrupt),
             ecn: Ecn::NotCapable,
         });
@@ -417,6 +418,7 @@ fn congestion_marks_cross_in_both_families() {
                 to,
                 head: vec![1; 20],
                 payload: vec![],
+                segment: None,
                 checksum: None,
                 ecn,
             });

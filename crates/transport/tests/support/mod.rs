@@ -6,7 +6,7 @@ use std::time::{Duration as StdDuration, Instant as StdInstant};
 
 use landfall_placement::{
     Check, Ecn, Engine, Guess, Instant, Landing, PathId, PathState, Peer, Placement, Refusal,
-    Refusals, RegionId, Span, Spans, SumSlot, Ticket, Timeout, Transmit, Unit,
+    Refusals, RegionId, Segment, Span, Spans, SumSlot, Ticket, Timeout, Transmit, Unit,
 };
 use landfall_transport::Driver;
 use landfall_transport::memory::{Memory, Regions, Rights};
@@ -22,6 +22,7 @@ pub struct Sending {
     pub to: Peer,
     pub head: Vec<u8>,
     pub payload: Vec<Span>,
+    pub segment: Option<Segment>,
     pub checksum: Option<SumSlot>,
     pub ecn: Ecn,
 }
@@ -74,7 +75,8 @@ impl Scripted {
     pub fn send(&mut self, to: Peer, head: Vec<u8>, payload: &[Span]) {
         let payload = payload.to_vec();
         let ecn = Ecn::NotCapable;
-        self.to_send.push_back(Sending { to, head, payload, checksum: None, ecn });
+        let unit = Sending { to, head, payload, segment: None, checksum: None, ecn };
+        self.to_send.push_back(unit);
     }
 
     /// Sends a message in labelled units.
@@ -162,7 +164,7 @@ impl Engine for Scripted {
         Some(Transmit {
             to: unit.to,
             head_len: unit.head.len() as u16,
-            segment: None,
+            segment: unit.segment,
             checksum: unit.checksum,
             ecn: unit.ecn,
             ticket: Ticket::from_raw(self.tickets),

@@ -1,0 +1,332 @@
+//! How the kernel treats packet sockets, one rule a test, over a cable between
+//! two namespaces. As an ordinary user each test skips with one line.
+
+mod packet_support;
+mod support;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use landfall_placement::{Instant, Peer, Placement};
+use landfall_testbed::{Namespace, require_namespaces};
+use landfall_transport::memory::{Regions, Rights};
+use landfall_transport::packet::{Filter, Framing, OpenError, PacketConfig, PacketDriver};
+use landfall_transport::{Driver, Feature};
+use packet_support::{
+    EXPERIMENTAL, PATH, cable, cable_between, numbered_frame, numbers_seen, open, open_as,
+    open_sender, send_frames, wait_for_link,
+};
+use support::{PATIENCE, Scripted, contents, lent, pattern, turn_until};
+
+const OTHER: u16 = 0x88b6;
+
+/// Hears everything that passes its filter.
+fn listener() -> Scripted {
+    Scripted::new(|_, _| Ok(Placement::Consumed))
+}
+
+/// Turns until so many units were seen.
+fn hear(driver: &mut PacketDriver, engine: &mut Scripted, count: usize) {
+    turn_until(driver, engine, |engine, _| numbers_seen(engine).len() >= count);
+}
+
+/// Does something in any case.
+struct OnDrop<F: Fn()>(F);
+
+impl<F: Fn()> Drop for OnDrop<F> {
+    fn drop(&mut self) {
+        (self.0)();
+    }
+}
+
+#[test]
+fn frames_of_other_interfaces_are_not_heard_not_even_while_opening() {
+    require_namespaces!();
+    let (a, b) = (Namespace::new().unwrap(), Namespace::new().unwrap());
+    let wanted = cable_between(&a, &b, 0);
+    let noisy = cable_between(&a, &b, 1);
+    let (regions, _) = lent(&[0], Rights::WRITE);
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let (mut driver, mut engine) = open_sender(&noisy.a);
+            let started = std::time::Instant::now();
+            while !stop.load(Ordering::Relaxed) && started.elapsed() < PATIENCE {
+                let frame = numbered_frame(&noisy.b, EXPERIMENTAL, 666);
+                send_frames(&mut driver, &mut engine, [frame]);
+            }
+        });
+        // Ends the noise, if by a failed assertion.
+        let _silence = OnDrop(|| stop.store(true, Ordering::Relaxed));
+        for number in 0..50 {
+            let filter =
+                if number % 2 == 0 { Filter::any() } else { Filter::ethertypes([EXPERIMENTAL]) };
+            let mut receiver = open(&wanted.b, filter, &regions);
+            let (mut driver, mut engine) = open_sender(&wanted.a);
+            let frame = numbered_frame(&wanted.b, EXPERIMENTAL, number);
+            send_frames(&mut driver, &mut engine, [frame]);
+            let mut to = listener();
+            hear(&mut receiver, &mut to, 1);
+            assert_eq!(numbers_seen(&to), [number]);
+        }
+    });
+}
+
+#[test]
+fn own_frames_are_not_heard() {
+    require_namespaces!();
+    let cable = cable();
+    let (regions, _) = lent(&[0], Rights::WRITE);
+    let mut a = open(&cable.a, Filter::any(), &regions);
+    let mut b = open(&cable.b, Filter::any(), &regions);
+    let (mut at_a, mut at_b) = (listener(), listener());
+    let frames = (0..5).map(|number| numbered_frame(&cable.b, EXPERIMENTAL, number));
+    send_frames(&mut a, &mut at_a, frames);
+    hear(&mut b, &mut at_b, 5);
+    assert_eq!(numbers_seen(&at_b), [0, 1, 2, 3, 4]);
+    // Whatever `a` might have heard of itself came before this.
+    send_frames(&mut b, &mut at_b, [numbered_frame(&cable.a, EXPERIMENTAL, 77)]);
+    hear(&mut a, &mut at_a, 1);
+    assert_eq!(numbers_seen(&at_a), [77]);
+    assert_eq!((a.counters().malformed, b.counters().malformed), (0, 0));
+}
+
+#[test]
+fn only_what_passes_the_filter_is_heard() {
+    require_namespaces!();
+    let cable = cable();
+    let (regions, _) = lent(&[0], Rights::WRITE);
+    let mut one = open(&cable.b, Filter::ethertypes([EXPERIMENTAL]), &regions);
+    let two = Filter::ethertypes([EXPERIMENTAL, OTHER]).station(cable.b.mac.0);
+    let mut two = open(&cable.b, two, &regions);
+    let (mut driver, mut engine) = open_sender(&cable.a);
+    let mut broadcast = numbered_frame(&cable.b, OTHER, 4);
+    broadcast[..6].fill(0xff);
+    let frames = [
+        numbered_frame(&cable.b, 0x88b7, 1),
+        numbered_frame(&cable.b, OTHER, 2),
+        numbered_frame(&cable.b, 0x0801, 3),
+        broadcast,
+        numbered_frame(&cable.b, EXPERIMENTAL, 5),
+    ];
+    send_frames(&mut driver, &mut engine, frames);
+    let (mut at_one, mut at_two) = (listener(), listener());
+    hear(&mut one, &mut at_one, 1);
+    hear(&mut two, &mut at_two, 2);
+    assert_eq!(numbers_seen(&at_one), [5]);
+    assert_eq!(numbers_seen(&at_two), [2, 5]);
+}
+
+#[test]
+fn frames_of_a_vlan_are_refused_and_priorities_are_not() {
+    require_namespaces!();
+    let cable = cable();
+    let (regions, _) = lent(&[0], Rights::WRITE);
+    for filter in [Filter::any(), Filter::ethertypes([EXPERIMENTAL])] {
+        let mut receiver = open(&cable.b, filter, &regions);
+        let (mut driver, mut engine) = open_sender(&cable.a);
+        let tagged = |tag: u16, number| {
+            let mut frame = numbered_frame(&cable.b, EXPERIMENTAL, number);
+            let [high, low] = tag.to_be_bytes();
+            frame.splice(12..12, [0x81, 0x00, high, low]);
+            frame
+        };
+        let frames = [
+            tagged(0x0005, 1),
+            tagged(0xa005, 2),
+            tagged(0xa000, 3),
+            numbered_frame(&cable.b, EXPERIMENTAL, 4),
+        ];
+        send_frames(&mut driver, &mut engine, frames);
+        let mut to = listener();
+        hear(&mut receiver, &mut to, 2);
+        assert_eq!(numbers_seen(&to), [3, 4], "the tag is gone from the frame");
+        assert_eq!(receiver.counters().malformed, 2);
+    }
+}
+
+#[test]
+fn frames_to_other_stations_are_refused() {
+    require_namespaces!();
+    let cable = cable();
+    let (regions, _) = lent(&[0], Rights::WRITE);
+    let mut receiver = open(&cable.b, Filter::ethertypes([EXPERIMENTAL]), &regions);
+    let (mut driver, mut engine) = open_sender(&cable.a);
+    let mut foreign = numbered_frame(&cable.b, EXPERIMENTAL, 1);
+    foreign[5] ^= 0x10;
+    send_frames(&mut driver, &mut engine, [foreign, numbered_frame(&cable.b, EXPERIMENTAL, 2)]);
+    let mut to = listener();
+    hear(&mut receiver, &mut to, 1);
+    assert_eq!(numbers_seen(&to), [2]);
+    assert_eq!(receiver.counters().malformed, 1);
+}
+
+#[test]
+fn payloads_go_to_stations_and_come_from_them() {
+    require_namespaces!();
+    let cable = cable();
+    let message = pattern(1500, 5);
+    let (send_regions, source) = lent(&message, Rights::READ);
+    let (regions, target) = lent(&[0; 1492], Rights::WRITE);
+    let framing = || Framing::Payload { ethertype: EXPERIMENTAL };
+    let mut sender = open_as(&cable.a, framing(), &send_regions, |config| config).unwrap();
+    let mut receiver = open_as(&cable.b, framing(), &regions, |config| config).unwrap();
+    assert_eq!(sender.limits().unit, 1500);
+    assert_eq!(receiver.station(), cable.b.mac.0);
+    let (mut from, mut to) = (Scripted::sender(), Scripted::labelled(target));
+    let to_b = Peer::Ethernet(cable.b.mac.0);
+    from.send_labelled(to_b, source.span(0, 1492), 1492);
+    turn_until(&mut sender, &mut from, |from, _| from.sent.len() == 1);
+    turn_until(&mut receiver, &mut to, |to, _| to.landings.len() == 1);
+    assert_eq!(to.seen[0].0, Peer::Ethernet(cable.a.mac.0));
+    // And back: whoever sent can be answered.
+    to.send(to.seen[0].0, vec![9; 50], &[]);
+    turn_until(&mut receiver, &mut to, |to, _| to.sent.len() == 1);
+    turn_until(&mut sender, &mut from, |from, _| from.seen.len() == 1);
+    assert_eq!(from.seen[0], (to_b, vec![9; 50], 50));
+    assert_eq!(contents(&regions, target), message[..1492]);
+}
+
+#[test]
+fn a_payload_without_a_station_is_lost_and_counted() {
+    require_namespaces!();
+    let cable = cable();
+    let (regions, _) = lent(&[0], Rights::ALL);
+    let framing = Framing::Payload { ethertype: EXPERIMENTAL };
+    let mut driver = open_as(&cable.a, framing, &regions, |config| config).unwrap();
+    let mut engine = Scripted::sender();
+    engine.send(Peer::Unaddressed, vec![0; 50], &[]);
+    engine.send(Peer::Node(3), vec![0; 50], &[]);
+    turn_until(&mut driver, &mut engine, |engine, _| engine.sent.len() == 2);
+    assert_eq!((driver.counters().send_failed, driver.counters().units_sent), (2, 0));
+}
+
+#[test]
+fn units_that_do_not_fit_are_lost_and_counted() {
+    require_namespaces!();
+    let cable = cable();
+    let (regions, source) = lent(&[0; 2000], Rights::READ);
+    let mut driver = open(&cable.a, Filter::any(), &regions);
+    let mut engine = Scripted::sender();
+    let head = numbered_frame(&cable.b, EXPERIMENTAL, 1)[..14].to_vec();
+    assert_eq!(driver.limits().unit, 1514);
+    engine.send(Peer::Unaddressed, head.clone(), &[source.span(0, 1519)]);
+    engine.send(Peer::Unaddressed, head.clone(), &[source.span(0, 1500)]);
+    // Without a whole header nobody knows where to.
+    engine.send(Peer::Unaddressed, head[..13].to_vec(), &[]);
+    engine.send(Peer::Unaddressed, Vec::new(), &[]);
+    turn_until(&mut driver, &mut engine, |engine, _| engine.sent.len() == 4);
+    assert_eq!((driver.counters().send_failed, driver.counters().units_sent), (3, 1));
+}
+
+#[test]
+fn an_interface_may_go_down_and_come_up_but_not_away() {
+    require_namespaces!();
+    let cable = cable();
+    let (regions, _) = lent(&[0], Rights::WRITE);
+    let mut driver = open(&cable.a, Filter::any(), &regions);
+    let mut engine = listener();
+    let frame = || numbered_frame(&cable.b, EXPERIMENTAL, 1);
+    cable.a.set_up(false).unwrap();
+    engine.send(Peer::Unaddressed, frame(), &[]);
+    turn_until(&mut driver, &mut engine, |engine, _| engine.sent.len() == 1);
+    assert_eq!((driver.counters().send_failed, driver.counters().units_sent), (1, 0));
+    cable.a.set_up(true).unwrap();
+    wait_for_link(&cable);
+    send_frames(&mut driver, &mut engine, [frame()]);
+    drop(cable);
+    engine.send(Peer::Unaddressed, vec![0; 60], &[]);
+    let error = (0..3).find_map(|_| driver.turn(&mut engine, Instant::ZERO).err());
+    assert_eq!(error.and_then(|error| error.raw_os_error()), Some(6), "ENXIO");
+}
+
+#[test]
+fn what_is_not_there_is_told_in_clear_words() {
+    require_namespaces!();
+    let cable = cable();
+    let (regions, _) = lent(&[0], Rights::WRITE);
+    let plain = |config: PacketConfig| config.without_offload();
+    let raw = || Framing::Ethernet { filter: Filter::any() };
+    let open_with = |framing, adjust: fn(PacketConfig) -> PacketConfig| {
+        open_as(&cable.a, framing, &regions, adjust)
+    };
+    let with = open_with(raw(), |config| config).unwrap();
+    assert!(with.capabilities().has(Feature::RawFrames));
+    assert!(with.capabilities().has(Feature::TcpSegmentation));
+    let without = open_with(raw(), plain).unwrap();
+    let missing = without.capabilities().require(Feature::TcpSegmentation).unwrap_err();
+    assert!(missing.to_string().contains("switched off by the configuration"), "{missing}");
+    let payload = open_with(Framing::Payload { ethertype: EXPERIMENTAL }, |config| config);
+    let payload = payload.unwrap();
+    let missing = payload.capabilities().require(Feature::ChecksumOffload).unwrap_err();
+    assert!(missing.to_string().contains("Framing::Ethernet can"), "{missing}");
+
+    let error = open_with(raw(), |config| PacketConfig { interface: "eth77".into(), ..config });
+    let error = error.unwrap_err();
+    assert!(matches!(&error, OpenError::NoInterface(_)), "{error}");
+    assert!(error.to_string().contains("no interface eth77 in this network namespace"));
+    let error = open_with(raw(), |config| PacketConfig { interface: 9999.into(), ..config });
+    assert!(matches!(error, Err(OpenError::NoInterface(_))));
+    let error = open_with(raw(), |config| PacketConfig { bypass_queue: true, ..config });
+    assert!(matches!(error, Err(OpenError::BypassWithOffload)));
+    // Number 3 would be every protocol there is.
+    let error = open_with(Framing::Payload { ethertype: 3 }, |config| config);
+    assert!(matches!(error, Err(OpenError::NotAnEthertype(3))));
+}
+
+#[test]
+fn an_interface_is_found_by_name_and_by_index() {
+    require_namespaces!();
+    let cable = cable();
+    let (regions, _) = lent(&[0], Rights::WRITE);
+    let raw = || Framing::Ethernet { filter: Filter::any() };
+    let by_name = open_as(&cable.b, raw(), &regions, |config| config).unwrap();
+    let index = cable.b.index;
+    let by_index = open_as(&cable.b, raw(), &regions, move |config| PacketConfig {
+        interface: index.into(),
+        ..config
+    })
+    .unwrap();
+    assert_eq!(by_name.station(), by_index.station());
+    assert_eq!(by_index.station(), cable.b.mac.0);
+    assert_eq!(by_index.mtu(), 1500);
+}
+
+#[test]
+fn the_queue_can_be_bypassed_without_offloads() {
+    require_namespaces!();
+    let cable = cable();
+    let (regions, _) = lent(&[0], Rights::WRITE);
+    let raw = Framing::Ethernet { filter: Filter::any() };
+    let bypass =
+        |config: PacketConfig| PacketConfig { bypass_queue: true, ..config.without_offload() };
+    let mut sender = open_as(&cable.a, raw, &regions, bypass).unwrap();
+    let mut receiver = open(&cable.b, Filter::any(), &regions);
+    let (mut from, mut to) = (Scripted::sender(), listener());
+    let frames = (0..3).map(|number| numbered_frame(&cable.b, EXPERIMENTAL, number));
+    send_frames(&mut sender, &mut from, frames);
+    hear(&mut receiver, &mut to, 3);
+    assert_eq!(numbers_seen(&to), [0, 1, 2]);
+}
+
+/// Drops the privileges of the calling thread, for good: `setresuid` of libc
+/// would do so for the whole process.
+fn become_nobody() {
+    const NOBODY: libc::uid_t = 65_534;
+    // SAFETY: the call takes numbers only, and changes this thread alone.
+    let done = unsafe { libc::syscall(libc::SYS_setresuid, NOBODY, NOBODY, NOBODY) };
+    assert!(done == 0 || !landfall_testbed::privileges::is_root());
+}
+
+#[test]
+fn without_the_privilege_the_error_says_how_to_get_it() {
+    let opened = thread::spawn(|| {
+        become_nobody();
+        let framing = Framing::Ethernet { filter: Filter::any() };
+        PacketDriver::open(PATH, &PacketConfig::new("lo", framing), &Regions::new(1)).map(drop)
+    });
+    let error = opened.join().unwrap().unwrap_err();
+    assert!(matches!(error, OpenError::NoPrivilege), "{error}");
+    assert!(error.to_string().contains("CAP_NET_RAW"));
+    assert_eq!(std::io::Error::from(error).kind(), std::io::ErrorKind::PermissionDenied);
+}
