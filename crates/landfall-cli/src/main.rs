@@ -1,2 +1,34 @@
-//! Being built.
-fn main() {}
+//! `landfall`: what this machine can do, a demonstration, and measurements.
+//!
+//! | module | what it is |
+//! | --- | --- |
+//! | `cli` | the commands and their options |
+//! | `doctor` | what this machine can do, and what to do about the rest |
+//! | `perf` | drivers against kernel TCP and UDP, interleaved |
+//! | `demo` | what the family does, in under half a minute |
+//! | `lane` | an engine at each end of a path, and work for both |
+//! | `machine`, `style` | facts about this machine; words and colours |
+
+mod cli;
+mod demo;
+mod doctor;
+#[expect(dead_code, reason = "the demonstration will use the rest of it")]
+mod lane;
+mod machine;
+mod perf;
+mod style;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+fn main() -> ExitCode {
+    let cli = cli::Cli::parse();
+    match cli.run() {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("landfall: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! UDP batching, tried with two engines over loopback; socket buffers.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use landfall_testbed::privileges::{self, Privilege};
+use landfall_transport::udp::UdpConfig;
+use landfall_transport::{Counters, Missing};
+
+use super::{Feature, Finding};
+use crate::lane::trial::{Trial, over_udp};
+use crate::machine;
+use crate::style::bytes;
+
+/// Old kernels are the one thing that a user can change.
+const NEWER_KERNEL: &str = "use Linux 5.0 or newer; until then datagrams go one by one";
+const LIMITS: [(&str, &str); 2] = [
+    ("net.core.rmem_max", "/proc/sys/net/core/rmem_max"),
+    ("net.core.wmem_max", "/proc/sys/net/core/wmem_max"),
+];
+
+pub(super) fn examine() -> Vec<Finding> {
+    let [gso, gro] = match over_udp(Duration::from_secs(3)) {
+        Ok(trial) => batching(&trial),
+        Err(error) => [(Feature::UdpGso, GSO), (Feature::UdpGro, GRO)].map(|(feature, name)| {
+            let what = format!("a megabyte over loopback failed: {error:#}");
+            Finding::missing(feature, name, what, "allow UDP on the loopback interface")
+        }),
+    };
+    vec![gso, gro, buffers()]
+}
+
+const GSO: &str = "UDP batched send";
+const GRO: &str = "UDP batched receive";
+
+fn batching(trial: &Trial) -> [Finding; 2] {
+    let per_send = |counters: &Counters| ratio(counters.units_sent, counters.send_calls);
+    [
+        batch(Feature::UdpGso, GSO, per_send(&trial.send), "send", trial.batched_send.as_ref()),
+        batch(
+            Feature::UdpGro,
+            GRO,
+            trial.receive.units_per_receive(),
+            "receive",
+            trial.batched_receive.as_ref(),
+        ),
+    ]
+}
+
+fn batch(
+    feature: Feature,
+    name: &'static str,
+    units: f64,
+    call: &str,
+    missing: Option<&Missing>,
+) -> Finding {
+    match missing {
+        Some(missing) => Finding::missing(feature, name, missing.why.clone(), NEWER_KERNEL),
+        None => {
+            let seen = format!("tried over loopback: {units:.0} units per {call} call");
+            Finding::present(feature, name, seen)
+        }
+    }
+}
+
+fn ratio(part: u64, whole: u64) -> f64 {
+    part as f64 / whole.max(1) as f64
+}
+
+fn buffers() -> Finding {
+    let (feature, name) = (Feature::SocketBuffers, "socket buffers");
+    let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    let wanted = UdpConfig::new(any, 1500).socket_buffer as u64;
+    let limits = LIMITS.map(|(name, path)| (name, machine::number(path)));
+    let seen = limits.map(|(name, limit)| {
+        format!("{name} = {}", limit.map_or_else(|| "unknown".to_owned(), bytes))
+    });
+    let seen = format!("{}; the driver asks for {}", seen.join(", "), bytes(wanted));
+    if privileges::has(Privilege::NetAdmin) {
+        return Finding::present(feature, name, format!("{seen} and may exceed the limits"));
+    }
+    let low: Vec<_> = limits
+        .iter()
+        .filter(|(_, limit)| limit.is_none_or(|limit| limit < wanted))
+        .map(|(name, _)| format!("{name}={wanted}"))
+        .collect();
+    if low.is_empty() {
+        return Finding::present(feature, name, seen);
+    }
+    Finding::missing(feature, name, seen, format!("sudo sysctl -w {}", low.join(" ")))
+}

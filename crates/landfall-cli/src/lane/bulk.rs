@@ -1,0 +1,278 @@
+//! One side streams messages, the other receives them in place.
+
+use std::thread;
+use std::time::{Duration, Instant as StdInstant};
+
+use anyhow::{Context, Result, bail};
+use landfall_testbed::cpu::{CpuMeter, TaskUse};
+use landfall_testbed::rivals::{Amount, Plan};
+use landfall_testbed::{CpuSplit, Sample};
+use landfall_transport::Driver;
+use landfall_transport::memory::{Arena, Regions, Rights};
+
+use super::pattern::Pattern;
+use super::side::{Meeting, OtherSideEnded, Seat, Shared, both, joined, settle_in};
+use super::transport::{PATH, Role, Transport};
+use super::work::{Ground, Party, Protocol, Sink, Source, Way};
+
+/// What junk looks like: memory is filled with it before a run, so that what
+/// was not written by this run is seen.
+const JUNK: u8 = 0xa5;
+/// Regions that one side has at most: its memory, and what wrappers need.
+const MOST_REGIONS: u32 = 8;
+/// After its time a run sends so many messages more. They are not posted
+/// again, so that their bytes can be compared when the clock has stopped.
+const CLOSING: u64 = 4;
+
+/// How the memory of both sides is divided into messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Shape {
+    /// Bytes in a message.
+    pub(crate) message: usize,
+    /// Messages in the sender's memory.
+    pub(crate) send_slots: usize,
+    /// Messages in the receiver's memory. Another number than the sender's
+    /// makes each slot hold something else in each round.
+    pub(crate) receive_slots: usize,
+}
+
+impl Shape {
+    /// 64 MiB on each side, in messages of 4 MiB (the receiver has one less,
+    /// see there).
+    pub(crate) const STREAM: Self = Self { message: 4 << 20, send_slots: 16, receive_slots: 15 };
+}
+
+/// What a run gave.
+#[derive(Clone, Debug)]
+pub(crate) struct Outcome<D> {
+    /// In the terms that all candidates share.
+    pub(crate) sample: Sample,
+    /// Bytes that were compared with what was sent, after the clock stopped.
+    pub(crate) compared: u64,
+    /// The sender's driver.
+    pub(crate) send: D,
+    /// The receiver's driver.
+    pub(crate) receive: D,
+}
+
+struct Sent<D> {
+    started: StdInstant,
+    cpu: TaskUse,
+    machine_s: f64,
+    retransmitted: u64,
+    driver: D,
+}
+
+struct Received<D> {
+    ended: StdInstant,
+    bytes: u64,
+    messages: u64,
+    cpu: TaskUse,
+    compared: u64,
+    driver: D,
+}
+
+/// Streams as the plan says. Both drivers come back, for their counters.
+pub(crate) fn run<T: Transport, P: Protocol>(
+    plan: &Plan,
+    shape: Shape,
+    (transport, protocol): (&T, &P),
+    arena: &Arena,
+    tables: &Tables,
+) -> Result<Outcome<T::Driver>>
+where
+    T::Driver: Send,
+{
+    let until = check(plan.amount, shape)?;
+    let shared = Shared::default();
+    let (ours, theirs) = Meeting::between_two(plan.limit);
+    let run = Run { plan, shape, transport, protocol, arena, shared: &shared };
+    let (sent, received) = thread::scope(|scope| {
+        let send = thread::Builder::new().name("landfall-send".into());
+        let send = send.spawn_scoped(scope, || {
+            let (_end, meeting) = (shared.end_when_dropped(), ours);
+            run.send(&tables.send, &meeting, until)
+        });
+        let receive = thread::Builder::new().name("landfall-receive".into());
+        let receive = receive.spawn_scoped(scope, || {
+            let (_end, meeting) = (shared.end_when_dropped(), theirs);
+            run.receive(&tables.receive, &meeting)
+        });
+        let sent = send.context("cannot start a thread").and_then(|send| joined(send.join()));
+        let received =
+            receive.context("cannot start a thread").and_then(|receive| joined(receive.join()));
+        both(sent, received)
+    })?;
+    Ok(outcome(sent, received))
+}
+
+/// The region tables of both sides: two engines share no memory.
+#[derive(Clone, Debug)]
+pub(crate) struct Tables {
+    pub(crate) send: Regions,
+    pub(crate) receive: Regions,
+}
+
+impl Tables {
+    pub(crate) fn new() -> Self {
+        Self { send: Regions::new(MOST_REGIONS), receive: Regions::new(MOST_REGIONS) }
+    }
+}
+
+/// How many messages are sent; `None`: as many as fit into the time.
+fn check(amount: Amount, shape: Shape) -> Result<Option<u64>> {
+    let messages = match amount {
+        Amount::Time(_) => return Ok(None),
+        Amount::Bytes(bytes) => bytes.div_ceil(shape.message as u64),
+        Amount::Messages(messages) => messages,
+    };
+    if messages > shape.receive_slots as u64 {
+        bail!(
+            "{messages} messages into {} slots: a run of a fixed length has a slot for each",
+            shape.receive_slots
+        );
+    }
+    Ok(Some(messages))
+}
+
+fn outcome<D: Driver>(sent: Sent<D>, received: Received<D>) -> Outcome<D> {
+    let time = received.ended.saturating_duration_since(sent.started);
+    let copied = |driver: &D| driver.counters().bytes_copied;
+    let sample = Sample {
+        bytes: received.bytes,
+        messages: received.messages,
+        seconds: time.max(Duration::from_nanos(1)).as_secs_f64(),
+        cpu: CpuSplit {
+            send_s: sent.cpu.busy_s(),
+            receive_s: received.cpu.busy_s(),
+            machine_s: sent.machine_s,
+        },
+        wakeups: sent.cpu.sleeps + received.cpu.sleeps,
+        retransmitted: sent.retransmitted,
+        user_copied_bytes: copied(&sent.driver) + copied(&received.driver),
+        ..Sample::default()
+    };
+    let compared = received.compared;
+    Outcome { sample, compared, send: sent.driver, receive: received.driver }
+}
+
+struct Run<'a, T, P> {
+    plan: &'a Plan,
+    shape: Shape,
+    transport: &'a T,
+    protocol: &'a P,
+    arena: &'a Arena,
+    shared: &'a Shared,
+}
+
+impl<T: Transport, P: Protocol> Run<'_, T, P> {
+    fn limit(&self) -> Duration {
+        let own = match self.plan.amount {
+            Amount::Time(time) => time,
+            Amount::Bytes(_) | Amount::Messages(_) => Duration::ZERO,
+        };
+        own.saturating_add(self.plan.limit)
+    }
+
+    fn send(
+        &self,
+        regions: &Regions,
+        meeting: &Meeting,
+        until: Option<u64>,
+    ) -> Result<Sent<T::Driver>> {
+        let side = &self.plan.endpoints.send;
+        settle_in(side)?;
+        let ground = self.lend_filled(regions)?;
+        let (driver, own) = self.transport.open(Role::Send, side, regions)?;
+        let way = Way { path: PATH, limits: driver.limits(), to: meeting.exchange(own)? };
+        let mut source = self.protocol.source(way, ground)?;
+        meeting.ready()?;
+        let meter = CpuMeter::start()?;
+        let started = StdInstant::now();
+        let mut seat = Seat::new(driver, self.plan, self.limit());
+        self.stream(&mut source, &mut seat, started, until)?;
+        let used = meter.stop()?;
+        let retransmitted = source.retransmitted();
+        let driver = seat.driver;
+        Ok(Sent { started, cpu: used.thread, machine_s: used.machine_s, retransmitted, driver })
+    }
+
+    fn stream(
+        &self,
+        source: &mut P::Source,
+        seat: &mut Seat<T::Driver>,
+        started: StdInstant,
+        messages: Option<u64>,
+    ) -> Result<()> {
+        let mut until = messages.unwrap_or(u64::MAX);
+        if messages.is_some() {
+            self.shared.drain();
+        }
+        loop {
+            if until == u64::MAX && self.is_time_over(started) {
+                self.shared.drain();
+                until = source.offered() + CLOSING;
+            }
+            source.step(seat.now(), until)?;
+            if source.offered() >= until && source.is_done() {
+                return Ok(());
+            }
+            if self.shared.is_over() {
+                return Err(OtherSideEnded.into());
+            }
+            seat.turn(source.engine())?;
+        }
+    }
+
+    fn is_time_over(&self, started: StdInstant) -> bool {
+        matches!(self.plan.amount, Amount::Time(time) if started.elapsed() >= time)
+    }
+
+    fn receive(&self, regions: &Regions, meeting: &Meeting) -> Result<Received<T::Driver>> {
+        let side = &self.plan.endpoints.receive;
+        settle_in(side)?;
+        let (message, slots) = (self.shape.message, self.shape.receive_slots);
+        let mut memory = self.arena.take(message * slots)?;
+        memory.fill(JUNK);
+        let region = regions.lend(memory, Rights::READ | Rights::WRITE)?;
+        let ground = Ground { region, message: message as u64, slots: slots as u64 };
+        let (driver, own) = self.transport.open(Role::Receive, side, regions)?;
+        let way = Way { path: PATH, limits: driver.limits(), to: meeting.exchange(own)? };
+        let mut sink = self.protocol.sink(way, ground)?;
+        meeting.ready()?;
+        let before = TaskUse::of_this_thread()?;
+        let mut ended = StdInstant::now();
+        let mut seat = Seat::new(driver, self.plan, self.limit());
+        let mut bytes = 0;
+        loop {
+            // Asked before the turn: what came before the end is still seen.
+            let is_over = self.shared.is_over();
+            seat.turn(sink.engine())?;
+            let fresh = sink.step(!self.shared.is_draining())?;
+            if fresh > 0 {
+                bytes += fresh;
+                ended = StdInstant::now();
+            }
+            if is_over {
+                break;
+            }
+        }
+        let cpu = TaskUse::of_this_thread()? - before;
+        let driver = seat.driver;
+        let memory = regions.take_back(region)?;
+        let sent = Ground { slots: self.shape.send_slots as u64, ..ground };
+        let compared = sink.check(&memory, sent)?;
+        Ok(Received { ended, bytes, messages: bytes / message as u64, cpu, compared, driver })
+    }
+
+    /// The sender's memory, with another pattern in each slot.
+    fn lend_filled(&self, regions: &Regions) -> Result<Ground> {
+        let (message, slots) = (self.shape.message, self.shape.send_slots);
+        let mut memory = self.arena.take(message * slots)?;
+        for (slot, bytes) in memory.chunks_mut(message).enumerate() {
+            Pattern(slot as u64).fill(bytes);
+        }
+        let region = regions.lend(memory, Rights::READ)?;
+        Ok(Ground { region, message: message as u64, slots: slots as u64 })
+    }
+}

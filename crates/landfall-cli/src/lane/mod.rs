@@ -1,0 +1,25 @@
+//! An engine at each end of a path, each on a thread of its own, and work for
+//! both. `doctor`, `perf` and `demo` all run their engines here.
+//!
+//! | file | what it is |
+//! | --- | --- |
+//! | `transport` | how the two ends of a path are opened: UDP, a channel, … |
+//! | `work` | what an engine is given to do: endless messages, or a conversation |
+//! | `numbered` | that work for the scheduled test engine |
+//! | `bulk` | one side streams, the other receives in place |
+//! | `talk` | messages there and back, timed one by one |
+//! | `side` | what both threads have in common: core, namespace, clock, end |
+//! | `pattern` | contents that can be checked |
+//! | `trial` | one megabyte over loopback on one thread: does it work at all? |
+//!
+//! Another transport is one type that opens two ends; another engine is one
+//! file with its source, its sink and its talker.
+
+pub(crate) mod bulk;
+pub(crate) mod numbered;
+pub(crate) mod pattern;
+mod side;
+pub(crate) mod talk;
+pub(crate) mod transport;
+pub(crate) mod trial;
+pub(crate) mod work;

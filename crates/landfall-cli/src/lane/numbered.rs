@@ -1,0 +1,247 @@
+//! The scheduled test engine at work.
+
+use std::collections::VecDeque;
+
+use anyhow::{Result, bail, ensure};
+use landfall_placement::{Duration, Engine, Instant, PathState, RegionId, Seed};
+use landfall_test_engines::numbered::{Config, Error, Event, MessageId};
+use landfall_test_engines::{Area, Numbered};
+use landfall_transport::memory::{Memory, Regions};
+
+use super::pattern::Pattern;
+use super::work::{Ground, Party, Protocol, Sink, Source, TALK_ROOM, Talker, Way};
+
+/// Makes numbered engines with work.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NumberedWork {
+    pub(crate) config: Config,
+    pub(crate) seed: Seed,
+}
+
+impl NumberedWork {
+    /// With so many payload bytes in each unit, and the patience of kernel TCP
+    /// (`TCP_RTO_MIN`): on a busy machine a thread may have to wait for its core.
+    pub(crate) fn with_unit(unit: u32) -> Self {
+        let retransmit_after = Duration::from_millis(200);
+        Self { config: Config { retransmit_after, ..Config::with_unit(unit) }, seed: [7; 32] }
+    }
+
+    fn engine(&self, way: Way, side: u8) -> Numbered {
+        let mut seed = self.seed;
+        seed[31] ^= side;
+        let mut engine = Numbered::new(self.config, seed);
+        engine.handle_path(Instant::ZERO, way.path, PathState::Up(way.limits));
+        engine
+    }
+}
+
+impl Protocol for NumberedWork {
+    type Source = NumberedSource;
+    type Sink = NumberedSink;
+    type Talker = NumberedTalker;
+
+    fn source(&self, way: Way, ground: Ground) -> Result<NumberedSource> {
+        let engine = self.engine(way, 1);
+        Ok(NumberedSource { engine, way, ground, offered: 0, under_way: VecDeque::new() })
+    }
+
+    fn sink(&self, way: Way, ground: Ground) -> Result<NumberedSink> {
+        let mut engine = self.engine(way, 2);
+        for slot in 0..ground.slots {
+            engine.receive_into(area(ground, slot))?;
+        }
+        Ok(NumberedSink { engine, ground, holds: vec![None; ground.slots as usize] })
+    }
+
+    fn talker(&self, way: Way, regions: &Regions, region: RegionId) -> Result<NumberedTalker> {
+        let mut engine = self.engine(way, way_side(region));
+        for slot in 0..TALK_SLOTS {
+            engine.receive_into(talk_area(region, TALK_SLOTS + slot, TALK_SLOT))?;
+        }
+        let regions = regions.clone();
+        Ok(NumberedTalker { engine, way, regions, region, said: 0, heard: VecDeque::new() })
+    }
+}
+
+/// Both sides of a conversation have a table of their own; any two seeds do.
+const fn way_side(region: RegionId) -> u8 {
+    region.index as u8 ^ 3
+}
+
+fn area(ground: Ground, slot: u64) -> Area {
+    Area::new(ground.region, slot * ground.message, ground.message)
+}
+
+/// Sends slot after slot.
+#[derive(Debug)]
+pub(crate) struct NumberedSource {
+    engine: Numbered,
+    way: Way,
+    ground: Ground,
+    offered: u64,
+    /// Messages that are not acknowledged, and which they are, oldest first.
+    under_way: VecDeque<(MessageId, u64)>,
+}
+
+impl Party for NumberedSource {
+    type Engine = Numbered;
+
+    fn engine(&mut self) -> &mut Numbered {
+        &mut self.engine
+    }
+}
+
+impl NumberedSource {
+    /// The slot of the next message is the engine's while that of a round
+    /// before is under way.
+    fn next_slot_is_free(&self) -> bool {
+        self.under_way.front().is_none_or(|(_, oldest)| self.offered - oldest < self.ground.slots)
+    }
+}
+
+impl Source for NumberedSource {
+    fn step(&mut self, now: Instant, until: u64) -> Result<()> {
+        while let Some(event) = self.engine.poll_event() {
+            match event {
+                Event::Sent { message } => self.under_way.retain(|(id, _)| *id != message),
+                other => bail!("the sender was told {other:?}"),
+            }
+        }
+        while self.offered < until && self.next_slot_is_free() {
+            let slot = self.offered % self.ground.slots;
+            match self.engine.send(now, self.way.path, self.way.to, area(self.ground, slot)) {
+                Ok(id) => self.under_way.push_back((id, self.offered)),
+                Err(Error::Busy) => break,
+                Err(error) => return Err(error.into()),
+            }
+            self.offered += 1;
+        }
+        Ok(())
+    }
+
+    fn offered(&self) -> u64 {
+        self.offered
+    }
+
+    fn is_done(&self) -> bool {
+        self.under_way.is_empty()
+    }
+
+    fn retransmitted(&self) -> u64 {
+        self.engine.retransmitted()
+    }
+}
+
+/// Receives into slot after slot.
+#[derive(Debug)]
+pub(crate) struct NumberedSink {
+    engine: Numbered,
+    ground: Ground,
+    /// The message that each slot holds, unless it was posted again.
+    holds: Vec<Option<u32>>,
+}
+
+impl Party for NumberedSink {
+    type Engine = Numbered;
+
+    fn engine(&mut self) -> &mut Numbered {
+        &mut self.engine
+    }
+}
+
+impl Sink for NumberedSink {
+    fn step(&mut self, repost: bool) -> Result<u64> {
+        let mut bytes = 0;
+        while let Some(event) = self.engine.poll_event() {
+            let Event::Delivered { message, posted, len, .. } = event else {
+                bail!("the receiver was told {event:?}");
+            };
+            bytes += len;
+            if repost {
+                self.engine.receive_into(posted)?;
+            } else {
+                self.holds[(posted.offset / self.ground.message) as usize] = Some(message);
+            }
+        }
+        Ok(bytes)
+    }
+
+    fn check(&self, memory: &Memory, sent: Ground) -> Result<u64> {
+        let mut compared = 0;
+        for (slot, bytes) in memory.chunks(self.ground.message as usize).enumerate() {
+            let Some(message) = self.holds[slot] else { continue };
+            let wrong = Pattern(u64::from(message) % sent.slots).first_difference(bytes);
+            if let Some(at) = wrong {
+                bail!("message {message} is wrong from its byte {at} on");
+            }
+            compared += bytes.len() as u64;
+        }
+        ensure!(compared > 0, "no message was there to be compared");
+        Ok(compared)
+    }
+}
+
+/// Slots for messages that go out, and as many for those that come in.
+const TALK_SLOTS: u64 = 32;
+const TALK_SLOT: u64 = TALK_ROOM as u64 / (2 * TALK_SLOTS);
+
+fn talk_area(region: RegionId, slot: u64, len: u64) -> Area {
+    Area::new(region, slot * TALK_SLOT, len)
+}
+
+/// Talks in messages that fit one unit.
+#[derive(Debug)]
+pub(crate) struct NumberedTalker {
+    engine: Numbered,
+    way: Way,
+    regions: Regions,
+    region: RegionId,
+    said: u64,
+    /// What arrived and was not heard yet.
+    heard: VecDeque<(Area, u64)>,
+}
+
+impl Party for NumberedTalker {
+    type Engine = Numbered;
+
+    fn engine(&mut self) -> &mut Numbered {
+        &mut self.engine
+    }
+}
+
+impl NumberedTalker {
+    fn sort_events(&mut self) -> Result<()> {
+        while let Some(event) = self.engine.poll_event() {
+            match event {
+                Event::Delivered { posted, len, .. } => self.heard.push_back((posted, len)),
+                Event::Sent { .. } => {}
+                other => bail!("a talker was told {other:?}"),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Talker for NumberedTalker {
+    fn say(&mut self, now: Instant, message: &[u8]) -> Result<bool> {
+        self.sort_events()?;
+        // More slots than the engine sends messages at a time, so this one is free.
+        let area = talk_area(self.region, self.said % TALK_SLOTS, message.len() as u64);
+        self.regions.write(&area.span(0, message.len() as u32), message)?;
+        match self.engine.send(now, self.way.path, self.way.to, area) {
+            Ok(_) => self.said += 1,
+            Err(Error::Busy) => return Ok(false),
+            Err(error) => return Err(error.into()),
+        }
+        Ok(true)
+    }
+
+    fn hear(&mut self, message: &mut [u8]) -> Result<bool> {
+        self.sort_events()?;
+        let Some((area, len)) = self.heard.pop_front() else { return Ok(false) };
+        ensure!(len == message.len() as u64, "{len} bytes came instead of {}", message.len());
+        self.regions.read(&area.span(0, len as u32), message)?;
+        self.engine.receive_into(area)?;
+        Ok(true)
+    }
+}

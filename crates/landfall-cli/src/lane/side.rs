@@ -1,0 +1,183 @@
+//! What both threads of a run have in common: core and namespace, how they
+//! meet, how they wait, and how one ends when the other does.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant as StdInstant};
+
+use anyhow::{Context, Result, bail};
+use landfall_placement::{Engine, Instant, Peer};
+use landfall_testbed::cpu;
+use landfall_testbed::rivals::{Plan, Polling, Side};
+use landfall_transport::{Clock, Driver, Wait, Waiter};
+
+/// A sleeping side looks so often whether the other has ended.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+
+/// Said by a side that ended because the other did.
+#[derive(Debug)]
+pub(super) struct OtherSideEnded;
+
+impl std::fmt::Display for OtherSideEnded {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("the other side ended early")
+    }
+}
+
+impl std::error::Error for OtherSideEnded {}
+
+/// What both sides see.
+#[derive(Debug, Default)]
+pub(super) struct Shared {
+    over: AtomicBool,
+    draining: AtomicBool,
+}
+
+impl Shared {
+    pub(super) fn is_over(&self) -> bool {
+        self.over.load(Ordering::Relaxed)
+    }
+
+    /// The last messages are coming: what they fill is not posted again.
+    pub(super) fn drain(&self) {
+        self.draining.store(true, Ordering::Release);
+    }
+
+    pub(super) fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::Acquire)
+    }
+
+    /// Tells the other side, however the holder ends.
+    pub(super) fn end_when_dropped(&self) -> impl Drop + '_ {
+        struct End<'a>(&'a Shared);
+        impl Drop for End<'_> {
+            fn drop(&mut self) {
+                self.0.over.store(true, Ordering::Relaxed);
+            }
+        }
+        End(self)
+    }
+}
+
+/// Where the two sides exchange their names before they begin. A side that
+/// ends before hangs up, so nobody waits for it.
+#[derive(Debug)]
+pub(super) struct Meeting {
+    tell: Sender<Option<Peer>>,
+    hear: Receiver<Option<Peer>>,
+    limit: Duration,
+}
+
+impl Meeting {
+    pub(super) fn between_two(limit: Duration) -> (Self, Self) {
+        let ((tell_b, hear_a), (tell_a, hear_b)) = (channel(), channel());
+        (Self { tell: tell_a, hear: hear_a, limit }, Self { tell: tell_b, hear: hear_b, limit })
+    }
+
+    /// Tells the own name, and waits for the other's.
+    pub(super) fn exchange(&self, own: Peer) -> Result<Peer> {
+        self.meet(Some(own))?.context("the two sides are out of step")
+    }
+
+    /// Waits until both sides are ready.
+    pub(super) fn ready(&self) -> Result<()> {
+        self.meet(None).map(drop)
+    }
+
+    fn meet(&self, word: Option<Peer>) -> Result<Option<Peer>> {
+        self.tell.send(word).map_err(|_| OtherSideEnded)?;
+        Ok(self.hear.recv_timeout(self.limit).map_err(|_| OtherSideEnded)?)
+    }
+}
+
+/// Moves the calling thread to the core and into the namespace of its side.
+pub(super) fn settle_in(side: &Side) -> Result<()> {
+    if let Some(core) = side.core {
+        cpu::pin_this_thread(core)?;
+    }
+    if let Some(namespace) = &side.namespace {
+        namespace.join_this_thread()?;
+    }
+    Ok(())
+}
+
+/// A driver, and how its thread waits.
+#[derive(Debug)]
+pub(super) struct Seat<D> {
+    pub(super) driver: D,
+    waiter: Waiter,
+    clock: Clock,
+    started: StdInstant,
+    limit: Duration,
+}
+
+impl<D: Driver> Seat<D> {
+    pub(super) fn new(driver: D, plan: &Plan, limit: Duration) -> Self {
+        let wait = match plan.polling {
+            Polling::Block => Wait::Block,
+            Polling::Spin => Wait::Spin,
+        };
+        let (waiter, clock) = (Waiter::new(wait), Clock::start());
+        Self { driver, waiter, clock, started: StdInstant::now(), limit }
+    }
+
+    pub(super) fn now(&self) -> Instant {
+        self.clock.now()
+    }
+
+    /// One turn, and a wait if nothing moved. An error once the time is over.
+    #[inline]
+    pub(super) fn turn<E: Engine>(&mut self, engine: &mut E) -> Result<()> {
+        let now = self.clock.now();
+        if self.driver.turn(engine, now)?.any() {
+            self.waiter.busy();
+        } else {
+            self.waiter.idle(&mut self.driver, engine, &self.clock, LOOK_EVERY)?;
+        }
+        if now.since(Instant::ZERO) > self.limit {
+            bail!("no end after {:?}", self.started.elapsed());
+        }
+        Ok(())
+    }
+}
+
+/// Both results, or the error that explains the other.
+pub(super) fn both<S, R>(send: Result<S>, receive: Result<R>) -> Result<(S, R)> {
+    match (send, receive) {
+        (Ok(send), Ok(receive)) => Ok((send, receive)),
+        (Err(error), Err(other)) if error.is::<OtherSideEnded>() => {
+            Err(other.context("the receiving side"))
+        }
+        (Err(error), _) => Err(error.context("the sending side")),
+        (_, Err(error)) => Err(error.context("the receiving side")),
+    }
+}
+
+/// What a thread gave, or that it panicked.
+pub(super) fn joined<T>(thread: std::thread::Result<Result<T>>) -> Result<T> {
+    thread.unwrap_or_else(|_| bail!("a thread panicked"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::thread;
+
+    #[test]
+    fn a_side_that_fails_is_not_waited_for() {
+        let (one, other) = Meeting::between_two(Duration::from_secs(60));
+        let waiting = thread::spawn(move || one.exchange(Peer::Node(1)));
+        drop(other);
+        let error = waiting.join().unwrap().unwrap_err();
+        assert!(error.is::<OtherSideEnded>());
+    }
+
+    #[test]
+    fn the_error_that_explains_the_other_is_told() {
+        let ended = || Err::<(), _>(OtherSideEnded.into());
+        let reason = || Err::<(), _>(anyhow::anyhow!("no such path"));
+        for outcome in [both(ended(), reason()), both(reason(), ended())] {
+            assert!(format!("{:#}", outcome.unwrap_err()).contains("no such path"));
+        }
+    }
+}

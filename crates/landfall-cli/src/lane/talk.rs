@@ -1,0 +1,202 @@
+//! Messages there and back, timed one by one.
+
+use std::thread;
+use std::time::Instant as StdInstant;
+
+use anyhow::{Context, Result, ensure};
+use landfall_testbed::cpu::{CpuMeter, TaskUse};
+use landfall_testbed::rivals::{Amount, Plan};
+use landfall_testbed::{CpuSplit, RttHistogram, Sample};
+use landfall_transport::memory::{Memory, Regions, Rights};
+use landfall_transport::{Counters, Driver};
+
+use super::bulk::Tables;
+use super::side::{Meeting, OtherSideEnded, Seat, Shared, both, joined, settle_in};
+use super::transport::{PATH, Role, Transport};
+use super::work::{Party, Protocol, TALK_ROOM, Talker, Way};
+
+/// Rounds at the start that are not recorded, as with the kernel's rivals.
+const WARM_UP: u64 = 1000;
+
+struct Asked {
+    rounds: u64,
+    seconds: f64,
+    round_trips: RttHistogram,
+    cpu: TaskUse,
+    machine_s: f64,
+    counters: Counters,
+}
+
+/// Holds a conversation in messages of `len` bytes.
+pub(crate) fn run<T: Transport, P: Protocol>(
+    plan: &Plan,
+    len: usize,
+    (transport, protocol): (&T, &P),
+    tables: &Tables,
+) -> Result<Sample> {
+    ensure!((1..=64).contains(&len), "messages of {len} bytes; 1 to 64 are possible");
+    let shared = Shared::default();
+    let (ours, theirs) = Meeting::between_two(plan.limit);
+    let talk = Talk { plan, len, transport, protocol, shared: &shared };
+    let (asked, answered) = thread::scope(|scope| {
+        let ask = thread::Builder::new().name("landfall-ask".into());
+        let ask = ask.spawn_scoped(scope, || {
+            let (_end, meeting) = (shared.end_when_dropped(), ours);
+            talk.ask(&tables.send, &meeting)
+        });
+        let answer = thread::Builder::new().name("landfall-answer".into());
+        let answer = answer.spawn_scoped(scope, || {
+            let (_end, meeting) = (shared.end_when_dropped(), theirs);
+            talk.answer(&tables.receive, &meeting)
+        });
+        let asked = ask.context("cannot start a thread").and_then(|ask| joined(ask.join()));
+        let answered =
+            answer.context("cannot start a thread").and_then(|answer| joined(answer.join()));
+        both(asked, answered)
+    })?;
+    let (answer_cpu, answer_counters) = answered;
+    Ok(Sample {
+        bytes: asked.rounds * len as u64,
+        messages: asked.rounds,
+        seconds: asked.seconds,
+        cpu: CpuSplit {
+            send_s: asked.cpu.busy_s(),
+            receive_s: answer_cpu.busy_s(),
+            machine_s: asked.machine_s,
+        },
+        rtt: asked.round_trips.summary(),
+        wakeups: asked.cpu.sleeps + answer_cpu.sleeps,
+        user_copied_bytes: asked.counters.bytes_copied + answer_counters.bytes_copied,
+        ..Sample::default()
+    })
+}
+
+struct Talk<'a, T, P> {
+    plan: &'a Plan,
+    len: usize,
+    transport: &'a T,
+    protocol: &'a P,
+    shared: &'a Shared,
+}
+
+impl<T: Transport, P: Protocol> Talk<'_, T, P> {
+    /// The seat and the talker of one side, when both sides are ready.
+    fn sit_down(
+        &self,
+        role: Role,
+        regions: &Regions,
+        meeting: &Meeting,
+    ) -> Result<(Seat<T::Driver>, P::Talker)> {
+        let endpoints = &self.plan.endpoints;
+        let side = if role == Role::Send { &endpoints.send } else { &endpoints.receive };
+        settle_in(side)?;
+        let region = regions.lend(Memory::zeroed(TALK_ROOM), Rights::READ | Rights::WRITE)?;
+        let (driver, own) = self.transport.open(role, side, regions)?;
+        let way = Way { path: PATH, limits: driver.limits(), to: meeting.exchange(own)? };
+        let talker = self.protocol.talker(way, regions, region)?;
+        meeting.ready()?;
+        let own = match self.plan.amount {
+            Amount::Time(time) => time,
+            Amount::Bytes(_) | Amount::Messages(_) => std::time::Duration::ZERO,
+        };
+        Ok((Seat::new(driver, self.plan, own.saturating_add(self.plan.limit)), talker))
+    }
+
+    fn ask(&self, regions: &Regions, meeting: &Meeting) -> Result<Asked> {
+        let (mut seat, mut talker) = self.sit_down(Role::Send, regions, meeting)?;
+        let (mut question, mut answer) = (vec![0; self.len], vec![0; self.len]);
+        let mut round_trips = RttHistogram::new();
+        let meter = CpuMeter::start()?;
+        let mut started = StdInstant::now();
+        let mut round = 0;
+        loop {
+            let asked = StdInstant::now();
+            if round == WARM_UP {
+                started = asked;
+            }
+            if round > WARM_UP && self.is_enough(round - WARM_UP, asked - started) {
+                let rounds = round - WARM_UP;
+                let used = meter.stop()?;
+                return Ok(Asked {
+                    rounds,
+                    seconds: (asked - started).as_secs_f64(),
+                    round_trips,
+                    cpu: used.thread,
+                    machine_s: used.machine_s,
+                    counters: *seat.driver.counters(),
+                });
+            }
+            self.say(&mut seat, &mut talker, &question)?;
+            self.hear(&mut seat, &mut talker, &mut answer)?;
+            let round_trip = asked.elapsed();
+            ensure!(answer == question, "the answer of round {round} is wrong");
+            if round >= WARM_UP {
+                round_trips.record(round_trip);
+            }
+            round += 1;
+            stamp(&mut question, round);
+        }
+    }
+
+    fn is_enough(&self, rounds: u64, time: std::time::Duration) -> bool {
+        match self.plan.amount {
+            Amount::Time(limit) => time >= limit,
+            Amount::Messages(messages) => rounds >= messages,
+            Amount::Bytes(bytes) => rounds.saturating_mul(self.len as u64) >= bytes,
+        }
+    }
+
+    fn answer(&self, regions: &Regions, meeting: &Meeting) -> Result<(TaskUse, Counters)> {
+        let (mut seat, mut talker) = self.sit_down(Role::Receive, regions, meeting)?;
+        let before = TaskUse::of_this_thread()?;
+        let mut message = vec![0; self.len];
+        loop {
+            match self.hear(&mut seat, &mut talker, &mut message) {
+                Err(error) if error.is::<OtherSideEnded>() => break,
+                result => result?,
+            }
+            self.say(&mut seat, &mut talker, &message)?;
+        }
+        Ok((TaskUse::of_this_thread()? - before, *seat.driver.counters()))
+    }
+
+    /// Says it, and lets it leave at once.
+    #[inline]
+    fn say(
+        &self,
+        seat: &mut Seat<T::Driver>,
+        talker: &mut P::Talker,
+        message: &[u8],
+    ) -> Result<()> {
+        while !talker.say(seat.now(), message)? {
+            self.turn(seat, talker)?;
+        }
+        self.turn(seat, talker)
+    }
+
+    #[inline]
+    fn hear(
+        &self,
+        seat: &mut Seat<T::Driver>,
+        talker: &mut P::Talker,
+        message: &mut [u8],
+    ) -> Result<()> {
+        while !talker.hear(message)? {
+            self.turn(seat, talker)?;
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn turn(&self, seat: &mut Seat<T::Driver>, talker: &mut P::Talker) -> Result<()> {
+        if self.shared.is_over() {
+            return Err(OtherSideEnded.into());
+        }
+        seat.turn(talker.engine())
+    }
+}
+
+/// Makes the messages of different rounds different.
+fn stamp(message: &mut [u8], round: u64) {
+    message.iter_mut().zip(round.to_le_bytes()).for_each(|(to, from)| *to = from);
+}

@@ -1,0 +1,86 @@
+//! One megabyte over loopback, both ends on one thread: does batching work here?
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::{Duration, Instant as StdInstant};
+
+use anyhow::{Result, bail};
+use landfall_transport::memory::{Memory, Regions, Rights};
+use landfall_transport::udp::{UdpConfig, UdpDriver};
+use landfall_transport::{Clock, Counters, Driver, Feature, Missing};
+
+use super::numbered::NumberedWork;
+use super::pattern::Pattern;
+use super::transport::PATH;
+use super::work::{Ground, Party, Protocol, Sink, Source, Way};
+
+const LEN: usize = 1 << 20;
+
+/// What a trial showed.
+#[derive(Debug)]
+pub(crate) struct Trial {
+    /// The sender's counters.
+    pub(crate) send: Counters,
+    /// The receiver's counters.
+    pub(crate) receive: Counters,
+    /// Why batches do not leave with one call, if they do not.
+    pub(crate) batched_send: Option<Missing>,
+    /// Why batches do not arrive with one call, if they do not.
+    pub(crate) batched_receive: Option<Missing>,
+}
+
+/// Tries UDP with the numbered engine.
+pub(crate) fn over_udp(limit: Duration) -> Result<Trial> {
+    let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    let (near, far) = (Regions::new(2), Regions::new(2));
+    let mut memory = Memory::zeroed(LEN);
+    Pattern(0).fill(&mut memory);
+    let from = near.lend(memory, Rights::READ)?;
+    let to = far.lend(Memory::zeroed(LEN), Rights::READ | Rights::WRITE)?;
+    let config = UdpConfig::new(any, 1500);
+    let mut sending = UdpDriver::open(PATH, config, &near)?;
+    let mut receiving = UdpDriver::open(PATH, config, &far)?;
+    let way = |here: &UdpDriver, there: &UdpDriver| Way {
+        path: PATH,
+        limits: here.limits(),
+        to: there.local_address().into(),
+    };
+    let ground = |region| Ground { region, message: LEN as u64, slots: 1 };
+    let work = NumberedWork::with_unit(1024);
+    let mut source = work.source(way(&sending, &receiving), ground(from))?;
+    let mut sink = work.sink(way(&receiving, &sending), ground(to))?;
+    let (clock, started) = (Clock::start(), StdInstant::now());
+    let mut arrived = 0;
+    while !(source.offered() == 1 && source.is_done()) {
+        source.step(clock.now(), 1)?;
+        sending.turn(source.engine(), clock.now())?;
+        receiving.turn(sink.engine(), clock.now())?;
+        arrived += sink.step(false)?;
+        if started.elapsed() > limit {
+            bail!("only {arrived} of {LEN} bytes came within {limit:?}");
+        }
+    }
+    arrived += sink.step(false)?;
+    if arrived != LEN as u64 {
+        bail!("{arrived} of {LEN} bytes came");
+    }
+    sink.check(&far.take_back(to)?, ground(from))?;
+    let missing = |driver: &UdpDriver, feature| driver.capabilities().require(feature).err();
+    Ok(Trial {
+        batched_send: missing(&sending, Feature::BatchedSend),
+        batched_receive: missing(&receiving, Feature::BatchedReceive),
+        send: *sending.counters(),
+        receive: *receiving.counters(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_megabyte_crosses_and_is_right() {
+        let trial = over_udp(Duration::from_secs(30)).unwrap();
+        assert!(trial.receive.payload_bytes >= LEN as u64);
+        assert!(trial.send.units_sent >= LEN as u64 / 1024);
+    }
+}

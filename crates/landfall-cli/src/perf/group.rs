@@ -1,0 +1,128 @@
+//! Candidates that are compared with each other: over one link, in one
+//! setting, in turn.
+
+use anyhow::Result;
+use landfall_testbed::interleave::interleave_with;
+use landfall_testbed::rivals::Plan;
+use landfall_testbed::{Candidate, Error, Measured, Sample, VethPair};
+
+use super::absent::Absent;
+use super::row::{Mode, Row, Subject, figure};
+use crate::style::Progress;
+
+/// Where and how a group is measured.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Setting<'a> {
+    pub(super) plan: &'a Plan,
+    /// The cable; `None` over loopback.
+    pub(super) pair: Option<&'a VethPair>,
+    pub(super) mtu: u32,
+    /// Super-packets may cross the link whole.
+    pub(super) offload: bool,
+}
+
+/// Candidates, in the order in which they take turns.
+#[derive(Debug)]
+pub(super) struct Group<'a> {
+    pub(super) setting: Setting<'a>,
+    subjects: Vec<Subject>,
+    candidates: Vec<Candidate<'a>>,
+    absent: Vec<Absent>,
+}
+
+impl<'a> Group<'a> {
+    pub(super) fn new(setting: Setting<'a>) -> Self {
+        Self { setting, subjects: Vec::new(), candidates: Vec::new(), absent: Vec::new() }
+    }
+
+    /// Adds a rival, whose run is the testbed's.
+    pub(super) fn add_rival(
+        &mut self,
+        subject: Subject,
+        run: impl FnMut() -> Result<Sample, Error> + 'a,
+    ) {
+        self.candidates.push(Candidate::new(subject.label(), run));
+        self.subjects.push(subject);
+    }
+
+    /// Adds one of ours.
+    pub(super) fn add(&mut self, subject: Subject, mut run: impl FnMut() -> Result<Sample> + 'a) {
+        let label = subject.label();
+        let named = label.clone();
+        let run = move || {
+            run().map_err(|error| Error::Candidate { label: named.clone(), source: error.into() })
+        };
+        self.candidates.push(Candidate::new(label, run));
+        self.subjects.push(subject);
+    }
+
+    /// Notes what cannot be measured here.
+    pub(super) fn lacks(&mut self, transport: &'static str, mode: Mode, reason: &str) {
+        self.absent.push(Absent {
+            protocol: "test",
+            transport,
+            mode: mode.as_str(),
+            mtu: self.setting.mtu,
+            offload: self.setting.offload,
+            reason: reason.to_owned(),
+            failed: false,
+        });
+    }
+
+    /// Lets all take their turns. Gives the rows, and what is absent.
+    pub(super) fn measure(self, rounds: usize, progress: &Progress) -> (Vec<Row>, Vec<Absent>) {
+        let Self { setting, subjects, mut candidates, mut absent } = self;
+        let Setting { mtu, offload, .. } = setting;
+        let count = candidates.len();
+        let mut nth = 0;
+        let comparison = interleave_with(rounds, &mut candidates, |round, label| {
+            nth = nth % count + 1;
+            let round = round + 1;
+            progress.say(&format!("MTU {mtu}, round {round} of {rounds}, {nth}/{count}: {label}"));
+        });
+        let all: Vec<_> = subjects.into_iter().zip(comparison.measured).collect();
+        let mut rows = Vec::new();
+        for (subject, measured) in &all {
+            let tcp = best_tcp(&all, subject).map(|tcp| (tcp, "best-row"));
+            rows.extend(Row::new(subject, (mtu, offload), measured, tcp));
+            if let Some(failure) = &measured.failure {
+                absent.push(Absent {
+                    protocol: subject.protocol,
+                    transport: subject.transport,
+                    mode: subject.mode.as_str(),
+                    mtu,
+                    offload,
+                    reason: with_causes(failure),
+                    failed: true,
+                });
+            }
+        }
+        (rows, absent)
+    }
+}
+
+/// The best row of kernel TCP in the subject's mode and way of waiting.
+fn best_tcp<'m>(all: &'m [(Subject, Measured)], subject: &Subject) -> Option<&'m Measured> {
+    let median = |measured: &Measured| {
+        let median = measured.median(|sample| figure(subject.mode, sample))?;
+        Some(if subject.mode == Mode::Throughput { median } else { -median })
+    };
+    let tcp = all.iter().filter(|(other, _)| {
+        other.protocol == "tcp" && other.mode == subject.mode && other.polling == subject.polling
+    });
+    let best = tcp.filter_map(|(_, measured)| Some((median(measured)?, measured)));
+    best.max_by(|(a, _), (b, _)| a.total_cmp(b)).map(|(_, measured)| measured)
+}
+
+fn with_causes(error: &Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = std::error::Error::source(error);
+    while let Some(error) = cause {
+        let next = error.to_string();
+        if !text.contains(&next) {
+            text += &format!(": {next}");
+        }
+        cause = error.source();
+    }
+    text
+}

@@ -1,0 +1,123 @@
+//! Rows as tables for people.
+
+use comfy_table::{CellAlignment, Table, presets};
+
+use super::row::{Mode, Row};
+use super::{MachineAndSettings, Report};
+use crate::style::{Style, bytes};
+
+const COMMON: [&str; 5] = ["", "payload", "MTU", "frames", "waits"];
+const THROUGHPUT: [&str; 7] =
+    ["GB/s", "× TCP", "spread", "CPU s+r/all per GB", "copied", "again", "woken"];
+const LATENCY: [&str; 5] = ["p50 µs", "p99 µs", "× TCP", "spread", "copied"];
+
+const KINDS: &str = "\
+frames `super`: super-packets of up to 64 KiB cross the link whole, as within one machine; `real`:\n\
+the sender's offloads are off, so that each frame of the MTU really crosses, as on a cable.";
+const COLUMNS: &str = "\
+× TCP: median of the per-round ratios to kernel TCP's best row of the same MTU, frames and waiting\n\
+(of goodput: more is better; of round trips: less is better). spread: (max - min) / median of the\n\
+rounds. CPU: seconds of the sending and the receiving thread, and of the whole machine with its\n\
+softirqs. copied: payload bytes copied in user space. again: units sent again. woken: how often a\n\
+thread slept and was woken. Of counts the largest of all rounds is shown.";
+
+/// Header, tables, and what the columns mean.
+pub(super) fn describe(report: &Report, style: Style) -> String {
+    let mut text = format!("{}\n", style.strong(header(&report.machine)));
+    if report.machine.machine.debug_build {
+        let warning = "This is a debug build: the figures say nothing. Use --release.";
+        text += &format!("{}\n", style.warn(warning));
+    }
+    for mode in [Mode::Throughput, Mode::Latency] {
+        let rows: Vec<_> = report.rows.iter().filter(|row| row.mode == mode).collect();
+        if !rows.is_empty() {
+            text += &format!("\n{}\n", table(mode, &rows));
+        }
+    }
+    text + "\n" + KINDS + "\n" + COLUMNS + "\n"
+}
+
+fn header(machine: &MachineAndSettings) -> String {
+    let pinned = if machine.pinned {
+        "sender pinned to the first core, receiver to the second"
+    } else {
+        "sender and receiver share a core"
+    };
+    format!(
+        "{}\n{}, {pinned}; median of {} interleaved rounds of {} s; throughput blocking, round \
+         trips polling",
+        machine.machine.describe(),
+        machine.link,
+        machine.rounds,
+        machine.seconds,
+    )
+}
+
+fn table(mode: Mode, rows: &[&Row]) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_FULL_CONDENSED);
+    match mode {
+        Mode::Throughput => table.set_header(COMMON.into_iter().chain(THROUGHPUT)),
+        Mode::Latency => table.set_header(COMMON.into_iter().chain(LATENCY)),
+    };
+    for row in rows {
+        let figures = match mode {
+            Mode::Throughput => throughput(row),
+            Mode::Latency => latency(row),
+        };
+        table.add_row(common(row).into_iter().chain(figures));
+    }
+    for column in table.column_iter_mut().skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table
+}
+
+fn common(row: &Row) -> Vec<String> {
+    let variant = row.variant.map_or_else(String::new, |variant| format!(", {variant}"));
+    let name = match row.transport {
+        "kernel" => format!("kernel {}{variant}", row.protocol),
+        transport => format!("{}/{transport}{variant}", row.protocol),
+    };
+    vec![
+        name,
+        row.payload_bytes.map_or_else(String::new, |payload| payload.to_string()),
+        row.mtu.to_string(),
+        if row.offload { "super" } else { "real" }.to_owned(),
+        if row.polling { "polls" } else { "blocks" }.to_owned(),
+    ]
+}
+
+fn throughput(row: &Row) -> Vec<String> {
+    let [send, receive, all] =
+        [row.cpu_s_per_gb_send, row.cpu_s_per_gb_receive, row.cpu_s_per_gb_total]
+            .map(|cpu| decimals(cpu, 2));
+    vec![
+        decimals(row.goodput_bytes_per_s.map(|goodput| goodput / 1e9), 2),
+        decimals(row.ratio_to_tcp, 2),
+        percent(row.spread),
+        format!("{send}+{receive}/{all}"),
+        bytes(row.user_copied_bytes),
+        row.retransmitted.to_string(),
+        row.wakeups.to_string(),
+    ]
+}
+
+fn latency(row: &Row) -> Vec<String> {
+    let us = |ns: Option<f64>| decimals(ns.map(|ns| ns / 1e3), 2);
+    vec![
+        us(row.rtt_ns_p50),
+        us(row.rtt_ns_p99),
+        decimals(row.ratio_to_tcp, 2),
+        percent(row.spread),
+        bytes(row.user_copied_bytes),
+    ]
+}
+
+fn decimals(value: Option<f64>, digits: usize) -> String {
+    value.map_or_else(|| "-".to_owned(), |value| format!("{value:.digits$}"))
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.0} %", share * 100.0)
+}
