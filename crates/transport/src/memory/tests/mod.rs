@@ -1,8 +1,15 @@
 //! Tests of the region table; by invariant where one applies.
 
-// Miri has neither mappings nor shared memory.
+use crate::memory;
+
+// Miri has neither mappings nor files.
 #[cfg(not(miri))]
 mod arena;
+#[cfg(not(miri))]
+mod corpus;
 mod grants;
+mod model;
+mod properties;
 #[cfg(not(miri))]
 mod shared;
+mod threads;
