@@ -2,9 +2,11 @@
 #![allow(dead_code, unreachable_pub)] // Each test uses a part of it.
 
 use std::cell::RefCell;
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::Command;
 use std::rc::Rc;
+use std::sync::Once;
 
 use landfall_placement::Instant;
 use landfall_simnet::{Frame, Node, Outbox, PortId, Sim};
@@ -58,7 +60,9 @@ pub struct TemporaryFile(pub PathBuf);
 
 impl TemporaryFile {
     pub fn new(bytes: &[u8], name: &str) -> Self {
-        let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name).with_extension("pcapng");
+        #[expect(clippy::disallowed_methods, reason = "the name of a file, nothing of the run")]
+        let process = std::process::id();
+        let path = std::env::temp_dir().join(format!("landfall-{process}-{name}.pcapng"));
         std::fs::write(&path, bytes).unwrap();
         Self(path)
     }
@@ -68,6 +72,18 @@ impl Drop for TemporaryFile {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.0);
     }
+}
+
+/// Says once that there is no tshark. Written directly, as the test harness
+/// swallows what `eprintln` prints in a test that passes.
+fn skip(error: &std::io::Error) {
+    static ONCE: Once = Once::new();
+    let forbidden = std::env::var_os("LANDFALL_NO_SKIP").is_some_and(|value| value == "1");
+    assert!(!forbidden, "tshark: {error}, and LANDFALL_NO_SKIP=1 forbids to go on without");
+    ONCE.call_once(|| {
+        let line = format!("SKIPPED: captures are not read back: tshark: {error}\n");
+        let _ = std::io::stderr().write_all(line.as_bytes());
+    });
 }
 
 /// What tshark says of a capture, a line for each packet; `None` without tshark.
@@ -81,7 +97,7 @@ pub fn tshark(capture: &TemporaryFile, fields: &[&str]) -> Option<Vec<String>> {
     let output = match command.output() {
         Ok(output) => output,
         Err(error) => {
-            eprintln!("SKIPPED: captures are not read back: tshark: {error}");
+            skip(&error);
             return None;
         }
     };
