@@ -17,6 +17,7 @@
 //! | [`memory`] | the memory of such a node, with every write watched |
 //! | [`capture`] | pcapng, for Wireshark |
 //! | [`stats`] | what became of the frames |
+//! | [`error`] | what can go wrong with a simulation, and its bounds |
 //! | [`check`](mod@check) | running a test under many seeds (feature `std`) |
 //!
 //! What does not live here: any protocol, real I/O, real time.
