@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | [`numbered`] | the scheduled one: numbered units of a message, each with its place, granted before it is sent |
 //! | [`stream`] | the byte stream: TCP-like, with heads of varying length and segments that the device cuts |
+//! | `model` | the simplest drivers, a checker of the contract, operation sequences (feature `model`) |
 //!
 //! Both are honest small protocols: they lose nothing, bound everything, and do
 //! the same again when given the same again. Tests, benchmarks and the `perf`
@@ -19,7 +20,7 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
-#[cfg(doctest)]
+#[cfg(all(doctest, feature = "model"))]
 #[doc = include_str!("../README.md")]
 struct Readme;
 

@@ -36,31 +36,3 @@ fn the_corpus_breaks_no_rule() {
     }
     assert!(count >= 20, "only {count} files");
 }
-
-/// Writes the seeds of the corpus again: `cargo test -p landfall-test-engines
-/// --test fuzz_corpus -- --ignored`.
-#[test]
-#[ignore = "writes to the repository"]
-fn write_the_seeds() {
-    // A whole transfer, step by step, for each engine and configuration.
-    const POST: [u8; 3] = [10 | 0x80, 0x47, 0xff];
-    const SEND: [u8; 3] = [0, 0x47, 0xff];
-    const STEPS: [u8; 12] =
-        [20, 0x10, 50 | 0x80, 0, 75 | 0x80, 0x1f, 20 | 0x80, 0x10, 50, 0, 75, 0x1f];
-    std::fs::create_dir_all(corpus()).unwrap();
-    for (n, first) in
-        [0x00, 0x01, 0x02, 0x04, 0x0b, 0x80, 0x81, 0x82, 0x84, 0x9f].iter().enumerate()
-    {
-        let mut bytes = vec![*first];
-        bytes.extend([POST, SEND].concat());
-        for _ in 0..20 {
-            bytes.extend(STEPS);
-        }
-        bytes.extend([107 | 0x80, 98 | 0x80, 0, 101, 1, 2, 3, 119, 119 | 0x80, 111, 1]);
-        std::fs::write(corpus().join(format!("transfer-{n:02}")), bytes).unwrap();
-    }
-    // 11100 found that a repeated placement had the ticket of the first.
-    for seed in (0..11).chain([11_100]) {
-        std::fs::write(corpus().join(format!("random-{seed:05}")), random_bytes(seed)).unwrap();
-    }
-}

@@ -145,8 +145,14 @@ impl<E: Engine> NaiveWire<E> {
         self.limits
     }
 
-    /// Sends what the engine has, at most a queue full.
-    fn send(&mut self, side: usize) -> bool {
+    /// Takes all units that are under way to `side` off the wire.
+    pub fn take(&mut self, side: usize) -> Vec<Vec<u8>> {
+        self.sides[side].inbox.drain(..).map(|packet| packet.bytes).collect()
+    }
+
+    /// Sends what the engine of `side` has, at most a queue full. True if that
+    /// was anything.
+    pub fn send(&mut self, side: usize) -> bool {
         let mut head = vec![0; usize::from(self.limits.head)];
         let mut from = Spans::new();
         let mut moved = false;
@@ -211,8 +217,8 @@ impl<E: Engine> NaiveWire<E> {
         }
     }
 
-    /// One turn of a driver, as the contract describes it.
-    fn receive(&mut self, side: usize) -> bool {
+    /// One receive of a driver, as the contract describes it. True if anything came.
+    pub fn receive(&mut self, side: usize) -> bool {
         let now = self.now;
         let count = self.sides[side].inbox.len().min(self.batch.max(1));
         let batch: Vec<Packet> = self.sides[side].inbox.drain(..count).collect();
