@@ -9,6 +9,7 @@ mod arena;
 mod corpus;
 mod grants;
 mod model;
+mod owned;
 mod properties;
 #[cfg(not(miri))]
 mod shared;
