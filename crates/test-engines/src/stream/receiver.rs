@@ -230,7 +230,10 @@ impl Receiver {
     pub(super) fn window(&mut self, scale: u8) -> u16 {
         let end = self.areas.end().min(self.next.saturating_add(self.most_offered));
         let most = u64::from(u16::MAX) << scale;
-        let window = end.saturating_sub(self.next).min(most) >> scale;
+        let room = end.saturating_sub(self.next).min(most);
+        // Less room than the scale can say must not read as none, or the
+        // sender waits for ever. What it sends too much is trimmed.
+        let window = (room >> scale).max(u64::from(room > 0));
         self.offered_end = self.offered_end.max(self.next + (window << scale));
         window as u16
     }
