@@ -117,7 +117,10 @@ fn spawn(
 
 impl End {
     fn engine(&self, payload: u32) -> Numbered {
-        let mut engine = Numbered::new(Config::with_unit(payload), [payload as u8; 32]);
+        // On a busy machine a thread may have to wait long for its core.
+        let config =
+            Config { retransmit_after: Duration::from_millis(200), ..Config::with_unit(payload) };
+        let mut engine = Numbered::new(config, [payload as u8; 32]);
         engine.handle_path(self.clock.now(), PATH, PathState::Up(self.driver.limits()));
         engine
     }

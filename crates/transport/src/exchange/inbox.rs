@@ -268,10 +268,10 @@ impl Inbox {
         at
     }
 
-    /// Posts for twice as many as came; after a smaller batch only a little
-    /// less, since short ones come between long ones at the end of a message.
+    /// Posts for twice as many as came. After a smaller batch only one less,
+    /// since short ones come between long ones at the ends of messages, and
+    /// what is not posted for is copied.
     pub(super) fn learn(&mut self, units: usize) {
-        let decayed = self.worth_posting - self.worth_posting / 8;
-        self.worth_posting = (2 * units).max(decayed).clamp(2, MAX_UNITS);
+        self.worth_posting = (2 * units).max(self.worth_posting - 1).clamp(2, MAX_UNITS);
     }
 }
