@@ -9,7 +9,7 @@ mod settle;
 pub(crate) use inbox::{Arrival, Inbox, Peeked};
 pub(crate) use iovecs::IoVecs;
 #[cfg(feature = "io-uring")]
-pub(crate) use outbox::Outgoing;
+pub(crate) use outbox::Gathered;
 pub(crate) use outbox::{LONGEST_BATCH, Outbox, RunLimits, fill_in_sum};
 
 use landfall_placement::Instant;

@@ -28,6 +28,18 @@ pub(crate) struct Outgoing {
     payload: Range<usize>,
 }
 
+/// Units that may leave with one system call.
+#[derive(Debug)]
+pub(crate) struct Gathered<'a> {
+    pub(crate) first: &'a Outgoing,
+    /// The head of the first.
+    pub(crate) head: &'a [u8],
+    #[cfg_attr(not(feature = "io-uring"), expect(dead_code, reason = "for sends of several"))]
+    pub(crate) count: usize,
+    /// The pieces of all.
+    pub(crate) pieces: &'a mut [libc::iovec],
+}
+
 /// What one system call may send at once.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RunLimits {
@@ -79,6 +91,12 @@ impl Outbox {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.waiting.is_empty()
+    }
+
+    /// How many bytes wait.
+    #[cfg(feature = "io-uring")]
+    pub(crate) fn bytes(&self) -> usize {
+        self.waiting.iter().map(|unit| unit.len).sum()
     }
 
     /// How many units wait.
@@ -205,13 +223,6 @@ impl Outbox {
         self.waiting.front()
     }
 
-    /// The head of the next unit to send.
-    pub(crate) fn front_head(&self) -> &[u8] {
-        // Those that wait are the last of those that were filled in.
-        let nth = self.filled - self.waiting.len();
-        self.front().map_or(&[], |unit| &self.heads[nth][..unit.head_len])
-    }
-
     /// Copies the next unit. Gives how many bytes of payload were copied.
     pub(crate) fn copy_front(&mut self, into: &mut Vec<u8>) -> usize {
         into.clear();
@@ -232,20 +243,22 @@ impl Outbox {
 
     /// The pieces of the next `count` units.
     pub(crate) fn pieces(&mut self, count: usize) -> &mut [libc::iovec] {
-        self.run(0, count).map_or(&mut [], |(_, pieces)| pieces)
+        self.run(0, count).map_or(&mut [], |units| units.pieces)
     }
 
-    /// The first of the `count` units from number `at` of those that wait, and
-    /// the pieces of all of them.
-    pub(crate) fn run(
-        &mut self,
-        at: usize,
-        count: usize,
-    ) -> Option<(&Outgoing, &mut [libc::iovec])> {
+    /// The `count` units from number `at` of those that wait.
+    pub(crate) fn run(&mut self, at: usize, count: usize) -> Option<Gathered<'_>> {
         let last = at + count.checked_sub(1)?;
         let (first, last) = (self.waiting.get(at)?, self.waiting.get(last)?);
         let pieces = first.iovecs.start..last.iovecs.end;
-        Some((first, &mut self.iovecs.as_mut_slice()[pieces]))
+        // Those that wait are the last of those that were filled in.
+        let nth = self.filled - self.waiting.len() + at;
+        Some(Gathered {
+            head: &self.heads[nth][..first.head_len],
+            first,
+            count,
+            pieces: &mut self.iovecs.as_mut_slice()[pieces],
+        })
     }
 
     /// The next `count` units are out of the driver's hands.

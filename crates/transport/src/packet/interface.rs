@@ -9,12 +9,12 @@ use socket2::Socket;
 use super::{Interface, OpenError};
 
 /// An interface that was found.
-#[derive(Clone, Debug)]
-pub(super) struct Found {
-    pub(super) index: u32,
-    pub(super) mtu: u32,
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Found {
+    pub(crate) index: u32,
+    pub(crate) mtu: u32,
     /// Its own station address.
-    pub(super) station: [u8; 6],
+    pub(crate) station: [u8; 6],
 }
 
 /// Looks an interface up in the namespace that the socket is in.

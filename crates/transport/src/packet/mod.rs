@@ -40,10 +40,23 @@ mod driver;
 mod error;
 mod filter;
 mod interface;
+mod link;
+mod message;
 mod receive;
+mod room;
 mod send;
 mod socket;
 mod vnet;
+
+#[cfg(feature = "io-uring")]
+pub(crate) use {
+    link::Link,
+    message::{ReceiveHeader, SendHeader},
+    receive::{Received, Receiver},
+    room::{Failure, Room},
+    socket::{Opened, open},
+    vnet::write as write_vnet,
+};
 
 pub use config::{Framing, Interface, PacketConfig};
 pub use driver::PacketDriver;

@@ -1,23 +1,24 @@
-//! Receiving: one frame a call, into the guessed span where the engine has a guess.
+//! Receiving: one frame a call, into the guessed span where the engine has a
+//! guess. The call between is the driver's.
 
 use std::io;
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::RawFd;
 
-use landfall_placement::{Ecn, Engine, Instant, Peer};
+use landfall_placement::{Engine, Instant, PathId};
 
-use super::address::LinkAddress;
-use super::control::{Auxiliary, Control};
-use super::driver::PacketDriver;
-use super::vnet::{self, VNET_HEADER};
-use crate::exchange::{Arrival, Turn};
+use super::link::{Frame, Link};
+use super::message::ReceiveHeader;
+use crate::counters::Counters;
+use crate::exchange::{Inbox, Turn};
+use crate::memory::{Pins, Regions};
 
 /// While frames keep coming, so many are taken in one turn.
 const FRAMES_PER_TURN: usize = 16;
 /// And no more than so many bytes, so that acknowledgements leave.
 const BYTES_PER_TURN: usize = 256 << 10;
 
-/// What one `recvmsg` brought.
-enum Received {
+/// What one receive brought.
+pub(crate) enum Received {
     /// The socket is empty.
     Nothing,
     /// A frame that has no form that could be handed over; it is gone.
@@ -25,126 +26,115 @@ enum Received {
     Frame(Frame),
 }
 
-struct Frame {
-    /// With the virtio-net header.
-    len: usize,
-    from: LinkAddress,
-    truncated: bool,
-    auxiliary: Auxiliary,
-}
-
-/// Receives what came and hands it to the engine, frame by frame: each is
-/// placed by a guess that knows of those before. Gives the number of units.
-///
-/// The first frame after a silence is taken alone, since looking for another
-/// one would only delay the answer to it.
-pub(super) fn receive<E: Engine>(
-    driver: &mut PacketDriver,
-    engine: &mut E,
-    now: Instant,
-) -> io::Result<u32> {
-    let frames = if driver.streaming { FRAMES_PER_TURN } else { 1 };
-    let (mut units, mut bytes) = (0, 0);
-    for _ in 0..frames {
-        let posted = driver.inbox.post(engine, &mut driver.pins, None);
-        let received = receive_frame(driver.socket.as_raw_fd(), posted.as_mut_slice());
-        if let Ok(Received::Frame(frame)) = &received {
-            driver.counters.receive_calls += 1;
-            bytes += frame.len;
-            units += settle(driver, engine, now, frame);
-        }
-        driver.pins.release();
-        driver.streaming = !matches!(received?, Received::Nothing);
-        if !driver.streaming {
-            driver.counters.empty_calls += 1;
-            break;
-        }
-        if bytes >= BYTES_PER_TURN {
-            break;
+impl Received {
+    /// What it means that no frame came.
+    pub(crate) fn without_frame(error: io::Error) -> io::Result<Self> {
+        match error.raw_os_error() {
+            // An interface that is down may come up again.
+            Some(libc::EAGAIN | libc::EINTR | libc::ENETDOWN) => Ok(Self::Nothing),
+            // It was coalesced by rules that a virtio-net header has no word for.
+            Some(libc::EINVAL) => Ok(Self::Unreadable),
+            _ => Err(error),
         }
     }
-    Ok(units)
 }
 
-/// Hands a frame to the engine, if it is for this path.
-fn settle<E: Engine>(
-    driver: &mut PacketDriver,
-    engine: &mut E,
-    now: Instant,
-    frame: &Frame,
-) -> u32 {
-    let Some(arrival) = judge(driver, frame) else {
-        driver.counters.malformed += 1;
-        return 0;
-    };
-    let counters = &mut driver.counters;
-    let mut turn = Turn { engine, now, pins: &mut driver.pins, counters };
-    driver.inbox.settle(&mut turn, &arrival, None)
+/// The receiving half of a packet path, without its receiving call.
+pub(crate) struct Receiver {
+    link: Link,
+    inbox: Inbox,
+    /// The memory that is posted, pinned for one frame.
+    pins: Pins,
+    /// The last receive found something: more may wait.
+    streaming: bool,
+    /// What this turn may still take.
+    frames_left: usize,
+    bytes_left: usize,
 }
 
-/// What came, if the path carries such frames.
-fn judge(driver: &PacketDriver, frame: &Frame) -> Option<Arrival> {
-    let header = if driver.offload { VNET_HEADER } else { 0 };
-    let len = frame.len.checked_sub(header)?;
-    let for_this_path = frame.from.is_for_us() && frame.auxiliary.vlan.is_none();
-    if frame.truncated || !for_this_path {
-        return None;
+impl Receiver {
+    pub(crate) fn new(path: PathId, link: Link, regions: &Regions) -> Self {
+        Self {
+            link,
+            inbox: Inbox::new(path, 1, link.prefix_len()),
+            pins: Pins::new(regions),
+            streaming: false,
+            frames_left: 0,
+            bytes_left: 0,
+        }
     }
-    let mut told = vnet::Received::default();
-    if driver.offload {
-        told = vnet::read(&driver.inbox.prefix);
-    } else if driver.payload_of.is_none() {
-        // What the kernel knows of TCP and UDP says nothing of other protocols.
-        told.verified = frame.auxiliary.verified;
+
+    /// The first frame after a silence is taken alone, since looking for
+    /// another one would only delay the answer to it.
+    pub(crate) const fn start_turn(&mut self) {
+        self.frames_left = if self.streaming { FRAMES_PER_TURN } else { 1 };
+        self.bytes_left = BYTES_PER_TURN;
     }
-    let from = match driver.payload_of {
-        Some(_) => frame.from.peer(),
-        None => Peer::Unaddressed,
-    };
-    Some(Arrival {
-        len,
-        unit_len: len.max(1),
-        from,
-        ecn: Ecn::NotCapable,
-        coalesced: told.coalesced,
-        verified: told.verified,
-    })
+
+    /// Is it time for one more receive in this turn?
+    pub(crate) const fn wants_more(&self) -> bool {
+        self.frames_left > 0 && self.bytes_left > 0
+    }
+
+    /// The pieces for the next receive; [`settle`](Self::settle) follows.
+    pub(crate) fn post<E: Engine>(&mut self, engine: &E) -> &mut [libc::iovec] {
+        self.inbox.post(engine, &mut self.pins, None).as_mut_slice()
+    }
+
+    /// Hands what came to the engine: it is placed by a guess that knows of
+    /// the frames before. Gives the number of units.
+    pub(crate) fn settle<E: Engine>(
+        &mut self,
+        engine: &mut E,
+        now: Instant,
+        counters: &mut Counters,
+        received: &Received,
+    ) -> u32 {
+        self.streaming = !matches!(received, Received::Nothing);
+        self.frames_left = if self.streaming { self.frames_left.saturating_sub(1) } else { 0 };
+        let units = match received {
+            Received::Frame(frame) => {
+                counters.receive_calls += 1;
+                self.bytes_left = self.bytes_left.saturating_sub(frame.len);
+                self.hand_over(engine, now, counters, frame)
+            }
+            Received::Unreadable => 0,
+            Received::Nothing => {
+                counters.empty_calls += 1;
+                0
+            }
+        };
+        self.pins.release();
+        units
+    }
+
+    /// Hands a frame to the engine, if it is for this path.
+    fn hand_over<E: Engine>(
+        &mut self,
+        engine: &mut E,
+        now: Instant,
+        counters: &mut Counters,
+        frame: &Frame,
+    ) -> u32 {
+        let Some(arrival) = self.link.arrival(frame, &self.inbox.prefix) else {
+            counters.malformed += 1;
+            return 0;
+        };
+        let mut turn = Turn { engine, now, pins: &mut self.pins, counters };
+        self.inbox.settle(&mut turn, &arrival, None)
+    }
 }
 
 /// One `recvmsg`.
-fn receive_frame(fd: RawFd, iovecs: &mut [libc::iovec]) -> io::Result<Received> {
-    let mut from = LinkAddress::unspecified();
-    let mut control = Control::empty();
-    // SAFETY: an all-zero msghdr is a valid one that names nothing.
-    let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
-    header.msg_name = (&raw mut from.0).cast();
-    header.msg_namelen = LinkAddress::LEN;
-    header.msg_iov = iovecs.as_mut_ptr();
-    header.msg_iovlen = iovecs.len();
-    header.msg_control = control.as_mut_ptr();
-    header.msg_controllen = Control::LEN;
+pub(super) fn receive_frame(fd: RawFd, pieces: &mut [libc::iovec]) -> io::Result<Received> {
+    let mut header = ReceiveHeader::new();
+    let prepared = header.prepare(pieces);
     // SAFETY: the header names an address, a control buffer and a list that
     // live through the call; the list names scratch memory of the inbox and
     // lent memory that is pinned until after the call.
-    let len = unsafe { libc::recvmsg(fd, &raw mut header, libc::MSG_DONTWAIT) };
-    let Ok(len) = usize::try_from(len) else {
-        return without_frame(io::Error::last_os_error());
-    };
-    Ok(Received::Frame(Frame {
-        len,
-        from,
-        truncated: header.msg_flags & libc::MSG_TRUNC != 0,
-        auxiliary: control.auxiliary(header.msg_controllen),
-    }))
-}
-
-/// What it means that no frame came.
-fn without_frame(error: io::Error) -> io::Result<Received> {
-    match error.raw_os_error() {
-        // An interface that is down may come up again.
-        Some(libc::EAGAIN | libc::EINTR | libc::ENETDOWN) => Ok(Received::Nothing),
-        // It was coalesced by rules that a virtio-net header has no word for.
-        Some(libc::EINVAL) => Ok(Received::Unreadable),
-        _ => Err(error),
+    let len = unsafe { libc::recvmsg(fd, prepared, libc::MSG_DONTWAIT) };
+    match usize::try_from(len) {
+        Ok(len) => Ok(Received::Frame(header.frame(len))),
+        Err(_) => Received::without_frame(io::Error::last_os_error()),
     }
 }

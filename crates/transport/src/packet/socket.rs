@@ -6,28 +6,27 @@ use std::os::fd::{AsRawFd, RawFd};
 use socket2::{Domain, Socket, Type};
 
 use super::address::LinkAddress;
-use super::interface::{self, Found};
+use super::interface;
+use super::link::Link;
 use super::{Framing, OpenError, PacketConfig};
 use crate::capability::{Capabilities, Feature};
 
 /// A socket that hears what the configuration asks for, and no more.
-pub(super) struct Opened {
-    pub(super) socket: Socket,
-    pub(super) interface: Found,
-    pub(super) capabilities: Capabilities,
-    /// A virtio-net header is in front of every frame.
-    pub(super) offload: bool,
+pub(crate) struct Opened {
+    pub(crate) socket: Socket,
+    pub(crate) link: Link,
+    pub(crate) capabilities: Capabilities,
 }
 
 /// Smaller numbers are lengths of IEEE 802.3 frames, or mean something else to
 /// the kernel (`linux/if_ether.h`).
 const LEAST_ETHERTYPE: u16 = 0x0600;
 
-/// Opens the socket and finds out what works.
+/// Opens the socket and finds out what works, in the name of this driver.
 ///
 /// Opened with no protocol it hears nothing; the filter is in place before it
 /// is bound, which is when it begins to hear.
-pub(super) fn open(config: &PacketConfig) -> Result<Opened, OpenError> {
+pub(crate) fn open(config: &PacketConfig, driver: &'static str) -> Result<Opened, OpenError> {
     if config.bypass_queue && config.wants_offload() {
         return Err(OpenError::BypassWithOffload);
     }
@@ -51,13 +50,14 @@ pub(super) fn open(config: &PacketConfig) -> Result<Opened, OpenError> {
         set_option(fd, libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, 1)
             .map_err(OpenError::system("bypass the queue (PACKET_QDISC_BYPASS)"))?;
     }
-    let mut capabilities = Capabilities::of("packet");
+    let mut capabilities = Capabilities::of(driver);
     let offload = enable_offload(fd, config, &mut capabilities);
     attach_filter(fd, &program).map_err(OpenError::system("attach the packet filter"))?;
     let all = libc::ETH_P_ALL as u16;
     bind(fd, &LinkAddress::interface(interface.index, ethertype.unwrap_or(all)))
         .map_err(OpenError::system("bind to the interface"))?;
-    Ok(Opened { socket, interface, capabilities, offload })
+    let link = Link::new(interface, &config.framing, offload);
+    Ok(Opened { socket, link, capabilities })
 }
 
 fn why_no_socket(error: io::Error) -> OpenError {

@@ -23,7 +23,7 @@ mod socket;
 #[cfg(feature = "io-uring")]
 pub(crate) use {
     errno::{SendFault, nothing_came},
-    message::{Message, ReceiveHeader, SendHeader, Sending},
+    message::{ReceiveHeader, SendHeader, Sending},
     receive::Receiver,
     send::{UNITS_PER_TURN, run_limits},
     socket::{bound_to, lack_batched_send, open},

@@ -7,26 +7,26 @@
 //! finished are its heads used again.
 
 use std::collections::VecDeque;
-use std::io;
-use std::mem;
+use std::os::fd::RawFd;
+use std::{io, mem};
 
-use io_uring::{opcode, squeue, types};
 use landfall_placement::{Engine, Instant, PathId, PathLimits, Transmit};
 
-use super::ring::{Completion, QUEUE, Ring};
+use super::ring::{Completion, Operation, QUEUE, Ring};
 use super::zero_copy::Policy;
 use crate::counters::Counters;
-use crate::exchange::{Outbox, Outgoing, RunLimits};
+use crate::exchange::{Gathered, Outbox, RunLimits};
 use crate::memory::{Pins, Regions};
 use crate::udp::{SendFault, UNITS_PER_TURN};
 
-/// Batches where every send copies: as many as one turn fills.
-const COPIED_BATCHES: usize = 4;
+/// So many bytes are gathered in one turn at most: a batch is a single
+/// super-packet where the device segments.
+const BYTES_PER_TURN: usize = 1 << 20;
+/// Batches where every send copies, and is over with its turn.
+const COPIED_BATCHES: usize = 8;
 /// Batches where sends are under way after their turn: a megabyte of long units.
 const UNCOPIED_BATCHES: usize = 16;
-/// Report whether the kernel copied after all (`IORING_SEND_ZC_REPORT_USAGE`).
-const REPORT_USAGE: u16 = 1 << 3;
-/// It did (`IORING_NOTIF_USAGE_ZC_COPIED`).
+/// The kernel copied after all (`IORING_NOTIF_USAGE_ZC_COPIED`).
 const COPIED: i32 = i32::MIN;
 
 /// What differs between kinds of sockets when units are sent.
@@ -39,7 +39,7 @@ pub(super) trait Wire {
     fn header() -> Self::Header;
 
     /// The socket.
-    fn fd(&self) -> types::Fd;
+    fn fd(&self) -> RawFd;
 
     /// How many bytes of its own it puts before each unit.
     fn prefix_len(&self) -> usize {
@@ -52,14 +52,11 @@ pub(super) trait Wire {
     /// What one operation may send at once.
     fn limits(&self) -> RunLimits;
 
-    /// Fills in the header for `count` units, of which `unit` is the first.
-    /// None: there is nowhere to send them.
+    /// Fills in the header for these units. None: there is nowhere to send them.
     fn prepare(
         &self,
         header: &mut Self::Header,
-        unit: &Outgoing,
-        count: usize,
-        pieces: &mut [libc::iovec],
+        units: Gathered<'_>,
     ) -> Option<*const libc::msghdr>;
 
     /// What an error means. Where units can no longer be sent together, the
@@ -118,7 +115,10 @@ pub(super) struct Sender<W: Wire> {
 /// What happened since the turn began.
 #[derive(Debug, Default)]
 struct Turn {
-    gathered: u32,
+    /// Gathered.
+    units: u32,
+    bytes: usize,
+    /// Out of our hands.
     sent: u32,
     /// Something was sent with the last entry into the kernel.
     entry_sent: bool,
@@ -157,7 +157,7 @@ impl<W: Wire> Sender<W> {
         self.turn = Turn::default();
     }
 
-    /// How many units were sent in this turn.
+    /// How many units are out of our hands since the turn began.
     pub(super) const fn sent(&self) -> u32 {
         self.turn.sent
     }
@@ -180,7 +180,8 @@ impl<W: Wire> Sender<W> {
         counters: &mut Counters,
     ) {
         let wire = &self.wire;
-        while self.turn.gathered < UNITS_PER_TURN
+        while self.turn.units < UNITS_PER_TURN
+            && self.turn.bytes < BYTES_PER_TURN
             && let Some(index) = self.free.pop()
         {
             let batch = &mut self.batches[index];
@@ -189,7 +190,8 @@ impl<W: Wire> Sender<W> {
                 self.free.push(index);
                 break;
             }
-            self.turn.gathered += batch.outbox.len() as u32;
+            self.turn.units += batch.outbox.len() as u32;
+            self.turn.bytes += batch.outbox.bytes();
             batch.cut(wire.limits(), &mut self.next_id);
             self.busy.push_back(index);
         }
@@ -198,7 +200,7 @@ impl<W: Wire> Sender<W> {
     /// Pushes all runs that wait to the ring, as far as there is room in it.
     /// Gives whether there were any.
     pub(super) fn queue(&mut self, ring: &mut Ring, counters: &mut Counters) -> bool {
-        let before = ring.room();
+        let mut any = false;
         for &index in &self.busy {
             let batch = &mut self.batches[index];
             batch.cut_again(self.wire.limits(), &mut self.next_id);
@@ -212,24 +214,32 @@ impl<W: Wire> Sender<W> {
                 if ring.room() == 0 {
                     return true;
                 }
-                let Some((unit, pieces)) = batch.outbox.run(first, run.units) else { continue };
-                let bytes = unit.len * run.units;
-                let (count, header) = (pieces.len(), &mut self.headers[QUEUE - ring.room()]);
-                let Some(message) = self.wire.prepare(header, unit, run.units, pieces) else {
+                any = true;
+                let Some(gathered) = batch.outbox.run(first, run.units) else { continue };
+                let (bytes, pieces) = (gathered.first.len * run.units, gathered.pieces.len());
+                let header = &mut self.headers[QUEUE - ring.room()];
+                let Some(message) = self.wire.prepare(header, gathered) else {
+                    // To the engine it is lost on the way.
                     counters.send_failed += run.units as u64;
+                    self.turn.sent += run.units as u32;
                     run.state = State::Over { uncopied: false };
                     continue;
                 };
-                let uncopied = !run.must_copy && self.zero_copy.wants(bytes, count);
+                let uncopied = !run.must_copy && self.zero_copy.wants(bytes, pieces);
                 let token = (index as u64 + 1) << 32 | u64::from(run.id);
+                let operation = if uncopied {
+                    Operation::SendUncopied(message)
+                } else {
+                    Operation::Send(message)
+                };
                 // SAFETY: the header is used for nothing else until the entry
                 // into the kernel is over; heads, list and pinned payload stay
                 // until the run is finished, notifications included.
-                unsafe { ring.push(operation(self.wire.fd(), message, uncopied), token) };
+                unsafe { ring.push(self.wire.fd(), operation, token) };
                 run.state = State::Submitted { uncopied };
             }
         }
-        ring.room() != before
+        any
     }
 
     /// Takes note of what became of a run.
@@ -275,7 +285,10 @@ impl<W: Wire> Sender<W> {
                 run.state = State::Waiting;
             }
             SendFault::CannotSegment => run.state = State::Waiting,
-            SendFault::Lost => counters.send_failed += run.units as u64,
+            SendFault::Lost => {
+                counters.send_failed += run.units as u64;
+                self.turn.sent += run.units as u32;
+            }
             SendFault::Broken => self.turn.broken = Some(error),
         }
     }
@@ -355,16 +368,6 @@ impl Run {
         let id = *next_id;
         *next_id = next_id.wrapping_add(1);
         Self { id, units, state: State::Waiting, notifications: 0, must_copy: false }
-    }
-}
-
-/// The operation that sends a message, and does not wait.
-fn operation(fd: types::Fd, message: *const libc::msghdr, uncopied: bool) -> squeue::Entry {
-    let flags = libc::MSG_DONTWAIT as u32;
-    if uncopied {
-        opcode::SendMsgZc::new(fd, message).flags(flags).ioprio(REPORT_USAGE).build()
-    } else {
-        opcode::SendMsg::new(fd, message).flags(flags).build()
     }
 }
 

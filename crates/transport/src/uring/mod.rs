@@ -7,14 +7,18 @@
 //! | `unavailable` | why there is none here, in words that help |
 //! | `flight` | which units are in the kernel's hands, and until when |
 //! | `zero_copy` | whether sending without a copy is worth trying |
+//! | `halves` | what both drivers do alike |
 //! | `udp` | [`UringUdpDriver`] |
+//! | `packet` | [`UringPacketDriver`] |
 //!
 //! # What goes through the ring, and when
 //!
 //! A driver never sleeps with a guess posted. So a receive is submitted when a
 //! turn runs and told not to wait: it is complete when the entry into the
 //! kernel returns, whether something came or not. The runs of units that were
-//! waiting to be sent go in with the same entry, behind the receive.
+//! waiting to be sent go in with the same entry, behind the receive. An
+//! operation that is alone is a plain system call: the ring would gain nothing,
+//! and costs more than the call where nothing has come.
 //!
 //! A send that copies is complete as well when the entry returns. A send
 //! without a copy is not: the kernel reads the heads and the payload until the
@@ -34,11 +38,14 @@
 //! which are those of the plain drivers.
 
 mod flight;
+mod halves;
+mod packet;
 mod ring;
 mod udp;
 mod unavailable;
 mod zero_copy;
 
+pub use packet::UringPacketDriver;
 pub use udp::{UringUdpConfig, UringUdpDriver};
 pub use unavailable::Unavailable;
 pub use zero_copy::{ZeroCopy, ZeroCopyUse};

@@ -47,9 +47,64 @@ impl Completion {
     }
 }
 
+/// What is done on a socket, without waiting. The header and all that it names
+/// stay until the completion, for `SendUncopied` until the notification.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Operation {
+    Receive(*mut libc::msghdr),
+    Send(*const libc::msghdr),
+    SendUncopied(*const libc::msghdr),
+}
+
+/// Report whether the kernel copied after all (`IORING_SEND_ZC_REPORT_USAGE`).
+const REPORT_USAGE: u16 = 1 << 3;
+
+impl Operation {
+    /// As an entry of the submission queue.
+    fn entry(self, fd: RawFd) -> squeue::Entry {
+        let (fd, flags) = (types::Fd(fd), libc::MSG_DONTWAIT as u32);
+        match self {
+            Self::Receive(header) => opcode::RecvMsg::new(fd, header).flags(flags).build(),
+            Self::Send(header) => opcode::SendMsg::new(fd, header).flags(flags).build(),
+            Self::SendUncopied(header) => {
+                opcode::SendMsgZc::new(fd, header).flags(flags).ioprio(REPORT_USAGE).build()
+            }
+        }
+    }
+
+    /// As a system call of its own, where there is one; gives what an entry
+    /// would have given.
+    ///
+    /// # Safety
+    /// As for [`Ring::push`].
+    unsafe fn call(self, fd: RawFd) -> Option<i32> {
+        let done = match self {
+            // SAFETY: the caller vouches for the header.
+            Self::Receive(header) => unsafe { libc::recvmsg(fd, header, libc::MSG_DONTWAIT) },
+            // SAFETY: the caller vouches for the header.
+            Self::Send(header) => unsafe { libc::sendmsg(fd, header, libc::MSG_DONTWAIT) },
+            Self::SendUncopied(_) => return None,
+        };
+        Some(i32::try_from(done).ok().filter(|done| *done >= 0).unwrap_or_else(|| {
+            let number = io::Error::last_os_error().raw_os_error();
+            -number.unwrap_or(libc::EIO)
+        }))
+    }
+}
+
+/// An operation that was pushed when no other was.
+#[derive(Clone, Copy, Debug)]
+struct First {
+    operation: Operation,
+    fd: RawFd,
+    token: u64,
+}
+
 /// One ring and how many operations are in it.
 pub(super) struct Ring {
     uring: IoUring,
+    /// Not yet in the submission queue: if it stays alone, it need not go there.
+    first: Option<First>,
     /// Operations that were pushed and are not complete.
     under_way: usize,
     broken: bool,
@@ -72,6 +127,7 @@ impl Ring {
         let probed = uring.submitter().register_probe(&mut probe).is_ok();
         Ok(Self {
             uring,
+            first: None,
             under_way: 0,
             broken: false,
             can_send_without_copy: probed && probe.is_supported(opcode::SendMsgZc::CODE),
@@ -98,12 +154,27 @@ impl Ring {
     /// # Safety
     /// All that the operation names stays valid, and where the caller leaves
     /// it, until its completion, and its notification if one is announced.
-    pub(super) unsafe fn push(&mut self, operation: squeue::Entry, token: u64) {
-        let entry = operation.user_data(token);
-        // SAFETY: the caller vouches for what the entry names.
-        let pushed = unsafe { self.uring.submission().push(&entry) };
-        debug_assert!(pushed.is_ok(), "the caller asked for room");
-        self.under_way += usize::from(pushed.is_ok());
+    pub(super) unsafe fn push(&mut self, fd: RawFd, operation: Operation, token: u64) {
+        if self.under_way == 0 {
+            self.first = Some(First { operation, fd, token });
+        } else {
+            self.queue_first();
+            self.queue(operation.entry(fd), token);
+        }
+        self.under_way += 1;
+    }
+
+    fn queue_first(&mut self) {
+        if let Some(First { operation, fd, token }) = self.first.take() {
+            self.queue(operation.entry(fd), token);
+        }
+    }
+
+    fn queue(&mut self, entry: squeue::Entry, token: u64) {
+        let entry = entry.user_data(token);
+        // SAFETY: who pushed it vouches for what the entry names.
+        let queued = unsafe { self.uring.submission().push(&entry) };
+        debug_assert!(queued.is_ok(), "the caller asked for room");
     }
 
     /// Carries out what was pushed, and reports its completions and any
@@ -114,6 +185,10 @@ impl Ring {
     pub(super) fn run(&mut self, mut report: impl FnMut(Completion)) -> io::Result<()> {
         if self.broken {
             return Err(io::Error::other("the io_uring broke in an earlier turn"));
+        }
+        if self.under_way == 0 || self.run_alone(&mut report) {
+            self.reap(&mut report);
+            return Ok(());
         }
         // As a rule the first entry completes all, and nothing is waited for.
         let mut entered = self.uring.submit().map(drop);
@@ -134,6 +209,25 @@ impl Ring {
                 _ => entered = self.wait(PATIENCE),
             }
         }
+    }
+
+    /// Carries out an operation that is alone, by a plain system call where
+    /// there is one: the ring gains nothing with it, and an empty receive takes
+    /// more than twice as long there. Gives whether that was done.
+    fn run_alone(&mut self, report: &mut impl FnMut(Completion)) -> bool {
+        let Some(First { operation, fd, token }) = self.first else { return false };
+        // Completions that found no room come with an entry into the ring only.
+        let must_enter = self.uring.submission().cq_overflow();
+        // SAFETY: who pushed it vouches for what the operation names.
+        let result = if must_enter { None } else { unsafe { operation.call(fd) } };
+        let Some(result) = result else {
+            self.queue_first();
+            return false;
+        };
+        self.first = None;
+        self.under_way -= 1;
+        report(Completion { token, result, is_notification: false, notifies_later: false });
+        true
     }
 
     /// Reports what is complete. Gives how much it was.
@@ -194,6 +288,12 @@ fn is_passing(error: &io::Error) -> bool {
         Some(libc::EINTR | libc::EAGAIN | libc::EBUSY | libc::ETIME | libc::ENOMEM)
     )
 }
+
+// SAFETY: the pointers of `first` are followed only in `run`, under the promise
+// that was made when it was pushed; moving a ring moves numbers.
+unsafe impl Send for Ring {}
+// SAFETY: a shared ring follows no pointer.
+unsafe impl Sync for Ring {}
 
 impl fmt::Debug for Ring {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

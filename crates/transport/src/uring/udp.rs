@@ -1,31 +1,22 @@
 //! [`UringUdpDriver`]: a UDP socket behind a ring.
 
 use std::io;
-use std::mem::ManuallyDrop;
 use std::net::SocketAddr;
-use std::os::fd::AsRawFd;
-use std::time::Duration;
+use std::os::fd::{AsRawFd, RawFd};
 
-use io_uring::{opcode, types};
 use landfall_placement::{Engine, Instant, PathId, PathLimits, Peer};
 use socket2::Socket;
 
 use super::flight::{Sender, Wire};
-use super::ring::{Completion, Ring};
+use super::halves::Halves;
+use super::ring::Ring;
 use super::zero_copy::{Policy, ZeroCopy, ZeroCopyUse};
 use crate::capability::{Capabilities, Feature};
 use crate::counters::Counters;
-use crate::driver::{Driver, Interest, Interests, Progress, fire_timers};
-use crate::exchange::{HEAD_ROOM, Outgoing, RunLimits};
+use crate::driver::{Driver, Interests, Progress, fire_timers};
+use crate::exchange::{Gathered, HEAD_ROOM, RunLimits};
 use crate::memory::Regions;
-use crate::udp::{
-    self, Message, ReceiveHeader, Receiver, SendFault, SendHeader, Sending, UdpConfig,
-};
-
-/// The token of the receive; sends have larger ones.
-const RECEIVE: u64 = 0;
-/// How long a dropped driver waits until the kernel is done with its memory.
-const FAREWELL: Duration = Duration::from_secs(1);
+use crate::udp::{self, ReceiveHeader, Receiver, SendFault, SendHeader, Sending, UdpConfig};
 
 /// How a UDP path on a ring is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,16 +59,7 @@ pub struct UringUdpDriver {
     limits: PathLimits,
     capabilities: Capabilities,
     counters: Counters,
-    ring: Ring,
-    /// All that operations name, in one place that never moves.
-    halves: ManuallyDrop<Box<Halves>>,
-}
-
-#[derive(Debug)]
-struct Halves {
-    receiver: Receiver,
-    header: ReceiveHeader,
-    sender: Sender<UdpWire>,
+    halves: Halves<Receiver, ReceiveHeader, UdpWire>,
 }
 
 impl UringUdpDriver {
@@ -100,18 +82,14 @@ impl UringUdpDriver {
             batch_send: capabilities.has(Feature::BatchedSend),
             refusal: None,
         };
-        let halves = Halves {
-            receiver: Receiver::new(path, regions, batch_receive, config.udp.peek),
-            header: ReceiveHeader::new(),
-            sender: Sender::new(wire, path, limits, regions, zero_copy),
-        };
+        let receiver = Receiver::new(path, regions, batch_receive, config.udp.peek);
+        let sender = Sender::new(wire, path, limits, regions, zero_copy);
         Ok(Self {
             path,
             local,
             limits,
             counters: Counters::default(),
-            ring,
-            halves: ManuallyDrop::new(Box::new(halves)),
+            halves: Halves::new(ring, receiver, ReceiveHeader::new(), sender),
             capabilities,
         })
     }
@@ -125,65 +103,34 @@ impl UringUdpDriver {
     /// What became of sends that were to go without a copy.
     #[must_use]
     pub fn zero_copy_use(&self) -> ZeroCopyUse {
-        self.halves.sender.zero_copy.seen()
+        self.halves.sender().zero_copy.seen()
     }
 
     /// Receives one batch; sends what waited with the same entry into the kernel.
     fn exchange<E: Engine>(&mut self, engine: &mut E, now: Instant) -> io::Result<u32> {
-        let Halves { receiver, header, sender } = &mut **self.halves;
         let counters = &mut self.counters;
-        sender.fill(engine, now, counters);
-        let peeked = receiver.look(engine, now, counters, sender.wire.socket.as_raw_fd())?;
-        let pieces = receiver.post(engine, peeked.as_ref());
-        let prepared = header.prepare(pieces);
-        let receive = opcode::RecvMsg::new(sender.wire.fd(), prepared)
-            .flags(libc::MSG_DONTWAIT as u32)
-            .build();
-        // SAFETY: header, list and scratch memory are in `halves`, which stays
-        // until the ring is quiet; lent memory is pinned until `settle`.
-        unsafe { self.ring.push(receive, RECEIVE) };
-        sender.queue(&mut self.ring, counters);
-        let mut came = None;
-        self.ring.run(|completion| match completion.token {
-            RECEIVE => came = Some(completion),
-            _ => sender.complete(&completion, counters),
-        })?;
-        let message = came.map_or(Ok(None), |completion| message(header, &completion))?;
+        self.halves.sender_mut().fill(engine, now, counters);
+        let fd = self.halves.sender().wire.fd();
+        let peeked = self.halves.receiver().look(engine, now, counters, fd)?;
+        let prepare = |receiver: &mut Receiver, header: &mut ReceiveHeader| {
+            header.prepare(receiver.post(engine, peeked.as_ref()))
+        };
+        // SAFETY: the receiver posts scratch memory of its own and lent memory
+        // that it has pinned until `settle`.
+        let (outcome, header, receiver) = unsafe { self.halves.exchange(counters, prepare, true)? };
+        let message = match outcome {
+            Ok(len) => Some(header.message(len)),
+            Err(error) if udp::nothing_came(&error) => None,
+            Err(error) => return Err(error),
+        };
         Ok(receiver.settle(engine, now, counters, (message, peeked)))
-    }
-
-    /// Sends what the engine has, until it has nothing, the kernel has no room,
-    /// or it was enough for one turn.
-    fn send<E: Engine>(&mut self, engine: &mut E, now: Instant) -> io::Result<()> {
-        let sender = &mut self.halves.sender;
-        let counters = &mut self.counters;
-        loop {
-            sender.report(engine, now, counters)?;
-            if sender.is_blocked() {
-                return Ok(());
-            }
-            sender.fill(engine, now, counters);
-            if !sender.queue(&mut self.ring, counters) {
-                return Ok(());
-            }
-            self.ring.run(|completion| sender.complete(&completion, counters))?;
-        }
     }
 
     /// Keeps the list of capabilities true.
     fn note_losses(&mut self) {
-        if let Some(error) = self.halves.sender.wire.refusal.take() {
+        if let Some(error) = self.halves.sender_mut().wire.refusal.take() {
             udp::lack_batched_send(&mut self.capabilities, &error);
         }
-    }
-}
-
-/// What the kernel answered to the receive.
-fn message(header: &ReceiveHeader, completion: &Completion) -> io::Result<Option<Message>> {
-    match completion.outcome() {
-        Ok(len) => Ok(Some(header.message(len))),
-        Err(error) if udp::nothing_came(&error) => Ok(None),
-        Err(error) => Err(error),
     }
 }
 
@@ -231,47 +178,16 @@ impl Driver for UringUdpDriver {
     }
 
     fn turn<E: Engine>(&mut self, engine: &mut E, now: Instant) -> io::Result<Progress> {
-        self.halves.sender.start_turn();
+        self.halves.sender_mut().start_turn();
         let received = self.exchange(engine, now)?;
         fire_timers(engine, now);
-        self.send(engine, now)?;
+        self.halves.send(engine, now, &mut self.counters)?;
         self.note_losses();
-        Ok(Progress { received, sent: self.halves.sender.sent() })
+        Ok(Progress { received, sent: self.halves.sender().sent() })
     }
 
     fn interests(&self) -> Interests {
-        let sender = &self.halves.sender;
-        let socket = Interest {
-            fd: sender.wire.socket.as_raw_fd(),
-            readable: true,
-            writable: sender.is_blocked(),
-        };
-        // Notifications make the ring readable.
-        let ring = Interest {
-            fd: self.ring.as_raw_fd(),
-            readable: sender.awaits_notifications(),
-            writable: false,
-        };
-        [socket, ring].into_iter().collect()
-    }
-}
-
-impl Drop for UringUdpDriver {
-    fn drop(&mut self) {
-        let (sender, counters) = (&mut self.halves.sender, &mut self.counters);
-        let quiet = self.ring.settle(FAREWELL, |completion| {
-            if let Some(completion) = completion
-                && completion.token != RECEIVE
-            {
-                sender.complete(&completion, counters);
-            }
-            !sender.awaits_notifications()
-        });
-        if quiet {
-            // SAFETY: it is dropped here only, and not used afterwards; no
-            // operation names any of its memory any more.
-            unsafe { ManuallyDrop::drop(&mut self.halves) };
-        }
+        self.halves.interests(self.halves.sender().is_blocked())
     }
 }
 
@@ -293,24 +209,19 @@ impl Wire for UdpWire {
         SendHeader::new()
     }
 
-    fn fd(&self) -> types::Fd {
-        types::Fd(self.socket.as_raw_fd())
+    fn fd(&self) -> RawFd {
+        self.socket.as_raw_fd()
     }
 
     fn limits(&self) -> RunLimits {
         udp::run_limits(self.batch_send)
     }
 
-    fn prepare(
-        &self,
-        header: &mut SendHeader,
-        unit: &Outgoing,
-        count: usize,
-        pieces: &mut [libc::iovec],
-    ) -> Option<*const libc::msghdr> {
-        let Peer::Socket(to) = unit.to else { return None };
-        let unit_len = u16::try_from(unit.len).ok().filter(|_| count > 1);
-        Some(header.prepare(pieces, &Sending { to, unit_len, ecn: unit.ecn, ipv6: self.ipv6 }))
+    fn prepare(&self, header: &mut SendHeader, units: Gathered<'_>) -> Option<*const libc::msghdr> {
+        let Peer::Socket(to) = units.first.to else { return None };
+        let unit_len = u16::try_from(units.first.len).ok().filter(|_| units.count > 1);
+        let sending = Sending { to, unit_len, ecn: units.first.ecn, ipv6: self.ipv6 };
+        Some(header.prepare(units.pieces, &sending))
     }
 
     fn fault(&mut self, error: &io::Error, units: usize) -> SendFault {

@@ -1,0 +1,121 @@
+//! What the frames of a path look like: who writes which header, where a unit
+//! goes, and which frames that came are units of the path.
+
+use landfall_placement::{Ecn, Offloads, PathLimits, Peer};
+
+use super::address::LinkAddress;
+use super::control::Auxiliary;
+use super::interface::Found;
+use super::vnet::{self, VNET_HEADER};
+use super::{ETHERNET_HEADER, Framing};
+use crate::exchange::{Arrival, HEAD_ROOM, LONGEST};
+
+/// The longest IPv4 packet.
+const LONGEST_PACKET: u32 = 65_535;
+/// GRO coalesces so many segments at most.
+const MOST_SEGMENTS: u16 = 64;
+
+/// The link of a path, as its socket has it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Link {
+    pub(crate) interface: Found,
+    /// Units have no link header; this is the ethertype of their frames.
+    payload_of: Option<u16>,
+    /// A virtio-net header is in front of every frame.
+    offload: bool,
+}
+
+/// A frame that came.
+#[derive(Clone, Copy)]
+pub(crate) struct Frame {
+    /// With the virtio-net header.
+    pub(crate) len: usize,
+    pub(crate) from: LinkAddress,
+    pub(crate) truncated: bool,
+    pub(crate) auxiliary: Auxiliary,
+}
+
+impl Link {
+    pub(super) const fn new(interface: Found, framing: &Framing, offload: bool) -> Self {
+        let payload_of = match framing {
+            Framing::Ethernet { .. } => None,
+            Framing::Payload { ethertype } => Some(*ethertype),
+        };
+        Self { interface, payload_of, offload }
+    }
+
+    /// How many bytes the driver puts in front of each frame.
+    pub(crate) const fn prefix_len(&self) -> usize {
+        if self.offload { VNET_HEADER } else { 0 }
+    }
+
+    /// What the path carries at once.
+    pub(crate) fn limits(&self) -> PathLimits {
+        let raw = self.payload_of.is_none();
+        let header = if raw { ETHERNET_HEADER as u32 } else { 0 };
+        let unit = self.interface.mtu.saturating_add(header).min(LONGEST as u32);
+        let plain = PathLimits { head: HEAD_ROOM as u16, ..PathLimits::plain(unit) };
+        if !self.offload {
+            // The kernel says of each frame what is known of its checksum.
+            let offloads = Offloads { sum_receive: raw, ..plain.offloads };
+            return PathLimits { offloads, ..plain };
+        }
+        PathLimits {
+            super_unit: unit.max(LONGEST_PACKET + header),
+            segments: MOST_SEGMENTS,
+            offloads: Offloads {
+                segment_tcp4: true,
+                segment_tcp6: true,
+                sum_send: true,
+                sum_receive: true,
+            },
+            ..plain
+        }
+    }
+
+    /// Where a unit goes. None if that cannot be told.
+    ///
+    /// Of a whole frame the true ethertype has to be said: the kernel segments by it.
+    pub(crate) fn destination(&self, to: Peer, head: &[u8]) -> Option<LinkAddress> {
+        let index = self.interface.index;
+        match (self.payload_of, to) {
+            (None, _) => {
+                let head: &[u8; ETHERNET_HEADER] = head.first_chunk()?;
+                let ethertype = u16::from_be_bytes([head[12], head[13]]);
+                Some(LinkAddress::interface(index, ethertype))
+            }
+            (Some(ethertype), Peer::Ethernet(station)) => {
+                Some(LinkAddress::interface(index, ethertype).to_station(station))
+            }
+            (Some(_), _) => None,
+        }
+    }
+
+    /// What came behind this prefix, if the path carries such frames.
+    pub(crate) fn arrival(&self, frame: &Frame, prefix: &[u8; 12]) -> Option<Arrival> {
+        let len = frame.len.checked_sub(self.prefix_len())?;
+        let for_this_path = frame.from.is_for_us() && frame.auxiliary.vlan.is_none();
+        if frame.truncated || !for_this_path {
+            return None;
+        }
+        let mut told = vnet::Received::default();
+        if self.offload {
+            told = vnet::read(prefix);
+        } else if self.payload_of.is_none() {
+            // What the kernel knows of TCP and UDP says nothing of other protocols.
+            told.verified = frame.auxiliary.verified;
+        }
+        let from = match self.payload_of {
+            Some(_) => frame.from.peer(),
+            None => Peer::Unaddressed,
+        };
+        Some(Arrival {
+            len,
+            unit_len: len.max(1),
+            from,
+            ecn: Ecn::NotCapable,
+            coalesced: told.coalesced,
+            verified: told.verified,
+        })
+    }
+}

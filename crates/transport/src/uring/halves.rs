@@ -1,0 +1,149 @@
+//! Both halves of a driver, and the ring between them and the kernel.
+
+use std::mem::ManuallyDrop;
+use std::time::Duration;
+use std::{fmt, io};
+
+use landfall_placement::{Engine, Instant};
+
+use super::flight::{Sender, Wire};
+use super::ring::{Completion, Operation, Ring};
+use crate::counters::Counters;
+use crate::driver::{Interest, Interests};
+
+/// The token of the receive; sends have larger ones.
+const RECEIVE: u64 = 0;
+/// How long a dropped driver waits until the kernel is done with its memory.
+const FAREWELL: Duration = Duration::from_secs(1);
+
+/// A receiving half `R` with the header `H` of its receive, and a sending half.
+/// All that operations name is in one place that never moves, and that goes
+/// only when the kernel is done with it.
+pub(super) struct Halves<R, H, W: Wire> {
+    ring: Ring,
+    memory: ManuallyDrop<Box<Memory<R, H, W>>>,
+}
+
+struct Memory<R, H, W: Wire> {
+    receiver: R,
+    header: H,
+    sender: Sender<W>,
+}
+
+impl<R, H, W: Wire> Halves<R, H, W> {
+    pub(super) fn new(ring: Ring, receiver: R, header: H, sender: Sender<W>) -> Self {
+        let memory = Memory { receiver, header, sender };
+        Self { ring, memory: ManuallyDrop::new(Box::new(memory)) }
+    }
+
+    pub(super) fn receiver(&mut self) -> &mut R {
+        &mut self.memory.receiver
+    }
+
+    pub(super) fn sender(&self) -> &Sender<W> {
+        &self.memory.sender
+    }
+
+    pub(super) fn sender_mut(&mut self) -> &mut Sender<W> {
+        &mut self.memory.sender
+    }
+
+    /// Receives once, into what `prepare` has posted and named in the header,
+    /// and sends what waits with the same entry into the kernel. Gives the
+    /// number of bytes or the error, the header as the kernel left it, and the
+    /// receiving half to settle it.
+    ///
+    /// # Errors
+    /// The ring is broken for good.
+    ///
+    /// # Safety
+    /// What `prepare` posted is memory of the receiving half, or pinned by it
+    /// until it settles.
+    pub(super) unsafe fn exchange(
+        &mut self,
+        counters: &mut Counters,
+        prepare: impl FnOnce(&mut R, &mut H) -> *mut libc::msghdr,
+        send: bool,
+    ) -> io::Result<(io::Result<usize>, &H, &mut R)> {
+        let Memory { receiver, header, sender } = &mut **self.memory;
+        let receive = Operation::Receive(prepare(receiver, header));
+        // SAFETY: header and scratch memory are in `memory`, which stays until
+        // the ring is quiet; the caller vouches for the rest.
+        unsafe { self.ring.push(sender.wire.fd(), receive, RECEIVE) };
+        if send {
+            sender.queue(&mut self.ring, counters);
+        }
+        let mut came = None;
+        self.ring.run(|completion| match completion.token {
+            RECEIVE => came = Some(completion),
+            _ => sender.complete(&completion, counters),
+        })?;
+        let nothing = || Err(io::ErrorKind::WouldBlock.into());
+        let outcome = came.as_ref().map_or_else(nothing, Completion::outcome);
+        Ok((outcome, header, receiver))
+    }
+
+    /// Sends what the engine has, until it has nothing, the kernel has no room,
+    /// or it was enough for one turn.
+    ///
+    /// # Errors
+    /// The socket or the ring is broken for good.
+    pub(super) fn send<E: Engine>(
+        &mut self,
+        engine: &mut E,
+        now: Instant,
+        counters: &mut Counters,
+    ) -> io::Result<()> {
+        let sender = &mut self.memory.sender;
+        loop {
+            sender.report(engine, now, counters)?;
+            if sender.is_blocked() {
+                return Ok(());
+            }
+            sender.fill(engine, now, counters);
+            if !sender.queue(&mut self.ring, counters) {
+                return Ok(());
+            }
+            self.ring.run(|completion| sender.complete(&completion, counters))?;
+        }
+    }
+
+    /// The socket, and the ring, which notifications make readable.
+    pub(super) fn interests(&self, writable: bool) -> Interests {
+        let sender = &self.memory.sender;
+        let socket = Interest { fd: sender.wire.fd(), readable: true, writable };
+        let ring = Interest {
+            fd: self.ring.as_raw_fd(),
+            readable: sender.awaits_notifications(),
+            writable: false,
+        };
+        [socket, ring].into_iter().collect()
+    }
+}
+
+impl<R, H, W: Wire> Drop for Halves<R, H, W> {
+    fn drop(&mut self) {
+        // Nobody will look at these any more.
+        let mut counters = Counters::default();
+        let sender = &mut self.memory.sender;
+        let quiet = self.ring.settle(FAREWELL, |completion| {
+            if let Some(completion) = completion
+                && completion.token != RECEIVE
+            {
+                sender.complete(&completion, &mut counters);
+            }
+            !sender.awaits_notifications()
+        });
+        if quiet {
+            // SAFETY: it is dropped here only, and not used afterwards; no
+            // operation names any of its memory any more.
+            unsafe { ManuallyDrop::drop(&mut self.memory) };
+        }
+    }
+}
+
+impl<R, H, W: Wire> fmt::Debug for Halves<R, H, W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Halves").field("ring", &self.ring).finish_non_exhaustive()
+    }
+}

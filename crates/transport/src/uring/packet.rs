@@ -1,0 +1,225 @@
+//! [`UringPacketDriver`]: a packet socket behind a ring.
+
+use std::os::fd::{AsRawFd, RawFd};
+use std::{fmt, io};
+
+use landfall_placement::{Engine, Instant, PathId, PathLimits, Transmit};
+use socket2::Socket;
+
+use super::flight::{Sender, Wire};
+use super::halves::Halves;
+use super::ring::Ring;
+use super::zero_copy::{Policy, ZeroCopy};
+use crate::capability::{Capabilities, Feature};
+use crate::counters::Counters;
+use crate::driver::{Driver, Interests, Progress, fire_timers};
+use crate::exchange::{Gathered, RunLimits};
+use crate::memory::Regions;
+use crate::packet::{
+    self, Failure, Link, Opened, PacketConfig, ReceiveHeader, Received, Receiver, Room, SendHeader,
+};
+use crate::udp::SendFault;
+
+/// Runs any engine over the frames of an Ethernet interface, entering the
+/// kernel once for a receive and all frames that wait to be sent.
+///
+/// Packet sockets copy what is sent; there is no zero-copy send for them.
+/// Where the kernel had no room, the frames concerned leave after those that
+/// were queued behind them.
+pub struct UringPacketDriver {
+    path: PathId,
+    limits: PathLimits,
+    capabilities: Capabilities,
+    counters: Counters,
+    room: Room,
+    halves: Halves<Receiver, ReceiveHeader, PacketWire>,
+}
+
+impl UringPacketDriver {
+    /// Opens a socket on an interface of the network namespace that the
+    /// calling thread is in, where it stays, and a ring. It reads and writes
+    /// the regions of this table.
+    ///
+    /// # Errors
+    /// There is no `io_uring` here ([`Unavailable`](super::Unavailable) inside
+    /// says why), or [`OpenError`](packet::OpenError) inside says what is
+    /// missing for the socket.
+    pub fn open(path: PathId, config: &PacketConfig, regions: &Regions) -> io::Result<Self> {
+        let ring = Ring::open()?;
+        let Opened { socket, link, mut capabilities } = packet::open(config, "uring-packet")?;
+        capabilities.lack(
+            Feature::ZeroCopySend,
+            "the kernel copies what is sent through a packet socket; use uring-udp",
+        );
+        let limits = link.limits();
+        let wire = PacketWire { socket, link, queue_full: false };
+        let never = Policy::new(ZeroCopy::Never, 0);
+        let receiver = Receiver::new(path, link, regions);
+        let sender = Sender::new(wire, path, limits, regions, never);
+        Ok(Self {
+            path,
+            limits,
+            capabilities,
+            counters: Counters::default(),
+            room: Room::Enough,
+            halves: Halves::new(ring, receiver, ReceiveHeader::new(), sender),
+        })
+    }
+
+    /// The address of this station, which peers send to.
+    #[must_use]
+    pub fn station(&self) -> [u8; 6] {
+        self.halves.sender().wire.link.interface.station
+    }
+
+    /// The MTU of the interface when it was opened.
+    #[must_use]
+    pub fn mtu(&self) -> u32 {
+        self.halves.sender().wire.link.interface.mtu
+    }
+
+    /// Receives what came, frame by frame, and sends what waits with the first
+    /// entry into the kernel. Gives the number of units received.
+    fn exchange<E: Engine>(
+        &mut self,
+        engine: &mut E,
+        now: Instant,
+        mut send: bool,
+    ) -> io::Result<u32> {
+        let counters = &mut self.counters;
+        let mut units = 0;
+        self.halves.receiver().start_turn();
+        while self.halves.receiver().wants_more() {
+            let prepare = |receiver: &mut Receiver, header: &mut ReceiveHeader| {
+                header.prepare(receiver.post(engine))
+            };
+            // SAFETY: the receiver posts scratch memory of its own and lent
+            // memory that it has pinned until `settle`.
+            let (outcome, header, receiver) =
+                unsafe { self.halves.exchange(counters, prepare, send)? };
+            let received = match outcome {
+                Ok(len) => Received::Frame(header.frame(len)),
+                Err(error) => Received::without_frame(error)?,
+            };
+            units += receiver.settle(engine, now, counters, &received);
+            send = false;
+        }
+        Ok(units)
+    }
+
+    /// Notes whether the kernel had room for what was sent.
+    fn note_room(&mut self, now: Instant) {
+        let sender = self.halves.sender_mut();
+        let queue_full = std::mem::take(&mut sender.wire.queue_full);
+        self.room = match (sender.is_blocked(), queue_full) {
+            (false, _) => Room::Enough,
+            (true, false) => Room::SocketFull,
+            (true, true) => self.room.after_full_queue(now),
+        };
+    }
+}
+
+impl Driver for UringPacketDriver {
+    fn path(&self) -> PathId {
+        self.path
+    }
+
+    fn limits(&self) -> PathLimits {
+        self.limits
+    }
+
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    fn counters_mut(&mut self) -> &mut Counters {
+        &mut self.counters
+    }
+
+    fn turn<E: Engine>(&mut self, engine: &mut E, now: Instant) -> io::Result<Progress> {
+        let may_send = !self.room.is_early(now);
+        self.halves.sender_mut().start_turn();
+        if may_send {
+            self.halves.sender_mut().fill(engine, now, &mut self.counters);
+        }
+        let received = self.exchange(engine, now, may_send)?;
+        fire_timers(engine, now);
+        if may_send {
+            self.halves.send(engine, now, &mut self.counters)?;
+            self.note_room(now);
+        }
+        Ok(Progress { received, sent: self.halves.sender().sent() })
+    }
+
+    fn interests(&self) -> Interests {
+        self.halves.interests(self.room == Room::SocketFull)
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.room.until()
+    }
+}
+
+impl fmt::Debug for UringPacketDriver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("UringPacketDriver")
+            .field("path", &self.path)
+            .field("link", &self.halves.sender().wire.link)
+            .field("counters", &self.counters)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A packet socket, as the sending half sees it.
+struct PacketWire {
+    socket: Socket,
+    link: Link,
+    /// The queue of the interface had no room; a full socket buffer is another
+    /// matter.
+    queue_full: bool,
+}
+
+impl Wire for PacketWire {
+    type Header = SendHeader;
+
+    fn header() -> SendHeader {
+        SendHeader::new()
+    }
+
+    fn fd(&self) -> RawFd {
+        self.socket.as_raw_fd()
+    }
+
+    fn prefix_len(&self) -> usize {
+        self.link.prefix_len()
+    }
+
+    fn write_prefix(&self, unit: &Transmit, prefix: &mut [u8; 12]) {
+        packet::write_vnet(unit, prefix);
+    }
+
+    fn limits(&self) -> RunLimits {
+        RunLimits { units: 1, bytes: usize::MAX }
+    }
+
+    fn prepare(&self, header: &mut SendHeader, units: Gathered<'_>) -> Option<*const libc::msghdr> {
+        let to = self.link.destination(units.first.to, units.head)?;
+        Some(header.prepare(units.pieces, to))
+    }
+
+    fn fault(&mut self, error: &io::Error, _units: usize) -> SendFault {
+        match Failure::of(error) {
+            Failure::SocketFull => SendFault::NoRoom,
+            Failure::QueueFull => {
+                self.queue_full = true;
+                SendFault::NoRoom
+            }
+            Failure::Lost => SendFault::Lost,
+            Failure::Broken => SendFault::Broken,
+        }
+    }
+}
