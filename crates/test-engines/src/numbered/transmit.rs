@@ -150,7 +150,8 @@ impl Numbered {
             .outgoing
             .iter_mut()
             .filter(|out| out.is_live() && out.request_due)
-            .find(|out| connections[out.connection].path == path)?;
+            .filter(|out| connections[out.connection].path == path)
+            .min_by_key(|out| out.id)?;
         out.request_due = false;
         let known = &connections[out.connection];
         let header = Header {
@@ -215,7 +216,8 @@ impl Numbered {
     }
 
     /// The message whose turn it is: the same as before while it has units to
-    /// send, so that units of equal length follow each other.
+    /// send, so that units of equal length follow each other; then the oldest,
+    /// which is the one that the other side guesses.
     #[inline]
     fn next_turn(&self, path: usize, most: u32) -> Option<usize> {
         let can_go = |slot: &usize| {
@@ -224,8 +226,10 @@ impl Numbered {
                 && self.connections[out.connection].path == path
                 && out.unit + HEADER_LEN as u32 <= most
         };
-        let (before, from) = (0..self.turn, self.turn..self.outgoing.len());
-        from.chain(before).find(can_go)
+        if can_go(&self.turn) {
+            return Some(self.turn);
+        }
+        (0..self.outgoing.len()).filter(can_go).min_by_key(|slot| self.outgoing[*slot].id)
     }
 
     /// A driver holds this transmission's memory no longer.
