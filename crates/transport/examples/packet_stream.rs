@@ -83,6 +83,13 @@ fn print(result: &Comparison, unit: &str, figure: fn(&Sample) -> f64) {
     }
 }
 
+/// The address of a second station at this end of the cable.
+fn own_station(end: &VethEnd) -> [u8; 6] {
+    let mut station = end.mac.0;
+    station[3] ^= 0x80;
+    station
+}
+
 /// One end of the stream.
 struct End {
     engine: Stream,
@@ -97,13 +104,14 @@ impl End {
         let [a, b] = cable.ends();
         let (from, to) = if at_a { (a, b) } else { (b, a) };
         let station = |end: &VethEnd| Station {
-            mac: end.mac.0,
-            // Addresses that the kernel does not have: it would answer, too.
+            // Addresses that the kernel does not have: it would answer, and
+            // look at each frame to find out that it need not.
+            mac: own_station(end),
             ip: Ipv4Addr::from(end.ipv4.to_bits() | 0x80),
             port: PORT,
         };
         let framing = Framing::EthernetIpv4Tcp { local: station(from), remote: station(to) };
-        let filter = Filter::ethertypes([0x0800]).ipv4_to(station(from).ip).port(PORT);
+        let filter = Filter::ethertypes([0x0800]).station(own_station(from));
         let config = PacketConfig::new(from.name.as_str(), packet::Framing::Ethernet { filter });
         let regions = Regions::new(2);
         let driver = from.namespace.enter(|| PacketDriver::open(PATH, &config, &regions))??;

@@ -7,14 +7,15 @@ mod support;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use landfall_placement::{Instant, Peer, Placement};
-use landfall_testbed::{Namespace, require_namespaces};
+use landfall_placement::checksum::checksum;
+use landfall_placement::{Instant, InternetSum, Peer, Placement};
+use landfall_testbed::{Namespace, VethPair, require_namespaces};
 use landfall_transport::memory::{Regions, Rights};
 use landfall_transport::packet::{Filter, Framing, OpenError, PacketConfig, PacketDriver};
 use landfall_transport::{Driver, Feature};
 use packet_support::{
-    EXPERIMENTAL, PATH, cable, cable_between, numbered_frame, numbers_seen, open, open_as,
-    open_sender, send_frames, wait_for_link,
+    EXPERIMENTAL, IPV4, PATH, cable, cable_between, numbered_frame, numbers_seen, open, open_as,
+    open_sender, send_frames, tcp_head, wait_for_link,
 };
 use support::{PATIENCE, Scripted, contents, lent, pattern, turn_until};
 
@@ -159,6 +160,70 @@ fn frames_to_other_stations_are_refused() {
     hear(&mut receiver, &mut to, 1);
     assert_eq!(numbers_seen(&to), [2]);
     assert_eq!(receiver.counters().malformed, 1);
+}
+
+#[test]
+fn a_path_may_be_a_station_of_its_own() {
+    require_namespaces!();
+    let cable = cable();
+    let (regions, _) = lent(&[0], Rights::WRITE);
+    let own = [2, 0x44, 0, 0, 0, 1];
+    let filter = Filter::ethertypes([EXPERIMENTAL]).station(own);
+    let mut receiver = open(&cable.b, filter, &regions);
+    assert_eq!(receiver.station(), own);
+    let (mut driver, mut engine) = open_sender(&cable.a);
+    let to_own = |number| {
+        let mut frame = numbered_frame(&cable.b, EXPERIMENTAL, number);
+        frame[..6].copy_from_slice(&own);
+        frame
+    };
+    let mut of_a_vlan = to_own(2);
+    of_a_vlan.splice(12..12, [0x81, 0x00, 0x00, 0x05]);
+    let to_interface = numbered_frame(&cable.b, EXPERIMENTAL, 3);
+    send_frames(&mut driver, &mut engine, [to_own(1), of_a_vlan, to_interface, to_own(4)]);
+    let mut to = listener();
+    hear(&mut receiver, &mut to, 2);
+    assert_eq!(numbers_seen(&to), [1, 4]);
+    assert_eq!(receiver.counters().malformed, 1);
+}
+
+/// Sends an opening of TCP to an address of the kernel at `b`, in a frame to
+/// that station. Gives how many frames came back, by a reset or otherwise.
+fn answers_of_the_kernel(cable: &VethPair, station: [u8; 6]) -> usize {
+    let (regions, _) = lent(&[0], Rights::WRITE);
+    let mut driver = open(&cable.a, Filter::ethertypes([IPV4, EXPERIMENTAL]), &regions);
+    let (mut back, mut echo) = open_sender(&cable.b);
+    let mut engine = listener();
+    let mut opening = tcp_head(&cable.b, 0, 0);
+    opening[..6].copy_from_slice(&station);
+    opening[6..12].copy_from_slice(&cable.a.mac.0);
+    opening[26..30].copy_from_slice(&cable.a.ipv4.octets());
+    opening[30..34].copy_from_slice(&cable.b.ipv4.octets());
+    opening[24..26].fill(0);
+    let sum = checksum(&opening[14..34]);
+    opening[24..26].copy_from_slice(&sum.to_be_bytes());
+    opening[47] = 2;
+    opening[50..52].fill(0);
+    let mut sum = InternetSum::new();
+    sum.add(&opening[26..34]);
+    sum.add(&[0, 6, 0, 32]);
+    sum.add(&opening[34..]);
+    opening[50..52].copy_from_slice(&sum.checksum().to_be_bytes());
+    send_frames(&mut driver, &mut engine, [opening]);
+    // On a veth what the kernel answers comes back before this.
+    send_frames(&mut back, &mut echo, [numbered_frame(&cable.a, EXPERIMENTAL, 9)]);
+    turn_until(&mut driver, &mut engine, |engine, _| {
+        engine.seen.last().is_some_and(|(_, head, _)| head[12..14] == EXPERIMENTAL.to_be_bytes())
+    });
+    engine.seen.len() - 1
+}
+
+#[test]
+fn the_kernel_answers_for_its_own_station_alone() {
+    require_namespaces!();
+    let cable = cable();
+    assert_eq!(answers_of_the_kernel(&cable, cable.b.mac.0), 1, "a reset");
+    assert_eq!(answers_of_the_kernel(&cable, [2, 0x44, 0, 0, 0, 1]), 0);
 }
 
 #[test]

@@ -41,14 +41,31 @@ impl LinkAddress {
         }
     }
 
-    /// Was it for this station, or for all? Not so: what it sent itself, and
-    /// what is for others. A frame of a VLAN that the kernel does not know
-    /// counts as for others, and loses its tag.
-    pub(crate) fn is_for_us(&self) -> bool {
+    /// Was it for the interface's station, or for all? Not so: what that sent
+    /// itself, and what is for others. Where a socket is bound to a protocol, a
+    /// frame of a VLAN counts as for others, and has lost its tag.
+    pub(crate) fn is_for_interface(&self) -> bool {
         matches!(
             self.0.sll_pkttype,
             libc::PACKET_HOST | libc::PACKET_BROADCAST | libc::PACKET_MULTICAST
         )
+    }
+
+    /// Was it for another station?
+    pub(crate) fn is_for_others(&self) -> bool {
+        self.0.sll_pkttype == libc::PACKET_OTHERHOST
+    }
+}
+
+/// What makes an interface take frames to one more station.
+pub(crate) fn membership(index: u32, station: [u8; 6]) -> libc::packet_mreq {
+    let mut address = [0; 8];
+    address[..6].copy_from_slice(&station);
+    libc::packet_mreq {
+        mr_ifindex: index as libc::c_int,
+        mr_type: libc::PACKET_MR_UNICAST as libc::c_ushort,
+        mr_alen: 6,
+        mr_address: address,
     }
 }
 

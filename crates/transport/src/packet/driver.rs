@@ -56,7 +56,7 @@ impl PacketDriver {
     /// The address of this station, which peers send to.
     #[must_use]
     pub fn station(&self) -> [u8; 6] {
-        self.link.interface.station
+        self.link.station()
     }
 
     /// The MTU of the interface when it was opened.

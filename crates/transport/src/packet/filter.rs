@@ -41,6 +41,11 @@ impl Filter {
     }
 
     /// Of those, the frames to exactly this station: no broadcasts.
+    ///
+    /// A station other than the interface's own makes the path one of its own
+    /// on the same cable. The protocols of the kernel leave its frames alone,
+    /// which saves their time and keeps them from answering; choose a locally
+    /// administered address (RFC 9542, 2.1: `02` in the first byte).
     #[must_use]
     pub fn station(self, station: [u8; 6]) -> Self {
         Self { station: Some(station), ..self }
@@ -57,6 +62,11 @@ impl Filter {
     #[must_use]
     pub fn port(self, port: u16) -> Self {
         Self { port: Some(port), ..self }
+    }
+
+    /// The station that frames have to be for.
+    pub(super) fn only_station(&self) -> Option<[u8; 6]> {
+        self.station
     }
 
     /// The only ethertype that passes, if there is only one: the kernel sorts

@@ -19,6 +19,9 @@ const MOST_SEGMENTS: u16 = 64;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Link {
     pub(crate) interface: Found,
+    /// The path is a station of its own, beside the interface's: the filter
+    /// lets only its frames in.
+    own_station: Option<[u8; 6]>,
     /// Units have no link header; this is the ethertype of their frames.
     payload_of: Option<u16>,
     /// A virtio-net header is in front of every frame.
@@ -36,12 +39,24 @@ pub(crate) struct Frame {
 }
 
 impl Link {
-    pub(super) const fn new(interface: Found, framing: &Framing, offload: bool) -> Self {
-        let payload_of = match framing {
-            Framing::Ethernet { .. } => None,
-            Framing::Payload { ethertype } => Some(*ethertype),
+    pub(super) fn new(interface: Found, framing: &Framing, offload: bool) -> Self {
+        let (payload_of, station) = match framing {
+            Framing::Ethernet { filter } => (None, filter.only_station()),
+            Framing::Payload { ethertype } => (Some(*ethertype), None),
         };
-        Self { interface, payload_of, offload }
+        let is_group = |station: &[u8; 6]| station[0] & 1 == 1;
+        let own_station = station.filter(|own| *own != interface.station && !is_group(own));
+        Self { interface, own_station, payload_of, offload }
+    }
+
+    /// The station that the path is, if that is not the interface's own.
+    pub(crate) const fn own_station(&self) -> Option<[u8; 6]> {
+        self.own_station
+    }
+
+    /// The address that peers send to.
+    pub(crate) fn station(&self) -> [u8; 6] {
+        self.own_station.unwrap_or(self.interface.station)
     }
 
     /// How many bytes the driver puts in front of each frame.
@@ -94,8 +109,11 @@ impl Link {
     /// What came behind this prefix, if the path carries such frames.
     pub(crate) fn arrival(&self, frame: &Frame, prefix: &[u8; 12]) -> Option<Arrival> {
         let len = frame.len.checked_sub(self.prefix_len())?;
-        let for_this_path = frame.from.is_for_us() && frame.auxiliary.vlan.is_none();
-        if frame.truncated || !for_this_path {
+        let for_this_station = match self.own_station {
+            Some(_) => frame.from.is_for_others(),
+            None => frame.from.is_for_interface(),
+        };
+        if frame.truncated || !for_this_station || frame.auxiliary.vlan.is_some() {
             return None;
         }
         let mut told = vnet::Received::default();

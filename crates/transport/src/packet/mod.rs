@@ -29,9 +29,12 @@
 //! Frames that are not for this path (of a VLAN, to another station, cut
 //! short) are counted as malformed and never reach the engine.
 //!
-//! What does not live here: IP addresses, ARP, routes. An engine that speaks
-//! TCP over frames should use an IP address that the kernel does not have: for
-//! its own the kernel answers too, with resets.
+//! The protocols of the kernel see every frame too, unless it is for a station
+//! that the kernel is not: see [`Filter::station`]. On its own IP address it
+//! answers TCP with resets, and each frame to any address costs it a look-up:
+//! a quarter of a round trip.
+//!
+//! What does not live here: IP addresses, ARP, routes.
 
 mod address;
 mod config;

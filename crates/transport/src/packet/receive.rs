@@ -98,7 +98,10 @@ impl Receiver {
                 self.bytes_left = self.bytes_left.saturating_sub(frame.len);
                 self.hand_over(engine, now, counters, frame)
             }
-            Received::Unreadable => 0,
+            Received::Unreadable => {
+                counters.malformed += 1;
+                0
+            }
             Received::Nothing => {
                 counters.empty_calls += 1;
                 0

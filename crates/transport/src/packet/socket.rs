@@ -5,7 +5,7 @@ use std::os::fd::{AsRawFd, RawFd};
 
 use socket2::{Domain, Socket, Type};
 
-use super::address::LinkAddress;
+use super::address::{LinkAddress, membership};
 use super::interface;
 use super::link::Link;
 use super::{Framing, OpenError, PacketConfig};
@@ -21,6 +21,9 @@ pub(crate) struct Opened {
 /// Smaller numbers are lengths of IEEE 802.3 frames, or mean something else to
 /// the kernel (`linux/if_ether.h`).
 const LEAST_ETHERTYPE: u16 = 0x0600;
+
+/// What a socket is bound to that hears every protocol.
+const ALL_PROTOCOLS: u16 = libc::ETH_P_ALL as u16;
 
 /// Opens the socket and finds out what works, in the name of this driver.
 ///
@@ -53,10 +56,17 @@ pub(crate) fn open(config: &PacketConfig, driver: &'static str) -> Result<Opened
     let mut capabilities = Capabilities::of(driver);
     let offload = enable_offload(fd, config, &mut capabilities);
     attach_filter(fd, &program).map_err(OpenError::system("attach the packet filter"))?;
-    let all = libc::ETH_P_ALL as u16;
-    bind(fd, &LinkAddress::interface(interface.index, ethertype.unwrap_or(all)))
-        .map_err(OpenError::system("bind to the interface"))?;
     let link = Link::new(interface, &config.framing, offload);
+    let mut protocol = ethertype.unwrap_or(ALL_PROTOCOLS);
+    if let Some(station) = link.own_station() {
+        // A frame to it and one of a VLAN look alike to a socket that is bound
+        // to a protocol.
+        protocol = ALL_PROTOCOLS;
+        join(fd, interface.index, station)
+            .map_err(OpenError::system("let the interface take frames to another station"))?;
+    }
+    bind(fd, &LinkAddress::interface(interface.index, protocol))
+        .map_err(OpenError::system("bind to the interface"))?;
     Ok(Opened { socket, link, capabilities })
 }
 
@@ -127,6 +137,13 @@ fn bind(fd: RawFd, address: &LinkAddress) -> io::Result<()> {
     // SAFETY: the address has that length, and lives through the call.
     let done = unsafe { libc::bind(fd, (&raw const address.0).cast(), LinkAddress::LEN) };
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Lets the interface take frames to one more station, as long as the socket is open.
+fn join(fd: RawFd, index: u32, station: [u8; 6]) -> io::Result<()> {
+    let membership = membership(index, station);
+    // SAFETY: a membership points to nothing.
+    unsafe { set_option_to(fd, libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, &membership) }
 }
 
 fn set_option(fd: RawFd, level: i32, name: i32, value: libc::c_int) -> io::Result<()> {

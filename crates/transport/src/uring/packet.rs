@@ -69,7 +69,7 @@ impl UringPacketDriver {
     /// The address of this station, which peers send to.
     #[must_use]
     pub fn station(&self) -> [u8; 6] {
-        self.halves.sender().wire.link.interface.station
+        self.halves.sender().wire.link.station()
     }
 
     /// The MTU of the interface when it was opened.
