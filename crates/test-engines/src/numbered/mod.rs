@@ -54,6 +54,7 @@ mod transmit;
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
+use core::cell::Cell;
 
 use landfall_placement::{
     Engine, Guess, Instant, Landing, PathId, PathLimits, PathState, Peer, Placement, Random,
@@ -129,6 +130,9 @@ pub struct Numbered {
     next_id: u64,
     retransmitted: u64,
     refusals: Refusals,
+    /// The next timer, until something changes: a driver that spins asks in
+    /// every turn, and nothing changes in most.
+    next_timer: Cell<Option<Option<Timeout>>>,
 }
 
 impl Numbered {
@@ -157,6 +161,7 @@ impl Numbered {
             next_id: 0,
             retransmitted: 0,
             refusals: Refusals::new(),
+            next_timer: Cell::new(None),
             config,
         }
     }
@@ -168,6 +173,7 @@ impl Numbered {
     /// [`Error::BadMemory`], [`Error::Overlap`] with memory that is the
     /// engine's, [`Error::Busy`] at the configured bound.
     pub fn receive_into(&mut self, memory: impl Into<Area>) -> Result<(), Error> {
+        self.next_timer.set(None);
         let area = memory.into();
         if !area.is_valid() {
             return Err(Error::BadMemory);
@@ -189,6 +195,7 @@ impl Numbered {
     /// Takes back the memory that was posted last, if no message has begun to
     /// use it.
     pub fn take_back_posted(&mut self) -> Option<Area> {
+        self.next_timer.set(None);
         let area = self.posted.pop_back()?;
         self.obligations -= 1;
         Some(area)
@@ -200,6 +207,7 @@ impl Numbered {
     /// [`Error::BadMemory`], or [`Error::Overlap`] with memory that waits for
     /// messages.
     pub fn serve_words(&mut self, memory: Option<Area>) -> Result<(), Error> {
+        self.next_timer.set(None);
         if let Some(area) = &memory {
             if !area.is_valid() {
                 return Err(Error::BadMemory);
@@ -227,6 +235,7 @@ impl Numbered {
         to: Peer,
         memory: impl Into<Area>,
     ) -> Result<MessageId, Error> {
+        self.next_timer.set(None);
         let source = memory.into();
         if !source.is_valid() {
             return Err(Error::BadMemory);
@@ -276,6 +285,7 @@ impl Numbered {
         (offset, width): (u64, WordWidth),
         function: WordFunction,
     ) -> Result<FetchId, Error> {
+        self.next_timer.set(None);
         if !offset.is_multiple_of(u64::from(width.bytes())) {
             return Err(Error::Unaligned);
         }
@@ -400,6 +410,7 @@ impl Engine for Numbered {
     type Event = Event;
 
     fn handle_path(&mut self, _now: Instant, path: PathId, state: PathState) {
+        self.next_timer.set(None);
         let limits = match state {
             PathState::Up(limits) => Some(limits),
             PathState::Down => None,
@@ -430,11 +441,13 @@ impl Engine for Numbered {
         unit: &Unit<'_>,
         into: &mut Spans,
     ) -> Result<Placement, Refusal> {
+        self.next_timer.set(None);
         self.sort_in(now, unit, into).map_err(|refusal| self.refusals.count(refusal))
     }
 
     #[inline]
     fn handle_placed(&mut self, now: Instant, ticket: Ticket, landing: Landing) {
+        self.next_timer.set(None);
         self.take_landing(now, ticket, landing);
     }
 
@@ -447,20 +460,33 @@ impl Engine for Numbered {
         from: &mut Spans,
     ) -> Option<Transmit> {
         let path = self.path_index(path)?;
-        self.next_transmit(now, path, head, from)
+        let was_due = self.paths[path].is_control_due;
+        let unit = self.next_transmit(now, path, head, from);
+        if was_due || unit.is_some() {
+            self.next_timer.set(None);
+        }
+        unit
     }
 
     #[inline]
     fn handle_sent(&mut self, _now: Instant, ticket: Ticket) {
+        self.next_timer.set(None);
         self.release(ticket);
     }
 
     fn handle_timeout(&mut self, now: Instant) {
+        self.next_timer.set(None);
         self.fire_timers(now);
     }
 
     fn poll_timeout(&self) -> Option<Timeout> {
-        self.next_timer()
+        if let Some(known) = self.next_timer.get() {
+            debug_assert_eq!(known, self.find_next_timer(), "something changed without a word");
+            return known;
+        }
+        let next = self.find_next_timer();
+        self.next_timer.set(Some(next));
+        next
     }
 
     fn poll_event(&mut self) -> Option<Event> {

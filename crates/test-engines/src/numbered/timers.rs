@@ -6,7 +6,7 @@ use super::{Event, Numbered};
 use super::{incoming, outgoing};
 
 impl Numbered {
-    pub(super) fn next_timer(&self) -> Option<Timeout> {
+    pub(super) fn find_next_timer(&self) -> Option<Timeout> {
         let sends = self.outgoing.iter().map(|out| (out.deadline, "retransmit"));
         let asks = self.asked.iter().flatten().map(|asked| (asked.deadline, "word operation"));
         let receives = self.incoming.iter().map(|place| (place.deadline, "silent sender"));
