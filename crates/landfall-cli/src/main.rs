@@ -12,7 +12,6 @@
 mod cli;
 mod demo;
 mod doctor;
-#[expect(dead_code, reason = "the demonstration will use the rest of it")]
 mod lane;
 mod machine;
 mod perf;

@@ -21,7 +21,8 @@ const JUNK: u8 = 0xa5;
 /// Regions that one side has at most: its memory, and what wrappers need.
 const MOST_REGIONS: u32 = 8;
 /// After its time a run sends so many messages more. They are not posted
-/// again, so that their bytes can be compared when the clock has stopped.
+/// again, so that their bytes can be compared when the clock has stopped. So
+/// much less than there are places is under way before.
 const CLOSING: u64 = 4;
 
 /// How the memory of both sides is divided into messages.
@@ -205,6 +206,7 @@ impl<T: Transport, P: Protocol> Run<'_, T, P> {
         messages: Option<u64>,
     ) -> Result<()> {
         let mut until = messages.unwrap_or(u64::MAX);
+        let mut most_under_way = (self.shape.receive_slots as u64).saturating_sub(CLOSING).max(1);
         if messages.is_some() {
             self.shared.drain();
         }
@@ -212,9 +214,10 @@ impl<T: Transport, P: Protocol> Run<'_, T, P> {
             if until == u64::MAX && self.is_time_over(started) {
                 self.shared.drain();
                 until = source.offered() + CLOSING;
+                most_under_way += CLOSING;
             }
-            source.step(seat.now(), until)?;
-            if source.offered() >= until && source.is_done() {
+            source.step(seat.now(), until.min(source.done() + most_under_way))?;
+            if source.done() >= until {
                 return Ok(());
             }
             if self.shared.is_over() {
@@ -262,7 +265,7 @@ impl<T: Transport, P: Protocol> Run<'_, T, P> {
         let memory = regions.take_back(region)?;
         let sent = Ground { slots: self.shape.send_slots as u64, ..ground };
         let compared = sink.check(&memory, sent)?;
-        Ok(Received { ended, bytes, messages: bytes / message as u64, cpu, compared, driver })
+        Ok(Received { ended, bytes, messages: sink.delivered(), cpu, compared, driver })
     }
 
     /// The sender's memory, with another pattern in each slot.

@@ -3,13 +3,31 @@
 use std::collections::VecDeque;
 
 use anyhow::{Result, bail, ensure};
-use landfall_placement::{Duration, Engine, Instant, PathState, RegionId, Seed};
+use landfall_placement::{Duration, Engine, Instant, PathState, Seed};
 use landfall_test_engines::numbered::{Config, Error, Event, MessageId};
 use landfall_test_engines::{Area, Numbered};
+use landfall_testbed::privileges::{self, Privilege};
 use landfall_transport::memory::{Memory, Regions};
 
 use super::pattern::Pattern;
-use super::work::{Ground, Party, Protocol, Sink, Source, TALK_ROOM, Talker, Way};
+use super::work::{Ground, Party, Protocol, Sink, Source, Table, Talker, Way};
+use crate::machine;
+
+/// Kernel memory that a queued datagram of `n` bytes takes is several times
+/// `n` when it is small; a window of this fraction of the buffer is safe.
+const BUFFER_PER_WINDOW: u32 = 4;
+
+/// How large a socket's receive buffer will be. Without privilege it is at most
+/// twice `rmem_max` (`sock_setsockopt` doubles), and nobody paces the sender but
+/// the window: more under way than fits the buffer is lost.
+fn receive_buffer() -> u32 {
+    const PLENTY: u32 = 32 << 20;
+    if privileges::has(Privilege::NetAdmin) {
+        return PLENTY;
+    }
+    let most = machine::number("/proc/sys/net/core/rmem_max").unwrap_or(208 << 10);
+    u32::try_from(most).map_or(PLENTY, |most| most.saturating_mul(2).min(PLENTY))
+}
 
 /// Makes numbered engines with work.
 #[derive(Clone, Copy, Debug)]
@@ -22,8 +40,13 @@ impl NumberedWork {
     /// With so many payload bytes in each unit, and the patience of kernel TCP
     /// (`TCP_RTO_MIN`): on a busy machine a thread may have to wait for its core.
     pub(crate) fn with_unit(unit: u32) -> Self {
-        let retransmit_after = Duration::from_millis(200);
-        Self { config: Config { retransmit_after, ..Config::with_unit(unit) }, seed: [7; 32] }
+        let usual = Config::with_unit(unit);
+        let config = Config {
+            retransmit_after: Duration::from_millis(200),
+            window: usual.window.min(receive_buffer() / BUFFER_PER_WINDOW),
+            ..usual
+        };
+        Self { config, seed: [7; 32] }
     }
 
     fn engine(&self, way: Way, side: u8) -> Numbered {
@@ -48,28 +71,20 @@ impl Protocol for NumberedWork {
     fn sink(&self, way: Way, ground: Ground) -> Result<NumberedSink> {
         let mut engine = self.engine(way, 2);
         for slot in 0..ground.slots {
-            engine.receive_into(area(ground, slot))?;
+            engine.receive_into(ground.area(slot))?;
         }
-        Ok(NumberedSink { engine, ground, holds: vec![None; ground.slots as usize] })
+        let holds = vec![None; ground.slots as usize];
+        Ok(NumberedSink { engine, ground, delivered: 0, holds })
     }
 
-    fn talker(&self, way: Way, regions: &Regions, region: RegionId) -> Result<NumberedTalker> {
-        let mut engine = self.engine(way, way_side(region));
-        for slot in 0..TALK_SLOTS {
-            engine.receive_into(talk_area(region, TALK_SLOTS + slot, TALK_SLOT))?;
+    fn talker(&self, way: Way, regions: &Regions, table: Table) -> Result<NumberedTalker> {
+        let mut engine = self.engine(way, 1 + table.role as u8);
+        for nth in 0..Table::SLOTS {
+            engine.receive_into(table.inward(nth))?;
         }
         let regions = regions.clone();
-        Ok(NumberedTalker { engine, way, regions, region, said: 0, heard: VecDeque::new() })
+        Ok(NumberedTalker { engine, way, regions, table, said: 0, heard: VecDeque::new() })
     }
-}
-
-/// Both sides of a conversation have a table of their own; any two seeds do.
-const fn way_side(region: RegionId) -> u8 {
-    region.index as u8 ^ 3
-}
-
-fn area(ground: Ground, slot: u64) -> Area {
-    Area::new(ground.region, slot * ground.message, ground.message)
 }
 
 /// Sends slot after slot.
@@ -108,8 +123,8 @@ impl Source for NumberedSource {
             }
         }
         while self.offered < until && self.next_slot_is_free() {
-            let slot = self.offered % self.ground.slots;
-            match self.engine.send(now, self.way.path, self.way.to, area(self.ground, slot)) {
+            let area = self.ground.area(self.offered);
+            match self.engine.send(now, self.way.path, self.way.to, area) {
                 Ok(id) => self.under_way.push_back((id, self.offered)),
                 Err(Error::Busy) => break,
                 Err(error) => return Err(error.into()),
@@ -123,8 +138,8 @@ impl Source for NumberedSource {
         self.offered
     }
 
-    fn is_done(&self) -> bool {
-        self.under_way.is_empty()
+    fn done(&self) -> u64 {
+        self.offered - self.under_way.len() as u64
     }
 
     fn retransmitted(&self) -> u64 {
@@ -137,6 +152,7 @@ impl Source for NumberedSource {
 pub(crate) struct NumberedSink {
     engine: Numbered,
     ground: Ground,
+    delivered: u64,
     /// The message that each slot holds, unless it was posted again.
     holds: Vec<Option<u32>>,
 }
@@ -157,6 +173,7 @@ impl Sink for NumberedSink {
                 bail!("the receiver was told {event:?}");
             };
             bytes += len;
+            self.delivered += 1;
             if repost {
                 self.engine.receive_into(posted)?;
             } else {
@@ -164,6 +181,10 @@ impl Sink for NumberedSink {
             }
         }
         Ok(bytes)
+    }
+
+    fn delivered(&self) -> u64 {
+        self.delivered
     }
 
     fn check(&self, memory: &Memory, sent: Ground) -> Result<u64> {
@@ -181,21 +202,13 @@ impl Sink for NumberedSink {
     }
 }
 
-/// Slots for messages that go out, and as many for those that come in.
-const TALK_SLOTS: u64 = 32;
-const TALK_SLOT: u64 = TALK_ROOM as u64 / (2 * TALK_SLOTS);
-
-fn talk_area(region: RegionId, slot: u64, len: u64) -> Area {
-    Area::new(region, slot * TALK_SLOT, len)
-}
-
 /// Talks in messages that fit one unit.
 #[derive(Debug)]
 pub(crate) struct NumberedTalker {
     engine: Numbered,
     way: Way,
     regions: Regions,
-    region: RegionId,
+    table: Table,
     said: u64,
     /// What arrived and was not heard yet.
     heard: VecDeque<(Area, u64)>,
@@ -226,7 +239,7 @@ impl Talker for NumberedTalker {
     fn say(&mut self, now: Instant, message: &[u8]) -> Result<bool> {
         self.sort_events()?;
         // More slots than the engine sends messages at a time, so this one is free.
-        let area = talk_area(self.region, self.said % TALK_SLOTS, message.len() as u64);
+        let area = self.table.out(self.said);
         self.regions.write(&area.span(0, message.len() as u32), message)?;
         match self.engine.send(now, self.way.path, self.way.to, area) {
             Ok(_) => self.said += 1,

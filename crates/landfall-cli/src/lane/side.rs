@@ -135,7 +135,9 @@ impl<D: Driver> Seat<D> {
             self.waiter.idle(&mut self.driver, engine, &self.clock, LOOK_EVERY)?;
         }
         if now.since(Instant::ZERO) > self.limit {
-            bail!("no end after {:?}", self.started.elapsed());
+            let time = self.started.elapsed();
+            let counters = self.driver.counters();
+            bail!("no end after {time:?}; refused: {}; {counters:?}", engine.refusals());
         }
         Ok(())
     }

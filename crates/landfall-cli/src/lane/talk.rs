@@ -13,7 +13,7 @@ use landfall_transport::{Counters, Driver};
 use super::bulk::Tables;
 use super::side::{Meeting, OtherSideEnded, Seat, Shared, both, joined, settle_in};
 use super::transport::{PATH, Role, Transport};
-use super::work::{Party, Protocol, TALK_ROOM, Talker, Way};
+use super::work::{Party, Protocol, Table, Talker, Way};
 
 /// Rounds at the start that are not recorded, as with the kernel's rivals.
 const WARM_UP: u64 = 1000;
@@ -34,7 +34,8 @@ pub(crate) fn run<T: Transport, P: Protocol>(
     (transport, protocol): (&T, &P),
     tables: &Tables,
 ) -> Result<Sample> {
-    ensure!((1..=64).contains(&len), "messages of {len} bytes; 1 to 64 are possible");
+    let longest = Table::LONGEST as usize;
+    ensure!((1..=longest).contains(&len), "{len} bytes a message; 1 to {longest} are possible");
     let shared = Shared::default();
     let (ours, theirs) = Meeting::between_two(plan.limit);
     let talk = Talk { plan, len, transport, protocol, shared: &shared };
@@ -90,10 +91,11 @@ impl<T: Transport, P: Protocol> Talk<'_, T, P> {
         let endpoints = &self.plan.endpoints;
         let side = if role == Role::Send { &endpoints.send } else { &endpoints.receive };
         settle_in(side)?;
-        let region = regions.lend(Memory::zeroed(TALK_ROOM), Rights::READ | Rights::WRITE)?;
+        let region = regions.lend(Memory::zeroed(Table::ROOM), Rights::READ | Rights::WRITE)?;
         let (driver, own) = self.transport.open(role, side, regions)?;
         let way = Way { path: PATH, limits: driver.limits(), to: meeting.exchange(own)? };
-        let talker = self.protocol.talker(way, regions, region)?;
+        let table = Table { role, region, message: self.len as u64 };
+        let talker = self.protocol.talker(way, regions, table)?;
         meeting.ready()?;
         let own = match self.plan.amount {
             Amount::Time(time) => time,

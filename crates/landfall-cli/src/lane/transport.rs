@@ -1,20 +1,26 @@
 //! How the two ends of a path are opened.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, Result};
 use landfall_placement::{PathId, Peer, Seed};
+use landfall_test_engines::stream::Station;
 use landfall_testbed::rivals::Side;
+use landfall_testbed::{VethEnd, VethPair};
 use landfall_transport::Driver;
 use landfall_transport::channel::{ChannelConfig, ChannelDriver, channel};
 use landfall_transport::fault::{Faults, Faulty};
 use landfall_transport::memory::Regions;
+use landfall_transport::packet::{Filter, Framing, PacketConfig, PacketDriver};
 use landfall_transport::udp::{UdpConfig, UdpDriver};
+use landfall_transport::uring::{UringUdpConfig, UringUdpDriver};
 
 /// Every path of this program has this number: each engine has one path.
 pub(crate) const PATH: PathId = PathId(0);
+
+const ETHERTYPE_IPV4: u16 = 0x0800;
 
 /// Which end of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,6 +56,55 @@ impl Transport for Udp {
             .with_context(|| format!("cannot open a UDP path at {}", side.address))?;
         let peer = driver.local_address().into();
         Ok((driver, peer))
+    }
+}
+
+/// UDP by io_uring, for links of this MTU.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct UringUdp {
+    pub(crate) mtu: u32,
+}
+
+impl Transport for UringUdp {
+    type Driver = UringUdpDriver;
+
+    fn open(&self, _role: Role, side: &Side, regions: &Regions) -> Result<(UringUdpDriver, Peer)> {
+        let config = UringUdpConfig::new(SocketAddr::new(side.address, 0), self.mtu);
+        let driver = UringUdpDriver::open(PATH, config, regions)
+            .with_context(|| format!("cannot open an io_uring path at {}", side.address))?;
+        let peer = driver.local_address().into();
+        Ok((driver, peer))
+    }
+}
+
+/// Whole frames between the two ends of a cable.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Packet<'a> {
+    pub(crate) pair: &'a VethPair,
+}
+
+/// A station at an end of a cable, with an IP address that the kernel does not
+/// have: to its own it would answer that nobody listens.
+pub(crate) fn station(end: &VethEnd) -> Station<Ipv4Addr> {
+    let [a, b, c, d] = end.ipv4.octets();
+    Station { mac: end.mac.0, ip: Ipv4Addr::new(a, b, c, d ^ 0x80), port: 7000 }
+}
+
+impl Packet<'_> {
+    fn config(&self, role: Role) -> PacketConfig {
+        let end = if role == Role::Send { &self.pair.a } else { &self.pair.b };
+        let Station { ip, port, .. } = station(end);
+        let filter = Filter::ethertypes([ETHERTYPE_IPV4]).ipv4_to(ip).port(port);
+        PacketConfig::new(end.name.as_str(), Framing::Ethernet { filter })
+    }
+}
+
+impl Transport for Packet<'_> {
+    type Driver = PacketDriver;
+
+    fn open(&self, role: Role, _side: &Side, regions: &Regions) -> Result<(PacketDriver, Peer)> {
+        let driver = PacketDriver::open(PATH, &self.config(role), regions)?;
+        Ok((driver, Peer::Unaddressed))
     }
 }
 

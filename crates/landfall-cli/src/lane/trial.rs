@@ -4,6 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant as StdInstant};
 
 use anyhow::{Result, bail};
+use landfall_placement::RegionId;
 use landfall_transport::memory::{Memory, Regions, Rights};
 use landfall_transport::udp::{UdpConfig, UdpDriver};
 use landfall_transport::{Clock, Counters, Driver, Feature, Missing};
@@ -22,10 +23,30 @@ pub(crate) struct Trial {
     pub(crate) send: Counters,
     /// The receiver's counters.
     pub(crate) receive: Counters,
+    /// The memory that was filled.
+    pub(crate) delivery: Delivery,
     /// Why batches do not leave with one call, if they do not.
     pub(crate) batched_send: Option<Missing>,
     /// Why batches do not arrive with one call, if they do not.
     pub(crate) batched_receive: Option<Missing>,
+}
+
+/// Memory that was lent, filled and taken back.
+#[derive(Debug)]
+pub(crate) struct Delivery {
+    /// The table that it was lent to.
+    pub(crate) regions: Regions,
+    /// Its name while it was lent.
+    pub(crate) region: RegionId,
+    /// The memory.
+    pub(crate) memory: Memory,
+    /// Its address before it was lent.
+    pub(crate) was_at: usize,
+}
+
+/// Does this memory hold what the trial sends?
+pub(crate) fn is_as_sent(memory: &[u8]) -> bool {
+    memory.len() == LEN && Pattern(0).first_difference(memory).is_none()
 }
 
 /// Tries UDP with the numbered engine.
@@ -35,7 +56,9 @@ pub(crate) fn over_udp(limit: Duration) -> Result<Trial> {
     let mut memory = Memory::zeroed(LEN);
     Pattern(0).fill(&mut memory);
     let from = near.lend(memory, Rights::READ)?;
-    let to = far.lend(Memory::zeroed(LEN), Rights::READ | Rights::WRITE)?;
+    let empty = Memory::zeroed(LEN);
+    let was_at = empty.as_ptr() as usize;
+    let to = far.lend(empty, Rights::READ | Rights::WRITE)?;
     let config = UdpConfig::new(any, 1500);
     let mut sending = UdpDriver::open(PATH, config, &near)?;
     let mut receiving = UdpDriver::open(PATH, config, &far)?;
@@ -50,7 +73,7 @@ pub(crate) fn over_udp(limit: Duration) -> Result<Trial> {
     let mut sink = work.sink(way(&receiving, &sending), ground(to))?;
     let (clock, started) = (Clock::start(), StdInstant::now());
     let mut arrived = 0;
-    while !(source.offered() == 1 && source.is_done()) {
+    while source.done() < 1 {
         source.step(clock.now(), 1)?;
         sending.turn(source.engine(), clock.now())?;
         receiving.turn(sink.engine(), clock.now())?;
@@ -63,9 +86,11 @@ pub(crate) fn over_udp(limit: Duration) -> Result<Trial> {
     if arrived != LEN as u64 {
         bail!("{arrived} of {LEN} bytes came");
     }
-    sink.check(&far.take_back(to)?, ground(from))?;
+    let memory = far.take_back(to)?;
+    sink.check(&memory, ground(from))?;
     let missing = |driver: &UdpDriver, feature| driver.capabilities().require(feature).err();
     Ok(Trial {
+        delivery: Delivery { regions: far.clone(), region: to, memory, was_at },
         batched_send: missing(&sending, Feature::BatchedSend),
         batched_receive: missing(&receiving, Feature::BatchedReceive),
         send: *sending.counters(),

@@ -2,7 +2,10 @@
 
 use anyhow::Result;
 use landfall_placement::{Engine, Instant, PathId, PathLimits, Peer, RegionId};
+use landfall_test_engines::Area;
 use landfall_transport::memory::{Memory, Regions};
+
+use super::transport::Role;
 
 /// Memory that was lent for some work, and how it is divided.
 #[derive(Clone, Copy, Debug)]
@@ -13,6 +16,13 @@ pub(crate) struct Ground {
     pub(crate) message: u64,
     /// How many slots there are.
     pub(crate) slots: u64,
+}
+
+impl Ground {
+    /// The slot of message `nth`, round and round.
+    pub(crate) fn area(&self, nth: u64) -> Area {
+        Area::new(self.region, nth % self.slots * self.message, self.message)
+    }
 }
 
 /// The path, as an engine needs to know it.
@@ -44,8 +54,8 @@ pub(crate) trait Source: Party {
     /// How many messages were offered.
     fn offered(&self) -> u64;
 
-    /// Does the other side have all that was offered?
-    fn is_done(&self) -> bool;
+    /// How many messages the other side has.
+    fn done(&self) -> u64;
 
     /// Units or bytes that were sent again.
     fn retransmitted(&self) -> u64;
@@ -56,6 +66,9 @@ pub(crate) trait Sink: Party {
     /// Looks at what happened. Delivered slots are posted again if `repost`.
     /// Gives the number of bytes delivered since the last call.
     fn step(&mut self, repost: bool) -> Result<u64>;
+
+    /// How many messages were delivered.
+    fn delivered(&self) -> u64;
 
     /// Checks the messages that lie in memory that was not posted again.
     /// Gives the number of bytes that were compared.
@@ -86,9 +99,41 @@ pub(crate) trait Protocol: Sync {
     /// The receiving side, with all its memory posted.
     fn sink(&self, way: Way, ground: Ground) -> Result<Self::Sink>;
 
-    /// One side of a conversation; the region has room for [`TALK_ROOM`] bytes.
-    fn talker(&self, way: Way, regions: &Regions, region: RegionId) -> Result<Self::Talker>;
+    /// One side of a conversation.
+    fn talker(&self, way: Way, regions: &Regions, table: Table) -> Result<Self::Talker>;
 }
 
-/// How much memory a talker needs.
-pub(crate) const TALK_ROOM: usize = 64 << 10;
+/// Where a conversation is held.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Table {
+    /// Who begins.
+    pub(crate) role: Role,
+    /// Memory of [`Table::ROOM`] bytes.
+    pub(crate) region: RegionId,
+    /// The length of each message.
+    pub(crate) message: u64,
+}
+
+impl Table {
+    /// How much memory a talker needs.
+    pub(crate) const ROOM: usize = 4096;
+    /// Slots for messages that go out, and as many for those that come in.
+    /// More than any engine has under way.
+    pub(crate) const SLOTS: u64 = 32;
+    /// The longest message: each slot has a cache line of its own.
+    pub(crate) const LONGEST: u64 = Self::ROOM as u64 / (2 * Self::SLOTS);
+
+    /// The place of the next message that goes out, round and round.
+    pub(crate) fn out(&self, nth: u64) -> Area {
+        self.area(nth % Self::SLOTS)
+    }
+
+    /// A place for a message that comes in.
+    pub(crate) fn inward(&self, nth: u64) -> Area {
+        self.area(Self::SLOTS + nth % Self::SLOTS)
+    }
+
+    fn area(&self, slot: u64) -> Area {
+        Area::new(self.region, slot * Self::LONGEST, self.message)
+    }
+}

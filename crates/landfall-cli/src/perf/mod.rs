@@ -37,6 +37,9 @@ const LOOPBACK_MTU: u32 = 65_536;
 /// What a cable may have; see `VethConfig`.
 const MTU_RANGE: std::ops::RangeInclusive<i64> = 1280..=65_536;
 
+/// A run that takes so much longer than it should has failed.
+const PATIENCE: Duration = Duration::from_secs(10);
+
 const EXAMPLES: &str = "\
 Examples:
   landfall perf local                          over loopback
@@ -157,7 +160,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         };
         let endpoints = pair.as_ref().map_or_else(Endpoints::loopback, Endpoints::over)?;
         pinned &= endpoints.send.core != endpoints.receive.core;
-        let plan = Plan::new(endpoints, Amount::Time(args.seconds));
+        let mut plan = Plan::new(endpoints, Amount::Time(args.seconds));
+        plan.limit = PATIENCE;
         let setting = |offload| Setting { plan: &plan, pair: pair.as_ref(), mtu, offload };
         let mut measure = |group: Group<'_>| {
             let done = group.measure(args.rounds.into(), &progress);

@@ -1,20 +1,26 @@
 //! The drivers, each with the test engine that suits it.
 
 use anyhow::Result;
-use landfall_testbed::Sample;
+use io_uring::IoUring;
+use landfall_placement::Peer;
+use landfall_test_engines::stream::Framing;
 use landfall_testbed::rivals::{Plan, Polling};
+use landfall_testbed::{Sample, VethPair};
 use landfall_transport::memory::{Arena, ArenaConfig};
 
 use super::group::Group;
 use super::row::{Mode, Subject};
 use crate::lane::bulk::{self, Shape, Tables};
 use crate::lane::numbered::NumberedWork;
+use crate::lane::stream::StreamWork;
 use crate::lane::talk;
-use crate::lane::transport::{Channel, Transport, Udp};
+use crate::lane::transport::{Channel, Packet, Transport, Udp, UringUdp, station};
 use crate::lane::work::Protocol;
 
 /// IPv4 and UDP headers, and the head of the numbered engine.
 const HEADERS: u32 = 28 + 40;
+/// IPv4 and TCP headers, with the timestamp option.
+const TCP_HEADERS: u32 = 20 + 20 + 12;
 const SMALL: u32 = 1024;
 const LARGE: u32 = 8192;
 const NEEDS_CABLE: &str = "needs a cable: run `sudo landfall perf local --veth`";
@@ -74,7 +80,14 @@ pub(super) fn add_throughput(group: &mut Group<'_>) {
             stream(plan, (&udp, &work), &arena, &Tables::new())
         });
     }
-    if group.setting.pair.is_none() {
+    add_uring(group, &arena);
+    if let Some(pair) = group.setting.pair {
+        let (packet, work) = (Packet { pair }, over_ethernet(pair));
+        let arena = arena.clone();
+        group.add(throughput_subject("packet", mtu.saturating_sub(TCP_HEADERS)), move || {
+            stream(plan, (&packet, &work), &arena, &Tables::new())
+        });
+    } else {
         group.lacks("packet", Mode::Throughput, NEEDS_CABLE);
         let work = NumberedWork::with_unit(LARGE);
         group.add(throughput_subject("channel", LARGE), move || {
@@ -85,13 +98,40 @@ pub(super) fn add_throughput(group: &mut Group<'_>) {
     }
 }
 
+/// The same by io_uring, with payloads that fill the MTU.
+fn add_uring<'a>(group: &mut Group<'a>, arena: &Arena) {
+    if let Err(error) = IoUring::new(8) {
+        let why = format!("io_uring: {error}; `landfall doctor` says what to do");
+        return group.lacks("uring-udp", Mode::Throughput, &why);
+    }
+    let (mtu, plan, arena) = (group.setting.mtu, group.setting.plan, arena.clone());
+    let Some(payload) = payloads(mtu).last().copied() else { return };
+    let (udp, work) = (UringUdp { mtu }, NumberedWork::with_unit(payload));
+    group.add(throughput_subject("uring-udp", payload), move || {
+        stream(plan, (&udp, &work), &arena, &Tables::new())
+    });
+}
+
+/// A byte stream with real Ethernet, IP and TCP headers along this cable.
+fn over_ethernet(pair: &VethPair) -> StreamWork {
+    let (local, remote) = (station(&pair.a), station(&pair.b));
+    let send = Framing::EthernetIpv4Tcp { local, remote };
+    StreamWork::new(send, send.reversed(Peer::Unaddressed))
+}
+
 /// One byte there and back, spinning.
 pub(super) fn add_latency(group: &mut Group<'_>) {
     let mtu = group.setting.mtu;
-    if group.setting.pair.is_none() {
-        group.lacks("packet", Mode::Latency, NEEDS_CABLE);
-    }
     let plan = group.setting.plan.clone().polling(Polling::Spin);
+    match group.setting.pair {
+        None => group.lacks("packet", Mode::Latency, NEEDS_CABLE),
+        Some(pair) => {
+            let (packet, work, plan) = (Packet { pair }, over_ethernet(pair), plan.clone());
+            group.add(subject("packet", Mode::Latency, 1, 1), move || {
+                talk::run(&plan, 1, (&packet, &work), &Tables::new())
+            });
+        }
+    }
     let (udp, work) = (Udp { mtu }, NumberedWork::with_unit(SMALL));
     group.add(subject("udp", Mode::Latency, 1, 1), move || {
         talk::run(&plan, 1, (&udp, &work), &Tables::new())

@@ -1,0 +1,100 @@
+//! The program as people use it: `doctor`, `demo`, help, and arguments that
+//! make no sense.
+
+mod common;
+
+use common::{json, landfall};
+
+#[test]
+fn help_has_examples_and_exit_codes() {
+    let output = landfall(&["--help"]);
+    assert_eq!(output.status.code(), Some(0));
+    let text = String::from_utf8(output.stdout).unwrap();
+    for part in ["doctor", "perf", "demo", "Examples:", "Exit codes:"] {
+        assert!(text.contains(part), "{part} in:\n{text}");
+    }
+    for command in [&["doctor"][..], &["demo"], &["perf", "local"]] {
+        let output = landfall(&[command, &["--help"]].concat());
+        assert!(String::from_utf8_lossy(&output.stdout).contains("Examples:"), "{command:?}");
+    }
+}
+
+#[test]
+fn arguments_that_make_no_sense_are_refused() {
+    let senseless: [&[&str]; 9] = [
+        &[],
+        &["doctr"],
+        &["doctor", "--require", "telepathy"],
+        &["perf"],
+        &["perf", "local", "--rounds", "0"],
+        &["perf", "local", "--seconds", "soon"],
+        &["perf", "local", "--seconds", "-1"],
+        &["perf", "local", "--mtu", "68"],
+        &["perf", "local", "--protocol", "smoke-signals"],
+    ];
+    for arguments in senseless {
+        let output = landfall(arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        assert!(output.stdout.is_empty() && !output.stderr.is_empty(), "{arguments:?}");
+    }
+}
+
+#[test]
+fn doctor_names_what_is_there_and_a_remedy_for_the_rest() {
+    let output = landfall(&["doctor", "--json"]);
+    assert_eq!(output.status.code(), Some(0), "what is missing is no failure");
+    let report = json(&output);
+    assert!(report["machine"]["cores"].as_u64() > Some(0));
+    let findings = report["findings"].as_array().unwrap();
+    assert!(findings.len() > 10);
+    for finding in findings {
+        let present = finding["present"].as_bool().unwrap();
+        assert_eq!(finding["remedy"].is_null(), present, "{finding}");
+        let feature = finding["feature"].as_str().unwrap();
+        let output = landfall(&["doctor", "--require", feature]);
+        assert_eq!(output.status.code(), Some(if present { 0 } else { 3 }), "{feature}");
+    }
+}
+
+#[test]
+fn doctor_is_plain_where_nobody_looks() {
+    let output = landfall(&["doctor"]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("AF_PACKET") && text.contains("io_uring"));
+    assert!(!text.contains('\x1b'), "no colours in a pipe");
+}
+
+#[test]
+fn the_demonstration_shows_every_act() {
+    let output = landfall(&["demo", "--quick"]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{text}");
+    assert_eq!(text.matches("as it should be").count(), 5, "{text}");
+    assert!(!text.contains('\x1b'), "no colours in a pipe");
+}
+
+#[test]
+fn the_demonstration_as_json_says_what_was_seen() {
+    let output = landfall(&["demo", "--quick", "--json"]);
+    let report = json(&output);
+    assert_eq!(output.status.code(), Some(0), "{report:#}");
+    let act = |name: &str| {
+        let acts = report["acts"].as_array().unwrap();
+        let act = acts.iter().find(|act| act["name"] == name).unwrap();
+        assert_eq!((&act["ok"], &act["error"]), (&true.into(), &().into()), "{act:#}");
+        act["facts"].clone()
+    };
+    let bulk = act("bulk");
+    assert!(bulk["compared_bytes"].as_u64() > Some(0) && bulk["ratio_to_tcp"].is_f64());
+    let faults = act("faults");
+    assert_eq!(faults["compared_bytes"], faults["sent_bytes"], "every byte was compared");
+    assert!(faults["lost"].as_u64() > Some(0) && faults["retransmitted"].as_u64() > Some(0));
+    // In and out of a frame: two copies of each byte, and of what came twice.
+    let channel = act("channel");
+    let copied = channel["user_copied_bytes"].as_u64();
+    assert!(copied >= channel["delivered_bytes"].as_u64().map(|bytes| 2 * bytes), "{channel}");
+    assert_eq!(act("regions")["read_where_it_landed"], true);
+    let simulated = act("simulated");
+    assert_eq!(simulated["digest"], simulated["digest_again"]);
+    assert_ne!(simulated["digest"], simulated["digest_of_another_seed"]);
+}
