@@ -41,6 +41,8 @@ pub struct Line<E> {
     now: Instant,
     batch: Vec<Head>,
     tickets: Vec<Ticket>,
+    /// Used for every unit, as a driver does: an empty list is long to make.
+    spans: Spans,
 }
 
 /// A line with units of a fixed length.
@@ -129,7 +131,7 @@ impl<E: Endless> Line<E> {
             engine.handle_path(now, PATH, PathState::Up(PathLimits::plain(9000)));
         }
         let (batch, tickets) = (Vec::with_capacity(256), Vec::with_capacity(256));
-        Self { sender, receiver, now, batch, tickets }
+        Self { sender, receiver, now, batch, tickets, spans: Spans::new() }
     }
 
     /// Makes the next `units` units with payload; what else the two have to
@@ -147,7 +149,7 @@ impl<E: Endless> Line<E> {
                 if head.unit_len as usize > head.len {
                     self.batch.push(head);
                 } else {
-                    deliver(&mut self.receiver, self.now, &head, None);
+                    deliver(&mut self.receiver, self.now, &head);
                 }
             }
             if self.batch.len() == units {
@@ -157,7 +159,7 @@ impl<E: Endless> Line<E> {
             // the short batch, and let it answer.
             assert!(idle < 99_999, "the sender has nothing to send");
             for head in std::mem::take(&mut self.batch) {
-                deliver(&mut self.receiver, self.now, &head, None);
+                deliver(&mut self.receiver, self.now, &head);
             }
             self.answer();
         }
@@ -172,7 +174,7 @@ impl<E: Endless> Line<E> {
         self.tickets.clear();
         std::hint::black_box(self.receiver.guess(PATH, 0));
         for head in &self.batch {
-            deliver(&mut self.receiver, self.now, head, Some(&mut self.tickets));
+            self.tickets.extend(place(&mut self.receiver, self.now, head, &mut self.spans));
         }
         for ticket in &self.tickets {
             self.receiver.handle_placed(self.now, *ticket, Landing::Unchecked);
@@ -190,7 +192,7 @@ impl<E: Endless> Line<E> {
             }
         }
         while let Some(head) = poll(&mut self.receiver, self.now, false) {
-            deliver(&mut self.sender, self.now, &head, None);
+            deliver(&mut self.sender, self.now, &head);
         }
     }
 }
@@ -204,27 +206,27 @@ fn poll<E: Engine>(engine: &mut E, now: Instant, to_receiver: bool) -> Option<He
     Some(Head { bytes, len, unit_len, to_receiver })
 }
 
-/// Gives a unit to an engine. Its ticket goes to `tickets`, or is settled at once.
+/// Gives a unit to an engine, and says that it is in place.
+fn deliver<E: Engine>(engine: &mut E, now: Instant, head: &Head) {
+    if let Some(ticket) = place(engine, now, head, &mut Spans::new()) {
+        engine.handle_placed(now, ticket, Landing::Unchecked);
+    }
+}
+
+/// Asks an engine for the place of a unit.
 #[inline]
-fn deliver<E: Engine>(
-    engine: &mut E,
-    now: Instant,
-    head: &Head,
-    tickets: Option<&mut Vec<Ticket>>,
-) {
-    let mut into = Spans::new();
-    let from = Peer::Node(u32::from(!head.to_receiver));
+fn place<E: Engine>(engine: &mut E, now: Instant, head: &Head, into: &mut Spans) -> Option<Ticket> {
+    into.clear();
     let unit = Unit {
         path: PATH,
-        from,
+        from: Peer::Node(u32::from(!head.to_receiver)),
         head: &head.bytes[..head.len],
         len: head.unit_len,
         segment: None,
         ecn: Ecn::NotCapable,
     };
-    let Ok(Placement::Into { ticket, .. }) = engine.place(now, &unit, &mut into) else { return };
-    match tickets {
-        Some(tickets) => tickets.push(ticket),
-        None => engine.handle_placed(now, ticket, Landing::Unchecked),
+    match engine.place(now, &unit, into) {
+        Ok(Placement::Into { ticket, .. }) => Some(ticket),
+        _ => None,
     }
 }

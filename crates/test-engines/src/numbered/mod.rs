@@ -57,8 +57,9 @@ use alloc::vec::Vec;
 use core::cell::Cell;
 
 use landfall_placement::{
-    Engine, Guess, Instant, Landing, PathId, PathLimits, PathState, Peer, Placement, Random,
-    Refusal, Refusals, Seed, Spans, Ticket, Timeout, Transmit, Unit, WordFunction, WordWidth,
+    Duration, Engine, Guess, Instant, Landing, PathId, PathLimits, PathState, Peer, Placement,
+    Random, Refusal, Refusals, Seed, Spans, Ticket, Timeout, Transmit, Unit, WordFunction,
+    WordWidth,
 };
 
 use crate::Area;
@@ -130,6 +131,8 @@ pub struct Numbered {
     next_id: u64,
     retransmitted: u64,
     refusals: Refusals,
+    /// [`Config::silence`], which is asked for with every unit.
+    silence: Duration,
     /// The next timer, until something changes: a driver that spins asks in
     /// every turn, and nothing changes in most.
     next_timer: Cell<Option<Option<Timeout>>>,
@@ -161,6 +164,7 @@ impl Numbered {
             next_id: 0,
             retransmitted: 0,
             refusals: Refusals::new(),
+            silence: config.silence(),
             next_timer: Cell::new(None),
             config,
         }

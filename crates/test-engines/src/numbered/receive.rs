@@ -115,7 +115,7 @@ impl Numbered {
                 return Err(refusal);
             }
         };
-        place.deadline = now + self.config.silence();
+        place.deadline = now + self.silence;
         // One span always fits: the list comes empty.
         into.push(span).map_err(|_| Refusal::NoRoom)?;
         self.paths[path].last = slot;
@@ -239,7 +239,7 @@ impl Numbered {
         if !known.done.has_room_for(message) {
             return Err(Refusal::OutOfBounds);
         }
-        let deadline = now + self.config.silence();
+        let deadline = now + self.silence;
         if let Some(slot) = self.find_place(connection, message) {
             let place = &mut self.incoming[slot];
             if !place.matches(total, unit) {

@@ -40,13 +40,16 @@ impl Inbox {
         self.aside.clear();
         self.actions.clear();
         self.spans.clear();
+        // Once for all units: an empty list is long to make.
+        let mut spans = Spans::new();
         let mut at = 0;
         let mut units = 0;
         while at < arrival.len || units == 0 {
             let len = arrival.unit_len.min(arrival.len - at);
             let source =
                 if units < self.slots.len() { Source::Slot(units) } else { Source::Linear(at) };
-            self.ask(turn, arrival, Piece { source, len }, peeked.take());
+            spans.clear();
+            self.ask(turn, arrival, Piece { source, len }, peeked.take(), &mut spans);
             at += len.max(1);
             units += 1;
         }
@@ -63,19 +66,19 @@ impl Inbox {
         arrival: &Arrival,
         piece: Piece,
         peeked: Option<Peeked>,
+        spans: &mut Spans,
     ) {
-        let mut spans = Spans::new();
         let result = match peeked {
             Some(peeked) => {
-                spans = peeked.spans;
+                *spans = peeked.spans;
                 peeked.result
             }
-            None => self.place(turn, arrival, piece, &mut spans),
+            None => self.place(turn, arrival, piece, spans),
         };
         match result {
             Ok(Placement::Into { at, check, ticket }) => {
                 let at = usize::from(at);
-                let action = self.plan(turn, arrival, piece, (at, check), &spans);
+                let action = self.plan(turn, arrival, piece, (at, check), spans);
                 self.actions.push((ticket, action));
             }
             Ok(Placement::Word(op, ticket)) => self.actions.push((ticket, Action::Word(op))),
