@@ -169,6 +169,49 @@ fn udp_carries_messages_in_batches_and_singly() {
 }
 
 #[test]
+fn a_clean_stream_of_messages_is_never_copied() {
+    let clock = Clock::start();
+    // On a busy machine time passes; it shall make no difference here.
+    let config = Config { retransmit_after: Duration::from_secs(10), ..DEFAULT };
+    let end = |memory: &[u8], number| {
+        let regions = Regions::new(8);
+        let driver = udp(&regions, 9000, true);
+        let address = driver.local_address();
+        (End::new(driver, regions, memory, config, number, &clock), address)
+    };
+    let bytes = pattern(8 * 100_000, 5);
+    let (mut from, _) = end(&bytes, 1);
+    let (mut to, address) = end(&vec![0; bytes.len()], 2);
+    let area = |region, n: u64| Area::new(region, n % 8 * 100_000, 100_000);
+    (0..8).for_each(|n| to.engine.receive_into(area(to.region, n)).unwrap());
+    let deadline = clock.now() + PATIENCE;
+    let (mut offered, mut warm) = (0, None);
+    while from.sent < 40 {
+        assert!(clock.now() < deadline, "stuck after {} messages", from.sent);
+        if offered < 40 && offered - from.sent < 4 {
+            let area = area(from.region, offered as u64);
+            from.engine.send(clock.now(), PATH, address.into(), area).unwrap();
+            offered += 1;
+        }
+        from.driver.turn(&mut from.engine, clock.now()).unwrap();
+        from.events();
+        to.driver.turn(&mut to.engine, clock.now()).unwrap();
+        to.events();
+        for delivered in std::mem::take(&mut to.received) {
+            to.engine.receive_into(delivered).unwrap();
+        }
+        if from.sent >= 4 {
+            warm.get_or_insert(*to.driver.counters());
+        }
+    }
+    let (warm, end) = (warm.unwrap(), *to.driver.counters());
+    assert_eq!(end.bytes_copied, warm.bytes_copied, "{end:?}");
+    assert_eq!(end.guessed_wrong, warm.guessed_wrong);
+    assert!(end.guessed_right > warm.guessed_right);
+    assert_same(&to.contents(), &bytes);
+}
+
+#[test]
 fn invariant_4_udp_survives_each_fault_alone() {
     let ppm = 50_000;
     let faults = [

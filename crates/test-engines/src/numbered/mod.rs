@@ -76,7 +76,7 @@ struct Path {
     /// `None` while it is down.
     limits: Option<PathLimits>,
     /// The place that the last unit of this path went to.
-    last: usize,
+    last: Option<(usize, u64)>,
     /// Something that carries no payload may be due.
     is_control_due: bool,
 }
@@ -425,7 +425,7 @@ impl Engine for Numbered {
                 self.paths[index].is_control_due = true;
             }
             None if self.paths.len() < self.config.paths => {
-                self.paths.push(Path { id: path, limits, last: 0, is_control_due: true });
+                self.paths.push(Path { id: path, limits, last: None, is_control_due: true });
             }
             None => {
                 self.refusals.count(Refusal::NoRoom);

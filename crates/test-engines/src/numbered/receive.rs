@@ -118,7 +118,7 @@ impl Numbered {
         place.deadline = now + self.silence;
         // One span always fits: the list comes empty.
         into.push(span).map_err(|_| Refusal::NoRoom)?;
-        self.paths[path].last = slot;
+        self.paths[path].last = Some((slot, place.order));
         let generation = place.generation;
         let check = if self.config.checksum {
             Check::InternetSum { from: 0, len: unit.len, seed: 0 }
@@ -414,9 +414,13 @@ impl Numbered {
     #[inline]
     pub(super) fn guess_run(&self, path: usize, nth: usize) -> Option<Guess> {
         let mut left = nth;
-        let last = &self.incoming[self.paths[path].last];
-        if self.is_on(last, path)
-            && let Some(run) = last.run()
+        // A place that was given to another message meanwhile is not the last any more.
+        let last = self.paths[path].last.filter(|(slot, order)| {
+            let place = &self.incoming[*slot];
+            place.order == *order && self.is_on(place, path)
+        });
+        if let Some((slot, _)) = last
+            && let Some(run) = self.incoming[slot].run()
         {
             if left == 0 {
                 return Some(run);
@@ -424,10 +428,10 @@ impl Numbered {
             left -= 1;
         }
         let mut after = 0;
-        let start = self.paths[path].last;
+        let start = last.map(|(slot, _)| slot);
         for _ in 0..self.incoming.len() {
             let later = self.incoming.iter().enumerate().filter(|(slot, place)| {
-                *slot != start && place.order > after && self.is_on(place, path)
+                Some(*slot) != start && place.order > after && self.is_on(place, path)
             });
             let Some((_, next)) = later.min_by_key(|(_, place)| place.order) else { break };
             after = next.order;
