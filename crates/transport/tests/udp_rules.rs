@@ -13,8 +13,7 @@ use landfall_transport::memory::{Memory, Regions, Rights};
 use landfall_transport::udp::{UdpConfig, UdpDriver};
 use landfall_transport::{Driver, Feature};
 use support::{
-    LABEL, Scripted, Sending, assert_same, contents, labelled_head, lent, pattern,
-    place_as_labelled, turn_until,
+    LABEL, Scripted, Sending, assert_same, contents, labelled_head, lent, pattern, turn_until,
 };
 
 const PATH: PathId = PathId(0);
