@@ -112,6 +112,12 @@ impl Outgoing {
         self.resent.reset();
     }
 
+    /// Did any unit of this message leave?
+    #[inline]
+    pub(super) fn has_begun(&self) -> bool {
+        self.sent_end > 0
+    }
+
     pub(super) fn free(&mut self) {
         self.state = State::Free;
         self.generation = self.generation.wrapping_add(1);

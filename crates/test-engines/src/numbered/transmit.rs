@@ -226,7 +226,8 @@ impl Numbered {
                 && self.connections[out.connection].path == path
                 && out.unit + HEADER_LEN as u32 <= most
         };
-        if can_go(&self.turn) {
+        // A slot that was given to another message since has not begun.
+        if can_go(&self.turn) && self.outgoing[self.turn].has_begun() {
             return Some(self.turn);
         }
         (0..self.outgoing.len()).filter(can_go).min_by_key(|slot| self.outgoing[*slot].id)
