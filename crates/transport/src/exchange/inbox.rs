@@ -114,6 +114,8 @@ pub(crate) struct Inbox {
     posted: usize,
     /// Position n of what came lies at byte n here, if it lies in no slot.
     pub(super) linear: Box<[u8]>,
+    /// So many of those were moved there from slots.
+    pub(super) linearized: usize,
     pub(super) aside: Vec<u8>,
     pub(super) longer_head: Vec<u8>,
     pub(super) actions: Vec<(Ticket, Action)>,
@@ -136,6 +138,7 @@ impl Inbox {
             slots: ArrayVec::new(),
             posted: 0,
             linear: vec![0; LONGEST].into_boxed_slice(),
+            linearized: 0,
             aside: Vec::with_capacity(LONGEST),
             longer_head: Vec::new(),
             actions: Vec::with_capacity(MAX_UNITS),
@@ -174,11 +177,13 @@ impl Inbox {
     /// Takes a unit that did not come through a posted list.
     pub(crate) fn load(&mut self, unit: &[u8]) {
         self.slots.clear();
+        self.linearized = 0;
         self.linear[..unit.len()].copy_from_slice(unit);
     }
 
     fn start_posting(&mut self) {
         self.slots.clear();
+        self.linearized = 0;
         self.posted = 0;
         self.iovecs.clear();
         if self.prefix_len > 0 {
@@ -257,7 +262,7 @@ impl Inbox {
     }
 
     /// Makes the bytes one piece again: the price of a wrong length guessed.
-    pub(super) fn linearize(&mut self, len: usize, pins: &mut Pins) -> usize {
+    pub(super) fn linearize(&mut self, len: usize, pins: &mut Pins) {
         let mut at = 0;
         for (n, slot) in self.slots.iter().enumerate() {
             let piece = slot.len().min(len - at);
@@ -265,7 +270,7 @@ impl Inbox {
             at += piece;
         }
         self.slots.clear();
-        at
+        self.linearized = at;
     }
 
     /// Posts for twice as many as came. After a smaller batch only one less,

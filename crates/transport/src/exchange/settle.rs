@@ -35,7 +35,7 @@ impl Inbox {
     ) -> u32 {
         if !self.fits(arrival) {
             turn.counters.guessed_wrong += self.slots.len().min(arrival.units()) as u64;
-            turn.counters.bytes_copied += self.linearize(arrival.len, turn.pins) as u64;
+            self.linearize(arrival.len, turn.pins);
         }
         self.aside.clear();
         self.actions.clear();
@@ -157,12 +157,17 @@ impl Inbox {
         let first_span = self.spans.len();
         self.spans.extend_from_slice(spans);
         match piece.source {
-            Source::Linear(start) => Action::WriteLinear {
-                from: start + at,
-                spans: first_span,
-                count: spans.len(),
-                verified,
-            },
+            Source::Linear(start) => {
+                // What was moved here from its slot is copied for the second time.
+                let moved = self.linearized.saturating_sub(start + at).min(wanted);
+                counters.bytes_copied += moved as u64;
+                Action::WriteLinear {
+                    from: start + at,
+                    spans: first_span,
+                    count: spans.len(),
+                    verified,
+                }
+            }
             Source::Slot(n) => {
                 counters.guessed_wrong += 1;
                 counters.bytes_copied += wanted as u64;
