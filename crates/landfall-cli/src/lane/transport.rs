@@ -15,7 +15,7 @@ use landfall_transport::fault::{Faults, Faulty};
 use landfall_transport::memory::Regions;
 use landfall_transport::packet::{Filter, Framing, PacketConfig, PacketDriver};
 use landfall_transport::udp::{UdpConfig, UdpDriver};
-use landfall_transport::uring::{UringUdpConfig, UringUdpDriver};
+use landfall_transport::uring::{UringPacketDriver, UringUdpConfig, UringUdpDriver};
 
 /// Every path of this program has this number: each engine has one path.
 pub(crate) const PATH: PathId = PathId(0);
@@ -104,6 +104,28 @@ impl Transport for Packet<'_> {
 
     fn open(&self, role: Role, _side: &Side, regions: &Regions) -> Result<(PacketDriver, Peer)> {
         let driver = PacketDriver::open(PATH, &self.config(role), regions)?;
+        Ok((driver, Peer::Unaddressed))
+    }
+}
+
+/// The same by io_uring.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct UringPacket<'a> {
+    pub(crate) pair: &'a VethPair,
+}
+
+impl Transport for UringPacket<'_> {
+    type Driver = UringPacketDriver;
+
+    fn open(
+        &self,
+        role: Role,
+        _side: &Side,
+        regions: &Regions,
+    ) -> Result<(UringPacketDriver, Peer)> {
+        let config = Packet { pair: self.pair }.config(role);
+        let driver = UringPacketDriver::open(PATH, &config, regions)
+            .context("cannot open an io_uring path for frames")?;
         Ok((driver, Peer::Unaddressed))
     }
 }

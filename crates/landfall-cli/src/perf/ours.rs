@@ -14,7 +14,7 @@ use crate::lane::bulk::{self, Shape, Tables};
 use crate::lane::numbered::NumberedWork;
 use crate::lane::stream::StreamWork;
 use crate::lane::talk;
-use crate::lane::transport::{Channel, Packet, Transport, Udp, UringUdp, station};
+use crate::lane::transport::{Channel, Packet, Transport, Udp, UringPacket, UringUdp, station};
 use crate::lane::work::Protocol;
 
 /// IPv4 and UDP headers, and the head of the numbered engine.
@@ -81,14 +81,8 @@ pub(super) fn add_throughput(group: &mut Group<'_>) {
         });
     }
     add_uring(group, &arena);
-    if let Some(pair) = group.setting.pair {
-        let (packet, work) = (Packet { pair }, over_ethernet(pair));
-        let arena = arena.clone();
-        group.add(throughput_subject("packet", mtu.saturating_sub(TCP_HEADERS)), move || {
-            stream(plan, (&packet, &work), &arena, &Tables::new())
-        });
-    } else {
-        group.lacks("packet", Mode::Throughput, NEEDS_CABLE);
+    add_packet(group, &arena);
+    if group.setting.pair.is_none() {
         let work = NumberedWork::with_unit(LARGE);
         group.add(throughput_subject("channel", LARGE), move || {
             let tables = Tables::new();
@@ -99,9 +93,8 @@ pub(super) fn add_throughput(group: &mut Group<'_>) {
 }
 
 /// The same by io_uring, with payloads that fill the MTU.
-fn add_uring<'a>(group: &mut Group<'a>, arena: &Arena) {
-    if let Err(error) = IoUring::new(8) {
-        let why = format!("io_uring: {error}; `landfall doctor` says what to do");
+fn add_uring(group: &mut Group<'_>, arena: &Arena) {
+    if let Some(why) = why_no_ring() {
         return group.lacks("uring-udp", Mode::Throughput, &why);
     }
     let (mtu, plan, arena) = (group.setting.mtu, group.setting.plan, arena.clone());
@@ -110,6 +103,32 @@ fn add_uring<'a>(group: &mut Group<'a>, arena: &Arena) {
     group.add(throughput_subject("uring-udp", payload), move || {
         stream(plan, (&udp, &work), &arena, &Tables::new())
     });
+}
+
+/// Frames with real headers, by plain calls and by io_uring.
+fn add_packet(group: &mut Group<'_>, arena: &Arena) {
+    let Some(pair) = group.setting.pair else {
+        group.lacks("packet", Mode::Throughput, NEEDS_CABLE);
+        return group.lacks("uring-packet", Mode::Throughput, NEEDS_CABLE);
+    };
+    let payload = group.setting.mtu.saturating_sub(TCP_HEADERS);
+    let (plan, work) = (group.setting.plan, over_ethernet(pair));
+    let (packet, memory) = (Packet { pair }, arena.clone());
+    group.add(throughput_subject("packet", payload), move || {
+        stream(plan, (&packet, &work), &memory, &Tables::new())
+    });
+    if let Some(why) = why_no_ring() {
+        return group.lacks("uring-packet", Mode::Throughput, &why);
+    }
+    let (packet, memory) = (UringPacket { pair }, arena.clone());
+    group.add(throughput_subject("uring-packet", payload), move || {
+        stream(plan, (&packet, &work), &memory, &Tables::new())
+    });
+}
+
+fn why_no_ring() -> Option<String> {
+    let error = IoUring::new(8).err()?;
+    Some(format!("io_uring: {error}; `landfall doctor` says what to do"))
 }
 
 /// A byte stream with real Ethernet, IP and TCP headers along this cable.
