@@ -7,7 +7,7 @@ use landfall_transport::memory::{Arena, ArenaConfig};
 use serde::Serialize;
 
 use super::{Scale, Shown, speed};
-use crate::lane::bulk::{self, Shape, Tables};
+use crate::lane::bulk::{self, Tables};
 use crate::lane::numbered::NumberedWork;
 use crate::lane::transport::Udp;
 use crate::style::bytes;
@@ -37,7 +37,7 @@ pub(super) fn play(scale: Scale) -> Result<Shown> {
     let work = NumberedWork::with_unit(PAYLOAD);
     let ours = || {
         let pieces = (&Udp { mtu: MTU }, &work);
-        let outcome = bulk::run(&plan, Shape::STREAM, pieces, &arena, &Tables::new());
+        let outcome = bulk::run(&plan, work.shape(), pieces, &arena, &Tables::new());
         let outcome = outcome
             .map_err(|error| Error::Candidate { label: OURS.into(), source: error.into() })?;
         compared += outcome.compared;

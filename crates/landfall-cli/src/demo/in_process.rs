@@ -6,7 +6,7 @@ use landfall_transport::memory::{Arena, ArenaConfig};
 use serde::Serialize;
 
 use super::{Scale, Shown, speed};
-use crate::lane::bulk::{self, Shape, Tables};
+use crate::lane::bulk::{self, Tables};
 use crate::lane::numbered::NumberedWork;
 use crate::lane::transport::Channel;
 use crate::style::bytes;
@@ -30,7 +30,7 @@ pub(super) fn play(scale: Scale) -> Result<Shown> {
     let channel = Channel::new(&tables.send, &tables.receive)?;
     let work = NumberedWork::with_unit(PAYLOAD);
     let arena = Arena::new(ArenaConfig::default());
-    let outcome = bulk::run(&plan, Shape::STREAM, (&channel, &work), &arena, &tables)?;
+    let outcome = bulk::run(&plan, work.shape(), (&channel, &work), &arena, &tables)?;
     ensure!(outcome.sample.bytes > 0, "nothing was delivered");
     let facts = Facts {
         goodput_bytes_per_s: outcome.sample.goodput(),

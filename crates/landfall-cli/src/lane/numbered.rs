@@ -9,13 +9,18 @@ use landfall_test_engines::{Area, Numbered};
 use landfall_testbed::privileges::{self, Privilege};
 use landfall_transport::memory::{Memory, Regions};
 
+use super::bulk::Shape;
 use super::pattern::Pattern;
 use super::work::{Ground, Party, Protocol, Sink, Source, Table, Talker, Way};
 use crate::machine;
 
-/// Kernel memory that a queued datagram of `n` bytes takes is several times
-/// `n` when it is small; a window of this fraction of the buffer is safe.
-const BUFFER_PER_WINDOW: u32 = 4;
+/// Messages are a multiple of this long.
+const GRANULE: usize = 16 << 10;
+/// So many messages under way keep a path busy; each has a window of its own.
+const UNDER_WAY: u32 = 3;
+/// Of the receive buffer a window takes so much: a queued datagram takes more
+/// kernel memory than it has bytes.
+const BUFFER_PER_WINDOW: u32 = 8;
 
 /// How large a socket's receive buffer will be. Without privilege it is at most
 /// twice `rmem_max` (`sock_setsockopt` doubles), and nobody paces the sender but
@@ -44,9 +49,17 @@ impl NumberedWork {
         let config = Config {
             retransmit_after: Duration::from_millis(200),
             window: usual.window.min(receive_buffer() / BUFFER_PER_WINDOW),
+            outgoing: UNDER_WAY as usize,
             ..usual
         };
         Self { config, seed: [7; 32] }
+    }
+
+    /// Messages as long as the window: a longer one would have to wait for
+    /// room, the next would go meanwhile, and guesses would miss.
+    pub(crate) fn shape(&self) -> Shape {
+        let window = (self.config.window as usize / GRANULE * GRANULE).max(GRANULE);
+        Shape { message: Shape::STREAM.message.min(window), ..Shape::STREAM }
     }
 
     fn engine(&self, way: Way, side: u8) -> Numbered {
@@ -78,7 +91,9 @@ impl Protocol for NumberedWork {
     }
 
     fn talker(&self, way: Way, regions: &Regions, table: Table) -> Result<NumberedTalker> {
-        let mut engine = self.engine(way, 1 + table.role as u8);
+        // Short messages are under way until the other side has time to say that it has them.
+        let config = Config { outgoing: Table::SLOTS as usize / 2, ..self.config };
+        let mut engine = Self { config, ..*self }.engine(way, 1 + table.role as u8);
         for nth in 0..Table::SLOTS {
             engine.receive_into(table.inward(nth))?;
         }

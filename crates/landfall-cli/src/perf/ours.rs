@@ -46,8 +46,8 @@ fn subject(transport: &'static str, mode: Mode, message_bytes: u64, payload: u64
     }
 }
 
-fn throughput_subject(transport: &'static str, payload: u32) -> Subject {
-    subject(transport, Mode::Throughput, Shape::STREAM.message as u64, payload.into())
+fn throughput_subject(transport: &'static str, shape: Shape, payload: u32) -> Subject {
+    subject(transport, Mode::Throughput, shape.message as u64, payload.into())
 }
 
 /// Memory is used again from run to run; both sides fit.
@@ -57,7 +57,7 @@ fn arena() -> Arena {
 
 /// One run of endless messages.
 fn stream<T: Transport, P: Protocol>(
-    plan: &Plan,
+    (plan, shape): (&Plan, Shape),
     pieces: (&T, &P),
     arena: &Arena,
     tables: &Tables,
@@ -65,7 +65,7 @@ fn stream<T: Transport, P: Protocol>(
 where
     T::Driver: Send,
 {
-    Ok(bulk::run(plan, Shape::STREAM, pieces, arena, tables)?.sample)
+    Ok(bulk::run(plan, shape, pieces, arena, tables)?.sample)
 }
 
 /// Every driver that can carry endless messages here.
@@ -75,19 +75,20 @@ pub(super) fn add_throughput(group: &mut Group<'_>) {
     let plan = group.setting.plan;
     for payload in payloads(mtu) {
         let (udp, work) = (Udp { mtu }, NumberedWork::with_unit(payload));
-        let arena = arena.clone();
-        group.add(throughput_subject("udp", payload), move || {
-            stream(plan, (&udp, &work), &arena, &Tables::new())
+        let (arena, shape) = (arena.clone(), work.shape());
+        group.add(throughput_subject("udp", shape, payload), move || {
+            stream((plan, shape), (&udp, &work), &arena, &Tables::new())
         });
     }
     add_uring(group, &arena);
     add_packet(group, &arena);
     if group.setting.pair.is_none() {
         let work = NumberedWork::with_unit(LARGE);
-        group.add(throughput_subject("channel", LARGE), move || {
+        let shape = work.shape();
+        group.add(throughput_subject("channel", shape, LARGE), move || {
             let tables = Tables::new();
             let channel = Channel::new(&tables.send, &tables.receive)?;
-            stream(plan, (&channel, &work), &arena, &tables)
+            stream((plan, shape), (&channel, &work), &arena, &tables)
         });
     }
 }
@@ -100,8 +101,9 @@ fn add_uring(group: &mut Group<'_>, arena: &Arena) {
     let (mtu, plan, arena) = (group.setting.mtu, group.setting.plan, arena.clone());
     let Some(payload) = payloads(mtu).last().copied() else { return };
     let (udp, work) = (UringUdp { mtu }, NumberedWork::with_unit(payload));
-    group.add(throughput_subject("uring-udp", payload), move || {
-        stream(plan, (&udp, &work), &arena, &Tables::new())
+    let shape = work.shape();
+    group.add(throughput_subject("uring-udp", shape, payload), move || {
+        stream((plan, shape), (&udp, &work), &arena, &Tables::new())
     });
 }
 
@@ -114,15 +116,15 @@ fn add_packet(group: &mut Group<'_>, arena: &Arena) {
     let payload = group.setting.mtu.saturating_sub(TCP_HEADERS);
     let (plan, work) = (group.setting.plan, over_ethernet(pair));
     let (packet, memory) = (Packet { pair }, arena.clone());
-    group.add(throughput_subject("packet", payload), move || {
-        stream(plan, (&packet, &work), &memory, &Tables::new())
+    group.add(throughput_subject("packet", Shape::STREAM, payload), move || {
+        stream((plan, Shape::STREAM), (&packet, &work), &memory, &Tables::new())
     });
     if let Some(why) = why_no_ring() {
         return group.lacks("uring-packet", Mode::Throughput, &why);
     }
     let (packet, memory) = (UringPacket { pair }, arena.clone());
-    group.add(throughput_subject("uring-packet", payload), move || {
-        stream(plan, (&packet, &work), &memory, &Tables::new())
+    group.add(throughput_subject("uring-packet", Shape::STREAM, payload), move || {
+        stream((plan, Shape::STREAM), (&packet, &work), &memory, &Tables::new())
     });
 }
 
