@@ -7,7 +7,7 @@ use std::os::fd::AsRawFd;
 use landfall_placement::{Engine, Instant, PathId, PathLimits};
 use socket2::Socket;
 
-use super::receive::{Receiver, receive_message};
+use super::receive::{Receiver, receive_message, something_waits};
 use super::{UdpConfig, send, socket};
 use crate::capability::{Capabilities, Feature};
 use crate::counters::Counters;
@@ -72,6 +72,12 @@ impl UdpDriver {
     /// Receives one batch and hands it to the engine. Gives the number of units.
     fn receive<E: Engine>(&mut self, engine: &mut E, now: Instant) -> io::Result<u32> {
         let fd = self.socket.as_raw_fd();
+        // Nothing came last time: looking is cheaper than to post for nothing,
+        // and what a spinning thread does most.
+        if self.receiver.is_idle() && !something_waits(fd)? {
+            self.counters.empty_calls += 1;
+            return Ok(0);
+        }
         let peeked = self.receiver.look(engine, now, &mut self.counters, fd)?;
         let message = receive_message(fd, self.receiver.post(engine, peeked.as_ref()), 0)?;
         Ok(self.receiver.settle(engine, now, &mut self.counters, (message, peeked)))
@@ -100,10 +106,12 @@ impl Driver for UdpDriver {
     }
 
     fn turn<E: Engine>(&mut self, engine: &mut E, now: Instant) -> io::Result<Progress> {
+        // What was asked since the last turn leaves before anything else is looked for.
+        let asked = send::send(self, engine, now)?;
         let received = self.receive(engine, now)?;
         fire_timers(engine, now);
-        let sent = send::send(self, engine, now)?;
-        Ok(Progress { received, sent })
+        let answered = send::send(self, engine, now)?;
+        Ok(Progress { received, sent: asked + answered })
     }
 
     fn interests(&self) -> Interests {

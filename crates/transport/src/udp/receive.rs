@@ -54,6 +54,8 @@ pub(crate) struct Receiver {
     /// The memory that is posted, pinned until it is settled.
     pins: Pins,
     peeking: Peeking,
+    /// The last receive found nothing.
+    idle: bool,
 }
 
 impl Receiver {
@@ -63,7 +65,13 @@ impl Receiver {
             inbox: Inbox::new(path, if batches { MAX_UNITS } else { 1 }, 0),
             pins: Pins::new(regions),
             peeking: Peeking::new(peek && batches),
+            idle: false,
         }
+    }
+
+    /// Did the last receive find nothing?
+    pub(super) fn is_idle(&self) -> bool {
+        self.idle
     }
 
     /// Looks at the first head in the socket, if that seems wise, and asks for
@@ -119,6 +127,7 @@ impl Receiver {
         counters: &mut Counters,
         (message, peeked): (Option<Message>, Option<Peeked>),
     ) -> u32 {
+        self.idle = message.is_none();
         let Some(message) = message else {
             if let Some(ticket) = peeked.as_ref().and_then(promised) {
                 // The datagram that was looked at is gone: its checksum was wrong.
@@ -157,6 +166,19 @@ fn promised(peeked: &Peeked) -> Option<landfall_placement::Ticket> {
     match peeked.result {
         Ok(Placement::Into { ticket, .. } | Placement::Word(_, ticket)) => Some(ticket),
         _ => None,
+    }
+}
+
+/// Is there anything to receive? An error of the network that concerned
+/// something sent earlier is none.
+pub(super) fn something_waits(fd: RawFd) -> io::Result<bool> {
+    // SAFETY: room for no byte: nothing is written.
+    let len =
+        unsafe { libc::recv(fd, std::ptr::null_mut(), 0, libc::MSG_PEEK | libc::MSG_DONTWAIT) };
+    match io::Error::last_os_error() {
+        _ if len >= 0 => Ok(true),
+        error if nothing_came(&error) => Ok(false),
+        error => Err(error),
     }
 }
 
