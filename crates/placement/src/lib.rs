@@ -10,7 +10,7 @@
 //! | --- | --- |
 //! | [`engine`] | the [`Engine`] trait: the whole contract between protocol and I/O |
 //! | [`span`] | which bytes of which region |
-//! | [`unit`] | what arrives, where it belongs, and that it is there |
+//! | [`mod@unit`] | what arrives, where it belongs, and that it is there |
 //! | [`transmit`] | what leaves |
 //! | [`path`] | over which path, to whom, within which limits |
 //! | [`refusal`] | why something was not accepted, counted |
