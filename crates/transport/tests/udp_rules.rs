@@ -450,6 +450,37 @@ fn an_ipv6_socket_talks_to_ipv4_peers() {
 }
 
 #[test]
+fn a_connected_path_hears_and_reaches_its_peer_only() {
+    for bind in [ANY, "[::]:0"] {
+        if UdpSocket::bind(bind).is_err() {
+            eprintln!("SKIPPED: a connected path at {bind}: this machine has no such address");
+            continue;
+        }
+        let (regions, _) = lent(&[0; 64], Rights::WRITE);
+        let mut path = open_with(&regions, |config| config.bind = bind.parse().unwrap());
+        let [peer, stranger] = [(); 2].map(|()| UdpSocket::bind(ANY).unwrap());
+        let patience = Some(support::PATIENCE);
+        peer.set_read_timeout(patience).unwrap();
+        let (peer_at, stranger_at) = (peer.local_addr().unwrap(), stranger.local_addr().unwrap());
+        path.connect(peer_at).unwrap();
+        let own = SocketAddr::from(([127, 0, 0, 1], path.local_address().port()));
+        let mut engine = Scripted::sender();
+        stranger.send_to(b"not heard", own).unwrap();
+        peer.send_to(b"heard", own).unwrap();
+        turn_until(&mut path, &mut engine, |engine, _| !engine.seen.is_empty());
+        assert_eq!(engine.seen[0].0, Peer::Socket(peer_at), "{bind}");
+        assert_eq!(engine.seen[0].1, b"heard");
+        engine.send(stranger_at.into(), b"lost".to_vec(), &[]);
+        engine.send(peer_at.into(), b"answer".to_vec(), &[]);
+        turn_until(&mut path, &mut engine, |engine, _| engine.sent.len() == 2);
+        let mut answer = [0; 16];
+        let len = peer.recv(&mut answer).unwrap();
+        assert_eq!(&answer[..len], b"answer");
+        assert_eq!(path.counters().send_failed, 1);
+    }
+}
+
+#[test]
 fn units_that_cannot_be_sent_are_lost_not_fatal() {
     let (regions, region) = lent(&[0; 100_000], Rights::READ);
     let mut sender = open(&regions);

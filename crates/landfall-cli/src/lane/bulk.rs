@@ -184,8 +184,10 @@ impl<T: Transport, P: Protocol> Run<'_, T, P> {
         let side = &self.plan.endpoints.send;
         settle_in(side)?;
         let ground = self.lend_filled(regions)?;
-        let (driver, own) = self.transport.open(Role::Send, side, regions)?;
-        let way = Way { path: PATH, limits: driver.limits(), to: meeting.exchange(own)? };
+        let (mut driver, own) = self.transport.open(Role::Send, side, regions)?;
+        let to = meeting.exchange(own)?;
+        self.transport.meet(&mut driver, to)?;
+        let way = Way { path: PATH, limits: driver.limits(), to };
         let mut source = self.protocol.source(way, ground)?;
         meeting.ready()?;
         let meter = CpuMeter::start()?;
@@ -239,8 +241,10 @@ impl<T: Transport, P: Protocol> Run<'_, T, P> {
         memory.fill(JUNK);
         let region = regions.lend(memory, Rights::READ | Rights::WRITE)?;
         let ground = Ground { region, message: message as u64, slots: slots as u64 };
-        let (driver, own) = self.transport.open(Role::Receive, side, regions)?;
-        let way = Way { path: PATH, limits: driver.limits(), to: meeting.exchange(own)? };
+        let (mut driver, own) = self.transport.open(Role::Receive, side, regions)?;
+        let to = meeting.exchange(own)?;
+        self.transport.meet(&mut driver, to)?;
+        let way = Way { path: PATH, limits: driver.limits(), to };
         let mut sink = self.protocol.sink(way, ground)?;
         meeting.ready()?;
         let before = TaskUse::of_this_thread()?;

@@ -92,8 +92,10 @@ impl<T: Transport, P: Protocol> Talk<'_, T, P> {
         let side = if role == Role::Send { &endpoints.send } else { &endpoints.receive };
         settle_in(side)?;
         let region = regions.lend(Memory::zeroed(Table::ROOM), Rights::READ | Rights::WRITE)?;
-        let (driver, own) = self.transport.open(role, side, regions)?;
-        let way = Way { path: PATH, limits: driver.limits(), to: meeting.exchange(own)? };
+        let (mut driver, own) = self.transport.open(role, side, regions)?;
+        let to = meeting.exchange(own)?;
+        self.transport.meet(&mut driver, to)?;
+        let way = Way { path: PATH, limits: driver.limits(), to };
         let table = Table { role, region, message: self.len as u64 };
         let talker = self.protocol.talker(way, regions, table)?;
         meeting.ready()?;

@@ -39,6 +39,11 @@ pub(crate) trait Transport: Sync {
     /// Opens one end, on the thread that will drive it and in its namespace.
     /// Gives the driver, and the name by which the other end reaches it.
     fn open(&self, role: Role, side: &Side, regions: &Regions) -> Result<(Self::Driver, Peer)>;
+
+    /// Tells the driver who is at the other end, where that helps.
+    fn meet(&self, _driver: &mut Self::Driver, _peer: Peer) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// UDP, for links of this MTU.
@@ -56,6 +61,11 @@ impl Transport for Udp {
             .with_context(|| format!("cannot open a UDP path at {}", side.address))?;
         let peer = driver.local_address().into();
         Ok((driver, peer))
+    }
+
+    fn meet(&self, driver: &mut UdpDriver, peer: Peer) -> Result<()> {
+        let Peer::Socket(peer) = peer else { return Ok(()) };
+        driver.connect(peer).context("cannot connect a UDP path")
     }
 }
 
@@ -83,18 +93,21 @@ pub(crate) struct Packet<'a> {
     pub(crate) pair: &'a VethPair,
 }
 
-/// A station at an end of a cable, with an IP address that the kernel does not
-/// have: to its own it would answer that nobody listens.
+/// A station at an end of a cable, with addresses that the kernel does not
+/// have: to its own IP address it would answer that nobody listens, and frames
+/// to its own Ethernet address go through its IP stack before they are dropped.
 pub(crate) fn station(end: &VethEnd) -> Station<Ipv4Addr> {
     let [a, b, c, d] = end.ipv4.octets();
-    Station { mac: end.mac.0, ip: Ipv4Addr::new(a, b, c, d ^ 0x80), port: 7000 }
+    let mut mac = end.mac.0;
+    mac[5] ^= 0x80;
+    Station { mac, ip: Ipv4Addr::new(a, b, c, d ^ 0x80), port: 7000 }
 }
 
 impl Packet<'_> {
     fn config(&self, role: Role) -> PacketConfig {
         let end = if role == Role::Send { &self.pair.a } else { &self.pair.b };
-        let Station { ip, port, .. } = station(end);
-        let filter = Filter::ethertypes([ETHERTYPE_IPV4]).ipv4_to(ip).port(port);
+        let Station { mac, ip, port } = station(end);
+        let filter = Filter::ethertypes([ETHERTYPE_IPV4]).station(mac).ipv4_to(ip).port(port);
         PacketConfig::new(end.name.as_str(), Framing::Ethernet { filter })
     }
 }

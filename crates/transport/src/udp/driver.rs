@@ -23,6 +23,8 @@ pub struct UdpDriver {
     /// IPv4 peers have IPv6 addresses on this socket.
     pub(super) ipv6: bool,
     local: SocketAddr,
+    /// The only peer, if the socket is connected.
+    pub(super) connected: Option<SocketAddr>,
     limits: PathLimits,
     capabilities: Capabilities,
     pub(super) counters: Counters,
@@ -46,6 +48,7 @@ impl UdpDriver {
             path,
             ipv6: config.bind.is_ipv6(),
             local: socket::bound_to(&socket)?,
+            connected: None,
             limits,
             counters: Counters::default(),
             receiver: Receiver::new(path, regions, batch_receive, config.peek),
@@ -61,6 +64,25 @@ impl UdpDriver {
     #[must_use]
     pub fn local_address(&self) -> SocketAddr {
         self.local
+    }
+
+    /// From now on this path has one peer: the kernel remembers the way to it,
+    /// which saves a look-up for every call, and drops what others send. Units
+    /// to somebody else are lost.
+    ///
+    /// # Errors
+    /// There is no route to the peer, or it is of another address family.
+    pub fn connect(&mut self, peer: SocketAddr) -> io::Result<()> {
+        let address = match peer {
+            SocketAddr::V4(v4) if self.ipv6 => {
+                SocketAddr::from((v4.ip().to_ipv6_mapped(), v4.port()))
+            }
+            other => other,
+        };
+        self.socket.connect(&address.into())?;
+        self.connected = Some(peer);
+        self.local = socket::bound_to(&self.socket)?;
+        Ok(())
     }
 
     /// The device refused a batch: from now on one unit a call.

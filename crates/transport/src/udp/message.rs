@@ -71,7 +71,8 @@ pub(crate) struct SendHeader {
 /// How and to whom one call sends.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sending {
-    pub(crate) to: std::net::SocketAddr,
+    /// Nobody: to the peer that the socket is connected to.
+    pub(crate) to: Option<std::net::SocketAddr>,
     /// The length of each unit but the last, if there are several.
     pub(crate) unit_len: Option<u16>,
     pub(crate) ecn: Ecn,
@@ -90,12 +91,16 @@ impl SendHeader {
         pieces: &mut [libc::iovec],
         sending: &Sending,
     ) -> *const libc::msghdr {
-        let (address, address_len) = RawAddress::new(sending.to, sending.ipv6);
-        self.address = address;
+        let mut name = (ptr::null_mut(), 0);
+        if let Some(to) = sending.to {
+            let (address, len) = RawAddress::new(to, sending.ipv6);
+            self.address = address;
+            name = ((&raw mut self.address).cast(), len);
+        }
         let control_len = self.control.for_send(sending.unit_len, sending.ecn, sending.ipv6);
         self.header = libc::msghdr {
-            msg_name: (&raw mut self.address).cast(),
-            msg_namelen: address_len,
+            msg_name: name.0,
+            msg_namelen: name.1,
             msg_iov: pieces.as_mut_ptr(),
             msg_iovlen: pieces.len(),
             msg_control: if control_len > 0 { self.control.as_mut_ptr() } else { ptr::null_mut() },

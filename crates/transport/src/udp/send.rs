@@ -48,7 +48,12 @@ fn send_run<E: Engine>(driver: &mut UdpDriver, engine: &mut E, now: Instant) -> 
     let Some(first) = driver.outbox.front() else { return Ok(0) };
     let unit_len = u16::try_from(first.len).ok().filter(|_| count > 1);
     let (to, ecn) = (first.to, first.ecn);
-    let Peer::Socket(to) = to else {
+    let to = match (to, driver.connected) {
+        (Peer::Socket(to), None) => Ok(Some(to)),
+        (Peer::Socket(to), Some(peer)) if to == peer => Ok(None),
+        _ => Err(()),
+    };
+    let Ok(to) = to else {
         // Nowhere to send it: to the engine it is lost on the way.
         driver.counters.send_failed += 1;
         driver.outbox.done(engine, now, 1);

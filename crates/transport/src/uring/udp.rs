@@ -220,7 +220,7 @@ impl Wire for UdpWire {
     fn prepare(&self, header: &mut SendHeader, units: Gathered<'_>) -> Option<*const libc::msghdr> {
         let Peer::Socket(to) = units.first.to else { return None };
         let unit_len = u16::try_from(units.first.len).ok().filter(|_| units.count > 1);
-        let sending = Sending { to, unit_len, ecn: units.first.ecn, ipv6: self.ipv6 };
+        let sending = Sending { to: Some(to), unit_len, ecn: units.first.ecn, ipv6: self.ipv6 };
         Some(header.prepare(units.pieces, &sending))
     }
 
