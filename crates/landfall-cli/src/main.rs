@@ -9,6 +9,8 @@
 //! | `lane` | an engine at each end of a path, and work for both |
 //! | `machine`, `style` | facts about this machine; words and colours |
 
+#![forbid(unsafe_code)]
+
 mod cli;
 mod demo;
 mod doctor;
