@@ -1,13 +1,15 @@
 //! The kernel's own transports, each as good as it can be made.
 
 use landfall_testbed::rivals::{
-    Polling, TcpLatency, TcpThroughput, UdpLatency, UdpThroughput, UnixLatency, UnixThroughput,
+    Congestion, Polling, TcpLatency, TcpThroughput, UdpLatency, UdpThroughput, UnixLatency,
+    UnixThroughput,
 };
 
 use super::Protocol;
 use super::group::Group;
 use super::ours::payloads;
 use super::row::{Mode, Subject};
+use crate::lane::bulk::Shape;
 
 const PLAIN: usize = 128 << 10;
 
@@ -25,15 +27,23 @@ fn rival(protocol: &'static str, mode: Mode, message_bytes: u64) -> Subject {
 }
 
 /// TCP with several settings: which is best differs from machine to machine.
+/// The machine's own congestion control may pace what crosses within it (BBR
+/// does), so one without pacing competes too. The last one walks through as much
+/// memory as our engines do, where a plain loop stays in the cache.
 pub(super) fn add_tcp(group: &mut Group<'_>) {
     let plain = TcpThroughput::new(group.setting.plan.clone());
-    let mut large = plain.clone();
-    large.shape.send_size = 1 << 20;
-    large.shape.receive_size = 1 << 20;
-    let mut window = plain.clone();
+    let mut reno = plain.clone();
+    reno.options.congestion = Some(Congestion::Reno);
+    let mut window = reno.clone();
     window.options.receive_buffer = Some(4 << 20);
-    let variants =
-        [("128 KiB loop", plain), ("1 MiB loop", large), ("128 KiB loop, 4 MiB window", window)];
+    let mut spread = reno.clone();
+    spread.shape.memory = Shape::STREAM.message * Shape::STREAM.send_slots;
+    let variants = [
+        ("128 KiB loop", plain),
+        ("128 KiB loop, reno", reno),
+        ("128 KiB loop, reno, 4 MiB window", window),
+        ("128 KiB loop, reno, over 64 MiB", spread),
+    ];
     for (variant, tcp) in variants {
         let message = tcp.shape.send_size as u64;
         let subject = Subject { variant: Some(variant), ..rival("tcp", Mode::Throughput, message) };
