@@ -1,6 +1,8 @@
 //! An engine that does what a test tells it, and what else tests of drivers share.
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses its part of it")]
 
+pub mod transfer;
+
 use std::collections::VecDeque;
 use std::time::{Duration as StdDuration, Instant as StdInstant};
 
