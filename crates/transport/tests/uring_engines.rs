@@ -16,30 +16,21 @@ use landfall_transport::memory::{Memory, Regions, Rights};
 use landfall_transport::udp::{UdpConfig, UdpDriver};
 use landfall_transport::uring::{UringUdpConfig, UringUdpDriver, ZeroCopy};
 use landfall_transport::{Clock, Counters, Driver, Wait, Waiter};
+use support::transfer::DEFAULT;
 use support::{PATIENCE, assert_same, contents, pattern};
 use uring_support::why_no_uring;
 
 const PATH: PathId = PathId(5);
 const SIZES: [usize; 6] = [1, 4095, 4096, 4097, 100_000, 1 << 20];
 /// What a receive coalesces fits in the list that was posted for it.
-const CONFIG: Config =
-    Config { unit: 4096, window: 256 << 10, ack_every: 16, eager: false, ..DEFAULT };
-/// `Config::default` in a constant.
-const DEFAULT: Config = Config {
-    unit: 1024,
-    window: 4 << 20,
-    ack_every: 256,
-    checksum: false,
-    eager: true,
+const CONFIG: Config = Config {
+    unit: 4096,
+    window: 256 << 10,
+    ack_every: 16,
+    eager: false,
     retransmit_after: Duration::from_millis(20),
     give_up_after: 10,
-    ack_delay: Duration::from_micros(200),
-    paths: 4,
-    connections: 16,
-    incoming: 8,
-    outgoing: 8,
-    posted: 64,
-    fetches: 8,
+    ..DEFAULT
 };
 
 /// A driver that a peer can find.

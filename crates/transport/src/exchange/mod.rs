@@ -1,11 +1,13 @@
 //! What every driver does alike: [`Inbox`] posts guesses and settles what came;
 //! [`Outbox`] gathers what leaves. The system calls between are the drivers'.
 
+mod header;
 mod inbox;
 mod iovecs;
 mod outbox;
 mod settle;
 
+pub(crate) use header::MessageHeader;
 pub(crate) use inbox::{Arrival, Inbox, Peeked};
 pub(crate) use iovecs::IoVecs;
 #[cfg(feature = "io-uring")]

@@ -10,11 +10,12 @@ use landfall_placement::{Ecn, Peer};
 
 use super::address::RawAddress;
 use super::control::{Control, Received};
+use crate::exchange::MessageHeader;
 
 /// The header of a receive, with room for all that the kernel may say.
 #[derive(Debug)]
 pub(crate) struct ReceiveHeader {
-    header: libc::msghdr,
+    header: MessageHeader,
     address: RawAddress,
     control: Control,
 }
@@ -31,13 +32,17 @@ pub(crate) struct Message {
 
 impl ReceiveHeader {
     pub(crate) const fn new() -> Self {
-        Self { header: NO_HEADER, address: RawAddress::unspecified(), control: Control::empty() }
+        Self {
+            header: MessageHeader::EMPTY,
+            address: RawAddress::unspecified(),
+            control: Control::empty(),
+        }
     }
 
     /// Ready to receive into these pieces.
     pub(crate) fn prepare(&mut self, pieces: &mut [libc::iovec]) -> *mut libc::msghdr {
         self.address = RawAddress::unspecified();
-        self.header = libc::msghdr {
+        self.header.0 = libc::msghdr {
             msg_name: (&raw mut self.address).cast(),
             msg_namelen: RawAddress::LEN,
             msg_iov: pieces.as_mut_ptr(),
@@ -46,7 +51,7 @@ impl ReceiveHeader {
             msg_controllen: Control::LEN,
             msg_flags: 0,
         };
-        &raw mut self.header
+        &raw mut self.header.0
     }
 
     /// What the kernel told about a receive of `len` bytes.
@@ -54,8 +59,8 @@ impl ReceiveHeader {
         Message {
             len,
             from: self.address.to_socket().map_or(Peer::Unaddressed, Peer::Socket),
-            truncated: self.header.msg_flags & libc::MSG_TRUNC != 0,
-            control: self.control.received(self.header.msg_controllen),
+            truncated: self.header.0.msg_flags & libc::MSG_TRUNC != 0,
+            control: self.control.received(self.header.0.msg_controllen),
         }
     }
 }
@@ -63,7 +68,7 @@ impl ReceiveHeader {
 /// The header of a send.
 #[derive(Debug)]
 pub(crate) struct SendHeader {
-    header: libc::msghdr,
+    header: MessageHeader,
     address: RawAddress,
     control: Control,
 }
@@ -82,7 +87,11 @@ pub(crate) struct Sending {
 
 impl SendHeader {
     pub(crate) const fn new() -> Self {
-        Self { header: NO_HEADER, address: RawAddress::unspecified(), control: Control::empty() }
+        Self {
+            header: MessageHeader::EMPTY,
+            address: RawAddress::unspecified(),
+            control: Control::empty(),
+        }
     }
 
     /// Ready to send these pieces.
@@ -98,7 +107,7 @@ impl SendHeader {
             name = ((&raw mut self.address).cast(), len);
         }
         let control_len = self.control.for_send(sending.unit_len, sending.ecn, sending.ipv6);
-        self.header = libc::msghdr {
+        self.header.0 = libc::msghdr {
             msg_name: name.0,
             msg_namelen: name.1,
             msg_iov: pieces.as_mut_ptr(),
@@ -107,27 +116,6 @@ impl SendHeader {
             msg_controllen: control_len,
             msg_flags: 0,
         };
-        &raw const self.header
+        &raw const self.header.0
     }
 }
-
-// SAFETY: the pointers are made anew for each call and read only in it; between
-// calls nobody follows them, and moving a header to another thread moves numbers.
-unsafe impl Send for ReceiveHeader {}
-// SAFETY: a shared header can only be read as numbers.
-unsafe impl Sync for ReceiveHeader {}
-// SAFETY: as for the header of a receive.
-unsafe impl Send for SendHeader {}
-// SAFETY: as for the header of a receive.
-unsafe impl Sync for SendHeader {}
-
-/// Names nothing.
-const NO_HEADER: libc::msghdr = libc::msghdr {
-    msg_name: ptr::null_mut(),
-    msg_namelen: 0,
-    msg_iov: ptr::null_mut(),
-    msg_iovlen: 0,
-    msg_control: ptr::null_mut(),
-    msg_controllen: 0,
-    msg_flags: 0,
-};
