@@ -10,6 +10,7 @@
 //! | --- | --- |
 //! | [`engine`] | the [`Engine`] trait: the whole contract between protocol and I/O |
 //! | [`span`] | which bytes of which region |
+//! | [`area`] | the same for a whole message: any length |
 //! | [`mod@unit`] | what arrives, where it belongs, and that it is there |
 //! | [`transmit`] | what leaves |
 //! | [`path`] | over which path, to whom, within which limits |
@@ -30,6 +31,7 @@ extern crate std;
 #[doc = include_str!("../README.md")]
 struct Readme;
 
+pub mod area;
 pub mod checksum;
 pub mod engine;
 pub mod path;
@@ -41,6 +43,7 @@ pub mod time;
 pub mod transmit;
 pub mod unit;
 
+pub use area::Area;
 pub use checksum::InternetSum;
 pub use engine::{Engine, Timeout};
 pub use path::{Ecn, Offloads, PathId, PathLimits, PathState, Peer};

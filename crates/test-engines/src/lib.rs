@@ -24,13 +24,12 @@ extern crate std;
 #[doc = include_str!("../README.md")]
 struct Readme;
 
-mod area;
 mod bits;
 #[cfg(feature = "model")]
 pub mod model;
 pub mod numbered;
 pub mod stream;
 
-pub use area::Area;
+pub use landfall_placement::Area;
 pub use numbered::Numbered;
 pub use stream::Stream;

@@ -1,7 +1,7 @@
 //! A long piece of registered memory.
 
+use crate::span::{RegionId, Span};
 use core::fmt;
-use landfall_placement::{RegionId, Span};
 
 /// A part of a region, of any length. A [`Span`] is what one unit needs and
 /// holds at most 4 GiB; an area is what a whole message or stream needs.

@@ -1,0 +1,23 @@
+//! What crosses the wire: the Schedule Header, and what it means.
+//!
+//! | module | what lives there |
+//! | --- | --- |
+//! | [`header`] | the 40 bytes, field by field, and the checksum |
+//! | [`op`] | the operations and the flags |
+//! | [`message`] | each operation with its parameters by name: [`Message`] |
+//! | [`decode`](Message::decode), [`encode`](Message::encode) | between the two, in `codec` |
+//! | [`reason`] | why something was refused or ended |
+//!
+//! `docs/spec/stp.md` lays the bytes out and has test vectors. What does not
+//! live here: what an operation does.
+
+mod codec;
+pub mod header;
+pub mod message;
+pub mod op;
+pub mod reason;
+
+pub use header::{HEADER_LEN, Header, LONGEST_HEAD};
+pub use message::{Envelope, Message};
+pub use op::{Flags, Op};
+pub use reason::Reason;
