@@ -114,8 +114,9 @@ pub(crate) const fn two_words(high: u32, low: u32) -> u64 {
     (high as u64) << 32 | low as u64
 }
 
-/// Puts the checksum into a packet that has no payload behind `bytes`.
-pub(crate) fn seal(bytes: &mut [u8]) {
+/// Puts the checksum into a packet: `bytes` is all of it, with zeros where the
+/// checksum will be, and the flag set. What is too short stays as it is.
+pub fn seal(bytes: &mut [u8]) {
     let mut sum = InternetSum::new();
     sum.add(bytes);
     let slot = usize::from(SUM_OFFSET);
@@ -124,9 +125,9 @@ pub(crate) fn seal(bytes: &mut [u8]) {
     }
 }
 
-/// Is the checksum over a whole packet right?
+/// Is the checksum over a whole packet, without padding behind it, right?
 #[must_use]
-pub(crate) fn is_sealed(bytes: &[u8]) -> bool {
+pub fn is_sealed(bytes: &[u8]) -> bool {
     let mut sum = InternetSum::new();
     sum.add(bytes);
     sum.sum() == 0xffff

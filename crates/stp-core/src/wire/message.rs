@@ -256,7 +256,7 @@ pub enum Message {
         block: u32,
         bufx: u32,
         offset: u32,
-        /// How long the grant waited at the sender: [`super::header`].
+        /// How long the grant waited at the sender: [`super::hold`].
         hold: u16,
         serial: u32,
         opaque: u32,
@@ -278,6 +278,8 @@ pub enum Message {
         serial: u32,
         handle: u32,
         at: u64,
+        /// How many bytes of payload there are: what is behind them is padding.
+        len: u32,
         wants_answer: bool,
         wants_notice: bool,
         /// It was refused before: only its number counts.

@@ -6,6 +6,7 @@
 //! | [`op`] | the operations and the flags |
 //! | [`message`] | each operation with its parameters by name: [`Message`] |
 //! | [`decode`](Message::decode), [`encode`](Message::encode) | between the two, in `codec` |
+//! | [`hold`] | a duration in 16 bits |
 //! | [`reason`] | why something was refused or ended |
 //!
 //! `docs/spec/stp.md` lays the bytes out and has test vectors. What does not
@@ -13,6 +14,7 @@
 
 mod codec;
 pub mod header;
+pub mod hold;
 pub mod message;
 pub mod op;
 pub mod reason;

@@ -1,0 +1,173 @@
+//! The fields of Transfers: requests, grants, Data, ends.
+
+use landfall_placement::Refusal;
+
+use super::super::header::{Header, two_words};
+use super::super::message::{ClearToSend, Ending, Granted, Ids, Message, Verdict};
+use super::super::op::{Flags, Op};
+use super::{
+    LOG_SIZES, fill_ids, fill_rejected, fill_serial, ids, is_rejected, log_size, pack_sizes,
+    reason, unpack_sizes,
+};
+
+pub(super) fn fill(message: &Message, header: &mut Header) -> Option<()> {
+    match *message {
+        Message::RequestToSend { s_id, serial, len, max_block, opaque, answers } => {
+            if max_block >= LOG_SIZES {
+                return None;
+            }
+            fill_ids(header, Ids { d_id: answers.map_or(0, |(id, _)| id), s_id });
+            fill_serial(header, serial);
+            header.t_len = len.into();
+            header.param = u16::from(max_block).into();
+            header.offset = opaque.into();
+            if let Some((_, serial)) = answers {
+                header.flags |= Flags::ANSWER.0;
+                header.bufx = serial.into();
+            }
+        }
+        Message::RequestAnswer { ids, serial, is_read, verdict } => {
+            fill_ids(header, ids);
+            fill_serial(header, serial);
+            header.flags |= Flags::NONE.with_if(is_read, Flags::ANSWER).0;
+            match verdict {
+                Verdict::Pending => {}
+                Verdict::Limited(len) => {
+                    header.flags |= Flags::LIMITED.0;
+                    header.t_len = len.into();
+                }
+                Verdict::Rejected(reason) => fill_rejected(header, reason),
+            }
+        }
+        Message::RequestToReceive { s_id, serial, len, opaque } => {
+            fill_ids(header, Ids { d_id: 0, s_id });
+            fill_serial(header, serial);
+            header.t_len = len.into();
+            header.offset = opaque.into();
+        }
+        Message::ClearToSend(grant) => fill_grant(header, &grant)?,
+        Message::Data { d_id, block, bufx, offset, hold, serial, opaque, is_last } => {
+            header.d_id = d_id.into();
+            header.sync = (serial as u16).into();
+            header.b_num = block.into();
+            header.bufx = bufx.into();
+            header.offset = offset.into();
+            header.param = hold.into();
+            header.t_len = two_words(serial, opaque).into();
+            header.flags |= Flags::NONE.with_if(is_last, Flags::LAST).0;
+        }
+        Message::End { ending, reason } => {
+            fill_ending(header, ending);
+            header.param = u16::from(reason as u8).into();
+        }
+        Message::EndAck(ending) => fill_ending(header, ending),
+        _ => {}
+    }
+    Some(())
+}
+
+pub(super) fn parse(op: Op, header: &Header) -> Result<Message, Refusal> {
+    let ids = ids(header);
+    let serial = header.b_num.get();
+    let flags = header.flags();
+    let is_answer = flags.has(Flags::ANSWER);
+    let ending = Ending { ids, serial, by_receiver: is_answer };
+    Ok(match op {
+        Op::RequestToSend => Message::RequestToSend {
+            s_id: ids.s_id,
+            serial,
+            len: header.t_len.get(),
+            max_block: log_size(header)?,
+            opaque: header.offset.get(),
+            answers: is_answer.then_some((ids.d_id, header.bufx.get())),
+        },
+        Op::RequestAnswer => {
+            let verdict = match (is_rejected(header), flags.has(Flags::LIMITED)) {
+                (true, false) => Verdict::Rejected(reason(header)),
+                (false, true) => Verdict::Limited(header.t_len.get()),
+                (false, false) => Verdict::Pending,
+                (true, true) => return Err(Refusal::Malformed),
+            };
+            Message::RequestAnswer { ids, serial, is_read: is_answer, verdict }
+        }
+        Op::RequestToReceive => Message::RequestToReceive {
+            s_id: ids.s_id,
+            serial,
+            len: header.t_len.get(),
+            opaque: header.offset.get(),
+        },
+        Op::ClearToSend => Message::ClearToSend(parse_grant(header)?),
+        Op::Data => Message::Data {
+            d_id: ids.d_id,
+            block: header.b_num.get(),
+            bufx: header.bufx.get(),
+            offset: header.offset.get(),
+            hold: header.param.get(),
+            serial: header.high(),
+            opaque: header.low(),
+            is_last: flags.has(Flags::LAST),
+        },
+        Op::End => Message::End { ending, reason: reason(header) },
+        _ => Message::EndAck(ending),
+    })
+}
+
+fn fill_ending(header: &mut Header, ending: Ending) {
+    fill_ids(header, ending.ids);
+    fill_serial(header, ending.serial);
+    header.flags |= Flags::NONE.with_if(ending.by_receiver, Flags::ANSWER).0;
+}
+
+fn fill_grant(header: &mut Header, grant: &ClearToSend) -> Option<()> {
+    if is_of_nothing(grant.granted) {
+        return None;
+    }
+    fill_ids(header, grant.ids);
+    header.sync = grant.sync.into();
+    header.b_num = grant.block.into();
+    header.bufx = grant.bufx.into();
+    header.offset = grant.offset.into();
+    header.param = pack_sizes(grant.attempt & 63, grant.stu, grant.block_size)?.into();
+    header.flags |= Flags::NONE.with_if(grant.is_limited, Flags::LIMITED).0;
+    header.t_len = match grant.granted {
+        Granted::Next { lead, count, behind } => {
+            two_words(lead, u32::from(count) << 16 | u32::from(behind))
+        }
+        Granted::Again(bits) => {
+            header.flags |= Flags::RESEND.0;
+            bits
+        }
+    }
+    .into();
+    Some(())
+}
+
+fn parse_grant(header: &Header) -> Result<ClearToSend, Refusal> {
+    let flags = header.flags();
+    let granted = if flags.has(Flags::RESEND) {
+        Granted::Again(header.t_len.get())
+    } else {
+        let low = header.low();
+        Granted::Next { lead: header.high(), count: (low >> 16) as u16, behind: low as u16 }
+    };
+    if is_of_nothing(granted) {
+        return Err(Refusal::Malformed);
+    }
+    let (attempt, stu, block_size) = unpack_sizes(header.param.get());
+    Ok(ClearToSend {
+        ids: ids(header),
+        sync: header.sync.get(),
+        block: header.b_num.get(),
+        bufx: header.bufx.get(),
+        offset: header.offset.get(),
+        attempt,
+        stu,
+        block_size,
+        is_limited: flags.has(Flags::LIMITED),
+        granted,
+    })
+}
+
+const fn is_of_nothing(granted: Granted) -> bool {
+    matches!(granted, Granted::Again(0) | Granted::Next { count: 0, .. })
+}
