@@ -6,9 +6,9 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Feature {
-    /// Many units leave with one call (UDP_SEGMENT).
+    /// Many units leave with one call (UDP_SEGMENT, `sendmmsg`).
     BatchedSend,
-    /// Many units arrive with one call (UDP_GRO).
+    /// Many units arrive with one call (UDP_GRO, `recvmmsg`).
     BatchedReceive,
     /// The device or kernel cuts long TCP segments (`PACKET_VNET_HDR`).
     TcpSegmentation,
@@ -27,8 +27,8 @@ pub enum Feature {
 impl fmt::Display for Feature {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::BatchedSend => "batched send (UDP_SEGMENT)",
-            Self::BatchedReceive => "batched receive (UDP_GRO)",
+            Self::BatchedSend => "batched send",
+            Self::BatchedReceive => "batched receive",
             Self::TcpSegmentation => "TCP segmentation offload (PACKET_VNET_HDR)",
             Self::ChecksumOffload => "checksum offload",
             Self::ZeroCopySend => "zero-copy send (io_uring SendZc)",
@@ -135,7 +135,7 @@ mod tests {
         let missing = found.require(Feature::BatchedReceive).unwrap_err();
         assert_eq!(
             missing.to_string(),
-            "batched receive (UDP_GRO) is not available on udp: the kernel is older than 5.0"
+            "batched receive is not available on udp: the kernel is older than 5.0"
         );
         let unknown = found.require(Feature::RawFrames).unwrap_err();
         assert!(unknown.to_string().contains("choose another driver"));

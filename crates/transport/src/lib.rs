@@ -6,6 +6,7 @@
 //! | [`driver`] | the [`Driver`] trait: one turn after another moves units between an engine and a path |
 //! | [`udp`] | UDP with segmentation offload, receiving straight into guessed spans |
 //! | [`packet`] | AF_PACKET: frames of an interface, with the device's segmentation and checksums |
+//! | [`rawip`] | a protocol number of its own, directly on IPv4 or IPv6 |
 //! | [`channel`] | two engines in one process |
 //! | [`fault`] | loss, duplication, reordering, corruption and delay around any driver |
 //! | `uring` | UDP and AF_PACKET by way of `io_uring` (feature `io-uring`) |
@@ -26,8 +27,10 @@ pub mod counters;
 pub mod driver;
 mod exchange;
 pub mod fault;
+mod inet;
 pub mod memory;
 pub mod packet;
+pub mod rawip;
 pub mod udp;
 #[cfg(feature = "io-uring")]
 pub mod uring;

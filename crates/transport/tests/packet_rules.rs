@@ -17,7 +17,7 @@ use packet_support::{
     EXPERIMENTAL, IPV4, PATH, cable, cable_between, numbered_frame, numbers_seen, open, open_as,
     open_sender, send_frames, tcp_head, wait_for_link,
 };
-use support::{PATIENCE, Scripted, contents, lent, pattern, turn_until};
+use support::{PATIENCE, Scripted, become_nobody, contents, lent, pattern, turn_until};
 
 const OTHER: u16 = 0x88b6;
 
@@ -372,15 +372,6 @@ fn the_queue_can_be_bypassed_without_offloads() {
     send_frames(&mut sender, &mut from, frames);
     hear(&mut receiver, &mut to, 3);
     assert_eq!(numbers_seen(&to), [0, 1, 2]);
-}
-
-/// Drops the privileges of the calling thread, for good: `setresuid` of libc
-/// would do so for the whole process.
-fn become_nobody() {
-    const NOBODY: libc::uid_t = 65_534;
-    // SAFETY: the call takes numbers only, and changes this thread alone.
-    let done = unsafe { libc::syscall(libc::SYS_setresuid, NOBODY, NOBODY, NOBODY) };
-    assert!(done == 0 || !landfall_testbed::privileges::is_root());
 }
 
 #[test]

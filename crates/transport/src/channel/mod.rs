@@ -15,7 +15,7 @@ use landfall_placement::{Ecn, Engine, Instant, PathId, PathLimits, Peer};
 use crate::capability::{Capabilities, Feature};
 use crate::counters::Counters;
 use crate::driver::{Driver, Interest, Interests, Progress, fire_timers};
-use crate::exchange::{Arrival, HEAD_ROOM, Inbox, Outbox, Turn};
+use crate::exchange::{Arrival, HEAD_ROOM, Inbox, Loose, Outbox, Turn};
 use crate::memory::{Pins, Regions};
 use bell::Bell;
 use pipe::{Frame, Pipe};
@@ -119,11 +119,11 @@ impl ChannelDriver {
                 coalesced: None,
                 verified: false,
             };
-            self.inbox.load(&frame.bytes);
-            self.inbound.give_back(frame);
             let (pins, counters) = (&mut self.pins, &mut self.counters);
+            let mut turn = Turn { engine, now, pins, counters };
             received +=
-                self.inbox.settle(&mut Turn { engine, now, pins, counters }, &arrival, None);
+                self.inbox.settle_loose(&mut turn, &arrival, &Loose::from(&frame.bytes[..]));
+            self.inbound.give_back(frame);
         }
         if received > 0 {
             self.counters.receive_calls += 1;

@@ -9,7 +9,7 @@ use landfall_placement::{
     Ecn, Engine, Landing, PathId, Peer, Placement, Refusal, Span, Spans, Ticket, WordOp,
 };
 
-use super::{HEAD_ROOM, IoVecs, LONGEST, MAX_UNITS};
+use super::{Doubt, HEAD_ROOM, IoVecs, LONGEST, MAX_UNITS, PREFIX_ROOM, Prefix};
 use crate::memory::{Pins, Rights};
 
 /// What one receive brought: one unit, or several of equal length behind each
@@ -26,6 +26,16 @@ pub(crate) struct Arrival {
     pub(crate) coalesced: Option<u16>,
     /// The transport checksum was verified beneath the driver.
     pub(crate) verified: bool,
+}
+
+/// A unit that came by a list of its own.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Came {
+    /// The number of the list.
+    pub(crate) nth: usize,
+    /// So many bytes behind the prefix are no part of the unit.
+    pub(crate) skip: usize,
+    pub(crate) arrival: Arrival,
 }
 
 /// A unit that was looked at before it was received: its place is known already.
@@ -95,8 +105,8 @@ pub(super) enum Action {
     Announce(Landing),
     /// Write bytes that were set aside.
     WriteAside { from: usize, spans: usize, count: usize, verified: bool },
-    /// Write bytes that came into the overflow buffer.
-    WriteLinear { from: usize, spans: usize, count: usize, verified: bool },
+    /// Write bytes that lie in no posted place.
+    WriteLoose { from: usize, spans: usize, count: usize, verified: bool },
     /// Change a shared word.
     Word(WordOp),
 }
@@ -120,16 +130,31 @@ pub(crate) struct Inbox {
     pub(super) longer_head: Vec<u8>,
     pub(super) actions: Vec<(Ticket, Action)>,
     pub(super) spans: Vec<Span>,
-    /// What a driver wants in front of each receive: a virtio-net header.
-    pub(crate) prefix: [u8; 12],
+    /// What a driver wants in front of what it receives.
+    prefixes: Box<[Prefix]>,
     prefix_len: usize,
     iovecs: IoVecs,
+    /// Where each list ends, if each unit has one of its own.
+    ends: Vec<usize>,
+    /// So many slots belong to the first run of guesses.
+    pub(super) first_run: usize,
+    /// Whether the runs behind it tell the truth.
+    pub(super) later_runs: Doubt,
 }
 
 impl Inbox {
-    /// An inbox for batches of at most `max_units`, each receive beginning
-    /// with `prefix_len` bytes that are the driver's.
+    /// An inbox for batches of at most `max_units` that come with one list,
+    /// which begins with `prefix_len` bytes that are the driver's.
     pub(crate) fn new(path: PathId, max_units: usize, prefix_len: usize) -> Self {
+        Self::with_lists(path, max_units, prefix_len, 1)
+    }
+
+    /// An inbox for `max_units` units that come each by a list of its own.
+    pub(crate) fn of_lists(path: PathId, max_units: usize, prefix_len: usize) -> Self {
+        Self::with_lists(path, max_units, prefix_len, max_units.clamp(1, MAX_UNITS))
+    }
+
+    fn with_lists(path: PathId, max_units: usize, prefix_len: usize, lists: usize) -> Self {
         Self {
             path,
             max_units: max_units.clamp(1, MAX_UNITS),
@@ -137,16 +162,25 @@ impl Inbox {
             heads: Box::new([[0; HEAD_ROOM]; MAX_UNITS]),
             slots: ArrayVec::new(),
             posted: 0,
-            linear: vec![0; LONGEST].into_boxed_slice(),
+            // Much for many lists, but the system gives memory once it is used.
+            linear: vec![0; lists * LONGEST].into_boxed_slice(),
             linearized: 0,
             aside: Vec::with_capacity(LONGEST),
             longer_head: Vec::new(),
             actions: Vec::with_capacity(MAX_UNITS),
             spans: Vec::with_capacity(2 * MAX_UNITS),
-            prefix: [0; 12],
-            prefix_len,
-            iovecs: IoVecs::with_capacity(2 * MAX_UNITS + 2),
+            prefixes: vec![[0; PREFIX_ROOM]; lists].into_boxed_slice(),
+            prefix_len: prefix_len.min(PREFIX_ROOM),
+            iovecs: IoVecs::with_capacity(4 * MAX_UNITS + 2),
+            ends: Vec::with_capacity(MAX_UNITS),
+            first_run: 0,
+            later_runs: Doubt::default(),
         }
+    }
+
+    /// What came in front of the units, by this list.
+    pub(crate) fn prefix(&self, list: usize) -> &Prefix {
+        &self.prefixes[list]
     }
 
     pub(crate) fn path(&self) -> PathId {
@@ -174,11 +208,73 @@ impl Inbox {
         self.end_posting()
     }
 
-    /// Takes a unit that did not come through a posted list.
-    pub(crate) fn load(&mut self, unit: &[u8]) {
+    /// Builds a list for each of the next units, for one call that receives
+    /// several. What is longer than guessed lands behind the slot of its list.
+    ///
+    /// If there is a guess, there are no more lists than slots: what else waits
+    /// will be guessed once these units are known.
+    pub(crate) fn post_each<E: Engine>(
+        &mut self,
+        engine: &E,
+        pins: &mut Pins,
+    ) -> (&mut IoVecs, &[usize]) {
         self.slots.clear();
-        self.linearized = 0;
-        self.linear[..unit.len()].copy_from_slice(unit);
+        self.iovecs.clear();
+        self.ends.clear();
+        let lists = self.max_units.min(self.worth_posting);
+        self.guess_each(engine, pins, lists);
+        if self.ends.is_empty() {
+            for _ in 0..lists {
+                self.start_list();
+                self.end_list(0);
+            }
+        }
+        (&mut self.iovecs, &self.ends)
+    }
+
+    /// Lists for the units that the engine guesses, whatever their lengths.
+    fn guess_each<E: Engine>(&mut self, engine: &E, pins: &mut Pins, lists: usize) {
+        let runs = if self.later_runs.is_due() { 1 } else { lists };
+        self.first_run = usize::MAX;
+        for nth in 0..runs {
+            if nth == 1 {
+                self.first_run = self.slots.len();
+            }
+            let Some(guess) = engine.guess(self.path, nth) else { return };
+            let head_len = usize::from(guess.head_len);
+            if guess.payload_len == 0 || head_len > HEAD_ROOM {
+                return;
+            }
+            let mut rest = guess.span;
+            while rest.len > 0 {
+                let (span, behind) = rest.split_at(guess.payload_len);
+                let fits = head_len + span.len as usize <= LONGEST;
+                if self.ends.len() == lists || !fits {
+                    return;
+                }
+                let start = self.iovecs.len();
+                self.start_list();
+                if !self.post_slot(head_len, span, pins) {
+                    return self.iovecs.truncate(start);
+                }
+                self.end_list(head_len + span.len as usize);
+                rest = behind;
+            }
+        }
+    }
+
+    fn start_list(&mut self) {
+        if self.prefix_len > 0 {
+            let prefix = &mut self.prefixes[self.ends.len()];
+            self.iovecs.push_slice(&mut prefix[..self.prefix_len]);
+        }
+    }
+
+    /// Whatever is longer than `posted` bytes lands behind them.
+    fn end_list(&mut self, posted: usize) {
+        let start = self.ends.len() * LONGEST;
+        self.iovecs.push_slice(&mut self.linear[start + posted..start + LONGEST]);
+        self.ends.push(self.iovecs.len());
     }
 
     fn start_posting(&mut self) {
@@ -187,7 +283,7 @@ impl Inbox {
         self.posted = 0;
         self.iovecs.clear();
         if self.prefix_len > 0 {
-            self.iovecs.push_slice(&mut self.prefix[..self.prefix_len]);
+            self.iovecs.push_slice(&mut self.prefixes[0][..self.prefix_len]);
         }
     }
 

@@ -43,6 +43,10 @@ impl IoVecs {
         self.push(NonNull::from(&mut *bytes).cast(), bytes.len());
     }
 
+    pub(crate) fn as_slice(&self) -> &[libc::iovec] {
+        &self.0
+    }
+
     pub(crate) fn as_mut_slice(&mut self) -> &mut [libc::iovec] {
         &mut self.0
     }

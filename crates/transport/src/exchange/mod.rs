@@ -1,15 +1,19 @@
 //! What every driver does alike: [`Inbox`] posts guesses and settles what came;
 //! [`Outbox`] gathers what leaves. The system calls between are the drivers'.
 
+mod doubt;
 mod header;
 mod inbox;
 mod iovecs;
+mod loose;
 mod outbox;
 mod settle;
 
+pub(crate) use doubt::Doubt;
 pub(crate) use header::MessageHeader;
-pub(crate) use inbox::{Arrival, Inbox, Peeked};
+pub(crate) use inbox::{Arrival, Came, Inbox, Peeked};
 pub(crate) use iovecs::IoVecs;
+pub(crate) use loose::Loose;
 #[cfg(feature = "io-uring")]
 pub(crate) use outbox::Gathered;
 pub(crate) use outbox::{LONGEST_BATCH, Outbox, RunLimits, fill_in_sum};
@@ -30,6 +34,10 @@ pub(crate) struct Turn<'a, E> {
 
 /// The longest head that a driver gives room for.
 pub(crate) const HEAD_ROOM: usize = 256;
+/// The longest header that a driver wants in front of a unit: that of IPv4.
+pub(crate) const PREFIX_ROOM: usize = 20;
+/// What a driver puts in front of a unit, or receives in front of it.
+pub(crate) type Prefix = [u8; PREFIX_ROOM];
 /// The most units in one batch: GRO never coalesces more.
 pub(crate) const MAX_UNITS: usize = 64;
 /// The longest batch or super-packet that the kernel hands over, with its

@@ -11,7 +11,7 @@ use landfall_placement::{
     Transmit,
 };
 
-use super::{HEAD_ROOM, IoVecs, MAX_UNITS};
+use super::{HEAD_ROOM, IoVecs, MAX_UNITS, PREFIX_ROOM, Prefix};
 use crate::counters::Counters;
 use crate::memory::{Pins, Rights};
 
@@ -59,8 +59,10 @@ pub(crate) struct Outbox {
     limits: PathLimits,
     heads: Box<[[u8; HEAD_ROOM]; MAX_UNITS]>,
     /// What a driver wants in front of each unit: a virtio-net header.
-    prefixes: Box<[[u8; 12]; MAX_UNITS]>,
+    prefixes: Box<[Prefix; MAX_UNITS]>,
     prefix_len: usize,
+    /// So many bytes are polled at once.
+    batch_bytes: usize,
     /// How many units were polled since the outbox was last empty.
     filled: usize,
     waiting: VecDeque<Outgoing>,
@@ -78,8 +80,9 @@ impl Outbox {
             path,
             limits,
             heads: Box::new([[0; HEAD_ROOM]; MAX_UNITS]),
-            prefixes: Box::new([[0; 12]; MAX_UNITS]),
+            prefixes: Box::new([[0; PREFIX_ROOM]; MAX_UNITS]),
             prefix_len,
+            batch_bytes: LONGEST_BATCH,
             filled: 0,
             waiting: VecDeque::with_capacity(MAX_UNITS),
             iovecs: IoVecs::with_capacity(3 * MAX_UNITS),
@@ -87,6 +90,11 @@ impl Outbox {
             gathered: Spans::new(),
             pins,
         }
+    }
+
+    /// For drivers whose batches are no longer than this many bytes.
+    pub(crate) fn with_batches_of(self, batch_bytes: usize) -> Self {
+        Self { batch_bytes, ..self }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -112,7 +120,7 @@ impl Outbox {
         engine: &mut E,
         now: Instant,
         counters: &mut Counters,
-        write_prefix: impl Fn(&Transmit, &mut [u8; 12]),
+        write_prefix: impl Fn(&Transmit, &mut Prefix),
     ) {
         if !self.waiting.is_empty() {
             return;
@@ -127,7 +135,7 @@ impl Outbox {
         // Units whose memory is gone count too: an engine that sends them again
         // at once must not keep the driver here.
         for _ in 0..MAX_UNITS {
-            if bytes + first > LONGEST_BATCH {
+            if bytes + first > self.batch_bytes {
                 break;
             }
             let head = &mut self.heads[self.filled];
@@ -244,6 +252,11 @@ impl Outbox {
     /// The pieces of the next `count` units.
     pub(crate) fn pieces(&mut self, count: usize) -> &mut [libc::iovec] {
         self.run(0, count).map_or(&mut [], |units| units.pieces)
+    }
+
+    /// The units that wait, each with its pieces.
+    pub(crate) fn each(&self) -> impl Iterator<Item = (&Outgoing, &[libc::iovec])> {
+        self.waiting.iter().map(|unit| (unit, &self.iovecs.as_slice()[unit.iovecs.clone()]))
     }
 
     /// The `count` units from number `at` of those that wait.

@@ -1,12 +1,15 @@
 //! Settling what came: ask for each unit's place, move what is displaced
 //! aside, write it, and only then announce.
 
+use std::mem;
+
+use arrayvec::ArrayVec;
 use landfall_placement::{
-    Check, Engine, InternetSum, Landing, PathId, Placement, Refusal, Spans, Unit,
+    Check, Engine, InternetSum, Landing, PathId, Placement, Refusal, Span, Spans, Unit,
 };
 
-use super::inbox::{Action, Arrival, Inbox, Peeked};
-use super::{HEAD_ROOM, Turn};
+use super::inbox::{Action, Arrival, Came, Inbox, Peeked};
+use super::{HEAD_ROOM, LONGEST, Loose, MAX_UNITS, Turn};
 use crate::memory::Pins;
 
 /// Where the bytes of a unit lie before they are settled.
@@ -14,8 +17,9 @@ use crate::memory::Pins;
 enum Source {
     /// Head in its scratch place, payload in the guessed span of this slot.
     Slot(usize),
-    /// In one piece in the overflow buffer, from this byte on.
-    Linear(usize),
+    /// Among the loose bytes, from this one on. Those before `moved` were moved
+    /// there by this process.
+    Loose { from: usize, moved: usize },
 }
 
 /// One unit of an arrival.
@@ -37,26 +41,106 @@ impl Inbox {
             turn.counters.guessed_wrong += self.slots.len().min(arrival.units()) as u64;
             self.linearize(arrival.len, turn.pins);
         }
-        self.aside.clear();
-        self.actions.clear();
-        self.spans.clear();
+        let linear = mem::take(&mut self.linear);
+        let loose = Loose::from(&linear[..]);
+        self.start_settling();
         // Once for all units: an empty list is long to make.
         let mut spans = Spans::new();
         let mut at = 0;
         let mut units = 0;
         while at < arrival.len || units == 0 {
             let len = arrival.unit_len.min(arrival.len - at);
-            let source =
-                if units < self.slots.len() { Source::Slot(units) } else { Source::Linear(at) };
-            spans.clear();
-            self.ask(turn, arrival, Piece { source, len }, peeked.take(), &mut spans);
+            let source = if units < self.slots.len() {
+                Source::Slot(units)
+            } else {
+                Source::Loose { from: at, moved: self.linearized }
+            };
+            let piece = Piece { source, len };
+            self.ask(turn, arrival, (piece, &loose), peeked.take(), &mut spans);
             at += len.max(1);
             units += 1;
         }
-        self.carry_out(turn);
+        self.carry_out(turn, &loose);
+        drop(loose);
+        self.linear = linear;
+        self.count_units(turn, units)
+    }
+
+    /// Hands units to the engine that came each by a list of its own, after
+    /// [`post_each`](Self::post_each). Gives their number.
+    pub(crate) fn settle_each<E: Engine>(&mut self, turn: &mut Turn<'_, E>, came: &[Came]) -> u32 {
+        let mut linear = mem::take(&mut self.linear);
+        self.start_settling();
+        let sources: ArrayVec<Source, MAX_UNITS> =
+            came.iter().map(|came| self.source_of(turn, came, &mut linear)).collect();
+        let loose = Loose::from(&linear[..]);
+        let mut spans = Spans::new();
+        // Whether a unit of the first run missed, and one of those behind it.
+        let (mut first, mut later) = (false, None);
+        for (came, source) in came.iter().zip(sources) {
+            let piece = Piece { source, len: came.arrival.len };
+            let before = turn.counters.guessed_wrong;
+            self.ask(turn, &came.arrival, (piece, &loose), None, &mut spans);
+            let missed = turn.counters.guessed_wrong > before;
+            if came.nth < self.first_run {
+                first |= missed;
+            } else {
+                later = Some(missed || later == Some(true));
+            }
+        }
+        if let Some(missed) = later.filter(|_| !first) {
+            self.later_runs.learn(missed);
+        }
+        self.carry_out(turn, &loose);
+        drop(loose);
+        self.linear = linear;
+        self.count_units(turn, came.len())
+    }
+
+    /// Hands one unit to the engine whose bytes are the driver's.
+    pub(crate) fn settle_loose<E: Engine>(
+        &mut self,
+        turn: &mut Turn<'_, E>,
+        arrival: &Arrival,
+        loose: &Loose<'_>,
+    ) -> u32 {
+        self.slots.clear();
+        self.start_settling();
+        let source = Source::Loose { from: 0, moved: 0 };
+        let piece = Piece { source, len: arrival.len };
+        self.ask(turn, arrival, (piece, loose), None, &mut Spans::new());
+        self.carry_out(turn, loose);
+        self.count_units(turn, 1)
+    }
+
+    fn start_settling(&mut self) {
+        self.aside.clear();
+        self.actions.clear();
+        self.spans.clear();
+    }
+
+    fn count_units<E>(&mut self, turn: &mut Turn<'_, E>, units: usize) -> u32 {
         self.learn(units);
         turn.counters.units_received += units as u64;
         units as u32
+    }
+
+    /// Where the unit lies that came by the list of this number. What does not
+    /// lie as its slot has it is made one piece again in its overflow buffer.
+    fn source_of<E>(&mut self, turn: &mut Turn<'_, E>, came: &Came, linear: &mut [u8]) -> Source {
+        let start = came.nth * LONGEST;
+        let from = start + came.skip;
+        let Some(slot) = self.slots.get(came.nth) else {
+            return Source::Loose { from, moved: start };
+        };
+        let all = came.skip + came.arrival.len;
+        if came.skip == 0 && all <= slot.len() {
+            return Source::Slot(came.nth);
+        }
+        turn.counters.guessed_wrong += 1;
+        let moved = start + all.min(slot.len());
+        slot.copy_out(&self.heads[came.nth], 0, turn.pins, &mut linear[start..moved]);
+        Source::Loose { from, moved }
     }
 
     /// Asks for the place of one unit and notes what has to be done for it.
@@ -64,21 +148,22 @@ impl Inbox {
         &mut self,
         turn: &mut Turn<'_, E>,
         arrival: &Arrival,
-        piece: Piece,
+        (piece, loose): (Piece, &Loose<'_>),
         peeked: Option<Peeked>,
         spans: &mut Spans,
     ) {
+        spans.clear();
         let result = match peeked {
             Some(peeked) => {
                 *spans = peeked.spans;
                 peeked.result
             }
-            None => self.place(turn, arrival, piece, spans),
+            None => self.place(turn, arrival, (piece, loose), spans),
         };
         match result {
             Ok(Placement::Into { at, check, ticket }) => {
                 let at = usize::from(at);
-                let action = self.plan(turn, arrival, piece, (at, check), spans);
+                let action = self.plan(turn, arrival, (piece, loose), (at, check), spans);
                 self.actions.push((ticket, action));
             }
             Ok(Placement::Word(op, ticket)) => self.actions.push((ticket, Action::Word(op))),
@@ -93,12 +178,12 @@ impl Inbox {
         &mut self,
         turn: &mut Turn<'_, E>,
         arrival: &Arrival,
-        piece: Piece,
+        (piece, loose): (Piece, &Loose<'_>),
         spans: &mut Spans,
     ) -> Result<Placement, Refusal> {
         let head = match piece.source {
             Source::Slot(n) => &self.heads[n][..self.slots[n].head_len.min(piece.len)],
-            Source::Linear(at) => &self.linear[at..at + piece.len.min(HEAD_ROOM)],
+            Source::Loose { from, .. } => loose.head(from, piece.len.min(HEAD_ROOM)),
         };
         let mut have = head.len();
         let unit = arrival.unit(self.path, head, piece.len);
@@ -113,7 +198,7 @@ impl Inbox {
             head.resize(want, 0);
             match piece.source {
                 Source::Slot(n) => self.slots[n].copy_out(&self.heads[n], 0, turn.pins, head),
-                Source::Linear(at) => head.copy_from_slice(&self.linear[at..at + want]),
+                Source::Loose { from, .. } => loose.copy(from, head),
             }
             spans.clear();
             let unit = arrival.unit(self.path, head, piece.len);
@@ -127,7 +212,7 @@ impl Inbox {
         &mut self,
         turn: &mut Turn<'_, E>,
         arrival: &Arrival,
-        piece: Piece,
+        (piece, loose): (Piece, &Loose<'_>),
         (at, check): (usize, Check),
         spans: &Spans,
     ) -> Action {
@@ -140,7 +225,8 @@ impl Inbox {
         let verified = match check {
             Check::InternetSum { from, len, seed } if !arrival.verified => {
                 counters.bytes_summed += u64::from(len);
-                if !self.sum_is_right(piece, usize::from(from), len as usize, seed, pins) {
+                let part = (usize::from(from), len as usize);
+                if !self.sum_is_right((piece, loose), part, seed, pins) {
                     counters.corrupt += 1;
                     return Action::Announce(Landing::Corrupt);
                 }
@@ -157,16 +243,12 @@ impl Inbox {
         let first_span = self.spans.len();
         self.spans.extend_from_slice(spans);
         match piece.source {
-            Source::Linear(start) => {
+            Source::Loose { from, moved } => {
                 // What was moved here from its slot is copied for the second time.
-                let moved = self.linearized.saturating_sub(start + at).min(wanted);
+                let moved = moved.saturating_sub(from + at).min(wanted);
                 counters.bytes_copied += moved as u64;
-                Action::WriteLinear {
-                    from: start + at,
-                    spans: first_span,
-                    count: spans.len(),
-                    verified,
-                }
+                let from = from + at;
+                Action::WriteLoose { from, spans: first_span, count: spans.len(), verified }
             }
             Source::Slot(n) => {
                 counters.guessed_wrong += 1;
@@ -198,9 +280,8 @@ impl Inbox {
     /// Sums a part of a unit where it lies.
     fn sum_is_right(
         &self,
-        piece: Piece,
-        from: usize,
-        len: usize,
+        (piece, loose): (Piece, &Loose<'_>),
+        (from, len): (usize, usize),
         seed: u16,
         pins: &mut Pins,
     ) -> bool {
@@ -210,7 +291,9 @@ impl Inbox {
         let mut sum = InternetSum::new();
         sum.add_word(seed);
         match piece.source {
-            Source::Linear(start) => sum.add(&self.linear[start + from..start + end]),
+            Source::Loose { from: start, .. } => {
+                loose.pieces(start + from, len).for_each(|piece| sum.add(piece));
+            }
             Source::Slot(n) => {
                 let slot = &self.slots[n];
                 let in_head = &self.heads[n][from.min(slot.head_len)..end.min(slot.head_len)];
@@ -225,11 +308,12 @@ impl Inbox {
     }
 
     /// Writes what was displaced, changes words, and announces each unit, in order.
-    fn carry_out<E: Engine>(&mut self, turn: &mut Turn<'_, E>) {
+    fn carry_out<E: Engine>(&mut self, turn: &mut Turn<'_, E>, loose: &Loose<'_>) {
         let Turn { engine, now, pins, counters } = turn;
         let now = *now;
+        let aside = Loose::from(&self.aside[..]);
         for (ticket, action) in self.actions.drain(..) {
-            let (bytes, first, count, verified) = match action {
+            let (bytes, from, first, count, verified) = match action {
                 Action::Announce(landing) => {
                     engine.handle_placed(now, ticket, landing);
                     continue;
@@ -241,18 +325,16 @@ impl Inbox {
                     continue;
                 }
                 Action::WriteAside { from, spans, count, verified } => {
-                    (&self.aside[from..], spans, count, verified)
+                    (&aside, from, spans, count, verified)
                 }
-                Action::WriteLinear { from, spans, count, verified } => {
-                    (&self.linear[from..], spans, count, verified)
+                Action::WriteLoose { from, spans, count, verified } => {
+                    (loose, from, spans, count, verified)
                 }
             };
-            let spans = &self.spans[first..first + count];
             let mut written = 0;
-            let complete = spans.iter().all(|span| {
-                let end = written + span.len as usize;
-                let done = pins.copy_in(span, &bytes[written..end]).is_ok();
-                written = if done { end } else { written };
+            let complete = self.spans[first..first + count].iter().all(|span| {
+                let done = write(pins, span, bytes, from + written);
+                written += if done { span.len as usize } else { 0 };
                 done
             });
             counters.bytes_copied += written as u64;
@@ -266,6 +348,16 @@ impl Inbox {
             engine.handle_placed(now, ticket, landing);
         }
     }
+}
+
+/// Writes bytes from byte `from` on into a span. Gives whether all were.
+fn write(pins: &mut Pins, span: &Span, bytes: &Loose<'_>, from: usize) -> bool {
+    let mut rest = *span;
+    bytes.pieces(from, span.len as usize).all(|piece| {
+        let (part, behind) = rest.split_at(piece.len() as u32);
+        rest = behind;
+        pins.copy_in(&part, piece).is_ok()
+    }) && rest.len == 0
 }
 
 impl Arrival {

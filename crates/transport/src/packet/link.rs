@@ -8,7 +8,7 @@ use super::control::Auxiliary;
 use super::interface::Found;
 use super::vnet::{self, VNET_HEADER};
 use super::{ETHERNET_HEADER, Framing};
-use crate::exchange::{Arrival, HEAD_ROOM, LONGEST};
+use crate::exchange::{Arrival, HEAD_ROOM, LONGEST, Prefix};
 
 /// The longest IPv4 packet.
 const LONGEST_PACKET: u32 = 65_535;
@@ -107,7 +107,7 @@ impl Link {
     }
 
     /// What came behind this prefix, if the path carries such frames.
-    pub(crate) fn arrival(&self, frame: &Frame, prefix: &[u8; 12]) -> Option<Arrival> {
+    pub(crate) fn arrival(&self, frame: &Frame, prefix: &Prefix) -> Option<Arrival> {
         let len = frame.len.checked_sub(self.prefix_len())?;
         let for_this_station = match self.own_station {
             Some(_) => frame.from.is_for_others(),

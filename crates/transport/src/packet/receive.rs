@@ -119,7 +119,7 @@ impl Receiver {
         counters: &mut Counters,
         frame: &Frame,
     ) -> u32 {
-        let Some(arrival) = self.link.arrival(frame, &self.inbox.prefix) else {
+        let Some(arrival) = self.link.arrival(frame, self.inbox.prefix(0)) else {
             counters.malformed += 1;
             return 0;
         };

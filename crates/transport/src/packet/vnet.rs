@@ -3,6 +3,8 @@
 
 use landfall_placement::{SegmentKind, Transmit};
 
+use crate::exchange::Prefix;
+
 /// Its length.
 pub(crate) const VNET_HEADER: usize = 10;
 
@@ -25,7 +27,7 @@ pub(crate) struct Received {
 }
 
 /// Asks for the checksum and the segmentation that a unit wants.
-pub(crate) fn write(unit: &Transmit, header: &mut [u8; 12]) {
+pub(crate) fn write(unit: &Transmit, header: &mut Prefix) {
     header.fill(0);
     let mut word = |at: usize, value: u16| {
         header[at..at + 2].copy_from_slice(&value.to_ne_bytes());
@@ -47,7 +49,7 @@ pub(crate) fn write(unit: &Transmit, header: &mut [u8; 12]) {
 }
 
 /// Reads what the kernel wrote before a frame.
-pub(crate) fn read(header: &[u8; 12]) -> Received {
+pub(crate) fn read(header: &Prefix) -> Received {
     let size = u16::from_ne_bytes([header[4], header[5]]);
     let segments = header[1] & !ECN != NO_SEGMENTS && size > 0;
     Received {
@@ -74,7 +76,7 @@ mod tests {
 
     #[test]
     fn what_is_asked_for_is_what_arrives_on_this_machine() {
-        let mut header = [0xff; 12];
+        let mut header = [0xff; 20];
         write(&unit(None, None), &mut header);
         assert_eq!(read(&header), Received::default());
         let segment = Segment { kind: SegmentKind::Tcp4, size: 1448 };
@@ -87,7 +89,7 @@ mod tests {
 
     #[test]
     fn congestion_signals_are_no_segments() {
-        let mut header = [0; 12];
+        let mut header = [0; 20];
         header[1] = ECN;
         header[4..6].copy_from_slice(&1448u16.to_ne_bytes());
         assert_eq!(read(&header).coalesced, None);

@@ -8,9 +8,8 @@ use std::ptr;
 
 use landfall_placement::{Ecn, Peer};
 
-use super::address::RawAddress;
-use super::control::{Control, Received};
 use crate::exchange::MessageHeader;
+use crate::inet::{Control, RawAddress, Received};
 
 /// The header of a receive, with room for all that the kernel may say.
 #[derive(Debug)]

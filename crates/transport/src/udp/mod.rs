@@ -11,10 +11,7 @@
 //!   datagram has none;
 //! - a shorter unit ends a batch; peers and lengths never mix.
 
-mod address;
-mod control;
 mod driver;
-mod errno;
 mod message;
 mod receive;
 mod send;
@@ -22,12 +19,13 @@ mod socket;
 
 #[cfg(feature = "io-uring")]
 pub(crate) use {
-    errno::{SendFault, nothing_came},
     message::{ReceiveHeader, SendHeader, Sending},
     receive::Receiver,
     send::{UNITS_PER_TURN, run_limits},
     socket::{bound_to, lack_batched_send, open},
 };
+
+pub(crate) use receive::something_waits;
 
 use std::net::SocketAddr;
 

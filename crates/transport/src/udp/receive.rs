@@ -6,46 +6,11 @@ use std::os::fd::RawFd;
 
 use landfall_placement::{Engine, Instant, Landing, PathId, Placement, Spans, Unit};
 
-use super::errno::nothing_came;
 use super::message::{Message, ReceiveHeader};
 use crate::counters::Counters;
-use crate::exchange::{Arrival, HEAD_ROOM, Inbox, MAX_UNITS, Peeked, Turn};
+use crate::exchange::{Arrival, Doubt, HEAD_ROOM, Inbox, MAX_UNITS, Peeked, Turn};
+use crate::inet::nothing_came;
 use crate::memory::{Pins, Regions};
-
-/// Decides whether looking first is worth a call of its own.
-#[derive(Clone, Copy, Debug)]
-struct Peeking {
-    allowed: bool,
-    /// Receives in a row whose first unit was guessed wrong.
-    misses: u32,
-    /// Receives that will still look first.
-    left: u32,
-}
-
-/// So many misses in a row are no accident.
-const MISSES: u32 = 2;
-/// Then look first for so many receives, before guesses get another chance.
-const LOOKS: u32 = 64;
-
-impl Peeking {
-    const fn new(allowed: bool) -> Self {
-        Self { allowed, misses: 0, left: 0 }
-    }
-
-    fn wanted(&mut self) -> bool {
-        let wanted = self.left > 0;
-        self.left = self.left.saturating_sub(1);
-        wanted
-    }
-
-    fn learn(&mut self, missed: bool) {
-        self.misses = if missed { self.misses + 1 } else { 0 };
-        if self.allowed && self.misses >= MISSES {
-            self.left = LOOKS;
-            self.misses = 0;
-        }
-    }
-}
 
 /// The receiving half of a UDP path, without its receiving call.
 #[derive(Debug)]
@@ -53,7 +18,9 @@ pub(crate) struct Receiver {
     inbox: Inbox,
     /// The memory that is posted, pinned until it is settled.
     pins: Pins,
-    peeking: Peeking,
+    /// Looking first is allowed; whether it is worth a call of its own.
+    may_peek: bool,
+    doubt: Doubt,
     /// The last receive found nothing.
     idle: bool,
 }
@@ -64,7 +31,8 @@ impl Receiver {
         Self {
             inbox: Inbox::new(path, if batches { MAX_UNITS } else { 1 }, 0),
             pins: Pins::new(regions),
-            peeking: Peeking::new(peek && batches),
+            may_peek: peek && batches,
+            doubt: Doubt::default(),
             idle: false,
         }
     }
@@ -83,7 +51,7 @@ impl Receiver {
         counters: &mut Counters,
         fd: RawFd,
     ) -> io::Result<Option<Peeked>> {
-        if !self.peeking.wanted() {
+        if !self.doubt.is_due() {
             return Ok(None);
         }
         let mut head = [0u8; HEAD_ROOM];
@@ -154,8 +122,8 @@ impl Receiver {
         let mut turn = Turn { engine, now, pins: &mut self.pins, counters };
         let units = self.inbox.settle(&mut turn, &arrival, peeked);
         self.pins.release();
-        if !was_peeked {
-            self.peeking.learn(counters.guessed_wrong > wrong_before);
+        if !was_peeked && self.may_peek {
+            self.doubt.learn(counters.guessed_wrong > wrong_before);
         }
         units
     }
@@ -171,7 +139,7 @@ fn promised(peeked: &Peeked) -> Option<landfall_placement::Ticket> {
 
 /// Is there anything to receive? An error of the network that concerned
 /// something sent earlier is none.
-pub(super) fn something_waits(fd: RawFd) -> io::Result<bool> {
+pub(crate) fn something_waits(fd: RawFd) -> io::Result<bool> {
     // SAFETY: room for no byte: nothing is written.
     let len =
         unsafe { libc::recv(fd, std::ptr::null_mut(), 0, libc::MSG_PEEK | libc::MSG_DONTWAIT) };

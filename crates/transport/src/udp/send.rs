@@ -6,9 +6,9 @@ use std::os::fd::{AsRawFd, RawFd};
 use landfall_placement::{Engine, Instant, Peer};
 
 use super::driver::UdpDriver;
-use super::errno::SendFault;
 use super::message::{SendHeader, Sending};
 use crate::exchange::{LONGEST_BATCH, MAX_UNITS, RunLimits};
+use crate::inet::SendFault;
 
 /// So many units leave in one turn at most, so that receiving gets its turn too.
 pub(crate) const UNITS_PER_TURN: u32 = 4 * MAX_UNITS as u32;

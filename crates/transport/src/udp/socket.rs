@@ -2,12 +2,13 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::AsRawFd;
 
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
 use super::UdpConfig;
 use crate::capability::{Capabilities, Feature};
+use crate::inet::{enable_ecn, grow_buffers, set_option};
 
 /// Opens the socket and finds out what works, in the name of this driver.
 pub(crate) fn open(config: &UdpConfig, driver: &'static str) -> io::Result<(Socket, Capabilities)> {
@@ -19,25 +20,12 @@ pub(crate) fn open(config: &UdpConfig, driver: &'static str) -> io::Result<(Sock
     }
     socket.set_nonblocking(true)?;
     socket.bind(&SockAddr::from(config.bind))?;
-    grow_buffers(&socket, config.socket_buffer);
+    grow_buffers(socket.as_raw_fd(), config.socket_buffer);
     found.add(Feature::DirectPlacement);
     enable_batches(&socket, config, &mut found);
-    enable_ecn(&socket, domain, &mut found);
+    // A socket of IPv6 talks to peers of IPv4 too.
+    enable_ecn(socket.as_raw_fd(), (true, domain == Domain::IPV6), &mut found);
     Ok((socket, found))
-}
-
-/// As large as allowed: with CAP_NET_ADMIN as asked, else up to the system's limit.
-fn grow_buffers(socket: &Socket, size: usize) {
-    let size = libc::c_int::try_from(size).unwrap_or(libc::c_int::MAX);
-    for (force, plain) in
-        [(libc::SO_RCVBUFFORCE, libc::SO_RCVBUF), (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF)]
-    {
-        let fd = socket.as_raw_fd();
-        if set_option(fd, libc::SOL_SOCKET, force, size).is_err() {
-            // Smaller buffers cost speed, not correctness.
-            let _ = set_option(fd, libc::SOL_SOCKET, plain, size);
-        }
-    }
 }
 
 fn enable_batches(socket: &Socket, config: &UdpConfig, found: &mut Capabilities) {
@@ -64,22 +52,6 @@ fn enable_batches(socket: &Socket, config: &UdpConfig, found: &mut Capabilities)
     }
 }
 
-fn enable_ecn(socket: &Socket, domain: Domain, found: &mut Capabilities) {
-    let fd = socket.as_raw_fd();
-    let ipv4 = set_option(fd, libc::IPPROTO_IP, libc::IP_RECVTOS, 1);
-    let ipv6 = if domain == Domain::IPV6 {
-        set_option(fd, libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, 1)
-    } else {
-        Ok(())
-    };
-    match ipv4.and(ipv6) {
-        Ok(()) => found.add(Feature::Ecn),
-        Err(error) => {
-            found.lack(Feature::Ecn, format!("the kernel does not report the IP header: {error}"));
-        }
-    }
-}
-
 /// The device refused a batch.
 pub(crate) fn lack_batched_send(found: &mut Capabilities, error: &io::Error) {
     found.lack(
@@ -94,11 +66,4 @@ pub(crate) fn bound_to(socket: &Socket) -> io::Result<SocketAddr> {
         .local_addr()?
         .as_socket()
         .ok_or_else(|| io::Error::other("the UDP socket has no internet address"))
-}
-
-pub(crate) fn set_option(fd: RawFd, level: i32, name: i32, value: libc::c_int) -> io::Result<()> {
-    let len = size_of::<libc::c_int>() as libc::socklen_t;
-    // SAFETY: `value` is an int that lives through the call, `len` is its size.
-    let done = unsafe { libc::setsockopt(fd, level, name, (&raw const value).cast(), len) };
-    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }

@@ -15,9 +15,10 @@ use landfall_placement::{Engine, Instant, PathId, PathLimits, Transmit};
 use super::ring::{Completion, Operation, QUEUE, Ring};
 use super::zero_copy::Policy;
 use crate::counters::Counters;
-use crate::exchange::{Gathered, Outbox, RunLimits};
+use crate::exchange::{Gathered, Outbox, Prefix, RunLimits};
+use crate::inet::SendFault;
 use crate::memory::{Pins, Regions};
-use crate::udp::{SendFault, UNITS_PER_TURN};
+use crate::udp::UNITS_PER_TURN;
 
 /// So many bytes are gathered in one turn at most: a batch is a single
 /// super-packet where the device segments.
@@ -47,7 +48,7 @@ pub(super) trait Wire {
     }
 
     /// Writes them.
-    fn write_prefix(&self, _unit: &Transmit, _prefix: &mut [u8; 12]) {}
+    fn write_prefix(&self, _unit: &Transmit, _prefix: &mut Prefix) {}
 
     /// What one operation may send at once.
     fn limits(&self) -> RunLimits;

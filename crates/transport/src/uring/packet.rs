@@ -13,12 +13,12 @@ use super::zero_copy::{Policy, ZeroCopy};
 use crate::capability::{Capabilities, Feature};
 use crate::counters::Counters;
 use crate::driver::{Driver, Interests, Progress, fire_timers};
-use crate::exchange::{Gathered, RunLimits};
+use crate::exchange::{Gathered, Prefix, RunLimits};
+use crate::inet::SendFault;
 use crate::memory::Regions;
 use crate::packet::{
     self, Failure, Link, Opened, PacketConfig, ReceiveHeader, Received, Receiver, Room, SendHeader,
 };
-use crate::udp::SendFault;
 
 /// Runs any engine over the frames of an Ethernet interface, entering the
 /// kernel once for a receive and all frames that wait to be sent.
@@ -198,7 +198,7 @@ impl Wire for PacketWire {
         self.link.prefix_len()
     }
 
-    fn write_prefix(&self, unit: &Transmit, prefix: &mut [u8; 12]) {
+    fn write_prefix(&self, unit: &Transmit, prefix: &mut Prefix) {
         packet::write_vnet(unit, prefix);
     }
 

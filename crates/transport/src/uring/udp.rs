@@ -15,8 +15,9 @@ use crate::capability::{Capabilities, Feature};
 use crate::counters::Counters;
 use crate::driver::{Driver, Interests, Progress, fire_timers};
 use crate::exchange::{Gathered, HEAD_ROOM, RunLimits};
+use crate::inet::{SendFault, nothing_came};
 use crate::memory::Regions;
-use crate::udp::{self, ReceiveHeader, Receiver, SendFault, SendHeader, Sending, UdpConfig};
+use crate::udp::{self, ReceiveHeader, Receiver, SendHeader, Sending, UdpConfig};
 
 /// How a UDP path on a ring is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,7 +121,7 @@ impl UringUdpDriver {
         let (outcome, header, receiver) = unsafe { self.halves.exchange(counters, prepare, true)? };
         let message = match outcome {
             Ok(len) => Some(header.message(len)),
-            Err(error) if udp::nothing_came(&error) => None,
+            Err(error) if nothing_came(&error) => None,
             Err(error) => return Err(error),
         };
         Ok(receiver.settle(engine, now, counters, (message, peeked)))

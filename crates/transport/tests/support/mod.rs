@@ -1,6 +1,7 @@
 //! An engine that does what a test tells it, and what else tests of drivers share.
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses its part of it")]
 
+pub mod carriage;
 pub mod transfer;
 
 use std::collections::VecDeque;
@@ -42,6 +43,8 @@ pub struct Scripted {
     pub marks: Vec<Ecn>,
     pub landings: Vec<(Ticket, Landing)>,
     pub sent: Vec<Ticket>,
+    /// What was said of paths.
+    pub paths: Vec<PathState>,
     refusals: Refusals,
     tickets: u64,
 }
@@ -59,6 +62,7 @@ impl Scripted {
             marks: Vec::new(),
             landings: Vec::new(),
             sent: Vec::new(),
+            paths: Vec::new(),
             refusals: Refusals::new(),
             tickets: 0,
         }
@@ -121,7 +125,9 @@ pub fn place_as_labelled(
 impl Engine for Scripted {
     type Event = ();
 
-    fn handle_path(&mut self, _: Instant, _: PathId, _: PathState) {}
+    fn handle_path(&mut self, _: Instant, _: PathId, state: PathState) {
+        self.paths.push(state);
+    }
 
     fn guess(&self, _: PathId, nth: usize) -> Option<Guess> {
         let mut guess = *self.guesses.get(nth)?;
@@ -236,4 +242,13 @@ pub fn lent(bytes: &[u8], rights: Rights) -> (Regions, RegionId) {
 pub fn contents(regions: &Regions, region: RegionId) -> Vec<u8> {
     let memory = regions.take_back(region).unwrap();
     memory.to_vec()
+}
+
+/// Drops the privileges of the calling thread, for good: `setresuid` of libc
+/// would do so for the whole process.
+pub fn become_nobody() {
+    const NOBODY: libc::uid_t = 65_534;
+    // SAFETY: the call takes numbers only, and changes this thread alone.
+    let done = unsafe { libc::syscall(libc::SYS_setresuid, NOBODY, NOBODY, NOBODY) };
+    assert!(done == 0 || !landfall_testbed::privileges::is_root());
 }

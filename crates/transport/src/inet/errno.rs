@@ -1,4 +1,4 @@
-//! What an error number of a UDP socket means.
+//! What an error number of an internet socket means.
 
 use std::io;
 
@@ -46,6 +46,8 @@ const fn is_news(number: i32) -> bool {
             | libc::ENETDOWN
             | libc::EPROTO
             | libc::ENOPROTOOPT
+            // The path's MTU has become smaller.
+            | libc::EMSGSIZE
     )
 }
 
@@ -53,8 +55,7 @@ const fn is_news(number: i32) -> bool {
 const fn is_refusal(number: i32) -> bool {
     matches!(
         number,
-        libc::EMSGSIZE
-            | libc::EACCES
+        libc::EACCES
             | libc::EPERM
             | libc::EINVAL
             | libc::EADDRNOTAVAIL
@@ -90,6 +91,7 @@ mod tests {
     fn a_report_about_an_earlier_unit_ends_no_receiving() {
         let error = io::Error::from_raw_os_error;
         assert!(nothing_came(&error(libc::EAGAIN)) && nothing_came(&error(libc::ECONNREFUSED)));
+        assert!(nothing_came(&error(libc::EMSGSIZE)), "a router has a smaller MTU");
         assert!(!nothing_came(&error(libc::EBADF)));
     }
 }

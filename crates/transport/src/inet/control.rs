@@ -1,4 +1,4 @@
-//! Control messages of UDP: segment sizes and congestion marks.
+//! Control messages: segment sizes of UDP, congestion marks.
 
 use landfall_placement::Ecn;
 

@@ -1,0 +1,112 @@
+//! Receiving: many packets a call, each into the guessed span where the engine
+//! has a guess.
+
+use std::io;
+use std::os::fd::RawFd;
+
+use arrayvec::ArrayVec;
+use landfall_placement::{Engine, Instant, PathId, Peer};
+
+use super::header::Header;
+use super::messages::Messages;
+use crate::counters::Counters;
+use crate::exchange::{Arrival, Came, Inbox, PREFIX_ROOM, Turn};
+use crate::inet::nothing_came;
+use crate::memory::{Pins, Regions};
+
+/// So many packets are received with one call. What comes between those that
+/// were guessed (an acknowledgement, a request) takes the place of one, and all
+/// behind it in the same call miss theirs by one: with more packets a call,
+/// more bytes would be copied than time saved.
+const PACKETS: usize = 16;
+
+/// The receiving half of a path.
+pub(super) struct Receiver {
+    inbox: Inbox,
+    /// The memory that is posted, pinned until it is settled.
+    pins: Pins,
+    messages: Messages,
+    ipv6: bool,
+    /// The last receive found nothing.
+    idle: bool,
+}
+
+impl Receiver {
+    pub(super) fn new(path: PathId, regions: &Regions, batch: bool, ipv6: bool) -> Self {
+        // Over IPv6 the header does not come with the packet.
+        let prefix_len = if ipv6 { 0 } else { PREFIX_ROOM };
+        Self {
+            inbox: Inbox::of_lists(path, if batch { PACKETS } else { 1 }, prefix_len),
+            pins: Pins::new(regions),
+            messages: Messages::new(),
+            ipv6,
+            idle: false,
+        }
+    }
+
+    /// Did the last receive find nothing?
+    pub(super) fn is_idle(&self) -> bool {
+        self.idle
+    }
+
+    /// Receives what came and hands it to the engine. Gives the number of
+    /// units, and news of the network of something sent earlier, if that is
+    /// all there was.
+    pub(super) fn receive<E: Engine>(
+        &mut self,
+        engine: &mut E,
+        now: Instant,
+        counters: &mut Counters,
+        fd: RawFd,
+    ) -> io::Result<(u32, Option<io::Error>)> {
+        let (pieces, ends) = self.inbox.post_each(engine, &mut self.pins);
+        let lists = (pieces.as_mut_slice(), ends);
+        let result = self.messages.receive(fd, lists, self.ipv6);
+        self.idle = result.is_err();
+        let received = match result {
+            Ok(count) => {
+                counters.receive_calls += 1;
+                Ok((self.hand_over(engine, now, counters, count), None))
+            }
+            Err(error) if nothing_came(&error) => {
+                counters.empty_calls += 1;
+                Ok((0, Some(error)))
+            }
+            Err(error) => Err(error),
+        };
+        self.pins.release();
+        received
+    }
+
+    fn hand_over<E: Engine>(
+        &mut self,
+        engine: &mut E,
+        now: Instant,
+        counters: &mut Counters,
+        count: usize,
+    ) -> u32 {
+        let came: ArrayVec<Came, PACKETS> =
+            (0..count.min(PACKETS)).filter_map(|nth| self.came(nth)).collect();
+        counters.malformed += (count - came.len()) as u64;
+        let mut turn = Turn { engine, now, pins: &mut self.pins, counters };
+        self.inbox.settle_each(&mut turn, &came)
+    }
+
+    /// The packet of this number, if it is one.
+    fn came(&self, nth: usize) -> Option<Came> {
+        let told = self.messages.told(nth);
+        if told.truncated {
+            return None;
+        }
+        let (mut skip, mut len, mut from, mut ecn) = (0, told.len, told.from, told.ecn);
+        if !self.ipv6 {
+            let header = Header::read(self.inbox.prefix(nth), told.len)?;
+            skip = header.options;
+            len = told.len - PREFIX_ROOM - skip;
+            (from, ecn) = (Peer::Ip(header.from.into()), header.ecn);
+        }
+        let unit_len = len.max(1);
+        let arrival = Arrival { len, unit_len, from, ecn, coalesced: None, verified: false };
+        Some(Came { nth, skip, arrival })
+    }
+}

@@ -1,0 +1,105 @@
+//! A raw socket with all that the kernel offers switched on, as far as it is there.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::AsRawFd;
+
+use socket2::{Domain, Protocol, Socket, Type};
+
+use super::path_mtu::Ways;
+use super::{OpenError, RawIpConfig};
+use crate::capability::{Capabilities, Feature};
+use crate::inet::{enable_ecn, grow_buffers, set_option};
+use crate::packet::Interface;
+
+/// Numbers that the kernel does not hand to a raw socket, or that it answers
+/// itself: its own protocols, the headers within IPv6, and those that mean
+/// "any" and "with a header of its own".
+const TAKEN: [u8; 13] = [0, 1, 2, 4, 6, 17, 41, 43, 44, 58, 59, 60, 255];
+
+/// What belongs to an open path.
+pub(super) struct Opened {
+    pub(super) socket: Socket,
+    pub(super) ways: Ways,
+    pub(super) capabilities: Capabilities,
+}
+
+/// Opens the socket and finds out what works.
+pub(super) fn open(config: &RawIpConfig) -> Result<Opened, OpenError> {
+    if TAKEN.contains(&config.protocol) {
+        return Err(OpenError::NotForUs(config.protocol));
+    }
+    let ipv6 = config.bind.is_ipv6();
+    let domain = if ipv6 { Domain::IPV6 } else { Domain::IPV4 };
+    let protocol = Protocol::from(i32::from(config.protocol));
+    let socket = Socket::new(domain, Type::RAW, Some(protocol))
+        .map_err(|error| why_no_socket(error, ipv6))?;
+    socket.set_nonblocking(true).map_err(OpenError::system("make the socket non-blocking"))?;
+    let fd = socket.as_raw_fd();
+    if let Some(interface) = &config.interface {
+        bind_to(&socket, interface)?;
+    }
+    let (level, name, never_cut) = if ipv6 {
+        (libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_DO)
+    } else {
+        (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO)
+    };
+    set_option(fd, level, name, never_cut)
+        .map_err(OpenError::system("forbid fragments (IP_MTU_DISCOVER)"))?;
+    socket.bind(&SocketAddr::new(config.bind, 0).into()).map_err(|error| {
+        match error.raw_os_error() {
+            Some(libc::EADDRNOTAVAIL | libc::EINVAL) => OpenError::NoAddress(config.bind),
+            _ => OpenError::system("bind to the local address")(error),
+        }
+    })?;
+    grow_buffers(fd, config.socket_buffer);
+    let ways =
+        Ways::new(&socket, ipv6).map_err(OpenError::system("open a socket to ask for MTUs"))?;
+    let mut found = Capabilities::of("rawip");
+    found.add(Feature::DirectPlacement);
+    for feature in [Feature::BatchedSend, Feature::BatchedReceive] {
+        if config.batch {
+            found.add(feature);
+        } else {
+            found.lack(feature, "switched off by the configuration");
+        }
+    }
+    if ipv6 {
+        enable_ecn(fd, (false, true), &mut found);
+    } else {
+        // The header comes with each packet, and the mark is in it.
+        found.add(Feature::Ecn);
+    }
+    Ok(Opened { socket, ways, capabilities: found })
+}
+
+fn why_no_socket(error: io::Error, ipv6: bool) -> OpenError {
+    match error.raw_os_error() {
+        Some(libc::EPERM | libc::EACCES) => OpenError::NoPrivilege,
+        Some(libc::EAFNOSUPPORT) => OpenError::NoFamily(if ipv6 { "IPv6" } else { "IPv4" }),
+        _ => OpenError::system("open a raw socket")(error),
+    }
+}
+
+fn bind_to(socket: &Socket, interface: &Interface) -> Result<(), OpenError> {
+    let bound = match interface {
+        Interface::Name(name) => socket.bind_device(Some(name.as_bytes())),
+        Interface::Index(index) => {
+            let index = libc::c_int::try_from(*index).unwrap_or(libc::c_int::MAX);
+            set_option(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_BINDTOIFINDEX, index)
+        }
+    };
+    bound.map_err(|error| match error.raw_os_error() {
+        Some(libc::ENODEV | libc::EINVAL) => OpenError::NoInterface(interface.clone()),
+        Some(libc::EPERM) => OpenError::NoPrivilege,
+        _ => OpenError::system("bind to the interface")(error),
+    })
+}
+
+/// The address that the socket has.
+pub(super) fn local_address(socket: &Socket) -> io::Result<IpAddr> {
+    let address = socket.local_addr()?.as_socket();
+    address
+        .map(|address| address.ip())
+        .ok_or_else(|| io::Error::other("the raw socket has no internet address"))
+}
