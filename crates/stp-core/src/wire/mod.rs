@@ -6,12 +6,14 @@
 //! | [`op`] | the operations and the flags |
 //! | [`message`] | each operation with its parameters by name: [`Message`] |
 //! | [`decode`](Message::decode), [`encode`](Message::encode) | between the two, in `codec` |
+//! | [`carrier`] | ethertype, IP protocol, UDP port |
 //! | [`hold`] | a duration in 16 bits |
 //! | [`reason`] | why something was refused or ended |
 //!
 //! `docs/spec/stp.md` lays the bytes out and has test vectors. What does not
 //! live here: what an operation does.
 
+pub mod carrier;
 mod codec;
 pub mod header;
 pub mod hold;

@@ -6,7 +6,7 @@ use zerocopy::FromBytes;
 use super::super::header::{EXTENSION_LEN, Header, two_words};
 use super::super::message::{Get, Message};
 use super::super::op::{Flags, Op};
-use super::{LOG_SIZES, fill_rejected, fill_serial, is_rejected, log_size, reason};
+use super::{LOG_SIZES, fill_rejected, fill_serial, is_rejected, log_size, reason, serial};
 
 /// The numbers of the functions of FetchOp.
 mod function {
@@ -73,7 +73,7 @@ pub(super) fn fill(
 }
 
 pub(super) fn parse(op: Op, header: &Header, extension: &[u8]) -> Result<Message, Refusal> {
-    let serial = header.b_num.get();
+    let serial = serial(header)?;
     let (flags, param) = (header.flags(), header.param.get());
     Ok(match op {
         Op::RequestMemoryRegion => Message::RequestMemoryRegion {
@@ -100,7 +100,7 @@ pub(super) fn parse(op: Op, header: &Header, extension: &[u8]) -> Result<Message
             wants_notice: flags.has(Flags::NOTIFY),
             is_void: is_rejected(header),
         },
-        Op::Get => Message::Get(parse_get(header, extension)?),
+        Op::Get => Message::Get(parse_get(header, serial, extension)?),
         Op::FetchOp => {
             let [a, b, c, d] = words(extension)?;
             let (operand, expected) = (two_words(a, b), two_words(c, d));
@@ -134,11 +134,11 @@ fn fill_get(header: &mut Header, extension: &mut [u8; EXTENSION_LEN], get: &Get)
     Some(())
 }
 
-fn parse_get(header: &Header, extension: &[u8]) -> Result<Get, Refusal> {
+fn parse_get(header: &Header, after: u32, extension: &[u8]) -> Result<Get, Refusal> {
     let [handle, len, serial, block] = words(extension)?;
     Ok(Get {
         s_id: header.s_id.get(),
-        after: header.b_num.get(),
+        after,
         handle,
         at: header.t_len.get(),
         len,

@@ -111,9 +111,6 @@ impl Message {
         if must_be_sealed(op) && !header.flags().has(Flags::SUM) {
             return Err(Refusal::Malformed);
         }
-        if header.sync.get() != sync_of(op, header) {
-            return Err(Refusal::Malformed);
-        }
         let envelope = Envelope {
             d_port: header.d_port.get(),
             s_port: header.s_port.get(),
@@ -170,16 +167,6 @@ fn only_flags(header: &Header, allowed: Flags) -> Result<(), Refusal> {
     if is_foreign { Err(Refusal::Malformed) } else { Ok(()) }
 }
 
-/// What `sync` must repeat, so that a packet that contradicts itself is not
-/// believed. In a grant nothing else says the serial number.
-fn sync_of(op: Op, header: &Header) -> u16 {
-    match op {
-        Op::ClearToSend => header.sync.get(),
-        Op::Data => header.high() as u16,
-        _ => header.b_num.get() as u16,
-    }
-}
-
 fn ids(header: &Header) -> Ids {
     Ids { d_id: header.d_id.get(), s_id: header.s_id.get() }
 }
@@ -192,6 +179,13 @@ fn fill_ids(header: &mut Header, ids: Ids) {
 fn fill_serial(header: &mut Header, serial: u32) {
     header.b_num = serial.into();
     header.sync = (serial as u16).into();
+}
+
+/// The serial number in `b_num`. Its low half stands in `sync` as well: a
+/// packet that contradicts itself is not believed.
+fn serial(header: &Header) -> Result<u32, Refusal> {
+    let serial = header.b_num.get();
+    if header.sync.get() == serial as u16 { Ok(serial) } else { Err(Refusal::Malformed) }
 }
 
 fn fill_rejected(header: &mut Header, reason: Reason) {

@@ -6,7 +6,7 @@ use super::super::header::Header;
 use super::super::message::{Message, Question, State};
 use super::super::op::Flags;
 use super::super::reason::Reason;
-use super::{fill_ids, fill_serial, ids, is_rejected, only_flags};
+use super::{fill_ids, fill_serial, ids, is_rejected, only_flags, serial};
 
 /// Which question or answer it is: the low byte of `param`. The high byte is
 /// the reason in an answer that has one.
@@ -55,7 +55,7 @@ pub(super) fn parse_question(header: &Header) -> Result<Question, Refusal> {
             let is_link = header.flags().has(Flags::LINK);
             Question::Connection { ids, is_link, token: header.t_len.get() }
         }
-        topic::TRANSFER => Question::Transfer { ids, serial: header.b_num.get() },
+        topic::TRANSFER => Question::Transfer { ids, serial: serial(header)? },
         topic::MEMORY => Question::Memory,
         _ => return Err(Refusal::Malformed),
     })
@@ -100,7 +100,7 @@ fn fill_state(header: &mut Header, state: State) {
 
 pub(super) fn parse_state(header: &Header) -> Result<State, Refusal> {
     let ids = ids(header);
-    let (param, serial) = (header.param.get(), header.b_num.get());
+    let param = header.param.get();
     let topic = param as u8;
     only_flags(header, flags_of(topic))?;
     let reason = is_rejected(header).then(|| Reason::from_number((param >> 8) as u8));
@@ -108,15 +108,16 @@ pub(super) fn parse_state(header: &Header) -> Result<State, Refusal> {
         topic::CONNECTION => State::Connection { ids, token: header.t_len.get() },
         topic::TRANSFER => State::Transfer {
             ids,
-            serial,
+            serial: serial(header)?,
             acked: header.offset.get(),
             len: header.t_len.get(),
             is_complete: header.flags().has(Flags::LAST),
         },
-        topic::MEMORY => State::Memory { applied: serial, refused: reason },
-        topic::FETCHED => State::Fetched { serial, old: header.t_len.get() },
+        topic::MEMORY => State::Memory { applied: serial(header)?, refused: reason },
+        topic::FETCHED => State::Fetched { serial: serial(header)?, old: header.t_len.get() },
         topic::GET_REFUSED => {
-            State::GetRefused { d_id: ids.d_id, serial, reason: reason.ok_or(Refusal::Malformed)? }
+            let reason = reason.ok_or(Refusal::Malformed)?;
+            State::GetRefused { d_id: ids.d_id, serial: serial(header)?, reason }
         }
         _ => return Err(Refusal::Malformed),
     })

@@ -7,7 +7,7 @@ use super::super::message::{ClearToSend, Ending, Granted, Ids, Message, Verdict}
 use super::super::op::{Flags, Op};
 use super::{
     LOG_SIZES, fill_ids, fill_rejected, fill_serial, ids, is_rejected, log_size, pack_sizes,
-    reason, unpack_sizes,
+    reason, serial, unpack_sizes,
 };
 
 pub(super) fn fill(message: &Message, header: &mut Header) -> Option<()> {
@@ -68,14 +68,13 @@ pub(super) fn fill(message: &Message, header: &mut Header) -> Option<()> {
 
 pub(super) fn parse(op: Op, header: &Header) -> Result<Message, Refusal> {
     let ids = ids(header);
-    let serial = header.b_num.get();
     let flags = header.flags();
     let is_answer = flags.has(Flags::ANSWER);
-    let ending = Ending { ids, serial, by_receiver: is_answer };
+    let ending = || Ok(Ending { ids, serial: serial(header)?, by_receiver: is_answer });
     Ok(match op {
         Op::RequestToSend => Message::RequestToSend {
             s_id: ids.s_id,
-            serial,
+            serial: serial(header)?,
             len: header.t_len.get(),
             max_block: log_size(header)?,
             opaque: header.offset.get(),
@@ -88,27 +87,35 @@ pub(super) fn parse(op: Op, header: &Header) -> Result<Message, Refusal> {
                 (false, false) => Verdict::Pending,
                 (true, true) => return Err(Refusal::Malformed),
             };
-            Message::RequestAnswer { ids, serial, is_read: is_answer, verdict }
+            Message::RequestAnswer { ids, serial: serial(header)?, is_read: is_answer, verdict }
         }
         Op::RequestToReceive => Message::RequestToReceive {
             s_id: ids.s_id,
-            serial,
+            serial: serial(header)?,
             len: header.t_len.get(),
             opaque: header.offset.get(),
         },
         Op::ClearToSend => Message::ClearToSend(parse_grant(header)?),
-        Op::Data => Message::Data {
-            d_id: ids.d_id,
-            block: header.b_num.get(),
-            bufx: header.bufx.get(),
-            offset: header.offset.get(),
-            hold: header.param.get(),
-            serial: header.high(),
-            opaque: header.low(),
-            is_last: flags.has(Flags::LAST),
-        },
-        Op::End => Message::End { ending, reason: reason(header) },
-        _ => Message::EndAck(ending),
+        Op::Data => parse_data(header)?,
+        Op::End => Message::End { ending: ending()?, reason: reason(header) },
+        _ => Message::EndAck(ending()?),
+    })
+}
+
+fn parse_data(header: &Header) -> Result<Message, Refusal> {
+    let serial = header.high();
+    if header.sync.get() != serial as u16 {
+        return Err(Refusal::Malformed);
+    }
+    Ok(Message::Data {
+        d_id: header.d_id.get(),
+        block: header.b_num.get(),
+        bufx: header.bufx.get(),
+        offset: header.offset.get(),
+        hold: header.param.get(),
+        serial,
+        opaque: header.low(),
+        is_last: header.flags().has(Flags::LAST),
     })
 }
 

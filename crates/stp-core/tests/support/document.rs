@@ -1,0 +1,120 @@
+//! What `docs/spec/stp.md` says, read out of the document itself.
+
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+/// A test vector: its name and its bytes.
+pub struct Vector {
+    pub name: String,
+    pub bytes: Vec<u8>,
+}
+
+/// A row of the table of operations: its number and name, and the cells from
+/// "flags" on.
+pub struct Operation {
+    pub number: u8,
+    pub name: String,
+    pub cells: Vec<String>,
+}
+
+/// A field of the header: its name and where it lies.
+pub struct Field {
+    pub name: String,
+    pub at: Range<usize>,
+    pub bits: usize,
+}
+
+fn path() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/spec/stp.md")
+}
+
+fn text() -> String {
+    std::fs::read_to_string(path()).expect("the document is in the repository")
+}
+
+/// Every vector: what lies between ``` after a line that begins with `vector`.
+/// Behind a semicolon are words for people.
+pub fn vectors() -> Vec<Vector> {
+    let text = text();
+    let blocks = text.split("```").filter_map(|block| block.trim_start().strip_prefix("text\n"));
+    blocks
+        .filter_map(|block| block.strip_prefix("vector "))
+        .map(|block| {
+            let (name, lines) = block.split_once('\n').expect("a vector has bytes");
+            let bytes = lines.lines().flat_map(|line| {
+                let hex = line.split(';').next().unwrap_or_default();
+                let digits: Vec<_> = hex.chars().filter(|c| !c.is_whitespace()).collect();
+                assert!(digits.len().is_multiple_of(2), "{name}: half a byte in {line:?}");
+                let byte = |pair: &[char]| u8::from_str_radix(&String::from_iter(pair), 16);
+                digits.chunks(2).map(|pair| byte(pair).expect("hex")).collect::<Vec<_>>()
+            });
+            Vector { name: name.trim().to_owned(), bytes: bytes.collect() }
+        })
+        .collect()
+}
+
+/// The bytes of one vector.
+pub fn vector(name: &str) -> Vec<u8> {
+    let found = vectors().into_iter().find(|vector| vector.name == name);
+    found.unwrap_or_else(|| panic!("the document has no vector {name:?}")).bytes
+}
+
+/// The cells of the rows of the table whose header row begins with these.
+fn table(header: &[&str]) -> Vec<Vec<String>> {
+    let cells = |line: &str| -> Vec<String> {
+        let inner = line.trim().trim_start_matches('|').trim_end_matches('|');
+        inner.split('|').map(|cell| cell.trim().to_owned()).collect()
+    };
+    let text = text();
+    let rows: Vec<_> = text
+        .lines()
+        .skip_while(|line| {
+            let row = cells(line);
+            row.len() < header.len() || row.iter().zip(header).any(|(cell, want)| cell != want)
+        })
+        .take_while(|line| line.starts_with('|'))
+        .skip(2)
+        .map(cells)
+        .collect();
+    assert!(!rows.is_empty(), "the document has no table {header:?}");
+    rows
+}
+
+/// The fields of the header.
+pub fn fields() -> Vec<Field> {
+    let rows = table(&["bytes", "field", "bits", "what it holds"]).into_iter();
+    rows.map(|row| {
+        let (first, last) = row[0].split_once('–').unwrap_or((&row[0], &row[0]));
+        let number = |text: &str| text.parse::<usize>().expect("a number");
+        let at = number(first)..number(last) + 1;
+        Field { name: row[1].clone(), at, bits: number(&row[2]) }
+    })
+    .collect()
+}
+
+/// The operations, with the fields that each uses.
+pub fn operations() -> Vec<Operation> {
+    let rows = table(&["Op", "name", "flags", "Param"]).into_iter();
+    rows.map(|row| Operation {
+        number: row[0].parse().expect("a number"),
+        name: row[1].clone(),
+        cells: row[2..].to_vec(),
+    })
+    .collect()
+}
+
+/// The flags: bit and name.
+pub fn flags() -> Vec<(u8, String)> {
+    let rows = table(&["bit", "name", "meaning"]).into_iter();
+    rows.map(|row| {
+        let bit = row[0].strip_prefix("0x").and_then(|hex| u8::from_str_radix(hex, 16).ok());
+        (bit.expect("a bit"), row[1].clone())
+    })
+    .collect()
+}
+
+/// The reasons: number and words.
+pub fn reasons() -> Vec<(u8, String)> {
+    let rows = table(&["number", "reason"]).into_iter();
+    rows.map(|row| (row[0].parse().expect("a number"), row[1].clone())).collect()
+}

@@ -1,0 +1,37 @@
+//! What holds for any bytes: the fuzz target `stp_header` runs this too.
+
+use landfall_placement::Refusal;
+use stp_core::wire::header::is_sealed;
+use stp_core::wire::{Flags, Header, LONGEST_HEAD, Message, Op};
+
+/// Decodes any bytes. What decodes must encode again, to something that decodes
+/// to the same; what does not must be refused for a reason that fits.
+///
+/// # Panics
+/// Where that does not hold.
+pub fn check(bytes: &[u8]) {
+    let _ = is_sealed(bytes);
+    match Message::decode(bytes) {
+        Ok((envelope, message)) => {
+            let mut head = [0; LONGEST_HEAD];
+            let len = message.encode(envelope, &mut head).expect("what was decoded fits");
+            assert!(len <= bytes.len());
+            assert_eq!(Message::decode(&head[..len]), Ok((envelope, message)));
+            let header = Header::read(&head).expect("it is long enough");
+            assert_eq!(header.op, bytes[0]);
+            let is_sealed = is_sealed(&head[..len]);
+            assert_eq!(is_sealed, header.flags().has(Flags::SUM), "{message:?}");
+        }
+        Err(Refusal::Truncated) => {
+            let op = bytes.first().and_then(|op| Op::from_number(*op));
+            let needed = op.map_or(Message::head_len(Op::Data), Message::head_len);
+            assert!(bytes.len() < needed, "{} bytes of {op:?}", bytes.len());
+        }
+        Err(Refusal::Unsupported) => {
+            let op = Op::from_number(bytes[0]);
+            assert!(matches!(op, None | Some(Op::FetchOp)), "{op:?} is supported");
+        }
+        Err(Refusal::Malformed) => assert!(Op::from_number(bytes[0]).is_some()),
+        Err(other) => panic!("decoding does not look at what {other} means"),
+    }
+}
