@@ -20,6 +20,9 @@ pub enum Feature {
     DirectPlacement,
     /// The whole link-layer frame is the engine's.
     RawFrames,
+    /// The device receives into, and sends from, the memory of mapped rings
+    /// (AF_XDP), without a copy by the kernel.
+    ZeroCopyRings,
     /// The congestion marks of the IP header are seen and can be set.
     Ecn,
 }
@@ -34,6 +37,7 @@ impl fmt::Display for Feature {
             Self::ZeroCopySend => "zero-copy send (io_uring SendZc)",
             Self::DirectPlacement => "direct placement",
             Self::RawFrames => "raw link-layer frames",
+            Self::ZeroCopyRings => "zero-copy rings (XDP_ZEROCOPY)",
             Self::Ecn => "ECN marks",
         })
     }

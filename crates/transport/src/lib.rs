@@ -7,6 +7,7 @@
 //! | [`udp`] | UDP with segmentation offload, receiving straight into guessed spans |
 //! | [`packet`] | AF_PACKET: frames of an interface, with the device's segmentation and checksums |
 //! | [`rawip`] | a protocol number of its own, directly on IPv4 or IPv6 |
+//! | [`xdp`] | AF_XDP: frames of an ethertype, through mapped rings |
 //! | [`channel`] | two engines in one process |
 //! | [`fault`] | loss, duplication, reordering, corruption and delay around any driver |
 //! | `uring` | UDP and AF_PACKET by way of `io_uring` (feature `io-uring`) |
@@ -35,6 +36,7 @@ pub mod udp;
 #[cfg(feature = "io-uring")]
 pub mod uring;
 pub mod wait;
+pub mod xdp;
 
 #[cfg(feature = "tokio")]
 pub use asynchronous::AsyncWaiter;

@@ -18,6 +18,18 @@ impl<'a> Loose<'a> {
         self.parts.try_push(part).is_ok()
     }
 
+    pub(crate) fn len(&self) -> usize {
+        self.parts.iter().map(|part| part.len()).sum()
+    }
+
+    /// Takes so many bytes off the front, if they lie in the first part.
+    pub(crate) fn strip(&mut self, len: usize) -> Option<&'a [u8]> {
+        let first = self.parts.first_mut()?;
+        let (front, rest) = first.split_at_checked(len)?;
+        *first = rest;
+        Some(front)
+    }
+
     /// Up to `most` bytes from byte `at` on, as far as they lie in one part.
     pub(super) fn head(&self, at: usize, most: usize) -> &'a [u8] {
         self.pieces(at, most).next().unwrap_or_default()
@@ -75,7 +87,11 @@ mod tests {
         assert_eq!(loose.head(1, 20), [1, 2], "no further than its part");
         assert_eq!(loose.head(4, 2), [4, 5]);
         assert_eq!(loose.head(20, 4), [0; 0]);
-        assert_eq!(loose.pieces(18, 10).flatten().count(), 2, "as far as they exist");
+        assert_eq!(loose.len(), 20);
+        assert_eq!(loose.strip(4), None, "longer than its part");
+        assert_eq!(loose.strip(2), Some(&[0, 1][..]));
+        assert_eq!((loose.head(0, 9), loose.len()), (&[2][..], 18));
+        assert_eq!(loose.pieces(16, 10).flatten().count(), 2, "as far as they exist");
     }
 
     #[test]

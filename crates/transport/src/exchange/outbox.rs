@@ -234,19 +234,32 @@ impl Outbox {
     /// Copies the next unit. Gives how many bytes of payload were copied.
     pub(crate) fn copy_front(&mut self, into: &mut Vec<u8>) -> usize {
         into.clear();
+        into.resize(self.front().map_or(0, |unit| unit.len), 0);
+        self.copy_part(0, into)
+    }
+
+    /// Copies a part of the next unit, from byte `from` on; all that is asked
+    /// for exists. Gives how many bytes of payload were copied.
+    pub(crate) fn copy_part(&mut self, from: usize, into: &mut [u8]) -> usize {
         let Some(unit) = self.waiting.front() else { return 0 };
-        let number = self.filled - self.waiting.len();
-        into.extend_from_slice(&self.heads[number][..unit.head_len]);
-        into.resize(unit.len, 0);
-        let mut at = unit.head_len;
+        let head = &self.heads[self.filled - self.waiting.len()][..unit.head_len];
+        let head = head.get(from..).unwrap_or_default();
+        let (head_part, mut rest) = into.split_at_mut(head.len().min(into.len()));
+        head_part.copy_from_slice(&head[..head_part.len()]);
+        let copied = rest.len();
+        let mut skip = from.saturating_sub(unit.head_len);
         for span in &self.payloads[unit.payload.clone()] {
-            let end = at + span.len as usize;
+            let part = span.split_at(skip as u32).1;
+            skip = skip.saturating_sub(span.len as usize);
+            let (into, behind) = rest.split_at_mut(rest.len().min(part.len as usize));
             // Its grant may have ended since it was polled. Then nobody has a
             // right to the bytes: zeros are sent, and fail every check.
-            let _ = self.pins.copy_out(span, &mut into[at..end]);
-            at = end;
+            if self.pins.copy_out(&part.split_at(into.len() as u32).0, into).is_err() {
+                into.fill(0);
+            }
+            rest = behind;
         }
-        at - unit.head_len
+        copied
     }
 
     /// The pieces of the next `count` units.

@@ -5,7 +5,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
 
 /// What a huge page covers, and what it has to be aligned to.
-pub(super) const HUGE_PAGE: usize = 2 << 20;
+pub(crate) const HUGE_PAGE: usize = 2 << 20;
 
 /// How long a page is here: 4 KiB on most machines, up to 64 KiB on some.
 pub(super) fn page_size() -> usize {
@@ -17,7 +17,7 @@ pub(super) fn page_size() -> usize {
 /// Mapped pages: readable, writable, initialised. They are all that this
 /// owns; it makes no reference to them.
 #[derive(Debug)]
-pub(super) struct Mapping {
+pub(crate) struct Mapping {
     base: NonNull<u8>,
     len: usize,
 }
@@ -30,7 +30,7 @@ unsafe impl Sync for Mapping {}
 impl Mapping {
     /// Zeroed pages, private to this process, that start at a multiple of
     /// [`HUGE_PAGE`]. `len` is a multiple of it.
-    pub(super) fn anonymous(len: usize, huge_pages: bool) -> io::Result<Self> {
+    pub(crate) fn anonymous(len: usize, huge_pages: bool) -> io::Result<Self> {
         let too_long = || io::Error::from_raw_os_error(libc::ENOMEM);
         // As much more as the start may have to move; what is left over at
         // both ends goes back at once.
@@ -52,14 +52,28 @@ impl Mapping {
 
     /// The pages of a file that other processes may map too.
     pub(super) fn shared(file: BorrowedFd<'_>, len: usize) -> io::Result<Self> {
-        Self::new(len, libc::MAP_SHARED, Some(file))
+        Self::shared_at(file, 0, len)
     }
 
-    fn new(len: usize, flags: libc::c_int, file: Option<BorrowedFd<'_>>) -> io::Result<Self> {
+    /// The pages of a file from an offset on, which for a device or a socket
+    /// says what is mapped.
+    pub(crate) fn shared_at(
+        file: BorrowedFd<'_>,
+        offset: libc::off_t,
+        len: usize,
+    ) -> io::Result<Self> {
+        Self::new(len, libc::MAP_SHARED, Some((file, offset)))
+    }
+
+    fn new(
+        len: usize,
+        flags: libc::c_int,
+        file: Option<(BorrowedFd<'_>, libc::off_t)>,
+    ) -> io::Result<Self> {
         let access = libc::PROT_READ | libc::PROT_WRITE;
-        let fd = file.map_or(-1, |file| file.as_raw_fd());
+        let (fd, offset) = file.map_or((-1, 0), |(file, offset)| (file.as_raw_fd(), offset));
         // SAFETY: a new mapping, wherever the kernel has room for it.
-        let base = unsafe { libc::mmap(std::ptr::null_mut(), len, access, flags, fd, 0) };
+        let base = unsafe { libc::mmap(std::ptr::null_mut(), len, access, flags, fd, offset) };
         if base == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
@@ -77,11 +91,11 @@ impl Mapping {
         (first, rest)
     }
 
-    pub(super) const fn base(&self) -> NonNull<u8> {
+    pub(crate) const fn base(&self) -> NonNull<u8> {
         self.base
     }
 
-    pub(super) const fn len(&self) -> usize {
+    pub(crate) const fn len(&self) -> usize {
         self.len
     }
 }

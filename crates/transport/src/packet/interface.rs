@@ -18,7 +18,7 @@ pub(crate) struct Found {
 }
 
 /// Looks an interface up in the namespace that the socket is in.
-pub(super) fn find(socket: &Socket, interface: &Interface) -> Result<Found, OpenError> {
+pub(crate) fn find(socket: &Socket, interface: &Interface) -> Result<Found, OpenError> {
     let fd = socket.as_raw_fd();
     let none = || OpenError::NoInterface(interface.clone());
     let mut request = match interface {

@@ -51,12 +51,14 @@ mod send;
 mod socket;
 mod vnet;
 
+pub(crate) use interface::{Found, find as find_interface};
+pub(crate) use room::Room;
 #[cfg(feature = "io-uring")]
 pub(crate) use {
     link::Link,
     message::{ReceiveHeader, SendHeader},
     receive::{Received, Receiver},
-    room::{Failure, Room},
+    room::Failure,
     socket::{Opened, open},
     vnet::write as write_vnet,
 };

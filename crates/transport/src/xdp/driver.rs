@@ -1,0 +1,137 @@
+//! [`XdpDriver`]: an XDP socket, an inbox and an outbox.
+
+use std::os::fd::AsRawFd;
+use std::{fmt, io};
+
+use landfall_placement::{Engine, Instant, PathId, PathLimits};
+
+use super::receive::Receiver;
+use super::send::BATCH_BYTES;
+use super::socket::{self, Opened};
+use super::{ETHERNET_HEADER, OpenError, XdpConfig, send};
+use crate::capability::Capabilities;
+use crate::counters::Counters;
+use crate::driver::{Driver, Interest, Interests, Progress, fire_timers};
+use crate::exchange::{HEAD_ROOM, Outbox};
+use crate::memory::{Pins, Regions};
+use crate::packet::Room;
+
+/// Runs any engine over frames of one ethertype, through rings that are mapped
+/// into this process. Peers are
+/// [`Peer::Ethernet`](landfall_placement::Peer::Ethernet).
+pub struct XdpDriver {
+    path: PathId,
+    pub(super) opened: Opened,
+    station: [u8; 6],
+    ethertype: u16,
+    mtu: u32,
+    pub(super) limits: PathLimits,
+    capabilities: Capabilities,
+    pub(super) counters: Counters,
+    receiver: Receiver,
+    pub(super) outbox: Outbox,
+    pub(super) room: Room,
+}
+
+impl XdpDriver {
+    /// Opens a socket on an interface of the network namespace that the
+    /// calling thread is in, where it stays, and lets a program redirect frames
+    /// to it. It reads and writes the regions of this table.
+    ///
+    /// A path that was closed a moment ago may still hold its queue: this
+    /// waits for it, two seconds at most.
+    ///
+    /// # Errors
+    /// [`OpenError`] says what is missing and what would help.
+    pub fn open(path: PathId, config: &XdpConfig, regions: &Regions) -> Result<Self, OpenError> {
+        let (opened, link) = socket::open(config)?;
+        let (station, ethertype) = (link.interface.station, config.ethertype);
+        let limits = PathLimits { head: HEAD_ROOM as u16, ..PathLimits::plain(link.unit) };
+        let outbox = Outbox::new(path, limits, Pins::new(regions), 0);
+        Ok(Self {
+            path,
+            opened,
+            station,
+            ethertype,
+            mtu: link.interface.mtu,
+            limits,
+            capabilities: link.capabilities,
+            counters: Counters::default(),
+            receiver: Receiver::new(path, regions, (station, ethertype)),
+            outbox: outbox.with_batches_of(BATCH_BYTES),
+            room: Room::Enough,
+        })
+    }
+
+    /// The address of this station, which peers send to.
+    #[must_use]
+    pub fn station(&self) -> [u8; 6] {
+        self.station
+    }
+
+    /// The MTU of the interface when it was opened.
+    #[must_use]
+    pub fn mtu(&self) -> u32 {
+        self.mtu
+    }
+
+    /// The header of frames to a station.
+    pub(super) fn header_to(&self, to: [u8; 6]) -> [u8; ETHERNET_HEADER] {
+        let mut header = [0; ETHERNET_HEADER];
+        header[..6].copy_from_slice(&to);
+        header[6..12].copy_from_slice(&self.station);
+        header[12..].copy_from_slice(&self.ethertype.to_be_bytes());
+        header
+    }
+}
+
+impl Driver for XdpDriver {
+    fn path(&self) -> PathId {
+        self.path
+    }
+
+    fn limits(&self) -> PathLimits {
+        self.limits
+    }
+
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    fn counters_mut(&mut self) -> &mut Counters {
+        &mut self.counters
+    }
+
+    fn turn<E: Engine>(&mut self, engine: &mut E, now: Instant) -> io::Result<Progress> {
+        // What was asked since the last turn leaves before anything else is looked for.
+        let asked = send::send(self, engine, now)?;
+        let came = (&mut self.opened.rings, &self.opened.frames);
+        let received = self.receiver.receive(engine, now, &mut self.counters, came)?;
+        fire_timers(engine, now);
+        let answered = send::send(self, engine, now)?;
+        Ok(Progress { received, sent: asked + answered })
+    }
+
+    fn interests(&self) -> Interests {
+        let fd = self.opened.socket.as_raw_fd();
+        [Interest { fd, readable: true, writable: false }].into_iter().collect()
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.room.until()
+    }
+}
+
+impl fmt::Debug for XdpDriver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("XdpDriver")
+            .field("path", &self.path)
+            .field("ethertype", &self.ethertype)
+            .field("counters", &self.counters)
+            .finish_non_exhaustive()
+    }
+}

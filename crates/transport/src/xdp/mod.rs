@@ -1,0 +1,100 @@
+//! AF_XDP: frames of one ethertype, handed over below the kernel's protocols,
+//! through rings that are mapped into this process.
+//!
+//! Units are what follows the Ethernet header of frames of the configured
+//! ethertype; peers are [`Peer::Ethernet`](landfall_placement::Peer::Ethernet),
+//! as with [`packet::Framing::Payload`](crate::packet::Framing::Payload), and
+//! the two understand each other. Receiving needs no system call; sending needs
+//! one for many frames.
+//!
+//! **Nothing is placed directly.** The kernel chooses the frame in which a
+//! packet arrives, before anybody could say where it belongs. From there each
+//! payload is copied once to its place, and on the way out once into a frame:
+//! [`Counters::bytes_copied`](crate::Counters::bytes_copied) counts both.
+//!
+//! A program of fifteen instructions looks at each frame that the interface
+//! receives: those of the ethertype it redirects to the socket, all others go
+//! on to the kernel. It is detached when the path is dropped. How the kernel
+//! behaves here was found by probing and by reading `net/xdp/xsk.c`, and each
+//! finding has a test in `tests/xdp_rules.rs`:
+//!
+//! - an interface has one program, and a queue one socket: a second path over
+//!   the same interface is refused;
+//! - the path hears one queue. Frames that the device sorts to others go to the
+//!   kernel, which drops them: let the interface have one queue (`ethtool -L
+//!   IFACE combined 1`), or have frames of the ethertype steered to that queue;
+//! - frames to other stations come too, if the device lets them in. They are
+//!   counted as malformed and never reach the engine;
+//! - a frame of a larger MTU lies in several chunks of memory, which needs
+//!   Linux 6.6; before, the path's unit is what fits one;
+//! - the socket of an interface that is down stays open, and works again when
+//!   the interface does; one of an interface that is gone is broken.
+//!
+//! What a virtual cable can do is [`Feature::ZeroCopyRings`] missing: the
+//! kernel copies between its memory and the rings'. Devices whose drivers know
+//! AF_XDP receive into the rings' memory and send from it.
+//!
+//! [`Feature::ZeroCopyRings`]: crate::Feature::ZeroCopyRings
+//!
+//! What does not live here: other framings, steering, IP.
+
+mod driver;
+mod error;
+mod frames;
+mod program;
+mod receive;
+mod ring;
+mod send;
+mod socket;
+
+pub use driver::XdpDriver;
+pub use error::OpenError;
+
+use crate::packet::Interface;
+
+/// Where the program looks at frames.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Attach {
+    /// In the device's driver if it can, otherwise where the kernel's network
+    /// stack begins.
+    #[default]
+    Auto,
+    /// In the driver, or not at all.
+    Driver,
+    /// Where the stack begins: works for every interface, and costs the frame
+    /// a kernel buffer.
+    Generic,
+}
+
+/// How a path over AF_XDP is opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct XdpConfig {
+    /// The interface.
+    pub interface: Interface,
+    /// Which of its queues is heard.
+    pub queue: u32,
+    /// The protocol by which the frames are told from others.
+    pub ethertype: u16,
+    /// Where the program looks at frames.
+    pub attach: Attach,
+    /// So many frames may wait each way, a power of two: 2048 or 4096 bytes of
+    /// locked memory for each.
+    pub frames: u32,
+}
+
+impl XdpConfig {
+    /// Frames of this ethertype, through the first queue of this interface.
+    #[must_use]
+    pub fn new(interface: impl Into<Interface>, ethertype: u16) -> Self {
+        Self {
+            interface: interface.into(),
+            queue: 0,
+            ethertype,
+            attach: Attach::Auto,
+            frames: 4096,
+        }
+    }
+}
+
+/// Destination, source, ethertype.
+const ETHERNET_HEADER: usize = 14;

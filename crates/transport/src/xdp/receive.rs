@@ -1,0 +1,122 @@
+//! Receiving: frames that the kernel put into the ring, copied once to their
+//! places.
+
+use std::io;
+
+use landfall_placement::{Ecn, Engine, Instant, PathId, Peer};
+
+use super::ETHERNET_HEADER;
+use super::frames::Frames;
+use super::socket::Rings;
+use crate::counters::Counters;
+use crate::exchange::{Arrival, Inbox, Loose, MAX_UNITS, Turn};
+use crate::memory::{Pins, Regions};
+
+/// The receiving half of a path.
+pub(super) struct Receiver {
+    inbox: Inbox,
+    pins: Pins,
+    station: [u8; 6],
+    ethertype: u16,
+}
+
+impl Receiver {
+    pub(super) fn new(
+        path: PathId,
+        regions: &Regions,
+        (station, ethertype): ([u8; 6], u16),
+    ) -> Self {
+        let (inbox, pins) = (Inbox::new(path, 1, 0), Pins::new(regions));
+        Self { inbox, pins, station, ethertype }
+    }
+
+    /// Hands what came to the engine, up to a batch. Gives the number of units.
+    pub(super) fn receive<E: Engine>(
+        &mut self,
+        engine: &mut E,
+        now: Instant,
+        counters: &mut Counters,
+        (rings, frames): (&mut Rings, &Frames),
+    ) -> io::Result<u32> {
+        let (mut units, mut packets) = (0, 0);
+        while packets < MAX_UNITS {
+            let Some(parts) = parts_of_next(rings) else { break };
+            let mut loose = Loose::default();
+            for nth in 0..parts {
+                let Some(part) = rings.receive.peek(nth) else { break };
+                // SAFETY: the kernel has handed it over in this ring, and gets
+                // it back below, when nothing refers to it any more.
+                let bytes = unsafe { frames.received(part.addr, part.len) };
+                let bytes = bytes.ok_or_else(|| io::Error::other("a ring names no frame"))?;
+                if !loose.push(bytes) {
+                    return Err(io::Error::other("a frame has more parts than there can be"));
+                }
+            }
+            units += self.hand_over(engine, now, counters, loose);
+            for nth in 0..parts {
+                let Some(part) = rings.receive.peek(nth) else { break };
+                if !rings.fill.has_room(1) {
+                    return Err(io::Error::other("a ring has more frames than there are"));
+                }
+                rings.fill.write(frames.chunk_of(part.addr));
+            }
+            rings.receive.take(parts);
+            packets += 1;
+        }
+        self.pins.release();
+        if packets == 0 {
+            counters.empty_calls += 1;
+            return Ok(0);
+        }
+        counters.receive_calls += 1;
+        rings.receive.give_back();
+        rings.fill.show();
+        Ok(units)
+    }
+
+    /// Hands a frame to the engine, if it is for this path.
+    fn hand_over<E: Engine>(
+        &mut self,
+        engine: &mut E,
+        now: Instant,
+        counters: &mut Counters,
+        mut frame: Loose<'_>,
+    ) -> u32 {
+        let Some(from) = frame.strip(ETHERNET_HEADER).and_then(|header| self.sender(header)) else {
+            counters.malformed += 1;
+            return 0;
+        };
+        let len = frame.len();
+        let arrival = Arrival {
+            len,
+            unit_len: len.max(1),
+            from: Peer::Ethernet(from),
+            ecn: Ecn::NotCapable,
+            coalesced: None,
+            verified: false,
+        };
+        let mut turn = Turn { engine, now, pins: &mut self.pins, counters };
+        self.inbox.settle_loose(&mut turn, &arrival, &frame)
+    }
+
+    /// Who sent a frame with this header, if it is one for this path: to this
+    /// station or a group of them.
+    fn sender(&self, header: &[u8]) -> Option<[u8; 6]> {
+        let (to, rest) = header.split_first_chunk::<6>()?;
+        let (from, ethertype) = rest.split_first_chunk::<6>()?;
+        let is_ours = *to == self.station || to[0] & 1 == 1;
+        (is_ours && *ethertype == self.ethertype.to_be_bytes()).then_some(*from)
+    }
+}
+
+/// How many entries the next frame has, if all of it is there.
+fn parts_of_next(rings: &mut Rings) -> Option<u32> {
+    let mut parts = 0;
+    loop {
+        let part = rings.receive.peek(parts)?;
+        parts += 1;
+        if part.options & libc::XDP_PKT_CONTD == 0 {
+            return Some(parts);
+        }
+    }
+}

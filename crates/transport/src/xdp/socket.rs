@@ -1,0 +1,280 @@
+//! An XDP socket: its memory, its rings, and the program that feeds it.
+
+use std::io;
+use std::mem;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use socket2::{Domain, Socket, Type};
+
+use super::frames::Frames;
+use super::program::{BEFORE_THE_STACK, IN_THE_DRIVER, Map, Program};
+use super::ring::{self, Reader, Writer};
+use super::{Attach, ETHERNET_HEADER, OpenError, XdpConfig};
+use crate::capability::{Capabilities, Feature};
+use crate::inet::grow_buffers;
+use crate::packet::{Found, find_interface};
+
+/// Numbers below are lengths of IEEE 802.3 frames (`linux/if_ether.h`).
+const LEAST_ETHERTYPE: u16 = 0x0600;
+/// A VLAN tag that a frame may have had.
+const TAG: u32 = 4;
+const SHORT_CHUNK: u32 = 2048;
+const LONG_CHUNK: u32 = 4096;
+/// The kernel keeps what it has not sent yet in buffers that this bounds.
+const SEND_BUFFER: usize = 32 << 20;
+/// How long the kernel may take to forget a socket that was closed.
+const FORGETTING: Duration = Duration::from_secs(2);
+
+/// What belongs to an open path.
+#[derive(Debug)]
+pub(super) struct Opened {
+    /// Detaches the program when it is closed: before all others.
+    _attached: OwnedFd,
+    _map: Map,
+    _program: Program,
+    pub(super) socket: Socket,
+    pub(super) rings: Rings,
+    pub(super) frames: Frames,
+}
+
+/// The rings of a socket.
+#[derive(Debug)]
+pub(super) struct Rings {
+    pub(super) fill: Writer<u64>,
+    pub(super) completion: Reader<u64>,
+    pub(super) receive: Reader<libc::xdp_desc>,
+    pub(super) send: Writer<libc::xdp_desc>,
+}
+
+/// What was found out while a path was opened.
+#[derive(Debug)]
+pub(super) struct Link {
+    pub(super) interface: Found,
+    /// The largest unit.
+    pub(super) unit: u32,
+    pub(super) capabilities: Capabilities,
+}
+
+/// Opens a path and finds out what works.
+pub(super) fn open(config: &XdpConfig) -> Result<(Opened, Link), OpenError> {
+    if config.ethertype < LEAST_ETHERTYPE {
+        return Err(OpenError::NotAnEthertype(config.ethertype));
+    }
+    if !config.frames.is_power_of_two() || !(64..=1 << 16).contains(&config.frames) {
+        return Err(OpenError::BadFrameCount(config.frames));
+    }
+    // XDP sockets themselves answer no questions about interfaces.
+    let asking = Socket::new(Domain::UNIX, Type::DGRAM, None)
+        .map_err(OpenError::system("open a socket to ask for interfaces"))?;
+    let interface = find_interface(&asking, &config.interface)?;
+    let socket = Socket::new(Domain::from(libc::AF_XDP), Type::RAW, None).map_err(why_no_socket)?;
+    grow_buffers(socket.as_raw_fd(), SEND_BUFFER);
+
+    let longest = interface.mtu.saturating_add(ETHERNET_HEADER as u32 + TAG);
+    let fits = |chunk| longest <= Frames::received_in_one(chunk);
+    let chunk = if fits(SHORT_CHUNK) { SHORT_CHUNK } else { LONG_CHUNK };
+    let frames = Frames::new(config.frames, chunk)
+        .map_err(OpenError::system("make memory for the frames"))?;
+    let rings = register(&socket, &frames, config.frames)?;
+
+    let map = Map::new(config.queue).map_err(OpenError::system("make a map of sockets"))?;
+    let program = Program::load(config.ethertype, &map)
+        .map_err(OpenError::system("load the program that redirects frames"))?;
+    let (attached, in_driver) = attach(config, &program, interface.index)?;
+    let in_parts = bind(config, &socket, interface.index, !fits(chunk))?;
+    map.set(config.queue, socket.as_raw_fd())
+        .map_err(OpenError::system("tell the program of the socket"))?;
+
+    let in_one = Frames::received_in_one(chunk) - ETHERNET_HEADER as u32;
+    let unit = if in_parts { interface.mtu } else { interface.mtu.min(in_one) };
+    let capabilities = capabilities(&socket, in_driver);
+    let opened =
+        Opened { _attached: attached, _map: map, _program: program, socket, rings, frames };
+    Ok((opened, Link { interface, unit, capabilities }))
+}
+
+fn why_no_socket(error: io::Error) -> OpenError {
+    match error.raw_os_error() {
+        Some(libc::EAFNOSUPPORT) => OpenError::NoXdpSockets,
+        _ => OpenError::system("open an XDP socket")(error),
+    }
+}
+
+/// Tells the kernel of the memory, makes and maps the rings, and hands over the
+/// frames to receive into.
+fn register(socket: &Socket, frames: &Frames, each_way: u32) -> Result<Rings, OpenError> {
+    let fd = socket.as_raw_fd();
+    let registration = frames.registration();
+    // SAFETY: the registration names the memory of `frames`, which is this
+    // process's; the kernel holds its pages as long as it uses them.
+    unsafe { set_option(fd, libc::XDP_UMEM_REG, &registration) }.map_err(|source| match source
+        .raw_os_error()
+    {
+        Some(libc::ENOBUFS | libc::ENOMEM | libc::EPERM) => {
+            OpenError::LockedMemory { bytes: registration.len, source }
+        }
+        _ => OpenError::system("register memory for the frames")(source),
+    })?;
+    for kind in [ring::FILL, ring::COMPLETION, ring::RECEIVE, ring::SEND] {
+        // SAFETY: a number names no memory.
+        unsafe { set_option(fd, kind.option, &each_way) }
+            .map_err(OpenError::system("make a ring"))?;
+    }
+    let map = || {
+        let at = ring_offsets(fd)?;
+        let borrowed = socket.as_fd();
+        Ok(Rings {
+            fill: Writer::map(borrowed, ring::FILL, &at.fr, each_way)?,
+            completion: Reader::map(borrowed, ring::COMPLETION, &at.cr, each_way)?,
+            receive: Reader::map(borrowed, ring::RECEIVE, &at.rx, each_way)?,
+            send: Writer::map(borrowed, ring::SEND, &at.tx, each_way)?,
+        })
+    };
+    let mut rings = map().map_err(OpenError::system("map the rings"))?;
+    for nth in 0..each_way {
+        rings.fill.write(u64::from(nth) * u64::from(frames.chunk()));
+    }
+    rings.fill.show();
+    Ok(rings)
+}
+
+/// Attaches the program. Gives what keeps it there, and whether it runs in the
+/// device's driver.
+fn attach(config: &XdpConfig, program: &Program, index: u32) -> Result<(OwnedFd, bool), OpenError> {
+    let error = |error: io::Error| match error.raw_os_error() {
+        Some(libc::EBUSY | libc::EEXIST) => OpenError::ProgramInUse(config.interface.clone()),
+        _ => OpenError::system("attach the program to the interface")(error),
+    };
+    if config.attach != Attach::Generic {
+        match (program.attach(index, IN_THE_DRIVER), config.attach) {
+            (Ok(attached), _) => return Ok((attached, true)),
+            (Err(source), _) if is_in_use(&source) => return Err(error(source)),
+            (Err(source), Attach::Driver) if source.raw_os_error() != Some(libc::EPERM) => {
+                let interface = config.interface.clone();
+                return Err(OpenError::NoDriverMode { interface, source });
+            }
+            (Err(source), Attach::Driver) => return Err(error(source)),
+            (Err(_), _) => {}
+        }
+    }
+    program.attach(index, BEFORE_THE_STACK).map(|attached| (attached, false)).map_err(error)
+}
+
+fn is_in_use(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EBUSY | libc::EEXIST))
+}
+
+/// Binds the socket to its queue. Gives whether frames may lie in several
+/// chunks, if that is wanted.
+fn bind(
+    config: &XdpConfig,
+    socket: &Socket,
+    index: u32,
+    in_parts: bool,
+) -> Result<bool, OpenError> {
+    let started = Instant::now();
+    let mut parts = if in_parts { libc::XDP_USE_SG } else { 0 };
+    loop {
+        let flags = libc::XDP_USE_NEED_WAKEUP | parts;
+        let Err(error) = bind_to(socket.as_raw_fd(), index, config.queue, flags) else {
+            return Ok(parts != 0);
+        };
+        let interface = || config.interface.clone();
+        match error.raw_os_error() {
+            // A socket that was closed a moment ago keeps its queue until the
+            // kernel comes round to it.
+            Some(libc::EBUSY) if started.elapsed() < FORGETTING => {
+                thread::sleep(Duration::from_millis(2));
+            }
+            Some(libc::EBUSY) => {
+                return Err(OpenError::QueueInUse { interface: interface(), queue: config.queue });
+            }
+            // A kernel, or a device, without frames in parts.
+            Some(libc::EINVAL | libc::EOPNOTSUPP) if parts != 0 => parts = 0,
+            Some(libc::EINVAL) => {
+                return Err(OpenError::NoQueue { interface: interface(), queue: config.queue });
+            }
+            _ => return Err(OpenError::system("bind to the queue")(error)),
+        }
+    }
+}
+
+fn capabilities(socket: &Socket, in_driver: bool) -> Capabilities {
+    let mut found = Capabilities::of("xdp");
+    found.add(Feature::BatchedSend);
+    found.add(Feature::BatchedReceive);
+    found.lack(
+        Feature::DirectPlacement,
+        "the kernel chooses the frame before the place is known; each payload is copied once",
+    );
+    found.lack(Feature::Ecn, "frames of an ethertype of their own have no IP header to mark");
+    match (is_zero_copy(socket.as_raw_fd()), in_driver) {
+        (Ok(true), _) => found.add(Feature::ZeroCopyRings),
+        (Ok(false), true) => found.lack(
+            Feature::ZeroCopyRings,
+            "the device's driver runs the program, but copies; drivers of some network cards do not",
+        ),
+        (Ok(false), false) => found.lack(
+            Feature::ZeroCopyRings,
+            "the device's driver has no XDP, so the kernel's stack runs the program and copies",
+        ),
+        (Err(error), _) => {
+            found.lack(Feature::ZeroCopyRings, format!("the kernel does not say so: {error}"));
+        }
+    }
+    found
+}
+
+fn bind_to(fd: RawFd, index: u32, queue: u32, flags: u16) -> io::Result<()> {
+    let address = libc::sockaddr_xdp {
+        sxdp_family: libc::AF_XDP as u16,
+        sxdp_flags: flags,
+        sxdp_ifindex: index,
+        sxdp_queue_id: queue,
+        sxdp_shared_umem_fd: 0,
+    };
+    let len = size_of::<libc::sockaddr_xdp>() as libc::socklen_t;
+    // SAFETY: the address has that length, and lives through the call.
+    let done = unsafe { libc::bind(fd, (&raw const address).cast(), len) };
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+fn ring_offsets(fd: RawFd) -> io::Result<libc::xdp_mmap_offsets> {
+    // SAFETY: the offsets are made of numbers, for all of which zero is good.
+    let mut offsets: libc::xdp_mmap_offsets = unsafe { mem::zeroed() };
+    get_option(fd, libc::XDP_MMAP_OFFSETS, &mut offsets)?;
+    Ok(offsets)
+}
+
+fn is_zero_copy(fd: RawFd) -> io::Result<bool> {
+    let mut options = libc::xdp_options { flags: 0 };
+    get_option(fd, libc::XDP_OPTIONS, &mut options)?;
+    Ok(options.flags & libc::XDP_OPTIONS_ZEROCOPY != 0)
+}
+
+fn get_option<T>(fd: RawFd, name: libc::c_int, value: &mut T) -> io::Result<()> {
+    let mut len = size_of::<T>() as libc::socklen_t;
+    let value = std::ptr::from_mut(value).cast();
+    // SAFETY: there is room for what these options are, which `len` says.
+    let done = unsafe { libc::getsockopt(fd, libc::SOL_XDP, name, value, &raw mut len) };
+    if done != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    if len as usize != size_of::<T>() {
+        return Err(io::Error::other("the kernel is too old: Linux 5.4 or later is needed"));
+    }
+    Ok(())
+}
+
+/// # Safety
+/// The value is what the option reads, and names no memory but this process's
+/// own, which the kernel may use from now on.
+unsafe fn set_option<T>(fd: RawFd, name: libc::c_int, value: &T) -> io::Result<()> {
+    let len = size_of::<T>() as libc::socklen_t;
+    let value = std::ptr::from_ref(value).cast();
+    // SAFETY: the value lives through the call, and `len` is its length.
+    let done = unsafe { libc::setsockopt(fd, libc::SOL_XDP, name, value, len) };
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}

@@ -1,0 +1,102 @@
+//! AF_XDP carries both test engines: the same bytes arrive however the threads
+//! wait, wherever the program runs, and whether frames fit a chunk of memory or
+//! not; each payload is copied once at each end. As an ordinary user each test
+//! skips with one line.
+
+mod packet_support;
+mod support;
+mod xdp_support;
+
+use landfall_placement::Duration;
+use landfall_transport::Wait;
+use landfall_transport::fault::Faults;
+use packet_support::cable;
+use support::carriage;
+use xdp_support::{MODES, cable_of, pair};
+
+#[test]
+fn messages_cross_in_units_of_all_lengths() {
+    require_xdp!();
+    let cable = cable();
+    for attach in MODES {
+        // The longest fills a frame: 40 bytes are the engine's.
+        for unit in [100, 1024, 1460] {
+            carriage::messages_in_units(pair(&cable, attach), unit);
+        }
+    }
+}
+
+#[test]
+fn messages_cross_in_frames_that_need_several_chunks() {
+    require_xdp!();
+    let cable = cable_of(9000);
+    for attach in MODES {
+        for unit in [1024, 4050, 4096, 8192, 8960] {
+            carriage::messages_in_units(pair(&cable, attach), unit);
+        }
+    }
+}
+
+#[test]
+fn a_stream_with_heads_of_all_lengths_crosses() {
+    require_xdp!();
+    let cable = cable();
+    for attach in MODES {
+        carriage::stream(pair(&cable, attach));
+    }
+}
+
+#[test]
+fn each_payload_is_copied_once() {
+    require_xdp!();
+    for mtu in [1500, 9000] {
+        let cable = cable_of(mtu);
+        for attach in MODES {
+            let [warm, end] = carriage::steady_messages(pair(&cable, attach));
+            let placed = end.payload_bytes - warm.payload_bytes;
+            assert!(placed > 0);
+            assert_eq!(end.bytes_copied - warm.bytes_copied, placed, "{end:?}");
+            assert_eq!((end.guessed_right, end.guessed_wrong), (0, 0));
+        }
+    }
+}
+
+#[test]
+fn threads_may_wait_in_any_way() {
+    require_xdp!();
+    let cable = cable();
+    for attach in MODES {
+        for wait in [Wait::Block, Wait::Spin, Wait::SpinThenBlock(Duration::from_micros(50))] {
+            carriage::messages_between_threads(pair(&cable, attach), wait);
+        }
+    }
+}
+
+#[test]
+fn tokio_tasks_drive_both_ends() {
+    require_xdp!();
+    let cable = cable();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    for attach in MODES {
+        runtime.block_on(carriage::messages_between_tasks(pair(&cable, attach)));
+    }
+}
+
+#[test]
+fn invariant_4_xdp_survives_every_fault() {
+    require_xdp!();
+    let faults = Faults {
+        loss: 30_000,
+        duplication: 20_000,
+        reordering: 30_000,
+        corruption: 10_000,
+        delay: Duration::ZERO,
+        loss_at_place: 5_000,
+    };
+    for mtu in [1500, 9000] {
+        let cable = cable_of(mtu);
+        for attach in MODES {
+            carriage::messages_through_faults(pair(&cable, attach), faults);
+        }
+    }
+}
