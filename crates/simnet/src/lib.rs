@@ -11,7 +11,8 @@
 //! | [`node`] | the [`Node`] trait and what a node can do ([`Outbox`]) |
 //! | [`frame`] | what crosses a link |
 //! | [`link`](mod@link) | what a link does to frames: rate, delay, MTU, queue, faults |
-//! | [`queue`] | which frames may wait for a link: the seam for RED, ECN and others |
+//! | [`queue`] | which frames may wait for a link: tail drop, RED, ECN marking, or your own |
+//! | [`traffic`] | flows that share the network with what is tested |
 //! | [`switch`] | a node that forwards |
 //! | [`engine_node`] | a node that runs any [`Engine`](landfall_placement::Engine) |
 //! | [`memory`] | the memory of such a node, with every write watched |
@@ -46,6 +47,7 @@ pub mod queue;
 pub mod sim;
 pub mod stats;
 pub mod switch;
+pub mod traffic;
 mod way;
 
 pub use capture::Encapsulation;
@@ -57,7 +59,7 @@ pub use frame::Frame;
 pub use link::{LinkConfig, LinkId, Loss, Probability, WayId};
 pub use memory::Memory;
 pub use node::{Handle, LinkState, Node, NodeId, Outbox, PortId};
-pub use queue::{QueuePolicy, TailDrop};
+pub use queue::{EcnThreshold, QueuePolicy, Red, TailDrop};
 pub use sim::{Outcome, Sim};
 pub use stats::{DropReason, LinkStats};
 pub use switch::Switch;

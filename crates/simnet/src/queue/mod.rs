@@ -1,17 +1,22 @@
-//! Which frames may wait for a link: [`QueuePolicy`], and plain [`TailDrop`].
+//! Which frames may wait for a link: [`QueuePolicy`], plain [`TailDrop`], and
+//! what marks or drops earlier, [`EcnThreshold`] and [`Red`].
 //!
-//! This is the seam for other disciplines. RED and ECN marking are policies
-//! that answer [`Verdict::Mark`] or [`Verdict::Drop`] by the length of the
-//! queue; CoDel looks at the time waited in [`QueuePolicy::release`]. Pause
+//! This is the seam for other disciplines. Policies that go by the length of
+//! the queue answer [`Verdict::Mark`] or [`Verdict::Drop`]; CoDel looks at the time waited in [`QueuePolicy::release`]. Pause
 //! needs two nodes and no policy: one that looks at
 //! [`Outbox::backlog`](crate::Outbox::backlog) and sends a pause frame, and one
 //! that gets it and calls [`Outbox::pause`](crate::Outbox::pause).
+
+mod ecn_threshold;
+mod red;
 
 use core::fmt;
 
 use landfall_placement::{Duration, Instant, Random};
 
 use crate::frame::Frame;
+pub use ecn_threshold::EcnThreshold;
+pub use red::Red;
 
 /// The queue as a frame finds it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

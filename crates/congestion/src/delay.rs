@@ -1,0 +1,199 @@
+//! What round trips say about queues, round by round; and whether it helps to yield to them.
+//!
+//! A queue that stands longer than the target is a reason for a smaller
+//! window, if the queue is our own. Beside a flow that stops for losses only,
+//! it is not: that flow takes every byte that we give up. So a decrease for
+//! delay is a trial. When we alone fill the queue, round trips become shorter
+//! in proportion to the window. Where they do not, somebody else keeps the
+//! queue full: the decrease is taken back, and delay is not listened to for a
+//! while.
+
+use crate::config::Config;
+use crate::rtt::RttEstimator;
+use crate::ticks::Ticks;
+
+/// Long round trips in a row that are enough to hold slow start back before
+/// the round is over (RFC 9406, `N_RTT_SAMPLE`).
+const SAMPLES: u8 = 8;
+
+/// Rounds after which delay is listened to again.
+const DEAF_ROUNDS: u8 = 192;
+
+/// Rounds after a decrease for loss or a mark until round trips show its effect.
+const SETTLING_ROUNDS: u8 = 3;
+
+/// What may be concluded from delay at the moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Whatever it says is believed.
+    Listening,
+    /// A queue stands. Another round has to say so, in which everything was
+    /// sent when it stood already: so its round trips belong to the window.
+    Suspecting,
+    /// The window was made smaller from `window`, at a round trip of `rtt`;
+    /// in the second round from then on its effect shows.
+    Trial { window: u64, rtt: Ticks, rounds: u8 },
+    /// For so many rounds nothing.
+    Deaf { rounds: u8 },
+}
+
+/// What to do at the end of a round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Advice {
+    /// Nothing in particular.
+    GoOn,
+    /// A queue stands that may be ours: make the window smaller, to this.
+    Yield(u64),
+    /// Yielding did not help: take the window back to what it was.
+    Return(u64),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct DelayWatch {
+    state: State,
+    /// The shortest round trip of this round.
+    least: Ticks,
+    /// Round trips in a row that were long enough to end slow start.
+    late: u8,
+    /// Rounds in a row in which no queue stood.
+    quiet: u8,
+}
+
+impl DelayWatch {
+    pub(crate) const fn new() -> Self {
+        Self { state: State::Listening, least: Ticks::NONE, late: 0, quiet: 0 }
+    }
+
+    pub(crate) fn handle_sample(&mut self, config: &Config, base: Ticks, sample: Ticks) {
+        self.least = self.least.least(sample);
+        let is_late = sample > base.plus(rise(config, base));
+        self.late = if is_late { self.late.saturating_add(1) } else { 0 };
+    }
+
+    /// Somebody told of congestion, by loss or by mark: whatever was tried is
+    /// over, and it takes a while until round trips show the decrease.
+    pub(crate) fn handle_congestion(&mut self) {
+        self.state = State::Deaf { rounds: SETTLING_ROUNDS };
+        self.quiet = 0;
+    }
+
+    /// Whether slow start shall wait for the end of the round: a queue seems
+    /// to stand, unless it is the one that every burst makes.
+    pub(crate) const fn holds_slow_start(&self) -> bool {
+        self.late >= SAMPLES && !self.is_deaf()
+    }
+
+    /// Whether slow start shall end, at the end of a round in which not one
+    /// round trip was without a queue (HyStart++, RFC 9406, 4.2).
+    pub(crate) fn ends_slow_start(&self, config: &Config, base: Ticks) -> bool {
+        self.least > base.plus(rise(config, base)) && !self.is_deaf()
+    }
+
+    /// Rounds in a row in which no queue stood and nobody told of congestion.
+    pub(crate) const fn quiet_rounds(&self) -> u8 {
+        self.quiet
+    }
+
+    /// Whether no queue stands that would be a reason for a smaller window.
+    pub(crate) fn is_short(&self, config: &Config, rtt: &RttEstimator) -> bool {
+        // At the start of a round, the longer view has to do.
+        let latest = if self.least.is_none() { rtt.smoothed_ticks() } else { self.least };
+        !latest.is_none() && latest <= rtt.base().plus(target(config, rtt.base()))
+    }
+
+    pub(crate) const fn is_deaf(&self) -> bool {
+        matches!(self.state, State::Deaf { .. })
+    }
+
+    /// A round is over in which delay was not looked at.
+    pub(crate) fn skip_round(&mut self) {
+        self.next_round();
+        if let State::Deaf { rounds } = self.state {
+            self.state = Self::deaf(rounds.saturating_sub(1));
+        }
+    }
+
+    /// A round is over: everything that was sent in it has arrived or is lost.
+    pub(crate) fn end_round(&mut self, config: &Config, base: Ticks, window: u64) -> Advice {
+        let (least, target) = (self.next_round(), target(config, base));
+        let is_quiet = !least.is_none() && least <= base.plus(Ticks(target.0 / 4));
+        self.quiet = if is_quiet { self.quiet.saturating_add(1) } else { 0 };
+        let is_long = least > base.plus(target);
+        match self.state {
+            State::Suspecting if is_long => {
+                self.state = State::Trial { window, rtt: least, rounds: 1 };
+                Advice::Yield(drained(window, least, base).max(window / 2))
+            }
+            State::Listening | State::Suspecting => self.listen(is_long),
+            State::Deaf { rounds } => {
+                self.state = Self::deaf(rounds.saturating_sub(1));
+                Advice::GoOn
+            }
+            State::Trial { window, rtt, rounds: 1.. } => {
+                self.state = State::Trial { window, rtt, rounds: 0 };
+                Advice::GoOn
+            }
+            State::Trial { .. } if least.is_none() => Advice::GoOn,
+            State::Trial { window: before, rtt, .. } => {
+                if has_helped(before, window, rtt, least, base) {
+                    return self.listen(is_long);
+                }
+                self.state = State::Deaf { rounds: DEAF_ROUNDS };
+                Advice::Return(before)
+            }
+        }
+    }
+
+    const fn deaf(rounds: u8) -> State {
+        if rounds == 0 { State::Listening } else { State::Deaf { rounds } }
+    }
+
+    fn listen(&mut self, is_long: bool) -> Advice {
+        self.state = if is_long { State::Suspecting } else { State::Listening };
+        Advice::GoOn
+    }
+
+    /// Begins a round; gives the shortest round trip of the one before.
+    fn next_round(&mut self) -> Ticks {
+        core::mem::take(&mut self.least)
+    }
+}
+
+/// What of a window the path holds without a queue; and a sixteenth less, so
+/// that the queue gets empty and the shortest round trip is seen again.
+fn drained(window: u64, rtt: Ticks, base: Ticks) -> u64 {
+    scaled(scaled(window, base.0, rtt.0), 15, 16)
+}
+
+/// The delay at which slow start ends. RFC 9406 has 4 and 16 ms for its bounds;
+/// the lower one is the configured floor here, as paths may be much shorter.
+fn rise(config: &Config, base: Ticks) -> Ticks {
+    const MOST: u32 = 16_000_000 >> 6;
+    Ticks((base.0 / 8).min(MOST)).max(Ticks::from(config.delay_floor))
+}
+
+/// The longest that a queue may stand: three eighths of the shortest round
+/// trip. To yield then leaves the path full.
+fn target(config: &Config, base: Ticks) -> Ticks {
+    let share = Ticks(base.0 / 8 * 3);
+    share.max(Ticks::from(config.delay_floor))
+}
+
+/// Whether round trips became shorter, by three quarters at least of what is to
+/// be expected where nobody else fills the queue.
+fn has_helped(before: u64, window: u64, rtt_before: Ticks, rtt: Ticks, base: Ticks) -> bool {
+    let proportional = scaled(u64::from(rtt_before.0), clamp_u32(window), clamp_u32(before));
+    let expected = Ticks(clamp_u32(proportional)).max(base);
+    let wanted = rtt_before.beyond(expected).0 / 4 * 3;
+    rtt_before.beyond(rtt).0 >= wanted
+}
+
+/// `value` × `by` / `of`, without overflow on the way.
+fn scaled(value: u64, by: u32, of: u32) -> u64 {
+    let wide = u128::from(value) * u128::from(by) / u128::from(of.max(1));
+    u64::try_from(wide).unwrap_or(u64::MAX)
+}
+
+fn clamp_u32(value: u64) -> u32 {
+    u32::try_from(value).unwrap_or(u32::MAX)
+}

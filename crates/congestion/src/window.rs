@@ -1,0 +1,287 @@
+//! The window itself: [`Window`].
+
+use landfall_placement::{Duration, Instant};
+
+use crate::config::Config;
+use crate::delay::{Advice, DelayWatch};
+use crate::ledger::Ledger;
+use crate::rtt::RttEstimator;
+use crate::ticks::Ticks;
+
+/// Bytes that came through, as told to [`Window::handle_arrived`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arrived {
+    /// How many.
+    pub bytes: u64,
+    /// When they were sent, or granted by the receiver.
+    pub sent: Instant,
+    /// Whether the time since then is a round trip: not where they were sent
+    /// twice, and not where they waited for something else than the network.
+    pub timed: bool,
+    /// Whether the network marked them ([`Ecn::CongestionExperienced`]).
+    ///
+    /// [`Ecn::CongestionExperienced`]: landfall_placement::Ecn::CongestionExperienced
+    pub marked: bool,
+    /// The bytes that were under way until now, these among them.
+    pub under_way: u64,
+}
+
+/// How a window moves at the moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// It doubles in each round trip.
+    SlowStart,
+    /// It grows slowly, and yields to delay, marks and loss.
+    Avoidance,
+    /// The same, but not to delay: others keep the queue full.
+    Competing,
+}
+
+/// How many bytes may be under way on one path to one peer.
+///
+/// Whoever decides what is sent next holds it: a sender, or a receiver that
+/// grants. It is told what arrived and what was lost, and when that had been
+/// sent. It takes at most 96 bytes, allocates nothing and calls nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window {
+    bytes: u64,
+    /// Slow start goes up to here.
+    threshold: u64,
+    /// Arrived bytes, times four, that were not yet turned into growth.
+    credit: u64,
+    /// The last decrease: what was sent before tells nothing new.
+    decreased: Instant,
+    /// When the round began: it is over when something sent since then arrives.
+    round: Instant,
+    /// The most that was under way in this round, in steps of 64 bytes.
+    peak: u32,
+    rtt: RttEstimator,
+    delay: DelayWatch,
+    ledger: Ledger,
+}
+
+/// There may be very many.
+const _: () = assert!(size_of::<Window>() <= 96);
+
+/// What a window becomes for a reason, as a share: numerator and denominator.
+type Share = (u64, u64);
+
+/// RFC 5681, 3.1: half of it.
+const ON_LOSS: Share = (1, 2);
+/// RFC 8511 (ABE): a mark comes from a short queue, so less has to be given up.
+const ON_MARK: Share = (7, 10);
+
+/// Rounds without a queue after which growth accelerates.
+const PATIENCE: u64 = 32;
+
+impl Window {
+    /// A window for a path of which nothing is known.
+    #[must_use]
+    pub fn new(config: &Config) -> Self {
+        Self {
+            bytes: config.bounded(config.initial_window),
+            threshold: u64::MAX,
+            credit: 0,
+            decreased: Instant::ZERO,
+            round: Instant::ZERO,
+            peak: 0,
+            rtt: RttEstimator::new(),
+            delay: DelayWatch::new(),
+            ledger: Ledger::new(),
+        }
+    }
+
+    /// How many bytes may be under way at once.
+    #[must_use]
+    pub const fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// How many bytes may leave now, where so many are under way. With nothing
+    /// under way one unit always may, or a small window would stand still.
+    #[must_use]
+    pub fn room(&self, config: &Config, under_way: u64) -> u64 {
+        if under_way == 0 {
+            self.bytes.max(config.unit())
+        } else {
+            self.bytes.saturating_sub(under_way)
+        }
+    }
+
+    /// How long to wait after `bytes` left before more do, to spread a window
+    /// over its round trip. A courtesy to queues while the window holds a unit
+    /// or more (RFC 9002, 7.7); a duty below that.
+    #[must_use]
+    pub fn pause(&self, config: &Config, bytes: u64) -> Duration {
+        // Quarters: faster than the window says, and by the shortest round
+        // trip, so that it is never pacing that holds the window back.
+        let (round, quarters) = match self.phase() {
+            _ if self.bytes < config.unit() => (self.rtt.smoothed(), 4),
+            Phase::SlowStart => (self.rtt.shortest(), 8),
+            Phase::Avoidance | Phase::Competing => (self.rtt.shortest(), 5),
+        };
+        let Some(round) = round else { return Duration::ZERO };
+        let nanos = round.as_nanos().saturating_mul(u128::from(bytes)).saturating_mul(4);
+        let nanos = nanos / (u128::from(self.bytes.max(1)) * quarters);
+        Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+    }
+
+    /// How the window moves at the moment.
+    #[must_use]
+    pub const fn phase(&self) -> Phase {
+        if self.bytes < self.threshold {
+            Phase::SlowStart
+        } else if self.delay.is_deaf() {
+            Phase::Competing
+        } else {
+            Phase::Avoidance
+        }
+    }
+
+    /// What is known of the round trips.
+    #[must_use]
+    pub const fn rtt(&self) -> &RttEstimator {
+        &self.rtt
+    }
+
+    /// How long to wait for what was sent before [`handle_timeout`](Self::handle_timeout).
+    #[must_use]
+    pub fn timeout(&self, config: &Config) -> Duration {
+        self.rtt.timeout(config)
+    }
+
+    /// How much was lost lately, in parts per million.
+    #[must_use]
+    pub fn loss(&self) -> u32 {
+        self.ledger.parts_per_million()
+    }
+
+    /// Bytes arrived.
+    pub fn handle_arrived(&mut self, config: &Config, now: Instant, arrived: &Arrived) {
+        self.ledger.add_arrived(config, arrived.bytes);
+        if arrived.timed {
+            let rtt = now.since(arrived.sent);
+            self.rtt.handle_sample(now, rtt);
+            self.delay.handle_sample(config, self.rtt.base(), Ticks::measured(rtt));
+        }
+        if arrived.marked {
+            self.handle_congestion(config, now, arrived.sent, ON_MARK);
+        }
+        let under_way = u32::try_from(arrived.under_way.div_ceil(64)).unwrap_or(u32::MAX);
+        self.peak = self.peak.max(under_way);
+        if self.is_used() && !arrived.marked && arrived.sent >= self.decreased {
+            self.grow(config, arrived.bytes);
+        }
+        if arrived.sent >= self.round {
+            (self.round, self.peak) = (now, under_way);
+            self.end_round(config, now);
+        }
+    }
+
+    /// Bytes that were sent, or granted, at `sent` will not arrive: later ones
+    /// did, by a margin that speaks against reordering.
+    pub fn handle_lost(&mut self, config: &Config, now: Instant, sent: Instant, bytes: u64) {
+        self.ledger.add_lost(config, bytes);
+        let is_bearable = self.ledger.parts_per_million() <= config.loss_tolerance
+            && self.delay.is_short(config, &self.rtt);
+        if !is_bearable {
+            self.handle_congestion(config, now, sent, ON_LOSS);
+        }
+    }
+
+    /// Nothing arrived for a whole [`timeout`](Self::timeout), although bytes
+    /// are under way: start again from one unit (RFC 5681, 3.1).
+    pub fn handle_timeout(&mut self, config: &Config, now: Instant) {
+        if self.rtt.backoff() == 0 {
+            self.threshold = (self.bytes / 2).max(config.unit().saturating_mul(2));
+        }
+        self.rtt.handle_timeout();
+        self.bytes = config.bounded(config.unit().min(self.bytes));
+        self.note_decrease(now);
+    }
+
+    /// Something is sent, or granted, while nothing was under way. If that was
+    /// so for long, the window starts again (RFC 5681, 4.1): what it was is
+    /// remembered as the end of slow start.
+    pub fn handle_start(&mut self, config: &Config, now: Instant) {
+        // The last round began up to one round trip before the last arrival.
+        let idle = self.timeout(config) + self.rtt.smoothed().unwrap_or_default();
+        if now.since(self.round) > idle && self.rtt.smoothed().is_some() {
+            self.threshold = self.threshold.max(self.bytes / 4 * 3);
+            self.bytes = config.bounded(self.bytes.min(config.initial_window));
+            self.credit = 0;
+            self.round = now;
+        }
+    }
+
+    /// A reason to send less, from something that was sent at `sent`. Once in
+    /// a round trip: what was sent before the last decrease tells nothing new.
+    fn handle_congestion(&mut self, config: &Config, now: Instant, sent: Instant, to: Share) {
+        if sent < self.decreased {
+            return;
+        }
+        let (share, of) = to;
+        self.bytes = config.bounded(self.bytes / of * share);
+        self.threshold = self.bytes;
+        self.note_decrease(now);
+    }
+
+    fn note_decrease(&mut self, now: Instant) {
+        self.decreased = now;
+        self.credit = 0;
+        self.delay.handle_congestion();
+    }
+
+    fn end_round(&mut self, config: &Config, now: Instant) {
+        if self.phase() == Phase::SlowStart {
+            if self.delay.ends_slow_start(config, self.rtt.base()) {
+                self.threshold = self.bytes;
+            }
+            // Whether the queue is to be yielded to, the next round shows.
+            return self.delay.skip_round();
+        }
+        match self.delay.end_round(config, self.rtt.base(), self.bytes) {
+            Advice::GoOn => {}
+            Advice::Yield(to) => {
+                self.bytes = config.bounded(to.min(self.bytes));
+                self.threshold = self.bytes;
+                self.credit = 0;
+                self.decreased = now;
+            }
+            // By slow start, not at once: a burst into a full queue helps nobody.
+            Advice::Return(to) => self.threshold = config.bounded(to),
+        }
+    }
+
+    /// RFC 7661: growth needs evidence, and a window that stays half empty for
+    /// a round gives none.
+    const fn is_used(&self) -> bool {
+        self.peak as u64 * 64 * 2 >= self.bytes
+    }
+
+    fn grow(&mut self, config: &Config, bytes: u64) {
+        if self.phase() == Phase::SlowStart {
+            if !self.delay.holds_slow_start() {
+                // RFC 5681, 3.1, and never beyond its threshold.
+                let growth = bytes.min(self.threshold - self.bytes);
+                self.bytes = config.bounded(self.bytes.saturating_add(growth));
+            }
+            return;
+        }
+        // A unit for each window that arrived; more, in quarters of a unit, the
+        // longer no queue was seen (as H-TCP does by time), up to an eighth of
+        // the window in a round.
+        let units = self.bytes / config.unit();
+        let quiet = u64::from(self.delay.quiet_rounds());
+        let extra = quiet.saturating_sub(PATIENCE.max(units / 4)).min(units / 2);
+        let quarters = 4 + extra;
+        self.credit = self.credit.saturating_add(bytes.saturating_mul(quarters));
+        let step = self.bytes.max(1).saturating_mul(4);
+        if self.credit >= step {
+            let units = self.credit / step;
+            self.credit %= step;
+            let growth = units.saturating_mul(config.unit()).min(self.bytes / 2);
+            self.bytes = config.bounded(self.bytes.saturating_add(growth.max(1)));
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! One of our flows with a bottleneck to itself.
+
+mod common;
+
+use std::time::Duration;
+
+use common::{Dumbbell, Flow, OURS, Path, RENO, SEGMENT};
+use landfall_congestion::Config;
+use landfall_simnet::{EcnThreshold, LinkConfig, Loss, Probability, TailDrop};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn paths() -> [Path; 4] {
+    let (ms, us) = (Duration::from_millis, Duration::from_micros);
+    [
+        Path::new(10, ms(40)),
+        Path::new(100, ms(10)),
+        Path::new(100, ms(2)),
+        Path::new(1_000, us(200)),
+    ]
+}
+
+#[test]
+fn it_fills_the_link_and_keeps_the_queue_short() {
+    for path in paths() {
+        let mut net = Dumbbell::new(path, path.bdp(), false, &[OURS]);
+        net.run(path.round_trip * 100);
+        let figures = net.run(path.round_trip * 500);
+        assert!(figures.utilisation > 0.95 && figures.loss < 0.001, "{path:?}: {figures}");
+        // The path itself holds one product of bandwidth and delay; the part
+        // of it before the queue is not counted in here.
+        let queue = figures.median_under_way.saturating_sub(path.bdp() / 2);
+        assert!(queue < path.bdp() / 2 + 3 * u64::from(SEGMENT), "{path:?}: {figures}");
+    }
+}
+
+/// The queue of a host, for instance: it drops nothing, and grows.
+#[test]
+fn delay_alone_bounds_the_window_where_nothing_is_ever_lost() {
+    let path = Path::new(100, Duration::from_millis(10));
+    let mut net = Dumbbell::new(path, u64::MAX, false, &[OURS]);
+    net.run(SECOND);
+    let figures = net.run(5 * SECOND);
+    let window = net.window(0).bytes();
+    assert!(window < 2 * path.bdp(), "a window of {window}, {figures}");
+    assert!(figures.utilisation > 0.95, "{figures}");
+}
+
+#[test]
+fn marks_are_enough_and_nothing_is_lost() {
+    for path in paths() {
+        let queue = EcnThreshold::bytes(path.bdp() / 4, TailDrop::bytes(path.bdp()));
+        let mut net = Dumbbell::new(path, path.bdp(), true, &[OURS]).policy(queue);
+        net.run(path.round_trip * 100);
+        let figures = net.run(path.round_trip * 500);
+        assert!(figures.utilisation > 0.9 && figures.loss == 0.0, "{path:?}: {figures}");
+        assert!(figures.marked > 0.0, "{path:?}: {figures}");
+    }
+}
+
+#[test]
+fn it_follows_a_bottleneck_that_becomes_ten_times_slower_and_faster_again() {
+    let path = Path::new(100, Duration::from_millis(10));
+    let mut net = Dumbbell::new(path, path.bdp(), false, &[OURS]);
+    net.run(5 * SECOND);
+
+    let slow = Path::new(10, Duration::from_millis(10));
+    let way = net.bottleneck.there();
+    net.config = net.config.rate(slow.rate);
+    net.sim.configure(way, net.config).unwrap();
+    let change = net.run(SECOND);
+    let figures = net.run(10 * SECOND);
+    // What was under way at the change could not be taken back.
+    assert!(change.loss_of(0) < 0.35, "in the first second: {change}");
+    assert!(figures.utilisation > 0.9 && figures.loss < 0.01, "slower: {figures}");
+    let window = net.window(0).bytes();
+    assert!(window < 3 * slow.bdp(), "a window of {window} on {slow:?}: {figures}");
+
+    net.config = net.config.rate(path.rate);
+    net.sim.configure(way, net.config).unwrap();
+    net.run(5 * SECOND);
+    let figures = net.run(5 * SECOND);
+    assert!(figures.utilisation > 0.9 && figures.loss < 0.01, "faster again: {figures}");
+}
+
+#[test]
+fn a_longer_route_is_not_taken_for_a_queue_for_good() {
+    let path = Path::new(100, Duration::from_millis(10));
+    let mut net = Dumbbell::new(path, 4 * path.bdp(), false, &[OURS]);
+    net.run(2 * SECOND);
+    let longer = LinkConfig { delay: Duration::from_millis(25), ..net.config };
+    net.config = longer;
+    net.sim.configure(net.bottleneck.there(), longer).unwrap();
+    net.run(5 * SECOND);
+    let figures = net.run(10 * SECOND);
+    assert!(figures.utilisation > 0.9 && figures.loss < 0.01, "{figures}");
+}
+
+#[test]
+fn silence_ends_in_one_unit_and_recovery() {
+    let path = Path::new(100, Duration::from_millis(10));
+    let mut net = Dumbbell::new(path, path.bdp(), false, &[OURS]);
+    net.run(SECOND);
+    net.sim.set_link(net.bottleneck, false).unwrap();
+    net.run(2 * SECOND);
+    assert_eq!(net.window(0).bytes(), u64::from(SEGMENT));
+    assert!(net.window(0).rtt().backoff() > 2, "{:?}", net.window(0));
+    net.sim.set_link(net.bottleneck, true).unwrap();
+    net.run(6 * SECOND);
+    let figures = net.run(2 * SECOND);
+    assert!(figures.utilisation > 0.9 && figures.loss < 0.01, "{figures}");
+}
+
+/// A radio link, a fault injector: who knows that a path loses what it was not
+/// asked to may say so.
+#[test]
+fn random_loss_rules_the_rate_unless_it_is_tolerated() {
+    let path = Path::new(100, Duration::from_millis(10));
+    let goodput = |loss_tolerance| {
+        let config = Config { loss_tolerance, ..Config::new(SEGMENT) };
+        let mut net = Dumbbell::new(path, path.bdp(), false, &[Flow::Ours(config)]);
+        net.config = net.config.loss(Loss::Uniform(Probability::percent(1)));
+        net.sim.configure(net.bottleneck.there(), net.config).unwrap();
+        net.run(5 * SECOND);
+        net.run(20 * SECOND).utilisation
+    };
+    let (strict, tolerant) = (goodput(0), goodput(20_000));
+    assert!(tolerant > 0.8, "with tolerance {tolerant:.2}, without {strict:.2}");
+    assert!(strict < 0.5, "a loss is congestion: {strict:.2}");
+}
+
+/// Delay tells a round trip late, so something may be lost at the end of slow
+/// start; but less than where loss alone tells.
+#[test]
+fn slow_start_ends_earlier_than_that_of_newreno() {
+    for path in [paths()[0], paths()[1]] {
+        let start =
+            |flow| Dumbbell::new(path, path.bdp(), false, &[flow]).run(path.round_trip * 50);
+        let (ours, reno) = (start(OURS), start(RENO));
+        assert!(ours.loss < 0.75 * reno.loss, "{path:?}: {ours}; NewReno {reno}");
+        assert!(ours.utilisation > 0.8, "{path:?}: {ours}");
+    }
+}

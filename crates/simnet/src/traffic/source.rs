@@ -1,0 +1,246 @@
+//! Sends as fast as its control allows: [`Source`].
+
+use alloc::collections::VecDeque;
+
+use landfall_placement::{Ecn, Instant, Peer};
+
+use super::wire::Message;
+use super::{Acknowledged, Control};
+use crate::frame::Frame;
+use crate::node::{LinkState, Node, Outbox, PortId};
+
+/// What a [`Source`] sends, to whom and when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SourceConfig {
+    /// To whom: the address of a [`Sink`](super::Sink).
+    pub to: Peer,
+    /// The bytes of a segment, all of its frame.
+    pub segment: u32,
+    /// Whether segments say that their sender understands ECN.
+    pub ecn: bool,
+    /// Nothing is sent before.
+    pub start: Instant,
+    /// Nothing is sent from then on.
+    pub stop: Instant,
+    /// How many bytes are sent altogether.
+    pub limit: u64,
+}
+
+impl SourceConfig {
+    /// Frames of 1514 bytes without ECN, from the start and without end.
+    #[must_use]
+    pub const fn to(peer: Peer) -> Self {
+        Self {
+            to: peer,
+            segment: 1_514,
+            ecn: false,
+            start: Instant::ZERO,
+            stop: Instant::FAR_FUTURE,
+            limit: u64::MAX,
+        }
+    }
+
+    /// With ECN.
+    #[must_use]
+    pub const fn ecn(self) -> Self {
+        Self { ecn: true, ..self }
+    }
+
+    /// From this moment on.
+    #[must_use]
+    pub const fn start(self, start: Instant) -> Self {
+        Self { start, ..self }
+    }
+
+    /// Until this moment.
+    #[must_use]
+    pub const fn stop(self, stop: Instant) -> Self {
+        Self { stop, ..self }
+    }
+}
+
+/// What became of the segments of a [`Source`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SourceStats {
+    /// Bytes that were sent.
+    pub sent: u64,
+    /// Bytes that were acknowledged.
+    pub acknowledged: u64,
+    /// Bytes that count as lost.
+    pub lost: u64,
+    /// Segments that were marked.
+    pub marked: u64,
+    /// How often nothing came for a whole time-out.
+    pub timeouts: u64,
+}
+
+/// A segment that was sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Sent {
+    at: Instant,
+    /// It neither arrived nor counts as lost.
+    under_way: bool,
+}
+
+/// Later segments that have to arrive before one counts as lost (RFC 5681, 3.2).
+const REORDERING: u64 = 3;
+
+/// A node with one port that sends to a [`Sink`](super::Sink) whatever its
+/// [`Control`] allows.
+#[derive(Debug)]
+pub struct Source<C> {
+    config: SourceConfig,
+    control: C,
+    /// Segments from `oldest` on.
+    sent: VecDeque<Sent>,
+    oldest: u64,
+    under_way: u64,
+    next_send: Instant,
+    stopped: bool,
+    /// Since when to wait for an acknowledgement.
+    waiting_since: Instant,
+    stats: SourceStats,
+}
+
+impl<C: Control> Source<C> {
+    /// A source that is ruled by `control`.
+    #[must_use]
+    pub fn new(config: SourceConfig, control: C) -> Self {
+        Self {
+            config: SourceConfig {
+                segment: config.segment.max(super::wire::LEAST as u32),
+                ..config
+            },
+            control,
+            sent: VecDeque::new(),
+            oldest: 0,
+            under_way: 0,
+            next_send: config.start,
+            stopped: false,
+            waiting_since: config.start,
+            stats: SourceStats::default(),
+        }
+    }
+
+    /// The control, as it is now.
+    #[must_use]
+    pub const fn control(&self) -> &C {
+        &self.control
+    }
+
+    /// What became of the segments.
+    #[must_use]
+    pub const fn stats(&self) -> SourceStats {
+        self.stats
+    }
+
+    /// Bytes under way.
+    #[must_use]
+    pub const fn under_way(&self) -> u64 {
+        self.under_way
+    }
+
+    fn segment(&self) -> u64 {
+        u64::from(self.config.segment)
+    }
+
+    /// Whether there is something to send and the window has room for it; one
+    /// segment may always be under way.
+    fn may_send(&self) -> bool {
+        let room = self.under_way == 0 || self.under_way + self.segment() <= self.control.window();
+        room && !self.stopped && self.stats.sent < self.config.limit
+    }
+
+    fn send(&mut self, now: Instant, out: &mut Outbox<'_>) {
+        let ecn = if self.config.ecn { Ecn::Capable0 } else { Ecn::NotCapable };
+        self.stopped |= now >= self.config.stop;
+        while self.may_send() && self.next_send <= now {
+            let number = self.oldest + self.sent.len() as u64;
+            let bytes = Message::Segment { number }.write(self.config.segment as usize);
+            let frame = Frame { bytes, from: out.node().peer(), to: self.config.to, ecn };
+            if self.under_way == 0 {
+                self.waiting_since = now;
+            }
+            self.sent.push_back(Sent { at: now, under_way: true });
+            self.under_way += self.segment();
+            self.stats.sent += self.segment();
+            self.next_send = now + self.control.pause(self.segment());
+            out.send(PortId(0), frame);
+        }
+    }
+
+    fn handle_acknowledgement(&mut self, now: Instant, number: u64, marked: bool) {
+        let bytes = self.segment();
+        let index = number.checked_sub(self.oldest).and_then(|n| usize::try_from(n).ok());
+        let Some(sent) = index.and_then(|index| self.sent.get_mut(index)) else { return };
+        if !core::mem::take(&mut sent.under_way) {
+            return; // It counted as lost, or came twice.
+        }
+        let acknowledged = Acknowledged { bytes, sent: sent.at, marked, under_way: self.under_way };
+        self.under_way -= bytes;
+        self.waiting_since = now;
+        self.stats.acknowledged += bytes;
+        self.stats.marked += u64::from(marked);
+        self.control.handle_acknowledged(now, &acknowledged);
+        while self.sent.front().is_some_and(|first| {
+            !first.under_way || self.oldest.saturating_add(REORDERING) <= number
+        }) {
+            self.forget_oldest(now);
+        }
+    }
+
+    /// Forgets the oldest segment; if nothing was heard of it, it is lost.
+    fn forget_oldest(&mut self, now: Instant) {
+        let Some(first) = self.sent.pop_front() else { return };
+        self.oldest += 1;
+        if first.under_way {
+            let bytes = self.segment();
+            self.under_way -= bytes;
+            self.stats.lost += bytes;
+            self.control.handle_lost(now, first.at, bytes);
+        }
+    }
+
+    /// Everything under way counts as lost, and the control is told once.
+    fn handle_silence(&mut self, now: Instant) {
+        self.stats.timeouts += 1;
+        self.stats.lost += self.under_way;
+        self.oldest += self.sent.len() as u64;
+        self.sent.clear();
+        self.under_way = 0;
+        self.waiting_since = now;
+        self.control.handle_timeout(now);
+    }
+
+    fn silence_at(&self) -> Option<Instant> {
+        (self.under_way > 0).then(|| self.waiting_since + self.control.timeout())
+    }
+}
+
+impl<C: Control> Node for Source<C> {
+    fn handle_frame(&mut self, now: Instant, _port: PortId, frame: Frame, out: &mut Outbox<'_>) {
+        if frame.to != out.node().peer() {
+            return; // A switch that does not know the way floods.
+        }
+        if let Some(Message::Acknowledgement { number, marked }) = Message::read(&frame.bytes) {
+            self.handle_acknowledgement(now, number, marked);
+            self.send(now, out);
+        }
+    }
+
+    fn handle_link(&mut self, now: Instant, _: PortId, _: LinkState, out: &mut Outbox<'_>) {
+        self.send(now, out);
+    }
+
+    fn handle_timeout(&mut self, now: Instant, out: &mut Outbox<'_>) {
+        if self.silence_at().is_some_and(|at| at <= now) {
+            self.handle_silence(now);
+        }
+        self.send(now, out);
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        let next = self.may_send().then_some(self.next_send);
+        [self.silence_at(), next].into_iter().flatten().min()
+    }
+}
