@@ -3,6 +3,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod marking;
 mod puppet;
 mod receiving;
 mod sending;
