@@ -2,6 +2,8 @@
 
 mod support;
 
+use std::path::Path;
+
 use landfall_placement::Refusal;
 use proptest::prelude::*;
 use stp_core::wire::header::{is_sealed, seal};
@@ -361,6 +363,17 @@ fn the_hold_of_the_vector_is_what_the_document_says() {
     };
     assert_eq!(hold::decode(hold).as_nanos(), 262_272);
     assert_eq!(hold::encode(hold::decode(hold)), hold);
+}
+
+#[test]
+fn the_corpus_of_the_fuzz_target_decodes_or_is_refused() {
+    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/stp_header");
+    let mut count = 0;
+    for entry in std::fs::read_dir(corpus).expect("the corpus is in the repository") {
+        check(&std::fs::read(entry.unwrap().path()).unwrap());
+        count += 1;
+    }
+    assert!(count >= 40, "only {count} files");
 }
 
 // ---- Any message, any bytes ----------------------------------------------------
