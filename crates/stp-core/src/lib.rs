@@ -1,8 +1,60 @@
 //! The Scheduled Transfer Protocol as a sans-IO state machine.
+//!
+//! Before any data moves, small control messages allocate buffers at the
+//! receiver; the sender then names in each packet the buffer and the offset
+//! where its payload belongs. So the receiver verifies and places, and nothing
+//! else, and is told once per Block and not once per packet.
+//!
+//! | module | what lives there |
+//! | --- | --- |
+//! | `endpoint` | [`Endpoint`]: the engine, what its user calls and what its driver calls |
+//! | `connection` | set-up, tear-down, keep-alive, links |
+//! | `send`, `receive` | Transfers, from both ends; the schedule of grants; recovery |
+//! | `region` | persistent memory: Put, Get, FetchOp |
+//! | [`offload`] | the receive path that an adapter would run, without `alloc` |
+//! | [`wire`] | the Schedule Header and every operation |
+//! | `link`, `path` | what is granted over a link, what waits to be sent on a path |
+//! | `config`, `event`, `error`, `ids`, `stats` | what the user chooses, is told, did wrong, names and counts |
+//!
+//! What does not live here: memory, I/O, clocks, randomness.
 #![no_std]
 #![forbid(unsafe_code)]
 
+extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
+mod config;
+mod connection;
+mod endpoint;
+mod error;
+mod event;
+mod heap;
+mod ids;
+mod keys;
+mod link;
+pub mod offload;
+mod path;
+mod receive;
+mod region;
+mod seen;
+mod send;
+mod stats;
+mod table;
+mod ticket;
 pub mod wire;
+
+pub use config::{Config, Policy};
+pub use connection::{Admission, Connect};
+pub use endpoint::Endpoint;
+pub use error::{Ended, Error};
+pub use event::Event;
+pub use ids::{
+    AskId, ConnectionId, ExposedId, OperationId, ReadId, ReceiveId, RemoteRegion, RequestId,
+    Rights, SendId,
+};
+pub use stats::Stats;

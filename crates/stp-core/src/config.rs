@@ -1,0 +1,153 @@
+//! The bounds and habits of an endpoint.
+
+use landfall_congestion as congestion;
+use landfall_placement::Duration;
+
+/// Which of the Transfers that wait for a grant gets the next one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Policy {
+    /// Each in turn.
+    #[default]
+    Fair,
+    /// The one with the least left to grant: short ones do not wait for long ones.
+    ShortestFirst,
+}
+
+/// The bounds and habits of an [`Endpoint`](crate::Endpoint).
+///
+/// Everything that grows has its bound here. Values out of range are moved to
+/// the nearest one that makes sense.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// The largest STU, as a power of two (6 to 16). On a path with smaller
+    /// packets, the largest power of two that fits there.
+    pub max_stu: u8,
+    /// The most STUs in a Block, as a power of two (0 to 12). One notification
+    /// and one acknowledgement are for a whole Block.
+    pub block_stus: u8,
+    /// The size of a receive buffer, as a power of two (up to 31): no STU
+    /// crosses a multiple of it in a region.
+    pub buffer: u8,
+    /// How many Blocks of one Transfer are granted at a time.
+    pub blocks_ahead: u16,
+    /// How many bytes may be granted and not have arrived, over all senders.
+    pub window: u64,
+    /// Who gets the next grant.
+    pub policy: Policy,
+    /// A window per path and peer that yields to congestion. `None` where the
+    /// network is ours alone.
+    pub congestion: Option<congestion::Config>,
+    /// Put a checksum over every payload, and refuse Data and Puts without one.
+    pub checksum: bool,
+    /// Tell the user how far each Transfer is, Block by Block.
+    pub progress: bool,
+    /// Before a round trip was measured, what was not answered is sent again
+    /// after this time; doubled each time, up to 16 times as long.
+    pub retry_after: Duration,
+    /// Never again sooner than this.
+    pub retry_floor: Duration,
+    /// After how many unanswered repetitions the other side counts as gone.
+    pub give_up_after: u8,
+    /// An idle connection asks after this time whether the other side is alive.
+    pub keep_alive: Option<Duration>,
+    /// The most paths, up to 64.
+    pub paths: usize,
+    /// The most connections.
+    pub connections: usize,
+    /// How many of them may be connections that came in and have not proved
+    /// that they hear us; the oldest makes room.
+    pub half_open: usize,
+    /// The most links (pairs of path and peer) over all connections.
+    pub links: usize,
+    /// The most Transfers that are sent at a time, up to 65,535.
+    pub sends: usize,
+    /// The most Transfers that are received at a time, up to 65,535.
+    pub receives: usize,
+    /// The most Blocks that are granted at a time, up to 65,536.
+    pub blocks: usize,
+    /// How many requests the other side of a connection may have unanswered,
+    /// up to 64: the slots of the standard.
+    pub slots: u16,
+    /// The most posted receives over all connections.
+    pub posted: usize,
+    /// The most regions that are exposed at a time, up to 65,535.
+    pub exposed: usize,
+    /// The most Puts and FetchOps of one connection that are under way.
+    pub operations: usize,
+    /// The most packets without payload that wait to be sent on a path, and
+    /// the most Blocks.
+    pub queue: usize,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            max_stu: 13,
+            block_stus: 8,
+            buffer: 21,
+            blocks_ahead: 8,
+            window: 4 << 20,
+            policy: Policy::Fair,
+            congestion: None,
+            checksum: false,
+            progress: false,
+            retry_after: Duration::from_millis(20),
+            retry_floor: Duration::from_millis(2),
+            give_up_after: 10,
+            keep_alive: Some(Duration::from_secs(5)),
+            paths: 8,
+            connections: 1024,
+            half_open: 128,
+            links: 2048,
+            sends: 1024,
+            receives: 1024,
+            blocks: 1024,
+            slots: 64,
+            posted: 4096,
+            exposed: 256,
+            operations: 64,
+            queue: 4096,
+        }
+    }
+}
+
+impl Config {
+    /// The usual bounds on a network that is shared with others: with a window
+    /// per path that yields to congestion.
+    #[must_use]
+    pub fn shared_network() -> Self {
+        Self { congestion: Some(congestion::Config::new(1 << 10)), ..Self::default() }
+    }
+
+    /// The same with a checksum over every payload.
+    #[must_use]
+    pub fn with_checksum(self) -> Self {
+        Self { checksum: true, ..self }
+    }
+
+    /// Every value moved into its range.
+    pub(crate) fn in_range(mut self) -> Self {
+        self.max_stu = self.max_stu.clamp(6, 16);
+        self.block_stus = self.block_stus.min(12);
+        self.buffer = self.buffer.clamp(self.max_stu + self.block_stus, 31);
+        self.blocks_ahead = self.blocks_ahead.max(1);
+        self.window = self.window.max(1 << self.max_stu);
+        self.retry_floor = self.retry_floor.max(Duration::from_micros(10));
+        self.retry_after = self.retry_after.max(self.retry_floor);
+        self.give_up_after = self.give_up_after.max(1);
+        self.keep_alive = self.keep_alive.map(|after| after.max(self.retry_after));
+        self.paths = self.paths.clamp(1, 64);
+        self.connections = self.connections.clamp(1, 1 << 30);
+        self.half_open = self.half_open.clamp(1, self.connections);
+        self.links = self.links.clamp(1, 1 << 30);
+        self.sends = self.sends.clamp(1, 0xffff);
+        self.receives = self.receives.clamp(1, 0xffff);
+        self.blocks = self.blocks.clamp(1, 1 << 16);
+        self.slots = self.slots.clamp(1, 64);
+        self.posted = self.posted.max(1);
+        self.exposed = self.exposed.clamp(1, 0xffff);
+        self.operations = self.operations.clamp(1, 1 << 12);
+        self.queue = self.queue.clamp(16, 1 << 20);
+        self
+    }
+}

@@ -1,0 +1,177 @@
+//! Is the other side alive? And by which links can it be reached?
+
+use landfall_placement::{Duration, Instant, PathId, Peer, Refusal, Unit};
+
+use super::close::ids_of;
+use super::{MOST_LINKS, State};
+use crate::endpoint::Endpoint;
+use crate::error::{Ended, Error};
+use crate::event::Event;
+use crate::ids::ConnectionId;
+use crate::wire::message::{Ids, Message, Question, State as Answer};
+
+impl Endpoint {
+    /// Adds a link to a connection: Transfers to this side are striped over all
+    /// of its links, and control operations go over the first that is up. The
+    /// other side learns of the link by itself.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`], [`Error::NotOpen`], [`Error::PathDown`],
+    /// [`Error::Taken`] where the connection has it already, [`Error::Busy`] at
+    /// the bound of eight links, or on all links.
+    pub fn add_link(
+        &mut self,
+        now: Instant,
+        id: ConnectionId,
+        path: PathId,
+        peer: Peer,
+    ) -> Result<(), Error> {
+        if !self.connection(id)?.is_open() {
+            return Err(Error::NotOpen);
+        }
+        let path = self.path_index(path).ok_or(Error::PathDown)?;
+        if !self.paths[path].is_usable() {
+            return Err(Error::PathDown);
+        }
+        let link = self.attach_link(id.index, path as u8, peer)?;
+        self.ask_over(now, id.index, link);
+        // Answered soon, or asked again.
+        self.connections.timers.set(id.index, now + self.config.retry_after);
+        Ok(())
+    }
+
+    fn attach_link(&mut self, index: u32, path: u8, peer: Peer) -> Result<u32, Error> {
+        let Some(known) = self.connections.get(index) else { return Err(Error::Unknown) };
+        let found = self.links.find(path, peer);
+        if found.is_some_and(|link| known.links().any(|own| own == link)) {
+            return Err(Error::Taken);
+        }
+        if known.links().count() >= MOST_LINKS {
+            return Err(Error::Busy);
+        }
+        let link = self.join_link(path, peer).ok_or(Error::Busy)?;
+        if let Some(known) = self.connections.get_mut(index) {
+            known.more_links.push(link);
+        }
+        Ok(link)
+    }
+
+    /// The other side says, with our key, that it can be reached here too.
+    pub(crate) fn learn_link(&mut self, index: u32, path: u8, from: Peer) -> Result<(), Refusal> {
+        let is_live = self.connections.get(index).is_some_and(super::Connection::is_live);
+        if !is_live {
+            return Err(Refusal::Unexpected);
+        }
+        self.attach_link(index, path, from).map_err(|_| Refusal::NoRoom)?;
+        let (connection, path) = (self.id_of(index), self.paths[usize::from(path)].id);
+        self.tell(Event::LinkUp { connection, path, peer: from });
+        self.wake_receives(index);
+        Ok(())
+    }
+
+    fn ask_over(&mut self, now: Instant, index: u32, link: u32) {
+        let Some(known) = self.connections.get(index) else { return };
+        let ids = ids_of(known.remote_id, index);
+        let is_link = known.link != link;
+        let question = Question::Connection { ids, is_link, token: now.as_nanos() };
+        self.say_over(link, index, &Message::RequestState(question));
+    }
+
+    /// Whoever asks is answered over the link that it asked on.
+    pub(crate) fn answer_alive(&mut self, unit: &Unit<'_>, index: u32, ids: Ids, token: u64) {
+        let path = self.path_index(unit.path).unwrap_or_default() as u8;
+        let Some(link) = self.links.find(path, unit.from) else { return };
+        let ids = Ids { d_id: ids.s_id, s_id: index as u16 };
+        let answer = Answer::Connection { ids, token };
+        self.say_over(link, index, &Message::RequestStateResponse(answer));
+    }
+
+    pub(crate) fn take_alive(&mut self, now: Instant, index: u32) {
+        if let Some(known) = self.connections.get_mut(index) {
+            known.retries = 0;
+            known.heard = now;
+        }
+        self.arm_connection(now, index);
+    }
+
+    /// An idle time is over: was anything heard, and do all links answer?
+    pub(super) fn check_alive(&mut self, now: Instant, index: u32) {
+        let Some(known) = self.connections.get_mut(index) else { return };
+        let idle = self.config.keep_alive.unwrap_or(Duration::MAX);
+        let silent_since = known.heard + idle;
+        let links: alloc::vec::Vec<u32> = known.links().collect();
+        let down = |link: &u32| self.links.get(*link).is_some_and(|link| !link.is_up);
+        let suspects: alloc::vec::Vec<u32> = links.iter().copied().filter(down).collect();
+        for link in &suspects {
+            self.ask_over(now, index, *link);
+        }
+        let Some(known) = self.connections.get_mut(index) else { return };
+        if silent_since > now && known.retries == 0 {
+            let next =
+                if suspects.is_empty() { silent_since } else { now + self.config.retry_after * 8 };
+            self.connections.timers.set(index, next);
+            return;
+        }
+        known.retries = known.retries.saturating_add(1);
+        if known.retries > self.config.give_up_after {
+            return self.fail_connection(index, Some(Ended::Silent));
+        }
+        for link in links {
+            self.ask_over(now, index, link);
+        }
+        self.arm_connection(now, index);
+    }
+
+    /// Tells the users of a link what became of it.
+    pub(crate) fn tell_links(&mut self, link: u32, is_up: bool) {
+        let Some(known) = self.links.get(link) else { return };
+        let (path, peer) = (self.paths[usize::from(known.path)].id, known.peer);
+        for index in self.users_of(link) {
+            let is_live = self.connections.get(index).is_some_and(super::Connection::is_live);
+            if !is_live {
+                continue;
+            }
+            let connection = self.id_of(index);
+            self.tell(if is_up {
+                Event::LinkUp { connection, path, peer }
+            } else {
+                Event::LinkDown { connection, path, peer }
+            });
+        }
+    }
+
+    /// The connections that have a link. Rare: a link died or came back.
+    pub(crate) fn users_of(&self, link: u32) -> alloc::vec::Vec<u32> {
+        let uses = |index: &u32| {
+            self.connections.get(*index).is_some_and(|known| known.links().any(|own| own == link))
+        };
+        self.connections.table.indices().filter(uses).collect()
+    }
+
+    /// What a connection is to its other side, for people.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`].
+    pub fn links_of(
+        &self,
+        id: ConnectionId,
+    ) -> Result<alloc::vec::Vec<(PathId, Peer, bool)>, Error> {
+        let known = self.connection(id)?;
+        let links = known.links().filter_map(|link| self.links.get(link));
+        Ok(links
+            .map(|link| (self.paths[usize::from(link.path)].id, link.peer, link.is_up))
+            .collect())
+    }
+
+    /// Can Transfers be begun on it?
+    #[must_use]
+    pub fn is_open(&self, id: ConnectionId) -> bool {
+        self.connection(id).is_ok_and(super::Connection::is_open)
+    }
+
+    /// Is it open, or on its way there?
+    #[must_use]
+    pub fn is_opening(&self, id: ConnectionId) -> bool {
+        self.connection(id).is_ok_and(|known| known.state == State::Opening)
+    }
+}

@@ -1,0 +1,164 @@
+//! What is known of one connection.
+//!
+//! | file | what happens there |
+//! | --- | --- |
+//! | `open` | Request_Connection and Connection_Answer |
+//! | `close` | Request_Disconnect, Disconnect_Answer, Disconnect_Complete; and what a failure ends |
+//! | `alive` | keep-alive, and further links |
+//! | `table` | finding a connection by key, or by what its other side calls it |
+
+mod alive;
+mod close;
+mod open;
+mod table;
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use landfall_placement::Instant;
+
+use crate::region::Remote;
+use crate::seen::Seen;
+use crate::wire::Reason;
+
+pub use open::Connect;
+pub(crate) use table::Connections;
+
+/// Nothing, at the ends of lists.
+pub(crate) const NONE: u32 = u32::MAX;
+
+/// The most links of one connection.
+pub(crate) const MOST_LINKS: usize = 8;
+
+/// Where a connection stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// We asked, and wait for an answer.
+    Opening,
+    /// It came in, and the user has not decided.
+    Asked,
+    /// It came in and was answered; the other side has not proved that it heard.
+    Answered,
+    /// It can be used.
+    Open,
+    /// The user closes: what is under way goes on to its end.
+    Draining,
+    /// We asked for the end.
+    Closing,
+    /// The other side asked for the end; what is under way goes on to its end.
+    Asking,
+    /// We answered that, and wait for it to be confirmed.
+    Confirming,
+    /// It is over; the other side may not know.
+    Lingering,
+    /// It is forgotten, but a driver still holds memory of it.
+    Gone,
+}
+
+/// What a listener does with a connection that comes in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Admission {
+    /// It is admitted at once.
+    #[default]
+    Open,
+    /// The user is asked.
+    Ask,
+}
+
+/// A connection.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    pub(crate) state: State,
+    /// The other side opened it.
+    pub(crate) came_in: bool,
+    /// How often what waits for an answer was repeated.
+    pub(crate) retries: u8,
+    /// The largest STU that both sides can receive, as a power of two.
+    pub(crate) max_stu: u8,
+    /// How many requests the other side lets us have unanswered.
+    pub(crate) slots: u16,
+    pub(crate) local_port: u16,
+    pub(crate) remote_port: u16,
+    /// What the other side calls this connection.
+    pub(crate) remote_id: u16,
+    /// What packets to us must say.
+    pub(crate) local_key: u32,
+    /// What the other side wants to hear; zero before it told.
+    pub(crate) remote_key: u32,
+    /// The link that control operations take.
+    pub(crate) link: u32,
+    /// Further links.
+    pub(crate) more_links: Vec<u32>,
+    /// Eight bytes for the user at the other side, or from there.
+    pub(crate) hello: u64,
+    /// When something was heard last.
+    pub(crate) heard: Instant,
+    pub(crate) next_send: u32,
+    pub(crate) next_read: u32,
+    /// Transfers and reads of the other side that are over.
+    pub(crate) sends_seen: Seen,
+    pub(crate) reads_seen: Seen,
+    /// Lists: our sends, our receives, posted memory.
+    pub(crate) first_send: u32,
+    pub(crate) first_receive: u32,
+    pub(crate) first_posted: u32,
+    pub(crate) last_posted: u32,
+    /// Reads that the other side asked for and that wait for the user.
+    pub(crate) reads_waiting: u16,
+    /// Why we abort, to be repeated.
+    pub(crate) abort: Option<Reason>,
+    /// What has to do with memory of the other side, once that is used.
+    pub(crate) remote: Option<Box<Remote>>,
+}
+
+impl Connection {
+    pub(crate) const fn new(state: State, link: u32, local_key: u32, now: Instant) -> Self {
+        Self {
+            state,
+            came_in: false,
+            retries: 0,
+            max_stu: 0,
+            slots: 0,
+            local_port: 0,
+            remote_port: 0,
+            remote_id: 0,
+            local_key,
+            remote_key: 0,
+            link,
+            more_links: Vec::new(),
+            hello: 0,
+            heard: now,
+            next_send: 0,
+            next_read: 0,
+            sends_seen: Seen::new(),
+            reads_seen: Seen::new(),
+            first_send: NONE,
+            first_receive: NONE,
+            first_posted: NONE,
+            last_posted: NONE,
+            reads_waiting: 0,
+            abort: None,
+            remote: None,
+        }
+    }
+
+    /// Its links, the one for control operations first.
+    pub(crate) fn links(&self) -> impl Iterator<Item = u32> + '_ {
+        core::iter::once(self.link).chain(self.more_links.iter().copied())
+    }
+
+    /// May the user begin something new?
+    pub(crate) const fn is_open(&self) -> bool {
+        matches!(self.state, State::Open | State::Answered)
+    }
+
+    /// Does what is under way go on?
+    pub(crate) const fn is_live(&self) -> bool {
+        matches!(self.state, State::Open | State::Answered | State::Draining | State::Asking)
+    }
+
+    /// What it needs of the memory part, made when it is needed first.
+    pub(crate) fn remote_mut(&mut self) -> &mut Remote {
+        self.remote.get_or_insert_with(Box::default)
+    }
+}

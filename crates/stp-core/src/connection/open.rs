@@ -1,0 +1,427 @@
+//! Set-up: Request_Connection and Connection_Answer.
+//!
+//! Who asks gives its key, and gets that of the other side in the answer; from
+//! then on every packet carries the key of who receives it. Who was asked
+//! learns from the first packet with its key that the other side hears it, and
+//! until then keeps the connection among a bounded number of half-open ones: a
+//! flood of requests from addresses that do not exist ends there.
+
+use landfall_congestion::{Config as Congestion, Window};
+use landfall_placement::{Instant, PathId, Peer, Refusal, Unit};
+
+use super::{Admission, Connection, State};
+use crate::endpoint::Endpoint;
+use crate::error::{Ended, Error};
+use crate::event::Event;
+use crate::ids::ConnectionId;
+use crate::wire::message::{Message, Offer, Question};
+use crate::wire::{Envelope, Reason};
+
+/// The version of the encoding that is spoken here.
+pub(crate) const VERSION: u8 = 1;
+
+/// The smallest STU of a peer that is of use, as a power of two.
+const LEAST_STU: u8 = 4;
+
+/// What a connection is opened with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Connect {
+    /// The port at the other side.
+    pub port: u16,
+    /// The port at this side, or any.
+    pub local_port: Option<u16>,
+    /// Eight bytes for the user at the other side.
+    pub hello: u64,
+}
+
+impl Endpoint {
+    /// Lets connections come in at a port.
+    ///
+    /// # Errors
+    /// [`Error::Taken`] where somebody listens there already.
+    pub fn listen(&mut self, port: u16, admission: Admission) -> Result<(), Error> {
+        if self.connections.listeners.contains_key(&port) {
+            return Err(Error::Taken);
+        }
+        self.connections.listeners.insert(port, admission);
+        Ok(())
+    }
+
+    /// Lets none come in there any more; those that are open stay so.
+    pub fn stop_listening(&mut self, port: u16) {
+        self.connections.listeners.remove(&port);
+    }
+
+    /// Asks a peer for a connection. [`Event::Connected`] or [`Event::Closed`] follows.
+    ///
+    /// # Errors
+    /// [`Error::PathDown`], [`Error::Busy`] at the bound on connections or links,
+    /// [`Error::Taken`] where the same ports are being connected already.
+    pub fn connect(
+        &mut self,
+        now: Instant,
+        path: PathId,
+        peer: Peer,
+        connect: Connect,
+    ) -> Result<ConnectionId, Error> {
+        let path = self.path_index(path).ok_or(Error::PathDown)?;
+        if !self.paths[path].is_usable() {
+            return Err(Error::PathDown);
+        }
+        if !self.connections.table.has_room() {
+            return Err(Error::Busy);
+        }
+        let link = self.join_link(path as u8, peer).ok_or(Error::Busy)?;
+        if let Some(port) = connect.local_port
+            && self.connections.opening.contains_key(&(link, port, connect.port))
+        {
+            self.leave_link(link);
+            return Err(Error::Taken);
+        }
+        let id = self.add_connection(State::Opening, link, now);
+        let chosen = connect.local_port;
+        let port = chosen.unwrap_or_else(|| self.connections.draw_port());
+        if chosen.is_some() {
+            self.connections.opening.insert((link, port, connect.port), id.index);
+        }
+        if let Some(known) = self.connections.get_mut(id.index) {
+            known.local_port = port;
+            known.remote_port = connect.port;
+            known.hello = connect.hello;
+        }
+        self.ask_for_connection(now, id.index);
+        Ok(id)
+    }
+
+    /// Admits a connection that came in ([`Event::Incoming`]), with eight bytes
+    /// for its user.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`], [`Error::NotOpen`] where it does not wait for that.
+    pub fn admit(&mut self, now: Instant, id: ConnectionId, hello: u64) -> Result<(), Error> {
+        let known = self.connection_mut(id)?;
+        if known.state != State::Asked {
+            return Err(Error::NotOpen);
+        }
+        known.state = State::Answered;
+        let theirs = core::mem::replace(&mut known.hello, hello);
+        self.answer_connection(id.index);
+        if let Some(known) = self.connections.get_mut(id.index) {
+            known.hello = theirs;
+        }
+        self.arm_connection(now, id.index);
+        Ok(())
+    }
+
+    /// Does not admit it, and says why.
+    ///
+    /// # Errors
+    /// As [`admit`](Self::admit).
+    pub fn turn_away(&mut self, id: ConnectionId, reason: Reason) -> Result<(), Error> {
+        let known = self.connection_mut(id)?;
+        if known.state != State::Asked {
+            return Err(Error::NotOpen);
+        }
+        let d_id = known.remote_id;
+        self.say(id.index, &Message::ConnectionAnswer { d_id, result: Err(reason) });
+        self.remove_connection(id.index);
+        Ok(())
+    }
+
+    pub(crate) fn connection(&self, id: ConnectionId) -> Result<&Connection, Error> {
+        self.connections.table.named(id.index, id.generation).ok_or(Error::Unknown)
+    }
+
+    pub(crate) fn connection_mut(&mut self, id: ConnectionId) -> Result<&mut Connection, Error> {
+        self.connection(id)?;
+        self.connections.get_mut(id.index).ok_or(Error::Unknown)
+    }
+
+    pub(crate) fn id_of(&self, index: u32) -> ConnectionId {
+        ConnectionId::new((index, self.connections.table.generation(index)))
+    }
+
+    pub(crate) fn join_link(&mut self, path: u8, peer: Peer) -> Option<u32> {
+        let is_up = self.paths[usize::from(path)].limits.is_some();
+        let window = Window::new(&self.congestion());
+        self.links.join(path, peer, is_up, window)
+    }
+
+    pub(crate) fn leave_link(&mut self, link: u32) {
+        if self.links.leave(link) {
+            self.link_timers.remove(link);
+            for path in &mut self.paths {
+                path.last_link = path.last_link.filter(|last| *last != link);
+            }
+        }
+    }
+
+    /// How round trips are measured where windows are not asked for.
+    pub(crate) fn congestion(&self) -> Congestion {
+        self.config.congestion.unwrap_or_else(|| Congestion::new(1 << 10))
+    }
+
+    fn add_connection(&mut self, state: State, link: u32, now: Instant) -> ConnectionId {
+        let key = self.connections.draw_key(&mut self.random);
+        let known = Connection::new(state, link, key, now);
+        let Some(name) = self.connections.table.insert(known) else {
+            unreachable!("the caller has seen that there is room");
+        };
+        self.connections.keys.insert(key, name.0);
+        ConnectionId::new(name)
+    }
+
+    fn offer(&self, index: u32) -> Offer {
+        let (key, hello) = match self.connections.get(index) {
+            Some(known) => (known.local_key, known.hello),
+            None => (0, 0),
+        };
+        Offer {
+            version: VERSION,
+            max_stu: self.config.max_stu,
+            buffer: self.config.buffer,
+            slots: self.config.slots,
+            s_key: key,
+            s_id: index as u16,
+            hello,
+        }
+    }
+
+    fn ask_for_connection(&mut self, now: Instant, index: u32) {
+        let offer = self.offer(index);
+        self.say(index, &Message::RequestConnection(offer));
+        self.arm_connection(now, index);
+    }
+
+    pub(super) fn repeat_request(&mut self, now: Instant, index: u32) {
+        self.ask_for_connection(now, index);
+    }
+
+    fn answer_connection(&mut self, index: u32) {
+        let Some(known) = self.connections.get(index) else { return };
+        let d_id = known.remote_id;
+        let offer = self.offer(index);
+        self.say(index, &Message::ConnectionAnswer { d_id, result: Ok(offer) });
+    }
+
+    /// Somebody wants a connection.
+    pub(crate) fn take_connection_request(
+        &mut self,
+        now: Instant,
+        unit: &Unit<'_>,
+        envelope: Envelope,
+        offer: Offer,
+    ) -> Result<(), Refusal> {
+        let path = self.path_index(unit.path).ok_or(Refusal::WrongAddress)?;
+        if offer.s_key == 0 || envelope.d_key != 0 {
+            return Err(Refusal::Malformed);
+        }
+        if let Some(link) = self.links.find(path as u8, unit.from) {
+            if let Some(index) = self.connections.by_remote.get(&(link, offer.s_key)).copied() {
+                return self.repeat_answer(index);
+            }
+            let ports = (link, envelope.d_port, envelope.s_port);
+            if let Some(index) = self.connections.opening.get(&ports).copied() {
+                // Both sides asked at once: what came is as good as an answer,
+                // and so is ours.
+                return self.adopt(now, index, envelope, offer, true);
+            }
+        }
+        let Some(admission) = self.connections.listeners.get(&envelope.d_port).copied() else {
+            self.reject(path, unit.from, envelope, offer, Reason::NoListener);
+            return Err(Refusal::WrongAddress);
+        };
+        if !is_compatible(&offer) {
+            self.reject(path, unit.from, envelope, offer, Reason::Incompatible);
+            return Err(Refusal::Unsupported);
+        }
+        self.make_room_for_half_open();
+        let room = self.connections.table.has_room();
+        let link = if room { self.join_link(path as u8, unit.from) } else { None };
+        let Some(link) = link else {
+            self.reject(path, unit.from, envelope, offer, Reason::Busy);
+            return Err(Refusal::NoRoom);
+        };
+        let state = match admission {
+            Admission::Open => State::Answered,
+            Admission::Ask => State::Asked,
+        };
+        let id = self.add_connection(state, link, now);
+        self.connections.half_open.push_back((id.index, id.generation));
+        self.agree(id.index, envelope, offer);
+        if let Some(known) = self.connections.get_mut(id.index) {
+            known.came_in = true;
+            known.local_port = envelope.d_port;
+        }
+        if admission == Admission::Open {
+            self.answer_connection(id.index);
+        } else {
+            let (port, path, peer) = (envelope.d_port, unit.path, unit.from);
+            let hello = offer.hello;
+            self.tell(Event::Incoming { connection: id, port, path, peer, hello });
+        }
+        if let Some(known) = self.connections.get_mut(id.index) {
+            known.hello = offer.hello;
+        }
+        self.arm_connection(now, id.index);
+        Ok(())
+    }
+
+    /// The same request again: the same answer again, if there was one.
+    fn repeat_answer(&mut self, index: u32) -> Result<(), Refusal> {
+        let Some(known) = self.connections.get(index) else { return Err(Refusal::UnknownId) };
+        if matches!(known.state, State::Answered | State::Open) {
+            self.answer_connection(index);
+        }
+        Err(Refusal::Duplicate)
+    }
+
+    fn reject(&mut self, path: usize, to: Peer, from: Envelope, offer: Offer, reason: Reason) {
+        let envelope = Envelope { d_port: from.s_port, s_port: from.d_port, d_key: offer.s_key };
+        let message = Message::ConnectionAnswer { d_id: offer.s_id, result: Err(reason) };
+        self.say_to(path, to, envelope, &message);
+    }
+
+    /// The oldest connection that has not proved that it hears us makes room.
+    fn make_room_for_half_open(&mut self) {
+        let is_full = !self.connections.table.has_room() || !self.links.has_room();
+        while self.connections.half_open.len() >= self.config.half_open
+            || is_full && !self.connections.half_open.is_empty()
+        {
+            let Some((index, generation)) = self.connections.half_open.pop_front() else { return };
+            let known = self.connections.table.named(index, generation);
+            match known.map(|known| known.state) {
+                Some(State::Answered) => {}
+                Some(State::Asked) => {
+                    let connection = self.id_of(index);
+                    self.tell(Event::Closed { connection, why: Some(Ended::Silent) });
+                }
+                _ => continue,
+            }
+            self.stats.half_open_dropped += 1;
+            self.remove_connection(index);
+            if is_full {
+                return;
+            }
+        }
+    }
+
+    /// Takes over what the other side said of itself.
+    fn agree(&mut self, index: u32, envelope: Envelope, offer: Offer) {
+        let max_stu = self.config.max_stu.min(offer.max_stu);
+        let Some(known) = self.connections.get_mut(index) else { return };
+        known.remote_key = offer.s_key;
+        known.remote_id = offer.s_id;
+        known.remote_port = envelope.s_port;
+        known.max_stu = max_stu;
+        known.slots = offer.slots;
+        let link = known.link;
+        self.connections.by_remote.insert((link, offer.s_key), index);
+    }
+
+    /// The answer to what we asked, or a request that met ours.
+    fn adopt(
+        &mut self,
+        now: Instant,
+        index: u32,
+        envelope: Envelope,
+        offer: Offer,
+        is_request: bool,
+    ) -> Result<(), Refusal> {
+        if !is_compatible(&offer) {
+            self.fail_connection(index, Some(Ended::There(Reason::Incompatible)));
+            return Err(Refusal::Unsupported);
+        }
+        self.forget_opening(index);
+        self.agree(index, envelope, offer);
+        if is_request {
+            self.answer_connection(index);
+        }
+        if let Some(known) = self.connections.get_mut(index) {
+            known.state = State::Open;
+            // Asked below, and again soon unless it is answered.
+            known.retries = 1;
+            known.heard = now;
+        }
+        let connection = self.id_of(index);
+        self.tell(Event::Connected { connection, hello: offer.hello });
+        // The first packet with its key tells the other side that we hear it.
+        self.ask_alive(now, index);
+        self.arm_connection(now, index);
+        Ok(())
+    }
+
+    pub(super) fn forget_opening(&mut self, index: u32) {
+        let Some(known) = self.connections.get(index) else { return };
+        let ports = (known.link, known.local_port, known.remote_port);
+        if self.connections.opening.get(&ports) == Some(&index) {
+            self.connections.opening.remove(&ports);
+        }
+    }
+
+    pub(crate) fn take_connection_answer(
+        &mut self,
+        now: Instant,
+        unit: &Unit<'_>,
+        index: u32,
+        d_id: u16,
+        result: Result<Offer, Reason>,
+    ) -> Result<(), Refusal> {
+        let Some(known) = self.connections.get(index) else { return Err(Refusal::UnknownId) };
+        if d_id != index as u16 {
+            return Err(Refusal::UnknownId);
+        }
+        if known.state != State::Opening {
+            let is_again = result.is_ok_and(|offer| offer.s_key == known.remote_key);
+            if is_again && known.is_open() {
+                // The other side does not know that we heard.
+                self.ask_alive(now, index);
+            }
+            return Err(Refusal::Duplicate);
+        }
+        match result {
+            Ok(offer) if offer.s_key == 0 => Err(Refusal::Malformed),
+            Ok(offer) => {
+                let header = crate::wire::Header::read(unit.head).ok_or(Refusal::Truncated)?;
+                let s_port = header.s_port.get();
+                let envelope = Envelope { s_port, ..Envelope::default() };
+                self.adopt(now, index, envelope, offer, false)
+            }
+            Err(reason) => {
+                self.fail_connection(index, Some(Ended::There(reason)));
+                Ok(())
+            }
+        }
+    }
+
+    /// The other side of a connection that came in has proved that it hears us.
+    pub(crate) fn finish_accept(&mut self, now: Instant, index: u32) {
+        let Some(known) = self.connections.get_mut(index) else { return };
+        known.state = State::Open;
+        known.retries = 0;
+        let (port, hello, link) = (known.local_port, known.hello, known.link);
+        let connection = self.id_of(index);
+        self.connections.half_open.retain(|half_open| half_open.0 != index);
+        if let Some(link) = self.links.get(link) {
+            let (path, peer) = (self.paths[usize::from(link.path)].id, link.peer);
+            self.tell(Event::Accepted { connection, port, path, peer, hello });
+        }
+        self.arm_connection(now, index);
+    }
+
+    pub(super) fn ask_alive(&mut self, now: Instant, index: u32) {
+        let Some(known) = self.connections.get(index) else { return };
+        let ids = crate::wire::message::Ids { d_id: known.remote_id, s_id: index as u16 };
+        let token = now.as_nanos();
+        let question = Question::Connection { ids, is_link: false, token };
+        self.say(index, &Message::RequestState(question));
+    }
+}
+
+/// Can the two sides speak with each other?
+fn is_compatible(offer: &Offer) -> bool {
+    offer.version == VERSION
+        && (LEAST_STU..31).contains(&offer.max_stu)
+        && offer.buffer >= offer.max_stu
+        && offer.slots > 0
+}

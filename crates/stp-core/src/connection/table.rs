@@ -1,0 +1,69 @@
+//! Finding connections.
+
+use alloc::collections::{BTreeMap, VecDeque};
+
+use landfall_placement::{Instant, Random};
+
+use super::{Admission, Connection};
+use crate::heap::IndexedHeap;
+use crate::keys::KeyIndex;
+use crate::table::Table;
+
+/// Every connection, and the ways to find one.
+#[derive(Debug)]
+pub(crate) struct Connections {
+    pub(crate) table: Table<Connection>,
+    pub(crate) keys: KeyIndex,
+    /// By link and the key of the other side: the same request again finds the
+    /// connection that it made.
+    pub(crate) by_remote: BTreeMap<(u32, u32), u32>,
+    /// Those that we open from a port that was chosen: by link and both ports,
+    /// so that a request from there meets ours.
+    pub(crate) opening: BTreeMap<(u32, u16, u16), u32>,
+    /// Those that came in and have not proved that they hear us, oldest first.
+    pub(crate) half_open: VecDeque<(u32, u32)>,
+    pub(crate) listeners: BTreeMap<u16, Admission>,
+    pub(crate) timers: IndexedHeap<Instant>,
+    pub(crate) next_port: u16,
+}
+
+impl Connections {
+    pub(crate) fn new(limit: usize) -> Self {
+        Self {
+            table: Table::new(limit),
+            keys: KeyIndex::default(),
+            by_remote: BTreeMap::new(),
+            opening: BTreeMap::new(),
+            half_open: VecDeque::new(),
+            listeners: BTreeMap::new(),
+            timers: IndexedHeap::new(),
+            next_port: 0,
+        }
+    }
+
+    /// A key that no connection has.
+    pub(crate) fn draw_key(&self, random: &mut Random) -> u32 {
+        loop {
+            let key = random.next_u32();
+            if key != 0 && self.keys.get(key).is_none() {
+                return key;
+            }
+        }
+    }
+
+    /// A port for a connection whose user chose none: from the upper half.
+    pub(crate) const fn draw_port(&mut self) -> u16 {
+        self.next_port = self.next_port.wrapping_add(1);
+        self.next_port | 0x8000
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, index: u32) -> Option<&Connection> {
+        self.table.get(index)
+    }
+
+    #[inline]
+    pub(crate) fn get_mut(&mut self, index: u32) -> Option<&mut Connection> {
+        self.table.get_mut(index)
+    }
+}

@@ -1,0 +1,244 @@
+//! A packet comes: what everything is checked for, and who it is for.
+
+use landfall_placement::{Check, Instant, Placement, Refusal, Spans, Unit};
+
+use super::Endpoint;
+use crate::connection::State as ConnectionState;
+use crate::offload::Incoming;
+use crate::ticket::Purpose;
+use crate::wire::hold;
+use crate::wire::message::{Message, Question, State};
+use crate::wire::{Envelope, Flags, HEADER_LEN, Header, Op, header};
+
+/// Ethernet fills short frames up to this many bytes of payload.
+const SHORTEST_FRAME: u32 = 46;
+
+impl Endpoint {
+    #[inline]
+    pub(super) fn dispatch(
+        &mut self,
+        now: Instant,
+        unit: &Unit<'_>,
+        into: &mut Spans,
+    ) -> Result<Placement, Refusal> {
+        if (unit.len as usize) < HEADER_LEN {
+            return Err(Refusal::Truncated);
+        }
+        let Some(header) = Header::read(unit.head) else {
+            return Ok(Placement::NeedHead(HEADER_LEN as u16));
+        };
+        if header.op == Op::Data as u8 {
+            return self.place_data(now, unit, header, into);
+        }
+        self.take_message(now, unit, header.operation()?, into)
+    }
+
+    /// Data: the offload seam says where it belongs.
+    #[inline]
+    fn place_data(
+        &mut self,
+        now: Instant,
+        unit: &Unit<'_>,
+        header: &Header,
+        into: &mut Spans,
+    ) -> Result<Placement, Refusal> {
+        if self.config.checksum && !header.flags().has(Flags::SUM) {
+            return Err(Refusal::BadChecksum);
+        }
+        let (path, from, ecn) = (unit.path, unit.from, unit.ecn);
+        let data = Incoming { header, len: unit.len, path, from, ecn };
+        let hit = self.granted.table().place(&data)?;
+        // One span always fits: the list comes empty.
+        into.push(hit.span).map_err(|_| Refusal::NoRoom)?;
+        self.note_data(now, hit.seat, hold::decode(header.param.get()));
+        let check = if header.flags().has(Flags::SUM) {
+            let len = HEADER_LEN as u32 + hit.span.len;
+            Check::InternetSum { from: 0, len, seed: 0 }
+        } else {
+            Check::None
+        };
+        let ticket = Purpose::Stu(hit.seat).pack();
+        Ok(Placement::Into { at: HEADER_LEN as u16, check, ticket })
+    }
+
+    /// Anything else: whole, sealed, known, and from where it should be.
+    fn take_message(
+        &mut self,
+        now: Instant,
+        unit: &Unit<'_>,
+        op: Op,
+        into: &mut Spans,
+    ) -> Result<Placement, Refusal> {
+        let len = Message::head_len(op);
+        if (unit.len as usize) < len {
+            return Err(Refusal::Truncated);
+        }
+        let Some(head) = unit.head.get(..len) else {
+            return Ok(Placement::NeedHead(len as u16));
+        };
+        if op != Op::Put {
+            if unit.len > SHORTEST_FRAME.max(len as u32) {
+                return Err(Refusal::Malformed);
+            }
+            let is_marked = Header::read(head).is_some_and(|header| header.flags().has(Flags::SUM));
+            if !is_marked || !header::is_sealed(head) {
+                return Err(Refusal::BadChecksum);
+            }
+        }
+        let (envelope, message) = Message::decode(head)?;
+        if let Message::RequestConnection(offer) = message {
+            self.take_connection_request(now, unit, envelope, offer)?;
+            return Ok(Placement::Consumed);
+        }
+        let connection = self.connection_of(now, unit, envelope, &message)?;
+        match message {
+            Message::Put { .. } => return self.place_put(connection, unit, &message, head, into),
+            Message::FetchOp { .. } => return self.place_fetch(connection, &message),
+            _ => self.take_control(now, unit, connection, message)?,
+        }
+        Ok(Placement::Consumed)
+    }
+
+    /// The connection that the key belongs to, if ports and addresses are right too.
+    fn connection_of(
+        &mut self,
+        now: Instant,
+        unit: &Unit<'_>,
+        envelope: Envelope,
+        message: &Message,
+    ) -> Result<u32, Refusal> {
+        let index = self.connections.keys.get(envelope.d_key).ok_or(Refusal::WrongKey)?;
+        let known = self.connections.get(index).ok_or(Refusal::WrongKey)?;
+        if envelope.d_port != known.local_port {
+            return Err(Refusal::WrongAddress);
+        }
+        // Who answers a request may do so from another port.
+        let is_answer = matches!(message, Message::ConnectionAnswer { .. });
+        if envelope.s_port != known.remote_port && !is_answer {
+            return Err(Refusal::WrongAddress);
+        }
+        let path = self.path_index(unit.path).ok_or(Refusal::WrongAddress)? as u8;
+        let comes_from = |link: u32| {
+            self.links.get(link).is_some_and(|link| link.path == path && link.peer == unit.from)
+        };
+        let Some(link) = known.links().find(|link| comes_from(*link)) else {
+            let asks_for_link = matches!(
+                message,
+                Message::RequestState(Question::Connection { is_link: true, .. })
+            );
+            if !asks_for_link {
+                return Err(Refusal::WrongAddress);
+            }
+            self.learn_link(index, path, unit.from)?;
+            return Ok(index);
+        };
+        let is_suspect = self.links.get(link).is_some_and(|link| !link.is_up);
+        if is_suspect {
+            self.revive_link(now, link);
+        }
+        if let Some(known) = self.connections.get_mut(index) {
+            known.heard = now;
+        }
+        Ok(index)
+    }
+
+    fn take_control(
+        &mut self,
+        now: Instant,
+        unit: &Unit<'_>,
+        connection: u32,
+        message: Message,
+    ) -> Result<(), Refusal> {
+        match message {
+            Message::ConnectionAnswer { d_id, result } => {
+                return self.take_connection_answer(now, unit, connection, d_id, result);
+            }
+            Message::RequestDisconnect { abort, .. } => {
+                return self.take_disconnect_request(now, connection, abort);
+            }
+            Message::DisconnectAnswer { .. } => {
+                return self.take_disconnect_answer(now, connection);
+            }
+            Message::DisconnectComplete { .. } => {
+                return self.take_disconnect_complete(connection);
+            }
+            _ => {}
+        }
+        self.prove(now, connection)?;
+        match message {
+            Message::RequestToSend { .. } => self.take_request_to_send(now, connection, &message),
+            Message::RequestToReceive { s_id, serial, len, opaque } => {
+                self.take_request_to_receive(connection, s_id, serial, (len, opaque))
+            }
+            Message::RequestAnswer { ids, serial, is_read: true, verdict } => {
+                self.take_read_answer(connection, ids, serial, verdict)
+            }
+            Message::RequestAnswer { ids, serial, is_read: false, verdict } => {
+                self.take_send_answer(now, connection, ids, serial, verdict)
+            }
+            Message::ClearToSend(grant) => self.take_grant(now, unit, connection, &grant),
+            Message::End { ending, reason } => self.take_end(now, connection, ending, reason),
+            Message::EndAck(ending) => self.take_end_ack(now, connection, ending),
+            Message::RequestMemoryRegion { .. } => self.take_region_request(connection, &message),
+            Message::MemoryRegionAvailable { d_id, serial, result } => {
+                self.take_region_answer(connection, d_id, serial, result)
+            }
+            Message::Get(get) => self.take_get(now, unit, connection, &get),
+            Message::FetchOpComplete { below } => self.take_fetch_complete(connection, below),
+            Message::RequestState(question) => self.take_question(unit, connection, question),
+            Message::RequestStateResponse(state) => self.take_state(now, connection, state),
+            _ => Err(Refusal::Unexpected),
+        }
+    }
+
+    fn take_question(
+        &mut self,
+        unit: &Unit<'_>,
+        connection: u32,
+        question: Question,
+    ) -> Result<(), Refusal> {
+        match question {
+            Question::Connection { ids, token, .. } => {
+                self.answer_alive(unit, connection, ids, token);
+                Ok(())
+            }
+            Question::Transfer { ids, serial } => self.answer_progress(connection, ids, serial),
+            Question::Memory => {
+                self.answer_applied(connection, None);
+                Ok(())
+            }
+        }
+    }
+
+    fn take_state(&mut self, now: Instant, connection: u32, state: State) -> Result<(), Refusal> {
+        match state {
+            State::Connection { .. } => {
+                self.take_alive(now, connection);
+                Ok(())
+            }
+            State::Transfer { ids, serial, acked, len, is_complete } => {
+                self.take_progress(now, connection, (ids, serial), acked, len, is_complete)
+            }
+            State::Memory { applied, refused } => {
+                self.take_applied(now, connection, applied, refused)
+            }
+            State::Fetched { serial, old } => self.take_fetched(now, connection, serial, old),
+            State::GetRefused { d_id, serial, reason } => {
+                self.take_get_refused(now, connection, d_id, serial, reason)
+            }
+        }
+    }
+
+    /// The other side has the key: it hears us. What is not open refuses the rest.
+    pub(super) fn prove(&mut self, now: Instant, connection: u32) -> Result<(), Refusal> {
+        let Some(known) = self.connections.get(connection) else { return Err(Refusal::UnknownId) };
+        match known.state {
+            ConnectionState::Answered => {
+                self.finish_accept(now, connection);
+                Ok(())
+            }
+            ConnectionState::Opening | ConnectionState::Asked => Err(Refusal::Unexpected),
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! A payload is in place, a transmission is over.
+
+use landfall_placement::{Instant, Landing, Ticket};
+
+use super::Endpoint;
+use crate::ticket::Purpose;
+
+impl Endpoint {
+    #[inline]
+    pub(super) fn land(&mut self, now: Instant, ticket: Ticket, landing: Landing) {
+        let is_in_place = matches!(landing, Landing::Verified | Landing::Unchecked);
+        match Purpose::unpack(ticket) {
+            Purpose::Stu(seat) => {
+                if landing == Landing::Corrupt {
+                    self.refusals.count(landfall_placement::Refusal::BadChecksum);
+                }
+                self.land_stu(now, seat, is_in_place, landing == Landing::Failed);
+            }
+            Purpose::Put { connection, serial } => {
+                if landing == Landing::Corrupt {
+                    self.refusals.count(landfall_placement::Refusal::BadChecksum);
+                }
+                self.land_put(now, connection, serial, landing);
+            }
+            Purpose::Fetch { connection, serial } => {
+                let old = if let Landing::Old(old) = landing { Some(old) } else { None };
+                self.land_fetch(now, connection, serial, old);
+            }
+            Purpose::Control
+            | Purpose::Send { .. }
+            | Purpose::Exposed { .. }
+            | Purpose::Operation { .. } => {}
+        }
+    }
+
+    #[inline]
+    pub(super) fn let_go(&mut self, _now: Instant, ticket: Ticket) {
+        match Purpose::unpack(ticket) {
+            Purpose::Send { index, generation } => self.let_go_of_send(index, generation),
+            Purpose::Exposed { index, generation } => self.let_go_of_exposed(index, generation),
+            Purpose::Operation { connection, serial } => {
+                self.let_go_of_operation(connection, serial);
+            }
+            Purpose::Control | Purpose::Stu(_) | Purpose::Put { .. } | Purpose::Fetch { .. } => {}
+        }
+    }
+}

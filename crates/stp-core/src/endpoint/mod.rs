@@ -1,0 +1,293 @@
+//! The engine: [`Endpoint`] joins all parts and meets the driver.
+//!
+//! | file | what happens there |
+//! | --- | --- |
+//! | `dispatch` | a packet comes: checks, and who it is for |
+//! | `landing` | a payload is in place, a transmission is over |
+//! | `transmit` | what is sent next |
+//! | `paths` | paths come, change and go |
+//! | `timers` | time passed |
+//! | `say` | a message to the other side of a connection |
+
+mod dispatch;
+mod landing;
+mod paths;
+mod say;
+mod timers;
+mod transmit;
+
+pub(crate) use transmit::SUM_SLOT;
+
+use alloc::collections::VecDeque;
+use alloc::vec;
+use alloc::vec::Vec;
+
+use landfall_placement::{
+    Engine, Guess, Instant, Landing, PathId, PathState, Placement, Random, Refusal, Refusals, Seed,
+    Spans, Ticket, Timeout, Transmit, Unit,
+};
+
+use crate::config::Config;
+use crate::connection::Connections;
+use crate::event::Event;
+use crate::heap::IndexedHeap;
+use crate::link::Links;
+use crate::offload::{Block, Blocks, Run, bits_needed, run, words_per_block};
+use crate::path::Path;
+use crate::receive::{Grant, Posted, Read, Ready, Receive};
+use crate::region::{Ask, Exposed, Request};
+use crate::send::Send;
+use crate::stats::Stats;
+use crate::table::Table;
+use crate::wire::HEADER_LEN;
+
+/// The granted Blocks: what an adapter knows, and what only the engine knows.
+#[derive(Debug)]
+pub(crate) struct Granted {
+    blocks: Vec<Block>,
+    bits: Vec<u64>,
+    stus: u16,
+    pub(crate) grants: Vec<Grant>,
+    free: Vec<u16>,
+    /// Granted and not arrived, in bytes, over all links.
+    pub(crate) bytes: u64,
+}
+
+impl Granted {
+    fn new(config: &Config) -> Self {
+        let stus = 1 << config.block_stus;
+        let count = config.blocks;
+        Self {
+            blocks: vec![Block::default(); count],
+            bits: vec![0; bits_needed(count, stus)],
+            stus,
+            grants: vec![Grant::new(0, 0, Instant::ZERO); count],
+            free: (0..count).rev().map(|index| index as u16).collect(),
+            bytes: 0,
+        }
+    }
+
+    /// The table of the offload seam.
+    #[inline]
+    pub(crate) fn table(&mut self) -> Blocks<'_> {
+        Blocks::new(&mut self.blocks, &mut self.bits, self.stus)
+    }
+
+    #[inline]
+    pub(crate) fn block(&self, index: u16) -> &Block {
+        &self.blocks[usize::from(index)]
+    }
+
+    #[inline]
+    pub(crate) fn grant(&mut self, index: u16) -> &mut Grant {
+        &mut self.grants[usize::from(index)]
+    }
+
+    pub(crate) fn number_of(&self, index: u16) -> u32 {
+        self.block(index).expected().number
+    }
+
+    pub(crate) fn take_free(&mut self) -> Option<u16> {
+        self.free.pop()
+    }
+
+    pub(crate) fn give_back(&mut self, index: u16) {
+        self.free.push(index);
+    }
+}
+
+/// The Scheduled Transfer Protocol of one host: every connection, Transfer and
+/// region, over any number of paths.
+///
+/// It is a state machine without I/O. Calls of the user are here and return at
+/// once; a driver runs it as an [`Engine`]; what happened comes out of
+/// [`poll_event`](Engine::poll_event).
+#[derive(Debug)]
+pub struct Endpoint {
+    pub(crate) config: Config,
+    pub(crate) random: Random,
+    pub(crate) refusals: Refusals,
+    pub(crate) stats: Stats,
+    pub(crate) events: VecDeque<Event>,
+    pub(crate) paths: Vec<Path>,
+    pub(crate) links: Links,
+    pub(crate) link_timers: IndexedHeap<Instant>,
+    pub(crate) connections: Connections,
+    pub(crate) sends: Table<Send>,
+    pub(crate) send_timers: IndexedHeap<Instant>,
+    pub(crate) receives: Table<Receive>,
+    pub(crate) receive_timers: IndexedHeap<Instant>,
+    pub(crate) granted: Granted,
+    pub(crate) ready: Ready,
+    pub(crate) posted: Table<Posted>,
+    pub(crate) reads: Table<Read>,
+    pub(crate) exposed: Table<Exposed>,
+    pub(crate) asks: Table<Ask>,
+    pub(crate) requests: Table<Request>,
+    pub(crate) request_timers: IndexedHeap<Instant>,
+    /// By connection: Puts and FetchOps that were not answered.
+    pub(crate) stream_timers: IndexedHeap<Instant>,
+    /// Something arrived: more may be granted.
+    pub(crate) grants_due: bool,
+    /// The links that something arrived over.
+    pub(crate) fresh_links: Vec<u32>,
+}
+
+impl Endpoint {
+    /// An endpoint without paths. The seed determines every key that it gives out.
+    #[must_use]
+    pub fn new(config: Config, seed: Seed) -> Self {
+        let config = config.in_range();
+        Self {
+            random: Random::new(seed),
+            refusals: Refusals::new(),
+            stats: Stats::default(),
+            events: VecDeque::new(),
+            paths: Vec::new(),
+            links: Links::new(config.links),
+            link_timers: IndexedHeap::new(),
+            connections: Connections::new(config.connections),
+            sends: Table::new(config.sends),
+            send_timers: IndexedHeap::new(),
+            receives: Table::new(config.receives),
+            receive_timers: IndexedHeap::new(),
+            granted: Granted::new(&config),
+            ready: Ready::new(config.policy),
+            posted: Table::new(config.posted),
+            reads: Table::new(config.receives),
+            exposed: Table::new(config.exposed),
+            asks: Table::new(config.exposed),
+            requests: Table::new(config.exposed),
+            request_timers: IndexedHeap::new(),
+            stream_timers: IndexedHeap::new(),
+            grants_due: false,
+            fresh_links: Vec::new(),
+            config,
+        }
+    }
+
+    /// The bounds and habits, as they are in force.
+    #[must_use]
+    pub const fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// What was done so far.
+    #[must_use]
+    pub const fn stats(&self) -> &Stats {
+        &self.stats
+    }
+
+    /// How many connections there are, in any state.
+    #[must_use]
+    pub fn connections(&self) -> usize {
+        self.connections.table.len()
+    }
+
+    /// How many bytes are granted and have not arrived.
+    #[must_use]
+    pub const fn granted_bytes(&self) -> u64 {
+        self.granted.bytes
+    }
+
+    pub(crate) fn tell(&mut self, event: Event) {
+        self.events.push_back(event);
+    }
+
+    #[inline]
+    pub(crate) fn path_index(&self, path: PathId) -> Option<usize> {
+        self.paths.iter().position(|known| known.id == path)
+    }
+}
+
+impl Engine for Endpoint {
+    type Event = Event;
+
+    fn handle_path(&mut self, now: Instant, path: PathId, state: PathState) {
+        self.change_path(now, path, state);
+    }
+
+    #[inline]
+    fn guess(&self, path: PathId, nth: usize) -> Option<Guess> {
+        let path = &self.paths[self.path_index(path)?];
+        let link = self.links.get(path.last_link?)?;
+        let mut block = link.first;
+        let mut left = nth;
+        // Runs of the Blocks in the order of their grants: what comes behind the
+        // highest first, then the gaps before it.
+        for _ in 0..=nth {
+            let known = self.granted.blocks.get(usize::from(block))?;
+            let mut from = if known.highest() < known.granted() { known.highest() } else { 0 };
+            while let Some(run) = self.granted.run(block, from) {
+                if left == 0 {
+                    let head_len = HEADER_LEN as u16;
+                    return Some(Guess { span: run.span, head_len, payload_len: run.payload_len });
+                }
+                left -= 1;
+                from = run.end;
+            }
+            block = self.granted.grants.get(usize::from(block))?.behind;
+        }
+        None
+    }
+
+    #[inline]
+    fn place(
+        &mut self,
+        now: Instant,
+        unit: &Unit<'_>,
+        into: &mut Spans,
+    ) -> Result<Placement, Refusal> {
+        self.dispatch(now, unit, into).map_err(|refusal| self.refusals.count(refusal))
+    }
+
+    #[inline]
+    fn handle_placed(&mut self, now: Instant, ticket: Ticket, landing: Landing) {
+        self.land(now, ticket, landing);
+    }
+
+    #[inline]
+    fn poll_transmit(
+        &mut self,
+        now: Instant,
+        path: PathId,
+        head: &mut [u8],
+        from: &mut Spans,
+    ) -> Option<Transmit> {
+        if self.grants_due {
+            self.grant_more(now);
+        }
+        let path = self.path_index(path)?;
+        self.next_transmit(now, path, head, from)
+    }
+
+    #[inline]
+    fn handle_sent(&mut self, now: Instant, ticket: Ticket) {
+        self.let_go(now, ticket);
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        self.fire_timers(now);
+    }
+
+    fn poll_timeout(&self) -> Option<Timeout> {
+        self.next_timer()
+    }
+
+    #[inline]
+    fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    fn refusals(&self) -> &Refusals {
+        &self.refusals
+    }
+}
+
+impl Granted {
+    /// The run of a Block from an STU on: see [`Blocks::run`].
+    #[inline]
+    fn run(&self, index: u16, from: u16) -> Option<Run> {
+        run(&self.blocks, &self.bits, words_per_block(self.stus), index, from)
+    }
+}

@@ -1,0 +1,169 @@
+//! Links: a path and a peer at its other end. What is granted over a link, in
+//! which order, and how much may be.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use landfall_congestion::{Arrived, Config as Congestion, Window};
+use landfall_placement::{Duration, Instant, Peer};
+
+use crate::table::Table;
+
+/// No Block, at the ends of lists.
+pub(crate) const NO_BLOCK: u16 = u16::MAX;
+
+/// What arrived over a link and was not yet told to its window.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct News {
+    pub(crate) bytes: u64,
+    pub(crate) marked: u64,
+    /// When what came last had been granted, less the time that it waited at
+    /// its sender: so the difference to now is what the network took.
+    pub(crate) sent: Option<Instant>,
+    /// When the oldest grant among them went out.
+    pub(crate) granted: Instant,
+}
+
+/// One link.
+#[derive(Debug)]
+pub(crate) struct Link {
+    /// The index of its path.
+    pub(crate) path: u8,
+    pub(crate) peer: Peer,
+    /// Connections that have it.
+    pub(crate) users: u32,
+    /// Its path is up, and its peer was not found dead.
+    pub(crate) is_up: bool,
+    /// How often in a row nothing came in time.
+    pub(crate) strikes: u8,
+    pub(crate) window: Window,
+    /// Granted and not arrived, in bytes.
+    pub(crate) granted: u64,
+    /// The Blocks granted here, in the order of their grants.
+    pub(crate) first: u16,
+    pub(crate) last: u16,
+    /// When something arrived last, or was granted while nothing was.
+    pub(crate) active: Instant,
+    pub(crate) news: News,
+    /// It is among the links with news.
+    pub(crate) is_fresh: bool,
+    /// Transfers that wait for room here.
+    pub(crate) waiting: Vec<u32>,
+}
+
+impl Link {
+    fn new(path: u8, peer: Peer, is_up: bool, window: Window) -> Self {
+        Self {
+            path,
+            peer,
+            users: 0,
+            is_up,
+            strikes: 0,
+            window,
+            granted: 0,
+            first: NO_BLOCK,
+            last: NO_BLOCK,
+            active: Instant::ZERO,
+            news: News::default(),
+            is_fresh: false,
+            waiting: Vec::new(),
+        }
+    }
+
+    /// Tells the window what arrived since the last time.
+    pub(crate) fn tell_window(&mut self, config: &Congestion, now: Instant) {
+        let news = core::mem::take(&mut self.news);
+        if news.bytes == 0 {
+            return;
+        }
+        let under_way = self.granted + news.bytes;
+        let clean = news.bytes - news.marked.min(news.bytes);
+        for (bytes, marked) in [(clean, false), (news.marked, true)] {
+            if bytes > 0 {
+                let timed = news.sent.is_some();
+                let sent = news.sent.unwrap_or(news.granted);
+                let arrived = Arrived { bytes, sent, timed, marked, under_way };
+                self.window.handle_arrived(config, now, &arrived);
+            }
+        }
+    }
+
+    /// How long to wait for what was granted, before it is asked for again.
+    pub(crate) fn patience(&self, retry_after: Duration, floor: Duration) -> Duration {
+        let rtt = self.window.rtt();
+        let base = match (rtt.smoothed(), rtt.variation()) {
+            (Some(smoothed), Some(variation)) => (smoothed + variation * 4).max(floor),
+            _ => retry_after,
+        };
+        base.saturating_mul(1 << self.strikes.min(4))
+    }
+}
+
+/// Every link, found by path and peer.
+#[derive(Debug)]
+pub(crate) struct Links {
+    table: Table<Link>,
+    by_peer: BTreeMap<(u8, Peer), u32>,
+}
+
+impl Links {
+    pub(crate) const fn new(limit: usize) -> Self {
+        Self { table: Table::new(limit), by_peer: BTreeMap::new() }
+    }
+
+    pub(crate) fn find(&self, path: u8, peer: Peer) -> Option<u32> {
+        self.by_peer.get(&(path, peer)).copied()
+    }
+
+    /// The link, made if it is new, with one user more.
+    pub(crate) fn join(
+        &mut self,
+        path: u8,
+        peer: Peer,
+        is_up: bool,
+        window: Window,
+    ) -> Option<u32> {
+        let index = match self.find(path, peer) {
+            Some(index) => index,
+            None => {
+                let (index, _) = self.table.insert(Link::new(path, peer, is_up, window))?;
+                self.by_peer.insert((path, peer), index);
+                index
+            }
+        };
+        self.table.get_mut(index)?.users += 1;
+        Some(index)
+    }
+
+    /// One user less; says whether that was the last, and the link is gone.
+    pub(crate) fn leave(&mut self, index: u32) -> bool {
+        let Some(link) = self.table.get_mut(index) else { return false };
+        link.users = link.users.saturating_sub(1);
+        if link.users > 0 {
+            return false;
+        }
+        self.by_peer.remove(&(link.path, link.peer));
+        self.table.remove(index);
+        true
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, index: u32) -> Option<&Link> {
+        self.table.get(index)
+    }
+
+    #[inline]
+    pub(crate) fn get_mut(&mut self, index: u32) -> Option<&mut Link> {
+        self.table.get_mut(index)
+    }
+
+    pub(crate) fn has_room(&self) -> bool {
+        self.table.has_room()
+    }
+
+    /// The links of one path.
+    pub(crate) fn on_path(&self, path: u8) -> Vec<u32> {
+        let on_path = |index: &u32| self.table.get(*index).is_some_and(|link| link.path == path);
+        self.table.indices().filter(on_path).collect()
+    }
+}

@@ -1,0 +1,364 @@
+//! The table of granted Blocks, and what an adapter does with it.
+
+use landfall_placement::{Ecn, PathId, Peer, Refusal, RegionId, Span};
+
+use super::block::{Block, Expected};
+use crate::wire::{Flags, HEADER_LEN, Header};
+
+/// Ethernet fills short frames up to this many bytes of payload; what comes
+/// behind a whole STU in such a packet is no part of it.
+const SHORTEST_FRAME: u32 = 46;
+
+/// Data as it comes in.
+#[derive(Clone, Copy, Debug)]
+pub struct Incoming<'a> {
+    /// Its header.
+    pub header: &'a Header,
+    /// The length of the whole packet.
+    pub len: u32,
+    /// The path it came over.
+    pub path: PathId,
+    /// From whom.
+    pub from: Peer,
+    /// Whether the network signalled congestion.
+    pub ecn: Ecn,
+}
+
+/// Names one STU of one Block while its payload is being placed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seat {
+    /// The place of the Block in the table.
+    pub block: u16,
+    /// How often that place was used before.
+    pub generation: u16,
+    /// The STU in the Block.
+    pub stu: u16,
+}
+
+/// Data that is accepted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hit {
+    /// Where its payload belongs.
+    pub span: Span,
+    /// What to report once it is there.
+    pub seat: Seat,
+    /// It is the first of its Block.
+    pub is_first: bool,
+}
+
+/// What the landing of an STU means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arrival {
+    /// So many bytes more.
+    Bytes(u32),
+    /// So many bytes more, and the Block is complete: the one thing to tell
+    /// the host of it.
+    Complete(u32),
+    /// It did not come to lie there; it may come again.
+    Lost,
+    /// The Block was taken back, and this was the last payload under way to it.
+    Released,
+    /// Nothing: the Block is not what it was.
+    Stale,
+}
+
+/// Units that are likely to come next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// Where their payloads belong, one after another.
+    pub span: Span,
+    /// How long each is; the last may be shorter.
+    pub payload_len: u32,
+    /// One past the last STU of the run.
+    pub end: u16,
+}
+
+/// How many words of 64 bits the table needs beside so many Blocks of at most
+/// so many STUs.
+#[must_use]
+pub const fn bits_needed(blocks: usize, stus: u16) -> usize {
+    blocks * words_per_block(stus)
+}
+
+/// The table of granted Blocks, in storage that somebody else owns.
+#[derive(Debug)]
+pub struct Blocks<'a> {
+    /// The Blocks.
+    blocks: &'a mut [Block],
+    /// For each Block, a bit for each STU that has landed or has a place.
+    bits: &'a mut [u64],
+    /// How many words of `bits` each Block has.
+    words: usize,
+}
+
+/// How many words of bits each Block has that has at most so many STUs.
+#[must_use]
+#[inline]
+pub const fn words_per_block(stus: u16) -> usize {
+    let words = (stus as usize).div_ceil(64);
+    if words == 0 { 1 } else { words }
+}
+
+impl<'a> Blocks<'a> {
+    /// A table in this storage; `stus` is how many STUs a Block has at most.
+    /// Storage for bits that is too short makes for fewer Blocks.
+    #[must_use]
+    #[inline]
+    pub fn new(blocks: &'a mut [Block], bits: &'a mut [u64], stus: u16) -> Self {
+        let words = words_per_block(stus);
+        let most = (bits.len() / words).min(1 << 16).min(blocks.len());
+        Self { blocks: &mut blocks[..most], bits, words }
+    }
+
+    /// A Block, to be looked at.
+    #[must_use]
+    #[inline]
+    pub fn block(&self, index: u16) -> Option<&Block> {
+        self.blocks.get(usize::from(index))
+    }
+
+    // ---- What the engine does ------------------------------------------------
+
+    /// Enters a Block into a place that is free. Nothing of it is granted yet.
+    /// `start` is where in the receiver's buffer it begins, `memory` where that is.
+    ///
+    /// Returns whether it fits: not where the place is taken or the Block has
+    /// too many STUs.
+    pub fn open(
+        &mut self,
+        index: u16,
+        expected: Expected,
+        start: u32,
+        memory: Span,
+        stu: u8,
+    ) -> bool {
+        let words = self.words;
+        let Some(block) = self.blocks.get_mut(usize::from(index)) else { return false };
+        let end = u64::from(start) + u64::from(memory.len);
+        let stus = (end.saturating_sub(1) >> stu).saturating_sub(u64::from(start) >> stu) + 1;
+        let is_free = !block.is_open && block.under_way == 0;
+        if !is_free || memory.len == 0 || stus > words as u64 * 64 || stu > 30 {
+            return false;
+        }
+        *block = Block {
+            is_open: true,
+            generation: block.generation.wrapping_add(1),
+            stu,
+            expected,
+            region: memory.region,
+            at: memory.offset,
+            start,
+            len: memory.len,
+            ..Block::default()
+        };
+        if let Some(bits) = self.bits_mut(index) {
+            bits.fill(0);
+        }
+        true
+    }
+
+    /// Grants STUs up to before `end`; what was granted stays so.
+    pub fn grant(&mut self, index: u16, end: u16) {
+        if let Some(block) = self.blocks.get_mut(usize::from(index)) {
+            block.granted = block.granted.max(end.min(block.stus()));
+        }
+    }
+
+    /// From now on the Block's Data comes over another path.
+    pub fn redirect(&mut self, index: u16, path: PathId, peer: Peer) {
+        if let Some(block) = self.blocks.get_mut(usize::from(index)) {
+            block.expected.path = path;
+            block.expected.peer = peer;
+        }
+    }
+
+    /// Takes a Block back. True if no payload is under way to it; otherwise
+    /// its memory is in use until [`Arrival::Released`].
+    pub fn close(&mut self, index: u16) -> bool {
+        let Some(block) = self.blocks.get_mut(usize::from(index)) else { return true };
+        block.is_open = false;
+        block.under_way == 0
+    }
+
+    /// How many STUs came with a mark of congestion since this was asked last.
+    pub fn take_marked(&mut self, index: u16) -> u16 {
+        let block = self.blocks.get_mut(usize::from(index));
+        block.map_or(0, |block| core::mem::take(&mut block.marked))
+    }
+
+    /// The first granted STU from `from` to before `to` that did not come, and
+    /// a bit for each that did not of the 64 that begin with it.
+    #[must_use]
+    pub fn missing(&self, index: u16, from: u16, to: u16) -> Option<(u16, u64)> {
+        let block = self.block(index)?;
+        let bits = self.bits_of(index)?;
+        let end = block.granted.min(to);
+        let first = (from..end).find(|stu| !is_set(bits, *stu))?;
+        let mut missing = 0;
+        for stu in first..end.min(first.saturating_add(64)) {
+            missing |= u64::from(!is_set(bits, stu)) << (stu - first);
+        }
+        Some((first, missing))
+    }
+
+    // ---- What an adapter does ------------------------------------------------
+
+    /// Where does this Data belong? Nothing changes where it is refused.
+    ///
+    /// # Errors
+    /// The check that refused it.
+    #[inline]
+    pub fn place(&mut self, data: &Incoming<'_>) -> Result<Hit, Refusal> {
+        let header = data.header;
+        let bufx = header.bufx.get();
+        let (index, generation) = (bufx as u16, (bufx >> 16) as u16);
+        let words = self.words;
+        let block = self.blocks.get_mut(usize::from(index)).ok_or(Refusal::UnknownId)?;
+        if !block.is_open || block.generation != generation {
+            return Err(Refusal::UnknownId);
+        }
+        check_expected(&block.expected, data)?;
+        let offset = header.offset.get();
+        if offset < block.start || offset - block.start >= block.len {
+            return Err(Refusal::OutOfBounds);
+        }
+        let stu = (offset >> block.stu) - (block.start >> block.stu);
+        if stu >= u32::from(block.granted) {
+            return Err(Refusal::OutOfBounds);
+        }
+        let stu = stu as u16;
+        let (from, len) = block.stu_at(stu);
+        if from != offset {
+            return Err(Refusal::Malformed);
+        }
+        let whole = len + HEADER_LEN as u32;
+        if data.len < whole {
+            return Err(Refusal::Truncated);
+        }
+        if data.len > whole.max(SHORTEST_FRAME) {
+            return Err(Refusal::Malformed);
+        }
+        let word = self.bits.get_mut(usize::from(index) * words + usize::from(stu) / 64);
+        let word = word.ok_or(Refusal::OutOfBounds)?;
+        let bit = 1 << (stu % 64);
+        if *word & bit != 0 {
+            return Err(Refusal::Duplicate);
+        }
+        *word |= bit;
+        let is_first = block.highest == 0;
+        block.highest = block.highest.max(stu + 1);
+        block.under_way += 1;
+        block.marked += u16::from(data.ecn == Ecn::CongestionExperienced);
+        let seat = Seat { block: index, generation, stu };
+        Ok(Hit { span: block.span(from, len), seat, is_first })
+    }
+
+    /// The payload of an accepted STU is in place, or is not.
+    #[inline]
+    pub fn landed(&mut self, seat: Seat, is_in_place: bool) -> Arrival {
+        let words = self.words;
+        let Some(block) = self.blocks.get_mut(usize::from(seat.block)) else {
+            return Arrival::Stale;
+        };
+        if block.generation != seat.generation || block.under_way == 0 {
+            return Arrival::Stale;
+        }
+        block.under_way -= 1;
+        if !block.is_open {
+            return if block.under_way == 0 { Arrival::Released } else { Arrival::Stale };
+        }
+        if !is_in_place {
+            let word = usize::from(seat.block) * words + usize::from(seat.stu) / 64;
+            if let Some(word) = self.bits.get_mut(word) {
+                *word &= !(1 << (seat.stu % 64));
+            }
+            return Arrival::Lost;
+        }
+        block.landed += 1;
+        let (_, len) = block.stu_at(seat.stu);
+        if block.landed == block.stus() {
+            block.is_open = false;
+            return Arrival::Complete(len);
+        }
+        Arrival::Bytes(len)
+    }
+
+    /// The next run of STUs of a Block from `from` on that has not come: [`run`].
+    #[must_use]
+    #[inline]
+    pub fn run(&self, index: u16, from: u16) -> Option<Run> {
+        run(self.blocks, self.bits, self.words, index, from)
+    }
+
+    /// The region that a Block lies in.
+    #[must_use]
+    pub fn region(&self, index: u16) -> Option<RegionId> {
+        Some(self.block(index)?.region)
+    }
+
+    fn bits_of(&self, index: u16) -> Option<&[u64]> {
+        let start = usize::from(index) * self.words;
+        self.bits.get(start..start + self.words)
+    }
+
+    fn bits_mut(&mut self, index: u16) -> Option<&mut [u64]> {
+        let start = usize::from(index) * self.words;
+        self.bits.get_mut(start..start + self.words)
+    }
+}
+
+/// The next run of STUs of a Block from `from` on that has not come. All of a
+/// run are of one length, but for the last. `words` is how many words of `bits`
+/// each Block has.
+#[must_use]
+#[inline]
+pub fn run(blocks: &[Block], bits: &[u64], words: usize, index: u16, from: u16) -> Option<Run> {
+    let block = blocks.get(usize::from(index))?;
+    if !block.is_open || from >= block.granted {
+        return None;
+    }
+    let bits = bits.get(usize::from(index) * words..)?.get(..words)?;
+    let first = (from..block.granted).find(|stu| !is_set(bits, *stu))?;
+    let (offset, payload_len) = block.stu_at(first);
+    // A first STU that is short makes a run of its own.
+    let is_short = payload_len < 1 << block.stu;
+    let most = if is_short { first + 1 } else { block.granted };
+    // Beyond the highest that came, none has come.
+    let mut end = if first >= block.highest { most } else { first + 1 };
+    while end < most && !is_set(bits, end) {
+        end += 1;
+    }
+    let span = block.span(offset, block.bytes_of(first, end));
+    Some(Run { span, payload_len, end })
+}
+
+#[inline]
+fn is_set(bits: &[u64], stu: u16) -> bool {
+    bits.get(usize::from(stu) / 64).is_some_and(|word| word >> (stu % 64) & 1 == 1)
+}
+
+/// Port, key and identifiers, before anything else is believed.
+#[inline]
+fn check_expected(expected: &Expected, data: &Incoming<'_>) -> Result<(), Refusal> {
+    let header = data.header;
+    if header.d_key.get() != expected.key {
+        return Err(Refusal::WrongKey);
+    }
+    let ports = (header.d_port.get(), header.s_port.get());
+    if ports != (expected.d_port, expected.s_port)
+        || data.path != expected.path
+        || data.from != expected.peer
+    {
+        return Err(Refusal::WrongAddress);
+    }
+    if header.d_id.get() != expected.d_id
+        || header.high() != expected.serial
+        || header.b_num.get() != expected.number
+    {
+        return Err(Refusal::UnknownId);
+    }
+    if header.flags().has_besides(Flags::LAST.with(Flags::SUM)) {
+        return Err(Refusal::Malformed);
+    }
+    Ok(())
+}

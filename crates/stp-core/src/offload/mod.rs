@@ -1,0 +1,22 @@
+//! The receive path that an adapter would run: the offload seam.
+//!
+//! Detect Data, check its header against the granted Blocks, say where the
+//! payload belongs, count it. No allocation, no panic, no time, no timers; the
+//! tables lie in storage that the caller hands in, whether that is the memory
+//! of a host or the SRAM of an adapter. Whatever is not Data of a granted Block
+//! goes to the engine.
+//!
+//! | file | what is there |
+//! | --- | --- |
+//! | `block` | [`Block`]: what is known of one granted Block |
+//! | `blocks` | [`Blocks`]: the table, [`place`](Blocks::place) and [`landed`](Blocks::landed) |
+//!
+//! The engine grants ([`Blocks::open`], [`Blocks::grant`]) and takes back
+//! ([`Blocks::close`]); in between the seam runs by itself and has one thing to
+//! say per Block: it is complete ([`Arrival::Complete`]).
+
+mod block;
+mod blocks;
+
+pub use block::{Block, Expected};
+pub use blocks::{Arrival, Blocks, Hit, Incoming, Run, Seat, bits_needed, run, words_per_block};

@@ -1,0 +1,199 @@
+//! STUs land, Blocks and Transfers are complete.
+
+use landfall_placement::{Duration, Instant};
+
+use super::{Kind, Receive, State};
+use crate::connection::NONE;
+use crate::endpoint::Endpoint;
+use crate::error::Ended;
+use crate::event::Event;
+use crate::offload::{Arrival, Seat};
+use crate::wire::message::{Ids, Message, State as Answer};
+
+impl Endpoint {
+    /// Data was accepted, and is being placed.
+    #[inline]
+    pub(crate) fn note_data(&mut self, now: Instant, seat: Seat, hold: Duration) {
+        let grant = &self.granted.grants[usize::from(seat.block)];
+        let Some(link) = self.links.get_mut(grant.link) else { return };
+        link.active = now;
+        link.strikes = 0;
+        link.news.granted = grant.at;
+        // How long the network took is known where it is clear which grant this
+        // answers: the last one, which nothing was asked for again since.
+        if grant.asked == 0 && seat.stu >= grant.from {
+            link.news.sent = Some(grant.at + hold);
+        }
+        self.paths[usize::from(link.path)].last_link = Some(grant.link);
+    }
+
+    #[inline]
+    pub(crate) fn land_stu(
+        &mut self,
+        now: Instant,
+        seat: Seat,
+        is_in_place: bool,
+        is_memory_gone: bool,
+    ) {
+        match self.granted.table().landed(seat, is_in_place) {
+            Arrival::Bytes(len) => self.note_landed(seat.block, len),
+            Arrival::Complete(len) => {
+                self.note_landed(seat.block, len);
+                self.complete_block(now, seat.block);
+            }
+            Arrival::Lost if is_memory_gone => {
+                let receive = self.granted.grants[usize::from(seat.block)].receive;
+                self.begin_ending_receive(now, receive, Ended::MemoryFailed);
+            }
+            Arrival::Lost | Arrival::Stale => {}
+            Arrival::Released => self.release_block(now, seat.block),
+        }
+    }
+
+    #[inline]
+    fn note_landed(&mut self, block: u16, len: u32) {
+        self.stats.stus_received += 1;
+        self.stats.bytes_received += u64::from(len);
+        let grant = &mut self.granted.grants[usize::from(block)];
+        grant.granted = grant.granted.saturating_sub(len);
+        self.granted.bytes = self.granted.bytes.saturating_sub(u64::from(len));
+        self.grants_due = true;
+        if let Some(link) = self.links.get_mut(grant.link) {
+            link.granted = link.granted.saturating_sub(u64::from(len));
+            link.news.bytes += u64::from(len);
+            if !link.is_fresh {
+                link.is_fresh = true;
+                self.fresh_links.push(grant.link);
+            }
+        }
+    }
+
+    /// Marks that a Block came with, as bytes.
+    fn note_marks(&mut self, block: u16) {
+        let marked = self.granted.table().take_marked(block);
+        if marked == 0 {
+            return;
+        }
+        self.stats.stus_marked += u64::from(marked);
+        let bytes = u64::from(marked) << self.granted.block(block).stu();
+        let link = self.granted.grants[usize::from(block)].link;
+        if let Some(link) = self.links.get_mut(link) {
+            link.news.marked += bytes;
+        }
+    }
+
+    fn complete_block(&mut self, now: Instant, block: u16) {
+        self.stats.block_notifications += 1;
+        self.note_marks(block);
+        let grant = self.granted.grants[usize::from(block)];
+        self.note_passed(now, block);
+        self.take_from_link(block);
+        self.granted.give_back(block);
+        let Some(receive) = self.receives.get_mut(grant.receive) else { return };
+        receive.open.retain(|open| *open != block);
+        receive.retries = 0;
+        if receive.open.is_empty() && receive.next_block == receive.blocks {
+            return self.complete_receive(now, grant.receive);
+        }
+        self.tell_progress(grant.receive);
+        self.make_ready(grant.receive);
+    }
+
+    /// How many bytes from the start are in place.
+    pub(super) fn contiguous(&self, receive: &Receive) -> u64 {
+        let acked = receive.acked(|block| self.granted.number_of(block));
+        receive.position_of(acked).min(receive.len)
+    }
+
+    fn tell_progress(&mut self, index: u32) {
+        if !self.config.progress {
+            return;
+        }
+        let Some(receive) = self.receives.get(index) else { return };
+        let len = self.contiguous(receive);
+        if len <= receive.told || matches!(receive.kind, Kind::Get { .. }) {
+            return;
+        }
+        let connection = self.id_of(receive.connection);
+        if let Some(receive) = self.receives.get_mut(index) {
+            receive.told = len;
+        }
+        let receive = self.receive_id(index);
+        let last = self.events.back_mut();
+        if let Some(Event::ReceiveProgress { receive: same, len: told, .. }) = last
+            && *same == receive
+        {
+            *told = len;
+        } else {
+            self.tell(Event::ReceiveProgress { receive, connection, len });
+        }
+    }
+
+    /// All of it is in place.
+    pub(super) fn complete_receive(&mut self, now: Instant, index: u32) {
+        let Some(receive) = self.receives.get(index) else { return };
+        let connection = receive.connection;
+        if !matches!(receive.kind, Kind::Get { .. }) {
+            let answer = Answer::Transfer {
+                ids: Ids { d_id: receive.peer_id, s_id: index as u16 },
+                serial: receive.serial,
+                acked: receive.blocks,
+                len: receive.len,
+                is_complete: true,
+            };
+            self.say(connection, &Message::RequestStateResponse(answer));
+        }
+        self.finish_receive(index, Ok(()));
+        self.disconnect_if_idle(now, connection);
+    }
+
+    /// It is over: its number is used up, and its memory the user's again.
+    pub(crate) fn finish_receive(&mut self, index: u32, result: Result<(), Ended>) {
+        let Some(receive) = self.receives.get(index) else { return };
+        let len = self.contiguous(receive);
+        let id = self.receive_id(index);
+        self.receive_timers.remove(index);
+        self.ready.forget(index);
+        let Some(receive) = self.receives.remove(index) else { return };
+        self.unlist_receive(index, &receive);
+        let connection = self.id_of(receive.connection);
+        if receive.is_transfer()
+            && let Some(known) = self.connections.get_mut(receive.connection)
+        {
+            known.sends_seen.end(receive.serial, result.is_ok());
+        }
+        self.remove_if_gone(receive.connection);
+        let event = match (result, receive.kind, receive.memory) {
+            (Ok(()), Kind::Get { .. }, Some(memory)) => {
+                Event::GetDone { receive: id, connection, memory }
+            }
+            (Ok(()), _, Some(memory)) => {
+                let (len, offered, opaque) = (receive.len, receive.offered, receive.opaque);
+                Event::Received { receive: id, connection, memory, len, offered, opaque }
+            }
+            (Err(why), _, memory) => {
+                let len = if receive.state == State::Asking { 0 } else { len };
+                Event::ReceiveEnded { receive: id, connection, memory, len, why }
+            }
+            (Ok(()), _, None) => return,
+        };
+        self.tell(event);
+    }
+
+    fn unlist_receive(&mut self, index: u32, receive: &Receive) {
+        let Some(known) = self.connections.get_mut(receive.connection) else { return };
+        if known.first_receive == index {
+            known.first_receive = receive.next_in_connection;
+            return;
+        }
+        let mut before = known.first_receive;
+        while before != NONE {
+            let Some(other) = self.receives.get_mut(before) else { return };
+            if other.next_in_connection == index {
+                other.next_in_connection = receive.next_in_connection;
+                return;
+            }
+            before = other.next_in_connection;
+        }
+    }
+}

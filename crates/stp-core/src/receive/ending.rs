@@ -1,0 +1,191 @@
+//! A Transfer ends early, at its receiver.
+//!
+//! Its memory is given back once no payload is under way to it, and once the
+//! sender knows, or was told often enough. Until then nothing is granted, and
+//! what still comes is refused: its Blocks are taken back.
+
+use landfall_placement::{Instant, Refusal};
+
+use super::{Kind, State};
+use crate::endpoint::Endpoint;
+use crate::error::{Ended, Error};
+use crate::ids::ReceiveId;
+use crate::seen::Serial;
+use crate::wire::Reason;
+use crate::wire::message::{Ending, Ids, Message};
+
+impl Endpoint {
+    /// Ends what is being received, or a Get. [`Event::ReceiveEnded`](crate::Event::ReceiveEnded)
+    /// follows, or the event of its success where that was first.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`].
+    pub fn cancel_receive(&mut self, now: Instant, id: ReceiveId) -> Result<(), Error> {
+        let receive = self.receives.named(id.index, id.generation).ok_or(Error::Unknown)?;
+        match receive.state {
+            State::Offered => self.reject_offer(id.index, Reason::Refused),
+            State::Asking => self.finish_receive(id.index, Err(Ended::Here)),
+            State::Open => self.begin_ending_receive(now, id.index, Ended::Here),
+            State::Ending(_) => {}
+        }
+        Ok(())
+    }
+
+    /// This side ends it: Blocks are taken back, the sender is told.
+    pub(crate) fn begin_ending_receive(&mut self, now: Instant, index: u32, why: Ended) {
+        let Some(receive) = self.receives.get_mut(index) else { return };
+        if receive.state != State::Open {
+            return;
+        }
+        let is_get = matches!(receive.kind, Kind::Get { .. });
+        receive.state = State::Ending(why);
+        receive.is_told = is_get;
+        receive.retries = 0;
+        receive.told = 0;
+        self.take_back_blocks(index);
+        if !is_get {
+            self.say_end_of_receive(index);
+            self.receive_timers.set(index, now + self.retry_after(0));
+        }
+        self.finish_if_released(now, index);
+    }
+
+    pub(super) fn say_end_of_receive(&mut self, index: u32) {
+        let Some(receive) = self.receives.get(index) else { return };
+        let reason = match receive.state {
+            State::Ending(Ended::MemoryFailed) => Reason::MemoryFailed,
+            State::Ending(Ended::Silent) => Reason::Silent,
+            _ => Reason::Cancelled,
+        };
+        let ids = Ids { d_id: receive.peer_id, s_id: index as u16 };
+        let ending = Ending { ids, serial: receive.serial, by_receiver: true };
+        self.say(receive.connection, &Message::End { ending, reason });
+    }
+
+    /// Takes its Blocks back; `told` remembers how much had come from the start.
+    fn take_back_blocks(&mut self, index: u32) {
+        let Some(receive) = self.receives.get(index) else { return };
+        let contiguous = self.contiguous(receive);
+        let Some(receive) = self.receives.get_mut(index) else { return };
+        receive.told = contiguous;
+        receive.rest = 0;
+        for block in core::mem::take(&mut receive.open) {
+            self.take_from_link(block);
+            let granted = u64::from(self.granted.grants[usize::from(block)].granted);
+            let link = self.granted.grants[usize::from(block)].link;
+            self.granted.bytes = self.granted.bytes.saturating_sub(granted);
+            if let Some(link) = self.links.get_mut(link) {
+                link.granted = link.granted.saturating_sub(granted);
+            }
+            self.granted.grant(block).granted = 0;
+            if self.granted.table().close(block) {
+                self.granted.give_back(block);
+            } else if let Some(receive) = self.receives.get_mut(index) {
+                receive.releasing += 1;
+            }
+        }
+        self.grants_due = true;
+    }
+
+    /// The last payload that was under way to a Block that was taken back.
+    pub(super) fn release_block(&mut self, now: Instant, block: u16) {
+        let index = self.granted.grants[usize::from(block)].receive;
+        self.granted.give_back(block);
+        if let Some(receive) = self.receives.get_mut(index) {
+            receive.releasing = receive.releasing.saturating_sub(1);
+        }
+        self.finish_if_released(now, index);
+    }
+
+    fn finish_if_released(&mut self, now: Instant, index: u32) {
+        let Some(receive) = self.receives.get(index) else { return };
+        let State::Ending(why) = receive.state else { return };
+        let connection = receive.connection;
+        if receive.releasing == 0 && receive.is_told {
+            self.finish_receive(index, Err(why));
+            self.disconnect_if_idle(now, connection);
+        }
+    }
+
+    /// The sender knows, or will never.
+    pub(super) fn note_end_told(&mut self, index: u32) {
+        if let Some(receive) = self.receives.get_mut(index) {
+            receive.is_told = true;
+        }
+        self.finish_if_released(Instant::ZERO, index);
+    }
+
+    /// It ends with its connection.
+    pub(crate) fn end_receive(&mut self, index: u32, why: Ended) {
+        let Some(receive) = self.receives.get_mut(index) else { return };
+        match receive.state {
+            State::Asking | State::Offered => return self.finish_receive(index, Err(why)),
+            State::Open => {
+                receive.state = State::Ending(why);
+                self.take_back_blocks(index);
+            }
+            State::Ending(_) => {}
+        }
+        self.note_end_told(index);
+    }
+
+    /// The other side ends a Transfer.
+    pub(crate) fn take_end(
+        &mut self,
+        now: Instant,
+        connection: u32,
+        ending: Ending,
+        reason: Reason,
+    ) -> Result<(), Refusal> {
+        if ending.by_receiver {
+            return self.take_end_of_send(now, connection, ending, reason);
+        }
+        let Some(known) = self.connections.get_mut(connection) else {
+            return Err(Refusal::UnknownId);
+        };
+        let ids = Ids { d_id: ending.ids.s_id, s_id: ending.ids.d_id };
+        match known.sends_seen.of(ending.serial) {
+            // All of it had come before the sender changed its mind.
+            Serial::Complete => return self.answer_progress(connection, ending.ids, ending.serial),
+            Serial::Failed => {
+                self.say(connection, &Message::EndAck(Ending { ids, ..ending }));
+                return Err(Refusal::Duplicate);
+            }
+            Serial::Beyond => return Err(Refusal::OutOfBounds),
+            Serial::Open => {}
+        }
+        self.say(connection, &Message::EndAck(Ending { ids, ..ending }));
+        let Some(index) = self.find_receive(connection, ending.serial) else {
+            // Its Request_To_Send has not come, and must not count when it does.
+            if let Some(known) = self.connections.get_mut(connection) {
+                known.sends_seen.end(ending.serial, false);
+            }
+            return Ok(());
+        };
+        self.end_receive(index, Ended::There(reason));
+        self.disconnect_if_idle(now, connection);
+        Ok(())
+    }
+
+    pub(crate) fn take_end_ack(
+        &mut self,
+        now: Instant,
+        connection: u32,
+        ending: Ending,
+    ) -> Result<(), Refusal> {
+        if !ending.by_receiver {
+            return self.take_end_ack_of_send(now, connection, ending);
+        }
+        let index = u32::from(ending.ids.d_id);
+        let receive = self.receives.get(index).ok_or(Refusal::UnknownId)?;
+        if receive.connection != connection || receive.serial != ending.serial {
+            return Err(Refusal::UnknownId);
+        }
+        if !matches!(receive.state, State::Ending(_)) {
+            return Err(Refusal::Unexpected);
+        }
+        self.note_end_told(index);
+        self.disconnect_if_idle(now, connection);
+        Ok(())
+    }
+}

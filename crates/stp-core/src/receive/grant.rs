@@ -1,0 +1,324 @@
+//! Opening Blocks, and Clear_To_Send.
+
+use landfall_placement::{Instant, Span};
+
+use super::schedule::Outcome;
+use super::{Grant, Kind, State};
+use crate::endpoint::Endpoint;
+use crate::link::NO_BLOCK;
+use crate::offload::Expected;
+use crate::wire::message::{ClearToSend, Get, Granted, Ids, Message};
+
+/// A window is granted in at least so many parts, so that it flows.
+const PARTS: u64 = 8;
+
+impl Endpoint {
+    /// A Transfer has its memory: lays out its Blocks. False where it has more
+    /// of them than can be numbered.
+    pub(crate) fn begin_receive(&mut self, now: Instant, index: u32) -> bool {
+        let Some(receive) = self.receives.get(index) else { return false };
+        let (connection, most_block) = (receive.connection, receive.most_block);
+        let stu = self.smallest_stu(connection);
+        let Some(receive) = self.receives.get_mut(index) else { return false };
+        let Some(memory) = receive.memory else { return false };
+        let block_size = (stu + self.config.block_stus).min(most_block).min(self.config.buffer);
+        let size = 1u64 << block_size;
+        // Buffers lie at multiples of their size in a region, Blocks at
+        // multiples of theirs in a buffer.
+        let lead = memory.offset & (size - 1);
+        let blocks = if receive.len == 0 { 0 } else { (lead + receive.len).div_ceil(size) };
+        let Ok(blocks) = u32::try_from(blocks) else { return false };
+        receive.block_size = block_size;
+        receive.lead = lead as u32;
+        receive.blocks = blocks;
+        receive.rest = receive.len;
+        receive.state = State::Open;
+        if receive.is_limited() {
+            self.say_limit(index);
+        }
+        if blocks == 0 {
+            self.complete_receive(now, index);
+        } else {
+            self.make_ready(index);
+        }
+        true
+    }
+
+    /// The smallest STU over the links of a connection: by it Blocks are sized,
+    /// so that on each link they have no more STUs than may be.
+    fn smallest_stu(&self, connection: u32) -> u8 {
+        let Some(known) = self.connections.get(connection) else { return 6 };
+        let on_links = known.links().filter_map(|link| self.stu_on(connection, link));
+        on_links.min().unwrap_or(known.max_stu)
+    }
+
+    /// The STU for a connection on one of its links, as a power of two.
+    pub(crate) fn stu_on(&self, connection: u32, link: u32) -> Option<u8> {
+        let known = self.connections.get(connection)?;
+        let path = usize::from(self.links.get(link)?.path);
+        Some(self.paths[path].largest_stu()?.min(known.max_stu))
+    }
+
+    /// Grants the next STUs of a Transfer, where there is room.
+    pub(super) fn grant_next(&mut self, now: Instant, index: u32) -> Outcome {
+        let Some(receive) = self.receives.get(index) else { return Outcome::Enough };
+        let last = receive.open.last().copied();
+        let partial = last.filter(|block| {
+            let block = self.granted.block(*block);
+            block.granted() < block.stus()
+        });
+        let (block, link) = match partial {
+            Some(block) => (block, self.granted.grants[usize::from(block)].link),
+            None if receive.next_block >= receive.blocks => return Outcome::Enough,
+            None if receive.open.len() >= usize::from(self.config.blocks_ahead) => {
+                return Outcome::Enough;
+            }
+            None => {
+                let Some(link) = self.roomiest_link(receive.connection) else {
+                    return Outcome::NoRoomOnLinks;
+                };
+                match self.open_block(now, index, link) {
+                    Ok(block) => (block, link),
+                    Err(outcome) => return outcome,
+                }
+            }
+        };
+        self.extend_grant(now, index, block, link)
+    }
+
+    /// The link with the most room for grants: faster ones drain faster, so
+    /// unequal rates fill in proportion by themselves.
+    fn roomiest_link(&self, connection: u32) -> Option<u32> {
+        let known = self.connections.get(connection)?;
+        let rooms = known.links().map(|link| (self.room_on(link), link));
+        let (room, link) = rooms.max_by_key(|(room, _)| *room)?;
+        (room > 0).then_some(link)
+    }
+
+    /// Enters the next Block of a Transfer, of which nothing is granted yet.
+    fn open_block(&mut self, now: Instant, index: u32, link: u32) -> Result<u16, Outcome> {
+        let expected = self.expected(index, link).ok_or(Outcome::NoRoomOnLinks)?;
+        let Some(receive) = self.receives.get(index) else { return Err(Outcome::Enough) };
+        let stu = self.stu_on(receive.connection, link).ok_or(Outcome::NoRoomOnLinks)?;
+        let Some(memory) = receive.memory else { return Err(Outcome::Enough) };
+        let stu = stu.min(receive.block_size);
+        let position = receive.position_of(receive.next_block);
+        let at = memory.offset + position;
+        let size = 1u64 << receive.block_size;
+        let len = (size - (at & (size - 1))).min(receive.len - position) as u32;
+        let start = (at & ((1 << self.config.buffer) - 1)) as u32;
+        let block = self.granted.take_free().ok_or(Outcome::NoRoom)?;
+        let span = Span { region: memory.region, offset: at, len };
+        if !self.granted.table().open(block, expected, start, span, stu) {
+            // More STUs than may be: this link's are too small for it.
+            self.granted.give_back(block);
+            return Err(Outcome::NoRoomOnLinks);
+        }
+        *self.granted.grant(block) = Grant::new(index, link, now);
+        if let Some(receive) = self.receives.get_mut(index) {
+            receive.open.push(block);
+            receive.next_block += 1;
+        }
+        self.append_to_link(now, link, block);
+        Ok(block)
+    }
+
+    /// Who may send the next Block, and how it must be marked.
+    fn expected(&self, index: u32, link: u32) -> Option<Expected> {
+        let receive = self.receives.get(index)?;
+        let known = self.connections.get(receive.connection)?;
+        let link = self.links.get(link)?;
+        Some(Expected {
+            path: self.paths[usize::from(link.path)].id,
+            peer: link.peer,
+            key: known.local_key,
+            d_port: known.local_port,
+            s_port: known.remote_port,
+            d_id: index as u16,
+            serial: receive.serial,
+            number: receive.next_block,
+        })
+    }
+
+    /// Grants more STUs of a Block: all of them, or as many as there is room for.
+    fn extend_grant(&mut self, now: Instant, index: u32, block: u16, link: u32) -> Outcome {
+        let known = *self.granted.block(block);
+        let (granted, stus) = (known.granted(), known.stus());
+        let whole = u64::from(known.bytes_of(granted, stus));
+        let stu = 1u64 << known.stu();
+        let (all, on_link) = (self.room_for_all(), self.room_on(link));
+        // Not less than a part of the window, or many small grants would go out.
+        let least = whole.min(stu.max(self.config.window / PARTS));
+        let least_on_link = whole.min(stu.max(self.window_of(link) / PARTS));
+        if all < least {
+            return Outcome::NoRoom;
+        }
+        if on_link < least_on_link && self.links.get(link).is_some_and(|link| link.granted > 0) {
+            return Outcome::NoRoomOnLinks;
+        }
+        let room = whole.min(all.min(on_link).max(stu));
+        let count = (room / stu).max(1).min(u64::from(stus - granted)) as u16;
+        // What fits up to the end, the short last STU with it.
+        let end = if room >= whole { stus } else { granted + count };
+        let bytes = known.bytes_of(granted, end);
+        self.granted.table().grant(block, end);
+        let grant = self.granted.grant(block);
+        grant.at = now;
+        grant.from = granted;
+        grant.granted += bytes;
+        grant.attempt = grant.attempt.wrapping_add(1);
+        self.granted.bytes += u64::from(bytes);
+        if let Some(receive) = self.receives.get_mut(index) {
+            receive.rest = receive.rest.saturating_sub(u64::from(bytes));
+        }
+        self.note_granted(now, link, bytes);
+        self.say_grant(block, granted, end);
+        Outcome::Granted
+    }
+
+    fn window_of(&self, link: u32) -> u64 {
+        match (&self.config.congestion, self.links.get(link)) {
+            (Some(_), Some(link)) => link.window.bytes(),
+            _ => self.config.window,
+        }
+    }
+
+    /// Tells the sender that it may send the STUs from `first` to before `end`.
+    pub(super) fn say_grant(&mut self, block: u16, first: u16, end: u16) {
+        let grant = self.granted.grants[usize::from(block)];
+        let known = *self.granted.block(block);
+        let Some(receive) = self.receives.get(grant.receive) else { return };
+        let (offset, _) = known.stu_at(first);
+        let message = match receive.kind {
+            Kind::Get { .. } => self.get_message(block, first, end),
+            Kind::Write | Kind::Read(_) => {
+                let acked = receive.acked(|block| self.granted.number_of(block));
+                let behind = known.expected().number - acked;
+                self.clear_to_send(
+                    block,
+                    offset,
+                    Granted::Next {
+                        lead: receive.lead,
+                        count: end - first,
+                        behind: u16::try_from(behind).unwrap_or(u16::MAX),
+                    },
+                )
+            }
+        };
+        if let Some(message) = message {
+            self.say_over(grant.link, receive.connection, &message);
+        }
+    }
+
+    pub(super) fn clear_to_send(
+        &self,
+        block: u16,
+        offset: u32,
+        granted: Granted,
+    ) -> Option<Message> {
+        let grant = self.granted.grants[usize::from(block)];
+        let known = self.granted.block(block);
+        let receive = self.receives.get(grant.receive)?;
+        Some(Message::ClearToSend(ClearToSend {
+            ids: Ids { d_id: receive.peer_id, s_id: grant.receive as u16 },
+            sync: receive.serial as u16,
+            block: known.expected().number,
+            bufx: known.bufx(block),
+            offset,
+            attempt: grant.attempt & 63,
+            stu: known.stu(),
+            block_size: receive.block_size,
+            is_limited: receive.is_limited(),
+            granted,
+        }))
+    }
+
+    /// The Get for STUs of a Block.
+    pub(super) fn get_message(&self, block: u16, first: u16, end: u16) -> Option<Message> {
+        let grant = self.granted.grants[usize::from(block)];
+        let known = self.granted.block(block);
+        let receive = self.receives.get(grant.receive)?;
+        let Kind::Get { handle, at, after } = receive.kind else { return None };
+        let (offset, _) = known.stu_at(first);
+        let within = u64::from(offset - known.stu_at(0).0);
+        let number = known.expected().number;
+        Some(Message::Get(Get {
+            s_id: grant.receive as u16,
+            after,
+            handle,
+            at: at + receive.position_of(number) + within,
+            len: known.bytes_of(first, end),
+            serial: receive.serial,
+            block: number,
+            bufx: known.bufx(block),
+            offset,
+            stu: known.stu(),
+        }))
+    }
+
+    // ---- The order of grants on a link ---------------------------------------
+
+    fn append_to_link(&mut self, now: Instant, index: u32, block: u16) {
+        let Some(link) = self.links.get_mut(index) else { return };
+        let last = core::mem::replace(&mut link.last, block);
+        if last == NO_BLOCK {
+            link.first = block;
+            link.active = now;
+        } else {
+            self.granted.grant(last).behind = block;
+        }
+        let path = usize::from(link.path);
+        let grant = self.granted.grant(block);
+        grant.before = last;
+        grant.behind = NO_BLOCK;
+        grant.link = index;
+        // If the path has no link that it expects Data from, it is this one.
+        let known = self.paths[path].last_link;
+        let is_idle =
+            known.and_then(|link| self.links.get(link)).is_none_or(|l| l.first == NO_BLOCK);
+        if is_idle {
+            self.paths[path].last_link = Some(index);
+        }
+    }
+
+    pub(super) fn take_from_link(&mut self, block: u16) {
+        let Grant { link, before, behind, .. } = self.granted.grants[usize::from(block)];
+        if before != NO_BLOCK {
+            self.granted.grant(before).behind = behind;
+        }
+        if behind != NO_BLOCK {
+            self.granted.grant(behind).before = before;
+        }
+        let Some(known) = self.links.get_mut(link) else { return };
+        if known.first == block {
+            known.first = behind;
+        }
+        if known.last == block {
+            known.last = before;
+        }
+        if known.first == NO_BLOCK {
+            self.link_timers.remove(link);
+        }
+    }
+
+    pub(super) fn move_to_link(&mut self, now: Instant, block: u16, link: u32) {
+        self.take_from_link(block);
+        self.append_to_link(now, link, block);
+    }
+
+    /// Bytes were granted over a link: they are expected within its patience.
+    pub(super) fn note_granted(&mut self, now: Instant, index: u32, bytes: u32) {
+        let (retry_after, floor) = (self.config.retry_after, self.config.retry_floor);
+        let config = self.congestion();
+        let Some(link) = self.links.get_mut(index) else { return };
+        if link.granted == 0 {
+            link.window.handle_start(&config, now);
+            link.active = now;
+        }
+        link.granted += u64::from(bytes);
+        if self.link_timers.key_of(index).is_none() {
+            let patience = link.patience(retry_after, floor);
+            self.link_timers.set(index, now + patience);
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! Transfers that this side receives, and Gets.
+//!
+//! | file | what happens there |
+//! | --- | --- |
+//! | `offered` | Request_To_Send meets memory: posted, chosen by the user, or too short |
+//! | `reading` | Request_To_Receive, on both sides |
+//! | `schedule` | who gets the next grant, and how much |
+//! | `grant` | opening Blocks, Clear_To_Send |
+//! | `arrival` | STUs land, Blocks and Transfers are complete |
+//! | `recovery` | what did not come is asked for again |
+//! | `ending` | a Transfer ends early |
+
+mod arrival;
+mod ending;
+mod grant;
+mod offered;
+mod reading;
+mod recovery;
+mod schedule;
+
+use alloc::vec::Vec;
+
+use landfall_placement::{Area, Instant};
+
+use crate::connection::NONE;
+use crate::error::Ended;
+use crate::link::NO_BLOCK;
+
+pub(crate) use schedule::Ready;
+
+/// What is received.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// What the other side wanted to send.
+    Write,
+    /// What we asked for; the serial number of the question.
+    Read(u32),
+    /// Part of a region of the other side.
+    Get { handle: u32, at: u64, after: u32 },
+}
+
+/// Where a Transfer stands at its receiver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// We asked for it; its sender has not begun.
+    Asking,
+    /// It waits for the user to say where it belongs.
+    Offered,
+    /// It has memory: Blocks are granted.
+    Open,
+    /// It ends early: End was not acknowledged, or payloads are under way.
+    Ending(Ended),
+}
+
+/// What the schedule knows of a Transfer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// There is nothing to grant, or as many Blocks are granted as may be.
+    None,
+    /// It is among those that may get the next grant.
+    Ready,
+    /// It waits for room on a link.
+    Waiting,
+}
+
+/// A Transfer that this side receives.
+#[derive(Debug)]
+pub(crate) struct Receive {
+    pub(crate) connection: u32,
+    pub(crate) serial: u32,
+    pub(crate) kind: Kind,
+    pub(crate) state: State,
+    /// What the sender calls it.
+    pub(crate) peer_id: u16,
+    pub(crate) memory: Option<Area>,
+    /// How much the sender has, and how much of that is taken.
+    pub(crate) offered: u64,
+    pub(crate) len: u64,
+    pub(crate) opaque: u32,
+    /// The size of a Block, as a power of two.
+    pub(crate) block_size: u8,
+    /// The largest Block that the sender can send.
+    pub(crate) most_block: u8,
+    /// How far into its first Block the Transfer begins: Blocks lie at
+    /// multiples of their size, as buffers do.
+    pub(crate) lead: u32,
+    /// How many Blocks it has.
+    pub(crate) blocks: u32,
+    /// The next Block to be opened.
+    pub(crate) next_block: u32,
+    /// The Blocks that are open, in the order of their numbers.
+    pub(crate) open: Vec<u16>,
+    /// Bytes that were not granted.
+    pub(crate) rest: u64,
+    pub(crate) turn: Turn,
+    /// Blocks that were taken back while payloads were under way to them.
+    pub(crate) releasing: u16,
+    /// The End was acknowledged, or need not be.
+    pub(crate) is_told: bool,
+    pub(crate) retries: u8,
+    /// How many bytes from the start the user was told of.
+    pub(crate) told: u64,
+    pub(crate) next_in_connection: u32,
+}
+
+impl Receive {
+    pub(crate) const fn new(connection: u32, serial: u32, kind: Kind, state: State) -> Self {
+        Self {
+            connection,
+            serial,
+            kind,
+            state,
+            peer_id: 0,
+            memory: None,
+            offered: 0,
+            len: 0,
+            opaque: 0,
+            block_size: 0,
+            most_block: 31,
+            lead: 0,
+            blocks: 0,
+            next_block: 0,
+            open: Vec::new(),
+            rest: 0,
+            turn: Turn::None,
+            releasing: 0,
+            is_told: true,
+            retries: 0,
+            told: 0,
+            next_in_connection: NONE,
+        }
+    }
+
+    /// All Blocks below this one are complete.
+    pub(crate) fn acked(&self, number_of: impl Fn(u16) -> u32) -> u32 {
+        self.open.first().map_or(self.next_block, |block| number_of(*block))
+    }
+
+    /// Where in the Transfer a Block begins.
+    pub(crate) fn position_of(&self, block: u32) -> u64 {
+        (u64::from(block) << self.block_size).saturating_sub(u64::from(self.lead))
+    }
+
+    /// Does it take less than was offered?
+    pub(crate) const fn is_limited(&self) -> bool {
+        self.len < self.offered
+    }
+
+    /// Is it a Transfer of the other side, with a serial number of its own?
+    pub(crate) const fn is_transfer(&self) -> bool {
+        matches!(self.kind, Kind::Write | Kind::Read(_)) && !matches!(self.state, State::Asking)
+    }
+}
+
+/// What the engine knows of a granted Block beside what an adapter knows.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Grant {
+    pub(crate) receive: u32,
+    pub(crate) link: u32,
+    /// Its neighbours in the order of grants on the link.
+    pub(crate) before: u16,
+    pub(crate) behind: u16,
+    /// Granted and not arrived, in bytes.
+    pub(crate) granted: u32,
+    /// When the last grant went out, and from which STU on it was.
+    pub(crate) at: Instant,
+    pub(crate) from: u16,
+    /// Counts the grants.
+    pub(crate) attempt: u8,
+    /// How often something of it was asked for again.
+    pub(crate) asked: u8,
+    /// How many STUs of later Blocks were complete before this one.
+    pub(crate) passed: u16,
+}
+
+impl Grant {
+    pub(crate) const fn new(receive: u32, link: u32, now: Instant) -> Self {
+        Self {
+            receive,
+            link,
+            before: NO_BLOCK,
+            behind: NO_BLOCK,
+            granted: 0,
+            at: now,
+            from: 0,
+            attempt: 0,
+            asked: 0,
+            passed: 0,
+        }
+    }
+}
+
+/// Memory that waits for the next Transfer of a connection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Posted {
+    pub(crate) memory: Area,
+    /// Take the start of a Transfer that is too long, and do not refuse it.
+    pub(crate) takes_part: bool,
+    pub(crate) next: u32,
+}
+
+/// A read that the other side asked for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Read {
+    pub(crate) connection: u32,
+    pub(crate) serial: u32,
+    pub(crate) peer_id: u16,
+    pub(crate) len: u64,
+}

@@ -1,0 +1,324 @@
+//! Request_To_Send meets memory.
+//!
+//! Memory that was posted takes the next Transfer; without any, the user is
+//! asked. A Transfer that is too long for its memory is refused ("message too
+//! long"), or taken in part where the user said so.
+
+use alloc::vec::Vec;
+
+use landfall_placement::{Area, Instant, Refusal};
+
+use super::{Kind, Posted, Receive, State};
+use crate::connection::NONE;
+use crate::endpoint::Endpoint;
+use crate::error::{Ended, Error};
+use crate::event::Event;
+use crate::ids::{ConnectionId, ReceiveId};
+use crate::seen::Serial;
+use crate::wire::Reason;
+use crate::wire::message::{Ids, Message, State as Answer, Verdict};
+
+impl Endpoint {
+    /// Posts memory for the next Transfer of a connection. `takes_part` says
+    /// what becomes of one that is longer: its start is taken, or it is refused.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`], [`Error::NotOpen`], [`Error::BadMemory`],
+    /// [`Error::TooShort`] for empty memory that takes part of a Transfer,
+    /// [`Error::Busy`] at the bound.
+    pub fn post(
+        &mut self,
+        now: Instant,
+        id: ConnectionId,
+        memory: Area,
+        takes_part: bool,
+    ) -> Result<(), Error> {
+        if !self.connection(id)?.is_open() {
+            return Err(Error::NotOpen);
+        }
+        check_memory(memory)?;
+        if takes_part && memory.len == 0 {
+            return Err(Error::TooShort);
+        }
+        if let Some(receive) = self.oldest_offer(id.index) {
+            self.give_memory(now, receive, memory, takes_part);
+            return Ok(());
+        }
+        let posted = Posted { memory, takes_part, next: NONE };
+        let (index, _) = self.posted.insert(posted).ok_or(Error::Busy)?;
+        let Some(known) = self.connections.get_mut(id.index) else { return Ok(()) };
+        let last = core::mem::replace(&mut known.last_posted, index);
+        if known.first_posted == NONE {
+            known.first_posted = index;
+        }
+        if let Some(last) = self.posted.get_mut(last) {
+            last.next = index;
+        }
+        Ok(())
+    }
+
+    /// Takes a Transfer that was offered ([`Event::Offered`]) into memory.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`], [`Error::NotOpen`] where it waits for memory no
+    /// longer, [`Error::BadMemory`].
+    pub fn accept(
+        &mut self,
+        now: Instant,
+        id: ReceiveId,
+        memory: Area,
+        takes_part: bool,
+    ) -> Result<(), Error> {
+        let receive = self.receives.named(id.index, id.generation).ok_or(Error::Unknown)?;
+        if receive.state != State::Offered {
+            return Err(Error::NotOpen);
+        }
+        check_memory(memory)?;
+        if takes_part && memory.len == 0 && receive.offered > 0 {
+            return Err(Error::TooShort);
+        }
+        self.give_memory(now, id.index, memory, takes_part);
+        Ok(())
+    }
+
+    /// Refuses a Transfer that was offered, and says why.
+    ///
+    /// # Errors
+    /// As [`accept`](Self::accept).
+    pub fn refuse(&mut self, id: ReceiveId, reason: Reason) -> Result<(), Error> {
+        let receive = self.receives.named(id.index, id.generation).ok_or(Error::Unknown)?;
+        if receive.state != State::Offered {
+            return Err(Error::NotOpen);
+        }
+        self.reject_offer(id.index, reason);
+        Ok(())
+    }
+
+    /// The other side has a Transfer.
+    pub(crate) fn take_request_to_send(
+        &mut self,
+        now: Instant,
+        connection: u32,
+        message: &Message,
+    ) -> Result<(), Refusal> {
+        let Message::RequestToSend { s_id, serial, len, max_block, opaque, answers } = *message
+        else {
+            return Err(Refusal::Malformed);
+        };
+        let Some(known) = self.connections.get(connection) else { return Err(Refusal::UnknownId) };
+        if !known.is_live() {
+            return Err(Refusal::Unexpected);
+        }
+        match known.sends_seen.of(serial) {
+            Serial::Beyond => return Err(Refusal::OutOfBounds),
+            Serial::Complete | Serial::Failed => {
+                self.answer_over(connection, s_id, serial);
+                return Err(Refusal::Duplicate);
+            }
+            Serial::Open => {}
+        }
+        if let Some(receive) = self.find_receive(connection, serial) {
+            return self.repeat_send_answer(receive, s_id, len);
+        }
+        if let Some((id, read)) = answers {
+            return self.begin_answer(now, connection, (id, read), message);
+        }
+        if !known.is_open() {
+            let ids = Ids { d_id: s_id, s_id: 0 };
+            let verdict = Verdict::Rejected(Reason::Closing);
+            self.say(connection, &Message::RequestAnswer { ids, serial, is_read: false, verdict });
+            return Err(Refusal::Unexpected);
+        }
+        let (first, posted) = (known.first_receive, known.first_posted);
+        let mut receive = Receive::new(connection, serial, Kind::Write, State::Offered);
+        receive.peer_id = s_id;
+        receive.offered = len;
+        receive.opaque = opaque;
+        receive.most_block = max_block;
+        receive.next_in_connection = first;
+        // Without room it is as if it had not come: its sender asks again.
+        let (index, _) = self.receives.insert(receive).ok_or(Refusal::NoRoom)?;
+        if let Some(known) = self.connections.get_mut(connection) {
+            known.first_receive = index;
+        }
+        if let Some(posted) = self.posted.get(posted).copied() {
+            self.unpost_first(connection);
+            self.give_memory(now, index, posted.memory, posted.takes_part);
+        } else {
+            let id = self.receive_id(index);
+            self.say_pending(index);
+            let connection = self.id_of(connection);
+            self.tell(Event::Offered { receive: id, connection, len, opaque });
+        }
+        Ok(())
+    }
+
+    /// The sender did not hear the answer, or there is none yet.
+    fn repeat_send_answer(&mut self, index: u32, s_id: u16, len: u64) -> Result<(), Refusal> {
+        let Some(receive) = self.receives.get(index) else { return Err(Refusal::UnknownId) };
+        if receive.peer_id != s_id || receive.offered != len {
+            return Err(Refusal::Malformed);
+        }
+        if receive.state == State::Offered {
+            self.say_pending(index);
+        } else if receive.state == State::Open {
+            self.say_progress(index);
+        }
+        Err(Refusal::Duplicate)
+    }
+
+    /// Joins an offered Transfer and memory: it begins, or is too long.
+    pub(super) fn give_memory(&mut self, now: Instant, index: u32, memory: Area, takes_part: bool) {
+        let Some(receive) = self.receives.get_mut(index) else { return };
+        receive.memory = Some(memory);
+        let offered = receive.offered;
+        let fits = offered <= memory.len;
+        receive.len = if fits { offered } else { memory.len };
+        if !fits && !takes_part {
+            return self.reject_offer(index, Reason::TooLong);
+        }
+        if !self.begin_receive(now, index) {
+            self.reject_offer(index, Reason::TooLong);
+        }
+    }
+
+    /// Refuses what was offered; with memory that it had, the user is told.
+    pub(crate) fn reject_offer(&mut self, index: u32, reason: Reason) {
+        let Some(receive) = self.receives.get(index) else { return };
+        let ids = Ids { d_id: receive.peer_id, s_id: index as u16 };
+        let (connection, serial) = (receive.connection, receive.serial);
+        let verdict = Verdict::Rejected(reason);
+        self.say(connection, &Message::RequestAnswer { ids, serial, is_read: false, verdict });
+        let why = if reason == Reason::TooLong { Ended::There(reason) } else { Ended::Here };
+        self.finish_receive(index, Err(why));
+    }
+
+    fn say_pending(&mut self, index: u32) {
+        let Some(receive) = self.receives.get(index) else { return };
+        let ids = Ids { d_id: receive.peer_id, s_id: index as u16 };
+        let (serial, verdict) = (receive.serial, Verdict::Pending);
+        self.say(
+            receive.connection,
+            &Message::RequestAnswer { ids, serial, is_read: false, verdict },
+        );
+    }
+
+    pub(super) fn say_limit(&mut self, index: u32) {
+        let Some(receive) = self.receives.get(index) else { return };
+        let ids = Ids { d_id: receive.peer_id, s_id: index as u16 };
+        let (serial, verdict) = (receive.serial, Verdict::Limited(receive.len));
+        self.say(
+            receive.connection,
+            &Message::RequestAnswer { ids, serial, is_read: false, verdict },
+        );
+    }
+
+    /// How far a Transfer is.
+    pub(super) fn say_progress(&mut self, index: u32) {
+        let Some(receive) = self.receives.get(index) else { return };
+        let answer = Answer::Transfer {
+            ids: Ids { d_id: receive.peer_id, s_id: index as u16 },
+            serial: receive.serial,
+            acked: receive.acked(|block| self.granted.number_of(block)),
+            len: receive.len,
+            is_complete: false,
+        };
+        self.say(receive.connection, &Message::RequestStateResponse(answer));
+    }
+
+    /// How a Transfer ended that is over.
+    fn answer_over(&mut self, connection: u32, peer_id: u16, serial: u32) {
+        let Some(known) = self.connections.get(connection) else { return };
+        let ids = Ids { d_id: peer_id, s_id: 0 };
+        let message = if known.sends_seen.of(serial) == Serial::Complete {
+            let len = u64::MAX;
+            let is_complete = true;
+            let answer = Answer::Transfer { ids, serial, acked: 0, len, is_complete };
+            Message::RequestStateResponse(answer)
+        } else {
+            let verdict = Verdict::Rejected(Reason::Gone);
+            Message::RequestAnswer { ids, serial, is_read: false, verdict }
+        };
+        self.say(connection, &message);
+    }
+
+    /// The sender asks how far a Transfer is.
+    pub(crate) fn answer_progress(
+        &mut self,
+        connection: u32,
+        ids: Ids,
+        serial: u32,
+    ) -> Result<(), Refusal> {
+        let Some(known) = self.connections.get(connection) else { return Err(Refusal::UnknownId) };
+        match known.sends_seen.of(serial) {
+            Serial::Complete | Serial::Failed => self.answer_over(connection, ids.s_id, serial),
+            Serial::Open => {
+                let index = self.find_receive(connection, serial).ok_or(Refusal::UnknownId)?;
+                match self.receives.get(index).map(|receive| receive.state) {
+                    Some(State::Offered) => self.say_pending(index),
+                    Some(State::Open) => self.say_progress(index),
+                    _ => return Err(Refusal::Unexpected),
+                }
+            }
+            Serial::Beyond => return Err(Refusal::OutOfBounds),
+        }
+        Ok(())
+    }
+
+    pub(crate) fn receive_id(&self, index: u32) -> ReceiveId {
+        ReceiveId::new((index, self.receives.generation(index)))
+    }
+
+    /// The Transfer of the other side with this serial number.
+    pub(super) fn find_receive(&self, connection: u32, serial: u32) -> Option<u32> {
+        let mut index = self.connections.get(connection)?.first_receive;
+        while let Some(receive) = self.receives.get(index) {
+            if receive.serial == serial && receive.is_transfer() {
+                return Some(index);
+            }
+            index = receive.next_in_connection;
+        }
+        None
+    }
+
+    /// The Transfers that a connection receives.
+    pub(crate) fn receives_of(&self, connection: u32) -> Vec<u32> {
+        let mut found = Vec::new();
+        let mut index = self.connections.get(connection).map_or(NONE, |known| known.first_receive);
+        while let Some(receive) = self.receives.get(index) {
+            found.push(index);
+            index = receive.next_in_connection;
+        }
+        found
+    }
+
+    fn oldest_offer(&self, connection: u32) -> Option<u32> {
+        let is_offered = |index: &u32| {
+            self.receives.get(*index).is_some_and(|receive| receive.state == State::Offered)
+        };
+        // The newest is the first of the list.
+        self.receives_of(connection).into_iter().rfind(is_offered)
+    }
+
+    fn unpost_first(&mut self, connection: u32) -> Option<Posted> {
+        let known = self.connections.get_mut(connection)?;
+        let posted = self.posted.remove(known.first_posted)?;
+        known.first_posted = posted.next;
+        if known.first_posted == NONE {
+            known.last_posted = NONE;
+        }
+        Some(posted)
+    }
+
+    /// Posted memory is the user's again.
+    pub(crate) fn end_posted(&mut self, connection: u32, why: Ended) {
+        while let Some(posted) = self.unpost_first(connection) {
+            let connection = self.id_of(connection);
+            self.tell(Event::Unposted { connection, memory: posted.memory, why });
+        }
+    }
+}
+
+fn check_memory(memory: Area) -> Result<(), Error> {
+    memory.offset.checked_add(memory.len).map(|_| ()).ok_or(Error::BadMemory)
+}

@@ -1,0 +1,257 @@
+//! What did not come is asked for again.
+//!
+//! A sender sends what was granted over a link in the order of the grants. So
+//! a Block that later ones have overtaken by a margin has lost something, and
+//! of a link over which nothing comes for a whole time-out, the first Block has.
+
+use landfall_placement::{Duration, Instant};
+
+use super::{Kind, State};
+use crate::endpoint::Endpoint;
+use crate::error::Ended;
+use crate::link::NO_BLOCK;
+use crate::wire::message::Granted;
+
+/// How many STUs of later Blocks must be complete before a Block counts as
+/// overtaken: less may be reordering (as RFC 5681 has three duplicates).
+const MARGIN: u16 = 3;
+
+/// The most grants in which one Block is asked for again at a time; each names
+/// up to 64 STUs.
+const PIECES: usize = 16;
+
+/// How many Blocks are looked at when one is complete, or a link times out.
+const BLOCKS_AT_ONCE: usize = 32;
+
+impl Endpoint {
+    /// A Block is complete: those granted before it on the same link are overtaken.
+    pub(super) fn note_passed(&mut self, now: Instant, block: u16) {
+        let stus = self.granted.block(block).stus();
+        let Some(link) = self.links.get(self.granted.grants[usize::from(block)].link) else {
+            return;
+        };
+        let mut earlier = link.first;
+        for _ in 0..BLOCKS_AT_ONCE {
+            if earlier == block || earlier == NO_BLOCK {
+                return;
+            }
+            let grant = self.granted.grant(earlier);
+            let next = grant.behind;
+            grant.passed = grant.passed.saturating_add(stus);
+            if grant.passed >= MARGIN && grant.granted > 0 {
+                self.count_lost(now, earlier);
+                self.ask_again(now, earlier);
+            }
+            earlier = next;
+        }
+    }
+
+    /// The window of its link learns that granted bytes will not arrive.
+    fn count_lost(&mut self, now: Instant, block: u16) {
+        let grant = self.granted.grants[usize::from(block)];
+        let config = self.congestion();
+        if let Some(link) = self.links.get_mut(grant.link) {
+            link.window.handle_lost(&config, now, grant.at, u64::from(grant.granted));
+        }
+    }
+
+    /// Asks for what is missing of a Block.
+    pub(super) fn ask_again(&mut self, now: Instant, block: u16) {
+        let known = *self.granted.block(block);
+        let grant = self.granted.grant(block);
+        grant.passed = 0;
+        grant.asked = grant.asked.saturating_add(1);
+        grant.at = now;
+        let (asked, index) = (grant.asked, grant.receive);
+        self.stats.blocks_asked_again += 1;
+        // A sender that answers, and yet never sends this Block.
+        if asked > self.config.give_up_after.saturating_mul(4) {
+            return self.begin_ending_receive(now, index, Ended::Silent);
+        }
+        if known.highest() == 0 {
+            // The grant itself may be what was lost.
+            self.count_attempt(block);
+            return self.say_grant(block, 0, known.granted());
+        }
+        let is_get =
+            self.receives.get(index).is_some_and(|known| matches!(known.kind, Kind::Get { .. }));
+        let mut from = 0;
+        for _ in 0..PIECES {
+            let Some((first, bits)) = self.granted.table().missing(block, from, u16::MAX) else {
+                return;
+            };
+            from = if is_get {
+                let end = first + bits.trailing_ones() as u16;
+                self.say_grant(block, first, end);
+                end
+            } else {
+                self.say_again(block, first, bits);
+                first.saturating_add(64)
+            };
+        }
+    }
+
+    fn count_attempt(&mut self, block: u16) {
+        let grant = self.granted.grant(block);
+        grant.attempt = grant.attempt.wrapping_add(1);
+    }
+
+    fn say_again(&mut self, block: u16, first: u16, bits: u64) {
+        self.count_attempt(block);
+        let (offset, _) = self.granted.block(block).stu_at(first);
+        let grant = self.granted.grants[usize::from(block)];
+        let Some(receive) = self.receives.get(grant.receive) else { return };
+        let connection = receive.connection;
+        if let Some(message) = self.clear_to_send(block, offset, Granted::Again(bits)) {
+            self.say_over(grant.link, connection, &message);
+        }
+    }
+
+    /// Nothing came over a link for a while, although it is expected.
+    pub(crate) fn time_out_link(&mut self, now: Instant, index: u32) {
+        let (retry_after, floor) = (self.config.retry_after, self.config.retry_floor);
+        let config = self.congestion();
+        let Some(link) = self.links.get_mut(index) else { return };
+        if link.first == NO_BLOCK {
+            return;
+        }
+        let due = link.active + link.patience(retry_after, floor);
+        if due > now {
+            self.link_timers.set(index, due);
+            return;
+        }
+        self.stats.link_timeouts += 1;
+        link.strikes = link.strikes.saturating_add(1);
+        link.active = now;
+        if link.granted > 0 {
+            link.window.handle_timeout(&config, now);
+        }
+        let (strikes, is_up) = (link.strikes, link.is_up);
+        let patience = link.patience(retry_after, floor);
+        self.link_timers.set(index, now + patience);
+        if strikes > self.config.give_up_after && self.is_silent(now, index, patience) {
+            return self.give_up_link(now, index);
+        }
+        if is_up && strikes >= 3 && self.has_other_links(index) {
+            return self.lose_link(now, index);
+        }
+        for block in self.blocks_of(index) {
+            self.ask_again(now, block);
+        }
+    }
+
+    /// Has nothing at all been heard from the peers of a link for a while?
+    fn is_silent(&self, now: Instant, link: u32, patience: Duration) -> bool {
+        let Some(known) = self.links.get(link) else { return true };
+        let connection_of = |block: u16| {
+            let grant = self.granted.grants.get(usize::from(block))?;
+            self.connections.get(self.receives.get(grant.receive)?.connection)
+        };
+        // Twice as long as a peer that waits for grants is silent itself.
+        let limit = patience * 2 + self.config.retry_after * 32;
+        connection_of(known.first).is_none_or(|known| known.heard + limit < now)
+    }
+
+    /// The peer is gone: what was to come from it ends.
+    fn give_up_link(&mut self, now: Instant, index: u32) {
+        for block in self.blocks_of(index) {
+            let receive = self.granted.grants[usize::from(block)].receive;
+            self.begin_ending_receive(now, receive, Ended::Silent);
+        }
+    }
+
+    /// The first Blocks granted over a link, in order.
+    fn blocks_of(&self, link: u32) -> alloc::vec::Vec<u16> {
+        let mut found = alloc::vec::Vec::new();
+        let mut block = self.links.get(link).map_or(NO_BLOCK, |link| link.first);
+        while let Some(grant) = self.granted.grants.get(usize::from(block)) {
+            if found.len() >= BLOCKS_AT_ONCE {
+                break;
+            }
+            found.push(block);
+            block = grant.behind;
+        }
+        found
+    }
+
+    fn has_other_links(&self, link: u32) -> bool {
+        let Some(known) = self.links.get(link) else { return false };
+        self.granted
+            .grants
+            .get(usize::from(known.first))
+            .and_then(|grant| self.receives.get(grant.receive))
+            .is_some_and(|receive| self.other_link(receive.connection, link).is_some())
+    }
+
+    /// Another link of a connection that is up.
+    fn other_link(&self, connection: u32, link: u32) -> Option<u32> {
+        let known = self.connections.get(connection)?;
+        let is_up =
+            |other: &u32| *other != link && self.links.get(*other).is_some_and(|other| other.is_up);
+        known.links().find(is_up)
+    }
+
+    /// A link died: what was granted over it is asked for over others.
+    pub(crate) fn move_blocks(&mut self, now: Instant, link: u32) {
+        let mut left = usize::from(u16::MAX);
+        loop {
+            let blocks = self.blocks_of(link);
+            let before = left;
+            for block in blocks {
+                left -= usize::from(self.move_block(now, block, link));
+            }
+            if left == before {
+                return;
+            }
+        }
+    }
+
+    fn move_block(&mut self, now: Instant, block: u16, from: u32) -> bool {
+        let grant = self.granted.grants[usize::from(block)];
+        let Some(receive) = self.receives.get(grant.receive) else { return false };
+        let connection = receive.connection;
+        let Some(to) = self.other_link(connection, from) else { return false };
+        // Its STUs were laid out for the old link; they must fit the new one too.
+        let fits =
+            self.stu_on(connection, to).is_some_and(|s| s >= self.granted.block(block).stu());
+        let Some(link) = self.links.get(to) else { return false };
+        if !fits {
+            return false;
+        }
+        let (path, peer) = (self.paths[usize::from(link.path)].id, link.peer);
+        if let Some(link) = self.links.get_mut(from) {
+            link.granted = link.granted.saturating_sub(u64::from(grant.granted));
+        }
+        self.granted.table().redirect(block, path, peer);
+        self.move_to_link(now, block, to);
+        self.note_granted(now, to, grant.granted);
+        self.stats.blocks_moved += 1;
+        self.ask_again(now, block);
+        true
+    }
+
+    /// A link is back: what waited for it goes on at once.
+    pub(crate) fn resume_link(&mut self, now: Instant, link: u32) {
+        for block in self.blocks_of(link) {
+            self.ask_again(now, block);
+        }
+        self.wake_waiting(link);
+        self.grants_due = true;
+    }
+
+    /// A request of ours, or an End, was not answered.
+    pub(crate) fn time_out_receive(&mut self, now: Instant, index: u32) {
+        let Some(receive) = self.receives.get_mut(index) else { return };
+        receive.retries = receive.retries.saturating_add(1);
+        let (retries, state) = (receive.retries, receive.state);
+        let gives_up = retries > self.config.give_up_after;
+        match state {
+            State::Asking if gives_up => return self.finish_receive(index, Err(Ended::Silent)),
+            State::Asking => self.request_to_receive(index),
+            State::Ending(_) if gives_up => return self.note_end_told(index),
+            State::Ending(_) => self.say_end_of_receive(index),
+            State::Offered | State::Open => return,
+        }
+        self.receive_timers.set(index, now + self.retry_after(retries));
+    }
+}

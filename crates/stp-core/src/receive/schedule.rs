@@ -1,0 +1,189 @@
+//! Who gets the next grant, and how much: the receiver paces all senders.
+//!
+//! Granted and not arrived is at most the configured window, over all senders,
+//! and on each link at most its congestion window. What is ready is granted in
+//! the order of the policy; what finds no room on its links waits for that.
+
+use alloc::collections::VecDeque;
+
+use landfall_placement::Instant;
+
+use super::{State, Turn};
+use crate::config::Policy;
+use crate::endpoint::Endpoint;
+use crate::heap::IndexedHeap;
+
+/// Transfers that may get the next grant, in the order of the policy.
+#[derive(Debug)]
+pub(crate) enum Ready {
+    Fair(VecDeque<u32>),
+    Shortest(IndexedHeap<u64>),
+}
+
+impl Ready {
+    pub(crate) const fn new(policy: Policy) -> Self {
+        match policy {
+            Policy::Fair => Self::Fair(VecDeque::new()),
+            Policy::ShortestFirst => Self::Shortest(IndexedHeap::new()),
+        }
+    }
+
+    fn enter(&mut self, index: u32, rest: u64) {
+        match self {
+            Self::Fair(queue) => queue.push_back(index),
+            Self::Shortest(heap) => heap.set(index, rest),
+        }
+    }
+
+    fn take(&mut self) -> Option<u32> {
+        match self {
+            Self::Fair(queue) => queue.pop_front(),
+            Self::Shortest(heap) => {
+                let (_, index) = heap.first()?;
+                heap.remove(index);
+                Some(index)
+            }
+        }
+    }
+
+    fn put_back(&mut self, index: u32, rest: u64) {
+        match self {
+            Self::Fair(queue) => queue.push_front(index),
+            Self::Shortest(heap) => heap.set(index, rest),
+        }
+    }
+
+    pub(crate) fn forget(&mut self, index: u32) {
+        match self {
+            Self::Fair(queue) => queue.retain(|other| *other != index),
+            Self::Shortest(heap) => {
+                heap.remove(index);
+            }
+        }
+    }
+}
+
+/// What came of an attempt to grant.
+pub(super) enum Outcome {
+    /// So much was granted.
+    Granted,
+    /// The Transfer has as much granted as it may.
+    Enough,
+    /// None of its links has room.
+    NoRoomOnLinks,
+    /// There is no room for anybody.
+    NoRoom,
+}
+
+impl Endpoint {
+    /// Grants as much as there is room for.
+    pub(crate) fn grant_more(&mut self, now: Instant) {
+        self.grants_due = false;
+        self.tell_windows(now);
+        while let Some(index) = self.ready.take() {
+            let Some(receive) = self.receives.get_mut(index) else { continue };
+            if receive.state != State::Open {
+                receive.turn = Turn::None;
+                continue;
+            }
+            let outcome = self.grant_next(now, index);
+            let Some(receive) = self.receives.get_mut(index) else { continue };
+            let rest = receive.rest;
+            match outcome {
+                Outcome::Granted if rest > 0 => self.ready.enter(index, rest),
+                Outcome::Granted | Outcome::Enough => receive.turn = Turn::None,
+                Outcome::NoRoomOnLinks => self.wait_for_links(index),
+                Outcome::NoRoom => {
+                    self.ready.put_back(index, rest);
+                    return;
+                }
+            }
+        }
+    }
+
+    /// The Transfer has something to be granted.
+    pub(crate) fn make_ready(&mut self, index: u32) {
+        let Some(receive) = self.receives.get_mut(index) else { return };
+        if receive.state != State::Open || receive.turn != Turn::None || receive.rest == 0 {
+            return;
+        }
+        receive.turn = Turn::Ready;
+        let rest = receive.rest;
+        self.ready.enter(index, rest);
+        self.grants_due = true;
+    }
+
+    /// It waits until one of its links has room.
+    fn wait_for_links(&mut self, index: u32) {
+        let Some(receive) = self.receives.get_mut(index) else { return };
+        receive.turn = Turn::Waiting;
+        let Some(known) = self.connections.get(receive.connection) else { return };
+        for link in known.links() {
+            if let Some(link) = self.links.get_mut(link)
+                && !link.waiting.contains(&index)
+            {
+                link.waiting.push(index);
+            }
+        }
+    }
+
+    /// A link has room again, or is up: what waited for it is ready.
+    pub(crate) fn wake_waiting(&mut self, link: u32) {
+        let Some(known) = self.links.get_mut(link) else { return };
+        for index in core::mem::take(&mut known.waiting) {
+            if let Some(receive) = self.receives.get_mut(index)
+                && receive.turn == Turn::Waiting
+            {
+                receive.turn = Turn::None;
+                self.make_ready(index);
+            }
+        }
+    }
+
+    /// What a connection receives may have found room on another link.
+    pub(crate) fn wake_receives(&mut self, connection: u32) {
+        for index in self.receives_of(connection) {
+            if let Some(receive) = self.receives.get_mut(index)
+                && receive.turn == Turn::Waiting
+            {
+                receive.turn = Turn::None;
+                self.make_ready(index);
+            }
+        }
+    }
+
+    /// Tells the windows of links what arrived, and wakes what waited for room.
+    fn tell_windows(&mut self, now: Instant) {
+        let config = self.congestion();
+        while let Some(index) = self.fresh_links.pop() {
+            let Some(link) = self.links.get_mut(index) else { continue };
+            link.is_fresh = false;
+            link.tell_window(&config, now);
+            if !link.waiting.is_empty() {
+                self.wake_waiting(index);
+            }
+        }
+        self.grants_due = false;
+    }
+
+    /// How many bytes may be granted over a link now.
+    pub(super) fn room_on(&self, link: u32) -> u64 {
+        let Some(known) = self.links.get(link) else { return 0 };
+        if !known.is_up || !self.can_say_over(link) {
+            return 0;
+        }
+        match &self.config.congestion {
+            Some(config) => known.window.room(config, known.granted),
+            None => self.config.window.saturating_sub(known.granted),
+        }
+    }
+
+    /// How many bytes may be granted now over all links. One STU always may be
+    /// where nothing is.
+    pub(super) fn room_for_all(&self) -> u64 {
+        if self.granted.bytes == 0 {
+            return self.config.window.max(1 << self.config.max_stu);
+        }
+        self.config.window.saturating_sub(self.granted.bytes)
+    }
+}

@@ -1,0 +1,311 @@
+//! Request_Memory_Region and Memory_Region_Available, and revocation.
+
+use alloc::vec::Vec;
+
+use landfall_placement::{Area, Instant, Refusal};
+
+use super::{Ask, Exposed, Request};
+use crate::endpoint::Endpoint;
+use crate::error::{Ended, Error};
+use crate::event::Event;
+use crate::ids::{AskId, ConnectionId, ExposedId, RemoteRegion, RequestId, Rights};
+use crate::seen::Serial;
+use crate::wire::Reason;
+use crate::wire::message::Message;
+
+impl Endpoint {
+    /// Asks the other side for a region of at least `len` bytes; `name` tells
+    /// its user which. [`Event::RegionAvailable`] or [`Event::RegionRefused`] follows.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`], [`Error::NotOpen`], [`Error::Busy`] at the bound.
+    pub fn request_region(
+        &mut self,
+        now: Instant,
+        id: ConnectionId,
+        name: u32,
+        len: u64,
+        rights: Rights,
+    ) -> Result<RequestId, Error> {
+        let known = self.connection_mut(id)?;
+        if !known.is_open() {
+            return Err(Error::NotOpen);
+        }
+        let serial = known.remote_mut().next_request;
+        let of_it = |index: &u32| {
+            self.requests.get(*index).is_some_and(|request| request.connection == id.index)
+        };
+        let waiting = self.requests.indices().filter(of_it).count();
+        if waiting >= usize::from(self.connection(id)?.slots) {
+            return Err(Error::Busy);
+        }
+        let request = Request { connection: id.index, serial, name, len, rights, retries: 0 };
+        let made = self.requests.insert(request).ok_or(Error::Busy)?;
+        self.connection_mut(id)?.remote_mut().next_request = serial.wrapping_add(1);
+        self.say_region_request(made.0);
+        self.request_timers.set(made.0, now + self.retry_after(0));
+        Ok(RequestId::new(made))
+    }
+
+    /// Makes memory available to who asked for it ([`Event::RegionAsked`]).
+    /// What may be done with it is what was asked for and what is given here.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`], [`Error::BadMemory`], [`Error::Busy`] at the bound.
+    pub fn expose(&mut self, id: AskId, memory: Area, rights: Rights) -> Result<ExposedId, Error> {
+        let ask = *self.asks.named(id.index, id.generation).ok_or(Error::Unknown)?;
+        if memory.offset.checked_add(memory.len).is_none() {
+            return Err(Error::BadMemory);
+        }
+        let exposed = Exposed {
+            connection: ask.connection,
+            memory,
+            rights: rights.common(ask.rights),
+            request: ask.serial,
+            peer_id: ask.peer_id,
+            in_use: 0,
+            is_revoked: false,
+        };
+        let name = self.exposed.insert(exposed).ok_or(Error::Busy)?;
+        self.end_ask(id.index, true);
+        self.say_region(name.0);
+        Ok(ExposedId::new(name))
+    }
+
+    /// Makes no memory available, and says why.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`].
+    pub fn refuse_region(&mut self, id: AskId, reason: Reason) -> Result<(), Error> {
+        let ask = *self.asks.named(id.index, id.generation).ok_or(Error::Unknown)?;
+        self.refuse_request(ask.connection, ask.peer_id, ask.serial, reason);
+        self.end_ask(id.index, false);
+        Ok(())
+    }
+
+    /// Takes a region back. [`Event::Revoked`] follows when no driver uses it;
+    /// what the other side asks of it from now on is refused.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`].
+    pub fn revoke(&mut self, id: ExposedId) -> Result<(), Error> {
+        self.exposed.named(id.index, id.generation).ok_or(Error::Unknown)?;
+        self.begin_revoking(id.index);
+        Ok(())
+    }
+
+    fn begin_revoking(&mut self, index: u32) {
+        if let Some(exposed) = self.exposed.get_mut(index) {
+            exposed.is_revoked = true;
+        }
+        self.finish_if_unused(index);
+    }
+
+    pub(super) fn finish_if_unused(&mut self, index: u32) {
+        let Some(known) = self.exposed.get(index) else { return };
+        if !known.is_revoked || known.in_use > 0 {
+            return;
+        }
+        let id = ExposedId::new((index, self.exposed.generation(index)));
+        if let Some(known) = self.exposed.remove(index) {
+            self.tell(Event::Revoked { exposed: id, memory: known.memory });
+        }
+    }
+
+    /// A driver uses a region once less.
+    pub(super) fn unuse(&mut self, index: u32) {
+        if let Some(exposed) = self.exposed.get_mut(index) {
+            exposed.in_use = exposed.in_use.saturating_sub(1);
+        }
+        self.finish_if_unused(index);
+    }
+
+    pub(crate) fn let_go_of_exposed(&mut self, index: u32, generation: u16) {
+        if self.exposed.named_low(index, generation).is_some() {
+            self.unuse(index);
+        }
+    }
+
+    /// What the other side calls a region of ours.
+    fn handle_of(&self, index: u32) -> u32 {
+        self.exposed.generation(index) << 16 | index & 0xffff
+    }
+
+    /// The region of a handle, if this connection may do that with those bytes.
+    pub(super) fn usable(
+        &self,
+        connection: u32,
+        handle: u32,
+        rights: Rights,
+        at: u64,
+        len: u64,
+    ) -> Result<u32, Reason> {
+        let (index, generation) = (handle & 0xffff, (handle >> 16) as u16);
+        let known = self.exposed.named_low(index, generation).ok_or(Reason::NoRegion)?;
+        if known.connection != connection || known.is_revoked {
+            return Err(Reason::NoRegion);
+        }
+        if !known.rights.has(rights) {
+            return Err(Reason::Forbidden);
+        }
+        if at.checked_add(len).is_none_or(|end| end > known.memory.len) {
+            return Err(Reason::OutOfBounds);
+        }
+        Ok(index)
+    }
+
+    fn say_region_request(&mut self, index: u32) {
+        let Some(request) = self.requests.get(index).copied() else { return };
+        let message = Message::RequestMemoryRegion {
+            s_id: index as u16,
+            serial: request.serial,
+            len: request.len,
+            name: request.name,
+            rights: request.rights.0,
+        };
+        self.say(request.connection, &message);
+    }
+
+    fn say_region(&mut self, index: u32) {
+        let Some(known) = self.exposed.get(index).copied() else { return };
+        let result = Ok((self.handle_of(index), known.memory.len, known.rights.0));
+        let (d_id, serial) = (known.peer_id, known.request);
+        self.say(known.connection, &Message::MemoryRegionAvailable { d_id, serial, result });
+    }
+
+    fn refuse_request(&mut self, connection: u32, d_id: u16, serial: u32, reason: Reason) {
+        let result = Err(reason);
+        self.say(connection, &Message::MemoryRegionAvailable { d_id, serial, result });
+    }
+
+    fn end_ask(&mut self, index: u32, is_granted: bool) {
+        let Some(ask) = self.asks.remove(index) else { return };
+        if let Some(known) = self.connections.get_mut(ask.connection) {
+            known.remote_mut().requests_seen.end(ask.serial, is_granted);
+        }
+    }
+
+    /// The other side wants a region.
+    pub(crate) fn take_region_request(
+        &mut self,
+        connection: u32,
+        message: &Message,
+    ) -> Result<(), Refusal> {
+        let Message::RequestMemoryRegion { s_id, serial, len, name, rights } = *message else {
+            return Err(Refusal::Malformed);
+        };
+        let Some(known) = self.connections.get_mut(connection) else {
+            return Err(Refusal::UnknownId);
+        };
+        let is_open = known.is_open();
+        match known.remote_mut().requests_seen.of(serial) {
+            Serial::Beyond => return Err(Refusal::OutOfBounds),
+            Serial::Complete | Serial::Failed => {
+                let answers = |index: &u32| {
+                    let exposed = self.exposed.get(*index);
+                    exposed.is_some_and(|e| e.connection == connection && e.request == serial)
+                };
+                let found = self.exposed.indices().find(answers);
+                match found {
+                    Some(index) => self.say_region(index),
+                    None => self.refuse_request(connection, s_id, serial, Reason::Gone),
+                }
+                return Err(Refusal::Duplicate);
+            }
+            Serial::Open => {}
+        }
+        let is_waiting = |index: u32| {
+            let ask = self.asks.get(index);
+            ask.is_some_and(|ask| ask.connection == connection && ask.serial == serial)
+        };
+        if self.asks.indices().any(is_waiting) {
+            return Err(Refusal::Duplicate);
+        }
+        if !is_open {
+            self.refuse_request(connection, s_id, serial, Reason::Closing);
+            return Err(Refusal::Unexpected);
+        }
+        let rights = Rights(rights).common(Rights::ALL);
+        let ask = Ask { connection, serial, peer_id: s_id, rights };
+        let made = self.asks.insert(ask).ok_or(Refusal::NoRoom)?;
+        let (ask, connection) = (AskId::new(made), self.id_of(connection));
+        self.tell(Event::RegionAsked { ask, connection, name, len, rights });
+        Ok(())
+    }
+
+    pub(crate) fn take_region_answer(
+        &mut self,
+        connection: u32,
+        d_id: u16,
+        serial: u32,
+        result: Result<(u32, u64, u8), Reason>,
+    ) -> Result<(), Refusal> {
+        let index = u32::from(d_id);
+        let request = self.requests.get(index).ok_or(Refusal::UnknownId)?;
+        if request.connection != connection || request.serial != serial {
+            return Err(Refusal::UnknownId);
+        }
+        match result {
+            Ok((handle, len, rights)) => {
+                let region = RemoteRegion { handle, len, rights: Rights(rights) };
+                self.finish_request(index, Ok(region));
+            }
+            Err(reason) => self.finish_request(index, Err(Ended::There(reason))),
+        }
+        Ok(())
+    }
+
+    fn finish_request(&mut self, index: u32, result: Result<RemoteRegion, Ended>) {
+        let request = RequestId::new((index, self.requests.generation(index)));
+        self.request_timers.remove(index);
+        let Some(known) = self.requests.remove(index) else { return };
+        let connection = self.id_of(known.connection);
+        self.tell(match result {
+            Ok(region) => Event::RegionAvailable { request, connection, region },
+            Err(why) => Event::RegionRefused { request, connection, why },
+        });
+    }
+
+    pub(crate) fn time_out_request(&mut self, now: Instant, index: u32) {
+        let Some(request) = self.requests.get_mut(index) else { return };
+        request.retries = request.retries.saturating_add(1);
+        let (retries, connection) = (request.retries, request.connection);
+        // The user there may take its time; what counts is that it is alive.
+        let limit = self.config.retry_after * 64;
+        let is_silent =
+            self.connections.get(connection).is_none_or(|known| known.heard + limit < now);
+        if retries > self.config.give_up_after && is_silent {
+            return self.finish_request(index, Err(Ended::Silent));
+        }
+        self.say_region_request(index);
+        self.request_timers.set(index, now + self.retry_after(retries));
+    }
+
+    /// All that has to do with regions of a connection ends with it.
+    pub(crate) fn end_regions(&mut self, connection: u32, why: Ended) {
+        if self.connections.get(connection).is_none_or(|known| known.remote.is_none()) {
+            return;
+        }
+        let requests = |index: &u32| {
+            self.requests.get(*index).is_some_and(|request| request.connection == connection)
+        };
+        let indices: Vec<u32> = self.requests.indices().filter(requests).collect();
+        for index in indices {
+            self.finish_request(index, Err(why));
+        }
+        let asks =
+            |index: &u32| self.asks.get(*index).is_some_and(|ask| ask.connection == connection);
+        let indices: Vec<u32> = self.asks.indices().filter(asks).collect();
+        for index in indices {
+            self.end_ask(index, false);
+        }
+        let exposed = |index: &u32| {
+            self.exposed.get(*index).is_some_and(|known| known.connection == connection)
+        };
+        let indices: Vec<u32> = self.exposed.indices().filter(exposed).collect();
+        for index in indices {
+            self.begin_revoking(index);
+        }
+        self.end_operations(connection);
+    }
+}

@@ -1,0 +1,191 @@
+//! Clear_To_Send: which STUs may go, and where they belong.
+
+use landfall_placement::{Instant, Refusal, Unit};
+
+use super::{Send, State};
+use crate::endpoint::Endpoint;
+use crate::path::{Order, Source, Wanted};
+use crate::wire::message::{ClearToSend, Granted};
+use crate::wire::{Header, Op, header};
+
+/// A Block, as its grant and its Transfer say.
+struct Layout {
+    /// Where in the Transfer it begins.
+    position: u64,
+    /// Where in the receiver's buffer it begins and ends.
+    start: u32,
+    end: u32,
+}
+
+impl Endpoint {
+    pub(crate) fn take_grant(
+        &mut self,
+        now: Instant,
+        unit: &Unit<'_>,
+        connection: u32,
+        grant: &ClearToSend,
+    ) -> Result<(), Refusal> {
+        let index = u32::from(grant.ids.d_id);
+        let path = self.path_index(unit.path).ok_or(Refusal::WrongAddress)?;
+        let largest = self.paths[path].largest_stu().ok_or(Refusal::Unexpected)?;
+        let send = self.sends.get_mut(index).ok_or(Refusal::UnknownId)?;
+        if send.connection != connection || send.serial as u16 != grant.sync {
+            return Err(Refusal::UnknownId);
+        }
+        if !send.is_live() || grant.is_limited && !send.knows_limit {
+            // How much is taken is asked for when nothing else is heard.
+            return Err(Refusal::Unexpected);
+        }
+        if grant.stu > largest || grant.block_size < grant.stu {
+            return Err(Refusal::Malformed);
+        }
+        let layout = send.layout(grant)?;
+        let (end, wanted) = granted_range(grant, &layout)?;
+        if self.paths[path].orders.len() >= self.config.queue {
+            return Err(Refusal::NoRoom);
+        }
+        if let Granted::Next { behind, lead, .. } = grant.granted {
+            if u32::from(behind) > grant.block {
+                return Err(Refusal::Malformed);
+            }
+            send.tiling = Some((grant.block_size, lead));
+        }
+        if !send.is_new_grant(grant.block, grant.attempt) {
+            return Err(Refusal::Duplicate);
+        }
+        send.state = State::Heard;
+        send.retries = 0;
+        send.peer_id = grant.ids.s_id;
+        let order = Order {
+            source: Source::Send { index, generation: self.sends.generation(index) as u16 },
+            to: unit.from,
+            header: self.data_header(connection, index, grant),
+            region: self.region_of_send(index),
+            at: self.place_in_send(index, layout.position),
+            origin: layout.start,
+            stu: grant.stu,
+            next: grant.offset,
+            end,
+            block_end: layout.end,
+            wanted,
+            since: now,
+        };
+        let acked = match grant.granted {
+            Granted::Next { behind, .. } => grant.block - u32::from(behind),
+            Granted::Again(_) => 0,
+        };
+        self.queue_order(path, order);
+        self.note_acked(index, acked);
+        self.send_timers.set(index, now + self.patience_of_sender());
+        Ok(())
+    }
+
+    /// What was asked for again goes first: the receiver waits for it. What
+    /// still waits to be sent need not be sent twice.
+    fn queue_order(&mut self, path: usize, order: Order) {
+        let orders = &mut self.paths[path].orders;
+        if order.wanted == Wanted::All {
+            orders.push_back(order);
+            return;
+        }
+        let still_waits = orders.iter().any(|other| {
+            other.source == order.source
+                && other.header.bufx == order.header.bufx
+                && other.wanted == Wanted::All
+                && other.next <= order.next
+                && order.next < other.end
+        });
+        if !still_waits {
+            // Behind what was begun, for a run that is broken costs the receiver its guess.
+            let place = orders.iter().take_while(|other| other.wanted != Wanted::All).count();
+            orders.insert(place, order);
+        }
+    }
+
+    /// What all Data of a grant has in its header.
+    fn data_header(&self, connection: u32, index: u32, grant: &ClearToSend) -> Header {
+        let (mut header, mut serial, mut opaque) = (Header::default(), 0, 0);
+        if let Some(send) = self.sends.get(index) {
+            (serial, opaque) = (send.serial, send.opaque);
+        }
+        if let Some(known) = self.connections.get(connection) {
+            header.d_port = known.remote_port.into();
+            header.s_port = known.local_port.into();
+            header.d_key = known.remote_key.into();
+        }
+        header.op = Op::Data as u8;
+        header.sync = (serial as u16).into();
+        header.b_num = grant.block.into();
+        header.bufx = grant.bufx.into();
+        header.t_len = header::two_words(serial, opaque).into();
+        header.d_id = grant.ids.s_id.into();
+        header.s_id = (index as u16).into();
+        header
+    }
+
+    fn region_of_send(&self, index: u32) -> landfall_placement::RegionId {
+        self.sends.get(index).map(|send| send.memory.region).unwrap_or_default()
+    }
+
+    fn place_in_send(&self, index: u32, position: u64) -> u64 {
+        self.sends.get(index).map_or(0, |send| send.memory.offset.wrapping_add(position))
+    }
+}
+
+impl Send {
+    /// Where the Block of a grant lies, if that agrees with what was granted before.
+    fn layout(&self, grant: &ClearToSend) -> Result<Layout, Refusal> {
+        let lead = match (grant.granted, self.tiling) {
+            (Granted::Next { lead, .. }, None) => lead,
+            (Granted::Next { lead, .. }, Some((size, known))) => {
+                if size != grant.block_size || known != lead {
+                    return Err(Refusal::Malformed);
+                }
+                lead
+            }
+            (Granted::Again(_), Some((size, lead))) => {
+                if size != grant.block_size {
+                    return Err(Refusal::Malformed);
+                }
+                lead
+            }
+            // The grant that says where Blocks begin has not come yet.
+            (Granted::Again(_), None) => return Err(Refusal::Unexpected),
+        };
+        let size = 1u64 << grant.block_size;
+        if u64::from(lead) >= size {
+            return Err(Refusal::Malformed);
+        }
+        let position = (u64::from(grant.block) << grant.block_size).saturating_sub(lead.into());
+        if position >= self.len {
+            return Err(Refusal::OutOfBounds);
+        }
+        let base = u64::from(grant.offset) & !(size - 1);
+        let start = if grant.block == 0 { base + u64::from(lead) } else { base };
+        let end = (base + size).min(start + (self.len - position));
+        let (Ok(start), Ok(end)) = (u32::try_from(start), u32::try_from(end)) else {
+            return Err(Refusal::OutOfBounds);
+        };
+        Ok(Layout { position, start, end })
+    }
+}
+
+/// Where the granted STUs end, and which of them are wanted.
+fn granted_range(grant: &ClearToSend, layout: &Layout) -> Result<(u32, Wanted), Refusal> {
+    let offset = grant.offset;
+    let is_start = offset == layout.start || offset & ((1 << grant.stu) - 1) == 0;
+    if offset < layout.start || offset >= layout.end || !is_start {
+        return Err(Refusal::OutOfBounds);
+    }
+    let first = u64::from(offset) >> grant.stu;
+    let (stus, wanted) = match grant.granted {
+        Granted::Next { count, .. } => (u64::from(count), Wanted::All),
+        Granted::Again(bits) => (64 - u64::from(bits.leading_zeros()), Wanted::Bits(bits)),
+    };
+    // The last of the granted STUs must begin inside of the Block.
+    if (first + stus - 1) << grant.stu >= u64::from(layout.end) {
+        return Err(Refusal::OutOfBounds);
+    }
+    let end = ((first + stus) << grant.stu).min(u64::from(layout.end));
+    Ok((end as u32, wanted))
+}

@@ -1,0 +1,157 @@
+//! Answers, acknowledgements and endings of what this side sends.
+
+use landfall_placement::{Instant, Refusal, Serial32};
+
+use super::State;
+use crate::endpoint::Endpoint;
+use crate::error::Ended;
+use crate::event::Event;
+use crate::ids::SendId;
+use crate::wire::Reason;
+use crate::wire::message::{Ending, Ids, Message, Verdict};
+
+impl Endpoint {
+    /// The Transfer that an answer is about.
+    fn find_send(&self, connection: u32, ids: Ids, serial: u32) -> Result<u32, Refusal> {
+        let index = u32::from(ids.d_id);
+        let send = self.sends.get(index).ok_or(Refusal::UnknownId)?;
+        if send.connection != connection || send.serial != serial {
+            return Err(Refusal::UnknownId);
+        }
+        Ok(index)
+    }
+
+    pub(crate) fn take_send_answer(
+        &mut self,
+        now: Instant,
+        connection: u32,
+        ids: Ids,
+        serial: u32,
+        verdict: Verdict,
+    ) -> Result<(), Refusal> {
+        let index = self.find_send(connection, ids, serial)?;
+        let patience = self.patience_of_sender();
+        let send = self.sends.get_mut(index).ok_or(Refusal::UnknownId)?;
+        if !send.is_live() {
+            return Err(Refusal::Unexpected);
+        }
+        match verdict {
+            Verdict::Rejected(reason) => {
+                self.finish_send(index, Err(Ended::There(reason)));
+                self.disconnect_if_idle(now, connection);
+                return Ok(());
+            }
+            Verdict::Limited(len) if len > send.memory.len => return Err(Refusal::Malformed),
+            Verdict::Limited(len) => {
+                send.len = len;
+                send.knows_limit = true;
+            }
+            Verdict::Pending => {}
+        }
+        send.state = State::Heard;
+        send.retries = 0;
+        send.peer_id = ids.s_id;
+        self.send_timers.set(index, now + patience);
+        Ok(())
+    }
+
+    pub(crate) fn take_progress(
+        &mut self,
+        now: Instant,
+        connection: u32,
+        (ids, serial): (Ids, u32),
+        acked: u32,
+        len: u64,
+        is_complete: bool,
+    ) -> Result<(), Refusal> {
+        let index = self.find_send(connection, ids, serial)?;
+        let patience = self.patience_of_sender();
+        let send = self.sends.get_mut(index).ok_or(Refusal::UnknownId)?;
+        if is_complete {
+            if matches!(send.state, State::Over(_)) {
+                return Err(Refusal::Duplicate);
+            }
+            // Also where this side was ending it: it came too late for that. Who
+            // has forgotten the length says the greatest there is; a limit was
+            // known here before anything was granted.
+            send.len = send.len.min(len);
+            self.finish_send(index, Ok(()));
+            self.disconnect_if_idle(now, connection);
+            return Ok(());
+        }
+        if !send.is_live() {
+            return Err(Refusal::Unexpected);
+        }
+        if len > send.memory.len {
+            return Err(Refusal::Malformed);
+        }
+        send.len = len;
+        send.knows_limit = true;
+        send.state = State::Heard;
+        send.retries = 0;
+        send.peer_id = ids.s_id;
+        self.note_acked(index, acked);
+        self.send_timers.set(index, now + patience);
+        Ok(())
+    }
+
+    /// All Blocks below are in place: that memory is not needed again.
+    pub(super) fn note_acked(&mut self, index: u32, acked: u32) {
+        let tells = self.config.progress;
+        let Some(send) = self.sends.get_mut(index) else { return };
+        let Some((block_size, _)) = send.tiling else { return };
+        if !Serial32(send.acked).precedes(Serial32(acked)) {
+            return;
+        }
+        // No further than there are Blocks.
+        if u64::from(acked) << block_size > send.len + (2 << block_size) {
+            return;
+        }
+        send.acked = acked;
+        if tells {
+            let (connection, len) = (send.connection, send.acked_bytes());
+            let connection = self.id_of(connection);
+            let send = SendId::new((index, self.sends.generation(index)));
+            // One event that tells of progress is enough: the newest.
+            let last = self.events.back_mut();
+            if let Some(Event::SendProgress { send: same, len: told, .. }) = last
+                && *same == send
+            {
+                *told = len;
+            } else {
+                self.tell(Event::SendProgress { send, connection, len });
+            }
+        }
+    }
+
+    /// The receiver ended it: a Transfer that we send.
+    pub(crate) fn take_end_of_send(
+        &mut self,
+        now: Instant,
+        connection: u32,
+        ending: Ending,
+        reason: Reason,
+    ) -> Result<(), Refusal> {
+        let ids = Ids { d_id: ending.ids.s_id, s_id: ending.ids.d_id };
+        self.say(connection, &Message::EndAck(Ending { ids, ..ending }));
+        let index = self.find_send(connection, ending.ids, ending.serial)?;
+        self.finish_send(index, Err(Ended::There(reason)));
+        self.disconnect_if_idle(now, connection);
+        Ok(())
+    }
+
+    /// The receiver has heard that this side ended it.
+    pub(crate) fn take_end_ack_of_send(
+        &mut self,
+        now: Instant,
+        connection: u32,
+        ending: Ending,
+    ) -> Result<(), Refusal> {
+        let index = self.find_send(connection, ending.ids, ending.serial)?;
+        let send = self.sends.get(index).ok_or(Refusal::UnknownId)?;
+        let State::Ending(why) = send.state else { return Err(Refusal::Unexpected) };
+        self.finish_send(index, Err(why));
+        self.disconnect_if_idle(now, connection);
+        Ok(())
+    }
+}

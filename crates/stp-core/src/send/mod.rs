@@ -1,0 +1,149 @@
+//! Transfers that this side sends.
+//!
+//! | file | what happens there |
+//! | --- | --- |
+//! | `begin` | what the user asks for: send, answer a read, cancel |
+//! | `granted` | Clear_To_Send: which STUs may go, and where they belong |
+//! | `heard` | answers, acknowledgements and endings |
+//! | `waiting` | what is repeated when nothing was heard |
+
+mod begin;
+mod granted;
+mod heard;
+mod waiting;
+
+use landfall_placement::Area;
+
+use crate::connection::NONE;
+use crate::error::Ended;
+
+/// Where a Transfer stands at its sender.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// The Request_To_Send was not answered.
+    Asking,
+    /// It was: the receiver grants as it likes.
+    Heard,
+    /// This side ends it; the receiver has not heard that.
+    Ending(Ended),
+    /// It is over; a driver still holds its memory.
+    Over(Result<(), Ended>),
+}
+
+/// How many Blocks back a duplicate of a grant is recognised.
+const RECENT: usize = 16;
+
+/// The grants of one Block.
+#[derive(Clone, Copy, Debug, Default)]
+struct Recent {
+    block: u32,
+    newest: u8,
+    /// Bit `n`: the grant `n` before the newest was seen.
+    seen: u64,
+}
+
+/// A Transfer that this side sends.
+#[derive(Debug)]
+pub(crate) struct Send {
+    pub(crate) connection: u32,
+    pub(crate) serial: u32,
+    pub(crate) memory: Area,
+    /// How much of it the receiver takes.
+    pub(crate) len: u64,
+    pub(crate) opaque: u32,
+    /// The read that it answers.
+    pub(crate) answers: Option<(u16, u32)>,
+    pub(crate) state: State,
+    /// What the receiver calls it.
+    pub(crate) peer_id: u16,
+    /// The size of a Block, as a power of two, and how far into its first Block
+    /// the Transfer begins: the first grant says.
+    pub(crate) tiling: Option<(u8, u32)>,
+    /// The receiver said how much it takes.
+    pub(crate) knows_limit: bool,
+    /// All Blocks below are in place.
+    pub(crate) acked: u32,
+    /// Transmissions whose memory a driver holds.
+    pub(crate) held: u32,
+    pub(crate) retries: u8,
+    pub(crate) next_in_connection: u32,
+    recent: [Recent; RECENT],
+}
+
+impl Send {
+    pub(crate) const fn new(connection: u32, serial: u32, memory: Area, opaque: u32) -> Self {
+        const NOTHING: Recent = Recent { block: 0, newest: 0, seen: 0 };
+        Self {
+            connection,
+            serial,
+            memory,
+            len: memory.len,
+            opaque,
+            answers: None,
+            state: State::Asking,
+            peer_id: 0,
+            tiling: None,
+            knows_limit: false,
+            acked: 0,
+            held: 0,
+            retries: 0,
+            next_in_connection: NONE,
+            recent: [NOTHING; RECENT],
+        }
+    }
+
+    /// May its Data be sent?
+    #[inline]
+    pub(crate) const fn is_live(&self) -> bool {
+        matches!(self.state, State::Asking | State::Heard)
+    }
+
+    /// How many bytes from the start are in place at the receiver.
+    pub(crate) fn acked_bytes(&self) -> u64 {
+        let Some((block_size, lead)) = self.tiling else { return 0 };
+        let end = u64::from(self.acked) << block_size;
+        end.saturating_sub(u64::from(lead)).min(self.len)
+    }
+
+    /// Is this a grant that was not seen? Remembers it.
+    fn is_new_grant(&mut self, block: u32, attempt: u8) -> bool {
+        let recent = &mut self.recent[block as usize % RECENT];
+        if recent.seen == 0 || recent.block != block {
+            *recent = Recent { block, newest: attempt, seen: 1 };
+            return true;
+        }
+        // How far ahead of the newest, on the shorter way round of 64.
+        let ahead = attempt.wrapping_sub(recent.newest) & 63;
+        if ahead == 0 {
+            return false;
+        }
+        if ahead < 32 {
+            recent.seen = recent.seen << ahead | 1;
+            recent.newest = attempt;
+            return true;
+        }
+        let bit = 1 << (64 - ahead);
+        let is_new = recent.seen & bit == 0;
+        recent.seen |= bit;
+        is_new
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_grant_counts_once_in_any_order() {
+        let mut send = Send::new(0, 0, Area::default(), 0);
+        let order = [60, 62, 61, 0, 63, 1];
+        for attempt in order {
+            assert!(send.is_new_grant(7, attempt), "{attempt} is new");
+            assert!(!send.is_new_grant(7, attempt), "{attempt} is a duplicate");
+        }
+        for attempt in order {
+            assert!(!send.is_new_grant(7, attempt), "{attempt} is still known");
+        }
+        assert!(send.is_new_grant(7 + RECENT as u32, 1), "another block");
+    }
+}
