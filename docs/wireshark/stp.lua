@@ -507,7 +507,7 @@ local function check_flags(p, op)
     if foreign then
         p:fault("malformed", "flag " .. foreign .. " with this operation", p.items.flags)
     elseif must_be_sealed(op) and not p.flags.SUM then
-        p:fault("malformed", "no checksum where there must be one", p.items.flags)
+        p:fault("checksum", "no checksum where there must be one", p.items.flags)
     end
 end
 

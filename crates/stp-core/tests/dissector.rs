@@ -144,6 +144,7 @@ fn fault_of(packet: &[u8]) -> Option<Fault> {
         Err(Refusal::Truncated) => Some(Fault::Truncated),
         Err(Refusal::Unsupported) => Some(Fault::Unsupported),
         Err(Refusal::Malformed) => Some(Fault::Malformed),
+        Err(Refusal::BadChecksum) => Some(Fault::BadChecksum),
         Err(other) => panic!("decoding does not look at what {other} means"),
     }
 }

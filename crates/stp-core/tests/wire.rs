@@ -244,7 +244,7 @@ fn what_must_have_a_checksum_is_refused_without_the_flag() {
         let mut packet = sample.packet();
         packet[1] &= !Flags::SUM.0;
         let is_free = matches!(sample.op(), Op::Data | Op::Put);
-        let expected = if is_free { None } else { Some(Refusal::Malformed) };
+        let expected = if is_free { None } else { Some(Refusal::BadChecksum) };
         assert_eq!(Message::decode(&packet).err(), expected, "{}", sample.name);
     }
 }

@@ -31,6 +31,10 @@ pub fn check(bytes: &[u8]) {
             let op = Op::from_number(bytes[0]);
             assert!(matches!(op, None | Some(Op::FetchOp)), "{op:?} is supported");
         }
+        Err(Refusal::BadChecksum) => {
+            assert_eq!(bytes[1] & Flags::SUM.0, 0, "decoding does not sum");
+            assert!(bytes[0] != Op::Data as u8 && bytes[0] != Op::Put as u8);
+        }
         Err(Refusal::Malformed) => assert!(Op::from_number(bytes[0]).is_some()),
         Err(other) => panic!("decoding does not look at what {other} means"),
     }

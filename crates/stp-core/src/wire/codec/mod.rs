@@ -102,6 +102,7 @@ impl Message {
     /// # Errors
     /// [`Refusal::Truncated`] where `head` is shorter than the operation needs,
     /// [`Refusal::Unsupported`] for an operation or function that is unknown,
+    /// [`Refusal::BadChecksum`] where there is none and must be one,
     /// [`Refusal::Malformed`] where a field holds what it may not.
     pub fn decode(head: &[u8]) -> Result<(Envelope, Self), Refusal> {
         let header = Header::read(head).ok_or(Refusal::Truncated)?;
@@ -109,7 +110,7 @@ impl Message {
         let extension = head.get(HEADER_LEN..Self::head_len(op)).ok_or(Refusal::Truncated)?;
         only_flags(header, flags_of(op))?;
         if must_be_sealed(op) && !header.flags().has(Flags::SUM) {
-            return Err(Refusal::Malformed);
+            return Err(Refusal::BadChecksum);
         }
         let envelope = Envelope {
             d_port: header.d_port.get(),
