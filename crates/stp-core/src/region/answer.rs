@@ -65,7 +65,20 @@ impl Endpoint {
         }
         let exposed = match self.usable(connection, handle, Rights::PUT, at, u64::from(len)) {
             Ok(exposed) => exposed,
-            Err(reason) => return self.refuse_operation(connection, reason),
+            Err(reason) => {
+                // The header may be what is corrupt: nothing is refused for good
+                // before the checksum was looked at.
+                if check != Check::None {
+                    let Ok(whole) = u16::try_from(whole) else { return Err(Refusal::NoRoom) };
+                    let Some(bytes) = unit.head.get(..usize::from(whole)) else {
+                        return Ok(Placement::NeedHead(whole));
+                    };
+                    if !header::is_sealed(bytes) {
+                        return Err(Refusal::BadChecksum);
+                    }
+                }
+                return self.refuse_operation(connection, reason);
+            }
         };
         if let Some(span) = self.exposed.get(exposed).map(|known| known.memory.span(at, len)) {
             into.push(span).map_err(|_| Refusal::NoRoom)?;

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use landfall_placement::{Area, Instant, PathId, Peer, Random, RegionId};
-use landfall_simnet::{EngineConfig, EngineNode, Handle, LinkConfig, Memory, Sim};
+use landfall_simnet::{EngineConfig, EngineNode, Handle, LinkConfig, LinkId, Memory, Sim};
 use stp_core::{Admission, Config, Connect, ConnectionId, Endpoint, Event};
 
 pub(crate) type Host = EngineNode<Endpoint>;
@@ -94,6 +94,7 @@ pub(crate) fn run_until(sim: &mut Sim, time: Duration, what: &str, done: impl Fn
 /// Two hosts joined by links, with a connection between them.
 pub(crate) struct Pair {
     pub(crate) sim: Sim,
+    pub(crate) links: Vec<LinkId>,
     pub(crate) a: Handle<Host>,
     pub(crate) b: Handle<Host>,
     pub(crate) a_log: Log,
@@ -117,9 +118,7 @@ impl Pair {
     ) -> Self {
         let (a, a_log) = add_host(&mut sim, "alice", a_config, how);
         let (b, b_log) = add_host(&mut sim, "bob", b_config, how);
-        for link in links {
-            sim.connect(a.id(), b.id(), *link).unwrap();
-        }
+        let links = links.iter().map(|link| sim.connect(a.id(), b.id(), *link).unwrap()).collect();
         let from_a = connect(&mut sim, a, PathId(0), Peer::Node(b.id().0));
         run_until(&mut sim, Duration::from_secs(60), "the connection", || {
             let connected = |log: &Log, f: fn(&Event) -> bool| log.borrow().iter().any(f);
@@ -134,7 +133,7 @@ impl Pair {
                 _ => None,
             })
             .unwrap();
-        Self { sim, a, b, a_log, b_log, from_a, from_b }
+        Self { sim, links, a, b, a_log, b_log, from_a, from_b }
     }
 
     pub(crate) fn alice(&mut self) -> &mut Endpoint {
@@ -166,7 +165,24 @@ impl Pair {
 
     pub(crate) fn run_until(&mut self, what: &str, done: impl Fn(&[Event], &[Event]) -> bool) {
         let (a, b) = (self.a_log.clone(), self.b_log.clone());
-        run_until(&mut self.sim, Duration::from_secs(600), what, || done(&a.borrow(), &b.borrow()));
+        let end = self.now() + Duration::from_secs(600);
+        let is_done = || done(&a.borrow(), &b.borrow());
+        self.sim
+            .run_until_with(end, |_| match is_done() {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
+            })
+            .unwrap();
+        if is_done() {
+            return;
+        }
+        let (now, log) = (self.now(), (a.borrow(), b.borrow()));
+        let engines = [self.a, self.b].map(|host| self.sim.node(host).unwrap().engine());
+        panic!(
+            "{what} did not happen by {now}
+they were told {log:#?}
+and are {engines:#?}"
+        );
     }
 
     pub(crate) fn count_a(&self, is_it: fn(&Event) -> bool) -> usize {
