@@ -160,6 +160,31 @@ fn each_operation_has_the_flags_that_the_document_says() {
     }
 }
 
+/// The text of every Rust source below a folder.
+fn sources(folder: &Path, into: &mut String) {
+    for entry in std::fs::read_dir(folder).unwrap().map(Result::unwrap) {
+        let path = entry.path();
+        if path.is_dir() && !path.ends_with("target") {
+            sources(&path, into);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            into.push_str(&std::fs::read_to_string(path).unwrap());
+        }
+    }
+}
+
+#[test]
+fn the_tests_that_the_document_names_exist() {
+    let mut text = String::new();
+    sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join(".."), &mut text);
+    let features = document::features();
+    assert!(features.len() > 30);
+    let named =
+        features.iter().flat_map(|(feature, tests)| tests.iter().map(move |t| (feature, t)));
+    for (feature, test) in named {
+        assert!(text.contains(&format!("fn {test}(")), "{feature}: there is no test `{test}`");
+    }
+}
+
 // ---- Each operation, changed ---------------------------------------------------
 
 #[test]

@@ -113,6 +113,16 @@ pub fn flags() -> Vec<(u8, String)> {
     .collect()
 }
 
+/// The features, and the names of the tests that show each.
+pub fn features() -> Vec<(String, Vec<String>)> {
+    let rows = table(&["feature", "test"]).into_iter();
+    rows.map(|row| {
+        let names = row[1].split('`').skip(1).step_by(2);
+        (row[0].clone(), names.map(str::to_owned).collect())
+    })
+    .collect()
+}
+
 /// The reasons: number and words.
 pub fn reasons() -> Vec<(u8, String)> {
     let rows = table(&["number", "reason"]).into_iter();
