@@ -7,12 +7,14 @@ mod packet_support;
 mod support;
 mod xdp_support;
 
-use landfall_placement::Duration;
+use landfall_placement::{Duration, Peer};
 use landfall_transport::Wait;
 use landfall_transport::fault::Faults;
+use landfall_transport::memory::Regions;
+use landfall_transport::xdp::XdpConfig;
 use packet_support::cable;
-use support::carriage;
-use xdp_support::{MODES, cable_of, pair};
+use support::carriage::{self, Opened};
+use xdp_support::{MODES, cable_of, open_as, pair};
 
 #[test]
 fn messages_cross_in_units_of_all_lengths() {
@@ -33,6 +35,24 @@ fn messages_cross_in_frames_that_need_several_chunks() {
     for attach in MODES {
         for unit in [1024, 4050, 4096, 8192, 8960] {
             carriage::messages_in_units(pair(&cable, attach), unit);
+        }
+    }
+}
+
+/// Frames go round and round, and some are lost for want of room.
+#[test]
+fn few_frames_carry_much() {
+    require_xdp!();
+    for mtu in [1500, 9000] {
+        let cable = cable_of(mtu);
+        for attach in MODES {
+            let ends = [&cable.a, &cable.b].map(|end| {
+                let regions = Regions::new(8);
+                let few = |config| XdpConfig { attach, frames: 64, ..config };
+                let driver = open_as(end, &regions, few).unwrap();
+                Opened { driver, regions, name: Peer::Ethernet(end.mac.0) }
+            });
+            carriage::messages_in_units(ends, mtu - 100);
         }
     }
 }

@@ -30,7 +30,9 @@ pub(crate) enum Feature {
     PacketOffload,
     /// TAP devices
     Tap,
-    /// AF_XDP sockets
+    /// Raw IP sockets, for protocols with a number of their own
+    RawIp,
+    /// AF_XDP sockets, with the program that redirects frames to them
     Xdp,
     /// io_uring
     IoUring,

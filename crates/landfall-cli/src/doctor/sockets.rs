@@ -1,10 +1,14 @@
-//! Sockets and devices below IP.
+//! Sockets and devices below UDP.
 
 use std::fs::OpenOptions;
 use std::io;
+use std::net::Ipv4Addr;
 
+use landfall_testbed::Namespace;
 use landfall_transport::memory::Regions;
 use landfall_transport::packet::{Filter, Framing, PacketConfig, PacketDriver};
+use landfall_transport::rawip::{RawIpConfig, RawIpDriver};
+use landfall_transport::xdp::{OpenError, XdpConfig, XdpDriver};
 use landfall_transport::{self as transport, Driver};
 use socket2::{Domain, Socket, Type};
 
@@ -14,9 +18,11 @@ use crate::lane::transport::PATH;
 /// An ethertype for experiments on one's own network (RFC 9542): nobody
 /// sends it here.
 const LOCAL_EXPERIMENT: u16 = 0x88b5;
+/// Likewise, an IP protocol (RFC 3692).
+const PROTOCOL_FOR_EXPERIMENTS: u8 = 253;
 
 pub(super) fn examine() -> Vec<Finding> {
-    vec![packet(), packet_offload(), tap(), xdp()]
+    vec![packet(), packet_offload(), raw_ip(), tap(), xdp()]
 }
 
 const RAW_REMEDY: &str = "run as root, or `setcap cap_net_raw+ep` on the program";
@@ -66,16 +72,37 @@ fn tap() -> Finding {
     }
 }
 
+fn raw_ip() -> Finding {
+    let (feature, name) = (Feature::RawIp, "raw IP");
+    let config = RawIpConfig::new(Ipv4Addr::LOCALHOST.into(), PROTOCOL_FOR_EXPERIMENTS, 1500);
+    match RawIpDriver::open(PATH, &config, &Regions::new(1)) {
+        Ok(_) => Finding::present(feature, name, "a raw IPv4 socket was opened"),
+        Err(error) => Finding::missing(feature, name, error.to_string(), RAW_REMEDY),
+    }
+}
+
+/// Tried on the loopback interface of a namespace of its own, where nobody
+/// else's program can be in the way.
 fn xdp() -> Finding {
     let (feature, name) = (Feature::Xdp, "AF_XDP");
-    match Socket::new(Domain::from(libc::AF_XDP), Type::RAW, None) {
-        Ok(_) => Finding::present(feature, name, "an XDP socket was opened"),
+    match try_xdp() {
+        Ok(()) => Finding::present(feature, name, "a program redirects frames to a socket"),
         Err(error) => {
-            let remedy = match error.raw_os_error() {
-                Some(libc::EAFNOSUPPORT) => "use a kernel built with CONFIG_XDP_SOCKETS",
-                _ => RAW_REMEDY,
+            let remedy = match error.downcast_ref() {
+                Some(OpenError::NoXdpSockets) => "use a kernel built with CONFIG_XDP_SOCKETS",
+                Some(OpenError::LockedMemory { .. }) => "see locked memory below",
+                _ => XDP_REMEDY,
             };
-            Finding::missing(feature, name, format!("socket(AF_XDP): {error}"), remedy)
+            Finding::missing(feature, name, format!("{error:#}"), remedy)
         }
     }
+}
+
+const XDP_REMEDY: &str = "run as root; in a container add `--cap-add NET_ADMIN --cap-add NET_RAW \
+                          --cap-add BPF --cap-add SYS_ADMIN`";
+
+fn try_xdp() -> anyhow::Result<()> {
+    let config = XdpConfig { frames: 64, ..XdpConfig::new("lo", LOCAL_EXPERIMENT) };
+    let open = || XdpDriver::open(PATH, &config, &Regions::new(1)).map(drop);
+    Ok(Namespace::new()?.enter(open)??)
 }

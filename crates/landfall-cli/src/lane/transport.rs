@@ -14,8 +14,10 @@ use landfall_transport::channel::{ChannelConfig, ChannelDriver, channel};
 use landfall_transport::fault::{Faults, Faulty};
 use landfall_transport::memory::Regions;
 use landfall_transport::packet::{Filter, Framing, PacketConfig, PacketDriver};
+use landfall_transport::rawip::{RawIpConfig, RawIpDriver};
 use landfall_transport::udp::{UdpConfig, UdpDriver};
 use landfall_transport::uring::{UringPacketDriver, UringUdpConfig, UringUdpDriver};
+use landfall_transport::xdp::{XdpConfig, XdpDriver};
 
 /// Every path of this program has this number: each engine has one path.
 pub(crate) const PATH: PathId = PathId(0);
@@ -140,6 +142,52 @@ impl Transport for UringPacket<'_> {
         let driver = UringPacketDriver::open(PATH, &config, regions)
             .context("cannot open an io_uring path for frames")?;
         Ok((driver, Peer::Unaddressed))
+    }
+}
+
+/// A protocol number of its own directly on IP, for links of this MTU.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RawIp {
+    pub(crate) mtu: u32,
+}
+
+/// For experiments (RFC 3692): nobody else speaks it on our own cable.
+const IP_PROTOCOL: u8 = 253;
+
+impl Transport for RawIp {
+    type Driver = RawIpDriver;
+
+    fn open(&self, _role: Role, side: &Side, regions: &Regions) -> Result<(RawIpDriver, Peer)> {
+        let config = RawIpConfig::new(side.address, IP_PROTOCOL, self.mtu);
+        let driver = RawIpDriver::open(PATH, &config, regions)?;
+        let peer = Peer::Ip(driver.local_address());
+        Ok((driver, peer))
+    }
+
+    fn meet(&self, driver: &mut RawIpDriver, peer: Peer) -> Result<()> {
+        let Peer::Ip(peer) = peer else { return Ok(()) };
+        driver.connect(peer).context("cannot connect a raw IP path")
+    }
+}
+
+/// Frames of an ethertype between the two ends of a cable, through mapped rings.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Xdp<'a> {
+    pub(crate) pair: &'a VethPair,
+}
+
+/// For experiments on one's own network (RFC 9542).
+const ETHERTYPE: u16 = 0x88b5;
+
+impl Transport for Xdp<'_> {
+    type Driver = XdpDriver;
+
+    fn open(&self, role: Role, _side: &Side, regions: &Regions) -> Result<(XdpDriver, Peer)> {
+        let end = if role == Role::Send { &self.pair.a } else { &self.pair.b };
+        let config = XdpConfig::new(end.name.as_str(), ETHERTYPE);
+        let driver = XdpDriver::open(PATH, &config, regions)?;
+        let peer = Peer::Ethernet(driver.station());
+        Ok((driver, peer))
     }
 }
 

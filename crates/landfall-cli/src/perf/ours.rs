@@ -14,7 +14,9 @@ use crate::lane::bulk::{self, Shape, Tables};
 use crate::lane::numbered::NumberedWork;
 use crate::lane::stream::StreamWork;
 use crate::lane::talk;
-use crate::lane::transport::{Channel, Packet, Transport, Udp, UringPacket, UringUdp, station};
+use crate::lane::transport::{
+    Channel, Packet, RawIp, Transport, Udp, UringPacket, UringUdp, Xdp, station,
+};
 use crate::lane::work::Protocol;
 
 /// IPv4 and UDP headers, and the head of the numbered engine.
@@ -82,6 +84,7 @@ pub(super) fn add_throughput(group: &mut Group<'_>) {
     }
     add_uring(group, &arena);
     add_packet(group, &arena);
+    add_without_offload(group, &arena);
     if group.setting.pair.is_none() {
         let work = NumberedWork::with_unit(LARGE);
         let shape = work.shape();
@@ -128,6 +131,27 @@ fn add_packet(group: &mut Group<'_>, arena: &Arena) {
     });
 }
 
+/// Protocols that no device or kernel cuts and joins: a number of their own on
+/// IP, and an ethertype of their own through mapped rings.
+fn add_without_offload(group: &mut Group<'_>, arena: &Arena) {
+    let Some(pair) = group.setting.pair else {
+        group.lacks("rawip", Mode::Throughput, NEEDS_CABLE);
+        return group.lacks("xdp", Mode::Throughput, NEEDS_CABLE);
+    };
+    let (mtu, plan) = (group.setting.mtu, group.setting.plan);
+    for payload in payloads(mtu) {
+        let work = NumberedWork::with_unit(payload);
+        let (shape, raw_ip, memory) = (work.shape(), RawIp { mtu }, arena.clone());
+        group.add(throughput_subject("rawip", shape, payload), move || {
+            stream((plan, shape), (&raw_ip, &work), &memory, &Tables::new())
+        });
+        let (xdp, memory) = (Xdp { pair }, arena.clone());
+        group.add(throughput_subject("xdp", shape, payload), move || {
+            stream((plan, shape), (&xdp, &work), &memory, &Tables::new())
+        });
+    }
+}
+
 fn why_no_ring() -> Option<String> {
     let error = IoUring::new(8).err()?;
     Some(format!("io_uring: {error}; `landfall doctor` says what to do"))
@@ -145,8 +169,21 @@ pub(super) fn add_latency(group: &mut Group<'_>) {
     let mtu = group.setting.mtu;
     let plan = group.setting.plan.clone().polling(Polling::Spin);
     match group.setting.pair {
-        None => group.lacks("packet", Mode::Latency, NEEDS_CABLE),
+        None => {
+            for transport in ["packet", "rawip", "xdp"] {
+                group.lacks(transport, Mode::Latency, NEEDS_CABLE);
+            }
+        }
         Some(pair) => {
+            let (raw_ip, xdp, work) = (RawIp { mtu }, Xdp { pair }, NumberedWork::with_unit(SMALL));
+            let spinning = plan.clone();
+            group.add(subject("rawip", Mode::Latency, 1, 1), move || {
+                talk::run(&spinning, 1, (&raw_ip, &work), &Tables::new())
+            });
+            let spinning = plan.clone();
+            group.add(subject("xdp", Mode::Latency, 1, 1), move || {
+                talk::run(&spinning, 1, (&xdp, &work), &Tables::new())
+            });
             let (packet, work, plan) = (Packet { pair }, over_ethernet(pair), plan.clone());
             group.add(subject("packet", Mode::Latency, 1, 1), move || {
                 talk::run(&plan, 1, (&packet, &work), &Tables::new())

@@ -117,16 +117,23 @@ fn register(socket: &Socket, frames: &Frames, each_way: u32) -> Result<Rings, Op
         }
         _ => OpenError::system("register memory for the frames")(source),
     })?;
-    for kind in [ring::FILL, ring::COMPLETION, ring::RECEIVE, ring::SEND] {
+    // The kernel hands frames over before it shows that it has taken them from
+    // this ring (`xsk_flush`): in between they may come round already.
+    let to_fill = 2 * each_way;
+    for (kind, size) in [
+        (ring::FILL, to_fill),
+        (ring::COMPLETION, each_way),
+        (ring::RECEIVE, each_way),
+        (ring::SEND, each_way),
+    ] {
         // SAFETY: a number names no memory.
-        unsafe { set_option(fd, kind.option, &each_way) }
-            .map_err(OpenError::system("make a ring"))?;
+        unsafe { set_option(fd, kind.option, &size) }.map_err(OpenError::system("make a ring"))?;
     }
     let map = || {
         let at = ring_offsets(fd)?;
         let borrowed = socket.as_fd();
         Ok(Rings {
-            fill: Writer::map(borrowed, ring::FILL, &at.fr, each_way)?,
+            fill: Writer::map(borrowed, ring::FILL, &at.fr, to_fill)?,
             completion: Reader::map(borrowed, ring::COMPLETION, &at.cr, each_way)?,
             receive: Reader::map(borrowed, ring::RECEIVE, &at.rx, each_way)?,
             send: Writer::map(borrowed, ring::SEND, &at.tx, each_way)?,
