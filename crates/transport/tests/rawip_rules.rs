@@ -10,6 +10,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::AsRawFd;
 use std::thread;
 
+use landfall_placement::checksum::checksum;
 use landfall_placement::{
     Check, Ecn, Guess, Instant, Landing, PathState, Peer, Placement, Random, Refusal, RegionId,
     Ticket,
@@ -23,8 +24,8 @@ use rawip_support::{MTU, PROTOCOL, VERSIONS, Version, address, open, open_in};
 use socket2::{Domain, Protocol, Socket, Type};
 use support::transfer::PATH;
 use support::{
-    LABEL, Scripted, Sending, assert_same, become_nobody, contents, labelled_head, lent, pattern,
-    turn_until,
+    LABEL, PATIENCE, Scripted, Sending, assert_same, become_nobody, contents, labelled_head, lent,
+    pattern, turn_until,
 };
 
 /// A socket that is not ours, at an end of a cable: what it sends is a packet
@@ -286,6 +287,50 @@ fn a_smaller_mtu_is_told_to_the_engine() {
             assert_eq!(from.paths, [PathState::Up(sender.limits())]);
             assert_eq!((sender.counters().send_failed, sender.counters().units_sent), (1, 1));
         }
+    }
+}
+
+/// What a router answers whose next link is too narrow (RFC 1191, 4): the MTU
+/// of that link, and the beginning of the packet.
+fn too_narrow(from: &VethEnd, to: &VethEnd, mtu: u16) -> Vec<u8> {
+    let mut answer = vec![3, 4, 0, 0, 0, 0];
+    answer.extend(mtu.to_be_bytes());
+    answer.extend([0x45, 0, 0x05, 0x78, 0, 0, 0x40, 0, 64, PROTOCOL, 0, 0]);
+    answer.extend(from.ipv4.octets());
+    answer.extend(to.ipv4.octets());
+    answer.extend([0; 8]);
+    let sum = checksum(&answer);
+    answer[2..4].copy_from_slice(&sum.to_be_bytes());
+    answer
+}
+
+#[test]
+fn a_router_that_cannot_pass_a_packet_on_is_heard() {
+    require_namespaces!();
+    for connected in [true, false] {
+        let cable = cable();
+        let (regions, source) = lent(&[0; 2000], Rights::READ);
+        let mut sender = open(&cable.a, Version::Four, &regions);
+        let mut from = Scripted::sender();
+        let peer = IpAddr::from(cable.b.ipv4);
+        if connected {
+            sender.connect(peer).unwrap();
+        }
+        let router = stranger(&cable.b, Version::Four, 1);
+        send_to(&router, &too_narrow(&cable.a, &cable.b, 1000), cable.a.ipv4.into());
+        // It does not end the path, and sooner or later a packet is too long.
+        let deadline = std::time::Instant::now() + PATIENCE;
+        while sender.limits().unit != 980 {
+            assert!(std::time::Instant::now() < deadline, "{:?}", sender.counters());
+            from.send(Peer::Ip(peer), vec![0; 8], &[source.span(0, 1372)]);
+            sender.turn(&mut from, Instant::ZERO).unwrap();
+        }
+        assert_eq!(from.paths, [PathState::Up(sender.limits())], "connected: {connected}");
+        let lost = sender.counters().send_failed;
+        from.send(Peer::Ip(peer), vec![0; 8], &[source.span(0, 972)]);
+        let all = from.sent.len() + from.to_send.len();
+        turn_until(&mut sender, &mut from, |from, _| from.sent.len() == all);
+        assert!(sender.counters().units_sent >= 1 && lost >= 1, "{:?}", sender.counters());
     }
 }
 
