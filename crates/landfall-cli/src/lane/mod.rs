@@ -6,6 +6,7 @@
 //! | `transport` | how the two ends of a path are opened: UDP, a channel, … |
 //! | `work` | what an engine is given to do: endless messages, or a conversation |
 //! | `numbered`, `stream` | that work for the scheduled and the byte-stream test engine |
+//! | `stp`, `stp_paths` | that work for the Scheduled Transfer Protocol, and its encapsulations |
 //! | `bulk` | one side streams, the other receives in place |
 //! | `talk` | messages there and back, timed one by one |
 //! | `side` | what both threads have in common: core, namespace, clock, end |
@@ -19,6 +20,8 @@ pub(crate) mod bulk;
 pub(crate) mod numbered;
 pub(crate) mod pattern;
 mod side;
+pub(crate) mod stp;
+pub(crate) mod stp_paths;
 pub(crate) mod stream;
 pub(crate) mod talk;
 pub(crate) mod transport;

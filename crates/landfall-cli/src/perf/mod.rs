@@ -16,6 +16,7 @@ mod ours;
 mod report;
 mod rivals;
 mod row;
+mod stp;
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -80,6 +81,8 @@ pub(crate) struct Args {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Protocol {
+    /// The Scheduled Transfer Protocol
+    Stp,
     /// The test engines of Landfall over its drivers
     Test,
     /// Kernel TCP
@@ -189,6 +192,9 @@ fn throughput<'a>(args: &Args, setting: Setting<'a>) -> Group<'a> {
     if args.wants(Protocol::Unix) && setting.pair.is_none() {
         rivals::add_unix(&mut group);
     }
+    if args.wants(Protocol::Stp) {
+        stp::add_throughput(&mut group);
+    }
     if args.wants(Protocol::Test) {
         ours::add_throughput(&mut group);
     }
@@ -198,6 +204,9 @@ fn throughput<'a>(args: &Args, setting: Setting<'a>) -> Group<'a> {
 fn latency<'a>(args: &Args, setting: Setting<'a>) -> Group<'a> {
     let mut group = Group::new(setting);
     rivals::add_latency(&mut group, |protocol| args.wants(protocol));
+    if args.wants(Protocol::Stp) {
+        stp::add_latency(&mut group);
+    }
     if args.wants(Protocol::Test) {
         ours::add_latency(&mut group);
     }

@@ -1,0 +1,300 @@
+//! The Scheduled Transfer Protocol at work: a connection, Transfers over it,
+//! and Puts into a region of the other side.
+
+use std::collections::VecDeque;
+
+use anyhow::{Result, bail, ensure};
+use landfall_placement::{Area, Duration, Engine, Instant, PathState, Seed};
+use landfall_transport::memory::{Memory, Regions};
+use stp_core::{
+    Admission, Config, Connect, ConnectionId, Endpoint, Error, Event, RemoteRegion, Rights, SendId,
+};
+
+use super::bulk::Shape;
+use super::pattern::Pattern;
+use super::transport::Role;
+use super::work::{Ground, Party, Protocol, Sink, Source, Table, Talker, Way};
+
+const PORT: u16 = 1;
+/// Transfers under way at a time: the next is asked for while one is sent.
+const UNDER_WAY: usize = 4;
+
+/// Makes STP endpoints with work.
+#[derive(Clone, Debug)]
+pub(crate) struct StpWork {
+    pub(crate) config: Config,
+    pub(crate) seed: Seed,
+}
+
+impl StpWork {
+    /// With STUs of this size, a power of two, and the patience of kernel TCP
+    /// (`TCP_RTO_MIN`): on a busy machine a thread may have to wait for its core.
+    pub(crate) fn with_stu(stu: u32) -> Self {
+        let patience = Duration::from_millis(200);
+        let config = Config {
+            max_stu: stu.ilog2() as u8,
+            retry_after: patience,
+            retry_floor: patience,
+            ..Config::default()
+        };
+        Self { config, seed: [9; 32] }
+    }
+
+    /// Transfers of 1 MiB, over as much memory as others use.
+    pub(crate) const SHAPE: Shape = Shape {
+        message: 1 << 20,
+        send_slots: Shape::STREAM.send_slots << 2,
+        receive_slots: Shape::STREAM.receive_slots << 2,
+    };
+
+    fn endpoint(&self, way: Way, side: u8) -> Endpoint {
+        let mut seed = self.seed;
+        seed[31] ^= side;
+        let mut endpoint = Endpoint::new(self.config.clone(), seed);
+        endpoint.handle_path(Instant::ZERO, way.path, PathState::Up(way.limits));
+        endpoint
+    }
+}
+
+impl Protocol for StpWork {
+    type Source = StpSource;
+    type Sink = StpSink;
+    type Talker = StpTalker;
+
+    fn source(&self, way: Way, ground: Ground) -> Result<StpSource> {
+        let mut engine = self.endpoint(way, 1);
+        let connect = Connect { port: PORT, ..Connect::default() };
+        let connection = engine.connect(Instant::ZERO, way.path, way.to, connect)?;
+        let under_way = VecDeque::new();
+        Ok(StpSource { engine, connection, ground, offered: 0, under_way })
+    }
+
+    fn sink(&self, way: Way, ground: Ground) -> Result<StpSink> {
+        let mut engine = self.endpoint(way, 2);
+        engine.listen(PORT, Admission::Open)?;
+        let holds = vec![None; ground.slots as usize];
+        Ok(StpSink { engine, ground, connection: None, delivered: 0, holds, now: Instant::ZERO })
+    }
+
+    fn talker(&self, way: Way, regions: &Regions, table: Table) -> Result<StpTalker> {
+        let mut engine = self.endpoint(way, 1 + table.role as u8);
+        let connection = if table.role == Role::Send {
+            let connect = Connect { port: PORT, ..Connect::default() };
+            Some(engine.connect(Instant::ZERO, way.path, way.to, connect)?)
+        } else {
+            engine.listen(PORT, Admission::Open)?;
+            None
+        };
+        let (regions, region) = (regions.clone(), None);
+        Ok(StpTalker { engine, connection, region, regions, table, put: 0, done: 0, heard: 0 })
+    }
+}
+
+/// Sends slot after slot.
+#[derive(Debug)]
+pub(crate) struct StpSource {
+    engine: Endpoint,
+    connection: ConnectionId,
+    ground: Ground,
+    offered: u64,
+    /// Transfers that are not acknowledged, and which they are, oldest first.
+    under_way: VecDeque<(SendId, u64)>,
+}
+
+impl Party for StpSource {
+    type Engine = Endpoint;
+
+    fn engine(&mut self) -> &mut Endpoint {
+        &mut self.engine
+    }
+}
+
+impl StpSource {
+    /// The slot of the next message is the engine's while that of a round
+    /// before is under way.
+    fn next_slot_is_free(&self) -> bool {
+        self.under_way.front().is_none_or(|(_, oldest)| self.offered - oldest < self.ground.slots)
+    }
+}
+
+impl Source for StpSource {
+    fn step(&mut self, now: Instant, until: u64) -> Result<()> {
+        while let Some(event) = self.engine.poll_event() {
+            match event {
+                Event::Connected { .. } => {}
+                Event::Sent { send, .. } => self.under_way.retain(|(id, _)| *id != send),
+                other => bail!("the sender was told {other:?}"),
+            }
+        }
+        let is_open = self.engine.is_open(self.connection);
+        while is_open
+            && self.offered < until
+            && self.under_way.len() < UNDER_WAY
+            && self.next_slot_is_free()
+        {
+            let area = self.ground.area(self.offered);
+            match self.engine.send(now, self.connection, area, self.offered as u32) {
+                Ok(id) => self.under_way.push_back((id, self.offered)),
+                Err(Error::Busy) => break,
+                Err(error) => return Err(error.into()),
+            }
+            self.offered += 1;
+        }
+        Ok(())
+    }
+
+    fn offered(&self) -> u64 {
+        self.offered
+    }
+
+    fn done(&self) -> u64 {
+        self.offered - self.under_way.len() as u64
+    }
+
+    fn retransmitted(&self) -> u64 {
+        // What was sent beyond the bytes of the messages, in STUs.
+        let stu = 1 << self.engine.config().max_stu;
+        let needed = self.offered * (self.ground.message / stu);
+        self.engine.stats().stus_sent.saturating_sub(needed)
+    }
+}
+
+/// Receives into slot after slot.
+#[derive(Debug)]
+pub(crate) struct StpSink {
+    engine: Endpoint,
+    ground: Ground,
+    connection: Option<ConnectionId>,
+    delivered: u64,
+    /// The message that each slot holds, unless it was posted again.
+    holds: Vec<Option<u32>>,
+    now: Instant,
+}
+
+impl Party for StpSink {
+    type Engine = Endpoint;
+
+    fn engine(&mut self) -> &mut Endpoint {
+        &mut self.engine
+    }
+}
+
+impl Sink for StpSink {
+    fn step(&mut self, repost: bool) -> Result<u64> {
+        let mut bytes = 0;
+        while let Some(event) = self.engine.poll_event() {
+            match event {
+                Event::Accepted { connection, .. } => {
+                    self.connection = Some(connection);
+                    for slot in 0..self.ground.slots {
+                        let area = self.ground.area(slot);
+                        self.engine.post(self.now, connection, area, false)?;
+                    }
+                }
+                Event::Received { connection, memory, len, opaque, .. } => {
+                    bytes += len;
+                    self.delivered += 1;
+                    if repost {
+                        self.engine.post(self.now, connection, memory, false)?;
+                    } else {
+                        let slot = memory.offset / self.ground.message;
+                        self.holds[slot as usize] = Some(opaque);
+                    }
+                }
+                // It waits until memory is posted.
+                Event::Offered { .. } => {}
+                other => bail!("the receiver was told {other:?}"),
+            }
+        }
+        Ok(bytes)
+    }
+
+    fn delivered(&self) -> u64 {
+        self.delivered
+    }
+
+    fn check(&self, memory: &Memory, sent: Ground) -> Result<u64> {
+        let mut compared = 0;
+        for (slot, bytes) in memory.chunks(self.ground.message as usize).enumerate() {
+            let Some(message) = self.holds[slot] else { continue };
+            let wrong = Pattern(u64::from(message) % sent.slots).first_difference(bytes);
+            if let Some(at) = wrong {
+                bail!("message {message} is wrong from its byte {at} on");
+            }
+            compared += bytes.len() as u64;
+        }
+        ensure!(compared > 0, "no message was there to be compared");
+        Ok(compared)
+    }
+}
+
+/// Puts into a region of the other side, and hears the acknowledgement. The
+/// other side has nothing to say: its engine answers.
+#[derive(Debug)]
+pub(crate) struct StpTalker {
+    engine: Endpoint,
+    connection: Option<ConnectionId>,
+    region: Option<RemoteRegion>,
+    regions: Regions,
+    table: Table,
+    put: u64,
+    done: u64,
+    heard: u64,
+}
+
+impl Party for StpTalker {
+    type Engine = Endpoint;
+
+    fn engine(&mut self) -> &mut Endpoint {
+        &mut self.engine
+    }
+}
+
+impl StpTalker {
+    fn sort_events(&mut self, now: Instant) -> Result<()> {
+        while let Some(event) = self.engine.poll_event() {
+            match event {
+                Event::Connected { connection, .. } => {
+                    let len = Table::ROOM as u64;
+                    self.engine.request_region(now, connection, 0, len, Rights::PUT)?;
+                }
+                Event::Accepted { .. } => {}
+                Event::RegionAsked { ask, len, .. } => {
+                    let area = Area::new(self.table.region, 0, len);
+                    self.engine.expose(ask, area, Rights::PUT)?;
+                }
+                Event::RegionAvailable { region, .. } => self.region = Some(region),
+                Event::PutDone { .. } => self.done += 1,
+                other => bail!("a talker was told {other:?}"),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Talker for StpTalker {
+    fn say(&mut self, now: Instant, message: &[u8]) -> Result<bool> {
+        self.sort_events(now)?;
+        let (Some(region), Some(connection)) = (self.region, self.connection) else {
+            return Ok(false);
+        };
+        let area = self.table.out(self.put);
+        self.regions.write(&area.span(0, message.len() as u32), message)?;
+        let at = self.table.inward(self.put).offset;
+        self.engine.put(now, connection, &region, at, area, false)?;
+        self.put += 1;
+        Ok(true)
+    }
+
+    fn hear(&mut self, message: &mut [u8]) -> Result<bool> {
+        self.sort_events(Instant::ZERO)?;
+        if self.heard == self.done {
+            return Ok(false);
+        }
+        // What was acknowledged is what was put.
+        let area = self.table.out(self.heard);
+        self.regions.read(&area.span(0, message.len() as u32), message)?;
+        self.heard += 1;
+        Ok(true)
+    }
+}
