@@ -40,6 +40,29 @@ impl Endpoint {
         Ok(())
     }
 
+    /// Says whether Data for this side may come over a link. Control operations
+    /// go over the first link that is up in any case; if no link for Data is
+    /// up, Data comes over whatever is.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`] where the connection has no such link.
+    pub fn set_data_link(
+        &mut self,
+        id: ConnectionId,
+        path: PathId,
+        peer: Peer,
+        carries_data: bool,
+    ) -> Result<(), Error> {
+        let path = self.path_index(path).ok_or(Error::Unknown)? as u8;
+        let link = self.links.find(path, peer).ok_or(Error::Unknown)?;
+        let known = self.connection_mut(id)?;
+        let nth = known.links().position(|own| own == link).ok_or(Error::Unknown)?;
+        known.spared =
+            if carries_data { known.spared & !(1 << nth) } else { known.spared | 1 << nth };
+        self.wake_receives(id.index);
+        Ok(())
+    }
+
     fn attach_link(&mut self, index: u32, path: u8, peer: Peer) -> Result<u32, Error> {
         let Some(known) = self.connections.get(index) else { return Err(Error::Unknown) };
         let found = self.links.find(path, peer);

@@ -87,6 +87,8 @@ pub(crate) struct Connection {
     pub(crate) remote_key: u32,
     /// The link that control operations take.
     pub(crate) link: u32,
+    /// By the order of `links`: these carry no Data for us while others can.
+    pub(crate) spared: u8,
     /// Further links.
     pub(crate) more_links: Vec<u32>,
     /// Eight bytes for the user at the other side, or from there.
@@ -125,6 +127,7 @@ impl Connection {
             local_key,
             remote_key: 0,
             link,
+            spared: 0,
             more_links: Vec::new(),
             hello: 0,
             heard: now,
@@ -145,6 +148,12 @@ impl Connection {
     /// Its links, the one for control operations first.
     pub(crate) fn links(&self) -> impl Iterator<Item = u32> + '_ {
         core::iter::once(self.link).chain(self.more_links.iter().copied())
+    }
+
+    /// The links that Data for us comes over.
+    pub(crate) fn data_links(&self) -> impl Iterator<Item = u32> + '_ {
+        let is_spared = |nth: usize| self.spared >> nth & 1 == 1;
+        self.links().enumerate().filter(move |(nth, _)| !is_spared(*nth)).map(|(_, link)| link)
     }
 
     /// May the user begin something new?

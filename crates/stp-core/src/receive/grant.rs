@@ -48,8 +48,9 @@ impl Endpoint {
     /// so that on each link they have no more STUs than may be.
     fn smallest_stu(&self, connection: u32) -> u8 {
         let Some(known) = self.connections.get(connection) else { return 6 };
-        let on_links = known.links().filter_map(|link| self.stu_on(connection, link));
-        on_links.min().unwrap_or(known.max_stu)
+        let stu_on = |link| self.stu_on(connection, link);
+        let on_data_links = known.data_links().filter_map(stu_on).min();
+        on_data_links.or_else(|| known.links().filter_map(stu_on).min()).unwrap_or(known.max_stu)
     }
 
     /// The STU for a connection on one of its links, as a power of two.
@@ -90,8 +91,13 @@ impl Endpoint {
     /// unequal rates fill in proportion by themselves.
     fn roomiest_link(&self, connection: u32) -> Option<u32> {
         let known = self.connections.get(connection)?;
-        let rooms = known.links().map(|link| (self.room_on(link), link));
-        let (room, link) = rooms.max_by_key(|(room, _)| *room)?;
+        let is_up = |link: u32| self.links.get(link).is_some_and(|link| link.is_up);
+        let with_room = |link: u32| (self.room_on(link), link);
+        let (room, link) = if known.data_links().any(is_up) {
+            known.data_links().map(with_room).max_by_key(|(room, _)| *room)?
+        } else {
+            known.links().map(with_room).max_by_key(|(room, _)| *room)?
+        };
         (room > 0).then_some(link)
     }
 

@@ -188,7 +188,7 @@ impl Endpoint {
         let known = self.connections.get(connection)?;
         let is_up =
             |other: &u32| *other != link && self.links.get(*other).is_some_and(|other| other.is_up);
-        known.links().find(is_up)
+        known.data_links().find(is_up).or_else(|| known.links().find(is_up))
     }
 
     /// A link died: what was granted over it is asked for over others.
