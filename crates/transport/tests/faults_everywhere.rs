@@ -2,7 +2,9 @@
 //! behaves: loss, duplication, reordering and corruption in both directions.
 
 mod packet_support;
+mod rawip_support;
 mod support;
+mod xdp_support;
 
 use std::net::Ipv4Addr;
 
@@ -17,6 +19,7 @@ use landfall_transport::memory::{Memory, Regions, Rights};
 use landfall_transport::packet::{Filter, Framing};
 use landfall_transport::{Clock, Driver};
 use packet_support::{EXPERIMENTAL, IPV4, PATH, cable, open_as};
+use support::carriage;
 use support::transfer::{DEFAULT, End, messages, run_to_the_end, start};
 use support::{PATIENCE, Scripted, assert_same, contents, lent, pattern, turn_until};
 
@@ -106,6 +109,26 @@ fn invariant_4_packets_by_io_uring_survive_every_fault() {
     };
     let peer = Peer::Ethernet(cable.b.mac.0);
     carry(open(&cable.a), open(&cable.b), peer);
+}
+
+#[test]
+fn invariant_4_raw_ip_survives_every_fault() {
+    require_namespaces!();
+    let cable = cable();
+    for version in rawip_support::VERSIONS {
+        carriage::messages_through_faults(rawip_support::pair(&cable, version), FAULTS);
+    }
+}
+
+#[test]
+fn invariant_4_xdp_survives_every_fault() {
+    require_xdp!();
+    for mtu in [1500, 9000] {
+        let cable = xdp_support::cable_of(mtu);
+        for attach in xdp_support::MODES {
+            carriage::messages_through_faults(xdp_support::pair(&cable, attach), FAULTS);
+        }
+    }
 }
 
 /// Real headers: the device would fill checksums in, but a corrupted segment

@@ -9,7 +9,6 @@ mod support;
 use landfall_placement::Duration;
 use landfall_testbed::{cpu, require_namespaces};
 use landfall_transport::Wait;
-use landfall_transport::fault::Faults;
 use packet_support::cable;
 use rawip_support::{VERSIONS, pair};
 use support::carriage;
@@ -78,22 +77,5 @@ fn tokio_tasks_drive_both_ends() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     for version in VERSIONS {
         runtime.block_on(carriage::messages_between_tasks(pair(&cable, version)));
-    }
-}
-
-#[test]
-fn invariant_4_raw_ip_survives_every_fault() {
-    require_namespaces!();
-    let cable = cable();
-    let all = Faults {
-        loss: 30_000,
-        duplication: 20_000,
-        reordering: 30_000,
-        corruption: 10_000,
-        delay: Duration::ZERO,
-        loss_at_place: 5_000,
-    };
-    for version in VERSIONS {
-        carriage::messages_through_faults(pair(&cable, version), all);
     }
 }

@@ -9,7 +9,6 @@ mod xdp_support;
 
 use landfall_placement::{Duration, Peer};
 use landfall_transport::Wait;
-use landfall_transport::fault::Faults;
 use landfall_transport::memory::Regions;
 use landfall_transport::xdp::XdpConfig;
 use packet_support::cable;
@@ -99,24 +98,5 @@ fn tokio_tasks_drive_both_ends() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     for attach in MODES {
         runtime.block_on(carriage::messages_between_tasks(pair(&cable, attach)));
-    }
-}
-
-#[test]
-fn invariant_4_xdp_survives_every_fault() {
-    require_xdp!();
-    let faults = Faults {
-        loss: 30_000,
-        duplication: 20_000,
-        reordering: 30_000,
-        corruption: 10_000,
-        delay: Duration::ZERO,
-        loss_at_place: 5_000,
-    };
-    for mtu in [1500, 9000] {
-        let cable = cable_of(mtu);
-        for attach in MODES {
-            carriage::messages_through_faults(pair(&cable, attach), faults);
-        }
     }
 }

@@ -1,7 +1,7 @@
 //! [`XdpDriver`]: an XDP socket, an inbox and an outbox.
 
-use std::os::fd::AsRawFd;
-use std::{fmt, io};
+use std::os::fd::{AsRawFd, RawFd};
+use std::{fmt, io, ptr};
 
 use landfall_placement::{Engine, Instant, PathId, PathLimits};
 
@@ -111,6 +111,10 @@ impl Driver for XdpDriver {
         let asked = send::send(self, engine, now)?;
         let came = (&mut self.opened.rings, &self.opened.frames);
         let received = self.receiver.receive(engine, now, &mut self.counters, came)?;
+        if self.opened.rings.fill.needs_wakeup() {
+            // A device that receives into the rings' memory had run out of it.
+            wake_receiver(self.opened.socket.as_raw_fd())?;
+        }
         fire_timers(engine, now);
         let answered = send::send(self, engine, now)?;
         Ok(Progress { received, sent: asked + answered })
@@ -123,6 +127,22 @@ impl Driver for XdpDriver {
 
     fn poll_timeout(&self) -> Option<Instant> {
         self.room.until()
+    }
+}
+
+/// Tells the device that there are frames to receive into.
+fn wake_receiver(fd: RawFd) -> io::Result<()> {
+    // SAFETY: room for no byte, and no address: nothing is written.
+    let woken = unsafe {
+        libc::recvfrom(fd, ptr::null_mut(), 0, libc::MSG_DONTWAIT, ptr::null_mut(), ptr::null_mut())
+    };
+    match io::Error::last_os_error() {
+        _ if woken >= 0 => Ok(()),
+        error => match error.raw_os_error() {
+            // Nothing came yet, or an interface is down and may come up again.
+            Some(libc::EAGAIN | libc::EINTR | libc::EBUSY | libc::ENETDOWN) => Ok(()),
+            _ => Err(error),
+        },
     }
 }
 

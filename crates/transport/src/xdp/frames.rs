@@ -26,7 +26,7 @@ impl Frames {
     pub(super) fn new(each_way: u32, chunk: u32) -> io::Result<Self> {
         let half = u64::from(each_way) * u64::from(chunk);
         let len = usize::try_from(2 * half).map_err(io::Error::other)?;
-        let mapping = Mapping::anonymous(len.next_multiple_of(HUGE_PAGE), false)?;
+        let mapping = Mapping::anonymous(len.next_multiple_of(HUGE_PAGE), true)?;
         // The lowest last, so that they are taken in order.
         let free: Vec<u64> =
             (0..each_way).rev().map(|n| half + u64::from(n) * u64::from(chunk)).collect();

@@ -25,6 +25,8 @@
 //!   IFACE combined 1`), or have frames of the ethertype steered to that queue;
 //! - frames to other stations come too, if the device lets them in. They are
 //!   counted as malformed and never reach the engine;
+//! - frames of a VLAN are of another ethertype, and go on to the kernel, unless
+//!   the device takes the tag away before the program looks;
 //! - a frame of a larger MTU lies in several chunks of memory, which needs
 //!   Linux 6.6; before, the path's unit is what fits one;
 //! - the socket of an interface that is down stays open, and works again when

@@ -69,6 +69,7 @@ impl Receiver {
             return Ok(0);
         }
         counters.receive_calls += 1;
+        // In this order: the kernel finds room for each frame that it fills.
         rings.receive.give_back();
         rings.fill.show();
         Ok(units)
