@@ -28,7 +28,9 @@ pub struct Config {
     /// The window never becomes larger.
     pub max_window: u64,
     /// Delay in queues that is always tolerated, however short the path: what
-    /// hosts and clocks add by themselves, and a few units of serialization.
+    /// hosts add by themselves, and a few units of serialization. The default
+    /// is for software that is woken up; who polls, or has timestamps of the
+    /// device, can have shorter queues.
     pub delay_floor: Duration,
     /// The time-out before a round trip was measured.
     pub initial_timeout: Duration,
@@ -57,7 +59,7 @@ impl Config {
             initial_window: initial_window(unit as u64),
             min_window: unit as u64,
             max_window: 1 << 30,
-            delay_floor: Duration::from_micros(50),
+            delay_floor: Duration::from_micros(200),
             initial_timeout: Duration::from_secs(1),
             min_timeout: Duration::from_millis(10),
             max_timeout: Duration::from_secs(60),

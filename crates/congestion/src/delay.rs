@@ -33,8 +33,8 @@ enum State {
     /// The window was made smaller from `window`, at a round trip of `rtt`;
     /// in the second round from then on its effect shows.
     Trial { window: u64, rtt: Ticks, rounds: u8 },
-    /// For so many rounds nothing.
-    Deaf { rounds: u8 },
+    /// For so many rounds nothing, unless round trips get longer than `until`.
+    Deaf { rounds: u8, until: Ticks },
 }
 
 /// What to do at the end of a round.
@@ -73,7 +73,7 @@ impl DelayWatch {
     /// Somebody told of congestion, by loss or by mark: whatever was tried is
     /// over, and it takes a while until round trips show the decrease.
     pub(crate) fn handle_congestion(&mut self) {
-        self.state = State::Deaf { rounds: SETTLING_ROUNDS };
+        self.state = State::Deaf { rounds: SETTLING_ROUNDS, until: Ticks::MAX };
         self.quiet = 0;
     }
 
@@ -105,11 +105,16 @@ impl DelayWatch {
         matches!(self.state, State::Deaf { .. })
     }
 
+    /// Whether others were found to keep the queue full.
+    pub(crate) fn is_competing(&self) -> bool {
+        matches!(self.state, State::Deaf { until, .. } if until < Ticks::MAX)
+    }
+
     /// A round is over in which delay was not looked at.
     pub(crate) fn skip_round(&mut self) {
         self.next_round();
-        if let State::Deaf { rounds } = self.state {
-            self.state = Self::deaf(rounds.saturating_sub(1));
+        if let State::Deaf { rounds, until } = self.state {
+            self.state = Self::deaf(rounds.saturating_sub(1), until);
         }
     }
 
@@ -121,16 +126,17 @@ impl DelayWatch {
         let is_long = least > base.plus(target);
         match self.state {
             State::Suspecting if is_long => {
-                self.state = State::Trial { window, rtt: least, rounds: 1 };
+                self.state = State::Trial { window, rtt: least, rounds: 2 };
                 Advice::Yield(drained(window, least, base).max(window / 2))
             }
             State::Listening | State::Suspecting => self.listen(is_long),
-            State::Deaf { rounds } => {
-                self.state = Self::deaf(rounds.saturating_sub(1));
+            State::Deaf { until, .. } if least > until => self.listen(is_long),
+            State::Deaf { rounds, until } => {
+                self.state = Self::deaf(rounds.saturating_sub(1), until);
                 Advice::GoOn
             }
-            State::Trial { window, rtt, rounds: 1.. } => {
-                self.state = State::Trial { window, rtt, rounds: 0 };
+            State::Trial { window, rtt, rounds: rounds @ 1.. } => {
+                self.state = State::Trial { window, rtt, rounds: rounds - 1 };
                 Advice::GoOn
             }
             State::Trial { .. } if least.is_none() => Advice::GoOn,
@@ -138,14 +144,15 @@ impl DelayWatch {
                 if has_helped(before, window, rtt, least, base) {
                     return self.listen(is_long);
                 }
-                self.state = State::Deaf { rounds: DEAF_ROUNDS };
+                let until = base.plus(next_level(target, rtt.beyond(base)));
+                self.state = State::Deaf { rounds: DEAF_ROUNDS, until };
                 Advice::Return(before)
             }
         }
     }
 
-    const fn deaf(rounds: u8) -> State {
-        if rounds == 0 { State::Listening } else { State::Deaf { rounds } }
+    const fn deaf(rounds: u8, until: Ticks) -> State {
+        if rounds == 0 { State::Listening } else { State::Deaf { rounds, until } }
     }
 
     fn listen(&mut self, is_long: bool) -> Advice {
@@ -157,6 +164,14 @@ impl DelayWatch {
     fn next_round(&mut self) -> Ticks {
         core::mem::take(&mut self.least)
     }
+}
+
+/// The target times the power of two that is above this queue: steps that all
+/// flows on a path have in common. Many that share a queue and yielded one
+/// after another, each in vain, try again at the same time.
+fn next_level(target: Ticks, queue: Ticks) -> Ticks {
+    let steps = (queue.0 / target.0.max(1)).checked_ilog2().map_or(0, |log| log + 1);
+    Ticks(target.0.checked_shl(steps).unwrap_or(u32::MAX).max(target.0))
 }
 
 /// What of a window the path holds without a queue; and a sixteenth less, so

@@ -10,6 +10,7 @@ const SHIFT: u32 = 6;
 
 impl Ticks {
     pub(crate) const NONE: Self = Self(0);
+    pub(crate) const MAX: Self = Self(u32::MAX);
 
     /// Rounded to the step below, but never to "none".
     pub(crate) fn measured(time: Duration) -> Self {

@@ -66,12 +66,18 @@ const _: () = assert!(size_of::<Window>() <= 96);
 /// What a window becomes for a reason, as a share: numerator and denominator.
 type Share = (u64, u64);
 
-/// RFC 5681, 3.1: half of it.
+/// RFC 5681, 3.1.
 const ON_LOSS: Share = (1, 2);
+/// RFC 9438, 4.6: beside flows that keep the queue full, who sends in bursts
+/// (as a receiver that grants makes its senders do) meets the end of the queue
+/// first and loses most. To give up less makes up for some of that.
+const ON_LOSS_COMPETING: Share = (7, 10);
 /// RFC 8511 (ABE): a mark comes from a short queue, so less has to be given up.
 const ON_MARK: Share = (7, 10);
 
-/// Rounds without a queue after which growth accelerates.
+/// Rounds without a queue after which growth accelerates; up to four times as
+/// many for large windows. Flows that grow by one unit shall not be overtaken
+/// while they regain what a mark took from them.
 const PATIENCE: u64 = 32;
 
 impl Window {
@@ -185,7 +191,8 @@ impl Window {
         let is_bearable = self.ledger.parts_per_million() <= config.loss_tolerance
             && self.delay.is_short(config, &self.rtt);
         if !is_bearable {
-            self.handle_congestion(config, now, sent, ON_LOSS);
+            let to = if self.delay.is_competing() { ON_LOSS_COMPETING } else { ON_LOSS };
+            self.handle_congestion(config, now, sent, to);
         }
     }
 
@@ -273,7 +280,7 @@ impl Window {
         // the window in a round.
         let units = self.bytes / config.unit();
         let quiet = u64::from(self.delay.quiet_rounds());
-        let extra = quiet.saturating_sub(PATIENCE.max(units / 4)).min(units / 2);
+        let extra = quiet.saturating_sub((units / 4).clamp(PATIENCE, 4 * PATIENCE)).min(units / 2);
         let quarters = 4 + extra;
         self.credit = self.credit.saturating_add(bytes.saturating_mul(quarters));
         let step = self.bytes.max(1).saturating_mul(4);

@@ -11,13 +11,8 @@ use landfall_simnet::{EcnThreshold, LinkConfig, Loss, Probability, TailDrop};
 const SECOND: Duration = Duration::from_secs(1);
 
 fn paths() -> [Path; 4] {
-    let (ms, us) = (Duration::from_millis, Duration::from_micros);
-    [
-        Path::new(10, ms(40)),
-        Path::new(100, ms(10)),
-        Path::new(100, ms(2)),
-        Path::new(1_000, us(200)),
-    ]
+    let ms = Duration::from_millis;
+    [Path::new(10, ms(40)), Path::new(100, ms(10)), Path::new(100, ms(4)), Path::new(1_000, ms(1))]
 }
 
 #[test]
@@ -32,6 +27,17 @@ fn it_fills_the_link_and_keeps_the_queue_short() {
         let queue = figures.median_under_way.saturating_sub(path.bdp() / 2);
         assert!(queue < path.bdp() / 2 + 3 * u64::from(SEGMENT), "{path:?}: {figures}");
     }
+}
+
+/// In a machine room, where hosts have exact clocks.
+#[test]
+fn a_lower_floor_keeps_the_queues_of_short_paths_short() {
+    let path = Path::new(1_000, Duration::from_micros(200));
+    let config = Config { delay_floor: Duration::from_micros(50), ..Config::new(SEGMENT) };
+    let mut net = Dumbbell::new(path, path.bdp(), false, &[Flow::Ours(config)]);
+    net.run(path.round_trip * 200);
+    let figures = net.run(path.round_trip * 2_000);
+    assert!(figures.utilisation > 0.95 && figures.loss < 0.001, "{path:?}: {figures}");
 }
 
 /// The queue of a host, for instance: it drops nothing, and grows.
