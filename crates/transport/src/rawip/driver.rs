@@ -20,6 +20,9 @@ use crate::exchange::{HEAD_ROOM, Outbox};
 use crate::memory::{Pins, Regions};
 use crate::udp::something_waits;
 
+/// While packets keep coming, so many calls receive in one turn.
+const CALLS_PER_TURN: u32 = 4;
+
 /// Runs any engine directly on IP, as a protocol with a number of its own.
 /// Peers are [`Peer::Ip`](landfall_placement::Peer::Ip).
 pub struct RawIpDriver {
@@ -106,7 +109,8 @@ impl RawIpDriver {
         }
     }
 
-    /// Receives one batch and hands it to the engine. Gives the number of units.
+    /// Receives what came, call by call, and hands it to the engine. Gives the
+    /// number of units.
     fn receive<E: Engine>(&mut self, engine: &mut E, now: Instant) -> io::Result<u32> {
         let fd = self.socket.as_raw_fd();
         // Nothing came last time: looking is cheaper than to post for nothing,
@@ -115,11 +119,18 @@ impl RawIpDriver {
             self.counters.empty_calls += 1;
             return Ok(0);
         }
-        let (units, news) = self.receiver.receive(engine, now, &mut self.counters, fd)?;
-        if news.and_then(|news| news.raw_os_error()) == Some(libc::EMSGSIZE)
-            && let Some(peer) = self.connected
-        {
-            self.look_at_mtu(engine, now, peer);
+        let mut units = 0;
+        for _ in 0..CALLS_PER_TURN {
+            let (more, news) = self.receiver.receive(engine, now, &mut self.counters, fd)?;
+            units += more;
+            if news.and_then(|news| news.raw_os_error()) == Some(libc::EMSGSIZE)
+                && let Some(peer) = self.connected
+            {
+                self.look_at_mtu(engine, now, peer);
+            }
+            if !self.receiver.is_full() {
+                break;
+            }
         }
         Ok(units)
     }

@@ -29,6 +29,8 @@ pub(super) struct Receiver {
     ipv6: bool,
     /// The last receive found nothing.
     idle: bool,
+    /// It found as much as it could take: more may wait.
+    full: bool,
 }
 
 impl Receiver {
@@ -41,12 +43,18 @@ impl Receiver {
             messages: Messages::new(),
             ipv6,
             idle: false,
+            full: false,
         }
     }
 
     /// Did the last receive find nothing?
     pub(super) fn is_idle(&self) -> bool {
         self.idle
+    }
+
+    /// May more wait than the last receive could take?
+    pub(super) fn is_full(&self) -> bool {
+        self.full
     }
 
     /// Receives what came and hands it to the engine. Gives the number of
@@ -60,8 +68,9 @@ impl Receiver {
         fd: RawFd,
     ) -> io::Result<(u32, Option<io::Error>)> {
         let (pieces, ends) = self.inbox.post_each(engine, &mut self.pins);
-        let lists = (pieces.as_mut_slice(), ends);
-        let result = self.messages.receive(fd, lists, self.ipv6);
+        let lists = ends.len();
+        let result = self.messages.receive(fd, (pieces.as_mut_slice(), ends), self.ipv6);
+        self.full = matches!(result, Ok(count) if count == lists);
         self.idle = result.is_err();
         let received = match result {
             Ok(count) => {
