@@ -14,7 +14,8 @@ impl Endpoint {
     /// Data was accepted, and is being placed.
     #[inline]
     pub(crate) fn note_data(&mut self, now: Instant, seat: Seat, hold: Duration) {
-        let grant = &self.granted.grants[usize::from(seat.block)];
+        let grant = &mut self.granted.grants[usize::from(seat.block)];
+        grant.active = now;
         let Some(link) = self.links.get_mut(grant.link) else { return };
         link.active = now;
         link.strikes = 0;
@@ -150,7 +151,9 @@ impl Endpoint {
     /// It is over: its number is used up, and its memory the user's again.
     pub(crate) fn finish_receive(&mut self, index: u32, result: Result<(), Ended>) {
         let Some(receive) = self.receives.get(index) else { return };
-        let len = self.contiguous(receive);
+        // Where its Blocks were taken back, what had come before that was noted.
+        let is_ending = matches!(receive.state, State::Ending(_));
+        let len = if is_ending { receive.told } else { self.contiguous(receive) };
         let id = self.receive_id(index);
         self.receive_timers.remove(index);
         self.ready.forget(index);

@@ -162,6 +162,8 @@ pub(crate) struct Grant {
     pub(crate) behind: u16,
     /// Granted and not arrived, in bytes.
     pub(crate) granted: u32,
+    /// When it was granted first, or something of it came.
+    pub(crate) active: Instant,
     /// When the last grant went out, and from which STU on it was.
     pub(crate) at: Instant,
     pub(crate) from: u16,
@@ -181,6 +183,7 @@ impl Grant {
             before: NO_BLOCK,
             behind: NO_BLOCK,
             granted: 0,
+            active: now,
             at: now,
             from: 0,
             attempt: 0,

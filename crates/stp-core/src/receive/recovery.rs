@@ -30,6 +30,8 @@ impl Endpoint {
         let Some(link) = self.links.get(self.granted.grants[usize::from(block)].link) else {
             return;
         };
+        // What was asked for less than a round trip ago cannot have come.
+        let round = link.window.rtt().smoothed().unwrap_or(self.config.retry_floor);
         let mut earlier = link.first;
         for _ in 0..BLOCKS_AT_ONCE {
             if earlier == block || earlier == NO_BLOCK {
@@ -38,7 +40,7 @@ impl Endpoint {
             let grant = self.granted.grant(earlier);
             let next = grant.behind;
             grant.passed = grant.passed.saturating_add(stus);
-            if grant.passed >= MARGIN && grant.granted > 0 {
+            if grant.passed >= MARGIN && grant.granted > 0 && grant.at + round <= now {
                 self.count_lost(now, earlier);
                 self.ask_again(now, earlier);
             }
@@ -63,9 +65,10 @@ impl Endpoint {
         grant.asked = grant.asked.saturating_add(1);
         grant.at = now;
         let (asked, index) = (grant.asked, grant.receive);
+        let is_stuck = grant.active + self.config.retry_after * 64 < now;
         self.stats.blocks_asked_again += 1;
         // A sender that answers, and yet never sends this Block.
-        if asked > self.config.give_up_after.saturating_mul(4) {
+        if is_stuck && asked > self.config.give_up_after {
             return self.begin_ending_receive(now, index, Ended::Silent);
         }
         if known.highest() == 0 {
