@@ -72,10 +72,11 @@ impl<T: Entry> Ring<T> {
         let offset = |offset: u64| usize::try_from(offset).map_err(io::Error::other);
         let [written, taken, flags, entries] =
             [offset(at.producer)?, offset(at.consumer)?, offset(at.flags)?, offset(at.desc)?];
-        let len = entries + size as usize * size_of::<T>();
-        let misplaced = [written, taken, flags].into_iter().any(|at| at % 4 != 0 || at + 4 > len);
+        let unknown = || io::Error::other("the kernel lays its rings out in an unknown way");
+        let len = entries.checked_add(size as usize * size_of::<T>()).ok_or_else(unknown)?;
+        let misplaced = [written, taken, flags].into_iter().any(|at| at % 4 != 0 || at >= len);
         if misplaced || entries % align_of::<T>() != 0 || !size.is_power_of_two() {
-            return Err(io::Error::other("the kernel lays its rings out in an unknown way"));
+            return Err(unknown());
         }
         let mapping = Mapping::shared_at(socket, kind.offset, len)?;
         let base = mapping.base();
@@ -224,5 +225,86 @@ impl<T: Entry> Reader<T> {
     /// Gives the room of what was taken back to the other side.
     pub(super) fn give_back(&self) {
         self.ring.taken().store(self.taken, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::{AsFd, FromRawFd, OwnedFd};
+
+    use super::*;
+
+    const AT: libc::xdp_ring_offset =
+        libc::xdp_ring_offset { producer: 0, consumer: 64, desc: 192, flags: 128 };
+    const SIZE: u32 = 8;
+
+    /// Memory that both sides of a ring map.
+    fn memory() -> OwnedFd {
+        // SAFETY: takes a name and a number, gives a descriptor or -1.
+        let fd = unsafe { libc::memfd_create(c"ring".as_ptr(), libc::MFD_CLOEXEC) };
+        assert!(fd >= 0, "{}", io::Error::last_os_error());
+        // SAFETY: it was just opened, and is nobody else's.
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        // SAFETY: takes two numbers.
+        let done = unsafe { libc::ftruncate(std::os::fd::AsRawFd::as_raw_fd(&fd), 4096) };
+        assert_eq!(done, 0);
+        fd
+    }
+
+    fn both_sides(memory: &OwnedFd) -> (Writer<u64>, Reader<u64>) {
+        let writer = Writer::map(memory.as_fd(), RECEIVE, &AT, SIZE).unwrap();
+        (writer, Reader::map(memory.as_fd(), RECEIVE, &AT, SIZE).unwrap())
+    }
+
+    #[test]
+    fn entries_come_out_as_they_went_in_also_where_numbers_wrap() {
+        let memory = memory();
+        let (mut writer, mut reader) = both_sides(&memory);
+        for start in [0, u32::MAX - 20] {
+            writer.ring.written().store(start, Ordering::Relaxed);
+            writer.ring.taken().store(start, Ordering::Relaxed);
+            (writer.written, writer.taken) = (start, start);
+            (reader.written, reader.taken) = (start, start);
+            for round in 0..20u64 {
+                assert!(writer.has_room(5), "round {round} from {start}");
+                (0..5).for_each(|n| writer.write(10 * round + n));
+                assert_eq!(reader.peek(0), None, "not shown yet");
+                writer.show();
+                assert_eq!(writer.waiting(), 5);
+                for n in 0..5u32 {
+                    assert_eq!(reader.peek(n), Some(10 * round + u64::from(n)));
+                }
+                assert_eq!(reader.peek(5), None);
+                reader.take(5);
+                assert!(!writer.has_room(5), "not given back yet");
+                reader.give_back();
+            }
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_is_not_believed() {
+        let memory = memory();
+        let (mut writer, mut reader) = both_sides(&memory);
+        for wrong in [SIZE + 1, u32::MAX, 1 << 31] {
+            reader.ring.written().store(wrong, Ordering::Relaxed);
+            assert_eq!(reader.peek(0), None, "{wrong}");
+        }
+        for wrong in [1, SIZE + 1, 1 << 31] {
+            writer.ring.taken().store(wrong, Ordering::Relaxed);
+            assert_eq!((writer.waiting(), writer.has_room(SIZE + 1)), (0, false), "{wrong}");
+        }
+        assert!(!writer.needs_wakeup());
+    }
+
+    #[test]
+    fn a_layout_that_makes_no_sense_is_refused() {
+        let memory = memory();
+        let map = |at, size| Writer::<u64>::map(memory.as_fd(), RECEIVE, &at, size).err();
+        assert!(map(AT, 7).is_some(), "not a power of two");
+        assert!(map(libc::xdp_ring_offset { producer: 2, ..AT }, SIZE).is_some());
+        assert!(map(libc::xdp_ring_offset { flags: 4096, ..AT }, SIZE).is_some());
+        assert!(map(libc::xdp_ring_offset { desc: 193, ..AT }, SIZE).is_some());
+        assert!(map(libc::xdp_ring_offset { desc: u64::MAX, ..AT }, SIZE).is_some());
     }
 }
