@@ -42,10 +42,11 @@ impl RttEstimator {
         }
     }
 
-    /// A round trip was measured. Not on bytes that were sent twice: nobody
-    /// knows which of the two arrived (Karn's rule).
-    pub fn handle_sample(&mut self, now: Instant, rtt: Duration) {
-        let sample = Ticks::measured(rtt);
+    /// A round trip was measured: something that was sent then is known to
+    /// have arrived. Not for bytes that were sent twice, as nobody knows which
+    /// of the two arrived (Karn's rule).
+    pub fn handle_sample(&mut self, now: Instant, sent: Instant) {
+        let sample = Ticks::between(sent, now);
         if self.smoothed.is_none() {
             // RFC 6298, 2.2.
             (self.smoothed, self.variation) = (sample, Ticks(sample.0 / 2));
@@ -134,6 +135,12 @@ mod tests {
         Duration::from_millis(ms)
     }
 
+    /// A round trip that ends at this many milliseconds, counted from late enough.
+    fn sample(rtt: &mut RttEstimator, millis: u64, took: Duration) {
+        let now = Instant::from_millis((1 << 33) / 1_000_000 * 100 + millis);
+        rtt.handle_sample(now, now - took);
+    }
+
     /// Equal but for the steps in which times are kept.
     fn assert_close(a: Option<Duration>, b: Duration) {
         let a = a.expect("measured");
@@ -145,11 +152,11 @@ mod tests {
         let mut rtt = RttEstimator::new();
         assert_eq!((rtt.smoothed(), rtt.shortest()), (None, None));
         assert_eq!(rtt.timeout(&CONFIG), Duration::from_secs(1));
-        rtt.handle_sample(Instant::from_millis(1), ms(80));
+        sample(&mut rtt, 1, ms(80));
         assert_close(rtt.smoothed(), ms(80));
         assert_close(rtt.variation(), ms(40));
         assert_close(Some(rtt.timeout(&CONFIG)), ms(240));
-        rtt.handle_sample(Instant::from_millis(2), ms(160));
+        sample(&mut rtt, 2, ms(160));
         assert_close(rtt.variation(), ms(50));
         assert_close(rtt.smoothed(), ms(90));
         assert_close(rtt.shortest(), ms(80));
@@ -158,7 +165,7 @@ mod tests {
     #[test]
     fn each_silence_doubles_the_timeout_up_to_its_bound_and_a_sample_ends_that() {
         let mut rtt = RttEstimator::new();
-        rtt.handle_sample(Instant::ZERO, ms(10));
+        sample(&mut rtt, 0, ms(10));
         let once = rtt.timeout(&CONFIG);
         rtt.handle_timeout();
         rtt.handle_timeout();
@@ -167,15 +174,15 @@ mod tests {
             rtt.handle_timeout();
         }
         assert_eq!(rtt.timeout(&CONFIG), CONFIG.max_timeout);
-        rtt.handle_sample(Instant::ZERO, ms(10));
+        sample(&mut rtt, 0, ms(10));
         assert!(rtt.timeout(&CONFIG) <= once);
     }
 
     #[test]
     fn a_longer_route_is_believed_after_two_epochs() {
         let mut rtt = RttEstimator::new();
-        let mut at = |seconds: u64, sample| {
-            rtt.handle_sample(Instant::from_millis(1_000 * seconds), ms(sample));
+        let mut at = |seconds: u64, took| {
+            sample(&mut rtt, 1_000 * seconds, ms(took));
             rtt.shortest().unwrap().as_micros().div_ceil(1_000)
         };
         assert_eq!(at(1, 20), 20);
@@ -189,7 +196,8 @@ mod tests {
         fn estimates_stay_between_the_samples(samples in prop::collection::vec(any::<u64>(), 1..200)) {
             let mut rtt = RttEstimator::new();
             for (n, sample) in samples.iter().enumerate() {
-                rtt.handle_sample(Instant::from_millis(n as u64), Duration::from_nanos(*sample));
+                let now = Instant::from_nanos(*sample).max(Instant::from_millis(n as u64));
+                rtt.handle_sample(now, now - Duration::from_nanos(*sample));
             }
             let most = Ticks(u32::MAX).duration();
             let clamped = |n: &u64| Duration::from_nanos(*n).clamp(Ticks(1).duration(), most);

@@ -1,6 +1,6 @@
 //! Short times in four bytes, so that a window stays small.
 
-use landfall_placement::Duration;
+use landfall_placement::{Duration, Instant};
 
 /// A time in steps of 64 ns; the longest is 274 s. Zero stands for "none known".
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -12,9 +12,13 @@ impl Ticks {
     pub(crate) const NONE: Self = Self(0);
     pub(crate) const MAX: Self = Self(u32::MAX);
 
-    /// Rounded to the step below, but never to "none".
-    pub(crate) fn measured(time: Duration) -> Self {
-        Self(Self::from(time).0.max(1))
+    /// The time that passed, rounded to the step below, but never to "none".
+    pub(crate) fn between(earlier: Instant, later: Instant) -> Self {
+        Self(Self::from_nanos(later.as_nanos().saturating_sub(earlier.as_nanos())).0.max(1))
+    }
+
+    fn from_nanos(nanos: u64) -> Self {
+        Self(u32::try_from(nanos >> SHIFT).unwrap_or(u32::MAX))
     }
 
     pub(crate) const fn is_none(self) -> bool {
@@ -45,6 +49,7 @@ impl Ticks {
 
 impl From<Duration> for Ticks {
     fn from(time: Duration) -> Self {
-        Self(u32::try_from(time.as_nanos() >> SHIFT).unwrap_or(u32::MAX))
+        let seconds = time.as_secs().saturating_mul(1_000_000_000);
+        Self::from_nanos(seconds.saturating_add(u64::from(time.subsec_nanos())))
     }
 }

@@ -127,9 +127,17 @@ impl Window {
             Phase::Avoidance | Phase::Competing => (self.rtt.shortest(), 5),
         };
         let Some(round) = round else { return Duration::ZERO };
-        let nanos = round.as_nanos().saturating_mul(u128::from(bytes)).saturating_mul(4);
-        let nanos = nanos / (u128::from(self.bytes.max(1)) * quarters);
-        Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+        let (round, parts) = (round.as_nanos() as u64, self.bytes.max(1).saturating_mul(quarters));
+        // Windows and round trips of this world fit into 64 bits together,
+        // where a division is several times as fast.
+        let nanos = match round.checked_mul(4).and_then(|round| round.checked_mul(bytes)) {
+            Some(whole) => whole / parts,
+            None => {
+                let wide = u128::from(round) * 4 * u128::from(bytes) / u128::from(parts);
+                u64::try_from(wide).unwrap_or(u64::MAX)
+            }
+        };
+        Duration::from_nanos(nanos)
     }
 
     /// How the window moves at the moment.
@@ -166,9 +174,9 @@ impl Window {
     pub fn handle_arrived(&mut self, config: &Config, now: Instant, arrived: &Arrived) {
         self.ledger.add_arrived(config, arrived.bytes);
         if arrived.timed {
-            let rtt = now.since(arrived.sent);
-            self.rtt.handle_sample(now, rtt);
-            self.delay.handle_sample(config, self.rtt.base(), Ticks::measured(rtt));
+            let rtt = Ticks::between(arrived.sent, now);
+            self.rtt.handle_sample(now, arrived.sent);
+            self.delay.handle_sample(config, self.rtt.base(), rtt);
         }
         if arrived.marked {
             self.handle_congestion(config, now, arrived.sent, ON_MARK);

@@ -1,5 +1,5 @@
 //! The window held by a receiver: it grants blocks, and a sender that has no
-//! window of its own sends what was granted, each block at once.
+//! window of its own sends what was granted.
 
 mod common;
 
@@ -27,25 +27,67 @@ fn number(frame: &Frame) -> u64 {
     u64::from_be_bytes(*frame.bytes.first_chunk().unwrap())
 }
 
-/// Sends a block for each grant.
+/// Sends a block for each grant: at once, or spread over the time between grants.
 struct Granted {
     block: u64,
     ecn: bool,
+    spreads: bool,
+    waiting: VecDeque<Frame>,
+    last_grant: Instant,
+    /// The mean time between grants.
+    interval: Duration,
+    next_send: Instant,
+}
+
+impl Granted {
+    fn new(block: u64, ecn: bool, spreads: bool) -> Self {
+        Self {
+            block,
+            ecn,
+            spreads,
+            waiting: VecDeque::new(),
+            last_grant: Instant::ZERO,
+            interval: Duration::ZERO,
+            next_send: Instant::ZERO,
+        }
+    }
+
+    fn send(&mut self, now: Instant, out: &mut Outbox<'_>) {
+        while self.next_send <= now
+            && let Some(frame) = self.waiting.pop_front()
+        {
+            out.send(PORT, frame);
+            // A little faster than grants come, so that none piles up.
+            let pause = self.interval * 4 / 5 / self.block as u32;
+            self.next_send = now + if self.spreads { pause } else { Duration::ZERO };
+        }
+    }
 }
 
 impl Node for Granted {
-    fn handle_frame(&mut self, _: Instant, _: PortId, grant: Frame, out: &mut Outbox<'_>) {
+    fn handle_frame(&mut self, now: Instant, _: PortId, grant: Frame, out: &mut Outbox<'_>) {
         if grant.to != out.node().peer() {
             return;
         }
+        let since = now.since(std::mem::replace(&mut self.last_grant, now));
+        self.interval = (self.interval * 15 + since) / 16;
         let first = number(&grant) * self.block;
         for unit in first..first + self.block {
             let mut frame = message(grant.to, grant.from, unit, SEGMENT as usize);
             if !self.ecn {
                 frame.ecn = Ecn::NotCapable;
             }
-            out.send(PORT, frame);
+            self.waiting.push_back(frame);
         }
+        self.send(now, out);
+    }
+
+    fn handle_timeout(&mut self, now: Instant, out: &mut Outbox<'_>) {
+        self.send(now, out);
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        (!self.waiting.is_empty()).then_some(self.next_send)
     }
 }
 
@@ -166,7 +208,7 @@ struct Network {
 }
 
 impl Network {
-    fn new(path: Path, ecn: bool, blocks: &[u64], renos: usize) -> Self {
+    fn new(path: Path, ecn: bool, spreads: bool, blocks: &[u64], renos: usize) -> Self {
         let mut sim = Sim::from_number(1);
         let left = sim.add("left", Switch::learning()).unwrap();
         let right = sim.add("right", Switch::learning()).unwrap();
@@ -176,7 +218,7 @@ impl Network {
         let bottleneck = sim.connect_each(left, right, slow, back).unwrap();
         let access = LinkConfig::new().rate(path.rate * 10).queue_frames(100_000);
         let granting = blocks.iter().map(|block| {
-            let sender = sim.add("sender", Granted { block: *block, ecn }).unwrap();
+            let sender = sim.add("sender", Granted::new(*block, ecn, spreads)).unwrap();
             let receiver = sim.add("receiver", Granting::new(*block)).unwrap();
             sim.connect(sender, left, access).unwrap();
             sim.connect(receiver, right, access).unwrap();
@@ -230,20 +272,18 @@ impl Network {
 }
 
 fn paths() -> [Path; 2] {
-    [Path::new(100, Duration::from_millis(20)), Path::new(1_000, Duration::from_millis(5))]
+    [Path::new(100, Duration::from_millis(20)), Path::new(500, Duration::from_millis(5))]
 }
 
 #[test]
 fn one_receiver_fills_the_link() {
     for path in paths() {
-        for block in [1, 4, 16] {
-            let mut net = Network::new(path, false, &[block], 0);
+        for (spreads, block) in [(false, 1), (false, 16), (true, 4), (true, 16)] {
+            let mut net = Network::new(path, false, spreads, &[block], 0);
             net.run(200);
-            let (used, _, loss) = net.run(500);
-            assert!(
-                used > 0.95 && loss < 0.001,
-                "blocks of {block}, {path:?}: {used:.3}, {loss:.4}"
-            );
+            let (used, _, loss) = net.run(300);
+            let context = format!("blocks of {block}, {spreads}, {path:?}: {used:.3}, {loss:.4}");
+            assert!(used > 0.95 && loss < 0.001, "{context}");
         }
     }
 }
@@ -251,10 +291,10 @@ fn one_receiver_fills_the_link() {
 #[test]
 fn receivers_share_evenly() {
     for path in paths() {
-        for block in [1, 4] {
-            let mut net = Network::new(path, false, &[block; 8], 0);
+        for (spreads, block) in [(false, 1), (false, 4), (true, 4)] {
+            let mut net = Network::new(path, false, spreads, &[block; 8], 0);
             net.run(300);
-            let (used, shares, loss) = net.run(500);
+            let (used, shares, loss) = net.run(400);
             let context =
                 format!("blocks of {block}, {path:?}: {used:.3}, {shares:.3?}, {loss:.4}");
             assert!(used > 0.95 && loss < 0.005, "{context}");
@@ -266,10 +306,10 @@ fn receivers_share_evenly() {
 #[test]
 fn a_receiver_beside_newreno() {
     for path in paths() {
-        for block in [1, 2, 4] {
-            let mut net = Network::new(path, false, &[block], 1);
+        for (spreads, block) in [(false, 1), (true, 1), (true, 4), (true, 16)] {
+            let mut net = Network::new(path, false, spreads, &[block], 1);
             net.run(300);
-            let (used, shares, loss) = net.run(700);
+            let (used, shares, loss) = net.run(600);
             let context =
                 format!("blocks of {block}, {path:?}: {used:.3}, {shares:.3?}, {loss:.4}");
             assert!((0.3..=0.7).contains(&shares[0]), "{context}");
@@ -284,11 +324,11 @@ fn a_receiver_beside_newreno_where_queues_mark() {
         let red = Red::new(2 * path.bdp(), path.rate);
         let threshold = EcnThreshold::bytes(path.bdp() / 4, TailDrop::bytes(path.bdp()));
         for (name, mut net) in [
-            ("RED", Network::new(path, true, &[4], 1).policy(red)),
-            ("threshold", Network::new(path, true, &[4], 1).policy(threshold)),
+            ("RED", Network::new(path, true, true, &[4], 1).policy(red)),
+            ("threshold", Network::new(path, true, true, &[4], 1).policy(threshold)),
         ] {
             net.run(300);
-            let (used, shares, loss) = net.run(700);
+            let (used, shares, loss) = net.run(600);
             let context = format!("{name}, {path:?}: {used:.3}, {shares:.3?}, {loss:.4}");
             assert!((0.3..=0.7).contains(&shares[0]), "{context}");
             assert!(used > 0.9 && loss < 0.01, "{context}");
