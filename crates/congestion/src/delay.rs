@@ -106,8 +106,8 @@ impl DelayWatch {
     }
 
     /// Whether others were found to keep the queue full.
-    pub(crate) fn is_competing(&self) -> bool {
-        matches!(self.state, State::Deaf { until, .. } if until < Ticks::MAX)
+    pub(crate) const fn is_competing(&self) -> bool {
+        matches!(self.state, State::Deaf { until, .. } if until.0 < Ticks::MAX.0)
     }
 
     /// A round is over in which delay was not looked at.
@@ -211,4 +211,111 @@ fn scaled(value: u64, by: u32, of: u32) -> u64 {
 
 fn clamp_u32(value: u64) -> u32 {
     u32::try_from(value).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use landfall_placement::Duration;
+
+    const CONFIG: Config = Config::new(1_000);
+    /// 10 ms.
+    const BASE: Ticks = Ticks(156_250);
+    const WINDOW: u64 = 1_000_000;
+
+    /// A round trip of the base and so many tenths of it.
+    fn longer(tenths: u32) -> Ticks {
+        Ticks(BASE.0 / 10 * (10 + tenths))
+    }
+
+    fn round(watch: &mut DelayWatch, window: u64, rtt: Ticks) -> Advice {
+        watch.handle_sample(&CONFIG, BASE, rtt);
+        watch.end_round(&CONFIG, BASE, window)
+    }
+
+    /// Lets a queue of six tenths stand until the watch yields.
+    fn yielding() -> (DelayWatch, u64) {
+        let mut watch = DelayWatch::new();
+        assert_eq!(round(&mut watch, WINDOW, longer(6)), Advice::GoOn, "one round may err");
+        let Advice::Yield(to) = round(&mut watch, WINDOW, longer(6)) else { panic!("{watch:?}") };
+        // 1 / 1.6 of it, less a sixteenth.
+        assert!(to.abs_diff(585_937) < 10, "{to}");
+        assert_eq!(round(&mut watch, to, longer(6)), Advice::GoOn, "too early to judge");
+        assert_eq!(round(&mut watch, to, longer(3)), Advice::GoOn, "still");
+        (watch, to)
+    }
+
+    #[test]
+    fn who_fills_the_queue_alone_yields_and_listens_on() {
+        let (mut watch, to) = yielding();
+        assert_eq!(round(&mut watch, to, BASE), Advice::GoOn);
+        assert!(!watch.is_competing());
+        assert_eq!(watch.state, State::Listening);
+    }
+
+    #[test]
+    fn who_yields_in_vain_returns_and_goes_deaf_until_the_queue_doubles() {
+        let (mut watch, to) = yielding();
+        assert_eq!(round(&mut watch, to, longer(4)), Advice::Return(WINDOW));
+        assert!(watch.is_competing());
+        for _ in 0..100 {
+            assert_eq!(round(&mut watch, WINDOW, longer(7)), Advice::GoOn);
+        }
+        // The level above six tenths is twice the target, 7.5 tenths.
+        assert_eq!(round(&mut watch, WINDOW, longer(8)), Advice::GoOn);
+        assert!(!watch.is_competing());
+        assert!(matches!(round(&mut watch, WINDOW, longer(8)), Advice::Yield(_)));
+    }
+
+    #[test]
+    fn deafness_ends() {
+        let (mut watch, to) = yielding();
+        assert_eq!(round(&mut watch, to, longer(4)), Advice::Return(WINDOW));
+        let deaf = (0..1_000).take_while(|_| {
+            round(&mut watch, WINDOW, longer(5));
+            watch.is_deaf()
+        });
+        assert_eq!(deaf.count() + 1, usize::from(DEAF_ROUNDS));
+    }
+
+    #[test]
+    fn a_short_queue_and_a_single_long_round_are_no_reason() {
+        let mut watch = DelayWatch::new();
+        for _ in 0..100 {
+            assert_eq!(round(&mut watch, WINDOW, longer(3)), Advice::GoOn);
+            assert_eq!(round(&mut watch, WINDOW, longer(9)), Advice::GoOn);
+        }
+    }
+
+    #[test]
+    fn it_never_yields_more_than_half_at_once() {
+        let mut watch = DelayWatch::new();
+        round(&mut watch, WINDOW, longer(100));
+        assert_eq!(round(&mut watch, WINDOW, longer(100)), Advice::Yield(WINDOW / 2));
+    }
+
+    #[test]
+    fn slow_start_is_held_by_eight_long_round_trips_and_ended_by_a_long_round() {
+        let mut watch = DelayWatch::new();
+        for _ in 0..7 {
+            watch.handle_sample(&CONFIG, BASE, longer(2));
+            assert!(!watch.holds_slow_start());
+        }
+        watch.handle_sample(&CONFIG, BASE, longer(2));
+        assert!(watch.holds_slow_start() && watch.ends_slow_start(&CONFIG, BASE));
+        // A burst makes a queue of its own: its first units do not see it.
+        watch.handle_sample(&CONFIG, BASE, BASE);
+        assert!(!watch.holds_slow_start() && !watch.ends_slow_start(&CONFIG, BASE));
+    }
+
+    #[test]
+    fn on_short_paths_the_floor_counts() {
+        let short = Ticks::from(Duration::from_micros(20));
+        let mut watch = DelayWatch::new();
+        for micros in [100, 200, 219] {
+            watch.handle_sample(&CONFIG, short, Ticks::from(Duration::from_micros(micros)));
+            assert_eq!(watch.end_round(&CONFIG, short, WINDOW), Advice::GoOn);
+            assert_eq!(watch.state, State::Listening, "{micros}");
+        }
+    }
 }

@@ -45,3 +45,37 @@ impl Ledger {
 fn added(sum: u32, bytes: u64) -> u32 {
     sum.saturating_add(u32::try_from(bytes).unwrap_or(u32::MAX))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CONFIG: Config = Config::new(1_000);
+
+    #[test]
+    fn the_share_of_what_was_lost_is_known_and_fades() {
+        let mut ledger = Ledger::new();
+        assert_eq!(ledger.parts_per_million(), 0);
+        for n in 0..10_000 {
+            if n % 100 == 0 {
+                ledger.add_lost(&CONFIG, 1_000);
+            } else {
+                ledger.add_arrived(&CONFIG, 1_000);
+            }
+        }
+        assert!(ledger.parts_per_million().abs_diff(10_000) < 500, "{ledger:?}");
+        for _ in 0..50_000 {
+            ledger.add_arrived(&CONFIG, 1_000);
+        }
+        assert!(ledger.parts_per_million() < 10, "{ledger:?}");
+    }
+
+    #[test]
+    fn any_numbers_give_a_share() {
+        let mut ledger = Ledger::new();
+        ledger.add_lost(&CONFIG, u64::MAX);
+        assert_eq!(ledger.parts_per_million(), 1_000_000);
+        ledger.add_arrived(&CONFIG, u64::MAX);
+        assert!(ledger.parts_per_million() < 1_000_000);
+    }
+}

@@ -145,7 +145,7 @@ impl Window {
     pub const fn phase(&self) -> Phase {
         if self.bytes < self.threshold {
             Phase::SlowStart
-        } else if self.delay.is_deaf() {
+        } else if self.delay.is_competing() {
             Phase::Competing
         } else {
             Phase::Avoidance
@@ -286,10 +286,13 @@ impl Window {
         // A unit for each window that arrived; more, in quarters of a unit, the
         // longer no queue was seen (as H-TCP does by time), up to an eighth of
         // the window in a round.
-        let units = self.bytes / config.unit();
+        let mut quarters = 4;
         let quiet = u64::from(self.delay.quiet_rounds());
-        let extra = quiet.saturating_sub((units / 4).clamp(PATIENCE, 4 * PATIENCE)).min(units / 2);
-        let quarters = 4 + extra;
+        if quiet > PATIENCE {
+            let units = self.bytes / config.unit();
+            let patience = (units / 4).clamp(PATIENCE, 4 * PATIENCE);
+            quarters += quiet.saturating_sub(patience).min(units / 2);
+        }
         self.credit = self.credit.saturating_add(bytes.saturating_mul(quarters));
         let step = self.bytes.max(1).saturating_mul(4);
         if self.credit >= step {
