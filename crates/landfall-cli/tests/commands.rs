@@ -69,7 +69,7 @@ fn the_demonstration_shows_every_act() {
     let output = landfall(&["demo", "--quick"]);
     let text = String::from_utf8(output.stdout).unwrap();
     assert_eq!(output.status.code(), Some(0), "{text}");
-    assert_eq!(text.matches("as it should be").count(), 5, "{text}");
+    assert_eq!(text.matches("as it should be").count(), 6, "{text}");
     assert!(!text.contains('\x1b'), "no colours in a pipe");
 }
 
@@ -86,6 +86,8 @@ fn the_demonstration_as_json_says_what_was_seen() {
     };
     let bulk = act("bulk");
     assert!(bulk["compared_bytes"].as_u64() > Some(0) && bulk["ratio_to_tcp"].is_f64());
+    let put = act("put");
+    assert!(put["puts"].as_u64() > Some(0) && put["ratio_to_tcp"].is_f64());
     let faults = act("faults");
     assert_eq!(faults["compared_bytes"], faults["sent_bytes"], "every byte was compared");
     assert!(faults["lost"].as_u64() > Some(0) && faults["retransmitted"].as_u64() > Some(0));
@@ -97,4 +99,13 @@ fn the_demonstration_as_json_says_what_was_seen() {
     let simulated = act("simulated");
     assert_eq!(simulated["digest"], simulated["digest_again"]);
     assert_ne!(simulated["digest"], simulated["digest_of_another_seed"]);
+    // Blocks of 64 units: one notification for each, as in the paper.
+    let number = |field: &str| simulated[field].as_u64().unwrap();
+    assert_eq!(number("units"), number("message_bytes") / 1024);
+    assert_eq!(number("notifications"), number("units") / 64);
+    assert_eq!(number("notifications_saved_per_mille"), 984);
+    assert!(number("lost") > 0 && number("retransmitted") > 0);
+    assert!(
+        simulated["link_bytes"].as_array().unwrap().iter().all(|bytes| bytes.as_u64() > Some(0))
+    );
 }

@@ -1,4 +1,4 @@
-//! Messages over UDP, received in place, beside kernel TCP in the same run.
+//! Transfers over UDP, received in place, beside kernel TCP in the same run.
 
 use anyhow::{Context, Result};
 use landfall_testbed::rivals::{Amount, Endpoints, Plan, TcpThroughput};
@@ -6,14 +6,14 @@ use landfall_testbed::{Candidate, Error, Measured, Sample, interleave};
 use landfall_transport::memory::{Arena, ArenaConfig};
 use serde::Serialize;
 
-use super::{Scale, Shown, speed};
+use super::{Scale, Shown, speed, without_failure};
 use crate::lane::bulk::{self, Tables};
-use crate::lane::numbered::NumberedWork;
+use crate::lane::stp::StpWork;
 use crate::lane::transport::Udp;
 use crate::style::bytes;
 
 const MTU: u32 = 65_536;
-const PAYLOAD: u32 = 8192;
+const STU: u32 = 8192;
 
 #[derive(Debug, Serialize)]
 struct Facts {
@@ -34,10 +34,10 @@ pub(super) fn play(scale: Scale) -> Result<Shown> {
     let arena = Arena::new(ArenaConfig::default());
     let mut compared = 0;
     let tcp = TcpThroughput::new(plan.clone());
-    let work = NumberedWork::with_unit(PAYLOAD);
+    let work = StpWork::with_stu(STU);
     let ours = || {
         let pieces = (&Udp { mtu: MTU }, &work);
-        let outcome = bulk::run(&plan, work.shape(), pieces, &arena, &Tables::new());
+        let outcome = bulk::run(&plan, StpWork::SHAPE, pieces, &arena, &Tables::new());
         let outcome = outcome
             .map_err(|error| Error::Candidate { label: OURS.into(), source: error.into() })?;
         compared += outcome.compared;
@@ -55,14 +55,7 @@ pub(super) fn play(scale: Scale) -> Result<Shown> {
 }
 
 const TCP: &str = "kernel TCP";
-const OURS: &str = "test engine over UDP";
-
-fn without_failure(measured: Measured) -> Result<Measured> {
-    match measured.failure {
-        Some(failure) => Err(failure.into()),
-        None => Ok(measured),
-    }
-}
+const OURS: &str = "STP over UDP";
 
 fn facts(tcp: &Measured, ours: &Measured, compared_bytes: u64) -> Option<Facts> {
     let most = |measured: &Measured, count: fn(&Sample) -> u64| {
@@ -72,7 +65,7 @@ fn facts(tcp: &Measured, ours: &Measured, compared_bytes: u64) -> Option<Facts> 
         tcp_goodput_bytes_per_s: tcp.median(Sample::goodput)?,
         goodput_bytes_per_s: ours.median(Sample::goodput)?,
         ratio_to_tcp: ours.ratio_to(tcp, Sample::goodput)?,
-        payload_bytes: PAYLOAD,
+        payload_bytes: STU,
         user_copied_bytes: most(ours, |sample| sample.user_copied_bytes),
         wakeups: most(ours, |sample| sample.wakeups),
         tcp_wakeups: most(tcp, |sample| sample.wakeups),

@@ -1,18 +1,18 @@
-//! Messages over UDP on a path that loses, repeats, reorders and corrupts.
+//! Transfers over UDP on a path that loses, repeats, reorders and corrupts.
 
 use anyhow::Result;
 use landfall_placement::Duration;
-use landfall_test_engines::numbered::Config;
 use landfall_testbed::rivals::{Amount, Endpoints, Plan};
 use landfall_transport::Driver;
 use landfall_transport::fault::{FaultCounts, Faults, Faulty};
 use landfall_transport::memory::{Arena, ArenaConfig};
 use landfall_transport::udp::UdpDriver;
 use serde::Serialize;
+use stp_core::Config;
 
 use super::{Scale, Shown};
 use crate::lane::bulk::{self, Outcome, Shape, Tables};
-use crate::lane::numbered::NumberedWork;
+use crate::lane::stp::StpWork;
 use crate::lane::transport::{Udp, WithFaults};
 use crate::style::bytes;
 
@@ -50,16 +50,15 @@ pub(super) fn play(scale: Scale) -> Result<Shown> {
     let plan = Plan::new(Endpoints::loopback()?, Amount::Messages(scale.messages));
     let shape = Shape { message: MESSAGE, send_slots: slots, receive_slots: slots };
     let path = WithFaults { inner: Udp { mtu: 1500 }, faults: FAULTS, seed: [SEED; 32] };
-    let config = Config {
+    let mut work = StpWork::with_stu(1024);
+    work.config = Config {
         // The path is short: what is missing is missed soon.
-        retransmit_after: Duration::from_millis(10),
+        retry_after: Duration::from_millis(10),
+        retry_floor: Duration::from_millis(10),
         // Bad luck is no reason to give up.
         give_up_after: 100,
-        // As many places as there are messages.
-        posted: slots,
-        ..NumberedWork::with_unit(1424).config.with_checksum()
+        ..work.config.with_checksum()
     };
-    let work = NumberedWork { config, ..NumberedWork::with_unit(1424) };
     let arena = Arena::new(ArenaConfig::default());
     let outcome = bulk::run(&plan, shape, (&path, &work), &arena, &Tables::new())?;
     let facts = facts(&outcome);

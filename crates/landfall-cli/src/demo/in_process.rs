@@ -7,11 +7,11 @@ use serde::Serialize;
 
 use super::{Scale, Shown, speed};
 use crate::lane::bulk::{self, Tables};
-use crate::lane::numbered::NumberedWork;
+use crate::lane::stp::StpWork;
 use crate::lane::transport::Channel;
 use crate::style::bytes;
 
-const PAYLOAD: u32 = 8192;
+const STU: u32 = 8192;
 
 #[derive(Debug, Serialize)]
 struct Facts {
@@ -28,14 +28,14 @@ pub(super) fn play(scale: Scale) -> Result<Shown> {
     let plan = Plan::new(Endpoints::loopback()?, Amount::Time(scale.time));
     let tables = Tables::new();
     let channel = Channel::new(&tables.send, &tables.receive)?;
-    let work = NumberedWork::with_unit(PAYLOAD);
+    let work = StpWork::with_stu(STU);
     let arena = Arena::new(ArenaConfig::default());
-    let outcome = bulk::run(&plan, work.shape(), (&channel, &work), &arena, &tables)?;
+    let outcome = bulk::run(&plan, StpWork::SHAPE, (&channel, &work), &arena, &tables)?;
     ensure!(outcome.sample.bytes > 0, "nothing was delivered");
     let facts = Facts {
         goodput_bytes_per_s: outcome.sample.goodput(),
         delivered_bytes: outcome.sample.bytes,
-        payload_bytes: PAYLOAD,
+        payload_bytes: STU,
         user_copied_bytes: outcome.sample.user_copied_bytes,
         retransmitted: outcome.sample.retransmitted,
         compared_bytes: outcome.compared,

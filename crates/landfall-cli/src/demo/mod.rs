@@ -3,7 +3,8 @@
 //!
 //! | file | what it shows |
 //! | --- | --- |
-//! | `bulk` | messages over UDP beside kernel TCP, received in place |
+//! | `bulk` | STP Transfers over UDP beside kernel TCP, received in place |
+//! | `put` | a Put into memory of the other side, beside a round trip of kernel TCP |
 //! | `faults` | the same on a path where much goes wrong |
 //! | `in_process` | two engines joined by a channel |
 //! | `regions` | memory that is lent, taken back, and refused afterwards |
@@ -12,6 +13,7 @@
 mod bulk;
 mod faults;
 mod in_process;
+mod put;
 mod regions;
 mod simulated;
 
@@ -19,6 +21,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Result;
+use landfall_testbed::Measured;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -54,7 +57,7 @@ struct Scale {
 }
 
 impl Scale {
-    const FULL: Self = Self { time: Duration::from_millis(700), rounds: 5, messages: 64 };
+    const FULL: Self = Self { time: Duration::from_millis(500), rounds: 5, messages: 64 };
     const QUICK: Self = Self { time: Duration::from_millis(30), rounds: 1, messages: 4 };
 }
 
@@ -77,15 +80,20 @@ struct Act {
     play: fn(Scale) -> Result<Shown>,
 }
 
-const ACTS: [Act; 5] = [
+const ACTS: [Act; 6] = [
     Act {
         name: "bulk",
-        title: "Messages over UDP, received in place, beside kernel TCP (loopback)",
+        title: "Scheduled Transfers over UDP, received in place, beside kernel TCP (loopback)",
         play: bulk::play,
     },
     Act {
+        name: "put",
+        title: "Eight bytes written into the other side's memory, beside kernel TCP (spinning)",
+        play: put::play,
+    },
+    Act {
         name: "faults",
-        title: "The same on a path that loses, repeats, reorders and corrupts",
+        title: "Transfers on a path that loses, repeats, reorders and corrupts",
         play: faults::play,
     },
     Act {
@@ -100,7 +108,7 @@ const ACTS: [Act; 5] = [
     },
     Act {
         name: "simulated",
-        title: "A lossy network in virtual time, replayed by its seed",
+        title: "A Transfer over two lossy links in virtual time, replayed by its seed",
         play: simulated::play,
     },
 ];
@@ -166,6 +174,14 @@ fn tell(nth: usize, act: &Act, outcome: &Result<Shown>, style: Style) -> String 
             text + &format!("   {}\n", style.good("as it should be"))
         }
         Err(error) => text + &format!("   {}\n", style.warn(format!("FAILED: {error:#}"))),
+    }
+}
+
+/// What was measured, unless it went wrong.
+fn without_failure(measured: Measured) -> Result<Measured> {
+    match measured.failure {
+        Some(failure) => Err(failure.into()),
+        None => Ok(measured),
     }
 }
 

@@ -6,13 +6,12 @@ use anyhow::{Result, bail, ensure};
 use landfall_placement::{Duration, Engine, Instant, PathState, Seed};
 use landfall_test_engines::numbered::{Config, Error, Event, MessageId};
 use landfall_test_engines::{Area, Numbered};
-use landfall_testbed::privileges::{self, Privilege};
 use landfall_transport::memory::{Memory, Regions};
 
 use super::bulk::Shape;
 use super::pattern::Pattern;
+use super::transport::receive_buffer;
 use super::work::{Ground, Party, Protocol, Sink, Source, Table, Talker, Way};
-use crate::machine;
 
 /// Messages are a multiple of this long.
 const GRANULE: usize = 16 << 10;
@@ -21,18 +20,6 @@ const UNDER_WAY: u32 = 3;
 /// Of the receive buffer a window takes so much: a queued datagram takes more
 /// kernel memory than it has bytes.
 const BUFFER_PER_WINDOW: u32 = 8;
-
-/// How large a socket's receive buffer will be. Without privilege it is at most
-/// twice `rmem_max` (`sock_setsockopt` doubles), and nobody paces the sender but
-/// the window: more under way than fits the buffer is lost.
-fn receive_buffer() -> u32 {
-    const PLENTY: u32 = 32 << 20;
-    if privileges::has(Privilege::NetAdmin) {
-        return PLENTY;
-    }
-    let most = machine::number("/proc/sys/net/core/rmem_max").unwrap_or(208 << 10);
-    u32::try_from(most).map_or(PLENTY, |most| most.saturating_mul(2).min(PLENTY))
-}
 
 /// Makes numbered engines with work.
 #[derive(Clone, Copy, Debug)]

@@ -12,12 +12,15 @@ use stp_core::{
 
 use super::bulk::Shape;
 use super::pattern::Pattern;
-use super::transport::Role;
+use super::transport::{Role, receive_buffer};
 use super::work::{Ground, Party, Protocol, Sink, Source, Table, Talker, Way};
 
 const PORT: u16 = 1;
 /// Transfers under way at a time: the next is asked for while one is sent.
 const UNDER_WAY: usize = 4;
+/// Of the receive buffer what is granted takes so much: a queued datagram takes
+/// more kernel memory than it has bytes.
+const BUFFER_PER_WINDOW: u32 = 3;
 
 /// Makes STP endpoints with work.
 #[derive(Clone, Debug)]
@@ -31,11 +34,13 @@ impl StpWork {
     /// (`TCP_RTO_MIN`): on a busy machine a thread may have to wait for its core.
     pub(crate) fn with_stu(stu: u32) -> Self {
         let patience = Duration::from_millis(200);
+        let usual = Config::default();
         let config = Config {
             max_stu: stu.ilog2() as u8,
+            window: usual.window.min((receive_buffer() / BUFFER_PER_WINDOW).into()),
             retry_after: patience,
             retry_floor: patience,
-            ..Config::default()
+            ..usual
         };
         Self { config, seed: [9; 32] }
     }

@@ -7,6 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use anyhow::{Context, Result};
 use landfall_placement::{PathId, Peer, Seed};
 use landfall_test_engines::stream::Station;
+use landfall_testbed::privileges::{self, Privilege};
 use landfall_testbed::rivals::Side;
 use landfall_testbed::{VethEnd, VethPair};
 use landfall_transport::Driver;
@@ -19,10 +20,24 @@ use landfall_transport::udp::{UdpConfig, UdpDriver};
 use landfall_transport::uring::{UringPacketDriver, UringUdpConfig, UringUdpDriver};
 use landfall_transport::xdp::{XdpConfig, XdpDriver};
 
+use crate::machine;
+
 /// Every path of this program has this number: each engine has one path.
 pub(crate) const PATH: PathId = PathId(0);
 
 const ETHERTYPE_IPV4: u16 = 0x0800;
+
+/// How large a socket's receive buffer will be. Without privilege it is at most
+/// twice `rmem_max` (`sock_setsockopt` doubles), and over loopback nobody paces a
+/// sender but its window: more under way than fits the buffer is lost.
+pub(crate) fn receive_buffer() -> u32 {
+    const PLENTY: u32 = 32 << 20;
+    if privileges::has(Privilege::NetAdmin) {
+        return PLENTY;
+    }
+    let most = machine::number("/proc/sys/net/core/rmem_max").unwrap_or(208 << 10);
+    u32::try_from(most).map_or(PLENTY, |most| most.saturating_mul(2).min(PLENTY))
+}
 
 /// Which end of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

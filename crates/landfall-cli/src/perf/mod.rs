@@ -1,5 +1,5 @@
-//! `landfall perf local`: drivers with a test engine against kernel TCP and
-//! UDP, interleaved, both ends on this machine.
+//! `landfall perf local`: drivers with a test engine, and STP, against kernel
+//! TCP and UDP, interleaved, both ends on this machine.
 //!
 //! | file | what it is |
 //! | --- | --- |
@@ -7,6 +7,7 @@
 //! | `group` | candidates that are compared: one link, one setting |
 //! | `rivals` | the kernel's own |
 //! | `ours` | the drivers with a test engine |
+//! | `stp` | the Scheduled Transfer Protocol, over each of its encapsulations |
 //! | `absent` | what could not be measured, and why |
 //! | `report` | rows as a table |
 
