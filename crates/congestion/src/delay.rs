@@ -121,7 +121,10 @@ impl DelayWatch {
     /// A round is over: everything that was sent in it has arrived or is lost.
     pub(crate) fn end_round(&mut self, config: &Config, base: Ticks, window: u64) -> Advice {
         let (least, target) = (self.next_round(), target(config, base));
-        let is_quiet = !least.is_none() && least <= base.plus(Ticks(target.0 / 4));
+        if least.is_none() {
+            return Advice::GoOn; // Nothing was timed: the round tells nothing.
+        }
+        let is_quiet = least <= base.plus(Ticks(target.0 / 4));
         self.quiet = if is_quiet { self.quiet.saturating_add(1) } else { 0 };
         let is_long = least > base.plus(target);
         match self.state {
@@ -139,7 +142,6 @@ impl DelayWatch {
                 self.state = State::Trial { window, rtt, rounds: rounds - 1 };
                 Advice::GoOn
             }
-            State::Trial { .. } if least.is_none() => Advice::GoOn,
             State::Trial { window: before, rtt, .. } => {
                 if has_helped(before, window, rtt, least, base) {
                     return self.listen(is_long);

@@ -9,6 +9,11 @@ use crate::rtt::RttEstimator;
 use crate::ticks::Ticks;
 
 /// Bytes that came through, as told to [`Window::handle_arrived`].
+///
+/// A receiver that grants blocks tells of each unit as it comes (or of a batch
+/// of them together), with the time of its own grant, and may time them all:
+/// of a round, the shortest counts. Who tells only of whole blocks learns of
+/// queues a block too late.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arrived {
     /// How many.
@@ -186,7 +191,10 @@ impl Window {
         if self.is_used() && !arrived.marked && arrived.sent >= self.decreased {
             self.grow(config, arrived.bytes);
         }
-        if arrived.sent >= self.round {
+        // The second condition follows from the first, where the caller means
+        // what it says.
+        let is_long = Ticks::between(self.round, now) >= self.rtt.base();
+        if arrived.sent >= self.round && is_long {
             (self.round, self.peak) = (now, under_way);
             self.end_round(config, now);
         }
