@@ -153,7 +153,7 @@ fn invariant_3_a_stream_in_frames_survives_every_fault() {
             stream::Framing::EthernetIpv4Tcp { local: station(local), remote: station(remote) };
         let config = stream::Config {
             retransmit_after: Duration::from_millis(5),
-            give_up_after: 100,
+            give_up_after: 100_000,
             ..stream::Config::new(framing, PATH)
         };
         let mut engine = match seed {

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use landfall_placement::checksum::checksum;
-use landfall_placement::{Instant, InternetSum, Peer, Placement};
-use landfall_testbed::{Namespace, VethPair, require_namespaces};
+use landfall_placement::{Guess, Instant, InternetSum, Peer, Placement};
+use landfall_testbed::{Namespace, VethPair, cpu, require_namespaces};
 use landfall_transport::memory::{Regions, Rights};
 use landfall_transport::packet::{Filter, Framing, OpenError, PacketConfig, PacketDriver};
 use landfall_transport::{Driver, Feature};
@@ -17,7 +17,9 @@ use packet_support::{
     EXPERIMENTAL, IPV4, PATH, cable, cable_between, numbered_frame, numbers_seen, open, open_as,
     open_sender, send_frames, tcp_head, wait_for_link,
 };
-use support::{PATIENCE, Scripted, become_nobody, contents, lent, pattern, turn_until};
+use support::{
+    LABEL, PATIENCE, Scripted, assert_same, become_nobody, contents, lent, pattern, turn_until,
+};
 
 const OTHER: u16 = 0x88b6;
 
@@ -250,6 +252,37 @@ fn payloads_go_to_stations_and_come_from_them() {
     turn_until(&mut sender, &mut from, |from, _| from.seen.len() == 1);
     assert_eq!(from.seen[0], (to_b, vec![9; 50], 50));
     assert_eq!(contents(&regions, target), message[..1492]);
+}
+
+#[test]
+fn payloads_move_many_a_call_straight_into_their_places() {
+    require_namespaces!();
+    let cable = cable();
+    // Frames of one sender overtake each other if its thread moves.
+    cpu::pin_this_thread(cpu::allowed_cores().unwrap()[0]).unwrap();
+    let message = pattern(64 * 1024, 6);
+    let (send_regions, source) = lent(&message, Rights::READ);
+    let (regions, target) = lent(&vec![0; message.len()], Rights::WRITE);
+    let framing = || Framing::Payload { ethertype: EXPERIMENTAL };
+    let mut sender = open_as(&cable.a, framing(), &send_regions, |config| config).unwrap();
+    let mut receiver = open_as(&cable.b, framing(), &regions, |config| config).unwrap();
+    assert!(sender.capabilities().has(Feature::BatchedSend));
+    let (mut from, mut to) = (Scripted::sender(), Scripted::labelled(target));
+    let span = target.span(0, 64 * 1024);
+    to.guesses = vec![Guess { span, head_len: LABEL as u16, payload_len: 1024 }];
+    let peer = Peer::Ethernet(cable.b.mac.0);
+    from.send_labelled(peer, source.span(0, 64 * 1024), 1024);
+    // One that goes nowhere, between two that do.
+    from.send(Peer::Unaddressed, vec![1; 9], &[]);
+    from.send(peer, vec![1; 9], &[]);
+    turn_until(&mut sender, &mut from, |from, _| from.sent.len() == 66);
+    assert_eq!((sender.counters().send_failed, sender.counters().units_sent), (1, 65));
+    assert_eq!(sender.counters().send_calls, 2, "64 a call");
+    turn_until(&mut receiver, &mut to, |_, driver| driver.counters().units_received == 65);
+    let counters = receiver.counters();
+    assert_eq!((counters.guessed_right, counters.guessed_wrong), (64, 0));
+    assert_eq!((counters.bytes_copied, counters.receive_calls), (0, 5), "16 a call");
+    assert_same(&contents(&regions, target), &message);
 }
 
 #[test]

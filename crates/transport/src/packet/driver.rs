@@ -9,9 +9,10 @@ use socket2::Socket;
 use super::link::Link;
 use super::receive::{Receiver, receive_frame};
 use super::room::Room;
+use super::several::Several;
 use super::socket::{self, Opened};
 use super::{OpenError, PacketConfig, send};
-use crate::capability::Capabilities;
+use crate::capability::{Capabilities, Feature};
 use crate::counters::Counters;
 use crate::driver::{Driver, Interest, Interests, Progress, fire_timers};
 use crate::exchange::Outbox;
@@ -26,6 +27,8 @@ pub struct PacketDriver {
     capabilities: Capabilities,
     pub(super) counters: Counters,
     receiver: Receiver,
+    /// Several frames move with a call; otherwise one does.
+    pub(super) several: Option<Several>,
     pub(super) outbox: Outbox,
     pub(super) room: Room,
 }
@@ -38,8 +41,16 @@ impl PacketDriver {
     /// # Errors
     /// [`OpenError`] says what is missing and what would help.
     pub fn open(path: PathId, config: &PacketConfig, regions: &Regions) -> Result<Self, OpenError> {
-        let Opened { socket, link, capabilities } = socket::open(config, "packet")?;
+        let Opened { socket, link, mut capabilities } = socket::open(config, "packet")?;
         let limits = link.limits();
+        let outbox = Outbox::new(path, limits, Pins::new(regions), link.prefix_len());
+        let (several, outbox) = if link.is_payload() {
+            capabilities.add(Feature::BatchedSend);
+            capabilities.add(Feature::BatchedReceive);
+            (Some(Several::new(path, link, regions)), outbox.with_batches_of(send::MOST_BYTES))
+        } else {
+            (None, outbox)
+        };
         Ok(Self {
             path,
             socket,
@@ -48,7 +59,8 @@ impl PacketDriver {
             capabilities,
             counters: Counters::default(),
             receiver: Receiver::new(path, link, regions),
-            outbox: Outbox::new(path, limits, Pins::new(regions), link.prefix_len()),
+            several,
+            outbox,
             room: Room::Enough,
         })
     }
@@ -65,12 +77,16 @@ impl PacketDriver {
         self.link.interface.mtu
     }
 
-    /// Receives what came, frame by frame. Gives the number of units.
+    /// Receives what came, call by call. Gives the number of units.
     fn receive<E: Engine>(&mut self, engine: &mut E, now: Instant) -> io::Result<u32> {
+        let fd = self.socket.as_raw_fd();
+        if let Some(several) = &mut self.several {
+            return several.receive(engine, now, &mut self.counters, fd);
+        }
         let mut units = 0;
         self.receiver.start_turn();
         while self.receiver.wants_more() {
-            let received = receive_frame(self.socket.as_raw_fd(), self.receiver.post(engine))?;
+            let received = receive_frame(fd, self.receiver.post(engine))?;
             units += self.receiver.settle(engine, now, &mut self.counters, &received);
         }
         Ok(units)

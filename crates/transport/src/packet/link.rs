@@ -59,6 +59,11 @@ impl Link {
         self.own_station.unwrap_or(self.interface.station)
     }
 
+    /// Does the kernel write and read the link header?
+    pub(super) const fn is_payload(&self) -> bool {
+        self.payload_of.is_some()
+    }
+
     /// How many bytes the driver puts in front of each frame.
     pub(crate) const fn prefix_len(&self) -> usize {
         if self.offload { VNET_HEADER } else { 0 }

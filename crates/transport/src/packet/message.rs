@@ -40,6 +40,16 @@ impl ReceiveHeader {
         &raw mut self.header.0
     }
 
+    /// The header as it is now, for a call that takes several.
+    pub(crate) fn prepared(&self) -> &MessageHeader {
+        &self.header
+    }
+
+    /// What such a call made of it.
+    pub(crate) fn note(&mut self, told: MessageHeader) {
+        self.header = told;
+    }
+
     /// What the kernel told about a receive of `len` bytes.
     pub(crate) fn frame(&self, len: usize) -> Frame {
         Frame {
@@ -65,17 +75,23 @@ impl SendHeader {
     /// Ready to send these pieces there.
     pub(crate) fn prepare(
         &mut self,
-        pieces: &mut [libc::iovec],
+        pieces: &[libc::iovec],
         to: LinkAddress,
     ) -> *const libc::msghdr {
         self.to = to;
         self.header.0 = libc::msghdr {
             msg_name: (&raw mut self.to.0).cast(),
             msg_namelen: LinkAddress::LEN,
-            msg_iov: pieces.as_mut_ptr(),
+            // The kernel only reads the list of a send.
+            msg_iov: pieces.as_ptr().cast_mut(),
             msg_iovlen: pieces.len(),
             ..MessageHeader::EMPTY.0
         };
         &raw const self.header.0
+    }
+
+    /// The header as it is now, for a call that sends several.
+    pub(crate) fn prepared(&self) -> &MessageHeader {
+        &self.header
     }
 }

@@ -4,7 +4,7 @@
 //! | [`Framing`] | who writes the link header | peers | offloads |
 //! | --- | --- | --- | --- |
 //! | [`Framing::Ethernet`] | the engine: its units are whole frames | [`Peer::Unaddressed`](landfall_placement::Peer::Unaddressed) | TCP segmentation and checksums, both ways |
-//! | [`Framing::Payload`] | the kernel: units are what follows the header | [`Peer::Ethernet`](landfall_placement::Peer::Ethernet) | none: devices know TCP and UDP only |
+//! | [`Framing::Payload`] | the kernel: units are what follows the header | [`Peer::Ethernet`](landfall_placement::Peer::Ethernet) | none: devices know TCP and UDP only; many frames move with one call |
 //!
 //! How the kernel behaves here was found by probing and by reading
 //! `net/packet/af_packet.c`, and each finding has a test in
@@ -48,6 +48,7 @@ mod message;
 mod receive;
 mod room;
 mod send;
+mod several;
 mod socket;
 mod vnet;
 

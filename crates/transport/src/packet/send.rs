@@ -1,4 +1,5 @@
-//! Sending: one frame or super-packet a call, gathered from where it lies.
+//! Sending: one frame or super-packet a call, or several frames, gathered from
+//! where they lie.
 
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
@@ -14,7 +15,8 @@ use super::vnet;
 /// So many units leave at once at most, so that receiving gets its turn too.
 const MOST_UNITS: u32 = 64;
 /// Likewise, for super-packets.
-const MOST_BYTES: usize = 512 << 10;
+pub(super) const MOST_BYTES: usize = 512 << 10;
+
 /// Sends what the engine has, until it has nothing, the kernel has no room, or
 /// it was enough for once.
 pub(super) fn send<E: Engine>(
@@ -33,53 +35,72 @@ pub(super) fn send<E: Engine>(
             break;
         };
         let len = unit.len;
-        if !send_unit(driver, engine, now)? {
+        let count = match &mut driver.several {
+            Some(several) => {
+                let left = several.send(&driver.outbox, driver.socket.as_raw_fd());
+                account(driver, engine, now, left)?
+            }
+            None => send_unit(driver, engine, now)?,
+        };
+        if count == 0 {
             break;
         }
-        bytes += len;
-        sent += 1;
+        bytes += len * count;
+        sent += count as u32;
     }
     Ok(sent)
 }
 
-/// Sends the next unit. Gives whether it is out of our hands.
+/// Sends the next unit. Gives how many are out of our hands.
 fn send_unit<E: Engine>(
     driver: &mut PacketDriver,
     engine: &mut E,
     now: Instant,
-) -> io::Result<bool> {
-    let Some(unit) = driver.outbox.run(0, 1) else { return Ok(false) };
-    let Some(to) = driver.link.destination(unit.first.to, unit.head) else {
-        driver.counters.send_failed += 1;
-        driver.outbox.done(engine, now, 1);
-        return Ok(true);
-    };
-    match send_frame(driver.socket.as_raw_fd(), to, unit.pieces) {
-        Ok(()) => {
+) -> io::Result<usize> {
+    let Some(unit) = driver.outbox.run(0, 1) else { return Ok(0) };
+    let to = driver.link.destination(unit.first.to, unit.head);
+    let fd = driver.socket.as_raw_fd();
+    let left = to.map(|to| send_frame(fd, to, unit.pieces).map(|()| 1));
+    account(driver, engine, now, left)
+}
+
+/// Notes what became of the next units: so many left, or why the first did not;
+/// none if nobody knows where to. Gives how many are out of our hands.
+fn account<E: Engine>(
+    driver: &mut PacketDriver,
+    engine: &mut E,
+    now: Instant,
+    left: Option<io::Result<usize>>,
+) -> io::Result<usize> {
+    let mut count = 1;
+    match left {
+        Some(Ok(units)) => {
+            count = units;
             driver.room = Room::Enough;
             driver.counters.send_calls += 1;
-            driver.counters.units_sent += 1;
+            driver.counters.units_sent += units as u64;
         }
-        Err(error) => match Failure::of(&error) {
+        None => driver.counters.send_failed += 1,
+        Some(Err(error)) => match Failure::of(&error) {
             Failure::Broken => return Err(error),
             Failure::Lost => driver.counters.send_failed += 1,
             Failure::SocketFull => {
                 driver.counters.send_blocked += 1;
                 driver.room = Room::SocketFull;
-                return Ok(false);
+                return Ok(0);
             }
             Failure::QueueFull => {
                 driver.counters.send_blocked += 1;
                 driver.room = driver.room.after_full_queue(now);
-                return Ok(false);
+                return Ok(0);
             }
         },
     }
-    driver.outbox.done(engine, now, 1);
-    Ok(true)
+    driver.outbox.done(engine, now, count);
+    Ok(count)
 }
 
-fn send_frame(fd: RawFd, to: LinkAddress, pieces: &mut [libc::iovec]) -> io::Result<()> {
+fn send_frame(fd: RawFd, to: LinkAddress, pieces: &[libc::iovec]) -> io::Result<()> {
     let mut header = SendHeader::new();
     let prepared = header.prepare(pieces, to);
     // SAFETY: the header names an address and a list that live through the

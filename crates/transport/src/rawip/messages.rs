@@ -6,11 +6,10 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::RawFd;
-use std::ptr;
 
 use landfall_placement::{Ecn, Peer};
 
-use crate::exchange::{MAX_UNITS, MessageHeader};
+use crate::exchange::{Batch, MAX_UNITS, MessageHeader};
 use crate::inet::{Control, RawAddress};
 
 /// One header of a call for several, and what it names.
@@ -21,16 +20,11 @@ struct Message {
 
 /// Headers for one call.
 pub(super) struct Messages {
-    headers: Vec<libc::mmsghdr>,
+    batch: Batch,
+    count: usize,
     /// Longer than any call needs, so that it never moves.
     named: Box<[Message]>,
 }
-
-// SAFETY: the pointers are made anew for each call and read only in it; between
-// calls nobody follows them, and moving a header to another thread moves numbers.
-unsafe impl Send for Messages {}
-// SAFETY: shared headers can only be read as numbers.
-unsafe impl Sync for Messages {}
 
 /// What the kernel told about one packet.
 #[derive(Clone, Copy, Debug)]
@@ -47,10 +41,8 @@ pub(super) struct Told {
 impl Messages {
     pub(super) fn new() -> Self {
         let message = || Message { address: RawAddress::unspecified(), control: Control::empty() };
-        Self {
-            headers: Vec::with_capacity(MAX_UNITS),
-            named: (0..MAX_UNITS).map(|_| message()).collect(),
-        }
+        let named = (0..MAX_UNITS).map(|_| message()).collect();
+        Self { batch: Batch::new(), count: 0, named }
     }
 
     /// One `recvmmsg`. The lists are the pieces up to each of `ends`. Whether
@@ -62,10 +54,11 @@ impl Messages {
         (pieces, ends): (&mut [libc::iovec], &[usize]),
         beside: bool,
     ) -> io::Result<usize> {
-        self.headers.clear();
+        self.batch.clear();
         let mut start = 0;
         for (end, named) in ends.iter().zip(&mut self.named) {
-            let mut header = MessageHeader::EMPTY.0;
+            let mut message = MessageHeader::EMPTY;
+            let header = &mut message.0;
             if beside {
                 named.address = RawAddress::unspecified();
                 header.msg_name = (&raw mut named.address).cast();
@@ -76,34 +69,31 @@ impl Messages {
             let list = &mut pieces[start..*end];
             header.msg_iov = list.as_mut_ptr();
             header.msg_iovlen = list.len();
-            self.headers.push(libc::mmsghdr { msg_hdr: header, msg_len: 0 });
+            self.batch.add(&message);
             start = *end;
         }
-        let count = self.headers.len() as libc::c_uint;
-        let headers = self.headers.as_mut_ptr();
-        // SAFETY: there are `count` headers. What they name lives through the
-        // call: addresses and control buffers of `named`, scratch memory of the
-        // inbox, and lent memory that is pinned until after the call.
-        let came =
-            unsafe { libc::recvmmsg(fd, headers, count, libc::MSG_DONTWAIT, ptr::null_mut()) };
-        usize::try_from(came).map_err(|_| io::Error::last_os_error())
+        // SAFETY: what the headers name lives through the call: addresses and
+        // control buffers of `named`, scratch memory of the inbox, and lent
+        // memory that is pinned until after the call.
+        unsafe { self.batch.receive(fd) }
     }
 
     /// What the kernel told about a packet of the last receive.
     pub(super) fn told(&self, nth: usize) -> Told {
-        let (header, named) = (&self.headers[nth], &self.named[nth]);
+        let ((header, len), named) = (self.batch.told(nth), &self.named[nth]);
         let from = named.address.to_socket().map_or(Peer::Unaddressed, |at| Peer::Ip(at.ip()));
         Told {
-            len: header.msg_len as usize,
-            truncated: header.msg_hdr.msg_flags & libc::MSG_TRUNC != 0,
+            len,
+            truncated: header.0.msg_flags & libc::MSG_TRUNC != 0,
             from,
-            ecn: named.control.received(header.msg_hdr.msg_controllen).ecn,
+            ecn: named.control.received(header.0.msg_controllen).ecn,
         }
     }
 
     /// Begins the list of what the next call sends.
     pub(super) fn start_sending(&mut self) {
-        self.headers.clear();
+        self.batch.clear();
+        self.count = 0;
     }
 
     /// Adds one unit: to whom (nobody: the peer that the socket is connected
@@ -114,8 +104,9 @@ impl Messages {
         (to, ecn): (Option<IpAddr>, Ecn),
         ipv6: bool,
     ) -> bool {
-        let Some(named) = self.named.get_mut(self.headers.len()) else { return false };
-        let mut header = MessageHeader::EMPTY.0;
+        let Some(named) = self.named.get_mut(self.count) else { return false };
+        let mut message = MessageHeader::EMPTY;
+        let header = &mut message.0;
         if let Some(to) = to {
             let (address, len) = RawAddress::new(SocketAddr::new(to, 0), false);
             named.address = address;
@@ -129,13 +120,14 @@ impl Messages {
         // The kernel only reads the list of a send.
         header.msg_iov = pieces.as_ptr().cast_mut();
         header.msg_iovlen = pieces.len();
-        self.headers.push(libc::mmsghdr { msg_hdr: header, msg_len: 0 });
+        self.batch.add(&message);
+        self.count += 1;
         true
     }
 
-    /// How many units the next call sends.
-    pub(super) fn len(&self) -> usize {
-        self.headers.len()
+    /// Is nothing listed?
+    pub(super) fn is_empty(&self) -> bool {
+        self.batch.is_empty()
     }
 
     /// One `sendmmsg`. Gives how many units left; the error of the first, if none.
@@ -144,11 +136,8 @@ impl Messages {
     /// The pieces of all units that were added live, and the memory that they
     /// name is pinned, until the call is over.
     pub(super) unsafe fn send(&mut self, fd: RawFd) -> io::Result<usize> {
-        let count = self.headers.len() as libc::c_uint;
-        let headers = self.headers.as_mut_ptr();
-        // SAFETY: there are `count` headers; addresses and control buffers are
-        // those of `named`, and the caller vouches for the pieces.
-        let left = unsafe { libc::sendmmsg(fd, headers, count, libc::MSG_DONTWAIT) };
-        usize::try_from(left).map_err(|_| io::Error::last_os_error())
+        // SAFETY: addresses and control buffers are those of `named`, and the
+        // caller vouches for the pieces.
+        unsafe { self.batch.send(fd) }
     }
 }

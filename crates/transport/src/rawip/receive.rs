@@ -10,15 +10,9 @@ use landfall_placement::{Engine, Instant, PathId, Peer};
 use super::header::Header;
 use super::messages::Messages;
 use crate::counters::Counters;
-use crate::exchange::{Arrival, Came, Inbox, PREFIX_ROOM, Turn};
+use crate::exchange::{Arrival, Came, Inbox, MAX_LISTS, PREFIX_ROOM, Turn};
 use crate::inet::nothing_came;
 use crate::memory::{Pins, Regions};
-
-/// So many packets are received with one call. What comes between those that
-/// were guessed (an acknowledgement, a request) takes the place of one, and all
-/// behind it in the same call miss theirs by one: with more packets a call,
-/// more bytes would be copied than time saved.
-const PACKETS: usize = 16;
 
 /// The receiving half of a path.
 pub(super) struct Receiver {
@@ -38,7 +32,7 @@ impl Receiver {
         // Over IPv6 the header does not come with the packet.
         let prefix_len = if ipv6 { 0 } else { PREFIX_ROOM };
         Self {
-            inbox: Inbox::of_lists(path, if batch { PACKETS } else { 1 }, prefix_len),
+            inbox: Inbox::of_lists(path, if batch { MAX_LISTS } else { 1 }, prefix_len),
             pins: Pins::new(regions),
             messages: Messages::new(),
             ipv6,
@@ -94,8 +88,8 @@ impl Receiver {
         counters: &mut Counters,
         count: usize,
     ) -> u32 {
-        let came: ArrayVec<Came, PACKETS> =
-            (0..count.min(PACKETS)).filter_map(|nth| self.came(nth)).collect();
+        let came: ArrayVec<Came, MAX_LISTS> =
+            (0..count.min(MAX_LISTS)).filter_map(|nth| self.came(nth)).collect();
         counters.malformed += (count - came.len()) as u64;
         let mut turn = Turn { engine, now, pins: &mut self.pins, counters };
         self.inbox.settle_each(&mut turn, &came)

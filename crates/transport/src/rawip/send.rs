@@ -46,7 +46,7 @@ fn send_some<E: Engine>(
     now: Instant,
 ) -> io::Result<usize> {
     list(driver);
-    if driver.sending.len() == 0 {
+    if driver.sending.is_empty() {
         // Nowhere to send the first: to the engine it is lost on the way.
         return Ok(lose(driver, engine, now));
     }

@@ -177,7 +177,7 @@ pub fn stream<D: Driver>([from, to]: [Opened<D>; 2]) {
         let region = regions.lend(memory, rights).unwrap();
         let config = stream::Config {
             retransmit_after: Duration::from_millis(5),
-            give_up_after: 100,
+            give_up_after: 100_000,
             ..stream::Config::new(framing, PATH)
         };
         let mut engine = match seed {
