@@ -12,6 +12,7 @@
 //! | [`fault`] | loss, duplication, reordering, corruption and delay around any driver |
 //! | `uring` | UDP and AF_PACKET by way of `io_uring` (feature `io-uring`) |
 //! | [`wait`] | spin, block, or spin and then block |
+//! | [`Bell`] | wakes a thread that sleeps there |
 //! | [`clock`] | where `now` comes from |
 //! | [`capability`] | what a driver could switch on here, and in clear words what not |
 //! | [`counters`] | what a driver did |
@@ -21,6 +22,7 @@
 
 #[cfg(feature = "tokio")]
 mod asynchronous;
+mod bell;
 pub mod capability;
 pub mod channel;
 pub mod clock;
@@ -40,6 +42,7 @@ pub mod xdp;
 
 #[cfg(feature = "tokio")]
 pub use asynchronous::AsyncWaiter;
+pub use bell::Bell;
 pub use capability::{Capabilities, Feature, Missing};
 pub use clock::Clock;
 pub use counters::Counters;

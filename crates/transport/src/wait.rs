@@ -7,7 +7,7 @@ use arrayvec::ArrayVec;
 use landfall_placement::{Duration, Engine, Instant};
 
 use crate::clock::Clock;
-use crate::driver::{Driver, Interests};
+use crate::driver::{Driver, Interest};
 
 /// How a thread waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,7 +75,7 @@ impl Waiter {
         if sleep.is_zero() {
             return Ok(());
         }
-        if sleep_until_ready(&driver.interests(), sleep)? {
+        if until_ready(&driver.interests(), sleep)? {
             driver.counters_mut().wakeups += 1;
         }
         Ok(())
@@ -88,21 +88,27 @@ pub(crate) fn next_wake<D: Driver, E: Engine>(driver: &D, engine: &E) -> Option<
     [engine, driver.poll_timeout()].into_iter().flatten().min()
 }
 
-/// Sleeps until a descriptor is ready (true) or the time is over (false).
-fn sleep_until_ready(interests: &Interests, at_most: Duration) -> io::Result<bool> {
-    let mut fds: ArrayVec<libc::pollfd, 2> = interests
-        .iter()
-        .map(|interest| {
-            let mut events = 0;
-            if interest.readable {
-                events |= libc::POLLIN;
-            }
-            if interest.writable {
-                events |= libc::POLLOUT;
-            }
-            libc::pollfd { fd: interest.fd, events, revents: 0 }
-        })
-        .collect();
+/// The most descriptors that [`until_ready`] waits for.
+pub const MOST_INTERESTS: usize = 160;
+
+/// Sleeps until one of these descriptors is ready (true) or the time is over
+/// (false). For those who drive several paths at once; a [`Waiter`] does it for one.
+///
+/// # Errors
+/// Those of `ppoll`; more than [`MOST_INTERESTS`] descriptors.
+pub fn until_ready(interests: &[Interest], at_most: Duration) -> io::Result<bool> {
+    let mut fds: ArrayVec<libc::pollfd, MOST_INTERESTS> = ArrayVec::new();
+    for interest in interests {
+        let mut events = 0;
+        if interest.readable {
+            events |= libc::POLLIN;
+        }
+        if interest.writable {
+            events |= libc::POLLOUT;
+        }
+        fds.try_push(libc::pollfd { fd: interest.fd, events, revents: 0 })
+            .map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, "too many descriptors"))?;
+    }
     let time = libc::timespec {
         tv_sec: libc::time_t::try_from(at_most.as_secs()).unwrap_or(libc::time_t::MAX),
         tv_nsec: libc::c_long::from(at_most.subsec_nanos() as i32),

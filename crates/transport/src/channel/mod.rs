@@ -3,7 +3,6 @@
 //! Units cross in frames of a bounded queue; a frame is given back and used
 //! again. A sleeping end is woken through an eventfd, and only if it sleeps.
 
-mod bell;
 mod pipe;
 
 use std::io;
@@ -12,12 +11,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use landfall_placement::{Ecn, Engine, Instant, PathId, PathLimits, Peer};
 
+use crate::bell::Bell;
 use crate::capability::{Capabilities, Feature};
 use crate::counters::Counters;
-use crate::driver::{Driver, Interest, Interests, Progress, fire_timers};
+use crate::driver::{Driver, Interests, Progress, fire_timers};
 use crate::exchange::{Arrival, HEAD_ROOM, Inbox, Loose, Outbox, Turn};
 use crate::memory::{Pins, Regions};
-use bell::Bell;
 use pipe::{Frame, Pipe};
 
 /// How a channel is made.
@@ -207,7 +206,7 @@ impl Driver for ChannelDriver {
         if !self.inbound.is_empty() || (self.blocked && self.outbound.has_room()) {
             self.bell.ring();
         }
-        [Interest { fd: self.bell.fd(), readable: true, writable: false }].into_iter().collect()
+        [self.bell.interest()].into_iter().collect()
     }
 }
 
