@@ -154,6 +154,29 @@ fn invariant_4_whatever_is_guessed_nothing_is_lost() {
 }
 
 #[test]
+fn guesses_that_keep_missing_are_done_without() {
+    require_namespaces!();
+    let cable = cable();
+    let message = pattern(400 * 100, 7);
+    let (regions, target) = lent(&vec![0; 1 << 16], Rights::WRITE);
+    let mut receiver = open(&cable.b, Version::Four, &regions);
+    let mut to = Scripted::labelled(target);
+    // A place that nothing belongs to.
+    let span = target.span((1 << 16) - 100, 100);
+    to.guesses = vec![Guess { span, head_len: LABEL as u16, payload_len: 100 }];
+    let socket = stranger(&cable.a, Version::Four, PROTOCOL);
+    for nth in 0..400 {
+        let part = &message[nth * 100..][..100];
+        send_to(&socket, &unit(nth as u32 * 100, part), cable.b.ipv4.into());
+        turn_until(&mut receiver, &mut to, |to, _| to.landings.len() == nth + 1);
+    }
+    let counters = receiver.counters();
+    assert!(counters.guessed_wrong >= 2, "{counters:?}");
+    assert!(counters.bytes_copied < 42_000, "hardly any byte twice: {counters:?}");
+    assert_same(&contents(&regions, target)[..40_000], &message);
+}
+
+#[test]
 fn runs_that_follow_each_other_are_received_with_one_call() {
     require_namespaces!();
     let cable = cable();

@@ -136,6 +136,8 @@ pub(crate) struct Inbox {
     iovecs: IoVecs,
     /// Where each list ends, if each unit has one of its own.
     ends: Vec<usize>,
+    /// Whether guesses are right more often than not, if each unit has a list.
+    pub(super) guesses: Doubt,
     /// So many slots belong to the first run of guesses.
     pub(super) first_run: usize,
     /// Whether the runs behind it tell the truth.
@@ -173,6 +175,7 @@ impl Inbox {
             prefix_len: prefix_len.min(PREFIX_ROOM),
             iovecs: IoVecs::with_capacity(4 * MAX_UNITS + 2),
             ends: Vec::with_capacity(MAX_UNITS),
+            guesses: Doubt::default(),
             first_run: 0,
             later_runs: Doubt::default(),
         }
@@ -222,7 +225,10 @@ impl Inbox {
         self.iovecs.clear();
         self.ends.clear();
         let lists = self.max_units.min(self.worth_posting);
-        self.guess_each(engine, pins, lists);
+        // What lies in a wrong place is copied twice, what lies in none once.
+        if !self.guesses.is_due() {
+            self.guess_each(engine, pins, lists);
+        }
         if self.ends.is_empty() {
             for _ in 0..lists {
                 self.start_list();

@@ -71,6 +71,7 @@ impl Inbox {
     pub(crate) fn settle_each<E: Engine>(&mut self, turn: &mut Turn<'_, E>, came: &[Came]) -> u32 {
         let mut linear = mem::take(&mut self.linear);
         self.start_settling();
+        let (right, wrong) = (turn.counters.guessed_right, turn.counters.guessed_wrong);
         let sources: ArrayVec<Source, MAX_UNITS> =
             came.iter().map(|came| self.source_of(turn, came, &mut linear)).collect();
         let loose = Loose::from(&linear[..]);
@@ -87,6 +88,11 @@ impl Inbox {
             } else {
                 later = Some(missed || later == Some(true));
             }
+        }
+        let (right, wrong) =
+            (turn.counters.guessed_right - right, turn.counters.guessed_wrong - wrong);
+        if right + wrong > 0 {
+            self.guesses.learn(wrong > right);
         }
         if let Some(missed) = later.filter(|_| !first) {
             self.later_runs.learn(missed);
