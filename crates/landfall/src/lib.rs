@@ -1,0 +1,22 @@
+//! The front door of Landfall: handles that join an engine to real paths.
+//!
+//! | module | what it offers | feature |
+//! | --- | --- | --- |
+//! | [`stp`] | Transfers, reads and remote memory by the Scheduled Transfer Protocol | `stp` (default) |
+//! | [`memory`] | registered memory, where bytes land and are read | |
+//!
+//! What does not live here: protocols (they are engines of their own), drivers
+//! and `unsafe` code (those are in `landfall-transport`).
+#![forbid(unsafe_code)]
+
+#[cfg(feature = "stp")]
+pub mod stp;
+
+/// Registered memory, from `landfall-transport`.
+pub mod memory {
+    pub use landfall_transport::memory::{Arena, ArenaConfig, ArenaError, Memory, Rights};
+}
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

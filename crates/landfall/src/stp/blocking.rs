@@ -1,0 +1,373 @@
+//! The same handles for threads: they wait, and drive the endpoint meanwhile.
+//!
+//! A thread that waits here makes the endpoint's turns itself, so that no
+//! wake-up lies between a packet and its user: that is the lowest latency there
+//! is. How long it spins before it sleeps is [`Builder::wait`]'s choice. Several
+//! threads may wait at a time.
+//!
+//! ```
+//! use landfall::stp::{Memory, Transport, blocking::Endpoint};
+//!
+//! let server = Endpoint::bind(Transport::udp("127.0.0.1:0".parse()?))?;
+//! let client = Endpoint::bind(Transport::udp("127.0.0.1:0".parse()?))?;
+//! let listener = server.listen(7)?;
+//! let sending = client.connect(server.local().unwrap(), 7)?;
+//! let receiving = listener.accept()?;
+//! let pending = sending.send("hello").start();
+//! assert_eq!(&*receiving.receive(Memory::zeroed(100)).wait()?, b"hello");
+//! assert_eq!(pending.wait()?.len, 5);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+use std::cell::OnceCell;
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
+
+use landfall_placement::{Duration, Instant, PathId, Peer};
+use landfall_transport::memory::Memory;
+
+use super::operation::Output;
+use super::shared::{Patience, Shared};
+use super::{
+    BindError, Builder, Error, Link, Message, Offer, Operation, Part, Payload, ReadRequest,
+    Received, Region, RegionRequest, RemoteMemory, RemoteRights, Sent, Stats, Transport,
+};
+
+/// One end of the Scheduled Transfer Protocol, for threads: see
+/// [`stp::Endpoint`](super::Endpoint).
+#[derive(Clone, Debug)]
+pub struct Endpoint(super::Endpoint);
+
+impl Endpoint {
+    /// An endpoint with one path, and otherwise as usual.
+    ///
+    /// # Errors
+    /// [`BindError`] says why the path could not be opened, and what helps.
+    pub fn bind(transport: Transport) -> Result<Self, BindError> {
+        super::Endpoint::bind(transport).map(Self)
+    }
+
+    /// An endpoint of which more is chosen; `Endpoint::from` makes what the
+    /// builder gives a blocking one.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    /// The handle for tasks of the same endpoint.
+    #[must_use]
+    pub const fn as_async(&self) -> &super::Endpoint {
+        &self.0
+    }
+
+    /// Where peers reach this endpoint on its first path.
+    #[must_use]
+    pub fn local(&self) -> Option<Peer> {
+        self.0.local()
+    }
+
+    /// Registers memory: it is lent until [`take_back`](Self::take_back).
+    ///
+    /// # Errors
+    /// As many regions are registered as may be.
+    pub fn register(&self, memory: Memory) -> Result<Region, Error> {
+        self.0.register(memory)
+    }
+
+    /// `len` bytes of this endpoint's arena.
+    ///
+    /// # Errors
+    /// The arena's bound is reached, or the kernel has no more.
+    pub fn memory(&self, len: usize) -> Result<Memory, Error> {
+        self.0.memory(len)
+    }
+
+    /// Ends the grant of registered memory, and waits until nobody uses it.
+    ///
+    /// # Errors
+    /// Those of [`Region::take_back`].
+    pub fn take_back(&self, region: Region) -> Result<Memory, Error> {
+        self.wait(region.take_back())
+    }
+
+    /// Lets connections come in at a port.
+    ///
+    /// # Errors
+    /// Somebody listens there already, or the endpoint is closed.
+    pub fn listen(&self, port: u16) -> Result<Listener, Error> {
+        self.0.listen(port).map(Listener)
+    }
+
+    /// Opens a connection to a peer, where somebody listens at that port.
+    ///
+    /// # Errors
+    /// Those of [`stp::Endpoint::connect`](super::Endpoint::connect).
+    pub fn connect(&self, peer: impl Into<Peer>, port: u16) -> Result<Connection, Error> {
+        self.wait(self.0.connect(peer, port)).map(Connection)
+    }
+
+    /// What was done so far.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.0.stats()
+    }
+
+    /// Waits for anything that has to do with this endpoint, and drives it
+    /// meanwhile.
+    pub fn wait<F: Future>(&self, future: F) -> F::Output {
+        wait(self.0.handle(), future)
+    }
+
+    /// Closes every connection gracefully, within [`Builder::linger`], and lets
+    /// go of the paths.
+    pub fn close(self) {
+        let shared = Arc::clone(&self.0.handle().0);
+        wait(&shared, self.0.close());
+    }
+}
+
+impl From<super::Endpoint> for Endpoint {
+    fn from(endpoint: super::Endpoint) -> Self {
+        Self(endpoint)
+    }
+}
+
+/// A port where connections come in.
+#[derive(Debug)]
+pub struct Listener(super::Listener);
+
+impl Listener {
+    /// Waits for the next connection.
+    ///
+    /// # Errors
+    /// [`Error::EndpointClosed`].
+    pub fn accept(&self) -> Result<Connection, Error> {
+        wait(self.0.handle(), self.0.accept()).map(Connection)
+    }
+
+    /// The same for so long at most; nothing if none came.
+    ///
+    /// # Errors
+    /// [`Error::EndpointClosed`].
+    pub fn accept_within(&self, limit: Duration) -> Result<Option<Connection>, Error> {
+        let accepted = wait_for(self.0.handle(), self.0.accept(), limit).transpose()?;
+        Ok(accepted.map(Connection))
+    }
+}
+
+/// A connection to another endpoint: see
+/// [`stp::Connection`](super::Connection). Operations are the same as there;
+/// [`Operation::wait`] waits for one.
+#[derive(Clone, Debug)]
+pub struct Connection(super::Connection);
+
+impl From<super::Connection> for Connection {
+    fn from(connection: super::Connection) -> Self {
+        Self(connection)
+    }
+}
+
+impl Connection {
+    /// The handle for tasks of the same connection.
+    #[must_use]
+    pub const fn as_async(&self) -> &super::Connection {
+        &self.0
+    }
+
+    /// Sends a Transfer.
+    pub fn send(&self, payload: impl Into<Payload>) -> Operation<Sent> {
+        self.0.send(payload)
+    }
+
+    /// Takes the next Transfer of the other side into memory.
+    pub fn receive(&self, memory: Memory) -> Operation<Message> {
+        self.0.receive(memory)
+    }
+
+    /// The same into registered memory.
+    pub fn receive_into(&self, part: &Part) -> Operation<Received> {
+        self.0.receive_into(part)
+    }
+
+    /// Asks the other side to send into memory.
+    pub fn read(&self, memory: Memory, opaque: u32) -> Operation<Message> {
+        self.0.read(memory, opaque)
+    }
+
+    /// The same into registered memory.
+    pub fn read_into(&self, part: &Part, opaque: u32) -> Operation<Received> {
+        self.0.read_into(part, opaque)
+    }
+
+    /// Asks the other side for memory that it calls `name`.
+    pub fn request_region(
+        &self,
+        name: u32,
+        len: u64,
+        rights: RemoteRights,
+    ) -> Operation<RemoteMemory> {
+        self.0.request_region(name, len, rights)
+    }
+
+    /// Waits for the next Transfer that the other side has.
+    ///
+    /// # Errors
+    /// [`Error::Closed`] where none will come.
+    pub fn offer(&self) -> Result<Offer, Error> {
+        self.wait(self.0.offer())
+    }
+
+    /// Waits for the next read of the other side.
+    ///
+    /// # Errors
+    /// [`Error::Closed`] where none will come.
+    pub fn read_request(&self) -> Result<ReadRequest, Error> {
+        self.wait(self.0.read_request())
+    }
+
+    /// Waits for the next region that the other side asks for.
+    ///
+    /// # Errors
+    /// [`Error::Closed`] where none will come.
+    pub fn region_request(&self) -> Result<RegionRequest, Error> {
+        self.wait(self.0.region_request())
+    }
+
+    /// Adds a way to the other side.
+    ///
+    /// # Errors
+    /// Those of [`stp::Connection::add_link`](super::Connection::add_link).
+    pub fn add_link(&self, path: PathId, peer: impl Into<Peer>) -> Result<(), Error> {
+        self.0.add_link(path, peer)
+    }
+
+    /// The ways between the two sides.
+    #[must_use]
+    pub fn links(&self) -> Vec<Link> {
+        self.0.links()
+    }
+
+    /// Closes gracefully, and waits for the end.
+    ///
+    /// # Errors
+    /// [`Error::Closed`] with why, where the end was not graceful.
+    pub fn close(self) -> Result<(), Error> {
+        let handle = Arc::clone(&self.0.inner().handle);
+        wait(&handle, self.0.close())
+    }
+
+    /// Waits until the connection is over, whoever ends it.
+    ///
+    /// # Errors
+    /// [`Error::Closed`] with why, where the end was not graceful.
+    pub fn closed(&self) -> Result<(), Error> {
+        self.wait(self.0.closed())
+    }
+
+    /// Ends the connection now, with all that is under way.
+    pub fn abort(&self) {
+        self.0.abort();
+    }
+
+    /// Waits for anything that has to do with this connection, and drives its
+    /// endpoint meanwhile.
+    pub fn wait<F: Future>(&self, future: F) -> F::Output {
+        wait(&self.0.inner().handle, future)
+    }
+}
+
+impl<T: Output> Operation<T> {
+    /// Waits for the end on this thread, which drives the endpoint meanwhile.
+    ///
+    /// # Errors
+    /// Why it did not succeed.
+    pub fn wait(mut self) -> Result<T, Error> {
+        let handle = Arc::clone(self.handle());
+        wait(&handle, &mut self)
+    }
+
+    /// The same for so long at most. What is not over then is given back: wait
+    /// on, or drop it to cancel it.
+    ///
+    /// # Errors
+    /// The operation, if it is not over.
+    pub fn wait_for(mut self, limit: Duration) -> Result<Result<T, Error>, Self> {
+        let handle = Arc::clone(self.handle());
+        wait_for(&handle, &mut self, limit).ok_or(self)
+    }
+}
+
+/// Waits without a limit.
+fn wait<F: Future>(shared: &Shared, future: F) -> F::Output {
+    match drive_until(shared, future, Instant::FAR_FUTURE) {
+        Some(output) => output,
+        None => unreachable!("584 years have passed"),
+    }
+}
+
+fn wait_for<F: Future>(shared: &Shared, future: F, limit: Duration) -> Option<F::Output> {
+    drive_until(shared, future, shared.clock.now() + limit)
+}
+
+/// Wakes a thread.
+struct Alarm {
+    thread: Thread,
+    is_woken: AtomicBool,
+}
+
+impl Wake for Alarm {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        if !self.is_woken.swap(true, Ordering::Release)
+            && thread::current().id() != self.thread.id()
+        {
+            self.thread.unpark();
+        }
+    }
+}
+
+thread_local! {
+    static ALARM: OnceCell<Arc<Alarm>> = const { OnceCell::new() };
+}
+
+/// Makes turns until the future is done, or the time is over. The future is
+/// polled only when it was woken: most turns find nothing for it.
+fn drive_until<F: Future>(shared: &Shared, future: F, until: Instant) -> Option<F::Output> {
+    /// How long a thread sleeps that leaves the descriptors to another: that
+    /// one may finish and go.
+    const ASIDE: Duration = Duration::from_millis(1);
+    let new = || Arc::new(Alarm { thread: thread::current(), is_woken: AtomicBool::new(true) });
+    let alarm = ALARM.with(|alarm| Arc::clone(alarm.get_or_init(new)));
+    alarm.is_woken.store(true, Ordering::Relaxed);
+    let waker = Waker::from(Arc::clone(&alarm));
+    let mut context = Context::from_waker(&waker);
+    let mut future = pin!(future);
+    let mut patience = Patience::new(shared.wait);
+    let _blocking = shared.begin_blocking();
+    loop {
+        if alarm.is_woken.swap(false, Ordering::Acquire)
+            && let Poll::Ready(output) = future.as_mut().poll(&mut context)
+        {
+            return Some(output);
+        }
+        // The endpoint is over, and so is whatever is waited for.
+        let moved = !shared.has_ended() && shared.turn();
+        let now = shared.clock.now();
+        if now >= until {
+            return None;
+        }
+        if moved || alarm.is_woken.load(Ordering::Acquire) {
+            patience.renew();
+        } else if !patience.is_over(now) {
+            std::hint::spin_loop();
+        } else if shared.has_ended() || !shared.sleep(until.since(now)) {
+            thread::park_timeout(ASIDE.min(until.since(now)));
+        }
+    }
+}

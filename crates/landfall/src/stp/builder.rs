@@ -1,0 +1,191 @@
+//! [`Builder`]: everything that can be chosen about an endpoint.
+
+use std::io;
+use std::sync::Arc;
+
+use landfall_placement::{Duration, PathId, Seed};
+use landfall_transport::channel::{ChannelConfig, channel};
+use landfall_transport::memory::ArenaConfig;
+use landfall_transport::{Bell, Clock, Wait};
+use stp_core::Config;
+
+use super::core::Core;
+use super::endpoint::Endpoint;
+use super::error::BindError;
+use super::memory::Pool;
+use super::path::Transport;
+use super::shared::{Handle, Shared};
+
+/// Chooses what an endpoint is like, then binds it.
+///
+/// ```
+/// use landfall::stp::{Config, Endpoint, Transport, Wait};
+///
+/// let endpoint = Endpoint::builder()
+///     .path(Transport::udp("127.0.0.1:0".parse()?))
+///     .path(Transport::udp("127.0.0.1:0".parse()?))
+///     .config(Config { keep_alive: None, ..Config::shared_network() })
+///     .wait(Wait::Block)
+///     .bind()?;
+/// assert_eq!(endpoint.paths().len(), 2);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+#[must_use = "nothing happens until it is bound"]
+pub struct Builder {
+    paths: Vec<Transport>,
+    config: Option<Config>,
+    wait: Wait,
+    regions: u32,
+    arena: ArenaConfig,
+    backlog: usize,
+    linger: Duration,
+    seed: Option<Seed>,
+}
+
+impl Default for Builder {
+    fn default() -> Self {
+        Self {
+            paths: Vec::new(),
+            config: None,
+            wait: Wait::BALANCED,
+            regions: 1 << 16,
+            arena: ArenaConfig::default(),
+            backlog: 1024,
+            linger: Duration::from_secs(5),
+            seed: None,
+        }
+    }
+}
+
+impl Builder {
+    /// Adds a path. They are numbered from 0 on, in the order of the calls.
+    pub fn path(mut self, transport: Transport) -> Self {
+        self.paths.push(transport);
+        self
+    }
+
+    /// The bounds and habits of the engine. Without this they are
+    /// [`Config::shared_network`], with a window that yields to congestion,
+    /// where a path is UDP or IP, and [`Config::default`] elsewhere.
+    pub fn config(mut self, config: Config) -> Self {
+        self.config = Some(config);
+        self
+    }
+
+    /// How a driving thread waits: it spins for 50 µs and then sleeps, unless
+    /// you choose otherwise.
+    pub const fn wait(mut self, wait: Wait) -> Self {
+        self.wait = wait;
+        self
+    }
+
+    /// How many regions may be registered at a time, with the memory of
+    /// operations under way.
+    pub const fn regions(mut self, most: u32) -> Self {
+        self.regions = most;
+        self
+    }
+
+    /// Where memory for bytes that are not registered comes from, and how much.
+    pub const fn arena(mut self, config: ArenaConfig) -> Self {
+        self.arena = config;
+        self
+    }
+
+    /// How many connections may wait at a port to be accepted; more are refused.
+    pub const fn backlog(mut self, most: usize) -> Self {
+        self.backlog = most;
+        self
+    }
+
+    /// How long connections may take to close when the endpoint is closed or
+    /// dropped; then they are ended.
+    pub const fn linger(mut self, time: Duration) -> Self {
+        self.linger = time;
+        self
+    }
+
+    /// What determines every key that the endpoint gives out: for tests. Without
+    /// this the operating system chooses.
+    pub const fn seed(mut self, seed: Seed) -> Self {
+        self.seed = Some(seed);
+        self
+    }
+
+    /// Opens the paths, in the network namespace of this thread, and starts the
+    /// thread that drives them.
+    ///
+    /// # Errors
+    /// [`BindError`] says which path could not be opened, why, and what helps.
+    pub fn bind(self) -> Result<Endpoint, BindError> {
+        let pool = Arc::new(Pool::new(self.regions, self.arena));
+        self.bind_with(pool)
+    }
+
+    /// Binds two endpoints with one more path each, which joins them within
+    /// this process: to the second the first is `Peer::Node(0)`, to the first
+    /// the second `Peer::Node(1)`.
+    ///
+    /// # Errors
+    /// As [`bind`](Self::bind).
+    pub fn bind_pair(
+        mut self,
+        mut other: Self,
+        config: ChannelConfig,
+    ) -> Result<(Endpoint, Endpoint), BindError> {
+        let pools = [
+            Arc::new(Pool::new(self.regions, self.arena)),
+            Arc::new(Pool::new(other.regions, other.arena)),
+        ];
+        let path = |builder: &Self| PathId(builder.paths.len() as u16);
+        let (here, there) =
+            channel(config, (path(&self), &pools[0].regions), (path(&other), &pools[1].regions))
+                .map_err(BindError::Bell)?;
+        self.paths.push(Transport::joined(here));
+        other.paths.push(Transport::joined(there));
+        let [pool, other_pool] = pools;
+        Ok((self.bind_with(pool)?, other.bind_with(other_pool)?))
+    }
+
+    fn bind_with(self, pool: Arc<Pool>) -> Result<Endpoint, BindError> {
+        if self.paths.is_empty() {
+            return Err(BindError::NoPath);
+        }
+        let is_shared = self.paths.iter().any(Transport::is_shared);
+        let usual = if is_shared { Config::shared_network() } else { Config::default() };
+        let engine = stp_core::Endpoint::new(
+            self.config.unwrap_or(usual),
+            self.seed.map_or_else(seed_of_the_system, Ok)?,
+        );
+        let (paths, most) = (self.paths.len(), engine.config().paths);
+        if paths > most {
+            return Err(BindError::TooManyPaths { paths, most });
+        }
+        let mut lanes = Vec::with_capacity(paths);
+        for (path, transport) in (0..).zip(self.paths) {
+            let what = transport.to_string();
+            let lane = transport
+                .open(PathId(path), &pool.regions)
+                .map_err(|source| BindError::Path { path, what, source })?;
+            lanes.push(lane);
+        }
+        let bell = Bell::new().map_err(BindError::Bell)?;
+        let core = Core::new(engine, lanes, Clock::start(), self.backlog);
+        let shared = Arc::new(Shared::new(core, pool, self.wait, self.linger, bell));
+        let handle = Arc::new(Handle(Arc::clone(&shared)));
+        start(shared).map_err(BindError::Thread)?;
+        Ok(Endpoint::new(handle))
+    }
+}
+
+fn start(shared: Arc<Shared>) -> io::Result<()> {
+    let thread = std::thread::Builder::new().name("landfall-stp".into());
+    thread.spawn(move || shared.drive()).map(drop)
+}
+
+fn seed_of_the_system() -> Result<Seed, BindError> {
+    let mut seed = Seed::default();
+    getrandom::fill(&mut seed).map_err(|error| BindError::Seed(error.to_string()))?;
+    Ok(seed)
+}

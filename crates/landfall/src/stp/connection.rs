@@ -1,0 +1,349 @@
+//! [`Connection`]: what is done with the other side.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+
+use landfall_placement::{PathId, Peer};
+use landfall_transport::memory::{Memory, Rights};
+use stp_core::ConnectionId;
+
+use super::core::{Core, Known, OfferMade, ReadMade, Request};
+use super::error::Error;
+use super::memory::{Held, Message, Part, Payload};
+use super::operation::{Operation, Received, Sent};
+use super::remote::{RegionRequest, RemoteMemory};
+use super::shared::Handle;
+use super::{Reason, RemoteRights};
+
+/// A connection to another endpoint. Clones are the same connection.
+///
+/// When the last clone and the last operation are dropped it is closed in the
+/// background; [`close`](Self::close) waits for that.
+#[derive(Clone, Debug)]
+pub struct Connection(Arc<Inner>);
+
+#[derive(Debug)]
+pub(crate) struct Inner {
+    pub(crate) handle: Arc<Handle>,
+    pub(crate) id: ConnectionId,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.handle.ask(|core, now| core.release(now, self.id));
+    }
+}
+
+/// A link of a connection: a way between the two sides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Link {
+    /// The path at this side.
+    pub path: PathId,
+    /// The other side, on that path.
+    pub peer: Peer,
+    /// Does it work?
+    pub is_up: bool,
+}
+
+impl Connection {
+    pub(crate) fn new(handle: &Arc<Handle>, id: ConnectionId) -> Self {
+        Self(Arc::new(Inner { handle: Arc::clone(handle), id }))
+    }
+
+    pub(crate) fn of(inner: &Arc<Inner>) -> Self {
+        Self(Arc::clone(inner))
+    }
+
+    pub(crate) const fn inner(&self) -> &Arc<Inner> {
+        &self.0
+    }
+
+    /// Sends a Transfer: bytes that the other side puts where it wants them. It
+    /// is done when all of them are in place there.
+    pub fn send(&self, payload: impl Into<Payload>) -> Operation<Sent> {
+        let held = payload.into().hold(&self.0.handle.pool);
+        Operation::holding(&self.0, held, |memory| Request::Send { memory, opaque: 0 })
+    }
+
+    /// Takes the next Transfer of the other side into memory, and gives it with
+    /// the memory.
+    pub fn receive(&self, memory: Memory) -> Operation<Message> {
+        Operation::holding(&self.0, self.own(memory), |memory| Request::Receive {
+            memory,
+            takes_part: false,
+        })
+    }
+
+    /// Takes the next Transfer of the other side into registered memory.
+    pub fn receive_into(&self, part: &Part) -> Operation<Received> {
+        Operation::holding(&self.0, self.hold(part), |memory| Request::Receive {
+            memory,
+            takes_part: false,
+        })
+    }
+
+    /// The next Transfer that the other side has, to choose its memory once its
+    /// length is known. Memory that waits in a receive comes first.
+    ///
+    /// # Errors
+    /// [`Error::Closed`] where none will come.
+    pub async fn offer(&self) -> Result<Offer, Error> {
+        let look = |known: &mut Known| known.offers.pop_front();
+        let made =
+            poll_fn(|cx| self.0.handle.look(|core| core.poll_known(self.0.id, cx, look))).await?;
+        Ok(Offer { connection: self.clone(), made: Some(made) })
+    }
+
+    /// Asks the other side to send into memory: it is told `opaque` and how
+    /// much there is room for.
+    pub fn read(&self, memory: Memory, opaque: u32) -> Operation<Message> {
+        Operation::holding(&self.0, self.own(memory), |memory| Request::Read { memory, opaque })
+    }
+
+    /// The same into registered memory.
+    pub fn read_into(&self, part: &Part, opaque: u32) -> Operation<Received> {
+        Operation::holding(&self.0, self.hold(part), |memory| Request::Read { memory, opaque })
+    }
+
+    /// The next read of the other side, to be answered.
+    ///
+    /// # Errors
+    /// [`Error::Closed`] where none will come.
+    pub async fn read_request(&self) -> Result<ReadRequest, Error> {
+        let look = |known: &mut Known| known.reads.pop_front();
+        let made =
+            poll_fn(|cx| self.0.handle.look(|core| core.poll_known(self.0.id, cx, look))).await?;
+        Ok(ReadRequest { connection: self.clone(), made: Some(made) })
+    }
+
+    /// Asks the other side for memory of `len` bytes that it calls `name`.
+    pub fn request_region(
+        &self,
+        name: u32,
+        len: u64,
+        rights: RemoteRights,
+    ) -> Operation<RemoteMemory> {
+        Operation::new(&self.0, Request::Region { name, len, rights }, None)
+    }
+
+    /// The next region that the other side asks for, to be exposed or refused.
+    ///
+    /// # Errors
+    /// [`Error::Closed`] where none will come.
+    pub async fn region_request(&self) -> Result<RegionRequest, Error> {
+        let look = |known: &mut Known| known.regions.pop_front();
+        let made =
+            poll_fn(|cx| self.0.handle.look(|core| core.poll_known(self.0.id, cx, look))).await?;
+        Ok(RegionRequest::new(self.clone(), made))
+    }
+
+    /// Adds a way to the other side: Transfers to this side are striped over
+    /// all of them, and one that dies loses nothing.
+    ///
+    /// # Errors
+    /// [`Error::UnknownPath`]; [`Error::Refused`] where the path is down or the
+    /// connection is not open.
+    pub fn add_link(&self, path: PathId, peer: impl Into<Peer>) -> Result<(), Error> {
+        let peer = peer.into();
+        self.0.handle.ask(|core, now| {
+            core.lane(path).ok_or(Error::UnknownPath(path))?;
+            Ok(core.engine.add_link(now, self.0.id, path, peer)?)
+        })
+    }
+
+    /// The ways between the two sides.
+    #[must_use]
+    pub fn links(&self) -> Vec<Link> {
+        let links = self.0.handle.look(|core| core.engine.links_of(self.0.id));
+        let link = |(path, peer, is_up)| Link { path, peer, is_up };
+        links.unwrap_or_default().into_iter().map(link).collect()
+    }
+
+    /// The other side, on the path that the connection was opened over.
+    #[must_use]
+    pub fn peer(&self) -> Peer {
+        let peer = |core: &mut Core| core.connections.get(&self.0.id).map(|known| known.peer);
+        self.0.handle.look(peer).unwrap_or_default()
+    }
+
+    /// The path that the connection was opened over.
+    #[must_use]
+    pub fn path(&self) -> PathId {
+        let path = |core: &mut Core| core.connections.get(&self.0.id).map(|known| known.path);
+        self.0.handle.look(path).unwrap_or_default()
+    }
+
+    /// Eight bytes that the user at the other side sent along when it connected.
+    #[must_use]
+    pub fn hello(&self) -> u64 {
+        let hello = |core: &mut Core| core.connections.get(&self.0.id).map(|known| known.hello);
+        self.0.handle.look(hello).unwrap_or_default()
+    }
+
+    /// Closes gracefully: nothing new begins, what is under way goes on to its
+    /// end, then both sides forget the connection.
+    ///
+    /// # Errors
+    /// [`Error::Closed`] with why, where the end was not graceful.
+    pub async fn close(self) -> Result<(), Error> {
+        let id = self.0.id;
+        self.0.handle.ask(|core, now| core.close(now, id));
+        self.closed().await
+    }
+
+    /// Waits until the connection is over, whoever ends it.
+    ///
+    /// # Errors
+    /// [`Error::Closed`] with why, where the end was not graceful.
+    pub async fn closed(&self) -> Result<(), Error> {
+        let id = self.0.id;
+        let why = poll_fn(|cx| self.0.handle.look(|core| core.poll_closed(id, cx))).await;
+        why.map_or(Ok(()), |why| Err(Error::Closed { why: Some(why) }))
+    }
+
+    /// Ends the connection now, with all that is under way; the other side is
+    /// told.
+    pub fn abort(&self) {
+        self.0.handle.ask(|core, now| core.abort(now, self.0.id, Reason::Cancelled));
+    }
+
+    pub(crate) fn hold(&self, part: &Part) -> Result<Held, Error> {
+        Held::new(part.clone(), &self.0.handle.pool)
+    }
+
+    pub(crate) fn own(&self, memory: Memory) -> Result<Held, Error> {
+        Held::own(memory, Rights::READ | Rights::WRITE, &self.0.handle.pool)
+    }
+}
+
+/// A Transfer that the other side has, and no memory was waiting for. Dropped,
+/// it is refused.
+#[derive(Debug)]
+#[must_use = "it is refused when it is dropped"]
+pub struct Offer {
+    connection: Connection,
+    made: Option<OfferMade>,
+}
+
+impl Offer {
+    /// How many bytes the other side has.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.made.map_or(0, |made| made.len)
+    }
+
+    /// Has it none? Such a Transfer is accepted like any other.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Four bytes of the sender's user.
+    #[must_use]
+    pub fn opaque(&self) -> u32 {
+        self.made.map_or(0, |made| made.opaque)
+    }
+
+    /// Takes it into memory, and gives it with the memory.
+    pub fn accept(mut self, memory: Memory) -> Operation<Message> {
+        let held = self.connection.own(memory);
+        self.begin(held)
+    }
+
+    /// Takes it into registered memory.
+    pub fn accept_into(mut self, part: &Part) -> Operation<Received> {
+        let held = self.connection.hold(part);
+        self.begin(held)
+    }
+
+    fn begin<T>(&mut self, held: Result<Held, Error>) -> Operation<T> {
+        let inner = &self.connection.0;
+        // An offer is there until it is used up, which takes it by value.
+        let receive = match (&held, self.made) {
+            (Ok(_), Some(made)) => made.receive,
+            _ => return Operation::failed(inner, held.err()),
+        };
+        self.made = None;
+        Operation::holding(inner, held, |memory| Request::Accept {
+            receive,
+            memory,
+            takes_part: false,
+        })
+    }
+
+    /// Does not take it, and says why.
+    pub fn refuse(mut self, reason: Reason) {
+        self.give_up(reason);
+    }
+
+    fn give_up(&mut self, reason: Reason) {
+        if let Some(made) = self.made.take() {
+            let handle = &self.connection.0.handle;
+            handle.ask(|core, now| core.refuse_offer(now, made.receive, reason));
+        }
+    }
+}
+
+impl Drop for Offer {
+    fn drop(&mut self) {
+        self.give_up(Reason::Refused);
+    }
+}
+
+/// The other side wants to be sent something. Dropped, it is refused.
+#[derive(Debug)]
+#[must_use = "it is refused when it is dropped"]
+pub struct ReadRequest {
+    connection: Connection,
+    made: Option<ReadMade>,
+}
+
+impl ReadRequest {
+    /// How many bytes there is room for at the other side.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.made.map_or(0, |made| made.len)
+    }
+
+    /// Is there room for none?
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// What the reader said about what it wants.
+    #[must_use]
+    pub fn opaque(&self) -> u32 {
+        self.made.map_or(0, |made| made.opaque)
+    }
+
+    /// Sends this, at most as much as there is room for.
+    pub fn answer(mut self, payload: impl Into<Payload>) -> Operation<Sent> {
+        let inner = &self.connection.0;
+        let held = payload.into().hold(&inner.handle.pool);
+        let read = match (&held, self.made) {
+            (Ok(_), Some(made)) => made.read,
+            _ => return Operation::failed(inner, held.err()),
+        };
+        self.made = None;
+        Operation::holding(inner, held, |memory| Request::AnswerRead { read, memory, opaque: 0 })
+    }
+
+    /// Sends nothing, and says why.
+    pub fn refuse(mut self, reason: Reason) {
+        self.give_up(reason);
+    }
+
+    fn give_up(&mut self, reason: Reason) {
+        if let Some(made) = self.made.take() {
+            let handle = &self.connection.0.handle;
+            handle.ask(|core, now| core.refuse_read(now, made.read, reason));
+        }
+    }
+}
+
+impl Drop for ReadRequest {
+    fn drop(&mut self) {
+        self.give_up(Reason::Refused);
+    }
+}

@@ -1,0 +1,343 @@
+//! What handles ask for. All of it returns at once.
+
+use std::collections::VecDeque;
+use std::task::{Context, Poll};
+
+use landfall_placement::{Instant, PathId, Peer};
+use stp_core::wire::Reason;
+use stp_core::{
+    Admission, AskId, Connect, ConnectionId, Ended, ExposedId, ReadId, ReceiveId, Rights,
+};
+
+use super::{Core, Key, Known, Listening, Outcome, Request, Shown, Stage, Status};
+use crate::stp::error::Error;
+use crate::stp::memory::Held;
+
+impl Core {
+    pub(crate) fn listen(&mut self, port: u16) -> Result<(), Error> {
+        self.check_open()?;
+        self.engine.listen(port, Admission::Open)?;
+        let listening = Listening { backlog: VecDeque::new(), watchers: Vec::new() };
+        self.listeners.insert(port, listening);
+        Ok(())
+    }
+
+    /// Nobody accepts there any more; what nobody accepted is turned away.
+    pub(crate) fn stop_listening(&mut self, now: Instant, port: u16) {
+        self.engine.stop_listening(port);
+        if let Some(listening) = self.listeners.remove(&port) {
+            self.after.forget.extend(listening.watchers);
+            for id in listening.backlog {
+                self.drop_connection(now, id, Reason::NoListener);
+            }
+        }
+    }
+
+    pub(crate) fn set_path_up(
+        &mut self,
+        now: Instant,
+        path: PathId,
+        is_up: bool,
+    ) -> Result<(), Error> {
+        let lane = self.lanes.iter_mut().find(|lane| lane.driver.path() == path);
+        lane.ok_or(Error::UnknownPath(path))?.set_up(&mut self.engine, now, is_up);
+        Ok(())
+    }
+
+    pub(crate) fn check_open(&self) -> Result<(), Error> {
+        if self.is_closing { Err(Error::EndpointClosed) } else { Ok(()) }
+    }
+
+    pub(crate) fn connect(
+        &mut self,
+        now: Instant,
+        path: PathId,
+        peer: Peer,
+        connect: Connect,
+    ) -> Result<ConnectionId, Error> {
+        self.check_open()?;
+        let id = self.engine.connect(now, path, peer, connect)?;
+        self.connections.insert(id, Known::new(Status::Opening, path, peer, 0));
+        Ok(id)
+    }
+
+    /// Closes a connection gracefully.
+    pub(crate) fn close(&mut self, now: Instant, id: ConnectionId) {
+        let Some(known) = self.connections.get_mut(&id) else { return };
+        if !matches!(known.status, Status::Opening | Status::Open) {
+            return;
+        }
+        known.status = Status::Closing;
+        // Unknown: it is over already, and the event is on its way.
+        let _ = self.engine.close(now, id);
+        self.end_waiting(id, None);
+        self.wake_watchers(id);
+        self.hear(now);
+    }
+
+    pub(crate) fn abort(&mut self, now: Instant, id: ConnectionId, reason: Reason) {
+        let _ = self.engine.abort(now, id, reason);
+        self.hear(now);
+    }
+
+    /// The last handle is gone.
+    pub(crate) fn release(&mut self, now: Instant, id: ConnectionId) {
+        let Some(known) = self.connections.get_mut(&id) else { return };
+        known.is_released = true;
+        match known.status {
+            Status::Closed(_) => {
+                if let Some(known) = self.connections.remove(&id) {
+                    self.after.forget.extend(known.watchers);
+                }
+            }
+            _ => self.close(now, id),
+        }
+    }
+
+    /// A connection that no user knows of ends.
+    pub(super) fn drop_connection(&mut self, now: Instant, id: ConnectionId, reason: Reason) {
+        if let Some(known) = self.connections.get_mut(&id) {
+            known.is_released = true;
+        }
+        self.abort(now, id, reason);
+    }
+
+    /// Begins an operation, or lets it wait for room or for a Transfer.
+    pub(crate) fn start(
+        &mut self,
+        now: Instant,
+        id: ConnectionId,
+        request: Request,
+        held: Option<Held>,
+    ) -> Key {
+        let key = self.slots.add(id, request, held);
+        let why = match self.connections.get(&id) {
+            None => Some(Some(Ended::ConnectionGone)),
+            // What came before the end may still be taken.
+            Some(_) if matches!(request, Request::Accept { .. } | Request::AnswerRead { .. }) => {
+                None
+            }
+            Some(known) => known.over(),
+        };
+        if let Some(why) = why {
+            self.end(key, Outcome::Closed { why });
+            return key;
+        }
+        let Some(known) = self.connections.get_mut(&id) else { return key };
+        if matches!(request, Request::Receive { .. }) {
+            match known.offers.pop_front() {
+                Some(offer) => self.join(now, key, offer),
+                None => known.receivers.push_back(key),
+            }
+        } else if !known.queue.is_empty() || !self.begin(now, key) {
+            self.crowd(id, key);
+        }
+        key
+    }
+
+    fn crowd(&mut self, id: ConnectionId, key: Key) {
+        if let Some(known) = self.connections.get_mut(&id) {
+            known.queue.push_back(key);
+        }
+        if !self.crowded.contains(&id) {
+            self.crowded.push(id);
+        }
+    }
+
+    /// How an operation went, and what it held.
+    pub(crate) fn poll(&mut self, key: Key, cx: &mut Context<'_>) -> Poll<(Outcome, Option<Held>)> {
+        let gone = (Outcome::Closed { why: Some(Ended::ConnectionGone) }, None);
+        let Some(slot) = self.slots.get(key) else { return Poll::Ready(gone) };
+        if let Stage::Over(outcome) = slot.stage {
+            let slot = self.slots.remove(key);
+            return Poll::Ready((outcome, slot.and_then(|slot| slot.held)));
+        }
+        if !slot.waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
+            let before = slot.waker.replace(cx.waker().clone());
+            self.after.forget.extend(before);
+        }
+        Poll::Pending
+    }
+
+    /// Nobody waits for an operation any more.
+    pub(crate) fn forget(&mut self, now: Instant, key: Key) {
+        let Some(slot) = self.slots.get(key) else { return };
+        self.after.forget.extend(slot.waker.take());
+        let connection = slot.connection;
+        match slot.stage {
+            Stage::Begun(begun) => {
+                slot.is_orphan = true;
+                begun.cancel(&mut self.engine, now);
+                self.hear(now);
+            }
+            Stage::Waiting | Stage::Over(_) => {
+                if let Some(known) = self.connections.get_mut(&connection) {
+                    known.queue.retain(|waiting| *waiting != key);
+                    known.receivers.retain(|waiting| *waiting != key);
+                }
+                if let Some(slot) = self.slots.remove(key) {
+                    self.after.free.extend(slot.held);
+                }
+            }
+        }
+    }
+
+    pub(crate) fn refuse_offer(&mut self, now: Instant, offer: ReceiveId, reason: Reason) {
+        // Over already: nothing is left to refuse.
+        let _ = self.engine.refuse(offer, reason);
+        self.hear(now);
+    }
+
+    pub(crate) fn refuse_read(&mut self, now: Instant, read: ReadId, reason: Reason) {
+        // Over already: nobody waits for an answer.
+        let _ = self.engine.refuse_read(now, read, reason);
+        self.hear(now);
+    }
+
+    /// What the other side offered or asked for is not taken after all.
+    pub(crate) fn decline(&mut self, now: Instant, request: &Request) {
+        match *request {
+            Request::Accept { receive, .. } => self.refuse_offer(now, receive, Reason::Refused),
+            Request::AnswerRead { read, .. } => self.refuse_read(now, read, Reason::Refused),
+            _ => {}
+        }
+    }
+
+    /// Waits until the connection has changed so that `look` finds something.
+    pub(crate) fn poll_known<T>(
+        &mut self,
+        id: ConnectionId,
+        cx: &mut Context<'_>,
+        look: impl FnOnce(&mut Known) -> Option<T>,
+    ) -> Poll<Result<T, Error>> {
+        let Some(known) = self.connections.get_mut(&id) else {
+            return Poll::Ready(Err(Error::Closed { why: Some(Ended::ConnectionGone) }));
+        };
+        if let Some(found) = look(known) {
+            return Poll::Ready(Ok(found));
+        }
+        if let Some(why) = known.over() {
+            return Poll::Ready(Err(Error::Closed { why }));
+        }
+        Self::watch(&mut self.after, &mut known.watchers, cx.waker());
+        Poll::Pending
+    }
+
+    /// Waits until the connection is over.
+    pub(crate) fn poll_closed(
+        &mut self,
+        id: ConnectionId,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Ended>> {
+        let Some(known) = self.connections.get_mut(&id) else { return Poll::Ready(None) };
+        if let Status::Closed(why) = known.status {
+            return Poll::Ready(why);
+        }
+        Self::watch(&mut self.after, &mut known.watchers, cx.waker());
+        Poll::Pending
+    }
+
+    pub(crate) fn poll_accept(
+        &mut self,
+        port: u16,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<ConnectionId, Error>> {
+        let is_closing = self.is_closing;
+        let Some(listening) = self.listeners.get_mut(&port) else {
+            return Poll::Ready(Err(Error::EndpointClosed));
+        };
+        if let Some(id) = listening.backlog.pop_front() {
+            return Poll::Ready(Ok(id));
+        }
+        if is_closing {
+            return Poll::Ready(Err(Error::EndpointClosed));
+        }
+        Self::watch(&mut self.after, &mut listening.watchers, cx.waker());
+        Poll::Pending
+    }
+
+    pub(crate) fn expose(
+        &mut self,
+        now: Instant,
+        ask: AskId,
+        held: Held,
+        rights: Rights,
+    ) -> Result<ExposedId, Error> {
+        let id = self.engine.expose(ask, held.area(), rights)?;
+        let shown = Shown {
+            held: Some(held),
+            notices: VecDeque::new(),
+            missed: 0,
+            is_over: false,
+            is_orphan: false,
+            watchers: Vec::new(),
+        };
+        self.shown.insert(id, shown);
+        self.hear(now);
+        Ok(id)
+    }
+
+    /// Ends the use of a region by the other side.
+    pub(crate) fn revoke(&mut self, now: Instant, id: ExposedId, is_orphan: bool) {
+        let Some(shown) = self.shown.get_mut(&id) else { return };
+        shown.is_orphan |= is_orphan;
+        if shown.is_over {
+            if is_orphan && let Some(shown) = self.shown.remove(&id) {
+                self.after.forget.extend(shown.watchers);
+            }
+            return;
+        }
+        let _ = self.engine.revoke(id);
+        self.hear(now);
+    }
+
+    pub(crate) fn poll_shown<T>(
+        &mut self,
+        id: ExposedId,
+        cx: &mut Context<'_>,
+        look: impl FnOnce(&mut Shown) -> Option<T>,
+    ) -> Poll<Option<T>> {
+        let Some(shown) = self.shown.get_mut(&id) else { return Poll::Ready(None) };
+        if let Some(found) = look(shown) {
+            return Poll::Ready(Some(found));
+        }
+        if shown.is_over {
+            return Poll::Ready(None);
+        }
+        Self::watch(&mut self.after, &mut shown.watchers, cx.waker());
+        Poll::Pending
+    }
+
+    /// The endpoint closes: every connection does.
+    pub(crate) fn close_all(&mut self, now: Instant) {
+        self.is_closing = true;
+        let ports: Vec<u16> = self.listeners.keys().copied().collect();
+        for port in ports {
+            self.engine.stop_listening(port);
+            if let Some(listening) = self.listeners.get_mut(&port) {
+                let waiting = std::mem::take(&mut listening.backlog);
+                Self::wake_all(&mut self.after, &mut listening.watchers);
+                for id in waiting {
+                    self.drop_connection(now, id, Reason::Closing);
+                }
+            }
+        }
+        let ids: Vec<ConnectionId> = self.connections.keys().copied().collect();
+        for id in ids {
+            self.close(now, id);
+        }
+    }
+
+    /// Enough was waited: what is not closed ends now.
+    pub(crate) fn abort_all(&mut self, now: Instant) {
+        let ids: Vec<ConnectionId> = self.connections.keys().copied().collect();
+        for id in ids {
+            self.abort(now, id, Reason::Closing);
+        }
+    }
+
+    /// Is every connection over, and has the engine forgotten them?
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.engine.connections() == 0
+    }
+}

@@ -1,0 +1,125 @@
+//! What can go wrong, and what to do about it.
+
+use std::io;
+
+use landfall_placement::{PathId, Peer};
+use landfall_transport::memory::{AccessError, ArenaError, LendRefusal, TakeBackError};
+use stp_core::Ended;
+
+/// Why an operation was not begun, or did not succeed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The engine did not begin it: nothing has happened.
+    #[error("not begun: {0}")]
+    Refused(#[from] stp_core::Error),
+    /// It was begun and ended early.
+    #[error("ended early, after {len} bytes: {why}")]
+    Ended {
+        /// So many bytes, from the start, are in place at the receiver.
+        len: u64,
+        /// Why.
+        why: Ended,
+    },
+    /// The connection is closed, or being closed: nothing begins on it any more.
+    #[error("the connection is closed{}", reason(*.why))]
+    Closed {
+        /// Why; nothing after a graceful close.
+        why: Option<Ended>,
+    },
+    /// The other side did not accept the connection.
+    #[error("no connection: {0}")]
+    NotConnected(Ended),
+    /// No path of this endpoint leads to such a peer.
+    #[error(
+        "no path of this endpoint leads to {peer}: bind one of its kind (UDP for a socket \
+         address, Ethernet for a station, IP for a host)"
+    )]
+    NoPathTo {
+        /// Whom.
+        peer: Peer,
+    },
+    /// The endpoint has no such path.
+    #[error("path {} is not of this endpoint: `Endpoint::paths` lists those that are", .0.0)]
+    UnknownPath(PathId),
+    /// The endpoint was closed, or its driving thread is gone.
+    #[error("the endpoint is closed")]
+    EndpointClosed,
+    /// Bytes outside of a region were named.
+    #[error("the range {start}..{end} is not within {len} bytes of registered memory")]
+    OutOfBounds {
+        /// First byte.
+        start: u64,
+        /// First byte behind.
+        end: u64,
+        /// How many there are.
+        len: u64,
+    },
+    /// The memory is registered with another endpoint.
+    #[error("the memory is registered with another endpoint: register it with this one")]
+    ForeignMemory,
+    /// The memory's grant has ended.
+    #[error("the memory was taken back: register it again")]
+    TakenBack,
+    /// The memory could not be registered.
+    #[error("the memory cannot be registered: {0}")]
+    NotLent(LendRefusal),
+    /// Registered memory was refused.
+    #[error(transparent)]
+    Access(#[from] AccessError),
+    /// The memory is not given back.
+    #[error(transparent)]
+    TakeBack(#[from] TakeBackError),
+    /// There is no room for a copy of the bytes.
+    #[error("no memory for a copy of the bytes: {0}")]
+    Arena(#[from] ArenaError),
+}
+
+fn reason(why: Option<Ended>) -> String {
+    why.map_or_else(String::new, |why| format!(": {why}"))
+}
+
+impl Error {
+    /// Is this the regular end of a connection?
+    #[must_use]
+    pub const fn is_graceful_close(&self) -> bool {
+        matches!(self, Self::Closed { why: None })
+    }
+}
+
+/// Why an endpoint could not be bound.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BindError {
+    /// There is no way for a packet.
+    #[error("an endpoint needs at least one path: add one with `Builder::path`")]
+    NoPath,
+    /// More paths than the configuration allows.
+    #[error("{paths} paths are more than the {most} of the configuration: raise `Config::paths`")]
+    TooManyPaths {
+        /// How many.
+        paths: usize,
+        /// The bound.
+        most: usize,
+    },
+    /// A path could not be opened.
+    #[error("cannot open path {path}, {what}: {source}")]
+    Path {
+        /// Which, in the order in which they were added.
+        path: u16,
+        /// What it is.
+        what: String,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// The driving thread could not be started.
+    #[error("cannot start the driving thread: {0}")]
+    Thread(#[source] io::Error),
+    /// The process has no descriptor left.
+    #[error("cannot make an event descriptor: {0}")]
+    Bell(#[source] io::Error),
+    /// The operating system gave no random seed.
+    #[error("the operating system gives no random seed: {0}")]
+    Seed(String),
+}

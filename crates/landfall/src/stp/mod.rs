@@ -1,0 +1,70 @@
+//! The Scheduled Transfer Protocol, for tasks and threads.
+//!
+//! | what | how |
+//! | --- | --- |
+//! | an endpoint, over one path or several | [`Endpoint::bind`], [`Builder`], [`Transport`] |
+//! | connections | [`Endpoint::listen`], [`Endpoint::connect`], [`Connection`] |
+//! | Transfers | [`Connection::send`], [`Connection::receive`], [`Connection::receive_into`], [`Connection::offer`] |
+//! | reads | [`Connection::read`], [`Connection::read_request`] |
+//! | remote memory | [`Connection::request_region`], [`RemoteMemory`], [`Connection::region_request`], [`Exposed`] |
+//! | registered memory | [`Endpoint::register`], [`Region`], [`Part`], [`Payload`] |
+//! | what was done | [`Endpoint::stats`] |
+//! | the same for threads | [`blocking`] |
+//!
+//! # Memory
+//!
+//! Bytes are sent from, and land in, registered memory. [`Memory`] that is
+//! handed to an operation is lent for its time and comes back with its result;
+//! a [`Region`] stays registered over many. Neither is copied in user space.
+//! [`Bytes`](bytes::Bytes), and what becomes `Bytes`, are copied once, into the
+//! endpoint's arena: they cannot be lent, for others may have references to
+//! them. [`Stats::bytes_copied_in`] counts that. What was received becomes
+//! `Bytes` without a copy ([`Message::into_bytes`]).
+//!
+//! # Cancellation
+//!
+//! Dropping an [`Operation`] cancels it. The engine is told at once; the memory
+//! stays lent until it says that no driver uses it. No use after free is
+//! possible by construction: operations own what they use.
+//!
+//! # Who drives
+//!
+//! Each endpoint has a thread that drives it when nobody else does, so futures
+//! work on any executor. A thread that waits in a [`blocking`] handle drives
+//! the endpoint itself: that is the way to the lowest latency. See [`Wait`] for
+//! how long they spin before they sleep.
+//!
+//! What does not live here: the protocol (`stp-core`), drivers
+//! (`landfall-transport`), discovery of peers, encryption.
+
+pub mod blocking;
+mod builder;
+mod connection;
+mod core;
+mod endpoint;
+mod error;
+mod memory;
+mod operation;
+mod path;
+mod remote;
+mod shared;
+mod stats;
+
+pub use builder::Builder;
+pub use connection::{Connection, Link, Offer, ReadRequest};
+pub use core::Notice;
+pub use endpoint::{Endpoint, Listener};
+pub use error::{BindError, Error};
+pub use memory::{Message, Part, Payload, Region};
+pub use operation::{Operation, Put, Received, Receives, Sent};
+pub use path::Transport;
+pub use remote::{Exposed, RegionRequest, RemoteMemory};
+pub use stats::{PathStats, Stats};
+
+pub use landfall_placement::{PathId, Peer, WordFunction, WordWidth};
+pub use landfall_transport::Wait;
+pub use landfall_transport::channel::ChannelConfig;
+pub use landfall_transport::memory::{Arena, ArenaConfig, Memory};
+pub use stp_core::wire::Reason;
+pub use stp_core::wire::carrier::UDP_PORT;
+pub use stp_core::{Config, Ended, Policy, Rights as RemoteRights};

@@ -1,0 +1,79 @@
+//! What the tests share: endpoints, bytes, and bounds on time.
+#![allow(dead_code, reason = "each test uses a part of it")]
+
+use std::future::Future;
+use std::time::Duration;
+
+use landfall::stp::{ChannelConfig, Config, Connection, Endpoint, Memory, Peer, Transport};
+
+/// The port that servers listen at.
+pub(crate) const PORT: u16 = 7;
+
+/// Nothing here takes so long on the slowest machine; a test that hangs fails.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Runs a test on a runtime, for a bounded time.
+pub(crate) fn run<T>(test: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_time()
+        .build()
+        .expect("a runtime");
+    runtime.block_on(within(test))
+}
+
+/// What must happen soon.
+pub(crate) async fn within<T>(what: impl Future<Output = T>) -> T {
+    tokio::time::timeout(PATIENCE, what).await.expect("it takes far too long")
+}
+
+/// Bytes that tell where they belong.
+pub(crate) fn noise(seed: u64, len: usize) -> Vec<u8> {
+    let mut random = landfall_placement::Random::from_number(seed);
+    let mut bytes = Vec::with_capacity(len + 8);
+    while bytes.len() < len {
+        bytes.extend(random.next_u64().to_le_bytes());
+    }
+    bytes.truncate(len);
+    bytes
+}
+
+pub(crate) fn memory_with(bytes: &[u8]) -> Memory {
+    Memory::from_bytes(bytes)
+}
+
+pub(crate) fn loopback() -> Transport {
+    Transport::udp("127.0.0.1:0".parse().expect("an address"))
+}
+
+/// Two endpoints over UDP on loopback.
+pub(crate) fn udp_pair() -> (Endpoint, Endpoint, Peer) {
+    let bind = || Endpoint::bind(loopback()).expect("loopback");
+    let (a, b) = (bind(), bind());
+    let to_b = b.local().expect("UDP has an address");
+    (a, b, to_b)
+}
+
+/// Two endpoints within this process.
+pub(crate) fn channel_pair() -> (Endpoint, Endpoint, Peer) {
+    channel_pair_with(&Config::default())
+}
+
+pub(crate) fn channel_pair_with(config: &Config) -> (Endpoint, Endpoint, Peer) {
+    let builder = || Endpoint::builder().config(config.clone());
+    let (a, b) = builder().bind_pair(builder(), ChannelConfig::default()).expect("a channel");
+    (a, b, Peer::Node(1))
+}
+
+/// Each way that needs no privileges.
+pub(crate) fn pairs() -> [(&'static str, (Endpoint, Endpoint, Peer)); 2] {
+    [("UDP", udp_pair()), ("channel", channel_pair())]
+}
+
+/// A connection, seen from both sides.
+pub(crate) async fn joined((a, b, to_b): &(Endpoint, Endpoint, Peer)) -> (Connection, Connection) {
+    let listener = b.listen(PORT).expect("a free port");
+    let (here, there) =
+        within(async { tokio::join!(a.connect(*to_b, PORT), listener.accept()) }).await;
+    (here.expect("connected"), there.expect("accepted"))
+}
