@@ -20,6 +20,18 @@
 //!   to an address or connected to a peer;
 //! - a host hears itself: two ends in one namespace need two addresses.
 //!
+//! ```no_run
+//! use landfall_placement::PathId;
+//! use landfall_transport::memory::Regions;
+//! use landfall_transport::rawip::{RawIpConfig, RawIpDriver};
+//!
+//! let regions = Regions::new(16);
+//! let config = RawIpConfig::new("10.0.0.1".parse()?, 253, 1500);
+//! let mut driver = RawIpDriver::open(PathId(0), &config, &regions)?;
+//! driver.connect("10.0.0.2".parse()?)?; // or not: then it serves many peers
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! What does not live here: the header, which the kernel writes and checks;
 //! routes; neighbours.
 

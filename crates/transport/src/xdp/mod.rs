@@ -38,6 +38,20 @@
 //!
 //! [`Feature::ZeroCopyRings`]: crate::Feature::ZeroCopyRings
 //!
+//! ```no_run
+//! use landfall_placement::PathId;
+//! use landfall_transport::memory::Regions;
+//! use landfall_transport::xdp::{XdpConfig, XdpDriver};
+//! use landfall_transport::{Driver, Feature};
+//!
+//! let regions = Regions::new(16);
+//! let driver = XdpDriver::open(PathId(0), &XdpConfig::new("eth0", 0x88b5), &regions)?;
+//! if let Err(missing) = driver.capabilities().require(Feature::ZeroCopyRings) {
+//!     println!("{missing}"); // the kernel copies, and why
+//! }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! What does not live here: other framings, steering, IP.
 
 mod driver;
