@@ -3,6 +3,10 @@
 use landfall_congestion as congestion;
 use landfall_placement::Duration;
 
+/// What counts as one packet for a window: what an Ethernet carries. Others on
+/// the same network count so too, and the shares are to be alike.
+const UNIT: u32 = 1_460;
+
 /// Which of the Transfers that wait for a grant gets the next one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Policy {
@@ -116,7 +120,11 @@ impl Config {
     /// per path that yields to congestion.
     #[must_use]
     pub fn shared_network() -> Self {
-        Self { congestion: Some(congestion::Config::new(1 << 10)), ..Self::default() }
+        Self {
+            congestion: Some(congestion::Config::new(UNIT)),
+            retry_after: Duration::from_millis(200),
+            ..Self::default()
+        }
     }
 
     /// The same with a checksum over every payload.

@@ -1,11 +1,17 @@
-//! Which connection a key belongs to, at constant cost for a million of them.
+//! Which connection a key belongs to, and which link a peer, at constant cost
+//! for a million of them.
 
 use alloc::vec;
 use alloc::vec::Vec;
+#[expect(deprecated, reason = "core has no other keyed hash, and this one stays what it is")]
+use core::hash::SipHasher;
+use core::hash::{Hash, Hasher};
+
+use landfall_placement::{Peer, Random};
 
 /// Key to index: open addressing. Keys are drawn at random by the engine
-/// itself, so they are their own hash, and nobody else can make them collide.
-/// Key zero means an empty place and belongs to no connection.
+/// itself, or hashed with a secret, so they are their own hash, and nobody else
+/// can make them collide. Key zero means an empty place and belongs to nothing.
 #[derive(Debug, Default)]
 pub(crate) struct KeyIndex {
     places: Vec<(u32, u32)>,
@@ -16,6 +22,12 @@ impl KeyIndex {
     /// The index that this key was entered with.
     #[inline]
     pub(crate) fn get(&self, key: u32) -> Option<u32> {
+        self.find(key, |_| true)
+    }
+
+    /// Of the indices that this key was entered with, the one that is meant.
+    #[inline]
+    pub(crate) fn find(&self, key: u32, is_meant: impl Fn(u32) -> bool) -> Option<u32> {
         if key == 0 || self.places.is_empty() {
             return None;
         }
@@ -24,13 +36,13 @@ impl KeyIndex {
         loop {
             match self.places[place] {
                 (0, _) => return None,
-                (found, index) if found == key => return Some(index),
+                (found, index) if found == key && is_meant(index) => return Some(index),
                 _ => place = (place + 1) & mask,
             }
         }
     }
 
-    /// Enters a key that is neither zero nor entered already.
+    /// Enters a key that is not zero, under an index that it does not have.
     pub(crate) fn insert(&mut self, key: u32, index: u32) {
         if (self.len + 1) * 2 > self.places.len() {
             self.grow();
@@ -56,15 +68,23 @@ impl KeyIndex {
         }
     }
 
-    /// Takes a key out. Those behind it move up, so that no gap breaks a search.
+    /// Takes a key out.
     pub(crate) fn remove(&mut self, key: u32) {
-        if self.get(key).is_none() {
+        if let Some(index) = self.get(key) {
+            self.remove_entry(key, index);
+        }
+    }
+
+    /// Takes a key with this index out. Those behind it move up, so that no gap
+    /// breaks a search.
+    pub(crate) fn remove_entry(&mut self, key: u32, index: u32) {
+        if self.find(key, |found| found == index).is_none() {
             return;
         }
         self.len -= 1;
         let mask = self.places.len() - 1;
         let mut gap = key as usize & mask;
-        while self.places[gap].0 != key {
+        while self.places[gap] != (key, index) {
             gap = (gap + 1) & mask;
         }
         let mut place = (gap + 1) & mask;
@@ -81,11 +101,46 @@ impl KeyIndex {
     }
 }
 
+/// Which link goes to a peer on a path. Peers choose their addresses, so they
+/// are hashed with a secret.
+#[derive(Debug)]
+pub(crate) struct PeerIndex {
+    secret: (u64, u64),
+    links: KeyIndex,
+}
+
+impl PeerIndex {
+    pub(crate) fn new(random: &mut Random) -> Self {
+        Self { secret: (random.next_u64(), random.next_u64()), links: KeyIndex::default() }
+    }
+
+    #[expect(deprecated, reason = "core has no other keyed hash, and this one stays what it is")]
+    fn hash(&self, path: u8, peer: Peer) -> u32 {
+        let mut hasher = SipHasher::new_with_keys(self.secret.0, self.secret.1);
+        (path, peer).hash(&mut hasher);
+        (hasher.finish() as u32).max(1)
+    }
+
+    /// The link; `is_meant` says of one whether it is for this path and peer.
+    pub(crate) fn find(&self, path: u8, peer: Peer, is_meant: impl Fn(u32) -> bool) -> Option<u32> {
+        self.links.find(self.hash(path, peer), is_meant)
+    }
+
+    /// Enters a link that is not entered.
+    pub(crate) fn insert(&mut self, path: u8, peer: Peer, link: u32) {
+        self.links.insert(self.hash(path, peer), link);
+    }
+
+    pub(crate) fn remove(&mut self, path: u8, peer: Peer, link: u32) {
+        self.links.remove_entry(self.hash(path, peer), link);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use std::collections::BTreeMap;
+    use std::collections::{BTreeMap, BTreeSet};
 
     proptest! {
         // Few low bits, so that homes collide and wrap around.
@@ -107,6 +162,69 @@ mod tests {
                 }
                 prop_assert_eq!(keys.get(key), model.get(&key).copied());
             }
+        }
+
+        #[test]
+        fn one_key_may_have_several_indices(steps in prop::collection::vec((1u32..4, 0u32..6, any::<bool>()), 0..200)) {
+            let mut keys = KeyIndex::default();
+            let mut model = BTreeSet::new();
+            for (key, index, enters) in steps {
+                if enters && model.insert((key, index)) {
+                    keys.insert(key, index);
+                } else if !enters {
+                    keys.remove_entry(key, index);
+                    model.remove(&(key, index));
+                }
+                for (key, index) in (1..4).flat_map(|key| (0..6).map(move |index| (key, index))) {
+                    let found = keys.find(key, |found| found == index);
+                    prop_assert_eq!(found.is_some(), model.contains(&(key, index)));
+                }
+            }
+        }
+    }
+
+    /// Steps, not time: how many places are looked at.
+    fn steps(keys: &KeyIndex, key: u32) -> usize {
+        let mask = keys.places.len() - 1;
+        let home = key as usize & mask;
+        (0..).find(|n| keys.places[(home + n) & mask].0 == key).unwrap() + 1
+    }
+
+    #[test]
+    fn a_million_keys_are_found_in_as_few_steps_as_a_thousand() {
+        for count in [1_000, 1_000_000] {
+            let mut random = Random::from_number(7);
+            let mut keys = KeyIndex::default();
+            let mut all = Vec::new();
+            for index in 0..count {
+                let key = random.next_u32().max(1);
+                if keys.get(key).is_none() {
+                    keys.insert(key, index);
+                    all.push(key);
+                }
+            }
+            // Knuth 6.4: half full, 1.5 steps on average.
+            let steps: usize = all.iter().map(|key| steps(&keys, *key)).sum();
+            assert!(steps <= all.len() * 8 / 5, "{steps} steps for {} keys", all.len());
+        }
+    }
+
+    #[test]
+    fn peers_are_found_by_path_and_address() {
+        let mut peers = PeerIndex::new(&mut Random::from_number(1));
+        let known = |link: u32| ((link % 2) as u8, Peer::Node(link / 2));
+        for link in 0..1_000 {
+            let (path, peer) = known(link);
+            peers.insert(path, peer, link);
+        }
+        for link in (0..1_000).step_by(3) {
+            let (path, peer) = known(link);
+            peers.remove(path, peer, link);
+        }
+        for link in 0..1_000 {
+            let (path, peer) = known(link);
+            let found = peers.find(path, peer, |other| known(other) == (path, peer));
+            assert_eq!(found, (link % 3 != 0).then_some(link));
         }
     }
 }

@@ -1,12 +1,14 @@
 //! Links: a path and a peer at its other end. What is granted over a link, in
 //! which order, and how much may be.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use landfall_congestion::{Arrived, Config as Congestion, Window};
-use landfall_placement::{Duration, Instant, Peer};
+use landfall_placement::{Duration, Instant, Peer, Random};
 
+use crate::offload::Seat;
+use crate::keys::PeerIndex;
 use crate::table::Table;
 
 /// No Block, at the ends of lists.
@@ -23,6 +25,30 @@ pub(crate) struct News {
     /// When the oldest grant among them went out.
     pub(crate) granted: Instant,
 }
+
+/// A grant that went out: STUs `from` to before `end` of a Block.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Issued {
+    pub(crate) block: u16,
+    pub(crate) generation: u16,
+    pub(crate) from: u16,
+    pub(crate) end: u16,
+    pub(crate) at: Instant,
+}
+
+impl Issued {
+    fn covers(&self, seat: Seat) -> bool {
+        self.block == seat.block
+            && self.generation == seat.generation
+            && (self.from..self.end).contains(&seat.stu)
+    }
+}
+
+/// How many grants of a link are remembered until their Data comes.
+const MOST_ISSUED: usize = 1024;
+
+/// How many of them Data may overtake and still be recognised.
+const LOOK_AHEAD: usize = 16;
 
 /// One link.
 #[derive(Debug)]
@@ -45,6 +71,8 @@ pub(crate) struct Link {
     /// When something arrived last, or was granted while nothing was.
     pub(crate) active: Instant,
     pub(crate) news: News,
+    /// The grants whose Data is expected next, in their order.
+    issued: VecDeque<Issued>,
     /// It is among the links with news.
     pub(crate) is_fresh: bool,
     /// Transfers that wait for room here.
@@ -65,9 +93,32 @@ impl Link {
             last: NO_BLOCK,
             active: Instant::ZERO,
             news: News::default(),
+            issued: VecDeque::new(),
             is_fresh: false,
             waiting: Vec::new(),
         }
+    }
+
+    /// A grant goes out.
+    pub(crate) fn note_issued(&mut self, issued: Issued) {
+        if self.issued.len() < MOST_ISSUED {
+            self.issued.push_back(issued);
+        }
+    }
+
+    /// When the STU that comes was granted, if it comes for the first time: of
+    /// what was asked for again it is not clear which grant it answers.
+    #[inline]
+    pub(crate) fn granted_at(&mut self, seat: Seat) -> Option<Instant> {
+        if let Some(first) = self.issued.front()
+            && first.covers(seat)
+        {
+            return Some(first.at);
+        }
+        // Those that it has overtaken are complete, or will come again.
+        let nth = self.issued.iter().take(LOOK_AHEAD).position(|issued| issued.covers(seat))?;
+        self.issued.drain(..nth);
+        Some(self.issued.front()?.at)
     }
 
     /// Tells the window what arrived since the last time.
@@ -103,16 +154,19 @@ impl Link {
 #[derive(Debug)]
 pub(crate) struct Links {
     table: Table<Link>,
-    by_peer: BTreeMap<(u8, Peer), u32>,
+    by_peer: PeerIndex,
 }
 
 impl Links {
-    pub(crate) const fn new(limit: usize) -> Self {
-        Self { table: Table::new(limit), by_peer: BTreeMap::new() }
+    pub(crate) fn new(limit: usize, random: &mut Random) -> Self {
+        Self { table: Table::new(limit), by_peer: PeerIndex::new(random) }
     }
 
     pub(crate) fn find(&self, path: u8, peer: Peer) -> Option<u32> {
-        self.by_peer.get(&(path, peer)).copied()
+        let is_meant = |index: u32| {
+            self.table.get(index).is_some_and(|link| link.path == path && link.peer == peer)
+        };
+        self.by_peer.find(path, peer, is_meant)
     }
 
     /// The link, made if it is new, with one user more.
@@ -127,7 +181,7 @@ impl Links {
             Some(index) => index,
             None => {
                 let (index, _) = self.table.insert(Link::new(path, peer, is_up, window))?;
-                self.by_peer.insert((path, peer), index);
+                self.by_peer.insert(path, peer, index);
                 index
             }
         };
@@ -142,7 +196,7 @@ impl Links {
         if link.users > 0 {
             return false;
         }
-        self.by_peer.remove(&(link.path, link.peer));
+        self.by_peer.remove(link.path, link.peer, index);
         self.table.remove(index);
         true
     }

@@ -1,6 +1,7 @@
 //! Paths, and what waits to be sent on each.
 
 use alloc::collections::VecDeque;
+use alloc::vec::Vec;
 
 use landfall_placement::{Instant, PathId, PathLimits, Peer, RegionId, Span};
 
@@ -103,6 +104,8 @@ pub(crate) struct Path {
     pub(crate) orders: VecDeque<Order>,
     /// Connections with Puts or FetchOps to send here.
     pub(crate) streams: VecDeque<u32>,
+    /// Transfers that wait until there is room for their grants.
+    pub(crate) waiting: Vec<u32>,
     /// The link that Data came over last: the next will likely be of it, too.
     pub(crate) last_link: Option<u32>,
 }
@@ -115,6 +118,7 @@ impl Path {
             control: VecDeque::new(),
             orders: VecDeque::new(),
             streams: VecDeque::new(),
+            waiting: Vec::new(),
             last_link: None,
         }
     }
@@ -127,6 +131,11 @@ impl Path {
         }
         let payload = limits.unit - HEADER_LEN as u32;
         Some(payload.ilog2().min(30) as u8)
+    }
+
+    /// Half of the queue is for what is not a grant.
+    pub(crate) fn has_room_for_grants(&self, queue: usize) -> bool {
+        self.control.len() < queue / 2
     }
 
     pub(crate) fn is_usable(&self) -> bool {

@@ -144,7 +144,7 @@ fn storm(config: Config) -> (u64, u64, usize) {
     let time = Duration::from_millis(80);
     incast.sim.run_until(start + time).unwrap();
     let busy = incast.busy(before, time);
-    incast.sim.run_until(start + Duration::from_secs(2)).unwrap();
+    incast.sim.run_until(start + Duration::from_secs(20)).unwrap();
     let ends = incast.ends.borrow().len();
     let engine = incast.sim.node(incast.receiver).unwrap().engine();
     assert_eq!(engine.granted_bytes(), 0);

@@ -1,5 +1,6 @@
 //! Is the other side alive? And by which links can it be reached?
 
+use landfall_congestion::Arrived;
 use landfall_placement::{Duration, Instant, PathId, Peer, Refusal, Unit};
 
 use super::close::ids_of;
@@ -9,6 +10,9 @@ use crate::error::{Ended, Error};
 use crate::event::Event;
 use crate::ids::ConnectionId;
 use crate::wire::message::{Ids, Message, Question, State as Answer};
+
+/// What came back later than this says nothing of the network.
+const MOST_ROUND_TRIP: Duration = Duration::from_secs(10);
 
 impl Endpoint {
     /// Adds a link to a connection: Transfers to this side are striped over all
@@ -34,6 +38,8 @@ impl Endpoint {
             return Err(Error::PathDown);
         }
         let link = self.attach_link(id.index, path as u8, peer)?;
+        let known = self.connection_mut(id)?;
+        known.unheard |= 1 << known.more_links.len();
         self.ask_over(now, id.index, link);
         // Answered soon, or asked again.
         self.connections.timers.set(id.index, now + self.config.retry_after);
@@ -86,10 +92,26 @@ impl Endpoint {
             return Err(Refusal::Unexpected);
         }
         self.attach_link(index, path, from).map_err(|_| Refusal::NoRoom)?;
-        let (connection, path) = (self.id_of(index), self.paths[usize::from(path)].id);
-        self.tell(Event::LinkUp { connection, path, peer: from });
+        if self.connections.get(index).is_some_and(|known| known.is_told) {
+            let (connection, path) = (self.id_of(index), self.paths[usize::from(path)].id);
+            self.tell(Event::LinkUp { connection, path, peer: from });
+        }
         self.wake_receives(index);
         Ok(())
+    }
+
+    /// The other side uses one of our links: it knows it.
+    pub(crate) fn note_heard(&mut self, now: Instant, index: u32, link: u32) {
+        let Some(known) = self.connections.get_mut(index) else { return };
+        known.heard = now;
+        if known.unheard == 0 {
+            return;
+        }
+        let nth = known.links().position(|own| own == link).unwrap_or_default();
+        if known.unheard >> nth & 1 == 1 {
+            known.unheard &= !(1 << nth);
+            self.wake_receives(index);
+        }
     }
 
     fn ask_over(&mut self, now: Instant, index: u32, link: u32) {
@@ -109,7 +131,18 @@ impl Endpoint {
         self.say_over(link, index, &Message::RequestStateResponse(answer));
     }
 
-    pub(crate) fn take_alive(&mut self, now: Instant, index: u32) {
+    /// It is alive; and how long the network took there and back.
+    pub(crate) fn take_alive(&mut self, now: Instant, unit: &Unit<'_>, index: u32, token: u64) {
+        let path = self.path_index(unit.path).unwrap_or_default() as u8;
+        let (config, sent) = (self.congestion(), Instant::from_nanos(token));
+        let is_plausible = sent <= now && now.since(sent) < MOST_ROUND_TRIP;
+        if let Some(link) = self.links.find(path, unit.from)
+            && let Some(link) = self.links.get_mut(link)
+            && is_plausible
+        {
+            let arrived = Arrived { bytes: 0, sent, timed: true, marked: false, under_way: 0 };
+            link.window.handle_arrived(&config, now, &arrived);
+        }
         if let Some(known) = self.connections.get_mut(index) {
             known.retries = 0;
             known.heard = now;
@@ -119,11 +152,14 @@ impl Endpoint {
 
     /// An idle time is over: was anything heard, and do all links answer?
     pub(super) fn check_alive(&mut self, now: Instant, index: u32) {
-        let Some(known) = self.connections.get_mut(index) else { return };
+        let Some(known) = self.connections.get(index) else { return };
         let idle = self.config.keep_alive.unwrap_or(Duration::MAX);
         let silent_since = known.heard + idle;
         let links: alloc::vec::Vec<u32> = known.links().collect();
-        let down = |link: &u32| self.links.get(*link).is_some_and(|link| !link.is_up);
+        let down = |link: &u32| {
+            let is_known = known.known_links().any(|known| known == *link);
+            !is_known || self.links.get(*link).is_some_and(|link| !link.is_up)
+        };
         let suspects: alloc::vec::Vec<u32> = links.iter().copied().filter(down).collect();
         for link in &suspects {
             self.ask_over(now, index, *link);
@@ -150,8 +186,9 @@ impl Endpoint {
         let Some(known) = self.links.get(link) else { return };
         let (path, peer) = (self.paths[usize::from(known.path)].id, known.peer);
         for index in self.users_of(link) {
-            let is_live = self.connections.get(index).is_some_and(super::Connection::is_live);
-            if !is_live {
+            // Whoever has not heard of a connection need not hear of its links.
+            let known = self.connections.get(index);
+            if !known.is_some_and(|known| known.is_live() && known.is_told) {
                 continue;
             }
             let connection = self.id_of(index);

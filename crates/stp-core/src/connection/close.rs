@@ -97,6 +97,13 @@ impl Endpoint {
         self.arm_connection(now, index);
     }
 
+    /// Something of connections that are being closed has ended: was it the last?
+    pub(crate) fn disconnect_idle(&mut self, now: Instant) {
+        while let Some(index) = self.connections.ending.pop() {
+            self.disconnect_if_idle(now, index);
+        }
+    }
+
     pub(crate) fn take_disconnect_request(
         &mut self,
         now: Instant,
@@ -110,8 +117,7 @@ impl Endpoint {
             self.say(index, &Message::DisconnectComplete { ids });
             if state != State::Lingering {
                 self.end_all(index, Ended::There(reason));
-                let why = Some(Ended::There(reason));
-                self.tell(Event::Closed { connection, why });
+                self.tell_closed(index, Some(Ended::There(reason)));
                 self.linger(now, index);
             }
             return Ok(());
@@ -211,10 +217,17 @@ impl Endpoint {
 
     /// Ends the connection without a word.
     pub(crate) fn fail_connection(&mut self, index: u32, why: Option<Ended>) {
-        let connection = self.id_of(index);
         self.end_all(index, Ended::ConnectionGone);
-        self.tell(Event::Closed { connection, why });
+        self.tell_closed(index, why);
         self.remove_connection(index);
+    }
+
+    /// Tells the user, if it ever knew of the connection.
+    fn tell_closed(&mut self, index: u32, why: Option<Ended>) {
+        if self.connections.get(index).is_some_and(|known| known.is_told) {
+            let connection = self.id_of(index);
+            self.tell(Event::Closed { connection, why });
+        }
     }
 
     /// Everything on a connection ends. What a driver still holds is given back
@@ -253,6 +266,12 @@ impl Endpoint {
 
     /// Something of a connection was given back: was that the last?
     pub(crate) fn remove_if_gone(&mut self, index: u32) {
+        let state = self.connections.get(index).map(|known| known.state);
+        if matches!(state, Some(State::Draining | State::Asking))
+            && !self.connections.ending.contains(&index)
+        {
+            self.connections.ending.push(index);
+        }
         let is_left = |known: &Connection| {
             known.state != State::Gone
                 || known.first_send != NONE
@@ -288,7 +307,7 @@ impl Endpoint {
                 }
             },
             State::Lingering if known.abort.is_some() => again,
-            State::Lingering => self.config.retry_after * 8,
+            State::Lingering => self.config.retry_after * 32,
         };
         self.connections.timers.set(index, now + after);
     }
@@ -324,8 +343,10 @@ impl Endpoint {
 
     fn give_up(&mut self, index: u32, state: State) {
         match state {
-            // The user was told, or never knew of it.
-            State::Lingering | State::Answered => self.remove_connection(index),
+            // The user was told.
+            State::Lingering => self.remove_connection(index),
+            // All is over on both sides; only the last word was lost.
+            State::Confirming => self.fail_connection(index, None),
             _ => self.fail_connection(index, Some(Ended::Silent)),
         }
     }

@@ -71,6 +71,8 @@ pub(crate) struct Connection {
     pub(crate) state: State,
     /// The other side opened it.
     pub(crate) came_in: bool,
+    /// The user knows of it, and will be told when it is no more.
+    pub(crate) is_told: bool,
     /// How often what waits for an answer was repeated.
     pub(crate) retries: u8,
     /// The largest STU that both sides can receive, as a power of two.
@@ -89,9 +91,13 @@ pub(crate) struct Connection {
     pub(crate) link: u32,
     /// By the order of `links`: these carry no Data for us while others can.
     pub(crate) spared: u8,
+    /// By the same numbers: links that we added, and the other side has not
+    /// answered over. It may not know them yet.
+    pub(crate) unheard: u8,
     /// Further links.
     pub(crate) more_links: Vec<u32>,
-    /// Eight bytes for the user at the other side, or from there.
+    /// Eight bytes for the user at the other side, and from there.
+    pub(crate) own_hello: u64,
     pub(crate) hello: u64,
     /// When something was heard last.
     pub(crate) heard: Instant,
@@ -118,6 +124,7 @@ impl Connection {
         Self {
             state,
             came_in: false,
+            is_told: false,
             retries: 0,
             max_stu: 0,
             slots: 0,
@@ -128,7 +135,9 @@ impl Connection {
             remote_key: 0,
             link,
             spared: 0,
+            unheard: 0,
             more_links: Vec::new(),
+            own_hello: 0,
             hello: 0,
             heard: now,
             next_send: 0,
@@ -150,10 +159,19 @@ impl Connection {
         core::iter::once(self.link).chain(self.more_links.iter().copied())
     }
 
+    /// Those that the other side knows.
+    pub(crate) fn known_links(&self) -> impl Iterator<Item = u32> + '_ {
+        self.links_without(self.unheard)
+    }
+
     /// The links that Data for us comes over.
     pub(crate) fn data_links(&self) -> impl Iterator<Item = u32> + '_ {
-        let is_spared = |nth: usize| self.spared >> nth & 1 == 1;
-        self.links().enumerate().filter(move |(nth, _)| !is_spared(*nth)).map(|(_, link)| link)
+        self.links_without(self.unheard | self.spared)
+    }
+
+    /// Its links, but for those whose bits are set.
+    fn links_without(&self, bits: u8) -> impl Iterator<Item = u32> + '_ {
+        self.links().enumerate().filter(move |(nth, _)| bits >> nth & 1 == 0).map(|(_, link)| link)
     }
 
     /// May the user begin something new?

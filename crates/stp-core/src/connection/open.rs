@@ -87,7 +87,8 @@ impl Endpoint {
         if let Some(known) = self.connections.get_mut(id.index) {
             known.local_port = port;
             known.remote_port = connect.port;
-            known.hello = connect.hello;
+            known.own_hello = connect.hello;
+            known.is_told = true;
         }
         self.ask_for_connection(now, id.index);
         Ok(id)
@@ -104,11 +105,8 @@ impl Endpoint {
             return Err(Error::NotOpen);
         }
         known.state = State::Answered;
-        let theirs = core::mem::replace(&mut known.hello, hello);
+        known.own_hello = hello;
         self.answer_connection(id.index);
-        if let Some(known) = self.connections.get_mut(id.index) {
-            known.hello = theirs;
-        }
         self.arm_connection(now, id.index);
         Ok(())
     }
@@ -173,7 +171,7 @@ impl Endpoint {
 
     fn offer(&self, index: u32) -> Offer {
         let (key, hello) = match self.connections.get(index) {
-            Some(known) => (known.local_key, known.hello),
+            Some(known) => (known.local_key, known.own_hello),
             None => (0, 0),
         };
         Offer {
@@ -251,7 +249,9 @@ impl Endpoint {
         self.agree(id.index, envelope, offer);
         if let Some(known) = self.connections.get_mut(id.index) {
             known.came_in = true;
+            known.is_told = admission == Admission::Ask;
             known.local_port = envelope.d_port;
+            known.hello = offer.hello;
         }
         if admission == Admission::Open {
             self.answer_connection(id.index);
@@ -259,9 +259,6 @@ impl Endpoint {
             let (port, path, peer) = (envelope.d_port, unit.path, unit.from);
             let hello = offer.hello;
             self.tell(Event::Incoming { connection: id, port, path, peer, hello });
-        }
-        if let Some(known) = self.connections.get_mut(id.index) {
-            known.hello = offer.hello;
         }
         self.arm_connection(now, id.index);
         Ok(())
@@ -290,16 +287,11 @@ impl Endpoint {
         {
             let Some((index, generation)) = self.connections.half_open.pop_front() else { return };
             let known = self.connections.table.named(index, generation);
-            match known.map(|known| known.state) {
-                Some(State::Answered) => {}
-                Some(State::Asked) => {
-                    let connection = self.id_of(index);
-                    self.tell(Event::Closed { connection, why: Some(Ended::Silent) });
-                }
-                _ => continue,
+            if !known.is_some_and(|known| matches!(known.state, State::Answered | State::Asked)) {
+                continue;
             }
             self.stats.half_open_dropped += 1;
-            self.remove_connection(index);
+            self.fail_connection(index, Some(Ended::Silent));
             if is_full {
                 return;
             }
@@ -398,6 +390,7 @@ impl Endpoint {
     pub(crate) fn finish_accept(&mut self, now: Instant, index: u32) {
         let Some(known) = self.connections.get_mut(index) else { return };
         known.state = State::Open;
+        known.is_told = true;
         known.retries = 0;
         let (port, hello, link) = (known.local_port, known.hello, known.link);
         let connection = self.id_of(index);
@@ -406,6 +399,8 @@ impl Endpoint {
             let (path, peer) = (self.paths[usize::from(link.path)].id, link.peer);
             self.tell(Event::Accepted { connection, port, path, peer, hello });
         }
+        // How long the network takes is good to know before anything is granted.
+        self.ask_alive(now, index);
         self.arm_connection(now, index);
     }
 

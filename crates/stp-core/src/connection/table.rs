@@ -1,6 +1,7 @@
 //! Finding connections.
 
 use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
 
 use landfall_placement::{Instant, Random};
 
@@ -22,6 +23,8 @@ pub(crate) struct Connections {
     pub(crate) opening: BTreeMap<(u32, u16, u16), u32>,
     /// Those that came in and have not proved that they hear us, oldest first.
     pub(crate) half_open: VecDeque<(u32, u32)>,
+    /// Those that are being closed and of which something has ended.
+    pub(crate) ending: Vec<u32>,
     pub(crate) listeners: BTreeMap<u16, Admission>,
     pub(crate) timers: IndexedHeap<Instant>,
     pub(crate) next_port: u16,
@@ -35,6 +38,7 @@ impl Connections {
             by_remote: BTreeMap::new(),
             opening: BTreeMap::new(),
             half_open: VecDeque::new(),
+            ending: Vec::new(),
             listeners: BTreeMap::new(),
             timers: IndexedHeap::new(),
             next_port: 0,

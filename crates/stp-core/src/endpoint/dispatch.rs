@@ -136,9 +136,7 @@ impl Endpoint {
         if is_suspect {
             self.revive_link(now, link);
         }
-        if let Some(known) = self.connections.get_mut(index) {
-            known.heard = now;
-        }
+        self.note_heard(now, index, link);
         Ok(index)
     }
 
@@ -186,6 +184,10 @@ impl Endpoint {
             Message::Get(get) => self.take_get(now, unit, connection, &get),
             Message::FetchOpComplete { below } => self.take_fetch_complete(connection, below),
             Message::RequestState(question) => self.take_question(unit, connection, question),
+            Message::RequestStateResponse(State::Connection { token, .. }) => {
+                self.take_alive(now, unit, connection, token);
+                Ok(())
+            }
             Message::RequestStateResponse(state) => self.take_state(now, connection, state),
             _ => Err(Refusal::Unexpected),
         }
@@ -212,10 +214,7 @@ impl Endpoint {
 
     fn take_state(&mut self, now: Instant, connection: u32, state: State) -> Result<(), Refusal> {
         match state {
-            State::Connection { .. } => {
-                self.take_alive(now, connection);
-                Ok(())
-            }
+            State::Connection { .. } => Err(Refusal::Unexpected),
             State::Transfer { ids, serial, acked, len, is_complete } => {
                 self.take_progress(now, connection, (ids, serial), acked, len, is_complete)
             }

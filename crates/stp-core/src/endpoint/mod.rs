@@ -138,13 +138,13 @@ impl Endpoint {
     #[must_use]
     pub fn new(config: Config, seed: Seed) -> Self {
         let config = config.in_range();
+        let mut random = Random::new(seed);
         Self {
-            random: Random::new(seed),
             refusals: Refusals::new(),
             stats: Stats::default(),
             events: VecDeque::new(),
             paths: Vec::new(),
-            links: Links::new(config.links),
+            links: Links::new(config.links, &mut random),
             link_timers: IndexedHeap::new(),
             connections: Connections::new(config.connections),
             sends: Table::new(config.sends),
@@ -162,6 +162,7 @@ impl Endpoint {
             stream_timers: IndexedHeap::new(),
             grants_due: false,
             fresh_links: Vec::new(),
+            random,
             config,
         }
     }
@@ -256,6 +257,9 @@ impl Engine for Endpoint {
     ) -> Option<Transmit> {
         if self.grants_due {
             self.grant_more(now);
+        }
+        if !self.connections.ending.is_empty() {
+            self.disconnect_idle(now);
         }
         let path = self.path_index(path)?;
         self.next_transmit(now, path, head, from)

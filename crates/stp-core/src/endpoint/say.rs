@@ -13,7 +13,7 @@ impl Endpoint {
     pub(crate) fn say(&mut self, connection: u32, message: &Message) {
         let Some(known) = self.connections.get(connection) else { return };
         let is_up = |link: &u32| self.links.get(*link).is_some_and(|link| link.is_up);
-        let link = known.links().find(is_up).unwrap_or(known.link);
+        let link = known.known_links().find(is_up).unwrap_or(known.link);
         self.say_over(link, connection, message);
     }
 
@@ -47,7 +47,6 @@ impl Endpoint {
     pub(crate) fn can_say_over(&self, link: u32) -> bool {
         let Some(link) = self.links.get(link) else { return false };
         let path = &self.paths[usize::from(link.path)];
-        // Half of the queue is for what is not a grant.
-        path.limits.is_some() && path.control.len() < self.config.queue / 2
+        path.limits.is_some() && path.has_room_for_grants(self.config.queue)
     }
 }

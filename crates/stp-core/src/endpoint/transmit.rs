@@ -29,6 +29,10 @@ impl Endpoint {
             let len = usize::from(control.len);
             head[..len].copy_from_slice(&control.bytes[..len]);
             self.stats.control_sent += 1;
+            let known = &self.paths[path];
+            if !known.waiting.is_empty() && known.has_room_for_grants(self.config.queue) {
+                self.wake_path(path);
+            }
             return Some(Transmit {
                 to: control.to,
                 head_len: u16::from(control.len),

@@ -61,6 +61,12 @@ impl Block {
         (self.generation as u32) << 16 | index as u32
     }
 
+    /// How often its place of the table was used before.
+    #[must_use]
+    pub const fn generation(&self) -> u16 {
+        self.generation
+    }
+
     /// How many STUs the whole Block has.
     #[must_use]
     pub const fn stus(&self) -> u16 {
@@ -81,6 +87,13 @@ impl Block {
     #[must_use]
     pub const fn landed(&self) -> u16 {
         self.landed
+    }
+
+    /// Did STUs come behind some that did not?
+    #[must_use]
+    #[inline]
+    pub const fn holes(&self) -> u16 {
+        self.highest.saturating_sub(self.landed + self.under_way)
     }
 
     /// One past the last that came.

@@ -19,11 +19,13 @@ impl Endpoint {
         let Some(link) = self.links.get_mut(grant.link) else { return };
         link.active = now;
         link.strikes = 0;
-        link.news.granted = grant.at;
         // How long the network took is known where it is clear which grant this
-        // answers: the last one, which nothing was asked for again since.
-        if grant.asked == 0 && seat.stu >= grant.from {
-            link.news.sent = Some(grant.at + hold);
+        // answers.
+        if let Some(at) = link.granted_at(seat) {
+            link.news.granted = at;
+            link.news.sent = Some(at + hold);
+        } else {
+            link.news.granted = grant.at;
         }
         self.paths[usize::from(link.path)].last_link = Some(grant.link);
     }
@@ -37,7 +39,12 @@ impl Endpoint {
         is_memory_gone: bool,
     ) {
         match self.granted.table().landed(seat, is_in_place) {
-            Arrival::Bytes(len) => self.note_landed(seat.block, len),
+            Arrival::Bytes(len) => {
+                self.note_landed(seat.block, len);
+                if self.granted.block(seat.block).holes() > 0 {
+                    self.note_hole(now, seat.block);
+                }
+            }
             Arrival::Complete(len) => {
                 self.note_landed(seat.block, len);
                 self.complete_block(now, seat.block);

@@ -77,6 +77,7 @@ impl Endpoint {
             if let Some(link) = self.links.get_mut(link) {
                 link.granted = link.granted.saturating_sub(granted);
             }
+            self.wake_waiting(link);
             self.granted.grant(block).granted = 0;
             if self.granted.table().close(block) {
                 self.granted.give_back(block);
@@ -91,6 +92,8 @@ impl Endpoint {
     pub(super) fn release_block(&mut self, now: Instant, block: u16) {
         let index = self.granted.grants[usize::from(block)].receive;
         self.granted.give_back(block);
+        // Somebody may wait for a place in the table.
+        self.grants_due = true;
         if let Some(receive) = self.receives.get_mut(index) {
             receive.releasing = receive.releasing.saturating_sub(1);
         }

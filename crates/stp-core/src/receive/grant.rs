@@ -5,12 +5,18 @@ use landfall_placement::{Instant, Span};
 use super::schedule::Outcome;
 use super::{Grant, Kind, State};
 use crate::endpoint::Endpoint;
-use crate::link::NO_BLOCK;
-use crate::offload::Expected;
+use crate::link::{Issued, NO_BLOCK};
+use crate::offload::{Expected, words_per_block};
 use crate::wire::message::{ClearToSend, Get, Granted, Ids, Message};
 
 /// A window is granted in at least so many parts, so that it flows.
 const PARTS: u64 = 8;
+
+/// And so many where others share the network: bursts are what queues drop.
+const PARTS_ON_SHARED: u64 = 64;
+
+/// The smallest STU of any path that can be used, as a power of two.
+const SMALLEST_STU: u8 = 4;
 
 impl Endpoint {
     /// A Transfer has its memory: lays out its Blocks. False where it has more
@@ -45,12 +51,14 @@ impl Endpoint {
     }
 
     /// The smallest STU over the links of a connection: by it Blocks are sized,
-    /// so that on each link they have no more STUs than may be.
+    /// so that on each link they have no more STUs than may be. While none is up
+    /// nothing is known of them, and the smallest STU is sure to fit.
     fn smallest_stu(&self, connection: u32) -> u8 {
-        let Some(known) = self.connections.get(connection) else { return 6 };
+        let Some(known) = self.connections.get(connection) else { return SMALLEST_STU };
         let stu_on = |link| self.stu_on(connection, link);
         let on_data_links = known.data_links().filter_map(stu_on).min();
-        on_data_links.or_else(|| known.links().filter_map(stu_on).min()).unwrap_or(known.max_stu)
+        let on_any = || known.links().filter_map(stu_on).min();
+        on_data_links.or_else(on_any).unwrap_or(known.max_stu.min(SMALLEST_STU))
     }
 
     /// The STU for a connection on one of its links, as a power of two.
@@ -75,7 +83,7 @@ impl Endpoint {
                 return Outcome::Enough;
             }
             None => {
-                let Some(link) = self.roomiest_link(receive.connection) else {
+                let Some(link) = self.roomiest_link(receive.connection, receive.block_size) else {
                     return Outcome::NoRoomOnLinks;
                 };
                 match self.open_block(now, index, link) {
@@ -89,14 +97,20 @@ impl Endpoint {
 
     /// The link with the most room for grants: faster ones drain faster, so
     /// unequal rates fill in proportion by themselves.
-    fn roomiest_link(&self, connection: u32) -> Option<u32> {
+    fn roomiest_link(&self, connection: u32, block_size: u8) -> Option<u32> {
         let known = self.connections.get(connection)?;
         let is_up = |link: u32| self.links.get(link).is_some_and(|link| link.is_up);
+        // A link that came later may have STUs so small that a Block has too many.
+        let most = words_per_block(1 << self.config.block_stus) << 6;
+        let fits = |link: &u32| {
+            let stu = self.stu_on(connection, *link);
+            stu.is_some_and(|stu| 1 << block_size.saturating_sub(stu) <= most)
+        };
         let with_room = |link: u32| (self.room_on(link), link);
         let (room, link) = if known.data_links().any(is_up) {
-            known.data_links().map(with_room).max_by_key(|(room, _)| *room)?
+            known.data_links().filter(fits).map(with_room).max_by_key(|(room, _)| *room)?
         } else {
-            known.links().map(with_room).max_by_key(|(room, _)| *room)?
+            known.known_links().filter(fits).map(with_room).max_by_key(|(room, _)| *room)?
         };
         (room > 0).then_some(link)
     }
@@ -155,7 +169,7 @@ impl Endpoint {
         let (all, on_link) = (self.room_for_all(), self.room_on(link));
         // Not less than a part of the window, or many small grants would go out.
         let least = whole.min(stu.max(self.config.window / PARTS));
-        let least_on_link = whole.min(stu.max(self.window_of(link) / PARTS));
+        let least_on_link = whole.min(stu.max(self.least_part(link)));
         if all < least {
             return Outcome::NoRoom;
         }
@@ -178,14 +192,19 @@ impl Endpoint {
             receive.rest = receive.rest.saturating_sub(u64::from(bytes));
         }
         self.note_granted(now, link, bytes);
+        if let Some(link) = self.links.get_mut(link) {
+            let generation = known.generation();
+            link.note_issued(Issued { block, generation, from: granted, end, at: now });
+        }
         self.say_grant(block, granted, end);
         Outcome::Granted
     }
 
-    fn window_of(&self, link: u32) -> u64 {
+    /// What is granted over a link at a time, at least.
+    fn least_part(&self, link: u32) -> u64 {
         match (&self.config.congestion, self.links.get(link)) {
-            (Some(_), Some(link)) => link.window.bytes(),
-            _ => self.config.window,
+            (Some(_), Some(link)) => link.window.bytes() / PARTS_ON_SHARED,
+            _ => self.config.window / PARTS,
         }
     }
 

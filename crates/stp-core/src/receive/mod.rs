@@ -171,7 +171,9 @@ pub(crate) struct Grant {
     pub(crate) attempt: u8,
     /// How often something of it was asked for again.
     pub(crate) asked: u8,
-    /// How many STUs of later Blocks were complete before this one.
+    /// When that was last.
+    pub(crate) asked_at: Instant,
+    /// How many STUs came behind what is missing.
     pub(crate) passed: u16,
 }
 
@@ -188,6 +190,7 @@ impl Grant {
             from: 0,
             attempt: 0,
             asked: 0,
+            asked_at: Instant::ZERO,
             passed: 0,
         }
     }

@@ -1,8 +1,8 @@
 //! What did not come is asked for again.
 //!
 //! A sender sends what was granted over a link in the order of the grants. So
-//! a Block that later ones have overtaken by a margin has lost something, and
-//! of a link over which nothing comes for a whole time-out, the first Block has.
+//! what later STUs have overtaken by a margin is lost, in a Block or before it;
+//! and if nothing comes over a link for a whole time-out, its first Blocks are.
 
 use landfall_placement::{Duration, Instant};
 
@@ -12,8 +12,8 @@ use crate::error::Ended;
 use crate::link::NO_BLOCK;
 use crate::wire::message::Granted;
 
-/// How many STUs of later Blocks must be complete before a Block counts as
-/// overtaken: less may be reordering (as RFC 5681 has three duplicates).
+/// How many later STUs must have come before something counts as overtaken:
+/// less may be reordering (as RFC 5681 has three duplicates).
 const MARGIN: u16 = 3;
 
 /// The most grants in which one Block is asked for again at a time; each names
@@ -26,12 +26,10 @@ const BLOCKS_AT_ONCE: usize = 32;
 impl Endpoint {
     /// A Block is complete: those granted before it on the same link are overtaken.
     pub(super) fn note_passed(&mut self, now: Instant, block: u16) {
-        let stus = self.granted.block(block).stus();
-        let Some(link) = self.links.get(self.granted.grants[usize::from(block)].link) else {
-            return;
-        };
-        // What was asked for less than a round trip ago cannot have come.
-        let round = link.window.rtt().smoothed().unwrap_or(self.config.retry_floor);
+        let complete = self.granted.grants[usize::from(block)];
+        // What was granted last of it came behind all that was granted before that.
+        let stus = self.granted.block(block).stus() - complete.from;
+        let Some(link) = self.links.get(complete.link) else { return };
         let mut earlier = link.first;
         for _ in 0..BLOCKS_AT_ONCE {
             if earlier == block || earlier == NO_BLOCK {
@@ -39,31 +37,58 @@ impl Endpoint {
             }
             let grant = self.granted.grant(earlier);
             let next = grant.behind;
-            grant.passed = grant.passed.saturating_add(stus);
-            if grant.passed >= MARGIN && grant.granted > 0 && grant.at + round <= now {
-                self.count_lost(now, earlier);
-                self.ask_again(now, earlier);
+            if grant.at <= complete.at {
+                grant.passed = grant.passed.saturating_add(stus);
+            }
+            if grant.passed >= MARGIN && grant.granted > 0 && self.may_ask(now, earlier) {
+                let lost = self.granted.grant(earlier).granted;
+                self.count_lost(now, earlier, lost);
+                self.ask_again(now, earlier, u16::MAX);
             }
             earlier = next;
         }
     }
 
-    /// The window of its link learns that granted bytes will not arrive.
-    fn count_lost(&mut self, now: Instant, block: u16) {
-        let grant = self.granted.grants[usize::from(block)];
-        let config = self.congestion();
-        if let Some(link) = self.links.get_mut(grant.link) {
-            link.window.handle_lost(&config, now, grant.at, u64::from(grant.granted));
+    /// An STU came behind some of its Block that did not.
+    pub(super) fn note_hole(&mut self, now: Instant, block: u16) {
+        let known = *self.granted.block(block);
+        let grant = self.granted.grant(block);
+        grant.passed = grant.passed.saturating_add(1);
+        if grant.passed >= MARGIN && self.may_ask(now, block) {
+            self.count_lost(now, block, u32::from(known.holes()) << known.stu());
+            // What lies behind the highest may be on its way.
+            self.ask_again(now, block, known.highest());
         }
     }
 
-    /// Asks for what is missing of a Block.
-    pub(super) fn ask_again(&mut self, now: Instant, block: u16) {
+    /// What was asked for less than a round trip ago cannot have come.
+    fn may_ask(&self, now: Instant, block: u16) -> bool {
+        let grant = &self.granted.grants[usize::from(block)];
+        let Some(link) = self.links.get(grant.link) else { return false };
+        let round = link.window.rtt().smoothed().unwrap_or(self.config.retry_floor);
+        grant.asked == 0 || grant.asked_at + round <= now
+    }
+
+    /// The window of its link learns that granted bytes will not arrive.
+    fn count_lost(&mut self, now: Instant, block: u16, bytes: u32) {
+        let grant = self.granted.grants[usize::from(block)];
+        let config = self.congestion();
+        if let Some(link) = self.links.get_mut(grant.link) {
+            // What overtook it was granted a round trip ago, and it was before
+            // that; the Block's last grant may be younger.
+            let round = link.window.rtt().smoothed().unwrap_or_default();
+            let sent = grant.at.min(now - round);
+            link.window.handle_lost(&config, now, sent, u64::from(bytes));
+        }
+    }
+
+    /// Asks for what is missing of a Block before one of its STUs.
+    pub(super) fn ask_again(&mut self, now: Instant, block: u16, before: u16) {
         let known = *self.granted.block(block);
         let grant = self.granted.grant(block);
         grant.passed = 0;
         grant.asked = grant.asked.saturating_add(1);
-        grant.at = now;
+        grant.asked_at = now;
         let (asked, index) = (grant.asked, grant.receive);
         let is_stuck = grant.active + self.config.retry_after * 64 < now;
         self.stats.blocks_asked_again += 1;
@@ -80,7 +105,7 @@ impl Endpoint {
             self.receives.get(index).is_some_and(|known| matches!(known.kind, Kind::Get { .. }));
         let mut from = 0;
         for _ in 0..PIECES {
-            let Some((first, bits)) = self.granted.table().missing(block, from, u16::MAX) else {
+            let Some((first, bits)) = self.granted.table().missing(block, from, before) else {
                 return;
             };
             from = if is_get {
@@ -139,7 +164,7 @@ impl Endpoint {
             return self.lose_link(now, index);
         }
         for block in self.blocks_of(index) {
-            self.ask_again(now, block);
+            self.ask_again(now, block, u16::MAX);
         }
     }
 
@@ -191,7 +216,7 @@ impl Endpoint {
         let known = self.connections.get(connection)?;
         let is_up =
             |other: &u32| *other != link && self.links.get(*other).is_some_and(|other| other.is_up);
-        known.data_links().find(is_up).or_else(|| known.links().find(is_up))
+        known.data_links().find(is_up).or_else(|| known.known_links().find(is_up))
     }
 
     /// A link died: what was granted over it is asked for over others.
@@ -229,14 +254,14 @@ impl Endpoint {
         self.move_to_link(now, block, to);
         self.note_granted(now, to, grant.granted);
         self.stats.blocks_moved += 1;
-        self.ask_again(now, block);
+        self.ask_again(now, block, u16::MAX);
         true
     }
 
     /// A link is back: what waited for it goes on at once.
     pub(crate) fn resume_link(&mut self, now: Instant, link: u32) {
         for block in self.blocks_of(link) {
-            self.ask_again(now, block);
+            self.ask_again(now, block, u16::MAX);
         }
         self.wake_waiting(link);
         self.grants_due = true;

@@ -119,11 +119,31 @@ impl Endpoint {
         receive.turn = Turn::Waiting;
         let Some(known) = self.connections.get(receive.connection) else { return };
         for link in known.links() {
-            if let Some(link) = self.links.get_mut(link)
-                && !link.waiting.contains(&index)
-            {
+            let Some(link) = self.links.get_mut(link) else { continue };
+            let path = &mut self.paths[usize::from(link.path)];
+            if !path.has_room_for_grants(self.config.queue) && !path.waiting.contains(&index) {
+                path.waiting.push(index);
+            }
+            if !link.waiting.contains(&index) {
                 link.waiting.push(index);
             }
+        }
+    }
+
+    /// Grants found no room to wait on a path, and there is some again.
+    pub(crate) fn wake_path(&mut self, path: usize) {
+        for index in core::mem::take(&mut self.paths[path].waiting) {
+            self.wake(index);
+        }
+    }
+
+    /// It may have found room.
+    fn wake(&mut self, index: u32) {
+        if let Some(receive) = self.receives.get_mut(index)
+            && receive.turn == Turn::Waiting
+        {
+            receive.turn = Turn::None;
+            self.make_ready(index);
         }
     }
 
@@ -131,24 +151,14 @@ impl Endpoint {
     pub(crate) fn wake_waiting(&mut self, link: u32) {
         let Some(known) = self.links.get_mut(link) else { return };
         for index in core::mem::take(&mut known.waiting) {
-            if let Some(receive) = self.receives.get_mut(index)
-                && receive.turn == Turn::Waiting
-            {
-                receive.turn = Turn::None;
-                self.make_ready(index);
-            }
+            self.wake(index);
         }
     }
 
     /// What a connection receives may have found room on another link.
     pub(crate) fn wake_receives(&mut self, connection: u32) {
         for index in self.receives_of(connection) {
-            if let Some(receive) = self.receives.get_mut(index)
-                && receive.turn == Turn::Waiting
-            {
-                receive.turn = Turn::None;
-                self.make_ready(index);
-            }
+            self.wake(index);
         }
     }
 

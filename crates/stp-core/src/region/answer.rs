@@ -80,10 +80,13 @@ impl Endpoint {
                 return self.refuse_operation(connection, reason);
             }
         };
+        let under_way = UnderWay { serial, exposed, at, len, wants_answer, wants_notice };
+        if len == 0 {
+            return self.apply_empty(connection, under_way);
+        }
         if let Some(span) = self.exposed.get(exposed).map(|known| known.memory.span(at, len)) {
             into.push(span).map_err(|_| Refusal::NoRoom)?;
         }
-        let under_way = UnderWay { serial, exposed, at, len, wants_answer, wants_notice };
         self.begin_applying(connection, under_way);
         let ticket = Purpose::Put { connection, serial: serial as u16 }.pack();
         Ok(Placement::Into { at: HEADER_LEN as u16, check, ticket })
@@ -180,6 +183,19 @@ impl Endpoint {
         answered.applied = answered.expected;
         self.answer_applied(connection, None);
         Ok(Placement::Consumed)
+    }
+
+    /// A Put of no bytes takes effect in its turn, without the driver: it has no
+    /// payload that could be put anywhere.
+    fn apply_empty(&mut self, connection: u32, put: UnderWay) -> Result<Placement, Refusal> {
+        let placement = self.apply_void(connection, put.serial)?;
+        self.stats.operations_applied += 1;
+        if put.wants_notice {
+            let exposed = ExposedId::new((put.exposed, self.exposed.generation(put.exposed)));
+            let connection = self.id_of(connection);
+            self.tell(Event::Written { exposed, connection, at: put.at, len: 0 });
+        }
+        Ok(placement)
     }
 
     /// Says why the next operation is not done. It is not passed over: its

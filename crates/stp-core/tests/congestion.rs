@@ -1,0 +1,172 @@
+//! On networks that others share: a bottleneck in mid-path, and NewReno beside.
+
+mod world;
+
+use std::time::Duration;
+
+use landfall_placement::{Area, Instant, PathId, Peer};
+use landfall_simnet::traffic::{NewReno, Sink, Source, SourceConfig};
+use landfall_simnet::{
+    EcnThreshold, EngineNode, Handle, LinkConfig, Memory, QueuePolicy, Red, Sim, Switch, TailDrop,
+};
+use stp_core::{Admission, Config, Connect, Endpoint, Event};
+use world::{Host, PORT};
+
+const LEN: u64 = 1 << 20;
+/// The bottleneck; everything else is ten times as fast.
+const RATE: u64 = 100_000_000;
+const ROUND_TRIP: Duration = Duration::from_millis(20);
+
+fn bdp() -> u64 {
+    RATE / 8 * ROUND_TRIP.as_millis() as u64 / 1_000
+}
+
+fn config() -> Config {
+    Config::shared_network()
+}
+
+/// Sends one Transfer after another.
+fn endless_sender(sim: &mut Sim) -> Handle<Host> {
+    let mut memory = Area::default();
+    let node = EngineNode::new(Endpoint::new(config(), [1; 32])).on_event(
+        move |now, endpoint: &mut Endpoint, store: &mut Memory, event| match event {
+            Event::Connected { connection, .. } => {
+                memory = Area::new(store.lend(vec![5; LEN as usize]).unwrap(), 0, LEN);
+                for _ in 0..4 {
+                    endpoint.send(now, connection, memory, 0).unwrap();
+                }
+            }
+            Event::Sent { connection, .. } => {
+                endpoint.send(now, connection, memory, 0).unwrap();
+            }
+            other => panic!("the sender was told {other:?}"),
+        },
+    );
+    sim.add("stp sender", node).unwrap()
+}
+
+/// Has memory for each.
+fn endless_receiver(sim: &mut Sim) -> Handle<Host> {
+    let mut endpoint = Endpoint::new(config(), [2; 32]);
+    endpoint.listen(PORT, Admission::Open).unwrap();
+    let node = EngineNode::new(endpoint).on_event(
+        move |now, endpoint: &mut Endpoint, store: &mut Memory, event| match event {
+            Event::Accepted { connection, .. } => {
+                for _ in 0..8 {
+                    let area = Area::new(store.lend(vec![0; LEN as usize]).unwrap(), 0, LEN);
+                    endpoint.post(now, connection, area, false).unwrap();
+                }
+            }
+            Event::Received { connection, memory, .. } => {
+                endpoint.post(now, connection, memory, false).unwrap();
+            }
+            Event::Offered { .. } => {}
+            other => panic!("the receiver was told {other:?}"),
+        },
+    );
+    sim.add("stp receiver", node).unwrap()
+}
+
+struct Network {
+    sim: Sim,
+    sender: Handle<Host>,
+    receiver: Handle<Host>,
+    sink: Handle<Sink>,
+    reno: Option<Peer>,
+}
+
+impl Network {
+    fn new(
+        with_reno: bool,
+        ecn: bool,
+        policy: Option<Box<dyn Fn(&mut Sim, landfall_simnet::LinkId)>>,
+    ) -> Self {
+        let mut sim = Sim::from_number(1);
+        let left = sim.add("left", Switch::learning()).unwrap();
+        let right = sim.add("right", Switch::learning()).unwrap();
+        let half = ROUND_TRIP / 2;
+        let slow = LinkConfig::new().rate(RATE).delay(half).queue_bytes(bdp());
+        let back = LinkConfig::new().rate(RATE * 10).delay(half);
+        let bottleneck = sim.connect_each(left, right, slow, back).unwrap();
+        if let Some(policy) = policy {
+            policy(&mut sim, bottleneck);
+        }
+        let access = LinkConfig::new().rate(RATE * 10).mtu(1_500).queue_frames(100_000);
+        let sender = endless_sender(&mut sim);
+        let receiver = endless_receiver(&mut sim);
+        sim.connect(sender, left, access).unwrap();
+        sim.connect(receiver, right, access).unwrap();
+        let sink = sim.add("sink", Sink::new()).unwrap();
+        let wide = access.mtu(2_000);
+        sim.connect(sink, right, wide).unwrap();
+        let reno = with_reno.then(|| {
+            let config = SourceConfig { ecn, ..SourceConfig::to(sink.peer()) };
+            let reno = sim.add("reno", Source::new(config, NewReno::new(1_514))).unwrap();
+            sim.connect(reno, left, wide).unwrap();
+            reno.peer()
+        });
+        sim.run_until(Instant::from_millis(1)).unwrap();
+        let now = sim.now();
+        let connect = Connect { port: PORT, ..Connect::default() };
+        let to = receiver.peer();
+        sim.node_mut(sender).unwrap().engine_mut().connect(now, PathId(0), to, connect).unwrap();
+        Self { sim, sender, receiver, sink, reno }
+    }
+
+    /// Bytes of ours that arrived, STUs of ours that were sent, bytes of the other.
+    fn count(&self) -> [u64; 3] {
+        let received = self.sim.node(self.receiver).unwrap().engine().stats();
+        let sent = self.sim.node(self.sender).unwrap().engine().stats();
+        let reno = self.reno.map_or(0, |reno| self.sim.node(self.sink).unwrap().bytes_from(reno));
+        [received.bytes_received, sent.stus_sent, reno]
+    }
+
+    /// Runs for a while: our share, how much of the link was used, our loss.
+    fn run(&mut self, time: Duration) -> (f64, f64, f64) {
+        let before = self.count();
+        self.sim.run_until(self.sim.now() + time).unwrap();
+        let now = self.count();
+        let [bytes, stus, reno] = [0, 1, 2].map(|n| (now[n] - before[n]) as f64);
+        let capacity = RATE as f64 / 8.0 * time.as_secs_f64();
+        let lost = (stus - bytes / 1024.0).max(0.0) / stus;
+        (bytes / (bytes + reno), (bytes * 1064.0 / 1024.0 + reno) / capacity, lost)
+    }
+}
+
+fn with(
+    policy: impl QueuePolicy + Clone + 'static,
+) -> Option<Box<dyn Fn(&mut Sim, landfall_simnet::LinkId)>> {
+    Some(Box::new(move |sim, link| sim.set_queue_policy(link.there(), policy.clone()).unwrap()))
+}
+
+#[test]
+fn alone_it_fills_the_bottleneck_and_loses_next_to_nothing() {
+    let mut net = Network::new(false, false, None);
+    net.run(Duration::from_secs(5));
+    let (_, used, lost) = net.run(Duration::from_secs(10));
+    assert!(used > 0.9 && lost < 0.01, "used {used:.3}, lost {lost:.4}");
+}
+
+#[test]
+fn beside_one_aimd_flow_it_takes_its_share_and_no_more() {
+    let mut net = Network::new(true, false, None);
+    net.run(Duration::from_secs(10));
+    let (share, used, lost) = net.run(Duration::from_secs(20));
+    let context = format!("share {share:.3}, used {used:.3}, lost {lost:.4}");
+    assert!((0.3..=0.7).contains(&share) && lost < 0.01 && used > 0.9, "{context}");
+}
+
+#[test]
+fn queues_that_mark_are_heeded() {
+    let red = Red::new(2 * bdp(), RATE);
+    let threshold = EcnThreshold::bytes(bdp() / 4, TailDrop::bytes(bdp()));
+    for (name, policy) in [("RED", with(red)), ("threshold", with(threshold))] {
+        let mut net = Network::new(true, true, policy);
+        net.run(Duration::from_secs(10));
+        let (share, used, lost) = net.run(Duration::from_secs(20));
+        let context = format!("{name}: share {share:.3}, used {used:.3}, lost {lost:.4}");
+        assert!((0.3..=0.7).contains(&share) && lost < 0.01 && used > 0.85, "{context}");
+        let marked = net.sim.node(net.receiver).unwrap().engine().stats().stus_marked;
+        assert!(marked > 0, "{context}");
+    }
+}
