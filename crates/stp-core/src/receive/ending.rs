@@ -4,18 +4,19 @@
 //! sender knows, or was told often enough. Until then nothing is granted, and
 //! what still comes is refused: its Blocks are taken back.
 
-use landfall_placement::{Instant, Refusal};
+use landfall_placement::{Area, Instant, Refusal};
 
 use super::{Kind, State};
 use crate::endpoint::Endpoint;
 use crate::error::{Ended, Error};
-use crate::ids::ReceiveId;
+use crate::event::Event;
+use crate::ids::{ConnectionId, ReceiveId};
 use crate::seen::Serial;
 use crate::wire::Reason;
 use crate::wire::message::{Ending, Ids, Message};
 
 impl Endpoint {
-    /// Ends what is being received, or a Get. [`Event::ReceiveEnded`](crate::Event::ReceiveEnded)
+    /// Ends what is being received, or a Get. [`Event::ReceiveEnded`]
     /// follows, or the event of its success where that was first.
     ///
     /// # Errors
@@ -29,6 +30,28 @@ impl Endpoint {
             State::Ending(_) => {}
         }
         Ok(())
+    }
+
+    /// Takes posted memory back, wherever it stands. If no Transfer has come
+    /// for it, [`Event::Unposted`] follows; if one is
+    /// being received there, that ends as by [`cancel_receive`](Self::cancel_receive).
+    ///
+    /// # Errors
+    /// [`Error::Unknown`] where the connection holds no such memory: what came
+    /// for it is over, and was told.
+    pub fn withdraw(&mut self, now: Instant, id: ConnectionId, memory: Area) -> Result<(), Error> {
+        self.connection(id)?;
+        if self.unpost(id.index, memory) {
+            let why = Ended::Here;
+            self.tell(Event::Unposted { connection: id, memory, why });
+            return Ok(());
+        }
+        let is_there = |index: &u32| {
+            self.receives.get(*index).is_some_and(|receive| receive.memory == Some(memory))
+        };
+        let found = self.receives_of(id.index).into_iter().find(is_there);
+        let index = found.ok_or(Error::Unknown)?;
+        self.cancel_receive(now, self.receive_id(index))
     }
 
     /// This side ends it: Blocks are taken back, the sender is told.

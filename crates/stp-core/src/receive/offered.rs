@@ -310,6 +310,32 @@ impl Endpoint {
         Some(posted)
     }
 
+    /// Takes this memory out of the list of what is posted.
+    pub(super) fn unpost(&mut self, connection: u32, memory: Area) -> bool {
+        let Some(known) = self.connections.get(connection) else { return false };
+        let (mut before, mut index) = (NONE, known.first_posted);
+        while let Some(posted) = self.posted.get(index).copied() {
+            if posted.memory != memory {
+                (before, index) = (index, posted.next);
+                continue;
+            }
+            if before == NONE {
+                return self.unpost_first(connection).is_some();
+            }
+            self.posted.remove(index);
+            if let Some(last) = self.posted.get_mut(before) {
+                last.next = posted.next;
+            }
+            if let Some(known) = self.connections.get_mut(connection)
+                && known.last_posted == index
+            {
+                known.last_posted = before;
+            }
+            return true;
+        }
+        false
+    }
+
     /// Posted memory is the user's again.
     pub(crate) fn end_posted(&mut self, connection: u32, why: Ended) {
         while let Some(posted) = self.unpost_first(connection) {
