@@ -100,7 +100,7 @@ fn packets_move_many_a_call_straight_into_their_places() {
         assert_eq!((received.guessed_right, received.guessed_wrong), (64, 0));
         assert_eq!((received.bytes_copied, received.payload_bytes), (0, 64 * 1024));
         assert_eq!((sent.bytes_copied, sent.send_calls), (0, 1));
-        assert_eq!(received.receive_calls, 4, "16 a call");
+        assert_eq!(received.receive_calls, 1 + 4, "the first alone, then 16 a call");
         let peer = Peer::Ip(address(&cable.a, version));
         assert!(to.seen.iter().all(|(from, ..)| *from == peer));
     }
@@ -177,7 +177,7 @@ fn guesses_that_keep_missing_are_done_without() {
 }
 
 #[test]
-fn runs_that_follow_each_other_are_received_with_one_call() {
+fn runs_that_follow_each_other_are_received_together() {
     require_namespaces!();
     let cable = cable();
     // Three messages of two units, the second one short, at places of their own.
@@ -199,7 +199,8 @@ fn runs_that_follow_each_other_are_received_with_one_call() {
     }
     turn_until(&mut sender, &mut from, |from, _| from.sent.len() == 6);
     turn_until(&mut receiver, &mut to, |to, _| to.landings.len() == 6);
-    assert_eq!((receiver.counters().receive_calls, receiver.counters().bytes_copied), (1, 0));
+    let counters = receiver.counters();
+    assert_eq!((counters.receive_calls, counters.bytes_copied), (2, 0), "the first alone");
     assert_same(&contents(&regions, target), &message);
 }
 

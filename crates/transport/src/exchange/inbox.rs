@@ -211,8 +211,9 @@ impl Inbox {
         self.end_posting()
     }
 
-    /// Builds a list for each of the next units, for one call that receives
-    /// several. What is longer than guessed lands behind the slot of its list.
+    /// Builds a list for each of the next units, `most` of them at most, for one
+    /// call that receives several. What is longer than guessed lands behind the
+    /// slot of its list.
     ///
     /// If there is a guess, there are no more lists than slots: what else waits
     /// will be guessed once these units are known.
@@ -220,11 +221,12 @@ impl Inbox {
         &mut self,
         engine: &E,
         pins: &mut Pins,
+        most: usize,
     ) -> (&mut IoVecs, &[usize]) {
         self.slots.clear();
         self.iovecs.clear();
         self.ends.clear();
-        let lists = self.max_units.min(self.worth_posting);
+        let lists = self.max_units.min(self.worth_posting).min(most);
         // What lies in a wrong place is copied twice, what lies in none once.
         if !self.guesses.is_due() {
             self.guess_each(engine, pins, lists);

@@ -26,6 +26,8 @@ pub(super) struct Several {
     incoming: Box<[ReceiveHeader]>,
     outgoing: Box<[SendHeader]>,
     batch: Batch,
+    /// The last receive found something: more may wait.
+    streaming: bool,
 }
 
 impl Several {
@@ -37,10 +39,13 @@ impl Several {
             incoming: (0..MAX_LISTS).map(|_| ReceiveHeader::new()).collect(),
             outgoing: (0..MAX_UNITS).map(|_| SendHeader::new()).collect(),
             batch: Batch::new(),
+            streaming: false,
         }
     }
 
-    /// Receives what came, call by call. Gives the number of units.
+    /// Receives what came, call by call. The first frame after a silence is
+    /// taken alone, since looking for another one would only delay the answer
+    /// to it. Gives the number of units.
     pub(super) fn receive<E: Engine>(
         &mut self,
         engine: &mut E,
@@ -48,9 +53,10 @@ impl Several {
         counters: &mut Counters,
         fd: RawFd,
     ) -> io::Result<u32> {
+        let (calls, most) = if self.streaming { (CALLS_PER_TURN, MAX_LISTS) } else { (1, 1) };
         let mut units = 0;
-        for _ in 0..CALLS_PER_TURN {
-            let (came, was_full) = self.receive_some(engine, now, counters, fd)?;
+        for _ in 0..calls {
+            let (came, was_full) = self.receive_some(engine, now, counters, (fd, most))?;
             units += came;
             if !was_full {
                 break;
@@ -65,9 +71,9 @@ impl Several {
         engine: &mut E,
         now: Instant,
         counters: &mut Counters,
-        fd: RawFd,
+        (fd, most): (RawFd, usize),
     ) -> io::Result<(u32, bool)> {
-        let (pieces, ends) = self.inbox.post_each(engine, &mut self.pins);
+        let (pieces, ends) = self.inbox.post_each(engine, &mut self.pins, most);
         let pieces = pieces.as_mut_slice();
         self.batch.clear();
         let mut start = 0;
@@ -81,6 +87,7 @@ impl Several {
         // that live through the call; the lists name scratch memory of the
         // inbox and lent memory that is pinned until after the call.
         let received = unsafe { self.batch.receive(fd) };
+        self.streaming = received.is_ok();
         let outcome = match received {
             Ok(count) => {
                 counters.receive_calls += 1;

@@ -18,10 +18,6 @@ use crate::counters::Counters;
 use crate::driver::{Driver, Interest, Interests, Progress, fire_timers};
 use crate::exchange::{HEAD_ROOM, Outbox};
 use crate::memory::{Pins, Regions};
-use crate::udp::something_waits;
-
-/// While packets keep coming, so many calls receive in one turn.
-const CALLS_PER_TURN: u32 = 4;
 
 /// Runs any engine directly on IP, as a protocol with a number of its own.
 /// Peers are [`Peer::Ip`](landfall_placement::Peer::Ip).
@@ -113,22 +109,16 @@ impl RawIpDriver {
     /// number of units.
     fn receive<E: Engine>(&mut self, engine: &mut E, now: Instant) -> io::Result<u32> {
         let fd = self.socket.as_raw_fd();
-        // Nothing came last time: looking is cheaper than to post for nothing,
-        // and what a spinning thread does most.
-        if self.receiver.is_idle() && !something_waits(fd)? {
-            self.counters.empty_calls += 1;
-            return Ok(0);
-        }
+        let (calls, most) = self.receiver.plan();
         let mut units = 0;
-        for _ in 0..CALLS_PER_TURN {
-            let (more, news) = self.receiver.receive(engine, now, &mut self.counters, fd)?;
-            units += more;
-            if news.and_then(|news| news.raw_os_error()) == Some(libc::EMSGSIZE)
-                && let Some(peer) = self.connected
-            {
+        for _ in 0..calls {
+            let received = self.receiver.receive(engine, now, &mut self.counters, (fd, most))?;
+            units += received.units;
+            let news = received.news.and_then(|news| news.raw_os_error());
+            if let Some(peer) = self.connected.filter(|_| news == Some(libc::EMSGSIZE)) {
                 self.look_at_mtu(engine, now, peer);
             }
-            if !self.receiver.is_full() {
+            if !received.was_full {
                 break;
             }
         }

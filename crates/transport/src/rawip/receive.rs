@@ -14,6 +14,18 @@ use crate::exchange::{Arrival, Came, Inbox, MAX_LISTS, PREFIX_ROOM, Turn};
 use crate::inet::nothing_came;
 use crate::memory::{Pins, Regions};
 
+/// While packets keep coming, so many calls receive in one turn.
+const CALLS_PER_TURN: u32 = 4;
+
+/// What one call brought.
+pub(super) struct Received {
+    pub(super) units: u32,
+    /// As many packets as the call could take: more may wait.
+    pub(super) was_full: bool,
+    /// Nothing came, but maybe news of something that was sent earlier.
+    pub(super) news: Option<io::Error>,
+}
+
 /// The receiving half of a path.
 pub(super) struct Receiver {
     inbox: Inbox,
@@ -21,10 +33,8 @@ pub(super) struct Receiver {
     pins: Pins,
     messages: Messages,
     ipv6: bool,
-    /// The last receive found nothing.
-    idle: bool,
-    /// It found as much as it could take: more may wait.
-    full: bool,
+    /// The last receive found something: more may wait.
+    streaming: bool,
 }
 
 impl Receiver {
@@ -36,44 +46,38 @@ impl Receiver {
             pins: Pins::new(regions),
             messages: Messages::new(),
             ipv6,
-            idle: false,
-            full: false,
+            streaming: false,
         }
     }
 
-    /// Did the last receive find nothing?
-    pub(super) fn is_idle(&self) -> bool {
-        self.idle
+    /// So many calls are worth making in this turn, each for so many packets.
+    /// The first packet after a silence is taken alone, since looking for
+    /// another one would only delay the answer to it.
+    pub(super) const fn plan(&self) -> (u32, usize) {
+        if self.streaming { (CALLS_PER_TURN, MAX_LISTS) } else { (1, 1) }
     }
 
-    /// May more wait than the last receive could take?
-    pub(super) fn is_full(&self) -> bool {
-        self.full
-    }
-
-    /// Receives what came and hands it to the engine. Gives the number of
-    /// units, and news of the network of something sent earlier, if that is
-    /// all there was.
+    /// Receives `most` packets at most and hands them to the engine.
     pub(super) fn receive<E: Engine>(
         &mut self,
         engine: &mut E,
         now: Instant,
         counters: &mut Counters,
-        fd: RawFd,
-    ) -> io::Result<(u32, Option<io::Error>)> {
-        let (pieces, ends) = self.inbox.post_each(engine, &mut self.pins);
+        (fd, most): (RawFd, usize),
+    ) -> io::Result<Received> {
+        let (pieces, ends) = self.inbox.post_each(engine, &mut self.pins, most);
         let lists = ends.len();
         let result = self.messages.receive(fd, (pieces.as_mut_slice(), ends), self.ipv6);
-        self.full = matches!(result, Ok(count) if count == lists);
-        self.idle = result.is_err();
+        self.streaming = result.is_ok();
         let received = match result {
             Ok(count) => {
                 counters.receive_calls += 1;
-                Ok((self.hand_over(engine, now, counters, count), None))
+                let units = self.hand_over(engine, now, counters, count);
+                Ok(Received { units, was_full: count == lists, news: None })
             }
             Err(error) if nothing_came(&error) => {
                 counters.empty_calls += 1;
-                Ok((0, Some(error)))
+                Ok(Received { units: 0, was_full: false, news: Some(error) })
             }
             Err(error) => Err(error),
         };

@@ -25,8 +25,6 @@ pub(crate) use {
     socket::{bound_to, lack_batched_send, open},
 };
 
-pub(crate) use receive::something_waits;
-
 use std::net::SocketAddr;
 
 pub use driver::UdpDriver;

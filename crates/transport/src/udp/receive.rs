@@ -139,7 +139,7 @@ fn promised(peeked: &Peeked) -> Option<landfall_placement::Ticket> {
 
 /// Is there anything to receive? An error of the network that concerned
 /// something sent earlier is none.
-pub(crate) fn something_waits(fd: RawFd) -> io::Result<bool> {
+pub(super) fn something_waits(fd: RawFd) -> io::Result<bool> {
     // SAFETY: room for no byte: nothing is written.
     let len =
         unsafe { libc::recv(fd, std::ptr::null_mut(), 0, libc::MSG_PEEK | libc::MSG_DONTWAIT) };
