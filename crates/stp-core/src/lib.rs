@@ -37,6 +37,8 @@ mod heap;
 mod ids;
 mod keys;
 mod link;
+#[cfg(feature = "model")]
+pub mod model;
 pub mod offload;
 mod path;
 mod receive;

@@ -1,0 +1,121 @@
+//! Everything comes to its end over a good network: whatever was begun ends
+//! with exactly one event, in bounded time, and nothing is left.
+
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use landfall_placement::Duration;
+use landfall_test_engines::model::Violation;
+
+use super::ledger::User;
+use super::world::{PATHS, World};
+
+/// Bounds of the end: of turns, and of time in the run.
+const MOST_ROUNDS: usize = 20_000;
+const LONGEST: Duration = Duration::from_secs(120);
+
+impl World {
+    /// Lets everything that is under way come to its end, and gives all that
+    /// was found wrong.
+    pub(super) fn finish(mut self) -> (Vec<String>, u64) {
+        self.ending();
+        (self.failures, self.digest)
+    }
+
+    pub(super) fn ending(&mut self) {
+        self.write_down(|| String::from("---- the end"));
+        for side in 0..self.sides() {
+            for path in 0..PATHS {
+                self.set_path(side, path, true);
+            }
+        }
+        let is_over = |world: &Self| world.ends.iter().all(|end| end.user.is_idle());
+        self.run_until("what was begun", is_over);
+        self.check_regions();
+        for side in 0..self.sides() {
+            for which in 0..self.ends[side].user.connections.len() {
+                self.close(side, which as u8, false);
+            }
+        }
+        let is_over = |world: &Self| {
+            world
+                .ends
+                .iter()
+                .all(|end| end.user.is_empty() && end.checked.engine.connections() == 0)
+        };
+        self.run_until("the connections", is_over);
+        self.judge();
+    }
+
+    /// Lets packets and time pass until it is over; what is not over in bounded
+    /// time has stalled.
+    fn run_until(&mut self, what: &str, is_over: impl Fn(&Self) -> bool) {
+        let end = self.now + LONGEST;
+        for _ in 0..MOST_ROUNDS {
+            if !self.failures.is_empty() || is_over(self) {
+                return;
+            }
+            for side in 0..self.sides() {
+                for which in 0..self.questions(side).len() {
+                    self.decide(side, which as u8, 0);
+                }
+            }
+            if !self.round() {
+                self.wait(None);
+            }
+            if self.now > end {
+                break;
+            }
+        }
+        for side in 0..self.sides() {
+            let end = &self.ends[side];
+            let left = Left(&end.user);
+            let connections = end.checked.engine.connections();
+            if !end.user.is_empty() || connections > 0 {
+                let what = format!("{what} did not end: {left:?}, {connections} connections");
+                self.fail(side, &what);
+            }
+        }
+    }
+
+    fn judge(&mut self) {
+        self.check_returned();
+        for side in 0..self.sides() {
+            let end = &self.ends[side];
+            let (granted, shared) = (end.checked.engine.granted_bytes(), end.shared.clone());
+            // Writes to shared memory may be under way to the same bytes: they
+            // take effect in their order.
+            let counts = |violation: &Violation| match violation {
+                Violation::PlacedOnPending(span) => !shared.contains(&span.region),
+                _ => true,
+            };
+            for violation in end.checked.violations().into_iter().filter(counts) {
+                self.fail(side, &format!("{violation}"));
+            }
+            if granted > 0 {
+                self.fail(side, &format!("{granted} bytes are granted to nobody"));
+            }
+        }
+    }
+}
+
+/// What is left of a user's doings, in short.
+struct Left<'a>(&'a User);
+
+impl core::fmt::Debug for Left<'_> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        let user = self.0;
+        f.debug_struct("Left")
+            .field("connections", &user.connections)
+            .field("sends", &user.sends)
+            .field("receives", &user.receives)
+            .field("posts", &user.posts.len())
+            .field("reads_asked", &user.reads_asked)
+            .field("asks", &user.asks)
+            .field("requests", &user.requests)
+            .field("exposed", &user.exposed.len())
+            .field("operations", &user.operations)
+            .finish()
+    }
+}

@@ -1,0 +1,63 @@
+//! A naive reference model of connected endpoints, and the operation sequences
+//! that it is checked with: the oracle of property tests and fuzzing. Clear,
+//! not fast.
+//!
+//! | file | what lives there |
+//! | --- | --- |
+//! | `operations` | what may happen, decoded from any bytes |
+//! | `ledger` | what the users know: the reference model itself |
+//! | `setup` | the configurations that are tried |
+//! | `world` | several endpoints and all that is between them |
+//! | `driver` | the driver of each, and the network |
+//! | `calls`, `decide` | what users do, and how they answer |
+//! | `events`, `shared` | what users are told, checked against the model |
+//! | `ending` | everything comes to its end over a good network |
+
+mod calls;
+mod decide;
+mod driver;
+mod ending;
+mod events;
+mod ledger;
+mod operations;
+mod setup;
+mod shared;
+mod world;
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+/// Runs the operations that these bytes stand for on two or three connected
+/// endpoints and on the reference model, lets everything come to its end, and
+/// gives all in which the two disagree.
+#[must_use]
+pub fn disagreements(bytes: &[u8]) -> Vec<String> {
+    run(bytes).0
+}
+
+/// What happens in such a run, line by line, for people who look for the reason
+/// of a disagreement.
+#[must_use]
+pub fn story(bytes: &[u8]) -> Vec<String> {
+    let (config, bytes) = bytes.split_at(bytes.len().min(3));
+    let mut world = world::World::new(config);
+    world.story = Some(Vec::new());
+    for operation in operations::Operations::new(bytes, world.sides()) {
+        world.apply(operation);
+    }
+    world.ending();
+    let mut story = world.story.take().unwrap_or_default();
+    story.append(&mut world.failures);
+    story
+}
+
+/// The same, and a digest of all that was sent and told: equal runs have equal ones.
+#[must_use]
+pub fn run(bytes: &[u8]) -> (Vec<String>, u64) {
+    let (config, bytes) = bytes.split_at(bytes.len().min(3));
+    let mut world = world::World::new(config);
+    for operation in operations::Operations::new(bytes, world.sides()) {
+        world.apply(operation);
+    }
+    world.finish()
+}
