@@ -132,12 +132,15 @@ impl<'a> Blocks<'a> {
         memory: Span,
         stu: u8,
     ) -> bool {
-        let words = self.words;
+        let most = (self.words * 64).min(usize::from(u16::MAX)) as u64;
         let Some(block) = self.blocks.get_mut(usize::from(index)) else { return false };
-        let end = u64::from(start) + u64::from(memory.len);
-        let stus = (end.saturating_sub(1) >> stu).saturating_sub(u64::from(start) >> stu) + 1;
         let is_free = !block.is_open && block.under_way == 0;
-        if !is_free || memory.len == 0 || stus > words as u64 * 64 || stu > 30 {
+        let end = u64::from(start) + u64::from(memory.len);
+        // Headers name places in the buffer by 32 bits.
+        if !is_free || memory.len == 0 || stu > 30 || end > 1 << 32 {
+            return false;
+        }
+        if ((end - 1) >> stu) - (u64::from(start) >> stu) + 1 > most {
             return false;
         }
         *block = Block {
