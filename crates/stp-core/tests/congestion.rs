@@ -7,7 +7,8 @@ use std::time::Duration;
 use landfall_placement::{Area, Instant, PathId, Peer};
 use landfall_simnet::traffic::{NewReno, Sink, Source, SourceConfig};
 use landfall_simnet::{
-    EcnThreshold, EngineNode, Handle, LinkConfig, Memory, QueuePolicy, Red, Sim, Switch, TailDrop,
+    EcnThreshold, EngineNode, Handle, LinkConfig, LinkId, Memory, QueuePolicy, Red, Sim, Switch,
+    TailDrop,
 };
 use stp_core::{Admission, Config, Connect, Endpoint, Event};
 use world::{Host, PORT};
@@ -67,6 +68,9 @@ fn endless_receiver(sim: &mut Sim) -> Handle<Host> {
     sim.add("stp receiver", node).unwrap()
 }
 
+/// Puts another queue in front of a link.
+type SetPolicy = Box<dyn Fn(&mut Sim, LinkId)>;
+
 struct Network {
     sim: Sim,
     sender: Handle<Host>,
@@ -76,11 +80,7 @@ struct Network {
 }
 
 impl Network {
-    fn new(
-        with_reno: bool,
-        ecn: bool,
-        policy: Option<Box<dyn Fn(&mut Sim, landfall_simnet::LinkId)>>,
-    ) -> Self {
+    fn new(with_reno: bool, ecn: bool, policy: Option<SetPolicy>) -> Self {
         let mut sim = Sim::from_number(1);
         let left = sim.add("left", Switch::learning()).unwrap();
         let right = sim.add("right", Switch::learning()).unwrap();
@@ -133,9 +133,7 @@ impl Network {
     }
 }
 
-fn with(
-    policy: impl QueuePolicy + Clone + 'static,
-) -> Option<Box<dyn Fn(&mut Sim, landfall_simnet::LinkId)>> {
+fn with(policy: impl QueuePolicy + Clone + 'static) -> Option<SetPolicy> {
     Some(Box::new(move |sim, link| sim.set_queue_policy(link.there(), policy.clone()).unwrap()))
 }
 

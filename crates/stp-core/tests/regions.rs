@@ -216,3 +216,36 @@ fn a_revoked_region_is_given_back_and_refuses() {
         assert!(pair.alice().refusals().total() < 1_000_000);
     });
 }
+
+/// The other side remembers the answers to 32 of them until they are confirmed.
+#[test]
+fn more_fetch_ops_than_can_be_remembered_are_confirmed_and_forgotten() {
+    check(1..=10, |sim| {
+        let sim = std::mem::replace(sim, Sim::from_number(0));
+        let mut pair = Pair::new(sim, patient(), &[terrible()]);
+        let memory = place(&mut pair.sim, pair.b, 0, &[0; 64]);
+        let (_, region) = expose(&mut pair, memory, Rights::FETCH);
+        let id = pair.from_a;
+        for wave in 1..=4 {
+            for _ in 0..50 {
+                let now = pair.now();
+                let one = WordFunction::Add(1);
+                pair.alice().fetch_op(now, id, &region, 8, WordWidth::Eight, one).unwrap();
+            }
+            pair.run_until("a wave", |a, _| {
+                a.iter().filter(|e| matches!(e, Event::Fetched { .. })).count() == wave * 50
+            });
+        }
+        let olds: Vec<u64> = pair
+            .a_log
+            .borrow()
+            .iter()
+            .filter_map(|event| match event {
+                Event::Fetched { old, .. } => Some(*old),
+                _ => None,
+            })
+            .collect();
+        assert!(olds.iter().copied().eq(0..200), "{olds:?}");
+        assert_eq!(word(&pair, memory, 8), 200);
+    });
+}

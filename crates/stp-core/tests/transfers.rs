@@ -5,6 +5,7 @@ mod world;
 use std::time::Duration;
 
 use landfall_placement::{Area, Engine as _};
+use landfall_simnet::sim::Fate;
 use landfall_simnet::{EngineConfig, LinkConfig, Loss, Probability, Sim, check};
 use stp_core::{Config, Event};
 use world::{Pair, is_received, is_sent, noise, read};
@@ -87,4 +88,70 @@ fn a_transfer_survives_every_mix_of_faults() {
             assert!(!pair.a_log.borrow().iter().any(|e| matches!(e, Event::Closed { .. })));
         });
     }
+}
+
+#[test]
+fn what_is_guessed_right_is_never_copied() {
+    let how = EngineConfig::guessing(16);
+    let config = Config::default();
+    let mut pair = Pair::with(Sim::from_number(4), config.clone(), config, how, &[ethernet()]);
+    let bytes = noise(1, 1 << 20);
+    for n in 0..4 {
+        let area = pair.post(n * 1024, bytes.len());
+        pair.send(0, &bytes);
+        pair.run_until("the transfer", |_, b| b.iter().filter(|e| is_received(e)).count() == n + 1);
+        assert!(read(&pair.sim, pair.b, area) == bytes);
+    }
+    let counters = *pair.sim.node(pair.b).unwrap().counters();
+    let share = counters.copied_bytes as f64 / (4 << 20) as f64;
+    assert!(share < 0.01, "{share:.4} of the payload was copied: {counters:?}");
+    assert_eq!(counters.guessed_wrong, 0, "{counters:?}");
+}
+
+/// Ethernet fills short frames up.
+#[test]
+fn padding_behind_short_packets_is_not_received() {
+    let mut pair = Pair::new(Sim::from_number(5), Config::default(), &[ethernet()]);
+    for way in [pair.links[0].there(), pair.links[0].back()] {
+        pair.sim
+            .intercept(way, |_, frame| {
+                if frame.bytes.len() < 46 {
+                    frame.bytes.resize(46, 0xee);
+                }
+                Fate::Pass
+            })
+            .unwrap();
+    }
+    for len in 1..=8 {
+        let bytes = noise(len as u64, len);
+        let area = pair.post(0, 16);
+        pair.send(0, &bytes);
+        pair.run_until("the transfer", |a, _| a.iter().filter(|e| is_sent(e)).count() == len);
+        let got = read(&pair.sim, pair.b, area);
+        assert_eq!(got[..len], bytes);
+        assert!(got[len..].iter().all(|byte| *byte == 0), "{got:?}");
+    }
+}
+
+#[test]
+fn every_packet_twice_is_as_good_as_once() {
+    let twice = ethernet().duplication(Probability::percent(100));
+    let mut pair = Pair::new(Sim::from_number(6), Config::default(), &[twice]);
+    let bytes = noise(1, 100_000);
+    for n in 1..=10 {
+        let area = pair.post(n, bytes.len());
+        pair.send(0, &bytes);
+        pair.run_until("the transfer", |a, b| {
+            a.iter().filter(|e| is_sent(e)).count() == n
+                && b.iter().filter(|e| is_received(e)).count() == n
+        });
+        assert!(read(&pair.sim, pair.b, area) == bytes);
+    }
+    // Each grant counted once: no STU was sent again.
+    assert_eq!(pair.alice().stats().stus_sent, 10 * 98);
+    let (now, id) = (pair.now(), pair.from_a);
+    pair.alice().close(now, id).unwrap();
+    let closed = |event: &Event| matches!(event, Event::Closed { why: None, .. });
+    pair.run_until("the end", |a, b| a.iter().any(closed) && b.iter().any(closed));
+    assert_eq!(pair.a_log.borrow().iter().filter(|e| closed(e)).count(), 1);
 }

@@ -59,7 +59,12 @@ impl Endpoint {
         } else if is_summed {
             check = Check::InternetSum { from: 0, len: whole, seed: 0 };
         }
-        self.expect(connection, serial, check != Check::None)?;
+        if let Err(refusal) = self.expect(connection, serial, check != Check::None) {
+            if refusal == Refusal::Duplicate && wants_answer {
+                self.answer_applied(connection, None);
+            }
+            return Err(refusal);
+        }
         if is_void {
             return self.apply_void(connection, serial);
         }
@@ -103,7 +108,12 @@ impl Endpoint {
         if self.repeat_fetched(connection, serial) {
             return Err(Refusal::Duplicate);
         }
-        self.expect(connection, serial, false)?;
+        if let Err(refusal) = self.expect(connection, serial, false) {
+            if refusal == Refusal::Duplicate {
+                self.answer_applied(connection, None);
+            }
+            return Err(refusal);
+        }
         let len = width.bytes();
         let exposed = match self.usable(connection, handle, Rights::FETCH, at, u64::from(len)) {
             Ok(exposed) => exposed,
@@ -140,13 +150,14 @@ impl Endpoint {
         let ahead = Serial32(serial).offset_from(Serial32(answered.expected));
         let under_way = answered.under_way.len();
         if ahead < 0 {
-            if under_way == 0 {
-                self.answer_applied(connection, None);
-            }
             return Err(Refusal::Duplicate);
         }
         if ahead > 0 {
-            if under_way == 0 {
+            // Told once: who sent much behind a gap would hear it as often.
+            let applied = answered.applied;
+            let is_new = under_way == 0 && answered.gap_told != Some(applied);
+            if is_new {
+                answered.gap_told = Some(applied);
                 self.answer_applied(connection, None);
             }
             return Err(Refusal::OutOfBounds);
@@ -190,11 +201,7 @@ impl Endpoint {
     fn apply_empty(&mut self, connection: u32, put: UnderWay) -> Result<Placement, Refusal> {
         let placement = self.apply_void(connection, put.serial)?;
         self.stats.operations_applied += 1;
-        if put.wants_notice {
-            let exposed = ExposedId::new((put.exposed, self.exposed.generation(put.exposed)));
-            let connection = self.id_of(connection);
-            self.tell(Event::Written { exposed, connection, at: put.at, len: 0 });
-        }
+        self.tell_written(connection, &put);
         Ok(placement)
     }
 
@@ -233,9 +240,7 @@ impl Endpoint {
         if first.serial as u16 != serial {
             return None;
         }
-        let under_way = answered.under_way.pop_front()?;
-        self.unuse(under_way.exposed);
-        Some(under_way)
+        answered.under_way.pop_front()
     }
 
     pub(crate) fn land_put(
@@ -245,29 +250,27 @@ impl Endpoint {
         serial: u16,
         landing: Landing,
     ) {
-        let exposed = self.exposed_of(connection);
         let Some(done) = self.end_applying(connection, serial) else { return };
         if !matches!(landing, Landing::Verified | Landing::Unchecked) {
+            self.unuse(done.exposed);
             return self.take_back(now, connection, done.serial, landing);
         }
         self.note_applied(connection, done.serial);
-        if done.wants_notice
-            && let Some(exposed) = exposed
-        {
-            let connection = self.id_of(connection);
-            let (at, len) = (done.at, u64::from(done.len));
-            self.tell(Event::Written { exposed, connection, at, len });
-        }
+        self.tell_written(connection, &done);
+        // A region that was revoked comes back after what it was written for.
+        self.unuse(done.exposed);
         if done.wants_answer {
             self.answer_applied(connection, None);
         }
     }
 
-    /// The region of the operation that is under way for longest.
-    fn exposed_of(&self, connection: u32) -> Option<ExposedId> {
-        let remote = self.connections.get(connection)?.remote.as_deref()?;
-        let index = remote.incoming.under_way.front()?.exposed;
-        Some(ExposedId::new((index, self.exposed.generation(index))))
+    /// Tells the user of a Put, where that is wanted.
+    fn tell_written(&mut self, connection: u32, put: &UnderWay) {
+        if put.wants_notice {
+            let exposed = ExposedId::new((put.exposed, self.exposed.generation(put.exposed)));
+            let (connection, len) = (self.id_of(connection), u64::from(put.len));
+            self.tell(Event::Written { exposed, connection, at: put.at, len });
+        }
     }
 
     fn note_applied(&mut self, connection: u32, serial: u32) {
@@ -302,6 +305,7 @@ impl Endpoint {
         old: Option<u64>,
     ) {
         let Some(done) = self.end_applying(connection, serial) else { return };
+        self.unuse(done.exposed);
         let Some(old) = old else {
             return self.take_back(now, connection, done.serial, Landing::Failed);
         };

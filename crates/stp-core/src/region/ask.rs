@@ -7,7 +7,7 @@
 //! is sent as void ones, so that those behind it go on.
 
 use landfall_placement::{
-    Area, Instant, Refusal, Serial32, Spans, Transmit, WordFunction, WordWidth,
+    Area, Duration, Instant, Refusal, Serial32, Spans, Transmit, WordFunction, WordWidth,
 };
 
 use super::{Operation, Remote, STREAM_WINDOW, Work};
@@ -129,7 +129,7 @@ impl Endpoint {
         self.stream_timers.set(connection, now + patience);
     }
 
-    fn stream_patience(&self, connection: u32) -> landfall_placement::Duration {
+    fn stream_patience(&self, connection: u32) -> Duration {
         let retries = self
             .connections
             .get(connection)
@@ -234,6 +234,7 @@ impl Endpoint {
         applied: u32,
         refused: Option<Reason>,
     ) -> Result<(), Refusal> {
+        let round = self.round_trip_of(connection);
         let Some(known) = self.connections.get_mut(connection) else {
             return Err(Refusal::UnknownId);
         };
@@ -256,9 +257,11 @@ impl Endpoint {
         }
         if let Some(reason) = refused {
             asked.refuse(applied, Ended::There(reason));
-        } else if !is_progress && asked.sent != applied {
-            // Told without being asked: something before what came is missing.
+        } else if !is_progress && asked.sent != applied && asked.back_at + round <= now {
+            // Something before what came is missing: from there on again, but
+            // not more than once in a round trip.
             asked.sent = applied;
+            asked.back_at = now;
         }
         if is_progress {
             asked.retries = 0;
@@ -271,6 +274,13 @@ impl Endpoint {
         }
         self.disconnect_if_idle(now, connection);
         Ok(())
+    }
+
+    /// How long the network takes, as far as that is known.
+    fn round_trip_of(&self, connection: u32) -> Duration {
+        let link = self.connections.get(connection).and_then(|known| self.links.get(known.link));
+        let measured = link.and_then(|link| link.window.rtt().smoothed());
+        measured.unwrap_or(self.config.retry_floor)
     }
 
     /// A FetchOp took effect.
@@ -389,6 +399,7 @@ impl Endpoint {
         });
         self.stats.operations_repeated += u64::from(asked.sent.wrapping_sub(unknown));
         asked.sent = unknown;
+        asked.back_at = now;
         self.complete_fetches(connection);
         self.say(connection, &Message::RequestState(Question::Memory));
         self.queue_stream(connection);

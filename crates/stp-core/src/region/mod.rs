@@ -16,7 +16,7 @@ mod get;
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 
-use landfall_placement::{Area, WordFunction, WordWidth};
+use landfall_placement::{Area, Instant, WordFunction, WordWidth};
 
 use crate::error::Ended;
 use crate::ids::Rights;
@@ -47,6 +47,8 @@ pub(crate) struct Asked {
     /// All packets below took effect.
     pub(crate) acked: u32,
     pub(crate) retries: u8,
+    /// When packets that were sent began to be sent again last.
+    pub(crate) back_at: Instant,
     /// It is in the queue of a path.
     pub(crate) is_queued: bool,
 }
@@ -94,6 +96,9 @@ pub(crate) struct Answered {
     pub(crate) under_way: VecDeque<UnderWay>,
     /// What is under way may fail its check: nothing is placed behind it.
     pub(crate) is_alone: bool,
+    /// The sender was told that something before what came is missing, when
+    /// all below this had taken effect.
+    pub(crate) gap_told: Option<u32>,
     pub(crate) replays: Option<Box<[Replay; STREAM_WINDOW as usize]>>,
 }
 
