@@ -340,8 +340,8 @@ thread_local! {
 /// polled only when it was woken: most turns find nothing for it.
 fn drive_until<F: Future>(shared: &Shared, future: F, until: Instant) -> Option<F::Output> {
     /// How long a thread sleeps that leaves the descriptors to another: that
-    /// one may finish and go.
-    const ASIDE: Duration = Duration::from_millis(1);
+    /// one may finish and go. About what a wake costs.
+    const ASIDE: Duration = Duration::from_micros(100);
     let new = || Arc::new(Alarm { thread: thread::current(), is_woken: AtomicBool::new(true) });
     let alarm = ALARM.with(|alarm| Arc::clone(alarm.get_or_init(new)));
     alarm.is_woken.store(true, Ordering::Relaxed);
@@ -367,6 +367,7 @@ fn drive_until<F: Future>(shared: &Shared, future: F, until: Instant) -> Option<
         } else if !patience.is_over(now) {
             std::hint::spin_loop();
         } else if shared.has_ended() || !shared.sleep(until.since(now)) {
+            shared.ask_for_seat();
             thread::park_timeout(ASIDE.min(until.since(now)));
         }
     }

@@ -60,6 +60,11 @@ impl Connection {
 
     /// Sends a Transfer: bytes that the other side puts where it wants them. It
     /// is done when all of them are in place there.
+    ///
+    /// Transfers are independent of each other. They are offered there in the
+    /// order in which their requests arrive, and where the network loses or
+    /// reorders packets that need not be the order of the sends: number them
+    /// with [`opaque`](Operation::opaque) where it matters.
     pub fn send(&self, payload: impl Into<Payload>) -> Operation<Sent> {
         let held = payload.into().hold(&self.0.handle.pool);
         Operation::holding(&self.0, held, |memory| Request::Send { memory, opaque: 0 })

@@ -96,7 +96,10 @@ impl Endpoint {
     /// [`Error::NotConnected`] where the peer does not want it or is silent.
     pub async fn connect(&self, peer: impl Into<Peer>, port: u16) -> Result<Connection, Error> {
         let peer = peer.into();
-        let path = self.0.look(|core| core.path_to(peer)).ok_or(Error::NoPathTo { peer })?;
+        let path = self.0.look(|core| {
+            core.check_open()?;
+            core.path_to(peer).ok_or(Error::NoPathTo { peer })
+        })?;
         self.connect_over(path, peer, port, 0).await
     }
 
@@ -114,6 +117,7 @@ impl Endpoint {
     ) -> Result<Connection, Error> {
         let peer = peer.into();
         let id = self.0.ask(|core, now| {
+            core.check_open()?;
             core.lane(path).ok_or(Error::UnknownPath(path))?;
             core.connect(now, path, peer, Connect { port, local_port: None, hello })
         })?;

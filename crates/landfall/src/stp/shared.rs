@@ -46,6 +46,8 @@ pub(crate) struct Shared {
     pub(crate) wait: Wait,
     bell: Bell,
     seat: AtomicBool,
+    /// It is the endpoint's own thread that sleeps there.
+    is_own_seated: AtomicBool,
     /// Threads that wait in blocking handles, and when one last did.
     blocking: AtomicU32,
     blocked_at: AtomicU64,
@@ -82,6 +84,7 @@ impl Shared {
             wait,
             bell,
             seat: AtomicBool::new(false),
+            is_own_seated: AtomicBool::new(false),
             blocking: AtomicU32::new(0),
             blocked_at: AtomicU64::new(0),
             is_ending: AtomicBool::new(false),
@@ -155,14 +158,23 @@ impl Shared {
         let until = self.look(|core| core.fall_asleep(&mut interests));
         let patience = until.map_or(LONGEST_SLEEP, |until| self.clock.until(until));
         interests.push(self.bell.interest());
+        let mut is_ready = false;
         if !self.is_ending.load(Ordering::SeqCst) {
-            // A failed poll is a short sleep: the next turn tells more.
-            let _ = until_ready(&interests, patience.min(at_most).min(LONGEST_SLEEP));
+            // A poll that fails is a short sleep: the next turn tells more.
+            let time = patience.min(at_most).min(LONGEST_SLEEP);
+            is_ready = until_ready(&interests, time).unwrap_or(false);
         }
-        self.look(|core| core.asleep = None);
+        self.look(|core| core.wake_up(is_ready));
         self.bell.silence();
         self.seat.store(false, Ordering::Release);
         true
+    }
+
+    /// A thread that blocks wants the seat of the endpoint's own thread.
+    pub(crate) fn ask_for_seat(&self) {
+        if self.is_own_seated.load(Ordering::SeqCst) {
+            self.bell.ring();
+        }
     }
 
     /// A thread begins to wait in a blocking handle: it drives.
@@ -198,6 +210,8 @@ impl Shared {
 
     /// What the endpoint's own thread does.
     pub(crate) fn drive(&self) {
+        // Whatever happens here, nobody waits for it in vain.
+        let _end = End(self);
         let mut patience = Patience::new(self.wait);
         while !self.is_ending.load(Ordering::SeqCst) {
             if self.is_driven_by_others() {
@@ -207,15 +221,14 @@ impl Shared {
             if self.turn() {
                 patience.renew();
             } else if patience.is_over(self.clock.now()) {
+                self.is_own_seated.store(true, Ordering::SeqCst);
                 self.sleep(LONGEST_SLEEP);
+                self.is_own_seated.store(false, Ordering::SeqCst);
             } else {
                 std::hint::spin_loop();
             }
         }
         self.finish();
-        self.has_ended.store(true, Ordering::SeqCst);
-        let watchers = std::mem::take(&mut *locked(&self.end_watchers));
-        watchers.into_iter().for_each(Waker::wake);
     }
 
     /// Closes every connection, then aborts what does not want to.
@@ -239,6 +252,21 @@ impl Shared {
         }
         // What the last events caused.
         self.turn();
+    }
+}
+
+/// The end of the driving thread: nothing moves any more.
+struct End<'a>(&'a Shared);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        let lanes = self.0.look(Core::let_go);
+        // Not under the lock: a driver may wait for the kernel.
+        drop(lanes);
+        self.0.pool.after_turn();
+        self.0.has_ended.store(true, Ordering::SeqCst);
+        let watchers = std::mem::take(&mut *locked(&self.0.end_watchers));
+        watchers.into_iter().for_each(Waker::wake);
     }
 }
 

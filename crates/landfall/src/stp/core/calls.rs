@@ -9,7 +9,7 @@ use stp_core::{
     Admission, AskId, Connect, ConnectionId, Ended, ExposedId, ReadId, ReceiveId, Rights,
 };
 
-use super::{Core, Key, Known, Listening, Outcome, Request, Shown, Stage, Status};
+use super::{Core, Key, Known, Lane, Listening, Outcome, Request, Shown, Stage, Status};
 use crate::stp::error::Error;
 use crate::stp::memory::Held;
 
@@ -55,7 +55,6 @@ impl Core {
         peer: Peer,
         connect: Connect,
     ) -> Result<ConnectionId, Error> {
-        self.check_open()?;
         let id = self.engine.connect(now, path, peer, connect)?;
         self.connections.insert(id, Known::new(Status::Opening, path, peer, 0));
         Ok(id)
@@ -334,6 +333,31 @@ impl Core {
         for id in ids {
             self.abort(now, id, Reason::Closing);
         }
+    }
+
+    /// The last of all: the paths are given away to be closed, and whatever is
+    /// not over never will be.
+    pub(crate) fn let_go(&mut self) -> Vec<Lane> {
+        self.is_closing = true;
+        let why = Some(Ended::ConnectionGone);
+        for key in self.slots.under_way() {
+            self.end(key, Outcome::Closed { why });
+        }
+        for known in self.connections.values_mut() {
+            if !matches!(known.status, Status::Closed(_)) {
+                known.status = Status::Closed(why);
+            }
+            Self::wake_all(&mut self.after, &mut known.watchers);
+        }
+        for shown in self.shown.values_mut() {
+            shown.is_over = true;
+            self.after.free.extend(shown.held.take());
+            Self::wake_all(&mut self.after, &mut shown.watchers);
+        }
+        for listening in self.listeners.values_mut() {
+            Self::wake_all(&mut self.after, &mut listening.watchers);
+        }
+        std::mem::take(&mut self.lanes)
     }
 
     /// Is every connection over, and has the engine forgotten them?

@@ -247,11 +247,13 @@ impl Core {
     /// An operation is over: its user takes the outcome, or nobody does.
     pub(super) fn end(&mut self, key: Key, outcome: Outcome) {
         let Some(slot) = self.slots.get(key) else { return };
-        slot.stage = Stage::Over(outcome);
+        let before = std::mem::replace(&mut slot.stage, Stage::Over(outcome));
         self.after.wake.extend(slot.waker.take());
-        if slot.is_orphan
-            && let Some(slot) = self.slots.remove(key)
-        {
+        let is_orphan = slot.is_orphan;
+        if let Stage::Begun(begun) = before {
+            self.slots.note_over(begun);
+        }
+        if is_orphan && let Some(slot) = self.slots.remove(key) {
             self.after.free.extend(slot.held);
         }
     }

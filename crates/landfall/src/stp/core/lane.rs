@@ -13,6 +13,7 @@ pub(crate) trait AnyDriver: Send {
     fn limits(&self) -> PathLimits;
     fn capabilities(&self) -> &Capabilities;
     fn counters(&self) -> &Counters;
+    fn counters_mut(&mut self) -> &mut Counters;
     fn turn(&mut self, engine: &mut Endpoint, now: Instant) -> io::Result<Progress>;
     fn interests(&self) -> Interests;
     fn poll_timeout(&self) -> Option<Instant>;
@@ -33,6 +34,10 @@ impl<D: Driver + Send> AnyDriver for D {
 
     fn counters(&self) -> &Counters {
         Driver::counters(self)
+    }
+
+    fn counters_mut(&mut self) -> &mut Counters {
+        Driver::counters_mut(self)
     }
 
     fn turn(&mut self, engine: &mut Endpoint, now: Instant) -> io::Result<Progress> {

@@ -142,6 +142,15 @@ impl Core {
         until
     }
 
+    /// The thread is awake, and finds something to do or does not.
+    pub(crate) fn wake_up(&mut self, is_ready: bool) {
+        self.asleep = None;
+        // Which path it was nobody asked: the first one counts.
+        if let (true, Some(lane)) = (is_ready, self.lanes.first_mut()) {
+            lane.driver.counters_mut().wakeups += 1;
+        }
+    }
+
     /// After a turn while a thread sleeps: does it sleep for the wrong things?
     pub(crate) fn must_wake_sleeper(&mut self) -> bool {
         let Some(asleep) = &self.asleep else { return false };

@@ -115,6 +115,16 @@ impl Slots {
         self.begun.remove(&begun)
     }
 
+    /// Those that are not over.
+    pub(crate) fn under_way(&self) -> Vec<Key> {
+        let is_under_way = |slot: &Slot| !matches!(slot.stage, Stage::Over(_));
+        let slots = self.slots.iter().enumerate();
+        slots
+            .filter(|(_, slot)| slot.as_ref().is_some_and(is_under_way))
+            .map(|(key, _)| key)
+            .collect()
+    }
+
     /// How many there are.
     pub(crate) fn len(&self) -> usize {
         self.slots.len() - self.free.len()
