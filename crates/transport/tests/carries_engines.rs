@@ -14,7 +14,7 @@ use landfall_transport::fault::{FaultCounts, Faults, Faulty};
 use landfall_transport::memory::Regions;
 use landfall_transport::udp::{UdpConfig, UdpDriver};
 use landfall_transport::{AsyncWaiter, Clock, Driver, Wait, Waiter};
-use support::transfer::{DEFAULT, End, PATH, SIZES, messages, run_to_the_end, start};
+use support::transfer::{DEFAULT, End, PATH, PATIENT, SIZES, messages, run_to_the_end, start};
 use support::{PATIENCE, assert_same, pattern};
 
 fn udp(regions: &Regions, unit: u32, batch: bool) -> UdpDriver {
@@ -58,7 +58,7 @@ const CLEAN: Case =
 fn udp_carries_messages_in_batches_and_singly() {
     for batch in [true, false] {
         for unit in [100, 1024, 8192] {
-            over_udp(Case { config: Config { unit, ..DEFAULT }, batch, ..CLEAN }, 1);
+            over_udp(Case { config: Config { unit, ..PATIENT }, batch, ..CLEAN }, 1);
         }
     }
 }

@@ -47,7 +47,7 @@ fn few_frames_carry_much() {
         for attach in MODES {
             let ends = [&cable.a, &cable.b].map(|end| {
                 let regions = Regions::new(8);
-                let few = |config| XdpConfig { attach, frames: 64, ..config };
+                let few = |config| XdpConfig { attach, frames: 256, ..config };
                 let driver = open_as(end, &regions, few).unwrap();
                 Opened { driver, regions, name: Peer::Ethernet(end.mac.0) }
             });

@@ -11,7 +11,7 @@ use landfall_transport::fault::{Faults, Faulty};
 use landfall_transport::memory::{Memory, Regions, Rights};
 use landfall_transport::{AsyncWaiter, Clock, Counters, Driver, Wait, Waiter};
 
-use super::transfer::{DEFAULT, End, PATH, SIZES, messages, run_to_the_end, start};
+use super::transfer::{DEFAULT, End, PATH, PATIENT, SIZES, messages, run_to_the_end, start};
 use super::{PATIENCE, assert_same, contents, pattern};
 
 /// A driver with its regions, and the name by which the other end reaches it.
@@ -30,7 +30,7 @@ impl<D: Driver> Opened<D> {
 /// All messages on one thread, in units of this length.
 pub fn messages_in_units<D: Driver>([from, to]: [Opened<D>; 2], unit: u32) {
     let clock = Clock::start();
-    let (peer, config) = (to.name, Config { unit, ..DEFAULT });
+    let (peer, config) = (to.name, Config { unit, ..PATIENT });
     let mut from = from.end(&messages(), config, 1, &clock);
     let mut to = to.end(&vec![0; messages().len()], config, 2, &clock);
     start(&mut from, &mut to, peer, &clock);

@@ -96,6 +96,10 @@ pub fn run_to_the_end<A: Driver, B: Driver>(from: &mut End<A>, to: &mut End<B>, 
     }
 }
 
+/// Where nothing is lost on purpose, little is sent again: on a machine where a
+/// turn takes longer than the timer, all would be, again and again.
+pub const PATIENT: Config = Config { retransmit_after: Duration::from_millis(200), ..DEFAULT };
+
 /// `Config::default` in a constant.
 pub const DEFAULT: Config = Config {
     unit: 1024,
