@@ -79,7 +79,8 @@ pub struct Config {
     /// The most Puts and FetchOps of one connection that are under way.
     pub operations: usize,
     /// The most packets without payload that wait to be sent on a path, and
-    /// the most Blocks.
+    /// the most Blocks. While four times as many events wait for the user,
+    /// nothing is taken in.
     pub queue: usize,
 }
 

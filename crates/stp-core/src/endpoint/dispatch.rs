@@ -13,6 +13,10 @@ use crate::wire::{Envelope, Flags, HEADER_LEN, Header, Op, header};
 /// Ethernet fills short frames up to this many bytes of payload.
 const SHORTEST_FRAME: u32 = 46;
 
+/// How many events wait at most, for each place in the queue of a path, before
+/// nothing more is taken in.
+const EVENTS_PER_PLACE: usize = 4;
+
 impl Endpoint {
     #[inline]
     pub(super) fn dispatch(
@@ -23,6 +27,10 @@ impl Endpoint {
     ) -> Result<Placement, Refusal> {
         if (unit.len as usize) < HEADER_LEN {
             return Err(Refusal::Truncated);
+        }
+        // Nobody takes the events: whatever else comes will be sent again.
+        if self.events.len() >= self.config.queue * EVENTS_PER_PLACE {
+            return Err(Refusal::NoRoom);
         }
         let Some(header) = Header::read(unit.head) else {
             return Ok(Placement::NeedHead(HEADER_LEN as u16));

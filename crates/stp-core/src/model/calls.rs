@@ -68,6 +68,7 @@ impl World {
                     to: other,
                     // Where nobody asks at the same time, nobody listens.
                     is_excused: meets,
+                    meets,
                     is_accepted: false,
                     was_too_long: false,
                 });

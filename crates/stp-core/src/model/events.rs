@@ -55,15 +55,16 @@ impl World {
             Event::ReadAsked { read, connection, len, opaque } => {
                 let Some(known) = self.known(side, connection, "a read") else { return };
                 let name = opaque as usize;
-                let found = self.truth.reads.get_mut(name).filter(|read| {
-                    read.to == side && read.len == len && read.connect == known.connect
+                let found = self.truth.reads.get(name).is_some_and(|read| {
+                    let is_here = self.truth.is_same(read.connect, known.connect);
+                    is_here && read.to == side && read.len == len && !read.is_asked
                 });
                 match found {
-                    Some(asked) if !asked.is_asked => {
-                        asked.is_asked = true;
+                    true => {
+                        self.truth.reads[name].is_asked = true;
                         self.ends[side].user.reads_asked.push((read, connection, name));
                     }
-                    _ => self.fail(side, "was asked for what nobody wants to read, or twice"),
+                    false => self.fail(side, "was asked for what nobody wants to read, or twice"),
                 }
             }
             _ => self.take_shared(side, event),
@@ -186,7 +187,7 @@ impl World {
             || self.truth.is_excused(connect)
             // One that its other side had not proved may have made room for others.
             || self.ends.iter().any(|end| {
-                end.has_failed || end.checked.engine.stats().half_open_dropped > 0
+                end.has_failed || end.was_full || end.checked.engine.stats().half_open_dropped > 0
             })
     }
 
@@ -245,7 +246,7 @@ impl World {
                 && transfer.bytes.len() as u64 == len
                 && transfer.delivered.is_none()
                 && !transfer.is_offered
-                && transfer.connect == connect
+                && self.truth.is_same(transfer.connect, connect)
         });
         if !is_right {
             return self.fail(side, &format!("{id} was offered that was not sent, or twice"));

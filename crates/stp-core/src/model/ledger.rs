@@ -30,6 +30,9 @@ pub(super) struct Connecting {
     pub(super) to: usize,
     /// Somebody has ended it, or nobody had to take it.
     pub(super) is_excused: bool,
+    /// It was made to meet one of the other side. A request of an earlier time
+    /// may be what it meets.
+    pub(super) meets: bool,
     /// The other side was told that it is open.
     pub(super) is_accepted: bool,
     /// A receiver had too little memory for a Transfer.
@@ -212,6 +215,12 @@ impl Truth {
 
     pub(super) fn is_excused(&self, connect: usize) -> bool {
         self.connects.get(connect).is_none_or(|known| known.is_excused)
+    }
+
+    /// May the two be names of one connection?
+    pub(super) fn is_same(&self, a: usize, b: usize) -> bool {
+        let meets = |name: usize| self.connects.get(name).is_some_and(|known| known.meets);
+        a == b || meets(a) && meets(b)
     }
 
     /// The end at the other side.

@@ -76,7 +76,7 @@ impl Setup {
             half_open: few(2, 8),
             links: few(4, 16),
             sends: few(2, 16),
-            receives: few(3, 16),
+            receives: few(8, 24),
             blocks: few(3, 32),
             slots: few(2, 8) as u16,
             posted: few(2, 16),

@@ -61,6 +61,9 @@ pub(super) struct End {
     pub(super) shared: Vec<RegionId>,
     /// The driver could not use memory.
     pub(super) has_failed: bool,
+    /// Its table of receives was full: who wants to send there may wait for
+    /// who waits for it, until one of them gives up.
+    pub(super) was_full: bool,
 }
 
 /// Endpoints, their users and drivers, and the network between them.
@@ -168,7 +171,9 @@ impl World {
     /// Nothing is beyond its bound (invariant 5).
     fn check_bounds(&mut self) {
         for side in 0..self.sides() {
-            let endpoint = &self.ends[side].checked.engine;
+            let End { checked, was_full, .. } = &mut self.ends[side];
+            let endpoint = &checked.engine;
+            *was_full |= !endpoint.receives.has_room();
             let config = endpoint.config();
             // One STU always may be granted where nothing is.
             let window = config.window.max(1 << config.max_stu);
@@ -203,6 +208,7 @@ impl End {
             user: User::default(),
             shared: Vec::new(),
             has_failed: false,
+            was_full: false,
         }
     }
 
