@@ -1,14 +1,15 @@
 //! Links: a path and a peer at its other end. What is granted over a link, in
 //! which order, and how much may be.
 
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use landfall_congestion::{Arrived, Config as Congestion, Window};
 use landfall_placement::{Duration, Instant, Peer, Random};
 
-use crate::offload::Seat;
 use crate::keys::PeerIndex;
+use crate::offload::Seat;
 use crate::table::Table;
 
 /// No Block, at the ends of lists.
@@ -50,6 +51,17 @@ const MOST_ISSUED: usize = 1024;
 /// How many of them Data may overtake and still be recognised.
 const LOOK_AHEAD: usize = 16;
 
+/// What there is of a link that Data comes over. Most links are idle: they are
+/// without.
+#[derive(Debug, Default)]
+pub(crate) struct Traffic {
+    pub(crate) news: News,
+    /// The grants whose Data is expected next, in their order.
+    issued: VecDeque<Issued>,
+    /// Transfers that wait for room here.
+    pub(crate) waiting: Vec<u32>,
+}
+
 /// One link.
 #[derive(Debug)]
 pub(crate) struct Link {
@@ -70,13 +82,9 @@ pub(crate) struct Link {
     pub(crate) last: u16,
     /// When something arrived last, or was granted while nothing was.
     pub(crate) active: Instant,
-    pub(crate) news: News,
-    /// The grants whose Data is expected next, in their order.
-    issued: VecDeque<Issued>,
     /// It is among the links with news.
     pub(crate) is_fresh: bool,
-    /// Transfers that wait for room here.
-    pub(crate) waiting: Vec<u32>,
+    traffic: Option<Box<Traffic>>,
 }
 
 impl Link {
@@ -92,17 +100,35 @@ impl Link {
             first: NO_BLOCK,
             last: NO_BLOCK,
             active: Instant::ZERO,
-            news: News::default(),
-            issued: VecDeque::new(),
             is_fresh: false,
-            waiting: Vec::new(),
+            traffic: None,
         }
+    }
+
+    /// What goes on here, from when something does.
+    #[inline]
+    pub(crate) fn traffic(&mut self) -> &mut Traffic {
+        self.traffic.get_or_insert_default()
+    }
+
+    /// Does a Transfer wait for room here?
+    pub(crate) fn has_waiting(&self) -> bool {
+        self.traffic.as_ref().is_some_and(|traffic| !traffic.waiting.is_empty())
+    }
+
+    /// The Transfers that waited for room.
+    pub(crate) fn take_waiting(&mut self) -> Vec<u32> {
+        self.traffic
+            .as_mut()
+            .map(|traffic| core::mem::take(&mut traffic.waiting))
+            .unwrap_or_default()
     }
 
     /// A grant goes out.
     pub(crate) fn note_issued(&mut self, issued: Issued) {
-        if self.issued.len() < MOST_ISSUED {
-            self.issued.push_back(issued);
+        let traffic = self.traffic();
+        if traffic.issued.len() < MOST_ISSUED {
+            traffic.issued.push_back(issued);
         }
     }
 
@@ -110,20 +136,21 @@ impl Link {
     /// what was asked for again it is not clear which grant it answers.
     #[inline]
     pub(crate) fn granted_at(&mut self, seat: Seat) -> Option<Instant> {
-        if let Some(first) = self.issued.front()
+        let issued = &mut self.traffic.as_mut()?.issued;
+        if let Some(first) = issued.front()
             && first.covers(seat)
         {
             return Some(first.at);
         }
         // Those that it has overtaken are complete, or will come again.
-        let nth = self.issued.iter().take(LOOK_AHEAD).position(|issued| issued.covers(seat))?;
-        self.issued.drain(..nth);
-        Some(self.issued.front()?.at)
+        let nth = issued.iter().take(LOOK_AHEAD).position(|issued| issued.covers(seat))?;
+        issued.drain(..nth);
+        Some(issued.front()?.at)
     }
 
     /// Tells the window what arrived since the last time.
     pub(crate) fn tell_window(&mut self, config: &Congestion, now: Instant) {
-        let news = core::mem::take(&mut self.news);
+        let news = core::mem::take(&mut self.traffic().news);
         if news.bytes == 0 {
             return;
         }

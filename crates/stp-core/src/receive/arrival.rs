@@ -21,11 +21,11 @@ impl Endpoint {
         link.strikes = 0;
         // How long the network took is known where it is clear which grant this
         // answers.
-        if let Some(at) = link.granted_at(seat) {
-            link.news.granted = at;
-            link.news.sent = Some(at + hold);
-        } else {
-            link.news.granted = grant.at;
+        let issued = link.granted_at(seat);
+        let news = &mut link.traffic().news;
+        news.granted = issued.unwrap_or(grant.at);
+        if let Some(at) = issued {
+            news.sent = Some(at + hold);
         }
         self.paths[usize::from(link.path)].last_link = Some(grant.link);
     }
@@ -68,7 +68,7 @@ impl Endpoint {
         self.grants_due = true;
         if let Some(link) = self.links.get_mut(grant.link) {
             link.granted = link.granted.saturating_sub(u64::from(len));
-            link.news.bytes += u64::from(len);
+            link.traffic().news.bytes += u64::from(len);
             if !link.is_fresh {
                 link.is_fresh = true;
                 self.fresh_links.push(grant.link);
@@ -86,7 +86,7 @@ impl Endpoint {
         let bytes = u64::from(marked) << self.granted.block(block).stu();
         let link = self.granted.grants[usize::from(block)].link;
         if let Some(link) = self.links.get_mut(link) {
-            link.news.marked += bytes;
+            link.traffic().news.marked += bytes;
         }
     }
 

@@ -124,8 +124,9 @@ impl Endpoint {
             if !path.has_room_for_grants(self.config.queue) && !path.waiting.contains(&index) {
                 path.waiting.push(index);
             }
-            if !link.waiting.contains(&index) {
-                link.waiting.push(index);
+            let waiting = &mut link.traffic().waiting;
+            if !waiting.contains(&index) {
+                waiting.push(index);
             }
         }
     }
@@ -150,7 +151,7 @@ impl Endpoint {
     /// A link has room again, or is up: what waited for it is ready.
     pub(crate) fn wake_waiting(&mut self, link: u32) {
         let Some(known) = self.links.get_mut(link) else { return };
-        for index in core::mem::take(&mut known.waiting) {
+        for index in known.take_waiting() {
             self.wake(index);
         }
     }
@@ -169,7 +170,7 @@ impl Endpoint {
             let Some(link) = self.links.get_mut(index) else { continue };
             link.is_fresh = false;
             link.tell_window(&config, now);
-            if !link.waiting.is_empty() {
+            if link.has_waiting() {
                 self.wake_waiting(index);
             }
         }
