@@ -168,12 +168,16 @@ impl Link {
 
     /// How long to wait for what was granted, before it is asked for again.
     pub(crate) fn patience(&self, retry_after: Duration, floor: Duration) -> Duration {
+        self.time_out(retry_after, floor).saturating_mul(1 << self.strikes.min(4))
+    }
+
+    /// How long an answer takes at most, usually (RFC 6298, 2.3).
+    pub(crate) fn time_out(&self, retry_after: Duration, floor: Duration) -> Duration {
         let rtt = self.window.rtt();
-        let base = match (rtt.smoothed(), rtt.variation()) {
+        match (rtt.smoothed(), rtt.variation()) {
             (Some(smoothed), Some(variation)) => (smoothed + variation * 4).max(floor),
             _ => retry_after,
-        };
-        base.saturating_mul(1 << self.strikes.min(4))
+        }
     }
 }
 

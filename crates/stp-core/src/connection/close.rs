@@ -312,6 +312,24 @@ impl Endpoint {
         self.connections.timers.set(index, now + after);
     }
 
+    /// After how long something that was repeated so often is repeated again on
+    /// an open connection: as its round trips say, once they are known.
+    pub(crate) fn patience(&self, connection: u32, retries: u8) -> Duration {
+        let link = self.connections.get(connection).and_then(|known| self.links.get(known.link));
+        let (retry_after, floor) = (self.config.retry_after, self.config.retry_floor);
+        let base = link.map_or(retry_after, |link| link.time_out(retry_after, floor));
+        base.saturating_mul(1 << retries.min(6)).min(self.retry_after(4))
+    }
+
+    /// Is it time to give up what was repeated so often? If the other side is
+    /// heard, and only does not answer this, it gets much longer.
+    pub(crate) fn gives_up(&self, now: Instant, connection: u32, retries: u8) -> bool {
+        let limit = self.config.retry_after * 32;
+        let heard = self.connections.get(connection).map(|known| known.heard + limit);
+        retries >= self.config.give_up_after.saturating_mul(8)
+            || retries > self.config.give_up_after && heard.is_none_or(|until| until < now)
+    }
+
     /// After how long something that was repeated so often is repeated again.
     pub(crate) fn retry_after(&self, retries: u8) -> Duration {
         self.config.retry_after.saturating_mul(1 << retries.min(4))

@@ -61,6 +61,7 @@ impl Endpoint {
             return;
         }
         let is_get = matches!(receive.kind, Kind::Get { .. });
+        let connection = receive.connection;
         receive.state = State::Ending(why);
         receive.is_told = is_get;
         receive.retries = 0;
@@ -68,7 +69,8 @@ impl Endpoint {
         self.take_back_blocks(index);
         if !is_get {
             self.say_end_of_receive(index);
-            self.receive_timers.set(index, now + self.retry_after(0));
+            let patience = self.patience(connection, 0);
+            self.receive_timers.set(index, now + patience);
         }
         self.finish_if_released(now, index);
     }

@@ -127,7 +127,7 @@ impl Endpoint {
         let size = 1u64 << receive.block_size;
         let len = (size - (at & (size - 1))).min(receive.len - position) as u32;
         let start = (at & ((1 << self.config.buffer) - 1)) as u32;
-        let block = self.granted.take_free().ok_or(Outcome::NoRoom)?;
+        let block = self.granted.take_free().ok_or(Outcome::NoBlock)?;
         let span = Span { region: memory.region, offset: at, len };
         if !self.granted.table().open(block, expected, start, span, stu) {
             // More STUs than may be: this link's are too small for it.

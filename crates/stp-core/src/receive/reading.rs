@@ -56,7 +56,7 @@ impl Endpoint {
             known.next_read = serial.wrapping_add(1);
         }
         self.request_to_receive(name.0);
-        self.receive_timers.set(name.0, now + self.retry_after(0));
+        self.receive_timers.set(name.0, now + self.patience(id.index, 0));
         Ok(ReceiveId::new(name))
     }
 
@@ -80,13 +80,17 @@ impl Endpoint {
             return Err(Refusal::Malformed);
         };
         let index = u32::from(id);
-        let receive = self.receives.get_mut(index).ok_or(Refusal::UnknownId)?;
-        let is_it = receive.connection == connection
-            && receive.kind == Kind::Read(read)
-            && receive.state == State::Asking;
+        let is_it = self.receives.get(index).is_some_and(|receive| {
+            receive.connection == connection
+                && receive.kind == Kind::Read(read)
+                && receive.state == State::Asking
+        });
         if !is_it {
+            // The read was given up, and whoever answers it must hear that.
+            self.refuse_answer(connection, s_id, serial);
             return Err(Refusal::UnknownId);
         }
+        let receive = self.receives.get_mut(index).ok_or(Refusal::UnknownId)?;
         if len > receive.len {
             return Err(Refusal::OutOfBounds);
         }
@@ -103,6 +107,16 @@ impl Endpoint {
         };
         self.give_memory(now, index, memory, false);
         Ok(())
+    }
+
+    /// A Transfer answers a read that is over: it is over, too.
+    fn refuse_answer(&mut self, connection: u32, s_id: u16, serial: u32) {
+        if let Some(known) = self.connections.get_mut(connection) {
+            known.sends_seen.end(serial, false);
+        }
+        let ids = Ids { d_id: s_id, s_id: 0 };
+        let (is_read, verdict) = (false, Verdict::Rejected(Reason::Gone));
+        self.say(connection, &Message::RequestAnswer { ids, serial, is_read, verdict });
     }
 
     /// The other side wants to be sent something.

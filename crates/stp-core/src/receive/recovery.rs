@@ -86,6 +86,10 @@ impl Endpoint {
     pub(super) fn ask_again(&mut self, now: Instant, block: u16, before: u16) {
         let known = *self.granted.block(block);
         let grant = self.granted.grant(block);
+        if grant.granted == 0 {
+            // All that was granted has come; the rest waits for room.
+            return;
+        }
         grant.passed = 0;
         grant.asked = grant.asked.saturating_add(1);
         grant.asked_at = now;
@@ -271,8 +275,8 @@ impl Endpoint {
     pub(crate) fn time_out_receive(&mut self, now: Instant, index: u32) {
         let Some(receive) = self.receives.get_mut(index) else { return };
         receive.retries = receive.retries.saturating_add(1);
-        let (retries, state) = (receive.retries, receive.state);
-        let gives_up = retries > self.config.give_up_after;
+        let (retries, state, connection) = (receive.retries, receive.state, receive.connection);
+        let gives_up = self.gives_up(now, connection, retries);
         match state {
             State::Asking if gives_up => return self.finish_receive(index, Err(Ended::Silent)),
             State::Asking => self.request_to_receive(index),
@@ -280,6 +284,6 @@ impl Endpoint {
             State::Ending(_) => self.say_end_of_receive(index),
             State::Offered | State::Open => return,
         }
-        self.receive_timers.set(index, now + self.retry_after(retries));
+        self.receive_timers.set(index, now + self.patience(connection, retries));
     }
 }

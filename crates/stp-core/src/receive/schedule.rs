@@ -5,6 +5,7 @@
 //! the order of the policy; what finds no room on its links waits for that.
 
 use alloc::collections::VecDeque;
+use alloc::vec::Vec;
 
 use landfall_placement::Instant;
 
@@ -71,6 +72,8 @@ pub(super) enum Outcome {
     Enough,
     /// None of its links has room.
     NoRoomOnLinks,
+    /// There is no place for another Block; those that have one may go on.
+    NoBlock,
     /// There is no room for anybody.
     NoRoom,
 }
@@ -80,6 +83,8 @@ impl Endpoint {
     pub(crate) fn grant_more(&mut self, now: Instant) {
         self.grants_due = false;
         self.tell_windows(now);
+        // Those that wait for what others of them hold must not be in their way.
+        let mut without_block = Vec::new();
         while let Some(index) = self.ready.take() {
             let Some(receive) = self.receives.get_mut(index) else { continue };
             if receive.state != State::Open {
@@ -93,11 +98,15 @@ impl Endpoint {
                 Outcome::Granted if rest > 0 => self.ready.enter(index, rest),
                 Outcome::Granted | Outcome::Enough => receive.turn = Turn::None,
                 Outcome::NoRoomOnLinks => self.wait_for_links(index),
+                Outcome::NoBlock => without_block.push((index, rest)),
                 Outcome::NoRoom => {
                     self.ready.put_back(index, rest);
-                    return;
+                    break;
                 }
             }
+        }
+        for (index, rest) in without_block.into_iter().rev() {
+            self.ready.put_back(index, rest);
         }
     }
 

@@ -135,7 +135,7 @@ impl Endpoint {
             .get(connection)
             .and_then(|known| known.remote.as_ref())
             .map_or(0, |remote| remote.outgoing.retries);
-        self.retry_after(retries)
+        self.patience(connection, retries)
     }
 
     /// The next Put or FetchOp packet of a path.
@@ -379,18 +379,19 @@ impl Endpoint {
     }
 
     pub(crate) fn time_out_stream(&mut self, now: Instant, connection: u32) {
-        let give_up_after = self.config.give_up_after;
         let Some(known) = self.connections.get_mut(connection) else { return };
         let Some(remote) = known.remote.as_deref_mut() else { return };
-        let asked = &mut remote.outgoing;
-        if asked.operations.is_empty() {
+        if remote.outgoing.operations.is_empty() {
             return;
         }
-        asked.retries = asked.retries.saturating_add(1);
-        if asked.retries > give_up_after {
+        remote.outgoing.retries = remote.outgoing.retries.saturating_add(1);
+        let retries = remote.outgoing.retries;
+        if self.gives_up(now, connection, retries) {
             // Whether the operations took effect will never be known.
             return self.fail_connection(connection, Some(Ended::Silent));
         }
+        let Some(known) = self.connections.get_mut(connection) else { return };
+        let asked = &mut known.remote_mut().outgoing;
         // From the first packet on whose effect is not known.
         let unknown = asked.operations.front().map_or(asked.acked, |operation| {
             let is_fetch = matches!(operation.work, Work::Fetch { .. });

@@ -107,7 +107,7 @@ impl Endpoint {
             known.first_send = name.0;
         }
         self.request_to_send(name.0);
-        self.send_timers.set(name.0, now + self.retry_after(0));
+        self.send_timers.set(name.0, now + self.patience(connection, 0));
         Ok(SendId::new(name))
     }
 
@@ -156,8 +156,9 @@ impl Endpoint {
         let Some(send) = self.sends.get_mut(index) else { return };
         send.state = State::Ending(why);
         send.retries = 0;
+        let connection = send.connection;
         self.say_end(index);
-        self.send_timers.set(index, now + self.retry_after(0));
+        self.send_timers.set(index, now + self.patience(connection, 0));
     }
 
     pub(super) fn say_end(&mut self, index: u32) {

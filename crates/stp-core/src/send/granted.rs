@@ -76,7 +76,7 @@ impl Endpoint {
         };
         self.queue_order(path, order);
         self.note_acked(index, acked);
-        self.send_timers.set(index, now + self.patience_of_sender());
+        self.send_timers.set(index, now + self.patience_of_sender(connection));
         Ok(())
     }
 

@@ -30,7 +30,7 @@ impl Endpoint {
         verdict: Verdict,
     ) -> Result<(), Refusal> {
         let index = self.find_send(connection, ids, serial)?;
-        let patience = self.patience_of_sender();
+        let patience = self.patience_of_sender(connection);
         let send = self.sends.get_mut(index).ok_or(Refusal::UnknownId)?;
         if !send.is_live() {
             return Err(Refusal::Unexpected);
@@ -65,7 +65,7 @@ impl Endpoint {
         is_complete: bool,
     ) -> Result<(), Refusal> {
         let index = self.find_send(connection, ids, serial)?;
-        let patience = self.patience_of_sender();
+        let patience = self.patience_of_sender(connection);
         let send = self.sends.get_mut(index).ok_or(Refusal::UnknownId)?;
         if is_complete {
             if matches!(send.state, State::Over(_)) {

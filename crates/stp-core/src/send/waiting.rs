@@ -12,9 +12,10 @@ use crate::error::Ended;
 use crate::wire::message::{Ids, Message, Question};
 
 impl Endpoint {
-    /// After how long without a word the sender asks.
-    pub(super) fn patience_of_sender(&self) -> Duration {
-        self.config.retry_after * 2
+    /// After how long without a word the sender asks: some round trips, for
+    /// the receiver may have others to grant to.
+    pub(super) fn patience_of_sender(&self, connection: u32) -> Duration {
+        self.patience(connection, 2)
     }
 
     pub(crate) fn time_out_send(&mut self, now: Instant, index: u32) {
@@ -22,7 +23,7 @@ impl Endpoint {
         send.retries = send.retries.saturating_add(1);
         let (retries, state, connection) = (send.retries, send.state, send.connection);
         let (serial, peer_id) = (send.serial, send.peer_id);
-        if retries > self.config.give_up_after {
+        if self.gives_up(now, connection, retries) {
             let why = if let State::Ending(why) = state { why } else { Ended::Silent };
             self.finish_send(index, Err(why));
             self.disconnect_if_idle(now, connection);
@@ -38,6 +39,6 @@ impl Endpoint {
             State::Ending(_) => self.say_end(index),
             State::Over(_) => return,
         }
-        self.send_timers.set(index, now + self.retry_after(retries));
+        self.send_timers.set(index, now + self.patience(connection, retries));
     }
 }
