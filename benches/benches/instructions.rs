@@ -1,65 +1,122 @@
 //! The same bookkeeping in instructions, which do not depend on what else the
 //! machine does. Runs itself under `valgrind --tool=callgrind`, which counts
-//! inside of `Line::receive` only.
+//! inside of one function only.
 
 use std::env;
 use std::process::Command;
 
-use landfall_benches::{Endless, Line, NumberedLine, StreamLine};
+use landfall_benches::{BATCH as STP_BATCH, Endless, Line, NumberedLine, StpLine, StreamLine};
 
 const BATCH: usize = 61;
 const BATCHES: usize = 500;
-/// Tells the copy under valgrind which engine to run.
+/// Tells the copy under valgrind what to run.
 const WORK: &str = "LANDFALL_BENCH_WORK";
 
+/// What is counted.
+struct Counted {
+    name: &'static str,
+    /// What happens to a unit in there.
+    what: &'static str,
+    /// The function, as callgrind looks for it.
+    function: &'static str,
+    /// Runs so many batches, and gives the number of units.
+    run: fn(usize) -> usize,
+}
+
+const PLACED: &str = "guess, place and placed";
+const RECEIVE: &str = "*Line*receive*";
+
+const ALL: [Counted; 12] = [
+    Counted {
+        name: "numbered",
+        what: PLACED,
+        function: RECEIVE,
+        run: |batches| endless(&mut NumberedLine::new(1024), batches),
+    },
+    Counted {
+        name: "stream",
+        what: PLACED,
+        function: RECEIVE,
+        run: |batches| endless(&mut StreamLine::new(), batches),
+    },
+    stp("stp, 1 connection, 1 MiB", |batches| rounds(1, 1 << 20, batches)),
+    stp("stp, 1000 connections, 1 MiB", |batches| rounds(1_000, 1 << 20, batches)),
+    stp("stp, 100000 connections, 1 MiB", |batches| rounds(100_000, 1 << 20, batches)),
+    stp("stp, 1 connection, 64 KiB", |batches| rounds(1, 64 << 10, batches)),
+    stp("stp, 1 connection, 64 MiB", |batches| rounds(1, 64 << 20, batches)),
+    stp("stp, 1 connection, 64 GiB", |batches| rounds(1, 64 << 30, batches)),
+    Counted {
+        name: "stp, 1 connection, 1 MiB",
+        what: "requests, grants, acknowledgements and events of the receiver",
+        function: "*StpLine*answer*",
+        run: |batches| rounds(1, 1 << 20, batches),
+    },
+    stp_send("stp, 1 connection, 1 MiB", |batches| rounds(1, 1 << 20, batches)),
+    stp_send("stp, 100000 connections, 1 MiB", |batches| rounds(100_000, 1 << 20, batches)),
+    stp_send("stp, 1 connection, 64 GiB", |batches| rounds(1, 64 << 30, batches)),
+];
+
+const fn stp(name: &'static str, run: fn(usize) -> usize) -> Counted {
+    Counted { name, what: PLACED, function: RECEIVE, run }
+}
+
+const fn stp_send(name: &'static str, run: fn(usize) -> usize) -> Counted {
+    Counted { name, what: "poll_transmit and sent", function: "*StpLine*send*", run }
+}
+
 fn main() {
-    if let Ok(engine) = env::var(WORK) {
-        return run(&engine, BATCHES);
+    if let Ok(nth) = env::var(WORK) {
+        let Some(counted) = nth.parse().ok().and_then(|nth: usize| ALL.get(nth)) else { return };
+        println!("{}", (counted.run)(BATCHES));
+        return;
     }
-    for engine in ["numbered", "stream"] {
+    for (nth, counted) in ALL.iter().enumerate() {
+        let Counted { name, what, .. } = counted;
         if env::args().any(|argument| argument == "--test") {
             // Once through, without valgrind: the benches must not rot.
-            run(engine, 2);
-            println!("instructions, {engine}: ok");
+            (counted.run)(2);
+            println!("instructions, {name}: ok");
             continue;
         }
-        match count(engine) {
-            Ok(count) => println!(
-                "{engine}: {:.1} instructions per unit for guess, place and placed",
-                count as f64 / (BATCH * BATCHES) as f64
-            ),
-            Err(why) => println!("{engine}: not counted, since {why}; is valgrind installed?"),
+        match count(nth, counted) {
+            Ok(count) => println!("{name}: {count:.1} instructions per unit for {what}"),
+            Err(why) => println!("{name}: not counted, since {why}; is valgrind installed?"),
         }
     }
 }
 
-fn run(engine: &str, batches: usize) {
-    match engine {
-        "stream" => receive(&mut StreamLine::new(), batches),
-        _ => receive(&mut NumberedLine::new(1024), batches),
-    }
-}
-
-fn receive<E: Endless>(line: &mut Line<E>, batches: usize) {
+fn endless<E: Endless>(line: &mut Line<E>, batches: usize) -> usize {
     for _ in 0..batches {
         line.next_batch(BATCH);
         assert_eq!(line.receive(), BATCH, "every unit has a place");
         line.answer();
     }
+    batches * BATCH
 }
 
-/// Runs this program under callgrind and gives the number of instructions.
-fn count(engine: &str) -> Result<u64, String> {
+fn rounds(connections: usize, transfer: u64, batches: usize) -> usize {
+    let mut line = StpLine::new(connections, transfer);
+    let stus: usize = (0..batches).map(|_| line.round()).sum();
+    assert!(stus > batches * STP_BATCH / 4, "only {stus} STUs in {batches} rounds");
+    stus
+}
+
+/// Runs this program under callgrind and gives the number of instructions per unit.
+fn count(nth: usize, counted: &Counted) -> Result<f64, String> {
     let program = env::current_exe().map_err(|error| error.to_string())?;
     let output = Command::new("valgrind")
-        .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
-        .args(["--collect-atstart=no", "--toggle-collect=*Line*receive*"])
+        .args(["--tool=callgrind", "--callgrind-out-file=/dev/null", "--collect-atstart=no"])
+        .arg(format!("--toggle-collect={}", counted.function))
         .arg(program)
-        .env(WORK, engine)
+        .env(WORK, nth.to_string())
         .output()
         .map_err(|error| format!("valgrind cannot be started ({error})"))?;
     let said = String::from_utf8_lossy(&output.stderr);
-    said.lines()
-        .find_map(|line| line.split_once("Collected :")?.1.trim().parse().ok())
-        .ok_or_else(|| format!("valgrind said: {said}"))
+    let instructions: Option<u64> =
+        said.lines().find_map(|line| line.split_once("Collected :")?.1.trim().parse().ok());
+    let units: Option<u64> = String::from_utf8_lossy(&output.stdout).trim().parse().ok();
+    match (instructions, units) {
+        (Some(instructions), Some(units)) => Ok(instructions as f64 / units as f64),
+        _ => Err(format!("valgrind said: {said}")),
+    }
 }

@@ -9,6 +9,10 @@
 #[doc = include_str!("../README.md")]
 struct Readme;
 
+mod stp;
+
+pub use stp::{BATCH, STU, StpLine};
+
 use landfall_placement::{
     Duration, Ecn, Engine, Instant, Landing, PathId, PathLimits, PathState, Peer, Placement,
     RegionId, Spans, Ticket, Unit,
@@ -31,6 +35,14 @@ pub struct Head {
     len: usize,
     unit_len: u32,
     to_receiver: bool,
+}
+
+impl Head {
+    /// Is there more to the unit than its head?
+    #[must_use]
+    pub const fn has_payload(&self) -> bool {
+        self.unit_len as usize > self.len
+    }
 }
 
 /// A sender and a receiver, and what is between them.
@@ -145,8 +157,10 @@ impl<E: Endless> Line<E> {
             self.sender.keep_sending(self.now);
             self.receiver.keep_receiving();
             while self.batch.len() < units {
-                let Some(head) = poll(&mut self.sender, self.now, true) else { break };
-                if head.unit_len as usize > head.len {
+                let Some(head) = poll(&mut self.sender, self.now, true, &mut self.spans) else {
+                    break;
+                };
+                if head.has_payload() {
                     self.batch.push(head);
                 } else {
                     deliver(&mut self.receiver, self.now, &head);
@@ -191,15 +205,24 @@ impl<E: Endless> Line<E> {
                 engine.handle_timeout(self.now);
             }
         }
-        while let Some(head) = poll(&mut self.receiver, self.now, false) {
+        while let Some(head) = poll(&mut self.receiver, self.now, false, &mut self.spans) {
             deliver(&mut self.sender, self.now, &head);
         }
     }
 }
 
-fn poll<E: Engine>(engine: &mut E, now: Instant, to_receiver: bool) -> Option<Head> {
-    let (mut bytes, mut from) = ([0; ROOM], Spans::new());
-    let unit = engine.poll_transmit(now, PATH, &mut bytes, &mut from)?;
+/// The next unit of an engine, which is sent at once. Knows what is sent by the
+/// spans in `from`.
+#[inline]
+fn poll<E: Engine>(
+    engine: &mut E,
+    now: Instant,
+    to_receiver: bool,
+    from: &mut Spans,
+) -> Option<Head> {
+    let mut bytes = [0; ROOM];
+    from.clear();
+    let unit = engine.poll_transmit(now, PATH, &mut bytes, from)?;
     engine.handle_sent(now, unit.ticket);
     let len = usize::from(unit.head_len);
     let unit_len = len as u32 + from.total_len() as u32;

@@ -1,50 +1,15 @@
 //! An engine's work per unit allocates nothing, once it has warmed up.
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
+mod counting;
 
-use landfall_benches::{Endless, Line, NumberedLine, StreamLine};
-
-thread_local! {
-    static COUNT: Cell<Option<u64>> = const { Cell::new(None) };
-}
-
-/// Counts the allocations of threads that asked for it.
-struct Counting;
-
-fn count_one() {
-    COUNT.with(|count| count.set(count.get().map(|n| n + 1)));
-}
-
-// SAFETY: all work is the system allocator's; only a thread-local number,
-// which needs no memory of its own, is changed beside it.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count_one();
-        // SAFETY: the caller's promise is handed on.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, place: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise is handed on.
-        unsafe { System.dealloc(place, layout) }
-    }
-
-    unsafe fn realloc(&self, place: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        count_one();
-        // SAFETY: the caller's promise is handed on.
-        unsafe { System.realloc(place, layout, size) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
+use landfall_benches::{BATCH, Endless, Line, NumberedLine, STU, StpLine, StreamLine};
+use landfall_placement::{Ecn, PathId, Peer, RegionId};
+use stp_core::offload::{Arrival, Block, Blocks, Expected, Incoming, bits_needed};
+use stp_core::wire::{Header, Op};
 
 /// Allocations while `work` runs.
 fn allocations(work: impl FnOnce()) -> u64 {
-    COUNT.with(|count| count.set(Some(0)));
-    work();
-    COUNT.with(|count| count.replace(None)).unwrap_or_default()
+    counting::count(work).0.calls
 }
 
 /// Whole messages go by: also what happens at their ends is covered.
@@ -76,4 +41,75 @@ fn numbered_units_are_placed_without_allocating() {
 #[test]
 fn stream_units_are_placed_without_allocating() {
     receives_without_allocating(StreamLine::new());
+}
+
+/// Of one long Transfer, batch after batch: placing, landing, sending and
+/// letting go. What a Block or a Transfer needs is not counted here.
+#[test]
+fn stus_are_placed_and_sent_without_allocating() {
+    let mut line = StpLine::new(1, 1 << 40);
+    line.warm_up();
+    let (mut batches, mut stus) = (0, 0);
+    while batches < 2_000 {
+        line.offer();
+        let mut sent = 0;
+        assert_eq!(allocations(|| sent = line.send()), 0, "sending batch {batches}");
+        let mut placed = 0;
+        assert_eq!(allocations(|| placed = line.receive()), 0, "receiving batch {batches}");
+        assert_eq!(placed, sent);
+        (batches, stus) = (batches + 1, stus + placed);
+        line.answer();
+        line.hear();
+    }
+    assert!(stus > batches * BATCH / 2, "only {stus} STUs");
+}
+
+/// Short Transfers over many connections: what is allocated is bounded by the
+/// number of Transfers, not of STUs.
+#[test]
+fn a_transfer_allocates_a_few_times_whatever_its_length() {
+    let per_transfer = |len: u64| {
+        let mut line = StpLine::new(50, len);
+        line.warm_up();
+        let mut stus = 0;
+        let calls = allocations(|| stus = (0..1_000).map(|_| line.round()).sum());
+        let transfers = stus as u64 / (len / STU);
+        assert!(transfers > 10, "only {transfers} Transfers of {len} bytes");
+        calls / transfers
+    };
+    for len in [64 << 10, 1 << 20, 4 << 20] {
+        let calls = per_transfer(len);
+        assert!(calls <= 4, "{calls} allocations for each Transfer of {len} bytes");
+    }
+}
+
+/// Where an adapter keeps it, there is no allocator at all.
+#[test]
+fn the_offload_seam_allocates_nothing() {
+    let expected = Expected { key: 7, peer: Peer::Node(1), ..Expected::default() };
+    let calls = allocations(|| {
+        let (mut blocks, mut bits) = ([Block::default(); 2], [0; bits_needed(2, 64)]);
+        let mut seam = Blocks::new(&mut blocks, &mut bits, 64);
+        let memory = RegionId::new(0, 1).span(0, 64 << 10);
+        assert!(seam.open(1, expected, 0, memory, 10));
+        seam.grant(1, 64);
+        let bufx = seam.block(1).map_or(0, |block| block.bufx(1));
+        for stu in 0..64 {
+            let header = Header {
+                op: Op::Data as u8,
+                d_key: 7.into(),
+                bufx: bufx.into(),
+                offset: (stu << 10).into(),
+                ..Header::default()
+            };
+            let (path, from) = (PathId(0), Peer::Node(1));
+            let ecn = Ecn::NotCapable;
+            let data = Incoming { header: &header, len: 1024 + 40, path, from, ecn };
+            let seat = seam.place(&data).map(|hit| hit.seat);
+            let arrival = seat.map(|seat| seam.landed(seat, true));
+            let wanted = if stu == 63 { Arrival::Complete(1024) } else { Arrival::Bytes(1024) };
+            assert_eq!(arrival, Ok(wanted));
+        }
+    });
+    assert_eq!(calls, 0);
 }

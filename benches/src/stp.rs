@@ -1,0 +1,222 @@
+//! The Scheduled Transfer Protocol between two endpoints, without memory,
+//! sockets or copies: each side's work is a call of its own, to be timed alone.
+//!
+//! A round is: [`offer`](StpLine::offer), [`send`](StpLine::send),
+//! [`receive`](StpLine::receive), [`answer`](StpLine::answer),
+//! [`hear`](StpLine::hear).
+
+use landfall_placement::{
+    Area, Duration, Engine, Instant, Landing, PathLimits, PathState, Peer, RegionId, Spans, Ticket,
+};
+use stp_core::{Admission, Config, Connect, ConnectionId, Endpoint, Event};
+
+use crate::{Head, PATH, deliver, place, poll};
+
+/// STUs in a batch: as many as a call to the kernel brings.
+pub const BATCH: usize = 64;
+/// Bytes in an STU.
+pub const STU: u64 = 1024;
+
+const PORT: u16 = 1;
+const REGION: RegionId = RegionId::new(0, 1);
+/// Transfers under way cover at least so many batches.
+const BATCHES_AHEAD: u64 = 4;
+/// Connections that are opened at a time.
+const OPENED_AT_ONCE: usize = 64;
+
+/// Two endpoints with connections between them, over which Transfers go in turn.
+#[derive(Debug)]
+pub struct StpLine {
+    sender: Endpoint,
+    receiver: Endpoint,
+    now: Instant,
+    /// As each side names them.
+    connections: Vec<(ConnectionId, ConnectionId)>,
+    /// Bytes in each Transfer.
+    transfer: u64,
+    /// Transfers that are not acknowledged, and how many there shall be.
+    under_way: u64,
+    wanted: u64,
+    /// The next Transfer goes over this connection.
+    turn: usize,
+    batch: Vec<Head>,
+    answers: Vec<Head>,
+    tickets: Vec<Ticket>,
+    spans: Spans,
+}
+
+impl StpLine {
+    /// So many connections; Transfers of `transfer` bytes go over them in turn.
+    #[must_use]
+    pub fn new(connections: usize, transfer: u64) -> Self {
+        let config = Config {
+            max_stu: STU.ilog2() as u8,
+            connections,
+            half_open: OPENED_AT_ONCE.min(connections),
+            ..Config::default()
+        };
+        let now = Instant::from_millis(1);
+        let mut receiver = Endpoint::new(config.clone(), [2; 32]);
+        let mut sender = Endpoint::new(config, [1; 32]);
+        for engine in [&mut sender, &mut receiver] {
+            engine.handle_path(now, PATH, PathState::Up(PathLimits::plain(1500)));
+        }
+        let _ = receiver.listen(PORT, Admission::Open);
+        let mut line = Self {
+            sender,
+            receiver,
+            now,
+            connections: Vec::with_capacity(connections),
+            transfer,
+            under_way: 0,
+            wanted: (BATCHES_AHEAD * BATCH as u64 * STU).div_ceil(transfer).clamp(2, 60),
+            turn: 0,
+            batch: Vec::with_capacity(4 * BATCH),
+            answers: Vec::with_capacity(4 * BATCH),
+            tickets: Vec::with_capacity(4 * BATCH),
+            spans: Spans::new(),
+        };
+        while line.connections.len() < connections {
+            let more = OPENED_AT_ONCE.min(connections - line.connections.len());
+            line.open(more);
+        }
+        line
+    }
+
+    /// Opens so many connections, with nothing lost on the way.
+    fn open(&mut self, more: usize) {
+        let connect = |n| Connect { port: PORT, hello: n as u64, ..Connect::default() };
+        let ours: Vec<_> = (0..more)
+            .filter_map(|n| self.sender.connect(self.now, PATH, Peer::Node(1), connect(n)).ok())
+            .collect();
+        let mut theirs = vec![None; more];
+        // Request, answer, proof.
+        for _ in 0..3 {
+            self.fill(usize::MAX);
+            self.take_batch();
+            while let Some(event) = self.receiver.poll_event() {
+                if let Event::Accepted { connection, hello, .. } = event {
+                    theirs[hello as usize] = Some(connection);
+                }
+            }
+            self.poll_answers();
+            self.hear();
+        }
+        let pairs = ours.into_iter().zip(theirs).filter_map(|(ours, theirs)| Some((ours, theirs?)));
+        let before = self.connections.len();
+        self.connections.extend(pairs);
+        assert_eq!(self.connections.len(), before + more, "every connection is open");
+    }
+
+    /// What the sender's user does: it offers Transfers, for which memory is posted.
+    pub fn offer(&mut self) {
+        while let Some(event) = self.sender.poll_event() {
+            match event {
+                Event::Sent { .. } => self.under_way -= 1,
+                Event::Connected { .. } => {}
+                other => panic!("the sender was told {other:?}"),
+            }
+        }
+        while self.under_way < self.wanted {
+            let (ours, theirs) = self.connections[self.turn];
+            let area = Area::new(REGION, 0, self.transfer);
+            let posted = self.receiver.post(self.now, theirs, area, false);
+            let sent = self.sender.send(self.now, ours, area, 0);
+            assert!(posted.is_ok() && sent.is_ok(), "{posted:?}, {sent:?}");
+            self.turn = (self.turn + 1) % self.connections.len();
+            self.under_way += 1;
+        }
+    }
+
+    /// The sender's engine: a batch of STUs, and what else it has to say in
+    /// between. Gives the number of STUs. Never inlined, so that its
+    /// instructions can be counted.
+    #[inline(never)]
+    pub fn send(&mut self) -> usize {
+        self.fill(BATCH)
+    }
+
+    #[inline]
+    fn fill(&mut self, stus: usize) -> usize {
+        self.batch.clear();
+        let mut sent = 0;
+        while sent < stus {
+            let Some(head) = poll(&mut self.sender, self.now, true, &mut self.spans) else { break };
+            sent += usize::from(head.has_payload());
+            self.batch.push(head);
+        }
+        sent
+    }
+
+    /// What a driver does with the batch: a guess, a place for each, then all
+    /// placed. Gives the number of STUs that got a place.
+    #[inline(never)]
+    pub fn receive(&mut self) -> usize {
+        self.take_batch()
+    }
+
+    #[inline]
+    fn take_batch(&mut self) -> usize {
+        self.tickets.clear();
+        std::hint::black_box(self.receiver.guess(PATH, 0));
+        for head in &self.batch {
+            self.tickets.extend(place(&mut self.receiver, self.now, head, &mut self.spans));
+        }
+        for ticket in &self.tickets {
+            self.receiver.handle_placed(self.now, *ticket, Landing::Unchecked);
+        }
+        self.tickets.len()
+    }
+
+    /// The rest of the receiver's work: events, grants, acknowledgements.
+    #[inline(never)]
+    pub fn answer(&mut self) {
+        while let Some(event) = self.receiver.poll_event() {
+            let is_expected = matches!(event, Event::Received { .. });
+            assert!(is_expected, "the receiver was told {event:?}");
+        }
+        self.poll_answers();
+    }
+
+    #[inline]
+    fn poll_answers(&mut self) {
+        self.answers.clear();
+        while let Some(head) = poll(&mut self.receiver, self.now, false, &mut self.spans) {
+            self.answers.push(head);
+        }
+    }
+
+    /// The sender hears that, and time passes.
+    pub fn hear(&mut self) {
+        for head in &self.answers {
+            deliver(&mut self.sender, self.now, head);
+        }
+        self.now += Duration::from_micros(10);
+        for engine in [&mut self.receiver, &mut self.sender] {
+            if engine.poll_timeout().is_some_and(|timeout| timeout.at <= self.now) {
+                engine.handle_timeout(self.now);
+            }
+        }
+    }
+
+    /// Rounds until a batch is full again, so that what is measured next is the
+    /// usual.
+    ///
+    /// # Panics
+    /// No STUs come: a bench would measure nothing.
+    pub fn warm_up(&mut self) {
+        let rounds = 200;
+        let stus: usize = (0..rounds).map(|_| self.round()).sum();
+        assert!(stus > rounds * BATCH / 2, "only {stus} STUs in {rounds} rounds");
+    }
+
+    /// One round. Gives the number of STUs.
+    pub fn round(&mut self) -> usize {
+        self.offer();
+        self.send();
+        let placed = self.receive();
+        self.answer();
+        self.hear();
+        placed
+    }
+}
