@@ -80,7 +80,7 @@ fn main() {
         }
         match count(nth, counted) {
             Ok(count) => println!("{name}: {count:.1} instructions per unit for {what}"),
-            Err(why) => println!("{name}: not counted, since {why}; is valgrind installed?"),
+            Err(why) => println!("{name}: not counted (is valgrind installed?): {why}"),
         }
     }
 }
@@ -117,6 +117,6 @@ fn count(nth: usize, counted: &Counted) -> Result<f64, String> {
     let units: Option<u64> = String::from_utf8_lossy(&output.stdout).trim().parse().ok();
     match (instructions, units) {
         (Some(instructions), Some(units)) => Ok(instructions as f64 / units as f64),
-        _ => Err(format!("valgrind said: {said}")),
+        _ => Err(format!("it said: {said}")),
     }
 }

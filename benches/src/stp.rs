@@ -102,6 +102,8 @@ impl StpLine {
             self.poll_answers();
             self.hear();
         }
+        // An engine whose events nobody takes hears nobody.
+        while self.sender.poll_event().is_some() {}
         let pairs = ours.into_iter().zip(theirs).filter_map(|(ours, theirs)| Some((ours, theirs?)));
         let before = self.connections.len();
         self.connections.extend(pairs);
