@@ -9,7 +9,7 @@ use landfall_placement::Duration;
 use landfall_test_engines::model::Violation;
 
 use super::ledger::User;
-use super::world::{PATHS, World};
+use super::world::{End, PATHS, World};
 
 /// Bounds of the end: of turns, and of time in the run.
 const MOST_ROUNDS: usize = 20_000;
@@ -82,20 +82,49 @@ impl World {
     fn judge(&mut self) {
         self.check_returned();
         for side in 0..self.sides() {
-            let end = &self.ends[side];
-            let (granted, shared) = (end.checked.engine.granted_bytes(), end.shared.clone());
-            // Writes to shared memory may be under way to the same bytes: they
-            // take effect in their order.
-            let counts = |violation: &Violation| match violation {
-                Violation::PlacedOnPending(span) => !shared.contains(&span.region),
-                _ => true,
-            };
-            for violation in end.checked.violations().into_iter().filter(counts) {
-                self.fail(side, &format!("{violation}"));
-            }
+            self.judge_contract(side);
+            let granted = self.ends[side].checked.engine.granted_bytes();
             if granted > 0 {
                 self.fail(side, &format!("{granted} bytes are granted to nobody"));
             }
+        }
+    }
+
+    /// Whatever one end was sent: it kept the contract and its bounds, and wrote
+    /// to nothing that was not given for it.
+    pub(super) fn judge_memory(mut self, side: usize) -> Vec<String> {
+        self.failures.clear();
+        self.judge_contract(side);
+        self.check_bounds();
+        let end = &self.ends[side];
+        let received = end.user.receives.iter().filter_map(|receive| receive.memory);
+        let posted = end.user.posts.iter().map(|(_, area)| *area);
+        let is_wrong = received.chain(posted).any(|area| !end.is_guarded(&area));
+        if is_wrong {
+            self.fail(side, "something was written around memory that was given");
+        }
+        for n in 0..self.ends[side].user.sends.len() {
+            let (_, name, area) = self.ends[side].user.sends[n];
+            let bytes = &self.truth.transfers[name].bytes;
+            if self.ends[side].bytes(&area).get(..bytes.len()) != Some(&bytes[..]) {
+                self.fail(side, "memory that is sent from was written");
+            }
+        }
+        self.failures
+    }
+
+    /// What the contract checker noted.
+    fn judge_contract(&mut self, side: usize) {
+        let End { checked, shared, .. } = &self.ends[side];
+        // Writes to shared memory may be under way to the same bytes: they take
+        // effect in their order.
+        let counts = |violation: &Violation| match violation {
+            Violation::PlacedOnPending(span) => !shared.contains(&span.region),
+            _ => true,
+        };
+        let violations: Vec<_> = checked.violations().into_iter().filter(counts).collect();
+        for violation in violations {
+            self.fail(side, &format!("{violation}"));
         }
     }
 }

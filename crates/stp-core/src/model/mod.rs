@@ -11,8 +11,10 @@
 //! | `driver` | the driver of each, and the network |
 //! | `calls`, `decide` | what users do, and how they answer |
 //! | `events`, `shared` | what users are told, checked against the model |
+//! | `attack` | one endpoint under packets of somebody who has its keys |
 //! | `ending` | everything comes to its end over a good network |
 
+mod attack;
 mod calls;
 mod decide;
 mod driver;
@@ -33,6 +35,14 @@ use alloc::vec::Vec;
 #[must_use]
 pub fn disagreements(bytes: &[u8]) -> Vec<String> {
     run(bytes).0
+}
+
+/// Sends whatever these bytes stand for to one endpoint with a connection and
+/// much under way, with keys and checksums made right, and gives all that is
+/// wrong then: writes outside of granted memory, broken contracts, broken bounds.
+#[must_use]
+pub fn withstand(bytes: &[u8]) -> Vec<String> {
+    attack::withstand(bytes)
 }
 
 /// What happens in such a run, line by line, for people who look for the reason

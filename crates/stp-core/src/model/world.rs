@@ -169,7 +169,7 @@ impl World {
     }
 
     /// Nothing is beyond its bound (invariant 5).
-    fn check_bounds(&mut self) {
+    pub(super) fn check_bounds(&mut self) {
         for side in 0..self.sides() {
             let End { checked, was_full, .. } = &mut self.ends[side];
             let endpoint = &checked.engine;

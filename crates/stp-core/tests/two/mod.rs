@@ -58,7 +58,8 @@ impl Two {
     }
 
     pub fn with(config: Config, faults: Faults, seed: u64) -> Self {
-        let engines = [1, 2].map(|seed| Checked::new(Endpoint::new(config.clone(), [seed; 32])));
+        let engines = [Endpoint::new(config.clone(), [1; 32]), Endpoint::new(config, [2; 32])];
+        let engines = engines.map(Checked::new);
         let mut wire = Wire::new(engines, PathLimits::plain(1_500), faults, seed);
         wire.sides[1].engine.engine.listen(PORT, Admission::Open).unwrap();
         let mut two = Self { wire, ids: [nobody(), nobody()], log: Default::default() };
