@@ -7,7 +7,8 @@ use anyhow::{Result, bail, ensure};
 use landfall_placement::{Area, Duration, Engine, Instant, PathState, Seed};
 use landfall_transport::memory::{Memory, Regions};
 use stp_core::{
-    Admission, Config, Connect, ConnectionId, Endpoint, Error, Event, RemoteRegion, Rights, SendId,
+    Admission, Config, Connect, ConnectionId, Endpoint, Error, Event, ReceiveId, RemoteRegion,
+    Rights, SendId,
 };
 
 use super::bulk::Shape;
@@ -16,8 +17,8 @@ use super::transport::{Role, receive_buffer};
 use super::work::{Ground, Party, Protocol, Sink, Source, Table, Talker, Way};
 
 const PORT: u16 = 1;
-/// Transfers under way at a time: the next is asked for while one is sent.
-const UNDER_WAY: usize = 4;
+/// Transfers under way at a time: the next are asked for while others are sent.
+const UNDER_WAY: usize = 16;
 /// Of the receive buffer what is granted takes so much: a queued datagram takes
 /// more kernel memory than it has bytes.
 const BUFFER_PER_WINDOW: u32 = 3;
@@ -27,6 +28,8 @@ const BUFFER_PER_WINDOW: u32 = 3;
 pub(crate) struct StpWork {
     pub(crate) config: Config,
     pub(crate) seed: Seed,
+    /// The connections that Transfers go over, in turn.
+    pub(crate) connections: u32,
 }
 
 impl StpWork {
@@ -42,7 +45,15 @@ impl StpWork {
             retry_floor: patience,
             ..usual
         };
-        Self { config, seed: [9; 32] }
+        Self { config, seed: [9; 32], connections: 1 }
+    }
+
+    /// The same with less patience, for paths that lose something.
+    pub(crate) fn impatient(mut self) -> Self {
+        let usual = Config::default();
+        self.config.retry_after = usual.retry_after;
+        self.config.retry_floor = usual.retry_floor;
+        self
     }
 
     /// Transfers of 1 MiB, over as much memory as others use.
@@ -69,16 +80,18 @@ impl Protocol for StpWork {
     fn source(&self, way: Way, ground: Ground) -> Result<StpSource> {
         let mut engine = self.endpoint(way, 1);
         let connect = Connect { port: PORT, ..Connect::default() };
-        let connection = engine.connect(Instant::ZERO, way.path, way.to, connect)?;
-        let under_way = VecDeque::new();
-        Ok(StpSource { engine, connection, ground, offered: 0, under_way })
+        let connect = |_| engine.connect(Instant::ZERO, way.path, way.to, connect);
+        let connections = (0..self.connections).map(connect).collect::<Result<_, _>>()?;
+        Ok(StpSource { engine, connections, ground, offered: 0, under_way: VecDeque::new() })
     }
 
     fn sink(&self, way: Way, ground: Ground) -> Result<StpSink> {
         let mut engine = self.endpoint(way, 2);
         engine.listen(PORT, Admission::Open)?;
         let holds = vec![None; ground.slots as usize];
-        Ok(StpSink { engine, ground, connection: None, delivered: 0, holds, now: Instant::ZERO })
+        let free = (0..ground.slots).collect();
+        let waiting = VecDeque::new();
+        Ok(StpSink { engine, ground, free, waiting, delivered: 0, holds })
     }
 
     fn talker(&self, way: Way, regions: &Regions, table: Table) -> Result<StpTalker> {
@@ -99,7 +112,7 @@ impl Protocol for StpWork {
 #[derive(Debug)]
 pub(crate) struct StpSource {
     engine: Endpoint,
-    connection: ConnectionId,
+    connections: Vec<ConnectionId>,
     ground: Ground,
     offered: u64,
     /// Transfers that are not acknowledged, and which they are, oldest first.
@@ -131,14 +144,16 @@ impl Source for StpSource {
                 other => bail!("the sender was told {other:?}"),
             }
         }
-        let is_open = self.engine.is_open(self.connection);
+        let is_open = self.connections.iter().all(|id| self.engine.is_open(*id));
+        let most = UNDER_WAY.max(self.connections.len());
         while is_open
             && self.offered < until
-            && self.under_way.len() < UNDER_WAY
+            && self.under_way.len() < most
             && self.next_slot_is_free()
         {
             let area = self.ground.area(self.offered);
-            match self.engine.send(now, self.connection, area, self.offered as u32) {
+            let connection = self.connections[self.offered as usize % self.connections.len()];
+            match self.engine.send(now, connection, area, self.offered as u32) {
                 Ok(id) => self.under_way.push_back((id, self.offered)),
                 Err(Error::Busy) => break,
                 Err(error) => return Err(error.into()),
@@ -164,16 +179,17 @@ impl Source for StpSource {
     }
 }
 
-/// Receives into slot after slot.
+/// Receives into whatever slot is free.
 #[derive(Debug)]
 pub(crate) struct StpSink {
     engine: Endpoint,
     ground: Ground,
-    connection: Option<ConnectionId>,
+    free: VecDeque<u64>,
+    /// What was offered while no slot was free.
+    waiting: VecDeque<ReceiveId>,
     delivered: u64,
-    /// The message that each slot holds, unless it was posted again.
+    /// The message that each slot holds, unless it is used again.
     holds: Vec<Option<u32>>,
-    now: Instant,
 }
 
 impl Party for StpSink {
@@ -184,33 +200,40 @@ impl Party for StpSink {
     }
 }
 
+impl StpSink {
+    /// Gives what was offered the slots that are free.
+    fn accept(&mut self) -> Result<()> {
+        while !self.free.is_empty()
+            && let Some(offer) = self.waiting.pop_front()
+            && let Some(slot) = self.free.pop_front()
+        {
+            self.holds[slot as usize] = None;
+            self.engine.accept(Instant::ZERO, offer, self.ground.area(slot), false)?;
+        }
+        Ok(())
+    }
+}
+
 impl Sink for StpSink {
     fn step(&mut self, repost: bool) -> Result<u64> {
         let mut bytes = 0;
         while let Some(event) = self.engine.poll_event() {
             match event {
-                Event::Accepted { connection, .. } => {
-                    self.connection = Some(connection);
-                    for slot in 0..self.ground.slots {
-                        let area = self.ground.area(slot);
-                        self.engine.post(self.now, connection, area, false)?;
-                    }
-                }
-                Event::Received { connection, memory, len, opaque, .. } => {
+                Event::Accepted { .. } => {}
+                Event::Received { memory, len, opaque, .. } => {
                     bytes += len;
                     self.delivered += 1;
+                    let slot = memory.offset / self.ground.message;
+                    self.holds[slot as usize] = Some(opaque);
                     if repost {
-                        self.engine.post(self.now, connection, memory, false)?;
-                    } else {
-                        let slot = memory.offset / self.ground.message;
-                        self.holds[slot as usize] = Some(opaque);
+                        self.free.push_back(slot);
                     }
                 }
-                // It waits until memory is posted.
-                Event::Offered { .. } => {}
+                Event::Offered { receive, .. } => self.waiting.push_back(receive),
                 other => bail!("the receiver was told {other:?}"),
             }
         }
+        self.accept()?;
         Ok(bytes)
     }
 

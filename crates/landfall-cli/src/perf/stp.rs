@@ -3,6 +3,7 @@
 use anyhow::Result;
 use landfall_testbed::Sample;
 use landfall_testbed::rivals::{Plan, Polling};
+use landfall_transport::fault::Faults;
 use landfall_transport::memory::{Arena, ArenaConfig};
 
 use super::group::Group;
@@ -11,7 +12,10 @@ use crate::lane::bulk::{self, Tables};
 use crate::lane::stp::StpWork;
 use crate::lane::stp_paths::{Ethertype, OverIp, Rings};
 use crate::lane::talk;
-use crate::lane::transport::{Transport, Udp, UringUdp};
+use crate::lane::transport::{Transport, Udp, UringUdp, WithFaults};
+
+/// So many connections share a path.
+const MANY: u32 = 100;
 
 /// What is written to the other side when round trips are measured.
 const WORD: usize = 8;
@@ -38,17 +42,16 @@ fn stus(mtu: u32) -> Vec<u32> {
 
 fn add_stream<'a, T: Transport + Copy + 'a>(
     group: &mut Group<'a>,
-    name: &'static str,
+    (name, variant): (&'static str, Option<&'static str>),
     transport: T,
-    stu: u32,
+    (stu, work): (u32, StpWork),
     arena: &Arena,
 ) where
     T::Driver: Send,
 {
-    let (plan, work, arena) = (group.setting.plan, StpWork::with_stu(stu), arena.clone());
-    let shape = StpWork::SHAPE;
+    let (plan, arena, shape) = (group.setting.plan, arena.clone(), StpWork::SHAPE);
     let named = subject(name, Mode::Throughput, shape.message as u64, stu.into());
-    group.add(named, move || {
+    group.add(Subject { variant, ..named }, move || {
         Ok(bulk::run(plan, shape, (&transport, &work), &arena, &Tables::new())?.sample)
     });
 }
@@ -58,15 +61,23 @@ pub(super) fn add_throughput(group: &mut Group<'_>) {
     let mtu = group.setting.mtu;
     let config = ArenaConfig { chunk: 64 << 20, max_bytes: 256 << 20, ..ArenaConfig::default() };
     let arena = Arena::new(config);
+    let with = |stu| (stu, StpWork::with_stu(stu));
     for stu in stus(mtu) {
-        add_stream(group, "udp", Udp { mtu }, stu, &arena);
+        add_stream(group, ("udp", None), Udp { mtu }, with(stu), &arena);
     }
     let Some(largest) = stus(mtu).last().copied() else { return };
-    add_stream(group, "uring-udp", UringUdp { mtu }, largest, &arena);
+    let many = StpWork { connections: MANY, ..StpWork::with_stu(largest) };
+    add_stream(group, ("udp", Some("100 connections")), Udp { mtu }, (largest, many), &arena);
+    // Thrown away where it arrives: what is sent costs what it costs without.
+    let faults = Faults { loss_at_place: 10_000, ..Faults::loss(0) };
+    let lossy = WithFaults { inner: Udp { mtu }, faults, seed: [3; 32] };
+    let impatient = StpWork::with_stu(largest).impatient();
+    add_stream(group, ("udp", Some("1 % lost")), lossy, (largest, impatient), &arena);
+    add_stream(group, ("uring-udp", None), UringUdp { mtu }, with(largest), &arena);
     let Some(pair) = group.setting.pair else { return };
-    add_stream(group, "0x8181", Ethertype { pair }, largest, &arena);
-    add_stream(group, "ip-118", OverIp { mtu }, largest, &arena);
-    add_stream(group, "xdp-0x8181", Rings { pair }, largest, &arena);
+    add_stream(group, ("0x8181", None), Ethertype { pair }, with(largest), &arena);
+    add_stream(group, ("ip-118", None), OverIp { mtu }, with(largest), &arena);
+    add_stream(group, ("xdp-0x8181", None), Rings { pair }, with(largest), &arena);
 }
 
 fn put<T: Transport>(plan: &Plan, transport: &T, work: &StpWork) -> Result<Sample> {
