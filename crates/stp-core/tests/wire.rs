@@ -178,6 +178,9 @@ fn the_tests_that_the_document_names_exist() {
     sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join(".."), &mut text);
     let features = document::features();
     assert!(features.len() > 30);
+    for (feature, tests) in &features {
+        assert!(!tests.is_empty(), "{feature}: no test shows it");
+    }
     let named =
         features.iter().flat_map(|(feature, tests)| tests.iter().map(move |t| (feature, t)));
     for (feature, test) in named {
