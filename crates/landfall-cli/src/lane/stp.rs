@@ -40,7 +40,7 @@ impl StpWork {
         let usual = Config::default();
         let config = Config {
             max_stu: stu.ilog2() as u8,
-            window: usual.window.min((receive_buffer() / BUFFER_PER_WINDOW).into()),
+            window: usual.window.min(Self::room()),
             retry_after: patience,
             retry_floor: patience,
             ..usual
@@ -62,6 +62,15 @@ impl StpWork {
         send_slots: Shape::STREAM.send_slots << 2,
         receive_slots: Shape::STREAM.receive_slots << 2,
     };
+
+    /// What may be granted where the receive buffer is what bounds it: whole
+    /// Transfers if it holds one, since one that is granted in two parts has
+    /// others between them, and guesses miss.
+    fn room() -> u64 {
+        let room = u64::from(receive_buffer() / BUFFER_PER_WINDOW);
+        let transfer = Self::SHAPE.message as u64;
+        if room < transfer { room } else { room / transfer * transfer }
+    }
 
     fn endpoint(&self, way: Way, side: u8) -> Endpoint {
         let mut seed = self.seed;
