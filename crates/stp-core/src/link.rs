@@ -148,6 +148,14 @@ impl Link {
         Some(issued.front()?.at)
     }
 
+    /// Something of a Block is asked for again: what comes of it from now on may
+    /// answer either grant, and measures no round trip (Karn's rule).
+    pub(crate) fn forget_issued(&mut self, block: u16) {
+        if let Some(traffic) = &mut self.traffic {
+            traffic.issued.retain(|issued| issued.block != block);
+        }
+    }
+
     /// Tells the window what arrived since the last time.
     pub(crate) fn tell_window(&mut self, config: &Congestion, now: Instant) {
         let news = core::mem::take(&mut self.traffic().news);

@@ -155,3 +155,31 @@ fn every_packet_twice_is_as_good_as_once() {
     pair.run_until("the end", |a, b| a.iter().any(closed) && b.iter().any(closed));
     assert_eq!(pair.a_log.borrow().iter().filter(|e| closed(e)).count(), 1);
 }
+
+/// Where the answer to a repeated grant counted as the answer to the first, each
+/// loss made the measured round trip longer, and the next repetition later.
+#[test]
+fn what_is_asked_for_again_does_not_slow_down_what_is_asked_for_next() {
+    let bad = LinkConfig::ethernet(10_000_000_000)
+        .delay(Duration::from_micros(5))
+        .mtu(1_500)
+        .loss(Loss::Uniform(Probability::percent(10)))
+        .duplication(Probability::percent(10))
+        .reordering(Probability::percent(10), Duration::from_millis(2))
+        .corruption(Probability::percent(2));
+    for seed in 1..=20 {
+        let mut pair = Pair::new(Sim::from_number(seed), patient(), &[bad]);
+        let bytes = noise(3, 100_000);
+        // The others wait for memory meanwhile, and ask for it.
+        for _ in 0..10 {
+            pair.send(0, &bytes);
+        }
+        for n in 0..10 {
+            let start = pair.now();
+            pair.post(0, bytes.len());
+            pair.run_until("a transfer", |_, b| b.iter().filter(|e| is_received(e)).count() > n);
+            let took = pair.now().since(start);
+            assert!(took < Duration::from_secs(2), "seed {seed}: {took:?}");
+        }
+    }
+}

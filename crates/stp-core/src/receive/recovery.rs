@@ -93,8 +93,11 @@ impl Endpoint {
         grant.passed = 0;
         grant.asked = grant.asked.saturating_add(1);
         grant.asked_at = now;
-        let (asked, index) = (grant.asked, grant.receive);
+        let (asked, index, link) = (grant.asked, grant.receive, grant.link);
         let is_stuck = grant.active + self.config.retry_after * 64 < now;
+        if let Some(link) = self.links.get_mut(link) {
+            link.forget_issued(block);
+        }
         self.stats.blocks_asked_again += 1;
         // A sender that answers, and yet never sends this Block.
         if is_stuck && asked > self.config.give_up_after {
