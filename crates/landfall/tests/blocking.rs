@@ -5,7 +5,7 @@ mod support;
 use std::time::Duration;
 
 use landfall::stp::blocking::{Connection, Endpoint};
-use landfall::stp::{Memory, Operation, RemoteRights, Wait};
+use landfall::stp::{Memory, Operation, Peer, RemoteRights, Transport, Wait};
 use support::{PORT, loopback, noise};
 
 fn bind(wait: Wait) -> Endpoint {
@@ -105,4 +105,43 @@ fn threads_use_remote_memory() {
     let memory = server.take_back(region).unwrap();
     assert_eq!(memory[..8], 999u64.to_le_bytes());
     assert_eq!(memory[8..16], 1000u64.to_le_bytes());
+}
+
+#[test]
+fn a_thread_that_waits_learns_that_the_endpoint_is_closed() {
+    let (server, client) = (bind(Wait::Block), bind(Wait::Block));
+    let (here, there) = joined(&server, &client);
+    let waiting = {
+        let (server, there) = (server.clone(), there.clone());
+        std::thread::spawn(move || {
+            let listener = server.listen(PORT + 1).unwrap();
+            let ended = there.receive(Memory::zeroed(1)).wait().unwrap_err();
+            (ended.to_string(), listener.accept().unwrap_err().to_string())
+        })
+    };
+    while server.stats().operations == 0 {
+        std::thread::yield_now();
+    }
+    server.close();
+    let (receive, accept) = waiting.join().unwrap();
+    assert_eq!(receive, "the connection is closed");
+    assert_eq!(accept, "the endpoint is closed");
+    here.closed().unwrap();
+    drop(there);
+}
+
+#[test]
+fn dropped_handles_give_the_paths_back() {
+    let server = bind(Wait::Block);
+    let Some(Peer::Socket(address)) = server.local() else { panic!("UDP has an address") };
+    let client = bind(Wait::Block);
+    let (here, there) = joined(&server, &client);
+    drop((server, there));
+    here.closed().unwrap();
+    // Its thread ends in the background; then the port is free.
+    let until = std::time::Instant::now() + Duration::from_secs(60);
+    while let Err(error) = Endpoint::bind(Transport::udp(address)) {
+        assert!(std::time::Instant::now() < until, "{error}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }

@@ -121,8 +121,8 @@ impl Endpoint {
         wait(self.0.handle(), future)
     }
 
-    /// Closes every connection gracefully, within [`Builder::linger`], and lets
-    /// go of the paths.
+    /// Closes every connection gracefully, within [`Builder::linger`]: see
+    /// [`stp::Endpoint::close`](super::Endpoint::close).
     pub fn close(self) {
         let shared = Arc::clone(&self.0.handle().0);
         wait(&shared, self.0.close());
@@ -366,7 +366,7 @@ fn drive_until<F: Future>(shared: &Shared, future: F, until: Instant) -> Option<
             patience.renew();
         } else if !patience.is_over(now) {
             std::hint::spin_loop();
-        } else if shared.has_ended() || !shared.sleep(until.since(now)) {
+        } else if shared.has_ended() || !shared.sleep(until.since(now), || false) {
             shared.ask_for_seat();
             thread::park_timeout(ASIDE.min(until.since(now)));
         }

@@ -166,12 +166,13 @@ impl Endpoint {
         })
     }
 
-    /// Closes every connection gracefully, within [`Builder::linger`], ends
-    /// those that take longer, and lets go of the paths. Other handles of this
-    /// endpoint are of no use afterwards.
+    /// Closes every connection gracefully, within [`Builder::linger`], and ends
+    /// those that take longer. Other handles of this endpoint are of no use
+    /// afterwards. It lets go of its paths in the background: for a while it
+    /// answers peers that did not hear the last word.
     pub async fn close(self) {
         self.0.end();
-        poll_fn(|cx| match self.0.has_ended() || self.0.watch_end(cx.waker()) {
+        poll_fn(|cx| match self.0.watch_end(cx.waker()) {
             true => Poll::Ready(()),
             false => Poll::Pending,
         })

@@ -53,6 +53,9 @@ pub(crate) struct Shared {
     blocked_at: AtomicU64,
     /// The last handle is gone, or the endpoint was closed.
     is_ending: AtomicBool,
+    /// All connections are over.
+    is_over: AtomicBool,
+    /// Nothing moves any more.
     has_ended: AtomicBool,
     end_watchers: Mutex<Vec<Waker>>,
     /// How long connections may take to close.
@@ -88,6 +91,7 @@ impl Shared {
             blocking: AtomicU32::new(0),
             blocked_at: AtomicU64::new(0),
             is_ending: AtomicBool::new(false),
+            is_over: AtomicBool::new(false),
             has_ended: AtomicBool::new(false),
             end_watchers: Mutex::default(),
             linger,
@@ -148,7 +152,8 @@ impl Shared {
     }
 
     /// Sleeps at the descriptors, if nobody else does. False: somebody does.
-    pub(crate) fn sleep(&self, at_most: Duration) -> bool {
+    /// `must_not` is asked when rings are heard already.
+    pub(crate) fn sleep(&self, at_most: Duration, must_not: impl Fn() -> bool) -> bool {
         if self.seat.swap(true, Ordering::Acquire) {
             return false;
         }
@@ -159,7 +164,7 @@ impl Shared {
         let patience = until.map_or(LONGEST_SLEEP, |until| self.clock.until(until));
         interests.push(self.bell.interest());
         let mut is_ready = false;
-        if !self.is_ending.load(Ordering::SeqCst) {
+        if !must_not() {
             // A poll that fails is a short sleep: the next turn tells more.
             let time = patience.min(at_most).min(LONGEST_SLEEP);
             is_ready = until_ready(&interests, time).unwrap_or(false);
@@ -201,11 +206,15 @@ impl Shared {
         self.has_ended.load(Ordering::SeqCst)
     }
 
-    /// Has the driving thread ended? The waker is woken when it has.
+    /// Is every connection of an endpoint that closes over? The waker is woken
+    /// when they are.
     pub(crate) fn watch_end(&self, waker: &Waker) -> bool {
         let mut watchers = locked(&self.end_watchers);
-        watchers.push(waker.clone());
-        self.has_ended()
+        let is_over = self.is_over.load(Ordering::SeqCst);
+        if !is_over {
+            watchers.push(waker.clone());
+        }
+        is_over
     }
 
     /// What the endpoint's own thread does.
@@ -222,7 +231,7 @@ impl Shared {
                 patience.renew();
             } else if patience.is_over(self.clock.now()) {
                 self.is_own_seated.store(true, Ordering::SeqCst);
-                self.sleep(LONGEST_SLEEP);
+                self.sleep(LONGEST_SLEEP, || self.is_ending.load(Ordering::SeqCst));
                 self.is_own_seated.store(false, Ordering::SeqCst);
             } else {
                 std::hint::spin_loop();
@@ -231,27 +240,41 @@ impl Shared {
         self.finish();
     }
 
-    /// Closes every connection, then aborts what does not want to.
+    /// Closes every connection, ends what does not want to, and stays a while
+    /// for peers that did not hear the last word.
     fn finish(&self) {
-        /// Sleeping in short pieces needs neither seat nor bell.
-        const PIECE: Duration = Duration::from_millis(1);
         self.look(|core| core.close_all(self.clock.now()));
-        let mut is_aborted = false;
-        let mut until = self.clock.now() + self.linger;
-        while !self.look(|core| core.is_quiet()) {
-            if self.clock.now() >= until {
-                if std::mem::replace(&mut is_aborted, true) {
-                    break;
-                }
-                self.look(|core| core.abort_all(self.clock.now()));
-                until = self.clock.now() + self.linger;
+        if !self.drive_until(Core::is_closed) {
+            self.look(|core| core.abort_all(self.clock.now()));
+        }
+        self.tell_end();
+        self.drive_until(Core::is_quiet);
+    }
+
+    /// Makes turns until this is so, for as long as an endpoint may linger.
+    fn drive_until(&self, is_so: fn(&Core) -> bool) -> bool {
+        let until = self.clock.now() + self.linger;
+        loop {
+            let moved = self.turn();
+            if self.look(|core| is_so(core)) {
+                return true;
             }
-            if !self.turn() {
-                thread::sleep(PIECE);
+            let left = until.since(self.clock.now());
+            if left.is_zero() {
+                return false;
+            }
+            if !moved && !self.sleep(left, || false) {
+                thread::park_timeout(ASIDE);
             }
         }
-        // What the last events caused.
-        self.turn();
+    }
+
+    /// Every connection is over: whoever closes the endpoint may go on.
+    fn tell_end(&self) {
+        let mut watchers = locked(&self.end_watchers);
+        self.is_over.store(true, Ordering::SeqCst);
+        let watchers = std::mem::take(&mut *watchers);
+        watchers.into_iter().for_each(Waker::wake);
     }
 }
 
@@ -265,8 +288,7 @@ impl Drop for End<'_> {
         drop(lanes);
         self.0.pool.after_turn();
         self.0.has_ended.store(true, Ordering::SeqCst);
-        let watchers = std::mem::take(&mut *locked(&self.0.end_watchers));
-        watchers.into_iter().for_each(Waker::wake);
+        self.0.tell_end();
     }
 }
 

@@ -360,7 +360,13 @@ impl Core {
         std::mem::take(&mut self.lanes)
     }
 
-    /// Is every connection over, and has the engine forgotten them?
+    /// Is every connection over, for its user?
+    pub(crate) fn is_closed(&self) -> bool {
+        let mut known = self.connections.values();
+        known.all(|known| matches!(known.status, Status::Closed(_)))
+    }
+
+    /// And has the engine forgotten them?
     pub(crate) fn is_quiet(&self) -> bool {
         self.engine.connections() == 0
     }
