@@ -2,10 +2,13 @@
 
 mod world;
 
+use std::cell::RefCell;
+use std::rc::Rc;
 use std::time::Duration;
 
 use landfall_placement::{Engine as _, PathId, Peer};
-use landfall_simnet::{EngineConfig, LinkConfig, Loss, Probability, Sim, check};
+use landfall_simnet::sim::Fate;
+use landfall_simnet::{EngineConfig, Frame, LinkConfig, Loss, PortId, Probability, Sim, check};
 use stp_core::{Admission, Config, Connect, Ended, Error, Event, wire::Reason};
 use world::{
     Pair, add_host, connect, is_received, is_sent, noise, place, read, run_for, run_until,
@@ -285,4 +288,42 @@ fn slots_bound_what_is_asked_for_at_a_time() {
     pair.run_until("one transfer", |a, _| a.iter().any(is_sent));
     let now = pair.now();
     pair.alice().send(now, id, area, 0).unwrap();
+}
+
+/// A request of an earlier time comes while we ask ourselves: it looks as if
+/// both asked at once, until the true answer comes.
+#[test]
+fn an_old_request_that_meets_ours_does_not_stand_for_the_answer() {
+    let mut sim = Sim::from_number(12);
+    let (a, a_log) = add_host(&mut sim, "alice", Config::default(), EngineConfig::default());
+    let (b, b_log) = add_host(&mut sim, "bob", Config::default(), EngineConfig::default());
+    let link = sim.connect(a.id(), b.id(), ethernet()).unwrap();
+    run_for(&mut sim, Duration::from_millis(1));
+    let first: Rc<RefCell<Option<Frame>>> = Rc::default();
+    let kept = first.clone();
+    sim.intercept(link.back(), move |_, frame| {
+        kept.borrow_mut().get_or_insert_with(|| frame.clone());
+        Fate::Pass
+    })
+    .unwrap();
+    let ask = |local, port| Connect { port, local_port: Some(local), hello: 1 };
+    let (to_a, to_b, now) = (a.peer(), b.peer(), sim.now());
+    sim.node_mut(b).unwrap().engine_mut().connect(now, PathId(0), to_a, ask(200, 100)).unwrap();
+    run_for(&mut sim, Duration::from_millis(5));
+    assert!(b_log.borrow().iter().any(is_closed), "nobody listens there");
+
+    sim.node_mut(b).unwrap().engine_mut().listen(200, Admission::Open).unwrap();
+    let now = sim.now();
+    let id =
+        sim.node_mut(a).unwrap().engine_mut().connect(now, PathId(0), to_b, ask(100, 200)).unwrap();
+    let old = first.borrow().clone().unwrap();
+    sim.send(b.id(), PortId(0), old).unwrap();
+    run_for(&mut sim, Duration::from_secs(30));
+    assert!(!a_log.borrow().iter().any(is_closed), "{:?}", a_log.borrow());
+    let area = place(&mut sim, a, 0, &[1; 10]);
+    let now = sim.now();
+    sim.node_mut(a).unwrap().engine_mut().send(now, id, area, 0).unwrap();
+    run_until(&mut sim, Duration::from_secs(1), "an offer", || {
+        b_log.borrow().iter().any(|e| matches!(e, Event::Offered { len: 10, .. }))
+    });
 }

@@ -364,10 +364,21 @@ impl Endpoint {
             return Err(Refusal::UnknownId);
         }
         if known.state != State::Opening {
-            let is_again = result.is_ok_and(|offer| offer.s_key == known.remote_key);
-            if is_again && known.is_open() {
-                // The other side does not know that we heard.
-                self.ask_alive(now, index);
+            let (is_open, is_proved, key) = (known.is_open(), known.retries == 0, known.remote_key);
+            let (old, s_port) = ((known.link, key), known.remote_port);
+            match result {
+                Ok(offer) if is_open && offer.s_key == key => {
+                    // The other side does not know that we heard.
+                    self.ask_alive(now, index);
+                }
+                Ok(offer) if is_open && !is_proved && offer.s_key != 0 => {
+                    // What met our request was old. This has our key: it is the answer.
+                    self.connections.by_remote.remove(&old);
+                    self.agree(index, Envelope { s_port, ..Envelope::default() }, offer);
+                    self.ask_alive(now, index);
+                    return Ok(());
+                }
+                _ => {}
             }
             return Err(Refusal::Duplicate);
         }
