@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use std::time::Instant;
 
 use anyhow::Context as _;
-use landfall::stp::{Connection, Endpoint, Transport};
+use landfall::stp::{Connection, Endpoint, Listener, Transport};
 
 /// The port of STP, which has nothing to do with UDP's.
 const PORT: u16 = 7;
@@ -25,7 +25,9 @@ async fn main() -> anyhow::Result<()> {
     match arguments.first().map(String::as_str) {
         Some("receive") => {
             let address = arguments.get(1).context("receive ADDRESS:PORT")?.parse()?;
-            receive(Endpoint::bind(Transport::udp(address))?).await
+            let endpoint = Endpoint::bind(Transport::udp(address))?;
+            let listener = endpoint.listen(PORT)?;
+            receive(endpoint, listener).await
         }
         Some("send") => {
             let to: SocketAddr = arguments.get(1).context("send ADDRESS:PORT")?.parse()?;
@@ -40,7 +42,8 @@ async fn main() -> anyhow::Result<()> {
             let Some(landfall::stp::Peer::Socket(to)) = receiver.local() else {
                 anyhow::bail!("UDP has an address");
             };
-            let receiving = tokio::spawn(receive(receiver));
+            let listener = receiver.listen(PORT)?;
+            let receiving = tokio::spawn(receive(receiver, listener));
             send(sender, to, number(0, 1024)? << 20, number(1, 1024)? << 10).await?;
             receiving.await?
         }
@@ -81,9 +84,9 @@ fn fill(memory: &mut [u8], from: u64) {
     }
 }
 
-async fn receive(endpoint: Endpoint) -> anyhow::Result<()> {
+async fn receive(endpoint: Endpoint, listener: Listener) -> anyhow::Result<()> {
     println!("listening {}", endpoint.local().context("an address")?);
-    let connection: Connection = endpoint.listen(PORT)?.accept().await?;
+    let connection: Connection = listener.accept().await?;
     let (start, mut hasher, mut received) = (Instant::now(), blake3::Hasher::new(), 0);
     let theirs = loop {
         // Its length is known before its memory is chosen.

@@ -3,7 +3,7 @@
 
 use std::time::Instant;
 
-use landfall::stp::blocking::Endpoint;
+use landfall::stp::blocking::{Endpoint, Listener};
 use landfall::stp::{Memory, RemoteRights, Transport, Wait};
 
 const PORT: u16 = 7;
@@ -17,7 +17,8 @@ fn main() -> Result<(), Error> {
     let rounds: u64 = std::env::args().nth(1).map_or(Ok(10_000), |text| text.parse())?;
     let server = bind()?;
     let to = server.local().ok_or("UDP has an address")?;
-    let serving = std::thread::spawn(move || serve(&server));
+    let listener = server.listen(PORT)?;
+    let serving = std::thread::spawn(move || serve(&server, &listener));
     let client = bind()?;
     let connection = client.connect(to, PORT)?;
     let remote = connection.request_region(NAME, LEN as u64, RemoteRights::ALL).wait()?;
@@ -57,8 +58,8 @@ fn bind() -> Result<Endpoint, Error> {
 }
 
 /// Exposes a region until somebody writes to it and says so.
-fn serve(endpoint: &Endpoint) -> Result<(), Error> {
-    let connection = endpoint.listen(PORT)?.accept()?;
+fn serve(endpoint: &Endpoint, listener: &Listener) -> Result<(), Error> {
+    let connection = listener.accept()?;
     let region = endpoint.register(Memory::zeroed(LEN))?;
     let request = connection.region_request()?;
     assert_eq!(request.name(), NAME);
