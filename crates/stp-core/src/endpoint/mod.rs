@@ -212,24 +212,15 @@ impl Engine for Endpoint {
     fn guess(&self, path: PathId, nth: usize) -> Option<Guess> {
         let path = &self.paths[self.path_index(path)?];
         let link = self.links.get(path.last_link?)?;
-        let mut block = link.first;
-        let mut left = nth;
-        // Runs of the Blocks in the order of their grants: what comes behind the
-        // highest first, then the gaps before it.
-        for _ in 0..=nth {
-            let known = self.granted.blocks.get(usize::from(block))?;
-            let mut from = if known.highest() < known.granted() { known.highest() } else { 0 };
-            while let Some(run) = self.granted.run(block, from) {
-                if left == 0 {
-                    let head_len = HEADER_LEN as u16;
-                    return Some(Guess { span: run.span, head_len, payload_len: run.payload_len });
-                }
-                left -= 1;
-                from = run.end;
-            }
-            block = self.granted.grants.get(usize::from(block))?.behind;
-        }
-        None
+        // What was granted and has not begun to come is likelier than what was
+        // lost and is asked for again: that comes one by one, and may be first or
+        // last. Gaps are guessed where nothing else is expected.
+        let run = self
+            .granted
+            .nth_run(link.first, nth)
+            .or_else(|| self.granted.nth_gap(link.first, nth))?;
+        let head_len = HEADER_LEN as u16;
+        Some(Guess { span: run.span, head_len, payload_len: run.payload_len })
     }
 
     #[inline]
@@ -293,5 +284,36 @@ impl Granted {
     #[inline]
     fn run(&self, index: u16, from: u16) -> Option<Run> {
         run(&self.blocks, &self.bits, words_per_block(self.stus), index, from)
+    }
+
+    /// Of the Blocks from this one on, in the order of their grants, the nth run
+    /// behind the highest STU that came.
+    #[inline]
+    fn nth_run(&self, first: u16, nth: usize) -> Option<Run> {
+        let (mut block, mut left) = (first, nth);
+        loop {
+            let known = self.blocks.get(usize::from(block))?;
+            let mut from = known.highest();
+            while let Some(run) = self.run(block, from) {
+                if left == 0 {
+                    return Some(run);
+                }
+                left -= 1;
+                from = run.end;
+            }
+            block = self.grants.get(usize::from(block))?.behind;
+        }
+    }
+
+    /// The nth gap of the first of these Blocks, if none expects anything else.
+    fn nth_gap(&self, first: u16, nth: usize) -> Option<Run> {
+        if self.nth_run(first, 0).is_some() {
+            return None;
+        }
+        let mut run = self.run(first, 0)?;
+        for _ in 0..nth {
+            run = self.run(first, run.end)?;
+        }
+        Some(run)
     }
 }
