@@ -176,3 +176,29 @@ fn control_operations_and_data_may_use_different_links() {
     pair.run_until("another", |a, _| a.iter().filter(|e| is_sent(e)).count() == 2);
     assert!(read(&pair.sim, pair.b, area) == bytes);
 }
+
+#[test]
+fn a_link_that_dies_among_faults_loses_nothing() {
+    let terrible = link(1_000_000_000)
+        .loss(Loss::Uniform(Probability::percent(10)))
+        .duplication(Probability::percent(10))
+        .reordering(Probability::percent(10), Duration::from_micros(300))
+        .corruption(Probability::percent(2));
+    let config = Config { give_up_after: 100, ..small_blocks() }.with_checksum();
+    for dead in [0, 1] {
+        check(1..=10, |sim| {
+            let sim = std::mem::replace(sim, Sim::from_number(0));
+            let mut pair = striped(sim, config.clone(), &[terrible; 2]);
+            let bytes = noise(3, 2 << 20);
+            let area = pair.post(0, bytes.len());
+            pair.send(0, &bytes);
+            run_for(&mut pair.sim, Duration::from_millis(5));
+            assert_eq!(pair.count_b(is_received), 0);
+            pair.sim.set_link(pair.links[dead], false).unwrap();
+            pair.run_until("the transfer", |a, b| {
+                a.iter().any(is_sent) && b.iter().any(is_received)
+            });
+            assert!(read(&pair.sim, pair.b, area) == bytes);
+        });
+    }
+}

@@ -103,7 +103,7 @@ fn what_is_guessed_right_is_never_copied() {
         assert!(read(&pair.sim, pair.b, area) == bytes);
     }
     let counters = *pair.sim.node(pair.b).unwrap().counters();
-    let share = counters.copied_bytes as f64 / (4 << 20) as f64;
+    let share = counters.copied_bytes as f64 / f64::from(4 << 20);
     assert!(share < 0.01, "{share:.4} of the payload was copied: {counters:?}");
     assert_eq!(counters.guessed_wrong, 0, "{counters:?}");
 }
