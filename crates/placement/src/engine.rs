@@ -27,8 +27,9 @@
 //! driver and is read until `handle_sent`.
 //!
 //! The driver: `guess` names only memory that holds nothing accepted; no two
-//! placements that are under way name the same byte; calls cost a bounded
-//! time and allocate nothing.
+//! placements that are under way name the same byte, but for memory that is
+//! shared on purpose, where each takes effect in the order of its `place`;
+//! calls cost a bounded time and allocate nothing.
 
 use crate::path::{PathId, PathState};
 use crate::refusal::{Refusal, Refusals};
