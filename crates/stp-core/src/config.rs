@@ -134,6 +134,12 @@ impl Config {
         Self { checksum: true, ..self }
     }
 
+    /// For how long a side may be silent before what waits for it is given up,
+    /// however often it was asked: a busy machine may pause for seconds.
+    pub(crate) fn silence(&self) -> Duration {
+        self.retry_after.saturating_mul(512)
+    }
+
     /// Every value moved into its range.
     pub(crate) fn in_range(mut self) -> Self {
         self.max_stu = self.max_stu.clamp(6, 16);

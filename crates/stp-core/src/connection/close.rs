@@ -324,7 +324,7 @@ impl Endpoint {
     /// Is it time to give up what was repeated so often? If the other side is
     /// heard, and only does not answer this, it gets much longer.
     pub(crate) fn gives_up(&self, now: Instant, connection: u32, retries: u8) -> bool {
-        let limit = self.config.retry_after * 32;
+        let limit = self.config.silence();
         let heard = self.connections.get(connection).map(|known| known.heard + limit);
         retries >= self.config.give_up_after.saturating_mul(8)
             || retries > self.config.give_up_after && heard.is_none_or(|until| until < now)

@@ -94,7 +94,7 @@ impl Endpoint {
         grant.asked = grant.asked.saturating_add(1);
         grant.asked_at = now;
         let (asked, index, link) = (grant.asked, grant.receive, grant.link);
-        let is_stuck = grant.active + self.config.retry_after * 64 < now;
+        let is_stuck = grant.active + self.config.silence() < now;
         if let Some(link) = self.links.get_mut(link) {
             link.forget_issued(block);
         }
@@ -183,7 +183,7 @@ impl Endpoint {
             self.connections.get(self.receives.get(grant.receive)?.connection)
         };
         // Twice as long as a peer that waits for grants is silent itself.
-        let limit = patience * 2 + self.config.retry_after * 32;
+        let limit = patience * 2 + self.config.silence();
         connection_of(known.first).is_none_or(|known| known.heard + limit < now)
     }
 
