@@ -97,7 +97,7 @@ impl Default for Config {
             checksum: false,
             progress: false,
             retry_after: Duration::from_millis(20),
-            retry_floor: Duration::from_millis(2),
+            retry_floor: Duration::from_millis(5),
             give_up_after: 10,
             keep_alive: Some(Duration::from_secs(5)),
             paths: 8,

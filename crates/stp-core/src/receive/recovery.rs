@@ -170,7 +170,10 @@ impl Endpoint {
         if is_up && strikes >= 3 && self.has_other_links(index) {
             return self.lose_link(now, index);
         }
-        for block in self.blocks_of(index) {
+        // Perhaps this machine only paused: the first Block shows, and to ask for
+        // all of them would double what is on its way.
+        let most = if strikes == 1 { 1 } else { usize::MAX };
+        for block in self.blocks_of(index).into_iter().take(most) {
             self.ask_again(now, block, u16::MAX);
         }
     }
