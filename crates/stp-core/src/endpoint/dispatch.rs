@@ -6,12 +6,10 @@ use super::Endpoint;
 use crate::connection::State as ConnectionState;
 use crate::offload::Incoming;
 use crate::ticket::Purpose;
+use crate::wire::header::SHORTEST_FRAME;
 use crate::wire::hold;
 use crate::wire::message::{Message, Question, State};
 use crate::wire::{Envelope, Flags, HEADER_LEN, Header, Op, header};
-
-/// Ethernet fills short frames up to this many bytes of payload.
-const SHORTEST_FRAME: u32 = 46;
 
 /// How many events wait at most, for each place in the queue of a path, before
 /// nothing more is taken in.

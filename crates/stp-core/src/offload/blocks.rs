@@ -3,11 +3,8 @@
 use landfall_placement::{Ecn, PathId, Peer, Refusal, RegionId, Span};
 
 use super::block::{Block, Expected};
+use crate::wire::header::SHORTEST_FRAME;
 use crate::wire::{Flags, HEADER_LEN, Header};
-
-/// Ethernet fills short frames up to this many bytes of payload; what comes
-/// behind a whole STU in such a packet is no part of it.
-const SHORTEST_FRAME: u32 = 46;
 
 /// Data as it comes in.
 #[derive(Clone, Copy, Debug)]

@@ -81,7 +81,6 @@ pub(super) enum Outcome {
 impl Endpoint {
     /// Grants as much as there is room for.
     pub(crate) fn grant_more(&mut self, now: Instant) {
-        self.grants_due = false;
         self.tell_windows(now);
         // Those that wait for what others of them hold must not be in their way.
         let mut without_block = Vec::new();

@@ -40,7 +40,7 @@ impl Endpoint {
         if unit.len < whole {
             return Err(Refusal::Truncated);
         }
-        if unit.len > whole.max(46) {
+        if unit.len > whole.max(header::SHORTEST_FRAME) {
             return Err(Refusal::Malformed);
         }
         let flags = Header::read(head).ok_or(Refusal::Truncated)?.flags();

@@ -13,6 +13,10 @@ pub const HEADER_LEN: usize = 40;
 /// Get carry behind it.
 pub const LONGEST_HEAD: usize = HEADER_LEN + EXTENSION_LEN;
 
+/// Ethernet fills short frames up to this many bytes of payload; what comes
+/// behind a whole packet in such a frame is no part of it.
+pub(crate) const SHORTEST_FRAME: u32 = 46;
+
 /// What FetchOp and Get carry behind the header.
 pub(crate) const EXTENSION_LEN: usize = 16;
 
