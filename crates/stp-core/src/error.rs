@@ -1,5 +1,7 @@
 //! What the user asked for and cannot have.
 
+use landfall_placement::Area;
+
 use crate::wire::Reason;
 
 /// Why a call was refused. Nothing changed.
@@ -58,4 +60,9 @@ pub enum Ended {
     /// The driver could not use the memory.
     #[error("the memory could not be used")]
     MemoryFailed,
+}
+
+/// Is the end of this memory a number?
+pub(crate) fn check_memory(memory: Area) -> Result<(), Error> {
+    memory.offset.checked_add(memory.len).map(|_| ()).ok_or(Error::BadMemory)
 }

@@ -11,7 +11,7 @@ use landfall_placement::{Area, Instant, Refusal};
 use super::{Kind, Posted, Receive, State};
 use crate::connection::NONE;
 use crate::endpoint::Endpoint;
-use crate::error::{Ended, Error};
+use crate::error::{Ended, Error, check_memory};
 use crate::event::Event;
 use crate::ids::{ConnectionId, ReceiveId};
 use crate::seen::Serial;
@@ -343,8 +343,4 @@ impl Endpoint {
             self.tell(Event::Unposted { connection, memory: posted.memory, why });
         }
     }
-}
-
-fn check_memory(memory: Area) -> Result<(), Error> {
-    memory.offset.checked_add(memory.len).map(|_| ()).ok_or(Error::BadMemory)
 }

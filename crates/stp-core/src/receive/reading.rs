@@ -4,7 +4,7 @@ use landfall_placement::{Area, Instant, Refusal, Serial32};
 
 use super::{Kind, Read, Receive, State};
 use crate::endpoint::Endpoint;
-use crate::error::{Ended, Error};
+use crate::error::{Ended, Error, check_memory};
 use crate::event::Event;
 use crate::ids::{ConnectionId, ReadId, ReceiveId};
 use crate::seen::{Seen, Serial};
@@ -30,9 +30,7 @@ impl Endpoint {
         if !known.is_open() {
             return Err(Error::NotOpen);
         }
-        if memory.offset.checked_add(memory.len).is_none() {
-            return Err(Error::BadMemory);
-        }
+        check_memory(memory)?;
         let (serial, first, slots) = (known.next_read, known.first_receive, known.slots);
         let (mut asking, mut is_near) = (0, true);
         for index in self.receives_of(id.index) {

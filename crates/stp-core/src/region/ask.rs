@@ -12,7 +12,7 @@ use landfall_placement::{
 
 use super::{Operation, Remote, STREAM_WINDOW, Work};
 use crate::endpoint::{Endpoint, SUM_SLOT};
-use crate::error::{Ended, Error};
+use crate::error::{Ended, Error, check_memory};
 use crate::event::Event;
 use crate::ids::{ConnectionId, OperationId, RemoteRegion, Rights};
 use crate::ticket::Purpose;
@@ -42,9 +42,7 @@ impl Endpoint {
         memory: Area,
         wants_notice: bool,
     ) -> Result<OperationId, Error> {
-        if memory.offset.checked_add(memory.len).is_none() {
-            return Err(Error::BadMemory);
-        }
+        check_memory(memory)?;
         check_bounds(region, Rights::PUT, at, memory.len)?;
         let link = self.connection(id)?.link;
         let stu = self.stu_on(id.index, link).ok_or(Error::PathDown)?;

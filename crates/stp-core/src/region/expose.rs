@@ -6,7 +6,7 @@ use landfall_placement::{Area, Instant, Refusal};
 
 use super::{Ask, Exposed, Request};
 use crate::endpoint::Endpoint;
-use crate::error::{Ended, Error};
+use crate::error::{Ended, Error, check_memory};
 use crate::event::Event;
 use crate::ids::{AskId, ConnectionId, ExposedId, RemoteRegion, RequestId, Rights};
 use crate::seen::Serial;
@@ -54,9 +54,7 @@ impl Endpoint {
     /// [`Error::Unknown`], [`Error::BadMemory`], [`Error::Busy`] at the bound.
     pub fn expose(&mut self, id: AskId, memory: Area, rights: Rights) -> Result<ExposedId, Error> {
         let ask = *self.asks.named(id.index, id.generation).ok_or(Error::Unknown)?;
-        if memory.offset.checked_add(memory.len).is_none() {
-            return Err(Error::BadMemory);
-        }
+        check_memory(memory)?;
         let exposed = Exposed {
             connection: ask.connection,
             memory,

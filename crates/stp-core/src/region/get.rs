@@ -5,7 +5,7 @@
 use landfall_placement::{Area, Instant, Refusal, Serial32, Unit};
 
 use crate::endpoint::Endpoint;
-use crate::error::{Ended, Error};
+use crate::error::{Ended, Error, check_memory};
 use crate::ids::{ConnectionId, ReceiveId, RemoteRegion, Rights};
 use crate::path::{Order, Source, Wanted};
 use crate::receive::{Kind, Receive, State};
@@ -29,9 +29,7 @@ impl Endpoint {
         at: u64,
         memory: Area,
     ) -> Result<ReceiveId, Error> {
-        if memory.offset.checked_add(memory.len).is_none() {
-            return Err(Error::BadMemory);
-        }
+        check_memory(memory)?;
         if !region.rights.has(Rights::GET) {
             return Err(Error::Forbidden);
         }

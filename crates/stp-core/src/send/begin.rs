@@ -7,7 +7,7 @@ use landfall_placement::{Area, Instant, Serial32};
 use super::{Send, State};
 use crate::connection::NONE;
 use crate::endpoint::Endpoint;
-use crate::error::{Ended, Error};
+use crate::error::{Ended, Error, check_memory};
 use crate::event::Event;
 use crate::ids::{ConnectionId, ReadId, SendId};
 use crate::seen::Seen;
@@ -89,9 +89,7 @@ impl Endpoint {
         opaque: u32,
         answers: Option<(u16, u32)>,
     ) -> Result<SendId, Error> {
-        if memory.offset.checked_add(memory.len).is_none() {
-            return Err(Error::BadMemory);
-        }
+        check_memory(memory)?;
         let known = self.connections.get(connection).ok_or(Error::Unknown)?;
         let serial = known.next_send;
         if !self.may_begin(connection) || !self.sends.has_room() {
