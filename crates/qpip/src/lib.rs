@@ -1,0 +1,23 @@
+//! Queue pairs on real TCP, UDP and IP, as a sans-IO state machine.
+//!
+//! A program posts work requests that name registered memory; the adapter sends
+//! from there and receives to there, and says in a completion queue what is
+//! done. On the wire there is nothing but TCP, UDP and IP: the other side may be
+//! a queue pair or any socket.
+//!
+//! | module | what lives there |
+//! | --- | --- |
+//! | `wire` | every header: checked views and writers |
+//!
+//! What does not live here: memory, I/O, clocks, randomness. There is no remote
+//! memory access: QPIP is send and receive only, and adds no format of its own.
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
