@@ -33,9 +33,7 @@ mod connection;
 mod endpoint;
 mod error;
 mod event;
-mod heap;
 mod ids;
-mod keys;
 mod link;
 #[cfg(feature = "model")]
 pub mod model;
@@ -46,7 +44,6 @@ mod region;
 mod seen;
 mod send;
 mod stats;
-mod table;
 mod ticket;
 pub mod wire;
 

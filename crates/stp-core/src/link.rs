@@ -7,10 +7,9 @@ use alloc::vec::Vec;
 
 use landfall_congestion::{Arrived, Config as Congestion, Window};
 use landfall_placement::{Duration, Instant, Peer, Random};
+use landfall_tables::{HashIndex, Table};
 
-use crate::keys::PeerIndex;
 use crate::offload::Seat;
-use crate::table::Table;
 
 /// No Block, at the ends of lists.
 pub(crate) const NO_BLOCK: u16 = u16::MAX;
@@ -193,19 +192,22 @@ impl Link {
 #[derive(Debug)]
 pub(crate) struct Links {
     table: Table<Link>,
-    by_peer: PeerIndex,
+    by_peer: HashIndex,
 }
 
 impl Links {
     pub(crate) fn new(limit: usize, random: &mut Random) -> Self {
-        Self { table: Table::new(limit), by_peer: PeerIndex::new(random) }
+        Self {
+            table: Table::new(limit),
+            by_peer: HashIndex::new((random.next_u64(), random.next_u64())),
+        }
     }
 
     pub(crate) fn find(&self, path: u8, peer: Peer) -> Option<u32> {
         let is_meant = |index: u32| {
             self.table.get(index).is_some_and(|link| link.path == path && link.peer == peer)
         };
-        self.by_peer.find(path, peer, is_meant)
+        self.by_peer.find(&(path, peer), is_meant)
     }
 
     /// The link, made if it is new, with one user more.
@@ -220,7 +222,7 @@ impl Links {
             Some(index) => index,
             None => {
                 let (index, _) = self.table.insert(Link::new(path, peer, is_up, window))?;
-                self.by_peer.insert(path, peer, index);
+                self.by_peer.insert(&(path, peer), index);
                 index
             }
         };
@@ -235,7 +237,7 @@ impl Links {
         if link.users > 0 {
             return false;
         }
-        self.by_peer.remove(link.path, link.peer, index);
+        self.by_peer.remove(&(link.path, link.peer), index);
         self.table.remove(index);
         true
     }

@@ -4,11 +4,9 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
 use landfall_placement::{Instant, Random};
+use landfall_tables::{IndexedHeap, KeyIndex, Table};
 
 use super::{Admission, Connection};
-use crate::heap::IndexedHeap;
-use crate::keys::KeyIndex;
-use crate::table::Table;
 
 /// Every connection, and the ways to find one.
 #[derive(Debug)]

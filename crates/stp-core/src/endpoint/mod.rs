@@ -26,11 +26,11 @@ use landfall_placement::{
     Engine, Guess, Instant, Landing, PathId, PathState, Placement, Random, Refusal, Refusals, Seed,
     Spans, Ticket, Timeout, Transmit, Unit,
 };
+use landfall_tables::{IndexedHeap, Table};
 
 use crate::config::Config;
 use crate::connection::Connections;
 use crate::event::Event;
-use crate::heap::IndexedHeap;
 use crate::link::Links;
 use crate::offload::{Block, Blocks, Run, bits_needed, run, words_per_block};
 use crate::path::Path;
@@ -38,7 +38,6 @@ use crate::receive::{Grant, Posted, Read, Ready, Receive};
 use crate::region::{Ask, Exposed, Request};
 use crate::send::Send;
 use crate::stats::Stats;
-use crate::table::Table;
 use crate::wire::HEADER_LEN;
 
 /// The granted Blocks: what an adapter knows, and what only the engine knows.

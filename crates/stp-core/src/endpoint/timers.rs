@@ -1,9 +1,9 @@
 //! Time passed.
 
 use landfall_placement::{Instant, Timeout};
+use landfall_tables::IndexedHeap;
 
 use super::Endpoint;
-use crate::heap::IndexedHeap;
 
 /// How many timers fire in one call; the rest in the next, which is due at once.
 const BUDGET: usize = 256;

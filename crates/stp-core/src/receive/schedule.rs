@@ -8,11 +8,11 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use landfall_placement::Instant;
+use landfall_tables::IndexedHeap;
 
 use super::{State, Turn};
 use crate::config::Policy;
 use crate::endpoint::Endpoint;
-use crate::heap::IndexedHeap;
 
 /// Transfers that may get the next grant, in the order of the policy.
 #[derive(Debug)]

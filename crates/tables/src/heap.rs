@@ -1,5 +1,5 @@
 //! The smallest first: a heap whose entries have names, so that each can be
-//! moved or taken out. It orders timers by moment and Transfers by what is left.
+//! moved or taken out. It orders timers by moment and work by what is left.
 
 use alloc::vec::Vec;
 
@@ -9,32 +9,36 @@ const ABSENT: u32 = u32::MAX;
 /// Setting, moving and removing take logarithmic time; memory is bounded by
 /// the highest index.
 #[derive(Clone, Debug)]
-pub(crate) struct IndexedHeap<K> {
+pub struct IndexedHeap<K> {
     entries: Vec<(K, u32)>,
     /// Where each index is among the entries.
     places: Vec<u32>,
 }
 
 impl<K: Ord + Copy> IndexedHeap<K> {
-    pub(crate) const fn new() -> Self {
+    /// An empty heap.
+    #[must_use]
+    pub const fn new() -> Self {
         Self { entries: Vec::new(), places: Vec::new() }
     }
 
     /// The smallest key, and whose it is. Of equal keys the lowest index comes first.
+    #[must_use]
     #[inline]
-    pub(crate) fn first(&self) -> Option<(K, u32)> {
+    pub fn first(&self) -> Option<(K, u32)> {
         self.entries.first().copied()
     }
 
     /// The key of an index.
+    #[must_use]
     #[inline]
-    pub(crate) fn key_of(&self, index: u32) -> Option<K> {
+    pub fn key_of(&self, index: u32) -> Option<K> {
         let place = *self.places.get(index as usize)?;
         Some(self.entries.get(place as usize)?.0)
     }
 
     /// Enters an index, or moves it to another key.
-    pub(crate) fn set(&mut self, index: u32, key: K) {
+    pub fn set(&mut self, index: u32, key: K) {
         let name = index as usize;
         if self.places.len() <= name {
             self.places.resize(name + 1, ABSENT);
@@ -55,7 +59,7 @@ impl<K: Ord + Copy> IndexedHeap<K> {
     }
 
     /// Takes an index out; says whether it was in.
-    pub(crate) fn remove(&mut self, index: u32) -> bool {
+    pub fn remove(&mut self, index: u32) -> bool {
         let Some(place) = self.places.get_mut(index as usize) else { return false };
         let place = core::mem::replace(place, ABSENT) as usize;
         if place >= self.entries.len() {
@@ -68,6 +72,13 @@ impl<K: Ord + Copy> IndexedHeap<K> {
             self.sink(place);
         }
         true
+    }
+
+    /// Takes out the first entry whose key is not above `limit`.
+    pub fn pop_up_to(&mut self, limit: K) -> Option<(K, u32)> {
+        let first = self.first().filter(|(key, _)| *key <= limit)?;
+        self.remove(first.1);
+        Some(first)
     }
 
     fn rise(&mut self, mut place: usize) -> usize {
@@ -106,6 +117,12 @@ impl<K: Ord + Copy> IndexedHeap<K> {
     }
 }
 
+impl<K: Ord + Copy> Default for IndexedHeap<K> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -128,6 +145,12 @@ mod tests {
                 prop_assert_eq!(heap.first(), least);
                 prop_assert_eq!(heap.key_of(index), model.get(&index).copied());
             }
+            let mut sorted: std::vec::Vec<_> = model.iter().map(|(index, key)| (*key, *index)).collect();
+            sorted.sort_unstable();
+            for entry in sorted.into_iter().filter(|(key, _)| *key <= 20) {
+                prop_assert_eq!(heap.pop_up_to(20), Some(entry));
+            }
+            prop_assert_eq!(heap.pop_up_to(20), None);
         }
     }
 }

@@ -1,5 +1,4 @@
-//! Which connection a key belongs to, and which link a peer, at constant cost
-//! for a million of them.
+//! Which entry of a table a key belongs to, at constant cost for a million of them.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -7,27 +6,26 @@ use alloc::vec::Vec;
 use core::hash::SipHasher;
 use core::hash::{Hash, Hasher};
 
-use landfall_placement::{Peer, Random};
-
 /// Key to index: open addressing. Keys are drawn at random by the engine
 /// itself, or hashed with a secret, so they are their own hash, and nobody else
 /// can make them collide. Key zero means an empty place and belongs to nothing.
-#[derive(Debug, Default)]
-pub(crate) struct KeyIndex {
+#[derive(Clone, Debug, Default)]
+pub struct KeyIndex {
     places: Vec<(u32, u32)>,
     len: usize,
 }
 
 impl KeyIndex {
     /// The index that this key was entered with.
+    #[must_use]
     #[inline]
-    pub(crate) fn get(&self, key: u32) -> Option<u32> {
+    pub fn get(&self, key: u32) -> Option<u32> {
         self.find(key, |_| true)
     }
 
     /// Of the indices that this key was entered with, the one that is meant.
     #[inline]
-    pub(crate) fn find(&self, key: u32, is_meant: impl Fn(u32) -> bool) -> Option<u32> {
+    pub fn find(&self, key: u32, is_meant: impl Fn(u32) -> bool) -> Option<u32> {
         if key == 0 || self.places.is_empty() {
             return None;
         }
@@ -42,8 +40,12 @@ impl KeyIndex {
         }
     }
 
-    /// Enters a key that is not zero, under an index that it does not have.
-    pub(crate) fn insert(&mut self, key: u32, index: u32) {
+    /// Enters a key under an index that it does not have. Key zero belongs to
+    /// nothing and is not entered.
+    pub fn insert(&mut self, key: u32, index: u32) {
+        if key == 0 {
+            return;
+        }
         if (self.len + 1) * 2 > self.places.len() {
             self.grow();
         }
@@ -69,7 +71,7 @@ impl KeyIndex {
     }
 
     /// Takes a key out.
-    pub(crate) fn remove(&mut self, key: u32) {
+    pub fn remove(&mut self, key: u32) {
         if let Some(index) = self.get(key) {
             self.remove_entry(key, index);
         }
@@ -77,7 +79,7 @@ impl KeyIndex {
 
     /// Takes a key with this index out. Those behind it move up, so that no gap
     /// breaks a search.
-    pub(crate) fn remove_entry(&mut self, key: u32, index: u32) {
+    pub fn remove_entry(&mut self, key: u32, index: u32) {
         if self.find(key, |found| found == index).is_none() {
             return;
         }
@@ -101,44 +103,59 @@ impl KeyIndex {
     }
 }
 
-/// Which link goes to a peer on a path. Peers choose their addresses, so they
-/// are hashed with a secret.
-#[derive(Debug)]
-pub(crate) struct PeerIndex {
+/// The same for keys that strangers choose, such as addresses and ports: they
+/// are hashed with a secret, so that nobody can make them collide. The index keeps
+/// only the hashes; whoever asks says which of the entries found is meant.
+#[derive(Clone)]
+pub struct HashIndex {
     secret: (u64, u64),
-    links: KeyIndex,
+    hashes: KeyIndex,
 }
 
-impl PeerIndex {
-    pub(crate) fn new(random: &mut Random) -> Self {
-        Self { secret: (random.next_u64(), random.next_u64()), links: KeyIndex::default() }
+/// The secret is not printed.
+impl core::fmt::Debug for HashIndex {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("HashIndex").field("entries", &self.hashes.len).finish_non_exhaustive()
+    }
+}
+
+impl HashIndex {
+    /// An empty index; the secret comes from the engine's seed.
+    #[must_use]
+    pub fn new(secret: (u64, u64)) -> Self {
+        Self { secret, hashes: KeyIndex::default() }
     }
 
     #[expect(deprecated, reason = "core has no other keyed hash, and this one stays what it is")]
-    fn hash(&self, path: u8, peer: Peer) -> u32 {
+    fn hash(&self, key: &impl Hash) -> u32 {
         let mut hasher = SipHasher::new_with_keys(self.secret.0, self.secret.1);
-        (path, peer).hash(&mut hasher);
+        key.hash(&mut hasher);
         (hasher.finish() as u32).max(1)
     }
 
-    /// The link; `is_meant` says of one whether it is for this path and peer.
-    pub(crate) fn find(&self, path: u8, peer: Peer, is_meant: impl Fn(u32) -> bool) -> Option<u32> {
-        self.links.find(self.hash(path, peer), is_meant)
+    /// Of the indices that were entered with this key (or, rarely, with another
+    /// of the same hash) the one that is meant.
+    #[must_use]
+    #[inline]
+    pub fn find(&self, key: &impl Hash, is_meant: impl Fn(u32) -> bool) -> Option<u32> {
+        self.hashes.find(self.hash(key), is_meant)
     }
 
-    /// Enters a link that is not entered.
-    pub(crate) fn insert(&mut self, path: u8, peer: Peer, link: u32) {
-        self.links.insert(self.hash(path, peer), link);
+    /// Enters an index under a key that it is not entered with.
+    pub fn insert(&mut self, key: &impl Hash, index: u32) {
+        self.hashes.insert(self.hash(key), index);
     }
 
-    pub(crate) fn remove(&mut self, path: u8, peer: Peer, link: u32) {
-        self.links.remove_entry(self.hash(path, peer), link);
+    /// Takes an index out that was entered under this key.
+    pub fn remove(&mut self, key: &impl Hash, index: u32) {
+        self.hashes.remove_entry(self.hash(key), index);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use landfall_placement::Random;
     use proptest::prelude::*;
     use std::collections::{BTreeMap, BTreeSet};
 
@@ -210,21 +227,27 @@ mod tests {
     }
 
     #[test]
-    fn peers_are_found_by_path_and_address() {
-        let mut peers = PeerIndex::new(&mut Random::from_number(1));
-        let known = |link: u32| ((link % 2) as u8, Peer::Node(link / 2));
-        for link in 0..1_000 {
-            let (path, peer) = known(link);
-            peers.insert(path, peer, link);
+    fn what_strangers_choose_is_found() {
+        let mut addresses = HashIndex::new((1, 2));
+        let known = |index: u32| (index % 2, [10, 0, (index / 512) as u8, (index / 2) as u8]);
+        for index in 0..1_000 {
+            addresses.insert(&known(index), index);
         }
-        for link in (0..1_000).step_by(3) {
-            let (path, peer) = known(link);
-            peers.remove(path, peer, link);
+        for index in (0..1_000).step_by(3) {
+            addresses.remove(&known(index), index);
         }
-        for link in 0..1_000 {
-            let (path, peer) = known(link);
-            let found = peers.find(path, peer, |other| known(other) == (path, peer));
-            assert_eq!(found, (link % 3 != 0).then_some(link));
+        for index in 0..1_000 {
+            let key = known(index);
+            let found = addresses.find(&key, |other| known(other) == key);
+            assert_eq!(found, (index % 3 != 0).then_some(index));
         }
+    }
+
+    #[test]
+    fn key_zero_belongs_to_nothing() {
+        let mut keys = KeyIndex::default();
+        keys.insert(0, 7);
+        assert_eq!(keys.get(0), None);
+        assert_eq!(keys.len, 0);
     }
 }

@@ -2,15 +2,16 @@
 
 use alloc::vec::Vec;
 
-/// Entries in slots that are used again; a slot's generation says how often.
-#[derive(Debug)]
-pub(crate) struct Table<T> {
+/// Entries in slots that are used again; a slot's generation says how often, so
+/// that the name of an entry that is gone means nothing.
+#[derive(Clone, Debug)]
+pub struct Table<T> {
     slots: Vec<Slot<T>>,
     free: Vec<u32>,
     limit: usize,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Slot<T> {
     generation: u32,
     entry: Option<T>,
@@ -18,20 +19,33 @@ struct Slot<T> {
 
 impl<T> Table<T> {
     /// An empty table for at most so many entries; memory is taken as it fills.
-    pub(crate) const fn new(limit: usize) -> Self {
+    #[must_use]
+    pub const fn new(limit: usize) -> Self {
         Self { slots: Vec::new(), free: Vec::new(), limit }
     }
 
-    pub(crate) fn len(&self) -> usize {
+    /// How many entries there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
         self.slots.len() - self.free.len()
     }
 
-    pub(crate) fn has_room(&self) -> bool {
+    /// Are there none?
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Would one more fit?
+    #[must_use]
+    pub fn has_room(&self) -> bool {
         self.len() < self.limit
     }
 
-    /// The index and generation that the next entry gets.
-    pub(crate) fn next(&self) -> Option<(u32, u32)> {
+    /// The index and generation that the next entry gets; nothing where the
+    /// table is full.
+    #[must_use]
+    pub fn next(&self) -> Option<(u32, u32)> {
         match self.free.last() {
             Some(index) => Some((*index, self.slots[*index as usize].generation)),
             None if self.slots.len() < self.limit => Some((self.slots.len() as u32, 0)),
@@ -39,8 +53,9 @@ impl<T> Table<T> {
         }
     }
 
-    /// Keeps an entry; nothing where the table is full.
-    pub(crate) fn insert(&mut self, entry: T) -> Option<(u32, u32)> {
+    /// Keeps an entry and names it by index and generation. A full table
+    /// forgets the entry and gives nothing: ask [`Table::has_room`] before.
+    pub fn insert(&mut self, entry: T) -> Option<(u32, u32)> {
         let next = self.next()?;
         if self.free.pop().is_some() {
             self.slots[next.0 as usize].entry = Some(entry);
@@ -51,7 +66,7 @@ impl<T> Table<T> {
     }
 
     /// Takes an entry out; its name will mean nothing from now on.
-    pub(crate) fn remove(&mut self, index: u32) -> Option<T> {
+    pub fn remove(&mut self, index: u32) -> Option<T> {
         let slot = self.slots.get_mut(index as usize)?;
         let entry = slot.entry.take()?;
         slot.generation = slot.generation.wrapping_add(1);
@@ -59,36 +74,53 @@ impl<T> Table<T> {
         Some(entry)
     }
 
+    /// The entry that is in this slot now, whatever its generation.
+    #[must_use]
     #[inline]
-    pub(crate) fn get(&self, index: u32) -> Option<&T> {
+    pub fn get(&self, index: u32) -> Option<&T> {
         self.slots.get(index as usize)?.entry.as_ref()
     }
 
+    /// The same, to be changed.
+    #[must_use]
     #[inline]
-    pub(crate) fn get_mut(&mut self, index: u32) -> Option<&mut T> {
+    pub fn get_mut(&mut self, index: u32) -> Option<&mut T> {
         self.slots.get_mut(index as usize)?.entry.as_mut()
     }
 
     /// The entry of this name, if it still is the same.
+    #[must_use]
     #[inline]
-    pub(crate) fn named(&self, index: u32, generation: u32) -> Option<&T> {
+    pub fn named(&self, index: u32, generation: u32) -> Option<&T> {
         let slot = self.slots.get(index as usize)?;
         if slot.generation == generation { slot.entry.as_ref() } else { None }
     }
 
-    /// The same by the low bits of the generation, which is what fits a ticket.
+    /// The same, to be changed.
+    #[must_use]
     #[inline]
-    pub(crate) fn named_low(&self, index: u32, generation: u16) -> Option<&T> {
+    pub fn named_mut(&mut self, index: u32, generation: u32) -> Option<&mut T> {
+        let slot = self.slots.get_mut(index as usize)?;
+        if slot.generation == generation { slot.entry.as_mut() } else { None }
+    }
+
+    /// The same by the low bits of the generation, where a name has room for no
+    /// more, as in a ticket.
+    #[must_use]
+    #[inline]
+    pub fn named_low(&self, index: u32, generation: u16) -> Option<&T> {
         let slot = self.slots.get(index as usize)?;
         if slot.generation as u16 == generation { slot.entry.as_ref() } else { None }
     }
 
-    pub(crate) fn generation(&self, index: u32) -> u32 {
+    /// The generation that a slot is in; zero where there is no such slot yet.
+    #[must_use]
+    pub fn generation(&self, index: u32) -> u32 {
         self.slots.get(index as usize).map_or(0, |slot| slot.generation)
     }
 
-    /// The indices that are in use, in order.
-    pub(crate) fn indices(&self) -> impl Iterator<Item = u32> + '_ {
+    /// The indices that are in use, in ascending order.
+    pub fn indices(&self) -> impl Iterator<Item = u32> + '_ {
         let used = |(index, slot): (usize, &Slot<T>)| slot.entry.is_some().then_some(index as u32);
         self.slots.iter().enumerate().filter_map(used)
     }
@@ -111,6 +143,9 @@ mod tests {
         assert_eq!(table.named(a.0, a.1), None);
         assert_eq!(table.named(c.0, c.1), Some(&'c'));
         assert_eq!(table.named(b.0, b.1), Some(&'b'));
+        assert_eq!(table.named_mut(a.0, a.1), None);
+        assert_eq!(table.named_mut(c.0, c.1), Some(&mut 'c'));
+        assert!(table.indices().eq([a.0, b.0]));
         assert_eq!((table.len(), table.has_room()), (2, false));
     }
 }

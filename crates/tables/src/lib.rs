@@ -1,0 +1,27 @@
+//! The tables that protocol engines keep their state in.
+//!
+//! | module | what lives there |
+//! | --- | --- |
+//! | `table` | [`Table`]: bounded, entries named by index and generation |
+//! | `heap` | [`IndexedHeap`]: the smallest first, for timers |
+//! | `keys` | [`KeyIndex`], [`HashIndex`]: from keys to indices at constant cost |
+//!
+//! What does not live here: anything that knows a protocol.
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
+mod heap;
+mod keys;
+mod table;
+
+pub use heap::IndexedHeap;
+pub use keys::{HashIndex, KeyIndex};
+pub use table::Table;
