@@ -9,7 +9,9 @@
 //!    where it belongs. What was guessed right is there already.
 //! 4. It reports each with [`handle_placed`](Engine::handle_placed), in the
 //!    order of step 2. Only now may the engine acknowledge or complete.
-//! 5. It sends what [`poll_transmit`](Engine::poll_transmit) gives, reports
+//! 5. It writes what the engine had to keep and
+//!    [deposits](Engine::poll_deposit) now, and reports each.
+//! 6. It sends what [`poll_transmit`](Engine::poll_transmit) gives, reports
 //!    each with [`handle_sent`](Engine::handle_sent), calls
 //!    [`handle_timeout`](Engine::handle_timeout) when it is time, and hands on
 //!    the events.
@@ -20,8 +22,9 @@
 //!
 //! # What each side may rely on
 //!
-//! The engine: every ticket that it handed out in a [`Placement`] or a
-//! [`Transmit`] comes back exactly once, in order for placements. Between
+//! The engine: every ticket that it handed out in a [`Placement`], a
+//! [`Deposit`] or a [`Transmit`] comes back exactly once, in order for
+//! placements, and for a deposit before the next one is asked for. Between
 //! `place` and `handle_placed` of one unit there may be `place`s of others, on
 //! the same path. The memory behind a transmission stays untouched by the
 //! driver and is read until `handle_sent`.
@@ -36,7 +39,7 @@ use crate::refusal::{Refusal, Refusals};
 use crate::span::Spans;
 use crate::time::Instant;
 use crate::transmit::Transmit;
-use crate::unit::{Guess, Landing, Placement, Ticket, Unit};
+use crate::unit::{Deposit, Guess, Landing, Placement, Ticket, Unit};
 
 /// When an engine wants [`Engine::handle_timeout`] to be called, and why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,9 +79,27 @@ pub trait Engine {
     /// The payload is in place, or failed its check.
     fn handle_placed(&mut self, now: Instant, ticket: Ticket, landing: Landing);
 
+    /// Bytes that the engine had to keep, because their place was not known
+    /// when they came, and whose place is known now. Fills `into`, which comes
+    /// empty, with as many bytes as there are.
+    ///
+    /// For a packet that came in fragments: each was read whole, with
+    /// [`Placement::NeedHead`], since only the first says where all belong.
+    /// What an engine keeps is bounded, like all else.
+    ///
+    /// A driver asks in every turn, once no placement is under way, and
+    /// answers with [`handle_placed`](Self::handle_placed): with
+    /// [`Landing::Verified`] once the bytes are in place (checking them was
+    /// the engine's), or with [`Landing::Failed`].
+    fn poll_deposit(&mut self, now: Instant, into: &mut Spans) -> Option<Deposit<'_>> {
+        let _ = (now, into);
+        None
+    }
+
     /// The next unit to send on this path: writes its head into `head`, which
     /// has room for [`PathLimits::head`](crate::PathLimits::head) bytes, and
-    /// the spans of its payload into `from`, which comes empty.
+    /// the spans of its payload into `from`, which comes empty. What is only
+    /// summed ([`Transmit::sum_only`]) is at their end.
     fn poll_transmit(
         &mut self,
         now: Instant,
@@ -127,6 +148,10 @@ impl<E: Engine + ?Sized> Engine for &mut E {
 
     fn handle_placed(&mut self, now: Instant, ticket: Ticket, landing: Landing) {
         (**self).handle_placed(now, ticket, landing);
+    }
+
+    fn poll_deposit(&mut self, now: Instant, into: &mut Spans) -> Option<Deposit<'_>> {
+        (**self).poll_deposit(now, into)
     }
 
     fn poll_transmit(

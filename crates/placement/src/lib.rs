@@ -53,4 +53,6 @@ pub use serial::{Serial16, Serial32};
 pub use span::{Full, RegionId, Span, Spans};
 pub use time::{Duration, Instant};
 pub use transmit::{Segment, SegmentKind, SumSlot, Transmit};
-pub use unit::{Check, Guess, Landing, Placement, Ticket, Unit, WordFunction, WordOp, WordWidth};
+pub use unit::{
+    Check, Deposit, Guess, Landing, Placement, Ticket, Unit, WordFunction, WordOp, WordWidth,
+};

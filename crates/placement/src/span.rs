@@ -134,6 +134,19 @@ impl Spans {
         Ok(())
     }
 
+    /// Keeps the first `len` bytes of all spans together.
+    pub fn truncate(&mut self, mut len: u64) {
+        for n in 0..self.len {
+            if len == 0 {
+                self.len = n;
+                return;
+            }
+            let kept = u32::try_from(len).unwrap_or(u32::MAX);
+            self.list[n] = self.list[n].split_at(kept).0;
+            len -= u64::from(self.list[n].len);
+        }
+    }
+
     /// How many bytes all spans have together.
     #[must_use]
     pub fn total_len(&self) -> u64 {
@@ -199,6 +212,24 @@ mod tests {
         assert_eq!((head, rest), (R.span(10, 3), R.span(13, 4)));
         let (all, none) = R.span(10, 7).split_at(100);
         assert_eq!((all, none), (R.span(10, 7), R.span(17, 0)));
+    }
+
+    #[test]
+    fn a_list_is_cut_anywhere() {
+        let mut all = Spans::new();
+        for span in [R.span(0, 3), R.span(10, 1), R.span(20, 4)] {
+            all.push(span).unwrap();
+        }
+        let bytes = |spans: &[Span]| -> std::vec::Vec<u64> {
+            spans.iter().flat_map(|span| span.offset..span.end().unwrap()).collect()
+        };
+        for len in 0..=10 {
+            let mut cut = all.clone();
+            cut.truncate(len);
+            assert_eq!(cut.total_len(), len.min(8));
+            assert_eq!(bytes(&cut), bytes(&all)[..len.min(8) as usize], "{len}");
+            assert!(cut.iter().all(|span| span.len > 0), "no empty spans: {cut:?}");
+        }
     }
 
     #[test]

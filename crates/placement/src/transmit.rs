@@ -23,7 +23,8 @@ pub struct Segment {
 
 /// Where an Internet checksum goes, as virtio and Linux have it.
 ///
-/// The sum runs from byte `start` of the unit to its end, and takes in what
+/// The sum runs from byte `start` of the unit to its end (and over what is
+/// [`sum_only`](Transmit::sum_only) behind it), and takes in what
 /// the engine left in the slot: zero, or the sum over a pseudo-header (not
 /// inverted). The inverted result replaces the two bytes at `start + offset`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -46,6 +47,13 @@ pub struct Transmit {
     pub segment: Option<Segment>,
     /// A checksum to be filled in.
     pub checksum: Option<SumSlot>,
+    /// So many bytes at the end of the spans take part in the checksum and are
+    /// no part of the unit; never together with `segment`.
+    ///
+    /// A segment of TCP or a datagram of UDP that crosses in several fragments
+    /// of IP has one checksum, in the first of them, over the bytes of all.
+    /// No device can do that sum: the driver does, whatever its offloads.
+    pub sum_only: u32,
     /// The ECN codepoint to send with, where the path's header is not the engine's.
     pub ecn: Ecn,
     /// To be handed back once the driver holds the spans no longer.

@@ -126,6 +126,15 @@ pub enum Placement {
     Consumed,
 }
 
+/// Bytes that the engine had to keep, on their way to their place.
+#[derive(Clone, Copy, Debug)]
+pub struct Deposit<'a> {
+    /// The bytes, as many as the spans have that were filled in.
+    pub bytes: &'a [u8],
+    /// To be handed back with the landing.
+    pub ticket: Ticket,
+}
+
 /// What became of a payload that had a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Landing {

@@ -15,6 +15,8 @@ pub struct Counters {
     pub guessed_right: u64,
     /// Units whose payload was received into a guessed span and belonged elsewhere.
     pub guessed_wrong: u64,
+    /// Payloads that the engine had kept and that were written to their place.
+    pub deposits: u64,
     /// Bytes of payload that this process copied, each copy counted.
     pub bytes_copied: u64,
     /// Bytes summed to verify or fill in a checksum in software.

@@ -12,7 +12,8 @@ use crate::counters::Counters;
 /// What a turn moved. Nothing moved: it is time to wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// Units that came in.
+    /// Units that came in, and payloads that the engine had kept and that were
+    /// written to their places.
     pub received: u32,
     /// Units that went out.
     pub sent: u32,
@@ -61,7 +62,8 @@ pub trait Driver {
     /// The same, for those that count on the driver's behalf (wake-ups).
     fn counters_mut(&mut self) -> &mut Counters;
 
-    /// Receives at most one batch, lets timers fire, and sends what the engine
+    /// Receives at most one batch, writes what the engine had kept to its
+    /// place, lets timers fire, and sends what the engine
     /// has to send, as far as there is room.
     ///
     /// # Errors
@@ -76,12 +78,5 @@ pub trait Driver {
     /// the engine's timers say.
     fn poll_timeout(&self) -> Option<Instant> {
         None
-    }
-}
-
-/// Lets the engine's timers fire if it is time.
-pub(crate) fn fire_timers<E: Engine>(engine: &mut E, now: Instant) {
-    if engine.poll_timeout().is_some_and(|timeout| timeout.at <= now) {
-        engine.handle_timeout(now);
     }
 }

@@ -376,6 +376,7 @@ fn congestion_marks_cross_in_both_versions() {
                 payload: vec![],
                 segment: None,
                 checksum: None,
+                sum_only: 0,
                 ecn,
             });
         }

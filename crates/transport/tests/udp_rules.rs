@@ -252,6 +252,7 @@ fn sums_are_checked_wherever_the_payload_landed() {
             payload: vec![source.span(0, 3001)],
             segment: None,
             checksum: checksum.filter(|_| !corrupt),
+            sum_only: 0,
             ecn: Ecn::NotCapable,
         });
         turn_until(&mut sender, &mut from, |from, _| from.sent.len() == 1);
@@ -419,6 +420,7 @@ fn congestion_marks_cross_in_both_families() {
                 payload: vec![],
                 segment: None,
                 checksum: None,
+                sum_only: 0,
                 ecn,
             });
         }

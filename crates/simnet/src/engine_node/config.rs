@@ -75,6 +75,8 @@ pub struct Counters {
     pub guessed_right: u64,
     /// Payloads that landed elsewhere in guessed memory.
     pub guessed_wrong: u64,
+    /// Payloads that the engine had kept and that were written to their place.
+    pub deposits: u64,
     /// Payload bytes that were copied to where they belong.
     pub copied_bytes: u64,
     /// Operations on words.

@@ -150,6 +150,7 @@ impl<E: Engine + 'static> EngineNode<E> {
         let mut budget = BUDGET;
         while budget > 0 {
             let before = budget;
+            self.take_deposits(now, &mut budget);
             self.drain_events(now, &mut budget);
             self.poll_transmits(now, out, &mut budget);
             self.send_due(now, out);

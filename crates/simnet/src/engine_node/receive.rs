@@ -187,6 +187,33 @@ impl<E: Engine + 'static> EngineNode<E> {
         Plan::Write(landing)
     }
 
+    /// Step 5: what the engine kept goes to its place.
+    pub(super) fn take_deposits(&mut self, now: Instant, budget: &mut usize) {
+        let mut into = Spans::new();
+        while *budget > 0 {
+            into.clear();
+            let Some(deposit) = self.engine.poll_deposit(now, &mut into) else { return };
+            *budget -= 1;
+            let (ticket, mut rest) = (deposit.ticket, deposit.bytes);
+            let is_good = into.total_len() == rest.len() as u64
+                && into.iter().all(|span| self.memory.check(*span).is_ok());
+            let is_there = is_good
+                && into.iter().all(|span| {
+                    let (part, behind) = rest.split_at(span.len as usize);
+                    rest = behind;
+                    self.memory.write(now, Writer::Placed, *span, part).is_ok()
+                });
+            if is_there {
+                self.counters.deposits += 1;
+                self.counters.copied_bytes += into.total_len();
+            } else {
+                self.counters.failed += 1;
+            }
+            let landing = if is_there { Landing::Verified } else { Landing::Failed };
+            self.engine.handle_placed(now, ticket, landing);
+        }
+    }
+
     /// Step 3: puts a payload where it belongs.
     fn write(&mut self, now: Instant, what: &What, all: &[Landed], landing: Landing) -> Landing {
         let (landed, at, spans) = match what {

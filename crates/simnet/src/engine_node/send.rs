@@ -93,6 +93,7 @@ impl<E: Engine + 'static> EngineNode<E> {
                 if let Some(slot) = transmit.checksum {
                     fill_in(&mut bytes, slot);
                 }
+                bytes.truncate(bytes.len().saturating_sub(transmit.sum_only as usize));
                 Some(vec![bytes])
             }
         };
@@ -123,7 +124,14 @@ fn keeps_limits(transmit: &Transmit, limits: &PathLimits, spans: &Spans) -> Resu
     {
         return Err(format!("a checksum slot at {start} + {offset}, outside a head of {head}"));
     }
-    let (len, payload) = (u64::from(head) + spans.total_len(), spans.total_len());
+    let only = transmit.sum_only;
+    let Some(payload) = spans.total_len().checked_sub(u64::from(only)) else {
+        return Err(format!("{only} bytes that are only summed, of {}", spans.total_len()));
+    };
+    if only > 0 && transmit.segment.is_some() {
+        return Err(format!("{only} bytes that are only summed, behind segments"));
+    }
+    let len = u64::from(head) + payload;
     let most = match transmit.segment {
         None => u64::from(limits.unit),
         Some(segment) => {

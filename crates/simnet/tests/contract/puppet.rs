@@ -45,6 +45,7 @@ impl Puppet {
             head_len: head.len() as u16,
             segment: None,
             checksum: None,
+            sum_only: 0,
             ecn: Ecn::NotCapable,
             ticket: Ticket::new(self.transmits.len() as u32, 0),
         };

@@ -38,6 +38,7 @@ impl Endpoint {
                 head_len: u16::from(control.len),
                 segment: None,
                 checksum: None,
+                sum_only: 0,
                 ecn: Ecn::NotCapable,
                 ticket: Purpose::Control.pack(),
             });
@@ -92,6 +93,7 @@ impl Endpoint {
                 head_len: HEADER_LEN as u16,
                 segment: None,
                 checksum: self.config.checksum.then_some(SUM_SLOT),
+                sum_only: 0,
                 ecn: self.ecn(),
                 ticket: ticket.pack(),
             });

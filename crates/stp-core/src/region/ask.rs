@@ -195,6 +195,7 @@ impl Endpoint {
             head_len: len as u16,
             segment: None,
             checksum: None,
+            sum_only: 0,
             ecn,
             ticket: Purpose::Control.pack(),
         };

@@ -5,8 +5,8 @@ use core::cell::RefCell;
 use core::fmt;
 
 use landfall_placement::{
-    Engine, Guess, Instant, Landing, PathId, PathState, Placement, Refusal, Refusals, Span, Spans,
-    Ticket, Timeout, Transmit, Unit,
+    Deposit, Engine, Guess, Instant, Landing, PathId, PathState, Placement, Refusal, Refusals,
+    Span, Spans, Ticket, Timeout, Transmit, Unit,
 };
 
 use super::claimed::Claimed;
@@ -27,7 +27,8 @@ pub enum Violation {
     PlacedOnAccepted(Span),
     /// Two placements under way name the same memory.
     PlacedOnPending(Span),
-    /// A placement has no bytes, or more than the unit.
+    /// A placement has no bytes, or more than the unit; a deposit has a place
+    /// for more bytes or fewer than it has.
     BadLength(Ticket),
     /// A ticket was handed out while the same one was under way.
     TicketTwice(Ticket),
@@ -37,6 +38,8 @@ pub enum Violation {
     HeadTooLong(u16),
     /// A transmission names an empty span.
     EmptySpan(Ticket),
+    /// More bytes are only summed than there are, or together with segments.
+    BadSumOnly(Ticket),
     /// The driver told of a ticket that was not under way.
     UnknownTicket(Ticket),
     /// A landing was told out of order.
@@ -55,41 +58,39 @@ impl fmt::Display for Violation {
 pub struct Checked<E> {
     /// The engine itself, for what is not in the contract.
     pub engine: E,
+    watch: Watch,
+    held: Vec<(Ticket, Vec<Span>)>,
+}
+
+/// What was accepted, what is under way, and what was wrong about either.
+#[derive(Debug, Default)]
+struct Watch {
     accepted: Claimed,
     pending: Vec<(Ticket, Vec<Span>)>,
-    held: Vec<(Ticket, Vec<Span>)>,
     /// A guess changes nothing, and may still be wrong.
     violations: RefCell<Vec<Violation>>,
 }
 
 impl<E> Checked<E> {
-    /// As many violations are kept; more of them say nothing new.
-    const BOUND: usize = 100;
-
     /// Watches this engine.
     pub fn new(engine: E) -> Self {
-        Self {
-            engine,
-            accepted: Claimed::default(),
-            pending: Vec::new(),
-            held: Vec::new(),
-            violations: RefCell::new(Vec::new()),
-        }
+        Self { engine, watch: Watch::default(), held: Vec::new() }
     }
 
     /// What broke the contract so far.
     pub fn violations(&self) -> Vec<Violation> {
-        self.violations.borrow().clone()
+        self.watch.violations.borrow().clone()
     }
 
     /// This memory is given to the engine anew: what lies there counts no longer.
     pub fn reuse(&mut self, area: &Area) {
-        self.accepted.remove(area);
+        self.watch.accepted.remove(area);
     }
 
     /// Is a placement to this memory under way?
     pub fn is_written(&self, area: &Area) -> bool {
-        self.pending.iter().flat_map(|(_, spans)| spans).any(|span| area.overlaps(&(*span).into()))
+        let mut pending = self.watch.pending.iter().flat_map(|(_, spans)| spans);
+        pending.any(|span| area.overlaps(&(*span).into()))
     }
 
     /// Does a driver hold a transmission from this memory?
@@ -98,14 +99,7 @@ impl<E> Checked<E> {
     }
 
     fn note(&self, violation: Violation) {
-        let mut violations = self.violations.borrow_mut();
-        if violations.len() < Self::BOUND {
-            violations.push(violation);
-        }
-    }
-
-    fn is_pending(&self, span: &Span) -> bool {
-        self.pending.iter().flat_map(|(_, spans)| spans).any(|have| have.overlaps(span))
+        self.watch.note(violation);
     }
 
     fn check_placement(&mut self, unit: &Unit<'_>, placement: &Placement, into: &Spans) {
@@ -121,6 +115,27 @@ impl<E> Checked<E> {
             Placement::Word(_, ticket) => *ticket,
             Placement::NeedHead(_) | Placement::Consumed => return,
         };
+        self.watch.start(ticket, into);
+    }
+}
+
+impl Watch {
+    /// As many violations are kept; more of them say nothing new.
+    const BOUND: usize = 100;
+
+    fn note(&self, violation: Violation) {
+        let mut violations = self.violations.borrow_mut();
+        if violations.len() < Self::BOUND {
+            violations.push(violation);
+        }
+    }
+
+    fn is_pending(&self, span: &Span) -> bool {
+        self.pending.iter().flat_map(|(_, spans)| spans).any(|have| have.overlaps(span))
+    }
+
+    /// What a placement or a deposit names is free, and from now on under way.
+    fn start(&mut self, ticket: Ticket, into: &Spans) {
         if self.pending.iter().any(|(have, _)| *have == ticket) {
             self.note(Violation::TicketTwice(ticket));
         }
@@ -149,10 +164,10 @@ impl<E: Engine> Engine for Checked<E> {
         if span.len == 0 || guess.payload_len == 0 || span.end().is_none() {
             self.note(Violation::EmptyGuess(guess));
         }
-        if self.accepted.overlaps(&span) {
+        if self.watch.accepted.overlaps(&span) {
             self.note(Violation::GuessOfAccepted(span));
         }
-        if self.is_pending(&span) {
+        if self.watch.is_pending(&span) {
             self.note(Violation::GuessOfPending(span));
         }
         let before = (0..nth).filter_map(|n| self.engine.guess(path, n));
@@ -184,21 +199,30 @@ impl<E: Engine> Engine for Checked<E> {
     }
 
     fn handle_placed(&mut self, now: Instant, ticket: Ticket, landing: Landing) {
-        match self.pending.iter().position(|(have, _)| *have == ticket) {
+        match self.watch.pending.iter().position(|(have, _)| *have == ticket) {
             Some(at) => {
                 if at != 0 {
                     self.note(Violation::OutOfOrder(ticket));
                 }
-                let (_, spans) = self.pending.remove(at);
+                let (_, spans) = self.watch.pending.remove(at);
                 if matches!(landing, Landing::Verified | Landing::Unchecked) {
                     for span in &spans {
-                        self.accepted.insert(span);
+                        self.watch.accepted.insert(span);
                     }
                 }
             }
             None => self.note(Violation::UnknownTicket(ticket)),
         }
         self.engine.handle_placed(now, ticket, landing);
+    }
+
+    fn poll_deposit(&mut self, now: Instant, into: &mut Spans) -> Option<Deposit<'_>> {
+        let deposit = self.engine.poll_deposit(now, into)?;
+        if deposit.bytes.is_empty() || into.total_len() != deposit.bytes.len() as u64 {
+            self.watch.note(Violation::BadLength(deposit.ticket));
+        }
+        self.watch.start(deposit.ticket, into);
+        Some(deposit)
     }
 
     fn poll_transmit(
@@ -215,6 +239,10 @@ impl<E: Engine> Engine for Checked<E> {
         }
         if from.iter().any(|span| span.len == 0) {
             self.note(Violation::EmptySpan(transmit.ticket));
+        }
+        let payload = from.total_len().checked_sub(u64::from(transmit.sum_only));
+        if payload.is_none() || (transmit.sum_only > 0 && transmit.segment.is_some()) {
+            self.note(Violation::BadSumOnly(transmit.ticket));
         }
         self.held.push((transmit.ticket, from.to_vec()));
         Some(transmit)

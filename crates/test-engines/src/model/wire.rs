@@ -90,6 +90,7 @@ impl<E: Engine> NaiveWire<E> {
         let mut moved = false;
         for side in 0..2 {
             moved |= self.receive(side);
+            moved |= self.deposit(side);
             moved |= self.send(side);
         }
         moved
@@ -237,6 +238,25 @@ impl<E: Engine> NaiveWire<E> {
         }
         count > 0
     }
+
+    /// Writes what the engine of `side` kept to its place, at most a queue full.
+    /// True if there was anything.
+    pub fn deposit(&mut self, side: usize) -> bool {
+        let Side { engine, memory, .. } = &mut self.sides[side];
+        let mut into = Spans::new();
+        for nth in 0..Self::QUEUE {
+            into.clear();
+            let Some(deposit) = engine.poll_deposit(self.now, &mut into) else { return nth > 0 };
+            let (ticket, fails) = (deposit.ticket, self.random.chance(self.faults.failing));
+            let landing = if !fails && put(memory, deposit.bytes, &into) {
+                Landing::Verified
+            } else {
+                Landing::Failed
+            };
+            engine.handle_placed(self.now, ticket, landing);
+        }
+        true
+    }
 }
 
 /// The whole unit: head and payload in one, with its checksum filled in.
@@ -256,6 +276,7 @@ pub(super) fn gather(
         let at = usize::from(slot.start) + usize::from(slot.offset);
         bytes.get_mut(at..at + 2)?.copy_from_slice(&sum.checksum().to_be_bytes());
     }
+    bytes.truncate(bytes.len().checked_sub(transmit.sum_only as usize)?);
     Some(bytes)
 }
 
@@ -343,6 +364,17 @@ pub(super) fn land(
         }
         Placement::NeedHead(_) | Placement::Consumed => None,
     }
+}
+
+/// Writes a deposit; gives whether its place is as long as it is, and there.
+fn put(memory: &mut Memory, bytes: &[u8], into: &Spans) -> bool {
+    let mut rest = bytes;
+    into.total_len() == bytes.len() as u64
+        && into.iter().all(|span| {
+            let (part, behind) = rest.split_at(span.len as usize);
+            rest = behind;
+            memory.get_mut(span).map(|place| place.copy_from_slice(part)).is_some()
+        })
 }
 
 fn verify(bytes: &[u8], check: Check) -> Landing {

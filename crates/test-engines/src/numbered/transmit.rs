@@ -46,6 +46,7 @@ impl Numbered {
             head_len,
             segment: None,
             checksum: None,
+            sum_only: 0,
             ecn: Ecn::NotCapable,
             ticket: CONTROL,
         })
@@ -210,6 +211,7 @@ impl Numbered {
             head_len,
             segment: None,
             checksum,
+            sum_only: 0,
             ecn: Ecn::NotCapable,
             ticket: parts.pack(),
         })

@@ -131,6 +131,7 @@ impl Stream {
             head_len,
             segment: None,
             checksum: None,
+            sum_only: 0,
             ecn: Ecn::NotCapable,
             ticket: CONTROL,
         })
@@ -174,7 +175,15 @@ impl Stream {
         let start = self.frame.prefix_len() as u16;
         let checksum = has_sum.then_some(SumSlot { start, offset: SUM_OFFSET });
         let to = self.frame.peer();
-        Some(Transmit { to, head_len, segment, checksum, ecn: Ecn::NotCapable, ticket })
+        Some(Transmit {
+            to,
+            head_len,
+            segment,
+            checksum,
+            sum_only: 0,
+            ecn: Ecn::NotCapable,
+            ticket,
+        })
     }
 
     /// Writes the whole head. Every segment acknowledges what is in place.

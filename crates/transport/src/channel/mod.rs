@@ -14,8 +14,8 @@ use landfall_placement::{Ecn, Engine, Instant, PathId, PathLimits, Peer};
 use crate::bell::Bell;
 use crate::capability::{Capabilities, Feature};
 use crate::counters::Counters;
-use crate::driver::{Driver, Interests, Progress, fire_timers};
-use crate::exchange::{Arrival, HEAD_ROOM, Inbox, Loose, Outbox, Turn};
+use crate::driver::{Driver, Interests, Progress};
+use crate::exchange::{Arrival, Between, HEAD_ROOM, Inbox, Loose, Outbox, Turn};
 use crate::memory::{Pins, Regions};
 use pipe::{Frame, Pipe};
 
@@ -41,6 +41,7 @@ pub struct ChannelDriver {
     limits: PathLimits,
     capabilities: Capabilities,
     counters: Counters,
+    between: Between,
     inbox: Inbox,
     outbox: Outbox,
     pins: Pins,
@@ -84,6 +85,7 @@ pub fn channel(
             limits,
             capabilities,
             counters: Counters::default(),
+            between: Between::new(regions),
             inbox: Inbox::new(path, 1, 0),
             outbox: Outbox::new(path, limits, Pins::new(regions), 0),
             pins: Pins::new(regions),
@@ -187,7 +189,7 @@ impl Driver for ChannelDriver {
             self.bell.silence();
         }
         let received = self.receive(engine, now);
-        fire_timers(engine, now);
+        let deposits = self.between.run(engine, now, &mut self.counters);
         let sent = self.send(engine, now);
         if received == 0 && self.inbound.is_closed() {
             return Err(io::Error::new(
@@ -195,7 +197,7 @@ impl Driver for ChannelDriver {
                 "the other end of the channel was dropped",
             ));
         }
-        Ok(Progress { received, sent })
+        Ok(Progress { received: received + deposits, sent })
     }
 
     fn interests(&self) -> Interests {

@@ -2,6 +2,7 @@
 //! [`Outbox`] gathers what leaves. The system calls between are the drivers'.
 
 mod batch;
+mod between;
 mod doubt;
 mod header;
 mod inbox;
@@ -11,6 +12,7 @@ mod outbox;
 mod settle;
 
 pub(crate) use batch::Batch;
+pub(crate) use between::Between;
 pub(crate) use doubt::Doubt;
 pub(crate) use header::MessageHeader;
 pub(crate) use inbox::{Arrival, Came, Inbox, Peeked};

@@ -147,7 +147,7 @@ impl Outbox {
             match self.gather(&unit, counters) {
                 Some(outgoing) => {
                     // What is summed already is not left to the device again.
-                    let checksum = unit.checksum.filter(|_| self.limits.offloads.sum_send);
+                    let checksum = unit.checksum.filter(|_| self.device_sums(&unit));
                     let unit = Transmit { checksum, ..unit };
                     write_prefix(&unit, &mut self.prefixes[self.filled]);
                     bytes += outgoing.len;
@@ -163,15 +163,28 @@ impl Outbox {
         }
     }
 
-    /// Lists the pieces of a unit. None if its memory is not (or no longer) lent.
+    /// Does the device fill in the checksum of this unit? Not over bytes that
+    /// it does not get.
+    const fn device_sums(&self, unit: &Transmit) -> bool {
+        self.limits.offloads.sum_send && unit.sum_only == 0
+    }
+
+    /// Lists the pieces of a unit. None if its memory is not (or no longer)
+    /// lent, or if it cannot be summed as the engine wants it.
     fn gather(&mut self, unit: &Transmit, counters: &mut Counters) -> Option<Outgoing> {
+        let sent = self.gathered.total_len().checked_sub(u64::from(unit.sum_only))?;
+        if unit.sum_only > 0 && unit.segment.is_some() {
+            return None;
+        }
+        let device_sums = self.device_sums(unit);
         let head_len = usize::from(unit.head_len).min(HEAD_ROOM);
         let head = &mut self.heads[self.filled][..head_len];
-        if let Some(slot) = unit.checksum.filter(|_| !self.limits.offloads.sum_send) {
+        if let Some(slot) = unit.checksum.filter(|_| !device_sums) {
             let payload = self.pins.sum(&self.gathered).ok()?;
             fill_in_sum(slot, head, payload);
             counters.bytes_summed += head_len as u64 + self.gathered.total_len();
         }
+        self.gathered.truncate(sent);
         let start = self.iovecs.len();
         if self.prefix_len > 0 {
             self.iovecs.push_slice(&mut self.prefixes[self.filled][..self.prefix_len]);

@@ -1,8 +1,8 @@
 //! The engine as the driver inside sees it: its units meet their fate in `poll_transmit`.
 
 use landfall_placement::{
-    Engine, Guess, Instant, Landing, PathId, PathState, Placement, Refusal, Refusals, Span, Spans,
-    Ticket, Timeout, Transmit, Unit,
+    Deposit, Engine, Guess, Instant, Landing, PathId, PathState, Placement, Refusal, Refusals,
+    Span, Spans, Ticket, Timeout, Transmit, Unit,
 };
 
 use super::{MAX_HELD, State};
@@ -64,6 +64,9 @@ impl<E: Engine> Layer<'_, E> {
         if let Some(slot) = unit.checksum.take() {
             fill_in_sum(slot, head, payload);
         }
+        // What was only summed is not sent, and cannot be hit.
+        from.truncate(from.total_len().checked_sub(u64::from(unit.sum_only))?);
+        unit.sum_only = 0;
         state.counts.corrupted += 1;
         let payload_len = from.total_len();
         let bit = state.random.below((head.len() as u64 + payload_len) * 8);
@@ -189,6 +192,10 @@ impl<E: Engine> Engine for Layer<'_, E> {
 
     fn handle_placed(&mut self, now: Instant, ticket: Ticket, landing: Landing) {
         self.engine.handle_placed(now, ticket, landing);
+    }
+
+    fn poll_deposit(&mut self, now: Instant, into: &mut Spans) -> Option<Deposit<'_>> {
+        self.engine.poll_deposit(now, into)
     }
 
     fn poll_transmit(

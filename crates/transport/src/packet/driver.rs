@@ -14,8 +14,8 @@ use super::socket::{self, Opened};
 use super::{OpenError, PacketConfig, send};
 use crate::capability::{Capabilities, Feature};
 use crate::counters::Counters;
-use crate::driver::{Driver, Interest, Interests, Progress, fire_timers};
-use crate::exchange::Outbox;
+use crate::driver::{Driver, Interest, Interests, Progress};
+use crate::exchange::{Between, Outbox};
 use crate::memory::{Pins, Regions};
 
 /// Runs any engine over the frames of an Ethernet interface.
@@ -26,6 +26,7 @@ pub struct PacketDriver {
     limits: PathLimits,
     capabilities: Capabilities,
     pub(super) counters: Counters,
+    between: Between,
     receiver: Receiver,
     /// Several frames move with a call; otherwise one does.
     pub(super) several: Option<Several>,
@@ -58,6 +59,7 @@ impl PacketDriver {
             limits,
             capabilities,
             counters: Counters::default(),
+            between: Between::new(regions),
             receiver: Receiver::new(path, link, regions),
             several,
             outbox,
@@ -119,9 +121,9 @@ impl Driver for PacketDriver {
         // looks what came: in a conversation that would only find nothing.
         let asked = send::send(self, engine, now)?;
         let received = self.receive(engine, now)?;
-        fire_timers(engine, now);
+        let deposits = self.between.run(engine, now, &mut self.counters);
         let answered = send::send(self, engine, now)?;
-        Ok(Progress { received, sent: asked + answered })
+        Ok(Progress { received: received + deposits, sent: asked + answered })
     }
 
     fn interests(&self) -> Interests {

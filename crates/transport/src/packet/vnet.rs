@@ -69,6 +69,7 @@ mod tests {
             head_len: 66,
             segment,
             checksum,
+            sum_only: 0,
             ecn: Ecn::NotCapable,
             ticket: Ticket::new(0, 0),
         }

@@ -15,8 +15,8 @@ use super::socket::Opened;
 use super::{OpenError, RawIpConfig, header_and_largest, send, socket};
 use crate::capability::Capabilities;
 use crate::counters::Counters;
-use crate::driver::{Driver, Interest, Interests, Progress, fire_timers};
-use crate::exchange::{HEAD_ROOM, Outbox};
+use crate::driver::{Driver, Interest, Interests, Progress};
+use crate::exchange::{Between, HEAD_ROOM, Outbox};
 use crate::memory::{Pins, Regions};
 
 /// Runs any engine directly on IP, as a protocol with a number of its own.
@@ -32,6 +32,7 @@ pub struct RawIpDriver {
     ways: Ways,
     capabilities: Capabilities,
     pub(super) counters: Counters,
+    between: Between,
     receiver: Receiver,
     pub(super) outbox: Outbox,
     pub(super) sending: Messages,
@@ -63,6 +64,7 @@ impl RawIpDriver {
             limits,
             ways,
             counters: Counters::default(),
+            between: Between::new(regions),
             receiver: Receiver::new(path, regions, config.batch, ipv6),
             outbox: outbox.with_batches_of(BATCH_BYTES),
             sending: Messages::new(),
@@ -152,9 +154,9 @@ impl Driver for RawIpDriver {
         // What was asked since the last turn leaves before anything else is looked for.
         let asked = send::send(self, engine, now)?;
         let received = self.receive(engine, now)?;
-        fire_timers(engine, now);
+        let deposits = self.between.run(engine, now, &mut self.counters);
         let answered = send::send(self, engine, now)?;
-        Ok(Progress { received, sent: asked + answered })
+        Ok(Progress { received: received + deposits, sent: asked + answered })
     }
 
     fn interests(&self) -> Interests {

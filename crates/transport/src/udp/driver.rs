@@ -11,8 +11,8 @@ use super::receive::{Receiver, receive_message, something_waits};
 use super::{UdpConfig, send, socket};
 use crate::capability::{Capabilities, Feature};
 use crate::counters::Counters;
-use crate::driver::{Driver, Interest, Interests, Progress, fire_timers};
-use crate::exchange::{HEAD_ROOM, Outbox};
+use crate::driver::{Driver, Interest, Interests, Progress};
+use crate::exchange::{Between, HEAD_ROOM, Outbox};
 use crate::memory::{Pins, Regions};
 
 /// Runs any engine over a UDP socket.
@@ -28,6 +28,7 @@ pub struct UdpDriver {
     limits: PathLimits,
     capabilities: Capabilities,
     pub(super) counters: Counters,
+    between: Between,
     receiver: Receiver,
     pub(super) outbox: Outbox,
     pub(super) batch_send: bool,
@@ -51,6 +52,7 @@ impl UdpDriver {
             connected: None,
             limits,
             counters: Counters::default(),
+            between: Between::new(regions),
             receiver: Receiver::new(path, regions, batch_receive, config.peek),
             outbox: Outbox::new(path, limits, Pins::new(regions), 0),
             batch_send: capabilities.has(Feature::BatchedSend),
@@ -131,9 +133,9 @@ impl Driver for UdpDriver {
         // What was asked since the last turn leaves before anything else is looked for.
         let asked = send::send(self, engine, now)?;
         let received = self.receive(engine, now)?;
-        fire_timers(engine, now);
+        let deposits = self.between.run(engine, now, &mut self.counters);
         let answered = send::send(self, engine, now)?;
-        Ok(Progress { received, sent: asked + answered })
+        Ok(Progress { received: received + deposits, sent: asked + answered })
     }
 
     fn interests(&self) -> Interests {

@@ -12,8 +12,8 @@ use super::ring::Ring;
 use super::zero_copy::{Policy, ZeroCopy};
 use crate::capability::{Capabilities, Feature};
 use crate::counters::Counters;
-use crate::driver::{Driver, Interests, Progress, fire_timers};
-use crate::exchange::{Gathered, Prefix, RunLimits};
+use crate::driver::{Driver, Interests, Progress};
+use crate::exchange::{Between, Gathered, Prefix, RunLimits};
 use crate::inet::SendFault;
 use crate::memory::Regions;
 use crate::packet::{
@@ -31,6 +31,7 @@ pub struct UringPacketDriver {
     limits: PathLimits,
     capabilities: Capabilities,
     counters: Counters,
+    between: Between,
     room: Room,
     halves: Halves<Receiver, ReceiveHeader, PacketWire>,
 }
@@ -61,6 +62,7 @@ impl UringPacketDriver {
             limits,
             capabilities,
             counters: Counters::default(),
+            between: Between::new(regions),
             room: Room::Enough,
             halves: Halves::new(ring, receiver, ReceiveHeader::new(), sender),
         })
@@ -147,12 +149,12 @@ impl Driver for UringPacketDriver {
             self.halves.sender_mut().fill(engine, now, &mut self.counters);
         }
         let received = self.exchange(engine, now, may_send)?;
-        fire_timers(engine, now);
+        let deposits = self.between.run(engine, now, &mut self.counters);
         if may_send {
             self.halves.send(engine, now, &mut self.counters)?;
             self.note_room(now);
         }
-        Ok(Progress { received, sent: self.halves.sender().sent() })
+        Ok(Progress { received: received + deposits, sent: self.halves.sender().sent() })
     }
 
     fn interests(&self) -> Interests {

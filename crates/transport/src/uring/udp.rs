@@ -13,8 +13,8 @@ use super::ring::Ring;
 use super::zero_copy::{Policy, ZeroCopy, ZeroCopyUse};
 use crate::capability::{Capabilities, Feature};
 use crate::counters::Counters;
-use crate::driver::{Driver, Interests, Progress, fire_timers};
-use crate::exchange::{Gathered, HEAD_ROOM, RunLimits};
+use crate::driver::{Driver, Interests, Progress};
+use crate::exchange::{Between, Gathered, HEAD_ROOM, RunLimits};
 use crate::inet::{SendFault, nothing_came};
 use crate::memory::Regions;
 use crate::udp::{self, ReceiveHeader, Receiver, SendHeader, Sending, UdpConfig};
@@ -60,6 +60,7 @@ pub struct UringUdpDriver {
     limits: PathLimits,
     capabilities: Capabilities,
     counters: Counters,
+    between: Between,
     halves: Halves<Receiver, ReceiveHeader, UdpWire>,
 }
 
@@ -90,6 +91,7 @@ impl UringUdpDriver {
             local,
             limits,
             counters: Counters::default(),
+            between: Between::new(regions),
             halves: Halves::new(ring, receiver, ReceiveHeader::new(), sender),
             capabilities,
         })
@@ -181,10 +183,10 @@ impl Driver for UringUdpDriver {
     fn turn<E: Engine>(&mut self, engine: &mut E, now: Instant) -> io::Result<Progress> {
         self.halves.sender_mut().start_turn();
         let received = self.exchange(engine, now)?;
-        fire_timers(engine, now);
+        let deposits = self.between.run(engine, now, &mut self.counters);
         self.halves.send(engine, now, &mut self.counters)?;
         self.note_losses();
-        Ok(Progress { received, sent: self.halves.sender().sent() })
+        Ok(Progress { received: received + deposits, sent: self.halves.sender().sent() })
     }
 
     fn interests(&self) -> Interests {

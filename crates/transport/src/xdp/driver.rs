@@ -11,8 +11,8 @@ use super::socket::{self, Opened};
 use super::{ETHERNET_HEADER, OpenError, XdpConfig, send};
 use crate::capability::Capabilities;
 use crate::counters::Counters;
-use crate::driver::{Driver, Interest, Interests, Progress, fire_timers};
-use crate::exchange::{HEAD_ROOM, Outbox};
+use crate::driver::{Driver, Interest, Interests, Progress};
+use crate::exchange::{Between, HEAD_ROOM, Outbox};
 use crate::memory::{Pins, Regions};
 use crate::packet::Room;
 
@@ -28,6 +28,7 @@ pub struct XdpDriver {
     pub(super) limits: PathLimits,
     capabilities: Capabilities,
     pub(super) counters: Counters,
+    between: Between,
     receiver: Receiver,
     pub(super) outbox: Outbox,
     pub(super) room: Room,
@@ -57,6 +58,7 @@ impl XdpDriver {
             limits,
             capabilities: link.capabilities,
             counters: Counters::default(),
+            between: Between::new(regions),
             receiver: Receiver::new(path, regions, (station, ethertype)),
             outbox: outbox.with_batches_of(BATCH_BYTES),
             room: Room::Enough,
@@ -115,9 +117,9 @@ impl Driver for XdpDriver {
             // A device that receives into the rings' memory had run out of it.
             wake_receiver(self.opened.socket.as_raw_fd())?;
         }
-        fire_timers(engine, now);
+        let deposits = self.between.run(engine, now, &mut self.counters);
         let answered = send::send(self, engine, now)?;
-        Ok(Progress { received, sent: asked + answered })
+        Ok(Progress { received: received + deposits, sent: asked + answered })
     }
 
     fn interests(&self) -> Interests {

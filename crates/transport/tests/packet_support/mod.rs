@@ -158,6 +158,7 @@ pub fn tcp_frame(to: &VethEnd, payload: Span, offset: u32, segment: Option<u16>)
         payload: vec![payload],
         segment: segment.map(|size| Segment { kind: SegmentKind::Tcp4, size }),
         checksum: Some(TCP_SUM),
+        sum_only: 0,
         ecn: Ecn::NotCapable,
     }
 }

@@ -27,6 +27,8 @@ pub struct Sending {
     pub payload: Vec<Span>,
     pub segment: Option<Segment>,
     pub checksum: Option<SumSlot>,
+    /// So many bytes at the end of the payload are only summed.
+    pub sum_only: u32,
     pub ecn: Ecn,
 }
 
@@ -81,7 +83,7 @@ impl Scripted {
     pub fn send(&mut self, to: Peer, head: Vec<u8>, payload: &[Span]) {
         let payload = payload.to_vec();
         let ecn = Ecn::NotCapable;
-        let unit = Sending { to, head, payload, segment: None, checksum: None, ecn };
+        let unit = Sending { to, head, payload, segment: None, checksum: None, sum_only: 0, ecn };
         self.to_send.push_back(unit);
     }
 
@@ -174,6 +176,7 @@ impl Engine for Scripted {
             head_len: unit.head.len() as u16,
             segment: unit.segment,
             checksum: unit.checksum,
+            sum_only: unit.sum_only,
             ecn: unit.ecn,
             ticket: Ticket::from_raw(self.tickets),
         })
