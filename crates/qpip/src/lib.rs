@@ -21,3 +21,5 @@ extern crate std;
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
+
+pub mod wire;

@@ -1,0 +1,366 @@
+//! The TCP options that are spoken here: RFC 9293 (MSS), RFC 7323 (window scale,
+//! timestamps), RFC 2018 and 2883 (selective acknowledgement).
+
+use core::fmt;
+use core::ops::Deref;
+
+use landfall_placement::Refusal;
+
+/// The longest options: a header has 60 bytes at most.
+pub const LEN_MAX: usize = 40;
+/// The largest shift of a window (RFC 7323, section 2.3).
+pub const WINDOW_SCALE_MAX: u8 = 14;
+
+const END: u8 = 0;
+const NO_OPERATION: u8 = 1;
+const MSS: u8 = 2;
+const WINDOW_SCALE: u8 = 3;
+const SACK_PERMITTED: u8 = 4;
+const SACK: u8 = 5;
+const TIMESTAMP: u8 = 8;
+
+/// What a header says beside its fixed fields.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// The largest segment that the sender of this wants to get.
+    pub mss: Option<u16>,
+    /// By how much its windows are shifted: at most [`WINDOW_SCALE_MAX`].
+    pub window_scale: Option<u8>,
+    /// It understands selective acknowledgements.
+    pub sack_permitted: bool,
+    /// Its clock, and the last that it heard of ours.
+    pub timestamp: Option<(u32, u32)>,
+    /// What it has behind holes.
+    pub sack: Blocks,
+}
+
+/// The blocks of a selective acknowledgement: first number, and the one behind
+/// the last. Reads like a slice.
+#[derive(Clone, Copy, Default)]
+pub struct Blocks {
+    blocks: [(u32, u32); Self::MAX],
+    len: u8,
+}
+
+impl Blocks {
+    /// As many as options have room for. Beside a timestamp it is one less.
+    pub const MAX: usize = 4;
+    /// None.
+    pub const NONE: Self = Self { blocks: [(0, 0); Self::MAX], len: 0 };
+
+    /// Adds a block; false if there is no room.
+    pub const fn push(&mut self, start: u32, end: u32) -> bool {
+        let at = self.len as usize;
+        if at >= Self::MAX {
+            return false;
+        }
+        self.blocks[at] = (start, end);
+        self.len += 1;
+        true
+    }
+}
+
+impl Deref for Blocks {
+    type Target = [(u32, u32)];
+
+    fn deref(&self) -> &Self::Target {
+        &self.blocks[..usize::from(self.len).min(Self::MAX)]
+    }
+}
+
+impl PartialEq for Blocks {
+    fn eq(&self, other: &Self) -> bool {
+        **self == **other
+    }
+}
+
+impl Eq for Blocks {}
+
+impl fmt::Debug for Blocks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
+    }
+}
+
+impl FromIterator<(u32, u32)> for Blocks {
+    /// The first [`Blocks::MAX`] of them.
+    fn from_iter<I: IntoIterator<Item = (u32, u32)>>(blocks: I) -> Self {
+        let mut all = Self::NONE;
+        for (start, end) in blocks.into_iter().take(Self::MAX) {
+            all.push(start, end);
+        }
+        all
+    }
+}
+
+impl Options {
+    /// Reads what stands between the fixed fields and the payload. Unknown
+    /// options are passed over, of repeated ones the last counts.
+    ///
+    /// # Errors
+    /// [`Refusal::Malformed`] if the length of an option makes no sense (RFC 9293,
+    /// MUST-7).
+    #[inline]
+    pub fn read(bytes: &[u8]) -> Result<Self, Refusal> {
+        // Nearly every segment of an open connection has exactly this.
+        if let [NO_OPERATION, NO_OPERATION, TIMESTAMP, 10, rest @ ..] = bytes
+            && let ([value, echo], []) = rest.as_chunks::<4>()
+        {
+            let timestamp = Some((u32::from_be_bytes(*value), u32::from_be_bytes(*echo)));
+            return Ok(Self { timestamp, ..Self::default() });
+        }
+        Self::read_any(bytes)
+    }
+
+    fn read_any(mut bytes: &[u8]) -> Result<Self, Refusal> {
+        let mut options = Self::default();
+        while let [kind, rest @ ..] = bytes {
+            match *kind {
+                END => break,
+                NO_OPERATION => bytes = rest,
+                kind => {
+                    let len = usize::from(*rest.first().ok_or(Refusal::Malformed)?);
+                    let body = bytes.get(2..len).ok_or(Refusal::Malformed)?;
+                    options.read_one(kind, body)?;
+                    bytes = &bytes[len..];
+                }
+            }
+        }
+        Ok(options)
+    }
+
+    fn read_one(&mut self, kind: u8, body: &[u8]) -> Result<(), Refusal> {
+        match (kind, body) {
+            (MSS, [high, low]) => self.mss = Some(u16::from_be_bytes([*high, *low])),
+            (WINDOW_SCALE, [scale]) => self.window_scale = Some((*scale).min(WINDOW_SCALE_MAX)),
+            (SACK_PERMITTED, []) => self.sack_permitted = true,
+            (TIMESTAMP, _) => {
+                let ([value, echo], []) = body.as_chunks::<4>() else {
+                    return Err(Refusal::Malformed);
+                };
+                self.timestamp = Some((u32::from_be_bytes(*value), u32::from_be_bytes(*echo)));
+            }
+            (SACK, [_, ..]) => {
+                let (blocks, []) = body.as_chunks::<8>() else { return Err(Refusal::Malformed) };
+                self.sack = blocks
+                    .iter()
+                    .map(|[a, b, c, d, e, f, g, h]| {
+                        (u32::from_be_bytes([*a, *b, *c, *d]), u32::from_be_bytes([*e, *f, *g, *h]))
+                    })
+                    .collect();
+            }
+            (MSS | WINDOW_SCALE | SACK_PERMITTED | SACK, _) => return Err(Refusal::Malformed),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// How long the options are on the wire: whole words.
+    #[must_use]
+    #[inline]
+    pub fn len(&self) -> usize {
+        let fixed = self.fixed_len();
+        match self.blocks_within(LEN_MAX - fixed) {
+            0 => fixed,
+            blocks => fixed + 4 + 8 * blocks,
+        }
+    }
+
+    /// Nothing is said.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn fixed_len(&self) -> usize {
+        let mss = if self.mss.is_some() { 4 } else { 0 };
+        let scale = if self.window_scale.is_some() { 4 } else { 0 };
+        mss + scale
+            + match (self.timestamp, self.sack_permitted) {
+                (Some(_), _) => 12,
+                (None, true) => 4,
+                (None, false) => 0,
+            }
+    }
+
+    /// How many blocks find room in so many bytes.
+    fn blocks_within(&self, room: usize) -> usize {
+        self.sack.len().min(room.saturating_sub(4) / 8)
+    }
+
+    /// Writes the options, padded to whole words, in the order and alignment that
+    /// Linux has. Gives their length.
+    ///
+    /// What finds no room is left out, as a whole: blocks of a selective
+    /// acknowledgement first. [`LEN_MAX`] bytes have room for all that a header
+    /// can carry.
+    pub fn write(&self, into: &mut [u8]) -> usize {
+        let room = into.len().min(LEN_MAX);
+        let mut out = Writer { into: &mut into[..room], len: 0 };
+        if let Some(mss) = self.mss {
+            let [high, low] = mss.to_be_bytes();
+            out.put(&[MSS, 4, high, low]);
+        }
+        if let Some((value, echo)) = self.timestamp {
+            let mut option = [NO_OPERATION; 12];
+            if self.sack_permitted {
+                option[..2].copy_from_slice(&[SACK_PERMITTED, 2]);
+            }
+            option[2..4].copy_from_slice(&[TIMESTAMP, 10]);
+            option[4..8].copy_from_slice(&value.to_be_bytes());
+            option[8..].copy_from_slice(&echo.to_be_bytes());
+            out.put(&option);
+        } else if self.sack_permitted {
+            out.put(&[NO_OPERATION, NO_OPERATION, SACK_PERMITTED, 2]);
+        }
+        if let Some(scale) = self.window_scale {
+            out.put(&[NO_OPERATION, WINDOW_SCALE, 3, scale]);
+        }
+        let blocks = self.blocks_within(room - out.len);
+        if blocks > 0 {
+            out.put(&[NO_OPERATION, NO_OPERATION, SACK, 2 + 8 * blocks as u8]);
+            for (start, end) in &self.sack[..blocks] {
+                out.put(&start.to_be_bytes());
+                out.put(&end.to_be_bytes());
+            }
+        }
+        out.len
+    }
+}
+
+struct Writer<'a> {
+    into: &'a mut [u8],
+    len: usize,
+}
+
+impl Writer<'_> {
+    fn put(&mut self, bytes: &[u8]) {
+        let to = self.len + bytes.len();
+        if let Some(into) = self.into.get_mut(self.len..to) {
+            into.copy_from_slice(bytes);
+            self.len = to;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_syn_looks_like_that_of_a_kernel() {
+        let options = Options {
+            mss: Some(1460),
+            window_scale: Some(7),
+            sack_permitted: true,
+            timestamp: Some((1, 0)),
+            ..Options::default()
+        };
+        let mut bytes = [0; LEN_MAX];
+        let len = options.write(&mut bytes);
+        let linux = [2, 4, 5, 0xb4, 4, 2, 8, 10, 0, 0, 0, 1, 0, 0, 0, 0, 1, 3, 3, 7];
+        assert_eq!(bytes[..len], linux);
+        assert_eq!(Options::read(&linux), Ok(options));
+        let options = Options { timestamp: None, ..options };
+        let len = options.write(&mut bytes);
+        assert_eq!(bytes[..len], [2, 4, 5, 0xb4, 1, 1, 4, 2, 1, 3, 3, 7], "without timestamps");
+    }
+
+    #[test]
+    fn each_known_option_is_refused_at_every_other_length() {
+        for (kind, good) in
+            [(2, &[4][..]), (3, &[3]), (4, &[2]), (5, &[10, 18, 26, 34]), (8, &[10])]
+        {
+            for len in 0..=40 {
+                let mut bytes = [1; LEN_MAX];
+                bytes[..2].copy_from_slice(&[kind, len]);
+                let is_good = good.contains(&len);
+                assert_eq!(Options::read(&bytes).is_ok(), is_good, "option {kind} of {len}");
+                if len > 2 {
+                    let cut = &bytes[..usize::from(len) - 1];
+                    assert_eq!(Options::read(cut), Err(Refusal::Malformed), "cut {kind} of {len}");
+                }
+            }
+            assert_eq!(Options::read(&[kind]), Err(Refusal::Malformed), "no length for {kind}");
+        }
+    }
+
+    #[test]
+    fn unknown_options_are_passed_over_and_the_end_ends() {
+        assert_eq!(Options::read(&[1, 1, 0, 2, 0]), Ok(Options::default()), "ends at 0");
+        let options = Options { mss: Some(536), ..Options::default() };
+        assert_eq!(Options::read(&[99, 4, 1, 2, 2, 4, 2, 24]), Ok(options), "unknown");
+        for len in [0, 1, 5] {
+            assert_eq!(Options::read(&[99, len, 1, 2]), Err(Refusal::Malformed), "of {len}");
+        }
+    }
+
+    #[test]
+    fn a_window_is_shifted_by_no_more_than_fourteen() {
+        assert_eq!(Options::read(&[3, 3, 15]).unwrap().window_scale, Some(14));
+        assert_eq!(Options::read(&[3, 3, 255]).unwrap().window_scale, Some(14));
+    }
+
+    #[test]
+    fn beside_a_timestamp_there_is_room_for_three_blocks() {
+        let sack: Blocks = (0..9).map(|n| (n * 10, n * 10 + 5)).collect();
+        assert_eq!(sack.len(), 4);
+        for (timestamp, expected) in [(None, 4), (Some((7, 8)), 3)] {
+            let options = Options { timestamp, sack, ..Options::default() };
+            let mut bytes = [0; 60];
+            let len = options.write(&mut bytes);
+            assert!(len <= LEN_MAX && len == options.len());
+            assert_eq!(Options::read(&bytes[..len]).unwrap().sack[..], sack[..expected]);
+        }
+    }
+
+    prop_compose! {
+        fn options()(
+            mss: Option<u16>,
+            window_scale in prop::option::of(0..=WINDOW_SCALE_MAX),
+            sack_permitted: bool,
+            timestamp: Option<(u32, u32)>,
+            blocks in prop::collection::vec(any::<(u32, u32)>(), 0..=4),
+        ) -> Options {
+            let sack = blocks.into_iter().collect();
+            Options { mss, window_scale, sack_permitted, timestamp, sack }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn options_survive_the_wire(options in options()) {
+            let mut bytes = [0; LEN_MAX];
+            let len = options.write(&mut bytes);
+            prop_assert_eq!(len % 4, 0);
+            prop_assert_eq!(len, options.len());
+            let read = Options::read(&bytes[..len]).unwrap();
+            prop_assert!(options.sack.starts_with(&read.sack));
+            prop_assert_eq!(Options { sack: options.sack, ..read }, options);
+        }
+
+        #[test]
+        fn too_little_room_leaves_out_and_never_cuts(options in options(), room in 0..40usize) {
+            let mut bytes = [0xff; LEN_MAX];
+            let len = options.write(&mut bytes[..room]);
+            prop_assert!(len <= room && len % 4 == 0);
+            prop_assert!(Options::read(&bytes[..len]).is_ok());
+            prop_assert!(bytes[len..].iter().all(|b| *b == 0xff));
+        }
+
+        #[test]
+        fn any_options_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..60)) {
+            let fast = Options::read(&bytes);
+            prop_assert_eq!(fast, Options::read_any(&bytes), "the short cut is only that");
+        }
+
+        #[test]
+        fn the_short_cut_is_only_that(value: [u8; 8], tail in prop::collection::vec(0..9u8, 0..8)) {
+            let mut bytes = std::vec![1, 1, 8, 10];
+            bytes.extend(value);
+            bytes.extend(tail);
+            prop_assert_eq!(Options::read(&bytes), Options::read_any(&bytes));
+        }
+    }
+}
