@@ -43,6 +43,21 @@ fn a_checksum_is_filled_in() {
 }
 
 #[test]
+fn what_is_only_summed_is_not_sent() {
+    let (slot, whole) = (SumSlot { start: 2, offset: 4 }, REGION.span(0, 101));
+    let sum = |only: u32| {
+        let puppet = Puppet::default().with_transmit(b"..head\0\0", &[whole], |t| {
+            (t.checksum, t.sum_only) = (Some(slot), only);
+        });
+        send(puppet, EngineConfig::default(), LinkConfig::new().mtu(109)).remove(0).bytes
+    };
+    let all = sum(0);
+    for only in 1..=101 {
+        assert_eq!(sum(only), all[..all.len() - only as usize]);
+    }
+}
+
+#[test]
 fn a_node_waits_for_room_in_its_queue() {
     let mut puppet = Puppet::default();
     for n in 0..100 {
@@ -108,6 +123,9 @@ fn what_an_engine_may_not_send_ends_the_run() {
         (breach(54, 600, &segment(100)), "more than 3 segments"),
         (breach(200, 800, &segment(0)), "segments"),
         (breach(54, 900, &segment(300)), "segments of 300"),
+        (breach(54, 10, &|t| t.sum_only = 11), "only summed"),
+        (breach(54, 400, &|t| (segment(100)(t), t.sum_only = 100).1), "only summed"),
+        (breach(100, 301, &|t| t.sum_only = 100), "301 bytes"),
     ];
     for (what, expected) in cases {
         assert!(what.contains(expected), "{what:?} does not say {expected:?}");
