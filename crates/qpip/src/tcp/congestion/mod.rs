@@ -1,0 +1,265 @@
+//! How much may be under way: the congestion window and what moves it.
+//!
+//! One [`Controller`] per connection holds the window of either algorithm. It
+//! knows bytes and moments, no segments: which bytes are lost is decided by the
+//! scoreboard, when a recovery begins and ends by the sender. During a recovery
+//! [`Prr`] says, acknowledgement by acknowledgement, what may be sent.
+//!
+//! A receiver that merges segments acknowledges dozens of them at once, and the
+//! sender hands out super-segments, so growth counts acknowledged bytes (RFC
+//! 3465) with no limit per acknowledgement, as Linux does: a limit of two
+//! segments would make slow start slower the better the receiver merges.
+
+use landfall_placement::{Duration, Instant};
+
+mod cubic;
+mod hystart;
+mod new_reno;
+mod prr;
+#[cfg(test)]
+mod tests;
+
+use cubic::{Cubic, Epoch};
+use hystart::{HyStart, Verdict};
+use new_reno::NewReno;
+pub(crate) use prr::Prr;
+
+/// No window is larger: the receiver cannot offer more (RFC 7323, section 2.3).
+const LARGEST_WINDOW: u32 = 1 << 30;
+
+/// Which algorithm moves the congestion window.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum CongestionControl {
+    /// Additive increase, halved on loss (RFC 5681 and 6582).
+    NewReno,
+    /// A cubic function of the time since the last loss (RFC 9438): fills fast
+    /// paths with long delay, and is fair to NewReno on others.
+    #[default]
+    Cubic,
+}
+
+/// What told of congestion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cause {
+    /// Data was lost.
+    Loss,
+    /// A router marked a packet instead of dropping it (RFC 3168).
+    Ecn,
+}
+
+/// What one acknowledgement tells the controller.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Progress {
+    pub(crate) now: Instant,
+    /// Bytes that it acknowledged for the first time.
+    pub(crate) bytes: u64,
+    /// The position it acknowledged up to.
+    pub(crate) acknowledged: u64,
+    /// The position after the last byte ever sent.
+    pub(crate) next: u64,
+    /// The round trip of the newest byte it acknowledged, if that is known.
+    pub(crate) rtt: Option<Duration>,
+    /// The smoothed round trip.
+    pub(crate) smoothed: Duration,
+    /// Bytes under way before this acknowledgement.
+    pub(crate) in_flight: u64,
+    /// The window, and nothing else, kept the sender from sending more.
+    pub(crate) is_window_limited: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Algorithm {
+    NewReno(NewReno),
+    Cubic(Cubic),
+}
+
+/// What was before the last reduction.
+#[derive(Clone, Copy, Debug)]
+struct Saved {
+    window: u32,
+    threshold: u32,
+    epoch: Epoch,
+}
+
+/// Before the first congestion there is nothing to restore, after it there is
+/// no first slow start: one place serves both.
+#[derive(Clone, Copy, Debug)]
+enum Past {
+    FirstSlowStart(HyStart),
+    Reduced(Saved),
+    Nothing,
+}
+
+/// The congestion window of one connection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Controller {
+    mss: u32,
+    window: u32,
+    threshold: u32,
+    initial: u32,
+    algorithm: Algorithm,
+    past: Past,
+}
+
+impl Controller {
+    /// A controller that begins in slow start, with the initial window of RFC
+    /// 6928, section 2: ten segments, but at most 14,600 bytes, or two segments.
+    pub(crate) fn new(algorithm: CongestionControl, mss: u32) -> Self {
+        let mss = mss.clamp(1, 1 << 16);
+        let initial = (10 * mss).min((2 * mss).max(14_600));
+        let algorithm = match algorithm {
+            CongestionControl::NewReno => Algorithm::NewReno(NewReno::default()),
+            CongestionControl::Cubic => Algorithm::Cubic(Cubic::default()),
+        };
+        let past = Past::FirstSlowStart(HyStart::default());
+        Self { mss, window: initial, threshold: u32::MAX, initial, algorithm, past }
+    }
+
+    /// So many bytes may be under way outside of a recovery.
+    pub(crate) fn window(&self) -> u64 {
+        u64::from(self.window)
+    }
+
+    /// Below it the window grows by slow start.
+    pub(crate) fn slow_start_threshold(&self) -> u64 {
+        u64::from(self.threshold)
+    }
+
+    pub(crate) fn is_slow_start(&self) -> bool {
+        self.window < self.threshold
+    }
+
+    /// New data was acknowledged, outside of a fast recovery. (After a time-out
+    /// the window grows from one segment by the same rules.)
+    pub(crate) fn on_ack(&mut self, ack: &Progress) {
+        let mut bytes = u32::try_from(ack.bytes).unwrap_or(u32::MAX).min(LARGEST_WINDOW);
+        // A window that is not used says nothing about the path, so it does not
+        // grow (RFC 7661, section 1). Slow start doubles it, so half is enough.
+        let is_half_used = self.window() < ack.in_flight.saturating_mul(2);
+        let may_grow = ack.is_window_limited || (self.is_slow_start() && is_half_used);
+        if self.is_slow_start() {
+            bytes = self.slow_start(ack, bytes, may_grow);
+        }
+        match &mut self.algorithm {
+            Algorithm::Cubic(cubic) if !may_grow => cubic.pause(ack.now),
+            _ if !may_grow || bytes == 0 => {}
+            Algorithm::NewReno(reno) => self.window += reno.growth(self.window, self.mss, bytes),
+            Algorithm::Cubic(cubic) => {
+                self.window = cubic.grow(self.window, self.mss, bytes, ack.now, ack.smoothed);
+            }
+        }
+        self.window = self.window.min(LARGEST_WINDOW);
+    }
+
+    /// Grows up to the threshold (RFC 5681, section 3.1) and gives the bytes
+    /// that are left for congestion avoidance.
+    fn slow_start(&mut self, ack: &Progress, bytes: u32, may_grow: bool) -> u32 {
+        let verdict = match &mut self.past {
+            Past::FirstSlowStart(hystart) => hystart.on_ack(ack),
+            _ => Verdict::Grow,
+        };
+        let step = match verdict {
+            _ if !may_grow => 0,
+            Verdict::Grow => bytes,
+            Verdict::GrowSlowly => bytes / hystart::SLOWER_BY,
+            Verdict::Leave => {
+                self.threshold = self.window;
+                self.past = Past::Nothing;
+                return bytes;
+            }
+        };
+        let used = step.min(self.threshold - self.window).min(LARGEST_WINDOW);
+        self.window = (self.window + used).min(LARGEST_WINDOW);
+        if matches!(verdict, Verdict::Grow) { step - used } else { 0 }
+    }
+
+    /// The path is congested. Called once per recovery: not again before
+    /// everything that was under way now has been acknowledged. The window is
+    /// the new threshold at once, also for what follows the recovery; in it,
+    /// [`Prr`] leads there gently.
+    pub(crate) fn on_congestion(&mut self, cause: Cause, in_flight: u64) {
+        self.save();
+        self.threshold = self.reduced(in_flight);
+        self.window = self.threshold;
+        if cause == Cause::Ecn {
+            // A mark is never spurious: there is nothing to take back.
+            self.past = Past::Nothing;
+        }
+    }
+
+    /// The retransmission timer ran out (RFC 5681, section 3.1). A repeated
+    /// time-out of the same data does not lower the threshold again.
+    pub(crate) fn on_timeout(&mut self, in_flight: u64, is_repeated: bool) {
+        if !is_repeated {
+            self.save();
+            self.threshold = self.reduced(in_flight);
+            if let Algorithm::Cubic(cubic) = &mut self.algorithm {
+                cubic.on_timeout();
+            }
+        }
+        self.window = self.mss;
+    }
+
+    /// Nothing was sent for `idle`. After more than a retransmission time-out
+    /// the old window says nothing any more (RFC 5681, section 4.1).
+    pub(crate) fn on_idle(&mut self, now: Instant, idle: Duration, timeout: Duration) {
+        if let Algorithm::Cubic(cubic) = &mut self.algorithm {
+            cubic.pause(now);
+        }
+        if idle > timeout {
+            self.window = self.window.min(self.initial);
+        }
+    }
+
+    /// The last reduction was a mistake: what seemed lost was late (RFC 4015 for
+    /// the window, RFC 9438, section 4.9, for the function). Once per reduction.
+    pub(crate) fn undo(&mut self) {
+        let Past::Reduced(saved) = self.past else { return };
+        self.past = Past::Nothing;
+        self.window = self.window.max(saved.window);
+        self.threshold = saved.threshold;
+        if let Algorithm::Cubic(cubic) = &mut self.algorithm {
+            cubic.restore(saved.epoch);
+        }
+    }
+
+    /// Segments hold so many bytes from now on. Where they became smaller the
+    /// window shrinks as they do, so that no more packets than before leave at
+    /// once (RFC 5681, section 3.1).
+    pub(crate) fn set_mss(&mut self, mss: u32) {
+        let mss = mss.clamp(1, 1 << 16);
+        if mss < self.mss {
+            let scaled = u64::from(self.window) * u64::from(mss) / u64::from(self.mss);
+            self.window = u32::try_from(scaled).unwrap_or(LARGEST_WINDOW);
+        }
+        self.mss = mss;
+        self.initial = (10 * mss).min((2 * mss).max(14_600));
+        self.window = self.window.max(mss);
+    }
+
+    fn save(&mut self) {
+        let epoch = match &self.algorithm {
+            Algorithm::NewReno(_) => Epoch::default(),
+            Algorithm::Cubic(cubic) => cubic.epoch(),
+        };
+        let saved = Saved { window: self.window, threshold: self.threshold, epoch };
+        self.past = Past::Reduced(saved);
+    }
+
+    /// The slow start threshold after congestion.
+    ///
+    /// RFC 5681, equation 4, reduces what is under way and not the window, so
+    /// that a window that was not used does not hide the congestion. A sender
+    /// of whole super-segments is always a little below its window, so here the
+    /// window counts as used when half of it is.
+    fn reduced(&mut self, in_flight: u64) -> u32 {
+        let in_flight = u32::try_from(in_flight).unwrap_or(u32::MAX);
+        let is_used = in_flight >= self.window / 2;
+        let used = if is_used { self.window } else { in_flight };
+        let threshold = match &mut self.algorithm {
+            Algorithm::NewReno(reno) => reno.on_congestion(used),
+            Algorithm::Cubic(cubic) => cubic.on_congestion(used),
+        };
+        threshold.max(2 * self.mss)
+    }
+}
