@@ -23,3 +23,13 @@ extern crate std;
 struct Readme;
 
 pub mod wire;
+mod ids;
+mod queue;
+mod tcp;
+mod work;
+
+pub use ids::{CompletionQueueId, DomainId, ListenerId, MemoryKey, QueuePairId};
+pub use tcp::tcb::CloseReason;
+pub use tcp::config::{KeepAlive, Mapping, TcpConfig};
+pub use tcp::congestion::CongestionControl;
+pub use work::{Buffer, Completion, Operation, ReceiveWork, SendWork, Status};

@@ -51,6 +51,11 @@ impl Record {
         self.transmissions > 1
     }
 
+    /// The receiver says that it has it, but not yet by number.
+    pub(crate) fn is_sacked(&self) -> bool {
+        self.is_sacked
+    }
+
     /// Sent, and neither selectively acknowledged nor known to be lost.
     pub(crate) fn is_under_way(&self) -> bool {
         !self.is_sacked && !self.is_lost

@@ -89,7 +89,6 @@ impl Rack {
         {
             self.is_reordering = true;
         }
-        self.highest = self.highest.max(delivered.highest);
         // Whether the last transmission arrived or an earlier one of the same
         // data is not known for sure. It was an earlier one if the echoed
         // timestamp is older, or if the round trip would be impossibly short.
@@ -98,21 +97,30 @@ impl Rack {
                 || !(echo.is_some_and(|echo| echo < sent.at)
                     || least.is_some_and(|least| now.since(sent.at) < least))
         };
-        let newest = delivered.newest.filter(is_certain).or(delivered.newest_original);
+        let certain = delivered.newest.filter(is_certain);
+        if certain.is_none() && delivered.newest.is_some_and(|sent| sent.end < self.highest) {
+            // The RFC takes only data for reordered that was sent once. This was
+            // sent again by mistake, and what came late is the original.
+            self.is_reordering = true;
+        }
+        self.highest = self.highest.max(delivered.highest);
+        let newest = certain.or(delivered.newest_original);
         let Some(newest) = newest else { return };
         self.rtt = now.since(newest.at);
         self.newest = self.newest.max(Some(newest));
     }
 
     /// Step 4: the peer says that it got something twice (RFC 2883), so
-    /// something that was late had been taken for lost. Not to be called for
-    /// the repeat that a loss probe caused.
+    /// something that was late had been taken for lost: with no window at all,
+    /// if no reordering had been seen. Not to be called for the repeat that a
+    /// loss probe caused.
     pub(crate) fn on_duplicate_report(&mut self, flight: &Flight) {
         if self.round_end.is_some_and(|end| flight.unacknowledged() >= end) {
             self.round_end = None;
         }
         if self.round_end.is_none() {
             self.round_end = Some(flight.next());
+            self.is_reordering = true;
             self.quarters = self.quarters.saturating_add(1);
             self.persistence = PERSISTENCE;
         }

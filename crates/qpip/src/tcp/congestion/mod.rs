@@ -22,7 +22,7 @@ mod tests;
 use cubic::{Cubic, Epoch};
 use hystart::{HyStart, Verdict};
 use new_reno::NewReno;
-pub(crate) use prr::Prr;
+pub(crate) use prr::{Delivery, Prr};
 
 /// No window is larger: the receiver cannot offer more (RFC 7323, section 2.3).
 const LARGEST_WINDOW: u32 = 1 << 30;

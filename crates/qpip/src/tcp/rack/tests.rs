@@ -42,10 +42,6 @@ impl Play {
         let (lost, timer) = self.rack.detect(now, &mut self.flight, &PATH, self.is_recovering);
         (lost / 1_000, timer)
     }
-
-    fn see_reordering(&mut self) {
-        self.rack.is_reordering = true;
-    }
 }
 
 #[test]
@@ -79,6 +75,22 @@ fn reordering_once_seen_widens_the_window_for_good() {
     assert!(play.rack.is_reordering);
     let (lost, timer) = play.ack(at(47), 3, &[(4, 8)]);
     assert_eq!((lost, timer), (0, Some(at(3 + 40 + 10))));
+}
+
+#[test]
+fn a_mistake_shows_reordering_too() {
+    // The echoed timestamp is older than the repetition: the original came late.
+    let mut play = Play::new(10);
+    play.ack(at(44), 0, &[(1, 5)]);
+    play.flight.retransmitted(0..1_000, at(44));
+    let mut delivered = Delivered::default();
+    play.flight.ack(5_000, &mut delivered);
+    play.rack.on_delivered(at(90), &delivered, Some(at(1)), Some(RTT));
+    assert!(play.rack.is_reordering);
+    // As does a report of something that came twice.
+    let mut play = Play::new(10);
+    play.rack.on_duplicate_report(&play.flight);
+    assert!(play.rack.is_reordering);
 }
 
 #[test]
@@ -172,7 +184,7 @@ fn an_acknowledgement_too_early_for_the_retransmission_is_of_the_original() {
 fn each_round_with_a_repeat_widens_the_window_by_a_quarter_up_to_a_round_trip() {
     // Step 4.
     let mut play = Play::new(10);
-    play.see_reordering();
+    play.rack.is_reordering = true;
     let window = |play: &Play| play.rack.reordering_window(&play.flight, &PATH, true);
     assert_eq!(window(&play), QUARTER);
     play.rack.on_duplicate_report(&play.flight);

@@ -1,0 +1,56 @@
+//! The two queues of a queue pair: what is posted, and what is done.
+//!
+//! They know positions in a stream, but nothing of TCP: who sends and receives
+//! says how far it is.
+
+mod gather;
+mod receive;
+mod send;
+
+use core::net::SocketAddr;
+
+pub(crate) use gather::{Gather, Piece};
+pub(crate) use receive::ReceiveQueue;
+pub(crate) use send::{Hold, SendQueue};
+
+use crate::work::{Operation, Status};
+
+/// The queues of a queue pair.
+#[derive(Debug)]
+pub(crate) struct Queues {
+    pub(crate) send: SendQueue,
+    pub(crate) receive: ReceiveQueue,
+}
+
+/// A request that is done, or a part of one: a completion before it has the
+/// name of its queue pair. With the request go its pieces, which are in use no
+/// longer.
+#[derive(Debug)]
+pub(crate) struct Done {
+    pub(crate) id: u64,
+    pub(crate) operation: Operation,
+    pub(crate) status: Status,
+    pub(crate) len: u32,
+    pub(crate) offset: u32,
+    pub(crate) ends_message: bool,
+    /// The memory, where the request ended.
+    pub(crate) gather: Option<Gather>,
+    pub(crate) from: Option<SocketAddr>,
+}
+
+impl Queues {
+    pub(crate) const fn new(send_depth: u32, receive_depth: u32) -> Self {
+        Self { send: SendQueue::new(send_depth), receive: ReceiveQueue::new(receive_depth) }
+    }
+
+    /// The next completion, in the order of each queue.
+    pub(crate) fn poll_done(&mut self) -> Option<Done> {
+        self.receive.poll_done().or_else(|| self.send.poll_done())
+    }
+
+    /// Ends everything that is posted.
+    pub(crate) fn flush(&mut self, status: Status) {
+        self.send.flush(status);
+        self.receive.flush(status);
+    }
+}

@@ -1,0 +1,193 @@
+//! [`SendQueue`]: messages that wait to be sent, or to be acknowledged.
+
+use alloc::collections::VecDeque;
+use core::net::SocketAddr;
+
+use landfall_placement::Spans;
+
+use super::{Done, Gather};
+use crate::work::{Operation, Status};
+
+/// A message that was posted.
+#[derive(Debug)]
+struct Request {
+    id: u64,
+    gather: Gather,
+    /// The position of its first byte in the stream.
+    start: u64,
+    to: Option<SocketAddr>,
+    /// Transmissions under way that read its memory.
+    holds: u32,
+}
+
+impl Request {
+    const fn end(&self) -> u64 {
+        self.start + self.gather.len() as u64
+    }
+}
+
+/// The requests that one transmission reads: the driver holds their memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Hold {
+    first: u32,
+    count: u32,
+}
+
+/// Messages in the order of posting. They lie behind each other in the stream.
+///
+/// A request is done when all of it is acknowledged *and* no driver holds its
+/// memory any more (the second invariant).
+#[derive(Debug)]
+pub(crate) struct SendQueue {
+    requests: VecDeque<Request>,
+    depth: u32,
+    /// Counts requests: the first of the queue has this number.
+    first: u32,
+    /// Where the next message will start.
+    end: u64,
+    /// What is in front of this position needs no repetition.
+    finished: u64,
+    /// All that is left is flushed, as soon as nobody holds it.
+    flushed: Option<Status>,
+}
+
+impl SendQueue {
+    /// The first byte of a stream: in front of it is the opening.
+    pub(crate) const START: u64 = 1;
+
+    pub(crate) const fn new(depth: u32) -> Self {
+        Self {
+            requests: VecDeque::new(),
+            depth,
+            first: 0,
+            end: Self::START,
+            finished: Self::START,
+            flushed: None,
+        }
+    }
+
+    pub(crate) fn has_room(&self) -> bool {
+        self.requests.len() < self.depth as usize
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.requests.len()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.requests.is_empty()
+    }
+
+    /// Where the next message will start: behind all that is posted.
+    #[inline]
+    pub(crate) const fn end(&self) -> u64 {
+        self.end
+    }
+
+    /// Adds a message; there must be room.
+    pub(crate) fn push(&mut self, id: u64, gather: Gather, to: Option<SocketAddr>) {
+        let start = self.end;
+        self.end = start.saturating_add(u64::from(gather.len()));
+        self.requests.push_back(Request { id, gather, start, to, holds: 0 });
+    }
+
+    /// Which request the byte at this position belongs to.
+    #[inline]
+    fn index_of(&self, position: u64) -> Option<usize> {
+        let front = self.requests.front()?;
+        if position < front.end() {
+            return (position >= front.start).then_some(0);
+        }
+        let behind = self.requests.partition_point(|request| request.start <= position);
+        let index = behind.checked_sub(1)?;
+        (position < self.requests[index].end()).then_some(index)
+    }
+
+    /// Where the message ends that the byte at this position belongs to.
+    #[inline]
+    pub(crate) fn message_end(&self, position: u64) -> Option<u64> {
+        Some(self.requests[self.index_of(position)?].end())
+    }
+
+    /// Does a message end here?
+    #[inline]
+    pub(crate) fn is_message_end(&self, position: u64) -> bool {
+        position > Self::START && self.message_end(position - 1) == Some(position)
+    }
+
+    /// Adds the spans of the bytes `[from, to)`, as many as `into` has room for,
+    /// and holds their requests. Gives how far that is.
+    #[inline]
+    pub(crate) fn gather(&mut self, from: u64, to: u64, into: &mut Spans) -> (u64, Hold) {
+        let Some(first) = self.index_of(from) else { return (from, Hold::default()) };
+        let mut at = from;
+        let mut count = 0;
+        for request in self.requests.range_mut(first..) {
+            if at >= to {
+                break;
+            }
+            let wanted = (to.min(request.end()) - at) as u32;
+            let got = request.gather.slice((at - request.start) as u32, wanted, into);
+            at += u64::from(got);
+            if got > 0 {
+                request.holds += 1;
+                count += 1;
+            }
+            if got < wanted {
+                break;
+            }
+        }
+        (at, Hold { first: self.first.wrapping_add(first as u32), count })
+    }
+
+    /// A transmission holds its memory no longer.
+    pub(crate) fn release(&mut self, hold: Hold) {
+        let first = hold.first.wrapping_sub(self.first) as usize;
+        for request in self.requests.iter_mut().skip(first).take(hold.count as usize) {
+            request.holds = request.holds.saturating_sub(1);
+        }
+    }
+
+    /// All in front of this position needs no repetition.
+    #[inline]
+    pub(crate) fn finish(&mut self, upto: u64) {
+        self.finished = self.finished.max(upto);
+    }
+
+    /// What is left ends with this status.
+    pub(crate) fn flush(&mut self, status: Status) {
+        self.flushed = self.flushed.or(Some(status));
+    }
+
+    pub(crate) const fn is_flushed(&self) -> bool {
+        self.flushed.is_some()
+    }
+
+    #[inline]
+    pub(crate) fn poll_done(&mut self) -> Option<Done> {
+        let front = self.requests.front()?;
+        let status = if front.end() <= self.finished { Status::Success } else { self.flushed? };
+        if front.holds > 0 {
+            return None;
+        }
+        let Request { id, gather, .. } = self.requests.pop_front()?;
+        self.first = self.first.wrapping_add(1);
+        Some(Done {
+            id,
+            operation: Operation::Send,
+            status,
+            len: gather.len(),
+            offset: 0,
+            ends_message: true,
+            gather: Some(gather),
+            from: None,
+        })
+    }
+
+    /// Where a message that was not sent yet starts, ends and goes: of the
+    /// queue pairs that send datagrams.
+    pub(crate) fn datagram(&self, position: u64) -> Option<(u64, u64, Option<SocketAddr>)> {
+        let request = &self.requests[self.index_of(position)?];
+        Some((request.start, request.end(), request.to))
+    }
+}

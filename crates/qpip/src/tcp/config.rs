@@ -1,0 +1,125 @@
+//! [`TcpConfig`]: what can be chosen about TCP.
+
+use landfall_placement::Duration;
+
+use crate::tcp::congestion::CongestionControl;
+
+/// How messages lie in the segments of a connection.
+///
+/// None of them adds a header: what differs is where segments are cut, and
+/// whether the end of a message is read from the PSH bit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Mapping {
+    /// Each message is exactly one segment, as in the paper: longer than the
+    /// link's packets, it leaves in IP fragments, and one that is lost takes
+    /// the whole message with it. For networks that lose next to nothing, and
+    /// other sides that reassemble. Both ends must be queue pairs.
+    Segment,
+    /// A message is one segment where it fits, else several of which the last
+    /// has PSH, also when they are sent again or cut by a device. Both ends must
+    /// be queue pairs, with nothing in between that ends TCP connections or
+    /// joins segments across PSH.
+    #[default]
+    Message,
+    /// A stream of bytes, as sockets have it. The other end may be anything.
+    /// Requests are filled one after another; a completion says which part of
+    /// a request was filled.
+    Stream,
+}
+
+/// Keep-alive (RFC 9293, 3.8.4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeepAlive {
+    /// So long without a segment, and the other side is asked.
+    pub idle: Duration,
+    /// So long between one question and the next.
+    pub interval: Duration,
+    /// After so many without an answer the connection is given up.
+    pub probes: u8,
+}
+
+impl Default for KeepAlive {
+    fn default() -> Self {
+        Self {
+            idle: Duration::from_secs(7_200),
+            interval: Duration::from_secs(75),
+            probes: 9,
+        }
+    }
+}
+
+/// What can be chosen about TCP. Any values are safe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TcpConfig {
+    /// How the sender yields to others.
+    pub congestion: CongestionControl,
+    /// Ask for explicit congestion notification (RFC 3168).
+    pub ecn: bool,
+    /// Ask for timestamps (RFC 7323).
+    pub timestamps: bool,
+    /// Ask for selective acknowledgements (RFC 2018).
+    pub sack: bool,
+    /// The largest window that can be offered; it decides the window scale
+    /// (RFC 7323). Zero: windows are not scaled.
+    pub most_window: u32,
+    /// How long an acknowledgement may wait for data to go with it, at most
+    /// 500 ms (RFC 9293, 3.8.6.3).
+    pub acknowledge_after: Duration,
+    /// The retransmission time-out is never shorter.
+    pub least_timeout: Duration,
+    /// Nothing acknowledged for so long, and the connection is given up
+    /// (RFC 9293, 3.8.3, R2).
+    pub give_up_after: Duration,
+    /// So often an opening is repeated before it is given up.
+    pub opening_retries: u8,
+    /// Whether and how the other side is asked whether it is still there.
+    pub keep_alive: Option<KeepAlive>,
+    /// How long a connection that we have closed waits for the other side to
+    /// close too.
+    pub finish_within: Duration,
+    /// How long TIME-WAIT lasts (twice the lifetime of a segment).
+    pub time_wait: Duration,
+    /// So many bytes are under way at most.
+    pub most_under_way: u32,
+}
+
+impl Default for TcpConfig {
+    fn default() -> Self {
+        Self {
+            congestion: CongestionControl::Cubic,
+            ecn: false,
+            timestamps: true,
+            sack: true,
+            most_window: 64 << 20,
+            acknowledge_after: Duration::from_millis(20),
+            least_timeout: Duration::from_millis(200),
+            give_up_after: Duration::from_secs(300),
+            opening_retries: 6,
+            keep_alive: None,
+            finish_within: Duration::from_secs(60),
+            time_wait: Duration::from_secs(60),
+            most_under_way: 64 << 20,
+        }
+    }
+}
+
+impl TcpConfig {
+    /// The same within what the protocol allows.
+    #[must_use]
+    pub fn in_range(mut self) -> Self {
+        let limit = |value: Duration, most: u64| value.min(Duration::from_millis(most));
+        self.most_window = self.most_window.min(1 << 30);
+        self.acknowledge_after = limit(self.acknowledge_after, 500);
+        self.least_timeout =
+            limit(self.least_timeout, 60_000).max(Duration::from_millis(1));
+        self.most_under_way = self.most_under_way.clamp(65_535, 1 << 30);
+        self
+    }
+
+    /// By how much our windows are shifted, so that the largest can be said in
+    /// 16 bits (RFC 7323, 2.3). None: they are not.
+    pub(crate) fn scale(&self) -> Option<u8> {
+        let over = self.most_window >> 16;
+        (self.most_window > 0).then(|| over.checked_ilog2().map_or(0, |bits| bits as u8 + 1).min(14))
+    }
+}

@@ -1,0 +1,341 @@
+//! What a segment does to a connection (RFC 9293, 3.10.7, with RFC 5961 and 7323).
+//!
+//! A segment with payload is looked at twice: [`Tcb::place`] only says where the
+//! payload belongs, and changes nothing but claims; once the driver has put it
+//! there and its checksum is right, [`Tcb::landed`] lets it count.
+
+use landfall_placement::{Duration, Instant, Refusal, Spans};
+
+use super::config::TcpConfig;
+use super::listen::Terms;
+use super::receiver::Claim;
+use super::recovery::{Ack, CLOCK_STEP};
+use super::segment::{Draft, Segment};
+use super::tcb::{CloseReason, Placed, State, Tcb};
+use crate::queue::Queues;
+use crate::wire::tcp::Flags;
+
+/// RFC 5961, 7: so many challenges within the time are enough for anybody.
+const MOST_CHALLENGES: u8 = 10;
+const CHALLENGE_SPAN: Duration = Duration::from_secs(5);
+
+/// What became of a segment.
+pub(crate) type Verdict = Result<Option<Draft>, Refusal>;
+
+impl Tcb {
+    /// Where the payload of a segment belongs. Its checksum was not looked at.
+    #[inline]
+    pub(crate) fn place(
+        &mut self,
+        now: Instant,
+        segment: &Segment,
+        queues: &Queues,
+        into: &mut Spans,
+    ) -> Placed {
+        let is_old = self.is_from_the_past(now, segment);
+        let is_plain = !segment.flags.intersects(Flags::SYN | Flags::RST) && segment.has(Flags::ACK);
+        if !is_plain || is_old || !self.state.is_synchronized() || self.receiver.is_finished() {
+            return Placed { skip: 0, claim: Claim::default() };
+        }
+        let at = self.receiver.position_of(segment.seq);
+        let is_pushed = segment.has(Flags::PSH);
+        let (skip, claim) =
+            self.receiver.claim(at, segment.payload, is_pushed, &queues.receive, into);
+        Placed { skip, claim }
+    }
+
+    /// A segment's payload is in its place, or failed its check.
+    #[inline]
+    pub(crate) fn landed(
+        &mut self,
+        now: Instant,
+        segment: &Segment,
+        (claim, is_good): (Claim, bool),
+        config: &TcpConfig,
+        queues: &mut Queues,
+    ) -> Verdict {
+        if !is_good {
+            self.receiver.give_up(claim);
+            return Ok(None);
+        }
+        let verdict = self.process(now, segment, claim, config, queues);
+        if verdict.is_err() {
+            self.receiver.give_up(claim);
+        }
+        verdict
+    }
+
+    /// A segment without payload came; its checksum is right.
+    pub(crate) fn handle(
+        &mut self,
+        now: Instant,
+        segment: &Segment,
+        config: &TcpConfig,
+        queues: &mut Queues,
+    ) -> Verdict {
+        self.process(now, segment, Claim::default(), config, queues)
+    }
+
+    fn process(
+        &mut self,
+        now: Instant,
+        segment: &Segment,
+        claim: Claim,
+        config: &TcpConfig,
+        queues: &mut Queues,
+    ) -> Verdict {
+        match self.state {
+            State::Closed => Err(Refusal::Unexpected),
+            State::SynSent => self.handle_answer(now, segment, config, queues),
+            _ => {
+                self.check(now, segment, queues)?;
+                self.take(now, segment, claim, config, queues)
+            }
+        }
+    }
+
+    /// Is it from an earlier use of these numbers (PAWS)? Resets are not asked.
+    fn is_from_the_past(&self, now: Instant, segment: &Segment) -> bool {
+        let stamps = self.stamps.as_ref().zip(segment.options.timestamp);
+        !segment.has(Flags::RST)
+            && stamps.is_some_and(|(stamps, (value, _))| stamps.is_old(now, value))
+    }
+
+    /// Everything that can speak against a segment, before anything counts.
+    #[inline]
+    fn check(&mut self, now: Instant, segment: &Segment, queues: &mut Queues) -> Result<(), Refusal> {
+        let at = self.receiver.position_of(segment.seq);
+        if self.is_from_the_past(now, segment) {
+            self.receiver.owe_now();
+            return Err(Refusal::Duplicate);
+        }
+        if !self.receiver.is_acceptable(at, segment.len()) {
+            return self.refuse_outside(at, segment);
+        }
+        if segment.has(Flags::RST) {
+            return self.handle_reset(now, at, queues);
+        }
+        if segment.has(Flags::SYN) {
+            // RFC 5961, 4.2: whoever really opened anew will reset.
+            self.challenge(now);
+            return Err(Refusal::Unexpected);
+        }
+        if !segment.has(Flags::ACK) {
+            return Err(Refusal::Malformed);
+        }
+        // RFC 5961, 5.2.
+        let acknowledged = self.sender.position_of(segment.ack);
+        let oldest = self.sender.acknowledged() as i64 - self.sender.widest as i64;
+        if acknowledged > self.sender.flight.next() as i64 || acknowledged < oldest {
+            self.challenge(now);
+            return Err(Refusal::OutOfBounds);
+        }
+        Ok(())
+    }
+
+    /// It does not touch the window: they do not know what we have.
+    fn refuse_outside(&mut self, at: i64, segment: &Segment) -> Result<(), Refusal> {
+        if segment.has(Flags::RST) {
+            return Err(Refusal::OutOfBounds);
+        }
+        // The answer of a simultaneous opening repeats the opening.
+        let is_answer = self.state == State::SynReceived && at == 0;
+        if is_answer && segment.has(Flags::SYN | Flags::ACK) {
+            return Ok(());
+        }
+        self.receiver.owe_now();
+        let is_before = at + i64::from(segment.len()) <= self.receiver.next() as i64;
+        Err(if is_before { Refusal::Duplicate } else { Refusal::OutOfBounds })
+    }
+
+    /// RFC 5961, 3.2: only the very next number resets.
+    fn handle_reset(&mut self, now: Instant, at: i64, queues: &mut Queues) -> Result<(), Refusal> {
+        if at != self.receiver.next() as i64 {
+            self.challenge(now);
+            return Err(Refusal::WrongKey);
+        }
+        let reason =
+            if self.state == State::SynReceived { CloseReason::Refused } else { CloseReason::Reset };
+        self.close(reason, None, queues);
+        Err(Refusal::Unexpected)
+    }
+
+    /// Says where we are, to whoever is on the other side, but not too often.
+    fn challenge(&mut self, now: Instant) {
+        let (since, count) = &mut self.challenges;
+        if now.since(*since) >= CHALLENGE_SPAN {
+            (*since, *count) = (now, 0);
+        }
+        if *count < MOST_CHALLENGES {
+            *count += 1;
+            self.receiver.owe_now();
+        }
+    }
+
+    /// Nothing speaks against it.
+    fn take(
+        &mut self,
+        now: Instant,
+        segment: &Segment,
+        claim: Claim,
+        config: &TcpConfig,
+        queues: &mut Queues,
+    ) -> Verdict {
+        let at = self.receiver.position_of(segment.seq);
+        if self.state == State::SynReceived {
+            if self.sender.position_of(segment.ack) != 1 {
+                let reset = self.bare(Flags::RST, segment.ack);
+                return Ok(Some(reset));
+            }
+            self.become_open(now);
+        }
+        self.heard = now;
+        self.alive_probes = 0;
+        self.sender.heard(now);
+        self.take_ecn(segment);
+        let told = self.receiver.told() as i64;
+        if let (Some(stamps), Some((value, _))) = (&mut self.stamps, segment.options.timestamp)
+            && at <= told.max(1)
+        {
+            stamps.learn(now, value);
+        }
+        self.take_acknowledgement(now, segment, at, config, queues);
+        if self.state == State::Closed {
+            return Ok(None);
+        }
+        if segment.payload > 0 && !self.receiver.is_finished() {
+            let is_pushed = segment.has(Flags::PSH);
+            let delay = config.acknowledge_after;
+            let what = (at, segment.payload);
+            self.receiver.accept(now, what, is_pushed, claim, &mut queues.receive, delay);
+            if segment.coalesced.is_some() {
+                self.receiver.owe_now();
+            }
+        }
+        self.take_fin(now, segment, at, config, queues);
+        Ok(None)
+    }
+
+    /// RFC 3168, 6.1.3: marks are echoed until the other side says that it heard.
+    fn take_ecn(&mut self, segment: &Segment) {
+        if !self.ecn.is_on {
+            return;
+        }
+        if segment.has(Flags::CWR) {
+            self.ecn.echoes = false;
+        }
+        if segment.ecn == landfall_placement::Ecn::CongestionExperienced {
+            self.ecn.echoes = true;
+            self.receiver.owe_now();
+        }
+    }
+
+    fn take_acknowledgement(
+        &mut self,
+        now: Instant,
+        segment: &Segment,
+        at: i64,
+        config: &TcpConfig,
+        queues: &mut Queues,
+    ) {
+        let upto = self.sender.position_of(segment.ack).max(0) as u64;
+        let scale = if segment.has(Flags::SYN) { 0 } else { self.sender.scale };
+        let ack = Ack {
+            upto,
+            at: at.max(0) as u64,
+            window: u64::from(segment.window) << scale,
+            is_bare: segment.len() == 0,
+            echo: self.echoed(now, segment),
+            is_marked: self.ecn.is_on && segment.has(Flags::ECE) && !segment.has(Flags::SYN),
+        };
+        let outcome = self.sender.handle_ack(now, &ack, &segment.options.sack);
+        if outcome.reduced {
+            self.ecn.says_reduced = true;
+        }
+        if outcome.acknowledged > 0 {
+            queues.send.finish(self.sender.acknowledged());
+            if self.sender.is_end_acknowledged() {
+                self.end_acknowledged(now, config, queues);
+            }
+        }
+    }
+
+    /// The latest moment at which the timestamp that they echo can have been sent.
+    fn echoed(&self, now: Instant, segment: &Segment) -> Option<Instant> {
+        let (_, echo) = segment.options.timestamp?;
+        let (ours, _) = self.stamps.as_ref()?.option(now);
+        let age = ours.wrapping_sub(echo);
+        // The clock has steps: it may have been read at the end of its step.
+        (age < 1 << 31).then(|| now - Duration::from_millis(u64::from(age)) + CLOCK_STEP)
+    }
+
+    fn take_fin(
+        &mut self,
+        now: Instant,
+        segment: &Segment,
+        at: i64,
+        config: &TcpConfig,
+        queues: &mut Queues,
+    ) {
+        let was_finished = self.receiver.is_finished();
+        if segment.has(Flags::FIN) {
+            let position = at + i64::from(segment.payload);
+            if position >= self.receiver.next() as i64 {
+                self.receiver.learn_fin(position as u64, &mut queues.receive);
+            } else {
+                self.receiver.owe_now();
+            }
+        }
+        // The end may have come before; now what was in front of it came.
+        if self.receiver.is_finished() && !was_finished && !self.is_peer_finished_told() {
+            self.peer_finished(now, config, queues);
+        }
+    }
+
+    /// The answer to our opening, or theirs at the same time (RFC 9293, 3.10.7.3).
+    fn handle_answer(
+        &mut self,
+        now: Instant,
+        segment: &Segment,
+        config: &TcpConfig,
+        queues: &mut Queues,
+    ) -> Verdict {
+        let expected = self.terms.local_first.wrapping_add(1);
+        let acknowledges = segment.has(Flags::ACK);
+        if acknowledges && segment.ack != expected {
+            let reset = (!segment.has(Flags::RST)).then(|| self.bare(Flags::RST, segment.ack));
+            return if reset.is_some() { Ok(reset) } else { Err(Refusal::WrongKey) };
+        }
+        if segment.has(Flags::RST) {
+            if acknowledges {
+                self.close(CloseReason::Refused, None, queues);
+            }
+            return Err(Refusal::Unexpected);
+        }
+        if !segment.has(Flags::SYN) {
+            return Err(Refusal::Unexpected);
+        }
+        let offset = self.terms.stamps.map_or(0, |(offset, _)| offset);
+        let terms = Terms::agree(config, self.terms.local_first, offset, segment);
+        let offered = u64::from(super::receiver::Receiver::first_window(&queues.receive));
+        self.agree(now, config, terms, offered);
+        if acknowledges {
+            self.become_open(now);
+            self.receiver.owe_now();
+            let ack = Ack {
+                upto: 1,
+                at: 0,
+                window: u64::from(segment.window),
+                is_bare: false,
+                echo: None,
+                is_marked: false,
+            };
+            self.sender.handle_ack(now, &ack, &segment.options.sack);
+        } else {
+            self.state = State::SynReceived;
+            self.opening.is_due = true;
+            self.opening.tries = 0;
+        }
+        Ok(None)
+    }
+}

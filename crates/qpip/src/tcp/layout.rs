@@ -1,0 +1,143 @@
+//! [`Layout`]: which byte of the stream belongs to which posted request.
+
+use alloc::vec::Vec;
+
+use landfall_placement::Spans;
+
+use crate::queue::ReceiveQueue;
+
+/// A request begins where the one before it ended: where that was full, or
+/// where a message ended in it. The ends of messages beyond what has come
+/// without a hole are an assumption: that holes hold none.
+#[derive(Debug)]
+pub(crate) struct Layout {
+    /// Where the first request begins.
+    front: u64,
+    /// The ends of messages that are known, in order; all behind `front`.
+    ends: Vec<u64>,
+}
+
+/// The first request covers the stream from its start up to here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Front {
+    pub(crate) end: u64,
+    pub(crate) ends_message: bool,
+}
+
+impl Layout {
+    /// So many ends are remembered. What ends a message beyond them has to come again.
+    const MOST_ENDS: usize = 1024;
+
+    pub(crate) const fn new(start: u64) -> Self {
+        Self { front: start, ends: Vec::new() }
+    }
+
+    #[inline]
+    pub(crate) const fn front(&self) -> u64 {
+        self.front
+    }
+
+    #[inline]
+    pub(crate) fn has_room(&self) -> bool {
+        self.ends.len() < Self::MOST_ENDS
+    }
+
+    /// How far the first request reaches, as far as is known.
+    #[inline]
+    pub(crate) fn front_end(&self, queue: &ReceiveQueue) -> Option<Front> {
+        let full = self.front + u64::from(queue.front()?.gather.len());
+        Some(match self.ends.first() {
+            Some(end) if *end <= full => Front { end: *end, ends_message: true },
+            _ => Front { end: full, ends_message: false },
+        })
+    }
+
+    /// The first request ended there: the next one is first.
+    #[inline]
+    pub(crate) fn advance(&mut self, front: Front) {
+        self.front = front.end;
+        if front.ends_message {
+            self.ends.remove(0);
+        }
+    }
+
+    /// Adds the spans for the bytes `[from, to)`, as many as there is memory
+    /// and room for. Gives how far that is. `from` is not in front of the first
+    /// request.
+    #[inline]
+    pub(crate) fn place(
+        &self,
+        from: u64,
+        to: u64,
+        queue: &ReceiveQueue,
+        into: &mut Spans,
+    ) -> u64 {
+        let mut start = self.front;
+        let mut at = from;
+        let mut ends = self.ends.iter().copied().peekable();
+        for request in queue.range(0) {
+            let full = start + u64::from(request.gather.len());
+            while ends.peek().is_some_and(|end| *end <= start) {
+                ends.next();
+            }
+            let end = ends.peek().map_or(full, |end| full.min(*end));
+            if at < end {
+                let wanted = (to.min(end) - at) as u32;
+                let got = request.gather.slice((at - start) as u32, wanted, into);
+                at += u64::from(got);
+                if got < wanted || at >= to {
+                    break;
+                }
+            }
+            start = end;
+        }
+        at
+    }
+
+    /// Is it known that a message ends here?
+    #[inline]
+    pub(crate) fn is_end(&self, position: u64) -> bool {
+        self.ends.binary_search(&position).is_ok()
+    }
+
+    /// Is this where a request begins or ends anyway, whether a message ends
+    /// here or not?
+    pub(crate) fn is_boundary(&self, position: u64, queue: &ReceiveQueue) -> bool {
+        let mut start = self.front;
+        let mut ends = self.ends.iter().copied().peekable();
+        for request in queue.range(0) {
+            if start >= position {
+                break;
+            }
+            let full = start + u64::from(request.gather.len());
+            while ends.peek().is_some_and(|end| *end <= start) {
+                ends.next();
+            }
+            start = ends.peek().map_or(full, |end| full.min(*end));
+        }
+        start == position
+    }
+
+    /// A message ends here.
+    pub(crate) fn add_end(&mut self, position: u64) {
+        if position <= self.front {
+            return;
+        }
+        if let Err(index) = self.ends.binary_search(&position) {
+            self.ends.insert(index, position);
+        }
+    }
+
+    /// No message ends here after all.
+    pub(crate) fn remove_end(&mut self, position: u64) {
+        if let Ok(index) = self.ends.binary_search(&position) {
+            self.ends.remove(index);
+        }
+    }
+
+    /// Nothing is known of what is behind this position.
+    pub(crate) fn forget_behind(&mut self, position: u64) {
+        let known = self.ends.partition_point(|end| *end <= position);
+        self.ends.truncate(known);
+    }
+}

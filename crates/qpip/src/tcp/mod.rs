@@ -1,0 +1,44 @@
+//! TCP, written for placement: segments go straight between the memory of work
+//! requests and the wire, and there is no byte ring in between.
+//!
+//! Everything is counted in positions of a stream: the opening is position 0,
+//! data starts at 1, and the end takes one. Numbers of 32 bits exist at the
+//! edges only.
+//!
+//! State is split by who owns it:
+//!
+//! | file | state |
+//! | --- | --- |
+//! | `tcb` | one connection: what follows, and the state of RFC 9293 |
+//! | `input`, `output` | what a segment does to it; what is said next |
+//! | `receiver` (`layout`, `ranges`) | what has come, and where it lies |
+//! | `sender` (`flight`, `rack`, `rtt`, `congestion`) | what was sent, what of it is lost, how much more may go |
+//! | `listen`, `time_wait` | connections before and after they have a queue pair |
+//! | `identity`, `timestamps` | numbers that strangers cannot guess; clocks |
+
+pub(crate) mod config;
+pub(crate) mod congestion;
+pub(crate) mod flight;
+pub(crate) mod identity;
+mod input;
+mod layout;
+pub(crate) mod listen;
+mod output;
+pub(crate) mod rack;
+mod ranges;
+mod receiver;
+mod recovery;
+pub(crate) mod rtt;
+pub(crate) mod segment;
+mod sender;
+pub(crate) mod tcb;
+mod time_wait;
+mod timestamps;
+
+pub(crate) use config::{Mapping, TcpConfig};
+pub(crate) use identity::Secret;
+pub(crate) use listen::{HalfOpen, Heard};
+pub(crate) use receiver::Claim;
+pub(crate) use segment::{Draft, Room, Segment};
+pub(crate) use tcb::{News, Placed, Tcb};
+pub(crate) use time_wait::{Late, TimeWait};

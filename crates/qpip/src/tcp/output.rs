@@ -1,0 +1,234 @@
+//! What a connection says next.
+
+use landfall_placement::{Ecn, Instant, Spans};
+
+use super::config::{Mapping, TcpConfig};
+use super::receiver::Receiver;
+use super::segment::{Draft, Room};
+use super::sender::{Plan, Posted, Sizes};
+use super::tcb::{State, Tcb};
+use super::timestamps;
+use crate::queue::{Hold, Queues};
+use crate::wire::tcp::Flags;
+use crate::wire::tcp_options::{Blocks, Options};
+
+/// A TCP header without options.
+const HEADER: u32 = 20;
+
+impl Tcb {
+    /// The next segment to send, if there is one. The payload's spans go to
+    /// `from`, which comes empty.
+    #[inline]
+    pub(crate) fn poll_transmit(
+        &mut self,
+        now: Instant,
+        room: &Room,
+        config: &TcpConfig,
+        queues: &mut Queues,
+        from: &mut Spans,
+    ) -> Option<Draft> {
+        match self.state {
+            State::Closed => return None,
+            State::SynSent | State::SynReceived => return self.say_opening(now, config, queues),
+            _ => {}
+        }
+        // What came is told first where there is more to it than a number:
+        // blocks do not fit beside a full payload.
+        if self.receiver.is_owed_now() && self.receiver.has_blocks() {
+            return Some(self.say_acknowledgement(now, queues));
+        }
+        if let Some(draft) = self.say_data(now, room, queues, from) {
+            return Some(draft);
+        }
+        if core::mem::take(&mut self.is_probe_due) || self.take_window_probe() {
+            return Some(self.say_probe(now, queues));
+        }
+        self.receiver.is_owed_now().then(|| self.say_acknowledgement(now, queues))
+    }
+
+    fn take_window_probe(&mut self) -> bool {
+        core::mem::take(&mut self.sender.is_window_probe_due)
+    }
+
+    /// A draft without payload.
+    pub(super) fn bare(&self, flags: Flags, seq: u32) -> Draft {
+        let acknowledges = flags.contains(Flags::ACK);
+        Draft {
+            seq,
+            ack: if acknowledges { self.receiver.next_number() } else { 0 },
+            flags,
+            window: 0,
+            options: Options::default(),
+            payload: 0,
+            cut: None,
+            is_message: false,
+            hold: Hold::default(),
+            ecn: Ecn::NotCapable,
+        }
+    }
+
+    fn say_opening(
+        &mut self,
+        now: Instant,
+        config: &TcpConfig,
+        queues: &Queues,
+    ) -> Option<Draft> {
+        if !core::mem::take(&mut self.opening.is_due) {
+            return None;
+        }
+        if self.opening.tries == 0 {
+            self.opening.sent_at = now;
+        }
+        self.opening.tries += 1;
+        let mss = self.opening.mss;
+        let seq = self.terms.local_first;
+        let window = Receiver::first_window(&queues.receive);
+        if self.state == State::SynReceived {
+            let ecn = if self.ecn.is_on { Flags::ECE } else { Flags::NONE };
+            let is_scaled = self.terms.local_scale > 0 || self.terms.remote_scale > 0;
+            let options = self.terms.answer(now, mss, is_scaled);
+            let draft = self.bare(Flags::SYN | Flags::ACK | ecn, seq);
+            return Some(Draft { window, options, ..draft });
+        }
+        // RFC 3168, 6.1.1.1: an opening that went unanswered may have been
+        // dropped for asking.
+        let asks = config.ecn && self.opening.tries <= 2;
+        let ecn = if asks { Flags::ECE | Flags::CWR } else { Flags::NONE };
+        let offset = self.terms.stamps.map_or(0, |(offset, _)| offset);
+        let options = Options {
+            mss: Some(mss),
+            window_scale: config.scale(),
+            sack_permitted: config.sack,
+            timestamp: config.timestamps.then(|| (timestamps::clock(offset, now), 0)),
+            ..Options::default()
+        };
+        Some(Draft { window, options, ..self.bare(Flags::SYN | ecn, seq) })
+    }
+
+    fn say_data(
+        &mut self,
+        now: Instant,
+        room: &Room,
+        queues: &mut Queues,
+        from: &mut Spans,
+    ) -> Option<Draft> {
+        let sizes = self.sizes(room);
+        let posted = Posted {
+            end: queues.send.end(),
+            is_last: self.end_of_stream(&queues.send).is_some(),
+        };
+        let is_stream = matches!(self.mapping, Mapping::Stream);
+        let plan = self.sender.plan(now, posted, sizes, |position| {
+            if is_stream { None } else { queues.send.message_end(position) }
+        })?;
+        let data_end = plan.end.min(posted.end).max(plan.start);
+        let (reached, hold) = queues.send.gather(plan.start, data_end, from);
+        if reached == plan.start && reached < data_end {
+            return None; // Nothing is there any more: the queue was flushed.
+        }
+        let takes_fin = plan.end > data_end && reached == data_end;
+        let end = if takes_fin { plan.end } else { reached };
+        self.sender.sent(now, plan, end);
+        if takes_fin {
+            self.say_fin(data_end);
+        }
+        Some(self.data_draft(now, (plan, reached, takes_fin), sizes, hold, queues))
+    }
+
+    fn data_draft(
+        &mut self,
+        now: Instant,
+        (plan, reached, takes_fin): (Plan, u64, bool),
+        sizes: Sizes,
+        hold: Hold,
+        queues: &Queues,
+    ) -> Draft {
+        let payload = (reached - plan.start) as u32;
+        let mut flags = Flags::ACK;
+        if takes_fin {
+            flags = flags | Flags::FIN;
+        }
+        let ends_message = match self.mapping {
+            Mapping::Stream => reached == queues.send.end(),
+            _ => queues.send.is_message_end(reached),
+        };
+        if payload > 0 && ends_message {
+            flags = flags | Flags::PSH;
+        }
+        if self.ecn.echoes {
+            flags = flags | Flags::ECE;
+        }
+        // RFC 3168, 6.1.5: what is sent again is not marked.
+        let is_new = !plan.is_again && payload > 0;
+        let ecn = if self.ecn.is_on && is_new { Ecn::Capable0 } else { Ecn::NotCapable };
+        if is_new && core::mem::take(&mut self.ecn.says_reduced) {
+            flags = flags | Flags::CWR;
+        }
+        let is_cut = payload > sizes.mss && !sizes.whole_messages;
+        let window = self.receiver.window(&queues.receive);
+        let draft = Draft {
+            window,
+            options: self.plain_options(now),
+            payload,
+            cut: is_cut.then_some(sizes.mss as u16),
+            is_message: sizes.whole_messages,
+            hold,
+            ecn,
+            ..self.bare(flags, self.sender.number_of(plan.start))
+        };
+        self.receiver.acknowledged();
+        draft
+    }
+
+    /// The end of our stream was sent.
+    fn say_fin(&mut self, position: u64) {
+        self.sender.sent_fin(position);
+        self.state = match self.state {
+            State::Established => State::FinWait1,
+            State::CloseWait => State::LastAck,
+            other => other,
+        };
+    }
+
+    fn plain_options(&self, now: Instant) -> Options {
+        let timestamp = self.stamps.as_ref().map(|stamps| stamps.option(now));
+        Options { timestamp, ..Options::default() }
+    }
+
+    fn say_acknowledgement(&mut self, now: Instant, queues: &Queues) -> Draft {
+        let mut options = self.plain_options(now);
+        if self.terms.sack {
+            options.sack = Blocks::NONE;
+            let most = if options.timestamp.is_some() { 3 } else { Blocks::MAX };
+            for (start, end) in self.receiver.blocks().take(most) {
+                options.sack.push(start, end);
+            }
+        }
+        let echo = if self.ecn.echoes { Flags::ECE } else { Flags::NONE };
+        let window = self.receiver.window(&queues.receive);
+        let draft = self.bare(Flags::ACK | echo, self.sender.next_number());
+        self.receiver.acknowledged();
+        Draft { window, options, ..draft }
+    }
+
+    /// Asks whether the other side is there, or its window open: by a number
+    /// that it has acknowledged already (RFC 9293, 3.8.4 and 3.8.6.1).
+    fn say_probe(&mut self, now: Instant, queues: &Queues) -> Draft {
+        let draft = self.say_acknowledgement(now, queues);
+        let before = self.sender.number_of(self.sender.acknowledged().wrapping_sub(1));
+        Draft { seq: before, ..draft }
+    }
+
+    /// How much a segment may hold now.
+    fn sizes(&self, room: &Room) -> Sizes {
+        let options = self.header_len() - HEADER;
+        let wanted = u32::from(self.terms.remote_mss);
+        let mss = room.packet.saturating_sub(HEADER).min(wanted).saturating_sub(options).max(1);
+        let whole_messages = matches!(self.mapping, Mapping::Segment);
+        let most = room.super_packet.saturating_sub(HEADER + options);
+        let pieces = u64::from(room.pieces.max(1));
+        let most = u64::from(most).min(u64::from(mss) * pieces).max(u64::from(mss)) as u32;
+        let most = if most > mss { most / mss * mss } else { mss };
+        Sizes { mss, most, whole_messages }
+    }
+}

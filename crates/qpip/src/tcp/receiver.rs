@@ -1,0 +1,518 @@
+//! [`Receiver`]: the receiver's half of a connection: what has come, where it
+//! was placed, how much more may come, and what is owed an acknowledgement.
+//!
+//! There is no byte ring: what comes is placed into posted requests, in order
+//! or not. The window that is offered is the posted memory.
+
+use landfall_placement::{Duration, Instant, Serial32, Spans};
+
+use super::layout::{Front, Layout};
+use super::ranges::Ranges;
+use crate::queue::ReceiveQueue;
+use crate::tcp::Mapping;
+
+/// A part of the stream that a driver is putting into its place.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Claim {
+    pub(crate) start: u64,
+    pub(crate) end: u64,
+    /// All of the segment's payload is claimed, or was there before.
+    is_whole: bool,
+    /// The end of this message was noted with the claim, for those that follow
+    /// in the same turn.
+    noted_end: bool,
+    /// The layout that the place was looked up in.
+    layout: u16,
+}
+
+/// When an acknowledgement leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Owed {
+    Nothing,
+    /// With the next segment, or at this time (RFC 9293, 3.8.6.3).
+    Until(Instant),
+    Now,
+}
+
+/// What the receiver counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    /// Bytes inside the offered window for which no memory was left.
+    pub(crate) no_memory: u64,
+    /// Bytes that were placed on the assumption that a hole ends no message,
+    /// and were forgotten when it did.
+    pub(crate) forgotten: u64,
+}
+
+#[derive(Debug)]
+pub(crate) struct Receiver {
+    /// The number of the other side's opening.
+    first: Serial32,
+    /// All in front of this has come.
+    next: u64,
+    /// What has come behind holes.
+    placed: Ranges,
+    /// What drivers are placing.
+    claims: Ranges,
+    layout: Layout,
+    /// Changes whenever places that were looked up before are wrong.
+    layout_version: u16,
+    mapping: Mapping,
+    /// The right edge of the window that was offered; it never moves left.
+    edge: u64,
+    scale: u8,
+    /// Our end of the stream, in what the other side was told.
+    acknowledged: u64,
+    owed: Owed,
+    /// Bytes that came since the last acknowledgement.
+    unanswered: u64,
+    /// Where the other side's stream ends.
+    fin: Option<u64>,
+    /// The block to be told first: what came last (RFC 2018, 4).
+    newest: u64,
+    /// What came twice (RFC 2883).
+    duplicate: Option<(u64, u64)>,
+    /// The longest of the recent messages.
+    usual_message: u32,
+    /// The largest segment that came (RFC 9293, 3.8.6.2.2).
+    segment: u32,
+    /// The usual payload of a unit: for guesses.
+    usual_payload: u32,
+    pub(crate) counts: Counts,
+}
+
+/// So many ranges behind holes are kept; what would make one more is dropped.
+const MOST_RANGES: usize = 64;
+
+impl Receiver {
+    /// `first`: the number of the other side's opening; `offered`: the window
+    /// that our own opening offers.
+    pub(crate) fn new(first: u32, mapping: Mapping, offered: u64, scale: u8) -> Self {
+        Self {
+            first: Serial32(first),
+            next: 1,
+            placed: Ranges::new(),
+            claims: Ranges::new(),
+            layout: Layout::new(1),
+            layout_version: 0,
+            mapping,
+            edge: 1 + offered,
+            scale,
+            acknowledged: 0,
+            owed: Owed::Nothing,
+            unanswered: 0,
+            fin: None,
+            newest: 0,
+            duplicate: None,
+            usual_message: 536,
+            segment: 536,
+            usual_payload: 0,
+            counts: Counts::default(),
+        }
+    }
+
+    /// The window of our own opening, which is not shifted (RFC 7323, 2.2).
+    pub(crate) fn first_window(queue: &ReceiveQueue) -> u16 {
+        u16::try_from(queue.bytes()).unwrap_or(u16::MAX)
+    }
+
+    #[inline]
+    pub(crate) const fn next(&self) -> u64 {
+        self.next
+    }
+
+    /// The number that is expected next, as it stands in a header.
+    #[inline]
+    pub(crate) const fn next_number(&self) -> u32 {
+        self.first.plus(self.next as u32).0
+    }
+
+    /// The position of a number, near the next that is expected; negative in
+    /// front of the stream.
+    #[inline]
+    pub(crate) const fn position_of(&self, number: u32) -> i64 {
+        let ahead = Serial32(number).offset_from(self.first.plus(self.next as u32));
+        self.next as i64 + ahead as i64
+    }
+
+    /// The number of a position, as it stands in a header.
+    pub(crate) const fn number_of(&self, position: u64) -> u32 {
+        self.first.plus(position as u32).0
+    }
+
+    /// Has all come that will?
+    #[inline]
+    pub(crate) fn is_finished(&self) -> bool {
+        self.fin.is_some_and(|fin| self.next > fin)
+    }
+
+    /// RFC 9293, 3.10.7.4, first check: does the segment touch the window?
+    #[inline]
+    pub(crate) fn is_acceptable(&self, at: i64, len: u32) -> bool {
+        let (next, edge) = (self.next as i64, self.edge.max(self.next) as i64);
+        let end = at + i64::from(len);
+        match len {
+            0 if edge == next => at == next,
+            0 => at >= next && at < edge,
+            _ => edge > next && at < edge && end > next,
+        }
+    }
+
+    /// Claims the place of a segment's payload: fills in its spans and says how
+    /// many bytes in front of it are skipped. What has come before, or is
+    /// outside of the window, is not claimed.
+    #[inline]
+    pub(crate) fn claim(
+        &mut self,
+        at: i64,
+        len: u32,
+        is_pushed: bool,
+        queue: &ReceiveQueue,
+        into: &mut Spans,
+    ) -> (u32, Claim) {
+        let end = at + i64::from(len);
+        let (Ok(segment_end), true) = (u64::try_from(end), at < self.edge as i64) else {
+            return (0, Claim::default());
+        };
+        let limit = self.edge.min(self.fin.unwrap_or(u64::MAX));
+        let mut start = u64::try_from(at).unwrap_or(0).max(self.next);
+        while start < segment_end {
+            let covered = self.placed.end_at(start).or_else(|| self.claims.end_at(start));
+            let Some(behind) = covered else { break };
+            start = behind;
+        }
+        let mut to = segment_end.min(limit);
+        for ranges in [&self.placed, &self.claims] {
+            to = to.min(ranges.next_start(start).unwrap_or(u64::MAX));
+        }
+        let is_covered = start >= segment_end;
+        let is_new_range = start > self.next && self.placed.len() >= MOST_RANGES;
+        if start >= to || is_new_range || !self.layout.has_room() {
+            let claim = Claim { is_whole: is_covered, ..self.empty_claim(segment_end) };
+            return (0, claim);
+        }
+        let placed = self.layout.place(start, to, queue, into);
+        self.counts.no_memory += to - placed;
+        if placed == start {
+            return (0, self.empty_claim(segment_end));
+        }
+        self.claims.insert(start, placed);
+        let is_whole = placed == segment_end;
+        // A header that is not verified yet may add to what is known, but must
+        // not take away.
+        let is_last = self.placed.end() <= placed && self.claims.end() <= placed;
+        let notes = is_pushed && is_whole && is_last && self.has_messages();
+        let noted_end = notes && !self.layout.is_end(placed);
+        if noted_end {
+            self.layout.add_end(placed);
+        }
+        let skip = (start as i64 - at) as u32;
+        let layout = self.layout_version;
+        (skip, Claim { start, end: placed, is_whole, noted_end, layout })
+    }
+
+    const fn empty_claim(&self, at: u64) -> Claim {
+        let layout = self.layout_version;
+        Claim { start: at, end: at, is_whole: false, noted_end: false, layout }
+    }
+
+    #[inline]
+    const fn has_messages(&self) -> bool {
+        !matches!(self.mapping, Mapping::Stream)
+    }
+
+    /// The claimed bytes did not come to lie there, or their check failed.
+    pub(crate) fn give_up(&mut self, claim: Claim) {
+        self.claims.remove(claim.start, claim.end);
+        if claim.noted_end {
+            self.layout.remove_end(claim.end);
+            self.forget_behind(claim.end);
+        }
+    }
+
+    /// Places behind this position were looked up wrongly.
+    fn forget_behind(&mut self, position: u64) {
+        let before: u64 = self.placed.iter().map(|(start, end)| end - start).sum();
+        if self.placed.truncate(position) {
+            let left: u64 = self.placed.iter().map(|(start, end)| end - start).sum();
+            self.counts.forgotten += before - left;
+        }
+        self.layout.forget_behind(position);
+        self.layout_version = self.layout_version.wrapping_add(1);
+    }
+
+    /// The claimed bytes are in place and their check is right. `at` and `len`
+    /// are the segment's, `is_pushed` its flag.
+    #[inline]
+    pub(crate) fn accept(
+        &mut self,
+        now: Instant,
+        (at, len): (i64, u32),
+        is_pushed: bool,
+        claim: Claim,
+        queue: &mut ReceiveQueue,
+        delay: Duration,
+    ) {
+        self.claims.remove(claim.start, claim.end);
+        if claim.layout != self.layout_version && claim.start < claim.end {
+            // Its place was looked up before something else was learnt.
+            if claim.noted_end {
+                self.layout.remove_end(claim.end);
+            }
+            self.owed = Owed::Now;
+            return;
+        }
+        self.segment = self.segment.max(len.min(65_535));
+        self.usual_payload = len;
+        let segment_end = at.saturating_add(i64::from(len)).max(0) as u64;
+        let before = self.next;
+        if is_pushed && claim.is_whole && self.has_messages() {
+            self.learn_end(segment_end, queue);
+        }
+        if claim.start == claim.end {
+            self.note_duplicate(at, segment_end);
+            return;
+        }
+        self.newest = claim.start;
+        if claim.start == self.next && self.placed.is_empty() {
+            self.next = claim.end;
+        } else {
+            self.placed.insert(claim.start, claim.end);
+            if let Some(end) = self.placed.take_first(self.next) {
+                self.next = end;
+            }
+        }
+        self.settle(queue);
+        if !self.has_messages() && is_pushed {
+            self.report(queue);
+        }
+        self.owe(now, before, claim.end - claim.start, delay);
+    }
+
+    /// A message ends here. If something was placed behind it on the assumption
+    /// that none does, that was wrong.
+    fn learn_end(&mut self, end: u64, queue: &ReceiveQueue) {
+        if end <= self.layout.front() || self.layout.is_end(end) {
+            return;
+        }
+        let is_behind = self.placed.end() > end || self.claims.end() > end;
+        if is_behind && !self.layout.is_boundary(end, queue) {
+            self.forget_behind(end);
+        }
+        self.layout.add_end(end);
+    }
+
+    fn note_duplicate(&mut self, at: i64, end: u64) {
+        let start = at.max(1) as u64;
+        if start < end && (end <= self.next || self.placed.end_at(start) >= Some(end)) {
+            self.duplicate = Some((start, end));
+        }
+        self.owed = Owed::Now;
+    }
+
+    /// Requests that are full, or whose message has ended, are done.
+    #[inline]
+    fn settle(&mut self, queue: &mut ReceiveQueue) {
+        while let Some(front) = self.layout.front_end(queue) {
+            if front.end > self.next {
+                break;
+            }
+            self.finish_front(front, queue);
+        }
+        if self.fin == Some(self.next) {
+            self.next += 1;
+            self.owed = Owed::Now;
+            self.finish_stream(queue);
+        }
+    }
+
+    fn finish_front(&mut self, front: Front, queue: &mut ReceiveQueue) {
+        let len = (front.end - self.layout.front()) as u32;
+        queue.finish(len, front.ends_message);
+        self.layout.advance(front);
+        // What is offered for requests to come: the longest message, which
+        // shorter ones make forgotten only slowly.
+        let faded = self.usual_message - self.usual_message / 16;
+        self.usual_message = faded.max(len);
+    }
+
+    /// The stream has ended: so has the request that it ended in.
+    fn finish_stream(&mut self, queue: &mut ReceiveQueue) {
+        let end = self.next - 1;
+        if end > self.layout.front() {
+            self.finish_front(Front { end, ends_message: false }, queue);
+        }
+    }
+
+    /// Tells the user of a byte stream what is there.
+    pub(crate) fn report(&mut self, queue: &mut ReceiveQueue) {
+        if self.next > self.layout.front() && !self.is_finished() {
+            let len = (self.next - self.layout.front()) as u32;
+            queue.report(len, true);
+        }
+    }
+
+    /// The other side's stream ends here: its FIN has this position.
+    pub(crate) fn learn_fin(&mut self, position: u64, queue: &mut ReceiveQueue) {
+        if self.fin.is_none() && position >= self.next {
+            self.fin = Some(position);
+            self.placed.truncate(position);
+        }
+        self.owed = Owed::Now;
+        self.settle(queue);
+    }
+
+    /// An acknowledgement is owed for what came: at once for every second
+    /// segment (RFC 5681, 4.2), and whatever is out of order or fills a hole.
+    #[inline]
+    fn owe(&mut self, now: Instant, before: u64, bytes: u64, delay: Duration) {
+        self.unanswered += bytes;
+        let in_order = self.next == before + bytes && self.placed.is_empty();
+        if !in_order || self.unanswered >= 2 * u64::from(self.segment.min(9_000)) {
+            self.owed = Owed::Now;
+        } else if self.owed == Owed::Nothing {
+            self.owed = Owed::Until(now + delay);
+        }
+    }
+
+    /// The other side has to hear of us.
+    pub(crate) fn owe_now(&mut self) {
+        self.owed = Owed::Now;
+    }
+
+    #[inline]
+    pub(crate) fn is_owed_now(&self) -> bool {
+        self.owed == Owed::Now
+    }
+
+    /// When an acknowledgement that was put off has to leave.
+    #[inline]
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        match self.owed {
+            Owed::Until(at) => Some(at),
+            Owed::Nothing | Owed::Now => None,
+        }
+    }
+
+    /// It is time for what was put off.
+    pub(crate) fn handle_timeout(&mut self, now: Instant, queue: &mut ReceiveQueue) {
+        if self.deadline().is_some_and(|at| at <= now) {
+            self.owed = Owed::Now;
+            if !self.has_messages() {
+                self.report(queue);
+            }
+        }
+    }
+
+    /// Where the posted memory ends, as far as it is offered.
+    ///
+    /// A message that ends early gives back the rest of its request. Of those
+    /// behind the first only as much is offered as messages usually have.
+    #[inline]
+    fn offer(&self, queue: &ReceiveQueue) -> u64 {
+        let all = queue.bytes();
+        let offered = match queue.front() {
+            Some(front) if self.has_messages() => {
+                let first = u64::from(front.gather.len());
+                let usual = u64::from(self.usual_message) * (queue.len() as u64 - 1);
+                first + usual.min(all - first)
+            }
+            _ => all,
+        };
+        self.layout.front() + offered
+    }
+
+    /// What the edge has to move by to be worth telling (RFC 9293, 3.8.6.2.2).
+    #[inline]
+    fn step(&self, queue: &ReceiveQueue) -> u64 {
+        u64::from(self.segment).min(queue.bytes() / 2).max(1)
+    }
+
+    /// The window field of a header, and with it a promise.
+    #[inline]
+    pub(crate) fn window(&mut self, queue: &ReceiveQueue) -> u16 {
+        if self.is_finished() {
+            return 0;
+        }
+        let offer = self.offer(queue);
+        if offer >= self.edge + self.step(queue) {
+            self.edge = offer;
+        }
+        let unit = 1u64 << self.scale;
+        // Up, so that the edge that the other side sees never moves left.
+        let field = self.edge.saturating_sub(self.next).div_ceil(unit).min(u64::from(u16::MAX));
+        let told = self.next + field * unit;
+        if told > self.edge || field == u64::from(u16::MAX) {
+            self.edge = told;
+        }
+        field as u16
+    }
+
+    /// Has so much memory been posted that the other side should hear of it?
+    #[inline]
+    pub(crate) fn is_update_due(&self, queue: &ReceiveQueue) -> bool {
+        if self.is_finished() {
+            return false;
+        }
+        let most = u64::from(u16::MAX) << self.scale;
+        let offer = self.offer(queue).min(self.next + most);
+        let open = self.edge.saturating_sub(self.next);
+        offer >= self.edge + self.step(queue) && offer - self.next >= 2 * open
+    }
+
+    /// All that has come is acknowledged now.
+    #[inline]
+    pub(crate) fn acknowledged(&mut self) {
+        self.acknowledged = self.next;
+        self.owed = Owed::Nothing;
+        self.unanswered = 0;
+        self.duplicate = None;
+    }
+
+    /// What the other side was last told to have come.
+    #[inline]
+    pub(crate) const fn told(&self) -> u64 {
+        self.acknowledged
+    }
+
+    /// Is there something to be told beyond the next number?
+    #[inline]
+    pub(crate) fn has_blocks(&self) -> bool {
+        !self.placed.is_empty() || self.duplicate.is_some()
+    }
+
+    /// What has come behind holes: first what came twice (RFC 2883), then what
+    /// came last (RFC 2018, 4), then the rest from the front on.
+    pub(crate) fn blocks(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
+        let newest = self.placed.around(self.newest);
+        let rest = self.placed.iter().filter(move |range| Some(*range) != newest);
+        let number = |(start, end)| (self.number_of(start), self.number_of(end));
+        self.duplicate.into_iter().chain(newest).chain(rest).map(number)
+    }
+
+    /// Where the next payloads will lie, from request to request, and how long
+    /// each is.
+    pub(crate) fn guess(
+        &self,
+        nth: usize,
+        queue: &ReceiveQueue,
+    ) -> Option<(landfall_placement::Span, u32)> {
+        if self.usual_payload == 0 || self.fin.is_some() || !self.placed.is_empty() {
+            return None;
+        }
+        let from = self.claims.end().max(self.next);
+        let mut start = self.layout.front();
+        for (index, request) in queue.range(0).enumerate() {
+            let end = start + u64::from(request.gather.len());
+            if index >= nth && end > from {
+                let at = from.max(start) - start;
+                let mut spans = Spans::new();
+                request.gather.slice(at as u32, (end - start - at) as u32, &mut spans);
+                let span = *spans.first()?;
+                return Some((span, self.usual_payload.min(span.len)));
+            }
+            start = end;
+        }
+        None
+    }
+}

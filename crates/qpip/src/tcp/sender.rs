@@ -1,0 +1,419 @@
+//! [`Sender`]: the sender's half of a connection: what was sent, what the other
+//! side has, and what may leave now.
+//!
+//! What acknowledgements and time do to it is in `recovery`.
+
+use landfall_placement::{Duration, Instant, Serial32, Timeout};
+
+use super::config::TcpConfig;
+use super::congestion::{Controller, Prr};
+use super::flight::Flight;
+use super::listen::Terms;
+use super::rack::{LossProbe, Rack};
+use super::rtt::{RoundTrip, TimeoutLimits};
+
+/// Whether something that was lost is being repaired.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Recovery {
+    No,
+    /// Later data has arrived: fast recovery, until this position is acknowledged.
+    Fast { end: u64, prr: Prr },
+    /// The time-out ran out: slow start from one segment, until then.
+    Loss { end: u64 },
+}
+
+/// What the one timer of the sender waits for (RFC 8985, 8).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Waits {
+    /// For what is late to count as lost.
+    Reorder,
+    /// To probe whether the last of what is under way arrived.
+    Probe,
+    /// To send again what nobody answers.
+    Retransmit,
+    /// To ask a closed window whether it is open.
+    Persist,
+}
+
+impl Waits {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Reorder => "TCP reordering",
+            Self::Probe => "TCP loss probe",
+            Self::Retransmit => "TCP retransmission",
+            Self::Persist => "TCP window probe",
+        }
+    }
+}
+
+/// What may be sent again at most once in a recovery, to see that it was a mistake.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FirstAgain {
+    pub(super) at: Instant,
+}
+
+/// A range of the stream that leaves now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Plan {
+    pub(super) start: u64,
+    pub(super) end: u64,
+    pub(super) is_again: bool,
+}
+
+/// How much one segment may hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Sizes {
+    /// The payload of one segment.
+    pub(super) mss: u32,
+    /// The payload of what a device cuts into several; at least `mss`.
+    pub(super) most: u32,
+    /// A message is one segment, however long.
+    pub(super) whole_messages: bool,
+}
+
+/// What there is to send, as the queue has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Posted {
+    /// Where the posted data ends.
+    pub(super) end: u64,
+    /// The stream ends there too.
+    pub(super) is_last: bool,
+}
+
+/// The sender's half.
+#[derive(Debug)]
+pub(crate) struct Sender {
+    /// The number of our opening.
+    first: Serial32,
+    pub(super) flight: Flight,
+    pub(super) rack: Rack,
+    pub(super) probe: LossProbe,
+    pub(super) rtt: RoundTrip,
+    pub(super) limits: TimeoutLimits,
+    pub(super) controller: Controller,
+    pub(super) recovery: Recovery,
+    pub(super) first_again: Option<FirstAgain>,
+    /// The right edge of the window that is offered to us.
+    pub(super) window_end: u64,
+    /// The segment that said so: its position, and what it acknowledged.
+    pub(super) window_said: (u64, u64),
+    /// The largest window that was ever offered.
+    pub(super) widest: u64,
+    pub(super) scale: u8,
+    pub(super) sack: bool,
+    pub(super) mss: u32,
+    pub(super) timer: Option<(Instant, Waits)>,
+    pub(super) persists: u8,
+    /// When something was acknowledged last, or the first byte left.
+    pub(super) progress_at: Instant,
+    /// When data left last.
+    pub(super) sent_at: Instant,
+    /// The congestion window alone kept something back.
+    pub(super) is_limited: bool,
+    pub(super) is_probe_due: bool,
+    pub(super) is_window_probe_due: bool,
+    /// A small segment may leave, although the window has no room for more.
+    pub(super) may_be_small: bool,
+    /// Acknowledgements that repeat the last one, where there are no blocks.
+    pub(super) repeats: u32,
+    /// Marks count again from this position on.
+    pub(super) marks_from: u64,
+    /// The position of the FIN, once it was sent.
+    pub(super) fin: Option<u64>,
+    pub(super) retransmitted: u64,
+    pub(super) timeouts: u64,
+}
+
+impl Sender {
+    pub(crate) fn new(now: Instant, config: &TcpConfig, terms: &Terms) -> Self {
+        let mss = u32::from(terms.remote_mss);
+        // Records are super-segments or segments of at least 536 bytes.
+        let records = (config.most_under_way / 536).clamp(64, 1 << 17);
+        Self {
+            first: Serial32(terms.local_first),
+            flight: Flight::new(1, records),
+            rack: Rack::new(Duration::from_millis(1)),
+            probe: LossProbe::default(),
+            rtt: RoundTrip::default(),
+            limits: TimeoutLimits { least: config.least_timeout, ..TimeoutLimits::default() },
+            controller: Controller::new(config.congestion, mss),
+            recovery: Recovery::No,
+            first_again: None,
+            window_end: 1,
+            window_said: (0, 0),
+            widest: 0,
+            scale: terms.remote_scale,
+            sack: terms.sack,
+            mss,
+            timer: None,
+            persists: 0,
+            progress_at: now,
+            sent_at: now,
+            is_limited: false,
+            is_probe_due: false,
+            is_window_probe_due: false,
+            may_be_small: false,
+            repeats: 0,
+            marks_from: 1,
+            fin: None,
+            retransmitted: 0,
+            timeouts: 0,
+        }
+    }
+
+    /// The round trip of the opening.
+    pub(super) fn sample(&mut self, now: Instant, rtt: Duration) {
+        self.rtt.sample(now, rtt, 1);
+    }
+
+    /// The opening had to be repeated (RFC 6298, 5.7).
+    pub(super) fn opening_was_lost(&mut self) {
+        self.rtt.syn_was_lost();
+    }
+
+    /// The first position that is not acknowledged.
+    #[inline]
+    pub(crate) fn acknowledged(&self) -> u64 {
+        self.flight.unacknowledged()
+    }
+
+    /// The number of what will be sent next.
+    #[inline]
+    pub(crate) fn next_number(&self) -> u32 {
+        self.number_of(self.flight.next())
+    }
+
+    #[inline]
+    pub(super) fn number_of(&self, position: u64) -> u32 {
+        self.first.plus(position as u32).0
+    }
+
+    /// The position of a number, near what is acknowledged; negative in front
+    /// of the stream.
+    #[inline]
+    pub(super) fn position_of(&self, number: u32) -> i64 {
+        let base = self.acknowledged();
+        let ahead = Serial32(number).offset_from(self.first.plus(base as u32));
+        base as i64 + i64::from(ahead)
+    }
+
+    /// Is nothing under way?
+    pub(super) fn is_idle(&self) -> bool {
+        self.flight.is_empty()
+    }
+
+    /// The smoothed round trip.
+    pub(crate) fn round_trip(&self) -> Option<Duration> {
+        self.rtt.smoothed()
+    }
+
+    /// The congestion window.
+    pub(crate) fn congestion_window(&self) -> u64 {
+        self.controller.window()
+    }
+
+    /// Segments that were sent more than once, and time-outs.
+    pub(crate) const fn repetitions(&self) -> (u64, u64) {
+        (self.retransmitted, self.timeouts)
+    }
+
+    /// So many bytes may be under way now.
+    #[inline]
+    pub(super) fn allowance(&self) -> u64 {
+        match &self.recovery {
+            Recovery::Fast { prr, .. } => prr.window(),
+            Recovery::No | Recovery::Loss { .. } => self.controller.window(),
+        }
+    }
+
+    /// The segment size changed: of the path, or because the other side said so.
+    #[inline]
+    pub(super) fn set_mss(&mut self, mss: u32) {
+        if mss != self.mss {
+            self.mss = mss.max(1);
+            self.controller.set_mss(self.mss);
+        }
+    }
+
+    /// What leaves next, if something may. `message_end` says where the message
+    /// ends that a position belongs to; none for a stream of bytes.
+    #[inline]
+    pub(super) fn plan(
+        &mut self,
+        now: Instant,
+        posted: Posted,
+        sizes: Sizes,
+        message_end: impl Fn(u64) -> Option<u64>,
+    ) -> Option<Plan> {
+        self.set_mss(sizes.mss);
+        let again = self.plan_again(sizes, &message_end);
+        if again.is_some() {
+            return again;
+        }
+        self.plan_new(now, posted, sizes, &message_end).or_else(|| self.plan_probe(sizes))
+    }
+
+    /// What is lost, lowest first.
+    fn plan_again(
+        &mut self,
+        sizes: Sizes,
+        message_end: &impl Fn(u64) -> Option<u64>,
+    ) -> Option<Plan> {
+        if self.flight.lost_bytes() == 0 {
+            return None;
+        }
+        let pipe = self.flight.pipe();
+        let room = self.allowance().saturating_sub(pipe);
+        if room < u64::from(sizes.mss) && pipe > 0 {
+            return None;
+        }
+        let most = room.min(u64::from(sizes.most)).max(u64::from(sizes.mss));
+        let most = if sizes.whole_messages { u64::MAX } else { most };
+        let range = self.flight.next_lost(most)?;
+        let cut = message_end(range.start).unwrap_or(range.end);
+        // The FIN is behind the last message and goes with it.
+        let end = if range.end == cut + 1 { range.end } else { range.end.min(cut) };
+        Some(Plan { start: range.start, end, is_again: true })
+    }
+
+    /// What was never sent.
+    fn plan_new(
+        &mut self,
+        now: Instant,
+        posted: Posted,
+        sizes: Sizes,
+        message_end: &impl Fn(u64) -> Option<u64>,
+    ) -> Option<Plan> {
+        let start = self.flight.next();
+        if start >= posted.end {
+            let is_end = start == posted.end && posted.is_last && self.fin.is_none();
+            return is_end.then_some(Plan { start, end: start + 1, is_again: false });
+        }
+        let cut = message_end(start).unwrap_or(posted.end);
+        let end = self.reach(now, start, cut, sizes)?;
+        let takes_fin = end == posted.end && posted.is_last;
+        Some(Plan { start, end: end + u64::from(takes_fin), is_again: false })
+    }
+
+    /// How far a segment of new data may reach that would like to reach `cut`.
+    fn reach(&mut self, now: Instant, start: u64, cut: u64, sizes: Sizes) -> Option<u64> {
+        if !self.flight.has_room() {
+            return None;
+        }
+        let pipe = self.flight.pipe();
+        if pipe == 0 {
+            self.restart_after_idle(now);
+        }
+        let mss = u64::from(sizes.mss);
+        let wanted = if sizes.whole_messages { cut - start } else { (cut - start).min(u64::from(sizes.most)) };
+        let offered = self.window_end.saturating_sub(start);
+        if offered < wanted {
+            // RFC 9293, 3.8.6.2.1: no silly small segments into a small window.
+            let is_small = offered < mss && 2 * offered < self.widest;
+            let may_cut = !sizes.whole_messages && offered > 0;
+            let is_stuck = is_small && !core::mem::take(&mut self.may_be_small);
+            if !may_cut || is_stuck {
+                self.wait_for_window(now);
+                return None;
+            }
+        }
+        let mut len = wanted.min(offered);
+        let room = self.allowance().saturating_sub(pipe);
+        if len > room {
+            self.is_limited = true;
+            if pipe > 0 {
+                // Few large super-segments instead of many small ones, as long
+                // as others keep the path busy.
+                let is_worth_it = room >= mss && 4 * room >= len.min(self.allowance());
+                if sizes.whole_messages || !is_worth_it {
+                    return None;
+                }
+            }
+            if !sizes.whole_messages {
+                len = len.min((room / mss * mss).max(mss));
+            }
+        }
+        if len > mss && start + len < cut && !sizes.whole_messages {
+            len = len / mss * mss;
+        }
+        Some(start + len)
+    }
+
+    /// RFC 5681, 4.1: after a pause the old window says nothing.
+    fn restart_after_idle(&mut self, now: Instant) {
+        let idle = now.since(self.sent_at);
+        self.controller.on_idle(now, idle, self.rtt.timeout(&self.limits));
+    }
+
+    /// Nothing is under way, and nothing may be: somebody has to ask.
+    fn wait_for_window(&mut self, now: Instant) {
+        if self.flight.is_empty() && self.timer.is_none() {
+            let wait = self.rtt.timeout(&self.limits) * (1 << self.persists.min(8));
+            let at = now + wait.min(self.limits.most);
+            self.timer = Some((at, Waits::Persist));
+        }
+    }
+
+    /// The tail of what is under way, where the probe is due and nothing new
+    /// could take its place (RFC 8985, 7.3).
+    fn plan_probe(&mut self, sizes: Sizes) -> Option<Plan> {
+        if !self.is_probe_due {
+            return None;
+        }
+        let mss = if sizes.whole_messages { u32::MAX } else { sizes.mss };
+        let Some(tail) = LossProbe::tail(&self.flight, mss) else {
+            self.is_probe_due = false;
+            return None;
+        };
+        Some(Plan { start: tail.start, end: tail.end, is_again: true })
+    }
+
+    /// The plan was carried out, as far as `end`.
+    #[inline]
+    pub(super) fn sent(&mut self, now: Instant, plan: Plan, end: u64) {
+        if plan.is_again {
+            self.flight.retransmitted(plan.start..end, now);
+            self.retransmitted += 1;
+            if self.first_again.is_none() {
+                self.first_again = Some(FirstAgain { at: now });
+            }
+        } else {
+            if self.flight.is_empty() {
+                self.progress_at = now;
+            }
+            self.flight.push((end - plan.start) as u32, now);
+        }
+        if let Recovery::Fast { prr, .. } = &mut self.recovery {
+            prr.on_sent(end - plan.start);
+        }
+        self.sent_at = now;
+        if self.is_probe_due {
+            self.is_probe_due = false;
+            self.probe.on_sent(&self.flight, plan.is_again);
+            self.arm_retransmission(now);
+        } else if self.timer.is_none_or(|(_, waits)| matches!(waits, Waits::Probe | Waits::Persist)) {
+            self.arm(now, None);
+        }
+    }
+
+    /// The end of the stream was sent.
+    pub(super) fn sent_fin(&mut self, position: u64) {
+        self.fin = Some(position);
+    }
+
+    /// Has the other side heard the end?
+    pub(super) fn is_end_acknowledged(&self) -> bool {
+        self.fin.is_some_and(|fin| self.acknowledged() > fin)
+    }
+
+    /// Nothing of it matters any more.
+    pub(super) fn stop(&mut self) {
+        self.timer = None;
+        self.is_probe_due = false;
+        self.is_window_probe_due = false;
+    }
+
+    pub(super) fn poll_timeout(&self) -> Option<Timeout> {
+        self.timer.map(|(at, waits)| Timeout { at, timer: waits.name() })
+    }
+}

@@ -1,0 +1,512 @@
+//! [`Tcb`]: one connection, with the states of RFC 9293, 3.3.2.
+
+use core::fmt;
+use core::net::SocketAddr;
+
+use landfall_placement::{Duration, Instant, Span, Timeout};
+
+use super::config::{Mapping, TcpConfig};
+use super::identity::Secret;
+use super::listen::{HalfOpen, Terms};
+use super::receiver::{Claim, Counts, Receiver};
+use super::segment::Draft;
+use super::sender::Sender;
+use super::time_wait::TimeWait;
+use super::timestamps::Timestamps;
+use crate::queue::{Queues, SendQueue};
+use crate::wire::tcp::Flags;
+use crate::work::Status;
+
+/// How far a connection is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// We asked.
+    SynSent,
+    /// Both asked at once, and we answered.
+    SynReceived,
+    Established,
+    /// Our end is said, not acknowledged.
+    FinWait1,
+    /// Our end is acknowledged.
+    FinWait2,
+    /// Theirs came.
+    CloseWait,
+    /// Both are said; ours is not acknowledged.
+    Closing,
+    /// Theirs came, then ours was said.
+    LastAck,
+    /// Nothing is left; [`News::Closed`] says why.
+    Closed,
+}
+
+impl State {
+    /// Do both sides know each other's numbers?
+    pub(crate) const fn is_synchronized(self) -> bool {
+        !matches!(self, Self::SynSent | Self::SynReceived | Self::Closed)
+    }
+}
+
+/// Why a connection is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum CloseReason {
+    /// Both sides have said all they had to say.
+    Finished,
+    /// Nobody listens there.
+    Refused,
+    /// The other side reset the connection.
+    Reset,
+    /// The other side stopped answering, or never did.
+    TimedOut,
+    /// The network says that there is no way.
+    Unreachable,
+    /// This side gave it up.
+    Aborted,
+}
+
+impl CloseReason {
+    /// What becomes of requests that are left.
+    pub(crate) const fn status(self) -> Status {
+        match self {
+            Self::Finished | Self::Aborted => Status::Flushed,
+            Self::Refused | Self::Reset => Status::Reset,
+            Self::TimedOut => Status::TimedOut,
+            Self::Unreachable => Status::Unreachable,
+        }
+    }
+}
+
+impl fmt::Display for CloseReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Finished => "both sides have closed",
+            Self::Refused => "nobody listens there",
+            Self::Reset => "the other side reset the connection",
+            Self::TimedOut => "the other side does not answer",
+            Self::Unreachable => "there is no way to the other side",
+            Self::Aborted => "given up by this side",
+        })
+    }
+}
+
+/// What the adapter has to know of a connection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum News {
+    /// It is open.
+    Connected,
+    /// The other side will send no more.
+    PeerFinished,
+    /// It is over. What is left has to be remembered for a while.
+    Closed(CloseReason, Option<TimeWait>),
+}
+
+/// Where a segment's payload belongs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Placed {
+    /// So many bytes of it are skipped.
+    pub(crate) skip: u32,
+    /// To be handed back with the landing.
+    pub(crate) claim: Claim,
+}
+
+/// What was not told yet, each once.
+#[derive(Clone, Copy, Debug, Default)]
+struct Untold {
+    connected: bool,
+    peer_finished: bool,
+    closed: Option<(CloseReason, Option<TimeWait>)>,
+}
+
+/// An opening that is repeated until it is answered.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Opening {
+    pub(super) is_due: bool,
+    pub(super) tries: u8,
+    pub(super) sent_at: Instant,
+    pub(super) deadline: Instant,
+    /// The largest segment that we want.
+    pub(super) mss: u16,
+}
+
+/// Explicit congestion notification of a connection (RFC 3168).
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct EcnState {
+    pub(super) is_on: bool,
+    /// A mark came, and the other side has not said yet that it heard so.
+    pub(super) echoes: bool,
+    /// We have reduced the window: the next new data says so.
+    pub(super) says_reduced: bool,
+}
+
+/// One connection.
+#[derive(Debug)]
+pub(crate) struct Tcb {
+    pub(crate) local: SocketAddr,
+    pub(crate) remote: SocketAddr,
+    pub(super) state: State,
+    pub(super) mapping: Mapping,
+    pub(super) terms: Terms,
+    pub(super) stamps: Option<Timestamps>,
+    pub(super) sender: Sender,
+    pub(super) receiver: Receiver,
+    pub(super) opening: Opening,
+    pub(super) ecn: EcnState,
+    /// The user said that nothing more will be sent.
+    pub(super) is_shut: bool,
+    /// When something of the other side came last.
+    pub(super) heard: Instant,
+    /// Questions whether the other side is there, without an answer.
+    pub(super) alive_probes: u8,
+    pub(super) is_probe_due: bool,
+    /// When the other side has to have closed, once we have.
+    pub(super) finish_by: Instant,
+    /// RFC 5961, 7: since when so many challenges were sent.
+    pub(super) challenges: (Instant, u8),
+    untold: Untold,
+}
+
+const FIRST_TIMEOUT: Duration = Duration::from_secs(1);
+
+impl Tcb {
+    /// A connection that we ask for.
+    pub(crate) fn connect(
+        now: Instant,
+        config: &TcpConfig,
+        secret: &Secret,
+        (local, remote): (SocketAddr, SocketAddr),
+        mapping: Mapping,
+        mss: u16,
+    ) -> Self {
+        let offset = secret.clock_offset(local, remote);
+        let terms = Terms {
+            local_first: secret.first_number(now, local, remote),
+            remote_first: 0,
+            local_scale: 0,
+            remote_scale: 0,
+            remote_mss: 536,
+            sack: false,
+            stamps: Some((offset, 0)),
+            ecn: false,
+        };
+        let mut tcb = Self::new(now, config, (local, remote), mapping, terms, (0, mss));
+        tcb.state = State::SynSent;
+        tcb.stamps = None;
+        tcb.opening.is_due = true;
+        tcb
+    }
+
+    /// A connection that was asked for, when it has proved that it hears us.
+    /// The segment that proved it is handed in next.
+    pub(crate) fn accept(
+        now: Instant,
+        config: &TcpConfig,
+        half: &HalfOpen,
+        mapping: Mapping,
+        mss: u16,
+    ) -> Self {
+        let ends = (half.local, half.remote);
+        let offered = u64::from(half.offered);
+        let mut tcb = Self::new(now, config, ends, mapping, half.terms, (offered, mss));
+        match half.round_trip(now) {
+            Some(rtt) => tcb.sender.sample(now, rtt),
+            None => tcb.sender.opening_was_lost(),
+        }
+        tcb.untold.connected = true;
+        tcb
+    }
+
+    fn new(
+        now: Instant,
+        config: &TcpConfig,
+        (local, remote): (SocketAddr, SocketAddr),
+        mapping: Mapping,
+        terms: Terms,
+        (offered, mss): (u64, u16),
+    ) -> Self {
+        Self {
+            local,
+            remote,
+            state: State::Established,
+            mapping,
+            terms,
+            stamps: terms.stamps.map(|(offset, value)| Timestamps::new(offset, value, now)),
+            sender: Sender::new(now, config, &terms),
+            receiver: Receiver::new(terms.remote_first, mapping, offered, terms.local_scale),
+            opening: Opening {
+                is_due: false,
+                tries: 0,
+                sent_at: now,
+                deadline: now + FIRST_TIMEOUT,
+                mss,
+            },
+            ecn: EcnState { is_on: terms.ecn, ..EcnState::default() },
+            is_shut: false,
+            heard: now,
+            alive_probes: 0,
+            is_probe_due: false,
+            finish_by: Instant::FAR_FUTURE,
+            challenges: (now, 0),
+            untold: Untold::default(),
+        }
+    }
+
+    /// The other side answered our opening: from now on the terms are known.
+    pub(super) fn agree(&mut self, now: Instant, config: &TcpConfig, terms: Terms, offered: u64) {
+        self.terms = terms;
+        self.stamps = terms.stamps.map(|(offset, value)| Timestamps::new(offset, value, now));
+        self.ecn.is_on = terms.ecn;
+        self.receiver =
+            Receiver::new(terms.remote_first, self.mapping, offered, terms.local_scale);
+        self.sender = Sender::new(now, config, &terms);
+        if self.opening.tries <= 1 {
+            self.sender.sample(now, now.since(self.opening.sent_at));
+        } else {
+            self.sender.opening_was_lost();
+        }
+    }
+
+    pub(super) fn become_open(&mut self, now: Instant) {
+        self.state = State::Established;
+        self.heard = now;
+        self.untold.connected = true;
+        if self.is_shut {
+            // The end is said behind what was posted; nothing else changes.
+            self.opening.is_due = false;
+        }
+    }
+
+    /// What happened since it was last asked.
+    pub(crate) fn poll_news(&mut self) -> Option<News> {
+        if core::mem::take(&mut self.untold.connected) {
+            return Some(News::Connected);
+        }
+        if core::mem::take(&mut self.untold.peer_finished) {
+            return Some(News::PeerFinished);
+        }
+        let (reason, rest) = self.untold.closed.take()?;
+        Some(News::Closed(reason, rest))
+    }
+
+    /// Nothing more will be posted to the send queue: the end follows what is
+    /// there. The other direction goes on.
+    pub(crate) fn shutdown(&mut self) {
+        self.is_shut = true;
+    }
+
+    pub(crate) const fn is_shut(&self) -> bool {
+        self.is_shut
+    }
+
+    /// Has the end of the other side's stream been taken notice of?
+    pub(super) const fn is_peer_finished_told(&self) -> bool {
+        matches!(self.state, State::CloseWait | State::Closing | State::LastAck | State::Closed)
+    }
+
+    /// Is nothing left of it?
+    pub(crate) fn is_closed(&self) -> bool {
+        self.state == State::Closed
+    }
+
+    /// Is it open, in at least one direction?
+    pub(crate) const fn is_synchronized(&self) -> bool {
+        self.state.is_synchronized()
+    }
+
+    /// May sends be posted?
+    pub(crate) fn can_send(&self) -> bool {
+        !self.is_shut && self.state != State::Closed
+    }
+
+    /// May more come?
+    pub(crate) fn can_receive(&self) -> bool {
+        self.state != State::Closed && !self.receiver.is_finished()
+    }
+
+    /// Gives the connection up. The reset has to be sent, where there is
+    /// somebody who would otherwise wait.
+    pub(crate) fn abort(&mut self, reason: CloseReason, queues: &mut Queues) -> Option<Draft> {
+        let reset = self.state.is_synchronized() || self.state == State::SynReceived;
+        let draft = reset.then(|| self.bare(Flags::RST | Flags::ACK, self.sender.next_number()));
+        self.close(reason, None, queues);
+        draft
+    }
+
+    pub(super) fn close(
+        &mut self,
+        reason: CloseReason,
+        rest: Option<TimeWait>,
+        queues: &mut Queues,
+    ) {
+        if self.state == State::Closed {
+            return;
+        }
+        self.state = State::Closed;
+        self.untold.closed = Some((reason, rest));
+        self.sender.stop();
+        queues.flush(reason.status());
+    }
+
+    /// The other side's stream has ended.
+    pub(super) fn peer_finished(
+        &mut self,
+        now: Instant,
+        config: &TcpConfig,
+        queues: &mut Queues,
+    ) {
+        self.untold.peer_finished = true;
+        queues.receive.flush(Status::Flushed);
+        match self.state {
+            State::Established => self.state = State::CloseWait,
+            State::FinWait1 => self.state = State::Closing,
+            State::FinWait2 => self.wait_out(now, config, queues),
+            _ => {}
+        }
+    }
+
+    /// The other side has heard our end.
+    pub(super) fn end_acknowledged(
+        &mut self,
+        now: Instant,
+        config: &TcpConfig,
+        queues: &mut Queues,
+    ) {
+        match self.state {
+            State::FinWait1 => {
+                self.state = State::FinWait2;
+                self.finish_by = now + config.finish_within;
+            }
+            State::Closing => self.wait_out(now, config, queues),
+            State::LastAck => self.close(CloseReason::Finished, None, queues),
+            _ => {}
+        }
+    }
+
+    fn wait_out(&mut self, now: Instant, config: &TcpConfig, queues: &mut Queues) {
+        let rest = TimeWait {
+            local: self.local,
+            remote: self.remote,
+            send_next: self.sender.next_number(),
+            receive_next: self.receiver.next_number(),
+            stamps: self.stamps,
+            until: now + config.time_wait,
+        };
+        self.close(CloseReason::Finished, Some(rest), queues);
+    }
+
+    /// A request to receive was posted: the window may open.
+    pub(crate) fn handle_posted_receive(&mut self, queues: &Queues) {
+        if self.state.is_synchronized() && self.receiver.is_update_due(&queues.receive) {
+            self.receiver.owe_now();
+        }
+    }
+
+    /// Is a position behind what was posted, or the end itself?
+    pub(super) fn end_of_stream(&self, queue: &SendQueue) -> Option<u64> {
+        self.is_shut.then(|| queue.end())
+    }
+
+    /// Where the next payloads will lie.
+    pub(crate) fn guess(&self, nth: usize, queues: &Queues) -> Option<(Span, u32)> {
+        if !self.state.is_synchronized() {
+            return None;
+        }
+        self.receiver.guess(nth, &queues.receive)
+    }
+
+    /// The bytes of TCP header and options in front of a payload.
+    pub(crate) const fn header_len(&self) -> u32 {
+        if self.stamps.is_some() { 32 } else { 20 }
+    }
+
+    /// The longest message that can leave as one segment, where each has to.
+    pub(crate) fn longest_message(&self) -> Option<u32> {
+        let is_bound = matches!(self.mapping, Mapping::Segment) && self.state.is_synchronized();
+        let options = self.header_len() - 20;
+        is_bound.then(|| u32::from(self.terms.remote_mss).saturating_sub(options))
+    }
+
+    /// What the receiver's half counted.
+    pub(crate) const fn receive_counts(&self) -> Counts {
+        self.receiver.counts
+    }
+
+    /// What the sender's half knows, for people.
+    pub(crate) const fn sender(&self) -> &Sender {
+        &self.sender
+    }
+
+    /// When it wants [`handle_timeout`](Self::handle_timeout).
+    pub(crate) fn poll_timeout(&self, config: &TcpConfig) -> Option<Timeout> {
+        let at = |at, timer| Some(Timeout { at, timer }).filter(|t| t.at != Instant::FAR_FUTURE);
+        if matches!(self.state, State::SynSent | State::SynReceived) {
+            return at(self.opening.deadline, "TCP opening");
+        }
+        if self.state == State::Closed {
+            return None;
+        }
+        let acknowledge = self.receiver.deadline().unwrap_or(Instant::FAR_FUTURE);
+        let alive = self.alive_deadline(config).unwrap_or(Instant::FAR_FUTURE);
+        [
+            self.sender.poll_timeout(),
+            at(acknowledge, "TCP acknowledgement"),
+            at(alive, "TCP keep-alive"),
+            at(self.finish_by, "TCP end"),
+        ]
+        .into_iter()
+        .flatten()
+        .min_by_key(|timeout| timeout.at)
+    }
+
+    /// When the other side is asked whether it is there.
+    fn alive_deadline(&self, config: &TcpConfig) -> Option<Instant> {
+        let alive = config.keep_alive.filter(|_| self.sender.is_idle())?;
+        let waits = alive.interval * u32::from(self.alive_probes);
+        Some(self.heard + alive.idle + waits)
+    }
+
+    /// Time passed. A reset has to be sent where the connection is given up.
+    pub(crate) fn handle_timeout(
+        &mut self,
+        now: Instant,
+        config: &TcpConfig,
+        queues: &mut Queues,
+    ) -> Option<Draft> {
+        match self.state {
+            State::Closed => return None,
+            State::SynSent | State::SynReceived => {
+                return self.opening_timed_out(now, config, queues);
+            }
+            _ => {}
+        }
+        self.receiver.handle_timeout(now, &mut queues.receive);
+        if self.sender.handle_timeout(now, config) || self.finish_by <= now {
+            return self.abort(CloseReason::TimedOut, queues);
+        }
+        if self.alive_deadline(config).is_some_and(|at| at <= now) {
+            let most = config.keep_alive.map_or(0, |alive| alive.probes);
+            if self.alive_probes >= most {
+                return self.abort(CloseReason::TimedOut, queues);
+            }
+            self.alive_probes += 1;
+            self.is_probe_due = true;
+        }
+        None
+    }
+
+    fn opening_timed_out(
+        &mut self,
+        now: Instant,
+        config: &TcpConfig,
+        queues: &mut Queues,
+    ) -> Option<Draft> {
+        if self.opening.deadline > now {
+            return None;
+        }
+        if self.opening.tries > config.opening_retries {
+            self.close(CloseReason::TimedOut, None, queues);
+            return None;
+        }
+        self.opening.is_due = true;
+        self.opening.deadline = now + FIRST_TIMEOUT * (1 << self.opening.tries.min(6));
+        None
+    }
+}
