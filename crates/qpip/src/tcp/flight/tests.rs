@@ -405,6 +405,7 @@ fn a_receiver_that_dropped_what_it_had_gets_it_again() {
     flight.push(1_000, at(0));
     flight.push(1_000, at(0));
     flight.sack(1_000..2_000, &mut Delivered::default());
+    assert!(flight.last().is_some_and(Record::is_sacked));
     flight.forget_sacks();
     assert_eq!(flight.mark_all_lost(), 2_000);
     assert_eq!(flight.next_lost(u64::MAX), Some(0..2_000));
