@@ -208,6 +208,29 @@ mod tests {
     }
 
     #[test]
+    fn after_a_time_out_the_plateau_is_where_slow_start_ends() {
+        // RFC 9438, section 4.8: K = 0.
+        let mut cubic = Cubic::default();
+        cubic.on_congestion(1_000_000);
+        cubic.on_timeout();
+        cubic.start(700_000, 1_000, Instant::ZERO);
+        assert_eq!((cubic.epoch.plateau, cubic.epoch.until_plateau_ms), (700_000, 0));
+    }
+
+    #[test]
+    fn small_acknowledgements_grow_the_reno_estimate_as_large_ones_do() {
+        let mut cubic = Cubic::default();
+        cubic.on_congestion(2_000_000);
+        cubic.start(1_000_000, 1_000, Instant::ZERO);
+        for _ in 0..10_000 {
+            cubic.grow_reno(1_000_000, 1_000, 100);
+        }
+        // 9/17 of a segment for a whole window, less what ten thousand
+        // divisions by 17 lose.
+        assert!((1_000_528..=1_000_529).contains(&cubic.epoch.reno), "{}", cubic.epoch.reno);
+    }
+
+    #[test]
     fn fast_convergence_lowers_a_plateau_that_was_not_reached() {
         let mut cubic = Cubic::default();
         cubic.on_congestion(1_000_000);

@@ -178,8 +178,10 @@ fn a_mistake_is_taken_back_once() {
         play.controller.undo();
         assert_eq!(play.controller.window(), 20_000);
         assert!(play.controller.is_slow_start());
+        play.controller.on_idle(play.now, RTT * 2, RTT);
         play.controller.undo();
-        assert_eq!(play.controller.window(), 20_000);
+        assert_eq!(play.controller.window(), 10_000, "only once");
+        play.round(1_000);
 
         play.lose();
         for _ in 0..5 {
@@ -236,6 +238,26 @@ fn cubic_does_not_count_time_in_which_the_window_was_not_used() {
     let window = play.controller.window();
     play.now += Duration::from_secs(60);
     play.controller.on_idle(play.now, Duration::from_secs(60), Duration::from_secs(120));
+    play.round(1_000);
+    let grown = play.controller.window() - window;
+    assert!(grown < window / 10, "{grown}");
+}
+
+#[test]
+fn cubic_does_not_count_acknowledgements_of_a_slow_application() {
+    // RFC 9438, section 5.8.
+    let mut play = Play::new(CongestionControl::Cubic);
+    for _ in 0..5 {
+        play.round(1_000);
+    }
+    play.lose();
+    play.round(1_000);
+    let window = play.controller.window();
+    for _ in 0..60 {
+        play.now += Duration::from_secs(1);
+        play.controller.on_ack(&Progress { now: play.now, ..idle_ack(1_000, 1_000) });
+    }
+    assert_eq!(play.controller.window(), window);
     play.round(1_000);
     let grown = play.controller.window() - window;
     assert!(grown < window / 10, "{grown}");

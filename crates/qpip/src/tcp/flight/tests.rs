@@ -384,6 +384,21 @@ fn only_data_sent_once_gives_a_round_trip() {
 }
 
 #[test]
+fn data_sent_again_and_again_needs_no_more_memory() {
+    let mut flight = Flight::new(0, 10);
+    flight.push(1_000, at(0));
+    for now in 1..1_000 {
+        flight.mark_lost(0..1_000);
+        flight.retransmitted(0..1_000, at(now));
+        check(&flight);
+    }
+    // The last repetition is the one that is judged.
+    let newest = Sent { at: at(5_000), end: 0 };
+    let (lost, next) = flight.lose_older(newest, Duration::from_nanos(10), at(1_000));
+    assert_eq!((lost, next), (0, Some(at(1_009))));
+}
+
+#[test]
 fn blocks_and_numbers_outside_of_what_was_sent_change_nothing() {
     let mut flight = Flight::new(100, 10);
     flight.push(50, at(0));

@@ -94,6 +94,15 @@ fn a_mistake_shows_reordering_too() {
 }
 
 #[test]
+fn the_newest_arrival_stays_the_newest() {
+    // Step 2: what comes late does not turn the clock back.
+    let mut play = Play::new(10);
+    play.ack(at(47), 0, &[(7, 8)]);
+    play.ack(at(48), 1, &[]);
+    assert_eq!(play.rack.newest, Some(Sent { at: at(7), end: 8_000 }));
+}
+
+#[test]
 fn data_lost_and_sent_again_is_no_reordering() {
     let mut play = Play::new(10);
     play.ack(at(44), 0, &[(1, 5)]);
