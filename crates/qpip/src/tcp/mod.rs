@@ -34,6 +34,8 @@ mod sender;
 pub(crate) mod tcb;
 mod time_wait;
 mod timestamps;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use config::{Mapping, TcpConfig};
 pub(crate) use identity::Secret;

@@ -64,8 +64,10 @@ pub(crate) struct Receiver {
     /// Our end of the stream, in what the other side was told.
     acknowledged: u64,
     owed: Owed,
-    /// Bytes that came since the last acknowledgement.
-    unanswered: u64,
+    /// When the user of a byte stream hears at the latest of what came.
+    report_by: Option<Instant>,
+    /// Segments that came since the last acknowledgement.
+    unanswered: u32,
     /// Where the other side's stream ends.
     fin: Option<u64>,
     /// The block to be told first: what came last (RFC 2018, 4).
@@ -100,6 +102,7 @@ impl Receiver {
             scale,
             acknowledged: 0,
             owed: Owed::Nothing,
+            report_by: None,
             unanswered: 0,
             fin: None,
             newest: 0,
@@ -151,11 +154,9 @@ impl Receiver {
     pub(crate) fn is_acceptable(&self, at: i64, len: u32) -> bool {
         let (next, edge) = (self.next as i64, self.edge.max(self.next) as i64);
         let end = at + i64::from(len);
-        match len {
-            0 if edge == next => at == next,
-            0 => at >= next && at < edge,
-            _ => edge > next && at < edge && end > next,
-        }
+        // What starts right at the edge is heard too: an acknowledgement or an
+        // end need no memory, and payload there is not claimed.
+        at <= edge && (end > next || (len == 0 && at >= next))
     }
 
     /// Claims the place of a segment's payload: fills in its spans and says how
@@ -283,8 +284,8 @@ impl Receiver {
             }
         }
         self.settle(queue);
-        if !self.has_messages() && is_pushed {
-            self.report(queue);
+        if !self.has_messages() {
+            self.report_in_time(now + delay, is_pushed, queue);
         }
         self.owe(now, before, claim.end - claim.start, delay);
     }
@@ -344,12 +345,22 @@ impl Receiver {
         }
     }
 
-    /// Tells the user of a byte stream what is there.
-    pub(crate) fn report(&mut self, queue: &mut ReceiveQueue) {
+    /// Tells the user of a byte stream what is there: at once where the other
+    /// side asks for it, else when nothing more came for a while.
+    fn report_in_time(&mut self, by: Instant, is_pushed: bool, queue: &mut ReceiveQueue) {
+        if is_pushed {
+            self.report(queue);
+        } else if self.next > self.layout.front() && self.report_by.is_none() {
+            self.report_by = Some(by);
+        }
+    }
+
+    fn report(&mut self, queue: &mut ReceiveQueue) {
         if self.next > self.layout.front() && !self.is_finished() {
             let len = (self.next - self.layout.front()) as u32;
             queue.report(len, true);
         }
+        self.report_by = None;
     }
 
     /// The other side's stream ends here: its FIN has this position.
@@ -366,9 +377,9 @@ impl Receiver {
     /// segment (RFC 5681, 4.2), and whatever is out of order or fills a hole.
     #[inline]
     fn owe(&mut self, now: Instant, before: u64, bytes: u64, delay: Duration) {
-        self.unanswered += bytes;
+        self.unanswered += 1;
         let in_order = self.next == before + bytes && self.placed.is_empty();
-        if !in_order || self.unanswered >= 2 * u64::from(self.segment.min(9_000)) {
+        if !in_order || self.unanswered >= 2 {
             self.owed = Owed::Now;
         } else if self.owed == Owed::Nothing {
             self.owed = Owed::Until(now + delay);
@@ -388,19 +399,20 @@ impl Receiver {
     /// When an acknowledgement that was put off has to leave.
     #[inline]
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        match self.owed {
+        let owed = match self.owed {
             Owed::Until(at) => Some(at),
             Owed::Nothing | Owed::Now => None,
-        }
+        };
+        owed.into_iter().chain(self.report_by).min()
     }
 
     /// It is time for what was put off.
     pub(crate) fn handle_timeout(&mut self, now: Instant, queue: &mut ReceiveQueue) {
-        if self.deadline().is_some_and(|at| at <= now) {
+        if matches!(self.owed, Owed::Until(at) if at <= now) {
             self.owed = Owed::Now;
-            if !self.has_messages() {
-                self.report(queue);
-            }
+        }
+        if self.report_by.is_some_and(|at| at <= now) {
+            self.report(queue);
         }
     }
 

@@ -1,0 +1,5 @@
+//! Two connections, a wire between them that loses, doubles, reorders and cuts,
+//! and memory that is really copied: what is said here is held to what came.
+
+mod messages;
+mod pair;
