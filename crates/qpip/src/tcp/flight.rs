@@ -256,10 +256,14 @@ impl Flight {
             }
             self.forget(&gone, delivered);
         }
-        self.sacked.remove(0, upto);
+        if !self.sacked.is_empty() {
+            self.sacked.remove(0, upto);
+        }
         if self.records.is_empty() {
-            // An idle connection owns no memory.
-            *self = Self::new(upto, self.most_records);
+            // An idle connection owns no memory. (The hints may stay behind.)
+            self.records = VecDeque::new();
+            self.again = VecDeque::new();
+            self.sacked = Ranges::new();
         }
     }
 
@@ -403,6 +407,15 @@ impl Flight {
         patience: Duration,
         now: Instant,
     ) -> (u64, Option<Instant>) {
+        let Some(first) = self.records.front() else { return (0, None) };
+        if self.again.is_empty()
+            && first.is_under_way()
+            && !first.was_retransmitted()
+            && first.sent() >= newest
+        {
+            // Everything comes in order: there is nothing older.
+            return (0, None);
+        }
         let before = self.lost_bytes;
         let judge = Judge { newest, patience, now };
         let originals = self.lose_originals(&judge);

@@ -286,8 +286,9 @@ fn check(flight: &Flight) {
         expected = record.end();
     }
     assert_eq!(expected, flight.next);
-    assert!(flight.records.len() <= 2 * flight.most_records as usize);
-    assert!(flight.again.len() <= 2 * flight.records.len() + 8);
+    let most = 2 * flight.most_records as usize;
+    assert!(flight.records.len() <= most);
+    assert!(flight.again.len() <= 2 * most + 8);
     if flight.is_empty() {
         assert_eq!(flight.records.capacity() + flight.again.capacity(), 0);
     }
