@@ -22,6 +22,7 @@ extern crate std;
 #[doc = include_str!("../README.md")]
 struct Readme;
 
+pub mod ip;
 pub mod wire;
 mod ids;
 mod queue;

@@ -1,0 +1,259 @@
+//! How much a way carries in one piece (RFC 1191, RFC 8201): a bounded cache of
+//! what routers said.
+//!
+//! It only ever makes packets smaller than the own link allows, and forgets that
+//! after a while, which is how a larger way is found again. Whether a message of
+//! a router is to be believed, that is, whether it is about a packet that was
+//! sent, the transport decides before (RFC 5927).
+
+use alloc::vec::Vec;
+use core::net::IpAddr;
+
+use landfall_placement::{Duration, Instant};
+
+use crate::wire::ipv6;
+
+/// How the cache behaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// The most destinations.
+    pub capacity: usize,
+    /// For how long a router is believed.
+    pub lifetime: Duration,
+    /// Packets of IPv4 are never made smaller than this; at least 68. Who forges
+    /// messages could else cost us a header for every few bytes.
+    pub ipv4_min: u32,
+}
+
+impl Default for Config {
+    /// Ten minutes (RFC 1191, section 6.3), and the floor that Linux has.
+    fn default() -> Self {
+        Self { capacity: 1024, lifetime: Duration::from_secs(600), ipv4_min: 552 }
+    }
+}
+
+/// The least that IPv4 allows a link to carry.
+const IPV4_MTU_MIN: u32 = 68;
+
+/// RFC 1191, table 7-1: what links usually carry. For routers that do not say.
+const PLATEAUS: [u32; 10] = [32_000, 17_914, 8166, 4352, 2002, 1492, 1006, 508, 296, 68];
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    destination: IpAddr,
+    mtu: u32,
+    until: Instant,
+}
+
+/// The cache.
+#[derive(Debug)]
+pub struct PathMtus {
+    config: Config,
+    /// In the order of their destinations.
+    entries: Vec<Entry>,
+    evicted: u64,
+}
+
+impl PathMtus {
+    /// An empty cache. All its memory is allocated here.
+    #[must_use]
+    pub fn new(config: Config) -> Self {
+        Self { config, entries: Vec::with_capacity(config.capacity), evicted: 0 }
+    }
+
+    /// How much the way to `destination` carries, if it is less than the own
+    /// link, which carries `link` bytes.
+    #[must_use]
+    #[inline]
+    pub fn get(&self, now: Instant, destination: IpAddr, link: u32) -> u32 {
+        match self.position(destination) {
+            Ok(at) if now < self.entries[at].until => self.entries[at].mtu.min(link),
+            _ => link,
+        }
+    }
+
+    /// A router says that a packet of `sent_len` bytes was too long for a link of
+    /// `mtu` bytes; 0: it does not say how many.
+    ///
+    /// Gives what the way carries from now on, or `None` if nothing changed: the
+    /// message is older than what is known, or makes no sense.
+    pub fn lower(
+        &mut self,
+        now: Instant,
+        destination: IpAddr,
+        link: u32,
+        sent_len: u32,
+        mtu: u32,
+    ) -> Option<u32> {
+        let current = self.get(now, destination, link);
+        let mtu = match destination {
+            // RFC 8201, section 4: such a message must be discarded.
+            IpAddr::V6(_) if mtu < ipv6::MTU_MIN => return None,
+            IpAddr::V6(_) => mtu,
+            IpAddr::V4(_) => {
+                let said = if mtu == 0 { plateau_below(sent_len) } else { mtu };
+                said.max(self.config.ipv4_min.max(IPV4_MTU_MIN))
+            }
+        };
+        // A packet that fits was not too long (RFC 1191, section 6.3 has routers
+        // that report nonsense; forgers do, too).
+        if mtu >= current || mtu >= sent_len {
+            return None;
+        }
+        self.insert(now, Entry { destination, mtu, until: now + self.config.lifetime })?;
+        Some(mtu)
+    }
+
+    fn insert(&mut self, now: Instant, entry: Entry) -> Option<()> {
+        match self.position(entry.destination) {
+            Ok(at) => self.entries[at] = entry,
+            Err(mut at) => {
+                if self.entries.len() >= self.config.capacity {
+                    self.evict(now)?;
+                    at = self.position(entry.destination).unwrap_or_else(|at| at);
+                }
+                self.entries.insert(at, entry);
+            }
+        }
+        Some(())
+    }
+
+    /// Makes room: what has expired goes, else what would expire first.
+    fn evict(&mut self, now: Instant) -> Option<()> {
+        let full = self.entries.len();
+        self.entries.retain(|entry| now < entry.until);
+        if self.entries.len() == full {
+            let entries = self.entries.iter().enumerate();
+            let (oldest, _) = entries.min_by_key(|(_, entry)| entry.until)?;
+            self.entries.remove(oldest);
+            self.evicted += 1;
+        }
+        Some(())
+    }
+
+    fn position(&self, destination: IpAddr) -> Result<usize, usize> {
+        self.entries.binary_search_by_key(&destination, |entry| entry.destination)
+    }
+
+    /// How many destinations have an entry.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// No router said anything.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// How often an entry that still held had to make room for another.
+    #[must_use]
+    pub const fn evicted(&self) -> u64 {
+        self.evicted
+    }
+}
+
+/// What to try after a packet of this length was too long.
+fn plateau_below(sent_len: u32) -> u32 {
+    PLATEAUS.into_iter().find(|plateau| *plateau < sent_len).unwrap_or(IPV4_MTU_MIN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::net::{Ipv4Addr, Ipv6Addr};
+    use proptest::prelude::*;
+
+    const NOW: Instant = Instant::from_millis(5);
+    const LINK: u32 = 1500;
+
+    fn v4(n: u8) -> IpAddr {
+        IpAddr::V4(Ipv4Addr::new(192, 0, 2, n))
+    }
+
+    fn v6(n: u16) -> IpAddr {
+        IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, n))
+    }
+
+    #[test]
+    fn a_router_is_believed_for_ten_minutes() {
+        let mut mtus = PathMtus::new(Config::default());
+        assert_eq!(mtus.get(NOW, v4(1), LINK), LINK);
+        assert_eq!(mtus.lower(NOW, v4(1), LINK, 1500, 1400), Some(1400));
+        assert_eq!(mtus.get(NOW, v4(1), LINK), 1400);
+        assert_eq!(mtus.get(NOW, v4(2), LINK), LINK, "the others are not concerned");
+        assert_eq!(mtus.get(NOW, v4(1), 1300), 1300, "never more than the link");
+        let end = NOW + Duration::from_secs(600);
+        assert_eq!(mtus.get(end - Duration::from_nanos(1), v4(1), LINK), 1400);
+        assert_eq!(mtus.get(end, v4(1), LINK), LINK);
+    }
+
+    #[test]
+    fn a_way_is_never_made_larger() {
+        let mut mtus = PathMtus::new(Config::default());
+        assert_eq!(mtus.lower(NOW, v4(1), LINK, 1500, 1400), Some(1400));
+        for mtu in [1400, 1401, 1500, 9000, u32::MAX] {
+            assert_eq!(mtus.lower(NOW, v4(1), LINK, 1500, mtu), None, "{mtu}");
+        }
+        assert_eq!(mtus.lower(NOW, v4(1), LINK, 1400, 1300), Some(1300));
+        assert_eq!(mtus.lower(NOW, v4(1), LINK, 1000, 1200), None, "it would have fitted");
+    }
+
+    #[test]
+    fn there_is_a_floor() {
+        let mut mtus = PathMtus::new(Config::default());
+        assert_eq!(mtus.lower(NOW, v4(1), LINK, 1500, 68), Some(552));
+        assert_eq!(mtus.lower(NOW, v4(1), LINK, 552, 1), None);
+        assert_eq!(mtus.lower(NOW, v6(1), LINK, 1500, 1279), None, "RFC 8201, section 4");
+        assert_eq!(mtus.lower(NOW, v6(1), LINK, 1500, 1280), Some(1280));
+        let mut lowest = PathMtus::new(Config { ipv4_min: 0, ..Config::default() });
+        assert_eq!(lowest.lower(NOW, v4(1), LINK, 1500, 1), Some(68));
+    }
+
+    #[test]
+    fn a_router_that_does_not_say_is_helped_by_the_table() {
+        let mut mtus = PathMtus::new(Config::default());
+        for (sent, expected) in [(9000, 8166), (8166, 4352), (1500, 1492), (1492, 1006)] {
+            assert_eq!(mtus.lower(NOW, v4(1), 9000, sent, 0), Some(expected), "{sent}");
+        }
+        assert_eq!(mtus.lower(NOW, v4(1), 9000, 1006, 0), Some(552), "the floor");
+    }
+
+    #[test]
+    fn the_oldest_makes_room() {
+        let mut mtus = PathMtus::new(Config { capacity: 2, ..Config::default() });
+        for n in 1..=3 {
+            let now = Instant::from_millis(n.into());
+            assert_eq!(mtus.lower(now, v4(n), LINK, 1500, 1400), Some(1400));
+        }
+        assert_eq!((mtus.len(), mtus.evicted()), (2, 1));
+        assert_eq!(mtus.get(NOW, v4(1), LINK), LINK);
+        assert_eq!(mtus.get(NOW, v4(3), LINK), 1400);
+        let later = NOW + Duration::from_secs(1000);
+        assert_eq!(mtus.lower(later, v6(9), LINK, 1500, 1300), Some(1300));
+        assert_eq!((mtus.len(), mtus.evicted()), (1, 1), "the expired ones are no loss");
+        let mut none = PathMtus::new(Config { capacity: 0, ..Config::default() });
+        assert_eq!(none.lower(NOW, v4(1), LINK, 1500, 1400), None);
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_routers_say_the_bounds_hold(
+            said in prop::collection::vec((0..6u8, any::<bool>(), 0..3000u32, 0..3000u32), 0..60),
+        ) {
+            let mut mtus = PathMtus::new(Config { capacity: 4, ..Config::default() });
+            for (n, is_v6, sent, mtu) in said {
+                let to = if is_v6 { v6(n.into()) } else { v4(n) };
+                let before = mtus.get(NOW, to, LINK);
+                let lowered = mtus.lower(NOW, to, LINK, sent, mtu);
+                let after = mtus.get(NOW, to, LINK);
+                prop_assert_eq!(after, lowered.unwrap_or(before));
+                prop_assert!(lowered.is_none_or(|mtu| mtu < before && mtu < sent));
+                let floor = if is_v6 { 1280 } else { 552 };
+                prop_assert!(after >= floor);
+                prop_assert!(mtus.len() <= 4);
+            }
+        }
+    }
+}

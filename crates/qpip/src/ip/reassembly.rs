@@ -1,0 +1,447 @@
+//! The pieces of packets, until they are whole (RFC 791, RFC 8200 section 4.5).
+//!
+//! Every piece is copied to where it belongs in the buffer of its packet; once
+//! nothing is missing the buffer is the payload. What is not plainly one packet
+//! cut into pieces is given up:
+//!
+//! - Pieces that overlap make their packet refused, and all that still comes of
+//!   it (RFC 5722, for IPv4 as well). Only an exact repetition, with the same
+//!   bytes, is passed over, which RFC 8200 allows.
+//! - The first piece holds all headers up to the one of the transport (RFC 7112,
+//!   RFC 1858), so that nobody is fooled by a header that comes in two pieces.
+//! - Pieces that disagree where the packet ends make it refused.
+//!
+//! Packets, pieces and bytes are bounded. At a bound the oldest packet goes: who
+//! sends pieces that never become whole loses them first. A packet that is whole
+//! and not yet taken stays.
+
+use alloc::vec::Vec;
+use core::net::IpAddr;
+
+use landfall_placement::{Duration, Ecn, Instant, Refusal};
+
+use crate::wire::{Fragment, Ip, Stop, icmp, ipv6, protocol, tcp, udp};
+
+mod gathering;
+use gathering::Gathering;
+
+/// How much is kept, and for how long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// The most packets, whole or not.
+    pub packets: usize,
+    /// The most pieces of one packet.
+    pub pieces: usize,
+    /// The most bytes of all buffers together.
+    pub bytes: usize,
+    /// For how long the pieces of a packet are kept after the first came.
+    pub lifetime: Duration,
+}
+
+impl Default for Config {
+    /// Room for sixteen of the longest packets; 60 seconds (RFC 8200, section 4.5).
+    fn default() -> Self {
+        Self { packets: 64, pieces: 128, bytes: 1 << 20, lifetime: Duration::from_secs(60) }
+    }
+}
+
+/// Names a packet that became whole, until it is released.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WholeId {
+    slot: u32,
+    generation: u32,
+}
+
+impl WholeId {
+    /// The number inside, for a ticket.
+    #[must_use]
+    pub const fn raw(self) -> u64 {
+        (self.generation as u64) << 32 | self.slot as u64
+    }
+
+    /// The id that [`WholeId::raw`] gave the number of.
+    #[must_use]
+    pub const fn from_raw(raw: u64) -> Self {
+        Self { slot: raw as u32, generation: (raw >> 32) as u32 }
+    }
+}
+
+/// A packet that became whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Whole {
+    /// Its name: for [`Reassembly::payload`] and [`Reassembly::release`].
+    pub id: WholeId,
+    /// Its header, as if it had come in one piece that starts with the payload:
+    /// `payload_at` counts in [`Reassembly::payload`].
+    pub ip: Ip,
+}
+
+/// What became of pieces.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Packets that became whole.
+    pub whole: u64,
+    /// Pieces that were exact repetitions.
+    pub repeated: u64,
+    /// Packets given up because their pieces contradicted each other.
+    pub refused: u64,
+    /// Packets given up because they were not whole in time.
+    pub expired: u64,
+    /// Packets given up because others needed the room.
+    pub evicted: u64,
+}
+
+/// Which pieces belong together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Key {
+    source: IpAddr,
+    destination: IpAddr,
+    id: u32,
+    /// IPv6 takes the protocol from the first piece alone (RFC 8200, section 4.5).
+    protocol: Option<u8>,
+}
+
+#[derive(Debug, Default)]
+enum State {
+    #[default]
+    Empty,
+    /// Pieces are missing.
+    Gathering(Key),
+    /// Given up: its other pieces are refused.
+    Refused(Key),
+    /// Not yet taken.
+    Whole,
+}
+
+#[derive(Debug)]
+struct Slot {
+    state: State,
+    /// Of the name of a whole packet.
+    generation: u32,
+    started: Instant,
+    packet: Gathering,
+}
+
+/// Packets whose pieces are being gathered, and those that are whole.
+#[derive(Debug)]
+pub struct Reassembly {
+    config: Config,
+    slots: Vec<Slot>,
+    /// The capacity of all buffers.
+    bytes: usize,
+    /// Not later than the earliest end of a lifetime.
+    next_expiry: Instant,
+    counters: Counters,
+}
+
+impl Reassembly {
+    /// Nothing gathered yet.
+    #[must_use]
+    pub fn new(config: Config) -> Self {
+        let slots = (0..config.packets).map(|_| Slot {
+            state: State::Empty,
+            generation: 0,
+            started: Instant::ZERO,
+            packet: Gathering::new(config.pieces),
+        });
+        Self {
+            config,
+            slots: slots.collect(),
+            bytes: 0,
+            next_expiry: Instant::FAR_FUTURE,
+            counters: Counters::default(),
+        }
+    }
+
+    /// Takes a piece: `ip` is its header, `bytes` its whole payload. Gives the
+    /// packet if that was the last one missing.
+    ///
+    /// # Errors
+    /// [`Refusal::Unexpected`] for no piece at all; [`Refusal::Malformed`] and
+    /// [`Refusal::OutOfBounds`] for a length or place that no piece has, and for
+    /// a first piece without all headers; [`Refusal::Duplicate`] for a
+    /// repetition; [`Refusal::Forbidden`] for a packet that is refused as a whole
+    /// because its pieces overlap or disagree; [`Refusal::NoRoom`].
+    pub fn insert(
+        &mut self,
+        now: Instant,
+        ip: &Ip,
+        bytes: &[u8],
+    ) -> Result<Option<Whole>, Refusal> {
+        self.expire(now);
+        let piece = ip.fragment.ok_or(Refusal::Unexpected)?;
+        check(ip, piece, bytes)?;
+        let key = Key {
+            source: ip.source,
+            destination: ip.destination,
+            id: piece.id,
+            protocol: ip.source.is_ipv4().then_some(ip.protocol),
+        };
+        let at = self.slot_of(now, key)?;
+        let slot = &self.slots[at];
+        if matches!(slot.state, State::Refused(_)) {
+            return Err(Refusal::Forbidden);
+        }
+        if let Err(refusal) = slot.packet.accepts(piece, bytes) {
+            match refusal {
+                Refusal::Duplicate => self.counters.repeated += 1,
+                Refusal::Forbidden => self.refuse(at, key),
+                _ => {}
+            }
+            return Err(refusal);
+        }
+        if let Err(refusal) = self.reserve(at, piece.offset as usize + bytes.len()) {
+            // An entry without any piece would only take room from others.
+            if self.slots[at].packet.is_empty() {
+                self.clear(at);
+            }
+            return Err(refusal);
+        }
+        self.slots[at].packet.put(ip, piece, bytes);
+        if self.slots[at].packet.is_whole() { self.finish(at, key).map(Some) } else { Ok(None) }
+    }
+
+    /// The slot of a packet: the one it has, or a free one, or that of the oldest.
+    fn slot_of(&mut self, now: Instant, key: Key) -> Result<usize, Refusal> {
+        let mut free = None;
+        for (at, slot) in self.slots.iter().enumerate() {
+            match slot.state {
+                State::Gathering(other) | State::Refused(other) if other == key => return Ok(at),
+                State::Empty => free = free.or(Some(at)),
+                _ => {}
+            }
+        }
+        let at = match free {
+            Some(at) => at,
+            None => self.evict(None)?,
+        };
+        let slot = &mut self.slots[at];
+        slot.state = State::Gathering(key);
+        slot.started = now;
+        self.next_expiry = self.next_expiry.min(now + self.config.lifetime);
+        Ok(at)
+    }
+
+    /// Gives up the oldest packet that is not whole, and not the one to be `kept`.
+    fn evict(&mut self, kept: Option<usize>) -> Result<usize, Refusal> {
+        let slots = self.slots.iter().enumerate();
+        let (at, _) = slots
+            .filter(|(at, slot)| {
+                Some(*at) != kept && matches!(slot.state, State::Gathering(_) | State::Refused(_))
+            })
+            .min_by_key(|(_, slot)| slot.started)
+            .ok_or(Refusal::NoRoom)?;
+        self.counters.evicted += 1;
+        self.clear(at);
+        Ok(at)
+    }
+
+    /// Sees to it that the buffer of a packet reaches to `end`.
+    fn reserve(&mut self, at: usize, end: usize) -> Result<(), Refusal> {
+        let has = self.slots[at].packet.capacity();
+        if end <= has {
+            return Ok(());
+        }
+        // Doubled, so that pieces in order do not move the buffer each time; not
+        // more than the longest packet, and not more than there is.
+        let limit = PAYLOAD_MAX.min(self.config.bytes);
+        let mut wanted = end.max((has * 2).min(limit));
+        if end > self.config.bytes {
+            return Err(Refusal::NoRoom);
+        }
+        if self.bytes - has + wanted > self.config.bytes {
+            wanted = end;
+        }
+        let mut spare = 0;
+        while self.bytes - has + wanted > self.config.bytes {
+            // Buffers that lie idle go first.
+            let idle = &mut self.slots[spare..];
+            match idle.iter_mut().position(|slot| slot.is_idle()) {
+                Some(offset) => {
+                    spare += offset;
+                    self.bytes -= self.slots[spare].packet.free();
+                }
+                None => {
+                    let evicted = self.evict(Some(at))?;
+                    self.bytes -= self.slots[evicted].packet.free();
+                }
+            }
+        }
+        self.slots[at].packet.grow(wanted)?;
+        self.bytes = self.bytes - has + self.slots[at].packet.capacity();
+        Ok(())
+    }
+
+    fn finish(&mut self, at: usize, key: Key) -> Result<Whole, Refusal> {
+        let slot = &mut self.slots[at];
+        let whole = slot.packet.finish();
+        match whole {
+            Ok(ip) => {
+                self.counters.whole += 1;
+                slot.state = State::Whole;
+                slot.generation = slot.generation.wrapping_add(1);
+                let id = WholeId { slot: at as u32, generation: slot.generation };
+                Ok(Whole { id, ip })
+            }
+            Err(refusal) => {
+                self.refuse(at, key);
+                Err(refusal)
+            }
+        }
+    }
+
+    fn refuse(&mut self, at: usize, key: Key) {
+        self.counters.refused += 1;
+        let slot = &mut self.slots[at];
+        slot.state = State::Refused(key);
+        slot.packet.clear();
+    }
+
+    fn clear(&mut self, at: usize) {
+        self.slots[at].state = State::Empty;
+        self.slots[at].packet.clear();
+    }
+
+    /// The payload of a whole packet, behind its IP headers: all that the pieces
+    /// carried. `None` if it was released.
+    #[must_use]
+    pub fn payload(&self, id: WholeId) -> Option<&[u8]> {
+        let slot = self.slots.get(id.slot as usize)?;
+        slot.is(id).then(|| slot.packet.payload())
+    }
+
+    /// The packet is needed no longer. Doing it twice is harmless.
+    pub fn release(&mut self, id: WholeId) {
+        if self.slots.get(id.slot as usize).is_some_and(|slot| slot.is(id)) {
+            self.clear(id.slot as usize);
+        }
+    }
+
+    /// Forgets what was not whole in time.
+    pub fn expire(&mut self, now: Instant) {
+        if now < self.next_expiry {
+            return;
+        }
+        self.next_expiry = Instant::FAR_FUTURE;
+        for at in 0..self.slots.len() {
+            let slot = &self.slots[at];
+            let (State::Gathering(_) | State::Refused(_)) = slot.state else { continue };
+            let end = slot.started + self.config.lifetime;
+            if end <= now {
+                self.counters.expired += u64::from(matches!(slot.state, State::Gathering(_)));
+                self.clear(at);
+            } else {
+                self.next_expiry = self.next_expiry.min(end);
+            }
+        }
+    }
+
+    /// When to call [`Reassembly::expire`] next.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        (self.next_expiry < Instant::FAR_FUTURE).then_some(self.next_expiry)
+    }
+
+    /// What became of pieces so far.
+    #[must_use]
+    pub const fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// How many bytes the buffers have now.
+    #[must_use]
+    pub const fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+impl Slot {
+    const fn is_idle(&self) -> bool {
+        matches!(self.state, State::Empty | State::Refused(_)) && self.packet.capacity() > 0
+    }
+
+    fn is(&self, id: WholeId) -> bool {
+        matches!(self.state, State::Whole) && self.generation == id.generation
+    }
+}
+
+/// The longest payload: the length fields have 16 bits.
+const PAYLOAD_MAX: usize = 65_535;
+/// The least that stands before the payload of an IPv4 packet.
+const IPV4_LEN: usize = crate::wire::ipv4::LEN;
+
+/// What can be said of a piece alone.
+fn check(ip: &Ip, piece: Fragment, bytes: &[u8]) -> Result<(), Refusal> {
+    // In IPv6 the length field does not count the header itself, but the others
+    // before the payload; the one of the pieces is not part of the packet.
+    let header_len = usize::from(ip.header_len);
+    let before = match ip.source {
+        IpAddr::V4(_) => header_len.max(IPV4_LEN),
+        IpAddr::V6(_) => header_len.saturating_sub(ipv6::LEN + crate::wire::fragment::LEN),
+    };
+    if bytes.is_empty() || bytes.len() != ip.payload_len as usize {
+        return Err(Refusal::Malformed);
+    }
+    if piece.more && !bytes.len().is_multiple_of(8) || !piece.offset.is_multiple_of(8) {
+        return Err(Refusal::Malformed);
+    }
+    if piece.offset as usize + bytes.len() + before > PAYLOAD_MAX {
+        return Err(Refusal::OutOfBounds);
+    }
+    match piece.offset {
+        0 => has_all_headers(ip, bytes),
+        // RFC 1858, section 3.2: a piece that starts within a TCP header.
+        offset if ip.protocol == protocol::TCP && (offset as usize) < tcp::LEN => {
+            Err(Refusal::Malformed)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The first piece holds all headers up to that of the transport, whole.
+fn has_all_headers(ip: &Ip, bytes: &[u8]) -> Result<(), Refusal> {
+    let inner =
+        ip.reassembled(bytes).map_err(|stop| stop.refusal().unwrap_or(Refusal::Malformed))?;
+    let rest = &bytes[inner.payload_at..];
+    let needed = match inner.protocol {
+        protocol::TCP => {
+            let words = rest.get(12).map_or(0, |byte| usize::from(byte >> 4));
+            tcp::LEN.max(words * 4)
+        }
+        protocol::UDP => udp::LEN,
+        protocol::ICMP4 | protocol::ICMP6 => icmp::LEN,
+        _ => 0,
+    };
+    if rest.len() < needed { Err(Refusal::Malformed) } else { Ok(()) }
+}
+
+/// What congestion the pieces met, for the whole (RFC 3168, section 5.3).
+#[derive(Clone, Copy, Debug, Default)]
+struct Congestion(u8);
+
+impl Congestion {
+    const fn add(&mut self, ecn: Ecn) {
+        self.0 |= 1 << ecn as u8;
+    }
+
+    /// Refused where only some pieces were capable: somebody changed the others.
+    const fn of_all(self, first: Ecn) -> Result<Ecn, Refusal> {
+        const NOT_CAPABLE: u8 = 1 << Ecn::NotCapable as u8;
+        const EXPERIENCED: u8 = 1 << Ecn::CongestionExperienced as u8;
+        if self.0 & NOT_CAPABLE != 0 && self.0 != NOT_CAPABLE {
+            Err(Refusal::Malformed)
+        } else if self.0 & EXPERIENCED != 0 {
+            Ok(Ecn::CongestionExperienced)
+        } else {
+            Ok(first)
+        }
+    }
+}
+
+/// Reading on in a packet that is whole cannot ask for more of it.
+fn refusal_of(stop: Stop) -> Refusal {
+    stop.refusal().unwrap_or(Refusal::Malformed)
+}
+
+#[cfg(test)]
+mod tests;
