@@ -58,6 +58,23 @@ impl Namespace {
         })?
     }
 
+    /// Switches an interface in it on or off.
+    pub fn set_interface(&self, name: &str, up: bool) -> Result<(), Error> {
+        self.enter(|| {
+            let netlink = Netlink::open()?;
+            let index = netlink.index_of(name)?;
+            if up { netlink.set_up(index) } else { netlink.set_down(index) }
+        })?
+    }
+
+    /// Takes an interface away, under whoever uses it.
+    pub fn remove_interface(&self, name: &str) -> Result<(), Error> {
+        self.enter(|| {
+            let netlink = Netlink::open()?;
+            netlink.remove(netlink.index_of(name)?)
+        })?
+    }
+
     /// Starts a named thread that runs `work` inside the namespace. That it
     /// could not get inside shows when it is joined.
     pub fn spawn<T: Send + 'static>(

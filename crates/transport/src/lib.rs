@@ -8,6 +8,7 @@
 //! | [`packet`] | AF_PACKET: frames of an interface, with the device's segmentation and checksums |
 //! | [`rawip`] | a protocol number of its own, directly on IPv4 or IPv6 |
 //! | [`xdp`] | AF_XDP: frames of an ethertype, through mapped rings |
+//! | [`tap`] | a virtual cable to the kernel of this machine, in whole frames |
 //! | [`channel`] | two engines in one process |
 //! | [`fault`] | loss, duplication, reordering, corruption and delay around any driver |
 //! | `uring` | UDP and AF_PACKET by way of `io_uring` (feature `io-uring`) |
@@ -34,6 +35,7 @@ mod inet;
 pub mod memory;
 pub mod packet;
 pub mod rawip;
+pub mod tap;
 pub mod udp;
 #[cfg(feature = "io-uring")]
 pub mod uring;

@@ -4,19 +4,18 @@
 mod packet_support;
 mod support;
 
+use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex};
 
-use landfall_placement::checksum::checksum;
-use landfall_placement::{
-    Check, Guess, InternetSum, Landing, Peer, Placement, RegionId, SumSlot, Ticket,
-};
-use landfall_testbed::{Offload, VethEnd, VethPair, require_namespaces};
+use landfall_placement::{Check, Guess, InternetSum, Landing, Placement, RegionId, Ticket};
+use landfall_testbed::{Offload, VethPair, require_namespaces};
 use landfall_transport::Driver;
 use landfall_transport::memory::{Regions, Rights};
 use landfall_transport::packet::{Filter, Framing, PacketDriver};
 use packet_support::{
     ETHERNET, IPV4, TCP_HEAD, TCP_SUM, cable, open, open_as, place_tcp, pseudo_header, tcp_frame,
 };
+use support::datagram::{self, Datagram};
 use support::{Scripted, assert_same, contents, lent, pattern, turn_until};
 
 const SEGMENT: u16 = 1448;
@@ -223,41 +222,6 @@ fn a_corrupt_payload_never_counts_as_placed() {
     }
 }
 
-/// The first and the second fragment of a UDP datagram over IPv4 to this end.
-/// The sum over the pseudo-header is in the checksum's slot.
-fn fragment_head(to: &VethEnd, is_second: bool, payload: usize, total: usize) -> Vec<u8> {
-    const UDP: usize = 8;
-    let mut head = to.mac.0.to_vec();
-    head.extend([2, 0, 0, 0, 0, 9, 8, 0, 0x45, 0]);
-    let len = 20 + payload + if is_second { 0 } else { UDP };
-    head.extend((len as u16).to_be_bytes());
-    // More fragments follow the first; the second lies behind it, in steps of eight.
-    let place = if is_second { ((UDP + total - payload) / 8) as u16 } else { 0x2000 };
-    head.extend([0x4c, 0x46]);
-    head.extend(place.to_be_bytes());
-    head.extend([64, 17, 0, 0]);
-    head.extend(sender_on_the_cable_of(to).octets());
-    head.extend(to.ipv4.octets());
-    let sum = checksum(&head[ETHERNET..]);
-    head[ETHERNET + 10..ETHERNET + 12].copy_from_slice(&sum.to_be_bytes());
-    if !is_second {
-        let udp_len = ((UDP + total) as u16).to_be_bytes();
-        let mut pseudo = InternetSum::new();
-        pseudo.add(&head[ETHERNET + 12..ETHERNET + 20]);
-        pseudo.add(&[0, 17]);
-        pseudo.add(&udp_len);
-        head.extend([0x17, 0x70, 0x17, 0x71]);
-        head.extend(udp_len);
-        head.extend(pseudo.sum().to_be_bytes());
-    }
-    head
-}
-
-/// An address of the subnet of an end that nobody has.
-fn sender_on_the_cable_of(end: &VethEnd) -> std::net::Ipv4Addr {
-    std::net::Ipv4Addr::from(end.ipv4.to_bits() | 0x80)
-}
-
 #[test]
 fn a_datagram_in_fragments_has_one_checksum_that_no_device_can_fill_in() {
     require_namespaces!();
@@ -268,7 +232,7 @@ fn a_datagram_in_fragments_has_one_checksum_that_no_device_can_fill_in() {
     let socket = cable
         .b
         .namespace
-        .enter(|| std::net::UdpSocket::bind((cable.b.ipv4, 0x1771)).unwrap())
+        .enter(|| std::net::UdpSocket::bind((cable.b.ipv4, datagram::TO_PORT)).unwrap())
         .unwrap();
     socket.set_read_timeout(Some(support::PATIENCE)).unwrap();
     for offload in [true, false] {
@@ -281,11 +245,9 @@ fn a_datagram_in_fragments_has_one_checksum_that_no_device_can_fill_in() {
         let [one, two] = [(0, first), (first, second)]
             .map(|(at, len): (usize, usize)| source.span(at as u64, len as u32));
         let mut engine = Scripted::sender();
-        engine.send(Peer::Unaddressed, fragment_head(&cable.b, false, first, total), &[one, two]);
-        let unit = engine.to_send.front_mut().unwrap();
-        unit.checksum = Some(SumSlot { start: (ETHERNET + 20) as u16, offset: 6 });
-        unit.sum_only = second as u32;
-        engine.send(Peer::Unaddressed, fragment_head(&cable.b, true, second, total), &[two]);
+        let to = (cable.b.mac.0, cable.b.ipv4);
+        let from = Ipv4Addr::from(cable.b.ipv4.to_bits() | 0x80);
+        engine.to_send.extend(Datagram { to, from }.in_two(one, two));
         turn_until(&mut driver, &mut engine, |engine, _| engine.sent.len() == 2);
         assert_eq!((driver.counters().units_sent, driver.counters().send_failed), (2, 0));
         assert!(driver.counters().bytes_summed > total as u64, "whatever the device offers");

@@ -9,6 +9,7 @@ mod inbox;
 mod iovecs;
 mod loose;
 mod outbox;
+mod pace;
 mod settle;
 
 pub(crate) use batch::Batch;
@@ -21,6 +22,7 @@ pub(crate) use loose::Loose;
 #[cfg(feature = "io-uring")]
 pub(crate) use outbox::Gathered;
 pub(crate) use outbox::{LONGEST_BATCH, Outbox, RunLimits, fill_in_sum};
+pub(crate) use pace::Pace;
 
 use landfall_placement::Instant;
 

@@ -48,7 +48,7 @@ pub(crate) fn find(socket: &Socket, interface: &Interface) -> Result<Found, Open
 }
 
 /// A request about the interface of that name. None if no name is so long.
-fn named(name: &str) -> Option<libc::ifreq> {
+pub(crate) fn named(name: &str) -> Option<libc::ifreq> {
     // SAFETY: a request is made of numbers and addresses, for which zero is good.
     let mut request: libc::ifreq = unsafe { mem::zeroed() };
     // The name ends with a zero byte.
@@ -69,9 +69,10 @@ fn name_of(fd: RawFd, index: u32) -> io::Result<libc::ifreq> {
     Ok(request)
 }
 
-fn ask(fd: RawFd, what: libc::c_ulong, request: &mut libc::ifreq) -> io::Result<()> {
-    // SAFETY: each of the requests above reads and writes one `ifreq`, which
-    // lives through the call.
+/// Makes a request of the kernel: one that reads and writes an `ifreq`, and
+/// follows no pointer in it, as all of `netdevice(7)` but SIOCGIFCONF are.
+pub(crate) fn ask(fd: RawFd, what: libc::c_ulong, request: &mut libc::ifreq) -> io::Result<()> {
+    // SAFETY: the request lives through the call, and points to nothing.
     let done = unsafe { libc::ioctl(fd, what as libc::Ioctl, std::ptr::from_mut(request)) };
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }

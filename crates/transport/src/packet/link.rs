@@ -71,26 +71,15 @@ impl Link {
 
     /// What the path carries at once.
     pub(crate) fn limits(&self) -> PathLimits {
-        let raw = self.payload_of.is_none();
-        let header = if raw { ETHERNET_HEADER as u32 } else { 0 };
-        let unit = self.interface.mtu.saturating_add(header).min(LONGEST as u32);
-        let plain = PathLimits { head: HEAD_ROOM as u16, ..PathLimits::plain(unit) };
-        if !self.offload {
-            // The kernel says of each frame what is known of its checksum.
-            let offloads = Offloads { sum_receive: raw, ..plain.offloads };
-            return PathLimits { offloads, ..plain };
+        let mtu = self.interface.mtu;
+        if self.payload_of.is_some() {
+            let unit = mtu.min(LONGEST as u32);
+            return PathLimits { head: HEAD_ROOM as u16, ..PathLimits::plain(unit) };
         }
-        PathLimits {
-            super_unit: unit.max(LONGEST_PACKET + header),
-            segments: MOST_SEGMENTS,
-            offloads: Offloads {
-                segment_tcp4: true,
-                segment_tcp6: true,
-                sum_send: true,
-                sum_receive: true,
-            },
-            ..plain
-        }
+        let mut limits = whole_frames(mtu, self.offload);
+        // The kernel says of each frame what is known of its checksum.
+        limits.offloads.sum_receive = true;
+        limits
     }
 
     /// Where a unit goes. None if that cannot be told.
@@ -140,5 +129,27 @@ impl Link {
             coalesced: told.coalesced,
             verified: told.verified,
         })
+    }
+}
+
+/// What an interface of this MTU carries at once, in whole frames, with a
+/// virtio-net header in front of each or without.
+pub(crate) fn whole_frames(mtu: u32, offload: bool) -> PathLimits {
+    let header = ETHERNET_HEADER as u32;
+    let unit = mtu.saturating_add(header).min(LONGEST as u32);
+    let plain = PathLimits { head: HEAD_ROOM as u16, ..PathLimits::plain(unit) };
+    if !offload {
+        return plain;
+    }
+    PathLimits {
+        super_unit: unit.max(LONGEST_PACKET + header),
+        segments: MOST_SEGMENTS,
+        offloads: Offloads {
+            segment_tcp4: true,
+            segment_tcp6: true,
+            sum_send: true,
+            sum_receive: true,
+        },
+        ..plain
     }
 }

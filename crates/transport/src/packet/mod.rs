@@ -52,16 +52,18 @@ mod several;
 mod socket;
 mod vnet;
 
-pub(crate) use interface::{Found, find as find_interface};
-pub(crate) use room::Room;
+pub(crate) use interface::{
+    Found, ask as ask_interface, find as find_interface, named as named_interface,
+};
+pub(crate) use link::whole_frames;
+pub(crate) use room::{Failure, Room};
+pub(crate) use vnet::{VNET_HEADER, read as read_vnet, write as write_vnet};
 #[cfg(feature = "io-uring")]
 pub(crate) use {
     link::Link,
     message::{ReceiveHeader, SendHeader},
     receive::{Received, Receiver},
-    room::Failure,
     socket::{Opened, open},
-    vnet::write as write_vnet,
 };
 
 pub use config::{Framing, Interface, PacketConfig};

@@ -9,13 +9,8 @@ use landfall_placement::{Engine, Instant, PathId};
 use super::link::{Frame, Link};
 use super::message::ReceiveHeader;
 use crate::counters::Counters;
-use crate::exchange::{Inbox, Turn};
+use crate::exchange::{Inbox, Pace, Turn};
 use crate::memory::{Pins, Regions};
-
-/// While frames keep coming, so many are taken in one turn.
-const FRAMES_PER_TURN: usize = 16;
-/// And no more than so many bytes, so that acknowledgements leave.
-const BYTES_PER_TURN: usize = 256 << 10;
 
 /// What one receive brought.
 pub(crate) enum Received {
@@ -45,11 +40,7 @@ pub(crate) struct Receiver {
     inbox: Inbox,
     /// The memory that is posted, pinned for one frame.
     pins: Pins,
-    /// The last receive found something: more may wait.
-    streaming: bool,
-    /// What this turn may still take.
-    frames_left: usize,
-    bytes_left: usize,
+    pace: Pace,
 }
 
 impl Receiver {
@@ -58,22 +49,17 @@ impl Receiver {
             link,
             inbox: Inbox::new(path, 1, link.prefix_len()),
             pins: Pins::new(regions),
-            streaming: false,
-            frames_left: 0,
-            bytes_left: 0,
+            pace: Pace::default(),
         }
     }
 
-    /// The first frame after a silence is taken alone, since looking for
-    /// another one would only delay the answer to it.
     pub(crate) const fn start_turn(&mut self) {
-        self.frames_left = if self.streaming { FRAMES_PER_TURN } else { 1 };
-        self.bytes_left = BYTES_PER_TURN;
+        self.pace.start_turn();
     }
 
     /// Is it time for one more receive in this turn?
     pub(crate) const fn wants_more(&self) -> bool {
-        self.frames_left > 0 && self.bytes_left > 0
+        self.pace.wants_more()
     }
 
     /// The pieces for the next receive; [`settle`](Self::settle) follows.
@@ -90,12 +76,14 @@ impl Receiver {
         counters: &mut Counters,
         received: &Received,
     ) -> u32 {
-        self.streaming = !matches!(received, Received::Nothing);
-        self.frames_left = if self.streaming { self.frames_left.saturating_sub(1) } else { 0 };
+        self.pace.note(match received {
+            Received::Frame(frame) => Some(frame.len),
+            Received::Unreadable => Some(0),
+            Received::Nothing => None,
+        });
         let units = match received {
             Received::Frame(frame) => {
                 counters.receive_calls += 1;
-                self.bytes_left = self.bytes_left.saturating_sub(frame.len);
                 self.hand_over(engine, now, counters, frame)
             }
             Received::Unreadable => {

@@ -2,6 +2,8 @@
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses its part of it")]
 
 pub mod carriage;
+pub mod datagram;
+pub mod streams;
 pub mod transfer;
 
 use std::collections::VecDeque;
