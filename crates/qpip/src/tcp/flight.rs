@@ -43,10 +43,6 @@ impl Record {
         self.start + u64::from(self.len)
     }
 
-    pub(crate) fn sent_at(&self) -> Instant {
-        self.sent_at
-    }
-
     pub(crate) fn was_retransmitted(&self) -> bool {
         self.transmissions > 1
     }
@@ -191,11 +187,6 @@ impl Flight {
     /// Bytes that are lost and have not been sent again since.
     pub(crate) fn lost_bytes(&self) -> u64 {
         self.lost_bytes
-    }
-
-    /// The position after the highest byte selectively acknowledged.
-    pub(crate) fn highest_sacked(&self) -> Option<u64> {
-        (!self.sacked.is_empty()).then(|| self.sacked.end())
     }
 
     /// The lowest record not acknowledged.

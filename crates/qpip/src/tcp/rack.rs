@@ -42,14 +42,14 @@ pub(crate) struct Rack {
     /// `RACK.xmit_ts` and `RACK.end_seq`: the newest transmission that arrived.
     newest: Option<Sent>,
     /// `RACK.rtt`: its round trip.
-    rtt: Duration,
+    rtt_nanos: u64,
     /// `RACK.fack`: the highest position that arrived.
     highest: u64,
     /// `RACK.dsack_round`: repeats seen before this position is acknowledged are
     /// of the same round.
-    round_end: Option<u64>,
+    round_end: u64,
     /// No window below this one, bar zero: see [`Rack::new`].
-    floor: Duration,
+    floor_micros: u32,
     /// `RACK.reo_wnd_mult`, in quarters of the least round trip.
     quarters: u8,
     /// `RACK.reo_wnd_persist`.
@@ -64,10 +64,10 @@ impl Rack {
     pub(crate) fn new(floor: Duration) -> Self {
         Self {
             newest: None,
-            rtt: Duration::ZERO,
+            rtt_nanos: 0,
             highest: 0,
-            round_end: None,
-            floor,
+            round_end: 0,
+            floor_micros: u32::try_from(floor.as_micros()).unwrap_or(u32::MAX),
             quarters: 1,
             persistence: 0,
             is_reordering: false,
@@ -106,7 +106,7 @@ impl Rack {
         self.highest = self.highest.max(delivered.highest);
         let newest = certain.or(delivered.newest_original);
         let Some(newest) = newest else { return };
-        self.rtt = now.since(newest.at);
+        self.rtt_nanos = now.as_nanos().saturating_sub(newest.at.as_nanos());
         self.newest = self.newest.max(Some(newest));
     }
 
@@ -115,11 +115,8 @@ impl Rack {
     /// if no reordering had been seen. Not to be called for the repeat that a
     /// loss probe caused.
     pub(crate) fn on_duplicate_report(&mut self, flight: &Flight) {
-        if self.round_end.is_some_and(|end| flight.unacknowledged() >= end) {
-            self.round_end = None;
-        }
-        if self.round_end.is_none() {
-            self.round_end = Some(flight.next());
+        if flight.unacknowledged() >= self.round_end {
+            self.round_end = flight.next();
             self.is_reordering = true;
             self.quarters = self.quarters.saturating_add(1);
             self.persistence = PERSISTENCE;
@@ -143,7 +140,12 @@ impl Rack {
             }
         }
         let window = path.least / 4 * u32::from(self.quarters);
-        window.min(path.smoothed).max(self.floor)
+        window.min(path.smoothed).max(Duration::from_micros(u64::from(self.floor_micros)))
+    }
+
+    /// So long after it left, data that was overtaken is lost.
+    fn patience(&self, window: Duration) -> Duration {
+        Duration::from_nanos(self.rtt_nanos).saturating_add(window)
     }
 
     /// Step 5: marks what is lost. Called for each acknowledgement and when the
@@ -158,7 +160,7 @@ impl Rack {
     ) -> (u64, Option<Instant>) {
         let Some(newest) = self.newest else { return (0, None) };
         let window = self.reordering_window(flight, path, is_recovering);
-        flight.lose_older(newest, self.rtt.saturating_add(window), now)
+        flight.lose_older(newest, self.patience(window), now)
     }
 
     /// Section 6.3: the retransmission timer ran out. The first segment is lost,
@@ -172,7 +174,7 @@ impl Rack {
         let lost = flight.mark_lost(first);
         // Later than everything: nothing is spared for not being overtaken.
         let newest = Sent { at: Instant::FAR_FUTURE, end: u64::MAX };
-        lost + flight.lose_older(newest, self.rtt.saturating_add(window), now).0
+        lost + flight.lose_older(newest, self.patience(window), now).0
     }
 }
 

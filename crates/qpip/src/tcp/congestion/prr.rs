@@ -17,15 +17,16 @@ pub(crate) struct Delivery {
     pub(crate) is_safe: bool,
 }
 
-/// The counters of one recovery.
+/// The counters of one recovery: 32 bits, as no window is larger, and a sum that
+/// stops at their end is as good as a larger one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Prr {
     /// `RecoverFS`: bytes that the recovery can deliver.
-    flight: u64,
-    delivered: u64,
-    sent: u64,
-    window: u64,
-    threshold: u64,
+    flight: u32,
+    delivered: u32,
+    sent: u32,
+    window: u32,
+    threshold: u32,
     mss: u32,
 }
 
@@ -34,43 +35,45 @@ impl Prr {
     /// less what had been selectively acknowledged, both before this
     /// acknowledgement. `threshold` is the new slow start threshold.
     pub(crate) fn new(flight: u64, threshold: u64, mss: u32) -> Self {
-        let mss = mss.max(1);
-        Self { flight: flight.max(1), delivered: 0, sent: 0, window: 0, threshold, mss }
+        let (flight, threshold) = (bounded(flight).max(1), bounded(threshold));
+        Self { flight, delivered: 0, sent: 0, window: 0, threshold, mss: mss.max(1) }
     }
 
     /// RFC 9937, section 6, for each acknowledgement in the recovery, also for
     /// the one that began it.
     pub(crate) fn on_ack(&mut self, ack: &Delivery) {
-        self.delivered = self.delivered.saturating_add(ack.bytes);
-        let mss = u64::from(self.mss);
-        let mut may_send = if ack.bytes == 0 {
+        let (bytes, pipe) = (bounded(ack.bytes), bounded(ack.pipe));
+        self.delivered = self.delivered.saturating_add(bytes);
+        let mut may_send = if bytes == 0 {
             0
-        } else if ack.pipe > self.threshold {
-            // Positions stay far below 2^63; a window is below 2^31.
-            let share = u128::from(self.delivered) * u128::from(self.threshold);
-            let share = share.div_ceil(u128::from(self.flight));
-            u64::try_from(share).unwrap_or(u64::MAX).saturating_sub(self.sent)
+        } else if pipe > self.threshold {
+            let share = u64::from(self.delivered) * u64::from(self.threshold);
+            bounded(share.div_ceil(u64::from(self.flight))).saturating_sub(self.sent)
         } else {
-            let behind = self.delivered.saturating_sub(self.sent).max(ack.bytes);
-            let behind = if ack.is_safe { behind.saturating_add(mss) } else { behind };
-            behind.min(self.threshold - ack.pipe)
+            let behind = self.delivered.saturating_sub(self.sent).max(bytes);
+            let behind = if ack.is_safe { behind.saturating_add(self.mss) } else { behind };
+            behind.min(self.threshold - pipe)
         };
         if self.sent == 0 {
             // The first retransmission is not held back.
-            may_send = may_send.max(mss);
+            may_send = may_send.max(self.mss);
         }
-        self.window = ack.pipe.saturating_add(may_send);
+        self.window = pipe.saturating_add(may_send);
     }
 
     /// So many bytes left, new or again.
     pub(crate) fn on_sent(&mut self, bytes: u64) {
-        self.sent = self.sent.saturating_add(bytes);
+        self.sent = self.sent.saturating_add(bounded(bytes));
     }
 
     /// So many bytes may be under way now, in place of the controller's window.
     pub(crate) fn window(&self) -> u64 {
-        self.window
+        u64::from(self.window)
     }
+}
+
+fn bounded(bytes: u64) -> u32 {
+    u32::try_from(bytes).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]
@@ -117,6 +120,16 @@ mod tests {
         // Never above the threshold.
         prr.on_ack(&Delivery { bytes: 50 * MSS, pipe: 2 * MSS, is_safe: true });
         assert_eq!(prr.window(), 10 * MSS);
+    }
+
+    #[test]
+    fn no_number_overflows() {
+        let mut prr = Prr::new(0, u64::MAX, 0);
+        for pipe in [0, u64::MAX] {
+            prr.on_sent(u64::MAX);
+            prr.on_ack(&Delivery { bytes: u64::MAX, pipe, is_safe: true });
+            assert!(prr.window() >= u64::from(u32::MAX).min(pipe));
+        }
     }
 
     #[test]
