@@ -40,11 +40,7 @@ pub struct KeepAlive {
 
 impl Default for KeepAlive {
     fn default() -> Self {
-        Self {
-            idle: Duration::from_secs(7_200),
-            interval: Duration::from_secs(75),
-            probes: 9,
-        }
+        Self { idle: Duration::from_secs(7_200), interval: Duration::from_secs(75), probes: 9 }
     }
 }
 
@@ -110,8 +106,7 @@ impl TcpConfig {
         let limit = |value: Duration, most: u64| value.min(Duration::from_millis(most));
         self.most_window = self.most_window.min(1 << 30);
         self.acknowledge_after = limit(self.acknowledge_after, 500);
-        self.least_timeout =
-            limit(self.least_timeout, 60_000).max(Duration::from_millis(1));
+        self.least_timeout = limit(self.least_timeout, 60_000).max(Duration::from_millis(1));
         self.most_under_way = self.most_under_way.clamp(65_535, 1 << 30);
         self
     }
@@ -120,6 +115,7 @@ impl TcpConfig {
     /// 16 bits (RFC 7323, 2.3). None: they are not.
     pub(crate) fn scale(&self) -> Option<u8> {
         let over = self.most_window >> 16;
-        (self.most_window > 0).then(|| over.checked_ilog2().map_or(0, |bits| bits as u8 + 1).min(14))
+        (self.most_window > 0)
+            .then(|| over.checked_ilog2().map_or(0, |bits| bits as u8 + 1).min(14))
     }
 }

@@ -166,7 +166,7 @@ impl Flight {
     }
 
     /// The position after everything sent.
-    pub(crate) fn next(&self) -> u64 {
+    pub(crate) const fn next(&self) -> u64 {
         self.next
     }
 

@@ -33,7 +33,8 @@ impl Tcb {
         into: &mut Spans,
     ) -> Placed {
         let is_old = self.is_from_the_past(now, segment);
-        let is_plain = !segment.flags.intersects(Flags::SYN | Flags::RST) && segment.has(Flags::ACK);
+        let is_plain =
+            !segment.flags.intersects(Flags::SYN | Flags::RST) && segment.has(Flags::ACK);
         if !is_plain || is_old || !self.state.is_synchronized() || self.receiver.is_finished() {
             return Placed { skip: 0, claim: Claim::default() };
         }
@@ -103,7 +104,12 @@ impl Tcb {
 
     /// Everything that can speak against a segment, before anything counts.
     #[inline]
-    fn check(&mut self, now: Instant, segment: &Segment, queues: &mut Queues) -> Result<(), Refusal> {
+    fn check(
+        &mut self,
+        now: Instant,
+        segment: &Segment,
+        queues: &mut Queues,
+    ) -> Result<(), Refusal> {
         let at = self.receiver.position_of(segment.seq);
         if self.is_from_the_past(now, segment) {
             self.receiver.owe_now();
@@ -154,8 +160,11 @@ impl Tcb {
             self.challenge(now);
             return Err(Refusal::WrongKey);
         }
-        let reason =
-            if self.state == State::SynReceived { CloseReason::Refused } else { CloseReason::Reset };
+        let reason = if self.state == State::SynReceived {
+            CloseReason::Refused
+        } else {
+            CloseReason::Reset
+        };
         self.close(reason, None, queues);
         Err(Refusal::Unexpected)
     }

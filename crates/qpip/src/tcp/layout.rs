@@ -65,13 +65,7 @@ impl Layout {
     /// and room for. Gives how far that is. `from` is not in front of the first
     /// request.
     #[inline]
-    pub(crate) fn place(
-        &self,
-        from: u64,
-        to: u64,
-        queue: &ReceiveQueue,
-        into: &mut Spans,
-    ) -> u64 {
+    pub(crate) fn place(&self, from: u64, to: u64, queue: &ReceiveQueue, into: &mut Spans) -> u64 {
         let mut start = self.front;
         let mut at = from;
         let mut ends = self.ends.iter().copied().peekable();

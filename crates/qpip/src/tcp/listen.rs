@@ -161,7 +161,8 @@ impl HalfOpen {
     /// looked at before anything of it counts.
     pub(crate) fn handle(&mut self, segment: &Segment) -> Heard {
         let expected = Serial32(self.terms.remote_first).plus(1);
-        let is_in_window = Serial32(segment.seq).is_within(expected, u32::from(self.offered).max(1));
+        let is_in_window =
+            Serial32(segment.seq).is_within(expected, u32::from(self.offered).max(1));
         if segment.has(Flags::RST) {
             return if segment.seq == expected.0 { Heard::Gone } else { Heard::Nothing };
         }

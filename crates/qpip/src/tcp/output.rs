@@ -67,12 +67,7 @@ impl Tcb {
         }
     }
 
-    fn say_opening(
-        &mut self,
-        now: Instant,
-        config: &TcpConfig,
-        queues: &Queues,
-    ) -> Option<Draft> {
+    fn say_opening(&mut self, now: Instant, config: &TcpConfig, queues: &Queues) -> Option<Draft> {
         if !core::mem::take(&mut self.opening.is_due) {
             return None;
         }
@@ -113,10 +108,8 @@ impl Tcb {
         from: &mut Spans,
     ) -> Option<Draft> {
         let sizes = self.sizes(room);
-        let posted = Posted {
-            end: queues.send.end(),
-            is_last: self.end_of_stream(&queues.send).is_some(),
-        };
+        let posted =
+            Posted { end: queues.send.end(), is_last: self.end_of_stream(&queues.send).is_some() };
         let is_stream = matches!(self.mapping, Mapping::Stream);
         let plan = self.sender.plan(now, posted, sizes, |position| {
             if is_stream { None } else { queues.send.message_end(position) }

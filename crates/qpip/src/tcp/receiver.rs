@@ -355,7 +355,7 @@ impl Receiver {
         }
     }
 
-    fn report(&mut self, queue: &mut ReceiveQueue) {
+    pub(crate) fn report(&mut self, queue: &mut ReceiveQueue) {
         if self.next > self.layout.front() && !self.is_finished() {
             let len = (self.next - self.layout.front()) as u32;
             queue.report(len, true);

@@ -3,7 +3,7 @@
 use landfall_placement::{Duration, Instant};
 
 use super::config::TcpConfig;
-use super::congestion::{Cause, Progress, Prr, Delivery};
+use super::congestion::{Cause, Delivery, Progress, Prr};
 use super::flight::Delivered;
 use super::rack::{Path, ProbeAck};
 use super::sender::{Recovery, Sender, Waits};
@@ -137,8 +137,7 @@ impl Sender {
         is_repeat: bool,
     ) -> bool {
         let was_pending = self.probe.is_pending();
-        let answer =
-            ProbeAck { acknowledged: ack.upto, duplicate, is_bare_duplicate: is_repeat };
+        let answer = ProbeAck { acknowledged: ack.upto, duplicate, is_bare_duplicate: is_repeat };
         let is_repair = self.probe.on_ack(&answer);
         if duplicate.is_some() && !was_pending {
             self.rack.on_duplicate_report(&self.flight);
@@ -176,9 +175,7 @@ impl Sender {
         // that does not end it, say that the first segment is lost.
         self.repeats += u32::from(is_repeat);
         let is_partial = match self.recovery {
-            Recovery::Fast { end, .. } => {
-                delivered.acknowledged > 0 && self.acknowledged() < end
-            }
+            Recovery::Fast { end, .. } => delivered.acknowledged > 0 && self.acknowledged() < end,
             Recovery::No => is_repeat && self.repeats == 3,
             Recovery::Loss { .. } => false,
         };
@@ -206,9 +203,8 @@ impl Sender {
 
     /// RFC 3168, 6.1.2: a mark counts as a loss, once for what was under way.
     fn take_mark(&mut self, ack: &Ack, before: &Before) -> bool {
-        let counts = ack.is_marked
-            && ack.upto >= self.marks_from
-            && matches!(self.recovery, Recovery::No);
+        let counts =
+            ack.is_marked && ack.upto >= self.marks_from && matches!(self.recovery, Recovery::No);
         if counts {
             self.controller.on_congestion(Cause::Ecn, before.pipe);
             self.marks_from = self.flight.next() + 1;
@@ -217,14 +213,7 @@ impl Sender {
     }
 
     /// Ends a recovery that is over, and moves the window.
-    fn grow(
-        &mut self,
-        now: Instant,
-        ack: &Ack,
-        delivered: &Delivered,
-        before: &Before,
-        lost: u64,
-    ) {
+    fn grow(&mut self, now: Instant, ack: &Ack, delivered: &Delivered, before: &Before, lost: u64) {
         let end = match self.recovery {
             Recovery::Fast { end, .. } | Recovery::Loss { end } => Some(end),
             Recovery::No => None,

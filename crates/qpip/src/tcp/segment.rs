@@ -24,8 +24,8 @@ pub(crate) struct Segment {
 impl Segment {
     /// How many positions it takes: SYN and FIN take one each.
     pub(crate) fn len(&self) -> u32 {
-        let flags = u32::from(self.flags.contains(Flags::SYN))
-            + u32::from(self.flags.contains(Flags::FIN));
+        let flags =
+            u32::from(self.flags.contains(Flags::SYN)) + u32::from(self.flags.contains(Flags::FIN));
         self.payload + flags
     }
 

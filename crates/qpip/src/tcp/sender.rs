@@ -17,9 +17,14 @@ use super::rtt::{RoundTrip, TimeoutLimits};
 pub(super) enum Recovery {
     No,
     /// Later data has arrived: fast recovery, until this position is acknowledged.
-    Fast { end: u64, prr: Prr },
+    Fast {
+        end: u64,
+        prr: Prr,
+    },
     /// The time-out ran out: slow start from one segment, until then.
-    Loss { end: u64 },
+    Loss {
+        end: u64,
+    },
 }
 
 /// What the one timer of the sender waits for (RFC 8985, 8).
@@ -179,12 +184,12 @@ impl Sender {
 
     /// The number of what will be sent next.
     #[inline]
-    pub(crate) fn next_number(&self) -> u32 {
+    pub(crate) const fn next_number(&self) -> u32 {
         self.number_of(self.flight.next())
     }
 
     #[inline]
-    pub(super) fn number_of(&self, position: u64) -> u32 {
+    pub(super) const fn number_of(&self, position: u64) -> u32 {
         self.first.plus(position as u32).0
     }
 
@@ -305,7 +310,11 @@ impl Sender {
             self.restart_after_idle(now);
         }
         let mss = u64::from(sizes.mss);
-        let wanted = if sizes.whole_messages { cut - start } else { (cut - start).min(u64::from(sizes.most)) };
+        let wanted = if sizes.whole_messages {
+            cut - start
+        } else {
+            (cut - start).min(u64::from(sizes.most))
+        };
         let offered = self.window_end.saturating_sub(start);
         if offered < wanted {
             // RFC 9293, 3.8.6.2.1: no silly small segments into a small window.
@@ -391,7 +400,8 @@ impl Sender {
             self.is_probe_due = false;
             self.probe.on_sent(&self.flight, plan.is_again);
             self.arm_retransmission(now);
-        } else if self.timer.is_none_or(|(_, waits)| matches!(waits, Waits::Probe | Waits::Persist)) {
+        } else if self.timer.is_none_or(|(_, waits)| matches!(waits, Waits::Probe | Waits::Persist))
+        {
             self.arm(now, None);
         }
     }

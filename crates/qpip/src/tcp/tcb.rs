@@ -113,7 +113,8 @@ pub(crate) struct Placed {
 struct Untold {
     connected: bool,
     peer_finished: bool,
-    closed: Option<(CloseReason, Option<TimeWait>)>,
+    /// Why it is over, and since when it has to be remembered, if it has.
+    closed: Option<(CloseReason, Option<Instant>)>,
 }
 
 /// An opening that is repeated until it is answered.
@@ -254,8 +255,7 @@ impl Tcb {
         self.terms = terms;
         self.stamps = terms.stamps.map(|(offset, value)| Timestamps::new(offset, value, now));
         self.ecn.is_on = terms.ecn;
-        self.receiver =
-            Receiver::new(terms.remote_first, self.mapping, offered, terms.local_scale);
+        self.receiver = Receiver::new(terms.remote_first, self.mapping, offered, terms.local_scale);
         self.sender = Sender::new(now, config, &terms);
         if self.opening.tries <= 1 {
             self.sender.sample(now, now.since(self.opening.sent_at));
@@ -282,8 +282,8 @@ impl Tcb {
         if core::mem::take(&mut self.untold.peer_finished) {
             return Some(News::PeerFinished);
         }
-        let (reason, rest) = self.untold.closed.take()?;
-        Some(News::Closed(reason, rest))
+        let (reason, until) = self.untold.closed.take()?;
+        Some(News::Closed(reason, until.map(|until| self.time_wait(until))))
     }
 
     /// Nothing more will be posted to the send queue: the end follows what is
@@ -333,25 +333,20 @@ impl Tcb {
     pub(super) fn close(
         &mut self,
         reason: CloseReason,
-        rest: Option<TimeWait>,
+        remembered_until: Option<Instant>,
         queues: &mut Queues,
     ) {
         if self.state == State::Closed {
             return;
         }
         self.state = State::Closed;
-        self.untold.closed = Some((reason, rest));
+        self.untold.closed = Some((reason, remembered_until));
         self.sender.stop();
         queues.flush(reason.status());
     }
 
     /// The other side's stream has ended.
-    pub(super) fn peer_finished(
-        &mut self,
-        now: Instant,
-        config: &TcpConfig,
-        queues: &mut Queues,
-    ) {
+    pub(super) fn peer_finished(&mut self, now: Instant, config: &TcpConfig, queues: &mut Queues) {
         self.untold.peer_finished = true;
         queues.receive.flush(Status::Flushed);
         match self.state {
@@ -381,15 +376,18 @@ impl Tcb {
     }
 
     fn wait_out(&mut self, now: Instant, config: &TcpConfig, queues: &mut Queues) {
-        let rest = TimeWait {
+        self.close(CloseReason::Finished, Some(now + config.time_wait), queues);
+    }
+
+    const fn time_wait(&self, until: Instant) -> TimeWait {
+        TimeWait {
             local: self.local,
             remote: self.remote,
             send_next: self.sender.next_number(),
             receive_next: self.receiver.next_number(),
             stamps: self.stamps,
-            until: now + config.time_wait,
-        };
-        self.close(CloseReason::Finished, Some(rest), queues);
+            until,
+        }
     }
 
     /// A request to receive was posted: the window may open.

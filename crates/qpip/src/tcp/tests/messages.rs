@@ -58,7 +58,14 @@ fn transfer(seed: u64, config: TcpConfig, mapping: Mapping, wire: Wire, traffic:
     assert!(pair.sides[1].received == sent, "seed {seed}: other bytes came");
     if mapping != Mapping::Stream {
         let mut end = 0;
-        let ends: Vec<usize> = traffic.messages.iter().map(|m| { end += m.len(); end }).collect();
+        let ends: Vec<usize> = traffic
+            .messages
+            .iter()
+            .map(|m| {
+                end += m.len();
+                end
+            })
+            .collect();
         assert_eq!(pair.sides[1].ends, ends, "seed {seed}: other messages came");
     }
     assert!(pair.sides[0].done.iter().all(|done| done.status.is_success()));
@@ -121,6 +128,10 @@ fn both_sides_close_and_one_waits() {
             .iter()
             .map(|side| side.news.iter().any(|n| matches!(n, News::Closed(_, Some(_)))))
             .collect();
-        assert!(waits[0], "seed {seed}: who closes first waits: {:?} {:?} {}", pair.sides[0].news, pair.sides[1].news, pair.now);
+        assert!(
+            waits[0],
+            "seed {seed}: who closes first waits: {:?} {:?} {}",
+            pair.sides[0].news, pair.sides[1].news, pair.now
+        );
     }
 }

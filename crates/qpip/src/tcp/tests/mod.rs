@@ -3,3 +3,5 @@
 
 mod messages;
 mod pair;
+mod states;
+mod windows;

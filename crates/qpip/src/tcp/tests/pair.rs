@@ -8,6 +8,7 @@ use landfall_placement::{Duration, Ecn, Instant, Random, RegionId, Spans};
 use crate::queue::{Done, Gather, Piece, Queues};
 use crate::tcp::config::{Mapping, TcpConfig};
 use crate::tcp::identity::Secret;
+use crate::tcp::input::Verdict;
 use crate::tcp::listen::{HalfOpen, Heard};
 use crate::tcp::segment::{Draft, Room, Segment};
 use crate::tcp::tcb::{News, Tcb};
@@ -146,6 +147,10 @@ pub(super) struct Pair {
     serial: u64,
     secret: Secret,
     mapping: Mapping,
+    dropping: [u32; 2],
+    told: [Option<u64>; 2],
+    /// Marks every segment that may be marked.
+    pub(super) is_congested: bool,
 }
 
 impl Pair {
@@ -163,9 +168,11 @@ impl Pair {
             serial: 0,
             secret,
             mapping,
+            dropping: [0; 2],
+            told: [None; 2],
+            is_congested: false,
         };
-        let tcb =
-            Tcb::connect(pair.now, &pair.config, &pair.secret, Self::ends(0), mapping, 1460);
+        let tcb = Tcb::connect(pair.now, &pair.config, &pair.secret, Self::ends(0), mapping, 1460);
         pair.sides[0].tcb = Some(tcb);
         pair
     }
@@ -176,7 +183,9 @@ impl Pair {
     }
 
     fn launch(&mut self, from: usize, draft: &Draft, payload: Vec<u8>) {
-        if std::env::var_os("LF_TRACE").is_some() { std::eprintln!("{} {from}: {:?} seq {} ack {} len {} win {}", self.now, draft.flags, draft.seq, draft.ack, draft.payload, draft.window); }
+        if std::env::var_os("LF_TRACE").is_some() {
+            std::eprintln!("{} {from}: {draft:?}", self.now);
+        }
         let whole = Segment {
             seq: draft.seq,
             ack: draft.ack,
@@ -185,8 +194,16 @@ impl Pair {
             options: draft.options,
             payload: draft.payload,
             coalesced: None,
-            ecn: draft.ecn,
+            ecn: match draft.ecn {
+                Ecn::Capable0 if self.is_congested => Ecn::CongestionExperienced,
+                ecn => ecn,
+            },
         };
+        self.note_edge(from, draft);
+        if self.dropping[from] > 0 {
+            self.dropping[from] -= 1;
+            return;
+        }
         let mut pieces = Vec::new();
         match draft.cut.filter(|_| self.wire.cuts) {
             Some(size) => {
@@ -224,6 +241,18 @@ impl Pair {
                 let flying = Flying { segment, payload: payload.clone(), is_good };
                 self.flying.insert((at, self.serial), (1 - from, flying));
             }
+        }
+    }
+
+    /// Numbers of the pair tests never wrap far: the edge is told from the first.
+    fn note_edge(&mut self, from: usize, draft: &Draft) {
+        let Some(tcb) = self.sides[from].tcb.as_ref().filter(|tcb| tcb.is_synchronized()) else {
+            return;
+        };
+        if draft.flags.contains(Flags::ACK) && !draft.flags.intersects(Flags::SYN | Flags::RST) {
+            let upto = draft.ack.wrapping_sub(tcb.terms.remote_first);
+            let window = u64::from(draft.window) << tcb.terms.local_scale;
+            self.told[from] = Some(u64::from(upto) + window);
         }
     }
 
@@ -355,7 +384,34 @@ impl Pair {
         );
     }
 
-    pub(super) fn marks(&self) -> Ecn {
-        Ecn::NotCapable
+    /// The second side asks too.
+    pub(super) fn connect_other(&mut self) {
+        let ends = Self::ends(1);
+        let tcb = Tcb::connect(self.now, &self.config, &self.secret, ends, self.mapping, 1460);
+        self.sides[1].tcb = Some(tcb);
+    }
+
+    /// Hands a segment without payload to a side, past the wire.
+    pub(super) fn hand_in(&mut self, to: usize, segment: &Segment) -> Verdict {
+        let side = &mut self.sides[to];
+        let tcb = side.tcb.as_mut().unwrap();
+        let verdict = tcb.handle(self.now, segment, &self.config, &mut side.queues);
+        side.collect();
+        verdict
+    }
+
+    /// Is nothing on the wire?
+    pub(super) fn is_quiet(&self) -> bool {
+        self.flying.is_empty()
+    }
+
+    /// The next segments of a side are lost.
+    pub(super) fn drop_next(&mut self, side: usize, count: u32) {
+        self.dropping[side] = count;
+    }
+
+    /// The right edge that the last segment of a side promised.
+    pub(super) fn told_edge(&self, side: usize) -> Option<u64> {
+        self.told[side]
     }
 }
