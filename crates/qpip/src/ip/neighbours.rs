@@ -11,7 +11,7 @@ use core::net::IpAddr;
 
 use landfall_placement::{Duration, Instant};
 
-use crate::wire::Mac;
+use crate::wire::{Mac, is_host};
 
 /// How the cache behaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -192,7 +192,7 @@ impl Neighbours {
     }
 
     fn ask(&mut self, now: Instant, address: IpAddr) -> Found {
-        if self.config.attempts == 0 {
+        if self.config.attempts == 0 || !is_host(address) {
             return Found::Unreachable;
         }
         let Some(at) = self.find_or_make(now, address) else { return Found::Unreachable };
@@ -214,7 +214,8 @@ impl Neighbours {
     ) -> bool {
         let at = match (self.position(address), word, station) {
             (Ok(at), ..) => at,
-            (Err(_), Word::Question, Some(_)) => {
+            // Who has no address yet (RFC 5227, RFC 4861 section 7.2.3) asks, too.
+            (Err(_), Word::Question, Some(_)) if is_host(address) => {
                 let Some(at) = self.find_or_make(now, address) else { return false };
                 at
             }

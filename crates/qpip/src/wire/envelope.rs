@@ -98,6 +98,7 @@ impl Envelope {
     ///
     /// `None` if there is no room, if the two addresses are of different
     /// versions, or if the packet is longer than IP can say.
+    #[inline]
     pub fn write(&self, into: &mut [u8], payload_len: u32) -> Option<usize> {
         let into = into.get_mut(..self.header_len())?;
         let (ethernet_bytes, ip_bytes) = into.split_at_mut(ethernet::LEN);

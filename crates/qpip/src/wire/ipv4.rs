@@ -2,9 +2,11 @@
 
 use core::net::Ipv4Addr;
 
-use landfall_placement::{Refusal, checksum};
+use landfall_placement::Refusal;
 use zerocopy::network_endian::U16;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use super::pseudo::of_words;
 
 /// The length of a header without options.
 pub const LEN: usize = size_of::<Header>();
@@ -88,7 +90,7 @@ impl Header {
     /// Fills in the checksum of a header without options.
     pub fn seal(&mut self) {
         self.sum = U16::ZERO;
-        self.sum = checksum::checksum(self.as_bytes()).into();
+        self.sum = (!of_words(self.as_bytes())).into();
     }
 }
 
@@ -109,8 +111,9 @@ pub fn read(bytes: &[u8]) -> Result<(&Header, usize), Refusal> {
 
 /// Whether the checksum of a whole header, options included, is right.
 #[must_use]
+#[inline]
 pub fn is_intact(header: &[u8]) -> bool {
-    checksum::sum_of(header) == 0xffff
+    of_words(header) == 0xffff
 }
 
 #[cfg(test)]

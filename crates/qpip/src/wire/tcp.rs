@@ -169,6 +169,7 @@ impl Tcp {
     /// The checksum field gets `sum`: the folded sum over the pseudo-header, to
     /// which the driver adds the rest (see
     /// [`SumSlot`](landfall_placement::SumSlot)).
+    #[inline]
     pub fn write(&self, into: &mut [u8], sum: u16) -> Option<usize> {
         let options = into.get_mut(LEN..)?;
         if options.len() < self.options.len() {

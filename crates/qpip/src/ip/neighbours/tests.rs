@@ -118,6 +118,17 @@ fn static_entries_are_neither_learnt_nor_evicted() {
     assert_eq!(neighbours.len(), 2);
 }
 
+#[test]
+fn nobody_and_groups_have_no_station() {
+    let mut neighbours = small(4);
+    for address in ["0.0.0.0", "::", "224.0.0.1", "255.255.255.255", "ff02::1"] {
+        let address = address.parse().unwrap();
+        assert!(!neighbours.learn(at(0), address, Some(A), Word::Question), "{address}");
+        assert_eq!(neighbours.lookup(at(0), address), Found::Unreachable, "{address}");
+    }
+    assert!(neighbours.is_empty());
+}
+
 /// RFC 4861, section 7.2.5: without the override flag a second station does not
 /// take over, but the first is asked whether it is still there.
 #[test]
