@@ -9,6 +9,7 @@
 //! | [`rawip`] | a protocol number of its own, directly on IPv4 or IPv6 |
 //! | [`xdp`] | AF_XDP: frames of an ethertype, through mapped rings |
 //! | [`tap`] | a virtual cable to the kernel of this machine, in whole frames |
+//! | [`tunnel`] | whole frames inside of UDP, for users without privileges |
 //! | [`channel`] | two engines in one process |
 //! | [`fault`] | loss, duplication, reordering, corruption and delay around any driver |
 //! | `uring` | UDP and AF_PACKET by way of `io_uring` (feature `io-uring`) |
@@ -36,6 +37,7 @@ pub mod memory;
 pub mod packet;
 pub mod rawip;
 pub mod tap;
+pub mod tunnel;
 pub mod udp;
 #[cfg(feature = "io-uring")]
 pub mod uring;

@@ -8,6 +8,7 @@ mod header;
 mod inbox;
 mod iovecs;
 mod loose;
+mod originals;
 mod outbox;
 mod pace;
 mod settle;
@@ -19,6 +20,7 @@ pub(crate) use header::MessageHeader;
 pub(crate) use inbox::{Arrival, Came, Inbox, Peeked};
 pub(crate) use iovecs::IoVecs;
 pub(crate) use loose::Loose;
+pub(crate) use originals::Originals;
 #[cfg(feature = "io-uring")]
 pub(crate) use outbox::Gathered;
 pub(crate) use outbox::{LONGEST_BATCH, Outbox, RunLimits, fill_in_sum};

@@ -8,7 +8,6 @@
 //! hits one unit and not forty.
 
 mod layer;
-mod originals;
 
 use std::collections::VecDeque;
 use std::io;
@@ -18,9 +17,9 @@ use landfall_placement::{Duration, Engine, Instant, PathId, PathLimits, Random, 
 use crate::capability::{Capabilities, Feature};
 use crate::counters::Counters;
 use crate::driver::{Driver, Interests, Progress};
+use crate::exchange::Originals;
 use crate::memory::{LendRefusal, Memory, Pins, Regions, Rights};
 use layer::{Held, Layer};
-use originals::Originals;
 
 /// What goes wrong, and how often. Probabilities are in parts per million.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -87,7 +86,8 @@ pub(crate) struct State {
     held: VecDeque<Held>,
     /// Units that left, to measure how late a held one is.
     passed: u64,
-    originals: Originals,
+    /// With the scratch slot that holds a corrupted payload.
+    originals: Originals<Option<u32>>,
     /// Where payloads are corrupted: the application's memory stays as it is.
     scratch: RegionId,
     scratch_free: Vec<u32>,

@@ -42,7 +42,17 @@ impl UdpDriver {
     /// # Errors
     /// The address cannot be bound, or the process has no descriptor left.
     pub fn open(path: PathId, config: UdpConfig, regions: &Regions) -> io::Result<Self> {
-        let (socket, capabilities) = socket::open(&config, "udp")?;
+        Self::open_as("udp", path, config, regions)
+    }
+
+    /// The same in the name of another driver, which is made of this one.
+    pub(crate) fn open_as(
+        driver: &'static str,
+        path: PathId,
+        config: UdpConfig,
+        regions: &Regions,
+    ) -> io::Result<Self> {
+        let (socket, capabilities) = socket::open(&config, driver)?;
         let limits = PathLimits { head: HEAD_ROOM as u16, ..PathLimits::plain(config.unit) };
         let batch_receive = capabilities.has(Feature::BatchedReceive);
         Ok(Self {
@@ -85,6 +95,11 @@ impl UdpDriver {
         self.connected = Some(peer);
         self.local = socket::bound_to(&self.socket)?;
         Ok(())
+    }
+
+    /// What a driver that is made of this one can do besides.
+    pub(crate) fn capabilities_mut(&mut self) -> &mut Capabilities {
+        &mut self.capabilities
     }
 
     /// The device refused a batch: from now on one unit a call.

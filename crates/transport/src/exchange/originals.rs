@@ -7,34 +7,34 @@ use landfall_placement::Ticket;
 
 /// A unit that the engine sent and that has not left in all its copies.
 #[derive(Debug)]
-struct Original {
+struct Original<T> {
     ticket: Ticket,
     copies: u32,
-    /// The scratch slot that holds its corrupted payload.
-    scratch: Option<u32>,
+    note: T,
 }
 
-/// All units under way, by index; the generation tells old tickets apart.
+/// All units under way, by index; the generation tells old tickets apart. The
+/// wrapper may note something with each.
 #[derive(Debug, Default)]
-pub(super) struct Originals {
-    slots: Vec<(u32, Option<Original>)>,
+pub(crate) struct Originals<T> {
+    slots: Vec<(u32, Option<Original<T>>)>,
     free: Vec<u32>,
 }
 
-impl Originals {
+impl<T> Originals<T> {
     /// The wrapper's ticket for a unit of which so many copies will leave.
-    pub(super) fn insert(&mut self, ticket: Ticket, copies: u32, scratch: Option<u32>) -> Ticket {
+    pub(crate) fn insert(&mut self, ticket: Ticket, copies: u32, note: T) -> Ticket {
         let index = self.free.pop().unwrap_or_else(|| {
             self.slots.push((0, None));
             self.slots.len() as u32 - 1
         });
         let (generation, slot) = &mut self.slots[index as usize];
-        *slot = Some(Original { ticket, copies, scratch });
+        *slot = Some(Original { ticket, copies, note });
         Ticket::new(index, *generation)
     }
 
-    /// One copy left. With the last one: the engine's ticket, and the scratch slot that is free again.
-    pub(super) fn one_left(&mut self, ours: Ticket) -> Option<(Ticket, Option<u32>)> {
+    /// One copy left. With the last one: the engine's ticket, and what was noted.
+    pub(crate) fn one_left(&mut self, ours: Ticket) -> Option<(Ticket, T)> {
         let (generation, slot) = self.slots.get_mut(ours.index() as usize)?;
         let original = slot.as_mut().filter(|_| *generation == ours.generation())?;
         original.copies -= 1;
@@ -44,7 +44,7 @@ impl Originals {
         let original = slot.take()?;
         *generation = generation.wrapping_add(1);
         self.free.push(ours.index());
-        Some((original.ticket, original.scratch))
+        Some((original.ticket, original.note))
     }
 }
 
