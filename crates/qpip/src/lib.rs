@@ -7,7 +7,10 @@
 //!
 //! | module | what lives there |
 //! | --- | --- |
-//! | `wire` | every header: checked views and writers |
+//! | `adapter` | [`Adapter`]: the engine, what its user calls and what its driver calls |
+//! | `queue`, `tcp` | work requests that wait; TCP written for placement |
+//! | [`ip`] | neighbours, fragments, path MTU, answers |
+//! | [`wire`] | every header: checked views and writers |
 //!
 //! What does not live here: memory, I/O, clocks, randomness. There is no remote
 //! memory access: QPIP is send and receive only, and adds no format of its own.
@@ -22,15 +25,20 @@ extern crate std;
 #[doc = include_str!("../README.md")]
 struct Readme;
 
-pub mod ip;
-pub mod wire;
+mod adapter;
 mod ids;
+pub mod ip;
 mod queue;
 mod tcp;
+pub mod wire;
 mod work;
 
+pub use adapter::{
+    Access, Adapter, Arm, Config, ConnectionStats, Error, Event, Interface, Object, PostError,
+    QueuePairSetup, Service, Stats,
+};
 pub use ids::{CompletionQueueId, DomainId, ListenerId, MemoryKey, QueuePairId};
-pub use tcp::tcb::CloseReason;
 pub use tcp::config::{KeepAlive, Mapping, TcpConfig};
 pub use tcp::congestion::CongestionControl;
+pub use tcp::tcb::CloseReason;
 pub use work::{Buffer, Completion, Operation, ReceiveWork, SendWork, Status};

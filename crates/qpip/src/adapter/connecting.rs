@@ -1,0 +1,298 @@
+//! Commands of the management that give a queue pair somebody to talk to:
+//! connecting, listening, binding.
+
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use core::net::{IpAddr, SocketAddr};
+
+use landfall_placement::Instant;
+
+use super::Adapter;
+use super::demux::{Ends, any_of, bound_ends, plain};
+use super::error::{Error, Object};
+use super::interface::{Route, is_remote, route};
+use super::opening::Listener;
+use super::queue_pair::{Connection, Phase, QueuePair, Role};
+use super::stats::ConnectionStats;
+use crate::ids::{ListenerId, QueuePairId};
+use crate::tcp::{Mapping, Tcb};
+use crate::wire::{ipv4, ipv6, protocol, pseudo, tcp};
+
+/// Ports for those who do not care which (RFC 6335).
+const FIRST_EPHEMERAL: u16 = 49_152;
+const EPHEMERAL: u16 = u16::MAX - FIRST_EPHEMERAL + 1;
+
+impl Adapter {
+    /// Asks for a connection; [`Event::Connected`](super::Event::Connected) or
+    /// [`Event::Closed`](super::Event::Closed) says what became of it. Without a
+    /// local address, or with port 0, any that fits is taken.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`], [`Error::WrongService`], [`Error::NotIdle`],
+    /// [`Error::BadAddress`], [`Error::NotOurs`], [`Error::NoRoute`],
+    /// [`Error::Taken`], [`Error::NoPort`].
+    pub fn connect(
+        &mut self,
+        now: Instant,
+        id: QueuePairId,
+        local: Option<SocketAddr>,
+        remote: SocketAddr,
+    ) -> Result<(), Error> {
+        let mapping = self.idle_stream(id)?;
+        let remote = plain(remote);
+        if remote.port() == 0 || !is_remote(remote.ip()) {
+            return Err(Error::BadAddress(remote));
+        }
+        let from = local.map(|local| local.ip()).filter(|ip| !ip.is_unspecified());
+        if let Some(from) = from.filter(|from| !self.is_ours(*from)) {
+            return Err(Error::NotOurs(from));
+        }
+        let route = route(&self.links, from, remote.ip()).ok_or(Error::NoRoute(remote.ip()))?;
+        let port = local.map_or(0, |local| local.port());
+        let local = match port {
+            0 => self.free_port(route.source, |known, local| known.is_free((local, remote)))?,
+            port => {
+                let local = SocketAddr::new(route.source, port);
+                if !self.is_free((local, remote)) {
+                    return Err(Error::Taken(local));
+                }
+                local
+            }
+        };
+        let mss = self.largest_segment(&route, mapping);
+        let ends = (local, remote);
+        let tcb = Tcb::connect(now, &self.config.tcp, &self.secret, ends, mapping, mss);
+        self.open(id, tcb, &route, None);
+        self.mark_ready(id);
+        self.settle(id);
+        Ok(())
+    }
+
+    /// Gives an idle queue pair its connection.
+    pub(super) fn open(
+        &mut self,
+        id: QueuePairId,
+        tcb: Tcb,
+        route: &Route,
+        listener: Option<ListenerId>,
+    ) {
+        let ends @ (local, remote) = (tcb.local, tcb.remote);
+        let Some(pair) = self.known_mut(id) else { return };
+        let Role::Stream(stream) = &mut pair.role else { return };
+        stream.phase = Phase::Open(Box::new(Connection {
+            tcb,
+            link: route.link,
+            next_hop: route.next_hop,
+            addresses: pseudo::addresses(local.ip(), remote.ip(), protocol::TCP),
+            listener,
+        }));
+        self.demux.connections.insert(ends, id.index);
+    }
+
+    /// The queue pair is one for TCP, and idle.
+    fn idle_stream(&self, id: QueuePairId) -> Result<Mapping, Error> {
+        let pair = self.known(id).ok_or(Error::Unknown(Object::QueuePair))?;
+        match &pair.role {
+            Role::Datagrams(_) => Err(Error::WrongService),
+            Role::Stream(stream) if matches!(stream.phase, Phase::Idle) => Ok(stream.mapping),
+            Role::Stream(_) => Err(Error::NotIdle),
+        }
+    }
+
+    pub(super) fn is_ours(&self, address: IpAddr) -> bool {
+        self.links.iter().any(|link| link.has(address))
+    }
+
+    /// Has nothing these two ends?
+    fn is_free(&self, ends: Ends) -> bool {
+        self.connection_of(ends).is_none()
+            && self.openings.find(ends).is_none()
+            && self.time_waits.find(ends).is_none()
+            && !self.listening.contains_key(&(ends.0.port(), ends.0.ip()))
+            && !self.listening.contains_key(&(ends.0.port(), any_of(ends.0.ip())))
+    }
+
+    /// Any port of this address that is free (RFC 6056, algorithm 1).
+    fn free_port(
+        &mut self,
+        address: IpAddr,
+        is_free: impl Fn(&Self, SocketAddr) -> bool,
+    ) -> Result<SocketAddr, Error> {
+        let start = self.random.below(u64::from(EPHEMERAL)) as u16;
+        (0..EPHEMERAL)
+            .map(|n| FIRST_EPHEMERAL + (start + n) % EPHEMERAL)
+            .map(|port| SocketAddr::new(address, port))
+            .find(|local| is_free(self, *local))
+            .ok_or(Error::NoPort)
+    }
+
+    /// The connection of these two ends.
+    #[inline]
+    pub(super) fn connection_of(&self, ends: Ends) -> Option<QueuePairId> {
+        let index = self.demux.connections.find(ends, |index| {
+            let connection = self.pairs.get(index).and_then(QueuePair::connection);
+            connection.is_some_and(|known| (known.tcb.local, known.tcb.remote) == ends)
+        })?;
+        self.pairs.get(index).map(|pair| pair.id)
+    }
+
+    /// The largest segment that we want from there: what the link carries, or,
+    /// where each message is one segment, what IP carries at all.
+    pub(super) fn largest_segment(&self, route: &Route, mapping: Mapping) -> u16 {
+        let ip = if route.source.is_ipv4() { ipv4::LEN } else { ipv6::LEN } as u32;
+        let headers = ip + tcp::LEN as u32;
+        let mtu = match mapping {
+            Mapping::Segment => 65_535,
+            Mapping::Message | Mapping::Stream => self.links[route.link].mtu(),
+        };
+        // RFC 9293, 3.7.1: options are not subtracted.
+        u16::try_from(mtu.saturating_sub(headers)).unwrap_or(u16::MAX).max(536)
+    }
+
+    /// Listens on a port of one of our addresses, or of all of one version of IP.
+    ///
+    /// # Errors
+    /// [`Error::BadAddress`] for port 0, [`Error::NotOurs`], [`Error::Taken`],
+    /// [`Error::Full`].
+    pub fn listen(&mut self, local: SocketAddr) -> Result<ListenerId, Error> {
+        let local = plain(local);
+        if local.port() == 0 {
+            return Err(Error::BadAddress(local));
+        }
+        if !local.ip().is_unspecified() && !self.is_ours(local.ip()) {
+            return Err(Error::NotOurs(local.ip()));
+        }
+        let key = (local.port(), local.ip());
+        if self.listening.contains_key(&key) {
+            return Err(Error::Taken(local));
+        }
+        let listener = Listener { local, offers: VecDeque::new() };
+        let name = self.listeners.insert(listener).ok_or(Error::Full(Object::Listener))?;
+        let id = ListenerId::new(name.0, name.1);
+        self.listening.insert(key, id);
+        Ok(id)
+    }
+
+    /// Ends a listener. Queue pairs that waited there are idle again; openings
+    /// that were not proved are forgotten.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`].
+    pub fn stop_listening(&mut self, id: ListenerId) -> Result<(), Error> {
+        let known = self.listeners.named(id.index, id.generation);
+        known.ok_or(Error::Unknown(Object::Listener))?;
+        let Some(listener) = self.listeners.remove(id.index) else { return Ok(()) };
+        self.listening.remove(&(listener.local.port(), listener.local.ip()));
+        self.openings.forget(id);
+        for pair in listener.offers {
+            self.make_idle(pair);
+        }
+        Ok(())
+    }
+
+    /// An idle queue pair waits at a listener, to be mated with a connection.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`], [`Error::WrongService`], [`Error::NotIdle`],
+    /// [`Error::Full`].
+    pub fn offer(&mut self, listener: ListenerId, id: QueuePairId) -> Result<(), Error> {
+        self.idle_stream(id)?;
+        let most = self.config.offers;
+        let known = self.listeners.named_mut(listener.index, listener.generation);
+        let known = known.ok_or(Error::Unknown(Object::Listener))?;
+        if known.offers.len() >= most {
+            return Err(Error::Full(Object::QueuePair));
+        }
+        known.offers.push_back(id);
+        if let Some(Role::Stream(stream)) = self.known_mut(id).map(|pair| &mut pair.role) {
+            stream.phase = Phase::Offered(listener);
+        }
+        Ok(())
+    }
+
+    /// An offer is withdrawn.
+    pub(super) fn withdraw(&mut self, listener: ListenerId, id: QueuePairId) {
+        if let Some(known) = self.listeners.named_mut(listener.index, listener.generation) {
+            known.offers.retain(|offer| *offer != id);
+        }
+    }
+
+    fn make_idle(&mut self, id: QueuePairId) {
+        if let Some(Role::Stream(stream)) = self.known_mut(id).map(|pair| &mut pair.role) {
+            stream.phase = Phase::Idle;
+        }
+    }
+
+    /// Binds a queue pair for datagrams to a port of one of our addresses, or of
+    /// all of one version of IP. Port 0 takes any that is free. Gives what it is
+    /// bound to.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`], [`Error::WrongService`], [`Error::NotIdle`],
+    /// [`Error::NotOurs`], [`Error::Taken`], [`Error::NoPort`].
+    pub fn bind(&mut self, id: QueuePairId, local: SocketAddr) -> Result<SocketAddr, Error> {
+        let pair = self.known(id).ok_or(Error::Unknown(Object::QueuePair))?;
+        match &pair.role {
+            Role::Stream(_) => return Err(Error::WrongService),
+            Role::Datagrams(datagrams) if datagrams.local.is_some() => return Err(Error::NotIdle),
+            Role::Datagrams(_) => {}
+        }
+        if !local.ip().is_unspecified() && !self.is_ours(local.ip()) {
+            return Err(Error::NotOurs(local.ip()));
+        }
+        let local = match local.port() {
+            0 => self.free_port(local.ip(), |known, local| known.bound_at(local).is_none())?,
+            _ => plain(local),
+        };
+        if self.bound_at(local).is_some() {
+            return Err(Error::Taken(local));
+        }
+        if let Some(datagrams) = self.known_mut(id).and_then(QueuePair::datagrams_mut) {
+            datagrams.local = Some(local);
+        }
+        self.demux.bound.insert(bound_ends(local), id.index);
+        Ok(local)
+    }
+
+    /// The queue pair that is bound to exactly this.
+    pub(super) fn bound_at(&self, local: SocketAddr) -> Option<QueuePairId> {
+        let is_meant = |index| match self.pairs.get(index).map(|pair| &pair.role) {
+            Some(Role::Datagrams(datagrams)) => datagrams.local == Some(local),
+            _ => false,
+        };
+        let index = self.demux.bound.find(bound_ends(local), is_meant)?;
+        self.pairs.get(index).map(|pair| pair.id)
+    }
+
+    /// What a queue pair is connected or bound to on this side.
+    #[must_use]
+    pub fn local_address(&self, id: QueuePairId) -> Option<SocketAddr> {
+        let pair = self.known(id)?;
+        match &pair.role {
+            Role::Stream(_) => pair.connection().map(|connection| connection.tcb.local),
+            Role::Datagrams(datagrams) => datagrams.local,
+        }
+    }
+
+    /// Who is at the other end of a queue pair's connection.
+    #[must_use]
+    pub fn remote_address(&self, id: QueuePairId) -> Option<SocketAddr> {
+        self.known(id)?.connection().map(|connection| connection.tcb.remote)
+    }
+
+    /// How the connection of a queue pair is doing.
+    #[must_use]
+    pub fn connection_stats(&self, id: QueuePairId) -> Option<ConnectionStats> {
+        let tcb = &self.known(id)?.connection()?.tcb;
+        let (segments_again, timeouts) = tcb.sender().repetitions();
+        let counts = tcb.receive_counts();
+        Some(ConnectionStats {
+            round_trip: tcb.sender().round_trip(),
+            congestion_window: tcb.sender().congestion_window(),
+            segments_again,
+            timeouts,
+            bytes_without_memory: counts.no_memory,
+            bytes_forgotten: counts.forgotten,
+        })
+    }
+}

@@ -1,0 +1,252 @@
+//! The management state machine: commands that make and end things.
+
+use core::net::IpAddr;
+
+use landfall_placement::{Area, Instant, PathId, PathState};
+
+use super::Adapter;
+use super::domain::Access;
+use super::error::{Error, Object};
+use super::interface::{Interface, LEAST_MTU, Link};
+use super::queue_pair::{Phase, QueuePair, QueuePairSetup, Role};
+use crate::ids::{CompletionQueueId, DomainId, MemoryKey, QueuePairId};
+use crate::ip::neighbours::{self, Neighbours};
+use crate::tcp::tcb::CloseReason;
+use crate::work::Status;
+
+impl Adapter {
+    /// Puts a station on the Ethernet of a path, which may come up later. What
+    /// was there before is replaced; connections through it end by themselves.
+    ///
+    /// # Errors
+    /// [`Error::BadInterface`]; [`Error::Taken`] where another interface has one
+    /// of the addresses; [`Error::Full`].
+    pub fn add_interface(&mut self, path: PathId, interface: Interface) -> Result<(), Error> {
+        if !interface.is_valid() {
+            return Err(Error::BadInterface);
+        }
+        for (address, _) in &interface.addresses {
+            let has_it = |link: &Link| link.path != path && link.has(*address);
+            if self.links.iter().any(has_it) {
+                return Err(Error::Taken(core::net::SocketAddr::new(*address, 0)));
+            }
+        }
+        let index = self.link_for(path).ok_or(Error::Full(Object::Interface))?;
+        let mut known = Neighbours::new(neighbours::Config {
+            capacity: self.config.neighbours,
+            ..neighbours::Config::default()
+        });
+        for (address, station) in &interface.neighbours {
+            if !known.add_static(*address, *station) {
+                return Err(Error::Full(Object::Interface));
+            }
+        }
+        let link = &mut self.links[index];
+        link.neighbours = known;
+        link.interface = Some(interface);
+        Ok(())
+    }
+
+    /// The addresses of all interfaces.
+    pub fn addresses(&self) -> impl Iterator<Item = IpAddr> + '_ {
+        let interfaces = self.links.iter().filter_map(|link| link.interface.as_ref());
+        interfaces.flat_map(|interface| interface.addresses.iter().map(|(address, _)| *address))
+    }
+
+    fn link_for(&mut self, path: PathId) -> Option<usize> {
+        if let Some(index) = self.link_of(path) {
+            return Some(index);
+        }
+        if self.links.len() >= self.config.interfaces {
+            return None;
+        }
+        self.links.push(Link::new(path));
+        Some(self.links.len() - 1)
+    }
+
+    pub(super) fn change_path(&mut self, path: PathId, state: PathState) {
+        let Some(index) = self.link_for(path) else { return };
+        let limits = match state {
+            PathState::Up(limits) => Some(limits),
+            PathState::Down => None,
+        };
+        let link = &mut self.links[index];
+        link.limits = limits;
+        if link.mtu() < LEAST_MTU {
+            link.limits = None;
+        }
+        // What has begun to leave in pieces for another size does not go on.
+        if let Some(leaving) = link.leaving.take() {
+            self.abandon(&leaving);
+        }
+        let link = &mut self.links[index];
+        if link.limits.is_none() {
+            link.control.clear();
+        }
+        self.unpark(index);
+    }
+
+    /// Makes a protection domain.
+    ///
+    /// # Errors
+    /// [`Error::Full`].
+    pub fn create_domain(&mut self) -> Result<DomainId, Error> {
+        self.domains.create()
+    }
+
+    /// Ends a domain that nothing belongs to.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`]; [`Error::Busy`] while memory is registered or a queue
+    /// pair exists in it.
+    pub fn destroy_domain(&mut self, domain: DomainId) -> Result<(), Error> {
+        self.domains.destroy(domain)
+    }
+
+    /// Registers memory, so that work requests of the domain may name it.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`], [`Error::BadMemory`], [`Error::Full`].
+    pub fn register(
+        &mut self,
+        domain: DomainId,
+        memory: Area,
+        access: Access,
+    ) -> Result<MemoryKey, Error> {
+        self.domains.register(domain, memory, access)
+    }
+
+    /// Ends a registration and gives the memory back.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`]; [`Error::Busy`] while work requests use it: they are
+    /// done when their completions are there.
+    pub fn deregister(&mut self, key: MemoryKey) -> Result<Area, Error> {
+        self.domains.deregister(key)
+    }
+
+    /// Makes a completion queue with room for so many completions: as many as
+    /// requests can be under way that complete there.
+    ///
+    /// # Errors
+    /// [`Error::BadDepth`], [`Error::Full`].
+    pub fn create_completion_queue(&mut self, capacity: u32) -> Result<CompletionQueueId, Error> {
+        self.completion_queues.create(capacity)
+    }
+
+    /// Ends a completion queue, and with it what nobody polled.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`]; [`Error::Busy`] while a queue pair completes there.
+    pub fn destroy_completion_queue(&mut self, queue: CompletionQueueId) -> Result<(), Error> {
+        self.completion_queues.destroy(queue)
+    }
+
+    /// Makes a queue pair. It is idle: receives can be posted, and it can be
+    /// connected, offered to a listener, or, for datagrams, bound.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`], [`Error::BadDepth`]; [`Error::Full`], also where a
+    /// byte stream finds no place for the part of a request that it may report,
+    /// or where as many events wait to be polled as may.
+    pub fn create_queue_pair(&mut self, setup: &QueuePairSetup) -> Result<QueuePairId, Error> {
+        self.domains.check(setup.domain)?;
+        self.completion_queues.check(setup.send_completions)?;
+        self.completion_queues.check(setup.receive_completions)?;
+        let depths = 1..=self.config.queue_depth;
+        if !depths.contains(&setup.send_depth) || !depths.contains(&setup.receive_depth) {
+            return Err(Error::BadDepth);
+        }
+        if self.has_too_many_events() {
+            return Err(Error::Full(Object::Event));
+        }
+        let (index, generation) = self.pairs.next().ok_or(Error::Full(Object::QueuePair))?;
+        let id = QueuePairId::new(index, generation);
+        let pair = QueuePair::new(id, setup);
+        if pair.completes_parts() && !self.completion_queues.reserve(setup.receive_completions) {
+            return Err(Error::Full(Object::CompletionQueue));
+        }
+        self.pairs.insert(pair);
+        self.domains.join(setup.domain);
+        self.completion_queues.join(setup.send_completions);
+        self.completion_queues.join(setup.receive_completions);
+        Ok(id)
+    }
+
+    /// Ends a queue pair. Its connection is reset; what is posted completes as
+    /// flushed, but for memory that a driver holds, only once it does no more.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`].
+    pub fn destroy_queue_pair(&mut self, now: Instant, id: QueuePairId) -> Result<(), Error> {
+        self.known(id).ok_or(Error::Unknown(Object::QueuePair))?;
+        self.give_up(now, id, CloseReason::Aborted);
+        let Some(pair) = self.pairs.named_mut(id.index, id.generation) else { return Ok(()) };
+        pair.is_destroyed = true;
+        match &mut pair.role {
+            Role::Stream(stream) => {
+                stream.queues.flush(Status::Flushed);
+                if let Phase::Offered(listener) = stream.phase {
+                    stream.phase = Phase::Idle;
+                    self.withdraw(listener, id);
+                }
+            }
+            Role::Datagrams(datagrams) => {
+                datagrams.flush();
+                if let Some(local) = datagrams.local.take() {
+                    self.demux.bound.remove(super::demux::bound_ends(local), id.index);
+                }
+            }
+        }
+        self.settle(id);
+        Ok(())
+    }
+
+    /// Resets the connection of a queue pair, and flushes what is posted.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`], [`Error::WrongService`], [`Error::NotConnected`].
+    pub fn abort(&mut self, now: Instant, id: QueuePairId) -> Result<(), Error> {
+        self.connected(id)?;
+        self.give_up(now, id, CloseReason::Aborted);
+        self.settle(id);
+        Ok(())
+    }
+
+    /// Says behind what is posted that nothing more will be sent. What the other
+    /// side still sends is received.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`], [`Error::WrongService`], [`Error::NotConnected`].
+    pub fn shutdown(&mut self, _now: Instant, id: QueuePairId) -> Result<(), Error> {
+        self.connected(id)?;
+        if let Some((connection, _)) = self.known_mut(id).and_then(QueuePair::connection_mut) {
+            connection.tcb.shutdown();
+        }
+        self.mark_ready(id);
+        self.settle(id);
+        Ok(())
+    }
+
+    /// Is it a queue pair with a connection?
+    fn connected(&self, id: QueuePairId) -> Result<(), Error> {
+        let pair = self.known(id).ok_or(Error::Unknown(Object::QueuePair))?;
+        match &pair.role {
+            Role::Datagrams(_) => Err(Error::WrongService),
+            Role::Stream(_) if pair.connection().is_none() => Err(Error::NotConnected),
+            Role::Stream(_) => Ok(()),
+        }
+    }
+
+    /// Resets a connection, if the queue pair has one that is alive.
+    pub(super) fn give_up(&mut self, now: Instant, id: QueuePairId, reason: CloseReason) {
+        let pair = self.pairs.named_mut(id.index, id.generation);
+        let Some((connection, queues)) = pair.and_then(QueuePair::connection_mut) else { return };
+        if connection.tcb.is_closed() {
+            return;
+        }
+        if let Some(draft) = connection.tcb.abort(reason, queues) {
+            self.say_draft(now, id, &draft);
+        }
+    }
+}

@@ -1,0 +1,266 @@
+//! [`Adapter`]: queue pairs over TCP and UDP, as the network interface of the
+//! paper would run them.
+//!
+//! Its four state machines are files here, and each has files that serve it:
+//!
+//! | state machine | file | what it uses |
+//! | --- | --- | --- |
+//! | management: commands that make and end things | `management`, `connecting` | `domain`, `completion_queue`, `queue_pair`, `interface` |
+//! | doorbell: work requests are posted | `doorbell` | `domain`, `udp` |
+//! | transmit: what leaves next | `transmit` | `fragments`, `control` |
+//! | receive: where what came belongs | `receive` and its folder | `demux`, `opening`, `landing` |
+//!
+//! `settle` takes what these leave behind to completion queues and events;
+//! `timers` is what time brings; `config`, `error`, `event` and `stats` are what
+//! the user chooses, did wrong, is told, and can count.
+//!
+//! What does not live here: TCP itself ([`tcp`](crate::tcp)), headers
+//! ([`wire`](crate::wire)), what a host on IP remembers ([`ip`](crate::ip)).
+
+mod completion_queue;
+mod config;
+mod connecting;
+mod control;
+mod demux;
+mod domain;
+mod doorbell;
+mod error;
+mod event;
+mod fragments;
+mod interface;
+mod landing;
+mod management;
+mod opening;
+mod queue_pair;
+mod receive;
+mod settle;
+mod stats;
+mod timers;
+mod transmit;
+mod udp;
+
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
+
+use landfall_placement::{
+    Deposit, Engine, Guess, Instant, Landing, PathId, PathState, Placement, Random, Refusal,
+    Refusals, Seed, Spans, Ticket, Timeout, Transmit, Unit,
+};
+use landfall_tables::{IndexedHeap, Table};
+
+pub use completion_queue::Arm;
+pub use config::Config;
+pub use domain::Access;
+pub use error::{Error, Object, PostError};
+pub use event::Event;
+pub use interface::Interface;
+pub use queue_pair::{QueuePairSetup, Service};
+pub use stats::{ConnectionStats, Stats};
+
+use crate::ids::{CompletionQueueId, ListenerId, QueuePairId};
+use crate::ip::answer::Limiter;
+use crate::ip::path_mtu::{self, PathMtus};
+use crate::tcp::Secret;
+use crate::work::Completion;
+use completion_queue::CompletionQueues;
+use demux::Demux;
+use domain::Domains;
+use interface::Link;
+use landing::{Placing, Sending};
+use opening::{Listener, Openings, TimeWaits};
+use queue_pair::QueuePair;
+use receive::Pieces;
+
+/// Queue pairs over TCP and UDP on any number of Ethernet interfaces.
+///
+/// It is a state machine without I/O. Commands and doorbells are methods and
+/// return at once; a driver runs it as an [`Engine`] whose units are whole
+/// Ethernet frames; what is done is polled from completion queues, and what else
+/// happened from [`poll_event`](Engine::poll_event).
+#[derive(Debug)]
+pub struct Adapter {
+    config: Config,
+    random: Random,
+    secret: Secret,
+    refusals: Refusals,
+    stats: Stats,
+    events: VecDeque<Event>,
+    domains: Domains,
+    completion_queues: CompletionQueues,
+    pairs: Table<QueuePair>,
+    /// By queue pair; never later than it wants.
+    pair_timers: IndexedHeap<Instant>,
+    demux: Demux,
+    listeners: Table<Listener>,
+    /// By port and address, in that order.
+    listening: BTreeMap<(u16, core::net::IpAddr), ListenerId>,
+    openings: Openings,
+    time_waits: TimeWaits,
+    links: Vec<Link>,
+    path_mtus: PathMtus,
+    pieces: Pieces,
+    /// Counts packets that leave in fragments.
+    fragment_id: u32,
+    /// What strangers may draw: errors of ICMP, and resets.
+    limiter: Limiter,
+    /// What drivers are putting into its place, and what they read.
+    placing: Table<Placing>,
+    sending: Table<Sending>,
+}
+
+impl Adapter {
+    /// An adapter without interfaces. The seed determines every number that
+    /// strangers must not guess.
+    #[must_use]
+    pub fn new(config: Config, seed: Seed) -> Self {
+        let config = config.in_range();
+        let mut random = Random::new(seed);
+        let mtus = path_mtu::Config { capacity: config.path_mtus, ..path_mtu::Config::default() };
+        Self {
+            secret: Secret::new(&mut random),
+            refusals: Refusals::new(),
+            stats: Stats::default(),
+            events: VecDeque::new(),
+            domains: Domains::new(&config),
+            completion_queues: CompletionQueues::new(&config),
+            pairs: Table::new(config.queue_pairs),
+            pair_timers: IndexedHeap::new(),
+            demux: Demux::new(&mut random),
+            listeners: Table::new(config.listeners),
+            listening: BTreeMap::new(),
+            openings: Openings::new(config.half_open, &mut random),
+            time_waits: TimeWaits::new(config.time_wait, &mut random),
+            links: Vec::new(),
+            path_mtus: PathMtus::new(mtus),
+            pieces: Pieces::new(&config),
+            fragment_id: random.next_u32(),
+            limiter: Limiter::new(config.answers_per_second, config.answers_per_second),
+            placing: Table::new(config.placements),
+            sending: Table::new(config.transmissions),
+            random,
+            config,
+        }
+    }
+
+    /// The bounds, as they are in force.
+    #[must_use]
+    pub const fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// What was done so far.
+    #[must_use]
+    pub const fn stats(&self) -> &Stats {
+        &self.stats
+    }
+
+    /// Takes the next completion of a queue.
+    #[inline]
+    pub fn poll(&mut self, queue: CompletionQueueId) -> Option<Completion> {
+        let completion = self.completion_queues.poll(queue)?;
+        if !completion.ends_request {
+            self.part_was_polled(queue, completion.queue_pair);
+        }
+        Some(completion)
+    }
+
+    /// Asks for one [`Event::CompletionsReady`] when there is something to poll.
+    ///
+    /// `false`: there is something already, and no event will come. A waiter
+    /// polls until the queue is empty, arms, and sleeps only after `true`: so no
+    /// completion is ever missed.
+    pub fn arm(&mut self, queue: CompletionQueueId, arm: Arm) -> bool {
+        self.completion_queues.arm(queue, arm)
+    }
+
+    /// How many completions wait to be polled.
+    #[must_use]
+    pub fn completions(&self, queue: CompletionQueueId) -> usize {
+        self.completion_queues.len(queue)
+    }
+
+    #[inline]
+    fn link_of(&self, path: PathId) -> Option<usize> {
+        self.links.iter().position(|link| link.path == path)
+    }
+
+    /// The queue pair of this name, unless the user has destroyed it.
+    fn known(&self, id: QueuePairId) -> Option<&QueuePair> {
+        self.pairs.named(id.index, id.generation).filter(|pair| !pair.is_destroyed)
+    }
+
+    fn known_mut(&mut self, id: QueuePairId) -> Option<&mut QueuePair> {
+        self.pairs.named_mut(id.index, id.generation).filter(|pair| !pair.is_destroyed)
+    }
+
+    /// As many events wait as may.
+    fn has_too_many_events(&self) -> bool {
+        self.events.len() >= self.config.events
+    }
+}
+
+impl Engine for Adapter {
+    type Event = Event;
+
+    fn handle_path(&mut self, _now: Instant, path: PathId, state: PathState) {
+        self.change_path(path, state);
+    }
+
+    #[inline]
+    fn guess(&self, path: PathId, nth: usize) -> Option<Guess> {
+        self.guess_next(path, nth)
+    }
+
+    #[inline]
+    fn place(
+        &mut self,
+        now: Instant,
+        unit: &Unit<'_>,
+        into: &mut Spans,
+    ) -> Result<Placement, Refusal> {
+        self.receive(now, unit, into).map_err(|refusal| self.refusals.count(refusal))
+    }
+
+    #[inline]
+    fn handle_placed(&mut self, now: Instant, ticket: Ticket, landing: Landing) {
+        self.land(now, ticket, landing);
+    }
+
+    fn poll_deposit(&mut self, now: Instant, into: &mut Spans) -> Option<Deposit<'_>> {
+        self.next_deposit(now, into)
+    }
+
+    #[inline]
+    fn poll_transmit(
+        &mut self,
+        now: Instant,
+        path: PathId,
+        head: &mut [u8],
+        from: &mut Spans,
+    ) -> Option<Transmit> {
+        let link = self.link_of(path)?;
+        self.next_transmit(now, link, head, from)
+    }
+
+    #[inline]
+    fn handle_sent(&mut self, _now: Instant, ticket: Ticket) {
+        self.let_go(ticket);
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        self.fire_timers(now);
+    }
+
+    fn poll_timeout(&self) -> Option<Timeout> {
+        self.next_timer()
+    }
+
+    #[inline]
+    fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    fn refusals(&self) -> &Refusals {
+        &self.refusals
+    }
+}

@@ -1,0 +1,177 @@
+//! [`QueuePair`]: what it belongs to, its queues, and what it is connected to.
+
+use core::net::IpAddr;
+
+use landfall_placement::InternetSum;
+
+use super::udp::Datagrams;
+use crate::ids::{CompletionQueueId, DomainId, ListenerId, QueuePairId};
+use crate::queue::{Done, Queues};
+use crate::tcp::{Mapping, Tcb};
+use crate::work::Operation;
+
+/// What a queue pair speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Service {
+    /// A TCP connection, with messages that lie so in its segments.
+    Tcp(Mapping),
+    /// UDP datagrams, each to an address of its own.
+    Udp,
+}
+
+/// What a queue pair is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueuePairSetup {
+    /// Its memory is that of this domain.
+    pub domain: DomainId,
+    /// Where sends complete.
+    pub send_completions: CompletionQueueId,
+    /// Where receives complete; may be the same.
+    pub receive_completions: CompletionQueueId,
+    /// What it speaks.
+    pub service: Service,
+    /// How many sends can be posted at a time.
+    pub send_depth: u32,
+    /// How many receives.
+    pub receive_depth: u32,
+}
+
+/// A queue pair.
+#[derive(Debug)]
+pub(super) struct QueuePair {
+    pub(super) id: QueuePairId,
+    pub(super) domain: DomainId,
+    pub(super) send_completions: CompletionQueueId,
+    pub(super) receive_completions: CompletionQueueId,
+    pub(super) role: Role,
+    /// It is in the ready list of its link.
+    pub(super) is_ready: bool,
+    /// It waits for a neighbour of its link.
+    pub(super) is_parked: bool,
+    /// The user has destroyed it; it goes when drivers hold its memory no longer.
+    pub(super) is_destroyed: bool,
+    /// A part of a request is completed, and nobody has polled it yet.
+    pub(super) is_part_out: bool,
+}
+
+/// What a queue pair does.
+#[derive(Debug)]
+pub(super) enum Role {
+    Stream(Stream),
+    Datagrams(Datagrams),
+}
+
+/// A queue pair for TCP.
+#[derive(Debug)]
+pub(super) struct Stream {
+    pub(super) mapping: Mapping,
+    pub(super) queues: Queues,
+    pub(super) phase: Phase,
+}
+
+/// How far its connection is.
+#[derive(Debug)]
+pub(super) enum Phase {
+    /// It has none.
+    Idle,
+    /// It waits for one that comes in.
+    Offered(ListenerId),
+    /// It has, or had, this one.
+    Open(alloc::boxed::Box<Connection>),
+}
+
+/// A connection, and the way to its other end.
+#[derive(Debug)]
+pub(super) struct Connection {
+    pub(super) tcb: Tcb,
+    /// The link, by its place among all.
+    pub(super) link: usize,
+    /// The neighbour to send to.
+    pub(super) next_hop: IpAddr,
+    /// The sum over the addresses and the protocol.
+    pub(super) addresses: InternetSum,
+    /// The listener that it came to.
+    pub(super) listener: Option<ListenerId>,
+}
+
+impl QueuePair {
+    pub(super) fn new(id: QueuePairId, setup: &QueuePairSetup) -> Self {
+        let (send, receive) = (setup.send_depth, setup.receive_depth);
+        let role = match setup.service {
+            Service::Tcp(mapping) => Role::Stream(Stream {
+                mapping,
+                queues: Queues::new(send, receive),
+                phase: Phase::Idle,
+            }),
+            Service::Udp => Role::Datagrams(Datagrams::new(send, receive)),
+        };
+        Self {
+            id,
+            domain: setup.domain,
+            send_completions: setup.send_completions,
+            receive_completions: setup.receive_completions,
+            role,
+            is_ready: false,
+            is_parked: false,
+            is_destroyed: false,
+            is_part_out: false,
+        }
+    }
+
+    /// Where requests of this queue complete.
+    pub(super) const fn completions(&self, operation: Operation) -> CompletionQueueId {
+        match operation {
+            Operation::Send => self.send_completions,
+            Operation::Receive => self.receive_completions,
+        }
+    }
+
+    /// Are parts of requests completed, before they are full?
+    pub(super) const fn completes_parts(&self) -> bool {
+        matches!(&self.role, Role::Stream(Stream { mapping: Mapping::Stream, .. }))
+    }
+
+    #[inline]
+    pub(super) fn poll_done(&mut self) -> Option<Done> {
+        match &mut self.role {
+            Role::Stream(stream) => stream.queues.poll_done(),
+            Role::Datagrams(datagrams) => datagrams.poll_done(),
+        }
+    }
+
+    /// Is nothing posted any more, and nothing of it under way?
+    pub(super) fn is_empty(&self) -> bool {
+        match &self.role {
+            Role::Stream(stream) => {
+                stream.queues.send.is_empty() && stream.queues.receive.len() == 0
+            }
+            Role::Datagrams(datagrams) => datagrams.is_empty(),
+        }
+    }
+
+    #[inline]
+    pub(super) fn connection(&self) -> Option<&Connection> {
+        match &self.role {
+            Role::Stream(Stream { phase: Phase::Open(connection), .. }) => Some(connection),
+            _ => None,
+        }
+    }
+
+    /// The connection and the queues that it works on.
+    #[inline]
+    pub(super) fn connection_mut(&mut self) -> Option<(&mut Connection, &mut Queues)> {
+        match &mut self.role {
+            Role::Stream(Stream { phase: Phase::Open(connection), queues, .. }) => {
+                Some((connection, queues))
+            }
+            _ => None,
+        }
+    }
+
+    pub(super) fn datagrams_mut(&mut self) -> Option<&mut Datagrams> {
+        match &mut self.role {
+            Role::Datagrams(datagrams) => Some(datagrams),
+            Role::Stream(_) => None,
+        }
+    }
+}

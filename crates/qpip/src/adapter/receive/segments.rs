@@ -1,0 +1,401 @@
+//! TCP: a segment goes to its connection, or to what comes before and after one.
+
+use core::net::SocketAddr;
+
+use landfall_placement::{Check, Instant, Placement, Refusal, Spans};
+
+use super::{Arrival, Outcome, is_intact, sum_of};
+use crate::adapter::Adapter;
+use crate::adapter::demux::{Ends, any_of};
+use crate::adapter::interface::route;
+use crate::adapter::landing::{Origin, Placing};
+use crate::adapter::opening::Opening;
+use crate::adapter::queue_pair::{Phase, QueuePair, Role};
+use crate::ids::{ListenerId, QueuePairId};
+use crate::queue::Hold;
+use crate::tcp::{Claim, Draft, HalfOpen, Heard, Late, Mapping, Placed, Segment, Tcb};
+use crate::wire::tcp::Flags;
+use crate::wire::{Layer, Options, Tcp};
+
+impl Adapter {
+    #[inline]
+    pub(super) fn take_tcp(
+        &mut self,
+        now: Instant,
+        arrival: &Arrival<'_>,
+        into: &mut Spans,
+    ) -> Outcome {
+        let layer = arrival.ip.tcp(arrival.head)?;
+        let header = &layer.header;
+        let local = SocketAddr::new(arrival.ip.destination, header.destination);
+        let remote = SocketAddr::new(arrival.ip.source, header.source);
+        let segment = Segment {
+            seq: header.seq,
+            ack: header.ack,
+            flags: header.flags,
+            window: header.window,
+            options: header.options,
+            payload: layer.payload_len,
+            coalesced: arrival.coalesced,
+            ecn: arrival.ip.ecn,
+        };
+        let ends = (local, remote);
+        let origin = Origin { link: arrival.link, station: arrival.station(), ends };
+        if segment.payload == 0 {
+            return self.take_bare(now, arrival, &layer, &origin, &segment);
+        }
+        let known = self.quick_connection_of(arrival.link, ends);
+        let Some(id) = known.or_else(|| self.open_early(now, &origin, &segment)) else {
+            return self.check_only(arrival, &layer, &origin, &segment);
+        };
+        if !self.placing.has_room() {
+            return Err(Refusal::NoRoom.into());
+        }
+        let check = check_of(arrival, &layer)?;
+        let pair = self.pairs.named_mut(id.index, id.generation);
+        let (connection, queues) =
+            pair.and_then(QueuePair::connection_mut).ok_or(Refusal::UnknownId)?;
+        let Placed { skip, claim } = connection.tcb.place(now, &segment, queues, into);
+        let piece = arrival.piece;
+        // A place that no unit can name is nowhere near the start of one.
+        let at = u16::try_from(layer.payload_at + skip as usize);
+        let kept = self.keep(Placing::Stream { pair: id, segment, claim, piece });
+        match (at, kept) {
+            (Ok(at), Ok(ticket)) => Ok(Placement::Into { at, check, ticket }),
+            (_, kept) => {
+                if let Ok(ticket) = kept {
+                    self.placing.remove(ticket.index());
+                }
+                into.clear();
+                self.land_segment(now, id, &segment, (claim, false));
+                Err(Refusal::NoRoom.into())
+            }
+        }
+    }
+
+    /// The connection of these two ends; likely the one that something came for
+    /// last.
+    #[inline]
+    fn quick_connection_of(&mut self, link: usize, ends: Ends) -> Option<QueuePairId> {
+        if let Some(id) = self.links[link].last_pair {
+            let pair = self.pairs.named(id.index, id.generation);
+            let connection = pair.and_then(QueuePair::connection);
+            let is_it = |tcb: &Tcb| (tcb.local, tcb.remote) == ends && !tcb.is_closed();
+            if connection.is_some_and(|connection| is_it(&connection.tcb)) {
+                return Some(id);
+            }
+        }
+        let id = self.connection_of(ends)?;
+        self.links[link].last_pair = Some(id);
+        Some(id)
+    }
+
+    /// A segment without payload: all of it is at hand, and is checked at once.
+    /// Where the sum does not fit, the device may know better: on a virtual link
+    /// it comes unfinished, and the driver can tell.
+    #[inline]
+    fn take_bare(
+        &mut self,
+        now: Instant,
+        arrival: &Arrival<'_>,
+        layer: &Layer<Tcp>,
+        origin: &Origin,
+        segment: &Segment,
+    ) -> Outcome {
+        if arrival.piece.is_some() || is_intact(arrival, layer.at, layer.len) {
+            self.take_segment(now, origin, segment);
+            return Ok(Placement::Consumed);
+        }
+        self.check_only(arrival, layer, origin, segment)
+    }
+
+    /// Nothing of the payload is kept, but what the segment says counts, if its
+    /// checksum is right.
+    fn check_only(
+        &mut self,
+        arrival: &Arrival<'_>,
+        layer: &Layer<Tcp>,
+        origin: &Origin,
+        segment: &Segment,
+    ) -> Outcome {
+        let check = check_of(arrival, layer)?;
+        let at = u16::try_from(layer.payload_at).map_err(|_| Refusal::Unsupported)?;
+        let ticket = self.keep(Placing::Checked { origin: *origin, segment: *segment })?;
+        Ok(Placement::Into { at, check, ticket })
+    }
+
+    /// The payload of a segment landed, or failed its check.
+    #[inline]
+    pub(in crate::adapter) fn land_segment(
+        &mut self,
+        now: Instant,
+        id: QueuePairId,
+        segment: &Segment,
+        (claim, is_good): (Claim, bool),
+    ) {
+        let pair = self.pairs.named_mut(id.index, id.generation);
+        let Some((connection, queues)) = pair.and_then(QueuePair::connection_mut) else { return };
+        let config = &self.config.tcp;
+        let verdict = connection.tcb.landed(now, segment, (claim, is_good), config, queues);
+        self.stats.segments_received += u64::from(is_good);
+        self.follow(now, id, verdict);
+    }
+
+    /// What a segment led to.
+    #[inline]
+    fn follow(&mut self, now: Instant, id: QueuePairId, verdict: Result<Option<Draft>, Refusal>) {
+        match verdict {
+            Ok(None) => {}
+            Ok(Some(draft)) => self.say_draft(now, id, &draft),
+            Err(refusal) => {
+                self.refusals.count(refusal);
+            }
+        }
+        self.mark_ready(id);
+        self.settle(id);
+    }
+
+    /// A segment whose checksum is right, and whose payload, if it had any, was
+    /// not kept.
+    pub(in crate::adapter) fn take_segment(
+        &mut self,
+        now: Instant,
+        origin: &Origin,
+        segment: &Segment,
+    ) {
+        let bare = without_payload(segment);
+        if let Some(id) = self.quick_connection_of(origin.link, origin.ends) {
+            return self.take_known(now, id, &bare);
+        }
+        if let Some(index) = self.openings.find(origin.ends) {
+            return self.take_proof(now, index, origin, segment);
+        }
+        if let Some(index) = self.time_waits.find(origin.ends)
+            && !self.take_late(now, index, origin, segment)
+        {
+            return;
+        }
+        let is_question =
+            segment.has(Flags::SYN) && !segment.flags.intersects(Flags::ACK | Flags::RST);
+        match self.listener_at(origin.ends.0) {
+            Some(listener) if is_question => self.take_question(now, listener, origin, &bare),
+            _ => self.refuse_segment(now, origin, segment),
+        }
+    }
+
+    fn take_known(&mut self, now: Instant, id: QueuePairId, segment: &Segment) {
+        let pair = self.pairs.named_mut(id.index, id.generation);
+        let Some((connection, queues)) = pair.and_then(QueuePair::connection_mut) else { return };
+        let verdict = connection.tcb.handle(now, segment, &self.config.tcp, queues);
+        self.stats.segments_received += 1;
+        self.follow(now, id, verdict);
+    }
+
+    fn listener_at(&self, local: SocketAddr) -> Option<ListenerId> {
+        let exact = self.listening.get(&(local.port(), local.ip()));
+        exact.or_else(|| self.listening.get(&(local.port(), any_of(local.ip())))).copied()
+    }
+
+    /// Somebody asks for a connection: it is answered, and nothing but the answer
+    /// is kept.
+    fn take_question(
+        &mut self,
+        now: Instant,
+        listener: ListenerId,
+        origin: &Origin,
+        segment: &Segment,
+    ) {
+        if self.has_too_many_events() {
+            self.refusals.count(Refusal::NoRoom);
+            return;
+        }
+        let (local, remote) = origin.ends;
+        let Some(way) = route(&self.links, Some(local.ip()), remote.ip()) else { return };
+        let (mapping, offered) = self.first_offer(listener);
+        let mss = self.largest_segment(&way, mapping);
+        let half = HalfOpen::new(
+            now,
+            &self.config.tcp,
+            &self.secret,
+            origin.ends,
+            segment,
+            (offered, mss),
+        );
+        let Origin { link, station, .. } = *origin;
+        let (index, has_dropped) = self.openings.insert(Opening { half, listener, link, station });
+        self.stats.half_open_dropped += u64::from(has_dropped);
+        if let Some(index) = index {
+            self.answer_opening(now, index);
+        }
+    }
+
+    /// What the queue pair that is mated next does, and the memory it has posted.
+    fn first_offer(&self, listener: ListenerId) -> (Mapping, u16) {
+        let known = self.listeners.named(listener.index, listener.generation);
+        let first = known.and_then(|known| known.offers.front());
+        match first.and_then(|id| self.known(*id)).map(|pair| &pair.role) {
+            Some(Role::Stream(stream)) => {
+                (stream.mapping, u16::try_from(stream.queues.receive.bytes()).unwrap_or(u16::MAX))
+            }
+            _ => (Mapping::default(), 0),
+        }
+    }
+
+    /// Sends the answer to an opening, where it is due.
+    pub(in crate::adapter) fn answer_opening(&mut self, now: Instant, index: u32) {
+        let Some(opening) = self.openings.get_mut(index) else { return };
+        let (link, station) = (opening.link, opening.station);
+        let ends = (opening.half.local, opening.half.remote);
+        if let Some(draft) = opening.half.poll_transmit(now) {
+            self.say_to(link, station, ends, &draft);
+        }
+    }
+
+    /// A segment for a connection that is not proved.
+    fn take_proof(&mut self, now: Instant, index: u32, origin: &Origin, segment: &Segment) {
+        let Some(opening) = self.openings.get_mut(index) else { return };
+        match opening.half.handle(segment) {
+            Heard::Open => {
+                if let Some(id) = self.mate(now, index) {
+                    self.take_known(now, id, &without_payload(segment));
+                }
+            }
+            Heard::Again => self.answer_opening(now, index),
+            Heard::Gone => {
+                self.openings.remove(index);
+            }
+            Heard::Foreign => self.refuse_segment(now, origin, segment),
+            Heard::Nothing => {
+                self.refusals.count(Refusal::Unexpected);
+            }
+        }
+    }
+
+    /// A payload that comes right behind the proof, or is the proof itself: the
+    /// connection is opened already, for the number that it acknowledges was
+    /// drawn at random. Nothing else of the segment counts before its check.
+    fn open_early(
+        &mut self,
+        now: Instant,
+        origin: &Origin,
+        segment: &Segment,
+    ) -> Option<QueuePairId> {
+        let index = self.openings.find(origin.ends)?;
+        let is_plain = !segment.flags.intersects(Flags::SYN | Flags::RST);
+        let opening = self.openings.get_mut(index)?;
+        if !is_plain || opening.half.handle(segment) != Heard::Open {
+            return None;
+        }
+        self.mate(now, index)
+    }
+
+    /// A connection is proved: it is mated with the queue pair that has waited
+    /// longest. Without one it goes on waiting, until its other side asks again.
+    fn mate(&mut self, now: Instant, index: u32) -> Option<QueuePairId> {
+        let opening = self.openings.get_mut(index)?;
+        let listener = opening.listener;
+        let (local, remote) = (opening.half.local, opening.half.remote);
+        let way = route(&self.links, Some(local.ip()), remote.ip())?;
+        let Some(id) = self.take_offer(listener) else {
+            self.stats.unmated += 1;
+            return None;
+        };
+        let half = self.openings.remove(index)?.half;
+        let Role::Stream(stream) = &self.known(id)?.role else { return None };
+        let mapping = stream.mapping;
+        let mss = self.largest_segment(&way, mapping);
+        let tcb = Tcb::accept(now, &self.config.tcp, &half, mapping, mss);
+        self.open(id, tcb, &way, Some(listener));
+        if let Some((connection, queues)) = self.known_mut(id).and_then(QueuePair::connection_mut) {
+            connection.tcb.handle_posted_receive(queues);
+        }
+        self.stats.accepted += 1;
+        Some(id)
+    }
+
+    /// The next queue pair that waits at a listener.
+    fn take_offer(&mut self, listener: ListenerId) -> Option<QueuePairId> {
+        loop {
+            let known = self.listeners.named_mut(listener.index, listener.generation)?;
+            let id = known.offers.pop_front()?;
+            if let Some(Role::Stream(stream)) = self.known_mut(id).map(|pair| &mut pair.role)
+                && matches!(stream.phase, Phase::Offered(_))
+            {
+                stream.phase = Phase::Idle;
+                return Some(id);
+            }
+        }
+    }
+
+    /// A late segment of a connection that is over. Says whether it may be more:
+    /// a new connection of the same two ends.
+    fn take_late(&mut self, now: Instant, index: u32, origin: &Origin, segment: &Segment) -> bool {
+        let Some(rest) = self.time_waits.get(index) else { return true };
+        match rest.handle(now, segment) {
+            Late::Ignore => false,
+            Late::Reopen => {
+                self.time_waits.remove(index);
+                true
+            }
+            Late::Acknowledge => {
+                let options = Options { timestamp: rest.timestamp(now), ..Options::default() };
+                let draft =
+                    Draft { options, ..bare(Flags::ACK, rest.send_next, rest.receive_next) };
+                self.time_waits.restart(index, now + self.config.tcp.time_wait);
+                self.say_to(origin.link, origin.station, origin.ends, &draft);
+                false
+            }
+        }
+    }
+
+    /// A segment that nobody waits for is answered by a reset (RFC 9293,
+    /// 3.10.7.1), but not too often.
+    fn refuse_segment(&mut self, now: Instant, origin: &Origin, segment: &Segment) {
+        self.refusals.count(Refusal::WrongAddress);
+        if segment.has(Flags::RST) || !self.limiter.allow(now) {
+            return;
+        }
+        let draft = if segment.has(Flags::ACK) {
+            bare(Flags::RST, segment.ack, 0)
+        } else {
+            bare(Flags::RST | Flags::ACK, 0, segment.seq.wrapping_add(segment.len()))
+        };
+        self.say_to(origin.link, origin.station, origin.ends, &draft);
+        self.stats.resets_sent += 1;
+    }
+}
+
+/// What a segment says when its payload is dropped: its end is not heard then.
+fn without_payload(segment: &Segment) -> Segment {
+    let mut bare = *segment;
+    if segment.payload > 0 {
+        bare.payload = 0;
+        bare.flags = bare.flags.without(Flags::FIN | Flags::PSH);
+    }
+    bare
+}
+
+/// The pass over a segment, unless it was made: what was put together from
+/// fragments was checked as a whole.
+#[inline]
+fn check_of(arrival: &Arrival<'_>, layer: &Layer<Tcp>) -> Result<Check, super::Stop> {
+    if arrival.piece.is_some() {
+        return Ok(Check::None);
+    }
+    sum_of(&arrival.ip, layer.at, layer.len)
+}
+
+fn bare(flags: Flags, seq: u32, ack: u32) -> Draft {
+    Draft {
+        seq,
+        ack,
+        flags,
+        window: 0,
+        options: Options::default(),
+        payload: 0,
+        cut: None,
+        is_message: false,
+        hold: Hold::default(),
+        ecn: landfall_placement::Ecn::NotCapable,
+    }
+}

@@ -1,0 +1,444 @@
+//! The transmit state machine: what leaves a link next.
+//!
+//! First what belongs to no queue pair, for somebody waits for it; then the rest
+//! of a packet that has begun to leave in pieces; then the queue pairs that have
+//! something to send, each in its turn.
+
+use core::net::SocketAddr;
+
+use landfall_placement::{Ecn, Instant, Segment, SegmentKind, Spans, Ticket, Transmit};
+use zerocopy::IntoBytes;
+
+use super::Adapter;
+use super::control::Control;
+use super::fragments::Outgoing;
+use super::interface::{Link, Route, route};
+use super::landing::{Held, Sending};
+use super::queue_pair::{Connection, Role};
+use crate::ids::QueuePairId;
+use crate::ip::answer::{self, Host};
+use crate::ip::neighbours::{Found, Question};
+use crate::tcp::tcb::CloseReason;
+use crate::tcp::{Draft, Room};
+use crate::wire::{Envelope, Mac, Tcp, ipv4, ipv6, protocol, pseudo, tcp, udp};
+use crate::work::Status;
+
+/// What became of a queue pair's turn.
+enum Turn {
+    /// It sends this, and may have more.
+    Sends(Transmit),
+    /// It has nothing to send.
+    Idle,
+    /// It waits for a neighbour.
+    Waits,
+    /// What it had could not leave and is over; it may have more.
+    Again,
+}
+
+impl Adapter {
+    #[inline]
+    pub(super) fn next_transmit(
+        &mut self,
+        now: Instant,
+        link: usize,
+        head: &mut [u8],
+        from: &mut Spans,
+    ) -> Option<Transmit> {
+        self.links[link].station()?;
+        if let Some(transmit) = self.next_control(now, link, head) {
+            return Some(transmit);
+        }
+        if let Some(leaving) = &mut self.links[link].leaving {
+            let unit = leaving.next(head, from);
+            let is_over = leaving.is_gone() || unit.is_none();
+            if is_over && let Some(leaving) = self.links[link].leaving.take() {
+                self.abandon(&leaving);
+            }
+            if unit.is_some() {
+                return unit;
+            }
+        }
+        self.next_of_pairs(now, link, head, from)
+    }
+
+    fn next_control(&mut self, now: Instant, link: usize, head: &mut [u8]) -> Option<Transmit> {
+        self.ask_neighbours(now, link);
+        while let Some(control) = self.links[link].control.pop_front() {
+            if let Some(transmit) = control.transmit(head) {
+                return Some(transmit);
+            }
+        }
+        None
+    }
+
+    #[inline]
+    fn next_of_pairs(
+        &mut self,
+        now: Instant,
+        link: usize,
+        head: &mut [u8],
+        from: &mut Spans,
+    ) -> Option<Transmit> {
+        // Back-pressure: drivers hold as much as they may.
+        while self.sending.has_room() {
+            let id = self.links[link].ready.pop_front()?;
+            let Some(pair) = self.pairs.named_mut(id.index, id.generation) else { continue };
+            if !core::mem::take(&mut pair.is_ready) {
+                continue;
+            }
+            from.clear();
+            let turn = match &pair.role {
+                Role::Stream(_) => self.next_segment(now, link, id, head, from),
+                Role::Datagrams(_) => self.next_datagram(now, link, id, head, from),
+            };
+            match turn {
+                Turn::Sends(transmit) => {
+                    self.mark_ready(id);
+                    return Some(transmit);
+                }
+                Turn::Idle => {}
+                Turn::Again => self.mark_ready(id),
+                Turn::Waits => {
+                    self.park(link, id);
+                    // The question for the neighbour is the next to leave.
+                    if let Some(transmit) = self.next_control(now, link, head) {
+                        return Some(transmit);
+                    }
+                }
+            }
+        }
+        None
+    }
+
+    /// The next segment of a connection.
+    #[inline]
+    fn next_segment(
+        &mut self,
+        now: Instant,
+        link: usize,
+        id: QueuePairId,
+        head: &mut [u8],
+        from: &mut Spans,
+    ) -> Turn {
+        let Some(pair) = self.pairs.named_mut(id.index, id.generation) else { return Turn::Idle };
+        let Some((connection, queues)) = pair.connection_mut() else { return Turn::Idle };
+        let known = &mut self.links[link];
+        let station = match known.neighbours.lookup(now, connection.next_hop) {
+            Found::Station(station) => Some(station),
+            Found::Waiting => return Turn::Waits,
+            Found::Unreachable if !connection.tcb.is_synchronized() => {
+                self.give_up(now, id, CloseReason::Unreachable);
+                self.settle(id);
+                return Turn::Idle;
+            }
+            // As if it were lost on the way: an open connection survives it
+            // (RFC 1122, 4.2.3.9), and its own timers decide.
+            Found::Unreachable => None,
+        };
+        let room = room(
+            known,
+            self.path_mtus.get(now, connection.tcb.remote.ip(), known.mtu()),
+            connection,
+        );
+        let tcp = &mut connection.tcb;
+        let Some(draft) = tcp.poll_transmit(now, &room, &self.config.tcp, queues, from) else {
+            self.settle(id);
+            return Turn::Idle;
+        };
+        self.stats.segments_sent += 1;
+        let unit = station.and_then(|station| {
+            self.write_segment(link, id, (station, room.packet), &draft, head, from)
+        });
+        if unit.is_none()
+            && let Some(pair) = self.pairs.named_mut(id.index, id.generation)
+            && let Some((_, queues)) = pair.connection_mut()
+        {
+            queues.send.release(draft.hold);
+        }
+        self.settle(id);
+        unit.map_or(Turn::Again, Turn::Sends)
+    }
+
+    #[inline]
+    fn write_segment(
+        &mut self,
+        link: usize,
+        id: QueuePairId,
+        (station, packet): (Mac, u32),
+        draft: &Draft,
+        head: &mut [u8],
+        from: &Spans,
+    ) -> Option<Transmit> {
+        let connection = self.pairs.get(id.index)?.connection()?;
+        let (local, remote) = (connection.tcb.local, connection.tcb.remote);
+        let own = self.links[link].station()?.mac;
+        let mut header = [0; tcp::LEN_MAX];
+        let header_len = header_of(draft, local, remote).header_len() as u32;
+        let sum = pseudo::with_len(connection.addresses, header_len + draft.payload);
+        let len = header_of(draft, local, remote).write(&mut header, sum)?;
+        let mut envelope = Envelope::new((own, local.ip()), (station, remote.ip()), protocol::TCP);
+        envelope.traffic_class = draft.ecn as u8;
+        let cut = draft.cut.map(|size| {
+            let kind = if local.is_ipv4() { SegmentKind::Tcp4 } else { SegmentKind::Tcp6 };
+            Segment { kind, size }
+        });
+        let outgoing = Outgoing {
+            header: &header[..len],
+            sum_offset: tcp::SUM_OFFSET,
+            payload: draft.payload,
+            cut,
+            envelope,
+            ticket: super::control::NO_TICKET,
+        };
+        let held = (draft.payload > 0).then_some(Held::Requests(draft.hold));
+        let mtu = packet + envelope.ip_len() as u32;
+        self.write_packet(link, id, mtu, outgoing, held, head, from)
+    }
+
+    /// Writes a packet or its first piece, and notes what its driver holds.
+    #[expect(clippy::too_many_arguments, reason = "what a packet consists of")]
+    fn write_packet(
+        &mut self,
+        link: usize,
+        id: QueuePairId,
+        mtu: u32,
+        mut packet: Outgoing<'_>,
+        held: Option<Held>,
+        head: &mut [u8],
+        from: &Spans,
+    ) -> Option<Transmit> {
+        let left = packet.units(mtu)?;
+        if let Some(what) = held {
+            let (index, generation) = self.sending.insert(Sending { pair: id, what, left })?;
+            packet.ticket = Ticket::new(index, generation);
+        }
+        self.fragment_id = self.fragment_id.wrapping_add(u32::from(left > 1));
+        let written = packet.write(mtu, self.fragment_id, head, from);
+        let Some((unit, leaving)) = written else {
+            self.sending.remove(packet.ticket.index());
+            return None;
+        };
+        self.stats.fragmented += u64::from(leaving.is_some());
+        self.links[link].leaving = leaving;
+        Some(unit)
+    }
+
+    /// The next datagram of a queue pair.
+    fn next_datagram(
+        &mut self,
+        now: Instant,
+        link: usize,
+        id: QueuePairId,
+        head: &mut [u8],
+        from: &mut Spans,
+    ) -> Turn {
+        let Some(pair) = self.pairs.named_mut(id.index, id.generation) else { return Turn::Idle };
+        let Role::Datagrams(datagrams) = &mut pair.role else { return Turn::Idle };
+        let (Some(local), Some(next)) = (datagrams.local, datagrams.outbound.next()) else {
+            return Turn::Idle;
+        };
+        let own = Some(local.ip()).filter(|ip| !ip.is_unspecified());
+        let Some(way) = route(&self.links, own, next.to.ip()) else {
+            datagrams.outbound.fail(Status::Unreachable);
+            self.settle(id);
+            return Turn::Again;
+        };
+        if way.link != link {
+            // It takes its turn on the other link.
+            return Turn::Again;
+        }
+        let station = match self.links[link].neighbours.lookup(now, way.next_hop) {
+            Found::Station(station) => station,
+            Found::Waiting => return Turn::Waits,
+            Found::Unreachable => {
+                datagrams.outbound.fail(Status::Unreachable);
+                self.settle(id);
+                return Turn::Again;
+            }
+        };
+        let (to, number, len) = (next.to, next.number, next.gather.len());
+        next.gather.slice(0, len, from);
+        let source = SocketAddr::new(way.source, local.port());
+        let held = Held::Datagram(number);
+        let unit =
+            self.write_datagram(now, &way, (id, held), (source, to, station), len, head, from);
+        self.settle(id);
+        unit.map_or(Turn::Again, Turn::Sends)
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "what a datagram consists of")]
+    fn write_datagram(
+        &mut self,
+        now: Instant,
+        way: &Route,
+        (id, held): (QueuePairId, Held),
+        (source, to, station): (SocketAddr, SocketAddr, Mac),
+        len: u32,
+        head: &mut [u8],
+        from: &Spans,
+    ) -> Option<Transmit> {
+        let own = self.links[way.link].station()?.mac;
+        let mut envelope = Envelope::new((own, source.ip()), (station, to.ip()), protocol::UDP);
+        let total = len + udp::LEN as u32;
+        let header = udp::Header {
+            source: source.port().into(),
+            destination: to.port().into(),
+            len: (total as u16).into(),
+            sum: envelope.pseudo(total).into(),
+        };
+        let mtu = self.path_mtus.get(now, to.ip(), self.links[way.link].mtu());
+        // What is cut here anyway may be cut again on its way.
+        envelope.dont_fragment = total + envelope.ip_len() as u32 <= mtu;
+        let packet = Outgoing {
+            header: header.as_bytes(),
+            sum_offset: udp::SUM_OFFSET,
+            payload: len,
+            cut: None,
+            envelope,
+            ticket: super::control::NO_TICKET,
+        };
+        let units = packet.units(mtu);
+        let unit = self.write_packet(way.link, id, mtu, packet, Some(held), head, from);
+        let pair = self.pairs.named_mut(id.index, id.generation)?;
+        let datagrams = pair.datagrams_mut()?;
+        match (&unit, units) {
+            (Some(_), Some(units)) => {
+                datagrams.outbound.begin(units);
+                self.stats.datagrams_sent += 1;
+            }
+            _ => datagrams.outbound.fail(Status::Unreachable),
+        }
+        unit
+    }
+
+    /// Sends a segment of a connection beside its turn: a reset, for which no
+    /// turn may come any more.
+    pub(super) fn say_draft(&mut self, now: Instant, id: QueuePairId, draft: &Draft) {
+        let Some(connection) = self.pairs.get(id.index).and_then(|pair| pair.connection()) else {
+            return;
+        };
+        let (link, next_hop) = (connection.link, connection.next_hop);
+        let ends = (connection.tcb.local, connection.tcb.remote);
+        if let Some(known) = self.links.get_mut(link)
+            && let Found::Station(station) = known.neighbours.lookup(now, next_hop)
+        {
+            self.say_to(link, station, ends, draft);
+        }
+    }
+
+    /// Sends a segment without payload to a station.
+    pub(super) fn say_to(
+        &mut self,
+        link: usize,
+        station: Mac,
+        (local, remote): (SocketAddr, SocketAddr),
+        draft: &Draft,
+    ) {
+        let Some(own) = self.links.get(link).and_then(Link::station) else { return };
+        let mut envelope =
+            Envelope::new((own.mac, local.ip()), (station, remote.ip()), protocol::TCP);
+        envelope.traffic_class = Ecn::NotCapable as u8;
+        let header = header_of(draft, local, remote);
+        self.queue_control(link, |into| write_sealed(&envelope, &header, into));
+    }
+
+    /// Queues a packet that belongs to no queue pair. What finds no room is as
+    /// if it were lost: whoever needs an answer asks again.
+    pub(super) fn queue_control(
+        &mut self,
+        link: usize,
+        write: impl FnOnce(&mut [u8]) -> Option<usize>,
+    ) -> bool {
+        let Some(known) = self.links.get_mut(link) else { return false };
+        let has_room = known.control.len() < self.config.control_queue;
+        let control = if has_room { Control::new(write) } else { None };
+        let Some(control) = control else {
+            self.stats.control_dropped += 1;
+            return false;
+        };
+        self.stats.control_queued += 1;
+        known.control.push_back(control);
+        true
+    }
+
+    /// Asks for the neighbours that are due, and wakes who waited for those that
+    /// answered, or never will.
+    pub(super) fn ask_neighbours(&mut self, now: Instant, link: usize) {
+        while let Some(question) = self.links[link].neighbours.poll_solicit(now) {
+            self.ask(link, question);
+        }
+        let known = &mut self.links[link];
+        let changes = known.neighbours.changes();
+        if core::mem::replace(&mut known.changes_seen, changes) != changes {
+            self.unpark(link);
+        }
+    }
+
+    fn ask(&mut self, link: usize, Question { address, station }: Question) {
+        let Some(own) = self.links[link].station() else { return };
+        let (mac, source) = (own.mac, own.source_for(address));
+        if let Some(source) = source {
+            let us = Host { mac, address: source };
+            self.queue_control(link, |into| answer::question(us, address, station, into));
+        }
+    }
+
+    fn park(&mut self, link: usize, id: QueuePairId) {
+        let Some(pair) = self.pairs.named_mut(id.index, id.generation) else { return };
+        pair.is_parked = true;
+        self.links[link].parked.push(id);
+    }
+
+    /// Those who wait for a neighbour of this link look again.
+    pub(super) fn unpark(&mut self, link: usize) {
+        for id in core::mem::take(&mut self.links[link].parked) {
+            if let Some(pair) = self.pairs.named_mut(id.index, id.generation) {
+                pair.is_parked = false;
+            }
+            self.mark_ready(id);
+        }
+    }
+}
+
+fn header_of(draft: &Draft, local: SocketAddr, remote: SocketAddr) -> Tcp {
+    Tcp {
+        source: local.port(),
+        destination: remote.port(),
+        seq: draft.seq,
+        ack: draft.ack,
+        flags: draft.flags,
+        window: draft.window,
+        urgent: 0,
+        options: draft.options,
+    }
+}
+
+/// Writes a segment without payload, with its checksum.
+fn write_sealed(envelope: &Envelope, header: &Tcp, into: &mut [u8]) -> Option<usize> {
+    let len = header.header_len();
+    let at = envelope.write(into, len as u32)?;
+    let segment = into.get_mut(at..at + len)?;
+    header.write(segment, envelope.pseudo(len as u32))?;
+    let sum = landfall_placement::checksum::checksum(segment);
+    let slot = usize::from(tcp::SUM_OFFSET);
+    segment[slot..slot + 2].copy_from_slice(&sum.to_be_bytes());
+    Some(at + len)
+}
+
+/// How large a segment of this connection may be now.
+#[inline]
+fn room(link: &Link, path_mtu: u32, connection: &Connection) -> Room {
+    let is_v4 = connection.tcb.remote.is_ipv4();
+    let ip = if is_v4 { ipv4::LEN } else { ipv6::LEN } as u32;
+    let packet = path_mtu.saturating_sub(ip);
+    let Some(limits) = link.limits else { return Room { packet, super_packet: packet, pieces: 1 } };
+    let offloads = limits.offloads;
+    let cuts = if is_v4 { offloads.segment_tcp4 } else { offloads.segment_tcp6 };
+    if !cuts {
+        return Room { packet, super_packet: packet, pieces: 1 };
+    }
+    // The length fields of IP have 16 bits; that of IPv6 does not count its header.
+    let longest = if is_v4 { 65_535 - ip } else { 65_535 };
+    let unit = limits.super_unit.saturating_sub(crate::wire::ethernet::LEN as u32 + ip);
+    Room { packet, super_packet: unit.min(longest).max(packet), pieces: limits.segments }
+}

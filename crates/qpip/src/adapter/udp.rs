@@ -1,0 +1,334 @@
+//! [`Datagrams`]: the two queues of a queue pair that sends and receives over UDP.
+//!
+//! Datagrams have no positions and no order among each other: a request is one
+//! datagram, and is done when that one left, or came.
+
+use alloc::collections::VecDeque;
+use core::net::SocketAddr;
+
+use landfall_placement::Spans;
+
+use crate::queue::{Done, Gather};
+use crate::work::{Operation, Status};
+
+/// The queues of a queue pair for datagrams.
+#[derive(Debug)]
+pub(super) struct Datagrams {
+    /// The port that it is bound to, and one of our addresses, or any of them.
+    pub(super) local: Option<SocketAddr>,
+    pub(super) outbound: Outbound,
+    pub(super) inbound: Inbound,
+}
+
+impl Datagrams {
+    pub(super) const fn new(send_depth: u32, receive_depth: u32) -> Self {
+        Self {
+            local: None,
+            outbound: Outbound {
+                requests: VecDeque::new(),
+                depth: send_depth,
+                left: 0,
+                first: 0,
+                is_flushed: false,
+            },
+            inbound: Inbound {
+                requests: VecDeque::new(),
+                depth: receive_depth,
+                used: 0,
+                is_flushed: false,
+            },
+        }
+    }
+
+    pub(super) fn poll_done(&mut self) -> Option<Done> {
+        self.inbound.poll_done().or_else(|| self.outbound.poll_done())
+    }
+
+    /// Nothing more is begun: what waits ends, what is under way comes to its end.
+    pub(super) fn flush(&mut self) {
+        self.inbound.is_flushed = true;
+        self.outbound.is_flushed = true;
+    }
+
+    /// Is nothing posted any more?
+    pub(super) fn is_empty(&self) -> bool {
+        self.inbound.requests.is_empty() && self.outbound.requests.is_empty()
+    }
+}
+
+/// A datagram to send.
+#[derive(Debug)]
+struct Outgoing {
+    id: u64,
+    gather: Gather,
+    to: SocketAddr,
+    /// Drivers that read its memory.
+    holds: u32,
+    /// What became of it, once it left (or could not).
+    status: Option<Status>,
+}
+
+/// Datagrams in the order of posting.
+#[derive(Debug)]
+pub(super) struct Outbound {
+    requests: VecDeque<Outgoing>,
+    depth: u32,
+    /// So many of them have left.
+    left: usize,
+    /// The number of the first one.
+    first: u32,
+    is_flushed: bool,
+}
+
+/// The datagram that is sent next.
+#[derive(Debug)]
+pub(super) struct Next<'a> {
+    /// To be handed to [`Outbound::release`] for each transmission that was begun.
+    pub(super) number: u32,
+    pub(super) to: SocketAddr,
+    pub(super) gather: &'a Gather,
+}
+
+impl Outbound {
+    pub(super) fn has_room(&self) -> bool {
+        self.requests.len() < self.depth as usize
+    }
+
+    /// Adds a datagram; there must be room.
+    pub(super) fn push(&mut self, id: u64, gather: Gather, to: SocketAddr) {
+        self.requests.push_back(Outgoing { id, gather, to, holds: 0, status: None });
+    }
+
+    /// The datagram that is sent next.
+    #[inline]
+    pub(super) fn next(&self) -> Option<Next<'_>> {
+        let Outgoing { to, gather, .. } = self.requests.get(self.left)?;
+        let number = self.first.wrapping_add(self.left as u32);
+        (!self.is_flushed).then_some(Next { number, to: *to, gather })
+    }
+
+    /// The next datagram leaves: drivers read its memory, so many times.
+    #[inline]
+    pub(super) fn begin(&mut self, holds: u32) {
+        if let Some(request) = self.requests.get_mut(self.left) {
+            request.holds = holds;
+            request.status = Some(Status::Success);
+            self.left += 1;
+        }
+    }
+
+    /// The next datagram cannot leave.
+    pub(super) fn fail(&mut self, status: Status) {
+        if let Some(request) = self.requests.get_mut(self.left) {
+            request.status = Some(status);
+            self.left += 1;
+        }
+    }
+
+    /// One of the transmissions of this datagram is over.
+    #[inline]
+    pub(super) fn release(&mut self, number: u32) {
+        let index = number.wrapping_sub(self.first) as usize;
+        if let Some(request) = self.requests.get_mut(index) {
+            request.holds = request.holds.saturating_sub(1);
+        }
+    }
+
+    #[inline]
+    fn poll_done(&mut self) -> Option<Done> {
+        let front = self.requests.front()?;
+        let status = match front.status {
+            Some(status) => status,
+            None if self.is_flushed => Status::Flushed,
+            None => return None,
+        };
+        if front.holds > 0 {
+            return None;
+        }
+        let Outgoing { id, gather, .. } = self.requests.pop_front()?;
+        self.first = self.first.wrapping_add(1);
+        self.left = self.left.saturating_sub(1);
+        let len = if status.is_success() { gather.len() } else { 0 };
+        Some(Done {
+            id,
+            operation: Operation::Send,
+            status,
+            len,
+            offset: 0,
+            ends_message: true,
+            gather: Some(gather),
+            from: None,
+        })
+    }
+}
+
+/// What a request to receive waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// A datagram.
+    Free,
+    /// The driver, which puts one there.
+    Filling,
+    /// Nothing: so it ended.
+    Done { status: Status, len: u32, from: SocketAddr },
+}
+
+#[derive(Debug)]
+struct Request {
+    id: u64,
+    gather: Gather,
+    state: State,
+}
+
+/// Room for datagrams, in the order of posting.
+#[derive(Debug)]
+pub(super) struct Inbound {
+    requests: VecDeque<Request>,
+    depth: u32,
+    /// So many from the front on are not free.
+    used: usize,
+    is_flushed: bool,
+}
+
+impl Inbound {
+    pub(super) fn has_room(&self) -> bool {
+        self.requests.len() < self.depth as usize
+    }
+
+    /// Adds a request; there must be room.
+    pub(super) fn push(&mut self, id: u64, gather: Gather) {
+        self.requests.push_back(Request { id, gather, state: State::Free });
+    }
+
+    /// A datagram of `len` bytes came: takes the next request and fills in the
+    /// spans of its payload, or none where it is too long. Nothing, where no
+    /// request is free.
+    ///
+    /// [`Inbound::land`] must follow, in the order of these calls.
+    #[inline]
+    pub(super) fn take(&mut self, len: u32, into: &mut Spans) -> Option<()> {
+        if self.is_flushed {
+            return None;
+        }
+        let request = self.requests.get_mut(self.used)?;
+        request.state = State::Filling;
+        self.used += 1;
+        if len <= request.gather.len() {
+            request.gather.slice(0, len, into);
+        }
+        Some(())
+    }
+
+    /// What became of the datagram that was taken first and has not landed yet:
+    /// who sent how many bytes, or nothing, where it failed its check. Says
+    /// whether it was too long.
+    #[inline]
+    pub(super) fn land(&mut self, datagram: Option<(SocketAddr, u32)>) -> bool {
+        let mut used = self.requests.iter().take(self.used);
+        let filling = used.position(|request| request.state == State::Filling);
+        let Some(index) = filling else { return false };
+        let Some((from, len)) = datagram else {
+            // The request waits on, behind those that are being filled already.
+            self.used -= 1;
+            if let Some(mut request) = self.requests.remove(index) {
+                request.state = State::Free;
+                self.requests.insert(self.used, request);
+            }
+            return false;
+        };
+        let request = &mut self.requests[index];
+        let fits = len <= request.gather.len();
+        let status = if fits { Status::Success } else { Status::TooLong };
+        request.state = State::Done { status, len, from };
+        !fits
+    }
+
+    #[inline]
+    fn poll_done(&mut self) -> Option<Done> {
+        let (status, len, from) = match self.requests.front()?.state {
+            State::Done { status, len, from } => (status, len, Some(from)),
+            State::Free if self.is_flushed => (Status::Flushed, 0, None),
+            State::Free | State::Filling => return None,
+        };
+        let Request { id, gather, .. } = self.requests.pop_front()?;
+        self.used = self.used.saturating_sub(1);
+        Some(Done {
+            id,
+            operation: Operation::Receive,
+            status,
+            len,
+            offset: 0,
+            ends_message: true,
+            gather: Some(gather),
+            from,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::queue::Piece;
+    use landfall_placement::RegionId;
+
+    fn gather(offset: u64, len: u32) -> Gather {
+        Gather::new(&[Piece { key: 0, span: RegionId::new(1, 0).span(offset, len) }]).unwrap()
+    }
+
+    fn peer() -> SocketAddr {
+        ([10, 0, 0, 2], 9).into()
+    }
+
+    #[test]
+    fn a_request_whose_datagram_failed_waits_behind_those_being_filled() {
+        let mut queues = Datagrams::new(4, 4);
+        for id in 0..3 {
+            queues.inbound.push(id, gather(id * 100, 100));
+        }
+        let mut into = Spans::new();
+        queues.inbound.take(10, &mut into).unwrap();
+        queues.inbound.take(20, &mut into).unwrap();
+        assert_eq!((into[0].offset, into[1].offset), (0, 100));
+        queues.inbound.land(None);
+        queues.inbound.land(Some((peer(), 20)));
+        let done = queues.poll_done().unwrap();
+        assert_eq!((done.id, done.len, done.status), (1, 20, Status::Success));
+        assert!(queues.poll_done().is_none());
+        into.clear();
+        queues.inbound.take(5, &mut into).unwrap();
+        assert_eq!(into[0].offset, 0, "the first request is the next again");
+    }
+
+    #[test]
+    fn what_is_held_is_not_done() {
+        let mut queues = Datagrams::new(4, 4);
+        queues.outbound.push(7, gather(0, 50), peer());
+        let number = queues.outbound.next().unwrap().number;
+        queues.outbound.begin(2);
+        assert!(queues.outbound.next().is_none());
+        queues.outbound.release(number);
+        assert!(queues.poll_done().is_none());
+        queues.outbound.release(number);
+        let done = queues.poll_done().unwrap();
+        assert_eq!((done.id, done.len, done.status), (7, 50, Status::Success));
+    }
+
+    #[test]
+    fn a_flush_leaves_what_is_under_way() {
+        let mut queues = Datagrams::new(4, 4);
+        queues.inbound.push(1, gather(0, 50));
+        queues.inbound.push(2, gather(50, 50));
+        queues.outbound.push(3, gather(0, 50), peer());
+        queues.inbound.take(50, &mut Spans::new()).unwrap();
+        queues.flush();
+        assert!(queues.outbound.next().is_none());
+        let done = queues.poll_done().unwrap();
+        assert_eq!((done.id, done.status), (3, Status::Flushed));
+        assert!(queues.poll_done().is_none() && !queues.is_empty());
+        queues.inbound.land(Some((peer(), 50)));
+        let done = queues.poll_done().unwrap();
+        assert_eq!((done.id, done.status), (1, Status::Success));
+        assert_eq!(queues.poll_done().unwrap().status, Status::Flushed);
+        assert!(queues.is_empty());
+    }
+}
