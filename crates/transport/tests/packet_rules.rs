@@ -165,6 +165,41 @@ fn frames_to_other_stations_are_refused() {
 }
 
 #[test]
+fn a_station_of_its_own_may_hear_what_is_for_groups() {
+    require_namespaces!();
+    let cable = cable();
+    let (regions, _) = lent(&[0], Rights::WRITE);
+    let own = [2, 0x44, 0, 0, 0, 1];
+    let filter = Filter::ethertypes([EXPERIMENTAL]);
+    let mut receiver = open(&cable.b, filter.clone().station_and_groups(own), &regions);
+    let mut deaf = open(&cable.b, filter.station(own), &regions);
+    assert_eq!(receiver.station(), own);
+    let (mut driver, mut engine) = open_sender(&cable.a);
+    let to = |station: [u8; 6], number| {
+        let mut frame = numbered_frame(&cable.b, EXPERIMENTAL, number);
+        frame[..6].copy_from_slice(&station);
+        frame
+    };
+    let mut of_a_vlan = to([0xff; 6], 5);
+    of_a_vlan.splice(12..12, [0x81, 0x00, 0x00, 0x05]);
+    let frames = [
+        to([0xff; 6], 1),
+        to([0x33, 0x33, 0, 0, 0, 7], 2),
+        // The interface's own, and somebody else's.
+        to(cable.b.mac.0, 3),
+        to([2, 0x44, 0, 0, 0, 2], 4),
+        of_a_vlan,
+        to(own, 6),
+    ];
+    send_frames(&mut driver, &mut engine, frames);
+    for (path, expected) in [(&mut receiver, &[1, 2, 6][..]), (&mut deaf, &[6])] {
+        let mut to = listener();
+        hear(path, &mut to, expected.len());
+        assert_eq!(numbers_seen(&to), expected);
+    }
+}
+
+#[test]
 fn a_path_may_be_a_station_of_its_own() {
     require_namespaces!();
     let cable = cable();

@@ -51,19 +51,26 @@ impl LinkAddress {
         )
     }
 
+    /// Was it for all, or for a group of stations?
+    pub(crate) fn is_for_group(&self) -> bool {
+        matches!(self.0.sll_pkttype, libc::PACKET_BROADCAST | libc::PACKET_MULTICAST)
+    }
+
     /// Was it for another station?
     pub(crate) fn is_for_others(&self) -> bool {
         self.0.sll_pkttype == libc::PACKET_OTHERHOST
     }
 }
 
-/// What makes an interface take frames to one more station.
-pub(crate) fn membership(index: u32, station: [u8; 6]) -> libc::packet_mreq {
+/// What makes an interface take more frames: those to one more station, or to
+/// any group.
+pub(crate) fn membership(index: u32, station: Option<[u8; 6]>) -> libc::packet_mreq {
+    let kind = if station.is_some() { libc::PACKET_MR_UNICAST } else { libc::PACKET_MR_ALLMULTI };
     let mut address = [0; 8];
-    address[..6].copy_from_slice(&station);
+    address[..6].copy_from_slice(&station.unwrap_or_default());
     libc::packet_mreq {
         mr_ifindex: index as libc::c_int,
-        mr_type: libc::PACKET_MR_UNICAST as libc::c_ushort,
+        mr_type: kind as libc::c_ushort,
         mr_alen: 6,
         mr_address: address,
     }

@@ -22,6 +22,8 @@ pub struct Filter {
     /// None means any.
     ethertypes: Vec<u16>,
     station: Option<[u8; 6]>,
+    /// Beside those to the station.
+    groups: bool,
     host: Option<Ipv4Addr>,
     port: Option<u16>,
 }
@@ -48,7 +50,16 @@ impl Filter {
     /// administered address (RFC 9542, 2.1: `02` in the first byte).
     #[must_use]
     pub fn station(self, station: [u8; 6]) -> Self {
-        Self { station: Some(station), ..self }
+        Self { station: Some(station), groups: false, ..self }
+    }
+
+    /// The same, and the frames to all and to groups of stations: what a
+    /// station needs that is asked for by ARP or neighbour discovery. Which
+    /// groups it belongs to is for the engine to tell. The protocols of the
+    /// kernel see these frames as well.
+    #[must_use]
+    pub fn station_and_groups(self, station: [u8; 6]) -> Self {
+        Self { groups: true, ..self.station(station) }
     }
 
     /// Of those, no IPv4 packets but the ones to this host. Other protocols pass.
@@ -67,6 +78,11 @@ impl Filter {
     /// The station that frames have to be for.
     pub(super) fn only_station(&self) -> Option<[u8; 6]> {
         self.station
+    }
+
+    /// Do frames to groups pass beside those to the station?
+    pub(super) fn takes_groups(&self) -> bool {
+        self.groups
     }
 
     /// The only ethertype that passes, if there is only one: the kernel sorts
@@ -98,6 +114,11 @@ impl Filter {
     fn steps(&self) -> Vec<Step> {
         let mut steps = Vec::new();
         if let Some([a, b, c, d, e, f]) = self.station {
+            if self.groups {
+                // Over the four steps that compare the station.
+                steps.push(Step::byte(0));
+                steps.push(Step::skip_if_set(1, 4));
+            }
             steps.push(Step::word(0));
             steps.push(Step::must_be(u32::from_be_bytes([a, b, c, d])));
             steps.push(Step::half(4));
@@ -204,6 +225,10 @@ impl Step {
 
     const fn skip_if(value: u32, steps: usize) -> Self {
         Self::jump(libc::BPF_JEQ, value, Target::Skip(steps), Target::Next)
+    }
+
+    const fn skip_if_set(bits: u32, steps: usize) -> Self {
+        Self::jump(libc::BPF_JSET, bits, Target::Skip(steps), Target::Next)
     }
 
     const fn accept_unless(value: u32) -> Self {

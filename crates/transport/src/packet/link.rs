@@ -22,6 +22,8 @@ pub(crate) struct Link {
     /// The path is a station of its own, beside the interface's: the filter
     /// lets only its frames in.
     own_station: Option<[u8; 6]>,
+    /// The filter tells frames to this station and to groups from others.
+    takes_groups: bool,
     /// Units have no link header; this is the ethertype of their frames.
     payload_of: Option<u16>,
     /// A virtio-net header is in front of every frame.
@@ -40,18 +42,23 @@ pub(crate) struct Frame {
 
 impl Link {
     pub(super) fn new(interface: Found, framing: &Framing, offload: bool) -> Self {
-        let (payload_of, station) = match framing {
-            Framing::Ethernet { filter } => (None, filter.only_station()),
-            Framing::Payload { ethertype } => (Some(*ethertype), None),
+        let (payload_of, station, takes_groups) = match framing {
+            Framing::Ethernet { filter } => (None, filter.only_station(), filter.takes_groups()),
+            Framing::Payload { ethertype } => (Some(*ethertype), None, false),
         };
         let is_group = |station: &[u8; 6]| station[0] & 1 == 1;
         let own_station = station.filter(|own| *own != interface.station && !is_group(own));
-        Self { interface, own_station, payload_of, offload }
+        Self { interface, own_station, takes_groups, payload_of, offload }
     }
 
     /// The station that the path is, if that is not the interface's own.
     pub(crate) const fn own_station(&self) -> Option<[u8; 6]> {
         self.own_station
+    }
+
+    /// Does it hear what is for groups of stations, all of them?
+    pub(super) const fn takes_groups(&self) -> bool {
+        self.takes_groups
     }
 
     /// The address that peers send to.
@@ -104,6 +111,7 @@ impl Link {
     pub(crate) fn arrival(&self, frame: &Frame, prefix: &Prefix) -> Option<Arrival> {
         let len = frame.len.checked_sub(self.prefix_len())?;
         let for_this_station = match self.own_station {
+            Some(_) if self.takes_groups && frame.from.is_for_group() => true,
             Some(_) => frame.from.is_for_others(),
             None => frame.from.is_for_interface(),
         };

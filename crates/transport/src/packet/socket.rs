@@ -62,8 +62,12 @@ pub(crate) fn open(config: &PacketConfig, driver: &'static str) -> Result<Opened
         // A frame to it and one of a VLAN look alike to a socket that is bound
         // to a protocol.
         protocol = ALL_PROTOCOLS;
-        join(fd, interface.index, station)
+        join(fd, interface.index, Some(station))
             .map_err(OpenError::system("let the interface take frames to another station"))?;
+    }
+    if link.takes_groups() {
+        join(fd, interface.index, None)
+            .map_err(OpenError::system("let the interface take frames to all groups"))?;
     }
     bind(fd, &LinkAddress::interface(interface.index, protocol))
         .map_err(OpenError::system("bind to the interface"))?;
@@ -139,8 +143,9 @@ fn bind(fd: RawFd, address: &LinkAddress) -> io::Result<()> {
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Lets the interface take frames to one more station, as long as the socket is open.
-fn join(fd: RawFd, index: u32, station: [u8; 6]) -> io::Result<()> {
+/// Lets the interface take frames to one more station, or to all groups, as long
+/// as the socket is open.
+pub(crate) fn join(fd: RawFd, index: u32, station: Option<[u8; 6]>) -> io::Result<()> {
     let membership = membership(index, station);
     // SAFETY: a membership points to nothing.
     unsafe { set_option_to(fd, libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, &membership) }

@@ -83,6 +83,24 @@ fn frames_to_other_stations_do_not_pass() {
 }
 
 #[test]
+fn frames_to_groups_pass_where_they_are_wanted() {
+    let filter = Filter::ethertypes([0x0806]).station_and_groups(STATION);
+    assert!(passes(&filter, &frame(0x0806)));
+    for group in [[0xff; 6], [0x33, 0x33, 0, 0, 0, 1], [1, 0, 0x5e, 0, 0, 1]] {
+        let to_group = |ethertype| [&group, &frame(ethertype)[6..]].concat();
+        assert!(passes(&filter, &to_group(0x0806)));
+        assert!(!passes(&filter, &to_group(0x0800)), "another ethertype");
+        assert!(!passes(&filter.clone().station(STATION), &to_group(0x0806)));
+    }
+    let mut other = frame(0x0806);
+    other[5] ^= 1;
+    assert!(!passes(&filter, &other), "another station");
+    let list: [u16; 64] = std::array::from_fn(|nth| 0x1000 + nth as u16);
+    let longest = Filter::ethertypes(list).station_and_groups(STATION).ipv4_to(HOST).port(7000);
+    assert!(passes(&longest, &frame(0x103f)) && !passes(&longest, &frame(0x1040)));
+}
+
+#[test]
 fn a_host_restricts_ipv4_alone() {
     let filter = Filter::ethertypes([0x0800, 0x0806]).ipv4_to(HOST);
     assert!(passes(&filter, &ipv4(6, 0)));
