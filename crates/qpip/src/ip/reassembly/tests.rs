@@ -244,6 +244,24 @@ fn what_is_not_whole_in_time_is_forgotten() {
 }
 
 #[test]
+fn each_packet_has_its_own_time() {
+    let mut reassembly = Reassembly::new(Config::default());
+    let (second, life) = (Duration::from_secs(1), Duration::from_secs(60));
+    for id in 0..3 {
+        let fragment = Fragment { id, offset: 0, more: true };
+        let ip = piece(V6, protocol::UDP, fragment, &bytes(8), Ecn::NotCapable);
+        reassembly.insert(NOW + second * id, &ip, &bytes(8)).unwrap();
+    }
+    for id in 0..3 {
+        let end = NOW + second * id + life;
+        assert_eq!(reassembly.poll_timeout(), Some(end));
+        reassembly.expire(end);
+        assert_eq!(reassembly.counters().expired, u64::from(id) + 1);
+    }
+    assert_eq!(reassembly.poll_timeout(), None);
+}
+
+#[test]
 fn at_the_bound_the_oldest_goes_and_what_is_whole_stays() {
     let config = Config { packets: 3, ..Config::default() };
     let mut reassembly = Reassembly::new(config);

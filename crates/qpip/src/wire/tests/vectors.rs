@@ -108,6 +108,12 @@ fn the_walk_over_headers_is_bounded() {
     let mut rest = std::vec![0; 8 * 65];
     rest[..2].copy_from_slice(&[59, 64]);
     assert_eq!(read(&frame(60, &rest)), Err(Stop::Refused(Refusal::Unsupported)), "too long");
+    for (second, is_read) in [(31, true), (32, false)] {
+        let mut rest = std::vec![0; 8 * 32 + 8 * (second + 1)];
+        rest[..2].copy_from_slice(&[60, 31]);
+        rest[256..258].copy_from_slice(&[59, second as u8]);
+        assert_eq!(read(&frame(60, &rest)).is_ok(), is_read, "too long together");
+    }
 }
 
 #[test]
@@ -148,6 +154,21 @@ fn addresses_that_nobody_can_have_are_refused() {
         let mut bytes = std::vec![0; outer.header_len()];
         outer.write(&mut bytes, 0).unwrap();
         assert_eq!(read(&bytes), Err(Stop::Refused(Refusal::Malformed)), "{source}");
+    }
+}
+
+#[test]
+fn a_packet_that_is_cut_off_is_refused() {
+    for (hosts, len) in [(("192.0.2.1", "192.0.2.2"), 34), (("fe80::1", "fe80::2"), 54)] {
+        let hosts = (hosts.0.parse().unwrap(), hosts.1.parse().unwrap());
+        let mut bytes = std::vec![0; len + 100];
+        envelope(hosts, protocol::UDP).write(&mut bytes, 100).unwrap();
+        for cut in 0..bytes.len() {
+            assert_eq!(read(&bytes[..cut]), Err(Stop::Refused(Refusal::Truncated)), "{cut}");
+        }
+        assert!(read(&bytes).is_ok());
+        // What is said of lengths is believed before the rest is there.
+        assert_eq!(parse(&bytes[..len], bytes.len() as u32), read(&bytes));
     }
 }
 
