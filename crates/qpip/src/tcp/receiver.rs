@@ -194,7 +194,11 @@ impl Receiver {
         }
         let placed = self.layout.place(start, to, queue, into);
         self.counts.no_memory += to - placed;
-        if placed == start {
+        let is_part = start as i64 != at || placed != segment_end;
+        if placed == start || is_part && matches!(self.mapping, Mapping::Segment) {
+            // A message that is one segment is taken whole, or not at all: an
+            // acknowledgement of a part would have the rest sent as another.
+            into.clear();
             return (0, self.empty_claim(segment_end));
         }
         self.claims.insert(start, placed);

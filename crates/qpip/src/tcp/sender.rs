@@ -277,7 +277,8 @@ impl Sender {
         let range = self.flight.next_lost(most)?;
         let cut = message_end(range.start).unwrap_or(range.end);
         // The FIN is behind the last message and goes with it.
-        let end = if range.end == cut + 1 { range.end } else { range.end.min(cut) };
+        let takes_fin = self.fin == Some(cut) && range.end > cut;
+        let end = range.end.min(cut) + u64::from(takes_fin);
         Some(Plan { start: range.start, end, is_again: true })
     }
 

@@ -109,6 +109,42 @@ fn nothing_is_lost_or_changed_on_a_bad_wire() {
 }
 
 #[test]
+fn each_message_is_one_segment_where_the_paper_wants_it() {
+    for seed in 0..30 {
+        let wire = if seed == 0 { Wire::CLEAN } else { NOISY };
+        let longest = [100, 3_000, 50_000][seed as usize % 3];
+        let traffic = Traffic::new(seed, 60, longest, 50_000);
+        let pair = transfer(seed, TcpConfig::default(), Mapping::Segment, wire, &traffic);
+        let lens = &pair.payloads_sent;
+        let messages: std::collections::BTreeSet<u32> =
+            traffic.messages.iter().map(|message| message.len() as u32).collect();
+        let cut = pair.ranges_sent.iter().find(|(a, b, _)| !messages.contains(&((b - a) as u32)));
+        assert_eq!(cut, None, "seed {seed}: never cut");
+        if seed == 0 {
+            assert_eq!(lens.len(), 60);
+        }
+    }
+}
+
+#[test]
+fn a_segment_never_holds_bytes_of_two_messages() {
+    for seed in 0..30 {
+        let traffic = Traffic::new(seed, 80, 5_000, 8_192);
+        let mut ends = std::vec![0];
+        ends.extend(traffic.messages.iter().scan(0, |end, message| {
+            *end += message.len() as u64;
+            Some(*end)
+        }));
+        let pair = transfer(seed, TcpConfig::default(), Mapping::Message, NOISY, &traffic);
+        for (start, end, is_pushed) in &pair.ranges_sent {
+            let message = ends.partition_point(|e| e <= start);
+            assert!(*end <= ends[message], "seed {seed}: {start}..{end}");
+            assert_eq!(*is_pushed, *end == ends[message], "seed {seed}: the end is told");
+        }
+    }
+}
+
+#[test]
 fn both_sides_close_and_one_waits() {
     for seed in 0..40 {
         let wire = if seed == 0 { Wire::CLEAN } else { NOISY };

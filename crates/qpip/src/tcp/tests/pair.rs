@@ -149,6 +149,9 @@ pub(super) struct Pair {
     mapping: Mapping,
     dropping: [u32; 2],
     told: [Option<u64>; 2],
+    /// The payloads that side 0 sent, and where they lie in its stream.
+    pub(super) payloads_sent: Vec<u32>,
+    pub(super) ranges_sent: Vec<(u64, u64, bool)>,
     /// Marks every segment that may be marked.
     pub(super) is_congested: bool,
 }
@@ -170,9 +173,18 @@ impl Pair {
             mapping,
             dropping: [0; 2],
             told: [None; 2],
+            payloads_sent: Vec::new(),
+            ranges_sent: Vec::new(),
             is_congested: false,
         };
-        let tcb = Tcb::connect(pair.now, &pair.config, &pair.secret, Self::ends(0), mapping, 1460);
+        let tcb = Tcb::connect(
+            pair.now,
+            &pair.config,
+            &pair.secret,
+            Self::ends(0),
+            mapping,
+            Self::mss(mapping),
+        );
         pair.sides[0].tcb = Some(tcb);
         pair
     }
@@ -180,6 +192,11 @@ impl Pair {
     fn ends(side: usize) -> (core::net::SocketAddr, core::net::SocketAddr) {
         let end = |n: u8| core::net::SocketAddr::from(([10, 0, 0, n], 1000 + u16::from(n)));
         if side == 0 { (end(1), end(2)) } else { (end(2), end(1)) }
+    }
+
+    /// Who takes each message as one segment reassembles fragments.
+    fn mss(mapping: Mapping) -> u16 {
+        if mapping == Mapping::Segment { 65_495 } else { 1_460 }
     }
 
     fn launch(&mut self, from: usize, draft: &Draft, payload: Vec<u8>) {
@@ -272,6 +289,13 @@ impl Pair {
             payload.extend_from_slice(&side.memory[span.offset as usize..][..span.len as usize]);
         }
         side.queues.send.release(draft.hold);
+        if nth == 0 && draft.payload > 0 {
+            let first = side.tcb.as_ref().map_or(0, |tcb| tcb.terms.local_first);
+            let start = u64::from(draft.seq.wrapping_sub(first)) - 1;
+            let end = start + u64::from(draft.payload);
+            self.payloads_sent.push(draft.payload);
+            self.ranges_sent.push((start, end, draft.flags.contains(Flags::PSH)));
+        }
         self.launch(nth, &draft, payload);
         true
     }
@@ -286,7 +310,7 @@ impl Pair {
             }
             if segment.has(Flags::SYN) && side.half.is_none() {
                 let offered = u16::try_from(side.queues.receive.bytes()).unwrap_or(u16::MAX);
-                let how = (offered, 1460);
+                let how = (offered, Self::mss(self.mapping));
                 let half =
                     HalfOpen::new(now, &self.config, &self.secret, Self::ends(1), &segment, how);
                 side.half = Some(half);
@@ -296,7 +320,8 @@ impl Pair {
             if half.handle(&segment) != Heard::Open {
                 return;
             }
-            side.tcb = Some(Tcb::accept(now, &self.config, half, self.mapping, 1460));
+            side.tcb =
+                Some(Tcb::accept(now, &self.config, half, self.mapping, Self::mss(self.mapping)));
             side.half = None;
         }
         let Some(tcb) = &mut side.tcb else { return };
@@ -387,7 +412,14 @@ impl Pair {
     /// The second side asks too.
     pub(super) fn connect_other(&mut self) {
         let ends = Self::ends(1);
-        let tcb = Tcb::connect(self.now, &self.config, &self.secret, ends, self.mapping, 1460);
+        let tcb = Tcb::connect(
+            self.now,
+            &self.config,
+            &self.secret,
+            ends,
+            self.mapping,
+            Self::mss(self.mapping),
+        );
         self.sides[1].tcb = Some(tcb);
     }
 
