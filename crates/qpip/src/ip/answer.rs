@@ -6,7 +6,7 @@
 //! fits the head of a unit, or it is not sent: an echo with more data than that
 //! stays without an answer.
 
-use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use core::net::{IpAddr, Ipv6Addr};
 
 use landfall_placement::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use crate::wire::arp::{self, Arp};
 use crate::wire::icmp::Echo;
 use crate::wire::ndp::{self, Advertisement, Solicitation};
 use crate::wire::{
-    Envelope, Ip, Mac, Problem, ethernet, icmp, icmp4, icmp6, ipv4, ipv6, is_host, protocol,
+    Envelope, Ip, Mac, Problem, ethernet, icmp, icmp4, icmp6, ipv6, is_host, protocol,
 };
 
 /// All nodes on the link (RFC 4291, section 2.7.1).
@@ -296,13 +296,6 @@ fn discovery(from: (Mac, Ipv6Addr), to: (Mac, Ipv6Addr)) -> Envelope {
     }
 }
 
-/// The stations of a group of IPv4, or of all.
-#[must_use]
-pub const fn group_mac_v4(group: Ipv4Addr) -> Mac {
-    let [_, b, c, d] = group.octets();
-    if group.is_broadcast() { ethernet::BROADCAST } else { [1, 0, 0x5e, b & 0x7f, c, d] }
-}
-
 /// How often something may be done: so many a second, so many at once. For
 /// errors (RFC 4443, section 2.4 (f)) and for whatever else strangers can cause.
 #[derive(Clone, Copy, Debug)]
@@ -349,9 +342,6 @@ impl Default for Limiter {
         Self::new(1000, 50)
     }
 }
-
-/// The least room that all answers but echoes with much data fit into.
-pub const ROOM: usize = ethernet::LEN + ipv6::LEN + icmp::LEN + ipv4::LEN_MAX + 64;
 
 #[cfg(test)]
 mod tests;

@@ -1,5 +1,5 @@
 //! `ICMPv6` (RFC 4443): echoes, and errors about what was sent. Neighbour
-//! discovery is told apart here and read in [`ndp`](super::ndp).
+//! discovery is told apart here and read in [`ndp`].
 
 use landfall_placement::{InternetSum, Refusal};
 use zerocopy::FromBytes;

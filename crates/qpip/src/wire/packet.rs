@@ -92,7 +92,7 @@ pub struct Ip {
     /// Who is meant.
     pub destination: IpAddr,
     /// What the payload is; for a piece, what the whole packet's payload is.
-    /// See [`protocol`](super::protocol).
+    /// See [`protocol`].
     pub protocol: u8,
     /// How many routers more may be passed.
     pub hop_limit: u8,
