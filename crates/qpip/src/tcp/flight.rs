@@ -52,6 +52,11 @@ impl Record {
         self.is_sacked
     }
 
+    /// It has to be sent again.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.is_lost
+    }
+
     /// Sent, and neither selectively acknowledged nor known to be lost.
     pub(crate) fn is_under_way(&self) -> bool {
         !self.is_sacked && !self.is_lost

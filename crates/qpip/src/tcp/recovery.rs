@@ -151,7 +151,14 @@ impl Sender {
         if delivered.acknowledged == 0 || matches!(self.recovery, Recovery::No) {
             return;
         }
-        let Some(again) = self.first_again.take() else { return };
+        let Some(again) = &mut self.first_again else { return };
+        // Only what acknowledges the repeated data says something about it, and
+        // only the first such acknowledgement does: later ones echo segments
+        // that left before other repetitions.
+        if again.is_judged || ack.upto <= again.start {
+            return;
+        }
+        again.is_judged = true;
         if ack.echo.is_some_and(|echo| echo < again.at) {
             self.controller.undo();
             self.flight.forget_losses();
@@ -194,7 +201,7 @@ impl Sender {
     }
 
     fn enter_recovery(&mut self, before: &Before) {
-        self.controller.on_congestion(Cause::Loss, before.pipe);
+        self.controller.on_congestion(Cause::Loss, before.outstanding);
         let flight = before.outstanding.saturating_sub(before.sacked);
         let prr = Prr::new(flight, self.controller.slow_start_threshold(), self.mss);
         self.recovery = Recovery::Fast { end: self.flight.next(), prr };
@@ -206,7 +213,7 @@ impl Sender {
         let counts =
             ack.is_marked && ack.upto >= self.marks_from && matches!(self.recovery, Recovery::No);
         if counts {
-            self.controller.on_congestion(Cause::Ecn, before.pipe);
+            self.controller.on_congestion(Cause::Ecn, before.outstanding);
             self.marks_from = self.flight.next() + 1;
         }
         counts
@@ -231,19 +238,18 @@ impl Sender {
                 pipe: self.flight.pipe().saturating_sub(if self.sack { 0 } else { repeats }),
                 is_safe: delivered.acknowledged > 0 && lost == 0,
             });
-        } else if delivered.acknowledged > 0 {
+        } else if delivered.bytes > 0 {
             let smoothed = self.rtt.smoothed().unwrap_or_default();
             self.controller.on_ack(&Progress {
                 now,
-                bytes: delivered.acknowledged,
+                bytes: delivered.bytes,
                 acknowledged: ack.upto,
                 next: self.flight.next(),
                 rtt: delivered.newest_original.map(|sent| now.since(sent.at)),
                 smoothed,
                 in_flight: before.pipe,
-                is_window_limited: self.is_limited,
+                is_window_limited: ack.upto <= self.limited_upto,
             });
-            self.is_limited = false;
         }
     }
 
@@ -329,7 +335,7 @@ impl Sender {
             return true;
         }
         self.timeouts += 1;
-        let pipe = self.flight.pipe();
+        let outstanding = self.flight.outstanding();
         // RFC 2018, 8: they may have dropped what they had said to have.
         if self.flight.first().is_some_and(super::flight::Record::is_sacked) {
             self.flight.forget_sacks();
@@ -341,7 +347,7 @@ impl Sender {
             self.flight.mark_all_lost();
         }
         let is_repeated = matches!(self.recovery, Recovery::Loss { .. });
-        self.controller.on_timeout(pipe, is_repeated);
+        self.controller.on_timeout(outstanding, is_repeated);
         self.recovery = Recovery::Loss { end: self.flight.next() };
         self.first_again = None;
         self.repeats = 0;

@@ -55,6 +55,10 @@ impl Waits {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FirstAgain {
     pub(super) at: Instant,
+    /// Where what was sent again starts.
+    pub(super) start: u64,
+    /// It was acknowledged, and that told whether it had to be.
+    pub(super) is_judged: bool,
 }
 
 /// A range of the stream that leaves now.
@@ -113,8 +117,10 @@ pub(crate) struct Sender {
     pub(super) progress_at: Instant,
     /// When data left last.
     pub(super) sent_at: Instant,
-    /// The congestion window alone kept something back.
-    pub(super) is_limited: bool,
+    /// The congestion window alone kept something back when so much had been
+    /// sent: what of it is acknowledged shows that the window was used. (Several
+    /// acknowledgements may come before something is sent again.)
+    pub(super) limited_upto: u64,
     pub(super) is_probe_due: bool,
     pub(super) is_window_probe_due: bool,
     /// A small segment may leave, although the window has no room for more.
@@ -154,7 +160,7 @@ impl Sender {
             persists: 0,
             progress_at: now,
             sent_at: now,
-            is_limited: false,
+            limited_upto: 0,
             is_probe_due: false,
             is_window_probe_due: false,
             may_be_small: false,
@@ -269,7 +275,11 @@ impl Sender {
         }
         let pipe = self.flight.pipe();
         let room = self.allowance().saturating_sub(pipe);
-        if room < u64::from(sizes.mss) && pipe > 0 {
+        // After a time-out the first segment leaves whatever else may still be
+        // under way: nothing goes on without it.
+        let is_first = matches!(self.recovery, Recovery::Loss { .. })
+            && self.flight.first().is_some_and(super::flight::Record::is_lost);
+        if room < u64::from(sizes.mss) && pipe > 0 && !is_first {
             return None;
         }
         let most = room.min(u64::from(sizes.most)).max(u64::from(sizes.mss));
@@ -330,7 +340,7 @@ impl Sender {
         let mut len = wanted.min(offered);
         let room = self.allowance().saturating_sub(pipe);
         if len > room {
-            self.is_limited = true;
+            self.limited_upto = self.flight.next();
             if pipe > 0 {
                 // Few large super-segments instead of many small ones, as long
                 // as others keep the path busy.
@@ -384,8 +394,9 @@ impl Sender {
         if plan.is_again {
             self.flight.retransmitted(plan.start..end, now);
             self.retransmitted += 1;
-            if self.first_again.is_none() {
-                self.first_again = Some(FirstAgain { at: now });
+            if self.first_again.is_none() && !matches!(self.recovery, Recovery::No) {
+                let (at, start) = (now, plan.start);
+                self.first_again = Some(FirstAgain { at, start, is_judged: false });
             }
         } else {
             if self.flight.is_empty() {
