@@ -7,7 +7,7 @@
 //! | [`udp`] | UDP with segmentation offload, receiving straight into guessed spans |
 //! | [`packet`] | AF_PACKET: frames of an interface, with the device's segmentation and checksums |
 //! | [`rawip`] | a protocol number of its own, directly on IPv4 or IPv6 |
-//! | [`xdp`] | AF_XDP: frames of an ethertype, through mapped rings |
+//! | [`xdp`] | AF_XDP: frames of an ethertype or to a station, through mapped rings |
 //! | [`tap`] | a virtual cable to the kernel of this machine, in whole frames |
 //! | [`tunnel`] | whole frames inside of UDP, for users without privileges |
 //! | [`channel`] | two engines in one process |

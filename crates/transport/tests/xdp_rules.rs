@@ -15,7 +15,7 @@ use landfall_placement::{
 use landfall_testbed::VethEnd;
 use landfall_transport::memory::{Memory, Regions, Rights};
 use landfall_transport::packet::{Filter, Framing};
-use landfall_transport::xdp::{Attach, OpenError, XdpConfig, XdpDriver};
+use landfall_transport::xdp::{self, Attach, OpenError, XdpConfig, XdpDriver};
 use landfall_transport::{Driver, Feature};
 use packet_support::{EXPERIMENTAL, cable, numbered_frame, open_sender, send_frames};
 use support::transfer::PATH;
@@ -448,7 +448,8 @@ fn what_is_not_possible_is_told_in_clear_words() {
     assert!(matches!(error, OpenError::NoQueue { queue: 77, .. }), "{error}");
     let error = fail(|config| XdpConfig { queue: u32::MAX, ..config });
     assert!(!error.to_string().is_empty());
-    let error = fail(|config| XdpConfig { ethertype: 3, ..config });
+    let error =
+        fail(|config| XdpConfig { framing: xdp::Framing::Payload { ethertype: 3 }, ..config });
     assert!(matches!(error, OpenError::NotAnEthertype(3)), "{error}");
     for frames in [0, 32, 100, 1 << 17, u32::MAX] {
         let many = |config| XdpConfig { frames, ..config };

@@ -12,7 +12,7 @@ use landfall_transport::rawip::{RawIpConfig, RawIpDriver};
 use landfall_transport::udp::{UdpConfig, UdpDriver};
 #[cfg(feature = "io-uring")]
 use landfall_transport::uring::{UringPacketDriver, UringUdpConfig, UringUdpDriver};
-use landfall_transport::xdp::{XdpConfig, XdpDriver};
+use landfall_transport::xdp::{self, XdpConfig, XdpDriver};
 use stp_core::wire::carrier::{ETHERTYPE, IP_PROTOCOL};
 
 use super::core::{AnyDriver, Kind, Lane};
@@ -94,7 +94,8 @@ impl Transport {
     /// The same with all that can be chosen; the ethertype is what STP's must be.
     #[must_use]
     pub fn xdp_with(config: XdpConfig) -> Self {
-        Self(Way::Xdp(XdpConfig { ethertype: ETHERTYPE, ..config }))
+        let framing = xdp::Framing::Payload { ethertype: ETHERTYPE };
+        Self(Way::Xdp(XdpConfig { framing, ..config }))
     }
 
     /// UDP by way of `io_uring`.

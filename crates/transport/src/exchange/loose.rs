@@ -31,7 +31,7 @@ impl<'a> Loose<'a> {
     }
 
     /// Up to `most` bytes from byte `at` on, as far as they lie in one part.
-    pub(super) fn head(&self, at: usize, most: usize) -> &'a [u8] {
+    pub(crate) fn head(&self, at: usize, most: usize) -> &'a [u8] {
         self.pieces(at, most).next().unwrap_or_default()
     }
 

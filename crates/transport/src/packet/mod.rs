@@ -57,6 +57,7 @@ pub(crate) use interface::{
 };
 pub(crate) use link::whole_frames;
 pub(crate) use room::{Failure, Room};
+pub(crate) use socket::join as join_interface;
 pub(crate) use vnet::{VNET_HEADER, read as read_vnet, write as write_vnet};
 #[cfg(feature = "io-uring")]
 pub(crate) use {

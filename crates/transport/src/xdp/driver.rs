@@ -3,12 +3,13 @@
 use std::os::fd::{AsRawFd, RawFd};
 use std::{fmt, io, ptr};
 
-use landfall_placement::{Engine, Instant, PathId, PathLimits};
+use arrayvec::ArrayVec;
+use landfall_placement::{Engine, Instant, PathId, PathLimits, Peer};
 
 use super::receive::Receiver;
 use super::send::BATCH_BYTES;
 use super::socket::{self, Opened};
-use super::{ETHERNET_HEADER, OpenError, XdpConfig, send};
+use super::{ETHERNET_HEADER, Framing, OpenError, XdpConfig, send};
 use crate::capability::Capabilities;
 use crate::counters::Counters;
 use crate::driver::{Driver, Interest, Interests, Progress};
@@ -16,14 +17,13 @@ use crate::exchange::{Between, HEAD_ROOM, Outbox};
 use crate::memory::{Pins, Regions};
 use crate::packet::Room;
 
-/// Runs any engine over frames of one ethertype, through rings that are mapped
-/// into this process. Peers are
-/// [`Peer::Ethernet`](landfall_placement::Peer::Ethernet).
+/// Runs any engine over the frames of an Ethernet interface, through rings that
+/// are mapped into this process.
 pub struct XdpDriver {
     path: PathId,
     pub(super) opened: Opened,
     station: [u8; 6],
-    ethertype: u16,
+    pub(super) framing: Framing,
     mtu: u32,
     pub(super) limits: PathLimits,
     capabilities: Capabilities,
@@ -46,20 +46,21 @@ impl XdpDriver {
     /// [`OpenError`] says what is missing and what would help.
     pub fn open(path: PathId, config: &XdpConfig, regions: &Regions) -> Result<Self, OpenError> {
         let (opened, link) = socket::open(config)?;
-        let (station, ethertype) = (link.interface.station, config.ethertype);
+        let framing = config.framing;
+        let station = framing.station(link.interface.station);
         let limits = PathLimits { head: HEAD_ROOM as u16, ..PathLimits::plain(link.unit) };
         let outbox = Outbox::new(path, limits, Pins::new(regions), 0);
         Ok(Self {
             path,
             opened,
             station,
-            ethertype,
+            framing,
             mtu: link.interface.mtu,
             limits,
             capabilities: link.capabilities,
             counters: Counters::default(),
             between: Between::new(regions),
-            receiver: Receiver::new(path, regions, (station, ethertype)),
+            receiver: Receiver::new(path, regions, (station, framing)),
             outbox: outbox.with_batches_of(BATCH_BYTES),
             room: Room::Enough,
         })
@@ -77,13 +78,19 @@ impl XdpDriver {
         self.mtu
     }
 
-    /// The header of frames to a station.
-    pub(super) fn header_to(&self, to: [u8; 6]) -> [u8; ETHERNET_HEADER] {
-        let mut header = [0; ETHERNET_HEADER];
-        header[..6].copy_from_slice(&to);
-        header[6..12].copy_from_slice(&self.station);
-        header[12..].copy_from_slice(&self.ethertype.to_be_bytes());
-        header
+    /// The driver's header of a unit to this peer: an empty one where the unit
+    /// has its own. None if nobody knows where to.
+    pub(super) fn header_to(&self, to: Peer) -> Option<ArrayVec<u8, ETHERNET_HEADER>> {
+        let mut header = ArrayVec::new();
+        match (self.framing, to) {
+            (Framing::Payload { ethertype }, Peer::Ethernet(to)) => {
+                let parts = [&to[..], &self.station, &ethertype.to_be_bytes()];
+                header.extend(parts.into_iter().flatten().copied());
+                Some(header)
+            }
+            (Framing::Payload { .. }, _) => None,
+            (Framing::Frames { .. }, _) => Some(header),
+        }
     }
 }
 
@@ -152,7 +159,7 @@ impl fmt::Debug for XdpDriver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("XdpDriver")
             .field("path", &self.path)
-            .field("ethertype", &self.ethertype)
+            .field("framing", &self.framing)
             .field("counters", &self.counters)
             .finish_non_exhaustive()
     }

@@ -23,6 +23,9 @@ pub enum OpenError {
     /// The number names no protocol on Ethernet.
     #[error("{0:#06x} is no ethertype: those begin at 0x0600")]
     NotAnEthertype(u16),
+    /// The address is one of a group.
+    #[error("{0:02x?} is no station but a group of them: the first byte has to be even")]
+    NotAStation([u8; 6]),
     /// The number of frames does not fit the rings.
     #[error("{0} frames each way: a power of two between 64 and 65536 is possible")]
     BadFrameCount(u32),
@@ -104,9 +107,9 @@ impl From<OpenError> for io::Error {
                 io::ErrorKind::ResourceBusy
             }
             OpenError::LockedMemory { .. } => io::ErrorKind::OutOfMemory,
-            OpenError::NotAnEthertype(_) | OpenError::BadFrameCount(_) => {
-                io::ErrorKind::InvalidInput
-            }
+            OpenError::NotAnEthertype(_)
+            | OpenError::NotAStation(_)
+            | OpenError::BadFrameCount(_) => io::ErrorKind::InvalidInput,
             OpenError::System { ref source, .. } => source.kind(),
         };
         Self::new(kind, error)

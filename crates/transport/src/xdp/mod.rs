@@ -1,20 +1,23 @@
-//! AF_XDP: frames of one ethertype, handed over below the kernel's protocols,
-//! through rings that are mapped into this process.
+//! AF_XDP: frames of one ethertype, or to one station, handed over below the
+//! kernel's protocols, through rings that are mapped into this process.
 //!
-//! Units are what follows the Ethernet header of frames of the configured
-//! ethertype; peers are [`Peer::Ethernet`](landfall_placement::Peer::Ethernet),
-//! as with [`packet::Framing::Payload`](crate::packet::Framing::Payload), and
-//! the two understand each other. Receiving needs no system call; sending needs
-//! one for many frames.
+//! | [`Framing`] | units | peers |
+//! | --- | --- | --- |
+//! | [`Framing::Payload`] | what follows the header of frames of an ethertype | [`Peer::Ethernet`](landfall_placement::Peer::Ethernet) |
+//! | [`Framing::Frames`] | whole frames, written and read by the engine | [`Peer::Unaddressed`](landfall_placement::Peer::Unaddressed) |
+//!
+//! The two understand those of the same name in
+//! [`packet::Framing`](crate::packet::Framing). Receiving needs no system call;
+//! sending needs one for many frames.
 //!
 //! **Nothing is placed directly.** The kernel chooses the frame in which a
 //! packet arrives, before anybody could say where it belongs. From there each
 //! payload is copied once to its place, and on the way out once into a frame:
 //! [`Counters::bytes_copied`](crate::Counters::bytes_copied) counts both.
 //!
-//! A program of fifteen instructions looks at each frame that the interface
-//! receives: those of the ethertype it redirects to the socket, all others go
-//! on to the kernel. It is detached when the path is dropped. How the kernel
+//! A program of some fifteen instructions looks at each frame that the interface
+//! receives: those of the path it redirects to the socket, all others go on to
+//! the kernel. It is detached when the path is dropped. How the kernel
 //! behaves here was found by probing and by reading `net/xdp/xsk.c`, and each
 //! finding has a test in `tests/xdp_rules.rs`:
 //!
@@ -27,6 +30,11 @@
 //!   counted as malformed and never reach the engine;
 //! - frames of a VLAN are of another ethertype, and go on to the kernel, unless
 //!   the device takes the tag away before the program looks;
+//! - what is redirected the kernel does not see any more: a path that takes the
+//!   frames to groups leaves the kernel deaf for ARP, see [`Framing::Frames`];
+//! - no device computes or verifies checksums here, and frames of a kernel on
+//!   the same machine may come with unfinished ones (on a virtual cable, unless
+//!   its other end has `ethtool -K IFACE tx off`);
 //! - a frame of a larger MTU lies in several chunks of memory, which needs
 //!   Linux 6.6; before, the path's unit is what fits one;
 //! - the socket of an interface that is down stays open, and works again when
@@ -52,7 +60,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! What does not live here: other framings, steering, IP.
+//! What does not live here: steering, IP.
 
 mod driver;
 mod error;
@@ -82,6 +90,29 @@ pub enum Attach {
     Generic,
 }
 
+/// What a unit is, and which frames are for the path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Framing {
+    /// What follows the Ethernet header of frames of one ethertype; the driver
+    /// writes and reads the header.
+    Payload {
+        /// The protocol by which the frames are told from others.
+        ethertype: u16,
+    },
+    /// Whole frames to one station, written and read by the engine.
+    Frames {
+        /// The interface's own station: then the kernel gets nothing that is for
+        /// it alone. Or another one, locally administered (RFC 9542, 2.1: `02`
+        /// in the first byte), beside the kernel on the same cable.
+        station: [u8; 6],
+        /// Also what is for groups of stations, and for all. **The kernel hears
+        /// none of it any more**: it cannot be asked for its addresses over this
+        /// interface, by ARP or neighbour discovery. Without it the engine
+        /// cannot: it may ask, and has to be known to who asks for it.
+        groups: bool,
+    },
+}
+
 /// How a path over AF_XDP is opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct XdpConfig {
@@ -89,8 +120,8 @@ pub struct XdpConfig {
     pub interface: Interface,
     /// Which of its queues is heard.
     pub queue: u32,
-    /// The protocol by which the frames are told from others.
-    pub ethertype: u16,
+    /// What a unit is, and which frames are for the path.
+    pub framing: Framing,
     /// Where the program looks at frames.
     pub attach: Attach,
     /// So many frames may wait each way, a power of two: 2048 or 4096 bytes of
@@ -102,12 +133,41 @@ impl XdpConfig {
     /// Frames of this ethertype, through the first queue of this interface.
     #[must_use]
     pub fn new(interface: impl Into<Interface>, ethertype: u16) -> Self {
-        Self {
-            interface: interface.into(),
-            queue: 0,
-            ethertype,
-            attach: Attach::Auto,
-            frames: 4096,
+        Self::of(interface.into(), Framing::Payload { ethertype })
+    }
+
+    /// Whole frames to this station, without what is for groups.
+    #[must_use]
+    pub fn station(interface: impl Into<Interface>, station: [u8; 6]) -> Self {
+        Self::of(interface.into(), Framing::Frames { station, groups: false })
+    }
+
+    /// Whole frames to this station and to groups, of which the kernel gets none
+    /// any more: see [`Framing::Frames`].
+    #[must_use]
+    pub fn station_and_groups(interface: impl Into<Interface>, station: [u8; 6]) -> Self {
+        Self::of(interface.into(), Framing::Frames { station, groups: true })
+    }
+
+    fn of(interface: Interface, framing: Framing) -> Self {
+        Self { interface, queue: 0, framing, attach: Attach::Auto, frames: 4096 }
+    }
+}
+
+impl Framing {
+    /// The station that frames are for, at an interface with this one.
+    const fn station(&self, interface: [u8; 6]) -> [u8; 6] {
+        match self {
+            Self::Payload { .. } => interface,
+            Self::Frames { station, .. } => *station,
+        }
+    }
+
+    /// How much of a frame is the driver's, before the unit.
+    const fn header_len(&self) -> usize {
+        match self {
+            Self::Payload { .. } => ETHERNET_HEADER,
+            Self::Frames { .. } => 0,
         }
     }
 }

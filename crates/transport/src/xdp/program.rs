@@ -1,8 +1,10 @@
-//! The program that hands the frames of one ethertype to a socket and leaves
-//! all others to the kernel, loaded by `bpf(2)` itself.
+//! The program that hands the frames of a path to a socket and leaves all
+//! others to the kernel, loaded by `bpf(2)` itself.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+
+use super::Framing;
 
 /// An instruction (RFC 9669, 3).
 #[repr(C)]
@@ -28,6 +30,10 @@ const XDP_HAS_FRAGS: u32 = 1 << 5;
 const REDIRECT_MAP: i32 = 51;
 const PASS: i32 = 2;
 const PSEUDO_MAP_FD: u8 = 1;
+/// Jumps (RFC 9669, 4.3): if the word is not equal, and if one pointer is behind
+/// another.
+const MUST_BE: u8 = 0x56;
+const IS_SHORT: u8 = 0x2d;
 
 /// Numbers of `linux/if_link.h`: where the program shall run.
 pub(super) const BEFORE_THE_STACK: u32 = 1 << 1;
@@ -77,39 +83,90 @@ impl Map {
     }
 }
 
-/// Hands frames of one ethertype to the sockets of this map. What has no
-/// socket at its queue goes to the kernel, like all other frames.
-fn instructions(ethertype: u16, map: RawFd) -> [Instruction; 15] {
-    let instruction = |code, (to, from): (u8, u8), offset, immediate| Instruction {
-        code,
-        registers: from << 4 | to,
-        offset,
-        immediate,
-    };
-    let load = |to, from, offset| instruction(0x61, (to, from), offset, 0);
-    let set = |register, number| instruction(0xb7, (register, 0), 0, number);
-    let ethertype = i32::from(u16::from_ne_bytes(ethertype.to_be_bytes()));
-    [
+const fn instruction(code: u8, (to, from): (u8, u8), offset: i16, immediate: i32) -> Instruction {
+    Instruction { code, registers: from << 4 | to, offset, immediate }
+}
+
+/// A word of the frame, or of what the program is told.
+const fn load_word(to: u8, from: u8, offset: i16) -> Instruction {
+    instruction(0x61, (to, from), offset, 0)
+}
+
+const fn load_half(to: u8, from: u8, offset: i16) -> Instruction {
+    instruction(0x69, (to, from), offset, 0)
+}
+
+const fn set(register: u8, number: i32) -> Instruction {
+    instruction(0xb7, (register, 0), 0, number)
+}
+
+/// Goes on only if the lower half of register 4 is this; otherwise the frame is
+/// passed on. The distance is filled in later.
+const fn must_be(number: i32) -> Instruction {
+    instruction(MUST_BE, (4, 0), 0, number)
+}
+
+/// Hands the frames of a path to the sockets of this map. What has no socket at
+/// its queue goes to the kernel, like all other frames.
+fn instructions(framing: &Framing, map: RawFd) -> Vec<Instruction> {
+    let mut program = vec![
         // r1 is a `struct xdp_md`: where the frame begins and ends.
-        load(2, 1, 0),
-        load(3, 1, 4),
+        load_word(2, 1, 0),
+        load_word(3, 1, 4),
         // Has it a whole header?
         instruction(0xbf, (4, 2), 0, 0),
         instruction(0x07, (4, 0), 0, 14),
-        instruction(0x2d, (4, 3), 8, 0),
-        // Is it of the ethertype? As it lies there, two bytes in network order.
-        instruction(0x69, (4, 2), 12, 0),
-        instruction(0x55, (4, 0), 6, ethertype),
+        instruction(IS_SHORT, (4, 3), 0, 0),
+    ];
+    let checks = program.len() - 1;
+    program.extend(conditions(framing));
+    let end = program.len();
+    program.extend([
         // redirect_map(map, queue, what to do if there is no socket)
-        load(2, 1, 16),
+        load_word(2, 1, 16),
         instruction(0x18, (1, PSEUDO_MAP_FD), 0, map),
         instruction(0, (0, 0), 0, 0),
         set(3, PASS),
         instruction(0x85, (0, 0), 0, REDIRECT_MAP),
         instruction(0x95, (0, 0), 0, 0),
-        set(0, PASS),
-        instruction(0x95, (0, 0), 0, 0),
-    ]
+    ]);
+    let passed_on = program.len();
+    program.extend([set(0, PASS), instruction(0x95, (0, 0), 0, 0)]);
+    for (at, step) in program.iter_mut().enumerate().take(end).skip(checks) {
+        let leaves = step.code == MUST_BE || step.code == IS_SHORT;
+        if leaves && step.offset == 0 {
+            // The program is a few dozen steps long.
+            step.offset = (passed_on - at - 1) as i16;
+        }
+    }
+    program
+}
+
+/// What a frame at r2 has to be; what is compared lies there in network order.
+fn conditions(framing: &Framing) -> Vec<Instruction> {
+    match framing {
+        Framing::Payload { ethertype } => {
+            let ethertype = u16::from_ne_bytes(ethertype.to_be_bytes());
+            vec![load_half(4, 2, 12), must_be(i32::from(ethertype))]
+        }
+        Framing::Frames { station, groups } => {
+            let [a, b, c, d, e, f] = *station;
+            let is_station = [
+                load_word(4, 2, 0),
+                must_be(i32::from_ne_bytes([a, b, c, d])),
+                load_half(4, 2, 4),
+                must_be(i32::from(u16::from_ne_bytes([e, f]))),
+            ];
+            let mut steps = Vec::new();
+            if *groups {
+                // The first bit on the wire: over the comparison of the station.
+                steps.push(instruction(0x71, (4, 2), 0, 0));
+                steps.push(instruction(0x45, (4, 0), is_station.len() as i16, 1));
+            }
+            steps.extend(is_station);
+            steps
+        }
+    }
 }
 
 /// The program, loaded.
@@ -117,7 +174,7 @@ fn instructions(ethertype: u16, map: RawFd) -> [Instruction; 15] {
 pub(super) struct Program(OwnedFd);
 
 impl Program {
-    pub(super) fn load(ethertype: u16, map: &Map) -> io::Result<Self> {
+    pub(super) fn load(framing: &Framing, map: &Map) -> io::Result<Self> {
         #[repr(C)]
         struct Load {
             prog_type: u32,
@@ -133,7 +190,7 @@ impl Program {
             prog_ifindex: u32,
             expected_attach_type: u32,
         }
-        let instructions = instructions(ethertype, map.0.as_raw_fd());
+        let instructions = instructions(framing, map.0.as_raw_fd());
         let mut load = Load {
             prog_type: PROG_TYPE_XDP,
             insn_cnt: instructions.len() as u32,
@@ -209,14 +266,60 @@ unsafe fn bpf<T>(command: libc::c_long, attributes: &T) -> io::Result<libc::c_lo
 mod tests {
     use super::*;
 
-    #[test]
-    fn jumps_lead_to_where_frames_are_passed_on() {
-        let program = instructions(0x88b5, 7);
-        for jump in [4usize, 6] {
-            let to = jump + 1 + usize::try_from(program[jump].offset).unwrap();
-            assert_eq!((program[to].code, program[to].immediate), (0xb7, PASS));
+    /// What becomes of a frame: handed over, or passed on.
+    fn is_handed_over(framing: &Framing, frame: &[u8]) -> bool {
+        let program = instructions(framing, 7);
+        let mut at = 0;
+        let mut compared: u64 = 0;
+        for _ in 0..program.len() {
+            let Instruction { code, offset, immediate, .. } = program[at];
+            let field = || &frame[usize::try_from(offset).unwrap()..];
+            let operand = u64::from(immediate.cast_unsigned());
+            let jumps = match code {
+                IS_SHORT => frame.len() < 14,
+                MUST_BE => compared != operand,
+                0x45 => compared & operand != 0,
+                0x85 => return true,
+                0x95 => return false,
+                _ => false,
+            };
+            match (code, at) {
+                (0x71, _) => compared = field()[0].into(),
+                (0x69, _) => compared = u16::from_ne_bytes([field()[0], field()[1]]).into(),
+                (0x61, 5..) if program[at].registers == 0x24 => {
+                    compared = u32::from_ne_bytes(field()[..4].try_into().unwrap()).into();
+                }
+                _ => {}
+            }
+            at += 1 + if jumps { usize::try_from(offset).unwrap() } else { 0 };
         }
-        let wire = [0x88, 0xb5];
-        assert_eq!(program[6].immediate, i32::from(u16::from_ne_bytes(wire)));
+        panic!("a program without end");
+    }
+
+    #[test]
+    fn frames_of_the_ethertype_are_handed_over() {
+        let framing = Framing::Payload { ethertype: 0x88b5 };
+        let frame = |ethertype: u16| [&[2; 12][..], &ethertype.to_be_bytes()].concat();
+        assert!(is_handed_over(&framing, &frame(0x88b5)));
+        assert!(!is_handed_over(&framing, &frame(0xb588)));
+        assert!(!is_handed_over(&framing, &frame(0x88b5)[..13]));
+    }
+
+    #[test]
+    fn frames_to_the_station_are_handed_over_and_those_to_groups_if_wanted() {
+        let station = [0x82, 1, 2, 3, 0x84, 5];
+        let frame = |to: [u8; 6]| [&to[..], &[7; 8]].concat();
+        for groups in [false, true] {
+            let framing = Framing::Frames { station, groups };
+            assert!(is_handed_over(&framing, &frame(station)));
+            for byte in 0..6 {
+                let mut other = station;
+                other[byte] ^= 2;
+                assert!(!is_handed_over(&framing, &frame(other)), "byte {byte}");
+            }
+            for group in [[0xff; 6], [0x33, 0x33, 0, 0, 0, 1]] {
+                assert_eq!(is_handed_over(&framing, &frame(group)), groups);
+            }
+        }
     }
 }

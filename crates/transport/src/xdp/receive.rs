@@ -5,9 +5,9 @@ use std::io;
 
 use landfall_placement::{Ecn, Engine, Instant, PathId, Peer};
 
-use super::ETHERNET_HEADER;
 use super::frames::Frames;
 use super::socket::Rings;
+use super::{ETHERNET_HEADER, Framing};
 use crate::counters::Counters;
 use crate::exchange::{Arrival, Inbox, Loose, MAX_UNITS, Turn};
 use crate::memory::{Pins, Regions};
@@ -17,17 +17,17 @@ pub(super) struct Receiver {
     inbox: Inbox,
     pins: Pins,
     station: [u8; 6],
-    ethertype: u16,
+    framing: Framing,
 }
 
 impl Receiver {
     pub(super) fn new(
         path: PathId,
         regions: &Regions,
-        (station, ethertype): ([u8; 6], u16),
+        (station, framing): ([u8; 6], Framing),
     ) -> Self {
         let (inbox, pins) = (Inbox::new(path, 1, 0), Pins::new(regions));
-        Self { inbox, pins, station, ethertype }
+        Self { inbox, pins, station, framing }
     }
 
     /// Hands what came to the engine, up to a batch. Gives the number of units.
@@ -83,15 +83,17 @@ impl Receiver {
         counters: &mut Counters,
         mut frame: Loose<'_>,
     ) -> u32 {
-        let Some(from) = frame.strip(ETHERNET_HEADER).and_then(|header| self.sender(header)) else {
+        let Some(from) = self.sender(&frame) else {
             counters.malformed += 1;
             return 0;
         };
+        // What is not the engine's; the header lies in one part.
+        let _ = frame.strip(self.framing.header_len());
         let len = frame.len();
         let arrival = Arrival {
             len,
             unit_len: len.max(1),
-            from: Peer::Ethernet(from),
+            from,
             ecn: Ecn::NotCapable,
             coalesced: None,
             verified: false,
@@ -100,13 +102,22 @@ impl Receiver {
         self.inbox.settle_loose(&mut turn, &arrival, &frame)
     }
 
-    /// Who sent a frame with this header, if it is one for this path: to this
-    /// station or a group of them.
-    fn sender(&self, header: &[u8]) -> Option<[u8; 6]> {
-        let (to, rest) = header.split_first_chunk::<6>()?;
-        let (from, ethertype) = rest.split_first_chunk::<6>()?;
-        let is_ours = *to == self.station || to[0] & 1 == 1;
-        (is_ours && *ethertype == self.ethertype.to_be_bytes()).then_some(*from)
+    /// Who sent a frame, if it is one for this path: to its station or, if it
+    /// hears those, to a group.
+    fn sender(&self, frame: &Loose<'_>) -> Option<Peer> {
+        let header: &[u8; ETHERNET_HEADER] = frame.head(0, ETHERNET_HEADER).first_chunk()?;
+        let [to @ .., _, _, _, _, _, _, _, _] = *header;
+        let [_, _, _, _, _, _, from @ .., _, _] = *header;
+        let is_ours = to == self.station;
+        let is_for_group = to[0] & 1 == 1;
+        match self.framing {
+            Framing::Payload { ethertype } => ((is_ours || is_for_group)
+                && header.ends_with(&ethertype.to_be_bytes()))
+            .then_some(Peer::Ethernet(from)),
+            Framing::Frames { groups, .. } => {
+                (is_ours || groups && is_for_group).then_some(Peer::Unaddressed)
+            }
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::ptr;
 
-use landfall_placement::{Engine, Instant, Peer};
+use landfall_placement::{Engine, Instant};
 
 use super::ETHERNET_HEADER;
 use super::driver::XdpDriver;
@@ -35,16 +35,15 @@ pub(super) fn send<E: Engine>(
         let mut listed = 0;
         while let Some(unit) = driver.outbox.front() {
             let (to, len) = (unit.to, unit.len);
-            let parts = (ETHERNET_HEADER + len).div_ceil(driver.opened.frames.chunk() as usize);
-            let Peer::Ethernet(to) = to else {
+            let header = driver.header_to(to).filter(|header| {
+                let whole = header.len() + len;
+                whole >= ETHERNET_HEADER && len <= driver.limits.unit as usize
+            });
+            let Some(header) = header else {
                 lose(driver, engine, now);
                 continue;
             };
-            if len > driver.limits.unit as usize {
-                lose(driver, engine, now);
-                continue;
-            }
-            is_full = !list(driver, to, (len, parts));
+            is_full = !list(driver, &header, len);
             if is_full {
                 break;
             }
@@ -73,13 +72,13 @@ pub(super) fn send<E: Engine>(
 
 /// Copies the next unit of the outbox into frames and lists them. Gives whether
 /// there was room.
-fn list(driver: &mut XdpDriver, to: [u8; 6], (len, parts): (usize, usize)) -> bool {
-    let header = driver.header_to(to);
+fn list(driver: &mut XdpDriver, header: &[u8], len: usize) -> bool {
+    let whole = header.len() + len;
+    let parts = whole.div_ceil(driver.opened.frames.chunk() as usize);
     let (frames, send) = (&mut driver.opened.frames, &mut driver.opened.rings.send);
     if !frames.has(parts) || !send.has_room(parts as u32) {
         return false;
     }
-    let whole = ETHERNET_HEADER + len;
     let mut done = 0;
     while done < whole {
         let here = (whole - done).min(frames.chunk() as usize);
@@ -87,11 +86,11 @@ fn list(driver: &mut XdpDriver, to: [u8; 6], (len, parts): (usize, usize)) -> bo
         // SAFETY: it was just taken.
         let Some(mut into) = (unsafe { frames.writable(chunk, here as u32) }) else { return false };
         if done == 0 {
-            let (first, rest) = into.split_at_mut(ETHERNET_HEADER);
-            first.copy_from_slice(&header);
+            let (first, rest) = into.split_at_mut(header.len());
+            first.copy_from_slice(header);
             into = rest;
         }
-        let from = done.saturating_sub(ETHERNET_HEADER);
+        let from = done.saturating_sub(header.len());
         driver.counters.bytes_copied += driver.outbox.copy_part(from, into) as u64;
         done += here;
         let options = if done < whole { libc::XDP_PKT_CONTD } else { 0 };

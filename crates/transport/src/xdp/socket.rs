@@ -11,10 +11,10 @@ use socket2::{Domain, Socket, Type};
 use super::frames::Frames;
 use super::program::{BEFORE_THE_STACK, IN_THE_DRIVER, Map, Program};
 use super::ring::{self, Reader, Writer};
-use super::{Attach, ETHERNET_HEADER, OpenError, XdpConfig};
+use super::{Attach, ETHERNET_HEADER, Framing, OpenError, XdpConfig};
 use crate::capability::{Capabilities, Feature};
 use crate::inet::grow_buffers;
-use crate::packet::{Found, find_interface};
+use crate::packet::{Found, find_interface, join_interface};
 
 /// Numbers below are lengths of IEEE 802.3 frames (`linux/if_ether.h`).
 const LEAST_ETHERTYPE: u16 = 0x0600;
@@ -34,6 +34,8 @@ pub(super) struct Opened {
     _attached: OwnedFd,
     _map: Map,
     _program: Program,
+    /// Keeps the interface taking frames that are not for its own station.
+    _memberships: Option<Socket>,
     pub(super) socket: Socket,
     pub(super) rings: Rings,
     pub(super) frames: Frames,
@@ -59,8 +61,14 @@ pub(super) struct Link {
 
 /// Opens a path and finds out what works.
 pub(super) fn open(config: &XdpConfig) -> Result<(Opened, Link), OpenError> {
-    if config.ethertype < LEAST_ETHERTYPE {
-        return Err(OpenError::NotAnEthertype(config.ethertype));
+    match config.framing {
+        Framing::Payload { ethertype } if ethertype < LEAST_ETHERTYPE => {
+            return Err(OpenError::NotAnEthertype(ethertype));
+        }
+        Framing::Frames { station, .. } if station[0] & 1 == 1 => {
+            return Err(OpenError::NotAStation(station));
+        }
+        _ => {}
     }
     if !config.frames.is_power_of_two() || !(64..=1 << 16).contains(&config.frames) {
         return Err(OpenError::BadFrameCount(config.frames));
@@ -80,7 +88,7 @@ pub(super) fn open(config: &XdpConfig) -> Result<(Opened, Link), OpenError> {
     let rings = register(&socket, &frames, config.frames)?;
 
     let map = Map::new(config.queue).map_err(OpenError::system("make a map of sockets"))?;
-    let program = Program::load(config.ethertype, &map)
+    let program = Program::load(&config.framing, &map)
         .map_err(OpenError::system("load the program that redirects frames"))?;
     let (attached, in_driver) = attach(config, &program, interface.index)?;
     let in_parts = bind(config, &socket, interface.index, !fits(chunk))?;
@@ -88,11 +96,39 @@ pub(super) fn open(config: &XdpConfig) -> Result<(Opened, Link), OpenError> {
         .map_err(OpenError::system("tell the program of the socket"))?;
 
     let in_one = Frames::received_in_one(chunk) - ETHERNET_HEADER as u32;
-    let unit = if in_parts { interface.mtu } else { interface.mtu.min(in_one) };
-    let capabilities = capabilities(&socket, in_driver);
-    let opened =
-        Opened { _attached: attached, _map: map, _program: program, socket, rings, frames };
+    let payload = if in_parts { interface.mtu } else { interface.mtu.min(in_one) };
+    let unit = payload + (ETHERNET_HEADER - config.framing.header_len()) as u32;
+    let mut capabilities = capabilities(&socket, in_driver);
+    if matches!(config.framing, Framing::Frames { .. }) {
+        capabilities.add(Feature::RawFrames);
+    }
+    let opened = Opened {
+        _attached: attached,
+        _map: map,
+        _program: program,
+        _memberships: memberships(config, &interface)?,
+        socket,
+        rings,
+        frames,
+    };
     Ok((opened, Link { interface, unit, capabilities }))
+}
+
+/// Lets the interface take the frames of the path, if it would not by itself.
+fn memberships(config: &XdpConfig, interface: &Found) -> Result<Option<Socket>, OpenError> {
+    let Framing::Frames { station, groups } = config.framing else { return Ok(None) };
+    let own = (station != interface.station).then_some(station);
+    if own.is_none() && !groups {
+        return Ok(None);
+    }
+    // With no protocol it hears nothing itself.
+    let join = || {
+        let socket = Socket::new(Domain::PACKET, Type::RAW, None)?;
+        let fd = socket.as_raw_fd();
+        own.map_or(Ok(()), |own| join_interface(fd, interface.index, Some(own)))?;
+        if groups { join_interface(fd, interface.index, None).map(|()| socket) } else { Ok(socket) }
+    };
+    join().map(Some).map_err(OpenError::system("let the interface take frames of the path"))
 }
 
 fn why_no_socket(error: io::Error) -> OpenError {
