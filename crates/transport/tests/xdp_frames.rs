@@ -28,15 +28,15 @@ const STATIONS: [Station<Ipv4Addr>; 2] = [
     Station { mac: OWN, ip: Ipv4Addr::new(10, 80, 0, 2), port: 7000 },
 ];
 
-fn try_open(end: &VethEnd, regions: &Regions, config: XdpConfig) -> Result<XdpDriver, OpenError> {
-    end.namespace.enter(|| XdpDriver::open(PATH, &config, regions)).unwrap()
+fn try_open(end: &VethEnd, regions: &Regions, config: &XdpConfig) -> Result<XdpDriver, OpenError> {
+    end.namespace.enter(|| XdpDriver::open(PATH, config, regions)).unwrap()
 }
 
 /// A path that is this station.
 fn open(end: &VethEnd, station: [u8; 6], attach: Attach) -> (XdpDriver, Regions) {
     let regions = Regions::new(8);
     let config = XdpConfig { attach, ..XdpConfig::station(end.name.as_str(), station) };
-    (try_open(end, &regions, config).unwrap(), regions)
+    (try_open(end, &regions, &config).unwrap(), regions)
 }
 
 #[test]
@@ -103,7 +103,7 @@ fn the_path_gets_what_is_for_its_station_and_the_kernel_all_else() {
             } else {
                 XdpConfig::station(name, OWN)
             };
-            let mut path = try_open(&cable.b, &regions, XdpConfig { attach, ..config }).unwrap();
+            let mut path = try_open(&cable.b, &regions, &XdpConfig { attach, ..config }).unwrap();
             // What the kernel gets, its packet sockets hear.
             let filter = Filter::ethertypes([EXPERIMENTAL]);
             let mut kernel = packet_support::open(&cable.b, filter, &regions);
@@ -141,6 +141,6 @@ fn frames_that_are_none_are_lost_and_groups_are_no_stations() {
     turn_until(&mut driver, &mut engine, |engine, _| engine.sent.len() == 2);
     assert_eq!((driver.counters().send_failed, driver.counters().units_sent), (2, 0));
     let group = XdpConfig::station(cable.b.name.as_str(), [1, 0, 0x5e, 0, 0, 1]);
-    let error = try_open(&cable.b, &regions, group).unwrap_err();
+    let error = try_open(&cable.b, &regions, &group).unwrap_err();
     assert!(matches!(error, OpenError::NotAStation(_)), "{error}");
 }
