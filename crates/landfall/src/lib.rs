@@ -3,12 +3,17 @@
 //! | module | what it offers | feature |
 //! | --- | --- | --- |
 //! | [`stp`] | Transfers, reads and remote memory by the Scheduled Transfer Protocol | `stp` (default) |
+//! | [`qpip`] | Queue pairs on real TCP, UDP and IP | `qpip` (default) |
 //! | [`memory`] | registered memory, where bytes land and are read | |
 //!
 //! What does not live here: protocols (they are engines of their own), drivers
 //! and `unsafe` code (those are in `landfall-transport`).
 #![forbid(unsafe_code)]
 
+mod drive;
+
+#[cfg(feature = "qpip")]
+pub mod qpip;
 #[cfg(feature = "stp")]
 pub mod stp;
 

@@ -1,0 +1,193 @@
+//! [`Adapter`] and [`ProtectionDomain`].
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use landfall_placement::{Duration, Engine as _, Refusals};
+use landfall_transport::Counters;
+use landfall_transport::memory::Memory;
+use qpip::{Access, Stats};
+
+use super::builder::Builder;
+use super::completion_queue::CompletionQueue;
+use super::core::Lane;
+use super::error::{Error, Refused};
+use super::listener::Listener;
+use super::memory::{DomainName, MemoryRegion};
+use super::queue_pair::{QueuePair, QueuePairOptions};
+use super::shared::Handle;
+
+/// A network adapter in software: stations on Ethernets, with TCP, UDP and IP of
+/// their own. Clones are the same adapter.
+///
+/// It runs until the last of its handles is dropped: adapters, domains, queues,
+/// listeners, memory.
+#[derive(Clone, Debug)]
+pub struct Adapter(Arc<Handle>);
+
+impl Adapter {
+    pub(super) const fn new(handle: Arc<Handle>) -> Self {
+        Self(handle)
+    }
+
+    /// An adapter to be described, and then opened.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    /// Makes a protection domain: queue pairs reach only memory of their own.
+    ///
+    /// # Errors
+    /// As many exist as may.
+    pub fn domain(&self) -> Result<ProtectionDomain, Error> {
+        self.0.check()?;
+        let id = self.0.command(|core, _| core.engine.create_domain())?;
+        let name = DomainName { adapter: self.0.serial, id };
+        Ok(ProtectionDomain(Arc::new(Domain { handle: Arc::clone(&self.0), name })))
+    }
+
+    /// Makes a completion queue with room for so many completions: as many as
+    /// requests can be under way that complete there. Queue pairs for byte
+    /// streams need one place more each, where their receives complete.
+    ///
+    /// # Errors
+    /// No room for so many, or as many queues exist as may.
+    pub fn completion_queue(&self, capacity: u32) -> Result<CompletionQueue, Error> {
+        self.0.check()?;
+        let (id, state, ring) = self.0.command(|core, _| core.create_queue(capacity))?;
+        Ok(CompletionQueue::new(Arc::clone(&self.0), id, state, ring))
+    }
+
+    /// Lets connections come in at a port of one of the adapter's addresses, or
+    /// of all of one version of IP (`0.0.0.0`, `::`).
+    ///
+    /// # Errors
+    /// [`Error::Refused`]: somebody listens there already, the address is not
+    /// this adapter's, or as many listeners exist as may.
+    pub fn listen(&self, local: SocketAddr) -> Result<Listener, Error> {
+        Listener::listen(&self.0, local)
+    }
+
+    /// Makes one turn: carries out what was posted, exchanges frames with the
+    /// links, and completes what is done. Gives whether anything moved.
+    ///
+    /// For adapters that run inline; an offloaded one does it by itself.
+    pub fn turn(&self) -> bool {
+        self.0.turn()
+    }
+
+    /// Sleeps until a turn makes sense, for so long at most. Others that post
+    /// something wake it.
+    pub fn wait(&self, at_most: Duration) {
+        self.0.sleep(at_most, || false);
+    }
+
+    /// The adapter's addresses.
+    #[must_use]
+    pub fn addresses(&self) -> Vec<IpAddr> {
+        self.0.look(|core| core.engine.addresses().collect())
+    }
+
+    /// Its links, and how they fare.
+    #[must_use]
+    pub fn links(&self) -> Vec<LinkStatus> {
+        self.0.look(|core| core.lanes.iter().map(LinkStatus::of).collect())
+    }
+
+    /// What was done so far.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.0.look(|core| *core.engine.stats())
+    }
+
+    /// What was refused on arrival, by why.
+    #[must_use]
+    pub fn refusals(&self) -> Refusals {
+        self.0.look(|core| *core.engine.refusals())
+    }
+
+    /// How many pieces of memory are registered.
+    #[must_use]
+    pub fn registered(&self) -> u32 {
+        self.0.regions.held()
+    }
+}
+
+/// How a link fares.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct LinkStatus {
+    /// What it is, in words.
+    pub what: String,
+    /// The station address of the adapter there.
+    pub mac: [u8; 6],
+    /// The longest IP packet that it carries.
+    pub mtu: u32,
+    /// Where the other ends of a tunnel send to.
+    pub tunnel_address: Option<SocketAddr>,
+    /// Why it carries nothing any more.
+    pub broken: Option<String>,
+    /// What its driver did.
+    pub counters: Counters,
+}
+
+impl LinkStatus {
+    fn of(lane: &Lane) -> Self {
+        const ETHERNET_HEADER: u32 = 14;
+        Self {
+            what: lane.what.clone(),
+            mac: lane.station,
+            mtu: lane.driver.limits().unit.saturating_sub(ETHERNET_HEADER),
+            tunnel_address: lane.carrier,
+            broken: lane.broken.clone(),
+            counters: *lane.driver.counters(),
+        }
+    }
+}
+
+/// Memory and queue pairs that belong together: requests of one domain never
+/// reach memory of another. Clones are the same domain.
+#[derive(Clone, Debug)]
+pub struct ProtectionDomain(Arc<Domain>);
+
+#[derive(Debug)]
+struct Domain {
+    handle: Arc<Handle>,
+    name: DomainName,
+}
+
+impl ProtectionDomain {
+    /// Registers memory: it is lent to the adapter until it is deregistered.
+    ///
+    /// # Errors
+    /// The memory itself, where it has no bytes, or as much is registered as may.
+    pub fn register(
+        &self,
+        memory: Memory,
+        access: Access,
+    ) -> Result<MemoryRegion, Refused<Memory>> {
+        MemoryRegion::register(&self.0.handle, self.0.name, memory, access)
+    }
+
+    /// Makes a queue pair whose sends and receives complete in these queues,
+    /// which may be one and serve others as well.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] at a bound, [`Error::ForeignHandle`] where a queue is of
+    /// another adapter.
+    pub fn queue_pair(
+        &self,
+        options: &QueuePairOptions,
+        sends: &CompletionQueue,
+        receives: &CompletionQueue,
+    ) -> Result<QueuePair, Error> {
+        QueuePair::create(&self.0.handle, self.0.name, options, (sends, receives))
+    }
+}
+
+impl Drop for Domain {
+    fn drop(&mut self) {
+        let id = self.name.id;
+        self.handle.command(|core, _| core.drop_domain(id));
+    }
+}

@@ -1,0 +1,235 @@
+//! [`Builder`]: everything that can be chosen about an adapter.
+
+use std::io;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use landfall_placement::{PathId, Seed};
+use landfall_transport::channel::{ChannelConfig, channel};
+use landfall_transport::memory::Regions;
+use landfall_transport::{Bell, Wait};
+use qpip::{Config, Interface};
+
+use super::adapter::Adapter;
+use super::core::{Core, Lane};
+use super::error::OpenError;
+use super::link::Link;
+use super::shared::{Handle, Mode, Shared};
+
+/// Chooses what an adapter is like, then opens it.
+///
+/// Addresses, gateways and neighbours belong to the link that was added last.
+///
+/// ```
+/// use landfall::qpip::{Adapter, Link, Wait};
+///
+/// let adapter = Adapter::builder()
+///     .link(Link::tunnel("127.0.0.1:0".parse()?, []))
+///     .address("10.0.0.1/24")
+///     .address("fd00::1/64")
+///     .wait(Wait::Block)
+///     .open()?;
+/// assert_eq!(adapter.links().len(), 1);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+#[must_use = "nothing happens until it is opened"]
+pub struct Builder {
+    links: Vec<(Link, Interface)>,
+    config: Config,
+    wait: Wait,
+    regions: Option<Regions>,
+    most_regions: u32,
+    seed: Option<Seed>,
+    /// The first mistake, to be told when the adapter is opened.
+    mistake: Option<OpenError>,
+}
+
+impl Default for Builder {
+    fn default() -> Self {
+        Self {
+            links: Vec::new(),
+            config: Config::default(),
+            wait: Wait::BALANCED,
+            regions: None,
+            most_regions: 1 << 16,
+            seed: None,
+            mistake: None,
+        }
+    }
+}
+
+impl Builder {
+    /// Adds a link. What is said next about addresses belongs to it.
+    pub fn link(mut self, link: Link) -> Self {
+        self.links.push((link, Interface::default()));
+        self
+    }
+
+    /// Adds an IP address, with the length of the prefix that all on this link
+    /// share: `10.0.0.2/24`, `fd00::2/64`.
+    pub fn address(self, address: impl AsRef<str>) -> Self {
+        let text = address.as_ref();
+        let parsed = text.split_once('/').and_then(|(address, prefix)| {
+            Some((address.parse::<IpAddr>().ok()?, prefix.parse::<u8>().ok()?))
+        });
+        self.change(text, |interface| {
+            interface.addresses.push(parsed?);
+            Some(())
+        })
+    }
+
+    /// Adds a gateway: who forwards to addresses that are not on this link.
+    pub fn gateway(self, gateway: impl AsRef<str>) -> Self {
+        let text = gateway.as_ref();
+        self.change(text, |interface| {
+            interface.gateways.push(text.parse().ok()?);
+            Some(())
+        })
+    }
+
+    /// Chooses the station address; without this it is a random one that is
+    /// locally administered. Two stations of one network must not share one.
+    pub fn mac(self, mac: [u8; 6]) -> Self {
+        self.change("a station address", |interface| {
+            interface.mac = mac;
+            Some(())
+        })
+    }
+
+    /// Tells from the start who has an address on this link: it is never asked for.
+    pub fn neighbour(self, address: IpAddr, mac: [u8; 6]) -> Self {
+        self.change("a neighbour", |interface| {
+            interface.neighbours.push((address, mac));
+            Some(())
+        })
+    }
+
+    fn change(mut self, what: &str, change: impl FnOnce(&mut Interface) -> Option<()>) -> Self {
+        let mistake = match self.links.last_mut() {
+            None => Some(OpenError::BeforeLink(what.to_owned())),
+            Some((_, interface)) => match change(interface) {
+                None => Some(OpenError::BadAddress(what.to_owned())),
+                Some(()) => None,
+            },
+        };
+        self.mistake = self.mistake.or(mistake);
+        self
+    }
+
+    /// The bounds of the adapter, and what can be chosen about TCP.
+    pub fn config(mut self, config: Config) -> Self {
+        self.config = config;
+        self
+    }
+
+    /// How threads wait, the adapter's own among them: they spin for 50 µs and
+    /// then sleep, unless you choose otherwise.
+    pub const fn wait(mut self, wait: Wait) -> Self {
+        self.wait = wait;
+        self
+    }
+
+    /// How many pieces of memory may be registered at a time.
+    pub const fn regions(mut self, most: u32) -> Self {
+        self.most_regions = most;
+        self
+    }
+
+    /// What determines every number that strangers must not guess: for tests.
+    /// Without this the operating system chooses.
+    pub const fn seed(mut self, seed: Seed) -> Self {
+        self.seed = Some(seed);
+        self
+    }
+
+    /// Joins two adapters to be, within this process, by one more link each.
+    ///
+    /// # Errors
+    /// The process has no descriptor left.
+    pub fn pair(mut self, mut other: Self, config: ChannelConfig) -> io::Result<(Self, Self)> {
+        let path = |builder: &Self| PathId(builder.links.len() as u16);
+        let paths = (path(&self), path(&other));
+        let (here, there) = channel(config, (paths.0, self.table()), (paths.1, other.table()))?;
+        let what = "a link within this process";
+        let joined = |driver| Link::named(what, move |_, _| Ok(driver));
+        Ok((self.link(joined(here)), other.link(joined(there))))
+    }
+
+    fn table(&mut self) -> &Regions {
+        self.regions.get_or_insert_with(|| Regions::new(self.most_regions))
+    }
+
+    /// Opens the adapter, with a thread of its own that runs it: what is posted
+    /// is carried out while the posting thread goes on.
+    ///
+    /// Links are opened in the network namespace of this thread.
+    ///
+    /// # Errors
+    /// [`OpenError`] says what could not be opened, why, and what helps.
+    pub fn open(self) -> Result<Adapter, OpenError> {
+        let shared = self.build(Mode::Offloaded)?;
+        let handle = Arc::new(Handle(Arc::clone(&shared)));
+        let thread = std::thread::Builder::new().name("landfall-qpip".into());
+        thread.spawn(move || shared.run()).map_err(OpenError::Thread)?;
+        Ok(Adapter::new(handle))
+    }
+
+    /// Opens the adapter without a thread: it moves while
+    /// [`Adapter::turn`] is called, or a thread waits for something of it. That
+    /// is the way to the lowest latency, and to use no second core.
+    ///
+    /// # Errors
+    /// Those of [`open`](Self::open).
+    pub fn open_inline(self) -> Result<Adapter, OpenError> {
+        Ok(Adapter::new(Arc::new(Handle(self.build(Mode::Inline)?))))
+    }
+
+    fn build(mut self, mode: Mode) -> Result<Arc<Shared>, OpenError> {
+        if let Some(mistake) = self.mistake {
+            return Err(mistake);
+        }
+        if self.links.is_empty() {
+            return Err(OpenError::NoLink);
+        }
+        let seed = self.seed.map_or_else(seed_of_the_system, Ok)?;
+        let regions = self.table().clone();
+        let mut engine = qpip::Adapter::new(self.config, seed);
+        let mut lanes = Vec::with_capacity(self.links.len());
+        for (index, (link, mut interface)) in (0..).zip(self.links) {
+            let path = PathId(index);
+            if interface.mac == [0; 6] {
+                interface.mac = station_of(&seed, index);
+            }
+            let (name, station) = (link.to_string(), interface.mac);
+            engine
+                .add_interface(path, interface)
+                .map_err(|source| OpenError::Interface { link: name.clone(), source })?;
+            let opened = link
+                .open(path, &regions, station)
+                .map_err(|source| OpenError::Link { link: name.clone(), source })?;
+            lanes.push(Lane::new(opened, name, station));
+        }
+        let bell = Bell::new().map_err(OpenError::Bell)?;
+        let core = Core::new(engine, lanes, regions.clone());
+        Ok(Arc::new(Shared::new(core, regions, self.wait, mode, bell)))
+    }
+}
+
+/// A station address that is locally administered (RFC 9542, 2.1). Of one seed
+/// it is always the same, and tells nothing about it.
+fn station_of(seed: &Seed, link: u16) -> [u8; 6] {
+    let mut mixed = *seed;
+    for (byte, other) in mixed.iter_mut().zip(link.to_le_bytes().into_iter().chain(*b"station")) {
+        *byte ^= other;
+    }
+    let bits = landfall_placement::Random::new(mixed).next_u64().to_le_bytes();
+    let [a, b, c, d, e, ..] = bits;
+    [0x02, a, b, c, d, e]
+}
+
+fn seed_of_the_system() -> Result<Seed, OpenError> {
+    let mut seed = Seed::default();
+    getrandom::fill(&mut seed).map_err(|error| OpenError::Seed(error.to_string()))?;
+    Ok(seed)
+}

@@ -1,0 +1,327 @@
+//! [`CompletionQueue`]: what is done, in memory that the adapter writes and its
+//! user polls.
+//!
+//! It is a ring between two threads. Its places are counted in one word,
+//! [`QueueState::in_use`]: who posts takes one, who polls gives it back, so that
+//! the ring never overflows. Parts of byte streams need more places than that;
+//! where the ring is full the adapter sets a bit in that word, and whoever polls
+//! next finds it and rings. Both change the same word, so none overlooks the
+//! other.
+
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
+
+use landfall_placement::{Duration, Instant};
+use qpip::{Arm, Completion, CompletionQueueId};
+use rtrb::Consumer;
+
+use super::error::Error;
+use super::pending::Pending;
+use super::shared::{Handle, Mode};
+use crate::drive::{Patience, locked};
+
+/// What both sides of a completion queue know.
+#[derive(Debug)]
+pub(crate) struct QueueState {
+    /// Places that are taken, and [`STALLED`].
+    in_use: AtomicU64,
+    capacity: u32,
+    /// What its user sleeps for: see [`armed_code`].
+    armed: AtomicU8,
+    /// Solicited completions that were ever put in.
+    solicited: AtomicU32,
+    waker: Mutex<Option<Waker>>,
+    is_gone: AtomicBool,
+}
+
+/// The adapter found no room in the ring and wants to hear when there is some.
+const STALLED: u64 = 1 << 63;
+
+const fn armed_code(arm: Arm) -> u8 {
+    match arm {
+        Arm::Next => 1,
+        Arm::Solicited => 2,
+    }
+}
+
+impl QueueState {
+    pub(crate) fn new(capacity: u32) -> Self {
+        Self {
+            in_use: AtomicU64::new(0),
+            capacity,
+            armed: AtomicU8::new(0),
+            solicited: AtomicU32::new(0),
+            waker: Mutex::default(),
+            is_gone: AtomicBool::new(false),
+        }
+    }
+
+    /// Takes a place for the completion of a request. False: there is none.
+    #[inline]
+    pub(crate) fn reserve(&self) -> bool {
+        let old = self.in_use.fetch_add(1, Ordering::AcqRel) & !STALLED;
+        if old >= u64::from(self.capacity) {
+            self.in_use.fetch_sub(1, Ordering::AcqRel);
+            return false;
+        }
+        true
+    }
+
+    /// Gives places back. True: the adapter waits for that.
+    #[inline]
+    pub(crate) fn release(&self, places: u64) -> bool {
+        let old = self.in_use.fetch_sub(places, Ordering::AcqRel);
+        if old & STALLED == 0 {
+            return false;
+        }
+        self.in_use.fetch_and(!STALLED, Ordering::AcqRel);
+        true
+    }
+
+    /// The adapter found no room. It looks once more after this.
+    pub(crate) fn stall(&self) {
+        self.in_use.fetch_or(STALLED, Ordering::AcqRel);
+    }
+
+    /// Solicited completions were put in. Only the adapter calls this.
+    #[inline]
+    pub(crate) fn count_solicited(&self) {
+        let count = self.solicited.load(Ordering::Relaxed).wrapping_add(1);
+        self.solicited.store(count, Ordering::Release);
+    }
+
+    /// The adapter has put something in: who sleeps for that is to be woken.
+    #[inline]
+    pub(crate) fn tell(&self, is_solicited: bool, wake: &mut Vec<Waker>) {
+        // Either this sees that the user is about to sleep, or the user, who
+        // looks again after he said so, sees what was put in.
+        fence(Ordering::SeqCst);
+        let armed = self.armed.load(Ordering::Relaxed);
+        let is_meant = armed == armed_code(Arm::Next) || armed != 0 && is_solicited;
+        if is_meant && self.armed.swap(0, Ordering::AcqRel) != 0 {
+            wake.extend(locked(&self.waker).take());
+        }
+    }
+
+    /// The adapter does not run any more.
+    pub(crate) fn lose(&self, wake: &mut Vec<Waker>) {
+        self.is_gone.store(true, Ordering::SeqCst);
+        wake.extend(locked(&self.waker).take());
+    }
+
+    /// Whoever is woken later is this one.
+    fn arm(&self, arm: Arm, waker: &Waker) {
+        *locked(&self.waker) = Some(waker.clone());
+        self.armed.store(armed_code(arm), Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+    }
+
+    fn disarm(&self) {
+        self.armed.store(0, Ordering::Relaxed);
+    }
+}
+
+/// What became of work requests, of as many queue pairs as complete here.
+///
+/// [`poll`](Self::poll) takes the next completion without a lock or a system
+/// call; [`wait`](Self::wait) and [`next`](Self::next) wait for it. Nothing
+/// overflows: a request that could not complete here is refused when it is
+/// posted.
+///
+/// Dropped, what its queue pairs still complete here is forgotten.
+pub struct CompletionQueue {
+    handle: Arc<Handle>,
+    id: CompletionQueueId,
+    state: Arc<QueueState>,
+    ring: Consumer<Completion>,
+    solicited_seen: u32,
+}
+
+impl CompletionQueue {
+    pub(crate) const fn new(
+        handle: Arc<Handle>,
+        id: CompletionQueueId,
+        state: Arc<QueueState>,
+        ring: Consumer<Completion>,
+    ) -> Self {
+        Self { handle, id, state, ring, solicited_seen: 0 }
+    }
+
+    pub(crate) const fn id(&self) -> CompletionQueueId {
+        self.id
+    }
+
+    pub(crate) const fn handle(&self) -> &Arc<Handle> {
+        &self.handle
+    }
+
+    pub(crate) const fn state(&self) -> &Arc<QueueState> {
+        &self.state
+    }
+
+    /// How many completions it has room for.
+    #[must_use]
+    pub fn capacity(&self) -> u32 {
+        self.state.capacity
+    }
+
+    /// How many completions can be polled now.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.ring.slots()
+    }
+
+    /// Is there nothing to poll now?
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.ring.is_empty()
+    }
+
+    /// Takes the next completion, if there is one.
+    #[inline]
+    pub fn poll(&mut self) -> Option<Completion> {
+        let completion = self.ring.pop().ok()?;
+        self.solicited_seen =
+            self.solicited_seen.wrapping_add(u32::from(completion.is_solicited()));
+        if self.state.release(u64::from(completion.ends_request)) {
+            self.handle.ring();
+        }
+        Some(completion)
+    }
+
+    /// Takes at most so many completions, and gives how many: cheaper for each
+    /// than to poll one by one.
+    pub fn poll_into(&mut self, into: &mut Vec<Completion>, at_most: usize) -> usize {
+        let count = self.ring.slots().min(at_most);
+        let Ok(chunk) = self.ring.read_chunk(count) else { return 0 };
+        let before = into.len();
+        into.extend(chunk);
+        let new = &into[before..];
+        if !new.is_empty() {
+            let solicited = new.iter().filter(|completion| completion.is_solicited()).count();
+            self.solicited_seen = self.solicited_seen.wrapping_add(solicited as u32);
+            let places = new.iter().filter(|completion| completion.ends_request).count();
+            if self.state.release(places as u64) {
+                self.handle.ring();
+            }
+        }
+        new.len()
+    }
+
+    /// Waits for the next completion and takes it.
+    ///
+    /// # Errors
+    /// [`Error::AdapterGone`].
+    pub async fn next(&mut self) -> Result<Completion, Error> {
+        poll_fn(|cx| self.poll_next(cx)).await
+    }
+
+    /// Waits for the next completion on this thread and takes it: spins for as
+    /// long as [`Builder::wait`](super::Builder::wait) says, and sleeps then.
+    ///
+    /// # Errors
+    /// [`Error::AdapterGone`].
+    pub fn wait(&mut self) -> Result<Completion, Error> {
+        match self.wait_until(Instant::FAR_FUTURE)? {
+            Some(completion) => Ok(completion),
+            None => unreachable!("584 years have passed"),
+        }
+    }
+
+    /// The same for so long at most; nothing if none came.
+    ///
+    /// # Errors
+    /// [`Error::AdapterGone`].
+    pub fn wait_for(&mut self, limit: Duration) -> Result<Option<Completion>, Error> {
+        self.wait_until(self.handle.clock.now() + limit)
+    }
+
+    /// Waits until there is a solicited completion to poll: the end of a message
+    /// that came, or something that went wrong. All others wait meanwhile, and
+    /// wake nobody.
+    pub fn solicited(&self) -> Pending<impl Future<Output = Result<(), Error>> + Unpin + '_> {
+        Pending::new(&self.handle, poll_fn(|cx| self.poll_ready(cx, Arm::Solicited)))
+    }
+
+    /// Waits until there is anything to poll.
+    pub fn ready(&self) -> Pending<impl Future<Output = Result<(), Error>> + Unpin + '_> {
+        Pending::new(&self.handle, poll_fn(|cx| self.poll_ready(cx, Arm::Next)))
+    }
+
+    fn poll_next(&mut self, cx: &Context<'_>) -> Poll<Result<Completion, Error>> {
+        match (self.poll_ready(cx, Arm::Next), self.poll()) {
+            (_, Some(completion)) => Poll::Ready(Ok(completion)),
+            (Poll::Ready(Err(error)), None) => Poll::Ready(Err(error)),
+            _ => Poll::Pending,
+        }
+    }
+
+    /// Something is there, or who is polled for it will be woken.
+    fn poll_ready(&self, cx: &Context<'_>, arm: Arm) -> Poll<Result<(), Error>> {
+        if self.has(arm) {
+            return Poll::Ready(Ok(()));
+        }
+        self.state.arm(arm, cx.waker());
+        if self.has(arm) {
+            self.state.disarm();
+            return Poll::Ready(Ok(()));
+        }
+        // The adapter's last word was heard above, if there was one.
+        if self.state.is_gone.load(Ordering::SeqCst) {
+            return Poll::Ready(Err(Error::AdapterGone));
+        }
+        Poll::Pending
+    }
+
+    fn has(&self, arm: Arm) -> bool {
+        match arm {
+            Arm::Next => !self.ring.is_empty(),
+            Arm::Solicited => self.state.solicited.load(Ordering::Acquire) != self.solicited_seen,
+        }
+    }
+
+    /// Looks at the ring alone while it spins: nobody has to wake it then.
+    fn wait_until(&mut self, until: Instant) -> Result<Option<Completion>, Error> {
+        let handle = Arc::clone(&self.handle);
+        let mut patience = Patience::new(handle.wait);
+        loop {
+            if let Some(completion) = self.poll() {
+                return Ok(Some(completion));
+            }
+            if handle.mode == Mode::Inline && handle.turn() {
+                patience.renew();
+                continue;
+            }
+            let now = handle.clock.now();
+            if now >= until {
+                return Ok(None);
+            }
+            if patience.is_over(now) {
+                let next = poll_fn(|cx| self.poll_next(cx));
+                return handle.wait_until(next, until).transpose();
+            }
+            handle.check()?;
+            std::hint::spin_loop();
+        }
+    }
+}
+
+impl Drop for CompletionQueue {
+    fn drop(&mut self) {
+        let id = self.id;
+        self.handle.command(|core, _| core.forget_queue(id));
+    }
+}
+
+impl fmt::Debug for CompletionQueue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CompletionQueue")
+            .field("id", &self.id)
+            .field("capacity", &self.state.capacity)
+            .field("len", &self.len())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,235 @@
+//! Work requests come out of their rings and go to the engine.
+//!
+//! What its user could check was checked when it was posted. What only the
+//! engine sees (memory that was deregistered meanwhile, a connection that has
+//! ended) completes with an error, behind what was posted before it.
+
+use std::sync::Arc;
+
+use landfall_placement::Instant;
+use qpip::{Completion, Operation, PostError, QueuePairId, ReceiveWork, SendWork, Status};
+use rtrb::Consumer;
+
+use super::Core;
+use crate::qpip::doorbell::{Entry, Request, pop};
+use crate::qpip::pair_state::PairState;
+
+/// The adapter's end of a queue pair.
+#[derive(Debug)]
+pub(super) struct Pair {
+    pub(super) id: QueuePairId,
+    pub(super) state: Arc<PairState>,
+    /// It keeps a place where its receives complete.
+    pub(super) is_stream: bool,
+    pub(super) sends: Side,
+    pub(super) receives: Side,
+}
+
+/// One of its queues.
+#[derive(Debug)]
+pub(super) struct Side {
+    ring: Consumer<Entry>,
+    /// Where its requests complete.
+    queue: u32,
+    /// Requests that the engine has.
+    under_way: u32,
+    /// The next one, which came out of the ring and could not go on yet.
+    held: Option<Held>,
+}
+
+#[derive(Debug)]
+enum Held {
+    /// It completes so, once all before it have completed.
+    Failed(u64, Status),
+    /// The engine had no room for it.
+    Crowded(Request),
+}
+
+/// What became of an attempt to post the next request.
+enum Next {
+    /// It is posted, or completed with an error.
+    Gone,
+    /// There is none.
+    Nothing,
+    /// It waits.
+    Waits,
+}
+
+impl Side {
+    pub(super) const fn new(ring: Consumer<Entry>, queue: u32) -> Self {
+        Self { ring, queue, under_way: 0, held: None }
+    }
+
+    /// Takes the next request, or the one that waits.
+    fn take(&mut self, into: &mut Request) -> Option<Option<Status>> {
+        match self.held.take() {
+            Some(Held::Failed(id, status)) => {
+                into.id = id;
+                Some(Some(status))
+            }
+            Some(Held::Crowded(request)) => {
+                *into = request;
+                Some(None)
+            }
+            None => pop(&mut self.ring, into).then_some(None),
+        }
+    }
+}
+
+impl Pair {
+    pub(super) const fn side(&mut self, operation: Operation) -> &mut Side {
+        match operation {
+            Operation::Send => &mut self.sends,
+            Operation::Receive => &mut self.receives,
+        }
+    }
+
+    /// A request that the engine had is done. True: the next one waited for that.
+    #[inline]
+    pub(super) fn count_done(&mut self, operation: Operation) -> bool {
+        self.state.count_done(operation);
+        let side = self.side(operation);
+        side.under_way = side.under_way.saturating_sub(1);
+        side.held.is_some()
+    }
+}
+
+impl Core {
+    /// Takes everything that was posted. Gives whether there was anything.
+    pub(crate) fn take_posts(&mut self, now: Instant) -> bool {
+        let mut rung = std::mem::take(&mut self.rung);
+        rung.append(&mut self.again);
+        self.doorbells.take(|index| rung.push(index));
+        let mut moved = false;
+        for index in &rung {
+            moved |= self.empty_rings(now, *index);
+        }
+        rung.clear();
+        self.rung = rung;
+        moved
+    }
+
+    /// Posts what is in the rings of one queue pair.
+    pub(super) fn empty_rings(&mut self, now: Instant, index: u32) -> bool {
+        let mut moved = false;
+        for operation in [Operation::Receive, Operation::Send] {
+            loop {
+                match self.post_next(now, index, operation) {
+                    Next::Gone => moved = true,
+                    Next::Nothing => break,
+                    Next::Waits => {
+                        self.again.push(index);
+                        break;
+                    }
+                }
+            }
+        }
+        moved
+    }
+
+    fn post_next(&mut self, now: Instant, index: u32, operation: Operation) -> Next {
+        let Some(Some(pair)) = self.pairs.get_mut(index as usize) else { return Next::Nothing };
+        let (id, request) = (pair.id, &mut self.request);
+        let side = pair.side(operation);
+        let Some(failed) = side.take(request) else { return Next::Nothing };
+        let result = match (failed, operation) {
+            (Some(status), _) => Err(Some(status)),
+            (None, Operation::Send) => {
+                let work = SendWork { id: request.id, from: &request.buffers, to: request.to };
+                self.engine.post_send(now, id, &work).map_err(status_of)
+            }
+            (None, Operation::Receive) => {
+                let work = ReceiveWork { id: request.id, into: &request.buffers };
+                self.engine.post_receive(now, id, &work).map_err(status_of)
+            }
+        };
+        match result {
+            Ok(()) => {
+                side.under_way += 1;
+                Next::Gone
+            }
+            Err(Some(status)) => self.fail(index, operation, status),
+            Err(None) => {
+                side.held = Some(Held::Crowded(std::mem::take(request)));
+                Next::Waits
+            }
+        }
+    }
+
+    /// Completes the request that was just taken with an error, or keeps it until
+    /// it is its turn.
+    fn fail(&mut self, index: u32, operation: Operation, status: Status) -> Next {
+        let name = self.request.id;
+        let Some(Some(pair)) = self.pairs.get_mut(index as usize) else { return Next::Nothing };
+        let queue = pair.side(operation).queue;
+        if pair.side(operation).under_way == 0 {
+            // Behind everything that the engine has completed there.
+            self.move_completions(queue);
+            let Some(Some(pair)) = self.pairs.get_mut(index as usize) else { return Next::Nothing };
+            let completion = failed(pair.id, name, operation, status);
+            if let Some(Some(queue)) = self.queues.get_mut(queue as usize)
+                && queue.has_room()
+            {
+                pair.state.count_done(operation);
+                queue.put(&completion, &mut self.wake);
+                return Next::Gone;
+            }
+        }
+        let Some(Some(pair)) = self.pairs.get_mut(index as usize) else { return Next::Nothing };
+        pair.side(operation).held = Some(Held::Failed(name, status));
+        Next::Waits
+    }
+
+    /// A queue pair is gone: what the engine never had completes as flushed, or
+    /// gives its place back where there is no room to say so.
+    pub(super) fn flush(&mut self, mut pair: Pair) {
+        let id = pair.id;
+        for operation in [Operation::Receive, Operation::Send] {
+            let side = pair.side(operation);
+            while side.take(&mut self.request).is_some() {
+                let completion = failed(id, self.request.id, operation, Status::Flushed);
+                let Some(Some(queue)) = self.queues.get_mut(side.queue as usize) else { break };
+                if queue.has_room() {
+                    queue.put(&completion, &mut self.wake);
+                } else {
+                    queue.state.release(1);
+                }
+            }
+        }
+        if pair.is_stream
+            && let Some(Some(queue)) = self.queues.get(pair.receives.queue as usize)
+        {
+            queue.state.release(1);
+        }
+    }
+}
+
+fn failed(queue_pair: QueuePairId, id: u64, operation: Operation, status: Status) -> Completion {
+    Completion {
+        id,
+        queue_pair,
+        operation,
+        status,
+        len: 0,
+        offset: 0,
+        ends_message: false,
+        ends_request: true,
+        from: None,
+    }
+}
+
+/// How a request completes that the engine refused; or it has to wait.
+const fn status_of(error: PostError) -> Option<Status> {
+    match error {
+        PostError::QueueFull | PostError::CompletionQueueFull => None,
+        PostError::TooLong => Some(Status::TooLong),
+        PostError::NoRoute | PostError::NoDestination => Some(Status::Unreachable),
+        PostError::UnknownKey
+        | PostError::WrongDomain
+        | PostError::NoRight
+        | PostError::OutOfBounds => Some(Status::MemoryGone),
+        // The queue pair has ended meanwhile. What else the engine could say was
+        // checked where it was posted.
+        _ => Some(Status::Flushed),
+    }
+}

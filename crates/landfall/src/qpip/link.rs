@@ -1,0 +1,179 @@
+//! Over what an adapter is on the network: [`Link`].
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+
+use landfall_placement::PathId;
+use landfall_transport::Driver;
+use landfall_transport::memory::Regions;
+use landfall_transport::packet::{Filter, Framing, Interface, PacketConfig, PacketDriver};
+use landfall_transport::tap::{TapConfig, TapDriver};
+use landfall_transport::tunnel::{TunnelConfig, TunnelDriver};
+#[cfg(feature = "io-uring")]
+use landfall_transport::uring::UringPacketDriver;
+use qpip::Adapter;
+
+use crate::drive::AnyDriver;
+
+/// An Ethernet that an adapter is a station of. All of them carry whole frames;
+/// the adapter has a station address and IP addresses of its own there, and
+/// answers ARP, neighbour discovery and echoes itself.
+///
+/// | link | who is at the other end | privileges |
+/// | --- | --- | --- |
+/// | [`tap`](Self::tap) | the kernel of this machine, and whatever it forwards to | `CAP_NET_ADMIN`, or an interface that root made for you |
+/// | [`packet`](Self::packet), [`packet_uring`](Self::packet_uring) | whoever is on that interface's network; not this machine's kernel | `CAP_NET_RAW` |
+/// | [`tunnel`](Self::tunnel) | other tunnels: frames inside of UDP | none |
+/// | [`Builder::pair`](super::Builder::pair) | another adapter of this process | none |
+/// | [`driver`](Self::driver) | as it says | as it says |
+///
+/// There is none for AF_XDP: that driver carries the payload of one ethertype,
+/// and IP needs whole frames of three.
+pub struct Link(Way);
+
+type Open = dyn FnOnce(PathId, &Regions) -> io::Result<Box<dyn AnyDriver<Adapter>>> + Send;
+
+enum Way {
+    Tap(TapConfig),
+    Packet(PacketConfig),
+    #[cfg(feature = "io-uring")]
+    UringPacket(PacketConfig),
+    Tunnel(TunnelConfig),
+    Driver(&'static str, Box<Open>),
+}
+
+/// A link that is open.
+pub(crate) struct Opened {
+    pub(crate) driver: Box<dyn AnyDriver<Adapter>>,
+    /// Where the other ends of a tunnel send to.
+    pub(crate) carrier: Option<SocketAddr>,
+}
+
+impl Link {
+    /// A virtual cable to the kernel of this machine: an interface of this name
+    /// is made, or taken if it is there. With all offloads: super-packets and
+    /// frames without checksums pass.
+    #[must_use]
+    pub fn tap(name: impl Into<String>) -> Self {
+        Self::tap_with(TapConfig::new(name))
+    }
+
+    /// The same with all that can be chosen, such as the kernel's own address on
+    /// that cable.
+    #[must_use]
+    pub const fn tap_with(config: TapConfig) -> Self {
+        Self(Way::Tap(config))
+    }
+
+    /// Frames of an Ethernet interface that others use, too, with the device's
+    /// segmentation and checksums.
+    #[must_use]
+    pub fn packet(interface: impl Into<Interface>) -> Self {
+        Self::packet_with(PacketConfig::new(interface, framing([0; 6])))
+    }
+
+    /// The same with all that can be chosen; the framing is what an adapter's
+    /// must be.
+    #[must_use]
+    pub const fn packet_with(config: PacketConfig) -> Self {
+        Self(Way::Packet(config))
+    }
+
+    /// Frames of an Ethernet interface by way of `io_uring`.
+    #[cfg(feature = "io-uring")]
+    #[must_use]
+    pub fn packet_uring(interface: impl Into<Interface>) -> Self {
+        Self(Way::UringPacket(PacketConfig::new(interface, framing([0; 6]))))
+    }
+
+    /// Whole frames inside of UDP, from a local address (port 0: any) to these
+    /// peers, over interfaces with an MTU of 1500. Without peers, whoever sends
+    /// becomes one. For networks that are trusted: nothing is encrypted.
+    #[must_use]
+    pub fn tunnel(local: SocketAddr, peers: impl IntoIterator<Item = SocketAddr>) -> Self {
+        let peers: Vec<_> = peers.into_iter().collect();
+        let learn_peers = peers.is_empty();
+        Self::tunnel_with(TunnelConfig { peers, learn_peers, ..TunnelConfig::new(local, 1500) })
+    }
+
+    /// The same with all that can be chosen.
+    #[must_use]
+    pub const fn tunnel_with(config: TunnelConfig) -> Self {
+        Self(Way::Tunnel(config))
+    }
+
+    /// A driver of your own, or one that is wrapped, as by
+    /// `landfall_transport::fault::Faulty`: opened with the adapter, for a path
+    /// with this number and memory of this table. Its units are whole frames.
+    #[must_use]
+    pub fn driver<D: Driver + Send + 'static>(
+        open: impl FnOnce(PathId, &Regions) -> io::Result<D> + Send + 'static,
+    ) -> Self {
+        Self::named("a driver that was handed in", open)
+    }
+
+    pub(super) fn named<D: Driver + Send + 'static>(
+        what: &'static str,
+        open: impl FnOnce(PathId, &Regions) -> io::Result<D> + Send + 'static,
+    ) -> Self {
+        Self(Way::Driver(what, Box::new(move |path, regions| Ok(Box::new(open(path, regions)?)))))
+    }
+
+    /// Opens it for a station with this address.
+    pub(super) fn open(
+        self,
+        path: PathId,
+        regions: &Regions,
+        station: [u8; 6],
+    ) -> io::Result<Opened> {
+        let mut carrier = None;
+        let driver: Box<dyn AnyDriver<Adapter>> = match self.0 {
+            Way::Tap(config) => Box::new(TapDriver::open(path, &config, regions)?),
+            Way::Packet(config) => {
+                let config = PacketConfig { framing: framing(station), ..config };
+                Box::new(PacketDriver::open(path, &config, regions)?)
+            }
+            #[cfg(feature = "io-uring")]
+            Way::UringPacket(config) => {
+                let config = PacketConfig { framing: framing(station), ..config };
+                Box::new(UringPacketDriver::open(path, &config, regions)?)
+            }
+            Way::Tunnel(config) => {
+                let driver = TunnelDriver::open(path, &config, regions)?;
+                carrier = Some(driver.local_address());
+                Box::new(driver)
+            }
+            Way::Driver(_, open) => open(path, regions)?,
+        };
+        Ok(Opened { driver, carrier })
+    }
+}
+
+/// Frames of IP and ARP for a station of its own.
+fn framing(station: [u8; 6]) -> Framing {
+    const IPV4: u16 = 0x0800;
+    const ARP: u16 = 0x0806;
+    const IPV6: u16 = 0x86dd;
+    Framing::Ethernet { filter: Filter::ethertypes([IPV4, ARP, IPV6]).station(station) }
+}
+
+impl fmt::Display for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Way::Tap(config) if config.name.is_empty() => f.write_str("a TAP interface"),
+            Way::Tap(config) => write!(f, "TAP interface {}", config.name),
+            Way::Packet(config) => write!(f, "Ethernet on {}", config.interface),
+            #[cfg(feature = "io-uring")]
+            Way::UringPacket(config) => write!(f, "Ethernet on {} by io_uring", config.interface),
+            Way::Tunnel(config) => write!(f, "a tunnel from {}", config.bind),
+            Way::Driver(what, _) => f.write_str(what),
+        }
+    }
+}
+
+impl fmt::Debug for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Link({self})")
+    }
+}

@@ -1,0 +1,108 @@
+//! [`Listener`]: idle queue pairs wait there for connections from outside.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
+
+use qpip::{ListenerId, QueuePairId};
+
+use super::core::ListenerState;
+use super::error::{Error, Refused};
+use super::pending::Pending;
+use super::queue_pair::QueuePair;
+use super::shared::Handle;
+use crate::drive::locked;
+
+/// A port where connections come in. Each is mated with an idle queue pair that
+/// was offered before, in the order of the offers; while there is none,
+/// connections wait in vain and are turned away.
+///
+/// Dropped, none come in any more, and queue pairs that wait there go with it.
+pub struct Listener {
+    handle: Arc<Handle>,
+    id: ListenerId,
+    local: SocketAddr,
+    state: Arc<ListenerState>,
+    offered: Mutex<HashMap<QueuePairId, QueuePair>>,
+}
+
+impl Listener {
+    pub(super) fn listen(handle: &Arc<Handle>, local: SocketAddr) -> Result<Self, Error> {
+        handle.check()?;
+        let (id, state) = handle.command(|core, _| core.listen(local))?;
+        Ok(Self { handle: Arc::clone(handle), id, local, state, offered: Mutex::default() })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub const fn local_address(&self) -> SocketAddr {
+        self.local
+    }
+
+    /// Lets an idle queue pair wait for a connection. Post receives before: the
+    /// other side may send at once.
+    ///
+    /// # Errors
+    /// The queue pair itself, where it is not idle, is for datagrams or of
+    /// another adapter, or where as many wait as may.
+    #[expect(clippy::result_large_err, reason = "the queue pair itself, which was on the stack")]
+    pub fn offer(&self, queue_pair: QueuePair) -> Result<(), Refused<QueuePair>> {
+        if !Arc::ptr_eq(queue_pair.handle(), &self.handle) {
+            return Err(Refused::new(Error::ForeignHandle, queue_pair));
+        }
+        let (id, listener) = (queue_pair.id(), self.id);
+        // It may be mated before the command has returned.
+        let mut offered = locked(&self.offered);
+        match self.handle.command(|core, _| core.offer(listener, id)) {
+            Ok(()) => {
+                offered.insert(id, queue_pair);
+                Ok(())
+            }
+            Err(error) => Err(Refused { error, item: queue_pair }),
+        }
+    }
+
+    /// How many queue pairs wait, with those that were mated and not accepted.
+    #[must_use]
+    pub fn offered(&self) -> usize {
+        locked(&self.offered).len()
+    }
+
+    /// Waits for the next connection, and gives the queue pair that it was mated
+    /// with.
+    ///
+    /// # Errors
+    /// [`Error::AdapterGone`].
+    pub fn accept(&self) -> Pending<impl Future<Output = Result<QueuePair, Error>> + Unpin + '_> {
+        Pending::new(&self.handle, poll_fn(|cx| self.poll_accept(cx)))
+    }
+
+    fn poll_accept(&self, cx: &Context<'_>) -> Poll<Result<QueuePair, Error>> {
+        loop {
+            let Poll::Ready(mated) = self.state.poll(cx) else { return Poll::Pending };
+            let id = match mated {
+                Ok(id) => id,
+                Err(error) => return Poll::Ready(Err(error)),
+            };
+            if let Some(queue_pair) = locked(&self.offered).remove(&id) {
+                return Poll::Ready(Ok(queue_pair));
+            }
+        }
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        let id = self.id;
+        self.handle.command(|core, _| core.stop_listening(id));
+    }
+}
+
+impl fmt::Debug for Listener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Listener").field("local", &self.local).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,68 @@
+//! Queue pairs on real TCP, UDP and IP, for tasks and threads.
+//!
+//! | what | how |
+//! | --- | --- |
+//! | an adapter on the network | [`Adapter::builder`], [`Link`] |
+//! | run by a thread of its own, or by you | [`Builder::open`], [`Builder::open_inline`] |
+//! | memory that messages land in and are sent from | [`Adapter::domain`], [`ProtectionDomain::register`], [`MemoryRegion`], [`Part`] |
+//! | queue pairs | [`ProtectionDomain::queue_pair`], [`QueuePair`], [`Mapping`] |
+//! | what is done | [`CompletionQueue`], [`Completion`] |
+//! | connections from outside | [`Adapter::listen`], [`Listener`] |
+//! | messages in a byte stream | [`Reassembler`] |
+//!
+//! # Which mapping
+//!
+//! The other end of [`Mapping::Stream`] may be anything that speaks TCP; a
+//! [`Reassembler`] finds messages in what comes. [`Mapping::Message`] keeps
+//! messages apart by themselves, between two queue pairs with nothing in between
+//! that ends connections or joins segments. [`Mapping::Segment`] is the paper's:
+//! each message one segment.
+//!
+//! # Who runs it
+//!
+//! *Offloaded*, the adapter is a thread, as the card of the paper: posting is a
+//! few stores and polling a load, without a lock or a system call; only where
+//! the adapter sleeps its bell is rung. *Inline*, whoever holds the handles makes
+//! its turns, and threads that wait do so by themselves. All handles are the same
+//! in both.
+//!
+//! What does not live here: the protocols (`qpip`), drivers
+//! (`landfall-transport`), names of hosts, encryption. There is no remote memory
+//! access: QPIP sends and receives.
+
+mod adapter;
+mod builder;
+mod completion_queue;
+mod core;
+mod doorbell;
+mod error;
+mod link;
+mod listener;
+mod memory;
+mod pair_state;
+mod pending;
+mod queue_pair;
+mod reassembler;
+mod shared;
+
+pub use adapter::{Adapter, LinkStatus, ProtectionDomain};
+pub use builder::Builder;
+pub use completion_queue::CompletionQueue;
+pub use error::{Error, OpenError, Refused};
+pub use link::Link;
+pub use listener::Listener;
+pub use memory::{MemoryRegion, Part};
+pub use pair_state::Phase;
+pub use pending::Pending;
+pub use queue_pair::{QueuePair, QueuePairOptions, ReceiveQueue, SendQueue};
+pub use reassembler::{Framing, FramingError, Reassembler, Scan, delimiter, length_prefix};
+
+pub use landfall_transport::Wait;
+pub use landfall_transport::channel::ChannelConfig;
+pub use landfall_transport::memory::{Arena, ArenaConfig, Memory};
+pub use landfall_transport::tap::TapConfig;
+pub use landfall_transport::tunnel::TunnelConfig;
+pub use qpip::{
+    Access, CloseReason, Completion, Config, CongestionControl, Error as CommandError, KeepAlive,
+    Mapping, Operation, PostError, QueuePairId, Service, Stats, Status, TcpConfig,
+};
