@@ -518,9 +518,13 @@ impl Receiver {
         }
         let from = self.claims.end().max(self.next);
         let mut start = self.layout.front();
-        for (index, request) in queue.range(0).enumerate() {
+        let mut runs = 0;
+        for request in queue.range(0) {
             let end = start + u64::from(request.gather.len());
-            if index >= nth && end > from {
+            if end > from {
+                runs += 1;
+            }
+            if runs > nth {
                 let at = from.max(start) - start;
                 let mut spans = Spans::new();
                 request.gather.slice(at as u32, (end - start - at) as u32, &mut spans);
