@@ -61,7 +61,7 @@ impl Adapter {
         self.completion_queues.reserve(completions);
         let Some(pair) = self.known_mut(id) else { return Ok(()) };
         match (&mut pair.role, work.to) {
-            (Role::Stream(stream), _) => stream.queues.send.push(work.id, gather, None),
+            (Role::Stream(stream), _) => stream.queues.send.push(work.id, gather),
             (Role::Datagrams(datagrams), Some(to)) => {
                 datagrams.outbound.push(work.id, gather, plain(to));
             }

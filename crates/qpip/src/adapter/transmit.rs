@@ -178,6 +178,9 @@ impl Adapter {
         let len = header_of(draft, local, remote).write(&mut header, sum)?;
         let mut envelope = Envelope::new((own, local.ip()), (station, remote.ip()), protocol::TCP);
         envelope.traffic_class = draft.ecn as u8;
+        // A message that is one segment cannot be made shorter: where a link on
+        // the way carries less, routers may cut it.
+        envelope.dont_fragment = !draft.is_message;
         let cut = draft.cut.map(|size| {
             let kind = if local.is_ipv4() { SegmentKind::Tcp4 } else { SegmentKind::Tcp6 };
             Segment { kind, size }

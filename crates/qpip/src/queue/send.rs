@@ -1,8 +1,6 @@
 //! [`SendQueue`]: messages that wait to be sent, or to be acknowledged.
 
 use alloc::collections::VecDeque;
-use core::net::SocketAddr;
-
 use landfall_placement::Spans;
 
 use super::{Done, Gather};
@@ -15,7 +13,6 @@ struct Request {
     gather: Gather,
     /// The position of its first byte in the stream.
     start: u64,
-    to: Option<SocketAddr>,
     /// Transmissions under way that read its memory.
     holds: u32,
 }
@@ -70,10 +67,6 @@ impl SendQueue {
         self.requests.len() < self.depth as usize
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.requests.len()
-    }
-
     pub(crate) fn is_empty(&self) -> bool {
         self.requests.is_empty()
     }
@@ -85,10 +78,10 @@ impl SendQueue {
     }
 
     /// Adds a message; there must be room.
-    pub(crate) fn push(&mut self, id: u64, gather: Gather, to: Option<SocketAddr>) {
+    pub(crate) fn push(&mut self, id: u64, gather: Gather) {
         let start = self.end;
         self.end = start.saturating_add(u64::from(gather.len()));
-        self.requests.push_back(Request { id, gather, start, to, holds: 0 });
+        self.requests.push_back(Request { id, gather, start, holds: 0 });
     }
 
     /// Which request the byte at this position belongs to.
@@ -159,10 +152,6 @@ impl SendQueue {
         self.flushed = self.flushed.or(Some(status));
     }
 
-    pub(crate) const fn is_flushed(&self) -> bool {
-        self.flushed.is_some()
-    }
-
     #[inline]
     pub(crate) fn poll_done(&mut self) -> Option<Done> {
         let front = self.requests.front()?;
@@ -182,12 +171,5 @@ impl SendQueue {
             gather: Some(gather),
             from: None,
         })
-    }
-
-    /// Where a message that was not sent yet starts, ends and goes: of the
-    /// queue pairs that send datagrams.
-    pub(crate) fn datagram(&self, position: u64) -> Option<(u64, u64, Option<SocketAddr>)> {
-        let request = &self.requests[self.index_of(position)?];
-        Some((request.start, request.end(), request.to))
     }
 }

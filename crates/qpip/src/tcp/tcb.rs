@@ -292,10 +292,6 @@ impl Tcb {
         self.is_shut = true;
     }
 
-    pub(crate) const fn is_shut(&self) -> bool {
-        self.is_shut
-    }
-
     /// Has the end of the other side's stream been taken notice of?
     pub(super) const fn is_peer_finished_told(&self) -> bool {
         matches!(self.state, State::CloseWait | State::Closing | State::LastAck | State::Closed)

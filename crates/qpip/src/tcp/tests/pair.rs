@@ -97,7 +97,7 @@ impl Side {
         }
         let (at, gather) = self.area(bytes.len() as u32);
         self.memory[at as usize..][..bytes.len()].copy_from_slice(bytes);
-        self.queues.send.push(id, gather, None);
+        self.queues.send.push(id, gather);
         true
     }
 

@@ -1,0 +1,248 @@
+//! Connections between two adapters: how they open, carry messages and end.
+
+mod world;
+
+use std::time::Duration;
+
+use landfall_simnet::{EngineConfig, Loss, Probability, check};
+use qpip::{CloseReason, Error, Event, Mapping, Object, Operation, PostError, QueuePairId, Status};
+use world::{BOTH, Shape, Version, World, address, pattern};
+
+const ALL: [Mapping; 3] = [Mapping::Segment, Mapping::Message, Mapping::Stream];
+
+/// Sends messages of these lengths, each to a request of its own, and looks at
+/// what came.
+fn exchange(
+    world: &mut World<'_>,
+    (from, here): (usize, QueuePairId),
+    (to, there): (usize, QueuePairId),
+    lens: &[u32],
+) {
+    let all: Vec<Vec<u8>> =
+        lens.iter().map(|len| pattern(u64::from(*len), *len as usize)).collect();
+    let mut places = Vec::new();
+    for (n, bytes) in all.iter().enumerate() {
+        let place = (world.allocate(to, bytes.len() as u32), bytes.len() as u32);
+        world.post_receive(to, there, n as u64, place).unwrap();
+        places.push(place);
+    }
+    for (n, bytes) in all.iter().enumerate() {
+        let place = world.store(from, bytes);
+        world.post_send(from, here, n as u64, place, None).unwrap();
+    }
+    let sent = world.await_completions(from, lens.len());
+    let mut ended = 0;
+    while ended < lens.len() {
+        let got = world.await_completions(to, 1)[0];
+        assert_eq!((got.operation, got.status), (Operation::Receive, Status::Success));
+        ended += usize::from(got.ends_request);
+    }
+    for (n, done) in sent.iter().enumerate() {
+        assert_eq!(
+            (done.id, done.operation, done.status),
+            (n as u64, Operation::Send, Status::Success)
+        );
+        assert_eq!(done.len, lens[n]);
+    }
+    for (bytes, (at, len)) in all.iter().zip(places) {
+        assert!(world.read(to, at, len) == *bytes, "a message of {len} bytes");
+    }
+}
+
+fn close(world: &mut World<'_>, ends: [(usize, QueuePairId); 2]) {
+    for (host, pair) in ends {
+        let now = world.now();
+        world.adapter(host).shutdown(now, pair).unwrap();
+    }
+    for (host, pair) in ends {
+        let finished = world.await_event(host);
+        assert_eq!(finished, Event::PeerFinished { queue_pair: pair });
+        let closed = world.await_event(host);
+        assert_eq!(closed, Event::Closed { queue_pair: pair, reason: CloseReason::Finished });
+    }
+}
+
+#[test]
+fn every_mapping_carries_messages_both_ways_over_both_versions() {
+    check(1..=2, |sim| {
+        let mut world = World::new(sim, &Shape { memory: 8 << 20, ..Shape::default() });
+        for (n, version) in BOTH.into_iter().enumerate() {
+            for (m, mapping) in ALL.into_iter().enumerate() {
+                let port = 80 + (n * 3 + m) as u16;
+                let (here, there) = world.pair_up((0, 1), version, port, mapping);
+                let lens = [1, 100, 1_460, 1_461, 5_000, 20_000, 60_000, 3];
+                exchange(&mut world, (0, here), (1, there), &lens);
+                exchange(&mut world, (1, there), (0, here), &lens);
+                close(&mut world, [(0, here), (1, there)]);
+            }
+        }
+    });
+}
+
+#[test]
+fn segmentation_offload_keeps_messages_apart() {
+    for batch in [1, 32] {
+        check(1..=2, |sim| {
+            let engine = EngineConfig::guessing(batch);
+            let shape = Shape { memory: 8 << 20, engine, ..Shape::default() }.segmentation();
+            let mut world = World::new(sim, &shape);
+            for (n, version) in BOTH.into_iter().enumerate() {
+                let ends = (0, 1);
+                let (here, there) = world.pair_up(ends, version, 80 + n as u16, Mapping::Message);
+                let lens: Vec<u32> = (0..40).map(|n| 1 + n * 977).collect();
+                exchange(&mut world, (0, here), (1, there), &lens);
+            }
+            let stats = *world.engine(0).stats();
+            assert!(stats.segments_sent < 400, "long segments leave uncut: {stats:?}");
+        });
+    }
+}
+
+#[test]
+fn a_bad_wire_changes_nothing_but_the_time() {
+    check(1..=6, |sim| {
+        let mut shape = Shape { memory: 8 << 20, ..Shape::default() };
+        shape.link = shape
+            .link
+            .loss(Loss::Uniform(Probability::percent(2)))
+            .duplication(Probability::percent(2))
+            .reordering(Probability::percent(5), Duration::from_micros(200));
+        let mut world = World::new(sim, &shape);
+        for (n, mapping) in ALL.into_iter().enumerate() {
+            let (here, there) = world.pair_up((0, 1), Version::V6, 80 + n as u16, mapping);
+            let lens: Vec<u32> = (0..50).map(|n| 1 + n * 397).collect();
+            exchange(&mut world, (0, here), (1, there), &lens);
+            exchange(&mut world, (1, there), (0, here), &lens);
+            close(&mut world, [(0, here), (1, there)]);
+        }
+    });
+}
+
+#[test]
+fn a_port_that_nobody_listens_on_refuses() {
+    check(1..=2, |sim| {
+        let mut world = World::new(sim, &Shape::default());
+        for version in BOTH {
+            let pair = world.connect(0, address(1, version, 9), Mapping::Stream);
+            world.post_receive(0, pair, 1, (0, 100)).unwrap();
+            world.post_send(0, pair, 2, (100, 100), None).unwrap();
+            let event = world.await_event(0);
+            assert_eq!(event, Event::Closed { queue_pair: pair, reason: CloseReason::Refused });
+            let done = world.await_completions(0, 2);
+            assert!(done.iter().all(|done| done.status == Status::Reset), "{done:?}");
+            assert_eq!(world.post_send(0, pair, 3, (0, 10), None), Err(PostError::Ended));
+            assert_eq!(world.post_receive(0, pair, 3, (0, 10)), Err(PostError::Ended));
+        }
+        assert_eq!(world.engine(1).stats().resets_sent, 2);
+    });
+}
+
+#[test]
+fn an_aborted_connection_flushes_here_and_resets_there() {
+    check(1..=2, |sim| {
+        let mut world = World::new(sim, &Shape::default());
+        let (here, there) = world.pair_up((0, 1), Version::V4, 80, Mapping::Message);
+        world.post_receives(0, here, 0, 2, 100);
+        world.post_receives(1, there, 0, 3, 100);
+        let now = world.now();
+        world.adapter(0).abort(now, here).unwrap();
+        assert_eq!(
+            world.await_event(0),
+            Event::Closed { queue_pair: here, reason: CloseReason::Aborted }
+        );
+        assert!(world.await_completions(0, 2).iter().all(|done| done.status == Status::Flushed));
+        assert_eq!(
+            world.await_event(1),
+            Event::Closed { queue_pair: there, reason: CloseReason::Reset }
+        );
+        assert!(world.await_completions(1, 3).iter().all(|done| done.status == Status::Reset));
+    });
+}
+
+#[test]
+fn a_destroyed_queue_pair_resets_and_gives_all_back() {
+    check(1..=2, |sim| {
+        let mut world = World::new(sim, &Shape::default());
+        let (here, there) = world.pair_up((0, 1), Version::V4, 80, Mapping::Stream);
+        world.post_receives(0, here, 0, 2, 100);
+        let now = world.now();
+        world.adapter(0).destroy_queue_pair(now, here).unwrap();
+        assert_eq!(world.await_completions(0, 2).len(), 2);
+        assert_eq!(
+            world.await_event(1),
+            Event::Closed { queue_pair: there, reason: CloseReason::Reset }
+        );
+        let key = world.hosts[0].key;
+        world.adapter(0).deregister(key).unwrap();
+        let (domain, queue) = (world.hosts[0].domain, world.hosts[0].queue);
+        world.adapter(0).destroy_domain(domain).unwrap();
+        world.adapter(0).destroy_completion_queue(queue).unwrap();
+        assert!(world.hosts[0].events.is_empty(), "nobody is told of what he ended himself");
+    });
+}
+
+#[test]
+fn offers_are_mated_in_their_order_and_without_one_a_connection_waits() {
+    check(1..=2, |sim| {
+        let mut world = World::new(sim, &Shape::default());
+        let local = address(1, Version::V4, 80);
+        let (listener, first) = world.serve(1, local, Mapping::Message);
+        let second = world.queue_pair(1, qpip::Service::Tcp(Mapping::Message));
+        world.adapter(1).offer(listener, second).unwrap();
+        assert_eq!(world.adapter(1).offer(listener, second), Err(Error::NotIdle));
+        for expected in [first, second] {
+            world.connect(0, local, Mapping::Message);
+            let Event::Accepted { queue_pair, listener: at, .. } = world.await_event(1) else {
+                panic!("no connection came in");
+            };
+            assert_eq!((queue_pair, at), (expected, listener));
+        }
+        world.hosts[0].events.clear();
+        world.connect(0, local, Mapping::Message);
+        world.run_for(Duration::from_millis(500));
+        assert!(world.hosts[1].events.is_empty(), "nobody was offered");
+        let third = world.queue_pair(1, qpip::Service::Tcp(Mapping::Message));
+        world.adapter(1).offer(listener, third).unwrap();
+        let event = world.await_event(1);
+        assert!(matches!(event, Event::Accepted { queue_pair, .. } if queue_pair == third));
+    });
+}
+
+#[test]
+fn names_that_are_taken_or_not_ours_are_refused() {
+    check(1..=1, |sim| {
+        let mut world = World::new(sim, &Shape::default());
+        let local = address(1, Version::V4, 80);
+        let (_, pair) = world.serve(1, local, Mapping::Message);
+        assert_eq!(world.adapter(1).listen(local), Err(Error::Taken(local)));
+        let foreign = address(0, Version::V4, 80);
+        assert_eq!(world.adapter(1).listen(foreign), Err(Error::NotOurs(foreign.ip())));
+        let now = world.now();
+        let to = address(0, Version::V4, 9);
+        assert_eq!(world.adapter(1).connect(now, pair, None, to), Err(Error::NotIdle));
+        let idle = world.queue_pair(1, qpip::Service::Tcp(Mapping::Message));
+        assert_eq!(world.adapter(1).connect(now, idle, Some(local), to), Err(Error::Taken(local)));
+        let nowhere = "192.0.2.1:80".parse().unwrap();
+        assert_eq!(
+            world.adapter(1).connect(now, idle, None, nowhere),
+            Err(Error::NoRoute(nowhere.ip()))
+        );
+        let group = "224.0.0.1:80".parse().unwrap();
+        assert_eq!(world.adapter(1).connect(now, idle, None, group), Err(Error::BadAddress(group)));
+        assert_eq!(world.adapter(1).shutdown(now, idle), Err(Error::NotConnected));
+        let datagrams = world.udp(1, Version::V4, 7);
+        assert_eq!(world.adapter(1).connect(now, datagrams, None, to), Err(Error::WrongService));
+        assert_eq!(world.adapter(1).bind(idle, local), Err(Error::WrongService));
+        let again = world.udp(1, Version::V4, 8);
+        assert_eq!(world.adapter(1).bind(again, local), Err(Error::NotIdle));
+        let other = world.queue_pair(1, qpip::Service::Udp);
+        let taken = address(1, Version::V4, 8);
+        assert_eq!(world.adapter(1).bind(other, taken), Err(Error::Taken(taken)));
+        world.adapter(1).destroy_queue_pair(now, again).unwrap();
+        world.adapter(1).bind(other, taken).unwrap();
+        assert_eq!(
+            world.adapter(1).destroy_queue_pair(now, again),
+            Err(Error::Unknown(Object::QueuePair))
+        );
+    });
+}
