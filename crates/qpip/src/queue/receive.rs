@@ -58,6 +58,10 @@ impl ReceiveQueue {
     /// Adds a request; there must be room.
     pub(crate) fn push(&mut self, id: u64, gather: Gather) {
         self.bytes += u64::from(gather.len());
+        if self.requests.capacity() == 0 {
+            // Most idle connections wait for one message.
+            self.requests.reserve_exact(1);
+        }
         self.requests.push_back(Request { id, gather });
     }
 

@@ -278,7 +278,7 @@ impl Sender {
     }
 
     pub(super) fn arm_retransmission(&mut self, now: Instant) {
-        self.timer = Some((now + self.rtt.timeout(&self.limits), Waits::Retransmit));
+        self.timer = Some((now + self.timeout(), Waits::Retransmit));
     }
 
     /// Time passed. True: nobody answers any more.
@@ -334,7 +334,7 @@ impl Sender {
         if now.since(self.progress_at) >= config.give_up_after {
             return true;
         }
-        self.timeouts += 1;
+        self.timeouts = self.timeouts.wrapping_add(1);
         let outstanding = self.flight.outstanding();
         // RFC 2018, 8: they may have dropped what they had said to have.
         if self.flight.first().is_some_and(super::flight::Record::is_sacked) {

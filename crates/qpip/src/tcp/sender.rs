@@ -98,7 +98,8 @@ pub(crate) struct Sender {
     pub(super) rack: Rack,
     pub(super) probe: LossProbe,
     pub(super) rtt: RoundTrip,
-    pub(super) limits: TimeoutLimits,
+    /// The time-out is never shorter, in milliseconds.
+    least_timeout: u32,
     pub(super) controller: Controller,
     pub(super) recovery: Recovery,
     pub(super) first_again: Option<FirstAgain>,
@@ -131,8 +132,8 @@ pub(crate) struct Sender {
     pub(super) marks_from: u64,
     /// The position of the FIN, once it was sent.
     pub(super) fin: Option<u64>,
-    pub(super) retransmitted: u64,
-    pub(super) timeouts: u64,
+    pub(super) retransmitted: u32,
+    pub(super) timeouts: u32,
 }
 
 impl Sender {
@@ -146,7 +147,7 @@ impl Sender {
             rack: Rack::new(Duration::from_millis(1)),
             probe: LossProbe::default(),
             rtt: RoundTrip::default(),
-            limits: TimeoutLimits { least: config.least_timeout, ..TimeoutLimits::default() },
+            least_timeout: config.least_timeout.as_millis() as u32,
             controller: Controller::new(config.congestion, mss),
             recovery: Recovery::No,
             first_again: None,
@@ -213,6 +214,12 @@ impl Sender {
         self.flight.is_empty()
     }
 
+    /// The retransmission time-out.
+    pub(super) fn timeout(&self) -> Duration {
+        let least = Duration::from_millis(u64::from(self.least_timeout));
+        self.rtt.timeout(&TimeoutLimits { least, ..TimeoutLimits::default() })
+    }
+
     /// The smoothed round trip.
     pub(crate) fn round_trip(&self) -> Option<Duration> {
         self.rtt.smoothed()
@@ -225,7 +232,7 @@ impl Sender {
 
     /// Segments that were sent more than once, and time-outs.
     pub(crate) const fn repetitions(&self) -> (u64, u64) {
-        (self.retransmitted, self.timeouts)
+        (self.retransmitted as u64, self.timeouts as u64)
     }
 
     /// So many bytes may be under way now.
@@ -362,14 +369,14 @@ impl Sender {
     /// RFC 5681, 4.1: after a pause the old window says nothing.
     fn restart_after_idle(&mut self, now: Instant) {
         let idle = now.since(self.sent_at);
-        self.controller.on_idle(now, idle, self.rtt.timeout(&self.limits));
+        self.controller.on_idle(now, idle, self.timeout());
     }
 
     /// Nothing is under way, and nothing may be: somebody has to ask.
     fn wait_for_window(&mut self, now: Instant) {
         if self.flight.is_empty() && self.timer.is_none() {
-            let wait = self.rtt.timeout(&self.limits) * (1 << self.persists.min(8));
-            let at = now + wait.min(self.limits.most);
+            let wait = self.timeout() * (1 << self.persists.min(8));
+            let at = now + wait.min(TimeoutLimits::default().most);
             self.timer = Some((at, Waits::Persist));
         }
     }
@@ -393,7 +400,7 @@ impl Sender {
     pub(super) fn sent(&mut self, now: Instant, plan: Plan, end: u64) {
         if plan.is_again {
             self.flight.retransmitted(plan.start..end, now);
-            self.retransmitted += 1;
+            self.retransmitted = self.retransmitted.wrapping_add(1);
             if self.first_again.is_none() && !matches!(self.recovery, Recovery::No) {
                 let (at, start) = (now, plan.start);
                 self.first_again = Some(FirstAgain { at, start, is_judged: false });
