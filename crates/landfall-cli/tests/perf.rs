@@ -11,7 +11,7 @@ use serde_json::Value;
 
 /// The fields of a row. They are promised to users: adding one means adding it
 /// here and in `docs/perf-json.md`; none goes.
-const FIELDS: [&str; 25] = [
+const FIELDS: [&str; 26] = [
     "protocol",
     "transport",
     "peer",
@@ -37,6 +37,7 @@ const FIELDS: [&str; 25] = [
     "spread",
     "ratio_to_tcp",
     "ratio_basis",
+    "ratio_to_tcp_same_message",
 ];
 
 const CPU: [&str; 3] = ["cpu_s_per_gb_send", "cpu_s_per_gb_receive", "cpu_s_per_gb_total"];
@@ -119,6 +120,15 @@ fn loopback_needs_no_privilege_and_every_row_has_every_field() {
     assert_eq!(find(&report, "test", "channel", "throughput").len(), 1);
     let best = find(&report, "tcp", "kernel", "latency");
     assert_eq!(best[0]["ratio_to_tcp"], 1.0, "TCP's only row is its best");
+    let loops = find(&report, "tcp", "kernel", "throughput");
+    assert!(loops.iter().all(|row| row["ratio_to_tcp_same_message"].is_number()), "{loops:#?}");
+    for (transport, modes) in
+        [("tunnel", &["throughput", "latency"][..]), ("channel", &["throughput"])]
+    {
+        for mode in modes {
+            assert!(!find(&report, "qpip", transport, mode).is_empty(), "{transport} {mode}");
+        }
+    }
     let absent = report["machine"]["absent"].as_array().unwrap();
     assert!(absent.iter().any(|row| row["transport"] == "packet"), "{absent:?}");
 }

@@ -19,7 +19,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 pub use stream::StreamShape;
-pub use tcp::{Congestion, TcpLatency, TcpOptions, TcpThroughput};
+pub use tcp::{Congestion, TcpLatency, TcpOptions, TcpThroughput, retransmitted_segments};
 pub use udp::UdpLatency;
 pub use udp_bulk::UdpThroughput;
 pub use unix::{UnixLatency, UnixThroughput};

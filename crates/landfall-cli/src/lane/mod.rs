@@ -7,6 +7,8 @@
 //! | `work` | what an engine is given to do: endless messages, or a conversation |
 //! | `numbered`, `stream` | that work for the scheduled and the byte-stream test engine |
 //! | `stp`, `stp_paths` | that work for the Scheduled Transfer Protocol, and its encapsulations |
+//! | `qpip`, `qpip_paths` | that work for queue pairs, and what carries their frames |
+//! | `qpip_socket` | a queue pair at one end, a kernel socket at the other |
 //! | `bulk` | one side streams, the other receives in place |
 //! | `talk` | messages there and back, timed one by one |
 //! | `side` | what both threads have in common: core, namespace, clock, end |
@@ -19,6 +21,9 @@
 pub(crate) mod bulk;
 pub(crate) mod numbered;
 pub(crate) mod pattern;
+pub(crate) mod qpip;
+pub(crate) mod qpip_paths;
+pub(crate) mod qpip_socket;
 mod side;
 pub(crate) mod stp;
 pub(crate) mod stp_paths;

@@ -7,7 +7,7 @@ use landfall_testbed::rivals::Plan;
 use landfall_testbed::{Candidate, Error, Measured, Sample, VethPair};
 
 use super::absent::Absent;
-use super::row::{Mode, Row, Subject, figure};
+use super::row::{Mode, Row, Subject, Tcp, figure};
 use crate::style::Progress;
 
 /// Where and how a group is measured.
@@ -57,9 +57,14 @@ impl<'a> Group<'a> {
     }
 
     /// Notes what cannot be measured here.
-    pub(super) fn lacks(&mut self, transport: &'static str, mode: Mode, reason: &str) {
+    pub(super) fn lacks(
+        &mut self,
+        (protocol, transport): (&'static str, &'static str),
+        mode: Mode,
+        reason: &str,
+    ) {
         self.absent.push(Absent {
-            protocol: "test",
+            protocol,
             transport,
             mode: mode.as_str(),
             mtu: self.setting.mtu,
@@ -83,7 +88,10 @@ impl<'a> Group<'a> {
         let all: Vec<_> = subjects.into_iter().zip(comparison.measured).collect();
         let mut rows = Vec::new();
         for (subject, measured) in &all {
-            let tcp = best_tcp(&all, subject).map(|tcp| (tcp, "best-row"));
+            let tcp = Tcp {
+                best: best_tcp(&all, subject, |_| true),
+                same: best_tcp(&all, subject, |tcp| tcp.message_bytes == subject.message_bytes),
+            };
             rows.extend(Row::new(subject, (mtu, offload), measured, tcp));
             if let Some(failure) = &measured.failure {
                 absent.push(Absent {
@@ -101,14 +109,22 @@ impl<'a> Group<'a> {
     }
 }
 
-/// The best row of kernel TCP in the subject's mode and way of waiting.
-fn best_tcp<'m>(all: &'m [(Subject, Measured)], subject: &Subject) -> Option<&'m Measured> {
+/// The best row of kernel TCP in the subject's mode and way of waiting, of those
+/// that compete.
+fn best_tcp<'m>(
+    all: &'m [(Subject, Measured)],
+    subject: &Subject,
+    competes: impl Fn(&Subject) -> bool,
+) -> Option<&'m Measured> {
     let median = |measured: &Measured| {
         let median = measured.median(|sample| figure(subject.mode, sample))?;
         Some(if subject.mode == Mode::Throughput { median } else { -median })
     };
     let tcp = all.iter().filter(|(other, _)| {
-        other.protocol == "tcp" && other.mode == subject.mode && other.polling == subject.polling
+        other.protocol == "tcp"
+            && other.mode == subject.mode
+            && other.polling == subject.polling
+            && competes(other)
     });
     let best = tcp.filter_map(|(_, measured)| Some((median(measured)?, measured)));
     best.max_by(|(a, _), (b, _)| a.total_cmp(b)).map(|(_, measured)| measured)

@@ -1,5 +1,5 @@
-//! `landfall perf local`: drivers with a test engine, and STP, against kernel
-//! TCP and UDP, interleaved, both ends on this machine.
+//! `landfall perf local`: drivers with a test engine, STP and QPIP against
+//! kernel TCP and UDP, interleaved, both ends on this machine.
 //!
 //! | file | what it is |
 //! | --- | --- |
@@ -8,12 +8,14 @@
 //! | `rivals` | the kernel's own |
 //! | `ours` | the drivers with a test engine |
 //! | `stp` | the Scheduled Transfer Protocol, over each of its encapsulations |
+//! | `qpip` | queue pairs, to each other and to sockets |
 //! | `absent` | what could not be measured, and why |
 //! | `report` | rows as a table |
 
 mod absent;
 mod group;
 mod ours;
+mod qpip;
 mod report;
 mod rivals;
 mod row;
@@ -82,6 +84,8 @@ pub(crate) struct Args {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Protocol {
+    /// Queue pairs on TCP
+    Qpip,
     /// The Scheduled Transfer Protocol
     Stp,
     /// The test engines of Landfall over its drivers
@@ -196,6 +200,9 @@ fn throughput<'a>(args: &Args, setting: Setting<'a>) -> Group<'a> {
     if args.wants(Protocol::Stp) {
         stp::add_throughput(&mut group);
     }
+    if args.wants(Protocol::Qpip) {
+        qpip::add_throughput(&mut group);
+    }
     if args.wants(Protocol::Test) {
         ours::add_throughput(&mut group);
     }
@@ -207,6 +214,9 @@ fn latency<'a>(args: &Args, setting: Setting<'a>) -> Group<'a> {
     rivals::add_latency(&mut group, |protocol| args.wants(protocol));
     if args.wants(Protocol::Stp) {
         stp::add_latency(&mut group);
+    }
+    if args.wants(Protocol::Qpip) {
+        qpip::add_latency(&mut group);
     }
     if args.wants(Protocol::Test) {
         ours::add_latency(&mut group);

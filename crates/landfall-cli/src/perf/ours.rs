@@ -25,7 +25,7 @@ const HEADERS: u32 = 28 + 40;
 const TCP_HEADERS: u32 = 20 + 20 + 12;
 const SMALL: u32 = 1024;
 const LARGE: u32 = 8192;
-const NEEDS_CABLE: &str = "needs a cable: run `sudo landfall perf local --veth`";
+pub(super) const NEEDS_CABLE: &str = "needs a cable: run `sudo landfall perf local --veth`";
 
 /// The payloads that are measured over links of this MTU: a small one, and the
 /// one that fills it (a multiple of 16; a power of two where that fits).
@@ -99,7 +99,7 @@ pub(super) fn add_throughput(group: &mut Group<'_>) {
 /// The same by io_uring, with payloads that fill the MTU.
 fn add_uring(group: &mut Group<'_>, arena: &Arena) {
     if let Some(why) = why_no_ring() {
-        return group.lacks("uring-udp", Mode::Throughput, &why);
+        return group.lacks(("test", "uring-udp"), Mode::Throughput, &why);
     }
     let (mtu, plan, arena) = (group.setting.mtu, group.setting.plan, arena.clone());
     let Some(payload) = payloads(mtu).last().copied() else { return };
@@ -113,8 +113,8 @@ fn add_uring(group: &mut Group<'_>, arena: &Arena) {
 /// Frames with real headers, by plain calls and by io_uring.
 fn add_packet(group: &mut Group<'_>, arena: &Arena) {
     let Some(pair) = group.setting.pair else {
-        group.lacks("packet", Mode::Throughput, NEEDS_CABLE);
-        return group.lacks("uring-packet", Mode::Throughput, NEEDS_CABLE);
+        group.lacks(("test", "packet"), Mode::Throughput, NEEDS_CABLE);
+        return group.lacks(("test", "uring-packet"), Mode::Throughput, NEEDS_CABLE);
     };
     let payload = group.setting.mtu.saturating_sub(TCP_HEADERS);
     let (plan, work) = (group.setting.plan, over_ethernet(pair));
@@ -123,7 +123,7 @@ fn add_packet(group: &mut Group<'_>, arena: &Arena) {
         stream((plan, Shape::STREAM), (&packet, &work), &memory, &Tables::new())
     });
     if let Some(why) = why_no_ring() {
-        return group.lacks("uring-packet", Mode::Throughput, &why);
+        return group.lacks(("test", "uring-packet"), Mode::Throughput, &why);
     }
     let (packet, memory) = (UringPacket { pair }, arena.clone());
     group.add(throughput_subject("uring-packet", Shape::STREAM, payload), move || {
@@ -135,8 +135,8 @@ fn add_packet(group: &mut Group<'_>, arena: &Arena) {
 /// IP, and an ethertype of their own through mapped rings.
 fn add_without_offload(group: &mut Group<'_>, arena: &Arena) {
     let Some(pair) = group.setting.pair else {
-        group.lacks("rawip", Mode::Throughput, NEEDS_CABLE);
-        return group.lacks("xdp", Mode::Throughput, NEEDS_CABLE);
+        group.lacks(("test", "rawip"), Mode::Throughput, NEEDS_CABLE);
+        return group.lacks(("test", "xdp"), Mode::Throughput, NEEDS_CABLE);
     };
     let (mtu, plan) = (group.setting.mtu, group.setting.plan);
     for payload in payloads(mtu) {
@@ -152,7 +152,7 @@ fn add_without_offload(group: &mut Group<'_>, arena: &Arena) {
     }
 }
 
-fn why_no_ring() -> Option<String> {
+pub(super) fn why_no_ring() -> Option<String> {
     let error = IoUring::new(8).err()?;
     Some(format!("io_uring: {error}; `landfall doctor` says what to do"))
 }
@@ -171,7 +171,7 @@ pub(super) fn add_latency(group: &mut Group<'_>) {
     match group.setting.pair {
         None => {
             for transport in ["packet", "rawip", "xdp"] {
-                group.lacks(transport, Mode::Latency, NEEDS_CABLE);
+                group.lacks(("test", transport), Mode::Latency, NEEDS_CABLE);
             }
         }
         Some(pair) => {

@@ -7,8 +7,8 @@ use super::{MachineAndSettings, Report};
 use crate::style::{Style, bytes};
 
 const COMMON: [&str; 5] = ["", "payload", "MTU", "frames", "waits"];
-const THROUGHPUT: [&str; 7] =
-    ["GB/s", "× TCP", "spread", "CPU s+r/all per GB", "copied", "again", "woken"];
+const THROUGHPUT: [&str; 8] =
+    ["GB/s", "× TCP", "× same", "spread", "CPU s+r/all per GB", "copied", "again", "woken"];
 const LATENCY: [&str; 5] = ["p50 µs", "p99 µs", "× TCP", "spread", "copied"];
 
 const KINDS: &str = "\
@@ -16,7 +16,8 @@ frames `super`: super-packets of up to 64 KiB cross the link whole, as within on
 the sender's offloads are off, so that each frame of the MTU really crosses, as on a cable.";
 const COLUMNS: &str = "\
 × TCP: median of the per-round ratios to kernel TCP's best row of the same MTU, frames and waiting\n\
-(of goodput: more is better; of round trips: less is better). spread: (max - min) / median of the\n\
+(of goodput: more is better; of round trips: less is better); × same: to the best of those that
+hand over as many bytes at once. spread: (max - min) / median of the\n\
 rounds. CPU: seconds of the sending and the receiving thread, and of the whole machine with its\n\
 softirqs. copied: payload bytes copied in user space. again: units sent again. woken: how often a\n\
 thread slept and was woken. Of counts the largest of all rounds is shown.";
@@ -95,6 +96,7 @@ fn throughput(row: &Row) -> Vec<String> {
     vec![
         decimals(row.goodput_bytes_per_s.map(|goodput| goodput / 1e9), 2),
         decimals(row.ratio_to_tcp, 2),
+        decimals(row.ratio_to_tcp_same_message, 2),
         percent(row.spread),
         format!("{send}+{receive}/{all}"),
         bytes(row.user_copied_bytes),

@@ -12,6 +12,8 @@ use super::row::{Mode, Subject};
 use crate::lane::bulk::Shape;
 
 const PLAIN: usize = 128 << 10;
+/// What many programs hand to a socket at once, and ask it for.
+const SMALL: usize = 16 << 10;
 
 fn rival(protocol: &'static str, mode: Mode, message_bytes: u64) -> Subject {
     Subject {
@@ -38,7 +40,16 @@ pub(super) fn add_tcp(group: &mut Group<'_>) {
     window.options.receive_buffer = Some(4 << 20);
     let mut spread = reno.clone();
     spread.shape.memory = Shape::STREAM.message * Shape::STREAM.send_slots;
+    let small = |tcp: &TcpThroughput| {
+        let mut tcp = tcp.clone();
+        (tcp.shape.send_size, tcp.shape.receive_size) = (SMALL, SMALL);
+        tcp.shape.memory = SMALL;
+        tcp
+    };
+    let (small_reno, small_window) = (small(&reno), small(&window));
     let variants = [
+        ("16 KiB loop, reno", small_reno),
+        ("16 KiB loop, reno, 4 MiB window", small_window),
         ("128 KiB loop", plain),
         ("128 KiB loop, reno", reno),
         ("128 KiB loop, reno, 4 MiB window", window),

@@ -82,6 +82,16 @@ pub(super) struct Row {
     pub(super) spread: f64,
     pub(super) ratio_to_tcp: Option<f64>,
     pub(super) ratio_basis: Option<&'static str>,
+    pub(super) ratio_to_tcp_same_message: Option<f64>,
+}
+
+/// The rows of kernel TCP that another is compared with.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Tcp<'a> {
+    /// The best of all.
+    pub(super) best: Option<&'a Measured>,
+    /// The best of those that hand over as much at once.
+    pub(super) same: Option<&'a Measured>,
 }
 
 /// The figure by which rows of this mode are compared.
@@ -93,13 +103,12 @@ pub(super) fn figure(mode: Mode, sample: &Sample) -> f64 {
 }
 
 impl Row {
-    /// The row of a candidate that ran at least once. `tcp`: what it is
-    /// compared with, and in which respect.
+    /// The row of a candidate that ran at least once.
     pub(super) fn new(
         subject: &Subject,
         (mtu, offload): (u32, bool),
         measured: &Measured,
-        tcp: Option<(&Measured, &'static str)>,
+        tcp: Tcp<'_>,
     ) -> Option<Self> {
         let mode = subject.mode;
         let spread = measured.spread(|sample| figure(mode, sample))?;
@@ -110,9 +119,10 @@ impl Row {
         let rtt = |value: fn(&Sample) -> f64| only(Mode::Latency, measured.median(value));
         // Of counts the largest: "none" shall mean none in any round.
         let most = |count: fn(&Sample) -> u64| measured.samples.iter().map(count).max();
-        let ratio_to_tcp = tcp.and_then(|(tcp, _)| {
+        let ratio_to = |tcp: &Measured| {
             measured.ratio_to(tcp, |sample| figure(mode, sample)).filter(|ratio| ratio.is_finite())
-        });
+        };
+        let ratio_to_tcp = tcp.best.and_then(ratio_to);
         Some(Self {
             protocol: subject.protocol,
             transport: subject.transport,
@@ -137,8 +147,9 @@ impl Row {
             loss: 0.0,
             workload: "plain",
             spread: if spread.relative().is_finite() { spread.relative() } else { 0.0 },
-            ratio_basis: ratio_to_tcp.and(tcp.map(|(_, basis)| basis)),
+            ratio_basis: ratio_to_tcp.map(|_| "best-row"),
             ratio_to_tcp,
+            ratio_to_tcp_same_message: tcp.same.and_then(ratio_to),
         })
     }
 }
@@ -177,10 +188,11 @@ mod tests {
     #[test]
     fn figures_of_the_other_mode_are_null() {
         let ours = measured(&[10, 30, 20]);
-        let row = Row::new(&subject(Mode::Throughput), (1500, true), &ours, None).unwrap();
+        let row =
+            Row::new(&subject(Mode::Throughput), (1500, true), &ours, Tcp::default()).unwrap();
         assert_eq!((row.goodput_bytes_per_s, row.rtt_ns_p50), (Some(20.0), None));
         assert_eq!((row.ratio_to_tcp, row.ratio_basis), (None, None));
-        let row = Row::new(&subject(Mode::Latency), (1500, true), &ours, None).unwrap();
+        let row = Row::new(&subject(Mode::Latency), (1500, true), &ours, Tcp::default()).unwrap();
         assert_eq!((row.goodput_bytes_per_s, row.cpu_s_per_gb_total), (None, None));
         assert_eq!((row.rtt_ns_p50, row.rtt_ns_p99), (Some(20.0), Some(40.0)));
     }
@@ -188,15 +200,18 @@ mod tests {
     #[test]
     fn ratios_are_medians_of_rounds_and_counts_are_the_largest() {
         let (ours, tcp) = (measured(&[20, 90, 60]), measured(&[10, 30, 15]));
-        let basis = Some((&tcp, "best-row"));
-        let row = Row::new(&subject(Mode::Throughput), (1500, true), &ours, basis).unwrap();
+        let tcp = Tcp { best: Some(&tcp), same: Some(&ours) };
+        let row = Row::new(&subject(Mode::Throughput), (1500, true), &ours, tcp).unwrap();
         assert_eq!((row.ratio_to_tcp, row.ratio_basis), (Some(3.0), Some("best-row")));
+        assert_eq!(row.ratio_to_tcp_same_message, Some(1.0));
         assert_eq!(row.user_copied_bytes, 6);
         assert!((row.spread - 70.0 / 60.0).abs() < 1e-9);
     }
 
     #[test]
     fn a_candidate_that_never_ran_has_no_row() {
-        assert!(Row::new(&subject(Mode::Latency), (1500, true), &measured(&[]), None).is_none());
+        let nothing = measured(&[]);
+        let row = Row::new(&subject(Mode::Latency), (1500, true), &nothing, Tcp::default());
+        assert!(row.is_none());
     }
 }

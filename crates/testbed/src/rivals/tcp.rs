@@ -1,7 +1,7 @@
 //! Kernel TCP.
 
 use std::net::SocketAddr;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 
 use socket2::{Domain, Socket, Type};
 
@@ -213,11 +213,16 @@ impl Connection {
         let ends = [&self.client, &self.server];
         let mut retransmitted = 0;
         for end in ends {
-            let info = sys::tcp_info(end.as_fd()).tried("read TCP_INFO")?;
-            retransmitted += u64::from(info.tcpi_total_retrans);
+            retransmitted += retransmitted_segments(end.as_fd())?;
         }
         Ok(Sample { retransmitted, ..sample })
     }
+}
+
+/// How many segments this TCP socket has sent again so far.
+pub fn retransmitted_segments(socket: BorrowedFd<'_>) -> Result<u64, Error> {
+    let info = sys::tcp_info(socket).tried("read TCP_INFO")?;
+    Ok(info.tcpi_total_retrans.into())
 }
 
 fn tcp_socket(address: SocketAddr, options: &TcpOptions) -> Result<Socket, Error> {
