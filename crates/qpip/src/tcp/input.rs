@@ -286,7 +286,6 @@ impl Tcb {
         config: &TcpConfig,
         queues: &mut Queues,
     ) {
-        let was_finished = self.receiver.is_finished();
         if segment.has(Flags::FIN) {
             let position = at + i64::from(segment.payload);
             if position >= self.receiver.next() as i64 {
@@ -296,7 +295,7 @@ impl Tcb {
             }
         }
         // The end may have come before; now what was in front of it came.
-        if self.receiver.is_finished() && !was_finished && !self.is_peer_finished_told() {
+        if self.receiver.is_finished() && !self.is_peer_finished_told() {
             self.peer_finished(now, config, queues);
         }
     }

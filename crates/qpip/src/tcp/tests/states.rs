@@ -74,6 +74,25 @@ fn both_may_close_at_once() {
     }
 }
 
+/// The end overtakes what is in front of it, which is lost.
+#[test]
+fn an_end_that_came_too_early_counts_once_the_rest_is_there() {
+    let mut pair = open();
+    pair.sides[1].post_receive(0, 100);
+    pair.drop_next(0, 1);
+    pair.sides[0].post_send(0, &[1; 50]);
+    assert!(pair.step());
+    pair.sides[0].tcb.as_mut().unwrap().shutdown();
+    pair.run_until("both ends are heard", |pair| {
+        let news = &pair.sides[1].news;
+        let is_told = news.iter().any(|news| matches!(news, News::PeerFinished));
+        is_told && pair.sides[1].received == [1; 50]
+    });
+    pair.sides[1].tcb.as_mut().unwrap().shutdown();
+    pair.run_until("closed", |pair| (0..2).all(|side| reason(pair, side).is_some()));
+    assert_eq!(reason(&pair, 0), Some(CloseReason::Finished));
+}
+
 #[test]
 fn one_direction_may_end_long_before_the_other() {
     let mut pair = open();
