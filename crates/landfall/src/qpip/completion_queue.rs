@@ -242,13 +242,21 @@ impl CompletionQueue {
     /// Waits until there is a solicited completion to poll: the end of a message
     /// that came, or something that went wrong. All others wait meanwhile, and
     /// wake nobody.
-    pub fn solicited(&self) -> Pending<impl Future<Output = Result<(), Error>> + Unpin + '_> {
-        Pending::new(&self.handle, poll_fn(|cx| self.poll_ready(cx, Arm::Solicited)))
+    pub fn solicited(&mut self) -> Pending<impl Future<Output = Result<(), Error>> + Unpin + '_> {
+        self.pending(Arm::Solicited)
     }
 
     /// Waits until there is anything to poll.
-    pub fn ready(&self) -> Pending<impl Future<Output = Result<(), Error>> + Unpin + '_> {
-        Pending::new(&self.handle, poll_fn(|cx| self.poll_ready(cx, Arm::Next)))
+    pub fn ready(&mut self) -> Pending<impl Future<Output = Result<(), Error>> + Unpin + '_> {
+        self.pending(Arm::Next)
+    }
+
+    fn pending(
+        &mut self,
+        arm: Arm,
+    ) -> Pending<impl Future<Output = Result<(), Error>> + Unpin + '_> {
+        let handle = Arc::clone(&self.handle);
+        Pending::new(&handle, poll_fn(move |cx| self.poll_ready(cx, arm)))
     }
 
     fn poll_next(&mut self, cx: &Context<'_>) -> Poll<Result<Completion, Error>> {
@@ -260,7 +268,7 @@ impl CompletionQueue {
     }
 
     /// Something is there, or who is polled for it will be woken.
-    fn poll_ready(&self, cx: &Context<'_>, arm: Arm) -> Poll<Result<(), Error>> {
+    fn poll_ready(&mut self, cx: &Context<'_>, arm: Arm) -> Poll<Result<(), Error>> {
         if self.has(arm) {
             return Poll::Ready(Ok(()));
         }

@@ -12,6 +12,7 @@ use landfall_transport::tap::{TapConfig, TapDriver};
 use landfall_transport::tunnel::{TunnelConfig, TunnelDriver};
 #[cfg(feature = "io-uring")]
 use landfall_transport::uring::UringPacketDriver;
+use landfall_transport::xdp::{self, XdpConfig, XdpDriver};
 use qpip::Adapter;
 
 use crate::drive::AnyDriver;
@@ -26,10 +27,8 @@ use crate::drive::AnyDriver;
 /// | [`packet`](Self::packet), [`packet_uring`](Self::packet_uring) | whoever is on that interface's network; not this machine's kernel | `CAP_NET_RAW` |
 /// | [`tunnel`](Self::tunnel) | other tunnels: frames inside of UDP | none |
 /// | [`Builder::pair`](super::Builder::pair) | another adapter of this process | none |
+/// | [`xdp`](Self::xdp) | as with `packet` | `CAP_NET_RAW`, `CAP_NET_ADMIN`, `CAP_BPF` |
 /// | [`driver`](Self::driver) | as it says | as it says |
-///
-/// There is none for AF_XDP: that driver carries the payload of one ethertype,
-/// and IP needs whole frames of three.
 pub struct Link(Way);
 
 type Open = dyn FnOnce(PathId, &Regions) -> io::Result<Box<dyn AnyDriver<Adapter>>> + Send;
@@ -39,6 +38,7 @@ enum Way {
     Packet(PacketConfig),
     #[cfg(feature = "io-uring")]
     UringPacket(PacketConfig),
+    Xdp(XdpConfig),
     Tunnel(TunnelConfig),
     Driver(&'static str, Box<Open>),
 }
@@ -85,6 +85,26 @@ impl Link {
     #[must_use]
     pub fn packet_uring(interface: impl Into<Interface>) -> Self {
         Self(Way::UringPacket(PacketConfig::new(interface, framing([0; 6]))))
+    }
+
+    /// Frames of an Ethernet interface by AF_XDP: rings that are mapped into this
+    /// process, with the first queue of the interface.
+    ///
+    /// What is for all stations stays with the kernel, so that the machine is
+    /// still found there. The adapter can connect to others; who shall connect
+    /// to it has to know its station address, or [`xdp_with`](Self::xdp_with)
+    /// takes the frames for groups away from the kernel. No device verifies
+    /// checksums here; a kernel at the other end of a virtual cable has to
+    /// compute them (`ethtool -K IFACE tx off` there).
+    #[must_use]
+    pub fn xdp(interface: impl Into<Interface>) -> Self {
+        Self(Way::Xdp(XdpConfig::station(interface, [0; 6])))
+    }
+
+    /// The same with all that can be chosen; the station is the adapter's.
+    #[must_use]
+    pub const fn xdp_with(config: XdpConfig) -> Self {
+        Self(Way::Xdp(config))
     }
 
     /// Whole frames inside of UDP, from a local address (port 0: any) to these
@@ -139,6 +159,11 @@ impl Link {
                 let config = PacketConfig { framing: framing(station), ..config };
                 Box::new(UringPacketDriver::open(path, &config, regions)?)
             }
+            Way::Xdp(config) => {
+                let groups = matches!(config.framing, xdp::Framing::Frames { groups: true, .. });
+                let framing = xdp::Framing::Frames { station, groups };
+                Box::new(XdpDriver::open(path, &XdpConfig { framing, ..config }, regions)?)
+            }
             Way::Tunnel(config) => {
                 let driver = TunnelDriver::open(path, &config, regions)?;
                 carrier = Some(driver.local_address());
@@ -150,12 +175,12 @@ impl Link {
     }
 }
 
-/// Frames of IP and ARP for a station of its own.
+/// Frames of IP and ARP for a station of its own, and what is for all.
 fn framing(station: [u8; 6]) -> Framing {
     const IPV4: u16 = 0x0800;
     const ARP: u16 = 0x0806;
     const IPV6: u16 = 0x86dd;
-    Framing::Ethernet { filter: Filter::ethertypes([IPV4, ARP, IPV6]).station(station) }
+    Framing::Ethernet { filter: Filter::ethertypes([IPV4, ARP, IPV6]).station_and_groups(station) }
 }
 
 impl fmt::Display for Link {
@@ -166,6 +191,7 @@ impl fmt::Display for Link {
             Way::Packet(config) => write!(f, "Ethernet on {}", config.interface),
             #[cfg(feature = "io-uring")]
             Way::UringPacket(config) => write!(f, "Ethernet on {} by io_uring", config.interface),
+            Way::Xdp(config) => write!(f, "AF_XDP on {}", config.interface),
             Way::Tunnel(config) => write!(f, "a tunnel from {}", config.bind),
             Way::Driver(what, _) => f.write_str(what),
         }

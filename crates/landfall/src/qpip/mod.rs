@@ -60,8 +60,10 @@ pub use reassembler::{Framing, FramingError, Reassembler, Scan, delimiter, lengt
 pub use landfall_transport::Wait;
 pub use landfall_transport::channel::ChannelConfig;
 pub use landfall_transport::memory::{Arena, ArenaConfig, Memory};
+pub use landfall_transport::packet::PacketConfig;
 pub use landfall_transport::tap::TapConfig;
 pub use landfall_transport::tunnel::TunnelConfig;
+pub use landfall_transport::xdp::XdpConfig;
 pub use qpip::{
     Access, CloseReason, Completion, Config, CongestionControl, Error as CommandError, KeepAlive,
     Mapping, Operation, PostError, QueuePairId, Service, Stats, Status, TcpConfig,

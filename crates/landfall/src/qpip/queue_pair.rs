@@ -3,7 +3,7 @@
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use qpip::{
     Access, CloseReason, Mapping, Operation, PostError, QueuePairId, QueuePairSetup, Service,
@@ -67,7 +67,9 @@ struct Common {
 struct Queue {
     common: Arc<Common>,
     operation: Operation,
-    ring: Producer<Entry>,
+    /// Never locked, for only its owner posts: it lets others look at the queue
+    /// pair meanwhile.
+    ring: Mutex<Producer<Entry>>,
     depth: u32,
     /// Requests posted, ever, and those of them that are known to be done.
     posted: u32,
@@ -115,7 +117,8 @@ impl Queue {
         if !self.completions.reserve() {
             return Err(PostError::CompletionQueueFull);
         }
-        if let Err(error) = push(&mut self.ring, id, parts.iter().map(|part| part.buffer), to) {
+        let ring = self.ring.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if let Err(error) = push(ring, id, parts.iter().map(|part| part.buffer), to) {
             self.completions.release(1);
             return Err(error);
         }
@@ -235,7 +238,7 @@ impl QueuePair {
         let queue = |operation, ring, depth, completions: &CompletionQueue| Queue {
             common: Arc::clone(&common),
             operation,
-            ring,
+            ring: Mutex::new(ring),
             depth,
             posted: 0,
             done: 0,
