@@ -120,7 +120,10 @@ impl Adapter {
         let pair = self.pairs.named(id.index, id.generation)?;
         let super::queue_pair::Role::Stream(stream) = &pair.role else { return None };
         let connection = pair.connection()?;
-        let (span, payload_len) = connection.tcb.guess(nth, &stream.queues)?;
+        // Where devices cut, they join too, and what comes is as long as it gets.
+        let joins = link.limits.filter(|limits| limits.super_unit > limits.unit);
+        let most = joins.map(|limits| limits.super_unit);
+        let (span, payload_len) = connection.tcb.guess(nth, most, &stream.queues)?;
         let is_v4 = connection.tcb.remote.is_ipv4();
         let ip_len = if is_v4 { ipv4::LEN } else { ipv6::LEN };
         let head_len = ethernet::LEN + ip_len + connection.tcb.header_len() as usize;

@@ -58,8 +58,11 @@ pub(crate) struct Receiver {
     /// Changes whenever places that were looked up before are wrong.
     layout_version: u16,
     mapping: Mapping,
-    /// The right edge of the window that was offered; it never moves left.
+    /// The right edge of what is offered; it never moves left. Not beyond what is
+    /// posted, but that messages which ended early gave memory back.
     edge: u64,
+    /// The rightmost edge that a header said, which is rounded: it is honoured.
+    told_edge: u64,
     scale: u8,
     /// Our end of the stream, in what the other side was told.
     acknowledged: u64,
@@ -99,6 +102,7 @@ impl Receiver {
             layout_version: 0,
             mapping,
             edge: 1 + offered,
+            told_edge: 1 + offered,
             scale,
             acknowledged: 0,
             owed: Owed::Nothing,
@@ -152,7 +156,7 @@ impl Receiver {
     /// RFC 9293, 3.10.7.4, first check: does the segment touch the window?
     #[inline]
     pub(crate) fn is_acceptable(&self, at: i64, len: u32) -> bool {
-        let (next, edge) = (self.next as i64, self.edge.max(self.next) as i64);
+        let (next, edge) = (self.next as i64, self.honoured().max(self.next) as i64);
         let end = at + i64::from(len);
         // What starts right at the edge is heard too: an acknowledgement or an
         // end need no memory, and payload there is not claimed.
@@ -172,10 +176,10 @@ impl Receiver {
         into: &mut Spans,
     ) -> (u32, Claim) {
         let end = at + i64::from(len);
-        let (Ok(segment_end), true) = (u64::try_from(end), at < self.edge as i64) else {
+        let (Ok(segment_end), true) = (u64::try_from(end), at < self.honoured() as i64) else {
             return (0, Claim::default());
         };
-        let limit = self.edge.min(self.fin.unwrap_or(u64::MAX));
+        let limit = self.honoured().min(self.fin.unwrap_or(u64::MAX));
         let mut start = u64::try_from(at).unwrap_or(0).max(self.next);
         while start < segment_end {
             let covered = self.placed.end_at(start).or_else(|| self.claims.end_at(start));
@@ -454,14 +458,25 @@ impl Receiver {
         if offer >= self.edge + self.step(queue) {
             self.edge = offer;
         }
+        // Down: rounded up, each acknowledgement would offer a little more that
+        // nobody posted. That the edge which the other side sees moves left by
+        // less than one unit is foreseen (RFC 7323, 2.4 and appendix F). A unit
+        // is offered where there is less, for that has to come, too.
         let unit = 1u64 << self.scale;
-        // Up, so that the edge that the other side sees never moves left.
-        let field = self.edge.saturating_sub(self.next).div_ceil(unit).min(u64::from(u16::MAX));
+        let open = self.edge.saturating_sub(self.next);
+        let field = (open / unit).max(u64::from(open > 0)).min(u64::from(u16::MAX));
         let told = self.next + field * unit;
-        if told > self.edge || field == u64::from(u16::MAX) {
+        if field == u64::from(u16::MAX) {
             self.edge = told;
         }
+        self.told_edge = self.told_edge.max(told);
         field as u16
+    }
+
+    /// What was ever offered is taken, as far as there is memory for it.
+    #[inline]
+    fn honoured(&self) -> u64 {
+        self.edge.max(self.told_edge)
     }
 
     /// Has so much memory been posted that the other side should hear of it?
@@ -507,16 +522,28 @@ impl Receiver {
     }
 
     /// Where the next payloads will lie, from request to request, and how long
-    /// each is.
+    /// each is. Behind a hole nothing is guessed, but the hole is.
+    ///
+    /// `most`: units are as long as what was sent or joined, up to so much; else
+    /// they are as long as the last one.
     pub(crate) fn guess(
         &self,
         nth: usize,
+        most: Option<u32>,
         queue: &ReceiveQueue,
     ) -> Option<(landfall_placement::Span, u32)> {
-        if self.usual_payload == 0 || self.fin.is_some() || !self.placed.is_empty() {
+        if self.usual_payload == 0 || self.fin.is_some() {
             return None;
         }
-        let from = self.claims.end().max(self.next);
+        let mut from = self.next;
+        while let Some(claimed) = self.claims.end_at(from) {
+            from = claimed;
+        }
+        let hole_end = self.placed.next_start(from).unwrap_or(u64::MAX);
+        let is_behind_hole = nth > 0 && hole_end != u64::MAX;
+        if is_behind_hole || self.placed.end_at(from).is_some() {
+            return None;
+        }
         let mut start = self.layout.front();
         let mut runs = 0;
         for request in queue.range(0) {
@@ -527,9 +554,10 @@ impl Receiver {
             if runs > nth {
                 let at = from.max(start) - start;
                 let mut spans = Spans::new();
-                request.gather.slice(at as u32, (end - start - at) as u32, &mut spans);
+                let to = end.min(hole_end) - start;
+                request.gather.slice(at as u32, (to - at) as u32, &mut spans);
                 let span = *spans.first()?;
-                return Some((span, self.usual_payload.min(span.len)));
+                return Some((span, most.unwrap_or(self.usual_payload).min(span.len)));
             }
             start = end;
         }

@@ -399,11 +399,16 @@ impl Tcb {
     }
 
     /// Where the next payloads will lie.
-    pub(crate) fn guess(&self, nth: usize, queues: &Queues) -> Option<(Span, u32)> {
+    pub(crate) fn guess(
+        &self,
+        nth: usize,
+        most: Option<u32>,
+        queues: &Queues,
+    ) -> Option<(Span, u32)> {
         if !self.state.is_synchronized() {
             return None;
         }
-        self.receiver.guess(nth, &queues.receive)
+        self.receiver.guess(nth, most, &queues.receive)
     }
 
     /// The bytes of TCP header and options in front of a payload.
