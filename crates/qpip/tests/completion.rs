@@ -2,9 +2,11 @@
 
 mod world;
 
+use landfall_placement::{Area, Engine, Instant, RegionId};
 use landfall_simnet::check;
 use qpip::{
-    Arm, Error, Event, Mapping, Object, PostError, QueuePairSetup, ReceiveWork, Service, Status,
+    Access, Adapter, Arm, Buffer, Config, Error, Event, Mapping, Object, PostError, QueuePairSetup,
+    ReceiveWork, Service, Status,
 };
 use world::{Shape, Version, World, address, pattern};
 
@@ -119,6 +121,29 @@ fn an_armed_queue_tells_once_and_one_with_something_in_it_does_not_arm() {
         world.run_until("it came", |world| world.engine(0).completions(queue) == 1);
         assert!(!world.adapter(0).arm(queue, Arm::Next));
         assert!(world.hosts[0].events.is_empty());
+        // Who is told and does not listen is not told again and again.
+        let mut adapter = Adapter::new(Config::default(), [1; 32]);
+        let domain = adapter.create_domain().unwrap();
+        let queue = adapter.create_completion_queue(16).unwrap();
+        let setup = QueuePairSetup {
+            domain,
+            send_completions: queue,
+            receive_completions: queue,
+            service: Service::Udp,
+            ..setup
+        };
+        let area = Area::new(RegionId::new(0, 0), 0, 100);
+        let key = adapter.register(domain, area, Access::Write).unwrap();
+        for id in 0..5 {
+            let pair = adapter.create_queue_pair(&setup).unwrap();
+            let work = ReceiveWork { id, into: &[Buffer::new(key, 0, 10)] };
+            adapter.post_receive(Instant::ZERO, pair, &work).unwrap();
+            assert!(adapter.arm(queue, Arm::Next));
+            adapter.destroy_queue_pair(Instant::ZERO, pair).unwrap();
+            assert_eq!(adapter.poll(queue).unwrap().id, id);
+        }
+        assert_eq!(adapter.poll_event(), Some(Event::CompletionsReady { queue }));
+        assert_eq!(adapter.poll_event(), None);
     });
 }
 

@@ -31,6 +31,8 @@ struct CompletionQueue {
     /// How many of the completions are solicited.
     solicited: u32,
     armed: Option<Arm>,
+    /// The user was told, and has not heard it yet: once is enough.
+    is_told: bool,
     /// Queue pairs that complete here, counted for each of their queues.
     users: u32,
 }
@@ -64,6 +66,7 @@ impl CompletionQueues {
             reserved: 0,
             solicited: 0,
             armed: None,
+            is_told: false,
             users: 0,
         });
         let (index, generation) = name.ok_or(Error::Full(Object::CompletionQueue))?;
@@ -145,7 +148,16 @@ impl CompletionQueues {
         if wakes {
             queue.armed = None;
         }
-        wakes
+        let tells = wakes && !queue.is_told;
+        queue.is_told |= tells;
+        tells
+    }
+
+    /// The user has heard that there is something.
+    pub(super) fn was_heard(&mut self, id: CompletionQueueId) {
+        if let Some(queue) = self.named_mut(id) {
+            queue.is_told = false;
+        }
     }
 
     /// Takes the next completion. A part of a request that goes on keeps the

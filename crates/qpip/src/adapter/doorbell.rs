@@ -150,6 +150,11 @@ impl Adapter {
         let Some(link) = link.and_then(|link| self.links.get_mut(link)) else { return };
         pair.is_ready = true;
         link.ready.push_back(id);
+        // Those that were destroyed while nothing left may still be in the list.
+        if link.ready.len() > self.config.queue_pairs {
+            let pairs = &self.pairs;
+            link.ready.retain(|id| pairs.named(id.index, id.generation).is_some());
+        }
     }
 }
 

@@ -257,7 +257,11 @@ impl Engine for Adapter {
 
     #[inline]
     fn poll_event(&mut self) -> Option<Event> {
-        self.events.pop_front()
+        let event = self.events.pop_front()?;
+        if let Event::CompletionsReady { queue } = event {
+            self.completion_queues.was_heard(queue);
+        }
+        Some(event)
     }
 
     fn refusals(&self) -> &Refusals {

@@ -175,3 +175,19 @@ impl QueuePair {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What an idle connection takes, with its places in the tables: the slot and
+    /// its generation, the connection, a timer, and two places in an index that
+    /// is half full.
+    #[test]
+    fn an_idle_connection_takes_little() {
+        let slot = size_of::<QueuePair>() + 8;
+        let tables = size_of::<(landfall_placement::Instant, u32)>() + 4 + 2 * 16;
+        let all = slot + size_of::<Connection>() + tables;
+        assert!(all <= 1_312, "{slot} + {} + {tables} = {all}", size_of::<Connection>());
+    }
+}

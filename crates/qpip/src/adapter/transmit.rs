@@ -389,7 +389,12 @@ impl Adapter {
     fn park(&mut self, link: usize, id: QueuePairId) {
         let Some(pair) = self.pairs.named_mut(id.index, id.generation) else { return };
         pair.is_parked = true;
-        self.links[link].parked.push(id);
+        let parked = &mut self.links[link].parked;
+        parked.push(id);
+        if parked.len() > self.config.queue_pairs {
+            let pairs = &self.pairs;
+            parked.retain(|id| pairs.named(id.index, id.generation).is_some());
+        }
     }
 
     /// Those who wait for a neighbour of this link look again.

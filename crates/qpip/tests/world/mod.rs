@@ -98,6 +98,8 @@ pub struct Host {
 /// A network of hosts.
 pub struct World<'a> {
     pub sim: &'a mut Sim,
+    /// Its ports are the hosts, in their order.
+    pub switch: Handle<Switch>,
     pub hosts: Vec<Host>,
     depth: u32,
 }
@@ -181,7 +183,7 @@ impl<'a> World<'a> {
                 }
             })
             .collect();
-        Self { sim, hosts, depth: shape.depth }
+        Self { sim, switch, hosts, depth: shape.depth }
     }
 
     pub fn node(&mut self, host: usize) -> &mut Node {

@@ -6,7 +6,7 @@
 
 use alloc::collections::VecDeque;
 
-use landfall_placement::{Deposit, Instant, Placement, Refusal, Spans, Ticket};
+use landfall_placement::{Deposit, Instant, Landing, Placement, Refusal, Spans, Ticket};
 
 use super::{Arrival, Outcome, is_intact};
 use crate::adapter::{Adapter, Config};
@@ -92,6 +92,10 @@ impl Adapter {
             let id = ready.whole.id;
             into.clear();
             match self.take_whole(now, &ready, into) {
+                // Nothing has to be written: it only had to be looked at whole.
+                Ok(Some(Place { len: 0, ticket, .. })) => {
+                    self.land(now, ticket, Landing::Verified);
+                }
                 Ok(Some(Place { at, len, ticket })) => {
                     let bytes = self.pieces.reassembly.payload(id)?.get(at..at + len)?;
                     return Some(Deposit { bytes, ticket });
