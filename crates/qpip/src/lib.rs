@@ -11,6 +11,7 @@
 //! | `queue`, `tcp` | work requests that wait; TCP written for placement |
 //! | [`ip`] | neighbours, fragments, path MTU, answers |
 //! | [`wire`] | every header: checked views and writers |
+//! | [`offload`] | the receive path that an adapter would run by itself |
 //!
 //! What does not live here: memory, I/O, clocks, randomness. There is no remote
 //! memory access: QPIP is send and receive only, and adds no format of its own.
@@ -28,6 +29,7 @@ struct Readme;
 mod adapter;
 mod ids;
 pub mod ip;
+pub mod offload;
 mod queue;
 mod tcp;
 pub mod wire;

@@ -33,10 +33,10 @@ pub(crate) mod rtt;
 pub(crate) mod segment;
 mod sender;
 pub(crate) mod tcb;
-mod time_wait;
-mod timestamps;
 #[cfg(test)]
 mod tests;
+mod time_wait;
+mod timestamps;
 
 pub(crate) use config::{Mapping, TcpConfig};
 pub(crate) use identity::Secret;

@@ -37,7 +37,7 @@ pub const fn with_len(mut addresses: InternetSum, len: u32) -> u16 {
 /// The same as [`sum_of`](landfall_placement::checksum::sum_of), which is made for
 /// payloads: for twenty bytes its vectors cost more than they gain.
 #[inline]
-pub(super) fn of_words(bytes: &[u8]) -> u16 {
+pub(crate) fn of_words(bytes: &[u8]) -> u16 {
     let (words, rest) = bytes.as_chunks::<4>();
     debug_assert!(rest.is_empty(), "headers and addresses are whole words");
     let sum: u64 = words.iter().map(|word| u64::from(u32::from_ne_bytes(*word))).sum();

@@ -1,0 +1,202 @@
+//! [`Hit`]: a unit that came as predicted. What its header says, and the checks
+//! that it passed.
+
+use core::net::{IpAddr, SocketAddr};
+
+use landfall_placement::{Check, Ecn, Serial32, Spans};
+use zerocopy::FromBytes;
+
+use super::entry::{Known, Prediction};
+use super::head::{Incoming, Packet, is_sender};
+use super::miss::Miss;
+use super::tables::Tables;
+use crate::wire::tcp::{self, Flags};
+use crate::wire::udp;
+
+/// A unit that came as predicted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hit {
+    /// The next segment of a connection.
+    Segment(Segment),
+    /// A datagram for a bound port.
+    Datagram(Datagram),
+}
+
+/// The next segment of a connection: its sequence number is the one that was
+/// expected. It counts when the payload is in place and its sum is right.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// The queue pair.
+    pub slot: u32,
+    /// Its sequence number.
+    pub seq: u32,
+    /// What it acknowledges.
+    pub ack: u32,
+    /// Its window field.
+    pub window: u16,
+    /// It has PSH.
+    pub is_pushed: bool,
+    /// Their clock, and what they heard of ours.
+    pub timestamp: Option<(u32, u32)>,
+    /// What the network said of congestion.
+    pub ecn: Ecn,
+    /// Where in the unit its payload starts.
+    pub at: u16,
+    /// How long its payload is.
+    pub len: u32,
+    /// The pass that its checksum needs.
+    pub check: Check,
+    /// No predicted place is left behind it.
+    pub is_spent: bool,
+}
+
+/// A datagram; it takes the next request of its port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Datagram {
+    /// The queue pair.
+    pub slot: u32,
+    /// Who sent it.
+    pub from: SocketAddr,
+    /// Where in the unit its payload starts.
+    pub at: u16,
+    /// How long its payload is.
+    pub len: u32,
+    /// The pass that its checksum needs.
+    pub check: Check,
+    /// No predicted request is left behind it.
+    pub is_spent: bool,
+}
+
+impl Tables<'_> {
+    /// Header prediction: is it the segment that was expected, in every respect?
+    #[inline]
+    pub(super) fn take_segment(
+        &mut self,
+        slot: u32,
+        unit: &Incoming<'_>,
+        packet: &Packet,
+        into: &mut Spans,
+    ) -> Result<Segment, Miss> {
+        let Some(Known::Stream(stream)) = self.known_mut(slot) else { return Err(Miss::Unknown) };
+        if !stream.is_armed || stream.path != unit.path {
+            return Err(Miss::Unarmed);
+        }
+        let bytes = unit.head.get(packet.at..).unwrap_or_default();
+        let (header, rest) = tcp::Header::ref_from_prefix(bytes).map_err(|_| Miss::Short)?;
+        let next = &mut stream.next;
+        let (timestamp, options) = options(header.words, rest, next.recent)?;
+        let is_pushed = header.flags.contains(Flags::PSH);
+        if header.flags.without(Flags::PSH) != Flags::ACK {
+            return Err(Miss::Flags);
+        }
+        let (seq, ack) = (header.seq.get(), header.ack.get());
+        if seq != next.expected {
+            return Err(Miss::Sequence);
+        }
+        if !is_awaited(ack, next) {
+            return Err(Miss::Acknowledgement);
+        }
+        let header_len = tcp::LEN + options;
+        let len = packet.len.checked_sub(header_len as u32).ok_or(Miss::Short)?;
+        if len == 0 {
+            return Err(Miss::Empty);
+        }
+        if len > next.window() {
+            return Err(Miss::Window);
+        }
+        if !next.places.take(len, is_pushed && next.has_messages, into) {
+            return Err(Miss::Places);
+        }
+        next.expected = seq.wrapping_add(len);
+        Ok(Segment {
+            slot,
+            seq,
+            ack,
+            window: header.window.get(),
+            is_pushed,
+            timestamp,
+            ecn: packet.ecn,
+            at: (packet.at + header_len) as u16,
+            len,
+            check: packet.check(packet.len),
+            is_spent: next.places.is_empty(),
+        })
+    }
+
+    /// It is for an address of ours, and from one that somebody else can have.
+    #[inline]
+    pub(super) fn check_address(
+        &self,
+        unit: &Incoming<'_>,
+        local: SocketAddr,
+        from: SocketAddr,
+    ) -> Result<(), Miss> {
+        let has = |address: IpAddr| unit.addresses.iter().any(|(own, _)| *own == address);
+        let is_plain = has(local.ip()) && !has(from.ip()) && is_sender(from.ip());
+        if is_plain { Ok(()) } else { Err(Miss::Unknown) }
+    }
+
+    #[inline]
+    pub(super) fn take_datagram(
+        &mut self,
+        slot: u32,
+        unit: &Incoming<'_>,
+        packet: &Packet,
+        into: &mut Spans,
+    ) -> Result<Datagram, Miss> {
+        let Some(Known::Port(port)) = self.known_mut(slot) else { return Err(Miss::Unknown) };
+        if !port.is_armed {
+            return Err(Miss::Unarmed);
+        }
+        let bytes = unit.head.get(packet.at..).unwrap_or_default();
+        let (header, _) = udp::Header::ref_from_prefix(bytes).map_err(|_| Miss::Short)?;
+        let whole = u32::from(header.len.get());
+        let len = whole.checked_sub(udp::LEN as u32).filter(|_| whole <= packet.len);
+        let len = len.ok_or(Miss::Damaged)?;
+        let (_, from) = packet.ends.addresses();
+        let check = match header.has_sum() {
+            true => packet.check(whole),
+            false if from.is_ipv4() => Check::None,
+            false => return Err(Miss::Unchecked),
+        };
+        if len == 0 {
+            return Err(Miss::Empty);
+        }
+        let room = port.places.first_request();
+        if room.is_some_and(|room| u64::from(len) > room) || !port.places.take(len, true, into) {
+            return Err(Miss::Places);
+        }
+        let (at, is_spent) = ((packet.at + udp::LEN) as u16, port.places.is_empty());
+        Ok(Datagram { slot, from, at, len, check, is_spent })
+    }
+}
+
+/// The options have to be a timestamp, laid out as everybody does (RFC 7323,
+/// appendix A), and not older than the latest; or there are none, where the two
+/// sides use none. Gives them and their length.
+#[inline]
+fn options(
+    words: u8,
+    bytes: &[u8],
+    recent: Option<u32>,
+) -> Result<(Option<(u32, u32)>, usize), Miss> {
+    let Some(recent) = recent else {
+        return if words == 0x50 { Ok((None, 0)) } else { Err(Miss::Options) };
+    };
+    if words != 0x80 {
+        return Err(Miss::Options);
+    }
+    let option = bytes.first_chunk::<12>().ok_or(Miss::Short)?;
+    let [1, 1, 8, 10, a, b, c, d, e, f, g, h] = *option else { return Err(Miss::Options) };
+    let (value, echo) = (u32::from_be_bytes([a, b, c, d]), u32::from_be_bytes([e, f, g, h]));
+    if Serial32(value).precedes(Serial32(recent)) {
+        return Err(Miss::Old);
+    }
+    Ok((Some((value, echo)), option.len()))
+}
+
+/// Does it acknowledge something between what was acknowledged and what was sent?
+#[inline]
+const fn is_awaited(ack: u32, next: &Prediction) -> bool {
+    ack.wrapping_sub(next.acknowledged) <= next.sent.wrapping_sub(next.acknowledged)
+}

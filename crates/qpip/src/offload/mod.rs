@@ -1,0 +1,45 @@
+//! The receive path that an adapter would run: the offload seam.
+//!
+//! Segments of TCP that meet header prediction (the next one of an open
+//! connection, and nothing unusual about it), and datagrams of UDP: find the
+//! queue pair, check the header, say where the payload belongs. No allocation,
+//! no panic, no time, no timers; the tables lie in storage that the caller hands
+//! in, whether that is the memory of a host or the SRAM of an adapter. Whatever
+//! it does not know goes to the engine, with the reason ([`Miss`]).
+//!
+//! | file | what is there |
+//! | --- | --- |
+//! | `entry` | [`Entry`]: one queue pair; [`Prediction`]: what its connection expects |
+//! | `places` | [`Places`]: where the next bytes belong |
+//! | `ends`, `index` | [`Ends`]: what an entry is found by; [`Pointer`]: the storage of the index |
+//! | `tables` | [`Tables`]: the engine's side, and [`receive`](Tables::receive) |
+//! | `head`, `hit`, `miss` | a frame read; [`Hit`], [`Miss`]: what came of it |
+//!
+//! The engine arms an entry ([`Tables::arm`], [`Tables::arm_port`]) with what it
+//! expects. In between the seam goes on by itself: a unit that is taken moves
+//! the prediction on, so that the units of one turn of a driver are placed
+//! before the first of them has landed. Each [`Hit`] is told to the engine, which
+//! books it as it would have booked the unit itself, and lets it count when the
+//! payload has landed. A segment that goes to the engine, a payload that does not
+//! land, an end or a reset change what is expected: then the engine disarms the
+//! entry, or arms it anew.
+//!
+//! What does not live here: acknowledgements, completions, timers. That is TCP's.
+
+mod ends;
+mod entry;
+mod head;
+mod hit;
+mod index;
+mod miss;
+mod places;
+mod tables;
+
+pub use ends::Ends;
+pub use entry::{Entry, Prediction};
+pub use head::Incoming;
+pub use hit::{Datagram, Hit, Segment};
+pub use index::Pointer;
+pub use miss::Miss;
+pub use places::Places;
+pub use tables::Tables;

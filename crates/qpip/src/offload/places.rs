@@ -1,0 +1,114 @@
+//! [`Places`]: where the next bytes belong.
+
+use landfall_placement::{Span, Spans};
+
+/// A few spans, one after another: the rest of the request that is being
+/// filled, and requests that follow it. How many there are is bounded; what
+/// lies behind them the engine knows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Places {
+    list: [Span; Self::MOST],
+    /// A bit for each span that is the last of its request.
+    ends: u8,
+    /// Those from here on are left.
+    at: u8,
+    len: u8,
+}
+
+impl Places {
+    /// The most spans.
+    pub const MOST: usize = 4;
+
+    /// None.
+    #[must_use]
+    pub const fn new() -> Self {
+        let nothing = landfall_placement::RegionId::new(0, 0).span(0, 0);
+        Self { list: [nothing; Self::MOST], ends: 0, at: 0, len: 0 }
+    }
+
+    /// Adds a span behind the others; `ends_request` says whether it is the last
+    /// of its request. Says whether there was room. A span without bytes holds
+    /// nothing and takes none.
+    pub fn push(&mut self, span: Span, ends_request: bool) -> bool {
+        let Some(place) = self.list.get_mut(usize::from(self.len)) else { return false };
+        if span.len > 0 {
+            *place = span;
+            self.ends |= u8::from(ends_request) << self.len;
+            self.len += 1;
+        }
+        true
+    }
+
+    /// Nothing is left.
+    #[must_use]
+    #[inline]
+    pub const fn is_empty(&self) -> bool {
+        self.at >= self.len
+    }
+
+    /// Is one more than is there too much?
+    #[must_use]
+    pub const fn is_full(&self) -> bool {
+        self.len as usize >= Self::MOST
+    }
+
+    #[inline]
+    const fn ends_at(&self, nth: usize) -> bool {
+        self.ends >> nth & 1 == 1
+    }
+
+    /// Those that are left, and whether each is the last of its request.
+    pub fn iter(&self) -> impl Iterator<Item = (Span, bool)> + '_ {
+        let all = self.list.iter().enumerate().take(usize::from(self.len));
+        all.skip(usize::from(self.at)).map(|(nth, span)| (*span, self.ends_at(nth)))
+    }
+
+    /// How many bytes the first request has room for; `None` where its end is
+    /// not among these.
+    #[inline]
+    pub(super) fn first_request(&self) -> Option<u64> {
+        let mut room = 0;
+        for (span, ends_request) in self.iter() {
+            room += u64::from(span.len);
+            if ends_request {
+                return Some(room);
+            }
+        }
+        None
+    }
+
+    /// Takes the next `len` bytes, which must not be zero, and fills in where
+    /// they belong. If a message ends with them, what is left of its request is
+    /// given up. Nothing is taken, where so many are not left.
+    #[inline]
+    pub(super) fn take(&mut self, len: u32, ends_message: bool, into: &mut Spans) -> bool {
+        let mut wanted = len;
+        let mut nth = usize::from(self.at);
+        let end = usize::from(self.len);
+        let rest = loop {
+            let span = self.list.get(nth).filter(|_| nth < end);
+            let parts = span.map(|span| span.split_at(wanted));
+            let Some((part, rest)) = parts.filter(|(part, _)| into.push(*part).is_ok()) else {
+                into.clear();
+                return false;
+            };
+            wanted -= part.len;
+            if wanted == 0 {
+                break rest;
+            }
+            nth += 1;
+        };
+        if ends_message {
+            while nth < end && !self.ends_at(nth) {
+                nth += 1;
+            }
+            nth += 1;
+        } else if rest.len == 0 {
+            nth += 1;
+        } else if let Some(place) = self.list.get_mut(nth) {
+            *place = rest;
+        }
+        self.at = nth.min(end) as u8;
+        true
+    }
+}
