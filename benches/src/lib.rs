@@ -9,8 +9,10 @@
 #[doc = include_str!("../README.md")]
 struct Readme;
 
+mod qpip;
 mod stp;
 
+pub use qpip::{QpipLine, SEGMENT};
 pub use stp::{BATCH, STU, StpLine};
 
 use landfall_placement::{
