@@ -86,7 +86,7 @@ impl Default for TcpConfig {
             ecn: false,
             timestamps: true,
             sack: true,
-            most_window: 64 << 20,
+            most_window: 8 << 20,
             acknowledge_after: Duration::from_millis(20),
             least_timeout: Duration::from_millis(200),
             give_up_after: Duration::from_secs(300),

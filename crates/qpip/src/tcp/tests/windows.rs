@@ -46,6 +46,7 @@ fn a_sender_that_filled_the_window_loses_nothing() {
     }
 }
 
+/// But for what rounding to the unit of the window takes (RFC 7323, 2.4).
 #[test]
 fn the_right_edge_never_moves_left() {
     for mapping in [Mapping::Message, Mapping::Stream] {
@@ -65,8 +66,30 @@ fn the_right_edge_never_moves_left() {
             edges.extend(pair.told_edge(1));
             pair.sides[0].done.len() == 120
         });
-        assert!(edges.windows(2).all(|pair| pair[0] <= pair[1]), "{mapping:?} {edges:?}");
+        let unit = 1 << TcpConfig::default().scale().unwrap();
+        assert!(edges.windows(2).all(|pair| pair[0] < pair[1] + unit), "{mapping:?} {edges:?}");
     }
+}
+
+/// Acknowledgement after acknowledgement, rounding must not add up.
+#[test]
+fn no_more_is_offered_than_is_posted() {
+    let mut pair = open(Mapping::Stream);
+    let unit = 1 << TcpConfig::default().scale().unwrap();
+    let mut posted = 0;
+    pair.sides[0].post_send(0, &std::vec![7; 200_000]);
+    pair.run_until("all", |pair| {
+        if pair.sides[1].queues.receive.len() == 0 {
+            let id = posted / 50_003;
+            pair.sides[1].post_receive(id, 50_003);
+            posted += 50_003;
+        }
+        let edge = pair.told_edge(1).unwrap_or(0);
+        assert!(edge < 1 + posted + unit, "{edge} is offered of {posted}");
+        pair.sides[0].done.len() == 1
+    });
+    let counts = pair.sides[1].tcb.as_ref().unwrap().receive_counts();
+    assert!(counts.no_memory < 4 * unit, "{} bytes came that nobody posted", counts.no_memory);
 }
 
 #[test]
