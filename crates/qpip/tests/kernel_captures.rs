@@ -1,0 +1,129 @@
+//! What tshark says of the frames between queue pairs and the kernel. As an
+//! ordinary user, or where it is not installed, each test skips with one line.
+
+mod station;
+
+use landfall_testbed::{Mac, Offload, skip_unless};
+use landfall_transport::packet::Filter;
+use qpip::{CloseReason, Config, Interface};
+
+use station::capture::{Capture, Captured, why_no_tshark};
+use station::exchange::{Exchange, OPENINGS};
+use station::net::{Cable, interface, open, ours, run, shared};
+use station::program::Saying;
+use station::{Shape, Station};
+
+const SOME: u64 = 4 << 20;
+
+/// What stands for trouble that a link without faults has no reason for.
+const TROUBLE: &str = "tcp.analysis.retransmission || tcp.analysis.fast_retransmission \
+    || tcp.analysis.lost_segment || tcp.analysis.ack_lost_segment || tcp.analysis.out_of_order \
+    || tcp.analysis.duplicate_ack";
+
+/// No frame is malformed or in error, and trouble is next to none: a machine
+/// that lets one side wait may have it probe, which is no storm.
+#[track_caller]
+fn assert_clean(captured: &Captured) {
+    let all = captured.count("tcp");
+    assert!(all > 100, "only {all} frames were captured");
+    let fields = ["frame.number", "_ws.expert.message", "_ws.col.Info"];
+    let bad = captured.fields("_ws.malformed || _ws.expert.severity == error", &fields);
+    assert!(bad.is_empty(), "{} bad frames: {:#?}", bad.len(), &bad[..bad.len().min(5)]);
+    let trouble = captured.fields(TROUBLE, &fields);
+    assert!(
+        trouble.len() * 100 < all,
+        "{} of {all} frames in trouble: {:#?}",
+        trouble.len(),
+        &trouble[..trouble.len().min(20)]
+    );
+}
+
+#[test]
+fn a_clean_link_shows_nothing_malformed_and_nothing_repeated() {
+    skip_unless!(why_no_tshark());
+    let cable = Cable::new();
+    let end = &cable.pair.b;
+    let capture = Capture::start(&end.namespace, &end.name, "clean");
+    let mut station = cable.station();
+    for opening in OPENINGS {
+        Exchange::new(opening, SOME).run(&mut station, &cable.kernel);
+    }
+    assert_clean(&capture.finish());
+}
+
+#[test]
+fn a_clean_link_of_real_frames_shows_nothing_malformed_and_nothing_repeated() {
+    skip_unless!(why_no_tshark());
+    let cable = Cable::new();
+    for end in cable.pair.ends() {
+        end.set_offload(Offload::TcpSegmentation, false).unwrap();
+        end.set_offload(Offload::GenericReceive, true).unwrap();
+    }
+    let end = &cable.pair.b;
+    let capture = Capture::start(&end.namespace, &end.name, "real");
+    let mut station = cable.station();
+    for opening in OPENINGS {
+        Exchange::new(opening, SOME).run(&mut station, &cable.kernel);
+    }
+    assert_clean(&capture.finish());
+}
+
+/// The frames in which some kernel says that nobody is there.
+const DENIALS: &str = "tcp.flags.reset == 1 || icmp.type == 3 || icmpv6.type == 1";
+
+/// Exchanges with the kernel at the other end while that listens to the cable.
+fn denials(cable: &Cable, mut station: Station<impl landfall_transport::Driver>) -> Vec<String> {
+    let end = &cable.pair.b;
+    let capture = Capture::start(&end.namespace, &end.name, "denials");
+    for opening in OPENINGS {
+        Exchange::new(opening, SOME).run(&mut station, &cable.kernel);
+    }
+    capture.finish().fields(DENIALS, &["_ws.col.Info"])
+}
+
+#[test]
+fn the_kernel_of_a_shared_interface_denies_nothing_in_our_place() {
+    skip_unless!(why_no_tshark());
+    let cable = Cable::new();
+    assert_eq!(denials(&cable, cable.station()), [""; 0]);
+}
+
+#[test]
+fn a_station_with_an_address_of_its_own_is_denied_nothing_either() {
+    skip_unless!(why_no_tshark());
+    const OWN: [u8; 6] = [2, b'l', b'f', 0x51, 0, 1];
+    let cable = Cable::new();
+    let (name, kernel) = (&cable.pair.b.name, &cable.kernel.namespace);
+    for is_ipv4 in [true, false] {
+        let ours = ours(&cable.pair.a, is_ipv4).to_string();
+        let own = Mac(OWN).to_string();
+        run(kernel, &["ip", "neighbour", "add", &ours, "lladdr", &own, "dev", name]);
+    }
+    let (driver, regions) = open(&cable.pair.a, Filter::any().station(OWN), |config| config);
+    let station = Station::new(Config::default(), interface(&cable.pair.a, OWN), driver, regions);
+    assert_eq!(denials(&cable, station), [""; 0]);
+}
+
+/// The proof that the captures above would show it: a station that has taken the
+/// kernel's own address is denied by that kernel.
+#[test]
+fn a_kernel_denies_connections_that_came_to_its_own_address() {
+    skip_unless!(why_no_tshark());
+    let cable = Cable::new();
+    let (driver, regions) = open(&cable.pair.a, shared(), |config| config);
+    let stolen = Interface {
+        mac: cable.pair.a.mac.0,
+        addresses: vec![(cable.pair.a.ipv4.into(), 24)],
+        ..Interface::default()
+    };
+    let mut station = Station::new(Config::default(), stolen, driver, regions);
+    station.shape = Shape::SMALL;
+    let end = &cable.pair.b;
+    let capture = Capture::start(&end.namespace, &end.name, "stolen");
+    let (listener, at) = cable.kernel.listen(true);
+    let pair = station.connect(at, Saying::nothing());
+    // To the kernel at the other end the denial is ours, and it tells us so.
+    assert_eq!(station.finish(pair).closed, Some(CloseReason::Reset));
+    drop(listener);
+    assert!(capture.finish().count(DENIALS) > 0);
+}

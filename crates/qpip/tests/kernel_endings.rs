@@ -1,0 +1,273 @@
+//! The Linux kernel's TCP as the peer: how connections begin and end, and
+//! windows that close and open. As an ordinary user each test skips with one
+//! line.
+
+mod station;
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddr};
+use std::time::Duration;
+
+use landfall_testbed::require_namespaces;
+use landfall_transport::Driver;
+use qpip::CloseReason;
+
+use station::exchange::{OPENINGS, PORT, open};
+use station::kernel::{self, Heard};
+use station::net::Cable;
+use station::program::{Echo, Saying, Script};
+use station::{Shape, Station};
+
+/// How many connections are opened and closed.
+const MANY: usize = 2_000;
+/// How many of them at a time.
+const AT_ONCE: usize = 50;
+/// How many threads of the kernel's side ask.
+const TASKS: usize = 5;
+
+/// A question, its answer, and the end.
+fn ask(mut stream: std::net::TcpStream, number: usize) -> io::Result<()> {
+    let question = number.to_be_bytes();
+    stream.write_all(&question)?;
+    let mut answer = [0; 8];
+    stream.read_exact(&mut answer)?;
+    assert_eq!(answer, question);
+    stream.shutdown(Shutdown::Write)?;
+    assert_eq!(stream.read(&mut answer)?, 0, "the station ends, too");
+    Ok(())
+}
+
+#[test]
+fn thousands_of_connections_from_the_kernel_open_and_close() {
+    require_namespaces!();
+    let cable = Cable::new();
+    let mut station = cable.station();
+    station.shape = Shape::SMALL;
+    for is_ipv4 in [true, false] {
+        let at = station.at(is_ipv4, PORT);
+        let listener = station.listen(at);
+        let mut offered = 0;
+        let asking = (0..TASKS).map(|task| {
+            cable.kernel.task(move || {
+                (0..MANY / 2 / TASKS)
+                    .try_for_each(|number| ask(kernel::connect(at)?, task << 32 | number))
+            })
+        });
+        let asking: Vec<_> = asking.collect();
+        station.until("all have been answered", |station| {
+            while offered < MANY / 2 && station.conversations() < AT_ONCE {
+                station.offer(listener, Echo::default());
+                offered += 1;
+            }
+            asking.iter().all(kernel::Task::is_over)
+        });
+        asking.into_iter().for_each(|task| task.join(&mut station));
+        station.until("all are over", |station| station.conversations() == 0);
+        station.adapter.stop_listening(listener).unwrap();
+    }
+    let stats = station.adapter.stats();
+    assert_eq!((stats.accepted, stats.unmated), (MANY as u64, 0), "{stats:?}");
+}
+
+#[test]
+fn thousands_of_connections_to_the_kernel_open_and_close() {
+    require_namespaces!();
+    let cable = Cable::new();
+    let mut station = cable.station();
+    station.shape = Shape::SMALL;
+    for is_ipv4 in [true, false] {
+        let (listener, at) = cable.kernel.listen(is_ipv4);
+        let answering = cable.kernel.task(move || {
+            (0..MANY / 2).try_for_each(|number| {
+                let mut stream = kernel::accept(&listener)?;
+                let mut question = [0; 8];
+                stream.read_exact(&mut question)?;
+                stream.write_all(&question)?;
+                // Half of them are closed by this side first, or at once with the other.
+                if number % 2 == 0 {
+                    stream.shutdown(Shutdown::Write)?;
+                }
+                assert_eq!(stream.read(&mut question)?, 0, "the station ends, too");
+                Ok(())
+            })
+        });
+        let mut asked = Vec::new();
+        station.until("all have been answered", |station| {
+            while asked.len() < MANY / 2 && station.conversations() < AT_ONCE {
+                asked.push(station.connect(at, Saying::new(asked.len() as u64, 8)));
+            }
+            answering.is_over()
+        });
+        answering.join(&mut station);
+        station.until("all are over", |station| station.conversations() == 0);
+        for (number, pair) in asked.into_iter().enumerate() {
+            let report = station.report(pair);
+            assert_eq!(report.closed, Some(CloseReason::Finished));
+            assert_eq!((report.sent, report.received), (8, 8));
+            assert_eq!(report.hash, station::program::hash_of(number as u64, 8));
+        }
+    }
+}
+
+/// One side has nothing more to say, and hears all that the other still says.
+#[test]
+fn a_half_that_is_closed_leaves_the_other_half_open() {
+    require_namespaces!();
+    const MUCH: u64 = 2 << 20;
+    let cable = Cable::new();
+    let mut station = cable.station();
+    for opening in OPENINGS {
+        // The station ends first.
+        let (pair, mut stream) = open(&mut station, &cable.kernel, opening, Saying::nothing());
+        let later = cable.kernel.task(move || {
+            let heard = kernel::hear(&mut stream)?;
+            kernel::say(&mut stream, 5, MUCH)?;
+            Ok(heard)
+        });
+        assert_eq!(later.join(&mut station), Heard::of(0, 0));
+        let report = station.finish(pair);
+        assert_eq!(report.hash, Heard::of(5, MUCH).hash);
+        assert_eq!(report.closed, Some(CloseReason::Finished));
+
+        // The kernel ends first.
+        let script = Script::default();
+        let (pair, mut stream) = open(&mut station, &cable.kernel, opening, script.clone());
+        stream.shutdown(Shutdown::Write).unwrap();
+        station.until("the end is heard", |_| script.0.borrow().heard_end);
+        assert_eq!(station.report(pair).closed, None);
+        let message = vec![7; MUCH as usize];
+        script.say_and_end(&message);
+        let heard = cable.kernel.task(move || kernel::hear(&mut stream)).join(&mut station);
+        assert_eq!((heard.len, heard.hash), (MUCH, blake3::hash(&message)));
+        let report = station.finish(pair);
+        assert_eq!((report.sent, report.closed), (MUCH, Some(CloseReason::Finished)));
+    }
+}
+
+#[test]
+fn a_reset_by_the_kernel_flushes_and_says_so() {
+    require_namespaces!();
+    let cable = Cable::new();
+    let mut station = cable.station();
+    for opening in OPENINGS {
+        let program = Saying::new(1, u64::MAX);
+        let (pair, mut stream) = open(&mut station, &cable.kernel, opening, program);
+        let breaking = cable.kernel.task(move || {
+            stream.read_exact(&mut [0; 100_000])?;
+            kernel::reset(stream)
+        });
+        breaking.join(&mut station);
+        let report = station.finish(pair);
+        assert_eq!(report.closed, Some(CloseReason::Reset));
+        assert!(report.failed_sends > 0, "what was under way is told to have failed");
+    }
+}
+
+#[test]
+fn a_reset_by_the_station_is_what_the_kernel_hears() {
+    require_namespaces!();
+    let cable = Cable::new();
+    let mut station = cable.station();
+    for opening in OPENINGS {
+        let script = Script::default();
+        let (pair, mut stream) = open(&mut station, &cable.kernel, opening, script.clone());
+        script.0.borrow_mut().reset = true;
+        let reading = cable.kernel.task(move || stream.read(&mut [0; 10]));
+        let error = reading.try_join(&mut station).expect_err("nothing was ever said");
+        assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+        assert_eq!(station.finish(pair).closed, Some(CloseReason::Aborted));
+    }
+}
+
+/// Nobody listens: both sides say so at once.
+#[test]
+fn a_port_without_a_listener_refuses() {
+    require_namespaces!();
+    let cable = Cable::new();
+    let mut station = cable.station();
+    for is_ipv4 in [true, false] {
+        let nobody = SocketAddr::new(cable.kernel.address(is_ipv4), 9);
+        let pair = station.connect(nobody, Saying::nothing());
+        assert_eq!(station.finish(pair).closed, Some(CloseReason::Refused));
+        let at = station.at(is_ipv4, 9);
+        let asking = cable.kernel.task(move || kernel::connect(at));
+        let error = asking.try_join(&mut station).expect_err("nobody listens");
+        assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
+    }
+}
+
+/// More than both sides hold, so that the one who says it has to stop.
+const TOO_MUCH: u64 = 24 << 20;
+
+#[test]
+fn a_kernel_that_stops_reading_stops_the_station_and_goes_on() {
+    require_namespaces!();
+    let cable = Cable::new();
+    let mut station = cable.station();
+    // The kernel offers little while nobody reads: several requests fit.
+    station.shape = Shape { receives: 1, sends: 32, bytes: 8 << 10 };
+    for opening in OPENINGS {
+        let program = Saying::new(3, TOO_MUCH);
+        let (pair, mut stream) = open(&mut station, &cable.kernel, opening, program);
+        let sent = stands_still(&mut station, |station| station.report(pair).sent);
+        assert!(sent < TOO_MUCH, "the window was never full");
+        let heard = cable.kernel.task(move || kernel::hear(&mut stream)).join(&mut station);
+        assert_eq!(heard, Heard::of(3, TOO_MUCH));
+        assert_eq!(station.finish(pair).closed, Some(CloseReason::Finished));
+    }
+}
+
+#[test]
+fn a_station_that_posts_no_receives_stops_the_kernel_and_goes_on() {
+    require_namespaces!();
+    let cable = Cable::new();
+    let mut station = cable.station();
+    for opening in OPENINGS {
+        let (pair, mut stream) = open(&mut station, &cable.kernel, opening, Saying::nothing());
+        station.set_reading(pair, false);
+        let saying = cable.kernel.task(move || kernel::say(&mut stream, 4, TOO_MUCH));
+        let received = stands_still(&mut station, |station| station.report(pair).received);
+        assert!(received < TOO_MUCH, "{received}");
+        // Long enough for the kernel to ask, and to be told that nothing has changed.
+        station.turn_for(Duration::from_millis(700));
+        assert_eq!(station.report(pair).received, received);
+        assert!(!saying.is_over());
+        station.set_reading(pair, true);
+        saying.join(&mut station);
+        let report = station.finish(pair);
+        assert_eq!((report.received, report.hash), (TOO_MUCH, Heard::of(4, TOO_MUCH).hash));
+    }
+}
+
+/// Turns until a number that has grown does not any more.
+fn stands_still<D: Driver>(station: &mut Station<D>, number: impl Fn(&Station<D>) -> u64) -> u64 {
+    let mut last = 0;
+    station.until("it stands still", |station| {
+        station.turn_for(Duration::from_millis(300));
+        let now = number(station);
+        let stands = now == last && now > 0;
+        last = now;
+        stands
+    });
+    last
+}
+
+/// Receives of odd sizes, one at a time: windows open a little at a time.
+#[test]
+fn small_receives_one_at_a_time_lose_nothing() {
+    require_namespaces!();
+    const BYTES: u64 = 1 << 20;
+    let cable = Cable::new();
+    let mut station = cable.station();
+    station.shape = Shape { receives: 1, sends: 1, bytes: 10_007 };
+    for opening in OPENINGS {
+        let (pair, mut stream) = open(&mut station, &cable.kernel, opening, Saying::nothing());
+        let saying = cable.kernel.task(move || {
+            kernel::say_in(&mut stream, 6, BYTES, 777)?;
+            stream.shutdown(Shutdown::Write)
+        });
+        saying.join(&mut station);
+        let report = station.finish(pair);
+        assert_eq!((report.received, report.hash), (BYTES, Heard::of(6, BYTES).hash));
+    }
+}
