@@ -7,6 +7,7 @@ mod gather;
 mod receive;
 mod send;
 
+use alloc::collections::VecDeque;
 use core::net::SocketAddr;
 
 pub(crate) use gather::{Gather, Piece};
@@ -14,6 +15,16 @@ pub(crate) use receive::ReceiveQueue;
 pub(crate) use send::{Hold, SendQueue};
 
 use crate::work::{Operation, Status};
+
+/// Appends to a list that in most connections holds one entry at a time: the
+/// first allocation is for one and not, as usual, for four.
+#[inline]
+fn append<T>(list: &mut VecDeque<T>, entry: T) {
+    if list.capacity() == 0 {
+        list.reserve_exact(1);
+    }
+    list.push_back(entry);
+}
 
 /// The queues of a queue pair.
 #[derive(Debug)]

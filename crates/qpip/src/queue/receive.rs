@@ -3,7 +3,7 @@
 use alloc::collections::VecDeque;
 use core::net::SocketAddr;
 
-use super::{Done, Gather};
+use super::{Done, Gather, append};
 use crate::work::{Operation, Status};
 
 /// Room for a message.
@@ -58,11 +58,7 @@ impl ReceiveQueue {
     /// Adds a request; there must be room.
     pub(crate) fn push(&mut self, id: u64, gather: Gather) {
         self.bytes += u64::from(gather.len());
-        if self.requests.capacity() == 0 {
-            // Most idle connections wait for one message.
-            self.requests.reserve_exact(1);
-        }
-        self.requests.push_back(Request { id, gather });
+        append(&mut self.requests, Request { id, gather });
     }
 
     #[inline]
@@ -94,7 +90,7 @@ impl ReceiveQueue {
         self.bytes -= u64::from(gather.len());
         let offset = core::mem::take(&mut self.reported);
         let len = len.saturating_sub(offset);
-        self.done.push_back(Done {
+        let done = Done {
             id,
             operation: Operation::Receive,
             status,
@@ -103,7 +99,8 @@ impl ReceiveQueue {
             ends_message,
             gather: Some(gather),
             from,
-        });
+        };
+        append(&mut self.done, done);
     }
 
     /// `len` bytes of the first request are there, and someone may want to
@@ -116,7 +113,7 @@ impl ReceiveQueue {
         }
         let offset = core::mem::replace(&mut self.reported, len);
         self.is_part_out = true;
-        self.done.push_back(Done {
+        let done = Done {
             id: front.id,
             operation: Operation::Receive,
             status: Status::Success,
@@ -125,7 +122,8 @@ impl ReceiveQueue {
             ends_message,
             gather: None,
             from: None,
-        });
+        };
+        append(&mut self.done, done);
     }
 
     /// The part that was reported last was polled.

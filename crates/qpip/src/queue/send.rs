@@ -1,9 +1,10 @@
 //! [`SendQueue`]: messages that wait to be sent, or to be acknowledged.
 
 use alloc::collections::VecDeque;
+
 use landfall_placement::Spans;
 
-use super::{Done, Gather};
+use super::{Done, Gather, append};
 use crate::work::{Operation, Status};
 
 /// A message that was posted.
@@ -81,7 +82,7 @@ impl SendQueue {
     pub(crate) fn push(&mut self, id: u64, gather: Gather) {
         let start = self.end;
         self.end = start.saturating_add(u64::from(gather.len()));
-        self.requests.push_back(Request { id, gather, start, holds: 0 });
+        append(&mut self.requests, Request { id, gather, start, holds: 0 });
     }
 
     /// Which request the byte at this position belongs to.
