@@ -203,7 +203,9 @@ fn offers_are_mated_in_their_order_and_without_one_a_connection_waits() {
         assert!(world.hosts[1].events.is_empty(), "nobody was offered");
         let third = world.queue_pair(1, qpip::Service::Tcp(Mapping::Message));
         world.adapter(1).offer(listener, third).unwrap();
+        let before = world.now();
         let event = world.await_event(1);
+        assert!(world.now().since(before) < Duration::from_millis(1), "it had proved itself");
         assert!(matches!(event, Event::Accepted { queue_pair, .. } if queue_pair == third));
     });
 }

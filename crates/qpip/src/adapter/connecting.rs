@@ -166,7 +166,7 @@ impl Adapter {
         if self.listening.contains_key(&key) {
             return Err(Error::Taken(local));
         }
-        let listener = Listener { local, offers: VecDeque::new() };
+        let listener = Listener { local, offers: VecDeque::new(), proved: VecDeque::new() };
         let name = self.listeners.insert(listener).ok_or(Error::Full(Object::Listener))?;
         let id = ListenerId::new(name.0, name.1);
         self.listening.insert(key, id);
@@ -204,8 +204,12 @@ impl Adapter {
             return Err(Error::Full(Object::QueuePair));
         }
         known.offers.push_back(id);
+        let is_awaited = !known.proved.is_empty();
         if let Some(Role::Stream(stream)) = self.known_mut(id).map(|pair| &mut pair.role) {
             stream.phase = Phase::Offered(listener);
+        }
+        if is_awaited && !self.awaited.contains(&listener) {
+            self.awaited.push(listener);
         }
         Ok(())
     }

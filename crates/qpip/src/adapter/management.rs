@@ -64,7 +64,7 @@ impl Adapter {
         Some(self.links.len() - 1)
     }
 
-    pub(super) fn change_path(&mut self, path: PathId, state: PathState) {
+    pub(super) fn change_path(&mut self, now: Instant, path: PathId, state: PathState) {
         let Some(index) = self.link_for(path) else { return };
         let limits = match state {
             PathState::Up(limits) => Some(limits),
@@ -83,7 +83,7 @@ impl Adapter {
         if link.limits.is_none() {
             link.control.clear();
         }
-        self.unpark(index);
+        self.unpark(now, index);
     }
 
     /// Makes a protection domain.

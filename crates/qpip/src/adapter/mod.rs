@@ -95,6 +95,8 @@ pub struct Adapter {
     /// By port and address, in that order.
     listening: BTreeMap<(u16, core::net::IpAddr), ListenerId>,
     openings: Openings,
+    /// Listeners with connections that are proved and queue pairs to mate them with.
+    awaited: Vec<ListenerId>,
     time_waits: TimeWaits,
     links: Vec<Link>,
     path_mtus: PathMtus,
@@ -128,6 +130,7 @@ impl Adapter {
             demux: Demux::new(&mut random),
             listeners: Table::new(config.listeners),
             listening: BTreeMap::new(),
+            awaited: Vec::new(),
             openings: Openings::new(config.half_open, &mut random),
             time_waits: TimeWaits::new(config.time_wait, &mut random),
             links: Vec::new(),
@@ -202,8 +205,8 @@ impl Adapter {
 impl Engine for Adapter {
     type Event = Event;
 
-    fn handle_path(&mut self, _now: Instant, path: PathId, state: PathState) {
-        self.change_path(path, state);
+    fn handle_path(&mut self, now: Instant, path: PathId, state: PathState) {
+        self.change_path(now, path, state);
     }
 
     #[inline]

@@ -10,7 +10,7 @@ use landfall_tables::{IndexedHeap, Table};
 
 use super::demux::{ByEnds, Ends};
 use crate::ids::{ListenerId, QueuePairId};
-use crate::tcp::{HalfOpen, TimeWait};
+use crate::tcp::{HalfOpen, Segment, TimeWait};
 use crate::wire::Mac;
 
 /// A port that is listened on, and the idle queue pairs that wait there.
@@ -18,6 +18,9 @@ use crate::wire::Mac;
 pub(super) struct Listener {
     pub(super) local: SocketAddr,
     pub(super) offers: VecDeque<QueuePairId>,
+    /// Connections that are proved and found nobody who waited; some may be
+    /// gone by now.
+    pub(super) proved: VecDeque<u32>,
 }
 
 /// A connection that was asked for, and who asked.
@@ -30,6 +33,8 @@ pub(super) struct Opening {
     /// that table.
     pub(super) link: usize,
     pub(super) station: Mac,
+    /// What proved it, while nobody waits to be mated with it.
+    pub(super) proof: Option<Segment>,
 }
 
 impl Opening {
@@ -54,6 +59,10 @@ impl Openings {
     pub(super) fn find(&self, ends: Ends) -> Option<u32> {
         let is_meant = |index| self.table.get(index).is_some_and(|known| known.ends() == ends);
         self.by_ends.find(ends, is_meant)
+    }
+
+    pub(super) fn get(&self, index: u32) -> Option<&Opening> {
+        self.table.get(index)
     }
 
     pub(super) fn get_mut(&mut self, index: u32) -> Option<&mut Opening> {

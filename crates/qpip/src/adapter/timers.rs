@@ -12,7 +12,10 @@ const BUDGET: usize = 256;
 impl Adapter {
     pub(super) fn next_timer(&self) -> Option<Timeout> {
         let neighbours = self.links.iter().filter(|link| link.station().is_some());
+        // Somebody was offered to a connection that waits: at once.
+        let awaited = (!self.awaited.is_empty()).then_some(Instant::ZERO);
         let timers = [
+            (awaited, "TCP accept"),
             (self.pair_timers.first().map(|(at, _)| at), "TCP"),
             (self.openings.next_timer(), "TCP opening"),
             (self.time_waits.next_timer(), "TCP TIME-WAIT"),
@@ -24,6 +27,9 @@ impl Adapter {
     }
 
     pub(super) fn fire_timers(&mut self, now: Instant) {
+        while let Some(listener) = self.awaited.pop() {
+            self.mate_awaited(now, listener);
+        }
         self.time_waits.expire(now);
         self.pieces.expire(now);
         for link in 0..self.links.len() {

@@ -373,7 +373,7 @@ impl Adapter {
         let known = &mut self.links[link];
         let changes = known.neighbours.changes();
         if core::mem::replace(&mut known.changes_seen, changes) != changes {
-            self.unpark(link);
+            self.unpark(now, link);
         }
     }
 
@@ -398,13 +398,41 @@ impl Adapter {
     }
 
     /// Those who wait for a neighbour of this link look again.
-    pub(super) fn unpark(&mut self, link: usize) {
+    pub(super) fn unpark(&mut self, now: Instant, link: usize) {
         for id in core::mem::take(&mut self.links[link].parked) {
             if let Some(pair) = self.pairs.named_mut(id.index, id.generation) {
                 pair.is_parked = false;
+                self.fail_unreachable(now, link, id);
             }
             self.mark_ready(id);
         }
+    }
+
+    /// What waited for a neighbour that does not answer ends.
+    fn fail_unreachable(&mut self, now: Instant, link: usize, id: QueuePairId) {
+        let Some(pair) = self.pairs.named_mut(id.index, id.generation) else { return };
+        match &mut pair.role {
+            Role::Stream(_) => {
+                let Some((connection, _)) = pair.connection_mut() else { return };
+                let found = self.links[link].neighbours.lookup(now, connection.next_hop);
+                if found == Found::Unreachable && !connection.tcb.is_synchronized() {
+                    self.give_up(now, id, CloseReason::Unreachable);
+                }
+            }
+            Role::Datagrams(datagrams) => {
+                let own = datagrams.local.map(|local| local.ip());
+                let own = own.filter(|ip| !ip.is_unspecified());
+                while let Some(next) = datagrams.outbound.next() {
+                    let Some(way) = route(&self.links, own, next.to.ip()) else { break };
+                    let known = &mut self.links[way.link].neighbours;
+                    if known.lookup(now, way.next_hop) != Found::Unreachable {
+                        break;
+                    }
+                    datagrams.outbound.fail(Status::Unreachable);
+                }
+            }
+        }
+        self.settle(id);
     }
 }
 

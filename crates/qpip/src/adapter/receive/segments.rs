@@ -222,7 +222,8 @@ impl Adapter {
             (offered, mss),
         );
         let Origin { link, station, .. } = *origin;
-        let (index, has_dropped) = self.openings.insert(Opening { half, listener, link, station });
+        let (index, has_dropped) =
+            self.openings.insert(Opening { half, listener, link, station, proof: None });
         self.stats.half_open_dropped += u64::from(has_dropped);
         if let Some(index) = index {
             self.answer_opening(now, index);
@@ -256,8 +257,10 @@ impl Adapter {
         let Some(opening) = self.openings.get_mut(index) else { return };
         match opening.half.handle(segment) {
             Heard::Open => {
-                if let Some(id) = self.mate(now, index) {
-                    self.take_known(now, id, &without_payload(segment));
+                let bare = without_payload(segment);
+                match self.mate(now, index) {
+                    Some(id) => self.take_known(now, id, &bare),
+                    None => self.keep_proof(index, bare),
                 }
             }
             Heard::Again => self.answer_opening(now, index),
@@ -289,8 +292,41 @@ impl Adapter {
         self.mate(now, index)
     }
 
+    /// Nobody waits to be mated with a connection that is proved: it waits until
+    /// somebody is offered.
+    fn keep_proof(&mut self, index: u32, proof: Segment) {
+        let Some(opening) = self.openings.get_mut(index) else { return };
+        let ListenerId { index: listener, generation } = opening.listener;
+        if opening.proof.replace(proof).is_some() {
+            return;
+        }
+        let openings = &self.openings;
+        let Some(known) = self.listeners.named_mut(listener, generation) else { return };
+        known.proved.push_back(index);
+        if known.proved.len() > self.config.half_open {
+            known.proved.retain(|index| {
+                openings.get(*index).is_some_and(|opening| opening.proof.is_some())
+            });
+        }
+    }
+
+    /// Queue pairs were offered: connections that are proved and wait for one
+    /// are mated, in their order.
+    pub(in crate::adapter) fn mate_awaited(&mut self, now: Instant, listener: ListenerId) {
+        loop {
+            let known = self.listeners.named_mut(listener.index, listener.generation);
+            let Some(known) = known.filter(|known| !known.offers.is_empty()) else { return };
+            let Some(index) = known.proved.pop_front() else { return };
+            let opening = self.openings.get(index).filter(|known| known.listener == listener);
+            let Some(proof) = opening.and_then(|opening| opening.proof) else { continue };
+            if let Some(id) = self.mate(now, index) {
+                self.take_known(now, id, &proof);
+            }
+        }
+    }
+
     /// A connection is proved: it is mated with the queue pair that has waited
-    /// longest. Without one it goes on waiting, until its other side asks again.
+    /// longest, if there is one.
     fn mate(&mut self, now: Instant, index: u32) -> Option<QueuePairId> {
         let opening = self.openings.get_mut(index)?;
         let listener = opening.listener;
