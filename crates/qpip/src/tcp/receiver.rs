@@ -444,8 +444,16 @@ impl Receiver {
 
     /// What the edge has to move by to be worth telling (RFC 9293, 3.8.6.2.2).
     #[inline]
-    fn step(&self, queue: &ReceiveQueue) -> u64 {
-        u64::from(self.segment).min(queue.bytes() / 2).max(1)
+    fn step(&self, offer: u64, queue: &ReceiveQueue) -> u64 {
+        // A message that comes whole waits until all of it fits, and is never
+        // cut to fill a small window: whatever there is has to be told.
+        if matches!(self.mapping, Mapping::Segment) {
+            return 1;
+        }
+        // Of messages less is offered than there is: a step that is longer than
+        // all that can be offered would never be taken.
+        let most = queue.bytes().min(offer.saturating_sub(self.next));
+        u64::from(self.segment).min(most / 2).max(1)
     }
 
     /// The window field of a header, and with it a promise.
@@ -455,7 +463,7 @@ impl Receiver {
             return 0;
         }
         let offer = self.offer(queue);
-        if offer >= self.edge + self.step(queue) {
+        if offer >= self.edge + self.step(offer, queue) {
             self.edge = offer;
         }
         // Down: rounded up, each acknowledgement would offer a little more that
@@ -464,7 +472,14 @@ impl Receiver {
         // is offered where there is less, for that has to come, too.
         let unit = 1u64 << self.scale;
         let open = self.edge.saturating_sub(self.next);
-        let field = (open / unit).max(u64::from(open > 0)).min(u64::from(u16::MAX));
+        // A message that has to come whole must fit: there rounding down could
+        // keep it away for ever.
+        let units = if matches!(self.mapping, Mapping::Segment) {
+            open.div_ceil(unit)
+        } else {
+            (open / unit).max(u64::from(open > 0))
+        };
+        let field = units.min(u64::from(u16::MAX));
         let told = self.next + field * unit;
         if field == u64::from(u16::MAX) {
             self.edge = told;
@@ -488,7 +503,11 @@ impl Receiver {
         let most = u64::from(u16::MAX) << self.scale;
         let offer = self.offer(queue).min(self.next + most);
         let open = self.edge.saturating_sub(self.next);
-        offer >= self.edge + self.step(queue) && offer - self.next >= 2 * open
+        let room = offer.saturating_sub(self.next);
+        // The next message may be as long as its request, and may have to fit.
+        let next = queue.front().map_or(0, |front| u64::from(front.gather.len()));
+        let is_short = matches!(self.mapping, Mapping::Segment) && open < next;
+        offer >= self.edge + self.step(offer, queue) && (is_short || room >= 2 * open)
     }
 
     /// All that has come is acknowledged now.
