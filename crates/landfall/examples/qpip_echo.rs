@@ -18,11 +18,13 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use landfall::qpip::{
-    Access, Adapter, CompletionQueue, Link, Listener, Mapping, Memory, MemoryRegion, Operation,
-    ProtectionDomain, QueuePair, QueuePairId, QueuePairOptions, TapConfig,
+    Access, Adapter, Completion, CompletionQueue, Link, Listener, Mapping, Memory, MemoryRegion,
+    Operation, Phase, ProtectionDomain, QueuePair, QueuePairId, QueuePairOptions, Status,
+    TapConfig,
 };
 
 const PORT: u16 = 7;
@@ -48,13 +50,17 @@ fn open() -> anyhow::Result<(Adapter, String)> {
     Ok((adapter, address.split('/').next().unwrap_or_default().to_owned()))
 }
 
+/// The memory of a connection.
+struct Room {
+    memory: MemoryRegion,
+    /// Of each half how many sends are under way, and whether it is full.
+    halves: [(u32, bool); 2],
+}
+
 /// A connection and its memory.
 struct Echo {
     pair: QueuePair,
-    memory: MemoryRegion,
-    /// Sends of each half that are under way, and whether it is full.
-    halves: [(u32, bool); 2],
-    peer_finished: bool,
+    room: Room,
 }
 
 impl Echo {
@@ -65,32 +71,40 @@ impl Echo {
             QueuePairOptions { send_depth: 512, ..QueuePairOptions::tcp(Mapping::Stream) };
         let pair = domain.queue_pair(&options, done, done)?;
         let memory = domain.register(Memory::zeroed(2 * HALF as usize), Access::ReadWrite)?;
-        let mut echo = Self { pair, memory, halves: [(0, false); 2], peer_finished: false };
+        let mut echo = Self { pair, room: Room { memory, halves: [(0, false); 2] } };
         echo.post(0)?;
         echo.post(1)?;
         Ok(echo)
     }
 
     fn post(&mut self, half: u64) -> anyhow::Result<()> {
-        self.halves[half as usize] = (0, false);
-        let part = self.memory.part(half * HALF..(half + 1) * HALF)?;
+        self.room.halves[half as usize] = (0, false);
+        let part = self.room.memory.part(half * HALF..(half + 1) * HALF)?;
         Ok(self.pair.post_receive(half, &[part])?)
     }
 
-    /// Bytes came: they go back from where they are.
-    fn send_back(&mut self, half: u64, offset: u32, len: u32, is_full: bool) -> anyhow::Result<()> {
-        let start = half * HALF + u64::from(offset);
-        let part = self.memory.part(start..start + u64::from(len))?;
-        self.pair.post_send(half, &[part])?;
-        self.halves[half as usize].0 += 1;
-        self.halves[half as usize].1 |= is_full;
-        Ok(())
+    /// What came goes back from where it is.
+    fn received(&mut self, part: &Completion) -> anyhow::Result<()> {
+        let half = &mut self.room.halves[part.id as usize];
+        half.1 |= part.ends_request;
+        // The other side has finished: so does this one, behind what it sends.
+        if part.status == Status::Flushed {
+            return Ok(self.pair.shutdown()?);
+        }
+        if part.len == 0 {
+            return Ok(());
+        }
+        half.0 += 1;
+        let start = part.id * HALF + u64::from(part.offset);
+        let bytes = self.room.memory.part(start..start + u64::from(part.len))?;
+        Ok(self.pair.post_send(part.id, &[bytes])?)
     }
 
     /// Bytes were sent and acknowledged: a half that is empty takes new ones.
     fn sent(&mut self, half: u64) -> anyhow::Result<()> {
-        self.halves[half as usize].0 -= 1;
-        if self.halves[half as usize] == (0, true) { self.post(half) } else { Ok(()) }
+        self.room.halves[half as usize].0 -= 1;
+        let is_empty = self.room.halves[half as usize] == (0, true);
+        if is_empty && self.pair.phase() == Phase::Connected { self.post(half) } else { Ok(()) }
     }
 }
 
@@ -101,31 +115,29 @@ fn main() -> anyhow::Result<()> {
     let mut done = adapter.completion_queue(1 << 15)?;
     let listener = adapter.listen(local).context("nobody else may listen there")?;
     println!("echo on {local}; try: nc {} {}", local.ip(), local.port());
-    let mut waiting: HashMap<QueuePairId, (MemoryRegion, [(u32, bool); 2])> = HashMap::new();
+    let mut waiting: HashMap<QueuePairId, Room> = HashMap::new();
     let mut echoes: HashMap<QueuePairId, Echo> = HashMap::new();
     loop {
         while listener.offered() < IDLE {
-            let Echo { pair, memory, halves, .. } = Echo::new(&domain, &done)?;
-            waiting.insert(pair.id(), (memory, halves));
+            let Echo { pair, room } = Echo::new(&domain, &done)?;
+            waiting.insert(pair.id(), room);
             listener.offer(pair)?;
         }
         accept(&listener, &mut waiting, &mut echoes);
-        let Some(next) = done.wait_for(std::time::Duration::from_millis(20))? else {
-            close_finished(&mut echoes);
+        let next = done.wait_for(Duration::from_millis(20))?;
+        // What completed may be of a connection that was not accepted yet.
+        accept(&listener, &mut waiting, &mut echoes);
+        let Some(next) = next else {
+            echoes.retain(|_, echo| !matches!(echo.pair.phase(), Phase::Closed(_)));
             continue;
         };
-        // It may be of a connection that was not accepted yet.
-        accept(&listener, &mut waiting, &mut echoes);
         let Some(echo) = echoes.get_mut(&next.queue_pair) else { continue };
-        let went = match (next.status.is_success(), next.operation) {
-            (false, _) => Err(anyhow::anyhow!("{}", next.status)),
-            (true, Operation::Receive) => {
-                echo.send_back(next.id, next.offset, next.len, next.ends_request)
-            }
-            (true, Operation::Send) => echo.sent(next.id),
+        let went = match (next.status, next.operation) {
+            (Status::Success | Status::Flushed, Operation::Receive) => echo.received(&next),
+            (Status::Success, Operation::Send) => echo.sent(next.id),
+            (status, _) => Err(anyhow::anyhow!("{status}")),
         };
         if let Err(error) = went {
-            // The other side has reset the connection, or overruns us.
             println!("closed {:?}: {error}", echo.pair.remote_address());
             echoes.remove(&next.queue_pair);
         }
@@ -134,26 +146,13 @@ fn main() -> anyhow::Result<()> {
 
 fn accept(
     listener: &Listener,
-    waiting: &mut HashMap<QueuePairId, (MemoryRegion, [(u32, bool); 2])>,
+    waiting: &mut HashMap<QueuePairId, Room>,
     echoes: &mut HashMap<QueuePairId, Echo>,
 ) {
-    while let Some(Ok(pair)) = listener.accept().wait_for(std::time::Duration::ZERO) {
+    while let Some(Ok(pair)) = listener.accept().wait_for(Duration::ZERO) {
         println!("accepted {:?}", pair.remote_address());
-        if let Some((memory, halves)) = waiting.remove(&pair.id()) {
-            echoes.insert(pair.id(), Echo { pair, memory, halves, peer_finished: false });
+        if let Some(room) = waiting.remove(&pair.id()) {
+            echoes.insert(pair.id(), Echo { pair, room });
         }
     }
-}
-
-/// Finishes where the other side has, and all was sent back.
-fn close_finished(echoes: &mut HashMap<QueuePairId, Echo>) {
-    use landfall::qpip::Phase;
-    echoes.retain(|_, echo| match echo.pair.phase() {
-        Phase::Closed(_) => false,
-        Phase::PeerFinished if !echo.peer_finished => {
-            echo.peer_finished = true;
-            echo.pair.shutdown().is_ok()
-        }
-        _ => true,
-    });
 }

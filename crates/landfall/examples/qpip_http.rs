@@ -20,8 +20,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 use landfall::qpip::{
-    Access, Adapter, Link, Mapping, Memory, Operation, Phase, QueuePairOptions, Reassembler,
-    TapConfig, delimiter,
+    Access, Adapter, Delimiter, Link, Mapping, Memory, Operation, Phase, QueuePairOptions,
+    Reassembler, TapConfig,
 };
 
 /// So much of the answer is under way at a time.
@@ -112,22 +112,17 @@ fn main() -> anyhow::Result<()> {
 
 /// The answer as it comes: lines until an empty one, then the body.
 struct Answer {
-    lines: Reassembler<Box<dyn FnMut(&[u8], usize) -> ScanResult>>,
+    lines: Reassembler<Delimiter>,
     in_body: bool,
     status: String,
     length: Option<u64>,
     body: u64,
 }
 
-type ScanResult = Result<landfall::qpip::Scan, landfall::qpip::FramingError>;
-
 impl Answer {
     fn new() -> Self {
-        let mut lines = delimiter(*b"\r\n");
-        let scan: Box<dyn FnMut(&[u8], usize) -> ScanResult> =
-            Box::new(move |bytes, seen| landfall::qpip::Framing::scan(&mut lines, bytes, seen));
         Self {
-            lines: Reassembler::new(scan, 16 << 10),
+            lines: Reassembler::new(Delimiter::new(*b"\r\n"), 16 << 10),
             in_body: false,
             status: String::new(),
             length: None,

@@ -10,12 +10,13 @@ use std::thread::{self, Thread};
 
 use landfall_placement::{Engine, Instant, PathId, PathLimits};
 use landfall_transport::driver::Interests;
-use landfall_transport::{Counters, Driver, Progress, Wait};
+use landfall_transport::{Capabilities, Counters, Driver, Progress, Wait};
 
 /// [`Driver`] for one engine, so that drivers of several kinds fit one list.
 pub(crate) trait AnyDriver<E>: Send {
     fn path(&self) -> PathId;
     fn limits(&self) -> PathLimits;
+    fn capabilities(&self) -> &Capabilities;
     fn counters(&self) -> &Counters;
     fn counters_mut(&mut self) -> &mut Counters;
     fn turn(&mut self, engine: &mut E, now: Instant) -> io::Result<Progress>;
@@ -30,6 +31,10 @@ impl<E: Engine, D: Driver + Send> AnyDriver<E> for D {
 
     fn limits(&self) -> PathLimits {
         Driver::limits(self)
+    }
+
+    fn capabilities(&self) -> &Capabilities {
+        Driver::capabilities(self)
     }
 
     fn counters(&self) -> &Counters {

@@ -10,6 +10,7 @@
 //! and `unsafe` code (those are in `landfall-transport`).
 #![forbid(unsafe_code)]
 
+#[cfg(any(feature = "qpip", feature = "stp"))]
 mod drive;
 
 #[cfg(feature = "qpip")]

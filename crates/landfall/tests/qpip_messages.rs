@@ -4,8 +4,8 @@
 mod qpip_support;
 
 use landfall::qpip::{
-    CloseReason, Mapping, Operation, Phase, PostError, QueuePairOptions, Reassembler, Status, Wait,
-    length_prefix,
+    CloseReason, LengthPrefix, Mapping, Operation, Phase, PostError, QueuePairOptions, Reassembler,
+    Status, Wait,
 };
 use qpip_support::{
     End, PATIENCE, at, channel_pair_waiting, connected, half_inline_pair, noise, pairs,
@@ -113,7 +113,7 @@ fn a_byte_stream_carries_messages_by_a_reassembler() {
             place += framed.len() as u64;
         }
         let mut got: Vec<Vec<u8>> = Vec::new();
-        let mut reassembler = Reassembler::new(length_prefix(4), 1 << 20);
+        let mut reassembler = Reassembler::new(LengthPrefix::new(4), 1 << 20);
         let mut next_id = 1;
         while got.last().is_none_or(|last| last != b"end") {
             let part = there.next(Operation::Receive);

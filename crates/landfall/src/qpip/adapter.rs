@@ -4,8 +4,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use landfall_placement::{Duration, Engine as _, Refusals};
-use landfall_transport::Counters;
 use landfall_transport::memory::Memory;
+use landfall_transport::{Capabilities, Counters};
 use qpip::{Access, Stats};
 
 use super::builder::Builder;
@@ -127,6 +127,8 @@ pub struct LinkStatus {
     pub tunnel_address: Option<SocketAddr>,
     /// Why it carries nothing any more.
     pub broken: Option<String>,
+    /// What its driver could switch on here, and what not.
+    pub capabilities: Capabilities,
     /// What its driver did.
     pub counters: Counters,
 }
@@ -140,6 +142,7 @@ impl LinkStatus {
             mtu: lane.driver.limits().unit.saturating_sub(ETHERNET_HEADER),
             tunnel_address: lane.carrier,
             broken: lane.broken.clone(),
+            capabilities: lane.driver.capabilities().clone(),
             counters: *lane.driver.counters(),
         }
     }

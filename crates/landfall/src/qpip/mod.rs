@@ -55,7 +55,7 @@ pub use memory::{MemoryRegion, Part};
 pub use pair_state::Phase;
 pub use pending::Pending;
 pub use queue_pair::{QueuePair, QueuePairOptions, ReceiveQueue, SendQueue};
-pub use reassembler::{Framing, FramingError, Reassembler, Scan, delimiter, length_prefix};
+pub use reassembler::{Delimiter, Framing, FramingError, LengthPrefix, Reassembler, Scan};
 
 pub use landfall_transport::Wait;
 pub use landfall_transport::channel::ChannelConfig;

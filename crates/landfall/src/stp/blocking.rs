@@ -19,23 +19,22 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-use std::cell::OnceCell;
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll, Wake, Waker};
-use std::thread::{self, Thread};
+use std::task::{Context, Poll, Waker};
+use std::thread;
 
 use landfall_placement::{Duration, Instant, PathId, Peer};
 use landfall_transport::memory::Memory;
 
 use super::operation::Output;
-use super::shared::{Patience, Shared};
+use super::shared::Shared;
 use super::{
     BindError, Builder, Error, Link, Message, Offer, Operation, Part, Payload, ReadRequest,
     Received, Region, RegionRequest, RemoteMemory, RemoteRights, Sent, Stats, Transport,
 };
+use crate::drive::{Alarm, Patience};
 
 /// One end of the Scheduled Transfer Protocol, for threads: see
 /// [`stp::Endpoint`](super::Endpoint).
@@ -312,46 +311,20 @@ fn wait_for<F: Future>(shared: &Shared, future: F, limit: Duration) -> Option<F:
     drive_until(shared, future, shared.clock.now() + limit)
 }
 
-/// Wakes a thread.
-struct Alarm {
-    thread: Thread,
-    is_woken: AtomicBool,
-}
-
-impl Wake for Alarm {
-    fn wake(self: Arc<Self>) {
-        self.wake_by_ref();
-    }
-
-    fn wake_by_ref(self: &Arc<Self>) {
-        if !self.is_woken.swap(true, Ordering::Release)
-            && thread::current().id() != self.thread.id()
-        {
-            self.thread.unpark();
-        }
-    }
-}
-
-thread_local! {
-    static ALARM: OnceCell<Arc<Alarm>> = const { OnceCell::new() };
-}
-
 /// Makes turns until the future is done, or the time is over. The future is
 /// polled only when it was woken: most turns find nothing for it.
 fn drive_until<F: Future>(shared: &Shared, future: F, until: Instant) -> Option<F::Output> {
     /// How long a thread sleeps that leaves the descriptors to another: that
     /// one may finish and go. About what a wake costs.
     const ASIDE: Duration = Duration::from_micros(100);
-    let new = || Arc::new(Alarm { thread: thread::current(), is_woken: AtomicBool::new(true) });
-    let alarm = ALARM.with(|alarm| Arc::clone(alarm.get_or_init(new)));
-    alarm.is_woken.store(true, Ordering::Relaxed);
+    let alarm = Alarm::of_this_thread();
     let waker = Waker::from(Arc::clone(&alarm));
     let mut context = Context::from_waker(&waker);
     let mut future = pin!(future);
     let mut patience = Patience::new(shared.wait);
     let _blocking = shared.begin_blocking();
     loop {
-        if alarm.is_woken.swap(false, Ordering::Acquire)
+        if alarm.has_rung()
             && let Poll::Ready(output) = future.as_mut().poll(&mut context)
         {
             return Some(output);
@@ -362,7 +335,7 @@ fn drive_until<F: Future>(shared: &Shared, future: F, until: Instant) -> Option<
         if now >= until {
             return None;
         }
-        if moved || alarm.is_woken.load(Ordering::Acquire) {
+        if moved || alarm.is_ringing() {
             patience.renew();
         } else if !patience.is_over(now) {
             std::hint::spin_loop();

@@ -9,7 +9,7 @@
 use std::future::poll_fn;
 use std::ops::{Deref, Range};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
@@ -17,6 +17,7 @@ use landfall_placement::{Area, RegionId};
 use landfall_transport::memory::{Arena, ArenaConfig, Memory, Regions, Rights, TakeBackError};
 
 use super::error::Error;
+use crate::drive::locked;
 
 /// The region table and arena of an endpoint.
 #[derive(Debug)]
@@ -31,11 +32,6 @@ pub(crate) struct Pool {
     has_watchers: AtomicBool,
     /// Bytes that were copied into registered memory, for they were not there.
     copied: AtomicU64,
-}
-
-/// A thread that panicked under one of these locks left nothing half done.
-pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Pool {

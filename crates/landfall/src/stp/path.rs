@@ -13,9 +13,11 @@ use landfall_transport::udp::{UdpConfig, UdpDriver};
 #[cfg(feature = "io-uring")]
 use landfall_transport::uring::{UringPacketDriver, UringUdpConfig, UringUdpDriver};
 use landfall_transport::xdp::{self, XdpConfig, XdpDriver};
+use stp_core::Endpoint;
 use stp_core::wire::carrier::{ETHERTYPE, IP_PROTOCOL};
 
-use super::core::{AnyDriver, Kind, Lane};
+use super::core::{Kind, Lane};
+use crate::drive::AnyDriver;
 
 /// A path that an endpoint opens.
 ///
@@ -32,7 +34,7 @@ use super::core::{AnyDriver, Kind, Lane};
 /// [`Builder::bind_pair`](super::Builder::bind_pair).
 pub struct Transport(Way);
 
-type Open = dyn FnOnce(PathId, &Regions) -> io::Result<Box<dyn AnyDriver>> + Send;
+type Open = dyn FnOnce(PathId, &Regions) -> io::Result<Box<dyn AnyDriver<Endpoint>>> + Send;
 
 enum Way {
     Udp(UdpConfig),
@@ -142,7 +144,7 @@ impl Transport {
     }
 
     pub(crate) fn open(self, path: PathId, regions: &Regions) -> io::Result<Lane> {
-        let (driver, kind, local): (Box<dyn AnyDriver>, _, _) = match self.0 {
+        let (driver, kind, local): (Box<dyn AnyDriver<Endpoint>>, _, _) = match self.0 {
             Way::Udp(config) => {
                 let driver = UdpDriver::open(path, config, regions)?;
                 let local = Peer::Socket(driver.local_address());

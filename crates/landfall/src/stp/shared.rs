@@ -23,7 +23,7 @@
 //! that one thread sleeps there, and one bell wakes it.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::Waker;
 use std::thread;
 
@@ -33,7 +33,8 @@ use landfall_transport::wait::until_ready;
 use landfall_transport::{Bell, Clock, Wait};
 
 use super::core::Core;
-use super::memory::{Pool, locked};
+use super::memory::Pool;
+use crate::drive::{Patience, locked};
 
 /// See the module.
 #[derive(Debug)]
@@ -101,7 +102,7 @@ impl Shared {
     /// A thread that panicked under the lock left nothing half done that the
     /// engine could notice.
     fn lock(&self) -> MutexGuard<'_, Core> {
-        self.core.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.core)
     }
 
     /// Looks at the core, and does nothing that would have to be sent.
@@ -300,33 +301,6 @@ impl Drop for Blocking<'_> {
     fn drop(&mut self) {
         self.0.blocked_at.store(self.0.clock.now().as_nanos(), Ordering::Relaxed);
         self.0.blocking.fetch_sub(1, Ordering::SeqCst);
-    }
-}
-
-/// How long a thread spins before it sleeps.
-#[derive(Debug)]
-pub(crate) struct Patience {
-    wait: Wait,
-    idle_since: Option<Instant>,
-}
-
-impl Patience {
-    pub(crate) const fn new(wait: Wait) -> Self {
-        Self { wait, idle_since: None }
-    }
-
-    /// Something moved.
-    pub(crate) const fn renew(&mut self) {
-        self.idle_since = None;
-    }
-
-    /// Nothing moved: is it time to sleep?
-    pub(crate) fn is_over(&mut self, now: Instant) -> bool {
-        match self.wait {
-            Wait::Spin => false,
-            Wait::Block => true,
-            Wait::SpinThenBlock(budget) => now.since(*self.idle_since.get_or_insert(now)) >= budget,
-        }
     }
 }
 

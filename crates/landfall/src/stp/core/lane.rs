@@ -1,57 +1,9 @@
 //! A driver of any kind, and how it fares.
 
-use std::io;
-
-use landfall_placement::{Engine as _, Instant, PathId, PathLimits, PathState};
-use landfall_transport::driver::Interests;
-use landfall_transport::{Capabilities, Counters, Driver, Progress};
+use landfall_placement::{Engine as _, Instant, PathState};
 use stp_core::Endpoint;
 
-/// [`Driver`] for one engine, so that drivers of several kinds fit one list.
-pub(crate) trait AnyDriver: Send {
-    fn path(&self) -> PathId;
-    fn limits(&self) -> PathLimits;
-    fn capabilities(&self) -> &Capabilities;
-    fn counters(&self) -> &Counters;
-    fn counters_mut(&mut self) -> &mut Counters;
-    fn turn(&mut self, engine: &mut Endpoint, now: Instant) -> io::Result<Progress>;
-    fn interests(&self) -> Interests;
-    fn poll_timeout(&self) -> Option<Instant>;
-}
-
-impl<D: Driver + Send> AnyDriver for D {
-    fn path(&self) -> PathId {
-        Driver::path(self)
-    }
-
-    fn limits(&self) -> PathLimits {
-        Driver::limits(self)
-    }
-
-    fn capabilities(&self) -> &Capabilities {
-        Driver::capabilities(self)
-    }
-
-    fn counters(&self) -> &Counters {
-        Driver::counters(self)
-    }
-
-    fn counters_mut(&mut self) -> &mut Counters {
-        Driver::counters_mut(self)
-    }
-
-    fn turn(&mut self, engine: &mut Endpoint, now: Instant) -> io::Result<Progress> {
-        Driver::turn(self, engine, now)
-    }
-
-    fn interests(&self) -> Interests {
-        Driver::interests(self)
-    }
-
-    fn poll_timeout(&self) -> Option<Instant> {
-        Driver::poll_timeout(self)
-    }
-}
+use crate::drive::AnyDriver;
 
 /// Where peers reach a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,7 +17,7 @@ pub(crate) enum Kind {
 
 /// A path of an endpoint.
 pub(crate) struct Lane {
-    pub(crate) driver: Box<dyn AnyDriver>,
+    pub(crate) driver: Box<dyn AnyDriver<Endpoint>>,
     pub(crate) kind: Kind,
     pub(crate) local: Option<landfall_placement::Peer>,
     pub(crate) is_up: bool,

@@ -27,7 +27,7 @@ use stp_core::{ConnectionId, Endpoint, ExposedId};
 
 pub use connections::Notice;
 pub(crate) use connections::{Known, Listening, OfferMade, ReadMade, RegionMade, Shown, Status};
-pub(crate) use lane::{AnyDriver, Kind, Lane};
+pub(crate) use lane::{Kind, Lane};
 pub(crate) use request::Request;
 pub(crate) use slots::{Key, Outcome, Slots, Stage};
 
