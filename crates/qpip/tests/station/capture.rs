@@ -3,6 +3,7 @@
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use landfall_testbed::{Namespace, privileges};
@@ -17,6 +18,9 @@ pub fn why_no_tshark() -> Option<String> {
     }
 }
 
+/// How many there were: tests run side by side.
+static CAPTURES: AtomicU32 = AtomicU32::new(0);
+
 /// A capture under way. Dropped, it ends and leaves nothing.
 pub struct Capture {
     child: Child,
@@ -30,7 +34,9 @@ impl Capture {
     pub fn start(namespace: &Namespace, interface: &str, name: &str) -> Self {
         #[expect(clippy::disallowed_methods, reason = "the name of a file, nothing of the run")]
         let process = std::process::id();
-        let file = std::env::temp_dir().join(format!("landfall-{process}-{name}.pcapng"));
+        let number = CAPTURES.fetch_add(1, Ordering::Relaxed);
+        let name = format!("landfall-{process}-{number}-{name}.pcapng");
+        let file = std::env::temp_dir().join(name);
         Self::to(namespace, interface, file, false)
     }
 
