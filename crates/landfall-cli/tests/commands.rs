@@ -69,7 +69,7 @@ fn the_demonstration_shows_every_act() {
     let output = landfall(&["demo", "--quick"]);
     let text = String::from_utf8(output.stdout).unwrap();
     assert_eq!(output.status.code(), Some(0), "{text}");
-    assert_eq!(text.matches("as it should be").count(), 6, "{text}");
+    assert_eq!(text.matches("as it should be").count(), 7, "{text}");
     assert!(!text.contains('\x1b'), "no colours in a pipe");
 }
 
@@ -88,6 +88,9 @@ fn the_demonstration_as_json_says_what_was_seen() {
     assert!(bulk["compared_bytes"].as_u64() > Some(0) && bulk["ratio_to_tcp"].is_f64());
     let put = act("put");
     assert!(put["puts"].as_u64() > Some(0) && put["ratio_to_tcp"].is_f64());
+    let pairs = act("queue-pairs");
+    assert!(pairs["overhead_ns"].as_f64() > Some(0.0) && pairs["ratio_to_tcp"].is_f64(), "{pairs}");
+    assert!(pairs["compared_bytes"].as_u64() > Some(0), "{pairs}");
     let faults = act("faults");
     assert_eq!(faults["compared_bytes"], faults["sent_bytes"], "every byte was compared");
     assert!(faults["lost"].as_u64() > Some(0) && faults["retransmitted"].as_u64() > Some(0));

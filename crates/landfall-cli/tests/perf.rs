@@ -11,7 +11,7 @@ use serde_json::Value;
 
 /// The fields of a row. They are promised to users: adding one means adding it
 /// here and in `docs/perf-json.md`; none goes.
-const FIELDS: [&str; 26] = [
+const FIELDS: [&str; 27] = [
     "protocol",
     "transport",
     "peer",
@@ -38,6 +38,7 @@ const FIELDS: [&str; 26] = [
     "ratio_to_tcp",
     "ratio_basis",
     "ratio_to_tcp_same_message",
+    "overhead_ns_per_message",
 ];
 
 const CPU: [&str; 3] = ["cpu_s_per_gb_send", "cpu_s_per_gb_receive", "cpu_s_per_gb_total"];
@@ -97,8 +98,14 @@ fn check(row: &Value) {
         positive("goodput_bytes_per_s");
         assert!(CPU.iter().all(|field| row[field].is_number()), "{row:#}");
         for_each(&RTT, null);
+    } else if row["mode"] == "overhead" {
+        positive("overhead_ns_per_message");
+        for_each(&RTT, null);
+        for_each(&CPU, null);
+        null("goodput_bytes_per_s");
     } else {
         assert_eq!(row["mode"], "latency");
+        null("overhead_ns_per_message");
         for_each(&RTT, positive);
         for_each(&CPU, null);
         null("goodput_bytes_per_s");

@@ -7,6 +7,7 @@
 //! whatever happens.
 
 mod measure;
+mod overhead;
 mod ping_pong;
 mod stream;
 mod tcp;
@@ -18,6 +19,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
+pub use overhead::TcpOverhead;
 pub use stream::StreamShape;
 pub use tcp::{Congestion, TcpLatency, TcpOptions, TcpThroughput, retransmitted_segments};
 pub use udp::UdpLatency;

@@ -5,6 +5,7 @@
 //! | --- | --- |
 //! | `bulk` | STP Transfers over UDP beside kernel TCP, received in place |
 //! | `put` | a Put into memory of the other side, beside a round trip of kernel TCP |
+//! | `queue_pairs` | messages posted and reaped, beside `send` and `recv`; messages between stations |
 //! | `faults` | the same on a path where much goes wrong |
 //! | `in_process` | two engines joined by a channel |
 //! | `regions` | memory that is lent, taken back, and refused afterwards |
@@ -14,6 +15,7 @@ mod bulk;
 mod faults;
 mod in_process;
 mod put;
+mod queue_pairs;
 mod regions;
 mod simulated;
 
@@ -80,7 +82,7 @@ struct Act {
     play: fn(Scale) -> Result<Shown>,
 }
 
-const ACTS: [Act; 6] = [
+const ACTS: [Act; 7] = [
     Act {
         name: "bulk",
         title: "Scheduled Transfers over UDP, received in place, beside kernel TCP (loopback)",
@@ -90,6 +92,11 @@ const ACTS: [Act; 6] = [
         name: "put",
         title: "Eight bytes written into the other side's memory, beside kernel TCP (spinning)",
         play: put::play,
+    },
+    Act {
+        name: "queue-pairs",
+        title: "A byte posted and reaped, beside send and recv; messages by TCP inside of UDP",
+        play: queue_pairs::play,
     },
     Act {
         name: "faults",

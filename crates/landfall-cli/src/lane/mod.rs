@@ -9,6 +9,7 @@
 //! | `stp`, `stp_paths` | that work for the Scheduled Transfer Protocol, and its encapsulations |
 //! | `qpip`, `qpip_paths` | that work for queue pairs, and what carries their frames |
 //! | `qpip_socket` | a queue pair at one end, a kernel socket at the other |
+//! | `overhead` | what posting and reaping costs the thread that does it |
 //! | `bulk` | one side streams, the other receives in place |
 //! | `talk` | messages there and back, timed one by one |
 //! | `side` | what both threads have in common: core, namespace, clock, end |
@@ -20,6 +21,7 @@
 
 pub(crate) mod bulk;
 pub(crate) mod numbered;
+pub(crate) mod overhead;
 pub(crate) mod pattern;
 pub(crate) mod qpip;
 pub(crate) mod qpip_paths;

@@ -266,8 +266,20 @@ pub(crate) struct QpipSink {
     ground: Ground,
     received: u64,
     bytes: u64,
-    /// The message that each slot holds.
+    /// The message that each slot holds, unless it was posted again: then a
+    /// guess may write anything there.
     holds: Vec<Option<u64>>,
+    comparing: Option<Comparing>,
+    compared: u64,
+}
+
+/// Slots are compared before they are posted again.
+#[derive(Debug)]
+struct Comparing {
+    regions: Regions,
+    /// Slots that the sender has.
+    sent: u64,
+    bytes: Vec<u8>,
 }
 
 impl QpipSink {
@@ -276,7 +288,8 @@ impl QpipSink {
         let mut host = work.host(way, Role::Receive, ground.slots)?;
         let key = host.register(ground.region, ground.slots * ground.message)?;
         let holds = vec![None; ground.slots as usize];
-        let mut sink = Self { host, key, ground, received: 0, bytes: 0, holds };
+        let mut sink =
+            Self { host, key, ground, received: 0, bytes: 0, compared: 0, holds, comparing: None };
         for slot in 0..ground.slots {
             sink.post(slot)?;
         }
@@ -284,7 +297,31 @@ impl QpipSink {
         Ok(sink)
     }
 
+    /// From now on each message is compared with what was sent, at once: where a
+    /// sender does not wait, there is no end at which all slots could stay as
+    /// they are.
+    pub(crate) fn compare(&mut self, regions: &Regions, sent: u64) {
+        if self.comparing.is_none() {
+            let bytes = vec![0; self.ground.message as usize];
+            self.comparing = Some(Comparing { regions: regions.clone(), sent, bytes });
+        }
+    }
+
+    /// Has a message been compared?
+    pub(crate) const fn has_compared(&self) -> bool {
+        self.compared > 0
+    }
+
+    fn look_at(&mut self, slot: u64, message: u64) -> Result<()> {
+        let Some(Comparing { regions, sent, bytes }) = &mut self.comparing else { return Ok(()) };
+        let area = self.ground.area(slot);
+        regions.read(&area.span(0, area.len as u32), bytes)?;
+        self.compared += 1;
+        check_message(message, *sent, bytes)
+    }
+
     fn post(&mut self, slot: u64) -> Result<()> {
+        self.holds[slot as usize] = None;
         let area = self.ground.area(slot);
         self.host.post_receive(slot, buffer(self.key, area))
     }
@@ -310,10 +347,9 @@ impl Sink for QpipSink {
             let slot = self.received % self.ground.slots;
             let is_full = self.bytes == (self.received + 1) * self.ground.message;
             ensure!(done.id == slot && is_full, "{done:?} after {} messages", self.received);
+            self.look_at(slot, self.received)?;
             self.holds[slot as usize] = Some(self.received);
             self.received += 1;
-            // What lies in a slot that is posted again stays until its next
-            // turn, so all of them can be compared in the end.
             if repost && !self.host.has_ended {
                 self.post(slot)?;
             }
@@ -329,13 +365,19 @@ impl Sink for QpipSink {
         let mut compared = 0;
         for (slot, bytes) in memory.chunks(self.ground.message as usize).enumerate() {
             let Some(message) = self.holds[slot] else { continue };
-            if let Some(at) = Pattern(message % sent.slots).first_difference(bytes) {
-                bail!("message {message} is wrong from its byte {at} on");
-            }
+            check_message(message, sent.slots, bytes)?;
             compared += bytes.len() as u64;
         }
         ensure!(compared > 0, "no message was there to be compared");
         Ok(compared)
+    }
+}
+
+/// Is it what a sender with so many slots sends?
+fn check_message(message: u64, slots: u64, bytes: &[u8]) -> Result<()> {
+    match Pattern(message % slots).first_difference(bytes) {
+        Some(at) => bail!("message {message} is wrong from its byte {at} on"),
+        None => Ok(()),
     }
 }
 

@@ -183,6 +183,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
             pair.set_real_frames(false)?;
         }
         measure(latency(args, setting(true)));
+        if args.wants(Protocol::Qpip) {
+            measure(overhead(setting(true)));
+        }
     }
     drop(progress);
     finish(args, rows, absent, pinned)
@@ -221,6 +224,14 @@ fn latency<'a>(args: &Args, setting: Setting<'a>) -> Group<'a> {
     if args.wants(Protocol::Test) {
         ours::add_latency(&mut group);
     }
+    group
+}
+
+/// Only queue pairs can leave the work to somebody else.
+fn overhead(setting: Setting<'_>) -> Group<'_> {
+    let mut group = Group::new(setting);
+    rivals::add_overhead(&mut group);
+    qpip::add_overhead(&mut group);
     group
 }
 

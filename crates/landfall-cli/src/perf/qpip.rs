@@ -7,6 +7,7 @@ use super::group::Group;
 use super::ours::{NEEDS_CABLE, why_no_ring};
 use super::row::{Mode, Subject};
 use crate::lane::bulk::{self, Tables};
+use crate::lane::overhead;
 use crate::lane::qpip::QpipWork;
 use crate::lane::qpip_paths::Tunnel;
 use crate::lane::qpip_socket::{self, Direction};
@@ -97,6 +98,14 @@ fn add_channel(group: &mut Group<'_>, arena: &Arena) {
             Ok(bulk::run(plan, shape, pieces, &arena, &tables)?.sample)
         });
     }
+}
+
+/// One byte posted and reaped at both ends, while adapters work on threads of
+/// their own.
+pub(super) fn add_overhead(group: &mut Group<'_>) {
+    let plan = group.setting.plan;
+    let named = subject(group, "channel", Mode::Overhead, 1);
+    group.add(named, move || overhead::run(plan));
 }
 
 /// One byte there and back, spinning.

@@ -9,6 +9,7 @@ use crate::style::{Style, bytes};
 const COMMON: [&str; 5] = ["", "payload", "MTU", "frames", "waits"];
 const THROUGHPUT: [&str; 8] =
     ["GB/s", "× TCP", "× same", "spread", "CPU s+r/all per GB", "copied", "again", "woken"];
+const OVERHEAD: [&str; 3] = ["ns per message", "× TCP", "spread"];
 const LATENCY: [&str; 5] = ["p50 µs", "p99 µs", "× TCP", "spread", "copied"];
 
 const KINDS: &str = "\
@@ -20,7 +21,8 @@ const COLUMNS: &str = "\
 hand over as many bytes at once. spread: (max - min) / median of the\n\
 rounds. CPU: seconds of the sending and the receiving thread, and of the whole machine with its\n\
 softirqs. copied: payload bytes copied in user space. again: units sent again. woken: how often a\n\
-thread slept and was woken. Of counts the largest of all rounds is shown.";
+thread slept and was woken. ns per message: what the calling thread spends on handing a message of
+one byte over and taking it out at the other end, without waiting. Of counts the largest of all rounds is shown.";
 
 /// Header, tables, and what the columns mean.
 pub(super) fn describe(report: &Report, style: Style) -> String {
@@ -29,7 +31,7 @@ pub(super) fn describe(report: &Report, style: Style) -> String {
         let warning = "This is a debug build: the figures say nothing. Use --release.";
         text += &format!("{}\n", style.warn(warning));
     }
-    for mode in [Mode::Throughput, Mode::Latency] {
+    for mode in [Mode::Throughput, Mode::Latency, Mode::Overhead] {
         let rows: Vec<_> = report.rows.iter().filter(|row| row.mode == mode).collect();
         if !rows.is_empty() {
             text += &format!("\n{}\n", table(mode, &rows));
@@ -60,11 +62,17 @@ fn table(mode: Mode, rows: &[&Row]) -> Table {
     match mode {
         Mode::Throughput => table.set_header(COMMON.into_iter().chain(THROUGHPUT)),
         Mode::Latency => table.set_header(COMMON.into_iter().chain(LATENCY)),
+        Mode::Overhead => table.set_header(COMMON.into_iter().chain(OVERHEAD)),
     };
     for row in rows {
         let figures = match mode {
             Mode::Throughput => throughput(row),
             Mode::Latency => latency(row),
+            Mode::Overhead => vec![
+                decimals(row.overhead_ns_per_message, 0),
+                decimals(row.ratio_to_tcp, 3),
+                percent(row.spread),
+            ],
         };
         table.add_row(common(row).into_iter().chain(figures));
     }

@@ -1,8 +1,8 @@
 //! The kernel's own transports, each as good as it can be made.
 
 use landfall_testbed::rivals::{
-    Congestion, Polling, TcpLatency, TcpThroughput, UdpLatency, UdpThroughput, UnixLatency,
-    UnixThroughput,
+    Congestion, Polling, TcpLatency, TcpOverhead, TcpThroughput, UdpLatency, UdpThroughput,
+    UnixLatency, UnixThroughput,
 };
 
 use super::Protocol;
@@ -81,6 +81,12 @@ pub(super) fn add_unix(group: &mut Group<'_>) {
     let subject =
         Subject { variant: Some("128 KiB loop"), ..rival("unix", Mode::Throughput, PLAIN as u64) };
     group.add_rival(subject, move || unix.run());
+}
+
+/// One byte handed to a socket and taken out of another.
+pub(super) fn add_overhead(group: &mut Group<'_>) {
+    let tcp = TcpOverhead::new(group.setting.plan.clone(), 1);
+    group.add_rival(rival("tcp", Mode::Overhead, 1), move || tcp.run());
 }
 
 /// One byte there and back, spinning.

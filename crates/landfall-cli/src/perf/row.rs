@@ -12,6 +12,8 @@ pub(super) enum Mode {
     Throughput,
     /// Messages there and back.
     Latency,
+    /// What a message costs the thread that hands it over and takes it out.
+    Overhead,
 }
 
 impl Mode {
@@ -19,6 +21,7 @@ impl Mode {
         match self {
             Self::Throughput => "throughput",
             Self::Latency => "latency",
+            Self::Overhead => "overhead",
         }
     }
 }
@@ -83,6 +86,7 @@ pub(super) struct Row {
     pub(super) ratio_to_tcp: Option<f64>,
     pub(super) ratio_basis: Option<&'static str>,
     pub(super) ratio_to_tcp_same_message: Option<f64>,
+    pub(super) overhead_ns_per_message: Option<f64>,
 }
 
 /// The rows of kernel TCP that another is compared with.
@@ -99,6 +103,7 @@ pub(super) fn figure(mode: Mode, sample: &Sample) -> f64 {
     match mode {
         Mode::Throughput => sample.goodput(),
         Mode::Latency => sample.rtt_p50_ns(),
+        Mode::Overhead => sample.overhead_ns.unwrap_or(f64::NAN),
     }
 }
 
@@ -150,6 +155,10 @@ impl Row {
             ratio_basis: ratio_to_tcp.map(|_| "best-row"),
             ratio_to_tcp,
             ratio_to_tcp_same_message: tcp.same.and_then(ratio_to),
+            overhead_ns_per_message: only(
+                Mode::Overhead,
+                measured.median(|sample| figure(Mode::Overhead, sample)),
+            ),
         })
     }
 }

@@ -178,13 +178,13 @@ fn as_int(size: usize) -> Result<libc::c_int, Error> {
 }
 
 /// Both ends of an established connection.
-struct Connection {
-    client: Socket,
-    server: Socket,
+pub(super) struct Connection {
+    pub(super) client: Socket,
+    pub(super) server: Socket,
 }
 
 impl Connection {
-    fn new(plan: &Plan, options: &TcpOptions) -> Result<Self, Error> {
+    pub(super) fn new(plan: &Plan, options: &TcpOptions) -> Result<Self, Error> {
         let Endpoints { send, receive } = &plan.endpoints;
         let listener = receive.enter(|| {
             let socket = tcp_socket(SocketAddr::new(receive.address, 0), options)?;
