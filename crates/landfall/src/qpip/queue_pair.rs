@@ -294,6 +294,9 @@ impl QueuePair {
     /// Posts room for what comes: these parts are filled in order. On a byte
     /// stream requests are filled one after another; else each takes one message.
     ///
+    /// Of a byte stream keep several posted: what is posted is the window, and a
+    /// sender rather waits than fills the last bytes of a small one.
+    ///
     /// # Errors
     /// See [`PostError`]; nothing is posted then.
     #[inline]
