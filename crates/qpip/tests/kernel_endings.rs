@@ -4,7 +4,7 @@
 
 mod station;
 
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{ErrorKind, Read};
 use std::net::{Shutdown, SocketAddr};
 use std::time::Duration;
 
@@ -25,18 +25,6 @@ const AT_ONCE: usize = 50;
 /// How many threads of the kernel's side ask.
 const TASKS: usize = 5;
 
-/// A question, its answer, and the end.
-fn ask(mut stream: std::net::TcpStream, number: usize) -> io::Result<()> {
-    let question = number.to_be_bytes();
-    stream.write_all(&question)?;
-    let mut answer = [0; 8];
-    stream.read_exact(&mut answer)?;
-    assert_eq!(answer, question);
-    stream.shutdown(Shutdown::Write)?;
-    assert_eq!(stream.read(&mut answer)?, 0, "the station ends, too");
-    Ok(())
-}
-
 #[test]
 fn thousands_of_connections_from_the_kernel_open_and_close() {
     require_namespaces!();
@@ -50,7 +38,7 @@ fn thousands_of_connections_from_the_kernel_open_and_close() {
         let asking = (0..TASKS).map(|task| {
             cable.kernel.task(move || {
                 (0..MANY / 2 / TASKS)
-                    .try_for_each(|number| ask(kernel::connect(at)?, task << 32 | number))
+                    .try_for_each(|number| kernel::ask(kernel::connect(at)?, task << 32 | number))
             })
         });
         let asking: Vec<_> = asking.collect();
@@ -79,16 +67,8 @@ fn thousands_of_connections_to_the_kernel_open_and_close() {
         let (listener, at) = cable.kernel.listen(is_ipv4);
         let answering = cable.kernel.task(move || {
             (0..MANY / 2).try_for_each(|number| {
-                let mut stream = kernel::accept(&listener)?;
-                let mut question = [0; 8];
-                stream.read_exact(&mut question)?;
-                stream.write_all(&question)?;
                 // Half of them are closed by this side first, or at once with the other.
-                if number % 2 == 0 {
-                    stream.shutdown(Shutdown::Write)?;
-                }
-                assert_eq!(stream.read(&mut question)?, 0, "the station ends, too");
-                Ok(())
+                kernel::answer(kernel::accept(&listener)?, number % 2 == 0)
             })
         });
         let mut asked = Vec::new();

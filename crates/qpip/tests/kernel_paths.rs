@@ -4,15 +4,15 @@
 mod station;
 
 use landfall_testbed::require_namespaces;
-use landfall_transport::Driver;
 use landfall_transport::fault::Faults;
+use qpip::CloseReason;
 
-use station::Station;
+use station::Shape;
 use station::bridge::Bridge;
 use station::exchange::{Exchange, OPENINGS, Opener, PORT, open};
 use station::kernel::{self, Heard};
 use station::net::{Cable, Routed, ours, run};
-use station::program::{Saying, Script, hash_of};
+use station::program::{Echo, Saying, Script, hash_of};
 
 const MEGABYTE: u64 = 1 << 20;
 const PERCENT: u32 = 10_000;
@@ -83,6 +83,84 @@ fn all_faults_at_once_both_ways() {
         ..Faults::default()
     };
     over_a_bridge(faults, 7, MEGABYTE);
+}
+
+/// Openings, last acknowledgements and ends are lost, doubled and late, too.
+#[test]
+fn connections_open_and_close_amid_faults() {
+    require_namespaces!();
+    const MANY: usize = 60;
+    const TASKS: usize = 6;
+    let faults = Faults {
+        loss: 5 * PERCENT,
+        duplication: 2 * PERCENT,
+        reordering: 5 * PERCENT,
+        ..Faults::default()
+    };
+    let bridge = Bridge::new(faults, 9);
+    let mut station = bridge.station();
+    station.shape = Shape::SMALL;
+    for is_ipv4 in [true, false] {
+        // From the kernel.
+        let at = station.at(is_ipv4, PORT);
+        let listener = station.listen(at);
+        let asking = (0..TASKS).map(|_| {
+            bridge.kernel.task(move || {
+                (0..MANY / TASKS).try_for_each(|number| kernel::ask(kernel::connect(at)?, number))
+            })
+        });
+        let asking: Vec<_> = asking.collect();
+        let answering: Vec<_> =
+            (0..MANY).map(|_| station.offer(listener, Echo::default())).collect();
+        asking.into_iter().for_each(|task| task.join(&mut station));
+        // To the kernel.
+        let (kernel_listens, at) = bridge.kernel.listen(is_ipv4);
+        let kernel_answers = bridge.kernel.task(move || {
+            (0..MANY).try_for_each(|number| {
+                kernel::answer(kernel::accept(&kernel_listens)?, number % 2 == 0)
+            })
+        });
+        let connecting: Vec<_> =
+            (0..MANY).map(|seed| station.connect(at, Saying::new(seed as u64, 8))).collect();
+        kernel_answers.join(&mut station);
+        for pair in answering.into_iter().chain(connecting) {
+            let report = station.finish(pair);
+            assert_eq!(report.closed, Some(CloseReason::Finished));
+            assert_eq!((report.sent, report.received), (8, 8));
+        }
+        station.adapter.stop_listening(listener).unwrap();
+    }
+}
+
+/// Many at once share a bad bridge.
+#[test]
+fn many_transfers_at_once_amid_faults() {
+    require_namespaces!();
+    const MANY: u64 = 20;
+    const BYTES: u64 = 200_000;
+    let faults =
+        Faults { loss: PERCENT, duplication: PERCENT, reordering: PERCENT, ..Faults::default() };
+    let bridge = Bridge::new(faults, 10);
+    let mut station = bridge.station();
+    station.shape = Shape { receives: 4, sends: 4, bytes: 20_000 };
+    let transfers: Vec<_> = (0..MANY)
+        .map(|seed| {
+            let opening = OPENINGS[seed as usize % OPENINGS.len()];
+            let program = Saying::new(seed, BYTES);
+            let (pair, stream) = open(&mut station, &bridge.kernel, opening, program);
+            let (mut saying, mut hearing) = (stream.try_clone().unwrap(), stream);
+            let said = bridge.kernel.task(move || kernel::say(&mut saying, seed + MANY, BYTES));
+            let heard = bridge.kernel.task(move || kernel::hear(&mut hearing));
+            (pair, said, heard)
+        })
+        .collect();
+    for (seed, (pair, said, heard)) in (0..).zip(transfers) {
+        said.join(&mut station);
+        assert_eq!(heard.join(&mut station), Heard::of(seed, BYTES));
+        let report = station.finish(pair);
+        assert_eq!((report.hash, report.sent), (hash_of(seed + MANY, BYTES), BYTES));
+        assert_eq!(report.closed, Some(CloseReason::Finished));
+    }
 }
 
 /// Super-packets of the kernel's are lost whole where they arrive, and what the
@@ -226,9 +304,5 @@ fn a_link_that_goes_away_for_a_while_comes_back() {
     cable.pair.b.set_up(true).unwrap();
     said.join(&mut station);
     assert_eq!(heard.join(&mut station), Heard::of(1, 8 * MEGABYTE));
-    assert_eq!(finish_hash(&mut station, pair), hash_of(2, 8 * MEGABYTE));
-}
-
-fn finish_hash<D: Driver>(station: &mut Station<D>, pair: qpip::QueuePairId) -> blake3::Hash {
-    station.finish(pair).hash
+    assert_eq!(station.finish(pair).hash, hash_of(2, 8 * MEGABYTE));
 }

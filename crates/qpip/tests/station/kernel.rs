@@ -158,3 +158,28 @@ pub fn reset(stream: TcpStream) -> io::Result<()> {
     drop(stream);
     Ok(())
 }
+
+/// A question, its answer, and the end.
+pub fn ask(mut stream: TcpStream, number: usize) -> io::Result<()> {
+    let question = number.to_be_bytes();
+    stream.write_all(&question)?;
+    let mut answer = [0; 8];
+    stream.read_exact(&mut answer)?;
+    assert_eq!(answer, question);
+    stream.shutdown(Shutdown::Write)?;
+    assert_eq!(stream.read(&mut answer)?, 0, "the station ends, too");
+    Ok(())
+}
+
+/// Answers a question with itself, and ends: before it heard that the other side
+/// did, or then.
+pub fn answer(mut stream: TcpStream, ends_first: bool) -> io::Result<()> {
+    let mut question = [0; 8];
+    stream.read_exact(&mut question)?;
+    stream.write_all(&question)?;
+    if ends_first {
+        stream.shutdown(Shutdown::Write)?;
+    }
+    assert_eq!(stream.read(&mut question)?, 0, "the station ends, too");
+    Ok(())
+}
