@@ -210,7 +210,7 @@ impl Tcb {
         }
         self.take_acknowledgement(now, segment, at, config, queues);
         if self.state == State::Closed {
-            return Ok(None);
+            return Ok(self.last_words(now, queues));
         }
         if segment.payload > 0 && !self.receiver.is_finished() {
             let is_pushed = segment.has(Flags::PSH);
@@ -222,7 +222,14 @@ impl Tcb {
             }
         }
         self.take_fin(now, segment, at, config, queues);
-        Ok(None)
+        Ok(self.last_words(now, queues))
+    }
+
+    /// Who enters TIME-WAIT is polled no more, and still has to acknowledge the
+    /// other side's end.
+    fn last_words(&mut self, now: Instant, queues: &Queues) -> Option<Draft> {
+        let is_owed = self.state == State::Closed && self.receiver.is_owed_now();
+        is_owed.then(|| self.say_acknowledgement(now, queues))
     }
 
     /// RFC 3168, 6.1.3: marks are echoed until the other side says that it heard.

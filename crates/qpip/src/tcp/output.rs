@@ -188,7 +188,7 @@ impl Tcb {
         Options { timestamp, ..Options::default() }
     }
 
-    fn say_acknowledgement(&mut self, now: Instant, queues: &Queues) -> Draft {
+    pub(super) fn say_acknowledgement(&mut self, now: Instant, queues: &Queues) -> Draft {
         let mut options = self.plain_options(now);
         if self.terms.sack {
             options.sack = Blocks::NONE;

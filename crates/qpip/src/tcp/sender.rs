@@ -295,7 +295,10 @@ impl Sender {
         let cut = message_end(range.start).unwrap_or(range.end);
         // The FIN is behind the last message and goes with it.
         let takes_fin = self.fin == Some(cut) && range.end > cut;
-        let end = range.end.min(cut) + u64::from(takes_fin);
+        // A message that is one segment is lost, and sent again, as one: without
+        // SACK only a segment's worth of it may have been marked.
+        let end = if sizes.whole_messages { cut } else { range.end.min(cut) };
+        let end = end + u64::from(takes_fin);
         Some(Plan { start: range.start, end, is_again: true })
     }
 

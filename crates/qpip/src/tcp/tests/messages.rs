@@ -171,3 +171,23 @@ fn both_sides_close_and_one_waits() {
         );
     }
 }
+
+/// Without selective acknowledgements a segment's worth of bytes is sent again:
+/// where each message is one segment, that is the first of them and no more.
+#[test]
+fn a_message_that_is_one_segment_is_sent_again_as_one() {
+    let config = TcpConfig { sack: false, ..TcpConfig::default() };
+    let mut pair = Pair::new(3, config, Mapping::Segment, Wire::CLEAN);
+    pair.run_until("open", |pair| pair.sides[1].tcb.is_some());
+    for id in 0..9 {
+        pair.sides[1].post_receive(id, 1_000);
+    }
+    pair.run_until("quiet", |pair| pair.is_quiet());
+    pair.drop_next(0, 1);
+    for id in 0..8 {
+        pair.sides[0].post_send(id, &[id as u8; 300]);
+    }
+    pair.run_until("all", |pair| pair.sides[0].done.len() == 8);
+    assert!(pair.sides[0].tcb.as_ref().unwrap().sender().repetitions().0 > 0);
+    assert!(pair.payloads_sent.iter().all(|len| *len == 300), "{:?}", pair.payloads_sent);
+}

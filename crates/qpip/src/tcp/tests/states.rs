@@ -74,6 +74,21 @@ fn both_may_close_at_once() {
     }
 }
 
+/// TIME-WAIT begins with an acknowledgement: the other side need not ask.
+#[test]
+fn the_last_end_is_acknowledged_at_once() {
+    let mut pair = open();
+    pair.sides[0].tcb.as_mut().unwrap().shutdown();
+    pair.run_until("the end is heard", |pair| {
+        pair.sides[1].news.iter().any(|news| matches!(news, News::PeerFinished))
+    });
+    pair.sides[1].tcb.as_mut().unwrap().shutdown();
+    pair.run_until("closed", |pair| (0..2).all(|side| reason(pair, side).is_some()));
+    for side in &pair.sides {
+        assert_eq!(side.tcb.as_ref().unwrap().sender().repetitions(), (0, 0));
+    }
+}
+
 /// The end overtakes what is in front of it, which is lost.
 #[test]
 fn an_end_that_came_too_early_counts_once_the_rest_is_there() {
