@@ -60,6 +60,9 @@ pub struct Config {
     pub events: usize,
     /// The most resets and ICMP messages that strangers can draw in a second.
     pub answers_per_second: u32,
+    /// What comes as expected is placed by the [`offload`](crate::offload) seam, and
+    /// only the rest by the engine. It makes no difference but to the work.
+    pub predicts: bool,
     /// What can be chosen about TCP.
     pub tcp: TcpConfig,
 }
@@ -89,6 +92,7 @@ impl Default for Config {
             placements: 4_096,
             events: 16_384,
             answers_per_second: 1_000,
+            predicts: true,
             tcp: TcpConfig::default(),
         }
     }

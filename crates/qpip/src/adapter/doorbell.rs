@@ -110,12 +110,16 @@ impl Adapter {
         let Some(pair) = self.known_mut(id) else { return };
         match &mut pair.role {
             Role::Stream(stream) => stream.queues.receive.push(name, gather),
-            Role::Datagrams(datagrams) => return datagrams.inbound.push(name, gather),
+            Role::Datagrams(datagrams) => {
+                datagrams.inbound.push(name, gather);
+                return self.predict(id);
+            }
         }
         // More memory opens the window.
         if let Some((connection, queues)) = pair.connection_mut() {
             connection.tcb.handle_posted_receive(queues);
             self.mark_ready(id);
+            self.predict(id);
         }
     }
 

@@ -44,6 +44,7 @@ impl Adapter {
         let link = &mut self.links[index];
         link.neighbours = known;
         link.interface = Some(interface);
+        self.predict_nothing();
         Ok(())
     }
 

@@ -8,7 +8,7 @@
 //! | management: commands that make and end things | `management`, `connecting` | `domain`, `completion_queue`, `queue_pair`, `interface` |
 //! | doorbell: work requests are posted | `doorbell` | `domain`, `udp` |
 //! | transmit: what leaves next | `transmit` | `fragments`, `control` |
-//! | receive: where what came belongs | `receive` and its folder | `demux`, `opening`, `landing` |
+//! | receive: where what came belongs | `receive` and its folder | `predict`, `demux`, `opening`, `landing` |
 //!
 //! `settle` takes what these leave behind to completion queues and events;
 //! `timers` is what time brings; `config`, `error`, `event` and `stats` are what
@@ -31,6 +31,7 @@ mod interface;
 mod landing;
 mod management;
 mod opening;
+mod predict;
 mod queue_pair;
 mod receive;
 mod settle;
@@ -68,6 +69,7 @@ use domain::Domains;
 use interface::Link;
 use landing::{Placing, Sending};
 use opening::{Listener, Openings, TimeWaits};
+use predict::Predictions;
 use queue_pair::QueuePair;
 use receive::Pieces;
 
@@ -108,6 +110,8 @@ pub struct Adapter {
     /// What drivers are putting into its place, and what they read.
     placing: Table<Placing>,
     sending: Table<Sending>,
+    /// What the offload seam expects.
+    predictions: Predictions,
 }
 
 impl Adapter {
@@ -140,6 +144,7 @@ impl Adapter {
             limiter: Limiter::new(config.answers_per_second, config.answers_per_second),
             placing: Table::new(config.placements),
             sending: Table::new(config.transmissions),
+            predictions: Predictions::new(&mut random),
             random,
             config,
         }

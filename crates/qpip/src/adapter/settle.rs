@@ -27,6 +27,7 @@ impl Adapter {
         }
         self.take_news(id);
         self.set_timer(id);
+        self.predict(id);
         let Some(pair) = self.pairs.named(id.index, id.generation) else { return };
         if pair.is_destroyed && pair.is_empty() {
             self.remove_pair(id);

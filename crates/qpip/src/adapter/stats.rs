@@ -7,11 +7,15 @@
 pub struct Stats {
     /// Segments of TCP that came for a connection.
     pub segments_received: u64,
+    /// Segments of TCP that came as predicted, whatever became of them.
+    pub segments_predicted: u64,
     /// Segments of TCP that were given to drivers: of those that a device cuts,
     /// one for all.
     pub segments_sent: u64,
     /// Datagrams that came for a queue pair.
     pub datagrams_received: u64,
+    /// Datagrams for which a request was predicted, whatever became of them.
+    pub datagrams_predicted: u64,
     /// Datagrams that left.
     pub datagrams_sent: u64,
     /// Datagrams for which no request was posted.

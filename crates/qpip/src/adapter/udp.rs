@@ -8,6 +8,7 @@ use core::net::SocketAddr;
 
 use landfall_placement::Spans;
 
+use crate::offload::Places;
 use crate::queue::{Done, Gather};
 use crate::work::{Operation, Status};
 
@@ -35,6 +36,7 @@ impl Datagrams {
                 requests: VecDeque::new(),
                 depth: receive_depth,
                 used: 0,
+                course: 0,
                 is_flushed: false,
             },
         }
@@ -47,6 +49,7 @@ impl Datagrams {
     /// Nothing more is begun: what waits ends, what is under way comes to its end.
     pub(super) fn flush(&mut self) {
         self.inbound.is_flushed = true;
+        self.inbound.course = self.inbound.course.wrapping_add(1);
         self.outbound.is_flushed = true;
     }
 
@@ -187,6 +190,8 @@ pub(super) struct Inbound {
     depth: u32,
     /// So many from the front on are not free.
     used: usize,
+    /// Changes whenever another request is the next than was to be expected.
+    course: u16,
     is_flushed: bool,
 }
 
@@ -210,6 +215,7 @@ impl Inbound {
         if self.is_flushed {
             return None;
         }
+        self.course = self.course.wrapping_add(1);
         let request = self.requests.get_mut(self.used)?;
         request.state = State::Filling;
         self.used += 1;
@@ -217,6 +223,34 @@ impl Inbound {
             request.gather.slice(0, len, into);
         }
         Some(())
+    }
+
+    /// The memory that the next datagrams take, one request each; nothing where
+    /// there is none.
+    pub(super) fn predict(&self) -> Option<Places> {
+        let mut places = Places::new();
+        let free = self.requests.iter().skip(self.used).take_while(|_| !self.is_flushed);
+        for request in free {
+            if !request.gather.expect(0, &mut places) {
+                break;
+            }
+        }
+        (!places.is_empty()).then_some(places)
+    }
+
+    #[inline]
+    pub(super) const fn course(&self) -> u16 {
+        self.course
+    }
+
+    /// The next request is the place of a datagram that came as predicted. As
+    /// after [`Inbound::take`], [`Inbound::land`] must follow.
+    #[inline]
+    pub(super) fn take_predicted(&mut self) {
+        if let Some(request) = self.requests.get_mut(self.used) {
+            request.state = State::Filling;
+            self.used += 1;
+        }
     }
 
     /// What became of the datagram that was taken first and has not landed yet:
@@ -230,6 +264,7 @@ impl Inbound {
         let Some((from, len)) = datagram else {
             // The request waits on, behind those that are being filled already.
             self.used -= 1;
+            self.course = self.course.wrapping_add(1);
             if let Some(mut request) = self.requests.remove(index) {
                 request.state = State::Free;
                 self.requests.insert(self.used, request);

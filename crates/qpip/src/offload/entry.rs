@@ -72,6 +72,13 @@ pub(super) enum Known {
 }
 
 impl Entry {
+    /// Nothing is entered here.
+    #[must_use]
+    #[inline]
+    pub const fn is_free(&self) -> bool {
+        matches!(self.0, Known::Nothing)
+    }
+
     /// The ends that it is found by.
     #[inline]
     pub(super) const fn ends(&self) -> Option<&Ends> {

@@ -46,7 +46,8 @@ pub struct Segment {
     pub len: u32,
     /// The pass that its checksum needs.
     pub check: Check,
-    /// No predicted place is left behind it.
+    /// Fewer places are left behind it than it took: another one like it would
+    /// not fit. It is time to say what follows.
     pub is_spent: bool,
 }
 
@@ -119,7 +120,7 @@ impl Tables<'_> {
             at: (packet.at + header_len) as u16,
             len,
             check: packet.check(packet.len),
-            is_spent: next.places.is_empty(),
+            is_spent: !next.places.have(len),
         })
     }
 

@@ -63,6 +63,19 @@ impl Places {
         all.skip(usize::from(self.at)).map(|(nth, span)| (*span, self.ends_at(nth)))
     }
 
+    /// Are so many bytes left?
+    #[inline]
+    pub(super) fn have(&self, len: u32) -> bool {
+        let mut missing = len;
+        for (span, _) in self.iter() {
+            missing = missing.saturating_sub(span.len);
+            if missing == 0 {
+                return true;
+            }
+        }
+        false
+    }
+
     /// How many bytes the first request has room for; `None` where its end is
     /// not among these.
     #[inline]

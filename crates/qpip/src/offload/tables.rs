@@ -75,6 +75,15 @@ impl<'a> Tables<'a> {
         *entry = Entry::default();
     }
 
+    /// Enters everything into the index again: its storage is new, and empty.
+    pub fn index_anew(&mut self) {
+        for (slot, entry) in (0..).zip(self.entries.iter()) {
+            if let Some(ends) = entry.ends() {
+                self.index.insert(ends.hash(self.secret), slot);
+            }
+        }
+    }
+
     /// Says what comes next on a connection.
     #[inline]
     pub fn arm(&mut self, slot: u32, next: &Prediction) {

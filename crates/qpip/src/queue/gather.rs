@@ -4,6 +4,8 @@ use alloc::boxed::Box;
 
 use landfall_placement::{Span, Spans};
 
+use crate::offload::Places;
+
 /// A part of registered memory that was checked when it was posted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Piece {
@@ -68,6 +70,22 @@ impl Gather {
             wanted -= part.len;
         }
         len - wanted
+    }
+
+    /// Adds the memory from byte `at` on to what is predicted. Says whether all
+    /// of it found room.
+    pub(crate) fn expect(&self, at: u64, places: &mut Places) -> bool {
+        let mut skip = at;
+        for (nth, piece) in self.pieces().iter().enumerate() {
+            let len = u64::from(piece.span.len);
+            let (_, rest) = piece.span.split_at(skip.min(len) as u32);
+            skip -= skip.min(len);
+            let is_last = self.pieces()[nth + 1..].iter().all(|piece| piece.span.len == 0);
+            if !places.push(rest, is_last) {
+                return false;
+            }
+        }
+        self.len > 0
     }
 }
 

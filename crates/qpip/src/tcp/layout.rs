@@ -4,6 +4,7 @@ use alloc::vec::Vec;
 
 use landfall_placement::Spans;
 
+use crate::offload::Places;
 use crate::queue::ReceiveQueue;
 
 /// A request begins where the one before it ended: where that was full, or
@@ -86,6 +87,31 @@ impl Layout {
             start = end;
         }
         at
+    }
+
+    /// Where the bytes from here on belong, if no message ends in front of them
+    /// that is not known of: a few pieces of memory. Nothing where there is none,
+    /// or where that is not all that is known.
+    pub(crate) fn predict(&self, at: u64, queue: &ReceiveQueue) -> Option<Places> {
+        let has_room = self.ends.len() + Places::MOST < Self::MOST_ENDS;
+        if !has_room || self.ends.last().is_some_and(|end| *end > at) {
+            return None;
+        }
+        let mut places = Places::new();
+        let mut start = self.front;
+        let mut ends = self.ends.iter().copied().peekable();
+        for request in queue.range(0) {
+            let full = start + u64::from(request.gather.len());
+            while ends.peek().is_some_and(|end| *end <= start) {
+                ends.next();
+            }
+            let end = ends.peek().map_or(full, |end| full.min(*end));
+            if at < end && !request.gather.expect(at.max(start) - start, &mut places) {
+                break;
+            }
+            start = end;
+        }
+        (!places.is_empty()).then_some(places)
     }
 
     /// Is it known that a message ends here?

@@ -25,6 +25,7 @@ mod layout;
 pub(crate) mod listen;
 mod network;
 mod output;
+mod predict;
 pub(crate) mod rack;
 mod ranges;
 mod receiver;

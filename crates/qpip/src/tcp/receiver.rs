@@ -4,6 +4,8 @@
 //! There is no byte ring: what comes is placed into posted requests, in order
 //! or not. The window that is offered is the posted memory.
 
+mod predicted;
+
 use landfall_placement::{Duration, Instant, Serial32, Spans};
 
 use super::layout::{Front, Layout};
@@ -57,6 +59,8 @@ pub(crate) struct Receiver {
     layout: Layout,
     /// Changes whenever places that were looked up before are wrong.
     layout_version: u16,
+    /// Changes whenever what comes next belongs elsewhere than was to be expected.
+    course: u16,
     mapping: Mapping,
     /// The right edge of what is offered; it never moves left. Not beyond what is
     /// posted, but that messages which ended early gave memory back.
@@ -80,7 +84,7 @@ pub(crate) struct Receiver {
     /// The longest of the recent messages.
     usual_message: u32,
     /// The largest segment that came (RFC 9293, 3.8.6.2.2).
-    segment: u32,
+    segment: u16,
     /// The usual payload of a unit: for guesses.
     usual_payload: u32,
     pub(crate) counts: Counts,
@@ -100,6 +104,7 @@ impl Receiver {
             claims: Ranges::new(),
             layout: Layout::new(1),
             layout_version: 0,
+            course: 0,
             mapping,
             edge: 1 + offered,
             told_edge: 1 + offered,
@@ -248,6 +253,7 @@ impl Receiver {
         }
         self.layout.forget_behind(position);
         self.layout_version = self.layout_version.wrapping_add(1);
+        self.course = self.course.wrapping_add(1);
     }
 
     /// The claimed bytes are in place and their check is right. `at` and `len`
@@ -271,7 +277,7 @@ impl Receiver {
             self.owed = Owed::Now;
             return;
         }
-        self.segment = self.segment.max(len.min(65_535));
+        self.segment = self.segment.max(len.min(65_535) as u16);
         self.usual_payload = len;
         let segment_end = at.saturating_add(i64::from(len)).max(0) as u64;
         let before = self.next;
@@ -309,6 +315,7 @@ impl Receiver {
             self.forget_behind(end);
         }
         self.layout.add_end(end);
+        self.course = self.course.wrapping_add(1);
     }
 
     fn note_duplicate(&mut self, at: i64, end: u64) {

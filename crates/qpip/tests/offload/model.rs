@@ -151,7 +151,7 @@ impl Known {
             at: 14 + ip + header,
             len: unit.len,
             check: check(frame, ip),
-            is_spent: self.bytes.is_empty(),
+            is_spent: self.bytes.len() < unit.len as usize,
         });
         Some((hit, into))
     }

@@ -46,6 +46,7 @@ impl Adapter {
             self.stats.datagrams_unexpected += 1;
             return Err(Refusal::NoRoom.into());
         }
+        self.predict(pair);
         if len == 0 {
             self.land_datagram(pair, Some((from, 0)));
             return Ok(Placement::Consumed);

@@ -3,6 +3,7 @@
 //!
 //! | file | what it takes |
 //! | --- | --- |
+//! | `predicted` | what comes as expected: most of TCP and UDP |
 //! | `segments` | TCP |
 //! | `datagrams` | UDP |
 //! | `control` | ARP, ICMP and neighbour discovery |
@@ -14,6 +15,7 @@
 mod control;
 mod datagrams;
 mod pieces;
+mod predicted;
 mod segments;
 
 pub(super) use pieces::Pieces;
@@ -69,6 +71,9 @@ impl Adapter {
         into: &mut Spans,
     ) -> Result<Placement, Refusal> {
         let link = self.link_of(unit.path).ok_or(Refusal::WrongAddress)?;
+        if let Some(placement) = self.take_predicted(link, unit, into) {
+            return Ok(placement);
+        }
         match self.dispatch(now, link, unit, into) {
             Ok(placement) => Ok(placement),
             Err(Stop::NeedHead(len)) => Ok(Placement::NeedHead(len)),

@@ -56,6 +56,7 @@ impl Adapter {
         let (connection, queues) =
             pair.and_then(QueuePair::connection_mut).ok_or(Refusal::UnknownId)?;
         let Placed { skip, claim } = connection.tcb.place(now, &segment, queues, into);
+        self.predict(id);
         let piece = arrival.piece;
         // A place that no unit can name is nowhere near the start of one.
         let at = u16::try_from(layer.payload_at + skip as usize);

@@ -1,0 +1,175 @@
+//! [`Predictions`]: the tables of the offload seam, in the memory of a host; and
+//! when what they say has to be said anew.
+
+use alloc::vec::Vec;
+use core::net::SocketAddr;
+
+use landfall_placement::{PathId, Random};
+
+use super::Adapter;
+use super::interface::Link;
+use super::queue_pair::{QueuePair, Role};
+use super::udp::Datagrams;
+use crate::ids::QueuePairId;
+use crate::offload::{Ends, Entry, Miss, Pointer, Prediction, Tables};
+
+/// The tables of the offload seam. They grow with the queue pairs that something
+/// has come for.
+pub(super) struct Predictions {
+    entries: Vec<Entry>,
+    pointers: Vec<Pointer>,
+    /// Strangers choose what entries are found by.
+    secret: (u64, u64),
+    misses: [u64; Miss::ALL.len()],
+}
+
+/// The secret is not printed.
+impl core::fmt::Debug for Predictions {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Predictions").field("entries", &self.entries.len()).finish_non_exhaustive()
+    }
+}
+
+impl Predictions {
+    pub(super) fn new(random: &mut Random) -> Self {
+        let secret = (random.next_u64(), random.next_u64());
+        Self { entries: Vec::new(), pointers: Vec::new(), secret, misses: [0; Miss::ALL.len()] }
+    }
+
+    #[inline]
+    pub(super) fn tables(&mut self) -> Tables<'_> {
+        Tables::new(&mut self.entries, &mut self.pointers, self.secret)
+    }
+
+    #[inline]
+    pub(super) const fn count(&mut self, miss: Miss) {
+        let count = &mut self.misses[miss as usize];
+        *count = count.wrapping_add(1);
+    }
+
+    #[inline]
+    fn entry(&self, slot: u32) -> Option<&Entry> {
+        self.entries.get(slot as usize)
+    }
+
+    fn is_free(&self, slot: u32) -> bool {
+        self.entry(slot).is_none_or(Entry::is_free)
+    }
+
+    /// Sees to it that there is room for this slot.
+    fn make_room(&mut self, slot: u32) {
+        let len = slot as usize + 1;
+        if len <= self.entries.len() {
+            return;
+        }
+        // A little more than needed: idle connections are many.
+        let len = len + len / 8;
+        self.entries.reserve_exact(len - self.entries.len());
+        self.entries.resize(len, Entry::default());
+        if self.pointers.len() < 2 * len {
+            self.pointers = Vec::new();
+            self.pointers.resize((2 * len).next_power_of_two(), Pointer::default());
+            self.tables().index_anew();
+        }
+    }
+
+    fn open(&mut self, slot: u32, ends: Ends, path: PathId) {
+        self.make_room(slot);
+        self.tables().open(slot, ends, path);
+    }
+
+    fn bind(&mut self, slot: u32, local: SocketAddr) {
+        self.make_room(slot);
+        self.tables().bind(slot, Ends::bound(local));
+    }
+
+    /// Nothing more comes for this queue pair.
+    fn close(&mut self, slot: u32) {
+        if !self.is_free(slot) {
+            self.tables().close(slot);
+        }
+    }
+
+    fn arm(&mut self, slot: u32, next: Option<&Prediction>) {
+        match next {
+            Some(next) => self.tables().arm(slot, next),
+            None => self.tables().disarm(slot),
+        }
+    }
+}
+
+impl Adapter {
+    /// How often the [`offload`](crate::offload) seam left a unit to the engine for
+    /// this reason.
+    #[must_use]
+    pub const fn misses(&self, reason: Miss) -> u64 {
+        self.predictions.misses[reason as usize]
+    }
+
+    /// Says what comes next for a queue pair, unless that was said already.
+    ///
+    /// Called whenever something happened to it that the seam did not see: what
+    /// it took itself moves its prediction on, and all that is left to say then
+    /// is what may be acknowledged, the latest timestamp, and the window.
+    #[inline]
+    pub(super) fn predict(&mut self, id: QueuePairId) {
+        if !self.config.predicts {
+            return;
+        }
+        let Some(pair) = self.pairs.named(id.index, id.generation) else { return };
+        match &pair.role {
+            Role::Stream(_) => predict_segments(&mut self.predictions, &self.links, pair),
+            Role::Datagrams(datagrams) => {
+                predict_datagrams(&mut self.predictions, id.index, datagrams);
+            }
+        }
+    }
+
+    /// Stations or addresses have changed: what was found out about them does not
+    /// hold any more.
+    pub(super) fn predict_nothing(&mut self) {
+        self.predictions.tables().disarm_all();
+    }
+}
+
+#[inline]
+fn predict_segments(predictions: &mut Predictions, links: &[Link], pair: &QueuePair) {
+    let slot = pair.id.index;
+    let (Some(connection), Role::Stream(stream)) = (pair.connection(), &pair.role) else { return };
+    let tcb = &connection.tcb;
+    let known = predictions.entry(slot).and_then(Entry::prediction);
+    let is_right = known.is_some_and(|next| !next.places.is_empty() && tcb.is_on_course(next));
+    if is_right {
+        let (recent, edge) = (tcb.recent_stamp(), tcb.edge_number());
+        return predictions.tables().refresh(slot, tcb.sent_numbers(), recent, edge);
+    }
+    if tcb.is_closed() {
+        return predictions.close(slot);
+    }
+    // What every packet is asked is asked here once: is it for an address of ours
+    // on its link, and from an address that is not?
+    let link = links.get(connection.link).and_then(|link| Some((link.path, link.station()?)));
+    let (local, remote) = (tcb.local, tcb.remote);
+    let link = link.filter(|(_, own)| own.has(local.ip()) && !own.has(remote.ip()));
+    let next = tcb.predict(&stream.queues);
+    let (Some((path, _)), Some(next)) = (link, next) else { return predictions.arm(slot, None) };
+    if predictions.is_free(slot) {
+        predictions.open(slot, Ends::new(local, remote), path);
+    }
+    predictions.arm(slot, Some(&next));
+}
+
+#[inline]
+fn predict_datagrams(predictions: &mut Predictions, slot: u32, datagrams: &Datagrams) {
+    let inbound = &datagrams.inbound;
+    let known = predictions.entry(slot).and_then(Entry::requests);
+    if known.is_some_and(|(places, course)| !places.is_empty() && course == inbound.course()) {
+        return;
+    }
+    let Some(local) = datagrams.local else { return predictions.close(slot) };
+    let Some(places) = inbound.predict() else { return predictions.tables().disarm(slot) };
+    if predictions.is_free(slot) {
+        predictions.bind(slot, local);
+    }
+    predictions.tables().arm_port(slot, &places, inbound.course());
+}
