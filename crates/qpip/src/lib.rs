@@ -29,6 +29,8 @@ struct Readme;
 mod adapter;
 mod ids;
 pub mod ip;
+#[cfg(feature = "model")]
+pub mod model;
 pub mod offload;
 mod queue;
 mod tcp;

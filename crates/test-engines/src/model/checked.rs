@@ -5,8 +5,8 @@ use core::cell::RefCell;
 use core::fmt;
 
 use landfall_placement::{
-    Deposit, Engine, Guess, Instant, Landing, PathId, PathState, Placement, Refusal, Refusals,
-    Span, Spans, Ticket, Timeout, Transmit, Unit,
+    Check, Deposit, Engine, Guess, Instant, Landing, PathId, PathState, Placement, Refusal,
+    Refusals, Span, Spans, Ticket, Timeout, Transmit, Unit,
 };
 
 use super::claimed::Claimed;
@@ -27,8 +27,8 @@ pub enum Violation {
     PlacedOnAccepted(Span),
     /// Two placements under way name the same memory.
     PlacedOnPending(Span),
-    /// A placement has no bytes, or more than the unit; a deposit has a place
-    /// for more bytes or fewer than it has.
+    /// A placement has no bytes and nothing to check, or more bytes than the unit;
+    /// a deposit has a place for more bytes or fewer than it has.
     BadLength(Ticket),
     /// A ticket was handed out while the same one was under way.
     TicketTwice(Ticket),
@@ -104,10 +104,11 @@ impl<E> Checked<E> {
 
     fn check_placement(&mut self, unit: &Unit<'_>, placement: &Placement, into: &Spans) {
         let ticket = match placement {
-            Placement::Into { at, ticket, .. } => {
+            Placement::Into { at, check, ticket } => {
                 let room = unit.len.saturating_sub(u32::from(*at));
                 let total = into.total_len();
-                if total == 0 || total > u64::from(room) {
+                let has_no_use = total == 0 && *check == Check::None;
+                if has_no_use || total > u64::from(room) {
                     self.note(Violation::BadLength(*ticket));
                 }
                 *ticket

@@ -12,5 +12,6 @@ mod world;
 
 pub use checked::{Checked, Violation};
 pub use memory::Memory;
+pub use segments::cut;
 pub use subjects::placement_bookkeeping;
 pub use wire::{Faults, NaiveWire, Side};

@@ -9,7 +9,8 @@ const FIN_PSH: u8 = 0x09;
 
 /// Cuts a frame with Ethernet, IP and TCP headers into frames of
 /// `segment.size` payload bytes; a frame that is not one comes back whole.
-pub(super) fn cut(frame: &[u8], segment: Segment) -> Vec<Vec<u8>> {
+#[must_use]
+pub fn cut(frame: &[u8], segment: Segment) -> Vec<Vec<u8>> {
     try_cut(frame, segment).unwrap_or_else(|| alloc::vec![frame.to_vec()])
 }
 

@@ -1,0 +1,254 @@
+//! What users are told of their requests, checked against the model: each
+//! request completes once, in its order, with the bytes that were sent.
+
+use alloc::format;
+use alloc::vec::Vec;
+
+use super::ledger::{Pair, Request};
+use super::world::{FRESH, World};
+use crate::adapter::Arm;
+use crate::work::{Completion, Operation, Status};
+
+impl World {
+    pub(super) fn take_completions(&mut self, side: usize) {
+        loop {
+            let end = &mut self.ends[side];
+            let Some(completion) = end.checked.engine.poll(end.queue) else { return };
+            self.write_down(|| format!("  side {side}: {completion:?}"));
+            self.digest_bytes(format!("{completion:?}").as_bytes());
+            if completion.is_solicited() && self.ends[side].armed == Some(Arm::Solicited) {
+                self.fail(side, "sleeps though a solicited completion waits");
+            }
+            self.hear_completion(side, &completion);
+            // Polling a part may bring the next one, and so an event.
+            self.hear_events();
+        }
+    }
+
+    /// Nobody sleeps while what it waits for is there.
+    pub(super) fn check_sleep(&mut self, side: usize) {
+        let end = &self.ends[side];
+        let waiting = end.checked.engine.completions(end.queue);
+        if end.armed == Some(Arm::Next) && waiting > 0 {
+            self.fail(side, "sleeps though completions wait");
+        }
+    }
+
+    fn hear_completion(&mut self, side: usize, completion: &Completion) {
+        let Completion { queue_pair, operation, id, .. } = *completion;
+        let Some(index) = self.ledger.find(side, queue_pair) else {
+            return self.fail_badly(side, &format!("{queue_pair} never was, and completes"));
+        };
+        let pair = &mut self.ledger.pairs[index];
+        let queue = pair.queue_mut(operation);
+        let at = queue.iter().position(|request| request.id == id);
+        let Some(at) = at else {
+            return self
+                .fail_badly(side, &format!("request {id} was not posted, or completes twice"));
+        };
+        // Of datagrams one may fail its check while the next one is right.
+        let may_overtake = !pair.is_tcp() && operation == Operation::Receive;
+        if at > 0 && !may_overtake {
+            self.fail(side, &format!("request {id} completes before an earlier one"));
+        }
+        match operation {
+            Operation::Send => self.hear_sent(index, at, completion),
+            Operation::Receive if self.ledger.pairs[index].is_tcp() => {
+                self.hear_received(index, completion);
+            }
+            Operation::Receive => self.hear_datagram(index, at, completion),
+        }
+        if completion.ends_request {
+            let queue = self.ledger.pairs[index].queue_mut(operation);
+            if let Some(request) = queue.remove(at) {
+                self.give_back(side, &request, operation);
+            }
+        }
+    }
+
+    /// Is it good that a request ends so, behind those that ended before it?
+    fn check_status(&mut self, index: usize, completion: &Completion) -> bool {
+        let pair = &mut self.ledger.pairs[index];
+        let has_failed = &mut pair.has_failed[usize::from(completion.operation == Operation::Send)];
+        let is_good = completion.status.is_success();
+        let succeeds_late = is_good && *has_failed;
+        *has_failed |= !is_good;
+        // A request that fails was given up, or its connection is over.
+        let has_heard_all = pair.has_peer_finished && completion.operation == Operation::Receive;
+        let may_fail = pair.is_given_up || pair.is_closed() || has_heard_all;
+        let fails_early = !is_good && pair.is_tcp() && !may_fail;
+        let side = pair.side;
+        if succeeds_late || fails_early {
+            self.fail(side, &format!("wrong status: {completion:?}"));
+        }
+        is_good
+    }
+
+    fn hear_sent(&mut self, index: usize, at: usize, completion: &Completion) {
+        let pair = &self.ledger.pairs[index];
+        let side = pair.side;
+        if !pair.is_tcp() {
+            let is_right = match completion.status {
+                Status::Success => completion.len as usize == pair.sends[at].len,
+                Status::Flushed => pair.is_destroyed,
+                Status::Unreachable => !self.setup.knows_neighbours(),
+                _ => false,
+            };
+            if !is_right {
+                self.fail(side, &format!("a datagram that was sent: {completion:?}"));
+            }
+            return;
+        }
+        if !self.check_status(index, completion) {
+            return;
+        }
+        let pair = &self.ledger.pairs[index];
+        let request = &pair.sends[at];
+        // Invariant 2: acknowledged by the other side.
+        let told = pair.peer.map_or(0, |peer| self.ledger.pairs[peer].told);
+        let is_right = completion.len as usize == request.len && completion.ends_request;
+        if told < request.end || !is_right {
+            let end = request.end;
+            self.fail(side, &format!("{completion:?} ends at {end}, of which {told} are told"));
+        }
+    }
+
+    /// A receive of a connection is done, or a part of it.
+    fn hear_received(&mut self, index: usize, completion: &Completion) {
+        let is_good = self.check_status(index, completion);
+        let pair = &self.ledger.pairs[index];
+        let side = pair.side;
+        let (front, request) = (pair.front, &pair.receives[0]);
+        let total = completion.offset as usize + completion.len as usize;
+        if !is_good {
+            if completion.len > 0 || !completion.ends_request {
+                self.fail(side, &format!("what failed has bytes: {completion:?}"));
+            }
+            return;
+        }
+        let Some(peer) = pair.peer.map(|peer| &self.ledger.pairs[peer]) else {
+            return self.fail(side, "received from nobody");
+        };
+        let is_in_line = completion.offset as usize == request.reported && total <= request.len;
+        // Invariant 1: what was reported before is as it was, too.
+        let expected = peer.stream.get(front..front + total).unwrap_or(&[]);
+        let is_right = self.memory_of(side, request).get(..total) == Some(expected);
+        if !is_in_line || !is_right || expected.is_empty() {
+            let what = format!("what was received at {front} is not what was sent: {completion:?}");
+            self.fail(side, &what);
+        }
+        self.check_end(index, completion, total);
+        let pair = &mut self.ledger.pairs[index];
+        if completion.ends_request {
+            pair.front += total;
+        } else if let Some(request) = pair.receives.front_mut() {
+            request.reported = total;
+        }
+    }
+
+    /// Messages keep their ends, and requests end where they must.
+    fn check_end(&mut self, index: usize, completion: &Completion, total: usize) {
+        let pair = &self.ledger.pairs[index];
+        let Some(peer) = pair.peer.map(|peer| &self.ledger.pairs[peer]) else { return };
+        let side = pair.side;
+        let (front, len) = (pair.front, pair.receives[0].len);
+        let is_last = peer.is_shut && front + total == peer.stream.len();
+        let is_right = match (pair.has_messages(), peer.has_messages()) {
+            (true, true) => {
+                let end = peer.end_behind(front).map_or(len, |end| end - front);
+                completion.ends_request
+                    && total == len.min(end)
+                    && completion.ends_message == (total == end)
+            }
+            (true, false) => completion.ends_message || total == len || is_last,
+            (false, _) if completion.ends_request => total == len || is_last,
+            (false, _) => completion.len > 0,
+        };
+        if !is_right {
+            self.fail(
+                side,
+                &format!("a request of {len} bytes at {front} ends wrongly: {completion:?}"),
+            );
+        }
+    }
+
+    fn hear_datagram(&mut self, index: usize, at: usize, completion: &Completion) {
+        let pair = &self.ledger.pairs[index];
+        let side = pair.side;
+        let request = &pair.receives[at];
+        let bytes = self.memory_of(side, request);
+        let len = completion.len as usize;
+        let sender = |other: &&Pair| completion.from.is_some() && other.local == completion.from;
+        let mut senders = self.ledger.pairs.iter().filter(sender);
+        let mut was_sent = |is_it: &dyn Fn(&[u8]) -> bool| {
+            senders.any(|other| {
+                let mut datagrams = other.datagrams.iter();
+                datagrams.any(|(to, bytes)| Some(*to) == pair.local && is_it(bytes))
+            })
+        };
+        let is_right = match completion.status {
+            Status::Success => {
+                let (came, rest) = bytes.split_at(len.min(bytes.len()));
+                was_sent(&|sent| sent == came) && rest.iter().all(|byte| *byte == FRESH)
+            }
+            Status::TooLong => {
+                let is_untouched = bytes.iter().all(|byte| *byte == FRESH);
+                was_sent(&|sent| sent.len() == len) && len > request.len && is_untouched
+            }
+            Status::Flushed => pair.is_destroyed,
+            _ => false,
+        };
+        if !is_right || !completion.ends_request {
+            self.fail(side, &format!("a datagram that nobody sent so: {completion:?}"));
+        }
+    }
+
+    /// The bytes of a request.
+    pub(super) fn memory_of(&self, side: usize, request: &Request) -> Vec<u8> {
+        let places = request.places.iter();
+        places.flat_map(|(_, area)| self.ends[side].bytes(area)).copied().collect()
+    }
+
+    /// A request is done: its memory is the user's again, and nobody's else.
+    fn give_back(&mut self, side: usize, request: &Request, operation: Operation) {
+        let id = request.id;
+        for (_, area) in &request.places {
+            let end = &self.ends[side];
+            let (is_written, is_read) = (end.checked.is_written(area), end.checked.is_read(area));
+            if is_written || is_read {
+                self.fail_badly(
+                    side,
+                    &format!("request {id} is done while a driver has its memory"),
+                );
+            }
+            if !self.ends[side].is_guarded(area) {
+                self.fail_badly(side, &format!("something was written around the memory of {id}"));
+            }
+            // Whoever still reads it sends what is wrong.
+            let end = &mut self.ends[side];
+            if operation == Operation::Send
+                && let Some(bytes) = end.memory.get_mut(&area.span(0, area.len as u32))
+            {
+                bytes.fill(0xdd);
+            }
+            if let Some(bytes) = end.memory.region(area.region) {
+                end.returned.push((area.region, bytes.to_vec()));
+            }
+        }
+        self.release_places(side, &request.places);
+    }
+
+    /// Memory that was given back holds what it held then (invariant 1).
+    pub(super) fn check_returned(&mut self) {
+        for side in 0..2 {
+            let end = &self.ends[side];
+            let mut returned = end.returned.iter();
+            let changed =
+                returned.find(|(region, bytes)| end.memory.region(*region) != Some(&bytes[..]));
+            if let Some((region, _)) = changed {
+                let what = format!("{region} was written after it was given back");
+                self.fail_badly(side, &what);
+            }
+        }
+    }
+}

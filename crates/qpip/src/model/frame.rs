@@ -1,0 +1,177 @@
+//! Frames, read and sealed in the most naive way: a second opinion on the
+//! adapter's own.
+
+use alloc::vec::Vec;
+
+use landfall_placement::InternetSum;
+
+const ETHERNET: usize = 14;
+const TCP: u8 = 6;
+const UDP: u8 = 17;
+const ICMP6: u8 = 58;
+const FRAGMENT: u8 = 44;
+
+pub(super) const FIN: u8 = 1;
+pub(super) const SYN: u8 = 2;
+pub(super) const RST: u8 = 4;
+pub(super) const PSH: u8 = 8;
+pub(super) const ACK: u8 = 16;
+
+/// Where the parts of a frame with a packet of IP lie.
+#[derive(Clone, Copy, Debug)]
+struct Parts {
+    is_v4: bool,
+    /// Where the protocol's header starts, and what protocol.
+    at: usize,
+    protocol: u8,
+    /// Where the packet ends: padding may follow.
+    end: usize,
+    /// It is a piece of a packet, and the first one or not.
+    piece: Option<bool>,
+}
+
+fn word(bytes: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_be_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
+}
+
+fn number(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_be_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
+}
+
+fn parts(frame: &[u8]) -> Option<Parts> {
+    let parts = match word(frame, 12)? {
+        0x0800 => {
+            let at = ETHERNET + usize::from(frame.get(ETHERNET)? & 15) * 4;
+            let piece = word(frame, 20)? & 0x3fff;
+            let piece = (piece != 0).then_some(piece & 0x1fff == 0);
+            let end = ETHERNET + usize::from(word(frame, 16)?);
+            Parts { is_v4: true, at, protocol: *frame.get(23)?, end, piece }
+        }
+        0x86dd => {
+            let end = ETHERNET + 40 + usize::from(word(frame, 18)?);
+            match *frame.get(20)? {
+                FRAGMENT => {
+                    let piece = word(frame, 56)? & 0xfff9;
+                    let piece = (piece != 0).then_some(piece & 0xfff8 == 0);
+                    Parts { is_v4: false, at: 62, protocol: *frame.get(54)?, end, piece }
+                }
+                protocol => Parts { is_v4: false, at: 54, protocol, end, piece: None },
+            }
+        }
+        _ => return None,
+    };
+    (parts.at <= parts.end && parts.end <= frame.len()).then_some(parts)
+}
+
+/// What a frame says about a connection.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Said {
+    pub(super) from: u16,
+    pub(super) to: u16,
+    pub(super) seq: u32,
+    pub(super) ack: u32,
+    pub(super) flags: u8,
+    pub(super) window: u16,
+    /// The shift of windows, where an opening has one.
+    pub(super) shift: Option<u8>,
+    /// Where in the frame the payload is; of a piece of a packet nobody knows.
+    pub(super) payload: Option<(usize, usize)>,
+}
+
+impl Said {
+    pub(super) const fn has(&self, flag: u8) -> bool {
+        self.flags & flag != 0
+    }
+}
+
+/// What a frame says, if it is one of TCP, or the first piece of one.
+pub(super) fn read(frame: &[u8]) -> Option<Said> {
+    let Parts { at, protocol, end, piece, .. } = parts(frame)?;
+    if protocol != TCP || piece == Some(false) {
+        return None;
+    }
+    let payload = at + usize::from(frame.get(at + 12)? >> 4) * 4;
+    Some(Said {
+        from: word(frame, at)?,
+        to: word(frame, at + 2)?,
+        seq: number(frame, at + 4)?,
+        ack: number(frame, at + 8)?,
+        flags: *frame.get(at + 13)?,
+        window: word(frame, at + 14)?,
+        shift: shift(frame.get(at + 20..payload)?),
+        payload: piece.is_none().then_some((payload, end)),
+    })
+}
+
+/// The window scale among options.
+fn shift(mut options: &[u8]) -> Option<u8> {
+    loop {
+        match options {
+            [1, rest @ ..] => options = rest,
+            [3, 3, shift, ..] => return Some(*shift),
+            [kind, len, ..] if *kind != 0 && *len >= 2 => {
+                options = options.get(usize::from(*len)..)?;
+            }
+            _ => return None,
+        }
+    }
+}
+
+/// Marks a frame whose sender understands it: there was congestion.
+pub(super) fn mark(frame: &mut [u8]) {
+    match word(frame, 12) {
+        Some(0x0800) if frame.len() > 33 && frame[15] & 3 != 0 => {
+            frame[15] |= 3;
+            seal_v4(frame);
+        }
+        Some(0x86dd) if frame.len() > 53 && frame[15] >> 4 & 3 != 0 => frame[15] |= 0x30,
+        _ => {}
+    }
+}
+
+fn seal_v4(frame: &mut [u8]) {
+    let end = ETHERNET + usize::from(frame[ETHERNET] & 15) * 4;
+    if end < 34 || end > frame.len() {
+        return;
+    }
+    frame[24..26].fill(0);
+    let sum = landfall_placement::checksum::checksum(&frame[ETHERNET..end]);
+    frame[24..26].copy_from_slice(&sum.to_be_bytes());
+}
+
+/// Makes the checksums of a frame right, where it is whole enough to have them:
+/// for tests that change frames and want them heard.
+pub fn seal(frame: &mut [u8]) {
+    if word(frame, 12) == Some(0x0800) && frame.len() >= 34 {
+        seal_v4(frame);
+    }
+    let Some(Parts { is_v4, at, protocol, end, piece: None }) = parts(frame) else { return };
+    let (slot, has_addresses) = match protocol {
+        TCP => (16, true),
+        UDP => (6, true),
+        ICMP6 => (2, true),
+        1 => (2, false),
+        _ => return,
+    };
+    if at + slot + 2 > end || at < 34 {
+        return;
+    }
+    frame[at + slot..at + slot + 2].fill(0);
+    let mut sum = InternetSum::new();
+    if has_addresses {
+        sum.add(if is_v4 { &frame[26..34] } else { &frame[22..54] });
+        sum.add_word(u16::from(protocol));
+        sum.add_word((end - at) as u16);
+    }
+    sum.add(&frame[at..end]);
+    let sum = match sum.checksum() {
+        0 if protocol == UDP => 0xffff,
+        sum => sum,
+    };
+    frame[at + slot..at + slot + 2].copy_from_slice(&sum.to_be_bytes());
+}
+
+/// The first piece of a frame comes last, the others in order.
+pub(super) fn last_first(pieces: &mut [Vec<u8>]) {
+    pieces.rotate_right(1.min(pieces.len()));
+}

@@ -1,0 +1,207 @@
+//! The reference model: what the users of both sides know, in plain lists.
+
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::vec::Vec;
+use core::net::SocketAddr;
+
+use landfall_placement::Area;
+
+use crate::adapter::Service;
+use crate::ids::{MemoryKey, QueuePairId};
+use crate::tcp::Mapping;
+use crate::tcp::tcb::CloseReason;
+use crate::work::Operation;
+
+/// A posted request.
+#[derive(Clone, Debug)]
+pub(super) struct Request {
+    pub(super) id: u64,
+    /// Its memory, in order, and under which keys.
+    pub(super) places: Vec<(MemoryKey, Area)>,
+    pub(super) len: usize,
+    /// Of a send: where it ends in the stream.
+    pub(super) end: usize,
+    /// Of a receive: so many bytes were reported as parts.
+    pub(super) reported: usize,
+}
+
+/// How far a queue pair is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// Made, and for datagrams bound; or offered.
+    Waiting,
+    /// Asking for a connection.
+    Opening,
+    /// Connected.
+    Open,
+    /// It was told to be over.
+    Closed(CloseReason),
+}
+
+/// A queue pair, and all that ever happened to it.
+#[derive(Clone, Debug)]
+pub(super) struct Pair {
+    pub(super) side: usize,
+    pub(super) id: QueuePairId,
+    pub(super) service: Service,
+    pub(super) stage: Stage,
+    pub(super) local: Option<SocketAddr>,
+    pub(super) remote: Option<SocketAddr>,
+    /// The queue pair at the other end.
+    pub(super) peer: Option<usize>,
+    pub(super) is_shut: bool,
+    /// The user reset or destroyed it.
+    pub(super) is_given_up: bool,
+    pub(super) is_destroyed: bool,
+    pub(super) has_peer_finished: bool,
+    /// All bytes that were posted to be sent, and where messages end in them.
+    pub(super) stream: Vec<u8>,
+    pub(super) ends: BTreeSet<usize>,
+    pub(super) sends: VecDeque<Request>,
+    pub(super) receives: VecDeque<Request>,
+    /// Where in the other side's stream the first posted receive begins.
+    pub(super) front: usize,
+    /// So much of the other side's stream was acknowledged.
+    pub(super) told: usize,
+    /// A request of each queue ended without success: none after it succeeds.
+    pub(super) has_failed: [bool; 2],
+    /// Datagrams that were posted to be sent.
+    pub(super) datagrams: Vec<(SocketAddr, Vec<u8>)>,
+}
+
+impl Pair {
+    pub(super) fn new(side: usize, id: QueuePairId, service: Service) -> Self {
+        Self {
+            side,
+            id,
+            service,
+            stage: Stage::Waiting,
+            local: None,
+            remote: None,
+            peer: None,
+            is_shut: false,
+            is_given_up: false,
+            is_destroyed: false,
+            has_peer_finished: false,
+            stream: Vec::new(),
+            ends: BTreeSet::new(),
+            sends: VecDeque::new(),
+            receives: VecDeque::new(),
+            front: 0,
+            told: 0,
+            has_failed: [false; 2],
+            datagrams: Vec::new(),
+        }
+    }
+
+    pub(super) const fn is_tcp(&self) -> bool {
+        matches!(self.service, Service::Tcp(_))
+    }
+
+    /// Do its messages keep their ends?
+    pub(super) const fn has_messages(&self) -> bool {
+        matches!(self.service, Service::Tcp(Mapping::Segment | Mapping::Message))
+    }
+
+    /// Is each of its messages one segment?
+    pub(super) const fn has_whole_messages(&self) -> bool {
+        matches!(self.service, Service::Tcp(Mapping::Segment))
+    }
+
+    pub(super) const fn is_closed(&self) -> bool {
+        matches!(self.stage, Stage::Closed(_))
+    }
+
+    /// Does it have a connection that is alive, as far as its user knows?
+    pub(super) const fn is_alive(&self) -> bool {
+        matches!(self.stage, Stage::Open) && !self.is_given_up
+    }
+
+    /// The requests of one of its queues.
+    pub(super) const fn queue(&self, operation: Operation) -> &VecDeque<Request> {
+        match operation {
+            Operation::Send => &self.sends,
+            Operation::Receive => &self.receives,
+        }
+    }
+
+    pub(super) const fn queue_mut(&mut self, operation: Operation) -> &mut VecDeque<Request> {
+        match operation {
+            Operation::Send => &mut self.sends,
+            Operation::Receive => &mut self.receives,
+        }
+    }
+
+    /// The first end of a message behind a place in its stream.
+    pub(super) fn end_behind(&self, place: usize) -> Option<usize> {
+        self.ends.range(place + 1..).next().copied()
+    }
+}
+
+/// What one side last said about a stream on the wire.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Flow {
+    /// The number of its opening.
+    pub(super) first: u32,
+    /// The shift of its windows.
+    pub(super) shift: Option<u8>,
+    /// How far the other side may send, in its stream; and so far already with
+    /// what the opening said.
+    pub(super) edge: u64,
+    pub(super) offered: u64,
+    /// It has said more than its opening.
+    pub(super) is_open: bool,
+    /// It answered an opening of the past, and may be speaking of either.
+    pub(super) is_confused: bool,
+}
+
+/// The side that speaks, and the ports from and to which.
+pub(super) type FlowName = (usize, u16, u16);
+
+/// What both users know.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Ledger {
+    pub(super) pairs: Vec<Pair>,
+    pub(super) flows: BTreeMap<FlowName, Flow>,
+}
+
+impl Ledger {
+    /// The queue pair of this name.
+    pub(super) fn find(&self, side: usize, id: QueuePairId) -> Option<usize> {
+        self.pairs.iter().position(|pair| pair.side == side && pair.id == id)
+    }
+
+    /// The newest connection of these ends.
+    pub(super) fn connection(
+        &self,
+        side: usize,
+        local: SocketAddr,
+        remote: SocketAddr,
+    ) -> Option<usize> {
+        self.pairs.iter().rposition(|pair| {
+            pair.side == side
+                && pair.is_tcp()
+                && pair.local == Some(local)
+                && pair.remote == Some(remote)
+        })
+    }
+
+    /// Where each posted receive of a queue pair begins and ends in the stream of
+    /// its other end, as far as the ends of messages decide that.
+    pub(super) fn layout(&self, index: usize) -> Option<Vec<(usize, usize)>> {
+        let pair = &self.pairs[index];
+        let peer = &self.pairs[pair.peer?];
+        if pair.has_messages() && !peer.has_messages() {
+            // A stream of bytes pushes as it likes.
+            return None;
+        }
+        let mut start = pair.front;
+        let covers = pair.receives.iter().map(|request| {
+            let full = start + request.len;
+            let end = peer.end_behind(start).filter(|_| pair.has_messages());
+            let begin = core::mem::replace(&mut start, full.min(end.unwrap_or(full)));
+            (begin, start)
+        });
+        Some(covers.collect())
+    }
+}

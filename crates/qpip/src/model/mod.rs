@@ -1,0 +1,85 @@
+//! A naive reference model of queue pairs, and the operation sequences that it
+//! is checked with: the oracle of property tests and fuzzing. Clear, not fast.
+//!
+//! | file | what lives there |
+//! | --- | --- |
+//! | `operations` | what may happen, decoded from any bytes |
+//! | `setup` | the configurations that are tried |
+//! | `ledger` | what the users know: the reference model itself |
+//! | `world` | two adapters and all that is between them |
+//! | `calls` | what users do |
+//! | `events`, `completions` | what users are told, checked against the model |
+//! | `driver` | the driver of each, and the wire |
+//! | `frame`, `watch` | what is seen on the wire, checked against the model |
+//! | `attack` | one adapter under frames of somebody who sees all |
+//! | `ending` | everything comes to its end over a good wire |
+
+mod attack;
+mod calls;
+mod completions;
+mod driver;
+mod ending;
+mod events;
+mod frame;
+mod ledger;
+mod operations;
+mod setup;
+mod watch;
+mod world;
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+pub use frame::seal;
+
+/// Runs the operations that these bytes stand for on two adapters and on the
+/// reference model, lets everything come to its end, and gives all in which the
+/// two disagree.
+#[must_use]
+pub fn disagreements(bytes: &[u8]) -> Vec<String> {
+    run(bytes).0
+}
+
+/// The same, and a digest of all that was sent and told: equal runs have equal
+/// ones.
+#[must_use]
+pub fn run(bytes: &[u8]) -> (Vec<String>, u64) {
+    let mut world = play(bytes, false);
+    world.ending();
+    (world.failures, world.digest)
+}
+
+/// What happens in such a run, line by line, for people who look for the reason
+/// of a disagreement.
+#[must_use]
+pub fn story(bytes: &[u8]) -> Vec<String> {
+    let mut world = play(bytes, true);
+    world.ending();
+    let mut story = world.story.take().unwrap_or_default();
+    story.append(&mut world.failures);
+    story
+}
+
+/// Sends whatever these bytes stand for to one adapter with connections, a
+/// listener and a queue pair for datagrams, with checksums made right, and gives
+/// all that is wrong then: writes outside of posted memory, broken contracts,
+/// requests that complete twice, and a listener that answers nobody any more.
+#[must_use]
+pub fn withstand(bytes: &[u8]) -> Vec<String> {
+    attack::withstand(bytes, false)
+}
+
+/// What happens in such a run, line by line.
+#[must_use]
+pub fn story_of_attack(bytes: &[u8]) -> Vec<String> {
+    attack::withstand(bytes, true)
+}
+
+fn play(bytes: &[u8], with_story: bool) -> world::World {
+    let (choices, bytes) = bytes.split_at(bytes.len().min(setup::CHOICES));
+    let mut world = world::World::new(choices, with_story);
+    for operation in operations::Operations::new(bytes) {
+        world.apply(operation);
+    }
+    world
+}

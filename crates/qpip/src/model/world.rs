@@ -1,0 +1,246 @@
+//! Two adapters and all that is between them.
+
+use alloc::collections::VecDeque;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
+
+use landfall_placement::{Area, Duration, Engine, Instant, PathId, PathState, RegionId, Ticket};
+use landfall_test_engines::model::{Checked, Memory};
+
+use super::ledger::Ledger;
+use super::operations::Operation;
+use super::setup::Setup;
+use crate::adapter::{Adapter, Arm};
+use crate::ids::{CompletionQueueId, DomainId, ListenerId};
+
+/// The only path.
+pub(super) const PATH: PathId = PathId(0);
+/// What memory holds that nothing was received to, and what lies around it.
+pub(super) const FRESH: u8 = 0xc5;
+pub(super) const GUARD: u8 = 0xa7;
+/// How many bytes of that lie around it.
+const AROUND: usize = 9;
+/// What an operation takes: the numbers of TCP go on with the clock.
+const STEP: Duration = Duration::from_micros(5);
+
+/// A unit on its way.
+#[derive(Clone, Debug)]
+pub(super) struct Packet {
+    pub(super) bytes: Vec<u8>,
+    /// It stands for several segments of this size.
+    pub(super) segment: Option<u16>,
+    /// A bit of it was flipped: another flip might hide the first.
+    pub(super) is_changed: bool,
+}
+
+/// One side.
+#[derive(Debug)]
+pub(super) struct End {
+    pub(super) checked: Checked<Adapter>,
+    pub(super) memory: Memory,
+    pub(super) domain: DomainId,
+    /// Nobody of the side uses it.
+    pub(super) other_domain: DomainId,
+    pub(super) queue: CompletionQueueId,
+    pub(super) listener: ListenerId,
+    pub(super) armed: Option<Arm>,
+    pub(super) inbox: VecDeque<Packet>,
+    /// Units that came a while ago.
+    pub(super) past: VecDeque<Packet>,
+    pub(super) held: VecDeque<Ticket>,
+    /// Tickets that are over: of placements, and of transmissions.
+    pub(super) old: [VecDeque<Ticket>; 2],
+    /// What memory held when it was given back.
+    pub(super) returned: Vec<(RegionId, Vec<u8>)>,
+    pub(super) is_up: bool,
+}
+
+/// Two adapters, their users and drivers, and the wire between them.
+#[derive(Debug)]
+pub(super) struct World {
+    pub(super) setup: Setup,
+    pub(super) ends: [End; 2],
+    pub(super) ledger: Ledger,
+    pub(super) now: Instant,
+    /// The number of the next request.
+    pub(super) next: u64,
+    pub(super) failures: Vec<String>,
+    /// What comes from the other side may be anybody's: only what must hold then
+    /// is judged.
+    pub(super) is_attacked: bool,
+    pub(super) digest: u64,
+    /// What happened, if somebody wants to read it.
+    pub(super) story: Option<Vec<String>>,
+}
+
+impl World {
+    /// Fresh adapters; the bytes choose their configuration.
+    pub(super) fn new(choices: &[u8], with_story: bool) -> Self {
+        let setup = Setup::new(choices);
+        let mut world = Self {
+            setup,
+            ends: [0, 1].map(|side| End::new(setup, side)),
+            ledger: Ledger::default(),
+            now: Instant::from_millis(1),
+            next: 1,
+            failures: Vec::new(),
+            is_attacked: false,
+            digest: 0xcbf2_9ce4_8422_2325,
+            story: with_story.then(Vec::new),
+        };
+        if setup.begins_connected() {
+            world.apply(Operation::Offer { side: 1 });
+            world.apply(Operation::Connect { side: 0 });
+            world.apply(Operation::Bind { side: 0 });
+            world.apply(Operation::Bind { side: 1 });
+            world.apply(Operation::Settle);
+        }
+        world
+    }
+
+    /// Does one thing, and checks all that must be true then.
+    pub(super) fn apply(&mut self, operation: Operation<'_>) {
+        self.write_down(|| format!("{operation:?}"));
+        self.now += STEP;
+        match operation {
+            Operation::Connect { side } => self.connect(side),
+            Operation::Offer { side } => self.offer(side),
+            Operation::Bind { side } => self.bind(side),
+            Operation::Send { side, which, len, pieces } => self.send(side, which, len, pieces),
+            Operation::Receive { side, which, len, pieces } => {
+                self.receive(side, which, len, pieces);
+            }
+            Operation::Shutdown { side, which } => self.shutdown(side, which),
+            Operation::Abort { side, which } => self.abort(side, which),
+            Operation::Destroy { side, which } => self.destroy(side, which),
+            Operation::Poll { side } => self.poll(side),
+            Operation::Arm { side, solicited } => self.arm(side, solicited),
+            Operation::Blunder { side, which, how } => self.blunder(side, which, how),
+            Operation::Transmit { side, count, holds } => {
+                self.transmit(side, usize::from(count) + 1, holds);
+            }
+            Operation::Release { side, newest_first } => self.release(side, newest_first),
+            Operation::Turn { side, count, stride, fails } => {
+                let fails = fails && self.setup.may_fail();
+                self.turn(side, usize::from(count) + 1, usize::from(stride), fails);
+            }
+            Operation::Lose { side, which } => {
+                self.pick(side, usize::from(which));
+            }
+            Operation::Double { side, which } => self.double(side, usize::from(which)),
+            Operation::Replay { side, which } => self.replay(side, usize::from(which)),
+            Operation::Flip { side, which, bit } => self.flip(side, usize::from(which), bit),
+            Operation::Mark { side, which } => self.mark(side, usize::from(which)),
+            Operation::Inject { side, bytes } => self.inject(side, bytes),
+            Operation::Scatter { side } => self.scatter(side),
+            Operation::Wait { some } => self.wait(some),
+            Operation::Path { side, is_up } => self.set_path(side, is_up),
+            Operation::Stale { side } => self.bring_back_old(side),
+            Operation::Settle => self.settle(),
+        }
+        self.hear();
+        self.check_bounds();
+    }
+
+    /// The model and the adapter disagree, where nobody lies.
+    pub(super) fn fail(&mut self, side: usize, what: &str) {
+        if !self.is_attacked {
+            self.fail_badly(side, what);
+        }
+    }
+
+    /// What must never be, whoever lies.
+    pub(super) fn fail_badly(&mut self, side: usize, what: &str) {
+        self.write_down(|| format!("side {side} FAILS: {what}"));
+        // As many say enough.
+        if self.failures.len() < 20 {
+            self.failures.push(format!("side {side} at {}: {what}", self.now));
+        }
+    }
+
+    /// Adds a line to the story.
+    pub(super) fn write_down(&mut self, what: impl FnOnce() -> String) {
+        let now = self.now;
+        if let Some(story) = &mut self.story {
+            story.push(format!("{now}  {}", what()));
+        }
+    }
+
+    pub(super) fn digest_bytes(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            // FNV-1a.
+            self.digest = (self.digest ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);
+        }
+    }
+
+    /// A name that nothing had before.
+    pub(super) const fn name(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+
+    /// Nothing is beyond its bound (invariant 5).
+    pub(super) fn check_bounds(&mut self) {
+        for side in 0..2 {
+            let end = &self.ends[side];
+            let waiting = end.checked.engine.completions(end.queue);
+            if waiting > self.setup.completions() as usize {
+                self.fail(side, "more completions wait than the queue holds");
+            }
+        }
+    }
+}
+
+impl End {
+    fn new(setup: Setup, side: usize) -> Self {
+        let mut adapter = Adapter::new(setup.config(), [side as u8 + 1; 32]);
+        let added = adapter.add_interface(PATH, setup.interface(side));
+        debug_assert_eq!(added, Ok(()), "the interface is valid");
+        let fits = "a fresh adapter has room";
+        let domain = adapter.create_domain().expect(fits);
+        let other_domain = adapter.create_domain().expect(fits);
+        let queue = adapter.create_completion_queue(setup.completions()).expect(fits);
+        let listener = adapter.listen(setup.listens_at(side)).expect(fits);
+        let mut checked = Checked::new(adapter);
+        checked.handle_path(Instant::ZERO, PATH, PathState::Up(setup.limits()));
+        Self {
+            checked,
+            memory: Memory::new(),
+            domain,
+            other_domain,
+            queue,
+            listener,
+            armed: None,
+            inbox: VecDeque::new(),
+            past: VecDeque::new(),
+            held: VecDeque::new(),
+            old: [VecDeque::new(), VecDeque::new()],
+            returned: Vec::new(),
+            is_up: true,
+        }
+    }
+
+    /// Memory with these bytes, in the middle of its region, and guarded.
+    pub(super) fn lend(&mut self, bytes: &[u8]) -> Area {
+        let mut all = vec![GUARD; AROUND];
+        all.extend_from_slice(bytes);
+        all.extend_from_slice(&[GUARD; AROUND]);
+        let region = self.memory.lend(all);
+        Area::new(region, AROUND as u64, bytes.len() as u64)
+    }
+
+    /// The bytes of memory.
+    pub(super) fn bytes(&self, area: &Area) -> &[u8] {
+        self.memory.get(&area.span(0, area.len as u32)).unwrap_or(&[])
+    }
+
+    /// Is what lies around the memory untouched?
+    pub(super) fn is_guarded(&self, area: &Area) -> bool {
+        let Some(region) = self.memory.region(area.region) else { return false };
+        let (before, rest) = region.split_at((area.offset as usize).min(region.len()));
+        let behind = rest.get(area.len as usize..).unwrap_or(&[]);
+        before.iter().chain(behind).all(|byte| *byte == GUARD)
+    }
+}
