@@ -69,12 +69,6 @@ fn tell(world: &mut World<'_>, frames: impl IntoIterator<Item = Frame>) {
     world.run_for(Duration::from_millis(6));
 }
 
-/// A link of 5 ms: what is sent is under way for 20.
-fn long_way() -> Shape {
-    let link = Shape::default().link.delay(Duration::from_millis(5));
-    Shape { link, ..Shape::default() }
-}
-
 /// A connection whose last message is under way and not acknowledged.
 fn under_way(
     world: &mut World<'_>,
