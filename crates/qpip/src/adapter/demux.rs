@@ -103,7 +103,7 @@ mod tests {
     fn ends_are_found_in_both_versions() {
         let mut index = ByEnds::new(&mut Random::from_number(3));
         let ends = |n: u16| -> Ends {
-            let text = if n % 2 == 0 { "10.0.0.1" } else { "fe80::1" };
+            let text = if n.is_multiple_of(2) { "10.0.0.1" } else { "fe80::1" };
             let address: IpAddr = text.parse().unwrap();
             (SocketAddr::new(address, 80), SocketAddr::new(address, n))
         };
