@@ -87,20 +87,31 @@ fn over_tap() -> Neighbours {
 /// Sends back what comes, from where it came to, until the other side has
 /// finished; then finishes, too.
 fn echo(mut end: End) {
+    /// Room that stays behind all that comes: an end is not sent into a window
+    /// that is shut.
+    const SPARE: u64 = u64::MAX;
     let (mut posted, mut came) = (0u64, 0u64);
     // One region for both, in windows: what has come is sent from there.
     let memory = end.domain.register(Memory::zeroed(TOTAL), Access::ReadWrite).unwrap();
+    let spare = end.room.part(0..100).unwrap();
     let mut post = |pair: &mut QueuePair, came: u64| {
         while posted < TOTAL as u64 && posted < came + WINDOW {
             let next = (posted + WINDOW / 4).min(TOTAL as u64);
             pair.post_receive(posted, &[memory.part(posted..next).unwrap()]).unwrap();
             posted = next;
+            if posted == TOTAL as u64 {
+                pair.post_receive(SPARE, &[spare]).unwrap();
+            }
         }
     };
     post(&mut end.pair, 0);
-    let mut sending = 0;
-    while came < TOTAL as u64 || sending > 0 {
+    let (mut sending, mut has_ended) = (0, false);
+    while came < TOTAL as u64 || sending > 0 || !has_ended {
         let next = end.done.wait_for(PATIENCE).unwrap().expect("it takes far too long");
+        if (next.id, next.status) == (SPARE, Status::Flushed) {
+            has_ended = true;
+            continue;
+        }
         assert_eq!(next.status, Status::Success, "{next:?}");
         if next.operation == Operation::Send {
             sending -= 1;
@@ -108,6 +119,10 @@ fn echo(mut end: End) {
         }
         let start = next.id + u64::from(next.offset);
         assert_eq!(start, came);
+        if next.len == 0 {
+            // The end of a request of which all was told before.
+            continue;
+        }
         let part = memory.part(came..came + u64::from(next.len)).unwrap();
         came += u64::from(next.len);
         end.pair.post_send(0, &[part]).unwrap();

@@ -114,7 +114,9 @@ impl QueueState {
 
     /// Whoever is woken later is this one.
     fn arm(&self, arm: Arm, waker: &Waker) {
-        *locked(&self.waker) = Some(waker.clone());
+        // The old one goes without the lock: with it a whole task may go.
+        let old = locked(&self.waker).replace(waker.clone());
+        drop(old);
         self.armed.store(armed_code(arm), Ordering::SeqCst);
         fence(Ordering::SeqCst);
     }

@@ -55,14 +55,11 @@ impl Listener {
         }
         let (id, listener) = (queue_pair.id(), self.id);
         // It may be mated before the command has returned.
-        let mut offered = locked(&self.offered);
-        match self.handle.command(|core, _| core.offer(listener, id)) {
-            Ok(()) => {
-                offered.insert(id, queue_pair);
-                Ok(())
-            }
-            Err(error) => Err(Refused { error, item: queue_pair }),
-        }
+        locked(&self.offered).insert(id, queue_pair);
+        let refused = self.handle.command(|core, _| core.offer(listener, id)).err();
+        let Some(error) = refused else { return Ok(()) };
+        let item = locked(&self.offered).remove(&id);
+        item.map_or(Ok(()), |item| Err(Refused { error, item }))
     }
 
     /// How many queue pairs wait, with those that were mated and not accepted.

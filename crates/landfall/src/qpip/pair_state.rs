@@ -140,20 +140,22 @@ impl PairState {
         if news.is_gone {
             return Poll::Ready(Err(Error::AdapterGone));
         }
-        watch(&mut news.watchers, cx.waker());
+        let oldest = watch(&mut news.watchers, cx.waker());
+        drop(news);
+        oldest.into_iter().for_each(Waker::wake);
         Poll::Pending
     }
 }
 
 /// Remembers a waker once, and not without bound: handles that are polled by
-/// ever new tasks leave wakers behind, and the oldest of them are woken.
-pub(crate) fn watch(watchers: &mut Vec<Waker>, waker: &Waker) {
+/// ever new tasks leave wakers behind. At the bound it gives the oldest, to be
+/// woken without a lock.
+pub(crate) fn watch(watchers: &mut Vec<Waker>, waker: &Waker) -> Option<Waker> {
     const MOST: usize = 64;
     if watchers.iter().any(|known| known.will_wake(waker)) {
-        return;
+        return None;
     }
-    if watchers.len() >= MOST {
-        watchers.remove(0).wake();
-    }
+    let oldest = (watchers.len() >= MOST).then(|| watchers.remove(0));
     watchers.push(waker.clone());
+    oldest
 }

@@ -295,7 +295,8 @@ impl QueuePair {
     /// stream requests are filled one after another; else each takes one message.
     ///
     /// Of a byte stream keep several posted: what is posted is the window, and a
-    /// sender rather waits than fills the last bytes of a small one.
+    /// sender rather waits than fills the last bytes of a small one. Its end, too,
+    /// comes only into a window that is open: room that is left then is flushed.
     ///
     /// # Errors
     /// See [`PostError`]; nothing is posted then.

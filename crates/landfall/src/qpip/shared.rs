@@ -59,6 +59,9 @@ pub(crate) struct Shared {
     /// Tells handles of this adapter from those of others.
     pub(crate) serial: u32,
     bell: Bell,
+    /// A command was carried out, and no turn has begun since: something may
+    /// have to be sent that no timer tells of.
+    commanded: AtomicBool,
     /// Somebody sleeps at the descriptors.
     seat: AtomicBool,
     is_ending: AtomicBool,
@@ -77,6 +80,7 @@ impl Shared {
             mode,
             serial: SERIAL.fetch_add(1, Ordering::Relaxed),
             bell,
+            commanded: AtomicBool::new(false),
             seat: AtomicBool::new(false),
             is_ending: AtomicBool::new(false),
             is_gone: AtomicBool::new(false),
@@ -106,6 +110,8 @@ impl Shared {
             core.hear();
             result
         });
+        // Before the ring: whoever did not hear it finds this.
+        self.commanded.store(true, Ordering::SeqCst);
         self.bell.ring();
         result
     }
@@ -124,6 +130,8 @@ impl Shared {
             }
             std::hint::spin_loop();
         }
+        // A command that comes from now on is for the next turn, or in time for this.
+        self.commanded.store(false, Ordering::SeqCst);
         let mut core = locked(&self.core);
         let moved = core.turn();
         let wake = core.take_wakers();
@@ -143,7 +151,8 @@ impl Shared {
         self.bell.arm();
         let until = self.look(|core| core.fall_asleep(&mut interests));
         interests.push(self.bell.interest());
-        if !must_not() && !self.doorbells.any() {
+        let is_idle = !self.doorbells.any() && !self.commanded.load(Ordering::SeqCst);
+        if is_idle && !must_not() {
             let patience = until.map_or(LONGEST_SLEEP, |until| self.clock.until(until));
             // A poll that fails is a short sleep: the next turn tells more.
             let time = patience.min(at_most).min(LONGEST_SLEEP);

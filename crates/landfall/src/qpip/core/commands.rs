@@ -56,15 +56,14 @@ impl Core {
         let (sends, send_ring) = ring(setup.send_depth, buffers + to_whom);
         let (receives, receive_ring) = ring(setup.receive_depth, buffers);
         let state = Arc::new(PairState::default());
+        // The engine keeps a place for the part of a request, too.
         let is_stream = setup.service == Service::Tcp(Mapping::Stream);
-        if is_stream && let Some(queue) = self.queue(setup.receive_completions) {
-            // The engine keeps a place for the part of a request, too.
-            queue.state.reserve();
-        }
+        let queue = self.queue(setup.receive_completions).filter(|_| is_stream);
+        let keeps_place = queue.is_some_and(|queue| queue.state.reserve());
         let pair = Pair {
             id,
             state: Arc::clone(&state),
-            is_stream,
+            keeps_place,
             sends: Side::new(send_ring, setup.send_completions.index),
             receives: Side::new(receive_ring, setup.receive_completions.index),
         };

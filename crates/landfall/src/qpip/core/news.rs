@@ -53,7 +53,9 @@ impl ListenerState {
         if mated.is_gone {
             return Poll::Ready(Err(Error::AdapterGone));
         }
-        watch(&mut mated.watchers, cx.waker());
+        let oldest = watch(&mut mated.watchers, cx.waker());
+        drop(mated);
+        oldest.into_iter().for_each(Waker::wake);
         Poll::Pending
     }
 }

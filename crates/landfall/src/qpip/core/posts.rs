@@ -20,7 +20,7 @@ pub(super) struct Pair {
     pub(super) id: QueuePairId,
     pub(super) state: Arc<PairState>,
     /// It keeps a place where its receives complete.
-    pub(super) is_stream: bool,
+    pub(super) keeps_place: bool,
     pub(super) sends: Side,
     pub(super) receives: Side,
 }
@@ -196,7 +196,7 @@ impl Core {
                 }
             }
         }
-        if pair.is_stream
+        if pair.keeps_place
             && let Some(Some(queue)) = self.queues.get(pair.receives.queue as usize)
         {
             queue.state.release(1);
