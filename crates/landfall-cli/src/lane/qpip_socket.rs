@@ -25,12 +25,15 @@ use super::side::{Meeting, OtherSideEnded, Seat, Shared, both, joined, settle_in
 use super::transport::{PATH, Role, Transport};
 use super::work::{Ground, Party, Sink, Source, Way};
 
-/// What one `send` or `recv` of the socket is given, and each work request: the
-/// loop that kernel TCP runs beside it.
+/// What one `send` or `recv` of the socket is given, and each request to send:
+/// the loop that kernel TCP runs beside it.
 pub(crate) const PIECE: usize = 128 << 10;
-/// The socket's memory stays in the cache, as that of the loop does; two pieces
-/// tell whether they were swapped.
-const SOCKET_PIECES: usize = 2;
+/// Requests to receive. Super-packets of a socket end anywhere, and one that
+/// crosses the end of a request cannot be guessed: few of these do.
+const REQUEST: usize = 1 << 20;
+/// The socket's memory stays in the cache, as that of the loop does. Several
+/// pieces tell whether they were swapped; three do not fill a request evenly.
+const SOCKET_PIECES: usize = 3;
 /// How often it is looked whether the other side has ended.
 const GLANCE: Duration = Duration::from_millis(1);
 
@@ -191,7 +194,7 @@ impl<'a> Run<'a> {
     }
 
     fn queue_pair_receives(&self, regions: &Regions, meeting: &Meeting) -> Result<Received> {
-        let Shape { message, receive_slots, .. } = Self::SHAPE;
+        let Shape { message, send_slots: receive_slots, .. } = QpipWork::shape(REQUEST);
         let memory = self.arena.take(message * receive_slots)?;
         let region = regions.lend(memory, Rights::READ | Rights::WRITE)?;
         let (driver, way) = self.open(Role::Receive, regions)?;
@@ -218,7 +221,7 @@ impl<'a> Run<'a> {
             // not count, and is compared.
             if self.shared.is_draining() {
                 cpu = Some(TaskUse::of_this_thread()? - before);
-                sink.compare(regions, SOCKET_PIECES as u64);
+                sink.compare(regions, (PIECE, SOCKET_PIECES as u64));
             }
         }
         let cpu = cpu.context("the socket ended before its time")?;
@@ -258,8 +261,8 @@ impl<'a> Run<'a> {
         }
         let used = meter.stop()?;
         self.shared.drain();
-        // So that there is something to compare, however little was buffered.
-        for piece in memory.chunks(PIECE) {
+        // So that there is a request to compare, however little was buffered.
+        for piece in memory.chunks(PIECE).cycle().take(2 * REQUEST / PIECE) {
             socket.write_all(piece).context("cannot send to a queue pair")?;
         }
         socket.shutdown(Shutdown::Write)?;
