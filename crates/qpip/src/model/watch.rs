@@ -40,7 +40,8 @@ impl World {
         if known.is_some_and(|flow| flow.first == said.seq && flow.is_open) {
             return;
         }
-        let is_confused = said.has(ACK) && known.is_some_and(|flow| flow.first != said.seq);
+        let is_confused =
+            said.has(ACK) && known.is_some_and(|flow| flow.first != said.seq || flow.is_confused);
         let (first, shift, offered) = (said.seq, said.shift, u64::from(said.window));
         let flow = Flow { first, shift, edge: offered, offered, is_open: false, is_confused };
         self.ledger.flows.insert(name, flow);
