@@ -5,7 +5,9 @@
 use std::env;
 use std::process::Command;
 
-use landfall_benches::{BATCH as STP_BATCH, Endless, Line, NumberedLine, StpLine, StreamLine};
+use landfall_benches::{
+    BATCH as STP_BATCH, Endless, Line, NumberedLine, QpipLine, StpLine, StreamLine,
+};
 
 const BATCH: usize = 61;
 const BATCHES: usize = 500;
@@ -26,7 +28,7 @@ struct Counted {
 const PLACED: &str = "guess, place and placed";
 const RECEIVE: &str = "*Line*receive*";
 
-const ALL: [Counted; 12] = [
+const ALL: [Counted; 16] = [
     Counted {
         name: "numbered",
         what: PLACED,
@@ -54,7 +56,19 @@ const ALL: [Counted; 12] = [
     stp_send("stp, 1 connection, 1 MiB", |batches| rounds(1, 1 << 20, batches)),
     stp_send("stp, 100000 connections, 1 MiB", |batches| rounds(100_000, 1 << 20, batches)),
     stp_send("stp, 1 connection, 64 GiB", |batches| rounds(1, 64 << 30, batches)),
+    qpip("qpip, 1 connection", |batches| segments(QpipLine::new(1), batches)),
+    qpip("qpip, 1 connection, without the seam", |batches| {
+        segments(QpipLine::without_seam(1), batches)
+    }),
+    qpip("qpip, 10000 connections", |batches| segments(QpipLine::new(10_000), batches)),
+    qpip("qpip, 10000 connections, without the seam", |batches| {
+        segments(QpipLine::without_seam(10_000), batches)
+    }),
 ];
+
+const fn qpip(name: &'static str, run: fn(usize) -> usize) -> Counted {
+    Counted { name, what: PLACED, function: RECEIVE, run }
+}
 
 const fn stp(name: &'static str, run: fn(usize) -> usize) -> Counted {
     Counted { name, what: PLACED, function: RECEIVE, run }
@@ -99,6 +113,15 @@ fn rounds(connections: usize, transfer: u64, batches: usize) -> usize {
     let stus: usize = (0..batches).map(|_| line.round()).sum();
     assert!(stus > batches * STP_BATCH / 4, "only {stus} STUs in {batches} rounds");
     stus
+}
+
+/// Messages of one segment each, from connection to connection, so many that the
+/// first on each count for little.
+fn segments(mut line: QpipLine, batches: usize) -> usize {
+    let batches = batches * line.connections().div_ceil(1_000);
+    let segments: usize = (0..batches).map(|_| line.round()).sum();
+    assert!(segments >= 8 * batches, "only {segments} segments in {batches} rounds");
+    segments
 }
 
 /// Runs this program under callgrind and gives the number of instructions per unit.

@@ -44,10 +44,11 @@ struct Side {
 }
 
 impl Side {
-    fn new(connections: usize, ours: u8, theirs: u8) -> Self {
+    fn new(connections: usize, predicts: bool, ours: u8, theirs: u8) -> Self {
         let config = Config {
             queue_pairs: connections,
             completion_queue_capacity: 1 << 24,
+            predicts,
             ..Config::default()
         };
         let ip = |n| IpAddr::from(Ipv4Addr::new(10, 0, 0, n));
@@ -129,8 +130,22 @@ impl QpipLine {
     /// A connection does not open.
     #[must_use]
     pub fn new(connections: usize) -> Self {
+        Self::open_all(connections, true)
+    }
+
+    /// The same with adapters that place everything themselves, and nothing by
+    /// the offload seam.
+    ///
+    /// # Panics
+    /// A connection does not open.
+    #[must_use]
+    pub fn without_seam(connections: usize) -> Self {
+        Self::open_all(connections, false)
+    }
+
+    fn open_all(connections: usize, predicts: bool) -> Self {
         let depth = POSTED.div_ceil(connections).max(LEAST_POSTED);
-        let mut line = Self::with_depth(connections, depth);
+        let mut line = Self::made(connections, depth, predicts);
         for _ in 0..connections.div_ceil(OPENED_AT_ONCE) {
             let more = OPENED_AT_ONCE.min(connections - line.connections());
             line.open(more);
@@ -141,7 +156,12 @@ impl QpipLine {
     /// No connections yet, but room for so many.
     #[must_use]
     pub fn with_depth(connections: usize, depth: usize) -> Self {
-        let [sender, receiver] = [(1, 2), (2, 1)].map(|(a, b)| Side::new(connections, a, b));
+        Self::made(connections, depth, true)
+    }
+
+    fn made(connections: usize, depth: usize, predicts: bool) -> Self {
+        let sides = [(1, 2), (2, 1)].map(|(a, b)| Side::new(connections, predicts, a, b));
+        let [sender, receiver] = sides;
         Self {
             sender,
             receiver,
