@@ -72,7 +72,7 @@ pub(crate) struct Receiver {
     acknowledged: u64,
     owed: Owed,
     /// When the user of a byte stream hears at the latest of what came.
-    report_by: Option<Instant>,
+    report_by: Instant,
     /// Segments that came since the last acknowledgement.
     unanswered: u32,
     /// Where the other side's stream ends.
@@ -111,7 +111,7 @@ impl Receiver {
             scale,
             acknowledged: 0,
             owed: Owed::Nothing,
-            report_by: None,
+            report_by: Instant::FAR_FUTURE,
             unanswered: 0,
             fin: None,
             newest: 0,
@@ -365,8 +365,8 @@ impl Receiver {
     fn report_in_time(&mut self, by: Instant, is_pushed: bool, queue: &mut ReceiveQueue) {
         if is_pushed {
             self.report(queue);
-        } else if self.next > self.layout.front() && self.report_by.is_none() {
-            self.report_by = Some(by);
+        } else if self.next > self.layout.front() {
+            self.report_by = self.report_by.min(by);
         }
     }
 
@@ -375,7 +375,7 @@ impl Receiver {
             let len = (self.next - self.layout.front()) as u32;
             queue.report(len, true);
         }
-        self.report_by = None;
+        self.report_by = Instant::FAR_FUTURE;
     }
 
     /// The other side's stream ends here: its FIN has this position.
@@ -418,7 +418,8 @@ impl Receiver {
             Owed::Until(at) => Some(at),
             Owed::Nothing | Owed::Now => None,
         };
-        owed.into_iter().chain(self.report_by).min()
+        let by = owed.unwrap_or(Instant::FAR_FUTURE).min(self.report_by);
+        (by != Instant::FAR_FUTURE).then_some(by)
     }
 
     /// It is time for what was put off.
@@ -426,7 +427,7 @@ impl Receiver {
         if matches!(self.owed, Owed::Until(at) if at <= now) {
             self.owed = Owed::Now;
         }
-        if self.report_by.is_some_and(|at| at <= now) {
+        if self.report_by <= now {
             self.report(queue);
         }
     }
