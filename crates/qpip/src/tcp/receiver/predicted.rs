@@ -60,3 +60,36 @@ impl Receiver {
         Claim { start, end, is_whole: true, noted_end, layout: self.layout_version }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::queue::{Gather, Piece};
+    use crate::tcp::Mapping;
+    use landfall_placement::{Duration, Instant, RegionId, Spans};
+
+    /// The first copy ended no message, its repetition does: what follows belongs
+    /// into the next request, although nothing else has moved.
+    #[test]
+    fn an_end_that_a_repetition_brings_changes_the_course() {
+        let mut queue = ReceiveQueue::new(4);
+        for n in 0..2 {
+            let span = RegionId::new(1, 0).span(n * 1_000, 100);
+            queue.push(n, Gather::new(&[Piece { key: 0, span }]).unwrap());
+        }
+        let mut receiver = Receiver::new(7, Mapping::Message, 500, 0);
+        let mut come = |receiver: &mut Receiver, is_pushed| {
+            let mut into = Spans::new();
+            let (_, claim) = receiver.claim(1, 10, is_pushed, &queue, &mut into);
+            let (now, delay) = (Instant::from_millis(1), Duration::from_millis(20));
+            receiver.accept(now, (1, 10), is_pushed, claim, &mut queue, delay);
+            receiver.predict(&queue).unwrap()
+        };
+        let (expected, course, places) = come(&mut receiver, false);
+        assert_eq!(places.iter().next().unwrap().0.offset, 10);
+        assert!(receiver.is_on_course(expected, course));
+        let (again, _, places) = come(&mut receiver, true);
+        assert_eq!((again, places.iter().next().unwrap().0.offset), (expected, 1_000));
+        assert!(!receiver.is_on_course(expected, course));
+    }
+}
