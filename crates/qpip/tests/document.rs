@@ -23,7 +23,7 @@ fn the_tests_that_the_document_names_exist() {
     let (_, table) = page.split_once("\n## Features and their tests\n").unwrap();
     let (table, _) = table.split_once("\n## ").unwrap();
     let mut text = String::new();
-    for folder in ["src", "tests"] {
+    for folder in ["src", "tests", "../landfall/src/qpip", "../landfall/tests"] {
         sources(&root.join(folder), &mut text);
     }
     let mut features = 0;
