@@ -549,3 +549,11 @@ fn a_block_of_the_most_stus_is_complete_after_the_last() {
         assert_eq!(arrival, wanted, "STU {stu}");
     }
 }
+
+/// The last byte of a Block may have the largest offset: what lies behind it has none.
+#[test]
+fn a_block_may_end_where_offsets_do() {
+    let mut both = Both::new();
+    both.step(&Step::Open { place: 0, start: 4_294_966_795, len: 501, stu: 5 });
+    both.step(&Step::Grant { place: 0, end: 16 });
+}

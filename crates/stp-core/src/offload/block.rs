@@ -142,7 +142,8 @@ impl Block {
         }
         let (from, _) = self.stu_at(first);
         let (last, len) = self.stu_at(end - 1);
-        last.saturating_add(len).saturating_sub(from)
+        // The Block may end where offsets do: their sum may not be a number.
+        last.saturating_sub(from).saturating_add(len)
     }
 
     /// The memory behind a part of the buffer, which must lie in the Block.
