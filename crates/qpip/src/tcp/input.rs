@@ -35,7 +35,8 @@ impl Tcb {
         let is_old = self.is_from_the_past(now, segment);
         let is_plain =
             !segment.flags.intersects(Flags::SYN | Flags::RST) && segment.has(Flags::ACK);
-        if !is_plain || is_old || !self.state.is_synchronized() || self.receiver.is_finished() {
+        let is_refused = !is_plain || is_old || !self.state.is_synchronized();
+        if is_refused || self.receiver.is_finished() || !self.is_acknowledgement_possible(segment) {
             return Placed { skip: 0, claim: Claim::default() };
         }
         let at = self.receiver.position_of(segment.seq);
@@ -129,14 +130,19 @@ impl Tcb {
         if !segment.has(Flags::ACK) {
             return Err(Refusal::Malformed);
         }
-        // RFC 5961, 5.2.
-        let acknowledged = self.sender.position_of(segment.ack);
-        let oldest = self.sender.acknowledged() as i64 - self.sender.widest as i64;
-        if acknowledged > self.sender.flight.next() as i64 || acknowledged < oldest {
+        if !self.is_acknowledgement_possible(segment) {
             self.challenge(now);
             return Err(Refusal::OutOfBounds);
         }
         Ok(())
+    }
+
+    /// RFC 5961, 5.2: was it sent, and not too long ago?
+    #[inline]
+    fn is_acknowledgement_possible(&self, segment: &Segment) -> bool {
+        let acknowledged = self.sender.position_of(segment.ack);
+        let oldest = self.sender.acknowledged() as i64 - self.sender.widest as i64;
+        acknowledged <= self.sender.flight.next() as i64 && acknowledged >= oldest
     }
 
     /// It does not touch the window: they do not know what we have.
