@@ -40,14 +40,12 @@ impl Tcb {
         if let Some(draft) = self.say_data(now, room, queues, from) {
             return Some(draft);
         }
-        if core::mem::take(&mut self.is_probe_due) || self.take_window_probe() {
+        if core::mem::take(&mut self.is_probe_due)
+            || core::mem::take(&mut self.sender.is_window_probe_due)
+        {
             return Some(self.say_probe(now, queues));
         }
         self.receiver.is_owed_now().then(|| self.say_acknowledgement(now, queues))
-    }
-
-    fn take_window_probe(&mut self) -> bool {
-        core::mem::take(&mut self.sender.is_window_probe_due)
     }
 
     /// A draft without payload.
@@ -108,8 +106,7 @@ impl Tcb {
         from: &mut Spans,
     ) -> Option<Draft> {
         let sizes = self.sizes(room);
-        let posted =
-            Posted { end: queues.send.end(), is_last: self.end_of_stream(&queues.send).is_some() };
+        let posted = Posted { end: queues.send.end(), is_last: self.is_shut };
         let is_stream = matches!(self.mapping, Mapping::Stream);
         let plan = self.sender.plan(now, posted, sizes, |position| {
             if is_stream { None } else { queues.send.message_end(position) }

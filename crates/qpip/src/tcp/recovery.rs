@@ -29,11 +29,7 @@ pub(super) struct Ack {
 impl Sender {
     /// The other side says what it has.
     pub(super) fn handle_ack(&mut self, now: Instant, ack: &Ack, blocks: &Blocks) -> AckOutcome {
-        let before = Before {
-            pipe: self.flight.pipe(),
-            outstanding: self.flight.outstanding(),
-            sacked: self.flight.sacked_bytes(),
-        };
+        let before = self.before();
         let is_repeat = ack.is_bare
             && ack.upto == self.acknowledged()
             && !self.flight.is_empty()

@@ -51,7 +51,7 @@ impl Waits {
     }
 }
 
-/// What may be sent again at most once in a recovery, to see that it was a mistake.
+/// The first repetition of a recovery: its acknowledgement shows whether it was a mistake.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FirstAgain {
     pub(super) at: Instant,

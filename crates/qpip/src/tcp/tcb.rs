@@ -13,7 +13,7 @@ use super::segment::Draft;
 use super::sender::Sender;
 use super::time_wait::TimeWait;
 use super::timestamps::Timestamps;
-use crate::queue::{Queues, SendQueue};
+use crate::queue::Queues;
 use crate::wire::tcp::Flags;
 use crate::work::Status;
 
@@ -268,10 +268,6 @@ impl Tcb {
         self.state = State::Established;
         self.heard = now;
         self.untold.connected = true;
-        if self.is_shut {
-            // The end is said behind what was posted; nothing else changes.
-            self.opening.is_due = false;
-        }
     }
 
     /// What happened since it was last asked.
@@ -391,11 +387,6 @@ impl Tcb {
         if self.state.is_synchronized() && self.receiver.is_update_due(&queues.receive) {
             self.receiver.owe_now();
         }
-    }
-
-    /// Is a position behind what was posted, or the end itself?
-    pub(super) fn end_of_stream(&self, queue: &SendQueue) -> Option<u64> {
-        self.is_shut.then(|| queue.end())
     }
 
     /// Where the next payloads will lie.
