@@ -1,0 +1,121 @@
+//! The memory that the engine gives names to, and never touches but for headers.
+
+use landfall_placement::Span;
+
+/// What the engine asks of whoever owns the memory.
+///
+/// The engine says which bytes belong where; a payload goes there by the guess of
+/// a descriptor, or by one [`Memory::copy`].
+pub trait Memory {
+    /// The head slot of a descriptor, as far as a frame of the last burst filled it.
+    fn head(&self, slot: u16) -> &[u8];
+
+    /// Copies bytes from one place to another of the same length. The two never
+    /// overlap.
+    fn copy(&mut self, from: Span, to: Span);
+
+    /// Reads the bytes of a header that lie outside of the head slot.
+    fn read(&self, from: Span, into: &mut [u8]);
+}
+
+/// Where the bytes of one frame lie, in their order: in a head slot, in the place
+/// that was guessed, in a spill slot. A frame that lies in one piece has one span.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pieces {
+    list: [Span; Self::MOST],
+}
+
+impl Pieces {
+    /// A descriptor has so many parts.
+    pub const MOST: usize = 3;
+
+    /// A frame that lies in one piece.
+    #[must_use]
+    pub fn one(span: Span) -> Self {
+        Self::new([span, Span::default(), Span::default()])
+    }
+
+    /// A frame in pieces; empty ones do not count.
+    #[must_use]
+    pub const fn new(list: [Span; Self::MOST]) -> Self {
+        Self { list }
+    }
+
+    /// The length of the frame.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.list.iter().map(|span| u64::from(span.len)).sum()
+    }
+
+    /// Whether there are no bytes.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.list.iter().all(|span| span.len == 0)
+    }
+
+    /// The part of `len` bytes from `from` on, cut where the frame ends.
+    #[must_use]
+    pub fn part(&self, mut from: u32, mut len: u32) -> Self {
+        let mut part = Self::default();
+        for (piece, out) in self.list.iter().zip(&mut part.list) {
+            let (skipped, rest) = piece.split_at(from);
+            let taken = rest.split_at(len).0;
+            from -= skipped.len;
+            len -= taken.len;
+            *out = taken;
+        }
+        part
+    }
+
+    /// The spans that are not empty, in order.
+    pub fn iter(&self) -> impl Iterator<Item = Span> + '_ {
+        self.list.iter().copied().filter(|span| span.len > 0)
+    }
+
+    /// Moves all bytes to `to`, which has room for them.
+    pub fn copy_to(&self, to: Span, memory: &mut impl Memory) {
+        let mut rest = to;
+        for piece in self.iter() {
+            let (target, behind) = rest.split_at(piece.len);
+            memory.copy(piece.split_at(target.len).0, target);
+            rest = behind;
+        }
+    }
+
+    /// Reads the first bytes into `into`; gives how many there were.
+    pub fn read(&self, into: &mut [u8], memory: &impl Memory) -> usize {
+        let mut done = 0;
+        for piece in self.iter() {
+            let take = into[done..].len().min(piece.len as usize);
+            memory.read(piece.split_at(take as u32).0, &mut into[done..done + take]);
+            done += take;
+        }
+        done
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use landfall_placement::RegionId;
+
+    const R: RegionId = RegionId::new(1, 1);
+
+    #[test]
+    fn a_part_is_cut_anywhere() {
+        let all = Pieces::new([R.span(0, 34), R.span(100, 1480), R.span(5000, 20)]);
+        let bytes = |pieces: &Pieces| -> std::vec::Vec<u64> {
+            pieces.iter().flat_map(|span| span.offset..span.end().unwrap()).collect()
+        };
+        let flat = bytes(&all);
+        assert_eq!(flat.len() as u64, all.len());
+        for from in [0, 1, 33, 34, 35, 1513, 1514, 1533, 1534, 2000] {
+            for len in [0, 1, 34, 1480, 1500, 4000] {
+                let start = (from as usize).min(flat.len());
+                let end = (start + len as usize).min(flat.len());
+                assert_eq!(bytes(&all.part(from, len)), flat[start..end], "{from}, {len}");
+            }
+        }
+        assert!(Pieces::default().is_empty() && all.part(1534, 9).is_empty());
+    }
+}
