@@ -4,6 +4,18 @@
 //! first fragment is *adapted* ([`whole_head`]) to the whole packet. What does not
 //! live here: transport protocols, beyond how long their header is.
 
+pub mod ethernet;
+pub mod ipv4;
+pub mod ipv6;
+mod parse;
 mod parsed;
+pub mod protocol;
+mod whole;
 
+pub use parse::parse;
 pub use parsed::{Fragment, Key, Parsed, Stop};
+pub use protocol::transport_len;
+pub use whole::whole_head;
+
+#[cfg(test)]
+mod tests;

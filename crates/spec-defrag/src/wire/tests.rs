@@ -1,0 +1,3 @@
+//! Vectors that were worked out by hand, and properties.
+
+mod vectors;
