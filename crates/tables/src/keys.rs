@@ -126,8 +126,11 @@ impl HashIndex {
         Self { secret, hashes: KeyIndex::default() }
     }
 
+    /// The hash of a key with the secret, never zero. Who looks up, enters and takes
+    /// out one key works it out once.
+    #[must_use]
     #[expect(deprecated, reason = "core has no other keyed hash, and this one stays what it is")]
-    fn hash(&self, key: &impl Hash) -> u32 {
+    pub fn hash(&self, key: &impl Hash) -> u32 {
         let mut hasher = SipHasher::new_with_keys(self.secret.0, self.secret.1);
         key.hash(&mut hasher);
         (hasher.finish() as u32).max(1)
@@ -149,6 +152,30 @@ impl HashIndex {
     /// Takes an index out that was entered under this key.
     pub fn remove(&mut self, key: &impl Hash, index: u32) {
         self.hashes.remove_entry(self.hash(key), index);
+    }
+
+    /// [`HashIndex::find`] for a key whose [`HashIndex::hash`] is known.
+    #[must_use]
+    #[inline]
+    pub fn find_hashed(&self, hash: u32, is_meant: impl Fn(u32) -> bool) -> Option<u32> {
+        self.hashes.find(hash, is_meant)
+    }
+
+    /// [`HashIndex::insert`] for a key whose hash is known.
+    pub fn insert_hashed(&mut self, hash: u32, index: u32) {
+        self.hashes.insert(hash, index);
+    }
+
+    /// [`HashIndex::remove`] for a key whose hash is known.
+    pub fn remove_hashed(&mut self, hash: u32, index: u32) {
+        self.hashes.remove_entry(hash, index);
+    }
+
+    /// Was nothing entered, or all taken out again?
+    #[must_use]
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.hashes.len == 0
     }
 }
 
@@ -240,7 +267,13 @@ mod tests {
             let key = known(index);
             let found = addresses.find(&key, |other| known(other) == key);
             assert_eq!(found, (index % 3 != 0).then_some(index));
+            let hash = addresses.hash(&key);
+            assert_eq!(addresses.find_hashed(hash, |other| known(other) == key), found);
+            addresses.remove_hashed(hash, index);
         }
+        assert!(addresses.is_empty());
+        addresses.insert_hashed(addresses.hash(&known(5)), 5);
+        assert_eq!(addresses.find(&known(5), |_| true), Some(5));
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! | `table` | [`Table`]: bounded, entries named by index and generation |
 //! | `heap` | [`IndexedHeap`]: the smallest first, for timers |
 //! | `keys` | [`KeyIndex`], [`HashIndex`]: from keys to indices at constant cost |
+//! | `ages` | [`AgeLinks`], [`AgeList`]: who came first, to let the oldest go |
 //!
 //! What does not live here: anything that knows a protocol.
 #![no_std]
@@ -18,10 +19,12 @@ extern crate std;
 #[doc = include_str!("../README.md")]
 struct Readme;
 
+mod ages;
 mod heap;
 mod keys;
 mod table;
 
+pub use ages::{AgeLinks, AgeList};
 pub use heap::IndexedHeap;
 pub use keys::{HashIndex, KeyIndex};
 pub use table::Table;
