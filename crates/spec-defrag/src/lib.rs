@@ -14,7 +14,10 @@ extern crate std;
 struct Readme;
 
 mod buffers;
+pub mod cut;
 mod memory;
+#[cfg(feature = "model")]
+pub mod model;
 mod packet;
 pub mod wire;
 
