@@ -133,13 +133,39 @@ impl Walk {
         Ok(())
     }
 
+    /// Up to where the headers reach that every piece of a packet repeats, if it has
+    /// to be cut: up to a fragment header that is there, else up to the end of the
+    /// routing header or, without one, of the hop-by-hop options (RFC 8200, section
+    /// 4.5). `None` if not all of them are in `head`.
+    pub(crate) fn per_fragment(header: &Header, head: &[u8], network_at: usize) -> Option<Self> {
+        let mut walk = Self::new(header, network_at);
+        let mut reached = walk;
+        loop {
+            match walk.next {
+                protocol::HOP_BY_HOP | protocol::ROUTING | protocol::DESTINATION => {}
+                protocol::FRAGMENT => return Some(walk),
+                _ => return Some(reached),
+            }
+            let is_per_fragment = walk.next != protocol::DESTINATION;
+            walk = walk.step(head)?;
+            if is_per_fragment {
+                reached = walk;
+            }
+        }
+    }
+
+    /// Walks over one header.
+    fn step(self, bytes: &[u8]) -> Option<Self> {
+        let next = *bytes.get(self.at)?;
+        let len = 8 + usize::from(*bytes.get(self.at + 1)?) * 8;
+        Some(Self { next, next_at: self.at, at: self.at + len })
+    }
+
     /// Walks up to `end`, over headers that were walked over before: where the byte
     /// is that says what follows there.
     pub(crate) fn to(mut self, bytes: &[u8], end: usize) -> Option<usize> {
         while self.at < end {
-            let next = *bytes.get(self.at)?;
-            let len = 8 + usize::from(*bytes.get(self.at + 1)?) * 8;
-            self = Self { next, next_at: self.at, at: self.at + len };
+            self = self.step(bytes)?;
         }
         (self.at == end).then_some(self.next_at)
     }

@@ -15,7 +15,7 @@ mod whole;
 pub use parse::parse;
 pub use parsed::{Fragment, Key, Parsed, Stop};
 pub use protocol::transport_len;
-pub use whole::whole_head;
+pub use whole::{adapt, whole_head};
 
 #[cfg(test)]
 mod tests;

@@ -2,7 +2,7 @@
 
 use landfall_placement::{Ecn, Refusal};
 
-use crate::wire::{Fragment, Key, Parsed, Stop, parse, transport_len, whole_head};
+use crate::wire::{Fragment, Key, Parsed, Stop, adapt, parse, transport_len, whole_head};
 
 /// The second of three pieces of 4096 bytes over UDP. The sum by hand:
 /// 4500 + 05dc + 1234 + 20b9 + 4011 + 0a00 + 0001 + 0a00 + 0002 = d1dd.
@@ -53,6 +53,13 @@ fn the_whole_head_of_a_packet_in_pieces() {
         0x40, 0x11, 0x44, 0x98, 10, 0, 0, 1, 10, 0, 0, 2,
     ];
     assert_eq!(whole.as_slice(), expected);
+    let with_transport = [&first[..], &[7; 8]].concat();
+    let adapted = adapt(&with_transport, 34, 4096).unwrap();
+    assert_eq!(adapted[34..], [7; 8]);
+    let unmarked = whole_head(&first, &parsed, 4104, Ecn::NotCapable).unwrap();
+    assert_eq!(adapted[..34], *unmarked);
+    assert_eq!(adapt(&with_transport, 34, 65_535 - 27), None, "too long");
+    assert_eq!(adapt(&with_transport, 43, 8), None);
     let most = 65_535 - 20;
     assert!(whole_head(&first, &parsed, most, Ecn::NotCapable).is_ok());
     for len in [most + 1, u32::MAX] {

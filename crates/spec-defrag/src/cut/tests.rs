@@ -1,0 +1,1 @@
+//! Vectors that were worked out by hand, and properties.
