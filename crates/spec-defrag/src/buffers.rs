@@ -27,6 +27,11 @@ pub struct BufferId {
     pub generation: u32,
 }
 
+impl BufferId {
+    /// The name of no buffer: free ones have even generations.
+    pub(crate) const NONE: Self = Self { index: 0, generation: 0 };
+}
+
 /// The buffers of one receiver.
 #[derive(Debug)]
 pub struct Buffers {

@@ -15,12 +15,25 @@ struct Readme;
 
 mod buffers;
 pub mod cut;
+mod descriptor;
+pub mod format;
 mod memory;
 #[cfg(feature = "model")]
 pub mod model;
+pub mod offload;
 mod packet;
+mod predict;
+pub mod reassembly;
+mod receiver;
+mod shape;
+mod speculator;
 pub mod wire;
 
 pub use buffers::{BufferId, Buffers, LARGE, LEAD};
+pub use descriptor::{Descriptor, HEAD_SLOT, Lying};
 pub use memory::{Memory, Pieces};
 pub use packet::{Body, Head, ListId, Packet, Way};
+pub use predict::{Observed, Prediction};
+pub use receiver::{Areas, Config, ConfigError, Foreign, Lend, MOST_BURST, Receiver, Stats};
+pub use shape::Shape;
+pub use speculator::{Outcome, Page, Speculator};

@@ -1,0 +1,180 @@
+//! The receiver: posts places by guess, checks what landed, cleans up, delivers.
+//!
+//! It joins two parts that know nothing of each other: the speculator with its
+//! pages, and the conventional path. A frame is either in place, and then nothing
+//! but its header was looked at, or it goes to the conventional path from where it
+//! lies. A packet that was begun in a page and cannot go on there is given to the
+//! conventional path with its page, so that only what is displaced is moved.
+//!
+//! | file | what it does |
+//! | --- | --- |
+//! | `settle` | frames behind posted descriptors |
+//! | `astray` | a frame that is not in place |
+//! | `lying`, `lists` | frames that lie somewhere already |
+//! | `config`, `stats` | what it is told, what it counts |
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use landfall_placement::{Instant, Random, Refusal, Refusals, Seed, Span, Timeout};
+
+use crate::buffers::{BufferId, Buffers};
+use crate::descriptor::Descriptor;
+use crate::format::Ip;
+use crate::memory::Memory;
+use crate::packet::{Packet, Way};
+use crate::reassembly::{Expired, Reassembly};
+use crate::speculator::Speculator;
+use crate::wire::Parsed;
+
+mod astray;
+mod config;
+mod lists;
+mod lying;
+mod settle;
+mod stats;
+
+use lists::{Gathered, Lists};
+
+pub use config::{Areas, Config, ConfigError, Foreign, Lend, MOST_BURST};
+pub use stats::Stats;
+
+/// Joins fragments of IP packets, in place where it can.
+///
+/// The order of calls: [`post`](Self::post), receive behind the descriptors,
+/// [`settle`](Self::settle); then drain [`poll_packet`](Self::poll_packet), and
+/// [`release`](Self::release) what is needed no longer.
+#[derive(Debug)]
+pub struct Receiver {
+    config: Config,
+    areas: Areas,
+    buffers: Buffers,
+    speculator: Speculator<Ip>,
+    reassembly: Reassembly,
+    packets: VecDeque<Packet>,
+    /// Packets whose pieces lie one after another in the frames of this call.
+    gathered: Vec<Gathered>,
+    /// The memory of one of those, to be used again.
+    spare_list: Option<Vec<(Parsed, Span)>>,
+    lists: Lists,
+    stats: Stats,
+    refusals: Refusals,
+    /// The IP headers of the last fragment astray ended here: so much is kept apart
+    /// where nothing is guessed.
+    last_head: u16,
+}
+
+impl Receiver {
+    /// Nothing learned, nothing gathered.
+    ///
+    /// # Errors
+    /// [`ConfigError`] says which bound or area does not fit.
+    pub fn new(config: Config, areas: Areas, seed: Seed) -> Result<Self, ConfigError> {
+        let buffers = Buffers::new(areas.pages, config.page_len.max(1), areas.large);
+        config.check(&areas, &buffers)?;
+        let mut random = Random::new(seed);
+        let mut secret = || (random.next_u64(), random.next_u64());
+        Ok(Self {
+            speculator: Speculator::new(Ip, config.prediction, config.burst, secret()),
+            reassembly: Reassembly::new(config.reassembly, secret()),
+            packets: VecDeque::with_capacity(usize::from(config.burst)),
+            gathered: Vec::with_capacity(lists::MOST_OPEN),
+            spare_list: None,
+            lists: Lists::new(config.lists.into()),
+            config,
+            areas,
+            buffers,
+            stats: Stats::default(),
+            refusals: Refusals::new(),
+            last_head: FIRST_HEAD,
+        })
+    }
+
+    /// The list for the next burst: frame `n` goes behind descriptor `n`.
+    ///
+    /// Without a [`settle`](Self::settle) in between it is the same list again. It is
+    /// shorter when pages are few, and empty when there are none: then release some.
+    pub fn post(&mut self) -> &[Descriptor] {
+        self.speculator.post(self.last_head, &mut self.buffers)
+    }
+
+    /// A packet that is whole, in the order in which they became so.
+    pub fn poll_packet(&mut self) -> Option<Packet> {
+        self.packets.pop_front()
+    }
+
+    /// A packet that did not become whole in time, of which the first fragment came:
+    /// its sender is to be told (ICMP time exceeded).
+    pub fn poll_expired(&mut self) -> Option<Expired> {
+        self.reassembly.poll_expired()
+    }
+
+    /// The body of a packet is needed no longer. False if it was released before.
+    pub fn release(&mut self, buffer: BufferId) -> bool {
+        self.buffers.give_back(buffer)
+    }
+
+    /// Whether the name of a buffer is still good.
+    #[must_use]
+    pub fn holds(&self, buffer: BufferId) -> bool {
+        self.buffers.is_taken(buffer)
+    }
+
+    /// Packets that took too long go to the conventional path, and there they expire.
+    /// Only between bursts: after a `settle`, before the next `post`.
+    pub fn handle_timeout<M: Memory>(&mut self, now: Instant, memory: &mut M) {
+        while let Some(page) = self.speculator.overdue(now, self.config.patience) {
+            self.stats.broken += 1;
+            self.adopt(now, &page, page.page, memory);
+        }
+        self.reassembly.handle_timeout(now, &mut self.buffers, memory);
+    }
+
+    /// When to call [`handle_timeout`](Self::handle_timeout) next, at the latest.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Timeout> {
+        let burst = self.speculator.oldest().map(|since| Timeout {
+            at: since + self.config.patience,
+            timer: "a packet begun in a page",
+        });
+        let gathering = self
+            .reassembly
+            .poll_timeout()
+            .map(|at| Timeout { at, timer: "fragments of a packet that is not whole" });
+        [burst, gathering].into_iter().flatten().min_by_key(|timeout| timeout.at)
+    }
+
+    /// What was counted.
+    #[must_use]
+    pub const fn stats(&self) -> &Stats {
+        &self.stats
+    }
+
+    /// What was refused, by reason.
+    #[must_use]
+    pub const fn refusals(&self) -> &Refusals {
+        &self.refusals
+    }
+
+    /// How many pages are free.
+    #[must_use]
+    pub const fn free_pages(&self) -> usize {
+        self.buffers.free_pages()
+    }
+
+    fn deliver(&mut self, packet: Packet) {
+        match packet.way {
+            Way::Speculated => self.stats.speculated += 1,
+            Way::Conventional => self.stats.conventional += 1,
+            Way::Whole => self.stats.whole += 1,
+        }
+        self.packets.push_back(packet);
+    }
+
+    fn refuse(&mut self, refusal: Refusal) {
+        self.refusals.count(refusal);
+    }
+}
+
+/// Where the headers of a plain IPv4 fragment end.
+const FIRST_HEAD: u16 = 34;
