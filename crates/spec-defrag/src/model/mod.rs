@@ -7,15 +7,60 @@
 //! | `traffic` | flows, their packets, and a naive cutter |
 //! | `forge` | frames that were changed, and frames that were made to harm |
 //! | `operations`, `generator` | what may happen, decoded from any bytes |
+//! | `setup` | the configurations that are tried |
+//! | `memory` | memory that watches what is written where |
+//! | `rig`, `explain` | the receiver with driver and user, beside the model |
 
+mod explain;
 mod forge;
 mod generator;
+mod memory;
 mod naive;
 mod operations;
 mod read;
+mod rig;
+mod setup;
 mod traffic;
 
+use alloc::string::String;
+use alloc::vec::Vec;
+
 pub use generator::{Step, Steps};
+pub use memory::{LONGEST_FRAME, Sizes, TestMemory};
 pub use naive::{Expired, Naive};
 pub use read::{Name, Piece, Reading, read};
+pub use rig::{Joined, Rig};
+pub use setup::{CHOICES, Setup};
 pub use traffic::{Flow, Shape, cut, seal};
+
+/// Runs the steps that these bytes stand for on a receiver and on the naive
+/// reassembler, lets everything come to its end, and gives all in which the two
+/// disagree.
+#[must_use]
+pub fn disagreements(bytes: &[u8]) -> Vec<String> {
+    play(bytes, false).failures().to_vec()
+}
+
+/// The same, and a digest of all that came out: equal runs have equal ones.
+#[must_use]
+pub fn run(bytes: &[u8]) -> (Vec<String>, u64) {
+    let rig = play(bytes, false);
+    (rig.failures().to_vec(), rig.digest())
+}
+
+/// What happens in such a run, line by line, for people who look for the reason of
+/// a disagreement.
+#[must_use]
+pub fn story(bytes: &[u8]) -> Vec<String> {
+    play(bytes, true).into_story()
+}
+
+fn play(bytes: &[u8], with_story: bool) -> Rig {
+    let (choices, bytes) = bytes.split_at(bytes.len().min(CHOICES));
+    let mut rig = Rig::new(Setup::new(choices), with_story);
+    for step in Steps::new(bytes) {
+        rig.apply(&step);
+    }
+    rig.finish();
+    rig
+}

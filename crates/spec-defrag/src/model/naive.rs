@@ -31,10 +31,8 @@ struct Gathering {
 /// A packet whose time is over, and whose first piece came.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Expired {
-    /// The head of the packet, but for its length.
-    pub head: Vec<u8>,
-    /// What the first piece carries.
-    pub bytes: Vec<u8>,
+    /// The frame of that piece, without padding.
+    pub frame: Vec<u8>,
 }
 
 impl Naive {
@@ -66,10 +64,7 @@ impl Naive {
         self.packets = young;
         let first = |packet: &Gathering| packet.pieces.iter().find(|p| p.offset == 0).cloned();
         let old: Vec<Gathering> = old;
-        old.iter()
-            .filter_map(first)
-            .map(|piece| Expired { head: piece.head, bytes: piece.bytes })
-            .collect()
+        old.iter().filter_map(first).map(|piece| Expired { frame: piece.frame }).collect()
     }
 
     /// How many packets are waited for, refused ones among them.
@@ -234,7 +229,8 @@ mod tests {
         assert_eq!(naive.receive(later, &pieces[0]), None);
         assert_eq!(naive.len(), 1);
         let [expired] = &naive.pass(later + LIFETIME)[..] else { panic!() };
-        assert_eq!(expired.bytes, whole[34..34 + 1480]);
+        assert_eq!(expired.frame, pieces[0]);
+        assert_eq!(expired.frame[34..], whole[34..34 + 1480]);
         assert!(naive.is_empty());
     }
 

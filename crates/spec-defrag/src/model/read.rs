@@ -41,6 +41,8 @@ pub struct Piece {
     pub head: Vec<u8>,
     /// Its part of the payload.
     pub bytes: Vec<u8>,
+    /// The frame that it came in, without padding.
+    pub frame: Vec<u8>,
 }
 
 impl Piece {
@@ -114,9 +116,9 @@ fn read_v4(frame: &[u8]) -> Option<Reading> {
     head[21] = 0;
     let name =
         Name { addresses: ip[12..20].to_vec(), id: u32::from(word(ip, 4)?), protocol: Some(ip[9]) };
-    let bytes = ip[header..total].to_vec();
+    let (bytes, frame) = (ip[header..total].to_vec(), frame[..ETHERNET + total].to_vec());
     // The shortest header takes 20 of the bytes that a packet may have.
-    Some(checked(Piece { name, offset, more, ecn: ip[1] & 3, head, bytes }, 65_535 - 20))
+    Some(checked(Piece { name, offset, more, ecn: ip[1] & 3, head, bytes, frame }, 65_535 - 20))
 }
 
 fn read_v6(frame: &[u8]) -> Option<Reading> {
@@ -148,8 +150,8 @@ fn read_v6(frame: &[u8]) -> Option<Reading> {
     head[ETHERNET + says] = ip[at];
     let name = Name { addresses: ip[8..40].to_vec(), id: number(ip, at + 4)?, protocol: None };
     let (offset, more) = (usize::from(flags & 0xfff8), flags & 1 != 0);
-    let bytes = ip[behind..total].to_vec();
-    Some(checked(Piece { name, offset, more, ecn: ip[1] >> 4 & 3, head, bytes }, 65_535))
+    let (bytes, frame) = (ip[behind..total].to_vec(), frame[..ETHERNET + total].to_vec());
+    Some(checked(Piece { name, offset, more, ecn: ip[1] >> 4 & 3, head, bytes, frame }, 65_535))
 }
 
 fn checked(piece: Piece, longest: usize) -> Reading {

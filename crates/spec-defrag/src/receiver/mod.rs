@@ -23,7 +23,7 @@ use crate::descriptor::Descriptor;
 use crate::format::Ip;
 use crate::memory::Memory;
 use crate::packet::{Packet, Way};
-use crate::reassembly::{Expired, Reassembly};
+use crate::reassembly::{self, Expired, Reassembly};
 use crate::speculator::Speculator;
 use crate::wire::Parsed;
 
@@ -154,6 +154,18 @@ impl Receiver {
     #[must_use]
     pub const fn refusals(&self) -> &Refusals {
         &self.refusals
+    }
+
+    /// What the conventional path counted.
+    #[must_use]
+    pub const fn gathering(&self) -> &reassembly::Counters {
+        self.reassembly.counters()
+    }
+
+    /// How many large buffers are free.
+    #[must_use]
+    pub const fn free_large(&self) -> usize {
+        self.buffers.free_large()
     }
 
     /// How many pages are free.

@@ -1,0 +1,399 @@
+//! The receiver with a driver, a user and memory that watches, beside the naive
+//! reassembler: packet by packet, byte by byte.
+
+use alloc::collections::VecDeque;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use landfall_placement::{Duration, Instant, Refusal, Span};
+
+use super::explain::is_made_of;
+use super::generator::Step;
+use super::memory::TestMemory;
+use super::naive::{Expired, Naive};
+use super::read::{Piece, Reading, read};
+use super::setup::Setup;
+use crate::descriptor::{Descriptor, Lying};
+use crate::packet::{Body, Packet, Way};
+use crate::receiver::{Areas, Receiver};
+
+/// A packet that came out, as one frame.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Joined {
+    /// Head and body.
+    pub frame: Vec<u8>,
+    /// How it was joined.
+    pub way: Way,
+}
+
+/// A packet that the user did not release yet.
+#[derive(Debug)]
+struct Held {
+    body: Body,
+    spans: Vec<Span>,
+}
+
+/// Between two bursts.
+const A_MOMENT: Duration = Duration::from_micros(10);
+/// The user keeps at most so many packets where there is room for all.
+const KEPT: usize = 40;
+/// So much of a frame that lies somewhere is shown.
+const SHOWN: usize = 192;
+
+/// All that takes part.
+#[derive(Debug)]
+pub struct Rig {
+    setup: Setup,
+    /// What is tested.
+    pub receiver: Receiver,
+    /// Its memory.
+    pub memory: TestMemory,
+    naive: Naive,
+    /// All pieces that came, where packets are only asked to be possible.
+    seen: Vec<Piece>,
+    now: Instant,
+    held: VecDeque<Held>,
+    /// Nothing was given up for want of room: both give the same.
+    is_exact: bool,
+    /// Where the next frames lie that nothing was posted for.
+    ring: u64,
+    /// Frames that lie there since the last call.
+    laid: Vec<Span>,
+    failures: Vec<String>,
+    digest: u64,
+    story: Option<Vec<String>>,
+}
+
+impl Rig {
+    /// Nothing happened yet. The story is told if it is asked for.
+    #[must_use]
+    pub fn new(setup: Setup, with_story: bool) -> Self {
+        let memory = TestMemory::new(&setup.sizes());
+        let areas = Areas {
+            pages: memory.pages(),
+            large: memory.large(),
+            heads: memory.heads(),
+            spill: memory.spill(),
+        };
+        let receiver = match Receiver::new(setup.config(), areas, setup.seed()) {
+            Ok(receiver) => receiver,
+            Err(error) => panic!("the setups are good ones: {error}"),
+        };
+        Self {
+            setup,
+            receiver,
+            memory,
+            naive: Naive::new(setup.lifetime()),
+            seen: Vec::new(),
+            now: Instant::ZERO,
+            held: VecDeque::new(),
+            is_exact: true,
+            ring: 0,
+            laid: Vec::new(),
+            failures: Vec::new(),
+            digest: 0xcbf2_9ce4_8422_2325,
+            story: with_story.then(Vec::new),
+        }
+    }
+
+    /// One thing happens.
+    pub fn apply(&mut self, step: &Step) {
+        match step {
+            Step::Receive { frames, lies } => _ = self.receive(frames, *lies),
+            Step::Wait(Some(duration)) => self.wait(*duration),
+            Step::Wait(None) => {
+                if let Some(timeout) = self.receiver.poll_timeout() {
+                    self.wait(timeout.at.since(self.now));
+                }
+            }
+            Step::Release { count, newest_first } => self.release(*count, *newest_first),
+        }
+    }
+
+    /// What went wrong.
+    #[must_use]
+    pub fn failures(&self) -> &[String] {
+        &self.failures
+    }
+
+    /// What happened, line by line, with what went wrong at the end.
+    #[must_use]
+    pub fn into_story(mut self) -> Vec<String> {
+        let mut story = self.story.take().unwrap_or_default();
+        story.append(&mut self.failures);
+        story
+    }
+
+    /// Of all that came out: equal runs have equal ones.
+    #[must_use]
+    pub const fn digest(&self) -> u64 {
+        self.digest
+    }
+
+    /// What time it is.
+    #[must_use]
+    pub const fn now(&self) -> Instant {
+        self.now
+    }
+
+    /// How many packets the user holds.
+    #[must_use]
+    pub fn held(&self) -> usize {
+        self.held.len()
+    }
+
+    fn tell(&mut self, line: impl FnOnce() -> String) {
+        if let Some(story) = &mut self.story {
+            story.push(line());
+        }
+    }
+
+    fn fail(&mut self, what: &str) {
+        let now = self.now;
+        self.tell(|| format!("FAILED: {what}"));
+        self.failures.push(format!("{now}: {what}"));
+    }
+
+    /// Frames come, in bursts as long as the receiver has descriptors; gives what
+    /// came out.
+    pub fn receive(&mut self, frames: &[Vec<u8>], lies: bool) -> Vec<Joined> {
+        let mut all = Vec::new();
+        let mut rest = frames;
+        while !rest.is_empty() {
+            self.now += A_MOMENT;
+            if self.receiver.poll_timeout().is_some_and(|timeout| timeout.at <= self.now) {
+                self.timeout();
+            }
+            let count = if lies { self.take(rest) } else { self.settle(rest) };
+            let (came, later) = rest.split_at(count);
+            all.append(&mut self.compare(came));
+            if count == 0 && !self.make_room() {
+                self.fail("nothing is posted, and the user holds nothing");
+                break;
+            }
+            rest = later;
+        }
+        all
+    }
+
+    /// Frames land behind descriptors; gives how many.
+    fn settle(&mut self, frames: &[Vec<u8>]) -> usize {
+        let list: Vec<Descriptor> = self.receiver.post().to_vec();
+        self.memory.post(&list);
+        let lens = self.memory.scatter(&list, frames);
+        self.tell(|| format!("{} descriptors, {} frames", list.len(), lens.len()));
+        self.receiver.settle(self.now, &lens, &mut self.memory);
+        lens.len()
+    }
+
+    /// Frames lie somewhere; gives how many.
+    fn take(&mut self, frames: &[Vec<u8>]) -> usize {
+        let most = frames.len().min(self.setup.burst().into());
+        let mut spans = self.memory.lay(self.ring, &frames[..most]);
+        if spans.is_empty() {
+            // At the end of the ring, or at something that was lent: from the front.
+            spans = self.memory.lay(0, &frames[..most]);
+        }
+        self.ring = spans.last().and_then(Span::end).unwrap_or(0);
+        let lying: Vec<Lying<'_>> = spans
+            .iter()
+            .zip(frames)
+            .map(|(at, frame)| Lying { at: *at, head: &frame[..frame.len().min(SHOWN)] })
+            .collect();
+        self.tell(|| format!("{} frames lie there", lying.len()));
+        self.receiver.take(self.now, &lying, &mut self.memory);
+        let count = lying.len();
+        self.laid = spans;
+        count
+    }
+
+    /// The user needs what it holds no longer; false if it holds nothing.
+    fn make_room(&mut self) -> bool {
+        let holds = !self.held.is_empty();
+        self.release(self.held.len().div_ceil(2), false);
+        holds
+    }
+
+    /// The user releases so many packets.
+    pub fn release(&mut self, count: usize, newest_first: bool) {
+        for _ in 0..count {
+            let held = if newest_first { self.held.pop_back() } else { self.held.pop_front() };
+            let Some(Held { body, spans }) = held else { break };
+            spans.iter().for_each(|span| self.memory.release(*span));
+            let mut give_back = || match body {
+                Body::Buffer(buffer, _) => self.receiver.release(buffer),
+                Body::Lent(list) => self.receiver.release_list(list),
+            };
+            // Stale is harmless: the second time says no.
+            if (give_back(), give_back()) != (true, false) {
+                self.fail(&format!("{body:?} was not released once"));
+            }
+        }
+    }
+
+    /// Time passes, and the driver calls as it should.
+    pub fn wait(&mut self, duration: Duration) {
+        self.now += duration;
+        self.timeout();
+    }
+
+    fn timeout(&mut self) {
+        let now = self.now;
+        self.receiver.handle_timeout(now, &mut self.memory);
+        if let Some(timeout) = self.receiver.poll_timeout().filter(|timeout| timeout.at <= now) {
+            let timer = timeout.timer;
+            self.fail(&format!("{timer} is due at {}, and was handled", timeout.at));
+        }
+        let _ = self.compare(&[]);
+    }
+
+    /// These frames came, or time passed: does the receiver give what it should?
+    fn compare(&mut self, came: &[Vec<u8>]) -> Vec<Joined> {
+        self.note_losses();
+        let expired = self.naive.pass(self.now);
+        self.compare_expired(expired);
+        let mut expected = VecDeque::new();
+        for frame in came {
+            let reading = read(frame);
+            let is_ignored = reading == Reading::Whole && !self.setup.delivers_foreign();
+            expected.extend(self.naive.receive(self.now, frame).filter(|_| !is_ignored));
+            if let Reading::Piece(piece) = reading
+                && !self.setup.is_roomy()
+            {
+                self.seen.push(piece);
+            }
+        }
+        let mut all = Vec::new();
+        while let Some(packet) = self.receiver.poll_packet() {
+            let joined = self.hear(&packet);
+            self.judge(&joined, expected.pop_front(), came);
+            all.push(joined);
+        }
+        for span in core::mem::take(&mut self.laid) {
+            self.memory.spoil(span);
+        }
+        if self.is_exact {
+            for packet in expected {
+                self.fail(&format!("a packet does not come: {}", outline(&packet)));
+            }
+        }
+        for wrong in self.memory.take_wrong() {
+            self.fail(&wrong);
+        }
+        if !self.setup.is_lazy() {
+            self.release(self.held.len(), false);
+        } else if self.setup.is_roomy() {
+            self.release(self.held.len().saturating_sub(KEPT), false);
+        }
+        all
+    }
+
+    /// Something was given up for want of room: that is never so where there is room.
+    fn note_losses(&mut self) {
+        let counters = self.receiver.gathering();
+        let lost = counters.evicted + self.receiver.refusals().of(Refusal::NoRoom);
+        if lost > 0 && self.is_exact {
+            self.is_exact = false;
+            let used = self.held.len() + self.naive.len();
+            self.tell(|| String::from("something was given up"));
+            if self.setup.is_roomy() && used < self.setup.sizes().large as usize {
+                self.fail(&format!("something is given up, with {used} packets under way"));
+            }
+        }
+    }
+
+    /// The user gets a packet, reads it, and keeps it.
+    fn hear(&mut self, packet: &Packet) -> Joined {
+        let spans = match packet.body {
+            Body::Buffer(_, span) => alloc::vec![span],
+            Body::Lent(list) => match self.receiver.lent(list) {
+                Some(spans) => spans.to_vec(),
+                None => Vec::new(),
+            },
+        };
+        let mut frame = packet.head.to_vec();
+        for span in &spans {
+            frame.extend(self.memory.deliver(*span));
+        }
+        let len = frame.len() - packet.head.len();
+        if len != packet.body_len as usize {
+            self.fail(&format!("a body of {len} bytes says {}", packet.body_len));
+        }
+        self.held.push_back(Held { body: packet.body, spans });
+        for byte in &frame {
+            self.digest = (self.digest ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+        let way = packet.way;
+        self.tell(|| format!("{way:?}: {}", outline(&frame)));
+        Joined { frame, way }
+    }
+
+    fn judge(&mut self, joined: &Joined, expected: Option<Vec<u8>>, came: &[Vec<u8>]) {
+        let Joined { frame, way } = joined;
+        if self.is_exact {
+            match expected {
+                None => self.fail(&format!("a packet too many: {}", outline(frame))),
+                Some(expected) if expected != *frame => {
+                    let at = expected.iter().zip(frame).position(|(a, b)| a != b);
+                    let (is, should) = (outline(frame), outline(&expected));
+                    self.fail(&format!("{way:?}: {is}, expected {should}; from {at:?} on"));
+                }
+                Some(_) => {}
+            }
+        } else if !came.contains(frame) && !is_made_of(frame, &self.seen) && !self.setup.is_roomy()
+        {
+            self.fail(&format!("{way:?}: nobody sent {}", outline(frame)));
+        }
+    }
+
+    /// Who sent a first piece is told when its packet expires, within the bounds of
+    /// telling.
+    fn compare_expired(&mut self, mut expected: Vec<Expired>) {
+        const AT_ONCE: usize = 16;
+        let must = if expected.len() <= AT_ONCE { expected.len() } else { 0 };
+        let mut told = 0;
+        while let Some(expired) = self.receiver.poll_expired() {
+            let said = [&expired.head[..], &expired.payload[..]].concat();
+            let known = expected.iter().position(|other| other.frame.starts_with(&said));
+            match known {
+                Some(at) => _ = expected.swap_remove(at),
+                None if self.is_exact => self.fail(&format!("{} expired", outline(&said))),
+                None => {}
+            }
+            told += 1;
+        }
+        if self.is_exact && told < must && self.setup.is_roomy() {
+            self.fail(&format!("{told} of {must} packets are told to have expired"));
+        }
+    }
+
+    /// Everything comes to its end: nothing is left behind, and it works as on the
+    /// first day.
+    pub fn finish(&mut self) {
+        self.release(self.held.len(), false);
+        self.wait(self.setup.lifetime());
+        if let Some(timeout) = self.receiver.poll_timeout() {
+            self.fail(&format!("{} still runs", timeout.timer));
+        }
+        if !self.naive.is_empty() {
+            self.fail("the model waits for packets");
+        }
+        // Between bursts a page may wait for what is expected, none else.
+        let sizes = self.setup.sizes();
+        let free = self.receiver.free_pages();
+        if free + usize::from(sizes.slots) < sizes.pages as usize {
+            self.fail(&format!("{free} of {} pages are free", sizes.pages));
+        }
+        let free = self.receiver.free_large();
+        if free != sizes.large as usize {
+            self.fail(&format!("{free} of {} large buffers are free", sizes.large));
+        }
+    }
+}
+
+/// A packet in few words.
+fn outline(frame: &[u8]) -> String {
+    let head = &frame[..frame.len().min(58)];
+    format!("{} bytes, {head:02x?}", frame.len())
+}
