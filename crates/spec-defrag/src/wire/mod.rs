@@ -5,6 +5,7 @@
 //! live here: transport protocols, beyond how long their header is.
 
 pub mod ethernet;
+mod exceeded;
 pub mod ipv4;
 pub mod ipv6;
 mod parse;
@@ -12,10 +13,11 @@ mod parsed;
 pub mod protocol;
 mod whole;
 
+pub use exceeded::time_exceeded;
 pub use parse::parse;
 pub use parsed::{Fragment, Key, Parsed, Stop};
 pub use protocol::transport_len;
 pub use whole::{adapt, whole_head};
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -54,7 +54,7 @@ fn plain_piece(head: &[u8], frame_len: u32) -> Option<Parsed> {
     })
 }
 
-fn parse_any(head: &[u8], frame_len: u32) -> Result<Parsed, Stop> {
+pub(super) fn parse_any(head: &[u8], frame_len: u32) -> Result<Parsed, Stop> {
     // What is shown beyond the frame is not part of it.
     let head = head.get(..frame_len as usize).unwrap_or(head);
     let Ok((ethernet, _)) = ethernet::Header::ref_from_prefix(head) else {
