@@ -13,6 +13,7 @@ extern crate std;
 #[doc = include_str!("../README.md")]
 struct Readme;
 
+pub mod admission;
 mod buffers;
 pub mod cut;
 mod descriptor;

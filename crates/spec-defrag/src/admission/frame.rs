@@ -1,0 +1,312 @@
+//! The control frames: what a sender and a receiver say to each other below IP.
+//!
+//! The layout is in `docs/spec/spec-defrag.md`; nobody else has defined one.
+
+use core::fmt;
+use core::num::NonZeroU64;
+
+use landfall_placement::{Duration, Refusal};
+use zerocopy::network_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// The address of a station.
+pub type Mac = [u8; 6];
+
+/// IEEE 802: local experimental ethertype 1. Others may use it too, so a magic
+/// number follows.
+pub const ETHERTYPE: u16 = 0x88b5;
+
+/// What control frames begin with, behind the ethertype.
+pub const MAGIC: [u8; 4] = *b"LFAC";
+
+/// The version of the format.
+pub const VERSION: u8 = 1;
+
+/// A control frame is always as long as the shortest frame of Ethernet, without its
+/// check sequence.
+pub const FRAME_LEN: usize = 60;
+
+/// IEEE 802.1Q: a tag follows, then the ethertype.
+const TAGGED: u16 = 0x8100;
+
+/// In place of a position: no place in the queue.
+const NOWHERE: u16 = u16::MAX;
+
+/// Is this the address of one station, neither of a group nor of nobody?
+#[must_use]
+pub(super) fn is_station(mac: Mac) -> bool {
+    mac[0] & 1 == 0 && mac != [0; 6]
+}
+
+macro_rules! secrets {
+    ($($(#[$doc:meta])* $name:ident)+) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, Hash)]
+        pub struct $name(pub NonZeroU64);
+
+        impl $name {
+            /// The number, made into one that is not zero.
+            #[must_use]
+            pub fn from_number(number: u64) -> Self {
+                Self(NonZeroU64::new(number).unwrap_or(NonZeroU64::MIN))
+            }
+
+            /// The number as it lies in a frame.
+            #[must_use]
+            pub const fn number(self) -> u64 {
+                self.0.get()
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, concat!(stringify!($name), "({:#x})"), self.0)
+            }
+        }
+    )+};
+}
+
+secrets! {
+    /// Names what a gate granted. Only who got the Fast_Ack knows it.
+    Lease
+    /// Shows that who comes again got the Fast_NAck, so that the address in its
+    /// frames is its own.
+    Ticket
+    /// Names one series of requests of a sender, up to the end of the lease that
+    /// comes of it. An answer that does not repeat it is not an answer.
+    Nonce
+}
+
+/// The priority (IEEE 802.1Q, 0 to 7) of a frame with a priority tag.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Priority(u8);
+
+impl Priority {
+    /// A priority; nothing if it is above 7.
+    #[must_use]
+    pub const fn new(priority: u8) -> Option<Self> {
+        if priority <= 7 { Some(Self(priority)) } else { None }
+    }
+
+    /// 0 to 7.
+    #[must_use]
+    pub const fn get(self) -> u8 {
+        self.0
+    }
+}
+
+/// What a control frame says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Message {
+    /// Fast_Req: may I send fast?
+    FastReq {
+        /// From an earlier Fast_NAck of the same series.
+        ticket: Option<Ticket>,
+    },
+    /// Fast_Ack: yes, for so long from when you sent that.
+    FastAck {
+        /// What to name from now on.
+        lease: Lease,
+        /// For how long.
+        time: Duration,
+    },
+    /// Fast_NAck: no, or no longer; ask again after a while.
+    FastNAck {
+        /// To be shown when asking again.
+        ticket: Option<Ticket>,
+        /// How many are to get their turn first; `None` without a place in the queue.
+        position: Option<u16>,
+        /// When to ask again. No time at all is an invitation.
+        wait: Duration,
+    },
+    /// I am still sending.
+    Refresh {
+        /// What was granted.
+        lease: Lease,
+    },
+    /// I am done; or I do not want the turn any more that I wait for.
+    Release {
+        /// The number of the lease, or of the ticket.
+        what: NonZeroU64,
+    },
+}
+
+/// A control frame, taken apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ControlFrame {
+    /// For whom.
+    pub to: Mac,
+    /// From whom.
+    pub from: Mac,
+    /// The priority, if it has a tag.
+    pub priority: Option<Priority>,
+    /// Which series of requests.
+    pub nonce: Nonce,
+    /// Which request of the series; an answer repeats it.
+    pub serial: u32,
+    /// What it says.
+    pub message: Message,
+}
+
+/// What follows the ethertype.
+#[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct Header {
+    magic: [u8; 4],
+    version: u8,
+    kind: u8,
+    position: U16,
+    nonce: U64,
+    serial: U32,
+    /// Microseconds.
+    time: U32,
+    lease: U64,
+}
+
+const _: () = assert!(size_of::<Header>() == 32 && 18 + size_of::<Header>() <= FRAME_LEN);
+
+mod kind {
+    pub(super) const FAST_REQ: u8 = 1;
+    pub(super) const FAST_ACK: u8 = 2;
+    pub(super) const FAST_NACK: u8 = 3;
+    pub(super) const REFRESH: u8 = 4;
+    pub(super) const RELEASE: u8 = 5;
+}
+
+/// Is this a control frame, by ethertype and magic number? Whether it is a good one is
+/// another question. For drivers that sort what they received.
+#[must_use]
+pub fn is_control(frame: &[u8]) -> bool {
+    sort(frame).is_ok()
+}
+
+/// The tag's two bytes, if any, and what follows the ethertype.
+fn sort(frame: &[u8]) -> Result<(Option<u16>, &[u8]), Refusal> {
+    let word = |at: usize| {
+        let bytes = frame.get(at..at + 2).ok_or(Refusal::Truncated)?;
+        Ok(u16::from_be_bytes([bytes[0], bytes[1]]))
+    };
+    let (tag, ethertype_at) = match word(12)? {
+        TAGGED => (Some(word(14)?), 16),
+        _ => (None, 12),
+    };
+    if word(ethertype_at)? != ETHERTYPE {
+        return Err(Refusal::Unsupported);
+    }
+    let rest = &frame[ethertype_at + 2..];
+    match rest.first_chunk() {
+        Some(&MAGIC) => Ok((tag, rest)),
+        Some(_) => Err(Refusal::Unsupported),
+        None => Err(Refusal::Truncated),
+    }
+}
+
+impl ControlFrame {
+    /// Takes a frame apart. What lies behind the header is padding.
+    ///
+    /// # Errors
+    /// [`Refusal::Unsupported`] for what is no control frame, or of another version or
+    /// kind, or in a VLAN; [`Refusal::Truncated`]; [`Refusal::Malformed`] for an address
+    /// that cannot be, or a field that must not hold what it holds.
+    pub fn parse(frame: &[u8]) -> Result<Self, Refusal> {
+        let (tag, rest) = sort(frame)?;
+        let (header, _) = Header::ref_from_prefix(rest).map_err(|_| Refusal::Truncated)?;
+        if header.version != VERSION {
+            return Err(Refusal::Unsupported);
+        }
+        // A priority tag names no VLAN (IEEE 802.1Q, 9.6). A VLAN has its own interface.
+        let priority = match tag {
+            Some(tag) if tag & 0x0fff != 0 => return Err(Refusal::Unsupported),
+            Some(tag) => Priority::new((tag >> 13) as u8),
+            None => None,
+        };
+        let message = header.message()?;
+        let nonce = NonZeroU64::new(header.nonce.get()).ok_or(Refusal::Malformed)?;
+        let mac = |at: usize| core::array::from_fn(|n| frame[at + n]);
+        let (to, from) = (mac(0), mac(6));
+        if !is_station(to) || !is_station(from) {
+            return Err(Refusal::Malformed);
+        }
+        Ok(Self { to, from, priority, nonce: Nonce(nonce), serial: header.serial.get(), message })
+    }
+
+    /// The frame, padded.
+    #[must_use]
+    pub fn to_bytes(&self) -> [u8; FRAME_LEN] {
+        let mut frame = [0; FRAME_LEN];
+        frame[..6].copy_from_slice(&self.to);
+        frame[6..12].copy_from_slice(&self.from);
+        let mut at = 12;
+        if let Some(Priority(priority)) = self.priority {
+            frame[12..14].copy_from_slice(&TAGGED.to_be_bytes());
+            frame[14] = priority << 5;
+            at = 16;
+        }
+        frame[at..at + 2].copy_from_slice(&ETHERTYPE.to_be_bytes());
+        let header = Header::new(self);
+        frame[at + 2..at + 2 + size_of::<Header>()].copy_from_slice(header.as_bytes());
+        frame
+    }
+}
+
+impl Header {
+    fn new(frame: &ControlFrame) -> Self {
+        let (kind, position, time, lease) = match frame.message {
+            Message::FastReq { ticket } => (kind::FAST_REQ, 0, 0, ticket.map_or(0, Ticket::number)),
+            Message::FastAck { lease, time } => (kind::FAST_ACK, 0, micros(time), lease.number()),
+            Message::FastNAck { ticket, position, wait } => {
+                let ticket = ticket.map_or(0, Ticket::number);
+                (kind::FAST_NACK, position.unwrap_or(NOWHERE), micros(wait), ticket)
+            }
+            Message::Refresh { lease } => (kind::REFRESH, 0, 0, lease.number()),
+            Message::Release { what } => (kind::RELEASE, 0, 0, what.get()),
+        };
+        Self {
+            magic: MAGIC,
+            version: VERSION,
+            kind,
+            position: position.into(),
+            nonce: frame.nonce.number().into(),
+            serial: frame.serial.into(),
+            time: time.into(),
+            lease: lease.into(),
+        }
+    }
+
+    fn message(&self) -> Result<Message, Refusal> {
+        let (position, time) = (self.position.get(), self.time.get());
+        let number = NonZeroU64::new(self.lease.get());
+        let needed = number.ok_or(Refusal::Malformed);
+        let message = match self.kind {
+            kind::FAST_REQ => Message::FastReq { ticket: number.map(Ticket) },
+            kind::FAST_ACK if time > 0 => {
+                Message::FastAck { lease: Lease(needed?), time: duration(time) }
+            }
+            kind::FAST_ACK => return Err(Refusal::Malformed),
+            kind::FAST_NACK => Message::FastNAck {
+                ticket: number.map(Ticket),
+                position: (position != NOWHERE).then_some(position),
+                wait: duration(time),
+            },
+            kind::REFRESH => Message::Refresh { lease: Lease(needed?) },
+            kind::RELEASE => Message::Release { what: needed? },
+            _ => return Err(Refusal::Unsupported),
+        };
+        // What a kind does not use is zero, so that a later version may use it.
+        let unused = match self.kind {
+            kind::FAST_NACK => position != NOWHERE && number.is_none(),
+            kind::FAST_ACK => position != 0,
+            _ => position != 0 || time != 0,
+        };
+        if unused { Err(Refusal::Malformed) } else { Ok(message) }
+    }
+}
+
+/// Rounded down: a sender must not believe in more than it was granted.
+fn micros(time: Duration) -> u32 {
+    u32::try_from(time.as_micros()).unwrap_or(u32::MAX)
+}
+
+fn duration(micros: u32) -> Duration {
+    Duration::from_micros(micros.into())
+}

@@ -1,0 +1,122 @@
+//! What the receiver's answers do to a requester.
+
+use landfall_placement::{Duration, Instant, Refusal};
+
+use super::super::frame::{ControlFrame, Lease, Message, Ticket};
+use super::series::Refused;
+use super::{Asking, GAP, Holding, Lost, Requester, RequesterEvent, Standing, State};
+
+/// Nobody has to wait longer before it may ask again, whatever the receiver says.
+const LONGEST_WAIT: Duration = Duration::from_secs(1);
+
+impl Requester {
+    pub(super) fn accept(&mut self, now: Instant, frame: &ControlFrame) -> Result<(), Refusal> {
+        if frame.to != self.config.address || frame.from != self.config.receiver {
+            return Err(Refusal::WrongAddress);
+        }
+        let series = match &self.state {
+            State::Idle => None,
+            State::Asking(asking) => Some(&asking.series),
+            State::Holding(holding) => Some(&holding.series),
+        };
+        match frame.message {
+            Message::FastReq { .. } | Message::Refresh { .. } | Message::Release { .. } => {
+                Err(Refusal::Unexpected)
+            }
+            _ if series.is_none_or(|series| series.nonce != frame.nonce) => Err(Refusal::WrongKey),
+            Message::FastAck { lease, time } => self.granted(now, frame.serial, lease, time),
+            Message::FastNAck { ticket, position, wait } => match self.state {
+                State::Idle => Err(Refusal::WrongKey),
+                State::Holding(holding) => self.not_renewed(now, frame.serial, holding),
+                State::Asking(asking) => {
+                    let wait = wait.min(LONGEST_WAIT);
+                    self.refused(now, frame.serial, asking, ticket, position, wait)
+                }
+            },
+        }
+    }
+
+    /// The lease counts from when the request was sent, whenever the answer comes.
+    fn granted(
+        &mut self,
+        now: Instant,
+        serial: u32,
+        lease: Lease,
+        time: Duration,
+    ) -> Result<(), Refusal> {
+        let (mut series, held) = match self.state {
+            State::Idle => return Err(Refusal::WrongKey),
+            State::Asking(asking) => (asking.series, None),
+            State::Holding(holding) => (holding.series, Some(holding)),
+        };
+        let sent = series.grant(serial).ok_or(Refusal::Duplicate)?;
+        let mut until = sent + time;
+        if until <= now {
+            return Err(Refusal::OutOfBounds);
+        }
+        match held {
+            Some(held) if held.lease == lease => until = until.max(held.until),
+            Some(_) => {}
+            None => self.tell(RequesterEvent::Granted { until }),
+        }
+        self.silent_until = Instant::ZERO;
+        self.state = State::Holding(Holding { series, lease, time, until, due: sent + time / 2 });
+        Ok(())
+    }
+
+    fn not_renewed(
+        &mut self,
+        now: Instant,
+        serial: u32,
+        mut holding: Holding,
+    ) -> Result<(), Refusal> {
+        if holding.series.refuse(serial) != Some(Refused::First) {
+            return Err(Refusal::Duplicate);
+        }
+        self.say_farewell(holding.series, Message::Release { what: holding.lease.0 });
+        self.tell(RequesterEvent::Lost(Lost::TurnOver));
+        self.ask_anew(now);
+        Ok(())
+    }
+
+    fn refused(
+        &mut self,
+        now: Instant,
+        serial: u32,
+        mut asking: Asking,
+        ticket: Option<Ticket>,
+        position: Option<u16>,
+        wait: Duration,
+    ) -> Result<(), Refusal> {
+        let refused = asking.series.refuse(serial).ok_or(Refusal::Duplicate)?;
+        asking.series.ticket = ticket.or(asking.series.ticket);
+        let due = if wait.is_zero() {
+            // At once; but two that only hurry each other slow down.
+            let doubled = 1 << asking.hurried.min(10);
+            asking.hurried = asking.hurried.saturating_add(1);
+            now.max(asking.sent + GAP.saturating_mul(doubled))
+        } else {
+            if refused == Refused::First {
+                asking.hurried = 0;
+            }
+            now + wait.max(GAP)
+        };
+        asking.due = match refused {
+            Refused::First => due,
+            // A repetition must not put off what is due before.
+            Refused::Again => asking.due.min(due),
+        };
+        asking.unanswered = 0;
+        self.silent_until = Instant::ZERO;
+        let (since, before) = match asking.standing {
+            Standing::Refused { since, position } => (since, Some(position)),
+            Standing::Asked | Standing::Silent => (now, None),
+        };
+        asking.standing = Standing::Refused { since, position };
+        self.state = State::Asking(asking);
+        if before != Some(position) {
+            self.tell(RequesterEvent::Refused { position, wait });
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,1 @@
+//! The requester by itself.
