@@ -8,7 +8,7 @@ use std::ptr::NonNull;
 pub(crate) const HUGE_PAGE: usize = 2 << 20;
 
 /// How long a page is here: 4 KiB on most machines, up to 64 KiB on some.
-pub(super) fn page_size() -> usize {
+pub(crate) fn page_size() -> usize {
     // SAFETY: a question to the C library, without arguments that could be wrong.
     let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     usize::try_from(size).ok().filter(|size| size.is_power_of_two()).unwrap_or(4096)

@@ -44,7 +44,7 @@ mod words;
 
 pub use arena::{Arena, ArenaConfig, ArenaError};
 pub use error::{AccessError, LendError, LendRefusal, TakeBackError};
-pub(crate) use mapping::{HUGE_PAGE, Mapping};
+pub(crate) use mapping::{HUGE_PAGE, Mapping, page_size};
 pub use owned::{Memory, OutOfMemory, SplitError};
 pub use pinned::{Pinned, RawSpan};
 pub use pins::Pins;

@@ -2,6 +2,7 @@
 
 use core::fmt;
 use core::ops::Range;
+use core::ptr::NonNull;
 use core::time::Duration;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -145,6 +146,27 @@ impl Regions {
         Ok(self.vacant(rights)?.grant(window, Backing::Shared(memory.clone())))
     }
 
+    /// Grants the use of memory that a driver has: the kernel's ring, or pages
+    /// of its own. Its grant ends as that of shared memory does.
+    ///
+    /// # Safety
+    /// `base` is a multiple of eight. Until `owner` is dropped there are `len`
+    /// bytes from it on, filled up to a multiple of eight: initialised, and as
+    /// writable as the rights say. Meanwhile user space writes them through
+    /// atomic words only, and makes references to plain bytes of them only
+    /// while nobody can write those.
+    pub(crate) unsafe fn lend_mapped(
+        &self,
+        base: NonNull<u8>,
+        len: usize,
+        rights: Rights,
+        owner: Arc<dyn Send + Sync>,
+    ) -> Result<RegionId, LendRefusal> {
+        // SAFETY: the caller's promise; the slot keeps the owner.
+        let window = unsafe { Window::new(base, len, rights) };
+        Ok(self.vacant(rights)?.grant(window, Backing::Mapped(owner)))
+    }
+
     /// Locks the table and takes a slot that can be granted.
     fn vacant(&self, rights: Rights) -> Result<Vacancy<'_>, LendRefusal> {
         if rights.is_empty() {
@@ -200,7 +222,7 @@ impl Regions {
     pub fn take_back_within(&self, id: RegionId, limit: Duration) -> Result<Memory, TakeBackError> {
         match self.end(id, Kind::Own, limit)? {
             Backing::Own(memory) => Ok(memory),
-            Backing::Shared(_) => Err(TakeBackError::Shared(id)),
+            Backing::Shared(_) | Backing::Mapped(_) => Err(TakeBackError::Shared(id)),
         }
     }
 
@@ -222,7 +244,9 @@ impl Regions {
         let lent = unsafe { slot.lent() };
         match (lent.map(|lent| &lent.backing), kind) {
             (Some(Backing::Own(_)), Kind::Shared) => return Err(TakeBackError::NotShared(id)),
-            (Some(Backing::Shared(_)), Kind::Own) => return Err(TakeBackError::Shared(id)),
+            (Some(Backing::Shared(_) | Backing::Mapped(_)), Kind::Own) => {
+                return Err(TakeBackError::Shared(id));
+            }
             _ => {}
         }
         match slot.revoke(id) {

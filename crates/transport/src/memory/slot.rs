@@ -10,7 +10,7 @@
 use core::cell::UnsafeCell;
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use landfall_placement::RegionId;
 
@@ -23,6 +23,8 @@ pub(super) enum Backing {
     Own(Memory),
     /// Kept mapped.
     Shared(#[expect(dead_code, reason = "only to be dropped")] SharedMemory),
+    /// Of a driver, whose memory it stays.
+    Mapped(#[expect(dead_code, reason = "only to be dropped")] Arc<dyn Send + Sync>),
 }
 
 /// What a slot holds while it is granted.
