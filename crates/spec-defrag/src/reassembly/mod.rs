@@ -1,0 +1,229 @@
+//! The conventional path: pieces are copied to where they belong, until their
+//! packet is whole (RFC 791, RFC 815, RFC 8200 section 4.5).
+//!
+//! Only names of memory are kept here; the bytes go by [`Memory::copy`] into a
+//! buffer of their packet. What is not plainly one packet cut into pieces is given
+//! up:
+//!
+//! - Pieces that overlap make their packet refused, and all that still comes of it
+//!   (RFC 5722, for IPv4 as well). Only an exact repetition is passed over, which
+//!   RFC 8200 allows; what came first stays.
+//! - Pieces that disagree where the packet ends make it refused.
+//! - A packet in one piece behind a fragment header has nothing to do with others
+//!   of its name (RFC 6946): it passes at once.
+//!
+//! Packets and bytes are bounded, in all and for each source. At a bound the
+//! oldest packet goes: who sends pieces that never become whole loses them first.
+//! The cost of a piece depends neither on how many packets there are nor on how
+//! they are cut.
+//!
+//! | file | what lives there |
+//! | --- | --- |
+//! | `gathering`, `holes`, `congestion`, `first` | one packet: what is there, and whether a piece belongs to it |
+//! | `joining`, `adopting` | how a piece, and a page with pieces, gets to its place |
+//! | `shelf`, `sources` | all packets: which are kept, and which go |
+//! | `expired` | what is told of packets that were not whole in time |
+//!
+//! What does not live here: the reading of headers, and of frames that landed where
+//! they belong.
+
+use alloc::vec::Vec;
+
+use landfall_placement::{Instant, Refusal};
+
+use crate::buffers::{BufferId, Buffers};
+use crate::memory::{Memory, Pieces};
+use crate::packet::{Head, Packet};
+use crate::wire::{Key, Parsed};
+
+mod adopting;
+mod config;
+mod congestion;
+mod expired;
+mod first;
+mod gathering;
+mod holes;
+mod joining;
+mod shelf;
+mod sources;
+
+pub use config::{Config, Counters};
+pub use congestion::Congestion;
+pub use expired::Expired;
+
+use expired::Telling;
+use first::First;
+use gathering::{Gathering, Piece};
+use holes::Holes;
+use shelf::{Found, Shelf, State};
+
+/// The longest split: longer transport headers there are not.
+pub const SPLIT_MOST: u16 = 128;
+
+/// A frame with a piece of a packet.
+#[derive(Clone, Copy, Debug)]
+pub struct Arrived<'a> {
+    /// What its headers say.
+    pub parsed: &'a Parsed,
+    /// Its first bytes, at least up to where the piece begins.
+    pub head: &'a [u8],
+    /// Where the whole frame lies.
+    pub frame: &'a Pieces,
+    /// How long the transport header is at the start of the packet, as far as one
+    /// can guess: what is behind it is aligned as a page is. Zero: unknown.
+    pub split: u16,
+}
+
+/// A page that the first pieces of a packet landed in, in order, before the guess
+/// went wrong.
+#[derive(Clone, Copy, Debug)]
+pub struct Adopted<'a> {
+    /// When the first piece came.
+    pub started: Instant,
+    /// What the headers of the first piece say. The pieces behind it are as long.
+    pub first: &'a Parsed,
+    /// The first bytes of its frame: headers, and `split` bytes of the piece.
+    pub head: &'a [u8],
+    /// So many bytes at the start of the payload are in `head`, and not in the page.
+    pub split: u16,
+    /// What the pieces landed in: the rest of the payload, from
+    /// [`LEAD`](crate::LEAD) on.
+    pub buffer: BufferId,
+    /// How many bytes of the payload are there, with those in `head`.
+    pub filled: u32,
+    /// The marks of all pieces that are there.
+    pub congestion: Congestion,
+}
+
+/// Packets whose pieces are being gathered.
+#[derive(Debug)]
+pub struct Reassembly {
+    shelf: Shelf,
+    /// What is there of the packet in each buffer, by the index of the buffer.
+    holes: Vec<Holes>,
+    /// The first piece of each packet, by its place on the shelf; stale where the
+    /// packet has none.
+    firsts: Vec<Option<First>>,
+    telling: Telling,
+    /// Not later than the earliest end of a lifetime.
+    next_end: Instant,
+}
+
+impl Reassembly {
+    /// Nothing gathered yet. The secret keeps strangers from choosing addresses
+    /// that are slow to find; it comes from the engine's seed.
+    #[must_use]
+    pub fn new(config: Config, secret: (u64, u64)) -> Self {
+        Self {
+            shelf: Shelf::new(config, secret),
+            holes: Vec::new(),
+            firsts: Vec::new(),
+            telling: Telling::new(config.told_per_second),
+            next_end: Instant::FAR_FUTURE,
+        }
+    }
+
+    /// Is nothing being gathered, and nothing refused?
+    #[must_use]
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.shelf.is_empty()
+    }
+
+    /// Whether pieces of this packet are here, or it was given up not long ago.
+    #[must_use]
+    #[inline]
+    pub fn contains(&self, key: &Key) -> bool {
+        matches!(self.shelf.find(key), Found::Packet(_))
+    }
+
+    /// What became of pieces so far.
+    #[must_use]
+    pub const fn counters(&self) -> &Counters {
+        &self.shelf.counters
+    }
+
+    /// Takes a piece: its bytes are copied to their place. Gives the packet if that
+    /// was the last one missing; its buffer is the caller's then.
+    ///
+    /// # Errors
+    /// [`Refusal::Unexpected`] for no piece at all; [`Refusal::Malformed`],
+    /// [`Refusal::Truncated`] and [`Refusal::OutOfBounds`] for a length or place
+    /// that no piece has; [`Refusal::Duplicate`] for a repetition;
+    /// [`Refusal::Forbidden`] for a packet that is refused as a whole because its
+    /// pieces overlap or disagree; [`Refusal::NoRoom`]. When the last piece missing
+    /// shows that the packet is none, also what
+    /// [`whole_head`](crate::wire::whole_head) says.
+    pub fn insert<M: Memory>(
+        &mut self,
+        now: Instant,
+        arrived: &Arrived<'_>,
+        buffers: &mut Buffers,
+        memory: &mut M,
+    ) -> Result<Option<Packet>, Refusal> {
+        if now >= self.next_end {
+            self.handle_timeout(now, buffers, memory);
+        }
+        let parsed = arrived.parsed;
+        let piece = Piece::new(parsed)?;
+        let payload_end = u64::from(parsed.payload_at) + u64::from(parsed.payload_len);
+        if arrived.head.len() < usize::from(parsed.payload_at) || arrived.frame.len() < payload_end
+        {
+            return Err(Refusal::Truncated);
+        }
+        if piece.start == 0 && usize::from(parsed.payload_at) > Head::MOST {
+            return Err(Refusal::NoRoom);
+        }
+        if piece.start == 0 && piece.is_last {
+            return self.pass(arrived, piece, buffers, memory).map(Some);
+        }
+        let split = u32::from(arrived.split.min(SPLIT_MOST));
+        let at = match self.shelf.find(&parsed.key) {
+            Found::Packet(at) => {
+                self.accepts(at, piece, buffers, memory)?;
+                self.shelf.touch(at);
+                at
+            }
+            Found::Nothing { hash } => {
+                let room = Gathering::room_for(split, piece.end);
+                let name = (parsed.key, hash);
+                let (at, buffer) = self.shelf.open(now, name, room, None, buffers)?;
+                self.begin(at, Gathering::new(buffer, split));
+                at
+            }
+        };
+        self.put(at, arrived, piece, buffers, memory)
+    }
+
+    /// Forgets what was not whole in time.
+    pub fn handle_timeout<M: Memory>(&mut self, now: Instant, buffers: &mut Buffers, memory: &M) {
+        while let Some((at, entry)) =
+            self.shelf.ended(now).and_then(|at| Some((at, self.shelf.close(at)?)))
+        {
+            let State::Gathering(gathering) = entry.state else { continue };
+            self.shelf.counters.expired += 1;
+            let first = self.firsts.get(at as usize).and_then(Option::as_ref);
+            if let Some(first) = first.filter(|_| gathering.has_first())
+                && self.telling.may_tell(now)
+            {
+                self.telling.push(Expired::new(first, &gathering, buffers, memory));
+            }
+            buffers.give_back(gathering.buffer);
+        }
+        self.next_end = self.shelf.next_end().unwrap_or(Instant::FAR_FUTURE);
+    }
+
+    /// When to call [`Reassembly::handle_timeout`] next.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.shelf.next_end()
+    }
+
+    /// The next packet that was not whole in time, and whose sender may be told.
+    pub fn poll_expired(&mut self) -> Option<Expired> {
+        self.telling.pop()
+    }
+}
+
+#[cfg(test)]
+mod tests;

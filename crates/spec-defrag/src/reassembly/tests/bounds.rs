@@ -1,0 +1,147 @@
+//! What is kept is bounded, and who sends what never becomes whole loses it first.
+
+use super::*;
+
+/// A piece that is not the only one of its packet.
+fn begins(host: &mut Host, from: From, id: u32) -> Result<Option<Packet>, Refusal> {
+    host.piece(from, (id, 0, true), &bytes(64))
+}
+
+fn goes_on(host: &mut Host, from: From, id: u32) -> bool {
+    let sent = bytes(128);
+    let packet =
+        begins(host, from, id).and_then(|_| host.piece(from, (id, 64, false), &sent[64..]));
+    match packet {
+        Ok(Some(packet)) => host.take(&packet) == frame(from, Some((id, 0, false)), &sent),
+        _ => false,
+    }
+}
+
+#[test]
+fn invariant_5_sources_that_never_finish_take_bounded_memory_and_service_goes_on() {
+    let config = Config { packets: 2_000, bytes: 64 * u64::from(PAGE), ..Config::default() };
+    let mut host = Host::new(config, 100, 2);
+    let friend = From { host: 0x00ff_0001, ..V4 };
+    for source in 0..100_000 {
+        begins(&mut host, From { host: source, ..V4 }, 1).unwrap();
+        if source % 1_000 == 0 {
+            assert!(goes_on(&mut host, friend, source), "after {source}");
+        }
+        let (packets, sources, held) = host.reassembly.shelf.sizes();
+        assert!(packets <= 64 && sources <= 65 && held <= config.bytes, "after {source}");
+    }
+    assert_eq!(host.reassembly.counters().evicted, 100_000 - 64);
+    assert_eq!(host.buffers.free_pages(), 36);
+    host.at(NOW + Duration::from_secs(60));
+    assert_eq!(host.reassembly.shelf.sizes(), (0, 1, 0), "the source that was asked for last");
+    assert!(host.is_clean());
+}
+
+#[test]
+fn one_source_loses_its_own_first() {
+    let config = Config { bytes_per_source: 4 * u64::from(PAGE), ..Config::default() };
+    let mut host = Host::new(config, 50, 2);
+    let friends: Vec<_> = (0..20).map(|host| From { host, ..V4 }).collect();
+    for friend in &friends {
+        begins(&mut host, *friend, 1).unwrap();
+    }
+    let flood = From { host: 99, ..V4 };
+    for id in 0..1_000 {
+        begins(&mut host, flood, id).unwrap();
+        assert!(host.reassembly.shelf.sizes().2 <= 24 * u64::from(PAGE));
+    }
+    assert_eq!(host.reassembly.counters().evicted, 996);
+    for id in 0..1_000 {
+        let is_there = host.reassembly.contains(&read(flood, (id, 0, true), &[0; 8]).0.key);
+        assert_eq!(is_there, id >= 996, "the oldest went: {id}");
+    }
+    for friend in friends {
+        assert!(host.piece(friend, (1, 64, false), &bytes(64)).unwrap().is_some());
+    }
+}
+
+/// Refused packets hold no buffer, but they are remembered: within bounds too.
+#[test]
+fn refused_packets_are_bounded_for_each_source() {
+    let config = Config { bytes_per_source: 16 << 10, ..Config::default() };
+    let mut host = Host::new(config, 50, 2);
+    let flood = From { host: 99, ..V4 };
+    for id in 0..1_000 {
+        begins(&mut host, flood, id).unwrap();
+        assert_eq!(host.piece(flood, (id, 8, true), &bytes(64)), Err(Refusal::Forbidden));
+        let (packets, _, held) = host.reassembly.shelf.sizes();
+        assert!(packets <= 32 && held <= 16 << 10);
+    }
+    assert_eq!(host.reassembly.counters().refused, 1_000);
+    assert!(host.is_clean());
+}
+
+#[test]
+fn the_number_of_packets_is_bounded() {
+    let mut host = Host::new(Config { packets: 3, ..Config::default() }, 8, 2);
+    for id in 0..10 {
+        begins(&mut host, V4, id).unwrap();
+    }
+    assert_eq!(host.reassembly.shelf.sizes().0, 3);
+    assert_eq!(host.reassembly.counters().evicted, 7);
+    for id in 7..10 {
+        assert!(host.piece(V4, (id, 64, false), &bytes(64)).unwrap().is_some(), "{id}");
+    }
+    let mut none = Host::new(Config { packets: 0, ..Config::default() }, 8, 2);
+    assert_eq!(begins(&mut none, V4, 1), Err(Refusal::NoRoom));
+    assert!(none.is_clean());
+}
+
+/// Without a free buffer the packet goes that holds one of that kind for longest.
+#[test]
+fn a_pool_that_is_empty_takes_from_its_oldest() {
+    let mut host = Host::new(Config::default(), 2, 1);
+    let far = |host: &mut Host, id| host.piece(V4, (id, 8000, true), &bytes(64));
+    far(&mut host, 1).unwrap();
+    begins(&mut host, V4, 2).unwrap();
+    begins(&mut host, V4, 3).unwrap();
+    begins(&mut host, V4, 4).unwrap();
+    let has = |host: &Host, id| host.reassembly.contains(&read(V4, (id, 0, true), &[0; 8]).0.key);
+    assert_eq!([1, 2, 3, 4].map(|id| has(&host, id)), [true, false, true, true]);
+    far(&mut host, 5).unwrap();
+    assert_eq!([1, 3, 4, 5].map(|id| has(&host, id)), [false, true, true, true]);
+    // An atomic packet needs a buffer too.
+    let packet = host.piece(V6, (1, 0, false), &bytes(64)).unwrap().unwrap();
+    assert_eq!([3, 4, 5].map(|id| has(&host, id)), [false, true, true]);
+    // A page that grows is not its own victim, nor does it keep its page.
+    host.piece(V4, (4, 8000, true), &bytes(64)).unwrap();
+    assert_eq!([4, 5].map(|id| has(&host, id)), [true, false]);
+    host.take(&packet);
+    assert_eq!(host.buffers.free_pages(), 2);
+    host.at(NOW + Duration::from_secs(60));
+    assert!(host.is_clean());
+}
+
+/// Packets that are out and not released: nobody can be asked for their buffers.
+#[test]
+fn without_any_buffer_a_piece_is_refused_and_what_is_there_stays() {
+    let mut host = Host::new(Config::default(), 1, 0);
+    let taken = host.buffers.take(1).unwrap();
+    assert_eq!(begins(&mut host, V4, 1), Err(Refusal::NoRoom));
+    assert_eq!(host.piece(V6, (1, 0, false), &bytes(64)), Err(Refusal::NoRoom));
+    assert!(host.reassembly.is_empty());
+    host.buffers.give_back(taken);
+    begins(&mut host, V4, 1).unwrap();
+    let far = host.piece(V4, (1, 8000, true), &bytes(64));
+    assert_eq!(far, Err(Refusal::NoRoom), "there is no large one");
+    assert!(host.piece(V4, (1, 64, false), &bytes(64)).unwrap().is_some());
+}
+
+/// More than its source may have at all: nobody goes for that.
+#[test]
+fn what_can_never_fit_pushes_nobody_out() {
+    let config = Config { bytes_per_source: u64::from(LARGE) - 1, ..Config::default() };
+    let mut host = Host::new(config, 8, 2);
+    for id in 0..5 {
+        begins(&mut host, V4, id).unwrap();
+    }
+    assert_eq!(host.piece(V4, (1, 8000, true), &bytes(64)), Err(Refusal::NoRoom));
+    assert_eq!(host.piece(V4, (9, 8000, true), &bytes(64)), Err(Refusal::NoRoom));
+    assert_eq!(host.reassembly.counters().evicted, 0);
+    assert_eq!(host.reassembly.shelf.sizes().0, 5);
+}
