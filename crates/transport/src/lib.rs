@@ -7,6 +7,8 @@
 //! | [`udp`] | UDP with segmentation offload, receiving straight into guessed spans |
 //! | [`packet`] | AF_PACKET: frames of an interface, with the device's segmentation and checksums |
 //! | [`rawip`] | a protocol number of its own, directly on IPv4 or IPv6 |
+//! | [`ring`] | AF_PACKET: frames that lie in memory already, a ring of blocks at a time |
+//! | [`scatter`] | AF_PACKET: bursts of frames, each into places that were posted for it |
 //! | [`xdp`] | AF_XDP: frames of an ethertype or to a station, through mapped rings |
 //! | [`tap`] | a virtual cable to the kernel of this machine, in whole frames |
 //! | [`tunnel`] | whole frames inside of UDP, for users without privileges |
@@ -36,6 +38,8 @@ mod inet;
 pub mod memory;
 pub mod packet;
 pub mod rawip;
+pub mod ring;
+pub mod scatter;
 pub mod tap;
 pub mod tunnel;
 pub mod udp;

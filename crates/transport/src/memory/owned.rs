@@ -99,7 +99,7 @@ impl Memory {
 
     /// Where the bytes lie. From here to the next multiple of
     /// [`Memory::GRANULE`] behind the last byte nobody else has anything.
-    pub(super) const fn base(&self) -> NonNull<u8> {
+    pub(crate) const fn base(&self) -> NonNull<u8> {
         self.base
     }
 }

@@ -103,6 +103,42 @@ impl Pins {
         Ok(())
     }
 
+    /// Copies a span to another one of the same length. The two do not
+    /// overlap; where they do, bytes mix.
+    ///
+    /// # Errors
+    /// The one may not be read, or the other not written, or they differ in
+    /// length.
+    #[inline]
+    pub fn copy(&mut self, from: &Span, to: &Span) -> Result<(), AccessError> {
+        check_length(to, from.len as usize)?;
+        let source = *self.window(from.region)?;
+        let at = source.check(from, Rights::READ)?.start;
+        let target = *self.window(to.region)?;
+        let range = target.check(to, Rights::WRITE)?;
+        // SAFETY: both pinned until `release`, which needs `self` exclusively.
+        let (source, target) = unsafe { (source.words(), target.words()) };
+        words::copy(source, at, target, range.start, range.len());
+        Ok(())
+    }
+
+    /// Copies a span out, like [`copy_out`](Self::copy_out), without holding
+    /// its region any longer than it is held already.
+    ///
+    /// # Errors
+    /// As [`copy_out`](Self::copy_out).
+    pub fn peek(&self, span: &Span, into: &mut [u8]) -> Result<(), AccessError> {
+        let Some(held) = self.held_under(span.region) else {
+            return self.regions.read(span, into);
+        };
+        held.state().check_live(span.region)?;
+        let range = held.window.check(span, Rights::READ)?;
+        check_length(span, into.len())?;
+        // SAFETY: pinned until `release`, which needs `self` exclusively.
+        words::copy_out(unsafe { held.window.words() }, range.start, into);
+        Ok(())
+    }
+
     /// Copies out what a driver received into a span that it guessed. That is
     /// moving its own writing aside, and needs the right to write, not to read.
     ///
@@ -172,15 +208,10 @@ impl Pins {
 
     /// The place in `held` of a region that was held before, or is from now on.
     fn find(&mut self, id: RegionId) -> Result<usize, AccessError> {
-        let hash = Self::hash(id);
-        let mut next = self.heads[hash];
-        while let Some(at) = (next as usize).checked_sub(1) {
-            let held = &self.held[at];
-            if held.id == id {
-                return Ok(at);
-            }
-            next = held.before;
+        if let Some(at) = self.place_of(id) {
+            return Ok(at);
         }
+        let hash = Self::hash(id);
         let slot = self.regions.slot(id)?;
         let window = self.regions.pin_slot(slot, id)?;
         let (slot, before) = (NonNull::from(slot), self.heads[hash]);
@@ -188,6 +219,25 @@ impl Pins {
         // There are fewer slots than numbers, and each is held at most once.
         self.heads[hash] = self.held.len() as u32;
         Ok(self.held.len() - 1)
+    }
+
+    /// The place in `held` of a region, if it is held.
+    fn place_of(&self, id: RegionId) -> Option<usize> {
+        let mut next = self.heads[Self::hash(id)];
+        while let Some(at) = (next as usize).checked_sub(1) {
+            let held = &self.held[at];
+            if held.id == id {
+                return Some(at);
+            }
+            next = held.before;
+        }
+        None
+    }
+
+    /// The pin of a region, if it is held.
+    fn held_under(&self, id: RegionId) -> Option<&Held> {
+        let last = self.held.get(self.last).filter(|held| held.id == id);
+        last.or_else(|| self.held.get(self.place_of(id)?))
     }
 
     const fn hash(id: RegionId) -> usize {

@@ -89,6 +89,21 @@ pub(super) fn copy_out(memory: &[AtomicU64], offset: usize, into: &mut [u8]) {
     fence(Acquire);
 }
 
+/// Copies bytes of one memory into another, or into a part of the same that
+/// has none of them.
+pub(super) fn copy(from: &[AtomicU64], at: usize, to: &[AtomicU64], offset: usize, len: usize) {
+    /// By way of a piece that stays in the first-level cache.
+    const PIECE: usize = 1024;
+    let mut piece = [0; PIECE];
+    let mut done = 0;
+    while done < len {
+        let piece = &mut piece[..PIECE.min(len - done)];
+        copy_out(from, at + done, piece);
+        copy_in(to, offset + done, piece);
+        done += piece.len();
+    }
+}
+
 /// Reads a few bytes of the first word, from its byte `at` on.
 #[inline]
 fn peel(memory: &[AtomicU64], at: usize, into: &mut [u8]) {

@@ -55,7 +55,7 @@ pub enum OpenError {
 
 impl OpenError {
     /// Names what was tried: the end of the sentence "cannot …".
-    pub(super) fn system(what: &'static str) -> impl FnOnce(io::Error) -> Self {
+    pub(crate) fn system(what: &'static str) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::System { what, source }
     }
 }

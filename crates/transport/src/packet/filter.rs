@@ -4,8 +4,13 @@
 use std::net::Ipv4Addr;
 
 const ETHERTYPE_IPV4: u16 = 0x0800;
+const ETHERTYPE_IPV6: u16 = 0x86dd;
 const TCP: u32 = 6;
 const UDP: u32 = 17;
+/// IPv6 extension headers (RFC 8200, 4): the one of fragments, and those that
+/// may come before it.
+const FRAGMENT: u32 = 44;
+const BEFORE_FRAGMENT: [u32; 3] = [0, 43, 60];
 
 /// Which frames are for a path. The kernel looks before it queues them.
 ///
@@ -26,6 +31,11 @@ pub struct Filter {
     groups: bool,
     host: Option<Ipv4Addr>,
     port: Option<u16>,
+    fragments: bool,
+    /// The interface took the frame for its own station, or for a group.
+    only_received: bool,
+    /// The frame is of no VLAN.
+    untagged: bool,
 }
 
 impl Filter {
@@ -75,13 +85,32 @@ impl Filter {
         Self { port: Some(port), ..self }
     }
 
+    /// Of those, no IPv4 or IPv6 packets but fragments. Other protocols pass.
+    ///
+    /// An IPv6 packet with other extension headers passes as well: whether a
+    /// fragment header is behind them is for the receiver to see.
+    #[must_use]
+    pub fn fragments(self) -> Self {
+        Self { fragments: true, ..self }
+    }
+
+    /// Of those, no frames of a VLAN and none that are for another station or
+    /// leave here: what the kernel knows of a frame and its bytes do not say.
+    /// Frames to a chosen [`station`](Self::station) count as for others, so
+    /// then the station alone decides.
+    #[must_use]
+    pub(crate) fn only_received(self, interface: [u8; 6]) -> Self {
+        let own = self.station.is_none_or(|station| station == interface);
+        Self { only_received: own, untagged: true, ..self }
+    }
+
     /// The station that frames have to be for.
-    pub(super) fn only_station(&self) -> Option<[u8; 6]> {
+    pub(crate) fn only_station(&self) -> Option<[u8; 6]> {
         self.station
     }
 
     /// Do frames to groups pass beside those to the station?
-    pub(super) fn takes_groups(&self) -> bool {
+    pub(crate) fn takes_groups(&self) -> bool {
         self.groups
     }
 
@@ -95,7 +124,7 @@ impl Filter {
     }
 
     /// The program; none where everything passes.
-    pub(super) fn program(&self) -> Vec<libc::sock_filter> {
+    pub(crate) fn program(&self) -> Vec<libc::sock_filter> {
         let steps = self.steps();
         if steps.is_empty() {
             return Vec::new();
@@ -113,6 +142,7 @@ impl Filter {
 
     fn steps(&self) -> Vec<Step> {
         let mut steps = Vec::new();
+        self.ancillary_steps(&mut steps);
         if let Some([a, b, c, d, e, f]) = self.station {
             if self.groups {
                 // Over the four steps that compare the station.
@@ -132,12 +162,46 @@ impl Filter {
             }
             steps.push(Step::must_be(u32::from(*last)));
         }
+        if self.fragments {
+            Self::fragment_steps(&mut steps);
+        }
         if self.host.is_some() || self.port.is_some() {
             steps.push(Step::half(12));
             steps.push(Step::accept_unless(u32::from(ETHERTYPE_IPV4)));
             self.ipv4_steps(&mut steps);
         }
         steps
+    }
+
+    /// What the kernel keeps beside the frame. A frame of a VLAN that is bound
+    /// to a protocol has lost its tag already, but counts as for others.
+    fn ancillary_steps(&self, steps: &mut Vec<Step>) {
+        if self.only_received {
+            steps.push(Step::ancillary(libc::SKF_AD_PKTTYPE));
+            // The host's, to all, to a group: 0 to 2 (`linux/if_packet.h`).
+            steps.push(Step::must_not_exceed(u32::from(libc::PACKET_MULTICAST)));
+        }
+        if self.untagged {
+            steps.push(Step::ancillary(libc::SKF_AD_VLAN_TAG_PRESENT));
+            steps.push(Step::skip_if(0, 2));
+            steps.push(Step::ancillary(libc::SKF_AD_VLAN_TAG));
+            // VLAN 0 is no VLAN: the tag says a priority.
+            steps.push(Step::must_lack(0x0fff));
+        }
+    }
+
+    /// Over to the host and port of IPv4, or to a decision.
+    fn fragment_steps(steps: &mut Vec<Step>) {
+        steps.push(Step::half(12));
+        let not_ipv4 = 3 + BEFORE_FRAGMENT.len();
+        steps.push(Step::skip_if(u32::from(ETHERTYPE_IPV4), not_ipv4));
+        steps.push(Step::accept_unless(u32::from(ETHERTYPE_IPV6)));
+        steps.push(Step::byte(20));
+        steps.extend(BEFORE_FRAGMENT.map(Step::accept_if));
+        steps.push(Step::accept_only_if(FRAGMENT));
+        // More fragments, or an offset.
+        steps.push(Step::half(20));
+        steps.push(Step::must_have(0x3fff));
     }
 
     fn ipv4_steps(&self, steps: &mut Vec<Step>) {
@@ -194,6 +258,11 @@ impl Step {
         Self::load(libc::BPF_LD | libc::BPF_B | libc::BPF_ABS, at)
     }
 
+    /// What the kernel knows beside the bytes of the frame.
+    const fn ancillary(what: libc::c_int) -> Self {
+        Self::word((libc::SKF_AD_OFF + what).cast_unsigned())
+    }
+
     const fn half(at: u32) -> Self {
         Self::load(libc::BPF_LD | libc::BPF_H | libc::BPF_ABS, at)
     }
@@ -223,6 +292,14 @@ impl Step {
         Self::jump(libc::BPF_JSET, bits, Target::Reject, Target::Next)
     }
 
+    const fn must_have(bits: u32) -> Self {
+        Self::jump(libc::BPF_JSET, bits, Target::Next, Target::Reject)
+    }
+
+    const fn must_not_exceed(value: u32) -> Self {
+        Self::jump(libc::BPF_JGT, value, Target::Reject, Target::Next)
+    }
+
     const fn skip_if(value: u32, steps: usize) -> Self {
         Self::jump(libc::BPF_JEQ, value, Target::Skip(steps), Target::Next)
     }
@@ -233,6 +310,14 @@ impl Step {
 
     const fn accept_unless(value: u32) -> Self {
         Self::jump(libc::BPF_JEQ, value, Target::Next, Target::Accept)
+    }
+
+    const fn accept_if(value: u32) -> Self {
+        Self::jump(libc::BPF_JEQ, value, Target::Accept, Target::Next)
+    }
+
+    const fn accept_only_if(value: u32) -> Self {
+        Self::jump(libc::BPF_JEQ, value, Target::Accept, Target::Reject)
     }
 
     fn assemble(&self, at: usize, targets: &Targets) -> libc::sock_filter {

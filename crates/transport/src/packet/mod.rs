@@ -52,12 +52,16 @@ mod several;
 mod socket;
 mod vnet;
 
+pub(crate) use address::LinkAddress;
 pub(crate) use interface::{
     Found, ask as ask_interface, find as find_interface, named as named_interface,
 };
 pub(crate) use link::whole_frames;
 pub(crate) use room::{Failure, Room};
-pub(crate) use socket::join as join_interface;
+pub(crate) use socket::{
+    ALL_PROTOCOLS, LEAST_ETHERTYPE, attach_filter, bind, grow_buffers, join as join_interface,
+    set_option, why_no_socket,
+};
 pub(crate) use vnet::{VNET_HEADER, read as read_vnet, write as write_vnet};
 #[cfg(feature = "io-uring")]
 pub(crate) use {
@@ -73,4 +77,4 @@ pub use error::OpenError;
 pub use filter::Filter;
 
 /// The header of an Ethernet frame: destination, source, ethertype.
-const ETHERNET_HEADER: usize = 14;
+pub(crate) const ETHERNET_HEADER: usize = 14;

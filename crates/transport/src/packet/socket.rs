@@ -20,10 +20,10 @@ pub(crate) struct Opened {
 
 /// Smaller numbers are lengths of IEEE 802.3 frames, or mean something else to
 /// the kernel (`linux/if_ether.h`).
-const LEAST_ETHERTYPE: u16 = 0x0600;
+pub(crate) const LEAST_ETHERTYPE: u16 = 0x0600;
 
 /// What a socket is bound to that hears every protocol.
-const ALL_PROTOCOLS: u16 = libc::ETH_P_ALL as u16;
+pub(crate) const ALL_PROTOCOLS: u16 = libc::ETH_P_ALL as u16;
 
 /// Opens the socket and finds out what works, in the name of this driver.
 ///
@@ -74,7 +74,7 @@ pub(crate) fn open(config: &PacketConfig, driver: &'static str) -> Result<Opened
     Ok(Opened { socket, link, capabilities })
 }
 
-fn why_no_socket(error: io::Error) -> OpenError {
+pub(crate) fn why_no_socket(error: io::Error) -> OpenError {
     match error.raw_os_error() {
         Some(libc::EPERM | libc::EACCES) => OpenError::NoPrivilege,
         Some(libc::EAFNOSUPPORT) => OpenError::NoPacketSockets,
@@ -83,7 +83,7 @@ fn why_no_socket(error: io::Error) -> OpenError {
 }
 
 /// As large as allowed: with CAP_NET_ADMIN as asked, else up to the system's limit.
-fn grow_buffers(fd: RawFd, size: usize) {
+pub(crate) fn grow_buffers(fd: RawFd, size: usize) {
     let size = libc::c_int::try_from(size).unwrap_or(libc::c_int::MAX);
     for (force, plain) in
         [(libc::SO_RCVBUFFORCE, libc::SO_RCVBUF), (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF)]
@@ -126,7 +126,7 @@ fn enable_offload(fd: RawFd, config: &PacketConfig, found: &mut Capabilities) ->
 }
 
 /// Lets only those frames in that the program accepts; an empty one changes nothing.
-pub(super) fn attach_filter(fd: RawFd, program: &[libc::sock_filter]) -> io::Result<()> {
+pub(crate) fn attach_filter(fd: RawFd, program: &[libc::sock_filter]) -> io::Result<()> {
     if program.is_empty() {
         return Ok(());
     }
@@ -137,7 +137,7 @@ pub(super) fn attach_filter(fd: RawFd, program: &[libc::sock_filter]) -> io::Res
     unsafe { set_option_to(fd, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program) }
 }
 
-fn bind(fd: RawFd, address: &LinkAddress) -> io::Result<()> {
+pub(crate) fn bind(fd: RawFd, address: &LinkAddress) -> io::Result<()> {
     // SAFETY: the address has that length, and lives through the call.
     let done = unsafe { libc::bind(fd, (&raw const address.0).cast(), LinkAddress::LEN) };
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
@@ -151,7 +151,7 @@ pub(crate) fn join(fd: RawFd, index: u32, station: Option<[u8; 6]>) -> io::Resul
     unsafe { set_option_to(fd, libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, &membership) }
 }
 
-fn set_option(fd: RawFd, level: i32, name: i32, value: libc::c_int) -> io::Result<()> {
+pub(crate) fn set_option(fd: RawFd, level: i32, name: i32, value: libc::c_int) -> io::Result<()> {
     // SAFETY: a number points to nothing.
     unsafe { set_option_to(fd, level, name, &value) }
 }

@@ -129,3 +129,57 @@ fn a_port_is_found_behind_options_and_not_in_fragments() {
     assert!(!passes(&filter, &later), "a later one has not");
     assert!(!passes(&filter, &ipv4(17, 0)[..37]), "cut within the port");
 }
+
+#[test]
+fn of_ip_packets_fragments_alone_pass() {
+    let filter = Filter::any().fragments();
+    let with = |flags_and_offset: u16| {
+        let mut packet = ipv4(17, 0);
+        packet[20..22].copy_from_slice(&flags_and_offset.to_be_bytes());
+        packet
+    };
+    for fragment in [0x2000, 0x2001, 0x0001, 0x1fff, 0x3fff, 0xe000] {
+        assert!(passes(&filter, &with(fragment)), "{fragment:#x}");
+    }
+    for whole in [0x0000, 0x4000, 0x8000, 0xc000] {
+        assert!(!passes(&filter, &with(whole)), "{whole:#x}");
+    }
+    let ipv6 = |next: u8| {
+        let mut packet = frame(0x86dd);
+        packet[20] = next;
+        packet
+    };
+    for next in [44, 0, 43, 60] {
+        assert!(passes(&filter, &ipv6(next)), "{next}");
+    }
+    for next in [6, 17, 58, 59, 45] {
+        assert!(!passes(&filter, &ipv6(next)), "{next}");
+    }
+    assert!(passes(&filter, &frame(0x88b5)), "another protocol");
+}
+
+#[test]
+fn fragments_are_one_condition_among_others() {
+    let filter = Filter::ethertypes([0x0800, 0x88b5]).fragments().ipv4_to(HOST);
+    let mut fragment = ipv4(17, 0);
+    fragment[21] = 1;
+    assert!(passes(&filter, &fragment) && passes(&filter, &frame(0x88b5)));
+    assert!(!passes(&filter, &ipv4(17, 0)), "not a fragment");
+    fragment[33] ^= 1;
+    assert!(!passes(&filter, &fragment), "to another host");
+    let mut ipv6 = frame(0x86dd);
+    ipv6[20] = 44;
+    assert!(!passes(&filter, &ipv6), "not listed");
+    assert!(passes(&Filter::any().fragments().ipv4_to(HOST), &ipv6), "hosts are of IPv4");
+}
+
+#[test]
+fn what_the_kernel_keeps_beside_a_frame_decides_first() {
+    // A datagram of a Unix socket counts as for the host, without a tag; that
+    // others do not pass is seen on a cable.
+    let list: [u16; 64] = std::array::from_fn(|nth| 0x1000 + nth as u16);
+    for filter in [Filter::any(), Filter::ethertypes(list).fragments().ipv4_to(HOST).port(7000)] {
+        let filter = filter.only_received(STATION);
+        assert!(passes(&filter, &frame(0x103f)));
+    }
+}

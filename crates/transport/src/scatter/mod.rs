@@ -1,0 +1,49 @@
+//! AF_PACKET for fragments: a burst of frames a call, each into the places that
+//! were posted for it, and many gathered frames a call the other way.
+//!
+//! | part | what it is |
+//! | --- | --- |
+//! | [`Posted`] | the list of [`Descriptor`]s: where the frames of a burst go |
+//! | [`Desk`] | the memory behind it: heads, spilled bytes, pages, by their names |
+//! | [`Socket`] | receives a burst with one call, sends many frames with one |
+//! | [`Outgoing`] | a frame to be sent: its header, and where its payload lies |
+//! | [`Cutting`] | hands over long packets, which the kernel cuts into fragments |
+//! | [`Config`] | which interface, which frames, heard where |
+//!
+//! Whoever guesses knows the lengths of headers and payloads before they come;
+//! the kernel takes frames apart as it copies them, and no copy is left to make.
+//! Frame `n` of a burst goes to descriptor `n`: its first bytes to head slot
+//! `n`, the next ones to the descriptor's place, all that remain to spill slot
+//! `n`, so that no guess can lose a byte.
+//!
+//! How the kernel behaves here (`net/packet/af_packet.c`, `net/core/dev.c`):
+//!
+//! - a socket that hears every protocol gets frames before the hooks of
+//!   netfilter at the ingress of the interface do, one that hears a single
+//!   protocol gets those that the hooks let through: see [`Hearing`];
+//! - the filter sees what the kernel keeps beside a frame. Frames of a VLAN,
+//!   of other stations, and those that leave here are turned away by it, so
+//!   neither addresses nor control messages are asked for;
+//! - the send address must carry the true ethertype.
+//!
+//! Checksums of the transport protocols are not looked at: a peer on the same
+//! machine may leave them unfinished, as its device would finish them.
+//!
+//! What does not live here: what a frame says, and what follows from it.
+
+mod config;
+mod cutting;
+mod desk;
+mod posted;
+mod send;
+mod socket;
+
+pub use config::{Config, Hearing};
+pub use cutting::{CutError, Cutting, Long};
+pub use desk::Desk;
+pub use posted::{Descriptor, FRAME_MAX, HEAD_SLOT, MOST_DESCRIPTORS, PostError, Posted};
+pub use send::{MOST_OUTGOING, Outgoing};
+pub use socket::{Socket, Statistics};
+
+#[cfg(test)]
+mod tests;

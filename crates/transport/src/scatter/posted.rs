@@ -1,0 +1,243 @@
+//! [`Posted`]: where the frames of the next burst go.
+
+use std::{fmt, ptr};
+
+use landfall_placement::{Area, Span};
+
+use super::Desk;
+use crate::memory::{AccessError, LendRefusal, Regions};
+
+/// The bytes of a head slot. Slot `n` starts at `n` times this.
+pub const HEAD_SLOT: u32 = 256;
+
+/// The bytes of a spill slot: the longest IP packet with an Ethernet header and
+/// a tag fits, and slots share no cache line. Slot `n` starts at `n` times this.
+pub const FRAME_MAX: u32 = 65_536 + 64;
+
+/// The most descriptors in a list.
+pub const MOST_DESCRIPTORS: usize = 128;
+
+/// A head slot, a place, a spill slot.
+const PIECES: usize = 3;
+
+/// Where a frame goes: its first bytes to the head slot with the number of the
+/// descriptor, the next ones to a place, all that remain to the spill slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Descriptor {
+    /// So many bytes go to the head slot; at most [`HEAD_SLOT`].
+    pub head_len: u16,
+    /// The bytes behind them go here. Empty if nothing is guessed.
+    pub place: Span,
+}
+
+/// A descriptor that cannot be posted. Nothing is posted then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PostError {
+    /// More bytes than a head slot has.
+    #[error(
+        "descriptor {nth} wants {head_len} bytes in a head slot of {HEAD_SLOT}: post a place for \
+         the rest"
+    )]
+    HeadTooLong {
+        /// Which.
+        nth: usize,
+        /// How many it wants.
+        head_len: u16,
+    },
+    /// The place cannot be written.
+    #[error("the place of descriptor {nth} cannot be posted: {why}")]
+    Place {
+        /// Which.
+        nth: usize,
+        /// What the check found.
+        why: AccessError,
+    },
+    /// More descriptors than there are slots.
+    #[error("more descriptors than the {slots} slots: post no more than those")]
+    TooMany {
+        /// How many there are.
+        slots: usize,
+    },
+}
+
+/// The list of descriptors for the next burst, and what became of the last one.
+///
+/// A list is posted, a socket receives into it, and what came is settled with
+/// the [`Desk`]. The regions of all places are held from the post on to the
+/// [`release`](Self::release), so nobody can take them back meanwhile.
+pub struct Posted {
+    desk: Desk,
+    /// Three for each descriptor; those of the slots never change their place.
+    pieces: Box<[libc::iovec]>,
+    headers: Box<[libc::mmsghdr]>,
+    /// So many descriptors are posted.
+    posted: usize,
+    /// How long each frame of the last burst is.
+    lens: Vec<u32>,
+}
+
+// SAFETY: the pointers name memory of the desk and pinned regions, and are
+// followed only in calls that borrow this exclusively.
+unsafe impl Send for Posted {}
+// SAFETY: shared, the lists can only be read as numbers.
+unsafe impl Sync for Posted {}
+
+impl Posted {
+    /// Room for so many descriptors, at most [`MOST_DESCRIPTORS`].
+    ///
+    /// # Errors
+    /// The table has no room for the names of the slots.
+    pub fn new(regions: &Regions, slots: usize) -> Result<Self, LendRefusal> {
+        let slots = slots.min(MOST_DESCRIPTORS);
+        let desk = Desk::new(regions, slots, (HEAD_SLOT, FRAME_MAX))?;
+        let pieces = (0..slots).flat_map(|slot| {
+            let (head, spill) = (desk.head_slot(slot), desk.spill_slot(slot));
+            [piece(head.ptr.as_ptr(), 0), NOTHING, piece(spill.ptr.as_ptr(), spill.len)]
+        });
+        let pieces = pieces.collect();
+        let headers = (0..slots).map(|_| EMPTY).collect();
+        Ok(Self { desk, pieces, headers, posted: 0, lens: Vec::with_capacity(slots) })
+    }
+
+    /// The name of the head slots, [`HEAD_SLOT`] bytes each.
+    #[must_use]
+    pub fn heads(&self) -> Area {
+        self.desk.heads()
+    }
+
+    /// The name of the spill slots, [`FRAME_MAX`] bytes each.
+    #[must_use]
+    pub fn spill(&self) -> Area {
+        self.desk.spill()
+    }
+
+    /// How many descriptors there may be.
+    #[must_use]
+    pub fn slots(&self) -> usize {
+        self.headers.len()
+    }
+
+    /// Posts a list, in place of the one before. Places must not overlap, and
+    /// hold nothing that is still needed.
+    ///
+    /// # Errors
+    /// [`PostError`] says which descriptor is wrong; then nothing is posted.
+    pub fn post(&mut self, list: impl IntoIterator<Item = Descriptor>) -> Result<(), PostError> {
+        self.posted = 0;
+        let mut count = 0;
+        for descriptor in list {
+            self.post_one(count, &descriptor)?;
+            count += 1;
+        }
+        self.posted = count;
+        Ok(())
+    }
+
+    #[inline]
+    fn post_one(&mut self, nth: usize, descriptor: &Descriptor) -> Result<(), PostError> {
+        let Descriptor { head_len, place } = descriptor;
+        let Some([head, body, _]) = self.pieces.as_chunks_mut::<PIECES>().0.get_mut(nth) else {
+            return Err(PostError::TooMany { slots: self.headers.len() });
+        };
+        if u32::from(*head_len) > HEAD_SLOT {
+            return Err(PostError::HeadTooLong { nth, head_len: *head_len });
+        }
+        head.iov_len = usize::from(*head_len);
+        *body = NOTHING;
+        if place.len > 0 {
+            let raw = self.desk.place(place).map_err(|why| PostError::Place { nth, why })?;
+            *body = piece(raw.ptr.as_ptr(), raw.len);
+        }
+        Ok(())
+    }
+
+    /// How long each frame of the last burst is, whole, in the order of the
+    /// descriptors. Zero: no frame of use is there, for it was longer than the
+    /// slot, and cut short.
+    #[must_use]
+    pub fn lens(&self) -> &[u32] {
+        &self.lens
+    }
+
+    /// The first bytes of a frame of the last burst.
+    #[must_use]
+    pub fn head(&self, slot: u16) -> &[u8] {
+        self.desk.head(slot)
+    }
+
+    /// What came with the last burst, and the memory where it lies.
+    pub fn burst(&mut self) -> (&[u32], &mut Desk) {
+        (&self.lens, &mut self.desk)
+    }
+
+    /// The memory where the burst lies.
+    pub fn desk(&mut self) -> &mut Desk {
+        &mut self.desk
+    }
+
+    /// Takes the list back, and gives up what is held of the regions: before a
+    /// sleep, or nobody could take anything back.
+    pub fn release(&mut self) {
+        self.posted = 0;
+        self.desk.release();
+    }
+
+    /// The headers of the posted descriptors, for a call that receives. Until
+    /// it is over nothing else is done with the list.
+    pub(super) fn headers(&mut self) -> &mut [libc::mmsghdr] {
+        let pieces = self.pieces.as_mut_ptr();
+        let headers = &mut self.headers[..self.posted];
+        for (nth, header) in headers.iter_mut().enumerate() {
+            // SAFETY: there are as many pieces for each header.
+            header.msg_hdr.msg_iov = unsafe { pieces.add(nth * PIECES) };
+        }
+        headers
+    }
+
+    /// So many frames came: to the first descriptors, in order. Their headers
+    /// say what became of them. Gives how many of them were cut short.
+    pub(super) fn came(&mut self, count: usize) -> u64 {
+        let mut cut = 0;
+        self.lens.clear();
+        self.desk.forget();
+        for (nth, header) in self.headers.iter().take(count).enumerate() {
+            let mut len = header.msg_len;
+            if header.msg_hdr.msg_flags & libc::MSG_TRUNC != 0 {
+                (len, cut) = (0, cut + 1);
+            }
+            let head = self.pieces[nth * PIECES].iov_len.min(len as usize);
+            // No head slot is longer than such a number.
+            self.desk.fill(nth, head as u16);
+            self.lens.push(len);
+        }
+        // What was posted is used up, unless nothing came.
+        if count > 0 {
+            self.posted = 0;
+        }
+        cut
+    }
+}
+
+/// No memory at all.
+const NOTHING: libc::iovec = piece(ptr::null_mut(), 0);
+
+const fn piece(start: *mut u8, len: usize) -> libc::iovec {
+    libc::iovec { iov_base: start.cast(), iov_len: len }
+}
+
+/// Neither an address nor control messages; the pieces come later.
+const EMPTY: libc::mmsghdr = libc::mmsghdr {
+    msg_hdr: libc::msghdr { msg_iovlen: PIECES, ..crate::exchange::MessageHeader::EMPTY.0 },
+    msg_len: 0,
+};
+
+impl fmt::Debug for Posted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Posted")
+            .field("slots", &self.slots())
+            .field("posted", &self.posted)
+            .field("lens", &self.lens)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,210 @@
+//! [`Socket`]: receives a burst with one call.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+
+use landfall_placement::Instant;
+use socket2::{Domain, Socket as PlainSocket, Type};
+
+use super::send::Sender;
+use super::{Config, Hearing, Outgoing, Posted};
+use crate::counters::Counters;
+use crate::driver::Interest;
+use crate::memory::Regions;
+use crate::packet::{self, Found, OpenError};
+
+/// What the kernel counted for a socket since it was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Statistics {
+    /// Frames that passed the filter.
+    pub frames: u64,
+    /// Of those, the ones for which the socket buffer had no room.
+    pub dropped: u64,
+}
+
+/// A packet socket for bursts of frames, both ways.
+#[derive(Debug)]
+pub struct Socket {
+    socket: PlainSocket,
+    interface: Found,
+    sender: Sender,
+    counters: Counters,
+    statistics: Statistics,
+}
+
+impl Socket {
+    /// Opens a socket on an interface of the network namespace that the calling
+    /// thread is in. What it sends is read from these regions.
+    ///
+    /// # Errors
+    /// [`OpenError`] says what is missing and what would help.
+    pub fn open(config: &Config, regions: &Regions) -> Result<Self, OpenError> {
+        let protocol = match config.hearing {
+            Hearing::Everything => packet::ALL_PROTOCOLS,
+            Hearing::Protocol(number) if number < packet::LEAST_ETHERTYPE => {
+                return Err(OpenError::NotAnEthertype(number));
+            }
+            Hearing::Protocol(number) => number,
+        };
+        let (socket, interface) = open_deaf(config)?;
+        let fd = socket.as_raw_fd();
+        // Without it (before Linux 4.20) the filter turns own frames away.
+        let _ = packet::set_option(fd, libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, 1);
+        let filter = config.filter.clone().only_received(interface.station);
+        packet::attach_filter(fd, &filter.program())
+            .map_err(OpenError::system("attach the packet filter"))?;
+        let own_station = config.filter.only_station();
+        if let Some(station) = own_station.filter(|own| *own != interface.station) {
+            packet::join_interface(fd, interface.index, Some(station))
+                .map_err(OpenError::system("let the interface take frames to another station"))?;
+        }
+        if config.filter.takes_groups() {
+            packet::join_interface(fd, interface.index, None)
+                .map_err(OpenError::system("let the interface take frames to all groups"))?;
+        }
+        packet::bind(fd, &packet::LinkAddress::interface(interface.index, protocol))
+            .map_err(OpenError::system("bind to the interface"))?;
+        Ok(Self {
+            socket,
+            interface,
+            sender: Sender::new(regions),
+            counters: Counters::default(),
+            statistics: Statistics::default(),
+        })
+    }
+
+    /// The station address of the interface.
+    #[must_use]
+    pub const fn station(&self) -> [u8; 6] {
+        self.interface.station
+    }
+
+    /// The MTU of the interface, as it was when the socket was opened.
+    #[must_use]
+    pub const fn mtu(&self) -> u32 {
+        self.interface.mtu
+    }
+
+    /// Receives as many frames as wait, one for each posted descriptor at
+    /// most, with one call that never waits. Gives how many came; if any did,
+    /// the list is used up, else it is still posted.
+    ///
+    /// # Errors
+    /// The socket is broken for good, as when its interface was removed.
+    pub fn receive(&mut self, posted: &mut Posted) -> io::Result<usize> {
+        let headers = posted.headers();
+        if headers.is_empty() {
+            return Ok(0);
+        }
+        let (first, count) = (headers.as_mut_ptr(), headers.len() as libc::c_uint);
+        let fd = self.socket.as_raw_fd();
+        // SAFETY: there are `count` headers. Each names three pieces of memory
+        // that the kernel may write until the call is over: slots of the desk,
+        // which is borrowed exclusively, and spans that it holds pinned.
+        let came =
+            unsafe { libc::recvmmsg(fd, first, count, libc::MSG_DONTWAIT, std::ptr::null_mut()) };
+        let came = match usize::try_from(came) {
+            Ok(came) => came,
+            Err(_) => nothing_came(io::Error::last_os_error())?,
+        };
+        if came == 0 {
+            self.counters.empty_calls += 1;
+        } else {
+            self.counters.receive_calls += 1;
+            self.counters.units_received += came as u64;
+        }
+        self.counters.malformed += posted.came(came);
+        Ok(came)
+    }
+
+    /// Sends frames in their order, as many as there is room for. Gives how
+    /// many are out of the caller's hands: fewer than given means that the
+    /// kernel has no more room, and the rest is to be given again later, once
+    /// the [interest](Self::interest) is ready or the
+    /// [time-out](Self::poll_timeout) has come.
+    ///
+    /// A frame that cannot be sent at all (longer than the MTU, its memory is
+    /// gone, the interface is down) counts as lost on the way.
+    ///
+    /// # Errors
+    /// The socket is broken for good, as when its interface was removed.
+    pub fn send(&mut self, now: Instant, outgoing: &[Outgoing<'_>]) -> io::Result<usize> {
+        let fd = self.socket.as_raw_fd();
+        self.sender.send(fd, self.interface.index, now, outgoing, &mut self.counters)
+    }
+
+    /// What to wait for when nothing came, or when not everything could be sent.
+    #[must_use]
+    pub fn interest(&self) -> Interest {
+        Interest {
+            fd: self.socket.as_raw_fd(),
+            readable: true,
+            writable: self.sender.waits_for_buffer(),
+        }
+    }
+
+    /// When to try to send again, where nothing else tells.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.sender.poll_timeout()
+    }
+
+    /// What was done so far.
+    #[must_use]
+    pub const fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// What the kernel counted since the socket was opened.
+    ///
+    /// # Errors
+    /// The kernel does not say.
+    pub fn statistics(&mut self) -> io::Result<Statistics> {
+        // It begins anew with each answer.
+        let news = ask_statistics(self.socket.as_raw_fd())?;
+        self.statistics.frames += u64::from(news.tp_packets);
+        self.statistics.dropped += u64::from(news.tp_drops);
+        Ok(self.statistics)
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// A socket that is not bound, and hears nothing.
+pub(super) fn open_deaf(config: &Config) -> Result<(PlainSocket, Found), OpenError> {
+    let socket =
+        PlainSocket::new(Domain::PACKET, Type::RAW, None).map_err(packet::why_no_socket)?;
+    socket.set_nonblocking(true).map_err(OpenError::system("make the socket non-blocking"))?;
+    let interface = packet::find_interface(&socket, &config.interface)?;
+    let fd = socket.as_raw_fd();
+    packet::grow_buffers(fd, config.socket_buffer);
+    if config.bypass_queue {
+        packet::set_option(fd, libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, 1)
+            .map_err(OpenError::system("bypass the queue (PACKET_QDISC_BYPASS)"))?;
+    }
+    Ok((socket, interface))
+}
+
+/// Zero frames, if that is all that the error says.
+pub(super) fn nothing_came(error: io::Error) -> io::Result<usize> {
+    match error.raw_os_error() {
+        // An interface that is down may come up again.
+        Some(libc::EAGAIN | libc::EINTR | libc::ENETDOWN) => Ok(0),
+        _ => Err(error),
+    }
+}
+
+fn ask_statistics(fd: RawFd) -> io::Result<libc::tpacket_stats> {
+    let mut answer = libc::tpacket_stats { tp_packets: 0, tp_drops: 0 };
+    let mut len = size_of_val(&answer) as libc::socklen_t;
+    let into = (&raw mut answer).cast();
+    // SAFETY: the kernel writes at most `len` bytes into the answer.
+    let done = unsafe {
+        libc::getsockopt(fd, libc::SOL_PACKET, libc::PACKET_STATISTICS, into, &raw mut len)
+    };
+    if done == 0 { Ok(answer) } else { Err(io::Error::last_os_error()) }
+}
