@@ -18,9 +18,10 @@ use crate::packet::{self, Found, OpenError};
 
 /// A UDP packet over IPv4 or IPv6, in an Ethernet frame longer than the MTU.
 ///
-/// Its headers are those of the whole packet; its UDP checksum is filled in
-/// on the way. A packet of no more than one piece leaves as it is. Over IPv6
-/// the kernel chooses the identification of the fragments.
+/// Its headers are those of the whole packet. Where the UDP checksum goes, the
+/// sum of the pseudo-header stands (not inverted); the checksum is filled in on
+/// the way. A packet of no more than one piece leaves as it is. Over IPv6 the
+/// kernel chooses the identification of the fragments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Long<'a> {
     /// The first bytes of the frame, with the whole UDP header.
@@ -41,6 +42,14 @@ pub enum CutError {
     /// Fragments cannot be of this length.
     #[error("fragments of {0} bytes cannot be made: use a multiple of eight, and not zero")]
     Piece(u16),
+    /// Fragments of that length do not fit.
+    #[error("fragments of {piece} bytes do not fit into the MTU: use at most {most}")]
+    PieceTooLong {
+        /// How long they should be.
+        piece: u16,
+        /// How long they may be.
+        most: u32,
+    },
     /// The head ends before the UDP header does.
     #[error(
         "a head of {head} bytes has no UDP header at {udp_at}: give all headers, up to and with \
@@ -104,9 +113,10 @@ impl Cutting {
     /// [`CutError`] says what is wrong with the first packet, which was not
     /// sent.
     pub fn send(&mut self, now: Instant, packets: &[Long<'_>]) -> Result<usize, CutError> {
-        let good = packets.iter().take_while(|packet| packet.check().is_ok()).count();
+        let mtu = self.interface.mtu;
+        let good = packets.iter().take_while(|packet| packet.check(mtu).is_ok()).count();
         if let (0, Some(bad)) = (good, packets.first()) {
-            bad.check()?;
+            bad.check(mtu)?;
         }
         let fd = self.socket.as_raw_fd();
         let mut gone = 0;
@@ -145,20 +155,30 @@ impl Cutting {
 /// The UDP header, and where its checksum is in it.
 const UDP_HEADER: usize = 8;
 const UDP_SUM: u16 = 6;
+/// Its ethertype; the header that its fragments have beside those of the packet.
+const IPV6: [u8; 2] = [0x86, 0xdd];
+const FRAGMENT_HEADER: u32 = 8;
 /// `linux/virtio_net.h`: the checksum is to be filled in; UDP in fragments.
 const NEEDS_SUM: u8 = 1;
 const FRAGMENTS_OF_UDP: u8 = 3;
 
 impl Long<'_> {
-    fn check(&self) -> Result<(), CutError> {
-        if self.piece == 0 || !self.piece.is_multiple_of(8) {
-            return Err(CutError::Piece(self.piece));
+    fn check(&self, mtu: u32) -> Result<(), CutError> {
+        let Self { piece, udp_at, .. } = *self;
+        if piece == 0 || !piece.is_multiple_of(8) {
+            return Err(CutError::Piece(piece));
         }
-        let udp_at = usize::from(self.udp_at);
-        if udp_at < packet::ETHERNET_HEADER || self.head.len() < udp_at + UDP_HEADER {
-            return Err(CutError::Head { head: self.head.len(), udp_at: self.udp_at });
+        let headers = usize::from(udp_at);
+        if headers < packet::ETHERNET_HEADER || self.head.len() < headers + UDP_HEADER {
+            return Err(CutError::Head { head: self.head.len(), udp_at });
         }
-        Ok(())
+        let added = if self.head[12..14] == IPV6 { FRAGMENT_HEADER } else { 0 };
+        let network = (headers - packet::ETHERNET_HEADER) as u32 + added;
+        // Whoever carries fragments that are too long drops them without a word.
+        match mtu.saturating_sub(network) {
+            most if u32::from(piece) > most => Err(CutError::PieceTooLong { piece, most }),
+            _ => Ok(()),
+        }
     }
 }
 
