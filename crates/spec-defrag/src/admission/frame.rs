@@ -310,3 +310,111 @@ fn micros(time: Duration) -> u32 {
 fn duration(micros: u32) -> Duration {
     Duration::from_micros(micros.into())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::vec::Vec;
+
+    use super::*;
+
+    const TO: Mac = [2, 0, 0, 0, 0, 2];
+    const FROM: Mac = [2, 0, 0, 0, 0, 1];
+
+    fn messages() -> Vec<Message> {
+        let (lease, ticket) = (Lease::from_number(0x1122), Ticket::from_number(0x3344));
+        let time = Duration::from_micros(100_000);
+        let mut messages = Vec::from([
+            Message::FastReq { ticket: None },
+            Message::FastReq { ticket: Some(ticket) },
+            Message::FastAck { lease, time },
+            Message::Refresh { lease },
+            Message::Release { what: ticket.0 },
+        ]);
+        for (ticket, position) in [
+            (None, None),
+            (Some(ticket), None),
+            (Some(ticket), Some(0)),
+            (Some(ticket), Some(65_534)),
+        ] {
+            messages.push(Message::FastNAck { ticket, position, wait: time });
+        }
+        messages
+    }
+
+    fn frame(message: Message, priority: Option<u8>) -> ControlFrame {
+        let nonce = Nonce::from_number(0x0102_0304_0506_0708);
+        let priority = priority.and_then(Priority::new);
+        ControlFrame { to: TO, from: FROM, priority, nonce, serial: 9, message }
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        for message in messages() {
+            for priority in [None, Some(0), Some(7)] {
+                let frame = frame(message, priority);
+                let bytes = frame.to_bytes();
+                assert_eq!(ControlFrame::parse(&bytes), Ok(frame));
+                assert!(is_control(&bytes));
+                let longer = [&bytes[..], &[0xff; 9]].concat();
+                assert_eq!(ControlFrame::parse(&longer), Ok(frame), "padding is padding");
+            }
+        }
+    }
+
+    #[test]
+    fn each_frame_that_is_cut_is_refused() {
+        for (priority, end) in [(None, 46), (Some(3), 50)] {
+            let bytes = frame(messages()[0], priority).to_bytes();
+            for len in 0..end {
+                assert_eq!(ControlFrame::parse(&bytes[..len]), Err(Refusal::Truncated), "{len}");
+            }
+            assert!(ControlFrame::parse(&bytes[..end]).is_ok());
+        }
+    }
+
+    #[test]
+    fn each_byte_that_may_not_be_changed_is_watched() {
+        let bytes = frame(Message::FastReq { ticket: None }, None).to_bytes();
+        let refused = |at: usize, value: u8| {
+            let mut bytes = bytes;
+            bytes[at] = value;
+            ControlFrame::parse(&bytes).err()
+        };
+        for at in 12..19 {
+            assert_eq!(refused(at, 0x55), Some(Refusal::Unsupported), "{at}");
+        }
+        for kind in [0, 6, 255] {
+            assert_eq!(refused(19, kind), Some(Refusal::Unsupported), "{kind}");
+        }
+        for kind in [2, 4, 5] {
+            assert_eq!(refused(19, kind), Some(Refusal::Malformed), "{kind} without lease");
+        }
+        for at in [0, 6, 20, 21, 34, 37] {
+            assert_eq!(refused(at, 1), Some(Refusal::Malformed), "{at}");
+        }
+        let mut nameless = bytes;
+        nameless[22..30].fill(0);
+        assert_eq!(ControlFrame::parse(&nameless), Err(Refusal::Malformed), "no nonce");
+        let nack = Message::FastNAck { ticket: None, position: Some(3), wait: Duration::ZERO };
+        let bytes = frame(nack, None).to_bytes();
+        assert_eq!(ControlFrame::parse(&bytes), Err(Refusal::Malformed), "a place without ticket");
+        let lease = Lease::from_number(1);
+        let nothing = Message::FastAck { lease, time: Duration::from_nanos(999) };
+        let bytes = frame(nothing, None).to_bytes();
+        assert_eq!(ControlFrame::parse(&bytes), Err(Refusal::Malformed), "no time at all");
+    }
+
+    #[test]
+    fn what_is_in_a_vlan_is_for_another_interface() {
+        let mut bytes = frame(messages()[0], Some(5)).to_bytes();
+        bytes[15] = 1;
+        assert_eq!(ControlFrame::parse(&bytes), Err(Refusal::Unsupported));
+        assert!(is_control(&bytes), "but it is one");
+    }
+
+    #[test]
+    fn priorities_end_at_seven() {
+        assert_eq!(Priority::new(7).map(Priority::get), Some(7));
+        assert_eq!(Priority::new(8), None);
+    }
+}

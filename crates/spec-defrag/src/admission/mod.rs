@@ -29,6 +29,8 @@
 
 pub mod frame;
 pub mod gate;
+#[cfg(feature = "model")]
+pub mod model;
 pub mod requester;
 mod setup;
 

@@ -266,8 +266,11 @@ impl Gate {
         };
         self.grants[at].proven = true;
         if !self.renew(now, frame, at) {
-            // It stays valid until it runs out: who has it may not hear this.
-            self.refuse(frame, None, None, Duration::ZERO);
+            // It stays valid until it runs out: who has it may not hear this. It may
+            // queue again at once, but not before those for whom there was no room.
+            let full = self.queue.is_full();
+            let wait = if full { self.config.ask_again } else { Duration::ZERO };
+            self.refuse(frame, None, None, wait);
         }
         Ok(())
     }

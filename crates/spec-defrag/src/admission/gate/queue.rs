@@ -46,6 +46,10 @@ impl Queue {
         self.waiters.len()
     }
 
+    pub(super) fn is_full(&self) -> bool {
+        self.waiters.len() >= self.most
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.waiters.is_empty()
     }
@@ -70,7 +74,7 @@ impl Queue {
 
     /// Puts one at the end; gives its position, or nothing where the queue is full.
     pub(super) fn push(&mut self, waiter: Waiter) -> Option<usize> {
-        if self.waiters.len() >= self.most {
+        if self.is_full() {
             return None;
         }
         self.waiters.push_back(waiter);

@@ -27,7 +27,9 @@ impl Requester {
             Message::FastAck { lease, time } => self.granted(now, frame.serial, lease, time),
             Message::FastNAck { ticket, position, wait } => match self.state {
                 State::Idle => Err(Refusal::WrongKey),
-                State::Holding(holding) => self.not_renewed(now, frame.serial, holding),
+                State::Holding(holding) => {
+                    self.not_renewed(now, frame.serial, holding, wait.min(LONGEST_WAIT))
+                }
                 State::Asking(asking) => {
                     let wait = wait.min(LONGEST_WAIT);
                     self.refused(now, frame.serial, asking, ticket, position, wait)
@@ -69,13 +71,14 @@ impl Requester {
         now: Instant,
         serial: u32,
         mut holding: Holding,
+        wait: Duration,
     ) -> Result<(), Refusal> {
         if holding.series.refuse(serial) != Some(Refused::First) {
             return Err(Refusal::Duplicate);
         }
         self.say_farewell(holding.series, Message::Release { what: holding.lease.0 });
         self.tell(RequesterEvent::Lost(Lost::TurnOver));
-        self.ask_anew(now);
+        self.ask_anew(now, wait);
         Ok(())
     }
 

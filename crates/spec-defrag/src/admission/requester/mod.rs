@@ -307,16 +307,16 @@ impl Requester {
 
     fn want(&mut self, now: Instant) {
         if matches!(self.state, State::Idle) {
-            self.ask_anew(now);
+            self.ask_anew(now, Duration::ZERO);
         }
     }
 
-    fn ask_anew(&mut self, now: Instant) {
+    fn ask_anew(&mut self, now: Instant, wait: Duration) {
         let series = Series::new(&mut self.random);
         let (standing, due) = if now < self.silent_until {
             (Standing::Silent, self.silent_until)
         } else {
-            (Standing::Asked, now)
+            (Standing::Asked, now + wait)
         };
         self.state = State::Asking(Asking {
             series,
@@ -360,7 +360,7 @@ impl Requester {
         match &mut self.state {
             State::Holding(holding) if holding.until <= now => {
                 self.tell(RequesterEvent::Lost(Lost::RanOut));
-                self.ask_anew(now);
+                self.ask_anew(now, Duration::ZERO);
             }
             State::Asking(asking)
                 if asking.due <= now
