@@ -39,6 +39,7 @@ mod regions;
 mod rights;
 mod shared;
 mod slot;
+mod wide;
 mod window;
 mod words;
 

@@ -1,7 +1,7 @@
 //! Lent memory as 64-bit words: copies and word operations without data races.
 //!
 //! Whoever reads or writes lent memory in user space does it in whole aligned
-//! 64-bit words, atomically. Two drivers that race on one region, or a peer in
+//! 64-bit words, atomically, or in several of them at a time (`wide`). Two drivers that race on one region, or a peer in
 //! another process, may then see bytes in any mixture, but never undefined
 //! behaviour; and since no access has another size, a word operation is
 //! indivisible against every copy too. The ends of a copy that are not whole
@@ -19,6 +19,8 @@ use core::sync::atomic::{AtomicU64, fence};
 
 use landfall_placement::{InternetSum, WordFunction, WordWidth};
 
+use super::wide;
+
 /// Bytes in a word.
 pub(super) const WORD: usize = 8;
 
@@ -34,6 +36,8 @@ pub(super) fn copy_in(memory: &[AtomicU64], offset: usize, bytes: &[u8]) {
         merge(memory, lead, edge);
         (memory, bytes) = (memory.get(1..).unwrap_or_default(), rest);
     }
+    let done = wide::store(memory, bytes);
+    (memory, bytes) = (&memory[done / WORD..], &bytes[done..]);
     let (whole, edge) = bytes.as_chunks::<WORD>();
     for (word, bytes) in memory.iter().zip(whole) {
         word.store(u64::from_ne_bytes(*bytes), Relaxed);
@@ -81,6 +85,8 @@ pub(super) fn copy_out(memory: &[AtomicU64], offset: usize, into: &mut [u8]) {
         peel(memory, lead, edge);
         (memory, into) = (memory.get(1..).unwrap_or_default(), rest);
     }
+    let done = wide::load(memory, into);
+    (memory, into) = (&memory[done / WORD..], &mut into[done..]);
     let (whole, edge) = into.as_chunks_mut::<WORD>();
     for (word, bytes) in memory.iter().zip(&mut *whole) {
         *bytes = word.load(Relaxed).to_ne_bytes();
@@ -90,10 +96,22 @@ pub(super) fn copy_out(memory: &[AtomicU64], offset: usize, into: &mut [u8]) {
 }
 
 /// Copies bytes of one memory into another, or into a part of the same that
-/// has none of them.
+/// has none of them. Where the two do not begin at the same byte of a word,
+/// words that change meanwhile may be cut.
 pub(super) fn copy(from: &[AtomicU64], at: usize, to: &[AtomicU64], offset: usize, len: usize) {
-    /// By way of a piece that stays in the first-level cache.
-    const PIECE: usize = 1024;
+    fence(Release);
+    // To where a word of the target begins.
+    let lead = (offset.next_multiple_of(WORD) - offset).min(len);
+    copy_edge(from, at, to, offset, lead);
+    let target = to.get((offset + lead) / WORD..).unwrap_or_default();
+    let done = lead + wide::transfer(from, at + lead, target, len - lead);
+    copy_edge(from, at + done, to, offset + done, len - done);
+    fence(Acquire);
+}
+
+/// The same by way of a piece that stays in the first-level cache.
+fn copy_edge(from: &[AtomicU64], at: usize, to: &[AtomicU64], offset: usize, len: usize) {
+    const PIECE: usize = 512;
     let mut piece = [0; PIECE];
     let mut done = 0;
     while done < len {

@@ -5,6 +5,7 @@ use crate::memory;
 // Miri has neither mappings nor files.
 #[cfg(not(miri))]
 mod arena;
+mod copies;
 #[cfg(not(miri))]
 mod corpus;
 mod grants;
