@@ -29,6 +29,9 @@ pub enum AccessError {
         /// How long the region is.
         len: u64,
     },
+    /// The application reads these bytes as a slice just now.
+    #[error("{0} was delivered and is being read: write there when its guard was dropped")]
+    OnLoan(Span),
     /// The grant does not allow it.
     #[error("{region} was lent for {granted}, not for {needed}: lend it with that right")]
     Forbidden {

@@ -50,6 +50,61 @@ impl Mapping {
         Ok(mapping)
     }
 
+    /// Address space for pages that are moved there. Until then, and where none
+    /// were, it reads as zero and takes memory only where it is written.
+    pub(crate) fn reserved(len: usize) -> io::Result<Self> {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        Self::new(len, flags, None).map(Self::in_small_pages)
+    }
+
+    /// The same without huge pages, which would have to be taken apart to be
+    /// moved in parts.
+    pub(crate) fn in_small_pages(self) -> Self {
+        // SAFETY: these are our pages. A kernel without huge pages says no, and
+        // that is as good.
+        unsafe { libc::madvise(self.base.as_ptr().cast(), self.len, libc::MADV_NOHUGEPAGE) };
+        self
+    }
+
+    /// Moves pages to another mapping, without a copy, and in place of what is
+    /// there; where they were there are zeros from now on. If that fails, they
+    /// stay where they are, and the other place has zeros.
+    ///
+    /// # Safety
+    /// Both are anonymous, and the numbers are whole pages within them. What is
+    /// moved and what it replaces nobody uses: no reference is there to any of
+    /// its bytes, and no system call is under way with it.
+    pub(crate) unsafe fn move_pages(
+        &self,
+        from: usize,
+        len: usize,
+        (other, to): (&Self, usize),
+    ) -> io::Result<()> {
+        debug_assert!(from + len <= self.len && to + len <= other.len);
+        // Without MREMAP_DONTUNMAP the old place would be anybody's for a
+        // moment, and the next mapping might take it.
+        let how = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED | libc::MREMAP_DONTUNMAP;
+        // SAFETY: within the mappings; the caller vouches for the rest.
+        let (from, to) = unsafe { (self.base.add(from).as_ptr(), other.base.add(to).as_ptr()) };
+        // SAFETY: pages of ours take the place of others of ours.
+        let moved = unsafe { libc::mremap(from.cast(), len, len, how, to.cast::<libc::c_void>()) };
+        if moved != libc::MAP_FAILED {
+            return Ok(());
+        }
+        let error = io::Error::last_os_error();
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
+        // The kernel may have taken away what was there before it gave up.
+        // SAFETY: this place is ours, and nobody uses what is there.
+        let renewed = unsafe { libc::mmap(to.cast(), len, access, flags, -1, 0) };
+        if renewed == libc::MAP_FAILED {
+            // A hole in memory that others name cannot be lived with: the next
+            // mapping of anybody might lie in it.
+            std::process::abort();
+        }
+        Err(error)
+    }
+
     /// The pages of a file that other processes may map too.
     pub(super) fn shared(file: BorrowedFd<'_>, len: usize) -> io::Result<Self> {
         Self::shared_at(file, 0, len)

@@ -24,6 +24,8 @@
 //! - A use pins the region. Memory is freed or given back only without pins.
 //! - User space touches lent memory through aligned 64-bit atomics only, so
 //!   drivers may race on a region: bytes may mix, behaviour stays defined.
+//! - A part of a region that the application reads as a slice is on loan: it
+//!   went there while nobody had the region pinned, and no write is let in.
 //! - The kernel gets addresses ([`RawSpan`]). Giving one to it is `unsafe`,
 //!   and the giver keeps the pin until the kernel is done.
 //!
@@ -31,6 +33,7 @@
 
 mod arena;
 mod error;
+mod loans;
 mod mapping;
 mod owned;
 mod pinned;
@@ -45,11 +48,13 @@ mod words;
 
 pub use arena::{Arena, ArenaConfig, ArenaError};
 pub use error::{AccessError, LendError, LendRefusal, TakeBackError};
+pub(crate) use loans::Loans;
 pub(crate) use mapping::{HUGE_PAGE, Mapping, page_size};
 pub use owned::{Memory, OutOfMemory, SplitError};
 pub use pinned::{Pinned, RawSpan};
 pub use pins::Pins;
 pub use regions::Regions;
+pub(crate) use regions::Seized;
 pub use rights::Rights;
 pub use shared::{SharedMemory, SharedMemoryError};
 

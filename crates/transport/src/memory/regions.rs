@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use landfall_placement::{RegionId, Span, WordOp};
 
+use super::loans::Loans;
 use super::pinned::Pinned;
 use super::slot::{Backing, Lent, Slot, Slots};
 use super::window::Window;
@@ -167,6 +168,32 @@ impl Regions {
         Ok(self.vacant(rights)?.grant(window, Backing::Mapped(owner)))
     }
 
+    /// The same, where nobody may write what is on loan.
+    ///
+    /// # Safety
+    /// As for [`lend_mapped`](Self::lend_mapped); the loans live as long as
+    /// the owner. References to plain bytes of what is on loan may be made.
+    pub(crate) unsafe fn lend_with_loans(
+        &self,
+        (base, len): (NonNull<u8>, usize),
+        rights: Rights,
+        loans: NonNull<Loans>,
+        owner: Arc<dyn Send + Sync>,
+    ) -> Result<RegionId, LendRefusal> {
+        // SAFETY: the caller's promise; the slot keeps the owner.
+        let window = unsafe { Window::new(base, len, rights).with_loans(loans) };
+        Ok(self.vacant(rights)?.grant(window, Backing::Mapped(owner)))
+    }
+
+    /// A moment at which nobody has the region pinned, and nobody pins it: no
+    /// driver writes there, and no system call is under way that could. None
+    /// if somebody has it pinned.
+    pub(crate) fn seize(&self, id: RegionId) -> Result<Option<Seized<'_>>, AccessError> {
+        let slot = self.slot(id)?;
+        // Only then: one that is dropped lets go.
+        Ok(slot.seize(id)?.then(|| Seized { regions: self, slot }))
+    }
+
     /// Locks the table and takes a slot that can be granted.
     fn vacant(&self, rights: Rights) -> Result<Vacancy<'_>, LendRefusal> {
         if rights.is_empty() {
@@ -304,10 +331,15 @@ impl Regions {
     pub(super) unsafe fn unpin_slot(&self, slot: &Slot) {
         // SAFETY: the caller's promise.
         if unsafe { slot.unpin() } {
-            // Whoever waits checks under the lock: with it, no wake-up is lost.
-            drop(self.lock());
-            self.0.unpinned.notify_all();
+            self.wake_waiting();
         }
+    }
+
+    /// Wakes who waits for memory that somebody used until now.
+    fn wake_waiting(&self) {
+        // Whoever waits checks under the lock: with it, no wake-up is lost.
+        drop(self.lock());
+        self.0.unpinned.notify_all();
     }
 
     /// Copies a span of a region out.
@@ -371,6 +403,27 @@ impl Regions {
     /// A thread that panicked under the lock left nothing half done.
     fn lock(&self) -> MutexGuard<'_, Admin> {
         self.0.admin.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Nobody pins the region while this lives.
+pub(crate) struct Seized<'a> {
+    regions: &'a Regions,
+    slot: &'a Slot,
+}
+
+impl Drop for Seized<'_> {
+    fn drop(&mut self) {
+        // SAFETY: seized when this was made.
+        if unsafe { self.slot.let_go() } {
+            self.regions.wake_waiting();
+        }
+    }
+}
+
+impl fmt::Debug for Seized<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Seized")
     }
 }
 

@@ -51,6 +51,8 @@ pub(super) struct State(u64);
 
 impl State {
     const PINS: u64 = (1 << 30) - 1;
+    /// Nobody has it pinned, and nobody shall: see [`Slot::seize`].
+    const SEIZED: u64 = Self::PINS;
 
     const fn new(generation: u32, phase: Phase) -> Self {
         Self((generation as u64) << 32 | (phase as u64) << 30)
@@ -144,7 +146,13 @@ impl Slot {
         let mut state = State(self.state.load(Relaxed));
         loop {
             state.check_live(id)?;
-            if state.pins() == State::PINS {
+            if state.pins() == State::SEIZED {
+                // For as long as a few system calls take.
+                std::thread::yield_now();
+                state = State(self.state.load(Relaxed));
+                continue;
+            }
+            if state.pins() == State::SEIZED - 1 {
                 return Err(AccessError::TooManyPins(id));
             }
             match self.state.compare_exchange_weak(state.0, state.0 + 1, Acquire, Relaxed) {
@@ -164,6 +172,27 @@ impl Slot {
     pub(super) unsafe fn unpin(&self) -> bool {
         let before = State(self.state.fetch_sub(1, Release));
         before.pins() == 1 && before.phase() == Phase::Revoked
+    }
+
+    /// Keeps everybody from pinning the slot, if nobody has it pinned. Gives
+    /// whether that is so; whoever asks for a pin meanwhile waits.
+    pub(super) fn seize(&self, id: RegionId) -> Result<bool, AccessError> {
+        let live = State::new(id.generation, Phase::Live).0;
+        let seized = live | State::SEIZED;
+        match self.state.compare_exchange(live, seized, Acquire, Relaxed) {
+            Ok(_) => Ok(true),
+            Err(now) => State(now).check_live(id).map(|()| false),
+        }
+    }
+
+    /// Lets others pin it again. True: it was revoked meanwhile, and somebody
+    /// may wait for the memory.
+    ///
+    /// # Safety
+    /// The caller has seized the slot, and lets go once.
+    #[must_use]
+    pub(super) unsafe fn let_go(&self) -> bool {
+        State(self.state.fetch_sub(State::SEIZED, Release)).phase() == Phase::Revoked
     }
 
     /// The window of a granted slot.

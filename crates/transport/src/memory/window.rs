@@ -6,6 +6,7 @@ use core::sync::atomic::AtomicU64;
 
 use landfall_placement::{Span, WordOp};
 
+use super::loans::Loans;
 use super::words::WORD;
 use super::{AccessError, RawSpan, Rights};
 
@@ -16,6 +17,9 @@ pub(super) struct Window {
     base: NonNull<u8>,
     len: usize,
     rights: Rights,
+    /// Of parts that may not be written just now. It lives as long as the
+    /// memory: see [`with_loans`](Self::with_loans).
+    loans: Option<NonNull<Loans>>,
 }
 
 impl Window {
@@ -25,7 +29,15 @@ impl Window {
     /// window or a copy of it is used, touched in user space through atomic
     /// words only.
     pub(super) unsafe fn new(base: NonNull<u8>, len: usize, rights: Rights) -> Self {
-        Self { base, len, rights }
+        Self { base, len, rights, loans: None }
+    }
+
+    /// The same, where each write asks these loans first.
+    ///
+    /// # Safety
+    /// The loans live as long as this window or a copy of it is used.
+    pub(super) unsafe fn with_loans(self, loans: NonNull<Loans>) -> Self {
+        Self { loans: Some(loans), ..self }
     }
 
     pub(super) const fn len(&self) -> u64 {
@@ -55,15 +67,28 @@ impl Window {
     #[inline]
     fn range(&self, span: &Span, needed: Rights) -> Option<Range<usize>> {
         let end = span.end().filter(|end| *end <= self.len())?;
-        self.rights.contains(needed).then_some(span.offset as usize..end as usize)
+        let range = span.offset as usize..end as usize;
+        let allowed = self.rights.contains(needed) && !self.is_read_elsewhere(&range, needed);
+        allowed.then_some(range)
+    }
+
+    /// Would this use write what somebody reads as a slice?
+    #[inline]
+    fn is_read_elsewhere(&self, range: &Range<usize>, needed: Rights) -> bool {
+        let writes = needed != Rights::READ && !needed.is_empty();
+        // SAFETY: they live as long as this window is used.
+        let loans = self.loans.filter(|_| writes).map(|loans| unsafe { loans.as_ref() });
+        loans.is_some_and(|loans| loans.touch(range))
     }
 
     #[cold]
-    const fn refusal(&self, span: &Span, needed: Rights) -> AccessError {
-        if self.rights.contains(needed) {
-            AccessError::OutOfBounds { span: *span, len: self.len() }
-        } else {
-            AccessError::Forbidden { region: span.region, needed, granted: self.rights }
+    fn refusal(&self, span: &Span, needed: Rights) -> AccessError {
+        if !self.rights.contains(needed) {
+            return AccessError::Forbidden { region: span.region, needed, granted: self.rights };
+        }
+        match span.end() {
+            Some(end) if end <= self.len() => AccessError::OnLoan(*span),
+            _ => AccessError::OutOfBounds { span: *span, len: self.len() },
         }
     }
 

@@ -12,6 +12,7 @@ mod grants;
 mod model;
 mod owned;
 mod properties;
+mod seized;
 #[cfg(not(miri))]
 mod shared;
 mod threads;
