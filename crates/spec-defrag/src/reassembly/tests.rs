@@ -10,8 +10,12 @@ use crate::memory::{Memory, Pieces};
 use crate::packet::{Body, Packet};
 use crate::wire::{Fragment, Parsed, parse};
 
+mod adopting;
 mod bounds;
+mod model;
 mod rules;
+mod sequences;
+mod time;
 
 const NOW: Instant = Instant::from_millis(1);
 const PAGE: u32 = 4096;
