@@ -9,9 +9,11 @@
 #[doc = include_str!("../README.md")]
 struct Readme;
 
+mod defrag;
 mod qpip;
 mod stp;
 
+pub use defrag::{DefragLine, Join};
 pub use qpip::{QpipLine, SEGMENT};
 pub use stp::{BATCH, STU, StpLine};
 

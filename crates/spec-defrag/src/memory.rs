@@ -77,7 +77,10 @@ impl Pieces {
         let mut rest = to;
         for piece in self.iter() {
             let (target, behind) = rest.split_at(piece.len);
-            memory.copy(piece.split_at(target.len).0, target);
+            // What lies where it belongs already stays.
+            if piece != target {
+                memory.copy(piece.split_at(target.len).0, target);
+            }
             rest = behind;
         }
     }

@@ -118,7 +118,7 @@ impl<F: Format> Speculator<F> {
     pub fn post(&mut self, head_len: u16, buffers: &mut Buffers) -> &[Descriptor] {
         if self.is_stale || self.descriptors.is_empty() {
             self.close_untouched();
-            let begun = self.opens.len();
+            let begun = self.unfinished();
             let free = (buffers.free_pages() + self.spare.len()).saturating_sub(begun) / 2;
             let room = usize::from(self.most).min(free);
             self.fill(room, head_len, buffers);
@@ -198,7 +198,7 @@ impl<F: Format> Speculator<F> {
             Verdict::Begun(at) => self.begun(now, usize::from(at)),
             Verdict::InPlace(at) => {
                 let at = usize::from(at);
-                self.mark(self.owners[at].flow, self.opens[at].in_place);
+                self.mark(at, self.opens[at].in_place);
                 Outcome::InPlace
             }
             Verdict::Whole(at) => {
@@ -206,7 +206,7 @@ impl<F: Format> Speculator<F> {
                 if self.opens[at].in_place == 1 {
                     self.begun(now, at);
                 }
-                self.mark(self.owners[at].flow, 0);
+                self.mark(at, 0);
                 self.joined = at;
                 Outcome::Whole
             }
@@ -220,16 +220,16 @@ impl<F: Format> Speculator<F> {
         let flow = self.predictor.find(self.owners[at].flow, &self.format.flow(&begin));
         self.owners[at] = Owner { flow, since: now };
         if self.opens[at].shape.units() > 1 {
-            self.mark(flow, 1);
+            self.mark(at, 1);
         }
         Outcome::Begun(begin)
     }
 
     #[inline]
-    fn mark(&mut self, flow: u16, next: u16) {
+    fn mark(&mut self, at: usize, next: u16) {
         self.foreseen += 1;
         self.guessed += 1;
-        self.predictor.unit_in_place(flow, next);
+        self.predictor.unit_in_place(self.owners[at].flow, next, &self.opens[at].shape);
     }
 
     /// The packet that the frame which was looked at last made whole.
@@ -296,6 +296,9 @@ impl<F: Format> Speculator<F> {
 
     /// What was learned from a frame astray: it is this unit of this flow.
     pub fn learn(&mut self, n: usize, flow: &F::Flow, unit: &Observed) {
+        if self.predictor.is_off() {
+            return;
+        }
         let (flow, index) = self.predictor.unit_astray(flow, unit);
         let Some(posted) = self.posted.get(n).filter(|posted| posted.is_known) else { return };
         self.guessed += 1;
@@ -312,6 +315,9 @@ impl<F: Format> Speculator<F> {
     /// How the flow cut its last packet.
     #[must_use]
     pub fn last_shape(&mut self, flow: &F::Flow) -> Option<Shape> {
+        if self.predictor.is_off() {
+            return None;
+        }
         let flow = self.predictor.find(NOBODY, flow);
         self.predictor.last_shape(flow)
     }
@@ -353,6 +359,12 @@ impl<F: Format> Speculator<F> {
         self.owners.swap_remove(at);
         self.is_stale = true;
         Some(page)
+    }
+
+    /// How many packets were begun and are not whole.
+    #[must_use]
+    pub fn unfinished(&self) -> usize {
+        self.opens.iter().filter(|open| open.begin.is_some()).count()
     }
 
     /// When the oldest packet that is not whole was begun.
@@ -448,10 +460,9 @@ mod tests {
                             payload_len: 1024,
                         };
                         self.speculator.learn(n, &flow, &unit);
-                        if let Some((page, occupied)) = self.speculator.broken_by(n, units.len()) {
-                            if !occupied {
-                                self.buffers.give_back(page.page);
-                            }
+                        let broken = self.speculator.broken_by(n, units.len());
+                        if let Some((page, false)) = broken {
+                            self.buffers.give_back(page.page);
                         }
                     }
                     _ => {}

@@ -83,6 +83,9 @@ pub(super) struct Flows<K> {
     most: usize,
     index: HashIndex,
     hand: usize,
+    /// How the last packets of all flows were cut, and how often in a row.
+    common: Option<Shape>,
+    confidence: u8,
 }
 
 /// A flow was found, or took the place of another.
@@ -95,7 +98,14 @@ pub(super) enum Found {
 impl<K: Copy + Eq + Hash> Flows<K> {
     pub(super) fn new(most: u16, secret: (u64, u64)) -> Self {
         let most = usize::from(most.max(1));
-        Self { flows: Vec::with_capacity(most), most, index: HashIndex::new(secret), hand: 0 }
+        Self {
+            flows: Vec::with_capacity(most),
+            most,
+            index: HashIndex::new(secret),
+            hand: 0,
+            common: None,
+            confidence: 0,
+        }
     }
 
     /// Whether this is the flow at that place: the short way for whoever thinks so.
@@ -157,22 +167,42 @@ impl<K: Copy + Eq + Hash> Flows<K> {
         if flow.confidence >= CONFIDENT { flow.shape } else { None }
     }
 
+    /// How flows cut that nobody knows: as all others did lately.
+    pub(super) fn common_shape(&self) -> Option<Shape> {
+        self.common.filter(|_| self.confidence >= CONFIDENT)
+    }
+
+    fn packet_was(&mut self, shape: Shape) {
+        if self.common == Some(shape) {
+            self.confidence = (self.confidence + 1).min(MOST_CONFIDENCE);
+        } else if self.confidence > 0 {
+            self.confidence -= 1;
+        } else {
+            (self.common, self.confidence) = (Some(shape), 1);
+        }
+    }
+
     /// How its last packet was cut, known well or not.
     pub(super) fn last_shape(&self, at: u16) -> Option<Shape> {
         self.flows.get(usize::from(at)).and_then(|flow| flow.shape)
     }
 
-    /// A unit was where the shape of its flow said.
+    /// A unit was where it was expected, in a packet that is cut so.
     #[inline]
-    pub(super) fn unit_in_place(&mut self, at: u16, next: u16) {
-        if let Some(flow) = self.flows.get_mut(usize::from(at)) {
-            flow.next = next;
-            flow.partial = None;
-            flow.is_recent = true;
-            if next == 0 {
-                flow.confidence = (flow.confidence + 1).min(MOST_CONFIDENCE);
-            }
+    pub(super) fn unit_in_place(&mut self, at: u16, next: u16, shape: &Shape) {
+        let Some(flow) = self.flows.get_mut(usize::from(at)) else { return };
+        flow.next = next;
+        flow.partial = None;
+        flow.is_recent = true;
+        if next > 0 {
+            return;
         }
+        if flow.shape == Some(*shape) {
+            flow.confidence = (flow.confidence + 1).min(MOST_CONFIDENCE);
+        } else {
+            (flow.shape, flow.confidence) = (Some(*shape), 1);
+        }
+        self.packet_was(*shape);
     }
 
     /// A unit came in some other way.
@@ -191,6 +221,8 @@ impl<K: Copy + Eq + Hash> Flows<K> {
             return;
         }
         let Some(shape) = partial.and_then(|partial| partial.shape(index, unit)) else { return };
+        self.packet_was(shape);
+        let Some(flow) = self.flows.get_mut(usize::from(at)) else { return };
         if flow.shape == Some(shape) {
             flow.confidence = (flow.confidence + 1).min(MOST_CONFIDENCE);
         } else if flow.confidence >= CONFIDENT {

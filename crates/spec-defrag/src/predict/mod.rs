@@ -14,7 +14,7 @@ mod order;
 mod pace;
 
 use flows::{Flows, Found};
-use order::{NAMED, Order, Recent};
+use order::{NAMED, NO_UNIT, Order, Recent, STRANGER};
 
 pub use flows::Observed;
 pub(crate) use pace::Pace;
@@ -68,14 +68,19 @@ pub(crate) struct Predictor<K> {
 pub(crate) struct Walk<'a, K> {
     predictor: &'a Predictor<K>,
     recent: Recent,
-    /// The next unit of each flow with a name, by its name when the walk began.
+    /// The next unit of each flow with a name.
     next: [(u16, u16); NAMED],
+    /// So many flows are expected that nobody knows.
+    strangers: u16,
 }
+
+/// Flows that nobody knows have numbers from here on: no flow that is known has one.
+const STRANGERS: u16 = 0xc000;
 
 impl<K: Copy + Eq + Hash> Predictor<K> {
     pub(crate) fn new(prediction: Prediction, secret: (u64, u64)) -> Self {
         let flows = match prediction {
-            Prediction::Learned { flows } => flows,
+            Prediction::Learned { flows } => flows.min(STRANGERS),
             _ => NAMED as u16,
         };
         Self {
@@ -92,7 +97,7 @@ impl<K: Copy + Eq + Hash> Predictor<K> {
             let flow = self.recent.flow(turn as u8);
             *entry = (flow, self.flows.next(flow));
         }
-        Walk { predictor: self, recent: self.recent, next }
+        Walk { predictor: self, recent: self.recent, next, strangers: 0 }
     }
 
     /// Which units the two flows that were heard last come to next.
@@ -107,6 +112,8 @@ impl<K: Copy + Eq + Hash> Predictor<K> {
         match self.prediction {
             Prediction::Off => None,
             Prediction::Single(shape) => Some(shape),
+            Prediction::Learned { .. } if flow == NOBODY => None,
+            Prediction::Learned { .. } if flow >= STRANGERS => self.flows.common_shape(),
             Prediction::Learned { .. } => self.flows.shape(flow),
         }
     }
@@ -138,11 +145,12 @@ impl<K: Copy + Eq + Hash> Predictor<K> {
         }
     }
 
-    /// A unit of a flow came where it was expected; `next` is the one after it.
+    /// A unit of a flow came where it was expected; `next` is the one after
+    /// it, 0 if its packet, which is cut so, is whole.
     #[inline]
-    pub(crate) fn unit_in_place(&mut self, flow: u16, next: u16) {
+    pub(crate) fn unit_in_place(&mut self, flow: u16, next: u16, shape: &Shape) {
         self.heard(flow);
-        self.flows.unit_in_place(flow, next);
+        self.flows.unit_in_place(flow, next, shape);
     }
 
     /// A unit of a flow came otherwise. Gives the name of the flow, and which unit it
@@ -165,6 +173,11 @@ impl<K: Copy + Eq + Hash> Predictor<K> {
         self.flows.last_shape(flow)
     }
 
+    /// Whether nothing is guessed.
+    pub(crate) const fn is_off(&self) -> bool {
+        matches!(self.prediction, Prediction::Off)
+    }
+
     /// Whether guesses are acted on, paying or not.
     pub(crate) const fn is_bold(&self) -> bool {
         matches!(self.prediction, Prediction::Single(_))
@@ -178,16 +191,12 @@ impl<K: Copy + Eq + Hash> Walk<'_, K> {
 
     /// What is expected now, and the walk goes on behind it.
     pub(crate) fn step(&mut self) -> Expected {
-        let predictor = self.predictor;
-        let turn = match predictor.prediction {
-            Prediction::Learned { .. } => {
-                let next = |flow| if flow == NOBODY { 0 } else { self.next(flow) };
-                let phase = Predictor::<K>::phase(&self.recent, next);
-                predictor.order.expect(&self.recent, phase)
-            }
-            _ => 0,
+        let flow = match self.turn() {
+            NO_UNIT => NOBODY,
+            STRANGER => self.stranger(),
+            turn => self.recent.flow(turn),
         };
-        let flow = self.recent.flow(turn);
+        let predictor = self.predictor;
         let index = self.next(flow);
         let shape = predictor.shape(flow);
         self.recent.heard(flow);
@@ -196,5 +205,23 @@ impl<K: Copy + Eq + Hash> Walk<'_, K> {
             *next = if units.is_none_or(|units| index + 1 < units) { index + 1 } else { 0 };
         }
         Expected { flow, index, shape }
+    }
+
+    fn turn(&self) -> u8 {
+        let Prediction::Learned { .. } = self.predictor.prediction else { return 0 };
+        let next = |flow| if flow == NOBODY { 0 } else { self.next(flow) };
+        self.predictor.order.expect(&self.recent, Predictor::<K>::phase(&self.recent, next))
+    }
+
+    /// A flow that nobody knows begins a packet, in the place of the one with a name
+    /// that was heard the longest ago.
+    fn stranger(&mut self) -> u16 {
+        let flow = STRANGERS + self.strangers;
+        self.strangers += 1;
+        let last = self.recent.flow(NAMED as u8 - 1);
+        if let Some(entry) = self.next.iter_mut().find(|(other, _)| *other == last) {
+            *entry = (flow, 0);
+        }
+        flow
     }
 }

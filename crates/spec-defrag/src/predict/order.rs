@@ -10,8 +10,10 @@ use alloc::vec::Vec;
 
 /// How many flows have names.
 pub(super) const NAMED: usize = 4;
-/// Somebody else, or no unit of a packet at all.
-pub(super) const OTHER: u8 = NAMED as u8;
+/// Somebody else.
+pub(super) const STRANGER: u8 = NAMED as u8;
+/// No unit of a packet at all.
+pub(super) const NO_UNIT: u8 = STRANGER + 1;
 
 /// So many turns are remembered, three bits each.
 const LONG: u32 = 8;
@@ -41,9 +43,9 @@ impl Recent {
     #[inline]
     pub(super) fn turn_of(&self, flow: u16) -> u8 {
         if flow == Self::NOBODY {
-            return OTHER;
+            return NO_UNIT;
         }
-        self.flows.iter().position(|other| *other == flow).map_or(OTHER, |at| at as u8)
+        self.flows.iter().position(|other| *other == flow).map_or(STRANGER, |at| at as u8)
     }
 
     /// A unit of this flow came; nobody for what is no unit of a packet.
@@ -173,9 +175,9 @@ mod tests {
     fn a_forgotten_flow_has_no_name() {
         let mut recent = Recent::new();
         (1..=5).for_each(|flow| recent.heard(flow));
-        assert_eq!([5, 4, 3, 2, 1].map(|flow| recent.turn_of(flow)), [0, 1, 2, 3, OTHER]);
+        assert_eq!([5, 4, 3, 2, 1].map(|flow| recent.turn_of(flow)), [0, 1, 2, 3, STRANGER]);
         recent.forget(4);
-        assert_eq!([5, 4, 3, 2].map(|flow| recent.turn_of(flow)), [0, OTHER, 2, 3]);
+        assert_eq!([5, 4, 3, 2].map(|flow| recent.turn_of(flow)), [0, STRANGER, 2, 3]);
         recent.heard(Recent::NOBODY);
         assert_eq!(recent.flow(0), 5, "what is no unit changes no name");
     }

@@ -4,10 +4,12 @@ use landfall_placement::{Instant, Refusal};
 
 use super::{Foreign, Receiver};
 use crate::buffers::LEAD;
+use crate::format::Begin;
 use crate::memory::{Memory, Pieces};
 use crate::packet::{Body, Head, Packet, Way};
 use crate::predict::Observed;
 use crate::reassembly::Arrived;
+use crate::speculator::Page;
 use crate::wire::{self, Parsed, Stop};
 
 /// As much of a frame as anybody asks for to know its headers.
@@ -69,16 +71,23 @@ impl First {
         frame: &Pieces,
         memory: &M,
     ) -> Option<u16> {
-        const UP_TO_DATA_OFFSET: usize = 13;
         let at = usize::from(parsed.payload_at);
         let end = at + parsed.payload_len as usize;
-        self.reach(end.min(at + UP_TO_DATA_OFFSET), frame, memory);
-        let piece = self.as_slice().get(at..end.min(self.len))?;
-        let len = wire::transport_len(parsed.protocol, piece)?;
-        self.reach(end.min(at + usize::from(len)), frame, memory);
-        Some(len)
+        // Most headers are short, the others say how long they are.
+        for enough in [LEAST_TRANSPORT, MOST_TRANSPORT] {
+            self.reach(end.min(at + enough), frame, memory);
+            let piece = self.as_slice().get(at..end.min(self.len))?;
+            if let Some(len) = wire::transport_len(parsed.protocol, piece) {
+                return Some(len);
+            }
+        }
+        None
     }
 }
+
+/// TCP without options, and with as many as there can be.
+const LEAST_TRANSPORT: usize = 20;
+const MOST_TRANSPORT: usize = 60;
 
 impl Receiver {
     /// The frame behind descriptor `n` of `arrived` is not in place.
@@ -107,7 +116,8 @@ impl Receiver {
                     self.speculator.broken_where(|begin| begin.key() == parsed.key, n, arrived);
                 let is_part = is_part(&parsed.key);
                 for (page, is_occupied) in others.iter().chain(broken.iter().filter(|_| is_part)) {
-                    self.hand_over(now, page, *is_occupied, memory);
+                    let is_occupied = *is_occupied || self.lies_across(page, &parsed, &frame);
+                    self.hand_over(now, page, is_occupied, memory);
                 }
                 self.fragment(now, Some(n), &mut first, &parsed, &frame, memory);
                 if is_part {
@@ -119,6 +129,17 @@ impl Receiver {
         if let Some((page, is_occupied)) = broken {
             self.hand_over(now, &page, is_occupied, memory);
         }
+    }
+
+    /// Whether a piece lies over the place in the page where it belongs, and not
+    /// exactly there: it could not be moved.
+    fn lies_across(&self, page: &Page<Begin>, parsed: &Parsed, frame: &Pieces) -> bool {
+        let Some(piece) = parsed.fragment else { return false };
+        let split = u32::from(page.shape.head_len(0) - page.shape.head_len(1));
+        let at = (LEAD + piece.offset).saturating_sub(split);
+        let target = self.buffers.span(page.page, at, parsed.payload_len);
+        let payload = frame.part(parsed.payload_at.into(), parsed.payload_len);
+        payload.iter().any(|span| span.overlaps(&target) && span != target)
     }
 
     /// A fragment goes the conventional way, from where it lies.
@@ -134,12 +155,15 @@ impl Receiver {
         let Some(piece) = parsed.fragment else { return };
         self.last_head = parsed.payload_at.min(crate::Shape::MOST_HEAD);
         let flow = parsed.key.flow();
-        let split = if piece.offset == 0 {
-            first.transport(parsed, frame, memory).unwrap_or(0)
-        } else {
-            let shape = self.speculator.last_shape(&flow);
-            shape.map_or(0, |shape| shape.head_len(0).saturating_sub(shape.head_len(1)))
+        let split = match self.last {
+            _ if piece.offset == 0 => first.transport(parsed, frame, memory).unwrap_or(0),
+            Some((key, split)) if key == parsed.key => split,
+            _ => {
+                let shape = self.speculator.last_shape(&flow);
+                shape.map_or(0, |shape| shape.head_len(0).saturating_sub(shape.head_len(1)))
+            }
         };
+        self.last = Some((parsed.key, split));
         if let Some(n) = n {
             let split = if piece.offset == 0 { split } else { 0 };
             let payload_len = parsed.payload_len.saturating_sub(split.into());

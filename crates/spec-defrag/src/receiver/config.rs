@@ -49,7 +49,7 @@ pub struct Config {
     pub lend: Lend,
     /// The most lists that are lent at once.
     pub lists: u16,
-    /// The bounds of the conventional path.
+    /// The bounds of the conventional path. It gets half of the pages at most.
     pub reassembly: reassembly::Config,
 }
 
@@ -100,7 +100,7 @@ pub enum ConfigError {
     Pages {
         /// So many there are.
         pages: usize,
-        /// Two for each descriptor, and one for each packet of the conventional path.
+        /// Two for each descriptor, and as many for the conventional path.
         needed: usize,
     },
     /// An area is too short.
@@ -123,7 +123,7 @@ impl Config {
         if !(1..=MOST_BURST).contains(&self.burst) {
             return Err(ConfigError::Burst(self.burst));
         }
-        let (pages, needed) = (buffers.free_pages(), 2 * usize::from(self.burst));
+        let (pages, needed) = (buffers.free_pages(), (4 * usize::from(self.burst)).max(8));
         if pages < needed {
             return Err(ConfigError::Pages { pages, needed });
         }

@@ -16,7 +16,7 @@
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use landfall_placement::{Instant, Random, Refusal, Refusals, Seed, Span, Timeout};
+use landfall_placement::{Duration, Instant, Random, Refusal, Refusals, Seed, Span, Timeout};
 
 use crate::buffers::{BufferId, Buffers};
 use crate::descriptor::Descriptor;
@@ -25,7 +25,7 @@ use crate::memory::Memory;
 use crate::packet::{Packet, Way};
 use crate::reassembly::{self, Expired, Reassembly};
 use crate::speculator::Speculator;
-use crate::wire::Parsed;
+use crate::wire::{Key, Parsed};
 
 mod astray;
 mod config;
@@ -51,6 +51,8 @@ pub struct Receiver {
     buffers: Buffers,
     speculator: Speculator<Ip>,
     reassembly: Reassembly,
+    /// So many packets that are not whole may hold pages of the speculator.
+    most_begun: usize,
     packets: VecDeque<Packet>,
     /// Packets whose pieces lie one after another in the frames of this call.
     gathered: Vec<Gathered>,
@@ -62,6 +64,8 @@ pub struct Receiver {
     /// The IP headers of the last fragment astray ended here: so much is kept apart
     /// where nothing is guessed.
     last_head: u16,
+    /// The last fragment astray, and how long the transport header of its packet is.
+    last: Option<(Key, u16)>,
 }
 
 impl Receiver {
@@ -72,11 +76,19 @@ impl Receiver {
     pub fn new(config: Config, areas: Areas, seed: Seed) -> Result<Self, ConfigError> {
         let buffers = Buffers::new(areas.pages, config.page_len.max(1), areas.large);
         config.check(&areas, &buffers)?;
+        let mut config = config;
+        // Whoever sends pieces that never become whole gets half of the pages at most,
+        // and whoever begins packets an eighth: so the list is never empty for long
+        // because of them.
+        let pages = buffers.free_pages();
+        let half = pages as u64 / 2 * u64::from(config.page_len) + areas.large.len;
+        config.reassembly.bytes = config.reassembly.bytes.min(half);
         let mut random = Random::new(seed);
         let mut secret = || (random.next_u64(), random.next_u64());
         Ok(Self {
             speculator: Speculator::new(Ip, config.prediction, config.burst, secret()),
             reassembly: Reassembly::new(config.reassembly, secret()),
+            most_begun: pages / 8,
             packets: VecDeque::with_capacity(usize::from(config.burst)),
             gathered: Vec::with_capacity(lists::MOST_OPEN),
             spare_list: None,
@@ -87,6 +99,7 @@ impl Receiver {
             stats: Stats::default(),
             refusals: Refusals::new(),
             last_head: FIRST_HEAD,
+            last: None,
         })
     }
 
@@ -123,7 +136,8 @@ impl Receiver {
     /// Packets that took too long go to the conventional path, and there they expire.
     /// Only between bursts: after a `settle`, before the next `post`.
     pub fn handle_timeout<M: Memory>(&mut self, now: Instant, memory: &mut M) {
-        while let Some(page) = self.speculator.overdue(now, self.config.patience) {
+        let patience = self.patience();
+        while let Some(page) = self.speculator.overdue(now, patience) {
             self.stats.broken += 1;
             self.adopt(now, &page, page.page, memory);
         }
@@ -134,7 +148,7 @@ impl Receiver {
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Timeout> {
         let burst = self.speculator.oldest().map(|since| Timeout {
-            at: since + self.config.patience,
+            at: since + self.patience(),
             timer: "a packet begun in a page",
         });
         let gathering = self
@@ -172,6 +186,11 @@ impl Receiver {
     #[must_use]
     pub const fn free_pages(&self) -> usize {
         self.buffers.free_pages()
+    }
+
+    /// A page waits not longer than a packet lives.
+    fn patience(&self) -> Duration {
+        self.config.patience.min(self.config.reassembly.lifetime)
     }
 
     fn deliver(&mut self, packet: Packet) {

@@ -1,6 +1,6 @@
 //! A burst: the frames behind posted descriptors, looked at together.
 
-use landfall_placement::{Duration, Instant, Span};
+use landfall_placement::{Instant, Span};
 
 use super::Receiver;
 use crate::buffers::{BufferId, LEAD};
@@ -29,11 +29,15 @@ impl Receiver {
             }
         }
         self.speculator.end_burst(&mut self.buffers);
-    }
-
-    /// A page waits not longer than the packet lives.
-    fn patience(&self) -> Duration {
-        self.config.patience.min(self.config.reassembly.lifetime)
+        // Packets that were begun hold pages that others wait for.
+        while self.speculator.unfinished() > self.most_begun {
+            let oldest = self.speculator.oldest();
+            let Some(page) = self.speculator.withdraw(|_, since| Some(since) == oldest) else {
+                return;
+            };
+            self.stats.broken += 1;
+            self.adopt(now, &page, page.page, memory);
+        }
     }
 
     #[inline]
