@@ -5,13 +5,14 @@
 //! | --- | --- |
 //! | this | [`Cutter`]: which packets are cut, and what their pieces have in common |
 //! | `ids` | identifications for packets that have none |
-//! | `options` | the options of IPv4, and which of them every piece repeats |
 //! | `pieces` | [`Cut`]: one piece after another |
+//! | `headers`, `options` | their headers; which options of IPv4 every piece repeats |
 //!
 //! The sums of the transport protocol have to be in the packet: a device that
 //! fills them in does so for one frame, not for a packet in several. What does
 //! not live here: sending.
 
+mod headers;
 mod ids;
 mod options;
 mod pieces;
@@ -19,11 +20,12 @@ mod pieces;
 mod tests;
 
 use landfall_placement::{Refusal, Seed, Span};
-use zerocopy::{FromBytes, IntoBytes};
+use zerocopy::FromBytes;
 
 use crate::packet::Head;
 use crate::wire::ipv6::Walk;
 use crate::wire::{Fragment, ethernet, ipv4, ipv6, protocol};
+use headers::Headers;
 use ids::Ids;
 use pieces::Rest;
 pub use pieces::{Cut, Piece};
@@ -153,23 +155,17 @@ impl Cutter {
         }
         let mut piece = header.piece();
         check_piece(piece, total_len - header_len, ipv4::PACKET_MAX as usize - header_len)?;
-        let (first_headers, extra) = head.split_at(ethernet::LEN + header_len);
-        let mut first = Head::from_slice(first_headers).ok_or(CutError::BadHead)?;
         if head.len() > Head::MOST {
             return Err(CutError::BadHead);
         }
+        let (headers, extra) = head.split_at(ethernet::LEN + header_len);
         if dont_fragment && !header.is_fragment() {
             // Its identification means nothing (RFC 6864, section 4.1).
             let key = header.key();
-            piece.id = self.ids.next(&(key.source, key.destination, key.protocol));
-            let (header, _) =
-                ipv4::Header::mut_from_prefix(&mut first.as_mut_slice()[ethernet::LEN..])
-                    .map_err(|_| CutError::BadHead)?;
-            header.id = (piece.id as u16).into();
+            piece.id = self.ids.next(&(key.source, key.destination, key.protocol)) & 0xffff;
         }
-        let later = options::repeated(&first)?;
-        let write = pieces::write_ipv4;
-        Ok(Cut::new(Rest { headers: first, later, extra, body, mtu, piece, write }))
+        let headers = Headers::ipv4(headers)?;
+        Ok(Cut::new(Rest { headers, extra, body, mtu, piece }))
     }
 
     fn cut_ipv6<'a>(&mut self, head: &'a [u8], body: Span, mtu: u16) -> Result<Cut<'a>, CutError> {
@@ -189,7 +185,6 @@ impl Cutter {
         }
         let split = Walk::per_fragment(header, head, ethernet::LEN).ok_or(CutError::BadHead)?;
         let (kept, rest) = head.split_at_checked(split.at).ok_or(CutError::BadHead)?;
-        let mut headers = Head::from_slice(kept).ok_or(CutError::BadHead)?;
         let (piece, next_header, extra) = if split.next == protocol::FRAGMENT {
             let (fragment, extra) =
                 ipv6::FragmentHeader::ref_from_prefix(rest).map_err(|_| CutError::BadHead)?;
@@ -206,14 +201,12 @@ impl Cutter {
         let payload_len = extra.len() + body.len as usize;
         let extensions = split.at - ethernet::LEN - ipv6::LEN;
         check_piece(piece, payload_len, ipv6::PAYLOAD_MAX as usize - extensions)?;
-        headers.as_mut_slice()[split.next_at] = protocol::FRAGMENT;
-        let fragment = ipv6::FragmentHeader::new(next_header, piece);
+        let headers = Headers::ipv6(kept, next_header, split.next_at);
         // The first piece has all of the head (RFC 8200, section 4.5).
-        if !headers.push(fragment.as_bytes()) || headers.len() + extra.len() > Head::MOST {
+        if ethernet::LEN + headers.len() + extra.len() > Head::MOST {
             return Err(CutError::BadHead);
         }
-        let write = pieces::write_ipv6;
-        Ok(Cut::new(Rest { headers, later: headers, extra, body, mtu, piece, write }))
+        Ok(Cut::new(Rest { headers, extra, body, mtu, piece }))
     }
 }
 

@@ -1,11 +1,6 @@
 //! Which options of an IPv4 header every piece repeats (RFC 791, section 3.1).
 
 use landfall_placement::Refusal;
-use zerocopy::FromBytes;
-
-use super::CutError;
-use crate::packet::Head;
-use crate::wire::{ethernet, ipv4};
 
 /// Nothing follows.
 const END: u8 = 0;
@@ -14,36 +9,51 @@ const NOTHING: u8 = 1;
 /// In the kind of an option: every piece repeats it.
 const COPIED: u8 = 0x80;
 
-/// The link and IPv4 headers of all pieces but the first, whose are `first`.
-pub(super) fn repeated(first: &Head) -> Result<Head, CutError> {
-    const OPTIONS_AT: usize = ethernet::LEN + ipv4::LEN;
-    if first.len() == OPTIONS_AT {
-        return Ok(*first);
+/// The options of a header that every piece repeats, one after another.
+pub(super) struct Repeated<'a>(&'a [u8]);
+
+impl<'a> Repeated<'a> {
+    /// Of these options.
+    pub(super) const fn of(options: &'a [u8]) -> Self {
+        Self(options)
     }
-    let (fixed, mut options) = first.split_at_checked(OPTIONS_AT).ok_or(CutError::BadHead)?;
-    let mut later = Head::from_slice(fixed).ok_or(CutError::BadHead)?;
-    while let Some(&kind) = options.first() {
-        let len = match kind {
-            END => break,
-            NOTHING => 1,
-            _ => usize::from(*options.get(1).ok_or(Refusal::Malformed)?),
-        };
-        let minimum = if kind == NOTHING { 1 } else { 2 };
-        let (option, rest) = options.split_at_checked(len).ok_or(Refusal::Malformed)?;
-        if option.len() < minimum {
-            return Err(Refusal::Malformed.into());
+
+    /// How many bytes they take in a header, which is a multiple of 4 long.
+    ///
+    /// # Errors
+    /// [`Refusal::Malformed`] if an option is longer than what is left, or shorter
+    /// than its own first bytes.
+    pub(super) fn len(self) -> Result<usize, Refusal> {
+        let mut len = 0;
+        for option in self {
+            len += option?.len();
         }
-        if kind & COPIED != 0 {
-            later.push(option);
+        Ok(len.next_multiple_of(4))
+    }
+}
+
+impl<'a> Iterator for Repeated<'a> {
+    type Item = Result<&'a [u8], Refusal>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            let len = match *self.0 {
+                [] | [END, ..] => return None,
+                [NOTHING, ..] => 1,
+                [_, len, ..] if len >= 2 => usize::from(len),
+                _ => 0,
+            };
+            let (option, rest) = match self.0.split_at_checked(len) {
+                Some(split) if len > 0 => split,
+                _ => {
+                    self.0 = &[];
+                    return Some(Err(Refusal::Malformed));
+                }
+            };
+            self.0 = rest;
+            if option[0] & COPIED != 0 {
+                return Some(Ok(option));
+            }
         }
-        options = rest;
     }
-    while !(later.len() - ethernet::LEN).is_multiple_of(4) {
-        later.push(&[END]);
-    }
-    let words = ((later.len() - ethernet::LEN) / 4) as u8;
-    let (header, _) = ipv4::Header::mut_from_prefix(&mut later.as_mut_slice()[ethernet::LEN..])
-        .map_err(|_| CutError::BadHead)?;
-    header.version_and_words = 0x40 | words;
-    Ok(later)
 }

@@ -93,7 +93,7 @@ fn push_ipv4(frame: &mut Vec<u8>, headers: &[u8], carries: u8, payload: &[u8]) -
         source: failed.destination,
         destination: failed.source,
     };
-    header.sum = (!ipv4::sum(header.as_bytes())).into();
+    header.sum = header.checksum(&[]).into();
     frame.extend(header.as_bytes());
     push_message(frame, EXCEEDED, InternetSum::new(), [headers, payload]);
     Some(())

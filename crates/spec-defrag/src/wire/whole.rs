@@ -1,10 +1,12 @@
 //! The head of a first piece becomes the head of the whole packet.
+//!
+//! Everything is read where it lies and written once: a header that was just
+//! written in bytes and is read again in words costs more than all the rest.
 
 use landfall_placement::{Ecn, Refusal};
-use zerocopy::FromBytes;
-use zerocopy::network_endian::U16;
+use zerocopy::{FromBytes, IntoBytes};
 
-use super::ipv6::{FRAGMENT_LEN, FragmentHeader, Walk};
+use super::ipv6::{FRAGMENT_LEN, Walk};
 use super::{Key, Parsed, ethernet, ipv4, ipv6};
 use crate::packet::Head;
 
@@ -29,9 +31,9 @@ pub fn whole_head(
     let headers = first.get(..usize::from(parsed.payload_at)).ok_or(Refusal::Truncated)?;
     let at = usize::from(parsed.network_at);
     if parsed.key.protocol == Key::IPV6 {
-        whole_ipv6(headers, at, parsed.fragment.is_some(), payload_len, Some(ecn))
+        whole_ipv6(headers, &[], at, parsed.fragment.is_some(), payload_len, Some(ecn))
     } else {
-        whole_ipv4(headers, at, payload_len, Some(ecn))
+        whole_ipv4(headers, &[], at, payload_len, Some(ecn))
     }
 }
 
@@ -44,59 +46,74 @@ pub fn adapt(first: &[u8], payload_at: u16, body_len: u32) -> Option<Head> {
     let (ethernet, _) = ethernet::Header::ref_from_prefix(headers).ok()?;
     let payload_len = (transport.len() as u32).saturating_add(body_len);
     let head = match ethernet.ethertype.get() {
-        ethernet::IPV4 => whole_ipv4(headers, ethernet::LEN, payload_len, None),
-        ethernet::IPV6 => whole_ipv6(headers, ethernet::LEN, true, payload_len, None),
+        ethernet::IPV4 => whole_ipv4(headers, transport, ethernet::LEN, payload_len, None),
+        ethernet::IPV6 => whole_ipv6(headers, transport, ethernet::LEN, true, payload_len, None),
         _ => return None,
     };
-    let mut head = head.ok()?;
-    head.push(transport).then_some(head)
+    head.ok()
 }
 
-/// `headers` are those of the link and, from `at` on, of IP.
+/// `headers` are those of the link and, from `at` on, of IP; `behind` follows.
 #[inline]
 fn whole_ipv4(
     headers: &[u8],
+    behind: &[u8],
     at: usize,
     payload_len: u32,
     ecn: Option<Ecn>,
 ) -> Result<Head, Refusal> {
-    let mut head = Head::from_slice(headers).ok_or(Refusal::NoRoom)?;
-    let network = head.as_mut_slice().get_mut(at..).ok_or(Refusal::Truncated)?;
+    let network = headers.get(at..).ok_or(Refusal::Truncated)?;
+    let (header, options) =
+        ipv4::Header::read_from_prefix(network).map_err(|_| Refusal::Truncated)?;
     let total_len = (network.len() as u32).saturating_add(payload_len);
-    let (header, _) = ipv4::Header::mut_from_prefix(network).map_err(|_| Refusal::Truncated)?;
-    header.total_len = U16::new(u16::try_from(total_len).map_err(|_| Refusal::OutOfBounds)?);
+    let total_len = u16::try_from(total_len).map_err(|_| Refusal::OutOfBounds)?;
     let flags = header.fragment.get() & !(ipv4::MORE_FRAGMENTS | ipv4::OFFSET);
-    header.fragment = flags.into();
-    if let Some(ecn) = ecn {
-        header.traffic_class = header.traffic_class & !3 | ecn as u8;
+    let class = ecn.map_or(header.traffic_class, |ecn| header.traffic_class & !3 | ecn as u8);
+    let mut whole = ipv4::Header {
+        traffic_class: class,
+        total_len: total_len.into(),
+        fragment: flags.into(),
+        ..header
+    };
+    whole.sum = whole.checksum(options).into();
+    let mut head = Head::new();
+    if !head.push(headers) || !head.push(behind) {
+        return Err(Refusal::NoRoom);
     }
-    ipv4::seal(network);
+    head.as_mut_slice()[at..at + ipv4::LEN].copy_from_slice(whole.as_bytes());
     Ok(head)
 }
 
 fn whole_ipv6(
     headers: &[u8],
+    behind: &[u8],
     at: usize,
     is_piece: bool,
     payload_len: u32,
     ecn: Option<Ecn>,
 ) -> Result<Head, Refusal> {
-    let behind = if is_piece { FRAGMENT_LEN } else { 0 };
-    let kept = headers.len().checked_sub(behind).ok_or(Refusal::Truncated)?;
-    let (kept, fragment_header) = headers.split_at(kept);
-    let mut head = Head::from_slice(kept).ok_or(Refusal::NoRoom)?;
-    let network = head.as_mut_slice().get_mut(at..).ok_or(Refusal::Truncated)?;
-    let extensions = network.len().checked_sub(ipv6::LEN).ok_or(Refusal::Truncated)?;
-    let len = (extensions as u32).saturating_add(payload_len);
-    let (header, _) = ipv6::Header::mut_from_prefix(network).map_err(|_| Refusal::Truncated)?;
-    header.payload_len = U16::new(u16::try_from(len).map_err(|_| Refusal::OutOfBounds)?);
+    let fragment_len = if is_piece { FRAGMENT_LEN } else { 0 };
+    let kept = headers.len().checked_sub(fragment_len).ok_or(Refusal::Truncated)?;
+    let (kept, fragment) = headers.split_at(kept);
+    let network = kept.get(at..).ok_or(Refusal::Truncated)?;
+    let (header, extensions) =
+        ipv6::Header::ref_from_prefix(network).map_err(|_| Refusal::Truncated)?;
+    let len = (extensions.len() as u32).saturating_add(payload_len);
+    let len = u16::try_from(len).map_err(|_| Refusal::OutOfBounds)?;
+    let named_at = Walk::new(header, at).to(kept, kept.len()).ok_or(Refusal::Malformed)?;
+    let mut head = Head::new();
+    if !head.push(kept) || !head.push(behind) {
+        return Err(Refusal::NoRoom);
+    }
+    let bytes = head.as_mut_slice();
+    if let Some(next_header) = fragment.first() {
+        bytes[named_at] = *next_header;
+    }
+    let (header, _) =
+        ipv6::Header::mut_from_prefix(&mut bytes[at..]).map_err(|_| Refusal::Truncated)?;
+    header.payload_len = len.into();
     if let Some(ecn) = ecn {
         header.set_ecn(ecn);
-    }
-    let walk = Walk::new(header, at);
-    if let Ok(fragment) = FragmentHeader::ref_from_bytes(fragment_header) {
-        let named_at = walk.to(&head, kept.len()).ok_or(Refusal::Malformed)?;
-        head.as_mut_slice()[named_at] = fragment.next_header;
     }
     Ok(head)
 }

@@ -2,7 +2,7 @@
 
 use landfall_placement::{Ecn, Refusal};
 
-use crate::wire::{Fragment, Key, Parsed, Stop, adapt, parse, transport_len, whole_head};
+use crate::wire::{Fragment, Key, Parsed, Stop, adapt, ipv4, parse, transport_len, whole_head};
 
 /// The second of three pieces of 4096 bytes over UDP. The sum by hand:
 /// 4500 + 05dc + 1234 + 20b9 + 4011 + 0a00 + 0001 + 0a00 + 0002 = d1dd.
@@ -67,6 +67,23 @@ fn the_whole_head_of_a_packet_in_pieces() {
         assert_eq!(refused, Err(Refusal::OutOfBounds));
     }
     assert_eq!(whole_head(&first[..33], &parsed, 8, parsed.ecn), Err(Refusal::Truncated));
+}
+
+#[test]
+fn a_header_is_sealed_whatever_its_sum_was() {
+    let mut header = SECOND[14..].to_vec();
+    header[10..12].fill(0xaa);
+    ipv4::seal(&mut header);
+    assert_eq!(header, SECOND[14..]);
+    // With options: d1dd + 0100 (the header is a word longer) + 0102 + fffe = d3de.
+    header[0] = 0x46;
+    header.extend([0x01, 0x02, 0xff, 0xfe]);
+    ipv4::seal(&mut header);
+    assert_eq!(header[10..12], [0x2c, 0x21]);
+    assert_eq!(ipv4::sum(&header), 0xffff);
+    let mut short = [7; 19];
+    ipv4::seal(&mut short);
+    assert_eq!(short, [7; 19]);
 }
 
 #[test]
