@@ -112,6 +112,7 @@ impl Setup {
         let sizes = self.sizes();
         let few = reassembly::Config {
             packets: 4,
+            pages: u32::MAX,
             bytes: 100_000,
             bytes_per_source: 50_000,
             lifetime: self.lifetime(),

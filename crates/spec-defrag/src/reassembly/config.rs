@@ -8,6 +8,9 @@ pub struct Config {
     /// The most packets that are not whole yet, together with those that were
     /// given up and whose late pieces are still recognised.
     pub packets: u32,
+    /// The most pages that those hold that are not whole yet. Large buffers do not
+    /// count: nothing else needs them.
+    pub pages: u32,
     /// The most bytes that all of them hold: the whole of their buffers.
     pub bytes: u64,
     /// The most bytes that those from one source address hold.
@@ -21,10 +24,12 @@ pub struct Config {
 }
 
 impl Default for Config {
-    /// 64 MiB in all, 4 MiB for each source; 60 seconds (RFC 8200, section 4.5).
+    /// 64 MiB in all, 4 MiB for each source, as many of the pages as there are; 60
+    /// seconds (RFC 8200, section 4.5).
     fn default() -> Self {
         Self {
             packets: 16_384,
+            pages: u32::MAX,
             bytes: 64 << 20,
             bytes_per_source: 4 << 20,
             lifetime: Duration::from_secs(60),

@@ -16,6 +16,10 @@ use crate::wire::Key;
 /// What a packet that was given up counts: about what its entry takes.
 const RECORD: u64 = 512;
 
+/// Which of the lists is that of packets with a page; the other is that of packets
+/// with a large buffer.
+const PAGES: usize = 0;
+
 /// What became of a packet so far.
 #[derive(Debug)]
 pub(super) enum State {
@@ -71,6 +75,8 @@ pub(super) struct Shelf {
     /// which they took it.
     pools: [AgeList; 2],
     pool_links: AgeLinks,
+    /// How many pages they hold.
+    pages: u32,
     pub(super) counters: Counters,
 }
 
@@ -88,6 +94,7 @@ impl Shelf {
             source_links: AgeLinks::new(),
             pools: [AgeList::new(); 2],
             pool_links: AgeLinks::new(),
+            pages: 0,
             counters: Counters::default(),
         }
     }
@@ -164,6 +171,9 @@ impl Shelf {
         if !self.entries.has_room() {
             self.evict(self.all.oldest(), buffers)?;
         }
+        if !is_large && self.pages >= self.config.pages {
+            self.evict(self.pools[PAGES].oldest(), buffers)?;
+        }
         let buffer = match own {
             Some(buffer) => buffer,
             None => self.take_buffer(None, room, buffers)?,
@@ -187,7 +197,7 @@ impl Shelf {
             source.bytes += bytes;
             self.source_links.push(&mut source.packets, at);
         }
-        self.pool_links.push(&mut self.pools[usize::from(is_large)], at);
+        self.hold(at, is_large);
         self.list_by_start(at, started);
         self.touch(at);
         Ok((at, buffer))
@@ -276,10 +286,22 @@ impl Shelf {
         if let Some(entry) = self.entries.get_mut(at) {
             entry.is_large = true;
         }
-        self.pool_links.remove(&mut self.pools[0], at);
-        self.pool_links.push(&mut self.pools[1], at);
+        self.unhold(at, false);
+        self.hold(at, true);
         self.charge(at, u64::from(LARGE));
         Ok(large)
+    }
+
+    /// A packet has a buffer of this kind now.
+    fn hold(&mut self, at: u32, is_large: bool) {
+        self.pool_links.push(&mut self.pools[usize::from(is_large)], at);
+        self.pages += u32::from(!is_large);
+    }
+
+    /// A packet has the buffer of this kind no longer, if it had one.
+    fn unhold(&mut self, at: u32, is_large: bool) {
+        let had = self.pool_links.remove(&mut self.pools[usize::from(is_large)], at);
+        self.pages -= u32::from(had && !is_large);
     }
 
     /// A packet holds so much now.
@@ -320,7 +342,7 @@ impl Shelf {
         }
         self.bytes -= entry.bytes;
         self.all_links.remove(&mut self.all, at);
-        self.pool_links.remove(&mut self.pools[usize::from(entry.is_large)], at);
+        self.unhold(at, entry.is_large);
         if let Some(source) = self.sources.get_mut(entry.source) {
             source.bytes -= entry.bytes;
             self.source_links.remove(&mut source.packets, at);
@@ -336,10 +358,10 @@ impl Shelf {
         else {
             return;
         };
-        let pool = usize::from(entry.is_large);
+        let is_large = entry.is_large;
         self.counters.refused += 1;
         buffers.give_back(gathering.buffer);
-        self.pool_links.remove(&mut self.pools[pool], at);
+        self.unhold(at, is_large);
         let bytes = RECORD.min(self.entries.get(at).map_or(0, |entry| entry.bytes));
         self.charge(at, bytes);
     }

@@ -145,3 +145,22 @@ fn what_can_never_fit_pushes_nobody_out() {
     assert_eq!(host.reassembly.counters().evicted, 0);
     assert_eq!(host.reassembly.shelf.sizes().0, 5);
 }
+
+/// What lands by a guess needs pages too: not all may wait here.
+#[test]
+fn the_pages_that_wait_are_bounded_and_large_buffers_do_not_count() {
+    let mut host = Host::new(Config { pages: 3, ..Config::default() }, 8, 2);
+    for id in 0..2 {
+        host.piece(V4, (id, 8000, true), &bytes(64)).unwrap();
+    }
+    for id in 2..10 {
+        begins(&mut host, V4, id).unwrap();
+        assert!(host.buffers.free_pages() >= 5 && host.buffers.free_large() == 0);
+    }
+    let has = |host: &Host, id| host.reassembly.contains(&read(V4, (id, 0, true), &[0; 8]).0.key);
+    let there: Vec<u32> = (0..10).filter(|id| has(&host, *id)).collect();
+    assert_eq!(there, [0, 1, 7, 8, 9]);
+    let mut none = Host::new(Config { pages: 0, ..Config::default() }, 8, 2);
+    assert_eq!(begins(&mut none, V4, 1), Err(Refusal::NoRoom));
+    assert_eq!(none.piece(V4, (1, 8000, true), &bytes(64)), Ok(None));
+}

@@ -143,6 +143,11 @@ impl Model {
         if self.packets.len() >= self.config.packets as usize {
             self.forget_oldest(None, |_| true, |at, _| at as u64)?;
         }
+        let has_page = |packet: &Packet| !packet.is_refused && !packet.is_large;
+        let pages = self.packets.iter().filter(|packet| has_page(packet)).count();
+        if !is_large && pages >= self.config.pages as usize {
+            self.forget_oldest(None, has_page, |_, packet| packet.took)?;
+        }
         if room.is_some() {
             self.take(None, is_large)?;
         }

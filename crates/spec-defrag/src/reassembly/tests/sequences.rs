@@ -95,13 +95,15 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 
 fn configs() -> impl Strategy<Value = (Config, u32, u32)> {
     let lots = Config { lifetime: Duration::from_secs(5), ..Config::default() };
-    let tight =
-        (1..8u32, 1..40u64, 1..24u64).prop_map(move |(packets, pages, per_source)| Config {
+    let tight = (1..8u32, 0..5u32, 1..40u64, 1..24u64).prop_map(
+        move |(packets, pages, bytes, per_source)| Config {
             packets,
-            bytes: pages * u64::from(PAGE),
+            pages: if pages == 0 { u32::MAX } else { pages },
+            bytes: bytes * u64::from(PAGE),
             bytes_per_source: per_source * u64::from(PAGE) - 1000,
             ..lots
-        });
+        },
+    );
     (prop_oneof![Just(lots), tight], 0..8u32, 0..3u32)
 }
 
