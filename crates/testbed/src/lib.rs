@@ -11,6 +11,7 @@
 //! | [`namespace`] | network namespaces without names, which leave nothing behind |
 //! | [`veth`] | a cable between two namespaces |
 //! | [`offload`] | segmentation, joining, checksums: read and set; real frames |
+//! | [`ingress`] | fragments that are lost where they enter a machine |
 //! | [`cpu`] | who used how much processor; pinning |
 //! | [`rivals`] | kernel TCP, UDP and Unix sockets, measured |
 //! | [`sample`] | what one run gave, in terms that all candidates share |
@@ -23,6 +24,7 @@ struct Readme;
 
 pub mod cpu;
 pub mod error;
+pub mod ingress;
 pub mod interleave;
 pub mod namespace;
 mod netlink;
@@ -35,6 +37,7 @@ pub mod veth;
 
 pub use cpu::{CpuMeter, CpuUse};
 pub use error::Error;
+pub use ingress::{IngressLoss, Lose};
 pub use interleave::{Candidate, Comparison, Measured, Spread, interleave};
 pub use namespace::Namespace;
 pub use offload::Offload;

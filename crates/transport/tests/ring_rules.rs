@@ -4,17 +4,19 @@
 mod packet_support;
 mod support;
 
+use std::net::UdpSocket;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use landfall_placement::{Duration as Span, Peer};
-use landfall_testbed::{VethEnd, VethPair, require_namespaces};
+use landfall_testbed::ingress::why_no_ingress;
+use landfall_testbed::{IngressLoss, Lose, VethEnd, VethPair, require_namespaces, skip_unless};
 use landfall_transport::memory::{Regions, Rights};
 use landfall_transport::packet::{Filter, OpenError};
 use landfall_transport::ring::{Block, Ring, RingConfig, RingError};
 use landfall_transport::scatter::Hearing;
 use landfall_transport::wait::until_ready;
-use packet_support::{EXPERIMENTAL, cable, numbered_frame, open, open_sender, send_frames};
+use packet_support::{EXPERIMENTAL, IPV4, cable, numbered_frame, open, open_sender, send_frames};
 use support::{PATIENCE, Scripted, become_nobody, lent, turn_until};
 
 const FRAME: usize = 60;
@@ -246,4 +248,37 @@ fn what_is_missing_is_said() {
     });
     let error = refused.unwrap().unwrap_err();
     assert!(matches!(error, RingError::Open(OpenError::NoPrivilege)), "{error}");
+}
+
+#[test]
+fn what_is_lost_at_the_ingress_is_heard_before_it_and_not_behind() {
+    require_namespaces!();
+    skip_unless!(why_no_ingress());
+    let cable = cable();
+    let regions = Regions::new(4);
+    let hearing = |hearing| {
+        let filter = Filter::ethertypes([IPV4]).fragments();
+        open_as(&cable.b, &regions, |config| RingConfig { filter, hearing, ..config }).unwrap()
+    };
+    let mut before = hearing(Hearing::Everything);
+    let mut behind = hearing(Hearing::Protocol(IPV4));
+    let bind = |end: &VethEnd| end.namespace.enter(|| UdpSocket::bind((end.ipv4, 0)));
+    let (from, to) = (bind(&cable.a).unwrap().unwrap(), bind(&cable.b).unwrap().unwrap());
+    let fragments = |ring: &mut Ring, count: usize| {
+        let mut offsets = Vec::new();
+        while offsets.len() < count {
+            let block = next(ring);
+            offsets.extend(block.frames().map(|frame| {
+                let (bytes, _) = frame.bytes[20..].split_first_chunk().unwrap();
+                (u16::from_be_bytes(*bytes) & 0x1fff) * 8
+            }));
+        }
+        offsets
+    };
+    let second = Lose::At { offset: 1480, identification: None };
+    let loss = IngressLoss::new(&cable.b, second).unwrap();
+    from.send_to(&[7; 4000], to.local_addr().unwrap()).unwrap();
+    assert_eq!(fragments(&mut before, 3), [0, 1480, 2960]);
+    assert_eq!(fragments(&mut behind, 2), [0, 2960]);
+    assert_eq!(loss.lost().unwrap(), 1);
 }
