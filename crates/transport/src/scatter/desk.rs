@@ -173,6 +173,17 @@ impl Desk {
         self.filled.fill(0);
     }
 
+    /// Leaves all slots and pinned regions to the kernel, for good.
+    #[cfg(feature = "io-uring")]
+    pub(super) fn abandon(&mut self) {
+        self.filled.clear();
+        let pins = Pins::new(self.pins.regions());
+        std::mem::forget(std::mem::replace(&mut self.pins, pins));
+        for slots in [&mut self.heads, &mut self.spill] {
+            std::mem::forget(std::mem::replace(&mut slots.memory, Memory::zeroed(0)));
+        }
+    }
+
     #[inline]
     fn slots_of(&self, region: RegionId) -> Option<&Slots> {
         [&self.heads, &self.spill].into_iter().find(|slots| slots.id == region)

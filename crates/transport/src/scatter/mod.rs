@@ -43,6 +43,8 @@ pub use cutting::{CutError, Cutting, Long};
 pub use desk::Desk;
 pub use posted::{Descriptor, FRAME_MAX, HEAD_SLOT, MOST_DESCRIPTORS, PostError, Posted};
 pub use send::{MOST_OUTGOING, Outgoing};
+#[cfg(feature = "io-uring")]
+pub(crate) use socket::nothing_came;
 pub use socket::{Socket, Statistics};
 
 #[cfg(test)]

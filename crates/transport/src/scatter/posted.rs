@@ -153,8 +153,9 @@ impl Posted {
     }
 
     /// How long each frame of the last burst is, whole, in the order of the
-    /// descriptors. Zero: no frame of use is there, for it was longer than the
-    /// slot, and cut short.
+    /// descriptors. Zero: no frame of use is there. It was longer than the slot
+    /// and cut short; or, with `io_uring`, none had come yet when this
+    /// descriptor was tried, and one had at the next.
     #[must_use]
     pub fn lens(&self) -> &[u32] {
         &self.lens
@@ -185,7 +186,7 @@ impl Posted {
 
     /// The headers of the posted descriptors, for a call that receives. Until
     /// it is over nothing else is done with the list.
-    pub(super) fn headers(&mut self) -> &mut [libc::mmsghdr] {
+    pub(crate) fn headers(&mut self) -> &mut [libc::mmsghdr] {
         let pieces = self.pieces.as_mut_ptr();
         let headers = &mut self.headers[..self.posted];
         for (nth, header) in headers.iter_mut().enumerate() {
@@ -195,16 +196,18 @@ impl Posted {
         headers
     }
 
-    /// So many frames came: to the first descriptors, in order. Their headers
-    /// say what became of them. Gives how many of them were cut short.
-    pub(super) fn came(&mut self, count: usize) -> u64 {
-        let mut cut = 0;
+    /// The first descriptors were filled, so many of them. Their headers say
+    /// what became of each.
+    pub(super) fn came(&mut self, count: usize) -> Burst {
+        let mut burst = Burst::default();
         self.lens.clear();
         self.desk.forget();
         for (nth, header) in self.headers.iter().take(count).enumerate() {
             let mut len = header.msg_len;
+            burst.frames += u64::from(len > 0);
             if header.msg_hdr.msg_flags & libc::MSG_TRUNC != 0 {
-                (len, cut) = (0, cut + 1);
+                len = 0;
+                burst.cut_short += 1;
             }
             let head = self.pieces[nth * PIECES].iov_len.min(len as usize);
             // No head slot is longer than such a number.
@@ -215,8 +218,26 @@ impl Posted {
         if count > 0 {
             self.posted = 0;
         }
-        cut
+        burst
     }
+
+    /// Gives up all memory that is posted, for good: the kernel may still
+    /// write there. No slot is left.
+    #[cfg(feature = "io-uring")]
+    pub(crate) fn abandon(&mut self) {
+        std::mem::forget(std::mem::take(&mut self.pieces));
+        std::mem::forget(std::mem::take(&mut self.headers));
+        self.desk.abandon();
+        self.lens.clear();
+        self.posted = 0;
+    }
+}
+
+/// What was found in the headers of a burst.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Burst {
+    pub(super) frames: u64,
+    pub(super) cut_short: u64,
 }
 
 /// No memory at all.

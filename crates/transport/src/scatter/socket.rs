@@ -107,14 +107,20 @@ impl Socket {
             Ok(came) => came,
             Err(_) => nothing_came(io::Error::last_os_error())?,
         };
-        if came == 0 {
-            self.counters.empty_calls += 1;
-        } else {
-            self.counters.receive_calls += 1;
-            self.counters.units_received += came as u64;
-        }
-        self.counters.malformed += posted.came(came);
+        self.note_burst(posted, came, 1);
         Ok(came)
+    }
+
+    /// So many calls filled the first `came` descriptors.
+    pub(crate) fn note_burst(&mut self, posted: &mut Posted, came: usize, calls: u64) {
+        if came == 0 {
+            self.counters.empty_calls += calls;
+        } else {
+            self.counters.receive_calls += calls;
+        }
+        let burst = posted.came(came);
+        self.counters.units_received += burst.frames;
+        self.counters.malformed += burst.cut_short;
     }
 
     /// Sends frames in their order, as many as there is room for. Gives how
@@ -190,7 +196,7 @@ pub(super) fn open_deaf(config: &Config) -> Result<(PlainSocket, Found), OpenErr
 }
 
 /// Zero frames, if that is all that the error says.
-pub(super) fn nothing_came(error: io::Error) -> io::Result<usize> {
+pub(crate) fn nothing_came(error: io::Error) -> io::Result<usize> {
     match error.raw_os_error() {
         // An interface that is down may come up again.
         Some(libc::EAGAIN | libc::EINTR | libc::ENETDOWN) => Ok(0),

@@ -184,3 +184,37 @@ fn a_frame_that_was_cut_short_is_none() {
     assert!(posted.head(0).is_empty());
     assert_eq!(gathered(&mut posted, 1, &nothing), whole);
 }
+
+#[test]
+fn an_untried_descriptor_is_not_a_frame_that_was_cut_short() {
+    let (_, _, mut posted) = posted(2);
+    let nothing = Descriptor { head_len: 256, place: Span::default() };
+    posted.post([nothing, nothing]).unwrap();
+    for (header, (len, flags)) in posted.headers().iter_mut().zip([(0, 0), (60, libc::MSG_TRUNC)]) {
+        (header.msg_len, header.msg_hdr.msg_flags) = (len, flags);
+    }
+    let burst = posted.came(2);
+    assert_eq!((burst.frames, burst.cut_short), (1, 1));
+    assert_eq!(posted.lens(), [0, 0]);
+}
+
+#[cfg(feature = "io-uring")]
+#[test]
+fn memory_that_the_kernel_may_still_write_is_never_used_again() {
+    if cfg!(miri) {
+        // It stays for good, which Miri would call a leak.
+        return;
+    }
+    let (regions, pages, mut posted) = posted(1);
+    let descriptor = Descriptor { head_len: 34, place: pages.span(0, 100) };
+    posted.post([descriptor]).unwrap();
+    let (head, spill) = (posted.heads().span(0, 1), posted.spill().span(0, 1));
+    posted.abandon();
+    assert_eq!(posted.post([descriptor]), Err(PostError::TooMany { slots: 0 }));
+    for span in [head, spill] {
+        let read = posted.desk().read(&span, &mut [0]);
+        assert!(matches!(read, Err(AccessError::OutOfBounds { len: 0, .. })));
+    }
+    posted.release();
+    assert!(matches!(regions.try_take_back(pages), Err(TakeBackError::StillInUse { .. })));
+}

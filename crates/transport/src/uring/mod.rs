@@ -10,6 +10,7 @@
 //! | `halves` | what both drivers do alike |
 //! | `udp` | [`UringUdpDriver`] |
 //! | `packet` | [`UringPacketDriver`] |
+//! | `burst` | [`UringBurst`] |
 //!
 //! # What goes through the ring, and when
 //!
@@ -37,6 +38,7 @@
 //! What does not live here: what a header says and what an error number means,
 //! which are those of the plain drivers.
 
+mod burst;
 mod flight;
 mod halves;
 mod packet;
@@ -45,6 +47,7 @@ mod udp;
 mod unavailable;
 mod zero_copy;
 
+pub use burst::UringBurst;
 pub use packet::UringPacketDriver;
 pub use udp::{UringUdpConfig, UringUdpDriver};
 pub use unavailable::Unavailable;

@@ -42,6 +42,9 @@ pub struct Receiver {
     /// Frames of the last burst.
     pub last: usize,
     list: Vec<Descriptor>,
+    /// Receives through this, if there is one.
+    #[cfg(feature = "io-uring")]
+    pub ring: Option<landfall_transport::uring::UringBurst>,
 }
 
 impl Receiver {
@@ -53,7 +56,16 @@ impl Receiver {
         let (regions, region) = pages(SLOTS * PAGE as usize);
         let posted = Posted::new(&regions, SLOTS).unwrap();
         let socket = open(end, config, &regions)?;
-        Ok(Self { socket, posted, regions, region, last: 0, list: Vec::new() })
+        Ok(Self {
+            socket,
+            posted,
+            regions,
+            region,
+            last: 0,
+            list: Vec::new(),
+            #[cfg(feature = "io-uring")]
+            ring: None,
+        })
     }
 
     /// System calls that received something.
@@ -75,8 +87,16 @@ impl Receiver {
             })
             .collect();
         self.posted.post(self.list.iter().copied()).unwrap();
-        self.last = self.socket.receive(&mut self.posted).unwrap();
+        self.last = self.receive_posted();
         self.last
+    }
+
+    fn receive_posted(&mut self) -> usize {
+        #[cfg(feature = "io-uring")]
+        if let Some(ring) = &mut self.ring {
+            return ring.receive(&mut self.socket, &mut self.posted).unwrap();
+        }
+        self.socket.receive(&mut self.posted).unwrap()
     }
 
     /// The frames of the last burst, each put together again.
