@@ -1,6 +1,17 @@
 //! Speculative defragmentation as a sans-IO state machine: a bigger packet than the
 //! wire has, without the last copy.
 //!
+//! | module | what lives there |
+//! | --- | --- |
+//! | `receiver` | [`Receiver`]: posts places by guess, checks bursts, cleans up, delivers |
+//! | `speculator`, `predict` | the guesses, for any format; what is learned for them |
+//! | [`offload`], [`format`](mod@format) | the check of descriptors; what a header has to say |
+//! | [`reassembly`] | the conventional path |
+//! | [`cut`] | the sender's part |
+//! | [`admission`] | who may send fast |
+//! | [`wire`] | headers: read, adapted, made |
+//! | `buffers`, `memory`, `packet`, `descriptor`, `shape` | the words that all of them use |
+//!
 //! What does not live here: memory, I/O, clocks, randomness.
 #![no_std]
 #![forbid(unsafe_code)]

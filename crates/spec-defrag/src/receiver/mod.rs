@@ -81,8 +81,7 @@ impl Receiver {
         // and whoever begins packets an eighth: so the list is never empty for long
         // because of them.
         let pages = buffers.free_pages();
-        let half = pages as u64 / 2 * u64::from(config.page_len) + areas.large.len;
-        config.reassembly.bytes = config.reassembly.bytes.min(half);
+        config.reassembly.pages = config.reassembly.pages.min(pages as u32 / 2);
         let mut random = Random::new(seed);
         let mut secret = || (random.next_u64(), random.next_u64());
         Ok(Self {
