@@ -37,7 +37,7 @@ const REMEMBERED: usize = 64;
 const UNDER_WAY: usize = 4_000;
 /// The flows that there are: few, so that they meet.
 const FLOWS: u8 = 0x77;
-const MTUS: [usize; 8] = [1500, 1500, 1500, 1500, 576, 1280, 9000, 300];
+const MTUS: [usize; 8] = [1500, 1500, 1500, 1500, 1500, 576, 1280, 9000];
 
 /// The steps that some bytes stand for.
 #[derive(Clone, Debug)]
@@ -75,7 +75,7 @@ impl<'a> Steps<'a> {
             let len = match look >> 5 {
                 0..=4 => flow.page(),
                 5 => usize::from(fine) * 16,
-                6 => usize::from(fine) * 64 + usize::from(look & 31),
+                6 => usize::from(fine) * 256 + usize::from(look & 31),
                 _ => usize::from(fine),
             };
             let is_special = look & 0x18 == 0x18;

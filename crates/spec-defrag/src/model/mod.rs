@@ -10,7 +10,9 @@
 //! | `setup` | the configurations that are tried |
 //! | `memory` | memory that watches what is written where |
 //! | `rig`, `explain` | the receiver with driver and user, beside the model |
+//! | `attack` | any frames at all |
 
+mod attack;
 mod explain;
 mod forge;
 mod generator;
@@ -34,28 +36,33 @@ pub use setup::{CHOICES, Setup};
 pub use traffic::{Flow, Shape, cut, seal};
 
 /// Runs the steps that these bytes stand for on a receiver and on the naive
-/// reassembler, lets everything come to its end, and gives all in which the two
-/// disagree.
+/// reassembler, and lets everything come to its end.
+#[must_use]
+pub fn play(bytes: &[u8]) -> Rig {
+    rig(bytes, false)
+}
+
+/// All in which the two disagree then.
 #[must_use]
 pub fn disagreements(bytes: &[u8]) -> Vec<String> {
-    play(bytes, false).failures().to_vec()
+    play(bytes).failures().to_vec()
 }
 
-/// The same, and a digest of all that came out: equal runs have equal ones.
+/// Gives whatever frames these bytes stand for to a receiver and to the cutter, and
+/// gives all that is wrong then.
 #[must_use]
-pub fn run(bytes: &[u8]) -> (Vec<String>, u64) {
-    let rig = play(bytes, false);
-    (rig.failures().to_vec(), rig.digest())
+pub fn withstand(bytes: &[u8]) -> Vec<String> {
+    attack::withstand(bytes)
 }
 
-/// What happens in such a run, line by line, for people who look for the reason of
+/// What happens in a run of [`play`], line by line, for people who look for the reason of
 /// a disagreement.
 #[must_use]
 pub fn story(bytes: &[u8]) -> Vec<String> {
-    play(bytes, true).into_story()
+    rig(bytes, true).into_story()
 }
 
-fn play(bytes: &[u8], with_story: bool) -> Rig {
+fn rig(bytes: &[u8], with_story: bool) -> Rig {
     let (choices, bytes) = bytes.split_at(bytes.len().min(CHOICES));
     let mut rig = Rig::new(Setup::new(choices), with_story);
     for step in Steps::new(bytes) {

@@ -78,8 +78,8 @@ impl<'a> Operations<'a> {
     fn sending(&mut self) -> Sending {
         let (flow, shape) = (self.byte(), self.byte());
         let (fine, rest) = (self.byte(), self.byte());
-        // Streams of page after page are what the engine is for.
-        let count = if shape < 0x60 { 1 + (rest >> 6) } else { 1 };
+        // Streams of page after page are what the engine is for, and learns from.
+        let count = if shape < 0x80 { [2, 5, 10, 25][usize::from(rest >> 6)] } else { 1 };
         Sending { flow, count, shape, fine, mtu: rest & 7, pattern: rest >> 3 & 7 }
     }
 

@@ -182,7 +182,11 @@ impl Rig {
         let list: Vec<Descriptor> = self.receiver.post().to_vec();
         self.memory.post(&list);
         let lens = self.memory.scatter(&list, frames);
-        self.tell(|| format!("{} descriptors, {} frames", list.len(), lens.len()));
+        let (pages, large) = (self.receiver.free_pages(), self.receiver.free_large());
+        self.tell(|| {
+            let (posted, came) = (list.len(), lens.len());
+            format!("{posted} descriptors, {came} frames; {pages} pages, {large} large free")
+        });
         self.receiver.settle(self.now, &lens, &mut self.memory);
         lens.len()
     }
@@ -250,7 +254,7 @@ impl Rig {
 
     /// These frames came, or time passed: does the receiver give what it should?
     fn compare(&mut self, came: &[Vec<u8>]) -> Vec<Joined> {
-        self.note_losses();
+        self.note_losses(came.len());
         let expired = self.naive.pass(self.now);
         self.compare_expired(expired);
         let mut expected = VecDeque::new();
@@ -290,15 +294,17 @@ impl Rig {
     }
 
     /// Something was given up for want of room: that is never so where there is room.
-    fn note_losses(&mut self) {
-        let counters = self.receiver.gathering();
-        let lost = counters.evicted + self.receiver.refusals().of(Refusal::NoRoom);
-        if lost > 0 && self.is_exact {
+    fn note_losses(&mut self, came: usize) {
+        let evicted = self.receiver.gathering().evicted;
+        let refused = self.receiver.refusals().of(Refusal::NoRoom);
+        if evicted + refused > 0 && self.is_exact {
             self.is_exact = false;
-            let used = self.held.len() + self.naive.len();
-            self.tell(|| String::from("something was given up"));
+            let used = self.held.len() + self.naive.len() + came;
+            self.tell(|| format!("{evicted} evicted, {refused} refused for want of room"));
             if self.setup.is_roomy() && used < self.setup.sizes().large as usize {
-                self.fail(&format!("something is given up, with {used} packets under way"));
+                self.fail(&format!(
+                    "{evicted} evicted, {refused} refused for want of room, with {used} under way"
+                ));
             }
         }
     }

@@ -3,6 +3,7 @@
 use landfall_placement::{Duration, Seed};
 
 use super::memory::{LONGEST_FRAME, Sizes};
+use crate::buffers::LEAD;
 use crate::packet::Head;
 use crate::predict::Prediction;
 use crate::reassembly;
@@ -75,7 +76,7 @@ impl Setup {
             1 => 3,
             2 => 6,
             3 => 7,
-            4 => 64,
+            4 => 40,
             _ => 24,
         }
     }
@@ -99,10 +100,11 @@ impl Setup {
     #[must_use]
     pub const fn sizes(self) -> Sizes {
         let slots = self.burst();
-        // Fewer than two for each descriptor cannot be configured.
-        let fewest = 2 * slots as u32;
-        let pages = if self.is_roomy() { fewest + 100 } else { fewest + (self.0[2] & 3) as u32 };
-        let large = if self.is_roomy() { 48 } else { 1 + (self.0[2] >> 2 & 3) as u32 };
+        // Fewer cannot be configured.
+        let fewest = if slots > 2 { 4 * slots as u32 } else { 8 };
+        let many = (12 << 20) / (self.page_len() + LEAD);
+        let pages = if self.is_roomy() { fewest + many } else { fewest + (self.0[2] & 3) as u32 };
+        let large = if self.is_roomy() { 64 } else { 1 + (self.0[2] >> 2 & 3) as u32 };
         Sizes { slots, pages, page_len: self.page_len(), large, frames: 1 << 20 }
     }
 
@@ -112,11 +114,10 @@ impl Setup {
         let sizes = self.sizes();
         let few = reassembly::Config {
             packets: 4,
-            pages: u32::MAX,
-            bytes: 100_000,
-            bytes_per_source: 50_000,
+            bytes: 200_000,
+            bytes_per_source: 140_000,
             lifetime: self.lifetime(),
-            told_per_second: 2,
+            ..reassembly::Config::default()
         };
         let many = reassembly::Config {
             packets: 10_000,

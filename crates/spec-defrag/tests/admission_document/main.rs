@@ -1,0 +1,136 @@
+//! `docs/spec/spec-defrag.md` on admission control: its vectors are what is sent, its
+//! tables those of the code, the tests it names exist, and the dissector agrees.
+
+mod dissector;
+mod document;
+
+use std::path::Path;
+
+use landfall_placement::{Duration, Instant};
+use spec_defrag::admission::frame::{FRAME_LEN, Nonce};
+use spec_defrag::admission::{
+    ControlFrame, Gate, GateConfig, Lease, Mac, Message, Priority, Requester, RequesterConfig,
+    Ticket,
+};
+
+const RECEIVER: Mac = [2, 0, 0, 0, 0, 2];
+const SENDER: Mac = [2, 0, 0, 0, 0, 1];
+
+/// What each vector says, in the order of the document.
+fn expected() -> [(&'static str, ControlFrame); 10] {
+    let lease = Lease::from_number(0xa1b2_c3d4_e5f6_0718);
+    let number = Ticket::from_number(0x0bad_cafe_1234_5678);
+    let ticket = Some(number);
+    let frame = |serial, message| ControlFrame {
+        to: RECEIVER,
+        from: SENDER,
+        priority: None,
+        nonce: Nonce::from_number(0x1122_3344_5566_7788),
+        serial,
+        message,
+    };
+    let answer =
+        |serial, message| ControlFrame { to: SENDER, from: RECEIVER, ..frame(serial, message) };
+    let nack = |serial, ticket, position, micros| {
+        let wait = Duration::from_micros(micros);
+        answer(serial, Message::FastNAck { ticket, position, wait })
+    };
+    let time = Duration::from_millis(100);
+    let plain = frame(1, Message::FastReq { ticket: None });
+    [
+        ("Fast_Req", plain),
+        ("Fast_Req with ticket", frame(2, Message::FastReq { ticket })),
+        ("Fast_Ack", answer(2, Message::FastAck { lease, time })),
+        ("Fast_NAck, show your ticket", nack(1, ticket, None, 0)),
+        ("Fast_NAck with a place", nack(2, ticket, Some(4), 20_000)),
+        ("Fast_NAck, an invitation", nack(2, ticket, Some(0), 0)),
+        ("Fast_NAck, turn over", nack(7, None, None, 0)),
+        ("Refresh", frame(7, Message::Refresh { lease })),
+        ("Release", frame(7, Message::Release { what: lease.0 })),
+        ("Fast_Req with priority tag", ControlFrame { priority: Priority::new(5), ..plain }),
+    ]
+}
+
+#[test]
+fn the_vectors_of_the_document_are_what_is_sent() {
+    let vectors = document::vectors();
+    let names: Vec<_> = vectors.iter().map(|vector| vector.name.as_str()).collect();
+    assert_eq!(names, expected().map(|(name, _)| name));
+    for (vector, (name, frame)) in vectors.iter().zip(expected()) {
+        assert_eq!(vector.bytes.len(), FRAME_LEN, "{name}");
+        assert_eq!(vector.bytes, frame.to_bytes(), "{name}");
+        assert_eq!(ControlFrame::parse(&vector.bytes), Ok(frame), "{name}");
+    }
+}
+
+/// The same conversation between the two state machines: they send nothing else.
+#[test]
+fn the_state_machines_speak_as_the_document_says() {
+    let (now, soon) = (Instant::from_millis(5), Instant::from_millis(6));
+    let config =
+        RequesterConfig { priority: Priority::new(5), ..RequesterConfig::new(SENDER, RECEIVER) };
+    let mut requester = Requester::new(config, [1; 32]).unwrap();
+    let mut gate = Gate::new(GateConfig::new(RECEIVER), [2; 32]).unwrap();
+    requester.ask(now).unwrap();
+    let request = requester.poll_transmit(now).unwrap();
+    let vector = document::vector("Fast_Req with priority tag");
+    // All but the nonce, which is random.
+    assert_eq!((&request[..26], &request[34..]), (&vector[..26], &vector[34..]));
+    gate.handle_frame(soon, &request).unwrap();
+    let answer = gate.poll_transmit(soon).unwrap();
+    let parsed = ControlFrame::parse(&answer).unwrap();
+    let granted = matches!(parsed.message, Message::FastAck { time, .. } if time == GateConfig::new(RECEIVER).trial);
+    assert!(granted, "{parsed:?}");
+    assert_eq!((parsed.to, parsed.from, parsed.serial), (SENDER, RECEIVER, 1));
+    requester.handle_frame(soon, &answer).unwrap();
+}
+
+#[test]
+fn the_tables_of_the_document_are_those_of_the_code() {
+    let page = document::section();
+    let gate = GateConfig::new(RECEIVER);
+    let requester = RequesterConfig::new(SENDER, RECEIVER);
+    let timers = [
+        ("lease", gate.lease, "100 ms"),
+        ("trial", gate.trial, "20 ms"),
+        ("turn", gate.turn, "500 ms"),
+        ("ask again", gate.ask_again, "20 ms"),
+        ("reserve", gate.reserve, "5 ms"),
+        ("retry", requester.retry, "1 ms, doubled each time"),
+        ("silent retry", requester.silent_retry, "1 s"),
+        ("linger", requester.linger, "20 ms"),
+        ("delay", requester.delay, "0"),
+    ];
+    for (name, time, words) in timers {
+        assert!(page.contains(&format!("| {name} | {words} |")), "{name}");
+        let number: u64 = words.split(' ').next().unwrap().parse().unwrap();
+        let unit = if words.contains("ms") { 1 } else { 1_000 };
+        assert_eq!(time, Duration::from_millis(number * unit), "{name}");
+    }
+    assert_eq!((gate.streams, gate.waiting, requester.attempts), (1, 256, 5));
+    assert_eq!((requester.implicit, requester.slow_rate), (Some(256 << 10), 2_000_000));
+    assert_eq!((requester.slow_burst, requester.window), (16 << 10, Duration::from_millis(10)));
+    for words in ["(256 places)", "after 5 requests", "2 MB/s, 16 KiB", "256 KiB", "within 10 ms"] {
+        assert!(page.contains(words), "{words}");
+    }
+}
+
+#[test]
+fn the_tests_that_the_section_names_exist() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut sources = String::new();
+    for folder in ["src/admission", "tests"] {
+        document::sources(&root.join(folder), &mut sources);
+    }
+    let page = document::section();
+    let (_, table) =
+        page.split_once("\n### Features of admission control and their tests\n").unwrap();
+    let mut features = 0;
+    for line in table.lines().filter(|line| line.starts_with("| ") && line.contains('`')) {
+        features += 1;
+        for test in line.split('`').skip(1).step_by(2) {
+            assert!(sources.contains(&format!("fn {test}(")), "there is no test `{test}`");
+        }
+    }
+    assert!(features >= 20, "{features}");
+}
