@@ -13,7 +13,7 @@ use core::num::NonZeroU64;
 use landfall_placement::{Duration, Instant, Random, Refusal, Refusals, Seed};
 
 use super::frame::{ControlFrame, FRAME_LEN, Lease, Mac, Message, Nonce, Ticket};
-use super::setup::ConfigError;
+use super::setup::{ConfigError, SHORTEST};
 pub use config::GateConfig;
 pub use event::{Ended, GateEvent};
 use queue::{Call, Queue, Waiter};
@@ -319,11 +319,17 @@ impl Gate {
         self.answer(frame, Message::FastAck { lease: grant.lease, time });
     }
 
-    /// Makes a lease last longer, unless its turn is over and others wait.
+    /// Makes a lease last longer, unless its turn is over and others wait. One on trial
+    /// is only told again what is left of it: else who forges could go on for ever.
     fn renew(&mut self, now: Instant, frame: &ControlFrame, at: usize) -> bool {
         let grant = &mut self.grants[at];
-        let mut time = if grant.proven { self.config.lease } else { self.config.trial };
-        if !self.queue.is_empty() {
+        let mut time = self.config.lease;
+        if !grant.proven {
+            time = grant.until.since(now);
+            if time < SHORTEST {
+                return false;
+            }
+        } else if !self.queue.is_empty() {
             let left = (grant.since + self.config.turn).since(now);
             // What is left of a turn is not worth its frames when it is this short.
             if left < self.config.trial {

@@ -200,6 +200,21 @@ fn forged_addresses_get_no_place() {
 }
 
 #[test]
+fn a_trial_lasts_no_longer_for_being_asked_for_again() {
+    let mut gate = gate(|_| {});
+    granted(say(&mut gate, ms(0), 1, 1, NONE));
+    for now in 1..20 {
+        let answer = say(&mut gate, ms(now), 1, 1, NONE);
+        let left = Duration::from_millis(20 - now);
+        assert!(
+            matches!(answer, Some(Message::FastAck { time, .. }) if time == left),
+            "{answer:?}"
+        );
+    }
+    assert!(!gate.is_fast(ms(20), mac(1)));
+}
+
+#[test]
 fn a_full_queue_refuses_and_grows_no_further() {
     let mut gate = gate(|config| config.waiting = 3);
     granted(say(&mut gate, ms(0), 1, 1, NONE));
