@@ -104,8 +104,8 @@ impl Reassembly {
         if let Some(State::Gathering(gathering)) =
             self.shelf.get_mut(at).map(|entry| &mut entry.state)
         {
-            self.holes[gathering.buffer.index as usize].fill(piece.start, piece.end);
-            gathering.note(piece, kept, congestion);
+            let holes = &mut self.holes[gathering.buffer.index as usize];
+            gathering.note(piece, kept, congestion, holes);
         }
     }
 

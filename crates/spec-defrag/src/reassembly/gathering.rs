@@ -58,6 +58,11 @@ pub(super) struct Gathering {
     /// The end of the furthest piece.
     reached: u32,
     total: u32,
+    /// How long the first piece is.
+    unit: u32,
+    /// Whether the holes are in use. They are not as long as pieces come in order and
+    /// as long as the first: then these few numbers say all.
+    is_described: bool,
     has_first: bool,
     congestion: Congestion,
 }
@@ -72,6 +77,8 @@ impl Gathering {
             filled: 0,
             reached: 0,
             total: UNKNOWN,
+            unit: 0,
+            is_described: false,
             has_first: false,
             congestion: Congestion::default(),
         }
@@ -80,14 +87,38 @@ impl Gathering {
     /// Whether a piece belongs to the others: [`Refusal::Duplicate`] for a
     /// repetition, [`Refusal::Forbidden`] for one that contradicts them.
     #[inline]
-    pub(super) fn verdict(&self, piece: Piece, holes: &Holes) -> Result<(), Refusal> {
-        if piece.start >= self.reached && self.total == UNKNOWN {
-            return Ok(()); // behind all others, which is what comes in order
+    pub(super) fn verdict(&mut self, piece: Piece, holes: &mut Holes) -> Result<(), Refusal> {
+        if self.is_next(piece) {
+            return Ok(());
         }
+        self.describe(holes);
         self.verdict_among(piece, holes)
     }
 
+    /// Is it what a sender sends next, and nothing is missing before?
+    #[inline]
+    const fn is_next(&self, piece: Piece) -> bool {
+        !self.is_described
+            && piece.start == self.reached
+            && (piece.is_last || piece.start == 0 || piece.len() == self.unit)
+    }
+
+    /// From now on the holes say what is there.
+    fn describe(&mut self, holes: &mut Holes) {
+        if self.is_described {
+            return;
+        }
+        self.is_described = true;
+        holes.clear();
+        for start in (0..self.reached).step_by(self.unit.max(1) as usize) {
+            holes.fill(start, (start + self.unit).min(self.reached));
+        }
+    }
+
     fn verdict_among(&self, piece: Piece, holes: &Holes) -> Result<(), Refusal> {
+        if piece.start >= self.reached && self.total == UNKNOWN {
+            return Ok(());
+        }
         let ends_alike =
             if piece.is_last { piece.end == self.total } else { piece.end < self.total };
         if ends_alike && holes.is_piece(piece.start, piece.end) {
@@ -107,7 +138,17 @@ impl Gathering {
 
     /// The piece is in place; `kept` of its bytes are with the first head.
     #[inline]
-    pub(super) fn note(&mut self, piece: Piece, kept: u32, congestion: Congestion) {
+    pub(super) fn note(
+        &mut self,
+        piece: Piece,
+        kept: u32,
+        congestion: Congestion,
+        holes: &mut Holes,
+    ) {
+        if !self.is_next(piece) {
+            self.describe(holes);
+            holes.fill(piece.start, piece.end);
+        }
         self.filled += piece.len();
         self.reached = self.reached.max(piece.end);
         if piece.is_last {
@@ -115,6 +156,7 @@ impl Gathering {
         }
         if piece.start == 0 {
             self.kept = kept;
+            self.unit = piece.len();
             self.has_first = true;
         }
         self.congestion = self.congestion.with(congestion);
@@ -155,6 +197,11 @@ impl Gathering {
 
     pub(super) const fn kept(&self) -> u32 {
         self.kept
+    }
+
+    /// Whether the holes are in use.
+    pub(super) const fn is_described(&self) -> bool {
+        self.is_described
     }
 
     pub(super) const fn has_first(&self) -> bool {

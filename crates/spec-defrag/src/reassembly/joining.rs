@@ -20,7 +20,6 @@ impl Reassembly {
         if self.holes.len() <= buffer {
             self.holes.resize_with(buffer + 1, Holes::default);
         }
-        self.holes[buffer].clear();
         if let Some(end) = self.shelf.begin(at, gathering) {
             self.next_end = self.next_end.min(end);
         }
@@ -35,11 +34,11 @@ impl Reassembly {
         buffers: &mut Buffers,
         memory: &mut M,
     ) -> Result<(), Refusal> {
-        let entry = self.shelf.get(at).ok_or(Refusal::UnknownId)?;
-        let State::Gathering(gathering) = &entry.state else { return Err(Refusal::Forbidden) };
+        let entry = self.shelf.get_mut(at).ok_or(Refusal::UnknownId)?;
+        let State::Gathering(gathering) = &mut entry.state else { return Err(Refusal::Forbidden) };
         let buffer = gathering.buffer;
         let needed = gathering.needs(piece.end);
-        if let Err(refusal) = gathering.verdict(piece, &self.holes[buffer.index as usize]) {
+        if let Err(refusal) = gathering.verdict(piece, &mut self.holes[buffer.index as usize]) {
             match refusal {
                 Refusal::Duplicate => self.shelf.counters.repeated += 1,
                 _ => self.shelf.refuse(at, buffers),
@@ -71,13 +70,16 @@ impl Reassembly {
         let from = gathering.place(buffers, start, end);
         let page = core::mem::replace(&mut gathering.buffer, large);
         memory.copy(from, gathering.place(buffers, start, end));
+        let is_described = gathering.is_described();
         let (page_at, large_at) = (page.index as usize, large.index as usize);
-        let mut holes = core::mem::take(&mut self.holes[page_at]);
         if self.holes.len() <= large_at {
             self.holes.resize_with(large_at + 1, Holes::default);
         }
-        holes.move_to(&mut self.holes[large_at]);
-        self.holes[page_at] = holes;
+        if is_described {
+            let mut holes = core::mem::take(&mut self.holes[page_at]);
+            holes.move_to(&mut self.holes[large_at]);
+            self.holes[page_at] = holes;
+        }
         buffers.give_back(page);
         Ok(())
     }
@@ -106,8 +108,8 @@ impl Reassembly {
         arrived.frame.part(from, to.len).copy_to(to, memory);
         let mut congestion = Congestion::default();
         congestion.add(arrived.parsed.ecn);
-        self.holes[gathering.buffer.index as usize].fill(piece.start, piece.end);
-        gathering.note(piece, kept, congestion);
+        let holes = &mut self.holes[gathering.buffer.index as usize];
+        gathering.note(piece, kept, congestion, holes);
         if gathering.is_whole() { self.finish(at, buffers).map(Some) } else { Ok(None) }
     }
 
@@ -116,7 +118,7 @@ impl Reassembly {
         let Some(State::Gathering(gathering)) = self.shelf.get(at).map(|entry| &entry.state) else {
             return Err(Refusal::UnknownId);
         };
-        let first = self.firsts.get(at as usize).and_then(Option::as_ref);
+        let first = self.firsts.get(at as usize);
         let packet = first.ok_or(Refusal::Malformed).and_then(|first| {
             let ecn = gathering.congestion().of_all(first.parsed.ecn)?;
             let mut head = whole_head(first.headers(), &first.parsed, gathering.total(), ecn)?;
@@ -143,7 +145,8 @@ impl Reassembly {
     ) -> Result<Packet, Refusal> {
         let parsed = arrived.parsed;
         let split = u32::from(arrived.split.min(SPLIT_MOST));
-        let (first, kept) = First::new(parsed, arrived.head, split).ok_or(Refusal::NoRoom)?;
+        let mut first = First::NONE;
+        let kept = first.keep(parsed, arrived.head, split).ok_or(Refusal::NoRoom)?;
         let mut head = whole_head(first.headers(), parsed, piece.end, parsed.ecn)?;
         head.push(first.kept());
         let buffer =
@@ -151,7 +154,7 @@ impl Reassembly {
         let mut gathering = Gathering::new(buffer, split);
         let to = gathering.place(buffers, kept, piece.end);
         arrived.frame.part(u32::from(parsed.payload_at) + kept, to.len).copy_to(to, memory);
-        gathering.note(piece, kept, Congestion::default());
+        gathering.note(piece, kept, Congestion::default(), &mut Holes::default());
         self.shelf.counters.atomic += 1;
         Ok(packet(head, &gathering, buffers, Way::Whole))
     }
@@ -160,7 +163,7 @@ impl Reassembly {
 /// Keeps what is needed of a first piece; says how much of its payload that is.
 #[inline]
 pub(super) fn keep(
-    firsts: &mut alloc::vec::Vec<Option<First>>,
+    firsts: &mut alloc::vec::Vec<First>,
     at: u32,
     parsed: &Parsed,
     head: &[u8],
@@ -168,13 +171,12 @@ pub(super) fn keep(
 ) -> Result<u32, Refusal> {
     let at = at as usize;
     if firsts.len() <= at {
-        firsts.resize_with(at + 1, || None);
+        firsts.resize_with(at + 1, || First::NONE);
     }
-    let (first, kept) = First::new(parsed, head, split).ok_or(Refusal::NoRoom)?;
-    firsts[at] = Some(first);
-    Ok(kept)
+    firsts[at].keep(parsed, head, split).ok_or(Refusal::NoRoom)
 }
 
+#[inline]
 fn packet(head: Head, gathering: &Gathering, buffers: &Buffers, way: Way) -> Packet {
     let span = gathering.place(buffers, gathering.kept(), gathering.total());
     let body = Body::Buffer(gathering.buffer, span);

@@ -103,7 +103,7 @@ pub struct Reassembly {
     holes: Vec<Holes>,
     /// The first piece of each packet, by its place on the shelf; stale where the
     /// packet has none.
-    firsts: Vec<Option<First>>,
+    firsts: Vec<First>,
     telling: Telling,
     /// Not later than the earliest end of a lifetime.
     next_end: Instant,
@@ -202,7 +202,7 @@ impl Reassembly {
         {
             let State::Gathering(gathering) = entry.state else { continue };
             self.shelf.counters.expired += 1;
-            let first = self.firsts.get(at as usize).and_then(Option::as_ref);
+            let first = self.firsts.get(at as usize);
             if let Some(first) = first.filter(|_| gathering.has_first())
                 && self.telling.may_tell(now)
             {
