@@ -14,12 +14,16 @@ use crate::wire::{self, Parsed};
 
 impl Receiver {
     /// Frames landed behind the first descriptors of the list: `lens` are their whole
-    /// lengths. What the list has room for and is beyond it, is not looked at.
+    /// lengths, 0 for a descriptor that was passed over. Lengths beyond the list are
+    /// not looked at.
     pub fn settle<M: Memory>(&mut self, now: Instant, lens: &[u32], memory: &mut M) {
         let arrived = lens.len().min(self.speculator.posted().len());
         let patience = self.patience();
-        self.stats.frames += arrived as u64;
         for (n, len) in lens[..arrived].iter().copied().enumerate() {
+            if len == 0 {
+                continue;
+            }
+            self.stats.frames += 1;
             let outcome = self.speculator.check(now, patience, n, memory.head(n as u16), len);
             match outcome {
                 Outcome::InPlace => self.stats.in_place += 1,
