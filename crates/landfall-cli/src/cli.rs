@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::{demo, doctor, perf};
+use crate::{defrag, demo, doctor, perf};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -12,6 +12,7 @@ Examples:
   landfall demo                       no privileges, under half a minute
   landfall perf local                 drivers against kernel TCP and UDP
   sudo landfall perf local --veth     the same between two namespaces
+  landfall paper defrag               the tables of a paper, ours beside its own
 
 Exit codes:
   0  done
@@ -36,12 +37,21 @@ enum Command {
     Perf(Perf),
     /// See it work: no privileges, under half a minute
     Demo(demo::Args),
+    /// The figures of the papers, ours beside theirs
+    #[command(subcommand)]
+    Paper(Paper),
 }
 
 #[derive(Debug, Subcommand)]
 enum Perf {
     /// Both ends on this machine, interleaved with kernel TCP and UDP
     Local(perf::Args),
+}
+
+#[derive(Debug, Subcommand)]
+enum Paper {
+    /// Speculative defragmentation: Tables 1 and 2
+    Defrag(defrag::Args),
 }
 
 impl Cli {
@@ -51,6 +61,7 @@ impl Cli {
             Command::Doctor(args) => doctor::run(&args),
             Command::Perf(Perf::Local(args)) => perf::run(&args),
             Command::Demo(args) => demo::run(&args),
+            Command::Paper(Paper::Defrag(args)) => defrag::run(&args),
         }
     }
 }

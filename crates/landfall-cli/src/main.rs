@@ -5,6 +5,7 @@
 //! | `cli` | the commands and their options |
 //! | `doctor` | what this machine can do, and what to do about the rest |
 //! | `perf` | drivers against kernel TCP and UDP, interleaved |
+//! | `defrag` | the tables of a paper, from simulated traffic |
 //! | `demo` | what the family does, in under half a minute |
 //! | `lane` | an engine at each end of a path, and work for both |
 //! | `machine`, `style` | facts about this machine; words and colours |
@@ -12,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 mod cli;
+mod defrag;
 mod demo;
 mod doctor;
 mod lane;

@@ -10,10 +10,10 @@ fn help_has_examples_and_exit_codes() {
     let output = landfall(&["--help"]);
     assert_eq!(output.status.code(), Some(0));
     let text = String::from_utf8(output.stdout).unwrap();
-    for part in ["doctor", "perf", "demo", "Examples:", "Exit codes:"] {
+    for part in ["doctor", "perf", "demo", "paper", "Examples:", "Exit codes:"] {
         assert!(text.contains(part), "{part} in:\n{text}");
     }
-    for command in [&["doctor"][..], &["demo"], &["perf", "local"]] {
+    for command in [&["doctor"][..], &["demo"], &["perf", "local"], &["paper", "defrag"]] {
         let output = landfall(&[command, &["--help"]].concat());
         assert!(String::from_utf8_lossy(&output.stdout).contains("Examples:"), "{command:?}");
     }
@@ -21,16 +21,18 @@ fn help_has_examples_and_exit_codes() {
 
 #[test]
 fn arguments_that_make_no_sense_are_refused() {
-    let senseless: [&[&str]; 9] = [
+    let senseless: [&[&str]; 11] = [
         &[],
         &["doctr"],
         &["doctor", "--require", "telepathy"],
         &["perf"],
+        &["paper"],
         &["perf", "local", "--rounds", "0"],
         &["perf", "local", "--seconds", "soon"],
         &["perf", "local", "--seconds", "-1"],
         &["perf", "local", "--mtu", "68"],
         &["perf", "local", "--protocol", "smoke-signals"],
+        &["paper", "defrag", "--seed", "-1"],
     ];
     for arguments in senseless {
         let output = landfall(arguments);
@@ -111,4 +113,36 @@ fn the_demonstration_as_json_says_what_was_seen() {
     assert!(
         simulated["link_bytes"].as_array().unwrap().iter().all(|bytes| bytes.as_u64() > Some(0))
     );
+}
+
+#[test]
+fn the_tables_of_a_paper_come_with_its_own_numbers_beside() {
+    let output = landfall(&["paper", "defrag", "--quick"]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{text}");
+    for part in ["Table 1", "Table 2: TPC-D", "Table 2: SOR", "129835", "48.1 %", "learned"] {
+        assert!(text.contains(part), "{part} in:\n{text}");
+    }
+    assert!(!text.contains('\x1b'), "no colours in a pipe");
+}
+
+#[test]
+fn the_tables_of_a_paper_as_json_replay_by_their_seed() {
+    let run = |seed| json(&landfall(&["paper", "defrag", "--quick", "--json", "--seed", seed]));
+    let first = run("7");
+    assert_eq!(first, run("7"));
+    assert_eq!(first["seed"], 7);
+    let applications = first["table_2"].as_array().unwrap();
+    assert_eq!(applications.len(), 2);
+    for application in applications {
+        for station in application["stations"].as_array().unwrap() {
+            let packets = station["single"]["packets"].as_u64();
+            assert!(packets > Some(0), "{station:#}");
+            for way in ["single", "learned"] {
+                assert!(station[way]["successful"].as_u64() <= packets, "{station:#}");
+                assert_eq!(station[way]["packets"].as_u64(), packets, "{station:#}");
+            }
+        }
+    }
+    assert_eq!(first["table_1"].as_array().unwrap().len(), 5);
 }
