@@ -45,7 +45,7 @@ impl XdpDriver {
     /// # Errors
     /// [`OpenError`] says what is missing and what would help.
     pub fn open(path: PathId, config: &XdpConfig, regions: &Regions) -> Result<Self, OpenError> {
-        let (opened, link) = socket::open(config)?;
+        let (opened, link) = socket::open(config, true)?;
         let framing = config.framing;
         let station = framing.station(link.interface.station);
         let limits = PathLimits { head: HEAD_ROOM as u16, ..PathLimits::plain(link.unit) };
@@ -89,7 +89,7 @@ impl XdpDriver {
                 Some(header)
             }
             (Framing::Payload { .. }, _) => None,
-            (Framing::Frames { .. }, _) => Some(header),
+            (Framing::Frames { .. } | Framing::Fragments, _) => Some(header),
         }
     }
 }
@@ -140,7 +140,7 @@ impl Driver for XdpDriver {
 }
 
 /// Tells the device that there are frames to receive into.
-fn wake_receiver(fd: RawFd) -> io::Result<()> {
+pub(super) fn wake_receiver(fd: RawFd) -> io::Result<()> {
     // SAFETY: room for no byte, and no address: nothing is written.
     let woken = unsafe {
         libc::recvfrom(fd, ptr::null_mut(), 0, libc::MSG_DONTWAIT, ptr::null_mut(), ptr::null_mut())

@@ -2,6 +2,7 @@
 //! either this process's or the kernel's.
 
 use std::io;
+use std::sync::Arc;
 
 use crate::memory::{HUGE_PAGE, Mapping};
 
@@ -12,7 +13,7 @@ const HEADROOM: u32 = 256;
 /// The memory of all frames of a socket.
 #[derive(Debug)]
 pub(super) struct Frames {
-    mapping: Mapping,
+    mapping: Arc<Mapping>,
     chunk: u32,
     /// Chunks whose frames may be written, to be sent.
     free: Vec<u64>,
@@ -26,7 +27,7 @@ impl Frames {
     pub(super) fn new(each_way: u32, chunk: u32) -> io::Result<Self> {
         let half = u64::from(each_way) * u64::from(chunk);
         let len = usize::try_from(2 * half).map_err(io::Error::other)?;
-        let mapping = Mapping::anonymous(len.next_multiple_of(HUGE_PAGE), true)?;
+        let mapping = Arc::new(Mapping::anonymous(len.next_multiple_of(HUGE_PAGE), true)?);
         // The lowest last, so that they are taken in order.
         let free: Vec<u64> =
             (0..each_way).rev().map(|n| half + u64::from(n) * u64::from(chunk)).collect();
@@ -49,6 +50,16 @@ impl Frames {
     /// How much of a frame that comes lies in one chunk.
     pub(super) const fn received_in_one(chunk: u32) -> u32 {
         chunk - HEADROOM
+    }
+
+    /// The memory of all frames.
+    pub(super) fn mapping(&self) -> &Arc<Mapping> {
+        &self.mapping
+    }
+
+    /// How much of it, from its start on, is for frames that come.
+    pub(super) fn received_len(&self) -> usize {
+        self.most * self.chunk as usize
     }
 
     /// How long a chunk is.

@@ -5,8 +5,12 @@
 //! | --- | --- | --- |
 //! | [`Framing::Payload`] | what follows the header of frames of an ethertype | [`Peer::Ethernet`](landfall_placement::Peer::Ethernet) |
 //! | [`Framing::Frames`] | whole frames, written and read by the engine | [`Peer::Unaddressed`](landfall_placement::Peer::Unaddressed) |
+//! | [`Framing::Fragments`] | likewise, those with fragments of IP packets | likewise |
 //!
-//! The two understand those of the same name in
+//! [`XdpDriver`] runs an engine over them, with a place for each unit. [`Lane`]
+//! gives frames as they lie in the rings' memory, to be read or copied there.
+//!
+//! The first two understand those of the same name in
 //! [`packet::Framing`](crate::packet::Framing). Receiving needs no system call;
 //! sending needs one for many frames.
 //!
@@ -65,6 +69,7 @@
 mod driver;
 mod error;
 mod frames;
+mod lane;
 mod program;
 mod receive;
 mod ring;
@@ -73,6 +78,7 @@ mod socket;
 
 pub use driver::XdpDriver;
 pub use error::OpenError;
+pub use lane::{Burst, Lane};
 
 use crate::packet::Interface;
 
@@ -111,6 +117,10 @@ pub enum Framing {
         /// cannot: it may ask, and has to be known to who asks for it.
         groups: bool,
     },
+    /// Whole frames with fragments of IPv4 and IPv6 packets, to the interface's
+    /// own station and to groups. The kernel gets all other frames, and of IPv6
+    /// also fragments with other headers before the fragment header.
+    Fragments,
 }
 
 /// How a path over AF_XDP is opened.
@@ -149,6 +159,13 @@ impl XdpConfig {
         Self::of(interface.into(), Framing::Frames { station, groups: true })
     }
 
+    /// Whole frames with fragments of IP packets, of which the kernel gets none
+    /// any more: see [`Framing::Fragments`].
+    #[must_use]
+    pub fn fragments(interface: impl Into<Interface>) -> Self {
+        Self::of(interface.into(), Framing::Fragments)
+    }
+
     fn of(interface: Interface, framing: Framing) -> Self {
         Self { interface, queue: 0, framing, attach: Attach::Auto, frames: 4096 }
     }
@@ -158,7 +175,7 @@ impl Framing {
     /// The station that frames are for, at an interface with this one.
     const fn station(&self, interface: [u8; 6]) -> [u8; 6] {
         match self {
-            Self::Payload { .. } => interface,
+            Self::Payload { .. } | Self::Fragments => interface,
             Self::Frames { station, .. } => *station,
         }
     }
@@ -167,7 +184,21 @@ impl Framing {
     const fn header_len(&self) -> usize {
         match self {
             Self::Payload { .. } => ETHERNET_HEADER,
-            Self::Frames { .. } => 0,
+            Self::Frames { .. } | Self::Fragments => 0,
+        }
+    }
+
+    /// Is a frame with this header for the path, at a station? Devices may let
+    /// in what is for others.
+    fn takes(&self, header: &[u8; ETHERNET_HEADER], station: [u8; 6]) -> bool {
+        let is_ours = header.starts_with(&station);
+        let is_for_group = header[0] & 1 == 1;
+        match self {
+            Self::Payload { ethertype } => {
+                (is_ours || is_for_group) && header.ends_with(&ethertype.to_be_bytes())
+            }
+            Self::Frames { groups, .. } => is_ours || *groups && is_for_group,
+            Self::Fragments => is_ours || is_for_group,
         }
     }
 }

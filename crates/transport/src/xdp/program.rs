@@ -166,7 +166,32 @@ fn conditions(framing: &Framing) -> Vec<Instruction> {
             steps.extend(is_station);
             steps
         }
+        Framing::Fragments => fragment_conditions(),
     }
+}
+
+/// A fragment of IPv4 has an offset, or more follow; one of IPv6 has a header
+/// of its own, first of all. The distances count the steps that are jumped over.
+fn fragment_conditions() -> Vec<Instruction> {
+    const FRAGMENT_HEADER: i32 = 44;
+    const MORE_OR_OFFSET: u16 = 0x3fff;
+    let wire = |number: u16| i32::from(u16::from_ne_bytes(number.to_be_bytes()));
+    vec![
+        // Has it the fields that are looked at?
+        instruction(0xbf, (4, 2), 0, 0),
+        instruction(0x07, (4, 0), 0, 22),
+        instruction(IS_SHORT, (4, 3), 0, 0),
+        load_half(4, 2, 12),
+        instruction(MUST_BE, (4, 0), 4, wire(0x0800)),
+        load_half(4, 2, 20),
+        instruction(0x45, (4, 0), 1, wire(MORE_OR_OFFSET)),
+        // No half word is that long: it is passed on.
+        must_be(-1),
+        instruction(0x05, (0, 0), 3, 0),
+        must_be(wire(0x86dd)),
+        instruction(0x71, (4, 2), 20, 0),
+        must_be(FRAGMENT_HEADER),
+    ]
 }
 
 /// The program, loaded.
@@ -276,8 +301,10 @@ mod tests {
             let field = || &frame[usize::try_from(offset).unwrap()..];
             let operand = u64::from(immediate.cast_unsigned());
             let jumps = match code {
-                IS_SHORT => frame.len() < 14,
-                MUST_BE => compared != operand,
+                // The length was added just before.
+                IS_SHORT => frame.len() < usize::try_from(program[at - 1].immediate).unwrap(),
+                0x05 => true,
+                MUST_BE => compared != operand & u64::from(u32::MAX),
                 0x45 => compared & operand != 0,
                 0x85 => return true,
                 0x95 => return false,
@@ -303,6 +330,31 @@ mod tests {
         assert!(is_handed_over(&framing, &frame(0x88b5)));
         assert!(!is_handed_over(&framing, &frame(0xb588)));
         assert!(!is_handed_over(&framing, &frame(0x88b5)[..13]));
+    }
+
+    #[test]
+    fn fragments_are_handed_over_and_whole_packets_are_not() {
+        let frame = |ethertype: u16, at_20: [u8; 2]| {
+            let mut frame = [[2; 12].as_slice(), &ethertype.to_be_bytes(), &[0x45; 20]].concat();
+            frame[20..22].copy_from_slice(&at_20);
+            frame
+        };
+        for (ethertype, at_20, expected) in [
+            (0x0800, [0x20, 0], true),
+            (0x0800, [0, 1], true),
+            (0x0800, [0x3f, 0xff], true),
+            (0x0800, [0, 0], false),
+            (0x0800, [0x40, 0], false),
+            (0x86dd, [44, 64], true),
+            (0x86dd, [17, 64], false),
+            (0x86dd, [0, 44], false),
+            (0x0806, [0x20, 44], false),
+        ] {
+            let frame = frame(ethertype, at_20);
+            let said = is_handed_over(&Framing::Fragments, &frame);
+            assert_eq!(said, expected, "{ethertype:#x} {at_20:02x?}");
+            assert!(!is_handed_over(&Framing::Fragments, &frame[..21]));
+        }
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::io;
 use landfall_placement::{Ecn, Engine, Instant, PathId, Peer};
 
 use super::frames::Frames;
+use super::ring::Reader;
 use super::socket::Rings;
 use super::{ETHERNET_HEADER, Framing};
 use crate::counters::Counters;
@@ -40,7 +41,7 @@ impl Receiver {
     ) -> io::Result<u32> {
         let (mut units, mut packets) = (0, 0);
         while packets < MAX_UNITS {
-            let Some(parts) = parts_of_next(rings) else { break };
+            let Some(parts) = parts_of_next(&mut rings.receive) else { break };
             let mut loose = Loose::default();
             for nth in 0..parts {
                 let Some(part) = rings.receive.peek(nth) else { break };
@@ -106,26 +107,22 @@ impl Receiver {
     /// hears those, to a group.
     fn sender(&self, frame: &Loose<'_>) -> Option<Peer> {
         let header: &[u8; ETHERNET_HEADER] = frame.head(0, ETHERNET_HEADER).first_chunk()?;
-        let [to @ .., _, _, _, _, _, _, _, _] = *header;
-        let [_, _, _, _, _, _, from @ .., _, _] = *header;
-        let is_ours = to == self.station;
-        let is_for_group = to[0] & 1 == 1;
-        match self.framing {
-            Framing::Payload { ethertype } => ((is_ours || is_for_group)
-                && header.ends_with(&ethertype.to_be_bytes()))
-            .then_some(Peer::Ethernet(from)),
-            Framing::Frames { groups, .. } => {
-                (is_ours || groups && is_for_group).then_some(Peer::Unaddressed)
-            }
+        if !self.framing.takes(header, self.station) {
+            return None;
         }
+        let [_, _, _, _, _, _, from @ .., _, _] = *header;
+        Some(match self.framing {
+            Framing::Payload { .. } => Peer::Ethernet(from),
+            Framing::Frames { .. } | Framing::Fragments => Peer::Unaddressed,
+        })
     }
 }
 
 /// How many entries the next frame has, if all of it is there.
-fn parts_of_next(rings: &mut Rings) -> Option<u32> {
+pub(super) fn parts_of_next(ring: &mut Reader<libc::xdp_desc>) -> Option<u32> {
     let mut parts = 0;
     loop {
-        let part = rings.receive.peek(parts)?;
+        let part = ring.peek(parts)?;
         parts += 1;
         if part.options & libc::XDP_PKT_CONTD == 0 {
             return Some(parts);

@@ -6,9 +6,14 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::ptr;
 
 use landfall_placement::{Engine, Instant};
+use socket2::Socket;
 
 use super::ETHERNET_HEADER;
 use super::driver::XdpDriver;
+use super::frames::Frames;
+use super::ring::{Reader, Writer};
+use super::socket::Opened;
+use crate::counters::Counters;
 use crate::exchange::MAX_UNITS;
 use crate::packet::Room;
 
@@ -27,7 +32,7 @@ pub(super) fn send<E: Engine>(
     if driver.room.is_early(now) {
         return Ok(0);
     }
-    reclaim(driver);
+    driver.opened.reclaim();
     let mut sent = 0;
     let mut is_full = false;
     while sent < UNITS_PER_TURN && !is_full {
@@ -56,12 +61,12 @@ pub(super) fn send<E: Engine>(
         driver.counters.units_sent += u64::from(listed);
         sent += listed;
         driver.opened.rings.send.show();
-        kick(driver)?;
-        reclaim(driver);
+        driver.opened.kick(&mut driver.counters)?;
+        driver.opened.reclaim();
     }
     if sent == 0 && driver.opened.rings.send.waiting() > 0 {
-        kick(driver)?;
-        reclaim(driver);
+        driver.opened.kick(&mut driver.counters)?;
+        driver.opened.reclaim();
     }
     let is_stuck = is_full || driver.opened.rings.send.waiting() > 0;
     driver.counters.send_blocked += u64::from(is_stuck);
@@ -105,9 +110,18 @@ fn lose<E: Engine>(driver: &mut XdpDriver, engine: &mut E, now: Instant) {
     driver.outbox.done(engine, now, 1);
 }
 
+impl Opened {
+    fn reclaim(&mut self) {
+        reclaim(&mut self.rings.completion, &mut self.frames);
+    }
+
+    fn kick(&mut self, counters: &mut Counters) -> io::Result<()> {
+        kick(&self.socket, &mut self.rings.send, counters)
+    }
+}
+
 /// Takes frames back that were sent.
-fn reclaim(driver: &mut XdpDriver) {
-    let (completion, frames) = (&mut driver.opened.rings.completion, &mut driver.opened.frames);
+pub(super) fn reclaim(completion: &mut Reader<u64>, frames: &mut Frames) {
     let mut any = false;
     while let Some(address) = completion.peek(0) {
         frames.give_back(address);
@@ -120,13 +134,16 @@ fn reclaim(driver: &mut XdpDriver) {
 }
 
 /// Calls the kernel as long as it wants to be called and takes frames.
-fn kick(driver: &mut XdpDriver) -> io::Result<()> {
-    let fd = driver.opened.socket.as_raw_fd();
-    let mut before = driver.opened.rings.send.waiting();
-    while before > 0 && driver.opened.rings.send.needs_wakeup() {
-        driver.counters.send_calls += 1;
-        let told = wake(fd);
-        let waiting = driver.opened.rings.send.waiting();
+pub(super) fn kick(
+    socket: &Socket,
+    send: &mut Writer<libc::xdp_desc>,
+    counters: &mut Counters,
+) -> io::Result<()> {
+    let mut before = send.waiting();
+    while before > 0 && send.needs_wakeup() {
+        counters.send_calls += 1;
+        let told = wake(socket.as_raw_fd());
+        let waiting = send.waiting();
         match told.map_err(|error| (error.raw_os_error(), error)) {
             Ok(()) => {}
             // It has taken as many as it takes at once, or the device's queue

@@ -30,15 +30,22 @@ const FORGETTING: Duration = Duration::from_secs(2);
 /// What belongs to an open path.
 #[derive(Debug)]
 pub(super) struct Opened {
+    /// It ends before all others.
+    pub(super) redirection: Redirection,
+    pub(super) socket: Socket,
+    pub(super) rings: Rings,
+    pub(super) frames: Frames,
+}
+
+/// What keeps frames coming to the socket.
+#[derive(Debug)]
+pub(super) struct Redirection {
     /// Detaches the program when it is closed: before all others.
     _attached: OwnedFd,
     _map: Map,
     _program: Program,
     /// Keeps the interface taking frames that are not for its own station.
     _memberships: Option<Socket>,
-    pub(super) socket: Socket,
-    pub(super) rings: Rings,
-    pub(super) frames: Frames,
 }
 
 /// The rings of a socket.
@@ -59,8 +66,9 @@ pub(super) struct Link {
     pub(super) capabilities: Capabilities,
 }
 
-/// Opens a path and finds out what works.
-pub(super) fn open(config: &XdpConfig) -> Result<(Opened, Link), OpenError> {
+/// Opens a path and finds out what works. Long frames may come and leave in
+/// several chunks, if that is allowed.
+pub(super) fn open(config: &XdpConfig, allow_parts: bool) -> Result<(Opened, Link), OpenError> {
     match config.framing {
         Framing::Payload { ethertype } if ethertype < LEAST_ETHERTYPE => {
             return Err(OpenError::NotAnEthertype(ethertype));
@@ -91,7 +99,7 @@ pub(super) fn open(config: &XdpConfig) -> Result<(Opened, Link), OpenError> {
     let program = Program::load(&config.framing, &map)
         .map_err(OpenError::system("load the program that redirects frames"))?;
     let (attached, in_driver) = attach(config, &program, interface.index)?;
-    let in_parts = bind(config, &socket, interface.index, !fits(chunk))?;
+    let in_parts = bind(config, &socket, interface.index, allow_parts && !fits(chunk))?;
     map.set(config.queue, socket.as_raw_fd())
         .map_err(OpenError::system("tell the program of the socket"))?;
 
@@ -99,18 +107,16 @@ pub(super) fn open(config: &XdpConfig) -> Result<(Opened, Link), OpenError> {
     let payload = if in_parts { interface.mtu } else { interface.mtu.min(in_one) };
     let unit = payload + (ETHERNET_HEADER - config.framing.header_len()) as u32;
     let mut capabilities = capabilities(&socket, in_driver);
-    if matches!(config.framing, Framing::Frames { .. }) {
+    if config.framing.header_len() == 0 {
         capabilities.add(Feature::RawFrames);
     }
-    let opened = Opened {
+    let redirection = Redirection {
         _attached: attached,
         _map: map,
         _program: program,
         _memberships: memberships(config, &interface)?,
-        socket,
-        rings,
-        frames,
     };
+    let opened = Opened { redirection, socket, rings, frames };
     Ok((opened, Link { interface, unit, capabilities }))
 }
 
