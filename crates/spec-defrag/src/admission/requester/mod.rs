@@ -215,12 +215,7 @@ impl Requester {
         if mode != Mode::Slow {
             return Allowance { mode, bytes: u64::MAX, again: None };
         }
-        let held_until = match self.state {
-            State::Asking(Asking { standing: Standing::Refused { since, .. }, .. }) => {
-                since + self.config.delay
-            }
-            _ => now,
-        };
+        let held_until = self.held_until();
         match self.throttle.bytes(now) {
             bytes if bytes > 0 && held_until <= now => Allowance { mode, bytes, again: None },
             _ => {
@@ -299,10 +294,25 @@ impl Requester {
 
 /// What it does by itself.
 impl Requester {
-    /// When what was sent of late is no reason to be fast any more.
+    /// Up to when a refused transfer is delayed.
+    fn held_until(&self) -> Instant {
+        match self.state {
+            State::Asking(Asking { standing: Standing::Refused { since, .. }, .. }) => {
+                since + self.config.delay
+            }
+            _ => Instant::ZERO,
+        }
+    }
+
+    /// When what was sent of late is no reason to be fast any more. Who may not send is
+    /// not silent: else a throttled stream would cease to ask, and not be throttled.
     fn quiet_at(&self) -> Option<Instant> {
         let last = self.meter.last().filter(|_| self.flowing)?;
-        Some(last + self.config.linger)
+        let may_send = match self.state {
+            State::Idle | State::Holding(_) => last,
+            State::Asking(_) => self.throttle.open_at(last).max(self.held_until()),
+        };
+        Some(may_send + self.config.linger)
     }
 
     fn want(&mut self, now: Instant) {

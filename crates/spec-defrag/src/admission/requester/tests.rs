@@ -88,6 +88,50 @@ fn sending_much_asks_and_sending_nothing_lets_go() {
     assert_eq!((requester.mode(ms(30)), requester.poll_timeout()), (Mode::Plain, None));
 }
 
+/// Large packets at a low rate have long pauses between: they are no reason to leave.
+#[test]
+fn a_throttled_stream_is_not_taken_for_a_silent_one() {
+    for delay in [0, 300] {
+        let mut requester = requester(|config| {
+            config.slow_rate = 500_000;
+            config.delay = Duration::from_millis(delay);
+        });
+        let (mut now, mut sent, mut release_at) = (ms(0), 0, None);
+        while now < ms(2_000) {
+            if let Some(frame) = requester.poll_transmit(now) {
+                let request = ControlFrame::parse(&frame).unwrap();
+                match request.message {
+                    Message::FastReq { .. } => {
+                        hear(&mut requester, now, &answer(&request, nack(1, 20))).unwrap();
+                    }
+                    other => panic!("{now}: {other:?}"),
+                }
+            }
+            if requester.allowance(now).bytes > 0 {
+                requester.handle_sent(now, 65_535);
+                sent += 65_535;
+            }
+            let again = requester.allowance(now).again.unwrap_or(now);
+            now = again.min(requester.poll_timeout().unwrap_or(again)).max(now);
+        }
+        // What it sent before it was noticed, and half a megabyte each second.
+        assert!((700_000..=1_450_000).contains(&sent), "{sent} with {delay}");
+        assert_eq!(requester.mode(now), Mode::Slow);
+        while let Some(at) = requester.poll_timeout().filter(|at| *at < ms(4_000)) {
+            requester.handle_timeout(at);
+            let Some(frame) = requester.poll_transmit(at) else { continue };
+            let request = ControlFrame::parse(&frame).unwrap();
+            if matches!(request.message, Message::Release { .. }) {
+                release_at = Some(at);
+            } else {
+                hear(&mut requester, at, &answer(&request, nack(1, 20))).unwrap();
+            }
+        }
+        assert!(release_at.is_some_and(|at| at < ms(2_200)), "who may send and does not, leaves");
+        assert_eq!(requester.mode(ms(4_000)), Mode::Plain);
+    }
+}
+
 #[test]
 fn without_implicit_mode_only_a_call_asks() {
     let mut requester = requester(|config| config.implicit = None);
