@@ -8,6 +8,7 @@
 //! | [`Socket`] | receives a burst with one call, sends many frames with one |
 //! | [`Outgoing`] | a frame to be sent: its header, and where its payload lies |
 //! | [`Cutting`] | hands over long packets, which the kernel cuts into fragments |
+//! | [`Faulty`] | loses, doubles, delays and damages frames on their way out, for tests |
 //! | [`Config`] | which interface, which frames, heard where |
 //!
 //! Whoever guesses knows the lengths of headers and payloads before they come;
@@ -34,6 +35,7 @@
 mod config;
 mod cutting;
 mod desk;
+mod faulty;
 mod posted;
 mod send;
 mod socket;
@@ -41,6 +43,7 @@ mod socket;
 pub use config::{Config, Hearing};
 pub use cutting::{CutError, Cutting, Long};
 pub use desk::Desk;
+pub use faulty::{Fate, Faulty};
 pub use posted::{Descriptor, FRAME_MAX, HEAD_SLOT, MOST_DESCRIPTORS, PostError, Posted};
 pub use send::{MOST_OUTGOING, Outgoing};
 #[cfg(feature = "io-uring")]

@@ -17,6 +17,10 @@ pub const FRAME_MAX: u32 = 65_536 + 64;
 /// The most descriptors in a list.
 pub const MOST_DESCRIPTORS: usize = 128;
 
+/// After a silence so many descriptors are posted: what is posted and not used
+/// costs time as well.
+const AFTER_SILENCE: usize = 16;
+
 /// A head slot, a place, a spill slot.
 const PIECES: usize = 3;
 
@@ -53,12 +57,6 @@ pub enum PostError {
         /// What the check found.
         why: AccessError,
     },
-    /// More descriptors than there are slots.
-    #[error("more descriptors than the {slots} slots: post no more than those")]
-    TooMany {
-        /// How many there are.
-        slots: usize,
-    },
 }
 
 /// The list of descriptors for the next burst, and what became of the last one.
@@ -73,6 +71,8 @@ pub struct Posted {
     headers: Box<[libc::mmsghdr]>,
     /// So many descriptors are posted.
     posted: usize,
+    /// So many make sense next time.
+    worth: usize,
     /// How long each frame of the last burst is.
     lens: Vec<u32>,
 }
@@ -97,7 +97,14 @@ impl Posted {
         });
         let pieces = pieces.collect();
         let headers = (0..slots).map(|_| EMPTY).collect();
-        Ok(Self { desk, pieces, headers, posted: 0, lens: Vec::with_capacity(slots) })
+        Ok(Self {
+            desk,
+            pieces,
+            headers,
+            posted: 0,
+            worth: AFTER_SILENCE,
+            lens: Vec::with_capacity(slots),
+        })
     }
 
     /// The name of the head slots, [`HEAD_SLOT`] bytes each.
@@ -118,27 +125,29 @@ impl Posted {
         self.headers.len()
     }
 
-    /// Posts a list, in place of the one before. Places must not overlap, and
-    /// hold nothing that is still needed.
+    /// Posts the first descriptors of a list, in place of the one before. Gives
+    /// how many: as many as make sense after what came last time, and no more
+    /// than there are slots. Places must not overlap, and hold nothing that is
+    /// still needed.
     ///
     /// # Errors
     /// [`PostError`] says which descriptor is wrong; then nothing is posted.
-    pub fn post(&mut self, list: impl IntoIterator<Item = Descriptor>) -> Result<(), PostError> {
+    pub fn post(&mut self, list: impl IntoIterator<Item = Descriptor>) -> Result<usize, PostError> {
         self.posted = 0;
         let mut count = 0;
-        for descriptor in list {
+        for descriptor in list.into_iter().take(self.worth.min(self.slots())) {
             self.post_one(count, &descriptor)?;
             count += 1;
         }
         self.posted = count;
-        Ok(())
+        Ok(count)
     }
 
     #[inline]
     fn post_one(&mut self, nth: usize, descriptor: &Descriptor) -> Result<(), PostError> {
         let Descriptor { head_len, place } = descriptor;
         let Some([head, body, _]) = self.pieces.as_chunks_mut::<PIECES>().0.get_mut(nth) else {
-            return Err(PostError::TooMany { slots: self.headers.len() });
+            return Ok(());
         };
         if u32::from(*head_len) > HEAD_SLOT {
             return Err(PostError::HeadTooLong { nth, head_len: *head_len });
@@ -214,8 +223,10 @@ impl Posted {
             self.desk.fill(nth, head as u16);
             self.lens.push(len);
         }
-        // What was posted is used up, unless nothing came.
+        // What was posted is used up, unless nothing came. If all of it was,
+        // more frames may wait.
         if count > 0 {
+            self.worth = (2 * count).clamp(AFTER_SILENCE, MOST_DESCRIPTORS);
             self.posted = 0;
         }
         burst

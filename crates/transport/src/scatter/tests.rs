@@ -149,13 +149,12 @@ fn what_is_posted_cannot_be_taken_back() {
 fn wrong_lists_are_refused() {
     let (_, pages, mut posted) = posted(2);
     let good = Descriptor { head_len: 256, place: pages.span(0, 1) };
-    posted.post([good, good]).unwrap();
-    assert_eq!(posted.post([good, good, good]), Err(PostError::TooMany { slots: 2 }));
+    assert_eq!(posted.post([good, good]), Ok(2));
     let long = Descriptor { head_len: 257, ..good };
     let too_long = PostError::HeadTooLong { nth: 1, head_len: 257 };
     assert_eq!(posted.post([good, long]), Err(too_long));
     assert!(posted.headers().is_empty(), "nothing is posted");
-    posted.post([]).unwrap();
+    assert_eq!(posted.post([]), Ok(0));
     assert!(posted.headers().is_empty());
 }
 
@@ -210,11 +209,26 @@ fn memory_that_the_kernel_may_still_write_is_never_used_again() {
     posted.post([descriptor]).unwrap();
     let (head, spill) = (posted.heads().span(0, 1), posted.spill().span(0, 1));
     posted.abandon();
-    assert_eq!(posted.post([descriptor]), Err(PostError::TooMany { slots: 0 }));
+    assert_eq!(posted.post([descriptor]), Ok(0));
     for span in [head, spill] {
         let read = posted.desk().read(&span, &mut [0]);
         assert!(matches!(read, Err(AccessError::OutOfBounds { len: 0, .. })));
     }
     posted.release();
     assert!(matches!(regions.try_take_back(pages), Err(TakeBackError::StillInUse { .. })));
+}
+
+#[test]
+fn no_more_is_posted_than_makes_sense() {
+    let (_, _, mut posted) = posted(100);
+    let list = || std::iter::repeat(Descriptor { head_len: 9, place: Span::default() });
+    let frame: &[u8] = &[1; 9];
+    // Twice as many as came, between sixteen and the number of slots.
+    let mut worth = 16;
+    for came in [1, 10, 20, 40, 80, 100, 0, 100, 3, 1] {
+        assert_eq!(posted.post(list()), Ok(worth), "before {came} came");
+        let came = came.min(worth);
+        arrive(&mut posted, &vec![frame; came]);
+        worth = if came == 0 { worth } else { (2 * came).clamp(16, 100) };
+    }
 }
