@@ -245,6 +245,23 @@ fn a_buffer_on_loan_is_not_written_until_it_was_read() {
 }
 
 #[test]
+fn pages_are_not_moved_away_under_who_reads_them() {
+    let regions = Regions::new(2);
+    let pages = pages(&regions, 2);
+    let mut landing = Landing::reserve(PAGE as usize).unwrap();
+    let [mut remapping, mut lending] = both(&pages);
+    let (other, span) = (fill(&regions, &pages, 0, 0), fill(&regions, &pages, 1, 0));
+    let delivered = lending.deliver(span).unwrap();
+    let mut none = Vec::new();
+    let refused = remapping.deliver_all(&[other, span], &mut none);
+    assert!(matches!(refused, Err(DeliverError::Twice(at)) if at == span) && none.is_empty());
+    assert!(matches!(landing.take_in(&pages, span, 0), Err(DeliverError::Twice(_))));
+    assert_eq!(&delivered[..], contents(1, 0));
+    drop(delivered);
+    assert_eq!(&remapping.deliver(span).unwrap()[..], contents(1, 0));
+}
+
+#[test]
 fn what_cannot_be_delivered_changes_nothing() {
     let regions = Regions::new(4);
     let (pages, other) = (pages(&regions, 4), pages(&regions, 4));

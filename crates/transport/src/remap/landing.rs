@@ -70,10 +70,11 @@ impl Landing {
             return Err(DeliverError::BadPlace { body, at, page, len });
         }
         if len > 0 {
-            let _seized = pages.seize(&body)?;
+            let _seized = pages.seize_to_move(&[body])?;
             let pool = &pages.memory().mapping;
-            // SAFETY: whole pages within the two. Nobody has the region pinned,
-            // and who borrows this exclusively has no reference to its bytes.
+            // SAFETY: whole pages within the two. Nobody has the region pinned or
+            // reads the buffer, and who borrows this exclusively has no reference
+            // to its bytes.
             unsafe {
                 move_or_copy((pool, start), (&self.mapping, at), (1, len), &mut self.counters);
             }

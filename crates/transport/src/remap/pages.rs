@@ -138,6 +138,22 @@ impl Pages {
         let seized = self.0.regions.seize(self.0.area.region)?;
         seized.ok_or(DeliverError::InUse(*for_body))
     }
+
+    /// The same, at which nobody reads one of these either: their pages can be
+    /// moved. A loan begins at such a moment only, so none does meanwhile.
+    pub(super) fn seize_to_move(
+        &self,
+        bodies: &[Span],
+    ) -> Result<Option<Seized<'_>>, DeliverError> {
+        let Some(first) = bodies.first() else { return Ok(None) };
+        let seized = self.seize(first)?;
+        for body in bodies {
+            if self.0.memory.loans.is_lent(self.locate(body)?.0) {
+                return Err(DeliverError::Twice(*body));
+            }
+        }
+        Ok(Some(seized))
+    }
 }
 
 impl Drop for Inner {

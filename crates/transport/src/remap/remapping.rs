@@ -91,7 +91,8 @@ impl Remapping {
     /// Moves a run away and, if there are, pages that were read back.
     ///
     /// # Safety
-    /// Nobody has the region pinned, and the choice is the strip's.
+    /// Nobody has the region pinned or reads the buffers, and the choice is the
+    /// strip's.
     unsafe fn exchange(&self, run: Run) -> DeliveryCounters {
         let (pool, strip) = (&self.pages.memory().mapping, &self.strip.mapping);
         let len = self.pages.buffer_len();
@@ -160,9 +161,8 @@ impl Delivery for Remapping {
         bodies: &[Span],
         into: &mut Vec<Delivered>,
     ) -> Result<(), DeliverError> {
-        let Some(first) = bodies.first() else { return Ok(()) };
         self.choose(bodies)?;
-        let seized = self.pages.seize(first)?;
+        let Some(seized) = self.pages.seize_to_move(bodies)? else { return Ok(()) };
         let mut done = DeliveryCounters::default();
         for run in self.runs() {
             // SAFETY: seized just now.
