@@ -79,6 +79,27 @@ fn invariant_2_what_did_not_arrive_is_not_joined() {
     expect_good(rig);
 }
 
+/// Descriptors that the driver passed over, at each place of a burst, are no frames:
+/// nothing comes out of what lies there since long ago, and the frames behind are
+/// where their own descriptors say.
+#[test]
+fn invariant_2_a_descriptor_that_was_passed_over_is_no_frame() {
+    for flow in [UDP, TCP6] {
+        for at in 0..4 {
+            for count in 1..4 {
+                let mut rig = trained(Setup::PLAIN, flow);
+                for n in 100..110 {
+                    let Sent { packet, mut pieces } = page(flow, n);
+                    pieces.splice(at..at, vec![Vec::new(); count]);
+                    assert_eq!(frames(&rig.receive(&pieces, false)), [packet]);
+                    assert_eq!(rig.receive(&vec![Vec::new(); count], false), []);
+                }
+                expect_good(rig);
+            }
+        }
+    }
+}
+
 /// Bad pieces of packets that are under way: one counter moves, and the packet
 /// comes out as if nothing had been.
 #[test]

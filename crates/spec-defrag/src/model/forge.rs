@@ -109,6 +109,8 @@ pub(super) fn foreign(kind: u8, content: u64) -> Vec<u8> {
         3 => frame.truncate(usize::from(kind >> 3) & 15),
         // An ethertype and no packet.
         4 => frame.truncate(14 + usize::from(kind >> 3)),
+        // None at all: a descriptor is passed over.
+        5 => frame.clear(),
         _ => {}
     }
     frame

@@ -115,11 +115,16 @@ impl Receiver {
                 let others =
                     self.speculator.broken_where(|begin| begin.key() == parsed.key, n, arrived);
                 let is_part = is_part(&parsed.key);
-                for (page, is_occupied) in others.iter().chain(broken.iter().filter(|_| is_part)) {
-                    let is_occupied = *is_occupied || self.lies_across(page, &parsed, &frame);
-                    self.hand_over(now, page, is_occupied, memory);
+                let mut left = [None; 2];
+                let pages = others.iter().chain(broken.iter().filter(|_| is_part));
+                for ((page, is_occupied), left) in pages.zip(&mut left) {
+                    let is_across = self.lies_across(page, &parsed, &frame);
+                    self.hand_over(now, page, *is_occupied || is_across, memory);
+                    *left = Some(page.page).filter(|_| is_across && !is_occupied);
                 }
                 self.fragment(now, Some(n), &mut first, &parsed, &frame, memory);
+                // Its packet moved out, and the frame that lay there was read.
+                left.into_iter().flatten().for_each(|page| _ = self.buffers.give_back(page));
                 if is_part {
                     return;
                 }
