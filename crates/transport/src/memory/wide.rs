@@ -18,6 +18,7 @@ use super::words::WORD;
 
 /// Bytes that one round of the loop moves.
 const BLOCK: usize = 64;
+const _: () = assert!(BLOCK.is_multiple_of(WORD), "what is copied here ends with a word");
 
 /// Copies most of `bytes` to the first words; gives how many, a multiple of
 /// [`WORD`].
@@ -91,7 +92,6 @@ unsafe fn copy_blocks(from: *const u8, to: *mut u8, blocks: usize) -> usize {
             options(nostack),
         );
     }
-    const { assert!(BLOCK.is_multiple_of(WORD)) };
     blocks * BLOCK
 }
 
