@@ -1,9 +1,12 @@
 //! For any sequence of frames, the speculative engine and a naive reassembler
-//! deliver the same packets with the same bytes.
+//! deliver the same packets with the same bytes. And whole packets that are cut, by
+//! the engine's cutter and by a naive one.
 
-use landfall_placement::Random;
+use landfall_placement::{Random, RegionId};
 use proptest::prelude::*;
-use spec_defrag::model::disagreements;
+use spec_defrag::cut::{Cutter, Df};
+use spec_defrag::model::{Flow, Naive, Setup, Shape, cut, disagreements, play};
+use spec_defrag::{Stats, reassembly};
 
 /// How many cases a property test runs: more if the environment asks for it.
 fn cases(few: u32) -> ProptestConfig {
@@ -23,15 +26,84 @@ fn random_bytes(seed: u64) -> Vec<u8> {
     (0..len).map(|_| random.next_u32() as u8).collect()
 }
 
+/// A few streams of pages, that take turns or mix, through a network with few faults:
+/// the bytes are those of operations as the generator has them.
+fn streams(seed: u64) -> Vec<u8> {
+    const SETUPS: [[u8; 4]; 8] = [
+        [0, 0x35, 0x20, 3],
+        [0, 0x33, 0x20, 1],
+        [0, 0x35, 0x60, 3],
+        [3, 0x31, 0x20, 3],
+        [4, 0x35, 0x20, 3],
+        [0, 0x30, 0x20, 3],
+        [3, 0x34, 0x20, 3],
+        [7, 0x32, 0x61, 3],
+    ];
+    const FLOWS: [u8; 6] = [0, 1, 6, 7, 0x50, 0x47];
+    let mut random = Random::from_number(seed);
+    let mut any = |below: u64| random.below(below) as u8;
+    let mut bytes = SETUPS[usize::from(any(8))].to_vec();
+    let flows = 1 + u64::from(any(3));
+    for _ in 0..4 + any(30) {
+        match any(20) {
+            0..=6 => {
+                let flow = FLOWS[usize::from(any(flows))];
+                // Mostly one behind the other, for an MTU of 1500.
+                let pattern = if any(2) == 0 { 0 } else { any(8) };
+                bytes.extend([0, flow, 0, 0, any(4) << 6 | pattern << 3]);
+            }
+            7..=13 => bytes.extend([16, any(64) | if any(5) == 0 { 64 } else { 0 }]),
+            14 => bytes.push(60),
+            15 => bytes.extend([51 + any(8), any(255)]),
+            _ => bytes.extend([32 + any(19), any(255), any(255), any(255)]),
+        }
+    }
+    bytes
+}
+
 /// Whatever senders, the network and the user do.
 #[test]
 fn model_agrees() {
     for seed in 0..sequences() {
-        let bytes = random_bytes(seed);
-        let failures = disagreements(&bytes);
+        let failures = disagreements(&random_bytes(seed));
         // `model::story` tells how it came to it.
         assert!(failures.is_empty(), "sequence {seed}: {failures:#?}");
     }
+}
+
+/// Streams, which the engine learns from, and what disturbs them. No part of the
+/// engine is left out.
+#[test]
+fn model_agrees_on_streams() {
+    let mut stats = Stats::default();
+    let mut counters = reassembly::Counters::default();
+    for seed in 0..sequences() {
+        let bytes = streams(seed);
+        let rig = play(&bytes);
+        let failures = rig.failures();
+        assert!(failures.is_empty(), "stream {seed}: {failures:#?}\n{bytes:?}");
+        let (more, gathered) = (rig.receiver.stats(), rig.receiver.gathering());
+        for (sum, one) in [
+            (&mut stats.in_place, more.in_place),
+            (&mut stats.astray, more.astray),
+            (&mut stats.speculated, more.speculated),
+            (&mut stats.broken, more.broken),
+            (&mut stats.conventional, more.conventional),
+            (&mut stats.lent, more.lent),
+            (&mut stats.whole, more.whole),
+            (&mut counters.repeated, gathered.repeated),
+            (&mut counters.refused, gathered.refused),
+            (&mut counters.expired, gathered.expired),
+            (&mut counters.evicted, gathered.evicted),
+        ] {
+            *sum += one;
+        }
+    }
+    let parts = [stats.astray, stats.broken, stats.conventional, stats.lent, stats.whole];
+    assert!(stats.speculated > 5 * sequences(), "hardly anything is speculated: {stats:?}");
+    assert!(parts.iter().all(|count| *count > 0), "{stats:?}");
+    let faults = [counters.repeated, counters.refused, counters.expired, counters.evicted];
+    assert!(faults.iter().all(|count| *count > 0), "{counters:?}");
 }
 
 proptest! {
@@ -41,5 +113,46 @@ proptest! {
     #[test]
     fn model_agrees_with_any_bytes(bytes in prop::collection::vec(any::<u8>(), 0..700)) {
         prop_assert_eq!(disagreements(&bytes), Vec::<String>::new());
+    }
+}
+
+proptest! {
+    #![proptest_config(cases(200))]
+
+    /// Whatever is cut, for whatever MTU, is what a naive cutter makes of it, byte for
+    /// byte, and a naive reassembler makes the packet of it again.
+    #[test]
+    fn a_naive_cutter_makes_the_same_pieces(
+        flow in 0u8..128, len in 0usize..66_000, mtu in 1_280u16..9_000,
+        options in 0u8..6, long_transport: bool, ecn in 0u8..4, id in 0u32..65_536, in_head in 0usize..60
+    ) {
+        let shape = Shape { len, id, options, long_transport, ecn, content: u64::from(id) };
+        let packet = Flow(flow).packet(&shape);
+        // The head holds the IP headers, and something of what follows or nothing.
+        let headers = 14 + if Flow(flow).is_v4() { 20 } else { 40 } + usize::from(options.min(5)) * 8;
+        let (head, body) = packet.split_at((headers + in_head).min(packet.len()));
+        let span = RegionId::new(1, 1).span(0, body.len() as u32);
+        let mut cutter = Cutter::new(Df::Refuse, [7; 32]);
+        let pieces: Vec<Vec<u8>> = cutter
+            .cut(head, span, mtu)
+            .expect("it can be cut")
+            .map(|piece| {
+                let at = piece.payload.offset as usize;
+                [&piece.head[..], &body[at..at + piece.payload.len as usize]].concat()
+            })
+            .collect();
+        // In IPv6 the cutter chooses the name.
+        let name_at = 54 + usize::from(options) * 8 + 4;
+        let name = match &pieces[..] {
+            [first, _, ..] if !Flow(flow).is_v4() => {
+                u32::from_be_bytes(first[name_at..name_at + 4].try_into().unwrap())
+            }
+            _ => id,
+        };
+        prop_assert_eq!(&pieces, &cut(&packet, mtu.into(), name));
+        let mut naive = Naive::new(Setup::PLAIN.lifetime());
+        let joined: Vec<_> =
+            pieces.iter().filter_map(|piece| naive.receive(Default::default(), piece)).collect();
+        prop_assert_eq!(joined, [packet]);
     }
 }
