@@ -148,13 +148,11 @@ impl DefragLine {
             for (head, slot) in heads.iter_mut().zip(slots) {
                 head.copy_from_slice(&arenas.ring[slot.at..slot.at + HEAD]);
             }
-            let lie = |(slot, head)| {
-                let Slot { at, len }: &Slot = slot;
-                Lying { at: RING.span(*at as u64, *len), head }
-            };
-            let frames: Vec<_> =
-                slots.iter().zip(heads.iter().map(<[u8; HEAD]>::as_slice)).map(lie).collect();
-            receiver.take(*now, &frames, arenas);
+            let frames: [Lying<'_>; BURST] = core::array::from_fn(|n| {
+                let Slot { at, len } = slots[n.min(count - 1)];
+                Lying { at: RING.span(at as u64, len), head: &heads[n] }
+            });
+            receiver.take(*now, &frames[..count], arenas);
             count
         };
         arenas.first = (arenas.first + count) % arenas.slots.len();

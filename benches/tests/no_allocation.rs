@@ -2,7 +2,9 @@
 
 mod counting;
 
-use landfall_benches::{BATCH, Endless, Line, NumberedLine, STU, StpLine, StreamLine};
+use landfall_benches::{
+    BATCH, DefragLine, Endless, Join, Line, NumberedLine, STU, StpLine, StreamLine,
+};
 use landfall_placement::{Ecn, PathId, Peer, RegionId};
 use stp_core::offload::{Arrival, Block, Blocks, Expected, Incoming, bits_needed};
 use stp_core::wire::{Header, Op};
@@ -62,6 +64,25 @@ fn stus_are_placed_and_sent_without_allocating() {
         line.hear();
     }
     assert!(stus > batches * BATCH / 2, "only {stus} STUs");
+}
+
+/// Fragments that landed where they belong, and fragments on the conventional path:
+/// posting, checking, joining, delivering.
+#[test]
+fn fragments_are_joined_without_allocating() {
+    for join in [Join::Speculative, Join::Conventional, Join::Lists] {
+        for flows in [1, 100] {
+            let mut line = DefragLine::new(join, 4096, flows);
+            // Once around the ring: all pages and tables were used.
+            (0..300).for_each(|_| _ = line.burst());
+            let before = line.joined_in_place();
+            for burst in 0..300 {
+                let calls = allocations(|| _ = line.burst());
+                assert_eq!(calls, 0, "{join:?}, {flows} flows, burst {burst}");
+            }
+            assert_eq!(line.joined_in_place() > before, join != Join::Conventional, "{join:?}");
+        }
+    }
 }
 
 /// Short Transfers over many connections: what is allocated is bounded by the

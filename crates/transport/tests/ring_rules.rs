@@ -8,7 +8,7 @@ use std::net::UdpSocket;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use landfall_placement::{Duration as Span, Peer};
+use landfall_placement::{Duration as Span, Peer, RegionId};
 use landfall_testbed::ingress::why_no_ingress;
 use landfall_testbed::{IngressLoss, Lose, VethEnd, VethPair, require_namespaces, skip_unless};
 use landfall_transport::memory::{Regions, Rights};
@@ -81,7 +81,19 @@ fn frames_lie_in_blocks_in_their_order_and_spans_name_them() {
             regions.read(&frame.span, &mut bytes).unwrap();
             assert_eq!((frame.span.region, &bytes[..]), (ring.region(), frame.bytes));
             assert!(regions.write(&frame.span, &bytes).is_err());
+            assert_eq!(block.bytes_of(&frame.span), Some(frame.bytes));
+            let (_, end) = frame.span.split_at(FRAME as u32 - 8);
+            assert_eq!(block.bytes_of(&end), Some(&frame.bytes[FRAME - 8..]));
         }
+        let (first, all) = (block.index() as u64 * 8192, ring.region());
+        assert!(block.bytes_of(&all.span(first, 8192)).is_some());
+        for outside in [all.span(first + 1, 8192), all.span(first.wrapping_sub(1), 8)] {
+            assert_eq!(block.bytes_of(&outside), None);
+        }
+        assert_eq!(
+            block.bytes_of(&RegionId::new(all.index, all.generation + 1).span(first, 8)),
+            None
+        );
         assert_eq!(block.frame_count() as usize, numbers(&block).len());
         seen.extend(numbers(&block));
     }

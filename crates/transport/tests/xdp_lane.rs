@@ -78,6 +78,11 @@ fn frames_are_named_by_where_they_lie() {
             regions.read(&frame.span, &mut bytes).unwrap();
             assert_eq!((frame.span.region, &bytes[..]), (lane.region(), frame.bytes));
             assert!(regions.write(&frame.span, &bytes).is_err());
+            let (_, end) = frame.span.split_at(8);
+            let held = bursts.iter().find_map(|burst| burst.bytes_of(&end));
+            assert_eq!(held, Some(&frame.bytes[8..]));
+            let beyond = landfall_placement::Span { len: frame.span.len + 1, ..frame.span };
+            assert!(bursts.iter().all(|burst| burst.bytes_of(&beyond).is_none()));
         }
         assert_eq!(lane.counters().units_received, 40);
         drop(lane);

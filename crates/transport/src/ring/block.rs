@@ -151,6 +151,17 @@ impl Block {
         self.index
     }
 
+    /// The bytes that a span of the ring's region names; `None` if they are not all
+    /// of this block.
+    #[must_use]
+    pub fn bytes_of(&self, span: &Span) -> Option<&[u8]> {
+        let block_start = (self.index * self.shared.block_size) as u64;
+        let start = usize::try_from(span.offset.checked_sub(block_start)?).ok()?;
+        let end = start.checked_add(span.len as usize)?;
+        let is_here = span.region == self.shared.region;
+        self.bytes().get(start..end).filter(|_| is_here)
+    }
+
     /// The bytes of the block.
     fn bytes(&self) -> &[u8] {
         let (start, len) = (self.index * self.shared.block_size, self.shared.block_size);

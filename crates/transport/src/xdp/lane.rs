@@ -6,7 +6,7 @@ use std::os::fd::AsRawFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use landfall_placement::{Instant, RegionId};
+use landfall_placement::{Instant, RegionId, Span};
 use socket2::Socket;
 
 use super::driver::wake_receiver;
@@ -318,16 +318,35 @@ impl Burst {
     /// The frames, in the order in which they came. Nobody knows anything of
     /// their transport checksums.
     pub fn frames(&self) -> impl ExactSizeIterator<Item = Frame<'_>> {
-        self.list.iter().map(|(address, len)| {
-            // SAFETY: the lane has checked that the frame is within the mapping,
-            // which is initialised. The kernel has handed it over, and gets it
-            // back after this was dropped; nobody else may write there.
-            let bytes = unsafe {
-                let start = self.shared.mapping.base().add(*address as usize);
-                std::slice::from_raw_parts(start.as_ptr(), *len as usize)
-            };
-            Frame { bytes, span: self.shared.region.span(*address, *len), verified: false }
+        self.list.iter().map(|frame| {
+            let (address, len) = *frame;
+            let span = self.shared.region.span(address, len);
+            Frame { bytes: self.bytes(frame), span, verified: false }
         })
+    }
+
+    /// The bytes that a span of the lane's region names; `None` if they are not all
+    /// of one of these frames.
+    #[must_use]
+    pub fn bytes_of(&self, span: &Span) -> Option<&[u8]> {
+        let end = span.end()?;
+        let holds = |(address, len): &&(u64, u32)| {
+            *address <= span.offset && end <= address + u64::from(*len)
+        };
+        let frame = self.list.iter().find(holds).filter(|_| span.region == self.shared.region)?;
+        let start = (span.offset - frame.0) as usize;
+        self.bytes(frame).get(start..start + span.len as usize)
+    }
+
+    /// The bytes of a frame of the list.
+    fn bytes(&self, (address, len): &(u64, u32)) -> &[u8] {
+        // SAFETY: the lane has checked that the frame is within the mapping,
+        // which is initialised. The kernel has handed it over, and gets it
+        // back after this was dropped; nobody else may write there.
+        unsafe {
+            let start = self.shared.mapping.base().add(*address as usize);
+            std::slice::from_raw_parts(start.as_ptr(), *len as usize)
+        }
     }
 }
 
