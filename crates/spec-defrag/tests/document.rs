@@ -42,6 +42,7 @@ fn the_tests_that_the_document_names_exist() {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let mut known = BTreeSet::new();
     functions(&crates, &mut known);
+    functions(&crates.join("../benches"), &mut known);
     let page = page();
     let named: BTreeSet<&str> =
         page.lines().flat_map(quoted).filter(|name| is_test(name)).collect();
