@@ -21,7 +21,9 @@ use std::time::Duration;
 
 pub use overhead::TcpOverhead;
 pub use stream::StreamShape;
-pub use tcp::{Congestion, TcpLatency, TcpOptions, TcpThroughput, retransmitted_segments};
+pub use tcp::{
+    Congestion, TcpLatency, TcpOptions, TcpThroughput, retransmitted_segments, set_receive_buffer,
+};
 pub use udp::UdpLatency;
 pub use udp_bulk::UdpThroughput;
 pub use unix::{UnixLatency, UnixThroughput};

@@ -30,6 +30,9 @@ pub struct Sample {
     pub user_copied_bytes: u64,
     /// Payload bytes that were sent and never arrived.
     pub lost_bytes: u64,
+    /// The share of messages that needed no copy in user space, where messages arrive
+    /// in pieces that somebody there has to join.
+    pub in_place: Option<f64>,
     /// Nanoseconds that the calling thread spends on one message, at both ends
     /// together, in runs that measure it.
     pub overhead_ns: Option<f64>,

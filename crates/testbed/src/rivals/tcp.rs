@@ -165,7 +165,12 @@ pub(super) fn set_send_buffer(socket: &Socket, size: usize) -> Result<(), Error>
 
 /// Asks for a receive buffer, beyond the machine's limit where that is
 /// allowed.
-pub(super) fn set_receive_buffer(socket: &Socket, size: usize) -> Result<(), Error> {
+/// Gives a socket a receive buffer of so many bytes, beyond the machine's limit where
+/// that is allowed.
+///
+/// # Errors
+/// The kernel refuses, or nobody can count so far.
+pub fn set_receive_buffer(socket: &Socket, size: usize) -> Result<(), Error> {
     let forced = libc::SO_RCVBUFFORCE;
     sys::set_option(socket.as_fd(), libc::SOL_SOCKET, forced, as_int(size)?)
         .or_else(|_| socket.set_recv_buffer_size(size))
