@@ -175,15 +175,11 @@ fn table_2_comes_out_as_in_the_paper_and_better_with_what_is_beyond_it() {
 
 #[test]
 fn a_master_that_two_bursts_reach_at_once_hits_half_of_the_time_whatever_the_seed() {
-    let rates: Vec<f64> = (0..8)
-        .map(|seed| {
-            let [master, ..] = tpcd::arrivals(seed, &tpcd::Workload::TABLE_2).unwrap();
-            score(&master, tcp()).unwrap().rate()
-        })
-        .collect();
-    let mean = rates.iter().sum::<f64>() / rates.len() as f64;
-    assert!((0.432..=0.528).contains(&mean), "{rates:?}");
-    assert!(rates.iter().all(|rate| (0.38..=0.58).contains(rate)), "{rates:?}");
+    for seed in 0..8 {
+        let [master, ..] = tpcd::arrivals(seed, &tpcd::Workload::TABLE_2).unwrap();
+        let score = score(&master, tcp()).unwrap();
+        assert!((0.432..=0.528).contains(&score.rate()), "seed {seed}: {score:?}");
+    }
 }
 
 #[test]

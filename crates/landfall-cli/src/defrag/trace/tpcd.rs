@@ -16,8 +16,6 @@ use super::{Arrival, Network, run, up_to};
 pub(crate) struct Workload {
     pub(crate) queries: u32,
     pub(crate) hosts: [Share; 2],
-    /// When both were asked for results, each has them after a time up to this.
-    pub(crate) preparation: Duration,
     pub(crate) network: Network,
 }
 
@@ -30,20 +28,27 @@ pub(crate) struct Share {
     pub(crate) fetches: u32,
     /// Pages of results.
     pub(crate) pages: u32,
+    /// From when both hosts are asked for results to when this one has them.
+    pub(crate) preparation: Duration,
 }
 
 impl Workload {
     /// As large as the run of the paper. A host's small frames are its answers to
     /// lookups and the ends of longer answers; the large ones that are no pieces of
-    /// pages are rows that were fetched. How long results take to prepare decides for
-    /// how long the two bursts of a query overlap: about half of the time.
+    /// pages are rows that were fetched. That one host takes
+    /// longer to prepare its results decides for how long the two bursts of a query
+    /// overlap: about half of the time.
     pub(crate) const TABLE_2: Self = Self {
         queries: 60,
         hosts: [
-            Share { lookups: 292, fetches: 67, pages: 210 },
-            Share { lookups: 263, fetches: 26, pages: 232 },
+            Share { lookups: 292, fetches: 67, pages: 210, preparation: Duration::from_millis(10) },
+            Share {
+                lookups: 263,
+                fetches: 26,
+                pages: 232,
+                preparation: Duration::from_micros(15_400),
+            },
         ],
-        preparation: Duration::from_micros(18_300),
         network: Network::CLUSTER,
     };
 }
@@ -79,10 +84,7 @@ const NEXT_QUERY: Duration = Duration::from_millis(20);
 
 /// The master asks, and the hosts answer; gives what arrived at each of the three.
 pub(crate) fn arrivals(seed: u64, workload: &Workload) -> Result<[Vec<Arrival>; 3]> {
-    let server = |n: usize| {
-        let (preparation, pages) = (workload.preparation, workload.hosts[n].pages);
-        Box::new(Server { preparation, pages }) as Box<dyn Program>
-    };
+    let server = |n: usize| Box::new(Server { share: workload.hosts[n] }) as Box<dyn Program>;
     let programs = [Box::new(Master::new(workload)) as _, server(0), server(1)];
     run(seed, workload.network, programs)
 }
@@ -188,8 +190,7 @@ impl Program for Master {
 
 /// A host: it answers what the master asks.
 struct Server {
-    preparation: Duration,
-    pages: u32,
+    share: Share,
 }
 
 impl Program for Server {
@@ -197,11 +198,13 @@ impl Program for Server {
 
     fn hear(&mut self, _: Host, message: Message, turn: &mut Turn<'_>) {
         let time = match message.verb {
-            LOOKUP => FIND_ROW,
-            FETCH => FIND_ROWS,
-            _ => self.preparation,
+            LOOKUP => up_to(FIND_ROW, turn.random()),
+            FETCH => up_to(FIND_ROWS, turn.random()),
+            _ => {
+                let micros = about(self.share.preparation.as_micros() as u32, turn.random());
+                Duration::from_micros(micros.into())
+            }
         };
-        let time = up_to(time, turn.random());
         turn.later(time, message);
     }
 
@@ -211,7 +214,7 @@ impl Program for Server {
             LOOKUP => turn.write(MASTER, ONE_ROW, Message { verb: ROW, number }),
             FETCH => turn.write(MASTER, SEVERAL_ROWS, Message { verb: ROWS, number }),
             _ => {
-                let pages = about(self.pages, turn.random());
+                let pages = about(self.share.pages, turn.random());
                 turn.write(MASTER, pages * PAGE + SUMMARY, Message { verb: ALL, number });
             }
         }
