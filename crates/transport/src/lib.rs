@@ -16,6 +16,7 @@
 //! | [`channel`] | two engines in one process |
 //! | [`fault`] | loss, duplication, reordering, corruption and delay around any driver |
 //! | `uring` | UDP and AF_PACKET by way of `io_uring` (feature `io-uring`) |
+//! | [`signals`] | the wish that a program ends, asked for instead of interrupting |
 //! | [`wait`] | spin, block, or spin and then block |
 //! | [`Bell`] | wakes a thread that sleeps there |
 //! | [`clock`] | where `now` comes from |
@@ -42,6 +43,7 @@ pub mod rawip;
 pub mod remap;
 pub mod ring;
 pub mod scatter;
+pub mod signals;
 pub mod tap;
 pub mod tunnel;
 pub mod udp;

@@ -38,16 +38,20 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! Who has no engine between reads and writes the frames with [`open_frames`].
+//!
 //! What does not live here: bridges, routes, name service.
 
 mod device;
 mod driver;
 mod error;
+mod frames;
 
 use std::net::IpAddr;
 
 pub use driver::TapDriver;
 pub use error::OpenError;
+pub use frames::{FrameReader, FrameWriter, open_frames};
 
 /// How a TAP interface is opened: made anew, or taken if it is there.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,0 +1,117 @@
+//! [`FrameReader`] and [`FrameWriter`]: the frames of an interface for those who
+//! have no engine between, one thread for each direction if they like.
+
+use std::fs::File;
+use std::io::{self, IoSlice, Write};
+use std::os::fd::{AsRawFd, RawFd};
+use std::sync::Arc;
+
+use landfall_placement::Span;
+
+use super::device::Device;
+use super::{OpenError, TapConfig};
+use crate::driver::Interest;
+use crate::memory::{Pins, Regions, Rights};
+use crate::packet::Failure;
+
+/// Opens an interface for whole frames without offloads, whatever the configuration
+/// says of them: their sums are computed by the kernel, and no frame that it sends is
+/// longer than its MTU.
+///
+/// It belongs to the network namespace that the calling thread is in, and goes when
+/// both halves are dropped.
+///
+/// # Errors
+/// [`OpenError`] says what is missing and what would help.
+pub fn open_frames(
+    config: &TapConfig,
+    regions: &Regions,
+) -> Result<(FrameReader, FrameWriter), OpenError> {
+    let device = Arc::new(Device::open(&config.clone().without_offload())?);
+    let reader = FrameReader { device: Arc::clone(&device), pins: Pins::new(regions) };
+    Ok((reader, FrameWriter { device }))
+}
+
+/// Takes the frames that the kernel sends.
+#[derive(Debug)]
+pub struct FrameReader {
+    device: Arc<Device>,
+    pins: Pins,
+}
+
+impl FrameReader {
+    /// The name of the interface.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.device.name
+    }
+
+    /// Its number.
+    #[must_use]
+    pub fn index(&self) -> u32 {
+        self.device.found.index
+    }
+
+    /// Its MTU when it was opened.
+    #[must_use]
+    pub fn mtu(&self) -> u32 {
+        self.device.found.mtu
+    }
+
+    /// Reads a frame: its first bytes to `head`, the rest to `place`. Gives its length;
+    /// `None` if none is there. What fits in neither is cut off.
+    ///
+    /// # Errors
+    /// The place may not be written, or the interface is gone.
+    pub fn read(&mut self, head: &mut [u8], place: &Span) -> io::Result<Option<usize>> {
+        let place = self.pins.resolve(place, Rights::WRITE).map_err(io::Error::other)?;
+        let pieces = [
+            libc::iovec { iov_base: head.as_mut_ptr().cast(), iov_len: head.len() },
+            libc::iovec { iov_base: place.ptr.as_ptr().cast(), iov_len: place.len },
+        ];
+        // SAFETY: the list has two pieces: a slice that is borrowed exclusively, and
+        // lent memory that is pinned until after the call.
+        let len = unsafe { libc::readv(self.fd(), pieces.as_ptr(), 2) };
+        let len = usize::try_from(len).map_err(|_| io::Error::last_os_error());
+        self.pins.release();
+        match len {
+            Ok(len) => Ok(Some(len)),
+            Err(error) if matches!(Failure::of(&error), Failure::SocketFull) => Ok(None),
+            // An interface that is down has nothing to read.
+            Err(error) if matches!(Failure::of(&error), Failure::Lost) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// What to wait for when no frame was there.
+    #[must_use]
+    pub fn interest(&self) -> Interest {
+        Interest { fd: self.fd(), readable: true, writable: false }
+    }
+
+    fn fd(&self) -> RawFd {
+        self.device.file.as_raw_fd()
+    }
+}
+
+/// Hands frames to the kernel, as if they had arrived at the interface.
+#[derive(Debug)]
+pub struct FrameWriter {
+    device: Arc<Device>,
+}
+
+impl FrameWriter {
+    /// Writes a frame that lies in these pieces, with one call. False: it is lost, as
+    /// when the interface is down.
+    ///
+    /// # Errors
+    /// The interface is gone.
+    pub fn write(&self, pieces: &[IoSlice<'_>]) -> io::Result<bool> {
+        let mut file: &File = &self.device.file;
+        match file.write_vectored(pieces) {
+            Ok(_) => Ok(true),
+            Err(error) if matches!(Failure::of(&error), Failure::Broken) => Err(error),
+            Err(_) => Ok(false),
+        }
+    }
+}
