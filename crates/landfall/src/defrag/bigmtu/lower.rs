@@ -1,0 +1,112 @@
+//! The link below: nothing of it is for the kernel's own protocols.
+
+use std::fs;
+use std::io::{self, Write};
+use std::process::{Command, Output, Stdio};
+
+use super::error::BigMtuError;
+
+/// What shows that the kernel uses an interface itself: a route of IPv4 over it, or an
+/// address of IPv6 beyond that of the link, which comes by itself.
+pub(super) fn in_use(lower: &str) -> Option<String> {
+    // `/proc/net` would show the namespace of the process, not of this thread.
+    let table = |name| fs::read_to_string(format!("/proc/thread-self/net/{name}"));
+    ipv4_route(&table("route").unwrap_or_default(), lower)
+        .or_else(|| ipv6_address(&table("if_inet6").unwrap_or_default(), lower))
+}
+
+fn ipv4_route(table: &str, lower: &str) -> Option<String> {
+    table.lines().skip(1).find_map(|row| {
+        let mut columns = row.split_ascii_whitespace();
+        if columns.next()? != lower {
+            return None;
+        }
+        // As it lies in memory, so its first byte comes last here on most machines.
+        let to = u32::from_str_radix(columns.next()?, 16).ok()?.to_ne_bytes();
+        Some(format!("a route to {}", std::net::Ipv4Addr::from(to)))
+    })
+}
+
+fn ipv6_address(table: &str, lower: &str) -> Option<String> {
+    /// `IPV6_ADDR_LINKLOCAL` of `net/ipv6.h`.
+    const OF_THE_LINK: &str = "20";
+    table.lines().find_map(|row| {
+        let columns: Vec<_> = row.split_ascii_whitespace().collect();
+        let [address, _, _, scope, _, name] = columns[..] else { return None };
+        if name != lower || scope == OF_THE_LINK {
+            return None;
+        }
+        let address = u128::from_str_radix(address, 16).ok()?;
+        Some(format!("the address {}", std::net::Ipv6Addr::from(address)))
+    })
+}
+
+/// Keeps all that arrives at an interface from the kernel's protocols, as long as it
+/// lives. Dropped in another network namespace it leaves the rule behind.
+#[derive(Debug)]
+pub(super) struct Shield {
+    table: String,
+}
+
+impl Shield {
+    pub(super) fn raise(lower: &str) -> Result<Self, BigMtuError> {
+        /// Before everything else that hangs on the hook.
+        const PRIORITY: i32 = -500;
+        let plain = |letter: char| if letter.is_ascii_alphanumeric() { letter } else { '_' };
+        let table: String = lower.chars().map(plain).collect();
+        let table = format!("landfall_bigmtu_{table}");
+        // The first two lines take away what one that was killed has left.
+        let script = format!(
+            "table netdev {table} {{ }}\ndelete table netdev {table}\ntable netdev {table} {{\n \
+             chain kept {{\n  type filter hook ingress device \"{lower}\" priority {PRIORITY}; \
+             policy drop;\n }}\n}}\n"
+        );
+        let said = nft(&["-f", "-"], &script).map_err(BigMtuError::NoNft)?;
+        if said.status.success() {
+            return Ok(Self { table });
+        }
+        let said = String::from_utf8_lossy(&said.stderr).trim().to_owned();
+        Err(BigMtuError::Nft { lower: lower.to_owned(), said })
+    }
+}
+
+impl Drop for Shield {
+    fn drop(&mut self) {
+        // Nothing can be done about a failure here; with the lower link it goes too.
+        let _ = nft(&["delete", "table", "netdev", &self.table], "");
+    }
+}
+
+fn nft(arguments: &[&str], script: &str) -> io::Result<Output> {
+    // A child begins in the namespace of the thread that starts it.
+    let mut child = Command::new("nft")
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()?;
+    if let Some(mut stdin) = child.stdin.take() {
+        // A program that is gone already says why below.
+        let _ = stdin.write_all(script.as_bytes());
+    }
+    child.wait_with_output()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_that_the_kernel_uses_is_known() {
+        let routes = "Iface\tDestination\tGateway\neth0\t0000000A\t00000000\n";
+        let found = ipv4_route(routes, "eth0");
+        if cfg!(target_endian = "little") {
+            assert_eq!(found.as_deref(), Some("a route to 10.0.0.0"));
+        }
+        assert_eq!(ipv4_route(routes, "eth"), None);
+        let addresses = "fe800000000000000000000000000001 02 40 20 80 eth0\n\
+                         fd000000000000000000000000000001 02 40 00 80     eth1\n";
+        assert_eq!(ipv6_address(addresses, "eth0"), None);
+        assert_eq!(ipv6_address(addresses, "eth1").as_deref(), Some("the address fd00::1"));
+    }
+}
