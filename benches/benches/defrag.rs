@@ -21,7 +21,7 @@ fn joins(c: &mut Criterion) {
         }
         let mut line = DefragLine::new(Join::Conventional, page, 1);
         group.bench_function("copy alone", |b| {
-            b.iter_custom(|frames| timed(frames, || line.copy_only(page)))
+            b.iter_custom(|frames| timed(frames, || line.copy_only(page)));
         });
         group.finish();
     }
@@ -35,7 +35,7 @@ fn flows(c: &mut Criterion) {
         for (name, join) in &JOINS[..2] {
             let mut line = DefragLine::new(*join, 4096, flows);
             group.bench_function(BenchmarkId::new(*name, flows), |b| {
-                b.iter_custom(|frames| time(&mut line, frames))
+                b.iter_custom(|frames| time(&mut line, frames));
             });
         }
     }
