@@ -4,13 +4,16 @@
 //! | --- | --- | --- |
 //! | [`stp`] | Transfers, reads and remote memory by the Scheduled Transfer Protocol | `stp` (default) |
 //! | [`qpip`] | Queue pairs on real TCP, UDP and IP | `qpip` (default) |
+//! | [`defrag`] | Packets of a page over a wire that carries less | `defrag` (default) |
 //! | [`memory`] | registered memory, where bytes land and are read | |
 //!
 //! What does not live here: protocols (they are engines of their own), drivers
 //! and `unsafe` code (those are in `landfall-transport`).
 #![forbid(unsafe_code)]
 
-#[cfg(any(feature = "qpip", feature = "stp"))]
+#[cfg(feature = "defrag")]
+pub mod defrag;
+#[cfg(any(feature = "defrag", feature = "qpip", feature = "stp"))]
 mod drive;
 
 #[cfg(feature = "qpip")]

@@ -1,0 +1,158 @@
+//! The sender's side of admission: asks before it sends much, and keeps to what it
+//! got.
+
+use landfall_placement::{Duration, Instant};
+use landfall_transport::wait::until_ready;
+use spec_defrag::admission::{Answer, Mode, Requester, RequesterEvent, TransferId};
+
+use super::control::Control;
+use super::error::Error;
+use super::sender::Sender;
+
+/// A requester and its way to the receiver.
+#[derive(Debug)]
+pub(super) struct Asking {
+    control: Control,
+    requester: Requester,
+    receiver: [u8; 6],
+}
+
+impl Asking {
+    pub(super) const fn new(control: Control, requester: Requester, receiver: [u8; 6]) -> Self {
+        Self { control, requester, receiver }
+    }
+
+    /// Whether a frame is for the receiver that is asked.
+    pub(super) fn concerns(&self, head: &[u8]) -> bool {
+        head.starts_with(&self.receiver)
+    }
+
+    /// Hears what came, and says what is to be said.
+    fn tend(&mut self, now: Instant) -> Result<(), Error> {
+        let Self { control, requester, .. } = self;
+        // What it refuses it counts.
+        control.receive(|frame| {
+            let _ = requester.handle_frame(now, frame);
+        })?;
+        if requester.poll_timeout().is_some_and(|at| at <= now) {
+            requester.handle_timeout(now);
+        }
+        while let Some(frame) = requester.poll_transmit(now) {
+            control.send(now, &frame)?;
+        }
+        Ok(())
+    }
+}
+
+/// Admission: `begin` or `ask`, send, `end`. A sender that does neither asks by itself
+/// when it has sent much of late.
+impl Sender {
+    /// A transfer of so many bytes begins: if it is long enough, the receiver is asked.
+    ///
+    /// # Errors
+    /// [`Error::NoAdmission`], [`Error::TooMany`].
+    pub fn begin(&mut self, bytes: u64) -> Result<TransferId, Error> {
+        self.with_requester(|requester, now| requester.begin(now, bytes))
+    }
+
+    /// A transfer of any length begins that is to be fast: the receiver is asked.
+    ///
+    /// # Errors
+    /// As [`begin`](Self::begin).
+    pub fn ask(&mut self) -> Result<TransferId, Error> {
+        self.with_requester(Requester::ask)
+    }
+
+    /// A transfer is over. When none is left that asked, the lease is given back.
+    ///
+    /// # Errors
+    /// As [`begin`](Self::begin).
+    pub fn end(&mut self, transfer: TransferId) -> Result<(), Error> {
+        self.with_requester(|requester, now| {
+            requester.end(now, transfer);
+            Ok(())
+        })
+    }
+
+    /// What the receiver answered to a transfer that asked: waits for it for so long
+    /// at most.
+    ///
+    /// # Errors
+    /// [`Error::NoAdmission`], [`Error::Broken`].
+    pub fn answer(&mut self, transfer: TransferId, at_most: Duration) -> Result<Answer, Error> {
+        let until = self.clock.now() + at_most;
+        loop {
+            let now = self.clock.now();
+            let asking = self.parts.asking.as_mut().ok_or(Error::NoAdmission)?;
+            asking.tend(now)?;
+            let answer = asking.requester.answer(now, transfer);
+            if answer != Answer::Pending || now >= until {
+                return Ok(answer);
+            }
+            self.rest_a_while()?;
+        }
+    }
+
+    /// How it is sent at this moment; nothing if nobody is asked.
+    #[must_use]
+    pub fn mode(&self) -> Option<Mode> {
+        let asking = self.parts.asking.as_ref()?;
+        Some(asking.requester.mode(self.clock.now()))
+    }
+
+    /// Hears and says what admission needs: for a sender that has nothing to send for
+    /// a while but wants to keep its lease. Gives what changed.
+    ///
+    /// # Errors
+    /// [`Error::NoAdmission`], [`Error::Broken`].
+    pub fn tend(&mut self) -> Result<Option<RequesterEvent>, Error> {
+        let now = self.clock.now();
+        let asking = self.parts.asking.as_mut().ok_or(Error::NoAdmission)?;
+        asking.tend(now)?;
+        Ok(asking.requester.poll_event())
+    }
+
+    fn with_requester<T>(
+        &mut self,
+        call: impl FnOnce(&mut Requester, Instant) -> Result<T, spec_defrag::admission::TooMany>,
+    ) -> Result<T, Error> {
+        let now = self.clock.now();
+        let asking = self.parts.asking.as_mut().ok_or(Error::NoAdmission)?;
+        let result = call(&mut asking.requester, now)?;
+        asking.tend(now)?;
+        Ok(result)
+    }
+
+    /// Waits until a packet of so many bytes may be sent to whom the head names.
+    pub(super) fn admit(&mut self, head: &[u8], len: u64) -> Result<(), Error> {
+        loop {
+            let now = self.clock.now();
+            let Some(asking) = self.parts.asking.as_mut().filter(|it| it.concerns(head)) else {
+                return Ok(());
+            };
+            asking.tend(now)?;
+            if asking.requester.allowance(now).bytes > 0 {
+                asking.requester.handle_sent(now, len);
+                return Ok(());
+            }
+            self.stats.throttled += 1;
+            // What is in line was sent before.
+            self.flush()?;
+            self.rest_a_while()?;
+        }
+    }
+
+    /// Sleeps until there is something to hear or to say.
+    fn rest_a_while(&self) -> Result<(), Error> {
+        /// Nobody is told when a sender may go on.
+        const LONGEST: Duration = Duration::from_millis(10);
+        let Some(asking) = &self.parts.asking else { return Ok(()) };
+        let again = asking.requester.allowance(self.clock.now()).again;
+        let wake = [again, asking.requester.poll_timeout()].into_iter().flatten().min();
+        let sleep = wake.map_or(LONGEST, |at| self.clock.until(at)).min(LONGEST);
+        if !sleep.is_zero() {
+            until_ready(&[asking.control.interest()], sleep)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,226 @@
+//! How packets of the engine become those of their user.
+
+use std::sync::Arc;
+
+use landfall_placement::{Span, Spans};
+use landfall_transport::remap::{
+    DeliverError, Delivered, Delivery as Way, FastBuffers, Pages, Remapping,
+};
+use spec_defrag::{
+    Body as EngineBody, BufferId, ListId, Packet as EnginePacket, Receiver as Engine,
+};
+
+use super::error::OpenError;
+use super::lane::Lane;
+use super::packet::{Body, Copied, List, Loaned, Packet};
+use super::returns::Returns;
+use super::technique::Delivery;
+
+/// Hands packets out, and gives their memory back to the engine.
+#[derive(Debug)]
+pub(super) struct Deliverer {
+    delivery: Delivery,
+    returns: Arc<Returns>,
+    pages: Pool,
+    large: Pool,
+    /// Bytes that were copied for users.
+    copied: u64,
+    /// For one run of packets, and used again.
+    bodies: Vec<Span>,
+    delivered: Vec<Delivered>,
+}
+
+/// Buffers of one length, and the way of those that are not copied.
+#[derive(Debug)]
+struct Pool {
+    /// Lent as long as this is here.
+    pages: Pages,
+    way: Option<Box<dyn Way>>,
+    /// Which buffers users have, by their place in the pool.
+    out: Vec<Option<BufferId>>,
+    is_out: usize,
+}
+
+/// Why a packet was not handed out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NotNow {
+    /// Users hold as much as there may be.
+    Full,
+    /// Its memory is gone: our own mistake, but not a reason to end the program.
+    Gone,
+}
+
+/// Shorter bodies are copied rather than moved: a move takes longer.
+const LEAST_MOVED: u32 = 2048;
+
+impl Pool {
+    fn new(pages: Pages, delivery: Delivery) -> Result<Self, OpenError> {
+        let bytes = pages.area().len;
+        let way: Option<Box<dyn Way>> = match delivery {
+            Delivery::Copy => None,
+            Delivery::FastBuffers | Delivery::List => Some(Box::new(FastBuffers::new(&pages))),
+            Delivery::Remap => {
+                let moved = Remapping::new(&pages, Remapping::BANKS);
+                Some(Box::new(moved.map_err(|source| OpenError::NoMemory { bytes, source })?))
+            }
+        };
+        let out = vec![None; pages.buffers()];
+        Ok(Self { pages, way, out, is_out: 0 })
+    }
+
+    /// The place of a buffer, by some bytes of it.
+    fn place(&mut self, span: &Span) -> Option<&mut Option<BufferId>> {
+        self.out.get_mut(span.offset as usize / self.pages.buffer_len())
+    }
+
+    /// Gives buffers back that users are done with.
+    fn fetch(&mut self, engine: &mut Engine) {
+        while let Some(span) = self.way.as_mut().and_then(|way| way.poll_returned()) {
+            if let Some(id) = self.place(&span).and_then(Option::take) {
+                self.is_out -= 1;
+                engine.release(id);
+            }
+        }
+    }
+}
+
+impl Deliverer {
+    pub(super) fn new(
+        delivery: Delivery,
+        pages: Pages,
+        large: Pages,
+        returns: Arc<Returns>,
+    ) -> Result<Self, OpenError> {
+        Ok(Self {
+            delivery,
+            returns,
+            pages: Pool::new(pages, delivery)?,
+            large: Pool::new(large, delivery)?,
+            copied: 0,
+            bodies: Vec::new(),
+            delivered: Vec::new(),
+        })
+    }
+
+    pub(super) const fn delivery(&self) -> Delivery {
+        self.delivery
+    }
+
+    /// Bytes that were copied for users.
+    pub(super) fn bytes_copied(&self) -> u64 {
+        let ways = [&self.pages, &self.large].into_iter().filter_map(|pool| pool.way.as_ref());
+        self.copied + ways.map(|way| way.counters().bytes_copied).sum::<u64>()
+    }
+
+    /// Whether users have buffers of the long kind.
+    pub(super) fn has_large_out(&self) -> bool {
+        self.large.is_out > 0
+    }
+
+    /// Buffers that users gave back.
+    pub(super) fn fetch_returned(&mut self, engine: &mut Engine) {
+        self.pages.fetch(engine);
+        self.large.fetch(engine);
+    }
+
+    /// How many packets at the start of these can be handed out together: those whose
+    /// bodies are in buffers of one pool.
+    pub(super) fn run(&self, packets: &[EnginePacket]) -> usize {
+        let kind = |packet: &EnginePacket| match packet.body {
+            EngineBody::Buffer(_, span) if self.is_moved(span) => Some(span.region),
+            _ => None,
+        };
+        let Some(first) = packets.first() else { return 0 };
+        match kind(first) {
+            None => 1,
+            one => packets.iter().take_while(|packet| kind(packet) == one).count(),
+        }
+    }
+
+    fn is_moved(&self, span: Span) -> bool {
+        match self.delivery {
+            Delivery::Copy => false,
+            Delivery::Remap => span.len >= LEAST_MOVED,
+            Delivery::FastBuffers | Delivery::List => span.len > 0,
+        }
+    }
+
+    /// Hands a [run](Self::run) of packets out: all of them or none. Where that fails,
+    /// they are as they were.
+    pub(super) fn deliver(
+        &mut self,
+        run: &[EnginePacket],
+        engine: &mut Engine,
+        lane: &mut dyn Lane,
+        mut hand_out: impl FnMut(Packet),
+    ) -> Result<(), NotNow> {
+        let mut finish = |packet: &EnginePacket, body| {
+            let EnginePacket { head, way, body_len, .. } = *packet;
+            hand_out(Packet { head, way, body_len, body });
+        };
+        match run.first().map(|packet| packet.body) {
+            None => {}
+            Some(EngineBody::Lent(id)) => finish(&run[0], self.list(id, engine, lane)?),
+            Some(EngineBody::Buffer(id, span)) if !self.is_moved(span) => {
+                finish(&run[0], self.copy(id, span, engine, lane));
+            }
+            Some(EngineBody::Buffer(_, span)) => {
+                self.lend(run, span)?;
+                // What was moved has other pages in its place at once.
+                self.fetch_returned(engine);
+                for (packet, delivered) in run.iter().zip(self.delivered.drain(..)) {
+                    let returns = Arc::clone(&self.returns);
+                    finish(packet, Body::Page(Loaned::new(delivered, returns)));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Lends or moves the bodies of a run.
+    fn lend(&mut self, run: &[EnginePacket], first: Span) -> Result<(), NotNow> {
+        let Self { pages, large, bodies, delivered, .. } = self;
+        let pool = if first.region == large.pages.area().region { large } else { pages };
+        bodies.clear();
+        delivered.clear();
+        for packet in run {
+            if let EngineBody::Buffer(_, span) = packet.body {
+                bodies.push(span);
+            }
+        }
+        let way = pool.way.as_mut().ok_or(NotNow::Gone)?;
+        match way.deliver_all(bodies, delivered) {
+            Ok(()) => {
+                for packet in run {
+                    if let EngineBody::Buffer(id, span) = packet.body
+                        && let Some(place) = pool.place(&span)
+                    {
+                        *place = Some(id);
+                        pool.is_out += 1;
+                    }
+                }
+                Ok(())
+            }
+            Err(DeliverError::Full(_) | DeliverError::InUse(_)) => Err(NotNow::Full),
+            Err(_) => Err(NotNow::Gone),
+        }
+    }
+
+    fn list(&self, id: ListId, engine: &Engine, lane: &dyn Lane) -> Result<Body, NotNow> {
+        let mut spans = Spans::new();
+        for span in engine.lent(id).ok_or(NotNow::Gone)? {
+            spans.push(*span).map_err(|_| NotNow::Gone)?;
+        }
+        let returns = Arc::clone(&self.returns);
+        Ok(Body::List(List { spans, id, holder: lane.holder(), returns }))
+    }
+
+    fn copy(&mut self, id: BufferId, span: Span, engine: &mut Engine, lane: &mut dyn Lane) -> Body {
+        let mut bytes = self.returns.spare();
+        bytes.resize(span.len as usize, 0);
+        lane.read(&span, &mut bytes);
+        self.copied += u64::from(span.len);
+        engine.release(id);
+        Body::Copy(Copied { bytes, returns: Arc::clone(&self.returns) })
+    }
+}

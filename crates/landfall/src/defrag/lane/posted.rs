@@ -1,0 +1,156 @@
+//! Lists of places that are posted, and one call that fills them.
+
+use std::io;
+use std::sync::Arc;
+
+use landfall_placement::{Area, Duration, Instant, Span};
+use landfall_transport::driver::Interest;
+use landfall_transport::memory::{LendRefusal, Regions};
+use landfall_transport::scatter::{Descriptor, Posted, Socket};
+#[cfg(feature = "io-uring")]
+use landfall_transport::uring::UringBurst;
+use spec_defrag::Receiver as Engine;
+
+use super::super::memory::AtDesk;
+use super::super::packet::Holder;
+use super::{Heard, Lane, Moved};
+
+/// Receives into what is posted.
+pub(in super::super) trait Receive: Send + std::fmt::Debug {
+    fn receive(&mut self, posted: &mut Posted) -> io::Result<usize>;
+    fn interest(&self) -> Interest;
+    fn heard(&mut self) -> io::Result<Heard>;
+}
+
+impl Receive for Socket {
+    fn receive(&mut self, posted: &mut Posted) -> io::Result<usize> {
+        self.receive(posted)
+    }
+
+    fn interest(&self) -> Interest {
+        self.interest()
+    }
+
+    fn heard(&mut self) -> io::Result<Heard> {
+        let told = self.statistics()?;
+        let calls = self.counters().receive_calls;
+        Ok(Heard { frames: told.frames, dropped: told.dropped, calls })
+    }
+}
+
+/// A socket that is received from by way of `io_uring`.
+#[cfg(feature = "io-uring")]
+#[derive(Debug)]
+pub(in super::super) struct ThroughRing {
+    socket: Socket,
+    ring: UringBurst,
+}
+
+#[cfg(feature = "io-uring")]
+impl ThroughRing {
+    pub(in super::super) fn new(socket: Socket) -> io::Result<Self> {
+        Ok(Self { socket, ring: UringBurst::open()? })
+    }
+}
+
+#[cfg(feature = "io-uring")]
+impl Receive for ThroughRing {
+    fn receive(&mut self, posted: &mut Posted) -> io::Result<usize> {
+        self.ring.receive(&mut self.socket, posted)
+    }
+
+    fn interest(&self) -> Interest {
+        self.socket.interest()
+    }
+
+    fn heard(&mut self) -> io::Result<Heard> {
+        Receive::heard(&mut self.socket)
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(in super::super) struct PostedLane<S> {
+    socket: S,
+    posted: Posted,
+    /// The engine's list is there, and its pages are pinned.
+    is_posted: bool,
+}
+
+impl<S: Receive> PostedLane<S> {
+    pub(in super::super) fn new(
+        socket: S,
+        regions: &Regions,
+        burst: u16,
+    ) -> Result<Self, LendRefusal> {
+        let posted = Posted::new(regions, burst.into())?;
+        Ok(Self { socket, posted, is_posted: false })
+    }
+
+    /// Asks the engine for places. False: it has none.
+    fn post(&mut self, engine: &mut Engine) -> io::Result<bool> {
+        let list = engine.post();
+        if list.is_empty() {
+            return Ok(false);
+        }
+        let list = list.iter().map(|one| Descriptor { head_len: one.head_len, place: one.place });
+        self.posted.post(list).map_err(io::Error::other)?;
+        self.is_posted = true;
+        Ok(true)
+    }
+
+    fn settle(&mut self, engine: &mut Engine, now: Instant) {
+        let (lens, desk) = self.posted.burst();
+        engine.settle(now, lens, &mut AtDesk(desk));
+        self.posted.release();
+        self.is_posted = false;
+    }
+}
+
+impl<S: Receive> Lane for PostedLane<S> {
+    fn slots(&self) -> (Area, Area) {
+        (self.posted.heads(), self.posted.spill())
+    }
+
+    fn turn(&mut self, engine: &mut Engine, now: Instant) -> io::Result<Moved> {
+        if !self.is_posted && !self.post(engine)? {
+            return Ok(Moved::NoPages);
+        }
+        if self.socket.receive(&mut self.posted)? == 0 {
+            return Ok(Moved::Nothing);
+        }
+        self.settle(engine, now);
+        Ok(Moved::Frames)
+    }
+
+    fn handle_timeout(&mut self, engine: &mut Engine, now: Instant) {
+        if self.is_posted {
+            // Only between bursts: one of no frames ends here.
+            engine.settle(now, &[], &mut AtDesk(self.posted.desk()));
+            self.is_posted = false;
+        }
+        engine.handle_timeout(now, &mut AtDesk(self.posted.desk()));
+        self.posted.release();
+    }
+
+    fn read(&mut self, span: &Span, into: &mut [u8]) {
+        let read = self.posted.desk().read(span, into);
+        debug_assert_eq!(read, Ok(()), "{span}");
+    }
+
+    fn holder(&self) -> Option<Arc<dyn Holder>> {
+        None
+    }
+
+    fn interest(&self) -> Option<Interest> {
+        Some(self.socket.interest())
+    }
+
+    fn look_again(&self) -> Option<Duration> {
+        None
+    }
+
+    fn heard(&mut self) -> io::Result<Heard> {
+        self.socket.heard()
+    }
+}

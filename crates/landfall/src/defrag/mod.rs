@@ -1,0 +1,82 @@
+//! Packets larger than the wire has: cut and joined at the lowest level, without the
+//! last copy, for threads and tasks.
+//!
+//! | what | how |
+//! | --- | --- |
+//! | packets from an interface, whole | [`Receiver::builder`], [`Receiver::receive`], [`Packet`] |
+//! | how frames come in | [`Technique`], [`Receiver::chosen`] |
+//! | how packets are handed out | [`Delivery`]: where they were joined, moved by the page table, as a list, or copied |
+//! | the same for tasks | [`Receiver::into_tasks`], [`Packets`] |
+//! | the payloads of datagrams | [`PageReceiver`], [`Page`] |
+//! | packets of a page, cut for the wire | [`Sender::builder`], [`Sender::send`] |
+//! | datagrams for ordinary sockets | [`Datagrams`], [`Sender::send_datagrams`], [`CutBy`] |
+//! | one fast sender at a time | [`ReceiverBuilder::gate`], [`SenderBuilder::ask`], [`Sender::begin`], [`Sender::ask`] |
+//! | what the network does to frames | [`SenderBuilder::fate`] |
+//!
+//! # Who may be at the other end
+//!
+//! Anybody: on the wire there are ordinary IP fragments. What a [`Sender`] cuts any
+//! kernel joins; what a kernel cuts a [`Receiver`] joins, by guess as soon as it has
+//! seen how.
+//!
+//! # Beside the kernel
+//!
+//! A receiver hears an interface that the kernel hears as well, which joins the same
+//! fragments again and throws them away. To save that work, let it drop fragments to
+//! the address at netdev ingress (nftables, priority -500): with
+//! [`Hearing::Everything`] they are heard before. [`Technique::Xdp`] takes them away
+//! by itself.
+//!
+//! # Who runs it
+//!
+//! The thread that calls. There is none beside it, unless
+//! [`into_tasks`](Receiver::into_tasks) makes one.
+//!
+//! What does not live here: what is guessed, and how pieces are joined (`spec-defrag`);
+//! sockets, rings and pages (`landfall-transport`).
+
+mod asking;
+pub mod bigmtu;
+mod builder;
+mod control;
+mod datagram;
+mod delivery;
+mod error;
+mod fate;
+mod lane;
+mod memory;
+mod packet;
+mod page_receiver;
+mod receiver;
+mod registered;
+mod returns;
+mod sender;
+mod sender_builder;
+mod stats;
+mod tasks;
+mod technique;
+mod whole;
+
+pub use builder::ReceiverBuilder;
+pub use datagram::{DATAGRAM_MAX, Datagrams, Station};
+pub use error::{Error, OpenError};
+pub use fate::Fate;
+pub use packet::Packet;
+pub use page_receiver::{Page, PageReceiver};
+pub use receiver::Receiver;
+pub use registered::{Part, Registered};
+pub use sender::{CutBy, Outgoing, Sender};
+pub use sender_builder::SenderBuilder;
+pub use stats::{ReceiverStats, SenderStats};
+pub use tasks::Packets;
+pub use technique::{Chosen, Delivery, Technique, Wanted};
+
+pub use landfall_transport::Wait;
+pub use landfall_transport::memory::Memory;
+pub use landfall_transport::packet::Filter;
+pub use landfall_transport::scatter::Hearing;
+pub use spec_defrag::admission::{
+    Answer, Gate, GateConfig, Mode, RequesterConfig, RequesterEvent, TransferId,
+};
+pub use spec_defrag::cut::Df;
+pub use spec_defrag::{Head, Prediction, Shape, Stats, Way, reassembly};

@@ -1,0 +1,192 @@
+//! [`Packet`]: what a receiver hands out.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+use landfall_placement::{Span, Spans};
+use landfall_transport::remap::Delivered;
+use spec_defrag::{Head, ListId, Way};
+
+use super::returns::Returns;
+
+/// An IP packet in an Ethernet frame, whole, as if the wire had room for it. Its
+/// memory goes back to the receiver when it is dropped, on any thread.
+///
+/// The head has the link and IP headers, adapted to the whole packet, and mostly
+/// the transport header as well; the body is what follows. Where the one ends and
+/// the other starts depends on how the packet came, so read headers by
+/// [`part`](Self::part), which joins them.
+pub struct Packet {
+    pub(super) head: Head,
+    pub(super) way: Way,
+    pub(super) body_len: u32,
+    pub(super) body: Body,
+}
+
+/// Where the bytes behind the head are.
+pub(super) enum Body {
+    /// In a page that is the user's.
+    Page(Loaned),
+    /// In memory of the process.
+    Copy(Copied),
+    /// Where the fragments lie.
+    List(List),
+}
+
+/// A page that is the user's, until it is dropped.
+pub(super) struct Loaned {
+    /// Dropped first: whoever is told finds it returned.
+    delivered: Delivered,
+    _told: Told,
+}
+
+struct Told(Arc<Returns>);
+
+impl Drop for Told {
+    fn drop(&mut self) {
+        self.0.tell();
+    }
+}
+
+impl Loaned {
+    pub(super) const fn new(delivered: Delivered, returns: Arc<Returns>) -> Self {
+        Self { delivered, _told: Told(returns) }
+    }
+}
+
+/// A copy, whose memory is used again.
+pub(super) struct Copied {
+    pub(super) bytes: Vec<u8>,
+    pub(super) returns: Arc<Returns>,
+}
+
+impl Drop for Copied {
+    fn drop(&mut self) {
+        self.returns.copy(std::mem::take(&mut self.bytes));
+    }
+}
+
+/// Memory that frames lie in, held as long as somebody reads it.
+pub(super) trait Holder: Send + Sync {
+    /// The bytes of a span, if it names bytes of what is held.
+    fn bytes_of(&self, span: &Span) -> Option<&[u8]>;
+}
+
+/// The pieces of a packet, in order.
+pub(super) struct List {
+    pub(super) spans: Spans,
+    pub(super) id: ListId,
+    /// Given up on drop, before the receiver hears of it.
+    pub(super) holder: Option<Arc<dyn Holder>>,
+    pub(super) returns: Arc<Returns>,
+}
+
+impl List {
+    fn pieces(&self) -> impl Iterator<Item = &[u8]> {
+        let holder = self.holder.as_deref();
+        self.spans.as_slice().iter().filter_map(move |span| holder?.bytes_of(span))
+    }
+}
+
+impl Drop for List {
+    fn drop(&mut self) {
+        self.holder = None;
+        self.returns.list(self.id);
+    }
+}
+
+impl Packet {
+    /// The first bytes: Ethernet header, IP header, and mostly the transport header.
+    #[must_use]
+    pub fn head(&self) -> &[u8] {
+        &self.head
+    }
+
+    /// What follows the head, if it lies in one piece: always, unless it was lent as
+    /// a list of its fragments.
+    #[must_use]
+    pub fn body(&self) -> Option<&[u8]> {
+        match &self.body {
+            Body::Page(page) => Some(&page.delivered),
+            Body::Copy(copy) => Some(&copy.bytes),
+            Body::List(_) => None,
+        }
+    }
+
+    /// What follows the head, piece by piece.
+    pub fn pieces(&self) -> impl Iterator<Item = &[u8]> {
+        let (one, list) = match &self.body {
+            Body::List(list) => (None, Some(list)),
+            _ => (self.body(), None),
+        };
+        one.into_iter().chain(list.into_iter().flat_map(List::pieces))
+    }
+
+    /// All bytes, head and body.
+    #[must_use]
+    #[expect(clippy::len_without_is_empty, reason = "a packet has at least its head")]
+    pub fn len(&self) -> usize {
+        self.head.len() + self.body_len as usize
+    }
+
+    /// How it was joined.
+    #[must_use]
+    pub const fn way(&self) -> Way {
+        self.way
+    }
+
+    /// Whether it was lent as a list of its fragments.
+    #[must_use]
+    pub const fn is_list(&self) -> bool {
+        matches!(self.body, Body::List(_))
+    }
+
+    /// Some bytes of it, piece by piece: positions count from the start of the head.
+    /// Cut where the packet ends.
+    pub fn part(&self, range: Range<usize>) -> impl Iterator<Item = &[u8]> {
+        let mut skip = range.start;
+        let mut left = range.len();
+        std::iter::once(self.head()).chain(self.pieces()).filter_map(move |piece| {
+            if skip >= piece.len() {
+                skip -= piece.len();
+                return None;
+            }
+            let piece = &piece[skip..];
+            skip = 0;
+            let piece = &piece[..piece.len().min(left)];
+            left -= piece.len();
+            (!piece.is_empty()).then_some(piece)
+        })
+    }
+
+    /// Copies some bytes of it out; gives how many there were.
+    pub fn copy_out(&self, from: usize, into: &mut [u8]) -> usize {
+        let mut done = 0;
+        for piece in self.part(from..from.saturating_add(into.len())) {
+            into[done..done + piece.len()].copy_from_slice(piece);
+            done += piece.len();
+        }
+        done
+    }
+
+    /// A copy of all bytes.
+    #[must_use]
+    pub fn to_vec(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(self.len());
+        bytes.extend_from_slice(&self.head);
+        self.pieces().for_each(|piece| bytes.extend_from_slice(piece));
+        bytes
+    }
+}
+
+impl fmt::Debug for Packet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Packet")
+            .field("head", &self.head)
+            .field("body_len", &self.body_len)
+            .field("way", &self.way)
+            .field("is_list", &self.is_list())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,297 @@
+//! [`Receiver`]: packets, whole, from an interface.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use landfall_placement::{Duration, Instant, Refusals};
+use landfall_transport::wait::until_ready;
+use landfall_transport::{Clock, Wait};
+use spec_defrag::admission::Gate;
+use spec_defrag::{ListId, Packet as EnginePacket, Receiver as Engine};
+
+use super::builder::ReceiverBuilder;
+use super::control::Control;
+use super::delivery::{Deliverer, NotNow};
+use super::error::Error;
+use super::lane::{Lane, Moved};
+use super::packet::Packet;
+use super::returns::Returns;
+use super::stats::ReceiverStats;
+use super::technique::{Chosen, Delivery};
+use crate::drive::Patience;
+
+/// Joins what comes over an interface, and hands out packets.
+///
+/// It works on the thread that calls it: no other stands between the frames and
+/// their user. For tasks there is [`into_tasks`](Self::into_tasks).
+#[derive(Debug)]
+pub struct Receiver {
+    pub(super) parts: Parts,
+    /// Taken from the engine, to be handed out together; those behind `handed` were
+    /// not yet, as long as users hold too much.
+    whole: Vec<EnginePacket>,
+    handed: usize,
+    /// To be given to the user.
+    ready: VecDeque<Packet>,
+    /// Pages were short at the last turn.
+    is_short: bool,
+    lists: Vec<ListId>,
+    stats: ReceiverStats,
+}
+
+/// What a builder puts together.
+#[derive(Debug)]
+pub(super) struct Parts {
+    pub(super) engine: Engine,
+    pub(super) lane: Box<dyn Lane>,
+    pub(super) deliverer: Deliverer,
+    pub(super) returns: Arc<Returns>,
+    pub(super) control: Option<Control>,
+    pub(super) gate: Option<Gate>,
+    pub(super) answers: bool,
+    pub(super) clock: Clock,
+    pub(super) wait: Wait,
+    pub(super) chosen: Chosen,
+}
+
+/// Nobody sleeps longer, whatever the timers say.
+const LONGEST_SLEEP: Duration = Duration::from_secs(1);
+
+impl Receiver {
+    /// A receiver to be described, and then opened.
+    pub fn builder(interface: impl Into<landfall_transport::packet::Interface>) -> ReceiverBuilder {
+        ReceiverBuilder::new(interface.into())
+    }
+
+    pub(super) fn new(parts: Parts) -> Self {
+        Self {
+            parts,
+            whole: Vec::new(),
+            handed: 0,
+            ready: VecDeque::new(),
+            is_short: false,
+            lists: Vec::new(),
+            stats: ReceiverStats::default(),
+        }
+    }
+
+    /// The next packet, if one comes within that time.
+    ///
+    /// While users hold so many packets that no page is free, frames wait in the
+    /// kernel, which drops them when its buffer is full; nothing comes until packets
+    /// are dropped.
+    ///
+    /// # Errors
+    /// [`Error::Broken`]: the socket or ring is broken for good.
+    pub fn receive(&mut self, at_most: Duration) -> Result<Option<Packet>, Error> {
+        if let Some(packet) = self.next() {
+            return Ok(Some(packet));
+        }
+        let mut now = self.parts.clock.now();
+        let until = now + at_most;
+        let mut patience = Patience::new(self.parts.wait);
+        loop {
+            let moved = self.turn(now)?;
+            if let Some(packet) = self.next() {
+                return Ok(Some(packet));
+            }
+            now = self.parts.clock.now();
+            if now >= until {
+                return Ok(None);
+            }
+            if moved {
+                patience.renew();
+            } else if patience.is_over(now) {
+                self.sleep(until.since(now))?;
+                now = self.parts.clock.now();
+            } else {
+                std::hint::spin_loop();
+            }
+        }
+    }
+
+    /// A packet, if one is there. Never waits.
+    ///
+    /// # Errors
+    /// As [`receive`](Self::receive).
+    pub fn try_receive(&mut self) -> Result<Option<Packet>, Error> {
+        self.receive(Duration::ZERO)
+    }
+
+    /// The technique that is at work, and why.
+    #[must_use]
+    pub const fn chosen(&self) -> &Chosen {
+        &self.parts.chosen
+    }
+
+    /// How packets are handed out.
+    #[must_use]
+    pub const fn delivery(&self) -> Delivery {
+        self.parts.deliverer.delivery()
+    }
+
+    /// Who may send fast at this moment, if this receiver was opened with a gate.
+    #[must_use]
+    pub const fn gate(&self) -> Option<&Gate> {
+        self.parts.gate.as_ref()
+    }
+
+    /// What was done so far.
+    ///
+    /// # Errors
+    /// The kernel does not say what it counted: the socket is broken.
+    pub fn stats(&mut self) -> Result<ReceiverStats, Error> {
+        let heard = self.parts.lane.heard()?;
+        let engine = &self.parts.engine;
+        Ok(ReceiverStats {
+            joined: *engine.stats(),
+            gathered: *engine.gathering(),
+            kernel_frames: heard.frames,
+            kernel_drops: heard.dropped,
+            bursts: heard.calls,
+            bytes_handed: self.parts.deliverer.bytes_copied(),
+            ..self.stats
+        })
+    }
+
+    /// What was refused on arrival, by why.
+    #[must_use]
+    pub const fn refusals(&self) -> &Refusals {
+        self.parts.engine.refusals()
+    }
+
+    /// The next packet of those that became whole.
+    pub(super) fn next(&mut self) -> Option<Packet> {
+        if self.ready.is_empty() {
+            self.hand_out();
+        }
+        let packet = self.ready.pop_front()?;
+        self.stats.packets += 1;
+        Some(packet)
+    }
+
+    /// Hands out what became whole, as much together as can be.
+    fn hand_out(&mut self) {
+        let Parts { engine, lane, deliverer, .. } = &mut self.parts;
+        if self.handed == self.whole.len() {
+            self.whole.clear();
+            self.handed = 0;
+            self.whole.extend(std::iter::from_fn(|| engine.poll_packet()));
+        }
+        let mut alone = false;
+        while let Some(rest) = self.whole.get(self.handed..).filter(|rest| !rest.is_empty()) {
+            let run = if alone { 1 } else { deliverer.run(rest) };
+            let hand_out = |packet| self.ready.push_back(packet);
+            match deliverer.deliver(&rest[..run], engine, lane.as_mut(), hand_out) {
+                Ok(()) => self.handed += run,
+                // One of them stands in the way of all.
+                Err(_) if run > 1 => alone = true,
+                Err(NotNow::Full) => {
+                    self.stats.held_up += 1;
+                    return;
+                }
+                Err(NotNow::Gone) => {
+                    self.stats.lost += 1;
+                    self.handed += 1;
+                }
+            }
+        }
+    }
+
+    /// One turn: what came back, frames, timers, what is to be sent.
+    fn turn(&mut self, now: Instant) -> Result<bool, Error> {
+        self.fetch_returns();
+        let Parts { engine, lane, deliverer, .. } = &mut self.parts;
+        let mut moved = false;
+        self.is_short =
+            self.handed < self.whole.len() || engine.free_large() == 0 && deliverer.has_large_out();
+        if !self.is_short {
+            match lane.turn(engine, now)? {
+                Moved::Frames => moved = true,
+                Moved::Nothing => {}
+                Moved::NoPages => {
+                    self.is_short = true;
+                    self.stats.starved += 1;
+                }
+            }
+        }
+        if engine.poll_timeout().is_some_and(|timeout| timeout.at <= now) {
+            lane.handle_timeout(engine, now);
+            moved = true;
+        }
+        self.answer(now)?;
+        self.admit(now)?;
+        Ok(moved)
+    }
+
+    fn fetch_returns(&mut self) {
+        let Parts { engine, deliverer, returns, .. } = &mut self.parts;
+        if returns.is_there() {
+            returns.fetch(&mut self.lists);
+            for list in self.lists.drain(..) {
+                engine.release_list(list);
+            }
+            deliverer.fetch_returned(engine);
+        }
+    }
+
+    /// Tells senders of packets that did not become whole in time.
+    fn answer(&mut self, now: Instant) -> Result<(), Error> {
+        while let Some(expired) = self.parts.engine.poll_expired() {
+            let (Some(control), true) = (&mut self.parts.control, self.parts.answers) else {
+                continue;
+            };
+            let answer =
+                spec_defrag::wire::time_exceeded(&expired.head, &expired.parsed, &expired.payload);
+            if let Some(frame) = answer {
+                control.send(now, &frame)?;
+                self.stats.answers += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets the gate hear and speak.
+    fn admit(&mut self, now: Instant) -> Result<(), Error> {
+        let Parts { control: Some(control), gate: Some(gate), .. } = &mut self.parts else {
+            return Ok(());
+        };
+        // What it refuses it counts.
+        control.receive(|frame| {
+            let _ = gate.handle_frame(now, frame);
+        })?;
+        if gate.poll_timeout().is_some_and(|at| at <= now) {
+            gate.handle_timeout(now);
+        }
+        while let Some(frame) = gate.poll_transmit(now) {
+            control.send(now, &frame)?;
+        }
+        while gate.poll_event().is_some() {}
+        Ok(())
+    }
+
+    /// Sleeps until a turn makes sense.
+    fn sleep(&mut self, at_most: Duration) -> Result<(), Error> {
+        let Parts { engine, lane, returns, control, gate, clock, .. } = &self.parts;
+        let mut list = [returns.bell.interest(); 3];
+        let mut count = 1;
+        let control = control.as_ref().filter(|_| gate.is_some()).map(Control::interest);
+        let frames = lane.interest().filter(|_| !self.is_short);
+        for interest in [frames, control].into_iter().flatten() {
+            list[count] = interest;
+            count += 1;
+        }
+        let engine = engine.poll_timeout().map(|timeout| timeout.at);
+        let gate = gate.as_ref().and_then(Gate::poll_timeout);
+        let wake = [engine, gate].into_iter().flatten().min();
+        let mut sleep = at_most.min(LONGEST_SLEEP);
+        sleep = sleep.min(wake.map_or(sleep, |at| clock.until(at)));
+        sleep = sleep.min(lane.look_again().unwrap_or(sleep));
+        returns.bell.arm();
+        if !returns.is_there() && !sleep.is_zero() {
+            until_ready(&list[..count], sleep)?;
+        }
+        returns.bell.silence();
+        Ok(())
+    }
+}

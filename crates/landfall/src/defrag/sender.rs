@@ -1,0 +1,256 @@
+//! [`Sender`]: packets longer than the MTU, over an interface.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use landfall_placement::{Duration, InternetSum, Span};
+use landfall_transport::driver::Interest;
+use landfall_transport::memory::{Memory, Pins, Regions};
+use landfall_transport::packet::Interface;
+use landfall_transport::scatter::{self, Cutting, MOST_OUTGOING, Socket};
+use landfall_transport::wait::until_ready;
+use landfall_transport::{Clock, Counters};
+use spec_defrag::Head;
+use spec_defrag::cut::{Cutter, Piece};
+
+use super::asking::Asking;
+use super::datagram::Datagrams;
+use super::error::Error;
+use super::fate::Fates;
+use super::registered::{Part, Registered};
+use super::sender_builder::SenderBuilder;
+use super::stats::SenderStats;
+
+/// Who cuts datagrams.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum CutBy {
+    /// The kernel, as long as it does so.
+    #[default]
+    Auto,
+    /// The sender: each fragment is a frame that it hands over.
+    Sender,
+    /// The kernel or the device (UDP fragmentation offload): one datagram passes
+    /// through the layers where its fragments would have.
+    Kernel,
+}
+
+/// A packet to be sent: an Ethernet frame, longer than the MTU or not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outgoing<'a> {
+    /// Its first bytes: at least the Ethernet and IP headers, at most
+    /// [`Head::MOST`]. Sums are in their places.
+    pub head: &'a [u8],
+    /// What follows.
+    pub body: Part,
+}
+
+/// Cuts packets for the wire, and sends them, on the thread that calls it.
+#[derive(Debug)]
+pub struct Sender {
+    pub(super) parts: Parts,
+    table: u32,
+    sums: Pins,
+    pub(super) clock: Clock,
+    /// Frames that were cut, and leave with the next call.
+    line: Vec<Piece>,
+    /// Datagrams for the kernel to cut.
+    pub(super) whole: Vec<(Head, Span)>,
+    pub(super) stats: SenderStats,
+}
+
+/// What a builder puts together.
+#[derive(Debug)]
+pub(super) struct Parts {
+    pub(super) socket: Socket,
+    pub(super) cutting: Option<Cutting>,
+    pub(super) cut_by: CutBy,
+    pub(super) cutter: Cutter,
+    pub(super) mtu: u16,
+    pub(super) regions: Regions,
+    pub(super) fates: Fates,
+    pub(super) asking: Option<Asking>,
+    pub(super) patience: Duration,
+}
+
+impl Sender {
+    /// A sender over this interface, to be described, and then opened.
+    pub fn builder(interface: impl Into<Interface>) -> SenderBuilder {
+        SenderBuilder::new(interface.into())
+    }
+
+    pub(super) fn new(parts: Parts) -> Self {
+        static TABLES: AtomicU32 = AtomicU32::new(0);
+        Self {
+            sums: Pins::new(&parts.regions),
+            table: TABLES.fetch_add(1, Ordering::Relaxed),
+            clock: Clock::start(),
+            line: Vec::with_capacity(2 * MOST_OUTGOING),
+            whole: Vec::new(),
+            stats: SenderStats::default(),
+            parts,
+        }
+    }
+
+    /// The station address of the interface.
+    #[must_use]
+    pub const fn station(&self) -> [u8; 6] {
+        self.parts.socket.station()
+    }
+
+    /// The most bytes of IP in a frame.
+    #[must_use]
+    pub const fn mtu(&self) -> u16 {
+        self.parts.mtu
+    }
+
+    /// Whether the kernel cuts datagrams, for now.
+    #[must_use]
+    pub const fn is_cut_by_kernel(&self) -> bool {
+        self.parts.cutting.is_some()
+    }
+
+    /// Registers memory that packets are sent from.
+    ///
+    /// # Errors
+    /// As much is registered as may be.
+    pub fn register(&self, memory: Memory) -> Result<Registered, Error> {
+        Registered::new(&self.parts.regions, self.table, memory)
+    }
+
+    /// Sends packets, in their order, each cut where it is longer than the MTU. When
+    /// this returns they are in the kernel's hands, and their memory may be changed.
+    ///
+    /// It waits for room in the kernel, and as long as admission control has it wait.
+    ///
+    /// # Errors
+    /// One packet cannot be sent: those before it were, those behind it were not.
+    /// [`Error::Stuck`], [`Error::Broken`]: some were lost.
+    pub fn send(&mut self, packets: &[Outgoing<'_>]) -> Result<(), Error> {
+        let result = packets.iter().try_for_each(|packet| self.line_up(packet));
+        self.parts.fates.flush(&mut self.line);
+        result.and(self.flush())
+    }
+
+    /// Sends datagrams: their payloads, in order.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    pub fn send_datagrams(
+        &mut self,
+        datagrams: &mut Datagrams,
+        payloads: &[Part],
+    ) -> Result<(), Error> {
+        let result = payloads.iter().try_for_each(|part| {
+            self.check(part)?;
+            if self.parts.cutting.is_some() {
+                return self.line_up_whole(datagrams, part);
+            }
+            let head = self.head_of(datagrams, part)?;
+            self.line_up(&Outgoing { head: &head, body: *part })
+        });
+        self.sums.release();
+        self.parts.fates.flush(&mut self.line);
+        result.and(self.flush())
+    }
+
+    /// What was done so far.
+    #[must_use]
+    pub fn stats(&self) -> SenderStats {
+        let (own, kernel) =
+            (self.parts.socket.counters(), self.parts.cutting.as_ref().map(Cutting::counters));
+        let of = |count: fn(&Counters) -> u64| count(own) + kernel.map_or(0, count);
+        SenderStats {
+            frames: own.units_sent,
+            failed: of(|counters| counters.send_failed),
+            calls: of(|counters| counters.send_calls),
+            blocked: of(|counters| counters.send_blocked),
+            ..self.stats
+        }
+    }
+
+    /// Tells its memory from that of other senders.
+    pub(super) const fn table(&self) -> u32 {
+        self.table
+    }
+
+    fn head_of(&mut self, datagrams: &mut Datagrams, part: &Part) -> Result<Head, Error> {
+        let sum = match datagrams.needs_sum() {
+            true => self.sums.sum(&[part.span])?,
+            false => InternetSum::new(),
+        };
+        datagrams.next(part.len(), sum)
+    }
+
+    fn check(&self, part: &Part) -> Result<(), Error> {
+        if part.table == self.table || part.is_empty() { Ok(()) } else { Err(Error::ForeignMemory) }
+    }
+
+    /// Cuts a packet; its frames leave when there are as many as one call takes.
+    pub(super) fn line_up(&mut self, packet: &Outgoing<'_>) -> Result<(), Error> {
+        self.check(&packet.body)?;
+        let len = packet.head.len() as u64 + u64::from(packet.body.len());
+        self.admit(packet.head, len)?;
+        self.line_up_admitted(packet)
+    }
+
+    pub(super) fn line_up_admitted(&mut self, packet: &Outgoing<'_>) -> Result<(), Error> {
+        let before = self.line.len();
+        for piece in self.parts.cutter.cut(packet.head, packet.body.span, self.parts.mtu)? {
+            self.parts.fates.pass(piece, &mut self.line);
+        }
+        self.stats.packets += 1;
+        let count = self.line.len() - before;
+        if self.line.len() + count > MOST_OUTGOING { self.flush_line() } else { Ok(()) }
+    }
+
+    /// Hands over what is in line.
+    pub(super) fn flush(&mut self) -> Result<(), Error> {
+        self.flush_whole()?;
+        self.flush_line()
+    }
+
+    pub(super) fn flush_line(&mut self) -> Result<(), Error> {
+        let mut gone = 0;
+        let mut since = None;
+        while gone < self.line.len() {
+            let rest = &self.line[gone..];
+            let frames: Vec<_> = rest
+                .iter()
+                .map(|piece| scatter::Outgoing { head: &piece.head, payload: piece.payload })
+                .collect();
+            let sent = self.parts.socket.send(self.clock.now(), &frames);
+            let sent = sent.inspect_err(|_| self.line.clear())?;
+            gone += sent;
+            if gone == self.line.len() {
+                break;
+            }
+            let now = self.clock.now();
+            if sent > 0 {
+                since = None;
+            }
+            if now.since(*since.get_or_insert(now)) > self.parts.patience {
+                self.line.clear();
+                return Err(Error::Stuck(self.parts.patience));
+            }
+            let (interest, again) =
+                (self.parts.socket.interest(), self.parts.socket.poll_timeout());
+            wait_for_room(interest, again.map(|at| self.clock.until(at)))?;
+        }
+        self.line.clear();
+        Ok(())
+    }
+}
+
+/// Sleeps until there may be room to send.
+pub(super) fn wait_for_room(interest: Interest, again: Option<Duration>) -> Result<(), Error> {
+    /// Whoever makes room does not always say so.
+    const LOOK_AGAIN: Duration = Duration::from_millis(1);
+    let interest = Interest { readable: false, ..interest };
+    let sleep = again.unwrap_or(LOOK_AGAIN).min(LOOK_AGAIN);
+    if interest.writable {
+        until_ready(&[interest], sleep)?;
+    } else {
+        std::thread::sleep(sleep);
+    }
+    Ok(())
+}

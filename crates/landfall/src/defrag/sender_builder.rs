@@ -1,0 +1,161 @@
+//! [`SenderBuilder`]: everything that can be chosen about a sender.
+
+use std::fmt;
+
+use landfall_placement::{Duration, Seed};
+use landfall_transport::memory::Regions;
+use landfall_transport::packet::{Filter, Interface};
+use landfall_transport::scatter::{self, Cutting, Socket};
+use spec_defrag::admission::{Requester, RequesterConfig};
+use spec_defrag::cut::{Cutter, Df};
+
+use super::asking::Asking;
+use super::builder::seed_of_the_system;
+use super::control::Control;
+use super::error::OpenError;
+use super::fate::{Fate, Fates, Hook};
+use super::sender::{CutBy, Parts, Sender};
+
+/// Chooses what a sender is like, then opens it.
+#[must_use = "nothing happens until it is opened"]
+pub struct SenderBuilder {
+    interface: Interface,
+    mtu: Option<u16>,
+    df: Df,
+    cut_by: CutBy,
+    ask: Option<RequesterConfig>,
+    socket_buffer: usize,
+    bypass_queue: bool,
+    patience: Duration,
+    hook: Option<Box<Hook>>,
+    seed: Option<Seed>,
+}
+
+impl SenderBuilder {
+    pub(super) fn new(interface: Interface) -> Self {
+        let usual = scatter::Config::new(interface.clone(), Filter::any());
+        Self {
+            interface,
+            mtu: None,
+            df: Df::Refuse,
+            cut_by: CutBy::default(),
+            ask: None,
+            socket_buffer: usual.socket_buffer,
+            bypass_queue: false,
+            patience: Duration::from_secs(5),
+            hook: None,
+            seed: None,
+        }
+    }
+
+    /// The most bytes of IP in a frame. Without this, the MTU of the interface.
+    pub const fn mtu(mut self, mtu: u16) -> Self {
+        self.mtu = Some(mtu);
+        self
+    }
+
+    /// What becomes of packets that say that they are not to be cut: an error, unless
+    /// you choose otherwise.
+    pub const fn dont_fragment(mut self, df: Df) -> Self {
+        self.df = df;
+        self
+    }
+
+    /// Who cuts datagrams. Other packets the sender always cuts itself.
+    pub const fn cut_by(mut self, who: CutBy) -> Self {
+        self.cut_by = who;
+        self
+    }
+
+    /// Asks this receiver before sending much to it, and keeps to what it says:
+    /// `RequesterConfig::new([0; 6], receiver)`, where the sender's own address is
+    /// filled in.
+    pub const fn ask(mut self, config: RequesterConfig) -> Self {
+        self.ask = Some(config);
+        self
+    }
+
+    /// How many bytes of frames the kernel keeps for the socket.
+    pub const fn socket_buffer(mut self, bytes: usize) -> Self {
+        self.socket_buffer = bytes;
+        self
+    }
+
+    /// Passes the queueing discipline of the interface by. The kernel cuts nothing
+    /// then.
+    pub const fn bypass_queue(mut self, bypass: bool) -> Self {
+        self.bypass_queue = bypass;
+        self
+    }
+
+    /// How long to wait for room in the kernel before the link counts as stuck.
+    pub const fn patience(mut self, patience: Duration) -> Self {
+        self.patience = patience;
+        self
+    }
+
+    /// Decides what becomes of each frame, by its head and by how much follows: for
+    /// tests, and to show what loss does. The sender cuts by itself then.
+    pub fn fate(mut self, hook: impl FnMut(&[u8], u32) -> Fate + Send + 'static) -> Self {
+        self.hook = Some(Box::new(hook));
+        self
+    }
+
+    /// What determines the identifications that strangers must not guess: for tests.
+    /// Without this the operating system chooses.
+    pub const fn seed(mut self, seed: Seed) -> Self {
+        self.seed = Some(seed);
+        self
+    }
+
+    /// Opens the sender, in the network namespace of this thread.
+    ///
+    /// # Errors
+    /// [`OpenError`] says what is missing, and what would help.
+    pub fn open(self) -> Result<Sender, OpenError> {
+        /// Reserved: nobody sends it, so nothing is heard.
+        const NOTHING: u16 = 0xffff;
+        let seed = self.seed.map_or_else(seed_of_the_system, Ok)?;
+        let regions = Regions::new(1 << 16);
+        let config = scatter::Config {
+            socket_buffer: self.socket_buffer,
+            bypass_queue: self.bypass_queue,
+            ..scatter::Config::new(self.interface.clone(), Filter::ethertypes([NOTHING]))
+        };
+        let socket = Socket::open(&config, &regions)?;
+        let wants_kernel = self.cut_by != CutBy::Sender && self.hook.is_none();
+        let cutting = match wants_kernel && !self.bypass_queue {
+            true => match Cutting::open(&config, &regions) {
+                Err(_) if self.cut_by == CutBy::Auto => None,
+                opened => Some(opened?),
+            },
+            false => None,
+        };
+        let asking = match self.ask {
+            Some(config) => {
+                let control = Control::open(&self.interface, &regions)?;
+                let config = RequesterConfig { address: socket.station(), ..config };
+                Some(Asking::new(control, Requester::new(config, seed)?, config.receiver))
+            }
+            None => None,
+        };
+        let mtu = self.mtu.unwrap_or(u16::try_from(socket.mtu()).unwrap_or(u16::MAX));
+        Ok(Sender::new(Parts {
+            cutter: Cutter::new(self.df, seed),
+            cut_by: self.cut_by,
+            fates: Fates::new(self.hook),
+            patience: self.patience,
+            socket,
+            cutting,
+            asking,
+            mtu,
+            regions,
+        }))
+    }
+}
+
+impl fmt::Debug for SenderBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SenderBuilder").field("interface", &self.interface).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,104 @@
+//! How frames come in, and how packets are handed out.
+
+use std::fmt;
+
+/// How frames come from the interface.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Technique {
+    /// The one that costs least here; [`Receiver::chosen`](super::Receiver::chosen)
+    /// says which and why.
+    #[default]
+    Auto,
+    /// One call takes a burst, each frame apart into the places that were posted
+    /// for it (`recvmmsg`): the kernel's copy is the only one.
+    Packet,
+    /// The same by way of `io_uring`.
+    PacketUring,
+    /// The kernel writes frames into memory that is mapped here (TPACKET_V3): no
+    /// call at all, and one copy more, or none with [`Delivery::List`]. A block that is
+    /// not full comes after a millisecond: where that is long, take
+    /// [`Packet`](Self::Packet).
+    PacketRing,
+    /// AF_XDP: frames come before the kernel's own protocols see them, which then
+    /// do not get them.
+    Xdp,
+}
+
+impl Technique {
+    /// Whether frames lie in memory that is shared with the kernel, when they come.
+    #[must_use]
+    pub const fn shares_memory(self) -> bool {
+        matches!(self, Self::Auto | Self::PacketRing | Self::Xdp)
+    }
+}
+
+impl fmt::Display for Technique {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Auto => "auto",
+            Self::Packet => "packet",
+            Self::PacketUring => "packet-uring",
+            Self::PacketRing => "packet-ring",
+            Self::Xdp => "xdp",
+        })
+    }
+}
+
+/// How a packet comes to its user.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Delivery {
+    /// Where it was joined, in a page of a pool that is mapped from the start. The
+    /// page is the user's until the packet is dropped, then the pool's again.
+    #[default]
+    FastBuffers,
+    /// Its pages are moved to addresses of the application's own, by the kernel's
+    /// page tables; other pages take their place at once.
+    Remap,
+    /// It is copied out, as a socket would.
+    Copy,
+    /// Where its fragments lie, as a list, if they came together and in order; else
+    /// as with [`FastBuffers`](Self::FastBuffers). For techniques that share memory
+    /// with the kernel, which gets it back with the packets: whoever keeps them
+    /// for long makes it drop frames.
+    List,
+}
+
+impl fmt::Display for Delivery {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::FastBuffers => "fast-buffers",
+            Self::Remap => "remap",
+            Self::Copy => "copy",
+            Self::List => "list",
+        })
+    }
+}
+
+/// The technique that is at work.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Chosen {
+    /// Never [`Technique::Auto`].
+    pub technique: Technique,
+    /// Why this one, in a sentence.
+    pub why: String,
+}
+
+impl fmt::Display for Chosen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.technique, self.why)
+    }
+}
+
+/// Which frames a receiver looks at. The kernel sorts them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Wanted {
+    /// Fragments of IP packets. What was not cut is left to the kernel, and costs
+    /// nothing here.
+    #[default]
+    Fragments,
+    /// All IP packets, joined or as they came.
+    Ip,
+}
