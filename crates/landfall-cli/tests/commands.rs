@@ -71,7 +71,7 @@ fn the_demonstration_shows_every_act() {
     let output = landfall(&["demo", "--quick"]);
     let text = String::from_utf8(output.stdout).unwrap();
     assert_eq!(output.status.code(), Some(0), "{text}");
-    assert_eq!(text.matches("as it should be").count(), 7, "{text}");
+    assert_eq!(text.matches("as it should be").count(), 8, "{text}");
     assert!(!text.contains('\x1b'), "no colours in a pipe");
 }
 
@@ -93,6 +93,11 @@ fn the_demonstration_as_json_says_what_was_seen() {
     let pairs = act("queue-pairs");
     assert!(pairs["overhead_ns"].as_f64() > Some(0.0) && pairs["ratio_to_tcp"].is_f64(), "{pairs}");
     assert!(pairs["compared_bytes"].as_u64() > Some(0), "{pairs}");
+    let fragments = act("fragments");
+    let in_place = |field: &str| fragments[field].as_u64().unwrap();
+    assert!(in_place("in_place_disturbed") < in_place("in_place_before"), "{fragments}");
+    assert!(fragments["compared_bytes"].as_u64() > Some(0), "{fragments}");
+    assert_eq!(fragments["live"].is_null(), fragments["why_not_live"].is_string(), "{fragments}");
     let faults = act("faults");
     assert_eq!(faults["compared_bytes"], faults["sent_bytes"], "every byte was compared");
     assert!(faults["lost"].as_u64() > Some(0) && faults["retransmitted"].as_u64() > Some(0));
@@ -117,7 +122,7 @@ fn the_demonstration_as_json_says_what_was_seen() {
 
 #[test]
 fn the_tables_of_a_paper_come_with_its_own_numbers_beside() {
-    let output = landfall(&["paper", "defrag", "--quick"]);
+    let output = landfall(&["paper", "defrag", "--simulated", "--quick"]);
     let text = String::from_utf8(output.stdout).unwrap();
     assert_eq!(output.status.code(), Some(0), "{text}");
     for part in ["Table 1", "Table 2: TPC-D", "Table 2: SOR", "129835", "48.1 %", "learned"] {
@@ -128,7 +133,9 @@ fn the_tables_of_a_paper_come_with_its_own_numbers_beside() {
 
 #[test]
 fn the_tables_of_a_paper_as_json_replay_by_their_seed() {
-    let run = |seed| json(&landfall(&["paper", "defrag", "--quick", "--json", "--seed", seed]));
+    let run = |seed| {
+        json(&landfall(&["paper", "defrag", "--simulated", "--quick", "--json", "--seed", seed]))
+    };
     let first = run("7");
     assert_eq!(first, run("7"));
     assert_eq!(first["seed"], 7);
@@ -145,4 +152,28 @@ fn the_tables_of_a_paper_as_json_replay_by_their_seed() {
         }
     }
     assert_eq!(first["table_1"].as_array().unwrap().len(), 5);
+}
+
+#[test]
+fn the_figures_of_a_paper_are_measured_on_a_cable() {
+    landfall_testbed::require_namespaces!();
+    landfall_testbed::skip_unless!(landfall_testbed::ingress::why_no_ingress());
+    let report = json(&landfall(&["paper", "defrag", "--quick", "--json"]));
+    assert!(report["why_not_live"].is_null(), "{report:#}");
+    let bars = report["live"]["bars"].as_array().unwrap();
+    assert_eq!(bars.len(), 7);
+    for bar in bars {
+        assert!(bar["megabytes_per_second"].as_f64() > Some(0.0), "{bar:#}");
+    }
+    let lines = report["live"]["table_1"].as_array().unwrap();
+    assert_eq!(lines.len(), 6, "three lines for each of two predictors");
+    for line in lines {
+        assert_eq!(line["packets"], 10_000, "{line:#}");
+        assert!(line["failed"].as_u64() <= line["packets"].as_u64(), "{line:#}");
+    }
+    let text = landfall(&["paper", "defrag", "--quick"]);
+    let text = String::from_utf8(text.stdout).unwrap();
+    for part in ["with page remapping", "with fast buffers", "standard sender", "of undisturbed"] {
+        assert!(text.contains(part), "{part} in:\n{text}");
+    }
 }

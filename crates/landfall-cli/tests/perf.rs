@@ -11,7 +11,7 @@ use serde_json::Value;
 
 /// The fields of a row. They are promised to users: adding one means adding it
 /// here and in `docs/perf-json.md`; none goes.
-const FIELDS: [&str; 27] = [
+const FIELDS: [&str; 29] = [
     "protocol",
     "transport",
     "peer",
@@ -39,6 +39,8 @@ const FIELDS: [&str; 27] = [
     "ratio_basis",
     "ratio_to_tcp_same_message",
     "overhead_ns_per_message",
+    "in_place",
+    "lost_bytes",
 ];
 
 const CPU: [&str; 3] = ["cpu_s_per_gb_send", "cpu_s_per_gb_receive", "cpu_s_per_gb_total"];
@@ -86,7 +88,7 @@ fn check(row: &Value) {
     for field in ["peer", "polling", "offload"] {
         assert!(row[field].is_boolean(), "{field} of {row:#}");
     }
-    for field in ["user_copied_bytes", "retransmitted", "wakeups"] {
+    for field in ["user_copied_bytes", "retransmitted", "wakeups", "lost_bytes"] {
         assert!(row[field].is_u64(), "{field} of {row:#}");
     }
     for field in ["mtu", "message_bytes", "connections", "ratio_to_tcp"] {
@@ -186,6 +188,32 @@ fn a_cable_gives_both_kinds_of_rows() {
         .map(|row| row["payload_bytes"].as_u64().unwrap())
         .collect();
     assert_eq!(payloads, BTreeSet::from([1024, 1424]));
+}
+
+/// Whoever joins, nothing is lost in silence, and what is counted as in place was not
+/// copied.
+#[test]
+fn pages_in_fragments_are_joined_by_us_and_by_the_kernel() {
+    require_namespaces!();
+    landfall_testbed::skip_unless!(landfall_testbed::ingress::why_no_ingress());
+    let report = measure(&["--veth", "--mtu", "1500", "--protocol", "defrag"]);
+    rows(&report).iter().for_each(check);
+    let number = |row: &Value, field: &str| row[field].as_f64().unwrap();
+    for row in find(&report, "conventional", "packet", "throughput") {
+        assert_eq!(row["in_place"], 0.0, "{row:#}");
+        assert!(row["user_copied_bytes"].as_u64() > Some(0), "{row:#}");
+    }
+    let posted = find(&report, "defrag", "packet", "throughput");
+    for size in [4096, 8192, 16_384, 61_440] {
+        assert!(posted.iter().any(|row| row["message_bytes"] == size), "{size}");
+    }
+    let share = |row: &&Value| (0.0..=1.0).contains(&number(row, "in_place"));
+    assert!(posted.iter().all(share), "{posted:#?}");
+    let lent = find(&report, "defrag", "packet-ring", "throughput");
+    assert!(!lent.is_empty() && lent.iter().all(share), "{lent:#?}");
+    let kernel = find(&report, "udp", "kernel", "throughput");
+    assert!(kernel.len() >= 5, "{kernel:#?}");
+    assert!(kernel.iter().all(|row| row["in_place"].is_null() && row["peer"] == true));
 }
 
 #[test]

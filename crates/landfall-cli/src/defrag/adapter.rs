@@ -4,21 +4,16 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use landfall_placement::{Area, Instant, RegionId, Span};
+use landfall_placement::Instant;
 use serde::Serialize;
-use spec_defrag::{
-    Areas, Body, Buffers, Config, Descriptor, HEAD_SLOT, LARGE, LEAD, Memory, Prediction, Receiver,
-};
+use spec_defrag::{Body, Config, Descriptor, LEAD, Prediction, Receiver};
 
+use super::ram::Ram;
 use super::trace::Arrival;
 
-/// The longest frame of the traces, and a tag.
-const FRAME_MAX: u32 = 1518;
 /// Descriptors of a list: four pages in three pieces.
 const LIST: u16 = 12;
 const PAGE: u32 = 4096;
-const PAGES: u32 = 256;
-const LARGE_BUFFERS: u32 = 4;
 /// When no frame has come for so long, the driver looks at those that have: longer
 /// than a frame takes on the cable, shorter than from one packet to the next.
 pub(crate) const SILENCE: Duration = Duration::from_micros(20);
@@ -46,74 +41,6 @@ impl Score {
     }
 }
 
-/// Regions by number: what a descriptor or the engine names.
-#[derive(Debug)]
-struct Ram {
-    regions: [Vec<u8>; 4],
-    /// How far each head slot was filled.
-    filled: Vec<usize>,
-}
-
-const HEADS: usize = 0;
-const SPILL: usize = 1;
-const PAGE_POOL: usize = 2;
-const LARGE_POOL: usize = 3;
-
-impl Ram {
-    fn new() -> Self {
-        let slots = usize::from(LIST);
-        let heads = vec![0; slots * HEAD_SLOT as usize];
-        let spill = vec![0; slots * FRAME_MAX as usize];
-        let pages = vec![0; Buffers::bytes_needed(PAGES, PAGE) as usize];
-        let large = vec![0; Buffers::bytes_needed(LARGE_BUFFERS, LARGE) as usize];
-        Self { regions: [heads, spill, pages, large], filled: vec![0; slots] }
-    }
-
-    fn area(&self, region: usize) -> Area {
-        let len = self.regions[region].len() as u64;
-        Area::new(RegionId::new(region as u32, 1), 0, len)
-    }
-
-    fn at(span: Span) -> (usize, std::ops::Range<usize>) {
-        let start = span.offset as usize;
-        (span.region.index as usize, start..start + span.len as usize)
-    }
-
-    /// What the adapter does: the frame goes where the descriptor says.
-    fn land(&mut self, slot: usize, descriptor: &Descriptor, frame: &[u8]) {
-        let (head, rest) = frame.split_at(frame.len().min(descriptor.head_len.into()));
-        let (placed, spilt) = rest.split_at(rest.len().min(descriptor.place.len as usize));
-        let head_at = slot * HEAD_SLOT as usize;
-        self.regions[HEADS][head_at..head_at + head.len()].copy_from_slice(head);
-        self.filled[slot] = head.len();
-        let (region, place) = Self::at(descriptor.place);
-        self.regions[region][place][..placed.len()].copy_from_slice(placed);
-        let spill_at = slot * FRAME_MAX as usize;
-        self.regions[SPILL][spill_at..spill_at + spilt.len()].copy_from_slice(spilt);
-    }
-}
-
-impl Memory for Ram {
-    fn head(&self, slot: u16) -> &[u8] {
-        let (slot, at) = (usize::from(slot), usize::from(slot) * HEAD_SLOT as usize);
-        &self.regions[HEADS][at..at + self.filled[slot]]
-    }
-
-    fn copy(&mut self, from: Span, to: Span) {
-        let ((from, source), (to, target)) = (Self::at(from), Self::at(to));
-        if from == to {
-            self.regions[from].copy_within(source, target.start);
-        } else if let Ok([from, to]) = self.regions.get_disjoint_mut([from, to]) {
-            to[target].copy_from_slice(&from[source]);
-        }
-    }
-
-    fn read(&self, from: Span, into: &mut [u8]) {
-        let (region, range) = Self::at(from);
-        into.copy_from_slice(&self.regions[region][range]);
-    }
-}
-
 /// The adapter, the driver and the engine.
 #[derive(Debug)]
 struct Adapter {
@@ -130,18 +57,12 @@ impl Adapter {
         let config = Config {
             page_len: PAGE,
             burst: LIST,
-            frame_max: FRAME_MAX,
+            frame_max: Ram::FRAME_MAX,
             prediction,
             ..Config::default()
         };
-        let ram = Ram::new();
-        let areas = Areas {
-            pages: ram.area(PAGE_POOL),
-            large: ram.area(LARGE_POOL),
-            heads: ram.area(HEADS),
-            spill: ram.area(SPILL),
-        };
-        let receiver = Receiver::new(config, areas, [7; 32])?;
+        let ram = Ram::new(LIST, PAGE);
+        let receiver = Receiver::new(config, ram.areas(), [7; 32])?;
         Ok(Self { receiver, ram, list: Vec::new(), lens: Vec::new() })
     }
 

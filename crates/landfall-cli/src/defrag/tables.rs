@@ -20,7 +20,7 @@ pub(super) enum Scale {
 }
 
 impl Scale {
-    fn of(self, full: u32) -> u32 {
+    pub(super) fn of(self, full: u32) -> u32 {
         match self {
             Self::Full => full,
             Self::Tenth => full.div_ceil(10),

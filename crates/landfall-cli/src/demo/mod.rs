@@ -6,6 +6,7 @@
 //! | `bulk` | STP Transfers over UDP beside kernel TCP, received in place |
 //! | `put` | a Put into memory of the other side, beside a round trip of kernel TCP |
 //! | `queue_pairs` | messages posted and reaped, beside `send` and `recv`; messages between stations |
+//! | `fragments` | pages in fragments, joined where they land, beside kernel TCP |
 //! | `faults` | the same on a path where much goes wrong |
 //! | `in_process` | two engines joined by a channel |
 //! | `regions` | memory that is lent, taken back, and refused afterwards |
@@ -13,6 +14,7 @@
 
 mod bulk;
 mod faults;
+mod fragments;
 mod in_process;
 mod put;
 mod queue_pairs;
@@ -82,7 +84,7 @@ struct Act {
     play: fn(Scale) -> Result<Shown>,
 }
 
-const ACTS: [Act; 7] = [
+const ACTS: [Act; 8] = [
     Act {
         name: "bulk",
         title: "Scheduled Transfers over UDP, received in place, beside kernel TCP (loopback)",
@@ -97,6 +99,11 @@ const ACTS: [Act; 7] = [
         name: "queue-pairs",
         title: "A byte posted and reaped, beside send and recv; messages by TCP inside of UDP",
         play: queue_pairs::play,
+    },
+    Act {
+        name: "fragments",
+        title: "Pages in fragments, joined where they land by a guess, and what a wrong one costs",
+        play: fragments::play,
     },
     Act {
         name: "faults",

@@ -1,5 +1,5 @@
-//! `landfall perf local`: drivers with a test engine, STP and QPIP against
-//! kernel TCP and UDP, interleaved, both ends on this machine.
+//! `landfall perf local`: drivers with a test engine, STP, QPIP and speculative
+//! defragmentation against kernel TCP and UDP, interleaved, both ends on this machine.
 //!
 //! | file | what it is |
 //! | --- | --- |
@@ -9,10 +9,12 @@
 //! | `ours` | the drivers with a test engine |
 //! | `stp` | the Scheduled Transfer Protocol, over each of its encapsulations |
 //! | `qpip` | queue pairs, to each other and to sockets |
+//! | `defrag` | pages over a wire that carries less, joined by us or by the kernel |
 //! | `absent` | what could not be measured, and why |
 //! | `report` | rows as a table |
 
 mod absent;
+mod defrag;
 mod group;
 mod ours;
 mod qpip;
@@ -84,6 +86,8 @@ pub(crate) struct Args {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Protocol {
+    /// Speculative defragmentation, beside the kernel's own
+    Defrag,
     /// Queue pairs on TCP
     Qpip,
     /// The Scheduled Transfer Protocol
@@ -205,6 +209,9 @@ fn throughput<'a>(args: &Args, setting: Setting<'a>) -> Group<'a> {
     }
     if args.wants(Protocol::Qpip) {
         qpip::add_throughput(&mut group);
+    }
+    if args.wants(Protocol::Defrag) {
+        defrag::add_throughput(&mut group);
     }
     if args.wants(Protocol::Test) {
         ours::add_throughput(&mut group);

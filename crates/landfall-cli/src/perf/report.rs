@@ -7,8 +7,18 @@ use super::{MachineAndSettings, Report};
 use crate::style::{Style, bytes};
 
 const COMMON: [&str; 5] = ["", "payload", "MTU", "frames", "waits"];
-const THROUGHPUT: [&str; 8] =
-    ["GB/s", "× TCP", "× same", "spread", "CPU s+r/all per GB", "copied", "again", "woken"];
+const THROUGHPUT: [&str; 10] = [
+    "GB/s",
+    "× TCP",
+    "× same",
+    "spread",
+    "CPU s+r/all per GB",
+    "copied",
+    "in place",
+    "again",
+    "lost",
+    "woken",
+];
 const OVERHEAD: [&str; 3] = ["ns per message", "× TCP", "spread"];
 const LATENCY: [&str; 5] = ["p50 µs", "p99 µs", "× TCP", "spread", "copied"];
 
@@ -17,12 +27,13 @@ frames `super`: super-packets of up to 64 KiB cross the link whole, as within on
 the sender's offloads are off, so that each frame of the MTU really crosses, as on a cable.";
 const COLUMNS: &str = "\
 × TCP: median of the per-round ratios to kernel TCP's best row of the same MTU, frames and waiting\n\
-(of goodput: more is better; of round trips: less is better); × same: to the best of those that
-hand over as many bytes at once. spread: (max - min) / median of the\n\
-rounds. CPU: seconds of the sending and the receiving thread, and of the whole machine with its\n\
-softirqs. copied: payload bytes copied in user space. again: units sent again. woken: how often a\n\
-thread slept and was woken. ns per message: what the calling thread spends on handing a message of
-one byte over and taking it out at the other end, without waiting. Of counts the largest of all rounds is shown.";
+(of goodput: more is better; of round trips: less is better); × same: to the best of those that\n\
+hand over as many bytes at once. spread: (max - min) / median of the rounds. CPU: seconds of the\n\
+sending and the receiving thread, and of the whole machine with its softirqs. copied: payload bytes\n\
+copied in user space. in place: packets that came in fragments and were joined without a copy.\n\
+again: units sent again. lost: sent, and never came. woken: how often a thread slept and was woken.\n\
+ns per message: what the calling thread spends on handing a message of one byte over and taking it\n\
+out at the other end, without waiting. Of counts the largest of all rounds is shown.";
 
 /// Header, tables, and what the columns mean.
 pub(super) fn describe(report: &Report, style: Style) -> String {
@@ -108,7 +119,9 @@ fn throughput(row: &Row) -> Vec<String> {
         percent(row.spread),
         format!("{send}+{receive}/{all}"),
         bytes(row.user_copied_bytes),
+        row.in_place.map_or_else(String::new, percent),
         row.retransmitted.to_string(),
+        bytes(row.lost_bytes),
         row.wakeups.to_string(),
     ]
 }

@@ -87,6 +87,8 @@ pub(super) struct Row {
     pub(super) ratio_basis: Option<&'static str>,
     pub(super) ratio_to_tcp_same_message: Option<f64>,
     pub(super) overhead_ns_per_message: Option<f64>,
+    pub(super) in_place: Option<f64>,
+    pub(super) lost_bytes: u64,
 }
 
 /// The rows of kernel TCP that another is compared with.
@@ -155,6 +157,10 @@ impl Row {
             ratio_basis: ratio_to_tcp.map(|_| "best-row"),
             ratio_to_tcp,
             ratio_to_tcp_same_message: tcp.same.and_then(ratio_to),
+            in_place: measured
+                .median(|sample| sample.in_place.unwrap_or(f64::NAN))
+                .filter(|s| s.is_finite()),
+            lost_bytes: most(|sample| sample.lost_bytes)?,
             overhead_ns_per_message: only(
                 Mode::Overhead,
                 measured.median(|sample| figure(Mode::Overhead, sample)),
