@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use landfall_placement::{Span, Spans};
+use landfall_placement::Span;
 use landfall_transport::remap::{
     DeliverError, Delivered, Delivery as Way, FastBuffers, Pages, Remapping,
 };
@@ -207,10 +207,7 @@ impl Deliverer {
     }
 
     fn list(&self, id: ListId, engine: &Engine, lane: &dyn Lane) -> Result<Body, NotNow> {
-        let mut spans = Spans::new();
-        for span in engine.lent(id).ok_or(NotNow::Gone)? {
-            spans.push(*span).map_err(|_| NotNow::Gone)?;
-        }
+        let spans = engine.lent(id).ok_or(NotNow::Gone)?.into();
         let returns = Arc::clone(&self.returns);
         Ok(Body::List(List { spans, id, holder: lane.holder(), returns }))
     }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-use landfall_placement::{Span, Spans};
+use landfall_placement::Span;
 use landfall_transport::remap::Delivered;
 use spec_defrag::{Head, ListId, Way};
 
@@ -75,7 +75,7 @@ pub(super) trait Holder: Send + Sync {
 
 /// The pieces of a packet, in order.
 pub(super) struct List {
-    pub(super) spans: Spans,
+    pub(super) spans: Box<[Span]>,
     pub(super) id: ListId,
     /// Given up on drop, before the receiver hears of it.
     pub(super) holder: Option<Arc<dyn Holder>>,
@@ -85,7 +85,7 @@ pub(super) struct List {
 impl List {
     fn pieces(&self) -> impl Iterator<Item = &[u8]> {
         let holder = self.holder.as_deref();
-        self.spans.as_slice().iter().filter_map(move |span| holder?.bytes_of(span))
+        self.spans.iter().filter_map(move |span| holder?.bytes_of(span))
     }
 }
 
