@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::{defrag, demo, doctor, perf};
+use crate::{bigmtu, defrag, demo, doctor, perf};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -12,6 +12,7 @@ Examples:
   landfall demo                       no privileges, under half a minute
   landfall perf local                 drivers against kernel TCP and UDP
   sudo landfall perf local --veth     the same between two namespaces
+  sudo landfall bigmtu --lower eth1   a large MTU above an ordinary link
   landfall paper defrag               the tables of a paper, ours beside its own
 
 Exit codes:
@@ -37,6 +38,8 @@ enum Command {
     Perf(Perf),
     /// See it work: no privileges, under half a minute
     Demo(demo::Args),
+    /// An interface with an MTU of up to 64 KiB above an ordinary link
+    Bigmtu(bigmtu::Args),
     /// The figures of the papers, ours beside theirs
     #[command(subcommand)]
     Paper(Paper),
@@ -61,6 +64,7 @@ impl Cli {
             Command::Doctor(args) => doctor::run(&args),
             Command::Perf(Perf::Local(args)) => perf::run(&args),
             Command::Demo(args) => demo::run(&args),
+            Command::Bigmtu(args) => bigmtu::run(&args),
             Command::Paper(Paper::Defrag(args)) => defrag::run(&args),
         }
     }

@@ -6,12 +6,14 @@
 //! | `doctor` | what this machine can do, and what to do about the rest |
 //! | `perf` | drivers against kernel TCP and UDP, interleaved |
 //! | `defrag` | the tables of a paper, from simulated traffic |
+//! | `bigmtu` | an interface with a large MTU above a link with an ordinary one |
 //! | `demo` | what the family does, in under half a minute |
 //! | `lane` | an engine at each end of a path, and work for both |
 //! | `machine`, `style` | facts about this machine; words and colours |
 
 #![forbid(unsafe_code)]
 
+mod bigmtu;
 mod cli;
 mod defrag;
 mod demo;

@@ -138,7 +138,7 @@ impl BigMtuBuilder {
         let (name, mtu) = (from_kernel.name().to_owned(), from_kernel.mtu());
         let shared = Arc::new(Shared::default());
         let down = Down::new(from_kernel, sender)?;
-        let up = Up { receiver, tap, _shield: shield, done: Done::default() };
+        let up = Up { receiver, lower: self.lower, tap, _shield: shield, done: Done::default() };
         let mut big = BigMtu { name, mtu, lower_mtu, station, chosen, shared, threads: Vec::new() };
         let shared = Arc::clone(&big.shared);
         big.spawn("bigmtu-up", move || up.run(&shared))?;

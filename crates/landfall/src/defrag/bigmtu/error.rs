@@ -32,11 +32,14 @@ pub enum BigMtuError {
         what: String,
     },
     /// No interface can have it.
-    #[error("an MTU of {0}: use {MTU_MIN} to {MTU_MAX}, more than the link below has")]
+    #[error("an MTU of {0}: use {MTU_MIN} to {MTU_MAX}")]
     Mtu(u32),
-    /// The link below carries so little that IPv6 would not work, or has more than is
-    /// asked for above it.
-    #[error("{lower} has an MTU of {mtu}, and that above it is to be {above}: nothing to do")]
+    /// The link below carries so little that IPv6 would not work (1280), or as much as
+    /// is asked for above it.
+    #[error(
+        "{lower} has an MTU of {mtu}, and {above} is asked for above it: that of the lower one has \
+         to be 1280 or more, and the smaller of the two"
+    )]
     NothingToDo {
         /// The link below.
         lower: String,

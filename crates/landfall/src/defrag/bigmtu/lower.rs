@@ -15,6 +15,17 @@ pub(super) fn in_use(lower: &str) -> Option<String> {
         .or_else(|| ipv6_address(&table("if_inet6").unwrap_or_default(), lower))
 }
 
+/// Is there still an interface of this name? One that was taken away says so only to
+/// who sends over it.
+pub(super) fn is_there(lower: &str) -> bool {
+    let Ok(table) = fs::read_to_string("/proc/thread-self/net/dev") else { return true };
+    names(&table).any(|name| name == lower)
+}
+
+fn names(table: &str) -> impl Iterator<Item = &str> {
+    table.lines().filter_map(|row| Some(row.split_once(':')?.0.trim()))
+}
+
 fn ipv4_route(table: &str, lower: &str) -> Option<String> {
     table.lines().skip(1).find_map(|row| {
         let mut columns = row.split_ascii_whitespace();
@@ -104,6 +115,8 @@ mod tests {
             assert_eq!(found.as_deref(), Some("a route to 10.0.0.0"));
         }
         assert_eq!(ipv4_route(routes, "eth"), None);
+        let links = "Inter-| Receive\n face |bytes\n  eth0: 1 2\n";
+        assert_eq!(names(links).collect::<Vec<_>>(), ["eth0"]);
         let addresses = "fe800000000000000000000000000001 02 40 20 80 eth0\n\
                          fd000000000000000000000000000001 02 40 00 80     eth1\n";
         assert_eq!(ipv6_address(addresses, "eth0"), None);

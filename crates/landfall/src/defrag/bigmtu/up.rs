@@ -1,6 +1,6 @@
 //! From the link below to the kernel: packets, joined.
 
-use std::io::IoSlice;
+use std::io::{self, IoSlice};
 use std::sync::Arc;
 
 use landfall_transport::tap::FrameWriter;
@@ -10,7 +10,7 @@ use super::super::error::Error;
 use super::super::packet::Packet;
 use super::super::receiver::Receiver;
 use super::checksum::Unfinished;
-use super::lower::Shield;
+use super::lower::{Shield, is_there};
 use super::shared::{Amount, LOOK_UP, Shared, Told};
 
 /// Dropped on its own thread, which is in the namespace of the interface. The order of
@@ -18,6 +18,7 @@ use super::shared::{Amount, LOOK_UP, Shared, Told};
 #[derive(Debug)]
 pub(super) struct Up {
     pub(super) receiver: Receiver,
+    pub(super) lower: String,
     pub(super) tap: FrameWriter,
     pub(super) _shield: Shield,
     pub(super) done: Done,
@@ -47,6 +48,10 @@ impl Up {
             }
             if told.is_due() {
                 self.tell(shared)?;
+                if !is_there(&self.lower) {
+                    let gone = format!("the interface {} is gone", self.lower);
+                    return Err(io::Error::new(io::ErrorKind::NotFound, gone).into());
+                }
             }
         }
         Ok(())
