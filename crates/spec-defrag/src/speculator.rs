@@ -13,7 +13,7 @@ use crate::descriptor::Descriptor;
 use crate::format::Format;
 use crate::offload::{self, Guess, Open, Verdict};
 use crate::packet::Head;
-use crate::predict::{Expected, NOBODY, Observed, Pace, Prediction, Predictor};
+use crate::predict::{Expected, NOBODY, Observed, Pace, Prediction, Predictor, Tally};
 use crate::shape::Shape;
 
 /// A packet that was joined in a page, or begun in it. The page is the receiver's
@@ -62,11 +62,9 @@ pub struct Speculator<F: Format> {
     owners: Vec<Owner>,
     posted: Vec<Posted>,
     descriptors: Vec<Descriptor>,
-    most: u16,
     /// Pages that were guessed for and not touched.
     spare: Vec<BufferId>,
-    foreseen: u32,
-    guessed: u32,
+    tally: Tally,
     /// The page of a packet that just became whole.
     joined: usize,
     is_stale: bool,
@@ -96,15 +94,13 @@ impl<F: Format> Speculator<F> {
         Self {
             format,
             predictor: Predictor::new(prediction, secret),
-            pace: Pace::new(),
+            pace: Pace::new(most),
             opens: Vec::with_capacity(room),
             owners: Vec::with_capacity(room),
             posted: Vec::with_capacity(room),
             descriptors: Vec::with_capacity(room),
-            most,
             spare: Vec::with_capacity(room),
-            foreseen: 0,
-            guessed: 0,
+            tally: Tally::default(),
             joined: usize::MAX,
             is_stale: true,
         }
@@ -120,7 +116,7 @@ impl<F: Format> Speculator<F> {
             self.close_untouched();
             let begun = self.unfinished();
             let free = (buffers.free_pages() + self.spare.len()).saturating_sub(begun) / 2;
-            let room = usize::from(self.most).min(free);
+            let room = usize::from(self.pace.reach()).min(free);
             self.fill(room, head_len, buffers);
             self.spare.drain(..).for_each(|page| _ = buffers.give_back(page));
             self.is_stale = false;
@@ -227,8 +223,7 @@ impl<F: Format> Speculator<F> {
 
     #[inline]
     fn mark(&mut self, at: usize, next: u16) {
-        self.foreseen += 1;
-        self.guessed += 1;
+        self.tally.note(true);
         self.predictor.unit_in_place(self.owners[at].flow, next, &self.opens[at].shape);
     }
 
@@ -301,15 +296,16 @@ impl<F: Format> Speculator<F> {
         }
         let (flow, index) = self.predictor.unit_astray(flow, unit);
         let Some(posted) = self.posted.get(n).filter(|posted| posted.is_known) else { return };
-        self.guessed += 1;
         let is_foreseen = posted.flow == flow && posted.index == index;
-        self.foreseen += u32::from(is_foreseen && posted.guess == Guess::None);
+        self.tally.note(is_foreseen && posted.guess == Guess::None);
     }
 
     /// A frame astray is no unit of a packet.
     pub fn learn_other(&mut self, n: usize) {
         self.predictor.other();
-        self.guessed += u32::from(self.posted.get(n).is_some_and(|posted| posted.is_known));
+        if self.posted.get(n).is_some_and(|posted| posted.is_known) {
+            self.tally.note(false);
+        }
     }
 
     /// How the flow cut its last packet.
@@ -324,8 +320,7 @@ impl<F: Format> Speculator<F> {
 
     /// All frames of the burst were looked at. Pages that were closed are free.
     pub fn end_burst(&mut self, buffers: &mut Buffers) {
-        self.pace.burst(self.foreseen, self.guessed);
-        (self.foreseen, self.guessed) = (0, 0);
+        self.pace.burst(core::mem::take(&mut self.tally));
         let mut at = 0;
         while at < self.opens.len() {
             if !self.opens[at].is_closed() {

@@ -17,7 +17,7 @@ use flows::{Flows, Found};
 use order::{NAMED, NO_UNIT, Order, Recent, STRANGER};
 
 pub use flows::Observed;
-pub(crate) use pace::Pace;
+pub(crate) use pace::{Pace, Tally};
 
 /// How it is guessed what comes next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
