@@ -14,6 +14,10 @@
 #[cfg(feature = "defrag")]
 pub mod defrag;
 #[cfg(any(feature = "defrag", feature = "qpip", feature = "stp"))]
+#[cfg_attr(
+    not(any(feature = "qpip", feature = "stp")),
+    allow(dead_code, reason = "some of it is for engines on paths alone")
+)]
 mod drive;
 
 #[cfg(feature = "qpip")]
