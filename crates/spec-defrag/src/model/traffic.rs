@@ -177,9 +177,12 @@ pub fn cut(packet: &[u8], mtu: usize, id: u32) -> Vec<Vec<u8>> {
     pieces.unwrap_or_else(|| vec![packet.to_vec()])
 }
 
-/// So many bytes go into each piece but the last.
-fn room(mtu: usize, header: usize) -> Option<usize> {
-    mtu.checked_sub(header).map(|room| room & !7).filter(|room| *room > 0)
+/// So many of the bytes that are left go into the next piece: all, if they fit, else a
+/// multiple of eight.
+fn room(mtu: usize, header: usize, left: usize) -> Option<usize> {
+    let room = mtu.checked_sub(header)?;
+    let taken = if left <= room { left } else { room & !7 };
+    Some(taken).filter(|taken| *taken > 0)
 }
 
 fn cut_v4(packet: &[u8], mtu: usize) -> Option<Vec<Vec<u8>>> {
@@ -195,8 +198,7 @@ fn cut_v4(packet: &[u8], mtu: usize) -> Option<Vec<Vec<u8>>> {
     let mut offset = 0;
     while offset < payload.len() {
         let head = if offset == 0 { first } else { &later };
-        let room = room(mtu, head.len() - ETHERNET)?;
-        let end = payload.len().min(offset + room);
+        let end = offset + room(mtu, head.len() - ETHERNET, payload.len() - offset)?;
         let mut frame = [head, &payload[offset..end]].concat();
         let flags = (offset / 8) as u16 | if end < payload.len() { 0x2000 } else { 0 };
         let total = (frame.len() - ETHERNET) as u16;
@@ -217,12 +219,12 @@ fn cut_v6(packet: &[u8], mtu: usize, id: u32) -> Option<Vec<Vec<u8>>> {
     }
     let mut head = packet[..at].to_vec();
     let next = core::mem::replace(&mut head[says], 44);
-    let room = room(mtu, at - ETHERNET + 8)?;
     let payload = &packet[at..];
     let mut pieces = Vec::new();
-    for (nth, bytes) in payload.chunks(room).enumerate() {
-        let offset = nth * room;
-        let more = offset + bytes.len() < payload.len();
+    let mut offset = 0;
+    while offset < payload.len() {
+        let end = offset + room(mtu, at - ETHERNET + 8, payload.len() - offset)?;
+        let (bytes, more) = (&payload[offset..end], end < payload.len());
         let mut frame = head.clone();
         frame.extend_from_slice(&[next, 0]);
         frame.extend_from_slice(&(offset as u16 | u16::from(more)).to_be_bytes());
@@ -231,6 +233,7 @@ fn cut_v6(packet: &[u8], mtu: usize, id: u32) -> Option<Vec<Vec<u8>>> {
         let len = (frame.len() - ETHERNET - 40) as u16;
         frame[18..20].copy_from_slice(&len.to_be_bytes());
         pieces.push(frame);
+        offset = end;
     }
     Some(pieces)
 }
