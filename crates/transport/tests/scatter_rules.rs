@@ -307,3 +307,27 @@ fn what_is_missing_is_said() {
     let denied = denied.unwrap().unwrap_err();
     assert!(matches!(denied, OpenError::NoPrivilege), "{denied}");
 }
+
+#[test]
+fn what_gives_way_has_the_priority_of_bulk() {
+    require_namespaces!();
+    let cable = cable();
+    let regions = Regions::new(8);
+    let mut socket = socket(&cable.a, Filter::ethertypes([EXPERIMENTAL]), &regions);
+    for (gives_way, expected) in [(true, 2), (false, 0)] {
+        socket.give_way(gives_way).unwrap();
+        let (mut priority, mut len): (libc::c_int, _) = (-1, size_of::<libc::c_int>() as u32);
+        // SAFETY: the descriptor is open, and the kernel writes an int into one.
+        let done = unsafe {
+            let into = (&raw mut priority).cast();
+            libc::getsockopt(
+                socket.interest().fd,
+                libc::SOL_SOCKET,
+                libc::SO_PRIORITY,
+                into,
+                &mut len,
+            )
+        };
+        assert_eq!((done, priority), (0, expected));
+    }
+}

@@ -15,11 +15,13 @@ pub(super) struct Asking {
     control: Control,
     requester: Requester,
     receiver: [u8; 6],
+    /// What is sent gives way to others, while it is slow.
+    gives_way: bool,
 }
 
 impl Asking {
     pub(super) const fn new(control: Control, requester: Requester, receiver: [u8; 6]) -> Self {
-        Self { control, requester, receiver }
+        Self { control, requester, receiver, gives_way: false }
     }
 
     /// Whether a frame is for the receiver that is asked.
@@ -131,15 +133,27 @@ impl Sender {
                 return Ok(());
             };
             asking.tend(now)?;
-            if asking.requester.allowance(now).bytes > 0 {
+            let allowance = asking.requester.allowance(now);
+            if allowance.bytes > 0 {
                 asking.requester.handle_sent(now, len);
-                return Ok(());
+                return self.give_way(allowance.mode == Mode::Slow);
             }
             self.stats.throttled += 1;
             // What is in line was sent before.
             self.flush()?;
             self.rest_a_while()?;
         }
+    }
+
+    /// What is sent slowly is sent with low priority as well, so that it disturbs less.
+    fn give_way(&mut self, gives_way: bool) -> Result<(), Error> {
+        let Some(asking) = self.parts.asking.as_mut() else { return Ok(()) };
+        if std::mem::replace(&mut asking.gives_way, gives_way) != gives_way {
+            // What is in line was admitted before.
+            self.flush()?;
+            self.parts.socket.give_way(gives_way)?;
+        }
+        Ok(())
     }
 
     /// Sleeps until there is something to hear or to say.

@@ -139,6 +139,20 @@ impl Socket {
         self.sender.send(fd, self.interface.index, now, outgoing, &mut self.counters)
     }
 
+    /// Whether what leaves from now on gives way to others in queues that tell them
+    /// apart (`SO_PRIORITY`).
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn give_way(&mut self, gives_way: bool) -> io::Result<()> {
+        const USUAL: libc::c_int = 0;
+        /// `TC_PRIO_BULK` of `linux/pkt_sched.h`.
+        const BULK: libc::c_int = 2;
+        let priority = if gives_way { BULK } else { USUAL };
+        let fd = self.socket.as_raw_fd();
+        packet::set_option(fd, libc::SOL_SOCKET, libc::SO_PRIORITY, priority)
+    }
+
     /// What to wait for when nothing came, or when not everything could be sent.
     #[must_use]
     pub fn interest(&self) -> Interest {
