@@ -219,6 +219,22 @@ proptest! {
     }
 }
 
+/// The first request of this run arrives with a damaged station in front of it, which
+/// no checksum covers: its repetitions say where the answer goes.
+#[test]
+fn a_request_that_comes_again_says_where_its_answer_goes() {
+    let faults = Faults {
+        loss: 20_000,
+        duplication: 20_000,
+        reordering: 300_000,
+        corruption: 10_000,
+        cutting: 500_000,
+        failing: 10_000,
+    };
+    let two = Two::new(&Config::default(), MAPPINGS[0], faults, 14_168_625_165_372_619_151);
+    two.check_contract();
+}
+
 #[test]
 fn invariant_5_at_each_bound_there_is_an_error() {
     let config =

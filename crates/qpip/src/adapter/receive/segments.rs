@@ -264,7 +264,12 @@ impl Adapter {
                     None => self.keep_proof(index, bare),
                 }
             }
-            Heard::Again => self.answer_opening(now, index),
+            Heard::Again => {
+                // The last request says where the answer goes: no checksum covers the
+                // station that the first one named.
+                (opening.link, opening.station) = (origin.link, origin.station);
+                self.answer_opening(now, index);
+            }
             Heard::Gone => {
                 self.openings.remove(index);
             }
