@@ -254,8 +254,11 @@ impl<T: Transport, P: Protocol> Run<'_, T, P> {
         loop {
             // Asked before the turn: what came before the end is still seen.
             let is_over = self.shared.is_over();
+            // This too: the sender counts on a place for each message that was
+            // acknowledged before it began to drain, and the turn acknowledges.
+            let repost = !self.shared.is_draining();
             seat.turn(sink.engine())?;
-            let fresh = sink.step(!self.shared.is_draining())?;
+            let fresh = sink.step(repost)?;
             if fresh > 0 {
                 bytes += fresh;
                 ended = StdInstant::now();
