@@ -3,7 +3,7 @@
 
 use alloc::vec::Vec;
 
-use landfall_placement::{Instant, Span, Spans};
+use landfall_placement::{Span, Spans};
 
 use crate::memory::Pieces;
 use crate::packet::{Head, ListId};
@@ -23,7 +23,6 @@ pub(super) struct Gathered {
     pub(super) frames: Vec<(Parsed, Span)>,
     /// The pieces reach so far.
     pub(super) filled: u32,
-    pub(super) started: Instant,
 }
 
 /// Lists that were lent, by number.

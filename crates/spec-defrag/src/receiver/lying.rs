@@ -12,8 +12,10 @@ use crate::packet::{Body, Head, ListId, Packet, Way};
 use crate::wire::{self, Parsed};
 
 impl Receiver {
-    /// Frames lie there. Only between bursts, as for `handle_timeout`. When this returns, all that was not lent has been read, and
+    /// Frames lie there. When this returns, all that was not lent has been read, and
     /// the memory of the others is the driver's again.
+    ///
+    /// Only between bursts, as for `handle_timeout`.
     pub fn take<M: Memory>(&mut self, now: Instant, frames: &[Lying<'_>], memory: &mut M) {
         self.stats.frames += frames.len() as u64;
         for frame in frames {
@@ -82,14 +84,7 @@ impl Receiver {
                 frames.clear();
                 frames.push((*parsed, lying.at));
                 let (key, filled) = (parsed.key, parsed.payload_len);
-                self.gathered.push(Gathered {
-                    key,
-                    first: *parsed,
-                    head,
-                    frames,
-                    filled,
-                    started: now,
-                });
+                self.gathered.push(Gathered { key, first: *parsed, head, frames, filled });
                 true
             }
             Some(at) => {
@@ -137,12 +132,11 @@ impl Receiver {
 
     /// What was gathered goes the conventional way.
     fn evacuate<M: Memory>(&mut self, now: Instant, gathered: &Gathered, memory: &mut M) {
-        debug_assert!(gathered.started <= now);
         for (parsed, at) in &gathered.frames {
             let frame = Pieces::one(*at);
             let mut first = First::new(&[]);
             first.reach(usize::from(parsed.payload_at), &frame, memory);
-            self.fragment(gathered.started, None, &mut first, parsed, &frame, memory);
+            self.fragment(now, None, &mut first, parsed, &frame, memory);
         }
     }
 }
