@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use landfall_placement::Instant;
 use serde::Serialize;
-use spec_defrag::{Body, Config, Descriptor, LEAD, Prediction, Receiver};
+use spec_defrag::{Body, Descriptor, LEAD, Prediction, Receiver};
 
 use super::ram::Ram;
 use super::trace::Arrival;
@@ -54,15 +54,7 @@ struct Adapter {
 
 impl Adapter {
     fn new(prediction: Prediction) -> Result<Self> {
-        let config = Config {
-            page_len: PAGE,
-            burst: LIST,
-            frame_max: Ram::FRAME_MAX,
-            prediction,
-            ..Config::default()
-        };
-        let ram = Ram::new(LIST, PAGE);
-        let receiver = Receiver::new(config, ram.areas(), [7; 32])?;
+        let (ram, receiver) = Ram::with_receiver(LIST, PAGE, prediction, [7; 32])?;
         Ok(Self { receiver, ram, list: Vec::new(), lens: Vec::new() })
     }
 

@@ -1,8 +1,10 @@
 //! Memory that an adapter writes frames into, as descriptors tell it, and that the
 //! engine gives names to.
 
-use landfall_placement::{Area, RegionId, Span};
-use spec_defrag::{Areas, Buffers, Descriptor, HEAD_SLOT, LARGE, Memory};
+use landfall_placement::{Area, RegionId, Seed, Span};
+use spec_defrag::{
+    Areas, Buffers, Config, ConfigError, Descriptor, HEAD_SLOT, LARGE, Memory, Prediction, Receiver,
+};
 
 /// Regions by number: what a descriptor or the engine names.
 #[derive(Debug)]
@@ -24,7 +26,7 @@ impl Ram {
     pub(crate) const FRAME_MAX: u32 = 1518;
 
     /// For lists of so many descriptors, and pages of that length.
-    pub(crate) fn new(list: u16, page: u32) -> Self {
+    fn new(list: u16, page: u32) -> Self {
         let slots = usize::from(list);
         let heads = vec![0; slots * HEAD_SLOT as usize];
         let spill = vec![0; slots * Self::FRAME_MAX as usize];
@@ -33,8 +35,28 @@ impl Ram {
         Self { regions: [heads, spill, pages, large], filled: vec![0; slots] }
     }
 
+    /// A receiver, and its memory: for lists of so many descriptors, and pages of that
+    /// length.
+    pub(crate) fn with_receiver(
+        list: u16,
+        page: u32,
+        prediction: Prediction,
+        seed: Seed,
+    ) -> Result<(Self, Receiver), ConfigError> {
+        let config = Config {
+            page_len: page,
+            burst: list,
+            frame_max: Self::FRAME_MAX,
+            prediction,
+            ..Config::default()
+        };
+        let ram = Self::new(list, page);
+        let receiver = Receiver::new(config, ram.areas(), seed)?;
+        Ok((ram, receiver))
+    }
+
     /// What a receiver is told of it.
-    pub(crate) fn areas(&self) -> Areas {
+    fn areas(&self) -> Areas {
         Areas {
             pages: self.area(PAGE_POOL),
             large: self.area(LARGE_POOL),

@@ -11,7 +11,7 @@ use landfall_testbed::rivals::{Amount, Endpoints, Plan, TcpThroughput};
 use landfall_testbed::{Sample, VethConfig, VethPair, privileges};
 use serde::Serialize;
 use spec_defrag::cut::{Cutter, Df};
-use spec_defrag::{Body, Config, Prediction, Receiver, Way};
+use spec_defrag::{Body, Prediction, Receiver, Way};
 
 use super::{Scale, Shown, speed};
 use crate::defrag::Ram;
@@ -203,15 +203,7 @@ struct Line {
 
 impl Line {
     fn new(prediction: Prediction) -> Result<Self> {
-        let config = Config {
-            page_len: PAGE,
-            burst: LIST,
-            frame_max: Ram::FRAME_MAX,
-            prediction,
-            ..Config::default()
-        };
-        let ram = Ram::new(LIST, PAGE);
-        let receiver = Receiver::new(config, ram.areas(), [5; 32])?;
+        let (ram, receiver) = Ram::with_receiver(LIST, PAGE, prediction, [5; 32])?;
         Ok(Self { receiver, ram, lens: Vec::new(), compared: 0 })
     }
 
