@@ -1,0 +1,227 @@
+//! [`Address`]: where a word lies, and the right to touch it, in one.
+//!
+//! The header of a packet is an address and nothing else (section 2.2 of the
+//! paper). Ours is sparse: next to the place it has a key that only holders of
+//! a [`Cookie`](crate::Cookie) know. So a header is at once the destination and
+//! the permission, nothing has to be set up before the first write, and a
+//! switch can split a packet at any word without knowing more than how to
+//! count: the next word's header is [`Address::advanced`] by one.
+
+/// Bytes of a word, the smallest thing that a packet is split into.
+///
+/// The paper's is the four-byte word of its bus. Eight bytes are what machines
+/// of today store in one step, so an aligned eight-byte store is never torn.
+pub const WORD: u32 = 8;
+
+/// All bytes of a word.
+pub const WHOLE: u8 = 0xff;
+
+/// Names one host of a network of adapters: twelve bits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct HostId(u16);
+
+impl HostId {
+    /// The largest number of a host.
+    pub const MAX: u16 = 0xfff;
+
+    /// The host of this number, if it is one.
+    #[must_use]
+    pub const fn new(number: u16) -> Option<Self> {
+        if number <= Self::MAX { Some(Self(number)) } else { None }
+    }
+
+    /// The number.
+    #[must_use]
+    pub const fn number(self) -> u16 {
+        self.0
+    }
+}
+
+impl core::fmt::Display for HostId {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "host {}", self.0)
+    }
+}
+
+/// What the words behind a header are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Kind {
+    /// A burst of writes to an aperture.
+    Burst = 0,
+    /// A request or an answer: the slot is its code, the offset how many bytes
+    /// of parameters follow. Never split and never coalesced.
+    Command = 1,
+    /// What a remote read gets: the slot is the reader's, the key the reader's nonce.
+    Reply = 2,
+    /// A burst for all members of a group: the host is the group.
+    Multicast = 3,
+}
+
+impl Kind {
+    const fn from_bits(bits: u64) -> Option<Self> {
+        match bits {
+            0 => Some(Self::Burst),
+            1 => Some(Self::Command),
+            2 => Some(Self::Reply),
+            3 => Some(Self::Multicast),
+            _ => None,
+        }
+    }
+}
+
+/// The proof that one may touch an aperture: 56 bits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Key(u64);
+
+impl Key {
+    /// The low 56 bits of a number.
+    #[must_use]
+    pub const fn from_bits(bits: u64) -> Self {
+        Self(bits & ((1 << 56) - 1))
+    }
+
+    /// The bits.
+    #[must_use]
+    pub const fn bits(self) -> u64 {
+        self.0
+    }
+}
+
+/// The network address of a word: 128 bits, and the whole header of a packet.
+///
+/// On the wire, in network byte order: four bits of kind, twelve of host,
+/// sixteen of slot, thirty-two of offset in words; then eight bits that say
+/// which bytes of the word are meant, and fifty-six of key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Address {
+    /// What follows the header.
+    pub kind: Kind,
+    /// The host that the memory belongs to; of a multicast, the group.
+    pub host: HostId,
+    /// Which of the host's apertures (or the code of a command).
+    pub slot: u16,
+    /// Which word of the aperture.
+    pub word: u32,
+    /// Which bytes of the word: bit `i` is byte `i` in the order of memory.
+    /// All, or a run of some; then the packet is this word alone.
+    pub mask: u8,
+    /// The proof.
+    pub key: Key,
+}
+
+impl Address {
+    /// Bytes on the wire.
+    pub const LEN: usize = 16;
+
+    /// The address so many words further on, if there is one.
+    #[must_use]
+    pub const fn advanced(self, words: u32) -> Option<Self> {
+        match self.word.checked_add(words) {
+            Some(word) => Some(Self { word, ..self }),
+            None => None,
+        }
+    }
+
+    /// Whether the packet may be split and coalesced.
+    #[must_use]
+    pub const fn is_burst(&self) -> bool {
+        self.mask == WHOLE && !matches!(self.kind, Kind::Command)
+    }
+
+    /// The first byte of the word that is meant, and how many there are.
+    #[must_use]
+    pub const fn enabled(&self) -> (u32, u32) {
+        (self.mask.trailing_zeros(), self.mask.count_ones())
+    }
+
+    /// The mask for `len` bytes of a word from byte `from` on.
+    #[must_use]
+    pub const fn mask_of(from: u32, len: u32) -> Option<u8> {
+        match from.checked_add(len) {
+            Some(end) if len > 0 && end <= WORD => Some((((1u16 << len) - 1) << from) as u8),
+            _ => None,
+        }
+    }
+
+    /// As it stands on the wire.
+    #[must_use]
+    pub const fn to_bytes(self) -> [u8; Self::LEN] {
+        let place = (self.kind as u64) << 60
+            | (self.host.0 as u64) << 48
+            | (self.slot as u64) << 32
+            | self.word as u64;
+        let proof = (self.mask as u64) << 56 | self.key.0;
+        ((place as u128) << 64 | proof as u128).to_be_bytes()
+    }
+
+    /// Reads it from the wire. `None` for a kind that does not exist, and for a
+    /// mask that is not one run of bytes.
+    #[must_use]
+    pub const fn from_bytes(bytes: [u8; Self::LEN]) -> Option<Self> {
+        let all = u128::from_be_bytes(bytes);
+        let (place, proof) = ((all >> 64) as u64, all as u64);
+        let mask = (proof >> 56) as u8;
+        if mask == 0 || !is_run(mask) {
+            return None;
+        }
+        match Kind::from_bits(place >> 60) {
+            Some(kind) => Some(Self {
+                kind,
+                host: HostId((place >> 48) as u16 & HostId::MAX),
+                slot: (place >> 32) as u16,
+                word: place as u32,
+                mask,
+                key: Key::from_bits(proof),
+            }),
+            None => None,
+        }
+    }
+}
+
+/// Are the set bits neighbours?
+const fn is_run(mask: u8) -> bool {
+    let shifted = mask >> mask.trailing_zeros();
+    shifted & shifted.wrapping_add(1) == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EXAMPLE: Address = Address {
+        kind: Kind::Burst,
+        host: HostId(0x123),
+        slot: 0x4567,
+        word: 0x89ab_cdef,
+        mask: 0xff,
+        key: Key(0x0000_1122_3344_5566),
+    };
+
+    #[test]
+    fn it_stands_on_the_wire_as_described() {
+        let bytes = EXAMPLE.to_bytes();
+        assert_eq!(bytes[..8], [0x01, 0x23, 0x45, 0x67, 0x89, 0xab, 0xcd, 0xef]);
+        assert_eq!(bytes[8..], [0xff, 0x00, 0x11, 0x22, 0x33, 0x44, 0x55, 0x66]);
+        assert_eq!(Address::from_bytes(bytes), Some(EXAMPLE));
+    }
+
+    #[test]
+    fn masks_are_runs_of_bytes() {
+        for mask in 0..=u8::MAX {
+            let written = Address { mask, ..EXAMPLE }.to_bytes();
+            let runs = (0..8)
+                .any(|from| (1..=8 - from).any(|len| Address::mask_of(from, len) == Some(mask)));
+            assert_eq!(Address::from_bytes(written).is_some(), runs, "{mask:08b}");
+        }
+        assert_eq!(Address::mask_of(7, 2), None);
+        assert_eq!(Address::mask_of(u32::MAX, 1), None);
+    }
+
+    #[test]
+    fn there_is_no_word_behind_the_last() {
+        let last = Address { word: u32::MAX, ..EXAMPLE };
+        assert_eq!(last.advanced(1), None);
+        assert_eq!(EXAMPLE.advanced(1).map(|next| next.word), Some(0x89ab_cdf0));
+    }
+}

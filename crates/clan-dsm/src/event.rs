@@ -1,0 +1,81 @@
+//! What an adapter tells its user.
+
+use crate::address::HostId;
+use crate::error::{Ended, Reason};
+use crate::ids::{BarrierId, DmaId, EndpointId, LinkId, OperationId, ReadId, TripwireId, WindowId};
+
+/// What the user is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Event {
+    /// A link is up: writes may be sent.
+    LinkUp {
+        /// The link, of this side's making or of the other's.
+        link: LinkId,
+        /// Who is there.
+        host: HostId,
+    },
+    /// A link is gone, and all that went over it.
+    LinkDown {
+        /// The link.
+        link: LinkId,
+        /// Why.
+        why: Ended,
+    },
+    /// A tripwire fired (once or more since this was last told).
+    Tripwire {
+        /// Which.
+        tripwire: TripwireId,
+    },
+    /// A chain of DMA requests is done: what it wrote is in place at the other
+    /// side, or it ended before.
+    Dma {
+        /// The endpoint whose queue it was in.
+        endpoint: EndpointId,
+        /// The chain.
+        dma: DmaId,
+        /// How it ended.
+        result: Result<(), Ended>,
+    },
+    /// A remote read is done: the bytes are in place here.
+    Read {
+        /// The read.
+        read: ReadId,
+        /// How it ended.
+        result: Result<(), Ended>,
+    },
+    /// A remote word was read and changed.
+    Word {
+        /// The operation.
+        operation: OperationId,
+        /// What the word held before.
+        result: Result<u64, Ended>,
+    },
+    /// All that was written before the barrier is in place at the other side.
+    Barrier {
+        /// The barrier.
+        barrier: BarrierId,
+        /// Whether it was reached.
+        result: Result<(), Ended>,
+    },
+    /// Out-of-band messages, or news of connections, wait at an endpoint.
+    OutOfBand {
+        /// The endpoint.
+        endpoint: EndpointId,
+    },
+    /// The other side refused writes through a window.
+    Exception {
+        /// The window, if one of those that exist.
+        window: Option<WindowId>,
+        /// The host that refused.
+        host: HostId,
+        /// Why.
+        reason: Reason,
+    },
+    /// So many events found no room. What is behind them is not lost: tripwires
+    /// remember that they fired, endpoints keep their messages.
+    Overflow {
+        /// How many.
+        lost: u64,
+    },
+}

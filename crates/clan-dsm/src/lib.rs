@@ -1,0 +1,40 @@
+//! The CLAN network interface as a sans-IO state machine: distributed shared
+//! memory with tripwires.
+//!
+//! The address in a packet *is* the place of its bytes, and a tripwire tells
+//! when a chosen place was touched. Moving data and synchronising with it are
+//! two things: the sender writes, and the receiver decides which of the writes
+//! it wants to hear of.
+//!
+//! What does not live here: memory, I/O, clocks, randomness.
+#![no_std]
+#![forbid(unsafe_code)]
+// Until the parts are joined.
+#![allow(dead_code, unused_extern_crates)]
+
+extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
+mod access;
+mod address;
+mod config;
+mod cookie;
+mod error;
+mod event;
+mod ids;
+
+pub use access::{Access, Rights};
+pub use address::{Address, HostId, Key, Kind, WHOLE, WORD};
+pub use config::Config;
+pub use cookie::{Cookie, NoCookie};
+pub use error::{Ended, Error, Reason};
+pub use event::Event;
+pub use ids::{
+    ApertureId, BarrierId, DmaId, EndpointId, LinkId, OperationId, ReadId, TripsetId, TripwireId,
+    WindowId,
+};
