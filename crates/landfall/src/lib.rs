@@ -2,6 +2,7 @@
 //!
 //! | module | what it offers | feature |
 //! | --- | --- | --- |
+//! | [`clan`] | Distributed shared memory with tripwires | `clan` (default) |
 //! | [`stp`] | Transfers, reads and remote memory by the Scheduled Transfer Protocol | `stp` (default) |
 //! | [`qpip`] | Queue pairs on real TCP, UDP and IP | `qpip` (default) |
 //! | [`defrag`] | Packets of a page over a wire that carries less | `defrag` (default) |
@@ -11,6 +12,8 @@
 //! and `unsafe` code (those are in `landfall-transport`).
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "clan")]
+pub mod clan;
 #[cfg(feature = "defrag")]
 pub mod defrag;
 #[cfg(any(feature = "defrag", feature = "qpip", feature = "stp"))]

@@ -1,0 +1,276 @@
+//! [`Fabric`]: non-coherent shared memory with tripwires, whatever carries it.
+//!
+//! The programming layer is written once against these four traits. Over memory
+//! that processes of one host share, a remote write is a store; over a network it
+//! becomes a burst in a frame; between threads both sides are in one process. What holds on all of them:
+//!
+//! - **Order** (PRAM consistency). What one handle writes takes effect in the
+//!   order of the calls. What was committed by one handle comes before what any
+//!   handle of the same node writes to the same peer later.
+//! - **Words.** A word is eight bytes at a multiple of eight, written and read as
+//!   one. In memory it is little-endian on every machine, so that hosts of both
+//!   kinds understand each other. Whoever sees a word sees all that its writer
+//!   wrote before it.
+//! - **Publication.** What was written may be seen at once, and is seen for
+//!   certain after [`Remote::commit`]: one fence over shared memory, one frame
+//!   over a network. A batch pays for it once.
+//! - **No slices.** Memory that others write is copied or read by words, and
+//!   nothing that is read from it is believed.
+//! - **No hangs.** A peer that is gone is [`Error::PeerLost`], also for whoever
+//!   sleeps.
+//!
+//! # Sleeping without missing a write
+//!
+//! A [`Tripwire`] fires once per [`arm`](Tripwire::arm). The pattern that cannot
+//! miss a write is *look, arm, look again, wait*: a write that the second look did
+//! not see fires the tripwire.
+//!
+//! ```
+//! use landfall::clan::{Cookie, Error, Fabric, Local, Remote, Tripwire};
+//!
+//! /// Waits until the first word of our memory is not zero.
+//! fn wait_for_word<F: Fabric>(
+//!     fabric: &F,
+//!     memory: &F::Local,
+//!     tripwire: &F::Tripwire,
+//!     peer: &F::Remote,
+//! ) -> Result<u64, Error> {
+//!     loop {
+//!         tripwire.arm();
+//!         let word = memory.load(0)?;
+//!         if word != 0 {
+//!             tripwire.disarm();
+//!             return Ok(word);
+//!         }
+//!         peer.check()?;
+//!         fabric.wait(&[tripwire], None)?;
+//!     }
+//! }
+//! ```
+//!
+//! What does not live here: how memory is exchanged (a [`Cookie`] is 32 bytes that
+//! travel by any means), and what the bytes mean.
+
+use std::fmt::Debug;
+use std::ops::Range;
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+pub use clan_dsm::{Access, Cookie, Rights};
+
+use super::Error;
+
+/// Bytes of a word: what is written and read as one.
+pub const WORD: u64 = 8;
+
+/// One node's way to the memory of others, and theirs to its own. Clones are the
+/// same node.
+pub trait Fabric: Clone + Debug + Send + Sync + 'static {
+    /// Memory of this node that others touch.
+    type Local: Local;
+    /// Memory of another node.
+    type Remote: Remote<Local = Self::Local>;
+    /// Synchronisation with accesses to memory of this node.
+    type Tripwire: Tripwire;
+
+    /// Makes `len` bytes of memory, all zero, for others to use within `rights`.
+    /// Whoever has the cookie may [`map`](Self::map) it. The memory is there until
+    /// the last clone of the handle is gone; then the cookie is good for nothing.
+    ///
+    /// # Errors
+    /// No memory, or no room for one more aperture.
+    fn expose(&self, len: u64, rights: Rights) -> Result<(Self::Local, Cookie), Error>;
+
+    /// Makes memory of another node usable here. Over a network this asks nobody:
+    /// a cookie that is good for nothing shows when it is used.
+    ///
+    /// # Errors
+    /// The cookie is good for nothing, or there is no way to its host.
+    fn map(&self, cookie: &Cookie) -> Result<Self::Remote, Error>;
+
+    /// A tripwire for a range of local memory, not armed yet. Ranges are watched in
+    /// whole words. With a `peer`, it also fires when that peer is lost, so that
+    /// nobody sleeps for ever.
+    ///
+    /// # Errors
+    /// The range is not within the memory, or there is no room for one more.
+    fn watch(
+        &self,
+        local: &Self::Local,
+        range: Range<u64>,
+        access: Access,
+        peer: Option<&Self::Remote>,
+    ) -> Result<Self::Tripwire, Error>;
+
+    /// Sleeps until one of the tripwires has fired (true) or the deadline is over
+    /// (false). It may return early, with either answer: the caller looks again at
+    /// what it waits for. A tripwire that has fired already ends it at once.
+    ///
+    /// # Errors
+    /// The node does not run any more.
+    fn wait(&self, tripwires: &[&Self::Tripwire], deadline: Option<Instant>)
+    -> Result<bool, Error>;
+
+    /// Called in each round by whoever spins. A node without a thread of its own
+    /// lets packets in here; shared memory has nothing to do.
+    #[inline]
+    fn relax(&self) {
+        std::hint::spin_loop();
+    }
+}
+
+/// Memory of this node that others write. Clones are the same memory.
+///
+/// All reads acquire, all writes release. Offsets are checked: a wrong one is
+/// [`Error::OutOfBounds`] or [`Error::Unaligned`].
+#[expect(clippy::len_without_is_empty, reason = "it is never empty")]
+pub trait Local: Clone + Debug + Send + Sync + 'static {
+    /// How many bytes; never none.
+    fn len(&self) -> u64;
+
+    /// Reads the word at a multiple of eight.
+    ///
+    /// # Errors
+    /// There is none.
+    fn load(&self, offset: u64) -> Result<u64, Error>;
+
+    /// Writes the word at a multiple of eight. No tripwire hears of it: the node
+    /// touches its own memory.
+    ///
+    /// # Errors
+    /// There is none.
+    fn store(&self, offset: u64, word: u64) -> Result<(), Error>;
+
+    /// Copies bytes out. A peer that writes meanwhile leaves any mixture of them.
+    ///
+    /// # Errors
+    /// They are not all there.
+    fn copy_out(&self, offset: u64, into: &mut [u8]) -> Result<(), Error>;
+
+    /// Copies bytes in, for instance for others to read or for
+    /// [`Remote::write_from`].
+    ///
+    /// # Errors
+    /// They do not all fit.
+    fn copy_in(&self, offset: u64, bytes: &[u8]) -> Result<(), Error>;
+}
+
+/// How far a write has come, asked with [`Remote::is_reached`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// The next write would not be [`Error::Busy`].
+    Room,
+    /// The source of this DMA may be changed again.
+    Sent(Dma),
+    /// All that was committed is in the memory of the peer.
+    Delivered,
+}
+
+/// One request to the DMA engine: its number at this [`Remote`]. They complete in
+/// their order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Dma(pub u64);
+
+/// Memory of another node, to be written. One handle has one user at a time; map
+/// the cookie again for another.
+///
+/// A write that is refused has changed nothing. [`Error::Busy`] says that the way
+/// to the peer is full just now: wait for [`Stage::Room`] and do it again.
+#[expect(clippy::len_without_is_empty, reason = "it is never empty")]
+pub trait Remote: Debug + Send + 'static {
+    /// The memory of this node that DMA takes its bytes from.
+    type Local: Local;
+
+    /// How many bytes; never none.
+    fn len(&self) -> u64;
+
+    /// Writes the word at a multiple of eight.
+    ///
+    /// # Errors
+    /// There is none, the way is full, or the peer is gone.
+    fn store(&mut self, offset: u64, word: u64) -> Result<(), Error>;
+
+    /// Writes bytes, in one piece: they are copied once, whatever their number.
+    ///
+    /// # Errors
+    /// They do not all fit, the way is full, or the peer is gone.
+    fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Error>;
+
+    /// Writes bytes of local memory without copying them first. They must not
+    /// change before [`Stage::Sent`]. Offset, start and end are multiples of eight.
+    ///
+    /// # Errors
+    /// They do not all fit, the way is full, or the peer is gone.
+    fn write_from(
+        &mut self,
+        offset: u64,
+        from: &Self::Local,
+        range: Range<u64>,
+    ) -> Result<Dma, Error>;
+
+    /// Publishes what was written: the peer sees it, and its tripwires fire, without
+    /// any further call. Nothing to publish is fine. After [`Error::Busy`] it is
+    /// repeated.
+    ///
+    /// # Errors
+    /// The way is full, or the peer is gone.
+    fn commit(&mut self) -> Result<(), Error>;
+
+    /// Reads memory of the peer, after all that was written before. On a network
+    /// that is a round trip, during which the thread waits: the programming layer
+    /// never does it.
+    ///
+    /// # Errors
+    /// They are not all there, the cookie is not for reading, the deadline is over,
+    /// or the peer is gone.
+    fn read(
+        &mut self,
+        offset: u64,
+        into: &mut [u8],
+        deadline: Option<Instant>,
+    ) -> Result<(), Error>;
+
+    /// Is the peer still there? It costs a load.
+    ///
+    /// # Errors
+    /// It is not, or it refused what was written.
+    fn check(&self) -> Result<(), Error>;
+
+    /// Has a write come that far?
+    ///
+    /// # Errors
+    /// The peer is gone.
+    fn is_reached(&self, stage: Stage) -> Result<bool, Error>;
+
+    /// Waits until it has.
+    ///
+    /// # Errors
+    /// The peer is gone, or the deadline is over.
+    fn wait_for(&mut self, stage: Stage, deadline: Option<Instant>) -> Result<(), Error>;
+
+    /// The same for a task. One task waits at a time: the last to ask is woken.
+    ///
+    /// # Errors
+    /// The peer is gone.
+    fn poll_reached(&mut self, stage: Stage, context: &mut Context<'_>) -> Poll<Result<(), Error>>;
+}
+
+/// Fires when chosen memory is touched.
+///
+/// It is idle, armed or fired. Firing takes one access by another node that came
+/// after [`arm`](Self::arm), and ends the arming: while nobody waits, a writer
+/// finds nothing armed and pays nothing.
+pub trait Tripwire: Debug + Send + Sync + 'static {
+    /// From now on it hears. Each write that a look at the memory behind this call
+    /// does not see fires it, unless it is disarmed before.
+    fn arm(&self);
+
+    /// It hears no more, and has not fired.
+    fn disarm(&self);
+
+    /// Has it fired since it was armed, or is the peer that it was made for lost?
+    fn has_fired(&self) -> bool;
+
+    /// The same for a task. One task waits at a time: the last to ask is woken.
+    fn poll_fired(&self, context: &mut Context<'_>) -> Poll<()>;
+}

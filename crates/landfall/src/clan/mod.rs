@@ -1,0 +1,22 @@
+//! CLAN: distributed shared memory with tripwires.
+//!
+//! A node exposes memory and gets a [`Cookie`], 32 bytes that can be passed on; who
+//! has them maps the memory and writes into it. A [`Tripwire`] tells the owner when
+//! a chosen place was touched. Everything else is made of that.
+//!
+//! | module | what it offers |
+//! | --- | --- |
+//! | [`fabric`] | the traits of such memory, whatever carries it |
+//!
+//! Memory that a peer writes is never a slice, and nothing that a peer writes is
+//! believed: each index and length is checked where it is used, so that a peer that
+//! scribbles over shared memory spoils its own data only.
+//!
+//! What does not live here: the protocol on the wire (that is `clan-dsm`), memory
+//! mappings and system calls (`landfall-transport`).
+
+mod error;
+pub mod fabric;
+
+pub use error::{Error, Misbehaviour};
+pub use fabric::{Access, Cookie, Dma, Fabric, Local, Remote, Rights, Stage, Tripwire, WORD};
