@@ -27,6 +27,8 @@ mod cookie;
 mod error;
 mod event;
 mod ids;
+mod nic;
+mod ticket;
 
 pub use access::{Access, Rights};
 pub use address::{Address, HostId, Key, Kind, WHOLE, WORD};
