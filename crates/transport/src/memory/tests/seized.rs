@@ -68,7 +68,8 @@ fn what_is_on_loan_is_read_but_not_written() {
     // The words of any memory that outlives the region; here it is heap.
     let memory: Arc<[std::sync::atomic::AtomicU64]> = (0..1024).map(|_| 0u64.into()).collect();
     let loans = Arc::new(Loans::new(2, 4096));
-    let base = NonNull::from(&memory[0]).cast();
+    // Of all the words, not of the first alone.
+    let base = NonNull::from(&*memory).cast();
     let owner = Arc::new((memory, Arc::clone(&loans)));
     // SAFETY: 8192 bytes that start at a multiple of eight, kept by the owner as
     // the loans are, and used through the region only.
