@@ -17,9 +17,6 @@ pub struct Config {
     pub paths: usize,
     /// The most links (pairs of path and peer).
     pub links: usize,
-    /// How many of them may be links that came in and have not proved that
-    /// they hear us; the oldest makes room.
-    pub half_open: usize,
     /// The most apertures, up to 65,535.
     pub apertures: usize,
     /// The most windows onto apertures of others.
@@ -38,11 +35,14 @@ pub struct Config {
     pub dma_requests: usize,
     /// How many bytes of one DMA request are sent before the next endpoint has its turn.
     pub dma_turn: u32,
-    /// The most remote reads that are under way, up to 65,535; as many of others
-    /// are served at a time on one link.
+    /// The most remote reads that are under way, up to 65,535 in all and 256 on
+    /// one link; as many of others are served at a time on one link.
     pub reads: usize,
-    /// The most word operations that are under way.
+    /// The most word operations that are under way, up to 65,535 in all and 256
+    /// on one link.
     pub operations: usize,
+    /// The most writes from memory that are under way.
+    pub writes: usize,
     /// How many bytes of small writes and commands wait to be sent on a link.
     pub write_buffer: usize,
     /// The most frames of a link that are sent and not acknowledged.
@@ -73,7 +73,6 @@ impl Default for Config {
         Self {
             paths: 8,
             links: 1024,
-            half_open: 128,
             apertures: 4096,
             windows: 16_384,
             groups: 256,
@@ -85,6 +84,7 @@ impl Default for Config {
             dma_turn: 64 << 10,
             reads: 256,
             operations: 256,
+            writes: 4096,
             write_buffer: 64 << 10,
             frames: 1024,
             early_bytes: 1 << 20,

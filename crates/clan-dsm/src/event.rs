@@ -2,7 +2,9 @@
 
 use crate::address::HostId;
 use crate::error::{Ended, Reason};
-use crate::ids::{BarrierId, DmaId, EndpointId, LinkId, OperationId, ReadId, TripwireId, WindowId};
+use crate::ids::{
+    BarrierId, DmaId, EndpointId, LinkId, OperationId, ReadId, TripwireId, WindowId, WriteId,
+};
 
 /// What the user is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +36,14 @@ pub enum Event {
         endpoint: EndpointId,
         /// The chain.
         dma: DmaId,
+        /// How it ended.
+        result: Result<(), Ended>,
+    },
+    /// A write from memory is done: what it wrote is in place at the other side,
+    /// or it ended before. The memory is free.
+    Written {
+        /// The write.
+        write: WriteId,
         /// How it ended.
         result: Result<(), Ended>,
     },

@@ -18,6 +18,12 @@ macro_rules! ids {
                 Self { index, generation }
             }
 
+            /// The slot: small numbers, used again once a thing is gone.
+            #[must_use]
+            pub const fn index(self) -> u32 {
+                self.index
+            }
+
             /// The name as one number.
             #[must_use]
             pub const fn raw(self) -> u64 {
@@ -46,6 +52,8 @@ ids! {
     OperationId, "word operation";
     /// A chain of requests to the DMA engine.
     DmaId, "DMA request";
+    /// A write from memory, in its order among those of the program.
+    WriteId, "write";
     /// A question whether all before it has arrived.
     BarrierId, "barrier";
     /// Synchronisation with accesses to some memory.

@@ -22,13 +22,18 @@ struct Readme;
 
 mod access;
 mod address;
+pub mod burst;
 mod config;
 mod cookie;
 mod error;
 mod event;
 mod ids;
+mod memory;
+pub mod native;
 mod nic;
+pub mod offload;
 mod ticket;
+pub mod wire;
 
 pub use access::{Access, Rights};
 pub use address::{Address, HostId, Key, Kind, WHOLE, WORD};
@@ -38,5 +43,5 @@ pub use error::{Ended, Error, Reason};
 pub use event::Event;
 pub use ids::{
     ApertureId, BarrierId, DmaId, EndpointId, LinkId, OperationId, ReadId, TripsetId, TripwireId,
-    WindowId,
+    WindowId, WriteId,
 };

@@ -1,30 +1,30 @@
 //! What is to be done when something that was sent has arrived.
 
+use crate::address::HostId;
 use crate::ids::DmaId;
+
+/// Bytes of an aperture.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Bytes {
+    /// The aperture's slot at its host.
+    pub(crate) slot: u16,
+    /// The first byte.
+    pub(crate) offset: u64,
+    /// How many.
+    pub(crate) len: u32,
+}
 
 /// A remark on what a frame carries. The link keeps it with the frame, and
 /// gives it back when the frame is acknowledged and nobody holds its memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Note {
-    /// Bytes of a window were written by the program: outgoing tripwires
-    /// listen for that.
-    Written {
-        /// The window's slot.
-        window: u32,
-        /// The first byte.
-        offset: u64,
-        /// How many.
-        len: u32,
-    },
-    /// So much of a chain of DMA requests, which wrote these bytes.
-    Dma {
-        /// The chain.
-        dma: DmaId,
-        /// The window's slot.
-        window: u32,
-        /// The first byte.
-        offset: u64,
-        /// How many.
-        len: u32,
-    },
+    /// The program wrote these bytes of a host (or a group): outgoing
+    /// tripwires listen for that.
+    Written(HostId, Bytes),
+    /// A piece of a chain of DMA requests wrote these.
+    Dma(DmaId, HostId, Bytes),
+    /// The other side read these bytes of ours. Its tripwires hear of it only
+    /// now: until the answer has arrived it may be repeated, and is fetched
+    /// again.
+    Served(Bytes),
 }
