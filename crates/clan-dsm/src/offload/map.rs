@@ -1,0 +1,253 @@
+//! From keys to values at constant cost, in storage that somebody else owns.
+//!
+//! Open addressing with linear probing. Where a key lives depends on a secret:
+//! whoever chooses keys (the other side chooses which words it writes) cannot
+//! choose them so that they crowd together. Eight keys that differ in the last
+//! three bits alone are neighbours, so a burst of words finds what it needs in
+//! one line of the cache.
+
+use landfall_placement::Random;
+
+/// What the places of keys depend on, drawn from the engine's seed.
+#[derive(Clone, Copy)]
+pub struct Secret {
+    add: u64,
+    multiply: u64,
+}
+
+impl Secret {
+    /// Draws a secret.
+    #[must_use]
+    pub fn new(random: &mut Random) -> Self {
+        Self { add: random.next_u64(), multiply: random.next_u64() | 1 }
+    }
+
+    /// Where a key of a table of `mask + 1` cells is looked for first.
+    #[inline]
+    const fn home(self, key: u64, mask: usize) -> usize {
+        // Both halves of the product, so that each bit of the key moves every
+        // bit of the place.
+        let wide = ((key >> 3) ^ self.add) as u128 * self.multiply as u128;
+        let mixed = (wide >> 64) as u64 ^ wide as u64;
+        (mixed << 3 | key & 7) as usize & mask
+    }
+}
+
+/// The secret is not shown.
+impl core::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("Secret")
+    }
+}
+
+/// Room for one key and its value. Key zero marks an empty cell.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cell<V> {
+    key: u64,
+    value: V,
+}
+
+impl<V> Cell<V> {
+    /// The key, if the cell holds one, and its value.
+    pub(crate) fn entry(self) -> Option<(u64, V)> {
+        (self.key != 0).then_some((self.key, self.value))
+    }
+}
+
+/// The largest power of two of so many cells.
+#[inline]
+const fn usable(cells: usize) -> usize {
+    if cells == 0 { 0 } else { 1 << cells.ilog2() }
+}
+
+/// A table to be looked into.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Look<'t, V> {
+    cells: &'t [Cell<V>],
+    secret: Secret,
+}
+
+impl<'t, V: Copy> Look<'t, V> {
+    /// The table in this storage. Cells beyond a power of two stay unused.
+    #[inline]
+    pub(super) fn new(cells: &'t [Cell<V>], secret: Secret) -> Self {
+        Self { cells: &cells[..usable(cells.len())], secret }
+    }
+
+    /// The value of a key.
+    #[inline]
+    pub(super) fn get(&self, key: u64) -> Option<V> {
+        let mask = self.cells.len().wrapping_sub(1);
+        let mut place = self.secret.home(key, mask);
+        // Bounded, even where a careless owner filled every cell.
+        for _ in 0..self.cells.len() {
+            let cell = self.cells.get(place)?;
+            if cell.key == key {
+                return Some(cell.value);
+            }
+            if cell.key == 0 {
+                return None;
+            }
+            place = (place + 1) & mask;
+        }
+        None
+    }
+}
+
+/// A table to be changed: cells (a power of two of them), and how many are taken.
+#[derive(Debug)]
+pub struct Map<'t, V> {
+    cells: &'t mut [Cell<V>],
+    used: &'t mut u32,
+    secret: Secret,
+}
+
+impl<'t, V: Copy + Default> Map<'t, V> {
+    /// The table in this storage. Cells beyond a power of two stay unused.
+    #[must_use]
+    #[inline]
+    pub fn new(cells: &'t mut [Cell<V>], used: &'t mut u32, secret: Secret) -> Self {
+        let len = usable(cells.len());
+        Self { cells: &mut cells[..len], used, secret }
+    }
+
+    #[inline]
+    pub(super) const fn look(&self) -> Look<'_, V> {
+        Look { cells: self.cells, secret: self.secret }
+    }
+
+    /// Would so many keys more leave room to search quickly?
+    #[inline]
+    pub(super) const fn has_room_for(&self, more: usize) -> bool {
+        (*self.used as usize + more) * 8 <= self.cells.len() * 7
+    }
+
+    #[inline]
+    fn mask(&self) -> usize {
+        self.cells.len().wrapping_sub(1)
+    }
+
+    /// Where the key is, or else where it would go.
+    #[inline]
+    fn find(&self, key: u64) -> Option<usize> {
+        let mut place = self.secret.home(key, self.mask());
+        for _ in 0..self.cells.len() {
+            let found = self.cells.get(place)?.key;
+            if found == key || found == 0 {
+                return Some(place);
+            }
+            place = (place + 1) & self.mask();
+        }
+        None
+    }
+
+    /// The value of a key that is there, to be changed.
+    #[inline]
+    pub(crate) fn get_mut(&mut self, key: u64) -> Option<&mut V> {
+        let place = self.find(key)?;
+        let cell = self.cells.get_mut(place)?;
+        (cell.key == key).then_some(&mut cell.value)
+    }
+
+    /// The value of a key, entered with an empty one where it is not there.
+    /// Nothing where the table is full.
+    #[inline]
+    pub(crate) fn entry(&mut self, key: u64) -> Option<&mut V> {
+        let place = self.find(key)?;
+        let cell = self.cells.get_mut(place)?;
+        if cell.key == 0 {
+            *cell = Cell { key, value: V::default() };
+            *self.used += 1;
+        }
+        Some(&mut cell.value)
+    }
+
+    /// Takes a key out. Those behind it move up, so that no gap breaks a search.
+    pub(crate) fn remove(&mut self, key: u64) {
+        let Some(mut gap) = self.find(key).filter(|place| self.cells[*place].key == key) else {
+            return;
+        };
+        *self.used -= 1;
+        let mask = self.mask();
+        let mut place = gap;
+        for _ in 1..self.cells.len() {
+            place = (place + 1) & mask;
+            let key = self.cells[place].key;
+            if key == 0 {
+                break;
+            }
+            let home = self.secret.home(key, mask);
+            // It may move up to the gap if its home is not behind the gap.
+            if place.wrapping_sub(home) & mask >= place.wrapping_sub(gap) & mask {
+                self.cells[gap] = self.cells[place];
+                gap = place;
+            }
+        }
+        self.cells[gap] = Cell::default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+    use std::vec;
+    use std::vec::Vec;
+
+    proptest! {
+        #[test]
+        fn it_finds_what_a_map_finds(
+            number: u64,
+            steps in prop::collection::vec((1u64..40, any::<bool>()), 0..300),
+        ) {
+            let secret = Secret::new(&mut Random::from_number(number));
+            let (mut cells, mut used) = (vec![Cell::<u32>::default(); 33], 0);
+            let mut map = Map::new(&mut cells, &mut used, secret);
+            let mut model = BTreeMap::new();
+            for (key, enters) in steps {
+                if enters && (model.len() < 32 || model.contains_key(&key)) {
+                    *map.entry(key).unwrap() += 1;
+                    *model.entry(key).or_insert(0) += 1;
+                } else if enters {
+                    prop_assert!(map.entry(key).is_none(), "all cells are taken");
+                } else {
+                    map.remove(key);
+                    model.remove(&key);
+                }
+                for key in 1..40 {
+                    prop_assert_eq!(map.look().get(key), model.get(&key).copied());
+                    prop_assert_eq!(map.get_mut(key).copied(), model.get(&key).copied());
+                }
+                prop_assert_eq!(*map.used as usize, model.len());
+            }
+        }
+    }
+
+    #[test]
+    fn a_table_without_cells_holds_nothing() {
+        let secret = Secret::new(&mut Random::from_number(1));
+        let (mut used, mut cells) = (0, []);
+        let mut map = Map::<u32>::new(&mut cells, &mut used, secret);
+        assert!(map.entry(1).is_none() && map.get_mut(1).is_none());
+        map.remove(1);
+        assert_eq!(map.look().get(1), None);
+    }
+
+    /// Steps, not time: what a stranger can do who knows all but the secret.
+    #[test]
+    fn keys_that_crowd_for_one_secret_do_not_for_another() {
+        let mask = (1 << 12) - 1;
+        let known = Secret::new(&mut Random::from_number(1));
+        let crowd: Vec<u64> = (1..u64::MAX)
+            .map(|n| n << 3)
+            .filter(|key| known.home(*key, mask) == 0)
+            .take(64)
+            .collect();
+        let other = Secret::new(&mut Random::from_number(2));
+        let mut homes: Vec<usize> = crowd.iter().map(|key| other.home(*key, mask)).collect();
+        homes.sort_unstable();
+        homes.dedup();
+        assert!(homes.len() > 48, "{} homes for 64 keys", homes.len());
+    }
+}
