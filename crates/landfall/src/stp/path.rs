@@ -4,20 +4,22 @@ use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 
-use landfall_placement::{PathId, Peer};
+use landfall_placement::PathId;
+#[cfg(doc)]
+use landfall_placement::Peer;
 use landfall_transport::Driver;
 use landfall_transport::memory::Regions;
-use landfall_transport::packet::{Framing, Interface, PacketConfig, PacketDriver};
-use landfall_transport::rawip::{RawIpConfig, RawIpDriver};
-use landfall_transport::udp::{UdpConfig, UdpDriver};
+use landfall_transport::packet::{Framing, Interface, PacketConfig};
+use landfall_transport::rawip::RawIpConfig;
+use landfall_transport::udp::UdpConfig;
 #[cfg(feature = "io-uring")]
-use landfall_transport::uring::{UringPacketDriver, UringUdpConfig, UringUdpDriver};
-use landfall_transport::xdp::{self, XdpConfig, XdpDriver};
+use landfall_transport::uring::UringUdpConfig;
+use landfall_transport::xdp::XdpConfig;
 use stp_core::Endpoint;
 use stp_core::wire::carrier::{ETHERTYPE, IP_PROTOCOL};
 
-use super::core::{Kind, Lane};
-use crate::drive::AnyDriver;
+use super::core::Lane;
+use crate::drive::Way;
 
 /// A path that an endpoint opens.
 ///
@@ -32,21 +34,7 @@ use crate::drive::AnyDriver;
 ///
 /// Two endpoints of one process are joined by
 /// [`Builder::bind_pair`](super::Builder::bind_pair).
-pub struct Transport(Way);
-
-type Open = dyn FnOnce(PathId, &Regions) -> io::Result<Box<dyn AnyDriver<Endpoint>>> + Send;
-
-enum Way {
-    Udp(UdpConfig),
-    Packet(PacketConfig),
-    RawIp(RawIpConfig),
-    Xdp(XdpConfig),
-    #[cfg(feature = "io-uring")]
-    UringUdp(UringUdpConfig),
-    #[cfg(feature = "io-uring")]
-    UringPacket(PacketConfig),
-    Driver(Kind, Box<Open>),
-}
+pub struct Transport(Way<Endpoint>);
 
 impl Transport {
     /// UDP on a local address, for an MTU of 1500. Port 0 lets the kernel choose.
@@ -70,7 +58,7 @@ impl Transport {
     /// The same with all that can be chosen; the framing is what STP's must be.
     #[must_use]
     pub fn ethernet_with(config: PacketConfig) -> Self {
-        Self(Way::Packet(PacketConfig { framing: framing(), ..config }))
+        Self(Way::ethernet(config, ETHERTYPE))
     }
 
     /// Packets of IP protocol 118 on a local address, for an MTU of 1500.
@@ -96,8 +84,7 @@ impl Transport {
     /// The same with all that can be chosen; the ethertype is what STP's must be.
     #[must_use]
     pub fn xdp_with(config: XdpConfig) -> Self {
-        let framing = xdp::Framing::Payload { ethertype: ETHERTYPE };
-        Self(Way::Xdp(XdpConfig { framing, ..config }))
+        Self(Way::xdp(config, ETHERTYPE))
     }
 
     /// UDP by way of `io_uring`.
@@ -111,7 +98,7 @@ impl Transport {
     #[cfg(feature = "io-uring")]
     #[must_use]
     pub fn ethernet_uring(interface: impl Into<Interface>) -> Self {
-        Self(Way::UringPacket(PacketConfig::new(interface, framing())))
+        Self(Way::ethernet_uring(PacketConfig::new(interface, framing()), ETHERTYPE))
     }
 
     /// A driver of your own, or one that is wrapped, as by
@@ -122,64 +109,21 @@ impl Transport {
     pub fn driver<D: Driver + Send + 'static>(
         open: impl FnOnce(PathId, &Regions) -> io::Result<D> + Send + 'static,
     ) -> Self {
-        Self(Way::Driver(
-            Kind::Other,
-            Box::new(move |path, regions| Ok(Box::new(open(path, regions)?))),
-        ))
+        Self(Way::driver(open))
     }
 
     /// A driver that is open, between two endpoints of this process.
     pub(crate) fn joined(driver: impl Driver + Send + 'static) -> Self {
-        Self(Way::Driver(Kind::Node, Box::new(move |_, _| Ok(Box::new(driver)))))
+        Self(Way::joined(driver))
     }
 
     /// Is it on a network that others share, so that it should yield to them?
     pub(crate) const fn is_shared(&self) -> bool {
-        match &self.0 {
-            Way::Udp(_) | Way::RawIp(_) => true,
-            #[cfg(feature = "io-uring")]
-            Way::UringUdp(_) => true,
-            _ => false,
-        }
+        self.0.is_shared()
     }
 
     pub(crate) fn open(self, path: PathId, regions: &Regions) -> io::Result<Lane> {
-        let (driver, kind, local): (Box<dyn AnyDriver<Endpoint>>, _, _) = match self.0 {
-            Way::Udp(config) => {
-                let driver = UdpDriver::open(path, config, regions)?;
-                let local = Peer::Socket(driver.local_address());
-                (Box::new(driver), Kind::Socket, Some(local))
-            }
-            Way::Packet(config) => {
-                let driver = PacketDriver::open(path, &config, regions)?;
-                let local = Peer::Ethernet(driver.station());
-                (Box::new(driver), Kind::Station, Some(local))
-            }
-            Way::RawIp(config) => {
-                let driver = RawIpDriver::open(path, &config, regions)?;
-                let local = Peer::Ip(driver.local_address());
-                (Box::new(driver), Kind::Host, Some(local))
-            }
-            Way::Xdp(config) => {
-                let driver = XdpDriver::open(path, &config, regions)?;
-                let local = Peer::Ethernet(driver.station());
-                (Box::new(driver), Kind::Station, Some(local))
-            }
-            #[cfg(feature = "io-uring")]
-            Way::UringUdp(config) => {
-                let driver = UringUdpDriver::open(path, config, regions)?;
-                let local = Peer::Socket(driver.local_address());
-                (Box::new(driver), Kind::Socket, Some(local))
-            }
-            #[cfg(feature = "io-uring")]
-            Way::UringPacket(config) => {
-                let driver = UringPacketDriver::open(path, &config, regions)?;
-                let local = Peer::Ethernet(driver.station());
-                (Box::new(driver), Kind::Station, Some(local))
-            }
-            Way::Driver(kind, open) => (open(path, regions)?, kind, None),
-        };
-        Ok(Lane { driver, kind, local, is_up: true, broken: None })
+        self.0.open(path, regions)
     }
 }
 
@@ -189,17 +133,7 @@ const fn framing() -> Framing {
 
 impl fmt::Display for Transport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.0 {
-            Way::Udp(config) => write!(f, "UDP on {}", config.bind),
-            Way::Packet(config) => write!(f, "Ethernet on {}", config.interface),
-            Way::RawIp(config) => write!(f, "IP on {}", config.bind),
-            Way::Xdp(config) => write!(f, "AF_XDP on {}", config.interface),
-            #[cfg(feature = "io-uring")]
-            Way::UringUdp(_) => f.write_str("UDP by io_uring"),
-            #[cfg(feature = "io-uring")]
-            Way::UringPacket(config) => write!(f, "Ethernet on {} by io_uring", config.interface),
-            Way::Driver(..) => f.write_str("a driver that was handed in"),
-        }
+        self.0.fmt(f)
     }
 }
 

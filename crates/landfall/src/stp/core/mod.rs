@@ -3,7 +3,6 @@
 //!
 //! | file | what happens there |
 //! | --- | --- |
-//! | `lane` | a driver of any kind |
 //! | `request` | what was asked of the engine, as data |
 //! | `slots` | operations, from the call to their end |
 //! | `connections` | who waits for what on a connection |
@@ -13,7 +12,6 @@
 mod calls;
 mod connections;
 mod events;
-mod lane;
 mod request;
 mod slots;
 
@@ -27,11 +25,13 @@ use stp_core::{ConnectionId, Endpoint, ExposedId};
 
 pub use connections::Notice;
 pub(crate) use connections::{Known, Listening, OfferMade, ReadMade, RegionMade, Shown, Status};
-pub(crate) use lane::{Kind, Lane};
 pub(crate) use request::Request;
 pub(crate) use slots::{Key, Outcome, Slots, Stage};
 
 use super::memory::Held;
+
+/// A path of an endpoint.
+pub(crate) type Lane = crate::drive::Lane<Endpoint>;
 
 /// What is done when the lock is no longer held: wakers may run anything.
 #[derive(Debug, Default)]
@@ -171,19 +171,7 @@ impl Core {
 
     /// The first path that leads to such a peer.
     pub(crate) fn path_to(&self, peer: Peer) -> Option<PathId> {
-        let wanted = match peer {
-            Peer::Socket(_) => Kind::Socket,
-            Peer::Ethernet(_) => Kind::Station,
-            Peer::Ip(_) => Kind::Host,
-            Peer::Node(_) => Kind::Node,
-            Peer::Unaddressed => Kind::Other,
-        };
-        let fits = |lane: &&Lane| lane.kind == wanted || lane.kind == Kind::Other;
-        let best = self.lanes.iter().filter(fits).max_by_key(|lane| lane.is_up)?;
-        // Of equals the first, and `max_by_key` gives the last.
-        let is_up = best.is_up;
-        let first = self.lanes.iter().find(|lane| fits(lane) && lane.is_up == is_up);
-        first.map(|lane| lane.driver.path())
+        Lane::to(&self.lanes, peer).map(|lane| lane.driver.path())
     }
 
     pub(crate) fn lane(&mut self, path: PathId) -> Option<&mut Lane> {

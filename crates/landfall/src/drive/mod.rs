@@ -1,5 +1,15 @@
 //! What the front doors of all protocols need to drive an engine: drivers of any
 //! kind in one list, threads that wait, and locks that outlive a panic.
+//!
+//! | file | what happens there |
+//! | --- | --- |
+//! | `way` | how a path is opened |
+//! | `lane` | a path that is open |
+
+#[cfg(feature = "stp")]
+mod lane;
+#[cfg(feature = "stp")]
+mod way;
 
 use std::cell::OnceCell;
 use std::io;
@@ -11,6 +21,11 @@ use std::thread::{self, Thread};
 use landfall_placement::{Engine, Instant, PathId, PathLimits};
 use landfall_transport::driver::Interests;
 use landfall_transport::{Capabilities, Counters, Driver, Progress, Wait};
+
+#[cfg(feature = "stp")]
+pub(crate) use lane::{Kind, Lane};
+#[cfg(feature = "stp")]
+pub(crate) use way::Way;
 
 /// [`Driver`] for one engine, so that drivers of several kinds fit one list.
 pub(crate) trait AnyDriver<E>: Send {
