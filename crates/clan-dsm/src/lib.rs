@@ -28,6 +28,7 @@ mod cookie;
 mod error;
 mod event;
 mod ids;
+mod link;
 mod memory;
 pub mod native;
 mod nic;

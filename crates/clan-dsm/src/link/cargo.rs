@@ -1,0 +1,74 @@
+//! [`Cargo`]: what one frame carries, while it is put together.
+
+use arrayvec::ArrayVec;
+use landfall_placement::Span;
+
+use crate::nic::note::Note;
+use crate::wire::frame::{Entry, HEADER_LEN, MAX_ENTRIES};
+
+/// The most bytes of a frame that are copied into its head: what the drivers'
+/// room leaves behind a header and one entry.
+pub(crate) const MAX_INLINE: usize = 256 - HEADER_LEN - Entry::LEN;
+
+/// The most pieces of memory that a frame is gathered from.
+pub(crate) const MAX_SPANS: usize = 12;
+
+/// What one frame carries.
+///
+/// The payload is `inline` and then the bytes of `spans`; the entries stand in
+/// the same order. The bytes that `spans` name stay untouched until the notes
+/// come back.
+#[derive(Clone, Debug)]
+pub(crate) struct Cargo<N: Copy = Note> {
+    /// The packets.
+    pub(crate) entries: ArrayVec<Entry, MAX_ENTRIES>,
+    /// Payload that is copied.
+    pub(crate) inline: ArrayVec<u8, MAX_INLINE>,
+    /// Payload that is gathered when the frame leaves, each time that it does.
+    pub(crate) spans: ArrayVec<Span, MAX_SPANS>,
+    /// What the owner wants to hear of once the frame has arrived.
+    pub(crate) notes: ArrayVec<N, MAX_ENTRIES>,
+}
+
+impl<N: Copy> Default for Cargo<N> {
+    fn default() -> Self {
+        Self {
+            entries: ArrayVec::new(),
+            inline: ArrayVec::new(),
+            spans: ArrayVec::new(),
+            notes: ArrayVec::new(),
+        }
+    }
+}
+
+impl<N: Copy> Cargo<N> {
+    pub(crate) fn clear(&mut self) {
+        self.entries.clear();
+        self.inline.clear();
+        self.spans.clear();
+        self.notes.clear();
+    }
+
+    /// How many bytes its entries say that there are.
+    pub(crate) fn payload_len(&self) -> u32 {
+        self.entries.iter().map(Entry::payload_len).sum()
+    }
+
+    /// How many there are.
+    pub(crate) fn bytes(&self) -> u64 {
+        let gathered: u64 = self.spans.iter().map(|span| u64::from(span.len)).sum();
+        self.inline.len() as u64 + gathered
+    }
+}
+
+/// How much a frame has room for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Room {
+    /// Bytes for entries and what is copied.
+    pub(crate) head: usize,
+    /// Bytes for entries, what is copied, and what is gathered.
+    pub(crate) unit: usize,
+    /// The other side has said Xoff: only answers to what it has asked may go.
+    /// It has kept room for those, so nobody waits for each other in a circle.
+    pub(crate) answers_only: bool,
+}

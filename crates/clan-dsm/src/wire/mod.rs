@@ -1,0 +1,8 @@
+//! What stands on the wire, bit by bit. No state lives here.
+
+pub mod command;
+pub mod crc;
+pub mod frame;
+
+pub use command::{Command, ReplyTo};
+pub use frame::{Entry, Frame, FrameFlags, FrameHeader, FrameKind, Incomplete};
