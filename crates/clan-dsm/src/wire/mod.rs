@@ -6,3 +6,4 @@ pub mod frame;
 
 pub use command::{Command, ReplyTo};
 pub use frame::{Entry, Frame, FrameFlags, FrameHeader, FrameKind, Incomplete};
+pub mod native;
