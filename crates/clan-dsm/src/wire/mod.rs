@@ -3,7 +3,7 @@
 pub mod command;
 pub mod crc;
 pub mod frame;
+pub mod native;
 
 pub use command::{Command, ReplyTo};
 pub use frame::{Entry, Frame, FrameFlags, FrameHeader, FrameKind, Incomplete};
-pub mod native;
