@@ -25,8 +25,10 @@ mod address;
 pub mod burst;
 mod config;
 mod cookie;
+mod endpoint;
 mod error;
 mod event;
+mod events;
 mod ids;
 mod link;
 mod memory;
@@ -40,8 +42,12 @@ pub use access::{Access, Rights};
 pub use address::{Address, HostId, Key, Kind, WHOLE, WORD};
 pub use config::Config;
 pub use cookie::{Cookie, NoCookie};
+pub use endpoint::{
+    Body, ConnectRequest, EndpointState, Notice, OutOfBand, OutOfBandKind, Port, PortAddress,
+};
 pub use error::{Ended, Error, Reason};
 pub use event::Event;
+pub use events::Source;
 pub use ids::{
     ApertureId, BarrierId, DmaId, EndpointId, LinkId, OperationId, ReadId, TripsetId, TripwireId,
     WindowId, WriteId,
