@@ -7,6 +7,7 @@
 //! | [`udp`] | UDP with segmentation offload, receiving straight into guessed spans |
 //! | [`packet`] | AF_PACKET: frames of an interface, with the device's segmentation and checksums |
 //! | [`rawip`] | a protocol number of its own, directly on IPv4 or IPv6 |
+//! | [`shm`] | memory shared between processes: rings, watched memory, waking, meeting |
 //! | [`remap`] | pages that were filled come to the application without a copy |
 //! | [`ring`] | AF_PACKET: frames that lie in memory already, a ring of blocks at a time |
 //! | [`scatter`] | AF_PACKET: bursts of frames, each into places that were posted for it |
@@ -43,6 +44,7 @@ pub mod rawip;
 pub mod remap;
 pub mod ring;
 pub mod scatter;
+pub mod shm;
 pub mod signals;
 pub mod tap;
 pub mod tunnel;

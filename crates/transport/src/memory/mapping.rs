@@ -14,7 +14,7 @@ pub(crate) fn page_size() -> usize {
     usize::try_from(size).ok().filter(|size| size.is_power_of_two()).unwrap_or(4096)
 }
 
-/// Mapped pages: readable, writable, initialised. They are all that this
+/// Mapped pages: readable, initialised, and writable unless its maker says else. They are all that this
 /// owns; it makes no reference to them.
 #[derive(Debug)]
 pub(crate) struct Mapping {
@@ -120,12 +120,25 @@ impl Mapping {
         Self::new(len, libc::MAP_SHARED, Some((file, offset)))
     }
 
+    /// The pages of a file, to be read only: a store to them ends the process.
+    pub(super) fn shared_to_read(file: BorrowedFd<'_>, len: usize) -> io::Result<Self> {
+        Self::with_access(libc::PROT_READ, len, libc::MAP_SHARED, Some((file, 0)))
+    }
+
     fn new(
         len: usize,
         flags: libc::c_int,
         file: Option<(BorrowedFd<'_>, libc::off_t)>,
     ) -> io::Result<Self> {
-        let access = libc::PROT_READ | libc::PROT_WRITE;
+        Self::with_access(libc::PROT_READ | libc::PROT_WRITE, len, flags, file)
+    }
+
+    fn with_access(
+        access: libc::c_int,
+        len: usize,
+        flags: libc::c_int,
+        file: Option<(BorrowedFd<'_>, libc::off_t)>,
+    ) -> io::Result<Self> {
         let (fd, offset) = file.map_or((-1, 0), |(file, offset)| (file.as_raw_fd(), offset));
         // SAFETY: a new mapping, wherever the kernel has room for it.
         let base = unsafe { libc::mmap(std::ptr::null_mut(), len, access, flags, fd, offset) };

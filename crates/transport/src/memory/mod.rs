@@ -11,6 +11,8 @@
 //! | [`Memory`] | bytes that belong to the application alone |
 //! | [`Arena`] | where much of it comes from: large pages, used again |
 //! | [`SharedMemory`] | bytes that another process may write, never a slice |
+//! | [`SharedView`] | such bytes, to be read only |
+//! | [`Piece`] | a part of them, as words that are checked once |
 //! | [`Regions`] | the table of what is lent, to whom it may concern |
 //! | [`Rights`] | what a grant allows |
 //! | [`Pins`] | what a driver holds during a turn |
@@ -36,12 +38,14 @@ mod error;
 mod loans;
 mod mapping;
 mod owned;
+mod piece;
 mod pinned;
 mod pins;
 mod regions;
 mod rights;
 mod shared;
 mod slot;
+mod view;
 mod wide;
 mod window;
 mod words;
@@ -51,12 +55,14 @@ pub use error::{AccessError, LendError, LendRefusal, TakeBackError};
 pub(crate) use loans::Loans;
 pub(crate) use mapping::{HUGE_PAGE, Mapping, page_size};
 pub use owned::{Memory, OutOfMemory, SplitError};
+pub use piece::{Piece, PieceView};
 pub use pinned::{Pinned, RawSpan};
 pub use pins::Pins;
 pub use regions::Regions;
 pub(crate) use regions::Seized;
 pub use rights::Rights;
 pub use shared::{SharedMemory, SharedMemoryError};
+pub use view::SharedView;
 
 #[cfg(test)]
 mod tests;

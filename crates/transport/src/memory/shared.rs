@@ -189,8 +189,21 @@ impl SharedMemory {
         self.0.mapping.base()
     }
 
+    /// From now on nobody else can write these bytes, by whatever descriptor:
+    /// only mappings that were there before can, as this one. For memory that is
+    /// handed out to be read.
+    ///
+    /// # Errors
+    /// The kernel is older than 5.1, or seals can no more be added.
+    pub fn forbid_other_writers(&self) -> Result<(), SharedMemoryError> {
+        let seals = libc::F_SEAL_FUTURE_WRITE | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
+        // SAFETY: an open descriptor and a constant.
+        told("fcntl", unsafe { libc::fcntl(self.0.file.as_raw_fd(), libc::F_ADD_SEALS, seals) })?;
+        Ok(())
+    }
+
     /// The last page is mapped as a whole, so the last word is too.
-    fn words(&self) -> &[AtomicU64] {
+    pub(super) fn words(&self) -> &[AtomicU64] {
         let len = self.0.mapping.len().div_ceil(WORD);
         // SAFETY: mapped as long as `self` is borrowed, and it cannot shrink;
         // other processes' writes are allowed behind a reference to atomics.
@@ -209,7 +222,7 @@ impl SharedMemory {
 /// Only files that are memory, and whose size can be sealed, never lose pages
 /// that were mapped; a page of another file that is cut off, or a huge page
 /// that is not there, is a SIGBUS.
-fn seal_against_shrinking(fd: RawFd) -> Result<(), SharedMemoryError> {
+pub(super) fn seal_against_shrinking(fd: RawFd) -> Result<(), SharedMemoryError> {
     let mut stat = MaybeUninit::<libc::statfs>::uninit();
     // SAFETY: there is room for the answer.
     told("fstatfs", unsafe { libc::fstatfs(fd, stat.as_mut_ptr()) })?;
@@ -229,7 +242,7 @@ fn seal_against_shrinking(fd: RawFd) -> Result<(), SharedMemoryError> {
     }
 }
 
-fn size_of_file(fd: RawFd) -> Result<u64, SharedMemoryError> {
+pub(super) fn size_of_file(fd: RawFd) -> Result<u64, SharedMemoryError> {
     let mut stat = MaybeUninit::<libc::stat>::uninit();
     // SAFETY: there is room for the answer.
     told("fstat", unsafe { libc::fstat(fd, stat.as_mut_ptr()) })?;
@@ -238,7 +251,10 @@ fn size_of_file(fd: RawFd) -> Result<u64, SharedMemoryError> {
 }
 
 /// What a system call returned, or the error with its name.
-fn told(call: &'static str, result: libc::c_int) -> Result<libc::c_int, SharedMemoryError> {
+pub(super) fn told(
+    call: &'static str,
+    result: libc::c_int,
+) -> Result<libc::c_int, SharedMemoryError> {
     match result {
         -1 => Err(SharedMemoryError::System { call, error: io::Error::last_os_error() }),
         good => Ok(good),

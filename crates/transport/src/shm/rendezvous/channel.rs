@@ -1,0 +1,150 @@
+//! [`Channel`]: the way between two processes that met.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use socket2::{Domain, SockAddr, Socket, Type};
+
+use super::peer::{self, Admit, Peer};
+use super::{Message, RendezvousError, message, system};
+use crate::driver::Interest;
+
+/// A way to another process. What is sent arrives whole, once and in order, unless
+/// the other process ends before.
+#[derive(Debug)]
+pub struct Channel {
+    socket: OwnedFd,
+    peer: Peer,
+    process: Option<OwnedFd>,
+}
+
+impl Channel {
+    /// To whoever listens at this path.
+    ///
+    /// # Errors
+    /// Nobody listens there, or somebody who may not.
+    pub fn connect(path: &Path, admit: &Admit) -> Result<Self, RendezvousError> {
+        let socket = new_socket()?;
+        let address = SockAddr::unix(path).map_err(system("connect"))?;
+        // With the listener's queue full this fails at once, for it does not block.
+        socket.connect(&address).map_err(|error| match error.raw_os_error() {
+            Some(libc::ENOENT | libc::ECONNREFUSED) => RendezvousError::Nobody(path.into()),
+            Some(libc::EAGAIN) => RendezvousError::Full,
+            _ => RendezvousError::System { call: "connect", error },
+        })?;
+        Self::new(socket.into(), admit)
+    }
+
+    pub(super) fn new(socket: OwnedFd, admit: &Admit) -> Result<Self, RendezvousError> {
+        let peer = peer::of(socket.as_fd())?;
+        if !admit.admits(&peer) {
+            return Err(RendezvousError::NotAdmitted(peer));
+        }
+        let process = peer::watch(socket.as_fd(), &peer);
+        Ok(Self { socket, peer, process })
+    }
+
+    /// Both ends of a way, for instance for a child.
+    ///
+    /// # Errors
+    /// The process has no descriptor left.
+    pub fn pair() -> Result<(Self, Self), RendezvousError> {
+        let kind = Type::from(libc::SOCK_SEQPACKET);
+        let (one, other) = Socket::pair(Domain::UNIX, kind, None).map_err(system("socketpair"))?;
+        for socket in [&one, &other] {
+            socket.set_nonblocking(true).map_err(system("fcntl"))?;
+        }
+        Ok((Self::new(one.into(), &Admit::Anybody)?, Self::new(other.into(), &Admit::Anybody)?))
+    }
+
+    /// Who is at the other end.
+    #[must_use]
+    pub const fn peer(&self) -> Peer {
+        self.peer
+    }
+
+    /// Sends a message.
+    ///
+    /// # Errors
+    /// It is too much for one, the other process does not read, or is gone.
+    pub fn send(
+        &self,
+        kind: u16,
+        body: &[u8],
+        fds: &[BorrowedFd<'_>],
+    ) -> Result<(), RendezvousError> {
+        message::send(self.socket.as_fd(), kind, body, fds)
+    }
+
+    /// The next message, if one comes within the time.
+    ///
+    /// # Errors
+    /// The other process is gone and all that it sent was received, or it sent
+    /// something that is no message.
+    pub fn receive(&self, within: Duration) -> Result<Option<Message>, RendezvousError> {
+        let deadline = Instant::now().checked_add(within);
+        loop {
+            if let Some(message) = message::receive(self.socket.as_fd())? {
+                return Ok(Some(message));
+            }
+            let left = deadline.map_or(within, |deadline| deadline - Instant::now());
+            if left.is_zero() {
+                return Ok(None);
+            }
+            if self.process_ended() {
+                // What it sent before it ended is there by now.
+                let last = message::receive(self.socket.as_fd())?;
+                return last.map_or(Err(RendezvousError::Gone), |message| Ok(Some(message)));
+            }
+            self.wait(left)?;
+        }
+    }
+
+    /// Has the other process hung up, or ended? Messages of it may still be there.
+    #[must_use]
+    pub fn is_gone(&self) -> bool {
+        let hung_up = libc::POLLHUP | libc::POLLRDHUP | libc::POLLERR;
+        let mut fd =
+            libc::pollfd { fd: self.socket.as_raw_fd(), events: libc::POLLRDHUP, revents: 0 };
+        // SAFETY: one entry that lives through the call, which does not wait.
+        let count = unsafe { libc::poll(&raw mut fd, 1, 0) };
+        (count > 0 && fd.revents & hung_up != 0) || self.process_ended()
+    }
+
+    /// What to wait for: a message, a hang-up, the end of the process.
+    pub fn interests(&self) -> impl Iterator<Item = Interest> {
+        [Some(&self.socket), self.process.as_ref()].into_iter().flatten().map(|fd| Interest {
+            fd: fd.as_raw_fd(),
+            readable: true,
+            writable: false,
+        })
+    }
+
+    fn process_ended(&self) -> bool {
+        let Some(process) = &self.process else { return false };
+        let mut fd = libc::pollfd { fd: process.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        // SAFETY: one entry that lives through the call, which does not wait.
+        unsafe { libc::poll(&raw mut fd, 1, 0) > 0 }
+    }
+
+    fn wait(&self, at_most: Duration) -> Result<(), RendezvousError> {
+        let interests: arrayvec::ArrayVec<_, 2> = self.interests().collect();
+        crate::wait::until_ready(&interests, at_most).map_err(system("ppoll"))?;
+        Ok(())
+    }
+}
+
+impl AsFd for Channel {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// A socket that does not block, and is closed on exec.
+pub(super) fn new_socket() -> Result<Socket, RendezvousError> {
+    let socket = Socket::new(Domain::UNIX, Type::from(libc::SOCK_SEQPACKET), None)
+        .map_err(system("socket"))?;
+    socket.set_nonblocking(true).map_err(system("fcntl"))?;
+    Ok(socket)
+}

@@ -1,0 +1,126 @@
+//! [`Listener`]: waits for other processes at a path.
+
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use socket2::{SockAddr, Socket};
+
+use super::channel::new_socket;
+use super::peer::Admit;
+use super::{Channel, RendezvousError, system};
+use crate::driver::Interest;
+use crate::wait::until_ready;
+
+/// How many wait to be accepted before others are told that it is full.
+const BACKLOG: i32 = 128;
+
+/// Waits for other processes at a path in the file system, which goes when this does.
+#[derive(Debug)]
+pub struct Listener {
+    socket: Socket,
+    path: PathBuf,
+    /// Device and number of the file, so that no other one is removed.
+    file: Option<(u64, u64)>,
+    admit: Admit,
+}
+
+impl Listener {
+    /// Listens at this path. A socket that a process left there when it was killed is
+    /// replaced.
+    ///
+    /// # Errors
+    /// Another process listens there, or the path cannot be.
+    pub fn bind(path: &Path, admit: Admit) -> Result<Self, RendezvousError> {
+        let address = SockAddr::unix(path).map_err(system("bind"))?;
+        let socket = new_socket()?;
+        if let Err(error) = socket.bind(&address) {
+            if error.kind() != io::ErrorKind::AddrInUse {
+                return Err(RendezvousError::System { call: "bind", error });
+            }
+            if !is_left_behind(&address)? {
+                return Err(RendezvousError::InUse(path.into()));
+            }
+            fs::remove_file(path).map_err(system("unlink"))?;
+            socket.bind(&address).map_err(system("bind"))?;
+        }
+        let file = fs::symlink_metadata(path).ok().map(|file| (file.dev(), file.ino()));
+        let listener = Self { socket, path: path.into(), file, admit };
+        if listener.admit == Admit::SameUser {
+            let only_owner = fs::Permissions::from_mode(0o600);
+            fs::set_permissions(path, only_owner).map_err(system("chmod"))?;
+        }
+        listener.socket.listen(BACKLOG).map_err(system("listen"))?;
+        Ok(listener)
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The next process that comes within the time.
+    ///
+    /// # Errors
+    /// It is not admitted (others may be), or a system call failed.
+    pub fn accept(&self, within: Duration) -> Result<Option<Channel>, RendezvousError> {
+        let deadline = Instant::now().checked_add(within);
+        loop {
+            match self.socket.accept() {
+                Ok((socket, _)) => {
+                    socket.set_nonblocking(true).map_err(system("fcntl"))?;
+                    return Channel::new(socket.into(), &self.admit).map(Some);
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                // The process that came has gone already, or a signal came.
+                Err(error)
+                    if matches!(
+                        error.kind(),
+                        io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted
+                    ) =>
+                {
+                    continue;
+                }
+                Err(error) => return Err(RendezvousError::System { call: "accept", error }),
+            }
+            let left = deadline.map_or(within, |deadline| deadline - Instant::now());
+            if left.is_zero() {
+                return Ok(None);
+            }
+            until_ready(&[self.interest()], left).map_err(system("ppoll"))?;
+        }
+    }
+
+    /// What to wait for: another process has come.
+    #[must_use]
+    pub fn interest(&self) -> Interest {
+        Interest { fd: self.socket.as_raw_fd(), readable: true, writable: false }
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        let there = fs::symlink_metadata(&self.path).ok().map(|file| (file.dev(), file.ino()));
+        if there.is_some() && there == self.file {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Is there a socket at which nobody listens?
+fn is_left_behind(address: &SockAddr) -> Result<bool, RendezvousError> {
+    match new_socket()?.connect(address) {
+        Err(error) => Ok(error.kind() == io::ErrorKind::ConnectionRefused),
+        Ok(()) => Ok(false),
+    }
+}

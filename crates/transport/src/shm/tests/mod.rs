@@ -1,0 +1,10 @@
+//! Tests of shared memory between processes, within one process where that shows it.
+
+// Miri has neither mappings nor eventfds.
+#[cfg(not(miri))]
+mod rendezvous;
+mod rings;
+#[cfg(not(miri))]
+mod wake;
+#[cfg(not(miri))]
+mod watched;

@@ -1,0 +1,133 @@
+//! Meeting, handing over, hanging up.
+
+use std::os::fd::{AsFd, AsRawFd};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::memory::SharedMemory;
+use crate::shm::rendezvous::{Admit, Channel, Listener, MAX_BODY, MAX_FDS, RendezvousError};
+
+/// More than any of these takes.
+const LONG: Duration = Duration::from_secs(60);
+
+/// A folder that goes with its test.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("landfall-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.0.join("socket")
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn messages_come_whole_in_order_and_with_their_descriptors() {
+    let folder = Folder::new("meet");
+    let listener = Listener::bind(&folder.socket(), Admit::SameUser).unwrap();
+    let theirs = Channel::connect(&folder.socket(), &Admit::SameUser).unwrap();
+    let ours = listener.accept(LONG).unwrap().unwrap();
+    assert_eq!(ours.peer().pid, std::process::id() as i32);
+    let memory = SharedMemory::create("passed", 4096).unwrap();
+    memory.copy_in(0, b"hello").unwrap();
+    ours.send(1, b"", &[]).unwrap();
+    ours.send(2, &[7; MAX_BODY], &[memory.fd(); MAX_FDS]).unwrap();
+    let first = theirs.receive(LONG).unwrap().unwrap();
+    assert_eq!((first.kind, first.body.len(), first.fds.len()), (1, 0, 0));
+    let second = theirs.receive(LONG).unwrap().unwrap();
+    assert_eq!((second.kind, &second.body[..]), (2, &[7; MAX_BODY][..]));
+    assert_eq!(second.fds.len(), MAX_FDS);
+    for fd in second.fds {
+        // SAFETY: an open descriptor.
+        let flags = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GETFD) };
+        assert_ne!(flags & libc::FD_CLOEXEC, 0);
+        let mut bytes = [0; 5];
+        SharedMemory::from_fd(fd).unwrap().copy_out(0, &mut bytes).unwrap();
+        assert_eq!(&bytes, b"hello");
+    }
+    assert!(theirs.receive(Duration::ZERO).unwrap().is_none());
+}
+
+#[test]
+fn what_is_too_much_is_refused_on_both_sides() {
+    let (ours, theirs) = Channel::pair().unwrap();
+    let memory = SharedMemory::create("much", 4096).unwrap();
+    let too_much = |result| matches!(result, Err(RendezvousError::TooMuch { .. }));
+    assert!(too_much(ours.send(1, &[0; MAX_BODY + 1], &[])));
+    assert!(too_much(ours.send(1, &[], &[memory.fd(); MAX_FDS + 1])));
+    // One that keeps to nothing: too long, too short, and too many descriptors.
+    for len in [1, MAX_BODY + 3] {
+        // SAFETY: a live buffer of that length.
+        let sent =
+            unsafe { libc::send(ours.as_fd().as_raw_fd(), vec![0u8; len].as_ptr().cast(), len, 0) };
+        assert_eq!(sent, len as isize);
+        assert!(matches!(theirs.receive(LONG), Err(RendezvousError::NoMessage)));
+    }
+    ours.send(3, b"still here", &[]).unwrap();
+    assert_eq!(theirs.receive(LONG).unwrap().unwrap().kind, 3);
+}
+
+#[test]
+fn a_channel_that_nobody_reads_is_full_and_never_blocks() {
+    let (ours, _theirs) = Channel::pair().unwrap();
+    let mut sent = 0;
+    while ours.send(1, &[0; MAX_BODY], &[]).is_ok() {
+        sent += 1;
+        assert!(sent < 1_000_000, "it is full some time");
+    }
+    assert!(matches!(ours.send(1, &[0; MAX_BODY], &[]), Err(RendezvousError::Full)));
+}
+
+#[test]
+fn who_hangs_up_is_gone_but_its_last_words_are_heard() {
+    let (ours, theirs) = Channel::pair().unwrap();
+    assert!(!theirs.is_gone());
+    ours.send(1, b"bye", &[]).unwrap();
+    drop(ours);
+    assert!(theirs.is_gone());
+    assert_eq!(&theirs.receive(LONG).unwrap().unwrap().body[..], b"bye");
+    assert!(matches!(theirs.receive(LONG), Err(RendezvousError::Gone)));
+    assert!(matches!(theirs.send(1, b"", &[]), Err(RendezvousError::Gone)));
+}
+
+#[test]
+fn a_path_has_one_listener_and_what_a_dead_one_left_is_replaced() {
+    let folder = Folder::new("path");
+    let path = folder.socket();
+    let nobody = |result| matches!(result, Err(RendezvousError::Nobody(_)));
+    assert!(nobody(Channel::connect(&path, &Admit::SameUser)));
+    let first = Listener::bind(&path, Admit::SameUser).unwrap();
+    let second = Listener::bind(&path, Admit::SameUser);
+    assert!(matches!(second, Err(RendezvousError::InUse(_))));
+    drop(first);
+    assert!(!path.exists());
+    // As a process that was killed leaves it.
+    drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+    assert!(nobody(Channel::connect(&path, &Admit::SameUser)));
+    let again = Listener::bind(&path, Admit::SameUser).unwrap();
+    let channel = Channel::connect(&path, &Admit::SameUser).unwrap();
+    assert!(again.accept(LONG).unwrap().is_some());
+    drop(channel);
+}
+
+#[test]
+fn who_is_not_admitted_is_turned_away_by_either_side() {
+    let folder = Folder::new("admit");
+    let nobody = Admit::Users(Vec::new());
+    let listener = Listener::bind(&folder.socket(), nobody.clone()).unwrap();
+    let channel = Channel::connect(&folder.socket(), &Admit::SameUser).unwrap();
+    assert!(matches!(listener.accept(LONG), Err(RendezvousError::NotAdmitted(_))));
+    assert!(matches!(channel.receive(LONG), Err(RendezvousError::Gone)));
+    let refused = Channel::connect(&folder.socket(), &nobody);
+    assert!(matches!(refused, Err(RendezvousError::NotAdmitted(_))));
+}

@@ -1,0 +1,129 @@
+//! Sleeping and waking.
+
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use crate::memory::Piece;
+use crate::shm::wake::{Doorbell, Ringer, Sleeper, WakeError};
+use crate::wait::{Wait, until_ready};
+
+fn bell() -> (Doorbell, Ringer) {
+    let memory = Piece::private(8);
+    let doorbell = Doorbell::create(&memory).unwrap();
+    let ringer = Ringer::new(&memory, doorbell.fd().try_clone_to_owned().unwrap()).unwrap();
+    (doorbell, ringer)
+}
+
+/// Far more than any of these takes: when it is over, the test has failed.
+const LONG: Option<Duration> = Some(Duration::from_secs(60));
+
+#[test]
+fn nothing_else_is_taken_for_a_doorbell() {
+    let memory = Piece::private(8);
+    let file = std::fs::File::open("/dev/null").unwrap();
+    assert!(matches!(Ringer::new(&memory, file.into()), Err(WakeError::NoEvent)));
+    let (doorbell, _) = bell();
+    let event = doorbell.fd().as_fd().try_clone_to_owned().unwrap();
+    assert!(matches!(Ringer::new(&Piece::private(0), event), Err(WakeError::Memory(_))));
+}
+
+#[test]
+fn every_ring_is_heard_by_whoever_sleeps() {
+    const ROUNDS: u64 = 2_000;
+    let sleeper = Sleeper::new().unwrap();
+    let bells: Vec<_> = (0..3).map(|_| bell()).collect();
+    for (doorbell, _) in &bells {
+        sleeper.add(doorbell).unwrap();
+    }
+    let (asked, answered) = (AtomicU64::new(0), AtomicU64::new(0));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for round in 1..=ROUNDS {
+                asked.store(round, Ordering::Relaxed);
+                bells[(round % 3) as usize].1.ring();
+                while answered.load(Ordering::Acquire) != round {
+                    thread::yield_now();
+                }
+            }
+        });
+        for round in 1..=ROUNDS {
+            let wait = if round % 2 == 0 { Wait::Block } else { Wait::BALANCED };
+            let came = sleeper.sleep(wait, LONG, &mut || asked.load(Ordering::Relaxed) == round);
+            assert!(came.unwrap(), "round {round}");
+            answered.store(round, Ordering::Release);
+        }
+    });
+}
+
+#[test]
+fn several_threads_sleep_and_each_hears_its_own() {
+    const ROUNDS: u64 = 300;
+    let sleeper = Sleeper::new().unwrap();
+    let (doorbell, ringer) = bell();
+    sleeper.add(&doorbell).unwrap();
+    let places: [AtomicU64; 4] = Default::default();
+    thread::scope(|scope| {
+        for place in &places {
+            let sleeper = &sleeper;
+            scope.spawn(move || {
+                for round in 1..=ROUNDS {
+                    let mut ready = || place.load(Ordering::Relaxed) == 2 * round - 1;
+                    assert!(sleeper.sleep(Wait::Block, LONG, &mut ready).unwrap());
+                    place.store(2 * round, Ordering::Relaxed);
+                }
+            });
+        }
+        for round in 1..=ROUNDS {
+            for place in &places {
+                place.store(2 * round - 1, Ordering::Relaxed);
+                ringer.ring();
+                while place.load(Ordering::Relaxed) != 2 * round {
+                    thread::yield_now();
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn a_sleep_ends_with_its_time_or_from_this_process() {
+    let sleeper = Arc::new(Sleeper::new().unwrap());
+    let over = sleeper.sleep(Wait::Block, Some(Duration::from_millis(1)), &mut || false);
+    assert!(!over.unwrap());
+    let over = sleeper.sleep(Wait::Spin, Some(Duration::from_millis(1)), &mut || false);
+    assert!(!over.unwrap());
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            stop.store(true, Ordering::Relaxed);
+            sleeper.wake();
+        });
+        let ready = &mut || stop.load(Ordering::Relaxed);
+        assert!(sleeper.sleep(Wait::Block, LONG, ready).unwrap());
+    });
+}
+
+#[test]
+fn a_doorbell_that_was_removed_is_silent_and_its_name_stale() {
+    let sleeper = Sleeper::new().unwrap();
+    let (first, first_ringer) = bell();
+    let name = sleeper.add(&first).unwrap();
+    sleeper.remove(name);
+    let (second, second_ringer) = bell();
+    sleeper.add(&second).unwrap();
+    sleeper.remove(name); // a stale name removes nothing
+    sleeper.arm();
+    sleeper.silence().unwrap();
+    sleeper.arm();
+    first_ringer.ring();
+    assert!(!until_ready(&[sleeper.interest()], Duration::ZERO).unwrap());
+    second_ringer.ring();
+    assert!(until_ready(&[sleeper.interest()], Duration::from_secs(60)).unwrap());
+    sleeper.silence().unwrap();
+    assert!(!until_ready(&[sleeper.interest()], Duration::ZERO).unwrap());
+    second_ringer.ring(); // nobody announced a sleep since
+    assert!(!until_ready(&[sleeper.interest()], Duration::ZERO).unwrap());
+}

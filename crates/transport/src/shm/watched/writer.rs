@@ -1,0 +1,232 @@
+//! [`Writer`]: memory of another process, written by stores that trip its wires.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use arrayvec::ArrayVec;
+use landfall_placement::{WordFunction, WordWidth};
+
+use super::WatchedError;
+use super::filter::{Filter, Shape, words_of};
+use super::owner::part_of;
+use super::report::{Hit, Reporter, Touch};
+use crate::memory::{Piece, PieceView, SharedMemory, SharedMemoryError, SharedView};
+
+/// Stores that wait for their look at the filter; one more takes the look early.
+const BATCH: usize = 16;
+
+/// Memory of another process, to be written and read. One thread has it.
+///
+/// Stores take effect at once and in their order. Whether they touch something armed
+/// is looked at in [`commit`](Self::commit), once for a batch: one full fence, and a
+/// load for each place.
+#[derive(Debug)]
+pub struct Writer {
+    data: Piece,
+    watch: Watch,
+    /// What was stored since the last commit: first byte, and first byte behind.
+    stored: ArrayVec<(u64, u64), BATCH>,
+}
+
+/// Memory of another process that may only be read.
+#[derive(Debug)]
+pub struct ReadOnly {
+    data: PieceView,
+    watch: Watch,
+}
+
+/// The filter of somebody's memory, and whom to tell.
+#[derive(Debug)]
+struct Watch {
+    filter: PieceView,
+    shape: Shape,
+    tag: u32,
+    reporter: Arc<Reporter>,
+}
+
+impl Watch {
+    fn new(
+        len: u64,
+        filter: &SharedView,
+        tag: u32,
+        reporter: Arc<Reporter>,
+    ) -> Result<Self, WatchedError> {
+        let shape = Shape::of(len);
+        let filter = PieceView::whole(filter).part(0..2 * shape.words() * 8)?;
+        Ok(Self { filter, shape, tag, reporter })
+    }
+
+    /// Tells if something armed was touched. For writes, a full fence is before this.
+    #[inline]
+    fn look(&self, touch: Touch, offset: u64, len: u64) {
+        let filter = part_of(self.filter.words(), self.shape, touch);
+        if filter.hears(&words_of(offset, len)) {
+            self.reporter.report(&Hit { tag: self.tag, touch, offset, len });
+        }
+    }
+}
+
+impl Writer {
+    /// From what the owner handed out. The tag is the owner's name for this memory.
+    ///
+    /// # Errors
+    /// The filter is shorter than this memory needs.
+    pub fn new(
+        data: &SharedMemory,
+        filter: &SharedView,
+        tag: u32,
+        reporter: Arc<Reporter>,
+    ) -> Result<Self, WatchedError> {
+        Ok(Self {
+            data: Piece::whole(data),
+            watch: Watch::new(data.len(), filter, tag, reporter)?,
+            stored: ArrayVec::new(),
+        })
+    }
+
+    /// How many bytes; never none.
+    #[must_use]
+    #[inline]
+    #[expect(clippy::len_without_is_empty, reason = "it is never empty")]
+    pub const fn len(&self) -> u64 {
+        self.data.len()
+    }
+
+    /// Stores the word at a multiple of eight.
+    ///
+    /// # Errors
+    /// It is not there.
+    #[inline]
+    pub fn store(&mut self, offset: u64, value: u64) -> Result<(), SharedMemoryError> {
+        self.data.store(offset, value)?;
+        self.remember(offset, 8);
+        Ok(())
+    }
+
+    /// Stores bytes.
+    ///
+    /// # Errors
+    /// They do not all fit.
+    #[inline]
+    pub fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), SharedMemoryError> {
+        self.data.copy_in(offset, bytes)?;
+        self.remember(offset, bytes.len() as u64);
+        Ok(())
+    }
+
+    /// Stores bytes of memory of ours.
+    ///
+    /// # Errors
+    /// They are not all there, or do not all fit.
+    pub fn write_from(
+        &mut self,
+        offset: u64,
+        from: &Piece,
+        range: Range<u64>,
+    ) -> Result<(), SharedMemoryError> {
+        self.data.copy_from(offset, from, range.clone())?;
+        self.remember(offset, range.end.saturating_sub(range.start));
+        Ok(())
+    }
+
+    /// Does a word operation, which is told as a write; gives what was there before.
+    ///
+    /// # Errors
+    /// The word is not there, or not aligned.
+    pub fn word(
+        &mut self,
+        offset: u64,
+        width: WordWidth,
+        function: WordFunction,
+    ) -> Result<u64, SharedMemoryError> {
+        let old = self.data.word(offset, width, function)?;
+        self.remember(offset, u64::from(width.bytes()));
+        Ok(old)
+    }
+
+    /// Looks whether what was stored touches something armed, and tells. Afterwards
+    /// no tripwire waits for it.
+    #[inline]
+    pub fn commit(&mut self) {
+        if self.stored.is_empty() {
+            return;
+        }
+        Filter::<AtomicU64>::settle();
+        for (start, end) in self.stored.drain(..) {
+            self.watch.look(Touch::Write, start, end - start);
+        }
+    }
+
+    /// Copies bytes out, and tells if a tripwire waits for reads there.
+    ///
+    /// # Errors
+    /// They are not all there.
+    pub fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), SharedMemoryError> {
+        self.data.copy_out(offset, into)?;
+        if !into.is_empty() {
+            self.watch.look(Touch::Read, offset, into.len() as u64);
+        }
+        Ok(())
+    }
+
+    /// Remembers where to look. Stores that follow one another are one.
+    #[inline]
+    fn remember(&mut self, offset: u64, len: u64) {
+        if len == 0 {
+            return;
+        }
+        if let Some((_, end)) = self.stored.last_mut()
+            && *end == offset
+        {
+            *end += len;
+            return;
+        }
+        if self.stored.is_full() {
+            self.commit();
+        }
+        self.stored.push((offset, offset + len));
+    }
+}
+
+impl Drop for Writer {
+    /// What was stored is there: whoever waits for it hears of it.
+    fn drop(&mut self) {
+        self.commit();
+    }
+}
+
+impl ReadOnly {
+    /// From what the owner handed out.
+    ///
+    /// # Errors
+    /// The filter is shorter than this memory needs.
+    pub fn new(
+        data: &SharedView,
+        filter: &SharedView,
+        tag: u32,
+        reporter: Arc<Reporter>,
+    ) -> Result<Self, WatchedError> {
+        let watch = Watch::new(data.len(), filter, tag, reporter)?;
+        Ok(Self { data: PieceView::whole(data), watch })
+    }
+
+    /// How many bytes; never none.
+    #[must_use]
+    #[expect(clippy::len_without_is_empty, reason = "it is never empty")]
+    pub const fn len(&self) -> u64 {
+        self.data.len()
+    }
+
+    /// Copies bytes out, and tells if a tripwire waits for reads there.
+    ///
+    /// # Errors
+    /// They are not all there.
+    pub fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), SharedMemoryError> {
+        self.data.copy_out(offset, into)?;
+        if !into.is_empty() {
+            self.watch.look(Touch::Read, offset, into.len() as u64);
+        }
+        Ok(())
+    }
+}
