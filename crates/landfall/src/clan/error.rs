@@ -21,6 +21,9 @@ pub enum Error {
     /// The peer has finished, and all that it sent was received.
     #[error("the peer has closed it")]
     Closed,
+    /// A message ended in the middle: its sender gave it up.
+    #[error("a message was given up in the middle: open another connection")]
+    Cut,
     /// It took longer than it was allowed to.
     #[error("the deadline is over")]
     TimedOut,
@@ -133,7 +136,7 @@ impl From<Error> for io::Error {
         let kind = match &error {
             Error::PeerLost | Error::Refused(_) => io::ErrorKind::ConnectionReset,
             Error::PeerMisbehaved(_) => io::ErrorKind::InvalidData,
-            Error::Closed => io::ErrorKind::UnexpectedEof,
+            Error::Closed | Error::Cut => io::ErrorKind::UnexpectedEof,
             Error::TimedOut => io::ErrorKind::TimedOut,
             Error::Busy => io::ErrorKind::WouldBlock,
             Error::StaleCookie | Error::NoRoute => io::ErrorKind::NotConnected,

@@ -7,6 +7,8 @@
 //! | module | what it offers |
 //! | --- | --- |
 //! | [`fabric`] | the traits of such memory, whatever carries it |
+//! | [`Threads`] | such memory between threads of one process |
+//! | [`layer`] | messages, queues, calls, streams, publications: over any of them |
 //!
 //! Memory that a peer writes is never a slice, and nothing that a peer writes is
 //! believed: each index and length is checked where it is used, so that a peer that
@@ -17,6 +19,9 @@
 
 mod error;
 pub mod fabric;
+pub mod layer;
+mod local;
 
 pub use error::{Error, Misbehaviour};
 pub use fabric::{Access, Cookie, Dma, Fabric, Local, Remote, Rights, Stage, Tripwire, WORD};
+pub use local::{Threads, ThreadsLocal, ThreadsRemote, ThreadsTripwire};

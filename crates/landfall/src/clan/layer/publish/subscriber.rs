@@ -1,0 +1,195 @@
+//! The side that listens.
+
+use std::time::Instant;
+
+use super::{BASE, BYTES, Config, END, LATEST, LEN, MOST_NUMBERS, PUBLISHER_LEN, complete};
+use crate::clan::layer::half::{Connect, Half, Joint};
+use crate::clan::layer::waiting::{Side, Waiting};
+use crate::clan::{Access, Error, Fabric, Local, Misbehaviour, Remote, WORD};
+
+/// Gets publications, in their order, except those that it was too late for.
+#[derive(Debug)]
+pub struct Subscriber<F: Fabric> {
+    side: Listening<F>,
+    waiting: Waiting<F>,
+}
+
+/// What was published.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Publication {
+    /// Which it is, counted from the publisher's first.
+    pub number: u64,
+    /// So many before it were overtaken by later ones, or never sent, since the last
+    /// that was got here.
+    pub missed: u64,
+    /// Its bytes.
+    pub bytes: Vec<u8>,
+}
+
+#[derive(Debug)]
+struct Listening<F: Fabric> {
+    local: F::Local,
+    remote: F::Remote,
+    config: Config,
+    /// So many were published, as far as is known here; nothing before it begins.
+    latest: Option<u64>,
+    /// The one that is wanted next.
+    next: u64,
+    missed: u64,
+}
+
+impl<F: Fabric> Side<F> for Listening<F> {
+    fn remote(&mut self) -> &mut F::Remote {
+        &mut self.remote
+    }
+}
+
+impl<F: Fabric> Connect<F> for Subscriber<F> {
+    type Config = Config;
+
+    fn ours(config: &Config) -> Result<u64, Error> {
+        config.subscriber_len()
+    }
+
+    fn theirs(_: &Config) -> Result<u64, Error> {
+        Ok(PUBLISHER_LEN)
+    }
+
+    fn join(joint: Joint<F>, config: Config) -> Result<Self, Error> {
+        let Joint { fabric, local, remote } = joint;
+        let wire = fabric.watch(&local, LATEST..END + WORD, Access::Write, Some(&remote))?;
+        let side = Listening { local, remote, config, latest: None, next: 0, missed: 0 };
+        Ok(Self { side, waiting: Waiting::new(fabric, config.wait, wire) })
+    }
+}
+
+impl<F: Fabric> Subscriber<F> {
+    /// This side's half. Its cookie goes to [`Publisher::add`](super::Publisher::add).
+    ///
+    /// # Errors
+    /// Those of [`Fabric::expose`], or the configuration makes no sense.
+    pub fn open(fabric: &F, config: Config) -> Result<Half<F, Self>, Error> {
+        Half::open(fabric, config)
+    }
+
+    /// The next publication, if it is there.
+    ///
+    /// # Errors
+    /// The publisher has ended it ([`Error::Closed`]), or is gone or mad.
+    pub fn try_next(&mut self) -> Result<Option<Publication>, Error> {
+        self.side.look()
+    }
+
+    /// The next publication.
+    ///
+    /// # Errors
+    /// Those of [`try_next`](Self::try_next), or the deadline is over.
+    pub fn next(&mut self, deadline: Option<Instant>) -> Result<Publication, Error> {
+        let Self { side, waiting } = self;
+        waiting.until(side, deadline, Listening::look)
+    }
+
+    /// The same for a task.
+    ///
+    /// # Errors
+    /// Those of [`try_next`](Self::try_next).
+    pub async fn next_async(&mut self) -> Result<Publication, Error> {
+        let Self { side, waiting } = self;
+        waiting.reached(side, Listening::look).await
+    }
+
+    /// Wants nothing that is older than the latest publication: for those to whom
+    /// only the state of things counts. How many that leaves out.
+    ///
+    /// # Errors
+    /// The publisher is mad.
+    pub fn skip_to_latest(&mut self) -> Result<u64, Error> {
+        let latest = self.side.latest()?.unwrap_or(0);
+        let skipped = latest.saturating_sub(1).saturating_sub(self.side.next);
+        self.side.next += skipped;
+        Ok(skipped)
+    }
+}
+
+impl<F: Fabric> Listening<F> {
+    fn look(&mut self) -> Result<Option<Publication>, Error> {
+        if let Some(publication) = self.get()? {
+            return Ok(Some(publication));
+        }
+        // Before the last look: what came until it went away is found by that.
+        let state = self.remote.check();
+        let has_ended = match self.local.load(END)? {
+            0 => false,
+            1 => true,
+            other => return Err(Error::PeerMisbehaved(Misbehaviour::Flag(other))),
+        };
+        match self.get()? {
+            Some(publication) => Ok(Some(publication)),
+            None if has_ended => Err(Error::Closed),
+            None => state.map(|()| None),
+        }
+    }
+
+    /// So many were published; nothing before the subscription has begun.
+    fn latest(&mut self) -> Result<Option<u64>, Error> {
+        let Some(latest) = self.local.load(LATEST)?.checked_sub(1) else { return Ok(None) };
+        let known = match self.latest {
+            Some(known) => known,
+            None => {
+                self.next = self.local.load(BASE)?;
+                self.next
+            }
+        };
+        if latest < known || latest > MOST_NUMBERS {
+            let (from, to, room) = (known, latest, MOST_NUMBERS.saturating_sub(known));
+            return Err(Error::PeerMisbehaved(Misbehaviour::Counter { from, to, room }));
+        }
+        self.latest = Some(latest);
+        Ok(Some(latest))
+    }
+
+    /// The next one that is whole. When the publisher overtakes it time and again, it
+    /// lets its caller look elsewhere in between; there will be another write then.
+    fn get(&mut self) -> Result<Option<Publication>, Error> {
+        let slots = u64::from(self.config.slots);
+        for _ in 0..=2 * slots {
+            let Some(latest) = self.latest()?.filter(|latest| self.next < *latest) else {
+                return Ok(None);
+            };
+            // Older ones are overwritten.
+            let overtaken = latest.saturating_sub(slots).saturating_sub(self.next);
+            self.missed += overtaken;
+            self.next += overtaken;
+            let number = self.next;
+            let copied = self.copy(number)?;
+            self.next += 1;
+            if let Some(bytes) = copied {
+                let missed = std::mem::take(&mut self.missed);
+                return Ok(Some(Publication { number, missed, bytes }));
+            }
+            self.missed += 1;
+        }
+        Ok(None)
+    }
+
+    /// The bytes of a publication, if it is whole before and after they were copied.
+    fn copy(&self, number: u64) -> Result<Option<Vec<u8>>, Error> {
+        let slot = self.config.slot(number);
+        if self.local.load(slot)? != complete(number) {
+            return Ok(None);
+        }
+        let (len, most) = (self.local.load(slot + LEN)?, u64::from(self.config.most));
+        let mut bytes = Vec::new();
+        if len <= most {
+            bytes.resize(len as usize, 0);
+            self.local.copy_out(slot + BYTES, &mut bytes)?;
+        }
+        if self.local.load(slot)? != complete(number) {
+            return Ok(None);
+        }
+        if len > most {
+            return Err(Error::PeerMisbehaved(Misbehaviour::Length { len, most }));
+        }
+        Ok(Some(bytes))
+    }
+}

@@ -1,0 +1,257 @@
+//! The sender's side of a queue.
+
+use std::time::{Duration, Instant};
+
+use super::{Config, Place, Punctual};
+use crate::clan::layer::half::{Connect, Half, Joint};
+use crate::clan::layer::ring::{self, Producer};
+use crate::clan::layer::waiting::Waiting;
+use crate::clan::{Access, Error, Fabric, Remote, WORD};
+
+/// How often a sender looks at the clock, in elements.
+const ELEMENTS_PER_GLANCE_AT_THE_CLOCK: u64 = 8;
+
+/// Puts elements in. Dropping it ends the queue, after the last of them.
+#[derive(Debug)]
+pub struct Sender<F: Fabric> {
+    side: Producer<F>,
+    waiting: Waiting<F>,
+    place: Place,
+    element: usize,
+    batch: u64,
+    within: Duration,
+    /// When the first element that is not published was put in.
+    since: Option<Instant>,
+}
+
+impl<F: Fabric> Connect<F> for Sender<F> {
+    type Config = Config;
+
+    fn ours(_: &Config) -> Result<u64, Error> {
+        Ok(ring::PRODUCER_LEN)
+    }
+
+    fn theirs(config: &Config) -> Result<u64, Error> {
+        config.receiver_len()
+    }
+
+    fn join(joint: Joint<F>, config: Config) -> Result<Self, Error> {
+        let Joint { fabric, local, remote } = joint;
+        let words = ring::READ..ring::CLOSED + WORD;
+        let wire = fabric.watch(&local, words, Access::Write, Some(&remote))?;
+        Ok(Self {
+            side: Producer::new(local, remote, u64::from(config.capacity)),
+            waiting: Waiting::new(fabric, config.wait, wire),
+            place: Place::first(&config),
+            element: config.element as usize,
+            batch: u64::from(config.batch.max(1)),
+            within: config.within,
+            since: None,
+        })
+    }
+}
+
+impl<F: Fabric> Sender<F> {
+    /// This side's half.
+    ///
+    /// # Errors
+    /// Those of [`Fabric::expose`], or the configuration makes no sense.
+    pub fn open(fabric: &F, config: Config) -> Result<Half<F, Self>, Error> {
+        Half::open(fabric, config)
+    }
+
+    /// Puts an element in if there is room; true if there was.
+    ///
+    /// # Errors
+    /// It has the wrong length, the receiver has closed the queue, the way is full,
+    /// or the peer is gone or mad.
+    #[inline]
+    pub fn try_put(&mut self, element: &[u8]) -> Result<bool, Error> {
+        self.check(element)?;
+        match self.side.room(1)? {
+            Some(_) => self.fill(element, 1).map(|()| true),
+            None => Ok(false),
+        }
+    }
+
+    /// Puts an element in once there is room.
+    ///
+    /// # Errors
+    /// Those of [`try_put`](Self::try_put), or the deadline is over.
+    #[inline]
+    pub fn put(&mut self, element: &[u8], deadline: Option<Instant>) -> Result<(), Error> {
+        self.check(element)?;
+        loop {
+            let Self { side, waiting, .. } = self;
+            waiting.until(side, deadline, |side| side.room(1))?;
+            match self.fill(element, 1) {
+                Err(Error::Busy) => self.make_room(deadline)?,
+                other => return other,
+            }
+        }
+    }
+
+    /// The same for a task.
+    ///
+    /// # Errors
+    /// Those of [`try_put`](Self::try_put).
+    pub async fn put_async(&mut self, element: &[u8]) -> Result<(), Error> {
+        self.check(element)?;
+        loop {
+            let Self { side, waiting, .. } = self;
+            waiting.reached(side, |side| side.room(1)).await?;
+            match self.fill(element, 1) {
+                Err(Error::Busy) => self.make_room_async().await?,
+                other => return other,
+            }
+        }
+    }
+
+    /// Puts in as many of these elements, which lie one after another, as there is
+    /// room for; how many that were. They are one copy.
+    ///
+    /// # Errors
+    /// Those of [`try_put`](Self::try_put). Nothing was put in then.
+    pub fn try_put_many(&mut self, elements: &[u8]) -> Result<usize, Error> {
+        let count = elements.len() / self.element;
+        if count * self.element != elements.len() {
+            return Err(self.wrong_length(elements));
+        }
+        let mut rest = elements;
+        let mut put = 0;
+        while !rest.is_empty() {
+            let room = match self.side.room(1) {
+                Ok(Some(room)) => room.min((count - put) as u64).min(self.place.in_a_row()),
+                Ok(None) => break,
+                Err(_) if put > 0 => break,
+                Err(error) => return Err(error),
+            };
+            // Elements that do not fill their places are not neighbours there.
+            let run = if self.element as u64 == self.place.stride { room } else { 1 };
+            let (now, later) = rest.split_at(run as usize * self.element);
+            match self.fill(now, run) {
+                Ok(()) => {}
+                Err(_) if put > 0 => break,
+                Err(error) => return Err(error),
+            }
+            put += run as usize;
+            rest = later;
+        }
+        Ok(put)
+    }
+
+    /// Tells the receiver of all elements that were put in.
+    ///
+    /// # Errors
+    /// The way is full (then it is repeated), or the peer is gone.
+    pub fn publish(&mut self) -> Result<(), Error> {
+        self.side.publish()?;
+        self.since = None;
+        Ok(())
+    }
+
+    /// When the elements that were put in have to be published, if any were.
+    #[must_use]
+    pub fn due(&self) -> Option<Instant> {
+        self.since.and_then(|since| since.checked_add(self.within))
+    }
+
+    /// Publishes what is due by now; when the rest will be.
+    ///
+    /// # Errors
+    /// Those of [`publish`](Self::publish).
+    pub fn publish_due(&mut self, now: Instant) -> Result<Option<Instant>, Error> {
+        if self.due().is_some_and(|due| due <= now) {
+            self.publish()?;
+        }
+        Ok(self.due())
+    }
+
+    pub(super) const fn within(&self) -> Duration {
+        self.within
+    }
+
+    /// A sender that publishes in time by itself, whoever calls or does not call. It
+    /// has a thread for that, and can be used by several.
+    ///
+    /// # Errors
+    /// The thread could not be started.
+    pub fn into_punctual(self) -> Result<Punctual<F>, Error> {
+        Punctual::new(self)
+    }
+
+    /// Waits until the receiver has got all.
+    ///
+    /// # Errors
+    /// It has closed the queue before, the deadline is over, or the peer is gone or mad.
+    pub fn drain(&mut self, deadline: Option<Instant>) -> Result<(), Error> {
+        let Self { side, waiting, .. } = self;
+        waiting.until(side, deadline, Producer::is_drained)
+    }
+
+    /// Ends the queue after what was put in. The receiver gets that, then
+    /// [`Error::Closed`].
+    ///
+    /// # Errors
+    /// The way is full (then it is repeated), or the peer is gone.
+    pub fn finish(&mut self) -> Result<(), Error> {
+        self.since = None;
+        self.side.finish()
+    }
+
+    #[inline]
+    fn check(&self, element: &[u8]) -> Result<(), Error> {
+        if element.len() == self.element { Ok(()) } else { Err(self.wrong_length(element)) }
+    }
+
+    #[cold]
+    fn wrong_length(&self, element: &[u8]) -> Error {
+        Error::TooLong { len: element.len() as u64, most: self.element as u64 }
+    }
+
+    /// Fills places in a row, for which there is room.
+    #[inline]
+    fn fill(&mut self, elements: &[u8], count: u64) -> Result<(), Error> {
+        self.side.remote.write(self.place.at, elements)?;
+        self.place.advance(count);
+        self.side.advance(count);
+        let unpublished = self.side.unpublished();
+        if unpublished >= self.batch {
+            return self.publish_if_possible();
+        }
+        if self.since.is_none() || unpublished.is_multiple_of(ELEMENTS_PER_GLANCE_AT_THE_CLOCK) {
+            return self.glance_at_the_clock();
+        }
+        Ok(())
+    }
+
+    fn glance_at_the_clock(&mut self) -> Result<(), Error> {
+        let now = Instant::now();
+        let since = *self.since.get_or_insert(now);
+        if now - since >= self.within { self.publish_if_possible() } else { Ok(()) }
+    }
+
+    /// The element is in: a way that is full delays the publication only.
+    fn publish_if_possible(&mut self) -> Result<(), Error> {
+        match self.publish() {
+            Err(Error::Busy) => Ok(()),
+            other => other,
+        }
+    }
+
+    fn make_room(&mut self, deadline: Option<Instant>) -> Result<(), Error> {
+        self.side.remote.wait_for(crate::clan::Stage::Room, deadline)
+    }
+
+    async fn make_room_async(&mut self) -> Result<(), Error> {
+        let remote = &mut self.side.remote;
+        std::future::poll_fn(|context| remote.poll_reached(crate::clan::Stage::Room, context)).await
+    }
+}
+
+impl<F: Fabric> Drop for Sender<F> {
+    fn drop(&mut self) {
+        // Nobody is left to tell if it fails; the peer finds this side gone.
+        let _ = self.finish();
+    }
+}

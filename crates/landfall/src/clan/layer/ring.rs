@@ -1,0 +1,365 @@
+//! A ring with lazy counters (section 4.2 of the paper): what queue, stream and
+//! multi-part messages have in common.
+//!
+//! ```text
+//!  memory of the producer         memory of the consumer
+//!    0  read: a copy                0  written: a copy
+//!    8  closed                      8  end: 0, or one more than all there will be
+//!                                  16  two words for whoever builds on it
+//!                                 128  places: CAPACITY of them, used in turn
+//! ```
+//!
+//! Each side owns the true counter and writes a copy into the other's memory. The
+//! counters run on without wrapping (64 bits), so that all places can be used and a
+//! copy can be checked: it never goes back, nor further than there is room.
+//!
+//! What does not live here: the places, and what is in them.
+
+use super::waiting::Side;
+use crate::clan::{Error, Fabric, Local, Misbehaviour, Remote, WORD};
+
+/// Where the copy of `written` lies, in the memory of the consumer.
+pub(super) const WRITTEN: u64 = 0;
+/// Where it says that nothing will follow.
+pub(super) const END: u64 = WORD;
+/// Two words for those above.
+pub(super) const SPARE: u64 = 2 * WORD;
+/// Where the places begin: two cache lines behind the words, which are fetched
+/// together by most processors.
+pub(super) const PLACES: u64 = 128;
+
+/// Where the copy of `read` lies, in the memory of the producer.
+pub(super) const READ: u64 = 0;
+/// Where it says that nobody reads any more.
+pub(super) const CLOSED: u64 = WORD;
+/// Bytes that the producer exposes.
+pub(super) const PRODUCER_LEN: u64 = 64;
+
+/// The sender's side.
+#[derive(Debug)]
+pub(super) struct Producer<F: Fabric> {
+    local: F::Local,
+    pub(super) remote: F::Remote,
+    capacity: u64,
+    /// So many were put in.
+    written: u64,
+    /// So many the consumer was told of.
+    told: u64,
+    /// So many the consumer has taken out, as far as is known here.
+    read: u64,
+    /// Something was written that was not committed.
+    is_uncommitted: bool,
+    end: End,
+}
+
+/// How far the end has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    No,
+    Wanted,
+    Told,
+}
+
+impl<F: Fabric> Producer<F> {
+    pub(super) fn new(local: F::Local, remote: F::Remote, capacity: u64) -> Self {
+        let (written, told, read) = (0, 0, 0);
+        let (is_uncommitted, end) = (false, End::No);
+        Self { local, remote, capacity, written, told, read, is_uncommitted, end }
+    }
+
+    /// So many were put in.
+    #[inline]
+    pub(super) const fn written(&self) -> u64 {
+        self.written
+    }
+
+    /// So many of them the consumer was not told of.
+    #[inline]
+    pub(super) const fn unpublished(&self) -> u64 {
+        self.written - self.told
+    }
+
+    /// Room for so many, as far as is known without a look.
+    #[inline]
+    pub(super) const fn known_room(&self) -> u64 {
+        self.capacity - (self.written - self.read)
+    }
+
+    /// Room for at least `least`, after a look if need be; how much there is, or
+    /// nothing. Before it says so, what was written is published: else both might
+    /// wait for each other.
+    #[inline]
+    pub(super) fn room(&mut self, least: u64) -> Result<Option<u64>, Error> {
+        if self.end != End::No {
+            return Err(Error::Closed);
+        }
+        match self.known_room() {
+            enough if enough >= least => Ok(Some(enough)),
+            _ => self.room_by_look(least),
+        }
+    }
+
+    fn room_by_look(&mut self, least: u64) -> Result<Option<u64>, Error> {
+        if let Some(enough) = self.look(least)? {
+            return Ok(Some(enough));
+        }
+        self.publish()?;
+        // The consumer may have taken all since, and gone.
+        if let Some(enough) = self.look(least)? {
+            return Ok(Some(enough));
+        }
+        let Self { local, remote, .. } = self;
+        match local.load(CLOSED)? {
+            0 => {}
+            1 => return Err(Error::Closed),
+            other => return Err(Error::PeerMisbehaved(Misbehaviour::Flag(other))),
+        }
+        remote.check().map(|()| None)
+    }
+
+    /// Takes over the copy of `read`.
+    fn look(&mut self, least: u64) -> Result<Option<u64>, Error> {
+        let read = self.local.load(READ)?;
+        if !(self.read..=self.told).contains(&read) {
+            let (from, room) = (self.read, self.told - self.read);
+            return Err(Error::PeerMisbehaved(Misbehaviour::Counter { from, to: read, room }));
+        }
+        self.read = read;
+        let room = self.known_room();
+        Ok((room >= least).then_some(room))
+    }
+
+    /// `count` places were filled; [`room`](Self::room) has said that there are so many.
+    #[inline]
+    pub(super) const fn advance(&mut self, count: u64) {
+        self.written += count;
+        self.is_uncommitted = true;
+    }
+
+    /// Tells the consumer of all that was put in.
+    ///
+    /// On [`Error::Busy`] it is to be repeated; then it goes on where it was.
+    pub(super) fn publish(&mut self) -> Result<(), Error> {
+        self.publish_counters()?;
+        self.commit()
+    }
+
+    fn publish_counters(&mut self) -> Result<(), Error> {
+        if self.told != self.written {
+            self.remote.store(WRITTEN, self.written)?;
+            self.told = self.written;
+            self.is_uncommitted = true;
+        }
+        if self.end == End::Wanted {
+            self.remote.store(END, self.written + 1)?;
+            self.end = End::Told;
+            self.is_uncommitted = true;
+        }
+        Ok(())
+    }
+
+    fn commit(&mut self) -> Result<(), Error> {
+        if self.is_uncommitted {
+            self.remote.commit()?;
+            self.is_uncommitted = false;
+        }
+        Ok(())
+    }
+
+    /// The same, and touches one of the spare words, for whoever waits for that.
+    pub(super) fn publish_with(&mut self, word: u64) -> Result<(), Error> {
+        self.publish_counters()?;
+        self.remote.store(word, self.written)?;
+        self.is_uncommitted = true;
+        self.commit()
+    }
+
+    /// Nothing more will be put in.
+    pub(super) fn finish(&mut self) -> Result<(), Error> {
+        if self.end == End::No {
+            self.end = End::Wanted;
+        }
+        self.publish()
+    }
+
+    /// Has the consumer taken out all? An error if it never will.
+    pub(super) fn is_drained(&mut self) -> Result<Option<()>, Error> {
+        self.publish()?;
+        // Before the last look: what was taken out until it went away counts.
+        let state = self.remote.check();
+        let is_closed = self.local.load(CLOSED)? != 0;
+        self.look(0)?;
+        match self.read == self.written {
+            true => Ok(Some(())),
+            false if is_closed => Err(Error::Closed),
+            false => state.map(|()| None),
+        }
+    }
+}
+
+impl<F: Fabric> Side<F> for Producer<F> {
+    #[inline]
+    fn remote(&mut self) -> &mut F::Remote {
+        &mut self.remote
+    }
+}
+
+/// The receiver's side.
+#[derive(Debug)]
+pub(super) struct Consumer<F: Fabric> {
+    local: F::Local,
+    remote: F::Remote,
+    capacity: u64,
+    /// So many were put in, as far as is known here.
+    written: u64,
+    /// So many were taken out.
+    read: u64,
+    /// So many the producer was told of.
+    told: u64,
+    is_uncommitted: bool,
+}
+
+impl<F: Fabric> Consumer<F> {
+    pub(super) fn new(local: F::Local, remote: F::Remote, capacity: u64) -> Self {
+        let (written, read, told) = (0, 0, 0);
+        Self { local, remote, capacity, written, read, told, is_uncommitted: false }
+    }
+
+    /// The memory that the places are in.
+    #[inline]
+    pub(super) const fn local(&self) -> &F::Local {
+        &self.local
+    }
+
+    /// So many were taken out.
+    #[inline]
+    pub(super) const fn read(&self) -> u64 {
+        self.read
+    }
+
+    /// So many are there, as far as is known without a look.
+    #[inline]
+    pub(super) const fn known(&self) -> u64 {
+        self.written - self.read
+    }
+
+    /// At least `least` are there, after a look if need be; how many, or nothing.
+    /// Fewer, and nothing will follow: [`Error::Closed`], or what became of the peer.
+    #[inline]
+    pub(super) fn filled(&mut self, least: u64) -> Result<Option<u64>, Error> {
+        match self.known() {
+            enough if enough >= least => Ok(Some(enough)),
+            _ => self.filled_by_look(least),
+        }
+    }
+
+    fn filled_by_look(&mut self, least: u64) -> Result<Option<u64>, Error> {
+        if let Some(enough) = self.look(least)? {
+            return Ok(Some(enough));
+        }
+        if self.owes() {
+            // The producer may be waiting for just that.
+            unless_gone(self.tell())?;
+        }
+        // Before the last look: what came until it went away is found by that.
+        let state = self.remote.check();
+        let has_ended = self.has_ended()?;
+        match self.look(least)? {
+            Some(enough) => Ok(Some(enough)),
+            None if has_ended => Err(Error::Closed),
+            None => state.map(|()| None),
+        }
+    }
+
+    /// Takes over the copy of `written`.
+    #[inline]
+    fn look(&mut self, least: u64) -> Result<Option<u64>, Error> {
+        let written = self.local.load(WRITTEN)?;
+        let room = self.told + self.capacity - self.written;
+        if written < self.written || written - self.written > room {
+            let (from, to) = (self.written, written);
+            return Err(Error::PeerMisbehaved(Misbehaviour::Counter { from, to, room }));
+        }
+        self.written = written;
+        let there = self.known();
+        Ok((there >= least).then_some(there))
+    }
+
+    /// Will nothing follow after what is known?
+    fn has_ended(&mut self) -> Result<bool, Error> {
+        let end = self.local.load(END)?;
+        if end == 0 {
+            return Ok(false);
+        }
+        // The end is written behind the counter, so that this look is the last.
+        self.look(0)?;
+        if end - 1 == self.written {
+            return Ok(true);
+        }
+        let (from, to) = (self.written, end - 1);
+        Err(Error::PeerMisbehaved(Misbehaviour::Counter { from, to, room: 0 }))
+    }
+
+    /// `count` places are free again; [`filled`](Self::filled) has said that there
+    /// are so many. The producer is told in quarters of the ring.
+    #[inline]
+    pub(super) fn advance(&mut self, count: u64) -> Result<(), Error> {
+        self.read += count;
+        if self.owes() { self.tell_if_possible() } else { Ok(()) }
+    }
+
+    #[inline]
+    const fn owes(&self) -> bool {
+        self.is_uncommitted || (self.read - self.told) * 4 >= self.capacity
+    }
+
+    /// A way that is full is tried again later, and a lost peer needs no telling: it
+    /// shows when there is nothing left to take out.
+    fn tell_if_possible(&mut self) -> Result<(), Error> {
+        match unless_gone(self.tell()) {
+            Err(Error::Busy) => Ok(()),
+            other => other,
+        }
+    }
+
+    /// Tells the producer of all that was taken out.
+    pub(super) fn tell(&mut self) -> Result<(), Error> {
+        if self.told != self.read {
+            self.is_uncommitted = true;
+            self.remote.store(READ, self.read)?;
+            self.told = self.read;
+        }
+        if self.is_uncommitted {
+            self.remote.commit()?;
+            self.is_uncommitted = false;
+        }
+        Ok(())
+    }
+
+    /// The same, if there still is a producer.
+    pub(super) fn tell_for_sure(&mut self) -> Result<(), Error> {
+        unless_gone(self.tell())
+    }
+
+    /// Nobody will take out anything any more.
+    pub(super) fn close(&mut self) -> Result<(), Error> {
+        self.tell()?;
+        self.remote.store(CLOSED, 1)?;
+        self.remote.commit()
+    }
+}
+
+/// A peer that is gone is no reason not to read what it left.
+fn unless_gone(told: Result<(), Error>) -> Result<(), Error> {
+    match told {
+        Err(Error::PeerLost | Error::Refused(_)) => Ok(()),
+        other => other,
+    }
+}
+
+impl<F: Fabric> Side<F> for Consumer<F> {
+    #[inline]
+    fn remote(&mut self) -> &mut F::Remote {
+        &mut self.remote
+    }
+}

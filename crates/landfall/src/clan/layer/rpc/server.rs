@@ -1,0 +1,234 @@
+//! The side that is called.
+
+use std::time::Instant;
+
+use super::{BUFFER, Config, FLAG, Flag, buffer_len, fits, get, put};
+use crate::clan::layer::half::{Connect, Half, Joint};
+use crate::clan::layer::waiting::{Side, Waiting, unless_lost};
+use crate::clan::{Access, Error, Fabric, Local, Misbehaviour, Remote, WORD};
+
+/// Answers calls of one client. Who serves many has one of these for each.
+#[derive(Debug)]
+pub struct Server<F: Fabric> {
+    side: Serving<F>,
+    waiting: Waiting<F>,
+}
+
+#[derive(Debug)]
+struct Serving<F: Fabric> {
+    local: F::Local,
+    remote: F::Remote,
+    config: Config,
+    /// The number of the last call that was taken.
+    call: u32,
+    state: State,
+    reply: Vec<u8>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Waits for a request.
+    Idle,
+    /// A request was taken; it is answered with nothing if nobody does better.
+    Taken,
+    /// The reply is ready, and not written.
+    Ready,
+    /// It is written, and the client is not told for certain.
+    Written,
+}
+
+impl<F: Fabric> Side<F> for Serving<F> {
+    fn remote(&mut self) -> &mut F::Remote {
+        &mut self.remote
+    }
+}
+
+impl<F: Fabric> Connect<F> for Server<F> {
+    type Config = Config;
+
+    fn ours(config: &Config) -> Result<u64, Error> {
+        Ok(buffer_len(config.request))
+    }
+
+    fn theirs(config: &Config) -> Result<u64, Error> {
+        Ok(buffer_len(config.reply))
+    }
+
+    fn join(joint: Joint<F>, config: Config) -> Result<Self, Error> {
+        let Joint { fabric, local, remote } = joint;
+        let wire = fabric.watch(&local, FLAG..FLAG + WORD, Access::Write, Some(&remote))?;
+        let (call, state, reply) = (0, State::Idle, Vec::new());
+        let side = Serving { local, remote, config, call, state, reply };
+        Ok(Self { side, waiting: Waiting::new(fabric, config.wait, wire) })
+    }
+}
+
+impl<F: Fabric> Server<F> {
+    /// This side's half.
+    ///
+    /// # Errors
+    /// Those of [`Fabric::expose`].
+    pub fn open(fabric: &F, config: Config) -> Result<Half<F, Self>, Error> {
+        Half::open(fabric, config)
+    }
+
+    /// The request that is there, if one is.
+    ///
+    /// # Errors
+    /// The way of an earlier reply is full, or the peer is gone or mad.
+    pub fn try_next(&mut self) -> Result<Option<Request<'_, F>>, Error> {
+        let found = self.side.take()?;
+        Ok(found.map(|len| Request { side: &mut self.side, len }))
+    }
+
+    /// The next request.
+    ///
+    /// # Errors
+    /// Those of [`try_next`](Self::try_next), or the deadline is over.
+    pub fn next(&mut self, deadline: Option<Instant>) -> Result<Request<'_, F>, Error> {
+        let Self { side, waiting } = self;
+        let len = waiting.until(side, deadline, Serving::take)?;
+        Ok(Request { side, len })
+    }
+
+    /// The same for a task.
+    ///
+    /// # Errors
+    /// Those of [`try_next`](Self::try_next).
+    pub async fn next_async(&mut self) -> Result<Request<'_, F>, Error> {
+        let Self { side, waiting } = self;
+        let len = waiting.reached(side, Serving::take).await?;
+        Ok(Request { side, len })
+    }
+
+    /// Answers one call with what `answer` puts behind the empty reply. The reply has
+    /// left when this returns.
+    ///
+    /// # Errors
+    /// Those of [`next`](Self::next), or the reply is too long (then the client
+    /// gets an empty one).
+    pub fn serve_one(
+        &mut self,
+        deadline: Option<Instant>,
+        answer: impl FnOnce(&[u8], &mut Vec<u8>),
+    ) -> Result<(), Error> {
+        let mut reply = std::mem::take(&mut self.side.reply);
+        reply.clear();
+        let request = self.next(deadline)?;
+        let bytes = request.to_vec()?;
+        answer(&bytes, &mut reply);
+        let answered = request.reply(&reply);
+        let Self { side, waiting } = self;
+        let sent = waiting.until(side, deadline, |side| side.send().map(Some));
+        answered.and(sent)
+    }
+}
+
+impl<F: Fabric> Serving<F> {
+    /// The length of the next request. From here on it is answered, some way or other.
+    fn take(&mut self) -> Result<Option<u32>, Error> {
+        match self.send() {
+            // Its client is gone, and nobody else asks here.
+            Ok(()) | Err(Error::PeerLost | Error::Refused(_)) => {}
+            Err(error) => return Err(error),
+        }
+        let there = match self.look()? {
+            Some(flag) => Some(flag),
+            None => unless_lost(&self.remote, || self.look())?,
+        };
+        let Some(flag) = there else { return Ok(None) };
+        self.local.store(FLAG, 0)?;
+        self.call = flag.call;
+        self.state = State::Taken;
+        Ok(Some(flag.len))
+    }
+
+    fn look(&self) -> Result<Option<Flag>, Error> {
+        let word = self.local.load(FLAG)?;
+        match Flag::from_word(word, self.config.request)? {
+            Some(flag) if flag.call != self.call.wrapping_add(1) => {
+                Err(Error::PeerMisbehaved(Misbehaviour::Flag(word)))
+            }
+            other => Ok(other),
+        }
+    }
+
+    /// Sends the reply, if one is owed.
+    fn send(&mut self) -> Result<(), Error> {
+        if self.state == State::Taken {
+            self.reply.clear();
+            self.state = State::Ready;
+        }
+        if self.state == State::Ready {
+            let flag = Flag { call: self.call, len: self.reply.len() as u32 };
+            put(&mut self.remote, &self.reply, flag)?;
+            self.state = State::Written;
+        }
+        if self.state == State::Written {
+            self.remote.commit()?;
+            self.state = State::Idle;
+        }
+        Ok(())
+    }
+}
+
+/// A request, where it landed. When it is dropped without a reply, the client gets an
+/// empty one.
+#[derive(Debug)]
+pub struct Request<'a, F: Fabric> {
+    side: &'a mut Serving<F>,
+    len: u32,
+}
+
+impl<F: Fabric> Request<'_, F> {
+    /// How many bytes it has.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.len as usize
+    }
+
+    /// Has it none?
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Copies bytes of it out, from `at` on.
+    ///
+    /// # Errors
+    /// They are not all in the request.
+    pub fn read(&self, at: usize, into: &mut [u8]) -> Result<(), Error> {
+        if at.checked_add(into.len()).is_none_or(|end| end > self.len()) {
+            let (offset, len, size) = (at as u64, into.len() as u64, u64::from(self.len));
+            return Err(Error::OutOfBounds { offset, len, size });
+        }
+        self.side.local.copy_out(BUFFER + at as u64, into)
+    }
+
+    /// A copy of the whole.
+    ///
+    /// # Errors
+    /// None that is known.
+    pub fn to_vec(&self) -> Result<Vec<u8>, Error> {
+        get(&self.side.local, Flag { call: 0, len: self.len })
+    }
+
+    /// Replies. If the way is full just now, the server's next call sends it.
+    ///
+    /// # Errors
+    /// The reply is too long: then the client gets an empty one.
+    pub fn reply(self, reply: &[u8]) -> Result<(), Error> {
+        fits(reply, self.side.config.reply)?;
+        self.side.reply.clear();
+        self.side.reply.extend_from_slice(reply);
+        self.side.state = State::Ready;
+        Ok(())
+    }
+}
+
+impl<F: Fabric> Drop for Request<'_, F> {
+    fn drop(&mut self) {
+        // What cannot be sent now is sent by the server's next call.
+        let _ = self.side.send();
+    }
+}

@@ -1,0 +1,184 @@
+//! The writing end of a stream.
+
+use std::io;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use super::Config;
+use crate::clan::layer::half::{Connect, Half, Joint};
+use crate::clan::layer::ring::{self, Producer};
+use crate::clan::layer::waiting::Waiting;
+use crate::clan::{Access, Error, Fabric, Remote, WORD};
+
+/// Writes bytes. Dropping it ends the stream, after the last of them.
+#[derive(Debug)]
+pub struct Writer<F: Fabric> {
+    side: Producer<F>,
+    waiting: Waiting<F>,
+    capacity: u64,
+    timeout: Option<Duration>,
+}
+
+impl<F: Fabric> Connect<F> for Writer<F> {
+    type Config = Config;
+
+    fn ours(_: &Config) -> Result<u64, Error> {
+        Ok(ring::PRODUCER_LEN)
+    }
+
+    fn theirs(config: &Config) -> Result<u64, Error> {
+        config.reader_len()
+    }
+
+    fn join(joint: Joint<F>, config: Config) -> Result<Self, Error> {
+        let Joint { fabric, local, remote } = joint;
+        let words = ring::READ..ring::CLOSED + WORD;
+        let wire = fabric.watch(&local, words, Access::Write, Some(&remote))?;
+        Ok(Self {
+            side: Producer::new(local, remote, config.capacity),
+            waiting: Waiting::new(fabric, config.wait, wire),
+            capacity: config.capacity,
+            timeout: None,
+        })
+    }
+}
+
+impl<F: Fabric> Writer<F> {
+    /// This end's half.
+    ///
+    /// # Errors
+    /// Those of [`Fabric::expose`], or the configuration makes no sense.
+    pub fn open(fabric: &F, config: Config) -> Result<Half<F, Self>, Error> {
+        Half::open(fabric, config)
+    }
+
+    /// How long [`io::Write`] waits for room; for ever by default.
+    pub const fn set_timeout(&mut self, timeout: Option<Duration>) {
+        self.timeout = timeout;
+    }
+
+    /// Writes as many of the bytes as there is room for; nothing if there is none.
+    ///
+    /// # Errors
+    /// The reader is closed, the way is full, or the peer is gone or mad.
+    pub fn try_write(&mut self, bytes: &[u8]) -> Result<Option<usize>, Error> {
+        put(&mut self.side, self.capacity, bytes)
+    }
+
+    /// Writes some of the bytes, once there is room; how many.
+    ///
+    /// # Errors
+    /// Those of [`try_write`](Self::try_write), or the deadline is over.
+    pub fn write_some(&mut self, bytes: &[u8], deadline: Option<Instant>) -> Result<usize, Error> {
+        let Self { side, waiting, capacity, .. } = self;
+        waiting.until(side, deadline, |side| put(side, *capacity, bytes))
+    }
+
+    /// The same for a task.
+    ///
+    /// # Errors
+    /// Those of [`try_write`](Self::try_write).
+    pub async fn write_some_async(&mut self, bytes: &[u8]) -> Result<usize, Error> {
+        std::future::poll_fn(|context| self.poll_put(context, bytes)).await
+    }
+
+    pub(super) fn poll_put(
+        &mut self,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<Result<usize, Error>> {
+        let Self { side, waiting, capacity, .. } = self;
+        waiting.poll(context, side, |side| put(side, *capacity, bytes))
+    }
+
+    /// Publishes what could not be published at once, because the way was full.
+    pub(super) fn poll_publish(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        let Self { side, waiting, .. } = self;
+        waiting.poll(context, side, |side| side.publish().map(Some))
+    }
+
+    pub(super) fn poll_finish(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        let Self { side, waiting, .. } = self;
+        waiting.poll(context, side, |side| side.finish().map(Some))
+    }
+
+    /// Waits until the reader has got all.
+    ///
+    /// # Errors
+    /// It was closed before, the deadline is over, or the peer is gone or mad.
+    pub fn drain(&mut self, deadline: Option<Instant>) -> Result<(), Error> {
+        let Self { side, waiting, .. } = self;
+        waiting.until(side, deadline, Producer::is_drained)
+    }
+
+    /// Ends the stream: the reader gets what was written, then its end.
+    ///
+    /// # Errors
+    /// The peer is gone, or there was no room on the way until the timeout.
+    pub fn finish(&mut self) -> Result<(), Error> {
+        let deadline = after(self.timeout);
+        let Self { side, waiting, .. } = self;
+        waiting.until(side, deadline, |side| side.finish().map(Some))
+    }
+}
+
+/// The moment that a timeout ends.
+pub(super) fn after(timeout: Option<Duration>) -> Option<Instant> {
+    timeout.and_then(|timeout| Instant::now().checked_add(timeout))
+}
+
+/// Copies what there is room for, and publishes it.
+fn put<F: Fabric>(
+    side: &mut Producer<F>,
+    capacity: u64,
+    bytes: &[u8],
+) -> Result<Option<usize>, Error> {
+    if bytes.is_empty() {
+        return Ok(Some(0));
+    }
+    let Some(room) = side.room(1)? else { return Ok(None) };
+    let len = room.min(bytes.len() as u64);
+    let at = side.written() % capacity;
+    let (first, second) = bytes[..len as usize].split_at(len.min(capacity - at) as usize);
+    side.remote.write(ring::PLACES + at, first)?;
+    if !second.is_empty() {
+        side.remote.write(ring::PLACES, second)?;
+    }
+    side.advance(len);
+    match side.publish() {
+        // The bytes are in. The next call, or a flush, publishes them.
+        Ok(()) | Err(Error::Busy) => Ok(Some(len as usize)),
+        Err(error) => Err(error),
+    }
+}
+
+impl<F: Fabric> io::Write for Writer<F> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let deadline = after(self.timeout);
+        let written = self.write_some(bytes, deadline).map_err(broken)?;
+        // Whoever does not flush shall not wait for ever for an answer.
+        io::Write::flush(self)?;
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let deadline = after(self.timeout);
+        let Self { side, waiting, .. } = self;
+        waiting.until(side, deadline, |side| side.publish().map(Some)).map_err(broken)
+    }
+}
+
+/// For a writer, the end of the other side is a broken pipe.
+pub(super) fn broken(error: Error) -> io::Error {
+    match error {
+        Error::Closed => io::Error::new(io::ErrorKind::BrokenPipe, error),
+        other => other.into(),
+    }
+}
+
+impl<F: Fabric> Drop for Writer<F> {
+    fn drop(&mut self) {
+        // Nobody is left to tell if it fails; the peer finds this side gone.
+        let _ = self.side.finish();
+    }
+}

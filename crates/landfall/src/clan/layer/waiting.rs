@@ -1,0 +1,191 @@
+//! Looking, then sleeping: how every piece of the layer waits.
+
+use std::fmt::Debug;
+use std::future::poll_fn;
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use landfall_transport::Wait;
+
+use crate::clan::{Error, Fabric, Remote, Stage, Tripwire};
+
+/// How often somebody who spins looks before it looks at the clock.
+const LOOKS_PER_GLANCE_AT_THE_CLOCK: u32 = 64;
+
+/// What somebody waits with: where, how, and at what.
+#[derive(Debug)]
+pub(super) struct Waiting<F: Fabric> {
+    fabric: F,
+    wait: Wait,
+    wire: F::Tripwire,
+}
+
+/// One side of a connection, as far as waiting goes.
+pub(super) trait Side<F: Fabric> {
+    /// Its way to the peer.
+    fn remote(&mut self) -> &mut F::Remote;
+}
+
+/// Looks for what is waited for. None: not yet. An error ends the wait, except
+/// [`Error::Busy`], after which it is tried again when there is room.
+pub(super) type Look<'a, S, T> = &'a mut dyn FnMut(&mut S) -> Result<Option<T>, Error>;
+
+impl<F: Fabric> Waiting<F> {
+    pub(super) const fn new(fabric: F, wait: Wait, wire: F::Tripwire) -> Self {
+        Self { fabric, wait, wire }
+    }
+
+    /// For threads.
+    #[inline]
+    pub(super) fn until<S: Side<F>, T>(
+        &self,
+        side: &mut S,
+        deadline: Option<Instant>,
+        mut look: impl FnMut(&mut S) -> Result<Option<T>, Error>,
+    ) -> Result<T, Error> {
+        // What is there already costs no more than the look.
+        match look(side) {
+            Ok(Some(found)) => Ok(found),
+            Err(error) if !matches!(error, Error::Busy) => Err(error),
+            _ => self.until_later(side, deadline, &mut look),
+        }
+    }
+
+    #[cold]
+    fn until_later<S: Side<F>, T>(
+        &self,
+        side: &mut S,
+        deadline: Option<Instant>,
+        look: Look<'_, S, T>,
+    ) -> Result<T, Error> {
+        loop {
+            // Each time: it may have been woken early, while the rest is on its way.
+            if let Some(found) = self.spin(side, deadline, look)? {
+                return Ok(found);
+            }
+            self.wire.arm();
+            match look(side) {
+                // It may return early; the clock below knows whether it is late.
+                Ok(None) => _ = self.fabric.wait(&[&self.wire], deadline)?,
+                Err(Error::Busy) => {
+                    self.wire.disarm();
+                    side.remote().wait_for(Stage::Room, deadline)?;
+                }
+                Ok(Some(found)) => {
+                    self.wire.disarm();
+                    return Ok(found);
+                }
+                Err(error) => {
+                    self.wire.disarm();
+                    return Err(error);
+                }
+            }
+            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                self.wire.disarm();
+                return settled(look(side));
+            }
+        }
+    }
+
+    /// Looks until the budget or the deadline is over.
+    fn spin<S, T>(
+        &self,
+        side: &mut S,
+        deadline: Option<Instant>,
+        look: Look<'_, S, T>,
+    ) -> Result<Option<T>, Error> {
+        let budget = match self.wait {
+            Wait::Block => return Ok(None),
+            Wait::Spin => None,
+            Wait::SpinThenBlock(budget) => Some(budget),
+        };
+        let start = Instant::now();
+        loop {
+            for _ in 0..LOOKS_PER_GLANCE_AT_THE_CLOCK {
+                match look(side) {
+                    Ok(Some(found)) => return Ok(Some(found)),
+                    Ok(None) | Err(Error::Busy) => self.fabric.relax(),
+                    Err(error) => return Err(error),
+                }
+            }
+            let now = Instant::now();
+            if deadline.is_some_and(|deadline| now >= deadline) {
+                return settled(look(side)).map(Some);
+            }
+            if budget.is_some_and(|budget| now - start >= budget) {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// For tasks.
+    pub(super) fn poll<S: Side<F>, T>(
+        &self,
+        context: &mut Context<'_>,
+        side: &mut S,
+        mut look: impl FnMut(&mut S) -> Result<Option<T>, Error>,
+    ) -> Poll<Result<T, Error>> {
+        loop {
+            match look(side) {
+                Ok(Some(found)) => {
+                    return Poll::Ready(Ok(found));
+                }
+                Ok(None) => {}
+                Err(Error::Busy) => match side.remote().poll_reached(Stage::Room, context)? {
+                    Poll::Ready(()) => continue,
+                    Poll::Pending => return Poll::Pending,
+                },
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+            self.wire.arm();
+            // The waker is there before the second look.
+            let fired = self.wire.poll_fired(context);
+            match look(side) {
+                Ok(None) if fired.is_pending() => return Poll::Pending,
+                Ok(None) | Err(Error::Busy) => self.wire.disarm(),
+                Ok(Some(found)) => {
+                    self.wire.disarm();
+                    return Poll::Ready(Ok(found));
+                }
+                Err(error) => {
+                    self.wire.disarm();
+                    return Poll::Ready(Err(error));
+                }
+            }
+        }
+    }
+
+    /// The same as a future.
+    pub(super) async fn reached<S: Side<F>, T>(
+        &self,
+        side: &mut S,
+        mut look: impl FnMut(&mut S) -> Result<Option<T>, Error>,
+    ) -> Result<T, Error> {
+        poll_fn(|context| self.poll(context, side, &mut look)).await
+    }
+}
+
+/// The last look before a deadline is reported: it may have come in this very moment.
+fn settled<T>(looked: Result<Option<T>, Error>) -> Result<T, Error> {
+    match looked {
+        Ok(Some(found)) => Ok(found),
+        Ok(None) | Err(Error::Busy) => Err(Error::TimedOut),
+        Err(error) => Err(error),
+    }
+}
+
+/// Nothing came: is that for ever? What came before the peer went away is found
+/// by another look.
+#[inline]
+pub(super) fn unless_lost<T, R: Remote>(
+    remote: &R,
+    look_again: impl FnOnce() -> Result<Option<T>, Error>,
+) -> Result<Option<T>, Error> {
+    match remote.check() {
+        Ok(()) => Ok(None),
+        Err(lost) => match look_again()? {
+            Some(found) => Ok(Some(found)),
+            None => Err(lost),
+        },
+    }
+}
