@@ -35,6 +35,7 @@ mod memory;
 pub mod native;
 mod nic;
 pub mod offload;
+pub mod switch;
 mod ticket;
 pub mod wire;
 

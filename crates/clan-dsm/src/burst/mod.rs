@@ -105,8 +105,9 @@ impl Burst {
 }
 
 /// How many words so many bytes of parameters take.
+/// A packet has a word, even if nothing needs to be said.
 const fn command_words(bytes: u32) -> u32 {
-    bytes.div_ceil(WORD)
+    if bytes == 0 { 1 } else { bytes.div_ceil(WORD) }
 }
 
 #[cfg(test)]
@@ -130,7 +131,7 @@ mod tests {
         assert!(Burst::new(address(Kind::Burst, 0, 0b0110), 2).is_none());
         let command = |bytes, words| Burst::new(address(Kind::Command, bytes, WHOLE), words);
         assert!(command(9, 2).is_some() && command(9, 1).is_none() && command(9, 3).is_none());
-        assert!(command(0, 0).is_some(), "a command may need no parameters");
+        assert!(command(0, 1).is_some() && command(0, 0).is_none(), "every packet has a word");
         assert!(command(96, 12).is_some() && command(97, 13).is_none());
         assert!(Burst::new(address(Kind::Command, 8, 0b1), 1).is_none());
     }

@@ -69,6 +69,10 @@ impl Inbound {
         true
     }
 
+    pub(super) fn occupied(&mut self, words: u32) {
+        self.used = self.used.saturating_add(words).min(self.room);
+    }
+
     pub(super) fn freed(&mut self, words: u32) {
         self.used = self.used.saturating_sub(words);
     }

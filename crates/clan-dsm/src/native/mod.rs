@@ -165,6 +165,12 @@ impl NativeLink {
         self.inbound.freed(words);
     }
 
+    /// So many words, headers included, of an earlier beginning are still here.
+    /// Due before the next symbol is asked for.
+    pub fn handle_occupied(&mut self, words: u32) {
+        self.inbound.occupied(words);
+    }
+
     /// A packet is out of the way: in its place, or refused.
     pub fn handle_taken(&mut self, burst: &Burst) {
         self.handle_freed(burst.cost());
