@@ -37,6 +37,7 @@ mod nic;
 pub mod offload;
 pub mod switch;
 mod ticket;
+pub mod tripwire;
 pub mod wire;
 
 pub use access::{Access, Rights};

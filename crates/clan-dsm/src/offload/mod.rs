@@ -2,15 +2,36 @@
 //!
 //! A header is checked against the table of apertures ([`Apertures`]: slot,
 //! key, rights, bounds), and what it touched is matched against the armed
-//! tripwires. Both are one piece: they know no time, allocate nothing, cannot
-//! fail, and work on tables that their caller hands in. The software path runs
-//! them over its own, an adapter's firmware over tables in its memory. All else
-//! (links, commands, reads, who waits for what) goes to the engine.
+//! tripwires ([`Tables::touch`]). Both are one piece: they know no time, allocate
+//! nothing, cannot fail, and work on tables that their caller hands in. The
+//! software path runs them over its own, an adapter's firmware over tables in
+//! its memory. All else (links, commands, who waits for what) goes to the engine.
+//!
+//! | module | what lives there |
+//! | --- | --- |
+//! | `apertures` | the check of headers |
+//! | `map` | tables with a secret, so that nobody can choose keys that crowd |
+//! | `place` | the names under which tables know parts of memory |
+//! | `filter` | is any tripwire touched? |
+//! | `wire` | one tripwire |
+//! | `tables` | tripwires are registered, armed, disarmed, taken out |
+//! | `touch` | the match, and its order |
+//! | `actions` | what firings leave behind |
 
+mod actions;
 mod apertures;
+mod filter;
 mod map;
+mod place;
+mod tables;
+mod touch;
+mod wire;
 
+pub use actions::{Actions, Queued};
 pub use apertures::{Aperture, Apertures, Group, Spot};
 pub use map::{Cell, Map, Secret};
+pub use place::Place;
+pub use tables::{Needs, Tables, Totals};
+pub use wire::{Action, Ends, Firing, Knot, Watch, Wire};
 
 pub(crate) use apertures::group_key;
