@@ -169,13 +169,10 @@ impl Endpoints {
         let reason = message.reason.unwrap_or(Reason::Refused);
         let index = self.at(message.to)?;
         let endpoint = self.table.get_mut(index)?;
-        let of_connection = match endpoint.state {
-            State::Connected(session, _) => session.is_named_by(from, message),
-            _ => false,
-        };
-        if !of_connection && message.to_session != endpoint.incarnation {
-            // Of an earlier connection, whose end was told already, or of an
-            // earlier endpoint at this port.
+        // What this endpoint sent since it was opened, on whichever connection: the
+        // connection may be complete before its last message comes back.
+        let since_opened = message.to_session.wrapping_sub(endpoint.incarnation);
+        if since_opened >= self.next_session.wrapping_sub(endpoint.incarnation) {
             return None;
         }
         let notice = Notice::Undelivered { to: from, number, count, reason };

@@ -18,8 +18,8 @@ pub struct ConnectRequest {
 /// What waits in the queue of an endpoint.
 ///
 /// The last notice of a connection is [`Notice::Closed`] or [`Notice::Ended`],
-/// and each connection has exactly one of them. Messages of the connection that
-/// came before are in front of it.
+/// and each connection has exactly one of them. Messages of the connection are
+/// in front of it; that one of ours was not delivered may be told later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Notice {
