@@ -1,5 +1,7 @@
 //! What the user asked for and cannot have, and why something is over.
 
+use landfall_placement::Refusal;
+
 /// Why a call was refused. Nothing changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -87,6 +89,19 @@ impl Reason {
             8 => Self::Refused,
             _ => return None,
         })
+    }
+}
+
+/// What the sender of a packet is told that a check refused.
+impl From<Refusal> for Reason {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::WrongKey | Refusal::UnknownId | Refusal::WrongAddress => Self::BadKey,
+            Refusal::OutOfBounds => Self::OutOfBounds,
+            Refusal::Forbidden => Self::Forbidden,
+            Refusal::NoRoom => Self::NoRoom,
+            _ => Self::Malformed,
+        }
     }
 }
 

@@ -16,16 +16,14 @@ pub(crate) enum Purpose {
     Sent = 1,
     /// A transmission that holds none.
     SentBare = 2,
-    /// A frame on its way to its place, straight from the driver.
-    Frame = 3,
-    /// An operation on a word.
-    Word = 4,
+    /// A frame on its way to its place, or an operation on a word.
+    Placed = 3,
     /// Bytes of a frame that was kept.
-    Deposit = 5,
+    Deposit = 4,
 }
 
 impl Purpose {
-    const ALL: [Self; 5] = [Self::Sent, Self::SentBare, Self::Frame, Self::Word, Self::Deposit];
+    const ALL: [Self; 4] = [Self::Sent, Self::SentBare, Self::Placed, Self::Deposit];
 }
 
 /// A ticket, unpacked.

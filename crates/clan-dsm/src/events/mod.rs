@@ -167,18 +167,23 @@ impl EventQueue {
     }
 
     /// Tells of something. Without room, that something is missing stands in
-    /// its place.
-    pub(crate) fn push(&mut self, event: Event) {
+    /// its place. Says whether the event waits in the queue.
+    pub(crate) fn push(&mut self, event: Event) -> bool {
         let source = Source::of(&event);
-        if !self.is_told(source) || self.says_already(source) {
-            return;
+        if !self.is_told(source) {
+            return false;
         }
-        if self.common < self.capacity {
+        if self.says_already(source) {
+            return true;
+        }
+        let has_room = self.common < self.capacity;
+        if has_room {
             self.common += 1;
             self.enter(Entry { event, room: Room::Common }, source);
         } else {
             self.overflow();
         }
+        has_room
     }
 
     /// Tells how something ended that a place was promised for.

@@ -1,7 +1,7 @@
 //! What is to be done when something that was sent has arrived.
 
 use crate::address::HostId;
-use crate::ids::DmaId;
+use crate::ids::{ApertureId, DmaId, WriteId};
 
 /// Bytes of an aperture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,10 +21,12 @@ pub(crate) enum Note {
     /// The program wrote these bytes of a host (or a group): outgoing
     /// tripwires listen for that.
     Written(HostId, Bytes),
+    /// A piece of a write from memory wrote these.
+    From(WriteId, HostId, Bytes),
     /// A piece of a chain of DMA requests wrote these.
     Dma(DmaId, HostId, Bytes),
-    /// The other side read these bytes of ours. Its tripwires hear of it only
+    /// The other side read bytes of ours, so many from this one on. Its tripwires hear of it only
     /// now: until the answer has arrived it may be repeated, and is fetched
     /// again.
-    Served(Bytes),
+    Served(ApertureId, u64, u32),
 }

@@ -424,14 +424,14 @@ fn link_of(links: &mut Vec<Link>, link: u32) -> &mut Link {
 
 impl DmaRequest {
     /// Bytes that it moves.
-    const fn len(&self) -> u64 {
+    pub(crate) const fn len(&self) -> u64 {
         match self {
             Self::Write { from: area, .. } | Self::Read { into: area, .. } => area.len,
             Self::Word { .. } => WORD as u64,
         }
     }
 
-    const fn offset(&self) -> u64 {
+    pub(crate) const fn offset(&self) -> u64 {
         match self {
             Self::Write { offset, .. } | Self::Read { offset, .. } | Self::Word { offset, .. } => {
                 *offset

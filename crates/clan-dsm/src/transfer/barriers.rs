@@ -1,0 +1,132 @@
+//! Barriers: has all that was written before arrived?
+//!
+//! Over a link that acknowledges frames nothing has to be sent for one. It is
+//! reached when all frames that were loaded before it are acknowledged, and
+//! all chains of DMA requests are done that were in a queue when it was asked
+//! for.
+
+use alloc::collections::VecDeque;
+
+use crate::ids::BarrierId;
+
+/// The barriers of one link.
+#[derive(Debug, Default)]
+pub(crate) struct Barriers {
+    /// How many frames were loaded.
+    loaded: u64,
+    /// In the order of the calls. Each is reached in its turn.
+    waiting: VecDeque<Waiting>,
+    chains: Chains,
+    next: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    id: BarrierId,
+    /// So many frames; known once all that was written before it is loaded.
+    frames: Option<u64>,
+    /// So many chains had been submitted.
+    chains: u64,
+}
+
+/// Which chains are done, by the order in which they were submitted.
+#[derive(Debug, Default)]
+struct Chains {
+    /// All before this one are done.
+    first: u64,
+    is_done: VecDeque<bool>,
+}
+
+impl Barriers {
+    /// The name of the next barrier of link `link`.
+    pub(crate) fn next(&self, link: u32) -> BarrierId {
+        BarrierId::new((link, self.next as u32))
+    }
+
+    /// One more, after all chains that were submitted so far.
+    pub(crate) fn begin(&mut self, id: BarrierId) {
+        let chains = self.chains.first + self.chains.is_done.len() as u64;
+        self.waiting.push_back(Waiting { id, frames: None, chains });
+        self.next = self.next.wrapping_add(1);
+    }
+
+    /// All that was written before it is loaded, the last of it maybe into a
+    /// frame that is being filled.
+    pub(crate) fn loaded_up_to(&mut self, id: BarrierId, is_filling: bool) {
+        let frames = self.loaded + u64::from(is_filling);
+        if let Some(one) = self.waiting.iter_mut().find(|waiting| waiting.id == id) {
+            one.frames = Some(frames);
+        }
+    }
+
+    /// A frame is filled.
+    pub(crate) fn frame_loaded(&mut self) {
+        self.loaded += 1;
+    }
+
+    /// A chain was submitted; its number is to be given back.
+    pub(crate) fn chain_submitted(&mut self) -> u64 {
+        self.chains.is_done.push_back(false);
+        self.chains.first + self.chains.is_done.len() as u64 - 1
+    }
+
+    /// A chain is done, well or not.
+    pub(crate) fn chain_done(&mut self, number: u64) {
+        let Chains { first, is_done } = &mut self.chains;
+        let place = number.checked_sub(*first).and_then(|at| is_done.get_mut(at as usize));
+        if let Some(place) = place {
+            *place = true;
+        }
+        while is_done.front() == Some(&true) {
+            is_done.pop_front();
+            *first += 1;
+        }
+    }
+
+    /// The next barrier that is reached when so many frames are acknowledged.
+    pub(crate) fn poll_reached(&mut self, acknowledged: u64) -> Option<BarrierId> {
+        let first = self.waiting.front()?;
+        let is_reached = first.frames.is_some_and(|frames| frames <= acknowledged)
+            && first.chains <= self.chains.first;
+        if is_reached { self.waiting.pop_front().map(|reached| reached.id) } else { None }
+    }
+
+    /// A barrier that will never be reached; to be asked until there is none.
+    pub(crate) fn poll_lost(&mut self) -> Option<BarrierId> {
+        self.waiting.pop_front().map(|lost| lost.id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_waits_for_frames_and_chains_that_were_before_it() {
+        let mut barriers = Barriers::default();
+        let early = barriers.chain_submitted();
+        let other = barriers.chain_submitted();
+        barriers.frame_loaded();
+        let first = barriers.next(3);
+        barriers.begin(first);
+        let late = barriers.chain_submitted();
+        assert_eq!(barriers.poll_reached(1), None, "what was written is not all loaded");
+        barriers.loaded_up_to(first, true);
+        barriers.frame_loaded();
+        barriers.chain_done(other);
+        assert_eq!(barriers.poll_reached(2), None, "a chain is not done");
+        barriers.chain_done(early);
+        assert_eq!(barriers.poll_reached(1), None, "a frame is not acknowledged");
+        assert_eq!(barriers.poll_reached(2), Some(first), "whatever came after it");
+        assert_eq!(barriers.poll_reached(2), None);
+        let second = barriers.next(3);
+        assert_ne!(second, first);
+        barriers.begin(second);
+        barriers.loaded_up_to(second, false);
+        assert_eq!(barriers.poll_reached(2), None);
+        barriers.chain_done(late);
+        assert_eq!(barriers.poll_reached(2), Some(second));
+        barriers.begin(barriers.next(3));
+        assert!(barriers.poll_lost().is_some() && barriers.poll_lost().is_none());
+    }
+}
