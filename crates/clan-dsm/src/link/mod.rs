@@ -1,7 +1,44 @@
 //! The reliable FIFO between two hosts over a path that loses, repeats, mixes
 //! up and damages frames.
+//!
+//! | module | what lives there |
+//! | --- | --- |
+//! | `links` | [`Links`]: every link of an adapter, found by peer and by host; timers; who has something to send |
+//! | `meet` | how links come to be, and end: who may open one, and who is told apart |
+//! | `one` | one link: its life, and how its halves share frames |
+//! | `sender` | what is under way, what is lost, what may be sent |
+//! | `receiver` | which frame is next, which came too early, what is acknowledged |
+//! | `shelf` | what frames carry, kept until it has arrived |
+//! | `hello` | what is said when links begin and end |
+//! | `cargo` | what one frame carries, while it is put together |
+//!
+//! Rules that both sides rely on:
+//!
+//! - An acknowledgement covers a frame once its bytes are in place, or kept
+//!   whole; never before (the second invariant).
+//! - Frames take effect in their order, each once. When one fails, those behind
+//!   it count as not arrived.
+//! - Xoff and credit hold back requests and writes. Acknowledgements, questions
+//!   and answers are never held back by either, and who is held back asks from
+//!   time to time whether that is still so. So no lost frame and no circle of
+//!   hosts that wait for each other stops a link for good.
+//!
+//! What does not live here: apertures, memory, and what packets mean.
 
 mod cargo;
+mod hello;
+mod links;
+mod meet;
+mod one;
+mod receiver;
+mod sender;
+mod shelf;
+#[cfg(test)]
+mod tests;
 
 #[allow(unused_imports)] // Until the adapter is there.
 pub(crate) use cargo::{Cargo, Room};
+#[allow(unused_imports)]
+pub(crate) use links::{Arrival, Links, News};
+#[allow(unused_imports)]
+pub(crate) use receiver::Kept;

@@ -84,8 +84,10 @@ impl FrameFlags {
     pub const ASK: Self = Self(2);
     /// Nothing but answers, please, until a frame comes without this.
     pub const XOFF: Self = Self(4);
+    /// The acknowledgement waited for company: it measures no round trip.
+    pub const LATE: Self = Self(8);
 
-    const KNOWN: u8 = 7;
+    const KNOWN: u8 = 15;
 
     /// Are all of these set?
     #[must_use]

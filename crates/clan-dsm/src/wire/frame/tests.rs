@@ -126,7 +126,7 @@ fn entries_that_nobody_writes_are_refused() {
     let ack = FrameHeader { kind: FrameKind::Ack, ..HEADER };
     assert_eq!(refused(&built(ack, &[good], &[0; 8])), Some(Refusal::Malformed));
     assert_eq!(refused(&built(ack, &[], &[0; MAX_BODY + 1])), Some(Refusal::Malformed));
-    let flags = FrameHeader { flags: FrameFlags(8), ..HEADER };
+    let flags = FrameHeader { flags: FrameFlags(16), ..HEADER };
     assert_eq!(refused(&built(flags, &[good], &[0; 8])), Some(Refusal::Malformed));
 }
 
@@ -157,7 +157,7 @@ fn the_sum_covers_table_and_payload() {
 proptest! {
     #[test]
     fn whatever_is_written_is_read(
-        tag: u64, seq: u32, ack: u32, sack: u64, credit: u16, marks: u8, flags in 0u8..8,
+        tag: u64, seq: u32, ack: u32, sack: u64, credit: u16, marks: u8, flags in 0u8..16,
         lens in prop::collection::vec((any::<u32>(), 1u16..40, 0u32..8, 1u32..=8), 1..=MAX_ENTRIES),
     ) {
         let entries: Vec<_> = lens.iter().map(|(word, words, from, len)| {

@@ -1,0 +1,361 @@
+//! How links come to be, and how they end.
+
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use alloc::vec;
+use core::hash::{Hash, Hasher};
+
+use arrayvec::ArrayVec;
+use landfall_placement::{Instant, PathId, Peer, Random, Refusal, Unit};
+use siphasher::sip::SipHasher24;
+
+use crate::error::{Ended, Reason};
+use crate::link::hello::{self, Hello, Stage, Stranger};
+use crate::link::links::{Arrival, Links, News};
+use crate::link::one::State;
+use crate::wire::frame::{Frame, FrameKind};
+
+/// The most answers that wait to be sent to those that no link leads to.
+const MOST_REPLIES: usize = 64;
+
+/// So many counters say how many links have ended.
+const ENDINGS: usize = 256;
+
+/// Something to be said to one whom no link leads to.
+#[derive(Clone, Debug)]
+pub(crate) struct Reply {
+    pub(crate) path: PathId,
+    pub(crate) to: Peer,
+    pub(crate) kind: FrameKind,
+    pub(crate) tag: u64,
+    pub(crate) body: ArrayVec<u8, { Hello::LEN }>,
+}
+
+/// Where strangers are answered. Nothing is kept of them.
+#[derive(Debug)]
+pub(crate) struct Doorway {
+    secret: (u64, u64),
+    /// How many links to some of all peers have ended: a tag that was good for
+    /// one that ended is good no more.
+    endings: Box<[u32]>,
+    replies: VecDeque<Reply>,
+}
+
+impl Doorway {
+    pub(crate) fn new(random: &mut Random) -> Self {
+        Self {
+            secret: (random.next_u64(), random.next_u64()),
+            endings: vec![0; ENDINGS].into_boxed_slice(),
+            replies: VecDeque::new(),
+        }
+    }
+
+    fn hasher(&self, path: PathId, peer: Peer) -> SipHasher24 {
+        let mut hasher = SipHasher24::new_with_keys(self.secret.0, self.secret.1);
+        (path, peer).hash(&mut hasher);
+        hasher
+    }
+
+    fn ending_of(&self, path: PathId, peer: Peer) -> usize {
+        self.hasher(path, peer).finish() as usize % ENDINGS
+    }
+
+    /// The tag that proves that who said this hears our answer.
+    fn proof(&self, path: PathId, peer: Peer, hello: &Hello) -> u64 {
+        let mut hasher = self.hasher(path, peer);
+        let said = Hello { stage: Stage::Ask, ..*hello };
+        hasher.write(&said.to_bytes());
+        hasher.write_u32(self.endings[self.ending_of(path, peer)]);
+        hasher.finish().max(1)
+    }
+
+    fn note_ending(&mut self, path: PathId, peer: Peer) {
+        let ending = self.ending_of(path, peer);
+        self.endings[ending] = self.endings[ending].wrapping_add(1);
+    }
+
+    /// At the bound nothing is said: who asks will ask again.
+    fn say(&mut self, unit: &Unit<'_>, kind: FrameKind, tag: u64, body: &[u8]) {
+        if self.replies.len() < MOST_REPLIES {
+            let body = body.iter().copied().collect();
+            self.replies.push_back(Reply { path: unit.path, to: unit.from, kind, tag, body });
+        }
+    }
+
+    pub(crate) fn poll_reply(&mut self, path: PathId) -> Option<Reply> {
+        let nth = self.replies.iter().position(|reply| reply.path == path)?;
+        self.replies.remove(nth)
+    }
+}
+
+impl<N: Copy> Links<N> {
+    /// The link that a frame came for, if its sender has proved to hear us.
+    pub(super) fn speaker(&mut self, unit: &Unit<'_>, frame: &Frame<'_>) -> Result<u32, Refusal> {
+        let tag = frame.header().tag;
+        let index = self.index_of(unit.path, unit.from);
+        let refusal = match index.and_then(|index| self.table.get(index)) {
+            Some(link) if link.tag == tag => return index.ok_or(Refusal::UnknownId),
+            Some(_) => Refusal::WrongKey,
+            None => Refusal::UnknownId,
+        };
+        if tag != 0 {
+            let incarnation = self.common.incarnation;
+            let body = Stranger { tag, incarnation }.to_bytes();
+            self.doorway.say(unit, FrameKind::Stranger, 0, &body);
+        }
+        Err(refusal)
+    }
+
+    pub(super) fn handle_hello(
+        &mut self,
+        now: Instant,
+        unit: &Unit<'_>,
+        frame: &Frame<'_>,
+    ) -> Result<Arrival, Refusal> {
+        let hello = Hello::from_body(frame.payload())?;
+        if hello.incarnation == self.common.incarnation {
+            return Err(Refusal::WrongAddress); // We hear ourselves.
+        }
+        if hello.host == self.common.host {
+            if hello.stage != Stage::Answer {
+                self.refuse(unit, &hello);
+            } else if let Ok(index) = self.speaker(unit, frame) {
+                self.lose(index, Ended::There(Reason::Refused));
+            }
+            return Err(Refusal::WrongAddress);
+        }
+        match hello.stage {
+            Stage::Ask if frame.header().tag == 0 => self.answer(unit, &hello),
+            Stage::Ask => return Err(Refusal::Malformed),
+            Stage::Answer => self.handle_answer(now, unit, frame, hello)?,
+            Stage::Confirm => self.handle_confirm(now, unit, frame, hello)?,
+        }
+        Ok(Arrival::Consumed)
+    }
+
+    /// Says who we are, and keeps nothing.
+    fn answer(&mut self, unit: &Unit<'_>, hello: &Hello) {
+        let index = self.index_of(unit.path, unit.from);
+        let link = index.and_then(|index| self.table.get(index));
+        let tag = match link {
+            // Both ask at the same time.
+            Some(link) if matches!(link.state, State::Asking | State::Confirming) => link.tag,
+            // An old question comes late.
+            Some(link) if link.theirs.is_some_and(|theirs| theirs.tag == hello.tag) => link.tag,
+            _ => self.doorway.proof(unit.path, unit.from, hello),
+        };
+        let body = self.common.hello(Stage::Answer, tag).to_bytes();
+        self.doorway.say(unit, FrameKind::Hello, hello.tag, &body);
+    }
+
+    fn refuse(&mut self, unit: &Unit<'_>, hello: &Hello) {
+        self.doorway.say(unit, FrameKind::Bye, hello.tag, &hello::bye(Reason::Refused));
+    }
+
+    fn handle_answer(
+        &mut self,
+        now: Instant,
+        unit: &Unit<'_>,
+        frame: &Frame<'_>,
+        hello: Hello,
+    ) -> Result<(), Refusal> {
+        let index = self.speaker(unit, frame)?;
+        if let Some(is_alive) = self.rival_of(now, index, &hello) {
+            if is_alive {
+                self.lose(index, Ended::There(Reason::Refused));
+            }
+            return Err(Refusal::Unexpected);
+        }
+        let link = self.table.get_mut(index).ok_or(Refusal::UnknownId)?;
+        match link.state {
+            State::Asking => link.handle_answer(now, hello),
+            State::Confirming if link.theirs != Some(hello) => link.handle_answer(now, hello),
+            _ => return Ok(()), // It is up, or about to be.
+        }
+        self.touch(index);
+        Ok(())
+    }
+
+    /// The other side has our answer, and says again what it asked with.
+    fn handle_confirm(
+        &mut self,
+        now: Instant,
+        unit: &Unit<'_>,
+        frame: &Frame<'_>,
+        hello: Hello,
+    ) -> Result<(), Refusal> {
+        let tag = frame.header().tag;
+        let index = self.index_of(unit.path, unit.from);
+        let link = index.and_then(|index| self.table.get_mut(index));
+        let is_proof = tag == self.doorway.proof(unit.path, unit.from, &hello);
+        let is_new = match (link, index) {
+            (Some(link), Some(index)) if link.tag == tag => match link.state {
+                State::Asking | State::Confirming => Some(index),
+                State::Up if link.theirs.is_some_and(|theirs| theirs.tag == hello.tag) => {
+                    link.receiver.hurry(); // It was not heard that we heard.
+                    self.touch(index);
+                    return Ok(());
+                }
+                _ => return Err(Refusal::Unexpected),
+            },
+            // They asked before we did.
+            (Some(link), Some(index)) if is_proof && link.state == State::Asking => {
+                link.tag = tag;
+                Some(index)
+            }
+            _ if is_proof => None,
+            _ => {
+                self.answer(unit, &hello);
+                return Err(Refusal::WrongKey);
+            }
+        };
+        if let Some(is_alive) = self.rival_of(now, is_new.or(index).unwrap_or(u32::MAX), &hello) {
+            if is_alive {
+                self.refuse(unit, &hello);
+            }
+            return Err(Refusal::Unexpected);
+        }
+        let index = match is_new {
+            Some(index) => index,
+            None => {
+                if let Some(old) = index {
+                    self.replace(old, &hello);
+                }
+                let entered = self.enter(now, unit.path, unit.from, tag);
+                entered.ok_or_else(|| {
+                    self.refuse(unit, &hello);
+                    Refusal::NoRoom
+                })?
+            }
+        };
+        self.set_up(now, index, hello);
+        Ok(())
+    }
+
+    /// A link from the same peer takes the place of this one.
+    fn replace(&mut self, old: u32, hello: &Hello) {
+        let theirs = self.table.get(old).and_then(|link| link.theirs);
+        let is_same = theirs.is_some_and(|theirs| theirs.incarnation == hello.incarnation);
+        let why = if is_same { Ended::There(Reason::Refused) } else { Ended::Restarted };
+        self.lose(old, why);
+    }
+
+    /// Another host that has the same name, if there is one: whether it was found
+    /// alive after the second came.
+    fn rival_of(&mut self, now: Instant, index: u32, hello: &Hello) -> Option<bool> {
+        let rival = *self.by_host.get(&hello.host)?;
+        let link = self.table.get_mut(rival)?;
+        let is_same = link.theirs.is_some_and(|theirs| theirs.incarnation == hello.incarnation);
+        if rival == index || is_same {
+            return None;
+        }
+        let is_alive = link.challenge(now);
+        self.touch(rival);
+        Some(is_alive)
+    }
+
+    pub(super) fn set_up(&mut self, now: Instant, index: u32, theirs: Hello) {
+        let Some(link) = self.table.get_mut(index) else { return };
+        link.set_up(now, theirs);
+        self.news.push_back(News::Up { link: link.id, host: theirs.host });
+        self.by_host.entry(theirs.host).or_insert(index);
+        self.touch(index);
+    }
+
+    pub(super) fn handle_bye(
+        &mut self,
+        now: Instant,
+        unit: &Unit<'_>,
+        frame: &Frame<'_>,
+    ) -> Result<Arrival, Refusal> {
+        let reason = hello::bye_from(frame.payload())?;
+        let index = self.speaker(unit, frame)?;
+        let theirs = self.table.get(index).and_then(|link| link.theirs);
+        self.lose(index, Ended::There(reason));
+        // So that it is not said again.
+        if theirs.is_some() {
+            let (tag, incarnation) = (frame.header().tag, self.common.incarnation);
+            let body = Stranger { tag, incarnation }.to_bytes();
+            self.doorway.say(unit, FrameKind::Stranger, 0, &body);
+        }
+        let _ = now;
+        Ok(Arrival::Consumed)
+    }
+
+    /// The other side knows nothing of a link that we have with it.
+    pub(super) fn handle_stranger(
+        &mut self,
+        now: Instant,
+        unit: &Unit<'_>,
+        frame: &Frame<'_>,
+    ) -> Result<Arrival, Refusal> {
+        let said = Stranger::from_body(frame.payload())?;
+        let index = self.index_of(unit.path, unit.from).ok_or(Refusal::UnknownId)?;
+        let link = self.table.get(index).ok_or(Refusal::UnknownId)?;
+        let theirs = link.theirs.filter(|theirs| theirs.tag == said.tag);
+        let theirs = theirs.ok_or(Refusal::WrongKey)?;
+        match link.state {
+            State::Up if theirs.incarnation != said.incarnation => {
+                self.lose(index, Ended::Restarted);
+            }
+            State::Up => self.lose(index, Ended::There(Reason::Refused)),
+            State::Parting(_) => self.lose(index, Ended::Here),
+            _ => return Err(Refusal::Unexpected),
+        }
+        let _ = now;
+        Ok(Arrival::Consumed)
+    }
+
+    /// Ends a link and says goodbye.
+    pub(super) fn part(&mut self, now: Instant, index: u32, reason: Reason, why: Ended) {
+        let Some(link) = self.table.get_mut(index) else { return };
+        link.part(now, reason);
+        self.news.push_back(News::Down { link: link.id, why });
+        self.unlist_host(index);
+        if self.table.get(index).is_some_and(|link| link.state == State::Ended) {
+            self.unlist(index);
+        }
+        self.tell_notes(index);
+        self.touch(index);
+    }
+
+    /// A link is over.
+    pub(super) fn lose(&mut self, index: u32, why: Ended) {
+        let Some(link) = self.table.get_mut(index) else { return };
+        let was_parting = matches!(link.state, State::Parting(_));
+        if link.state == State::Ended {
+            return;
+        }
+        link.end();
+        if !was_parting {
+            self.news.push_back(News::Down { link: link.id, why });
+        }
+        self.unlist_host(index);
+        self.unlist(index);
+        self.tell_notes(index);
+    }
+
+    /// Its peer may have a new link from now on.
+    fn unlist(&mut self, index: u32) {
+        let Some(link) = self.table.get(index) else { return };
+        let (path, peer) = (link.path, link.peer);
+        self.by_peer.remove(&(path, peer), index);
+        self.doorway.note_ending(path, peer);
+    }
+
+    /// Another link to its host takes over, if there is one.
+    fn unlist_host(&mut self, index: u32) {
+        let Some(host) = self.table.get(index).and_then(|link| link.host()) else { return };
+        if self.by_host.get(&host) != Some(&index) {
+            return;
+        }
+        self.by_host.remove(&host);
+        let other = self.table.indices().find(|other| {
+            let link = self.table.get(*other);
+            link.is_some_and(|link| link.state == State::Up && link.host() == Some(host))
+        });
+        if let Some(other) = other {
+            self.by_host.insert(host, other);
+        }
+    }
+}

@@ -1,0 +1,494 @@
+//! The sending half of a link: what is under way, what is lost, and what may
+//! be sent.
+
+use alloc::collections::VecDeque;
+
+use landfall_congestion::{Arrived, Config as Congestion, Window};
+use landfall_placement::{Duration, Instant, Refusal, Serial32, Spans};
+
+use crate::link::cargo::Cargo;
+use crate::link::shelf::{Shelf, Stored};
+use crate::wire::frame::FrameHeader;
+
+/// How a link sends: from the configuration.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Habits {
+    pub(crate) congestion: Congestion,
+    /// Whether the window and its pauses are obeyed.
+    pub(crate) yields: bool,
+    pub(crate) frames: usize,
+    pub(crate) retry_after: Duration,
+    pub(crate) retry_floor: Duration,
+}
+
+/// Where a frame is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Whereabouts {
+    /// To be sent again.
+    Lost,
+    UnderWay,
+    Arrived,
+}
+
+/// A frame that is not known to have arrived, or whose memory a driver holds.
+#[derive(Clone, Copy, Debug)]
+struct Flight {
+    sent: Instant,
+    /// Which transmission of all it was that went last.
+    serial: Serial32,
+    stored: Stored,
+    whereabouts: Whereabouts,
+    /// How often it was sent.
+    times: u8,
+    /// So many transmissions of it hold its memory.
+    held: u8,
+}
+
+/// What was acknowledged at one time.
+#[derive(Debug, Default)]
+struct Batch {
+    bytes: u64,
+    /// The last transmission among them, and whether it tells of the round trip.
+    newest: Option<(Serial32, Instant, bool)>,
+}
+
+/// So many later transmissions have to arrive before one counts as lost
+/// (RFC 9002, 6.1.1); more where that was found to be wrong.
+const REORDERING: u32 = 3;
+const MOST_REORDERING: u32 = 64;
+
+/// How far ahead of its pace a link may send: one call of a driver sends many
+/// frames.
+const BURST: Duration = Duration::from_millis(1);
+
+/// The sending half.
+#[derive(Debug)]
+pub(crate) struct Sender<N> {
+    flights: VecDeque<Flight>,
+    /// The number of the first of them.
+    first: Serial32,
+    /// All before this one are known to have arrived.
+    acked: Serial32,
+    shelf: Shelf<N>,
+    /// The transmissions that may still get lost, in their order; `oldest` is
+    /// the serial of the first of them.
+    order: VecDeque<Serial32>,
+    oldest: Serial32,
+    /// The last transmission that is known to have arrived.
+    newest_arrived: Option<Serial32>,
+    reordering: u32,
+    under_way: u64,
+    /// Bytes from `acked` on.
+    unacked_bytes: u64,
+    lost: usize,
+    /// No frame before this one is lost.
+    lost_from: Serial32,
+    /// The frame that the other side has no credit for any more.
+    edge: Serial32,
+    peer_bytes: u64,
+    window: Window,
+    paced: Instant,
+    /// Since when something is unanswered.
+    since: Instant,
+    backoff: u8,
+    marks: u8,
+    /// The frames that came back to their owner.
+    released: u64,
+}
+
+impl<N: Copy> Sender<N> {
+    pub(crate) fn new(habits: &Habits) -> Self {
+        Self {
+            flights: VecDeque::new(),
+            first: Serial32(0),
+            acked: Serial32(0),
+            shelf: Shelf::new(),
+            order: VecDeque::new(),
+            oldest: Serial32(0),
+            newest_arrived: None,
+            reordering: REORDERING,
+            under_way: 0,
+            unacked_bytes: 0,
+            lost: 0,
+            lost_from: Serial32(0),
+            edge: Serial32(0),
+            peer_bytes: 0,
+            window: Window::new(&habits.congestion),
+            paced: Instant::ZERO,
+            since: Instant::ZERO,
+            backoff: 0,
+            marks: 0,
+            released: 0,
+        }
+    }
+
+    /// What the other side takes.
+    pub(crate) fn set_peer(&mut self, frames: u16, early_bytes: u32) {
+        self.edge = self.acked.plus(u32::from(frames).min(1 << 15));
+        self.peer_bytes = u64::from(early_bytes);
+    }
+
+    /// The number of the next new frame.
+    pub(crate) fn next(&self) -> Serial32 {
+        self.first.plus(self.flights.len() as u32)
+    }
+
+    /// Is everything that was sent known to have arrived?
+    pub(crate) fn is_idle(&self) -> bool {
+        self.acked == self.next()
+    }
+
+    /// All frames before this one are known to have arrived.
+    pub(crate) const fn acked(&self) -> Serial32 {
+        self.acked
+    }
+
+    /// How many frames are not known to have arrived, in order.
+    pub(crate) fn in_flight(&self) -> u32 {
+        self.next().since(self.acked)
+    }
+
+    /// How many frames were loaded, and how many of them came back, in order.
+    pub(crate) fn progress(&self) -> (u64, u64) {
+        (self.released + self.flights.len() as u64, self.released)
+    }
+
+    /// May a new frame of up to `unit` bytes go now?
+    pub(crate) fn may_send(&self, habits: &Habits, now: Instant, unit: u32) -> bool {
+        self.flights.len() < habits.frames
+            && !self.has_no_credit()
+            && (self.is_idle() || self.unacked_bytes + u64::from(unit) <= self.peer_bytes)
+            && self.has_window(habits, unit)
+            && self.paced_until(habits, now).is_none()
+    }
+
+    /// Has the other side no room for more frames?
+    pub(crate) fn has_no_credit(&self) -> bool {
+        !self.next().precedes(self.edge)
+    }
+
+    fn has_window(&self, habits: &Habits, unit: u32) -> bool {
+        !habits.yields
+            || self.under_way == 0
+            || self.window.room(&habits.congestion, self.under_way) >= u64::from(unit)
+    }
+
+    /// Until when the pace holds everything back.
+    pub(crate) fn paced_until(&self, habits: &Habits, now: Instant) -> Option<Instant> {
+        if !habits.yields {
+            return None;
+        }
+        // Below one unit the pause alone keeps the rate down.
+        let is_small = self.window.bytes() < u64::from(habits.congestion.unit);
+        let until = if is_small { self.paced } else { self.paced - BURST };
+        (until > now).then_some(until)
+    }
+
+    /// Puts a new frame on the shelf, to be written by [`Self::write`].
+    pub(crate) fn load(
+        &mut self,
+        habits: &Habits,
+        now: Instant,
+        cargo: &Cargo<N>,
+    ) -> Option<Serial32> {
+        let stored = self.shelf.put(cargo)?;
+        if habits.yields && self.under_way == 0 {
+            self.window.handle_start(&habits.congestion, now);
+        }
+        let seq = self.next();
+        self.unacked_bytes += u64::from(stored.frame_len());
+        self.lost += 1;
+        self.flights.push_back(Flight {
+            sent: now,
+            serial: Serial32(0),
+            stored,
+            whereabouts: Whereabouts::Lost,
+            times: 0,
+            held: 0,
+        });
+        Some(seq)
+    }
+
+    /// The frame to be sent again, if there is one and it may go now.
+    pub(crate) fn next_lost(&mut self, habits: &Habits, now: Instant) -> Option<Serial32> {
+        if self.lost == 0 || self.paced_until(habits, now).is_some() {
+            return None;
+        }
+        let from = self.lost_from.later(self.acked).since(self.first) as usize;
+        let ahead = self.flights.range(from.min(self.flights.len())..);
+        let nth = ahead.take_while(|flight| flight.whereabouts != Whereabouts::Lost).count();
+        let seq = self.first.plus((from + nth) as u32);
+        self.lost_from = seq;
+        let flight = self.flights.get(from + nth)?;
+        self.has_window(habits, flight.stored.frame_len()).then_some(seq)
+    }
+
+    /// Writes a frame behind the place of its header. Gives what the header has
+    /// to say of it, and whether the driver holds memory until it says otherwise.
+    pub(crate) fn write(
+        &mut self,
+        habits: &Habits,
+        now: Instant,
+        seq: Serial32,
+        head: &mut [u8],
+        from: &mut Spans,
+    ) -> Option<Stored> {
+        let flight = self.flights.get_mut(seq.since(self.first) as usize)?;
+        let stored = flight.stored;
+        self.shelf.write(&stored, head, from)?;
+        let serial = self.oldest.plus(self.order.len() as u32);
+        let len = u64::from(stored.frame_len());
+        if flight.whereabouts == Whereabouts::Lost {
+            self.lost -= 1;
+            self.under_way += len;
+        }
+        flight.whereabouts = Whereabouts::UnderWay;
+        (flight.sent, flight.serial) = (now, serial);
+        flight.times = flight.times.saturating_add(1);
+        flight.held = flight.held.saturating_add(u8::from(stored.spans > 0));
+        if self.under_way == len {
+            self.since = now;
+        }
+        if self.order.len() >= habits.frames.saturating_mul(4) {
+            // So old that the time-out sees to it.
+            self.order.pop_front();
+            self.oldest = self.oldest.plus(1);
+        }
+        self.order.push_back(seq);
+        if habits.yields {
+            let pause = self.window.pause(&habits.congestion, len);
+            self.paced = self.paced.max(now - BURST) + pause;
+        }
+        Some(stored)
+    }
+
+    /// A driver holds the memory of one transmission of this frame no longer.
+    pub(crate) fn handle_sent(&mut self, seq: Serial32) {
+        if let Some(flight) = self.flights.get_mut(seq.since(self.first) as usize) {
+            flight.held = flight.held.saturating_sub(1);
+        }
+        self.release();
+    }
+
+    /// What a header, and the body of an acknowledgement, say of what arrived.
+    /// Says whether anything is new.
+    pub(crate) fn handle_ack(
+        &mut self,
+        habits: &Habits,
+        now: Instant,
+        header: &FrameHeader,
+        more_sack: &[u8],
+        is_late: bool,
+    ) -> Result<bool, Refusal> {
+        let (ack, next) = (Serial32(header.ack), self.next());
+        if next.precedes(ack) {
+            return Err(Refusal::OutOfBounds);
+        }
+        if ack.precedes(self.acked) {
+            return Ok(false); // Overtaken by a later one.
+        }
+        let mut batch = Batch::default();
+        let under_way = self.under_way;
+        for n in 0..ack.since(self.acked) {
+            self.handle_arrived(habits, now, self.acked.plus(n), &mut batch);
+        }
+        for n in self.acked.since(self.first)..ack.since(self.first) {
+            let flight = &self.flights[n as usize];
+            self.unacked_bytes -= u64::from(flight.stored.frame_len());
+        }
+        self.acked = ack;
+        let later = more_sack.as_chunks::<8>().0.iter().map(|word| u64::from_be_bytes(*word));
+        for (nth, mut word) in core::iter::once(header.sack).chain(later).enumerate() {
+            while word != 0 {
+                let n = nth as u32 * 64 + word.trailing_zeros() + 1;
+                word &= word - 1;
+                if ack.plus(n).precedes(next) {
+                    self.handle_arrived(habits, now, ack.plus(n), &mut batch);
+                }
+            }
+        }
+        self.edge = self.edge.later(ack.plus(u32::from(header.credit).min(1 << 15)));
+        self.tell_window(habits, now, &batch, header.marks, under_way, is_late);
+        self.find_lost(habits, now);
+        self.release();
+        let is_new = batch.bytes > 0;
+        if is_new {
+            (self.since, self.backoff) = (now, 0);
+        }
+        Ok(is_new)
+    }
+
+    /// One frame has arrived.
+    fn handle_arrived(&mut self, habits: &Habits, now: Instant, seq: Serial32, batch: &mut Batch) {
+        let Some(flight) = self.flights.get_mut(seq.since(self.first) as usize) else { return };
+        let len = u64::from(flight.stored.frame_len());
+        let before = core::mem::replace(&mut flight.whereabouts, Whereabouts::Arrived);
+        let flight = *flight;
+        match before {
+            Whereabouts::Arrived => return,
+            Whereabouts::UnderWay => self.under_way -= len,
+            Whereabouts::Lost => self.lost -= 1,
+        }
+        batch.bytes += len;
+        // Of a frame that was sent twice nobody knows which of the two arrived:
+        // the first, if the answer came sooner than any can (RFC 8985, 6.2).
+        let shortest = self.window.rtt().shortest().unwrap_or_default();
+        let was_needless =
+            before == Whereabouts::Lost || flight.times > 1 && now.since(flight.sent) < shortest;
+        if was_needless {
+            let most = MOST_REORDERING.min(habits.frames as u32).max(REORDERING);
+            self.reordering = (self.reordering * 2).min(most);
+            return;
+        }
+        let newest = (flight.serial, flight.sent, flight.times == 1);
+        if batch.newest.is_none_or(|(serial, ..)| serial.precedes(flight.serial)) {
+            batch.newest = Some(newest);
+        }
+        if self.newest_arrived.is_none_or(|serial| serial.precedes(flight.serial)) {
+            self.newest_arrived = Some(flight.serial);
+        }
+    }
+
+    fn tell_window(
+        &mut self,
+        habits: &Habits,
+        now: Instant,
+        batch: &Batch,
+        marks: u8,
+        under_way: u64,
+        is_late: bool,
+    ) {
+        if batch.bytes == 0 {
+            return;
+        }
+        let marked = (1..128).contains(&marks.wrapping_sub(self.marks));
+        if marked {
+            self.marks = marks;
+        }
+        let (sent, timed) =
+            batch.newest.map_or((self.since, false), |(_, sent, once)| (sent, once));
+        let timed = timed && !is_late;
+        let arrived = Arrived { bytes: batch.bytes, sent, timed, marked, under_way };
+        self.window.handle_arrived(&habits.congestion, now, &arrived);
+    }
+
+    /// Transmissions that later ones have overtaken by a margin are lost.
+    fn find_lost(&mut self, habits: &Habits, now: Instant) {
+        let Some(newest) = self.newest_arrived else { return };
+        // RFC 9002, 6.1.2.
+        let smoothed = self.window.rtt().smoothed().unwrap_or(habits.retry_after);
+        let patience = (smoothed * 9 / 8).max(Duration::from_millis(1));
+        while let Some(seq) = self.order.front() {
+            let serial = self.oldest;
+            let flight = self.flights.get_mut(seq.since(self.first) as usize);
+            if let Some(flight) = flight
+                && flight.whereabouts == Whereabouts::UnderWay
+                && flight.serial == serial
+            {
+                let is_overtaken = newest.offset_from(serial) >= self.reordering as i32;
+                let is_old = serial.precedes(newest) && now.since(flight.sent) > patience;
+                if !is_overtaken && !is_old {
+                    return;
+                }
+                let (sent, len) = (flight.sent, u64::from(flight.stored.frame_len()));
+                self.lose(*seq);
+                if habits.yields {
+                    self.window.handle_lost(&habits.congestion, now, sent, len);
+                }
+            }
+            self.order.pop_front();
+            self.oldest = self.oldest.plus(1);
+        }
+    }
+
+    /// A frame under way is to be sent again.
+    fn lose(&mut self, seq: Serial32) {
+        let Some(flight) = self.flights.get_mut(seq.since(self.first) as usize) else { return };
+        if flight.whereabouts == Whereabouts::UnderWay {
+            flight.whereabouts = Whereabouts::Lost;
+            self.under_way -= u64::from(flight.stored.frame_len());
+            self.lost += 1;
+            if seq.precedes(self.lost_from) {
+                self.lost_from = seq;
+            }
+        }
+    }
+
+    /// Nothing new arrived for a whole time-out: first the oldest frame is sent
+    /// again, to hear what is missing; then all are.
+    pub(crate) fn handle_timeout(&mut self, habits: &Habits, now: Instant) {
+        self.backoff = self.backoff.saturating_add(1);
+        self.since = now;
+        let oldest = (0..self.flights.len())
+            .find(|n| self.flights[*n].whereabouts != Whereabouts::Arrived)
+            .map(|n| self.first.plus(n as u32));
+        let Some(oldest) = oldest else { return };
+        if self.backoff == 1 && self.flights.len() > 1 {
+            return self.lose(oldest);
+        }
+        for n in oldest.since(self.first)..self.flights.len() as u32 {
+            self.lose(self.first.plus(n));
+        }
+        self.oldest = self.oldest.plus(self.order.len() as u32);
+        self.order.clear();
+        if habits.yields {
+            self.window.handle_timeout(&habits.congestion, now);
+        }
+        self.paced = now;
+    }
+
+    /// When what is under way should have been answered.
+    pub(crate) fn timeout_at(&self, habits: &Habits) -> Option<Instant> {
+        (!self.is_idle()).then(|| self.since + self.patience(habits))
+    }
+
+    /// How long to wait for an answer (RFC 6298, 2.3), longer each time.
+    pub(crate) fn patience(&self, habits: &Habits) -> Duration {
+        let rtt = self.window.rtt();
+        let once = match (rtt.smoothed(), rtt.variation()) {
+            (Some(smoothed), Some(variation)) => {
+                smoothed.saturating_add(variation.saturating_mul(4)).max(habits.retry_floor)
+            }
+            _ => habits.retry_after,
+        };
+        once.saturating_mul(1 << self.backoff.min(4))
+    }
+
+    /// Frames that arrived and that nobody holds go back to their owner, in order.
+    fn release(&mut self) {
+        while let Some(flight) = self.flights.front()
+            && flight.whereabouts == Whereabouts::Arrived
+            && flight.held == 0
+            && self.first.precedes(self.acked)
+        {
+            self.shelf.take_away(&flight.stored);
+            self.flights.pop_front();
+            self.first = self.first.plus(1);
+            self.released += 1;
+        }
+    }
+
+    /// The link is gone: what was sent goes back as soon as nobody holds it.
+    pub(crate) fn abandon(&mut self) {
+        for flight in &mut self.flights {
+            flight.whereabouts = Whereabouts::Arrived;
+        }
+        self.acked = self.next();
+        (self.under_way, self.unacked_bytes, self.lost) = (0, 0, 0);
+        self.order = VecDeque::new();
+        self.release();
+    }
+
+    pub(crate) fn poll_note(&mut self) -> Option<N> {
+        self.shelf.poll_note()
+    }
+
+    /// Has everything gone back to its owner?
+    pub(crate) fn is_drained(&self) -> bool {
+        self.flights.is_empty() && !self.shelf.has_notes()
+    }
+
+    pub(crate) const fn window(&self) -> &Window {
+        &self.window
+    }
+}
