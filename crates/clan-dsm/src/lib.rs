@@ -32,6 +32,8 @@ mod events;
 mod ids;
 mod link;
 mod memory;
+#[cfg(any(test, feature = "model"))]
+pub mod model;
 pub mod native;
 mod nic;
 pub mod offload;

@@ -9,8 +9,10 @@
 //! What does not live here: the words themselves (see [`fifo`]), and who decides
 //! where to cut (see [`switch`](crate::switch)).
 
+mod admit;
 pub mod fifo;
 
+pub use admit::{Admitted, admit};
 pub use fifo::{Fifo, Word};
 
 use crate::address::{Address, Kind, WORD};

@@ -188,6 +188,24 @@ fn packets_that_are_one_burst_leave_as_one_packet() {
 }
 
 #[test]
+fn joining_costs_no_credit() {
+    let mut net = Net::new(SMALL, Trailer::None);
+    for round in 0..100 {
+        net.stop(1, true);
+        // More than fits into the output: what waits at the input is joined there.
+        (0..60).for_each(|n| net.write(0, address(Kind::Burst, 1, round * 1_000 + n * 2), 2));
+        net.settle();
+        net.stop(1, false);
+        net.settle();
+        assert_eq!(net.words_from(1, 0), (round as usize + 1) * 120);
+    }
+    // If credit had leaked, the longest packet that cannot be split would be stuck.
+    net.write(0, address(Kind::Command, 1, 96), 12);
+    net.settle();
+    assert_eq!(net.words_from(1, 0), 12_012);
+}
+
+#[test]
 fn commands_and_parts_of_words_stay_whole_and_apart() {
     let mut net = Net::new(SMALL, Trailer::Parity);
     net.stop(1, true);

@@ -1,0 +1,12 @@
+//! Naive models of the adapter, and what it is compared with them on: the oracle
+//! of property tests and fuzzing. Clear, not fast.
+//!
+//! | file | what lives there |
+//! | --- | --- |
+//! | `naive` | a host: arrays of bytes, a list of tripwires, one word at a time |
+//! | `choices` | decisions, decoded from any bytes |
+//! | `native` | hosts around switches: bursts are split, joined and interleaved |
+
+mod choices;
+pub mod naive;
+pub mod native;
