@@ -66,6 +66,8 @@ pub(crate) struct Links<N: Copy = Note> {
     pub(super) common: Common,
     pub(super) table: Table<Link<N>>,
     pub(super) by_peer: HashIndex,
+    /// Who was found last.
+    pub(super) recent: u32,
     /// The links that are up, one for each host.
     pub(super) by_host: BTreeMap<HostId, u32>,
     pub(super) doorway: Doorway,
@@ -102,6 +104,7 @@ impl<N: Copy> Links<N> {
             common,
             table: Table::new(config.links.min(1 << 16)),
             by_peer: HashIndex::new((random.next_u64(), random.next_u64())),
+            recent: 0,
             by_host: BTreeMap::new(),
             doorway: Doorway::new(&mut random),
             random,
@@ -121,8 +124,14 @@ impl<N: Copy> Links<N> {
 
     pub(super) fn index_of(&self, path: PathId, peer: Peer) -> Option<u32> {
         let is_meant = |index: u32| {
-            self.table.get(index).is_some_and(|link| link.path == path && link.peer == peer)
+            self.table.get(index).is_some_and(|link| {
+                link.path == path && link.peer == peer && link.state != State::Ended
+            })
         };
+        // Frames come in runs.
+        if is_meant(self.recent) {
+            return Some(self.recent);
+        }
         self.by_peer.find(&(path, peer), is_meant)
     }
 
@@ -139,6 +148,12 @@ impl<N: Copy> Links<N> {
     /// Who is at the other side, once that is known.
     pub(crate) fn host_of(&self, link: LinkId) -> Option<HostId> {
         self.named(link)?.host()
+    }
+
+    /// What its peer proves itself with: for tests that play the peer.
+    #[cfg(test)]
+    pub(crate) fn tag_of(&self, link: LinkId) -> u64 {
+        self.named(link).map_or(0, |link| link.tag)
     }
 
     pub(crate) fn is_up(&self, link: LinkId) -> bool {
@@ -276,7 +291,7 @@ impl<N: Copy> Links<N> {
             _ => Ok(Arrival::Consumed),
         };
         self.tell_notes(index);
-        self.touch(index);
+        self.make_ready(index);
         arrival
     }
 
@@ -332,7 +347,7 @@ impl<N: Copy> Links<N> {
     pub(crate) fn handle_applied(&mut self, now: Instant, link: LinkId) -> bool {
         let Some(found) = self.named_mut(link) else { return false };
         let counts = found.receiver.handle_applied(now);
-        self.touch(link.index);
+        self.make_ready(link.index);
         counts
     }
 
@@ -340,7 +355,7 @@ impl<N: Copy> Links<N> {
     pub(crate) fn handle_failed(&mut self, link: LinkId) {
         if let Some(found) = self.named_mut(link) {
             found.receiver.handle_failed();
-            self.touch(link.index);
+            self.make_ready(link.index);
         }
     }
 
@@ -373,15 +388,11 @@ impl<N: Copy> Links<N> {
     /// another deadline.
     pub(super) fn touch(&mut self, index: u32) {
         self.make_ready(index);
-        let Some(link) = self.table.get(index) else { return };
-        // A later deadline is found out when the earlier one has passed.
-        if let Some(at) = link.poll_timeout(&self.common)
-            && self.timers.key_of(index).is_none_or(|set| at < set)
-        {
-            self.timers.set(index, at);
-        }
+        self.set_timer(index);
     }
 
+    /// Perhaps it has something to send. When it has nothing (more), its
+    /// deadline is looked at: once for many frames.
     fn make_ready(&mut self, index: u32) {
         let Some(link) = self.table.get_mut(index).filter(|link| !link.is_ready) else { return };
         if let Some(ready) = self.ready.iter_mut().find(|ready| ready.path == link.path) {
@@ -414,7 +425,6 @@ impl<N: Copy> Links<N> {
                 if ready.sent >= QUANTUM {
                     (ready.sent, _) = (0, ready.links.rotate_left(1));
                 }
-                self.set_timer(index);
                 return Some((id, transmit));
             }
             ready.links.pop_front();
@@ -427,6 +437,7 @@ impl<N: Copy> Links<N> {
         self.poll_reply(path, head)
     }
 
+    /// A later deadline is found out when the earlier one has passed.
     fn set_timer(&mut self, index: u32) {
         if let Some(link) = self.table.get(index)
             && let Some(at) = link.poll_timeout(&self.common)

@@ -60,12 +60,16 @@ impl Doorway {
         self.hasher(path, peer).finish() as usize % ENDINGS
     }
 
-    /// The tag that proves that who said this hears our answer.
-    fn proof(&self, path: PathId, peer: Peer, hello: &Hello) -> u64 {
+    /// The tag that proves that who said this hears our answer, and that nothing
+    /// has come about since then: no link with this peer took the place of
+    /// `current` (zero where there was none), and none ended. So a confirmation
+    /// that comes late confirms nothing.
+    fn proof(&self, path: PathId, peer: Peer, hello: &Hello, current: u64) -> u64 {
         let mut hasher = self.hasher(path, peer);
         let said = Hello { stage: Stage::Ask, ..*hello };
         hasher.write(&said.to_bytes());
         hasher.write_u32(self.endings[self.ending_of(path, peer)]);
+        hasher.write_u64(current);
         hasher.finish().max(1)
     }
 
@@ -94,7 +98,10 @@ impl<N: Copy> Links<N> {
         let tag = frame.header().tag;
         let index = self.index_of(unit.path, unit.from);
         let refusal = match index.and_then(|index| self.table.get(index)) {
-            Some(link) if link.tag == tag => return index.ok_or(Refusal::UnknownId),
+            Some(link) if link.is_ours(tag) => {
+                self.recent = link.id.index;
+                return Ok(link.id.index);
+            }
             Some(_) => Refusal::WrongKey,
             None => Refusal::UnknownId,
         };
@@ -142,7 +149,8 @@ impl<N: Copy> Links<N> {
             Some(link) if matches!(link.state, State::Asking | State::Confirming) => link.tag,
             // An old question comes late.
             Some(link) if link.theirs.is_some_and(|theirs| theirs.tag == hello.tag) => link.tag,
-            _ => self.doorway.proof(unit.path, unit.from, hello),
+            Some(link) => self.doorway.proof(unit.path, unit.from, hello, link.tag),
+            None => self.doorway.proof(unit.path, unit.from, hello, 0),
         };
         let body = self.common.hello(Stage::Answer, tag).to_bytes();
         self.doorway.say(unit, FrameKind::Hello, hello.tag, &body);
@@ -187,9 +195,12 @@ impl<N: Copy> Links<N> {
         let tag = frame.header().tag;
         let index = self.index_of(unit.path, unit.from);
         let link = index.and_then(|index| self.table.get_mut(index));
-        let is_proof = tag == self.doorway.proof(unit.path, unit.from, &hello);
+        let is_begun = |state| matches!(state, State::Asking | State::Confirming);
+        let established = link.as_ref().filter(|link| !is_begun(link.state));
+        let current = established.map_or(0, |link| link.tag);
+        let is_proof = tag == self.doorway.proof(unit.path, unit.from, &hello, current);
         let is_new = match (link, index) {
-            (Some(link), Some(index)) if link.tag == tag => match link.state {
+            (Some(link), Some(index)) if link.is_ours(tag) => match link.state {
                 State::Asking | State::Confirming => Some(index),
                 State::Up if link.theirs.is_some_and(|theirs| theirs.tag == hello.tag) => {
                     link.receiver.hurry(); // It was not heard that we heard.
@@ -199,8 +210,8 @@ impl<N: Copy> Links<N> {
                 _ => return Err(Refusal::Unexpected),
             },
             // They asked before we did.
-            (Some(link), Some(index)) if is_proof && link.state == State::Asking => {
-                link.tag = tag;
+            (Some(link), Some(index)) if is_proof && is_begun(link.state) => {
+                link.other_tag = tag;
                 Some(index)
             }
             _ if is_proof => None,

@@ -87,6 +87,9 @@ pub(crate) struct Link<N> {
     pub(crate) state: State,
     /// What the other side proves itself with.
     pub(crate) tag: u64,
+    /// The same, where it was called while it called: either tag may be the one
+    /// that the other side heard of last. Zero where there is none.
+    pub(crate) other_tag: u64,
     pub(crate) theirs: Option<Hello>,
     pub(crate) sender: Sender<N>,
     pub(crate) receiver: Receiver,
@@ -120,6 +123,7 @@ impl<N: Copy> Link<N> {
             peer,
             state: State::Asking,
             tag,
+            other_tag: 0,
             theirs: None,
             sender: Sender::new(&common.habits),
             receiver: Receiver::new(common.frames, common.early_bytes as usize),
@@ -135,6 +139,11 @@ impl<N: Copy> Link<N> {
             has_told: false,
             told_released: 0,
         }
+    }
+
+    /// Does this tag prove that its sender hears us?
+    pub(crate) const fn is_ours(&self, tag: u64) -> bool {
+        tag != 0 && (tag == self.tag || tag == self.other_tag)
     }
 
     pub(crate) fn host(&self) -> Option<HostId> {

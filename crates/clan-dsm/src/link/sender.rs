@@ -287,6 +287,10 @@ impl<N: Copy> Sender<N> {
         if ack.precedes(self.acked) {
             return Ok(false); // Overtaken by a later one.
         }
+        self.edge = self.edge.later(ack.plus(u32::from(header.credit).min(1 << 15)));
+        if ack == self.acked && header.sack == 0 {
+            return Ok(false);
+        }
         let mut batch = Batch::default();
         let under_way = self.under_way;
         for n in 0..ack.since(self.acked) {
@@ -307,7 +311,6 @@ impl<N: Copy> Sender<N> {
                 }
             }
         }
-        self.edge = self.edge.later(ack.plus(u32::from(header.credit).min(1 << 15)));
         self.tell_window(habits, now, &batch, header.marks, under_way, is_late);
         self.find_lost(habits, now);
         self.release();

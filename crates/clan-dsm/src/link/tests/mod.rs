@@ -1,3 +1,5 @@
+mod ends;
+mod hostile;
 mod pipe;
 
 use landfall_placement::Duration;
