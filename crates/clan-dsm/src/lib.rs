@@ -39,6 +39,7 @@ mod nic;
 pub mod offload;
 pub mod switch;
 mod ticket;
+mod transfer;
 pub mod tripwire;
 pub mod wire;
 
@@ -56,3 +57,5 @@ pub use ids::{
     ApertureId, BarrierId, DmaId, EndpointId, LinkId, OperationId, ReadId, TripsetId, TripwireId,
     WindowId, WriteId,
 };
+pub use nic::{DmaRequest, Nic, Stats};
+pub use offload::Action;

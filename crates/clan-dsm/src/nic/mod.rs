@@ -1,3 +1,195 @@
 //! The adapter: joins what the other modules own into one engine.
+//!
+//! | file | what lives there |
+//! | --- | --- |
+//! | `engine` | the contract with drivers |
+//! | `line` | what belongs to one link, and what a frame under way has in it |
+//! | `arrive` | where the bytes of a frame belong |
+//! | `land` | what happens once they are there |
+//! | `deposit` | frames that had to be kept, packet by packet |
+//! | `chains` | which link a chain of DMA requests goes over |
+//! | `commands` | what others ask, answer and complain of |
+//! | `fill` | what goes into the next frame |
+//! | `news` | links that come and go, what has arrived at the other side |
+//! | `windows` | memory of others that this host may touch |
+//! | `calls` | what the user asks for |
+//! | `note` | what is to be done when something has arrived |
+//!
+//! # What is in which order
+//!
+//! Over one link, what the program writes, reads and asks takes effect in the
+//! order of its calls ([`write`](Nic::write), [`write_word`](Nic::write_word),
+//! [`write_from`](Nic::write_from), [`read`](Nic::read), [`change`](Nic::change),
+//! messages of endpoints). So do the chains of DMA requests of one endpoint.
+//! Between the two there is no order: the DMA engine takes its turns while the
+//! program goes on. Who needs one puts the word that says "it is there" into the
+//! chain, waits for the chain, or for a [`barrier`](Nic::barrier), which is
+//! behind both.
+//!
+//! A read sees all that was written before it over its link, and maybe some of
+//! what was written after it while it was under way.
 
+mod arrive;
+mod calls;
+mod chains;
+mod commands;
+mod deposit;
+mod engine;
+mod fill;
+mod land;
+mod line;
+mod news;
 pub(crate) mod note;
+mod windows;
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use landfall_placement::{PathId, PathLimits, Random, Refusals, Seed};
+
+use crate::address::{HostId, Key};
+use crate::config::Config;
+use crate::endpoint::Endpoints;
+use crate::event::Event;
+use crate::events::EventQueue;
+use crate::ids::{ApertureId, LinkId, TripwireId};
+use crate::link::Links;
+use crate::memory::Memory;
+use crate::transfer::dma::Dma;
+use crate::transfer::reads::Reads;
+use crate::transfer::words::Operations;
+use crate::transfer::writes::Writes;
+use crate::tripwire::{Place, Tripwires};
+use crate::wire::frame::{HEADER_LEN, MAX_PARAMETERS};
+
+use chains::Chains;
+use deposit::Depositing;
+use line::Lines;
+use windows::Windows;
+
+pub use calls::{DmaRequest, Stats};
+
+/// At most so many reads, and so many operations on words, are under way on one
+/// link. The other side has room for the answers to all of them, whatever else
+/// it sends, so that questions in both directions cannot wait for each other.
+pub(crate) const MOST_ASKED: usize = 256;
+
+/// At most so many exceptions wait to be sent over one link. Further ones are
+/// counted: who writes where it may not need not be told more often than it
+/// listens.
+pub(crate) const MOST_EXCEPTIONS: usize = 16;
+
+/// The smallest unit of a path that is of use: a header, an entry and the
+/// longest parameters of a command.
+pub(crate) const LEAST_UNIT: usize = HEADER_LEN + crate::wire::Entry::LEN + MAX_PARAMETERS;
+
+/// The network interface of one host, as a state machine without I/O.
+#[derive(Debug)]
+pub struct Nic {
+    config: Config,
+    host: HostId,
+    random: Random,
+    paths: Vec<(PathId, PathLimits)>,
+    links: Links,
+    lines: Lines,
+    memory: Memory,
+    tripwires: Tripwires,
+    windows: Windows,
+    reads: Reads,
+    operations: Operations,
+    writes: Writes,
+    barriers_asked: u64,
+    dma: Dma,
+    chains: Chains,
+    endpoints: Endpoints,
+    events: EventQueue,
+    /// Tripwires whose event found no room; empty between calls.
+    untold: Vec<TripwireId>,
+    /// Links that may have kept frames whose turn has come.
+    deposits: VecDeque<LinkId>,
+    depositing: Option<Depositing>,
+    refusals: Refusals,
+    stats: Stats,
+}
+
+impl Nic {
+    /// The adapter of a host. The seed makes its keys: whoever knows it can touch
+    /// all memory.
+    #[must_use]
+    pub fn new(config: Config, host: HostId, seed: Seed) -> Self {
+        let mut config = config;
+        config.paths = config.paths.clamp(1, 64);
+        config.links = config.links.clamp(1, crate::ticket::MOST_LINKS);
+        config.write_buffer = config.write_buffer.max(4096);
+        let mut random = Random::new(seed);
+        let links = Links::new(&config, host, &mut random);
+        let memory = Memory::new(host, &config, &mut random);
+        let tripwires = Tripwires::new(&config, &mut random);
+        let secret = (random.next_u64(), random.next_u64());
+        let session = random.next_u64();
+        let endpoints = Endpoints::new(config.endpoints, config.messages, secret, session);
+        let chains = config.endpoints.saturating_mul(config.dma_requests);
+        let others = [config.links, config.reads, config.operations, config.writes, chains];
+        let results = others.into_iter().fold(MOST_ASKED, usize::saturating_add);
+        Self {
+            host,
+            random,
+            paths: Vec::new(),
+            links,
+            lines: Lines::default(),
+            memory,
+            tripwires,
+            windows: Windows::new(config.windows),
+            reads: Reads::new(config.reads),
+            operations: Operations::new(config.operations),
+            writes: Writes::new(config.writes),
+            barriers_asked: 0,
+            dma: Dma::new(config.endpoints, config.dma_requests, config.dma_turn),
+            chains: Chains::default(),
+            endpoints,
+            events: EventQueue::new(config.events, results),
+            untold: Vec::new(),
+            deposits: VecDeque::new(),
+            depositing: None,
+            refusals: Refusals::new(),
+            stats: Stats::default(),
+            config,
+        }
+    }
+
+    /// Which host this is.
+    #[must_use]
+    pub const fn host(&self) -> HostId {
+        self.host
+    }
+
+    /// A proof that only who was asked can repeat.
+    fn nonce(&mut self) -> Key {
+        Key::from_bits(self.random.next_u64())
+    }
+
+    /// Bytes of an aperture were touched by another host.
+    fn touched(&mut self, aperture: ApertureId, at: u64, len: u32, how: crate::Access) {
+        // It may have been revoked while the bytes were under way, and its slot
+        // be another aperture's.
+        let slot = aperture.index as u16;
+        if self.memory.id_of(slot) == Some(aperture) {
+            self.touch(Place::Local(slot), at, len, how);
+        }
+    }
+
+    fn touch(&mut self, place: Place, at: u64, len: u32, how: crate::Access) {
+        let Self { tripwires, events, untold, .. } = self;
+        let range = at..at.saturating_add(u64::from(len));
+        tripwires.touch(place, range, how, &mut |firing| {
+            let tripwire = firing.tripwire;
+            if firing.tells && !events.push(Event::Tripwire { tripwire }) {
+                untold.push(tripwire);
+            }
+        });
+        // Nobody will read that event: the next firing is told again.
+        while let Some(tripwire) = self.untold.pop() {
+            self.tripwires.told(tripwire);
+        }
+    }
+}

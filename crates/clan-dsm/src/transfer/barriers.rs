@@ -17,7 +17,6 @@ pub(crate) struct Barriers {
     /// In the order of the calls. Each is reached in its turn.
     waiting: VecDeque<Waiting>,
     chains: Chains,
-    next: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -38,16 +37,10 @@ struct Chains {
 }
 
 impl Barriers {
-    /// The name of the next barrier of link `link`.
-    pub(crate) fn next(&self, link: u32) -> BarrierId {
-        BarrierId::new((link, self.next as u32))
-    }
-
     /// One more, after all chains that were submitted so far.
     pub(crate) fn begin(&mut self, id: BarrierId) {
         let chains = self.chains.first + self.chains.is_done.len() as u64;
         self.waiting.push_back(Waiting { id, frames: None, chains });
-        self.next = self.next.wrapping_add(1);
     }
 
     /// All that was written before it is loaded, the last of it maybe into a
@@ -107,7 +100,7 @@ mod tests {
         let early = barriers.chain_submitted();
         let other = barriers.chain_submitted();
         barriers.frame_loaded();
-        let first = barriers.next(3);
+        let first = BarrierId::new((0, 0));
         barriers.begin(first);
         let late = barriers.chain_submitted();
         assert_eq!(barriers.poll_reached(1), None, "what was written is not all loaded");
@@ -119,14 +112,13 @@ mod tests {
         assert_eq!(barriers.poll_reached(1), None, "a frame is not acknowledged");
         assert_eq!(barriers.poll_reached(2), Some(first), "whatever came after it");
         assert_eq!(barriers.poll_reached(2), None);
-        let second = barriers.next(3);
-        assert_ne!(second, first);
+        let second = BarrierId::new((1, 0));
         barriers.begin(second);
         barriers.loaded_up_to(second, false);
         assert_eq!(barriers.poll_reached(2), None);
         barriers.chain_done(late);
         assert_eq!(barriers.poll_reached(2), Some(second));
-        barriers.begin(barriers.next(3));
+        barriers.begin(BarrierId::new((2, 0)));
         assert!(barriers.poll_lost().is_some() && barriers.poll_lost().is_none());
     }
 }

@@ -14,9 +14,9 @@ pub(crate) struct Part {
 }
 
 impl Part {
-    /// How many words of memory it touches.
+    /// How many words it has; the parameters of a command need not fill theirs.
     pub(crate) const fn words(&self) -> u32 {
-        if self.address.mask == WHOLE { self.len / WORD } else { 1 }
+        if self.address.mask == WHOLE { self.len.div_ceil(WORD) } else { 1 }
     }
 }
 

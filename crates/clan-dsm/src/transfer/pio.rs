@@ -246,3 +246,122 @@ fn load_from(load: &mut Load<'_>, write: WriteId, to: Address, offset: u64, area
     load.note(Note::From(write, to.host, Bytes { slot: to.slot, offset, len }));
     len
 }
+
+#[cfg(test)]
+mod tests {
+    use std::vec;
+    use std::vec::Vec;
+
+    use landfall_placement::RegionId;
+
+    use super::*;
+    use crate::access::Rights;
+    use crate::address::{HostId, Key};
+    use crate::cookie::Cookie;
+    use crate::link::{Cargo, Room};
+    use crate::wire::Command;
+
+    fn base() -> Address {
+        let host = HostId::new(9).unwrap();
+        Cookie::new(host, 1, Rights::Write, Key::from_bits(5), 1 << 20).address(0)
+    }
+
+    /// What a frame takes: where its first byte goes, and its bytes.
+    fn frame(buffer: &mut WriteBuffer, head: usize, unit: usize) -> (Cargo, Filled) {
+        let mut cargo = Cargo::default();
+        let room = Room { head, unit, answers_only: false };
+        let filled = buffer.load(&mut Load::new(room, &mut cargo));
+        (cargo, filled)
+    }
+
+    fn entries(cargo: &Cargo) -> Vec<(u32, u8, u32)> {
+        let of = |entry: &crate::wire::Entry| {
+            (entry.address.word, entry.address.mask, entry.payload_len())
+        };
+        cargo.entries.iter().map(of).collect()
+    }
+
+    #[test]
+    fn what_follows_in_memory_and_time_is_one_packet() {
+        let mut buffer = WriteBuffer::new(4096);
+        for word in 0..4 {
+            buffer.write(base(), 8 * word, &[word as u8; 8]).unwrap();
+        }
+        buffer.write(base(), 8 * 9, &[9; 8]).unwrap();
+        buffer.write(base(), 8 * 4, &[4; 11]).unwrap();
+        buffer.write(base(), 8 * 5 + 3, &[6; 5]).unwrap();
+        let (cargo, filled) = frame(&mut buffer, 200, 1400);
+        assert_eq!(filled, Filled::Open);
+        let wanted =
+            [(0, 0xff, 32), (9, 0xff, 8), (4, 0xff, 8), (5, 0b111, 3), (5, 0b1111_1000, 5)];
+        assert_eq!(entries(&cargo), wanted);
+        assert_eq!(cargo.inline.len(), 56);
+        assert!(buffer.is_empty() && buffer.bytes.is_empty());
+    }
+
+    #[test]
+    fn a_long_write_is_split_at_words_over_frames() {
+        let mut buffer = WriteBuffer::new(4096);
+        let bytes: Vec<u8> = (0..1000).map(|n| n as u8).collect();
+        buffer.write(base(), 16, &bytes).unwrap();
+        let (mut got, mut next) = (Vec::new(), 2);
+        while !buffer.is_empty() {
+            let (cargo, _) = frame(&mut buffer, 60, 1400);
+            assert_eq!(entries(&cargo), [(next, 0xff, cargo.inline.len() as u32)]);
+            next += cargo.inline.len() as u32 / 8;
+            got.extend_from_slice(&cargo.inline);
+        }
+        assert_eq!(got, bytes);
+    }
+
+    #[test]
+    fn memory_keeps_its_place_and_nothing_of_the_program_joins_it() {
+        let mut buffer = WriteBuffer::new(4096);
+        let area = Area::new(RegionId::new(4, 0), 100, 50);
+        let write = WriteId::new((0, 0));
+        buffer.write(base(), 0, &[1; 8]).unwrap();
+        buffer.write_from(write, base(), 8, area).unwrap();
+        buffer.write(base(), 64, &[2; 8]).unwrap();
+        let (cargo, filled) = frame(&mut buffer, 200, 128);
+        assert_eq!(filled, Filled::Closed);
+        // 128 bytes: an entry and its word, room for three more, and 48 of the memory.
+        assert_eq!(entries(&cargo), [(0, 0xff, 8), (1, 0xff, 48)]);
+        assert_eq!(cargo.spans[..], [area.span(0, 48)]);
+        let (cargo, filled) = frame(&mut buffer, 200, 128);
+        assert_eq!((entries(&cargo), filled), (vec![(7, 0b11, 2)], Filled::Closed));
+        assert_eq!(cargo.spans[..], [area.span(48, 2)]);
+        let (cargo, filled) = frame(&mut buffer, 200, 128);
+        assert_eq!((entries(&cargo), filled), (vec![(8, 0xff, 8)], Filled::Open));
+    }
+
+    #[test]
+    fn barriers_and_commands_that_must_be_alone_close_what_is_before_them() {
+        let mut buffer = WriteBuffer::new(4096);
+        let barrier = BarrierId::new((0, 0));
+        buffer.write(base(), 0, &[1; 8]).unwrap();
+        buffer.mark(barrier).unwrap();
+        let (address, parameters) = Command::Barrier { number: 1 }.encode(base().host);
+        buffer.command(address, &parameters, true).unwrap();
+        buffer.write(base(), 8, &[1; 8]).unwrap();
+        let (cargo, filled) = frame(&mut buffer, 200, 1400);
+        assert_eq!((cargo.entries.len(), filled), (1, Filled::Mark(barrier)));
+        let (cargo, filled) = frame(&mut buffer, 200, 1400);
+        assert_eq!((&cargo.inline[..], filled), (&parameters[..], Filled::Closed));
+        let (cargo, filled) = frame(&mut buffer, 200, 1400);
+        assert_eq!((cargo.entries.len(), filled), (1, Filled::Open));
+    }
+
+    #[test]
+    fn invariant_5_a_full_buffer_is_busy_and_takes_nothing() {
+        let mut buffer = WriteBuffer::new(1000);
+        assert_eq!(buffer.write(base(), 1, &[0; 900]), Err(Error::TooLong));
+        buffer.write(base(), 0, &[0; 800]).unwrap();
+        let used = buffer.used();
+        assert_eq!(buffer.write(base(), 1001, &[0; 150]), Err(Error::Busy));
+        assert_eq!(buffer.mark(BarrierId::new((0, 0))), Ok(()));
+        assert_eq!(buffer.used(), used + COST);
+        assert_eq!(buffer.room(), 0);
+        assert_eq!(buffer.poll_lost(), None);
+        assert!(buffer.is_empty() && buffer.room() > 0);
+    }
+}

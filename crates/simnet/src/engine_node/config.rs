@@ -39,6 +39,9 @@ pub struct EngineConfig {
     pub address: Option<Peer>,
     /// The most events that are kept; then the engine must keep them.
     pub events: usize,
+    /// The engine's memory is shared on purpose: placements under way may name
+    /// the same byte, and take effect in their order. Otherwise that ends the run.
+    pub shared: bool,
 }
 
 impl Default for EngineConfig {
@@ -54,6 +57,7 @@ impl Default for EngineConfig {
             segmentation: None,
             address: None,
             events: 4_096,
+            shared: false,
         }
     }
 }

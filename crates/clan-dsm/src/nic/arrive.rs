@@ -1,0 +1,294 @@
+//! Where the bytes of a frame belong.
+//!
+//! A frame of writes and answers whose turn it is goes straight to its place.
+//! What needs more care is kept whole and put into place packet by packet: a
+//! frame that came early, one with a packet that is refused, one with commands
+//! among writes.
+
+use arrayvec::ArrayVec;
+use landfall_placement::{
+    Check, Instant, InternetSum, Placement, Refusal, Spans, Unit, WordFunction, WordOp,
+};
+
+use super::Nic;
+use super::line::{Lands, Placed};
+use crate::access::{Access, Rights};
+use crate::address::{Address, HostId, Key, Kind, WHOLE};
+use crate::ids::LinkId;
+use crate::link::Arrival;
+use crate::offload::Spot;
+use crate::ticket::{Purpose, pack};
+use crate::wire::command::{ReplyTo, word_width};
+use crate::wire::frame::MAX_ENTRIES;
+use crate::wire::{Command, Entry, Frame, FrameKind, Incomplete};
+
+/// A packet that was checked: where its bytes belong, and what that means.
+pub(super) struct Checked {
+    pub(super) span: landfall_placement::Span,
+    pub(super) lands: Lands,
+}
+
+impl Nic {
+    pub(super) fn arrive(
+        &mut self,
+        now: Instant,
+        unit: &Unit<'_>,
+        into: &mut Spans,
+    ) -> Result<Placement, Refusal> {
+        let frame = match Frame::parse(unit.head, unit.len) {
+            Ok(frame) => frame,
+            Err(Incomplete::Need(more)) => return Ok(Placement::NeedHead(more)),
+            Err(Incomplete::Refused(refusal)) => return Err(refusal),
+        };
+        if self.must_be_summed(&frame)? {
+            let end = frame.end();
+            let Some(whole) = unit.head.get(..end as usize) else {
+                return Ok(need(&frame));
+            };
+            if !is_sum_right(&frame, whole) {
+                return Err(Refusal::BadChecksum);
+            }
+        }
+        match self.links.handle_frame(now, unit, &frame)? {
+            Arrival::Consumed => Ok(Placement::Consumed),
+            Arrival::Next(link) => self.next(now, link, unit, &frame, into),
+            Arrival::Early(link) => self.early(link, unit, &frame),
+        }
+    }
+
+    fn must_be_summed(&self, frame: &Frame<'_>) -> Result<bool, Refusal> {
+        let is_data = frame.kind() == FrameKind::Data;
+        if is_data && self.config.checksum && !frame.has_sum() {
+            return Err(Refusal::BadChecksum);
+        }
+        // It is summed before the frame is accepted, and not by the driver on
+        // its way: frames behind it may already be on theirs, and must not be in
+        // place before it.
+        Ok(is_data && frame.has_sum())
+    }
+
+    /// A frame whose turn it is.
+    fn next(
+        &mut self,
+        now: Instant,
+        link: LinkId,
+        unit: &Unit<'_>,
+        frame: &Frame<'_>,
+        into: &mut Spans,
+    ) -> Result<Placement, Refusal> {
+        if !frame.entries().any(|entry| entry.address.kind == Kind::Command) {
+            return match self.place_all(link, frame, into) {
+                Some(lands) => Ok(self.send_on(link, unit, frame, lands)),
+                None => self.keep(link, unit, frame),
+            };
+        }
+        if !is_whole(frame) {
+            return Ok(need(frame));
+        }
+        if let Some(placement) = self.place_word(link, unit, frame) {
+            return Ok(placement);
+        }
+        let is_plain = frame.entries().all(|entry| entry.address.kind == Kind::Command)
+            && self.lines.get(link).is_some_and(super::line::Line::is_settled);
+        if !is_plain {
+            return self.keep(link, unit, frame);
+        }
+        self.links.accept(link, unit.ecn);
+        let mut payload = frame.payload();
+        for entry in frame.entries() {
+            let (parameters, rest) = payload.split_at(entry.payload_len() as usize);
+            self.command(now, link, &entry.address, parameters);
+            payload = rest;
+        }
+        self.applied(now, link);
+        Ok(Placement::Consumed)
+    }
+
+    /// A frame that came too early waits for those before it.
+    fn early(
+        &mut self,
+        link: LinkId,
+        unit: &Unit<'_>,
+        frame: &Frame<'_>,
+    ) -> Result<Placement, Refusal> {
+        // An operation on a word cannot be deposited: it is repeated, and comes
+        // in its turn.
+        if frame.entries().any(|entry| is_word_operation(&entry)) {
+            return Err(Refusal::NoRoom);
+        }
+        self.keep(link, unit, frame)
+    }
+
+    fn keep(
+        &mut self,
+        link: LinkId,
+        unit: &Unit<'_>,
+        frame: &Frame<'_>,
+    ) -> Result<Placement, Refusal> {
+        let Some(whole) = unit.head.get(..frame.end() as usize) else { return Ok(need(frame)) };
+        self.links.keep(link, frame, whole, unit.ecn)?;
+        self.stats.kept += 1;
+        if let Some(line) = self.lines.get_mut(link) {
+            line.kept += 1;
+            self.deposits.push_back(link);
+        }
+        Ok(Placement::Consumed)
+    }
+
+    /// The places of all packets, if none is refused.
+    fn place_all(
+        &self,
+        link: LinkId,
+        frame: &Frame<'_>,
+        into: &mut Spans,
+    ) -> Option<ArrayVec<Lands, MAX_ENTRIES>> {
+        let mut all = ArrayVec::new();
+        for entry in frame.entries() {
+            let checked = self.check(link, &entry, &all).ok();
+            let is_listed = checked.is_some_and(|Checked { span, lands }| {
+                into.push(span).is_ok() && all.try_push(lands).is_ok()
+            });
+            if !is_listed {
+                into.clear();
+                return None;
+            }
+        }
+        Some(all)
+    }
+
+    /// Where a packet belongs that comes after others of its frame.
+    pub(super) fn check(
+        &self,
+        link: LinkId,
+        entry: &Entry,
+        before: &[Lands],
+    ) -> Result<Checked, Refusal> {
+        let Entry { address, words } = *entry;
+        if address.kind == Kind::Reply {
+            return self.check_reply(link, entry, before);
+        }
+        if address.kind == Kind::Burst && address.host != self.host {
+            return Err(Refusal::WrongAddress);
+        }
+        let Spot { slot, at, span } =
+            self.memory.check(&address, u32::from(words), Rights::Write)?;
+        let aperture = self.memory.id_of(slot).ok_or(Refusal::UnknownId)?;
+        let lands = Lands::Aperture { address, aperture, at, len: span.len };
+        Ok(Checked { span, lands })
+    }
+
+    fn check_reply(
+        &self,
+        link: LinkId,
+        entry: &Entry,
+        before: &[Lands],
+    ) -> Result<Checked, Refusal> {
+        let slot = u32::from(entry.address.slot);
+        let ahead = before.iter().map(|lands| match lands {
+            Lands::Read { read, len } if read.index == slot => u64::from(*len),
+            _ => 0,
+        });
+        let (len, ahead) = (entry.payload_len(), ahead.sum());
+        let (read, span) = self.reads.check(link.index, &entry.address, len, ahead)?;
+        Ok(Checked { span, lands: Lands::Read { read, len } })
+    }
+
+    /// A frame goes straight to its places.
+    fn send_on(
+        &mut self,
+        link: LinkId,
+        unit: &Unit<'_>,
+        frame: &Frame<'_>,
+        lands: ArrayVec<Lands, MAX_ENTRIES>,
+    ) -> Placement {
+        for one in &lands {
+            if let Lands::Read { read, len } = *one {
+                self.reads.placed(read, len);
+            }
+        }
+        self.links.accept(link, unit.ecn);
+        let line = self.lines.get_mut(link);
+        let number = line.map_or(0, |line| line.push_placed(Placed::Frame(lands)));
+        let ticket = pack(Purpose::Placed, link, number);
+        Placement::Into { at: frame.payload_at(), check: Check::None, ticket }
+    }
+
+    /// An operation on a word that is alone in its frame and allowed.
+    fn place_word(
+        &mut self,
+        link: LinkId,
+        unit: &Unit<'_>,
+        frame: &Frame<'_>,
+    ) -> Option<Placement> {
+        let mut entries = frame.entries();
+        let (entry, None) = (entries.next()?, entries.next()) else { return None };
+        let command = Command::parse(&entry.address, frame.payload()).ok()?;
+        let Command::WordOp { at: address, function, reply } = command else { return None };
+        let (operation, aperture, at) = self.check_word(&address, function).ok()?;
+        self.links.accept(link, unit.ecn);
+        let how = access_of(function);
+        let len = operation.width.bytes();
+        let placed = Placed::Word { address, aperture, at, len, how, reply };
+        let number = self.lines.get_mut(link)?.push_placed(placed);
+        Some(Placement::Word(operation, pack(Purpose::Placed, link, number)))
+    }
+
+    /// May this word be changed, and where is it?
+    pub(super) fn check_word(
+        &self,
+        address: &Address,
+        function: WordFunction,
+    ) -> Result<(WordOp, crate::ids::ApertureId, u64), Refusal> {
+        let width = word_width(address).ok_or(Refusal::Malformed)?;
+        if address.kind != Kind::Burst || address.host != self.host {
+            return Err(Refusal::WrongAddress);
+        }
+        let Spot { slot, at, span } = self.memory.check(address, 1, Rights::ReadWrite)?;
+        let aperture = self.memory.id_of(slot).ok_or(Refusal::UnknownId)?;
+        let operation = WordOp { region: span.region, offset: span.offset, width, function };
+        Ok((operation, aperture, at))
+    }
+}
+
+/// What a command to change a word is known by.
+const WORD_OP: u16 = {
+    let key = Key::from_bits(0);
+    let Some(host) = HostId::new(0) else { unreachable!() };
+    let at = Address { kind: Kind::Burst, host, slot: 0, word: 0, mask: WHOLE, key };
+    let reply = ReplyTo { slot: 0, nonce: key };
+    Command::WordOp { at, function: WordFunction::Load, reply }.code()
+};
+
+/// How an operation touches its word.
+const fn access_of(function: WordFunction) -> Access {
+    match function {
+        WordFunction::Load => Access::Read,
+        WordFunction::Store(_) => Access::Write,
+        _ => Access::Both,
+    }
+}
+
+fn is_word_operation(entry: &Entry) -> bool {
+    entry.address.kind == Kind::Command && entry.address.slot == WORD_OP
+}
+
+fn is_whole(frame: &Frame<'_>) -> bool {
+    frame.payload().len() == frame.payload_len() as usize
+}
+
+/// Asks for the frame whole, without its padding.
+fn need(frame: &Frame<'_>) -> Placement {
+    match u16::try_from(frame.end()) {
+        Ok(end) => Placement::NeedHead(end),
+        // No path carries such a unit.
+        Err(_) => Placement::NeedHead(u16::MAX),
+    }
+}
+
+fn is_sum_right(frame: &Frame<'_>, whole: &[u8]) -> bool {
+    let Check::InternetSum { from, seed, .. } = frame.check() else { return true };
+    let mut sum = InternetSum::new();
+    sum.add_word(seed);
+    sum.add(whole.get(usize::from(from)..).unwrap_or_default());
+    sum.sum() == u16::MAX
+}

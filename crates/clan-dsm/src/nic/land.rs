@@ -1,0 +1,141 @@
+//! What happens once bytes are in their place, or could not be put there.
+//!
+//! Only now do tripwires hear of them, and only now may the link acknowledge
+//! the frame.
+
+use landfall_placement::{Instant, Landing, Ticket};
+
+use super::Nic;
+use super::line::{Lands, Placed};
+use crate::access::Access;
+use crate::error::{Ended, Reason};
+use crate::event::Event;
+use crate::ids::LinkId;
+use crate::ticket::{Meaning, Purpose, unpack};
+use crate::transfer::reads::{Over, Reader};
+use crate::wire::Command;
+
+impl Nic {
+    /// The link that a ticket was given for, if it is still there.
+    pub(super) fn link_of_ticket(&self, meaning: &Meaning) -> Option<LinkId> {
+        let link = self.lines.id_at(meaning.link)?;
+        meaning.is_of(link.generation).then_some(link)
+    }
+
+    pub(super) fn land(&mut self, now: Instant, ticket: Ticket, landing: Landing) {
+        let Some(meaning) = unpack(ticket) else { return };
+        let Some(link) = self.link_of_ticket(&meaning) else { return };
+        match meaning.purpose {
+            Purpose::Placed => self.land_placed(now, link, meaning.number, landing),
+            Purpose::Deposit => self.land_deposit(link, meaning.number, landing),
+            Purpose::Sent | Purpose::SentBare => {}
+        }
+    }
+
+    fn land_placed(&mut self, now: Instant, link: LinkId, number: u32, landing: Landing) {
+        let placed = self.lines.get_mut(link).and_then(|line| line.pop_placed(number));
+        match placed {
+            None => return,
+            Some(Placed::Frame(all)) => {
+                let is_there = matches!(landing, Landing::Verified | Landing::Unchecked);
+                for lands in all {
+                    self.land_one(link, lands, is_there);
+                }
+            }
+            Some(Placed::Word { address, aperture, at, len, how, reply }) => {
+                let result = match landing {
+                    Landing::Old(old) => Ok(old),
+                    _ => Err(Reason::MemoryFailed),
+                };
+                match result {
+                    Ok(_) => self.touched(aperture, at, len, how),
+                    Err(reason) => self.complain(link, address, reason),
+                }
+                self.answer(link, Command::WordReply { reply, result });
+            }
+        }
+        self.applied(now, link);
+        let is_over =
+            self.lines.get(link).is_some_and(|line| line.why.is_some() && line.is_settled());
+        if is_over {
+            self.end_questions(link);
+        }
+    }
+
+    /// A packet is in place, or could not be put there.
+    pub(super) fn land_one(&mut self, link: LinkId, lands: Lands, is_there: bool) {
+        match lands {
+            Lands::Aperture { aperture, at, len, .. } if is_there => {
+                self.touched(aperture, at, len, Access::Write);
+            }
+            Lands::Aperture { address, .. } => self.complain(link, address, Reason::MemoryFailed),
+            Lands::Read { read, len } => {
+                if let Some(over) = self.reads.landed(read, len, is_there) {
+                    self.read_over(over);
+                }
+            }
+        }
+    }
+
+    /// All of a frame is in place, or refused: it counts as arrived.
+    pub(super) fn applied(&mut self, now: Instant, link: LinkId) {
+        self.links.handle_applied(now, link);
+        if self.lines.get(link).is_some_and(|line| line.kept > 0) {
+            self.deposits.push_back(link);
+        }
+    }
+
+    /// A read has ended.
+    pub(super) fn read_over(&mut self, over: Over) {
+        let Over { read, link, reader, result } = over;
+        if let Some(line) = self.lines.at_mut(link) {
+            line.reads = line.reads.saturating_sub(1);
+            let id = line.id;
+            // A chain of DMA requests may have waited for it.
+            self.links.wake(id);
+        }
+        match reader {
+            Reader::User => self.events.push_promised(Event::Read { read, result }),
+            Reader::Dma(dma) => self.dma.handle_done(dma, result),
+        }
+    }
+
+    /// Queues an answer for the other side.
+    pub(super) fn answer(&mut self, link: LinkId, answer: Command) {
+        let Some(line) = self.lines.get_mut(link) else { return };
+        if line.answer(answer) {
+            self.links.wake(link);
+        } else {
+            self.stats.answers_lost += 1;
+        }
+    }
+
+    /// Tells the other side that a packet to this address was refused.
+    pub(super) fn complain(&mut self, link: LinkId, address: crate::Address, reason: Reason) {
+        self.stats.refused += 1;
+        self.answer(link, Command::Exception { address, reason });
+    }
+
+    /// Ends what waits for answers over a link that is gone.
+    pub(super) fn end_questions(&mut self, link: LinkId) {
+        let Some(why) = self.lines.get(link).and_then(|line| line.why) else { return };
+        while let Some(over) = self.reads.link_gone(link.index, why) {
+            self.read_over(over);
+        }
+        while let Some(operation) = self.operations.link_gone(link.index) {
+            self.word_over(link, operation, Err(why));
+        }
+    }
+
+    pub(super) fn word_over(
+        &mut self,
+        link: LinkId,
+        operation: crate::ids::OperationId,
+        result: Result<u64, Ended>,
+    ) {
+        if let Some(line) = self.lines.get_mut(link) {
+            line.operations = line.operations.saturating_sub(1);
+        }
+        self.events.push_promised(Event::Word { operation, result });
+    }
+}

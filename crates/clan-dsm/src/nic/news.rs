@@ -1,0 +1,154 @@
+//! Links that come and go, and what has arrived at the other side.
+
+use landfall_placement::Instant;
+
+use super::Nic;
+use super::line::Line;
+use crate::access::Access;
+use crate::address::HostId;
+use crate::error::{Ended, Reason};
+use crate::event::Event;
+use crate::ids::{LinkId, WriteId};
+use crate::link::News;
+use crate::nic::note::{Bytes, Note};
+use crate::tripwire::Place;
+
+impl Nic {
+    /// Hands on what the parts have to say to each other. Asked after each input,
+    /// and where little happened it costs little.
+    pub(super) fn settle(&mut self, now: Instant) {
+        while let Some(news) = self.links.poll_news() {
+            match news {
+                News::Up { link, host } => self.link_up(now, link, host),
+                News::Notes { link } => self.arrived(link),
+                News::Down { link, why } => self.link_down(link, why),
+                News::Gone { link } => self.link_gone(link),
+            }
+        }
+        while let Some(host) = self.endpoints.poll_host() {
+            if let Some(link) = self.links.to_host(host) {
+                self.links.wake(link);
+            }
+        }
+        self.settle_chains();
+    }
+
+    fn link_up(&mut self, now: Instant, link: LinkId, host: HostId) {
+        if self.lines.get(link).is_none() && !self.new_line(link) {
+            // Nobody could be told of its end.
+            let _ = self.links.close(now, link, Reason::NoRoom);
+            return;
+        }
+        if let Some(line) = self.lines.get_mut(link) {
+            line.host = Some(host);
+        }
+        self.events.push(Event::LinkUp { link, host });
+        if self.endpoints.has_answers(host) {
+            self.links.wake(link);
+        }
+    }
+
+    /// Begins to keep what belongs to a link.
+    pub(super) fn new_line(&mut self, link: LinkId) -> bool {
+        let is_promised = self.events.promise();
+        if is_promised {
+            let mut line = Line::new(link, self.config.write_buffer);
+            line.is_promised = true;
+            self.lines.insert(line);
+        }
+        is_promised
+    }
+
+    /// Frames were acknowledged, or those of a link that is gone were let go.
+    fn arrived(&mut self, link: LinkId) {
+        let why = self.lines.get(link).and_then(|line| line.why);
+        while let Some(note) = self.links.poll_note(link) {
+            match why {
+                None => self.note(note),
+                Some(why) => self.note_lost(note, why),
+            }
+        }
+        let Some((_, acknowledged)) = self.links.progress(link) else { return };
+        if let Some(line) = self.lines.get_mut(link).filter(|line| line.why.is_none()) {
+            line.acknowledged = acknowledged;
+            self.reach_barriers(link);
+        }
+    }
+
+    fn note(&mut self, note: Note) {
+        match note {
+            Note::Written(host, bytes) => self.touched_there(host, bytes),
+            Note::From(write, host, bytes) => {
+                self.touched_there(host, bytes);
+                self.written(write, u64::from(bytes.len), Ok(()));
+            }
+            Note::Dma(dma, host, bytes) => {
+                self.touched_there(host, bytes);
+                self.dma.handle_done(dma, Ok(()));
+            }
+            Note::Served(aperture, at, len) => self.touched(aperture, at, len, Access::Read),
+        }
+    }
+
+    fn note_lost(&mut self, note: Note, why: Ended) {
+        match note {
+            Note::Written(..) | Note::Served(..) => {}
+            Note::From(write, _, bytes) => self.written(write, u64::from(bytes.len), Err(why)),
+            Note::Dma(dma, ..) => self.dma.handle_done(dma, Err(why)),
+        }
+    }
+
+    fn touched_there(&mut self, host: HostId, Bytes { slot, offset, len }: Bytes) {
+        self.touch(Place::Remote(host, slot), offset, len, Access::Write);
+    }
+
+    pub(super) fn written(&mut self, write: WriteId, len: u64, result: Result<(), Ended>) {
+        if let Some(result) = self.writes.done(write, len, result) {
+            self.events.push_promised(Event::Written { write, result });
+        }
+    }
+
+    /// Tells of barriers that are reached.
+    pub(super) fn reach_barriers(&mut self, link: LinkId) {
+        let Some(line) = self.lines.get_mut(link) else { return };
+        while let Some(barrier) = line.barriers.poll_reached(line.acknowledged) {
+            self.events.push_promised(Event::Barrier { barrier, result: Ok(()) });
+        }
+    }
+
+    /// Nothing more goes over a link. What is in the hands of drivers ends when
+    /// they let go of it.
+    fn link_down(&mut self, link: LinkId, why: Ended) {
+        let Some(line) = self.lines.get_mut(link).filter(|line| line.why.is_none()) else { return };
+        line.why = Some(why);
+        line.forget_answers();
+        let (host, is_settled) = (line.host, line.is_settled());
+        if let Some(piece) = line.piece.take() {
+            self.dma.handle_done(piece.dma, Err(why));
+        }
+        while let Some(barrier) = line.barriers.poll_lost() {
+            self.events.push_promised(Event::Barrier { barrier, result: Err(why) });
+        }
+        while let Some((write, len)) = self.lines.get_mut(link).and_then(|l| l.writes.poll_lost()) {
+            self.written(write, len, Err(why));
+        }
+        self.dma.handle_link_gone(link.index, why);
+        if is_settled {
+            self.end_questions(link);
+        }
+        if let Some(host) = host.filter(|host| self.links.to_host(*host).is_none()) {
+            let Self { endpoints, events, .. } = self;
+            let tell = &mut |endpoint| {
+                events.push(Event::OutOfBand { endpoint });
+            };
+            endpoints.handle_host_gone(host, why, tell);
+        }
+        self.events.push_promised(Event::LinkDown { link, why });
+    }
+
+    /// Nobody holds anything of it any more.
+    fn link_gone(&mut self, link: LinkId) {
+        self.end_questions(link);
+        self.lines.remove(link);
+    }
+}
