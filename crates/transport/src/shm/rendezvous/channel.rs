@@ -112,6 +112,14 @@ impl Channel {
         (count > 0 && fd.revents & hung_up != 0) || self.process_ended()
     }
 
+    /// Hangs up: for both sides the other one is gone from now on. What was sent
+    /// before can still be received.
+    pub fn hang_up(&self) {
+        // SAFETY: an open descriptor and a constant. It fails when the other side has
+        // hung up already.
+        unsafe { libc::shutdown(self.socket.as_raw_fd(), libc::SHUT_RDWR) };
+    }
+
     /// What to wait for: a message, a hang-up, the end of the process.
     pub fn interests(&self) -> impl Iterator<Item = Interest> {
         [Some(&self.socket), self.process.as_ref()].into_iter().flatten().map(|fd| Interest {

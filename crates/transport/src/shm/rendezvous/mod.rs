@@ -7,6 +7,7 @@
 //! | [`Message`] | a kind, at most [`MAX_BODY`] bytes, at most [`MAX_FDS`] descriptors |
 //! | [`Peer`] | who the other process is, as the kernel says |
 //! | [`Admit`] | who is let in |
+//! | [`Readiness`] | waits for many of them at once |
 //!
 //! The socket keeps messages apart (`SOCK_SEQPACKET`); nothing here blocks unless it
 //! was given a time. A process that ends, in whatever way, hangs up: its channels
@@ -44,6 +45,7 @@ mod channel;
 mod listener;
 mod message;
 mod peer;
+mod readiness;
 
 use std::io;
 use std::path::PathBuf;
@@ -52,6 +54,7 @@ pub use channel::Channel;
 pub use listener::Listener;
 pub use message::{MAX_BODY, MAX_FDS, Message};
 pub use peer::{Admit, Peer};
+pub use readiness::{MOST_READY, Readiness};
 use thiserror::Error;
 
 /// Why processes did not meet, or a message did not get through.
