@@ -76,6 +76,10 @@ impl Nic {
         frame: &Frame<'_>,
         into: &mut Spans,
     ) -> Result<Placement, Refusal> {
+        if self.is_depositing(link) {
+            // The frame before it is half in place.
+            return self.early(link, unit, frame);
+        }
         if !frame.entries().any(|entry| entry.address.kind == Kind::Command) {
             return match self.place_all(link, frame, into) {
                 Some(lands) => Ok(self.send_on(link, unit, frame, lands)),
@@ -128,8 +132,7 @@ impl Nic {
         let Some(whole) = unit.head.get(..frame.end() as usize) else { return Ok(need(frame)) };
         self.links.keep(link, frame, whole, unit.ecn)?;
         self.stats.kept += 1;
-        if let Some(line) = self.lines.get_mut(link) {
-            line.kept += 1;
+        if self.links.has_next_kept(link) {
             self.deposits.push_back(link);
         }
         Ok(Placement::Consumed)

@@ -71,6 +71,11 @@ impl Nic {
         }
     }
 
+    /// Is a frame of this link being put into place packet by packet?
+    pub(super) fn is_depositing(&self, link: LinkId) -> bool {
+        self.depositing.as_ref().is_some_and(|current| current.link == link)
+    }
+
     /// The bytes of the kept frame that is being deposited.
     pub(super) fn deposited(&self, range: Range<usize>) -> Option<&[u8]> {
         self.depositing.as_ref()?.kept.frame()?.payload().get(range)
@@ -78,21 +83,10 @@ impl Nic {
 
     fn take_kept(&mut self) -> Option<Depositing> {
         while let Some(link) = self.deposits.front().copied() {
-            let kept = self.links.next_kept(link);
-            match (kept, self.lines.get_mut(link)) {
-                (Some(kept), Some(line)) => {
-                    line.kept = line.kept.saturating_sub(1);
-                    return Some(Depositing {
-                        link,
-                        kept,
-                        entry: 0,
-                        at: 0,
-                        landing: None,
-                        number: 0,
-                    });
-                }
-                _ => drop(self.deposits.pop_front()),
+            if let Some(kept) = self.links.next_kept(link) {
+                return Some(Depositing { link, kept, entry: 0, at: 0, landing: None, number: 0 });
             }
+            self.deposits.pop_front();
         }
         None
     }

@@ -1,8 +1,8 @@
 //! What goes into the next frame of a link.
 //!
-//! First the answers that others wait for. Then either what the program wrote
-//! or what lies in memory (what others read, and the DMA engine): they take
-//! turns, so that neither has to wait for a pause of the other.
+//! What is copied (the answers that others wait for, and what the program wrote)
+//! and what lies in memory (what others read, and the DMA engine's) take turns to
+//! be first, so that neither has to wait for a pause of the other.
 
 use landfall_placement::Random;
 
@@ -56,23 +56,29 @@ impl Filler<'_> {
         let Some(line) = self.lines.get_mut(link) else { return };
         let Some(host) = line.host else { return };
         let mut load = Load::new(*room, cargo);
-        answers(line, host, &mut load);
-        messages(self.endpoints, host, &mut load);
-        let is_memorys_turn = line.is_memorys_turn || line.writes.is_empty();
-        if !is_memorys_turn && !room.answers_only {
-            self.writes(link, &mut load);
+        let is_memorys_turn = line.is_memorys_turn;
+        line.is_memorys_turn = !is_memorys_turn;
+        if is_memorys_turn {
+            self.memory(link, host, room.answers_only, &mut load);
         }
-        self.memory(link, host, room.answers_only, &mut load);
-        if is_memorys_turn && load.is_empty() && !room.answers_only {
-            self.writes(link, &mut load);
+        self.programs(link, host, room.answers_only, &mut load);
+        if !is_memorys_turn {
+            self.memory(link, host, room.answers_only, &mut load);
         }
         let is_empty = load.is_empty();
-        if let Some(line) = self.lines.get_mut(link) {
-            line.is_memorys_turn = !is_memorys_turn;
-            if !is_empty {
-                line.barriers.frame_loaded();
-                self.stats.frames += 1;
-            }
+        if let Some(line) = self.lines.get_mut(link).filter(|_| !is_empty) {
+            line.barriers.frame_loaded();
+            self.stats.frames += 1;
+        }
+    }
+
+    /// What is copied: answers, and what the program wrote.
+    fn programs(&mut self, link: LinkId, host: HostId, answers_only: bool, load: &mut Load<'_>) {
+        let Some(line) = self.lines.get_mut(link) else { return };
+        answers(line, host, load);
+        messages(self.endpoints, host, load);
+        if !answers_only {
+            self.writes(link, load);
         }
     }
 

@@ -80,7 +80,7 @@ impl Nic {
     /// All of a frame is in place, or refused: it counts as arrived.
     pub(super) fn applied(&mut self, now: Instant, link: LinkId) {
         self.links.handle_applied(now, link);
-        if self.lines.get(link).is_some_and(|line| line.kept > 0) {
+        if self.links.has_next_kept(link) {
             self.deposits.push_back(link);
         }
     }

@@ -58,14 +58,12 @@ pub(super) struct Line {
     pub(super) acknowledged: u64,
     /// What the DMA engine had in its hands when the frame was full.
     pub(super) piece: Option<Piece>,
-    /// Whose turn it is to fill a frame: memory's or the program's.
+    /// Memory is the first to fill the next frame, not the program.
     pub(super) is_memorys_turn: bool,
     /// Frames on their way to their places, oldest first.
     pub(super) placed: VecDeque<Placed>,
     /// The number of the oldest of them.
     pub(super) oldest: u32,
-    /// How many frames the link has kept for a deposit.
-    pub(super) kept: usize,
     /// How many reads and operations on words are under way.
     pub(super) reads: usize,
     pub(super) operations: usize,
@@ -90,7 +88,6 @@ impl Line {
             is_memorys_turn: false,
             placed: VecDeque::new(),
             oldest: 0,
-            kept: 0,
             reads: 0,
             operations: 0,
             why: None,

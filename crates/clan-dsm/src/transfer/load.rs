@@ -7,6 +7,7 @@
 
 use landfall_placement::Span;
 
+use crate::address::Kind;
 use crate::link::{Cargo, Room};
 use crate::nic::note::Note;
 use crate::transfer::cut::Part;
@@ -20,11 +21,16 @@ pub(crate) struct Load<'a> {
     head: usize,
     /// Bytes of the unit that are left.
     unit: usize,
+    /// There is a command in it. What lies in memory does not join it: the other
+    /// side has to look at such a frame packet by packet, and would copy it.
+    has_command: bool,
+    /// Nothing more may join it.
+    is_closed: bool,
 }
 
 impl<'a> Load<'a> {
     pub(crate) fn new(room: Room, cargo: &'a mut Cargo) -> Self {
-        Self { cargo, head: room.head, unit: room.unit }
+        Self { cargo, head: room.head, unit: room.unit, has_command: false, is_closed: false }
     }
 
     /// Is there anything in it?
@@ -34,7 +40,8 @@ impl<'a> Load<'a> {
 
     /// How many bytes could be copied in behind one more entry.
     pub(crate) fn inline_room(&self) -> usize {
-        if self.cargo.entries.is_full() || !self.cargo.spans.is_empty() {
+        let is_full = self.is_closed || self.cargo.entries.is_full();
+        if is_full || !self.cargo.spans.is_empty() {
             return 0;
         }
         let least = self.head.min(self.unit).saturating_sub(Entry::LEN);
@@ -44,6 +51,7 @@ impl<'a> Load<'a> {
     /// Copies bytes in; there must be room.
     pub(crate) fn put_inline(&mut self, part: Part, bytes: impl Iterator<Item = u8>) {
         let before = self.cargo.inline.len();
+        self.has_command |= part.address.kind == Kind::Command;
         self.enter(part);
         self.cargo.inline.extend(bytes.take(part.len as usize));
         let len = self.cargo.inline.len() - before;
@@ -55,7 +63,9 @@ impl<'a> Load<'a> {
     pub(crate) fn span_room(&self) -> usize {
         let entries = 3;
         let table = entries * Entry::LEN;
-        let is_full = self.cargo.entries.remaining_capacity() < entries
+        let is_full = self.has_command
+            || self.is_closed
+            || self.cargo.entries.remaining_capacity() < entries
             || self.cargo.spans.is_full()
             || self.cargo.notes.is_full()
             || self.head < table;
@@ -70,6 +80,11 @@ impl<'a> Load<'a> {
         if self.cargo.spans.try_push(span).is_ok() {
             self.unit = self.unit.saturating_sub(span.len as usize);
         }
+    }
+
+    /// What is in it stays alone.
+    pub(crate) const fn close(&mut self) {
+        self.is_closed = true;
     }
 
     /// Is there room for one more remark?

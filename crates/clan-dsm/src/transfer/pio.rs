@@ -169,6 +169,7 @@ impl WriteBuffer {
                     }
                     let is_loaded = self.load_command(part, load);
                     if is_alone {
+                        load.close();
                         return Filled::Closed;
                     }
                     is_loaded

@@ -218,10 +218,6 @@ impl Serving {
         self.queue.is_empty()
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.queue.len()
-    }
-
     /// One more, if it is allowed as a whole.
     pub(crate) fn ask(&mut self, memory: &Memory, asked: Asked, most: usize) -> Result<(), Reason> {
         if asked.len == 0 {

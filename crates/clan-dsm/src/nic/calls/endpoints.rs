@@ -160,6 +160,12 @@ impl Nic {
         Ok(())
     }
 
+    /// Do notices wait at an endpoint?
+    #[must_use]
+    pub fn has_notices(&self, endpoint: EndpointId) -> bool {
+        self.endpoints.has_notices(endpoint)
+    }
+
     /// The next notice of an endpoint.
     pub fn poll_notice(&mut self, endpoint: EndpointId) -> Option<Notice> {
         self.endpoints.poll_notice(endpoint)

@@ -48,7 +48,7 @@ impl Nic {
     /// Who is at the other end of a link, once it has been up.
     #[must_use]
     pub fn host_of(&self, link: LinkId) -> Option<HostId> {
-        self.lines.get(link)?.host
+        self.links.host_of(link)
     }
 
     /// All links, and whether each is up.

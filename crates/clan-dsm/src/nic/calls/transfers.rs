@@ -231,6 +231,12 @@ impl Nic {
         Ok(())
     }
 
+    /// How many requests of an endpoint are not done yet.
+    #[must_use]
+    pub fn dma_waiting(&self, endpoint: EndpointId) -> usize {
+        self.dma.waiting(endpoint)
+    }
+
     /// Where the bytes begin that may be touched, and over which link.
     fn may_touch(
         &self,

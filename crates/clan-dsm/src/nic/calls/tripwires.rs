@@ -202,4 +202,10 @@ impl Nic {
     pub fn has_events(&self) -> bool {
         !self.events.is_empty()
     }
+
+    /// How many events wait.
+    #[must_use]
+    pub fn events_waiting(&self) -> usize {
+        self.events.len()
+    }
 }
