@@ -9,8 +9,9 @@
 //! pages each: a long burst skips empty ones, and a long range is a few blocks
 //! in a few tiers, never one entry per word.
 
-use super::map::{Look, Map};
+use super::map::{Cell, Look, Map, Secret};
 use super::place::{ListKey, Listed, TIER, TIERS, Track, page_key};
+use super::tables::Totals;
 
 /// The tree bits of the blocks that each of 64 neighbours lies in.
 static ABOVE: [u128; 64] = {
@@ -29,44 +30,67 @@ static ABOVE: [u128; 64] = {
 
 /// What is armed, to be asked.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Filter<'t> {
+pub struct Filter<'t> {
     pub(super) marks: Look<'t, u64>,
     pub(super) trees: Look<'t, u128>,
     /// Bit `t` is set where tier `t` has a tree.
     pub(super) tiers: u8,
 }
 
-impl Filter<'_> {
+impl<'t> Filter<'t> {
+    /// The part of the [`Tables`](super::Tables) in this storage that says what is armed.
+    #[must_use]
+    #[inline]
+    pub fn new(
+        marks: &'t [Cell<u64>],
+        trees: &'t [Cell<u128>],
+        totals: &Totals,
+        secret: Secret,
+    ) -> Self {
+        let tiers = totals.tiers.used;
+        Self { marks: Look::new(marks, secret), trees: Look::new(trees, secret), tiers }
+    }
+
     /// The first word from `from` to `last` that a tripwire begins at.
     #[inline]
     pub(super) fn next_start(&self, track: Track, from: u32, last: u32) -> Option<u32> {
-        let (mut page, last_page) = (from >> TIER, last >> TIER);
-        let marks = self.marks_of(track, 0, page) & (u64::MAX << (from & 63));
-        if let Some(found) = first_of(page, marks) {
-            return (found <= last).then_some(found);
+        let (page, last_page) = (from >> TIER, last >> TIER);
+        let marks = self.marks_from(track, page, from);
+        if marks != 0 {
+            return first_of(page, marks).filter(|found| *found <= last);
         }
-        // One more page is looked at straight away, more by way of the next tier.
-        if page < last_page {
-            page += 1;
-            if page < last_page {
-                page = self.next_page(track, page, last_page)?;
-            }
-            let found = first_of(page, self.marks_of(track, 0, page))?;
-            return (found <= last).then_some(found);
-        }
-        None
+        if page == last_page { None } else { self.next_start_behind(track, page, last) }
     }
 
-    /// The first page from `from` to `last` that has marks.
-    fn next_page(&self, track: Track, from: u32, last: u32) -> Option<u32> {
-        let mut mask = u64::MAX << (from & 63);
-        for group in from >> TIER..=last >> TIER {
+    fn next_start_behind(&self, track: Track, page: u32, last: u32) -> Option<u32> {
+        let page = self.next_page(track, page, last)?;
+        first_of(page, self.marks_of(track, 0, page)).filter(|found| *found <= last)
+    }
+
+    /// The first page behind `page`, up to that of the word `last`, that has marks.
+    pub(super) fn next_page(&self, track: Track, page: u32, last: u32) -> Option<u32> {
+        let last = last >> TIER;
+        if page >= last {
+            return None;
+        }
+        // A page next to it is looked at straight away, more by way of the next tier.
+        if page + 1 == last {
+            return (self.marks_of(track, 0, last) != 0).then_some(last);
+        }
+        let mut mask = u64::MAX << ((page + 1) & 63);
+        for group in (page + 1) >> TIER..=last >> TIER {
             if let Some(found) = first_of(group, self.marks_of(track, 1, group) & mask) {
                 return (found <= last).then_some(found);
             }
             mask = u64::MAX;
         }
         None
+    }
+
+    /// The marks of a page at the word `from`, which lies in it, and behind.
+    #[inline]
+    pub(super) fn marks_from(&self, track: Track, page: u32, from: u32) -> u64 {
+        self.marks_of(track, 0, page) & (u64::MAX << (from & 63))
     }
 
     #[inline]

@@ -78,19 +78,22 @@ impl<'t, V: Copy> Look<'t, V> {
     #[inline]
     pub(super) fn get(&self, key: u64) -> Option<V> {
         let mask = self.cells.len().wrapping_sub(1);
-        let mut place = self.secret.home(key, mask);
-        // Bounded, even where a careless owner filled every cell.
-        for _ in 0..self.cells.len() {
-            let cell = self.cells.get(place)?;
-            if cell.key == key {
-                return Some(cell.value);
-            }
-            if cell.key == 0 {
-                return None;
-            }
-            place = (place + 1) & mask;
+        let home = self.secret.home(key, mask);
+        let cell = self.cells.get(home)?;
+        if cell.key == key {
+            return Some(cell.value);
         }
-        None
+        if cell.key == 0 { None } else { self.get_behind(home, key) }
+    }
+
+    /// The same for a key that is not where it is looked for first.
+    fn get_behind(&self, home: usize, key: u64) -> Option<V> {
+        let mask = self.cells.len().wrapping_sub(1);
+        // Bounded, even where a careless owner filled every cell.
+        let places = (1..self.cells.len()).map(|step| (home + step) & mask);
+        let found =
+            places.map(|place| &self.cells[place]).find(|cell| cell.key == key || cell.key == 0)?;
+        (found.key == key).then_some(found.value)
     }
 }
 

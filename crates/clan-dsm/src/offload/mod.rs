@@ -29,9 +29,11 @@ mod wire;
 
 pub use actions::{Actions, Queued};
 pub use apertures::{Aperture, Apertures, Group, Spot};
+pub use filter::Filter;
 pub use map::{Cell, Map, Secret};
 pub use place::Place;
 pub use tables::{Needs, Tables, Totals};
+pub use touch::Touched;
 pub use wire::{Action, Ends, Firing, Knot, Watch, Wire};
 
 pub(crate) use apertures::group_key;

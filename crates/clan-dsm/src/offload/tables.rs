@@ -19,7 +19,7 @@ pub struct Totals {
     wires_in_use: u32,
     /// How often tripwires were armed.
     armed: u64,
-    tiers: Tiers,
+    pub(super) tiers: Tiers,
 }
 
 /// The tables, in storage that somebody else owns.
@@ -55,7 +55,8 @@ pub struct Needs {
 
 impl Watch {
     pub(super) fn tracks(&self) -> impl Iterator<Item = Track> {
-        Track::of(self.place.number(), self.access)
+        let (first, second) = Track::of(self.place.number(), self.access);
+        core::iter::once(first).chain(second)
     }
 
     /// The first word and the last.
@@ -335,6 +336,7 @@ impl<'t> Tables<'t> {
         self.lists.look().get(key.0).map_or(Handle::NOTHING, |ends| ends.first)
     }
 
+    /// What is armed, to be asked.
     #[inline]
     pub(super) const fn filter(&self) -> Filter<'_> {
         let tiers = self.totals.tiers.used;
@@ -400,9 +402,7 @@ impl Wire {
     /// The list of the tripwire itself.
     fn start(&self) -> ListKey {
         let word = (self.from / u64::from(WORD)) as u32;
-        let mut tracks = Track::of(self.place, self.access);
-        // There is always one.
-        tracks.next().map_or(ListKey::default(), |track| ListKey::start(track, word))
+        ListKey::start(Track::of(self.place, self.access).0, word)
     }
 }
 

@@ -12,7 +12,7 @@
 use arrayvec::ArrayVec;
 
 use super::filter::Filter;
-use super::place::{ListKey, Place, Track};
+use super::place::{ListKey, Place, TIER, Track};
 use super::tables::Tables;
 use super::wire::{Action, Firing, Handle, State};
 use crate::access::Access;
@@ -26,8 +26,8 @@ const MOST_LISTS: usize = 2 * (1 + 33);
 type Heads = ArrayVec<Handle, MOST_LISTS>;
 
 /// Bytes that are touched, and how.
-#[derive(Clone, Copy)]
-struct Touched {
+#[derive(Clone, Copy, Debug)]
+pub struct Touched {
     place: u32,
     from: u64,
     to: u64,
@@ -35,8 +35,20 @@ struct Touched {
 }
 
 impl Touched {
-    fn tracks(&self) -> impl Iterator<Item = Track> + Clone + use<> {
-        Track::of(self.place, self.access)
+    /// The bytes from `from` to before `to`, as far as tripwires can watch them;
+    /// `None` where none can.
+    #[must_use]
+    #[inline]
+    pub const fn new(place: Place, from: u64, to: u64, access: Access) -> Option<Self> {
+        let end = (1 << 32) * WORD as u64;
+        let to = if to < end { to } else { end };
+        if from < to { Some(Self { place: place.number(), from, to, access }) } else { None }
+    }
+
+    #[inline]
+    fn tracks(&self) -> impl Iterator<Item = Track> + use<> {
+        let (first, second) = Track::of(self.place, self.access);
+        core::iter::once(first).chain(second)
     }
 
     /// The first word and the last.
@@ -44,62 +56,84 @@ impl Touched {
     const fn words(&self) -> (u32, u32) {
         ((self.from / WORD as u64) as u32, ((self.to - 1) / WORD as u64) as u32)
     }
+}
 
-    /// The first word that a tripwire may be touched at.
+impl Filter<'_> {
+    /// The first word at which a tripwire may be touched. Almost every burst gets
+    /// `None`, and that is all that it costs.
+    #[must_use]
     #[inline]
-    fn first_in(&self, filter: &Filter<'_>) -> Option<u32> {
-        let (first, last) = self.words();
-        if self.tracks().any(|track| filter.is_covered(track, first)) {
-            return Some(first);
+    pub fn first(&self, touched: &Touched) -> Option<u32> {
+        let (first, last) = touched.words();
+        let (one, other) = Track::of(touched.place, touched.access);
+        match (self.first_on(one, first, last), other) {
+            (found, None) => found,
+            (None, Some(track)) => self.first_on(track, first, last),
+            (Some(found), Some(track)) => Some(match self.first_on(track, first, found) {
+                Some(earlier) => earlier,
+                None => found,
+            }),
         }
-        self.next_in(filter, first, last)
     }
 
-    /// The first word from `from` on that a tripwire begins at.
     #[inline]
-    fn next_in(&self, filter: &Filter<'_>, from: u32, last: u32) -> Option<u32> {
-        self.tracks().filter_map(|track| filter.next_start(track, from, last)).min()
+    fn first_on(&self, track: Track, first: u32, last: u32) -> Option<u32> {
+        if self.is_covered(track, first) {
+            return Some(first);
+        }
+        self.next_start(track, first, last)
     }
 }
 
 impl Tables<'_> {
-    /// The bytes from `from` to before `to` were touched: fires what watches
-    /// them, and tells `sink` of each firing.
+    /// Fires what watches bytes that were touched, and tells `sink` of each firing.
     #[inline]
-    pub fn touch(
-        &mut self,
-        place: Place,
-        from: u64,
-        to: u64,
-        access: Access,
-        sink: &mut impl FnMut(Firing),
-    ) {
-        let to = to.min((1 << 32) * u64::from(WORD));
-        if from >= to {
-            return;
-        }
-        let touched = Touched { place: place.number(), from, to, access };
-        if let Some(word) = touched.first_in(&self.filter()) {
-            self.fire_from(&touched, word, sink);
+    pub fn touch(&mut self, touched: &Touched, sink: &mut impl FnMut(Firing)) {
+        if let Some(word) = self.filter().first(touched) {
+            self.fire_from(touched, word, sink);
         }
     }
 
+    /// The same where [`Filter::first`] has said which word is the first.
     #[inline(never)]
-    fn fire_from(&mut self, touched: &Touched, mut word: u32, sink: &mut impl FnMut(Firing)) {
+    pub fn fire_from(&mut self, touched: &Touched, word: u32, sink: &mut impl FnMut(Firing)) {
         let (first, last) = touched.words();
-        loop {
-            let heads = self.heads(touched, word, word == first);
+        let mut from = word;
+        if word == first {
+            let heads = self.heads(touched, word, true);
             self.fire_at(touched, word, heads, sink);
-            let next = word.checked_add(1).filter(|next| *next <= last);
-            let next = next.and_then(|next| touched.next_in(&self.filter(), next, last));
-            match next {
-                Some(next) => word = next,
+            // Where nothing is behind it, there is nothing to look for.
+            match word.checked_add(1).filter(|next| *next <= last) {
+                Some(next) => from = next,
+                None => return,
+            }
+        }
+        let mut page = from >> TIER;
+        loop {
+            // Firing disarms, but arms nothing: what is marked now is all there is.
+            let filter = self.filter();
+            let marks = touched.tracks().map(|track| filter.marks_from(track, page, from));
+            let mut marks = marks.fold(0, |all, marks| all | marks);
+            if page == last >> TIER {
+                marks &= u64::MAX >> (63 - (last & 63));
+            }
+            while marks != 0 {
+                let word = page << TIER | marks.trailing_zeros();
+                marks &= marks - 1;
+                let heads = self.heads(touched, word, false);
+                self.fire_at(touched, word, heads, sink);
+            }
+            let filter = self.filter();
+            let next = touched.tracks().filter_map(|track| filter.next_page(track, page, last));
+            match next.min() {
+                Some(next) => (page, from) = (next, 0),
                 None => return,
             }
         }
     }
 
     /// The lists of what begins at this word, and of what covers it, if asked for.
+    #[inline]
     fn heads(&self, touched: &Touched, word: u32, with_covers: bool) -> Heads {
         let mut heads = Heads::new();
         let mut add = |key: ListKey| {
@@ -126,6 +160,12 @@ impl Tables<'_> {
         mut heads: Heads,
         sink: &mut impl FnMut(Firing),
     ) {
+        // Most often there is one list.
+        while let [head] = heads[..] {
+            let Some((index, after)) = self.look_at(head) else { return };
+            heads[0] = after;
+            self.fire(touched, word, index, sink);
+        }
         while let Some(index) = self.first_armed(&heads) {
             // One for both accesses may be in two lists. What comes after it must
             // be known before it is disarmed.

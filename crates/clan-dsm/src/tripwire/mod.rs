@@ -21,7 +21,7 @@ use crate::access::Access;
 use crate::config::Config;
 use crate::error::Error;
 use crate::ids::{TripsetId, TripwireId};
-use crate::offload::Tables;
+use crate::offload::{Tables, Touched};
 use chains::{Chain, Chains, Ends};
 use sets::Sets;
 use storage::Storage;
@@ -153,8 +153,10 @@ impl Tripwires {
         access: Access,
         sink: &mut impl FnMut(Firing),
     ) {
+        let Some(touched) = Touched::new(place, bytes.start, bytes.end, access) else { return };
+        let Some(word) = self.storage.filter().first(&touched) else { return };
         let Self { storage, chains, sets, .. } = self;
-        storage.lend().touch(place, bytes.start, bytes.end, access, &mut |firing| {
+        storage.lend().fire_from(&touched, word, &mut |firing| {
             if firing.is_first {
                 sets.fired(chains, firing.index);
             }

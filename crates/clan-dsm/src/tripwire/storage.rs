@@ -6,7 +6,9 @@ use alloc::vec::Vec;
 
 use landfall_placement::Random;
 
-use crate::offload::{Actions, Cell, Ends, Knot, Map, Needs, Queued, Secret, Tables, Totals, Wire};
+use crate::offload::{
+    Actions, Cell, Ends, Filter, Knot, Map, Needs, Queued, Secret, Tables, Totals, Wire,
+};
 
 /// Storage for tripwires.
 #[derive(Debug)]
@@ -65,6 +67,12 @@ impl Storage {
                 counters: &mut self.counters,
             },
         }
+    }
+
+    /// What of them says what is armed.
+    #[inline]
+    pub(super) fn filter(&self) -> Filter<'_> {
+        Filter::new(&self.marks.cells, &self.trees.cells, &self.totals, self.secret)
     }
 
     /// The most tripwires.
