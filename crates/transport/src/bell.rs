@@ -1,7 +1,7 @@
 //! [`Bell`]: wakes whoever sleeps, and costs nothing while nobody does.
 
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::driver::Interest;
@@ -19,6 +19,14 @@ pub struct Bell {
     event: OwnedFd,
     /// Somebody is about to sleep.
     armed: AtomicBool,
+}
+
+/// For those who wait there with others: it becomes readable when the armed bell
+/// is rung.
+impl AsFd for Bell {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.event.as_fd()
+    }
 }
 
 impl Bell {

@@ -8,6 +8,7 @@
 //! | --- | --- |
 //! | [`fabric`] | the traits of such memory, whatever carries it |
 //! | [`Threads`] | such memory between threads of one process |
+//! | [`shared`] | such memory between processes of one host |
 //! | [`layer`] | messages, queues, calls, streams, publications: over any of them |
 //!
 //! Memory that a peer writes is never a slice, and nothing that a peer writes is
@@ -21,6 +22,7 @@ mod error;
 pub mod fabric;
 pub mod layer;
 mod local;
+pub mod shared;
 
 pub use error::{Error, Misbehaviour};
 pub use fabric::{Access, Cookie, Dma, Fabric, Local, Remote, Rights, Stage, Tripwire, WORD};

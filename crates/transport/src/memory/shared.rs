@@ -189,16 +189,29 @@ impl SharedMemory {
         self.0.mapping.base()
     }
 
-    /// From now on nobody else can write these bytes, by whatever descriptor:
-    /// only mappings that were there before can, as this one. For memory that is
-    /// handed out to be read.
+    /// From now on the file keeps its length, and nobody can add to what is sealed: a
+    /// process that it was handed to cannot take it from the next.
+    ///
+    /// # Errors
+    /// Seals can no more be added.
+    pub fn seal(&self) -> Result<(), SharedMemoryError> {
+        self.add_seals(libc::F_SEAL_GROW | libc::F_SEAL_SEAL)
+    }
+
+    /// The same, and nobody else can write these bytes any more, by whatever
+    /// descriptor: only mappings that were there before can, as this one. For memory
+    /// that is handed out to be read.
     ///
     /// # Errors
     /// The kernel is older than 5.1, or seals can no more be added.
-    pub fn forbid_other_writers(&self) -> Result<(), SharedMemoryError> {
-        let seals = libc::F_SEAL_FUTURE_WRITE | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
-        // SAFETY: an open descriptor and a constant.
-        told("fcntl", unsafe { libc::fcntl(self.0.file.as_raw_fd(), libc::F_ADD_SEALS, seals) })?;
+    pub fn seal_for_readers(&self) -> Result<(), SharedMemoryError> {
+        self.add_seals(libc::F_SEAL_FUTURE_WRITE | libc::F_SEAL_GROW | libc::F_SEAL_SEAL)
+    }
+
+    fn add_seals(&self, seals: libc::c_int) -> Result<(), SharedMemoryError> {
+        let fd = self.0.file.as_raw_fd();
+        // SAFETY: an open descriptor and a number.
+        told("fcntl", unsafe { libc::fcntl(fd, libc::F_ADD_SEALS, seals) })?;
         Ok(())
     }
 

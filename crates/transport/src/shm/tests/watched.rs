@@ -81,7 +81,10 @@ fn nobody_but_the_owner_writes_the_filter_or_what_is_only_to_be_read() {
         SharedMemory::from_fd(filter),
         Err(SharedMemoryError::System { call: "mmap", .. })
     ));
-    watched.forbid_writers().unwrap();
+    // A writer that would take the memory from the next one cannot.
+    let writable = SharedMemory::from_fd(watched.data().fd().try_clone_to_owned().unwrap());
+    assert!(writable.unwrap().seal_for_readers().is_err());
+    let watched = Watched::create_for_readers("readers", LEN, 4).unwrap();
     let data = || watched.data().fd().try_clone_to_owned().unwrap();
     assert!(SharedMemory::from_fd(data()).is_err());
     let hits = Hits::create().unwrap();

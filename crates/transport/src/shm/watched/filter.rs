@@ -21,6 +21,7 @@
 use std::ops::Range;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
+use super::report::Touch;
 use crate::shm::word::Word;
 
 /// Bits of a word of the filter.
@@ -44,6 +45,23 @@ impl Shape {
     pub(super) const fn words(self) -> u64 {
         self.bits + self.summary
     }
+
+    /// Where the filter for writes lies, or that for reads behind it.
+    pub(super) const fn parts(self, touch: Touch) -> Parts {
+        let start = match touch {
+            Touch::Write => 0,
+            Touch::Read => self.words(),
+        };
+        let middle = start + self.bits;
+        Parts { bits: start..middle, summary: middle..start + self.words() }
+    }
+}
+
+/// The words of a filter within the memory of both.
+#[derive(Debug)]
+pub(super) struct Parts {
+    pub(super) bits: Range<u64>,
+    pub(super) summary: Range<u64>,
 }
 
 /// The words from the first to the last that a write of `len` bytes touches. `len` is

@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use thiserror::Error;
 
 use super::coverage::Coverage;
-use super::filter::{Filter, Shape, words_of};
+use super::filter::{Filter, Parts, Shape, words_of};
 use super::report::{Hit, Touch};
 use crate::memory::{Piece, SharedMemory, SharedMemoryError};
 
@@ -62,17 +62,34 @@ struct Armings {
 }
 
 impl Watched {
-    /// `len` bytes, all zero, of which at most `most_armed` ranges are armed at a
-    /// time. The name is for people, in `/proc`.
+    /// `len` bytes, all zero, for others to write, of which at most `most_armed` ranges
+    /// are armed at a time. The name is for people, in `/proc`.
     ///
     /// # Errors
     /// The kernel has no such memory.
     pub fn create(name: &str, len: u64, most_armed: u32) -> Result<Self, WatchedError> {
+        let watched = Self::new(name, len, most_armed)?;
+        watched.shared.seal()?;
+        Ok(watched)
+    }
+
+    /// The same for others to read: nobody but this process can map the memory to write
+    /// it, by whatever way it got the descriptor.
+    ///
+    /// # Errors
+    /// The kernel has no such memory.
+    pub fn create_for_readers(name: &str, len: u64, most_armed: u32) -> Result<Self, WatchedError> {
+        let watched = Self::new(name, len, most_armed)?;
+        watched.shared.seal_for_readers()?;
+        Ok(watched)
+    }
+
+    fn new(name: &str, len: u64, most: u32) -> Result<Self, WatchedError> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let shared = SharedMemory::create(name, len)?;
         let shape = Shape::of(len);
         let filter_memory = SharedMemory::create("landfall-filter", 2 * shape.words() * 8)?;
-        filter_memory.forbid_other_writers()?;
+        filter_memory.seal_for_readers()?;
         Ok(Self {
             data: Piece::whole(&shared),
             shared,
@@ -80,18 +97,9 @@ impl Watched {
             filter_memory,
             shape,
             armed: Mutex::default(),
-            most: most_armed,
+            most,
             id: NEXT.fetch_add(1, Ordering::Relaxed),
         })
-    }
-
-    /// From now on nobody else can map the memory to write it, whoever has its
-    /// descriptor. For memory that is only handed out to be read.
-    ///
-    /// # Errors
-    /// The kernel refuses.
-    pub fn forbid_writers(&self) -> Result<(), WatchedError> {
-        Ok(self.shared.forbid_other_writers()?)
     }
 
     /// The memory, to be used here.
@@ -171,7 +179,10 @@ impl Watched {
     }
 
     fn filter(&self, touch: Touch) -> Filter<'_, AtomicU64> {
-        part_of(self.filter.words(), self.shape, touch)
+        let words = self.filter.words();
+        let Parts { bits, summary } = self.shape.parts(touch);
+        let part = |part: Range<u64>| words.get(part.start as usize..part.end as usize);
+        Filter::new(part(bits).unwrap_or_default(), part(summary).unwrap_or_default())
     }
 }
 
@@ -192,17 +203,4 @@ impl Armed {
         let touched = words_of(hit.offset, hit.len);
         hit.touch == self.touch && touched.start < self.words.end && self.words.start < touched.end
     }
-}
-
-/// The filter for writes or for reads, of both.
-#[inline]
-pub(super) fn part_of(words: &[AtomicU64], shape: Shape, touch: Touch) -> Filter<'_, AtomicU64> {
-    let (bits, summary) = (shape.bits as usize, shape.summary as usize);
-    let start = match touch {
-        Touch::Write => 0,
-        Touch::Read => bits + summary,
-    };
-    let words = words.get(start..start + bits + summary).unwrap_or_default();
-    let (bits, summary) = words.split_at(bits.min(words.len()));
-    Filter::new(bits, summary)
 }

@@ -8,8 +8,7 @@ use arrayvec::ArrayVec;
 use landfall_placement::{WordFunction, WordWidth};
 
 use super::WatchedError;
-use super::filter::{Filter, Shape, words_of};
-use super::owner::part_of;
+use super::filter::{Filter, Parts, Shape, words_of};
 use super::report::{Hit, Reporter, Touch};
 use crate::memory::{Piece, PieceView, SharedMemory, SharedMemoryError, SharedView};
 
@@ -36,13 +35,33 @@ pub struct ReadOnly {
     watch: Watch,
 }
 
-/// The filter of somebody's memory, and whom to tell.
+/// The filters of somebody's memory, and whom to tell.
 #[derive(Debug)]
 struct Watch {
-    filter: PieceView,
-    shape: Shape,
+    writes: View,
+    reads: View,
     tag: u32,
     reporter: Arc<Reporter>,
+}
+
+/// One filter, as it is mapped here.
+#[derive(Debug)]
+struct View {
+    bits: PieceView,
+    summary: PieceView,
+}
+
+impl View {
+    fn new(filter: &PieceView, shape: Shape, touch: Touch) -> Result<Self, SharedMemoryError> {
+        let Parts { bits, summary } = shape.parts(touch);
+        let part = |words: Range<u64>| filter.part(words.start * 8..words.end * 8);
+        Ok(Self { bits: part(bits)?, summary: part(summary)? })
+    }
+
+    #[inline]
+    fn hears(&self, offset: u64, len: u64) -> bool {
+        Filter::new(self.bits.words(), self.summary.words()).hears(&words_of(offset, len))
+    }
 }
 
 impl Watch {
@@ -52,18 +71,30 @@ impl Watch {
         tag: u32,
         reporter: Arc<Reporter>,
     ) -> Result<Self, WatchedError> {
-        let shape = Shape::of(len);
-        let filter = PieceView::whole(filter).part(0..2 * shape.words() * 8)?;
-        Ok(Self { filter, shape, tag, reporter })
+        let (shape, filter) = (Shape::of(len), PieceView::whole(filter));
+        let view = |touch| View::new(&filter, shape, touch);
+        Ok(Self { writes: view(Touch::Write)?, reads: view(Touch::Read)?, tag, reporter })
     }
 
-    /// Tells if something armed was touched. For writes, a full fence is before this.
+    /// Tells if a write touched something armed. The full fence is before this.
     #[inline]
-    fn look(&self, touch: Touch, offset: u64, len: u64) {
-        let filter = part_of(self.filter.words(), self.shape, touch);
-        if filter.hears(&words_of(offset, len)) {
-            self.reporter.report(&Hit { tag: self.tag, touch, offset, len });
+    fn look_for_write(&self, offset: u64, len: u64) {
+        if self.writes.hears(offset, len) {
+            self.report(Touch::Write, offset, len);
         }
+    }
+
+    /// The same for a read.
+    #[inline]
+    fn look_for_read(&self, offset: u64, len: usize) {
+        if len > 0 && self.reads.hears(offset, len as u64) {
+            self.report(Touch::Read, offset, len as u64);
+        }
+    }
+
+    #[cold]
+    fn report(&self, touch: Touch, offset: u64, len: u64) {
+        self.reporter.report(&Hit { tag: self.tag, touch, offset, len });
     }
 }
 
@@ -154,7 +185,7 @@ impl Writer {
         }
         Filter::<AtomicU64>::settle();
         for (start, end) in self.stored.drain(..) {
-            self.watch.look(Touch::Write, start, end - start);
+            self.watch.look_for_write(start, end - start);
         }
     }
 
@@ -164,9 +195,7 @@ impl Writer {
     /// They are not all there.
     pub fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), SharedMemoryError> {
         self.data.copy_out(offset, into)?;
-        if !into.is_empty() {
-            self.watch.look(Touch::Read, offset, into.len() as u64);
-        }
+        self.watch.look_for_read(offset, into.len());
         Ok(())
     }
 
@@ -224,9 +253,7 @@ impl ReadOnly {
     /// They are not all there.
     pub fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), SharedMemoryError> {
         self.data.copy_out(offset, into)?;
-        if !into.is_empty() {
-            self.watch.look(Touch::Read, offset, into.len() as u64);
-        }
+        self.watch.look_for_read(offset, into.len());
         Ok(())
     }
 }

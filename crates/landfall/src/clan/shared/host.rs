@@ -1,0 +1,258 @@
+//! [`Host`]: a process whose memory this node maps.
+
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use clan_dsm::{HostId, Reason};
+use landfall_transport::memory::SharedMemory;
+use landfall_transport::shm::rendezvous::{Channel, Message};
+use landfall_transport::shm::watched::Reporter;
+
+use super::node::Node;
+use super::speech::Speech;
+use super::tripwire::Wire;
+use super::trouble::{self, locked};
+use crate::clan::{Cookie, Error};
+
+/// A process whose memory this node maps.
+pub(super) struct Host {
+    pub(super) host: HostId,
+    pub(super) channel: Channel,
+    pub(super) reporter: Arc<Reporter>,
+    is_gone: AtomicBool,
+    asked: Mutex<BTreeMap<u32, Option<Answer>>>,
+    answered: Condvar,
+    next_request: AtomicU32,
+    /// What is mapped, by the owner's name for it.
+    windows: Mutex<BTreeMap<u32, Weak<Window>>>,
+    /// Tripwires that fire when it is lost.
+    mourners: Mutex<Vec<Weak<Wire>>>,
+}
+
+/// What came of a request.
+pub(super) enum Answer {
+    Refused,
+    Mapped(Mapped),
+}
+
+/// Memory that was handed over.
+pub(super) struct Mapped {
+    pub(super) window: Arc<Window>,
+    pub(super) data: OwnedFd,
+    pub(super) filter: OwnedFd,
+}
+
+/// One piece of memory that is mapped here, and what is wrong with it: a look at one
+/// atomic.
+pub(super) struct Window {
+    pub(super) tag: u32,
+    trouble: AtomicU8,
+}
+
+const FINE: u8 = 0;
+const WITHDRAWN: u8 = 1;
+const LOST: u8 = 2;
+const ENDED: u8 = 3;
+
+impl Window {
+    #[inline]
+    pub(super) fn check(&self) -> Result<(), Error> {
+        match self.trouble.load(Acquire) {
+            FINE => Ok(()),
+            trouble => Err(Self::error(trouble)),
+        }
+    }
+
+    #[cold]
+    const fn error(trouble: u8) -> Error {
+        match trouble {
+            WITHDRAWN => Error::Refused(Reason::BadKey),
+            LOST => Error::PeerLost,
+            _ => Error::NodeGone,
+        }
+    }
+
+    fn set(&self, trouble: u8) {
+        // What came first is the reason.
+        let _ = self.trouble.compare_exchange(FINE, trouble, SeqCst, Relaxed);
+    }
+}
+
+impl Host {
+    /// Meets the process that is this host.
+    pub(super) fn connect(node: &Node, host: HostId) -> Result<Self, Error> {
+        let patience = node.config.patience;
+        let path = node.path_of(host);
+        let channel = Channel::connect(&path, &node.config.admit).map_err(trouble::rendezvous)?;
+        let (kind, body) = Speech::Hello { host: node.host }.encode();
+        channel.send(kind, &body, &[]).map_err(trouble::rendezvous)?;
+        let message = channel.receive(patience).map_err(trouble::rendezvous)?;
+        let mut message = message.ok_or(Error::TimedOut)?;
+        let speech = Speech::decode(message.kind, &message.body);
+        if speech != Some(Speech::Welcome { host }) {
+            return Err(Error::PeerLost);
+        }
+        let (Some(doorbell), Some(memory)) = (message.fds.pop(), message.fds.pop()) else {
+            return Err(Error::PeerLost);
+        };
+        let memory = SharedMemory::from_fd(memory).map_err(trouble::memory)?;
+        let reporter = Reporter::new(&memory, doorbell).map_err(trouble::report)?;
+        Ok(Self {
+            host,
+            channel,
+            reporter: Arc::new(reporter),
+            is_gone: AtomicBool::new(false),
+            asked: Mutex::default(),
+            answered: Condvar::new(),
+            next_request: AtomicU32::new(0),
+            windows: Mutex::default(),
+            mourners: Mutex::default(),
+        })
+    }
+
+    pub(super) fn is_gone(&self) -> bool {
+        self.is_gone.load(Acquire)
+    }
+
+    /// Asks for the memory of a cookie. The thread of the node receives the answer.
+    pub(super) fn map(&self, cookie: &Cookie, patience: Duration) -> Result<Mapped, Error> {
+        let request = self.next_request.fetch_add(1, Relaxed);
+        locked(&self.asked).insert(request, None);
+        let (kind, body) = Speech::Map { request, cookie: *cookie }.encode();
+        let sent = self.channel.send(kind, &body, &[]).map_err(trouble::rendezvous);
+        let answer = sent.and_then(|()| self.wait_for(request, patience));
+        locked(&self.asked).remove(&request);
+        match answer? {
+            Answer::Mapped(mapped) => Ok(mapped),
+            Answer::Refused => Err(Error::StaleCookie),
+        }
+    }
+
+    fn wait_for(&self, request: u32, patience: Duration) -> Result<Answer, Error> {
+        let deadline = Instant::now() + patience;
+        let mut asked = locked(&self.asked);
+        loop {
+            if let Some(answer) = asked.get_mut(&request).and_then(Option::take) {
+                return Ok(answer);
+            }
+            if self.is_gone() {
+                return Err(Error::PeerLost);
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(Error::TimedOut);
+            }
+            let woken = self.answered.wait_timeout(asked, left);
+            asked = woken.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Reads what the host has said; false if it is gone, or makes no sense.
+    pub(super) fn listen(&self) -> bool {
+        const AT_ONCE: usize = 64;
+        // In this order: what it said before it ended has come when it is gone.
+        let is_gone = self.channel.is_gone();
+        for _ in 0..AT_ONCE {
+            match self.channel.receive(Duration::ZERO) {
+                Ok(Some(message)) => {
+                    if self.hear(message).is_none() {
+                        return false;
+                    }
+                }
+                Ok(None) => return !is_gone,
+                Err(_) => return false,
+            }
+        }
+        true
+    }
+
+    fn hear(&self, mut message: Message) -> Option<()> {
+        match Speech::decode(message.kind, &message.body)? {
+            Speech::Mapped { request, tag } => {
+                let (filter, data) = (message.fds.pop()?, message.fds.pop()?);
+                let mapped = Mapped { window: self.window(tag), data, filter };
+                self.answer(request, Answer::Mapped(mapped));
+            }
+            Speech::Refused { request } => self.answer(request, Answer::Refused),
+            Speech::Withdrawn { tag } => {
+                let window = locked(&self.windows).remove(&tag).and_then(|weak| weak.upgrade());
+                if let Some(window) = window {
+                    window.set(WITHDRAWN);
+                }
+            }
+            _ => return None,
+        }
+        Some(())
+    }
+
+    /// The window of this tag: the same for all that map it.
+    fn window(&self, tag: u32) -> Arc<Window> {
+        let mut windows = locked(&self.windows);
+        if let Some(window) = windows.get(&tag).and_then(Weak::upgrade) {
+            return window;
+        }
+        windows.retain(|_, window| window.strong_count() > 0);
+        let window = Arc::new(Window { tag, trouble: AtomicU8::new(FINE) });
+        windows.insert(tag, Arc::downgrade(&window));
+        window
+    }
+
+    /// An answer that nobody waits for any more is for memory that is given back.
+    fn answer(&self, request: u32, answer: Answer) {
+        let mut asked = locked(&self.asked);
+        if let Some(place) = asked.get_mut(&request) {
+            *place = Some(answer);
+            self.answered.notify_all();
+        } else if let Answer::Mapped(mapped) = answer {
+            drop(asked);
+            self.unmap(mapped.window.tag);
+        }
+    }
+
+    /// What was mapped under this tag is used no more.
+    pub(super) fn unmap(&self, tag: u32) {
+        let (kind, body) = Speech::Unmap { tag }.encode();
+        // A host that does not listen holds its memory a little longer, for its own part.
+        let _ = self.channel.send(kind, &body, &[]);
+    }
+
+    /// Fires when this host is lost.
+    pub(super) fn mourn(&self, wire: &Arc<Wire>) {
+        {
+            let mut mourners = locked(&self.mourners);
+            if mourners.len() == mourners.capacity() {
+                mourners.retain(|wire| wire.strong_count() > 0);
+            }
+            mourners.push(Arc::downgrade(wire));
+        }
+        if self.is_gone() {
+            wire.bereave();
+        }
+    }
+
+    /// It is lost, or this node ends: all that depends on it is told.
+    pub(super) fn lose(&self, node: &Node) {
+        self.is_gone.store(true, SeqCst);
+        let trouble = if node.is_down() { ENDED } else { LOST };
+        for window in std::mem::take(&mut *locked(&self.windows)).into_values() {
+            if let Some(window) = window.upgrade() {
+                window.set(trouble);
+            }
+        }
+        {
+            // Who waits for an answer has looked before, or hears this.
+            let _asked = locked(&self.asked);
+            self.answered.notify_all();
+        }
+        let mourners = std::mem::take(&mut *locked(&self.mourners));
+        for wire in mourners.iter().filter_map(Weak::upgrade) {
+            wire.bereave();
+        }
+        node.sleeper.wake();
+        self.channel.hang_up();
+    }
+}

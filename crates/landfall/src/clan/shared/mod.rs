@@ -1,0 +1,301 @@
+//! [`Shared`]: the fabric between processes of one host. A remote write is a store.
+//!
+//! Nodes meet in a folder: each listens at a Unix socket there that is named for its
+//! number. Whoever has a cookie asks its node for the memory, which checks the cookie
+//! in every bit before it hands over a descriptor; from then on the two share the
+//! memory, and nothing passes through the kernel but waking somebody who sleeps.
+//!
+//! ```
+//! use landfall::clan::shared::{Shared, SharedConfig};
+//! use landfall::clan::{Cookie, Fabric, Local, Remote, Rights};
+//!
+//! # let folder = std::env::temp_dir().join(format!("landfall-shared-{}", std::process::id()));
+//! # std::fs::create_dir_all(&folder)?;
+//! let one = Shared::open(SharedConfig::new(&folder))?;
+//! let (memory, cookie) = one.expose(4096, Rights::Write)?;
+//! let bytes = cookie.to_bytes(); // to another process, by any means
+//!
+//! let other = Shared::open(SharedConfig::new(&folder))?;
+//! let mut window = other.map(&Cookie::from_bytes(&bytes)?)?;
+//! window.store(8, 42)?;
+//! window.commit()?;
+//! assert_eq!(memory.load(8)?, 42);
+//! # drop((one, other));
+//! # std::fs::remove_dir_all(&folder)?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! **Rights.** Memory that is exposed to be read is sealed: no other process can map
+//! it for writing, by whatever way it got the descriptor. Memory that is exposed to be
+//! written can be read as well by a process that goes around this library, for a
+//! processor's page tables know no other way.
+//!
+//! **Revocation.** A mapping cannot be taken from a process. When memory is withdrawn
+//! (its last handle is dropped, or [`SharedLocal::revoke`]) the cookie is refused from
+//! then on, those that have the memory are told and get an error at their next use,
+//! and their news are heard no more. A process that does not listen can still write
+//! those bytes; but nobody reads them, and they are never used again: each aperture
+//! has memory of its own, which goes back to the kernel when the last process that
+//! maps it has unmapped it or ended.
+//!
+//! **A peer that ends**, by `kill -9` too, is noticed by the hang-up of its socket and
+//! by the kernel's word on its process. Writes to its memory are refused from then on,
+//! tripwires that were made with it fire, whoever sleeps wakes. What it had committed
+//! is there; what it was in the middle of is what it had stored, and a layer above
+//! that publishes last (as all of [`layer`](super::layer) do) never sees it.
+//!
+//! **A peer that scribbles** over all that it can reach spoils the memory that it may
+//! write, and its own news. News that cannot be end the connection; news of memory
+//! that it does not map are not heard; the filter is out of its reach.
+//!
+//! What does not live here: mappings and system calls (`landfall-transport`), and what
+//! the memory means.
+
+mod aperture;
+mod guest;
+mod host;
+mod node;
+mod remote;
+mod service;
+mod speech;
+mod tripwire;
+mod trouble;
+mod wires;
+
+use std::fmt;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+pub use aperture::SharedLocal;
+use clan_dsm::HostId;
+use landfall_transport::Wait;
+pub use landfall_transport::shm::rendezvous::Admit;
+use landfall_transport::shm::rendezvous::{Listener, RendezvousError};
+pub use remote::SharedRemote;
+pub use tripwire::SharedTripwire;
+
+use self::aperture::Tenure;
+use self::host::Host;
+use self::node::Node;
+use self::service::Service;
+use self::tripwire::Wire;
+use self::trouble::locked;
+use super::fabric::{Access, Cookie, Fabric, Local, Rights};
+use super::Error;
+
+/// Where a node meets others, and its bounds.
+#[derive(Clone, Debug)]
+pub struct SharedConfig {
+    /// The folder where nodes meet. Nodes reach each other that have the same.
+    pub folder: PathBuf,
+    /// The number of this node in the folder, less than 4,096; none: one that is free.
+    pub host: Option<u16>,
+    /// Which processes may meet it.
+    pub admit: Admit,
+    /// The most processes that map memory of this node at a time.
+    pub most_peers: usize,
+    /// The most apertures at a time.
+    pub most_apertures: u16,
+    /// The most tripwires at a time.
+    pub most_tripwires: usize,
+    /// How long a peer is waited for that is asked for memory.
+    pub patience: Duration,
+}
+
+impl SharedConfig {
+    /// A node with any number in this folder, for processes of the same user.
+    #[must_use]
+    pub fn new(folder: &Path) -> Self {
+        Self {
+            folder: folder.into(),
+            host: None,
+            admit: Admit::SameUser,
+            most_peers: 1024,
+            most_apertures: u16::MAX,
+            most_tripwires: 1 << 20,
+            patience: Duration::from_secs(5),
+        }
+    }
+
+    fn path_of(&self, host: HostId) -> PathBuf {
+        self.folder.join(format!("clan-{}.socket", host.number()))
+    }
+
+    /// Listens as this number, or as the first that is free.
+    fn listen(&self) -> Result<(HostId, Listener), Error> {
+        let numbers = self.host.map_or(0..=HostId::MAX, |number| number..=number);
+        for number in numbers {
+            let host = HostId::new(number).ok_or(Error::BadConfig("hosts are 0 to 4,095"))?;
+            match Listener::bind(&self.path_of(host), self.admit.clone()) {
+                Ok(listener) => return Ok((host, listener)),
+                Err(RendezvousError::InUse(_)) if self.host.is_none() => {}
+                Err(error) => return Err(trouble::rendezvous(error)),
+            }
+        }
+        Err(Error::NoRoom("node in this folder"))
+    }
+}
+
+/// A node of this process, which shares memory with other processes of its host.
+/// Clones are the same node; it ends with the last.
+#[derive(Clone)]
+pub struct Shared(Arc<Handle>);
+
+/// The last one ends the node.
+struct Handle {
+    node: Arc<Node>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Shared {
+    /// Opens a node.
+    ///
+    /// # Errors
+    /// Its number is taken, the folder is not there, or the system has no room.
+    pub fn open(config: SharedConfig) -> Result<Self, Error> {
+        let (host, listener) = config.listen()?;
+        let node = Node::new(host, config)?;
+        let service = Service::new(&node, listener)?;
+        let thread = std::thread::Builder::new()
+            .name(format!("clan-{}", host.number()))
+            .spawn(move || service.run())
+            .map_err(|source| Error::System { call: "clone", source })?;
+        Ok(Self(Arc::new(Handle { node, thread: Mutex::new(Some(thread)) })))
+    }
+
+    /// The number of this node in its folder.
+    #[must_use]
+    pub fn host(&self) -> u16 {
+        self.0.node.host.number()
+    }
+
+    /// How many processes map memory of this node.
+    #[must_use]
+    pub fn peers(&self) -> usize {
+        locked(&self.0.node.inbox).len()
+    }
+
+    /// Ends the node: for its peers it is lost from now on, and so are they for it.
+    pub fn close(&self) {
+        self.0.node.end();
+        let thread = locked(&self.0.thread).take();
+        // A task that the thread itself has woken cannot wait for its end.
+        if let Some(thread) =
+            thread.filter(|thread| thread.thread().id() != std::thread::current().id())
+        {
+            let _ = thread.join();
+        }
+    }
+
+    /// The host of a cookie, met anew if it was not yet.
+    fn reach(&self, number: HostId) -> Result<Arc<Host>, Error> {
+        let node = &self.0.node;
+        let known = || {
+            let found = locked(&node.hosts).get(&number.number()).cloned();
+            found.filter(|host| !host.is_gone())
+        };
+        if let Some(host) = known() {
+            return Ok(host);
+        }
+        let _one_at_a_time = locked(&node.connecting);
+        if let Some(host) = known() {
+            return Ok(host);
+        }
+        let host = Arc::new(Host::connect(node, number)?);
+        locked(&node.hosts).insert(number.number(), Arc::clone(&host));
+        locked(&node.arrivals).push(Arc::clone(&host));
+        node.bell.ring();
+        Ok(host)
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.node.end();
+        let thread = locked(&self.thread).take();
+        if let Some(thread) =
+            thread.filter(|thread| thread.thread().id() != std::thread::current().id())
+        {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Fabric for Shared {
+    type Local = SharedLocal;
+    type Remote = SharedRemote;
+    type Tripwire = SharedTripwire;
+
+    fn expose(&self, len: u64, rights: Rights) -> Result<(SharedLocal, Cookie), Error> {
+        let aperture = self.0.node.expose(len, rights)?;
+        let cookie = aperture.cookie;
+        Ok((SharedLocal(Arc::new(Tenure(aperture))), cookie))
+    }
+
+    fn map(&self, cookie: &Cookie) -> Result<SharedRemote, Error> {
+        let node = &self.0.node;
+        if node.is_down() {
+            return Err(Error::NodeGone);
+        }
+        let host = self.reach(cookie.host())?;
+        let mapped = host.map(cookie, node.config.patience)?;
+        SharedRemote::new(host, *cookie, mapped)
+    }
+
+    fn watch(
+        &self,
+        local: &SharedLocal,
+        range: Range<u64>,
+        access: Access,
+        peer: Option<&SharedRemote>,
+    ) -> Result<SharedTripwire, Error> {
+        let size = local.len();
+        if range.is_empty() || range.end > size {
+            let len = range.end.saturating_sub(range.start);
+            return Err(Error::OutOfBounds { offset: range.start, len, size });
+        }
+        let aperture = local.aperture();
+        let id = aperture.node.new_tripwire()?;
+        let wire = Wire::new(aperture, range, access, id);
+        let tripwire = SharedTripwire(Arc::clone(&wire));
+        if let Some(peer) = peer {
+            peer.host.mourn(&wire);
+        }
+        Ok(tripwire)
+    }
+
+    fn wait(
+        &self,
+        tripwires: &[&SharedTripwire],
+        deadline: Option<Instant>,
+    ) -> Result<bool, Error> {
+        let node = &self.0.node;
+        let fired = || tripwires.iter().any(|tripwire| tripwire.0.is_fired());
+        let mut ready = || {
+            if fired() || node.is_down() {
+                return true;
+            }
+            node.drain();
+            fired()
+        };
+        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        node.sleeper.sleep(Wait::Block, left, &mut ready).map_err(trouble::wake)?;
+        match fired() {
+            true => Ok(true),
+            false if node.is_down() => Err(Error::NodeGone),
+            false => Ok(false),
+        }
+    }
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Shared({} in {})", self.0.node.host, self.0.node.config.folder.display())
+    }
+}
+
+#[cfg(test)]
+mod tests;

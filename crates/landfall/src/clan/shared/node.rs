@@ -1,0 +1,240 @@
+//! [`Node`]: what the threads of one node share, and how news from writers reach its
+//! tripwires.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, fence};
+use std::sync::{Arc, Mutex};
+
+use clan_dsm::{HostId, Key};
+use landfall_transport::Bell;
+use landfall_transport::shm::wake::Sleeper;
+use landfall_transport::shm::watched::{News, Watched};
+
+use super::SharedConfig;
+use super::aperture::Aperture;
+use super::guest::Inlet;
+use super::host::Host;
+use super::tripwire::Wire;
+use super::trouble::{self, locked};
+use crate::clan::{Cookie, Error, Rights};
+
+/// What the threads of one node share.
+pub(super) struct Node {
+    pub(super) host: HostId,
+    pub(super) config: SharedConfig,
+    /// Where its threads sleep until another process has news.
+    pub(super) sleeper: Sleeper,
+    /// Wakes the thread that serves the node.
+    pub(super) bell: Bell,
+    is_down: AtomicBool,
+    apertures: Mutex<Apertures>,
+    /// News from those that map memory of this node. Never locked for long.
+    pub(super) inbox: Mutex<Vec<Inlet>>,
+    /// Those whose memory this node maps.
+    pub(super) hosts: Mutex<BTreeMap<u16, Arc<Host>>>,
+    /// Of these the thread does not know yet.
+    pub(super) arrivals: Mutex<Vec<Arc<Host>>>,
+    /// One connection is made at a time.
+    pub(super) connecting: Mutex<()>,
+    /// Tripwires that a task waits for.
+    tasks: AtomicI64,
+    tripwires: AtomicUsize,
+    next_id: AtomicU64,
+}
+
+#[derive(Default)]
+struct Apertures {
+    by_slot: BTreeMap<u16, Arc<Aperture>>,
+    next_slot: u16,
+    /// How many there ever were: tells one from its successor in the same slot.
+    count: u16,
+}
+
+impl Node {
+    pub(super) fn new(host: HostId, config: SharedConfig) -> Result<Arc<Self>, Error> {
+        let bell = Bell::new().map_err(|source| Error::System { call: "eventfd", source })?;
+        Ok(Arc::new(Self {
+            host,
+            config,
+            sleeper: Sleeper::new().map_err(trouble::wake)?,
+            bell,
+            is_down: AtomicBool::new(false),
+            apertures: Mutex::default(),
+            inbox: Mutex::default(),
+            hosts: Mutex::default(),
+            arrivals: Mutex::default(),
+            connecting: Mutex::default(),
+            tasks: AtomicI64::new(0),
+            tripwires: AtomicUsize::new(0),
+            next_id: AtomicU64::new(0),
+        }))
+    }
+
+    /// Where the node of this number listens.
+    pub(super) fn path_of(&self, host: HostId) -> PathBuf {
+        self.config.path_of(host)
+    }
+
+    pub(super) fn is_down(&self) -> bool {
+        self.is_down.load(Acquire)
+    }
+
+    /// Ends the node: its thread hangs up everywhere and ends.
+    pub(super) fn end(&self) {
+        self.is_down.store(true, SeqCst);
+        self.bell.ring();
+        self.sleeper.wake();
+    }
+
+    // ---- Apertures --------------------------------------------------------------
+
+    pub(super) fn expose(
+        self: &Arc<Self>,
+        len: u64,
+        rights: Rights,
+    ) -> Result<Arc<Aperture>, Error> {
+        if self.is_down() {
+            return Err(Error::NodeGone);
+        }
+        let create = match rights {
+            Rights::Read => Watched::create_for_readers,
+            Rights::Write | Rights::ReadWrite => Watched::create,
+        };
+        let watched = create("landfall-clan", len, u32::MAX).map_err(trouble::watched)?;
+        let mut key = [0; 8];
+        getrandom::fill(&mut key).map_err(|error| Error::System {
+            call: "getrandom",
+            source: std::io::Error::other(error.to_string()),
+        })?;
+        let key = Key::from_bits(u64::from_ne_bytes(key));
+        let mut apertures = locked(&self.apertures);
+        if apertures.by_slot.len() >= usize::from(self.config.most_apertures) {
+            return Err(Error::NoRoom("aperture"));
+        }
+        let (next, taken) = (apertures.next_slot, &apertures.by_slot);
+        let slot = (0..=u16::MAX)
+            .map(|nth| nth.wrapping_add(next))
+            .find(|slot| !taken.contains_key(slot))
+            .ok_or(Error::NoRoom("aperture"))?;
+        apertures.next_slot = slot.wrapping_add(1);
+        apertures.count = apertures.count.wrapping_add(1);
+        let tag = u32::from(slot) | u32::from(apertures.count) << 16;
+        let cookie = Cookie::new(self.host, slot, rights, key, len);
+        let aperture = Arc::new(Aperture::new(self, watched, cookie, tag));
+        apertures.by_slot.insert(slot, Arc::clone(&aperture));
+        Ok(aperture)
+    }
+
+    /// The memory of a cookie, if the cookie is its own in every bit.
+    pub(super) fn find(&self, cookie: &Cookie) -> Option<Arc<Aperture>> {
+        let apertures = locked(&self.apertures);
+        let found = apertures.by_slot.get(&cookie.slot())?;
+        (found.cookie == *cookie && !found.is_withdrawn()).then(|| Arc::clone(found))
+    }
+
+    /// From now on nobody gets this memory, and those that have it are told.
+    pub(super) fn withdraw(&self, aperture: &Arc<Aperture>) {
+        if !aperture.withdraw() {
+            return;
+        }
+        let mut apertures = locked(&self.apertures);
+        let slot = aperture.cookie.slot();
+        if apertures.by_slot.get(&slot).is_some_and(|found| Arc::ptr_eq(found, aperture)) {
+            apertures.by_slot.remove(&slot);
+        }
+        drop(apertures);
+        for inlet in &*locked(&self.inbox) {
+            inlet.guest.tell_withdrawn(aperture.tag);
+        }
+    }
+
+    // ---- Tripwires --------------------------------------------------------------
+
+    /// Room for one more, and a number for it.
+    pub(super) fn new_tripwire(&self) -> Result<u64, Error> {
+        let most = self.config.most_tripwires;
+        let room = |count| (count < most).then_some(count + 1);
+        self.tripwires
+            .fetch_update(Relaxed, Relaxed, room)
+            .map_err(|_| Error::NoRoom("tripwire"))?;
+        Ok(self.next_id.fetch_add(1, Relaxed))
+    }
+
+    pub(super) fn forget_tripwire(&self) {
+        self.tripwires.fetch_sub(1, Relaxed);
+    }
+
+    /// Reads all news there are, and fires what they touch.
+    #[inline]
+    pub(super) fn drain(&self) {
+        let mut fired = Vec::new();
+        for inlet in &mut *locked(&self.inbox) {
+            inlet.read(&mut fired);
+        }
+        if !fired.is_empty() {
+            self.fire(fired);
+        }
+    }
+
+    /// Fires these, and wakes whoever waits for one of them.
+    pub(super) fn fire(&self, mut wires: Vec<Arc<Wire>>) {
+        wires.retain(|wire| wire.fire());
+        if wires.is_empty() {
+            return;
+        }
+        for wire in &wires {
+            wire.tell_task();
+        }
+        self.sleeper.wake();
+    }
+
+    /// One more task waits, or one less.
+    pub(super) fn count_tasks(&self, change: i64) {
+        if self.tasks.fetch_add(change, SeqCst) == 0 && change > 0 {
+            // From now on the thread hears the doorbells.
+            self.bell.ring();
+        }
+    }
+
+    pub(super) fn has_tasks(&self) -> bool {
+        self.tasks.load(SeqCst) > 0
+    }
+
+    /// From now on writers ring. A look at the news follows.
+    pub(super) fn listen(&self) {
+        self.sleeper.arm();
+        fence(SeqCst);
+    }
+}
+
+impl Inlet {
+    /// Reads the news of one writer, at most as many as there are at a time.
+    pub(super) fn read(&mut self, fired: &mut Vec<Arc<Wire>>) {
+        /// A writer that never ceases must not hold up the others.
+        const AT_ONCE: usize = 4096;
+        if self.is_corrupt {
+            return;
+        }
+        for _ in 0..AT_ONCE {
+            match self.hits.poll() {
+                Ok(None) => return,
+                Ok(Some(News::Hit(hit))) => {
+                    if let Some(aperture) = self.guest.granted(hit.tag) {
+                        aperture.touch(&hit, fired);
+                    }
+                }
+                Ok(Some(News::Lost)) => self.guest.touch_all(fired),
+                Err(_) => {
+                    // Nothing that comes from there can be believed. What it may have
+                    // touched is looked at once more.
+                    self.is_corrupt = true;
+                    self.guest.touch_all(fired);
+                    self.guest.hang_up();
+                    return;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! [`Service`]: the thread of a node, which is asleep but when processes come, ask and
+//! go. No write passes through it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use landfall_transport::shm::rendezvous::{Channel, Listener, Readiness};
+
+use super::guest::Guest;
+use super::host::Host;
+use super::node::Node;
+use super::trouble::{self, locked};
+use crate::clan::Error;
+
+const LISTENER: u64 = 0;
+const BELL: u64 = 1;
+const DOORBELLS: u64 = 2;
+const FIRST: u64 = 3;
+
+/// A bound for the sleep of the thread: it looks around so often in any case.
+const LOOK_AROUND: Duration = Duration::from_secs(1);
+
+/// A thread that fails to sleep, for want of memory in the kernel say, tries again.
+const BREATH: Duration = Duration::from_millis(10);
+
+pub(super) struct Service {
+    node: Arc<Node>,
+    listener: Listener,
+    readiness: Readiness,
+    guests: BTreeMap<u64, Arc<Guest>>,
+    hosts: BTreeMap<u64, Arc<Host>>,
+    next: u64,
+    hears_doorbells: bool,
+}
+
+impl Service {
+    pub(super) fn new(node: &Arc<Node>, listener: Listener) -> Result<Self, Error> {
+        let readiness = Readiness::new().map_err(trouble::rendezvous)?;
+        readiness.add(listener.interest(), LISTENER).map_err(trouble::rendezvous)?;
+        readiness.add(node.bell.interest(), BELL).map_err(trouble::rendezvous)?;
+        Ok(Self {
+            node: Arc::clone(node),
+            listener,
+            readiness,
+            guests: BTreeMap::new(),
+            hosts: BTreeMap::new(),
+            next: FIRST,
+            hears_doorbells: false,
+        })
+    }
+
+    /// Serves until the node ends.
+    pub(super) fn run(mut self) {
+        while !self.node.is_down() {
+            self.node.bell.arm();
+            self.welcome_arrivals();
+            self.follow_tasks();
+            if self.node.is_down() {
+                break;
+            }
+            let Ok(ready) = self.readiness.wait(LOOK_AROUND) else {
+                std::thread::sleep(BREATH);
+                continue;
+            };
+            self.node.bell.silence();
+            for number in ready {
+                self.attend(number);
+            }
+        }
+        self.close();
+    }
+
+    fn attend(&mut self, number: u64) {
+        match number {
+            LISTENER => self.accept(),
+            BELL => {}
+            DOORBELLS => self.hear_doorbells(),
+            number => {
+                if let Some(guest) = self.guests.get(&number)
+                    && guest.serve(&self.node).is_err()
+                {
+                    self.dismiss(number);
+                } else if let Some(host) = self.hosts.get(&number)
+                    && !host.listen()
+                {
+                    self.lose(number);
+                }
+            }
+        }
+    }
+
+    /// Hosts that threads of this node have met.
+    fn welcome_arrivals(&mut self) {
+        let arrivals = std::mem::take(&mut *locked(&self.node.arrivals));
+        for host in arrivals {
+            let number = self.next;
+            self.next += 1;
+            let added = self.add(&host.channel, number);
+            self.hosts.insert(number, host);
+            if !added {
+                self.lose(number);
+            }
+        }
+    }
+
+    fn accept(&mut self) {
+        const AT_ONCE: usize = 16;
+        for _ in 0..AT_ONCE {
+            match self.listener.accept(Duration::ZERO) {
+                Ok(Some(channel)) if self.guests.len() < self.node.config.most_peers => {
+                    let number = self.next;
+                    self.next += 1;
+                    if self.add(&channel, number) {
+                        self.guests.insert(number, Arc::new(Guest::new(channel)));
+                    }
+                }
+                // It is turned away: the channel goes.
+                Ok(Some(_)) => {}
+                Ok(None) => return,
+                // One that is not admitted, or no descriptor is left: the rest later.
+                Err(_) => return,
+            }
+        }
+    }
+
+    /// Waits for doorbells only while tasks do: threads hear them themselves.
+    fn follow_tasks(&mut self) {
+        let wanted = self.node.has_tasks();
+        let interest = self.node.sleeper.interest();
+        if wanted && !self.hears_doorbells {
+            self.hears_doorbells = self.readiness.add(interest, DOORBELLS).is_ok();
+        } else if !wanted && self.hears_doorbells {
+            self.readiness.remove(interest);
+            self.hears_doorbells = false;
+        }
+    }
+
+    fn hear_doorbells(&self) {
+        let _ = self.node.sleeper.silence();
+        self.node.drain();
+        if self.node.has_tasks() {
+            // For the others that still wait: announce, then look once more.
+            self.node.listen();
+            self.node.drain();
+        }
+    }
+
+    fn add(&self, channel: &Channel, number: u64) -> bool {
+        channel.interests().all(|interest| self.readiness.add(interest, number).is_ok())
+    }
+
+    fn dismiss(&mut self, number: u64) {
+        if let Some(guest) = self.guests.remove(&number) {
+            guest.channel.interests().for_each(|interest| self.readiness.remove(interest));
+            guest.dismiss(&self.node);
+        }
+    }
+
+    fn lose(&mut self, number: u64) {
+        let Some(host) = self.hosts.remove(&number) else { return };
+        host.channel.interests().for_each(|interest| self.readiness.remove(interest));
+        let mut hosts = locked(&self.node.hosts);
+        if hosts.get(&host.host.number()).is_some_and(|found| Arc::ptr_eq(found, &host)) {
+            hosts.remove(&host.host.number());
+        }
+        drop(hosts);
+        host.lose(&self.node);
+    }
+
+    /// The node ends: everybody is told.
+    fn close(mut self) {
+        self.welcome_arrivals();
+        let hosts: Vec<_> = self.hosts.keys().copied().collect();
+        hosts.into_iter().for_each(|number| self.lose(number));
+        let guests: Vec<_> = self.guests.keys().copied().collect();
+        guests.into_iter().for_each(|number| self.dismiss(number));
+        self.node.sleeper.wake();
+    }
+}

@@ -1,0 +1,353 @@
+//! Nodes that meet in a folder, within one process; with real processes it is tested
+//! from outside (`tests/clan_shared.rs`).
+
+use std::future::poll_fn;
+use std::path::PathBuf;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::task::Poll;
+use std::thread;
+
+use clan_dsm::{Key, Reason};
+
+use super::*;
+use crate::clan::{Dma, Local, Remote, Stage, Tripwire};
+
+/// A folder where nodes meet, which goes with its test.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let name = format!("landfall-shared-{}-{}", std::process::id(), NEXT.fetch_add(1, Relaxed));
+        let path = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    fn node(&self) -> Shared {
+        Shared::open(SharedConfig::new(&self.0)).unwrap()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// More than any of this takes.
+fn long() -> Option<Instant> {
+    Some(Instant::now() + Duration::from_secs(60))
+}
+
+/// Waits for what another thread does soon.
+fn soon(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !is_so() {
+        assert!(Instant::now() < deadline, "{what}");
+        thread::yield_now();
+    }
+}
+
+#[test]
+fn words_bytes_and_dma_arrive_and_can_be_read_back() {
+    let folder = Folder::new();
+    let (one, two) = (folder.node(), folder.node());
+    let (memory, cookie) = one.expose(5000, Rights::ReadWrite).unwrap();
+    let mut remote = two.map(&cookie).unwrap();
+    assert_eq!((remote.len(), memory.len()), (5000, 5000));
+    remote.store(8, 0x0102_0304_0506_0708).unwrap();
+    remote.write(4995, b"hello").unwrap();
+    let (source, _) = two.expose(64, Rights::Read).unwrap();
+    source.copy_in(0, b"by dma, in one piece of thirty-two bytes").unwrap();
+    assert_eq!(remote.write_from(1024, &source, 0..32).unwrap(), Dma(1));
+    remote.commit().unwrap();
+    assert!(remote.is_reached(Stage::Delivered).unwrap());
+    assert_eq!(memory.load(8).unwrap(), 0x0102_0304_0506_0708);
+    let mut first = [0];
+    memory.copy_out(8, &mut first).unwrap();
+    assert_eq!(first, [8], "words are little-endian on every machine");
+    let mut bytes = [0; 32];
+    memory.copy_out(1024, &mut bytes).unwrap();
+    assert_eq!(&bytes, b"by dma, in one piece of thirty-t");
+    let mut bytes = [0; 5];
+    remote.read(4995, &mut bytes, None).unwrap();
+    assert_eq!(&bytes, b"hello");
+}
+
+#[test]
+fn what_is_not_within_the_memory_is_refused() {
+    let folder = Folder::new();
+    let node = folder.node();
+    let (memory, cookie) = node.expose(100, Rights::ReadWrite).unwrap();
+    // A node may map its own memory.
+    let mut remote = node.map(&cookie).unwrap();
+    assert!(matches!(remote.store(4, 1), Err(Error::Unaligned(4))));
+    assert!(matches!(remote.store(96, 1), Err(Error::OutOfBounds { size: 100, .. })));
+    assert!(matches!(remote.write(98, b"123"), Err(Error::OutOfBounds { .. })));
+    assert!(matches!(remote.write(u64::MAX, b"1"), Err(Error::OutOfBounds { .. })));
+    assert!(matches!(remote.write_from(4, &memory, 0..8), Err(Error::Unaligned(4))));
+    assert!(matches!(remote.write_from(0, &memory, 96..104), Err(Error::OutOfBounds { .. })));
+    assert!(node.watch(&memory, 99..101, Access::Write, None).is_err());
+    assert!(node.watch(&memory, 5..5, Access::Write, None).is_err());
+    assert!(matches!(node.expose(0, Rights::Read), Err(Error::BadConfig(_))));
+}
+
+#[test]
+fn a_cookie_is_good_for_what_it_says_and_nothing_else() {
+    let folder = Folder::new();
+    let (one, two) = (folder.node(), folder.node());
+    let (memory, cookie) = one.expose(4096, Rights::Read).unwrap();
+    memory.store(0, 7).unwrap();
+    let mut remote = two.map(&cookie).unwrap();
+    assert!(matches!(remote.store(0, 1), Err(Error::Forbidden)));
+    let mut word = [0; 8];
+    remote.read(0, &mut word, None).unwrap();
+    assert_eq!(u64::from_le_bytes(word), 7);
+
+    let (_write_only, cookie_to_write) = one.expose(4096, Rights::Write).unwrap();
+    let mut remote = two.map(&cookie_to_write).unwrap();
+    assert!(matches!(remote.read(0, &mut word, None), Err(Error::Forbidden)));
+
+    let stale = |cookie| matches!(two.map(&cookie), Err(Error::StaleCookie));
+    let forged = |key: u64, rights, len| {
+        Cookie::new(cookie.host(), cookie.slot(), rights, Key::from_bits(key), len)
+    };
+    let key = cookie.key().bits();
+    assert!(stale(forged(key ^ 1, Rights::Read, 4096)), "another key");
+    assert!(stale(forged(key, Rights::ReadWrite, 4096)), "more rights");
+    assert!(stale(forged(key, Rights::Read, 8192)), "more bytes");
+    let nobody = Cookie::new(HostId::new(4000).unwrap(), 0, Rights::Read, cookie.key(), 4096);
+    assert!(matches!(two.map(&nobody), Err(Error::NoRoute)));
+}
+
+#[test]
+fn withdrawn_memory_is_refused_and_those_that_have_it_are_told() {
+    let folder = Folder::new();
+    let (one, two) = (folder.node(), folder.node());
+    let (memory, cookie) = one.expose(4096, Rights::Write).unwrap();
+    let mut remote = two.map(&cookie).unwrap();
+    let other = two.map(&cookie).unwrap();
+    remote.store(0, 1).unwrap();
+    memory.revoke();
+    soon("it is told", || remote.check().is_err());
+    assert!(matches!(remote.store(0, 2), Err(Error::Refused(Reason::BadKey))));
+    assert!(matches!(other.check(), Err(Error::Refused(Reason::BadKey))));
+    assert!(matches!(two.map(&cookie), Err(Error::StaleCookie)));
+    assert_eq!(memory.load(0).unwrap(), 1, "its owner still has it");
+    // Dropping the last handle does the same.
+    let (memory, cookie) = one.expose(4096, Rights::Write).unwrap();
+    let remote = two.map(&cookie).unwrap();
+    drop(memory.clone());
+    assert!(remote.check().is_ok());
+    drop(memory);
+    soon("it is told", || remote.check().is_err());
+    assert!(matches!(two.map(&cookie), Err(Error::StaleCookie)));
+}
+
+#[test]
+fn a_tripwire_fires_once_per_arming_for_its_range_and_access() {
+    let folder = Folder::new();
+    let (one, two) = (folder.node(), folder.node());
+    let (memory, cookie) = one.expose(4096, Rights::ReadWrite).unwrap();
+    let mut remote = two.map(&cookie).unwrap();
+    let writes = one.watch(&memory, 16..24, Access::Write, None).unwrap();
+    let reads = one.watch(&memory, 20..21, Access::Read, None).unwrap();
+    let both = one.watch(&memory, 0..4096, Access::Both, None).unwrap();
+    let fired = || [&writes, &reads, &both].map(Tripwire::has_fired);
+    remote.store(16, 1).unwrap();
+    remote.commit().unwrap();
+    assert_eq!(fired(), [false; 3], "nothing is armed");
+    for wire in [&writes, &reads, &both] {
+        wire.arm();
+    }
+    remote.store(8, 1).unwrap();
+    remote.commit().unwrap();
+    assert_eq!(fired(), [false, false, true]);
+    remote.store(16, 2).unwrap();
+    remote.commit().unwrap();
+    assert_eq!(fired(), [true, false, true]);
+    remote.read(16, &mut [0; 8], None).unwrap();
+    assert_eq!(fired(), [true; 3]);
+    writes.arm();
+    assert_eq!(fired(), [false, true, true]);
+    writes.disarm();
+    remote.store(16, 3).unwrap();
+    remote.commit().unwrap();
+    assert!(!writes.has_fired());
+}
+
+#[test]
+fn whoever_waits_wakes_whichever_thread_it_is() {
+    let folder = Folder::new();
+    let (one, two) = (folder.node(), folder.node());
+    let (memory, cookie) = one.expose(4096, Rights::Write).unwrap();
+    const ROUNDS: u64 = 300;
+    thread::scope(|scope| {
+        for place in [0u64, 512, 1024] {
+            let (one, memory, mut remote) = (&one, &memory, two.map(&cookie).unwrap());
+            let (answer, to_answer) = two.expose(8, Rights::Write).unwrap();
+            let mut back = one.map(&to_answer).unwrap();
+            scope.spawn(move || {
+                let wire = one.watch(memory, place..place + 8, Access::Write, None).unwrap();
+                for round in 1..=ROUNDS {
+                    loop {
+                        wire.arm();
+                        if memory.load(place).unwrap() == round {
+                            break;
+                        }
+                        assert!(Instant::now() < long().unwrap());
+                        one.wait(&[&wire], long()).unwrap();
+                    }
+                    back.store(0, round).unwrap();
+                    back.commit().unwrap();
+                }
+            });
+            let two = &two;
+            scope.spawn(move || {
+                let wire = two.watch(&answer, 0..8, Access::Write, None).unwrap();
+                for round in 1..=ROUNDS {
+                    remote.store(place, round).unwrap();
+                    remote.commit().unwrap();
+                    loop {
+                        wire.arm();
+                        if answer.load(0).unwrap() == round {
+                            break;
+                        }
+                        two.wait(&[&wire], long()).unwrap();
+                    }
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn a_wait_ends_with_its_deadline_and_with_the_node() {
+    let folder = Folder::new();
+    let node = folder.node();
+    let (memory, _) = node.expose(64, Rights::Write).unwrap();
+    let wire = node.watch(&memory, 0..8, Access::Write, None).unwrap();
+    wire.arm();
+    assert!(!node.wait(&[&wire], Some(Instant::now())).unwrap());
+    assert!(!node.wait(&[&wire], Some(Instant::now() + Duration::from_millis(2))).unwrap());
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| node.wait(&[&wire], None));
+        node.close();
+        assert!(matches!(waiter.join().unwrap(), Err(Error::NodeGone)));
+    });
+    assert!(matches!(node.expose(64, Rights::Write), Err(Error::NodeGone)));
+}
+
+#[test]
+fn a_peer_that_ends_is_lost_for_all_that_depend_on_it() {
+    let folder = Folder::new();
+    let (one, two) = (folder.node(), folder.node());
+    let (memory, _) = one.expose(64, Rights::Write).unwrap();
+    let (_theirs, cookie) = two.expose(64, Rights::Write).unwrap();
+    let mut remote = one.map(&cookie).unwrap();
+    let wire = one.watch(&memory, 0..8, Access::Write, Some(&remote)).unwrap();
+    wire.arm();
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| one.wait(&[&wire], long()));
+        two.close();
+        assert!(waiter.join().unwrap().unwrap(), "it fires");
+    });
+    assert!(matches!(remote.store(0, 1), Err(Error::PeerLost)));
+    // A wire that is made when the peer is lost already has fired.
+    assert!(one.watch(&memory, 0..8, Access::Write, Some(&remote)).unwrap().has_fired());
+    assert!(one.map(&cookie).is_err());
+    // A new node under the same number is another one.
+    let mut config = SharedConfig::new(&folder.0);
+    config.host = Some(cookie.host().number());
+    let again = Shared::open(config).unwrap();
+    assert!(matches!(one.map(&cookie), Err(Error::StaleCookie)));
+    let (_theirs, cookie) = again.expose(64, Rights::Write).unwrap();
+    one.map(&cookie).unwrap().store(0, 1).unwrap();
+}
+
+#[test]
+fn tasks_are_woken_too() {
+    const ROUNDS: u64 = 200;
+    let folder = Folder::new();
+    let (one, two) = (folder.node(), folder.node());
+    let (memory, cookie) = one.expose(64, Rights::Write).unwrap();
+    let mut remote = two.map(&cookie).unwrap();
+    let (back, to_back) = two.expose(64, Rights::Write).unwrap();
+    let mut answer = one.map(&to_back).unwrap();
+    let wire = one.watch(&memory, 0..8, Access::Write, Some(&answer)).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            for round in 1..=ROUNDS {
+                remote.store(0, round).unwrap();
+                remote.commit().unwrap();
+                soon("an answer", || back.load(0).unwrap() == round);
+            }
+        });
+        runtime.block_on(async {
+            for round in 1..=ROUNDS {
+                loop {
+                    wire.arm();
+                    let fired = poll_fn(|context| {
+                        if memory.load(0).unwrap() == round {
+                            return Poll::Ready(());
+                        }
+                        let fired = wire.poll_fired(context);
+                        // The look behind the arming.
+                        if memory.load(0).unwrap() == round { Poll::Ready(()) } else { fired }
+                    });
+                    tokio::time::timeout(Duration::from_secs(60), fired).await.expect("woken");
+                    if memory.load(0).unwrap() == round {
+                        break;
+                    }
+                }
+                answer.store(0, round).unwrap();
+                answer.commit().unwrap();
+            }
+        });
+    });
+}
+
+#[test]
+fn bounds_are_kept_and_what_is_dropped_makes_room() {
+    let folder = Folder::new();
+    let mut config = SharedConfig::new(&folder.0);
+    (config.most_apertures, config.most_tripwires, config.most_peers) = (2, 1, 1);
+    let node = Shared::open(config).unwrap();
+    let (first, cookie) = node.expose(64, Rights::Write).unwrap();
+    let _second = node.expose(64, Rights::Write).unwrap();
+    assert!(matches!(node.expose(64, Rights::Write), Err(Error::NoRoom(_))));
+    let wire = node.watch(&first, 0..8, Access::Write, None).unwrap();
+    assert!(matches!(node.watch(&first, 0..8, Access::Write, None), Err(Error::NoRoom(_))));
+    drop(wire);
+    let wire = node.watch(&first, 0..8, Access::Write, None).unwrap();
+    let (guest, late) = (folder.node(), folder.node());
+    let remote = guest.map(&cookie).unwrap();
+    assert!(matches!(late.map(&cookie), Err(Error::PeerLost)), "turned away");
+    drop((remote, guest));
+    soon("there is room again", || late.map(&cookie).is_ok());
+    drop((wire, first));
+    node.expose(64, Rights::Write).unwrap();
+}
+
+#[test]
+fn an_overflow_of_news_fires_all_the_same() {
+    let folder = Folder::new();
+    let (one, two) = (folder.node(), folder.node());
+    let (memory, cookie) = one.expose(64, Rights::Write).unwrap();
+    let mut remote = two.map(&cookie).unwrap();
+    let wire = one.watch(&memory, 0..8, Access::Write, None).unwrap();
+    let last = one.watch(&memory, 56..64, Access::Write, None).unwrap();
+    wire.arm();
+    last.arm();
+    // Nobody looks meanwhile, so that there is no room for the last one.
+    for round in 0..5_000 {
+        remote.store(0, round).unwrap();
+        remote.commit().unwrap();
+    }
+    remote.store(56, 1).unwrap();
+    remote.commit().unwrap();
+    assert!(wire.has_fired() && last.has_fired());
+}
