@@ -16,9 +16,9 @@
 pub mod clan;
 #[cfg(feature = "defrag")]
 pub mod defrag;
-#[cfg(any(feature = "defrag", feature = "qpip", feature = "stp"))]
+#[cfg(any(feature = "clan", feature = "defrag", feature = "qpip", feature = "stp"))]
 #[cfg_attr(
-    not(any(feature = "qpip", feature = "stp")),
+    not(any(feature = "clan", feature = "qpip", feature = "stp")),
     allow(dead_code, reason = "some of it is for engines on paths alone")
 )]
 mod drive;

@@ -82,6 +82,9 @@ pub enum Error {
     /// The node was closed, or its thread is gone.
     #[error("the node does not run any more: open another one")]
     NodeGone,
+    /// The engine refused, for another reason.
+    #[error("refused: {0}")]
+    Engine(clan_dsm::Error),
     /// The operating system refused.
     #[error("{call} failed: {source}")]
     System {

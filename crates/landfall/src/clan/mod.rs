@@ -9,6 +9,7 @@
 //! | [`fabric`] | the traits of such memory, whatever carries it |
 //! | [`Threads`] | such memory between threads of one process |
 //! | [`shared`] | such memory between processes of one host |
+//! | [`network`] | such memory over UDP, Ethernet and `io_uring` |
 //! | [`layer`] | messages, queues, calls, streams, publications: over any of them |
 //!
 //! Memory that a peer writes is never a slice, and nothing that a peer writes is
@@ -22,6 +23,7 @@ mod error;
 pub mod fabric;
 pub mod layer;
 mod local;
+pub mod network;
 pub mod shared;
 
 pub use error::{Error, Misbehaviour};

@@ -5,10 +5,13 @@
 //! | --- | --- |
 //! | `way` | how a path is opened |
 //! | `lane` | a path that is open |
+//! | `driven` | who makes the turns, and who sleeps at the descriptors |
 
-#[cfg(feature = "stp")]
+#[cfg(feature = "clan")]
+mod driven;
+#[cfg(any(feature = "clan", feature = "stp"))]
 mod lane;
-#[cfg(feature = "stp")]
+#[cfg(any(feature = "clan", feature = "stp"))]
 mod way;
 
 use std::cell::OnceCell;
@@ -22,9 +25,11 @@ use landfall_placement::{Engine, Instant, PathId, PathLimits};
 use landfall_transport::driver::Interests;
 use landfall_transport::{Capabilities, Counters, Driver, Progress, Wait};
 
-#[cfg(feature = "stp")]
+#[cfg(feature = "clan")]
+pub(crate) use driven::{After, Core, Driven, Handle};
+#[cfg(any(feature = "clan", feature = "stp"))]
 pub(crate) use lane::{Kind, Lane};
-#[cfg(feature = "stp")]
+#[cfg(any(feature = "clan", feature = "stp"))]
 pub(crate) use way::Way;
 
 /// [`Driver`] for one engine, so that drivers of several kinds fit one list.

@@ -1,0 +1,171 @@
+//! [`Builder`]: everything that can be chosen about a node.
+
+use std::io;
+use std::sync::Arc;
+
+use clan_dsm::{Config, HostId, Nic};
+use landfall_placement::{Duration, PathId, Seed};
+use landfall_transport::channel::{ChannelConfig, channel};
+use landfall_transport::{Bell, Clock, Wait};
+
+use super::core::{Core, NodeHandle};
+use super::error::OpenError;
+use super::memory::Pool;
+use super::node::Node;
+use super::path::Transport;
+use crate::drive::Driven;
+
+/// Chooses what a node is like, then opens it.
+///
+/// ```
+/// use landfall::clan::network::{Config, HostId, Node, Transport, Wait};
+///
+/// let node = Node::builder(HostId::new(1).unwrap())
+///     .path(Transport::udp("127.0.0.1:0".parse()?))
+///     .config(Config { tripwires: 100_000, ..Config::shared_network() })
+///     .wait(Wait::Block)
+///     .open()?;
+/// assert_eq!(node.paths().len(), 1);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+#[must_use = "nothing happens until it is opened"]
+pub struct Builder {
+    host: HostId,
+    paths: Vec<Transport>,
+    config: Option<Config>,
+    wait: Wait,
+    regions: u32,
+    linger: Duration,
+    seed: Option<Seed>,
+}
+
+impl Builder {
+    pub(crate) const fn new(host: HostId) -> Self {
+        Self {
+            host,
+            paths: Vec::new(),
+            config: None,
+            wait: Wait::BALANCED,
+            regions: 1 << 20,
+            linger: Duration::from_secs(2),
+            seed: None,
+        }
+    }
+
+    /// Adds a path. They are numbered from 0 on, in the order of the calls.
+    pub fn path(mut self, transport: Transport) -> Self {
+        self.paths.push(transport);
+        self
+    }
+
+    /// The bounds and habits of the engine. Without this they are
+    /// [`Config::shared_network`], with a window that yields to congestion, where a
+    /// path is UDP, and [`Config::default`] elsewhere.
+    pub fn config(mut self, config: Config) -> Self {
+        self.config = Some(config);
+        self
+    }
+
+    /// How a driving thread waits: it spins for 50 µs and then sleeps, unless you
+    /// choose otherwise.
+    pub const fn wait(mut self, wait: Wait) -> Self {
+        self.wait = wait;
+        self
+    }
+
+    /// How many pieces of memory may be in use at a time: apertures, and what holds
+    /// the bytes of long writes and of reads.
+    pub const fn regions(mut self, most: u32) -> Self {
+        self.regions = most;
+        self
+    }
+
+    /// How long what was written may take to arrive when the node is closed or
+    /// dropped.
+    pub const fn linger(mut self, time: Duration) -> Self {
+        self.linger = time;
+        self
+    }
+
+    /// What determines every key that the node gives out: for tests. Whoever knows
+    /// it can touch all memory. Without this the operating system chooses.
+    pub const fn seed(mut self, seed: Seed) -> Self {
+        self.seed = Some(seed);
+        self
+    }
+
+    /// Opens the paths, in the network namespace of this thread, and starts the
+    /// thread that drives them when nobody else does.
+    ///
+    /// # Errors
+    /// [`OpenError`] says which path could not be opened, why, and what helps.
+    pub fn open(self) -> Result<Node, OpenError> {
+        let pool = Arc::new(Pool::new(self.regions));
+        self.open_with(pool)
+    }
+
+    /// Opens two nodes with one more path each, which joins them within this
+    /// process: to the second the first is `Peer::Node(0)`, to the first the second
+    /// `Peer::Node(1)`.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_pair(
+        mut self,
+        mut other: Self,
+        config: ChannelConfig,
+    ) -> Result<(Node, Node), OpenError> {
+        let pools = [Arc::new(Pool::new(self.regions)), Arc::new(Pool::new(other.regions))];
+        let path = |builder: &Self| PathId(builder.paths.len() as u16);
+        let (here, there) =
+            channel(config, (path(&self), &pools[0].regions), (path(&other), &pools[1].regions))
+                .map_err(OpenError::Bell)?;
+        self.paths.push(Transport::joined(here));
+        other.paths.push(Transport::joined(there));
+        let [pool, other_pool] = pools;
+        Ok((self.open_with(pool)?, other.open_with(other_pool)?))
+    }
+
+    fn open_with(self, pool: Arc<Pool>) -> Result<Node, OpenError> {
+        if self.paths.is_empty() {
+            return Err(OpenError::NoPath);
+        }
+        let is_shared = self.paths.iter().any(Transport::is_shared);
+        let usual = if is_shared { Config::shared_network() } else { Config::default() };
+        let config = self.config.unwrap_or(usual);
+        let (paths, most) = (self.paths.len(), config.paths.clamp(1, 64));
+        if paths > most {
+            return Err(OpenError::TooManyPaths { paths, most });
+        }
+        let seed = self.seed.map_or_else(seed_of_the_system, Ok)?;
+        let write_buffer = config.write_buffer;
+        let engine = Nic::new(config, self.host, seed);
+        let mut lanes = Vec::with_capacity(paths);
+        for (path, transport) in (0..).zip(self.paths) {
+            let what = transport.to_string();
+            let lane = transport
+                .open(PathId(path), &pool.regions)
+                .map_err(|source| OpenError::Path { path, what, source })?;
+            lanes.push(lane);
+        }
+        let bell = Bell::new().map_err(OpenError::Bell)?;
+        let clock = Clock::start();
+        let core = Core::new(engine, lanes, clock, Arc::clone(&pool), write_buffer);
+        let driven = Arc::new(Driven::new(core, clock, self.wait, self.linger, bell));
+        let handle = NodeHandle::new(Arc::clone(&driven), pool);
+        start(driven).map_err(OpenError::Thread)?;
+        Ok(Node::new(handle, self.host))
+    }
+}
+
+fn start(driven: Arc<Driven<Core>>) -> io::Result<()> {
+    let thread = std::thread::Builder::new().name("landfall-clan".into());
+    thread.spawn(move || driven.drive()).map(drop)
+}
+
+fn seed_of_the_system() -> Result<Seed, OpenError> {
+    let mut seed = Seed::default();
+    getrandom::fill(&mut seed).map_err(|error| OpenError::Seed(error.to_string()))?;
+    Ok(seed)
+}

@@ -1,0 +1,448 @@
+//! [`DmaQueue`]: requests to the DMA engine, filled without a lock and without a
+//! call while the engine is busy with it (section 3.4 of the paper).
+//!
+//! The queue is a ring between the application and whoever drives the node. The
+//! application puts a chain in; only if the driving side had found the ring empty
+//! does it have to be called. After that it takes chains out by itself, as the
+//! engine gets done with those before, until the ring is empty again. What is done
+//! comes back through a second ring.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
+use std::time::Instant;
+
+use clan_dsm::{DmaId, DmaRequest, Ended, EndpointId};
+use rtrb::{Consumer, Producer, RingBuffer};
+
+use super::core::{Core, NodeHandle};
+use super::endpoint::Endpoint;
+use super::error::{ended, refused};
+use super::events::{Kind, Outlet, Registration, sealed};
+use super::memory::{Aperture, Lent};
+use super::window::Window;
+use crate::clan::{Error, WORD};
+use crate::drive::locked;
+
+/// One request of a chain. Offsets and ranges are multiples of eight.
+#[derive(Clone, Debug)]
+pub enum Request<'a> {
+    /// Write memory of this node into a window.
+    Write {
+        /// The memory.
+        from: &'a Aperture,
+        /// Which of its bytes. They must not change before the chain is done.
+        range: Range<u64>,
+        /// Where to.
+        to: &'a Window,
+        /// From which byte of it on.
+        offset: u64,
+    },
+    /// Read from a window into memory of this node.
+    Read {
+        /// Where from.
+        from: &'a Window,
+        /// From which byte of it on.
+        offset: u64,
+        /// The memory.
+        into: &'a Aperture,
+        /// Which of its bytes.
+        range: Range<u64>,
+    },
+    /// Write one word: the flag behind the data.
+    Word {
+        /// Where to.
+        to: &'a Window,
+        /// At which byte of it.
+        offset: u64,
+        /// The word.
+        word: u64,
+    },
+}
+
+impl Request<'_> {
+    /// As the engine takes it, with the memory that it needs.
+    fn check(&self, handle: &NodeHandle) -> Result<(DmaRequest, Option<Arc<Lent>>), Error> {
+        let fits = |memory: &Aperture, range: &Range<u64>, window: &Window, offset: u64| {
+            let len = range.end.saturating_sub(range.start);
+            let places = [offset, range.start, range.end];
+            if let Some(odd) = places.into_iter().find(|at| !at.is_multiple_of(WORD)) {
+                return Err(Error::Unaligned(odd));
+            }
+            if !memory.is_of(handle) || !window.handle().is_same(handle) {
+                return Err(Error::BadConfig("memory and windows belong to the queue's node"));
+            }
+            window.check_range(offset, len)?;
+            memory.lent().check(range.start, len)?;
+            if len == 0 {
+                return Err(Error::BadConfig("a DMA request has at least one word"));
+            }
+            Ok((memory.lent().area(range.start, len), Some(Arc::clone(memory.lent()))))
+        };
+        match self {
+            Self::Write { from, range, to, offset } => {
+                let (from, lent) = fits(from, range, to, *offset)?;
+                Ok((DmaRequest::Write { from, window: to.id(), offset: *offset }, lent))
+            }
+            Self::Read { from, offset, into, range } => {
+                let (into, lent) = fits(into, range, from, *offset)?;
+                Ok((DmaRequest::Read { window: from.id(), offset: *offset, into }, lent))
+            }
+            Self::Word { to, offset, word } => {
+                if !offset.is_multiple_of(WORD) {
+                    return Err(Error::Unaligned(*offset));
+                }
+                to.check_range(*offset, WORD)?;
+                let window = to.id();
+                Ok((DmaRequest::Word { window, offset: *offset, value: *word }, None))
+            }
+        }
+    }
+}
+
+/// A chain is done.
+#[derive(Debug)]
+pub struct Done {
+    /// The number that [`DmaQueue::push`] gave to the chain.
+    pub chain: u64,
+    /// What it wrote is in place at the other side, and what it read is here; or
+    /// why not all of it.
+    pub result: Result<(), Error>,
+}
+
+/// A request on its way to the engine.
+#[derive(Debug)]
+struct Entry {
+    request: DmaRequest,
+    lent: Option<Arc<Lent>>,
+    /// The last of its chain.
+    is_last: bool,
+}
+
+/// What both sides of a queue know.
+#[derive(Debug)]
+struct State {
+    /// The driving side found the ring empty: who puts something in calls it.
+    is_idle: AtomicBool,
+    waker: Mutex<Option<Waker>>,
+}
+
+/// The node's side of a queue, under its lock.
+#[derive(Debug)]
+pub(crate) struct QueueRecord {
+    ring: Consumer<Entry>,
+    done: Producer<Done>,
+    state: Arc<State>,
+    /// The chain that the engine had no room for, and its memory.
+    requests: Vec<DmaRequest>,
+    memory: Vec<Arc<Lent>>,
+    /// The number of the next chain out of the ring.
+    next: u64,
+    events: Option<(Outlet, Registration)>,
+}
+
+/// A chain that the engine has.
+#[derive(Debug)]
+pub(crate) struct ChainRecord {
+    chain: u64,
+    /// Kept until it is done.
+    memory: Vec<Arc<Lent>>,
+}
+
+impl QueueRecord {
+    pub(super) fn tell(&self) -> Option<Waker> {
+        fence(Ordering::SeqCst);
+        locked(&self.state.waker).take()
+    }
+
+    /// Takes the next chain out of the ring, if none waits. Gives whether one waits.
+    fn take(&mut self) -> bool {
+        while self.requests.is_empty() {
+            // All of a chain is put into the ring at once.
+            while let Ok(Entry { request, lent, is_last }) = self.ring.pop() {
+                self.requests.push(request);
+                self.memory.extend(lent);
+                if is_last {
+                    return true;
+                }
+            }
+            self.state.is_idle.store(true, Ordering::SeqCst);
+            fence(Ordering::SeqCst);
+            // Put in while nobody was told to call?
+            let is_empty = self.ring.is_empty();
+            if is_empty || !self.state.is_idle.swap(false, Ordering::SeqCst) {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// The user hears of a chain. There is room: no more are under way than the
+    /// ring holds.
+    fn finish(&mut self, chain: u64, result: Result<(), Error>) -> [Option<Waker>; 2] {
+        let _ = self.done.push(Done { chain, result });
+        let event = self.events.as_ref().and_then(|(outlet, _)| outlet.tell());
+        [event, self.tell()]
+    }
+}
+
+impl Core {
+    /// Somebody put something into a ring that was empty.
+    fn call_queue(&mut self, id: EndpointId) {
+        if !self.busy.contains(&id) {
+            self.busy.push(id);
+        }
+    }
+
+    /// Moves chains from the rings into the engine, as far as it has room. Gives
+    /// whether any moved.
+    pub(super) fn serve_queues(&mut self, now: landfall_placement::Instant) -> bool {
+        if self.busy.is_empty() {
+            return false;
+        }
+        let mut moved = false;
+        let mut busy = std::mem::take(&mut self.busy);
+        busy.retain(|id| {
+            while let Some(queue) = self.endpoints.get_mut(*id).and_then(|end| end.queue.as_mut()) {
+                if !queue.take() {
+                    return false;
+                }
+                match self.engine.dma(now, *id, &queue.requests) {
+                    Err(clan_dsm::Error::Busy) => return true,
+                    Ok(dma) => {
+                        queue.requests.clear();
+                        let memory = std::mem::take(&mut queue.memory);
+                        self.chains.insert(dma, ChainRecord { chain: queue.next, memory });
+                    }
+                    Err(error) => {
+                        queue.requests.clear();
+                        self.after.unlend.append(&mut queue.memory);
+                        let why = refused(error, "DMA request");
+                        let wakers = queue.finish(queue.next, Err(why));
+                        self.after.wake.extend(wakers.into_iter().flatten());
+                    }
+                }
+                queue.next += 1;
+                moved = true;
+            }
+            false
+        });
+        self.busy.append(&mut busy);
+        moved
+    }
+
+    pub(super) fn chain_done(
+        &mut self,
+        endpoint: EndpointId,
+        dma: DmaId,
+        result: Result<(), Ended>,
+    ) {
+        let Some(ChainRecord { chain, mut memory }) = self.chains.remove(dma) else { return };
+        self.after.unlend.append(&mut memory);
+        self.has_answers = true;
+        let queue = self.endpoints.get_mut(endpoint).and_then(|end| end.queue.as_mut());
+        if let Some(queue) = queue {
+            let wakers = queue.finish(chain, result.map_err(ended));
+            self.after.wake.extend(wakers.into_iter().flatten());
+        }
+    }
+
+    /// Nothing moves any more.
+    pub(super) fn lose_chains(&mut self) {
+        for ChainRecord { mut memory, .. } in self.chains.take_all() {
+            self.after.unlend.append(&mut memory);
+        }
+        self.busy.clear();
+    }
+}
+
+/// The queue of one endpoint at the DMA engine. The engine serves all endpoints in
+/// turn. Chains of one queue are sent in order; what handles write meanwhile is not
+/// ordered with them, so a flag goes into the chain, behind its data.
+pub struct DmaQueue {
+    endpoint: Endpoint,
+    ring: Producer<Entry>,
+    done: Consumer<Done>,
+    state: Arc<State>,
+    depth: usize,
+    /// Chains that were put in, and those that came back.
+    put: u64,
+    back: u64,
+    scratch: Vec<(DmaRequest, Option<Arc<Lent>>)>,
+}
+
+impl DmaQueue {
+    pub(crate) fn open(endpoint: &Endpoint, depth: usize) -> Result<Self, Error> {
+        let depth = depth.max(1);
+        let (ring, requests) = RingBuffer::new(depth);
+        let (results, done) = RingBuffer::new(depth);
+        let state = Arc::new(State { is_idle: AtomicBool::new(true), waker: Mutex::default() });
+        endpoint.handle().look(|core| {
+            let record = core.endpoints.get_mut(endpoint.id()).ok_or(Error::NodeGone)?;
+            if record.queue.is_some() {
+                return Err(Error::NoRoom("DMA queue of one endpoint"));
+            }
+            record.queue = Some(QueueRecord {
+                ring: requests,
+                done: results,
+                state: Arc::clone(&state),
+                requests: Vec::new(),
+                memory: Vec::new(),
+                next: 0,
+                events: None,
+            });
+            Ok(())
+        })?;
+        let endpoint = endpoint.clone();
+        Ok(Self { endpoint, ring, done, state, depth, put: 0, back: 0, scratch: Vec::new() })
+    }
+
+    /// Puts a chain in, or nothing of it; gives its number, from 0 on. All its
+    /// requests are for one host.
+    ///
+    /// # Errors
+    /// [`Error::Busy`]: the queue is full; take out what is [done](Self::try_done).
+    /// A request that cannot be.
+    pub fn push(&mut self, chain: &[Request<'_>]) -> Result<u64, Error> {
+        let handle = self.endpoint.handle();
+        handle.check()?;
+        if chain.is_empty() {
+            return Err(Error::BadConfig("a chain has at least one request"));
+        }
+        if chain.len() > self.depth {
+            return Err(Error::TooLong { len: chain.len() as u64, most: self.depth as u64 });
+        }
+        self.scratch.clear();
+        for request in chain {
+            self.scratch.push(request.check(handle)?);
+        }
+        if self.put - self.back >= self.depth as u64 {
+            return Err(Error::Busy);
+        }
+        let chunk = self.ring.write_chunk_uninit(chain.len()).map_err(|_| Error::Busy)?;
+        let last = chain.len() - 1;
+        let entries = (0..).zip(self.scratch.drain(..));
+        chunk.fill_from_iter(entries.map(|(nth, (request, lent))| Entry {
+            request,
+            lent,
+            is_last: nth == last,
+        }));
+        self.put += 1;
+        fence(Ordering::SeqCst);
+        if self.state.is_idle.load(Ordering::SeqCst)
+            && self.state.is_idle.swap(false, Ordering::SeqCst)
+        {
+            let id = self.endpoint.id();
+            handle.ask(|core, now| {
+                core.call_queue(id);
+                core.serve_queues(now);
+            });
+        }
+        Ok(self.put - 1)
+    }
+
+    /// Chains that were put in and did not come back yet.
+    #[must_use]
+    pub fn under_way(&self) -> u64 {
+        self.put - self.back
+    }
+
+    /// Takes out a chain that is done, if there is one. No system call.
+    pub fn try_done(&mut self) -> Option<Done> {
+        let done = self.done.pop().ok()?;
+        self.back += 1;
+        Some(done)
+    }
+
+    /// Waits for the next chain that is done, on any executor. Nothing: none is
+    /// under way.
+    ///
+    /// # Errors
+    /// The node does not run any more.
+    pub async fn done(&mut self) -> Result<Option<Done>, Error> {
+        poll_fn(|context| self.poll_done(context)).await
+    }
+
+    /// The same, polled.
+    ///
+    /// # Errors
+    /// The node does not run any more.
+    pub fn poll_done(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Done>, Error>> {
+        if let Some(done) = self.try_done() {
+            return Poll::Ready(Ok(Some(done)));
+        }
+        if self.under_way() == 0 {
+            return Poll::Ready(Ok(None));
+        }
+        let before = locked(&self.state.waker).replace(context.waker().clone());
+        drop(before);
+        fence(Ordering::SeqCst);
+        match self.try_done() {
+            Some(done) => Poll::Ready(Ok(Some(done))),
+            None if self.endpoint.handle().has_ended() => Poll::Ready(Err(Error::NodeGone)),
+            None => Poll::Pending,
+        }
+    }
+
+    /// The same on this thread, which drives the node meanwhile.
+    ///
+    /// # Errors
+    /// The node does not run any more; [`Error::TimedOut`].
+    pub fn wait_done(&mut self, deadline: Option<Instant>) -> Result<Option<Done>, Error> {
+        let handle = self.endpoint.handle().clone();
+        handle.block_on(self.done(), deadline)?.ok_or(Error::TimedOut)?
+    }
+}
+
+impl sealed::Source for DmaQueue {
+    #[allow(private_interfaces, reason = "nobody else can implement it")]
+    fn kind(&self) -> Kind {
+        Kind::Dma
+    }
+
+    #[allow(private_interfaces, reason = "nobody else can implement it")]
+    fn handle(&self) -> &NodeHandle {
+        self.endpoint.handle()
+    }
+
+    #[allow(private_interfaces, reason = "nobody else can implement it")]
+    fn attach(&self, to: Option<(Outlet, Registration)>) -> Result<(), Error> {
+        let before = self.endpoint.handle().look(|core| {
+            let record = core.endpoints.get_mut(self.endpoint.id());
+            let queue = record.and_then(|record| record.queue.as_mut()).ok_or(Error::NodeGone)?;
+            let before = std::mem::replace(&mut queue.events, to);
+            if let (Some((outlet, _)), false) = (&queue.events, self.done.is_empty()) {
+                core.after.wake.extend(outlet.tell());
+            }
+            Ok::<_, Error>(before)
+        })?;
+        drop(before);
+        Ok(())
+    }
+}
+
+/// What was put in and not sent is given up.
+impl Drop for DmaQueue {
+    fn drop(&mut self) {
+        let id = self.endpoint.id();
+        let queue = self.endpoint.handle().ask(|core, now| {
+            let queue = core.endpoints.get_mut(id).and_then(|record| record.queue.take());
+            let _ = core.engine.cancel_dma(now, id);
+            queue
+        });
+        // Without the lock: it holds memory.
+        drop(queue);
+    }
+}
+
+impl fmt::Debug for DmaQueue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DmaQueue")
+            .field("depth", &self.depth)
+            .field("under_way", &self.under_way())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,247 @@
+//! Memory of a node that others touch: [`Aperture`].
+//!
+//! It is lent to the engine's drivers for as long as anybody uses it, and is
+//! never a slice: peers write it at any moment. A grant that ends while a driver
+//! sends from it is remembered, and the memory goes when the driver is through.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use clan_dsm::{ApertureId, Cookie, Rights};
+use landfall_placement::{Area, RegionId, Span, WordFunction, WordOp, WordWidth};
+use landfall_transport::memory::{
+    AccessError, Memory, Pinned, Regions, Rights as Grants, TakeBackError,
+};
+
+use super::core::NodeHandle;
+use super::error::refused;
+use crate::clan::{Error, Local, WORD};
+use crate::drive::locked;
+
+/// The memory of a node, and what of it waits to be free.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    pub(crate) regions: Regions,
+    /// Nobody has a handle to these any more, but a driver held them.
+    orphans: Mutex<Vec<RegionId>>,
+    has_orphans: AtomicBool,
+}
+
+impl Pool {
+    pub(crate) fn new(regions: u32) -> Self {
+        Self {
+            regions: Regions::new(regions),
+            orphans: Mutex::default(),
+            has_orphans: AtomicBool::new(false),
+        }
+    }
+
+    pub(crate) fn lend(self: &Arc<Self>, memory: Memory) -> Result<Arc<Lent>, Error> {
+        let len = memory.len() as u64;
+        let no_room = |_| Error::NoRoom("region of memory");
+        let id = self.regions.lend(memory, Grants::ALL).map_err(no_room)?;
+        let grant = Grant { pool: Arc::clone(self), id };
+        let pinned = self.regions.pin(id).map_err(|_| Error::NoRoom("pin of memory"))?;
+        Ok(Arc::new(Lent { pinned, grant, len }))
+    }
+
+    /// After a turn: no driver holds more than it must.
+    pub(crate) fn after_turn(&self) {
+        if self.has_orphans.swap(false, Ordering::AcqRel) {
+            let orphans = std::mem::take(&mut *locked(&self.orphans));
+            orphans.into_iter().for_each(|region| self.free(region));
+        }
+    }
+
+    fn free(&self, region: RegionId) {
+        if let Err(TakeBackError::StillInUse { .. }) = self.regions.try_take_back(region) {
+            locked(&self.orphans).push(region);
+            self.has_orphans.store(true, Ordering::Release);
+        }
+    }
+}
+
+/// Memory that is lent until the last of its users is gone.
+#[derive(Debug)]
+pub(crate) struct Lent {
+    // The pin goes before the grant: fields are dropped in their order.
+    pinned: Pinned,
+    grant: Grant,
+    len: u64,
+}
+
+#[derive(Debug)]
+struct Grant {
+    pool: Arc<Pool>,
+    id: RegionId,
+}
+
+impl Drop for Grant {
+    fn drop(&mut self) {
+        self.pool.free(self.id);
+    }
+}
+
+impl Lent {
+    pub(crate) fn area(&self, offset: u64, len: u64) -> Area {
+        Area::new(self.grant.id, offset, len)
+    }
+
+    pub(crate) const fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn out_of_bounds(&self, offset: u64, len: u64) -> Error {
+        Error::OutOfBounds { offset, len, size: self.len }
+    }
+
+    fn word(&self, offset: u64, function: WordFunction) -> Result<u64, Error> {
+        let op = WordOp { region: self.grant.id, offset, width: WordWidth::Eight, function };
+        self.pinned.word(&op).map_err(|error| match error {
+            AccessError::Misaligned(_) => Error::Unaligned(offset),
+            _ if !offset.is_multiple_of(WORD) => Error::Unaligned(offset),
+            _ => self.out_of_bounds(offset, WORD),
+        })
+    }
+
+    /// A span holds 4 GiB; what is longer goes in pieces.
+    pub(crate) fn copy_out(&self, offset: u64, into: &mut [u8]) -> Result<(), Error> {
+        self.check(offset, into.len() as u64)?;
+        for (nth, piece) in (0..).zip(into.chunks_mut(PIECE)) {
+            let at = offset + nth * PIECE as u64;
+            let span = self.grant.id.span(at, piece.len() as u32);
+            let copied = self.pinned.copy_out(&span, piece);
+            copied.map_err(|_| self.out_of_bounds(at, piece.len() as u64))?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn copy_in(&self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
+        self.check(offset, bytes.len() as u64)?;
+        for (nth, piece) in (0..).zip(bytes.chunks(PIECE)) {
+            let at = offset + nth * PIECE as u64;
+            let span = self.grant.id.span(at, piece.len() as u32);
+            let copied = self.pinned.copy_in(&span, piece);
+            copied.map_err(|_| self.out_of_bounds(at, piece.len() as u64))?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn check(&self, offset: u64, len: u64) -> Result<(), Error> {
+        match offset.checked_add(len) {
+            Some(end) if end <= self.len => Ok(()),
+            _ => Err(self.out_of_bounds(offset, len)),
+        }
+    }
+}
+
+/// The most that is copied by one span.
+const PIECE: usize = 1 << 30;
+
+/// Memory of this node that others touch, within what its cookies allow. Clones
+/// are the same memory; when the last is gone the cookies are good for nothing.
+///
+/// The methods that read and write it are those of [`Local`].
+#[derive(Clone)]
+pub struct Aperture(Arc<Exposed>);
+
+struct Exposed {
+    handle: NodeHandle,
+    id: ApertureId,
+    lent: Arc<Lent>,
+}
+
+impl Aperture {
+    pub(crate) fn expose(handle: &NodeHandle, len: u64) -> Result<Self, Error> {
+        let len = usize::try_from(len).ok().filter(|len| *len > 0);
+        let len = len.ok_or(Error::BadConfig("an aperture has at least one byte"))?;
+        let memory = Memory::try_zeroed(len).map_err(|_| Error::NoRoom("byte of memory"))?;
+        let lent = handle.pool().lend(memory)?;
+        let area = lent.area(0, lent.len());
+        let exposed = handle.look(|core| core.engine.expose(area));
+        let id = exposed.map_err(|error| refused(error, "aperture"))?;
+        Ok(Self(Arc::new(Exposed { handle: handle.clone(), id, lent })))
+    }
+
+    /// A cookie for it: whoever has it may use the memory within these rights.
+    ///
+    /// # Errors
+    /// The memory was revoked.
+    pub fn cookie(&self, rights: Rights) -> Result<Cookie, Error> {
+        let made = self.0.handle.look(|core| core.engine.cookie(self.0.id, rights));
+        made.map_err(|_| Error::StaleCookie)
+    }
+
+    /// Makes every cookie of this memory good for nothing, at once. The memory is
+    /// still there for this node. Twice is as good as once.
+    pub fn revoke(&self) {
+        // Revoked before: nothing is left to revoke.
+        let _ = self.0.handle.look(|core| core.engine.revoke(self.0.id));
+    }
+
+    /// Changes a word in one indivisible step, also against what peers do.
+    /// Gives what it held before. Words are little-endian in memory.
+    ///
+    /// # Errors
+    /// There is no word at that offset.
+    pub fn change(&self, offset: u64, function: WordFunction) -> Result<u64, Error> {
+        self.0.lent.word(offset, function)
+    }
+
+    pub(crate) fn id(&self) -> ApertureId {
+        self.0.id
+    }
+
+    pub(crate) fn lent(&self) -> &Arc<Lent> {
+        &self.0.lent
+    }
+
+    /// For drivers that fill it.
+    pub(crate) fn span(&self, at: u64, len: u32) -> Span {
+        self.0.lent.grant.id.span(at, len)
+    }
+
+    pub(crate) fn is_of(&self, handle: &NodeHandle) -> bool {
+        self.0.handle.is_same(handle)
+    }
+}
+
+impl Local for Aperture {
+    fn len(&self) -> u64 {
+        self.0.lent.len()
+    }
+
+    #[inline]
+    fn load(&self, offset: u64) -> Result<u64, Error> {
+        self.0.lent.word(offset, WordFunction::Load).map(u64::from_le)
+    }
+
+    #[inline]
+    fn store(&self, offset: u64, word: u64) -> Result<(), Error> {
+        if !offset.is_multiple_of(WORD) {
+            return Err(Error::Unaligned(offset));
+        }
+        self.0.lent.copy_in(offset, &word.to_le_bytes())
+    }
+
+    fn copy_out(&self, offset: u64, into: &mut [u8]) -> Result<(), Error> {
+        self.0.lent.copy_out(offset, into)
+    }
+
+    fn copy_in(&self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
+        self.0.lent.copy_in(offset, bytes)
+    }
+}
+
+impl fmt::Debug for Aperture {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Aperture({}, {} bytes)", self.0.id, self.len())
+    }
+}
+
+impl Drop for Exposed {
+    fn drop(&mut self) {
+        let _ = self.handle.look(|core| core.engine.revoke(self.id));
+    }
+}

@@ -1,0 +1,87 @@
+//! CLAN over networks: [`Node`]s whose memory others write, over UDP, Ethernet,
+//! `io_uring` or any driver.
+//!
+//! ```
+//! use landfall::clan::network::{HostId, Node, Transport};
+//! use landfall::clan::{Access, Fabric, Local, Remote, Rights, Tripwire};
+//!
+//! let open = |host| Node::open(HostId::new(host).unwrap(), Transport::udp(([127, 0, 0, 1], 0).into()));
+//! let (here, there) = (open(1)?, open(2)?);
+//! let soon = || Some(std::time::Instant::now() + std::time::Duration::from_secs(10));
+//!
+//! // Memory of one, its cookie, and a tripwire on the first word.
+//! let (memory, cookie) = here.expose(4096, Rights::Write)?;
+//! let tripwire = here.watch(&memory, 0..8, Access::Write, None)?;
+//! tripwire.arm();
+//!
+//! // Who has the cookie writes. Nobody is asked.
+//! there.link(here.local().unwrap())?.wait_up(soon())?;
+//! let mut window = there.map(&cookie)?;
+//! window.write(8, b"in its place")?;
+//! window.store(0, 12)?;
+//! window.commit()?;
+//!
+//! assert!(tripwire.wait(soon())?);
+//! assert_eq!(memory.load(0)?, 12);
+//! let mut bytes = [0; 12];
+//! memory.copy_out(8, &mut bytes)?;
+//! assert_eq!(&bytes, b"in its place");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! | handle | what it is |
+//! | --- | --- |
+//! | [`Node`] | a host: memory, links, tripwires; the [`Fabric`](super::Fabric) of the layer above |
+//! | [`Link`] | the way to another host: up, down, and why |
+//! | [`Aperture`] | memory of this node that others touch |
+//! | [`Window`] | memory of another node |
+//! | [`Tripwire`], [`Tripset`] | to be told when chosen memory was touched |
+//! | [`Endpoint`] | connections and messages of 40 bytes, out of band |
+//! | [`DmaQueue`] | requests to the DMA engine, filled without a call while it is busy |
+//! | [`Events`] | all of these in one queue, with a descriptor for `epoll` |
+//! | [`server`] | the event-driven server of the paper, over all of this |
+//!
+//! Each handle has a way for threads (`wait_…`, and `try_…` for those who spin) and
+//! one for tasks, on any executor. Whoever waits on a thread drives the node
+//! meanwhile: no wake-up lies between a packet and its user. Whoever spins calls
+//! [`Node::turn`].
+//!
+//! What does not live here: the protocol (`clan-dsm`), sockets and memory mappings
+//! (`landfall-transport`), and what the bytes mean (the layer above).
+
+mod answer;
+mod builder;
+mod core;
+mod crowd;
+mod dma;
+mod endpoint;
+mod error;
+mod events;
+mod memory;
+mod neighbour;
+mod node;
+mod path;
+pub mod server;
+mod staging;
+mod stats;
+mod tripwire;
+mod window;
+
+pub use builder::Builder;
+pub use clan_dsm::{
+    Body, Config, ConnectRequest, Ended, EndpointState, HostId, Notice, Port, PortAddress, Reason,
+};
+pub use dma::{DmaQueue, Done, Request};
+pub use endpoint::Endpoint;
+pub use error::OpenError;
+pub use events::{Event, Events, Source};
+pub use landfall_placement::{Duration, PathId, Peer, Seed, WordFunction};
+pub use landfall_transport::channel::ChannelConfig;
+pub use landfall_transport::{Interest, Wait};
+pub use memory::Aperture;
+pub use neighbour::Link;
+pub use node::Node;
+pub use path::{ETHERTYPE, Transport};
+pub use stats::{PathStats, Stats};
+pub use tripwire::{Tripset, Tripwire};
+pub use window::Window;

@@ -1,0 +1,174 @@
+//! The other ends: [`Link`], and what handles know of a host that is reached.
+
+use std::future::poll_fn;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
+use std::time::Instant;
+
+use clan_dsm::{Ended, HostId, LinkId};
+
+use super::core::NodeHandle;
+use super::error::ended;
+use crate::clan::Error;
+use crate::drive::locked;
+
+const OPENING: u8 = 0;
+const UP: u8 = 1;
+const DOWN: u8 = 2;
+
+/// A link, as its handles see it: one look at an atomic says whether it is up.
+#[derive(Debug)]
+pub(crate) struct Neighbour {
+    pub(crate) link: LinkId,
+    state: AtomicU8,
+    rest: Mutex<Rest>,
+}
+
+#[derive(Debug, Default)]
+struct Rest {
+    host: Option<HostId>,
+    why: Option<Ended>,
+    watchers: Vec<Waker>,
+}
+
+impl Neighbour {
+    pub(crate) fn opening(link: LinkId) -> Arc<Self> {
+        Arc::new(Self { link, state: AtomicU8::new(OPENING), rest: Mutex::default() })
+    }
+
+    /// Somebody answers. Gives whom to wake.
+    pub(crate) fn rise(&self, host: HostId) -> Vec<Waker> {
+        let mut rest = locked(&self.rest);
+        rest.host = Some(host);
+        self.state.store(UP, Ordering::SeqCst);
+        std::mem::take(&mut rest.watchers)
+    }
+
+    /// It is over. Gives whom to wake.
+    pub(crate) fn fall(&self, why: Ended) -> Vec<Waker> {
+        let mut rest = locked(&self.rest);
+        rest.why = rest.why.or(Some(why));
+        self.state.store(DOWN, Ordering::SeqCst);
+        std::mem::take(&mut rest.watchers)
+    }
+
+    #[inline]
+    pub(crate) fn is_up(&self) -> bool {
+        self.state.load(Ordering::SeqCst) == UP
+    }
+
+    /// # Errors
+    /// It is not up.
+    #[inline]
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        if self.is_up() { Ok(()) } else { Err(Error::PeerLost) }
+    }
+
+    pub(crate) fn host(&self) -> Option<HostId> {
+        locked(&self.rest).host
+    }
+
+    pub(crate) fn why(&self) -> Option<Ended> {
+        locked(&self.rest).why
+    }
+
+    /// Waits for a change, unless `is_so` already.
+    fn poll_state(&self, context: &mut Context<'_>, is_so: impl Fn(u8) -> bool) -> Poll<()> {
+        let mut rest = locked(&self.rest);
+        if is_so(self.state.load(Ordering::SeqCst)) {
+            return Poll::Ready(());
+        }
+        if !rest.watchers.iter().any(|known| known.will_wake(context.waker())) {
+            rest.watchers.push(context.waker().clone());
+        }
+        Poll::Pending
+    }
+}
+
+/// The way to another node. Clones are the same link; it stays open when the last
+/// is dropped, for the windows that lead through it.
+#[derive(Clone, Debug)]
+pub struct Link {
+    handle: NodeHandle,
+    neighbour: Arc<Neighbour>,
+}
+
+impl Link {
+    pub(crate) const fn new(handle: NodeHandle, neighbour: Arc<Neighbour>) -> Self {
+        Self { handle, neighbour }
+    }
+
+    /// Who is at the other end, once that was heard.
+    #[must_use]
+    pub fn host(&self) -> Option<HostId> {
+        self.neighbour.host()
+    }
+
+    /// Is it up? It costs a load.
+    #[must_use]
+    pub fn is_up(&self) -> bool {
+        self.neighbour.is_up()
+    }
+
+    /// Why it is over, if it is.
+    #[must_use]
+    pub fn why(&self) -> Option<Ended> {
+        self.neighbour.why()
+    }
+
+    /// Waits until the other end answers; gives its host.
+    ///
+    /// # Errors
+    /// [`Error::NoRoute`]: nobody answers. [`Error::Refused`]: somebody does not
+    /// want to.
+    pub async fn up(&self) -> Result<HostId, Error> {
+        poll_fn(|context| self.neighbour.poll_state(context, |state| state != OPENING)).await;
+        match (self.neighbour.host(), self.neighbour.why()) {
+            (Some(host), None) => Ok(host),
+            (_, Some(Ended::There(reason))) => Err(Error::Refused(reason)),
+            _ if self.handle.has_ended() => Err(Error::NodeGone),
+            _ => Err(Error::NoRoute),
+        }
+    }
+
+    /// The same on this thread, which drives the node meanwhile.
+    ///
+    /// # Errors
+    /// Those of [`up`](Self::up), and [`Error::TimedOut`].
+    pub fn wait_up(&self, deadline: Option<Instant>) -> Result<HostId, Error> {
+        self.handle.block_on(self.up(), deadline)?.ok_or(Error::TimedOut)?
+    }
+
+    /// Waits until it is over; gives why.
+    pub async fn down(&self) -> Ended {
+        poll_fn(|context| self.neighbour.poll_state(context, |state| state == DOWN)).await;
+        self.neighbour.why().unwrap_or(Ended::Here)
+    }
+
+    /// The same on this thread; nothing if it is not over before the deadline.
+    ///
+    /// # Errors
+    /// The node does not run any more.
+    pub fn wait_down(&self, deadline: Option<Instant>) -> Result<Option<Ended>, Error> {
+        self.handle.block_on(self.down(), deadline)
+    }
+
+    /// Ends it, and all that goes over it. The other end hears of it.
+    pub fn close(&self) {
+        let link = self.neighbour.link;
+        // Over already: nothing is left to close.
+        let _ = self.handle.ask(|core, now| core.engine.close_link(now, link));
+    }
+
+    /// Is it up, and if not, what does that mean?
+    ///
+    /// # Errors
+    /// It is over, or not up yet.
+    pub fn check(&self) -> Result<(), Error> {
+        match self.neighbour.why() {
+            Some(why) => Err(ended(why)),
+            None => self.neighbour.check(),
+        }
+    }
+}

@@ -1,0 +1,246 @@
+//! [`Node`]: one host of distributed shared memory.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::ops::Range;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Instant;
+
+use clan_dsm::{Access, Cookie, HostId, Port, Rights};
+use landfall_placement::{Engine as _, PathId, Peer};
+use landfall_transport::memory::Regions;
+
+use super::builder::Builder;
+use super::core::NodeHandle;
+use super::endpoint::Endpoint;
+use super::error::{OpenError, refused};
+use super::events::Events;
+use super::memory::Aperture;
+use super::neighbour::Link;
+use super::path::Transport;
+use super::stats::{PathStats, Stats};
+use super::tripwire::{Tripwire, wait_any};
+use super::window::Window;
+use crate::clan::{Error, Fabric};
+
+/// One host of distributed shared memory over networks. Clones are the same node.
+///
+/// Memory, tripwires and waiting are those of [`Fabric`]. When the last handle of
+/// any kind is gone, what was written is still sent, within [`Builder::linger`].
+#[derive(Clone)]
+pub struct Node {
+    handle: NodeHandle,
+    host: HostId,
+}
+
+impl Node {
+    pub(crate) const fn new(handle: NodeHandle, host: HostId) -> Self {
+        Self { handle, host }
+    }
+
+    /// A node with one path, and otherwise as usual. Hosts that reach each other
+    /// need different numbers.
+    ///
+    /// # Errors
+    /// [`OpenError`] says why the path could not be opened, and what helps.
+    pub fn open(host: HostId, transport: Transport) -> Result<Self, OpenError> {
+        Self::builder(host).path(transport).open()
+    }
+
+    /// A node of which more is chosen.
+    pub const fn builder(host: HostId) -> Builder {
+        Builder::new(host)
+    }
+
+    /// The table that its memory is lent in.
+    pub(crate) fn regions(&self) -> &Regions {
+        &self.handle.pool().regions
+    }
+
+    /// Which host this is.
+    #[must_use]
+    pub const fn host(&self) -> HostId {
+        self.host
+    }
+
+    /// Where peers reach this node on its first path, if the path has an address of
+    /// its own.
+    #[must_use]
+    pub fn local(&self) -> Option<Peer> {
+        self.local_of(PathId(0))
+    }
+
+    /// Where peers reach this node on that path.
+    #[must_use]
+    pub fn local_of(&self, path: PathId) -> Option<Peer> {
+        self.handle.look(|core| core.lanes.iter().find(|lane| lane.driver.path() == path)?.local)
+    }
+
+    /// The paths of this node.
+    #[must_use]
+    pub fn paths(&self) -> Vec<PathId> {
+        self.handle.look(|core| core.lanes.iter().map(|lane| lane.driver.path()).collect())
+    }
+
+    /// Opens the way to a peer, over the first path that leads to such peers. Ways
+    /// that others open come by themselves.
+    ///
+    /// # Errors
+    /// [`Error::NoRoute`]: no path leads to such a peer. [`Error::NoRoom`]. A link
+    /// to it is there already.
+    pub fn link(&self, peer: impl Into<Peer>) -> Result<Link, Error> {
+        self.link_over(None, peer.into())
+    }
+
+    /// The same over a path of your choice, or any.
+    ///
+    /// # Errors
+    /// Those of [`link`](Self::link).
+    pub fn link_over(&self, path: Option<PathId>, peer: Peer) -> Result<Link, Error> {
+        self.handle.check()?;
+        let opened = self.handle.ask(|core, now| core.open_link(now, path, peer));
+        let neighbour = opened.map_err(|error| refused(error, "link"))?;
+        Ok(Link::new(self.handle.clone(), neighbour))
+    }
+
+    /// The link to a host, if it is up.
+    #[must_use]
+    pub fn link_to(&self, host: HostId) -> Option<Link> {
+        let neighbour = self.handle.look(|core| core.neighbour(host))?;
+        Some(Link::new(self.handle.clone(), neighbour))
+    }
+
+    /// Waits until a link to that host is up, whoever opens it.
+    ///
+    /// # Errors
+    /// The node does not run any more.
+    pub async fn reached(&self, host: HostId) -> Result<Link, Error> {
+        poll_fn(|context| {
+            let found = self.handle.look(|core| {
+                let found = core.neighbour(host);
+                if found.is_none() {
+                    core.arrivals.push(context.waker().clone());
+                }
+                found
+            });
+            match found {
+                Some(neighbour) => Poll::Ready(Ok(Link::new(self.handle.clone(), neighbour))),
+                None if self.handle.has_ended() => Poll::Ready(Err(Error::NodeGone)),
+                None => Poll::Pending,
+            }
+        })
+        .await
+    }
+
+    /// The same on this thread, which drives the node meanwhile.
+    ///
+    /// # Errors
+    /// The node does not run any more, or [`Error::TimedOut`].
+    pub fn wait_reached(&self, host: HostId, deadline: Option<Instant>) -> Result<Link, Error> {
+        self.handle.block_on(self.reached(host), deadline)?.ok_or(Error::TimedOut)?
+    }
+
+    /// Opens an endpoint, at a port of your choice or at any.
+    ///
+    /// # Errors
+    /// The port is taken, or there is no room for one more.
+    pub fn endpoint(&self, port: Option<Port>) -> Result<Endpoint, Error> {
+        self.handle.check()?;
+        Endpoint::open(&self.handle, port)
+    }
+
+    /// An asynchronous event queue of so many places.
+    ///
+    /// # Errors
+    /// The process has no descriptor left.
+    pub fn events(&self, capacity: usize) -> Result<Events, Error> {
+        Events::new(&self.handle, capacity)
+    }
+
+    /// One turn of all paths, unless another thread makes one just now. For those
+    /// who spin; gives whether anything moved.
+    pub fn turn(&self) -> bool {
+        self.handle.relax()
+    }
+
+    /// Waits for anything that has to do with this node on this thread, which
+    /// drives the node meanwhile; nothing if the deadline is over before.
+    ///
+    /// # Errors
+    /// The node does not run any more.
+    pub fn wait_for<F: Future>(
+        &self,
+        future: F,
+        deadline: Option<Instant>,
+    ) -> Result<Option<F::Output>, Error> {
+        self.handle.block_on(future, deadline)
+    }
+
+    /// What was done so far.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.handle.look(|core| Stats {
+            engine: *core.engine.stats(),
+            refusals: *core.engine.refusals(),
+            links: core.engine.links().filter(|(_, is_up)| *is_up).count(),
+            regions: self.handle.pool().regions.held(),
+            paths: core.lanes.iter().map(PathStats::of).collect(),
+        })
+    }
+
+    /// Lets what was written arrive, within [`Builder::linger`], and ends the node.
+    /// Other handles of it are of no use afterwards.
+    pub async fn close(self) {
+        self.handle.end();
+        poll_fn(|context| match self.handle.watch_end(context.waker()) {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        })
+        .await;
+    }
+}
+
+impl Fabric for Node {
+    type Local = Aperture;
+    type Remote = Window;
+    type Tripwire = Tripwire;
+
+    fn expose(&self, len: u64, rights: Rights) -> Result<(Aperture, Cookie), Error> {
+        self.handle.check()?;
+        let aperture = Aperture::expose(&self.handle, len)?;
+        let cookie = aperture.cookie(rights)?;
+        Ok((aperture, cookie))
+    }
+
+    fn map(&self, cookie: &Cookie) -> Result<Window, Error> {
+        self.handle.check()?;
+        Window::map(&self.handle, cookie)
+    }
+
+    fn watch(
+        &self,
+        local: &Aperture,
+        range: Range<u64>,
+        access: Access,
+        peer: Option<&Window>,
+    ) -> Result<Tripwire, Error> {
+        let peer = peer.map(|window| Arc::clone(window.neighbour()));
+        Tripwire::local(local, &self.handle, range, access, peer)
+    }
+
+    fn wait(&self, tripwires: &[&Tripwire], deadline: Option<Instant>) -> Result<bool, Error> {
+        wait_any(&self.handle, tripwires, deadline)
+    }
+
+    #[inline]
+    fn relax(&self) {
+        self.handle.relax();
+    }
+}
+
+impl fmt::Debug for Node {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Node({})", self.host)
+    }
+}

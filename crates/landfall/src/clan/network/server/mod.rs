@@ -1,0 +1,320 @@
+//! The event-driven server of the paper (section 5.3): one thread, thousands of
+//! endpoints, one queue of events, and callbacks.
+//!
+//! Each client has an endpoint and a piece of the server's memory, in which it
+//! writes its requests; a tripwire on the flags of that memory is registered with
+//! the event queue. The server takes events out of the queue until it is empty,
+//! polls for a while (15 µs in the paper), and then sleeps in `select`. The busier
+//! it is, the fewer system calls it makes.
+//!
+//! ```
+//! use landfall::clan::network::server::{Client, Server, Shape};
+//! use landfall::clan::network::{HostId, Node, Port, PortAddress, Transport};
+//! use std::sync::atomic::{AtomicBool, Ordering};
+//!
+//! let open = |host| Node::open(HostId::new(host).unwrap(), Transport::udp(([127, 0, 0, 1], 0).into()));
+//! let (here, there) = (open(1)?, open(2)?);
+//! let at = PortAddress { host: here.host(), port: Port(7) };
+//! let soon = || Some(std::time::Instant::now() + std::time::Duration::from_secs(10));
+//! let shape = Shape { size: 256, depth: 4 };
+//! let done = AtomicBool::new(false);
+//! let shout = |request: &[u8], reply: &mut Vec<u8>| reply.extend(request.to_ascii_uppercase());
+//! let mut server = Server::open(&here, at.port, shape, 100, shout)?;
+//! std::thread::scope(|scope| {
+//!     let serving = scope.spawn(|| server.run(|| done.load(Ordering::Relaxed)));
+//!     there.link(here.local().unwrap())?.wait_up(soon())?;
+//!     let mut client = Client::connect(&there, at, shape, soon())?;
+//!     let mut reply = Vec::new();
+//!     client.call(b"hello", &mut reply, soon())?;
+//!     assert_eq!(reply, b"HELLO");
+//!     done.store(true, Ordering::Relaxed);
+//!     serving.join().unwrap()
+//! })?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # The memory of one direction
+//!
+//! `depth` flags of a word each, then `depth` places of `size` bytes. Message `n`
+//! (from 0 on) lies in place `n % depth`; its flag, written behind it, is `n + 1`
+//! in the upper 32 bits and the length in the lower. Its reply lies in the same
+//! place at the client, and frees it. Flags are checked on every use: a client that
+//! scribbles gets its own connection ended.
+
+mod client;
+mod connection;
+mod slots;
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use clan_dsm::{ConnectRequest, Notice, Port, Reason};
+use landfall_transport::driver::Interest;
+
+use super::endpoint::Endpoint;
+use super::events::{Event, Events};
+use super::node::Node;
+use crate::clan::Error;
+
+pub use client::Client;
+use connection::Connection;
+pub use slots::Shape;
+
+/// What the server did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ServerStats {
+    /// Requests that were answered.
+    pub requests: u64,
+    /// Events that were taken out of the queue.
+    pub events: u64,
+    /// How often it went to sleep.
+    pub sleeps: u64,
+    /// Connections that came.
+    pub accepted: u64,
+    /// Connections that ended, for whatever reason.
+    pub ended: u64,
+}
+
+/// See the module. `F` answers a request: it gets its bytes, and an empty buffer
+/// for the reply.
+pub struct Server<F> {
+    node: Node,
+    listener: Endpoint,
+    events: Events,
+    shape: Shape,
+    answer: F,
+    connections: Vec<Option<Connection>>,
+    free: Vec<usize>,
+    /// Connections whose reply found no room on its way.
+    blocked: Vec<usize>,
+    poll: Duration,
+    stats: ServerStats,
+    request: Vec<u8>,
+    reply: Vec<u8>,
+}
+
+/// How long the paper's server polls before it sleeps.
+pub const POLL: Duration = Duration::from_micros(15);
+
+/// After so many events what was written is sent, even if there are more.
+const BATCH: usize = 32;
+
+/// The token of the listener; connection `n` has the two behind `2 n`.
+const LISTENER: u64 = 0;
+
+const fn tokens_of(connection: usize) -> (u64, u64) {
+    (connection as u64 * 2 + 1, connection as u64 * 2 + 2)
+}
+
+impl<F: FnMut(&[u8], &mut Vec<u8>)> Server<F> {
+    /// A server at a port of this node, for so many connections at a time.
+    ///
+    /// # Errors
+    /// The port is taken, or the shape cannot be.
+    pub fn open(
+        node: &Node,
+        port: Port,
+        shape: Shape,
+        connections: usize,
+        answer: F,
+    ) -> Result<Self, Error> {
+        shape.check()?;
+        let listener = node.endpoint(Some(port))?;
+        listener.listen()?;
+        // Each source has at most one event in it: it cannot overflow.
+        let events = node.events(connections * 2 + 1)?;
+        events.register(&listener, LISTENER)?;
+        Ok(Self {
+            node: node.clone(),
+            listener,
+            events,
+            shape,
+            answer,
+            connections: (0..connections).map(|_| None).collect(),
+            free: (0..connections).rev().collect(),
+            blocked: Vec::new(),
+            poll: POLL,
+            stats: ServerStats::default(),
+            request: Vec::with_capacity(shape.size as usize),
+            reply: Vec::new(),
+        })
+    }
+
+    /// How long it polls before it sleeps: [`POLL`], unless you choose otherwise.
+    #[must_use]
+    pub const fn poll_for(mut self, time: Duration) -> Self {
+        self.poll = time;
+        self
+    }
+
+    /// What it did so far.
+    #[must_use]
+    pub const fn stats(&self) -> ServerStats {
+        self.stats
+    }
+
+    /// How many connections there are.
+    #[must_use]
+    pub fn connections(&self) -> usize {
+        self.connections.len() - self.free.len()
+    }
+
+    /// Serves until it shall stop, which is asked at least every 100 ms.
+    ///
+    /// # Errors
+    /// The node does not run any more.
+    pub fn run(&mut self, stop: impl Fn() -> bool) -> Result<(), Error> {
+        while !stop() {
+            self.round(&[], Some(Duration::from_millis(100)))?;
+        }
+        Ok(())
+    }
+
+    /// One round: serves the queue until it is empty, polls for a while, and then
+    /// sleeps, at the descriptors of `others` too, until something comes or the
+    /// time is over. For servers with other I/O.
+    ///
+    /// # Errors
+    /// The node does not run any more.
+    pub fn round(&mut self, others: &[Interest], at_most: Option<Duration>) -> Result<(), Error> {
+        self.serve()?;
+        let polling = Instant::now();
+        while polling.elapsed() < self.poll {
+            self.node.turn();
+            if !self.events.is_empty() {
+                return Ok(());
+            }
+            self.retry()?;
+        }
+        self.stats.sleeps += 1;
+        let at_most = if self.blocked.is_empty() { at_most } else { Some(self.poll) };
+        self.events.select(others, at_most.map(|time| Instant::now() + time))
+    }
+
+    /// Takes events out until there is none.
+    fn serve(&mut self) -> Result<(), Error> {
+        let mut since_sent = 0;
+        while let Some(event) = self.events.next() {
+            self.stats.events += 1;
+            self.dispatch(event)?;
+            since_sent += 1;
+            if since_sent == BATCH {
+                since_sent = 0;
+                self.node.turn();
+            }
+        }
+        if since_sent > 0 {
+            self.node.turn();
+        }
+        Ok(())
+    }
+
+    fn dispatch(&mut self, event: Event) -> Result<(), Error> {
+        match event {
+            Event::OutOfBand(LISTENER) => self.listen(),
+            Event::Tripwire(token) => {
+                self.serve_connection((token as usize - 1) / 2);
+                Ok(())
+            }
+            Event::OutOfBand(token) => {
+                let number = (token as usize - 1) / 2;
+                let connection = self.connections.get(number).and_then(Option::as_ref);
+                if connection.is_some_and(Connection::is_over) {
+                    self.end(number);
+                }
+                Ok(())
+            }
+            // It is long enough for all sources; should the engine have lost some,
+            // everybody is looked at.
+            Event::Overflow { .. } => {
+                (0..self.connections.len()).for_each(|number| self.serve_connection(number));
+                self.listen()
+            }
+            Event::Dma(_) => Ok(()),
+        }
+    }
+
+    fn serve_connection(&mut self, number: usize) {
+        let Some(connection) = self.connections.get_mut(number).and_then(Option::as_mut) else {
+            return;
+        };
+        let Self { answer, request, reply, stats, .. } = self;
+        match connection.serve(answer, request, reply, &mut stats.requests) {
+            Ok(()) => {}
+            Err(Error::Busy) => self.blocked.push(number),
+            Err(_) => self.end(number),
+        }
+    }
+
+    /// Those whose replies found no room.
+    fn retry(&mut self) -> Result<(), Error> {
+        for number in std::mem::take(&mut self.blocked) {
+            self.serve_connection(number);
+        }
+        Ok(())
+    }
+
+    /// Somebody wants a connection, or a message came for nobody.
+    fn listen(&mut self) -> Result<(), Error> {
+        while let Some(notice) = self.listener.try_next() {
+            if let Notice::Request(request) = notice {
+                self.accept(&request)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn accept(&mut self, request: &ConnectRequest) -> Result<(), Error> {
+        let Some(number) = self.free.pop() else {
+            return self.refuse(request, Reason::NoRoom);
+        };
+        let opened = Connection::open(&self.node, request, self.shape).and_then(|connection| {
+            let (tripwire, messages) = tokens_of(number);
+            connection.register(&self.events, tripwire, messages)?;
+            connection.accept(request)?;
+            Ok(connection)
+        });
+        match opened {
+            Ok(connection) => {
+                self.stats.accepted += 1;
+                self.connections[number] = Some(connection);
+                Ok(())
+            }
+            Err(error) => {
+                self.free.push(number);
+                let reason = match error {
+                    Error::NoCookie(_) | Error::Mismatch { .. } => Reason::Malformed,
+                    Error::NodeGone => return Err(error),
+                    _ => Reason::NoRoom,
+                };
+                self.refuse(request, reason)
+            }
+        }
+    }
+
+    fn refuse(&self, request: &ConnectRequest, reason: Reason) -> Result<(), Error> {
+        match self.listener.refuse(request, reason, [0; 40]) {
+            Err(Error::NodeGone) => Err(Error::NodeGone),
+            // Who asked is gone, or hears of it when it gives up.
+            _ => Ok(()),
+        }
+    }
+
+    fn end(&mut self, number: usize) {
+        if self.connections[number].take().is_some() {
+            self.stats.ended += 1;
+            self.free.push(number);
+        }
+    }
+}
+
+impl<F> fmt::Debug for Server<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Server")
+            .field("port", &self.listener.port())
+            .field("connections", &(self.connections.len() - self.free.len()))
+            .field("stats", &self.stats)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,344 @@
+//! [`Tripwire`] and [`Tripset`]: to be told when chosen memory was touched.
+//!
+//! The tripwire in the engine stays where it is; arming it for one firing is a
+//! word in this process, so that the usual *look, arm, look again, wait* costs
+//! no lock. While firings are wanted by nobody, the engine's is switched off, and
+//! whoever arms next switches it on again: that costs a lock, once.
+
+use std::future::poll_fn;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering, fence};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
+use std::time::Instant;
+
+use clan_dsm::{Access, Action, TripwireId};
+
+use super::core::{Core, NodeHandle};
+use super::error::refused;
+use super::events::{Kind, Outlet, Registration, sealed};
+use super::memory::Aperture;
+use super::neighbour::Neighbour;
+use super::window::Window;
+use crate::clan::{self, Error};
+use crate::drive::locked;
+
+const IDLE: u8 = 0;
+const ARMED: u8 = 1;
+const FIRED: u8 = 2;
+
+/// So many firings that nobody waited for switch the engine's tripwire off.
+const UNWANTED: u8 = 4;
+
+/// What the handle and the node know of a tripwire.
+#[derive(Debug)]
+pub(crate) struct State {
+    /// For one firing: idle, armed or fired.
+    arming: AtomicU8,
+    /// The engine's tripwire is switched off.
+    is_off: AtomicBool,
+    /// With whom it fires too, when they are lost.
+    peer: Option<Arc<Neighbour>>,
+    waker: Mutex<Option<Waker>>,
+}
+
+/// The node's side, under its lock.
+#[derive(Debug)]
+pub(crate) struct Record {
+    pub(crate) state: Arc<State>,
+    pub(crate) events: Option<(Outlet, Registration)>,
+    /// Firings since the last one that somebody waited for.
+    unwanted: u8,
+}
+
+impl State {
+    /// The end of an arming, if it was armed. Gives whether it was.
+    fn fire(&self) -> bool {
+        fence(Ordering::SeqCst);
+        let armed = self.arming.compare_exchange(ARMED, FIRED, Ordering::SeqCst, Ordering::SeqCst);
+        armed.is_ok()
+    }
+
+    fn has_fired(&self) -> bool {
+        self.arming.load(Ordering::SeqCst) == FIRED
+            || self.peer.as_ref().is_some_and(|peer| !peer.is_up())
+    }
+
+    pub(crate) fn take_waker(&self) -> Option<Waker> {
+        locked(&self.waker).take()
+    }
+
+    pub(crate) fn is_about(&self, neighbour: &Arc<Neighbour>) -> bool {
+        self.peer.as_ref().is_some_and(|peer| Arc::ptr_eq(peer, neighbour))
+    }
+}
+
+impl Core {
+    /// The engine says that it fired.
+    pub(super) fn tripped(&mut self, id: TripwireId) {
+        let Some(record) = self.tripwires.get_mut(id) else { return };
+        if let Some((outlet, _)) = &record.events {
+            self.after.wake.extend(outlet.tell());
+        }
+        if record.state.fire() {
+            record.unwanted = 0;
+            self.after.wake.extend(record.state.take_waker());
+            return;
+        }
+        record.unwanted = record.unwanted.saturating_add(1);
+        if record.unwanted < UNWANTED || record.events.is_some() {
+            return;
+        }
+        record.state.is_off.store(true, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        if record.state.arming.load(Ordering::SeqCst) == ARMED {
+            // Whoever armed it may not have seen that it is off.
+            record.state.is_off.store(false, Ordering::SeqCst);
+        } else {
+            // It is there: the engine has just told of it.
+            let _ = self.engine.disable_tripwire(id);
+        }
+    }
+
+    /// Somebody has armed a tripwire that is switched off.
+    fn switch_on(&mut self, id: TripwireId) {
+        let Some(record) = self.tripwires.get_mut(id) else { return };
+        if record.state.is_off.swap(false, Ordering::SeqCst) {
+            record.unwanted = 0;
+            let _ = self.engine.enable_tripwire(id);
+        }
+    }
+
+    /// Events were lost on the way: each tripwire may have fired.
+    pub(super) fn trip_all(&mut self) {
+        for record in self.tripwires.iter() {
+            if record.state.fire() {
+                self.after.wake.extend(record.state.take_waker());
+            }
+        }
+    }
+
+    fn remove_tripwire(&mut self, id: TripwireId) {
+        if let Some(record) = self.tripwires.remove(id) {
+            self.after.forget.extend(record.state.take_waker());
+            let _ = self.engine.remove_tripwire(id);
+        }
+    }
+}
+
+/// Fires when chosen memory is touched: memory of this node by others, or memory
+/// of others by this node ([`outgoing`](Window::watch)), when the bytes have
+/// arrived there.
+///
+/// Its methods for one firing are those of [`clan::Tripwire`]. Registered with
+/// [`Events`](super::Events) it need not be armed: each firing is an event.
+#[derive(Debug)]
+pub struct Tripwire {
+    handle: NodeHandle,
+    id: TripwireId,
+    state: Arc<State>,
+}
+
+impl Tripwire {
+    pub(crate) fn local(
+        aperture: &Aperture,
+        handle: &NodeHandle,
+        range: Range<u64>,
+        access: Access,
+        peer: Option<Arc<Neighbour>>,
+    ) -> Result<Self, Error> {
+        if !aperture.is_of(handle) {
+            return Err(Error::BadConfig("a tripwire watches memory of its own node"));
+        }
+        aperture.lent().check(range.start, range.end.saturating_sub(range.start))?;
+        let id = aperture.id();
+        Self::make(handle, peer, |core| core.engine.watch(id, range, access, Action::Event, false))
+    }
+
+    pub(crate) fn outgoing(window: &Window, range: Range<u64>) -> Result<Self, Error> {
+        let (handle, id) = (window.handle(), window.id());
+        let peer = Some(Arc::clone(window.neighbour()));
+        Self::make(handle, peer, |core| core.engine.watch_window(id, range, Action::Event, false))
+    }
+
+    fn make(
+        handle: &NodeHandle,
+        peer: Option<Arc<Neighbour>>,
+        watch: impl FnOnce(&mut Core) -> Result<TripwireId, clan_dsm::Error>,
+    ) -> Result<Self, Error> {
+        let state = Arc::new(State {
+            arming: AtomicU8::new(IDLE),
+            is_off: AtomicBool::new(false),
+            peer,
+            waker: Mutex::default(),
+        });
+        let id = handle.look(|core| {
+            let id = watch(core).map_err(|error| refused(error, "tripwire"))?;
+            let state = Arc::clone(&state);
+            core.tripwires.insert(id, Record { state, events: None, unwanted: 0 });
+            Ok::<_, Error>(id)
+        })?;
+        Ok(Self { handle: handle.clone(), id, state })
+    }
+
+    /// Waits on this thread, which drives the node meanwhile, until it has fired
+    /// (true) or the deadline is over (false).
+    ///
+    /// # Errors
+    /// The node does not run any more.
+    pub fn wait(&self, deadline: Option<Instant>) -> Result<bool, Error> {
+        wait_any(&self.handle, &[self], deadline)
+    }
+
+    /// Waits until it has fired, on any executor.
+    pub async fn fired(&self) {
+        poll_fn(|context| clan::Tripwire::poll_fired(self, context)).await;
+    }
+}
+
+impl clan::Tripwire for Tripwire {
+    #[inline]
+    fn arm(&self) {
+        self.state.arming.store(ARMED, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        if self.state.is_off.load(Ordering::SeqCst) {
+            self.handle.look(|core| core.switch_on(self.id));
+        }
+    }
+
+    #[inline]
+    fn disarm(&self) {
+        self.state.arming.store(IDLE, Ordering::SeqCst);
+    }
+
+    #[inline]
+    fn has_fired(&self) -> bool {
+        self.state.has_fired()
+    }
+
+    fn poll_fired(&self, context: &mut Context<'_>) -> Poll<()> {
+        if self.state.has_fired() {
+            return Poll::Ready(());
+        }
+        let before = locked(&self.state.waker).replace(context.waker().clone());
+        drop(before);
+        fence(Ordering::SeqCst);
+        let is_over = self.state.has_fired() || self.handle.has_ended();
+        if is_over { Poll::Ready(()) } else { Poll::Pending }
+    }
+}
+
+impl sealed::Source for Tripwire {
+    #[allow(private_interfaces, reason = "nobody else can implement it")]
+    fn kind(&self) -> Kind {
+        Kind::Tripwire
+    }
+
+    #[allow(private_interfaces, reason = "nobody else can implement it")]
+    fn handle(&self) -> &NodeHandle {
+        &self.handle
+    }
+
+    #[allow(private_interfaces, reason = "nobody else can implement it")]
+    fn attach(&self, to: Option<(Outlet, Registration)>) -> Result<(), Error> {
+        let before = self.handle.look(|core| {
+            let is_wanted = to.is_some();
+            let record = core.tripwires.get_mut(self.id).ok_or(Error::NodeGone)?;
+            let before = std::mem::replace(&mut record.events, to);
+            if is_wanted {
+                core.switch_on(self.id);
+            }
+            if is_wanted && self.state.arming.load(Ordering::SeqCst) == FIRED {
+                core.tripped(self.id);
+            }
+            Ok::<_, Error>(before)
+        })?;
+        drop(before);
+        Ok(())
+    }
+}
+
+impl Drop for Tripwire {
+    fn drop(&mut self) {
+        self.handle.look(|core| core.remove_tripwire(self.id));
+    }
+}
+
+/// Waits until any has fired, or the deadline is over.
+pub(crate) fn wait_any(
+    handle: &NodeHandle,
+    tripwires: &[&Tripwire],
+    deadline: Option<Instant>,
+) -> Result<bool, Error> {
+    let fired = poll_fn(|context| {
+        let polled =
+            tripwires.iter().map(|tripwire| clan::Tripwire::poll_fired(*tripwire, context));
+        if polled.fold(false, |any, one| any | one.is_ready()) {
+            Poll::Ready(())
+        } else {
+            Poll::Pending
+        }
+    });
+    let fired = handle.block_on(fired, deadline)?.is_some();
+    if handle.has_ended() { Err(Error::NodeGone) } else { Ok(fired) }
+}
+
+/// Several tripwires that are waited for together. Tens of them: for thousands
+/// there are [`Events`](super::Events), whose cost does not grow.
+#[derive(Debug, Default)]
+pub struct Tripset {
+    members: Vec<Tripwire>,
+}
+
+impl Tripset {
+    /// One without members.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { members: Vec::new() }
+    }
+
+    /// Adds a tripwire; gives its place in the set. All are to be of one node.
+    pub fn add(&mut self, tripwire: Tripwire) -> usize {
+        self.members.push(tripwire);
+        self.members.len() - 1
+    }
+
+    /// The members, in the order in which they were added.
+    #[must_use]
+    pub fn members(&self) -> &[Tripwire] {
+        &self.members
+    }
+
+    /// Arms all of them.
+    pub fn arm(&self) {
+        self.members.iter().for_each(clan::Tripwire::arm);
+    }
+
+    /// The place of the first that has fired.
+    #[must_use]
+    pub fn fired(&self) -> Option<usize> {
+        self.members.iter().position(clan::Tripwire::has_fired)
+    }
+
+    /// Waits until one has fired, or the deadline is over; gives its place.
+    ///
+    /// # Errors
+    /// The node does not run any more.
+    pub fn wait(&self, deadline: Option<Instant>) -> Result<Option<usize>, Error> {
+        let Some(first) = self.members.first() else { return Ok(None) };
+        let members: Vec<&Tripwire> = self.members.iter().collect();
+        wait_any(&first.handle, &members, deadline)?;
+        Ok(self.fired())
+    }
+
+    /// Waits until one has fired, on any executor; gives its place.
+    pub async fn any(&self) -> usize {
+        poll_fn(|context| {
+            for member in &self.members {
+                let _ = clan::Tripwire::poll_fired(member, context);
+            }
+            self.fired().map_or(Poll::Pending, Poll::Ready)
+        })
+        .await
+    }
+}
