@@ -95,9 +95,14 @@ local function add_fields(tree, tvb, kind)
     if tvb:captured_len() > HEADER_LEN then tree:add(f.padding, tvb(HEADER_LEN)) end
 end
 
+-- Others experiment with this ethertype too: what is not ours goes to whoever had it before.
+local ethertypes = DissectorTable.get("ethertype")
+local before = ethertypes:get_dissector(ETHERTYPE)
+
 function lfac.dissector(tvb, pinfo, root)
-    -- Others experiment with this ethertype too.
-    if tvb:captured_len() < 4 or tvb:raw(0, 4) ~= "LFAC" then return 0 end
+    if tvb:captured_len() < 4 or tvb:raw(0, 4) ~= "LFAC" then
+        return before and before:call(tvb, pinfo, root) or 0
+    end
     pinfo.cols.protocol = "LFAC"
     local tree = root:add(lfac, tvb())
     local function fault(kind, words)
@@ -128,4 +133,4 @@ function lfac.dissector(tvb, pinfo, root)
     return tvb:captured_len()
 end
 
-DissectorTable.get("ethertype"):add(ETHERTYPE, lfac)
+ethertypes:add(ETHERTYPE, lfac)

@@ -42,3 +42,9 @@ pub(crate) use cargo::{Cargo, Room};
 pub(crate) use links::{Arrival, Links, News};
 #[allow(unused_imports)]
 pub(crate) use receiver::Kept;
+
+/// What is said beside data, for who shows it.
+#[cfg(test)]
+pub(crate) mod spoken {
+    pub(crate) use super::hello::{Hello, Stage, Stranger, bye};
+}

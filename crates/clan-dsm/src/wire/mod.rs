@@ -5,5 +5,8 @@ pub mod crc;
 pub mod frame;
 pub mod native;
 
+#[cfg(test)]
+mod vectors;
+
 pub use command::{Command, ReplyTo};
 pub use frame::{Entry, Frame, FrameFlags, FrameHeader, FrameKind, Incomplete};
