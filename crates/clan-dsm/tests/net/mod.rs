@@ -135,7 +135,10 @@ impl Net {
                 });
             }
             let host = net.sim.add(&format!("host {}", number + 1), node).unwrap();
-            net.wires.push(net.sim.connect(host.id(), switch.id(), wire).unwrap());
+            // One flipped bit is found by every sum, two need not be: a frame is
+            // damaged on one of its two ways at most.
+            let back = wire.corruption(Probability::NEVER);
+            net.wires.push(net.sim.connect_each(host.id(), switch.id(), wire, back).unwrap());
             net.hosts.push(host);
             net.logs.push(log);
         }
