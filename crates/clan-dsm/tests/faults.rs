@@ -39,7 +39,7 @@ fn writes_of_all_kinds_arrive_whatever_happens_to_frames() {
         for n in 0..60 {
             let len = 1 + random.below(if n % 3 == 0 { 3000 } else { 40 }) as usize;
             // The chains and the program's writes are in no order: each has its half.
-            let half = (n % 3 == 0) as usize * (1 << 17);
+            let half = if n % 3 == 0 { 1 << 17 } else { 0 };
             let at = half + random.below((1 << 17) - 3000) as usize;
             let bytes = noise(n, len);
             wanted[at..at + len].copy_from_slice(&bytes);

@@ -164,3 +164,19 @@ fn exceptions_are_not_told_more_often_than_anybody_listens() {
     let stats = *pair.nic(1).stats();
     assert!(stats.refused > 1500, "{stats:?}");
 }
+
+#[test]
+fn barriers_behind_an_operation_on_a_word_are_reached() {
+    let config = Config { frames: 1, ..Config::default() };
+    let mut pair = Pair::new(Sim::from_number(2), config, LinkConfig::ethernet(1_000_000_000));
+    let (_, _, window) = pair.window(64);
+    let (now, link) = (pair.now(), pair.links[0]);
+    let nic = pair.nic(0);
+    nic.change(now, window, 0, WordWidth::Eight, WordFunction::Add(1)).unwrap();
+    let barriers = [(); 2].map(|()| nic.barrier(now, link).unwrap());
+    pair.run_until("the barriers", |a, _| {
+        barriers
+            .iter()
+            .all(|barrier| a.contains(&Event::Barrier { barrier: *barrier, result: Ok(()) }))
+    });
+}

@@ -5,7 +5,6 @@
 //! frame that came early, one with a packet that is refused, one with commands
 //! among writes.
 
-use arrayvec::ArrayVec;
 use landfall_placement::{
     Check, Instant, InternetSum, Placement, Refusal, Spans, Unit, WordFunction, WordOp,
 };
@@ -19,7 +18,6 @@ use crate::link::Arrival;
 use crate::offload::Spot;
 use crate::ticket::{Purpose, pack};
 use crate::wire::command::{ReplyTo, word_width};
-use crate::wire::frame::MAX_ENTRIES;
 use crate::wire::{Command, Entry, Frame, FrameKind, Incomplete};
 
 /// A packet that was checked: where its bytes belong, and what that means.
@@ -82,7 +80,7 @@ impl Nic {
         }
         if !frame.entries().any(|entry| entry.address.kind == Kind::Command) {
             return match self.place_all(link, frame, into) {
-                Some(lands) => Ok(self.send_on(link, unit, frame, lands)),
+                Some(packets) => Ok(self.send_on(link, unit, frame, packets)),
                 None => self.keep(link, unit, frame),
             };
         }
@@ -138,37 +136,38 @@ impl Nic {
         Ok(Placement::Consumed)
     }
 
-    /// The places of all packets, if none is refused.
-    fn place_all(
-        &self,
-        link: LinkId,
-        frame: &Frame<'_>,
-        into: &mut Spans,
-    ) -> Option<ArrayVec<Lands, MAX_ENTRIES>> {
-        let mut all = ArrayVec::new();
+    /// Lists the places of all packets, if none is refused, and says how many
+    /// they are.
+    fn place_all(&mut self, link: LinkId, frame: &Frame<'_>, into: &mut Spans) -> Option<usize> {
+        let mut packets = 0;
         for entry in frame.entries() {
-            let checked = self.check(link, &entry, &all).ok();
-            let is_listed = checked.is_some_and(|Checked { span, lands }| {
-                into.push(span).is_ok() && all.try_push(lands).is_ok()
-            });
-            if !is_listed {
+            let checked = self.check(link, &entry, packets).ok();
+            let line = self.lines.get_mut(link)?;
+            let listed = checked.filter(|checked| into.push(checked.span).is_ok());
+            let Some(Checked { lands, .. }) = listed else {
+                line.lands.truncate(line.lands.len() - packets);
                 into.clear();
                 return None;
-            }
+            };
+            line.lands.push_back(lands);
+            packets += 1;
         }
-        Some(all)
+        Some(packets)
     }
 
-    /// Where a packet belongs that comes after others of its frame.
+    /// Where a packet belongs that comes after so many others of its frame.
     pub(super) fn check(
         &self,
         link: LinkId,
         entry: &Entry,
-        before: &[Lands],
+        packets: usize,
     ) -> Result<Checked, Refusal> {
         let Entry { address, words } = *entry;
         if address.kind == Kind::Reply {
-            return self.check_reply(link, entry, before);
+            let ahead = self.lines.get(link).map_or(0, |line| line.ahead(packets, address.slot));
+            let len = entry.payload_len();
+            let (read, span) = self.reads.check(link.index, &address, len, ahead)?;
+            return Ok(Checked { span, lands: Lands::Read { read, len } });
         }
         if address.kind == Kind::Burst && address.host != self.host {
             return Err(Refusal::WrongAddress);
@@ -180,38 +179,24 @@ impl Nic {
         Ok(Checked { span, lands })
     }
 
-    fn check_reply(
-        &self,
-        link: LinkId,
-        entry: &Entry,
-        before: &[Lands],
-    ) -> Result<Checked, Refusal> {
-        let slot = u32::from(entry.address.slot);
-        let ahead = before.iter().map(|lands| match lands {
-            Lands::Read { read, len } if read.index == slot => u64::from(*len),
-            _ => 0,
-        });
-        let (len, ahead) = (entry.payload_len(), ahead.sum());
-        let (read, span) = self.reads.check(link.index, &entry.address, len, ahead)?;
-        Ok(Checked { span, lands: Lands::Read { read, len } })
-    }
-
     /// A frame goes straight to its places.
     fn send_on(
         &mut self,
         link: LinkId,
         unit: &Unit<'_>,
         frame: &Frame<'_>,
-        lands: ArrayVec<Lands, MAX_ENTRIES>,
+        packets: usize,
     ) -> Placement {
-        for one in &lands {
-            if let Lands::Read { read, len } = *one {
-                self.reads.placed(read, len);
-            }
-        }
         self.links.accept(link, unit.ecn);
-        let line = self.lines.get_mut(link);
-        let number = line.map_or(0, |line| line.push_placed(Placed::Frame(lands)));
+        let Self { lines, reads, .. } = self;
+        let number = lines.get_mut(link).map_or(0, |line| {
+            for lands in line.lands.iter().rev().take(packets) {
+                if let Lands::Read { read, len } = *lands {
+                    reads.placed(read, len);
+                }
+            }
+            line.push_placed(Placed::Frame { packets })
+        });
         let ticket = pack(Purpose::Placed, link, number);
         Placement::Into { at: frame.payload_at(), check: Check::None, ticket }
     }

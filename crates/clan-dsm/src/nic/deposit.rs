@@ -105,7 +105,7 @@ impl Nic {
             self.command(now, link, &entry.address, parameters);
             return Step::Done;
         }
-        match self.check(link, &entry, &[]) {
+        match self.check(link, &entry, 0) {
             Ok(Checked { span, lands }) => {
                 if let Lands::Read { read, len } = lands {
                     self.reads.placed(read, len);

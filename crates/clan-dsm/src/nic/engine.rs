@@ -68,6 +68,9 @@ impl Engine for Nic {
         let (links, mut filler) = self.filler();
         let mut load = |link, room: &_, cargo: &mut _| filler.fill(link, room, cargo);
         let next = links.poll_transmit(now, path, &limits, head, from, &mut load);
+        while let Some(link) = self.marked.pop() {
+            self.reach_barriers(link);
+        }
         self.settle(now);
         let (link, transmit) = next?;
         let purpose = match transmit.ticket.generation() {

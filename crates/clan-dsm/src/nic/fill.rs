@@ -4,6 +4,8 @@
 //! and what lies in memory (what others read, and the DMA engine's) take turns to
 //! be first, so that neither has to wait for a pause of the other.
 
+use alloc::vec::Vec;
+
 use landfall_placement::Random;
 
 use super::line::{Line, Lines};
@@ -38,6 +40,9 @@ pub(super) struct Filler<'a> {
     pub(super) endpoints: &'a mut Endpoints,
     pub(super) random: &'a mut Random,
     pub(super) stats: &'a mut Stats,
+    /// Links with a barrier that all before it was loaded of: where all of that
+    /// has arrived already, nobody else would notice.
+    pub(super) marked: &'a mut Vec<LinkId>,
 }
 
 /// What became of a piece that the DMA engine had.
@@ -86,6 +91,7 @@ impl Filler<'_> {
         let Some(line) = self.lines.get_mut(link) else { return };
         while let Filled::Mark(barrier) = line.writes.load(load) {
             line.barriers.loaded_up_to(barrier, !load.is_empty());
+            self.marked.push(link);
         }
     }
 
@@ -253,6 +259,7 @@ impl Nic {
             endpoints: &mut self.endpoints,
             random: &mut self.random,
             stats: &mut self.stats,
+            marked: &mut self.marked,
         };
         (&mut self.links, filler)
     }

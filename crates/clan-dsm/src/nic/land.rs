@@ -36,10 +36,13 @@ impl Nic {
         let placed = self.lines.get_mut(link).and_then(|line| line.pop_placed(number));
         match placed {
             None => return,
-            Some(Placed::Frame(all)) => {
+            Some(Placed::Frame { packets }) => {
                 let is_there = matches!(landing, Landing::Verified | Landing::Unchecked);
-                for lands in all {
-                    self.land_one(link, lands, is_there);
+                for _ in 0..packets {
+                    let lands = self.lines.get_mut(link).and_then(|line| line.lands.pop_front());
+                    if let Some(lands) = lands {
+                        self.land_one(link, lands, is_there);
+                    }
                 }
             }
             Some(Placed::Word { address, aperture, at, len, how, reply }) => {

@@ -3,8 +3,6 @@
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use arrayvec::ArrayVec;
-
 use crate::address::{Address, HostId};
 use crate::error::Ended;
 use crate::ids::{ApertureId, LinkId, ReadId};
@@ -13,7 +11,6 @@ use crate::transfer::barriers::Barriers;
 use crate::transfer::dma::Piece;
 use crate::transfer::pio::WriteBuffer;
 use crate::transfer::reads::Serving;
-use crate::wire::frame::MAX_ENTRIES;
 use crate::wire::{Command, ReplyTo};
 
 /// What is done when one packet of a frame has come to lie in its place.
@@ -27,10 +24,10 @@ pub(super) enum Lands {
 
 /// A frame between [`place`](landfall_placement::Engine::place) and
 /// [`handle_placed`](landfall_placement::Engine::handle_placed).
-#[derive(Clone, Debug)]
-#[expect(clippy::large_enum_variant, reason = "frames are the usual case, and allocate nothing")]
+#[derive(Clone, Copy, Debug)]
 pub(super) enum Placed {
-    Frame(ArrayVec<Lands, MAX_ENTRIES>),
+    /// So many packets, the next of those that land.
+    Frame { packets: usize },
     Word {
         address: Address,
         aperture: ApertureId,
@@ -61,9 +58,11 @@ pub(super) struct Line {
     /// Memory is the first to fill the next frame, not the program.
     pub(super) is_memorys_turn: bool,
     /// Frames on their way to their places, oldest first.
-    pub(super) placed: VecDeque<Placed>,
+    placed: VecDeque<Placed>,
+    /// The packets in them.
+    pub(super) lands: VecDeque<Lands>,
     /// The number of the oldest of them.
-    pub(super) oldest: u32,
+    oldest: u32,
     /// How many reads and operations on words are under way.
     pub(super) reads: usize,
     pub(super) operations: usize,
@@ -87,6 +86,7 @@ impl Line {
             piece: None,
             is_memorys_turn: false,
             placed: VecDeque::new(),
+            lands: VecDeque::new(),
             oldest: 0,
             reads: 0,
             operations: 0,
@@ -115,6 +115,16 @@ impl Line {
         let placed = self.placed.pop_front()?;
         self.oldest = self.oldest.wrapping_add(1);
         Some(placed)
+    }
+
+    /// How many bytes for a read are among the last so many packets.
+    pub(super) fn ahead(&self, packets: usize, slot: u16) -> u64 {
+        let last = self.lands.iter().rev().take(packets);
+        let of_it = last.map(|lands| match lands {
+            Lands::Read { read, len } if read.index == u32::from(slot) => u64::from(*len),
+            _ => 0,
+        });
+        of_it.sum()
     }
 
     /// An answer to what the other side asked. It never has more questions under

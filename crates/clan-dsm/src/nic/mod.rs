@@ -108,6 +108,8 @@ pub struct Nic {
     /// Links that may have kept frames whose turn has come.
     deposits: VecDeque<LinkId>,
     depositing: Option<Depositing>,
+    /// Links whose barriers may be reached; empty between calls.
+    marked: Vec<LinkId>,
     refusals: Refusals,
     stats: Stats,
 }
@@ -151,6 +153,7 @@ impl Nic {
             untold: Vec::new(),
             deposits: VecDeque::new(),
             depositing: None,
+            marked: Vec::new(),
             refusals: Refusals::new(),
             stats: Stats::default(),
             config,
