@@ -158,7 +158,8 @@ pub trait Local: Clone + Debug + Send + Sync + 'static {
 /// How far a write has come, asked with [`Remote::is_reached`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// The next write would not be [`Error::Busy`].
+    /// A write as long as the one that was refused last would not be
+    /// [`Error::Busy`] any more. However long it is: when the way is empty, it is taken.
     Room,
     /// The source of this DMA may be changed again.
     Sent(Dma),
@@ -209,11 +210,11 @@ pub trait Remote: Debug + Send + 'static {
     ) -> Result<Dma, Error>;
 
     /// Publishes what was written: the peer sees it, and its tripwires fire, without
-    /// any further call. Nothing to publish is fine. After [`Error::Busy`] it is
-    /// repeated.
+    /// any further call. Nothing to publish is fine. What was taken has its room: this
+    /// is not refused for want of it.
     ///
     /// # Errors
-    /// The way is full, or the peer is gone.
+    /// The peer is gone.
     fn commit(&mut self) -> Result<(), Error>;
 
     /// Reads memory of the peer, after all that was written before. On a network

@@ -8,28 +8,31 @@
 //! What does not live here: memory between processes (that is a way to run of its
 //! own), delays and losses.
 
+mod memory;
+mod tripwire;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, fence};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
-use std::task::{Context, Poll, Waker};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::{Acquire, SeqCst};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::time::Instant;
 
-use arrayvec::ArrayVec;
-use clan_dsm::{HostId, Key, Reason};
-use landfall_transport::memory::{SharedMemory, SharedMemoryError};
+use clan_dsm::{HostId, Key};
+use landfall_transport::memory::SharedMemory;
 
 use super::Error;
-use super::fabric::{Access, Cookie, Dma, Fabric, Local, Remote, Rights, Stage, Tripwire, WORD};
+use super::fabric::{Access, Cookie, Fabric, Local, Rights, Tripwire, WORD};
+use crate::drive::locked;
+use memory::{Aperture, system};
+use tripwire::Wire;
+
+pub use memory::{ThreadsLocal, ThreadsRemote};
+pub use tripwire::ThreadsTripwire;
 
 /// The most apertures of one node.
 const MOST_APERTURES: u16 = u16::MAX;
-/// Bytes that a copy from memory to memory holds in between.
-const PIECE: usize = 4096;
-/// Ranges that a writer remembers before it looks whether somebody waits for them.
-const MOST_TOUCHED: usize = 8;
 
 /// A node in this process. See [`Threads::pair`].
 ///
@@ -66,34 +69,6 @@ struct Node {
 #[derive(Default)]
 struct World {
     apertures: Mutex<BTreeMap<(u16, u16), Weak<Aperture>>>,
-}
-
-struct Aperture {
-    owner: Arc<Node>,
-    memory: SharedMemory,
-    slot: u16,
-    cookie: Cookie,
-    /// Nobody has the memory any more.
-    is_withdrawn: AtomicBool,
-    /// How many tripwires are armed: what a writer looks at.
-    armed: AtomicU64,
-    wires: Mutex<Vec<Weak<Wire>>>,
-}
-
-/// A thread that panicked under one of these locks left nothing half done.
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn system(error: SharedMemoryError) -> Error {
-    match error {
-        SharedMemoryError::System { call, error } => Error::System { call, source: error },
-        SharedMemoryError::TooLong(_) => Error::NoRoom("aperture of that length"),
-        SharedMemoryError::OutOfBounds { offset, len, size } => {
-            Error::OutOfBounds { offset, len: len as u64, size }
-        }
-        _ => Error::BadConfig("memory has at least one byte"),
-    }
 }
 
 impl Threads {
@@ -151,8 +126,7 @@ impl Node {
         }
         let mourners = std::mem::take(&mut *locked(&self.mourners));
         for wire in mourners.iter().filter_map(Weak::upgrade) {
-            wire.is_bereft.store(true, SeqCst);
-            wire.tell();
+            wire.bereave();
         }
         self.rouse();
     }
@@ -195,32 +169,17 @@ impl Fabric for Threads {
         *next = slot.wrapping_add(1);
         let key = Key::from_bits(u64::from_ne_bytes(key));
         let cookie = Cookie::new(node.host, slot, rights, key, len);
-        let aperture = Arc::new(Aperture {
-            owner: Arc::clone(node),
-            memory,
-            slot,
-            cookie,
-            is_withdrawn: AtomicBool::new(false),
-            armed: AtomicU64::new(0),
-            wires: Mutex::default(),
-        });
+        let aperture = Arc::new(Aperture::new(node, memory, slot, cookie));
         apertures.insert((node.host.number(), slot), Arc::downgrade(&aperture));
-        Ok((ThreadsLocal(Arc::new(Tenure(aperture))), cookie))
+        Ok((ThreadsLocal::new(aperture), cookie))
     }
 
     fn map(&self, cookie: &Cookie) -> Result<ThreadsRemote, Error> {
+        let node = &self.0.0;
         let place = (cookie.host().number(), cookie.slot());
-        let found = locked(&self.0.0.world.apertures).get(&place).and_then(Weak::upgrade);
-        let aperture = found
-            .filter(|found| found.cookie == *cookie && !found.is_withdrawn.load(Acquire))
-            .ok_or(Error::StaleCookie)?;
-        Ok(ThreadsRemote {
-            user: Arc::clone(&self.0.0),
-            aperture,
-            rights: cookie.rights(),
-            touched: ArrayVec::new(),
-            requests: 0,
-        })
+        let found = locked(&node.world.apertures).get(&place).and_then(Weak::upgrade);
+        let aperture = found.filter(|found| found.is_named_by(cookie)).ok_or(Error::StaleCookie)?;
+        Ok(ThreadsRemote::new(node, aperture, cookie.rights()))
     }
 
     fn watch(
@@ -230,29 +189,23 @@ impl Fabric for Threads {
         access: Access,
         peer: Option<&ThreadsRemote>,
     ) -> Result<ThreadsTripwire, Error> {
-        let (aperture, size) = (&local.0.0, local.len());
+        let (aperture, size) = (local.aperture(), local.len());
         if range.start >= range.end || range.end > size {
             let len = range.end.saturating_sub(range.start);
             return Err(Error::OutOfBounds { offset: range.start, len, size });
         }
         let words = range.start / WORD * WORD..range.end.next_multiple_of(WORD);
-        let wire = Arc::new(Wire {
-            owner: Arc::clone(&self.0.0),
-            aperture: Arc::clone(aperture),
-            words,
-            access,
-            state: AtomicU8::new(IDLE),
-            is_bereft: AtomicBool::new(false),
-            waker: Mutex::new(None),
-        });
-        register(&aperture.wires, &wire);
+        let wire = Arc::new(Wire::new(&self.0.0, aperture, words, access));
+        register(aperture.wires(), &wire);
         if let Some(peer) = peer {
-            let owner = &peer.aperture.owner;
+            let owner = peer.owner();
             register(&owner.mourners, &wire);
             // It may have ended before it knew of this one.
-            wire.is_bereft.fetch_or(!owner.is_up(), SeqCst);
+            if !owner.is_up() {
+                wire.bereave();
+            }
         }
-        Ok(ThreadsTripwire(wire))
+        Ok(ThreadsTripwire::new(wire))
     }
 
     fn wait(
@@ -290,320 +243,12 @@ fn register(list: &Mutex<Vec<Weak<Wire>>>, wire: &Arc<Wire>) {
     list.push(Arc::downgrade(wire));
 }
 
-/// Memory of a [`Threads`] node.
-#[derive(Clone)]
-pub struct ThreadsLocal(Arc<Tenure>);
-
-/// The last one withdraws the aperture.
-struct Tenure(Arc<Aperture>);
-
-impl Drop for Tenure {
-    fn drop(&mut self) {
-        self.0.is_withdrawn.store(true, Release);
-        let place = (self.0.owner.host.number(), self.0.slot);
-        locked(&self.0.owner.world.apertures).remove(&place);
-    }
-}
-
-impl Aperture {
-    /// A word by way of a copy: that is one plain store with release.
-    #[inline]
-    fn load(&self, offset: u64) -> Result<u64, Error> {
-        let mut bytes = [0; WORD as usize];
-        self.memory.copy_out(aligned(offset)?, &mut bytes).map_err(system)?;
-        Ok(u64::from_le_bytes(bytes))
-    }
-
-    #[inline]
-    fn store(&self, offset: u64, word: u64) -> Result<(), Error> {
-        self.memory.copy_in(aligned(offset)?, &word.to_le_bytes()).map_err(system)
-    }
-
-    /// Fires what is armed for any of these ranges. The writer has made a full
-    /// fence after its writes.
-    fn touch(&self, ranges: &[Range<u64>], access: Access) {
-        let is_hit = |wire: &Arc<Wire>| {
-            let words = &wire.words;
-            let meets = |range: &Range<u64>| range.start < words.end && words.start < range.end;
-            wire.access.hears(access) && ranges.iter().any(meets)
-        };
-        // Woken without the lock: who is woken may well want another tripwire.
-        let wires = locked(&self.wires);
-        let hit: Vec<_> = wires.iter().filter_map(Weak::upgrade).filter(is_hit).collect();
-        drop(wires);
-        hit.iter().for_each(|wire| wire.fire());
-    }
-}
-
-#[inline]
-fn aligned(offset: u64) -> Result<u64, Error> {
-    if offset.is_multiple_of(WORD) { Ok(offset) } else { Err(Error::Unaligned(offset)) }
-}
-
-impl Local for ThreadsLocal {
-    fn len(&self) -> u64 {
-        self.0.0.memory.len()
-    }
-
-    #[inline]
-    fn load(&self, offset: u64) -> Result<u64, Error> {
-        self.0.0.load(offset)
-    }
-
-    #[inline]
-    fn store(&self, offset: u64, word: u64) -> Result<(), Error> {
-        self.0.0.store(offset, word)
-    }
-
-    #[inline]
-    fn copy_out(&self, offset: u64, into: &mut [u8]) -> Result<(), Error> {
-        self.0.0.memory.copy_out(offset, into).map_err(system)
-    }
-
-    #[inline]
-    fn copy_in(&self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
-        self.0.0.memory.copy_in(offset, bytes).map_err(system)
-    }
-}
-
-impl fmt::Debug for ThreadsLocal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "ThreadsLocal({:?})", self.0.0.cookie)
-    }
-}
-
-/// Memory of another [`Threads`] node.
-pub struct ThreadsRemote {
-    user: Arc<Node>,
-    aperture: Arc<Aperture>,
-    rights: Rights,
-    /// What was written since somebody was told.
-    touched: ArrayVec<Range<u64>, MOST_TOUCHED>,
-    requests: u64,
-}
-
-impl ThreadsRemote {
-    #[inline]
-    fn check_for(&self, needed: Rights) -> Result<(), Error> {
-        self.check()?;
-        if self.rights.allow(needed) { Ok(()) } else { Err(Error::Forbidden) }
-    }
-
-    #[inline]
-    fn note(&mut self, offset: u64, len: u64) {
-        if let Some(last) = self.touched.last_mut()
-            && last.end == offset
-        {
-            last.end += len;
-            return;
-        }
-        if self.touched.is_full() {
-            self.tell();
-        }
-        self.touched.push(offset..offset + len);
-    }
-
-    /// The fence between what was written and the look whether somebody waits for
-    /// it: together with the one in `arm`, one side sees the other.
-    #[inline]
-    fn tell(&mut self) {
-        fence(SeqCst);
-        if self.aperture.armed.load(Relaxed) != 0 {
-            self.aperture.touch(&self.touched, Access::Write);
-        }
-        self.touched.clear();
-    }
-}
-
-impl Remote for ThreadsRemote {
-    type Local = ThreadsLocal;
-
-    fn len(&self) -> u64 {
-        self.aperture.memory.len()
-    }
-
-    #[inline]
-    fn store(&mut self, offset: u64, word: u64) -> Result<(), Error> {
-        self.check_for(Rights::Write)?;
-        self.aperture.store(offset, word)?;
-        self.note(offset, WORD);
-        Ok(())
-    }
-
-    #[inline]
-    fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
-        self.check_for(Rights::Write)?;
-        self.aperture.memory.copy_in(offset, bytes).map_err(system)?;
-        self.note(offset, bytes.len() as u64);
-        Ok(())
-    }
-
-    fn write_from(
-        &mut self,
-        offset: u64,
-        from: &ThreadsLocal,
-        range: Range<u64>,
-    ) -> Result<Dma, Error> {
-        self.check_for(Rights::Write)?;
-        let len = range.end.saturating_sub(range.start);
-        for offset in [offset, range.start, range.end] {
-            aligned(offset)?;
-        }
-        for (offset, size) in [(offset, self.len()), (range.start, from.len())] {
-            if offset.checked_add(len).is_none_or(|end| end > size) {
-                return Err(Error::OutOfBounds { offset, len, size });
-            }
-        }
-        let mut piece = [0; PIECE];
-        let mut done = 0;
-        while done < len {
-            let piece = &mut piece[..(len - done).min(PIECE as u64) as usize];
-            from.copy_out(range.start + done, piece)?;
-            self.write(offset + done, piece)?;
-            done += piece.len() as u64;
-        }
-        self.requests += 1;
-        Ok(Dma(self.requests))
-    }
-
-    #[inline]
-    fn commit(&mut self) -> Result<(), Error> {
-        self.check()?;
-        if !self.touched.is_empty() {
-            self.tell();
-        }
-        Ok(())
-    }
-
-    fn read(&mut self, offset: u64, into: &mut [u8], _: Option<Instant>) -> Result<(), Error> {
-        self.check_for(Rights::Read)?;
-        self.commit()?;
-        self.aperture.memory.copy_out(offset, into).map_err(system)?;
-        if self.aperture.armed.load(SeqCst) != 0 {
-            let range = offset..offset + into.len() as u64;
-            self.aperture.touch(&[range], Access::Read);
-        }
-        Ok(())
-    }
-
-    #[inline]
-    fn check(&self) -> Result<(), Error> {
-        if !self.user.is_up() {
-            Err(Error::NodeGone)
-        } else if !self.aperture.owner.is_up() {
-            Err(Error::PeerLost)
-        } else if self.aperture.is_withdrawn.load(Relaxed) {
-            Err(Error::Refused(Reason::BadKey))
-        } else {
-            Ok(())
-        }
-    }
-
-    fn is_reached(&self, _: Stage) -> Result<bool, Error> {
-        self.check().map(|()| true)
-    }
-
-    fn wait_for(&mut self, _: Stage, _: Option<Instant>) -> Result<(), Error> {
-        self.check()
-    }
-
-    fn poll_reached(&mut self, _: Stage, _: &mut Context<'_>) -> Poll<Result<(), Error>> {
-        Poll::Ready(self.check())
-    }
-}
-
-impl fmt::Debug for ThreadsRemote {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "ThreadsRemote({:?})", self.aperture.cookie)
-    }
-}
-
-const IDLE: u8 = 0;
-const ARMED: u8 = 1;
-const FIRED: u8 = 2;
-
-/// A tripwire of a [`Threads`] node.
-pub struct ThreadsTripwire(Arc<Wire>);
-
-struct Wire {
-    owner: Arc<Node>,
-    aperture: Arc<Aperture>,
-    words: Range<u64>,
-    access: Access,
-    state: AtomicU8,
-    /// The peer that it was made for is lost.
-    is_bereft: AtomicBool,
-    waker: Mutex<Option<Waker>>,
-}
-
-impl Wire {
-    /// Changes the state, and the writer's counter with it.
-    fn become_unarmed(&self, state: u8) -> bool {
-        let was_armed = self.state.compare_exchange(ARMED, state, AcqRel, Acquire).is_ok();
-        if was_armed {
-            self.aperture.armed.fetch_sub(1, AcqRel);
-        }
-        was_armed
-    }
-
-    fn fire(&self) {
-        if self.become_unarmed(FIRED) {
-            self.tell();
-        }
-    }
-
-    fn tell(&self) {
-        let waker = locked(&self.waker).take();
-        if let Some(waker) = waker {
-            waker.wake();
-        }
-        self.owner.rouse();
-    }
-}
-
-impl Tripwire for ThreadsTripwire {
-    fn arm(&self) {
-        // Counted first, so that whoever fires it finds it counted.
-        self.0.aperture.armed.fetch_add(1, SeqCst);
-        if self.0.state.swap(ARMED, SeqCst) == ARMED {
-            self.0.aperture.armed.fetch_sub(1, SeqCst);
-        }
-        fence(SeqCst);
-    }
-
-    fn disarm(&self) {
-        if !self.0.become_unarmed(IDLE) {
-            self.0.state.store(IDLE, Release);
-        }
-    }
-
-    fn has_fired(&self) -> bool {
-        self.0.state.load(Acquire) == FIRED || self.0.is_bereft.load(Acquire)
-    }
-
-    fn poll_fired(&self, context: &mut Context<'_>) -> Poll<()> {
-        // In this order: whoever fires it after the look finds the waker.
-        *locked(&self.0.waker) = Some(context.waker().clone());
-        fence(SeqCst);
-        if self.has_fired() { Poll::Ready(()) } else { Poll::Pending }
-    }
-}
-
-impl Drop for ThreadsTripwire {
-    fn drop(&mut self) {
-        self.disarm();
-    }
-}
-
-impl fmt::Debug for ThreadsTripwire {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "ThreadsTripwire({:?} of {:?})", self.0.words, self.0.aperture.cookie)
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use clan_dsm::Reason;
+
     use super::*;
+    use crate::clan::Remote;
 
     fn memory() -> (Threads, ThreadsLocal, ThreadsRemote) {
         let (here, there) = Threads::pair().unwrap();
@@ -630,7 +275,7 @@ mod tests {
         assert!(wire.has_fired() && !reads.has_fired());
         remote.read(16, &mut [0; 8], None).unwrap();
         assert!(reads.has_fired());
-        assert_eq!(local.0.0.armed.load(SeqCst), 0);
+        assert_eq!(local.aperture().armed().load(SeqCst), 0);
         wire.disarm();
         remote.store(16, 1).unwrap();
         remote.commit().unwrap();

@@ -42,6 +42,8 @@ const RX_READY: u64 = 0;
 const BUFFER: u64 = 64;
 /// Messages from this length on announce themselves.
 const LONG: usize = 8192;
+/// By so many bytes.
+const FIRST: usize = 64;
 
 /// What both sides agree on.
 #[derive(Clone, Copy, Debug)]
@@ -80,8 +82,20 @@ struct Sending<F: Fabric> {
     local: F::Local,
     remote: F::Remote,
     capacity: u32,
-    /// A message is in the buffer, and the receiver is not told for certain.
-    is_uncommitted: bool,
+    progress: Progress,
+}
+
+/// How far a message is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Progress {
+    /// Nothing of it is there for certain.
+    None,
+    /// The first word is there, and the sleeping receiver gets up.
+    Begun,
+    /// It is in the buffer.
+    Filled,
+    /// The flag is set, and the receiver is not told for certain.
+    Flagged,
 }
 
 impl<F: Fabric> Side<F> for Sending<F> {
@@ -105,7 +119,7 @@ impl<F: Fabric> Connect<F> for Sender<F> {
         let Joint { fabric, local, remote } = joint;
         local.store(TX_READY, 1)?;
         let wire = fabric.watch(&local, TX_READY..TX_READY + WORD, Access::Write, Some(&remote))?;
-        let side = Sending { local, remote, capacity: config.capacity, is_uncommitted: false };
+        let side = Sending { local, remote, capacity: config.capacity, progress: Progress::None };
         Ok(Self { side, waiting: Waiting::new(fabric, config.wait, wire) })
     }
 }
@@ -134,7 +148,8 @@ impl<F: Fabric> Sender<F> {
     /// Those of [`try_send`](Self::try_send), or the deadline is over.
     pub fn send(&mut self, message: &[u8], deadline: Option<Instant>) -> Result<(), Error> {
         let Self { side, waiting } = self;
-        waiting.until(side, deadline, |side| side.send(message))
+        let again = Again(side);
+        waiting.until(&mut *again.0, deadline, |side| side.send(message))
     }
 
     /// The same for a task.
@@ -143,7 +158,20 @@ impl<F: Fabric> Sender<F> {
     /// Those of [`try_send`](Self::try_send).
     pub async fn send_async(&mut self, message: &[u8]) -> Result<(), Error> {
         let Self { side, waiting } = self;
-        waiting.reached(side, |side| side.send(message)).await
+        let again = Again(side);
+        waiting.reached(&mut *again.0, |side| side.send(message)).await
+    }
+}
+
+/// A message that was given up is begun again by the next one, unless the receiver has
+/// it already.
+struct Again<'a, F: Fabric>(&'a mut Sending<F>);
+
+impl<F: Fabric> Drop for Again<'_, F> {
+    fn drop(&mut self) {
+        if self.0.progress < Progress::Flagged {
+            self.0.progress = Progress::None;
+        }
     }
 }
 
@@ -153,45 +181,42 @@ impl<F: Fabric> Sending<F> {
         if len > most {
             return Err(Error::TooLong { len, most });
         }
-        if !self.is_uncommitted {
-            if !self.is_free()? {
-                let Self { local, remote, .. } = self;
-                return unless_lost(remote, || is_set(local).map(|free| free.then_some(())))
-                    .and_then(|free| if free.is_some() { self.put(message) } else { Ok(None) });
+        if self.progress < Progress::Flagged && !is_set(&self.local)? {
+            let lost = unless_lost(&self.remote, || Ok(is_set(&self.local)?.then_some(())))?;
+            if lost.is_none() {
+                return Ok(None);
             }
-            return self.put(message);
         }
-        self.publish()
+        self.put(message).map(Some)
     }
 
-    fn is_free(&self) -> Result<bool, Error> {
-        is_set(&self.local)
-    }
-
-    /// Up to the flag all can be repeated, for the receiver does not look yet.
-    fn put(&mut self, message: &[u8]) -> Result<Option<()>, Error> {
-        let mut rest = (BUFFER, message);
-        if message.len() >= LONG {
-            // The receiver gets up while the rest is on its way.
-            let (first, others) = message.split_at(BUFFER as usize);
-            self.remote.write(BUFFER, first)?;
-            self.remote.commit()?;
-            rest = (2 * BUFFER, others);
+    /// What the way is too full for is done by the next call, and what is done is not
+    /// done again: else it would never end on a narrow way.
+    fn put(&mut self, message: &[u8]) -> Result<(), Error> {
+        let (first, rest) = message.split_at(if message.len() < LONG { 0 } else { FIRST });
+        if self.progress < Progress::Begun {
+            if !first.is_empty() {
+                // The receiver gets up while the rest is on its way.
+                self.remote.write(BUFFER, first)?;
+                self.remote.commit()?;
+            }
+            self.progress = Progress::Begun;
         }
-        self.remote.write(rest.0, rest.1)?;
-        self.local.store(TX_READY, 0)?;
-        if let Err(error) = self.remote.store(RX_READY, message.len() as u64 + 1) {
-            self.local.store(TX_READY, 1)?;
-            return Err(error);
+        if self.progress < Progress::Filled {
+            self.remote.write(BUFFER + first.len() as u64, rest)?;
+            self.progress = Progress::Filled;
         }
-        self.is_uncommitted = true;
-        self.publish()
-    }
-
-    fn publish(&mut self) -> Result<Option<()>, Error> {
+        if self.progress < Progress::Flagged {
+            self.local.store(TX_READY, 0)?;
+            if let Err(error) = self.remote.store(RX_READY, message.len() as u64 + 1) {
+                self.local.store(TX_READY, 1)?;
+                return Err(error);
+            }
+            self.progress = Progress::Flagged;
+        }
         self.remote.commit()?;
-        self.is_uncommitted = false;
-        Ok(Some(()))
+        self.progress = Progress::None;
+        Ok(())
     }
 }
 

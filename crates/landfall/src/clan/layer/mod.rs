@@ -63,5 +63,5 @@ pub mod rpc;
 pub mod stream;
 mod waiting;
 
-pub use half::Half;
+pub use half::{Connect, Half};
 pub use landfall_transport::Wait;

@@ -62,6 +62,12 @@ impl Config {
         Self { wait, ..self }
     }
 
+    /// Bytes of an element.
+    #[must_use]
+    pub const fn element_len(&self) -> usize {
+        self.element as usize
+    }
+
     /// From one element to the next: they begin at words.
     fn stride(&self) -> u64 {
         u64::from(self.element).next_multiple_of(WORD)

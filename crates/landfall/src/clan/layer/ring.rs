@@ -39,7 +39,7 @@ pub(super) const PRODUCER_LEN: u64 = 64;
 #[derive(Debug)]
 pub(super) struct Producer<F: Fabric> {
     local: F::Local,
-    pub(super) remote: F::Remote,
+    remote: F::Remote,
     capacity: u64,
     /// So many were put in.
     written: u64,
@@ -114,7 +114,7 @@ impl<F: Fabric> Producer<F> {
             1 => return Err(Error::Closed),
             other => return Err(Error::PeerMisbehaved(Misbehaviour::Flag(other))),
         }
-        remote.check().map(|()| None)
+        remote.check().map(|()| None).map_err(|error| self.explain(error))
     }
 
     /// Takes over the copy of `read`.
@@ -127,6 +127,21 @@ impl<F: Fabric> Producer<F> {
         self.read = read;
         let room = self.known_room();
         Ok((room >= least).then_some(room))
+    }
+
+    /// Writes into the memory of the consumer, where [`room`](Self::room) is.
+    #[inline]
+    pub(super) fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
+        self.remote.write(offset, bytes).map_err(|error| self.explain(error))
+    }
+
+    /// A consumer that has closed the ring takes its memory away: that is no fault.
+    #[cold]
+    fn explain(&self, error: Error) -> Error {
+        match (&error, self.local.load(CLOSED)) {
+            (Error::Refused(_), Ok(1)) => Error::Closed,
+            _ => error,
+        }
     }
 
     /// `count` places were filled; [`room`](Self::room) has said that there are so many.
@@ -146,21 +161,27 @@ impl<F: Fabric> Producer<F> {
 
     fn publish_counters(&mut self) -> Result<(), Error> {
         if self.told != self.written {
-            self.remote.store(WRITTEN, self.written)?;
+            self.store(WRITTEN, self.written)?;
             self.told = self.written;
             self.is_uncommitted = true;
         }
         if self.end == End::Wanted {
-            self.remote.store(END, self.written + 1)?;
+            self.store(END, self.written + 1)?;
             self.end = End::Told;
             self.is_uncommitted = true;
         }
         Ok(())
     }
 
+    #[inline]
+    fn store(&mut self, offset: u64, word: u64) -> Result<(), Error> {
+        self.remote.store(offset, word).map_err(|error| self.explain(error))
+    }
+
+    #[inline]
     fn commit(&mut self) -> Result<(), Error> {
         if self.is_uncommitted {
-            self.remote.commit()?;
+            self.remote.commit().map_err(|error| self.explain(error))?;
             self.is_uncommitted = false;
         }
         Ok(())
@@ -169,7 +190,7 @@ impl<F: Fabric> Producer<F> {
     /// The same, and touches one of the spare words, for whoever waits for that.
     pub(super) fn publish_with(&mut self, word: u64) -> Result<(), Error> {
         self.publish_counters()?;
-        self.remote.store(word, self.written)?;
+        self.store(word, self.written)?;
         self.is_uncommitted = true;
         self.commit()
     }
@@ -257,10 +278,7 @@ impl<F: Fabric> Consumer<F> {
         if let Some(enough) = self.look(least)? {
             return Ok(Some(enough));
         }
-        if self.owes() {
-            // The producer may be waiting for just that.
-            unless_gone(self.tell())?;
-        }
+        self.tell_before_waiting(least)?;
         // Before the last look: what came until it went away is found by that.
         let state = self.remote.check();
         let has_ended = self.has_ended()?;
@@ -313,6 +331,16 @@ impl<F: Fabric> Consumer<F> {
         self.is_uncommitted || (self.read - self.told) * 4 >= self.capacity
     }
 
+    /// There is nothing to do: time to bring the copy up to date. The producer may be
+    /// waiting for that, to put in what is wanted here or to be sure that all is taken.
+    fn tell_before_waiting(&mut self, least: u64) -> Result<(), Error> {
+        let is_urgent = self.owes() || self.read + least > self.told + self.capacity;
+        match unless_gone(self.tell()) {
+            Err(Error::Busy) if !is_urgent => Ok(()),
+            other => other,
+        }
+    }
+
     /// A way that is full is tried again later, and a lost peer needs no telling: it
     /// shows when there is nothing left to take out.
     fn tell_if_possible(&mut self) -> Result<(), Error> {
@@ -334,11 +362,6 @@ impl<F: Fabric> Consumer<F> {
             self.is_uncommitted = false;
         }
         Ok(())
-    }
-
-    /// The same, if there still is a producer.
-    pub(super) fn tell_for_sure(&mut self) -> Result<(), Error> {
-        unless_gone(self.tell())
     }
 
     /// Nobody will take out anything any more.

@@ -29,7 +29,7 @@ mod server;
 
 use landfall_transport::Wait;
 
-use crate::clan::{Error, Local, Misbehaviour, Remote, WORD};
+use crate::clan::{Error, Local, Misbehaviour, WORD};
 
 pub use client::Client;
 pub use server::{Request, Server};
@@ -101,12 +101,6 @@ const fn fits(bytes: &[u8], capacity: u32) -> Result<u32, Error> {
     } else {
         Err(Error::TooLong { len: bytes.len() as u64, most: most as u64 })
     }
-}
-
-/// Writes a buffer and its flag. Until the flag is written all can be repeated.
-fn put<R: Remote>(remote: &mut R, bytes: &[u8], flag: Flag) -> Result<(), Error> {
-    remote.write(BUFFER, bytes)?;
-    remote.store(FLAG, flag.word())
 }
 
 /// Copies what a flag speaks of.

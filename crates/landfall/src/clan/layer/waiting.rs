@@ -12,6 +12,9 @@ use crate::clan::{Error, Fabric, Remote, Stage, Tripwire};
 /// How often somebody who spins looks before it looks at the clock.
 const LOOKS_PER_GLANCE_AT_THE_CLOCK: u32 = 64;
 
+/// How often a task looks before it lets others have their turn.
+const MOST_LOOKS_PER_POLL: u32 = 16;
+
 /// What somebody waits with: where, how, and at what.
 #[derive(Debug)]
 pub(super) struct Waiting<F: Fabric> {
@@ -125,11 +128,9 @@ impl<F: Fabric> Waiting<F> {
         side: &mut S,
         mut look: impl FnMut(&mut S) -> Result<Option<T>, Error>,
     ) -> Poll<Result<T, Error>> {
-        loop {
+        for _ in 0..MOST_LOOKS_PER_POLL {
             match look(side) {
-                Ok(Some(found)) => {
-                    return Poll::Ready(Ok(found));
-                }
+                Ok(Some(found)) => return Poll::Ready(Ok(found)),
                 Ok(None) => {}
                 Err(Error::Busy) => match side.remote().poll_reached(Stage::Room, context)? {
                     Poll::Ready(()) => continue,
@@ -153,6 +154,9 @@ impl<F: Fabric> Waiting<F> {
                 }
             }
         }
+        // Others shall have their turn.
+        context.waker().wake_by_ref();
+        Poll::Pending
     }
 
     /// The same as a future.

@@ -189,8 +189,6 @@ impl<F: Fabric> Receiving<F> {
         if left == 0 {
             return Ok(Some(()));
         }
-        // The sender has to know of all the room that there is.
-        self.ring.tell_for_sure()?;
         let wanted = left.min(self.config.capacity);
         Ok(self.filled_within(wanted)?.map(drop))
     }

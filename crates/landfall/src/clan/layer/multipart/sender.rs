@@ -6,7 +6,7 @@ use super::{BODIES, Config, HEADERS, Head, LONG, filled_up};
 use crate::clan::layer::half::{Connect, Half, Joint};
 use crate::clan::layer::ring::{self, Producer};
 use crate::clan::layer::waiting::{Side, Waiting};
-use crate::clan::{Access, Error, Fabric, Remote, WORD};
+use crate::clan::{Access, Error, Fabric, WORD};
 
 /// Sends messages. Dropping it ends the connection, after the last of them.
 #[derive(Debug)]
@@ -22,6 +22,8 @@ struct Sending<F: Fabric> {
     /// Header and meta-data of the message that is being sent.
     head: Vec<u8>,
     progress: Progress,
+    /// How many tripwires have heard of the end.
+    end_told: u8,
 }
 
 /// How far a message is.
@@ -37,7 +39,7 @@ enum Progress {
 
 impl<F: Fabric> Side<F> for Sending<F> {
     fn remote(&mut self) -> &mut F::Remote {
-        &mut self.ring.remote
+        self.ring.remote()
     }
 }
 
@@ -57,7 +59,8 @@ impl<F: Fabric> Connect<F> for Sender<F> {
         let words = ring::READ..ring::CLOSED + WORD;
         let wire = fabric.watch(&local, words, Access::Write, Some(&remote))?;
         let ring = Producer::new(local, remote, config.capacity);
-        let side = Sending { ring, config, head: Vec::new(), progress: Progress::Between };
+        let (head, progress, end_told) = (Vec::new(), Progress::Between, 0);
+        let side = Sending { ring, config, head, progress, end_told };
         Ok(Self { side, waiting: Waiting::new(fabric, config.wait, wire) })
     }
 }
@@ -171,11 +174,18 @@ impl<F: Fabric> Sending<F> {
     /// done again by the next call.
     fn step(&mut self, parts: &[&[u8]]) -> Result<Option<()>, Error> {
         while let Progress::Within { piece, offset, is_announced } = self.progress {
-            if piece > parts.len() {
-                return self.complete(is_announced).map(Some);
+            let is_complete = piece > parts.len();
+            if is_complete && is_announced {
+                self.ring.publish_with(BODIES)?;
+                self.progress = Progress::Between;
+                break;
             }
-            if piece == 1 && offset == 0 && !is_announced && is_long(parts) {
-                self.announce()?;
+            // Whoever waits for headers is woken: at the latest with the body, earlier
+            // if that is long, and before this side waits for what it takes out.
+            let is_before_body = piece == 1 && offset == 0;
+            let is_full = piece > 0 && !is_complete && self.ring.room(1)?.is_none();
+            if !is_announced && (is_complete || is_full || is_before_body && is_long(parts)) {
+                self.ring.publish_with(HEADERS)?;
                 self.progress = Progress::Within { piece, offset, is_announced: true };
                 continue;
             }
@@ -193,7 +203,7 @@ impl<F: Fabric> Sending<F> {
             let rest = &bytes[(offset as usize).min(bytes.len())..];
             let rest = &rest[..rest.len().min(len as usize)];
             if !rest.is_empty() {
-                self.ring.remote.write(ring::PLACES + at, rest)?;
+                self.ring.write(ring::PLACES + at, rest)?;
             }
             self.ring.advance(len);
             self.progress = Progress::Within { piece, offset: offset + len, is_announced };
@@ -201,25 +211,17 @@ impl<F: Fabric> Sending<F> {
         Ok(Some(()))
     }
 
-    /// The header is in: whoever waits for headers is woken.
-    fn announce(&mut self) -> Result<(), Error> {
-        self.ring.publish_with(HEADERS)
-    }
-
-    fn complete(&mut self, is_announced: bool) -> Result<(), Error> {
-        if !is_announced {
-            self.ring.publish_with(HEADERS)?;
-        }
-        self.ring.publish_with(BODIES)?;
-        self.progress = Progress::Between;
-        Ok(())
-    }
-
+    /// Both tripwires hear of the end. What the way is too full for is done by the next
+    /// call, and what is done is not done again: else it would never end.
     fn finish(&mut self) -> Result<(), Error> {
         self.ring.finish()?;
-        // Both tripwires hear of it.
-        self.ring.publish_with(HEADERS)?;
-        self.ring.publish_with(BODIES)
+        for (told, word) in [(1, HEADERS), (2, BODIES)] {
+            if self.end_told < told {
+                self.ring.publish_with(word)?;
+                self.end_told = told;
+            }
+        }
+        Ok(())
     }
 }
 

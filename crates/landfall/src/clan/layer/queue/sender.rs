@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use super::{Config, Place, Punctual};
 use crate::clan::layer::half::{Connect, Half, Joint};
 use crate::clan::layer::ring::{self, Producer};
-use crate::clan::layer::waiting::Waiting;
-use crate::clan::{Access, Error, Fabric, Remote, WORD};
+use crate::clan::layer::waiting::{Side, Waiting};
+use crate::clan::{Access, Error, Fabric, Remote, Stage, WORD};
 
 /// How often a sender looks at the clock, in elements.
 const ELEMENTS_PER_GLANCE_AT_THE_CLOCK: u64 = 8;
@@ -212,7 +212,7 @@ impl<F: Fabric> Sender<F> {
     /// Fills places in a row, for which there is room.
     #[inline]
     fn fill(&mut self, elements: &[u8], count: u64) -> Result<(), Error> {
-        self.side.remote.write(self.place.at, elements)?;
+        self.side.write(self.place.at, elements)?;
         self.place.advance(count);
         self.side.advance(count);
         let unpublished = self.side.unpublished();
@@ -240,12 +240,12 @@ impl<F: Fabric> Sender<F> {
     }
 
     fn make_room(&mut self, deadline: Option<Instant>) -> Result<(), Error> {
-        self.side.remote.wait_for(crate::clan::Stage::Room, deadline)
+        self.side.remote().wait_for(Stage::Room, deadline)
     }
 
     async fn make_room_async(&mut self) -> Result<(), Error> {
-        let remote = &mut self.side.remote;
-        std::future::poll_fn(|context| remote.poll_reached(crate::clan::Stage::Room, context)).await
+        let remote = self.side.remote();
+        std::future::poll_fn(|context| remote.poll_reached(Stage::Room, context)).await
     }
 }
 

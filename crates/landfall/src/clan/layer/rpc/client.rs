@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use super::{Config, FLAG, Flag, buffer_len, fits, get, put};
+use super::{BUFFER, Config, FLAG, Flag, buffer_len, fits, get};
 use crate::clan::layer::half::{Connect, Half, Joint};
 use crate::clan::layer::waiting::{Side, Waiting, unless_lost};
 use crate::clan::{Access, Error, Fabric, Local, Misbehaviour, Remote, WORD};
@@ -77,7 +77,8 @@ impl<F: Fabric> Client<F> {
         let Self { side, waiting } = self;
         fits(request, side.config.request)?;
         waiting.until(side, deadline, Calling::finish_earlier)?;
-        waiting.until(side, deadline, |side| side.begin(request))?;
+        let mut is_filled = false;
+        waiting.until(side, deadline, |side| side.begin(request, &mut is_filled))?;
         waiting.until(side, deadline, Calling::reply)
     }
 
@@ -89,7 +90,8 @@ impl<F: Fabric> Client<F> {
         let Self { side, waiting } = self;
         fits(request, side.config.request)?;
         waiting.reached(side, Calling::finish_earlier).await?;
-        waiting.reached(side, |side| side.begin(request)).await?;
+        let mut is_filled = false;
+        waiting.reached(side, |side| side.begin(request, &mut is_filled)).await?;
         waiting.reached(side, Calling::reply).await
     }
 }
@@ -103,10 +105,16 @@ impl<F: Fabric> Calling<F> {
         }
     }
 
-    fn begin(&mut self, request: &[u8]) -> Result<Option<()>, Error> {
+    /// What was written before the way was full is not written again: else it would
+    /// never end on a narrow way.
+    fn begin(&mut self, request: &[u8], is_filled: &mut bool) -> Result<Option<()>, Error> {
         let len = fits(request, self.config.request)?;
         let flag = Flag { call: self.call.wrapping_add(1), len };
-        put(&mut self.remote, request, flag)?;
+        if !*is_filled {
+            self.remote.write(BUFFER, request)?;
+            *is_filled = true;
+        }
+        self.remote.store(FLAG, flag.word())?;
         self.call = flag.call;
         self.state = State::Written;
         Ok(Some(()))

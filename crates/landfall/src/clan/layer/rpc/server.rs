@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use super::{BUFFER, Config, FLAG, Flag, buffer_len, fits, get, put};
+use super::{BUFFER, Config, FLAG, Flag, buffer_len, fits, get};
 use crate::clan::layer::half::{Connect, Half, Joint};
 use crate::clan::layer::waiting::{Side, Waiting, unless_lost};
 use crate::clan::{Access, Error, Fabric, Local, Misbehaviour, Remote, WORD};
@@ -33,6 +33,8 @@ enum State {
     Taken,
     /// The reply is ready, and not written.
     Ready,
+    /// It is in the buffer, and the flag is not set.
+    Filled,
     /// It is written, and the client is not told for certain.
     Written,
 }
@@ -153,15 +155,20 @@ impl<F: Fabric> Serving<F> {
         }
     }
 
-    /// Sends the reply, if one is owed.
+    /// Sends the reply, if one is owed. What the way is too full for is done by the next
+    /// call.
     fn send(&mut self) -> Result<(), Error> {
         if self.state == State::Taken {
             self.reply.clear();
             self.state = State::Ready;
         }
         if self.state == State::Ready {
+            self.remote.write(BUFFER, &self.reply)?;
+            self.state = State::Filled;
+        }
+        if self.state == State::Filled {
             let flag = Flag { call: self.call, len: self.reply.len() as u32 };
-            put(&mut self.remote, &self.reply, flag)?;
+            self.remote.store(FLAG, flag.word())?;
             self.state = State::Written;
         }
         if self.state == State::Written {

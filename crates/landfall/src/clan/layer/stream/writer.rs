@@ -8,7 +8,7 @@ use super::Config;
 use crate::clan::layer::half::{Connect, Half, Joint};
 use crate::clan::layer::ring::{self, Producer};
 use crate::clan::layer::waiting::Waiting;
-use crate::clan::{Access, Error, Fabric, Remote, WORD};
+use crate::clan::{Access, Error, Fabric, WORD};
 
 /// Writes bytes. Dropping it ends the stream, after the last of them.
 #[derive(Debug)]
@@ -140,14 +140,23 @@ fn put<F: Fabric>(
     let len = room.min(bytes.len() as u64);
     let at = side.written() % capacity;
     let (first, second) = bytes[..len as usize].split_at(len.min(capacity - at) as usize);
-    side.remote.write(ring::PLACES + at, first)?;
+    side.write(ring::PLACES + at, first)?;
+    side.advance(first.len() as u64);
+    let mut written = first.len();
     if !second.is_empty() {
-        side.remote.write(ring::PLACES, second)?;
+        match side.write(ring::PLACES, second) {
+            Ok(()) => {
+                side.advance(second.len() as u64);
+                written += second.len();
+            }
+            // What is in is in: done again, it would never end on a narrow way.
+            Err(Error::Busy) => {}
+            Err(error) => return Err(error),
+        }
     }
-    side.advance(len);
     match side.publish() {
         // The bytes are in. The next call, or a flush, publishes them.
-        Ok(()) | Err(Error::Busy) => Ok(Some(len as usize)),
+        Ok(()) | Err(Error::Busy) => Ok(Some(written)),
         Err(error) => Err(error),
     }
 }

@@ -1,0 +1,125 @@
+//! Tripwires of a [`Threads`](super::Threads) node.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Release, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU8, fence};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
+
+use super::Node;
+use super::memory::Aperture;
+use crate::clan::{Access, Tripwire};
+use crate::drive::locked;
+
+const IDLE: u8 = 0;
+const ARMED: u8 = 1;
+const FIRED: u8 = 2;
+
+/// A tripwire of a [`Threads`](super::Threads) node.
+pub struct ThreadsTripwire(Arc<Wire>);
+
+impl ThreadsTripwire {
+    pub(super) const fn new(wire: Arc<Wire>) -> Self {
+        Self(wire)
+    }
+}
+
+pub(super) struct Wire {
+    owner: Arc<Node>,
+    aperture: Arc<Aperture>,
+    words: Range<u64>,
+    access: Access,
+    state: AtomicU8,
+    /// The peer that it was made for is lost.
+    is_bereft: AtomicBool,
+    waker: Mutex<Option<Waker>>,
+}
+
+impl Wire {
+    pub(super) fn new(
+        owner: &Arc<Node>,
+        aperture: &Arc<Aperture>,
+        words: Range<u64>,
+        access: Access,
+    ) -> Self {
+        let (owner, aperture) = (Arc::clone(owner), Arc::clone(aperture));
+        let (state, is_bereft) = (AtomicU8::new(IDLE), AtomicBool::new(false));
+        Self { owner, aperture, words, access, state, is_bereft, waker: Mutex::new(None) }
+    }
+
+    /// Is it made for such an access to any of these bytes?
+    pub(super) fn hears(&self, range: &Range<u64>, access: Access) -> bool {
+        let words = &self.words;
+        self.access.hears(access) && range.start < words.end && words.start < range.end
+    }
+
+    /// Changes the state, and the writer's counter with it.
+    fn become_unarmed(&self, state: u8) -> bool {
+        let was_armed = self.state.compare_exchange(ARMED, state, AcqRel, Acquire).is_ok();
+        if was_armed {
+            self.aperture.armed().fetch_sub(1, AcqRel);
+        }
+        was_armed
+    }
+
+    pub(super) fn fire(&self) {
+        if self.become_unarmed(FIRED) {
+            self.tell();
+        }
+    }
+
+    /// The peer that it was made for is lost.
+    pub(super) fn bereave(&self) {
+        self.is_bereft.store(true, SeqCst);
+        self.tell();
+    }
+
+    fn tell(&self) {
+        let waker = locked(&self.waker).take();
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+        self.owner.rouse();
+    }
+}
+
+impl Tripwire for ThreadsTripwire {
+    fn arm(&self) {
+        // Counted first, so that whoever fires it finds it counted.
+        self.0.aperture.armed().fetch_add(1, SeqCst);
+        if self.0.state.swap(ARMED, SeqCst) == ARMED {
+            self.0.aperture.armed().fetch_sub(1, SeqCst);
+        }
+        fence(SeqCst);
+    }
+
+    fn disarm(&self) {
+        if !self.0.become_unarmed(IDLE) {
+            self.0.state.store(IDLE, Release);
+        }
+    }
+
+    fn has_fired(&self) -> bool {
+        self.0.state.load(Acquire) == FIRED || self.0.is_bereft.load(Acquire)
+    }
+
+    fn poll_fired(&self, context: &mut Context<'_>) -> Poll<()> {
+        // In this order: whoever fires it after the look finds the waker.
+        *locked(&self.0.waker) = Some(context.waker().clone());
+        fence(SeqCst);
+        if self.has_fired() { Poll::Ready(()) } else { Poll::Pending }
+    }
+}
+
+impl Drop for ThreadsTripwire {
+    fn drop(&mut self) {
+        self.disarm();
+    }
+}
+
+impl fmt::Debug for ThreadsTripwire {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ThreadsTripwire({:?} of {:?})", self.0.words, self.0.aperture.cookie())
+    }
+}

@@ -1,0 +1,20 @@
+//! The programming layer of CLAN.
+//!
+//! | module | what it proves |
+//! | --- | --- |
+//! | `sequences` | any sequence of calls gives what a list gives, also when a peer dies |
+//! | `wakeups` | nobody sleeps for ever, whatever arrives when |
+//! | `hostile` | a peer that scribbles spoils its own data only |
+//! | `threads` | all of it between threads that really wait |
+//! | `lab` | a fabric on which each word arrives on its own |
+//! | `suite` | what holds on any fabric |
+
+mod hostile;
+mod lab;
+mod pieces;
+mod sequences;
+mod suite;
+mod support;
+mod tasks;
+mod threads;
+mod wakeups;
