@@ -9,8 +9,6 @@
 //! What does not live here: memory, I/O, clocks, randomness.
 #![no_std]
 #![forbid(unsafe_code)]
-// Until the parts are joined.
-#![allow(dead_code, unused_extern_crates)]
 
 extern crate alloc;
 #[cfg(test)]

@@ -36,11 +36,8 @@ mod shelf;
 #[cfg(test)]
 mod tests;
 
-#[allow(unused_imports)] // Until the adapter is there.
 pub(crate) use cargo::{Cargo, Room};
-#[allow(unused_imports)]
 pub(crate) use links::{Arrival, Links, News};
-#[allow(unused_imports)]
 pub(crate) use receiver::Kept;
 
 /// What is said beside data, for who shows it.

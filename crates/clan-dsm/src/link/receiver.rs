@@ -37,10 +37,6 @@ impl Kept {
     pub(crate) fn frame(&self) -> Option<Frame<'_>> {
         Frame::parse(&self.unit, self.unit.len() as u32).ok()
     }
-
-    pub(crate) fn unit(&self) -> &[u8] {
-        &self.unit
-    }
 }
 
 /// The receiving half.

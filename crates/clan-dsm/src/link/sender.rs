@@ -490,8 +490,4 @@ impl<N: Copy> Sender<N> {
     pub(crate) fn is_drained(&self) -> bool {
         self.flights.is_empty() && !self.shelf.has_notes()
     }
-
-    pub(crate) const fn window(&self) -> &Window {
-        &self.window
-    }
 }
