@@ -6,7 +6,9 @@
 //! | `naive` | a host: arrays of bytes, a list of tripwires, one word at a time |
 //! | `choices` | decisions, decoded from any bytes |
 //! | `native` | hosts around switches: bursts are split, joined and interleaved |
+//! | `pair` | two adapters over a network that loses, doubles, mixes up and damages |
 
 mod choices;
 pub mod naive;
 pub mod native;
+pub mod pair;

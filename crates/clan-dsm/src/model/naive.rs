@@ -170,13 +170,22 @@ impl NaiveHost {
         let (first, len) = at.enabled();
         let (first, len) = (first as usize, len as usize);
         let from = at.word as usize * WORD as usize + first;
-        let Some(aperture) = self.aperture_mut(slot) else { return false };
-        if from + len > aperture.bytes.len().min(limit) {
+        if from + len > self.bytes(slot).map_or(0, <[u8]>::len).min(limit) {
             return false;
         }
-        aperture.bytes[from..from + len].copy_from_slice(&word[first..first + len]);
-        self.touch(slot, from as u64, (from + len) as u64, Access::Write);
+        self.put(slot, from as u64, &word[first..first + len], Access::Write);
         true
+    }
+
+    /// Bytes come to lie in an aperture, whoever wrote them.
+    ///
+    /// # Panics
+    /// They lie outside of it.
+    pub fn put(&mut self, slot: u16, at: u64, bytes: &[u8], how: Access) {
+        let Some(aperture) = self.aperture_mut(slot) else { return };
+        let from = at as usize;
+        aperture.bytes[from..from + bytes.len()].copy_from_slice(bytes);
+        self.touch(slot, at, at + bytes.len() as u64, how);
     }
 
     /// Somebody reads bytes. `None`: may not be.

@@ -1,0 +1,311 @@
+//! What the users of both sides ask for.
+
+use alloc::format;
+use alloc::vec::Vec;
+
+use landfall_placement::{Area, WordFunction, WordOp, WordWidth};
+
+use super::Pair;
+use super::ledger::{Expected, What};
+use super::side::{SHARED, SOURCE, SOURCE_LEN, Shown, Side};
+use crate::access::Rights;
+use crate::address::Key;
+use crate::cookie::Cookie;
+use crate::error::Error;
+use crate::model::choices::Choices;
+use crate::nic::DmaRequest;
+use crate::offload::Action;
+
+/// A place in an aperture of the other side.
+struct Goal {
+    aperture: usize,
+    shown: Shown,
+    offset: usize,
+    len: usize,
+}
+
+impl Pair {
+    /// A part of one of the other side's apertures of a lane. One that is gone
+    /// may be meant too.
+    fn goal(
+        &self,
+        side: usize,
+        lane: usize,
+        most: usize,
+        choices: &mut Choices<'_>,
+    ) -> Option<Goal> {
+        let there = &self.sides[1 - side];
+        let of_lane: Vec<usize> =
+            (0..there.shown.len()).filter(|n| there.shown[*n].lane == lane).collect();
+        // The newest ones, mostly.
+        let is_old = choices.byte() > 240;
+        let back = choices.below(if is_old { 4 } else { 2 });
+        let aperture = *of_lane.iter().rev().nth(back).or(of_lane.first())?;
+        let shown = there.shown[aperture].clone();
+        if aperture >= self.sides[side].onto.len() {
+            return None;
+        }
+        let all = shown.area.len as usize;
+        let offset = choices.below(all);
+        let len = 1 + choices.below((all - offset).min(most));
+        Some(Goal { aperture, shown, offset, len })
+    }
+
+    /// Notes what must take effect at the other side.
+    fn expect(&mut self, side: usize, lane: usize, goal: &Goal, bytes: &[u8]) -> u64 {
+        let here = &mut self.sides[side];
+        let serial = here.serial();
+        let at = goal.shown.area.offset + goal.offset as u64;
+        let what = What::Bytes(bytes.iter().copied().collect());
+        let (aperture, may_be_lost) = (goal.aperture, false);
+        here.lanes[lane].push(Expected { serial, aperture, at, what, may_be_lost });
+        here.onto[goal.aperture].shadow.write(serial, goal.offset, bytes);
+        serial
+    }
+
+    /// What a call may be refused for at any time.
+    fn refused(&mut self, side: usize, what: &str, error: Error) {
+        if !matches!(error, Error::Busy | Error::NoLink) {
+            self.sides[side].fail(format!("{what}: {error}"));
+        }
+    }
+
+    pub(super) fn write(&mut self, side: usize, choices: &mut Choices<'_>) {
+        let most = choices.pick(&[8, 8, 40, 300, 2_000]);
+        let Some(mut goal) = self.goal(side, 0, most, choices) else { return };
+        if choices.flag() && goal.offset >= 8 {
+            // A word, as it is meant.
+            goal.offset -= goal.offset % 8;
+            goal.len = 8.min(goal.shown.area.len as usize - goal.offset);
+        }
+        let bytes = fresh(self.sides[side].serial + 1, goal.len);
+        let window = self.sides[side].onto[goal.aperture].window;
+        match self.sides[side].nic.write(self.now, window, goal.offset as u64, &bytes) {
+            Ok(()) => drop(self.expect(side, 0, &goal, &bytes)),
+            Err(error) => self.refused(side, "write", error),
+        }
+    }
+
+    pub(super) fn write_from(&mut self, side: usize, choices: &mut Choices<'_>) {
+        let Some(goal) = self.goal(side, 0, 4_000, choices) else { return };
+        let from = source(&goal, choices);
+        let window = self.sides[side].onto[goal.aperture].window;
+        match self.sides[side].nic.write_from(self.now, window, goal.offset as u64, from) {
+            Ok(write) => {
+                let bytes = self.sides[side].source(from);
+                let serial = self.expect(side, 0, &goal, &bytes);
+                self.sides[side].pending.writes.push((write, serial));
+            }
+            Err(error) => self.refused(side, "write from memory", error),
+        }
+    }
+
+    pub(super) fn read(&mut self, side: usize, choices: &mut Choices<'_>) {
+        let Some(goal) = self.goal(side, 0, 2_000, choices) else { return };
+        let here = &mut self.sides[side];
+        let into = here.target(goal.len);
+        let window = here.onto[goal.aperture].window;
+        match here.nic.read(self.now, window, goal.offset as u64, into) {
+            Ok(read) => {
+                let serial = here.serial();
+                let waits = (read, serial, goal.aperture, goal.offset as u64, into);
+                here.pending.reads.push(waits);
+            }
+            Err(error) => self.refused(side, "read", error),
+        }
+    }
+
+    pub(super) fn change(&mut self, side: usize, choices: &mut Choices<'_>) {
+        let Some(mut goal) = self.goal(side, 0, 1, choices) else { return };
+        let width = choices.pick(&[WordWidth::Four, WordWidth::Eight]);
+        goal.len = width.bytes() as usize;
+        goal.offset -= goal.offset % goal.len;
+        if goal.offset + goal.len > goal.shown.area.len as usize {
+            return;
+        }
+        let here = &mut self.sides[side];
+        let value = u64::from(choices.byte()) * 0x0101_0101;
+        let old = here.onto[goal.aperture].shadow.last(goal.offset, goal.len);
+        let old = number(&old.collect::<Vec<_>>());
+        let function = choices.pick(&[
+            WordFunction::Load,
+            WordFunction::Store(value),
+            WordFunction::Add(value),
+            WordFunction::Xor(value),
+            WordFunction::CompareSwap { expected: old, new: value },
+        ]);
+        let window = here.onto[goal.aperture].window;
+        let offset = goal.offset as u64;
+        match here.nic.change(self.now, window, offset, width, function) {
+            Ok(operation) => {
+                let serial = here.serial();
+                let shadow = &mut here.onto[goal.aperture].shadow;
+                let known = (!shadow.is_unknown).then_some(old);
+                here.pending.words.push((operation, known));
+                let new = function.apply(old).to_ne_bytes();
+                let new = if cfg!(target_endian = "big") {
+                    &new[8 - goal.len..]
+                } else {
+                    &new[..goal.len]
+                };
+                shadow.write(serial, goal.offset, new);
+                let at = goal.shown.area.offset + offset;
+                let op = WordOp { region: SHARED, offset: at, width, function };
+                let (aperture, what) = (goal.aperture, What::Word(op));
+                let may_be_lost = false;
+                here.lanes[0].push(Expected { serial, aperture, at, what, may_be_lost });
+            }
+            Err(error) => self.refused(side, "word operation", error),
+        }
+    }
+
+    /// A chain of DMA requests: some data, and the word behind it.
+    pub(super) fn chain(&mut self, side: usize, choices: &mut Choices<'_>) {
+        let lane = 1 + choices.below(2);
+        let mut requests = Vec::new();
+        let mut goals = Vec::new();
+        for _ in 0..=choices.below(3) {
+            let Some(goal) = self.goal(side, lane, 4_000, choices) else { return };
+            let from = source(&goal, choices);
+            let window = self.sides[side].onto[goal.aperture].window;
+            requests.push(DmaRequest::Write { from, window, offset: goal.offset as u64 });
+            goals.push((goal, self.sides[side].source(from)));
+        }
+        let value = self.sides[side].serial + 0x0100_0000;
+        if let Some(mut goal) = self.goal(side, lane, 8, choices).filter(|_| choices.flag()) {
+            goal.offset -= goal.offset % 8;
+            goal.len = 8;
+            let window = self.sides[side].onto[goal.aperture].window;
+            requests.push(DmaRequest::Word { window, offset: goal.offset as u64, value });
+            goals.push((goal, value.to_le_bytes().to_vec()));
+        }
+        let endpoint = self.sides[side].endpoints[lane - 1];
+        match self.sides[side].nic.dma(self.now, endpoint, &requests) {
+            Ok(dma) => {
+                let first = self.sides[side].serial + 1;
+                for (goal, bytes) in goals {
+                    self.expect(side, lane, &goal, &bytes);
+                }
+                let last = self.sides[side].serial;
+                self.sides[side].pending.chains.push((dma, first, last));
+            }
+            Err(Error::NoRoom) => {}
+            Err(error) => self.refused(side, "DMA", error),
+        }
+    }
+
+    pub(super) fn barrier(&mut self, side: usize) {
+        let here = &mut self.sides[side];
+        let Some(link) = here.link else { return };
+        match here.nic.barrier(self.now, link) {
+            Ok(barrier) => here.pending.barriers.push((barrier, here.serial)),
+            Err(error) => self.refused(side, "barrier", error),
+        }
+    }
+
+    pub(super) fn watch(&mut self, side: usize, choices: &mut Choices<'_>) {
+        let here = &mut self.sides[side];
+        let which = here.shown.len() - 1 - choices.below(here.shown.len().min(5));
+        let len = here.shown[which].area.len as usize;
+        let from = choices.below(len);
+        let most = if choices.flag() { len - from } else { 16.min(len - from) };
+        let to = from + 1 + choices.below(most);
+        let action = choices.pick(&[Action::Identifier, Action::State, Action::Event]);
+        here.watch(which, from as u64, to as u64, choices.flag(), action);
+    }
+
+    /// An aperture is revoked, another takes its place, and the other side hears of it.
+    pub(super) fn replace(&mut self, side: usize, choices: &mut Choices<'_>) {
+        let here = &mut self.sides[side];
+        let which = here.shown.len() - 1 - choices.below(here.shown.len().min(5));
+        if !here.shown[which].is_gone {
+            here.replace(which);
+            self.sides[1 - side].forget(which);
+            self.map();
+        }
+    }
+
+    /// A write with a cookie that was never given out: nothing of it may land.
+    pub(super) fn forge(&mut self, side: usize, choices: &mut Choices<'_>) {
+        let Some(goal) = self.goal(side, 0, 100, choices) else { return };
+        let real = goal.shown.cookie;
+        let key = Key::from_bits(real.key().bits() ^ 1 << choices.below(56));
+        let (slot, len) = match choices.flag() {
+            true => (real.slot(), real.len() + 4_096),
+            false => (real.slot() ^ 1, real.len()),
+        };
+        let key = if choices.byte() < 64 { real.key() } else { key };
+        let forged = Cookie::new(real.host(), slot, Rights::ReadWrite, key, len);
+        let here = &mut self.sides[side];
+        let Ok(window) = here.nic.map(&forged) else { return };
+        let beyond = len.min(real.len()).saturating_sub(4);
+        let offset =
+            if slot == real.slot() && key == real.key() { real.len() + 64 } else { beyond };
+        let result = here.nic.write(self.now, window, offset, &[0xee; 4]);
+        if let Err(error) = result {
+            self.refused(side, "forged write", error);
+        }
+        if let Err(error) = self.sides[side].nic.unmap(window) {
+            self.sides[side].fail(format!("unmap: {error}"));
+        }
+    }
+
+    pub(super) fn close_or_hold(&mut self, side: usize, choices: &mut Choices<'_>) {
+        match choices.byte() {
+            0..=99 => self.hold_link(side, true),
+            100..=219 => self.hold_link(side, false),
+            220..=235 => self.open(),
+            _ => {
+                if let Some(link) = self.sides[side].link
+                    && let Err(error) = self.sides[side].nic.close_link(self.now, link)
+                {
+                    self.sides[side].fail(format!("close: {error}"));
+                }
+            }
+        }
+    }
+
+    pub(super) fn hold_link(&mut self, side: usize, is_held: bool) {
+        let here = &mut self.sides[side];
+        if let Some(link) = here.link
+            && let Err(error) = here.nic.hold(link, is_held)
+        {
+            here.fail(format!("hold: {error}"));
+        }
+    }
+}
+
+impl Side {
+    fn source(&self, from: Area) -> Vec<u8> {
+        let at = from.offset as usize;
+        self.regions[1][at..at + from.len as usize].to_vec()
+    }
+
+    /// An aperture of the other side is gone: what it holds is not known.
+    fn forget(&mut self, aperture: usize) {
+        if let Some(onto) = self.onto.get_mut(aperture) {
+            onto.shadow.is_unknown = true;
+        }
+    }
+}
+
+/// Memory to send from, as long as the goal.
+fn source(goal: &Goal, choices: &mut Choices<'_>) -> Area {
+    let offset = choices.below(SOURCE_LEN - goal.len);
+    Area::new(SOURCE, offset as u64, goal.len as u64)
+}
+
+/// Bytes that say which request they belong to.
+fn fresh(serial: u64, len: usize) -> Vec<u8> {
+    let word = serial.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes();
+    word.iter().copied().cycle().take(len).collect()
+}
+
+/// A word of four or eight bytes, as the machine has it.
+fn number(bytes: &[u8]) -> u64 {
+    match *bytes {
+        [a, b, c, d] => u64::from(u32::from_ne_bytes([a, b, c, d])),
+        [a, b, c, d, e, f, g, h] => u64::from_ne_bytes([a, b, c, d, e, f, g, h]),
+        _ => 0,
+    }
+}
