@@ -6,7 +6,8 @@ use std::env;
 use std::process::Command;
 
 use landfall_benches::{
-    BATCH as STP_BATCH, Endless, Line, NumberedLine, QpipLine, StpLine, StreamLine,
+    BATCH as STP_BATCH, Bursts, Endless, Line, NumberedLine, QpipLine, StpLine, StreamLine,
+    TripLine,
 };
 
 const BATCH: usize = 61;
@@ -28,7 +29,7 @@ struct Counted {
 const PLACED: &str = "guess, place and placed";
 const RECEIVE: &str = "*Line*receive*";
 
-const ALL: [Counted; 16] = [
+const ALL: [Counted; 21] = [
     Counted {
         name: "numbered",
         what: PLACED,
@@ -64,7 +65,18 @@ const ALL: [Counted; 16] = [
     qpip("qpip, 10000 connections, without the seam", |batches| {
         segments(QpipLine::without_seam(10_000), batches)
     }),
+    clan("clan, a word, 1 tripwire", |batches| bursts(1, Bursts::Beside, batches)),
+    clan("clan, a word, 4096 tripwires", |batches| bursts(4096, Bursts::Beside, batches)),
+    clan("clan, a word, 1000000 tripwires", |batches| bursts(1_000_000, Bursts::Beside, batches)),
+    clan("clan, 1448 bytes, 1 tripwire", |batches| bursts(1, Bursts::InOrder(181), batches)),
+    clan("clan, a word anywhere, 1000000 tripwires", |batches| {
+        bursts(1_000_000, Bursts::Anywhere(1), batches)
+    }),
 ];
+
+const fn clan(name: &'static str, run: fn(usize) -> usize) -> Counted {
+    Counted { name, what: "the match with tripwires", function: "*TripLine*match_bursts*", run }
+}
 
 const fn qpip(name: &'static str, run: fn(usize) -> usize) -> Counted {
     Counted { name, what: PLACED, function: RECEIVE, run }
@@ -113,6 +125,17 @@ fn rounds(connections: usize, transfer: u64, batches: usize) -> usize {
     let stus: usize = (0..batches).map(|_| line.round()).sum();
     assert!(stus > batches * STP_BATCH / 4, "only {stus} STUs in {batches} rounds");
     stus
+}
+
+/// Bursts of writes to an aperture with so many tripwires.
+fn bursts(tripwires: usize, bursts: Bursts, batches: usize) -> usize {
+    let mut line = TripLine::new(tripwires, 1);
+    for _ in 0..batches {
+        line.draw(BATCH, bursts);
+        let firings = line.match_bursts();
+        assert!(bursts != Bursts::Beside || firings == 0, "none of them is on a tripwire");
+    }
+    batches * BATCH
 }
 
 /// Messages of one segment each, from connection to connection, so many that the

@@ -9,10 +9,12 @@
 #[doc = include_str!("../README.md")]
 struct Readme;
 
+mod clan;
 mod defrag;
 mod qpip;
 mod stp;
 
+pub use clan::{Bursts, TripLine};
 pub use defrag::{DefragLine, Join};
 pub use qpip::{QpipLine, SEGMENT};
 pub use stp::{BATCH, STU, StpLine};

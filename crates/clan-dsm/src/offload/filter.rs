@@ -53,7 +53,7 @@ impl<'t> Filter<'t> {
 
     /// The first word from `from` to `last` that a tripwire begins at.
     #[inline]
-    pub(super) fn next_start(&self, track: Track, from: u32, last: u32) -> Option<u32> {
+    pub(super) fn next_start(self, track: Track, from: u32, last: u32) -> Option<u32> {
         let (page, last_page) = (from >> TIER, last >> TIER);
         let marks = self.marks_from(track, page, from);
         if marks != 0 {
@@ -62,13 +62,14 @@ impl<'t> Filter<'t> {
         if page == last_page { None } else { self.next_start_behind(track, page, last) }
     }
 
-    fn next_start_behind(&self, track: Track, page: u32, last: u32) -> Option<u32> {
+    #[inline(never)]
+    fn next_start_behind(self, track: Track, page: u32, last: u32) -> Option<u32> {
         let page = self.next_page(track, page, last)?;
         first_of(page, self.marks_of(track, 0, page)).filter(|found| *found <= last)
     }
 
     /// The first page behind `page`, up to that of the word `last`, that has marks.
-    pub(super) fn next_page(&self, track: Track, page: u32, last: u32) -> Option<u32> {
+    pub(super) fn next_page(self, track: Track, page: u32, last: u32) -> Option<u32> {
         let last = last >> TIER;
         if page >= last {
             return None;
@@ -89,18 +90,18 @@ impl<'t> Filter<'t> {
 
     /// The marks of a page at the word `from`, which lies in it, and behind.
     #[inline]
-    pub(super) fn marks_from(&self, track: Track, page: u32, from: u32) -> u64 {
+    pub(super) fn marks_from(self, track: Track, page: u32, from: u32) -> u64 {
         self.marks_of(track, 0, page) & (u64::MAX << (from & 63))
     }
 
     #[inline]
-    fn marks_of(&self, track: Track, tier: u32, page: u32) -> u64 {
+    fn marks_of(self, track: Track, tier: u32, page: u32) -> u64 {
         self.marks.get(page_key(track, tier, page)).unwrap_or(0)
     }
 
     /// The blocks that this word lies in and that tripwires cover, by tier.
     #[inline]
-    pub(super) fn covers(&self, track: Track, word: u32) -> impl Iterator<Item = ListKey> {
+    pub(super) fn covers(self, track: Track, word: u32) -> impl Iterator<Item = ListKey> {
         let mut tiers = self.tiers;
         let (mut tier, mut tree) = (0, 0u128);
         core::iter::from_fn(move || {
@@ -121,7 +122,7 @@ impl<'t> Filter<'t> {
 
     /// Does a tripwire that began before this word cover it?
     #[inline]
-    pub(super) fn is_covered(&self, track: Track, word: u32) -> bool {
+    pub(super) fn is_covered(self, track: Track, word: u32) -> bool {
         let mut tiers = self.tiers;
         while tiers != 0 {
             if self.tree_above(track, tiers.trailing_zeros(), word) != 0 {
@@ -133,7 +134,7 @@ impl<'t> Filter<'t> {
     }
 
     #[inline]
-    fn tree_above(&self, track: Track, tier: u32, word: u32) -> u128 {
+    fn tree_above(self, track: Track, tier: u32, word: u32) -> u128 {
         let page = shifted(word, (tier + 1) * TIER);
         let leaf = shifted(word, tier * TIER) as usize & 63;
         self.trees.get(page_key(track, tier, page)).unwrap_or(0) & ABOVE[leaf]

@@ -57,7 +57,8 @@ impl<V> Cell<V> {
 /// The largest power of two of so many cells.
 #[inline]
 const fn usable(cells: usize) -> usize {
-    if cells == 0 { 0 } else { 1 << cells.ilog2() }
+    // Almost always they are one: nobody wants cells that stay unused.
+    if cells & cells.wrapping_sub(1) == 0 { cells } else { 1 << cells.ilog2() }
 }
 
 /// A table to be looked into.
@@ -76,7 +77,7 @@ impl<'t, V: Copy> Look<'t, V> {
 
     /// The value of a key.
     #[inline]
-    pub(super) fn get(&self, key: u64) -> Option<V> {
+    pub(super) fn get(self, key: u64) -> Option<V> {
         let mask = self.cells.len().wrapping_sub(1);
         let home = self.secret.home(key, mask);
         let cell = self.cells.get(home)?;
@@ -87,7 +88,8 @@ impl<'t, V: Copy> Look<'t, V> {
     }
 
     /// The same for a key that is not where it is looked for first.
-    fn get_behind(&self, home: usize, key: u64) -> Option<V> {
+    #[inline(never)]
+    fn get_behind(self, home: usize, key: u64) -> Option<V> {
         let mask = self.cells.len().wrapping_sub(1);
         // Bounded, even where a careless owner filled every cell.
         let places = (1..self.cells.len()).map(|step| (home + step) & mask);
@@ -119,10 +121,16 @@ impl<'t, V: Copy + Default> Map<'t, V> {
         Look { cells: self.cells, secret: self.secret }
     }
 
+    /// How many cells are taken.
+    #[must_use]
+    pub fn used(&self) -> usize {
+        *self.used as usize
+    }
+
     /// Would so many keys more leave room to search quickly?
     #[inline]
-    pub(super) const fn has_room_for(&self, more: usize) -> bool {
-        (*self.used as usize + more) * 8 <= self.cells.len() * 7
+    pub(super) fn has_room_for(&self, more: usize) -> bool {
+        (self.used() + more) * 8 <= self.cells.len() * 7
     }
 
     #[inline]

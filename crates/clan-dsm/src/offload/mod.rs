@@ -37,3 +37,6 @@ pub use touch::Touched;
 pub use wire::{Action, Ends, Firing, Knot, Watch, Wire};
 
 pub(crate) use apertures::group_key;
+
+#[cfg(test)]
+mod tests;

@@ -46,14 +46,14 @@ impl Touched {
     }
 
     #[inline]
-    fn tracks(&self) -> impl Iterator<Item = Track> + use<> {
+    fn tracks(self) -> impl Iterator<Item = Track> + use<> {
         let (first, second) = Track::of(self.place, self.access);
         core::iter::once(first).chain(second)
     }
 
     /// The first word and the last.
     #[inline]
-    const fn words(&self) -> (u32, u32) {
+    const fn words(self) -> (u32, u32) {
         ((self.from / WORD as u64) as u32, ((self.to - 1) / WORD as u64) as u32)
     }
 }
@@ -63,7 +63,7 @@ impl Filter<'_> {
     /// `None`, and that is all that it costs.
     #[must_use]
     #[inline]
-    pub fn first(&self, touched: &Touched) -> Option<u32> {
+    pub fn first(self, touched: Touched) -> Option<u32> {
         let (first, last) = touched.words();
         let (one, other) = Track::of(touched.place, touched.access);
         match (self.first_on(one, first, last), other) {
@@ -77,7 +77,7 @@ impl Filter<'_> {
     }
 
     #[inline]
-    fn first_on(&self, track: Track, first: u32, last: u32) -> Option<u32> {
+    fn first_on(self, track: Track, first: u32, last: u32) -> Option<u32> {
         if self.is_covered(track, first) {
             return Some(first);
         }
@@ -88,7 +88,7 @@ impl Filter<'_> {
 impl Tables<'_> {
     /// Fires what watches bytes that were touched, and tells `sink` of each firing.
     #[inline]
-    pub fn touch(&mut self, touched: &Touched, sink: &mut impl FnMut(Firing)) {
+    pub fn touch(&mut self, touched: Touched, sink: &mut impl FnMut(Firing)) {
         if let Some(word) = self.filter().first(touched) {
             self.fire_from(touched, word, sink);
         }
@@ -96,7 +96,7 @@ impl Tables<'_> {
 
     /// The same where [`Filter::first`] has said which word is the first.
     #[inline(never)]
-    pub fn fire_from(&mut self, touched: &Touched, word: u32, sink: &mut impl FnMut(Firing)) {
+    pub fn fire_from(&mut self, touched: Touched, word: u32, sink: &mut impl FnMut(Firing)) {
         let (first, last) = touched.words();
         let mut from = word;
         if word == first {
@@ -134,7 +134,7 @@ impl Tables<'_> {
 
     /// The lists of what begins at this word, and of what covers it, if asked for.
     #[inline]
-    fn heads(&self, touched: &Touched, word: u32, with_covers: bool) -> Heads {
+    fn heads(&self, touched: Touched, word: u32, with_covers: bool) -> Heads {
         let mut heads = Heads::new();
         let mut add = |key: ListKey| {
             let first = self.first_of(key);
@@ -155,7 +155,7 @@ impl Tables<'_> {
     /// Fires all in these lists, the first armed first.
     fn fire_at(
         &mut self,
-        touched: &Touched,
+        touched: Touched,
         word: u32,
         mut heads: Heads,
         sink: &mut impl FnMut(Firing),
@@ -190,7 +190,7 @@ impl Tables<'_> {
 
     /// Fires one, if the bytes that it watches are among those touched.
     #[inline]
-    fn fire(&mut self, touched: &Touched, word: u32, index: u32, sink: &mut impl FnMut(Firing)) {
+    fn fire(&mut self, touched: Touched, word: u32, index: u32, sink: &mut impl FnMut(Firing)) {
         let Some(wire) = self.wires.get_mut(index as usize) else { return };
         let (from, to) = (wire.from.max(touched.from), wire.to.min(touched.to));
         if from >= to {

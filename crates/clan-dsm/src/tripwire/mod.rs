@@ -154,9 +154,9 @@ impl Tripwires {
         sink: &mut impl FnMut(Firing),
     ) {
         let Some(touched) = Touched::new(place, bytes.start, bytes.end, access) else { return };
-        let Some(word) = self.storage.filter().first(&touched) else { return };
+        let Some(word) = self.storage.filter().first(touched) else { return };
         let Self { storage, chains, sets, .. } = self;
-        storage.lend().fire_from(&touched, word, &mut |firing| {
+        storage.lend().fire_from(touched, word, &mut |firing| {
             if firing.is_first {
                 sets.fired(chains, firing.index);
             }
