@@ -341,27 +341,11 @@ impl<N: Copy> Links<N> {
         }
     }
 
-    /// The first of the accepted frames that were not reported is in place.
-    /// Says whether that counts: not where one before it failed, so that both
-    /// have to come again.
-    pub(crate) fn handle_applied(&mut self, now: Instant, link: LinkId) -> bool {
-        let Some(found) = self.named_mut(link) else { return false };
-        let counts = found.receiver.handle_applied(now);
-        self.make_ready(link.index);
-        counts
-    }
-
-    /// It did not come to lie there.
-    #[cfg_attr(
-        not(test),
-        expect(
-            dead_code,
-            reason = "the adapter sums before it accepts, so nothing fails later that repeating would help"
-        )
-    )]
-    pub(crate) fn handle_failed(&mut self, link: LinkId) {
+    /// The first of the accepted frames that were not reported is in place, or
+    /// refused with an exception: it counts as arrived.
+    pub(crate) fn handle_applied(&mut self, now: Instant, link: LinkId) {
         if let Some(found) = self.named_mut(link) {
-            found.receiver.handle_failed();
+            found.receiver.handle_applied(now);
             self.make_ready(link.index);
         }
     }

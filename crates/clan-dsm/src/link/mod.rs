@@ -16,8 +16,8 @@
 //!
 //! - An acknowledgement covers a frame once its bytes are in place, or kept
 //!   whole; never before (the second invariant).
-//! - Frames take effect in their order, each once. When one fails, those behind
-//!   it count as not arrived.
+//! - Frames take effect in their order, each once. What cannot be put in its
+//!   place for good is answered with an exception, and counts as arrived.
 //! - Xoff and credit hold back requests and writes. Acknowledgements, questions
 //!   and answers are never held back by either, and who is held back asks from
 //!   time to time whether that is still so. So no lost frame and no circle of

@@ -46,8 +46,6 @@ pub(crate) struct Receiver {
     applied: Serial32,
     /// All frames before this one are on their way to their place.
     taken: Serial32,
-    /// So many reports of landings are of frames that were given up.
-    void: u32,
     /// A kept frame is being deposited: what comes now must wait for it.
     is_depositing: bool,
     /// Frames from `taken` on that came early. The last is there.
@@ -71,7 +69,6 @@ impl Receiver {
         Self {
             applied: Serial32(0),
             taken: Serial32(0),
-            void: 0,
             is_depositing: false,
             early: VecDeque::new(),
             early_bytes: 0,
@@ -169,14 +166,10 @@ impl Receiver {
         }
     }
 
-    /// The first of the frames under way is in place. Says whether it counts.
-    pub(crate) fn handle_applied(&mut self, now: Instant) -> bool {
-        if self.void > 0 {
-            self.void -= 1;
-            return false;
-        }
+    /// The first of the frames under way is in place.
+    pub(crate) fn handle_applied(&mut self, now: Instant) {
         if self.applied == self.taken {
-            return false;
+            return;
         }
         self.is_depositing = false;
         self.applied = self.applied.plus(1);
@@ -184,29 +177,6 @@ impl Receiver {
             self.owed_since = now;
         }
         self.owed += 1;
-        true
-    }
-
-    /// It did not come to lie there, so those behind it have to come again, too:
-    /// each write takes effect in its order.
-    pub(crate) fn handle_failed(&mut self) {
-        if self.void > 0 {
-            self.void -= 1;
-            return;
-        }
-        let under_way = self.taken.since(self.applied);
-        if under_way == 0 {
-            return;
-        }
-        self.void = under_way - 1;
-        self.is_depositing = false;
-        for _ in 0..under_way {
-            if !self.early.is_empty() {
-                self.early.push_front(None);
-            }
-        }
-        self.taken = self.applied;
-        self.is_urgent = true;
     }
 
     /// An acknowledgement was asked for.

@@ -64,11 +64,10 @@ proptest! {
         damaged in 0u32..100_000,
         kept in 0u32..300_000,
         dropped in 0u32..100_000,
-        failed in 0u32..100_000,
         marked in 0u32..100_000,
         shared: bool,
     ) {
-        let faults = Faults { lost, twice, late, damaged, marked, kept, dropped, failed };
+        let faults = Faults { lost, twice, late, damaged, marked, kept, dropped };
         let base = config();
         let congestion = shared.then(|| landfall_congestion::Config::new(1_460));
         let mut world = World::new(2, &Config { congestion, ..base }, faults, seed);

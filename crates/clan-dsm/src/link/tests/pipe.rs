@@ -28,10 +28,9 @@ pub(crate) struct Faults {
     pub(crate) damaged: u32,
     pub(crate) marked: u32,
     /// Of frames that arrive: kept although they could have gone straight to
-    /// their place, dropped by the adapter, failed on the way to their place.
+    /// their place, dropped by the adapter.
     pub(crate) kept: u32,
     pub(crate) dropped: u32,
-    pub(crate) failed: u32,
 }
 
 /// The byte of a region at an offset.
@@ -198,7 +197,7 @@ impl World {
     fn receive(&mut self, n: usize, packets: &[Packet]) {
         let Self { hosts, random, faults, now, .. } = self;
         let host = &mut hosts[n];
-        let mut placed: Vec<(LinkId, u32, bool)> = Vec::new();
+        let mut placed: Vec<(LinkId, u32)> = Vec::new();
         for packet in packets {
             let Ok(frame) = Frame::parse(&packet.bytes, packet.bytes.len() as u32) else {
                 continue;
@@ -214,7 +213,7 @@ impl World {
             match arrival {
                 Ok(Arrival::Next(link)) if !random.chance(faults.kept) => {
                     host.links.accept(link, ecn);
-                    placed.push((link, serial_of(&frame), random.chance(faults.failed)));
+                    placed.push((link, serial_of(&frame)));
                 }
                 Ok(Arrival::Next(link) | Arrival::Early(link)) => {
                     host.links.keep(link, &frame, &packet.bytes, ecn).unwrap();
@@ -222,19 +221,16 @@ impl World {
                 Ok(Arrival::Consumed) | Err(_) => {}
             }
         }
-        for (link, serial, has_failed) in placed {
-            if has_failed {
-                host.links.handle_failed(link);
-            } else if host.links.handle_applied(*now, link) {
-                host.received.push(serial);
-            }
+        for (link, serial) in placed {
+            host.links.handle_applied(*now, link);
+            host.received.push(serial);
         }
         let links: Vec<_> = host.up.iter().map(|(link, _)| *link).collect();
         for link in links {
             while let Some(kept) = host.links.next_kept(link) {
                 host.received.push(serial_of(&kept.frame().unwrap()));
                 host.links.give_back(link, kept);
-                assert!(host.links.handle_applied(*now, link));
+                host.links.handle_applied(*now, link);
             }
         }
     }
