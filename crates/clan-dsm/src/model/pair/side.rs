@@ -202,11 +202,6 @@ impl Side {
         area
     }
 
-    /// An aperture that is written in this order.
-    pub(super) fn aperture_of(&self, slot: u16) -> Option<usize> {
-        self.shown.iter().rposition(|shown| shown.id.index() as u16 == slot && !shown.is_gone)
-    }
-
     /// Does an operation on a word, as the machine does: gives the old value.
     pub(super) fn operate(&mut self, op: &WordOp) -> Option<u64> {
         let region = self.regions.get_mut(op.region.index as usize)?;
