@@ -6,13 +6,17 @@
 //! | `wakeups` | nobody sleeps for ever, whatever arrives when |
 //! | `hostile` | a peer that scribbles spoils its own data only |
 //! | `threads` | all of it between threads that really wait |
+//! | `shared` | the same over memory that processes share |
+//! | `network` | the same over a network |
 //! | `lab` | a fabric on which each word arrives on its own |
 //! | `suite` | what holds on any fabric |
 
 mod hostile;
 mod lab;
+mod network;
 mod pieces;
 mod sequences;
+mod shared;
 mod suite;
 mod support;
 mod tasks;

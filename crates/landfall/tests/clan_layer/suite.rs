@@ -13,6 +13,44 @@ use landfall::clan::{Error, Fabric};
 use crate::pieces;
 use crate::support::bytes;
 
+/// Makes a test of each function here.
+macro_rules! over_each_test {
+    (let ($one:ident, $two:ident) = $pair:expr; suite(($first:expr, $second:expr), $end:expr);) => {
+        crate::suite::over_each_test! { @
+            let ($one, $two) = $pair; ($first, $second)
+            a_queue_keeps_order
+            a_punctual_queue_waits_for_nobody
+            a_stream_carries_bytes
+            calls_are_answered
+            a_late_reply_is_dropped
+            messages_arrive_one_by_one
+            a_header_comes_before_its_body
+            a_message_that_is_given_up_is_cut
+            publications_reach_all
+            a_deadline_ends_every_wait
+        }
+
+        #[test]
+        fn the_end_of_a_node_is_told() {
+            let ($one, $two) = $pair;
+            crate::suite::the_end_of_a_node_is_told($first, $second, $end);
+        }
+    };
+    (@ let ($one:ident, $two:ident) = $pair:expr; $nodes:tt $($test:ident)+) => {$(
+        #[test]
+        fn $test() {
+            let ($one, $two) = $pair;
+            crate::suite::with($nodes, crate::suite::$test);
+        }
+    )+};
+}
+pub(crate) use over_each_test;
+
+/// Runs one of them.
+pub(crate) fn with<F: Fabric>((one, two): (&F, &F), test: impl FnOnce(&F, &F)) {
+    test(one, two);
+}
+
 /// Every way to wait.
 pub(crate) const WAITS: [Wait; 3] = [Wait::Block, Wait::BALANCED, Wait::Spin];
 

@@ -6,34 +6,9 @@ use landfall::clan::layer::{multipart, queue, rpc, stream};
 use landfall::clan::{Error, Fabric, Rights, Threads};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-macro_rules! over_threads {
-    ($($test:ident)+) => {$(
-        #[test]
-        fn $test() {
-            let (one, two) = Threads::pair().unwrap();
-            suite::$test(&one, &two);
-        }
-    )+};
-}
-
-over_threads! {
-    a_queue_keeps_order
-    a_punctual_queue_waits_for_nobody
-    a_stream_carries_bytes
-    calls_are_answered
-    a_late_reply_is_dropped
-    messages_arrive_one_by_one
-    a_header_comes_before_its_body
-    a_message_that_is_given_up_is_cut
-    publications_reach_all
-    a_deadline_ends_every_wait
-}
-
-#[test]
-fn the_end_of_a_node_is_told() {
+suite::over_each_test! {
     let (one, two) = Threads::pair().unwrap();
-    let ending = two.clone();
-    suite::the_end_of_a_node_is_told(&one, &two, move || ending.end());
+    suite((&one, &two), { let two = two.clone(); move || two.end() });
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
