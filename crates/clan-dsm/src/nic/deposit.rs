@@ -114,7 +114,8 @@ impl Nic {
                 // An empty list has room for one.
                 let _ = into.push(span);
                 current.landing = Some(lands);
-                current.number = current.number.wrapping_add(1);
+                self.deposits_made = self.deposits_made.wrapping_add(1);
+                current.number = self.deposits_made;
                 Step::Write(range, pack(Purpose::Deposit, link, current.number))
             }
             Err(refusal) => {
@@ -133,11 +134,13 @@ impl Nic {
         }
     }
 
-    pub(super) fn land_deposit(&mut self, link: LinkId, number: u32, landing: Landing) {
+    /// The packet that is being written is in place, or could not be put there.
+    pub(super) fn land_deposit(&mut self, ticket: Ticket, landing: Landing) {
         let Some(current) = &mut self.depositing else { return };
-        if current.link != link || current.number != number {
+        if pack(Purpose::Deposit, current.link, current.number) != ticket {
             return;
         }
+        let link = current.link;
         if let Some(lands) = current.landing.take() {
             let is_there = matches!(landing, Landing::Verified | Landing::Unchecked);
             self.land_one(link, lands, is_there);

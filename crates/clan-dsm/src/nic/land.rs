@@ -24,10 +24,14 @@ impl Nic {
 
     pub(super) fn land(&mut self, now: Instant, ticket: Ticket, landing: Landing) {
         let Some(meaning) = unpack(ticket) else { return };
-        let Some(link) = self.link_of_ticket(&meaning) else { return };
         match meaning.purpose {
-            Purpose::Placed => self.land_placed(now, link, meaning.number, landing),
-            Purpose::Deposit => self.land_deposit(link, meaning.number, landing),
+            Purpose::Placed => {
+                if let Some(link) = self.link_of_ticket(&meaning) {
+                    self.land_placed(now, link, meaning.number, landing);
+                }
+            }
+            // Its link may be gone: the next one waits for it all the same.
+            Purpose::Deposit => self.land_deposit(ticket, landing),
             Purpose::Sent | Purpose::SentBare => {}
         }
     }

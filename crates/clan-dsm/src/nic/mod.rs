@@ -108,6 +108,7 @@ pub struct Nic {
     /// Links that may have kept frames whose turn has come.
     deposits: VecDeque<LinkId>,
     depositing: Option<Depositing>,
+    deposits_made: u32,
     /// Links whose barriers may be reached; empty between calls.
     marked: Vec<LinkId>,
     refusals: Refusals,
@@ -153,6 +154,7 @@ impl Nic {
             untold: Vec::new(),
             deposits: VecDeque::new(),
             depositing: None,
+            deposits_made: 0,
             marked: Vec::new(),
             refusals: Refusals::new(),
             stats: Stats::default(),

@@ -30,7 +30,8 @@ impl Nic {
     }
 
     /// Sets a tripwire on bytes of a window that this host writes. It fires when
-    /// the write is in place at the other side, whichever way it was made.
+    /// the write is in place at the other side, whichever way it was made. It is
+    /// on the memory, not on the window: it stays until it is removed.
     ///
     /// # Errors
     /// As [`watch`](Self::watch).

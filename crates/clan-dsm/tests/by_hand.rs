@@ -1,0 +1,135 @@
+//! A driver that does everything at the worst moment.
+
+use clan_dsm::{Config, Event, HostId, LinkId, Nic, Rights, WindowId};
+use landfall_placement::{
+    Area, Ecn, Engine, Instant, Landing, PathId, PathLimits, PathState, Peer, Placement, Refusal,
+    RegionId, Spans, Ticket, Unit,
+};
+
+const PATH: PathId = PathId(0);
+const NOW: Instant = Instant::from_millis(1);
+
+fn nic(number: u16) -> Nic {
+    let mut nic = Nic::new(Config::default(), HostId::new(number).unwrap(), [number as u8; 32]);
+    nic.handle_path(NOW, PATH, PathState::Up(PathLimits::plain(1500)));
+    nic
+}
+
+/// The next frame, whose payload must be in its head.
+fn frame(nic: &mut Nic) -> Option<Vec<u8>> {
+    let (mut head, mut from) = ([0; 256], Spans::new());
+    let transmit = nic.poll_transmit(NOW, PATH, &mut head, &mut from)?;
+    nic.handle_sent(NOW, transmit.ticket);
+    assert_eq!(from.total_len(), 0);
+    Some(head[..usize::from(transmit.head_len)].to_vec())
+}
+
+fn place(nic: &mut Nic, from: u32, bytes: &[u8]) -> Result<Placement, Refusal> {
+    let (from, len) = (Peer::Node(from), bytes.len() as u32);
+    let unit = Unit { path: PATH, from, head: bytes, len, segment: None, ecn: Ecn::NotCapable };
+    nic.place(NOW, &unit, &mut Spans::new())
+}
+
+fn ticket(placed: Result<Placement, Refusal>) -> Ticket {
+    match placed {
+        Ok(Placement::Into { ticket, .. }) => ticket,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Lets both sides say all that they have to say.
+fn talk(nics: &mut [Nic; 2]) {
+    for _ in 0..10 {
+        for side in 0..2 {
+            while let Some(bytes) = frame(&mut nics[side]) {
+                if let Ok(Placement::Into { ticket, .. }) =
+                    place(&mut nics[1 - side], side as u32, &bytes)
+                {
+                    nics[1 - side].handle_placed(NOW, ticket, Landing::Verified);
+                }
+            }
+        }
+    }
+}
+
+fn open(nics: &mut [Nic; 2]) -> LinkId {
+    nics[0].open_link(NOW, PATH, Peer::Node(1)).unwrap();
+    talk(nics);
+    nics[1].link_to(nics[0].host()).expect("the link is up")
+}
+
+/// Two frames of writes, the first and the second.
+fn two_frames(nics: &mut [Nic; 2], window: WindowId) -> [Vec<u8>; 2] {
+    [0, 64].map(|at| {
+        nics[0].write_word(NOW, window, at, 7).unwrap();
+        frame(&mut nics[0]).unwrap()
+    })
+}
+
+fn pair() -> ([Nic; 2], WindowId, LinkId) {
+    let mut nics = [nic(1), nic(2)];
+    let link = open(&mut nics);
+    let aperture = nics[1].expose(Area::new(RegionId::new(0, 0), 0, 4096)).unwrap();
+    let cookie = nics[1].cookie(aperture, Rights::Write).unwrap();
+    let window = nics[0].map(&cookie).unwrap();
+    (nics, window, link)
+}
+
+/// The second frame waits at side 1 for the first, then is to be written.
+fn deposit(nics: &mut [Nic; 2], window: WindowId) -> Option<Ticket> {
+    let [first, second] = two_frames(nics, window);
+    assert_eq!(place(&mut nics[1], 0, &second), Ok(Placement::Consumed), "it is kept");
+    assert!(nics[1].poll_deposit(NOW, &mut Spans::new()).is_none(), "not its turn");
+    let first = ticket(place(&mut nics[1], 0, &first));
+    assert!(nics[1].poll_deposit(NOW, &mut Spans::new()).is_none(), "not yet");
+    nics[1].handle_placed(NOW, first, Landing::Verified);
+    let mut into = Spans::new();
+    let deposit = nics[1].poll_deposit(NOW, &mut into)?;
+    assert_eq!(deposit.bytes, 7_u64.to_le_bytes());
+    assert_eq!(into.as_slice(), [RegionId::new(0, 0).span(64, 8)]);
+    Some(deposit.ticket)
+}
+
+#[test]
+fn invariant_7_a_deposit_whose_link_is_gone_holds_nobody_up() {
+    let (mut nics, window, link) = pair();
+    let written = deposit(&mut nics, window).unwrap();
+    nics[1].close_link(NOW, link).unwrap();
+    talk(&mut nics);
+    nics[1].handle_placed(NOW, written, Landing::Verified);
+    nics[1].handle_placed(NOW, written, Landing::Verified);
+    assert!(nics[1].poll_deposit(NOW, &mut Spans::new()).is_none());
+    open(&mut nics);
+    assert!(deposit(&mut nics, window).is_some());
+}
+
+#[test]
+fn a_frame_that_comes_while_the_one_before_it_is_deposited_waits() {
+    let (mut nics, window, _) = pair();
+    let written = deposit(&mut nics, window).unwrap();
+    nics[0].write_word(NOW, window, 128, 7).unwrap();
+    let third = frame(&mut nics[0]).unwrap();
+    assert_eq!(place(&mut nics[1], 0, &third), Ok(Placement::Consumed));
+    nics[1].handle_placed(NOW, written, Landing::Verified);
+    let mut into = Spans::new();
+    let next = nics[1].poll_deposit(NOW, &mut into).map(|deposit| deposit.ticket);
+    assert_eq!(into.as_slice(), [RegionId::new(0, 0).span(128, 8)]);
+    nics[1].handle_placed(NOW, next.unwrap(), Landing::Verified);
+    assert!(nics[1].poll_deposit(NOW, &mut Spans::new()).is_none());
+}
+
+#[test]
+fn invariant_7_tickets_of_a_link_that_is_gone_do_nothing() {
+    let (mut nics, window, link) = pair();
+    let [first, _] = two_frames(&mut nics, window);
+    let under_way = ticket(place(&mut nics[1], 0, &first));
+    nics[1].close_link(NOW, link).unwrap();
+    talk(&mut nics);
+    open(&mut nics);
+    nics[1].handle_placed(NOW, under_way, Landing::Verified);
+    let [first, _] = two_frames(&mut nics, window);
+    let under_way = ticket(place(&mut nics[1], 0, &first));
+    nics[1].handle_placed(NOW, under_way, Landing::Verified);
+    let downs = std::iter::from_fn(|| nics[1].poll_event());
+    assert_eq!(downs.filter(|event| matches!(event, Event::LinkDown { .. })).count(), 1);
+}
