@@ -62,7 +62,9 @@ pub struct Config {
     pub retry_after: Duration,
     /// Never again sooner than this.
     pub retry_floor: Duration,
-    /// After how many unanswered repetitions the other side counts as gone.
+    /// After how many unanswered repetitions the other side counts as gone; but
+    /// only once it was silent for 256 times `retry_after`, as a busy machine may
+    /// pause for seconds.
     pub give_up_after: u8,
     /// An idle link asks after this time whether the other side is alive.
     pub keep_alive: Option<Duration>,

@@ -98,6 +98,7 @@ impl<N: Copy> Links<N> {
             early_bytes: u32::try_from(config.early_bytes).unwrap_or(u32::MAX),
             wants_sums: config.checksum,
             give_up_after: config.give_up_after.max(1),
+            silence: config.retry_after.saturating_mul(256),
             keep_alive: config.keep_alive,
         };
         Self {

@@ -24,6 +24,9 @@ pub(crate) struct Common {
     pub(crate) early_bytes: u32,
     pub(crate) wants_sums: bool,
     pub(crate) give_up_after: u8,
+    /// For how long a side may be silent before it is given up, however often
+    /// it was asked: a busy machine may pause for seconds.
+    pub(crate) silence: Duration,
     pub(crate) keep_alive: Option<Duration>,
 }
 
@@ -403,6 +406,7 @@ impl<N: Copy> Link<N> {
     /// Time passed. Says why the link is over, if it is.
     pub(crate) fn handle_timeout(&mut self, common: &Common, now: Instant) -> Option<Ended> {
         let patience = self.question_patience(common);
+        let is_silent = now.since(self.heard) >= common.silence;
         if let Some(question) = &mut self.question
             && question.repeat_at(patience) <= now
         {
@@ -413,9 +417,9 @@ impl<N: Copy> Link<N> {
                 State::Up => common.give_up_after,
                 // Who claims a name that seems taken waits until its owner is
                 // found to be gone.
-                _ => common.give_up_after.saturating_mul(2),
+                _ => common.give_up_after.saturating_mul(3),
             };
-            if question.times > most {
+            if question.times > most && (is_silent || self.state != State::Up) {
                 return Some(Ended::Silent);
             }
         }
@@ -426,7 +430,7 @@ impl<N: Copy> Link<N> {
         self.paced = self.paced.filter(|until| *until > now);
         if self.sender.timeout_at(&common.habits).is_some_and(|at| at <= now) {
             self.strikes = self.strikes.saturating_add(1);
-            if self.strikes > common.give_up_after {
+            if self.strikes > common.give_up_after && is_silent {
                 return Some(Ended::Silent);
             }
             self.sender.handle_timeout(&common.habits, now);
