@@ -55,7 +55,7 @@ struct Pair {
     sets: [TripsetId; 2],
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 enum Step {
     Watch(Watch),
     Touch(Place, u64, u64, Access),
