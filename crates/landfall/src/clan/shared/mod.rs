@@ -83,8 +83,8 @@ use self::node::Node;
 use self::service::Service;
 use self::tripwire::Wire;
 use self::trouble::locked;
-use super::fabric::{Access, Cookie, Fabric, Local, Rights};
 use super::Error;
+use super::fabric::{Access, Cookie, Fabric, Local, Rights};
 
 /// Where a node meets others, and its bounds.
 #[derive(Clone, Debug)]
@@ -283,6 +283,11 @@ impl Fabric for Shared {
         };
         let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         node.sleeper.sleep(Wait::Block, left, &mut ready).map_err(trouble::wake)?;
+        if node.has_tasks() {
+            // The ring that woke this thread ended the announcement, for tasks too.
+            node.listen();
+            node.drain();
+        }
         match fired() {
             true => Ok(true),
             false if node.is_down() => Err(Error::NodeGone),

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use landfall_transport::shm::rendezvous::{Channel, Listener, Readiness};
+use landfall_transport::shm::rendezvous::{Channel, Listener, Readiness, RendezvousError};
 
 use super::guest::Guest;
 use super::host::Host;
@@ -117,9 +117,14 @@ impl Service {
                 }
                 // It is turned away: the channel goes.
                 Ok(Some(_)) => {}
+                Err(RendezvousError::NotAdmitted(_)) => {}
                 Ok(None) => return,
-                // One that is not admitted, or no descriptor is left: the rest later.
-                Err(_) => return,
+                Err(_) => {
+                    // No descriptor is left, say. Whoever waits there waits a little more,
+                    // and this thread does not run in circles.
+                    std::thread::sleep(BREATH);
+                    return;
+                }
             }
         }
     }
@@ -129,21 +134,20 @@ impl Service {
         let wanted = self.node.has_tasks();
         let interest = self.node.sleeper.interest();
         if wanted && !self.hears_doorbells {
-            self.hears_doorbells = self.readiness.add(interest, DOORBELLS).is_ok();
+            self.hears_doorbells = self.readiness.add_edges(interest, DOORBELLS).is_ok();
         } else if !wanted && self.hears_doorbells {
             self.readiness.remove(interest);
             self.hears_doorbells = false;
         }
     }
 
+    /// A ring ends the announcement of all that wait, tasks and threads: it is made
+    /// anew, and then the news are looked at. A thread that sleeps takes the ring
+    /// itself, and does the same when it goes (see `Shared::wait`).
     fn hear_doorbells(&self) {
         let _ = self.node.sleeper.silence();
+        self.node.listen();
         self.node.drain();
-        if self.node.has_tasks() {
-            // For the others that still wait: announce, then look once more.
-            self.node.listen();
-            self.node.drain();
-        }
     }
 
     fn add(&self, channel: &Channel, number: u64) -> bool {

@@ -184,11 +184,13 @@ fn whoever_waits_wakes_whichever_thread_it_is() {
     let (one, two) = (folder.node(), folder.node());
     let (memory, cookie) = one.expose(4096, Rights::Write).unwrap();
     const ROUNDS: u64 = 300;
+    // They outlive the threads: else the last answer might find no memory any more.
+    let answers = [0u64, 512, 1024].map(|at| (at, two.expose(8, Rights::Write).unwrap()));
     thread::scope(|scope| {
-        for place in [0u64, 512, 1024] {
+        for (place, (answer, to_answer)) in &answers {
+            let place = *place;
             let (one, memory, mut remote) = (&one, &memory, two.map(&cookie).unwrap());
-            let (answer, to_answer) = two.expose(8, Rights::Write).unwrap();
-            let mut back = one.map(&to_answer).unwrap();
+            let mut back = one.map(to_answer).unwrap();
             scope.spawn(move || {
                 let wire = one.watch(memory, place..place + 8, Access::Write, None).unwrap();
                 for round in 1..=ROUNDS {
@@ -206,7 +208,7 @@ fn whoever_waits_wakes_whichever_thread_it_is() {
             });
             let two = &two;
             scope.spawn(move || {
-                let wire = two.watch(&answer, 0..8, Access::Write, None).unwrap();
+                let wire = two.watch(answer, 0..8, Access::Write, None).unwrap();
                 for round in 1..=ROUNDS {
                     remote.store(place, round).unwrap();
                     remote.commit().unwrap();
@@ -267,42 +269,66 @@ fn a_peer_that_ends_is_lost_for_all_that_depend_on_it() {
     one.map(&cookie).unwrap().store(0, 1).unwrap();
 }
 
+/// Waits, as a task, until the first word of the memory is this one.
+async fn word_comes(memory: &SharedLocal, wire: &SharedTripwire, word: u64) {
+    loop {
+        wire.arm();
+        let fired = poll_fn(|context| {
+            let fired = wire.poll_fired(context);
+            // The look behind the arming.
+            if memory.load(0).unwrap() == word { Poll::Ready(()) } else { fired }
+        });
+        tokio::time::timeout(Duration::from_secs(60), fired).await.expect("woken");
+        if memory.load(0).unwrap() == word {
+            return;
+        }
+    }
+}
+
+/// A task and a thread of one node, which take each other's rings.
 #[test]
-fn tasks_are_woken_too() {
-    const ROUNDS: u64 = 200;
+fn tasks_are_woken_beside_threads() {
+    const ROUNDS: u64 = 300;
     let folder = Folder::new();
     let (one, two) = (folder.node(), folder.node());
-    let (memory, cookie) = one.expose(64, Rights::Write).unwrap();
+    let (memory, cookie) = one.expose(4096, Rights::Write).unwrap();
     let mut remote = two.map(&cookie).unwrap();
     let (back, to_back) = two.expose(64, Rights::Write).unwrap();
     let mut answer = one.map(&to_back).unwrap();
     let wire = one.watch(&memory, 0..8, Access::Write, Some(&answer)).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     thread::scope(|scope| {
+        let (one, memory) = (&one, &memory);
+        let mut second_answer = one.map(&to_back).unwrap();
+        scope.spawn(move || {
+            let wire = one.watch(memory, 512..520, Access::Write, None).unwrap();
+            for round in 1..=ROUNDS {
+                loop {
+                    wire.arm();
+                    if memory.load(512).unwrap() == round {
+                        break;
+                    }
+                    one.wait(&[&wire], long()).unwrap();
+                }
+                second_answer.store(8, round).unwrap();
+                second_answer.commit().unwrap();
+            }
+        });
         scope.spawn(move || {
             for round in 1..=ROUNDS {
-                remote.store(0, round).unwrap();
-                remote.commit().unwrap();
-                soon("an answer", || back.load(0).unwrap() == round);
+                // Now the one first, now the other.
+                let places = if round % 2 == 0 { [0, 512] } else { [512, 0] };
+                for place in places {
+                    remote.store(place, round).unwrap();
+                    remote.commit().unwrap();
+                    let answered = if place == 0 { 0 } else { 8 };
+                    soon("an answer", || back.load(answered).unwrap() == round);
+                }
             }
         });
         runtime.block_on(async {
             for round in 1..=ROUNDS {
-                loop {
-                    wire.arm();
-                    let fired = poll_fn(|context| {
-                        if memory.load(0).unwrap() == round {
-                            return Poll::Ready(());
-                        }
-                        let fired = wire.poll_fired(context);
-                        // The look behind the arming.
-                        if memory.load(0).unwrap() == round { Poll::Ready(()) } else { fired }
-                    });
-                    tokio::time::timeout(Duration::from_secs(60), fired).await.expect("woken");
-                    if memory.load(0).unwrap() == round {
-                        break;
-                    }
-                }
+                word_comes(memory, &wire, round).await;
                 answer.store(0, round).unwrap();
                 answer.commit().unwrap();
             }

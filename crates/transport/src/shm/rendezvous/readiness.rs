@@ -38,7 +38,24 @@ impl Readiness {
     /// # Errors
     /// It is no descriptor that can be waited for, or is waited for already.
     pub fn add(&self, interest: Interest, number: u64) -> Result<(), RendezvousError> {
-        let mut events = 0;
+        self.add_with(interest, number, 0)
+    }
+
+    /// The same, told once each time that it becomes ready: for what somebody else may
+    /// have dealt with.
+    ///
+    /// # Errors
+    /// As [`add`](Self::add).
+    pub fn add_edges(&self, interest: Interest, number: u64) -> Result<(), RendezvousError> {
+        self.add_with(interest, number, libc::EPOLLET)
+    }
+
+    fn add_with(
+        &self,
+        interest: Interest,
+        number: u64,
+        mut events: libc::c_int,
+    ) -> Result<(), RendezvousError> {
         if interest.readable {
             events |= libc::EPOLLIN | libc::EPOLLRDHUP;
         }

@@ -186,13 +186,35 @@ impl Sleeper {
         fence(Ordering::SeqCst);
     }
 
-    /// Forgets the rings so far. The caller looks for work after it.
+    /// Forgets the rings so far: the caller arms anew and looks for work. While a
+    /// thread sleeps here they are left to that one, which would not hear them else.
     ///
     /// # Errors
     /// Those of `epoll_wait`.
     pub fn silence(&self) -> Result<(), WakeError> {
-        while self.wait_for_ring(Duration::ZERO)? {}
-        Ok(())
+        let Some(kernel) = self.enter_kernel() else { return Ok(()) };
+        let mut heard = Ok(true);
+        while matches!(heard, Ok(true)) {
+            heard = self.wait_for_ring(Duration::ZERO);
+        }
+        self.leave_kernel(kernel);
+        heard.map(|_| ())
+    }
+
+    /// One thread at a time takes what rings.
+    fn enter_kernel(&self) -> Option<MutexGuard<'_, ()>> {
+        match self.kernel.try_lock() {
+            Ok(kernel) => Some(kernel),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    /// The others look whether they were meant, and one of them sleeps next.
+    fn leave_kernel(&self, kernel: MutexGuard<'_, ()>) {
+        drop(kernel);
+        *lock(&self.woken) += 1;
+        self.others.notify_all();
     }
 
     fn sleep_once(
@@ -201,20 +223,13 @@ impl Sleeper {
         ready: &mut dyn FnMut() -> bool,
     ) -> Result<bool, WakeError> {
         let woken = *lock(&self.woken);
-        let kernel = match self.kernel.try_lock() {
-            Ok(kernel) => kernel,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => return Ok(self.follow(woken, at_most, ready)),
+        let Some(kernel) = self.enter_kernel() else {
+            return Ok(self.follow(woken, at_most, ready));
         };
         self.arm();
-        let found = ready() || {
-            self.wait_for_ring(at_most)?;
-            ready()
-        };
-        drop(kernel);
-        *lock(&self.woken) += 1;
-        self.others.notify_all();
-        Ok(found)
+        let found = if ready() { Ok(true) } else { self.wait_for_ring(at_most).map(|_| ready()) };
+        self.leave_kernel(kernel);
+        found
     }
 
     /// Another thread sleeps in the kernel: sleeps until that one has woken.

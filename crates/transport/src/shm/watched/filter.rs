@@ -5,18 +5,7 @@
 //! memory a filter takes 1/64, and its summary 1/64 of that. There are two of them, for writes
 //! and for reads, one after the other in memory that only the owner can write.
 //!
-//! # The race between a store and an arming tripwire
-//!
-//! The writer stores, then looks at the filter; the owner sets a bit, then looks at
-//! the memory. Without more, both may look too early: the processor may delay each
-//! one's store behind its own load, and a tripwire would be missed. So each side has
-//! a full fence between the two, after which at least one of them sees the other
-//! (the pattern of Dekker). The fence of the writer costs some 9 ns, once per
-//! [`commit`](super::Writer::commit). The alternative is a `membarrier` at arming,
-//! which lets writers go without: it was measured at some microseconds, interrupts
-//! every core, needs every process to register, and is paid whenever somebody is
-//! about to sleep, which is just when it hurts. The protocol is tried in every order
-//! by `loom` (`shm/models.rs`).
+//! Why nothing is missed: see [`watched`](super).
 
 use std::ops::Range;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};

@@ -41,8 +41,19 @@
 //! of each process have memory of their own. So a writer that scribbles over all it
 //! can reach spoils the memory that it may write anyway, and news from itself.
 //!
-//! **Missing nothing.** A store that the owner does not see after
-//! [`arm`](Watched::arm) is told: the `filter` module says why.
+//! # The race between a store and an arming tripwire
+//!
+//! The writer stores, then looks at the filter; the owner sets a bit, then looks at
+//! the memory. Without more, both may look too early: the processor may delay each
+//! one's store behind its own load, and a tripwire would be missed. So each side has
+//! a full fence between the two, after which at least one of them sees the other
+//! (the pattern of Dekker). The fence of the writer costs some 9 ns, once per
+//! [`commit`](Writer::commit). The alternative is a `membarrier` at arming,
+//! which lets writers go without: a system call of 0.7 µs at best, and an interrupt
+//! of each core on which a writer runs, which on virtual machines takes microseconds.
+//! It needs every process to register, and is paid whenever somebody is about to
+//! sleep, which is just when it hurts. The protocol is tried in every order by `loom`
+//! (`shm/models.rs`).
 //!
 //! What does not live here: cookies and rights, and what is done when a tripwire
 //! fires.
