@@ -157,6 +157,19 @@ fn the_bound_of_links_holds() {
     assert_eq!(world.hosts[3].down, [Ended::There(Reason::Refused)]);
 }
 
+#[test]
+fn who_pauses_for_seconds_is_not_given_up() {
+    let mut world = World::new(2, &config(), Faults::default(), 13);
+    exchange(&mut world, 5);
+    world.hosts[1].is_dead = true;
+    world.hosts[0].to_send = 20;
+    assert!(!world.run(Duration::from_secs(4), |hosts| !hosts[0].down.is_empty()));
+    world.hosts[1].is_dead = false;
+    assert!(world.run(LONG, |hosts| hosts[1].received.len() == 25 && hosts[0].noted.len() == 25));
+    assert_eq!(world.hosts[1].received, serials(25));
+    assert!(world.hosts.iter().all(|host| host.down.is_empty()));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
 
