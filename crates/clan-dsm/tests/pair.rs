@@ -3,6 +3,20 @@
 
 use clan_dsm::model::pair::{disagreements, withstand};
 use landfall_placement::Random;
+use proptest::prelude::*;
+
+proptest! {
+    /// Invariants 1 to 4 and 7: every write takes effect once, in its order and in
+    /// place before it is announced; what is forged, revoked, damaged or repeated
+    /// changes nothing; memory and the sequence of firings are the naive model's.
+    #[test]
+    fn invariants_1_to_4_and_7_writes_are_those_of_the_naive_model(
+        bytes in proptest::collection::vec(any::<u8>(), 0..500),
+    ) {
+        let failures = disagreements(&bytes);
+        prop_assert!(failures.is_empty(), "{:?}: {:#?}", bytes, failures);
+    }
+}
 
 #[test]
 fn long_runs_agree_with_the_naive_model() {

@@ -66,8 +66,19 @@ impl Pair {
     pub(super) fn receive(&mut self, side: usize, most: usize) -> bool {
         let count = most.min(self.wires[side].len());
         let units: Vec<Vec<u8>> = self.wires[side].drain(..count).collect();
+        // What ends a link takes its placements with it: no frame but data comes
+        // between the placing of a payload and its report.
+        let is_data = |unit: &[u8]| unit.get(2).is_some_and(|kind| kind & 0xf == 0);
+        for batch in units.chunk_by(|a, b| is_data(a) && is_data(b)) {
+            self.receive_batch(side, batch);
+        }
+        self.deposit(side);
+        count > 0
+    }
+
+    fn receive_batch(&mut self, side: usize, units: &[Vec<u8>]) {
         let mut under_way = VecDeque::new();
-        for unit in &units {
+        for unit in units {
             let mut spans = Spans::new();
             let placement = place(&mut self.sides[side], self.now, unit, &mut spans);
             match placement {
@@ -89,8 +100,6 @@ impl Pair {
             };
             self.sides[side].nic.handle_placed(self.now, ticket, landing);
         }
-        self.deposit(side);
-        count > 0
     }
 
     /// What the adapter kept goes to its place.
