@@ -51,8 +51,8 @@ pub(crate) trait Core: Send + 'static {
     fn close(&mut self, now: Instant);
     /// Has it?
     fn is_closed(&self) -> bool;
-    /// Enough was waited: it ends now.
-    fn abort(&mut self, now: Instant);
+    /// Enough was waited: what is not over ends now, and the other sides are told.
+    fn part(&mut self, now: Instant);
     /// Did all who had to be told hear it?
     fn is_quiet(&self) -> bool;
     /// The last of all: nothing moves any more.
@@ -344,13 +344,12 @@ impl<C: Core> Driven<C> {
         self.is_own_aside.store(false, Ordering::SeqCst);
     }
 
-    /// Closes everything, ends what does not want to, and stays a while for
-    /// peers that did not hear the last word.
+    /// Lets what is under way end, says good-bye, and stays a while for peers that
+    /// did not hear the last word.
     fn finish(&self) {
         self.look(|core| core.close(self.clock.now()));
-        if !self.finish_until(C::is_closed) {
-            self.look(|core| core.abort(self.clock.now()));
-        }
+        self.finish_until(C::is_closed);
+        self.ask(C::part);
         self.tell_end();
         self.finish_until(C::is_quiet);
     }

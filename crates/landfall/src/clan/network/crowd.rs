@@ -185,7 +185,9 @@ impl Core {
             // Asked again by whoever waits, once something has moved.
             Err(_) => {
                 state.is_asked.store(false, Ordering::SeqCst);
-                self.asking.push(Arc::clone(state));
+                if !self.asking.iter().any(|asking| Arc::ptr_eq(asking, state)) {
+                    self.asking.push(Arc::clone(state));
+                }
             }
         }
     }

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use clan_dsm::{Ended, HostId, LinkId};
 
-use super::core::NodeHandle;
+use super::core::{Core, NodeHandle};
 use super::error::ended;
 use crate::clan::Error;
 use crate::drive::locked;
@@ -79,9 +79,9 @@ impl Neighbour {
         if is_so(self.state.load(Ordering::SeqCst)) {
             return Poll::Ready(());
         }
-        if !rest.watchers.iter().any(|known| known.will_wake(context.waker())) {
-            rest.watchers.push(context.waker().clone());
-        }
+        let before = Core::watch(&mut rest.watchers, context.waker());
+        drop(rest);
+        before.into_iter().for_each(Waker::wake);
         Poll::Pending
     }
 }

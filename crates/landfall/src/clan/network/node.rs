@@ -12,7 +12,7 @@ use landfall_placement::{Engine as _, PathId, Peer};
 use landfall_transport::memory::Regions;
 
 use super::builder::Builder;
-use super::core::NodeHandle;
+use super::core::{Core, NodeHandle};
 use super::endpoint::Endpoint;
 use super::error::{OpenError, refused};
 use super::events::Events;
@@ -120,7 +120,8 @@ impl Node {
             let found = self.handle.look(|core| {
                 let found = core.neighbour(host);
                 if found.is_none() {
-                    core.arrivals.push(context.waker().clone());
+                    let before = Core::watch(&mut core.arrivals, context.waker());
+                    core.after.wake.extend(before);
                 }
                 found
             });

@@ -257,6 +257,7 @@ impl Window {
             return Err(Error::Busy);
         };
         let at = offset + first.len() as u64;
+        let mut is_begun = false;
         let written = self.handle.enter(|core, now| {
             // The ends must fit as well: a write that is refused changes nothing.
             let ends = [(offset, first), (at + body.len() as u64, last)];
@@ -265,12 +266,13 @@ impl Window {
                 return Err(clan_dsm::Error::Busy);
             }
             core.write_from(now, id, at, staged.clone(), state)?;
+            is_begun = true;
             for (at, end) in ends.into_iter().filter(|(_, end)| !end.is_empty()) {
                 core.engine.write(now, id, at, end)?;
             }
             Ok(())
         });
-        if written.is_err() {
+        if !is_begun {
             self.staging.take_back(&staged);
         }
         self.note(written)

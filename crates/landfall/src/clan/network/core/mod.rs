@@ -161,6 +161,18 @@ impl Core {
         Ok(neighbour)
     }
 
+    /// Remembers a waker once; those that it finds no room beside are woken.
+    pub(crate) fn watch(wakers: &mut Vec<Waker>, waker: &Waker) -> Vec<Waker> {
+        /// Handles that are polled by ever new tasks leave wakers behind.
+        const MOST: usize = 64;
+        if wakers.iter().any(|known| known.will_wake(waker)) {
+            return Vec::new();
+        }
+        let before = if wakers.len() < MOST { Vec::new() } else { std::mem::take(wakers) };
+        wakers.push(waker.clone());
+        before
+    }
+
     fn turn_lanes(&mut self) -> bool {
         let mut moved = false;
         for lane in &mut self.lanes {
@@ -254,8 +266,7 @@ impl drive::Core for Core {
         self.parting.is_empty() || !self.lanes.iter().any(|lane| lane.is_up)
     }
 
-    /// The other sides hear of it.
-    fn abort(&mut self, now: Instant) {
+    fn part(&mut self, now: Instant) {
         let links: Vec<LinkId> = self.engine.links().map(|(link, _)| link).collect();
         for link in links {
             // It was there just now.
