@@ -10,7 +10,7 @@ use clan_dsm::{
     Rights, Source,
 };
 use landfall_simnet::{LinkConfig, Loss, Probability};
-use net::{Net, address, body, config, cookie_in, ethernet, faulty, host_id, noise, sim};
+use net::{Net, PATH, address, body, config, cookie_in, ethernet, faulty, host_id, noise, sim};
 
 /// A gives B a cookie, B passes it on to C, and C writes into A's memory: there
 /// never was a connection between A and C, and none is needed.
@@ -192,6 +192,29 @@ fn a_host_that_dies_and_comes_back_ends_what_it_was_part_of_and_nothing_else() {
         net.flush(0, 1);
         assert_eq!(net.bytes(1, new.area), [5; 64]);
     }
+}
+
+/// A host that was started anew is the first to speak: the connections of its
+/// earlier life are over at the other side, though there is a link to it again.
+#[test]
+fn a_host_that_calls_after_it_was_started_anew_ends_the_connections_of_its_earlier_life() {
+    let mut net = Net::linked(sim(2), 2, &config(), ethernet());
+    let ([caller, _], _) = net.connect(0, 1, [[1; 40], [2; 40]]);
+    let asking = net.nic(0).open_endpoint(None).unwrap();
+    net.nic(0).connect(asking, address(1, Port(3)), [0; 40]).unwrap();
+    net.restart(1);
+    let (now, peer) = (net.now(), net.peer(0));
+    net.nic(1).open_link(now, PATH, peer).unwrap();
+    net.wait_for(1, "the link", |event| match event {
+        Event::LinkUp { .. } => Some(()),
+        _ => None,
+    });
+    let notice = net.notice(0, caller);
+    assert_eq!(notice, Notice::Ended { why: Ended::Restarted, body: [0; 40] });
+    // The question was lost with the host, or refused by it before.
+    assert!(matches!(net.notice(0, asking), Notice::Ended { .. }));
+    net.connect(0, 1, [[3; 40], [4; 40]]);
+    net.connect(1, 0, [[5; 40], [6; 40]]);
 }
 
 /// Nothing crosses any more: whoever waits hears of it within the bound.
