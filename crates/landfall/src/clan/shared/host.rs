@@ -231,12 +231,19 @@ impl Host {
         }
         if self.is_gone() {
             wire.bereave();
+            wire.tell_task();
         }
     }
 
     /// It is lost, or this node ends: all that depends on it is told.
     pub(super) fn lose(&self, node: &Node) {
         self.is_gone.store(true, SeqCst);
+        let mourners = std::mem::take(&mut *locked(&self.mourners));
+        let mourners: Vec<_> = mourners.iter().filter_map(Weak::upgrade).collect();
+        // Before the windows: who finds the peer lost there finds its tripwire fired.
+        for wire in &mourners {
+            wire.bereave();
+        }
         let trouble = if node.is_down() { ENDED } else { LOST };
         for window in std::mem::take(&mut *locked(&self.windows)).into_values() {
             if let Some(window) = window.upgrade() {
@@ -248,9 +255,8 @@ impl Host {
             let _asked = locked(&self.asked);
             self.answered.notify_all();
         }
-        let mourners = std::mem::take(&mut *locked(&self.mourners));
-        for wire in mourners.iter().filter_map(Weak::upgrade) {
-            wire.bereave();
+        for wire in &mourners {
+            wire.tell_task();
         }
         node.sleeper.wake();
         self.channel.hang_up();

@@ -70,10 +70,9 @@ impl Wire {
         fired
     }
 
-    /// The peer that it was made for is lost.
+    /// The peer that it was made for is lost. Who waits has to be told.
     pub(super) fn bereave(&self) {
         self.is_bereft.store(true, SeqCst);
-        self.tell_task();
     }
 
     /// Wakes the task that waits for it. No lock of the node is held meanwhile.
