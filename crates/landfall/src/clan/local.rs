@@ -336,7 +336,8 @@ mod tests {
         assert!(matches!(remote.store(u64::MAX - 7, 1), Err(Error::OutOfBounds { .. })));
         assert!(matches!(remote.write(4090, &[0; 7]), Err(Error::OutOfBounds { .. })));
         let from = &local;
-        for (offset, range) in [(0, 0..4104), (4096, 0..8), (0, 16..8), (u64::MAX - 7, 0..8)] {
+        let reversed = Range { start: 16, end: 8 };
+        for (offset, range) in [(0, 0..4104), (4096, 0..8), (0, reversed), (u64::MAX - 7, 0..8)] {
             let result = remote.write_from(offset, from, range.clone());
             assert!(result.is_err() || range.is_empty(), "{offset} {range:?}");
         }

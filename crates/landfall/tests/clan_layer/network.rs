@@ -19,6 +19,6 @@ suite::over_each_test! {
     let (one, two) = pair();
     suite((&one, &two), {
         let (driving, two) = (two.clone(), two.clone());
-        move || driving.wait_for(two.close(), None).map(drop).unwrap_or(())
+        move || driving.wait_for(two.close(), None).map_or((), drop)
     });
 }

@@ -100,7 +100,7 @@ pub(crate) fn a_punctual_queue_waits_for_nobody<F: Fabric>(one: &F, two: &F) {
 pub(crate) fn a_stream_carries_bytes<F: Fabric>(one: &F, two: &F) {
     for (wait, ring) in WAITS.into_iter().zip([4096, 65_536, 512]) {
         let (mut here, there) = pieces::both(one, two, stream::Config::new(ring).wait(wait));
-        let all = bytes(9, 400_000);
+        let all = bytes(9, 100_000);
         thread::scope(|scope| {
             // The other side echoes.
             scope.spawn(move || {

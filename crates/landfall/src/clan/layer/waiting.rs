@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 use std::future::poll_fn;
 use std::task::{Context, Poll};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use landfall_transport::Wait;
 
@@ -11,6 +11,9 @@ use crate::clan::{Error, Fabric, Remote, Stage, Tripwire};
 
 /// How often somebody who spins looks before it looks at the clock.
 const LOOKS_PER_GLANCE_AT_THE_CLOCK: u32 = 64;
+
+/// How long a handle that goes waits for room on the way.
+const LAST_WORDS: Duration = Duration::from_millis(100);
 
 /// How often a task looks before it lets others have their turn.
 const MOST_LOOKS_PER_POLL: u32 = 16;
@@ -118,6 +121,19 @@ impl<F: Fabric> Waiting<F> {
             if budget.is_some_and(|budget| now - start >= budget) {
                 return Ok(None);
             }
+        }
+    }
+
+    /// What is to be said before a handle goes. A way that is full is waited for, but
+    /// not for long; for everything else nobody is left to tell.
+    pub(super) fn last_words<S: Side<F>>(
+        &self,
+        side: &mut S,
+        mut say: impl FnMut(&mut S) -> Result<(), Error>,
+    ) {
+        if matches!(say(side), Err(Error::Busy)) {
+            let deadline = Instant::now().checked_add(LAST_WORDS);
+            let _ = self.until(side, deadline, |side| say(side).map(Some));
         }
     }
 

@@ -231,7 +231,7 @@ fn is_long(parts: &[&[u8]]) -> bool {
 
 impl<F: Fabric> Drop for Sender<F> {
     fn drop(&mut self) {
-        // Nobody is left to tell if it fails; the peer finds this side gone.
-        let _ = self.side.finish();
+        let Self { side, waiting, .. } = self;
+        waiting.last_words(side, Sending::finish);
     }
 }

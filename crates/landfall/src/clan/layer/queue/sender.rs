@@ -251,7 +251,7 @@ impl<F: Fabric> Sender<F> {
 
 impl<F: Fabric> Drop for Sender<F> {
     fn drop(&mut self) {
-        // Nobody is left to tell if it fails; the peer finds this side gone.
-        let _ = self.finish();
+        let Self { side, waiting, .. } = self;
+        waiting.last_words(side, Producer::finish);
     }
 }

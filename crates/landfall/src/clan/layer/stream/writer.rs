@@ -187,7 +187,7 @@ pub(super) fn broken(error: Error) -> io::Error {
 
 impl<F: Fabric> Drop for Writer<F> {
     fn drop(&mut self) {
-        // Nobody is left to tell if it fails; the peer finds this side gone.
-        let _ = self.side.finish();
+        let Self { side, waiting, .. } = self;
+        waiting.last_words(side, Producer::finish);
     }
 }
