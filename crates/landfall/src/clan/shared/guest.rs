@@ -79,6 +79,10 @@ impl Guest {
     }
 
     fn welcome(self: &Arc<Self>, node: &Node) -> Result<(), Farewell> {
+        // Only the thread that calls this adds to them.
+        if locked(&node.inbox).len() >= node.config.most_peers {
+            return Err(Farewell);
+        }
         let hits = Hits::create().map_err(|_| Farewell)?;
         let doorbell = node.sleeper.add(hits.doorbell()).map_err(|_| Farewell)?;
         let (kind, body) = Speech::Welcome { host: node.host }.encode();

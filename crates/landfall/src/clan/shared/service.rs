@@ -106,9 +106,13 @@ impl Service {
 
     fn accept(&mut self) {
         const AT_ONCE: usize = 16;
+        /// Those that have not said yet what they want: some only look whether somebody
+        /// listens here.
+        const STRANGERS: usize = 64;
+        let most = self.node.config.most_peers.saturating_add(STRANGERS);
         for _ in 0..AT_ONCE {
             match self.listener.accept(Duration::ZERO) {
-                Ok(Some(channel)) if self.guests.len() < self.node.config.most_peers => {
+                Ok(Some(channel)) if self.guests.len() < most => {
                     let number = self.next;
                     self.next += 1;
                     if self.add(&channel, number) {
