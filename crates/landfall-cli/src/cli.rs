@@ -4,7 +4,8 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::{bigmtu, defrag, demo, doctor, perf};
+use crate::lane::clan::process;
+use crate::{bigmtu, clan_ip, defrag, demo, doctor, perf};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -40,9 +41,14 @@ enum Command {
     Demo(demo::Args),
     /// An interface with an MTU of up to 64 KiB above an ordinary link
     Bigmtu(bigmtu::Args),
+    /// An interface whose packets travel by DMA into memory of other hosts
+    ClanIp(clan_ip::Args),
     /// The figures of the papers, ours beside theirs
     #[command(subcommand)]
     Paper(Paper),
+    /// The other process of a measurement: started by this program, not by people
+    #[command(hide = true)]
+    Peer(process::Args),
 }
 
 #[derive(Debug, Subcommand)]
@@ -65,7 +71,9 @@ impl Cli {
             Command::Perf(Perf::Local(args)) => perf::run(&args),
             Command::Demo(args) => demo::run(&args),
             Command::Bigmtu(args) => bigmtu::run(&args),
+            Command::ClanIp(args) => clan_ip::run(&args),
             Command::Paper(Paper::Defrag(args)) => defrag::run(&args),
+            Command::Peer(args) => process::answer(&args).map(|()| ExitCode::SUCCESS),
         }
     }
 }

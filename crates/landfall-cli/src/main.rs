@@ -7,6 +7,7 @@
 //! | `perf` | drivers against kernel TCP and UDP, interleaved |
 //! | `defrag` | the tables of a paper, from simulated traffic |
 //! | `bigmtu` | an interface with a large MTU above a link with an ordinary one |
+//! | `clan_ip` | an interface whose packets travel by DMA |
 //! | `demo` | what the family does, in under half a minute |
 //! | `lane` | an engine at each end of a path, and work for both |
 //! | `machine`, `style` | facts about this machine; words and colours |
@@ -14,6 +15,7 @@
 #![forbid(unsafe_code)]
 
 mod bigmtu;
+mod clan_ip;
 mod cli;
 mod defrag;
 mod demo;

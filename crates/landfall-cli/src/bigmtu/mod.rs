@@ -88,7 +88,8 @@ fn mtu(text: &str) -> Result<u32, String> {
     }
 }
 
-fn address(text: &str) -> Result<(IpAddr, u8), String> {
+/// An address and the length of its subnet's prefix.
+pub(crate) fn address(text: &str) -> Result<(IpAddr, u8), String> {
     let parse = || {
         let (address, prefix) = text.split_once('/')?;
         let (address, prefix): (IpAddr, u8) = (address.parse().ok()?, prefix.parse().ok()?);
@@ -124,7 +125,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let mut last = (Instant::now(), big.stats());
     let mut is_over = false;
     while !is_over && big.is_running() {
-        is_over = endings.wait(pause(args, last.0, until))?;
+        is_over = endings.wait(pause(args.stats, last.0, until))?;
         is_over |= until.is_some_and(|until| Instant::now() >= until);
         if args.stats > 0 && last.0.elapsed() >= Duration::from_secs(args.stats) {
             let now = (Instant::now(), big.stats());
@@ -139,9 +140,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 }
 
 /// Until something is to be done; never long, so that a broken link is noticed.
-fn pause(args: &Args, last: Instant, until: Option<Instant>) -> Duration {
+pub(crate) fn pause(stats: u64, last: Instant, until: Option<Instant>) -> Duration {
     const LONGEST: Duration = Duration::from_millis(200);
-    let line = (args.stats > 0).then(|| last + Duration::from_secs(args.stats));
+    let line = (stats > 0).then(|| last + Duration::from_secs(stats));
     let now = Instant::now();
     let next = [line, until].into_iter().flatten().min();
     next.map_or(LONGEST, |next| next.saturating_duration_since(now).min(LONGEST))

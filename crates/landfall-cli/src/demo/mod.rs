@@ -7,6 +7,7 @@
 //! | `put` | a Put into memory of the other side, beside a round trip of kernel TCP |
 //! | `queue_pairs` | messages posted and reaped, beside `send` and `recv`; messages between stations |
 //! | `fragments` | pages in fragments, joined where they land, beside kernel TCP |
+//! | `tripwires` | a word in the memory of another process, seen and answered, beside kernel TCP |
 //! | `faults` | the same on a path where much goes wrong |
 //! | `in_process` | two engines joined by a channel |
 //! | `regions` | memory that is lent, taken back, and refused afterwards |
@@ -20,6 +21,7 @@ mod put;
 mod queue_pairs;
 mod regions;
 mod simulated;
+mod tripwires;
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -84,7 +86,7 @@ struct Act {
     play: fn(Scale) -> Result<Shown>,
 }
 
-const ACTS: [Act; 8] = [
+const ACTS: [Act; 9] = [
     Act {
         name: "bulk",
         title: "Scheduled Transfers over UDP, received in place, beside kernel TCP (loopback)",
@@ -104,6 +106,11 @@ const ACTS: [Act; 8] = [
         name: "fragments",
         title: "Pages in fragments, joined where they land by a guess, and what a wrong one costs",
         play: fragments::play,
+    },
+    Act {
+        name: "tripwires",
+        title: "A word in the memory of another process, seen and answered; tripwires that wake",
+        play: tripwires::play,
     },
     Act {
         name: "faults",

@@ -9,6 +9,7 @@
 //! | `stp`, `stp_paths` | that work for the Scheduled Transfer Protocol, and its encapsulations |
 //! | `qpip`, `qpip_paths` | that work for queue pairs, and what carries their frames |
 //! | `qpip_socket` | a queue pair at one end, a kernel socket at the other |
+//! | `clan` | shared memory with tripwires: words, queues, streams, between threads or processes |
 //! | `defrag` | pages cut for the wire at one end, joined at the other |
 //! | `overhead` | what posting and reaping costs the thread that does it |
 //! | `bulk` | one side streams, the other receives in place |
@@ -21,6 +22,7 @@
 //! file with its source, its sink and its talker.
 
 pub(crate) mod bulk;
+pub(crate) mod clan;
 pub(crate) mod defrag;
 pub(crate) mod numbered;
 pub(crate) mod overhead;

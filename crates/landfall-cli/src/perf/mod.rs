@@ -1,5 +1,5 @@
-//! `landfall perf local`: drivers with a test engine, STP, QPIP and speculative
-//! defragmentation against kernel TCP and UDP, interleaved, both ends on this machine.
+//! `landfall perf local`: drivers with a test engine, STP, QPIP, speculative
+//! defragmentation and CLAN against kernel TCP and UDP, interleaved, both ends on this machine.
 //!
 //! | file | what it is |
 //! | --- | --- |
@@ -9,11 +9,13 @@
 //! | `ours` | the drivers with a test engine |
 //! | `stp` | the Scheduled Transfer Protocol, over each of its encapsulations |
 //! | `qpip` | queue pairs, to each other and to sockets |
+//! | `clan` | shared memory with tripwires, between processes and over a network |
 //! | `defrag` | pages over a wire that carries less, joined by us or by the kernel |
 //! | `absent` | what could not be measured, and why |
 //! | `report` | rows as a table |
 
 mod absent;
+pub(crate) mod clan;
 mod defrag;
 mod group;
 mod ours;
@@ -86,6 +88,8 @@ pub(crate) struct Args {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Protocol {
+    /// Shared memory with tripwires
+    Clan,
     /// Speculative defragmentation, beside the kernel's own
     Defrag,
     /// Queue pairs on TCP
@@ -213,6 +217,9 @@ fn throughput<'a>(args: &Args, setting: Setting<'a>) -> Group<'a> {
     if args.wants(Protocol::Defrag) {
         defrag::add_throughput(&mut group);
     }
+    if args.wants(Protocol::Clan) {
+        clan::add_throughput(&mut group);
+    }
     if args.wants(Protocol::Test) {
         ours::add_throughput(&mut group);
     }
@@ -227,6 +234,9 @@ fn latency<'a>(args: &Args, setting: Setting<'a>) -> Group<'a> {
     }
     if args.wants(Protocol::Qpip) {
         qpip::add_latency(&mut group);
+    }
+    if args.wants(Protocol::Clan) {
+        clan::add_latency(&mut group);
     }
     if args.wants(Protocol::Test) {
         ours::add_latency(&mut group);

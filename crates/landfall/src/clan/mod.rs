@@ -10,6 +10,7 @@
 //! | [`Threads`] | such memory between threads of one process |
 //! | [`shared`] | such memory between processes of one host |
 //! | [`network`] | such memory over UDP, Ethernet and `io_uring` |
+//! | [`ip`] | an interface of the kernel whose packets travel as DMA |
 //! | [`layer`] | messages, queues, calls, streams, publications: over any of them |
 //!
 //! Memory that a peer writes is never a slice, and nothing that a peer writes is
@@ -21,6 +22,7 @@
 
 mod error;
 pub mod fabric;
+pub mod ip;
 pub mod layer;
 mod local;
 pub mod network;

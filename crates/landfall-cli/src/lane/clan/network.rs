@@ -1,0 +1,66 @@
+//! Two nodes over a network, each on a thread where its side of the plan says.
+
+use std::sync::Mutex;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Instant;
+
+use anyhow::{Context, Result, anyhow};
+use landfall::clan::network::{HostId, Node, Peer, Transport};
+use landfall_testbed::rivals::{Endpoints, Side};
+use landfall_testbed::{Sample, VethPair};
+use landfall_transport::udp::UdpConfig;
+
+use super::job::Job;
+use super::threads;
+
+/// What the nodes are joined by.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Over<'a> {
+    /// UDP, for links of this MTU.
+    Udp { mtu: u32 },
+    /// Frames of ethertype 0x88b5 on a cable.
+    Ethernet(&'a VethPair),
+}
+
+impl Over<'_> {
+    fn transport(self, role: usize, side: &Side) -> Transport {
+        match self {
+            Self::Udp { mtu } => Transport::udp_with(UdpConfig::new((side.address, 0).into(), mtu)),
+            Self::Ethernet(pair) => Transport::ethernet(pair.ends()[role].name.as_str()),
+        }
+    }
+
+    /// Where others reach a node.
+    fn address(self, role: usize, node: &Node) -> Result<Peer> {
+        match self {
+            Self::Udp { .. } => node.local().context("a node without an address"),
+            Self::Ethernet(pair) => Ok(Peer::Ethernet(pair.ends()[role].mac.0)),
+        }
+    }
+}
+
+/// Does the job.
+pub(crate) fn run(endpoints: &Endpoints, job: &Job, over: Over<'_>) -> Result<Sample> {
+    let (tell, hear) = channel();
+    let (tell, hear): (Mutex<Sender<Peer>>, Mutex<Receiver<Peer>>) = (tell.into(), hear.into());
+    let open = |role: usize, side: &Side| -> Result<Node> {
+        let host = HostId::new(role as u16).context("a host of a small number")?;
+        let transport = over.transport(role, side);
+        Ok(Node::builder(host).path(transport).wait(job.wait()).open()?)
+    };
+    let locked = |_| anyhow!("a thread panicked");
+    let asking = |side: &Side| {
+        let node = open(0, side)?;
+        let peer = hear.lock().map_err(|_| locked(()))?.recv_timeout(job.limit)?;
+        node.link(peer)?.wait_up(Some(Instant::now() + job.limit))?;
+        Ok(node)
+    };
+    let answering = |side: &Side| {
+        let node = open(1, side)?;
+        tell.lock().map_err(|_| locked(()))?.send(over.address(1, &node)?)?;
+        let first = HostId::new(0).context("a host of a small number")?;
+        node.wait_reached(first, Some(Instant::now() + job.limit))?;
+        Ok(node)
+    };
+    threads::run(endpoints, job, [&asking, &answering])
+}

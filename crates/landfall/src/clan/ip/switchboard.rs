@@ -1,0 +1,173 @@
+//! Which connections there are, and what waits for one.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex};
+
+use clan_dsm::HostId;
+
+use super::outgoing::Outgoing;
+use super::station::HEADER;
+use crate::drive::locked;
+
+/// So many packets wait for a connection that is being made. IP loses the rest.
+const HELD: usize = 64;
+
+/// A packet that waits for a connection.
+#[derive(Debug)]
+pub(super) struct Held {
+    pub(super) header: [u8; HEADER],
+    pub(super) packet: Vec<u8>,
+}
+
+/// The way out to one host.
+pub(super) type Way = Arc<Mutex<Outgoing>>;
+
+#[derive(Debug)]
+enum Place {
+    /// Somebody sees to it that there will be a connection.
+    Asking(VecDeque<Held>),
+    Open(Way),
+}
+
+/// What to do with a packet.
+#[derive(Debug)]
+pub(super) enum Route {
+    /// Send it there.
+    Open(Way),
+    /// Hold it; the first one asks for a connection.
+    Asking {
+        /// This is the first.
+        begins: bool,
+    },
+}
+
+/// What is to be done about somebody who asks for a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Visit {
+    /// Let him in. What there was before is over.
+    Welcome,
+    /// This side asks already, and has the right of way.
+    TheyWait,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Switchboard {
+    ours: HostId,
+    places: Mutex<BTreeMap<HostId, Place>>,
+}
+
+impl Switchboard {
+    pub(super) const fn new(ours: HostId) -> Self {
+        Self { ours, places: Mutex::new(BTreeMap::new()) }
+    }
+
+    /// How a host is reached. If nobody has tried, the caller does now.
+    pub(super) fn route(&self, host: HostId) -> Route {
+        let mut places = locked(&self.places);
+        match places.get(&host) {
+            Some(Place::Open(way)) => Route::Open(Arc::clone(way)),
+            Some(Place::Asking(_)) => Route::Asking { begins: false },
+            None => {
+                places.insert(host, Place::Asking(VecDeque::new()));
+                Route::Asking { begins: true }
+            }
+        }
+    }
+
+    /// Keeps a packet until there is a connection; false: too many wait already.
+    pub(super) fn hold(&self, host: HostId, held: Held) -> bool {
+        match locked(&self.places).get_mut(&host) {
+            Some(Place::Asking(waiting)) if waiting.len() < HELD => {
+                waiting.push_back(held);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Two that ask each other at the same time need one connection: that of the
+    /// host with the lower number.
+    pub(super) fn visit(&self, host: HostId) -> Visit {
+        match locked(&self.places).get(&host) {
+            Some(Place::Asking(_)) if self.ours < host => Visit::TheyWait,
+            _ => Visit::Welcome,
+        }
+    }
+
+    /// A connection is there. Gives what waited for it.
+    pub(super) fn open(&self, host: HostId, way: &Way) -> VecDeque<Held> {
+        match locked(&self.places).insert(host, Place::Open(Arc::clone(way))) {
+            Some(Place::Asking(waiting)) => waiting,
+            _ => VecDeque::new(),
+        }
+    }
+
+    /// Asking came to nothing. Gives what waited for it, unless a connection has come
+    /// about in another way.
+    pub(super) fn give_up(&self, host: HostId) -> VecDeque<Held> {
+        let mut places = locked(&self.places);
+        match places.get_mut(&host) {
+            Some(Place::Asking(waiting)) => {
+                let waiting = std::mem::take(waiting);
+                places.remove(&host);
+                waiting
+            }
+            _ => VecDeque::new(),
+        }
+    }
+
+    /// This connection is over, if it is still the one to that host.
+    pub(super) fn close(&self, host: HostId, way: &Way) {
+        let mut places = locked(&self.places);
+        if matches!(places.get(&host), Some(Place::Open(open)) if Arc::ptr_eq(open, way)) {
+            places.remove(&host);
+        }
+    }
+
+    /// Is a connection being made?
+    pub(super) fn is_asking(&self, host: HostId) -> bool {
+        matches!(locked(&self.places).get(&host), Some(Place::Asking(_)))
+    }
+
+    /// Is this still the connection to that host?
+    pub(super) fn is_current(&self, host: HostId, way: &Way) -> bool {
+        let places = locked(&self.places);
+        matches!(places.get(&host), Some(Place::Open(open)) if Arc::ptr_eq(open, way))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn host(number: u16) -> HostId {
+        HostId::new(number).unwrap()
+    }
+
+    fn packet(byte: u8) -> Held {
+        Held { header: [0; HEADER], packet: vec![byte] }
+    }
+
+    #[test]
+    fn the_first_packet_asks_and_the_others_wait_within_bounds() {
+        let board = Switchboard::new(host(1));
+        assert!(matches!(board.route(host(2)), Route::Asking { begins: true }));
+        assert!(matches!(board.route(host(2)), Route::Asking { begins: false }));
+        let held = (0..=HELD).filter(|nth| board.hold(host(2), packet(*nth as u8))).count();
+        assert_eq!(held, HELD);
+        let given_up = board.give_up(host(2));
+        assert!(given_up.iter().map(|held| held.packet[0]).eq(0..HELD as u8));
+        assert!(matches!(board.route(host(2)), Route::Asking { begins: true }));
+    }
+
+    #[test]
+    fn of_two_that_ask_each_other_the_lower_one_is_answered() {
+        let (low, high) = (Switchboard::new(host(1)), Switchboard::new(host(2)));
+        assert_eq!(low.visit(host(2)), Visit::Welcome);
+        low.route(host(2));
+        high.route(host(1));
+        assert_eq!(low.visit(host(2)), Visit::TheyWait);
+        assert_eq!(high.visit(host(1)), Visit::Welcome);
+    }
+}

@@ -1,0 +1,175 @@
+//! What two hosts agree on, and what stands in the two queues between them.
+
+use std::time::Duration;
+
+use clan_dsm::Cookie;
+use landfall_transport::Wait;
+
+use super::station::HEADER;
+use crate::clan::layer::queue;
+use crate::clan::{Error, Misbehaviour, WORD};
+
+/// The port of every host's doorman.
+pub(super) const PORT: u32 = 1;
+
+/// The same at both ends of a connection: else there is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Terms {
+    pub(super) mtu: u32,
+    /// Buffers at each receiver.
+    pub(super) buffers: u32,
+}
+
+impl Terms {
+    /// Room for a packet; DMA moves whole words.
+    pub(super) const fn buffer(self) -> u64 {
+        (self.mtu as u64).next_multiple_of(WORD)
+    }
+
+    /// Room for all of them.
+    pub(super) const fn memory(self) -> u64 {
+        self.buffer() * self.buffers as u64
+    }
+
+    /// Both queues hold two elements for each buffer: they never are what one waits
+    /// for, though their receivers tell of what they took only now and then.
+    fn queue(self, element: usize) -> queue::Config {
+        let (batch, within) = (16, Duration::from_micros(20));
+        queue::Config::new(element as u32, 2 * self.buffers).batch(batch, within)
+    }
+
+    pub(super) fn cookies(self) -> queue::Config {
+        self.queue(Offer::LEN).wait(Wait::Block)
+    }
+
+    pub(super) fn completions(self) -> queue::Config {
+        self.queue(Completion::LEN).wait(Wait::BALANCED)
+    }
+
+    /// What is said when a connection is asked for, and when it is accepted: a cookie,
+    /// and these terms.
+    pub(super) fn greeting(self, cookie: &Cookie) -> [u8; 40] {
+        let mut body = [0; 40];
+        body[..Cookie::LEN].copy_from_slice(&cookie.to_bytes());
+        body[32..36].copy_from_slice(&self.mtu.to_be_bytes());
+        body[36..].copy_from_slice(&self.buffers.to_be_bytes());
+        body
+    }
+
+    /// The other side's cookie, if its terms are ours.
+    pub(super) fn greeted(self, body: &[u8; 40]) -> Result<Cookie, Error> {
+        let cookie = cookie_in(body)?;
+        if self.greeting(&cookie) != *body {
+            return Err(Error::BadConfig(
+                "MTU and number of buffers have to be the same at both ends",
+            ));
+        }
+        Ok(cookie)
+    }
+}
+
+fn cookie_in(bytes: &[u8]) -> Result<Cookie, Error> {
+    let mut cookie = [0; Cookie::LEN];
+    cookie.copy_from_slice(&bytes[..Cookie::LEN]);
+    Ok(Cookie::from_bytes(&cookie)?)
+}
+
+fn word_in(bytes: &[u8], at: usize) -> u64 {
+    let mut word = [0; 8];
+    word.copy_from_slice(&bytes[at..at + 8]);
+    u64::from_le_bytes(word)
+}
+
+/// A buffer that may be filled: the cookie of its memory, and where in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Offer {
+    pub(super) cookie: Cookie,
+    pub(super) at: u64,
+}
+
+impl Offer {
+    pub(super) const LEN: usize = Cookie::LEN + 8;
+
+    pub(super) fn to_bytes(self) -> [u8; Self::LEN] {
+        let mut bytes = [0; Self::LEN];
+        bytes[..Cookie::LEN].copy_from_slice(&self.cookie.to_bytes());
+        bytes[Cookie::LEN..].copy_from_slice(&self.at.to_le_bytes());
+        bytes
+    }
+
+    pub(super) fn from_bytes(bytes: &[u8; Self::LEN]) -> Result<Self, Error> {
+        Ok(Self { cookie: cookie_in(bytes)?, at: word_in(bytes, Cookie::LEN) })
+    }
+}
+
+/// A buffer was filled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Completion {
+    /// Which.
+    pub(super) at: u64,
+    /// How long the packet is.
+    pub(super) len: u16,
+    /// The Ethernet header in front of it.
+    pub(super) header: [u8; HEADER],
+}
+
+impl Completion {
+    pub(super) const LEN: usize = 24;
+
+    pub(super) fn to_bytes(self) -> [u8; Self::LEN] {
+        let mut bytes = [0; Self::LEN];
+        bytes[..8].copy_from_slice(&self.at.to_le_bytes());
+        bytes[8..10].copy_from_slice(&self.len.to_le_bytes());
+        bytes[10..].copy_from_slice(&self.header);
+        bytes
+    }
+
+    /// If these terms allow it.
+    pub(super) fn from_bytes(bytes: &[u8; Self::LEN], terms: Terms) -> Result<Self, Error> {
+        let mut header = [0; HEADER];
+        header.copy_from_slice(&bytes[10..]);
+        let len = u16::from_le_bytes([bytes[8], bytes[9]]);
+        if u32::from(len) > terms.mtu {
+            let wrong = Misbehaviour::Length { len: len.into(), most: terms.mtu.into() };
+            return Err(Error::PeerMisbehaved(wrong));
+        }
+        Ok(Self { at: word_in(bytes, 0), len, header })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clan_dsm::{HostId, Key, Rights};
+
+    const TERMS: Terms = Terms { mtu: 1500, buffers: 4 };
+
+    fn cookie() -> Cookie {
+        Cookie::new(HostId::new(5).unwrap(), 6, Rights::Write, Key::from_bits(7), 8)
+    }
+
+    #[test]
+    fn elements_survive_the_journey() {
+        let offer = Offer { cookie: cookie(), at: 1504 };
+        assert_eq!(Offer::from_bytes(&offer.to_bytes()).unwrap(), offer);
+        assert!(Offer::from_bytes(&[0; Offer::LEN]).is_err());
+        let completion = Completion { at: 3008, len: 1500, header: [9; HEADER] };
+        assert_eq!(Completion::from_bytes(&completion.to_bytes(), TERMS).unwrap(), completion);
+    }
+
+    #[test]
+    fn a_packet_that_is_longer_than_a_buffer_is_a_lie() {
+        let completion = Completion { at: 0, len: 1501, header: [9; HEADER] };
+        let read = Completion::from_bytes(&completion.to_bytes(), TERMS);
+        assert!(matches!(read, Err(Error::PeerMisbehaved(Misbehaviour::Length { .. }))));
+    }
+
+    #[test]
+    fn only_equal_terms_are_agreed_on() {
+        let body = TERMS.greeting(&cookie());
+        assert_eq!(TERMS.greeted(&body).unwrap(), cookie());
+        let other = Terms { mtu: 9000, ..TERMS };
+        assert!(matches!(other.greeted(&body), Err(Error::BadConfig(_))));
+        assert!(TERMS.greeted(&[0; 40]).is_err());
+    }
+}

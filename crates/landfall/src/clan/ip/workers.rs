@@ -1,0 +1,315 @@
+//! The threads: one takes packets from the kernel, one opens the door to those who
+//! ask, and one for each connection hands packets to the kernel.
+
+use std::collections::BTreeMap;
+use std::io::{self, IoSlice};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use clan_dsm::{ConnectRequest, HostId, Notice, Reason};
+use landfall_placement::Peer;
+use landfall_transport::tap::{FrameReader, FrameWriter};
+
+use super::ClanIpError;
+use super::kernel::FromKernel;
+use super::meeting::{self, Connection};
+use super::stats::{ClanIpStats, Counts};
+use super::switchboard::{Held, Route, Switchboard, Visit, Way};
+use super::terms::Terms;
+use crate::clan::Error;
+use crate::clan::network::{Endpoint, Node};
+use crate::drive::locked;
+
+/// Nobody waits longer until he looks whether it is over.
+pub(super) const LOOK_UP: Duration = Duration::from_millis(50);
+/// For so long a connection is tried to be made.
+const MEETING: Duration = Duration::from_secs(3);
+/// Packets from a connection between two looks at whether it is still the one.
+const STRIDE: u32 = 256;
+/// Connections that are made or end at the same time, beyond one for each neighbour.
+const SPARE_THREADS: usize = 16;
+
+/// What the threads share with each other and with the owner.
+#[derive(Debug)]
+pub(super) struct Shared {
+    node: Node,
+    terms: Terms,
+    tap: FrameWriter,
+    neighbours: BTreeMap<HostId, Peer>,
+    board: Switchboard,
+    pub(super) counts: Counts,
+    over: AtomicBool,
+    error: Mutex<Option<ClanIpError>>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    /// Threads of connections.
+    busy: AtomicUsize,
+}
+
+impl Shared {
+    pub(super) fn new(
+        node: Node,
+        terms: Terms,
+        tap: FrameWriter,
+        neighbours: BTreeMap<HostId, Peer>,
+    ) -> Self {
+        let board = Switchboard::new(node.host());
+        Self {
+            node,
+            terms,
+            tap,
+            neighbours,
+            board,
+            counts: Counts::default(),
+            over: AtomicBool::new(false),
+            error: Mutex::new(None),
+            threads: Mutex::new(Vec::new()),
+            busy: AtomicUsize::new(0),
+        }
+    }
+
+    pub(super) fn node(&self) -> &Node {
+        &self.node
+    }
+
+    pub(super) fn terms(&self) -> Terms {
+        self.terms
+    }
+
+    pub(super) fn stats(&self) -> ClanIpStats {
+        self.counts.read()
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.over.load(Ordering::Relaxed)
+    }
+
+    /// All threads end, and are waited for.
+    pub(super) fn end(&self) {
+        self.over.store(true, Ordering::Relaxed);
+        // Those that are joined start no others: it is over.
+        while let Some(thread) = { locked(&self.threads).pop() } {
+            if thread.thread().id() != thread::current().id() {
+                // One that panicked has ended as well.
+                let _ = thread.join();
+            }
+        }
+    }
+
+    pub(super) fn take_error(&self) -> Option<ClanIpError> {
+        locked(&self.error).take()
+    }
+
+    /// Something broke that nothing here can mend.
+    pub(super) fn fail(&self, error: ClanIpError) {
+        locked(&self.error).get_or_insert(error);
+        self.over.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn neighbours(&self) -> impl Iterator<Item = HostId> + '_ {
+        self.neighbours.keys().copied()
+    }
+
+    pub(super) fn is_neighbour(&self, host: HostId) -> bool {
+        self.neighbours.contains_key(&host)
+    }
+
+    /// The way to a host, or the packet is held until there is one.
+    pub(super) fn way_or_hold(
+        self: &Arc<Self>,
+        host: HostId,
+        held: impl FnOnce() -> Held,
+    ) -> Option<Way> {
+        match self.board.route(host) {
+            Route::Open(way) => return Some(way),
+            Route::Asking { begins } => {
+                if !self.board.hold(host, held()) {
+                    self.counts.dropped();
+                }
+                if begins && !self.spawn(host, move |shared| shared.ask(host)) {
+                    self.give_up(host);
+                }
+            }
+        }
+        None
+    }
+
+    /// A connection does not work any more.
+    pub(super) fn broken(&self, host: HostId, way: &Way, error: &Error) {
+        if matches!(error, Error::PeerMisbehaved(_)) {
+            self.counts.misbehaved();
+        }
+        self.counts.dropped();
+        self.board.close(host, way);
+    }
+
+    /// Asks for a connection, and serves it.
+    fn ask(self: &Arc<Self>, host: HostId) {
+        let deadline = Instant::now() + MEETING;
+        let asked = self.reach(host, deadline);
+        match asked.and_then(|()| meeting::ask(&self.node, self.terms, host, deadline)) {
+            Ok(connection) => self.serve(host, connection),
+            Err(Error::Refused(Reason::Refused)) if host < self.node.host() => {
+                // The other side asks as well, and has the right of way.
+                while self.board.is_asking(host) && !self.is_over() && Instant::now() < deadline {
+                    thread::sleep(Duration::from_millis(5));
+                }
+                self.give_up(host);
+            }
+            Err(_) => self.give_up(host),
+        }
+    }
+
+    fn give_up(&self, host: HostId) {
+        self.board.give_up(host).iter().for_each(|_| self.counts.dropped());
+    }
+
+    /// Until there is a link to that host.
+    fn reach(&self, host: HostId, deadline: Instant) -> Result<(), Error> {
+        let peer = self.neighbours.get(&host).ok_or(Error::NoRoute)?;
+        if self.node.link_to(host).is_some() {
+            return Ok(());
+        }
+        let found = match self.node.link(*peer) {
+            Ok(link) => link.wait_up(Some(deadline))?,
+            // It is being opened already, by the other side for one.
+            Err(_) => {
+                let link = self.node.wait_reached(host, Some(deadline))?;
+                link.host().ok_or(Error::NoRoute)?
+            }
+        };
+        if found == host { Ok(()) } else { Err(Error::NoRoute) }
+    }
+
+    /// Makes the connection that was asked for, and serves it.
+    fn answer(self: &Arc<Self>, request: &ConnectRequest) {
+        let deadline = Instant::now() + MEETING;
+        // Where it fails, who asked finds out by the deadline at the latest.
+        if let Ok(connection) = meeting::answer(&self.node, self.terms, request, deadline) {
+            self.serve(request.from.host, connection);
+        }
+    }
+
+    /// Hands what comes over a connection to the kernel, for as long as it is the one.
+    fn serve(&self, host: HostId, connection: Connection) {
+        let Connection { endpoint, outgoing, mut incoming, _greeting } = connection;
+        let way: Way = Arc::new(Mutex::new(outgoing));
+        let held = self.board.open(host, &way);
+        self.counts.connected();
+        let sent = {
+            let mut outgoing = locked(&way);
+            let all = held.iter().try_for_each(|Held { header, packet }| {
+                outgoing.send(*header, packet, &self.counts).map(drop)
+            });
+            all.and_then(|()| outgoing.publish())
+        };
+        let mut result = sent;
+        while result.is_ok() && !self.is_over() && self.board.is_current(host, &way) {
+            result = self.deliver(&mut incoming);
+        }
+        if let Err(Error::PeerMisbehaved(_)) = result {
+            self.counts.misbehaved();
+        }
+        self.board.close(host, &way);
+        // The other side hears of it, unless it is gone: then there is nobody to tell.
+        let _ = endpoint.abort();
+    }
+
+    /// Some packets, or none for a while.
+    fn deliver(&self, incoming: &mut super::incoming::Incoming) -> Result<(), Error> {
+        for _ in 0..STRIDE {
+            let Some(completion) = incoming.next(Instant::now() + LOOK_UP)? else { break };
+            let packet = incoming.packet(&completion);
+            match self.tap.write(&[IoSlice::new(&completion.header), IoSlice::new(packet)]) {
+                Ok(true) => self.counts.received(packet.len()),
+                Ok(false) => self.counts.not_taken(),
+                Err(error) => {
+                    self.fail(ClanIpError::io("the interface is gone")(error));
+                    break;
+                }
+            }
+            incoming.give_back(&completion)?;
+        }
+        Ok(())
+    }
+
+    /// Opens to those who ask.
+    fn keep_the_door(self: &Arc<Self>, listener: &Endpoint) {
+        while !self.is_over() {
+            match listener.wait_next(Some(Instant::now() + LOOK_UP)) {
+                Ok(Some(Notice::Request(request))) => self.let_in(listener, request),
+                Ok(_) => {}
+                Err(error) => return self.fail(error.into()),
+            }
+        }
+    }
+
+    fn let_in(self: &Arc<Self>, listener: &Endpoint, request: ConnectRequest) {
+        let host = request.from.host;
+        let reason = if !self.is_neighbour(host) || self.board.visit(host) == Visit::TheyWait {
+            Reason::Refused
+        } else if self.spawn(host, move |shared| shared.answer(&request)) {
+            return;
+        } else {
+            Reason::NoRoom
+        };
+        // Who is not even reached any more needs no answer.
+        let _ = listener.refuse(&request, reason, [0; 40]);
+    }
+
+    /// Starts a thread for a connection; false: there are too many.
+    fn spawn(
+        self: &Arc<Self>,
+        host: HostId,
+        work: impl FnOnce(&Arc<Self>) + Send + 'static,
+    ) -> bool {
+        let most = self.neighbours.len() + SPARE_THREADS;
+        if self.is_over() || self.busy.fetch_add(1, Ordering::Relaxed) >= most {
+            self.busy.fetch_sub(1, Ordering::Relaxed);
+            return false;
+        }
+        let shared = Arc::clone(self);
+        let thread = thread::Builder::new().name(format!("clan-ip-{}", host.number()));
+        let thread = thread.spawn(move || {
+            work(&shared);
+            shared.busy.fetch_sub(1, Ordering::Relaxed);
+        });
+        match thread {
+            Ok(thread) => {
+                let mut threads = locked(&self.threads);
+                threads.retain(|thread| !thread.is_finished());
+                threads.push(thread);
+                true
+            }
+            Err(_) => {
+                self.busy.fetch_sub(1, Ordering::Relaxed);
+                false
+            }
+        }
+    }
+}
+
+/// Starts the two threads that are always there.
+pub(super) fn start(
+    shared: &Arc<Shared>,
+    reader: FrameReader,
+    listener: Endpoint,
+) -> Result<(), ClanIpError> {
+    let (taking, opening) = (Arc::clone(shared), Arc::clone(shared));
+    let from_kernel = FromKernel::new(shared, reader)?;
+    let started = |name: &str, work: Box<dyn FnOnce() + Send>| -> io::Result<()> {
+        let thread = thread::Builder::new().name(name.into()).spawn(work)?;
+        locked(&shared.threads).push(thread);
+        Ok(())
+    };
+    let take = Box::new(move || {
+        if let Err(error) = from_kernel.run(&taking) {
+            taking.fail(error);
+        }
+    });
+    let open = Box::new(move || opening.keep_the_door(&listener));
+    started("clan-ip-tap", take)
+        .and_then(|()| started("clan-ip-door", open))
+        .map_err(ClanIpError::io("a thread could not be started"))
+}
