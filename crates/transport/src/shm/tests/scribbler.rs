@@ -109,7 +109,8 @@ fn stream(input: &mut Input<'_>) {
             0 | 1 => {
                 let bytes = vec![0x5a; usize::from(input.byte())];
                 let done = producer.write(&bytes).unwrap_or(0);
-                assert!(done <= bytes.len().min(STREAM as usize));
+                // More than the ring holds, if the other side says that it read meanwhile.
+                assert!(done <= bytes.len());
             }
             2 | 3 => {
                 let mut into = vec![0; usize::from(input.byte())];
