@@ -9,6 +9,7 @@ use clan_dsm::{
     Access, Action, Config, DmaRequest, Ended, EndpointState, Error, Event, Notice, Port, Reason,
     Rights, Source,
 };
+use landfall_placement::PathId;
 use landfall_simnet::{LinkConfig, Loss, Probability};
 use net::{Net, PATH, address, body, config, cookie_in, ethernet, faulty, host_id, noise, sim};
 
@@ -215,6 +216,32 @@ fn a_host_that_calls_after_it_was_started_anew_ends_the_connections_of_its_earli
     assert!(matches!(net.notice(0, asking), Notice::Ended { .. }));
     net.connect(0, 1, [[3; 40], [4; 40]]);
     net.connect(1, 0, [[5; 40], [6; 40]]);
+}
+
+/// Of two links between two hosts the one that is used is lost, with a message on
+/// it: the message comes, or the connection is over. What was said is not lost in
+/// silence because there is another way.
+#[test]
+fn a_second_link_hides_no_loss_of_the_first() {
+    let mut net = Net::linked(sim(4), 2, &config(), ethernet());
+    let first = net.nic(0).link_to(host_id(1)).unwrap();
+    let (a, b) = (net.hosts[0].id(), net.hosts[1].id());
+    let second_wire = net.sim.connect(a, b, ethernet()).unwrap();
+    net.run_for(Duration::from_millis(1));
+    let (now, peer) = (net.now(), net.peer(1));
+    let second = net.nic(0).open_link(now, PathId(1), peer).unwrap();
+    net.run_until("both links", |net| net.node(0).engine().links().filter(|l| l.1).count() == 2);
+    let ([caller, callee], _) = net.connect(0, 1, [[1; 40], [2; 40]]);
+    let used = net.nic(0).link_to(host_id(1)).unwrap();
+    assert!(used == first || used == second);
+    net.nic(0).send(caller, body(&[7])).unwrap();
+    let wire = if used == first { net.wires[0] } else { second_wire };
+    net.sim.set_link(wire, false).unwrap();
+    net.run_for(Duration::from_secs(60));
+    let came = net.nic(1).poll_notice(callee);
+    let told = net.nic(0).poll_notice(caller);
+    let is_there = matches!(came, Some(Notice::Message { .. }));
+    assert!(is_there || matches!(told, Some(Notice::Ended { .. })), "{came:?} {told:?}");
 }
 
 /// Nothing crosses any more: whoever waits hears of it within the bound.

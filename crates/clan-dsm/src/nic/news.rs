@@ -136,7 +136,8 @@ impl Nic {
         if is_settled {
             self.end_questions(link);
         }
-        if let Some(host) = host.filter(|host| self.links.to_host(*host).is_none()) {
+        // Another link to it changes nothing: what was said went over this one.
+        if let Some(host) = host {
             let Self { endpoints, events, .. } = self;
             let tell = &mut |endpoint| {
                 events.push(Event::OutOfBand { endpoint });
