@@ -1,6 +1,6 @@
 //! A driver that does everything at the worst moment.
 
-use clan_dsm::{Config, Event, HostId, LinkId, Nic, Rights, WindowId};
+use clan_dsm::{Access, Action, Config, Event, HostId, LinkId, Nic, Rights, Source, WindowId};
 use landfall_placement::{
     Area, Ecn, Engine, Instant, Landing, PathId, PathLimits, PathState, Peer, Placement, Refusal,
     RegionId, Spans, Ticket, Unit,
@@ -132,4 +132,34 @@ fn invariant_7_tickets_of_a_link_that_is_gone_do_nothing() {
     nics[1].handle_placed(NOW, under_way, Landing::Verified);
     let downs = std::iter::from_fn(|| nics[1].poll_event());
     assert_eq!(downs.filter(|event| matches!(event, Event::LinkDown { .. })).count(), 1);
+}
+
+/// A driver takes a batch: a write, and behind it the word that the link is over.
+#[test]
+fn invariant_2_what_came_before_the_end_is_told_of_though_the_end_is_known_first() {
+    let (mut nics, window, _) = pair();
+    let aperture = nics[1].expose(Area::new(RegionId::new(0, 0), 4096, 64)).unwrap();
+    let cookie = nics[1].cookie(aperture, Rights::Write).unwrap();
+    let watched = nics[0].map(&cookie).unwrap();
+    let tripwire = nics[1].watch(aperture, 0..8, Access::Write, Action::Event, false).unwrap();
+    nics[1].register(Source::Tripwire(tripwire));
+    let link = nics[0].link_of(window).unwrap();
+    nics[0].write_word(NOW, watched, 0, 7).unwrap();
+    let written = frame(&mut nics[0]).unwrap();
+    nics[0].close_link(NOW, link).unwrap();
+    let bye = frame(&mut nics[0]).unwrap();
+
+    let under_way = ticket(place(&mut nics[1], 0, &written));
+    assert_eq!(place(&mut nics[1], 0, &bye), Ok(Placement::Consumed));
+    let answers: Vec<_> = std::iter::from_fn(|| frame(&mut nics[1])).collect();
+    nics[1].handle_placed(NOW, under_way, Landing::Verified);
+    for answer in answers {
+        assert_eq!(place(&mut nics[0], 1, &answer), Ok(Placement::Consumed));
+    }
+    let events: Vec<_> = std::iter::from_fn(|| nics[1].poll_event()).collect();
+    assert!(events.contains(&Event::Tripwire { tripwire }), "{events:?}");
+    assert!(events.iter().any(|event| matches!(event, Event::LinkDown { .. })), "{events:?}");
+    // The place of the link is free again.
+    talk(&mut nics);
+    open(&mut nics);
 }

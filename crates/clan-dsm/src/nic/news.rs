@@ -149,6 +149,12 @@ impl Nic {
 
     /// Nobody holds anything of it any more.
     fn link_gone(&mut self, link: LinkId) {
+        // What was accepted before the end is still put in its place, and what it
+        // touches is still told: the last of it takes the line away.
+        if let Some(line) = self.lines.get_mut(link).filter(|line| !line.is_settled()) {
+            line.is_gone = true;
+            return;
+        }
         self.end_questions(link);
         self.lines.remove(link);
     }

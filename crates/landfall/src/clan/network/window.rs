@@ -29,7 +29,7 @@ use crate::clan::{Dma, Error, Remote, Stage, WORD};
 /// memory of their own. Frames have room for about so much behind their heads.
 const SMALL: usize = 128;
 
-/// Memory of another node. One user at a time; [map](super::Node::map) the cookie
+/// Memory of another node. One user at a time; [map](crate::clan::Fabric::map) the cookie
 /// again for another.
 ///
 /// The methods that write it are those of [`Remote`].
