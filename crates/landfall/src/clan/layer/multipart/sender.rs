@@ -106,7 +106,8 @@ impl<F: Fabric> Sender<F> {
         waiting.reached(&mut *sending.0, |side| side.step(parts)).await
     }
 
-    /// Waits until the receiver has got all.
+    /// Waits until the receiver has got all, and has said so: it does when it looks for
+    /// more, or is dropped.
     ///
     /// # Errors
     /// It was closed before, the deadline is over, or the peer is gone or mad.

@@ -180,7 +180,8 @@ impl<F: Fabric> Sender<F> {
         Punctual::new(self)
     }
 
-    /// Waits until the receiver has got all.
+    /// Waits until the receiver has got all, and has said so: it does when it looks for
+    /// more, or is dropped.
     ///
     /// # Errors
     /// It has closed the queue before, the deadline is over, or the peer is gone or mad.

@@ -102,7 +102,8 @@ impl<F: Fabric> Writer<F> {
         waiting.poll(context, side, |side| side.finish().map(Some))
     }
 
-    /// Waits until the reader has got all.
+    /// Waits until the reader has got all, and has said so: it does when it looks for
+    /// more, or is dropped.
     ///
     /// # Errors
     /// It was closed before, the deadline is over, or the peer is gone or mad.
