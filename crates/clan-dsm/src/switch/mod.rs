@@ -11,7 +11,7 @@
 //!
 //! A multicast goes to all members of its group at once: a piece of it moves
 //! when each of them has room, and holds nothing while it waits. So two
-//! multicasts never wait for each other; [`schedule`] says why none starves.
+//! multicasts never wait for each other; `schedule` says why none starves.
 //!
 //! Routes are fixed by host. They must be free of cycles, as in a tree: the
 //! switch cannot see the others. Where nothing moves for longer than the
