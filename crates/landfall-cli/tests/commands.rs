@@ -71,7 +71,7 @@ fn the_demonstration_shows_every_act() {
     let output = landfall(&["demo", "--quick"]);
     let text = String::from_utf8(output.stdout).unwrap();
     assert_eq!(output.status.code(), Some(0), "{text}");
-    assert_eq!(text.matches("as it should be").count(), 8, "{text}");
+    assert_eq!(text.matches("as it should be").count(), 9, "{text}");
     assert!(!text.contains('\x1b'), "no colours in a pipe");
 }
 

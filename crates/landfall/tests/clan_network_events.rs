@@ -57,7 +57,12 @@ fn each_source_has_one_event_until_it_is_taken_out() {
         window.store(0, 1).unwrap();
         window.store(24, 1).unwrap();
         window.commit().unwrap();
-        assert_eq!(wait(&mut events), Event::Tripwire(13), "{name}");
+        // What the last round wrote may be told as late as now.
+        let mut told = wait(&mut events);
+        while told == Event::Tripwire(12) {
+            told = wait(&mut events);
+        }
+        assert_eq!(told, Event::Tripwire(13), "{name}");
         drop(tripwires);
         assert_eq!((events.next(), events.sources()), (None, 0), "{name}");
     }
