@@ -122,8 +122,13 @@ impl<F: Fabric> Calling<F> {
 
     fn reply(&mut self) -> Result<Option<Vec<u8>>, Error> {
         if self.state == State::Written {
-            self.remote.commit()?;
-            self.state = State::Called;
+            match self.remote.commit() {
+                Ok(()) => self.state = State::Called,
+                // It may have been seen before it was published, and answered by a
+                // server that has gone since.
+                Err(gone) if gone.is_temporary() || self.look()?.is_none() => return Err(gone),
+                Err(_) => {}
+            }
         }
         let there = self.look()?;
         let there = match there {
