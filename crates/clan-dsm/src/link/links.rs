@@ -254,7 +254,7 @@ impl<N: Copy> Links<N> {
     ) -> Result<Arrival, Refusal> {
         match frame.kind() {
             FrameKind::Hello => self.handle_hello(now, unit, frame),
-            FrameKind::Bye => self.handle_bye(now, unit, frame),
+            FrameKind::Bye => self.handle_bye(unit, frame),
             FrameKind::Stranger => self.handle_stranger(now, unit, frame),
             FrameKind::Ack | FrameKind::Data => self.handle_header(now, unit, frame),
         }

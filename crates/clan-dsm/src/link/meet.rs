@@ -106,11 +106,15 @@ impl<N: Copy> Links<N> {
             None => Refusal::UnknownId,
         };
         if tag != 0 {
-            let incarnation = self.common.incarnation;
-            let body = Stranger { tag, incarnation }.to_bytes();
-            self.doorway.say(unit, FrameKind::Stranger, 0, &body);
+            self.say_stranger(unit, tag);
         }
         Err(refusal)
+    }
+
+    /// Who used this tag hears that nobody here knows it.
+    fn say_stranger(&mut self, unit: &Unit<'_>, tag: u64) {
+        let body = Stranger { tag, incarnation: self.common.incarnation }.to_bytes();
+        self.doorway.say(unit, FrameKind::Stranger, 0, &body);
     }
 
     pub(super) fn handle_hello(
@@ -275,7 +279,6 @@ impl<N: Copy> Links<N> {
 
     pub(super) fn handle_bye(
         &mut self,
-        now: Instant,
         unit: &Unit<'_>,
         frame: &Frame<'_>,
     ) -> Result<Arrival, Refusal> {
@@ -285,11 +288,8 @@ impl<N: Copy> Links<N> {
         self.lose(index, Ended::There(reason));
         // So that it is not said again.
         if theirs.is_some() {
-            let (tag, incarnation) = (frame.header().tag, self.common.incarnation);
-            let body = Stranger { tag, incarnation }.to_bytes();
-            self.doorway.say(unit, FrameKind::Stranger, 0, &body);
+            self.say_stranger(unit, frame.header().tag);
         }
-        let _ = now;
         Ok(Arrival::Consumed)
     }
 
