@@ -1,11 +1,12 @@
 //! CLAN: what it costs to find out which tripwires a burst of writes touches,
-//! whether one is armed or a million.
+//! whether one is armed or a million; and how many bursts two engines pass to each
+//! other that are joined in memory.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use landfall_benches::{Bursts, TripLine};
+use landfall_benches::{Bursts, NicLine, TripLine};
 
 /// As many as fit in the caches beside the tables.
 const BATCH: u64 = 4096;
@@ -49,5 +50,24 @@ fn time(line: &mut TripLine, bursts: Bursts, count: u64) -> Duration {
     spent
 }
 
-criterion_group!(benches, matches);
+/// The engine alone, from the program's call to what it hears of the end: bursts per
+/// second, of so many words.
+fn bursts(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("clan/bursts of the engine alone");
+    group.throughput(Throughput::Elements(1));
+    let lengths = [("a word", 1), ("16 words", 16), ("256 words", 256)];
+    for (name, words) in lengths.into_iter().chain([("a super-packet", NicLine::LONGEST)]) {
+        let mut line = NicLine::new(words);
+        group.bench_function(BenchmarkId::from_parameter(name), |bencher| {
+            bencher.iter_custom(|count| {
+                let start = Instant::now();
+                black_box(line.write(count));
+                start.elapsed()
+            });
+        });
+    }
+    group.finish();
+}
+
+criterion_group!(benches, matches, bursts);
 criterion_main!(benches);

@@ -6,8 +6,8 @@ use std::env;
 use std::process::Command;
 
 use landfall_benches::{
-    BATCH as STP_BATCH, Bursts, Endless, Line, NumberedLine, QpipLine, StpLine, StreamLine,
-    TripLine,
+    BATCH as STP_BATCH, Bursts, Endless, Line, NicLine, NumberedLine, QpipLine, StpLine,
+    StreamLine, TripLine,
 };
 
 const BATCH: usize = 61;
@@ -29,7 +29,7 @@ struct Counted {
 const PLACED: &str = "guess, place and placed";
 const RECEIVE: &str = "*Line*receive*";
 
-const ALL: [Counted; 21] = [
+const ALL: [Counted; 25] = [
     Counted {
         name: "numbered",
         what: PLACED,
@@ -72,7 +72,15 @@ const ALL: [Counted; 21] = [
     clan("clan, a word anywhere, 1000000 tripwires", |batches| {
         bursts(1_000_000, Bursts::Anywhere(1), batches)
     }),
+    clan_engine("clan, a word", |batches| written(1, batches)),
+    clan_engine("clan, 16 words", |batches| written(16, batches)),
+    clan_engine("clan, 256 words", |batches| written(256, batches)),
+    clan_engine("clan, a super-packet", |batches| written(NicLine::LONGEST, batches)),
 ];
+
+const fn clan_engine(name: &'static str, run: fn(usize) -> usize) -> Counted {
+    Counted { name, what: "all of both engines", function: "*NicLine*write*", run }
+}
 
 const fn clan(name: &'static str, run: fn(usize) -> usize) -> Counted {
     Counted { name, what: "the match with tripwires", function: "*TripLine*match_bursts*", run }
@@ -136,6 +144,13 @@ fn bursts(tripwires: usize, bursts: Bursts, batches: usize) -> usize {
         assert!(bursts != Bursts::Beside || firings == 0, "none of them is on a tripwire");
     }
     batches * BATCH
+}
+
+/// Bursts of so many words from adapter to adapter.
+fn written(words: u32, batches: usize) -> usize {
+    let bursts = batches * BATCH;
+    NicLine::new(words).write(bursts as u64);
+    bursts
 }
 
 /// Messages of one segment each, from connection to connection, so many that the

@@ -1,11 +1,13 @@
 //! CLAN's tripwires over one large aperture, and bursts of writes to it.
 
-use clan_dsm::tripwire::{Action, Place, Tripwires, Watch};
+use clan_dsm::tripwire::{Action, Place, Touched, Tripwires, Watch};
 use clan_dsm::{Access, Config};
 use landfall_placement::Random;
 
 const APERTURE: u64 = 64 << 20;
 const WORD: u64 = 8;
+/// Packets of a full frame.
+const FRAME: usize = clan_dsm::wire::frame::MAX_ENTRIES;
 const PLACE: Place = Place::Local(0);
 
 /// Where bursts go.
@@ -26,8 +28,7 @@ pub enum Bursts {
 pub struct TripLine {
     tripwires: Tripwires,
     random: Random,
-    /// First byte and length of each burst.
-    bursts: Vec<(u64, u64)>,
+    bursts: Vec<Touched>,
 }
 
 impl TripLine {
@@ -60,19 +61,19 @@ impl TripLine {
         let places = APERTURE / WORD / unit;
         let start = random.below(places);
         self.bursts.clear();
-        self.bursts.extend((0..count as u64).map(|n| {
+        self.bursts.extend((0..count as u64).filter_map(|n| {
             let place = if is_random { random.below(places) } else { (start + n) % places };
-            ((place * unit + odd) * WORD, words * WORD)
+            let from = (place * unit + odd) * WORD;
+            Touched::new(PLACE, from, from + words * WORD, Access::Write)
         }));
     }
 
-    /// Matches all that were drawn, and gives the number of firings.
+    /// Matches all that were drawn, as many at a time as a frame has, and gives the number of firings.
     #[inline(never)]
     pub fn match_bursts(&mut self) -> u64 {
         let mut firings = 0;
-        for (from, len) in &self.bursts {
-            let bytes = *from..*from + *len;
-            self.tripwires.touch(PLACE, bytes, Access::Write, &mut |_| firings += 1);
+        for frame in self.bursts.chunks(FRAME) {
+            self.tripwires.touch_all(frame, &mut |_| firings += 1);
         }
         firings
     }

@@ -9,13 +9,17 @@
 #[doc = include_str!("../README.md")]
 struct Readme;
 
+mod burst;
 mod clan;
 mod defrag;
+mod firmware;
 mod qpip;
 mod stp;
 
+pub use burst::NicLine;
 pub use clan::{Bursts, TripLine};
 pub use defrag::{DefragLine, Join};
+pub use firmware::{AdapterLine, ClanLoad, HamachiLoad, LanaiLoad, Load, TigonLoad};
 pub use qpip::{QpipLine, SEGMENT};
 pub use stp::{BATCH, STU, StpLine};
 

@@ -3,7 +3,8 @@
 mod counting;
 
 use landfall_benches::{
-    BATCH, DefragLine, Endless, Join, Line, NumberedLine, STU, StpLine, StreamLine,
+    AdapterLine, BATCH, DefragLine, Endless, Join, Line, Load, NumberedLine, STU, StpLine,
+    StreamLine,
 };
 use landfall_placement::{Ecn, PathId, Peer, RegionId};
 use stp_core::offload::{Arrival, Block, Blocks, Expected, Incoming, bits_needed};
@@ -133,4 +134,37 @@ fn the_offload_seam_allocates_nothing() {
         }
     });
     assert_eq!(calls, 0);
+}
+
+/// The machine, its firmware and their tables, from the wire to the report: the first round
+/// and all that follow.
+fn an_adapter_allocates_nothing<L: Load>(mut line: AdapterLine<L>) {
+    for round in 0..50 {
+        let mut placed = 0;
+        assert_eq!(allocations(|| placed = line.round()), 0, "in round {round}");
+        assert!(placed >= 64, "only {placed} payloads in round {round}");
+    }
+}
+
+#[test]
+fn a_tigon_receives_without_allocating() {
+    let mut line = AdapterLine::tigon();
+    // Its frames are made in the first.
+    line.round();
+    an_adapter_allocates_nothing(line);
+}
+
+#[test]
+fn a_lanai_receives_without_allocating() {
+    an_adapter_allocates_nothing(AdapterLine::lanai());
+}
+
+#[test]
+fn a_hamachi_receives_without_allocating() {
+    an_adapter_allocates_nothing(AdapterLine::hamachi());
+}
+
+#[test]
+fn a_clan_adapter_receives_without_allocating() {
+    an_adapter_allocates_nothing(AdapterLine::clan());
 }

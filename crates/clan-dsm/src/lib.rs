@@ -35,6 +35,7 @@ pub mod model;
 pub mod native;
 mod nic;
 pub mod offload;
+pub mod station;
 pub mod switch;
 mod ticket;
 mod transfer;
@@ -55,5 +56,5 @@ pub use ids::{
     ApertureId, BarrierId, DmaId, EndpointId, LinkId, OperationId, ReadId, TripsetId, TripwireId,
     WindowId, WriteId,
 };
-pub use nic::{DmaRequest, Nic, Stats};
+pub use nic::{DmaRequest, GroupWrite, Nic, Stats};
 pub use offload::Action;

@@ -1,4 +1,4 @@
-//! Who shares a link, or an adapter: endpoints, groups, those who are held back.
+//! Who shares a link, or an adapter: endpoints, those who are held back.
 
 mod world;
 
@@ -7,9 +7,8 @@ use std::time::Duration;
 use clan_dsm::{
     Access, Action, Config, DmaRequest, Error, Event, HostId, Notice, PortAddress, Rights, Source,
 };
-use landfall_placement::{Engine, PathId, Peer};
-use landfall_simnet::{EngineConfig, LinkConfig, Sim};
-use world::{Pair, add_host, fired, noise, run_until};
+use landfall_simnet::{LinkConfig, Sim};
+use world::{Pair, fired, noise};
 
 /// Few frames are under way at a time, so that there is something to wait for.
 fn pair() -> Pair {
@@ -168,52 +167,4 @@ fn what_is_not_registered_is_not_told() {
     let now = pair.now();
     pair.nic(0).write(now, window, 0, &[2; 8]).unwrap();
     pair.run_until("the event", |_, b| fired(b, trip));
-}
-
-#[test]
-fn a_group_is_written_at_once() {
-    let mut sim = Sim::from_number(6);
-    let how = EngineConfig { shared: true, ..EngineConfig::default() };
-    let hosts: Vec<_> = (1..=3).map(|n| add_host(&mut sim, n, Config::default(), how)).collect();
-    let wire = LinkConfig::ethernet(1_000_000_000);
-    for (other, _) in &hosts[1..] {
-        sim.connect(hosts[0].0.id(), other.id(), wire).unwrap();
-    }
-    let publisher = hosts[0].0;
-    for (n, (other, _)) in hosts[1..].iter().enumerate() {
-        let (now, peer) = (sim.now(), Peer::Node(other.id().0));
-        let nic = sim.node_mut(publisher).unwrap().engine_mut();
-        nic.open_link(now, PathId(n as u16), peer).unwrap();
-    }
-    let up = |e: &Event| matches!(e, Event::LinkUp { .. });
-    let log = hosts[0].1.clone();
-    run_until(&mut sim, Duration::from_secs(5), "the links", || {
-        log.borrow().iter().filter(|e| up(e)).count() == 2
-    });
-    let group = HostId::new(0xf00).unwrap();
-    let cookie = sim.node_mut(publisher).unwrap().engine_mut().found_group(group, 3, 1024).unwrap();
-    let areas: Vec<_> = hosts[1..]
-        .iter()
-        .map(|(host, _)| {
-            let node = sim.node_mut(*host).unwrap();
-            let region = node.memory_mut().lend(vec![0; 1024]).unwrap();
-            let area = landfall_placement::Area::new(region, 0, 1024);
-            let aperture = node.engine_mut().expose(area).unwrap();
-            node.engine_mut().join_group(&cookie, aperture).unwrap();
-            area
-        })
-        .collect();
-    let members = [2, 3].map(|n| HostId::new(n).unwrap());
-    let now = sim.now();
-    let nic = sim.node_mut(publisher).unwrap().engine_mut();
-    let window = nic.map_group(&cookie, &members).unwrap();
-    nic.write(now, window, 100, b"to all of you").unwrap();
-    assert_eq!(nic.read(now, window, 0, areas[0]), Err(Error::Forbidden));
-    let end = now + Duration::from_secs(1);
-    sim.run_until(end).unwrap();
-    for ((host, _), area) in hosts[1..].iter().zip(areas) {
-        let node = sim.node(*host).unwrap();
-        assert_eq!(node.memory().read(area.span(100, 13)).unwrap(), b"to all of you");
-        assert_eq!(node.engine().refusals().total(), 0);
-    }
 }

@@ -5,22 +5,34 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::lane::clan::process;
-use crate::{bigmtu, clan_ip, defrag, demo, doctor, perf};
+use crate::transfer::{receive, send};
+use crate::{
+    bigmtu, capture, clan_ip, clan_paper, defrag, demo, doctor, install, leaving, perf, reproduce,
+    serve, stp_paper,
+};
 
 const EXAMPLES: &str = "\
 Examples:
   landfall doctor                     what this machine can do
   landfall demo                       no privileges, under half a minute
+  landfall receive --dir incoming     prints a code, and takes files from who knows it
+  landfall send --code CODE file.iso host.example
   landfall perf local                 drivers against kernel TCP and UDP
   sudo landfall perf local --veth     the same between two namespaces
+  landfall perf server                on one machine, and `landfall perf client HOST` on another
+  sudo landfall serve echo            a service for `nc` and other socket programs
   sudo landfall bigmtu --lower eth1   a large MTU above an ordinary link
+  landfall paper stp                  the tables of a paper, live, ours beside its own
   landfall paper defrag               the tables of a paper, ours beside its own
+  landfall paper clan                 the figures of another, the kernel's sockets beside
+  landfall reproduce --out papers     all of their tables and figures from a model, as a page
 
 Exit codes:
   0  done
   1  something failed, and stderr says what
   2  the arguments make no sense
-  3  `doctor --require`: a required feature is missing";
+  3  `doctor --require`: a required feature is missing
+  130, 143  ended by SIGINT (Ctrl-C) or SIGTERM in the middle of its work";
 
 /// Every byte has its place before it arrives.
 #[derive(Debug, Parser)]
@@ -39,6 +51,14 @@ enum Command {
     Perf(Perf),
     /// See it work: no privileges, under half a minute
     Demo(demo::Args),
+    /// Echo, discard or source, for any socket program or others of this family
+    Serve(serve::Args),
+    /// Record what goes over an interface, or what a command sends and receives, as pcapng
+    Capture(capture::Args),
+    /// Send files and folders to a machine where `landfall receive` runs (not encrypted)
+    Send(send::Args),
+    /// Receive files and folders from whoever knows the code (not encrypted)
+    Receive(receive::Args),
     /// An interface with an MTU of up to 64 KiB above an ordinary link
     Bigmtu(bigmtu::Args),
     /// An interface whose packets travel by DMA into memory of other hosts
@@ -46,33 +66,83 @@ enum Command {
     /// The figures of the papers, ours beside theirs
     #[command(subcommand)]
     Paper(Paper),
+    /// Every table and figure of the papers, from the model of their adapters
+    Reproduce(reproduce::Args),
+    /// Print completions for a shell
+    Completions(install::CompletionsArgs),
+    /// Write pages for `man`
+    Man(install::ManArgs),
     /// The other process of a measurement: started by this program, not by people
     #[command(hide = true)]
     Peer(process::Args),
+    /// The other process of the demonstration, likewise
+    #[command(hide = true)]
+    DemoPeer,
+}
+
+impl Command {
+    /// It runs until it is told to end, and takes down itself what it has set up.
+    const fn waits_for_signals(&self) -> bool {
+        matches!(
+            self,
+            Self::Perf(Perf::Server(_))
+                | Self::Serve(_)
+                | Self::Capture(_)
+                | Self::Send(_)
+                | Self::Receive(_)
+                | Self::Bigmtu(_)
+                | Self::ClanIp(_)
+                | Self::Peer(_)
+                | Self::DemoPeer
+        )
+    }
 }
 
 #[derive(Debug, Subcommand)]
 enum Perf {
+    /// The other end of `client`
+    Server(perf::net::server::Args),
+    /// The other end in another program, perhaps on another machine, by `server` there
+    Client(perf::net::client::Args),
     /// Both ends on this machine, interleaved with kernel TCP and UDP
-    Local(perf::Args),
+    Local(perf::local::Args),
 }
 
 #[derive(Debug, Subcommand)]
 enum Paper {
+    /// STP: Tables 1 and 2
+    Stp(stp_paper::Args),
     /// Speculative defragmentation: Tables 1 and 2
     Defrag(defrag::Args),
+    /// CLAN: Figures 7 to 10, Table 1 and the event-driven server
+    Clan(clan_paper::Args),
 }
 
 impl Cli {
     /// Does what was asked.
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
+        if !self.command.waits_for_signals() {
+            leaving::clean_up_at_signals()?;
+        }
         match self.command {
             Command::Doctor(args) => doctor::run(&args),
-            Command::Perf(Perf::Local(args)) => perf::run(&args),
+            Command::Perf(Perf::Server(args)) => perf::net::server::run(&args),
+            Command::Perf(Perf::Client(args)) => perf::net::client::run(&args),
+            Command::Perf(Perf::Local(args)) => perf::local::run(&args),
             Command::Demo(args) => demo::run(&args),
+            Command::Serve(args) => serve::run(&args),
+            Command::Capture(args) => capture::run(&args),
+            Command::Send(args) => send::run(&args),
+            Command::Receive(args) => receive::run(&args),
             Command::Bigmtu(args) => bigmtu::run(&args),
             Command::ClanIp(args) => clan_ip::run(&args),
+            Command::Paper(Paper::Stp(args)) => stp_paper::run(&args),
             Command::Paper(Paper::Defrag(args)) => defrag::run(&args),
+            Command::Paper(Paper::Clan(args)) => clan_paper::run(&args),
+            Command::Reproduce(args) => reproduce::run(&args),
+            Command::Completions(args) => install::completions(&args),
+            Command::Man(args) => install::man(&args),
+            Command::DemoPeer => demo::answer().map(|()| ExitCode::SUCCESS),
             Command::Peer(args) => process::answer(&args).map(|()| ExitCode::SUCCESS),
         }
     }

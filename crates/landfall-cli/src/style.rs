@@ -88,6 +88,11 @@ pub(crate) fn bytes(count: u64) -> String {
     }
 }
 
+/// Bytes as two digits each.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -10,10 +10,13 @@ fn help_has_examples_and_exit_codes() {
     let output = landfall(&["--help"]);
     assert_eq!(output.status.code(), Some(0));
     let text = String::from_utf8(output.stdout).unwrap();
-    for part in ["doctor", "perf", "demo", "paper", "Examples:", "Exit codes:"] {
+    for part in ["doctor", "perf", "demo", "paper", "reproduce", "Examples:", "Exit codes:"] {
         assert!(text.contains(part), "{part} in:\n{text}");
     }
-    for command in [&["doctor"][..], &["demo"], &["perf", "local"], &["paper", "defrag"]] {
+    let papers = [["paper", "defrag"], ["paper", "clan"]];
+    let commands =
+        [&["doctor"][..], &["demo"], &["perf", "local"], &papers[0], &papers[1], &["reproduce"]];
+    for command in commands {
         let output = landfall(&[command, &["--help"]].concat());
         assert!(String::from_utf8_lossy(&output.stdout).contains("Examples:"), "{command:?}");
     }
@@ -71,7 +74,7 @@ fn the_demonstration_shows_every_act() {
     let output = landfall(&["demo", "--quick"]);
     let text = String::from_utf8(output.stdout).unwrap();
     assert_eq!(output.status.code(), Some(0), "{text}");
-    assert_eq!(text.matches("as it should be").count(), 9, "{text}");
+    assert_eq!(text.matches("as it should be").count(), 11, "{text}");
     assert!(!text.contains('\x1b'), "no colours in a pipe");
 }
 
@@ -88,11 +91,28 @@ fn the_demonstration_as_json_says_what_was_seen() {
     };
     let bulk = act("bulk");
     assert!(bulk["compared_bytes"].as_u64() > Some(0) && bulk["ratio_to_tcp"].is_f64());
-    let put = act("put");
-    assert!(put["puts"].as_u64() > Some(0) && put["ratio_to_tcp"].is_f64());
+    assert_eq!(bulk["hash"].as_str().map(str::len), Some(64), "{bulk}");
+    let striping = act("striping");
+    let packets = |field: &str| striping[field][1].as_u64();
+    assert!(packets("packets_at_half") > Some(0), "both paths carried some: {striping}");
+    assert!(packets("packets_at_end") >= packets("packets_at_half"), "{striping}");
+    let remote = act("remote-memory");
+    for count in ["puts", "fetch_ops", "gets"] {
+        assert!(remote[count].as_u64() > Some(0), "{remote}");
+    }
+    assert!(remote["ratio_to_tcp"].is_f64() && remote["tcp_rtt_ns_p50"].is_f64(), "{remote}");
+    let firmware = act("firmware");
+    let way = |way: &str, field: &str| firmware[way][field].as_u64().unwrap();
+    assert_eq!(way("adapters", "user_copied_bytes"), 0, "the cards place: {firmware}");
+    assert!(way("host", "user_copied_bytes") > 0, "a channel copies: {firmware}");
+    for name in ["host", "adapters", "adapters_of_the_period"] {
+        assert!(way(name, "units") >= way(name, "notifications"), "{firmware}");
+        assert!(way(name, "notifications") > 0, "{firmware}");
+    }
     let pairs = act("queue-pairs");
     assert!(pairs["overhead_ns"].as_f64() > Some(0.0) && pairs["ratio_to_tcp"].is_f64(), "{pairs}");
     assert!(pairs["compared_bytes"].as_u64() > Some(0), "{pairs}");
+    assert_eq!(pairs["kernel"].is_null(), pairs["why_no_kernel"].is_string(), "{pairs}");
     let fragments = act("fragments");
     let in_place = |field: &str| fragments[field].as_u64().unwrap();
     assert!(in_place("in_place_disturbed") < in_place("in_place_before"), "{fragments}");

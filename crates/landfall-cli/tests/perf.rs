@@ -2,6 +2,10 @@
 //! what they say is possible. How fast it was is nobody's business here.
 
 mod common;
+#[path = "common/schema.rs"]
+mod schema;
+#[path = "common/xml.rs"]
+mod xml;
 
 use std::collections::BTreeSet;
 
@@ -9,43 +13,9 @@ use common::{json, landfall};
 use landfall_testbed::require_namespaces;
 use serde_json::Value;
 
-/// The fields of a row. They are promised to users: adding one means adding it
-/// here and in `docs/perf-json.md`; none goes.
-const FIELDS: [&str; 30] = [
-    "protocol",
-    "transport",
-    "peer",
-    "mode",
-    "polling",
-    "mtu",
-    "message_bytes",
-    "goodput_bytes_per_s",
-    "messages_per_s",
-    "cpu_s_per_gb_send",
-    "cpu_s_per_gb_receive",
-    "cpu_s_per_gb_total",
-    "payload_bytes",
-    "variant",
-    "rtt_ns_p50",
-    "rtt_ns_p99",
-    "user_copied_bytes",
-    "retransmitted",
-    "wakeups",
-    "offload",
-    "connections",
-    "loss",
-    "workload",
-    "spread",
-    "ratio_to_tcp",
-    "ratio_basis",
-    "ratio_to_tcp_same_message",
-    "overhead_ns_per_message",
-    "in_place",
-    "lost_bytes",
-];
-
 const CPU: [&str; 3] = ["cpu_s_per_gb_send", "cpu_s_per_gb_receive", "cpu_s_per_gb_total"];
-const RTT: [&str; 2] = ["rtt_ns_p50", "rtt_ns_p99"];
+const SOAKER: [&str; 2] = ["cpu_soaker_percent_send", "cpu_soaker_percent_receive"];
+const RTT: [&str; 4] = ["rtt_ns_p50", "rtt_ns_p90", "rtt_ns_p99", "rtt_ns_p999"];
 
 fn for_each(fields: &[&str], check: impl Fn(&str)) {
     fields.iter().for_each(|field| check(field));
@@ -79,23 +49,15 @@ fn find<'a>(report: &'a Value, protocol: &str, transport: &str, mode: &str) -> V
 }
 
 fn check(row: &Value) {
-    let fields: BTreeSet<_> = row.as_object().unwrap().keys().map(String::as_str).collect();
-    assert_eq!(fields, BTreeSet::from(FIELDS), "{row:#}");
+    schema::check(row, "A row");
     let positive = |field: &str| assert!(row[field].as_f64().is_some_and(|v| v > 0.0), "{row:#}");
     let null = |field: &str| assert!(row[field].is_null(), "{field} of {row:#}");
-    for field in ["protocol", "transport", "mode", "workload"] {
-        assert!(row[field].is_string(), "{field} of {row:#}");
-    }
-    for field in ["peer", "polling", "offload"] {
-        assert!(row[field].is_boolean(), "{field} of {row:#}");
-    }
     for field in ["user_copied_bytes", "retransmitted", "wakeups", "lost_bytes"] {
         assert!(row[field].is_u64(), "{field} of {row:#}");
     }
     for field in ["mtu", "message_bytes", "connections", "ratio_to_tcp"] {
         positive(field);
     }
-    assert!(row["loss"].is_number() && row["spread"].is_number(), "{row:#}");
     assert_eq!(row["ratio_basis"], "best-row", "{row:#}");
     if row["mode"] == "throughput" {
         positive("goodput_bytes_per_s");
@@ -111,6 +73,8 @@ fn check(row: &Value) {
         assert_eq!(row["mode"], "latency");
         null("overhead_ns_per_message");
         for_each(&RTT, positive);
+        let rtts = RTT.map(|field| row[field].as_f64().unwrap());
+        assert!(rtts.is_sorted(), "{row:#}");
         for_each(&CPU, null);
         for_each(&["goodput_bytes_per_s", "messages_per_s"], null);
     }
@@ -123,6 +87,8 @@ fn check(row: &Value) {
 fn loopback_needs_no_privilege_and_every_row_has_every_field() {
     let report = measure(&[]);
     rows(&report).iter().for_each(check);
+    schema::check_settings(&report["machine"]);
+    assert!(rows(&report).iter().all(|row| row[SOAKER[0]].is_null()), "nobody asked for it");
     assert_eq!(report["machine"]["link"], "loopback");
     for (protocol, transport) in [("tcp", "kernel"), ("udp", "kernel"), ("test", "udp")] {
         for mode in ["throughput", "latency"] {
@@ -232,4 +198,85 @@ fn a_cable_without_privilege_is_refused_in_clear_words() {
     assert_eq!(output.status.code(), Some(1));
     let text = String::from_utf8(output.stderr).unwrap();
     assert!(text.contains("--veth") && text.contains("landfall doctor"), "{text}");
+}
+
+/// What its own rows say agrees with what was asked for.
+#[test]
+fn each_message_length_has_its_rows_and_the_picture_a_curve() {
+    let folder = std::env::temp_dir().join(format!("landfall-perf-{}", std::process::id()));
+    std::fs::create_dir(&folder).unwrap();
+    let plot = folder.join("sweep.svg");
+    let more = ["--message", "64,16K", "--protocol", "stp,qpip,unix,udp,clan", "--plot"];
+    let report = measure(&[&more[..], &[plot.to_str().unwrap()]].concat());
+    let picture = std::fs::read_to_string(&plot).unwrap();
+    std::fs::remove_dir_all(&folder).unwrap();
+    rows(&report).iter().for_each(check);
+    for (protocol, transport) in
+        [("tcp", "kernel"), ("unix", "kernel"), ("stp", "udp"), ("qpip", "tunnel"), ("clan", "shm")]
+    {
+        let lengths: BTreeSet<_> = find(&report, protocol, transport, "throughput")
+            .iter()
+            .map(|row| row["message_bytes"].as_u64().unwrap())
+            .collect();
+        assert_eq!(lengths, BTreeSet::from([64, 16 << 10]), "{protocol}/{transport}");
+    }
+    // Round trips up to a kibibyte.
+    let trips = find(&report, "stp", "udp", "latency");
+    assert!(trips.len() == 1 && trips[0]["message_bytes"] == 64, "{trips:#?}");
+    let elements = xml::check(&picture).unwrap();
+    xml::check_numbers(&elements).unwrap();
+    assert!(elements.iter().any(|element| element.name == "polyline"), "{picture}");
+    assert!(picture.contains("bytes a message") && picture.contains(">stp/udp<"), "{picture}");
+}
+
+#[test]
+fn every_workload_has_its_row_and_the_soaker_says_how_busy_each_core_was() {
+    let report = measure(&["--workload", "all", "--soaker", "--protocol", "stp,unix"]);
+    rows(&report).iter().for_each(check);
+    let workloads = |protocol, transport| -> BTreeSet<String> {
+        let rows = find(&report, protocol, transport, "throughput");
+        rows.iter().map(|row| row["workload"].as_str().unwrap().to_owned()).collect()
+    };
+    let all = ["plain", "sendfile", "trunc", "sendfile-trunc", "touch"].map(str::to_owned);
+    assert_eq!(workloads("tcp", "kernel"), all.into());
+    assert_eq!(workloads("stp", "udp"), ["plain", "touch"].map(str::to_owned).into());
+    for row in rows(&report).iter().filter(|row| row["mode"] == "throughput") {
+        for field in SOAKER {
+            let percent = row[field].as_f64().unwrap_or(f64::NAN);
+            assert!((0.0..=100.0).contains(&percent), "{field} of {row:#}");
+        }
+    }
+    // Who reads what came is compared with who reads it, too.
+    let touching = find(&report, "tcp", "kernel", "throughput");
+    let touching: Vec<_> = touching.iter().filter(|row| row["workload"] == "touch").collect();
+    assert_eq!(touching[0]["ratio_to_tcp"], 1.0);
+}
+
+#[test]
+fn many_connections_and_losses_are_counted() {
+    let report =
+        measure(&["--connections", "7", "--loss", "0.01", "--protocol", "stp,qpip,unix,udp"]);
+    rows(&report).iter().for_each(check);
+    for (protocol, transport) in [("tcp", "kernel"), ("unix", "kernel"), ("stp", "udp")] {
+        for row in find(&report, protocol, transport, "throughput") {
+            assert_eq!(row["connections"], 7, "{row:#}");
+            assert_eq!(row["loss"], if protocol == "stp" { 0.01 } else { 0.0 }, "{row:#}");
+        }
+    }
+    let absent = report["machine"]["absent"].as_array().unwrap();
+    for (protocol, word) in [("tcp", "loss"), ("udp", "connections"), ("qpip", "queue pair")] {
+        let said = |row: &&Value| row["reason"].as_str().unwrap().contains(word);
+        let of_it = |row: &&Value| row["protocol"] == protocol;
+        assert!(absent.iter().filter(of_it).any(|row| said(&row)), "{protocol}: {absent:#?}");
+    }
+}
+
+#[test]
+fn a_picture_that_cannot_be_written_is_told_before_anything_is_measured() {
+    for place in ["/tmp", "plot.png", "/no/such/folder/plot.svg"] {
+        let output = landfall(&["perf", "local", "--seconds", "600", "--plot", place]);
+        assert_eq!(output.status.code(), Some(1), "{place}");
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert!(text.contains("--plot") && text.contains(place), "{text}");
+    }
 }

@@ -34,14 +34,19 @@ fn main() -> anyhow::Result<()> {
             let (one, two) =
                 Adapter::builder().pair(Adapter::builder(), ChannelConfig::default())?;
             let server = two.address("10.0.0.2/24").open()?;
-            let serving = std::thread::spawn(move || serve(&server));
+            let (listens, heard) = std::sync::mpsc::channel();
+            let serving = std::thread::spawn(move || serve(&server, || _ = listens.send(())));
+            // If it cannot listen, it says why when it is joined.
+            if heard.recv().is_err() {
+                return serving.join().expect("the server does not panic");
+            }
             // The client's thread runs its adapter itself: one thread less to wake.
             call(&one.address("10.0.0.1/24").open_inline()?)?;
             serving.join().expect("the server does not panic")
         }
         ["serve", local] => {
             let link = Link::tunnel(local.parse()?, []);
-            serve(&Adapter::builder().link(link).address("10.0.0.2/24").open()?)
+            serve(&Adapter::builder().link(link).address("10.0.0.2/24").open()?, || {})
         }
         ["call", local, server] => {
             let link = Link::tunnel(local.parse()?, [server.parse::<SocketAddr>()?]);
@@ -97,12 +102,13 @@ impl Side {
     }
 }
 
-/// Answers every request with the sum of its two numbers.
-fn serve(adapter: &Adapter) -> anyhow::Result<()> {
+/// Answers every request with the sum of its two numbers, once it has said that it listens.
+fn serve(adapter: &Adapter, listens: impl FnOnce()) -> anyhow::Result<()> {
     let mut side = Side::new(adapter)?;
     let listener = adapter.listen(SERVER.parse()?)?;
     listener.offer(side.pair)?;
     println!("serving at {SERVER}");
+    listens();
     side.pair = listener.accept().wait()?;
     // An answer's slot is free when it was acknowledged; a request waits for it.
     let mut free: Vec<u64> = (0..DEPTH).collect();

@@ -10,7 +10,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use landfall::clan::shared::{Shared, SharedConfig, SharedLocal, SharedRemote, SharedTripwire};
-use landfall::clan::{Access, Cookie, Error, Fabric, Local, Remote, Rights, Tripwire};
+use landfall::clan::{
+    Access, Cookie, Error, Event, EventQueue, Eventful, Fabric, Local, Remote, Rights, Tripwire,
+};
+use landfall_transport::wait::until_ready;
 
 /// A folder where nodes meet, which goes with its test.
 struct Folder(PathBuf);
@@ -194,6 +197,37 @@ fn a_process_that_is_killed_is_lost_and_what_it_published_is_whole() {
         assert!(Instant::now() < deadline, "what was for the dead is not given back");
         std::thread::yield_now();
     }
+}
+
+#[test]
+fn events_of_another_process_and_its_death_make_the_descriptor_readable() {
+    let folder = Folder::new();
+    let node = folder.node();
+    let (memory, cookie) = node.expose(4096, Rights::Write).unwrap();
+    let mut other = Other::start(&folder, &cookie);
+    let (_, mut remote) = meet(&node, &memory);
+    let wire = node.watch(&memory, 0..8, Access::Write, Some(&remote)).unwrap();
+    let mut events = node.events(4).unwrap();
+    events.register(&wire, 5).unwrap();
+    // Sleeps where other descriptors might be, too.
+    let mut next = || {
+        while events.arm() {
+            assert!(until_ready(&[events.interest()], Duration::from_secs(60)).unwrap());
+        }
+        events.next()
+    };
+    for word in 1..=300 {
+        remote.store(COUNTER, word).unwrap();
+        remote.commit().unwrap();
+        while memory.load(COUNTER).unwrap() <= word {
+            assert_eq!(next(), Some(Event::Tripwire(5)));
+        }
+    }
+    other.kill();
+    while remote.check().is_ok() {
+        assert_eq!(next(), Some(Event::Tripwire(5)));
+    }
+    assert!(wire.has_fired());
 }
 
 /// Not a test but a process: what it finds in its environment it is made for.

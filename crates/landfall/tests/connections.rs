@@ -72,12 +72,18 @@ fn an_abort_ends_what_is_under_way_on_both_sides() {
             let sending = here.send(noise(1, 8 << 20)).start();
             let receiving = there.receive(Memory::zeroed(8 << 20)).start();
             let waiting = there.receive(Memory::zeroed(1)).start();
+            let unwanted = there.send("nobody has memory for this").start();
             here.abort();
-            let sent = within(sending).await;
-            assert!(matches!(sent, Err(Error::Ended { .. })), "{name}: {sent:?}");
-            let received = within(receiving).await;
+            // Within one process eight megabytes may be there before the abort is: then both
+            // sides say so.
+            let (sent, received) = (within(sending).await, within(receiving).await);
+            let is_ended = matches!(sent, Err(Error::Ended { .. }));
+            assert!(is_ended || received.is_ok(), "{name}: {sent:?}, {received:?}");
             let is_ended = matches!(received, Err(Error::Ended { .. } | Error::Closed { .. }));
-            assert!(is_ended, "{name}: {received:?}");
+            assert!(is_ended || received.is_ok(), "{name}: {received:?}");
+            let unwanted = within(unwanted).await;
+            let is_ended = matches!(unwanted, Err(Error::Ended { .. } | Error::Closed { .. }));
+            assert!(is_ended, "{name}: {unwanted:?}");
             let error = within(waiting).await.unwrap_err();
             assert!(matches!(error, Error::Closed { why: Some(_) }), "{name}: {error}");
             within(there.closed()).await.unwrap_err();

@@ -136,14 +136,14 @@ impl Spans {
 
     /// Keeps the first `len` bytes of all spans together.
     pub fn truncate(&mut self, mut len: u64) {
-        for n in 0..self.len {
+        for (n, span) in self.list.iter_mut().take(self.len).enumerate() {
             if len == 0 {
                 self.len = n;
                 return;
             }
             let kept = u32::try_from(len).unwrap_or(u32::MAX);
-            self.list[n] = self.list[n].split_at(kept).0;
-            len -= u64::from(self.list[n].len);
+            *span = span.split_at(kept).0;
+            len -= u64::from(span.len);
         }
     }
 

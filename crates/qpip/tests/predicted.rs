@@ -192,9 +192,10 @@ impl Play<'_, '_> {
 fn run(seed: u64, predicts: bool) -> (Record, Share) {
     let mut random = Random::from_number(seed);
     let mut sim = Sim::from_number(seed);
-    sim.capture_all(Encapsulation::Ethernet);
     let shape = shape(&mut random, predicts);
     let mut world = World::new(&mut sim, &shape);
+    // Now there are links to be captured.
+    world.sim.capture_all(Encapsulation::Ethernet);
     let rare = [Mapping::Segment, Mapping::Message][usize::from(random.below(4) > 0)];
     let mappings = [Mapping::Message, Mapping::Stream, rare];
     let mut port = 80;
@@ -228,6 +229,7 @@ fn record(world: &mut World<'_>) -> (Record, Share) {
         placed: Vec::new(),
     };
     assert_eq!(world.sim.capture_missed(), 0);
+    assert!(record.frames.len() > 1_000, "frames are captured");
     for host in 0..2 {
         let mut stats = *world.engine(host).stats();
         let (segments, datagrams) = (&mut share.segments, &mut share.datagrams);

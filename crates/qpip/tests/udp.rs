@@ -298,3 +298,31 @@ fn overlapping_fragments_are_refused_as_a_whole() {
         assert_eq!(world.adapter(1).reassembly().repeated, 1);
     });
 }
+
+/// A port on one address keeps what is for it from one on any, also while it has
+/// no memory posted: with the offload seam and without it.
+#[test]
+fn a_port_on_one_address_keeps_its_datagrams_from_one_on_any() {
+    for predicts in [true, false] {
+        check(1..=1, |sim| {
+            let mut shape = Shape::default();
+            shape.config.predicts = predicts;
+            let mut world = World::new(sim, &shape);
+            let here = world.udp(0, Version::V4, 1_000);
+            let any = world.queue_pair(1, Service::Udp);
+            world.adapter(1).bind(any, "0.0.0.0:2000".parse().unwrap()).unwrap();
+            world.post_receives(1, any, 1, 2, 500);
+            let to = Some(address(1, Version::V4, 2_000));
+            let from = world.store(0, &pattern(1, 100));
+            world.post_send(0, here, 1, from, to).unwrap();
+            assert_eq!(world.await_completions(1, 1)[0].queue_pair, any);
+            let one = world.udp(1, Version::V4, 2_000);
+            world.post_send(0, here, 2, from, to).unwrap();
+            world.run_for(Duration::from_millis(5));
+            assert!(world.hosts[1].done.is_empty(), "nobody took it");
+            world.post_receives(1, one, 3, 1, 500);
+            world.post_send(0, here, 3, from, to).unwrap();
+            assert_eq!(world.await_completions(1, 1)[0].queue_pair, one);
+        });
+    }
+}

@@ -161,7 +161,8 @@ pub struct LinkConfig {
     /// Bytes that the medium adds to each frame while it is sent: on Ethernet
     /// 24 for preamble, checksum and gap.
     pub overhead: u32,
-    /// From the last bit that leaves to the last bit that arrives.
+    /// From the last bit that leaves to the last bit that arrives, or from the first to the
+    /// first.
     pub delay: Duration,
     /// The longest frame; longer ones are dropped.
     pub mtu: u32,
@@ -175,6 +176,8 @@ pub struct LinkConfig {
     pub reordering: Reordering,
     /// Which frames are damaged.
     pub corruption: Corruption,
+    /// The far end has a frame when its first bit arrives, not its last.
+    pub heads_first: bool,
 }
 
 impl LinkConfig {
@@ -191,6 +194,7 @@ impl LinkConfig {
             duplication: Probability::NEVER,
             reordering: Reordering::default(),
             corruption: Corruption::default(),
+            heads_first: false,
         }
     }
 
@@ -259,6 +263,13 @@ impl LinkConfig {
     #[must_use]
     pub fn corruption(self, probability: Probability) -> Self {
         Self { corruption: Corruption { probability, most_bits: 1 }, ..self }
+    }
+
+    /// Leads into a switch that cuts through: that has a frame when its first bit arrives,
+    /// and the sender is busy with the others meanwhile.
+    #[must_use]
+    pub fn heads_first(self) -> Self {
+        Self { heads_first: true, ..self }
     }
 
     /// How long a frame of `len` bytes takes to leave.

@@ -16,7 +16,7 @@ use crate::link::{LinkConfig, LinkId, WayId};
 use crate::node::{NodeId, PortId};
 use crate::queue::{Backlog, Verdict};
 use crate::stats::DropReason;
-use crate::way::{Fate, Waiting, Way};
+use crate::way::{Fate, Sending, Waiting, Way};
 
 /// A frame at its destination.
 pub(crate) struct Arrival {
@@ -213,9 +213,12 @@ impl Net {
                 self.launch(id, frame);
                 continue;
             }
-            way.sending = Some(frame);
-            let event = Event::Departed { way: id, epoch: way.epoch };
-            return self.later(self.now + time, event);
+            let (goes_ahead, epoch) = (way.config.heads_first, way.epoch);
+            way.sending = Some(if goes_ahead { Sending::Rest } else { Sending::Frame(frame) });
+            if goes_ahead {
+                self.launch(id, frame);
+            }
+            return self.later(self.now + time, Event::Departed { way: id, epoch });
         }
     }
 
@@ -225,7 +228,7 @@ impl Net {
         if way.epoch != epoch {
             return None;
         }
-        if let Some(frame) = way.sending.take() {
+        if let Some(Sending::Frame(frame)) = way.sending.take() {
             self.launch(id, frame);
         }
         self.go_on(id)
@@ -249,6 +252,23 @@ impl Net {
         way.paused_until = until;
         let event = Event::Resume { way: id, epoch: way.epoch };
         self.later(until, event);
+    }
+
+    /// The far end of a port starts no further frame until it may.
+    pub(crate) fn hold_peer(&mut self, node: NodeId, port: PortId) {
+        if let Some(way) = self.way_of(node, port) {
+            self.ways[way.reverse().index()].is_held = true;
+        }
+    }
+
+    /// The far end of a port may go on.
+    pub(crate) fn let_peer_go(&mut self, node: NodeId, port: PortId) {
+        let Some(id) = self.way_of(node, port).map(WayId::reverse) else { return };
+        let way = &mut self.ways[id.index()];
+        if core::mem::take(&mut way.is_held) {
+            let event = Event::Resume { way: id, epoch: way.epoch };
+            self.later(self.now, event);
+        }
     }
 
     /// A pause is over, unless a longer one was asked for meanwhile.
@@ -327,7 +347,8 @@ impl Net {
         way.epoch = way.epoch.wrapping_add(1);
         way.wants_room = false;
         way.paused_until = self.now;
-        if let Some(frame) = way.sending.take() {
+        way.is_held = false;
+        if let Some(Sending::Frame(frame)) = way.sending.take() {
             self.lose_pooled(id, frame, DropReason::Down);
         }
         while let Some(waiting) = self.ways[id.index()].dequeue() {

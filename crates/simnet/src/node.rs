@@ -182,6 +182,17 @@ impl Outbox<'_> {
         self.net.pause(self.node, port, time);
     }
 
+    /// Lets the far end of a port start no further frame, as a switch does that has no
+    /// room for what would come: on Myrinet with a symbol between the bits.
+    pub fn hold_peer(&mut self, port: PortId) {
+        self.net.hold_peer(self.node, port);
+    }
+
+    /// Lets the far end of a port go on that was [held](Self::hold_peer).
+    pub fn let_peer_go(&mut self, port: PortId) {
+        self.net.let_peer_go(self.node, port);
+    }
+
     /// Asks for one call of [`Node::handle_room`] when the queue of the port
     /// has become shorter.
     pub fn call_when_room(&mut self, port: PortId) {

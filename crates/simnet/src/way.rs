@@ -34,6 +34,15 @@ pub(crate) struct Waiting {
     pub(crate) since: Instant,
 }
 
+/// What a transmitter is busy with.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Sending {
+    /// A frame that is on its way when its last bit has left.
+    Frame(FrameId),
+    /// The bits behind the first of one that is on its way already.
+    Rest,
+}
+
 pub(crate) struct Way {
     pub(crate) from: (NodeId, PortId),
     pub(crate) to: (NodeId, PortId),
@@ -41,10 +50,12 @@ pub(crate) struct Way {
     pub(crate) up: bool,
     /// How often it went up or down: what was under way before is lost.
     pub(crate) epoch: u32,
-    /// The frame whose bits are leaving.
-    pub(crate) sending: Option<FrameId>,
+    /// What is leaving.
+    pub(crate) sending: Option<Sending>,
     /// The transmitter starts no frame before.
     pub(crate) paused_until: Instant,
+    /// The far end lets it start no frame.
+    pub(crate) is_held: bool,
     queue: VecDeque<Waiting>,
     queued_bytes: u64,
     /// Replaces the plain queue of the configuration.
@@ -85,6 +96,7 @@ impl Way {
             epoch: 0,
             sending: None,
             paused_until: Instant::ZERO,
+            is_held: false,
             queue: VecDeque::new(),
             queued_bytes: 0,
             policy: None,
@@ -107,7 +119,7 @@ impl Way {
 
     /// Must a frame wait?
     fn is_busy(&self, now: Instant) -> bool {
-        self.sending.is_some() || self.paused_until > now
+        self.sending.is_some() || self.is_held || self.paused_until > now
     }
 
     pub(crate) fn has_room(&self, now: Instant) -> bool {

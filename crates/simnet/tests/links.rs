@@ -278,17 +278,22 @@ fn any_link() -> impl Strategy<Value = LinkConfig> {
         (ppm(), 1u32..20).prop_map(|(share, length)| Loss::bursts(share, length)),
     ];
     let rate = prop_oneof![Just(None), (1_000u64..10_000_000_000).prop_map(Some)];
-    (loss, ppm(), ppm(), ppm(), rate, 0u64..100_000, 20u32..2_000, 0u32..50).prop_map(
-        |(loss, duplication, reordering, corruption, rate, delay, mtu, frames)| LinkConfig {
-            rate,
-            queue: TailDrop::frames(frames),
-            ..LinkConfig::new()
-                .loss(loss)
-                .duplication(duplication)
-                .reordering(reordering, Duration::from_micros(30))
-                .corruption(corruption)
-                .delay(Duration::from_nanos(delay))
-                .mtu(mtu)
+    let any =
+        (loss, ppm(), ppm(), ppm(), rate, 0u64..100_000, 20u32..2_000, 0u32..50, any::<bool>());
+    any.prop_map(
+        |(loss, duplication, reordering, corruption, rate, delay, mtu, frames, heads_first)| {
+            LinkConfig {
+                rate,
+                heads_first,
+                queue: TailDrop::frames(frames),
+                ..LinkConfig::new()
+                    .loss(loss)
+                    .duplication(duplication)
+                    .reordering(reordering, Duration::from_micros(30))
+                    .corruption(corruption)
+                    .delay(Duration::from_nanos(delay))
+                    .mtu(mtu)
+            }
         },
     )
 }
@@ -363,4 +368,48 @@ fn a_pause_stops_the_transmitter_behind_the_frame_it_sends() {
     // The shorter pause replaces the longer one; the last ends its forerunner.
     assert_eq!(times, [100, 200, 650, 750].map(Instant::from_micros));
     assert_eq!(sim.now(), Instant::from_micros(1_400), "the last pause ran out in between");
+}
+
+#[test]
+fn who_cuts_through_has_a_frame_when_its_first_bit_arrives() {
+    let mut sim = Sim::from_number(1);
+    let config = LinkConfig::new().rate(8_000_000).delay(Duration::from_micros(5)).heads_first();
+    let (a, b, link) = pair(&mut sim, config);
+    for n in 0..3 {
+        sim.send(a, PORT, numbered(n, 100)).unwrap();
+    }
+    run_dry(&mut sim);
+    let times: Vec<_> = sim.node(b).unwrap().frames.iter().map(|(at, ..)| *at).collect();
+    // 100 bytes keep the transmitter busy for 100 µs.
+    assert_eq!(times, [5, 105, 205].map(Instant::from_micros));
+    assert_eq!((sim.stats(link.there()).delivered, sim.frames_under_way()), (3, 0));
+}
+
+#[test]
+fn who_is_held_starts_no_frame_until_it_may() {
+    // Holds whoever sent a 1, and lets the other port go on.
+    let keeper = |_: Instant, _, frame: Frame, out: &mut Outbox<'_>| match number(&frame) {
+        1 => out.hold_peer(PortId(0)),
+        2 => out.let_peer_go(PortId(0)),
+        _ => {}
+    };
+    let mut sim = Sim::from_number(1);
+    let a = sim.add("a", silent).unwrap();
+    let b = sim.add("b", keeper).unwrap();
+    let c = sim.add("c", silent).unwrap();
+    let slow = LinkConfig::new().rate(8_000_000).heads_first().queue_frames(2);
+    let link = sim.connect(a, b, slow).unwrap();
+    sim.connect(c, b, LinkConfig::new()).unwrap();
+    for n in [1, 8, 8, 8] {
+        sim.send(a, PORT, numbered(n, 100)).unwrap();
+    }
+    run_dry(&mut sim);
+    assert_eq!(sim.now(), Instant::from_micros(100), "nobody goes on by himself");
+    assert_eq!(sim.stats(link.there()).delivered, 1, "the first holds those behind it");
+    assert_eq!(sim.stats(link.there()).dropped(DropReason::Queue), 1, "two wait");
+    for n in [2, 2] {
+        sim.send(c, PORT, numbered(n, 4)).unwrap();
+    }
+    run_dry(&mut sim);
+    assert_eq!((sim.stats(link.there()).delivered, sim.now()), (3, Instant::from_micros(300)));
 }

@@ -130,6 +130,17 @@ impl<F: Format> Speculator<F> {
         &self.descriptors
     }
 
+    /// What is expected behind each descriptor of the list that was posted.
+    pub fn guesses(&self) -> impl ExactSizeIterator<Item = Guess> + '_ {
+        self.posted.iter().map(|posted| posted.guess)
+    }
+
+    /// The pages that the guesses mean.
+    #[must_use]
+    pub fn opens(&self) -> &[Open<F::Begin>] {
+        &self.opens
+    }
+
     /// Pages in which nothing is in place are for the next guesses.
     fn close_untouched(&mut self) {
         let mut at = 0;
@@ -250,6 +261,18 @@ impl<F: Format> Speculator<F> {
         if let Some(Posted { guess: Guess::Unit { open, .. }, .. }) = self.posted.get(n) {
             self.opens[usize::from(*open)].close();
         }
+    }
+
+    /// Whether a packet that is meant was begun in another page than that of the guess
+    /// behind descriptor `n`.
+    #[inline]
+    pub fn is_begun_elsewhere(&self, n: usize, is_meant: impl Fn(&F::Begin) -> bool) -> bool {
+        let own = match self.posted.get(n).map(|posted| posted.guess) {
+            Some(Guess::Unit { open, .. }) => usize::from(open),
+            _ => usize::MAX,
+        };
+        let mut opens = self.opens.iter().enumerate();
+        opens.any(|(at, open)| at != own && open.begin.as_ref().is_some_and(&is_meant))
     }
 
     /// The packet, begun in the page, in whose place the frame behind descriptor `n`

@@ -100,6 +100,30 @@ fn invariant_2_a_descriptor_that_was_passed_over_is_no_frame() {
     }
 }
 
+/// An adapter that passes descriptors over may put a first piece that comes twice into
+/// two pages: all pieces come together nevertheless, and nothing is left.
+#[test]
+fn invariant_4_a_first_piece_in_two_pages_is_one_packet() {
+    for flow in [UDP, TCP6] {
+        for later in 0..3 {
+            let mut rig = trained(Setup::PLAIN, flow);
+            for n in 100..110 {
+                let Sent { packet, pieces } = page(flow, n);
+                let [first, second, third] = &pieces[..] else { panic!("three pieces") };
+                let over = Vec::new;
+                let twice = [first.clone(), over(), over(), first.clone()];
+                assert_eq!(rig.receive(&twice, false), []);
+                // Behind its own descriptor, and behind one that is another's.
+                let mut rest = vec![second.clone()];
+                rest.extend(vec![over(); later]);
+                rest.push(third.clone());
+                assert_eq!(frames(&rig.receive(&rest, false)), [packet], "{later} passed over");
+            }
+            expect_good(rig);
+        }
+    }
+}
+
 /// Bad pieces of packets that are under way: one counter moves, and the packet
 /// comes out as if nothing had been.
 #[test]

@@ -78,6 +78,12 @@ pub struct Config {
     pub exposed: usize,
     /// The most Puts and FetchOps of one connection that are under way.
     pub operations: usize,
+    /// How many adapters take Data off this endpoint
+    /// ([`Endpoint::poll_command`](crate::Endpoint::poll_command)): the path with
+    /// number 0 is on the first of them, and so on; all further paths are on
+    /// the last. 0: none does. Where they tell of whole Blocks only,
+    /// [`retry_floor`](Self::retry_floor) is to be longer than a Block takes.
+    pub adapters: u8,
     /// The most packets without payload that wait to be sent on a path, and
     /// the most Blocks. While four times as many events wait for the user,
     /// nothing is taken in.
@@ -111,6 +117,7 @@ impl Default for Config {
             posted: 4096,
             exposed: 256,
             operations: 64,
+            adapters: 0,
             queue: 4096,
         }
     }

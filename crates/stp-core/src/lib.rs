@@ -14,6 +14,7 @@
 //! | [`offload`] | the receive path that an adapter would run, without `alloc` |
 //! | [`wire`] | the Schedule Header and every operation |
 //! | `link`, `path` | what is granted over a link, what waits to be sent on a path |
+//! | `mirror` | which Blocks adapters have, and what they must be told |
 //! | `config`, `event`, `error`, `ids`, `stats` | what the user chooses, is told, did wrong, names and counts |
 //!
 //! What does not live here: memory, I/O, clocks, randomness.
@@ -35,6 +36,7 @@ mod error;
 mod event;
 mod ids;
 mod link;
+mod mirror;
 #[cfg(feature = "model")]
 pub mod model;
 pub mod offload;

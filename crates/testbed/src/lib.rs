@@ -13,6 +13,7 @@
 //! | [`offload`] | segmentation, joining, checksums: read and set; real frames |
 //! | [`ingress`] | fragments that are lost where they enter a machine |
 //! | [`cpu`] | who used how much processor; pinning |
+//! | [`soaker`] | the same from outside: what is left for a thread of the lowest priority |
 //! | [`rivals`] | kernel TCP, UDP and Unix sockets, measured |
 //! | [`sample`] | what one run gave, in terms that all candidates share |
 //! | [`interleave`](mod@interleave) | candidates in turn, medians, spreads, ratios |
@@ -32,6 +33,7 @@ pub mod offload;
 pub mod privileges;
 pub mod rivals;
 pub mod sample;
+pub mod soaker;
 mod sys;
 pub mod veth;
 
@@ -41,5 +43,6 @@ pub use ingress::{IngressLoss, Lose};
 pub use interleave::{Candidate, Comparison, Measured, Spread, interleave};
 pub use namespace::Namespace;
 pub use offload::Offload;
-pub use sample::{CpuSplit, Rtt, RttHistogram, Sample};
+pub use sample::{CpuSplit, Rtt, RttHistogram, Sample, Soaked};
+pub use soaker::Soaker;
 pub use veth::{Mac, VethConfig, VethEnd, VethPair};

@@ -6,6 +6,8 @@
 //! its [`Endpoints`]. Each counts every byte, and each ends within its limit,
 //! whatever happens.
 
+pub mod far;
+mod many;
 mod measure;
 mod overhead;
 mod ping_pong;
@@ -17,6 +19,7 @@ mod unix;
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
 use std::time::Duration;
 
 pub use overhead::TcpOverhead;
@@ -31,6 +34,8 @@ pub use unix::{UnixLatency, UnixThroughput};
 use crate::cpu;
 use crate::error::Error;
 use crate::namespace::Namespace;
+use crate::sample::Soaked;
+use crate::soaker::{Reading, Soaker};
 use crate::veth::{VethEnd, VethPair};
 
 /// Where one thread of a rival works.
@@ -144,18 +149,41 @@ pub enum Workload {
     Sendfile,
     /// From memory; the receiver throws the bytes away (`MSG_TRUNC`).
     Trunc,
+    /// From a file in the page cache by `sendfile`; the receiver throws the bytes away.
+    SendfileTrunc,
     /// From memory into memory, where the receiver then reads every byte.
     Touch,
 }
 
-impl fmt::Display for Workload {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
+impl Workload {
+    /// The name that tables and programs know it by.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
             Self::Plain => "plain",
             Self::Sendfile => "sendfile",
             Self::Trunc => "trunc",
+            Self::SendfileTrunc => "sendfile-trunc",
             Self::Touch => "touch",
-        })
+        }
+    }
+
+    /// The sender's bytes come from a file.
+    #[must_use]
+    pub const fn sends_a_file(self) -> bool {
+        matches!(self, Self::Sendfile | Self::SendfileTrunc)
+    }
+
+    /// The receiver throws the bytes away.
+    #[must_use]
+    pub const fn throws_away(self) -> bool {
+        matches!(self, Self::Trunc | Self::SendfileTrunc)
+    }
+}
+
+impl fmt::Display for Workload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
     }
 }
 
@@ -170,18 +198,38 @@ pub struct Plan {
     pub polling: Polling,
     /// How long the run may take, beyond the time of [`Amount::Time`].
     pub limit: Duration,
+    /// Measures the processors from outside meanwhile.
+    pub soaker: Option<Arc<Soaker>>,
 }
 
 impl Plan {
     /// A plan that blocks, with a limit of 30 seconds.
     #[must_use]
     pub fn new(endpoints: Endpoints, amount: Amount) -> Self {
-        Self { endpoints, amount, polling: Polling::Block, limit: Duration::from_secs(30) }
+        let limit = Duration::from_secs(30);
+        Self { endpoints, amount, polling: Polling::Block, limit, soaker: None }
     }
 
     /// The same plan with another way of waiting.
     #[must_use]
     pub fn polling(self, polling: Polling) -> Self {
         Self { polling, ..self }
+    }
+
+    /// What the soaker has had so far, for [`soaked_since`](Self::soaked_since).
+    #[must_use]
+    pub fn soaker_reading(&self) -> Option<Reading> {
+        self.soaker.as_ref().map(|soaker| soaker.read())
+    }
+
+    /// How busy the cores of both sides were since then, in percent. Nothing without a
+    /// soaker, or where a side has no core of its own.
+    #[must_use]
+    pub fn soaked_since(&self, start: Option<&Reading>) -> Option<Soaked> {
+        let (soaker, start) = (self.soaker.as_ref()?, start?);
+        let now = soaker.read();
+        let percent = |side: &Side| soaker.busy_percent(side.core?, start, &now);
+        let Endpoints { send, receive } = &self.endpoints;
+        Some(Soaked { send_percent: percent(send)?, receive_percent: percent(receive)? })
     }
 }

@@ -20,6 +20,8 @@ pub struct Sample {
     pub seconds: f64,
     /// CPU time.
     pub cpu: CpuSplit,
+    /// How busy the cores were, seen from outside, where a soaker ran.
+    pub soaked: Option<Soaked>,
     /// Round trips, in latency runs.
     pub rtt: Option<Rtt>,
     /// How often a thread of the candidate slept and was woken.
@@ -47,6 +49,16 @@ pub struct CpuSplit {
     pub receive_s: f64,
     /// The whole machine, softirq included.
     pub machine_s: f64,
+}
+
+/// How much of its core each side left to nobody else, in percent: its own work, the
+/// kernel's on its behalf, and interrupts.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Soaked {
+    /// The sender's core.
+    pub send_percent: f64,
+    /// The receiver's core.
+    pub receive_percent: f64,
 }
 
 impl Sample {
@@ -83,8 +95,12 @@ pub struct Rtt {
     pub min_ns: u64,
     /// Half took no longer.
     pub p50_ns: u64,
+    /// 90 of 100 took no longer.
+    pub p90_ns: u64,
     /// 99 of 100 took no longer.
     pub p99_ns: u64,
+    /// 999 of 1000 took no longer.
+    pub p999_ns: u64,
     /// The longest.
     pub max_ns: u64,
 }
@@ -120,7 +136,9 @@ impl RttHistogram {
             count: histogram.len(),
             min_ns: histogram.min(),
             p50_ns: histogram.value_at_quantile(0.5),
+            p90_ns: histogram.value_at_quantile(0.9),
             p99_ns: histogram.value_at_quantile(0.99),
+            p999_ns: histogram.value_at_quantile(0.999),
             max_ns: histogram.max(),
         })
     }
@@ -145,7 +163,9 @@ mod tests {
         let rtt = histogram.summary().unwrap();
         assert_eq!((rtt.count, rtt.min_ns / 10), (1001, 100));
         assert!(rtt.p50_ns.abs_diff(501_000) <= 501);
+        assert!(rtt.p90_ns.abs_diff(901_000) <= 901);
         assert!(rtt.p99_ns.abs_diff(991_000) <= 991);
+        assert!(rtt.p999_ns.abs_diff(1_000_000) <= 1000);
         assert!(rtt.max_ns >= LONGEST.as_nanos() as u64);
     }
 

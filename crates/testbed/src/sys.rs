@@ -78,6 +78,19 @@ pub(crate) fn send_file(
     usize::try_from(sent).map_err(|_| io::Error::last_os_error())
 }
 
+/// Receives into `bytes` with flags of `recv(2)`.
+pub(crate) fn receive(
+    socket: BorrowedFd<'_>,
+    bytes: &mut [u8],
+    flags: libc::c_int,
+) -> io::Result<usize> {
+    // SAFETY: the descriptor is open for the call, and the kernel writes at most as many
+    // bytes as the buffer has.
+    let got =
+        unsafe { libc::recv(socket.as_raw_fd(), bytes.as_mut_ptr().cast(), bytes.len(), flags) };
+    usize::try_from(got).map_err(|_| io::Error::last_os_error())
+}
+
 /// One ethtool request about `interface`, in the namespace of `socket`.
 /// `command` is the request and takes the answer.
 pub(crate) fn ethtool(
@@ -164,6 +177,13 @@ pub(crate) fn affinity() -> io::Result<Vec<usize>> {
     Ok((0..libc::CPU_SETSIZE as usize).filter(may).collect())
 }
 
+/// Lets the calling thread run only where nobody else wants to (`SCHED_IDLE`).
+pub(crate) fn run_when_idle() -> io::Result<()> {
+    let parameters = libc::sched_param { sched_priority: 0 };
+    // SAFETY: the structure outlives the call, which only reads it.
+    check(unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const parameters) }).map(drop)
+}
+
 /// What a thread or a process has used so far.
 pub(crate) fn resource_usage(who: libc::c_int) -> io::Result<libc::rusage> {
     // SAFETY: `rusage` is plain integers, for which zero is valid.
@@ -179,4 +199,66 @@ pub(crate) fn user_hz() -> f64 {
     let hz = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };
     // It is 100 on every Linux of today, and a failure is not documented.
     if hz > 0 { hz as f64 } else { 100.0 }
+}
+
+/// Waits for many sockets at once, level-triggered.
+#[derive(Debug)]
+pub(crate) struct Epoll {
+    fd: OwnedFd,
+    ready: Vec<libc::epoll_event>,
+}
+
+impl Epoll {
+    /// Tells of at most so many sockets at a time.
+    pub(crate) fn new(most: usize) -> io::Result<Self> {
+        // SAFETY: takes no pointers.
+        let fd = check(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
+        // SAFETY: the kernel just made this descriptor for us alone.
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        Ok(Self { fd, ready: vec![libc::epoll_event { events: 0, u64: 0 }; most.max(1)] })
+    }
+
+    /// Watches a socket for these events (`EPOLLIN`, `EPOLLOUT`), by this name.
+    pub(crate) fn add(&self, fd: BorrowedFd<'_>, name: u64, events: libc::c_int) -> io::Result<()> {
+        let mut event = libc::epoll_event { events: events as u32, u64: name };
+        // SAFETY: both descriptors are open for the call, and the event outlives it.
+        check(unsafe {
+            libc::epoll_ctl(
+                self.fd.as_raw_fd(),
+                libc::EPOLL_CTL_ADD,
+                fd.as_raw_fd(),
+                &raw mut event,
+            )
+        })
+        .map(drop)
+    }
+
+    /// Watches it no more.
+    pub(crate) fn remove(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
+        // SAFETY: both descriptors are open for the call; no event is needed to remove one.
+        check(unsafe {
+            libc::epoll_ctl(
+                self.fd.as_raw_fd(),
+                libc::EPOLL_CTL_DEL,
+                fd.as_raw_fd(),
+                std::ptr::null_mut(),
+            )
+        })
+        .map(drop)
+    }
+
+    /// The names of those that are ready, after a wait of at most so many milliseconds.
+    pub(crate) fn wait(&mut self, most_ms: u16) -> io::Result<impl Iterator<Item = u64> + '_> {
+        // SAFETY: the kernel writes at most as many events as the buffer has, and it
+        // outlives the call.
+        let count = check(unsafe {
+            libc::epoll_wait(
+                self.fd.as_raw_fd(),
+                self.ready.as_mut_ptr(),
+                self.ready.len().min(i32::MAX as usize) as libc::c_int,
+                most_ms.into(),
+            )
+        })?;
+        Ok(self.ready[..count as usize].iter().map(|event| event.u64))
+    }
 }

@@ -17,6 +17,7 @@
 //! | [`channel`] | two engines in one process |
 //! | [`fault`] | loss, duplication, reordering, corruption and delay around any driver |
 //! | `uring` | UDP and AF_PACKET by way of `io_uring` (feature `io-uring`) |
+//! | [`interfaces`] | the addresses of network interfaces |
 //! | [`signals`] | the wish that a program ends, asked for instead of interrupting |
 //! | [`wait`] | spin, block, or spin and then block |
 //! | [`Bell`] | wakes a thread that sleeps there |
@@ -38,6 +39,7 @@ pub mod driver;
 mod exchange;
 pub mod fault;
 mod inet;
+pub mod interfaces;
 pub mod memory;
 pub mod packet;
 pub mod rawip;

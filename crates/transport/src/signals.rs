@@ -52,16 +52,54 @@ impl Endings {
         let interest = Interest { fd: self.fd.as_raw_fd(), readable: true, writable: false };
         until_ready(&[interest], at_most)
     }
+
+    /// Takes the signal that came out of the descriptor: its number, once. None: there is
+    /// none, or somebody has taken it.
+    ///
+    /// # Errors
+    /// Those of `read`.
+    pub fn take(&self) -> io::Result<Option<i32>> {
+        let mut came = MaybeUninit::<libc::signalfd_siginfo>::uninit();
+        let size = size_of::<libc::signalfd_siginfo>();
+        // SAFETY: the descriptor is open, and there is room for what is asked for.
+        let len = unsafe { libc::read(self.fd.as_raw_fd(), came.as_mut_ptr().cast(), size) };
+        if len == size as isize {
+            // SAFETY: the kernel has filled all of it.
+            return Ok(Some(unsafe { came.assume_init() }.ssi_signo as i32));
+        }
+        match io::Error::last_os_error() {
+            error if len < 0 && error.kind() != io::ErrorKind::WouldBlock => Err(error),
+            _ => Ok(None),
+        }
+    }
+}
+
+/// From here on a file that grows beyond the limit of the process (`ulimit -f`) is an error
+/// of the write, and does not end the program. For this thread and those that it starts.
+///
+/// # Errors
+/// The kernel refuses.
+pub fn hold_back_file_limit() -> io::Result<()> {
+    let set = set_of(&[libc::SIGXFSZ]);
+    // SAFETY: the set is initialised and lives through the call; the old one is not asked for.
+    match unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) } {
+        0 => Ok(()),
+        error => Err(io::Error::from_raw_os_error(error)),
+    }
 }
 
 fn endings() -> libc::sigset_t {
+    set_of(&[libc::SIGINT, libc::SIGTERM, libc::SIGHUP])
+}
+
+fn set_of(signals: &[libc::c_int]) -> libc::sigset_t {
     let mut set = MaybeUninit::uninit();
     // SAFETY: `sigemptyset` initialises the set.
     let mut set = unsafe {
         libc::sigemptyset(set.as_mut_ptr());
         set.assume_init()
     };
-    for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
+    for &signal in signals {
         // SAFETY: the set is initialised, and these are signals.
         unsafe { libc::sigaddset(&raw mut set, signal) };
     }
@@ -81,5 +119,8 @@ mod tests {
         for _ in 0..2 {
             assert!(endings.wait(Duration::from_secs(10)).unwrap());
         }
+        assert_eq!(endings.take().unwrap(), Some(libc::SIGTERM));
+        assert_eq!(endings.take().unwrap(), None);
+        assert!(!endings.wait(Duration::ZERO).unwrap());
     }
 }

@@ -3,6 +3,7 @@
 use arrayvec::ArrayVec;
 use landfall_placement::Span;
 
+use crate::address::WORD;
 use crate::nic::note::Note;
 use crate::wire::frame::{Entry, HEADER_LEN, MAX_ENTRIES};
 
@@ -28,6 +29,8 @@ pub(crate) struct Cargo<N: Copy = Note> {
     pub(crate) spans: ArrayVec<Span, MAX_SPANS>,
     /// What the owner wants to hear of once the frame has arrived.
     pub(crate) notes: ArrayVec<N, MAX_ENTRIES>,
+    /// Nothing waits behind it: whoever waits for it to arrive waits for this frame.
+    pub(crate) is_last: bool,
 }
 
 impl<N: Copy> Default for Cargo<N> {
@@ -37,6 +40,7 @@ impl<N: Copy> Default for Cargo<N> {
             inline: ArrayVec::new(),
             spans: ArrayVec::new(),
             notes: ArrayVec::new(),
+            is_last: false,
         }
     }
 }
@@ -47,6 +51,7 @@ impl<N: Copy> Cargo<N> {
         self.inline.clear();
         self.spans.clear();
         self.notes.clear();
+        self.is_last = false;
     }
 
     /// How many bytes its entries say that there are.
@@ -71,4 +76,42 @@ pub(crate) struct Room {
     /// The other side has said Xoff: only answers to what it has asked may go.
     /// It has kept room for those, so nobody waits for each other in a circle.
     pub(crate) answers_only: bool,
+}
+
+/// The most entries that one more piece of memory takes: parts of a word at
+/// either end, and words.
+pub(crate) const MOST_PARTS: usize = 3;
+
+impl Room {
+    /// The room of a frame whose head, and which as a whole, has at most so many bytes.
+    ///
+    /// Frames full of words from one piece of memory are as long as any: then those of a long
+    /// write are alike, but for where it begins and ends, and leave with one call.
+    pub(crate) const fn of(head: usize, unit: usize, answers_only: bool) -> Self {
+        let table = MOST_PARTS * Entry::LEN;
+        let unit = match unit.saturating_sub(HEADER_LEN) {
+            unit if unit > table => unit - (unit - table) % WORD as usize,
+            unit => unit,
+        };
+        Self { head: head.saturating_sub(HEADER_LEN), unit, answers_only }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_full_of_words_are_as_long_as_any() {
+        for unit in 200..2000 {
+            let room = Room::of(256, unit, false).unit;
+            let alone = Entry::LEN + (room - MOST_PARTS * Entry::LEN) / 8 * 8;
+            // A piece that ends in the frame, of any length, and the beginning of another.
+            for first in (8..room - 5 * Entry::LEN).step_by(8) {
+                let left = room - Entry::LEN - first;
+                let second = (left - MOST_PARTS * Entry::LEN) / 8 * 8;
+                assert!(2 * Entry::LEN + first + second <= alone, "unit {unit}, {first} bytes");
+            }
+        }
+    }
 }

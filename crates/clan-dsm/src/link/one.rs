@@ -303,30 +303,23 @@ impl<N: Copy> Link<N> {
         let habits = &common.habits;
         let unit = out.limits.unit.min(u32::from(u16::MAX));
         self.paced = self.sender.paced_until(habits, now);
+        cargo.clear();
         let seq = match self.sender.next_lost(habits, now) {
             Some(seq) => seq,
             None if self.sender.may_send(habits, now, unit) => {
-                let room = Room {
-                    head: out
-                        .head
-                        .len()
-                        .min(usize::from(out.limits.head))
-                        .saturating_sub(HEADER_LEN),
-                    unit: (unit as usize).saturating_sub(HEADER_LEN),
-                    answers_only: self.peer_xoff,
-                };
+                let head = out.head.len().min(usize::from(out.limits.head));
+                let room = Room::of(head, unit as usize, self.peer_xoff);
                 if room.head.min(room.unit) < Entry::LEN {
                     return None;
                 }
-                cargo.clear();
                 load(self.id, &room, cargo);
                 self.sender.load(habits, now, cargo)?
             }
             None => return None,
         };
         let stored = self.sender.write(habits, now, seq, out.head, out.from)?;
-        let is_last = stored.spans > 0 && stored.frame_len() < unit
-            || self.sender.in_flight() == 1 && !self.sender.may_send(habits, now, unit);
+        let is_last = stored.spans > 0 && cargo.is_last
+            || self.sender.in_flight() == 1 && !self.sender.has_room(habits, unit.into());
         let flags = if is_last { FrameFlags::ASK } else { FrameFlags::default() };
         Some(self.finish_data(common, seq, &stored, flags, out.head))
     }

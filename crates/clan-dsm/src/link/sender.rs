@@ -61,6 +61,12 @@ const MOST_REORDERING: u32 = 64;
 /// frames.
 const BURST: Duration = Duration::from_millis(1);
 
+/// So often the oldest frame alone is sent again before all are (RFC 9002, 6.2.4).
+const PROBES: u8 = 2;
+
+/// What one call of a driver carries at most.
+const BATCH: u64 = 64 << 10;
+
 /// The sending half.
 #[derive(Debug)]
 pub(crate) struct Sender<N> {
@@ -86,6 +92,8 @@ pub(crate) struct Sender<N> {
     /// The frame that the other side has no credit for any more.
     edge: Serial32,
     peer_bytes: u64,
+    /// There was no room for the next frame, and since then none for a batch.
+    is_full: bool,
     window: Window,
     paced: Instant,
     /// Since when something is unanswered.
@@ -113,6 +121,7 @@ impl<N: Copy> Sender<N> {
             lost_from: Serial32(0),
             edge: Serial32(0),
             peer_bytes: 0,
+            is_full: false,
             window: Window::new(&habits.congestion),
             paced: Instant::ZERO,
             since: Instant::ZERO,
@@ -154,12 +163,35 @@ impl<N: Copy> Sender<N> {
     }
 
     /// May a new frame of up to `unit` bytes go now?
-    pub(crate) fn may_send(&self, habits: &Habits, now: Instant, unit: u32) -> bool {
+    ///
+    /// Who has run into a bound waits until a batch has room. Else each
+    /// acknowledgement of a few frames would let as few leave, they would be
+    /// acknowledged as soon, and no call of a driver would ever have many again:
+    /// the silly window of RFC 1122, 4.2.3.4, with batches for segments.
+    pub(crate) fn may_send(&mut self, habits: &Habits, now: Instant, unit: u32) -> bool {
+        let least =
+            if self.is_full { self.batch(habits).max(u64::from(unit)) } else { unit.into() };
+        self.is_full = !self.has_room(habits, least);
+        !self.is_full && self.paced_until(habits, now).is_none()
+    }
+
+    /// Have so many more bytes room, at the other side and in the network?
+    pub(crate) fn has_room(&self, habits: &Habits, bytes: u64) -> bool {
         self.flights.len() < habits.frames
             && !self.has_no_credit()
-            && (self.is_idle() || self.unacked_bytes + u64::from(unit) <= self.peer_bytes)
-            && self.has_window(habits, unit)
-            && self.paced_until(habits, now).is_none()
+            && (self.is_idle() || self.unacked_bytes + bytes <= self.peer_bytes)
+            && self.has_window(habits, bytes)
+    }
+
+    /// What is worth to be waited for: a driver's call, but not more than half of
+    /// what may be under way, nor than what passes in a moment. Where the way is
+    /// long, acknowledgements let frames leave one by one, as they should.
+    fn batch(&self, habits: &Habits) -> u64 {
+        let window = if habits.yields { self.window.bytes() } else { u64::MAX };
+        let most = self.peer_bytes.min(window);
+        let round = self.window.rtt().smoothed().unwrap_or_default().max(BURST);
+        let in_a_moment = most.saturating_mul(BURST.as_nanos() as u64) / round.as_nanos() as u64;
+        BATCH.min(most / 2).min(in_a_moment)
     }
 
     /// Has the other side no room for more frames?
@@ -167,10 +199,13 @@ impl<N: Copy> Sender<N> {
         !self.next().precedes(self.edge)
     }
 
-    fn has_window(&self, habits: &Habits, unit: u32) -> bool {
+    /// A frame may be longer than the window. Then half of the window has to be free: a
+    /// word that is under way holds no other one up.
+    fn has_window(&self, habits: &Habits, bytes: u64) -> bool {
         !habits.yields
             || self.under_way == 0
-            || self.window.room(&habits.congestion, self.under_way) >= u64::from(unit)
+            || self.window.room(&habits.congestion, self.under_way)
+                >= bytes.min(self.window.bytes() / 2)
     }
 
     /// Until when the pace holds everything back.
@@ -220,7 +255,7 @@ impl<N: Copy> Sender<N> {
         let seq = self.first.plus((from + nth) as u32);
         self.lost_from = seq;
         let flight = self.flights.get(from + nth)?;
-        self.has_window(habits, flight.stored.frame_len()).then_some(seq)
+        self.has_window(habits, flight.stored.frame_len().into()).then_some(seq)
     }
 
     /// Writes a frame behind the place of its header. Gives what the header has
@@ -418,7 +453,9 @@ impl<N: Copy> Sender<N> {
     }
 
     /// Nothing new arrived for a whole time-out: first the oldest frame is sent
-    /// again, to hear what is missing; then all are.
+    /// again, to hear what is missing; if that is not heard either, all are. A host
+    /// that has much to do pauses for longer than most round trips take, and that is
+    /// no reason to begin anew (RFC 9002, 7.6.1).
     pub(crate) fn handle_timeout(&mut self, habits: &Habits, now: Instant) {
         self.backoff = self.backoff.saturating_add(1);
         self.since = now;
@@ -426,7 +463,7 @@ impl<N: Copy> Sender<N> {
             .find(|n| self.flights[*n].whereabouts != Whereabouts::Arrived)
             .map(|n| self.first.plus(n as u32));
         let Some(oldest) = oldest else { return };
-        if self.backoff == 1 && self.flights.len() > 1 {
+        if self.backoff <= PROBES && self.flights.len() > 1 {
             return self.lose(oldest);
         }
         for n in oldest.since(self.first)..self.flights.len() as u32 {
@@ -491,3 +528,6 @@ impl<N: Copy> Sender<N> {
         self.flights.is_empty() && !self.shelf.has_notes()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -110,6 +110,13 @@ impl Memory {
         Ok(aperture.memory)
     }
 
+    /// What is in a slot now, and how often that was revoked before.
+    pub(crate) fn entry(&self, slot: u16) -> (u32, Aperture) {
+        let at = usize::from(slot);
+        let generation = self.generations.get(at).copied().unwrap_or(0);
+        (generation, self.slots.get(at).copied().unwrap_or_default())
+    }
+
     /// The memory of an aperture.
     pub(crate) fn area(&self, id: ApertureId) -> Option<Area> {
         self.slot_of(id).ok().map(|slot| self.slots[usize::from(slot)].memory)
@@ -146,8 +153,14 @@ impl Memory {
         Ok(Cookie::new(group, slot, Rights::Write, self.keys.of_group(), len))
     }
 
-    /// From now on, what is sent to the group comes to lie in this aperture.
-    pub(crate) fn join(&mut self, cookie: &Cookie, id: ApertureId) -> Result<(), Error> {
+    /// From now on, what is sent to the group (by this host, or by any) comes to
+    /// lie in this aperture.
+    pub(crate) fn join(
+        &mut self,
+        cookie: &Cookie,
+        id: ApertureId,
+        sender: Option<HostId>,
+    ) -> Result<(), Error> {
         let slot = self.slot_of(id)?;
         if cookie.rights() != Rights::Write {
             return Err(Error::Forbidden);
@@ -162,7 +175,7 @@ impl Memory {
         if self.groups_used as usize >= self.most_groups {
             return Err(Error::NoRoom);
         }
-        let joined = Group { key: cookie.key(), slot, len: cookie.len() };
+        let joined = Group { key: cookie.key(), slot, len: cookie.len(), sender };
         let mut groups = self.groups_mut();
         *groups.entry(name).ok_or(Error::NoRoom)? = joined;
         Ok(())
@@ -178,6 +191,13 @@ impl Memory {
             }
             _ => Err(Error::Unknown),
         }
+    }
+
+    /// May this host write to a group whose key it has?
+    pub(crate) fn takes_from(&self, address: &Address, from: Option<HostId>) -> bool {
+        let name = group_key(address.host.number(), address.slot);
+        let group = self.apertures().group(name);
+        group.is_none_or(|group| group.sender.is_none() || group.sender == from)
     }
 
     /// No group lies in a slot that is free.

@@ -126,9 +126,9 @@ fn a_group_reaches_every_member_that_joined() {
 
     let (small, large) = (member.expose(area(63)).unwrap(), member.expose(area(640)).unwrap());
     assert_eq!(member.check(&published(0), 1, Rights::Write), Err(Refusal::UnknownId));
-    assert_eq!(member.join(&cookie, small), Err(Error::OutOfBounds));
-    member.join(&cookie, large).unwrap();
-    assert_eq!(member.join(&cookie, large), Err(Error::Taken));
+    assert_eq!(member.join(&cookie, small, None), Err(Error::OutOfBounds));
+    member.join(&cookie, large, None).unwrap();
+    assert_eq!(member.join(&cookie, large, None), Err(Error::Taken));
     let spot = member.check(&published(7), 1, Rights::Write).unwrap();
     assert_eq!((spot.slot, spot.at), (1, 56));
     assert_eq!(
@@ -144,10 +144,10 @@ fn a_group_reaches_every_member_that_joined() {
 
     let second = founder.group_cookie(group, 4, 8).unwrap();
     let third = founder.group_cookie(group, 5, 8).unwrap();
-    member.join(&second, small).unwrap();
-    assert_eq!(member.join(&third, small), Err(Error::NoRoom));
+    member.join(&second, small, None).unwrap();
+    assert_eq!(member.join(&third, small, None), Err(Error::NoRoom));
     member.revoke(small).unwrap();
-    member.join(&third, large).unwrap();
+    member.join(&third, large, None).unwrap();
     member.leave(&cookie).unwrap();
     assert_eq!(member.leave(&cookie), Err(Error::Unknown));
     assert_eq!(member.check(&published(7), 1, Rights::Write), Err(Refusal::UnknownId));

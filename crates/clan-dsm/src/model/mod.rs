@@ -4,6 +4,7 @@
 //! | file | what lives there |
 //! | --- | --- |
 //! | `naive` | a host: arrays of bytes, a list of tripwires, one word at a time |
+//! | `wires` | tripwires beside naive ones: changed alike and compared |
 //! | `choices` | decisions, decoded from any bytes |
 //! | `native` | hosts around switches: bursts are split, joined and interleaved |
 //! | `pair` | two adapters over a network that loses, doubles, mixes up and damages |
@@ -12,3 +13,4 @@ mod choices;
 pub mod naive;
 pub mod native;
 pub mod pair;
+mod wires;

@@ -69,6 +69,11 @@ impl Inbound {
         true
     }
 
+    /// How much has arrived, and up to where the other end may send.
+    pub(super) const fn window(&self) -> (Serial32, Serial32) {
+        (self.arrived, self.told)
+    }
+
     pub(super) fn occupied(&mut self, words: u32) {
         self.used = self.used.saturating_add(words).min(self.room);
     }
@@ -78,23 +83,34 @@ impl Inbound {
     }
 
     /// What the other end is to know.
-    ///
-    /// Credit is told in steps of a quarter of the room, so that a link is not
-    /// full of symbols and packets are not cut small. But an end that has less
-    /// than the longest packet that cannot be split hears of every word: it may
-    /// be waiting for just that one.
     pub(super) fn poll(&mut self, hold: bool) -> Option<Symbol> {
         if self.told_hold != hold {
             self.told_hold = hold;
             return Some(if hold { Symbol::Xoff } else { Symbol::Xon });
         }
-        let edge = self.arrived.plus(self.room.saturating_sub(self.used));
-        let step = edge.offset_from(self.told);
-        let is_due = step >= (self.room / 4).min(i32::MAX as u32) as i32
-            || step > 0 && self.told.since(self.arrived) < Fifo::LEAST;
-        is_due.then(|| {
-            self.told = edge;
-            Symbol::Credit(edge)
-        })
+        let edge = due(self.room, self.room.saturating_sub(self.used), self.window())?;
+        self.told = edge;
+        Some(Symbol::Credit(edge))
     }
+
+    /// Somebody else has told it that it may send up to there.
+    pub(super) fn told(&mut self, edge: Serial32) {
+        self.told = self.told.later(edge);
+    }
+}
+
+/// Up to where the other end shall hear that it may send, of which so much has arrived
+/// and which knows of so much: there are so many words of room, and so many are free.
+/// Nothing where that is not worth a symbol.
+///
+/// Credit is told in steps of a quarter of the room, so that a link is not full of symbols
+/// and packets are not cut small. But an end that has less than the longest packet that
+/// cannot be split hears of every word: it may be waiting for just that one.
+#[must_use]
+pub fn due(room: u32, free: u32, (arrived, told): (Serial32, Serial32)) -> Option<Serial32> {
+    let edge = arrived.plus(free);
+    let step = edge.offset_from(told);
+    let is_due = step >= (room / 4).min(i32::MAX as u32) as i32
+        || step > 0 && told.since(arrived) < Fifo::LEAST;
+    is_due.then_some(edge)
 }

@@ -21,12 +21,13 @@ mod state;
 #[cfg(test)]
 mod tests;
 
-use landfall_placement::{Duration, Instant, Refusal, Timeout};
+use landfall_placement::{Duration, Instant, Refusal, Serial32, Timeout};
 
 use crate::address::{Address, HostId, WORD};
 use crate::burst::{Burst, Fifo};
 use crate::error::Ended;
 use crate::wire::native::{Symbol, Unit};
+pub use credit::due as credit_due;
 use credit::{Inbound, Outbound};
 pub use state::State;
 use state::{Handshake, Heard};
@@ -151,6 +152,23 @@ impl NativeLink {
                 Err(refusal)
             }
         }
+    }
+
+    /// An adapter has put a packet into its place that counts as arrived only now. It may
+    /// have told the other end that there is room up to some word.
+    pub(crate) fn handle_landed(&mut self, burst: &Burst, told: Option<Serial32>) {
+        if self.handshake.is_hearing() && self.inbound.arrived(burst.cost()) {
+            self.handle_taken(burst);
+            if let Some(edge) = told {
+                self.inbound.told(edge);
+            }
+        }
+    }
+
+    /// How many words have come, and up to which one may come, since the link began;
+    /// `None` where nothing counts that comes.
+    pub(crate) fn window(&self) -> Option<(Serial32, Serial32)> {
+        self.handshake.is_hearing().then(|| self.inbound.window())
     }
 
     /// A unit came whose trailer was wrong.

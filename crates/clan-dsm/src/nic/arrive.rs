@@ -174,6 +174,12 @@ impl Nic {
         }
         let Spot { slot, at, span } =
             self.memory.check(&address, u32::from(words), Rights::Write)?;
+        if address.kind == Kind::Multicast {
+            let from = self.lines.get(link).and_then(|line| line.host);
+            if !self.memory.takes_from(&address, from) {
+                return Err(Refusal::Forbidden);
+            }
+        }
         let aperture = self.memory.id_of(slot).ok_or(Refusal::UnknownId)?;
         let lands = Lands::Aperture { address, aperture, at, len: span.len };
         Ok(Checked { span, lands })

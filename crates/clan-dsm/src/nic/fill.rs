@@ -71,6 +71,12 @@ impl Filler<'_> {
             self.memory(link, host, room.answers_only, &mut load);
         }
         let is_empty = load.is_empty();
+        if let Some(line) = self.lines.get(link)
+            && line.has_nothing_to_fill_with()
+            && !self.dma.has_work(link.index, true)
+        {
+            load.mark_last();
+        }
         if let Some(line) = self.lines.get_mut(link).filter(|_| !is_empty) {
             line.barriers.frame_loaded();
             self.stats.frames += 1;

@@ -3,6 +3,7 @@
 //! Only now do tripwires hear of them, and only now may the link acknowledge
 //! the frame.
 
+use arrayvec::ArrayVec;
 use landfall_placement::{Instant, Landing, Ticket};
 
 use super::Nic;
@@ -13,7 +14,9 @@ use crate::event::Event;
 use crate::ids::LinkId;
 use crate::ticket::{Meaning, Purpose, unpack};
 use crate::transfer::reads::{Over, Reader};
+use crate::tripwire::{Place, Touched};
 use crate::wire::Command;
+use crate::wire::frame::MAX_ENTRIES;
 
 impl Nic {
     /// The link that a ticket was given for, if it is still there.
@@ -42,12 +45,7 @@ impl Nic {
             None => return,
             Some(Placed::Frame { packets }) => {
                 let is_there = matches!(landing, Landing::Verified | Landing::Unchecked);
-                for _ in 0..packets {
-                    let lands = self.lines.get_mut(link).and_then(|line| line.lands.pop_front());
-                    if let Some(lands) = lands {
-                        self.land_one(link, lands, is_there);
-                    }
-                }
+                self.land_all(link, packets, is_there);
             }
             Some(Placed::Word { address, aperture, at, len, how, reply }) => {
                 let result = match landing {
@@ -70,6 +68,39 @@ impl Nic {
                 self.lines.remove(link);
             }
         }
+    }
+
+    /// The packets of a frame are in place, or could not be put there. What tripwires
+    /// hear of them is found out for all together.
+    fn land_all(&mut self, link: LinkId, packets: usize, is_there: bool) {
+        let mut touched = ArrayVec::<Touched, MAX_ENTRIES>::new();
+        for _ in 0..packets {
+            let lands = self.lines.get_mut(link).and_then(|line| line.lands.pop_front());
+            let Some(lands) = lands else { continue };
+            match self.touched_by(&lands).filter(|_| is_there) {
+                // It fits: a frame has no more packets.
+                Some(one) => {
+                    let _ = touched.try_push(one);
+                }
+                None => {
+                    self.touch_all(&touched);
+                    touched.clear();
+                    self.land_one(link, lands, is_there);
+                }
+            }
+        }
+        self.touch_all(&touched);
+    }
+
+    /// What a packet that is in place touches, if it is memory that is still there.
+    fn touched_by(&self, lands: &Lands) -> Option<Touched> {
+        let Lands::Aperture { aperture, at, len, .. } = *lands else { return None };
+        let slot = aperture.index as u16;
+        if self.memory.id_of(slot) != Some(aperture) {
+            return None;
+        }
+        let end = at.saturating_add(u64::from(len));
+        Touched::new(Place::Local(slot), at, end, Access::Write)
     }
 
     /// A packet is in place, or could not be put there.

@@ -103,6 +103,11 @@ impl Line {
         self.placed.is_empty()
     }
 
+    /// Does nothing of it wait to be sent? What the DMA engine has is not the line's.
+    pub(super) fn has_nothing_to_fill_with(&self) -> bool {
+        self.piece.is_none() && self.writes.is_empty() && self.serving.is_empty()
+    }
+
     /// A frame goes on its way; the number is for its ticket.
     pub(super) fn push_placed(&mut self, placed: Placed) -> u32 {
         let number = self.oldest.wrapping_add(self.placed.len() as u32);

@@ -59,7 +59,7 @@ use crate::transfer::dma::Dma;
 use crate::transfer::reads::Reads;
 use crate::transfer::words::Operations;
 use crate::transfer::writes::Writes;
-use crate::tripwire::{Place, Tripwires};
+use crate::tripwire::{Place, Touched, Tripwires};
 use crate::wire::frame::{HEADER_LEN, MAX_PARAMETERS};
 
 use chains::Chains;
@@ -67,7 +67,7 @@ use deposit::Depositing;
 use line::Lines;
 use windows::Windows;
 
-pub use calls::{DmaRequest, Stats};
+pub use calls::{DmaRequest, GroupWrite, Stats};
 
 /// At most so many reads, and so many operations on words, are under way on one
 /// link. The other side has room for the answers to all of them, whatever else
@@ -184,9 +184,14 @@ impl Nic {
     }
 
     fn touch(&mut self, place: Place, at: u64, len: u32, how: crate::Access) {
+        let touched = Touched::new(place, at, at.saturating_add(u64::from(len)), how);
+        self.touch_all(touched.as_slice());
+    }
+
+    /// Fires what watches any of these bytes, and tells of it.
+    fn touch_all(&mut self, touched: &[Touched]) {
         let Self { tripwires, events, untold, .. } = self;
-        let range = at..at.saturating_add(u64::from(len));
-        tripwires.touch(place, range, how, &mut |firing| {
+        tripwires.touch_all(touched, &mut |firing| {
             let tripwire = firing.tripwire;
             if firing.tells && !events.push(Event::Tripwire { tripwire }) {
                 untold.push(tripwire);

@@ -45,6 +45,11 @@ impl Window {
         }
     }
 
+    /// The members of a group.
+    pub(super) fn members(&self) -> Option<&[HostId]> {
+        self.members.as_deref()
+    }
+
     /// The one host there is; a group has none.
     pub(super) fn host(&self) -> Result<HostId, Error> {
         if self.members.is_some() { Err(Error::Forbidden) } else { Ok(self.cookie.host()) }
@@ -106,6 +111,12 @@ impl Windows {
 
     pub(super) fn get(&self, id: WindowId) -> Result<&Window, Error> {
         self.table.named(id.index, id.generation).ok_or(Error::Unknown)
+    }
+
+    /// The members of a group, to be changed.
+    pub(super) fn members_mut(&mut self, id: WindowId) -> Result<&mut Vec<HostId>, Error> {
+        let window = self.table.named_mut(id.index, id.generation).ok_or(Error::Unknown)?;
+        window.members.as_mut().ok_or(Error::Forbidden)
     }
 
     /// A window through which something was written to this address.

@@ -4,7 +4,7 @@ use landfall_placement::{Area, Refusal, Span};
 
 use super::map::{Cell, Look, Secret};
 use crate::access::Rights;
-use crate::address::{Address, Key, Kind, WHOLE, WORD};
+use crate::address::{Address, HostId, Key, Kind, WHOLE, WORD};
 
 /// One aperture, as an adapter knows it.
 #[derive(Clone, Copy, Debug, Default)]
@@ -26,6 +26,9 @@ pub struct Group {
     pub(crate) slot: u16,
     /// How many bytes the group's memory has.
     pub(crate) len: u64,
+    /// The only host that may write it, if there is one: which host sends is the
+    /// link's to know, and the engine asks.
+    pub(crate) sender: Option<HostId>,
 }
 
 /// Where what follows a header belongs.
@@ -52,6 +55,11 @@ impl<'t> Apertures<'t> {
     #[inline]
     pub fn new(slots: &'t [Aperture], groups: &'t [Cell<Group>], secret: Secret) -> Self {
         Self { slots, groups: Look::new(groups, secret) }
+    }
+
+    /// The same where the groups are a table already.
+    pub(super) const fn among(slots: &'t [Aperture], groups: Look<'t, Group>) -> Self {
+        Self { slots, groups }
     }
 
     /// Where do so many words behind this header belong, if the sender may
@@ -114,9 +122,14 @@ impl<'t> Apertures<'t> {
         }
     }
 
+    /// What is known of a group's memory.
+    pub(crate) fn group(&self, name: u64) -> Option<Group> {
+        self.groups.get(name)
+    }
+
     /// The member's aperture, and how long the group's memory is in it.
     fn may_publish(&self, address: &Address, needed: Rights) -> Result<(u16, u64), Refusal> {
-        let found = self.groups.get(group_key(address.host.number(), address.slot));
+        let found = self.group(group_key(address.host.number(), address.slot));
         let group = found.ok_or(Refusal::UnknownId)?;
         if same(group.key, address.key) == 0 {
             return Err(Refusal::WrongKey);

@@ -58,7 +58,10 @@ impl<V> Cell<V> {
 #[inline]
 const fn usable(cells: usize) -> usize {
     // Almost always they are one: nobody wants cells that stay unused.
-    if cells & cells.wrapping_sub(1) == 0 { cells } else { 1 << cells.ilog2() }
+    match cells.checked_ilog2() {
+        Some(log) => 1 << log,
+        None => 0,
+    }
 }
 
 /// A table to be looked into.
@@ -72,7 +75,7 @@ impl<'t, V: Copy> Look<'t, V> {
     /// The table in this storage. Cells beyond a power of two stay unused.
     #[inline]
     pub(super) fn new(cells: &'t [Cell<V>], secret: Secret) -> Self {
-        Self { cells: &cells[..usable(cells.len())], secret }
+        Self { cells: cells.get(..usable(cells.len())).unwrap_or_default(), secret }
     }
 
     /// The value of a key.
@@ -93,8 +96,9 @@ impl<'t, V: Copy> Look<'t, V> {
         let mask = self.cells.len().wrapping_sub(1);
         // Bounded, even where a careless owner filled every cell.
         let places = (1..self.cells.len()).map(|step| (home + step) & mask);
-        let found =
-            places.map(|place| &self.cells[place]).find(|cell| cell.key == key || cell.key == 0)?;
+        let found = places
+            .filter_map(|place| self.cells.get(place))
+            .find(|cell| cell.key == key || cell.key == 0)?;
         (found.key == key).then_some(found.value)
     }
 }
@@ -113,7 +117,7 @@ impl<'t, V: Copy + Default> Map<'t, V> {
     #[inline]
     pub fn new(cells: &'t mut [Cell<V>], used: &'t mut u32, secret: Secret) -> Self {
         let len = usable(cells.len());
-        Self { cells: &mut cells[..len], used, secret }
+        Self { cells: cells.get_mut(..len).unwrap_or_default(), used, secret }
     }
 
     #[inline]
@@ -175,26 +179,35 @@ impl<'t, V: Copy + Default> Map<'t, V> {
 
     /// Takes a key out. Those behind it move up, so that no gap breaks a search.
     pub(crate) fn remove(&mut self, key: u64) {
-        let Some(mut gap) = self.find(key).filter(|place| self.cells[*place].key == key) else {
+        let Some(mut gap) = self.find(key).filter(|place| self.key_at(*place) == key) else {
             return;
         };
-        *self.used -= 1;
+        *self.used = self.used.saturating_sub(1);
         let mask = self.mask();
         let mut place = gap;
         for _ in 1..self.cells.len() {
             place = (place + 1) & mask;
-            let key = self.cells[place].key;
-            if key == 0 {
+            let Some(cell) = self.cells.get(place).copied().filter(|cell| cell.key != 0) else {
                 break;
-            }
-            let home = self.secret.home(key, mask);
+            };
+            let home = self.secret.home(cell.key, mask);
             // It may move up to the gap if its home is not behind the gap.
             if place.wrapping_sub(home) & mask >= place.wrapping_sub(gap) & mask {
-                self.cells[gap] = self.cells[place];
+                self.put(gap, cell);
                 gap = place;
             }
         }
-        self.cells[gap] = Cell::default();
+        self.put(gap, Cell::default());
+    }
+
+    fn key_at(&self, place: usize) -> u64 {
+        self.cells.get(place).map_or(0, |cell| cell.key)
+    }
+
+    fn put(&mut self, place: usize, cell: Cell<V>) {
+        if let Some(known) = self.cells.get_mut(place) {
+            *known = cell;
+        }
     }
 }
 

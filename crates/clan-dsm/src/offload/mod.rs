@@ -17,8 +17,10 @@
 //! | `tables` | tripwires are registered, armed, disarmed, taken out |
 //! | `touch` | the match, and its order |
 //! | `actions` | what firings leave behind |
+//! | `adapter` | what a host and an adapter at a native link say to each other |
 
 mod actions;
+mod adapter;
 mod apertures;
 mod filter;
 mod map;
@@ -28,6 +30,7 @@ mod touch;
 mod wire;
 
 pub use actions::{Actions, Queued};
+pub use adapter::{Command, Exposed, Landed, Line, Report};
 pub use apertures::{Aperture, Apertures, Group, Spot};
 pub use filter::Filter;
 pub use map::{Cell, Map, Secret};

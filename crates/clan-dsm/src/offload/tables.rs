@@ -5,6 +5,7 @@ use super::filter::{Filter, FilterMut, PAGES_PER_LIST, Tiers};
 use super::map::Map;
 use super::place::{ListKey, Track, blocks};
 use super::wire::{Ends, Handle, Held, Knot, Link, State, Watch, Wire};
+use crate::access::Access;
 use crate::address::WORD;
 
 /// What the tables know of themselves.
@@ -213,6 +214,16 @@ impl<'t> Tables<'t> {
     /// The number of the memory that a tripwire watches.
     pub(crate) fn place_of(&self, index: u32) -> u32 {
         self.wire(index).map_or(0, |wire| wire.place)
+    }
+
+    /// The aperture of this host and the words of it whose writing fires a tripwire, if
+    /// any does now.
+    pub(crate) fn watched_words(&self, index: u32) -> Option<(u16, u32, u32)> {
+        let wire = self.wire(index).filter(|wire| wire.state.has(State::ARMED))?;
+        let slot = u16::try_from(wire.place).ok()?;
+        let word = u64::from(WORD);
+        let (first, last) = ((wire.from / word) as u32, ((wire.to - 1) / word) as u32);
+        wire.access.hears(Access::Write).then_some((slot, first, last))
     }
 
     /// How often the place of a tripwire that is registered was used before.

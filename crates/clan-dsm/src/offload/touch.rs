@@ -18,9 +18,16 @@ use super::wire::{Action, Firing, Handle, State};
 use crate::access::Access;
 use crate::address::WORD;
 
+/// Searches that a core of today has under way at a time: the memory that they wait
+/// for comes for all of them together.
+const AHEAD: usize = 16;
+
 /// Lists that one word may be in: it begins or is inside of a block of each of 33
 /// levels, for reads and for writes.
 const MOST_LISTS: usize = 2 * (1 + 33);
+
+/// Accesses that touch tripwires, and the first word of each that may.
+type Found = ArrayVec<(Touched, u32), AHEAD>;
 
 /// The lists at one word.
 type Heads = ArrayVec<Handle, MOST_LISTS>;
@@ -94,6 +101,54 @@ impl Tables<'_> {
         }
     }
 
+    /// The same for accesses that were made one after the other, as those of a frame:
+    /// what they need of memory is waited for once, and not by each.
+    #[inline]
+    pub fn touch_all(&mut self, all: &[Touched], sink: &mut impl FnMut(Firing)) {
+        for some in all.chunks(AHEAD) {
+            let filter = self.filter();
+            let mut found = Found::new();
+            for touched in some {
+                if let Some(word) = filter.first(*touched) {
+                    // It fits, as there are no more in a chunk.
+                    let _ = found.try_push((*touched, word));
+                }
+            }
+            if !found.is_empty() {
+                self.fire_all(&found, sink);
+            }
+        }
+    }
+
+    #[inline(never)]
+    fn fire_all(&mut self, found: &Found, sink: &mut impl FnMut(Firing)) {
+        if found.len() > 1 {
+            let begins = found.iter().map(|(touched, word)| {
+                let (track, _) = Track::of(touched.place, touched.access);
+                (track, *word)
+            });
+            self.look_ahead(begins);
+        }
+        for (touched, word) in found {
+            // What fired meanwhile may be disarmed, but nothing was armed: the word is
+            // the first one still, or nothing is found there.
+            self.fire_from(*touched, *word, sink);
+        }
+    }
+
+    /// Looks at the lists of these words, and at the first of each list, only so that
+    /// they are in the cache when it is their turn. None of the searches waits for
+    /// another, as they would where each leads to a firing.
+    fn look_ahead(&self, begins: impl Iterator<Item = (Track, u32)>) {
+        let lists = begins.map(|(track, word)| self.first_of(ListKey::start(track, word)));
+        let firsts: ArrayVec<Handle, AHEAD> = lists.take(AHEAD).collect();
+        let seen = firsts.iter().filter_map(|first| {
+            let (index, _) = self.look_at(*first)?;
+            self.wires.get(index as usize).map(|wire| wire.generation)
+        });
+        core::hint::black_box(seen.fold(0, |all, one| all ^ one));
+    }
+
     /// The same where [`Filter::first`] has said which word is the first.
     #[inline(never)]
     pub fn fire_from(&mut self, touched: Touched, word: u32, sink: &mut impl FnMut(Firing)) {
@@ -117,7 +172,14 @@ impl Tables<'_> {
             if page == last >> TIER {
                 marks &= u64::MAX >> (63 - (last & 63));
             }
+            let mut ahead = 0;
             while marks != 0 {
+                if ahead == 0 && !marks.is_power_of_two() {
+                    let (track, _) = Track::of(touched.place, touched.access);
+                    self.look_ahead(bits_of(marks).map(|bit| (track, page << TIER | bit)));
+                    ahead = AHEAD;
+                }
+                ahead = ahead.saturating_sub(1);
                 let word = page << TIER | marks.trailing_zeros();
                 marks &= marks - 1;
                 let heads = self.heads(touched, word, false);
@@ -219,4 +281,13 @@ impl Tables<'_> {
         }
         sink(Firing { index, generation: name.1, word, words, is_first, tells });
     }
+}
+
+/// The numbers of the bits that are set, from the lowest on.
+fn bits_of(mut marks: u64) -> impl Iterator<Item = u32> {
+    core::iter::from_fn(move || {
+        let bit = (marks != 0).then_some(marks.trailing_zeros());
+        marks &= marks.wrapping_sub(1);
+        bit
+    })
 }

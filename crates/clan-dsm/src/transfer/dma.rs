@@ -226,7 +226,6 @@ impl Dma {
     }
 
     /// Would there be a piece for this link?
-    #[cfg(test)]
     pub(crate) fn has_work(&self, link: u32, may_read: bool) -> bool {
         self.first(link, may_read).is_some()
     }

@@ -8,7 +8,7 @@
 use landfall_placement::Span;
 
 use crate::address::Kind;
-use crate::link::{Cargo, Room};
+use crate::link::{Cargo, MOST_PARTS, Room};
 use crate::nic::note::Note;
 use crate::transfer::cut::Part;
 use crate::wire::frame::Entry;
@@ -61,11 +61,10 @@ impl<'a> Load<'a> {
 
     /// How many bytes of memory one more span could name.
     pub(crate) fn span_room(&self) -> usize {
-        let entries = 3;
-        let table = entries * Entry::LEN;
+        let table = MOST_PARTS * Entry::LEN;
         let is_full = self.has_command
             || self.is_closed
-            || self.cargo.entries.remaining_capacity() < entries
+            || self.cargo.entries.remaining_capacity() < MOST_PARTS
             || self.cargo.spans.is_full()
             || self.cargo.notes.is_full()
             || self.head < table;
@@ -85,6 +84,11 @@ impl<'a> Load<'a> {
     /// What is in it stays alone.
     pub(crate) const fn close(&mut self) {
         self.is_closed = true;
+    }
+
+    /// Nothing waits behind it.
+    pub(crate) const fn mark_last(&mut self) {
+        self.cargo.is_last = true;
     }
 
     /// Is there room for one more remark?

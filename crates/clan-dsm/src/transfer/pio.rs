@@ -74,6 +74,11 @@ impl WriteBuffer {
         self.used().saturating_add(more * COST).saturating_add(bytes) <= self.limit
     }
 
+    /// Could an empty one of this limit take so many at once?
+    pub(crate) const fn could_hold(limit: usize, more: usize, bytes: usize) -> bool {
+        more.saturating_mul(COST).saturating_add(bytes) <= limit
+    }
+
     /// Bytes for a place of a window whose first word is at `base`, and which
     /// they must lie inside of. All or nothing.
     pub(crate) fn write(&mut self, base: Address, offset: u64, bytes: &[u8]) -> Result<(), Error> {

@@ -15,13 +15,13 @@ use core::ops::Range;
 
 use landfall_placement::Random;
 
-pub use crate::offload::{Action, Place, Watch};
+pub use crate::offload::{Action, Place, Touched, Watch};
 
 use crate::access::Access;
 use crate::config::Config;
 use crate::error::Error;
 use crate::ids::{TripsetId, TripwireId};
-use crate::offload::{Tables, Touched};
+use crate::offload::Tables;
 use chains::{Chain, Chains, Ends};
 use sets::Sets;
 use storage::Storage;
@@ -135,11 +135,18 @@ impl Tripwires {
 
     /// Takes out all tripwires of a memory, which is gone.
     pub fn forget(&mut self, place: Place) {
+        self.forget_all(place, &mut |_| {});
+    }
+
+    /// The same, and says which they were.
+    pub(crate) fn forget_all(&mut self, place: Place, gone: &mut impl FnMut(TripwireId)) {
         while let Some(index) = self.places.get(&place.number()).and_then(Ends::first) {
             let Some(generation) = self.storage.lend().generation(index) else { return };
-            if self.remove(TripwireId { index, generation }).is_err() {
+            let id = TripwireId { index, generation };
+            if self.remove(id).is_err() {
                 return;
             }
+            gone(id);
         }
     }
 
@@ -156,14 +163,19 @@ impl Tripwires {
         let Some(touched) = Touched::new(place, bytes.start, bytes.end, access) else { return };
         let Some(word) = self.storage.filter().first(touched) else { return };
         let Self { storage, chains, sets, .. } = self;
-        storage.lend().fire_from(touched, word, &mut |firing| {
-            if firing.is_first {
-                sets.fired(chains, firing.index);
-            }
-            let tripwire = TripwireId { index: firing.index, generation: firing.generation };
-            let crate::offload::Firing { word, words, tells, .. } = firing;
-            sink(Firing { tripwire, word, words, tells });
-        });
+        storage.lend().fire_from(touched, word, &mut |firing| tell(firing, chains, sets, sink));
+    }
+
+    /// The same for all of these, which were touched in this order: cheaper than one
+    /// by one where many tripwires are armed.
+    pub fn touch_all(&mut self, all: &[Touched], sink: &mut impl FnMut(Firing)) {
+        let Self { storage, chains, sets, .. } = self;
+        storage.lend().touch_all(all, &mut |firing| tell(firing, chains, sets, sink));
+    }
+
+    /// The aperture and the words of it whose writing fires this tripwire, if any does now.
+    pub(crate) fn watched_words(&mut self, index: u32) -> Option<(u16, u32, u32)> {
+        self.storage.lend().watched_words(index)
     }
 
     // ---- What a tripwire has to say ------------------------------------------
@@ -314,6 +326,22 @@ impl Tripwires {
             Err(Error::Unknown)
         }
     }
+}
+
+/// Hands a firing on, beside what tripsets make of it.
+#[inline]
+fn tell(
+    firing: crate::offload::Firing,
+    chains: &mut Chains,
+    sets: &mut Sets,
+    sink: &mut impl FnMut(Firing),
+) {
+    if firing.is_first {
+        sets.fired(chains, firing.index);
+    }
+    let tripwire = TripwireId { index: firing.index, generation: firing.generation };
+    let crate::offload::Firing { word, words, tells, .. } = firing;
+    sink(Firing { tripwire, word, words, tells });
 }
 
 #[cfg(test)]

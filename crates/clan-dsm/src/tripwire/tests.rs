@@ -8,7 +8,7 @@ use landfall_placement::Random;
 use proptest::prelude::*;
 
 use super::model::{Fired, Model, ROOM};
-use super::{Action, Firing, Place, Tripwires, Watch};
+use super::{Action, Firing, Place, Touched, Tripwires, Watch};
 use crate::access::Access;
 use crate::address::HostId;
 use crate::config::Config;
@@ -263,6 +263,33 @@ proptest! {
         let mut pair = Pair::new();
         for step in steps {
             pair.step(step);
+            pair.check();
+        }
+    }
+
+    /// The match of many at once looks ahead: what fires on the way, and is disarmed by
+    /// it, fires no more for those behind.
+    #[test]
+    fn what_is_touched_together_fires_as_one_by_one(
+        watches in prop::collection::vec(watches(), 1..20),
+        frames in prop::collection::vec(prop::collection::vec((range(), accesses()), 0..40), 1..4),
+    ) {
+        let mut pair = Pair::new();
+        for watch in watches {
+            pair.watch(Watch { place: Place::Local(0), ..watch });
+        }
+        for frame in frames {
+            let touched = |((from, to), how): &((u64, u64), Access)| {
+                Touched::new(Place::Local(0), *from, *to, *how)
+            };
+            let all: Vec<Touched> = frame.iter().filter_map(touched).collect();
+            let mut expected = Vec::new();
+            for ((from, to), how) in frame {
+                expected.extend(runs(&pair.model.touch(Place::Local(0), from, to, how)));
+            }
+            let mut firings = Vec::new();
+            pair.tripwires.touch_all(&all, &mut |firing| firings.push(firing));
+            prop_assert_eq!(firings, expected);
             pair.check();
         }
     }

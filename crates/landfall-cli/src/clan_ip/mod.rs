@@ -66,8 +66,8 @@ pub(crate) struct Args {
     /// An address for it, with the length of its subnet's prefix; `ip address add` gives it more
     #[arg(long, value_name = "ADDRESS/PREFIX", value_parser = crate::bigmtu::address)]
     address: Option<(IpAddr, u8)>,
-    /// Buffers for each host that sends to this one
-    #[arg(long, default_value_t = 256)]
+    /// Buffers of 64 KiB for each host that sends to this one
+    #[arg(long, default_value_t = 128)]
     buffers: u32,
     /// A line of statistics every so many seconds; 0: only at the end
     #[arg(long, value_name = "SECONDS", default_value_t = 1)]

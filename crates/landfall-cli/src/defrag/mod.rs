@@ -9,9 +9,11 @@
 //! | `adapter` | the engine's receiver behind an adapter that knows only descriptors |
 //! | `tables` | traces through receivers: both tables |
 //! | `live` | Table 1 and Figures 4 and 5 on a cable of this machine |
+//! | `found` | the same for `landfall reproduce --live` |
 //! | `report`, `live_report` | the tables, for people |
 
 mod adapter;
+mod found;
 mod live;
 mod live_report;
 mod paper;
@@ -22,6 +24,7 @@ mod tables;
 mod tests;
 mod trace;
 
+pub(crate) use found::found;
 pub(crate) use ram::Ram;
 
 use std::process::ExitCode;

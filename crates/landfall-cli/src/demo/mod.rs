@@ -3,25 +3,33 @@
 //!
 //! | file | what it shows |
 //! | --- | --- |
-//! | `bulk` | STP Transfers over UDP beside kernel TCP, received in place |
-//! | `put` | a Put into memory of the other side, beside a round trip of kernel TCP |
+//! | `bulk` | Transfers between two processes, received in place, beside kernel TCP |
+//! | `striping` | a Transfer over two paths, of which one goes away in the middle |
+//! | `remote_memory` | words put, fetched and got in memory of another process, beside kernel TCP |
 //! | `queue_pairs` | messages posted and reaped, beside `send` and `recv`; messages between stations |
 //! | `fragments` | pages in fragments, joined where they land, beside kernel TCP |
 //! | `tripwires` | a word in the memory of another process, seen and answered, beside kernel TCP |
+//! | `firmware` | the same Transfer by the host's processor and by two simulated adapters |
 //! | `faults` | the same on a path where much goes wrong |
 //! | `in_process` | two engines joined by a channel |
 //! | `regions` | memory that is lent, taken back, and refused afterwards |
 //! | `simulated` | a network in virtual time, replayed by its seed |
+//! | `other` | the other process of the first three |
 
 mod bulk;
 mod faults;
+mod firmware;
 mod fragments;
 mod in_process;
-mod put;
+mod other;
 mod queue_pairs;
 mod regions;
+mod remote_memory;
 mod simulated;
+mod striping;
 mod tripwires;
+
+pub(crate) use other::answer;
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -86,16 +94,21 @@ struct Act {
     play: fn(Scale) -> Result<Shown>,
 }
 
-const ACTS: [Act; 9] = [
+const ACTS: [Act; 11] = [
     Act {
         name: "bulk",
-        title: "Scheduled Transfers over UDP, received in place, beside kernel TCP (loopback)",
+        title: "Scheduled Transfers to another process, received in place, beside kernel TCP",
         play: bulk::play,
     },
     Act {
-        name: "put",
-        title: "Eight bytes written into the other side's memory, beside kernel TCP (spinning)",
-        play: put::play,
+        name: "striping",
+        title: "One Transfer over two paths to another process; one path is killed in the middle",
+        play: striping::play,
+    },
+    Act {
+        name: "remote-memory",
+        title: "Put, Get and fetch-and-add in the memory of another process, beside kernel TCP",
+        play: remote_memory::play,
     },
     Act {
         name: "queue-pairs",
@@ -111,6 +124,11 @@ const ACTS: [Act; 9] = [
         name: "tripwires",
         title: "A word in the memory of another process, seen and answered; tripwires that wake",
         play: tripwires::play,
+    },
+    Act {
+        name: "firmware",
+        title: "The same Transfer by the host's processor and by two simulated adapters",
+        play: firmware::play,
     },
     Act {
         name: "faults",
@@ -204,6 +222,12 @@ fn without_failure(measured: Measured) -> Result<Measured> {
         Some(failure) => Err(failure.into()),
         None => Ok(measured),
     }
+}
+
+/// The one in the middle.
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
 /// Bytes per second, as people say it.

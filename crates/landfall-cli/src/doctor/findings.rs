@@ -10,6 +10,8 @@ use serde::Serialize;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Feature {
+    /// A kernel that is new enough for everything here
+    Kernel,
     /// A core for each of two threads
     TwoCores,
     /// CAP_NET_ADMIN: interfaces and forced buffer sizes
@@ -28,6 +30,8 @@ pub(crate) enum Feature {
     Packet,
     /// AF_PACKET with segmentation and checksum offload (PACKET_VNET_HDR)
     PacketOffload,
+    /// nft, by which bigmtu keeps frames from the kernel
+    Nft,
     /// TAP devices
     Tap,
     /// Raw IP sockets, for protocols with a number of their own

@@ -1,12 +1,14 @@
-//! Cores, capabilities, namespaces.
+//! Kernel, cores, capabilities, namespaces.
 
 use landfall_testbed::cpu;
 use landfall_testbed::privileges::{self, Privilege};
 
 use super::{Feature, Finding};
+use crate::machine;
 
 pub(super) fn examine() -> Vec<Finding> {
     vec![
+        kernel(),
         cores(),
         capability(
             Feature::NetAdmin,
@@ -17,6 +19,31 @@ pub(super) fn examine() -> Vec<Finding> {
         capability(Feature::NetRaw, Privilege::NetRaw, "CAP_NET_RAW", "packet sockets"),
         namespaces(),
     ]
+}
+
+/// The release in which the youngest of the calls came that are used here if they are
+/// there (SendZc); most of it needs less, and each is tried by itself.
+const NEWEST_NEED: (u32, u32) = (6, 0);
+
+fn kernel() -> Finding {
+    let (feature, name) = (Feature::Kernel, "kernel");
+    let release = machine::first_line("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let (major, minor) = NEWEST_NEED;
+    if version_of(&release).is_some_and(|version| version >= NEWEST_NEED) {
+        return Finding::present(feature, name, format!("Linux {release}"));
+    }
+    Finding::missing(
+        feature,
+        name,
+        format!("Linux {release}: older than {major}.{minor}; what it lacks is listed below"),
+        format!("boot Linux {major}.{minor} or newer; what is present below works all the same"),
+    )
+}
+
+/// Major and minor number of a release.
+fn version_of(release: &str) -> Option<(u32, u32)> {
+    let mut numbers = release.split(|character: char| !character.is_ascii_digit());
+    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
 }
 
 fn cores() -> Finding {
@@ -72,5 +99,20 @@ fn namespaces() -> Finding {
             why,
             "run as root; in a container add `--cap-add SYS_ADMIN --cap-add NET_ADMIN`",
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn releases_are_compared_as_numbers() {
+        assert_eq!(version_of("6.18.5-amd64"), Some((6, 18)));
+        assert_eq!(version_of("5.4"), Some((5, 4)));
+        assert!(
+            version_of("6.9.1") > version_of("5.15.0") && version_of("6.10") > version_of("6.9")
+        );
+        assert_eq!(version_of("unknown"), None);
     }
 }

@@ -5,6 +5,7 @@ use std::io;
 use std::net::Ipv4Addr;
 
 use landfall_testbed::Namespace;
+use landfall_testbed::ingress::why_no_ingress;
 use landfall_transport::memory::Regions;
 use landfall_transport::packet::{Filter, Framing, PacketConfig, PacketDriver};
 use landfall_transport::rawip::{RawIpConfig, RawIpDriver};
@@ -22,7 +23,7 @@ const LOCAL_EXPERIMENT: u16 = 0x88b5;
 const PROTOCOL_FOR_EXPERIMENTS: u8 = 253;
 
 pub(super) fn examine() -> Vec<Finding> {
-    vec![packet(), packet_offload(), raw_ip(), tap(), xdp()]
+    vec![packet(), packet_offload(), raw_ip(), tap(), xdp(), nft()]
 }
 
 const RAW_REMEDY: &str = "run as root, or `setcap cap_net_raw+ep` on the program";
@@ -54,6 +55,16 @@ fn try_offload() -> anyhow::Result<()> {
     let framing = Framing::Ethernet { filter: Filter::ethertypes([LOCAL_EXPERIMENT]) };
     let driver = PacketDriver::open(PATH, &PacketConfig::new("lo", framing), &Regions::new(1))?;
     Ok(driver.capabilities().require(transport::Feature::TcpSegmentation)?)
+}
+
+fn nft() -> Finding {
+    let (feature, name) = (Feature::Nft, "nft");
+    match why_no_ingress() {
+        None => {
+            Finding::present(feature, name, "it runs; `bigmtu` keeps frames from the kernel by it")
+        }
+        Some(why) => Finding::missing(feature, name, why, "apt-get install nftables"),
+    }
 }
 
 fn tap() -> Finding {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant as StdInstant};
 use anyhow::{Context, Result, bail};
 use landfall_testbed::cpu::{CpuMeter, TaskUse};
 use landfall_testbed::rivals::{Amount, Plan};
-use landfall_testbed::{CpuSplit, Sample};
+use landfall_testbed::{CpuSplit, Sample, Soaked};
 use landfall_transport::Driver;
 use landfall_transport::memory::{Arena, Regions, Rights};
 
@@ -56,21 +56,28 @@ pub(crate) struct Outcome<D> {
     pub(crate) receive: D,
 }
 
-struct Sent<D> {
+/// What the sender gave.
+#[derive(Clone, Debug)]
+pub(crate) struct Sent<D> {
     started: StdInstant,
-    cpu: TaskUse,
-    machine_s: f64,
-    retransmitted: u64,
-    driver: D,
+    pub(crate) cpu: TaskUse,
+    pub(crate) soaked: Option<Soaked>,
+    pub(crate) machine_s: f64,
+    pub(crate) retransmitted: u64,
+    pub(crate) driver: D,
 }
 
-struct Received<D> {
+/// What the receiver gave.
+#[derive(Clone, Debug)]
+pub(crate) struct Received<D> {
     ended: StdInstant,
-    bytes: u64,
-    messages: u64,
-    cpu: TaskUse,
-    compared: u64,
-    driver: D,
+    /// From when both sides were ready until the last byte was told of.
+    pub(crate) time: Duration,
+    pub(crate) bytes: u64,
+    pub(crate) messages: u64,
+    pub(crate) cpu: TaskUse,
+    pub(crate) compared: u64,
+    pub(crate) driver: D,
 }
 
 /// Streams as the plan says. Both drivers come back, for their counters.
@@ -87,12 +94,12 @@ where
     let until = check(plan.amount, shape)?;
     let shared = Shared::default();
     let (ours, theirs) = Meeting::between_two(plan.limit);
-    let run = Run { plan, shape, transport, protocol, arena, shared: &shared };
+    let run = Half { plan, shape, transport, protocol, arena, shared: &shared };
     let (sent, received) = thread::scope(|scope| {
         let send = thread::Builder::new().name("landfall-send".into());
         let send = send.spawn_scoped(scope, || {
             let (_end, meeting) = (shared.end_when_dropped(), ours);
-            run.send(&tables.send, &meeting, until)
+            run.send_until(&tables.send, &meeting, until)
         });
         let receive = thread::Builder::new().name("landfall-receive".into());
         let receive = receive.spawn_scoped(scope, || {
@@ -148,6 +155,7 @@ fn outcome<D: Driver>(sent: Sent<D>, received: Received<D>) -> Outcome<D> {
             receive_s: received.cpu.busy_s(),
             machine_s: sent.machine_s,
         },
+        soaked: sent.soaked,
         wakeups: sent.cpu.sleeps + received.cpu.sleeps,
         retransmitted: sent.retransmitted,
         user_copied_bytes: copied(&sent.driver) + copied(&received.driver),
@@ -157,16 +165,19 @@ fn outcome<D: Driver>(sent: Sent<D>, received: Received<D>) -> Outcome<D> {
     Outcome { sample, compared, send: sent.driver, receive: received.driver }
 }
 
-struct Run<'a, T, P> {
-    plan: &'a Plan,
-    shape: Shape,
-    transport: &'a T,
-    protocol: &'a P,
-    arena: &'a Arena,
-    shared: &'a Shared,
+/// One side of a run. The other may be a thread, or elsewhere: they meet, and hear from
+/// each other through what is shared.
+#[derive(Debug)]
+pub(crate) struct Half<'a, T, P> {
+    pub(crate) plan: &'a Plan,
+    pub(crate) shape: Shape,
+    pub(crate) transport: &'a T,
+    pub(crate) protocol: &'a P,
+    pub(crate) arena: &'a Arena,
+    pub(crate) shared: &'a Shared,
 }
 
-impl<T: Transport, P: Protocol> Run<'_, T, P> {
+impl<T: Transport, P: Protocol> Half<'_, T, P> {
     fn limit(&self) -> Duration {
         let own = match self.plan.amount {
             Amount::Time(time) => time,
@@ -175,7 +186,12 @@ impl<T: Transport, P: Protocol> Run<'_, T, P> {
         own.saturating_add(self.plan.limit)
     }
 
-    fn send(
+    /// Streams until the plan's time is over.
+    pub(crate) fn send(&self, regions: &Regions, meeting: &Meeting) -> Result<Sent<T::Driver>> {
+        self.send_until(regions, meeting, check(self.plan.amount, self.shape)?)
+    }
+
+    fn send_until(
         &self,
         regions: &Regions,
         meeting: &Meeting,
@@ -191,13 +207,20 @@ impl<T: Transport, P: Protocol> Run<'_, T, P> {
         let mut source = self.protocol.source(way, ground)?;
         meeting.ready()?;
         let meter = CpuMeter::start()?;
+        let soaking = self.plan.soaker_reading();
         let started = StdInstant::now();
         let mut seat = Seat::new(driver, self.plan, self.limit());
         self.stream(&mut source, &mut seat, started, until)?;
+        let soaked = self.plan.soaked_since(soaking.as_ref());
         let used = meter.stop()?;
-        let retransmitted = source.retransmitted();
-        let driver = seat.driver;
-        Ok(Sent { started, cpu: used.thread, machine_s: used.machine_s, retransmitted, driver })
+        Ok(Sent {
+            started,
+            cpu: used.thread,
+            soaked,
+            machine_s: used.machine_s,
+            retransmitted: source.retransmitted(),
+            driver: seat.driver,
+        })
     }
 
     fn stream(
@@ -233,7 +256,12 @@ impl<T: Transport, P: Protocol> Run<'_, T, P> {
         matches!(self.plan.amount, Amount::Time(time) if started.elapsed() >= time)
     }
 
-    fn receive(&self, regions: &Regions, meeting: &Meeting) -> Result<Received<T::Driver>> {
+    /// Receives until the other side is over.
+    pub(crate) fn receive(
+        &self,
+        regions: &Regions,
+        meeting: &Meeting,
+    ) -> Result<Received<T::Driver>> {
         let side = &self.plan.endpoints.receive;
         settle_in(side)?;
         let (message, slots) = (self.shape.message, self.shape.receive_slots);
@@ -248,7 +276,8 @@ impl<T: Transport, P: Protocol> Run<'_, T, P> {
         let mut sink = self.protocol.sink(way, ground)?;
         meeting.ready()?;
         let before = TaskUse::of_this_thread()?;
-        let mut ended = StdInstant::now();
+        let started = StdInstant::now();
+        let mut ended = started;
         let mut seat = Seat::new(driver, self.plan, self.limit());
         let mut bytes = 0;
         loop {
@@ -272,7 +301,8 @@ impl<T: Transport, P: Protocol> Run<'_, T, P> {
         let memory = regions.take_back(region)?;
         let sent = Ground { slots: self.shape.send_slots as u64, ..ground };
         let compared = sink.check(&memory, sent)?;
-        Ok(Received { ended, bytes, messages: sink.delivered(), cpu, compared, driver })
+        let (time, messages) = (ended - started, sink.delivered());
+        Ok(Received { ended, time, bytes, messages, cpu, compared, driver })
     }
 
     /// The sender's memory, with another pattern in each slot.

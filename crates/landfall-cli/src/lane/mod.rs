@@ -30,7 +30,7 @@ pub(crate) mod pattern;
 pub(crate) mod qpip;
 pub(crate) mod qpip_paths;
 pub(crate) mod qpip_socket;
-mod side;
+pub(crate) mod side;
 pub(crate) mod stp;
 pub(crate) mod stp_paths;
 pub(crate) mod stream;

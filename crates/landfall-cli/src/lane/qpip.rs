@@ -61,7 +61,10 @@ impl QpipWork {
     /// third level holds, as a socket's buffer and a loop's would.
     pub(crate) const fn shape(message: usize) -> Shape {
         const ROOM: usize = 4 << 20;
-        Shape { message, send_slots: ROOM / message, receive_slots: ROOM / message - 1 }
+        /// As deep as a queue is allowed to be, with room for both directions.
+        const MOST: usize = 256;
+        let slots = if ROOM / message < MOST { ROOM / message } else { MOST };
+        Shape { message, send_slots: slots, receive_slots: slots - 1 }
     }
 
     /// The other side, as this one knows it.

@@ -1,7 +1,7 @@
 //! What carries whole frames of queue pairs, beside AF_PACKET: a tunnel over
 //! UDP, for everybody; and AF_PACKET as a station that others have to find.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 
 use anyhow::{Context, Result};
 use landfall_placement::Peer;
@@ -16,7 +16,7 @@ use super::transport::{PATH, Role, Transport, station};
 const IPV4: u16 = 0x0800;
 const ARP: u16 = 0x0806;
 
-/// Frames inside of UDP over loopback, for a link of this MTU.
+/// Frames inside of UDP, for a link of this MTU.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tunnel {
     pub(crate) mtu: u32,
@@ -25,10 +25,10 @@ pub(crate) struct Tunnel {
 impl Transport for Tunnel {
     type Driver = TunnelDriver;
 
-    fn open(&self, _role: Role, _side: &Side, regions: &Regions) -> Result<(TunnelDriver, Peer)> {
-        let here = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    fn open(&self, _role: Role, side: &Side, regions: &Regions) -> Result<(TunnelDriver, Peer)> {
+        let here = SocketAddr::new(side.address, 0);
         let driver = TunnelDriver::open(PATH, &TunnelConfig::new(here, self.mtu), regions)
-            .context("cannot open a tunnel over loopback")?;
+            .with_context(|| format!("cannot open a tunnel at {}", side.address))?;
         let peer = driver.local_address().into();
         Ok((driver, peer))
     }

@@ -1,6 +1,8 @@
 //! What both threads of a run have in common: core and namespace, how they
 //! meet, how they wait, and how one ends when the other does.
 
+use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant as StdInstant};
@@ -16,7 +18,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 /// Said by a side that ended because the other did.
 #[derive(Debug)]
-pub(super) struct OtherSideEnded;
+pub(crate) struct OtherSideEnded;
 
 impl std::fmt::Display for OtherSideEnded {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -26,21 +28,70 @@ impl std::fmt::Display for OtherSideEnded {
 
 impl std::error::Error for OtherSideEnded {}
 
+/// What one side tells the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum News {
+    /// Its name; none once it is ready.
+    Met(Option<Peer>),
+    /// The last messages are coming.
+    Draining,
+    /// It has ended.
+    Over,
+}
+
+/// Hears the news for a side that is not in this process.
+#[derive(Clone)]
+pub(crate) struct Elsewhere(Arc<dyn Fn(News) + Send + Sync>);
+
+impl Elsewhere {
+    pub(crate) fn new(tell: impl Fn(News) + Send + Sync + 'static) -> Self {
+        Self(Arc::new(tell))
+    }
+}
+
+impl fmt::Debug for Elsewhere {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Elsewhere")
+    }
+}
+
 /// What both sides see.
 #[derive(Debug, Default)]
-pub(super) struct Shared {
+pub(crate) struct Shared {
     over: AtomicBool,
     draining: AtomicBool,
+    elsewhere: Option<Elsewhere>,
 }
 
 impl Shared {
-    pub(super) fn is_over(&self) -> bool {
+    /// With a side that is elsewhere, whose news come by [`hear`](Self::hear).
+    pub(crate) fn with_elsewhere(elsewhere: Elsewhere) -> Self {
+        Self { elsewhere: Some(elsewhere), ..Self::default() }
+    }
+
+    /// What a side that is elsewhere told.
+    pub(crate) fn hear(&self, news: News) {
+        match news {
+            News::Met(_) => {}
+            News::Draining => self.draining.store(true, Ordering::Release),
+            News::Over => self.over.store(true, Ordering::Relaxed),
+        }
+    }
+
+    fn tell(&self, news: News) {
+        self.hear(news);
+        if let Some(Elsewhere(tell)) = &self.elsewhere {
+            tell(news);
+        }
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
         self.over.load(Ordering::Relaxed)
     }
 
     /// The last messages are coming: what they fill is not posted again.
     pub(super) fn drain(&self) {
-        self.draining.store(true, Ordering::Release);
+        self.tell(News::Draining);
     }
 
     pub(super) fn is_draining(&self) -> bool {
@@ -48,11 +99,11 @@ impl Shared {
     }
 
     /// Tells the other side, however the holder ends.
-    pub(super) fn end_when_dropped(&self) -> impl Drop + '_ {
+    pub(crate) fn end_when_dropped(&self) -> impl Drop + '_ {
         struct End<'a>(&'a Shared);
         impl Drop for End<'_> {
             fn drop(&mut self) {
-                self.0.over.store(true, Ordering::Relaxed);
+                self.0.tell(News::Over);
             }
         }
         End(self)
@@ -62,36 +113,55 @@ impl Shared {
 /// Where the two sides exchange their names before they begin. A side that
 /// ends before hangs up, so nobody waits for it.
 #[derive(Debug)]
-pub(super) struct Meeting {
-    tell: Sender<Option<Peer>>,
+pub(crate) struct Meeting {
+    tell: Tell,
     hear: Receiver<Option<Peer>>,
     limit: Duration,
+}
+
+#[derive(Debug)]
+enum Tell {
+    Here(Sender<Option<Peer>>),
+    Elsewhere(Elsewhere),
 }
 
 impl Meeting {
     pub(super) fn between_two(limit: Duration) -> (Self, Self) {
         let ((tell_b, hear_a), (tell_a, hear_b)) = (channel(), channel());
-        (Self { tell: tell_a, hear: hear_a, limit }, Self { tell: tell_b, hear: hear_b, limit })
+        let side = |tell, hear| Self { tell: Tell::Here(tell), hear, limit };
+        (side(tell_a, hear_a), side(tell_b, hear_b))
+    }
+
+    /// With a side that is elsewhere: what it says is put into the channel.
+    pub(crate) fn with_elsewhere(
+        elsewhere: Elsewhere,
+        limit: Duration,
+    ) -> (Self, Sender<Option<Peer>>) {
+        let (put, hear) = channel();
+        (Self { tell: Tell::Elsewhere(elsewhere), hear, limit }, put)
     }
 
     /// Tells the own name, and waits for the other's.
-    pub(super) fn exchange(&self, own: Peer) -> Result<Peer> {
+    pub(crate) fn exchange(&self, own: Peer) -> Result<Peer> {
         self.meet(Some(own))?.context("the two sides are out of step")
     }
 
     /// Waits until both sides are ready.
-    pub(super) fn ready(&self) -> Result<()> {
+    pub(crate) fn ready(&self) -> Result<()> {
         self.meet(None).map(drop)
     }
 
     fn meet(&self, word: Option<Peer>) -> Result<Option<Peer>> {
-        self.tell.send(word).map_err(|_| OtherSideEnded)?;
+        match &self.tell {
+            Tell::Here(other) => other.send(word).map_err(|_| OtherSideEnded)?,
+            Tell::Elsewhere(Elsewhere(tell)) => tell(News::Met(word)),
+        }
         Ok(self.hear.recv_timeout(self.limit).map_err(|_| OtherSideEnded)?)
     }
 }
 
 /// Moves the calling thread to the core and into the namespace of its side.
-pub(super) fn settle_in(side: &Side) -> Result<()> {
+pub(crate) fn settle_in(side: &Side) -> Result<()> {
     if let Some(core) = side.core {
         cpu::pin_this_thread(core)?;
     }
@@ -144,7 +214,7 @@ impl<D: Driver> Seat<D> {
 }
 
 /// Both results, or the error that explains the other.
-pub(super) fn both<S, R>(send: Result<S>, receive: Result<R>) -> Result<(S, R)> {
+pub(crate) fn both<S, R>(send: Result<S>, receive: Result<R>) -> Result<(S, R)> {
     match (send, receive) {
         (Ok(send), Ok(receive)) => Ok((send, receive)),
         (Err(error), Err(other)) if error.is::<OtherSideEnded>() => {
@@ -156,7 +226,7 @@ pub(super) fn both<S, R>(send: Result<S>, receive: Result<R>) -> Result<(S, R)> 
 }
 
 /// What a thread gave, or that it panicked.
-pub(super) fn joined<T>(thread: std::thread::Result<Result<T>>) -> Result<T> {
+pub(crate) fn joined<T>(thread: std::thread::Result<Result<T>>) -> Result<T> {
     thread.unwrap_or_else(|_| bail!("a thread panicked"))
 }
 

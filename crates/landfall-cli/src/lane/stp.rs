@@ -2,10 +2,12 @@
 //! and Puts into a region of the other side.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use anyhow::{Result, bail, ensure};
+use landfall_placement::checksum::sum_of;
 use landfall_placement::{Area, Duration, Engine, Instant, PathState, Seed};
-use landfall_transport::memory::{Memory, Regions};
+use landfall_transport::memory::{Memory, Pins, Regions};
 use stp_core::{
     Admission, Config, Connect, ConnectionId, Endpoint, Error, Event, ReceiveId, RemoteRegion,
     Rights, SendId,
@@ -30,6 +32,29 @@ pub(crate) struct StpWork {
     pub(crate) seed: Seed,
     /// The connections that Transfers go over, in turn.
     pub(crate) connections: u32,
+    /// The receiver reads every byte of a Transfer before its place is used again.
+    pub(crate) touch: Option<Touch>,
+}
+
+/// What a receiver needs that reads what came.
+#[derive(Clone, Debug)]
+pub(crate) struct Touch {
+    /// Its memory.
+    pub(crate) regions: Regions,
+    /// What the bytes of each of the sender's slots come to.
+    pub(crate) sums: Arc<[u16]>,
+}
+
+impl Touch {
+    /// The sums of what a sender with this memory sends.
+    pub(crate) fn sums(shape: Shape) -> Arc<[u16]> {
+        let mut bytes = vec![0; shape.message];
+        let mut sum = |slot| {
+            Pattern(slot).fill(&mut bytes);
+            sum_of(&bytes)
+        };
+        (0..shape.send_slots as u64).map(&mut sum).collect()
+    }
 }
 
 impl StpWork {
@@ -45,7 +70,7 @@ impl StpWork {
             retry_floor: patience,
             ..usual
         };
-        Self { config, seed: [9; 32], connections: 1 }
+        Self { config, seed: [9; 32], connections: 1, touch: None }
     }
 
     /// The same with less patience, for paths that lose something.
@@ -62,6 +87,16 @@ impl StpWork {
         send_slots: Shape::STREAM.send_slots << 2,
         receive_slots: Shape::STREAM.receive_slots << 2,
     };
+
+    /// The same with messages of another length: as many places as there are for 1 MiB,
+    /// fewer of longer ones.
+    pub(crate) const fn shape(message: usize) -> Shape {
+        if message <= Self::SHAPE.message {
+            return Shape { message, ..Self::SHAPE };
+        }
+        let slots = Self::SHAPE.message * Self::SHAPE.send_slots / message;
+        Shape { message, send_slots: slots, receive_slots: slots - 1 }
+    }
 
     /// What may be granted where the receive buffer is what bounds it: whole
     /// Transfers if it holds one, since one that is granted in two parts has
@@ -100,7 +135,9 @@ impl Protocol for StpWork {
         let holds = vec![None; ground.slots as usize];
         let free = (0..ground.slots).collect();
         let waiting = VecDeque::new();
-        Ok(StpSink { engine, ground, free, waiting, delivered: 0, holds })
+        let toucher =
+            self.touch.as_ref().map(|touch| (Pins::new(&touch.regions), touch.sums.clone()));
+        Ok(StpSink { engine, ground, free, waiting, delivered: 0, holds, toucher })
     }
 
     fn talker(&self, way: Way, regions: &Regions, table: Table) -> Result<StpTalker> {
@@ -183,7 +220,7 @@ impl Source for StpSource {
     fn retransmitted(&self) -> u64 {
         // What was sent beyond the bytes of the messages, in STUs.
         let stu = 1 << self.engine.config().max_stu;
-        let needed = self.offered * (self.ground.message / stu);
+        let needed = self.offered * self.ground.message.div_ceil(stu);
         self.engine.stats().stus_sent.saturating_sub(needed)
     }
 }
@@ -199,6 +236,8 @@ pub(crate) struct StpSink {
     delivered: u64,
     /// The message that each slot holds, unless it is used again.
     holds: Vec<Option<u32>>,
+    /// Reads what came, and knows what it comes to.
+    toucher: Option<(Pins, Arc<[u16]>)>,
 }
 
 impl Party for StpSink {
@@ -210,6 +249,16 @@ impl Party for StpSink {
 }
 
 impl StpSink {
+    /// Reads every byte of a message where it lies, and sees that it is the right one.
+    fn touch(&mut self, memory: Area, message: u32) -> Result<()> {
+        let Some((pins, sums)) = &mut self.toucher else { return Ok(()) };
+        let sum = pins.sum(&[memory.span(0, u32::try_from(memory.len)?)])?;
+        pins.release();
+        let expected = sums[message as usize % sums.len()];
+        ensure!(sum.sum() == expected, "message {message} has another sum than what was sent");
+        Ok(())
+    }
+
     /// Gives what was offered the slots that are free.
     fn accept(&mut self) -> Result<()> {
         while !self.free.is_empty()
@@ -232,6 +281,7 @@ impl Sink for StpSink {
                 Event::Received { memory, len, opaque, .. } => {
                     bytes += len;
                     self.delivered += 1;
+                    self.touch(memory, opaque)?;
                     let slot = memory.offset / self.ground.message;
                     self.holds[slot as usize] = Some(opaque);
                     if repost {

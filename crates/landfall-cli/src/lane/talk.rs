@@ -18,13 +18,15 @@ use super::work::{Party, Protocol, Table, Talker, Way};
 /// Rounds at the start that are not recorded, as with the kernel's rivals.
 const WARM_UP: u64 = 1000;
 
-struct Asked {
-    rounds: u64,
-    seconds: f64,
-    round_trips: RttHistogram,
-    cpu: TaskUse,
-    machine_s: f64,
-    counters: Counters,
+/// What the side saw that asked.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    pub(crate) rounds: u64,
+    pub(crate) seconds: f64,
+    pub(crate) round_trips: RttHistogram,
+    pub(crate) cpu: TaskUse,
+    pub(crate) machine_s: f64,
+    pub(crate) counters: Counters,
 }
 
 /// Holds a conversation in messages of `len` bytes.
@@ -34,11 +36,9 @@ pub(crate) fn run<T: Transport, P: Protocol>(
     (transport, protocol): (&T, &P),
     tables: &Tables,
 ) -> Result<Sample> {
-    let longest = Table::LONGEST as usize;
-    ensure!((1..=longest).contains(&len), "{len} bytes a message; 1 to {longest} are possible");
     let shared = Shared::default();
     let (ours, theirs) = Meeting::between_two(plan.limit);
-    let talk = Talk { plan, len, transport, protocol, shared: &shared };
+    let talk = Half { plan, len, transport, protocol, shared: &shared };
     let (asked, answered) = thread::scope(|scope| {
         let ask = thread::Builder::new().name("landfall-ask".into());
         let ask = ask.spawn_scoped(scope, || {
@@ -72,15 +72,17 @@ pub(crate) fn run<T: Transport, P: Protocol>(
     })
 }
 
-struct Talk<'a, T, P> {
-    plan: &'a Plan,
-    len: usize,
-    transport: &'a T,
-    protocol: &'a P,
-    shared: &'a Shared,
+/// One side of a conversation. The other may be a thread, or elsewhere.
+#[derive(Debug)]
+pub(crate) struct Half<'a, T, P> {
+    pub(crate) plan: &'a Plan,
+    pub(crate) len: usize,
+    pub(crate) transport: &'a T,
+    pub(crate) protocol: &'a P,
+    pub(crate) shared: &'a Shared,
 }
 
-impl<T: Transport, P: Protocol> Talk<'_, T, P> {
+impl<T: Transport, P: Protocol> Half<'_, T, P> {
     /// The seat and the talker of one side, when both sides are ready.
     fn sit_down(
         &self,
@@ -88,6 +90,8 @@ impl<T: Transport, P: Protocol> Talk<'_, T, P> {
         regions: &Regions,
         meeting: &Meeting,
     ) -> Result<(Seat<T::Driver>, P::Talker)> {
+        let (len, longest) = (self.len, Table::LONGEST as usize);
+        ensure!((1..=longest).contains(&len), "{len} bytes a message; 1 to {longest} are possible");
         let endpoints = &self.plan.endpoints;
         let side = if role == Role::Send { &endpoints.send } else { &endpoints.receive };
         settle_in(side)?;
@@ -106,7 +110,8 @@ impl<T: Transport, P: Protocol> Talk<'_, T, P> {
         Ok((Seat::new(driver, self.plan, own.saturating_add(self.plan.limit)), talker))
     }
 
-    fn ask(&self, regions: &Regions, meeting: &Meeting) -> Result<Asked> {
+    /// Asks until the plan's time is over.
+    pub(crate) fn ask(&self, regions: &Regions, meeting: &Meeting) -> Result<Asked> {
         let (mut seat, mut talker) = self.sit_down(Role::Send, regions, meeting)?;
         let (mut question, mut answer) = (vec![0; self.len], vec![0; self.len]);
         let mut round_trips = RttHistogram::new();
@@ -150,7 +155,12 @@ impl<T: Transport, P: Protocol> Talk<'_, T, P> {
         }
     }
 
-    fn answer(&self, regions: &Regions, meeting: &Meeting) -> Result<(TaskUse, Counters)> {
+    /// Answers until the other side is over.
+    pub(crate) fn answer(
+        &self,
+        regions: &Regions,
+        meeting: &Meeting,
+    ) -> Result<(TaskUse, Counters)> {
         let (mut seat, mut talker) = self.sit_down(Role::Receive, regions, meeting)?;
         let before = TaskUse::of_this_thread()?;
         let mut message = vec![0; self.len];

@@ -116,12 +116,14 @@ pub(crate) struct Table {
 
 impl Table {
     /// How much memory a talker needs.
-    pub(crate) const ROOM: usize = 4096;
+    pub(crate) const ROOM: usize = 64 << 10;
     /// Slots for messages that go out, and as many for those that come in.
     /// More than any engine has under way.
     pub(crate) const SLOTS: u64 = 32;
-    /// The longest message: each slot has a cache line of its own.
+    /// The longest message.
     pub(crate) const LONGEST: u64 = Self::ROOM as u64 / (2 * Self::SLOTS);
+    /// Each slot has cache lines of its own.
+    const LINE: u64 = 64;
 
     /// The place of the next message that goes out, round and round.
     pub(crate) fn out(&self, nth: u64) -> Area {
@@ -134,6 +136,6 @@ impl Table {
     }
 
     fn area(&self, slot: u64) -> Area {
-        Area::new(self.region, slot * Self::LONGEST, self.message)
+        Area::new(self.region, slot * self.message.next_multiple_of(Self::LINE), self.message)
     }
 }

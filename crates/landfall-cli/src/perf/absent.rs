@@ -4,28 +4,34 @@ use serde::Serialize;
 
 /// A row that is not there.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(super) struct Absent {
-    pub(super) protocol: &'static str,
-    pub(super) transport: &'static str,
-    pub(super) mode: &'static str,
-    pub(super) mtu: u32,
-    pub(super) offload: bool,
-    pub(super) reason: String,
+pub(crate) struct Absent {
+    pub(crate) protocol: &'static str,
+    pub(crate) transport: &'static str,
+    pub(crate) mode: &'static str,
+    pub(crate) mtu: u32,
+    pub(crate) offload: bool,
+    pub(crate) reason: String,
     /// It was tried and went wrong, rather than being impossible here.
-    pub(super) failed: bool,
+    pub(crate) failed: bool,
+}
+
+impl Absent {
+    /// In words.
+    pub(crate) fn line(&self) -> String {
+        let Self { protocol, transport, mode, mtu, reason, .. } = self;
+        if self.failed {
+            format!("failed: {protocol}/{transport} ({mode}, MTU {mtu}): {reason}")
+        } else {
+            format!("not measured: {protocol}/{transport}: {reason}")
+        }
+    }
 }
 
 /// One line for each transport and reason.
-pub(super) fn lines(absent: &[Absent]) -> Vec<String> {
+pub(crate) fn lines(absent: &[Absent]) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for row in absent {
-        let word = if row.failed { "failed" } else { "not measured" };
-        let line = if row.failed {
-            let Absent { protocol, transport, mode, mtu, reason, .. } = row;
-            format!("{word}: {protocol}/{transport} ({mode}, MTU {mtu}): {reason}")
-        } else {
-            format!("{word}: {}/{}: {}", row.protocol, row.transport, row.reason)
-        };
+        let line = row.line();
         if !lines.contains(&line) {
             lines.push(line);
         }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use landfall_testbed::rivals::{Amount, Plan, Polling, TcpLatency, UnixLatency};
 
+use super::chosen::{Chosen, lacks_workloads};
 use super::group::Group;
 use super::row::{Mode, Subject};
 use crate::lane::clan::bare;
@@ -16,6 +17,10 @@ use crate::lane::clan::process;
 pub(crate) const TOGETHER: u32 = 16;
 /// What is written to a stream at once.
 const MESSAGE: u32 = 64 << 10;
+/// The longest that is written at once where somebody chooses.
+const LONGEST_MESSAGE: u32 = 1 << 20;
+/// What one request to the DMA engine has.
+const REQUEST: u32 = 1 << 20;
 /// Elements of the queue that are published together.
 const BATCH: u32 = 64;
 const WORD: u64 = 8;
@@ -28,13 +33,18 @@ fn subject(transport: &'static str, mode: Mode, polling: bool, message_bytes: u6
     Subject {
         protocol: "clan",
         transport,
-        peer: false,
         mode,
         polling,
         message_bytes,
         payload_bytes: Some(message_bytes),
-        variant: None,
+        ..Subject::BASE
     }
+}
+
+/// Memory into memory, without a layer above.
+fn subject_of_dma(transport: &'static str) -> Subject {
+    let dma = subject(transport, Mode::Throughput, false, REQUEST.into());
+    Subject { variant: Some("DMA"), ..dma }
 }
 
 /// What the machine gives without anything of ours.
@@ -80,13 +90,15 @@ fn add_network<'a>(
     group.add(subject, move || network::run(&plan.endpoints, &job, over));
 }
 
-/// A stream and a queue between two processes, and a stream between two nodes.
+/// A stream and a queue between two processes, and a stream and DMA between two nodes.
 pub(super) fn add_throughput(group: &mut Group<'_>) {
     for (transport, over) in networks(group) {
         let stream = subject(transport, Mode::Throughput, false, MESSAGE.into());
         let work = Work::Bytes { message: MESSAGE, acknowledged: false };
         let subject = Subject { variant: Some("stream"), ..stream };
         add_network(group, subject, (work, Waiting::Balanced), over);
+        let dma = subject_of_dma(transport);
+        add_network(group, dma, (Work::Dma { request: REQUEST }, Waiting::Balanced), over);
     }
     if group.setting.pair.is_some() {
         return group.lacks(("clan", "shm"), Mode::Throughput, WITHIN_ONE_MACHINE);
@@ -103,6 +115,34 @@ pub(super) fn add_throughput(group: &mut Group<'_>) {
         let queue = subject("shm", Mode::Throughput, false, ELEMENT);
         let subject = Subject { variant: Some(variant), ..queue };
         add_process(group, subject, Work::Elements { batch }, Waiting::Balanced);
+    }
+}
+
+/// Streams of what was asked for: between two processes, and between two nodes.
+pub(super) fn add_chosen(group: &mut Group<'_>, chosen: &Chosen) {
+    let message = chosen.message.unwrap_or(MESSAGE as usize);
+    if chosen.loss > 0.0 || chosen.connections > 1 {
+        let why = "one stream, whose path has no faults put around it: measured without these \
+                   options";
+        return group.lacks(("clan", "all"), Mode::Throughput, why);
+    }
+    let Some(bytes) = u32::try_from(message).ok().filter(|bytes| *bytes <= LONGEST_MESSAGE) else {
+        let why =
+            format!("what is written to a stream at once has at most {LONGEST_MESSAGE} bytes");
+        return group.lacks(("clan", "all"), Mode::Throughput, &why);
+    };
+    lacks_workloads(group, ("clan", "all"), chosen, &[]);
+    let work = Work::Bytes { message: bytes, acknowledged: false };
+    let named = |transport| {
+        let stream = subject(transport, Mode::Throughput, false, message as u64);
+        Subject { variant: Some("stream"), ..stream }
+    };
+    for (transport, over) in networks(group) {
+        add_network(group, named(transport), (work, Waiting::Balanced), over);
+    }
+    match group.setting.pair {
+        Some(_) => group.lacks(("clan", "shm"), Mode::Throughput, WITHIN_ONE_MACHINE),
+        None => add_process(group, named("shm"), work, Waiting::Balanced),
     }
 }
 

@@ -170,6 +170,7 @@ pub(super) fn add_throughput(group: &mut Group<'_>) {
             message_bytes: work.page.into(),
             payload_bytes: Some(payload),
             variant,
+            ..Subject::BASE
         };
         let plan = group.setting.plan;
         group.add(subject, move || Ok(defrag::run(plan, pair, work)?.sample));

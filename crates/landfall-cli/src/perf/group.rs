@@ -3,7 +3,7 @@
 
 use anyhow::Result;
 use landfall_testbed::interleave::interleave_with;
-use landfall_testbed::rivals::Plan;
+use landfall_testbed::rivals::{Plan, Workload};
 use landfall_testbed::{Candidate, Error, Measured, Sample, VethPair};
 
 use super::absent::Absent;
@@ -12,31 +12,31 @@ use crate::style::Progress;
 
 /// Where and how a group is measured.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Setting<'a> {
-    pub(super) plan: &'a Plan,
+pub(crate) struct Setting<'a> {
+    pub(crate) plan: &'a Plan,
     /// The cable; `None` over loopback.
-    pub(super) pair: Option<&'a VethPair>,
-    pub(super) mtu: u32,
+    pub(crate) pair: Option<&'a VethPair>,
+    pub(crate) mtu: u32,
     /// Super-packets may cross the link whole.
-    pub(super) offload: bool,
+    pub(crate) offload: bool,
 }
 
 /// Candidates, in the order in which they take turns.
 #[derive(Debug)]
-pub(super) struct Group<'a> {
-    pub(super) setting: Setting<'a>,
+pub(crate) struct Group<'a> {
+    pub(crate) setting: Setting<'a>,
     subjects: Vec<Subject>,
     candidates: Vec<Candidate<'a>>,
     absent: Vec<Absent>,
 }
 
 impl<'a> Group<'a> {
-    pub(super) fn new(setting: Setting<'a>) -> Self {
+    pub(crate) fn new(setting: Setting<'a>) -> Self {
         Self { setting, subjects: Vec::new(), candidates: Vec::new(), absent: Vec::new() }
     }
 
     /// Adds a rival, whose run is the testbed's.
-    pub(super) fn add_rival(
+    pub(crate) fn add_rival(
         &mut self,
         subject: Subject,
         run: impl FnMut() -> Result<Sample, Error> + 'a,
@@ -46,7 +46,7 @@ impl<'a> Group<'a> {
     }
 
     /// Adds one of ours.
-    pub(super) fn add(&mut self, subject: Subject, mut run: impl FnMut() -> Result<Sample> + 'a) {
+    pub(crate) fn add(&mut self, subject: Subject, mut run: impl FnMut() -> Result<Sample> + 'a) {
         let label = subject.label();
         let named = label.clone();
         let run = move || {
@@ -57,7 +57,7 @@ impl<'a> Group<'a> {
     }
 
     /// Notes what cannot be measured here.
-    pub(super) fn lacks(
+    pub(crate) fn lacks(
         &mut self,
         (protocol, transport): (&'static str, &'static str),
         mode: Mode,
@@ -75,7 +75,7 @@ impl<'a> Group<'a> {
     }
 
     /// Lets all take their turns. Gives the rows, and what is absent.
-    pub(super) fn measure(self, rounds: usize, progress: &Progress) -> (Vec<Row>, Vec<Absent>) {
+    pub(crate) fn measure(self, rounds: usize, progress: &Progress) -> (Vec<Row>, Vec<Absent>) {
         let Self { setting, subjects, mut candidates, mut absent } = self;
         let Setting { mtu, offload, .. } = setting;
         let count = candidates.len();
@@ -110,7 +110,7 @@ impl<'a> Group<'a> {
 }
 
 /// The best row of kernel TCP in the subject's mode and way of waiting, of those
-/// that compete.
+/// that compete: of those that deliver the bytes, and read them where the subject does.
 fn best_tcp<'m>(
     all: &'m [(Subject, Measured)],
     subject: &Subject,
@@ -120,10 +120,13 @@ fn best_tcp<'m>(
         let median = measured.median(|sample| figure(subject.mode, sample))?;
         Some(if subject.mode == Mode::Throughput { median } else { -median })
     };
+    let workload =
+        if subject.workload == Workload::Touch { Workload::Touch } else { Workload::Plain };
     let tcp = all.iter().filter(|(other, _)| {
         other.protocol == "tcp"
             && other.mode == subject.mode
             && other.polling == subject.polling
+            && other.workload == workload
             && competes(other)
     });
     let best = tcp.filter_map(|(_, measured)| Some((median(measured)?, measured)));

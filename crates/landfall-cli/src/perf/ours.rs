@@ -29,7 +29,7 @@ pub(super) const NEEDS_CABLE: &str = "needs a cable: run `sudo landfall perf loc
 
 /// The payloads that are measured over links of this MTU: a small one, and the
 /// one that fills it (a multiple of 16; a power of two where that fits).
-pub(super) fn payloads(mtu: u32) -> Vec<u32> {
+pub(crate) fn payloads(mtu: u32) -> Vec<u32> {
     let room = mtu.saturating_sub(HEADERS);
     let filling = if room >= LARGE { LARGE } else { room / 16 * 16 };
     vec![SMALL.min(filling), filling]
@@ -39,12 +39,11 @@ fn subject(transport: &'static str, mode: Mode, message_bytes: u64, payload: u64
     Subject {
         protocol: "test",
         transport,
-        peer: false,
         mode,
         polling: mode == Mode::Latency,
         message_bytes,
         payload_bytes: Some(payload),
-        variant: None,
+        ..Subject::BASE
     }
 }
 

@@ -3,6 +3,7 @@
 use landfall_testbed::rivals::Polling;
 use landfall_transport::memory::{Arena, ArenaConfig};
 
+use super::chosen::{Chosen, lacks_workloads, lossy};
 use super::group::Group;
 use super::ours::{NEEDS_CABLE, why_no_ring};
 use super::row::{Mode, Subject};
@@ -26,12 +27,11 @@ fn subject(group: &Group<'_>, transport: &'static str, mode: Mode, message: usiz
     Subject {
         protocol: "qpip",
         transport,
-        peer: false,
         mode,
         polling: mode == Mode::Latency,
         message_bytes: message as u64,
         payload_bytes: Some(payload.min(message as u64)),
-        variant: None,
+        ..Subject::BASE
     }
 }
 
@@ -56,8 +56,7 @@ fn add_messages<'a, T: Transport + Copy + 'a>(
 
 /// As many messages as possible, and as many bytes to and from a socket.
 pub(super) fn add_throughput(group: &mut Group<'_>) {
-    let config = ArenaConfig { chunk: 8 << 20, max_bytes: 64 << 20, ..ArenaConfig::default() };
-    let arena = Arena::new(config);
+    let arena = arena();
     let Some(pair) = group.setting.pair else {
         for transport in ["packet", "uring-packet"] {
             group.lacks(("qpip", transport), Mode::Throughput, NEEDS_CABLE);
@@ -84,6 +83,80 @@ pub(super) fn add_throughput(group: &mut Group<'_>) {
     }
 }
 
+/// What was asked for, in frames over a cable or in a tunnel.
+pub(crate) fn add_chosen(group: &mut Group<'_>, chosen: &Chosen) {
+    /// What one request may have, so that a device is sure to take it in one piece.
+    const MOST: usize = 56 << 10;
+    let (pair, mtu, loss) = (group.setting.pair, group.setting.mtu, chosen.loss);
+    let name = if pair.is_some() { "packet" } else { "tunnel" };
+    let message = chosen.message.unwrap_or(MESSAGES[0].1);
+    if message > MOST || chosen.connections > 1 {
+        let why = format!("one queue pair at each end, and messages of at most {MOST} bytes");
+        return group.lacks(("qpip", name), Mode::Throughput, &why);
+    }
+    lacks_workloads(group, ("qpip", name), chosen, &[]);
+    let arena = arena();
+    let lane = (name, message, loss);
+    match (pair, loss > 0.0) {
+        (Some(pair), false) => {
+            add_lane(group, lane, (Packet { pair }, QpipWork::over(pair)), &arena);
+        }
+        (Some(pair), true) => {
+            add_lane(group, lane, (lossy(Packet { pair }, loss), QpipWork::over(pair)), &arena);
+        }
+        (None, false) => add_lane(group, lane, (Tunnel { mtu }, QpipWork::alone()), &arena),
+        (None, true) => {
+            add_lane(group, lane, (lossy(Tunnel { mtu }, loss), QpipWork::alone()), &arena);
+        }
+    }
+}
+
+fn add_lane<'a, T: Transport + 'a>(
+    group: &mut Group<'a>,
+    (name, message, loss): (&'static str, usize, f64),
+    (transport, work): (T, QpipWork),
+    arena: &Arena,
+) where
+    T::Driver: Send,
+{
+    let (plan, arena, shape) = (group.setting.plan, arena.clone(), QpipWork::shape(message));
+    let named = subject(group, name, Mode::Throughput, message);
+    group.add(Subject { loss, ..named }, move || {
+        Ok(bulk::run(plan, shape, (&transport, &work), &arena, &Tables::new())?.sample)
+    });
+}
+
+/// Round trips of what was asked for; a connection that loses a message waits for the
+/// patience of TCP, so that there is nothing to be seen with loss but that.
+pub(crate) fn add_chosen_latency(group: &mut Group<'_>, chosen: &Chosen) {
+    if chosen.loss > 0.0 {
+        let why = "a message that is lost is sent again after TCP's time-out: that is all that \
+                   round trips would show";
+        return group.lacks(("qpip", "all"), Mode::Latency, why);
+    }
+    let plan = group.setting.plan.clone().polling(Polling::Spin);
+    let (mtu, message) = (group.setting.mtu, chosen.message.unwrap_or(1));
+    let named = |group: &Group<'_>, name| subject(group, name, Mode::Latency, message);
+    match group.setting.pair {
+        Some(pair) => {
+            let (packet, work) = (Packet { pair }, QpipWork::over(pair));
+            group.add(named(group, "packet"), move || {
+                talk::run(&plan, message, (&packet, &work), &Tables::new())
+            });
+        }
+        None => {
+            let (tunnel, work) = (Tunnel { mtu }, QpipWork::alone());
+            group.add(named(group, "tunnel"), move || {
+                talk::run(&plan, message, (&tunnel, &work), &Tables::new())
+            });
+        }
+    }
+}
+
+fn arena() -> Arena {
+    Arena::new(ArenaConfig { chunk: 8 << 20, max_bytes: 64 << 20, ..ArenaConfig::default() })
+}
+
 /// Within this process.
 fn add_channel(group: &mut Group<'_>, arena: &Arena) {
     let plan = group.setting.plan;
@@ -102,7 +175,7 @@ fn add_channel(group: &mut Group<'_>, arena: &Arena) {
 
 /// One byte posted and reaped at both ends, while adapters work on threads of
 /// their own.
-pub(super) fn add_overhead(group: &mut Group<'_>) {
+pub(crate) fn add_overhead(group: &mut Group<'_>) {
     let plan = group.setting.plan;
     let named = subject(group, "channel", Mode::Overhead, 1);
     group.add(named, move || overhead::run(plan));

@@ -6,11 +6,9 @@ use super::row::{Mode, Row};
 use super::{MachineAndSettings, Report};
 use crate::style::{Style, bytes};
 
-const COMMON: [&str; 5] = ["", "payload", "MTU", "frames", "waits"];
+const COMMON: [&str; 6] = ["", "message", "payload", "MTU", "frames", "waits"];
 const THROUGHPUT: [&str; 10] = [
     "GB/s",
-    "× TCP",
-    "× same",
     "spread",
     "CPU s+r/all per GB",
     "copied",
@@ -18,9 +16,14 @@ const THROUGHPUT: [&str; 10] = [
     "again",
     "lost",
     "woken",
+    "× same",
+    "× TCP",
 ];
-const OVERHEAD: [&str; 3] = ["ns per message", "× TCP", "spread"];
-const LATENCY: [&str; 5] = ["p50 µs", "p99 µs", "× TCP", "spread", "copied"];
+const OVERHEAD: [&str; 3] = ["ns per message", "spread", "× TCP"];
+/// Behind the CPU column.
+const SOAKER_AT: usize = 3;
+const SOAKER: &str = "soaker s+r %";
+const LATENCY: [&str; 7] = ["p50 µs", "p90 µs", "p99 µs", "p99.9 µs", "spread", "copied", "× TCP"];
 
 const KINDS: &str = "\
 frames `super`: super-packets of up to 64 KiB cross the link whole, as within one machine; `real`:\n\
@@ -30,7 +33,8 @@ const COLUMNS: &str = "\
 (of goodput: more is better; of round trips: less is better); × same: to the best of those that\n\
 hand over as many bytes at once. spread: (max - min) / median of the rounds. CPU: seconds of the\n\
 sending and the receiving thread, and of the whole machine with its softirqs. copied: payload bytes\n\
-copied in user space. in place: packets that came in fragments and were joined without a copy.\n\
+copied in user space. soaker: how busy both cores were, by what was left for a thread of the lowest\n\
+priority. in place: packets that came in fragments and were joined without a copy.\n\
 again: units sent again. lost: sent, and never came. woken: how often a thread slept and was woken.\n\
 ns per message: what the calling thread spends on handing a message of one byte over and taking it\n\
 out at the other end, without waiting. Of counts the largest of all rounds is shown.";
@@ -70,19 +74,24 @@ fn header(machine: &MachineAndSettings) -> String {
 fn table(mode: Mode, rows: &[&Row]) -> Table {
     let mut table = Table::new();
     table.load_style(presets::UTF8_FULL_CONDENSED);
+    let is_soaked = rows.iter().any(|row| row.cpu_soaker_percent_send.is_some());
+    let mut columns: Vec<&str> = THROUGHPUT.into();
+    if is_soaked {
+        columns.insert(SOAKER_AT, SOAKER);
+    }
     match mode {
-        Mode::Throughput => table.set_header(COMMON.into_iter().chain(THROUGHPUT)),
+        Mode::Throughput => table.set_header(COMMON.into_iter().chain(columns)),
         Mode::Latency => table.set_header(COMMON.into_iter().chain(LATENCY)),
         Mode::Overhead => table.set_header(COMMON.into_iter().chain(OVERHEAD)),
     };
     for row in rows {
         let figures = match mode {
-            Mode::Throughput => throughput(row),
+            Mode::Throughput => throughput(row, is_soaked),
             Mode::Latency => latency(row),
             Mode::Overhead => vec![
                 decimals(row.overhead_ns_per_message, 0),
-                decimals(row.ratio_to_tcp, 3),
                 percent(row.spread),
+                decimals(row.ratio_to_tcp, 3),
             ],
         };
         table.add_row(common(row).into_iter().chain(figures));
@@ -94,13 +103,23 @@ fn table(mode: Mode, rows: &[&Row]) -> Table {
 }
 
 fn common(row: &Row) -> Vec<String> {
-    let variant = row.variant.map_or_else(String::new, |variant| format!(", {variant}"));
+    let mut variant = row.variant.map_or_else(String::new, |variant| format!(", {variant}"));
+    if row.workload != "plain" {
+        variant += &format!(", {}", row.workload);
+    }
+    if row.connections > 1 && row.variant.is_none_or(|it| !it.contains("connections")) {
+        variant += &format!(", {} connections", row.connections);
+    }
+    if row.loss > 0.0 && row.variant.is_none_or(|it| !it.contains("lost")) {
+        variant += &format!(", {:.2} % lost", row.loss * 100.0);
+    }
     let name = match row.transport {
         "kernel" => format!("kernel {}{variant}", row.protocol),
         transport => format!("{}/{transport}{variant}", row.protocol),
     };
     vec![
         name,
+        bytes(row.message_bytes),
         row.payload_bytes.map_or_else(String::new, |payload| payload.to_string()),
         row.mtu.to_string(),
         if row.offload { "super" } else { "real" }.to_owned(),
@@ -108,14 +127,12 @@ fn common(row: &Row) -> Vec<String> {
     ]
 }
 
-fn throughput(row: &Row) -> Vec<String> {
+fn throughput(row: &Row, is_soaked: bool) -> Vec<String> {
     let [send, receive, all] =
         [row.cpu_s_per_gb_send, row.cpu_s_per_gb_receive, row.cpu_s_per_gb_total]
             .map(|cpu| decimals(cpu, 2));
-    vec![
+    let mut cells = vec![
         decimals(row.goodput_bytes_per_s.map(|goodput| goodput / 1e9), 2),
-        decimals(row.ratio_to_tcp, 2),
-        decimals(row.ratio_to_tcp_same_message, 2),
         percent(row.spread),
         format!("{send}+{receive}/{all}"),
         bytes(row.user_copied_bytes),
@@ -123,17 +140,27 @@ fn throughput(row: &Row) -> Vec<String> {
         row.retransmitted.to_string(),
         bytes(row.lost_bytes),
         row.wakeups.to_string(),
-    ]
+        decimals(row.ratio_to_tcp_same_message, 2),
+        decimals(row.ratio_to_tcp, 2),
+    ];
+    if is_soaked {
+        let [send, receive] = [row.cpu_soaker_percent_send, row.cpu_soaker_percent_receive]
+            .map(|percent| decimals(percent, 0));
+        cells.insert(SOAKER_AT, format!("{send}+{receive}"));
+    }
+    cells
 }
 
 fn latency(row: &Row) -> Vec<String> {
     let us = |ns: Option<f64>| decimals(ns.map(|ns| ns / 1e3), 2);
     vec![
         us(row.rtt_ns_p50),
+        us(row.rtt_ns_p90),
         us(row.rtt_ns_p99),
-        decimals(row.ratio_to_tcp, 2),
+        us(row.rtt_ns_p999),
         percent(row.spread),
         bytes(row.user_copied_bytes),
+        decimals(row.ratio_to_tcp, 2),
     ]
 }
 

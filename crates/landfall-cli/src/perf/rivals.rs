@@ -24,7 +24,7 @@ fn rival(protocol: &'static str, mode: Mode, message_bytes: u64) -> Subject {
         polling: mode == Mode::Latency,
         message_bytes,
         payload_bytes: None,
-        variant: None,
+        ..Subject::BASE
     }
 }
 
@@ -84,13 +84,13 @@ pub(super) fn add_unix(group: &mut Group<'_>) {
 }
 
 /// One byte handed to a socket and taken out of another.
-pub(super) fn add_overhead(group: &mut Group<'_>) {
+pub(crate) fn add_overhead(group: &mut Group<'_>) {
     let tcp = TcpOverhead::new(group.setting.plan.clone(), 1);
     group.add_rival(rival("tcp", Mode::Overhead, 1), move || tcp.run());
 }
 
 /// One byte there and back, spinning.
-pub(super) fn add_latency(group: &mut Group<'_>, wants: impl Fn(Protocol) -> bool) {
+pub(crate) fn add_latency(group: &mut Group<'_>, wants: impl Fn(Protocol) -> bool) {
     let plan = group.setting.plan.clone().polling(Polling::Spin);
     let tcp = TcpLatency::new(plan.clone(), 1);
     group.add_rival(rival("tcp", Mode::Latency, 1), move || tcp.run());

@@ -1,13 +1,14 @@
 //! One row of the result. The fields are documented in `docs/perf-json.md`,
 //! and stay.
 
-use landfall_testbed::{Measured, Sample};
+use landfall_testbed::rivals::Workload;
+use landfall_testbed::{Measured, Rtt, Sample, Soaked};
 use serde::Serialize;
 
 /// What is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Mode {
+pub(crate) enum Mode {
     /// As many bytes as possible, one way.
     Throughput,
     /// Messages there and back.
@@ -17,7 +18,7 @@ pub(super) enum Mode {
 }
 
 impl Mode {
-    pub(super) const fn as_str(self) -> &'static str {
+    pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Throughput => "throughput",
             Self::Latency => "latency",
@@ -28,27 +29,51 @@ impl Mode {
 
 /// What a candidate is, before it ran.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Subject {
-    pub(super) protocol: &'static str,
-    pub(super) transport: &'static str,
+pub(crate) struct Subject {
+    pub(crate) protocol: &'static str,
+    pub(crate) transport: &'static str,
     /// A rival, measured for comparison.
-    pub(super) peer: bool,
-    pub(super) mode: Mode,
-    pub(super) polling: bool,
-    pub(super) message_bytes: u64,
-    pub(super) payload_bytes: Option<u64>,
-    pub(super) variant: Option<&'static str>,
+    pub(crate) peer: bool,
+    pub(crate) mode: Mode,
+    pub(crate) polling: bool,
+    pub(crate) message_bytes: u64,
+    pub(crate) payload_bytes: Option<u64>,
+    pub(crate) variant: Option<&'static str>,
+    /// At the same time.
+    pub(crate) connections: u32,
+    /// The share of units that is lost on purpose.
+    pub(crate) loss: f64,
+    pub(crate) workload: Workload,
 }
 
 impl Subject {
+    /// A stream through the kernel over one connection: what most others differ from in a
+    /// few respects.
+    pub(crate) const BASE: Self = Self {
+        protocol: "tcp",
+        transport: "kernel",
+        peer: false,
+        mode: Mode::Throughput,
+        polling: false,
+        message_bytes: 1,
+        payload_bytes: None,
+        variant: None,
+        connections: 1,
+        loss: 0.0,
+        workload: Workload::Plain,
+    };
+
     /// What tells it from others of its group.
-    pub(super) fn label(&self) -> String {
+    pub(crate) fn label(&self) -> String {
         let mut label = format!("{}/{} {}", self.protocol, self.transport, self.mode.as_str());
         if let Some(payload) = self.payload_bytes {
             label += &format!(" {payload}");
         }
         if let Some(variant) = self.variant {
             label += &format!(" ({variant})");
+        }
+        if self.workload != Workload::Plain {
+            label += &format!(" {}", self.workload);
         }
         if self.polling {
             label += " polling";
@@ -59,50 +84,54 @@ impl Subject {
 
 /// One row, with figures: medians over the rounds.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Row {
-    pub(super) protocol: &'static str,
-    pub(super) transport: &'static str,
-    pub(super) peer: bool,
-    pub(super) mode: Mode,
-    pub(super) polling: bool,
-    pub(super) mtu: u32,
-    pub(super) message_bytes: u64,
-    pub(super) goodput_bytes_per_s: Option<f64>,
-    pub(super) messages_per_s: Option<f64>,
-    pub(super) cpu_s_per_gb_send: Option<f64>,
-    pub(super) cpu_s_per_gb_receive: Option<f64>,
-    pub(super) cpu_s_per_gb_total: Option<f64>,
-    pub(super) payload_bytes: Option<u64>,
-    pub(super) variant: Option<&'static str>,
-    pub(super) rtt_ns_p50: Option<f64>,
-    pub(super) rtt_ns_p99: Option<f64>,
-    pub(super) user_copied_bytes: u64,
-    pub(super) retransmitted: u64,
-    pub(super) wakeups: u64,
-    pub(super) offload: bool,
-    pub(super) connections: u32,
-    pub(super) loss: f64,
-    pub(super) workload: &'static str,
-    pub(super) spread: f64,
-    pub(super) ratio_to_tcp: Option<f64>,
-    pub(super) ratio_basis: Option<&'static str>,
-    pub(super) ratio_to_tcp_same_message: Option<f64>,
-    pub(super) overhead_ns_per_message: Option<f64>,
-    pub(super) in_place: Option<f64>,
-    pub(super) lost_bytes: u64,
+pub(crate) struct Row {
+    pub(crate) protocol: &'static str,
+    pub(crate) transport: &'static str,
+    pub(crate) peer: bool,
+    pub(crate) mode: Mode,
+    pub(crate) polling: bool,
+    pub(crate) mtu: u32,
+    pub(crate) message_bytes: u64,
+    pub(crate) goodput_bytes_per_s: Option<f64>,
+    pub(crate) messages_per_s: Option<f64>,
+    pub(crate) cpu_s_per_gb_send: Option<f64>,
+    pub(crate) cpu_s_per_gb_receive: Option<f64>,
+    pub(crate) cpu_s_per_gb_total: Option<f64>,
+    pub(crate) cpu_soaker_percent_send: Option<f64>,
+    pub(crate) cpu_soaker_percent_receive: Option<f64>,
+    pub(crate) payload_bytes: Option<u64>,
+    pub(crate) variant: Option<&'static str>,
+    pub(crate) rtt_ns_p50: Option<f64>,
+    pub(crate) rtt_ns_p90: Option<f64>,
+    pub(crate) rtt_ns_p99: Option<f64>,
+    pub(crate) rtt_ns_p999: Option<f64>,
+    pub(crate) user_copied_bytes: u64,
+    pub(crate) retransmitted: u64,
+    pub(crate) wakeups: u64,
+    pub(crate) offload: bool,
+    pub(crate) connections: u32,
+    pub(crate) loss: f64,
+    pub(crate) workload: &'static str,
+    pub(crate) spread: f64,
+    pub(crate) ratio_to_tcp: Option<f64>,
+    pub(crate) ratio_basis: Option<&'static str>,
+    pub(crate) ratio_to_tcp_same_message: Option<f64>,
+    pub(crate) overhead_ns_per_message: Option<f64>,
+    pub(crate) in_place: Option<f64>,
+    pub(crate) lost_bytes: u64,
 }
 
 /// The rows of kernel TCP that another is compared with.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Tcp<'a> {
+pub(crate) struct Tcp<'a> {
     /// The best of all.
-    pub(super) best: Option<&'a Measured>,
+    pub(crate) best: Option<&'a Measured>,
     /// The best of those that hand over as much at once.
-    pub(super) same: Option<&'a Measured>,
+    pub(crate) same: Option<&'a Measured>,
 }
 
 /// The figure by which rows of this mode are compared.
-pub(super) fn figure(mode: Mode, sample: &Sample) -> f64 {
+pub(crate) fn figure(mode: Mode, sample: &Sample) -> f64 {
     match mode {
         Mode::Throughput => sample.goodput(),
         Mode::Latency => sample.rtt_p50_ns(),
@@ -112,7 +141,7 @@ pub(super) fn figure(mode: Mode, sample: &Sample) -> f64 {
 
 impl Row {
     /// The row of a candidate that ran at least once.
-    pub(super) fn new(
+    pub(crate) fn new(
         subject: &Subject,
         (mtu, offload): (u32, bool),
         measured: &Measured,
@@ -124,7 +153,13 @@ impl Row {
         let throughput = |value: fn(&Sample) -> f64| {
             only(Mode::Throughput, measured.median(value).filter(|value| value.is_finite()))
         };
-        let rtt = |value: fn(&Sample) -> f64| only(Mode::Latency, measured.median(value));
+        let rtt = |value: fn(&Rtt) -> u64| {
+            let of = |sample: &Sample| sample.rtt.as_ref().map_or(f64::NAN, |it| value(it) as f64);
+            only(Mode::Latency, measured.median(of))
+        };
+        let soaked = |value: fn(&Soaked) -> f64| {
+            measured.median(|sample| sample.soaked.as_ref().map_or(f64::NAN, value))
+        };
         // Of counts the largest: "none" shall mean none in any round.
         let most = |count: fn(&Sample) -> u64| measured.samples.iter().map(count).max();
         let ratio_to = |tcp: &Measured| {
@@ -144,17 +179,21 @@ impl Row {
             cpu_s_per_gb_send: throughput(|sample| sample.cpu_per_gb().send_s),
             cpu_s_per_gb_receive: throughput(|sample| sample.cpu_per_gb().receive_s),
             cpu_s_per_gb_total: throughput(|sample| sample.cpu_per_gb().machine_s),
+            cpu_soaker_percent_send: soaked(|it| it.send_percent),
+            cpu_soaker_percent_receive: soaked(|it| it.receive_percent),
             payload_bytes: subject.payload_bytes,
             variant: subject.variant,
-            rtt_ns_p50: rtt(Sample::rtt_p50_ns),
-            rtt_ns_p99: rtt(|sample| sample.rtt.map_or(f64::NAN, |rtt| rtt.p99_ns as f64)),
+            rtt_ns_p50: rtt(|rtt| rtt.p50_ns),
+            rtt_ns_p90: rtt(|rtt| rtt.p90_ns),
+            rtt_ns_p99: rtt(|rtt| rtt.p99_ns),
+            rtt_ns_p999: rtt(|rtt| rtt.p999_ns),
             user_copied_bytes: most(|sample| sample.user_copied_bytes)?,
             retransmitted: most(|sample| sample.retransmitted)?,
             wakeups: most(|sample| sample.wakeups)?,
             offload,
-            connections: 1,
-            loss: 0.0,
-            workload: "plain",
+            connections: subject.connections,
+            loss: subject.loss,
+            workload: subject.workload.name(),
             spread: if spread.relative().is_finite() { spread.relative() } else { 0.0 },
             ratio_basis: ratio_to_tcp.map(|_| "best-row"),
             ratio_to_tcp,
@@ -190,16 +229,8 @@ mod tests {
     }
 
     fn subject(mode: Mode) -> Subject {
-        Subject {
-            protocol: "test",
-            transport: "udp",
-            peer: false,
-            mode,
-            polling: mode == Mode::Latency,
-            message_bytes: 1,
-            payload_bytes: Some(1024),
-            variant: None,
-        }
+        let polling = mode == Mode::Latency;
+        Subject { protocol: "test", transport: "udp", mode, polling, ..Subject::BASE }
     }
 
     #[test]

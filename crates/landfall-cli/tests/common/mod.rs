@@ -1,4 +1,5 @@
 //! Runs the real program.
+#![allow(dead_code, reason = "each test uses a part of it")]
 
 use std::io::Read;
 use std::process::{Command, Output, Stdio};

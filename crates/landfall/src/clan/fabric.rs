@@ -1,6 +1,6 @@
 //! [`Fabric`]: non-coherent shared memory with tripwires, whatever carries it.
 //!
-//! The programming layer is written once against these four traits. Over memory
+//! The programming layer is written once against these traits. Over memory
 //! that processes of one host share, a remote write is a store; over a network it
 //! becomes a burst in a frame; between threads both sides are in one process. What holds on all of them:
 //!
@@ -101,6 +101,31 @@ pub trait Fabric: Clone + Debug + Send + Sync + 'static {
         access: Access,
         peer: Option<&Self::Remote>,
     ) -> Result<Self::Tripwire, Error>;
+
+    /// Founds memory of many nodes that is written at once, where the fabric knows how
+    /// to; nothing where each of them is written by itself just as fast, as where a
+    /// write is a store.
+    ///
+    /// # Errors
+    /// The length is none that memory can have, or there is no room for one more.
+    fn found_group(
+        &self,
+        len: u64,
+    ) -> Result<Option<Box<dyn Group<Remote = Self::Remote>>>, Error> {
+        let _ = len;
+        Ok(None)
+    }
+
+    /// What the founder of a group publishes comes to lie in this memory from now on, as
+    /// long as it is there.
+    ///
+    /// # Errors
+    /// The fabric knows no groups, the memory is too short, this node is a member
+    /// already, or there is no room for one more.
+    fn join_group(&self, group: &Cookie, local: &Self::Local) -> Result<(), Error> {
+        let _ = (group, local);
+        Err(Error::BadConfig("nobody founds groups on this fabric"))
+    }
 
     /// Sleeps until one of the tripwires has fired (true) or the deadline is over
     /// (false). It may return early, with either answer: the caller looks again at
@@ -254,6 +279,37 @@ pub trait Remote: Debug + Send + 'static {
     /// # Errors
     /// The peer is gone.
     fn poll_reached(&mut self, stage: Stage, context: &mut Context<'_>) -> Poll<Result<(), Error>>;
+}
+
+/// Memory that many nodes have, each its own, and that its founder writes in all of
+/// them by one call.
+pub trait Group: Debug + Send + 'static {
+    /// What the founder knows its members by.
+    type Remote: Remote;
+
+    /// What nodes need to [join](Fabric::join_group).
+    fn cookie(&self) -> Cookie;
+
+    /// From now on the node that this memory is of gets what is published, behind all
+    /// that was written to it before. It has to have joined. Gives its number in the
+    /// group, which no other had or will have.
+    ///
+    /// # Errors
+    /// It is a member already, gone, or there is no room for one more.
+    fn add(&mut self, member: &Self::Remote) -> Result<u64, Error>;
+
+    /// Writes bytes at these places of each member's memory, in this order, and
+    /// publishes them. A member gets all of it or nothing, and none waits for another.
+    /// `tell` hears of each, by its number: [`Error::Busy`], it gets nothing this time;
+    /// any other error, it is no member any more.
+    ///
+    /// # Errors
+    /// What is the same for all, and then nobody got anything.
+    fn publish(
+        &mut self,
+        writes: &[(u64, &[u8])],
+        tell: &mut dyn FnMut(u64, Result<(), Error>),
+    ) -> Result<(), Error>;
 }
 
 /// Fires when chosen memory is touched.

@@ -8,6 +8,7 @@
 //! What does not live here: memory between processes (that is a way to run of its
 //! own), delays and losses.
 
+mod events;
 mod memory;
 mod tripwire;
 
@@ -23,11 +24,13 @@ use clan_dsm::{HostId, Key};
 use landfall_transport::memory::SharedMemory;
 
 use super::Error;
+use super::events::{Call, Eventful};
 use super::fabric::{Access, Cookie, Fabric, Local, Rights, Tripwire, WORD};
 use crate::drive::locked;
 use memory::{Aperture, system};
 use tripwire::Wire;
 
+pub use events::ThreadsEvents;
 pub use memory::{ThreadsLocal, ThreadsRemote};
 pub use tripwire::ThreadsTripwire;
 
@@ -62,6 +65,8 @@ struct Node {
     wake: Condvar,
     /// Who wants to hear when this node ends.
     mourners: Mutex<Vec<Weak<Wire>>>,
+    /// The event queues of this node.
+    queues: Mutex<Vec<Weak<Call>>>,
     next_slot: Mutex<u16>,
 }
 
@@ -116,6 +121,7 @@ impl Node {
             sleep: Mutex::new(()),
             wake: Condvar::new(),
             mourners: Mutex::default(),
+            queues: Mutex::default(),
             next_slot: Mutex::new(0),
         })
     }
@@ -129,6 +135,44 @@ impl Node {
             wire.bereave();
         }
         self.rouse();
+        let queues: Vec<_> = locked(&self.queues).iter().filter_map(Weak::upgrade).collect();
+        for waker in queues.iter().filter_map(|call| call.ring()) {
+            waker.wake();
+        }
+    }
+
+    /// Whoever waits for this queue hears when the node ends.
+    fn add_queue(&self, call: &Arc<Call>) -> Result<(), Error> {
+        let mut queues = locked(&self.queues);
+        queues.retain(|call| call.strong_count() > 0);
+        queues.push(Arc::downgrade(call));
+        // Whoever ends it looks at the queues behind that.
+        if self.is_up() { Ok(()) } else { Err(Error::NodeGone) }
+    }
+
+    /// Sleeps until something is there (true) or the deadline is over (false).
+    fn sleep_until(
+        &self,
+        deadline: Option<Instant>,
+        is_there: impl Fn() -> bool,
+    ) -> Result<bool, Error> {
+        let mut sleep = locked(&self.sleep);
+        loop {
+            if is_there() {
+                return Ok(true);
+            }
+            if !self.is_up() {
+                return Err(Error::NodeGone);
+            }
+            sleep = match deadline.map(|deadline| deadline.checked_duration_since(Instant::now())) {
+                None => self.wake.wait(sleep).unwrap_or_else(PoisonError::into_inner),
+                Some(None) => return Ok(false),
+                Some(Some(left)) => {
+                    let woken = self.wake.wait_timeout(sleep, left);
+                    woken.unwrap_or_else(PoisonError::into_inner).0
+                }
+            };
+        }
     }
 
     /// Wakes all threads of this node; they look for themselves.
@@ -213,24 +257,16 @@ impl Fabric for Threads {
         tripwires: &[&ThreadsTripwire],
         deadline: Option<Instant>,
     ) -> Result<bool, Error> {
-        let node = &self.0.0;
-        let mut sleep = locked(&node.sleep);
-        loop {
-            if tripwires.iter().any(|tripwire| tripwire.has_fired()) {
-                return Ok(true);
-            }
-            if !node.is_up() {
-                return Err(Error::NodeGone);
-            }
-            sleep = match deadline.map(|deadline| deadline.checked_duration_since(Instant::now())) {
-                None => node.wake.wait(sleep).unwrap_or_else(PoisonError::into_inner),
-                Some(None) => return Ok(false),
-                Some(Some(left)) => {
-                    let woken = node.wake.wait_timeout(sleep, left);
-                    woken.unwrap_or_else(PoisonError::into_inner).0
-                }
-            };
-        }
+        let fired = || tripwires.iter().any(|tripwire| tripwire.has_fired());
+        self.0.0.sleep_until(deadline, fired)
+    }
+}
+
+impl Eventful for Threads {
+    type Events = ThreadsEvents;
+
+    fn events(&self, capacity: usize) -> Result<ThreadsEvents, Error> {
+        ThreadsEvents::new(&self.0.0, capacity)
     }
 }
 

@@ -7,6 +7,7 @@
 //! | module | what it offers |
 //! | --- | --- |
 //! | [`fabric`] | the traits of such memory, whatever carries it |
+//! | [`events`] | all that tripwires tell in one queue, with a descriptor for `epoll` |
 //! | [`Threads`] | such memory between threads of one process |
 //! | [`shared`] | such memory between processes of one host |
 //! | [`network`] | such memory over UDP, Ethernet and `io_uring` |
@@ -21,6 +22,7 @@
 //! mappings and system calls (`landfall-transport`).
 
 mod error;
+pub mod events;
 pub mod fabric;
 pub mod ip;
 pub mod layer;
@@ -29,5 +31,8 @@ pub mod network;
 pub mod shared;
 
 pub use error::{Error, Misbehaviour};
-pub use fabric::{Access, Cookie, Dma, Fabric, Local, Remote, Rights, Stage, Tripwire, WORD};
-pub use local::{Threads, ThreadsLocal, ThreadsRemote, ThreadsTripwire};
+pub use events::{Event, EventQueue, Eventful};
+pub use fabric::{
+    Access, Cookie, Dma, Fabric, Group, Local, Remote, Rights, Stage, Tripwire, WORD,
+};
+pub use local::{Threads, ThreadsEvents, ThreadsLocal, ThreadsRemote, ThreadsTripwire};

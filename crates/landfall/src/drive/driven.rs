@@ -38,7 +38,7 @@ pub(crate) trait Core: Send + 'static {
     type Left: Send;
 
     /// One turn of every path, and what came of it. Gives whether anything moved.
-    fn turn(&mut self) -> bool;
+    fn turn(&mut self, now: Instant) -> bool;
     /// A thread is about to sleep: what it waits for, and until when.
     fn fall_asleep(&mut self, into: &mut Vec<Interest>) -> Option<Instant>;
     /// The thread is awake, and finds something to do or does not.
@@ -137,8 +137,9 @@ impl<C: Core> Driven<C> {
     /// Asks the engine for something, and lets what comes of it leave at once.
     pub(crate) fn ask<T>(&self, ask: impl FnOnce(&mut C, Instant) -> T) -> T {
         let (result, must_wake) = self.look(|core| {
-            let result = ask(core, self.clock.now());
-            core.turn();
+            let now = self.clock.now();
+            let result = ask(core, now);
+            core.turn(now);
             (result, core.must_wake_sleeper())
         });
         if must_wake {
@@ -149,36 +150,47 @@ impl<C: Core> Driven<C> {
 
     /// One turn. Gives whether anything moved.
     pub(crate) fn turn(&self) -> bool {
+        self.turn_and_tell().0
+    }
+
+    /// The same, and when it was made: a clock costs as much as a look at a socket.
+    fn turn_and_tell(&self) -> (bool, Instant) {
         for _ in 0..LOOKS {
             if self.wanting.load(Ordering::SeqCst) == 0 {
                 break;
             }
             std::hint::spin_loop();
         }
-        self.turn_with(&mut locked(&self.core))()
+        let mut core = locked(&self.core);
+        let now = self.clock.now();
+        let rest = self.turn_with(&mut core, now);
+        drop(core);
+        (rest(), now)
     }
 
     /// One turn for a thread that spins, unless somebody else makes one just now.
     pub(crate) fn relax(&self) -> bool {
-        self.driven_at.store(self.clock.now().as_nanos(), Ordering::Relaxed);
-        if self.wanting.load(Ordering::SeqCst) > 0 {
+        let is_wanted = self.wanting.load(Ordering::SeqCst) > 0;
+        let tried = (!is_wanted).then(|| self.core.try_lock());
+        let core = match tried {
+            Some(Ok(core)) => Some(core),
+            Some(Err(TryLockError::Poisoned(core))) => Some(core.into_inner()),
+            Some(Err(TryLockError::WouldBlock)) | None => None,
+        };
+        let now = self.clock.now();
+        self.driven_at.store(now.as_nanos(), Ordering::Relaxed);
+        let Some(mut core) = core else {
             std::hint::spin_loop();
             return false;
-        }
-        let rest = match self.core.try_lock() {
-            Ok(mut core) => self.turn_with(&mut core),
-            Err(TryLockError::Poisoned(core)) => self.turn_with(&mut core.into_inner()),
-            Err(TryLockError::WouldBlock) => {
-                std::hint::spin_loop();
-                return false;
-            }
         };
+        let rest = self.turn_with(&mut core, now);
+        drop(core);
         rest()
     }
 
     /// A turn; the rest is for when the lock is not held any more.
-    fn turn_with(&self, core: &mut C) -> impl FnOnce() -> bool + use<'_, C> {
-        let moved = core.turn();
+    fn turn_with(&self, core: &mut C, now: Instant) -> impl FnOnce() -> bool + use<'_, C> {
+        let moved = core.turn(now);
         let must_wake = core.must_wake_sleeper();
         let after = core.take_after();
         move || {
@@ -258,8 +270,10 @@ impl<C: Core> Driven<C> {
                 return Some(output);
             }
             // It is over, and so is whatever is waited for.
-            let moved = !self.has_ended() && self.turn();
-            let now = self.clock.now();
+            let (moved, now) = match self.has_ended() {
+                true => (false, self.clock.now()),
+                false => self.turn_and_tell(),
+            };
             if now >= until {
                 return None;
             }
@@ -284,6 +298,14 @@ impl<C: Core> Driven<C> {
         let driven_at = self.driven_at.load(Ordering::SeqCst);
         self.blocking.load(Ordering::SeqCst) > 0
             || driven_at > 0 && self.clock.now().since(Instant::from_nanos(driven_at)) < ASIDE
+    }
+
+    /// Did others drive, until not long ago? Who spins may only have been interrupted, and
+    /// perhaps shares a processor with the own thread: that one must not spin in its place.
+    fn was_driven_lately(&self) -> bool {
+        const LATELY: Duration = Duration::from_secs(1);
+        let driven_at = self.driven_at.load(Ordering::SeqCst);
+        driven_at > 0 && self.clock.now().since(Instant::from_nanos(driven_at)) < LATELY
     }
 
     /// No handle is left, or it shall close: the own thread brings everything to
@@ -320,7 +342,7 @@ impl<C: Core> Driven<C> {
             }
             if self.turn() {
                 patience.renew();
-            } else if patience.is_over(self.clock.now()) {
+            } else if self.was_driven_lately() || patience.is_over(self.clock.now()) {
                 self.is_own_seated.store(true, Ordering::SeqCst);
                 let is_ending = || self.is_ending.load(Ordering::SeqCst);
                 let slept = self.sleep(LONGEST_SLEEP, &[], is_ending);

@@ -61,6 +61,9 @@ impl<E: Engine> Lane<E> {
         self.is_up = is_up && self.broken.is_none();
         let state = if self.is_up { PathState::Up(self.driver.limits()) } else { PathState::Down };
         engine.handle_path(now, self.driver.path(), state);
+        if !self.is_up {
+            self.driver.cut(engine, now);
+        }
     }
 
     /// The best path to such a peer: one that is up before one that is not, of

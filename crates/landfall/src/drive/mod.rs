@@ -5,12 +5,15 @@
 //! | --- | --- |
 //! | `way` | how a path is opened |
 //! | `lane` | a path that is open |
+//! | `plug` | a path by a simulated adapter (feature `nic`) |
 //! | `driven` | who makes the turns, and who sleeps at the descriptors |
 
 #[cfg(feature = "clan")]
 mod driven;
 #[cfg(any(feature = "clan", feature = "stp"))]
 mod lane;
+#[cfg(all(feature = "nic", any(feature = "qpip", feature = "stp")))]
+pub(crate) mod plug;
 #[cfg(any(feature = "clan", feature = "stp"))]
 mod way;
 
@@ -42,6 +45,11 @@ pub(crate) trait AnyDriver<E>: Send {
     fn turn(&mut self, engine: &mut E, now: Instant) -> io::Result<Progress>;
     fn interests(&self) -> Interests;
     fn poll_timeout(&self) -> Option<Instant>;
+
+    /// The path went down: there are no turns until it is up again.
+    fn cut(&mut self, engine: &mut E, now: Instant) {
+        let _ = (engine, now);
+    }
 }
 
 impl<E: Engine, D: Driver + Send> AnyDriver<E> for D {

@@ -22,6 +22,7 @@ pub(crate) type Open<E> = dyn FnOnce(PathId, &Regions) -> io::Result<Box<dyn Any
 pub(crate) enum Way<E> {
     Udp(UdpConfig),
     Packet(PacketConfig),
+    #[cfg_attr(not(feature = "stp"), expect(dead_code, reason = "only STP goes this way"))]
     RawIp(RawIpConfig),
     Xdp(XdpConfig),
     #[cfg(feature = "io-uring")]

@@ -4,7 +4,7 @@ use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use landfall_placement::{PathId, Seed};
+use landfall_placement::{PathId, Random, Seed};
 use landfall_transport::channel::{ChannelConfig, channel};
 use landfall_transport::memory::Regions;
 use landfall_transport::{Bell, Wait};
@@ -148,6 +148,12 @@ impl Builder {
     /// # Errors
     /// The process has no descriptor left.
     pub fn pair(mut self, mut other: Self, config: ChannelConfig) -> io::Result<(Self, Self)> {
+        #[cfg(feature = "nic")]
+        if let Some(pace) = crate::nic::chosen()? {
+            let wire = crate::nic::Wire::new(crate::nic::WireConfig::default());
+            let nic = || Link::nic(&wire, config.unit, pace);
+            return Ok((self.link(nic()), other.link(nic())));
+        }
         let path = |builder: &Self| PathId(builder.links.len() as u16);
         let paths = (path(&self), path(&other));
         let (here, there) = channel(config, (paths.0, self.table()), (paths.1, other.table()))?;
@@ -194,6 +200,12 @@ impl Builder {
         }
         let seed = self.seed.map_or_else(seed_of_the_system, Ok)?;
         let regions = self.table().clone();
+        let links = std::mem::take(&mut self.links).into_iter();
+        let links: io::Result<_> =
+            links.map(|(link, interface)| Ok((link.configured()?, interface))).collect();
+        self.links = links.map_err(OpenError::Configuration)?;
+        // The first link's card is the one that the engine tells what to place.
+        self.config.delegates |= self.links.first().is_some_and(|(link, _)| link.is_adapter());
         let mut engine = qpip::Adapter::new(self.config, seed);
         let mut lanes = Vec::with_capacity(self.links.len());
         for (index, (link, mut interface)) in (0..).zip(self.links) {
@@ -206,7 +218,7 @@ impl Builder {
                 .add_interface(path, interface)
                 .map_err(|source| OpenError::Interface { link: name.clone(), source })?;
             let opened = link
-                .open(path, &regions, station)
+                .open(path, &regions, station, &seed)
                 .map_err(|source| OpenError::Link { link: name.clone(), source })?;
             lanes.push(Lane::new(opened, name, station));
         }
@@ -219,13 +231,18 @@ impl Builder {
 /// A station address that is locally administered (RFC 9542, 2.1). Of one seed
 /// it is always the same, and tells nothing about it.
 fn station_of(seed: &Seed, link: u16) -> [u8; 6] {
-    let mut mixed = *seed;
-    for (byte, other) in mixed.iter_mut().zip(link.to_le_bytes().into_iter().chain(*b"station")) {
-        *byte ^= other;
-    }
-    let bits = landfall_placement::Random::new(mixed).next_u64().to_le_bytes();
+    let bits = random_for(seed, link, b"station").next_u64().to_le_bytes();
     let [a, b, c, d, e, ..] = bits;
     [0x02, a, b, c, d, e]
+}
+
+/// Numbers for one purpose of one link, which tell nothing about the seed.
+pub(super) fn random_for(seed: &Seed, link: u16, what: &[u8]) -> Random {
+    let mut mixed = *seed;
+    for (byte, other) in mixed.iter_mut().zip(link.to_le_bytes().iter().chain(what)) {
+        *byte ^= other;
+    }
+    Random::new(mixed)
 }
 
 fn seed_of_the_system() -> Result<Seed, OpenError> {

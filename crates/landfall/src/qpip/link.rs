@@ -4,7 +4,9 @@ use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 
-use landfall_placement::PathId;
+#[cfg(feature = "nic")]
+use landfall_placement::Peer;
+use landfall_placement::{PathId, Seed};
 use landfall_transport::Driver;
 use landfall_transport::memory::Regions;
 use landfall_transport::packet::{Filter, Framing, Interface, PacketConfig, PacketDriver};
@@ -13,9 +15,17 @@ use landfall_transport::tunnel::{TunnelConfig, TunnelDriver};
 #[cfg(feature = "io-uring")]
 use landfall_transport::uring::UringPacketDriver;
 use landfall_transport::xdp::{self, XdpConfig, XdpDriver};
+#[cfg(feature = "nic")]
+use nic_firmware_model::driver::{NicDriver, lanai};
+#[cfg(feature = "nic")]
+use nic_firmware_model::lanai::Lanai;
 use qpip::Adapter;
 
 use crate::drive::AnyDriver;
+#[cfg(feature = "nic")]
+use crate::drive::plug::{Nic, Plug};
+#[cfg(feature = "nic")]
+use crate::nic::{Pace, Wire};
 
 /// An Ethernet that an adapter is a station of. All of them carry whole frames;
 /// the adapter has a station address and IP addresses of its own there, and
@@ -29,6 +39,10 @@ use crate::drive::AnyDriver;
 /// | [`Builder::pair`](super::Builder::pair) | another adapter of this process | none |
 /// | [`xdp`](Self::xdp) | as with `packet` | `CAP_NET_RAW`, `CAP_NET_ADMIN`, `CAP_BPF` |
 /// | [`driver`](Self::driver) | as it says | as it says |
+#[cfg_attr(
+    feature = "nic",
+    doc = "| [`nic`](Self::nic) | the other cards on that wire, in this process | none |"
+)]
 pub struct Link(Way);
 
 type Open = dyn FnOnce(PathId, &Regions) -> io::Result<Box<dyn AnyDriver<Adapter>>> + Send;
@@ -40,6 +54,8 @@ enum Way {
     UringPacket(PacketConfig),
     Xdp(XdpConfig),
     Tunnel(TunnelConfig),
+    #[cfg(feature = "nic")]
+    Nic(Plug),
     Driver(&'static str, Box<Open>),
 }
 
@@ -133,6 +149,48 @@ impl Link {
         Self::named("a driver that was handed in", open)
     }
 
+    /// A LANai 9 of this process, plugged into a wire under its adapter's station
+    /// address: see [`nic`](crate::nic). As the first link of an adapter it takes payloads
+    /// off it.
+    #[cfg(feature = "nic")]
+    #[must_use]
+    pub fn nic(wire: &Wire, frame: u32, pace: Pace) -> Self {
+        let (wire, address) = (wire.clone(), Peer::Unaddressed);
+        Self(Way::Nic(Plug { wire, address, unit: frame, pace }))
+    }
+
+    /// What configuration says that it shall be.
+    #[cfg(feature = "nic")]
+    pub(super) fn configured(self) -> io::Result<Self> {
+        let Some(pace) = crate::nic::chosen()? else { return Ok(self) };
+        let (name, frame) = match &self.0 {
+            Way::Tap(config) => (config.name.clone(), None),
+            Way::Packet(config) => (config.interface.to_string(), None),
+            #[cfg(feature = "io-uring")]
+            Way::UringPacket(config) => (config.interface.to_string(), None),
+            Way::Xdp(config) => (config.interface.to_string(), None),
+            Way::Tunnel(config) => ("inside of tunnels".to_owned(), Some(config.frame)),
+            Way::Nic(_) | Way::Driver(..) => return Ok(self),
+        };
+        Ok(Self(Way::Nic(Plug::of_frames(&name, frame, pace))))
+    }
+
+    /// Without the feature `nic` there is nothing to configure.
+    #[cfg(not(feature = "nic"))]
+    #[expect(clippy::unnecessary_wraps, reason = "with that feature it may fail")]
+    pub(super) const fn configured(self) -> io::Result<Self> {
+        Ok(self)
+    }
+
+    /// Is it an adapter that takes payloads off the engine?
+    pub(super) const fn is_adapter(&self) -> bool {
+        match &self.0 {
+            #[cfg(feature = "nic")]
+            Way::Nic(_) => true,
+            _ => false,
+        }
+    }
+
     pub(super) fn named<D: Driver + Send + 'static>(
         what: &'static str,
         open: impl FnOnce(PathId, &Regions) -> io::Result<D> + Send + 'static,
@@ -140,12 +198,17 @@ impl Link {
         Self(Way::Driver(what, Box::new(move |path, regions| Ok(Box::new(open(path, regions)?)))))
     }
 
-    /// Opens it for a station with this address.
+    /// Opens it for a station with this address, in an adapter with this seed.
     pub(super) fn open(
         self,
         path: PathId,
         regions: &Regions,
         station: [u8; 6],
+        #[cfg_attr(
+            not(feature = "nic"),
+            expect(unused_variables, reason = "what an adapter finds things by")
+        )]
+        seed: &Seed,
     ) -> io::Result<Opened> {
         let mut carrier = None;
         let driver: Box<dyn AnyDriver<Adapter>> = match self.0 {
@@ -169,10 +232,27 @@ impl Link {
                 carrier = Some(driver.local_address());
                 Box::new(driver)
             }
+            #[cfg(feature = "nic")]
+            Way::Nic(plug) => Box::new(open_nic(&plug, path, regions, station, seed)?),
             Way::Driver(_, open) => open(path, regions)?,
         };
         Ok(Opened { driver, carrier })
     }
+}
+
+#[cfg(feature = "nic")]
+fn open_nic(
+    Plug { wire, unit, pace, .. }: &Plug,
+    path: PathId,
+    regions: &Regions,
+    station: [u8; 6],
+    seed: &Seed,
+) -> io::Result<Nic<Lanai<'static>>> {
+    let port = wire.plug(Peer::Ethernet(station))?;
+    // Where a connection is found in the card's index nobody else has to know.
+    let mut random = super::builder::random_for(seed, path.0, b"the card");
+    let card = lanai((random.next_u64(), random.next_u64()), *unit, *pace);
+    Ok(Nic(NicDriver::new(path, path.0.min(255) as u8, card, port, regions, *unit)))
 }
 
 /// Frames of IP and ARP for a station of its own, and what is for all.
@@ -193,6 +273,8 @@ impl fmt::Display for Link {
             Way::UringPacket(config) => write!(f, "Ethernet on {} by io_uring", config.interface),
             Way::Xdp(config) => write!(f, "AF_XDP on {}", config.interface),
             Way::Tunnel(config) => write!(f, "a tunnel from {}", config.bind),
+            #[cfg(feature = "nic")]
+            Way::Nic(plug) => plug.fmt(f),
             Way::Driver(what, _) => f.write_str(what),
         }
     }

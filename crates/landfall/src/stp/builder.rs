@@ -3,6 +3,8 @@
 use std::io;
 use std::sync::Arc;
 
+#[cfg(feature = "nic")]
+use landfall_placement::Peer;
 use landfall_placement::{Duration, PathId, Seed};
 use landfall_transport::channel::{ChannelConfig, channel};
 use landfall_transport::memory::ArenaConfig;
@@ -138,6 +140,15 @@ impl Builder {
             Arc::new(Pool::new(self.regions, self.arena)),
             Arc::new(Pool::new(other.regions, other.arena)),
         ];
+        #[cfg(feature = "nic")]
+        if let Some(pace) = crate::nic::chosen().map_err(BindError::Configuration)? {
+            let wire = crate::nic::Wire::new(crate::nic::WireConfig::default());
+            for (builder, node) in [(&mut self, 0), (&mut other, 1)] {
+                builder.paths.push(Transport::nic(&wire, Peer::Node(node), pace));
+            }
+            let [pool, other_pool] = pools;
+            return Ok((self.bind_with(pool)?, other.bind_with(other_pool)?));
+        }
         let path = |builder: &Self| PathId(builder.paths.len() as u16);
         let (here, there) =
             channel(config, (path(&self), &pools[0].regions), (path(&other), &pools[1].regions))
@@ -148,16 +159,20 @@ impl Builder {
         Ok((self.bind_with(pool)?, other.bind_with(other_pool)?))
     }
 
-    fn bind_with(self, pool: Arc<Pool>) -> Result<Endpoint, BindError> {
+    fn bind_with(mut self, pool: Arc<Pool>) -> Result<Endpoint, BindError> {
         if self.paths.is_empty() {
             return Err(BindError::NoPath);
         }
+        let paths: io::Result<_> = self.paths.into_iter().map(Transport::configured).collect();
+        self.paths = paths.map_err(BindError::Configuration)?;
         let is_shared = self.paths.iter().any(Transport::is_shared);
         let usual = if is_shared { Config::shared_network() } else { Config::default() };
-        let engine = stp_core::Endpoint::new(
-            self.config.unwrap_or(usual),
-            self.seed.map_or_else(seed_of_the_system, Ok)?,
-        );
+        let mut config = self.config.unwrap_or(usual);
+        if self.paths.iter().all(Transport::is_adapter) {
+            config.adapters = u8::try_from(self.paths.len()).unwrap_or(u8::MAX);
+        }
+        let seed = self.seed.map_or_else(seed_of_the_system, Ok)?;
+        let engine = stp_core::Endpoint::new(config, seed);
         let (paths, most) = (self.paths.len(), engine.config().paths);
         if paths > most {
             return Err(BindError::TooManyPaths { paths, most });
@@ -166,7 +181,7 @@ impl Builder {
         for (path, transport) in (0..).zip(self.paths) {
             let what = transport.to_string();
             let lane = transport
-                .open(PathId(path), &pool.regions)
+                .open(PathId(path), &pool.regions, engine.config())
                 .map_err(|source| BindError::Path { path, what, source })?;
             lanes.push(lane);
         }

@@ -28,6 +28,16 @@ struct World {
     /// The most words in flight; more is [`Error::Busy`].
     most: usize,
     random: u64,
+    at_commit: Option<Interruption>,
+}
+
+/// Something that happens between two steps of a call.
+struct Interruption(Box<dyn FnOnce() + Send>);
+
+impl std::fmt::Debug for Interruption {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Interruption")
+    }
 }
 
 #[derive(Debug)]
@@ -93,6 +103,11 @@ impl Lab {
     /// How many words of this node are in flight.
     pub(crate) fn in_flight(&self) -> usize {
         self.world().flights[self.node].len()
+    }
+
+    /// What happens when either node commits next, before that has come to its end.
+    pub(crate) fn at_next_commit(&self, what: impl FnOnce() + Send + 'static) {
+        self.world().at_commit = Some(Interruption(Box::new(what)));
     }
 
     /// The node dies: what is in flight from it is lost.
@@ -336,6 +351,10 @@ impl Remote for LabRemote {
     }
 
     fn commit(&mut self) -> Result<(), Error> {
+        let interruption = self.lab.world().at_commit.take();
+        if let Some(Interruption(happens)) = interruption {
+            happens();
+        }
         self.check()
     }
 

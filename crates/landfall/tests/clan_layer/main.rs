@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | `sequences` | any sequence of calls gives what a list gives, also when a peer dies |
 //! | `wakeups` | nobody sleeps for ever, whatever arrives when |
+//! | `partings` | who has taken all may go at once, and that is no failure |
 //! | `hostile` | a peer that scribbles spoils its own data only |
 //! | `threads` | all of it between threads that really wait |
 //! | `shared` | the same over memory that processes share |
@@ -14,6 +15,7 @@
 mod hostile;
 mod lab;
 mod network;
+mod partings;
 mod pieces;
 mod sequences;
 mod shared;

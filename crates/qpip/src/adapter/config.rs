@@ -63,6 +63,11 @@ pub struct Config {
     /// What comes as expected is placed by the [`offload`](crate::offload) seam, and
     /// only the rest by the engine. It makes no difference but to the work.
     pub predicts: bool,
+    /// The seam runs on a card, with tables of its own; `predicts` means nothing
+    /// then. The driver carries what the two say to each other:
+    /// [`poll_command`](super::Adapter::poll_command) and
+    /// [`handle_report`](super::Adapter::handle_report).
+    pub delegates: bool,
     /// What can be chosen about TCP.
     pub tcp: TcpConfig,
 }
@@ -93,6 +98,7 @@ impl Default for Config {
             events: 16_384,
             answers_per_second: 1_000,
             predicts: true,
+            delegates: false,
             tcp: TcpConfig::default(),
         }
     }

@@ -3,6 +3,7 @@
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
+use alloc::vec::Vec;
 use core::net::{IpAddr, SocketAddr};
 
 use landfall_placement::Instant;
@@ -251,11 +252,36 @@ impl Adapter {
         if self.bound_at(local).is_some() {
             return Err(Error::Taken(local));
         }
+        let has_rival = self.note_rivals(local);
         if let Some(datagrams) = self.known_mut(id).and_then(QueuePair::datagrams_mut) {
-            datagrams.local = Some(local);
+            (datagrams.local, datagrams.has_rival) = (Some(local), has_rival);
         }
         self.demux.bound.insert(bound_ends(local), id.index);
+        self.predict(id);
         Ok(local)
+    }
+
+    /// Tells those that are bound to this port of other addresses that one more is.
+    /// Says whether there are any.
+    fn note_rivals(&mut self, local: SocketAddr) -> bool {
+        let mut has_rival = false;
+        if !self.config.delegates {
+            return has_rival;
+        }
+        let all: Vec<u32> = self.pairs.indices().collect();
+        for index in all {
+            let datagrams = self.pairs.get_mut(index).and_then(QueuePair::datagrams_mut);
+            let known = datagrams.filter(|known| {
+                known.local.is_some_and(|other| {
+                    other.port() == local.port() && other.is_ipv4() == local.is_ipv4()
+                })
+            });
+            if let Some(known) = known {
+                (known.has_rival, has_rival) = (true, true);
+                self.delegation.touch(index);
+            }
+        }
+        has_rival
     }
 
     /// The queue pair that is bound to exactly this.

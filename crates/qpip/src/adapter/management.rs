@@ -44,7 +44,7 @@ impl Adapter {
         let link = &mut self.links[index];
         link.neighbours = known;
         link.interface = Some(interface);
-        self.predict_nothing();
+        self.predict_nothing(index);
         Ok(())
     }
 

@@ -10,6 +10,9 @@
 //! | transmit: what leaves next | `transmit` | `fragments`, `control` |
 //! | receive: where what came belongs | `receive` and its folder | `predict`, `demux`, `opening`, `landing` |
 //!
+//! Where a card runs the offload seam, `commands` is what it is told, and
+//! `delegation` takes what it reports.
+//!
 //! `settle` takes what these leave behind to completion queues and events;
 //! `timers` is what time brings; `config`, `error`, `event` and `stats` are what
 //! the user chooses, did wrong, is told, and can count.
@@ -17,10 +20,12 @@
 //! What does not live here: TCP itself ([`tcp`](crate::tcp)), headers
 //! ([`wire`](crate::wire)), what a host on IP remembers ([`ip`](crate::ip)).
 
+mod commands;
 mod completion_queue;
 mod config;
 mod connecting;
 mod control;
+mod delegation;
 mod demux;
 mod domain;
 mod doorbell;
@@ -64,6 +69,7 @@ use crate::ip::path_mtu::{self, PathMtus};
 use crate::tcp::Secret;
 use crate::work::Completion;
 use completion_queue::CompletionQueues;
+use delegation::Delegation;
 use demux::Demux;
 use domain::Domains;
 use interface::Link;
@@ -112,6 +118,8 @@ pub struct Adapter {
     sending: Table<Sending>,
     /// What the offload seam expects.
     predictions: Predictions,
+    /// What a card expects, where one runs the seam.
+    delegation: Delegation,
 }
 
 impl Adapter {
@@ -145,6 +153,7 @@ impl Adapter {
             placing: Table::new(config.placements),
             sending: Table::new(config.transmissions),
             predictions: Predictions::new(&mut random),
+            delegation: Delegation::default(),
             random,
             config,
         }

@@ -113,6 +113,9 @@ impl Adapter {
     /// is what may be acknowledged, the latest timestamp, and the window.
     #[inline]
     pub(super) fn predict(&mut self, id: QueuePairId) {
+        if self.config.delegates {
+            return self.delegation.touch(id.index);
+        }
         if !self.config.predicts {
             return;
         }
@@ -127,7 +130,10 @@ impl Adapter {
 
     /// Stations or addresses have changed: what was found out about them does not
     /// hold any more.
-    pub(super) fn predict_nothing(&mut self) {
+    pub(super) fn predict_nothing(&mut self, link: usize) {
+        if self.config.delegates {
+            return self.delegation.touch_station(link);
+        }
         self.predictions.tables().disarm_all();
     }
 }
@@ -167,9 +173,11 @@ fn predict_datagrams(predictions: &mut Predictions, slot: u32, datagrams: &Datag
         return;
     }
     let Some(local) = datagrams.local else { return predictions.close(slot) };
-    let Some(places) = inbound.predict() else { return predictions.tables().disarm(slot) };
+    // Also what expects nothing is entered: a port on one address keeps what is
+    // for it from one on any.
     if predictions.is_free(slot) {
         predictions.bind(slot, local);
     }
+    let Some(places) = inbound.predict() else { return predictions.tables().disarm(slot) };
     predictions.tables().arm_port(slot, &places, inbound.course());
 }

@@ -13,6 +13,9 @@ impl Adapter {
     /// lets it go where it was destroyed and nothing of it is left.
     #[inline]
     pub(super) fn settle(&mut self, id: QueuePairId) {
+        if self.is_held_by_card(id) {
+            return;
+        }
         let Some(pair) = self.pairs.named_mut(id.index, id.generation) else { return };
         while let Some(done) = pair.poll_done() {
             if let Some(gather) = &done.gather {

@@ -17,6 +17,8 @@ use crate::work::{Operation, Status};
 pub(super) struct Datagrams {
     /// The port that it is bound to, and one of our addresses, or any of them.
     pub(super) local: Option<SocketAddr>,
+    /// Another is, or was, bound to the same port of another address.
+    pub(super) has_rival: bool,
     pub(super) outbound: Outbound,
     pub(super) inbound: Inbound,
 }
@@ -25,6 +27,7 @@ impl Datagrams {
     pub(super) const fn new(send_depth: u32, receive_depth: u32) -> Self {
         Self {
             local: None,
+            has_rival: false,
             outbound: Outbound {
                 requests: VecDeque::new(),
                 depth: send_depth,
@@ -236,6 +239,11 @@ impl Inbound {
             }
         }
         (!places.is_empty()).then_some(places)
+    }
+
+    /// Nothing more is received.
+    pub(super) const fn is_flushed(&self) -> bool {
+        self.is_flushed
     }
 
     #[inline]

@@ -61,6 +61,11 @@ impl Ends {
         }
     }
 
+    #[inline]
+    pub(super) const fn is_v4(&self) -> bool {
+        !self.is_v6
+    }
+
     /// Our end, and theirs.
     #[inline]
     pub(super) const fn addresses(&self) -> (SocketAddr, SocketAddr) {

@@ -79,6 +79,17 @@ impl Entry {
         matches!(self.0, Known::Nothing)
     }
 
+    /// Is something predicted?
+    #[must_use]
+    #[inline]
+    pub const fn is_armed(&self) -> bool {
+        match &self.0 {
+            Known::Nothing => false,
+            Known::Stream(stream) => stream.is_armed,
+            Known::Port(port) => port.is_armed,
+        }
+    }
+
     /// The ends that it is found by.
     #[inline]
     pub(super) const fn ends(&self) -> Option<&Ends> {

@@ -7,7 +7,7 @@ use landfall_placement::{Check, Ecn, InternetSum, PathId};
 use zerocopy::FromBytes;
 
 use super::ends::Ends;
-use super::miss::Miss;
+use super::miss::{Miss, Whose};
 use crate::wire::pseudo::{of_words, with_len};
 use crate::wire::{Mac, ethernet, ipv4, ipv6};
 
@@ -56,6 +56,18 @@ pub(super) fn read(unit: &Incoming<'_>) -> Result<Packet, Miss> {
         ethernet::IPV6 => read_v6(rest, len),
         _ => Err(Miss::Header),
     }
+}
+
+/// Whom a unit may concern whose headers were not read to the end.
+pub(super) fn unread(unit: &Incoming<'_>, why: Miss) -> Whose {
+    let Ok((header, _)) = ethernet::Header::ref_from_prefix(unit.head) else {
+        return Whose::Nobody;
+    };
+    let is_ip = matches!(header.ethertype.get(), ethernet::IPV4 | ethernet::IPV6);
+    // What goes to a group is none of the packets that take a place; but what goes
+    // to another station may go to what is ours from now on.
+    let is_to_one = header.is_to_one() || why != Miss::Station;
+    if is_ip && is_to_one { Whose::Anybody } else { Whose::Nobody }
 }
 
 /// `len`: how many bytes follow the header of Ethernet; padding may be among them.
@@ -116,6 +128,11 @@ fn sum(source: &[u8], destination: &[u8]) -> u16 {
 }
 
 impl Packet {
+    #[inline]
+    pub(super) const fn is_v4(&self) -> bool {
+        self.ends.is_v4()
+    }
+
     /// The pass over `len` bytes of what the packet carries.
     #[inline]
     pub(super) const fn check(&self, len: u32) -> Check {

@@ -77,6 +77,7 @@ impl Tables<'_> {
         unit: &Incoming<'_>,
         packet: &Packet,
         into: &mut Spans,
+        is_intact: impl FnOnce(Check) -> bool,
     ) -> Result<Segment, Miss> {
         let Some(Known::Stream(stream)) = self.known_mut(slot) else { return Err(Miss::Unknown) };
         if !stream.is_armed || stream.path != unit.path {
@@ -105,8 +106,14 @@ impl Tables<'_> {
         if len > next.window() {
             return Err(Miss::Window);
         }
+        let (before, check) = (next.places, packet.check(packet.len));
         if !next.places.take(len, is_pushed && next.has_messages, into) {
             return Err(Miss::Places);
+        }
+        if !is_intact(check) {
+            next.places = before;
+            into.clear();
+            return Err(Miss::Sum);
         }
         next.expected = seq.wrapping_add(len);
         Ok(Segment {
@@ -119,9 +126,18 @@ impl Tables<'_> {
             ecn: packet.ecn,
             at: (packet.at + header_len) as u16,
             len,
-            check: packet.check(packet.len),
+            check,
             is_spent: !next.places.have(len),
         })
+    }
+
+    /// Can this segment, which was not expected, take no place whatever the engine
+    /// makes of it? It has no payload, and neither opens nor ends anything.
+    pub(super) fn is_bare(unit: &Incoming<'_>, packet: &Packet) -> bool {
+        let bytes = unit.head.get(packet.at..).unwrap_or_default();
+        let Ok((header, _)) = tcp::Header::ref_from_prefix(bytes) else { return false };
+        let header_len = u32::from(header.words >> 4) * 4;
+        header_len == packet.len && !header.flags.intersects(Flags::SYN | Flags::FIN | Flags::RST)
     }
 
     /// It is for an address of ours, and from one that somebody else can have.
@@ -144,6 +160,7 @@ impl Tables<'_> {
         unit: &Incoming<'_>,
         packet: &Packet,
         into: &mut Spans,
+        is_intact: impl FnOnce(Check) -> bool,
     ) -> Result<Datagram, Miss> {
         let Some(Known::Port(port)) = self.known_mut(slot) else { return Err(Miss::Unknown) };
         if !port.is_armed {
@@ -163,9 +180,14 @@ impl Tables<'_> {
         if len == 0 {
             return Err(Miss::Empty);
         }
-        let room = port.places.first_request();
+        let (room, before) = (port.places.first_request(), port.places);
         if room.is_some_and(|room| u64::from(len) > room) || !port.places.take(len, true, into) {
             return Err(Miss::Places);
+        }
+        if !is_intact(check) {
+            port.places = before;
+            into.clear();
+            return Err(Miss::Sum);
         }
         let (at, is_spent) = ((packet.at + udp::LEN) as u16, port.places.is_empty());
         Ok(Datagram { slot, from, at, len, check, is_spent })

@@ -1,4 +1,4 @@
-//! [`Miss`]: why a unit goes to the engine.
+//! [`Miss`]: why a unit goes to the engine; [`Whose`]: for whom it may matter there.
 
 use core::fmt;
 
@@ -58,10 +58,35 @@ misses! {
     Places = "beyond the predicted places",
     /// A datagram of version 6 has no checksum.
     Unchecked = "no checksum",
+    /// Its checksum is wrong, as an adapter finds that has all of it at hand.
+    Sum = "a wrong checksum",
 }
 
 impl fmt::Display for Miss {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
     }
+}
+
+/// A unit that goes to the engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Missed {
+    /// Why it does.
+    pub why: Miss,
+    /// Whose expectations the engine may have to change for it.
+    pub whose: Whose,
+}
+
+/// For which queue pairs a unit may bring something that takes a place. Those
+/// have to wait for the engine, if it and the tables are in different machines:
+/// what the engine does with the unit, and what the tables would do with the
+/// next one, must not meet in the same memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Whose {
+    /// For none: an acknowledgement, ARP, ICMP, or a packet for nobody known.
+    Nobody,
+    /// For this one.
+    Slot(u32),
+    /// That was not read: a fragment, or headers that are not plain.
+    Anybody,
 }

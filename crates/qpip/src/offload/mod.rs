@@ -14,6 +14,7 @@
 //! | `ends`, `index` | [`Ends`]: what an entry is found by; [`Pointer`]: the storage of the index |
 //! | `tables` | [`Tables`]: the engine's side, and [`receive`](Tables::receive) |
 //! | `head`, `hit`, `miss` | a frame read; [`Hit`], [`Miss`]: what came of it |
+//! | `talk` | [`Command`], [`Report`]: between an engine and tables in another machine |
 //!
 //! The engine arms an entry ([`Tables::arm`], [`Tables::arm_port`]) with what it
 //! expects. In between the seam goes on by itself: a unit that is taken moves
@@ -34,12 +35,14 @@ mod index;
 mod miss;
 mod places;
 mod tables;
+mod talk;
 
 pub use ends::Ends;
 pub use entry::{Entry, Prediction};
 pub use head::Incoming;
 pub use hit::{Datagram, Hit, Segment};
 pub use index::Pointer;
-pub use miss::Miss;
+pub use miss::{Miss, Missed, Whose};
 pub use places::Places;
 pub use tables::Tables;
+pub use talk::{Addresses, Command, Report};

@@ -39,6 +39,38 @@ impl Places {
         true
     }
 
+    /// Those behind what `known` has left, where these begin with it; nothing where
+    /// they do not.
+    #[must_use]
+    pub fn behind(&self, known: &Self) -> Option<Self> {
+        let mut mine = self.iter();
+        if known.iter().any(|place| mine.next() != Some(place)) {
+            return None;
+        }
+        let mut rest = Self::new();
+        for (span, ends_request) in mine {
+            rest.push(span, ends_request);
+        }
+        Some(rest)
+    }
+
+    /// Adds others behind those that are left. Says whether all found room; where
+    /// not, none was added.
+    pub fn append(&mut self, more: &Self) -> bool {
+        let mut all = Self::new();
+        let fits = self.iter().chain(more.iter()).all(|(span, ends)| all.push(span, ends));
+        if fits {
+            *self = all;
+        }
+        fits
+    }
+
+    /// Takes the next `len` bytes, as they were taken elsewhere: see
+    /// [`Tables::receive`](super::Tables::receive). Says whether so many were left.
+    pub fn pass(&mut self, len: u32, ends_message: bool) -> bool {
+        self.take(len, ends_message, &mut Spans::new())
+    }
+
     /// Nothing is left.
     #[must_use]
     #[inline]

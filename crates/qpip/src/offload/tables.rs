@@ -1,14 +1,14 @@
 //! [`Tables`]: what is expected of every queue pair, and what an adapter does
 //! with it.
 
-use landfall_placement::{PathId, Spans};
+use landfall_placement::{Check, PathId, Spans};
 
 use super::ends::Ends;
 use super::entry::{Entry, Known, Port, Prediction, Stream};
-use super::head::{Incoming, read};
+use super::head::{Incoming, read, unread};
 use super::hit::Hit;
 use super::index::{Index, Pointer};
-use super::miss::Miss;
+use super::miss::{Miss, Missed, Whose};
 use super::places::Places;
 use crate::wire::protocol;
 
@@ -102,6 +102,16 @@ impl<'a> Tables<'a> {
         }
     }
 
+    /// More memory, behind what is known. Says whether something is predicted, and
+    /// it found room there.
+    pub fn extend(&mut self, slot: u32, more: &Places) -> bool {
+        match self.known_mut(slot) {
+            Some(Known::Stream(stream)) => stream.is_armed && stream.next.places.append(more),
+            Some(Known::Port(port)) => port.is_armed && port.places.append(more),
+            Some(Known::Nothing) | None => false,
+        }
+    }
+
     /// What moves all the time on a connection whose segments come as predicted:
     /// what they may acknowledge, the latest timestamp, the edge of the window.
     #[inline]
@@ -144,21 +154,52 @@ impl<'a> Tables<'a> {
     /// Why it goes to the engine. Nothing has changed then.
     #[inline]
     pub fn receive(&mut self, unit: &Incoming<'_>, into: &mut Spans) -> Result<Hit, Miss> {
-        let packet = read(unit)?;
+        self.receive_if(unit, into, |_| true).map_err(|missed| missed.why)
+    }
+
+    /// The same for an adapter that has all of the unit at hand, and tables of its
+    /// own: last of all it is asked whether the checksum is right, and it learns
+    /// whom a unit may concern that it does not take.
+    ///
+    /// # Errors
+    /// As those of [`receive`](Self::receive), and [`Miss::Sum`].
+    #[inline]
+    pub fn receive_if(
+        &mut self,
+        unit: &Incoming<'_>,
+        into: &mut Spans,
+        is_intact: impl FnOnce(Check) -> bool,
+    ) -> Result<Hit, Missed> {
+        let nobody = |why| Missed { why, whose: Whose::Nobody };
+        let packet = read(unit).map_err(|why| Missed { why, whose: unread(unit, why) })?;
         match packet.protocol {
             protocol::TCP => {
-                let slot = self.find(&packet.ends, unit.likely).ok_or(Miss::Unknown)?;
-                self.take_segment(slot, unit, &packet, into).map(Hit::Segment)
+                let slot = self.find(&packet.ends, unit.likely);
+                let slot = slot.ok_or(nobody(Miss::Unknown))?;
+                let taken = self.take_segment(slot, unit, &packet, into, is_intact);
+                taken.map(Hit::Segment).map_err(|why| {
+                    let is_bare = Self::is_bare(unit, &packet);
+                    let whose = if is_bare { Whose::Nobody } else { Whose::Slot(slot) };
+                    Missed { why, whose }
+                })
             }
             protocol::UDP => {
-                let (local, from) = packet.ends.addresses();
-                self.check_address(unit, local, from)?;
                 let bound = packet.ends.without_remote();
                 let slot = self.find(&bound, None).or_else(|| self.find(&bound.on_any(), None));
-                let slot = slot.ok_or(Miss::Unknown)?;
-                self.take_datagram(slot, unit, &packet, into).map(Hit::Datagram)
+                let slot = slot.ok_or(nobody(Miss::Unknown))?;
+                let (local, from) = packet.ends.addresses();
+                let checked = self.check_address(unit, local, from);
+                let taken =
+                    checked.and_then(|()| self.take_datagram(slot, unit, &packet, into, is_intact));
+                let whose = Whose::Slot(slot);
+                taken.map(Hit::Datagram).map_err(|why| Missed { why, whose })
             }
-            _ => Err(Miss::Protocol),
+            other => {
+                // What follows an extension of version 6 may be anything.
+                let is_known = packet.is_v4() || other == protocol::ICMP6;
+                let whose = if is_known { Whose::Nobody } else { Whose::Anybody };
+                Err(Missed { why: Miss::Protocol, whose })
+            }
         }
     }
 

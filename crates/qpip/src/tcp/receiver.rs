@@ -5,6 +5,7 @@
 //! or not. The window that is offered is the posted memory.
 
 mod predicted;
+mod window;
 
 use landfall_placement::{Duration, Instant, Serial32, Spans};
 
@@ -67,6 +68,8 @@ pub(crate) struct Receiver {
     edge: u64,
     /// The rightmost edge that a header said, which is rounded: it is honoured.
     told_edge: u64,
+    /// The last header, which is what the other side goes by, said so much less.
+    said_less: u16,
     scale: u8,
     /// Our end of the stream, in what the other side was told.
     acknowledged: u64,
@@ -74,7 +77,7 @@ pub(crate) struct Receiver {
     /// When the user of a byte stream hears at the latest of what came.
     report_by: Instant,
     /// Segments that came since the last acknowledgement.
-    unanswered: u32,
+    unanswered: u16,
     /// Where the other side's stream ends.
     fin: Option<u64>,
     /// The block to be told first: what came last (RFC 2018, 4).
@@ -108,6 +111,7 @@ impl Receiver {
             mapping,
             edge: 1 + offered,
             told_edge: 1 + offered,
+            said_less: 0,
             scale,
             acknowledged: 0,
             owed: Owed::Nothing,
@@ -121,11 +125,6 @@ impl Receiver {
             usual_payload: 0,
             counts: Counts::default(),
         }
-    }
-
-    /// The window of our own opening, which is not shifted (RFC 7323, 2.2).
-    pub(crate) fn first_window(queue: &ReceiveQueue) -> u16 {
-        u16::try_from(queue.bytes()).unwrap_or(u16::MAX)
     }
 
     #[inline]
@@ -301,7 +300,7 @@ impl Receiver {
         if !self.has_messages() {
             self.report_in_time(now + delay, is_pushed, queue);
         }
-        self.owe(now, before, claim.end - claim.start, delay);
+        self.owe(now, (before, claim.end - claim.start), queue, delay);
     }
 
     /// A message ends here. If something was placed behind it on the assumption
@@ -391,10 +390,16 @@ impl Receiver {
     /// An acknowledgement is owed for what came: at once for every second
     /// segment (RFC 5681, 4.2), and whatever is out of order or fills a hole.
     #[inline]
-    fn owe(&mut self, now: Instant, before: u64, bytes: u64, delay: Duration) {
-        self.unanswered += 1;
+    fn owe(
+        &mut self,
+        now: Instant,
+        (before, bytes): (u64, u64),
+        queue: &ReceiveQueue,
+        delay: Duration,
+    ) {
+        self.unanswered = self.unanswered.saturating_add(1);
         let in_order = self.next == before + bytes && self.placed.is_empty();
-        if !in_order || self.unanswered >= 2 {
+        if !in_order || self.unanswered >= 2 || self.is_kept_waiting(queue) {
             self.owed = Owed::Now;
         } else if self.owed == Owed::Nothing {
             self.owed = Owed::Until(now + delay);
@@ -430,92 +435,6 @@ impl Receiver {
         if self.report_by <= now {
             self.report(queue);
         }
-    }
-
-    /// Where the posted memory ends, as far as it is offered.
-    ///
-    /// A message that ends early gives back the rest of its request. Of those
-    /// behind the first only as much is offered as messages usually have.
-    #[inline]
-    fn offer(&self, queue: &ReceiveQueue) -> u64 {
-        let all = queue.bytes();
-        let offered = match queue.front() {
-            Some(front) if self.has_messages() => {
-                let first = u64::from(front.gather.len());
-                let usual = u64::from(self.usual_message) * (queue.len() as u64 - 1);
-                first + usual.min(all - first)
-            }
-            _ => all,
-        };
-        self.layout.front() + offered
-    }
-
-    /// What the edge has to move by to be worth telling (RFC 9293, 3.8.6.2.2).
-    #[inline]
-    fn step(&self, offer: u64, queue: &ReceiveQueue) -> u64 {
-        // A message that comes whole waits until all of it fits, and is never
-        // cut to fill a small window: whatever there is has to be told.
-        if matches!(self.mapping, Mapping::Segment) {
-            return 1;
-        }
-        // Of messages less is offered than there is: a step that is longer than
-        // all that can be offered would never be taken.
-        let most = queue.bytes().min(offer.saturating_sub(self.next));
-        u64::from(self.segment).min(most / 2).max(1)
-    }
-
-    /// The window field of a header, and with it a promise.
-    #[inline]
-    pub(crate) fn window(&mut self, queue: &ReceiveQueue) -> u16 {
-        if self.is_finished() {
-            return 0;
-        }
-        let offer = self.offer(queue);
-        if offer >= self.edge + self.step(offer, queue) {
-            self.edge = offer;
-        }
-        // Down: rounded up, each acknowledgement would offer a little more that
-        // nobody posted. That the edge which the other side sees moves left by
-        // less than one unit is foreseen (RFC 7323, 2.4 and appendix F). A unit
-        // is offered where there is less, for that has to come, too.
-        let unit = 1u64 << self.scale;
-        let open = self.edge.saturating_sub(self.next);
-        // A message that has to come whole must fit: there rounding down could
-        // keep it away for ever.
-        let units = if matches!(self.mapping, Mapping::Segment) {
-            open.div_ceil(unit)
-        } else {
-            (open / unit).max(u64::from(open > 0))
-        };
-        let field = units.min(u64::from(u16::MAX));
-        let told = self.next + field * unit;
-        if field == u64::from(u16::MAX) {
-            self.edge = told;
-        }
-        self.told_edge = self.told_edge.max(told);
-        field as u16
-    }
-
-    /// What was ever offered is taken, as far as there is memory for it.
-    #[inline]
-    fn honoured(&self) -> u64 {
-        self.edge.max(self.told_edge)
-    }
-
-    /// Has so much memory been posted that the other side should hear of it?
-    #[inline]
-    pub(crate) fn is_update_due(&self, queue: &ReceiveQueue) -> bool {
-        if self.is_finished() {
-            return false;
-        }
-        let most = u64::from(u16::MAX) << self.scale;
-        let offer = self.offer(queue).min(self.next + most);
-        let open = self.edge.saturating_sub(self.next);
-        let room = offer.saturating_sub(self.next);
-        // The next message may be as long as its request, and may have to fit.
-        let next = queue.front().map_or(0, |front| u64::from(front.gather.len()));
-        let is_short = matches!(self.mapping, Mapping::Segment) && open < next;
-        offer >= self.edge + self.step(offer, queue) && (is_short || room >= 2 * open)
     }
 
     /// All that has come is acknowledged now.

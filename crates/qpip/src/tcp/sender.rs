@@ -341,7 +341,10 @@ impl Sender {
             // RFC 9293, 3.8.6.2.1: no silly small segments into a small window.
             let is_small = offered < mss && 2 * offered < self.widest;
             let may_cut = !sizes.whole_messages && offered > 0;
-            let is_stuck = is_small && !core::mem::take(&mut self.may_be_small);
+            // What is missing may be no more than the unit of their window: then there
+            // is room that they cannot tell us of before some of it is used.
+            let is_rounded = pipe == 0 && wanted - offered < 1 << self.scale;
+            let is_stuck = is_small && !is_rounded && !core::mem::take(&mut self.may_be_small);
             if !may_cut || is_stuck {
                 self.wait_for_window(now);
                 return None;

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 
 use landfall_placement::{Check, Ecn, PathId, RegionId, Spans};
 use qpip::offload::{
-    Datagram, Ends, Entry, Hit, Miss, Places, Pointer, Prediction, Segment, Tables,
+    Datagram, Ends, Entry, Hit, Miss, Missed, Places, Pointer, Prediction, Segment, Tables, Whose,
 };
 
 use crate::frames::{Frame, PATH, addresses, incoming, seal};
@@ -279,7 +279,35 @@ fn each_miss_says_why() {
         expect(true, is_tcp, &OF_V6);
     }
     expect(true, false, &[(Miss::Unchecked, Change::Frame(|frame| frame.has_sum = false))]);
+    // See `a_wrong_sum_changes_nothing`.
+    seen.insert(Miss::Sum);
     assert_eq!(seen, Miss::ALL.into_iter().collect(), "every reason has a case");
+}
+
+/// Who has all of the unit at hand is asked for the sum, last of all; nothing has
+/// changed where it is wrong, so that the next one is taken.
+#[test]
+fn a_wrong_sum_changes_nothing() {
+    for (is_v6, is_tcp) in [(false, false), (false, true), (true, false), (true, true)] {
+        let (local, remote) = ends(is_v6);
+        let (mut entries, mut pointers) = ([Entry::default(); 4], [Pointer::default(); 8]);
+        let mut tables = Tables::new(&mut entries, &mut pointers, (1, 2));
+        assert!(tables.open(STREAM, Ends::new(local, remote), PATH));
+        assert!(tables.bind(PORT, Ends::bound(local)));
+        tables.arm(STREAM, &prediction());
+        tables.arm_port(PORT, &places(), 1);
+        let (frame, addresses) = (good(is_v6, is_tcp), addresses());
+        let head = frame.head();
+        let unit = incoming(&head, frame.unit_len(), &addresses, None);
+        let mut into = Spans::new();
+        let slot = if is_tcp { STREAM } else { PORT };
+        let missed = Missed { why: Miss::Sum, whose: Whose::Slot(slot) };
+        assert_eq!(tables.receive_if(&unit, &mut into, |_| false), Err(missed));
+        assert!(into.is_empty());
+        let hit = tables.receive_if(&unit, &mut into, |check| check != Check::None).unwrap();
+        assert_eq!(into.as_slice(), [MEMORY.span(1_000, 60)]);
+        assert!(matches!((hit, is_tcp), (Hit::Segment(_), true) | (Hit::Datagram(_), false)));
+    }
 }
 
 /// All headers have to be at hand, and not one byte more.

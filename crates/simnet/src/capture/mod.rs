@@ -4,7 +4,7 @@
 //! when its last bit leaves (outbound), when it arrives (inbound), and where
 //! it is lost, with the reason as its comment.
 
-mod pcapng;
+pub mod pcapng;
 mod wrap;
 
 use alloc::boxed::Box;
@@ -86,7 +86,7 @@ impl Capture {
     pub(crate) fn new(sink: Sink) -> Self {
         let mut capture =
             Self { sink, kept: Vec::new(), missed: 0, interfaces: Vec::new(), block: Vec::new() };
-        pcapng::section_header(&mut capture.block);
+        pcapng::section_header(&mut capture.block, "landfall-simnet");
         capture.flush();
         capture
     }
@@ -100,7 +100,7 @@ impl Capture {
         there: NodeId,
     ) -> InterfaceId {
         self.interfaces.push(Interface { encapsulation, here, there });
-        pcapng::interface(&mut self.block, encapsulation.link_type(), name);
+        pcapng::interface(&mut self.block, encapsulation.link_type(), pcapng::SNAP_LEN, name);
         self.flush();
         InterfaceId((self.interfaces.len() - 1) as u32)
     }
@@ -145,7 +145,8 @@ impl Capture {
             Encapsulation::Ethernet | Encapsulation::User(_) => Vec::new(),
         };
         let comment = lost.map_or_else(String::new, |why| alloc::format!("dropped: {why}"));
-        let packet = Packet { interface, at, direction, comment: &comment };
+        let len = headers.len() + frame.bytes.len();
+        let packet = Packet { interface, at, direction, len, comment: &comment };
         pcapng::packet(&mut self.block, &packet, &headers, &frame.bytes);
         self.flush();
     }

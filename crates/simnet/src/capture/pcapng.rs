@@ -1,4 +1,5 @@
-//! Blocks of the pcapng format (draft-ietf-opsawg-pcapng), little-endian.
+//! Blocks of the pcapng format (draft-ietf-opsawg-pcapng), little-endian: for captures of
+//! this simulator, and for whoever records real frames.
 
 use alloc::vec::Vec;
 
@@ -6,46 +7,54 @@ use landfall_placement::Instant;
 
 /// Which way a packet crossed its interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Direction {
+pub enum Direction {
+    /// It came in.
     Inbound = 1,
+    /// It went out.
     Outbound = 2,
 }
 
 /// What is said of a packet beside its bytes.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Packet<'a> {
-    pub(super) interface: u32,
-    pub(super) at: Instant,
-    pub(super) direction: Direction,
+pub struct Packet<'a> {
+    /// Which interface, in the order in which they were described.
+    pub interface: u32,
+    /// When; of real frames since the beginning of 1970.
+    pub at: Instant,
+    /// Which way.
+    pub direction: Direction,
+    /// How long it was, where not all of it is here.
+    pub len: usize,
     /// Empty: none.
-    pub(super) comment: &'a str,
+    pub comment: &'a str,
 }
 
 const END_OF_OPTIONS: u16 = 0;
 const COMMENT: u16 = 1;
 
 /// The longest packet that readers take: libpcap's `MAXIMUM_SNAPLEN`.
-const SNAP_LEN: usize = 262_144;
+pub const SNAP_LEN: u32 = 262_144;
 
-/// The block that a capture starts with.
-pub(super) fn section_header(out: &mut Vec<u8>) {
+/// The block that a capture starts with, and who made it.
+pub fn section_header(out: &mut Vec<u8>, application: &str) {
     const USER_APPLICATION: u16 = 4;
     block(out, 0x0a0d_0d0a, |out| {
         word(out, 0x1a2b_3c4d); // Tells readers our byte order.
         word(out, 1); // Version 1.0.
         out.extend_from_slice(&u64::MAX.to_le_bytes()); // The length is not known.
-        option(out, USER_APPLICATION, b"landfall-simnet");
+        option(out, USER_APPLICATION, application.as_bytes());
         option(out, END_OF_OPTIONS, &[]);
     });
 }
 
-/// Describes an interface; the first is number 0.
-pub(super) fn interface(out: &mut Vec<u8>, link_type: u16, name: &str) {
+/// Describes an interface, of whose packets at most so many bytes are kept; the first is
+/// number 0. Frames of Ethernet are of link type 1.
+pub fn interface(out: &mut Vec<u8>, link_type: u16, snap_len: u32, name: &str) {
     const NAME: u16 = 2;
     const TIME_RESOLUTION: u16 = 9;
     block(out, 1, |out| {
         word(out, u32::from(link_type));
-        word(out, SNAP_LEN as u32);
+        word(out, snap_len);
         option(out, NAME, name.as_bytes());
         option(out, TIME_RESOLUTION, &[9]); // Nanoseconds.
         option(out, END_OF_OPTIONS, &[]);
@@ -53,17 +62,17 @@ pub(super) fn interface(out: &mut Vec<u8>, link_type: u16, name: &str) {
 }
 
 /// A packet: made-up headers, if any, and its bytes.
-pub(super) fn packet(out: &mut Vec<u8>, packet: &Packet<'_>, headers: &[u8], bytes: &[u8]) {
+pub fn packet(out: &mut Vec<u8>, packet: &Packet<'_>, headers: &[u8], bytes: &[u8]) {
     const FLAGS: u16 = 2;
-    let len = headers.len() + bytes.len();
-    let captured = len.min(SNAP_LEN);
+    let here = headers.len() + bytes.len();
+    let captured = here.min(SNAP_LEN as usize);
     let nanos = packet.at.as_nanos();
     block(out, 6, |out| {
         word(out, packet.interface);
         word(out, (nanos >> 32) as u32);
         word(out, nanos as u32);
         word(out, captured as u32);
-        word(out, u32::try_from(len).unwrap_or(u32::MAX));
+        word(out, u32::try_from(packet.len.max(here)).unwrap_or(u32::MAX));
         out.extend_from_slice(headers);
         out.extend_from_slice(&bytes[..captured - headers.len()]);
         pad(out);
@@ -112,7 +121,7 @@ mod tests {
     #[test]
     fn blocks_are_laid_out_as_the_format_says() {
         let mut out = Vec::new();
-        interface(&mut out, 1, "a:0");
+        interface(&mut out, 1, SNAP_LEN, "a:0");
         assert_eq!(
             out,
             [
@@ -126,12 +135,14 @@ mod tests {
 
     #[test]
     fn a_packet_of_any_length_fits_its_block() {
-        for len in [0, 1, 2, 3, 4, 5, SNAP_LEN, SNAP_LEN + 9] {
+        let most = SNAP_LEN as usize;
+        for len in [0, 1, 2, 3, 4, 5, most, most + 9] {
             let bytes = alloc::vec![7; len];
             let about = Packet {
                 interface: 0,
                 at: Instant::from_nanos(1 << 40 | 5),
                 direction: Direction::Inbound,
+                len: len + 3,
                 comment: "why",
             };
             let mut out = Vec::new();
@@ -140,7 +151,7 @@ mod tests {
                 |at: usize| u32::from_le_bytes(out[at..at + 4].try_into().unwrap()) as usize;
             assert_eq!((field(4), field(out.len() - 4)), (out.len(), out.len()));
             assert_eq!((field(12), field(16)), (1 << 8, 5), "time");
-            assert_eq!((field(20), field(24)), (len.min(SNAP_LEN), len));
+            assert_eq!((field(20), field(24)), (len.min(most), len + 3));
             assert!(out.len().is_multiple_of(4));
         }
     }

@@ -154,18 +154,25 @@ impl Format for Ip {
         if !is_expected {
             return None;
         }
-        if shape.head_len(1) as usize == HEAD_V4 {
-            let words = words_v4(head, len)?;
-            let protocol = (words[2] >> 16) as u8;
-            let is_first = is_possible(shape, 65_535 - 20)
-                && words[1] & (0xffff ^ DONT_FRAGMENT) == MORE_V4
-                && transport_fits(head, HEAD_V4, protocol);
-            is_first.then_some(Begin::V4(words))
-        } else {
-            let (begin, place) = read_v6(head, len)?;
-            let is_first =
-                is_possible(shape, 65_535) && place == 1 && transport_fits(head, HEAD_V6, head[54]);
-            is_first.then_some(begin)
+        match usize::from(shape.head_len(1)) {
+            HEAD_V4 => {
+                let words = words_v4(head, len)?;
+                let protocol = (words[2] >> 16) as u8;
+                let is_first = is_possible(shape, 65_535 - 20)
+                    && words[1] & (0xffff ^ DONT_FRAGMENT) == MORE_V4
+                    && transport_fits(head, HEAD_V4, protocol);
+                is_first.then_some(Begin::V4(words))
+            }
+            HEAD_V6 => {
+                let (begin, place) = read_v6(head, len)?;
+                let is_first = is_possible(shape, 65_535)
+                    && place == 1
+                    && transport_fits(head, HEAD_V6, head[54]);
+                is_first.then_some(begin)
+            }
+            // Of a packet with more headers, which may be as long as another's with fewer
+            // and a longer transport header: the rest of that would lie elsewhere.
+            _ => None,
         }
     }
 
@@ -247,6 +254,31 @@ mod tests {
         for len in 0..next.len() {
             assert!(!Ip.continues(&shape, &begin, 1, &next[..len], 1514), "a head of {len}");
         }
+    }
+
+    fn head_v6(payload: u16, place: u16, transport: &[u8]) -> std::vec::Vec<u8> {
+        let mut head = std::vec![2; 12];
+        head.extend([0x86, 0xdd, 0x60, 0, 0, 0]);
+        head.extend((8 + payload).to_be_bytes());
+        head.extend([FRAGMENT_HEADER, 64]);
+        head.extend([0xfd; 32]);
+        head.extend([TCP, 0]);
+        head.extend(place.to_be_bytes());
+        head.extend([0, 0, 0, 7]);
+        head.extend(transport);
+        head
+    }
+
+    #[test]
+    fn headers_as_long_as_those_of_another_packet_begin_none_of_its_shape() {
+        // TCP with 12 bytes of options behind 62 of IPv6; and UDP behind a further header.
+        let mut transport = [0; 32];
+        transport[12] = 8 << 4;
+        let head = head_v6(1448, 1, &transport);
+        let its_own = Shape::new(3, (94, 62), (1416, 1448, 1232)).unwrap();
+        assert!(Ip.begins(&its_own, &head, 1510).is_some());
+        let another = Shape::new(3, (94, 86), (1416, 1424, 1256)).unwrap();
+        assert_eq!(Ip.begins(&another, &head, 1510), None);
     }
 
     #[test]

@@ -20,8 +20,9 @@ use landfall_placement::{Duration, Instant, Random, Refusal, Refusals, Seed, Spa
 
 use crate::buffers::{BufferId, Buffers};
 use crate::descriptor::Descriptor;
-use crate::format::Ip;
+use crate::format::{Begin, Ip};
 use crate::memory::Memory;
+use crate::offload::{Guess, Open};
 use crate::packet::{Packet, Way};
 use crate::reassembly::{self, Expired, Reassembly};
 use crate::speculator::Speculator;
@@ -108,6 +109,19 @@ impl Receiver {
     /// shorter when pages are few, and empty when there are none: then release some.
     pub fn post(&mut self) -> &[Descriptor] {
         self.speculator.post(self.last_head, &mut self.buffers)
+    }
+
+    /// What is expected behind each descriptor of the list that was posted: for an
+    /// adapter that runs [`offload::check`](crate::offload::check) itself, and picks the
+    /// descriptor by it.
+    pub fn guesses(&self) -> impl ExactSizeIterator<Item = Guess> + '_ {
+        self.speculator.guesses()
+    }
+
+    /// The pages that these guesses mean.
+    #[must_use]
+    pub fn opens(&self) -> &[Open<Begin>] {
+        self.speculator.opens()
     }
 
     /// A packet that is whole, in the order in which they became so.

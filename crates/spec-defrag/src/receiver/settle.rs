@@ -53,8 +53,12 @@ impl Receiver {
         len: u32,
         memory: &mut M,
     ) {
-        // Pieces of this packet came before: they and it belong together.
-        if !self.reassembly.is_empty() && self.reassembly.contains(&begin.key()) {
+        let key = begin.key();
+        // Pieces of this packet came before: they and it belong together. Its first piece
+        // may have come twice, where an adapter passes descriptors over.
+        let is_known = !self.reassembly.is_empty() && self.reassembly.contains(&key)
+            || self.speculator.is_begun_elsewhere(at.0, |other| other.key() == key);
+        if is_known {
             self.speculator.refuse(at.0);
             self.astray(now, at, len, memory);
         } else {

@@ -4,7 +4,8 @@ use landfall_placement::{Check, Instant, Placement, Refusal, Spans, Unit};
 
 use super::Endpoint;
 use crate::connection::State as ConnectionState;
-use crate::offload::Incoming;
+use crate::mirror::Owner;
+use crate::offload::{Hit, Incoming};
 use crate::ticket::Purpose;
 use crate::wire::header::SHORTEST_FRAME;
 use crate::wire::hold;
@@ -53,7 +54,7 @@ impl Endpoint {
         }
         let (path, from, ecn) = (unit.path, unit.from, unit.ecn);
         let data = Incoming { header, len: unit.len, path, from, ecn };
-        let hit = self.granted.table().place(&data)?;
+        let hit = self.place_here(&data)?;
         // One span always fits: the list comes empty.
         into.push(hit.span).map_err(|_| Refusal::NoRoom)?;
         self.note_data(now, hit.seat, hold::decode(header.param.get()));
@@ -65,6 +66,20 @@ impl Endpoint {
         };
         let ticket = Purpose::Stu(hit.seat).pack();
         Ok(Placement::Into { at: HEADER_LEN as u16, check, ticket })
+    }
+
+    /// Asks the table, for a Block that the engine itself has. What an adapter has
+    /// is not taken here, though the table would: the adapter refused it, before
+    /// something was granted that is by now.
+    #[inline]
+    fn place_here(&mut self, data: &Incoming<'_>) -> Result<Hit, Refusal> {
+        if self.granted.mirror.is_on() {
+            let (seat, _) = self.granted.table().check(data)?;
+            if self.granted.mirror.owner(seat.block) != Owner::Engine {
+                return Err(Refusal::Unexpected);
+            }
+        }
+        self.granted.table().place(data)
     }
 
     /// Anything else: whole, sealed, known, and from where it should be.

@@ -2,6 +2,7 @@
 //!
 //! | file | what happens there |
 //! | --- | --- |
+//! | `adapter` | adapters that take Data off the engine |
 //! | `dispatch` | a packet comes: checks, and who it is for |
 //! | `landing` | a payload is in place, a transmission is over |
 //! | `transmit` | what is sent next |
@@ -9,6 +10,7 @@
 //! | `timers` | time passed |
 //! | `say` | a message to the other side of a connection |
 
+mod adapter;
 mod dispatch;
 mod landing;
 mod paths;
@@ -32,6 +34,7 @@ use crate::config::Config;
 use crate::connection::Connections;
 use crate::event::Event;
 use crate::link::Links;
+use crate::mirror::Mirror;
 use crate::offload::{Block, Blocks, Run, bits_needed, run, words_per_block};
 use crate::path::Path;
 use crate::receive::{Grant, Posted, Read, Ready, Receive};
@@ -47,6 +50,7 @@ pub(crate) struct Granted {
     bits: Vec<u64>,
     stus: u16,
     pub(crate) grants: Vec<Grant>,
+    pub(crate) mirror: Mirror,
     free: Vec<u16>,
     /// Granted and not arrived, in bytes, over all links.
     pub(crate) bytes: u64,
@@ -61,6 +65,7 @@ impl Granted {
             bits: vec![0; bits_needed(count, stus)],
             stus,
             grants: vec![Grant::new(0, 0, Instant::ZERO); count],
+            mirror: Mirror::new(config.adapters, count),
             free: (0..count).rev().map(|index| index as u16).collect(),
             bytes: 0,
         }
@@ -90,9 +95,23 @@ impl Granted {
         self.free.pop()
     }
 
-    pub(crate) fn give_back(&mut self, index: u16) {
-        self.free.push(index);
+    /// The place of a Block is given up. It is free at once, where no adapter may
+    /// have anything under way to it.
+    pub(crate) fn give_back(&mut self, index: u16, is_complete: bool) {
+        if self.mirror.is_on() {
+            self.mirror.give_back(index, is_complete);
+        } else {
+            self.free.push(index);
+        }
     }
+}
+
+/// An event that waits for the user.
+#[derive(Debug)]
+pub(crate) struct Told {
+    pub(crate) event: Event,
+    /// Not before so many Blocks that were taken back are free.
+    after: u64,
 }
 
 /// The Scheduled Transfer Protocol of one host: every connection, Transfer and
@@ -107,7 +126,7 @@ pub struct Endpoint {
     pub(crate) random: Random,
     pub(crate) refusals: Refusals,
     pub(crate) stats: Stats,
-    pub(crate) events: VecDeque<Event>,
+    pub(crate) events: VecDeque<Told>,
     pub(crate) paths: Vec<Path>,
     pub(crate) links: Links,
     pub(crate) link_timers: IndexedHeap<Instant>,
@@ -191,7 +210,10 @@ impl Endpoint {
     }
 
     pub(crate) fn tell(&mut self, event: Event) {
-        self.events.push_back(event);
+        // Memory is the user's once nothing is under way to it.
+        let is_over = matches!(event, Event::ReceiveEnded { .. });
+        let after = if is_over { self.granted.mirror.left() } else { 0 };
+        self.events.push_back(Told { event, after });
     }
 
     #[inline]
@@ -270,7 +292,10 @@ impl Engine for Endpoint {
 
     #[inline]
     fn poll_event(&mut self) -> Option<Event> {
-        self.events.pop_front()
+        if self.events.front()?.after > self.granted.mirror.freed() {
+            return None;
+        }
+        Some(self.events.pop_front()?.event)
     }
 
     fn refusals(&self) -> &Refusals {

@@ -209,11 +209,23 @@ impl<'a> Blocks<'a> {
     /// The check that refused it.
     #[inline]
     pub fn place(&mut self, data: &Incoming<'_>) -> Result<Hit, Refusal> {
+        let (seat, span) = self.check(data)?;
+        let is_first = self.block(seat.block).is_some_and(|block| block.highest == 0);
+        self.enter(seat);
+        self.mark(seat.block, u16::from(data.ecn == Ecn::CongestionExperienced));
+        Ok(Hit { span, seat, is_first })
+    }
+
+    /// Where would this Data belong? Changes nothing.
+    ///
+    /// # Errors
+    /// The check that would refuse it.
+    #[inline]
+    pub fn check(&self, data: &Incoming<'_>) -> Result<(Seat, Span), Refusal> {
         let header = data.header;
         let bufx = header.bufx.get();
         let (index, generation) = (bufx as u16, (bufx >> 16) as u16);
-        let words = self.words;
-        let block = self.blocks.get_mut(usize::from(index)).ok_or(Refusal::UnknownId)?;
+        let block = self.blocks.get(usize::from(index)).ok_or(Refusal::UnknownId)?;
         if !block.is_open || block.generation != generation {
             return Err(Refusal::UnknownId);
         }
@@ -238,19 +250,69 @@ impl<'a> Blocks<'a> {
         if data.len > whole.max(SHORTEST_FRAME) {
             return Err(Refusal::Malformed);
         }
-        let word = self.bits.get_mut(usize::from(index) * words + usize::from(stu) / 64);
+        let word = self.bits.get(usize::from(index) * self.words + usize::from(stu) / 64);
         let word = word.ok_or(Refusal::OutOfBounds)?;
-        let bit = 1 << (stu % 64);
-        if *word & bit != 0 {
+        if word >> (stu % 64) & 1 == 1 {
             return Err(Refusal::Duplicate);
         }
-        *word |= bit;
-        let is_first = block.highest == 0;
-        block.highest = block.highest.max(stu + 1);
+        Ok((Seat { block: index, generation, stu }, block.span(from, len)))
+    }
+
+    /// An STU that was checked gets its place.
+    #[inline]
+    fn enter(&mut self, seat: Seat) {
+        let word = usize::from(seat.block) * self.words + usize::from(seat.stu) / 64;
+        let Some(block) = self.blocks.get_mut(usize::from(seat.block)) else { return };
+        if let Some(word) = self.bits.get_mut(word) {
+            *word |= 1 << (seat.stu % 64);
+        }
+        block.highest = block.highest.max(seat.stu + 1);
         block.under_way += 1;
-        block.marked += u16::from(data.ecn == Ecn::CongestionExperienced);
-        let seat = Seat { block: index, generation, stu };
-        Ok(Hit { span: block.span(from, len), seat, is_first })
+    }
+
+    /// So many STUs of a Block came with a mark of congestion.
+    #[inline]
+    pub fn mark(&mut self, index: u16, marked: u16) {
+        if let Some(block) = self.blocks.get_mut(usize::from(index)) {
+            block.marked = block.marked.saturating_add(marked);
+        }
+    }
+
+    // ---- What goes from one table to another ---------------------------------
+
+    /// Enters a Block as another table has it, of which nothing has come. False,
+    /// and nothing changed, where its place is taken or has not bits enough.
+    pub fn adopt(&mut self, index: u16, other: &Block) -> bool {
+        let bits = self.words * 64;
+        let Some(block) = self.blocks.get_mut(usize::from(index)) else { return false };
+        let is_free = !block.is_open && block.under_way == 0;
+        if !is_free || !other.is_open || usize::from(other.stus()) > bits {
+            return false;
+        }
+        *block = Block { highest: 0, under_way: 0, landed: 0, marked: 0, ..*other };
+        if let Some(bits) = self.bits_mut(index) {
+            bits.fill(0);
+        }
+        true
+    }
+
+    /// Another table has placed this STU. False, and nothing changed, where it
+    /// could not have.
+    pub fn book(&mut self, seat: Seat) -> bool {
+        let Some(block) = self.block(seat.block) else { return false };
+        let is_known = block.is_open && block.generation == seat.generation;
+        let has = |bits| is_set(bits, seat.stu);
+        if !is_known || seat.stu >= block.granted || self.bits_of(seat.block).is_none_or(has) {
+            return false;
+        }
+        self.enter(seat);
+        true
+    }
+
+    /// Forgets all Blocks, as a table does whose memory is loaded anew.
+    pub fn clear(&mut self) {
+        self.blocks.fill(Block::default());
+        self.bits.fill(0);
     }
 
     /// The payload of an accepted STU is in place, or is not.

@@ -8,6 +8,7 @@
 //!
 //! | file | what is there |
 //! | --- | --- |
+//! | `adapter` | [`Command`] and [`Report`]: what an engine and an adapter with a table of its own say to each other |
 //! | `block` | [`Block`]: what is known of one granted Block |
 //! | `blocks` | [`Blocks`]: the table, [`place`](Blocks::place) and [`landed`](Blocks::landed) |
 //!
@@ -15,8 +16,10 @@
 //! ([`Blocks::close`]); in between the seam runs by itself and has one thing to
 //! say per Block: it is complete ([`Arrival::Complete`]).
 
+mod adapter;
 mod block;
 mod blocks;
 
+pub use adapter::{Command, Landed, Loss, Report};
 pub use block::{Block, Expected};
 pub use blocks::{Arrival, Blocks, Hit, Incoming, Run, Seat, bits_needed, run, words_per_block};

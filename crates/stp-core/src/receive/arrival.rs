@@ -96,7 +96,8 @@ impl Endpoint {
         let grant = self.granted.grants[usize::from(block)];
         self.note_passed(now, block);
         self.take_from_link(block);
-        self.granted.give_back(block);
+        self.granted.give_back(block, true);
+        self.free_what_left();
         let Some(receive) = self.receives.get_mut(grant.receive) else { return };
         receive.open.retain(|open| *open != block);
         receive.retries = 0;
@@ -127,7 +128,7 @@ impl Endpoint {
             receive.told = len;
         }
         let receive = self.receive_id(index);
-        let last = self.events.back_mut();
+        let last = self.events.back_mut().map(|told| &mut told.event);
         if let Some(Event::ReceiveProgress { receive: same, len: told, .. }) = last
             && *same == receive
         {

@@ -105,18 +105,20 @@ impl Endpoint {
             self.wake_waiting(link);
             self.granted.grant(block).granted = 0;
             if self.granted.table().close(block) {
-                self.granted.give_back(block);
+                self.granted.give_back(block, false);
             } else if let Some(receive) = self.receives.get_mut(index) {
                 receive.releasing += 1;
             }
         }
+        self.free_what_left();
         self.grants_due = true;
     }
 
     /// The last payload that was under way to a Block that was taken back.
     pub(super) fn release_block(&mut self, now: Instant, block: u16) {
         let index = self.granted.grants[usize::from(block)].receive;
-        self.granted.give_back(block);
+        self.granted.give_back(block, false);
+        self.free_what_left();
         // Somebody may wait for a place in the table.
         self.grants_due = true;
         if let Some(receive) = self.receives.get_mut(index) {

@@ -131,9 +131,11 @@ impl Endpoint {
         let span = Span { region: memory.region, offset: at, len };
         if !self.granted.table().open(block, expected, start, span, stu) {
             // More STUs than may be: this link's are too small for it.
-            self.granted.give_back(block);
+            self.granted.give_back(block, false);
+            self.free_what_left();
             return Err(Outcome::NoRoomOnLinks);
         }
+        self.granted.mirror.open(block, expected.path);
         *self.granted.grant(block) = Grant::new(index, link, now);
         if let Some(receive) = self.receives.get_mut(index) {
             receive.open.push(block);
@@ -182,6 +184,7 @@ impl Endpoint {
         let end = if room >= whole { stus } else { granted + count };
         let bytes = known.bytes_of(granted, end);
         self.granted.table().grant(block, end);
+        self.granted.mirror.grant(block);
         let grant = self.granted.grant(block);
         grant.at = now;
         grant.from = granted;

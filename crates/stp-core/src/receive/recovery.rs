@@ -95,6 +95,7 @@ impl Endpoint {
         grant.asked_at = now;
         let (asked, index, link) = (grant.asked, grant.receive, grant.link);
         let is_stuck = grant.active + self.config.silence() < now;
+        self.granted.mirror.ask(block);
         if let Some(link) = self.links.get_mut(link) {
             link.forget_issued(block);
         }
@@ -261,6 +262,7 @@ impl Endpoint {
             link.granted = link.granted.saturating_sub(u64::from(grant.granted));
         }
         self.granted.table().redirect(block, path, peer);
+        self.granted.mirror.redirect(block, path);
         self.move_to_link(now, block, to);
         self.note_granted(now, to, grant.granted);
         self.stats.blocks_moved += 1;

@@ -113,7 +113,7 @@ impl Endpoint {
             let connection = self.id_of(connection);
             let send = SendId::new((index, self.sends.generation(index)));
             // One event that tells of progress is enough: the newest.
-            let last = self.events.back_mut();
+            let last = self.events.back_mut().map(|told| &mut told.event);
             if let Some(Event::SendProgress { send: same, len: told, .. }) = last
                 && *same == send
             {

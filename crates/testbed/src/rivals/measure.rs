@@ -12,7 +12,7 @@ use socket2::Socket;
 use super::{Amount, Plan, Polling, Side};
 use crate::cpu::{self, CpuMeter, TaskUse};
 use crate::error::{Error, Tried};
-use crate::sample::CpuSplit;
+use crate::sample::{CpuSplit, Soaked};
 
 /// A spinning thread looks at the clock once in so many tries.
 const TRIES_PER_LOOK: u32 = 256;
@@ -22,6 +22,7 @@ pub(super) struct Measured<S, R> {
     pub(super) sent: S,
     pub(super) received: R,
     pub(super) cpu: CpuSplit,
+    pub(super) soaked: Option<Soaked>,
     pub(super) wakeups: u64,
 }
 
@@ -40,15 +41,17 @@ pub(super) fn measure<S: Send, R: Send>(
         let receiver =
             start(scope, "landfall-receive", &plan.endpoints.receive, &barrier, patience, receive);
         let meter = CpuMeter::start();
+        let soaking = plan.soaker_reading();
         barrier.wait();
         let sent = join("the sender", sender);
         let received = join("the receiver", receiver);
+        let soaked = plan.soaked_since(soaking.as_ref());
         let machine_s = meter?.stop()?.machine_s;
         let ((sent, send_use), (received, receive_use)) = both(sent, received)?;
         let cpu =
             CpuSplit { send_s: send_use.busy_s(), receive_s: receive_use.busy_s(), machine_s };
         let wakeups = send_use.sleeps + receive_use.sleeps;
-        Ok(Measured { sent, received, cpu, wakeups })
+        Ok(Measured { sent, received, cpu, soaked, wakeups })
     })
 }
 
@@ -105,7 +108,7 @@ pub(super) struct Patience {
 }
 
 impl Patience {
-    fn of(plan: &Plan) -> Self {
+    pub(super) fn of(plan: &Plan) -> Self {
         let own = match plan.amount {
             Amount::Time(time) => time,
             Amount::Bytes(_) | Amount::Messages(_) => Duration::ZERO,
@@ -118,7 +121,7 @@ impl Patience {
         }
     }
 
-    fn starting_now(mut self) -> Self {
+    pub(super) fn starting_now(mut self) -> Self {
         let now = Instant::now();
         self.until = now.checked_add(self.limit).unwrap_or(now + Duration::from_secs(1 << 30));
         self

@@ -31,37 +31,19 @@ pub(super) struct PingPong<'a> {
 }
 
 /// What the asker saw, without the warm-up.
-struct Asked {
-    rounds: u64,
-    time: Duration,
-    round_trips: RttHistogram,
+pub(super) struct Asked {
+    pub(super) rounds: u64,
+    pub(super) time: Duration,
+    pub(super) round_trips: RttHistogram,
 }
 
 impl PingPong<'_> {
     /// Holds the conversation.
     pub(super) fn run(&self, asker: &Socket, answerer: &Socket) -> Result<Sample, Error> {
-        if !(1..=LARGEST).contains(&self.message) {
-            let message = self.message;
-            return Err(Error::BadRequest(format!(
-                "messages of {message} bytes; 1 to {LARGEST} are possible"
-            )));
-        }
-        let mut answer = vec![0; self.message];
         let measured = measure(
             self.plan,
-            |patience| {
-                let end = End { socket: asker, kind: self.kind };
-                let asked = self.ask(asker, patience);
-                drop(end);
-                asked
-            },
-            |patience| {
-                patience.prepare(answerer)?;
-                while receive_all(answerer, &mut answer, patience)? {
-                    send_all(answerer, &answer, patience)?;
-                }
-                Ok(())
-            },
+            |patience| self.ask_until_done(asker, patience),
+            |patience| self.answer_all(answerer, patience),
         )?;
         let asked = measured.sent;
         Ok(Sample {
@@ -73,6 +55,39 @@ impl PingPong<'_> {
             wakeups: measured.wakeups,
             ..Sample::default()
         })
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        let message = self.message;
+        if (1..=LARGEST).contains(&message) {
+            return Ok(());
+        }
+        let why = format!("messages of {message} bytes; 1 to {LARGEST} are possible");
+        Err(Error::BadRequest(why))
+    }
+
+    /// The half that asks, and ends the conversation.
+    pub(super) fn ask_until_done(
+        &self,
+        socket: &Socket,
+        patience: &Patience,
+    ) -> Result<Asked, Error> {
+        self.check()?;
+        let end = End { socket, kind: self.kind };
+        let asked = self.ask(socket, patience);
+        drop(end);
+        asked
+    }
+
+    /// The half that answers, until the conversation ends.
+    pub(super) fn answer_all(&self, socket: &Socket, patience: &Patience) -> Result<(), Error> {
+        self.check()?;
+        let mut answer = vec![0; self.message];
+        patience.prepare(socket)?;
+        while receive_all(socket, &mut answer, patience)? {
+            send_all(socket, &answer, patience)?;
+        }
+        Ok(())
     }
 
     fn ask(&self, socket: &Socket, patience: &Patience) -> Result<Asked, Error> {

@@ -52,18 +52,20 @@ impl StreamShape {
 }
 
 /// What the sender did.
-struct Sent {
-    started: Instant,
-    bytes: u64,
-    sum: u64,
+pub(super) struct Sent {
+    pub(super) started: Instant,
+    pub(super) bytes: u64,
+    /// The byte sum of it.
+    pub(super) sum: u64,
 }
 
 /// What the receiver saw.
-struct Received {
-    ended: Instant,
-    bytes: u64,
-    calls: u64,
-    sum: u64,
+pub(super) struct Received {
+    pub(super) ended: Instant,
+    pub(super) bytes: u64,
+    pub(super) calls: u64,
+    /// The byte sum of it, where the receiver touches what came.
+    pub(super) sum: u64,
 }
 
 /// Sends from one socket to the other as the plan says.
@@ -92,8 +94,12 @@ pub(super) fn pump(
     sample_of(shape.workload, &measured)
 }
 
-fn sample_of(workload: Workload, measured: &Measured<Sent, Received>) -> Result<Sample, Error> {
-    let Measured { sent, received, cpu, wakeups } = measured;
+/// What both gave, if all that was sent arrived.
+pub(super) fn sample_of(
+    workload: Workload,
+    measured: &Measured<Sent, Received>,
+) -> Result<Sample, Error> {
+    let Measured { sent, received, cpu, soaked, wakeups } = measured;
     if sent.bytes != received.bytes {
         let (sent, received) = (sent.bytes, received.bytes);
         return Err(Error::WrongData(format!("{sent} bytes were sent, {received} arrived")));
@@ -106,6 +112,7 @@ fn sample_of(workload: Workload, measured: &Measured<Sent, Received>) -> Result<
         messages: received.calls,
         seconds: received.ended.duration_since(sent.started).as_secs_f64(),
         cpu: *cpu,
+        soaked: *soaked,
         wakeups: *wakeups,
         ..Sample::default()
     })
@@ -113,7 +120,7 @@ fn sample_of(workload: Workload, measured: &Measured<Sent, Received>) -> Result<
 
 /// Tells the peer that nothing more comes, on every way out, so that it does
 /// not wait until its limit.
-struct ShutWhenDone<'a>(&'a Socket, Shutdown);
+pub(super) struct ShutWhenDone<'a>(pub(super) &'a Socket, pub(super) Shutdown);
 
 impl Drop for ShutWhenDone<'_> {
     fn drop(&mut self) {
@@ -144,17 +151,18 @@ impl Walk {
     }
 }
 
-struct Source {
+/// Where the bytes of a stream come from.
+pub(super) struct Source {
     bytes: Vec<u8>,
     file: Option<File>,
     walk: Walk,
 }
 
 impl Source {
-    fn new(shape: StreamShape) -> Result<Self, Error> {
+    pub(super) fn new(shape: StreamShape) -> Result<Self, Error> {
         let walk = Walk::new(shape.send_size, shape.memory);
         let bytes = pattern(walk.memory);
-        let file = (shape.workload == Workload::Sendfile).then(|| -> io::Result<File> {
+        let file = shape.workload.sends_a_file().then(|| -> io::Result<File> {
             let mut file = File::from(sys::memory_file()?);
             file.write_all(&bytes)?;
             Ok(file)
@@ -163,30 +171,43 @@ impl Source {
         Ok(Self { bytes, file, walk })
     }
 
-    fn send(&mut self, to: &Socket, goal: Goal, patience: &Patience) -> Result<Sent, Error> {
+    pub(super) fn send(
+        &mut self,
+        to: &Socket,
+        goal: Goal,
+        patience: &Patience,
+    ) -> Result<Sent, Error> {
         patience.prepare(to)?;
         let started = Instant::now();
         let (mut bytes, mut sum) = (0, 0);
         loop {
             let now = Instant::now();
-            let left = goal.left(bytes, now - started).min(self.walk.piece as u64) as usize;
+            let left = goal.left(bytes, now - started);
             if left == 0 {
                 return Ok(Sent { started, bytes, sum });
             }
             patience.check("sending", now)?;
-            let at = self.walk.at;
-            let sent = patience.wait_for("send on a stream", || self.send_once(to, at, left))?;
+            let sent = patience.wait_for("send on a stream", || self.send_piece(to, left))?;
             if sent == 0 {
                 return Err(Error::WrongData("a stream took no bytes".into()));
             }
             bytes += sent as u64;
-            sum += pattern_sum(at, sent);
-            self.walk.step(sent);
+            sum += self.step(sent);
         }
     }
 
+    /// Goes on to the next piece; gives the byte sum of what was sent.
     #[inline]
-    fn send_once(&self, to: &Socket, at: usize, len: usize) -> io::Result<usize> {
+    pub(super) fn step(&mut self, sent: usize) -> u64 {
+        let sum = pattern_sum(self.walk.at, sent);
+        self.walk.step(sent);
+        sum
+    }
+
+    /// Sends the next piece, or less of it where less is left.
+    #[inline]
+    pub(super) fn send_piece(&self, to: &Socket, left: u64) -> io::Result<usize> {
+        let (at, len) = (self.walk.at, left.min(self.walk.piece as u64) as usize);
         match &self.file {
             Some(file) => sys::send_file(to.as_fd(), file.as_fd(), at, len),
             None => to.send_with_flags(&self.bytes[at..at + len], libc::MSG_NOSIGNAL),
@@ -194,7 +215,8 @@ impl Source {
     }
 }
 
-struct Sink {
+/// Where the bytes of a stream go.
+pub(super) struct Sink {
     bytes: Vec<u8>,
     /// Named to the kernel but never written, when bytes are thrown away.
     nowhere: Vec<MaybeUninit<u8>>,
@@ -203,9 +225,9 @@ struct Sink {
 }
 
 impl Sink {
-    fn new(shape: StreamShape) -> Self {
+    pub(super) fn new(shape: StreamShape) -> Self {
         let walk = Walk::new(shape.receive_size, shape.memory);
-        let thrown_away = shape.workload == Workload::Trunc;
+        let thrown_away = shape.workload.throws_away();
         Self {
             // Not zero, so that the pages are really there.
             bytes: if thrown_away { Vec::new() } else { vec![0xff; walk.memory] },
@@ -215,7 +237,11 @@ impl Sink {
         }
     }
 
-    fn receive(&mut self, from: &Socket, patience: &Patience) -> Result<Received, Error> {
+    pub(super) fn receive(
+        &mut self,
+        from: &Socket,
+        patience: &Patience,
+    ) -> Result<Received, Error> {
         patience.prepare(from)?;
         let (mut bytes, mut calls, mut sum) = (0, 0, 0);
         loop {
@@ -227,16 +253,22 @@ impl Sink {
             patience.check("receiving", now)?;
             bytes += got as u64;
             calls += 1;
-            if self.workload == Workload::Touch {
-                sum += byte_sum(&self.bytes[self.walk.at..self.walk.at + got]);
-            }
-            self.walk.step(got);
+            sum += self.step(got);
         }
     }
 
+    /// Touches what came if that is its work, gives the byte sum then, and goes on.
     #[inline]
-    fn receive_once(&mut self, mut from: &Socket) -> io::Result<usize> {
-        if self.workload == Workload::Trunc {
+    pub(super) fn step(&mut self, got: usize) -> u64 {
+        let at = self.walk.at;
+        self.walk.step(got);
+        let touches = self.workload == Workload::Touch;
+        if touches { byte_sum(&self.bytes[at..at + got]) } else { 0 }
+    }
+
+    #[inline]
+    pub(super) fn receive_once(&mut self, mut from: &Socket) -> io::Result<usize> {
+        if self.workload.throws_away() {
             // tcp(7): bytes are thrown away instead of copied to the buffer.
             return from.recv_with_flags(&mut self.nowhere, libc::MSG_TRUNC);
         }

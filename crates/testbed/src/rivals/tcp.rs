@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use socket2::{Domain, Socket, Type};
 
+use super::many::pump_many;
 use super::ping_pong::{Kind, PingPong};
 use super::stream::{StreamShape, pump};
 use super::{Endpoints, Plan};
@@ -21,13 +22,16 @@ pub struct TcpThroughput {
     pub shape: StreamShape,
     /// Socket options.
     pub options: TcpOptions,
+    /// Over so many connections at a time, all served by the same two threads.
+    pub connections: u32,
 }
 
 impl TcpThroughput {
     /// The plain loop of 128 KiB, with the kernel's own choice of buffers.
     #[must_use]
     pub fn new(plan: Plan) -> Self {
-        Self { plan, shape: StreamShape::default(), options: TcpOptions::default() }
+        let (shape, options) = (StreamShape::default(), TcpOptions::default());
+        Self { plan, shape, options, connections: 1 }
     }
 
     /// The settings that are worth trying when TCP's best is wanted, with
@@ -53,11 +57,24 @@ impl TcpThroughput {
         variants
     }
 
-    /// One run over a new connection.
+    /// One run over new connections.
     pub fn run(&self) -> Result<Sample, Error> {
+        if self.connections > 1 {
+            return self.run_many();
+        }
         let connection = Connection::new(&self.plan, &self.options)?;
         let sample = pump(&self.plan, self.shape, &connection.client, &connection.server)?;
         connection.add_retransmissions(sample)
+    }
+
+    fn run_many(&self) -> Result<Sample, Error> {
+        let new = |_| Connection::new(&self.plan, &self.options);
+        let connections: Vec<Connection> =
+            (0..self.connections).map(new).collect::<Result<_, _>>()?;
+        let from: Vec<&Socket> = connections.iter().map(|it| &it.client).collect();
+        let to: Vec<&Socket> = connections.iter().map(|it| &it.server).collect();
+        let sample = pump_many(&self.plan, self.shape, &from, &to)?;
+        connections.iter().try_fold(sample, |sample, one| one.add_retransmissions(sample))
     }
 }
 
@@ -111,6 +128,9 @@ pub struct TcpOptions {
     pub congestion: Option<Congestion>,
     /// `SO_RCVLOWAT`: the receiver is not woken for less.
     pub low_water: Option<usize>,
+    /// `TCP_MAXSEG`: segments of at most so many bytes, timestamps included, whatever the
+    /// link would carry. What a link of another MTU would have, on one that cannot have it.
+    pub segment: Option<u16>,
 }
 
 /// A congestion control of the kernel (`tcp_available_congestion_control`).
@@ -145,6 +165,10 @@ impl TcpOptions {
                 .set_tcp_congestion(congestion.name().as_bytes())
                 .tried(&format!("use {} congestion control", congestion.name()))?;
         }
+        if let Some(segment) = self.segment {
+            let (level, name) = (libc::IPPROTO_TCP, libc::TCP_MAXSEG);
+            sys::set_option(socket.as_fd(), level, name, segment.into()).tried("set TCP_MAXSEG")?;
+        }
         if let Some(size) = self.send_buffer {
             set_send_buffer(socket, size)?;
         }
@@ -163,8 +187,6 @@ pub(super) fn set_send_buffer(socket: &Socket, size: usize) -> Result<(), Error>
         .tried("set the send buffer")
 }
 
-/// Asks for a receive buffer, beyond the machine's limit where that is
-/// allowed.
 /// Gives a socket a receive buffer of so many bytes, beyond the machine's limit where
 /// that is allowed.
 ///
@@ -216,7 +238,7 @@ impl Connection {
 
     fn add_retransmissions(&self, sample: Sample) -> Result<Sample, Error> {
         let ends = [&self.client, &self.server];
-        let mut retransmitted = 0;
+        let mut retransmitted = sample.retransmitted;
         for end in ends {
             retransmitted += retransmitted_segments(end.as_fd())?;
         }
@@ -230,7 +252,7 @@ pub fn retransmitted_segments(socket: BorrowedFd<'_>) -> Result<u64, Error> {
     Ok(info.tcpi_total_retrans.into())
 }
 
-fn tcp_socket(address: SocketAddr, options: &TcpOptions) -> Result<Socket, Error> {
+pub(super) fn tcp_socket(address: SocketAddr, options: &TcpOptions) -> Result<Socket, Error> {
     let socket =
         Socket::new(Domain::for_address(address), Type::STREAM, None).tried("make a TCP socket")?;
     options.apply(&socket)?;

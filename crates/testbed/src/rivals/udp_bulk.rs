@@ -24,19 +24,19 @@ use crate::sample::Sample;
 use crate::sys;
 
 /// `linux/udp.h`.
-const UDP_SEGMENT: libc::c_int = 103;
-const UDP_GRO: libc::c_int = 104;
+pub(super) const UDP_SEGMENT: libc::c_int = 103;
+pub(super) const UDP_GRO: libc::c_int = 104;
 /// A super-packet with more payload falls apart into single datagrams.
 const LARGEST_BATCH: usize = 65_472;
 /// GRO joins no more (`UDP_GRO_CNT_MAX` of `net/ipv4/udp_offload.c`).
 const MOST_SEGMENTS: usize = 64;
 /// Whatever arrives, fits.
-const ROOM: usize = 65_536;
+pub(super) const ROOM: usize = 65_536;
 /// Nothing arrives for so long: what is missing was lost.
-const QUIET: Duration = Duration::from_millis(100);
+pub(super) const QUIET: Duration = Duration::from_millis(100);
 /// Kernel memory that a queued datagram of `n` bytes takes is several times
 /// `n` when it is small; a window of this fraction of the buffer is safe.
-const BUFFER_PER_WINDOW: usize = 4;
+pub(super) const BUFFER_PER_WINDOW: usize = 4;
 
 /// A bulk transfer over UDP.
 #[derive(Clone, Debug)]
@@ -85,7 +85,7 @@ impl UdpThroughput {
     }
 
     fn sample(&self, measured: &Measured<Sent, Received>) -> Result<Sample, Error> {
-        let Measured { sent, received, cpu, wakeups } = measured;
+        let Measured { sent, received, cpu, soaked, wakeups } = measured;
         let Some(lost_bytes) = sent.bytes.checked_sub(received.bytes) else {
             return Err(Error::WrongData("more bytes arrived than were sent".into()));
         };
@@ -97,6 +97,7 @@ impl UdpThroughput {
             messages: received.calls,
             seconds: received.ended.duration_since(sent.started).as_secs_f64(),
             cpu: *cpu,
+            soaked: *soaked,
             wakeups: *wakeups,
             lost_bytes,
             ..Sample::default()
@@ -105,8 +106,7 @@ impl UdpThroughput {
 
     /// Payload bytes per send.
     fn batch(&self) -> usize {
-        let segments = (LARGEST_BATCH / self.payload).clamp(1, MOST_SEGMENTS);
-        if self.offload { segments * self.payload } else { self.payload }
+        batch_of(self.payload, self.offload)
     }
 
     fn sockets(&self) -> Result<(Socket, Socket), Error> {
@@ -130,6 +130,12 @@ impl UdpThroughput {
         }
         Ok((from, to))
     }
+}
+
+/// Payload bytes per send.
+pub(super) fn batch_of(payload: usize, offload: bool) -> usize {
+    let segments = (LARGEST_BATCH / payload.max(1)).clamp(1, MOST_SEGMENTS);
+    if offload { segments * payload } else { payload }
 }
 
 struct Sent {

@@ -4,10 +4,11 @@
 
 use socket2::{Domain, Socket, Type};
 
+use super::Plan;
+use super::many::pump_many;
 use super::ping_pong::{Kind, PingPong};
 use super::stream::{StreamShape, pump};
 use super::tcp::{set_receive_buffer, set_send_buffer};
-use super::{Plan, Workload};
 use crate::error::{Error, Tried};
 use crate::sample::Sample;
 
@@ -20,27 +21,40 @@ pub struct UnixThroughput {
     pub shape: StreamShape,
     /// Buffer of each socket in bytes; `None` leaves it to the kernel.
     pub buffer: Option<usize>,
+    /// Over so many connections at a time, all served by the same two threads.
+    pub connections: u32,
 }
 
 impl UnixThroughput {
     /// The plain loop of 128 KiB.
     #[must_use]
     pub fn new(plan: Plan) -> Self {
-        Self { plan, shape: StreamShape::default(), buffer: None }
+        Self { plan, shape: StreamShape::default(), buffer: None, connections: 1 }
     }
 
-    /// One run over a new pair of sockets.
+    /// One run over new pairs of sockets.
     pub fn run(&self) -> Result<Sample, Error> {
-        if self.shape.workload == Workload::Trunc {
+        if self.shape.workload.throws_away() {
             let why = "MSG_TRUNC on a Unix stream: the kernel copies all the same";
             return Err(Error::Unsupported(why.into()));
         }
+        let pairs: Vec<(Socket, Socket)> =
+            (0..self.connections).map(|_| self.sockets()).collect::<Result<_, _>>()?;
+        if let [(from, to)] = pairs.as_slice() {
+            return pump(&self.plan, self.shape, from, to);
+        }
+        let (from, to): (Vec<&Socket>, Vec<&Socket>) =
+            pairs.iter().map(|(from, to)| (from, to)).unzip();
+        pump_many(&self.plan, self.shape, &from, &to)
+    }
+
+    fn sockets(&self) -> Result<(Socket, Socket), Error> {
         let (from, to) = socket_pair()?;
         if let Some(size) = self.buffer {
             set_send_buffer(&from, size)?;
             set_receive_buffer(&to, size)?;
         }
-        pump(&self.plan, self.shape, &from, &to)
+        Ok((from, to))
     }
 }
 

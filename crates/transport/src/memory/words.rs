@@ -8,8 +8,8 @@
 //! words are merged in by compare-and-swap, so a neighbour's bytes stay.
 //!
 //! A copy into memory publishes what its writer did before (release), a copy
-//! out of memory sees it (acquire): an aligned word that is written alone is
-//! a flag that can be relied on.
+//! out of memory sees it (acquire): an aligned word that is written alone, or
+//! at the end of a longer copy, is a flag that can be relied on.
 //!
 //! Everything here trusts that bounds were checked; a caller's mistake is a
 //! short copy, not undefined behaviour.
@@ -36,11 +36,14 @@ pub(super) fn copy_in(memory: &[AtomicU64], offset: usize, bytes: &[u8]) {
         merge(memory, lead, edge);
         (memory, bytes) = (memory.get(1..).unwrap_or_default(), rest);
     }
-    let done = wide::store(memory, bytes);
+    // The last word may be the flag of all before it, and a wide store shows its words in
+    // any order: where it crosses a cache line, on every processor.
+    let before_last = bytes.len().saturating_sub(1) / WORD * WORD;
+    let done = wide::store(memory, &bytes[..before_last]);
     (memory, bytes) = (&memory[done / WORD..], &bytes[done..]);
     let (whole, edge) = bytes.as_chunks::<WORD>();
     for (word, bytes) in memory.iter().zip(whole) {
-        word.store(u64::from_ne_bytes(*bytes), Relaxed);
+        word.store(u64::from_ne_bytes(*bytes), Release);
     }
     merge(memory.get(whole.len()..).unwrap_or_default(), 0, edge);
 }

@@ -140,6 +140,18 @@ impl Filter {
         program
     }
 
+    /// The program, which lets so many bytes of a frame through.
+    pub(crate) fn program_for(&self, bytes: u32) -> Vec<libc::sock_filter> {
+        let mut program = self.program();
+        let accept = instruction(libc::BPF_RET | libc::BPF_K, bytes);
+        // Behind the steps stand the ends for frames that pass and for the others.
+        match program.len().checked_sub(2) {
+            Some(at) => program[at] = accept,
+            None => program.push(accept),
+        }
+        program
+    }
+
     fn steps(&self) -> Vec<Step> {
         let mut steps = Vec::new();
         self.ancillary_steps(&mut steps);

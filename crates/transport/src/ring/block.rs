@@ -9,6 +9,7 @@ use std::time::Duration;
 use landfall_placement::{RegionId, Span};
 use socket2::Socket;
 
+use super::heard::HeardFrames;
 use crate::memory::{LendRefusal, Mapping, Regions, Rights};
 
 /// Where the words of a block's header are (`struct tpacket_block_desc`).
@@ -139,6 +140,12 @@ impl Block {
         Frames { block: self, left: self.frames, at: self.first as usize }
     }
 
+    /// The frames as they were heard, whole or cut, with the time: for recording.
+    #[must_use]
+    pub fn heard(&self) -> HeardFrames<'_> {
+        HeardFrames::new(self.bytes(), self.frames, self.first as usize)
+    }
+
     /// How many frames the kernel put here.
     #[must_use]
     pub fn frame_count(&self) -> u32 {
@@ -261,23 +268,30 @@ impl<'a> Iterator for Frames<'a> {
 }
 
 /// What stands before each frame (`struct tpacket3_hdr`).
-struct Header {
-    to_next: u32,
+pub(super) struct Header {
+    pub(super) to_next: u32,
+    /// When it was heard, since 1970.
+    pub(super) seconds: u32,
+    pub(super) nanoseconds: u32,
     /// How much of the frame is here.
-    here: u32,
+    pub(super) here: u32,
     /// How long it was.
-    len: u32,
-    status: u32,
-    frame_at: u16,
+    pub(super) len: u32,
+    pub(super) status: u32,
+    pub(super) frame_at: u16,
 }
 
 impl Header {
-    fn read(bytes: &[u8]) -> Option<Self> {
+    pub(super) fn read(bytes: &[u8]) -> Option<Self> {
         let header: &[u8; 28] = bytes.first_chunk()?;
         let (words, _) = header.as_chunks::<4>();
-        let [to_next, _, _, here, len, status, [a, b, _, _]] = words else { return None };
+        let [to_next, seconds, nanoseconds, here, len, status, [a, b, _, _]] = words else {
+            return None;
+        };
         Some(Self {
             to_next: u32::from_ne_bytes(*to_next),
+            seconds: u32::from_ne_bytes(*seconds),
+            nanoseconds: u32::from_ne_bytes(*nanoseconds),
             here: u32::from_ne_bytes(*here),
             len: u32::from_ne_bytes(*len),
             status: u32::from_ne_bytes(*status),

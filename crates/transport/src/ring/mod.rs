@@ -41,6 +41,7 @@
 //! What does not live here: what a frame means, sending, other receive rings.
 
 mod block;
+mod heard;
 mod open;
 
 use std::io;
@@ -52,6 +53,7 @@ use std::time::Duration;
 use landfall_placement::RegionId;
 
 pub use block::{Block, Frame, Frames};
+pub use heard::{Heard, HeardFrames};
 pub use open::RingError;
 
 use block::Shared;
@@ -77,6 +79,10 @@ pub struct RingConfig {
     /// A block that has frames is handed over after this time at the latest,
     /// counted in milliseconds, at least one.
     pub retire: Duration,
+    /// For recording: what leaves the interface, is for others or of a VLAN comes too,
+    /// and of each frame at most so many bytes: see [`Block::heard`]. None: frames that
+    /// the interface received, whole.
+    pub overhear: Option<u32>,
 }
 
 impl RingConfig {
@@ -91,7 +97,15 @@ impl RingConfig {
             block_size: 128 << 10,
             blocks: 256,
             retire: Duration::from_millis(1),
+            overhear: None,
         }
+    }
+
+    /// The same for whoever records what crosses the interface: at most so many bytes of
+    /// each frame, both ways.
+    #[must_use]
+    pub fn overhearing(self, bytes: u32) -> Self {
+        Self { overhear: Some(bytes.max(1)), ..self }
     }
 }
 

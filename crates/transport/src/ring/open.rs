@@ -84,10 +84,13 @@ impl Ring {
         let interface = find_interface(&socket, &config.interface)?;
         let fd = socket.as_raw_fd();
         // Without it (before Linux 4.20) the filter tells own frames.
-        let _ = set_option(fd, libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, 1);
-        let filter = config.filter.clone().only_received(interface.station);
-        attach_filter(fd, &filter.program())
-            .map_err(OpenError::system("attach the packet filter"))?;
+        let ignored = libc::c_int::from(config.overhear.is_none());
+        let _ = set_option(fd, libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, ignored);
+        let program = match config.overhear {
+            None => config.filter.clone().only_received(interface.station).program(),
+            Some(most) => config.filter.program_for(most),
+        };
+        attach_filter(fd, &program).map_err(OpenError::system("attach the packet filter"))?;
         make_ring(fd, &request)?;
         let len = request.tp_block_size as usize * request.tp_block_nr as usize;
         let mapping = Mapping::shared_at(socket.as_fd(), 0, len)

@@ -11,7 +11,7 @@ use loom::sync::atomic::AtomicU64;
 use loom::thread;
 
 use super::ring::{Emptied, Filled};
-use super::wake::{announce, is_awaited};
+use super::wake::{announce, awaited, retract};
 use super::watched::filter::Filter;
 use super::word::Word;
 
@@ -106,11 +106,11 @@ fn nobody_sleeps_over_work() {
             thread::spawn(move || {
                 let [work, bell] = &*shared;
                 work.store(1, Release);
-                is_awaited(bell)
+                awaited(bell) != 0
             })
         };
         let [work, bell] = &*shared;
-        announce(bell);
+        announce(bell, 1);
         AtomicU64::fence(std::sync::atomic::Ordering::SeqCst);
         let seen = work.load(Acquire) == 1;
         let signalled = worker.join().unwrap();
@@ -128,7 +128,7 @@ fn two_that_ring_at_once_leave_nobody_asleep() {
             let shared = Arc::clone(&shared);
             thread::spawn(move || {
                 shared[index].store(1, Release);
-                if is_awaited(&shared[2]) {
+                if awaited(&shared[2]) != 0 {
                     // The signal, and what it carries with it.
                     shared[3].fetch_add(1, AcqRel);
                 }
@@ -136,13 +136,57 @@ fn two_that_ring_at_once_leave_nobody_asleep() {
         };
         let ringers = [ring(0), ring(1)];
         let [first, second, bell, signals] = &*shared;
-        announce(bell);
+        announce(bell, 1);
         AtomicU64::fence(std::sync::atomic::Ordering::SeqCst);
         let seen = first.load(Acquire) + second.load(Acquire);
         ringers.into_iter().for_each(|ringer| ringer.join().unwrap());
         let signals = signals.load(Acquire);
         assert!(signals <= 1, "one announcement is answered once");
         assert!(seen == 2 || signals == 1, "it sleeps over work");
+    });
+}
+
+/// A thread sleeps at the word of a doorbell, and tasks at its eventfd: each that finds no
+/// work is woken where it sleeps. The kernel puts the thread to sleep only if the word is
+/// still what the thread saw; and a thread that finds work takes back its own announcement
+/// only.
+#[test]
+fn each_is_woken_where_it_sleeps() {
+    loom::model(|| {
+        // Work, doorbell, what was woken.
+        let shared = words::<3>();
+        let worker = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || {
+                let [work, bell, woken] = &*shared;
+                work.store(1, Release);
+                woken.store(awaited(bell), Release);
+            })
+        };
+        let tasks = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || {
+                let [work, bell, _] = &*shared;
+                announce(bell, 1);
+                AtomicU64::fence(std::sync::atomic::Ordering::SeqCst);
+                work.load(Acquire) == 1
+            })
+        };
+        let [work, bell, woken] = &*shared;
+        let held = announce(bell, 2);
+        AtomicU64::fence(std::sync::atomic::Ordering::SeqCst);
+        let found = work.load(Acquire) == 1;
+        if found {
+            retract(bell, 2);
+        }
+        // What the kernel looks at before it lets the thread sleep. A wake that is sent
+        // later finds it asleep.
+        let sleeps = !found && bell.load(Acquire) == held;
+        let task_found = tasks.join().unwrap();
+        worker.join().unwrap();
+        let woken = woken.load(Acquire);
+        assert!(!sleeps || woken & 2 != 0, "the thread sleeps over work");
+        assert!(task_found || woken & 1 != 0, "the task sleeps over work");
     });
 }
 

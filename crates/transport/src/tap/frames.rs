@@ -12,7 +12,10 @@ use super::device::Device;
 use super::{OpenError, TapConfig};
 use crate::driver::Interest;
 use crate::memory::{Pins, Regions, Rights};
-use crate::packet::Failure;
+use crate::packet::{Failure, VNET_HEADER};
+
+/// Bytes in front of each frame of [`open_super_frames`].
+pub const OFFLOAD_HEADER: usize = VNET_HEADER;
 
 /// Opens an interface for whole frames without offloads, whatever the configuration
 /// says of them: their sums are computed by the kernel, and no frame that it sends is
@@ -27,7 +30,26 @@ pub fn open_frames(
     config: &TapConfig,
     regions: &Regions,
 ) -> Result<(FrameReader, FrameWriter), OpenError> {
-    let device = Arc::new(Device::open(&config.clone().without_offload())?);
+    open(&config.clone().without_offload(), regions)
+}
+
+/// Opens an interface for whole frames as the kernel has them in memory: TCP's are
+/// super-packets, whatever the MTU, and sums may not be computed. In front of each frame
+/// [`OFFLOAD_HEADER`] bytes say what is left to be done with it (`struct virtio_net_hdr`
+/// of `linux/virtio_net.h`, in this machine's byte order). Another kernel that is given
+/// both takes it as it is. A header that makes no sense loses its frame.
+///
+/// # Errors
+/// Those of [`open_frames`].
+pub fn open_super_frames(
+    config: &TapConfig,
+    regions: &Regions,
+) -> Result<(FrameReader, FrameWriter), OpenError> {
+    open(&TapConfig { offload: true, ..config.clone() }, regions)
+}
+
+fn open(config: &TapConfig, regions: &Regions) -> Result<(FrameReader, FrameWriter), OpenError> {
+    let device = Arc::new(Device::open(config)?);
     let reader = FrameReader { device: Arc::clone(&device), pins: Pins::new(regions) };
     Ok((reader, FrameWriter { device }))
 }

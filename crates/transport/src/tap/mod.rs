@@ -38,7 +38,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Who has no engine between reads and writes the frames with [`open_frames`].
+//! Who has no engine between reads and writes the frames with [`open_frames`], or
+//! super-packets with [`open_super_frames`].
 //!
 //! What does not live here: bridges, routes, name service.
 
@@ -51,7 +52,7 @@ use std::net::IpAddr;
 
 pub use driver::TapDriver;
 pub use error::OpenError;
-pub use frames::{FrameReader, FrameWriter, open_frames};
+pub use frames::{FrameReader, FrameWriter, OFFLOAD_HEADER, open_frames, open_super_frames};
 
 /// How a TAP interface is opened: made anew, or taken if it is there.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -15,6 +15,7 @@ use crate::cookie::Cookie;
 use crate::ids::{ApertureId, TripwireId};
 use crate::memory::Memory;
 use crate::model::naive::{Fired, NaiveHost, NaiveWire};
+use crate::model::wires;
 use crate::native::{Arrival, NativeLink, Settings, State};
 use crate::tripwire::{Action, Firing, Place, Tripwires, Watch};
 use crate::wire::native::{Symbol, words_of, write_packet};
@@ -141,7 +142,7 @@ impl Host {
         // Its switch sends it what the group gets, whatever its memory says.
         self.is_member = true;
         let aperture = &self.apertures[which % self.apertures.len()];
-        if self.memory.join(cookie, aperture.id).is_ok() {
+        if self.memory.join(cookie, aperture.id, None).is_ok() {
             let (name, slot) = (cookie.slot(), aperture.id.index as u16);
             self.naive.join(cookie.host(), name, cookie.key(), slot, cookie.len() as usize);
         }
@@ -172,31 +173,13 @@ impl Host {
             return;
         }
         let id = self.wires[which % self.wires.len()];
-        let exists = self.naive.look(id.raw()).is_some();
-        let done = match how % 3 {
-            0 => {
-                self.naive.enable(id.raw());
-                self.tripwires.enable(id)
-            }
-            1 => {
-                self.naive.disable(id.raw());
-                self.tripwires.disable(id)
-            }
-            _ => {
-                self.naive.remove(id.raw());
-                self.tripwires.remove(id)
-            }
-        };
-        if done.is_ok() != exists {
-            self.fail(format!("{id} exists: {exists}, but {done:?}"));
-        }
+        let changed = wires::change(&mut self.tripwires, &mut self.naive, id, how);
+        changed.unwrap_or_else(|what| self.fail(what));
     }
 
     pub(super) fn pop(&mut self) {
-        let (got, expected) = (self.tripwires.pop_identifier(), self.naive.pop());
-        if got.map(TripwireId::raw) != expected {
-            self.fail(format!("the queue of names: {got:?} is not {expected:?}"));
-        }
+        let popped = wires::pop(&mut self.tripwires, &mut self.naive);
+        popped.map_or_else(|what| self.fail(what), drop);
     }
 
     // ---- What it sends -------------------------------------------------------
@@ -329,12 +312,8 @@ impl Host {
             self.compare(aperture.id.index as u16, aperture.memory);
         }
         for id in self.wires.clone() {
-            let armed = self.tripwires.is_armed(id).ok();
-            let got = armed.zip(self.tripwires.count(id).ok());
-            let expected = self.naive.look(id.raw());
-            if got != expected {
-                self.fail(format!("{id}: {got:?}, not {expected:?}"));
-            }
+            let compared = wires::compare(&mut self.tripwires, &self.naive, id);
+            compared.unwrap_or_else(|what| self.fail(what));
         }
         for _ in 0..=MOST_WIRES {
             self.pop();

@@ -23,6 +23,7 @@ use crate::ids::{
     WriteId,
 };
 use crate::model::naive::{NaiveHost, NaiveWire};
+use crate::model::wires;
 use crate::nic::Nic;
 use crate::offload::Action;
 
@@ -243,32 +244,16 @@ impl Side {
             return;
         }
         let id = self.wires[which % self.wires.len()];
-        let exists = self.naive.look(id.raw()).is_some();
-        let done = match how % 3 {
-            0 => {
-                self.naive.enable(id.raw());
-                self.nic.enable_tripwire(id)
-            }
-            1 => {
-                self.naive.disable(id.raw());
-                self.nic.disable_tripwire(id)
-            }
-            _ => {
-                self.naive.remove(id.raw());
-                self.nic.remove_tripwire(id)
-            }
-        };
-        if done.is_ok() != exists {
-            self.fail(format!("{id} exists: {exists}, but {done:?}"));
-        }
+        let changed = wires::change(&mut self.nic, &mut self.naive, id, how);
+        changed.unwrap_or_else(|what| self.fail(what));
     }
 
     pub(super) fn pop(&mut self) -> bool {
-        let (got, expected) = (self.nic.pop_identifier(), self.naive.pop());
-        if got.map(TripwireId::raw) != expected {
-            self.fail(format!("the queue of names: {got:?}, not {expected:?}"));
-        }
-        expected.is_some()
+        let popped = wires::pop(&mut self.nic, &mut self.naive);
+        popped.unwrap_or_else(|what| {
+            self.fail(what);
+            false
+        })
     }
 
     // ---- At the end ----------------------------------------------------------
@@ -288,11 +273,8 @@ impl Side {
     pub(super) fn compare_all(&mut self) {
         (0..self.shown.len()).for_each(|which| self.compare(which));
         for id in self.wires.clone() {
-            let got = self.nic.is_armed(id).ok().zip(self.nic.firings(id).ok());
-            let expected = self.naive.look(id.raw());
-            if got != expected {
-                self.fail(format!("{id}: {got:?}, not {expected:?}"));
-            }
+            let compared = wires::compare(&mut self.nic, &self.naive, id);
+            compared.unwrap_or_else(|what| self.fail(what));
         }
         while self.pop() {}
     }

@@ -1,11 +1,8 @@
 //! Memory: what others may touch here, and what may be touched there.
 
-use alloc::vec::Vec;
-
 use landfall_placement::Area;
 
 use crate::access::Rights;
-use crate::address::HostId;
 use crate::cookie::Cookie;
 use crate::error::Error;
 use crate::ids::{ApertureId, LinkId, WindowId};
@@ -49,34 +46,6 @@ impl Nic {
         self.memory.area(aperture)
     }
 
-    /// Founds a group, and makes the cookie for those who receive and those who
-    /// send. The group has the number of a host that nobody has, and may have
-    /// several pieces of memory, told apart by the slot.
-    ///
-    /// # Errors
-    /// [`Error::BadMemory`].
-    pub fn found_group(&mut self, group: HostId, slot: u16, len: u64) -> Result<Cookie, Error> {
-        self.memory.group_cookie(group, slot, len)
-    }
-
-    /// What is sent to the group comes to lie in this aperture from now on.
-    ///
-    /// # Errors
-    /// [`Error::Unknown`], [`Error::Forbidden`] where that is no group's cookie,
-    /// [`Error::OutOfBounds`] where the aperture is too short, [`Error::Taken`],
-    /// [`Error::NoRoom`].
-    pub fn join_group(&mut self, group: &Cookie, aperture: ApertureId) -> Result<(), Error> {
-        self.memory.join(group, aperture)
-    }
-
-    /// Nothing more is accepted for the group.
-    ///
-    /// # Errors
-    /// [`Error::Unknown`].
-    pub fn leave_group(&mut self, group: &Cookie) -> Result<(), Error> {
-        self.memory.leave(group)
-    }
-
     /// Opens a window onto an aperture of another host. Links are looked for when
     /// something is written: no connection is needed, and none is made.
     ///
@@ -84,21 +53,6 @@ impl Nic {
     /// [`Error::NoRoom`].
     pub fn map(&mut self, cookie: &Cookie) -> Result<WindowId, Error> {
         self.windows.open(*cookie, None)
-    }
-
-    /// Opens a window onto the memory of a group. What the program writes goes to
-    /// each of these members; nothing can be read, and DMA cannot be used.
-    ///
-    /// # Errors
-    /// [`Error::NoRoom`], [`Error::Forbidden`] where that is no group's cookie.
-    pub fn map_group(&mut self, cookie: &Cookie, members: &[HostId]) -> Result<WindowId, Error> {
-        if cookie.rights() != Rights::Write {
-            return Err(Error::Forbidden);
-        }
-        if members.len() > self.config.links {
-            return Err(Error::NoRoom);
-        }
-        self.windows.open(*cookie, Some(Vec::from(members)))
     }
 
     /// Closes a window. What was written through it goes on its way; chains of

@@ -5,12 +5,14 @@
 //! event.
 
 mod endpoints;
+mod groups;
 mod links;
 mod memory;
 mod transfers;
 mod tripwires;
 
 pub use crate::transfer::dma::DmaRequest;
+pub use groups::GroupWrite;
 
 /// How much an adapter did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -16,10 +16,25 @@ pub(crate) enum Work {
         /// them within a machine.
         together: u32,
     },
+    /// A message into the other side's memory, and a word back when its last word is
+    /// there. Both sides spin, whatever the job says.
+    Message {
+        /// Its length, a multiple of eight.
+        bytes: u32,
+        /// The adapter fetches it; otherwise the processor copies it.
+        dma: bool,
+        /// So many round trips are timed as one.
+        together: u32,
+    },
     /// Elements of 32 bytes through a queue.
     Elements {
         /// So many are published together.
         batch: u32,
+    },
+    /// Memory into the other side's memory, request after request, and nothing else.
+    Dma {
+        /// So many bytes a request has.
+        request: u32,
     },
     /// Bytes through a stream.
     Bytes {
@@ -94,7 +109,7 @@ impl From<TaskUse> for Answered {
 }
 
 /// Both, as any other run gives it.
-pub(crate) fn sample(asked: &Asked, answered: Answered) -> Sample {
+pub(crate) fn sample(job: &Job, asked: &Asked, answered: Answered) -> Sample {
     let Asked { bytes, messages, seconds, cpu, .. } = *asked;
     Sample {
         bytes,
@@ -107,8 +122,12 @@ pub(crate) fn sample(asked: &Asked, answered: Answered) -> Sample {
         },
         rtt: asked.round_trips.summary(),
         wakeups: cpu.thread.sleeps + answered.sleeps,
-        // Into the shared memory, and out of it.
-        user_copied_bytes: 2 * bytes,
+        user_copied_bytes: match job.work {
+            // To its place.
+            Work::Dma { .. } => bytes,
+            // Into the shared memory, and out of it.
+            _ => 2 * bytes,
+        },
         ..Sample::default()
     }
 }

@@ -8,6 +8,7 @@ use anyhow::{Context, Result, ensure};
 use landfall::clan::Cookie;
 
 use crate::lane::side::OtherSideEnded;
+use crate::style::hex;
 
 /// The way to the other side.
 pub(super) trait Meet {
@@ -30,7 +31,7 @@ impl Meet for ByChannel {
 }
 
 /// Between two processes, over the pipes of the one that was started.
-pub(super) struct ByPipe<R: Read, W: Write> {
+pub(crate) struct ByPipe<R: Read, W: Write> {
     hear: BufReader<R>,
     tell: W,
 }
@@ -39,15 +40,15 @@ pub(super) struct ByPipe<R: Read, W: Write> {
 const LONGEST: u64 = 4096;
 
 impl<R: Read, W: Write> ByPipe<R, W> {
-    pub(super) fn new(hear: R, tell: W) -> Self {
+    pub(crate) fn new(hear: R, tell: W) -> Self {
         Self { hear: BufReader::new(hear), tell }
     }
 
-    pub(super) fn say(&mut self, line: &str) -> Result<()> {
+    pub(crate) fn say(&mut self, line: &str) -> Result<()> {
         writeln!(self.tell, "{line}").and_then(|()| self.tell.flush()).context("the other process")
     }
 
-    pub(super) fn hear(&mut self) -> Result<String> {
+    pub(crate) fn hear(&mut self) -> Result<String> {
         let mut line = String::new();
         let mut bounded = (&mut self.hear).take(LONGEST);
         let len = bounded.read_line(&mut line).context("the other process")?;
@@ -64,10 +65,6 @@ impl<R: Read, W: Write> Meet for ByPipe<R, W> {
         self.say(&words.join(" "))?;
         self.hear()?.split_whitespace().map(parse).collect()
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn parse(word: &str) -> Result<Cookie> {

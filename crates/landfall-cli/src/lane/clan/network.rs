@@ -43,12 +43,15 @@ impl Over<'_> {
 pub(crate) fn run(endpoints: &Endpoints, job: &Job, over: Over<'_>) -> Result<Sample> {
     let (tell, hear) = channel();
     let (tell, hear): (Mutex<Sender<Peer>>, Mutex<Receiver<Peer>>) = (tell.into(), hear.into());
+    let nodes = Mutex::new(Vec::new());
+    let locked = |_| anyhow!("a thread panicked");
     let open = |role: usize, side: &Side| -> Result<Node> {
         let host = HostId::new(role as u16).context("a host of a small number")?;
         let transport = over.transport(role, side);
-        Ok(Node::builder(host).path(transport).wait(job.wait()).open()?)
+        let node = Node::builder(host).path(transport).wait(job.wait()).open()?;
+        nodes.lock().map_err(|_| locked(()))?.push(node.clone());
+        Ok(node)
     };
-    let locked = |_| anyhow!("a thread panicked");
     let asking = |side: &Side| {
         let node = open(0, side)?;
         let peer = hear.lock().map_err(|_| locked(()))?.recv_timeout(job.limit)?;
@@ -62,5 +65,12 @@ pub(crate) fn run(endpoints: &Endpoints, job: &Job, over: Over<'_>) -> Result<Sa
         node.wait_reached(first, Some(Instant::now() + job.limit))?;
         Ok(node)
     };
-    threads::run(endpoints, job, [&asking, &answering])
+    let sample = threads::run(endpoints, job, [&asking, &answering]);
+    // The next run has hosts of the same names at the same cable: these leave it first.
+    for node in nodes.into_inner().map_err(|_| locked(()))? {
+        let closed = node.clone().close();
+        // It ends by itself, if not in time.
+        let _ = node.wait_for(closed, Some(Instant::now() + job.limit));
+    }
+    sample
 }

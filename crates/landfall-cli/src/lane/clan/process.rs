@@ -15,6 +15,7 @@ use landfall_testbed::{Sample, cpu};
 use super::job::{Answered, Job, sample};
 use super::meet::ByPipe;
 use crate::lane::side::settle_in;
+use crate::leaving::{TemporaryFolder, end_with_parent};
 
 /// Options of the command that the other process is started with.
 #[derive(Debug, clap::Args)]
@@ -23,29 +24,6 @@ pub(crate) struct Args {
     folder: PathBuf,
     /// What to do, as the process that starts this one puts it
     job: String,
-}
-
-/// A folder of our own, for nodes to meet in.
-#[derive(Debug)]
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new() -> Result<Self> {
-        let stamp = Instant::now();
-        let path = std::env::temp_dir().join(format!("landfall-{}-{stamp:?}", std::process::id()));
-        let name: String =
-            path.to_string_lossy().chars().filter(|c| !" {}:,".contains(*c)).collect();
-        let path = PathBuf::from(name);
-        std::fs::create_dir(&path).with_context(|| format!("cannot make {}", path.display()))?;
-        Ok(Self(path))
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        // What cannot be removed is left to whoever cleans up temporary files.
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
 }
 
 /// The other process; killed if it is still there when nobody asks any more.
@@ -61,14 +39,14 @@ impl Drop for Other {
 
 /// Does the job with another process, over shared memory.
 pub(crate) fn run(endpoints: &Endpoints, job: &Job) -> Result<Sample> {
-    let folder = Folder::new()?;
+    let folder = TemporaryFolder::new()?;
     let job = Job { core: endpoints.receive.core, ..*job };
-    let mut other = start(&folder.0, &job)?;
+    let mut other = start(folder.path(), &job)?;
     let (hear, tell) = (other.0.stdout.take(), other.0.stdin.take());
     let (hear, tell) = hear.zip(tell).context("the other process has no pipes")?;
     let (done, finished) = channel();
     let asking = thread::Builder::new().name("landfall-ask".into());
-    let (endpoints, folder_path) = (endpoints.clone(), folder.0.clone());
+    let (endpoints, folder_path) = (endpoints.clone(), folder.path().to_owned());
     let asking = asking.spawn(move || {
         let mut meet = ByPipe::new(hear, tell);
         let result = ask(&endpoints, &folder_path, &mut meet, &job);
@@ -112,7 +90,7 @@ fn ask<R: std::io::Read, W: std::io::Write>(
     let asked = super::ask(&node, meet, job)?;
     let answered: Answered =
         serde_json::from_str(&meet.hear()?).context("the other process reports nonsense")?;
-    Ok(sample(&asked, answered))
+    Ok(sample(job, &asked, answered))
 }
 
 fn wait_for(child: &mut Child, limit: Duration) -> Result<()> {
@@ -128,6 +106,7 @@ fn wait_for(child: &mut Child, limit: Duration) -> Result<()> {
 
 /// What the other process does.
 pub(crate) fn answer(args: &Args) -> Result<()> {
+    end_with_parent()?;
     let job: Job = serde_json::from_str(&args.job).context("no job that is known here")?;
     if let Some(core) = job.core {
         cpu::pin_this_thread(core)?;

@@ -44,7 +44,7 @@ pub(super) fn run<F: Fabric>(
             answer.context("cannot start a thread").and_then(|answer| joined(answer.join()));
         both(asked, answered)
     })?;
-    Ok(sample(&asked, answered))
+    Ok(sample(job, &asked, answered))
 }
 
 #[cfg(test)]
@@ -58,8 +58,12 @@ mod tests {
     fn every_work_is_done_between_threads() {
         let works = [
             Work::Word { together: 4 },
+            Work::Message { bytes: 8, dma: false, together: 4 },
+            Work::Message { bytes: 1000, dma: false, together: 1 },
+            Work::Message { bytes: 65_536, dma: true, together: 1 },
             Work::Elements { batch: 1 },
             Work::Elements { batch: 64 },
+            Work::Dma { request: 1 << 20 },
             Work::Bytes { message: 1000, acknowledged: false },
             Work::Bytes { message: 65_536, acknowledged: true },
         ];

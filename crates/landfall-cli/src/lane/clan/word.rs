@@ -74,7 +74,7 @@ impl<F: Fabric> Words<F> {
                     self.sleep(last)?;
                 }
             }
-            self.remote.check()?;
+            self.unless_it_has_come(last, self.remote.check())?;
             ensure!(Instant::now() < self.deadline, "no word came in time");
         }
     }
@@ -83,11 +83,20 @@ impl<F: Fabric> Words<F> {
     fn sleep(&self, last: u64) -> Result<()> {
         self.wire.arm();
         if self.local.load(0)? == last {
-            self.fabric.wait(&[&self.wire], Some(self.deadline))?;
+            let woken = self.fabric.wait(&[&self.wire], Some(self.deadline));
+            self.unless_it_has_come(last, woken)?;
             ensure!(Instant::now() < self.deadline, "no word came in time");
         }
         self.wire.disarm();
         Ok(())
+    }
+
+    /// Who has said its last word goes, and may be gone before the word is looked at.
+    fn unless_it_has_come<T>(&self, last: u64, result: Result<T, Error>) -> Result<()> {
+        match result {
+            Err(error) if self.local.load(0)? == last => Err(error.into()),
+            _ => Ok(()),
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use clan_dsm::{Config, HostId, Port};
 use landfall_placement::Peer;
 use landfall_transport::Wait;
-use landfall_transport::tap::{TapConfig, open_frames};
+use landfall_transport::tap::{TapConfig, open_super_frames};
 
 use super::station::station_of;
 use super::stats::ClanIpStats;
@@ -47,7 +47,7 @@ impl ClanIpBuilder {
             transport,
             name: "clan0".into(),
             mtu: 16_384,
-            buffers: 256,
+            buffers: 128,
             address: None,
             neighbours: Vec::new(),
             config: None,
@@ -65,7 +65,8 @@ impl ClanIpBuilder {
         Self { mtu, ..self }
     }
 
-    /// Buffers for each host that sends to this one, the same at all hosts.
+    /// Buffers of 64 KiB for each host that sends to this one, the same at all hosts; 128
+    /// if not given.
     pub fn buffers(self, buffers: u32) -> Self {
         Self { buffers, ..self }
     }
@@ -109,7 +110,7 @@ impl ClanIpBuilder {
             kernel_address: address,
             ..TapConfig::new(name)
         };
-        let (reader, writer) = open_frames(&tap, node.regions())?;
+        let (reader, writer) = open_super_frames(&tap, node.regions())?;
         let listener = node.endpoint(Some(Port(PORT)))?;
         listener.listen()?;
         let neighbours: BTreeMap<_, _> =

@@ -10,16 +10,18 @@ use landfall_transport::tap::FrameReader;
 use landfall_transport::wait::until_ready;
 
 use super::ClanIpError;
+use super::frame::{HEADER, ROOM, ethernet, in_other_order};
 use super::outgoing::Leaving;
-use super::station::{Destination, HEADER};
+use super::station::Destination;
 use super::switchboard::{Held, Way};
+use super::terms::BUFFER;
 use super::workers::{LOOK_UP, Shared};
 use crate::clan::network::Aperture;
 use crate::clan::{Fabric, Local};
 use crate::drive::locked;
 
 /// Packets that have not left yet.
-const SLOTS: usize = 256;
+const SLOTS: usize = 128;
 /// Packets that are taken before their receivers hear of them.
 const TOGETHER: usize = 32;
 
@@ -40,7 +42,7 @@ pub(super) struct FromKernel {
 
 impl FromKernel {
     pub(super) fn new(shared: &Shared, reader: FrameReader) -> Result<Self, ClanIpError> {
-        let len = shared.terms().buffer() * SLOTS as u64;
+        let len = BUFFER * SLOTS as u64;
         // Nobody gets the cookie.
         let (memory, _) = shared.node().expose(len, Rights::Read)?;
         let slots = (0..SLOTS).map(|_| Slot::default()).collect();
@@ -67,27 +69,33 @@ impl FromKernel {
     fn take(&mut self, shared: &Arc<Shared>) -> std::io::Result<usize> {
         let mut taken = 0;
         while taken < TOGETHER && self.is_next_free(shared) {
-            let at = self.next as u64 * shared.terms().buffer();
-            let place = self.memory.span(at, shared.terms().mtu);
+            let at = self.next as u64 * BUFFER;
+            let place = self.memory.span(at, ROOM);
             let mut header = [0; HEADER];
             let Some(len) = self.reader.read(&mut header, &place)? else { break };
             taken += 1;
-            // Shorter than an Ethernet header: that is no frame.
-            if let Some(len) = len.checked_sub(HEADER) {
-                self.send(shared, header, at, len.min(shared.terms().mtu as usize));
+            // Neither is ever seen: a frame without a header, and one that IP has not.
+            match len.checked_sub(HEADER) {
+                Some(len) if len < ROOM as usize => {
+                    self.send(shared, in_other_order(header), at, len);
+                }
+                _ => shared.counts.dropped(),
             }
         }
         for (host, way) in std::mem::take(&mut self.told) {
             let published = locked(&way).publish();
-            if let Err(error) = published {
-                shared.broken(host, &way, &error);
+            match published {
+                Ok(true) => {}
+                // The way is full: again, after a look at the kernel.
+                Ok(false) => self.told.push((host, way)),
+                Err(error) => shared.broken(host, &way, &error),
             }
         }
         Ok(taken)
     }
 
     fn send(&mut self, shared: &Arc<Shared>, header: [u8; HEADER], at: u64, len: usize) {
-        match Destination::of(&header) {
+        match Destination::of(&ethernet(&header)) {
             Destination::Host(host) if shared.is_neighbour(host) => {
                 self.send_to(shared, host, header, (at, len));
             }

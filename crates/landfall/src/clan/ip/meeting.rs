@@ -79,7 +79,7 @@ impl Ends {
         let queues = (offers.connect(&their_offered)?, filled.connect(&their_filling)?);
         Ok(Connection {
             endpoint,
-            outgoing: Outgoing { node, terms, cookies, completions, windows: Vec::new() },
+            outgoing: Outgoing::new(node, cookies, completions),
             incoming: Incoming::new(terms, buffers, queues)?,
             _greeting: greeting,
         })

@@ -24,17 +24,23 @@
 //! | --- | --- |
 //! | `builder` | what can be chosen |
 //! | `station` | hosts and their Ethernet addresses |
+//! | `frame` | what stands in front of a packet |
 //! | `terms` | what two hosts agree on, and the elements of both queues |
 //! | `meeting` | how a connection is made: who asks, who answers |
 //! | `outgoing`, `incoming` | the two directions of a connection |
 //! | `switchboard` | which connections there are; what waits for one |
 //! | `kernel` | packets from the kernel |
 //! | `workers` | the threads |
+//! | `waiting` | which of them drives the node |
 //! | `stats` | what was done |
+//!
+//! The kernel's super-packets travel whole: up to 64 KiB of TCP are one DMA and one
+//! completion, whatever the MTU, and nobody computes their sums.
 //!
 //! What does not live here: shared memory and queues (those are CLAN's), and IP.
 
 mod builder;
+mod frame;
 mod incoming;
 mod kernel;
 mod meeting;
@@ -43,6 +49,7 @@ mod station;
 mod stats;
 mod switchboard;
 mod terms;
+mod waiting;
 mod workers;
 
 pub use builder::{ClanIp, ClanIpBuilder, Neighbour};

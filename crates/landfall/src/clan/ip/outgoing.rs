@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 use clan_dsm::Cookie;
 
-use super::station::HEADER;
+use super::frame::HEADER;
 use super::stats::Counts;
-use super::terms::{Completion, Offer, Terms};
+use super::terms::{BUFFER, Completion, Offer};
 use crate::clan::layer::queue::{Receiver, Sender};
 use crate::clan::network::{Aperture, Node, Window};
 use crate::clan::{Dma, Error, Fabric, Misbehaviour, Remote, Stage, WORD};
@@ -17,16 +17,24 @@ use crate::clan::{Dma, Error, Fabric, Misbehaviour, Remote, Stage, WORD};
 const PATIENCE: Duration = Duration::from_millis(20);
 /// The most apertures that a receiver has its buffers in.
 const APERTURES: usize = 8;
+/// With so many bytes the packets that were gathered leave, without waiting for more: a
+/// super-packet is worth a turn of the node, a short packet is not.
+const ENOUGH: usize = 32 * 1024;
 
 /// One direction of a connection.
 #[derive(Debug)]
 pub(super) struct Outgoing {
     pub(super) node: Node,
-    pub(super) terms: Terms,
-    pub(super) cookies: Receiver<Node>,
-    pub(super) completions: Sender<Node>,
+    cookies: Receiver<Node>,
+    completions: Sender<Node>,
     /// The apertures that cookies have named so far.
-    pub(super) windows: Vec<(Cookie, Window)>,
+    windows: Vec<(Cookie, Window)>,
+    /// Bytes that may not have left yet.
+    gathered: usize,
+    /// A cookie whose packet was dropped: the next one takes it.
+    spare: Option<(Offer, usize)>,
+    /// A completion that found no room on the way: its packet is where it belongs.
+    untold: Option<Completion>,
 }
 
 /// A packet on its way: until it has left, its memory must not change.
@@ -37,6 +45,22 @@ pub(super) struct Leaving {
 }
 
 impl Outgoing {
+    pub(super) const fn new(
+        node: Node,
+        cookies: Receiver<Node>,
+        completions: Sender<Node>,
+    ) -> Self {
+        Self {
+            node,
+            cookies,
+            completions,
+            windows: Vec::new(),
+            gathered: 0,
+            spare: None,
+            untold: None,
+        }
+    }
+
     /// Sends a packet that lies in registered memory. None: it was dropped.
     pub(super) fn send_from(
         &mut self,
@@ -44,12 +68,11 @@ impl Outgoing {
         (memory, at, len): (&Aperture, u64, usize),
         counts: &Counts,
     ) -> Result<Option<Leaving>, Error> {
-        let Some((offer, window)) = self.place(counts)? else { return Ok(None) };
         let range = at..at + (len as u64).next_multiple_of(WORD);
-        let dma = within_patience(&mut self.windows[window].1, |to| {
-            to.write_from(offer.at, memory, range.clone())
-        })?;
-        self.complete(offer, header, len, counts)?;
+        let write = |to: &mut Window, at| to.write_from(at, memory, range.clone());
+        let Some((window, dma)) = self.carry(header, len, counts, write)? else {
+            return Ok(None);
+        };
         Ok(Some(Leaving { window, dma }))
     }
 
@@ -60,15 +83,68 @@ impl Outgoing {
         packet: &[u8],
         counts: &Counts,
     ) -> Result<bool, Error> {
-        let Some((offer, window)) = self.place(counts)? else { return Ok(false) };
-        within_patience(&mut self.windows[window].1, |to| to.write(offer.at, packet))?;
-        self.complete(offer, header, packet.len(), counts)?;
+        let write = |to: &mut Window, at| to.write(at, packet);
+        Ok(self.carry(header, packet.len(), counts, write)?.is_some())
+    }
+
+    /// Into a buffer of the other side: the window, and what writing it gave. None: the
+    /// packet was dropped.
+    fn carry<T>(
+        &mut self,
+        header: [u8; HEADER],
+        len: usize,
+        counts: &Counts,
+        mut write: impl FnMut(&mut Window, u64) -> Result<T, Error>,
+    ) -> Result<Option<(usize, T)>, Error> {
+        // It would be overtaken.
+        let (offer, window) = match (self.tell_untold()?, self.place(counts)?) {
+            (true, Some(place)) => place,
+            (_, place) => {
+                self.spare = place;
+                counts.dropped();
+                return Ok(None);
+            }
+        };
+        let done = match within_patience(&mut self.windows[window].1, |to| write(to, offer.at)) {
+            Err(Error::TimedOut) => {
+                self.spare = Some((offer, window));
+                counts.dropped();
+                return Ok(None);
+            }
+            done => done?,
+        };
+        counts.sent(len);
+        self.gathered += len;
+        self.untold = Some(Completion { at: offer.at, len: len as u16, header });
+        if self.tell_untold()? && self.gathered >= ENOUGH {
+            self.publish()?;
+        }
+        Ok(Some((window, done)))
+    }
+
+    /// The other side hears of all that was sent. False: the way is full; to be repeated.
+    pub(super) fn publish(&mut self) -> Result<bool, Error> {
+        if !self.tell_untold()? {
+            return Ok(false);
+        }
+        match self.completions.publish() {
+            Err(Error::Busy) => return Ok(false),
+            published => published?,
+        }
+        self.gathered = 0;
         Ok(true)
     }
 
-    /// The other side hears of all that was sent.
-    pub(super) fn publish(&mut self) -> Result<(), Error> {
-        self.completions.publish()
+    /// Puts in the completion that was not, if there is room on the way by now.
+    fn tell_untold(&mut self) -> Result<bool, Error> {
+        let Some(completion) = self.untold else { return Ok(true) };
+        // In the queue there is room for a completion of each buffer that was offered.
+        match self.completions.put(&completion.to_bytes(), Some(Instant::now() + PATIENCE)) {
+            Err(Error::Busy | Error::TimedOut) => return Ok(false),
+            put => put?,
+        }
+        self.untold = None;
+        Ok(true)
     }
 
     /// May the memory of this packet be used again?
@@ -80,23 +156,23 @@ impl Outgoing {
 
     /// A buffer for the next packet, and the window that it is in.
     fn place(&mut self, counts: &Counts) -> Result<Option<(Offer, usize)>, Error> {
+        if let Some(spare) = self.spare.take() {
+            return Ok(Some(spare));
+        }
         let mut element = [0; Offer::LEN];
         if !self.cookies.try_get(&mut element)? {
             counts.waited();
             // The other side can only give back what it has been told of.
-            self.completions.publish()?;
+            self.publish()?;
             match self.cookies.get(&mut element, Some(Instant::now() + PATIENCE)) {
-                Err(Error::TimedOut) => {
-                    counts.dropped();
-                    return Ok(None);
-                }
+                Err(Error::TimedOut) => return Ok(None),
                 got => got?,
             }
         }
         let offer = Offer::from_bytes(&element)?;
         let window = self.window_of(&offer.cookie)?;
         let room = self.windows[window].1.len();
-        match offer.at.checked_add(self.terms.buffer()) {
+        match offer.at.checked_add(BUFFER) {
             Some(end) if end <= room && offer.at.is_multiple_of(WORD) => Ok(Some((offer, window))),
             _ => Err(misplaced(offer.at, room)),
         }
@@ -113,23 +189,11 @@ impl Outgoing {
         self.windows.push((*cookie, self.node.map(cookie)?));
         Ok(self.windows.len() - 1)
     }
-
-    fn complete(
-        &mut self,
-        offer: Offer,
-        header: [u8; HEADER],
-        len: usize,
-        counts: &Counts,
-    ) -> Result<(), Error> {
-        let completion = Completion { at: offer.at, len: len as u16, header };
-        // There is room for a completion of each buffer that was offered.
-        self.completions.put(&completion.to_bytes(), Some(Instant::now() + PATIENCE))?;
-        counts.sent(len);
-        Ok(())
-    }
 }
 
-/// Writes, and publishes it before anything that another handle writes.
+/// Writes. What is written to one host over a network leaves in the order of the calls,
+/// whichever handle they were made on (they fill one write buffer), so that the completion
+/// behind it needs no commit between; it is seen when that is published.
 fn within_patience<T>(
     window: &mut Window,
     mut write: impl FnMut(&mut Window) -> Result<T, Error>,
@@ -139,10 +203,7 @@ fn within_patience<T>(
         match write(window) {
             Err(Error::Busy) => window.wait_for(Stage::Room, Some(deadline))?,
             Err(error) => return Err(error),
-            Ok(done) => {
-                window.commit()?;
-                return Ok(done);
-            }
+            Ok(done) => return Ok(done),
         }
     }
 }

@@ -5,7 +5,7 @@ use clan_dsm::HostId;
 /// Bytes of an Ethernet address.
 pub(super) const STATION: usize = 6;
 /// Destination, source, type.
-pub(super) const HEADER: usize = 14;
+pub(super) const ETHERNET: usize = 14;
 
 /// Locally administered, and "CLA".
 const PREFIX: [u8; 4] = [0x02, 0x43, 0x4c, 0x41];
@@ -30,7 +30,7 @@ pub(super) enum Destination {
 }
 
 impl Destination {
-    pub(super) fn of(header: &[u8; HEADER]) -> Self {
+    pub(super) fn of(header: &[u8; ETHERNET]) -> Self {
         let [a, b, c, d, high, low, ..] = *header;
         if a & 1 == 1 {
             return Self::All;
@@ -46,8 +46,8 @@ impl Destination {
 mod tests {
     use super::*;
 
-    fn header(to: [u8; STATION]) -> [u8; HEADER] {
-        let mut header = [0; HEADER];
+    fn header(to: [u8; STATION]) -> [u8; ETHERNET] {
+        let mut header = [0; ETHERNET];
         header[..STATION].copy_from_slice(&to);
         header
     }

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 
 use clan_dsm::HostId;
 
+use super::frame::HEADER;
 use super::outgoing::Outgoing;
-use super::station::HEADER;
 use crate::drive::locked;
 
 /// So many packets wait for a connection that is being made. IP loses the rest.

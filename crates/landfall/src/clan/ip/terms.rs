@@ -5,12 +5,15 @@ use std::time::Duration;
 use clan_dsm::Cookie;
 use landfall_transport::Wait;
 
-use super::station::HEADER;
+use super::frame::{HEADER, ROOM};
 use crate::clan::layer::queue;
-use crate::clan::{Error, Misbehaviour, WORD};
+use crate::clan::{Error, WORD};
 
 /// The port of every host's doorman.
 pub(super) const PORT: u32 = 1;
+
+/// Room for a packet. A super-packet is longer than any MTU.
+pub(super) const BUFFER: u64 = ROOM as u64;
 
 /// The same at both ends of a connection: else there is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,14 +24,9 @@ pub(super) struct Terms {
 }
 
 impl Terms {
-    /// Room for a packet; DMA moves whole words.
-    pub(super) const fn buffer(self) -> u64 {
-        (self.mtu as u64).next_multiple_of(WORD)
-    }
-
     /// Room for all of them.
     pub(super) const fn memory(self) -> u64 {
-        self.buffer() * self.buffers as u64
+        BUFFER * self.buffers as u64
     }
 
     /// Both queues hold two elements for each buffer: they never are what one waits
@@ -109,31 +107,27 @@ pub(super) struct Completion {
     pub(super) at: u64,
     /// How long the packet is.
     pub(super) len: u16,
-    /// The Ethernet header in front of it.
+    /// What stands in front of it.
     pub(super) header: [u8; HEADER],
 }
 
 impl Completion {
-    pub(super) const LEN: usize = 24;
+    /// Whole words: elements that fill their places are written together.
+    pub(super) const LEN: usize = (8 + 2 + HEADER).next_multiple_of(WORD as usize);
 
     pub(super) fn to_bytes(self) -> [u8; Self::LEN] {
         let mut bytes = [0; Self::LEN];
         bytes[..8].copy_from_slice(&self.at.to_le_bytes());
         bytes[8..10].copy_from_slice(&self.len.to_le_bytes());
-        bytes[10..].copy_from_slice(&self.header);
+        bytes[10..10 + HEADER].copy_from_slice(&self.header);
         bytes
     }
 
-    /// If these terms allow it.
-    pub(super) fn from_bytes(bytes: &[u8; Self::LEN], terms: Terms) -> Result<Self, Error> {
+    /// No length that can be said is too long for a buffer.
+    pub(super) fn from_bytes(bytes: &[u8; Self::LEN]) -> Self {
         let mut header = [0; HEADER];
-        header.copy_from_slice(&bytes[10..]);
-        let len = u16::from_le_bytes([bytes[8], bytes[9]]);
-        if u32::from(len) > terms.mtu {
-            let wrong = Misbehaviour::Length { len: len.into(), most: terms.mtu.into() };
-            return Err(Error::PeerMisbehaved(wrong));
-        }
-        Ok(Self { at: word_in(bytes, 0), len, header })
+        header.copy_from_slice(&bytes[10..10 + HEADER]);
+        Self { at: word_in(bytes, 0), len: u16::from_le_bytes([bytes[8], bytes[9]]), header }
     }
 }
 
@@ -154,14 +148,7 @@ mod tests {
         assert_eq!(Offer::from_bytes(&offer.to_bytes()).unwrap(), offer);
         assert!(Offer::from_bytes(&[0; Offer::LEN]).is_err());
         let completion = Completion { at: 3008, len: 1500, header: [9; HEADER] };
-        assert_eq!(Completion::from_bytes(&completion.to_bytes(), TERMS).unwrap(), completion);
-    }
-
-    #[test]
-    fn a_packet_that_is_longer_than_a_buffer_is_a_lie() {
-        let completion = Completion { at: 0, len: 1501, header: [9; HEADER] };
-        let read = Completion::from_bytes(&completion.to_bytes(), TERMS);
-        assert!(matches!(read, Err(Error::PeerMisbehaved(Misbehaviour::Length { .. }))));
+        assert_eq!(Completion::from_bytes(&completion.to_bytes()), completion);
     }
 
     #[test]

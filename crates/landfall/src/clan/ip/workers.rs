@@ -13,11 +13,13 @@ use landfall_placement::Peer;
 use landfall_transport::tap::{FrameReader, FrameWriter};
 
 use super::ClanIpError;
+use super::frame::in_other_order;
 use super::kernel::FromKernel;
 use super::meeting::{self, Connection};
 use super::stats::{ClanIpStats, Counts};
 use super::switchboard::{Held, Route, Switchboard, Visit, Way};
 use super::terms::Terms;
+use super::waiting::{Wheel, wait_aside};
 use crate::clan::Error;
 use crate::clan::network::{Endpoint, Node};
 use crate::drive::locked;
@@ -45,6 +47,8 @@ pub(super) struct Shared {
     threads: Mutex<Vec<JoinHandle<()>>>,
     /// Threads of connections.
     busy: AtomicUsize,
+    /// Which of them drives the node.
+    wheel: Wheel,
 }
 
 impl Shared {
@@ -66,6 +70,7 @@ impl Shared {
             error: Mutex::new(None),
             threads: Mutex::new(Vec::new()),
             busy: AtomicUsize::new(0),
+            wheel: Wheel::default(),
         }
     }
 
@@ -205,8 +210,13 @@ impl Shared {
             all.and_then(|()| outgoing.publish())
         };
         let mut result = sent;
-        while result.is_ok() && !self.is_over() && self.board.is_current(host, &way) {
-            result = self.deliver(&mut incoming);
+        while !self.is_over() && self.board.is_current(host, &way) {
+            result = match result {
+                Ok(true) => self.deliver(&mut incoming).map(|()| true),
+                // The way is full: what was held is told of some time.
+                Ok(false) => self.deliver(&mut incoming).and_then(|()| locked(&way).publish()),
+                Err(_) => break,
+            };
         }
         if let Err(Error::PeerMisbehaved(_)) = result {
             self.counts.misbehaved();
@@ -218,10 +228,13 @@ impl Shared {
 
     /// Some packets, or none for a while.
     fn deliver(&self, incoming: &mut super::incoming::Incoming) -> Result<(), Error> {
+        let driver = self.wheel.take();
         for _ in 0..STRIDE {
-            let Some(completion) = incoming.next(Instant::now() + LOOK_UP)? else { break };
+            let until = Instant::now() + LOOK_UP;
+            let Some(completion) = incoming.next(until, driver.is_some())? else { break };
             let packet = incoming.packet(&completion);
-            match self.tap.write(&[IoSlice::new(&completion.header), IoSlice::new(packet)]) {
+            let header = in_other_order(completion.header);
+            match self.tap.write(&[IoSlice::new(&header), IoSlice::new(packet)]) {
                 Ok(true) => self.counts.received(packet.len()),
                 Ok(false) => self.counts.not_taken(),
                 Err(error) => {
@@ -237,10 +250,10 @@ impl Shared {
     /// Opens to those who ask.
     fn keep_the_door(self: &Arc<Self>, listener: &Endpoint) {
         while !self.is_over() {
-            match listener.wait_next(Some(Instant::now() + LOOK_UP)) {
-                Ok(Some(Notice::Request(request))) => self.let_in(listener, request),
-                Ok(_) => {}
-                Err(error) => return self.fail(error.into()),
+            match wait_aside(listener.next(), Instant::now() + LOOK_UP) {
+                Some(Ok(Notice::Request(request))) => self.let_in(listener, request),
+                Some(Err(error)) => return self.fail(error.into()),
+                Some(Ok(_)) | None => {}
             }
         }
     }

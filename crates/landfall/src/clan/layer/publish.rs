@@ -2,8 +2,8 @@
 //! anybody.
 //!
 //! Each subscriber has a ring of slots in its own memory, into which the publisher
-//! writes: to each in turn, or, where a window leads to a multicast group, to all at
-//! once. A slot is stamped before and after it is filled, so a subscriber that was
+//! writes: to each in turn, or, where the fabric has [groups](super::super::Group), to
+//! all at once. A slot is stamped before and after it is filled, so a subscriber that was
 //! overtaken notices, drops the mixture that it has copied, and is told how many it
 //! missed.
 //!
@@ -12,9 +12,16 @@
 //!    0  latest: one more than were published; 0: not subscribed yet
 //!    8  base: where this subscription began
 //!   16  end: 1 when nothing will follow
+//!   24  invited: 1 when the two cookies below are there
+//!   32  group: what the subscriber may join with this memory
+//!   64  reply: where it then writes 1
 //!  128  slots: stamp, length, bytes; the stamp of publication n is
 //!       2 n + 1 while it is written, then 2 n + 2
 //! ```
+//!
+//! Until a subscriber has joined and said so, and for ever where it cannot (two of one
+//! node cannot both), it is written to by itself; it gets the same in either way. Only
+//! the publisher can write to its group: members need not trust each other.
 //!
 //! ```
 //! use landfall::clan::Threads;
@@ -39,7 +46,7 @@ mod subscriber;
 
 use landfall_transport::Wait;
 
-use crate::clan::{Error, WORD};
+use crate::clan::{Cookie, Error, WORD};
 
 pub use publisher::{Delivery, Publisher};
 pub use subscriber::{Publication, Subscriber};
@@ -47,13 +54,19 @@ pub use subscriber::{Publication, Subscriber};
 const LATEST: u64 = 0;
 const BASE: u64 = WORD;
 const END: u64 = 2 * WORD;
+const INVITED: u64 = 3 * WORD;
+const GROUP: u64 = 32;
+const REPLY: u64 = GROUP + Cookie::LEN as u64;
 const SLOTS: u64 = 128;
+const _: () = assert!(REPLY + Cookie::LEN as u64 <= SLOTS);
 /// Of a slot: behind the stamp.
 const LEN: u64 = WORD;
 const BYTES: u64 = 2 * WORD;
 /// Bytes that the publisher exposes: nobody writes them, but whoever maps them learns
 /// that the publisher is gone.
 const PUBLISHER_LEN: u64 = WORD;
+/// Bytes that a subscriber says in that it has joined the group.
+const REPLY_LEN: u64 = WORD;
 
 /// What both sides agree on. How a subscriber waits is its own.
 #[derive(Clone, Copy, Debug)]

@@ -9,6 +9,7 @@ use std::task::{Context, Poll, Waker};
 
 use super::Node;
 use super::memory::Aperture;
+use crate::clan::events::{Hearing, Subscription};
 use crate::clan::{Access, Tripwire};
 use crate::drive::locked;
 
@@ -23,6 +24,19 @@ impl ThreadsTripwire {
     pub(super) const fn new(wire: Arc<Wire>) -> Self {
         Self(wire)
     }
+
+    pub(super) const fn wire(&self) -> &Arc<Wire> {
+        &self.0
+    }
+}
+
+/// While it is there, writers of an aperture look at its tripwires.
+pub(super) struct Ear(Arc<Aperture>);
+
+impl Drop for Ear {
+    fn drop(&mut self) {
+        self.0.armed().fetch_sub(1, AcqRel);
+    }
 }
 
 pub(super) struct Wire {
@@ -34,6 +48,8 @@ pub(super) struct Wire {
     /// The peer that it was made for is lost.
     is_bereft: AtomicBool,
     waker: Mutex<Option<Waker>>,
+    /// The event queue that it is registered with.
+    subscription: Subscription<Self>,
 }
 
 impl Wire {
@@ -45,7 +61,8 @@ impl Wire {
     ) -> Self {
         let (owner, aperture) = (Arc::clone(owner), Arc::clone(aperture));
         let (state, is_bereft) = (AtomicU8::new(IDLE), AtomicBool::new(false));
-        Self { owner, aperture, words, access, state, is_bereft, waker: Mutex::new(None) }
+        let (waker, subscription) = (Mutex::new(None), Subscription::default());
+        Self { owner, aperture, words, access, state, is_bereft, waker, subscription }
     }
 
     /// Is it made for such an access to any of these bytes?
@@ -64,14 +81,39 @@ impl Wire {
     }
 
     pub(super) fn fire(&self) {
+        let is_told = self.tell_queue();
         if self.become_unarmed(FIRED) {
             self.tell();
+        } else if is_told {
+            self.owner.rouse();
         }
+    }
+
+    pub(super) fn is_of(&self, node: &Arc<Node>) -> bool {
+        Arc::ptr_eq(&self.owner, node)
+    }
+
+    pub(super) fn has_fired(&self) -> bool {
+        self.state.load(Acquire) == FIRED || self.is_bereft.load(Acquire)
+    }
+
+    pub(super) const fn subscription(&self) -> &Subscription<Self> {
+        &self.subscription
+    }
+
+    /// Tells the queue that it is registered with. Gives whether there is one.
+    pub(super) fn tell_queue(&self) -> bool {
+        let (is_told, waker) = self.subscription.tell();
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+        is_told
     }
 
     /// The peer that it was made for is lost.
     pub(super) fn bereave(&self) {
         self.is_bereft.store(true, SeqCst);
+        self.tell_queue();
         self.tell();
     }
 
@@ -81,6 +123,16 @@ impl Wire {
             waker.wake();
         }
         self.owner.rouse();
+    }
+}
+
+impl Hearing for Wire {
+    type Ear = Ear;
+
+    fn listen(&self) -> Ear {
+        self.aperture.armed().fetch_add(1, SeqCst);
+        fence(SeqCst);
+        Ear(Arc::clone(&self.aperture))
     }
 }
 
@@ -101,7 +153,7 @@ impl Tripwire for ThreadsTripwire {
     }
 
     fn has_fired(&self) -> bool {
-        self.0.state.load(Acquire) == FIRED || self.0.is_bereft.load(Acquire)
+        self.0.has_fired()
     }
 
     fn poll_fired(&self, context: &mut Context<'_>) -> Poll<()> {
@@ -115,6 +167,7 @@ impl Tripwire for ThreadsTripwire {
 impl Drop for ThreadsTripwire {
     fn drop(&mut self) {
         self.disarm();
+        self.0.subscription.end();
     }
 }
 

@@ -120,6 +120,12 @@ pub(crate) struct WriteRecord {
     state: Arc<WindowState>,
 }
 
+impl WriteRecord {
+    pub(crate) fn new(source: Source, state: &Arc<WindowState>) -> Self {
+        Self { source, state: Arc::clone(state) }
+    }
+}
+
 impl Core {
     /// A window found no room; it is told when there is some.
     pub(crate) fn crowd(&mut self, id: WindowId, state: &Arc<WindowState>, cause: Cause) {
@@ -140,7 +146,7 @@ impl Core {
         let area = source.whole_area();
         match self.engine.write_from(now, id, offset, area) {
             Ok(write) => {
-                self.writes.insert(write, WriteRecord { source, state: Arc::clone(state) });
+                self.writes.insert(write, WriteRecord::new(source, state));
                 Ok(())
             }
             Err(error) => {

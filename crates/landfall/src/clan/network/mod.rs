@@ -35,6 +35,7 @@
 //! | [`Link`] | the way to another host: up, down, and why |
 //! | [`Aperture`] | memory of this node that others touch |
 //! | [`Window`] | memory of another node |
+//! | [`Group`] | memory that many nodes have, written at once |
 //! | [`Tripwire`], [`Tripset`] | to be told when chosen memory was touched |
 //! | [`Endpoint`] | connections and messages of 40 bytes, out of band |
 //! | [`DmaQueue`] | requests to the DMA engine, filled without a call while it is busy |
@@ -57,6 +58,7 @@ mod dma;
 mod endpoint;
 mod error;
 mod events;
+mod group;
 mod memory;
 mod neighbour;
 mod node;
@@ -75,6 +77,7 @@ pub use dma::{DmaQueue, Done, Request};
 pub use endpoint::Endpoint;
 pub use error::OpenError;
 pub use events::{Event, Events, Source};
+pub use group::{Group, Told};
 pub use landfall_placement::{Duration, PathId, Peer, Seed, WordFunction};
 pub use landfall_transport::channel::ChannelConfig;
 pub use landfall_transport::{Interest, Wait};

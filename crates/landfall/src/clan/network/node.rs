@@ -22,7 +22,7 @@ use super::path::Transport;
 use super::stats::{PathStats, Stats};
 use super::tripwire::{Tripwire, wait_any};
 use super::window::Window;
-use crate::clan::{Error, Fabric};
+use crate::clan::{Error, Eventful, Fabric, Group};
 
 /// One host of distributed shared memory over networks. Clones are the same node.
 ///
@@ -51,6 +51,10 @@ impl Node {
     /// A node of which more is chosen.
     pub const fn builder(host: HostId) -> Builder {
         Builder::new(host)
+    }
+
+    pub(crate) const fn handle(&self) -> &NodeHandle {
+        &self.handle
     }
 
     /// The table that its memory is lent in.
@@ -230,6 +234,14 @@ impl Fabric for Node {
         Tripwire::local(local, &self.handle, range, access, peer)
     }
 
+    fn found_group(&self, len: u64) -> Result<Option<Box<dyn Group<Remote = Window>>>, Error> {
+        Ok(Some(Box::new(self.found_group(len)?)))
+    }
+
+    fn join_group(&self, group: &Cookie, local: &Aperture) -> Result<(), Error> {
+        self.join_group(group, local)
+    }
+
     fn wait(&self, tripwires: &[&Tripwire], deadline: Option<Instant>) -> Result<bool, Error> {
         wait_any(&self.handle, tripwires, deadline)
     }
@@ -243,5 +255,13 @@ impl Fabric for Node {
 impl fmt::Debug for Node {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Node({})", self.host)
+    }
+}
+
+impl Eventful for Node {
+    type Events = Events;
+
+    fn events(&self, capacity: usize) -> Result<Events, Error> {
+        Self::events(self, capacity)
     }
 }

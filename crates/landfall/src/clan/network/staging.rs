@@ -25,7 +25,7 @@ enum Kind {
     Whole,
     /// The user's, with a number that the user waits for.
     Dma,
-    /// A window's staging memory: so much of it, with what was left over at its end.
+    /// Staging memory: so much of it, of a window's with what was left over at its end.
     Staged(u64),
 }
 
@@ -33,6 +33,11 @@ impl Source {
     pub(crate) fn whole(lent: Arc<Lent>) -> Self {
         let range = 0..lent.len();
         Self { lent, range, kind: Kind::Whole }
+    }
+
+    /// Memory that several members of a group are sent from.
+    pub(crate) const fn shared(lent: Arc<Lent>, len: u64) -> Self {
+        Self { lent, range: 0..len, kind: Kind::Staged(len) }
     }
 
     pub(crate) const fn dma(lent: Arc<Lent>, range: Range<u64>) -> Self {

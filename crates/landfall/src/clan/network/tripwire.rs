@@ -248,7 +248,7 @@ impl sealed::Source for Tripwire {
             if is_wanted {
                 core.switch_on(self.id);
             }
-            if is_wanted && self.state.arming.load(Ordering::SeqCst) == FIRED {
+            if is_wanted && self.state.has_fired() {
                 core.tripped(self.id);
             }
             Ok::<_, Error>(before)

@@ -231,6 +231,7 @@ impl Host {
         }
         if self.is_gone() {
             wire.bereave();
+            wire.tell_queue();
             wire.tell_task();
         }
     }
@@ -256,6 +257,7 @@ impl Host {
             self.answered.notify_all();
         }
         for wire in &mourners {
+            wire.tell_queue();
             wire.tell_task();
         }
         node.sleeper.wake();

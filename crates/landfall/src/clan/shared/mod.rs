@@ -52,6 +52,7 @@
 //! the memory means.
 
 mod aperture;
+mod events;
 mod guest;
 mod host;
 mod node;
@@ -71,6 +72,7 @@ use std::time::{Duration, Instant};
 
 pub use aperture::SharedLocal;
 use clan_dsm::HostId;
+pub use events::SharedEvents;
 use landfall_transport::Wait;
 pub use landfall_transport::shm::rendezvous::Admit;
 use landfall_transport::shm::rendezvous::{Listener, RendezvousError};
@@ -84,6 +86,7 @@ use self::service::Service;
 use self::tripwire::Wire;
 use self::trouble::locked;
 use super::Error;
+use super::events::Eventful;
 use super::fabric::{Access, Cookie, Fabric, Local, Rights};
 
 /// Where a node meets others, and its bounds.
@@ -281,18 +284,20 @@ impl Fabric for Shared {
             node.drain();
             fired()
         };
-        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-        node.sleeper.sleep(Wait::Block, left, &mut ready).map_err(trouble::wake)?;
-        if node.has_tasks() {
-            // The ring that woke this thread ended the announcement, for tasks too.
-            node.listen();
-            node.drain();
-        }
+        node.sleep(Wait::Block, deadline, &mut ready)?;
         match fired() {
             true => Ok(true),
             false if node.is_down() => Err(Error::NodeGone),
             false => Ok(false),
         }
+    }
+}
+
+impl Eventful for Shared {
+    type Events = SharedEvents;
+
+    fn events(&self, capacity: usize) -> Result<SharedEvents, Error> {
+        SharedEvents::new(&self.0.node, capacity)
     }
 }
 

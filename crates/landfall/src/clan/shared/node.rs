@@ -5,12 +5,13 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, fence};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Instant;
 
 use clan_dsm::{HostId, Key};
-use landfall_transport::Bell;
 use landfall_transport::shm::wake::Sleeper;
 use landfall_transport::shm::watched::{News, Watched};
+use landfall_transport::{Bell, Wait};
 
 use super::SharedConfig;
 use super::aperture::Aperture;
@@ -18,6 +19,7 @@ use super::guest::Inlet;
 use super::host::Host;
 use super::tripwire::Wire;
 use super::trouble::{self, locked};
+use crate::clan::events::Call;
 use crate::clan::{Cookie, Error, Rights};
 
 /// What the threads of one node share.
@@ -38,9 +40,13 @@ pub(super) struct Node {
     pub(super) arrivals: Mutex<Vec<Arc<Host>>>,
     /// One connection is made at a time.
     pub(super) connecting: Mutex<()>,
-    /// Tripwires that a task waits for.
+    /// Tripwires and event queues that a task waits for, or a thread elsewhere.
     tasks: AtomicI64,
+    /// The thread of the node hears the doorbells, for them.
+    is_followed: AtomicBool,
     tripwires: AtomicUsize,
+    /// The event queues of this node.
+    queues: Mutex<Vec<Weak<Call>>>,
     next_id: AtomicU64,
 }
 
@@ -67,7 +73,9 @@ impl Node {
             arrivals: Mutex::default(),
             connecting: Mutex::default(),
             tasks: AtomicI64::new(0),
+            is_followed: AtomicBool::new(false),
             tripwires: AtomicUsize::new(0),
+            queues: Mutex::default(),
             next_id: AtomicU64::new(0),
         }))
     }
@@ -179,27 +187,72 @@ impl Node {
     }
 
     /// Fires these, and wakes whoever waits for one of them.
-    pub(super) fn fire(&self, mut wires: Vec<Arc<Wire>>) {
-        wires.retain(|wire| wire.fire());
-        if wires.is_empty() {
-            return;
+    pub(super) fn fire(&self, wires: Vec<Arc<Wire>>) {
+        let mut is_news = false;
+        for wire in wires {
+            is_news |= wire.tell_queue();
+            if wire.fire() {
+                is_news = true;
+                wire.tell_task();
+            }
         }
-        for wire in &wires {
-            wire.tell_task();
+        if is_news {
+            self.sleeper.wake();
         }
-        self.sleeper.wake();
+    }
+
+    /// Whoever waits for this queue hears when the node ends.
+    pub(super) fn add_queue(&self, call: &Arc<Call>) {
+        let mut queues = locked(&self.queues);
+        queues.retain(|call| call.strong_count() > 0);
+        queues.push(Arc::downgrade(call));
+    }
+
+    /// The node has ended.
+    pub(super) fn call_queues(&self) {
+        let queues: Vec<_> = locked(&self.queues).iter().filter_map(Weak::upgrade).collect();
+        for waker in queues.iter().filter_map(|call| call.ring()) {
+            waker.wake();
+        }
     }
 
     /// One more task waits, or one less.
     pub(super) fn count_tasks(&self, change: i64) {
-        if self.tasks.fetch_add(change, SeqCst) == 0 && change > 0 {
+        self.tasks.fetch_add(change, SeqCst);
+        if change > 0 && !self.is_followed() {
             // From now on the thread hears the doorbells.
             self.bell.ring();
         }
     }
 
+    /// Does the thread of the node hear the doorbells?
+    pub(super) fn is_followed(&self) -> bool {
+        self.is_followed.load(SeqCst)
+    }
+
+    pub(super) fn set_followed(&self, followed: bool) {
+        self.is_followed.store(followed, SeqCst);
+    }
+
     pub(super) fn has_tasks(&self) -> bool {
         self.tasks.load(SeqCst) > 0
+    }
+
+    /// Sleeps until `ready` says so, another process has news, or the deadline is over.
+    pub(super) fn sleep(
+        &self,
+        wait: Wait,
+        deadline: Option<Instant>,
+        ready: &mut dyn FnMut() -> bool,
+    ) -> Result<(), Error> {
+        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        self.sleeper.sleep(wait, left, ready).map_err(trouble::wake)?;
+        if self.has_tasks() {
+            // The ring that woke this thread ended the announcement, for tasks too.
+            self.listen();
+            self.drain();
+        }
+        Ok(())
     }
 
     /// From now on writers ring. A look at the news follows.

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use landfall_transport::shm::rendezvous::{Channel, Listener, Readiness, RendezvousError};
 
@@ -21,6 +21,10 @@ const FIRST: u64 = 3;
 /// A bound for the sleep of the thread: it looks around so often in any case.
 const LOOK_AROUND: Duration = Duration::from_secs(1);
 
+/// For so long it goes on to hear doorbells when nobody asks for that any more: who
+/// sleeps again and again at the descriptor of an event queue does not wake it each time.
+const LINGER: Duration = Duration::from_secs(1);
+
 /// A thread that fails to sleep, for want of memory in the kernel say, tries again.
 const BREATH: Duration = Duration::from_millis(10);
 
@@ -31,7 +35,8 @@ pub(super) struct Service {
     guests: BTreeMap<u64, Arc<Guest>>,
     hosts: BTreeMap<u64, Arc<Host>>,
     next: u64,
-    hears_doorbells: bool,
+    /// When doorbells were waited for last.
+    followed: Instant,
 }
 
 impl Service {
@@ -46,7 +51,7 @@ impl Service {
             guests: BTreeMap::new(),
             hosts: BTreeMap::new(),
             next: FIRST,
-            hears_doorbells: false,
+            followed: Instant::now(),
         })
     }
 
@@ -133,25 +138,35 @@ impl Service {
         }
     }
 
-    /// Waits for doorbells only while tasks do: threads hear them themselves.
+    /// Waits for doorbells while tasks do: threads hear them themselves.
     fn follow_tasks(&mut self) {
-        let wanted = self.node.has_tasks();
-        let interest = self.node.sleeper.interest();
-        if wanted && !self.hears_doorbells {
-            self.hears_doorbells = self.readiness.add_edges(interest, DOORBELLS).is_ok();
-        } else if !wanted && self.hears_doorbells {
+        let node = &self.node;
+        let interest = node.sleeper.interest();
+        if node.has_tasks() {
+            self.followed = Instant::now();
+            if !node.is_followed() {
+                let added = self.readiness.add_edges(interest, DOORBELLS).is_ok();
+                node.set_followed(added);
+            }
+        } else if node.is_followed() && self.followed.elapsed() >= LINGER {
             self.readiness.remove(interest);
-            self.hears_doorbells = false;
+            node.set_followed(false);
+            // Who came meanwhile may have thought that it is heard.
+            if node.has_tasks() {
+                self.follow_tasks();
+            }
         }
     }
 
-    /// A ring ends the announcement of all that wait, tasks and threads: it is made
-    /// anew, and then the news are looked at. A thread that sleeps takes the ring
-    /// itself, and does the same when it goes (see `Shared::wait`).
+    /// A ring ends the announcement of all that wait, tasks and threads: for tasks it
+    /// is made anew, and then the news are looked at. A thread that sleeps takes the
+    /// ring itself, and does the same when it goes (see `Node::sleep`).
     fn hear_doorbells(&self) {
         let _ = self.node.sleeper.silence();
-        self.node.listen();
-        self.node.drain();
+        if self.node.has_tasks() {
+            self.node.listen();
+            self.node.drain();
+        }
     }
 
     fn add(&self, channel: &Channel, number: u64) -> bool {
@@ -184,5 +199,6 @@ impl Service {
         let guests: Vec<_> = self.guests.keys().copied().collect();
         guests.into_iter().for_each(|number| self.dismiss(number));
         self.node.sleeper.wake();
+        self.node.call_queues();
     }
 }

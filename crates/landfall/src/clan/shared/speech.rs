@@ -8,7 +8,7 @@ use arrayvec::ArrayVec;
 use clan_dsm::{Cookie, HostId};
 
 /// The version of all this. Processes that speak another one do not talk.
-const VERSION: u16 = 1;
+const VERSION: u16 = 2;
 
 /// What is said; descriptors go beside it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -13,6 +13,7 @@ use landfall_transport::shm::watched::{Armed, Touch};
 use super::aperture::{Aperture, words_of};
 use super::trouble::locked;
 use crate::clan::Access;
+use crate::clan::events::{Hearing, Subscription};
 use crate::clan::fabric::Tripwire;
 
 const IDLE: u8 = 0;
@@ -31,9 +32,46 @@ pub(super) struct Wire {
     state: AtomicU8,
     /// The peer that it was made for is lost.
     is_bereft: AtomicBool,
-    /// What of the filter is set for it.
-    tokens: Mutex<ArrayVec<Armed, 2>>,
+    /// While it is armed.
+    armed: Mutex<Option<Ear>>,
     waker: Mutex<Option<Waker>>,
+    /// The event queue that it is registered with.
+    subscription: Subscription<Self>,
+}
+
+/// What of the filter is set, for as long as this is there.
+pub(super) struct Ear {
+    aperture: Arc<Aperture>,
+    tokens: ArrayVec<Armed, 2>,
+}
+
+impl Ear {
+    /// Sets the bits of the filter, with the full fence that follows them.
+    fn open(aperture: &Arc<Aperture>, range: &Range<u64>, access: Access) -> Self {
+        let touches: &[Touch] = match access {
+            Access::Read => &[Touch::Read],
+            Access::Write => &[Touch::Write],
+            Access::Both => &[Touch::Read, Touch::Write],
+        };
+        let mut tokens = ArrayVec::new();
+        for touch in touches {
+            // Within the memory, as was checked; there is room for all of them.
+            if let Ok(token) = aperture.watched.arm(range.clone(), *touch) {
+                let _ = tokens.try_push(token);
+            }
+        }
+        fence(SeqCst);
+        Self { aperture: Arc::clone(aperture), tokens }
+    }
+}
+
+impl Drop for Ear {
+    /// Writers need not look out for it any more.
+    fn drop(&mut self) {
+        for token in self.tokens.drain(..) {
+            self.aperture.watched.disarm(token);
+        }
+    }
 }
 
 impl Wire {
@@ -50,8 +88,9 @@ impl Wire {
             id,
             state: AtomicU8::new(IDLE),
             is_bereft: AtomicBool::new(false),
-            tokens: Mutex::default(),
+            armed: Mutex::default(),
             waker: Mutex::default(),
+            subscription: Subscription::default(),
         });
         locked(&aperture.wires).insert(&wire.words(), id, Arc::downgrade(&wire));
         wire
@@ -65,9 +104,23 @@ impl Wire {
     pub(super) fn fire(&self) -> bool {
         let fired = self.state.compare_exchange(ARMED, FIRED, AcqRel, Acquire).is_ok();
         if fired {
-            self.release();
+            let ear = locked(&self.armed).take();
+            drop(ear);
         }
         fired
+    }
+
+    /// Tells the queue that it is registered with. Gives whether there is one.
+    pub(super) fn tell_queue(&self) -> bool {
+        let (is_told, waker) = self.subscription.tell();
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+        is_told
+    }
+
+    pub(super) const fn subscription(&self) -> &Subscription<Self> {
+        &self.subscription
     }
 
     /// The peer that it was made for is lost. Who waits has to be told.
@@ -87,31 +140,13 @@ impl Wire {
     pub(super) fn is_fired(&self) -> bool {
         self.state.load(Acquire) == FIRED || self.is_bereft.load(Acquire)
     }
+}
 
-    /// Writers need not look out for it any more.
-    fn release(&self) {
-        let tokens = std::mem::take(&mut *locked(&self.tokens));
-        for token in tokens {
-            self.aperture.watched.disarm(token);
-        }
-    }
+impl Hearing for Wire {
+    type Ear = Ear;
 
-    /// Sets the bits of the filter, with the full fence that follows them.
-    fn set_filter(&self) {
-        let touches: &[Touch] = match self.access {
-            Access::Read => &[Touch::Read],
-            Access::Write => &[Touch::Write],
-            Access::Both => &[Touch::Read, Touch::Write],
-        };
-        let mut tokens = locked(&self.tokens);
-        if tokens.is_empty() {
-            for touch in touches {
-                // Within the memory, as was checked; there is room for all of them.
-                if let Ok(token) = self.aperture.watched.arm(self.range.clone(), *touch) {
-                    let _ = tokens.try_push(token);
-                }
-            }
-        }
+    fn listen(&self) -> Ear {
+        Ear::open(&self.aperture, &self.range, self.access)
     }
 }
 
@@ -121,13 +156,14 @@ impl Tripwire for SharedTripwire {
         // What came before is not what it waits for.
         wire.aperture.node.drain();
         wire.state.store(ARMED, SeqCst);
-        wire.set_filter();
+        locked(&wire.armed).get_or_insert_with(|| wire.listen());
         fence(SeqCst);
     }
 
     fn disarm(&self) {
         self.0.state.store(IDLE, SeqCst);
-        self.0.release();
+        let ear = locked(&self.0.armed).take();
+        drop(ear);
     }
 
     fn has_fired(&self) -> bool {
@@ -153,6 +189,7 @@ impl Tripwire for SharedTripwire {
 impl Drop for SharedTripwire {
     fn drop(&mut self) {
         self.disarm();
+        self.0.subscription.end();
         if locked(&self.0.waker).take().is_some() {
             self.0.aperture.node.count_tasks(-1);
         }

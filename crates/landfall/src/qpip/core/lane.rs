@@ -47,6 +47,9 @@ impl Lane {
         self.is_up = is_up && self.broken.is_none();
         let state = if self.is_up { PathState::Up(self.driver.limits()) } else { PathState::Down };
         engine.handle_path(now, self.driver.path(), state);
+        if !self.is_up {
+            self.driver.cut(engine, now);
+        }
     }
 }
 

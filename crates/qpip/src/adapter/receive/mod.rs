@@ -19,6 +19,7 @@ mod predicted;
 mod segments;
 
 pub(super) use pieces::Pieces;
+pub(super) use predicted::heard;
 
 use core::net::{IpAddr, Ipv6Addr};
 

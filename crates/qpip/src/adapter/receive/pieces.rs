@@ -47,6 +47,11 @@ impl Pieces {
         self.reassembly.poll_timeout()
     }
 
+    /// Does a packet wait to be deposited?
+    pub(in crate::adapter) fn has_ready(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
     pub(in crate::adapter) fn expire(&mut self, now: Instant) {
         self.reassembly.expire(now);
     }

@@ -21,7 +21,7 @@ impl Adapter {
         unit: &Unit<'_>,
         into: &mut Spans,
     ) -> Option<Placement> {
-        if !self.config.predicts || !self.placing.has_room() {
+        if !self.config.predicts || self.config.delegates || !self.placing.has_room() {
             return None;
         }
         let known = &self.links[link];
@@ -59,17 +59,7 @@ impl Adapter {
         let id = pair.id;
         let (connection, _) = pair.connection_mut()?;
         let claim = connection.tcb.claim_predicted(hit.len, hit.is_pushed);
-        let pushed = if hit.is_pushed { Flags::PSH } else { Flags::NONE };
-        let segment = Segment {
-            seq: hit.seq,
-            ack: hit.ack,
-            flags: Flags::ACK | pushed,
-            window: hit.window,
-            options: Options { timestamp: hit.timestamp, ..Options::default() },
-            payload: hit.len,
-            coalesced,
-            ecn: hit.ecn,
-        };
+        let segment = heard(hit, coalesced);
         self.links[link].last_pair = Some(id);
         self.stats.segments_predicted += 1;
         let placing = Placing::Stream { pair: id, segment, claim, piece: None };
@@ -101,5 +91,21 @@ impl Adapter {
         }
         let ticket = self.keep(placing).ok()?;
         Some(Placement::Into { at, check, ticket })
+    }
+}
+
+/// What a segment says that came as predicted.
+#[inline]
+pub(in crate::adapter) fn heard(hit: &Expected, coalesced: Option<u16>) -> Segment {
+    let pushed = if hit.is_pushed { Flags::PSH } else { Flags::NONE };
+    Segment {
+        seq: hit.seq,
+        ack: hit.ack,
+        flags: Flags::ACK | pushed,
+        window: hit.window,
+        options: Options { timestamp: hit.timestamp, ..Options::default() },
+        payload: hit.len,
+        coalesced,
+        ecn: hit.ecn,
     }
 }

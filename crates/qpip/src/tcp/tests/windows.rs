@@ -162,3 +162,43 @@ fn bytes_of_a_stream_are_told_as_they_come() {
     let now = pair.now;
     assert!(now < Instant::from_millis(200), "nobody waited for a timer");
 }
+
+/// What was posted to the byte is used to the byte: neither a step that is too short
+/// to be told nor the unit of the window keeps the last of it away, until the sender
+/// asks at a closed window. (Nothing is lost here: nobody may wait for a timer.)
+#[test]
+fn what_fits_into_what_is_posted_comes_without_asking() {
+    let small = TcpConfig { most_window: 256 << 10, ..TcpConfig::default() };
+    for (config, mapping) in [
+        (TcpConfig::default(), Mapping::Message),
+        (TcpConfig::default(), Mapping::Stream),
+        (small, Mapping::Message),
+        (small, Mapping::Stream),
+    ] {
+        for len in [1, 100, 700, 1_000, 1_459, 2_460, 5_000, 16 << 10, 70_001] {
+            for count in [1, 2, 3, 10, 40] {
+                let unit = config.scale().map_or(0, |scale| 1 << scale);
+                let took = time_of_messages(config, mapping, len, count);
+                let name = std::format!("{count} of {len} bytes, {mapping:?}, in units of {unit}");
+                assert!(took < Duration::from_millis(15), "{name}: {took:?}");
+            }
+        }
+    }
+}
+
+/// How long it takes until so many messages have come into memory that just holds them.
+fn time_of_messages(config: TcpConfig, mapping: Mapping, len: u32, count: u64) -> Duration {
+    let mut pair = Pair::new(3, config, mapping, Wire::CLEAN);
+    pair.run_until("open", |pair| pair.sides[1].tcb.is_some());
+    for id in 0..count {
+        pair.sides[1].post_receive(id, len);
+    }
+    rest(&mut pair, Duration::from_millis(50));
+    let started = pair.now;
+    for id in 0..count {
+        pair.sides[0].post_send(id, &std::vec![id as u8; len as usize]);
+    }
+    let all = count as usize * len as usize;
+    pair.run_until("all of it", |pair| pair.sides[1].received.len() == all);
+    pair.now.since(started)
+}

@@ -147,3 +147,38 @@ fn invariant_1_memory_that_was_taken_back_is_written_by_nobody() {
     });
     assert_eq!(found, counted.load(Ordering::Relaxed), "each count took effect once");
 }
+
+/// The last word of a copy is seen last, wherever the copy lies: it may be the flag of
+/// what stands before it.
+#[test]
+fn the_last_word_of_a_copy_is_seen_last() {
+    const WORDS: usize = 12;
+    const ROUNDS: u64 = if cfg!(miri) { 20 } else { 200_000 };
+    let regions = Regions::new(1);
+    let id = regions.lend(Memory::zeroed(4096), Rights::ALL).unwrap();
+    // The first blocks cross from one cache line into the next.
+    let span = id.span(40, WORDS as u32 * 8);
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut pins = Pins::new(&regions);
+            for round in 1..=ROUNDS {
+                pins.copy_in(&span, &round.to_le_bytes().repeat(WORDS)).unwrap();
+            }
+            is_over.store(true, Ordering::Release);
+        });
+        let pinned = regions.pin(id).unwrap();
+        let word = |index: u64| {
+            let mut bytes = [0; 8];
+            pinned.copy_out(&id.span(40 + index * 8, 8), &mut bytes).unwrap();
+            u64::from_le_bytes(bytes)
+        };
+        while !is_over.load(Ordering::Acquire) {
+            let flag = word(WORDS as u64 - 1);
+            for index in 0..WORDS as u64 - 1 {
+                let seen = word(index);
+                assert!(seen >= flag, "word {index} is of round {seen}, the flag of {flag}");
+            }
+        }
+    });
+}

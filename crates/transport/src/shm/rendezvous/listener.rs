@@ -37,6 +37,7 @@ impl Listener {
     pub fn bind(path: &Path, admit: Admit) -> Result<Self, RendezvousError> {
         let address = SockAddr::unix(path).map_err(system("bind"))?;
         let socket = new_socket()?;
+        let _alone = alone_beside(path)?;
         if let Err(error) = socket.bind(&address) {
             if error.kind() != io::ErrorKind::AddrInUse {
                 return Err(RendezvousError::System { call: "bind", error });
@@ -99,6 +100,32 @@ impl Listener {
     #[must_use]
     pub fn interest(&self) -> Interest {
         Interest { fd: self.socket.as_raw_fd(), readable: true, writable: false }
+    }
+}
+
+/// How long another process may take from `bind` to `listen`: one that is stopped just
+/// there must not stop all others.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Between `bind` and `listen` a socket looks as if it had been left behind. So of all
+/// that share the folder one at a time is there: whoever holds the folder's lock.
+/// Where folders cannot be locked nobody waits.
+fn alone_beside(path: &Path) -> Result<Option<fs::File>, RendezvousError> {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let Ok(folder) = fs::File::open(parent.unwrap_or_else(|| Path::new("."))) else {
+        return Ok(None);
+    };
+    let begun = Instant::now();
+    loop {
+        match folder.try_lock() {
+            Ok(()) => return Ok(Some(folder)),
+            Err(fs::TryLockError::Error(_)) => return Ok(None),
+            Err(fs::TryLockError::WouldBlock) if begun.elapsed() > PATIENCE => {
+                let error = io::ErrorKind::TimedOut.into();
+                return Err(RendezvousError::System { call: "flock", error });
+            }
+            Err(fs::TryLockError::WouldBlock) => std::thread::sleep(Duration::from_micros(200)),
+        }
     }
 }
 

@@ -120,6 +120,28 @@ fn a_path_has_one_listener_and_what_a_dead_one_left_is_replaced() {
     drop(channel);
 }
 
+/// One that has bound its socket and does not listen yet is not taken for dead.
+#[test]
+fn of_many_that_come_at_once_one_listens() {
+    let folder = Folder::new("race");
+    for _ in 0..200 {
+        let start = std::sync::Barrier::new(4);
+        let bind = || {
+            start.wait();
+            Listener::bind(&folder.socket(), Admit::SameUser)
+        };
+        let results = std::thread::scope(|scope| {
+            let others: Vec<_> = (0..3).map(|_| scope.spawn(bind)).collect();
+            let mut results = vec![bind()];
+            results.extend(others.into_iter().map(|other| other.join().unwrap()));
+            results
+        });
+        assert_eq!(results.iter().filter(|result| result.is_ok()).count(), 1, "{results:?}");
+        let refused = results.iter().filter(|it| matches!(it, Err(RendezvousError::InUse(_))));
+        assert_eq!(refused.count(), 3, "{results:?}");
+    }
+}
+
 #[test]
 fn who_is_not_admitted_is_turned_away_by_either_side() {
     let folder = Folder::new("admit");

@@ -30,11 +30,68 @@ fn nothing_else_is_taken_for_a_doorbell() {
     assert!(matches!(Ringer::new(&Piece::private(0), event), Err(WakeError::Memory(_))));
 }
 
+/// One thread sleeps at a word all the while; doorbells come and go beside it, threads of
+/// its own process wake it, and it hears whatever there is.
+#[test]
+fn who_sleeps_at_a_word_is_woken_by_everybody() {
+    const ROUNDS: u64 = 500;
+    let sleeper = Sleeper::new().unwrap();
+    let (first, ring_first) = bell();
+    let mut name = sleeper.add(&first).unwrap();
+    let (asked, answered) = (AtomicU64::new(0), AtomicU64::new(0));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for round in 1..=ROUNDS {
+                let ask = || asked.store(round, Ordering::Release);
+                let (second, ring_second) = bell();
+                let mut guest = None;
+                match round % 4 {
+                    0 => {
+                        ask();
+                        ring_first.ring();
+                    }
+                    1 => {
+                        ask();
+                        sleeper.wake();
+                    }
+                    2 => {
+                        guest = Some(sleeper.add(&second).unwrap());
+                        ask();
+                        ring_second.ring();
+                    }
+                    _ => {
+                        sleeper.remove(name);
+                        ask();
+                        sleeper.wake();
+                        name = sleeper.add(&first).unwrap();
+                    }
+                }
+                while answered.load(Ordering::Acquire) != round {
+                    thread::yield_now();
+                }
+                if let Some(guest) = guest {
+                    sleeper.remove(guest);
+                }
+            }
+        });
+        for round in 1..=ROUNDS {
+            let mut came = || asked.load(Ordering::Acquire) == round;
+            assert!(sleeper.sleep(Wait::Block, LONG, &mut came).unwrap(), "round {round}");
+            answered.store(round, Ordering::Release);
+        }
+    });
+}
+
 #[test]
 fn every_ring_is_heard_by_whoever_sleeps() {
+    // With one the thread sleeps at its word, with several at the descriptors of all.
+    [1, 3].into_iter().for_each(every_ring_of_so_many_is_heard);
+}
+
+fn every_ring_of_so_many_is_heard(count: u64) {
     const ROUNDS: u64 = 2_000;
     let sleeper = Sleeper::new().unwrap();
-    let bells: Vec<_> = (0..3).map(|_| bell()).collect();
+    let bells: Vec<_> = (0..count).map(|_| bell()).collect();
     for (doorbell, _) in &bells {
         sleeper.add(doorbell).unwrap();
     }
@@ -43,7 +100,7 @@ fn every_ring_is_heard_by_whoever_sleeps() {
         scope.spawn(|| {
             for round in 1..=ROUNDS {
                 asked.store(round, Ordering::Relaxed);
-                bells[(round % 3) as usize].1.ring();
+                bells[(round % count) as usize].1.ring();
                 while answered.load(Ordering::Acquire) != round {
                     thread::yield_now();
                 }

@@ -1,17 +1,21 @@
-//! [`Doorbell`] and [`Ringer`]: one word that says whether somebody sleeps, and an
-//! eventfd that ends it.
+//! [`Doorbell`] and [`Ringer`]: one word that says whether somebody sleeps and where,
+//! and an eventfd for those who sleep there.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Relaxed, SeqCst};
 
 use thiserror::Error;
 
+use super::futex;
 use crate::memory::{Piece, SharedMemoryError};
 use crate::shm::word::Word;
 
-/// Somebody is about to sleep, or sleeps.
-const SLEEPING: u64 = 1;
+/// In the word: somebody is about to sleep at the eventfd, or sleeps there.
+pub(super) const AT_EVENT: u64 = 1;
+/// In the word: a thread is about to sleep at the word itself, or sleeps there.
+pub(super) const AT_WORD: u64 = 2;
 
 /// A doorbell cannot be.
 #[derive(Debug, Error)]
@@ -99,14 +103,21 @@ impl Ringer {
     /// before. While nobody sleeps that is a fence and a load.
     #[inline]
     pub fn ring(&self) {
-        if self.word.words().first().is_some_and(is_awaited) {
-            self.wake();
+        let Some(word) = self.word.words().first() else { return };
+        let sleepers = awaited(word);
+        if sleepers != 0 {
+            self.wake(word, sleepers);
         }
     }
 
     #[cold]
-    fn wake(&self) {
-        signal(self.event.as_fd());
+    fn wake(&self, word: &AtomicU64, sleepers: u64) {
+        if sleepers & AT_WORD != 0 {
+            futex::wake(word);
+        }
+        if sleepers & !AT_WORD != 0 {
+            signal(self.event.as_fd());
+        }
     }
 }
 
@@ -117,15 +128,25 @@ pub(super) fn signal(event: BorrowedFd<'_>) {
     let _ = unsafe { libc::write(event.as_raw_fd(), one.as_ptr().cast(), one.len()) };
 }
 
-/// The sleeper's half: says that it is about to sleep. A full fence follows.
+/// The sleeper's half: says that it is about to sleep, and where. A full fence follows.
+/// Gives what the word holds now.
 #[inline]
-pub(crate) fn announce(word: &impl Word) {
-    word.fetch_or(SLEEPING, Relaxed);
+pub(crate) fn announce(word: &impl Word, place: u64) -> u64 {
+    word.fetch_or(place, Relaxed) | place
 }
 
-/// The ringer's half: is a signal due? If so it is this caller's to send.
+/// The sleeper is awake, or has found work: nobody need be woken there. The others that
+/// have announced themselves still are to be.
 #[inline]
-pub(crate) fn is_awaited<W: Word>(word: &W) -> bool {
+pub(crate) fn retract(word: &impl Word, place: u64) {
+    if word.load(Relaxed) & place != 0 {
+        word.fetch_and(!place, AcqRel);
+    }
+}
+
+/// The ringer's half: who is to be woken? If anybody, it is this caller's to do.
+#[inline]
+pub(crate) fn awaited<W: Word>(word: &W) -> u64 {
     W::fence(SeqCst);
-    word.load(Relaxed) != 0 && word.swap(0, AcqRel) != 0
+    if word.load(Relaxed) == 0 { 0 } else { word.swap(0, AcqRel) }
 }

@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
-use super::doorbell::{Doorbell, WakeError, announce, is_awaited, signal};
+use super::doorbell::{AT_EVENT, AT_WORD, Doorbell, WakeError, announce, awaited, retract, signal};
+use super::futex;
 use crate::driver::Interest;
 use crate::memory::Piece;
 use crate::wait::Wait;
@@ -30,10 +31,18 @@ pub struct Sleeper {
     bells: Mutex<Vec<Option<Bell>>>,
     /// Held by the thread that sleeps in the kernel.
     kernel: Mutex<()>,
-    /// How often that one has woken.
-    woken: Mutex<u64>,
+    woken: Mutex<Woken>,
     others: Condvar,
     next_id: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Woken {
+    /// How often the thread has woken that slept in the kernel.
+    times: u64,
+    /// How many others wait for that. Nobody is told where there is none: telling is a
+    /// system call.
+    followers: u32,
 }
 
 /// The name of a doorbell at its sleeper.
@@ -109,6 +118,7 @@ impl Sleeper {
         let mut bells = lock(&self.bells);
         let Some(place) = bells.get_mut(name.index) else { return };
         if let Some(bell) = place.take_if(|bell| bell.id == name.id) {
+            rouse(&bell.word);
             let (epoll, event) = (self.epoll.as_raw_fd(), bell.event.as_raw_fd());
             // SAFETY: two descriptors; this operation reads no event.
             unsafe { libc::epoll_ctl(epoll, libc::EPOLL_CTL_DEL, event, std::ptr::null_mut()) };
@@ -117,7 +127,11 @@ impl Sleeper {
 
     /// Wakes all that sleep here, from this process.
     pub fn wake(&self) {
-        if self.own_word.words().first().is_some_and(is_awaited) {
+        let sleepers = self.own_word.words().first().map_or(0, awaited);
+        if sleepers & AT_WORD != 0 {
+            lock(&self.bells).iter().flatten().for_each(|bell| rouse(&bell.word));
+        }
+        if sleepers & AT_EVENT != 0 {
             signal(self.own.fd());
         }
     }
@@ -176,14 +190,37 @@ impl Sleeper {
     /// sleeps.
     pub fn arm(&self) {
         if let Some(word) = self.own_word.words().first() {
-            announce(word);
+            announce(word, AT_EVENT);
         }
         for bell in lock(&self.bells).iter().flatten() {
             if let Some(word) = bell.word.words().first() {
-                announce(word);
+                announce(word, AT_EVENT);
             }
         }
         fence(Ordering::SeqCst);
+    }
+
+    /// The same for a thread that can sleep at a word, since there is only one: that word,
+    /// and what it holds.
+    fn arm_at_word(&self) -> Option<(Piece, u64)> {
+        let bells = lock(&self.bells);
+        let mut there = bells.iter().flatten();
+        let (Some(only), None) = (there.next(), there.next()) else { return None };
+        // Both before the lock is gone: whoever wakes from this process, or adds a doorbell
+        // before that, finds the one and then looks for the other.
+        announce(self.own_word.words().first()?, AT_WORD);
+        let held = announce(only.word.words().first()?, AT_WORD);
+        let word = only.word.clone();
+        drop(bells);
+        fence(Ordering::SeqCst);
+        Some((word, held))
+    }
+
+    /// Awake again: this process need not wake this thread.
+    fn retract(&self, place: u64) {
+        if let Some(word) = self.own_word.words().first() {
+            retract(word, place);
+        }
     }
 
     /// Forgets the rings so far: the caller arms anew and looks for work. While a
@@ -213,8 +250,11 @@ impl Sleeper {
     /// The others look whether they were meant, and one of them sleeps next.
     fn leave_kernel(&self, kernel: MutexGuard<'_, ()>) {
         drop(kernel);
-        *lock(&self.woken) += 1;
-        self.others.notify_all();
+        let mut woken = lock(&self.woken);
+        woken.times += 1;
+        if woken.followers > 0 {
+            self.others.notify_all();
+        }
     }
 
     fn sleep_once(
@@ -222,14 +262,44 @@ impl Sleeper {
         at_most: Duration,
         ready: &mut dyn FnMut() -> bool,
     ) -> Result<bool, WakeError> {
-        let woken = *lock(&self.woken);
+        let woken = lock(&self.woken).times;
         let Some(kernel) = self.enter_kernel() else {
             return Ok(self.follow(woken, at_most, ready));
         };
-        self.arm();
-        let found = if ready() { Ok(true) } else { self.wait_for_ring(at_most).map(|_| ready()) };
+        let found = match self.arm_at_word() {
+            Some((word, held)) => self.sleep_at_word(&word, held, at_most, ready),
+            None => self.sleep_at_events(at_most, ready),
+        };
         self.leave_kernel(kernel);
         found
+    }
+
+    fn sleep_at_word(
+        &self,
+        place: &Piece,
+        held: u64,
+        at_most: Duration,
+        ready: &mut dyn FnMut() -> bool,
+    ) -> Result<bool, WakeError> {
+        let Some(word) = place.words().first() else { return Ok(ready()) };
+        let is_ready = ready();
+        let slept = if is_ready { Ok(()) } else { futex::wait(word, held, at_most) };
+        retract(word, AT_WORD);
+        self.retract(AT_WORD);
+        slept.map(|()| is_ready || ready())
+    }
+
+    fn sleep_at_events(
+        &self,
+        at_most: Duration,
+        ready: &mut dyn FnMut() -> bool,
+    ) -> Result<bool, WakeError> {
+        self.arm();
+        let is_ready = ready();
+        let slept = if is_ready { Ok(true) } else { self.wait_for_ring(at_most) };
+        // The doorbells stay announced: tasks may wait for them, too.
+        self.retract(AT_EVENT);
+        slept.map(|_| is_ready || ready())
     }
 
     /// Another thread sleeps in the kernel: sleeps until that one has woken.
@@ -237,12 +307,14 @@ impl Sleeper {
         if ready() {
             return true;
         }
-        let woken = lock(&self.woken);
-        if *woken == seen {
-            let _ = self.others.wait_timeout(woken, at_most.min(FOLLOW));
-        } else {
-            drop(woken);
+        let mut woken = lock(&self.woken);
+        if woken.times == seen {
+            woken.followers += 1;
+            let waited = self.others.wait_timeout(woken, at_most.min(FOLLOW));
+            woken = waited.unwrap_or_else(PoisonError::into_inner).0;
+            woken.followers -= 1;
         }
+        drop(woken);
         ready()
     }
 
@@ -272,6 +344,15 @@ impl Sleeper {
             0 => Ok(()),
             _ => Err(WakeError::last("epoll_ctl")),
         }
+    }
+}
+
+/// Wakes a thread that sleeps at the word of a doorbell. Whoever else waits for it is to
+/// be woken by its peer, still.
+fn rouse(word: &Piece) {
+    if let Some(word) = word.words().first() {
+        retract(word, AT_WORD);
+        futex::wake(word);
     }
 }
 

@@ -1,7 +1,10 @@
 //! The side that publishes.
 
-use super::{BASE, BYTES, Config, END, LATEST, LEN, PUBLISHER_LEN, complete, incomplete};
-use crate::clan::{Cookie, Error, Fabric, Remote, Rights};
+use super::{
+    BASE, BYTES, Config, END, GROUP, INVITED, LATEST, LEN, PUBLISHER_LEN, REPLY, REPLY_LEN,
+    complete, incomplete,
+};
+use crate::clan::{Cookie, Error, Fabric, Group, Local, Remote, Rights};
 
 /// Publishes to all who subscribed. It never waits.
 #[derive(Debug)]
@@ -11,8 +14,28 @@ pub struct Publisher<F: Fabric> {
     _presence: F::Local,
     cookie: Cookie,
     config: Config,
-    subscribers: Vec<F::Remote>,
+    subscribers: Vec<Reader<F>>,
+    /// What writes to all members at once, where the fabric has that.
+    group: Option<Box<dyn Group<Remote = F::Remote>>>,
     published: u64,
+}
+
+/// One that subscribed.
+#[derive(Debug)]
+struct Reader<F: Fabric> {
+    remote: F::Remote,
+    way: Way<F>,
+}
+
+/// How it gets what is published.
+#[derive(Debug)]
+enum Way<F: Fabric> {
+    /// By a write of its own.
+    Alone,
+    /// The same, until it says here that it has joined the group.
+    Invited(F::Local),
+    /// With all others of the group, in which this is its number.
+    Member(u64),
 }
 
 /// What became of a publication.
@@ -26,17 +49,35 @@ pub struct Delivery {
     pub lost: usize,
 }
 
+impl Delivery {
+    /// Counts what became of one. Gives whether it is still a subscriber.
+    fn count(&mut self, result: &Result<(), Error>) -> bool {
+        match result {
+            Ok(()) => self.sent += 1,
+            Err(Error::Busy) => self.skipped += 1,
+            // That is nobody's end but this side's.
+            Err(Error::NodeGone) => {}
+            Err(_) => {
+                self.lost += 1;
+                return false;
+            }
+        }
+        true
+    }
+}
+
 impl<F: Fabric> Publisher<F> {
     /// A publisher without subscribers.
     ///
     /// # Errors
-    /// Those of [`Fabric::expose`], or the configuration makes no sense.
+    /// Those of [`Fabric::expose`] and [`Fabric::found_group`], or the configuration
+    /// makes no sense.
     pub fn open(fabric: &F, config: Config) -> Result<Self, Error> {
-        config.subscriber_len()?;
+        let len = config.subscriber_len()?;
         let (presence, cookie) = fabric.expose(PUBLISHER_LEN, Rights::Write)?;
-        let (subscribers, published) = (Vec::new(), 0);
-        let fabric = fabric.clone();
-        Ok(Self { fabric, _presence: presence, cookie, config, subscribers, published })
+        let group = fabric.found_group(len)?;
+        let (fabric, subscribers, published) = (fabric.clone(), Vec::new(), 0);
+        Ok(Self { fabric, _presence: presence, cookie, config, subscribers, group, published })
     }
 
     /// What a subscriber needs to connect.
@@ -56,11 +97,25 @@ impl<F: Fabric> Publisher<F> {
         if found != expected {
             return Err(Error::Mismatch { expected, found });
         }
+        let way = self.invite(&mut remote)?;
         remote.store(BASE, self.published)?;
         remote.store(LATEST, self.published + 1)?;
         remote.commit()?;
-        self.subscribers.push(remote);
+        self.subscribers.push(Reader { remote, way });
         Ok(())
+    }
+
+    /// Tells a subscriber how to join the group, if there is one.
+    fn invite(&self, remote: &mut F::Remote) -> Result<Way<F>, Error> {
+        let Some(group) = &self.group else { return Ok(Way::Alone) };
+        // Memory of its own for each: what one says nobody else can.
+        let Ok((reply, cookie)) = self.fabric.expose(REPLY_LEN, Rights::Write) else {
+            return Ok(Way::Alone);
+        };
+        remote.write(GROUP, &group.cookie().to_bytes())?;
+        remote.write(REPLY, &cookie.to_bytes())?;
+        remote.store(INVITED, 1)?;
+        Ok(Way::Invited(reply))
     }
 
     /// How many subscribers there are, with those that are gone since the last
@@ -68,6 +123,13 @@ impl<F: Fabric> Publisher<F> {
     #[must_use]
     pub const fn subscribers(&self) -> usize {
         self.subscribers.len()
+    }
+
+    /// How many of them are written to at once, by way of a group.
+    #[must_use]
+    pub fn members(&self) -> usize {
+        let is_member = |reader: &&Reader<F>| matches!(reader.way, Way::Member(_));
+        self.subscribers.iter().filter(is_member).count()
     }
 
     /// Publishes to all.
@@ -82,27 +144,62 @@ impl<F: Fabric> Publisher<F> {
         let number = self.published;
         let slot = self.config.slot(number);
         let mut delivery = Delivery::default();
-        let mut failed = None;
-        self.subscribers.retain_mut(|remote| match put(remote, slot, number, bytes) {
-            Ok(()) => {
-                delivery.sent += 1;
-                true
+        self.take_in();
+        let grouped = self.publish_to_group(slot, number, bytes, &mut delivery);
+        let mut failed = grouped.as_ref().is_err_and(|error| matches!(error, Error::NodeGone));
+        self.subscribers.retain_mut(|Reader { remote, way }| {
+            // What the group could not take goes to each by itself, behind what it took.
+            if matches!(way, Way::Member(_)) && (grouped.is_ok() || failed) {
+                return true;
             }
-            Err(Error::Busy) => {
-                delivery.skipped += 1;
-                true
-            }
-            Err(Error::NodeGone) => {
-                failed = Some(Error::NodeGone);
-                true
-            }
-            Err(_) => {
-                delivery.lost += 1;
-                false
-            }
+            let result = put(remote, slot, number, bytes);
+            failed |= matches!(result, Err(Error::NodeGone));
+            delivery.count(&result)
         });
         self.published += 1;
-        failed.map_or(Ok(delivery), Err)
+        if failed { Err(Error::NodeGone) } else { Ok(delivery) }
+    }
+
+    /// Those who have joined are members from now on.
+    fn take_in(&mut self) {
+        let Some(group) = &mut self.group else { return };
+        for Reader { remote, way } in &mut self.subscribers {
+            let Way::Invited(reply) = way else { continue };
+            if reply.load(0).is_ok_and(|word| word == 1) {
+                *way = group.add(remote).map_or(Way::Alone, Way::Member);
+            }
+        }
+    }
+
+    /// Writes one slot of all members. Those that are gone are no subscribers any more.
+    fn publish_to_group(
+        &mut self,
+        slot: u64,
+        number: u64,
+        bytes: &[u8],
+        delivery: &mut Delivery,
+    ) -> Result<(), Error> {
+        let Some(group) = &mut self.group else { return Ok(()) };
+        let (begin, end) = (incomplete(number).to_le_bytes(), complete(number).to_le_bytes());
+        let (len, latest) = ((bytes.len() as u64).to_le_bytes(), (number + 2).to_le_bytes());
+        let writes: [(u64, &[u8]); 5] = [
+            (slot, &begin),
+            (slot + LEN, &len),
+            (slot + BYTES, bytes),
+            (slot, &end),
+            (LATEST, &latest),
+        ];
+        let mut gone = Vec::new();
+        let published = group.publish(&writes, &mut |member, result| {
+            if !delivery.count(&result) {
+                gone.push(member);
+            }
+        });
+        if !gone.is_empty() {
+            let is_gone = |way: &Way<F>| matches!(way, Way::Member(name) if gone.contains(name));
+            self.subscribers.retain(|reader| !is_gone(&reader.way));
+        }
+        published
     }
 }
 
@@ -118,7 +215,7 @@ fn put<R: Remote>(remote: &mut R, slot: u64, number: u64, bytes: &[u8]) -> Resul
 
 impl<F: Fabric> Drop for Publisher<F> {
     fn drop(&mut self) {
-        for remote in &mut self.subscribers {
+        for Reader { remote, .. } in &mut self.subscribers {
             // Whoever cannot be told finds the publisher gone.
             let _ = remote.store(END, 1).and_then(|()| remote.commit());
         }

@@ -2,10 +2,13 @@
 
 use std::time::Instant;
 
-use super::{BASE, BYTES, Config, END, LATEST, LEN, MOST_NUMBERS, PUBLISHER_LEN, complete};
+use super::{
+    BASE, BYTES, Config, END, GROUP, INVITED, LATEST, LEN, MOST_NUMBERS, PUBLISHER_LEN, REPLY,
+    complete,
+};
 use crate::clan::layer::half::{Connect, Half, Joint};
 use crate::clan::layer::waiting::{Side, Waiting};
-use crate::clan::{Access, Error, Fabric, Local, Misbehaviour, Remote, WORD};
+use crate::clan::{Access, Cookie, Error, Fabric, Local, Misbehaviour, Remote, WORD};
 
 /// Gets publications, in their order, except those that it was too late for.
 #[derive(Debug)]
@@ -28,6 +31,7 @@ pub struct Publication {
 
 #[derive(Debug)]
 struct Listening<F: Fabric> {
+    fabric: F,
     local: F::Local,
     remote: F::Remote,
     config: Config,
@@ -36,6 +40,8 @@ struct Listening<F: Fabric> {
     /// The one that is wanted next.
     next: u64,
     missed: u64,
+    /// It was invited into the group, and tried.
+    is_invited: bool,
 }
 
 impl<F: Fabric> Side<F> for Listening<F> {
@@ -58,8 +64,10 @@ impl<F: Fabric> Connect<F> for Subscriber<F> {
     fn join(joint: Joint<F>, config: Config) -> Result<Self, Error> {
         let Joint { fabric, local, remote } = joint;
         let wire = fabric.watch(&local, LATEST..END + WORD, Access::Write, Some(&remote))?;
-        let side = Listening { local, remote, config, latest: None, next: 0, missed: 0 };
-        Ok(Self { side, waiting: Waiting::new(fabric, config.wait, wire) })
+        let waiting = Waiting::new(fabric.clone(), config.wait, wire);
+        let (latest, next, missed, is_invited) = (None, 0, 0, false);
+        let side = Listening { fabric, local, remote, config, latest, next, missed, is_invited };
+        Ok(Self { side, waiting })
     }
 }
 
@@ -113,6 +121,11 @@ impl<F: Fabric> Subscriber<F> {
 
 impl<F: Fabric> Listening<F> {
     fn look(&mut self) -> Result<Option<Publication>, Error> {
+        if !self.is_invited && self.local.load(INVITED)? == 1 {
+            self.is_invited = true;
+            // One that cannot join is written to by itself, for ever.
+            let _ = self.join_group();
+        }
         if let Some(publication) = self.get()? {
             return Ok(Some(publication));
         }
@@ -128,6 +141,20 @@ impl<F: Fabric> Listening<F> {
             None if has_ended => Err(Error::Closed),
             None => state.map(|()| None),
         }
+    }
+
+    /// Joins the publisher's group, and says so.
+    fn join_group(&self) -> Result<(), Error> {
+        let cookie = |at| {
+            let mut bytes = [0; Cookie::LEN];
+            self.local.copy_out(at, &mut bytes)?;
+            Ok::<_, Error>(Cookie::from_bytes(&bytes)?)
+        };
+        let (group, reply) = (cookie(GROUP)?, cookie(REPLY)?);
+        let mut reply = self.fabric.map(&reply)?;
+        self.fabric.join_group(&group, &self.local)?;
+        reply.store(0, 1)?;
+        reply.commit()
     }
 
     /// So many were published; nothing before the subscription has begun.

@@ -97,6 +97,22 @@ impl<F: Fabric> Writer<F> {
         waiting.poll(context, side, |side| side.publish().map(Some))
     }
 
+    /// [`io::Write::flush`] for a task: the reader is told of all that was written.
+    ///
+    /// # Errors
+    /// Those of [`try_write`](Self::try_write).
+    pub async fn flush_async(&mut self) -> Result<(), Error> {
+        std::future::poll_fn(|context| self.poll_publish(context)).await
+    }
+
+    /// [`finish`](Self::finish) for a task.
+    ///
+    /// # Errors
+    /// Those of [`finish`](Self::finish).
+    pub async fn finish_async(&mut self) -> Result<(), Error> {
+        std::future::poll_fn(|context| self.poll_finish(context)).await
+    }
+
     pub(super) fn poll_finish(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Error>> {
         let Self { side, waiting, .. } = self;
         waiting.poll(context, side, |side| side.finish().map(Some))
@@ -128,7 +144,11 @@ pub(super) fn after(timeout: Option<Duration>) -> Option<Instant> {
     timeout.and_then(|timeout| Instant::now().checked_add(timeout))
 }
 
-/// Copies what there is room for, and publishes it.
+/// The reader is told of so many bytes at a time: it takes the first out while others
+/// are on their way, and none of them needs memory of its own until it has arrived.
+const PIECE: u64 = 64 << 10;
+
+/// Copies what there is room for, up to a piece, and publishes it.
 fn put<F: Fabric>(
     side: &mut Producer<F>,
     capacity: u64,
@@ -138,7 +158,7 @@ fn put<F: Fabric>(
         return Ok(Some(0));
     }
     let Some(room) = side.room(1)? else { return Ok(None) };
-    let len = room.min(bytes.len() as u64);
+    let len = room.min(bytes.len() as u64).min(PIECE);
     let at = side.written() % capacity;
     let (first, second) = bytes[..len as usize].split_at(len.min(capacity - at) as usize);
     side.write(ring::PLACES + at, first)?;

@@ -62,12 +62,15 @@ impl drive::After for After {
 pub(crate) struct Core {
     pub(crate) engine: Nic,
     pub(crate) lanes: Vec<Lane>,
-    clock: Clock,
     pool: Arc<Pool>,
     /// How many bytes the engine's write buffers have.
     pub(crate) write_buffer: usize,
     pub(crate) links: Names<LinkId, Arc<Neighbour>>,
     pub(crate) windows: Names<WindowId, Arc<WindowState>>,
+    /// Of each window onto a group, its members.
+    pub(crate) groups: Names<WindowId, Vec<(HostId, Arc<WindowState>)>>,
+    /// What the next group is told by from the others of this host.
+    pub(crate) next_group: u16,
     pub(crate) tripwires: Names<TripwireId, TripwireRecord>,
     pub(crate) endpoints: Names<EndpointId, EndpointRecord>,
     pub(crate) writes: Names<WriteId, WriteRecord>,
@@ -111,11 +114,12 @@ impl Core {
         let mut core = Self {
             engine,
             lanes,
-            clock,
             pool,
             write_buffer,
             links: Names::default(),
             windows: Names::default(),
+            groups: Names::default(),
+            next_group: 0,
             tripwires: Names::default(),
             endpoints: Names::default(),
             writes: Names::default(),
@@ -173,10 +177,10 @@ impl Core {
         before
     }
 
-    fn turn_lanes(&mut self) -> bool {
+    fn turn_lanes(&mut self, now: Instant) -> bool {
         let mut moved = false;
         for lane in &mut self.lanes {
-            moved |= lane.turn(&mut self.engine, self.clock.now());
+            moved |= lane.turn(&mut self.engine, now);
         }
         moved
     }
@@ -200,10 +204,9 @@ impl drive::Core for Core {
     type After = After;
     type Left = (Vec<Lane>, Vec<(Outlet, Registration)>);
 
-    fn turn(&mut self) -> bool {
-        let mut moved = self.serve_queues(self.clock.now());
-        moved |= self.turn_lanes();
-        let now = self.clock.now();
+    fn turn(&mut self, now: Instant) -> bool {
+        let mut moved = self.serve_queues(now);
+        moved |= self.turn_lanes(now);
         if self.engine.poll_timeout().is_some_and(|timeout| timeout.at <= now) {
             // No path is up that would have let it fire.
             self.engine.handle_timeout(now);
@@ -212,7 +215,7 @@ impl drive::Core for Core {
         self.make_room();
         if heard && self.serve_queues(now) {
             // Nobody else may come to send it.
-            self.turn_lanes();
+            self.turn_lanes(now);
             self.hear();
         }
         self.pool.after_turn();

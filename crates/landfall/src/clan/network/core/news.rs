@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use clan_dsm::{Ended, Event, LinkId};
+use clan_dsm::{Ended, Event, HostId, LinkId, WindowId};
 use landfall_placement::Engine as _;
 
 use super::{Core, Outlet, Registration};
+use crate::clan::network::crowd::WindowState;
 use crate::clan::network::neighbour::Neighbour;
 
 impl Core {
@@ -62,10 +63,11 @@ impl Core {
                 self.after.wake.append(&mut self.arrivals);
             }
             Event::LinkDown { link, why } => self.link_down(link, why),
-            Event::Exception { window: Some(window), reason, .. } => {
-                if let Some(state) = self.windows.get_mut(window) {
+            Event::Exception { window: Some(window), host, reason } => {
+                if let Some(state) = self.window_at(window, host) {
                     state.refuse(reason);
-                    self.after.wake.extend(state.take_waker());
+                    let waker = state.take_waker();
+                    self.after.wake.extend(waker);
                 }
             }
             Event::Overflow { lost } => self.lost(lost),
@@ -74,13 +76,27 @@ impl Core {
         }
     }
 
+    /// What that host is of a window: of a group, each member is one.
+    fn window_at(&mut self, window: WindowId, host: HostId) -> Option<&Arc<WindowState>> {
+        if self.windows.get_mut(window).is_some() {
+            return self.windows.get_mut(window).map(|state| &*state);
+        }
+        let members = self.groups.get_mut(window)?;
+        members.iter().find(|(member, _)| *member == host).map(|(_, state)| state)
+    }
+
+    /// All windows, and those of each member of each group.
+    fn all_windows(&self) -> impl Iterator<Item = &Arc<WindowState>> {
+        self.windows.iter().chain(self.groups.iter().flatten().map(|(_, state)| state))
+    }
+
     /// All that goes over it is lost; who waits for it, or sleeps, hears of it.
     fn link_down(&mut self, link: LinkId, why: Ended) {
         let Some(neighbour) = self.links.remove(link) else { return };
         self.after.wake.append(&mut neighbour.fall(why));
-        for state in self.windows.iter().filter(|state| state.is_about(&neighbour)) {
-            self.after.wake.extend(state.take_waker());
-        }
+        let about = self.all_windows().filter(|state| state.is_about(&neighbour));
+        let wakers: Vec<_> = about.filter_map(|state| state.take_waker()).collect();
+        self.after.wake.extend(wakers);
         for record in self.tripwires.iter().filter(|record| record.state.is_about(&neighbour)) {
             if let Some((outlet, _)) = &record.events {
                 self.after.wake.extend(outlet.tell());
@@ -124,9 +140,8 @@ impl Core {
             self.barrier_reached(record, Err(Ended::Here));
         }
         self.lose_chains();
-        for state in self.windows.iter() {
-            self.after.wake.extend(state.take_waker());
-        }
+        let wakers: Vec<_> = self.all_windows().filter_map(|state| state.take_waker()).collect();
+        self.after.wake.extend(wakers);
         let mut events = Vec::new();
         for record in self.tripwires.take_all() {
             self.after.wake.extend(record.state.take_waker());

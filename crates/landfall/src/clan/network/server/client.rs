@@ -27,6 +27,8 @@ pub struct Client {
     window: Window,
     sent: u64,
     answered: u64,
+    /// A request in whole words.
+    words: Vec<u8>,
 }
 
 impl Client {
@@ -55,7 +57,8 @@ impl Client {
         let window = node.map(&theirs)?;
         let tripwire = node.watch(&memory, 0..shape.flags(), Access::Write, Some(&window))?;
         let node = node.clone();
-        Ok(Self { node, endpoint, shape, memory, tripwire, window, sent: 0, answered: 0 })
+        let (sent, answered, words) = (0, 0, Vec::new());
+        Ok(Self { node, endpoint, shape, memory, tripwire, window, sent, answered, words })
     }
 
     /// Requests that wait for a reply.
@@ -69,8 +72,26 @@ impl Client {
     /// # Errors
     /// [`Error::Busy`]: as many wait for a reply as may, or the way is full.
     pub fn send(&mut self, request: &[u8]) -> Result<(), Error> {
+        self.post(request)?;
+        self.window.commit()
+    }
+
+    /// Writes a request that leaves with the next [`turn`](Node::turn) of the node, or
+    /// with whatever it sends before: for who has many of them, on many connections.
+    ///
+    /// # Errors
+    /// Those of [`send`](Self::send).
+    pub fn post(&mut self, request: &[u8]) -> Result<(), Error> {
         self.check_room(request.len() as u64)?;
-        self.window.write(self.shape.place_at(self.sent), request)?;
+        let place = self.shape.place_at(self.sent);
+        if Shape::is_whole(request.len()) {
+            self.window.write(place, request)?;
+        } else {
+            self.words.clear();
+            self.words.extend_from_slice(request);
+            Shape::make_whole(&mut self.words);
+            self.window.write(place, &self.words)?;
+        }
         self.announce(request.len())
     }
 
@@ -83,7 +104,8 @@ impl Client {
         let len = range.end.saturating_sub(range.start);
         self.check_room(len)?;
         self.window.write_from(self.shape.place_at(self.sent), from, range)?;
-        self.announce(len as usize)
+        self.announce(len as usize)?;
+        self.window.commit()
     }
 
     fn check_room(&self, len: u64) -> Result<(), Error> {
@@ -100,7 +122,7 @@ impl Client {
     fn announce(&mut self, len: usize) -> Result<(), Error> {
         self.window.store(self.shape.flag_at(self.sent), Shape::flag(self.sent, len))?;
         self.sent += 1;
-        self.window.commit()
+        Ok(())
     }
 
     /// Takes the next reply, if it is there. True: it was.

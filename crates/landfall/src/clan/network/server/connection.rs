@@ -68,8 +68,10 @@ impl Connection {
             reply.clear();
             answer(request, reply);
             reply.truncate(shape.size as usize);
+            let flag = Shape::flag(self.next, reply.len());
+            Shape::make_whole(reply);
             self.window.write(shape.place_at(self.next), reply)?;
-            self.window.store(shape.flag_at(self.next), Shape::flag(self.next, reply.len()))?;
+            self.window.store(shape.flag_at(self.next), flag)?;
             self.next += 1;
             *served += 1;
         }

@@ -42,6 +42,17 @@ impl Shape {
         self.flags() + message % self.depth as u64 * place
     }
 
+    /// Does a message of this length end with a word? Part of a word is a packet of its
+    /// own on the wire, so what does not is filled up: its place has room, and its flag
+    /// says where it ends.
+    pub(super) const fn is_whole(len: usize) -> bool {
+        len.is_multiple_of(WORD as usize)
+    }
+
+    pub(super) fn make_whole(message: &mut Vec<u8>) {
+        message.resize(message.len().next_multiple_of(WORD as usize), 0);
+    }
+
     /// What the flag of a message of this length is.
     pub(super) const fn flag(message: u64, len: usize) -> u64 {
         (message + 1) << 32 | len as u64

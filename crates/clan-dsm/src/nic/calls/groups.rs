@@ -1,0 +1,249 @@
+//! Groups: memory that many hosts have, each its own, and that is written at once.
+//!
+//! Where the network multicasts (the [switch](crate::switch) on native links
+//! does), one packet goes to all. Over frames each link repeats what it lost by
+//! itself, so the adapter sends each member its own copy; but all of them are of
+//! one call, and of one memory.
+
+use alloc::vec::Vec;
+
+use landfall_placement::{Area, Instant};
+
+use crate::access::Rights;
+use crate::address::{Address, HostId};
+use crate::cookie::Cookie;
+use crate::error::Error;
+use crate::events::EventQueue;
+use crate::ids::{ApertureId, WindowId, WriteId};
+use crate::nic::Nic;
+use crate::nic::line::Line;
+use crate::transfer::pio::WriteBuffer;
+use crate::transfer::writes::Writes;
+
+/// A part of what [`Nic::publish`] writes.
+#[derive(Clone, Copy, Debug)]
+pub enum GroupWrite<'a> {
+    /// Bytes that are copied: for what is small.
+    Bytes {
+        /// Where they belong in the group's memory.
+        offset: u64,
+        /// The bytes.
+        bytes: &'a [u8],
+    },
+    /// Memory that stays as it is until each member's
+    /// [`Event::Written`](crate::Event::Written).
+    Memory {
+        /// Where it belongs in the group's memory.
+        offset: u64,
+        /// The memory.
+        from: Area,
+    },
+}
+
+impl GroupWrite<'_> {
+    const fn place(&self) -> (u64, u64) {
+        match self {
+            Self::Bytes { offset, bytes } => (*offset, bytes.len() as u64),
+            Self::Memory { offset, from } => (*offset, from.len),
+        }
+    }
+}
+
+/// What all parts of a publication need of a link.
+#[derive(Clone, Copy, Default)]
+struct Needs {
+    entries: usize,
+    bytes: usize,
+    /// So many bytes are sent from memory.
+    from_memory: u64,
+}
+
+impl Needs {
+    fn of(writes: &[GroupWrite<'_>]) -> Option<Self> {
+        writes.iter().try_fold(Self::default(), |Self { entries, bytes, from_memory }, write| {
+            Some(match write {
+                // A first and a last word in part, and whole ones between.
+                GroupWrite::Bytes { bytes: more, .. } => Self {
+                    entries: entries + 3,
+                    bytes: bytes.checked_add(more.len())?,
+                    from_memory,
+                },
+                GroupWrite::Memory { from, .. } => Self {
+                    entries: entries + 1,
+                    bytes,
+                    from_memory: from_memory.checked_add(from.len)?,
+                },
+            })
+        })
+    }
+}
+
+impl Nic {
+    /// Founds a group, and makes the cookie for those who receive and those who
+    /// send. The group has a number that no other group here has: that of its
+    /// founder, or one that all agree on. It may have several pieces of memory,
+    /// told apart by the slot.
+    ///
+    /// # Errors
+    /// [`Error::BadMemory`].
+    pub fn found_group(&mut self, group: HostId, slot: u16, len: u64) -> Result<Cookie, Error> {
+        self.memory.group_cookie(group, slot, len)
+    }
+
+    /// What is sent to the group comes to lie in this aperture from now on,
+    /// whoever has the cookie and sends it.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`], [`Error::Forbidden`] where that is no group's cookie,
+    /// [`Error::OutOfBounds`] where the aperture is too short, [`Error::Taken`],
+    /// [`Error::NoRoom`].
+    pub fn join_group(&mut self, group: &Cookie, aperture: ApertureId) -> Result<(), Error> {
+        self.memory.join(group, aperture, None)
+    }
+
+    /// The same where only one host may send: all members know the group's key,
+    /// and need not trust each other.
+    ///
+    /// # Errors
+    /// Those of [`join_group`](Self::join_group).
+    pub fn join_group_of(
+        &mut self,
+        sender: HostId,
+        group: &Cookie,
+        aperture: ApertureId,
+    ) -> Result<(), Error> {
+        self.memory.join(group, aperture, Some(sender))
+    }
+
+    /// Nothing more is accepted for the group.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`].
+    pub fn leave_group(&mut self, group: &Cookie) -> Result<(), Error> {
+        self.memory.leave(group)
+    }
+
+    /// Opens a window onto the memory of a group. What the program writes goes to
+    /// each of these members; nothing can be read, and DMA cannot be used.
+    ///
+    /// # Errors
+    /// [`Error::NoRoom`], [`Error::Forbidden`] where that is no group's cookie.
+    pub fn map_group(&mut self, cookie: &Cookie, members: &[HostId]) -> Result<WindowId, Error> {
+        if cookie.rights() != Rights::Write {
+            return Err(Error::Forbidden);
+        }
+        if members.len() > self.config.links {
+            return Err(Error::NoRoom);
+        }
+        self.windows.open(*cookie, Some(Vec::from(members)))
+    }
+
+    /// What is written through a group's window goes to this host too, which has
+    /// joined. It comes behind all that was written to that host before.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`], [`Error::Forbidden`] where the window is no group's,
+    /// [`Error::Taken`] where it goes there already, [`Error::NoRoom`].
+    pub fn admit(&mut self, window: WindowId, member: HostId) -> Result<(), Error> {
+        let most = self.config.links;
+        let members = self.windows.members_mut(window)?;
+        if members.contains(&member) {
+            return Err(Error::Taken);
+        }
+        if members.len() >= most {
+            return Err(Error::NoRoom);
+        }
+        members.push(member);
+        Ok(())
+    }
+
+    /// What is written through a group's window does not go to this host any more.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`], [`Error::Forbidden`] where the window is no group's.
+    pub fn dismiss(&mut self, window: WindowId, member: HostId) -> Result<(), Error> {
+        self.windows.members_mut(window)?.retain(|known| *known != member);
+        Ok(())
+    }
+
+    /// Writes to each member of a group that can be reached and has room for all
+    /// of it; the others get nothing of it, and hold nobody up. `tell` hears what
+    /// became of each: the write that ends with
+    /// [`Event::Written`](crate::Event::Written), where memory is named;
+    /// [`Error::Busy`], [`Error::NoLink`].
+    ///
+    /// # Errors
+    /// Those that are the same for all, and then nobody got anything:
+    /// [`Error::Unknown`], [`Error::Forbidden`], [`Error::OutOfBounds`],
+    /// [`Error::BadMemory`], [`Error::TooLong`] for more than an empty write
+    /// buffer takes.
+    pub fn publish(
+        &mut self,
+        _now: Instant,
+        window: WindowId,
+        writes: &[GroupWrite<'_>],
+        tell: &mut dyn FnMut(HostId, Result<Option<WriteId>, Error>),
+    ) -> Result<(), Error> {
+        let Self { windows, links, lines, writes: from_memory, events, config, .. } = self;
+        let group = windows.get(window)?;
+        let members = group.members().ok_or(Error::Forbidden)?;
+        for write in writes {
+            let (offset, len) = write.place();
+            group.check(offset, len, Rights::Write)?;
+            if matches!(write, GroupWrite::Memory { from, .. } if !from.is_valid()) {
+                return Err(Error::BadMemory);
+            }
+        }
+        let needs = Needs::of(writes).ok_or(Error::TooLong)?;
+        if !WriteBuffer::could_hold(config.write_buffer, needs.entries, needs.bytes) {
+            return Err(Error::TooLong);
+        }
+        let base = group.base();
+        for host in members {
+            let link = links.to_host(*host);
+            let told = match link.and_then(|link| lines.get_mut(link)) {
+                Some(line) => put(line, base, writes, needs, from_memory, events),
+                None => Err(Error::NoLink),
+            };
+            if let (Some(link), Ok(_)) = (link, &told) {
+                links.wake(link);
+            }
+            tell(*host, told);
+        }
+        Ok(())
+    }
+}
+
+/// Puts all of it behind what waits for one member, or nothing.
+fn put(
+    line: &mut Line,
+    base: Address,
+    writes: &[GroupWrite<'_>],
+    needs: Needs,
+    from_memory: &mut Writes,
+    events: &mut EventQueue,
+) -> Result<Option<WriteId>, Error> {
+    if !line.writes.has_room(needs.entries, needs.bytes) {
+        return Err(Error::Busy);
+    }
+    let mut begun = None;
+    if needs.from_memory > 0 {
+        let write = from_memory.begin(needs.from_memory).ok_or(Error::Busy)?;
+        if !events.promise() {
+            from_memory.forget(write);
+            return Err(Error::Busy);
+        }
+        begun = Some(write);
+    }
+    for write in writes {
+        match (*write, begun) {
+            (GroupWrite::Bytes { offset, bytes }, _) => line.writes.write(base, offset, bytes)?,
+            (GroupWrite::Memory { offset, from }, Some(write)) => {
+                line.writes.write_from(write, base, offset, from)?;
+            }
+            // Then nothing is sent from memory.
+            (GroupWrite::Memory { .. }, None) => {}
+        }
+    }
+    Ok(begun)
+}

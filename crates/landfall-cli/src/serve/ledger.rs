@@ -1,0 +1,161 @@
+//! Who came, what was moved, and what is said about it.
+
+use std::fmt::Display;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use anyhow::Result;
+use serde::Serialize;
+
+use crate::style;
+
+/// What a server counts, and hears when it shall end.
+#[derive(Debug)]
+pub(super) struct Ledger {
+    is_verbose: bool,
+    /// stdout is for the summary alone.
+    is_json: bool,
+    once: bool,
+    over: AtomicBool,
+    came: AtomicU64,
+    gone: AtomicU64,
+    most_at_once: AtomicU64,
+    turned_away: AtomicU64,
+    received: AtomicU64,
+    sent: AtomicU64,
+    datagrams_received: AtomicU64,
+    datagrams_sent: AtomicU64,
+}
+
+/// What was counted.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(super) struct Counts {
+    pub(super) clients: u64,
+    pub(super) most_at_once: u64,
+    pub(super) turned_away: u64,
+    pub(super) received_bytes: u64,
+    pub(super) sent_bytes: u64,
+    pub(super) datagrams_received: u64,
+    pub(super) datagrams_sent: u64,
+}
+
+impl Ledger {
+    pub(super) fn new(is_verbose: bool, is_json: bool, once: bool) -> Self {
+        Self {
+            is_verbose,
+            is_json,
+            once,
+            over: AtomicBool::new(false),
+            came: AtomicU64::new(0),
+            gone: AtomicU64::new(0),
+            most_at_once: AtomicU64::new(0),
+            turned_away: AtomicU64::new(0),
+            received: AtomicU64::new(0),
+            sent: AtomicU64::new(0),
+            datagrams_received: AtomicU64::new(0),
+            datagrams_sent: AtomicU64::new(0),
+        }
+    }
+
+    /// The server shall end.
+    pub(super) fn end(&self) {
+        self.over.store(true, Ordering::Relaxed);
+    }
+
+    /// Shall it end: was it told so, or has the only client gone?
+    pub(super) fn is_over(&self) -> bool {
+        let first_has_gone = self.once && self.gone.load(Ordering::Relaxed) > 0;
+        first_has_gone || self.over.load(Ordering::Relaxed)
+    }
+
+    /// Says that clients may come now, and where.
+    pub(super) fn ready(&self, text: impl Display) -> Result<()> {
+        self.say(&format!("{text}\n"))
+    }
+
+    fn say(&self, line: &str) -> Result<()> {
+        if self.is_json {
+            eprint!("{line}");
+            return Ok(());
+        }
+        Ok(style::print(line)?)
+    }
+
+    pub(super) fn client_came(&self, who: impl Display) -> Result<()> {
+        let came = self.came.fetch_add(1, Ordering::Relaxed) + 1;
+        let there = came - self.gone.load(Ordering::Relaxed);
+        self.most_at_once.fetch_max(there, Ordering::Relaxed);
+        if self.is_verbose { self.say(&format!("{who}: connected\n")) } else { Ok(()) }
+    }
+
+    pub(super) fn client_gone(&self, who: impl Display, how: impl Display) -> Result<()> {
+        self.gone.fetch_add(1, Ordering::Relaxed);
+        if self.is_verbose { self.say(&format!("{who}: {how}\n")) } else { Ok(()) }
+    }
+
+    pub(super) fn client_turned_away(&self, who: impl Display) -> Result<()> {
+        self.turned_away.fetch_add(1, Ordering::Relaxed);
+        if self.is_verbose { self.say(&format!("{who}: turned away\n")) } else { Ok(()) }
+    }
+
+    /// Where that is counted below.
+    pub(super) fn turned_away_in_all(&self, count: u64) {
+        self.turned_away.store(count, Ordering::Relaxed);
+    }
+
+    pub(super) fn moved(&self, received: u64, sent: u64) {
+        self.received.fetch_add(received, Ordering::Relaxed);
+        self.sent.fetch_add(sent, Ordering::Relaxed);
+    }
+
+    pub(super) fn datagram_came(&self, bytes: u64) {
+        self.datagrams_received.fetch_add(1, Ordering::Relaxed);
+        self.moved(bytes, 0);
+    }
+
+    pub(super) fn datagram_went(&self, bytes: u64) {
+        self.datagrams_sent.fetch_add(1, Ordering::Relaxed);
+        self.moved(0, bytes);
+    }
+
+    pub(super) fn counts(&self) -> Counts {
+        let count = |of: &AtomicU64| of.load(Ordering::Relaxed);
+        Counts {
+            clients: count(&self.came),
+            most_at_once: count(&self.most_at_once),
+            turned_away: count(&self.turned_away),
+            received_bytes: count(&self.received),
+            sent_bytes: count(&self.sent),
+            datagrams_received: count(&self.datagrams_received),
+            datagrams_sent: count(&self.datagrams_sent),
+        }
+    }
+}
+
+/// What a client moved, as its last line says.
+pub(super) fn parting(received: u64, sent: u64, why: impl Display) -> String {
+    format!("{} came, {} went, {why}", style::bytes(received), style::bytes(sent))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clients_are_counted_and_the_first_may_be_the_last() {
+        let ledger = Ledger::new(false, false, true);
+        ledger.client_came("one").unwrap();
+        ledger.client_came("two").unwrap();
+        assert!(!ledger.is_over());
+        ledger.moved(3, 4);
+        ledger.client_gone("one", "").unwrap();
+        assert!(ledger.is_over());
+        ledger.client_came("three").unwrap();
+        let counts = ledger.counts();
+        assert_eq!((counts.clients, counts.most_at_once), (3, 2));
+        assert_eq!((counts.received_bytes, counts.sent_bytes), (3, 4));
+        let endless = Ledger::new(false, false, false);
+        assert!(!endless.is_over());
+        endless.end();
+        assert!(endless.is_over());
+    }
+}

@@ -1,0 +1,277 @@
+//! `landfall serve`: the services that every stack of protocols once had, for whatever
+//! wants to talk to one of ours.
+//!
+//! | file | what it is |
+//! | --- | --- |
+//! | this | the options, and the run until somebody ends it |
+//! | `service` | what the three services do, and the characters of the third |
+//! | `ledger` | who came, what was moved, and what is said about it |
+//! | `qpip` | over queue pairs: TCP and UDP, for any socket program |
+//! | `stp` | over the Scheduled Transfer Protocol |
+//! | `clan` | over shared memory with tripwires, as calls |
+
+mod clan;
+mod ledger;
+mod qpip;
+mod service;
+mod stp;
+
+use std::net::{IpAddr, SocketAddr};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use clap::ValueEnum;
+use landfall_transport::signals::Endings;
+use serde::Serialize;
+
+use crate::style;
+use ledger::Ledger;
+use service::Service;
+
+const EXAMPLES: &str = "\
+Examples:
+  sudo landfall serve echo -v                     a cable to this machine's kernel; then: nc 10.9.0.2 7
+  sudo landfall serve source --interface eth0 --address 192.168.1.77/24
+                                                  a station of its own, for others on that network
+  landfall serve echo --tunnel 127.0.0.1:8118     without privileges: frames inside of UDP
+  landfall serve discard --over stp               Transfers over UDP, port 8181 of this host
+  landfall serve echo --over clan --once --json   calls over UDP, port 8182; ends after one client
+
+echo (RFC 862) sends back what comes, discard (RFC 863) throws it away, source (RFC 864,
+`chargen`) sends characters without end. Over QPIP each serves TCP and UDP, and the other
+side may be any program with sockets. UDP from ports of such services is not answered:
+two of them would answer each other for ever.
+
+It runs until SIGINT or SIGTERM (or for as long as --seconds says), and leaves nothing
+behind.";
+
+/// Options of `landfall serve`.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// What is done with whatever comes
+    #[arg(value_enum)]
+    service: Service,
+    /// What carries it
+    #[arg(long, value_enum, default_value = "qpip")]
+    over: Over,
+    /// Serve on this Ethernet interface, as a station of its own
+    #[arg(long, value_name = "INTERFACE", conflicts_with_all = ["tap", "tunnel"])]
+    interface: Option<String>,
+    /// Serve on a new TAP interface of this name: a cable to this machine's kernel (what
+    /// QPIP does if nothing else is said, as landfall0)
+    #[arg(long, value_name = "NAME", conflicts_with = "tunnel")]
+    tap: Option<String>,
+    /// Serve inside of UDP at this address, for other queue pairs: needs no privileges
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    tunnel: Option<SocketAddr>,
+    /// The address that clients talk to: over QPIP with the length of its prefix
+    /// [default: 10.9.0.2/24 on a TAP interface or in a tunnel]; over STP and CLAN the UDP
+    /// address of this host [default: 0.0.0.0, port 8181 or 8182]
+    #[arg(long, value_name = "ADDRESS[/PREFIX|:PORT]")]
+    address: Option<String>,
+    /// The address of this machine's kernel on the TAP interface [default: the first of the
+    /// subnet that is free]
+    #[arg(long, value_name = "ADDRESS/PREFIX", value_parser = crate::bigmtu::address)]
+    kernel: Option<(IpAddr, u8)>,
+    /// Who forwards to other networks, over QPIP
+    #[arg(long, value_name = "ADDRESS")]
+    gateway: Option<IpAddr>,
+    /// The port of TCP and UDP, of STP or of CLAN [default: 7, 9 or 19]
+    #[arg(long)]
+    port: Option<u16>,
+    /// The number of this host, over CLAN
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(0..4096))]
+    host: u16,
+    /// Serve so many clients at a time; over QPIP others wait for a place, and are turned
+    /// away when that takes long
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    clients: u16,
+    /// End when the first client has gone
+    #[arg(long)]
+    once: bool,
+    /// End by itself after so many seconds
+    #[arg(long)]
+    seconds: Option<u64>,
+    /// A line for each client
+    #[arg(short, long)]
+    verbose: bool,
+    /// One JSON object at the end; what is said meanwhile goes to stderr
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Over {
+    /// Queue pairs on TCP, UDP and IP of their own
+    Qpip,
+    /// The Scheduled Transfer Protocol
+    Stp,
+    /// Shared memory with tripwires
+    Clan,
+}
+
+impl Args {
+    fn port(&self) -> u16 {
+        self.port.unwrap_or_else(|| self.service.port())
+    }
+
+    /// The UDP address of STP and CLAN, where the port may be left out.
+    fn socket(&self, usual_port: u16) -> Result<SocketAddr> {
+        let Some(text) = self.address.as_deref() else {
+            return Ok(SocketAddr::from(([0, 0, 0, 0], usual_port)));
+        };
+        let parsed: Result<SocketAddr, _> = text.parse();
+        let with_port = || Some(SocketAddr::new(text.parse::<IpAddr>().ok()?, usual_port));
+        parsed.ok().or_else(with_port).with_context(|| {
+            format!("`{text}` is no UDP address: 127.0.0.1 or 127.0.0.1:{usual_port} would be")
+        })
+    }
+
+    /// Options that mean nothing with what carries it are no wish that was fulfilled.
+    fn check(&self) -> Result<()> {
+        if self.over == Over::Qpip {
+            return Ok(());
+        }
+        let given = [
+            ("--tap", self.tap.is_some()),
+            ("--tunnel", self.tunnel.is_some()),
+            ("--kernel", self.kernel.is_some()),
+            ("--gateway", self.gateway.is_some()),
+            ("--interface beside --address", self.interface.is_some() && self.address.is_some()),
+        ];
+        match given.iter().find(|(_, is_given)| *is_given) {
+            Some((name, _)) => bail!("{name} means nothing here: leave it out, or use --over qpip"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// How often a server looks whether it shall end, while nothing comes.
+const TICK: Duration = Duration::from_millis(20);
+
+/// Serves until it is told to end.
+pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    // Before any thread is started.
+    let endings = Endings::catch().context("cannot wait for signals")?;
+    args.check()?;
+    let ledger = Arc::new(Ledger::new(args.verbose, args.json, args.once));
+    let (started, serving) = (Instant::now(), Arc::clone(&ledger));
+    let (options, body) = (
+        args.clone(),
+        match args.over {
+            Over::Qpip => qpip::serve,
+            Over::Stp => stp::serve,
+            Over::Clan => clan::serve,
+        },
+    );
+    let server = thread::Builder::new().name("landfall-serve".into());
+    let server = server.spawn(move || body(&options, &serving))?;
+    let until = args.seconds.map(|seconds| started + Duration::from_secs(seconds));
+    let mut ended = "the first client has gone";
+    while !server.is_finished() {
+        if endings.wait(TICK)? {
+            ended = "a signal";
+            break;
+        }
+        if until.is_some_and(|until| Instant::now() >= until) {
+            ended = "the time is over";
+            break;
+        }
+    }
+    ledger.end();
+    match server.join() {
+        Ok(outcome) => outcome?,
+        Err(_) => bail!("the serving thread panicked"),
+    }
+    let summary = Summary {
+        service: args.service,
+        over: args.over,
+        port: args.port(),
+        seconds: started.elapsed().as_secs_f64(),
+        ended,
+        counts: ledger.counts(),
+    };
+    if args.json {
+        style::print_json(&summary)?;
+    } else {
+        style::print(&summary.describe())?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+#[derive(Debug, Serialize)]
+struct Summary {
+    service: Service,
+    over: Over,
+    port: u16,
+    seconds: f64,
+    ended: &'static str,
+    #[serde(flatten)]
+    counts: ledger::Counts,
+}
+
+impl Summary {
+    fn describe(&self) -> String {
+        let ledger::Counts { clients, most_at_once, turned_away, .. } = self.counts;
+        let mut text = format!(
+            "ended after {:.1} s: {}; {clients} clients, {most_at_once} at a time at most, \
+             {turned_away} turned away; {} came, {} went",
+            self.seconds,
+            self.ended,
+            style::bytes(self.counts.received_bytes),
+            style::bytes(self.counts.sent_bytes),
+        );
+        if self.over == Over::Qpip {
+            let ledger::Counts { datagrams_received, datagrams_sent, .. } = self.counts;
+            text += &format!("; {datagrams_received} datagrams came, {datagrams_sent} went");
+        }
+        text + "\n"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn args(line: &str) -> Args {
+        Line::try_parse_from(line.split(' ')).unwrap().args
+    }
+
+    #[test]
+    fn ports_are_those_of_the_services_unless_another_is_wanted() {
+        assert_eq!(args("serve echo").port(), 7);
+        assert_eq!(args("serve discard").port(), 9);
+        assert_eq!(args("serve source").port(), 19);
+        assert_eq!(args("serve source --port 1900").port(), 1900);
+    }
+
+    #[test]
+    fn a_udp_address_may_leave_its_port_out() {
+        let socket = |line: &str| args(line).socket(8181).map(|socket| socket.to_string());
+        assert_eq!(socket("serve echo").unwrap(), "0.0.0.0:8181");
+        assert_eq!(socket("serve echo --address 127.0.0.1").unwrap(), "127.0.0.1:8181");
+        assert_eq!(socket("serve echo --address ::1").unwrap(), "[::1]:8181");
+        assert_eq!(socket("serve echo --address 127.0.0.1:9").unwrap(), "127.0.0.1:9");
+        assert!(socket("serve echo --address 10.0.0.1/24").is_err());
+    }
+
+    #[test]
+    fn what_means_nothing_is_refused() {
+        for line in ["--over stp --tap x", "--over clan --tunnel 127.0.0.1:1"] {
+            assert!(args(&format!("serve echo {line}")).check().is_err(), "{line}");
+        }
+        args("serve echo --over stp --address 127.0.0.1:0").check().unwrap();
+    }
+}

@@ -1,0 +1,286 @@
+//! The services over queue pairs: any program with TCP or UDP sockets can be a client.
+//!
+//! | file | what it is |
+//! | --- | --- |
+//! | this | the adapter on its link, and one loop for all clients |
+//! | `session` | a client's connection |
+//! | `room` | where what is echoed lies between coming and going |
+//! | `datagrams` | clients without a connection |
+
+mod datagrams;
+mod room;
+mod session;
+
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use landfall::qpip::{
+    Access, Adapter, Completion, CompletionQueue, Config, KeepAlive, Link, Listener, Memory,
+    MemoryRegion, ProtectionDomain, QueuePairId, TapConfig, TcpConfig,
+};
+
+use super::ledger::Ledger;
+use super::service::{PERIOD, Service, characters};
+use super::{Args, TICK};
+use crate::bigmtu;
+use datagrams::Datagrams;
+use session::{Idle, Session};
+
+/// Where it serves, if nothing else is said.
+const USUAL_ADDRESS: &str = "10.9.0.2/24";
+const USUAL_TAP: &str = "landfall0";
+/// So many queue pairs wait to be connected at most.
+const IDLE: usize = 16;
+/// Bytes of characters: whole periods, so that one ends where the next begins.
+const LETTERS: usize = 16 * PERIOD;
+/// Room for what is thrown away, the same for all clients.
+const BIN: usize = 256 << 10;
+/// How long what was said last may take to leave.
+const PARTING: Duration = Duration::from_millis(20);
+
+pub(super) fn serve(args: &Args, ledger: &Arc<Ledger>) -> Result<()> {
+    let (adapter, local) = open(args)?;
+    let mut hall = Hall::open(&adapter, local, args, ledger)?;
+    let link = adapter.links().into_iter().next().context("an adapter has a link")?;
+    let inside = link.tunnel_address.map_or_else(String::new, |at| format!(" at {at}"));
+    let (name, ip, port) = (args.service.name(), local.ip(), local.port());
+    ledger.ready(format_args!(
+        "{name} on {ip}, TCP and UDP port {port}, by {}{inside}; try: nc {ip} {port}",
+        link.what
+    ))?;
+    while !ledger.is_over() {
+        hall.turn()?;
+        if let Some(why) = adapter.links().into_iter().find_map(|link| link.broken) {
+            bail!("the link broke: {why}");
+        }
+    }
+    ledger.turned_away_in_all(adapter.stats().unmated);
+    hall.leave()?;
+    // Those who are still there hear that it is over.
+    thread::sleep(PARTING);
+    Ok(())
+}
+
+/// The adapter, and the address that clients talk to.
+fn open(args: &Args) -> Result<(Adapter, SocketAddr)> {
+    let text = match (&args.address, &args.interface) {
+        (Some(address), _) => address.as_str(),
+        (None, None) => USUAL_ADDRESS,
+        (None, Some(interface)) => bail!(
+            "on {interface} an address of its own is needed, which no other host has: such as \
+             --address 192.168.1.77/24"
+        ),
+    };
+    let (address, prefix) =
+        bigmtu::address(text).map_err(anyhow::Error::msg).context("--address")?;
+    let link = match (&args.interface, args.tunnel) {
+        (Some(interface), _) => Link::packet(interface.as_str()),
+        (None, Some(here)) => Link::tunnel(here, []),
+        (None, None) => {
+            let name = args.tap.as_deref().unwrap_or(USUAL_TAP);
+            let kernel = args.kernel.or_else(|| Some((first_free(address, prefix)?, prefix)));
+            let kernel_address = Some(kernel.with_context(|| {
+                format!("{text} has no room for this machine's kernel: give it one with --kernel")
+            })?);
+            Link::tap_with(TapConfig { kernel_address, ..TapConfig::new(name) })
+        }
+    };
+    // Clients that went without a word leave their places to others.
+    let keep_alive =
+        KeepAlive { idle: Duration::from_secs(60), interval: Duration::from_secs(10), probes: 6 };
+    let tcp = TcpConfig { keep_alive: Some(keep_alive), ..TcpConfig::default() };
+    let builder = Adapter::builder().link(link).address(text).mac(station(address));
+    let builder = builder.config(Config { tcp, ..Config::default() });
+    let builder = match args.gateway {
+        Some(gateway) => builder.gateway(gateway.to_string()),
+        None => builder,
+    };
+    let adapter = builder.open().context(
+        "without privileges --tunnel works; else run as root, or with CAP_NET_ADMIN (TAP) or \
+         CAP_NET_RAW (an interface)",
+    )?;
+    Ok((adapter, SocketAddr::new(address, args.port())))
+}
+
+/// A station address for an IP address: the same whenever it is served, for others
+/// remember where they found it; locally administered, and nobody else's on a network
+/// where nobody else has the IP address.
+fn station(address: IpAddr) -> [u8; 6] {
+    let bits = match address {
+        IpAddr::V4(address) => address.to_bits(),
+        IpAddr::V6(address) => address
+            .octets()
+            .as_chunks::<4>()
+            .0
+            .iter()
+            .fold(0u32, |bits, word| bits.rotate_left(8) ^ u32::from_be_bytes(*word)),
+    };
+    let [a, b, c, d] = bits.to_be_bytes();
+    [0x02, b'L', a, b, c, d]
+}
+
+/// The first address of a subnet that is not this one.
+fn first_free(address: IpAddr, prefix: u8) -> Option<IpAddr> {
+    let (bits, width) = match address {
+        IpAddr::V4(address) => (u128::from(address.to_bits()), 32),
+        IpAddr::V6(address) => (address.to_bits(), 128),
+    };
+    // The first is the network's name, the last is for all.
+    let host_bits = u32::from(width - prefix.min(width));
+    if host_bits < 2 {
+        return None;
+    }
+    let mask = u128::MAX.checked_shl(host_bits).unwrap_or(0);
+    let free = (1..=2).map(|nth| bits & mask | nth).find(|free| *free != bits)?;
+    Some(match address {
+        IpAddr::V4(_) => Ipv4Addr::from_bits(free as u32).into(),
+        IpAddr::V6(_) => Ipv6Addr::from_bits(free).into(),
+    })
+}
+
+/// What all clients share.
+struct Common {
+    service: Service,
+    domain: ProtectionDomain,
+    done: CompletionQueue,
+    /// What is thrown away lands here, from whomever.
+    bin: MemoryRegion,
+    letters: MemoryRegion,
+}
+
+/// Everybody who is there.
+struct Hall<'a> {
+    common: Common,
+    ledger: &'a Ledger,
+    listener: Listener,
+    idle: HashMap<QueuePairId, Idle>,
+    /// What is done for connections that were not told of yet: the two ways of hearing
+    /// have no order between them. Bounded, as each has so much posted.
+    early: Vec<Completion>,
+    sessions: HashMap<QueuePairId, Session>,
+    datagrams: Datagrams,
+    most: usize,
+    looked: Instant,
+}
+
+impl<'a> Hall<'a> {
+    fn open(adapter: &Adapter, local: SocketAddr, args: &Args, ledger: &'a Ledger) -> Result<Self> {
+        let most = usize::from(args.clients);
+        let domain = adapter.domain()?;
+        let places = most as u32 * session::COMPLETIONS + datagrams::COMPLETIONS;
+        let done = adapter.completion_queue(places)?;
+        let letters = Memory::from_bytes(&characters(LETTERS));
+        let letters = domain.register(letters, Access::Read)?;
+        let bin = domain.register(Memory::zeroed(BIN), Access::Write)?;
+        let common = Common { service: args.service, domain, done, bin, letters };
+        let taken = || format!("cannot serve at {local}");
+        let listener = adapter.listen(local).with_context(taken)?;
+        let datagrams = Datagrams::open(&common, local).with_context(taken)?;
+        let (idle, early, sessions) = (HashMap::new(), Vec::new(), HashMap::new());
+        let looked = Instant::now();
+        Ok(Self { common, ledger, listener, idle, early, sessions, datagrams, most, looked })
+    }
+
+    /// Lets clients in, and serves what has come; waits if nothing has.
+    fn turn(&mut self) -> Result<()> {
+        let room = self.most.saturating_sub(self.sessions.len());
+        while self.listener.offered() < room.min(IDLE) {
+            let (idle, pair) = Idle::new(&self.common)?;
+            self.idle.insert(pair.id(), idle);
+            self.listener.offer(pair)?;
+        }
+        self.accept()?;
+        if let Some(next) = self.common.done.wait_for(TICK)? {
+            self.accept()?;
+            self.serve(&next)?;
+        }
+        if self.looked.elapsed() >= TICK {
+            self.looked = Instant::now();
+            self.part()?;
+        }
+        Ok(())
+    }
+
+    fn accept(&mut self) -> Result<()> {
+        while let Some(accepted) = self.listener.accept().wait_for(Duration::ZERO) {
+            let pair = accepted?;
+            let id = pair.id();
+            let Some(idle) = self.idle.remove(&id) else { continue };
+            let mut session = Session::new(idle, pair);
+            self.ledger.client_came(session.name())?;
+            session.advance(&self.common)?;
+            self.sessions.insert(id, session);
+            let (now, later) = self.early.iter().partition(|early| early.queue_pair == id);
+            self.early = later;
+            let now: Vec<Completion> = now;
+            now.iter().try_for_each(|early| self.serve(early))?;
+        }
+        Ok(())
+    }
+
+    fn serve(&mut self, next: &Completion) -> Result<()> {
+        if next.queue_pair == self.datagrams.id() {
+            return self.datagrams.completed(next, &self.common, self.ledger);
+        }
+        if self.idle.contains_key(&next.queue_pair) {
+            self.early.push(*next);
+            return Ok(());
+        }
+        let Some(session) = self.sessions.get_mut(&next.queue_pair) else { return Ok(()) };
+        if let Err(error) = session.completed(next, &self.common, self.ledger) {
+            let session = self.sessions.remove(&next.queue_pair);
+            let line = session.map(|session| (session.name(), session.parting(&error)));
+            return line.map_or(Ok(()), |(name, how)| self.ledger.client_gone(name, how));
+        }
+        Ok(())
+    }
+
+    /// Those whose connection is over are gone.
+    fn part(&mut self) -> Result<()> {
+        for (_, session) in self.sessions.extract_if(|_, session| session.is_over()) {
+            self.ledger.client_gone(session.name(), session.parting(&"finished"))?;
+        }
+        Ok(())
+    }
+
+    /// The server ends before its clients.
+    fn leave(&mut self) -> Result<()> {
+        for (_, session) in self.sessions.drain() {
+            self.ledger.client_gone(session.name(), session.parting(&"the server ended"))?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_station_keeps_its_address_and_shares_it_with_nobody() {
+        let of = |text: &str| station(text.parse().unwrap());
+        assert_eq!(of("10.9.0.2"), [2, b'L', 10, 9, 0, 2]);
+        let all = ["10.9.0.2", "10.9.0.3", "fd00::2", "fd00::3", "fd00:1::2"].map(of);
+        for (nth, one) in all.iter().enumerate() {
+            assert!(one[0] & 3 == 2 && !all[nth + 1..].contains(one), "{one:x?}");
+        }
+    }
+
+    #[test]
+    fn the_kernel_gets_an_address_that_is_free() {
+        let first = |address: &str, prefix| {
+            first_free(address.parse().unwrap(), prefix).map(|free| free.to_string())
+        };
+        assert_eq!(first("10.9.0.2", 24).as_deref(), Some("10.9.0.1"));
+        assert_eq!(first("10.9.0.1", 24).as_deref(), Some("10.9.0.2"));
+        assert_eq!(first("10.9.7.2", 16).as_deref(), Some("10.9.0.1"));
+        assert_eq!(first("fd00::1", 64).as_deref(), Some("fd00::2"));
+        assert_eq!(first("10.9.0.2", 31), None);
+        assert_eq!(first("10.9.0.2", 32), None);
+        assert_eq!(first("0.0.0.9", 0).as_deref(), Some("0.0.0.1"));
+    }
+}

@@ -1,0 +1,130 @@
+//! `landfall send` and `landfall receive`: files and folders over STP.
+//!
+//! | file | what it is |
+//! | --- | --- |
+//! | `send`, `receive` | the commands: options, sessions, what is said to people |
+//! | `greet`, `code` | both sides prove that they know the code; what is sealed with it |
+//! | `wire` | the messages |
+//! | `pipe` | transfers of STP in their order |
+//! | `ways` | addresses, interfaces, endpoints on them |
+//! | `walk`, `source` | the sender: what there is; announcing, reading, hashing it |
+//! | `sink`, `hashing` | the receiver: answering, writing, checking |
+//! | `folder`, `journal`, `path` | the receiver's folder, which no name leaves; partial files |
+//! | `pace` | no faster than the user wants |
+//! | `meter`, `outcome`, `report` | how far it is, how it went, and what is printed of that |
+//!
+//! The protocol is described in `docs/send-receive.md`. What does not live here: the
+//! transport (`landfall::stp`), and encryption, which there is not yet.
+
+mod code;
+mod folder;
+mod greet;
+mod hashing;
+mod journal;
+mod meter;
+mod outcome;
+mod pace;
+mod path;
+mod pipe;
+pub(crate) mod receive;
+mod report;
+pub(crate) mod send;
+mod sink;
+mod source;
+#[cfg(test)]
+mod tests;
+mod walk;
+mod ways;
+mod wire;
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use landfall::stp::blocking::Connection;
+use landfall_transport::signals::Endings;
+
+use meter::{Meter, Tally};
+
+/// The command was ended by a signal, as shells have it for SIGINT.
+pub(crate) const INTERRUPTED: u8 = 130;
+
+/// How often the bar moves, and how soon a signal is heard.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// How a session, or waiting for one, came to its end.
+enum Came<T> {
+    Done(T),
+    /// Somebody wants the program to end.
+    Interrupted,
+}
+
+/// Shows how far it is until the result comes, or a signal.
+fn watch<T>(
+    result: &Receiver<T>,
+    endings: &Endings,
+    meter: &mut Meter,
+    tally: &Tally,
+) -> Result<Came<T>> {
+    loop {
+        match result.recv_timeout(LOOK) {
+            Ok(result) => return Ok(Came::Done(result)),
+            Err(RecvTimeoutError::Disconnected) => {
+                anyhow::bail!("a thread of the session ended without a result")
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+        if endings.wait(Duration::ZERO).context("cannot wait for signals")? {
+            return Ok(Came::Interrupted);
+        }
+        meter.show(tally);
+    }
+}
+
+/// Runs a part of a session on a thread of its own; the connection ends when it fails, so
+/// that the other parts end too.
+fn part<T: Send + 'static, F: Send + 'static>(
+    name: &str,
+    connection: &Connection,
+    work: impl FnOnce() -> Result<T, F> + Send + 'static,
+) -> Result<Part<T, F>> {
+    let (to, result) = std::sync::mpsc::sync_channel(1);
+    let connection = connection.clone();
+    let work = move || {
+        let result = work();
+        if result.is_err() {
+            connection.abort();
+        }
+        // Nobody waits for it any more.
+        let _ = to.send(result);
+    };
+    std::thread::Builder::new()
+        .name(name.into())
+        .spawn(work)
+        .with_context(|| format!("cannot start the thread {name}"))?;
+    Ok(Part(result))
+}
+
+/// A part of a session, until its end.
+struct Part<T, F>(Receiver<Result<T, F>>);
+
+impl<T, F> Part<T, F> {
+    /// Nothing where the thread went without a word.
+    fn join(self) -> Option<Result<T, F>> {
+        self.0.recv().ok()
+    }
+}
+
+/// A tally that threads share.
+fn new_tally() -> Arc<Tally> {
+    Arc::new(Tally::default())
+}
+
+/// `--patience`.
+fn patience(text: &str) -> Result<Duration, String> {
+    match text.parse::<f64>() {
+        Ok(seconds) if (1.0..=3600.0).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
+        _ => Err(format!("{text:?} is no number of seconds from 1 to 3600")),
+    }
+}

@@ -1,0 +1,322 @@
+//! A hostile sender, which knows the code: whatever it says, nothing leaves the folder,
+//! nothing half-written has a name, and the receiver goes on or ends with a reason.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use landfall::stp::Memory;
+use landfall::stp::blocking::{Connection, Endpoint};
+
+use super::code::{Code, Seals, Side};
+use super::folder::Folder;
+use super::greet::{self, Greeted};
+use super::meter::Tally;
+use super::outcome::{Failure, Outcome};
+use super::path::RelPath;
+use super::pipe::{Frame, Inlet, Outlet};
+use super::receive::converse;
+use super::sink::Place;
+use super::ways::{self, Choice, Local};
+use super::wire::{
+    Bundle, Entry, FileTime, Greeting, Kind, MOST_ANNOUNCED, MOST_ANSWERS, SERVICE, ToReceiver,
+    ToSender, VERSION,
+};
+
+/// A folder within one that nobody may touch.
+struct Yard(PathBuf);
+
+impl Yard {
+    fn new(name: &str) -> Self {
+        let name = format!("landfall-hostile-{name}-{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir_all(path.join("in")).unwrap();
+        Self(path)
+    }
+
+    fn inside(&self) -> PathBuf {
+        self.0.join("in")
+    }
+
+    /// Every name in the folder; outside of it there is nothing.
+    fn names(&self) -> Vec<String> {
+        assert_eq!(fs::read_dir(&self.0).unwrap().count(), 1, "something is outside");
+        let entries = fs::read_dir(self.inside()).unwrap();
+        let mut names: Vec<String> =
+            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+}
+
+impl Drop for Yard {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn choice() -> Choice {
+    let locals = vec![Local::Address([127, 0, 0, 1].into(), Some(0))];
+    Choice { locals, patience: Duration::from_secs(10) }
+}
+
+fn code() -> Code {
+    Code::given("a code of the tests").unwrap()
+}
+
+/// Runs a receiver of this folder against a sender that does as it likes.
+fn against(
+    yard: &Yard,
+    hostile: impl FnOnce(&Endpoint, &Connection, &Seals) + Send,
+) -> (Outcome, Option<Failure>) {
+    let endpoint = ways::open_receiver(&choice()).unwrap();
+    let listener = endpoint.listen(SERVICE).unwrap();
+    let to = ways::addresses_of(&endpoint)[0];
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            let endpoint = ways::open_sender(&choice(), to).unwrap();
+            let connection = ways::connect(&endpoint, to).unwrap();
+            let seals = greet::as_sender(&endpoint, &connection, &code().key(), to.port()).unwrap();
+            hostile(&endpoint, &connection, &seals);
+            // Its last words are heard; then it is gone.
+            let _ = connection.close();
+        });
+        let connection = listener.accept().unwrap();
+        let greeted =
+            greet::as_receiver(&endpoint, &connection, &code().key(), to.port(), 2).unwrap();
+        let Greeted::Knows(seals) = greeted else { panic!("it knows the code") };
+        let place = Place::Folder(Folder::open(&yard.inside(), false, false).unwrap());
+        let tally = std::sync::Arc::new(Tally::default());
+        let (outcome, failure, _) =
+            converse(&endpoint, &connection, &seals, place, &tally).unwrap();
+        (outcome, failure)
+    })
+}
+
+/// Something to put in the outlet.
+enum Put {
+    Bundle(Bundle),
+    Piece(&'static [u8]),
+}
+
+/// Says these things, and hears the answers.
+fn say(yard: &Yard, what: Vec<Put>) -> (Outcome, Option<Failure>) {
+    against(yard, |endpoint, connection, seals| {
+        let from = Side::Receiver;
+        // Who does not say that it has finished is not answered that all is in place.
+        let finishes = matches!(what.last(), Some(Put::Bundle(last)) if last.0.ends_with(&[8]));
+        let mut inlet = Inlet::open(endpoint, connection, seals, from, MOST_ANSWERS).unwrap();
+        let mut outlet = Outlet::new(connection, seals, Side::Sender);
+        for put in what {
+            // It may be cut off at any time.
+            let _ = match put {
+                Put::Bundle(bundle) => outlet.bundle(bundle),
+                Put::Piece(bytes) => outlet.piece(Memory::from_bytes(bytes)),
+            };
+        }
+        let _ = outlet.drain();
+        while finishes && let Ok(Frame::Bundle(answers)) = inlet.next() {
+            if ToSender::all(&answers).any(|answer| matches!(answer, Ok(ToSender::Finished { .. })))
+            {
+                break;
+            }
+        }
+    })
+}
+
+fn bundle(messages: &[ToReceiver<'_>]) -> Put {
+    let mut bundle = Bundle::default();
+    messages.iter().for_each(|message| bundle.push_to_receiver(message));
+    Put::Bundle(bundle)
+}
+
+fn entry(index: u64, path: &str, kind: Kind) -> ToReceiver<'static> {
+    let mode = if matches!(kind, Kind::Folder) { 0o755 } else { 0o644 };
+    let modified = FileTime::default();
+    let path = RelPath::parse(path.as_bytes());
+    ToReceiver::Entry(Entry { index, kind, mode, modified, path })
+}
+
+fn file(index: u64, path: &str, size: u64) -> ToReceiver<'static> {
+    entry(index, path, Kind::File { size })
+}
+
+fn link(index: u64, path: &str, target: &str) -> ToReceiver<'static> {
+    entry(index, path, Kind::Link { target: target.into() })
+}
+
+/// A name that this program itself would not send.
+fn named(index: u64, path: &str) -> Put {
+    let honest = "x".repeat(path.len());
+    let Put::Bundle(mut bundle) = bundle(&[file(index, &honest, 0)]) else { unreachable!() };
+    let at = bundle.0.windows(path.len()).position(|part| part == honest.as_bytes()).unwrap();
+    bundle.0[at..at + path.len()].copy_from_slice(path.as_bytes());
+    Put::Bundle(bundle)
+}
+
+#[track_caller]
+fn is_nonsense((outcome, failure): (Outcome, Option<Failure>)) {
+    assert!(matches!(failure, Some(Failure::Nonsense(_))), "{failure:?}");
+    assert_eq!(outcome.files, 0);
+}
+
+const NONE: [u8; 32] = [0; 32];
+
+#[test]
+fn names_that_leave_the_folder_are_refused_each_alone() {
+    let yard = Yard::new("names");
+    let bad = ["../x", "/landfall-x", "a/../../x", "..", ".", "a//x", "a/.landfall-x.part"];
+    let mut what: Vec<Put> = (0..).zip(bad).map(|(index, path)| named(index, path)).collect();
+    let index = bad.len() as u64;
+    let hash = blake3::hash(b"fine").into();
+    what.push(bundle(&[
+        file(index, "fine", 4),
+        ToReceiver::Small { index, hash, bytes: b"fine" },
+        ToReceiver::Finish,
+    ]));
+    let (outcome, failure) = say(&yard, what);
+    assert_eq!((outcome.refusals, outcome.files, failure), (index, 1, None));
+    assert_eq!(yard.names(), ["fine"]);
+}
+
+#[test]
+fn links_lead_nowhere_outside_and_are_not_followed() {
+    let yard = Yard::new("links");
+    // There before: whoever made it, it is not followed.
+    symlink("..", yard.inside().join("up")).unwrap();
+    let hash = blake3::hash(b"x").into();
+    let (outcome, failure) = say(
+        &yard,
+        vec![bundle(&[
+            link(0, "absolute", "/etc"),
+            link(1, "climbs", "../x"),
+            link(2, "climbs-later", "up/../x"),
+            entry(3, "folder", Kind::Folder),
+            link(4, "link", "folder"),
+            file(5, "link/x", 1),
+            file(6, "up/x", 1),
+            entry(7, "up/folder", Kind::Folder),
+            link(8, "up/link", "x"),
+            file(9, "folder/x", 1),
+            ToReceiver::Small { index: 9, hash, bytes: b"x" },
+            ToReceiver::Finish,
+        ])],
+    );
+    assert_eq!((outcome.refusals, outcome.files, outcome.links), (7, 1, 1), "{outcome:?}");
+    assert_eq!(failure, None);
+    assert_eq!(yard.names(), ["folder", "link", "up"]);
+    assert_eq!(fs::read(yard.inside().join("folder/x")).unwrap(), b"x");
+}
+
+#[test]
+fn lengths_that_lie_end_the_session() {
+    let yard = Yard::new("lengths");
+    let small = |bytes| ToReceiver::Small { index: 0, hash: blake3::hash(bytes).into(), bytes };
+    is_nonsense(say(&yard, vec![bundle(&[file(0, "x", 5), small(b"four")])]));
+    let begin = ToReceiver::Begin { index: 0, from: 0 };
+    is_nonsense(say(&yard, vec![bundle(&[file(0, "x", 3), begin.clone()]), Put::Piece(b"four")]));
+    // An end before all came, and one that counts otherwise.
+    for len in [4, 5] {
+        let end = ToReceiver::End { index: 0, len, hash: blake3::hash(b"four").into() };
+        let what =
+            vec![bundle(&[file(0, "x", 5), begin.clone()]), Put::Piece(b"four"), bundle(&[end])];
+        is_nonsense(say(&yard, what));
+    }
+    // From where nothing is.
+    let middle = ToReceiver::Begin { index: 0, from: 3 };
+    is_nonsense(say(&yard, vec![bundle(&[file(0, "x", 5), middle])]));
+    // The length is as large as lengths are: nothing is reserved, nothing overflows.
+    let what = vec![
+        bundle(&[file(0, "x", u64::MAX), begin]),
+        Put::Piece(b"four"),
+        bundle(&[ToReceiver::Abort { why: "enough".into() }]),
+    ];
+    let (outcome, failure) = say(&yard, what);
+    assert_eq!((failure, outcome.files), (Some(Failure::Theirs("enough".into())), 0));
+    let names = yard.names();
+    assert!(names.iter().all(|name| name.starts_with(".landfall-")), "{names:?}");
+}
+
+#[test]
+fn hashes_that_lie_leave_nothing() {
+    let yard = Yard::new("hashes");
+    let end = ToReceiver::End { index: 1, len: 4, hash: NONE };
+    let (outcome, failure) = say(
+        &yard,
+        vec![
+            bundle(&[
+                file(0, "small", 4),
+                entry(1, "stream", Kind::Stream),
+                ToReceiver::Small { index: 0, hash: NONE, bytes: b"four" },
+                ToReceiver::Begin { index: 1, from: 0 },
+            ]),
+            Put::Piece(b"four"),
+            bundle(&[end, ToReceiver::Finish]),
+        ],
+    );
+    assert_eq!((outcome.refusals, outcome.files, failure), (2, 0, None));
+    assert_eq!(yard.names(), Vec::<String>::new());
+}
+
+#[test]
+fn what_is_out_of_turn_ends_the_session() {
+    let yard = Yard::new("turns");
+    let begin = ToReceiver::Begin { index: 0, from: 0 };
+    let cases: Vec<Vec<Put>> = vec![
+        vec![Put::Piece(b"of nothing")],
+        vec![bundle(std::slice::from_ref(&begin))],
+        vec![bundle(&[file(1, "x", 0)])],
+        vec![bundle(&[file(0, "x", 0), file(0, "y", 0)])],
+        vec![bundle(&[file(0, "x", 9), begin.clone(), begin.clone()])],
+        vec![bundle(&[file(0, "x", 9), begin, ToReceiver::Finish])],
+        vec![bundle(&[file(0, "x", 9), ToReceiver::Finish])],
+        vec![bundle(&[ToReceiver::Same { index: 7 }])],
+        vec![Put::Bundle(Bundle(vec![0xee; 100]))],
+        vec![bundle(
+            &(0..=MOST_ANNOUNCED as u64).map(|n| file(n, &n.to_string(), 1)).collect::<Vec<_>>(),
+        )],
+    ];
+    for case in cases {
+        is_nonsense(say(&yard, case));
+    }
+    assert_eq!(yard.names(), Vec::<String>::new());
+}
+
+#[test]
+fn what_is_not_sealed_with_the_code_ends_the_session() {
+    let yard = Yard::new("seals");
+    let ended = against(&yard, |_, connection, _| {
+        let transcript =
+            super::code::Transcript { service: 0, udp_port: 0, sender: NONE, receiver: NONE };
+        let others = code().key().seals(&transcript);
+        let mut outlet = Outlet::new(connection, &others, Side::Sender);
+        let Put::Bundle(bundle) = bundle(&[ToReceiver::Finish]) else { unreachable!() };
+        let _ = outlet.bundle(bundle).and_then(|()| outlet.drain());
+    });
+    is_nonsense(ended);
+}
+
+#[test]
+fn another_version_is_told_which_one_this_is() {
+    let endpoint = ways::open_receiver(&choice()).unwrap();
+    let listener = endpoint.listen(SERVICE).unwrap();
+    let to = ways::addresses_of(&endpoint)[0];
+    std::thread::scope(|scope| {
+        let sender = scope.spawn(move || {
+            let endpoint = ways::open_sender(&choice(), to).unwrap();
+            let connection = ways::connect(&endpoint, to).unwrap();
+            let hello = Greeting::Hello { version: VERSION + 1, nonce: NONE };
+            connection.send(hello.to_bytes()).wait().unwrap();
+            let heard = connection.receive(endpoint.memory(64).unwrap()).wait().unwrap();
+            Greeting::parse(&heard).unwrap()
+        });
+        let connection = listener.accept().unwrap();
+        let greeted =
+            greet::as_receiver(&endpoint, &connection, &code().key(), to.port(), 2).unwrap();
+        // It has proven nothing wrong: that is no try.
+        assert!(matches!(greeted, Greeted::Nobody(_)));
+        assert!(matches!(sender.join().unwrap(), Greeting::Refused { version: VERSION, .. }));
+    });
+}

@@ -1,0 +1,77 @@
+//! What the two sides say to each other.
+//!
+//! | file | what it is |
+//! | --- | --- |
+//! | `greeting` | who knows the code: before anything else, one message a transfer |
+//! | `message` | afterwards: bundles of messages, each bundle with its seal |
+//! | `cursor` | numbers and strings in bytes |
+//!
+//! A transfer of STP is either a bundle or a piece of the contents of the file that is
+//! open at that place; four bytes beside it ([`Label`]) say which, and number it, since
+//! transfers may overtake each other. Whatever comes is checked, bounded, and refused
+//! with a reason where it makes no sense: nothing here panics.
+//!
+//! What does not live here: seals (`code`), order and windows (`pipe`).
+
+mod cursor;
+mod greeting;
+mod message;
+
+pub(crate) use cursor::Malformed;
+pub(crate) use greeting::{Greeting, MOST_GREETING, Nonce};
+pub(crate) use message::{Address, Answer, Bundle, Entry, FileTime, Kind, ToReceiver, ToSender};
+
+/// The version of what is said here.
+pub(crate) const VERSION: u16 = 1;
+/// The port of STP at which a receiver listens; it has nothing to do with ports of UDP.
+pub(crate) const SERVICE: u16 = 8182;
+/// No transfer is longer: so much memory waits for each.
+pub(crate) const MOST_PIECE: usize = 1 << 20;
+/// Files up to this length travel within bundles.
+pub(crate) const SMALL: u64 = 64 << 10;
+/// A bundle is sent when it is so long.
+pub(crate) const FULL_BUNDLE: usize = 256 << 10;
+/// Answers are sent when they are so long.
+pub(crate) const FULL_ANSWERS: usize = 48 << 10;
+/// No bundle of answers is longer.
+pub(crate) const MOST_ANSWERS: usize = 64 << 10;
+/// So many entries may be announced and not dealt with.
+pub(crate) const MOST_ANNOUNCED: usize = 4096;
+
+/// The four bytes beside a transfer: its number, and whether it is a piece of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Label {
+    pub(crate) number: u64,
+    pub(crate) is_piece: bool,
+}
+
+/// Numbers cross the wire without their upper bits.
+const NUMBER: u32 = (1 << 31) - 1;
+
+impl Label {
+    pub(crate) const fn to_wire(self) -> u32 {
+        (self.number as u32 & NUMBER) | if self.is_piece { NUMBER + 1 } else { 0 }
+    }
+
+    /// The label, where the next number that is expected is known: the number is that one
+    /// or the first behind it that ends in the same bits.
+    pub(crate) const fn from_wire(bits: u32, next: u64) -> Self {
+        let ahead = (bits & NUMBER).wrapping_sub(next as u32 & NUMBER) & NUMBER;
+        Self { number: next.wrapping_add(ahead as u64), is_piece: bits > NUMBER }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn labels_survive_the_wire(next in 0u64..1 << 40, ahead in 0u64..64, is_piece: bool) {
+            let label = Label { number: next + ahead, is_piece };
+            prop_assert_eq!(Label::from_wire(label.to_wire(), next), label);
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! [`Queue`]: the circular queue itself, and both of its ends.
+//!
+//! What does not live here: what a source does so that it hears (see
+//! [`Subscription`](super::Subscription)), and who sleeps where.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, fence};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Waker};
+
+use landfall_transport::Bell;
+use landfall_transport::driver::Interest;
+use rtrb::{Consumer, Producer, RingBuffer};
+
+use super::Event;
+use crate::clan::Error;
+use crate::drive::locked;
+
+/// What kind of source a registration is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Tripwire,
+    Dma,
+    OutOfBand,
+}
+
+/// A registered source, as its events travel.
+#[derive(Debug)]
+pub(crate) struct Source<T> {
+    kind: Kind,
+    token: u64,
+    /// An event of it is in the queue.
+    is_queued: AtomicBool,
+    is_gone: AtomicBool,
+    /// What the fabric wants to know of it when an event is taken out.
+    pub(crate) what: T,
+}
+
+impl<T> Source<T> {
+    pub(crate) fn is_queued(&self) -> bool {
+        self.is_queued.load(SeqCst)
+    }
+}
+
+/// Wakes whoever waits for a queue.
+#[derive(Debug)]
+pub(crate) struct Call {
+    bell: Bell,
+    waker: Mutex<Option<Waker>>,
+    has_waker: AtomicBool,
+}
+
+impl Call {
+    /// Rings, and gives the task that has to be woken.
+    pub(crate) fn ring(&self) -> Option<Waker> {
+        self.bell.ring();
+        if !self.has_waker.load(SeqCst) {
+            return None;
+        }
+        self.has_waker.store(false, SeqCst);
+        locked(&self.waker).take()
+    }
+}
+
+/// What both sides of a queue know.
+#[derive(Debug)]
+struct Common {
+    /// Events that found no room since the user was told.
+    lost: AtomicU64,
+    call: Arc<Call>,
+    /// Sources that are registered.
+    sources: AtomicU32,
+}
+
+/// The fabric's side of a queue.
+#[derive(Debug)]
+struct Inlet<T> {
+    ring: Producer<Arc<Source<T>>>,
+    common: Arc<Common>,
+}
+
+/// Where the events of one source go.
+#[derive(Debug)]
+pub(crate) struct Outlet<T = ()> {
+    inlet: Arc<Mutex<Inlet<T>>>,
+    source: Arc<Source<T>>,
+}
+
+impl<T> Clone for Outlet<T> {
+    fn clone(&self) -> Self {
+        Self { inlet: Arc::clone(&self.inlet), source: Arc::clone(&self.source) }
+    }
+}
+
+impl<T> Outlet<T> {
+    /// Something happened. Gives whom to wake.
+    pub(crate) fn tell(&self) -> Option<Waker> {
+        if self.source.is_queued.swap(true, SeqCst) {
+            return None;
+        }
+        let mut inlet = locked(&self.inlet);
+        let Inlet { ring, common } = &mut *inlet;
+        // Behind a gap nothing is put in until the user has heard of the gap: so
+        // it is told in its place.
+        let is_in = common.lost.load(Acquire) == 0 && ring.push(Arc::clone(&self.source)).is_ok();
+        if !is_in {
+            self.source.is_queued.store(false, SeqCst);
+            common.lost.fetch_add(1, AcqRel);
+        }
+        common.call.ring()
+    }
+
+    /// The fabric itself had no room for events.
+    pub(crate) fn tell_lost(&self, lost: u64) {
+        let inlet = locked(&self.inlet);
+        inlet.common.lost.fetch_add(lost, AcqRel);
+        inlet.common.call.bell.ring();
+    }
+
+    /// Nobody will take out what is put in.
+    pub(crate) fn is_abandoned(&self) -> bool {
+        locked(&self.inlet).ring.is_abandoned()
+    }
+
+    pub(crate) const fn source(&self) -> &Arc<Source<T>> {
+        &self.source
+    }
+}
+
+/// A registration: kept with the source, ended by dropping it.
+#[derive(Debug)]
+pub(crate) struct Registration<T = ()> {
+    source: Arc<Source<T>>,
+    common: Arc<Common>,
+}
+
+impl<T> Drop for Registration<T> {
+    fn drop(&mut self) {
+        self.source.is_gone.store(true, SeqCst);
+        self.common.sources.fetch_sub(1, Relaxed);
+    }
+}
+
+/// The user's side of a queue.
+#[derive(Debug)]
+pub(crate) struct Queue<T = ()> {
+    ring: Consumer<Arc<Source<T>>>,
+    inlet: Arc<Mutex<Inlet<T>>>,
+    common: Arc<Common>,
+    /// The descriptor may be readable: it has to be read.
+    is_armed: bool,
+}
+
+impl<T> Queue<T> {
+    pub(crate) fn new(capacity: usize) -> Result<Self, Error> {
+        let system = |source| Error::System { call: "eventfd", source };
+        let (producer, ring) = RingBuffer::new(capacity.max(1));
+        let call = Call {
+            bell: Bell::new().map_err(system)?,
+            waker: Mutex::default(),
+            has_waker: AtomicBool::new(false),
+        };
+        let common = Arc::new(Common {
+            lost: AtomicU64::new(0),
+            call: Arc::new(call),
+            sources: AtomicU32::new(0),
+        });
+        let inlet = Inlet { ring: producer, common: Arc::clone(&common) };
+        Ok(Self { ring, inlet: Arc::new(Mutex::new(inlet)), common, is_armed: false })
+    }
+
+    /// One more source, and where its events go.
+    pub(crate) fn register(&self, kind: Kind, token: u64, what: T) -> (Outlet<T>, Registration<T>) {
+        let (is_queued, is_gone) = (AtomicBool::new(false), AtomicBool::new(false));
+        let source = Arc::new(Source { kind, token, is_queued, is_gone, what });
+        self.common.sources.fetch_add(1, Relaxed);
+        let common = Arc::clone(&self.common);
+        let registration = Registration { source: Arc::clone(&source), common };
+        (Outlet { inlet: Arc::clone(&self.inlet), source }, registration)
+    }
+
+    pub(crate) fn sources(&self) -> u32 {
+        self.common.sources.load(Relaxed)
+    }
+
+    /// Takes the next event out. `hear` is called with its source, which from here on
+    /// tells anew.
+    pub(crate) fn next(&mut self, mut hear: impl FnMut(&Arc<Source<T>>)) -> Option<Event> {
+        while let Ok(source) = self.ring.pop() {
+            self.disarm();
+            // What happens from here on is another event. The fence: whoever put
+            // this one in did so after what it tells of, and the user looks at
+            // that after this.
+            source.is_queued.store(false, SeqCst);
+            fence(SeqCst);
+            if source.is_gone.load(SeqCst) {
+                continue;
+            }
+            hear(&source);
+            let token = source.token;
+            return Some(match source.kind {
+                Kind::Tripwire => Event::Tripwire(token),
+                Kind::Dma => Event::Dma(token),
+                Kind::OutOfBand => Event::OutOfBand(token),
+            });
+        }
+        if self.common.lost.load(Acquire) == 0 {
+            return None;
+        }
+        self.disarm();
+        match self.common.lost.swap(0, AcqRel) {
+            0 => None,
+            lost => Some(Event::Overflow { lost }),
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.ring.is_empty() && self.common.lost.load(Acquire) == 0
+    }
+
+    /// From now on the descriptor becomes readable as soon as there is an event. The
+    /// caller looks whether there is one.
+    pub(crate) fn arm(&mut self) {
+        self.is_armed = true;
+        self.common.call.bell.arm();
+    }
+
+    pub(crate) fn disarm(&mut self) {
+        if self.is_armed {
+            self.is_armed = false;
+            self.common.call.bell.silence();
+        }
+    }
+
+    /// From now on this task is woken. The caller looks whether there is an event.
+    pub(crate) fn wake_task(&self, context: &Context<'_>) {
+        let before = locked(&self.common.call.waker).replace(context.waker().clone());
+        drop(before);
+        self.common.call.has_waker.store(true, SeqCst);
+        fence(SeqCst);
+    }
+
+    /// What wakes whoever waits here, for when the node ends.
+    pub(crate) fn call(&self) -> &Arc<Call> {
+        &self.common.call
+    }
+
+    pub(crate) fn interest(&self) -> Interest {
+        self.common.call.bell.interest()
+    }
+}
+
+impl<T> AsFd for Queue<T> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.common.call.bell.as_fd()
+    }
+}

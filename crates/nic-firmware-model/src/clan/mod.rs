@@ -1,0 +1,358 @@
+//! The CLAN adapter: bursts of a native link go straight to memory, and a
+//! content-addressable memory sees which of them touch a tripwire.
+//!
+//! The firmware checks the header of each burst against the table of apertures that the
+//! host keeps up to date, puts the words into their place, and tells the host; it is
+//! interrupted where a tripwire was touched. Everything else is the host's: reads,
+//! answers, what is refused, what the link says of itself. The checks are those of
+//! [`clan_dsm::offload`]: there is no second implementation of the protocol.
+//!
+//! # Order
+//!
+//! What goes to the host may write memory, too, and later than the adapter would. Behind
+//! such a unit everything goes to the host, until it has dealt with all that it was given:
+//! so writes take effect in their order (see [`clan_dsm::offload::Command::Line`]).
+//!
+//! | file | what is there |
+//! | --- | --- |
+//! | `mod` | [`Clan`]: the firmware |
+//! | `tables` | its tables, and how much memory they take |
+//! | `watch` | the tripwires, in the CAM |
+//! | `costs` | what the machine of the paper costs |
+//! | `flow` | what it tells the other end of its link by itself: credit, Xon and Xoff |
+//! | `bridge` | the bridge between the adapter and the host's bus, and its lock |
+//! | `switch` | the worm-hole switch as a node of the simulator (feature `std`) |
+//! | `model` | the comparison with a host without an adapter (feature `model`) |
+//! | `offloaded` | [`clan_dsm::station::Station`] behind such an adapter (feature `std`) |
+//!
+//! What does not live here: how a link begins and ends, reads and answers, recovery: the
+//! engine's.
+
+mod bridge;
+mod costs;
+mod flow;
+#[cfg(feature = "model")]
+pub mod model;
+#[cfg(feature = "std")]
+mod offloaded;
+#[cfg(feature = "std")]
+mod switch;
+mod tables;
+mod watch;
+
+use clan_dsm::burst::{Admitted, Burst, Fifo, admit};
+use clan_dsm::native::credit_due;
+use clan_dsm::offload::{Command, Landed as There, Line, Report, Spot};
+use clan_dsm::wire::native::{Symbol, Unit};
+use clan_dsm::{Address, HostId, Kind, WORD};
+use flow::Owed;
+use landfall_placement::{PathId, Serial32, Spans};
+
+use crate::firmware::{Arrival, Firmware, Landed, Leaving, Meter, Stage, Verdict, Word};
+use crate::machine::Route;
+
+pub use bridge::{Bridge, Passage};
+pub use costs::{COSTS, Cycles};
+#[cfg(feature = "std")]
+pub use switch::SwitchNode;
+pub use tables::{Entries, Tables};
+pub use watch::{Key, Watched, Words};
+
+/// The habits of the firmware.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Whose adapter it is: other hosts' bursts are not for it.
+    pub host: HostId,
+    /// The path of its link.
+    pub path: PathId,
+    /// The host hears at once after so many words, headers included, even if no
+    /// tripwire was touched: what it gives the other end leave to send depends on it.
+    pub tell_after: u32,
+    /// So many words, headers included, the host has room for before the first of them is
+    /// in its place: the credit of the link is told by it.
+    pub room: u32,
+    /// What its stages cost.
+    pub cycles: Cycles,
+}
+
+impl Config {
+    /// For this host, over path 0, with a link of so much room, and without costs.
+    #[must_use]
+    pub const fn new(host: HostId, room: u32) -> Self {
+        let room = if room > Fifo::LEAST { room } else { Fifo::LEAST };
+        Self { host, path: PathId(0), tell_after: room / 4, room, cycles: Cycles::NONE }
+    }
+}
+
+/// What the firmware remembers of a burst on its way to memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Token {
+    /// Its header, and how many words followed.
+    pub burst: Burst,
+    /// Where it belongs.
+    pub spot: Spot,
+    /// How often that slot was revoked before.
+    pub generation: u32,
+    /// The beginning of the link that it came in.
+    pub session: u32,
+    /// How many words had come with it, headers included.
+    pub arrived: Serial32,
+}
+
+/// How the link stands, as the adapter sees it.
+#[derive(Clone, Copy, Debug, Default)]
+struct Standing {
+    /// How many units were given to the host since the last fence, and how many of them
+    /// it has dealt with.
+    given: u32,
+    seen: u32,
+    fence: u32,
+    session: u32,
+    arrived: Serial32,
+    edge: Serial32,
+    /// Bursts go to memory; else everything goes to the host.
+    takes: bool,
+    /// Words in memory that the host was not interrupted for.
+    unheard: u32,
+    /// How often it could not watch.
+    unwatched: u32,
+    /// The host looks for some tripwire by itself: it hears of all that is written.
+    tells_all: bool,
+    /// What the other end is to be told.
+    owed: Owed,
+}
+
+/// The firmware of a CLAN adapter.
+#[derive(Debug)]
+pub struct Clan<'s> {
+    tables: Tables<'s>,
+    config: Config,
+    standing: Standing,
+}
+
+impl<'s> Clan<'s> {
+    /// The firmware with these tables, all empty.
+    #[must_use]
+    pub fn new(tables: Tables<'s>, config: Config) -> Self {
+        let mut clan = Self { tables, config, standing: Standing::default() };
+        clan.restart();
+        clan
+    }
+
+    /// What the host has told it.
+    #[must_use]
+    pub const fn tables(&self) -> &Tables<'s> {
+        &self.tables
+    }
+
+    /// Does it put bursts into memory, or leave everything to the host for the time being?
+    #[must_use]
+    pub const fn takes_bursts(&self) -> bool {
+        self.standing.takes
+    }
+
+    /// The host says how far it is.
+    fn line(&mut self, line: &Line) {
+        let standing = &mut self.standing;
+        if line.unwatched == standing.unwatched {
+            standing.tells_all = line.looks;
+        }
+        if line.fence == standing.fence {
+            standing.seen = line.seen;
+        }
+        let Some((arrived, edge)) = line.window else {
+            standing.takes = false;
+            return;
+        };
+        if standing.session != line.session {
+            (standing.session, standing.takes) = (line.session, false);
+        }
+        if standing.takes {
+            standing.edge = standing.edge.later(edge);
+        } else if line.fence == standing.fence && line.seen == standing.given {
+            (standing.arrived, standing.edge) = (arrived, edge);
+            standing.takes = true;
+        }
+    }
+
+    /// A burst is in its place, and its words are free again: up to where the other end
+    /// may send now, if that is worth a word. The host's credit is no other: it is in force
+    /// where it has dealt with all that it was given, so that nothing else takes room.
+    fn credit(&mut self, session: u32, arrived: Serial32) -> Option<Serial32> {
+        let Self { standing, config, .. } = self;
+        if session != standing.session || !standing.takes || standing.seen != standing.given {
+            return None;
+        }
+        let edge = credit_due(config.room, config.room, (arrived, standing.edge))?;
+        standing.edge = edge;
+        standing.owed.credit(edge);
+        Some(edge)
+    }
+
+    /// A unit is the host's.
+    fn give(&mut self) -> Verdict<Token> {
+        self.standing.given = self.standing.given.wrapping_add(1);
+        Verdict::Host
+    }
+
+    /// A unit is the host's, and it may write memory or change the link by it: so is all
+    /// that comes behind it.
+    fn pass(&mut self) -> Verdict<Token> {
+        self.standing.takes = false;
+        self.give()
+    }
+
+    /// A burst that counts as arrived.
+    fn take(&mut self, burst: Burst, into: &mut Spans, meter: &mut impl Meter) -> Verdict<Token> {
+        let address = burst.address();
+        if address.kind == Kind::Burst && address.host != self.config.host {
+            return self.give();
+        }
+        meter.spend(Stage::Lookup, self.config.cycles.lookup);
+        let exposed = self.tables.exposed();
+        let Admitted { taken, refused } = admit(&exposed.look(), burst);
+        let (spot, is_whole) = match taken {
+            Some((_, spot)) => (spot, refused.is_none()),
+            // Of its own slots it knows as much as the host: nobody will write there.
+            None if address.kind == Kind::Burst && exposed.has_slot(address.slot) => {
+                return self.give();
+            }
+            None => return self.pass(),
+        };
+        if !is_whole || into.push(spot.span).is_err() {
+            return self.pass();
+        }
+        let generation = exposed.generation(spot.slot);
+        meter.spend(Stage::Dma, self.config.cycles.dma);
+        let at = Address::LEN as u16 + address.enabled().0 as u16;
+        let Standing { session, arrived, .. } = self.standing;
+        Verdict::Place { at, token: Token { burst, spot, generation, session, arrived } }
+    }
+}
+
+impl Firmware for Clan<'_> {
+    type Command = Command;
+    type Report = Report;
+    type Token = Token;
+
+    fn handle_command(&mut self, command: &Command, meter: &mut impl Meter) -> Option<Report> {
+        meter.spend(Stage::Doorbell, self.config.cycles.command);
+        match *command {
+            Command::Expose { slot, generation, aperture } => {
+                self.tables.exposed().expose(slot, generation, aperture);
+                None
+            }
+            Command::Join { name, group } => {
+                self.tables.exposed().join(name, group);
+                None
+            }
+            Command::Watch { number, slot, first, last } => {
+                if self.tables.watched.watch(number, Words { slot, first, last }) {
+                    return None;
+                }
+                self.standing.unwatched = self.standing.unwatched.wrapping_add(1);
+                self.standing.tells_all = true;
+                Some(Report::Unwatched { number })
+            }
+            Command::Forget { number } => {
+                self.tables.watched.forget(number);
+                None
+            }
+            Command::Line(line) => {
+                self.line(&line);
+                None
+            }
+            Command::Fence { number } => {
+                (self.standing.fence, self.standing.given, self.standing.seen) = (number, 0, 0);
+                Some(Report::Fence { number })
+            }
+        }
+    }
+
+    fn receive(
+        &mut self,
+        frame: &Arrival<'_>,
+        into: &mut Spans,
+        meter: &mut impl Meter,
+    ) -> Verdict<Token> {
+        meter.spend(Stage::Header, self.config.cycles.header);
+        let len = u32::try_from(frame.bytes.len());
+        let (true, Ok(len)) = (frame.path == self.config.path, len) else { return self.give() };
+        match Unit::parse(frame.bytes, len) {
+            Ok(Unit::Symbol(Symbol::Xon | Symbol::Xoff | Symbol::Credit(_))) => self.give(),
+            Ok(Unit::Packet(burst)) if self.standing.takes => {
+                let standing = &mut self.standing;
+                if burst.cost() > standing.edge.since(standing.arrived) {
+                    return self.pass();
+                }
+                standing.arrived = standing.arrived.plus(burst.cost());
+                match burst.address().kind {
+                    Kind::Burst | Kind::Multicast => self.take(burst, into, meter),
+                    Kind::Command | Kind::Reply => self.give(),
+                }
+            }
+            Ok(Unit::Packet(_)) => self.give(),
+            Ok(Unit::Symbol(_)) | Err(_) => self.pass(),
+        }
+    }
+
+    fn landed(
+        &mut self,
+        token: Token,
+        is_in_place: bool,
+        meter: &mut impl Meter,
+    ) -> Landed<Report> {
+        meter.spend(Stage::Update, self.config.cycles.update);
+        let Token { burst, spot, generation, session, arrived } = token;
+        let told = self.credit(session, arrived);
+        if told.is_some() {
+            meter.spend(Stage::Send, self.config.cycles.send);
+        }
+        let (first, words) = ((spot.at / u64::from(WORD)) as u32, burst.words());
+        let last = first.saturating_add(words.saturating_sub(1));
+        let touched = Words { slot: spot.slot, first, last };
+        let is_hit = is_in_place && self.tables.watched.is_touched(touched);
+        let report = Report::Landed(There {
+            burst,
+            session,
+            slot: spot.slot,
+            generation,
+            at: spot.at,
+            len: spot.span.len,
+            is_there: is_in_place,
+            is_hit,
+            told,
+        });
+        let unheard = self.standing.unheard.saturating_add(burst.cost());
+        // With so little left to send, the other end may be waiting for any word more.
+        let left = self.standing.edge.since(self.standing.arrived);
+        let is_due = unheard >= self.config.tell_after || left < Fifo::LEAST;
+        let is_due = is_due || self.standing.tells_all;
+        if is_hit || !is_in_place || is_due {
+            self.standing.unheard = 0;
+            return Landed::Told(report);
+        }
+        self.standing.unheard = unheard;
+        Landed::Noted(report)
+    }
+
+    fn fill(&mut self, taken: u32, slots: u32) {
+        self.standing.owed.fill(taken, slots);
+    }
+
+    fn poll_word(&mut self) -> Option<Word> {
+        let bytes = self.standing.owed.poll()?.to_bytes();
+        Some(Word { path: self.config.path, bytes })
+    }
+
+    fn send(&mut self, frame: &Leaving<'_>, meter: &mut impl Meter) -> Option<Route> {
+        meter.spend(Stage::Send, self.config.cycles.send);
+        self.standing.owed.host_says(frame.head);
+        Some(Route::DIRECT)
+    }
+
+    fn restart(&mut self) {
+        self.tables.clear();
+        self.standing = Standing::default();
+    }
+}

@@ -1,0 +1,419 @@
+//! Adapters as drivers of the foundation's kind: an endpoint of this process whose
+//! frames go through a card on a simulated [`Wire`], in real time.
+//!
+//! | file | what is there |
+//! | --- | --- |
+//! | `mod` | [`NicDriver`]: one turn after another, as with every driver |
+//! | `wire` | [`Wire`]: what cards are plugged into |
+//! | `memory` | the memory of the host, as the card and the processor reach it |
+//! | `cards` | a card for each engine, free of charge or as slow as the paper's |
+//!
+//! What does not live here: who makes the turns, and what transport a program
+//! chooses: that is `landfall`'s.
+
+mod cards;
+mod memory;
+mod wire;
+
+use std::fmt;
+use std::io;
+
+use landfall_placement::{
+    Engine, Instant, PathId, PathLimits, Peer, Refusals, Span, Spans, Ticket, Transmit,
+};
+use landfall_transport::driver::Interests;
+use landfall_transport::memory::{Pins, Regions};
+use landfall_transport::{Capabilities, Counters, Feature, Progress};
+
+use crate::firmware::{Arrival, Firmware};
+use crate::machine::{Adapter, Send, Upcall};
+use crate::node::Offloaded;
+use crate::node::software::{Took, take_deposit, take_frame};
+use memory::Lent;
+
+pub use cards::{Pace, lanai, tigon};
+pub use wire::{Port, Wire, WireConfig};
+
+/// So many units move in one turn at most, each way.
+const UNITS_PER_TURN: u32 = 64;
+/// So much can be given to and taken from a card in one turn.
+const ROUNDS_PER_TURN: u32 = 256;
+
+/// Moves units between an engine in adapter mode and a card.
+///
+/// It has the calls of [`landfall_transport::Driver`], for engines that are
+/// [`Offloaded`] to a card that runs `F`.
+pub struct NicDriver<F: Firmware> {
+    path: PathId,
+    /// Which of the engine's adapters it is.
+    number: u8,
+    card: Adapter<'static, F>,
+    port: Port,
+    limits: PathLimits,
+    capabilities: Capabilities,
+    counters: Counters,
+    refusals: Refusals,
+    pins: Pins,
+    head: Box<[u8]>,
+    spans: Spans,
+    /// Given out by the engine, not yet taken by the card.
+    waiting: Option<Transmit>,
+    /// The cable is out.
+    is_cut: bool,
+}
+
+impl<F: Firmware> NicDriver<F> {
+    /// A driver of this card, which is the engine's adapter with this number, for
+    /// units of at most so many bytes.
+    #[must_use]
+    pub fn new(
+        path: PathId,
+        number: u8,
+        card: Adapter<'static, F>,
+        port: Port,
+        regions: &Regions,
+        unit: u32,
+    ) -> Self {
+        let mut limits = PathLimits::plain(unit);
+        limits.offloads.sum_send = true;
+        let mut capabilities = Capabilities::of("nic");
+        capabilities.add(Feature::ChecksumOffload);
+        capabilities.add(Feature::DirectPlacement);
+        capabilities.add(Feature::Ecn);
+        if port.address() == Peer::Unaddressed || matches!(port.address(), Peer::Ethernet(_)) {
+            capabilities.add(Feature::RawFrames);
+        }
+        Self {
+            path,
+            number,
+            card,
+            port,
+            limits,
+            capabilities,
+            counters: Counters::default(),
+            refusals: Refusals::new(),
+            pins: Pins::new(regions),
+            head: vec![0; usize::from(limits.head)].into_boxed_slice(),
+            spans: Spans::new(),
+            waiting: None,
+            is_cut: false,
+        }
+    }
+
+    /// The path that this driver serves, as the engine knows it.
+    #[must_use]
+    pub const fn path(&self) -> PathId {
+        self.path
+    }
+
+    /// What the path carries.
+    #[must_use]
+    pub const fn limits(&self) -> PathLimits {
+        self.limits
+    }
+
+    /// What the card does by itself.
+    #[must_use]
+    pub const fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    /// What was done so far: copies are those of the host's processor, and a payload
+    /// that the card put in its place is none.
+    #[must_use]
+    pub const fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// The same, for those that count on the driver's behalf.
+    pub const fn counters_mut(&mut self) -> &mut Counters {
+        &mut self.counters
+    }
+
+    /// The card.
+    #[must_use]
+    pub const fn card(&self) -> &Adapter<'static, F> {
+        &self.card
+    }
+
+    /// Where the card is plugged in.
+    #[must_use]
+    pub const fn port(&self) -> &Port {
+        &self.port
+    }
+
+    /// The descriptor that wakes whoever waits for frames, or for room on the wire.
+    #[must_use]
+    pub fn interests(&self) -> Interests {
+        let interest = self.port.interest();
+        // Room that came before the bell was armed was not heard of.
+        if self.card.departure().is_some() && !self.port.is_waiting() {
+            self.port.ring();
+        }
+        [interest].into_iter().collect()
+    }
+
+    /// When the card has something to do of its own.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.card.poll_timeout()
+    }
+
+    /// Receives what came, writes what the engine had kept to its place, lets timers
+    /// fire, and sends what the engine has to send, as far as there is room.
+    ///
+    /// # Errors
+    /// None that is known: a wire does not break.
+    pub fn turn<E>(&mut self, engine: &mut E, now: Instant) -> io::Result<Progress>
+    where
+        E: Offloaded<Command = F::Command, Report = F::Report>,
+    {
+        self.port.silence();
+        if self.is_cut {
+            self.is_cut = false;
+            self.port.set_cut(false);
+        }
+        let mut received = self.receive(engine, now);
+        received += self.deposit(engine, now);
+        if engine.poll_timeout().is_some_and(|timeout| timeout.at <= now) {
+            engine.handle_timeout(now);
+        }
+        let sent = self.send(engine, now);
+        // What an order was answered with, and what the timer of the card brought.
+        received += self.hear(engine, now);
+        self.pins.release();
+        Ok(Progress { received, sent })
+    }
+
+    /// The path went down: the cable is out until the next [`turn`](Self::turn). Frames that
+    /// were under way are lost, here and there, and hold no memory any more.
+    pub fn cut<E>(&mut self, engine: &mut E, now: Instant)
+    where
+        E: Offloaded<Command = F::Command, Report = F::Report>,
+    {
+        self.is_cut = true;
+        self.port.set_cut(true);
+        if let Some(unit) = self.waiting.take() {
+            self.counters.send_failed += 1;
+            engine.handle_sent(now, unit.ticket);
+        }
+        // With the cable out, each that leaves makes room for one that was given before.
+        for _ in 0..ROUNDS_PER_TURN {
+            self.run(now);
+            while self.card.departure().is_some() {
+                self.card.departed();
+                self.counters.send_failed += 1;
+            }
+            self.hear(engine, now);
+            if self.card.departure().is_none() {
+                break;
+            }
+        }
+        self.pins.release();
+    }
+
+    fn receive<E>(&mut self, engine: &mut E, now: Instant) -> u32
+    where
+        E: Offloaded<Command = F::Command, Report = F::Report>,
+    {
+        let (mut came, mut heard) = (0, self.hear(engine, now));
+        while came < UNITS_PER_TURN {
+            let Some(frame) = self.port.take() else { break };
+            came += 1;
+            let (path, from, ecn) = (self.path, frame.from, frame.ecn);
+            // The card counts what it loses.
+            let _ = self.card.arrive(now, &Arrival { bytes: &frame.bytes, path, from, ecn });
+            self.port.give_back(frame);
+            heard += self.hear(engine, now);
+        }
+        self.counters.units_received += u64::from(came);
+        if came > 0 {
+            self.counters.receive_calls += 1;
+        } else {
+            self.counters.empty_calls += 1;
+        }
+        came + heard
+    }
+
+    /// Commands go down and reports come up, until nothing changes any more. Gives how
+    /// many things the host heard of.
+    fn hear<E>(&mut self, engine: &mut E, now: Instant) -> u32
+    where
+        E: Offloaded<Command = F::Command, Report = F::Report>,
+    {
+        let mut heard = 0;
+        for _ in 0..ROUNDS_PER_TURN {
+            let is_busy = self.command(engine);
+            self.run(now);
+            self.tell_sent(engine, now);
+            let before = heard;
+            if self.card.poll_interrupt(now) {
+                heard += self.take_upcalls(engine, now);
+            }
+            if !is_busy && heard == before {
+                break;
+            }
+        }
+        heard
+    }
+
+    fn run(&mut self, now: Instant) {
+        let placed = self.card.counters().placed;
+        let mut memory = Lent::new(&mut self.pins);
+        self.card.run(now, &mut memory);
+        self.counters.payload_bytes += memory.written;
+        self.counters.guessed_right += self.card.counters().placed - placed;
+    }
+
+    fn command<E>(&mut self, engine: &mut E) -> bool
+    where
+        E: Offloaded<Command = F::Command, Report = F::Report>,
+    {
+        let mut is_busy = false;
+        while self.card.has_room_for_orders() {
+            let Some(command) = engine.poll_command(self.number) else { break };
+            // There is room.
+            let _ = self.card.command(command);
+            is_busy = true;
+        }
+        is_busy
+    }
+
+    fn take_upcalls<E>(&mut self, engine: &mut E, now: Instant) -> u32
+    where
+        E: Offloaded<Command = F::Command, Report = F::Report>,
+    {
+        let mut heard = 0;
+        while let Some(upcall) = self.card.poll_upcall() {
+            heard += 1;
+            let buffer = match upcall {
+                Upcall::Report(report) => {
+                    engine.handle_report(now, self.number, &report);
+                    continue;
+                }
+                Upcall::Frame(buffer) => buffer,
+            };
+            let Some(frame) = self.card.frame(buffer) else { continue };
+            let mut memory = Lent::new(&mut self.pins);
+            match take_frame(engine, &mut memory, now, &frame, &mut self.refusals) {
+                Took::Copied(bytes) => {
+                    self.counters.payload_bytes += bytes;
+                    self.counters.bytes_copied += bytes;
+                }
+                Took::Corrupt => self.counters.corrupt += 1,
+                Took::Failed | Took::Word { is_done: false } => self.counters.misplaced += 1,
+                Took::Refused => self.counters.refused += 1,
+                Took::Consumed | Took::Word { is_done: true } => {}
+            }
+            self.card.give_back(buffer);
+        }
+        heard
+    }
+
+    fn deposit<E: Engine>(&mut self, engine: &mut E, now: Instant) -> u32 {
+        let mut deposits = 0;
+        while deposits < UNITS_PER_TURN {
+            let mut memory = Lent::new(&mut self.pins);
+            let Some((bytes, is_there)) = take_deposit(engine, &mut memory, now) else { break };
+            deposits += 1;
+            if is_there {
+                self.counters.deposits += 1;
+                self.counters.payload_bytes += bytes;
+                self.counters.bytes_copied += bytes;
+            } else {
+                self.counters.misplaced += 1;
+            }
+        }
+        deposits
+    }
+
+    fn send<E>(&mut self, engine: &mut E, now: Instant) -> u32
+    where
+        E: Offloaded<Command = F::Command, Report = F::Report>,
+    {
+        let mut sent = self.depart();
+        for _ in 0..UNITS_PER_TURN {
+            if self.waiting.is_none() && self.card.has_room_for_frames() {
+                self.spans.clear();
+                let unit = engine.poll_transmit(now, self.path, &mut self.head, &mut self.spans);
+                self.waiting = unit;
+            }
+            // What the engine gave out relies on the commands that it gave before.
+            let is_busy = self.command(engine);
+            self.run(now);
+            let is_taken = self.push_down(engine, now);
+            self.run(now);
+            sent += self.depart();
+            self.tell_sent(engine, now);
+            if !is_busy && !is_taken {
+                break;
+            }
+        }
+        if self.waiting.is_some() || self.card.departure().is_some() {
+            self.counters.send_blocked += 1;
+        }
+        if sent > 0 {
+            self.counters.send_calls += 1;
+            self.counters.units_sent += u64::from(sent);
+        }
+        sent
+    }
+
+    /// What waits goes to the card. Gives whether it is out of the driver's hands.
+    fn push_down<E: Engine>(&mut self, engine: &mut E, now: Instant) -> bool {
+        let Some(unit) = self.waiting else { return false };
+        let from: &[Span] = &self.spans;
+        let send = Send {
+            path: self.path,
+            to: unit.to,
+            ecn: unit.ecn,
+            head: self.head.get(..usize::from(unit.head_len)).unwrap_or(&self.head),
+            from,
+            checksum: unit.checksum,
+            sum_only: unit.sum_only,
+            ticket: unit.ticket.raw(),
+        };
+        if self.card.send(&send).is_ok() {
+            self.waiting = None;
+            return true;
+        }
+        if !self.card.has_room_for_frames() {
+            return false;
+        }
+        // It is too long for any slot: what cannot be sent is lost on the way.
+        self.waiting = None;
+        self.counters.send_failed += 1;
+        engine.handle_sent(now, unit.ticket);
+        true
+    }
+
+    /// What the card has fetched leaves, for as long as the wire has room.
+    fn depart(&mut self) -> u32 {
+        let mut sent = 0;
+        while let Some(frame) = self.card.departure() {
+            if !self.port.send(frame.to, frame.ecn, frame.bytes) {
+                break;
+            }
+            self.card.departed();
+            sent += 1;
+        }
+        sent
+    }
+
+    fn tell_sent<E: Engine>(&mut self, engine: &mut E, now: Instant) {
+        while let Some(ticket) = self.card.poll_sent() {
+            engine.handle_sent(now, Ticket::from_raw(ticket));
+        }
+    }
+}
+
+impl<F: Firmware> fmt::Debug for NicDriver<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NicDriver")
+            .field("path", &self.path)
+            .field("port", &self.port)
+            .field("card", self.card.counters())
+            .field("counters", &self.counters)
+            .finish_non_exhaustive()
+    }
+}

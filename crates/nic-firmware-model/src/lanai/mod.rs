@@ -1,0 +1,46 @@
+//! The LANai 9 of the QPIP paper: a Myrinet adapter whose firmware runs the offload
+//! seam of `qpip` over tables in its SRAM.
+//!
+//! | file | what is there |
+//! | --- | --- |
+//! | [`blocks`] | a network block device between two hosts with cards (feature `std`) |
+//! | `firmware` | [`Lanai`]: the doorbell, management, receive and transmit state machines |
+//! | `tables` | [`LanaiTables`], [`LanaiSizes`]: entries, index and stations, in storage that is handed in |
+//! | [`figures`] | what the model has beside the paper's tables and figures (feature `std`) |
+//! | [`model`] | hosts with a card and without, and the network between them (feature `std`) |
+//! | `offloaded` | how the engine of `qpip` is joined to it (feature `std`) |
+//! | `requests` | [`Mapping`]: work requests as they lie in the ring, and where their virtual addresses lie |
+//! | `routes` | [`hop`]: source routes, which a table in SRAM has by the address of a destination |
+//! | [`switch`] | switches that cut through by these routes (feature `std`) |
+//! | `stages` | [`StageCosts`], [`Helps`]: what each stage of the paper's Tables 2 and 3 costs, and which help of hardware takes it off |
+//!
+//! What comes as expected is checked, placed and reported; everything else, with
+//! all that TCP decides, is the host's. Which units the two must not both take is
+//! told in [`qpip::offload::Command`]'s file: here is the card's side of it. Each
+//! entry remembers the count at which a unit last passed it by; a prediction is
+//! taken only from a host that has heard of that count.
+//!
+//! What does not live here: headers (the seam reads them), SRAM slots, rings, DMA
+//! and time (they are the machine's).
+
+#[cfg(feature = "std")]
+pub mod blocks;
+#[cfg(feature = "std")]
+pub mod figures;
+mod firmware;
+#[cfg(feature = "std")]
+pub mod model;
+#[cfg(feature = "std")]
+mod offloaded;
+mod requests;
+mod routes;
+mod stages;
+#[cfg(feature = "std")]
+pub mod switch;
+mod tables;
+
+pub use firmware::{Lanai, Token};
+pub use requests::Mapping;
+pub use routes::{Known, hop};
+pub use stages::{Account, Helps, Paper, StageCosts};
+pub use tables::{LanaiSizes, LanaiTables, Watch};

@@ -1,0 +1,215 @@
+//! What bytes stand for: a network, calls of users, forged frames.
+
+use landfall_placement::Duration;
+use landfall_simnet::{Loss, Probability};
+use qpip::model::seal;
+use qpip::{Mapping, QueuePairId, TcpConfig};
+
+use super::faulty::Fault;
+use super::host::Host;
+use super::network::Network;
+use super::record::Record;
+use super::world::{Shape, World, pattern};
+use crate::lanai::switch::SwitchDesign;
+
+/// Bytes that choices are made with; zeros, where there are no more.
+#[derive(Clone, Copy, Debug)]
+pub struct Choices<'b>(&'b [u8]);
+
+impl<'b> Choices<'b> {
+    /// These bytes.
+    #[must_use]
+    pub const fn new(bytes: &'b [u8]) -> Self {
+        Self(bytes)
+    }
+
+    /// Are there more?
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The next byte.
+    pub fn byte(&mut self) -> u8 {
+        let Some((first, rest)) = self.0.split_first() else { return 0 };
+        self.0 = rest;
+        *first
+    }
+
+    /// Something below a limit of at most 65,536.
+    pub fn below(&mut self, limit: u32) -> u32 {
+        let word = u32::from(self.byte()) << 8 | u32::from(self.byte());
+        (word * limit) >> 16
+    }
+
+    /// One of several.
+    pub fn one_of<T: Copy, const N: usize>(&mut self, all: [T; N]) -> T {
+        all[usize::from(self.byte()) % N]
+    }
+}
+
+fn shape(choices: &mut Choices<'_>, fault: Option<Fault>) -> Shape {
+    let mut shape = Shape { memory: 512 << 10, ..Shape::default() };
+    shape.card.fault = fault;
+    // On every fourth network nothing goes wrong.
+    let worst = choices.one_of([0, 4, 4, 8]);
+    let percent = |choices: &mut Choices<'_>| Probability::percent(choices.below(worst + 1));
+    let mtu = choices.one_of([600, 1_500, 9_000]) + 14;
+    shape.link = shape
+        .link
+        .mtu(mtu)
+        .loss(Loss::Uniform(percent(choices)))
+        .duplication(percent(choices))
+        .reordering(percent(choices), Duration::from_micros(300))
+        .corruption(percent(choices));
+    let switches = choices.byte();
+    shape.network = match switches >> 5 {
+        0..4 => Network::Link,
+        some => Network::Switches(1 + some % 2, SwitchDesign::default()),
+    };
+    shape.config.tcp = TcpConfig {
+        timestamps: switches & 3 > 0,
+        sack: switches & 12 > 0,
+        ecn: switches & 16 > 0,
+        most_window: choices.one_of([0, 30_000, 8 << 20]),
+        ..TcpConfig::default()
+    };
+    shape
+}
+
+/// Two users who post, send and wait as bytes say.
+struct Play<'b, N: Host> {
+    world: World<N>,
+    choices: Choices<'b>,
+    streams: Vec<[QueuePairId; 2]>,
+    ports: [QueuePairId; 2],
+    is_v6: bool,
+    next: u64,
+}
+
+impl<N: Host> Play<'_, N> {
+    fn name(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+
+    fn some_end(&mut self) -> (usize, QueuePairId) {
+        let (which, host) =
+            (usize::from(self.choices.byte()), usize::from(self.choices.byte() & 1));
+        (host, self.streams[which % self.streams.len()][host])
+    }
+
+    fn post(&mut self, host: usize, pair: QueuePairId) {
+        let count = 1 + self.choices.below(3);
+        let pieces: Vec<u32> = (0..count).map(|_| 1 + self.choices.below(3_000)).collect();
+        let id = self.name();
+        self.world.post_receive(host, pair, id, &pieces);
+    }
+
+    fn send(&mut self, host: usize, pair: QueuePairId, to: Option<(bool, u16)>) {
+        let most = self.choices.one_of([100, 2_000, 6_000]);
+        let len = 1 + self.choices.below(most) as usize;
+        let id = self.name();
+        self.world.send(host, pair, id, &pattern(id, len), to);
+    }
+
+    fn forge(&mut self) {
+        let (host, which) =
+            (usize::from(self.choices.byte() & 1), usize::from(self.choices.byte()));
+        let kind = self.choices.byte();
+        let changes: Vec<(u8, u8)> =
+            (0..kind & 3).map(|_| (self.choices.byte(), self.choices.byte())).collect();
+        self.world.forge(host, which, |bytes| {
+            for (at, value) in changes {
+                // Headers more often than payload.
+                let at = if at < 192 { 12 + usize::from(at) / 2 } else { usize::from(at) * 7 };
+                match bytes.get_mut(at) {
+                    Some(byte) => *byte = value,
+                    None => bytes.truncate(usize::from(value).max(14)),
+                }
+            }
+            if kind & 0x80 == 0 {
+                seal(bytes);
+            }
+        });
+    }
+
+    fn step(&mut self) {
+        match self.choices.byte() % 40 {
+            0..13 => {
+                let (host, pair) = self.some_end();
+                self.post(host, pair);
+            }
+            13..22 => {
+                let (host, pair) = self.some_end();
+                self.send(host, pair, None);
+            }
+            22..25 => {
+                let host = usize::from(self.choices.byte() & 1);
+                self.post(host, self.ports[host]);
+            }
+            25..28 => {
+                let host = usize::from(self.choices.byte() & 1);
+                self.send(host, self.ports[host], Some((self.is_v6, 9)));
+            }
+            28 => {
+                let host = usize::from(self.choices.byte() & 1);
+                self.world.change_interface(host);
+            }
+            29..32 => self.forge(),
+            _ => {
+                let micros = 1 + self.choices.below(2_000);
+                self.world.run_for(Duration::from_micros(u64::from(micros)));
+            }
+        }
+    }
+
+    /// Some connections end well, one does not; then all else ends.
+    fn end(&mut self) {
+        self.world.run_for(Duration::from_millis(700));
+        for (nth, pairs) in self.streams.clone().into_iter().enumerate() {
+            for (host, pair) in pairs.into_iter().enumerate() {
+                let now = self.world.now();
+                let engine = self.world.engine(host);
+                // Who is over already is over in both runs.
+                let _ = match (nth, host) {
+                    (0, 0) => engine.abort(now, pair),
+                    (0, _) => Ok(()),
+                    _ => engine.shutdown(now, pair),
+                };
+            }
+            self.world.run_for(Duration::from_micros(50));
+        }
+        self.world.run_for(Duration::from_secs(3));
+        let now = self.world.now();
+        for (host, pair) in self.ports.into_iter().enumerate() {
+            let _ = self.world.engine(host).destroy_queue_pair(now, pair);
+        }
+        self.world.run_for(Duration::from_secs(1));
+    }
+}
+
+/// Plays what these bytes stand for, and gives what was seen.
+#[must_use]
+pub fn play<N: Host>(bytes: &[u8], fault: Option<Fault>) -> Record {
+    let mut choices = Choices::new(bytes);
+    let shape = shape(&mut choices, fault);
+    let mut world = World::<N>::new(u64::from(choices.byte()), &shape);
+    let is_v6 = choices.byte() & 1 > 0;
+    let mut port = 80;
+    let rare = choices.one_of([Mapping::Segment, Mapping::Message]);
+    let streams = [Mapping::Message, Mapping::Stream, rare].map(|mapping| {
+        port += 1;
+        world.pair_up(choices.byte() & 1 > 0, port, mapping)
+    });
+    // One is bound to its address, the other to any.
+    let ports = [world.bound(0, is_v6, 9, false), world.bound(1, is_v6, 9, true)];
+    world.run_for(Duration::from_millis(5));
+    let streams = streams.to_vec();
+    let mut play = Play { world, choices, streams, ports, is_v6, next: 0 };
+    while !play.choices.is_empty() {
+        play.step();
+    }
+    play.end();
+    play.world.record()
+}

@@ -1,0 +1,101 @@
+//! A DMA engine: one transfer after another.
+
+use landfall_placement::{Duration, Instant};
+
+use super::bus::Bus;
+use super::costs::{DmaCosts, time_of};
+
+/// One DMA engine. It does one transfer at a time.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Dma {
+    costs: DmaCosts,
+    /// When it may begin the next.
+    free_at: Instant,
+    transfers: u64,
+    bytes: u64,
+}
+
+impl Dma {
+    /// An engine that is idle.
+    #[must_use]
+    pub const fn new(costs: DmaCosts) -> Self {
+        Self { costs, free_at: Instant::ZERO, transfers: 0, bytes: 0 }
+    }
+
+    /// When it may begin the next transfer.
+    #[must_use]
+    pub const fn free_at(&self) -> Instant {
+        self.free_at
+    }
+
+    /// Begins to move `bytes` in `pieces`, not before it is free; says when they are there.
+    /// Each piece is set up by itself; together they are one transfer, a packet's.
+    #[inline]
+    pub fn begin(&mut self, now: Instant, bytes: u64, pieces: u32, bus: &mut Bus) -> Instant {
+        let start = now.max(self.free_at);
+        let pieces = pieces.max(1);
+        let ready = start + self.costs.setup.saturating_mul(pieces);
+        let done = bus.transfer(ready, bytes, time_of(bytes, self.costs.rate));
+        self.free_at = done.max(start + self.costs.gap);
+        self.transfers += u64::from(pieces);
+        self.bytes += bytes;
+        done
+    }
+
+    /// What was under way is forgotten.
+    pub fn reset(&mut self) {
+        self.free_at = Instant::ZERO;
+    }
+
+    /// How many transfers it did.
+    #[must_use]
+    pub const fn transfers(&self) -> u64 {
+        self.transfers
+    }
+
+    /// How many bytes it moved.
+    #[must_use]
+    pub const fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// How long it takes at least for one transfer.
+    #[must_use]
+    pub const fn setup(&self) -> Duration {
+        self.costs.setup
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::bus::BusCosts;
+
+    #[test]
+    fn fifty_thousand_transfers_in_a_second() {
+        let gap = Duration::from_micros(20);
+        let mut dma = Dma::new(DmaCosts { gap, ..DmaCosts::default() });
+        let mut bus = Bus::new(BusCosts::PCI_32_33);
+        let mut now = Instant::ZERO;
+        let mut count = 0;
+        while now < Instant::from_millis(1000) {
+            let done = dma.begin(now, 1024, 1, &mut bus);
+            assert!(done > now);
+            now = dma.free_at();
+            count += 1;
+        }
+        assert_eq!((count, dma.transfers(), dma.bytes()), (50_000, 50_000, 51_200_000));
+    }
+
+    #[test]
+    fn two_engines_share_the_bus() {
+        let costs =
+            DmaCosts { setup: Duration::from_micros(1), rate: 50_000_000, ..<_>::default() };
+        let (mut one, mut other) = (Dma::new(costs), Dma::new(costs));
+        let mut bus = Bus::new(BusCosts::default());
+        let at = Instant::from_micros;
+        assert_eq!(one.begin(at(0), 500, 1, &mut bus), at(11), "set-up, and its own rate");
+        assert_eq!(other.begin(at(0), 500, 1, &mut bus), at(21), "it waits for the bus");
+        assert_eq!(one.begin(at(0), 0, 2, &mut bus), at(21), "two set-ups after it was free");
+    }
+}

@@ -1,0 +1,193 @@
+//! The one queue from the arrival of a frame to the report of it.
+//!
+//! Whatever an adapter tells its host goes through here in the order in which
+//! it came: payloads and whole frames on their way by DMA, and answers to
+//! commands between them.
+
+use landfall_placement::{Ecn, Instant, PathId, Peer, Spans};
+
+use super::ring::Ring;
+use super::slots::Slots;
+use super::store::Store;
+use crate::firmware::Arrival;
+
+/// What is known of a frame beside its bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct About {
+    /// The link it came over.
+    pub path: PathId,
+    /// From whom.
+    pub from: Peer,
+    /// Whether the network signalled congestion.
+    pub ecn: Ecn,
+}
+
+/// What is on its way to the host.
+#[derive(Clone, Copy, Debug)]
+pub enum Cargo<T, R> {
+    /// A payload, from a place in a slot to the spans of that slot.
+    Payload {
+        /// The slot.
+        slot: u16,
+        /// Where in the frame it begins.
+        at: u16,
+        /// What to say to the firmware.
+        token: T,
+    },
+    /// A whole frame, from a slot to a buffer of the host.
+    Frame {
+        /// The slot.
+        slot: u16,
+        /// The buffer.
+        buffer: u16,
+    },
+    /// Nothing but the answer to a command.
+    Answer(R),
+}
+
+/// How far it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stand {
+    /// A DMA engine may take it from then on.
+    Waiting(Instant),
+    /// It is there at that moment.
+    Moving(Instant),
+    /// It is there, or could not be put there; the firmware was not told.
+    Moved {
+        /// It is there.
+        is_in_place: bool,
+    },
+    /// The host is told at that moment.
+    Telling(Instant),
+}
+
+/// One thing on its way.
+#[derive(Clone, Copy, Debug)]
+pub struct Pending<T, R> {
+    /// What.
+    pub cargo: Cargo<T, R>,
+    /// How far.
+    pub stand: Stand,
+    /// What the host is told of it.
+    pub report: Option<R>,
+    /// Whether it is interrupted for that.
+    pub interrupts: bool,
+    /// Whether that interrupt does not wait for others.
+    pub is_urgent: bool,
+}
+
+impl<T, R> Pending<T, R> {
+    /// On its way from that moment on.
+    pub(super) const fn new(cargo: Cargo<T, R>, from: Instant) -> Self {
+        Self {
+            cargo,
+            stand: Stand::Waiting(from),
+            report: None,
+            interrupts: false,
+            is_urgent: false,
+        }
+    }
+}
+
+/// Frames that came, and what is on its way from them to the host.
+#[derive(Debug)]
+pub struct Inbound<'s, T, R> {
+    /// Frames in SRAM, from the wire until they are the host's.
+    pub slots: Slots<'s, About>,
+    /// For each slot, where its payload belongs.
+    pub spans: Store<'s, Spans>,
+    /// Slots that the firmware did not look at yet.
+    pub arrivals: Ring<'s, u16>,
+    /// What is on its way, in order.
+    pub queue: Ring<'s, Pending<T, R>>,
+    /// How many of them a DMA engine has begun with.
+    pub(super) begun: usize,
+    /// How many of them the firmware has seen land.
+    pub(super) landed: usize,
+}
+
+impl<'s, T: Copy, R: Copy> Inbound<'s, T, R> {
+    /// Empty, in this storage.
+    #[must_use]
+    pub fn new(
+        slots: Slots<'s, About>,
+        spans: impl Into<Store<'s, Spans>>,
+        arrivals: Ring<'s, u16>,
+        queue: Ring<'s, Pending<T, R>>,
+    ) -> Self {
+        Self { slots, spans: spans.into(), arrivals, queue, begun: 0, landed: 0 }
+    }
+
+    /// Takes a frame from the wire, where there is room.
+    #[inline]
+    pub(super) fn take_in(&mut self, frame: &Arrival<'_>) -> bool {
+        let about = About { path: frame.path, from: frame.from, ecn: frame.ecn };
+        if self.arrivals.room() == 0 {
+            return false;
+        }
+        let Some(slot) = self.slots.take(frame.bytes.len(), about) else { return false };
+        for (place, byte) in self.slots.bytes_mut(slot).iter_mut().zip(frame.bytes) {
+            *place = *byte;
+        }
+        self.arrivals.push(slot)
+    }
+
+    /// How many things the host is going to be told of.
+    #[inline]
+    pub(super) fn promised(&self) -> usize {
+        self.arrivals.len() + self.queue.len()
+    }
+
+    /// The first that no DMA engine has begun with, and since when it may be.
+    #[inline]
+    pub(super) fn next_to_move(&self) -> Option<Instant> {
+        match self.queue.get(self.begun)?.stand {
+            Stand::Waiting(from) => Some(from),
+            _ => None,
+        }
+    }
+
+    /// When the first that is moving is there.
+    #[inline]
+    pub(super) fn next_to_land(&self) -> Option<Instant> {
+        (self.landed..self.begun).find_map(|nth| match self.queue.get(nth)?.stand {
+            Stand::Moving(until) => Some(until),
+            _ => None,
+        })
+    }
+
+    /// Has the firmware something to hear of?
+    #[inline]
+    pub(super) fn has_landed(&self) -> bool {
+        let first = self.queue.get(self.landed);
+        self.landed < self.begun
+            && first.is_some_and(|first| matches!(first.stand, Stand::Moved { .. }))
+    }
+
+    /// When the host is told of the first.
+    #[inline]
+    pub(super) fn next_to_tell(&self) -> Option<Instant> {
+        match self.queue.front()?.stand {
+            Stand::Telling(at) => Some(at),
+            _ => None,
+        }
+    }
+
+    /// Takes the first, of which the host is told.
+    #[inline]
+    pub(super) fn retire(&mut self) -> Option<Pending<T, R>> {
+        let first = self.queue.pop()?;
+        self.begun = self.begun.saturating_sub(1);
+        self.landed = self.landed.saturating_sub(1);
+        Some(first)
+    }
+
+    /// All is forgotten.
+    pub(super) fn clear(&mut self) {
+        self.slots.clear();
+        self.arrivals.clear();
+        self.queue.clear();
+        self.begun = 0;
+        self.landed = 0;
+    }
+}

@@ -1,0 +1,259 @@
+//! Work requests: entries of one size in a ring in the host's memory, a doorbell for
+//! each batch of them (what an order needs), and the place in SRAM that they are fetched to.
+
+use arrayvec::ArrayVec;
+use landfall_placement::Instant;
+
+use super::doorbell::Doorbells;
+use super::store::Store;
+
+/// An entry of the ring; what it says is between driver and firmware.
+pub type Request = [u8; 32];
+
+/// What belongs to one order.
+#[derive(Clone, Debug, Default)]
+pub struct Batch {
+    /// The queue pair; of a frame to be sent, which names it itself, zero.
+    pub pair: u32,
+    /// Its requests, in order.
+    pub requests: ArrayVec<Request, { Self::MOST }>,
+}
+
+impl Batch {
+    /// The most requests of one order.
+    pub const MOST: usize = 8;
+}
+
+/// Where in the ring the requests of an order begin and end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Posted {
+    pub(super) first: u64,
+    end: u64,
+}
+
+/// The host has put so many requests into the ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bell {
+    /// The queue pair.
+    pub pair: u32,
+    /// How many requests.
+    pub count: u16,
+    /// So many had been put there before.
+    pub(super) first: u64,
+}
+
+/// How far the requests of the command are that comes next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stand {
+    /// Nobody asked for them.
+    Waiting,
+    /// They are in SRAM at that moment.
+    Moving(Instant, Bell),
+    /// So many are in SRAM.
+    Here(u16),
+    /// Their doorbell was lost.
+    Lost,
+}
+
+/// The ring, its doorbells, and what is fetched of it.
+#[derive(Debug)]
+pub struct Requests<'s> {
+    /// In the host's memory.
+    ring: Store<'s, Request>,
+    /// In SRAM.
+    fetched: ArrayVec<Request, { Batch::MOST }>,
+    bells: Doorbells<'s, Bell>,
+    /// So many were put into the ring, and are not needed there any more.
+    put: u64,
+    done: u64,
+    stand: Stand,
+}
+
+impl<'s> Requests<'s> {
+    /// An empty ring in this memory of the host, and a FIFO in this of the adapter.
+    #[must_use]
+    pub fn new(
+        ring: impl Into<Store<'s, Request>>,
+        bells: impl Into<Store<'s, Option<Bell>>>,
+    ) -> Self {
+        Self {
+            ring: ring.into(),
+            fetched: ArrayVec::new(),
+            bells: Doorbells::new(bells),
+            put: 0,
+            done: 0,
+            stand: Stand::Waiting,
+        }
+    }
+
+    /// So many requests and doorbells, in memory of its own.
+    #[cfg(feature = "std")]
+    #[must_use]
+    pub fn owned(requests: usize, bells: usize) -> Self {
+        let requests = requests.max(Batch::MOST);
+        Self::new(Store::filled_with(requests, || [0; 32]), Store::filled_with(bells, || None))
+    }
+
+    /// Doorbells that found no room.
+    #[must_use]
+    pub const fn lost(&self) -> u64 {
+        self.bells.lost()
+    }
+
+    /// Is there room for all that one order may need?
+    #[must_use]
+    pub fn has_room(&self) -> bool {
+        let used = (self.put - self.done) as usize;
+        self.ring.len().saturating_sub(used) >= Batch::MOST
+    }
+
+    /// Would a doorbell find room, too? Commands do not ask: what is lost is posted anew.
+    /// A frame whose doorbell is lost would be lost with it.
+    #[must_use]
+    pub fn has_room_to_ring(&self) -> bool {
+        self.has_room() && self.bells.room() > 0
+    }
+
+    // ---- The host ------------------------------------------------------------
+
+    /// Puts a batch into the ring, and rings. Says where it lies; nothing where it is
+    /// empty.
+    pub(super) fn post(&mut self, batch: &Batch) -> Option<Posted> {
+        if batch.requests.is_empty() {
+            return None;
+        }
+        let first = self.put;
+        for request in &batch.requests {
+            if let Some(place) = place_of(self.put, self.ring.len())
+                && let Some(place) = self.ring.get_mut(place)
+            {
+                *place = *request;
+            }
+            self.put += 1;
+        }
+        let count = batch.requests.len() as u16;
+        // What is lost the firmware misses, and says so.
+        self.bells.ring(Bell { pair: batch.pair, count, first });
+        Some(Posted { first, end: self.put })
+    }
+
+    // ---- The adapter ---------------------------------------------------------
+
+    /// The doorbell of the batch that begins there, where nobody has taken it yet.
+    pub(super) fn answer(&mut self, first: u64) -> Option<Bell> {
+        while let Some(bell) = self.bells.front().filter(|bell| bell.first <= first) {
+            self.bells.take();
+            if bell.first == first {
+                return Some(bell);
+            }
+        }
+        self.stand = Stand::Lost;
+        None
+    }
+
+    /// Did nobody ask for the next ones yet?
+    pub(super) fn is_waiting(&self) -> bool {
+        self.stand == Stand::Waiting
+    }
+
+    /// Are they here, or will never be?
+    pub(super) fn is_ready(&self) -> bool {
+        matches!(self.stand, Stand::Here(_) | Stand::Lost)
+    }
+
+    /// A DMA engine moves these, until then.
+    pub(super) fn begin(&mut self, bell: Bell, until: Instant) {
+        self.stand = Stand::Moving(until, bell);
+    }
+
+    /// When those that are moved are here.
+    pub(super) fn next_to_land(&self) -> Option<Instant> {
+        match self.stand {
+            Stand::Moving(until, _) => Some(until),
+            _ => None,
+        }
+    }
+
+    /// They are here.
+    pub(super) fn land(&mut self) {
+        let Stand::Moving(_, bell) = self.stand else { return };
+        self.fetched.clear();
+        for nth in 0..u64::from(bell.count) {
+            let place = place_of(bell.first + nth, self.ring.len());
+            let Some(request) = place.and_then(|place| self.ring.get(place)) else { break };
+            if self.fetched.try_push(*request).is_err() {
+                break;
+            }
+        }
+        self.stand = Stand::Here(bell.count);
+    }
+
+    /// What was fetched; nothing where the doorbell was lost.
+    pub(super) fn fetched(&self) -> Option<&[Request]> {
+        match self.stand {
+            Stand::Here(count) => self.fetched.get(..usize::from(count)),
+            _ => None,
+        }
+    }
+
+    /// The order whose batch this is was obeyed.
+    pub(super) fn finish(&mut self, posted: Posted) {
+        self.done = self.done.max(posted.end.min(self.put));
+        self.stand = Stand::Waiting;
+    }
+
+    /// All is forgotten.
+    pub(super) fn clear(&mut self) {
+        self.bells.clear();
+        self.done = self.put;
+        self.stand = Stand::Waiting;
+    }
+}
+
+fn place_of(nth: u64, len: usize) -> Option<usize> {
+    nth.checked_rem(len as u64).map(|place| place as usize)
+}
+
+#[cfg(all(test, feature = "std"))]
+mod tests {
+    use super::*;
+
+    fn batch(name: u8, count: usize) -> Batch {
+        Batch { pair: 1, requests: (0..count).map(|_| [name; 32]).collect() }
+    }
+
+    #[test]
+    fn requests_are_fetched_batch_by_batch_and_make_room() {
+        let mut requests = Requests::owned(10, 2);
+        for turn in 0..20 {
+            assert!(requests.has_room());
+            let posted = requests.post(&batch(turn, 3)).unwrap();
+            assert!(!requests.has_room(), "seven places are left");
+            let bell = requests.answer(posted.first).unwrap();
+            assert_eq!((bell.pair, bell.count), (1, 3));
+            requests.begin(bell, Instant::ZERO);
+            assert_eq!((requests.fetched(), requests.is_ready()), (None, false));
+            requests.land();
+            assert_eq!(requests.fetched(), Some(&[[turn; 32]; 3][..]));
+            requests.finish(posted);
+        }
+    }
+
+    #[test]
+    fn a_batch_whose_doorbell_was_lost_is_passed_over() {
+        let mut requests = Requests::owned(32, 1);
+        assert_eq!(requests.post(&batch(1, 0)), None, "nothing is posted");
+        let one = requests.post(&batch(1, 2)).unwrap();
+        assert!(requests.has_room() && !requests.has_room_to_ring());
+        let other = requests.post(&batch(2, 2)).unwrap();
+        let bell = requests.answer(one.first).unwrap();
+        requests.begin(bell, Instant::ZERO);
+        requests.land();
+        requests.finish(one);
+        assert_eq!(requests.answer(other.first), None);
+        assert_eq!((requests.fetched(), requests.is_ready(), requests.lost()), (None, true, 1));
+        requests.finish(other);
+        let third = requests.post(&batch(3, 1)).unwrap();
+        assert!(requests.answer(third.first).is_some(), "the next one is as it should be");
+    }
+}

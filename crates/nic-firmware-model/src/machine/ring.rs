@@ -1,0 +1,161 @@
+//! A queue of fixed length.
+
+use super::store::Store;
+
+/// First in, first out, and never more than there is storage for.
+#[derive(Debug)]
+pub struct Ring<'s, T> {
+    places: Store<'s, Option<T>>,
+    head: usize,
+    len: usize,
+}
+
+impl<'s, T: Copy> Ring<'s, T> {
+    /// An empty ring in this storage.
+    #[must_use]
+    pub fn new(places: impl Into<Store<'s, Option<T>>>) -> Self {
+        Self { places: places.into(), head: 0, len: 0 }
+    }
+
+    /// An empty ring for so many, in memory of its own.
+    #[cfg(feature = "std")]
+    #[must_use]
+    pub fn owned(capacity: usize) -> Self {
+        Self { places: Store::filled_with(capacity, || None), head: 0, len: 0 }
+    }
+
+    /// How many are in it.
+    #[must_use]
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Are there none?
+    #[must_use]
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// How many more fit.
+    #[must_use]
+    #[inline]
+    pub fn room(&self) -> usize {
+        self.places.len().saturating_sub(self.len)
+    }
+
+    /// How many fit into it at all.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.places.len()
+    }
+
+    /// Puts one behind the others. False, and nothing changed, where it is full.
+    #[inline]
+    pub fn push(&mut self, item: T) -> bool {
+        let at = self.index(self.len);
+        match self.places.get_mut(at) {
+            Some(place) if place.is_none() => {
+                *place = Some(item);
+                self.len += 1;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Takes the first.
+    #[inline]
+    pub fn pop(&mut self) -> Option<T> {
+        let item = self.places.get_mut(self.head)?.take()?;
+        self.head = self.index(1);
+        self.len -= 1;
+        Some(item)
+    }
+
+    /// The first.
+    #[must_use]
+    #[inline]
+    pub fn front(&self) -> Option<&T> {
+        self.get(0)
+    }
+
+    /// The one with `nth` before it.
+    #[must_use]
+    #[inline]
+    pub fn get(&self, nth: usize) -> Option<&T> {
+        if nth >= self.len {
+            return None;
+        }
+        self.places.get(self.index(nth))?.as_ref()
+    }
+
+    /// The one with `nth` before it, to be changed.
+    #[inline]
+    pub fn get_mut(&mut self, nth: usize) -> Option<&mut T> {
+        if nth >= self.len {
+            return None;
+        }
+        let at = self.index(nth);
+        self.places.get_mut(at)?.as_mut()
+    }
+
+    /// Forgets all.
+    pub fn clear(&mut self) {
+        for place in self.places.iter_mut() {
+            *place = None;
+        }
+        self.head = 0;
+        self.len = 0;
+    }
+
+    /// Where the nth of them is; `nth` is at most the capacity.
+    #[inline]
+    fn index(&self, nth: usize) -> usize {
+        let at = self.head + nth;
+        if at >= self.places.len() { at - self.places.len() } else { at }
+    }
+}
+
+#[cfg(all(test, feature = "std"))]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::VecDeque;
+
+    proptest! {
+        #[test]
+        fn it_is_a_queue_with_a_bound(
+            capacity in 0usize..6,
+            steps in proptest::collection::vec(proptest::option::of(any::<u8>()), 0..60),
+        ) {
+            let mut ring = Ring::<u8>::owned(capacity);
+            let mut model = VecDeque::new();
+            for step in steps {
+                match step {
+                    Some(item) => {
+                        let fits = model.len() < capacity;
+                        prop_assert_eq!(ring.push(item), fits);
+                        if fits {
+                            model.push_back(item);
+                        }
+                    }
+                    None => prop_assert_eq!(ring.pop(), model.pop_front()),
+                }
+                prop_assert_eq!((ring.len(), ring.room()), (model.len(), capacity - model.len()));
+                for nth in 0..=capacity {
+                    prop_assert_eq!(ring.get(nth), model.get(nth));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn it_lies_in_memory_that_was_handed_in() {
+        let mut places = [None; 2];
+        let mut ring = Ring::new(&mut places[..]);
+        assert!(ring.push(1) && ring.push(2) && !ring.push(3));
+        assert_eq!((ring.pop(), ring.pop(), ring.pop()), (Some(1), Some(2), None));
+    }
+}

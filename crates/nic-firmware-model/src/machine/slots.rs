@@ -1,0 +1,166 @@
+//! Slots for frames in the memory of an adapter, or of its host.
+
+use super::store::Store;
+
+/// A frame in a slot: how long it is, and what is known about it.
+#[derive(Clone, Copy, Debug)]
+pub struct Taken<M> {
+    len: u32,
+    about: M,
+}
+
+/// Places of one size for frames, each with something that is known about it.
+#[derive(Debug)]
+pub struct Slots<'s, M> {
+    bytes: Store<'s, u8>,
+    taken: Store<'s, Option<Taken<M>>>,
+    size: usize,
+    used: usize,
+    /// Where to look for the next free one.
+    next: usize,
+}
+
+impl<'s, M: Copy> Slots<'s, M> {
+    /// Slots of `size` bytes in this storage: as many as both have room for.
+    #[must_use]
+    pub fn new(
+        bytes: impl Into<Store<'s, u8>>,
+        taken: impl Into<Store<'s, Option<Taken<M>>>>,
+        size: usize,
+    ) -> Self {
+        Self { bytes: bytes.into(), taken: taken.into(), size, used: 0, next: 0 }
+    }
+
+    /// So many slots of so many bytes, in memory of their own.
+    #[cfg(feature = "std")]
+    #[must_use]
+    pub fn owned(count: usize, size: usize) -> Self {
+        let bytes = Store::Owned(vec![0; count.saturating_mul(size)].into());
+        Self { bytes, taken: Store::filled_with(count, || None), size, used: 0, next: 0 }
+    }
+
+    /// How many are taken.
+    #[must_use]
+    pub fn used(&self) -> usize {
+        self.used
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.taken.len()
+    }
+
+    /// Is there a free one?
+    #[must_use]
+    #[inline]
+    pub fn has_room(&self) -> bool {
+        self.used < self.taken.len()
+    }
+
+    /// How long a frame may be.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        self.size
+    }
+
+    /// Takes a free slot for a frame of `len` bytes.
+    #[inline]
+    pub fn take(&mut self, len: usize, about: M) -> Option<u16> {
+        if len > self.size || !self.has_room() {
+            return None;
+        }
+        let count = self.taken.len();
+        let mut at = self.next;
+        for _ in 0..count {
+            let next = if at + 1 >= count { 0 } else { at + 1 };
+            if let Some(place) = self.taken.get_mut(at)
+                && place.is_none()
+            {
+                *place = Some(Taken { len: len as u32, about });
+                self.used += 1;
+                self.next = next;
+                return u16::try_from(at).ok();
+            }
+            at = next;
+        }
+        None
+    }
+
+    /// The bytes of a frame.
+    #[must_use]
+    #[inline]
+    pub fn bytes(&self, slot: u16) -> &[u8] {
+        let at = usize::from(slot);
+        let len = self.taken.get(at).and_then(Option::as_ref).map_or(0, |taken| taken.len);
+        let start = at * self.size;
+        self.bytes.get(start..start + len as usize).unwrap_or(&[])
+    }
+
+    /// The bytes of a frame, to be written.
+    #[inline]
+    pub fn bytes_mut(&mut self, slot: u16) -> &mut [u8] {
+        let at = usize::from(slot);
+        let len = self.taken.get(at).and_then(Option::as_ref).map_or(0, |taken| taken.len);
+        let start = at * self.size;
+        self.bytes.get_mut(start..start + len as usize).unwrap_or(&mut [])
+    }
+
+    /// A frame turned out to be shorter than its slot was taken for.
+    pub fn shorten(&mut self, slot: u16, len: usize) {
+        if let Some(Some(taken)) = self.taken.get_mut(usize::from(slot)) {
+            taken.len = taken.len.min(u32::try_from(len).unwrap_or(u32::MAX));
+        }
+    }
+
+    /// What is known about a frame.
+    #[must_use]
+    #[inline]
+    pub fn about(&self, slot: u16) -> Option<M> {
+        self.taken.get(usize::from(slot))?.as_ref().map(|taken| taken.about)
+    }
+
+    /// What is known about a frame, to be changed.
+    pub fn about_mut(&mut self, slot: u16) -> Option<&mut M> {
+        self.taken.get_mut(usize::from(slot))?.as_mut().map(|taken| &mut taken.about)
+    }
+
+    /// The slot is free again.
+    #[inline]
+    pub fn free(&mut self, slot: u16) {
+        if let Some(place) = self.taken.get_mut(usize::from(slot))
+            && place.take().is_some()
+        {
+            self.used -= 1;
+        }
+    }
+
+    /// All slots are free again.
+    pub fn clear(&mut self) {
+        for place in self.taken.iter_mut() {
+            *place = None;
+        }
+        self.used = 0;
+    }
+}
+
+#[cfg(all(test, feature = "std"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_are_bounded_and_used_again() {
+        let mut slots = Slots::owned(2, 4);
+        assert_eq!(slots.take(5, 'x'), None, "too long");
+        let a = slots.take(3, 'a').unwrap();
+        slots.bytes_mut(a).copy_from_slice(b"abc");
+        let b = slots.take(4, 'b').unwrap();
+        assert_eq!(slots.take(0, 'c'), None, "none is free");
+        assert_eq!((slots.bytes(a), slots.about(b)), (&b"abc"[..], Some('b')));
+        slots.free(a);
+        slots.free(a);
+        assert_eq!((slots.used(), slots.bytes(a).len(), slots.about(a)), (1, 0, None));
+        assert_eq!(slots.take(1, 'd'), Some(a));
+        assert_eq!(slots.bytes(9), &[] as &[u8]);
+    }
+}

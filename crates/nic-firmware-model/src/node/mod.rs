@@ -1,0 +1,400 @@
+//! A node of the simulator: an engine on a host whose frames go through adapters.
+//!
+//! [`NicNode`] has the calls of [`landfall_simnet::EngineNode`], so that a test can
+//! drive either. The engine is in adapter mode ([`Offloaded`]): it tells the
+//! adapters what they may take off it, and they tell it what they took.
+//!
+//! | file | what happens there |
+//! | --- | --- |
+//! | `mod` | the node: when it looks at what |
+//! | `upcall` | what the adapters tell: reports, and whole frames |
+//! | `software` | whole frames: the engine places them, the processor copies |
+//! | `outgoing` | what the engine sends, behind the commands that it gave before |
+//! | `runs` | [`Runs`]: such a node, or one without adapters |
+
+mod outgoing;
+mod runs;
+pub(crate) mod software;
+mod upcall;
+
+use std::collections::VecDeque;
+use std::fmt;
+
+use landfall_placement::{
+    Duration, Engine, Instant, PathId, PathLimits, PathState, Refusals, Span, WordOp,
+};
+use landfall_simnet::engine_node::Counters;
+use landfall_simnet::memory::Writer;
+use landfall_simnet::{EngineConfig, Frame, LinkState, Memory, Node, Outbox, PortId};
+
+use crate::firmware::{Arrival, Firmware, HostMemory};
+use crate::machine::Adapter;
+use outgoing::Outgoing;
+pub use runs::Runs;
+use software::ProcessorMemory;
+
+/// An engine that an adapter takes work off.
+pub trait Offloaded: Engine {
+    /// What it tells its adapter.
+    type Command: Copy + fmt::Debug + 'static;
+    /// What its adapter tells it.
+    type Report: Copy + fmt::Debug + 'static;
+
+    /// The next change of the tables of an adapter. What the engine gives out to
+    /// be sent later relies on it.
+    fn poll_command(&mut self, adapter: u8) -> Option<Self::Command>;
+
+    /// An adapter took something off the engine.
+    fn handle_report(&mut self, now: Instant, adapter: u8, report: &Self::Report);
+
+    /// An adapter has forgotten all it was told, and will report none of it.
+    fn adapter_lost(&mut self, now: Instant, adapter: u8);
+}
+
+/// Takes the events of an engine as they come.
+type Handler<E> = Box<dyn FnMut(Instant, &mut E, &mut Memory, <E as Engine>::Event)>;
+
+/// The most units and events that are handled in one call; more in the next.
+const BUDGET: usize = 1_024;
+
+/// A node that runs an engine behind adapters.
+///
+/// With one adapter all ports are its; with several, port `n` belongs to the nth,
+/// and all further ports to the last.
+pub struct NicNode<F, E>
+where
+    E: Offloaded,
+    F: Firmware<Command = E::Command, Report = E::Report>,
+{
+    engine: E,
+    adapters: Vec<Adapter<'static, F>>,
+    memory: Memory,
+    config: EngineConfig,
+    /// From an interrupt until the host looks.
+    latency: Duration,
+    /// When it looks.
+    look_at: Option<Instant>,
+    /// The limits of each path that is up.
+    paths: Vec<Option<PathLimits>>,
+    /// Given out by the engine, not yet taken by its adapter.
+    waiting: Vec<Option<Outgoing>>,
+    events: VecDeque<E::Event>,
+    handler: Option<Handler<E>>,
+    /// The engine or its memory was used from outside, or there is more to do.
+    restless: bool,
+    refusals: Refusals,
+    counters: Counters,
+}
+
+impl<F, E> fmt::Debug for NicNode<F, E>
+where
+    E: Offloaded + fmt::Debug,
+    F: Firmware<Command = E::Command, Report = E::Report> + fmt::Debug,
+{
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NicNode")
+            .field("engine", &self.engine)
+            .field("adapters", &self.adapters)
+            .field("counters", &self.counters)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The memory of the host at a moment, as DMA reaches it.
+pub(crate) struct Reached<'a> {
+    pub(crate) memory: &'a mut Memory,
+    pub(crate) now: Instant,
+}
+
+impl HostMemory for Reached<'_> {
+    fn is_writable(&self, span: Span) -> bool {
+        self.memory.check(span).is_ok()
+    }
+
+    fn write(&mut self, span: Span, bytes: &[u8]) -> bool {
+        self.memory.write(self.now, Writer::Placed, span, bytes).is_ok()
+    }
+
+    fn read(&self, span: Span, into: &mut [u8]) -> bool {
+        let Ok(bytes) = self.memory.read(span) else { return false };
+        into.copy_from_slice(bytes);
+        true
+    }
+}
+
+impl ProcessorMemory for Reached<'_> {
+    fn word(&mut self, op: WordOp) -> Option<u64> {
+        self.memory.word(self.now, op).ok()
+    }
+}
+
+impl<F, E> NicNode<F, E>
+where
+    E: Offloaded + 'static,
+    F: Firmware<Command = E::Command, Report = E::Report> + 'static,
+{
+    /// A node with the usual configuration and no memory yet.
+    #[must_use]
+    pub fn new(engine: E, adapters: Vec<Adapter<'static, F>>) -> Self {
+        Self::with_config(engine, adapters, EngineConfig::default())
+    }
+
+    /// A node with a configuration of its own. What it says of batches, guesses
+    /// and the send ring is the adapters' to decide.
+    #[must_use]
+    pub fn with_config(
+        engine: E,
+        adapters: Vec<Adapter<'static, F>>,
+        config: EngineConfig,
+    ) -> Self {
+        Self {
+            waiting: (0..adapters.len()).map(|_| None).collect(),
+            engine,
+            adapters,
+            memory: Memory::default(),
+            config,
+            latency: Duration::ZERO,
+            look_at: None,
+            paths: Vec::new(),
+            events: VecDeque::new(),
+            handler: None,
+            restless: true,
+            refusals: Refusals::new(),
+            counters: Counters::default(),
+        }
+    }
+
+    /// The host looks so long after it was interrupted.
+    #[must_use]
+    pub fn interrupt_latency(mut self, latency: Duration) -> Self {
+        self.latency = latency;
+        self
+    }
+
+    /// Hands each event to a function at once. Without one they are kept for
+    /// [`poll_event`](Self::poll_event).
+    #[must_use]
+    pub fn on_event(
+        mut self,
+        handler: impl FnMut(Instant, &mut E, &mut Memory, E::Event) + 'static,
+    ) -> Self {
+        self.handler = Some(Box::new(handler));
+        self
+    }
+
+    /// The engine.
+    #[must_use]
+    pub fn engine(&self) -> &E {
+        &self.engine
+    }
+
+    /// The engine, to be used; the node goes on with it at once.
+    pub fn engine_mut(&mut self) -> &mut E {
+        self.restless = true;
+        &mut self.engine
+    }
+
+    /// The adapters.
+    #[must_use]
+    pub fn adapters(&self) -> &[Adapter<'static, F>] {
+        &self.adapters
+    }
+
+    /// An adapter, to be tampered with by a test.
+    pub fn adapter_mut(&mut self, adapter: u8) -> Option<&mut Adapter<'static, F>> {
+        self.restless = true;
+        self.adapters.get_mut(usize::from(adapter))
+    }
+
+    /// The memory.
+    #[must_use]
+    pub fn memory(&self) -> &Memory {
+        &self.memory
+    }
+
+    /// The memory, to be changed.
+    pub fn memory_mut(&mut self) -> &mut Memory {
+        &mut self.memory
+    }
+
+    /// The next event that was kept.
+    pub fn poll_event(&mut self) -> Option<E::Event> {
+        self.restless = true;
+        self.events.pop_front()
+    }
+
+    /// Units that the node itself refused; those of the engine are its own.
+    #[must_use]
+    pub fn refusals(&self) -> &Refusals {
+        &self.refusals
+    }
+
+    /// What the host did.
+    #[must_use]
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// The driver loads the firmware of an adapter anew.
+    ///
+    /// What it had reported counts; what it had not never came. Frames for it
+    /// that were under way are lost.
+    pub fn restart(&mut self, now: Instant, adapter: u8) {
+        self.restless = true;
+        let index = usize::from(adapter);
+        if index >= self.adapters.len() {
+            return;
+        }
+        self.take_upcalls(now, index);
+        self.adapters[index].restart();
+        self.take_sent(now, index);
+        self.engine.adapter_lost(now, adapter);
+    }
+
+    /// The adapter that a port belongs to.
+    fn adapter_of(&self, PortId(port): PortId) -> usize {
+        usize::from(port).min(self.adapters.len().saturating_sub(1))
+    }
+
+    /// Commands go down and reports come up, until nothing changes any more.
+    fn pump(&mut self, now: Instant, out: &mut Outbox<'_>) {
+        let looks = self.look_at.is_some_and(|at| at <= now);
+        if looks {
+            self.look_at = None;
+        }
+        for _ in 0..BUDGET {
+            let mut is_busy = false;
+            for index in 0..self.adapters.len() {
+                is_busy |= self.give_orders(now, index);
+                self.run_adapter(now, index);
+                is_busy |= self.send_departures(now, index, out);
+                is_busy |= self.take_sent(now, index);
+                if looks || self.hears(now, index) {
+                    is_busy |= self.take_upcalls(now, index);
+                }
+            }
+            if !is_busy {
+                return;
+            }
+        }
+        self.restless = true;
+    }
+
+    fn run_adapter(&mut self, now: Instant, index: usize) {
+        let mut memory = Reached { memory: &mut self.memory, now };
+        self.adapters[index].run(now, &mut memory);
+    }
+
+    /// Does the host look at an adapter now?
+    fn hears(&mut self, now: Instant, index: usize) -> bool {
+        if !self.adapters[index].poll_interrupt(now) {
+            return false;
+        }
+        if self.latency == Duration::ZERO {
+            return true;
+        }
+        let at = now + self.latency;
+        self.look_at = Some(self.look_at.map_or(at, |other| other.min(at)));
+        false
+    }
+
+    /// Takes out whatever the engine has to say and to send, until it is silent.
+    fn drain(&mut self, now: Instant, out: &mut Outbox<'_>) {
+        self.restless = false;
+        let mut budget = BUDGET;
+        while budget > 0 {
+            let before = budget;
+            self.pump(now, out);
+            self.take_deposits(now, &mut budget);
+            self.drain_events(now, &mut budget);
+            self.poll_transmits(now, out, &mut budget);
+            if budget == before {
+                break;
+            }
+        }
+        self.restless |= budget == 0;
+        if let Some(violation) = self.memory.violation() {
+            out.fail(format!("{violation}"));
+        }
+    }
+
+    fn drain_events(&mut self, now: Instant, budget: &mut usize) {
+        while *budget > 0 && (self.handler.is_some() || self.events.len() < self.config.events) {
+            let Some(event) = self.engine.poll_event() else { return };
+            *budget -= 1;
+            match &mut self.handler {
+                Some(handler) => handler(now, &mut self.engine, &mut self.memory, event),
+                None => self.events.push_back(event),
+            }
+        }
+    }
+
+    /// What the engine is told of a link.
+    fn limits(&self, mtu: u32) -> PathLimits {
+        let unit = mtu.min(self.config.most_unit);
+        let mut limits = PathLimits { head: self.config.head, ..PathLimits::plain(unit) };
+        limits.offloads.sum_send = true;
+        limits
+    }
+}
+
+impl<F, E> Node for NicNode<F, E>
+where
+    E: Offloaded + 'static,
+    F: Firmware<Command = E::Command, Report = E::Report> + 'static,
+{
+    fn handle_frame(&mut self, now: Instant, port: PortId, frame: Frame, out: &mut Outbox<'_>) {
+        let index = self.adapter_of(port);
+        let Some(adapter) = self.adapters.get_mut(index) else { return };
+        let Frame { bytes, from, ecn, .. } = frame;
+        let arrival = Arrival { bytes: &bytes, path: PathId(port.0), from, ecn };
+        // The adapter counts what it loses.
+        let _ = adapter.arrive(now, &arrival);
+        self.drain(now, out);
+    }
+
+    fn handle_link(&mut self, now: Instant, port: PortId, state: LinkState, out: &mut Outbox<'_>) {
+        let index = usize::from(port.0);
+        if self.paths.len() <= index {
+            self.paths.resize(index + 1, None);
+        }
+        let state = match state {
+            LinkState::Up { mtu } => PathState::Up(self.limits(mtu)),
+            LinkState::Down => PathState::Down,
+        };
+        self.paths[index] = match state {
+            PathState::Up(limits) => Some(limits),
+            PathState::Down => None,
+        };
+        self.pump(now, out);
+        self.engine.handle_path(now, PathId(port.0), state);
+        self.drain(now, out);
+    }
+
+    fn handle_room(&mut self, now: Instant, _port: PortId, out: &mut Outbox<'_>) {
+        self.drain(now, out);
+    }
+
+    fn handle_timeout(&mut self, now: Instant, out: &mut Outbox<'_>) {
+        self.pump(now, out);
+        if self.engine.poll_timeout().is_some_and(|timeout| timeout.at <= now) {
+            // A host that is awake looks before it concludes that nothing came.
+            for index in 0..self.adapters.len() {
+                self.take_upcalls(now, index);
+            }
+            if self.engine.poll_timeout().is_some_and(|timeout| timeout.at <= now) {
+                self.engine.handle_timeout(now);
+            }
+        }
+        self.drain(now, out);
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        if self.restless {
+            return Some(Instant::ZERO);
+        }
+        let engine = self.engine.poll_timeout().map(|timeout| timeout.at);
+        let adapters = self.adapters.iter().filter_map(Adapter::poll_timeout).min();
+        [engine, adapters, self.look_at].into_iter().flatten().min()
+    }
+}

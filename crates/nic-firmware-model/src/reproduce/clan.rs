@@ -1,0 +1,366 @@
+//! The CLAN adapter: Figures 7 to 10 and 12, Table 1, and the numbers of section 5.
+//!
+//! Two 530 MHz Alphas under Linux 2.2, an adapter with one DMA engine in each. What
+//! is measured is made of few steps, most of which the paper times by themselves:
+//! a system call, a process that is woken, an interrupt, the way through two
+//! adapters and their buses.
+
+use crate::clan::Bridge;
+
+use super::constant::Constant;
+use super::exhibit::{Design, Exhibit, Row, Standing, Value};
+
+/// Microseconds.
+type Micros = f64;
+
+const SYSTEM_CALL: Micros = 0.75;
+const RESCHEDULE: Micros = 8.0;
+const INTERRUPT: Micros = 3.0;
+const ADAPTER: Micros = 0.5;
+const BUSES: Micros = 0.9;
+const PEAK: f64 = 910.0;
+const STREAM: f64 = 900.0;
+const SETUP: Micros = 6.0;
+/// 32 bits at 33 MHz, in megabits per second.
+const BUS: f64 = 1056.0;
+const BUS_CLOCK: u64 = 33_000_000;
+/// So long that its beginning does not count.
+const LONG: u32 = 1 << 20;
+/// Sending and receiving a small message through a host's TCP/IP.
+const STACK: Micros = 29.9;
+
+/// From a program into the memory of another host, where a program sees it.
+const fn one_way() -> Micros {
+    2.0 * ADAPTER + BUSES
+}
+
+/// Megabits per second with which the bridge of the receiver passes so many bytes on,
+/// cycle by cycle.
+fn through(bridge: &Bridge, bytes: u32) -> f64 {
+    let words = bytes / 4;
+    bridge.pass(words).rate(words, BUS_CLOCK) as f64 * 32.0 / 1e6
+}
+
+/// A request to a server that sleeps, and its answer.
+const fn idle_server() -> Micros {
+    one_way() + INTERRUPT + RESCHEDULE + SYSTEM_CALL + one_way()
+}
+
+/// The same to one that is awake.
+const fn busy_server() -> Micros {
+    one_way() + INTERRUPT + one_way()
+}
+
+/// Requests per second when so many are under way.
+fn requests(under_way: f64) -> f64 {
+    f64::min(under_way * 1e6 / busy_server(), 1e6 / INTERRUPT)
+}
+
+/// Megabits per second with messages of so many bytes, each with its set-up.
+fn streaming(bytes: f64, rate: f64, setup: Micros) -> f64 {
+    let bits = 8.0 * bytes;
+    bits / (bits / rate + setup)
+}
+
+fn section_5_2() -> Exhibit {
+    Exhibit {
+        design: Design::Clan,
+        name: "Section 5.2",
+        title: "Shared memory, spinning",
+        columns: vec!["value"],
+        rows: vec![
+            Row::new(
+                "a word, one way, µs",
+                vec![Value { paper: Some(1.9), model: one_way(), standing: Standing::Given }],
+            ),
+            Row::new("a word there and back, µs", vec![Value::predicted(3.7, 2.0 * one_way())]),
+            Row::new(
+                "peak with DMA, bursts of 256 words, Mbit/s",
+                vec![Value::calibrated(PEAK, through(&Bridge::DMA, LONG))],
+            ),
+            Row::new(
+                "programmed I/O, bursts of 16 words, a bridge that never locks, Mbit/s",
+                vec![Value::alone(through(&Bridge { locks: false, ..Bridge::PIO }, LONG))],
+            ),
+            Row::new(
+                "programmed I/O, its bursts joined by the receiver, Mbit/s",
+                vec![Value::alone(through(&Bridge::PIO.joined(), LONG))],
+            ),
+        ],
+        remarks: vec![
+            "The paper expects programmed I/O to be \"very similar to that of DMA\" once bursts \
+             are joined, and states no other value of Figure 7.",
+        ],
+    }
+}
+
+fn figure_7() -> Exhibit {
+    let rows = [256, 512, 1024, 2048, 4096, 16_384, 65_536].map(|bytes| {
+        let bridges =
+            [Bridge::DMA, Bridge::PIO, Bridge { back_off: 0, ..Bridge::PIO }, Bridge::PIO.joined()];
+        let values = bridges.map(|bridge| Value::alone(through(&bridge, bytes)));
+        Row::new(format!("{bytes} bytes"), values.to_vec())
+    });
+    Exhibit {
+        design: Design::Clan,
+        name: "Figure 7",
+        title: "Raw bandwidth against size, from the first word to the last, Mbit/s",
+        columns: vec![
+            "DMA",
+            "programmed I/O",
+            "without the workaround",
+            "bursts joined by the receiver",
+        ],
+        rows: rows.to_vec(),
+        remarks: vec![
+            "Word by word through the receiving bridge: a stall before each burst, and a FIFO \
+             that locks when programmed writes find it full; then words leave singly until the \
+             adapter, which backs off, has let it recover. The longer a message, the more of it \
+             meets a full FIFO: \"This effect causes the negative gradient\".",
+            "When exactly the bridge locks, the size of its FIFO (80 words) and the time that the \
+             adapter backs off (384 cycles, of which 128 until it has recovered) are assumed: the \
+             paper says that the slope is negative, and not how steep.",
+            "Small messages are shown without what blocks at their ends, which the paper could \
+             not measure below 256 bytes: one burst has no stall within it.",
+        ],
+    }
+}
+
+fn the_next_adapter() -> Exhibit {
+    let peak = through(&Bridge::PIO, LONG);
+    let half = |setup: Micros| STREAM * setup / 8.0;
+    let row = |label: &str, [idle, busy, half, peak]: [f64; 4]| {
+        Row::new(label, [idle, busy, half, peak].map(Value::alone).to_vec())
+    };
+    Exhibit {
+        design: Design::Clan,
+        name: "The next adapter",
+        title: "What the paper promises of it, each switched on singly",
+        columns: vec![
+            "round trip, server asleep, µs",
+            "round trip, server awake, µs",
+            "half of the bandwidth at so many bytes",
+            "programmed I/O, Mbit/s",
+        ],
+        rows: vec![
+            row("the adapter of the paper", [idle_server(), busy_server(), half(SETUP), peak]),
+            row(
+                "tripwires at user level",
+                [idle_server() - SYSTEM_CALL, busy_server(), half(SETUP), peak],
+            ),
+            row(
+                "the adapter chains DMA requests",
+                [idle_server(), busy_server(), half(SETUP - INTERRUPT), peak],
+            ),
+            row(
+                "notifications and out-of-band messages by hardware",
+                [idle_server(), 2.0 * one_way(), half(SETUP), peak],
+            ),
+            row(
+                "bursts joined on the receiver",
+                [idle_server(), busy_server(), half(SETUP), through(&Bridge::PIO.joined(), LONG)],
+            ),
+        ],
+        remarks: vec![
+            "A server that sleeps is interrupted in any case (\"Only when the application blocks \
+             ... need the driver request\" it): what it saves is the call to set the tripwire \
+             again. One that is awake finds its notification in memory.",
+        ],
+    }
+}
+
+fn section_5_3() -> Exhibit {
+    Exhibit {
+        design: Design::Clan,
+        name: "Section 5.3.1",
+        title: "An event-based server",
+        columns: vec!["value"],
+        rows: vec![
+            Row::new(
+                "round trip, the server sleeps between requests, µs",
+                vec![Value::predicted(16.8, idle_server())],
+            ),
+            Row::new(
+                "round trip, the server is kept awake, µs",
+                vec![Value::predicted(7.9, busy_server())],
+            ),
+            Row::new(
+                "requests per second that the curve tends to, thousands",
+                vec![Value::predicted(340.0, requests(f64::INFINITY) / 1e3)],
+            ),
+            Row::new("overhead of a message, µs", vec![Value::predicted(2.9, INTERRUPT)]),
+        ],
+        remarks: vec![
+            "A sleeping server costs an interrupt, a process that is woken, and the end of the \
+             call that it slept in; one that is awake costs the interrupt alone. The \
+             server's own work on a message is in no constant, so both are a little short.",
+        ],
+    }
+}
+
+fn figure_8() -> Exhibit {
+    let rows = [1, 10, 100, 1000].map(|endpoints| {
+        let values = vec![Value::alone(idle_server()), Value::alone(busy_server())];
+        Row::new(format!("{endpoints} endpoints"), values)
+    });
+    Exhibit {
+        design: Design::Clan,
+        name: "Figure 8",
+        title: "Round-trip time against the number of endpoints",
+        columns: vec!["server idle, µs", "server busy, µs"],
+        rows: rows.to_vec(),
+        remarks: vec![
+            "\"The response time is independent of the number of connections\": an event costs the \
+             same whoever it is for.",
+        ],
+    }
+}
+
+fn figure_9() -> Exhibit {
+    let rows = [1.0, 2.0, 3.0, 5.0, 10.0, 20.0].map(|under_way| {
+        let values = vec![Value::alone(requests(under_way) / 1e3)];
+        Row::new(format!("{under_way} endpoints"), values)
+    });
+    Exhibit {
+        design: Design::Clan,
+        name: "Figure 9",
+        title: "Requests per second against the number of endpoints that ask at once",
+        columns: vec!["thousands"],
+        rows: rows.to_vec(),
+        remarks: vec!["Beyond its capacity the server does as much as at it, and no less."],
+    }
+}
+
+fn figure_10() -> Exhibit {
+    let half = STREAM * SETUP / 8.0;
+    let mut rows = vec![Row::new(
+        "(b) half of the bandwidth, at messages of so many bytes",
+        vec![Value::predicted(750.0, half), Value::alone(half / SETUP * (SETUP - INTERRUPT))],
+    )];
+    rows.extend([256.0, 1024.0, 4096.0, 16_384.0, 65_536.0].map(|bytes| {
+        let now = streaming(bytes, STREAM, SETUP);
+        let next = streaming(bytes, STREAM, SETUP - INTERRUPT);
+        Row::new(
+            format!("(b) streaming, {bytes} bytes, Mbit/s"),
+            vec![Value::alone(now), Value::alone(next)],
+        )
+    }));
+    rows.extend([256.0, 1024.0, 4096.0, 16_384.0, 65_536.0].map(|bytes| {
+        let alone = streaming(bytes, STREAM, SETUP + busy_server());
+        let next = streaming(bytes, STREAM, SETUP - INTERRUPT + busy_server());
+        Row::new(
+            format!("(a) one at a time, {bytes} bytes, Mbit/s"),
+            vec![Value::alone(alone), Value::alone(next)],
+        )
+    }));
+    Exhibit {
+        design: Design::Clan,
+        name: "Figure 10",
+        title: "Bandwidth of messages, one way",
+        columns: vec!["the adapter of the paper", "the next one, with chains"],
+        rows,
+        remarks: vec![
+            "The next adapter chains transfers by itself: \"the interrupt overhead will be \
+             eliminated\", 3 of the 6 µs.",
+        ],
+    }
+}
+
+fn table_1() -> Exhibit {
+    let there_and_back = 2.0 * (STACK + SETUP + one_way() + INTERRUPT + RESCHEDULE);
+    let message = STACK + SETUP;
+    let values = vec![
+        Value::predicted(100.0, there_and_back),
+        Value::predicted(225.0, 8.0 * 1024.0 / message),
+    ];
+    Exhibit {
+        design: Design::Clan,
+        name: "Table 1",
+        title: "TCP/IP over CLAN",
+        columns: vec!["round trip, µs", "at 1 KByte, Mbit/s"],
+        rows: vec![Row::new("CLAN IP", values)],
+        remarks: vec![
+            "What TCP/IP costs a host this paper does not say. The value is that of the QPIP \
+             paper's Table 1, 29.9 µs on a 550 MHz Pentium III.",
+            "The two Ethernet adapters of the table are not modelled.",
+        ],
+    }
+}
+
+fn figure_12() -> Exhibit {
+    let rows = [64.0, 256.0, 1024.0, 4096.0, 16_384.0].map(|bytes: f64| {
+        let values = vec![Value::alone(streaming(bytes, PEAK, STACK + SETUP))];
+        Row::new(format!("{bytes} bytes"), values)
+    });
+    Exhibit {
+        design: Design::Clan,
+        name: "Figure 12",
+        title: "TCP/IP over CLAN against the size of messages",
+        columns: vec!["Mbit/s"],
+        rows: rows.to_vec(),
+        remarks: vec![
+            "The paper's curve ends at 250 Mbit/s, by a bug of the adapter that locked up; the \
+             model's adapter has no such bug.",
+        ],
+    }
+}
+
+/// What the model is made of.
+#[must_use]
+pub fn constants() -> Vec<Constant> {
+    vec![
+        Constant::given("system call", SYSTEM_CALL, "µs", "5.1: \"about .75 µs\""),
+        Constant::given("waking a process", RESCHEDULE, "µs", "5.1: \"8 µs\""),
+        Constant::given("interrupt", INTERRUPT, "µs", "5.1: \"The interrupt latency is 3 µs\""),
+        Constant::given("through an adapter", ADAPTER, "µs", "5.2: \"about .5 µs\""),
+        Constant::given(
+            "buses, bridges and cache",
+            BUSES,
+            "µs",
+            "5.2: \"so .9 µs are spent traversing buses and bridges\"",
+        ),
+        Constant::given("bus", BUS, "Mbit/s", "5.2: PCI, 32 bits at 33 MHz"),
+        Constant::given(
+            "words of a burst with DMA",
+            f64::from(Bridge::DMA_BURST),
+            "",
+            "5.2: \"256 DWORDS for DMA traffic\"",
+        ),
+        Constant::given(
+            "words of a burst with programmed I/O",
+            f64::from(Bridge::PIO_BURST),
+            "",
+            "5.2: \"16 DWORD bursts on the PCI bus for PIO traffic\"",
+        ),
+        Constant::given("stream", STREAM, "Mbit/s", "5.3.2: \"a bandwidth of 900 Mbps\""),
+        Constant::given("set-up of a message", SETUP, "µs", "5.3.2: \"a setup time of 6 µs\""),
+        Constant::given(
+            "TCP/IP in a host",
+            STACK,
+            "µs",
+            "the QPIP paper, Table 1: host-based IP, transmit and receive",
+        ),
+        Constant::calibrated(
+            "bus cycles beside the words, each burst",
+            f64::from(Bridge::DMA.stall),
+            "",
+            "5.2: \"Peak bandwidth is 910 Mbit/s\"",
+        ),
+    ]
+}
+
+/// All exhibits of the paper.
+#[must_use]
+pub fn exhibits() -> Vec<Exhibit> {
+    vec![
+        section_5_2(),
+        figure_7(),
+        section_5_3(),
+        figure_8(),
+        figure_9(),
+        figure_10(),
+        table_1(),
+        figure_12(),
+        the_next_adapter(),
+    ]
+}

@@ -1,0 +1,164 @@
+//! An exhibit: a table or a figure of a paper, its values beside the model's.
+
+use core::fmt;
+
+/// Which of the four designs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Design {
+    /// The Scheduled Transfer Protocol on the Tigon-II.
+    Stp,
+    /// Queue pairs on the LANai 9.
+    Qpip,
+    /// Speculative defragmentation with the Hamachi.
+    Defrag,
+    /// The adapter of CLAN, with tripwires.
+    Clan,
+}
+
+impl fmt::Display for Design {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Stp => "STP on the Tigon-II",
+            Self::Qpip => "QPIP on the LANai 9",
+            Self::Defrag => "Speculative defragmentation with the Hamachi",
+            Self::Clan => "The CLAN adapter",
+        })
+    }
+}
+
+/// Where the model's value comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Standing {
+    /// The model was fed it.
+    Given,
+    /// Constants of the model were fitted to it.
+    Calibrated,
+    /// The model says so by itself.
+    Predicted,
+}
+
+impl fmt::Display for Standing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Given => "given",
+            Self::Calibrated => "calibrated",
+            Self::Predicted => "predicted",
+        })
+    }
+}
+
+/// One value.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Value {
+    /// What the paper states; `None` where it only draws a point, or says nothing.
+    pub paper: Option<f64>,
+    /// What the model says.
+    pub model: f64,
+    /// Where that comes from.
+    pub standing: Standing,
+}
+
+impl Value {
+    /// Something that the paper states and the model predicts.
+    #[must_use]
+    pub const fn predicted(paper: f64, model: f64) -> Self {
+        Self { paper: Some(paper), model, standing: Standing::Predicted }
+    }
+
+    /// Something that the paper states and constants were fitted to.
+    #[must_use]
+    pub const fn calibrated(paper: f64, model: f64) -> Self {
+        Self { paper: Some(paper), model, standing: Standing::Calibrated }
+    }
+
+    /// Something that the paper does not state in words.
+    #[must_use]
+    pub const fn alone(model: f64) -> Self {
+        Self { paper: None, model, standing: Standing::Predicted }
+    }
+
+    /// How far off the model is, as a share of the paper's value.
+    #[must_use]
+    pub fn error(&self) -> Option<f64> {
+        self.paper.map(|paper| (self.model - paper) / paper)
+    }
+}
+
+/// A line of an exhibit.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Row {
+    /// What was done.
+    pub label: String,
+    /// What came of it, one for each column.
+    pub values: Vec<Value>,
+    /// What the model lacks, where it is off.
+    pub why: Option<&'static str>,
+}
+
+impl Row {
+    /// A line that needs no explanation.
+    #[must_use]
+    pub fn new(label: impl Into<String>, values: Vec<Value>) -> Self {
+        Self { label: label.into(), values, why: None }
+    }
+
+    /// The same, with what the model lacks.
+    #[must_use]
+    pub const fn off_because(mut self, why: &'static str) -> Self {
+        self.why = Some(why);
+        self
+    }
+}
+
+/// A table or a figure.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Exhibit {
+    /// Of which paper.
+    pub design: Design,
+    /// Its name there.
+    pub name: &'static str,
+    /// What it shows.
+    pub title: &'static str,
+    /// What each column holds, with its unit.
+    pub columns: Vec<&'static str>,
+    /// Its lines.
+    pub rows: Vec<Row>,
+    /// Its conditions.
+    pub remarks: Vec<&'static str>,
+}
+
+/// A word about an exhibit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Note<'a> {
+    /// The first row that it is about; none where it is about all.
+    pub about: Option<&'a str>,
+    /// What is to be said.
+    pub text: &'static str,
+}
+
+impl Exhibit {
+    /// Its conditions, then what the model lacks where a row is off, each reason once.
+    #[must_use]
+    pub fn notes(&self) -> Vec<Note<'_>> {
+        let mut notes: Vec<Note<'_>> =
+            self.remarks.iter().map(|&text| Note { about: None, text }).collect();
+        for row in &self.rows {
+            if let Some(text) = row.why
+                && !notes.iter().any(|note| note.about.is_some() && note.text == text)
+            {
+                notes.push(Note { about: Some(&row.label), text });
+            }
+        }
+        notes
+    }
+
+    /// Every value that the paper states, with the row and column it stands in.
+    pub fn stated(&self) -> impl Iterator<Item = (&str, &'static str, &Value)> {
+        self.rows.iter().flat_map(move |row| {
+            let cells = self.columns.iter().zip(&row.values);
+            cells
+                .filter(|(_, value)| value.paper.is_some())
+                .map(move |(column, value)| (row.label.as_str(), *column, value))
+        })
+    }
+}

@@ -1,0 +1,190 @@
+//! What the two machines of the paper spend, and what that makes of each line.
+//!
+//! STP's lines are measured on two simulated hosts with Tigon-IIs, frame by frame
+//! ([`crate::tigon::figures`]); what is counted there is what the processors are
+//! charged for. No adapter takes anything off TCP: its lines are units that pass
+//! processors, buses, the DMA engines and the wire.
+
+use core::time::Duration;
+
+use super::super::pipeline::{self, Seconds, Stage};
+use super::paper::{Line, MEGABYTE, PAGE, PROCESSORS, TABLE_1, TABLE_2, Way};
+use crate::tigon::figures::{Account, Design, transfer};
+
+const ETHERNET_HEADER: f64 = 14.0;
+/// What the application writes with one call: "It is therefore necessary to use large
+/// writes (128-512k on GigE)".
+pub(super) const WRITE: u32 = 512 << 10;
+/// So many times.
+const WRITES: u32 = 16;
+
+/// So much for each packet, and so much for each byte of its payload.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PerPacket {
+    pub(super) packet: Seconds,
+    pub(super) byte: Seconds,
+}
+
+impl PerPacket {
+    /// Fitted to two lines: their payloads, and what a packet costs in each.
+    fn through(a: (f64, Seconds), b: (f64, Seconds)) -> Self {
+        let byte = (a.1 - b.1) / (a.0 - b.0);
+        Self { packet: a.1 - byte * a.0, byte }
+    }
+
+    fn of(&self, payload: f64) -> Seconds {
+        self.packet + self.byte * payload
+    }
+}
+
+/// What the machines cost.
+#[derive(Clone, Debug)]
+pub(super) struct Costs {
+    /// The machine of the adapter.
+    pub(super) adapter: Design,
+    pub(super) copy: Seconds,
+    /// A byte that DMA has put into memory: its line comes into the cache, and another
+    /// goes out.
+    pub(super) touch_uncached: Seconds,
+    /// A byte that TCP has copied, and all that touching does to the packets between.
+    pub(super) touch_of_tcp: Seconds,
+    /// TCP.
+    pub(super) receive: PerPacket,
+    pub(super) send: PerPacket,
+    /// How many processors one connection keeps busy at most.
+    pub(super) most_busy: f64,
+    pub(super) most_busy_touching: f64,
+    /// STP: a page that is handed to the adapter, and one that it fills.
+    pub(super) page_out: Seconds,
+    pub(super) page_in: Seconds,
+}
+
+/// Processor time for a packet, from a share in per cent of both processors.
+fn spent(line: &Line, per_cent: f64) -> (f64, Seconds) {
+    (line.payload(), per_cent / 100.0 * PROCESSORS / line.packets_per_second())
+}
+
+impl Costs {
+    /// Fitted to the lines that may be fitted to.
+    pub(super) fn calibrated() -> Self {
+        let (large, small, stp) = (&TABLE_1[0], &TABLE_1[5], &TABLE_1[4]);
+        let touched = &TABLE_2[0];
+        let receive =
+            PerPacket::through(spent(large, large.receiver), spent(small, small.receiver));
+        let send = PerPacket::through(spent(large, large.sender), spent(small, small.sender));
+        let (payload, with_touch) = spent(touched, touched.receiver);
+        let memory = 300.0e6;
+        let mut costs = Self {
+            adapter: Design::PAPER,
+            copy: 2.0 / memory,
+            touch_uncached: 2.0 / memory,
+            touch_of_tcp: (with_touch - receive.of(payload)) / payload,
+            receive,
+            send,
+            most_busy: large.receiver / 100.0 * PROCESSORS,
+            most_busy_touching: touched.receiver / 100.0 * PROCESSORS,
+            page_out: 0.0,
+            page_in: 0.0,
+        };
+        // What is left of the shares when all that was counted is paid for.
+        if let Some(account) = costs.measure(stp, 1, false) {
+            let pages = account.bytes as f64 / PAGE;
+            let rest = |share: f64, (receiver, _): (Seconds, Seconds)| {
+                (share / 100.0 * PROCESSORS * account.seconds - receiver) / pages
+            };
+            let (receiver, sender) = costs.charged(&account);
+            costs.page_in = rest(stp.receiver, (receiver, 0.0));
+            costs.page_out = rest(stp.sender, (sender, 0.0));
+        }
+        costs
+    }
+
+    /// A line of STP, frame by frame over so many adapters at each end.
+    pub(super) fn measure(&self, line: &Line, links: u8, touches: bool) -> Option<Account> {
+        let design = self.adapter.with_stu(line.stu()).striped(links);
+        let touching = if touches { self.touch_uncached * f64::from(WRITE) } else { 0.0 };
+        transfer(&design, WRITES, WRITE, Duration::from_secs_f64(touching))
+    }
+
+    /// Processor time of the receiver and the sender for what was counted of them.
+    ///
+    /// A control operation is a packet like one of TCP. The receiver is interrupted for
+    /// each Block, the sender for each packet that has left ("Interrupts are typically
+    /// generated for each packet received or transmitted"). A process is woken once
+    /// for each call. Then there are the pages.
+    fn charged(&self, account: &Account) -> (Seconds, Seconds) {
+        let (interrupt, wake) =
+            (self.adapter.interrupt.as_secs_f64(), self.adapter.wake.as_secs_f64());
+        let pages = account.bytes as f64 / PAGE;
+        let calls = f64::from(account.writes) * wake;
+        let control = |heard: u64, said: u64, each: Seconds| (heard + said) as f64 * each;
+        let Account { sender, receiver, .. } = account;
+        let receiving = control(receiver.heard, receiver.said, self.receive.packet)
+            + account.blocks as f64 * interrupt
+            + pages * self.page_in;
+        let sending = control(sender.heard, sender.said, self.send.packet)
+            + sender.stus_sent as f64 * interrupt
+            + pages * self.page_out;
+        (receiving + calls, sending + calls)
+    }
+
+    /// What the model says to a line of STP: megabytes per second, receiver, sender.
+    pub(super) fn stp(&self, line: &Line, links: u8, touches: bool) -> (f64, f64, f64) {
+        let Some(account) = self.measure(line, links, touches) else {
+            return (f64::NAN, f64::NAN, f64::NAN);
+        };
+        let (mut receiving, sending) = self.charged(&account);
+        if touches {
+            receiving += self.touch_uncached * account.bytes as f64;
+        }
+        let share = |cost: Seconds| cost / account.seconds / PROCESSORS * 100.0;
+        (account.rate() / MEGABYTE, share(receiving), share(sending))
+    }
+
+    /// Processor time of TCP's receiver for a packet, but for the touching.
+    fn receiving(&self, line: &Line) -> Seconds {
+        let payload = line.payload();
+        let copy = if line.is_truncated { self.copy * payload } else { 0.0 };
+        self.receive.of(payload) - copy
+    }
+
+    /// Processor time of TCP's sender for a packet. What is sent without a copy costs
+    /// TCP's work on a packet, and its share of pages that are handed to the adapter,
+    /// as those of STP are.
+    fn sending(&self, line: &Line) -> Seconds {
+        match line.way {
+            Way::TcpSendfile => self.send.packet + self.page_out * line.payload() / PAGE,
+            _ => self.send.of(line.payload()),
+        }
+    }
+
+    /// What the model says to a line of TCP: megabytes per second, receiver, sender.
+    pub(super) fn tcp(&self, line: &Line, touches: bool) -> (f64, f64, f64) {
+        const PACKETS: usize = 20_000;
+        let payload = line.payload();
+        let touching = if touches { self.touch_of_tcp * payload } else { 0.0 };
+        let (receiving, sending) = (self.receiving(line) + touching, self.sending(line));
+        let Design { costs, rate, overhead, .. } = self.adapter;
+        let on_the_bus = (line.packet + ETHERNET_HEADER) / costs.bus.rate as f64;
+        let (setup, gap) = (costs.dma.setup.as_secs_f64(), costs.dma.gap.as_secs_f64());
+        let most = if touches { self.most_busy_touching } else { self.most_busy };
+        let stages = [
+            Stage::new(0, sending / PROCESSORS),
+            Stage::new(1, f64::max(on_the_bus + line.pieces() * setup, gap)),
+            Stage::new(2, (line.packet + f64::from(overhead)) * 8.0 / rate as f64),
+            Stage::new(3, f64::max(on_the_bus + setup, gap)),
+            Stage::new(4, receiving / most),
+        ];
+        let each = pipeline::run(&stages, PACKETS, usize::MAX).end / PACKETS as f64;
+        let share = |cost: Seconds| cost / each / PROCESSORS * 100.0;
+        (payload / each / MEGABYTE, share(receiving), share(sending))
+    }
+
+    /// What the model says to a line.
+    pub(super) fn model(&self, line: &Line, touches: bool) -> (f64, f64, f64) {
+        match line.way {
+            Way::Stp => self.stp(line, 1, touches),
+            _ => self.tcp(line, touches),
+        }
+    }
+}

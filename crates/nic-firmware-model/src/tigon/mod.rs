@@ -1,0 +1,257 @@
+//! The Tigon-II: the receive path of STP on a Gigabit Ethernet adapter.
+//!
+//! The firmware detects STP Data, checks its header against the table of granted
+//! Blocks that the host keeps up to date, and places the payload; the host is
+//! interrupted once per Block. Everything else is the host's. The checks are those
+//! of [`stp_core::offload`]: there is no second implementation of the protocol.
+//!
+//! | file | what is there |
+//! | --- | --- |
+//! | `mod` | [`Tigon`]: the firmware |
+//! | `tables` | its tables, and how much SRAM they take |
+//! | `costs` | what the machine of the paper costs |
+//! | `figures` | two hosts with such adapters, measured in virtual time (feature `std`) |
+//! | `model` | the comparison with a host without an adapter (feature `model`) |
+//! | `offloaded` | the engine of `stp-core` behind such adapters (feature `std`) |
+//!
+//! What does not live here: the protocol's control operations, Puts and Gets'
+//! answers to others; connections; recovery: the engine's.
+
+mod costs;
+#[cfg(feature = "std")]
+pub mod figures;
+#[cfg(feature = "model")]
+pub mod model;
+#[cfg(feature = "std")]
+mod offloaded;
+mod tables;
+
+use landfall_placement::{InternetSum, Spans};
+use stp_core::offload::{
+    Arrival as Came, Blocks, Command, Incoming, Landed as Units, Loss, Report, Seat,
+};
+use stp_core::wire::{Flags, HEADER_LEN, Header, Op};
+
+use crate::firmware::{Arrival, Firmware, Landed, Leaving, Meter, Stage, Verdict};
+use crate::machine::Route;
+
+pub use costs::{COSTS, Cycles};
+pub use tables::Tables;
+
+/// When the host hears of STUs that landed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Reports {
+    /// Once all that is granted of a Block has landed, or when some of it came
+    /// behind what did not: one report per Block, where nothing is lost.
+    #[default]
+    Gathered,
+    /// Of each; it is interrupted for those that the other habit tells of.
+    Each,
+}
+
+/// The habits of the firmware.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Config {
+    /// Data without a checksum is the host's, which refuses it.
+    pub checksum: bool,
+    /// When the host hears of STUs that landed.
+    pub reports: Reports,
+    /// What its stages cost.
+    pub cycles: Cycles,
+}
+
+/// What the firmware remembers of an STU on its way to memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Token {
+    /// Which it is.
+    pub seat: Seat,
+    /// How long it waited at its sender.
+    pub hold: u16,
+    /// Its checksum is wrong: nothing of it goes anywhere.
+    pub is_corrupt: bool,
+}
+
+/// The firmware of a Tigon-II that takes STP Data off its host.
+#[derive(Debug)]
+pub struct Tigon<'s> {
+    tables: Tables<'s>,
+    config: Config,
+}
+
+impl<'s> Tigon<'s> {
+    /// The firmware with these tables, all empty.
+    #[must_use]
+    pub fn new(tables: Tables<'s>, config: Config) -> Self {
+        let mut tigon = Self { tables, config };
+        tigon.restart();
+        tigon
+    }
+
+    /// The table of Blocks.
+    pub fn blocks(&mut self) -> Blocks<'_> {
+        self.tables.blocks()
+    }
+
+    /// Is the Block at a place the one of which there is talk?
+    fn has(&mut self, index: u16, generation: u16) -> bool {
+        let blocks = self.tables.blocks();
+        blocks.block(index).is_some_and(|block| block.generation() == generation)
+    }
+
+    /// All that was not said of a Block, as far as one report says it.
+    fn tell(&mut self, index: u16, hold: u16) -> Option<Report> {
+        let block = *self.tables.blocks().block(index)?;
+        let (generation, highest) = (block.generation(), block.highest());
+        // Nothing is missing, and nothing is under way, before the highest.
+        if block.landed() == highest {
+            if !self.tables.forget_untold(index) {
+                return None;
+            }
+            let marked = self.tables.blocks().take_marked(index);
+            return Some(Report::Through { index, generation, end: highest, marked, hold });
+        }
+        let (first, bits) = self.tables.take_untold(index)?;
+        let marked = self.tables.blocks().take_marked(index);
+        Some(Report::Landed(Units { index, generation, first, bits, marked, hold }))
+    }
+
+    /// An STU is in its place.
+    fn note_landed(&mut self, token: Token, is_complete: bool) -> Landed<Report> {
+        let Seat { block: index, generation, stu } = token.seat;
+        let mut blocks = self.tables.blocks();
+        let Some(block) = blocks.block(index).copied() else { return Landed::Silent };
+        // What came last of what is granted, or shows that something is lost.
+        let is_news = is_complete || block.landed() == block.granted() || block.holes() > 0;
+        if self.config.reports == Reports::Each {
+            let marked = blocks.take_marked(index);
+            let hold = token.hold;
+            let units = Units { index, generation, first: stu, bits: 1, marked, hold };
+            let report = Report::Landed(units);
+            return if is_news { Landed::Told(report) } else { Landed::Noted(report) };
+        }
+        self.tables.note_untold(index, stu);
+        if !is_news {
+            return Landed::Silent;
+        }
+        self.tell(index, token.hold).map_or(Landed::Silent, Landed::Told)
+    }
+}
+
+impl Firmware for Tigon<'_> {
+    type Command = Command;
+    type Report = Report;
+    type Token = Token;
+
+    fn handle_command(&mut self, command: &Command, meter: &mut impl Meter) -> Option<Report> {
+        meter.spend(Stage::Doorbell, self.config.cycles.command);
+        match *command {
+            Command::Open { index, block } => {
+                let generation = block.generation();
+                if self.tables.blocks().adopt(index, &block) {
+                    self.tables.forget_untold(index);
+                    return None;
+                }
+                Some(Report::Refused { index, generation })
+            }
+            Command::Grant { index, generation, end } => {
+                if self.has(index, generation) {
+                    self.tables.blocks().grant(index, end);
+                }
+                None
+            }
+            Command::Redirect { index, generation, path, peer } => {
+                if self.has(index, generation) {
+                    self.tables.blocks().redirect(index, path, peer);
+                }
+                None
+            }
+            Command::Tell { index, generation } => {
+                if self.has(index, generation) {
+                    self.tell(index, 0)
+                } else {
+                    None
+                }
+            }
+            Command::Close { index, generation } => {
+                if self.has(index, generation) {
+                    self.tables.blocks().close(index);
+                }
+                // Its answer comes behind all that is under way.
+                Some(Report::Closed { index, generation })
+            }
+        }
+    }
+
+    fn receive(
+        &mut self,
+        frame: &Arrival<'_>,
+        into: &mut Spans,
+        meter: &mut impl Meter,
+    ) -> Verdict<Token> {
+        let cycles = self.config.cycles;
+        meter.spend(Stage::Header, cycles.header);
+        let Some(header) = Header::read(frame.bytes) else { return Verdict::Host };
+        if header.op != Op::Data as u8 {
+            return Verdict::Host;
+        }
+        let has_sum = header.flags().has(Flags::SUM);
+        if self.config.checksum && !has_sum {
+            return Verdict::Host;
+        }
+        meter.spend(Stage::Lookup, cycles.lookup);
+        let Ok(len) = u32::try_from(frame.bytes.len()) else { return Verdict::Host };
+        let (path, from, ecn) = (frame.path, frame.from, frame.ecn);
+        let data = Incoming { header, len, path, from, ecn };
+        let Ok(hit) = self.tables.blocks().place(&data) else { return Verdict::Host };
+        let whole = HEADER_LEN + hit.span.len as usize;
+        let is_corrupt = has_sum && {
+            meter.spend(Stage::Checksum, cycles.sum(whole));
+            !is_sum_right(frame.bytes.get(..whole).unwrap_or(&[]))
+        };
+        if !is_corrupt {
+            meter.spend(Stage::Dma, cycles.dma);
+            // One span always fits: the list comes empty.
+            let _ = into.push(hit.span);
+        }
+        let token = Token { seat: hit.seat, hold: header.param.get(), is_corrupt };
+        Verdict::Place { at: HEADER_LEN as u16, token }
+    }
+
+    fn landed(
+        &mut self,
+        token: Token,
+        is_in_place: bool,
+        meter: &mut impl Meter,
+    ) -> Landed<Report> {
+        meter.spend(Stage::Update, self.config.cycles.update);
+        let is_there = is_in_place && !token.is_corrupt;
+        match self.tables.blocks().landed(token.seat, is_there) {
+            Came::Bytes(_) => self.note_landed(token, false),
+            Came::Complete(_) => self.note_landed(token, true),
+            Came::Lost => {
+                let why = if token.is_corrupt { Loss::Corrupt } else { Loss::MemoryGone };
+                let Token { seat, hold, .. } = token;
+                let marked = self.tables.blocks().take_marked(seat.block);
+                Landed::Told(Report::Lost { seat, why, marked, hold })
+            }
+            // Of a Block that was taken back nobody wants to hear.
+            Came::Released | Came::Stale => Landed::Silent,
+        }
+    }
+
+    fn send(&mut self, _frame: &Leaving<'_>, meter: &mut impl Meter) -> Option<Route> {
+        meter.spend(Stage::Send, self.config.cycles.send);
+        Some(Route::DIRECT)
+    }
+
+    fn restart(&mut self) {
+        self.tables.clear();
+    }
+}
+
+/// The Internet checksum over a whole packet with its checksum in it.
+fn is_sum_right(packet: &[u8]) -> bool {
+    let mut sum = InternetSum::new();
+    sum.add(packet);
+    sum.sum() == 0xffff
+}

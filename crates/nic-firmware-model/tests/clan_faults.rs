@@ -1,0 +1,260 @@
+//! What goes wrong with a CLAN adapter, costs on: tables that are full, rings that
+//! overrun, apertures that go while their packets are under way, firmware that is loaded
+//! anew. Never a byte in the wrong place, and service goes on.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use clan_dsm::offload::{Action, Secret};
+use clan_dsm::station::{Config, Event, Station};
+use clan_dsm::{Access, ApertureId, Cookie, HostId, Rights};
+use landfall_placement::{Area, Duration, Instant, Random, RegionId};
+use landfall_simnet::{EngineConfig, EngineNode, Handle, LinkConfig, Memory, Sim};
+use nic_firmware_model::clan::{self, Clan, Entries, Tables};
+use nic_firmware_model::machine::{
+    Adapter, BusCosts, Coalescing, Costs, DmaCosts, Engines, Parts, Sizes, Sram,
+};
+use nic_firmware_model::node::NicNode;
+
+type Host = NicNode<Clan<'static>, Station>;
+type Peer = EngineNode<Station>;
+type Log = Rc<RefCell<Vec<Event>>>;
+
+/// So slow to move words that some are always under way.
+const SLUGGISH: Costs = Costs {
+    clock: 33_000_000,
+    dma: DmaCosts { setup: Duration::from_micros(3), rate: 0, gap: Duration::ZERO },
+    engines: Engines::One,
+    bus: BusCosts::PCI_32_33,
+    report: 16,
+    interrupts: Coalescing::After { time: Duration::from_micros(15), reports: 4 },
+};
+
+fn number(host: u16) -> HostId {
+    HostId::new(host).expect("twelve bits")
+}
+
+/// A host behind an adapter, and its peer.
+struct Two {
+    sim: Sim,
+    host: Handle<Host>,
+    peer: Handle<Peer>,
+    told: Log,
+    at_peer: Log,
+}
+
+fn keep(log: &Log) -> impl FnMut(Instant, &mut Station, &mut Memory, Event) + 'static {
+    let log = log.clone();
+    move |_, _, memory, event| {
+        // Whoever writes there after it was given back ends the run (invariant 1).
+        if let Event::Released { aperture } = event {
+            // Memory is lent in the order of the apertures, and released in it.
+            let released = |event: &&Event| matches!(event, Event::Released { .. });
+            let nth = log.borrow().iter().filter(released).count() as u32;
+            assert_eq!(aperture.index(), 0);
+            let region = RegionId::new(nth, 0);
+            let len = memory.bytes(region).map_or(0, <[u8]>::len);
+            let _ = memory.freeze(region.span(0, len as u32));
+        }
+        log.borrow_mut().push(event);
+    }
+}
+
+impl Two {
+    fn new(entries: Entries, sizes: Sizes, costs: Costs) -> Self {
+        let mut sim = Sim::from_number(3);
+        let (told, at_peer) = (Log::default(), Log::default());
+        let config = Config { patience: Duration::from_millis(2), ..Config::default() };
+        let secret = Secret::new(&mut Random::from_number(9));
+        let habits = clan::Config::new(number(1), config.room);
+        let firmware = Clan::new(Tables::owned(&entries, secret), habits);
+        let adapter = Adapter::new(firmware, Parts::owned(&sizes), costs);
+        let engine = Station::new(Config { adapter: true, ..config }, number(1), [1; 32]);
+        let how = EngineConfig { shared: true, ..EngineConfig::default() };
+        let host = Host::with_config(engine, vec![adapter], how).on_event(keep(&told));
+        let host = sim.add("host", host).unwrap();
+        let peer = Peer::with_config(Station::new(config, number(2), [2; 32]), how);
+        let peer = sim.add("peer", peer.on_event(keep(&at_peer))).unwrap();
+        let link = LinkConfig { mtu: 1_500, ..LinkConfig::ethernet(1_500_000_000) };
+        sim.connect(host.id(), peer.id(), link).unwrap();
+        let mut two = Self { sim, host, peer, told, at_peer };
+        two.wait(Duration::from_millis(1));
+        two
+    }
+
+    fn wait(&mut self, time: Duration) {
+        let until = self.sim.now() + time;
+        self.sim.run_until(until).unwrap();
+    }
+
+    fn node(&mut self) -> &mut Host {
+        self.sim.node_mut(self.host).unwrap()
+    }
+
+    /// The nth aperture of the host; its memory is the nth region.
+    fn expose(&mut self, len: usize) -> (Area, ApertureId, Cookie) {
+        let node = self.node();
+        let area = Area::new(node.memory_mut().lend(vec![0xee; len]).unwrap(), 0, len as u64);
+        let id = node.engine_mut().expose(area).unwrap();
+        let cookie = node.engine_mut().cookie(id, Rights::ReadWrite).unwrap();
+        (area, id, cookie)
+    }
+
+    fn write(&mut self, cookie: &Cookie, offset: u64, bytes: &[u8]) -> bool {
+        let now = self.sim.now();
+        let peer = self.sim.node_mut(self.peer).unwrap().engine_mut();
+        peer.write(now, cookie, offset, bytes).is_ok()
+    }
+
+    /// The peer moves as many bytes of its own.
+    fn send(&mut self, cookie: &Cookie, seed: u64) -> Vec<u8> {
+        let mut random = Random::from_number(seed);
+        let bytes: Vec<u8> = (0..cookie.len()).map(|_| random.next_u32() as u8).collect();
+        let now = self.sim.now();
+        let peer = self.sim.node_mut(self.peer).unwrap();
+        let region = peer.memory_mut().lend(bytes.clone()).unwrap();
+        let from = Area::new(region, 0, bytes.len() as u64).span(0, bytes.len() as u32);
+        peer.engine_mut().write_from(now, cookie, 0, from).unwrap();
+        bytes
+    }
+
+    fn bytes(&mut self, area: Area) -> Vec<u8> {
+        self.node().memory().bytes(area.region).unwrap().to_vec()
+    }
+
+    fn fired(&self) -> usize {
+        let fired = |event: &&Event| matches!(event, Event::Tripwire { .. });
+        self.told.borrow().iter().filter(fired).count()
+    }
+
+    fn is_up(&self) -> bool {
+        let told = self.at_peer.borrow();
+        let last =
+            told.iter().rev().find(|event| matches!(event, Event::Up { .. } | Event::Down { .. }));
+        matches!(last, Some(Event::Up { .. }))
+    }
+}
+
+#[test]
+fn what_is_written_is_there_and_the_host_hears_of_its_word_alone() {
+    let mut two = Two::new(Entries::default(), Sizes::default(), SLUGGISH);
+    let (area, id, cookie) = two.expose(1 << 16);
+    let engine = two.node().engine_mut();
+    engine.watch(id, 65_528..65_536, Access::Write, Action::Event, false).unwrap();
+    let bytes = two.send(&cookie, 1);
+    two.wait(Duration::from_millis(50));
+    assert!(two.bytes(area) == bytes, "other bytes than were sent");
+    assert_eq!(two.fired(), 1);
+    let adapter = &two.node().adapters()[0];
+    let counters = *adapter.counters();
+    assert!(counters.placed >= 64 && counters.failed + counters.overruns == 0, "{counters:?}");
+    assert_eq!(two.node().counters().copied_bytes, 0, "the host copied nothing");
+}
+
+#[test]
+fn what_finds_no_place_in_the_tables_goes_by_the_host_in_its_order() {
+    let mut sram = Sram::new(1 << 20);
+    Entries::default().reserve(&mut sram).unwrap();
+    assert!(sram.reserved().iter().any(|one| one.name == "CAM" && one.bytes > 4_096));
+    assert!(Entries::default().reserve(&mut Sram::new(10_000)).is_err(), "it is too small");
+
+    let entries = Entries { apertures: 1, groups: 2, tripwires: 1, cam: 1 };
+    let mut two = Two::new(entries, Sizes::default(), SLUGGISH);
+    let (near, id, known) = two.expose(4_096);
+    let (far, other, unknown) = two.expose(4_096);
+    for (id, at) in [(id, 0), (id, 800), (other, 64)] {
+        let engine = two.node().engine_mut();
+        engine.watch(id, at..at + 8, Access::Write, Action::Event, false).unwrap();
+    }
+    two.wait(Duration::from_millis(1));
+    // Each word is written by way of the host, and then by the adapter or the other way
+    // round; in the end it holds what was written last.
+    for round in 0..40u8 {
+        let (first, second) = if round % 2 == 0 { (&unknown, &known) } else { (&known, &unknown) };
+        assert!(two.write(first, 0, &[round; 96]) && two.write(second, 0, &[round; 96]));
+        // More than there is: the words that fit are the host's to write.
+        let more = Cookie::new(known.host(), 0, Rights::Write, known.key(), 8_192);
+        assert!(two.write(&more, 4_088, &[round; 16]));
+        assert!(two.write(&known, 4_088, &[round ^ 0x80; 8]));
+        two.wait(Duration::from_micros(u64::from(round % 7) * 5));
+    }
+    two.wait(Duration::from_millis(20));
+    assert_eq!(two.bytes(near)[..96], [39; 96]);
+    assert_eq!(two.bytes(near)[4_088..], [39 ^ 0x80; 8]);
+    assert_eq!(two.bytes(far)[..97], [[39; 96].as_slice(), &[0xee]].concat());
+    let fired = two.fired();
+    assert!(two.write(&known, 800, &[1; 8]));
+    two.wait(Duration::from_millis(5));
+    assert_eq!(two.fired(), fired + 1, "the host looks for those that the CAM has no room for");
+    let counters = *two.node().adapters()[0].counters();
+    assert!(counters.placed > 0 && counters.to_host > 40, "{counters:?}");
+}
+
+#[test]
+fn what_overruns_a_ring_is_lost_whole_and_the_link_begins_anew() {
+    let narrow = Sizes { arrivals: 2, reports: 4, buffers: 2, orders: 4, ..Sizes::default() };
+    let mut two = Two::new(Entries::default(), narrow, SLUGGISH);
+    let (area, _, cookie) = two.expose(1 << 15);
+    let mut known = vec![vec![0xee; 1 << 15]];
+    for seed in 0..4 {
+        known.push(two.send(&cookie, seed));
+        two.wait(Duration::from_millis(15));
+        // Each word is one that was sent for its place, now or before, or was not written.
+        let there = two.bytes(area);
+        for (nth, word) in there.chunks(8).enumerate() {
+            let is_known = known.iter().any(|bytes| &bytes[8 * nth..][..8] == word);
+            assert!(is_known, "word {nth} holds {word:02x?}");
+        }
+        assert!(there.chunks(8).ne(known[0].chunks(8)), "nothing came");
+    }
+    let counters = *two.node().adapters()[0].counters();
+    assert!(counters.overruns > 0, "{counters:?}");
+    assert!(two.is_up(), "{:?}", two.at_peer.borrow());
+    assert!(two.write(&cookie, 16, &[7; 24]));
+    two.wait(Duration::from_millis(5));
+    assert_eq!(two.bytes(area)[16..40], [7; 24]);
+}
+
+#[test]
+fn an_aperture_that_goes_while_it_is_written_is_never_written_behind_its_release() {
+    let mut two = Two::new(Entries::default(), Sizes::default(), SLUGGISH);
+    for round in 0..8u64 {
+        let (_, id, cookie) = two.expose(1 << 14);
+        assert_eq!(u64::from(id.index()), 0, "the slot is used again");
+        two.send(&cookie, round);
+        two.wait(Duration::from_micros(40 + 13 * round));
+        let now = two.sim.now();
+        let placed = two.node().adapters()[0].counters().placed;
+        two.node().engine_mut().revoke(now, id).unwrap();
+        two.wait(Duration::from_millis(5));
+        assert!(placed > 0, "nothing was under way");
+        let released = |event: &&Event| matches!(event, Event::Released { .. });
+        let count = two.told.borrow().iter().filter(released).count();
+        assert_eq!(count as u64, round + 1, "it got its memory back");
+    }
+    assert_eq!(two.node().memory().violations(), 0);
+}
+
+#[test]
+fn service_goes_on_when_the_firmware_is_loaded_anew() {
+    let mut two = Two::new(Entries::default(), Sizes::default(), SLUGGISH);
+    let (area, id, cookie) = two.expose(1 << 15);
+    let engine = two.node().engine_mut();
+    engine.watch(id, 0..8, Access::Write, Action::Event, false).unwrap();
+    for round in 0..6u64 {
+        two.send(&cookie, round);
+        two.wait(Duration::from_micros(50 + 11 * round));
+        let now = two.sim.now();
+        two.node().restart(now, 0);
+        two.wait(Duration::from_millis(10));
+        assert!(two.is_up(), "round {round}: {:?}", two.at_peer.borrow());
+    }
+    let (fired, before) = (two.fired(), *two.node().adapters()[0].counters());
+    assert_eq!(before.restarts, 6);
+    let bytes = two.send(&cookie, 77);
+    two.wait(Duration::from_millis(20));
+    assert!(two.bytes(area) == bytes, "other bytes than were sent");
+    assert_eq!(two.fired(), fired + 1);
+    let after = *two.node().adapters()[0].counters();
+    assert!(after.placed >= before.placed + 32, "it takes bursts again: {after:?}");
+}

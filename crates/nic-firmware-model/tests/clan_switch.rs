@@ -1,0 +1,187 @@
+//! Hosts with CLAN adapters around a worm-hole switch in the simulator.
+
+use clan_dsm::offload::{Action, Secret};
+use clan_dsm::station::{Config, Event, Station};
+use clan_dsm::switch::{self, PortId as Way, Switch};
+use clan_dsm::{Access, Cookie, HostId, Rights};
+use landfall_placement::{Area, Duration, Random};
+use landfall_simnet::{Handle, LinkConfig, LinkId, PortId, Sim, TailDrop};
+use nic_firmware_model::clan::{self, Clan, Entries, SwitchNode, Tables};
+use nic_firmware_model::machine::{Adapter, Costs, Parts, Sizes};
+use nic_firmware_model::node::NicNode;
+
+type Host = NicNode<Clan<'static>, Station>;
+
+const GROUP: u16 = 0x100;
+/// Words that an input sends before another has its turn.
+const TURN: u32 = 16;
+
+struct Net {
+    sim: Sim,
+    hosts: Vec<Handle<Host>>,
+    links: Vec<LinkId>,
+    switch: Handle<SwitchNode>,
+}
+
+fn number(host: usize) -> HostId {
+    HostId::new(host as u16).expect("twelve bits")
+}
+
+impl Net {
+    fn new(count: usize) -> Self {
+        let mut sim = Sim::from_number(4);
+        let config = switch::Config { turn: TURN, ..switch::Config::default() };
+        let mut switch = Switch::new(config, Random::from_number(1));
+        for host in 0..count {
+            switch.route(number(host), Way(host as u8)).unwrap();
+            // All but the first.
+            if host > 0 {
+                switch.join(number(GROUP.into()), Way(host as u8)).unwrap();
+            }
+        }
+        let switch = sim.add("switch", SwitchNode::new(switch)).unwrap();
+        let (mut hosts, mut links) = (Vec::new(), Vec::new());
+        for host in 0..count {
+            let config = Config { adapter: true, dma_burst: 128, ..Config::default() };
+            let secret = Secret::new(&mut Random::from_number(host as u64));
+            let habits = clan::Config::new(number(host), config.room);
+            let firmware = Clan::new(Tables::owned(&Entries::default(), secret), habits);
+            let adapter = Adapter::new(firmware, Parts::owned(&Sizes::default()), Costs::OFF);
+            let station = Station::new(config, number(host), [host as u8; 32]);
+            let node = sim.add(&format!("host {host}"), Host::new(station, vec![adapter]));
+            let node = node.unwrap();
+            let link = LinkConfig {
+                queue: TailDrop { frames: 2, ..TailDrop::default() },
+                ..LinkConfig::ethernet(1_500_000_000)
+            };
+            links.push(sim.connect(switch.id(), node.id(), link).unwrap());
+            hosts.push(node);
+        }
+        let mut net = Self { sim, hosts, links, switch };
+        net.wait(Duration::from_millis(1));
+        net
+    }
+
+    fn wait(&mut self, time: Duration) {
+        let until = self.sim.now() + time;
+        self.sim.run_until(until).unwrap();
+    }
+
+    fn node(&mut self, host: usize) -> &mut Host {
+        self.sim.node_mut(self.hosts[host]).unwrap()
+    }
+
+    fn lend(&mut self, host: usize, bytes: Vec<u8>) -> Area {
+        let len = bytes.len() as u64;
+        Area::new(self.node(host).memory_mut().lend(bytes).unwrap(), 0, len)
+    }
+
+    fn expose(&mut self, host: usize, len: usize) -> (Area, Cookie) {
+        let area = self.lend(host, vec![0; len]);
+        let engine = self.node(host).engine_mut();
+        let id = engine.expose(area).unwrap();
+        (area, engine.cookie(id, Rights::Write).unwrap())
+    }
+
+    fn send(&mut self, host: usize, cookie: &Cookie, byte: u8) {
+        let len = cookie.len();
+        let from = self.lend(host, vec![byte; len as usize]);
+        let now = self.sim.now();
+        let engine = self.node(host).engine_mut();
+        engine.write_from(now, cookie, 0, from.span(0, len as u32)).unwrap();
+    }
+
+    fn bytes(&mut self, host: usize, area: Area) -> Vec<u8> {
+        self.node(host).memory().bytes(area.region).unwrap().to_vec()
+    }
+
+    fn longest(&self, host: usize) -> usize {
+        self.sim.node(self.switch).unwrap().longest(PortId(host as u16))
+    }
+}
+
+#[test]
+fn a_packet_is_cut_where_two_want_one_way_and_only_there() {
+    let mut net = Net::new(3);
+    let (first, one) = net.expose(0, 1 << 16);
+    let (second, other) = net.expose(0, 1 << 16);
+    net.send(1, &one, 0xaa);
+    net.wait(Duration::from_millis(2));
+    let alone = net.longest(0);
+    assert!(alone > 16 + 64 * 8, "{alone} bytes at most, though nobody else wants the way");
+    let before = net.sim.stats(net.links[0].there()).delivered;
+
+    net.send(1, &one, 0xbb);
+    net.send(2, &other, 0xcc);
+    net.wait(Duration::from_millis(4));
+    assert!(net.bytes(0, first).iter().all(|byte| *byte == 0xbb));
+    assert!(net.bytes(0, second).iter().all(|byte| *byte == 0xcc));
+    let both = net.sim.stats(net.links[0].there()).delivered - before;
+    assert!(both > 3 * before, "cut into {both} units, those of one alone were {before}");
+    assert_eq!(net.node(0).adapters()[0].counters().overruns, 0);
+}
+
+#[test]
+fn short_packets_behind_one_another_become_long_ones() {
+    let mut net = Net::new(3);
+    let (area, cookie) = net.expose(0, 1 << 15);
+    // The way out is held, so that they meet in the switch.
+    net.node(0).engine_mut().hold(true);
+    net.wait(Duration::from_micros(50));
+    let now = net.sim.now();
+    let engine = net.node(1).engine_mut();
+    for nth in 0..512u64 {
+        engine.write(now, &cookie, nth * 64, &[nth as u8; 64]).unwrap();
+    }
+    net.wait(Duration::from_micros(200));
+    net.node(0).engine_mut().hold(false);
+    net.wait(Duration::from_millis(4));
+    let bytes = net.bytes(0, area);
+    assert!((0..512).all(|nth| bytes[nth * 64..][..64] == [nth as u8; 64]));
+    assert!(net.longest(0) > 16 + 64, "none were joined: {}", net.longest(0));
+}
+
+#[test]
+fn a_publication_comes_to_every_member_at_once() {
+    let mut net = Net::new(4);
+    let group = net.node(1).engine_mut().group_cookie(number(GROUP.into()), 1, 1024).unwrap();
+    let mut members = Vec::new();
+    for host in 1..4 {
+        let area = net.lend(host, vec![0; 2_048]);
+        let engine = net.node(host).engine_mut();
+        let id = engine.expose(area).unwrap();
+        engine.join(&group, id).unwrap();
+        let wire = engine.watch(id, 1_016..1_024, Access::Write, Action::Event, false).unwrap();
+        members.push((host, area, wire));
+    }
+    net.wait(Duration::from_millis(1));
+    let now = net.sim.now();
+    net.node(0).engine_mut().publish(now, &group, 0, &[7; 1_024]).unwrap();
+    net.wait(Duration::from_millis(2));
+    for (host, area, tripwire) in members {
+        let bytes = net.bytes(host, area);
+        assert!(bytes[..1_024].iter().all(|byte| *byte == 7), "host {host}");
+        assert!(bytes[1_024..].iter().all(|byte| *byte == 0), "host {host}");
+        let node = net.node(host);
+        let heard = std::iter::from_fn(|| node.poll_event())
+            .any(|event| event == Event::Tripwire { tripwire });
+        assert!(heard, "host {host}");
+        assert!(node.adapters()[0].counters().placed > 0, "it was the adapter's to place");
+    }
+    assert_eq!(net.node(0).adapters()[0].counters().placed, 0, "it is no member");
+}
+
+#[test]
+fn who_is_told_to_wait_waits_and_loses_nothing() {
+    let mut net = Net::new(2);
+    let (area, cookie) = net.expose(0, 1 << 16);
+    net.node(0).engine_mut().hold(true);
+    net.wait(Duration::from_micros(50));
+    net.send(1, &cookie, 0x5a);
+    net.wait(Duration::from_millis(3));
+    let came = net.bytes(0, area).iter().filter(|byte| **byte == 0x5a).count();
+    assert_eq!(came, 0, "Xoff stops the switch, and its credit the sender");
+    net.node(0).engine_mut().hold(false);
+    net.wait(Duration::from_millis(3));
+    assert!(net.bytes(0, area).iter().all(|byte| *byte == 0x5a));
+}

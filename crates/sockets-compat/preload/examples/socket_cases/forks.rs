@@ -1,0 +1,297 @@
+//! Descriptors that are shared: by `dup`, by `fork`, by messages, over `exec`.
+
+use std::mem::zeroed;
+
+use crate::Case;
+use crate::pair::{Pair, Seen, close, recv, send};
+
+pub(crate) const CASES: &[Case] = &[
+    ("a_duplicate", duplicate),
+    ("a_duplicate_in_place_of_another", duplicate_over),
+    ("a_duplicate_by_fcntl", duplicate_by_fcntl),
+    ("closed_in_a_range", closed_in_a_range),
+    ("a_child_goes_on", child_goes_on),
+    ("a_child_and_its_parent_take_turns", child_and_parent),
+    ("a_child_of_vfork_closes_for_itself", vfork_closes),
+    ("a_program_has_it_as_its_input", exec_input),
+    ("a_killed_peer", killed_peer),
+    ("a_descriptor_in_a_message", in_a_message),
+];
+
+fn duplicate(seen: &mut Seen) {
+    let pair = Pair::used();
+    // SAFETY: numbers, here and in all functions below.
+    let other = unsafe { libc::dup(pair.a) };
+    close(pair.a);
+    send(other, b"abc", 0);
+    seen.call("recv", recv(pair.b, &mut [0; 8], 0));
+    send(pair.b, b"defg", 0);
+    seen.call("recv", recv(other, &mut [0; 8], 0));
+    close(other);
+    seen.call("end", recv(pair.b, &mut [0; 8], 0));
+    close(pair.b);
+}
+
+fn duplicate_over(seen: &mut Seen) {
+    let (first, second) = (Pair::used(), Pair::used());
+    // SAFETY: memory and numbers of this case.
+    seen.note("dup2", unsafe { libc::dup2(first.a, second.a) } == second.a);
+    seen.call("end", recv(second.b, &mut [0; 8], 0));
+    send(second.a, b"abc", 0);
+    seen.call("recv", recv(first.b, &mut [0; 8], 0));
+    // SAFETY: memory and numbers of this case.
+    seen.note("itself", unsafe { libc::dup2(first.a, first.a) } == first.a);
+    first.close();
+    second.close();
+}
+
+fn duplicate_by_fcntl(seen: &mut Seen) {
+    let pair = Pair::used();
+    // SAFETY: memory and numbers of this case.
+    let other = unsafe { libc::fcntl(pair.a, libc::F_DUPFD_CLOEXEC, 100) };
+    seen.note("number", other >= 100);
+    send(other, b"abc", 0);
+    seen.call("recv", recv(pair.b, &mut [0; 8], 0));
+    close(other);
+    send(pair.a, b"abc", 0);
+    seen.call("recv", recv(pair.b, &mut [0; 8], 0));
+    pair.close();
+}
+
+fn closed_in_a_range(seen: &mut Seen) {
+    let pair = Pair::used();
+    // SAFETY: memory and numbers of this case.
+    let high = unsafe { libc::fcntl(pair.a, libc::F_DUPFD, 500) };
+    close(pair.a);
+    let first = high as u32;
+    // SAFETY: memory and numbers of this case.
+    seen.call("close_range", unsafe { libc::close_range(first, first + 10, 0) } as isize);
+    seen.call("end", recv(pair.b, &mut [0; 8], 0));
+    close(pair.b);
+}
+
+/// Runs a job in a child; its exit code.
+fn in_child(job: impl FnOnce() -> i32) -> i32 {
+    // SAFETY: memory and numbers of this case.
+    unsafe {
+        let child = libc::fork();
+        if child == 0 {
+            libc::_exit(job());
+        }
+        let mut status = 0;
+        libc::waitpid(child, &mut status, 0);
+        libc::WEXITSTATUS(status)
+    }
+}
+
+fn child_goes_on(seen: &mut Seen) {
+    for pair in [Pair::fresh(), Pair::used()] {
+        let code = in_child(|| {
+            close(pair.b);
+            send(pair.a, b"from the child", 0);
+            0
+        });
+        seen.note("exit", code);
+        let mut bytes = [0; 32];
+        seen.call("recv", recv(pair.b, &mut bytes, 0));
+        send(pair.a, b"from the parent", 0);
+        seen.call("recv", recv(pair.b, &mut bytes, 0));
+        close(pair.a);
+        seen.call("end", recv(pair.b, &mut bytes, 0));
+        close(pair.b);
+    }
+}
+
+fn child_and_parent(seen: &mut Seen) {
+    let pair = Pair::used();
+    let mut sum = 0;
+    for turn in 0..10_u8 {
+        send(pair.a, &[turn; 3], 0);
+        let first = in_child(|| {
+            let mut byte = [0];
+            recv(pair.b, &mut byte, 0);
+            i32::from(byte[0])
+        });
+        let mut rest = [0; 2];
+        recv(pair.b, &mut rest, libc::MSG_WAITALL);
+        sum += first + i32::from(rest[0]) + i32::from(rest[1]);
+    }
+    seen.note("sum", sum);
+    pair.close();
+}
+
+fn vfork_closes(seen: &mut Seen) {
+    let pair = Pair::used();
+    // `posix_spawn` is a vfork with a list of what the child closes.
+    // SAFETY: memory and numbers of this case.
+    unsafe {
+        let mut actions: libc::posix_spawn_file_actions_t = zeroed();
+        libc::posix_spawn_file_actions_init(&mut actions);
+        libc::posix_spawn_file_actions_addclose(&mut actions, pair.a);
+        let arguments = [c"true".as_ptr().cast_mut(), std::ptr::null_mut()];
+        let mut child = 0;
+        let result = libc::posix_spawnp(
+            &mut child,
+            c"true".as_ptr(),
+            &actions,
+            std::ptr::null(),
+            arguments.as_ptr(),
+            std::ptr::null(),
+        );
+        seen.note("spawned", result);
+        let mut status = 0;
+        libc::waitpid(child, &mut status, 0);
+        libc::posix_spawn_file_actions_destroy(&mut actions);
+    }
+    send(pair.a, b"still open", 0);
+    seen.call("recv", recv(pair.b, &mut [0; 16], 0));
+    pair.close();
+}
+
+fn exec_input(seen: &mut Seen) {
+    let pair = Pair::used();
+    send(pair.b, b"through cat", 0);
+    // SAFETY: memory and numbers of this case.
+    unsafe { libc::shutdown(pair.b, libc::SHUT_WR) };
+    // SAFETY: memory and numbers of this case.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        // SAFETY: memory and numbers of this case.
+        unsafe {
+            libc::dup2(pair.a, 0);
+            libc::dup2(pair.a, 1);
+            let arguments = [c"cat".as_ptr(), std::ptr::null()];
+            libc::execvp(c"cat".as_ptr(), arguments.as_ptr());
+            libc::_exit(1);
+        }
+    }
+    close(pair.a);
+    let mut bytes = [0; 32];
+    let mut len = 0;
+    loop {
+        let got = recv(pair.b, &mut bytes[len..], 0);
+        if got <= 0 {
+            seen.call("end", got);
+            break;
+        }
+        len += got as usize;
+    }
+    seen.note("came back", String::from_utf8_lossy(&bytes[..len]).into_owned());
+    let mut status = 0;
+    // SAFETY: memory and numbers of this case.
+    unsafe { libc::waitpid(child, &mut status, 0) };
+    seen.note("status", status);
+    close(pair.b);
+}
+
+fn killed_peer(seen: &mut Seen) {
+    let pair = Pair::used();
+    // SAFETY: memory and numbers of this case.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        close(pair.a);
+        send(pair.b, b"last words", 0);
+        loop {
+            // SAFETY: memory and numbers of this case.
+            unsafe { libc::pause() };
+        }
+    }
+    close(pair.b);
+    let mut bytes = [0; 16];
+    seen.call("recv", recv(pair.a, &mut bytes, 0));
+    let killer = std::thread::spawn(move || {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        // SAFETY: memory and numbers of this case.
+        unsafe { libc::kill(child, libc::SIGKILL) };
+    });
+    seen.call("recv", recv(pair.a, &mut bytes, 0));
+    killer.join().unwrap();
+    // SAFETY: memory and numbers of this case.
+    unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) };
+    seen.call("recv", recv(pair.a, &mut bytes, 0));
+    close(pair.a);
+}
+
+/// Not one of the cases: ends the program in the middle of its connections.
+pub(crate) fn killed_while_open() -> ! {
+    let _pairs = [Pair::used(), Pair::fresh(), Pair::used()];
+    // SAFETY: numbers; nothing comes after it.
+    unsafe {
+        libc::kill(libc::getpid(), libc::SIGKILL);
+    }
+    unreachable!("it was killed")
+}
+
+fn in_a_message(seen: &mut Seen) {
+    let pair = Pair::used();
+    let mut ends = [0; 2];
+    // SAFETY: memory and numbers of this case.
+    unsafe {
+        libc::socketpair(libc::AF_UNIX, libc::SOCK_STREAM, 0, ends.as_mut_ptr());
+        let child = libc::fork();
+        if child == 0 {
+            close(pair.a);
+            close(pair.b);
+            let fd = receive_descriptor(ends[1]);
+            let mut bytes = [0; 16];
+            let got = recv(fd, &mut bytes, 0);
+            send(fd, &bytes[..got as usize], 0);
+            libc::_exit(got as i32);
+        }
+        send_descriptor(ends[0], pair.b);
+        close(pair.b);
+        send(pair.a, b"passed on", 0);
+        let mut bytes = [0; 16];
+        seen.call("back", recv(pair.a, &mut bytes, 0));
+        seen.note("bytes", bytes);
+        let mut status = 0;
+        libc::waitpid(child, &mut status, 0);
+        seen.note("exit", libc::WEXITSTATUS(status));
+    }
+    seen.call("end", recv(pair.a, &mut [0; 16], 0));
+    for fd in [ends[0], ends[1], pair.a] {
+        close(fd);
+    }
+}
+
+/// Room for one descriptor beside a message.
+#[repr(align(8))]
+struct Control([u8; 24]);
+
+unsafe fn header(vector: &mut libc::iovec, control: &mut Control) -> libc::msghdr {
+    // SAFETY: memory and numbers of this case.
+    let mut header: libc::msghdr = unsafe { zeroed() };
+    header.msg_iov = vector;
+    header.msg_iovlen = 1;
+    header.msg_control = control.0.as_mut_ptr().cast();
+    header.msg_controllen = 24;
+    header
+}
+
+unsafe fn send_descriptor(through: i32, fd: i32) {
+    let byte = [1_u8];
+    let mut vector = libc::iovec { iov_base: byte.as_ptr().cast_mut().cast(), iov_len: 1 };
+    let mut control = Control([0; 24]);
+    // SAFETY: memory and numbers of this case.
+    unsafe {
+        let header = header(&mut vector, &mut control);
+        let part = libc::CMSG_FIRSTHDR(&header);
+        (*part).cmsg_level = libc::SOL_SOCKET;
+        (*part).cmsg_type = libc::SCM_RIGHTS;
+        (*part).cmsg_len = libc::CMSG_LEN(4) as usize;
+        libc::CMSG_DATA(part).cast::<i32>().write_unaligned(fd);
+        assert_eq!(libc::sendmsg(through, &header, 0), 1);
+    }
+}
+
+unsafe fn receive_descriptor(through: i32) -> i32 {
+    let mut byte = [0_u8];
+    let mut vector = libc::iovec { iov_base: byte.as_mut_ptr().cast(), iov_len: 1 };
+    let mut control = Control([0; 24]);
+    // SAFETY: memory and numbers of this case.
+    unsafe {
+        let mut header = header(&mut vector, &mut control);
+        assert_eq!(libc::recvmsg(through, &mut header, 0), 1);
+        libc::CMSG_DATA(libc::CMSG_FIRSTHDR(&header)).cast::<i32>().read_unaligned()
+    }
+}

@@ -1,0 +1,38 @@
+//! Small cases of how sockets behave, each with what was seen, as text.
+//!
+//! Run once by itself and once with the library preloaded, it has to print the same. It
+//! knows nothing of the library, but for one question that is asked where it is told to
+//! (`EXPECT_SHARED`): whether a pair of sockets is shared memory by now.
+
+mod basics;
+mod ends;
+mod forks;
+mod options;
+mod pair;
+mod watching;
+
+use pair::Seen;
+
+type Case = (&'static str, fn(&mut Seen));
+
+fn main() {
+    let only: Vec<String> = std::env::args().skip(1).collect();
+    if only == ["killed_while_open"] {
+        forks::killed_while_open();
+    }
+    let groups: [&[Case]; 5] =
+        [basics::CASES, ends::CASES, watching::CASES, options::CASES, forks::CASES];
+    for &(name, case) in groups.into_iter().flatten() {
+        if !only.is_empty() && !only.iter().any(|wanted| name.contains(wanted.as_str())) {
+            continue;
+        }
+        let mut seen = Seen::default();
+        // A case that stands still ends the program: SIGALRM.
+        // SAFETY: a number.
+        unsafe { libc::alarm(30) };
+        case(&mut seen);
+        for line in seen.lines() {
+            println!("{name}: {line}");
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! Names, options, modes, time-outs and signals.
+
+use std::time::{Duration, Instant};
+
+use libc::{MSG_DONTWAIT, SOL_SOCKET};
+
+use crate::Case;
+use crate::pair::{Pair, Seen, close, fill, recv, send, told};
+
+pub(crate) const CASES: &[Case] = &[
+    ("names_of_both_ends", names),
+    ("a_time_limit_for_receiving", receive_limit),
+    ("a_time_limit_for_sending", send_limit),
+    ("nonblocking_by_ioctl", nonblocking_by_ioctl),
+    ("a_signal_ends_a_wait", signal_ends),
+    ("a_signal_that_does_not_end_a_wait", signal_restarts),
+    ("stdio_on_a_socket", stdio),
+    ("the_type_of_a_socket", kind),
+];
+
+fn names(seen: &mut Seen) {
+    let pair = Pair::used();
+    let name = |fd, of_peer: bool| {
+        // SAFETY: room for an address.
+        unsafe {
+            let mut address: libc::sockaddr_in = std::mem::zeroed();
+            let mut len = size_of::<libc::sockaddr_in>() as u32;
+            let into = std::ptr::from_mut(&mut address).cast();
+            if of_peer {
+                libc::getpeername(fd, into, &mut len);
+            } else {
+                libc::getsockname(fd, into, &mut len);
+            }
+            (address.sin_port, address.sin_addr.s_addr)
+        }
+    };
+    seen.note("a is b's peer", name(pair.a, false) == name(pair.b, true));
+    seen.note("b is a's peer", name(pair.b, false) == name(pair.a, true));
+    pair.close();
+}
+
+fn set_limit(fd: i32, name: i32, milliseconds: i64) {
+    let limit = libc::timeval { tv_sec: 0, tv_usec: milliseconds * 1000 };
+    let len = size_of::<libc::timeval>() as u32;
+    // SAFETY: an option of this length.
+    unsafe { libc::setsockopt(fd, SOL_SOCKET, name, std::ptr::from_ref(&limit).cast(), len) };
+}
+
+fn receive_limit(seen: &mut Seen) {
+    for pair in [Pair::fresh(), Pair::used()] {
+        set_limit(pair.a, libc::SO_RCVTIMEO, 20);
+        let begin = Instant::now();
+        seen.call("recv", recv(pair.a, &mut [0; 4], 0));
+        seen.note("not too early", begin.elapsed() >= Duration::from_millis(15));
+        pair.close();
+    }
+}
+
+fn send_limit(seen: &mut Seen) {
+    let pair = Pair::used();
+    set_limit(pair.a, libc::SO_SNDTIMEO, 20);
+    fill(pair.a);
+    let begin = Instant::now();
+    seen.call("send", send(pair.a, &[0; 100_000], 0));
+    seen.note("not too early", begin.elapsed() >= Duration::from_millis(15));
+    pair.close();
+}
+
+fn nonblocking_by_ioctl(seen: &mut Seen) {
+    let pair = Pair::used();
+    for is_on in [1_i32, 0] {
+        // SAFETY: a place for a number.
+        unsafe { libc::ioctl(pair.a, libc::FIONBIO, &is_on) };
+        // SAFETY: memory and numbers of this case.
+        let flags = unsafe { libc::fcntl(pair.a, libc::F_GETFL) };
+        seen.note("flags", flags & libc::O_NONBLOCK != 0);
+        let flags = if is_on == 1 { 0 } else { MSG_DONTWAIT };
+        seen.call("recv", recv(pair.a, &mut [0; 4], flags));
+    }
+    pair.close();
+}
+
+extern "C" fn nothing(_: i32) {}
+
+fn set_handler(flags: i32) {
+    // SAFETY: a handler that does nothing.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = nothing as extern "C" fn(i32) as usize;
+        action.sa_flags = flags;
+        libc::sigaction(libc::SIGUSR1, &action, std::ptr::null_mut());
+    }
+}
+
+/// Sends the signal to the calling thread again and again, until told to stop.
+fn pester<R>(job: impl FnOnce() -> R) -> R {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    // SAFETY: this thread outlives the other.
+    let me = unsafe { libc::pthread_self() };
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                std::thread::sleep(Duration::from_millis(5));
+                // SAFETY: memory and numbers of this case.
+                unsafe { libc::pthread_kill(me, libc::SIGUSR1) };
+            }
+        });
+        let result = job();
+        stop.store(true, Ordering::Relaxed);
+        result
+    })
+}
+
+fn signal_ends(seen: &mut Seen) {
+    set_handler(0);
+    for pair in [Pair::fresh(), Pair::used()] {
+        let result = pester(|| told(recv(pair.a, &mut [0; 4], 0)));
+        seen.note("recv", result);
+        fill(pair.a);
+        let result = pester(|| told(send(pair.a, &[0; 1_000_000], 0)));
+        seen.note("send", result);
+        pair.close();
+    }
+}
+
+fn signal_restarts(seen: &mut Seen) {
+    set_handler(libc::SA_RESTART);
+    for pair in [Pair::fresh(), Pair::used()] {
+        let b = pair.b;
+        let sender = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(50));
+            send(b, b"abc", 0);
+        });
+        let result = pester(|| told(recv(pair.a, &mut [0; 4], 0)));
+        seen.note("recv", result);
+        sender.join().unwrap();
+        pair.close();
+    }
+}
+
+fn stdio(seen: &mut Seen) {
+    for pair in [Pair::fresh(), Pair::used()] {
+        // SAFETY: a stream of our own, closed once.
+        unsafe {
+            let stream = libc::fdopen(pair.a, c"r+".as_ptr());
+            libc::fputs(c"hello\n".as_ptr(), stream);
+            libc::fflush(stream);
+            let mut bytes = [0; 16];
+            seen.call("recv", recv(pair.b, &mut bytes, 0));
+            seen.note("bytes", bytes);
+            send(pair.b, b"first\nsecond\n", 0);
+            let mut line = [0; 32];
+            for _ in 0..2 {
+                let got = libc::fgets(line.as_mut_ptr(), 32, stream);
+                let text = if got.is_null() { None } else { Some(std::ffi::CStr::from_ptr(got)) };
+                seen.note("line", text);
+            }
+            seen.note("fileno", libc::fileno(stream) == pair.a);
+            libc::fclose(stream);
+        }
+        seen.call("end", recv(pair.b, &mut [0; 4], 0));
+        close(pair.b);
+    }
+}
+
+fn kind(seen: &mut Seen) {
+    let pair = Pair::used();
+    for name in [libc::SO_TYPE, libc::SO_PROTOCOL, libc::SO_DOMAIN, libc::SO_ACCEPTCONN] {
+        let (mut value, mut len) = (0_i32, 4);
+        // SAFETY: a place for a number.
+        unsafe {
+            let into = std::ptr::from_mut(&mut value).cast();
+            libc::getsockopt(pair.a, SOL_SOCKET, name, into, &mut len);
+        }
+        seen.note("option", (name, value));
+    }
+    pair.close();
+}

@@ -1,0 +1,215 @@
+//! Two ends of a TCP connection, and what their calls give.
+
+use std::ffi::{c_int, c_void};
+use std::io;
+use std::mem::zeroed;
+use std::ptr::{from_mut, from_ref};
+
+/// What a case has seen.
+#[derive(Debug, Default)]
+pub(crate) struct Seen(Vec<String>);
+
+impl Seen {
+    pub(crate) fn lines(&self) -> &[String] {
+        &self.0
+    }
+
+    /// Something worth comparing.
+    pub(crate) fn note(&mut self, what: &str, value: impl std::fmt::Debug) {
+        self.0.push(format!("{what} = {value:?}"));
+    }
+
+    /// What a call gave: a number, or the name of the reason.
+    pub(crate) fn call(&mut self, what: &str, result: isize) -> isize {
+        let text = told(result);
+        self.0.push(format!("{what} = {text}"));
+        result
+    }
+}
+
+/// A result as text.
+pub(crate) fn told(result: isize) -> String {
+    if result >= 0 {
+        return result.to_string();
+    }
+    let number = io::Error::last_os_error().raw_os_error().unwrap_or(0);
+    let name = match number {
+        libc::EAGAIN => "EAGAIN",
+        libc::EPIPE => "EPIPE",
+        libc::ECONNRESET => "ECONNRESET",
+        libc::EINTR => "EINTR",
+        libc::EBADF => "EBADF",
+        libc::EINVAL => "EINVAL",
+        libc::ENOTCONN => "ENOTCONN",
+        libc::EISCONN => "EISCONN",
+        libc::ECONNREFUSED => "ECONNREFUSED",
+        libc::EEXIST => "EEXIST",
+        libc::ENOENT => "ENOENT",
+        libc::ENOTSOCK => "ENOTSOCK",
+        libc::EINPROGRESS => "EINPROGRESS",
+        _ => return format!("error {number}"),
+    };
+    name.to_owned()
+}
+
+/// A connection within this process.
+#[derive(Debug)]
+pub(crate) struct Pair {
+    /// Called.
+    pub(crate) a: c_int,
+    /// Was called.
+    pub(crate) b: c_int,
+}
+
+pub(crate) fn listener() -> (c_int, libc::sockaddr_in) {
+    // SAFETY: addresses and numbers of our own.
+    unsafe {
+        let fd = libc::socket(libc::AF_INET, libc::SOCK_STREAM, 0);
+        let mut address: libc::sockaddr_in = zeroed();
+        address.sin_family = libc::AF_INET as u16;
+        address.sin_addr.s_addr = u32::from_be_bytes([127, 0, 0, 1]).to_be();
+        let mut len = size_of::<libc::sockaddr_in>() as u32;
+        assert_eq!(libc::bind(fd, from_ref(&address).cast(), len), 0);
+        assert_eq!(libc::listen(fd, 16), 0);
+        assert_eq!(libc::getsockname(fd, from_mut(&mut address).cast(), &mut len), 0);
+        (fd, address)
+    }
+}
+
+pub(crate) fn call_up(address: &libc::sockaddr_in) -> c_int {
+    // SAFETY: an address of our own.
+    unsafe {
+        let fd = libc::socket(libc::AF_INET, libc::SOCK_STREAM, 0);
+        let len = size_of::<libc::sockaddr_in>() as u32;
+        assert_eq!(libc::connect(fd, from_ref(address).cast(), len), 0);
+        fd
+    }
+}
+
+impl Pair {
+    /// Just connected: not a byte has gone.
+    pub(crate) fn fresh() -> Self {
+        let (listener, address) = listener();
+        let a = call_up(&address);
+        // SAFETY: numbers.
+        let b = unsafe { libc::accept(listener, std::ptr::null_mut(), std::ptr::null_mut()) };
+        assert!(b >= 0);
+        close(listener);
+        Self { a, b }
+    }
+
+    /// Some words were exchanged: ends that know each other's ways have found them.
+    pub(crate) fn used() -> Self {
+        let pair = Self::fresh();
+        for _ in 0..4 {
+            pair.exchange(pair.a, pair.b);
+            pair.exchange(pair.b, pair.a);
+        }
+        if std::env::var_os("EXPECT_SHARED").is_some() {
+            assert_eq!((is_shared(pair.a), is_shared(pair.b)), (3, 3), "it is not shared");
+        }
+        pair
+    }
+
+    fn exchange(&self, from: c_int, to: c_int) {
+        assert_eq!(send(from, b"word", 0), 4);
+        let mut word = [0; 4];
+        assert_eq!(recv(to, &mut word, 0), 4);
+        assert_eq!(&word, b"word");
+    }
+
+    pub(crate) fn close(self) {
+        close(self.a);
+        close(self.b);
+    }
+}
+
+/// Asks the library, if it is there.
+fn is_shared(fd: c_int) -> c_int {
+    // SAFETY: the function has this type where it exists.
+    unsafe {
+        let found = libc::dlsym(libc::RTLD_DEFAULT, c"landfall_is_shared".as_ptr());
+        if found.is_null() {
+            return 0;
+        }
+        std::mem::transmute::<*mut c_void, extern "C" fn(c_int) -> c_int>(found)(fd)
+    }
+}
+
+pub(crate) fn send(fd: c_int, bytes: &[u8], flags: c_int) -> isize {
+    // SAFETY: a slice, here and below.
+    unsafe { libc::send(fd, bytes.as_ptr().cast(), bytes.len(), flags | libc::MSG_NOSIGNAL) }
+}
+
+pub(crate) fn recv(fd: c_int, into: &mut [u8], flags: c_int) -> isize {
+    // SAFETY: memory and numbers of this case.
+    unsafe { libc::recv(fd, into.as_mut_ptr().cast(), into.len(), flags) }
+}
+
+pub(crate) fn close(fd: c_int) {
+    // SAFETY: memory and numbers of this case.
+    unsafe { libc::close(fd) };
+}
+
+pub(crate) fn set_nonblocking(fd: c_int) {
+    // SAFETY: memory and numbers of this case.
+    unsafe { libc::fcntl(fd, libc::F_SETFL, libc::O_NONBLOCK) };
+}
+
+/// Sends until no more fits, without waiting; how many bytes.
+pub(crate) fn fill(fd: c_int) -> usize {
+    let piece = [7_u8; 65_536];
+    let mut sum = 0;
+    loop {
+        match send(fd, &piece, libc::MSG_DONTWAIT) {
+            -1 => return sum,
+            sent => sum += sent as usize,
+        }
+    }
+}
+
+/// Receives what there is, without waiting; how many bytes.
+pub(crate) fn drain(fd: c_int) -> usize {
+    let mut piece = vec![0; 65_536];
+    let mut sum = 0;
+    loop {
+        match recv(fd, &mut piece, libc::MSG_DONTWAIT) {
+            -1 | 0 => return sum,
+            got => sum += got as usize,
+        }
+    }
+}
+
+/// Until so many bytes have come: TCP takes a moment, even within one machine.
+pub(crate) fn wait_for(fd: c_int, bytes: c_int) {
+    let mut here = 0;
+    while here < bytes {
+        // SAFETY: a place for a number.
+        unsafe { libc::ioctl(fd, libc::FIONREAD, &mut here) };
+        std::thread::yield_now();
+    }
+}
+
+/// What `poll` says now, by name.
+pub(crate) fn poll_bits(fd: c_int, events: i16, milliseconds: c_int) -> String {
+    let mut entry = libc::pollfd { fd, events, revents: 0 };
+    // SAFETY: one entry.
+    let result = unsafe { libc::poll(&mut entry, 1, milliseconds) };
+    if result < 0 { told(-1) } else { names(u32::from(entry.revents.cast_unsigned())) }
+}
+
+/// The bits of `poll` and `epoll` by name.
+pub(crate) fn names(bits: u32) -> String {
+    let known = [
+        (libc::POLLIN, "IN"),
+        (libc::POLLPRI, "PRI"),
+        (libc::POLLOUT, "OUT"),
+        (libc::POLLERR, "ERR"),
+        (libc::POLLHUP, "HUP"),
+        (libc::POLLNVAL, "NVAL"),
+        (libc::POLLRDHUP, "RDHUP"),
+    ];
+    let is_set = |bit: i16| bits & u32::from(bit.cast_unsigned()) != 0;
+    let set: Vec<_> = known.iter().filter(|(bit, _)| is_set(*bit)).map(|(_, name)| *name).collect();
+    if set.is_empty() { "nothing".to_owned() } else { set.join("|") }
+}

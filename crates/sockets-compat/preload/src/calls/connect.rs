@@ -1,0 +1,73 @@
+//! How connections begin.
+
+use std::ffi::c_int;
+
+use libc::{sockaddr, socklen_t};
+
+use crate::connection::Connection;
+use crate::kernel::{self, Errno};
+use crate::next::next;
+use crate::{process, rules, table};
+
+/// Whether it is a TCP socket.
+fn is_tcp(fd: c_int) -> bool {
+    let option = |name| kernel::option(fd, libc::SOL_SOCKET, name);
+    option(libc::SO_PROTOCOL) == Ok(libc::IPPROTO_TCP)
+        && option(libc::SO_TYPE) == Ok(libc::SOCK_STREAM)
+        && matches!(option(libc::SO_DOMAIN), Ok(libc::AF_INET | libc::AF_INET6))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn connect(fd: c_int, address: *const sockaddr, len: socklen_t) -> c_int {
+    // SAFETY: what the program gave.
+    let result =
+        unsafe { next!(connect: fn(c_int, *const sockaddr, socklen_t) -> c_int)(fd, address, len) };
+    let why = Errno::last();
+    if (result == 0 || why == Errno(libc::EINPROGRESS))
+        && rules::are_on()
+        && process::owns_the_tables()
+        && table::find(fd).is_none()
+        && is_tcp(fd)
+        && rules::allow(fd)
+    {
+        // Who cannot offer memory has a TCP connection, as he asked for.
+        let _ = Connection::offer(fd);
+    }
+    why.tell();
+    result
+}
+
+fn after_accept(fd: c_int) -> c_int {
+    let why = Errno::last();
+    if fd >= 0 && rules::are_on() && process::owns_the_tables() {
+        table::remove(fd);
+        if is_tcp(fd) && rules::allow(fd) {
+            Connection::accepted(fd);
+        }
+    }
+    why.tell();
+    fd
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn accept(fd: c_int, address: *mut sockaddr, len: *mut socklen_t) -> c_int {
+    // SAFETY: what the program gave.
+    after_accept(unsafe {
+        next!(accept: fn(c_int, *mut sockaddr, *mut socklen_t) -> c_int)(fd, address, len)
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn accept4(
+    fd: c_int,
+    address: *mut sockaddr,
+    len: *mut socklen_t,
+    flags: c_int,
+) -> c_int {
+    // SAFETY: what the program gave.
+    after_accept(unsafe {
+        next!(accept4: fn(c_int, *mut sockaddr, *mut socklen_t, c_int) -> c_int)(
+            fd, address, len, flags,
+        )
+    })
+}

@@ -1,0 +1,290 @@
+//! `epoll`.
+
+use std::ffi::c_int;
+use std::time::{Duration, Instant};
+
+use libc::{epoll_event, sigset_t, timespec};
+
+use super::{fail, told_int};
+use crate::interest;
+use crate::kernel::{self, Errno, Outcome};
+use crate::next::next;
+use crate::patience::Patience;
+use crate::watched::{self, Set};
+use crate::{process, rules};
+
+/// How long is looked at memory before one sleeps.
+static PATIENCE: Patience = Patience::new();
+/// So many events are fetched at once, however many the program has room for.
+const MOST: usize = 256;
+
+/// The kernel allows sets within sets to this depth.
+const DEEPEST: usize = 5;
+
+fn made(epoll: c_int) -> c_int {
+    let why = Errno::last();
+    if epoll >= 0 && rules::are_on() && process::owns_the_tables() {
+        watched::made(epoll);
+    }
+    why.tell();
+    epoll
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn epoll_create(size: c_int) -> c_int {
+    // SAFETY: a number, here and below.
+    made(unsafe { next!(epoll_create: fn(c_int) -> c_int)(size) })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn epoll_create1(flags: c_int) -> c_int {
+    // SAFETY: what the program gave, as libc asks for it.
+    made(unsafe { next!(epoll_create1: fn(c_int) -> c_int)(flags) })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn epoll_ctl(
+    epoll: c_int,
+    operation: c_int,
+    fd: c_int,
+    event: *mut epoll_event,
+) -> c_int {
+    let found = watched::find(epoll);
+    // SAFETY: what the program gave.
+    let (Some(set), Some(event)) = (found.as_ref(), unsafe { event.as_ref() }) else {
+        if operation == libc::EPOLL_CTL_DEL
+            && let Some(set) = found
+        {
+            set.with(|interest| interest.remove(fd));
+        }
+        // SAFETY: as above.
+        return unsafe {
+            next!(epoll_ctl: fn(c_int, c_int, c_int, *mut epoll_event) -> c_int)(
+                epoll, operation, fd, event,
+            )
+        };
+    };
+    if operation == libc::EPOLL_CTL_ADD {
+        watched::is_added(epoll, fd);
+    }
+    told_int(set.with(|interest| match operation {
+        libc::EPOLL_CTL_DEL => {
+            interest.remove(fd);
+            kernel::epoll_change(epoll, operation, fd, event)
+        }
+        _ => {
+            let is_known = interest.has(fd);
+            if operation == libc::EPOLL_CTL_MOD && !is_known {
+                return kernel::epoll_change(epoll, operation, fd, event);
+            }
+            if operation == libc::EPOLL_CTL_ADD && is_known {
+                // Closed past us, or watched twice: the kernel knows.
+                kernel::epoll_change(epoll, operation, fd, event)?;
+                let change = interest.set(fd, *event);
+                return interest::apply(epoll, &change);
+            }
+            let change = interest.set(fd, *event);
+            let done = kernel::epoll_change(epoll, operation, fd, &change.event);
+            if done.is_err() && !is_known {
+                interest.remove(fd);
+            }
+            done
+        }
+    }))
+}
+
+/// Waits until there are events, or the limit is over.
+fn wait(
+    epoll: c_int,
+    set: &Set,
+    into: &mut [epoll_event],
+    limit: Option<Duration>,
+    mask: *const sigset_t,
+) -> Outcome {
+    let begin = Instant::now();
+    let most = into.len().min(MOST);
+    let mut found = Vec::with_capacity(most);
+    loop {
+        look(epoll, set, &mut found, most)?;
+        if found.is_empty() && limit.is_none_or(|limit| begin.elapsed() < limit) {
+            if spin(set, limit) || !arm(set, DEEPEST) {
+                continue;
+            }
+            let left = limit.map(|limit| limit.saturating_sub(begin.elapsed()));
+            ask_kernel(epoll, set, &mut found, most, milliseconds(left), mask)?;
+            tell_nested(set, &mut found, most);
+        }
+        let is_over = limit.is_some_and(|limit| begin.elapsed() >= limit);
+        if !found.is_empty() || is_over {
+            into[..found.len()].copy_from_slice(&found);
+            return Ok(found.len());
+        }
+    }
+}
+
+/// What there is, without waiting.
+fn look(epoll: c_int, set: &Set, found: &mut Vec<epoll_event>, most: usize) -> Result<(), Errno> {
+    set.with(|interest| {
+        interest.begin_turn();
+        found.extend(interest.take_kept(most));
+        interest.ready(found, most);
+    });
+    if found.len() < most {
+        ask_kernel(epoll, set, found, most, 0, std::ptr::null())?;
+        tell_nested(set, found, most);
+    }
+    Ok(())
+}
+
+/// Of sets within the set: which have something to tell.
+fn tell_nested(set: &Set, found: &mut Vec<epoll_event>, most: usize) {
+    for (inner, event) in set.with(|interest| interest.nested()) {
+        if found.len() < most && has_something(inner) {
+            found.push(event);
+        }
+    }
+}
+
+/// Whether a wait on this descriptor would end at once. Nothing is lost by asking.
+pub(super) fn has_something(epoll: c_int) -> bool {
+    let Some(set) = watched::find(epoll) else { return false };
+    if set.with(|interest| interest.has_kept()) {
+        return true;
+    }
+    let mut found = Vec::new();
+    let _ = look(epoll, &set, &mut found, MOST);
+    set.with(|interest| interest.keep(&found));
+    !found.is_empty()
+}
+
+/// Says to all other ends what is waited for, in sets within the set, too; `false` if
+/// something is there already.
+fn arm(set: &Set, depth: usize) -> bool {
+    let is_quiet = set.with(|interest| interest.arm());
+    let inner = set.with(|interest| interest.nested());
+    is_quiet && inner.iter().all(|(inner, _)| depth == 0 || arm_for(*inner, depth - 1))
+}
+
+/// The same for one who will sleep on the descriptor itself.
+pub(super) fn arm_before_sleep(epoll: c_int) -> bool {
+    arm_for(epoll, DEEPEST)
+}
+
+fn arm_for(epoll: c_int, depth: usize) -> bool {
+    watched::find(epoll).is_none_or(|set| arm(&set, depth))
+}
+
+fn milliseconds(left: Option<Duration>) -> c_int {
+    left.map_or(-1, |left| {
+        c_int::try_from(left.as_nanos().div_ceil(1_000_000)).unwrap_or(c_int::MAX)
+    })
+}
+
+/// What the kernel tells, in the program's words.
+fn ask_kernel(
+    epoll: c_int,
+    set: &Set,
+    found: &mut Vec<epoll_event>,
+    most: usize,
+    milliseconds: c_int,
+    mask: *const sigset_t,
+) -> Result<(), Errno> {
+    let mut events = [epoll_event { events: 0, u64: 0 }; MOST];
+    let room = most - found.len();
+    let told = kernel::epoll_wait(epoll, &mut events[..room], milliseconds, mask)?;
+    let mut changes = Vec::new();
+    set.with(|interest| {
+        for event in &events[..told] {
+            found.extend(interest.translate(event, &mut changes));
+        }
+    });
+    for change in &changes {
+        let _ = interest::apply(epoll, change);
+    }
+    Ok(())
+}
+
+/// Looks at memory for a while; whether something came.
+fn spin(set: &Set, limit: Option<Duration>) -> bool {
+    let looks_ready = || set.with(|interest| interest.looks_ready());
+    looks_ready().is_some() && PATIENCE.look_for(limit, || looks_ready() == Some(true))
+}
+
+/// The program's room for events.
+///
+/// # Safety
+///
+/// There is room for so many.
+unsafe fn room<'a>(events: *mut epoll_event, most: c_int) -> Option<&'a mut [epoll_event]> {
+    let most = usize::try_from(most).ok().filter(|&most| most > 0)?;
+    // SAFETY: as promised.
+    (!events.is_null()).then(|| unsafe { std::slice::from_raw_parts_mut(events, most) })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn epoll_pwait(
+    epoll: c_int,
+    events: *mut epoll_event,
+    most: c_int,
+    milliseconds: c_int,
+    mask: *const sigset_t,
+) -> c_int {
+    // SAFETY: what the program gave, here and below.
+    let (Some(set), Some(into)) = (watched::find(epoll), unsafe { room(events, most) }) else {
+        // SAFETY: what the program gave, as libc asks for it.
+        return unsafe {
+            next!(epoll_pwait: fn(c_int, *mut epoll_event, c_int, c_int, *const sigset_t) -> c_int)(
+                epoll,
+                events,
+                most,
+                milliseconds,
+                mask,
+            )
+        };
+    };
+    let limit = u64::try_from(milliseconds).ok().map(Duration::from_millis);
+    told_int(wait(epoll, &set, into, limit, mask))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn epoll_wait(
+    epoll: c_int,
+    events: *mut epoll_event,
+    most: c_int,
+    milliseconds: c_int,
+) -> c_int {
+    // SAFETY: what the program gave.
+    unsafe { epoll_pwait(epoll, events, most, milliseconds, std::ptr::null()) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn epoll_pwait2(
+    epoll: c_int,
+    events: *mut epoll_event,
+    most: c_int,
+    limit: *const timespec,
+    mask: *const sigset_t,
+) -> c_int {
+    // SAFETY: what the program gave, here and below.
+    let (Some(set), Some(into)) = (watched::find(epoll), unsafe { room(events, most) }) else {
+        // SAFETY: what the program gave, as libc asks for it.
+        return unsafe {
+            next!(epoll_pwait2: fn(c_int, *mut epoll_event, c_int, *const timespec, *const sigset_t) -> c_int)(
+                epoll, events, most, limit, mask,
+            )
+        };
+    };
+    // SAFETY: what the program gave, as libc asks for it.
+    let limit = match unsafe { limit.as_ref() } {
+        None => None,
+        Some(time) => {
+            let seconds = u64::try_from(time.tv_sec);
+            let nanos = u32::try_from(time.tv_nsec).ok().filter(|&nanos| nanos < 1_000_000_000);
+            let (Ok(seconds), Some(nanos)) = (seconds, nanos) else {
+                return fail(libc::EINVAL) as c_int;
+            };
+            Some(Duration::new(seconds, nanos))
+        }
+    };
+    told_int(wait(epoll, &set, into, limit, mask))
+}

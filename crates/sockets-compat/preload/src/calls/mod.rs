@@ -1,0 +1,50 @@
+//! The functions of libc that this library stands before.
+//!
+//! | module | what it takes |
+//! | --- | --- |
+//! | [`connect`] | how connections begin: `connect`, `accept` |
+//! | [`bytes`] | `read`, `write`, `send`, `recv` and their kin |
+//! | [`messages`] | `sendmsg`, `recvmsg`, and several of them at once |
+//! | [`files`] | `sendfile`, `splice`: between a file or a pipe and a socket |
+//! | [`waiting`] | `poll`, `select` |
+//! | [`epoll`] | `epoll` |
+//! | [`descriptors`] | `close`, `dup`, `fcntl`, `ioctl`, `shutdown`, options |
+//! | [`processes`] | signals, the end of a process |
+//! | [`streams`] | `fdopen` |
+//!
+//! Each is a few lines: is the descriptor one of ours, then ask the module that knows;
+//! else what stood behind the name before.
+
+mod bytes;
+mod connect;
+mod descriptors;
+mod epoll;
+mod files;
+mod messages;
+mod processes;
+mod streams;
+mod waiting;
+
+use crate::kernel::{Errno, Outcome};
+
+/// A result as C has it: a number that is not negative, or −1 and `errno`.
+fn told(outcome: Outcome) -> isize {
+    match outcome {
+        Ok(number) => number.cast_signed(),
+        Err(why) => {
+            why.tell();
+            -1
+        }
+    }
+}
+
+/// The same for functions that give an `int`.
+fn told_int(outcome: Outcome) -> i32 {
+    told(outcome) as i32
+}
+
+/// Ends with the reason.
+fn fail(why: i32) -> isize {
+    Errno(why).tell();
+    -1
+}

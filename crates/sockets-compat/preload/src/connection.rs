@@ -1,0 +1,556 @@
+//! One TCP connection of the program, and how it comes to be shared memory.
+//!
+//! The connector offers memory when it connects. The acceptor looks for the offer when the
+//! first bytes have come, and says that it is here; the connector sees that and says so,
+//! too. From then on each sender may change its own direction from TCP to the ring: it
+//! writes down how many bytes went by TCP, and the receiver takes just as many from there
+//! before it looks at the ring. Not one byte goes by TCP that the program did not send,
+//! unless both ends are here; who is alone keeps his TCP connection.
+//!
+//! What does not live here: bytes ([`crate::transfer`]), readiness ([`crate::readiness`]).
+
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
+
+use crate::kernel::{self, Errno};
+use crate::lock::hold;
+use crate::patience::Patience;
+use crate::registry::{Name, Place};
+use crate::ring::{self, Incoming, Outgoing};
+use crate::segment::{Direction, Segment, Side};
+
+/// `has_ended` of a half that was shut down: nothing more comes, or is wanted.
+pub(crate) const SHUT: u32 = 1;
+/// `has_ended` of an end that nobody has open any more.
+pub(crate) const CLOSED: u32 = 2;
+
+/// `has_ended` of an end that was closed so that the other hears of a reset.
+pub(crate) const RESET: u32 = 3;
+
+/// Set in `in_flight`: nobody sends by TCP any more, or just now.
+const GATE: u32 = 1 << 31;
+
+/// How often an acceptor looks for an offer. The first bytes of one that speaks are sent
+/// after the offer was made: one look would do, if nobody read past us.
+const LOOKS: u32 = 4;
+/// Stands for the acceptor's cookie where no acceptor may come any more.
+const NOBODY: u64 = u64::MAX;
+/// After so many calls without an answer a connector takes its offer back.
+const PATIENCE: u32 = 64;
+
+/// Where a connection stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+enum Stage {
+    /// TCP, now and for ever.
+    Plain,
+    /// An acceptor that has not seen an offer yet.
+    Seeking,
+    /// There is memory; whether both are here is written there.
+    Shared,
+}
+
+/// One connection; a record of the table, used again and again.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    stage: AtomicU8,
+    is_acceptor: AtomicU8,
+    base: AtomicPtr<u8>,
+    name: NameCell,
+    /// What an acceptor sent and received before it found the memory.
+    early_sent: AtomicU64,
+    early_received: AtomicU64,
+    early_in_flight: AtomicU32,
+    looks: AtomicU32,
+    joining: AtomicU32,
+    /// How long its receivers, and its senders, look before they sleep.
+    pub(crate) for_bytes: Patience,
+    pub(crate) for_room: Patience,
+    /// Several epoll descriptors watch it: a ring is for each of them.
+    pub(crate) is_watched_twice: AtomicBool,
+    /// How often a sender found the ring full: an edge for `epoll` where it changes.
+    pub(crate) was_full: AtomicU32,
+}
+
+/// Written while nobody else knows of the record.
+#[derive(Debug)]
+struct NameCell(std::cell::UnsafeCell<Option<Name>>);
+
+// SAFETY: it is written before the record is published and read afterwards only.
+unsafe impl Sync for NameCell {}
+
+/// The memory of a connection, seen from one side.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shared<'a> {
+    segment: Segment,
+    side: Side,
+    pub(crate) outgoing: Outgoing<'a>,
+    pub(crate) incoming: Incoming<'a>,
+    /// Counters and locks of what we send, and of what we receive.
+    pub(crate) sends: &'a Direction,
+    pub(crate) receives: &'a Direction,
+}
+
+impl Connection {
+    pub(crate) const fn new() -> Self {
+        Self {
+            stage: AtomicU8::new(Stage::Plain as u8),
+            is_acceptor: AtomicU8::new(0),
+            base: AtomicPtr::new(std::ptr::null_mut()),
+            name: NameCell(std::cell::UnsafeCell::new(None)),
+            early_sent: AtomicU64::new(0),
+            early_received: AtomicU64::new(0),
+            early_in_flight: AtomicU32::new(0),
+            looks: AtomicU32::new(0),
+            joining: AtomicU32::new(0),
+            for_bytes: Patience::new(),
+            for_room: Patience::new(),
+            is_watched_twice: AtomicBool::new(false),
+            was_full: AtomicU32::new(0),
+        }
+    }
+
+    /// Makes a used record new.
+    fn begin(&self, side: Side, stage: Stage, name: Name) {
+        // SAFETY: nobody else knows of the record yet.
+        unsafe { *self.name.0.get() = Some(name) };
+        self.is_acceptor.store(u8::from(side == Side::Acceptor), Ordering::Relaxed);
+        for counter in [&self.early_sent, &self.early_received] {
+            counter.store(0, Ordering::Relaxed);
+        }
+        for counter in [&self.early_in_flight, &self.looks, &self.joining, &self.was_full] {
+            counter.store(0, Ordering::Relaxed);
+        }
+        self.is_watched_twice.store(false, Ordering::Relaxed);
+        self.for_bytes.reset();
+        self.for_room.reset();
+        self.base.store(std::ptr::null_mut(), Ordering::Relaxed);
+        self.stage.store(stage as u8, Ordering::Release);
+    }
+
+    fn name(&self) -> Option<Name> {
+        // SAFETY: see the cell.
+        unsafe { *self.name.0.get() }
+    }
+
+    fn stage(&self) -> Stage {
+        match self.stage.load(Ordering::Acquire) {
+            stage if stage == Stage::Seeking as u8 => Stage::Seeking,
+            stage if stage == Stage::Shared as u8 => Stage::Shared,
+            _ => Stage::Plain,
+        }
+    }
+
+    fn side(&self) -> Side {
+        if self.is_acceptor.load(Ordering::Relaxed) == 0 { Side::Connector } else { Side::Acceptor }
+    }
+
+    /// The memory, once there is some.
+    pub(crate) fn shared(&self) -> Option<Shared<'_>> {
+        if self.stage() != Stage::Shared {
+            return None;
+        }
+        // SAFETY: stored by `adopt`, out of a segment that lives as long as this record.
+        let segment = unsafe { Segment::from_base(self.base.load(Ordering::Acquire)) };
+        Some(Shared::new(segment, self.side()))
+    }
+
+    fn adopt(&self, segment: Segment) {
+        self.base.store(segment.base(), Ordering::Release);
+        self.stage.store(Stage::Shared as u8, Ordering::Release);
+    }
+
+    /// Offers memory to whoever accepts the connection that `fd` has just begun.
+    pub(crate) fn offer(fd: i32) -> Result<(), Errno> {
+        let name = name_of(fd, Side::Connector).ok_or(Errno(libc::EAFNOSUPPORT))?;
+        if name.connector == name.acceptor {
+            // A socket that is connected to itself has nobody to share with.
+            return Ok(());
+        }
+        let cookie = kernel::cookie(fd)?;
+        let file = name.create()?;
+        let made = Segment::create(file);
+        let _ = kernel::close(file);
+        let Ok(segment) = made else {
+            name.forget();
+            return Err(Errno(libc::ENOMEM));
+        };
+        let own = segment.end(Side::Connector);
+        own.cookie.store(cookie, Ordering::Relaxed);
+        own.holders.store(1, Ordering::Release);
+        crate::table::insert(fd, |connection| {
+            connection.begin(Side::Connector, Stage::Plain, name);
+            connection.adopt(segment);
+        });
+        Ok(())
+    }
+
+    /// A connection was accepted: its bytes are counted, and an offer looked for.
+    pub(crate) fn accepted(fd: i32) {
+        let Some(name) = name_of(fd, Side::Acceptor) else { return };
+        if name.connector != name.acceptor {
+            crate::table::insert(fd, |connection| {
+                connection.begin(Side::Acceptor, Stage::Seeking, name);
+            });
+        }
+    }
+
+    /// A descriptor that came from elsewhere (`exec`, a message): if it is one end of a
+    /// connection that is shared already, then it goes on so.
+    pub(crate) fn inherited(fd: i32, is_held_by_message: bool) {
+        if let Some(twin) = crate::table::find_where(|connection| connection.is_of(fd)) {
+            // This process had it already, and holds it once.
+            if let Some(guard) = crate::table::find(twin).filter(|_| is_held_by_message) {
+                guard.is_held_once_less();
+            }
+            crate::table::duplicate(twin, fd);
+            return;
+        }
+        for side in [Side::Connector, Side::Acceptor] {
+            let Some(name) = name_of(fd, side) else { return };
+            let Some(segment) = find(&name) else { continue };
+            let is_this = kernel::cookie(fd)
+                .is_ok_and(|cookie| segment.end(side).cookie.load(Ordering::Acquire) == cookie);
+            if !is_this {
+                // SAFETY: nobody else knows of this mapping.
+                unsafe { segment.unmap() };
+                continue;
+            }
+            crate::table::insert(fd, |connection| {
+                connection.begin(side, Stage::Plain, name);
+                connection.adopt(segment);
+            });
+            return;
+        }
+    }
+
+    /// Whether `fd` is this very socket.
+    fn is_of(&self, fd: i32) -> bool {
+        self.shared().is_some_and(|shared| {
+            let known = shared.segment.end(shared.side).cookie.load(Ordering::Acquire);
+            kernel::cookie(fd) == Ok(known)
+        })
+    }
+
+    /// A child will have it, too, or who gets a message. It is said before that: else this
+    /// process could close it, as the last, before the other says a word.
+    pub(crate) fn is_held_once_more(&self) {
+        if let Some(shared) = self.shared() {
+            shared.segment.end(shared.side).holders.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+
+    /// It did not come to that.
+    pub(crate) fn is_held_once_less(&self) {
+        if let Some(shared) = self.shared() {
+            shared.segment.end(shared.side).holders.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+
+    /// In the child: what other threads of the parent were about is not done here.
+    pub(crate) fn after_fork(&self) {
+        self.early_in_flight.store(0, Ordering::Relaxed);
+        self.joining.store(0, Ordering::Relaxed);
+    }
+
+    /// The last descriptor of this process goes; `fd` is it, if it is still open.
+    pub(crate) fn leave(&self, fd: i32) {
+        let Some(shared) = self.shared() else { return };
+        if fd >= 0 {
+            // A byte that is left unread would make the kernel reset the connection.
+            shared.take_rings_away(fd);
+        }
+        if shared.segment.end(shared.side).holders.fetch_sub(1, Ordering::AcqRel) == 1 {
+            shared.close(fd);
+            if let Some(name) = self.name() {
+                name.forget();
+            }
+        }
+    }
+
+    /// Nobody uses it any more.
+    pub(crate) fn end(&self) {
+        self.stage.store(Stage::Plain as u8, Ordering::Release);
+        let base = self.base.swap(std::ptr::null_mut(), Ordering::AcqRel);
+        if !base.is_null() {
+            // SAFETY: `adopt` stored it, and no guard and no descriptor is left.
+            unsafe { Segment::from_base(base).unmap() };
+        }
+    }
+
+    /// Bytes are about to go by TCP, before there is memory.
+    pub(crate) fn early_send(&self, send: impl FnOnce() -> kernel::Outcome) -> kernel::Outcome {
+        self.early_in_flight.fetch_add(1, Ordering::SeqCst);
+        let sent = send();
+        if let Ok(bytes) = sent {
+            self.early_sent.fetch_add(bytes as u64, Ordering::SeqCst);
+        }
+        self.early_in_flight.fetch_sub(1, Ordering::SeqCst);
+        sent
+    }
+
+    /// Bytes came by TCP, before there is memory: now an acceptor looks for it.
+    pub(crate) fn early_received(&self, fd: i32, bytes: usize) {
+        self.early_received.fetch_add(bytes as u64, Ordering::SeqCst);
+        if self.stage() != Stage::Seeking
+            || self.joining.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err()
+        {
+            return;
+        }
+        if self.stage() == Stage::Seeking && !self.claim(fd) {
+            let looks = self.looks.fetch_add(1, Ordering::Relaxed) + 1;
+            if looks >= LOOKS {
+                self.stage.store(Stage::Plain as u8, Ordering::Release);
+            }
+        }
+        self.joining.store(0, Ordering::Release);
+    }
+
+    /// Whether the offer was there, and we have said that we are here.
+    fn claim(&self, fd: i32) -> bool {
+        let (received, sent) =
+            (self.early_received.load(Ordering::SeqCst), self.early_sent.load(Ordering::SeqCst));
+        // Who read or wrote past us makes counting worthless: then it stays what it is.
+        if self.early_in_flight.load(Ordering::SeqCst) != 0 || !has_received(fd, received) {
+            return false;
+        }
+        let Some(segment) = self.name().as_ref().and_then(find) else { return false };
+        let (own, shared) = (segment.end(Side::Acceptor), Shared::new(segment, Side::Acceptor));
+        let is_mine = kernel::cookie(fd).is_ok_and(|cookie| {
+            own.cookie.compare_exchange(0, cookie, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        });
+        if !is_mine {
+            // SAFETY: nobody else knows of this mapping.
+            unsafe { segment.unmap() };
+            return false;
+        }
+        own.holders.store(1, Ordering::Relaxed);
+        shared.receives.receiving.by_tcp.store(received, Ordering::Relaxed);
+        shared.sends.sending.by_tcp.store(sent, Ordering::Relaxed);
+        self.adopt(segment);
+        own.is_here.store(1, Ordering::Release);
+        crate::watched::became_shared(fd);
+        true
+    }
+
+    /// One more call of a connector whose offer nobody has taken yet.
+    pub(crate) fn waits_for_an_answer(&self, shared: &Shared<'_>) {
+        if shared.are_both_here() || shared.side != Side::Connector {
+            return;
+        }
+        if self.looks.fetch_add(1, Ordering::Relaxed) == PATIENCE
+            && let Some(name) = self.name()
+        {
+            // Whoever accepted it would have looked by now. Nobody can come any more.
+            name.forget();
+            let acceptor = &shared.segment.end(Side::Acceptor).cookie;
+            if acceptor.compare_exchange(0, NOBODY, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+                self.stage.store(Stage::Plain as u8, Ordering::Release);
+            }
+        }
+    }
+}
+
+impl<'a> Shared<'a> {
+    fn new(segment: Segment, side: Side) -> Self {
+        let (outgoing, incoming) = ring::ends(segment, side);
+        Self {
+            segment,
+            side,
+            outgoing,
+            incoming,
+            sends: segment.direction_from(side),
+            receives: segment.direction_from(side.other()),
+        }
+    }
+
+    /// Whether both ends know of each other. A connector answers the acceptor here.
+    pub(crate) fn are_both_here(&self) -> bool {
+        let is_here = |side| &self.segment.end(side).is_here;
+        let acceptor = is_here(Side::Acceptor).load(Ordering::Acquire) != 0;
+        let connector = is_here(Side::Connector);
+        if self.side == Side::Connector && acceptor && connector.load(Ordering::Relaxed) == 0 {
+            connector.store(1, Ordering::Release);
+        }
+        acceptor && connector.load(Ordering::Acquire) != 0
+    }
+
+    /// Bytes that go by TCP before those of the ring; `None` while all do.
+    pub(crate) fn incoming_by_tcp(&self) -> Option<u64> {
+        self.receives.sending.switched.load(Ordering::SeqCst).checked_sub(1)
+    }
+
+    /// Whether what we send goes into the ring.
+    pub(crate) fn is_sending_switched(&self) -> bool {
+        self.sends.sending.switched.load(Ordering::SeqCst) != 0
+    }
+
+    /// Lets what we send go into the ring from here on, if that can be.
+    pub(crate) fn switch_sending(&self, fd: i32) {
+        if !self.are_both_here() {
+            return;
+        }
+        let own = &self.sends.sending;
+        let _held = hold(&own.lock);
+        // While somebody is at it, the sum is not final: another time.
+        if own.in_flight.compare_exchange(0, GATE, Ordering::SeqCst, Ordering::SeqCst).is_err() {
+            return;
+        }
+        let by_tcp = own.by_tcp.load(Ordering::SeqCst);
+        if !has_sent(fd, by_tcp, self.side) {
+            own.in_flight.fetch_and(!GATE, Ordering::SeqCst);
+            return;
+        }
+        own.switched.store(by_tcp + 1, Ordering::SeqCst);
+        // A ring is a byte, and a byte must not wait for the acknowledgement of another.
+        let _ = kernel::set_option(fd, libc::IPPROTO_TCP, libc::TCP_NODELAY, &1_i32);
+    }
+
+    /// Bytes go by TCP, and are counted; `None` if they must not any more.
+    pub(crate) fn send_by_tcp(
+        &self,
+        send: impl FnOnce() -> kernel::Outcome,
+    ) -> Option<kernel::Outcome> {
+        let own = &self.sends.sending;
+        let is_open = own.in_flight.fetch_add(1, Ordering::SeqCst) & GATE == 0;
+        let result = is_open.then(|| {
+            let sent = send();
+            if let Ok(bytes) = sent {
+                own.by_tcp.fetch_add(bytes as u64, Ordering::SeqCst);
+            }
+            sent
+        });
+        own.in_flight.fetch_sub(1, Ordering::SeqCst);
+        result
+    }
+
+    /// Wakes the receiver at the other end if it sleeps.
+    pub(crate) fn ring_if_wanted(&self, fd: i32) {
+        if self.outgoing.takes_the_wish_to_be_rung() {
+            let _ = kernel::ring(fd);
+            self.sends.receiving.was_rung.store(1, Ordering::Release);
+        }
+    }
+
+    /// Wakes a sender at the other end that waits for room, if there is enough now.
+    pub(crate) fn tell_of_room_if_wanted(&self, fd: i32) {
+        let how = self.incoming.takes_the_wish_for_room();
+        if how & ring::ROOM_BY_MEMORY != 0 {
+            kernel::wake(self.incoming.word_of_room(), i32::MAX);
+        }
+        // To one who has ended a byte would be an offence: the kernel answers with a reset.
+        let sends_on = self.receives.sending.has_ended.load(Ordering::Acquire) == 0;
+        if how & ring::ROOM_BY_TCP != 0 && sends_on {
+            let _ = kernel::ring(fd);
+            self.sends.receiving.was_rung.store(1, Ordering::Release);
+        }
+    }
+
+    /// This half or that is shut down: what the ring has is still taken.
+    pub(crate) fn shut(&self, sending: bool, receiving: bool) {
+        let raise = |flag: &AtomicU32| flag.fetch_max(SHUT, Ordering::AcqRel);
+        if sending {
+            raise(&self.sends.sending.has_ended);
+        }
+        if receiving {
+            raise(&self.receives.receiving.has_ended);
+        }
+    }
+
+    /// Takes rings out of TCP's queue, where all real bytes have been taken out of it and
+    /// nobody sleeps for them.
+    pub(crate) fn take_rings_away(&self, fd: i32) {
+        let own = &self.receives.receiving;
+        let _held = hold(&own.lock);
+        if self.incoming_by_tcp() == Some(own.by_tcp.load(Ordering::Relaxed))
+            && own.sleepers.load(Ordering::SeqCst) == 0
+        {
+            self.drop_rings(fd);
+        }
+    }
+
+    /// The same for one who knows that they are nothing but rings. An error that waits
+    /// there stays: asking for the length does not take it.
+    pub(crate) fn drop_rings(&self, fd: i32) {
+        while kernel::queued(fd, libc::FIONREAD).is_ok_and(|bytes| bytes > 0)
+            && kernel::glance(fd, libc::MSG_DONTWAIT).is_ok()
+        {}
+    }
+
+    /// Nobody has this end open any more.
+    fn close(&self, fd: i32) {
+        // The kernel resets a connection whose bytes nobody read; so does it for ours.
+        let is_unread = self.incoming_by_tcp().is_some() && self.incoming.available() != Ok(0);
+        if fd >= 0 && is_unread {
+            let at_once = libc::linger { l_onoff: 1, l_linger: 0 };
+            let _ = kernel::set_option(fd, libc::SOL_SOCKET, libc::SO_LINGER, &at_once);
+        }
+        let how = if fd >= 0 && kernel::resets_when_closed(fd) { RESET } else { CLOSED };
+        self.sends.sending.has_ended.store(how, Ordering::Release);
+        self.receives.receiving.has_ended.store(CLOSED, Ordering::Release);
+        kernel::wake(self.incoming.word_of_room(), i32::MAX);
+    }
+
+    /// Whether the ring still has what came before an end, and the end was no reset on
+    /// purpose.
+    pub(crate) fn has_bytes_before_the_end(&self) -> bool {
+        self.incoming_by_tcp().is_some()
+            && self.incoming.available() != Ok(0)
+            && self.receives.sending.has_ended.load(Ordering::Acquire) != RESET
+    }
+
+    /// Whether the other end closed in peace, whatever the kernel makes of a ring that came
+    /// too late for it.
+    pub(crate) fn has_ended_in_peace(&self) -> bool {
+        matches!(self.receives.sending.has_ended.load(Ordering::Acquire), SHUT | CLOSED)
+    }
+}
+
+/// The name of the connection that `fd` is one end of.
+fn name_of(fd: i32, side: Side) -> Option<Name> {
+    let here = Place::of(&kernel::name(fd, false).ok()?)?;
+    let there = Place::of(&kernel::name(fd, true).ok()?)?;
+    Some(match side {
+        Side::Connector => Name { connector: here, acceptor: there },
+        Side::Acceptor => Name { connector: there, acceptor: here },
+    })
+}
+
+fn find(name: &Name) -> Option<Segment> {
+    let file = name.open().ok()?;
+    let opened = Segment::open(file);
+    let _ = kernel::close(file);
+    opened.ok()
+}
+
+/// Whether TCP, too, says that the program took so many bytes.
+fn has_received(fd: i32, bytes: u64) -> bool {
+    // Bytes may come between the two questions: then they are asked again.
+    for _ in 0..4 {
+        let (Ok(before), Ok(waiting), Ok(after)) =
+            (kernel::counted(fd), kernel::queued(fd, libc::FIONREAD), kernel::counted(fd))
+        else {
+            return false;
+        };
+        if before.received == after.received {
+            return after.received.wrapping_sub(waiting) == bytes;
+        }
+    }
+    false
+}
+
+/// Whether TCP, too, says that the program sent so many bytes.
+fn has_sent(fd: i32, bytes: u64, side: Side) -> bool {
+    // Of who called, the SYN was acknowledged, too.
+    let of_handshake = u64::from(side == Side::Connector);
+    for _ in 0..4 {
+        let (Ok(before), Ok(waiting), Ok(after)) =
+            (kernel::counted(fd), kernel::queued(fd, libc::TIOCOUTQ), kernel::counted(fd))
+        else {
+            return false;
+        };
+        if before.acknowledged == after.acknowledged {
+            return after.acknowledged + waiting == bytes + of_handshake;
+        }
+    }
+    false
+}

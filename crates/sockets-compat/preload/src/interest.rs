@@ -1,0 +1,367 @@
+//! What an epoll descriptor watches, and what of that is ready by memory alone.
+//!
+//! Every descriptor of the set is known here by a number that the kernel hands back with
+//! an event; the program's own words for it are put in its place.
+//!
+//! An entry that is shared memory is either *hot* or *armed*. A hot one is looked at in
+//! memory with each wait, and nobody rings for it: so is one that is busy. Before a thread
+//! sleeps it arms all hot ones; then the other end rings, the kernel tells, and the entry
+//! is hot again. So what is idle costs nothing, and what is busy costs no calls.
+
+use std::collections::BTreeMap;
+
+use libc::{EPOLLET, EPOLLIN, EPOLLONESHOT, EPOLLOUT, EPOLLWRNORM, epoll_event};
+
+use crate::connection::Shared;
+use crate::kernel::{self, Outcome};
+use crate::readiness;
+use crate::ring::ROOM_BY_TCP;
+use crate::table::{self, Guard};
+use crate::watched;
+
+const WRITE: u32 = (EPOLLOUT | EPOLLWRNORM) as u32;
+const EDGE: u32 = EPOLLET as u32;
+const ONCE: u32 = EPOLLONESHOT as u32;
+
+/// One descriptor that is watched.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    fd: i32,
+    /// Counted up with each use of this place, so that an old event finds nobody.
+    generation: u32,
+    /// What the program asked for, and its word for it.
+    events: u32,
+    data: u64,
+    /// What the kernel was asked for.
+    asked: u32,
+    is_free: bool,
+    is_hot: bool,
+    /// Told once, and not to be told again before it is asked for anew.
+    is_done: bool,
+    /// For edges: the position of the ring, and how often it was full, when last told.
+    seen_position: u64,
+    seen_full: u32,
+    /// Nothing was told yet since it was asked for.
+    is_fresh: bool,
+    /// The turn in which it was told last: not twice in one.
+    turn: u64,
+}
+
+/// What one epoll descriptor watches.
+#[derive(Debug, Default)]
+pub(crate) struct Interest {
+    entries: Vec<Entry>,
+    free: Vec<u32>,
+    by_fd: BTreeMap<i32, u32>,
+    hot: Vec<u32>,
+    turn: u64,
+    /// Entries that are such sets themselves.
+    nested: Vec<u32>,
+    /// Told by the kernel while somebody only asked whether there is anything.
+    kept: Vec<epoll_event>,
+}
+
+/// What to do with the kernel's set so that it is told what we need.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Change {
+    pub(crate) fd: i32,
+    pub(crate) event: epoll_event,
+}
+
+fn shared_of(fd: i32) -> Option<Guard> {
+    table::find(fd).filter(|guard| guard.shared().is_some())
+}
+
+impl Interest {
+    /// Asked for anew, or in other words; what the kernel shall be asked for.
+    pub(crate) fn set(&mut self, fd: i32, event: epoll_event) -> Change {
+        let at = match self.by_fd.get(&fd) {
+            Some(&at) => at,
+            None => self.place_for(fd),
+        };
+        let entry = &mut self.entries[at as usize];
+        (entry.events, entry.data) = (event.events, event.u64);
+        (entry.is_done, entry.is_fresh) = (false, true);
+        entry.asked = asked(fd, event.events);
+        if shared_of(fd).is_some() {
+            self.heat(at);
+        }
+        if watched::is_known(fd) && !self.nested.contains(&at) {
+            self.nested.push(at);
+        }
+        self.change(at)
+    }
+
+    fn place_for(&mut self, fd: i32) -> u32 {
+        let at = self.free.pop().unwrap_or_else(|| {
+            self.entries.push(Entry {
+                fd: -1,
+                generation: 0,
+                events: 0,
+                data: 0,
+                asked: 0,
+                is_free: true,
+                is_hot: false,
+                is_done: false,
+                seen_position: 0,
+                seen_full: 0,
+                is_fresh: true,
+                turn: 0,
+            });
+            (self.entries.len() - 1) as u32
+        });
+        let entry = &mut self.entries[at as usize];
+        entry.fd = fd;
+        entry.generation = entry.generation.wrapping_add(1);
+        (entry.is_free, entry.is_hot) = (false, false);
+        self.by_fd.insert(fd, at);
+        at
+    }
+
+    fn change(&self, at: u32) -> Change {
+        let entry = &self.entries[at as usize];
+        let u64 = u64::from(entry.generation) << 32 | u64::from(at);
+        Change { fd: entry.fd, event: epoll_event { events: entry.asked, u64 } }
+    }
+
+    /// Not watched any more.
+    pub(crate) fn remove(&mut self, fd: i32) {
+        if let Some(at) = self.by_fd.remove(&fd) {
+            let entry = &mut self.entries[at as usize];
+            entry.is_free = true;
+            entry.generation = entry.generation.wrapping_add(1);
+            if entry.is_hot {
+                self.hot.retain(|&hot| hot != at);
+            }
+            self.nested.retain(|&nested| nested != at);
+            self.free.push(at);
+        }
+    }
+
+    pub(crate) fn has(&self, fd: i32) -> bool {
+        self.by_fd.contains_key(&fd)
+    }
+
+    fn heat(&mut self, at: u32) {
+        let entry = &mut self.entries[at as usize];
+        if !entry.is_hot {
+            entry.is_hot = true;
+            self.hot.push(at);
+        }
+    }
+
+    /// The descriptor has become shared memory: from now on it is looked at here, too.
+    pub(crate) fn became_shared(&mut self, fd: i32) -> Option<Change> {
+        let at = *self.by_fd.get(&fd)?;
+        let entry = &mut self.entries[at as usize];
+        let wanted = asked(fd, entry.events);
+        let changes = wanted != entry.asked && !entry.is_done;
+        if changes {
+            entry.asked = wanted;
+        }
+        self.heat(at);
+        changes.then(|| self.change(at))
+    }
+
+    /// An event of the kernel's in the program's words, if it is still of interest;
+    /// `changes` is what the kernel shall be asked for from now on.
+    pub(crate) fn translate(
+        &mut self,
+        event: &epoll_event,
+        changes: &mut Vec<Change>,
+    ) -> Option<epoll_event> {
+        let (at, generation) = (event.u64 as u32, (event.u64 >> 32) as u32);
+        let entry = self.entries.get(at as usize)?;
+        if entry.is_free || entry.generation != generation {
+            return None;
+        }
+        let (fd, data) = (entry.fd, entry.data);
+        let Some(guard) = shared_of(fd) else {
+            // Of a set within the set the kernel knows half: it is asked for separately.
+            let is_set = self.nested.contains(&at);
+            return (!is_set).then_some(epoll_event { events: event.events, u64: data });
+        };
+        let shared = guard.shared()?;
+        changes.extend(self.became_shared(fd));
+        if !guard.is_watched_twice.load(std::sync::atomic::Ordering::Relaxed) {
+            // Whoever they were for looks at memory from now on.
+            shared.take_rings_away(fd);
+        }
+        let told = self.tell(at, &guard, &shared, true);
+        if told.is_none() && self.entries[at as usize].events & ONCE != 0 {
+            // The kernel thinks that it was told.
+            changes.push(self.change(at));
+        }
+        told
+    }
+
+    /// Another wait begins: each entry may be told once.
+    pub(crate) fn begin_turn(&mut self) {
+        self.turn += 1;
+    }
+
+    /// What is ready by memory alone, in the program's words.
+    pub(crate) fn ready(&mut self, into: &mut Vec<epoll_event>, most: usize) {
+        // Who was told first is asked last: nobody starves.
+        let hot = std::mem::take(&mut self.hot);
+        let mut told = 0;
+        for (turn, &at) in hot.iter().enumerate() {
+            if into.len() >= most {
+                break;
+            }
+            let before = into.len();
+            if let Some(guard) = shared_of(self.entries[at as usize].fd)
+                && let Some(shared) = guard.shared()
+            {
+                into.extend(self.tell(at, &guard, &shared, false));
+            }
+            if into.len() > before {
+                told = turn + 1;
+            }
+        }
+        self.hot.extend_from_slice(&hot[told..]);
+        self.hot.extend_from_slice(&hot[..told]);
+    }
+
+    /// The sets within this set, with what is told of each that has something to tell.
+    pub(crate) fn nested(&self) -> Vec<(i32, epoll_event)> {
+        let entries = self.nested.iter().map(|&at| &self.entries[at as usize]);
+        entries
+            .filter(|entry| entry.events & EPOLLIN as u32 != 0)
+            .map(|entry| (entry.fd, epoll_event { events: EPOLLIN as u32, u64: entry.data }))
+            .collect()
+    }
+
+    /// Keeps what would be told only once, for who really waits.
+    pub(crate) fn keep(&mut self, told: &[epoll_event]) {
+        let once = |event: &&epoll_event| {
+            let data = event.u64;
+            self.entries.iter().any(|entry| {
+                !entry.is_free && entry.data == data && entry.events & (EDGE | ONCE) != 0
+            })
+        };
+        let once: Vec<_> = told.iter().filter(once).copied().collect();
+        self.kept.extend(once);
+    }
+
+    /// What was kept.
+    pub(crate) fn take_kept(&mut self, most: usize) -> Vec<epoll_event> {
+        let count = self.kept.len().min(most);
+        self.kept.drain(..count).collect()
+    }
+
+    pub(crate) fn has_kept(&self) -> bool {
+        !self.kept.is_empty()
+    }
+
+    /// Whether memory alone has something to tell; `None` where there is none to look at.
+    pub(crate) fn looks_ready(&self) -> Option<bool> {
+        if self.hot.is_empty() {
+            return None;
+        }
+        Some(self.hot.iter().any(|&at| {
+            let entry = &self.entries[at as usize];
+            shared_of(entry.fd).is_some_and(|guard| {
+                guard.shared().is_some_and(|shared| is_worth_a_look(entry, &guard, &shared))
+            })
+        }))
+    }
+
+    /// What the entry has to tell; marks it as told.
+    fn tell(
+        &mut self,
+        at: u32,
+        guard: &Guard,
+        shared: &Shared<'_>,
+        is_of_kernel: bool,
+    ) -> Option<epoll_event> {
+        let entry = &self.entries[at as usize];
+        if entry.is_done
+            || entry.turn == self.turn
+            || (!is_of_kernel && !is_worth_a_look(entry, guard, shared))
+        {
+            return None;
+        }
+        let ready = readiness::now(shared, entry.fd, wanted(entry.events));
+        let news = !has_edges(entry) || is_edge(entry, guard, shared, ready);
+        let entry = &mut self.entries[at as usize];
+        if ready == 0 || !news {
+            return None;
+        }
+        (entry.is_fresh, entry.turn) = (false, self.turn);
+        entry.seen_position = shared.incoming.position();
+        entry.seen_full = guard.was_full.load(std::sync::atomic::Ordering::Acquire);
+        entry.is_done = entry.events & ONCE != 0;
+        let events = u32::from(ready.cast_unsigned());
+        Some(epoll_event { events, u64: entry.data })
+    }
+
+    /// Says to all other ends what is waited for, so that they ring; `false` if something
+    /// is there already.
+    pub(crate) fn arm(&mut self) -> bool {
+        let hot = std::mem::take(&mut self.hot);
+        let mut still_hot = Vec::new();
+        for at in hot {
+            let entry = &mut self.entries[at as usize];
+            let is_quiet = entry.is_done
+                || shared_of(entry.fd).is_none_or(|guard| {
+                    guard.shared().is_none_or(|shared| arm_one(entry, &guard, &shared))
+                });
+            entry.is_hot = !is_quiet;
+            if !is_quiet {
+                still_hot.push(at);
+            }
+        }
+        self.hot = still_hot;
+        self.hot.is_empty()
+    }
+}
+
+fn has_edges(entry: &Entry) -> bool {
+    entry.events & EDGE != 0
+}
+
+fn wanted(events: u32) -> i16 {
+    (events & 0x3FFF) as i16
+}
+
+/// What the kernel is asked for where the program asks for these.
+fn asked(fd: i32, events: u32) -> u32 {
+    let Some(guard) = shared_of(fd) else { return events };
+    let Some(shared) = guard.shared() else { return events };
+    // What comes by memory comes to the kernel as something to read; and what it thinks of
+    // room is worth nothing once bytes go by memory.
+    let reading = EPOLLIN as u32;
+    if shared.is_sending_switched() { (events & !WRITE) | reading } else { events | reading }
+}
+
+/// Whether memory alone says that there may be something to tell.
+fn is_worth_a_look(entry: &Entry, guard: &Guard, shared: &Shared<'_>) -> bool {
+    let ready = if entry.is_done { 0 } else { readiness::by_ring(shared, wanted(entry.events)) };
+    ready != 0 && (!has_edges(entry) || is_edge(entry, guard, shared, ready))
+}
+
+/// Whether something has changed since the program was told.
+fn is_edge(entry: &Entry, guard: &Guard, shared: &Shared<'_>, ready: i16) -> bool {
+    let full = guard.was_full.load(std::sync::atomic::Ordering::Acquire);
+    let has_ends = ready & !(readiness::READING | readiness::WRITING) != 0;
+    entry.is_fresh
+        || has_ends
+        || (ready & readiness::READING != 0 && shared.incoming.position() != entry.seen_position)
+        || (ready & readiness::WRITING != 0 && full != entry.seen_full)
+        || (ready & readiness::READING != 0 && shared.incoming.available() == Ok(0))
+}
+
+/// Whether all that it waits for will be rung for.
+fn arm_one(entry: &Entry, guard: &Guard, shared: &Shared<'_>) -> bool {
+    if entry.events & WRITE != 0 && shared.is_sending_switched() {
+        let _ = shared.outgoing.wants_room(ROOM_BY_TCP);
+    }
+    let _ = shared.incoming.wants_to_be_rung();
+    !is_worth_a_look(entry, guard, shared)
+}
+
+/// Asks the kernel's set for something else.
+pub(crate) fn apply(epoll: i32, change: &Change) -> Outcome {
+    kernel::epoll_change(epoll, libc::EPOLL_CTL_MOD, change.fd, &change.event)
+}

@@ -1,0 +1,412 @@
+//! System calls, past libc: its functions of these names are ours here.
+//!
+//! What lives here: one thin function for each call that this library makes for itself.
+//! What does not: the calls of the program, which go on by way of [`crate::next`].
+
+use std::ffi::{CStr, c_int, c_long, c_void};
+use std::ptr;
+use std::sync::atomic::AtomicU32;
+
+/// Why a system call failed: a number of `errno`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Errno(pub(crate) c_int);
+
+impl Errno {
+    /// What the thread's `errno` says.
+    pub(crate) fn last() -> Self {
+        // SAFETY: libc gives each thread such a place, always.
+        Self(unsafe { *libc::__errno_location() })
+    }
+
+    /// Leaves the reason where a C program looks for it.
+    pub(crate) fn tell(self) {
+        // SAFETY: as above.
+        unsafe { *libc::__errno_location() = self.0 }
+    }
+}
+
+/// Bytes, a descriptor, a mask: what a call gives when it succeeds.
+pub(crate) type Outcome = Result<usize, Errno>;
+
+const fn unsigned(number: c_long) -> usize {
+    number.cast_unsigned() as usize
+}
+
+fn outcome(result: c_long) -> Outcome {
+    if result < 0 { Err(Errno::last()) } else { Ok(unsigned(result)) }
+}
+
+/// Calls the kernel and keeps `errno`: it belongs to the program until we tell a reason.
+macro_rules! call {
+    ($($argument:expr),+ $(,)?) => {{
+        let before = Errno::last();
+        // SAFETY: each function below hands over what its call asks for.
+        let result = outcome(unsafe { libc::syscall($($argument),+) });
+        before.tell();
+        result
+    }};
+}
+
+/// A range of memory that the program owns, as it gave it to us.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(crate) struct Part {
+    pub(crate) base: *mut u8,
+    pub(crate) len: usize,
+}
+
+/// Receives into memory of the program.
+///
+/// # Safety
+///
+/// `part` may be written.
+pub(crate) unsafe fn receive(fd: c_int, part: Part, flags: c_int) -> Outcome {
+    let nobody = ptr::null::<c_void>();
+    call!(libc::SYS_recvfrom, fd, part.base, part.len, flags, nobody, nobody)
+}
+
+/// Looks at, or takes, what has come, without a use for the bytes.
+pub(crate) fn glance(fd: c_int, flags: c_int) -> Outcome {
+    let mut scratch = [0_u8; 64];
+    let part = Part { base: scratch.as_mut_ptr(), len: scratch.len() };
+    // SAFETY: the scratch is ours.
+    unsafe { receive(fd, part, flags) }
+}
+
+/// Sends one byte whose only meaning is that it comes.
+pub(crate) fn ring(fd: c_int) -> Outcome {
+    let (byte, nobody) = ([0_u8; 1], ptr::null::<c_void>());
+    let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+    call!(libc::SYS_sendto, fd, byte.as_ptr(), 1_usize, flags, nobody, 0_usize)
+}
+
+/// Sends memory of the program.
+///
+/// # Safety
+///
+/// `parts` may be read.
+pub(crate) unsafe fn send(fd: c_int, parts: &[Part], flags: c_int) -> Outcome {
+    // SAFETY: a header of zeros is one without address and control data.
+    let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
+    header.msg_iov = parts.as_ptr().cast_mut().cast();
+    header.msg_iovlen = parts.len();
+    call!(libc::SYS_sendmsg, fd, ptr::from_ref(&header), flags)
+}
+
+/// Receives into several places.
+///
+/// # Safety
+///
+/// `parts` may be written.
+pub(crate) unsafe fn receive_parts(fd: c_int, parts: &[Part], flags: c_int) -> Outcome {
+    // SAFETY: a header of zeros is one without address and control data.
+    let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
+    header.msg_iov = parts.as_ptr().cast_mut().cast();
+    header.msg_iovlen = parts.len();
+    call!(libc::SYS_recvmsg, fd, ptr::from_mut(&mut header), flags)
+}
+
+/// Waits for one descriptor, for milliseconds; negative is for ever.
+pub(crate) fn poll_one(fd: c_int, events: i16, milliseconds: c_int) -> Result<i16, Errno> {
+    let mut entry = libc::pollfd { fd, events, revents: 0 };
+    let limit = libc::timespec {
+        tv_sec: i64::from(milliseconds / 1000),
+        tv_nsec: i64::from(milliseconds % 1000) * 1_000_000,
+    };
+    let limit = if milliseconds < 0 { ptr::null() } else { ptr::from_ref(&limit) };
+    call!(
+        libc::SYS_ppoll,
+        ptr::from_mut(&mut entry),
+        1_usize,
+        limit,
+        ptr::null::<c_void>(),
+        8_usize
+    )
+    .map(|_| entry.revents)
+}
+
+/// Whether the open file of `fd` asks never to wait.
+pub(crate) fn is_nonblocking(fd: c_int) -> bool {
+    call!(libc::SYS_fcntl, fd, libc::F_GETFL)
+        .is_ok_and(|flags| flags & libc::O_NONBLOCK.cast_unsigned() as usize != 0)
+}
+
+/// One option that is a number.
+pub(crate) fn option(fd: c_int, level: c_int, name: c_int) -> Result<c_int, Errno> {
+    let (mut value, mut len) = (0 as c_int, size_of::<c_int>() as libc::socklen_t);
+    call!(
+        libc::SYS_getsockopt,
+        fd,
+        level,
+        name,
+        ptr::from_mut(&mut value),
+        ptr::from_mut(&mut len)
+    )?;
+    Ok(value)
+}
+
+/// The number that no other socket of this boot and network namespace has.
+pub(crate) fn cookie(fd: c_int) -> Result<u64, Errno> {
+    let (mut value, mut len) = (0_u64, size_of::<u64>() as libc::socklen_t);
+    call!(
+        libc::SYS_getsockopt,
+        fd,
+        libc::SOL_SOCKET,
+        libc::SO_COOKIE,
+        ptr::from_mut(&mut value),
+        ptr::from_mut(&mut len)
+    )?;
+    Ok(value)
+}
+
+/// Sets an option to what lies in `value`.
+pub(crate) fn set_option<T>(fd: c_int, level: c_int, name: c_int, value: &T) -> Outcome {
+    call!(libc::SYS_setsockopt, fd, level, name, ptr::from_ref(value), size_of::<T>())
+}
+
+/// The address of this end, or of the other.
+pub(crate) fn name(fd: c_int, of_peer: bool) -> Result<libc::sockaddr_storage, Errno> {
+    // SAFETY: an address of zeros is one without a family.
+    let mut address: libc::sockaddr_storage = unsafe { std::mem::zeroed() };
+    let mut len = size_of::<libc::sockaddr_storage>() as libc::socklen_t;
+    let number = if of_peer { libc::SYS_getpeername } else { libc::SYS_getsockname };
+    call!(number, fd, ptr::from_mut(&mut address), ptr::from_mut(&mut len))?;
+    Ok(address)
+}
+
+/// What the kernel knows of an open file.
+pub(crate) fn status(fd: c_int) -> Result<libc::stat, Errno> {
+    // SAFETY: numbers only.
+    let mut status: libc::stat = unsafe { std::mem::zeroed() };
+    let empty: &CStr = c"";
+    call!(
+        libc::SYS_newfstatat,
+        fd,
+        empty.as_ptr(),
+        ptr::from_mut(&mut status),
+        libc::AT_EMPTY_PATH
+    )?;
+    Ok(status)
+}
+
+/// Opens a file; it closes over `exec`.
+pub(crate) fn open(path: &CStr, flags: c_int, mode: u32) -> Result<c_int, Errno> {
+    let flags = flags | libc::O_CLOEXEC;
+    call!(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags, mode).map(|fd| fd as c_int)
+}
+
+pub(crate) fn make_folder(path: &CStr, mode: u32) -> Outcome {
+    call!(libc::SYS_mkdirat, libc::AT_FDCWD, path.as_ptr(), mode)
+}
+
+pub(crate) fn remove(path: &CStr) -> Outcome {
+    call!(libc::SYS_unlinkat, libc::AT_FDCWD, path.as_ptr(), 0 as c_int)
+}
+
+/// Gives a file its length.
+pub(crate) fn set_len(fd: c_int, len: u64) -> Outcome {
+    call!(libc::SYS_ftruncate, fd, len)
+}
+
+pub(crate) fn close(fd: c_int) -> Outcome {
+    call!(libc::SYS_close, fd)
+}
+
+/// Maps a file for reading and writing, shared with all who do so.
+pub(crate) fn map(fd: c_int, len: usize) -> Result<*mut u8, Errno> {
+    let rights = libc::PROT_READ | libc::PROT_WRITE;
+    let anywhere = ptr::null::<c_void>();
+    call!(libc::SYS_mmap, anywhere, len, rights, libc::MAP_SHARED, fd, 0_usize)
+        .map(ptr::with_exposed_provenance_mut)
+}
+
+/// Ends a mapping.
+///
+/// # Safety
+///
+/// `map` made it, and nobody uses it any more.
+pub(crate) unsafe fn unmap(base: *mut u8, len: usize) {
+    let _ = call!(libc::SYS_munmap, base, len);
+}
+
+/// Who this is: not what libc remembers, since a child of `vfork` has its parent's memory.
+pub(crate) fn process() -> u32 {
+    call!(libc::SYS_getpid).map_or(0, |id| id as u32)
+}
+
+pub(crate) fn thread() -> u32 {
+    call!(libc::SYS_gettid).map_or(0, |id| id as u32)
+}
+
+pub(crate) fn user() -> u32 {
+    call!(libc::SYS_geteuid).map_or(u32::MAX, |id| id as u32)
+}
+
+/// Whether there is such a thread, of whomever.
+pub(crate) fn is_alive(thread: u32) -> bool {
+    call!(libc::SYS_kill, thread, 0 as c_int) != Err(Errno(libc::ESRCH))
+}
+
+/// Sleeps while the word has this value, for a while at most.
+pub(crate) fn sleep_on(word: &AtomicU32, value: u32, milliseconds: u32) -> Outcome {
+    let limit = libc::timespec {
+        tv_sec: i64::from(milliseconds / 1000),
+        tv_nsec: i64::from(milliseconds % 1000) * 1_000_000,
+    };
+    call!(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT, value, ptr::from_ref(&limit))
+}
+
+/// Wakes who sleeps on the word.
+pub(crate) fn wake(word: &AtomicU32, how_many: c_int) {
+    let _ = call!(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, how_many);
+}
+
+/// What the kernel knows of a file by its name.
+pub(crate) fn status_of(path: &CStr) -> Result<libc::stat, Errno> {
+    // SAFETY: numbers only.
+    let mut status: libc::stat = unsafe { std::mem::zeroed() };
+    call!(
+        libc::SYS_newfstatat,
+        libc::AT_FDCWD,
+        path.as_ptr(),
+        ptr::from_mut(&mut status),
+        0 as c_int
+    )?;
+    Ok(status)
+}
+
+/// The first bytes of a file.
+pub(crate) fn read_file(path: &CStr, into: &mut [u8]) -> Outcome {
+    let file = open(path, libc::O_RDONLY, 0)?;
+    let read = call!(libc::SYS_read, file, into.as_mut_ptr(), into.len());
+    close(file)?;
+    read
+}
+
+/// What TCP has counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Counted {
+    /// Bytes that the peer acknowledged.
+    pub(crate) acknowledged: u64,
+    /// Bytes that came, taken or not.
+    pub(crate) received: u64,
+}
+
+/// What TCP has counted for this connection (`tcpi_bytes_acked`, `tcpi_bytes_received`).
+pub(crate) fn counted(fd: c_int) -> Result<Counted, Errno> {
+    const ACKNOWLEDGED: usize = 120 / 8;
+    const RECEIVED: usize = 128 / 8;
+    let mut info = [0_u64; 32];
+    let mut len = size_of_val(&info) as libc::socklen_t;
+    let (into, len_into) = (info.as_mut_ptr(), ptr::from_mut(&mut len));
+    call!(libc::SYS_getsockopt, fd, libc::IPPROTO_TCP, libc::TCP_INFO, into, len_into)?;
+    Ok(Counted { acknowledged: info[ACKNOWLEDGED], received: info[RECEIVED] })
+}
+
+/// One of the calls that tell a number of bytes: `FIONREAD`, `TIOCOUTQ`.
+pub(crate) fn queued(fd: c_int, request: libc::Ioctl) -> Result<u64, Errno> {
+    let mut bytes: c_int = 0;
+    call!(libc::SYS_ioctl, fd, request, ptr::from_mut(&mut bytes))?;
+    Ok(u64::try_from(bytes).unwrap_or(0))
+}
+
+/// One of the two time-outs of a socket.
+pub(crate) fn time_option(fd: c_int, name: c_int) -> Result<libc::timeval, Errno> {
+    let mut time = libc::timeval { tv_sec: 0, tv_usec: 0 };
+    let mut len = size_of::<libc::timeval>() as libc::socklen_t;
+    let (into, len_into) = (ptr::from_mut(&mut time), ptr::from_mut(&mut len));
+    call!(libc::SYS_getsockopt, fd, libc::SOL_SOCKET, name, into, len_into)?;
+    Ok(time)
+}
+
+/// Reads a file from its position, or from another.
+pub(crate) fn read_at(fd: c_int, into: &mut [u8], at: Option<i64>) -> Outcome {
+    match at {
+        None => call!(libc::SYS_read, fd, into.as_mut_ptr(), into.len()),
+        Some(at) => call!(libc::SYS_pread64, fd, into.as_mut_ptr(), into.len(), at),
+    }
+}
+
+/// Moves the position of a file back.
+pub(crate) fn step_back(fd: c_int, bytes: usize) -> Outcome {
+    call!(libc::SYS_lseek, fd, -(bytes as i64), libc::SEEK_CUR)
+}
+
+/// Sends a part of a file by TCP. Memory that `offset` must not point to is refused.
+pub(crate) fn send_file(out: c_int, from: c_int, offset: *mut i64, count: usize) -> Outcome {
+    call!(libc::SYS_sendfile, out, from, offset, count)
+}
+
+/// Waits for descriptors, with a mask of signals while it sleeps.
+pub(crate) fn poll(
+    entries: &mut [libc::pollfd],
+    limit: Option<std::time::Duration>,
+    mask: *const libc::sigset_t,
+) -> Outcome {
+    let limit = limit.map(|limit| libc::timespec {
+        tv_sec: i64::try_from(limit.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: i64::from(limit.subsec_nanos()),
+    });
+    let limit = limit.as_ref().map_or(ptr::null(), ptr::from_ref);
+    call!(libc::SYS_ppoll, entries.as_mut_ptr(), entries.len(), limit, mask, 8_usize)
+}
+
+/// Waits for what an epoll descriptor tells, with a mask of signals while it sleeps.
+pub(crate) fn epoll_wait(
+    epoll: c_int,
+    events: &mut [libc::epoll_event],
+    milliseconds: c_int,
+    mask: *const libc::sigset_t,
+) -> Outcome {
+    let (into, most) = (events.as_mut_ptr(), events.len() as c_int);
+    call!(libc::SYS_epoll_pwait, epoll, into, most, milliseconds, mask, 8_usize)
+}
+
+/// Adds to, changes or takes from what an epoll descriptor watches.
+pub(crate) fn epoll_change(
+    epoll: c_int,
+    operation: c_int,
+    fd: c_int,
+    event: &libc::epoll_event,
+) -> Outcome {
+    call!(libc::SYS_epoll_ctl, epoll, operation, fd, ptr::from_ref(event))
+}
+
+pub(crate) fn is_open(fd: c_int) -> bool {
+    call!(libc::SYS_fcntl, fd, libc::F_GETFD).is_ok()
+}
+
+/// A socket that answers questions about sockets.
+pub(crate) fn open_sock_diag() -> Result<c_int, Errno> {
+    let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
+    call!(libc::SYS_socket, libc::AF_NETLINK, kind, libc::NETLINK_SOCK_DIAG).map(|fd| fd as c_int)
+}
+
+/// The state of the socket that is asked for; `None` if there is none.
+pub(crate) fn state_of(diag: c_int, question: &[u8]) -> Result<Option<u8>, Errno> {
+    const ERROR: u16 = 2;
+    let part = Part { base: question.as_ptr().cast_mut(), len: question.len() };
+    // SAFETY: a slice of the caller's.
+    unsafe { send(diag, &[part], 0) }?;
+    let mut answer = [0_u8; 512];
+    let part = Part { base: answer.as_mut_ptr(), len: answer.len() };
+    // SAFETY: memory of ours.
+    let len = unsafe { receive(diag, part, 0) }?;
+    match answer[..len] {
+        [_, _, _, _, low, high, ..] if u16::from_ne_bytes([low, high]) == ERROR => {
+            let why = i32::from_ne_bytes([answer[16], answer[17], answer[18], answer[19]]);
+            if why == -libc::ENOENT { Ok(None) } else { Err(Errno(-why)) }
+        }
+        _ if len > 18 => Ok(Some(answer[17])),
+        _ => Err(Errno(libc::EBADMSG)),
+    }
+}
+
+/// Whether closing it is a reset: the program asked for no lingering.
+pub(crate) fn resets_when_closed(fd: c_int) -> bool {
+    let mut linger = libc::linger { l_onoff: 0, l_linger: 0 };
+    let mut len = size_of::<libc::linger>() as libc::socklen_t;
+    let (into, len_into) = (ptr::from_mut(&mut linger), ptr::from_mut(&mut len));
+    call!(libc::SYS_getsockopt, fd, libc::SOL_SOCKET, libc::SO_LINGER, into, len_into).is_ok()
+        && (linger.l_onoff, linger.l_linger) == (1, 0)
+}

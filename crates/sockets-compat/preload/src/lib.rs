@@ -1,0 +1,104 @@
+#![doc = include_str!("../README.md")]
+// The functions that replace those of libc are left out of the unit tests, which would
+// else run on them; so what only they call is unused there.
+#![cfg_attr(test, allow(dead_code))]
+
+#[cfg(not(test))]
+mod calls;
+mod connection;
+mod interest;
+mod kernel;
+mod lock;
+#[cfg(not(test))]
+mod next;
+mod patience;
+mod process;
+mod readiness;
+mod registry;
+mod ring;
+mod rules;
+mod segment;
+mod signals;
+mod sweep;
+mod table;
+mod transfer;
+mod watched;
+
+/// Whether bytes of this connection go through memory: 1 for those that are sent, plus 2
+/// for those that come. For tests and for the curious: `dlsym(RTLD_DEFAULT, …)`.
+#[cfg(not(test))]
+#[unsafe(no_mangle)]
+extern "C" fn landfall_is_shared(fd: std::ffi::c_int) -> std::ffi::c_int {
+    table::find(fd).map_or(0, |guard| {
+        guard.shared().map_or(0, |shared| {
+            i32::from(shared.is_sending_switched())
+                + 2 * i32::from(shared.incoming_by_tcp().is_some())
+        })
+    })
+}
+
+/// What is done before the program begins.
+extern "C" fn begin() {
+    process::begin();
+    rules::read();
+    if !rules::are_on() {
+        return;
+    }
+    // SAFETY: functions of this library, which is never unloaded.
+    unsafe { libc::pthread_atfork(Some(before_fork), None, Some(after_fork)) };
+    take_in_what_was_open();
+    sweep::sweep();
+}
+
+/// The descriptors that may be open. Where `/proc` says it, no program that starts has to
+/// ask for each number by itself.
+fn open_descriptors() -> Vec<i32> {
+    const MOST: i32 = 4096;
+    let Ok(entries) = std::fs::read_dir("/proc/self/fd") else { return (0..MOST).collect() };
+    let numbers = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    numbers.filter(|fd| *fd < MOST).collect()
+}
+
+/// Descriptors from before `exec` may be ends of connections that are shared.
+fn take_in_what_was_open() {
+    for fd in open_descriptors() {
+        if kernel::status(fd).is_ok_and(|status| status.st_mode & libc::S_IFMT == libc::S_IFSOCK) {
+            connection::Connection::inherited(fd, false);
+        }
+    }
+}
+
+extern "C" fn before_fork() {
+    table::for_each(connection::Connection::is_held_once_more);
+}
+
+extern "C" fn after_fork() {
+    process::begin();
+    table::after_fork();
+    table::for_each(connection::Connection::after_fork);
+    watched::after_fork();
+}
+
+/// What is done when the program ends by itself: as if it had closed all it had.
+extern "C" fn end() {
+    if !process::owns_the_tables() {
+        return;
+    }
+    let mut fd = 0;
+    while let Some(found) = table::next_from(fd) {
+        table::remove(found);
+        fd = found + 1;
+    }
+}
+
+/// The loader calls it when the program ends.
+#[cfg(not(test))]
+#[used]
+#[unsafe(link_section = ".fini_array")]
+static END: extern "C" fn() = end;
+
+/// The loader calls it when the library has been loaded.
+#[cfg(not(test))]
+#[used]
+#[unsafe(link_section = ".init_array")]
+static BEGIN: extern "C" fn() = begin;

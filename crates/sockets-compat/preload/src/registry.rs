@@ -1,0 +1,233 @@
+//! Where the two ends of a connection find each other.
+//!
+//! The connector makes a file named by the two addresses of the connection, and the
+//! acceptor looks for it. It lies in a folder of this user, this boot and this network
+//! namespace, in memory (`/dev/shm`). Who does not know of us never looks there.
+//!
+//! What does not live here: what killed processes leave there ([`crate::sweep`]).
+
+use std::ffi::CStr;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use crate::kernel::{self, Errno};
+
+const FOLDER: &[u8] = b"/dev/shm/landfall-sockets-";
+const LONGEST: usize = 192;
+
+/// A path, built without the allocator.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Path {
+    bytes: [u8; LONGEST],
+    len: usize,
+}
+
+impl Path {
+    const fn new() -> Self {
+        Self { bytes: [0; LONGEST], len: 0 }
+    }
+
+    /// What does not fit is left out; all names here are shorter.
+    fn push(&mut self, bytes: &[u8]) {
+        let room = LONGEST - 1 - self.len;
+        let len = bytes.len().min(room);
+        self.bytes[self.len..self.len + len].copy_from_slice(&bytes[..len]);
+        self.len += len;
+    }
+
+    fn push_hex(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            let digit = |value: u8| b"0123456789abcdef"[usize::from(value)];
+            self.push(&[digit(byte >> 4), digit(byte & 15)]);
+        }
+    }
+
+    pub(crate) fn as_c_str(&self) -> &CStr {
+        CStr::from_bytes_until_nul(&self.bytes).unwrap_or(c"")
+    }
+}
+
+/// Address and port of one end. IPv4 within IPv6 is IPv4: the ends need not agree on that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    address: [u8; 16],
+    port: u16,
+}
+
+impl Place {
+    /// `None` where it is not of the Internet.
+    pub(crate) fn of(storage: &libc::sockaddr_storage) -> Option<Self> {
+        let storage = std::ptr::from_ref(storage);
+        // SAFETY: the storage is large enough for each family.
+        unsafe {
+            match i32::from((*storage).ss_family) {
+                libc::AF_INET => {
+                    let short = &*storage.cast::<libc::sockaddr_in>();
+                    let mut address = [0; 16];
+                    address[10..12].fill(0xFF);
+                    address[12..].copy_from_slice(&short.sin_addr.s_addr.to_ne_bytes());
+                    Some(Self { address, port: u16::from_be(short.sin_port) })
+                }
+                libc::AF_INET6 => {
+                    let long = &*storage.cast::<libc::sockaddr_in6>();
+                    let port = u16::from_be(long.sin6_port);
+                    Some(Self { address: long.sin6_addr.s6_addr, port })
+                }
+                _ => None,
+            }
+        }
+    }
+
+    pub(crate) const fn address(&self) -> &[u8; 16] {
+        &self.address
+    }
+
+    pub(crate) const fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The address as one of IPv4, if it is.
+    pub(crate) fn short_address(&self) -> Option<[u8; 4]> {
+        std::net::Ipv6Addr::from(self.address).to_ipv4_mapped().map(|short| short.octets())
+    }
+
+    pub(crate) fn is_loopback(&self) -> bool {
+        let address = std::net::Ipv6Addr::from(self.address);
+        address.is_loopback() || address.to_ipv4_mapped().is_some_and(|v4| v4.is_loopback())
+    }
+
+    pub(crate) fn has_address_of(&self, other: &Self) -> bool {
+        self.address == other.address
+    }
+}
+
+/// A connection by its ends: who called whom.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Name {
+    pub(crate) connector: Place,
+    pub(crate) acceptor: Place,
+}
+
+impl Name {
+    fn path(&self) -> Option<Path> {
+        let mut path = *folder()?;
+        path.push(b"/");
+        for place in [&self.connector, &self.acceptor] {
+            path.push_hex(&place.address);
+            path.push_hex(&place.port.to_be_bytes());
+        }
+        Some(path)
+    }
+
+    /// The connection that a file stands for.
+    pub(crate) fn parse(text: &[u8]) -> Option<Self> {
+        const OF_PLACE: usize = 18;
+        let mut bytes = [0; 2 * OF_PLACE];
+        if text.len() != 2 * bytes.len() {
+            return None;
+        }
+        for (byte, digits) in bytes.iter_mut().zip(text.chunks_exact(2)) {
+            *byte = u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?;
+        }
+        let place = |at: usize| {
+            let (address, port) = bytes[at..at + OF_PLACE].split_at(16);
+            Some(Place {
+                address: address.try_into().ok()?,
+                port: u16::from_be_bytes(port.try_into().ok()?),
+            })
+        };
+        Some(Self { connector: place(0)?, acceptor: place(OF_PLACE)? })
+    }
+
+    /// Makes the file; one of this name was of a connection that is no more.
+    pub(crate) fn create(&self) -> Result<i32, Errno> {
+        let path = self.path().ok_or(Errno(libc::ENOENT))?;
+        let flags = libc::O_RDWR | libc::O_CREAT | libc::O_EXCL | libc::O_NOFOLLOW;
+        match kernel::open(path.as_c_str(), flags, 0o600) {
+            Err(Errno(libc::EEXIST)) => {
+                let _ = kernel::remove(path.as_c_str());
+                kernel::open(path.as_c_str(), flags, 0o600)
+            }
+            Err(Errno(libc::ENOENT)) => {
+                kernel::make_folder(folder().ok_or(Errno(libc::ENOENT))?.as_c_str(), 0o700)?;
+                kernel::open(path.as_c_str(), flags, 0o600)
+            }
+            other => other,
+        }
+    }
+
+    /// Opens the file that the connector made.
+    pub(crate) fn open(&self) -> Result<i32, Errno> {
+        let path = self.path().ok_or(Errno(libc::ENOENT))?;
+        kernel::open(path.as_c_str(), libc::O_RDWR | libc::O_NOFOLLOW, 0)
+    }
+
+    pub(crate) fn forget(&self) {
+        if let Some(path) = self.path() {
+            let _ = kernel::remove(path.as_c_str());
+        }
+    }
+}
+
+/// The folder of this user, boot and network namespace.
+pub(crate) fn folder() -> Option<&'static Path> {
+    static FOUND: AtomicPtr<Path> = AtomicPtr::new(std::ptr::null_mut());
+    let found = FOUND.load(Ordering::Acquire);
+    if !found.is_null() {
+        // SAFETY: it was leaked below.
+        return Some(unsafe { &*found });
+    }
+    let made = Box::into_raw(Box::new(look_for_folder()?));
+    // Who comes second leaves a path behind, once.
+    FOUND.store(made, Ordering::Release);
+    // SAFETY: just made, and never freed.
+    Some(unsafe { &*made })
+}
+
+fn look_for_folder() -> Option<Path> {
+    let mut path = Path::new();
+    path.push(FOLDER);
+    path.push_hex(&kernel::user().to_be_bytes());
+    path.push(b"-");
+    let mut boot = [0; 8];
+    kernel::read_file(c"/proc/sys/kernel/random/boot_id", &mut boot).ok()?;
+    path.push(&boot);
+    path.push(b"-");
+    let namespace = kernel::status_of(c"/proc/self/ns/net").ok()?.st_ino;
+    path.push_hex(&namespace.to_be_bytes()[4..]);
+    Some(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::{TcpListener, TcpStream};
+    use std::os::fd::AsRawFd;
+
+    fn name_of(connector: &TcpStream) -> Name {
+        let place = |of_peer| Place::of(&kernel::name(connector.as_raw_fd(), of_peer).unwrap());
+        Name { connector: place(false).unwrap(), acceptor: place(true).unwrap() }
+    }
+
+    #[test]
+    fn both_ends_have_one_name() {
+        let listener = TcpListener::bind("[::]:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let connector = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        let (acceptor, _) = listener.accept().unwrap();
+        let here = name_of(&connector);
+        let there = name_of(&acceptor);
+        assert_eq!((here.connector, here.acceptor), (there.acceptor, there.connector));
+
+        assert_eq!(here.open().unwrap_err(), Errno(libc::ENOENT));
+        let made = here.create().unwrap();
+        let again = here.create().unwrap();
+        let found = here.open().unwrap();
+        assert_eq!(kernel::status(found).unwrap().st_ino, kernel::status(again).unwrap().st_ino);
+        assert_ne!(kernel::status(found).unwrap().st_ino, kernel::status(made).unwrap().st_ino);
+        here.forget();
+        assert!(here.open().is_err());
+        for file in [made, again, found] {
+            kernel::close(file).unwrap();
+        }
+    }
+}

@@ -1,0 +1,363 @@
+//! Bytes from one end to the other through shared memory, and how either is woken.
+//!
+//! Counters only grow; a place is a counter modulo the capacity. The sender moves `head`
+//! and the receiver `tail`, each under the lock of its half, since several processes may
+//! have one end. What the other half claims is checked: a difference of more than the
+//! capacity is nonsense, and nonsense ends the connection.
+//!
+//! **Waking.** Who sleeps does so in the kernel, on the TCP connection below: there `poll`,
+//! `epoll`, time-outs, signals and the death of the peer are what they always were. So
+//! waking is one byte by TCP. It is sent only to one who said that it sleeps, and once:
+//! the sender takes the wish away as it fulfils it.
+//!
+//! What does not live here: system calls. The caller rings where it is told to.
+
+use std::sync::atomic::{AtomicU32, Ordering, fence};
+
+use crate::kernel::Part;
+use crate::segment::{CAPACITY, Direction, Receiving, Segment, Sending, Side};
+
+/// The other end wrote counters that cannot be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Nonsense;
+
+/// A sender sleeps on `tail` in memory.
+pub(crate) const ROOM_BY_MEMORY: u32 = 1;
+/// A sender sleeps in `poll` or `epoll`, where only TCP wakes it.
+pub(crate) const ROOM_BY_TCP: u32 = 2;
+/// A sender that waits is woken when so much is free: not for each byte.
+const ROOM_WORTH_A_WAKE: u64 = CAPACITY / 4;
+
+/// What is done with bytes that have come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Taking {
+    Take,
+    /// They stay (`MSG_PEEK`).
+    Peek,
+    /// They go, and nobody wants them (`MSG_TRUNC`).
+    Discard,
+}
+
+/// The sender's end of a ring.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Outgoing<'a> {
+    own: &'a Sending,
+    other: &'a Receiving,
+    bytes: *mut u8,
+}
+
+/// The receiver's end of a ring.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Incoming<'a> {
+    own: &'a Receiving,
+    other: &'a Sending,
+    bytes: *mut u8,
+}
+
+/// The two ends that one side of a connection has.
+pub(crate) fn ends<'a>(segment: Segment, side: Side) -> (Outgoing<'a>, Incoming<'a>) {
+    let Direction { sending, receiving } = segment.direction_from(side);
+    let outgoing = Outgoing { own: sending, other: receiving, bytes: segment.bytes_from(side) };
+    let Direction { sending, receiving } = segment.direction_from(side.other());
+    let incoming =
+        Incoming { own: receiving, other: sending, bytes: segment.bytes_from(side.other()) };
+    (outgoing, incoming)
+}
+
+impl Outgoing<'_> {
+    /// How many bytes the ring still takes.
+    pub(crate) fn room(&self) -> Result<u64, Nonsense> {
+        Ok(CAPACITY - self.backlog()?)
+    }
+
+    /// How many bytes the other end has not taken yet.
+    pub(crate) fn backlog(&self) -> Result<u64, Nonsense> {
+        let tail = self.other.tail.load(Ordering::Acquire);
+        let inside = self.own.head.load(Ordering::Relaxed).wrapping_sub(tail);
+        if inside > CAPACITY { Err(Nonsense) } else { Ok(inside) }
+    }
+
+    /// Puts in what fits and publishes it; the caller has the lock of this half.
+    ///
+    /// # Safety
+    ///
+    /// `parts` may be read.
+    pub(crate) unsafe fn put(&self, parts: &[Part]) -> Result<usize, Nonsense> {
+        let head = self.own.head.load(Ordering::Relaxed);
+        let mut room = self.room()?;
+        let mut at = head;
+        for part in parts {
+            let len = (part.len as u64).min(room);
+            // SAFETY: `part` may be read, and as much is free in the ring.
+            unsafe { copy_in(self.bytes, at, part.base, len as usize) };
+            (at, room) = (at.wrapping_add(len), room - len);
+            if room == 0 {
+                break;
+            }
+        }
+        if at != head {
+            self.own.head.store(at, Ordering::Release);
+        }
+        Ok(at.wrapping_sub(head) as usize)
+    }
+
+    /// After something was put in: whether the other end has to be rung now.
+    pub(crate) fn takes_the_wish_to_be_rung(&self) -> bool {
+        fence(Ordering::SeqCst);
+        self.other.is_armed.load(Ordering::Relaxed) != 0
+            && self.other.is_armed.swap(0, Ordering::AcqRel) != 0
+    }
+
+    /// Says that room is wanted, and how to wake; whether there is some already.
+    pub(crate) fn wants_room(&self, how: u32) -> Result<bool, Nonsense> {
+        self.own.wants_room.fetch_or(how, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        Ok(self.room()? > 0)
+    }
+
+    /// The word that changes when bytes are taken: the lower half of the counter.
+    pub(crate) fn word_of_room(&self) -> &AtomicU32 {
+        lower_half(&self.other.tail)
+    }
+}
+
+impl Incoming<'_> {
+    /// How many bytes wait to be taken.
+    pub(crate) fn available(&self) -> Result<u64, Nonsense> {
+        let head = self.other.head.load(Ordering::Acquire);
+        let inside = head.wrapping_sub(self.own.tail.load(Ordering::Relaxed));
+        if inside > CAPACITY { Err(Nonsense) } else { Ok(inside) }
+    }
+
+    /// How many bytes ever came: it changes when there is news.
+    pub(crate) fn position(&self) -> u64 {
+        self.other.head.load(Ordering::Acquire)
+    }
+
+    /// Takes as much as there is and fits; the caller has the lock of this half.
+    ///
+    /// # Safety
+    ///
+    /// `parts` may be written, unless bytes are discarded.
+    pub(crate) unsafe fn take(&self, parts: &[Part], how: Taking) -> Result<usize, Nonsense> {
+        let tail = self.own.tail.load(Ordering::Relaxed);
+        let mut left = self.available()?;
+        let mut at = tail;
+        for part in parts {
+            let len = (part.len as u64).min(left);
+            if how != Taking::Discard {
+                // SAFETY: `part` may be written, and as much is in the ring.
+                unsafe { copy_out(self.bytes, at, part.base, len as usize) };
+            }
+            (at, left) = (at.wrapping_add(len), left - len);
+            if left == 0 {
+                break;
+            }
+        }
+        if at != tail && how != Taking::Peek {
+            self.own.tail.store(at, Ordering::Release);
+        }
+        Ok(at.wrapping_sub(tail) as usize)
+    }
+
+    /// After bytes were taken: how a sender that waits for room has to be woken now.
+    pub(crate) fn takes_the_wish_for_room(&self) -> u32 {
+        fence(Ordering::SeqCst);
+        if self.other.wants_room.load(Ordering::Relaxed) == 0
+            || self.available().unwrap_or(0) > CAPACITY - ROOM_WORTH_A_WAKE
+        {
+            return 0;
+        }
+        self.other.wants_room.swap(0, Ordering::AcqRel)
+    }
+
+    /// The word that a sender without room sleeps on.
+    pub(crate) fn word_of_room(&self) -> &AtomicU32 {
+        lower_half(&self.own.tail)
+    }
+
+    /// A ring was taken that another may have waited for. Who calls this looks at the ring
+    /// of bytes once more.
+    pub(crate) fn wants_the_next_ring(&self) {
+        self.own.is_armed.store(1, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+    }
+
+    /// Says that this end will sleep; whether there is something to take after all.
+    pub(crate) fn wants_to_be_rung(&self) -> Result<bool, Nonsense> {
+        self.wants_the_next_ring();
+        Ok(self.available()? > 0)
+    }
+}
+
+/// Copies into the ring, around its end.
+///
+/// # Safety
+///
+/// `from` may be read, `len` is at most the capacity, and the ring is mapped.
+unsafe fn copy_in(ring: *mut u8, at: u64, from: *const u8, len: usize) {
+    let place = (at % CAPACITY) as usize;
+    let first = len.min(CAPACITY as usize - place);
+    // SAFETY: both pieces are inside of the ring and of `from`. Another process may write
+    // there at the same time: no reference is made, and garbage is what it gets.
+    unsafe {
+        std::ptr::copy_nonoverlapping(from, ring.add(place), first);
+        std::ptr::copy_nonoverlapping(from.add(first), ring, len - first);
+    }
+}
+
+/// Copies out of the ring, around its end.
+///
+/// # Safety
+///
+/// `to` may be written, `len` is at most the capacity, and the ring is mapped.
+unsafe fn copy_out(ring: *const u8, at: u64, to: *mut u8, len: usize) {
+    let place = (at % CAPACITY) as usize;
+    let first = len.min(CAPACITY as usize - place);
+    // SAFETY: as above.
+    unsafe {
+        std::ptr::copy_nonoverlapping(ring.add(place), to, first);
+        std::ptr::copy_nonoverlapping(ring, to.add(first), len - first);
+    }
+}
+
+/// The half of a counter that changes first: a futex has 32 bits.
+fn lower_half(counter: &std::sync::atomic::AtomicU64) -> &AtomicU32 {
+    const { assert!(cfg!(target_endian = "little"), "the lower half would lie elsewhere") };
+    // SAFETY: inside of the counter and aligned; both are atomics of shared memory.
+    unsafe { &*counter.as_ptr().cast::<AtomicU32>() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::segment::tests::two_mappings;
+    use proptest::prelude::*;
+    use std::collections::VecDeque;
+
+    fn part(bytes: &mut [u8]) -> Part {
+        Part { base: bytes.as_mut_ptr(), len: bytes.len() }
+    }
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Put(Vec<usize>),
+        Take(Vec<usize>, Taking),
+    }
+
+    fn lengths() -> impl Strategy<Value = Vec<usize>> {
+        let len = prop_oneof![0..100_usize, 0..400_000_usize];
+        prop::collection::vec(len, 0..4)
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        let taking = prop_oneof![Just(Taking::Take), Just(Taking::Peek), Just(Taking::Discard)];
+        prop_oneof![
+            lengths().prop_map(Step::Put),
+            (lengths(), taking).prop_map(|(lengths, how)| Step::Take(lengths, how)),
+        ]
+    }
+
+    /// Puts bytes of a running number, into the ring and into the model; how many fitted.
+    fn put(outgoing: &Outgoing<'_>, model: &mut VecDeque<u8>, next: &mut u8, lengths: &[usize]) {
+        let mut buffers: Vec<Vec<u8>> = lengths
+            .iter()
+            .map(|&len| {
+                let from = *next;
+                *next = next.wrapping_add(len as u8);
+                (0..len).map(|at| from.wrapping_add(at as u8)).collect()
+            })
+            .collect();
+        let all: Vec<u8> = buffers.concat();
+        let parts: Vec<Part> = buffers.iter_mut().map(|buffer| part(buffer)).collect();
+        // SAFETY: the buffers live.
+        let done = unsafe { outgoing.put(&parts) }.unwrap();
+        assert_eq!(done, all.len().min(CAPACITY as usize - model.len()));
+        model.extend(&all[..done]);
+    }
+
+    fn take(incoming: &Incoming<'_>, model: &mut VecDeque<u8>, lengths: &[usize], how: Taking) {
+        let mut buffers: Vec<Vec<u8>> = lengths.iter().map(|&len| vec![0xEE; len]).collect();
+        let parts: Vec<Part> = buffers.iter_mut().map(|buffer| part(buffer)).collect();
+        // SAFETY: the buffers live.
+        let done = unsafe { incoming.take(&parts, how) }.unwrap();
+        let wanted: usize = lengths.iter().sum();
+        assert_eq!(done, wanted.min(model.len()));
+        let expected: Vec<u8> = model.iter().copied().take(done).collect();
+        let got = &buffers.concat()[..done];
+        if how == Taking::Discard {
+            assert!(got.iter().all(|&byte| byte == 0xEE), "memory was written");
+        } else {
+            assert!(got == expected, "other bytes came out than went in");
+        }
+        if how != Taking::Peek {
+            model.drain(..done);
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        #[test]
+        fn it_is_a_queue_of_bytes_with_a_bound(steps in prop::collection::vec(step(), 0..40)) {
+            let (first, second) = two_mappings();
+            let (outgoing, _) = ends(first, Side::Connector);
+            let (_, incoming) = ends(second, Side::Acceptor);
+            let (mut model, mut next) = (VecDeque::new(), 0_u8);
+            for step in steps {
+                match step {
+                    Step::Put(lengths) => put(&outgoing, &mut model, &mut next, &lengths),
+                    Step::Take(lengths, how) => take(&incoming, &mut model, &lengths, how),
+                }
+                prop_assert_eq!(incoming.available(), Ok(model.len() as u64));
+                prop_assert_eq!(outgoing.room(), Ok(CAPACITY - model.len() as u64));
+            }
+        }
+
+        /// Whatever a peer writes into its counters: a refusal, or as much as the ring has.
+        #[test]
+        fn counters_of_a_liar_lead_nowhere(head: u64, tail: u64, of_both: u64) {
+            let (first, second) = two_mappings();
+            let (outgoing, _) = ends(first, Side::Connector);
+            let (_, incoming) = ends(second, Side::Acceptor);
+            let direction = first.direction_from(Side::Connector);
+            direction.sending.head.store(of_both.wrapping_add(head), Ordering::Relaxed);
+            direction.receiving.tail.store(of_both.wrapping_add(tail), Ordering::Relaxed);
+            let mut bytes = vec![0; 2 * CAPACITY as usize];
+            let is_sound = head.wrapping_sub(tail) <= CAPACITY;
+            // SAFETY: the buffer lives.
+            let done = unsafe { incoming.take(&[part(&mut bytes)], Taking::Take) };
+            prop_assert_eq!(done.is_ok(), is_sound);
+            direction.receiving.tail.store(of_both.wrapping_add(tail), Ordering::Relaxed);
+            // SAFETY: the buffer lives.
+            let done = unsafe { outgoing.put(&[part(&mut bytes)]) };
+            prop_assert_eq!(done.is_ok(), is_sound);
+        }
+    }
+
+    #[test]
+    fn a_wish_is_fulfilled_once() {
+        let (first, second) = two_mappings();
+        let (outgoing, _) = ends(first, Side::Connector);
+        let (_, incoming) = ends(second, Side::Acceptor);
+        // The first bytes always ring: whoever waits does so on TCP alone.
+        assert!(outgoing.takes_the_wish_to_be_rung());
+        assert!(!outgoing.takes_the_wish_to_be_rung());
+        assert_eq!(incoming.wants_to_be_rung(), Ok(false));
+        assert!(outgoing.takes_the_wish_to_be_rung());
+
+        let mut bytes = vec![7; CAPACITY as usize];
+        // SAFETY: the buffer lives, here and below.
+        assert_eq!(unsafe { outgoing.put(&[part(&mut bytes)]) }, Ok(bytes.len()));
+        assert_eq!(incoming.wants_to_be_rung(), Ok(true));
+        assert_eq!(outgoing.wants_room(ROOM_BY_TCP), Ok(false));
+        let (little, much) = bytes.split_at_mut(ROOM_WORTH_A_WAKE as usize - 1);
+        // SAFETY: what the program gave, as libc asks for it.
+        unsafe { incoming.take(&[part(little)], Taking::Take) }.unwrap();
+        assert_eq!(incoming.takes_the_wish_for_room(), 0, "too little to wake somebody");
+        // SAFETY: what the program gave, as libc asks for it.
+        unsafe { incoming.take(&[part(&mut much[..1])], Taking::Take) }.unwrap();
+        assert_eq!(incoming.takes_the_wish_for_room(), ROOM_BY_TCP);
+        assert_eq!(incoming.takes_the_wish_for_room(), 0);
+    }
+}

@@ -1,0 +1,239 @@
+//! The memory that both ends of a connection share: what lies where.
+//!
+//! A page of counters, and behind it two rings of bytes, one for each direction. Counters
+//! of a direction lie in two pairs of cache lines, by who moves them. Either end may hold
+//! a program that writes whatever it likes: each number is checked where it is used.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use crate::kernel::{self, Errno};
+
+/// Says that this is ours, and how its parts lie: another version has another number.
+pub(crate) const MAGIC: u64 = u64::from_be_bytes(*b"landfal1");
+/// What a ring holds. As much as a core's own cache has room for, several times over.
+pub(crate) const CAPACITY: u64 = 256 * 1024;
+const HEADER: usize = 4096;
+const LEN: usize = HEADER + 2 * CAPACITY as usize;
+
+/// Which end of a connection this is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Side {
+    Connector,
+    Acceptor,
+}
+
+impl Side {
+    pub(crate) const fn other(self) -> Self {
+        match self {
+            Self::Connector => Self::Acceptor,
+            Self::Acceptor => Self::Connector,
+        }
+    }
+
+    const fn index(self) -> usize {
+        self as usize
+    }
+}
+
+/// What each end says of itself.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub(crate) struct End {
+    /// The kernel's number of its socket.
+    pub(crate) cookie: AtomicU64,
+    /// How many processes have it open.
+    pub(crate) holders: AtomicU32,
+    /// The acceptor has found the memory; the connector has seen that.
+    pub(crate) is_here: AtomicU32,
+}
+
+/// The sender's half of a direction.
+#[derive(Debug)]
+#[repr(C, align(128))]
+pub(crate) struct Sending {
+    /// Bytes that were ever put into the ring.
+    pub(crate) head: AtomicU64,
+    /// Zero while bytes go by TCP; then one more than the bytes that went so.
+    pub(crate) switched: AtomicU64,
+    /// Bytes that went by TCP.
+    pub(crate) by_tcp: AtomicU64,
+    pub(crate) lock: AtomicU32,
+    /// Threads that are just now sending by TCP: the way does not change under them.
+    pub(crate) in_flight: AtomicU32,
+    /// What a sender that waits for room asks for; see [`crate::ring`].
+    pub(crate) wants_room: AtomicU32,
+    /// No more will come: shut down or closed, and not by a killed process.
+    pub(crate) has_ended: AtomicU32,
+}
+
+/// The receiver's half of a direction.
+#[derive(Debug)]
+#[repr(C, align(128))]
+pub(crate) struct Receiving {
+    /// Bytes that were ever taken out of the ring.
+    pub(crate) tail: AtomicU64,
+    /// Bytes that were taken out of TCP.
+    pub(crate) by_tcp: AtomicU64,
+    pub(crate) lock: AtomicU32,
+    /// The receiver sleeps, or will, and wants to be rung.
+    pub(crate) is_armed: AtomicU32,
+    /// A ring was sent and may still lie in TCP's queue.
+    pub(crate) was_rung: AtomicU32,
+    /// Nothing will be taken any more.
+    pub(crate) has_ended: AtomicU32,
+    /// Threads that sleep for bytes; they must find the ring that was meant for them.
+    pub(crate) sleepers: AtomicU32,
+}
+
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct Direction {
+    pub(crate) sending: Sending,
+    pub(crate) receiving: Receiving,
+}
+
+#[derive(Debug)]
+#[repr(C)]
+struct Header {
+    magic: AtomicU64,
+    ends: [End; 2],
+    directions: [Direction; 2],
+}
+
+const _: () = assert!(size_of::<Header>() <= HEADER);
+
+/// A mapping of such memory. It ends by [`Segment::unmap`] only.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Segment {
+    base: *mut u8,
+}
+
+/// The file is not what it should be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unusable {
+    /// It belongs to somebody else, who could cut it off under us.
+    Foreign,
+    /// Another length or version.
+    Unknown,
+    Kernel(Errno),
+}
+
+impl From<Errno> for Unusable {
+    fn from(errno: Errno) -> Self {
+        Self::Kernel(errno)
+    }
+}
+
+impl Segment {
+    /// Makes the memory in a file that was just made.
+    pub(crate) fn create(file: i32) -> Result<Self, Unusable> {
+        kernel::set_len(file, LEN as u64)?;
+        let segment = Self { base: kernel::map(file, LEN)? };
+        for side in [Side::Connector, Side::Acceptor] {
+            // The first bytes find nobody who looks at the ring, only one at TCP.
+            segment.direction_from(side).receiving.is_armed.store(1, Ordering::Relaxed);
+        }
+        segment.header().magic.store(MAGIC, Ordering::Release);
+        Ok(segment)
+    }
+
+    /// Maps memory that another made.
+    pub(crate) fn open(file: i32) -> Result<Self, Unusable> {
+        let status = kernel::status(file)?;
+        if status.st_uid != kernel::user() {
+            return Err(Unusable::Foreign);
+        }
+        if status.st_size != LEN as i64 {
+            return Err(Unusable::Unknown);
+        }
+        let segment = Self { base: kernel::map(file, LEN)? };
+        if segment.header().magic.load(Ordering::Acquire) == MAGIC {
+            return Ok(segment);
+        }
+        // SAFETY: nobody knows of it yet.
+        unsafe { segment.unmap() };
+        Err(Unusable::Unknown)
+    }
+
+    /// Ends the mapping.
+    ///
+    /// # Safety
+    ///
+    /// Nobody uses it, or a reference into it, any more.
+    pub(crate) unsafe fn unmap(self) {
+        // SAFETY: as promised.
+        unsafe { kernel::unmap(self.base, LEN) }
+    }
+
+    pub(crate) const fn base(self) -> *mut u8 {
+        self.base
+    }
+
+    /// # Safety
+    ///
+    /// `base` came out of [`Segment::base`].
+    pub(crate) const unsafe fn from_base(base: *mut u8) -> Self {
+        Self { base }
+    }
+
+    const fn header<'a>(self) -> &'a Header {
+        // SAFETY: the mapping is long enough, page aligned, and of atomics alone. Who
+        // unmaps it promises that no reference is left.
+        unsafe { &*self.base.cast::<Header>() }
+    }
+
+    pub(crate) const fn end<'a>(self, side: Side) -> &'a End {
+        &self.header().ends[side.index()]
+    }
+
+    /// The direction in which this side sends.
+    pub(crate) const fn direction_from<'a>(self, side: Side) -> &'a Direction {
+        &self.header().directions[side.index()]
+    }
+
+    /// Where the bytes of that direction lie.
+    pub(crate) const fn bytes_from(self, side: Side) -> *mut u8 {
+        // SAFETY: inside of the mapping.
+        unsafe { self.base.add(HEADER + side.index() * CAPACITY as usize) }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use std::os::fd::AsRawFd;
+
+    /// Memory without a name, mapped twice: as two processes have it.
+    pub(crate) fn two_mappings() -> (Segment, Segment) {
+        let file = scratch_file();
+        let first = Segment::create(file.as_raw_fd()).unwrap();
+        (first, Segment::open(file.as_raw_fd()).unwrap())
+    }
+
+    fn scratch_file() -> std::fs::File {
+        let mut options = std::fs::OpenOptions::new();
+        let options = options.read(true).write(true);
+        std::os::unix::fs::OpenOptionsExt::custom_flags(options, libc::O_TMPFILE)
+            .open("/dev/shm")
+            .unwrap()
+    }
+
+    #[test]
+    fn both_see_the_same() {
+        let (first, second) = two_mappings();
+        first.direction_from(Side::Acceptor).sending.head.store(7, Ordering::Relaxed);
+        assert_eq!(second.direction_from(Side::Acceptor).sending.head.load(Ordering::Relaxed), 7);
+        assert_eq!(
+            second.direction_from(Side::Connector).receiving.is_armed.load(Ordering::Relaxed),
+            1
+        );
+    }
+
+    #[test]
+    fn what_is_something_else_is_not_mapped() {
+        let file = scratch_file();
+        assert_eq!(Segment::open(file.as_raw_fd()).unwrap_err(), Unusable::Unknown);
+        kernel::set_len(file.as_raw_fd(), LEN as u64).unwrap();
+        assert_eq!(Segment::open(file.as_raw_fd()).unwrap_err(), Unusable::Unknown);
+    }
+}

@@ -1,0 +1,415 @@
+//! Sending and receiving: what `send` and `recv` do on a connection that may be shared.
+//!
+//! Everything that waits for bytes waits in the kernel, on the TCP connection: so
+//! time-outs, signals, cancellation and a peer that is killed are the kernel's, as ever.
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use crate::connection::{CLOSED, Connection, Shared};
+use crate::kernel::{self, Errno, Outcome, Part};
+use crate::lock::hold;
+use crate::ring::{Nonsense, ROOM_BY_MEMORY, Taking};
+
+/// The other end wrote nonsense: to the program it is as if it had died.
+const SPOILT: Errno = Errno(libc::ECONNRESET);
+/// A sender without room looks now and then whether there is still somebody.
+const ROOM_PATIENCE_MS: u32 = 50;
+
+impl From<Nonsense> for Errno {
+    fn from(_: Nonsense) -> Self {
+        SPOILT
+    }
+}
+
+/// How many bytes the parts have together.
+pub(crate) fn total(parts: &[Part]) -> usize {
+    parts.iter().map(|part| part.len).fold(0, usize::saturating_add)
+}
+
+/// Sends the parts of one call.
+///
+/// # Safety
+///
+/// `parts` may be read.
+pub(crate) unsafe fn send(connection: &Connection, fd: i32, parts: &[Part], flags: i32) -> Outcome {
+    // SAFETY: as promised.
+    let by_tcp = || unsafe { kernel::send(fd, parts, flags) };
+    let Some(shared) = connection.shared() else {
+        return connection.early_send(by_tcp);
+    };
+    if flags & libc::MSG_OOB != 0 {
+        return by_tcp();
+    }
+    if !shared.is_sending_switched() {
+        connection.waits_for_an_answer(&shared);
+        shared.switch_sending(fd);
+        if let Some(sent) = shared.send_by_tcp(by_tcp) {
+            return sent;
+        }
+    }
+    // SAFETY: as promised.
+    unsafe { send_by_ring(connection, &shared, fd, parts, flags) }
+}
+
+/// # Safety
+///
+/// `parts` may be read.
+unsafe fn send_by_ring(
+    connection: &Connection,
+    shared: &Shared<'_>,
+    fd: i32,
+    parts: &[Part],
+    flags: i32,
+) -> Outcome {
+    let wanted = total(parts);
+    let mut done = 0;
+    loop {
+        if let Some(result) = refused(shared, fd, parts, flags) {
+            return if done > 0 { Ok(done) } else { result };
+        }
+        let put = {
+            let _held = hold(&shared.sends.sending.lock);
+            // SAFETY: as promised.
+            unsafe { shared.outgoing.put(&rest(parts, done)) }?
+        };
+        if put > 0 {
+            shared.ring_if_wanted(fd);
+            done += put;
+        }
+        if done == wanted {
+            return Ok(done);
+        }
+        connection.was_full.fetch_add(1, Ordering::AcqRel);
+        if flags & libc::MSG_DONTWAIT != 0 || kernel::is_nonblocking(fd) {
+            return if done > 0 { Ok(done) } else { Err(Errno(libc::EAGAIN)) };
+        }
+        if let Err(why) = wait_for_room(connection, shared, fd) {
+            return if done > 0 { Ok(done) } else { Err(why) };
+        }
+    }
+}
+
+/// What a call gives where nothing can be sent any more; `None` where it can.
+fn refused(shared: &Shared<'_>, fd: i32, parts: &[Part], flags: i32) -> Option<Outcome> {
+    let (own, other) = (&shared.sends.sending.has_ended, &shared.sends.receiving.has_ended);
+    if own.load(Ordering::Acquire) == 0 && other.load(Ordering::Acquire) != CLOSED {
+        return None;
+    }
+    // The kernel knows what to say and which signal goes with it. A peer that has just
+    // closed is told by a byte that it will refuse; what goes with that byte is lost, as
+    // it would be on its way.
+    let byte = [0_u8; 1];
+    let part = Part { base: byte.as_ptr().cast_mut(), len: 1 };
+    // SAFETY: one byte of ours.
+    Some(unsafe { kernel::send(fd, &[part], flags) }.map(|_| total(parts)))
+}
+
+/// Sleeps until the other end has taken something, or nothing can be sent any more.
+fn wait_for_room(connection: &Connection, shared: &Shared<'_>, fd: i32) -> Result<(), Errno> {
+    let begin = Instant::now();
+    if connection.for_room.look_for(None, || shared.outgoing.room() != Ok(0)) {
+        return shared.outgoing.room().map(|_| ()).map_err(Errno::from);
+    }
+    let limit = time_limit(fd, libc::SO_SNDTIMEO);
+    loop {
+        let word = shared.outgoing.word_of_room();
+        let seen = word.load(Ordering::Acquire);
+        if shared.outgoing.wants_room(ROOM_BY_MEMORY)? {
+            return Ok(());
+        }
+        match kernel::sleep_on(word, seen, ROOM_PATIENCE_MS) {
+            Err(Errno(libc::EINTR)) if !crate::signals::all_restart() => {
+                return Err(Errno(libc::EINTR));
+            }
+            _ => {}
+        }
+        let is_gone = kernel::poll_one(fd, 0, 0)? & (libc::POLLERR | libc::POLLHUP) != 0;
+        if is_gone {
+            // A killed end is marked, so that sending ends.
+            shared.sends.receiving.has_ended.store(CLOSED, Ordering::Release);
+        }
+        if is_gone || shared.outgoing.room()? > 0 {
+            return Ok(());
+        }
+        if limit.is_some_and(|limit| begin.elapsed() >= limit) {
+            return Err(Errno(libc::EAGAIN));
+        }
+    }
+}
+
+/// The time-out that the program set for its sends; `None` for ever.
+fn time_limit(fd: i32, name: i32) -> Option<Duration> {
+    let time = kernel::time_option(fd, name).ok()?;
+    let limit = Duration::new(
+        u64::try_from(time.tv_sec).unwrap_or(0),
+        u32::try_from(time.tv_usec).unwrap_or(0) * 1000,
+    );
+    (limit != Duration::ZERO).then_some(limit)
+}
+
+/// What is left of the parts after so many bytes. More than sixteen are taken in turns.
+fn rest(parts: &[Part], mut done: usize) -> Few {
+    let mut few = Few { parts: [Part { base: std::ptr::null_mut(), len: 0 }; 16], len: 0 };
+    for part in parts {
+        let skip = part.len.min(done);
+        done -= skip;
+        if skip == part.len {
+            continue;
+        }
+        if few.len == few.parts.len() {
+            break;
+        }
+        // SAFETY: inside of the part.
+        few.parts[few.len] = Part { base: unsafe { part.base.add(skip) }, len: part.len - skip };
+        few.len += 1;
+    }
+    few
+}
+
+/// Some parts, without the allocator.
+struct Few {
+    parts: [Part; 16],
+    len: usize,
+}
+
+impl Few {
+    /// Cuts them to so many bytes.
+    fn first(mut self, most: usize) -> Self {
+        let mut left = most;
+        for part in &mut self.parts[..self.len] {
+            part.len = part.len.min(left);
+            left -= part.len;
+        }
+        self
+    }
+}
+
+impl std::ops::Deref for Few {
+    type Target = [Part];
+
+    fn deref(&self) -> &[Part] {
+        &self.parts[..self.len]
+    }
+}
+
+/// Receives into the parts of one call.
+///
+/// # Safety
+///
+/// `parts` may be written.
+pub(crate) unsafe fn receive(
+    connection: &Connection,
+    fd: i32,
+    parts: &[Part],
+    flags: i32,
+) -> Outcome {
+    if flags & libc::MSG_OOB != 0 {
+        // SAFETY: as promised.
+        return unsafe { kernel::receive_parts(fd, parts, flags) };
+    }
+    let all = flags & libc::MSG_WAITALL != 0 && flags & libc::MSG_PEEK == 0;
+    let flags = flags & !libc::MSG_WAITALL;
+    let mut done = 0;
+    loop {
+        let left = rest(parts, done);
+        let got = match connection.shared() {
+            // SAFETY: as promised.
+            None => unsafe { receive_early(connection, fd, &left, flags) },
+            // SAFETY: as promised.
+            Some(shared) => unsafe { receive_shared(connection, &shared, fd, &left, flags) },
+        };
+        match got {
+            Ok(bytes) => {
+                done += bytes;
+                if bytes == 0 || !all || done == total(parts) {
+                    return Ok(done);
+                }
+            }
+            Err(why) => return if done > 0 { Ok(done) } else { Err(why) },
+        }
+    }
+}
+
+/// # Safety
+///
+/// `parts` may be written.
+unsafe fn receive_early(connection: &Connection, fd: i32, parts: &[Part], flags: i32) -> Outcome {
+    // SAFETY: as promised.
+    let got = unsafe { kernel::receive_parts(fd, parts, flags) }?;
+    if flags & libc::MSG_PEEK == 0 && got > 0 {
+        connection.early_received(fd, got);
+    }
+    Ok(got)
+}
+
+/// # Safety
+///
+/// `parts` may be written.
+unsafe fn receive_shared(
+    connection: &Connection,
+    shared: &Shared<'_>,
+    fd: i32,
+    parts: &[Part],
+    flags: i32,
+) -> Outcome {
+    connection.waits_for_an_answer(shared);
+    loop {
+        // SAFETY: as promised.
+        match unsafe { receive_now(shared, fd, parts, flags) }? {
+            Now::Bytes(bytes) => return Ok(bytes),
+            Now::End => return Ok(0),
+            Now::Nothing => {}
+        }
+        if flags & libc::MSG_DONTWAIT != 0 || kernel::is_nonblocking(fd) {
+            return Err(Errno(libc::EAGAIN));
+        }
+        wait_for_bytes(connection, shared, fd)?;
+    }
+}
+
+enum Now {
+    Bytes(usize),
+    End,
+    Nothing,
+}
+
+/// Takes what there is, without waiting.
+///
+/// # Safety
+///
+/// `parts` may be written.
+unsafe fn receive_now(
+    shared: &Shared<'_>,
+    fd: i32,
+    parts: &[Part],
+    flags: i32,
+) -> Result<Now, Errno> {
+    let own = &shared.receives.receiving;
+    let held = hold(&own.lock);
+    // SAFETY: as promised.
+    if let Some(now) = unsafe { receive_by_tcp(shared, fd, parts, flags) }? {
+        return Ok(now);
+    }
+    let how = if flags & libc::MSG_PEEK != 0 {
+        Taking::Peek
+    } else if flags & libc::MSG_TRUNC != 0 {
+        Taking::Discard
+    } else {
+        Taking::Take
+    };
+    // SAFETY: as promised.
+    let take = || unsafe { shared.incoming.take(parts, how) };
+    let mut taken = take()?;
+    if total(parts) == 0 && shared.incoming.available()? > 0 {
+        return Ok(Now::Bytes(0));
+    }
+    if taken == 0 {
+        // How the peer ended is the kernel's to say: in peace, or not.
+        let is_over = own.has_ended.load(Ordering::Acquire) != 0
+            || matches!(silence(shared, fd)?, Silence::End);
+        // What was put in before the end was told comes before the end.
+        taken = take()?;
+        if taken == 0 {
+            return Ok(if is_over { Now::End } else { Now::Nothing });
+        }
+    }
+    if own.was_rung.load(Ordering::Relaxed) != 0 && own.sleepers.load(Ordering::SeqCst) == 0 {
+        // The ring has done its work. Left unread it would look like a byte that this
+        // program did not want, should it be killed.
+        own.was_rung.store(0, Ordering::Relaxed);
+        shared.drop_rings(fd);
+    }
+    drop(held);
+    shared.tell_of_room_if_wanted(fd);
+    Ok(Now::Bytes(taken))
+}
+
+/// The bytes that go by TCP; `None` if all of them have been taken and the ring is next.
+///
+/// # Safety
+///
+/// `parts` may be written, and the caller has the lock of this half.
+unsafe fn receive_by_tcp(
+    shared: &Shared<'_>,
+    fd: i32,
+    parts: &[Part],
+    flags: i32,
+) -> Result<Option<Now>, Errno> {
+    let taken = &shared.receives.receiving.by_tcp;
+    loop {
+        let before = taken.load(Ordering::Relaxed);
+        let most = shared.incoming_by_tcp().map(|sum| sum.saturating_sub(before));
+        if most == Some(0) {
+            return Ok(None);
+        }
+        let most = most.map_or(usize::MAX, |most| most as usize);
+        let flags = flags | libc::MSG_DONTWAIT;
+        // SAFETY: as promised.
+        let got = match unsafe { kernel::receive_parts(fd, &rest(parts, 0).first(most), flags) } {
+            // The sender may have changed its way, sent, and ended, all since we looked.
+            Ok(0) if shared.incoming_by_tcp().is_some_and(|sum| sum <= before) => return Ok(None),
+            Ok(0) => return Ok(Some(Now::End)),
+            Ok(got) => got,
+            Err(Errno(libc::EAGAIN)) => return Ok(Some(Now::Nothing)),
+            Err(why) => return Err(why),
+        };
+        // A byte that came after the sender had changed its way was a ring.
+        let sum = shared.incoming_by_tcp().unwrap_or(u64::MAX);
+        let real = (got as u64).min(sum.saturating_sub(before)) as usize;
+        if flags & libc::MSG_PEEK == 0 {
+            taken.store(before + real as u64, Ordering::Relaxed);
+        }
+        if real > 0 {
+            return Ok(Some(Now::Bytes(real)));
+        }
+    }
+}
+
+/// What TCP has to say while the ring is empty.
+pub(crate) enum Silence {
+    Open,
+    End,
+}
+
+/// Takes rings away that nobody needs any more, and sees whether the connection has ended.
+pub(crate) fn silence(shared: &Shared<'_>, fd: i32) -> Result<Silence, Errno> {
+    let own = &shared.receives.receiving;
+    // A ring that was meant for somebody who sleeps must be found by him.
+    let keep = if own.sleepers.load(Ordering::SeqCst) > 0 { libc::MSG_PEEK } else { 0 };
+    loop {
+        match kernel::glance(fd, libc::MSG_DONTWAIT | keep) {
+            Ok(0) => return Ok(Silence::End),
+            Ok(_) if keep != 0 => return Ok(Silence::Open),
+            // Whoever would have been woken by it is not: so the next one has to be sent.
+            Ok(_) => shared.incoming.wants_the_next_ring(),
+            Err(Errno(libc::EAGAIN)) => {
+                own.was_rung.store(0, Ordering::Release);
+                return Ok(Silence::Open);
+            }
+            Err(_) if shared.has_ended_in_peace() => return Ok(Silence::End),
+            Err(why) => return Err(why),
+        }
+    }
+}
+
+/// Returns when there may be bytes, or an end, or with what ended the waiting.
+fn wait_for_bytes(connection: &Connection, shared: &Shared<'_>, fd: i32) -> Result<(), Errno> {
+    let has_come = || shared.incoming.available() != Ok(0);
+    if shared.incoming_by_tcp().is_some() && connection.for_bytes.look_for(None, has_come) {
+        return Ok(());
+    }
+    let sleepers = &shared.receives.receiving.sleepers;
+    sleepers.fetch_add(1, Ordering::SeqCst);
+    let woken = match shared.incoming.wants_to_be_rung() {
+        Ok(false) => kernel::glance(fd, libc::MSG_PEEK).map(|_| ()),
+        Ok(true) => Ok(()),
+        Err(nonsense) => Err(nonsense.into()),
+    };
+    if sleepers.fetch_sub(1, Ordering::SeqCst) == 1 && woken.is_ok() {
+        // A byte that is left unread would make the kernel reset the connection when this
+        // process ends.
+        shared.take_rings_away(fd);
+    }
+    woken
+}

@@ -1,0 +1,94 @@
+//! The epoll descriptors of this process, and what each watches.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::interest::{self, Interest};
+use crate::lock::Locked;
+
+/// What one epoll descriptor watches; duplicated descriptors share it.
+pub(crate) type Set = Arc<Locked<Interest>>;
+
+static SETS: Locked<BTreeMap<i32, Set>> = Locked::new(BTreeMap::new());
+/// So that who has no epoll descriptor does not look for one.
+static COUNT: AtomicUsize = AtomicUsize::new(0);
+
+/// An epoll descriptor was made.
+pub(crate) fn made(epoll: i32) {
+    insert(epoll, Set::new(Locked::new(Interest::default())));
+}
+
+fn insert(epoll: i32, set: Set) {
+    SETS.with(|sets| {
+        sets.insert(epoll, set);
+        COUNT.store(sets.len(), Ordering::Release);
+    });
+}
+
+/// What the descriptor watches, if it is such a one.
+pub(crate) fn find(epoll: i32) -> Option<Set> {
+    if COUNT.load(Ordering::Acquire) == 0 {
+        return None;
+    }
+    SETS.with(|sets| sets.get(&epoll).cloned())
+}
+
+pub(crate) fn is_known(epoll: i32) -> bool {
+    find(epoll).is_some()
+}
+
+/// The descriptor is watched by this set from now on; if by another, too, that is told.
+pub(crate) fn is_added(epoll: i32, fd: i32) {
+    let Some(guard) = crate::table::find(fd) else { return };
+    let others = SETS.with(|sets| {
+        let others = sets.iter().filter(|(other, _)| **other != epoll);
+        others.map(|(_, set)| set.clone()).collect::<Vec<_>>()
+    });
+    if others.iter().any(|set| set.with(|interest| interest.has(fd))) {
+        guard.is_watched_twice.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Another descriptor of the same.
+pub(crate) fn doubled(old: i32, new: i32) {
+    if let Some(set) = find(old) {
+        insert(new, set);
+    }
+}
+
+/// The descriptor is closed: nobody watches it any more, and if it watched, it is over.
+pub(crate) fn closed(fd: i32) {
+    if COUNT.load(Ordering::Acquire) == 0 {
+        return;
+    }
+    let (own, others) = SETS.with(|sets| {
+        let own = sets.remove(&fd);
+        COUNT.store(sets.len(), Ordering::Release);
+        (own, sets.values().cloned().collect::<Vec<_>>())
+    });
+    drop(own);
+    for set in others {
+        set.with(|interest| interest.remove(fd));
+    }
+}
+
+/// The descriptor has become shared memory: who watches it has to look there, too.
+pub(crate) fn became_shared(fd: i32) {
+    if COUNT.load(Ordering::Acquire) == 0 {
+        return;
+    }
+    let sets =
+        SETS.with(|sets| sets.iter().map(|(&epoll, set)| (epoll, set.clone())).collect::<Vec<_>>());
+    for (epoll, set) in sets {
+        if let Some(change) = set.with(|interest| interest.became_shared(fd)) {
+            let _ = interest::apply(epoll, &change);
+        }
+    }
+}
+
+/// In a child of a fork: who held a lock in the parent is not here.
+pub(crate) fn after_fork() {
+    SETS.free_after_fork();
+    SETS.with(|sets| sets.values().for_each(|set| set.free_after_fork()));
+}

@@ -1,0 +1,71 @@
+//! How sockets behave with the library is how they behave without it: a few hundred small
+//! observations, on the kernel's sockets and on ours, compared word for word.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+/// Cargo builds examples before tests, beside them.
+fn example(name: &str) -> PathBuf {
+    let test = std::env::current_exe().expect("a test has a path");
+    let folder = test.parent().and_then(|deps| deps.parent()).expect("target/<profile>/deps");
+    let path = folder.join("examples").join(name);
+    assert!(path.exists(), "{} is missing: run `cargo test -p landfall-preload`", path.display());
+    path
+}
+
+fn run(with_library: bool) -> Vec<String> {
+    let mut command = Command::new(example("socket_cases"));
+    if with_library {
+        command.env("LD_PRELOAD", example("libpreload_for_tests.so")).env("EXPECT_SHARED", "1");
+    }
+    let output = command.output().expect("the cases start");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        output.status.success(),
+        "with the library: {with_library}; {}\n{}last seen: {:?}",
+        output.status,
+        String::from_utf8_lossy(&output.stderr),
+        said.lines().last(),
+    );
+    said.lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn with_and_without_it_sockets_are_the_same() {
+    let (kernel, ours) = (run(false), run(true));
+    assert!(kernel.len() > 300, "only {} observations", kernel.len());
+    let different: Vec<String> = kernel
+        .iter()
+        .zip(&ours)
+        .filter(|(kernel, ours)| kernel != ours)
+        .map(|(kernel, ours)| format!("kernel: {kernel}\n  ours: {ours}"))
+        .collect();
+    assert!(different.is_empty(), "{} differ:\n{}", different.len(), different.join("\n"));
+    assert_eq!(kernel.len(), ours.len());
+}
+
+/// Names of connections that processes of this user have left behind.
+fn names() -> usize {
+    let folders = std::fs::read_dir("/dev/shm").expect("there is shared memory").flatten();
+    folders
+        .filter(|folder| folder.file_name().to_string_lossy().starts_with("landfall-sockets-"))
+        .filter_map(|folder| std::fs::read_dir(folder.path()).ok())
+        .map(Iterator::count)
+        .sum()
+}
+
+#[test]
+fn who_is_killed_is_swept_up_after() {
+    // A case that forks and kills, ended itself in the middle.
+    let mut killed = Command::new(example("socket_cases"));
+    killed.arg("killed_while_open").env("LD_PRELOAD", example("libpreload_for_tests.so"));
+    let ended = killed.output().expect("the cases start").status;
+    assert!(!ended.success(), "it was to be killed");
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    while names() > 0 {
+        assert!(std::time::Instant::now() < deadline, "names are left behind");
+        let mut next = Command::new("true");
+        next.env("LD_PRELOAD", example("libpreload_for_tests.so"));
+        assert!(next.status().expect("it starts").success());
+    }
+}

@@ -1,0 +1,238 @@
+//! Where programs meet: a folder, ports, and processes that end with the test.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+/// Whatever takes longer has failed.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Who of the two has the library.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Where {
+    Both,
+    ServerOnly,
+    ClientOnly,
+    /// So that a test which asks too much is not taken for a fault of the library.
+    Neither,
+}
+
+impl Where {
+    pub(crate) fn server(self) -> bool {
+        matches!(self, Self::Both | Self::ServerOnly)
+    }
+
+    fn client(self) -> bool {
+        matches!(self, Self::Both | Self::ClientOnly)
+    }
+}
+
+pub(crate) fn each(mut with: impl FnMut(Where)) {
+    for place in [Where::Neither, Where::Both, Where::ServerOnly, Where::ClientOnly] {
+        with(place);
+    }
+}
+
+/// Why a test cannot be done here.
+pub(crate) fn missing(programs: &[&str]) -> Option<String> {
+    let folders: Vec<PathBuf> = std::env::var_os("PATH")
+        .map(|path| std::env::split_paths(&path).collect())
+        .unwrap_or_default();
+    let absent = |name: &&&str| !folders.iter().any(|folder| folder.join(name).exists());
+    programs.iter().find(absent).map(|name| format!("needs the program {name}"))
+}
+
+fn library() -> PathBuf {
+    let test = std::env::current_exe().expect("a test has a path");
+    let folder = test.parent().and_then(Path::parent).expect("target/<profile>/deps");
+    folder.join("examples/libpreload_for_tests.so")
+}
+
+/// A folder of a test's own.
+#[derive(Debug)]
+pub(crate) struct Ground {
+    folder: String,
+}
+
+impl Ground {
+    pub(crate) fn new() -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let name = format!(
+            "landfall-programs-{}-{}",
+            std::process::id(),
+            COUNT.fetch_add(1, Ordering::Relaxed)
+        );
+        let folder = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&folder).expect("a folder can be made");
+        // nginx changes to another user for its workers.
+        let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(&folder, open).expect("its mode can be set");
+        Self { folder: folder.to_string_lossy().into_owned() }
+    }
+
+    pub(crate) fn folder(&self) -> &str {
+        &self.folder
+    }
+
+    pub(crate) fn write(&self, name: &str, bytes: &[u8]) -> String {
+        let path = format!("{}/{name}", self.folder);
+        std::fs::write(&path, bytes).expect("a file can be written");
+        path
+    }
+
+    /// A file of bytes that differ, and what is in it.
+    pub(crate) fn file(&self, name: &str, len: usize) -> Vec<u8> {
+        let word = |at: usize| (at as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15).to_be_bytes();
+        let bytes: Vec<u8> = (0..len.div_ceil(8)).flat_map(word).take(len).collect();
+        self.write(name, &bytes);
+        bytes
+    }
+
+    /// A port that was free a moment ago.
+    pub(crate) fn port(&self) -> u16 {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+        listener.local_addr().expect("it has an address").port()
+    }
+
+    pub(crate) fn start(&self, with_library: bool, program: &str, arguments: &[&str]) -> Running {
+        let mut command = Command::new(program);
+        command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped());
+        command.stderr(Stdio::piped()).env("HOME", &self.folder);
+        if with_library {
+            command.env("LD_PRELOAD", library());
+        }
+        let child = command.spawn().unwrap_or_else(|why| panic!("{program}: {why}"));
+        Running { name: program.to_owned(), child }
+    }
+
+    /// Starts a server and waits until it answers.
+    pub(crate) fn serve(
+        &self,
+        place: Where,
+        port: u16,
+        program: &str,
+        arguments: &[&str],
+    ) -> Running {
+        let mut running = self.start(place.server(), program, arguments);
+        let begin = Instant::now();
+        while TcpStream::connect(("127.0.0.1", port)).is_err() {
+            assert!(begin.elapsed() < PATIENCE, "{program} does not listen");
+            if let Ok(Some(status)) = running.child.try_wait() {
+                panic!("{program} has ended: {status}\n{}", running.complaints());
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        running
+    }
+
+    /// The same for a server that a question would disturb.
+    pub(crate) fn wait_for_listener(&self, port: u16) {
+        let (short, long) = ("00000000", "00000000000000000000000000000000");
+        let listens = |file: &str, nobody: &str| {
+            let wanted = format!(":{port:04X} {nobody}:0000 0A");
+            std::fs::read_to_string(file).is_ok_and(|all| all.contains(&wanted))
+        };
+        let begin = Instant::now();
+        while !listens("/proc/net/tcp", short) && !listens("/proc/net/tcp6", long) {
+            assert!(begin.elapsed() < PATIENCE, "nobody listens");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Runs a client; what it said.
+    pub(crate) fn run(&self, place: Where, program: &str, arguments: &[&str]) -> Vec<u8> {
+        self.run_with_input(place, program, arguments, &[])
+    }
+
+    pub(crate) fn run_text(&self, place: Where, program: &str, arguments: &[&str]) -> String {
+        String::from_utf8_lossy(&self.run(place, program, arguments)).into_owned()
+    }
+
+    pub(crate) fn run_with_input(
+        &self,
+        place: Where,
+        program: &str,
+        arguments: &[&str],
+        input: &[u8],
+    ) -> Vec<u8> {
+        let mut running = self.start(place.client(), program, arguments);
+        let mut stdin = running.child.stdin.take().expect("it is piped");
+        std::thread::scope(|scope| {
+            // Who does not read to the end may close before.
+            scope.spawn(move || stdin.write_all(input));
+            running.output()
+        })
+    }
+}
+
+impl Drop for Ground {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// A process that ends with its owner.
+#[derive(Debug)]
+pub(crate) struct Running {
+    name: String,
+    child: Child,
+}
+
+impl Running {
+    /// All that it says until it ends by itself, in time and well.
+    pub(crate) fn output(&mut self) -> Vec<u8> {
+        let mut stdout = self.child.stdout.take().expect("it is piped");
+        let reader = std::thread::spawn(move || {
+            let mut said = Vec::new();
+            stdout.read_to_end(&mut said).map(|_| said)
+        });
+        let begin = Instant::now();
+        let status = loop {
+            match self.child.try_wait().expect("it can be waited for") {
+                Some(status) => break status,
+                None if begin.elapsed() > PATIENCE => {
+                    let _ = self.child.kill();
+                    let said = self.complaints();
+                    panic!("{} stands still\n{said}", self.name);
+                }
+                None => std::thread::sleep(Duration::from_millis(2)),
+            }
+        };
+        let said = reader.join().expect("a reader").expect("its output can be read");
+        let words = String::from_utf8_lossy(&said[..said.len().min(2000)]).into_owned();
+        if !status.success() {
+            let complaints = self.complaints();
+            panic!("{}: {status}\n{words}{complaints}", self.name);
+        }
+        said
+    }
+
+    fn complaints(&mut self) -> String {
+        let mut said = String::new();
+        if let Some(mut stderr) = self.child.stderr.take() {
+            let _ = self.child.kill();
+            let _ = stderr.read_to_string(&mut said);
+        }
+        said
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Politely first: nginx has children.
+        let asked =
+            Command::new("kill").arg(self.child.id().to_string()).stderr(Stdio::null()).status();
+        let begin = Instant::now();
+        while asked.is_ok() && begin.elapsed() < Duration::from_secs(5) {
+            if matches!(self.child.try_wait(), Ok(Some(_))) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,64 @@
+//! Sockets that feel like `std::net` and `tokio::net`, over what this family speaks.
+//!
+//! | socket | like | over | feature |
+//! | --- | --- | --- | --- |
+//! | `StpSeqPacket`, `StpListener` | `SOCK_SEQPACKET` | the Scheduled Transfer Protocol: each write one Transfer | `stp` |
+//! | `StpStream`, `StpStreamListener` | `TcpStream`, `TcpListener` | the same, for bytes | `stp` |
+//! | `QpStream`, `QpListener` | `TcpStream`, `TcpListener` | queue pairs; any TCP at the other end | `qpip` |
+//! | `QpDatagram` | `UdpSocket` | queue pairs; any UDP at the other end | `qpip` |
+//! | `ClanStream`, `ClanListener` | `UnixStream`, `UnixListener` | shared memory with tripwires, within a host | `clan` |
+//!
+//! Blocking, with timeouts and without waiting they are here; for tokio the same names
+//! are in the module `tokio`, and what hyper, tower and axum need is in `hyper`. Where
+//! they are is an [`Address`], which parses and prints.
+//!
+//! What does not live here: protocols (engines of their own), drivers, `unsafe` code,
+//! and sockets for programs that know nothing of this crate (that is
+//! `landfall-preload`, a library to be loaded before them).
+#![forbid(unsafe_code)]
+
+mod address;
+#[cfg(feature = "clan")]
+mod clan;
+mod duplex;
+#[cfg_attr(
+    not(all(feature = "clan", feature = "qpip", feature = "stp")),
+    allow(dead_code, reason = "each error is for some of the sockets")
+)]
+mod errors;
+mod family;
+#[cfg(any(feature = "qpip", feature = "stp"))]
+mod linger;
+mod listener;
+#[cfg(feature = "qpip")]
+mod qp;
+#[cfg(feature = "stp")]
+mod stp;
+mod stream;
+mod waiting;
+
+#[cfg(feature = "hyper")]
+pub mod hyper;
+#[cfg(feature = "tokio")]
+pub mod tokio;
+
+pub use address::{Address, AddressError, Carrier, Name, STP_UDP_PORT, ToAddress};
+#[cfg(feature = "clan")]
+pub use clan::{Admit, ClanHost, ClanListener, ClanOptions, ClanStream};
+#[cfg(feature = "clan")]
+pub use family::Clan;
+pub use family::Family;
+#[cfg(feature = "qpip")]
+pub use family::Qp;
+#[cfg(feature = "stp")]
+pub use family::Stp;
+pub use listener::{Incoming, Listener};
+#[cfg(feature = "qpip")]
+pub use qp::{QpDatagram, QpHost, QpListener, QpOptions, QpStream};
+#[cfg(feature = "stp")]
+pub use stp::{StpHost, StpListener, StpOptions, StpSeqPacket, StpStream, StpStreamListener};
+pub use stream::{ByteStream, OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf};
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -1,0 +1,218 @@
+//! [`Outbox`]: Transfers that go, in the order in which they are written.
+//!
+//! A write copies the message and starts a Transfer; the message is then on its way,
+//! whatever becomes of the call. Whoever waits for its ticket hears whether the other
+//! side took it; of a message that nobody waited for, the next call tells.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::future::Future;
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use landfall::stp::{Connection, Ended, Error, Memory, Operation, Payload, Reason, Sent};
+
+use super::farewell::Farewell;
+use super::mark::{Mark, Number};
+use super::{Limits, failed};
+use crate::errors;
+use crate::waiting::Tend;
+
+/// The name of a message that somebody waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Ticket(u64);
+
+/// See the module.
+pub(super) struct Outbox {
+    connection: Connection,
+    limits: Limits,
+    next: Number,
+    tickets: u64,
+    under_way: VecDeque<Leaving>,
+    bytes: usize,
+    /// What became of messages that somebody waits for.
+    settled: BTreeMap<Ticket, Option<io::Result<()>>>,
+    /// What went wrong with one that nobody waits for.
+    untold: Option<io::Error>,
+    /// Why nothing is sent any more.
+    broken: Option<i32>,
+    has_ended: bool,
+    farewell: Arc<Farewell>,
+}
+
+struct Leaving {
+    ticket: Ticket,
+    len: usize,
+    operation: Operation<Sent>,
+}
+
+/// So many messages are under way at a time.
+const MOST_UNDER_WAY: usize = 64;
+
+impl Outbox {
+    pub(super) fn new(connection: Connection, limits: Limits, farewell: Arc<Farewell>) -> Self {
+        Self {
+            connection,
+            limits,
+            next: Number::FIRST,
+            tickets: 0,
+            under_way: VecDeque::new(),
+            bytes: 0,
+            settled: BTreeMap::new(),
+            untold: None,
+            broken: None,
+            has_ended: false,
+            farewell,
+        }
+    }
+
+    fn settle(&mut self, leaving: &Leaving, result: Result<(), Error>) {
+        self.bytes -= leaving.len;
+        let result = result.map_err(|error| match error {
+            // The one thing that concerns this message alone.
+            Error::Ended { why: Ended::There(Reason::TooLong), .. } => errors::too_long(),
+            other => {
+                let error = failed(&other);
+                self.broken = self.broken.or(error.raw_os_error()).or(Some(libc::EPIPE));
+                error
+            }
+        });
+        match (self.settled.get_mut(&leaving.ticket), result) {
+            (Some(place), result) => *place = Some(result),
+            (None, Err(error)) if self.untold.is_none() => self.untold = Some(error),
+            _ => {}
+        }
+    }
+
+    /// Puts a message on its way, once there is room for it.
+    pub(super) fn poll_begin(
+        &mut self,
+        cx: &mut Context<'_>,
+        from: &[IoSlice<'_>],
+    ) -> Poll<io::Result<Ticket>> {
+        self.tend(cx);
+        if let Some(error) = self.untold.take() {
+            return Poll::Ready(Err(error));
+        }
+        if self.has_ended {
+            return Poll::Ready(Err(errors::broken_pipe()));
+        }
+        if let Some(number) = self.broken {
+            return Poll::Ready(Err(io::Error::from_raw_os_error(number)));
+        }
+        let len = from.iter().map(|part| part.len()).sum::<usize>();
+        let is_full = self.bytes.saturating_add(len) > self.limits.send_buffer;
+        if !self.under_way.is_empty() && (is_full || self.under_way.len() >= MOST_UNDER_WAY) {
+            return Poll::Pending;
+        }
+        let mark = Mark::of(self.next);
+        Poll::Ready(Ok(self.begin(cx, mark, gather(from, len))))
+    }
+
+    fn begin(&mut self, cx: &mut Context<'_>, mark: Mark, payload: Payload) -> Ticket {
+        let len = match &payload {
+            Payload::Memory(memory) => memory.len(),
+            _ => 0,
+        };
+        self.next = self.next.next();
+        self.tickets += 1;
+        let ticket = Ticket(self.tickets);
+        let operation = self.connection.send(payload).opaque(mark.to_opaque()).start();
+        self.bytes += len;
+        self.under_way.push_back(Leaving { ticket, len, operation });
+        // From now on news of it come here.
+        self.tend(cx);
+        ticket
+    }
+
+    /// Somebody waits for this one.
+    pub(super) fn await_ticket(&mut self, ticket: Ticket) {
+        // It may be over already, and have told of it.
+        let is_over = !self.under_way.iter().any(|leaving| leaving.ticket == ticket);
+        let result = is_over.then(|| self.untold.take().map_or(Ok(()), Err));
+        self.settled.insert(ticket, result);
+    }
+
+    /// What became of a message that somebody waits for.
+    pub(super) fn poll_ticket(
+        &mut self,
+        cx: &mut Context<'_>,
+        ticket: Ticket,
+    ) -> Poll<io::Result<()>> {
+        self.tend(cx);
+        match self.settled.get_mut(&ticket).map(Option::take) {
+            Some(None) => Poll::Pending,
+            Some(Some(result)) => {
+                self.settled.remove(&ticket);
+                Poll::Ready(result)
+            }
+            None => Poll::Ready(Ok(())),
+        }
+    }
+
+    /// Nobody waits for this one any more; it is on its way all the same.
+    pub(super) fn leave_ticket(&mut self, ticket: Ticket) {
+        if let Some(Some(Err(error))) = self.settled.remove(&ticket) {
+            self.untold.get_or_insert(error);
+        }
+    }
+
+    /// All that is under way was taken by the other side.
+    pub(super) fn poll_taken(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.tend(cx);
+        match self.untold.take() {
+            Some(error) => Poll::Ready(Err(error)),
+            None if self.under_way.is_empty() => Poll::Ready(Ok(())),
+            None => Poll::Pending,
+        }
+    }
+
+    /// Says that nothing more will be sent.
+    pub(super) fn end(&mut self, cx: &mut Context<'_>) {
+        if !self.has_ended {
+            self.has_ended = true;
+            let mark = Mark::end(self.next);
+            self.begin(cx, mark, Payload::Memory(Memory::zeroed(0)));
+        }
+    }
+
+    pub(super) const fn take_untold(&mut self) -> Option<io::Error> {
+        self.untold.take()
+    }
+}
+
+impl Tend for Outbox {
+    /// Hears what became of those under way.
+    fn tend(&mut self, cx: &mut Context<'_>) {
+        let mut index = 0;
+        while let Some(leaving) = self.under_way.get_mut(index) {
+            match Pin::new(&mut leaving.operation).poll(cx) {
+                Poll::Pending => index += 1,
+                Poll::Ready(result) => {
+                    if let Some(leaving) = self.under_way.remove(index) {
+                        self.settle(&leaving, result.map(drop));
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// One copy, into memory that is lent for the Transfer.
+fn gather(from: &[IoSlice<'_>], len: usize) -> Payload {
+    let mut memory = Memory::zeroed(len);
+    let mut at = 0;
+    for part in from {
+        memory[at..at + part.len()].copy_from_slice(part);
+        at += part.len();
+    }
+    Payload::Memory(memory)
+}
+
+impl Drop for Outbox {
+    fn drop(&mut self) {
+        let under_way = std::mem::take(&mut self.under_way);
+        self.farewell.leave(under_way.into_iter().map(|leaving| leaving.operation));
+    }
+}

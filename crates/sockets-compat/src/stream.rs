@@ -1,0 +1,297 @@
+//! [`ByteStream`]: the blocking byte stream, like [`std::net::TcpStream`].
+
+use std::fmt;
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::marker::PhantomData;
+use std::net::Shutdown;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::Address;
+use crate::duplex::Duplex;
+use crate::family::Family;
+
+/// A byte stream of a family; the names to use are
+#[cfg_attr(feature = "clan", doc = "[`ClanStream`](crate::ClanStream),")]
+#[cfg_attr(feature = "qpip", doc = "[`QpStream`](crate::QpStream),")]
+#[cfg_attr(feature = "stp", doc = "[`StpStream`](crate::StpStream),")]
+/// which have their own ways to connect.
+///
+/// It reads and writes like [`std::net::TcpStream`], by `&` too. Clones
+/// ([`try_clone`](Self::try_clone)) are the same socket, with the same options. The
+/// connection is closed when the last handle is dropped; what was written before still
+/// arrives.
+///
+/// There is no `AsRawFd`: below is memory and an engine of this process, and not a
+/// descriptor that a kernel could read, write or poll for these bytes.
+pub struct ByteStream<F: Family> {
+    pub(crate) duplex: Arc<Duplex>,
+    family: PhantomData<fn() -> F>,
+}
+
+impl<F: Family> ByteStream<F> {
+    pub(crate) const fn of(duplex: Arc<Duplex>) -> Self {
+        Self { duplex, family: PhantomData }
+    }
+
+    /// Another handle to the same socket.
+    ///
+    /// # Errors
+    /// None that is known; it is there for the likeness to `std`.
+    pub fn try_clone(&self) -> io::Result<Self> {
+        Ok(Self::of(Arc::clone(&self.duplex)))
+    }
+
+    /// Where the other side is.
+    ///
+    /// # Errors
+    /// None that is known.
+    pub fn peer_addr(&self) -> io::Result<Address> {
+        Ok(self.duplex.peer.clone())
+    }
+
+    /// Where this side is.
+    ///
+    /// # Errors
+    /// None that is known.
+    pub fn local_addr(&self) -> io::Result<Address> {
+        Ok(self.duplex.local.clone())
+    }
+
+    /// Ends one direction, or both. What was written before still arrives, and behind it
+    /// the other side reads the end. What had come before is still read.
+    ///
+    /// # Errors
+    /// The connection is broken.
+    pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
+        self.duplex.shutdown(how)
+    }
+
+    /// Reads without taking: the next read gives the same bytes.
+    ///
+    /// # Errors
+    /// Those of a read.
+    pub fn peek(&self, into: &mut [u8]) -> io::Result<usize> {
+        self.duplex.peek(into)
+    }
+
+    /// Whether reads and writes give [`io::ErrorKind::WouldBlock`] instead of waiting.
+    ///
+    /// # Errors
+    /// None that is known.
+    pub fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
+        self.duplex.options.set_nonblocking(nonblocking);
+        Ok(())
+    }
+
+    /// How long a read waits; then it gives [`io::ErrorKind::WouldBlock`], as `std` on
+    /// Linux. `None` waits for ever.
+    ///
+    /// # Errors
+    /// A timeout of zero, as with `std`.
+    pub fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+        self.duplex.options.set_read_timeout(timeout)
+    }
+
+    /// How long a write waits for room: see [`set_read_timeout`](Self::set_read_timeout).
+    ///
+    /// # Errors
+    /// A timeout of zero, as with `std`.
+    pub fn set_write_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+        self.duplex.options.set_write_timeout(timeout)
+    }
+
+    /// See [`set_read_timeout`](Self::set_read_timeout).
+    ///
+    /// # Errors
+    /// None that is known.
+    pub fn read_timeout(&self) -> io::Result<Option<Duration>> {
+        Ok(self.duplex.options.read_timeout())
+    }
+
+    /// See [`set_write_timeout`](Self::set_write_timeout).
+    ///
+    /// # Errors
+    /// None that is known.
+    pub fn write_timeout(&self) -> io::Result<Option<Duration>> {
+        Ok(self.duplex.options.write_timeout())
+    }
+
+    /// What went wrong behind a write that had returned, as `SO_ERROR`.
+    ///
+    /// # Errors
+    /// None that is known.
+    pub fn take_error(&self) -> io::Result<Option<io::Error>> {
+        Ok(self.duplex.take_error())
+    }
+
+    /// Each direction by itself, for as long as this handle is borrowed.
+    pub const fn split(&mut self) -> (ReadHalf<'_, F>, WriteHalf<'_, F>) {
+        (ReadHalf(self), WriteHalf(self))
+    }
+
+    /// Each direction by itself, for two threads. Dropping the writing half ends that
+    /// direction, as with tokio's.
+    #[must_use]
+    pub fn into_split(self) -> (OwnedReadHalf<F>, OwnedWriteHalf<F>) {
+        let reader = OwnedReadHalf(Self::of(Arc::clone(&self.duplex)));
+        (reader, OwnedWriteHalf { stream: self, ends: true })
+    }
+}
+
+impl<F: Family> Read for &ByteStream<F> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        self.duplex.read(&mut [IoSliceMut::new(into)])
+    }
+
+    fn read_vectored(&mut self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        self.duplex.read(into)
+    }
+}
+
+impl<F: Family> Write for &ByteStream<F> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.duplex.write(&[IoSlice::new(bytes)])
+    }
+
+    fn write_vectored(&mut self, from: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.duplex.write(from)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.duplex.flush()
+    }
+}
+
+/// What is a handle to a stream reads and writes as that does.
+macro_rules! through {
+    (read $type:ty, $($generics:tt)*) => {
+        impl<$($generics)*> Read for $type {
+            fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+                self.stream().read(into)
+            }
+
+            fn read_vectored(&mut self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+                self.stream().read_vectored(into)
+            }
+        }
+    };
+    (write $type:ty, $($generics:tt)*) => {
+        impl<$($generics)*> Write for $type {
+            fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+                self.stream().write(bytes)
+            }
+
+            fn write_vectored(&mut self, from: &[IoSlice<'_>]) -> io::Result<usize> {
+                self.stream().write_vectored(from)
+            }
+
+            fn flush(&mut self) -> io::Result<()> {
+                self.stream().flush()
+            }
+        }
+    };
+}
+
+impl<F: Family> ByteStream<F> {
+    const fn stream(&self) -> &Self {
+        self
+    }
+}
+
+through!(read ByteStream<F>, F: Family);
+through!(write ByteStream<F>, F: Family);
+through!(read ReadHalf<'_, F>, F: Family);
+through!(write WriteHalf<'_, F>, F: Family);
+through!(read OwnedReadHalf<F>, F: Family);
+through!(write OwnedWriteHalf<F>, F: Family);
+
+/// The reading direction of a borrowed stream.
+#[derive(Debug)]
+pub struct ReadHalf<'a, F: Family>(&'a ByteStream<F>);
+
+impl<F: Family> ReadHalf<'_, F> {
+    const fn stream(&self) -> &ByteStream<F> {
+        self.0
+    }
+}
+
+/// The writing direction of a borrowed stream.
+#[derive(Debug)]
+pub struct WriteHalf<'a, F: Family>(&'a ByteStream<F>);
+
+impl<F: Family> WriteHalf<'_, F> {
+    const fn stream(&self) -> &ByteStream<F> {
+        self.0
+    }
+
+    /// Ends this direction.
+    ///
+    /// # Errors
+    /// The connection is broken.
+    pub fn finish(&mut self) -> io::Result<()> {
+        self.0.shutdown(Shutdown::Write)
+    }
+}
+
+/// The reading direction of a stream.
+#[derive(Debug)]
+pub struct OwnedReadHalf<F: Family>(ByteStream<F>);
+
+impl<F: Family> OwnedReadHalf<F> {
+    /// The whole stream, for its options.
+    #[must_use]
+    pub const fn stream(&self) -> &ByteStream<F> {
+        &self.0
+    }
+
+    /// The stream again.
+    ///
+    /// # Errors
+    /// Both halves, where they are of two streams.
+    pub fn reunite(
+        self,
+        mut other: OwnedWriteHalf<F>,
+    ) -> Result<ByteStream<F>, (Self, OwnedWriteHalf<F>)> {
+        if Arc::ptr_eq(&self.0.duplex, &other.stream.duplex) {
+            other.ends = false;
+            Ok(self.0)
+        } else {
+            Err((self, other))
+        }
+    }
+}
+
+/// The writing direction of a stream. Dropped, it ends that direction.
+#[derive(Debug)]
+pub struct OwnedWriteHalf<F: Family> {
+    stream: ByteStream<F>,
+    /// Its end ends the direction.
+    ends: bool,
+}
+
+impl<F: Family> OwnedWriteHalf<F> {
+    /// The whole stream, for its options.
+    #[must_use]
+    pub const fn stream(&self) -> &ByteStream<F> {
+        &self.stream
+    }
+}
+
+impl<F: Family> Drop for OwnedWriteHalf<F> {
+    fn drop(&mut self) {
+        if self.ends {
+            // A connection that is broken has no direction left to end.
+            let _ = self.stream.shutdown(Shutdown::Write);
+        }
+    }
+}
+
+impl<F: Family> fmt::Debug for ByteStream<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct(F::STREAM)
+            .field("local", &format_args!("{}", self.duplex.local))
+            .field("peer", &format_args!("{}", self.duplex.peer))
+            .finish()
+    }
+}

@@ -1,0 +1,74 @@
+//! [`QpDatagram`] for tokio.
+
+use std::future::poll_fn;
+use std::io;
+use std::net::SocketAddr;
+
+use crate::address::{Address, ToAddress};
+
+/// A socket for datagrams, for tasks: see
+/// [`sockets_compat::QpDatagram`](crate::QpDatagram).
+#[derive(Clone, Debug)]
+pub struct QpDatagram(crate::QpDatagram);
+
+impl QpDatagram {
+    /// The same socket for tasks.
+    ///
+    /// # Errors
+    /// None that is known; it is there for the likeness to tokio.
+    pub const fn from_std(socket: crate::QpDatagram) -> io::Result<Self> {
+        Ok(Self(socket))
+    }
+
+    /// Receives a datagram, and where it comes from. Cancelled, it takes none.
+    ///
+    /// # Errors
+    /// `EMSGSIZE`: it is longer than the buffer, and stays.
+    pub async fn recv_from(&self, into: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
+        poll_fn(|cx| self.0.poll_recv_from(cx, into)).await
+    }
+
+    /// Receives a datagram of whom this is connected to, or of anybody.
+    ///
+    /// # Errors
+    /// As [`recv_from`](Self::recv_from).
+    pub async fn recv(&self, into: &mut [u8]) -> io::Result<usize> {
+        self.recv_from(into).await.map(|(len, _)| len)
+    }
+
+    /// Sends a datagram: `qp://HOST:PORT`, or a [`SocketAddr`]. Cancelled, it sends none.
+    ///
+    /// # Errors
+    /// `EMSGSIZE`: no datagram is so long. Or it is empty.
+    pub async fn send_to(&self, datagram: &[u8], to: impl ToAddress) -> io::Result<usize> {
+        let to = to.to_address().map_err(crate::errors::invalid)?;
+        let Address::Qp(to) = to else {
+            return Err(crate::errors::wrong_kind("qp://HOST:PORT", &to));
+        };
+        poll_fn(|cx| self.0.poll_send_to(cx, datagram, Some(to))).await
+    }
+
+    /// Sends a datagram to whom this is connected to. Cancelled, it sends none.
+    ///
+    /// # Errors
+    /// As [`send_to`](Self::send_to), and where it is connected to nobody.
+    pub async fn send(&self, datagram: &[u8]) -> io::Result<usize> {
+        poll_fn(|cx| self.0.poll_send_to(cx, datagram, None)).await
+    }
+
+    /// From now on it sends there, and hears nobody else.
+    ///
+    /// # Errors
+    /// That is no address for this.
+    pub fn connect(&self, to: impl ToAddress) -> io::Result<()> {
+        self.0.connect(to)
+    }
+
+    /// Where this side is.
+    ///
+    /// # Errors
+    /// None that is known.
+    pub fn local_addr(&self) -> io::Result<Address> {
+        self.0.local_addr()
+    }
+}

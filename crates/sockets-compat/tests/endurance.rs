@@ -1,0 +1,163 @@
+//! Ten thousand connections leave nothing behind, and a peer that is killed is noticed.
+
+mod support;
+
+use std::io::{ErrorKind, Read, Write};
+use std::process::{Child, Command, Stdio};
+
+#[cfg(feature = "clan")]
+use sockets_compat::{ClanListener, ClanStream};
+#[cfg(feature = "stp")]
+use sockets_compat::{StpHost, StpOptions};
+use support::{Folder, descriptors, until, within};
+
+const CONNECTIONS: usize = 10_000;
+/// Threads and queues of the process that come with the first connections.
+const WARM: usize = 20;
+
+fn threads() -> usize {
+    std::fs::read_dir("/proc/self/task").expect("there is /proc").count()
+}
+
+/// Each connection says something, is answered, and goes. Tests beside this one have
+/// descriptors too: as many are left behind as connections were made, or it is none.
+fn leaves_nothing(name: &str, mut connection: impl FnMut()) {
+    (0..WARM).for_each(|_| connection());
+    let before = descriptors();
+    (0..CONNECTIONS).for_each(|_| connection());
+    let bound = before + 100;
+    until(&format!("{name} gives its descriptors back"), || descriptors() < bound);
+    until(&format!("{name} gives its threads back"), || threads() < 100);
+}
+
+#[cfg(feature = "clan")]
+#[test]
+fn shared_memory_leaves_nothing_behind() {
+    let folder = Folder::new("endurance");
+    let listener = ClanListener::bind(folder.address("many")).unwrap();
+    let address = folder.address("many");
+    leaves_nothing("shared memory", || {
+        let mut one = ClanStream::connect(&address).unwrap();
+        let (mut two, _) = listener.accept().unwrap();
+        one.write_all(b"ping").unwrap();
+        let mut bytes = [0; 4];
+        two.read_exact(&mut bytes).unwrap();
+        two.write_all(&bytes).unwrap();
+        one.read_exact(&mut bytes).unwrap();
+    });
+}
+
+#[cfg(feature = "stp")]
+#[test]
+fn stp_leaves_nothing_behind() {
+    let host = || StpHost::bind_udp("127.0.0.1:0".parse().unwrap(), StpOptions::default()).unwrap();
+    let (client, server) = (host(), host());
+    let listener = server.listen(1).unwrap();
+    let there = listener.local_addr().unwrap();
+    leaves_nothing("STP", || {
+        // An endpoint has places for 1024 connections, and those that were closed keep theirs
+        // for a moment: who is quicker than that is refused.
+        for host in [&client, &server] {
+            until("closed connections go", || host.endpoint().stats().connections < 512);
+        }
+        let one = client.connect(&there).unwrap();
+        let (two, _) = listener.accept().unwrap();
+        one.send(b"ping").unwrap();
+        assert_eq!(two.recv(&mut [0; 4]).unwrap(), 4);
+        two.send(b"pong").unwrap();
+        assert_eq!(one.recv(&mut [0; 4]).unwrap(), 4);
+    });
+    for host in [&client, &server] {
+        until("no connection is left", || host.endpoint().stats().connections == 0);
+        until("no memory is left", || host.endpoint().stats().regions == 0);
+    }
+}
+
+#[cfg(feature = "qpip")]
+#[test]
+fn queue_pairs_leave_nothing_behind() {
+    use landfall::qpip::{Adapter, ChannelConfig};
+    use sockets_compat::{QpHost, QpOptions};
+    let joined = Adapter::builder().pair(Adapter::builder(), ChannelConfig::default());
+    let (one, two) = joined.unwrap();
+    let host = |adapter| QpHost::new(adapter, QpOptions::default()).unwrap();
+    let client = host(one.address("10.0.0.1/24").open().unwrap());
+    let server = host(two.address("10.0.0.2/24").open().unwrap());
+    let listener = server.listen("qp://10.0.0.2:1").unwrap();
+    leaves_nothing("queue pairs", || {
+        let mut one = client.connect("qp://10.0.0.2:1").unwrap();
+        let (mut two, _) = listener.accept().unwrap();
+        one.write_all(b"ping").unwrap();
+        let mut bytes = [0; 4];
+        two.read_exact(&mut bytes).unwrap();
+        two.write_all(&bytes).unwrap();
+        one.read_exact(&mut bytes).unwrap();
+    });
+    drop(listener);
+    for host in [&client, &server] {
+        until("no memory is left", || host.adapter().registered() == 0);
+    }
+}
+
+// ---- A process that is killed -------------------------------------------------------
+
+/// Who is started anew as a child, and where it connects to.
+const CHILD: &str = "SOCKETS_COMPAT_TEST_CHILD";
+
+/// Not a test by itself: what the children of the tests below do.
+#[cfg(feature = "clan")]
+#[test]
+fn child() {
+    let Ok(address) = std::env::var(CHILD) else { return };
+    let mut stream = ClanStream::connect(address).unwrap();
+    stream.write_all(b"I am here").unwrap();
+    // Until it is killed; by itself it does not stay for ever.
+    let _ = stream.set_read_timeout(Some(support::PATIENCE));
+    let _ = stream.read(&mut [0; 1]);
+}
+
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn child_that_connects_to(address: &str) -> Killed {
+    let mut command = Command::new(std::env::current_exe().expect("a test has a path"));
+    let command = command.args(["--exact", "child"]).env(CHILD, address);
+    let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+    Killed(child.expect("it runs once more"))
+}
+
+#[cfg(feature = "clan")]
+#[test]
+fn a_killed_peer_is_a_reset_behind_what_it_wrote() {
+    within(|| {
+        let folder = Folder::new("killed");
+        let listener = ClanListener::bind(folder.address("parent")).unwrap();
+        for is_reading in [true, false] {
+            let child = child_that_connects_to(&folder.address("parent"));
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut bytes = [0; 9];
+            stream.read_exact(&mut bytes).unwrap();
+            let mut reader = stream.try_clone().unwrap();
+            let reading = std::thread::spawn(move || reader.read(&mut [0; 1]));
+            if is_reading {
+                std::thread::sleep(std::time::Duration::from_millis(10));
+            }
+            drop(child);
+            let error = reading.join().unwrap().unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{error}");
+            let mut error = None;
+            until("a write hears of it", || {
+                error = stream.write_all(&[0; 1024]).err();
+                error.is_some()
+            });
+            let kind = error.unwrap().kind();
+            assert!(matches!(kind, ErrorKind::ConnectionReset | ErrorKind::BrokenPipe), "{kind}");
+        }
+    });
+}

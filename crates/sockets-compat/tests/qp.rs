@@ -1,0 +1,129 @@
+//! Byte streams and datagrams over queue pairs.
+#![cfg(feature = "qpip")]
+
+mod support;
+
+use std::io::ErrorKind;
+use std::sync::{Mutex, OnceLock};
+use std::time::Duration;
+
+use landfall::qpip::{Adapter, ChannelConfig};
+use sockets_compat::{QpHost, QpListener, QpOptions, QpStream};
+use support::{likeness, until, within};
+
+/// Two hosts, joined within this process.
+fn hosts() -> (QpHost, QpHost) {
+    let joined = Adapter::builder().pair(Adapter::builder(), ChannelConfig::default());
+    let (one, two) = joined.expect("a channel");
+    let host = |adapter| QpHost::new(adapter, QpOptions::default()).expect("an adapter");
+    let one = one.address("10.0.0.1/24").open().expect("an adapter");
+    let two = two.address("10.0.0.2/24").open().expect("an adapter");
+    (host(one), host(two))
+}
+
+const SERVER: &str = "qp://10.0.0.2:7000";
+
+static ALONE: Mutex<()> = Mutex::new(());
+
+fn streams() -> (QpStream, QpStream) {
+    static HOSTS: OnceLock<(QpHost, QpListener)> = OnceLock::new();
+    let (client, listener) = HOSTS.get_or_init(|| {
+        let (client, server) = hosts();
+        (client, server.listen(SERVER).expect("its address"))
+    });
+    // Of two that connect at a time each shall get its own.
+    let _alone = support::locked(&ALONE);
+    let client = client.connect(SERVER).expect("it listens");
+    (client, listener.accept().expect("it has connected").0)
+}
+
+#[test]
+fn streams_are_like_the_kernels() {
+    likeness::is_like_the_kernels(streams);
+}
+
+#[test]
+fn nobody_there_is_refused_and_a_taken_port_says_so() {
+    within(|| {
+        let (client, server) = hosts();
+        let nobody = client.connect("qp://10.0.0.2:1").unwrap_err();
+        assert_eq!(nobody.kind(), ErrorKind::ConnectionRefused, "{nobody}");
+        let _listener = server.listen(SERVER).unwrap();
+        assert_eq!(server.listen(SERVER).unwrap_err().kind(), ErrorKind::AddrInUse);
+        let wrong = client.connect("clan:///run#name").unwrap_err();
+        assert_eq!(wrong.kind(), ErrorKind::InvalidInput);
+    });
+}
+
+#[test]
+fn datagrams_come_whole_and_stay_for_a_buffer_that_is_long_enough() {
+    within(|| {
+        let (one, two) = hosts();
+        let here = one.datagram("qp://10.0.0.1:0").unwrap();
+        let there = two.datagram("qp://10.0.0.2:53").unwrap();
+        assert_eq!(here.peer_addr().unwrap_err().kind(), ErrorKind::NotConnected);
+        there.set_nonblocking(true).unwrap();
+        let none = there.recv_from(&mut [0; 9]).unwrap_err();
+        assert_eq!(none.kind(), ErrorKind::WouldBlock);
+        there.set_nonblocking(false).unwrap();
+
+        here.connect("qp://10.0.0.2:53").unwrap();
+        assert_eq!(here.send(b"question").unwrap(), 8);
+        assert_eq!(there.recv_from(&mut [0; 7]).unwrap_err().raw_os_error(), Some(90));
+        let mut into = [0; 16];
+        assert_eq!(there.peek_from(&mut into).unwrap().0, 8);
+        let (len, from) = there.recv_from(&mut into).unwrap();
+        assert_eq!(
+            (&into[..len], Some(from)),
+            (&b"question"[..], here.local_addr().unwrap().socket())
+        );
+        there.send_to(b"answer", from).unwrap();
+        assert_eq!(here.recv(&mut into).unwrap(), 6);
+
+        // As long as they may be, in fragments; and longer.
+        let long = vec![5; 60_000];
+        there.send_to(&long, from).unwrap();
+        let mut room = vec![0; 65_536];
+        assert_eq!(here.recv(&mut room).unwrap(), long.len());
+        assert!(room[..long.len()] == long[..]);
+        assert_eq!(there.send_to(&room, from).unwrap_err().raw_os_error(), Some(90));
+        assert_eq!(there.send_to(b"", from).unwrap_err().kind(), ErrorKind::InvalidInput);
+        here.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
+        assert_eq!(here.recv(&mut into).unwrap_err().kind(), ErrorKind::WouldBlock);
+    });
+}
+
+#[test]
+fn whom_a_socket_is_connected_to_is_all_that_it_hears() {
+    within(|| {
+        let (one, two) = hosts();
+        let here = one.datagram("qp://10.0.0.1:4000").unwrap();
+        let friend = two.datagram("qp://10.0.0.2:1").unwrap();
+        let stranger = two.datagram("qp://10.0.0.2:2").unwrap();
+        stranger.send_to(b"before", "qp://10.0.0.1:4000").unwrap();
+        until("it is there", || here.peek_from(&mut [0; 16]).is_ok());
+        here.connect("qp://10.0.0.2:1").unwrap();
+        // More than there is room for: none of it takes the room of the friend's.
+        for _ in 0..40 {
+            stranger.send_to(b"noise", "qp://10.0.0.1:4000").unwrap();
+        }
+        here.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
+        let mut into = [0; 16];
+        // Datagrams may be lost, as everywhere; the friend says it until it is heard.
+        until("the friend is heard", || {
+            friend.send_to(b"hello", "qp://10.0.0.1:4000").unwrap();
+            here.recv(&mut into).is_ok_and(|len| &into[..len] == b"hello")
+        });
+    });
+}
+
+#[test]
+fn whatever_is_done_nothing_is_lost() {
+    support::model::nothing_is_lost(64, streams);
+}
+
+#[cfg(feature = "tokio")]
+#[test]
+fn tasks_wait_give_up_and_split() {
+    support::tasks::all(streams);
+}

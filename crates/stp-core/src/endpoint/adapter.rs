@@ -1,0 +1,119 @@
+//! Adapters that take Data off the engine: what they are told, what they tell.
+//!
+//! The engine's table of Blocks stays the one that counts. What an adapter has
+//! done is booked there as if the engine had placed it, without a look at the
+//! headers that the adapter has checked.
+
+use landfall_placement::{Instant, Refusal};
+
+use super::Endpoint;
+use crate::mirror::Owner;
+use crate::offload::{Command, Landed, Loss, Report, Seat};
+use crate::wire::hold;
+
+impl Endpoint {
+    /// The next thing that an adapter must be told. A driver asks after each
+    /// input, and before it lets anything leave that
+    /// [`poll_transmit`](landfall_placement::Engine::poll_transmit) gave out later.
+    pub fn poll_command(&mut self, adapter: u8) -> Option<Command> {
+        let blocks = &self.granted.blocks;
+        self.granted.mirror.next_command(adapter, |index| blocks.get(usize::from(index)))
+    }
+
+    /// An adapter took something off the engine. Reports come in the order in which
+    /// it came to pass, and before all frames that came behind it.
+    pub fn handle_report(&mut self, now: Instant, adapter: u8, report: &Report) {
+        match *report {
+            Report::Landed(landed) => {
+                let Landed { index, generation, first, bits, marked, hold } = landed;
+                let nths = (0..64u16).filter(|nth| bits >> nth & 1 == 1);
+                let stus = nths.filter_map(|nth| first.checked_add(nth));
+                self.book_landed(now, adapter, (index, generation), stus, (marked, hold));
+            }
+            Report::Through { index, generation, end, marked, hold } => {
+                self.book_landed(now, adapter, (index, generation), 0..end, (marked, hold));
+            }
+            Report::Lost { seat, why, marked, hold } => {
+                if !self.book(now, adapter, seat, hold) {
+                    return;
+                }
+                self.granted.table().mark(seat.block, marked);
+                if why == Loss::Corrupt {
+                    self.refusals.count(Refusal::BadChecksum);
+                }
+                self.land_stu(now, seat, false, why == Loss::MemoryGone);
+            }
+            Report::Refused { index, generation } => {
+                if self.is_generation(index, generation) {
+                    self.granted.mirror.refused(adapter, index);
+                }
+            }
+            Report::Closed { index, generation } => {
+                if self.is_generation(index, generation) {
+                    self.granted.mirror.closed(adapter, index);
+                    self.free_what_left();
+                }
+            }
+        }
+    }
+
+    /// An adapter has forgotten all that it was told, and will report none of
+    /// it: its Blocks are the engine's. What came to lie in its place and was not
+    /// reported never came.
+    pub fn adapter_lost(&mut self, _now: Instant, adapter: u8) {
+        self.granted.mirror.lose(adapter);
+        self.free_what_left();
+    }
+
+    fn is_generation(&self, index: u16, generation: u16) -> bool {
+        let block = self.granted.blocks.get(usize::from(index));
+        block.is_some_and(|block| block.generation() == generation)
+    }
+
+    /// STUs of a Block landed; those of which that is known stay so.
+    fn book_landed(
+        &mut self,
+        now: Instant,
+        adapter: u8,
+        (index, generation): (u16, u16),
+        stus: impl Iterator<Item = u16>,
+        (marked, hold): (u16, u16),
+    ) {
+        let mut marked = Some(marked);
+        for stu in stus {
+            let seat = Seat { block: index, generation, stu };
+            if !self.book(now, adapter, seat, hold) {
+                continue;
+            }
+            if let Some(marked) = marked.take() {
+                self.granted.table().mark(index, marked);
+            }
+            self.land_stu(now, seat, true, false);
+        }
+    }
+
+    /// An STU came, to a Block that an adapter has: what is noted when the engine
+    /// places it.
+    fn book(&mut self, now: Instant, adapter: u8, seat: Seat, hold: u16) -> bool {
+        let mirror = &self.granted.mirror;
+        // What it gives back it still had when this came.
+        let has = matches!(mirror.owner(seat.block), Owner::Adapter | Owner::Returning);
+        if !has || !mirror.is_at(adapter, seat.block) {
+            return false;
+        }
+        if !self.granted.table().book(seat) {
+            return false;
+        }
+        self.note_data(now, seat, hold::decode(hold));
+        true
+    }
+
+    /// Places of Blocks that nobody has any more are free.
+    pub(crate) fn free_what_left(&mut self) {
+        while let Some(block) = self.granted.mirror.next_free() {
+            self.granted.free.push(block);
+            // Somebody may wait for a place in the table.
+            self.grants_due = true;
+        }
+    }
+}

@@ -1,0 +1,23 @@
+//! The Hamachi's.
+#![no_std]
+#![no_main]
+
+use core::hint::black_box;
+
+use firmware_image::work;
+use landfall_placement::Spans;
+use nic_firmware_model::firmware::{Arrival, Firmware};
+use nic_firmware_model::hamachi::Hamachi;
+
+/// The linker begins here.
+#[unsafe(no_mangle)]
+#[allow(improper_ctypes_definitions)]
+extern "C" fn _start(
+    firmware: &mut Hamachi<'_>,
+    command: &<Hamachi<'_> as Firmware>::Command,
+    frame: &Arrival<'_>,
+    into: &mut Spans,
+    is_in_place: bool,
+) {
+    black_box(work(firmware, command, frame, into, is_in_place));
+}
