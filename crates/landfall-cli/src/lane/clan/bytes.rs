@@ -68,8 +68,9 @@ pub(super) fn write<F: Fabric>(
     writer.finish()?;
     writer.drain(deadline)?;
     let seconds = started.elapsed().as_secs_f64();
-    let bytes = messages * message as u64;
-    Ok(Asked { bytes, messages, seconds, round_trips, cpu: meter.stop()? })
+    let (bytes, cpu) = (messages * message as u64, meter.stop()?);
+    meet.part()?;
+    Ok(Asked { bytes, messages, seconds, round_trips, cpu })
 }
 
 pub(super) fn read<F: Fabric>(
@@ -91,6 +92,7 @@ pub(super) fn read<F: Fabric>(
         }
     }
     let used = TaskUse::of_this_thread()? - before;
+    meet.part()?;
     let filled = usize::try_from(messages)?.saturating_mul(message).min(WALK / message * message);
     let wrong = Pattern(0).first_difference(&memory[..filled]);
     ensure!(wrong.is_none(), "byte {} is wrong", wrong.unwrap_or_default());

@@ -68,6 +68,7 @@ pub(super) fn write<F: Fabric>(
     remote.store(COUNT, requests + 1)?;
     remote.commit()?;
     remote.wait_for(Stage::Delivered, deadline)?;
+    meet.part()?;
     let (bytes, round_trips) = (requests * request, RttHistogram::new());
     Ok(Asked { bytes, messages: requests, seconds, round_trips, cpu })
 }
@@ -92,6 +93,7 @@ pub(super) fn receive<F: Fabric>(
         ensure!(Instant::now() < deadline, "the end was not told in time");
     };
     let used = TaskUse::of_this_thread()? - before;
+    meet.part()?;
     let filled = count.saturating_mul(request.into()).min(WALK as u64) as usize;
     let mut bytes = vec![0; filled];
     for (at, piece) in (0..).step_by(PIECE).zip(bytes.chunks_mut(PIECE)) {

@@ -52,6 +52,7 @@ pub(super) fn put<F: Fabric>(
     let seconds = started.elapsed().as_secs_f64();
     let round_trips = RttHistogram::new();
     let (bytes, cpu) = (count * ELEMENT as u64, meter.stop()?);
+    meet.part()?;
     Ok(Asked { bytes, messages: count, seconds, round_trips, cpu })
 }
 
@@ -67,7 +68,11 @@ pub(super) fn get<F: Fabric>(fabric: &F, meet: &mut dyn Meet, job: &Job) -> Resu
         queue.get(&mut element, deadline)?;
         let [number, ..] = words(&element);
         if number == END {
-            return Ok((TaskUse::of_this_thread()? - before).into());
+            let used = TaskUse::of_this_thread()? - before;
+            // What was taken out is told when more is looked for, or now.
+            queue.close()?;
+            meet.part()?;
+            return Ok(used.into());
         }
         ensure!(number == next, "element {number} came instead of {next}");
         next += 1;

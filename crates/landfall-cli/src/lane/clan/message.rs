@@ -151,9 +151,11 @@ pub(super) fn ask<F: Fabric>(fabric: &F, meet: &mut dyn Meet, job: &Job) -> Resu
         round_trips.record((now - then) / together);
     }
     ends.say(len - WORD, END)?;
+    let cpu = meter.stop()?;
+    meet.part()?;
     let messages = words - warm;
     let seconds = (now - started).as_secs_f64().max(f64::MIN_POSITIVE);
-    Ok(Asked { bytes: messages * len, messages, seconds, round_trips, cpu: meter.stop()? })
+    Ok(Asked { bytes: messages * len, messages, seconds, round_trips, cpu })
 }
 
 pub(super) fn answer<F: Fabric>(fabric: &F, meet: &mut dyn Meet, job: &Job) -> Result<Answered> {
@@ -164,7 +166,9 @@ pub(super) fn answer<F: Fabric>(fabric: &F, meet: &mut dyn Meet, job: &Job) -> R
     loop {
         word = ends.hear(len - WORD, word)?;
         if word == END {
-            return Ok((TaskUse::of_this_thread()? - before).into());
+            let used = TaskUse::of_this_thread()? - before;
+            meet.part()?;
+            return Ok(used.into());
         }
         let first = ends.local.load(0)?;
         ensure!(first == word, "the end of message {word} was there before its beginning");

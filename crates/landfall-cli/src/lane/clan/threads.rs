@@ -74,7 +74,8 @@ mod tests {
             let (time, limit) = (Duration::from_millis(20), Duration::from_secs(60));
             let job = Job { work, waiting, time, limit, core: None };
             let open: [Open<'_, Threads>; 2] = [&|_| Ok(near.clone()), &|_| Ok(far.clone())];
-            let sample = run(&endpoints, &job, open).unwrap();
+            let sample = run(&endpoints, &job, open)
+                .unwrap_or_else(|error| panic!("{work:?}, {waiting:?}: {error:?}"));
             assert!(sample.messages > 0 && sample.bytes > 0, "{work:?}: {sample:?}");
         }
     }

@@ -119,9 +119,11 @@ pub(super) fn ask<F: Fabric>(fabric: &F, meet: &mut dyn Meet, job: &Job) -> Resu
         round_trips.record((now - then) / together.max(1));
     }
     words.say(END)?;
+    let cpu = meter.stop()?;
+    meet.part()?;
     let messages = word - warm;
     let seconds = (now - started).max(Duration::from_nanos(1)).as_secs_f64();
-    Ok(Asked { bytes: messages * WORD, messages, seconds, round_trips, cpu: meter.stop()? })
+    Ok(Asked { bytes: messages * WORD, messages, seconds, round_trips, cpu })
 }
 
 #[inline]
@@ -141,7 +143,9 @@ pub(super) fn answer<F: Fabric>(fabric: &F, meet: &mut dyn Meet, job: &Job) -> R
     loop {
         word = words.hear(word)?;
         if word == END {
-            return Ok((TaskUse::of_this_thread()? - before).into());
+            let used = TaskUse::of_this_thread()? - before;
+            meet.part()?;
+            return Ok(used.into());
         }
         words.say(word)?;
     }
