@@ -15,7 +15,7 @@ use crate::kernel::{self, Errno};
 use crate::lock::hold;
 use crate::patience::Patience;
 use crate::registry::{Name, Place};
-use crate::ring::{self, Incoming, Outgoing};
+use crate::ring::{self, Incoming, Outgoing, Wish};
 use crate::segment::{Direction, Segment, Side};
 
 /// `has_ended` of a half that was shut down: nothing more comes, or is wanted.
@@ -69,6 +69,8 @@ pub(crate) struct Connection {
     pub(crate) is_watched_twice: AtomicBool,
     /// How often a sender found the ring full: an edge for `epoll` where it changes.
     pub(crate) was_full: AtomicU32,
+    /// How often in a row memory alone answered what the kernel might know better.
+    pub(crate) answers_by_memory: AtomicU32,
 }
 
 /// Written while nobody else knows of the record.
@@ -77,6 +79,12 @@ struct NameCell(std::cell::UnsafeCell<Option<Name>>);
 
 // SAFETY: it is written before the record is published and read afterwards only.
 unsafe impl Sync for NameCell {}
+
+/// Somebody who sleeps, or is about to, and watches an end of a connection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Watch {
+    wish: Option<Wish>,
+}
 
 /// The memory of a connection, seen from one side.
 #[derive(Clone, Copy, Debug)]
@@ -106,6 +114,7 @@ impl Connection {
             for_room: Patience::new(),
             is_watched_twice: AtomicBool::new(false),
             was_full: AtomicU32::new(0),
+            answers_by_memory: AtomicU32::new(0),
         }
     }
 
@@ -120,6 +129,7 @@ impl Connection {
         for counter in [&self.early_in_flight, &self.looks, &self.joining, &self.was_full] {
             counter.store(0, Ordering::Relaxed);
         }
+        self.answers_by_memory.store(0, Ordering::Relaxed);
         self.is_watched_twice.store(false, Ordering::Relaxed);
         self.for_bytes.reset();
         self.for_room.reset();
@@ -257,6 +267,7 @@ impl Connection {
         let Some(shared) = self.shared() else { return };
         if fd >= 0 {
             // A byte that is left unread would make the kernel reset the connection.
+            shared.receives.receiving.rings_kept.store(u32::MAX / 2, Ordering::Relaxed);
             shared.take_rings_away(fd);
         }
         if shared.segment.end(shared.side).holders.fetch_sub(1, Ordering::AcqRel) == 1 {
@@ -379,6 +390,33 @@ impl<'a> Shared<'a> {
         self.receives.sending.switched.load(Ordering::SeqCst).checked_sub(1)
     }
 
+    /// Whether all that the other end sends by TCP alone has been taken: what is there yet
+    /// are rings.
+    pub(crate) fn is_done_with_tcp(&self) -> bool {
+        let taken = self.receives.receiving.by_tcp.load(Ordering::Relaxed);
+        self.incoming_by_tcp().is_some_and(|by_tcp| by_tcp <= taken)
+    }
+
+    /// Whether one of the four halves has ended, as far as memory knows. What a killed
+    /// process leaves is known to the kernel alone.
+    pub(crate) fn knows_of_an_end(&self) -> bool {
+        [self.sends, self.receives].into_iter().any(|direction| {
+            direction.sending.has_ended.load(Ordering::Acquire) != 0
+                || direction.receiving.has_ended.load(Ordering::Acquire) != 0
+        })
+    }
+
+    /// Whether calls on this end wait.
+    pub(crate) fn waits(&self, fd: i32) -> bool {
+        let word = &self.segment.end(self.side).waits;
+        crate::waits::do_they(word, || !kernel::is_nonblocking(fd))
+    }
+
+    /// Somebody has said whether calls on this end shall wait.
+    pub(crate) fn forget_whether_it_waits(&self) {
+        crate::waits::forget(&self.segment.end(self.side).waits);
+    }
+
     /// Whether what we send goes into the ring.
     pub(crate) fn is_sending_switched(&self) -> bool {
         self.sends.sending.switched.load(Ordering::SeqCst) != 0
@@ -431,6 +469,16 @@ impl<'a> Shared<'a> {
         }
     }
 
+    /// Whether a byte by TCP is known to be a ring. Who only receives has never changed
+    /// its own way: a ring would be taken for what it sends, so it is changed now. Where that
+    /// cannot be, the other end knows, and looks by itself.
+    fn may_ring(&self, fd: i32) -> bool {
+        if !self.is_sending_switched() {
+            self.switch_sending(fd);
+        }
+        self.is_sending_switched()
+    }
+
     /// Wakes a sender at the other end that waits for room, if there is enough now.
     pub(crate) fn tell_of_room_if_wanted(&self, fd: i32) {
         let how = self.incoming.takes_the_wish_for_room();
@@ -439,7 +487,7 @@ impl<'a> Shared<'a> {
         }
         // To one who has ended a byte would be an offence: the kernel answers with a reset.
         let sends_on = self.receives.sending.has_ended.load(Ordering::Acquire) == 0;
-        if how & ring::ROOM_BY_TCP != 0 && sends_on {
+        if how & ring::ROOM_BY_TCP != 0 && sends_on && self.may_ring(fd) {
             let _ = kernel::ring(fd);
             self.sends.receiving.was_rung.store(1, Ordering::Release);
         }
@@ -462,18 +510,63 @@ impl<'a> Shared<'a> {
         let own = &self.receives.receiving;
         let _held = hold(&own.lock);
         if self.incoming_by_tcp() == Some(own.by_tcp.load(Ordering::Relaxed))
-            && own.sleepers.load(Ordering::SeqCst) == 0
+            && self.nobody_needs_the_rings()
         {
             self.drop_rings(fd);
         }
+    }
+
+    /// Whether all have gone for whom a ring may lie in TCP's queue. Who only seems to be
+    /// there, since it was killed, is not waited for too long: a ring that stays keeps
+    /// others from sleep.
+    pub(crate) fn nobody_needs_the_rings(&self) -> bool {
+        const LONG_ENOUGH: u32 = 64;
+        let own = &self.receives.receiving;
+        if own.sleepers.load(Ordering::SeqCst) > 0 {
+            return false;
+        }
+        let is_watched = own.watchers.load(Ordering::SeqCst) > 0;
+        if is_watched && own.rings_kept.fetch_add(1, Ordering::Relaxed) < LONG_ENOUGH {
+            return false;
+        }
+        own.rings_kept.store(0, Ordering::Relaxed);
+        true
+    }
+
+    /// Whether a ring in TCP's queue may be for somebody who sleeps, or wakes just now.
+    pub(crate) fn somebody_may_need_a_ring(&self) -> bool {
+        let own = &self.receives.receiving;
+        own.sleepers.load(Ordering::SeqCst) > 0 || own.watchers.load(Ordering::SeqCst) > 0
     }
 
     /// The same for one who knows that they are nothing but rings. An error that waits
     /// there stays: asking for the length does not take it.
     pub(crate) fn drop_rings(&self, fd: i32) {
         while kernel::queued(fd, libc::FIONREAD).is_ok_and(|bytes| bytes > 0)
-            && kernel::glance(fd, libc::MSG_DONTWAIT).is_ok()
+            && kernel::glance(fd, libc::MSG_DONTWAIT) == Ok(kernel::GLANCE)
         {}
+        self.rings_were_dropped();
+    }
+
+    /// Who may still wait for one gets the next.
+    pub(crate) fn rings_were_dropped(&self) {
+        if self.receives.receiving.watchers.load(Ordering::SeqCst) > 0 {
+            self.incoming.wants_the_next_ring();
+        }
+    }
+
+    /// Somebody will sleep who watches this end, until [`Shared::stops_watching`]. Who
+    /// calls this looks at the ring of bytes once more.
+    pub(crate) fn watches(&self, for_bytes: bool) -> Watch {
+        self.receives.receiving.watchers.fetch_add(1, Ordering::SeqCst);
+        Watch { wish: for_bytes.then(|| self.incoming.wants_the_next_ring()) }
+    }
+
+    pub(crate) fn stops_watching(&self, watch: Watch) {
+        if let Some(wish) = watch.wish {
+            self.incoming.takes_back(wish);
+        }
+        self.receives.receiving.watchers.fetch_sub(1, Ordering::SeqCst);
     }
 
     /// Nobody has this end open any more.

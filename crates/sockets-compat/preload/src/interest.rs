@@ -6,13 +6,14 @@
 //! An entry that is shared memory is either *hot* or *armed*. A hot one is looked at in
 //! memory with each wait, and nobody rings for it: so is one that is busy. Before a thread
 //! sleeps it arms all hot ones; then the other end rings, the kernel tells, and the entry
-//! is hot again. So what is idle costs nothing, and what is busy costs no calls.
+//! is hot again. With it all others are that were busy until lately, so that one ring is
+//! enough for many. So what is idle costs nothing, and what is busy costs no calls.
 
 use std::collections::BTreeMap;
 
 use libc::{EPOLLET, EPOLLIN, EPOLLONESHOT, EPOLLOUT, EPOLLWRNORM, epoll_event};
 
-use crate::connection::Shared;
+use crate::connection::{Shared, Watch};
 use crate::kernel::{self, Outcome};
 use crate::readiness;
 use crate::ring::ROOM_BY_TCP;
@@ -22,6 +23,12 @@ use crate::watched;
 const WRITE: u32 = (EPOLLOUT | EPOLLWRNORM) as u32;
 const EDGE: u32 = EPOLLET as u32;
 const ONCE: u32 = EPOLLONESHOT as u32;
+/// What the kernel alone may know of.
+const ENDS: u32 = (libc::EPOLLERR | libc::EPOLLHUP | libc::EPOLLRDHUP) as u32;
+/// An entry of which nothing was told for so many sleeps waits for its ring.
+const IDLE_SLEEPS: u8 = 8;
+/// After so many looks at memory alone the kernel is asked anyway.
+const LOOKS_BY_MEMORY: u32 = 32;
 
 /// One descriptor that is watched.
 #[derive(Clone, Copy, Debug)]
@@ -36,6 +43,10 @@ struct Entry {
     asked: u32,
     is_free: bool,
     is_hot: bool,
+    /// Made before a sleep: the other end rings.
+    watch: Option<Watch>,
+    /// Sleeps since it was told of.
+    idle_sleeps: u8,
     /// Told once, and not to be told again before it is asked for anew.
     is_done: bool,
     /// For edges: the position of the ring, and how often it was full, when last told.
@@ -54,11 +65,26 @@ pub(crate) struct Interest {
     free: Vec<u32>,
     by_fd: BTreeMap<i32, u32>,
     hot: Vec<u32>,
+    /// Armed for a sleep, and hot again after it.
+    resting: Vec<u32>,
+    /// Threads that sleep on this set.
+    asleep: u32,
+    /// Looks at memory since the kernel was asked.
+    looks: u32,
     turn: u64,
     /// Entries that are such sets themselves.
     nested: Vec<u32>,
     /// Told by the kernel while somebody only asked whether there is anything.
     kept: Vec<epoll_event>,
+}
+
+/// Who is about to sleep when a set is armed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sleeper {
+    /// A thread that waits on this set.
+    OnThis,
+    /// One that waits on a set, or a list, that this one is in.
+    OnAnother,
 }
 
 /// What to do with the kernel's set so that it is told what we need.
@@ -70,6 +96,18 @@ pub(crate) struct Change {
 
 fn shared_of(fd: i32) -> Option<Guard> {
     table::find(fd).filter(|guard| guard.shared().is_some())
+}
+
+impl Entry {
+    /// Nobody sleeps any more who waits for this one.
+    fn stops_watching(&mut self) {
+        if let Some(watch) = self.watch.take()
+            && let Some(guard) = shared_of(self.fd)
+            && let Some(shared) = guard.shared()
+        {
+            shared.stops_watching(watch);
+        }
+    }
 }
 
 impl Interest {
@@ -102,6 +140,8 @@ impl Interest {
                 asked: 0,
                 is_free: true,
                 is_hot: false,
+                watch: None,
+                idle_sleeps: 0,
                 is_done: false,
                 seen_position: 0,
                 seen_full: 0,
@@ -113,7 +153,7 @@ impl Interest {
         let entry = &mut self.entries[at as usize];
         entry.fd = fd;
         entry.generation = entry.generation.wrapping_add(1);
-        (entry.is_free, entry.is_hot) = (false, false);
+        (entry.is_free, entry.is_hot, entry.idle_sleeps) = (false, false, 0);
         self.by_fd.insert(fd, at);
         at
     }
@@ -128,11 +168,13 @@ impl Interest {
     pub(crate) fn remove(&mut self, fd: i32) {
         if let Some(at) = self.by_fd.remove(&fd) {
             let entry = &mut self.entries[at as usize];
+            entry.stops_watching();
             entry.is_free = true;
             entry.generation = entry.generation.wrapping_add(1);
             if entry.is_hot {
                 self.hot.retain(|&hot| hot != at);
             }
+            self.resting.retain(|&resting| resting != at);
             self.nested.retain(|&nested| nested != at);
             self.free.push(at);
         }
@@ -142,8 +184,20 @@ impl Interest {
         self.by_fd.contains_key(&fd)
     }
 
+    /// What the kernel is asked for of this descriptor, where its answer is the same each
+    /// time it is asked.
+    pub(crate) fn asked_by_level(&self, fd: i32) -> Option<u32> {
+        let entry = &self.entries[*self.by_fd.get(&fd)? as usize];
+        let is_by_level = entry.asked & (EDGE | ONCE) == 0 && shared_of(fd).is_some();
+        is_by_level.then_some(entry.asked)
+    }
+
+    /// Looked at in memory from now on. While a thread sleeps, the other end rings as well.
     fn heat(&mut self, at: u32) {
         let entry = &mut self.entries[at as usize];
+        if self.asleep == 0 {
+            entry.stops_watching();
+        }
         if !entry.is_hot {
             entry.is_hot = true;
             self.hot.push(at);
@@ -159,6 +213,7 @@ impl Interest {
         if changes {
             entry.asked = wanted;
         }
+        entry.idle_sleeps = 0;
         self.heat(at);
         changes.then(|| self.change(at))
     }
@@ -187,7 +242,7 @@ impl Interest {
             // Whoever they were for looks at memory from now on.
             shared.take_rings_away(fd);
         }
-        let told = self.tell(at, &guard, &shared, true);
+        let told = self.tell(at, &guard, &shared, Some(event.events));
         if told.is_none() && self.entries[at as usize].events & ONCE != 0 {
             // The kernel thinks that it was told.
             changes.push(self.change(at));
@@ -200,8 +255,10 @@ impl Interest {
         self.turn += 1;
     }
 
-    /// What is ready by memory alone, in the program's words.
-    pub(crate) fn ready(&mut self, into: &mut Vec<epoll_event>, most: usize) {
+    /// What is ready by memory alone, in the program's words; whether the kernel has
+    /// nothing to add, as far as memory knows.
+    pub(crate) fn ready(&mut self, into: &mut Vec<epoll_event>, most: usize) -> bool {
+        let mut is_all = self.hot.len() == self.by_fd.len() && self.looks < LOOKS_BY_MEMORY;
         // Who was told first is asked last: nobody starves.
         let hot = std::mem::take(&mut self.hot);
         let mut told = 0;
@@ -213,7 +270,13 @@ impl Interest {
             if let Some(guard) = shared_of(self.entries[at as usize].fd)
                 && let Some(shared) = guard.shared()
             {
-                into.extend(self.tell(at, &guard, &shared, false));
+                let writes = self.entries[at as usize].events & WRITE != 0;
+                is_all &= shared.is_done_with_tcp()
+                    && !shared.knows_of_an_end()
+                    && (!writes || shared.is_sending_switched());
+                into.extend(self.tell(at, &guard, &shared, None));
+            } else {
+                is_all = false;
             }
             if into.len() > before {
                 told = turn + 1;
@@ -221,6 +284,8 @@ impl Interest {
         }
         self.hot.extend_from_slice(&hot[told..]);
         self.hot.extend_from_slice(&hot[..told]);
+        self.looks = if is_all { self.looks + 1 } else { 0 };
+        is_all
     }
 
     /// The sets within this set, with what is told of each that has something to tell.
@@ -273,22 +338,27 @@ impl Interest {
         at: u32,
         guard: &Guard,
         shared: &Shared<'_>,
-        is_of_kernel: bool,
+        by_kernel: Option<u32>,
     ) -> Option<epoll_event> {
         let entry = &self.entries[at as usize];
         if entry.is_done
             || entry.turn == self.turn
-            || (!is_of_kernel && !is_worth_a_look(entry, guard, shared))
+            || (by_kernel.is_none() && !is_worth_a_look(entry, guard, shared))
         {
             return None;
         }
-        let ready = readiness::now(shared, entry.fd, wanted(entry.events));
+        let (fd, wanted) = (entry.fd, wanted(entry.events));
+        let ready = if by_kernel.is_some_and(|events| events & ENDS != 0) {
+            readiness::by_kernel(shared, fd, wanted)
+        } else {
+            readiness::now(guard, shared, fd, wanted)
+        };
         let news = !has_edges(entry) || is_edge(entry, guard, shared, ready);
         let entry = &mut self.entries[at as usize];
         if ready == 0 || !news {
             return None;
         }
-        (entry.is_fresh, entry.turn) = (false, self.turn);
+        (entry.is_fresh, entry.turn, entry.idle_sleeps) = (false, self.turn, 0);
         entry.seen_position = shared.incoming.position();
         entry.seen_full = guard.was_full.load(std::sync::atomic::Ordering::Acquire);
         entry.is_done = entry.events & ONCE != 0;
@@ -296,24 +366,89 @@ impl Interest {
         Some(epoll_event { events, u64: entry.data })
     }
 
-    /// Says to all other ends what is waited for, so that they ring; `false` if something
-    /// is there already.
-    pub(crate) fn arm(&mut self) -> bool {
-        let hot = std::mem::take(&mut self.hot);
-        let mut still_hot = Vec::new();
-        for at in hot {
-            let entry = &mut self.entries[at as usize];
-            let is_quiet = entry.is_done
-                || shared_of(entry.fd).is_none_or(|guard| {
-                    guard.shared().is_none_or(|shared| arm_one(entry, &guard, &shared))
-                });
-            entry.is_hot = !is_quiet;
-            if !is_quiet {
-                still_hot.push(at);
+    /// Says to all other ends what is waited for, so that they ring; `None` if something is
+    /// there already, else whether the kernel must be asked for a short time only.
+    pub(crate) fn arm(&mut self, sleeper: Sleeper) -> Option<bool> {
+        let mut is_short = false;
+        for at in 0..self.hot.len() {
+            let entry = &mut self.entries[self.hot[at] as usize];
+            match arm_one(entry) {
+                Armed::Quiet { needs_looks } => is_short |= needs_looks,
+                Armed::Ready => {
+                    self.disarm(at + 1);
+                    return None;
+                }
             }
         }
-        self.hot = still_hot;
-        self.hot.is_empty()
+        for at in std::mem::take(&mut self.hot) {
+            self.entries[at as usize].is_hot = false;
+            if sleeper == Sleeper::OnThis {
+                self.resting.push(at);
+            }
+        }
+        Some(is_short)
+    }
+
+    /// Nobody will sleep after all.
+    fn disarm(&mut self, how_many: usize) {
+        if self.asleep == 0 {
+            for &at in &self.hot[..how_many] {
+                self.entries[at as usize].stops_watching();
+            }
+        }
+    }
+
+    /// A thread goes to sleep on this set; it will be armed.
+    pub(crate) fn falls_asleep(&mut self) {
+        self.asleep += 1;
+    }
+
+    /// A thread that slept on this set does so no more. What was armed for that is looked
+    /// at in memory again, if it has been busy lately.
+    pub(crate) fn wakes_up(&mut self) {
+        self.asleep = self.asleep.saturating_sub(1);
+        if self.asleep > 0 {
+            return;
+        }
+        for &at in &self.hot {
+            self.entries[at as usize].stops_watching();
+        }
+        for at in std::mem::take(&mut self.resting) {
+            let entry = &mut self.entries[at as usize];
+            entry.idle_sleeps = entry.idle_sleeps.saturating_add(1);
+            if entry.idle_sleeps < IDLE_SLEEPS && !entry.is_done {
+                self.heat(at);
+            }
+        }
+    }
+
+    /// A thread leaves with what it was told while others sleep: they hear of what comes next.
+    pub(crate) fn arm_for_the_others(&mut self) {
+        if self.asleep > 0 {
+            for &at in &self.hot {
+                let _ = arm_one(&mut self.entries[at as usize]);
+            }
+        }
+    }
+
+    /// In a child of a fork: those who sleep are the parent's, and so are their wishes.
+    pub(crate) fn after_fork(&mut self) {
+        self.asleep = 0;
+        self.resting.clear();
+        for at in 0..self.entries.len() {
+            let entry = &mut self.entries[at];
+            if !entry.is_free && entry.watch.take().is_some() {
+                self.heat(at as u32);
+            }
+        }
+    }
+}
+
+impl Drop for Interest {
+    fn drop(&mut self) {
+        for entry in &mut self.entries {
+            entry.stops_watching();
+        }
     }
 }
 
@@ -352,13 +487,34 @@ fn is_edge(entry: &Entry, guard: &Guard, shared: &Shared<'_>, ready: i16) -> boo
         || (ready & readiness::READING != 0 && shared.incoming.available() == Ok(0))
 }
 
-/// Whether all that it waits for will be rung for.
-fn arm_one(entry: &Entry, guard: &Guard, shared: &Shared<'_>) -> bool {
+/// What came of arming an entry.
+enum Armed {
+    /// All that it waits for will be rung for, or has to be looked for.
+    Quiet {
+        needs_looks: bool,
+    },
+    Ready,
+}
+
+fn arm_one(entry: &mut Entry) -> Armed {
+    const QUIET: Armed = Armed::Quiet { needs_looks: false };
+    entry.stops_watching();
+    if entry.is_done {
+        return QUIET;
+    }
+    let Some(guard) = shared_of(entry.fd) else { return QUIET };
+    let Some(shared) = guard.shared() else { return QUIET };
+    let mut needs_looks = false;
+    entry.watch = Some(shared.watches(true));
     if entry.events & WRITE != 0 && shared.is_sending_switched() {
         let _ = shared.outgoing.wants_room(ROOM_BY_TCP);
+        needs_looks = readiness::needs_looks_for_room(&shared);
     }
-    let _ = shared.incoming.wants_to_be_rung();
-    !is_worth_a_look(entry, guard, shared)
+    if is_worth_a_look(entry, &guard, &shared) {
+        Armed::Ready
+    } else {
+        Armed::Quiet { needs_looks }
+    }
 }
 
 /// Asks the kernel's set for something else.

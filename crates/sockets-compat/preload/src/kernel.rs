@@ -65,9 +65,12 @@ pub(crate) unsafe fn receive(fd: c_int, part: Part, flags: c_int) -> Outcome {
     call!(libc::SYS_recvfrom, fd, part.base, part.len, flags, nobody, nobody)
 }
 
+/// As much is looked at in one glance.
+pub(crate) const GLANCE: usize = 64;
+
 /// Looks at, or takes, what has come, without a use for the bytes.
 pub(crate) fn glance(fd: c_int, flags: c_int) -> Outcome {
-    let mut scratch = [0_u8; 64];
+    let mut scratch = [0_u8; GLANCE];
     let part = Part { base: scratch.as_mut_ptr(), len: scratch.len() };
     // SAFETY: the scratch is ours.
     unsafe { receive(fd, part, flags) }

@@ -22,6 +22,7 @@ mod signals;
 mod sweep;
 mod table;
 mod transfer;
+mod waits;
 mod watched;
 
 /// Whether bytes of this connection go through memory: 1 for those that are sent, plus 2

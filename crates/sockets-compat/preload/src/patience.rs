@@ -44,7 +44,8 @@ impl Patience {
                 return false;
             }
             self.waits_without.store(0, Ordering::Relaxed);
-            worth = LEAST_NS;
+            // Whole, since who sleeps at the other end answers late the first time.
+            worth = MOST_NS;
         }
         let until = Duration::from_nanos(worth.into());
         let until = limit.map_or(until, |limit| limit.min(until));

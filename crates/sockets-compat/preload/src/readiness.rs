@@ -7,7 +7,7 @@
 use libc::{POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT, POLLPRI, POLLRDHUP};
 use std::sync::atomic::Ordering;
 
-use crate::connection::{CLOSED, Shared};
+use crate::connection::{CLOSED, Connection, Shared, Watch};
 use crate::kernel;
 use crate::ring::ROOM_BY_TCP;
 use crate::transfer::{Silence, silence};
@@ -34,8 +34,33 @@ pub(crate) fn by_ring(shared: &Shared<'_>, wanted: i16) -> i16 {
     ready & wanted
 }
 
-/// All that it is ready for now, of what is wanted and of what is always told.
-pub(crate) fn now(shared: &Shared<'_>, fd: i32, wanted: i16) -> i16 {
+/// After so many answers of memory in a row the kernel is asked, which knows of a peer that
+/// was killed.
+const ANSWERS_BY_MEMORY: u32 = 64;
+
+/// All that it is ready for now, of what is wanted and of what is always told. Memory alone
+/// answers where there is something to tell and it knows of no end: of one that it does not
+/// know is told once there is nothing else, or a little later.
+pub(crate) fn now(connection: &Connection, shared: &Shared<'_>, fd: i32, wanted: i16) -> i16 {
+    let ready = by_ring(shared, wanted);
+    let answers = connection.answers_by_memory.load(Ordering::Relaxed);
+    let is_known = (wanted & READING == 0 || shared.is_done_with_tcp())
+        && (wanted & WRITING == 0 || shared.is_sending_switched());
+    let is_asked = ready == 0
+        || !is_known
+        || wanted & POLLPRI != 0
+        || shared.knows_of_an_end()
+        || answers >= ANSWERS_BY_MEMORY;
+    if is_asked {
+        connection.answers_by_memory.store(0, Ordering::Relaxed);
+        return by_kernel(shared, fd, wanted);
+    }
+    connection.answers_by_memory.store(answers + 1, Ordering::Relaxed);
+    ready
+}
+
+/// The same, and the kernel is asked.
+pub(crate) fn by_kernel(shared: &Shared<'_>, fd: i32, wanted: i16) -> i16 {
     let asked = wanted | READING | WRITING | POLLRDHUP;
     let Ok(kernel) = kernel::poll_one(fd, asked, 0) else { return POLLNVAL };
     let mut ready = kernel & (POLLERR | POLLHUP | POLLNVAL | POLLRDHUP | POLLPRI);
@@ -87,39 +112,51 @@ fn writing(shared: &Shared<'_>, kernel: i16) -> i16 {
 }
 
 /// How to sleep until it is ready.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Sleep {
     /// What the kernel is asked for.
     pub(crate) events: i16,
     /// The kernel cannot tell: look again soon.
     pub(crate) is_short: bool,
+    pub(crate) watch: Watch,
 }
 
-/// Says to the other end what is waited for; `None` if it is there already.
+/// Says to the other end what is waited for; `None` if it is there already. Who slept
+/// stops watching.
 pub(crate) fn prepare(shared: &Shared<'_>, fd: i32, wanted: i16) -> Option<Sleep> {
-    let mut sleep = Sleep { events: wanted, is_short: false };
-    if wanted & READING != 0 && shared.incoming.wants_to_be_rung() != Ok(false) {
-        return None;
-    }
-    if wanted & WRITING != 0 && shared.is_sending_switched() {
+    let (reads, writes) = (wanted & READING != 0, wanted & WRITING != 0);
+    let waits_for_room = writes && shared.is_sending_switched();
+    // What lies in TCP's queue would wake who waits for room only, again and again.
+    let is_short =
+        waits_for_room && (needs_looks_for_room(shared) || !reads && !takes_rings_away(shared, fd));
+    let watch = shared.watches(reads);
+    let mut sleep = Sleep { events: wanted, is_short, watch };
+    if waits_for_room {
         let _ = shared.outgoing.wants_room(ROOM_BY_TCP);
-        if now(shared, fd, wanted) != 0 {
-            return None;
-        }
         // Of a ring the kernel tells as of something to read.
-        sleep.events = (wanted & !WRITING) | READING;
-        if wanted & READING == 0 && !takes_rings_away(shared, fd) {
-            sleep = Sleep { events: wanted & !WRITING, is_short: true };
+        sleep.events &= !WRITING;
+        if !is_short {
+            sleep.events |= READING;
         }
+    }
+    let is_there = reads && shared.incoming.available() != Ok(0)
+        || waits_for_room && by_kernel(shared, fd, wanted) != 0;
+    if is_there {
+        shared.stops_watching(watch);
+        return None;
     }
     Some(sleep)
 }
 
+/// Whether who waits for room has to look for it now and then: an end that has never sent
+/// cannot ring. It makes itself able to when it sees that somebody waits.
+pub(crate) fn needs_looks_for_room(shared: &Shared<'_>) -> bool {
+    shared.incoming_by_tcp().is_none()
+}
+
 /// Whether nothing is left in TCP's queue that would wake who waits for room only.
 fn takes_rings_away(shared: &Shared<'_>, fd: i32) -> bool {
-    let by_tcp = shared.receives.receiving.by_tcp.load(Ordering::Relaxed);
-    let sleepers = &shared.receives.receiving.sleepers;
-    shared.incoming_by_tcp() == Some(by_tcp)
-        && sleepers.load(Ordering::SeqCst) == 0
+    shared.is_done_with_tcp()
+        && !shared.somebody_may_need_a_ring()
         && matches!(silence(shared, fd), Ok(Silence::Open))
 }

@@ -21,6 +21,17 @@ use crate::segment::{CAPACITY, Direction, Receiving, Segment, Sending, Side};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Nonsense;
 
+/// In `wishes` this is one wish. The upper half counts the rings: a wish that was made
+/// before the last ring is fulfilled.
+const WISH: u64 = 1;
+const WISHES: u64 = 0xFFFF_FFFF;
+
+/// A wish to be rung that has been made, and can be taken back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Wish {
+    rings_before: u64,
+}
+
 /// A sender sleeps on `tail` in memory.
 pub(crate) const ROOM_BY_MEMORY: u32 = 1;
 /// A sender sleeps in `poll` or `epoll`, where only TCP wakes it.
@@ -104,8 +115,18 @@ impl Outgoing<'_> {
     /// After something was put in: whether the other end has to be rung now.
     pub(crate) fn takes_the_wish_to_be_rung(&self) -> bool {
         fence(Ordering::SeqCst);
-        self.other.is_armed.load(Ordering::Relaxed) != 0
-            && self.other.is_armed.swap(0, Ordering::AcqRel) != 0
+        let wishes = &self.other.wishes;
+        let mut seen = wishes.load(Ordering::Relaxed);
+        while seen & WISHES != 0 {
+            // None is left, and one ring more has been sent.
+            let fulfilled = (seen | WISHES).wrapping_add(1);
+            match wishes.compare_exchange_weak(seen, fulfilled, Ordering::AcqRel, Ordering::Relaxed)
+            {
+                Ok(_) => return true,
+                Err(now) => seen = now,
+            }
+        }
+        false
     }
 
     /// Says that room is wanted, and how to wake; whether there is some already.
@@ -178,15 +199,38 @@ impl Incoming<'_> {
 
     /// A ring was taken that another may have waited for. Who calls this looks at the ring
     /// of bytes once more.
-    pub(crate) fn wants_the_next_ring(&self) {
-        self.own.is_armed.store(1, Ordering::Relaxed);
+    pub(crate) fn wants_the_next_ring(&self) -> Wish {
+        let before = self.own.wishes.fetch_add(WISH, Ordering::Relaxed);
         fence(Ordering::SeqCst);
+        Wish { rings_before: before & !WISHES }
     }
 
-    /// Says that this end will sleep; whether there is something to take after all.
-    pub(crate) fn wants_to_be_rung(&self) -> Result<bool, Nonsense> {
-        self.wants_the_next_ring();
-        Ok(self.available()? > 0)
+    /// Says that this end will sleep, unless there is something to take after all.
+    pub(crate) fn wants_to_be_rung(&self) -> Result<Option<Wish>, Nonsense> {
+        let wish = self.wants_the_next_ring();
+        if self.available()? > 0 {
+            self.takes_back(wish);
+            return Ok(None);
+        }
+        Ok(Some(wish))
+    }
+
+    /// Whoever made the wish does not sleep any more. If a ring has fulfilled it, it is
+    /// none of those that stand there now.
+    pub(crate) fn takes_back(&self, wish: Wish) {
+        let wishes = &self.own.wishes;
+        let mut seen = wishes.load(Ordering::Relaxed);
+        while seen & !WISHES == wish.rings_before && seen & WISHES != 0 {
+            match wishes.compare_exchange_weak(
+                seen,
+                seen - WISH,
+                Ordering::AcqRel,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => return,
+                Err(now) => seen = now,
+            }
+        }
     }
 }
 
@@ -343,13 +387,14 @@ mod tests {
         // The first bytes always ring: whoever waits does so on TCP alone.
         assert!(outgoing.takes_the_wish_to_be_rung());
         assert!(!outgoing.takes_the_wish_to_be_rung());
-        assert_eq!(incoming.wants_to_be_rung(), Ok(false));
+        assert!(matches!(incoming.wants_to_be_rung(), Ok(Some(_))));
         assert!(outgoing.takes_the_wish_to_be_rung());
 
         let mut bytes = vec![7; CAPACITY as usize];
         // SAFETY: the buffer lives, here and below.
         assert_eq!(unsafe { outgoing.put(&[part(&mut bytes)]) }, Ok(bytes.len()));
-        assert_eq!(incoming.wants_to_be_rung(), Ok(true));
+        assert_eq!(incoming.wants_to_be_rung(), Ok(None));
+        assert!(!outgoing.takes_the_wish_to_be_rung(), "a wish was left behind");
         assert_eq!(outgoing.wants_room(ROOM_BY_TCP), Ok(false));
         let (little, much) = bytes.split_at_mut(ROOM_WORTH_A_WAKE as usize - 1);
         // SAFETY: what the program gave, as libc asks for it.

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::kernel::{self, Errno};
 
 /// Says that this is ours, and how its parts lie: another version has another number.
-pub(crate) const MAGIC: u64 = u64::from_be_bytes(*b"landfal1");
+pub(crate) const MAGIC: u64 = u64::from_be_bytes(*b"landfal2");
 /// What a ring holds. As much as a core's own cache has room for, several times over.
 pub(crate) const CAPACITY: u64 = 256 * 1024;
 const HEADER: usize = 4096;
@@ -45,6 +45,8 @@ pub(crate) struct End {
     pub(crate) holders: AtomicU32,
     /// The acceptor has found the memory; the connector has seen that.
     pub(crate) is_here: AtomicU32,
+    /// Whether its calls wait, as far as is known; see [`crate::waits`].
+    pub(crate) waits: AtomicU32,
 }
 
 /// The sender's half of a direction.
@@ -75,14 +77,19 @@ pub(crate) struct Receiving {
     /// Bytes that were taken out of TCP.
     pub(crate) by_tcp: AtomicU64,
     pub(crate) lock: AtomicU32,
-    /// The receiver sleeps, or will, and wants to be rung.
-    pub(crate) is_armed: AtomicU32,
+    /// Who sleeps, or will, and wants to be rung; see [`crate::ring`].
+    pub(crate) wishes: AtomicU64,
     /// A ring was sent and may still lie in TCP's queue.
     pub(crate) was_rung: AtomicU32,
     /// Nothing will be taken any more.
     pub(crate) has_ended: AtomicU32,
     /// Threads that sleep for bytes; they must find the ring that was meant for them.
     pub(crate) sleepers: AtomicU32,
+    /// Who sleeps in `poll`, or may in `epoll`: a ring that another takes away was for
+    /// them, too. A killed one stays in it, and costs some needless rings.
+    pub(crate) watchers: AtomicU32,
+    /// How often rings stayed for those.
+    pub(crate) rings_kept: AtomicU32,
 }
 
 #[derive(Debug)]
@@ -131,7 +138,7 @@ impl Segment {
         let segment = Self { base: kernel::map(file, LEN)? };
         for side in [Side::Connector, Side::Acceptor] {
             // The first bytes find nobody who looks at the ring, only one at TCP.
-            segment.direction_from(side).receiving.is_armed.store(1, Ordering::Relaxed);
+            segment.direction_from(side).receiving.wishes.store(1, Ordering::Relaxed);
         }
         segment.header().magic.store(MAGIC, Ordering::Release);
         Ok(segment)
@@ -224,7 +231,7 @@ pub(crate) mod tests {
         first.direction_from(Side::Acceptor).sending.head.store(7, Ordering::Relaxed);
         assert_eq!(second.direction_from(Side::Acceptor).sending.head.load(Ordering::Relaxed), 7);
         assert_eq!(
-            second.direction_from(Side::Connector).receiving.is_armed.load(Ordering::Relaxed),
+            second.direction_from(Side::Connector).receiving.wishes.load(Ordering::Relaxed),
             1
         );
     }

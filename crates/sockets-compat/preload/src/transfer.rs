@@ -81,7 +81,7 @@ unsafe fn send_by_ring(
             return Ok(done);
         }
         connection.was_full.fetch_add(1, Ordering::AcqRel);
-        if flags & libc::MSG_DONTWAIT != 0 || kernel::is_nonblocking(fd) {
+        if flags & libc::MSG_DONTWAIT != 0 || !shared.waits(fd) {
             return if done > 0 { Ok(done) } else { Err(Errno(libc::EAGAIN)) };
         }
         if let Err(why) = wait_for_room(connection, shared, fd) {
@@ -254,18 +254,29 @@ unsafe fn receive_shared(
     flags: i32,
 ) -> Outcome {
     connection.waits_for_an_answer(shared);
+    let may_wait = || flags & libc::MSG_DONTWAIT == 0 && shared.waits(fd);
     loop {
+        if looks_empty(shared) && may_wait() {
+            // Whether it has ended is asked after that: nothing else needs the kernel here.
+            let has_come = || !looks_empty(shared);
+            connection.for_bytes.look_for(None, has_come);
+        }
         // SAFETY: as promised.
         match unsafe { receive_now(shared, fd, parts, flags) }? {
             Now::Bytes(bytes) => return Ok(bytes),
             Now::End => return Ok(0),
             Now::Nothing => {}
         }
-        if flags & libc::MSG_DONTWAIT != 0 || kernel::is_nonblocking(fd) {
+        if !may_wait() {
             return Err(Errno(libc::EAGAIN));
         }
-        wait_for_bytes(connection, shared, fd)?;
+        wait_for_bytes(shared, fd)?;
     }
+}
+
+/// Whether all comes by memory, and neither bytes nor an end are there.
+fn looks_empty(shared: &Shared<'_>) -> bool {
+    shared.incoming.available() == Ok(0) && shared.is_done_with_tcp() && !shared.knows_of_an_end()
 }
 
 enum Now {
@@ -314,7 +325,7 @@ unsafe fn receive_now(
             return Ok(if is_over { Now::End } else { Now::Nothing });
         }
     }
-    if own.was_rung.load(Ordering::Relaxed) != 0 && own.sleepers.load(Ordering::SeqCst) == 0 {
+    if own.was_rung.load(Ordering::Relaxed) != 0 && shared.nobody_needs_the_rings() {
         // The ring has done its work. Left unread it would look like a byte that this
         // program did not want, should it be killed.
         own.was_rung.store(0, Ordering::Relaxed);
@@ -374,17 +385,18 @@ pub(crate) enum Silence {
 
 /// Takes rings away that nobody needs any more, and sees whether the connection has ended.
 pub(crate) fn silence(shared: &Shared<'_>, fd: i32) -> Result<Silence, Errno> {
-    let own = &shared.receives.receiving;
-    // A ring that was meant for somebody who sleeps must be found by him.
-    let keep = if own.sleepers.load(Ordering::SeqCst) > 0 { libc::MSG_PEEK } else { 0 };
     loop {
+        // A ring that was meant for somebody who sleeps must be found by him.
+        let keeps = shared.somebody_may_need_a_ring();
+        let keep = if keeps { libc::MSG_PEEK } else { 0 };
         match kernel::glance(fd, libc::MSG_DONTWAIT | keep) {
             Ok(0) => return Ok(Silence::End),
-            Ok(_) if keep != 0 => return Ok(Silence::Open),
-            // Whoever would have been woken by it is not: so the next one has to be sent.
-            Ok(_) => shared.incoming.wants_the_next_ring(),
+            Ok(_) if keeps && !shared.nobody_needs_the_rings() => return Ok(Silence::Open),
+            Ok(_) if keeps => shared.drop_rings(fd),
+            // Who came to watch since we looked gets the next.
+            Ok(_) => shared.rings_were_dropped(),
             Err(Errno(libc::EAGAIN)) => {
-                own.was_rung.store(0, Ordering::Release);
+                shared.receives.receiving.was_rung.store(0, Ordering::Release);
                 return Ok(Silence::Open);
             }
             Err(_) if shared.has_ended_in_peace() => return Ok(Silence::End),
@@ -394,16 +406,16 @@ pub(crate) fn silence(shared: &Shared<'_>, fd: i32) -> Result<Silence, Errno> {
 }
 
 /// Returns when there may be bytes, or an end, or with what ended the waiting.
-fn wait_for_bytes(connection: &Connection, shared: &Shared<'_>, fd: i32) -> Result<(), Errno> {
-    let has_come = || shared.incoming.available() != Ok(0);
-    if shared.incoming_by_tcp().is_some() && connection.for_bytes.look_for(None, has_come) {
-        return Ok(());
-    }
+fn wait_for_bytes(shared: &Shared<'_>, fd: i32) -> Result<(), Errno> {
     let sleepers = &shared.receives.receiving.sleepers;
     sleepers.fetch_add(1, Ordering::SeqCst);
     let woken = match shared.incoming.wants_to_be_rung() {
-        Ok(false) => kernel::glance(fd, libc::MSG_PEEK).map(|_| ()),
-        Ok(true) => Ok(()),
+        Ok(Some(wish)) => {
+            let woken = kernel::glance(fd, libc::MSG_PEEK).map(|_| ());
+            shared.incoming.takes_back(wish);
+            woken
+        }
+        Ok(None) => Ok(()),
         Err(nonsense) => Err(nonsense.into()),
     };
     if sleepers.fetch_sub(1, Ordering::SeqCst) == 1 && woken.is_ok() {

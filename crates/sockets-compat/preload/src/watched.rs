@@ -90,5 +90,10 @@ pub(crate) fn became_shared(fd: i32) {
 /// In a child of a fork: who held a lock in the parent is not here.
 pub(crate) fn after_fork() {
     SETS.free_after_fork();
-    SETS.with(|sets| sets.values().for_each(|set| set.free_after_fork()));
+    SETS.with(|sets| {
+        for set in sets.values() {
+            set.free_after_fork();
+            set.with(Interest::after_fork);
+        }
+    });
 }

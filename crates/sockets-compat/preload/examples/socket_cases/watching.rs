@@ -9,6 +9,8 @@ pub(crate) const CASES: &[Case] = &[
     ("poll_of_each_state", poll_states),
     ("poll_wakes", poll_wakes),
     ("poll_wakes_a_writer", poll_wakes_writer),
+    ("poll_wakes_a_writer_that_never_hears", poll_wakes_writer_of_one_way),
+    ("epoll_wakes_a_writer_that_never_hears", epoll_wakes_writer_of_one_way),
     ("poll_of_several", poll_several),
     ("poll_of_nothing", poll_nothing),
     ("poll_writes_each_answer", poll_stale),
@@ -94,6 +96,49 @@ fn poll_wakes_writer(seen: &mut Seen) {
         taker.join().unwrap();
     }
     pair.close();
+}
+
+/// One end only sends, the other only receives: what wakes the sender must not be found
+/// among the bytes that the other says at last.
+fn goes_one_way(seen: &mut Seen, wait_for_room: impl Fn(i32) -> String) {
+    let pair = Pair::fresh();
+    for _ in 0..8 {
+        send(pair.a, b"word", 0);
+        recv(pair.b, &mut [0; 4], 0);
+    }
+    for _ in 0..3 {
+        fill(pair.a);
+        let b = pair.b;
+        let taker = later(move || {
+            drain(b);
+        });
+        seen.note("room", wait_for_room(pair.a));
+        taker.join().unwrap();
+        while poll_bits(pair.b, POLLIN, 100) == "IN" {
+            drain(pair.b);
+        }
+    }
+    seen.note("nothing to hear", poll_bits(pair.a, POLLIN, 20));
+    seen.call("the answer goes", send(pair.b, b"answer", 0));
+    let mut answer = [0; 64];
+    let len = recv(pair.a, &mut answer, 0);
+    seen.note("the answer", answer.get(..len.unsigned_abs()));
+    pair.close();
+}
+
+fn poll_wakes_writer_of_one_way(seen: &mut Seen) {
+    goes_one_way(seen, |fd| poll_bits(fd, POLLOUT, 10_000));
+    goes_one_way(seen, |fd| poll_bits(fd, POLLOUT | POLLIN, 10_000));
+}
+
+fn epoll_wakes_writer_of_one_way(seen: &mut Seen) {
+    goes_one_way(seen, |fd| {
+        let watch = Watch::new();
+        watch.change(EPOLL_CTL_ADD, fd, libc::EPOLLOUT);
+        let told = watch.wait(&[fd], 4, 10_000);
+        watch.close();
+        format!("{told:?}")
+    });
 }
 
 fn poll_several(seen: &mut Seen) {

@@ -92,7 +92,19 @@ unsafe extern "C" fn dup3(old: c_int, new: c_int, flags: c_int) -> c_int {
     doubled(old, unsafe { next!(dup3: fn(c_int, c_int, c_int) -> c_int)(old, new, flags) })
 }
 
+/// Whether its calls wait may be otherwise from now on.
+fn forget_whether_it_waits(fd: c_int) {
+    if let Some(guard) = table::find(fd)
+        && let Some(shared) = guard.shared()
+    {
+        shared.forget_whether_it_waits();
+    }
+}
+
 fn after_control(fd: c_int, command: c_int, result: c_int) -> c_int {
+    if command == libc::F_SETFL {
+        forget_whether_it_waits(fd);
+    }
     if matches!(command, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC) {
         doubled(fd, result)
     } else {
@@ -128,7 +140,12 @@ unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -
         return 0;
     }
     // SAFETY: what the program gave, as libc asks for it.
-    unsafe { next!(ioctl: fn(c_int, c_ulong, *mut c_void) -> c_int)(fd, request, argument) }
+    let result =
+        unsafe { next!(ioctl: fn(c_int, c_ulong, *mut c_void) -> c_int)(fd, request, argument) };
+    if request == libc::FIONBIO {
+        forget_whether_it_waits(fd);
+    }
+    result
 }
 
 /// How many bytes wait here, or there; `None` where the kernel knows.

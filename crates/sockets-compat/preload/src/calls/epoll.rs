@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use libc::{epoll_event, sigset_t, timespec};
 
 use super::{fail, told_int};
-use crate::interest;
+use crate::interest::{self, Interest, Sleeper};
 use crate::kernel::{self, Errno, Outcome};
 use crate::next::next;
 use crate::patience::Patience;
@@ -17,6 +17,10 @@ use crate::{process, rules};
 static PATIENCE: Patience = Patience::new();
 /// So many events are fetched at once, however many the program has room for.
 const MOST: usize = 256;
+const NOTHING: epoll_event = epoll_event { events: 0, u64: 0 };
+
+/// How long one sleeps where the kernel cannot tell all that is waited for.
+const SHORT: Duration = Duration::from_millis(1);
 
 /// The kernel allows sets within sets to this depth.
 const DEEPEST: usize = 5;
@@ -83,7 +87,11 @@ unsafe extern "C" fn epoll_ctl(
                 let change = interest.set(fd, *event);
                 return interest::apply(epoll, &change);
             }
+            let asked_before = interest.asked_by_level(fd);
             let change = interest.set(fd, *event);
+            if operation == libc::EPOLL_CTL_MOD && asked_before == Some(change.event.events) {
+                return Ok(0);
+            }
             let done = kernel::epoll_change(epoll, operation, fd, &change.event);
             if done.is_err() && !is_known {
                 interest.remove(fd);
@@ -104,35 +112,84 @@ fn wait(
     let begin = Instant::now();
     let most = into.len().min(MOST);
     let mut found = Vec::with_capacity(most);
+    let mut asking =
+        if limit == Some(Duration::ZERO) { Asking::Always } else { Asking::IfItMayKnow };
     loop {
-        look(epoll, set, &mut found, most)?;
+        look(epoll, set, &mut found, most, asking)?;
         if found.is_empty() && limit.is_none_or(|limit| begin.elapsed() < limit) {
-            if spin(set, limit) || !arm(set, DEEPEST) {
+            if spin(set, limit) {
+                asking = Asking::InVainOnly;
                 continue;
             }
             let left = limit.map(|limit| limit.saturating_sub(begin.elapsed()));
-            ask_kernel(epoll, set, &mut found, most, milliseconds(left), mask)?;
-            tell_nested(set, &mut found, most);
+            sleep(epoll, set, &mut found, most, left, mask)?;
+            asking = Asking::Always;
         }
         let is_over = limit.is_some_and(|limit| begin.elapsed() >= limit);
         if !found.is_empty() || is_over {
             into[..found.len()].copy_from_slice(&found);
+            set.with(Interest::arm_for_the_others);
             return Ok(found.len());
         }
     }
 }
 
+/// Whether the kernel is asked for what memory does not know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Asking {
+    Always,
+    /// Not where all that is watched is memory.
+    IfItMayKnow,
+    /// It was asked just now: again only if memory has nothing.
+    InVainOnly,
+}
+
 /// What there is, without waiting.
-fn look(epoll: c_int, set: &Set, found: &mut Vec<epoll_event>, most: usize) -> Result<(), Errno> {
-    set.with(|interest| {
+fn look(
+    epoll: c_int,
+    set: &Set,
+    found: &mut Vec<epoll_event>,
+    most: usize,
+    asking: Asking,
+) -> Result<(), Errno> {
+    let is_all = set.with(|interest| {
         interest.begin_turn();
         found.extend(interest.take_kept(most));
-        interest.ready(found, most);
+        interest.ready(found, most)
     });
-    if found.len() < most {
-        ask_kernel(epoll, set, found, most, 0, std::ptr::null())?;
+    let asks = match asking {
+        Asking::Always => true,
+        Asking::IfItMayKnow => !is_all,
+        Asking::InVainOnly => found.is_empty(),
+    };
+    if asks && found.len() < most {
+        ask_kernel(epoll, set, found, most)?;
         tell_nested(set, found, most);
     }
+    Ok(())
+}
+
+/// Sleeps until there may be something, unless something is there already.
+fn sleep(
+    epoll: c_int,
+    set: &Set,
+    found: &mut Vec<epoll_event>,
+    most: usize,
+    left: Option<Duration>,
+    mask: *const sigset_t,
+) -> Result<(), Errno> {
+    set.with(Interest::falls_asleep);
+    let Some(is_short) = arm(set, DEEPEST, Sleeper::OnThis) else {
+        set.with(Interest::wakes_up);
+        return Ok(());
+    };
+    let nap = if is_short { Some(left.unwrap_or(SHORT).min(SHORT)) } else { left };
+    let mut events = [NOTHING; MOST];
+    let room = most - found.len();
+    let told = kernel::epoll_wait(epoll, &mut events[..room], milliseconds(nap), mask);
+    set.with(Interest::wakes_up);
+    translate(epoll, set, &events[..told?], found);
+    tell_nested(set, found, most);
     Ok(())
 }
 
@@ -152,26 +209,33 @@ pub(super) fn has_something(epoll: c_int) -> bool {
         return true;
     }
     let mut found = Vec::new();
-    let _ = look(epoll, &set, &mut found, MOST);
+    let _ = look(epoll, &set, &mut found, MOST, Asking::Always);
     set.with(|interest| interest.keep(&found));
     !found.is_empty()
 }
 
-/// Says to all other ends what is waited for, in sets within the set, too; `false` if
-/// something is there already.
-fn arm(set: &Set, depth: usize) -> bool {
-    let is_quiet = set.with(|interest| interest.arm());
-    let inner = set.with(|interest| interest.nested());
-    is_quiet && inner.iter().all(|(inner, _)| depth == 0 || arm_for(*inner, depth - 1))
+/// Says to all other ends what is waited for, in sets within the set, too; `None` if
+/// something is there already, else whether one may sleep for a short time only.
+fn arm(set: &Set, depth: usize, sleeper: Sleeper) -> Option<bool> {
+    let (mut is_short, inner) = set.with(|interest| {
+        let is_short = interest.arm(sleeper)?;
+        Some((is_short, interest.nested()))
+    })?;
+    for (inner, _) in inner {
+        if depth > 0 {
+            is_short |= arm_for(inner, depth - 1)?;
+        }
+    }
+    Some(is_short)
 }
 
 /// The same for one who will sleep on the descriptor itself.
-pub(super) fn arm_before_sleep(epoll: c_int) -> bool {
+pub(super) fn arm_before_sleep(epoll: c_int) -> Option<bool> {
     arm_for(epoll, DEEPEST)
 }
 
-fn arm_for(epoll: c_int, depth: usize) -> bool {
-    watched::find(epoll).is_none_or(|set| arm(&set, depth))
+fn arm_for(epoll: c_int, depth: usize) -> Option<bool> {
+    watched::find(epoll).map_or(Some(false), |set| arm(&set, depth, Sleeper::OnAnother))
 }
 
 fn milliseconds(left: Option<Duration>) -> c_int {
@@ -180,28 +244,30 @@ fn milliseconds(left: Option<Duration>) -> c_int {
     })
 }
 
-/// What the kernel tells, in the program's words.
+/// What the kernel tells without waiting, in the program's words.
 fn ask_kernel(
     epoll: c_int,
     set: &Set,
     found: &mut Vec<epoll_event>,
     most: usize,
-    milliseconds: c_int,
-    mask: *const sigset_t,
 ) -> Result<(), Errno> {
-    let mut events = [epoll_event { events: 0, u64: 0 }; MOST];
+    let mut events = [NOTHING; MOST];
     let room = most - found.len();
-    let told = kernel::epoll_wait(epoll, &mut events[..room], milliseconds, mask)?;
+    let told = kernel::epoll_wait(epoll, &mut events[..room], 0, std::ptr::null())?;
+    translate(epoll, set, &events[..told], found);
+    Ok(())
+}
+
+fn translate(epoll: c_int, set: &Set, events: &[epoll_event], found: &mut Vec<epoll_event>) {
     let mut changes = Vec::new();
     set.with(|interest| {
-        for event in &events[..told] {
+        for event in events {
             found.extend(interest.translate(event, &mut changes));
         }
     });
     for change in &changes {
         let _ = interest::apply(epoll, change);
     }
-    Ok(())
 }
 
 /// Looks at memory for a while; whether something came.

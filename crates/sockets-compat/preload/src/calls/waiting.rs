@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use libc::{fd_set, nfds_t, pollfd, sigset_t, timespec, timeval};
 
 use super::{epoll, fail, told_int};
+use crate::connection::Watch;
 use crate::kernel::{self, Outcome};
 use crate::next::next;
 use crate::patience::Patience;
@@ -53,7 +54,7 @@ fn wait(
     let begin = Instant::now();
     // The kernel answers for each entry, and "nothing" for one that is no descriptor.
     entries.iter_mut().for_each(|entry| entry.revents = 0);
-    let mut asked = entries.to_vec();
+    let mut asked = Vec::new();
     loop {
         if fill(entries, ours) > 0 || limit == Some(Duration::ZERO) {
             return with_the_others(entries, ours);
@@ -61,10 +62,18 @@ fn wait(
         if begin.elapsed() < SHORT && look(entries, ours, limit) {
             continue;
         }
-        let Some(is_short) = prepare(entries, ours, &mut asked) else { continue };
-        let left = limit.map(|limit| limit.saturating_sub(begin.elapsed()));
-        let nap = if is_short { Some(left.unwrap_or(SHORT).min(SHORT)) } else { left };
-        kernel::poll(&mut asked, nap, mask)?;
+        asked.clear();
+        asked.extend_from_slice(entries);
+        let mut watches = Vec::with_capacity(ours.len());
+        let prepared = prepare(entries, ours, &mut asked, &mut watches);
+        let slept = prepared.map(|is_short| {
+            let left = limit.map(|limit| limit.saturating_sub(begin.elapsed()));
+            let nap = if is_short { Some(left.unwrap_or(SHORT).min(SHORT)) } else { left };
+            kernel::poll(&mut asked, nap, mask)
+        });
+        stop_watching(&watches, ours);
+        let Some(slept) = slept else { continue };
+        slept?;
         for (entry, asked) in entries.iter_mut().zip(&asked) {
             entry.revents = asked.revents;
         }
@@ -82,7 +91,8 @@ fn fill(entries: &mut [pollfd], ours: &[Ours]) -> usize {
         let entry = &mut entries[*at];
         entry.revents = match what {
             What::Memory(guard) => {
-                guard.shared().map_or(0, |shared| readiness::now(&shared, entry.fd, entry.events))
+                let now = |shared| readiness::now(guard, &shared, entry.fd, entry.events);
+                guard.shared().map_or(0, now)
             }
             What::Set if epoll::has_something(entry.fd) => readiness::READING & entry.events,
             What::Set => 0,
@@ -121,22 +131,37 @@ fn look(entries: &[pollfd], ours: &[Ours], limit: Option<Duration>) -> bool {
 
 /// Says what is waited for; `None` if something is there already, else whether the kernel
 /// must be asked for a short time only.
-fn prepare(entries: &[pollfd], ours: &[Ours], asked: &mut [pollfd]) -> Option<bool> {
+fn prepare(
+    entries: &[pollfd],
+    ours: &[Ours],
+    asked: &mut [pollfd],
+    watches: &mut Vec<(usize, Watch)>,
+) -> Option<bool> {
     let mut is_short = false;
-    for Ours { at, what } in ours {
+    for (which, Ours { at, what }) in ours.iter().enumerate() {
         let (entry, asked) = (&entries[*at], &mut asked[*at]);
         let What::Memory(guard) = what else {
-            if !epoll::arm_before_sleep(entry.fd) {
-                return None;
-            }
+            is_short |= epoll::arm_before_sleep(entry.fd)?;
             continue;
         };
         let Some(shared) = guard.shared() else { continue };
         let sleep = readiness::prepare(&shared, entry.fd, entry.events)?;
+        watches.push((which, sleep.watch));
         asked.events = sleep.events;
         is_short |= sleep.is_short;
     }
     Some(is_short)
+}
+
+/// Nobody sleeps any more who watched those of ours.
+fn stop_watching(watches: &[(usize, Watch)], ours: &[Ours]) {
+    for &(which, watch) in watches {
+        if let What::Memory(guard) = &ours[which].what
+            && let Some(shared) = guard.shared()
+        {
+            shared.stops_watching(watch);
+        }
+    }
 }
 
 /// # Safety
