@@ -1,13 +1,11 @@
 //! What ends: apertures, links, hosts.
 
-mod world;
-
 use std::time::Duration;
 
+use crate::world::{Pair, noise, open};
 use clan_dsm::{Access, Action, Config, DmaRequest, Ended, Event, HostId, Nic, Reason, Rights};
 use landfall_placement::{Engine, PathId, PathLimits, PathState, WordFunction, WordWidth};
 use landfall_simnet::{LinkConfig, Sim};
-use world::{Pair, noise, open};
 
 fn pair() -> Pair {
     let config = Config { keep_alive: Some(Duration::from_millis(500)), ..Config::default() };

@@ -1,14 +1,12 @@
 //! Networks that lose, repeat, mix up and damage frames.
 
-mod world;
-
 use std::ops::ControlFlow;
 use std::time::Duration;
 
+use crate::world::{Pair, noise};
 use clan_dsm::{Access, Action, Config, DmaRequest, Event};
 use landfall_placement::{Random, WordFunction, WordWidth};
 use landfall_simnet::{EngineConfig, LinkConfig, Loss, Probability, Sim, check};
-use world::{Pair, noise};
 
 fn bad_wire() -> LinkConfig {
     LinkConfig::ethernet(1_000_000_000)

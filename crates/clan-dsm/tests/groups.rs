@@ -1,13 +1,11 @@
 //! Groups: memory that several hosts have, each its own, and that one call writes.
 
-mod world;
-
 use std::time::Duration;
 
+use crate::world::{Host, Log, add_host, run_until};
 use clan_dsm::{Config, Cookie, Error, Event, GroupWrite, HostId, Nic, Reason};
 use landfall_placement::{Area, Engine as _, PathId, Peer};
 use landfall_simnet::{EngineConfig, Handle, LinkConfig, Sim};
-use world::{Host, Log, add_host, run_until};
 
 /// Host 1, the founder, with links to hosts 2 and 3.
 struct Star {

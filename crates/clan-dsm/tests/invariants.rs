@@ -1,15 +1,13 @@
 //! The invariants of the architecture about what arrives: 1, 2, 4 and 6, with whole
 //! adapters on a network that loses, doubles, delays and damages frames.
 
-mod net;
-
 use std::time::Duration;
 
+use crate::net::{Exposed, Net, cases, config, faulty, noise, sim};
 use clan_dsm::{Access, Action, DmaRequest, EndpointId, Event, Rights, WindowId};
 use landfall_placement::{Area, WordFunction, WordWidth};
 use landfall_simnet::EngineConfig;
 use landfall_simnet::memory::Writer;
-use net::{Exposed, Net, cases, config, faulty, noise, sim};
 use proptest::prelude::*;
 
 /// The words of an area that others wrote to, in the order in which it happened.

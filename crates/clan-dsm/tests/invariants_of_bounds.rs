@@ -1,10 +1,9 @@
 //! The invariants of the architecture about what is refused, bounded, or over:
 //! 3, 5, 7 and 8, with whole adapters on a network.
 
-mod net;
-
 use std::time::Duration;
 
+use crate::net::{Net, address, cases, config, ethernet, host_id, noise, sim};
 use clan_dsm::wire::crc;
 use clan_dsm::wire::frame::HEADER_LEN;
 use clan_dsm::{
@@ -14,7 +13,6 @@ use clan_dsm::{
 use landfall_placement::{Area, Engine, Landing, Random, Refusal, Ticket, WordFunction, WordWidth};
 use landfall_simnet::Probability;
 use landfall_simnet::sim::Fate;
-use net::{Net, address, cases, config, ethernet, host_id, noise, sim};
 use proptest::prelude::*;
 
 /// Cookies of every wrong kind, for every kind of access: the memory stays, one

@@ -18,6 +18,20 @@ proptest! {
     }
 }
 
+/// Two flips in one frame, each of which a sum of words sees, and together it does not:
+/// what the network of the model must not do, for nothing could be told from it.
+#[test]
+fn a_frame_is_damaged_in_one_bit_only() {
+    let bytes = [
+        71, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 38, 0, 0, 36, 0, 0, 0, 0, 0, 185, 0, 0, 0,
+        47, 160, 163, 0, 126, 4, 0, 19, 0, 0, 233, 0, 0, 0, 0, 0, 0, 0, 0, 28, 0, 166, 0, 0, 4, 0,
+        0, 0, 0, 0, 80, 0, 112, 0, 95, 1, 32, 13, 0, 30, 123, 0, 72, 44, 80, 0, 32, 0, 0, 0, 0, 0,
+        0, 0, 249, 115, 14, 181, 25, 0, 0, 0, 249, 18, 13, 61,
+    ];
+    let failures = disagreements(&bytes);
+    assert!(failures.is_empty(), "{failures:#?}");
+}
+
 #[test]
 fn long_runs_agree_with_the_naive_model() {
     let rounds = if std::env::var_os("LANDFALL_LONG").is_some() { 5_000 } else { 50 };

@@ -1,11 +1,9 @@
 //! Reads, operations on words, exceptions: what needs an answer.
 
-mod world;
-
+use crate::world::{Pair, fired, noise};
 use clan_dsm::{Access, Action, Config, DmaRequest, Ended, Error, Event, Reason, Rights};
 use landfall_placement::{WordFunction, WordWidth};
 use landfall_simnet::{LinkConfig, Sim};
-use world::{Pair, fired, noise};
 
 fn pair() -> Pair {
     Pair::new(Sim::from_number(2), Config::default(), LinkConfig::ethernet(1_000_000_000))

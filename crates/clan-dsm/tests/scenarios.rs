@@ -1,17 +1,17 @@
 //! Three hosts and what goes wrong between them: cookies that are passed on,
 //! endpoints that are used again, hosts that die, links that take next to nothing.
 
-mod net;
-
 use std::time::Duration;
 
+use crate::net::{
+    Net, PATH, address, body, config, cookie_in, ethernet, faulty, host_id, noise, sim,
+};
 use clan_dsm::{
     Access, Action, Config, DmaRequest, Ended, EndpointState, Error, Event, Notice, Port, Reason,
     Rights, Source,
 };
 use landfall_placement::PathId;
 use landfall_simnet::{LinkConfig, Loss, Probability};
-use net::{Net, PATH, address, body, config, cookie_in, ethernet, faulty, host_id, noise, sim};
 
 /// A gives B a cookie, B passes it on to C, and C writes into A's memory: there
 /// never was a connection between A and C, and none is needed.

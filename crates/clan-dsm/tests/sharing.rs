@@ -1,14 +1,12 @@
 //! Who shares a link, or an adapter: endpoints, those who are held back.
 
-mod world;
-
 use std::time::Duration;
 
+use crate::world::{Pair, fired, noise};
 use clan_dsm::{
     Access, Action, Config, DmaRequest, Error, Event, HostId, Notice, PortAddress, Rights, Source,
 };
 use landfall_simnet::{LinkConfig, Sim};
-use world::{Pair, fired, noise};
 
 /// Few frames are under way at a time, so that there is something to wait for.
 fn pair() -> Pair {

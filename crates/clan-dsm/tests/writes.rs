@@ -1,13 +1,11 @@
 //! Writes of every kind between two adapters, and tripwires on them.
 
-mod world;
-
 use std::time::Duration;
 
+use crate::world::{Pair, fired, noise};
 use clan_dsm::{Access, Action, Config, DmaRequest, Error, Event, Rights};
 use landfall_placement::Area;
 use landfall_simnet::{LinkConfig, Sim};
-use world::{Pair, fired, noise};
 
 fn pair() -> Pair {
     Pair::new(Sim::from_number(1), Config::default(), LinkConfig::ethernet(1_000_000_000))

@@ -1,10 +1,8 @@
 //! One of our flows with a bottleneck to itself.
 
-mod common;
-
 use std::time::Duration;
 
-use common::{Dumbbell, Flow, OURS, Path, RENO, SEGMENT};
+use crate::common::{Dumbbell, Flow, OURS, Path, RENO, SEGMENT};
 use landfall_congestion::Config;
 use landfall_simnet::{EcnThreshold, LinkConfig, Loss, Probability, TailDrop};
 

@@ -1,12 +1,10 @@
 //! The window held by a receiver: it grants blocks, and a sender that has no
 //! window of its own sends what was granted.
 
-mod common;
-
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use common::{Path, SEGMENT};
+use crate::common::{Path, SEGMENT};
 use landfall_congestion::{Arrived, Config, Window};
 use landfall_placement::{Ecn, Instant, Peer};
 use landfall_simnet::traffic::{NewReno, Sink, Source, SourceConfig};

@@ -1,10 +1,8 @@
 //! Several flows through one bottleneck: what each gets.
 
-mod common;
-
 use std::time::Duration;
 
-use common::{Dumbbell, Figures, Flow, OURS, Path, RENO};
+use crate::common::{Dumbbell, Figures, Flow, OURS, Path, RENO};
 use landfall_simnet::{EcnThreshold, Red, TailDrop};
 
 fn paths() -> [Path; 3] {

@@ -4,16 +4,15 @@
 //! Errors of ICMP and damaged frames of every kind are in `errors`, datagrams in
 //! overlapping fragments in `udp`, rights in `memory`.
 
-mod two;
-
+use crate::two;
+use crate::two::{
+    ACK, FIN, PSH, RST, SYN, TCP, Two, ack, address, flags, forge, noise, payload_at, plain, seq,
+    set_ack, set_seq, window,
+};
 use landfall_placement::{Engine, Refusal};
 use landfall_test_engines::model::Faults;
 use qpip::{
     Buffer, Config, Error, Event, Mapping, Object, PostError, ReceiveWork, SendWork, Service,
-};
-use two::{
-    ACK, FIN, PSH, RST, SYN, TCP, Two, ack, address, flags, forge, noise, payload_at, plain, seq,
-    set_ack, set_seq, window,
 };
 
 fn open(mapping: Mapping) -> Two {

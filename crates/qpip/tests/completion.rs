@@ -1,14 +1,12 @@
 //! Completion queues: their bounds, and that no wake-up is lost.
 
-mod world;
-
+use crate::world::{Shape, Version, World, address, pattern};
 use landfall_placement::{Area, Engine, Instant, RegionId};
 use landfall_simnet::check;
 use qpip::{
     Access, Adapter, Arm, Buffer, Config, Error, Event, Mapping, Object, PostError, QueuePairSetup,
     ReceiveWork, Service, Status,
 };
-use world::{Shape, Version, World, address, pattern};
 
 fn setup(world: &mut World<'_>, capacity: u32, service: Service) -> QueuePairSetup {
     let domain = world.hosts[0].domain;

@@ -1,12 +1,10 @@
 //! Connections between two adapters: how they open, carry messages and end.
 
-mod world;
-
 use std::time::Duration;
 
+use crate::world::{BOTH, Shape, Version, World, address, pattern};
 use landfall_simnet::{EngineConfig, Loss, Probability, check};
 use qpip::{CloseReason, Error, Event, Mapping, Object, Operation, PostError, QueuePairId, Status};
-use world::{BOTH, Shape, Version, World, address, pattern};
 
 const ALL: [Mapping; 3] = [Mapping::Segment, Mapping::Message, Mapping::Stream];
 

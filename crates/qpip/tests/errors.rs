@@ -1,17 +1,15 @@
 //! Errors of ICMP: who may tell a connection what, and floods of strangers.
 
-mod world;
-
 use std::cell::RefCell;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
+use crate::world::{BOTH, Shape, Version, World, address, ip, mac, pattern};
 use landfall_placement::Engine;
 use landfall_simnet::{Frame, PortId, check};
 use qpip::wire::{Envelope, Flags, Options, Tcp, icmp4, icmp6, protocol, tcp};
 use qpip::{CloseReason, Config, Event, Mapping, QueuePairId, Status};
-use world::{BOTH, Shape, Version, World, address, ip, mac, pattern};
 
 /// What leaves a host, from now on.
 fn watch(world: &mut World<'_>, host: usize) -> Rc<RefCell<Vec<Frame>>> {

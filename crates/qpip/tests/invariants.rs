@@ -1,8 +1,8 @@
 //! The eight invariants of the architecture, each held by tests that name it,
 //! and the engine beside a naive model of it.
 
-mod two;
-
+use crate::two;
+use crate::two::{Two, Wire, ack, flags, forge, noise, payload_at, place, plain, seq, ticket};
 use landfall_placement::{
     Engine, Instant, Landing, PathLimits, PathState, Placement, Random, Ticket,
 };
@@ -10,7 +10,6 @@ use landfall_test_engines::model::Faults;
 use proptest::prelude::*;
 use qpip::model::{disagreements, run, withstand};
 use qpip::{Config, Error, Mapping, PostError, Service, Status};
-use two::{Two, Wire, ack, flags, forge, noise, payload_at, place, plain, seq, ticket};
 
 const MAPPINGS: [Mapping; 3] = [Mapping::Segment, Mapping::Message, Mapping::Stream];
 

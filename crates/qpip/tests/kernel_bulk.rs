@@ -4,16 +4,14 @@
 //!
 //! 64 MB in each direction; with `LANDFALL_LONG=1` a gigabyte.
 
-mod station;
-
 use landfall_testbed::{Offload, VethConfig, require_namespaces};
 use landfall_transport::Driver;
 use landfall_transport::packet::PacketConfig;
 use landfall_transport::tap::TapConfig;
 use qpip::Config;
 
-use station::exchange::{Exchange, OPENINGS, Opener};
-use station::net::{Cable, Tap};
+use crate::station::exchange::{Exchange, OPENINGS, Opener};
+use crate::station::net::{Cable, Tap};
 
 /// How much goes each way in the large cases.
 fn much() -> u64 {

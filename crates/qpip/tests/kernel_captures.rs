@@ -1,16 +1,14 @@
 //! What tshark says of the frames between queue pairs and the kernel. As an
 //! ordinary user, or where it is not installed, each test skips with one line.
 
-mod station;
-
 use landfall_testbed::{Offload, skip_unless};
 use qpip::{CloseReason, Config, Interface};
 
-use station::capture::{Capture, Captured, why_no_tshark};
-use station::exchange::{Exchange, OPENINGS};
-use station::net::{Cable, interface, open, shared};
-use station::program::Saying;
-use station::{Shape, Station};
+use crate::station::capture::{Capture, Captured, why_no_tshark};
+use crate::station::exchange::{Exchange, OPENINGS};
+use crate::station::net::{Cable, interface, open, shared};
+use crate::station::program::Saying;
+use crate::station::{Shape, Station};
 
 const SOME: u64 = 2 << 20;
 

@@ -2,8 +2,7 @@
 //! windows that close and open. As an ordinary user each test skips with one
 //! line.
 
-mod station;
-
+use crate::station;
 use std::io::{ErrorKind, Read};
 use std::net::{Shutdown, SocketAddr};
 use std::time::Duration;
@@ -12,11 +11,11 @@ use landfall_testbed::require_namespaces;
 use landfall_transport::Driver;
 use qpip::CloseReason;
 
-use station::exchange::{OPENINGS, PORT, open};
-use station::kernel::{self, Heard, Kernel};
-use station::net::{Cable, Tap};
-use station::program::{Echo, Saying, Script};
-use station::{Shape, Station};
+use crate::station::exchange::{OPENINGS, PORT, open};
+use crate::station::kernel::{self, Heard, Kernel};
+use crate::station::net::{Cable, Tap};
+use crate::station::program::{Echo, Saying, Script};
+use crate::station::{Shape, Station};
 
 /// How many connections are opened and closed.
 const MANY: usize = 2_000;

@@ -1,18 +1,16 @@
 //! The Linux kernel's TCP as the peer, over networks that lose, delay, damage,
 //! translate, and change. As an ordinary user each test skips with one line.
 
-mod station;
-
 use landfall_testbed::require_namespaces;
 use landfall_transport::fault::Faults;
 use qpip::CloseReason;
 
-use station::Shape;
-use station::bridge::Bridge;
-use station::exchange::{Exchange, OPENINGS, Opener, PORT, open};
-use station::kernel::{self, Heard};
-use station::net::{Cable, Routed, ours, run};
-use station::program::{Echo, Saying, Script, hash_of};
+use crate::station::Shape;
+use crate::station::bridge::Bridge;
+use crate::station::exchange::{Exchange, OPENINGS, Opener, PORT, open};
+use crate::station::kernel::{self, Heard};
+use crate::station::net::{Cable, Routed, ours, run};
+use crate::station::program::{Echo, Saying, Script, hash_of};
 
 const MEGABYTE: u64 = 1 << 20;
 const PERCENT: u32 = 10_000;

@@ -2,8 +2,6 @@
 //! `curl`, `nc`, `iperf3`, and Python's `http.server`. As an ordinary user, or
 //! where one of them is not installed, a test skips with one line.
 
-mod station;
-
 use std::cell::RefCell;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -14,14 +12,14 @@ use landfall_testbed::{privileges, skip_unless};
 use landfall_transport::packet::PacketDriver;
 use qpip::CloseReason;
 
-use station::exchange::PORT;
-use station::files::Folder;
-use station::http::{Server, content_length, split_message};
-use station::iperf::{Connection, Stage, Test};
-use station::kernel::Kernel;
-use station::net::Cable;
-use station::program::{Echo, Pattern, Script};
-use station::{Shape, Station};
+use crate::station::exchange::PORT;
+use crate::station::files::Folder;
+use crate::station::http::{Server, content_length, split_message};
+use crate::station::iperf::{Connection, Stage, Test};
+use crate::station::kernel::Kernel;
+use crate::station::net::Cable;
+use crate::station::program::{Echo, Pattern, Script};
+use crate::station::{Shape, Station};
 
 /// Why this program cannot be talked to.
 fn why_not(program: &str, ask: &str) -> Option<String> {

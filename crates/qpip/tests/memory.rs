@@ -1,13 +1,11 @@
 //! Protection domains, memory keys and rights.
 
-mod world;
-
+use crate::world::{Shape, Version, World, address, pattern};
 use landfall_placement::{Area, RegionId};
 use landfall_simnet::check;
 use qpip::{
     Access, Buffer, DomainId, Error, MemoryKey, Object, PostError, ReceiveWork, SendWork, Status,
 };
-use world::{Shape, Version, World, address, pattern};
 
 /// A world with one host, whose adapter has a queue pair for datagrams.
 fn with_pair(test: impl Fn(&mut World<'_>, qpip::QueuePairId, DomainId)) {

@@ -1,14 +1,12 @@
 //! ARP and neighbour discovery between adapters, and echoes.
 
-mod world;
-
 use std::time::Duration;
 
+use crate::world::{BOTH, Shape, Version, World, address, ip, mac, pattern};
 use landfall_simnet::{Frame, Loss, PortId, Probability, check};
 use qpip::wire::icmp::Echo;
 use qpip::wire::{Envelope, icmp4, icmp6, protocol};
 use qpip::{CloseReason, Event, Mapping, Status};
-use world::{BOTH, Shape, Version, World, address, ip, mac, pattern};
 
 fn strangers() -> Shape {
     Shape { hosts: 3, knows_neighbours: false, ..Shape::default() }

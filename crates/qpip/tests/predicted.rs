@@ -2,17 +2,15 @@
 //! difference: the same frames leave at the same time, the same bytes lie in
 //! memory, the same is completed and told.
 
-mod world;
-
 use std::time::Duration;
 
+use crate::world::{BOTH, Shape, Version, World, address, ip, mac, pattern};
 use landfall_placement::{Engine, PathId, Random};
 use landfall_simnet::{Encapsulation, EngineConfig, Loss, Probability, Sim};
 use qpip::offload::Miss;
 use qpip::{
     Completion, Config, Event, Interface, Mapping, QueuePairId, ReceiveWork, Stats, TcpConfig,
 };
-use world::{BOTH, Shape, Version, World, address, ip, mac, pattern};
 
 const SEEDS: u64 = 60;
 const MEMORY: usize = 4 << 20;

@@ -1,13 +1,11 @@
 //! Many connections share one bottleneck.
 
-mod world;
-
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use crate::world::{Shape, Version, World};
 use landfall_simnet::{LinkConfig, check};
 use qpip::{Config, CongestionControl, Mapping, Operation, TcpConfig};
-use world::{Shape, Version, World};
 
 const FLOWS: usize = 16;
 const MESSAGE: u32 = 64 << 10;

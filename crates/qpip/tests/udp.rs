@@ -1,13 +1,11 @@
 //! Queue pairs for datagrams, between two adapters.
 
-mod world;
-
 use std::time::Duration;
 
+use crate::world::{BOTH, Shape, Version, World, address, ip, mac, pattern};
 use landfall_simnet::{EngineConfig, Frame, Loss, PortId, Probability, check};
 use qpip::wire::{Envelope, Fragment, protocol};
 use qpip::{Operation, PostError, Service, Status};
-use world::{BOTH, Shape, Version, World, address, ip, mac, pattern};
 
 #[test]
 fn a_message_takes_a_request_and_says_who_sent_it() {

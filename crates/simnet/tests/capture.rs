@@ -1,10 +1,8 @@
 //! Captures, read back by tshark where it is installed.
 
-mod common;
-
 use std::time::Duration;
 
-use common::{TemporaryFile, run_dry, shared, silent, tshark};
+use crate::common::{TemporaryFile, run_dry, shared, silent, tshark};
 use landfall_placement::{Ecn, Instant};
 use landfall_simnet::capture::Sink;
 use landfall_simnet::sim::Fate;

@@ -1,10 +1,8 @@
 //! What links do to frames.
 
-mod common;
-
 use std::time::Duration;
 
-use common::{Inbox, number, numbered, run_dry, silent};
+use crate::common::{Inbox, number, numbered, run_dry, silent};
 use landfall_placement::{Ecn, Instant, Random};
 use landfall_simnet::queue::{Backlog, Verdict};
 use landfall_simnet::sim::Fate;

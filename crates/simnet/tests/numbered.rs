@@ -1,14 +1,13 @@
 //! The scheduled test engine over every kind of bad network: the memory is in
 //! the end what it is over a good one.
 
-mod common;
-
+use crate::common;
 use std::cell::RefCell;
 use std::ops::ControlFlow;
 use std::rc::Rc;
 use std::time::Duration;
 
-use common::silent;
+use crate::common::silent;
 use landfall_placement::{
     Engine, Instant, PathId, Peer, Random, RegionId, WordFunction, WordWidth,
 };

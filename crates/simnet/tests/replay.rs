@@ -1,10 +1,9 @@
 //! Invariant 6: one seed, one run.
 
-mod common;
-
+use crate::common;
 use std::time::Duration;
 
-use common::{numbered, silent};
+use crate::common::{numbered, silent};
 use landfall_placement::{Instant, Random};
 use landfall_simnet::{Encapsulation, LinkConfig, Loss, Outbox, PortId, Probability, Sim, check};
 
@@ -133,7 +132,7 @@ fn fails_with_seed_three() {
 fn a_failing_run_tells_its_seed() {
     let run = |seed: Option<&str>| {
         let mut command = std::process::Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", "--nocapture", "fails_with_seed_three"]);
+        command.args(["--exact", "--nocapture", "replay::fails_with_seed_three"]);
         command.env("FAIL_ON_PURPOSE", "1");
         match seed {
             Some(seed) => command.env(check::SEED_VARIABLE, seed),

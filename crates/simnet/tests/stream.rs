@@ -1,8 +1,7 @@
 //! The byte-stream test engine over every kind of bad network: what one side
 //! sent is in the end what the other side has, in both directions.
 
-mod common;
-
+use crate::common;
 use std::cell::RefCell;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::ops::ControlFlow;

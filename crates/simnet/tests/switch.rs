@@ -1,10 +1,8 @@
 //! Switches between hosts.
 
-mod common;
-
 use std::time::Duration;
 
-use common::{Inbox, run_dry};
+use crate::common::{Inbox, run_dry};
 use landfall_placement::Instant;
 use landfall_simnet::switch::Routes;
 use landfall_simnet::{DropReason, Frame, Handle, LinkConfig, PortId, Sim, Switch};

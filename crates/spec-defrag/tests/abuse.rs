@@ -1,14 +1,12 @@
 //! Who sends what no honest sender sends: pieces that overlap, lie, never end, or
 //! have the name of somebody else's packet.
 
-mod support;
-
+use crate::support::{
+    Sent, TCP6, UDP, expect_good, frames, hits, moved, page, resized, sent, trained, twin,
+};
 use landfall_placement::{Duration, Instant, Refusal};
 use spec_defrag::model::{Flow, Rig, Setup, Shape, TestMemory, cut, seal};
 use spec_defrag::{Areas, Body, Receiver};
-use support::{
-    Sent, TCP6, UDP, expect_good, frames, hits, moved, page, resized, sent, trained, twin,
-};
 
 const BOTH: [Flow; 2] = [UDP, TCP6];
 

@@ -2,15 +2,13 @@
 //! Wherever a `Rig` takes part, the naive reassembler runs beside the receiver, and
 //! the memory watches what is written where.
 
-mod support;
-
+use crate::support::{
+    Sent, TCP6, UDP, expect_good, frames, hits, moved, page, resized, sent, trained, twin,
+};
 use landfall_placement::{Area, Duration, Instant, Random, Refusal, RegionId};
 use proptest::prelude::*;
 use spec_defrag::model::{Flow, Rig, Setup, Shape, TestMemory, play, withstand};
 use spec_defrag::{Areas, Body, Config, ConfigError, Receiver, reassembly};
-use support::{
-    Sent, TCP6, UDP, expect_good, frames, hits, moved, page, resized, sent, trained, twin,
-};
 
 /// How many cases a property test runs: more if the environment asks for it.
 fn cases(few: u32) -> ProptestConfig {

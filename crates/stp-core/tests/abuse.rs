@@ -1,15 +1,16 @@
 //! Bad input and abuse: what others send, and others fail to send, costs
 //! nobody else anything, and ends in bounded time.
 
-mod two;
-
+use crate::two;
+use crate::two::{
+    Two, decode, encode, is_received, is_sent, noise, op, place, seal, small, ticket,
+};
 use landfall_placement::{Engine, Landing, Peer, Placement, Refusal, WordFunction, WordWidth};
 use stp_core::wire::message::{
     ClearToSend, Ending, Get, Granted, Ids, Message, Offer, Question, State, Verdict,
 };
 use stp_core::wire::{Envelope, Flags, Op, Reason};
 use stp_core::{Config, Ended, Event, RemoteRegion, Rights};
-use two::{Two, decode, encode, is_received, is_sent, noise, op, place, seal, small, ticket};
 
 /// One of every operation, as somebody says them who has the key.
 fn every_operation() -> Vec<Message> {

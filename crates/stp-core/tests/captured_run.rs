@@ -1,17 +1,15 @@
 //! A run of two engines in which every operation occurs, as Wireshark sees it.
 
-mod support;
-mod world;
-
+use crate::world;
 use std::time::Duration;
 
+use crate::support::capture::{CaptureFile, check_capture};
+use crate::world::{Pair, connect, is_received, is_sent, noise, place, read};
 use landfall_placement::{PathId, Peer, WordFunction, WordWidth};
 use landfall_simnet::{Encapsulation, LinkConfig, Loss, Probability, Sim};
 use stp_core::wire::Op;
 use stp_core::wire::carrier::UDP_PORT;
 use stp_core::{Config, Event, Rights};
-use support::capture::{CaptureFile, check_capture};
-use world::{Pair, connect, is_received, is_sent, noise, place, read};
 
 /// The first of one side's events that the function takes something out of.
 fn find<T>(log: &world::Log, take: impl Fn(&Event) -> Option<T>) -> T {

@@ -1,9 +1,8 @@
 //! On networks that others share: a bottleneck in mid-path, and NewReno beside.
 
-mod world;
-
 use std::time::Duration;
 
+use crate::world::{Host, PORT};
 use landfall_placement::{Area, Instant, PathId, Peer};
 use landfall_simnet::traffic::{NewReno, Sink, Source, SourceConfig};
 use landfall_simnet::{
@@ -11,7 +10,6 @@ use landfall_simnet::{
     TailDrop,
 };
 use stp_core::{Admission, Config, Connect, Endpoint, Event};
-use world::{Host, PORT};
 
 const LEN: u64 = 1 << 20;
 /// The bottleneck; everything else is ten times as fast.

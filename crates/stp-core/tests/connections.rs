@@ -1,18 +1,17 @@
 //! Connections come, live and go, over good and bad networks.
 
-mod world;
-
+use crate::world;
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
+use crate::world::{
+    Pair, add_host, connect, is_received, is_sent, noise, place, read, run_for, run_until,
+};
 use landfall_placement::{Engine as _, PathId, Peer};
 use landfall_simnet::sim::Fate;
 use landfall_simnet::{EngineConfig, Frame, LinkConfig, Loss, PortId, Probability, Sim, check};
 use stp_core::{Admission, Config, Connect, Ended, Error, Event, wire::Reason};
-use world::{
-    Pair, add_host, connect, is_received, is_sent, noise, place, read, run_for, run_until,
-};
 
 fn ethernet() -> LinkConfig {
     LinkConfig::ethernet(10_000_000_000).delay(Duration::from_micros(5)).mtu(1_500)

@@ -1,18 +1,16 @@
 //! `docs/wireshark/stp.lua`, run by tshark where it is installed: it must agree
 //! with the codec about every packet, good or bad.
 
-mod support;
-
 use std::collections::BTreeMap;
 use std::panic::catch_unwind;
 
+use crate::support::capture::{CaptureFile, Carrier, Dissected, Fault, check_capture, dissect};
+use crate::support::{document, samples};
 use landfall_placement::{Instant, Random, Refusal};
 use landfall_simnet::{Encapsulation, Frame, LinkConfig, Outbox, PortId, Sim};
 use stp_core::wire::carrier::UDP_PORT;
 use stp_core::wire::header::{is_sealed, seal};
 use stp_core::wire::{Flags, HEADER_LEN, Header, Message, Op};
-use support::capture::{CaptureFile, Carrier, Dissected, Fault, check_capture, dissect};
-use support::{document, samples};
 
 const BAD: u8 = 0;
 const GOOD: u8 = 1;

@@ -1,14 +1,12 @@
 //! Reads; what is refused, limited, ended early by either side; and messages
 //! that overtake each other.
 
-mod world;
-
 use std::time::Duration;
 
+use crate::world::{Pair, is_received, is_sent, noise, place, read, run_for};
 use landfall_placement::{Area, Engine as _};
 use landfall_simnet::{LinkConfig, Loss, Probability, Sim, check};
 use stp_core::{Config, Ended, Error, Event, wire::Reason};
-use world::{Pair, is_received, is_sent, noise, place, read, run_for};
 
 fn ethernet() -> LinkConfig {
     LinkConfig::ethernet(10_000_000_000).delay(Duration::from_micros(5)).mtu(1_500)

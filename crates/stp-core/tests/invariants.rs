@@ -1,8 +1,9 @@
 //! The eight invariants of the architecture, each held by tests that name it,
 //! and the engine beside a naive model of it.
 
-mod two;
-
+use crate::two::{
+    Two, Wire, decode, encode, is_received, is_sent, noise, op, place, seal, small, ticket,
+};
 use landfall_placement::{
     Area, Engine, Instant, Landing, PathLimits, PathState, Peer, Placement, Random, Refusal, Spans,
     Ticket, WordFunction, WordWidth,
@@ -13,7 +14,6 @@ use stp_core::model::{disagreements, run};
 use stp_core::wire::message::{Message, Offer, State};
 use stp_core::wire::{Envelope, Op};
 use stp_core::{Admission, Config, Connect, Endpoint, Error, Event, Rights};
-use two::{Two, Wire, decode, encode, is_received, is_sent, noise, op, place, seal, small, ticket};
 
 /// How many cases a property test runs: more if the environment asks for it.
 fn cases(few: u32) -> ProptestConfig {

@@ -1,13 +1,12 @@
 //! Persistent memory: Put, Get and FetchOp over good and bad networks.
 
-mod world;
-
+use crate::world;
 use std::time::Duration;
 
+use crate::world::{Pair, noise, place, read};
 use landfall_placement::{Area, Engine as _, Peer, WordFunction, WordWidth};
 use landfall_simnet::{EngineConfig, LinkConfig, Loss, Probability, Sim, check};
 use stp_core::{Config, Ended, Error, Event, ExposedId, RemoteRegion, Rights};
-use world::{Pair, noise, place, read};
 
 fn ethernet() -> LinkConfig {
     LinkConfig::ethernet(10_000_000_000).delay(Duration::from_micros(5)).mtu(1_500)

@@ -1,17 +1,15 @@
 //! The receiver paces its grants over all senders: many to one through a
 //! switch with a small queue, and short Transfers beside long ones.
 
-mod world;
-
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
+use crate::world::{Host, PORT};
 use landfall_placement::{Area, Instant, PathId, Peer, Random};
 use landfall_simnet::{DropReason, EngineNode, Handle, LinkConfig, LinkId, Memory, Sim, Switch};
 use stp_core::{Admission, Config, Connect, ConnectionId, Endpoint, Event, Policy, SendId};
-use world::{Host, PORT};
 
 const RATE: u64 = 10_000_000_000;
 const QUEUE: u64 = 128 << 10;

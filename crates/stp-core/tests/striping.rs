@@ -1,13 +1,11 @@
 //! One Transfer over several links: one-to-many, many-to-one, many-to-many.
 
-mod world;
-
 use std::time::Duration;
 
+use crate::world::{Pair, is_received, is_sent, noise, read, run_for};
 use landfall_placement::{Engine as _, PathId, Peer};
 use landfall_simnet::{EngineConfig, LinkConfig, Loss, Probability, Sim, check};
 use stp_core::{Config, Error, Event};
-use world::{Pair, is_received, is_sent, noise, read, run_for};
 
 fn link(bits_per_second: u64) -> LinkConfig {
     LinkConfig::ethernet(bits_per_second).delay(Duration::from_micros(5)).mtu(1_500)

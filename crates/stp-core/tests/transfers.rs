@@ -1,14 +1,12 @@
 //! Transfers between two hosts over good and bad networks.
 
-mod world;
-
 use std::time::Duration;
 
+use crate::world::{Pair, is_received, is_sent, noise, read};
 use landfall_placement::{Area, Engine as _};
 use landfall_simnet::sim::Fate;
 use landfall_simnet::{EngineConfig, LinkConfig, Loss, Probability, Sim, check};
 use stp_core::{Config, Event};
-use world::{Pair, is_received, is_sent, noise, read};
 
 fn ethernet() -> LinkConfig {
     LinkConfig::ethernet(10_000_000_000).delay(Duration::from_micros(5)).mtu(1_500)

@@ -1,9 +1,11 @@
 //! The bytes on the wire: against the document, and for any message and any bytes.
 
-mod support;
-
 use std::path::Path;
 
+use crate::support::document::{self, Field};
+use crate::support::header_properties::check;
+use crate::support::messages::{envelope, message};
+use crate::support::samples::{self, Sample};
 use landfall_placement::Refusal;
 use proptest::prelude::*;
 use stp_core::wire::header::{is_sealed, seal};
@@ -11,10 +13,6 @@ use stp_core::wire::message::{ClearToSend, Get, Granted, Offer, State};
 use stp_core::wire::{
     Envelope, Flags, HEADER_LEN, Header, LONGEST_HEAD, Message, Op, Reason, hold,
 };
-use support::document::{self, Field};
-use support::header_properties::check;
-use support::messages::{envelope, message};
-use support::samples::{self, Sample};
 
 fn encode(message: &Message, envelope: Envelope) -> Vec<u8> {
     let mut head = [0; LONGEST_HEAD];

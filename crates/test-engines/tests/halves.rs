@@ -1,12 +1,10 @@
 //! Halves over the naive wire: one checksum over two units, and deposits.
 
-mod support;
-
+use crate::support::pattern;
 use landfall_placement::{Engine, Instant, PathLimits, Peer, Placement, Refusal, Spans, Unit};
 use landfall_test_engines::Halves;
 use landfall_test_engines::halves::Event;
 use landfall_test_engines::model::{Checked, Faults, NaiveWire};
-use support::pattern;
 
 type Wire = NaiveWire<Checked<Halves>>;
 

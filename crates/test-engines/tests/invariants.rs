@@ -1,7 +1,8 @@
 //! The eight invariants of the architecture, each held by tests that name it.
 
-mod support;
-
+use crate::support::numbered::{PATH, transfer, wire};
+use crate::support::stream::{Transfer, framings, limits};
+use crate::support::{BAD, cases, pattern};
 use landfall_placement::{
     Ecn, Engine, Instant, Landing, PathId, Peer, Placement, Random, Refusal, Spans, Ticket, Unit,
 };
@@ -11,9 +12,6 @@ use landfall_test_engines::numbered::{self, Numbered};
 use landfall_test_engines::stream::{self, Stream};
 use landfall_test_engines::{Area, numbered::Config};
 use proptest::prelude::*;
-use support::numbered::{PATH, transfer, wire};
-use support::stream::{Transfer, framings, limits};
-use support::{BAD, cases, pattern};
 
 const LENS: [usize; 6] = [1, 1024, 3_000, 40_000, 40_000, 9];
 

@@ -1,13 +1,11 @@
 //! The numbered engine over the naive wire.
 
-mod support;
-
+use crate::support::BAD;
+use crate::support::numbered::{PATH, transfer, wire};
 use landfall_placement::{Engine, Peer, WordFunction, WordWidth};
 use landfall_test_engines::Area;
 use landfall_test_engines::model::Faults;
 use landfall_test_engines::numbered::{Config, Event};
-use support::BAD;
-use support::numbered::{PATH, transfer, wire};
 
 #[test]
 fn messages_of_all_sizes_come_whole() {

@@ -1,12 +1,10 @@
 //! The byte stream over the naive wire.
 
-mod support;
-
+use crate::support::BAD;
+use crate::support::stream::{Transfer, framings};
 use landfall_placement::PathId;
 use landfall_test_engines::model::Faults;
 use landfall_test_engines::stream::Config;
-use support::BAD;
-use support::stream::{Transfer, framings};
 
 #[test]
 fn streams_of_every_framing_come_whole() {

@@ -121,6 +121,32 @@ fn engines_share_one_set_of_clippy_rules() {
     expect_none("these must be copies of crates/placement/clippy.toml", &different);
 }
 
+/// A package whose tests are one program says so, and then cargo looks for no others: a
+/// file that is forgotten there would never run.
+#[test]
+fn every_file_of_tests_is_in_its_program() {
+    let repository = Repository::here();
+    let forgotten: Vec<_> = members()
+        .into_iter()
+        .filter(|package| package.table("[package]").any(|line| line == "autotests = false"))
+        .flat_map(|package| {
+            let folder = format!("{}/tests", package.folder);
+            let suite = repository.read(&format!("{folder}/suite.rs")).unwrap_or_default();
+            let entries = std::fs::read_dir(repository.root().join(&folder));
+            let names = entries.into_iter().flatten().flatten().map(|entry| entry.path());
+            let names: Vec<_> = names
+                .filter(|path| {
+                    path.extension().is_some_and(|e| e == "rs") || path.join("mod.rs").exists()
+                })
+                .filter_map(|path| Some(path.file_stem()?.to_str()?.to_owned()))
+                .filter(|name| name != "suite" && !suite.contains(&format!("mod {name};")))
+                .collect();
+            names.into_iter().map(move |name| format!("{folder}/{name}"))
+        })
+        .collect();
+    expect_none("these are no part of suite.rs beside them", &forgotten);
+}
+
 /// A corpus keeps findings found: `cargo test` replays it where there is no fuzzer.
 #[test]
 fn every_fuzz_target_has_a_corpus() {

@@ -2,10 +2,12 @@
 //! the same bytes at the other side, whichever driver carried them, however
 //! the path behaved.
 
-mod support;
-
 use std::time::Duration;
 
+use crate::support::transfer::{
+    DEFAULT, End, PATH, PATIENT, SIZES, messages, run_to_the_end, start,
+};
+use crate::support::{PATIENCE, assert_same, pattern};
 use landfall_placement::{Engine, Peer, Random, WordFunction, WordWidth};
 use landfall_test_engines::Area;
 use landfall_test_engines::numbered::Config;
@@ -14,8 +16,6 @@ use landfall_transport::fault::{FaultCounts, Faults, Faulty};
 use landfall_transport::memory::Regions;
 use landfall_transport::udp::{UdpConfig, UdpDriver};
 use landfall_transport::{AsyncWaiter, Clock, Driver, Wait, Waiter};
-use support::transfer::{DEFAULT, End, PATH, PATIENT, SIZES, messages, run_to_the_end, start};
-use support::{PATIENCE, assert_same, pattern};
 
 fn udp(regions: &Regions, unit: u32, batch: bool) -> UdpDriver {
     let config = UdpConfig { batch, unit, ..UdpConfig::new("127.0.0.1:0".parse().unwrap(), 1500) };

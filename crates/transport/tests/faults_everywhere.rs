@@ -1,13 +1,15 @@
 //! The same messages end as the same memory over every driver, however its path
 //! behaves: loss, duplication, reordering and corruption in both directions.
 
-mod packet_support;
-mod rawip_support;
-mod support;
-mod xdp_support;
-
+use crate::rawip_support;
+use crate::xdp_support;
+use crate::xdp_support::require_xdp;
 use std::net::Ipv4Addr;
 
+use crate::packet_support::{EXPERIMENTAL, IPV4, PATH, cable, open_as};
+use crate::support::carriage;
+use crate::support::transfer::{DEFAULT, End, messages, run_to_the_end, start};
+use crate::support::{PATIENCE, Scripted, assert_same, contents, lent, pattern, turn_until};
 use landfall_placement::{Duration, Engine, PathState, Peer, Refusal};
 use landfall_test_engines::Area;
 use landfall_test_engines::numbered::Config;
@@ -18,10 +20,6 @@ use landfall_transport::fault::{Faults, Faulty};
 use landfall_transport::memory::{Memory, Regions, Rights};
 use landfall_transport::packet::{Filter, Framing};
 use landfall_transport::{Clock, Driver};
-use packet_support::{EXPERIMENTAL, IPV4, PATH, cable, open_as};
-use support::carriage;
-use support::transfer::{DEFAULT, End, messages, run_to_the_end, start};
-use support::{PATIENCE, Scripted, assert_same, contents, lent, pattern, turn_until};
 
 const FAULTS: Faults = Faults {
     loss: 30_000,

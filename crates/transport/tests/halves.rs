@@ -1,10 +1,9 @@
 //! Every driver sums over bytes that are not in the unit, and puts into place
 //! what an engine had kept.
 
-mod support;
+use crate::support::{PATIENCE, Scripted, contents, lent, pattern};
 #[cfg(feature = "io-uring")]
-mod uring_support;
-
+use crate::uring_support;
 use landfall_placement::{Duration, Engine, Instant, PathId, Peer, Refusal, RegionId, SumSlot};
 use landfall_test_engines::Halves;
 use landfall_test_engines::halves::Event;
@@ -13,7 +12,6 @@ use landfall_transport::channel::{ChannelConfig, ChannelDriver, channel};
 use landfall_transport::fault::{Faults, Faulty};
 use landfall_transport::memory::{Regions, Rights};
 use landfall_transport::udp::{UdpConfig, UdpDriver};
-use support::{PATIENCE, Scripted, contents, lent, pattern};
 
 const PATH: PathId = PathId(1);
 const LEN: u32 = 1451;

@@ -1,18 +1,15 @@
 //! Junk through a packet socket: refused with a counter, no panic, and nothing
 //! written outside of a guess. As an ordinary user the tests skip with one line.
 
-mod packet_support;
-mod support;
-
+use crate::packet_support::{
+    EXPERIMENTAL, IPV4, TCP_HEAD, cable, numbered_frame, open, place_tcp, tcp_frame,
+};
+use crate::support::{Scripted, contents, lent, turn_until};
 use landfall_placement::{Check, Guess, Landing, Peer, Placement, Random, Refusal, Ticket};
 use landfall_testbed::require_namespaces;
 use landfall_transport::Driver;
 use landfall_transport::memory::Rights;
 use landfall_transport::packet::Filter;
-use packet_support::{
-    EXPERIMENTAL, IPV4, TCP_HEAD, cable, numbered_frame, open, place_tcp, tcp_frame,
-};
-use support::{Scripted, contents, lent, turn_until};
 
 const FRAMES: usize = 500;
 const CANARY: u8 = 0xc5;

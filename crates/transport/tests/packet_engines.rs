@@ -2,11 +2,10 @@
 //! steady flow no byte is copied in user space. As an ordinary user each test
 //! skips with one line.
 
-mod packet_support;
-mod support;
-
 use std::net::Ipv4Addr;
 
+use crate::packet_support::{EXPERIMENTAL, IPV4, PATH, cable, open_as};
+use crate::support::{PATIENCE, assert_same, contents, lent, pattern};
 use landfall_placement::{Engine, PathState, Peer, RegionId};
 use landfall_test_engines::stream::{self, Station};
 use landfall_test_engines::{Area, Numbered, Stream, numbered};
@@ -14,8 +13,6 @@ use landfall_testbed::{VethPair, require_namespaces};
 use landfall_transport::memory::{Regions, Rights};
 use landfall_transport::packet::{Filter, Framing, PacketConfig, PacketDriver};
 use landfall_transport::{Clock, Driver};
-use packet_support::{EXPERIMENTAL, IPV4, PATH, cable, open_as};
-use support::{PATIENCE, assert_same, contents, lent, pattern};
 
 /// TCP tells large windows in steps (RFC 7323, 2.2): what is posted beyond the
 /// last whole step is not offered.

@@ -1,22 +1,20 @@
 //! Segmentation and checksums beneath a packet socket, both ways. As an
 //! ordinary user each test skips with one line.
 
-mod packet_support;
-mod support;
-
+use crate::support;
 use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex};
 
+use crate::packet_support::{
+    ETHERNET, IPV4, TCP_HEAD, TCP_SUM, cable, open, open_as, place_tcp, pseudo_header, tcp_frame,
+};
+use crate::support::datagram::{self, Datagram};
+use crate::support::{Scripted, assert_same, contents, lent, pattern, turn_until};
 use landfall_placement::{Check, Guess, InternetSum, Landing, Placement, RegionId, Ticket};
 use landfall_testbed::{Offload, VethPair, require_namespaces};
 use landfall_transport::Driver;
 use landfall_transport::memory::{Regions, Rights};
 use landfall_transport::packet::{Filter, Framing, PacketDriver};
-use packet_support::{
-    ETHERNET, IPV4, TCP_HEAD, TCP_SUM, cable, open, open_as, place_tcp, pseudo_header, tcp_frame,
-};
-use support::datagram::{self, Datagram};
-use support::{Scripted, assert_same, contents, lent, pattern, turn_until};
 
 const SEGMENT: u16 = 1448;
 /// 40 segments.

@@ -1,25 +1,22 @@
 //! How the kernel treats packet sockets, one rule a test, over a cable between
 //! two namespaces. As an ordinary user each test skips with one line.
 
-mod packet_support;
-mod support;
-
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
+use crate::packet_support::{
+    EXPERIMENTAL, IPV4, PATH, cable, cable_between, numbered_frame, numbers_seen, open, open_as,
+    open_sender, send_frames, tcp_head, wait_for_link,
+};
+use crate::support::{
+    LABEL, PATIENCE, Scripted, assert_same, become_nobody, contents, lent, pattern, turn_until,
+};
 use landfall_placement::checksum::checksum;
 use landfall_placement::{Guess, Instant, InternetSum, Peer, Placement};
 use landfall_testbed::{Namespace, VethPair, cpu, require_namespaces};
 use landfall_transport::memory::{Regions, Rights};
 use landfall_transport::packet::{Filter, Framing, OpenError, PacketConfig, PacketDriver};
 use landfall_transport::{Driver, Feature};
-use packet_support::{
-    EXPERIMENTAL, IPV4, PATH, cable, cable_between, numbered_frame, numbers_seen, open, open_as,
-    open_sender, send_frames, tcp_head, wait_for_link,
-};
-use support::{
-    LABEL, PATIENCE, Scripted, assert_same, become_nobody, contents, lent, pattern, turn_until,
-};
 
 const OTHER: u16 = 0x88b6;
 

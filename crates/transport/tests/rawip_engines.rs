@@ -2,16 +2,12 @@
 //! arrive however the threads wait, and in steady flow none is copied in user
 //! space. As an ordinary user each test skips with one line.
 
-mod packet_support;
-mod rawip_support;
-mod support;
-
+use crate::packet_support::cable;
+use crate::rawip_support::{VERSIONS, pair};
+use crate::support::carriage;
 use landfall_placement::Duration;
 use landfall_testbed::{cpu, require_namespaces};
 use landfall_transport::Wait;
-use packet_support::cable;
-use rawip_support::{VERSIONS, pair};
-use support::carriage;
 
 #[test]
 fn messages_cross_in_units_of_all_lengths() {

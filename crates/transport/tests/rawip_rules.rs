@@ -2,14 +2,18 @@
 //! two namespaces or within one. As an ordinary user each test skips with one
 //! line.
 
-mod packet_support;
-mod rawip_support;
-mod support;
-
+use crate::packet_support;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::AsRawFd;
 use std::thread;
 
+use crate::packet_support::cable;
+use crate::rawip_support::{MTU, PROTOCOL, VERSIONS, Version, address, open, open_in};
+use crate::support::transfer::PATH;
+use crate::support::{
+    LABEL, PATIENCE, Scripted, Sending, assert_same, become_nobody, contents, labelled_head, lent,
+    pattern, turn_until,
+};
 use landfall_placement::checksum::checksum;
 use landfall_placement::{
     Check, Ecn, Guess, Instant, Landing, PathState, Peer, Placement, Random, Refusal, RegionId,
@@ -19,14 +23,7 @@ use landfall_testbed::{Namespace, VethEnd, VethPair, cpu, require_namespaces};
 use landfall_transport::memory::{Memory, Regions, Rights};
 use landfall_transport::rawip::{OpenError, RawIpConfig, RawIpDriver};
 use landfall_transport::{Driver, Feature};
-use packet_support::cable;
-use rawip_support::{MTU, PROTOCOL, VERSIONS, Version, address, open, open_in};
 use socket2::{Domain, Protocol, Socket, Type};
-use support::transfer::PATH;
-use support::{
-    LABEL, PATIENCE, Scripted, Sending, assert_same, become_nobody, contents, labelled_head, lent,
-    pattern, turn_until,
-};
 
 /// A socket that is not ours, at an end of a cable: what it sends is a packet
 /// of that protocol.

@@ -1,13 +1,14 @@
 //! How the kernel treats receive rings, one rule a test, over a cable between
 //! two namespaces. As an ordinary user each test skips with one line.
 
-mod packet_support;
-mod support;
-
 use std::net::UdpSocket;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use crate::packet_support::{
+    EXPERIMENTAL, IPV4, cable, numbered_frame, open, open_sender, send_frames,
+};
+use crate::support::{PATIENCE, Scripted, become_nobody, lent, turn_until};
 use landfall_placement::{Duration as Span, Peer, RegionId};
 use landfall_testbed::ingress::why_no_ingress;
 use landfall_testbed::{IngressLoss, Lose, VethEnd, VethPair, require_namespaces, skip_unless};
@@ -16,8 +17,6 @@ use landfall_transport::packet::{Filter, OpenError};
 use landfall_transport::ring::{Block, Ring, RingConfig, RingError};
 use landfall_transport::scatter::Hearing;
 use landfall_transport::wait::until_ready;
-use packet_support::{EXPERIMENTAL, IPV4, cable, numbered_frame, open, open_sender, send_frames};
-use support::{PATIENCE, Scripted, become_nobody, lent, turn_until};
 
 const FRAME: usize = 60;
 

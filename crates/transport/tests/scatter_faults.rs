@@ -1,17 +1,13 @@
 //! Frames that meet their fate on the way out. As an ordinary user each test
 //! skips with one line.
 
-mod packet_support;
-mod scatter_support;
-mod support;
-
+use crate::packet_support::{EXPERIMENTAL, cable, numbered_frame};
+use crate::scatter_support::{Receiver, pages, socket};
 use landfall_placement::{Duration, Instant, Span};
 use landfall_testbed::{VethEnd, require_namespaces};
 use landfall_transport::fault::Faults;
 use landfall_transport::packet::Filter;
 use landfall_transport::scatter::{Descriptor, Fate, Faulty, Outgoing};
-use packet_support::{EXPERIMENTAL, cable, numbered_frame};
-use scatter_support::{Receiver, pages, socket};
 
 fn anything(_: usize) -> Descriptor {
     Descriptor { head_len: 60, place: Span::default() }

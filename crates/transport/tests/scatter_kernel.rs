@@ -1,22 +1,18 @@
 //! Bursts of frames beside the kernel: its hooks, its fragments, its joining.
 //! As an ordinary user each test skips with one line.
 
-mod packet_support;
-mod scatter_support;
-mod support;
-
 use std::net::{IpAddr, UdpSocket};
 use std::process::Command;
 
+use crate::packet_support::{EXPERIMENTAL, IPV4, cable};
+use crate::scatter_support::{Receiver, pages};
+use crate::support::{PATIENCE, assert_same, pattern};
 use landfall_placement::checksum::checksum;
 use landfall_placement::{Instant, InternetSum, Span};
 use landfall_testbed::{Offload, VethEnd, VethPair, require_namespaces};
 use landfall_transport::memory::{AccessError, Regions};
 use landfall_transport::packet::{Filter, OpenError};
 use landfall_transport::scatter::{Config, CutError, Cutting, Descriptor, Long};
-use packet_support::{EXPERIMENTAL, IPV4, cable};
-use scatter_support::{Receiver, pages};
-use support::{PATIENCE, assert_same, pattern};
 
 const IPV6: u16 = 0x86dd;
 const UDP: u8 = 17;

@@ -1,20 +1,16 @@
 //! How the kernel treats bursts of frames, one rule a test, over a cable
 //! between two namespaces. As an ordinary user each test skips with one line.
 
-mod packet_support;
-mod scatter_support;
-mod support;
-
 use std::net::UdpSocket;
 
+use crate::packet_support::{EXPERIMENTAL, IPV4, cable, numbered_frame, wait_for_link};
+use crate::scatter_support::{Receiver, open, pages, socket};
+use crate::support::{assert_same, become_nobody, pattern};
 use landfall_placement::{Instant, Span};
 use landfall_testbed::{VethConfig, VethPair, require_namespaces};
 use landfall_transport::memory::{Memory, Regions, Rights};
 use landfall_transport::packet::{Filter, OpenError};
 use landfall_transport::scatter::{Config, Descriptor, FRAME_MAX, Outgoing, Socket};
-use packet_support::{EXPERIMENTAL, IPV4, cable, numbered_frame, wait_for_link};
-use scatter_support::{Receiver, open, pages, socket};
-use support::{assert_same, become_nobody, pattern};
 
 /// The frames of one kind, of one end for the other.
 fn to_send<'a>(heads: &'a [Vec<u8>], payloads: &[Span]) -> Vec<Outgoing<'a>> {

@@ -1,24 +1,17 @@
 //! Bursts of frames through a ring. As an ordinary user, or where there is no
 //! `io_uring`, each test skips with one line.
-#![cfg(feature = "io-uring")]
-
-mod packet_support;
-mod scatter_support;
-mod support;
-mod uring_support;
-
 use std::thread;
 use std::time::Instant as StdInstant;
 
+use crate::packet_support::{EXPERIMENTAL, cable, numbered_frame};
+use crate::scatter_support::{Receiver, pages, socket};
+use crate::support::{PATIENCE, assert_same, pattern};
+use crate::uring_support::why_no_uring;
 use landfall_placement::{Instant, Span};
 use landfall_testbed::{require_namespaces, skip_unless};
 use landfall_transport::packet::Filter;
 use landfall_transport::scatter::{Descriptor, Outgoing, Socket};
 use landfall_transport::uring::UringBurst;
-use packet_support::{EXPERIMENTAL, cable, numbered_frame};
-use scatter_support::{Receiver, pages, socket};
-use support::{PATIENCE, assert_same, pattern};
-use uring_support::why_no_uring;
 
 /// Sends numbered frames with a payload, a few a call.
 fn send_numbered(from: &mut Socket, heads: &[Vec<u8>], payload: Span, a_call: usize) {

@@ -84,7 +84,7 @@ struct Victim(Child);
 impl Victim {
     fn start(meet: &Path) -> Self {
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", "the_child", "--nocapture", "--test-threads=1"]);
+        command.args(["--exact", "shm_kill::the_child", "--nocapture", "--test-threads=1"]);
         command.env(MEET, meet).stdin(Stdio::null()).stdout(Stdio::null());
         Self(command.spawn().unwrap())
     }

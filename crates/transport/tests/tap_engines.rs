@@ -3,19 +3,16 @@
 //! kernel's side a packet socket is the other end. As an ordinary user each
 //! test skips with one line.
 
-mod support;
-mod tap_support;
-
 use std::net::Ipv4Addr;
 
+use crate::support::streams::carry_stream;
+use crate::tap_support::{ENGINE, IPV4, KERNEL, STATION, open_as, open_packet};
 use landfall_test_engines::stream::Station;
 use landfall_testbed::{Namespace, require_namespaces};
 use landfall_transport::Driver;
 use landfall_transport::memory::Regions;
 use landfall_transport::packet::PacketDriver;
 use landfall_transport::tap::{TapConfig, TapDriver};
-use support::streams::carry_stream;
-use tap_support::{ENGINE, IPV4, KERNEL, STATION, open_as, open_packet};
 
 const LEN: usize = 64 * 57_920;
 const KERNEL_STATION: [u8; 6] = [2, 0, 0, 0, 0, 7];

@@ -1,24 +1,23 @@
 //! What a TAP interface does, and what the driver makes of it. As an ordinary
 //! user each test skips with one line.
 
-mod support;
-mod tap_support;
-
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
+use crate::support::datagram::{self, TO_PORT};
+use crate::support::{
+    PATIENCE, Scripted, assert_same, become_nobody, contents, lent, pattern, turn_until,
+};
+use crate::tap_support::{
+    ENGINE, IPV4, KERNEL, NAME, PATH, datagram, open, open_as, open_packet, socket,
+};
 use landfall_placement::{Check, Instant, Landing, Peer, Placement, Refusal, Spans, Ticket, Unit};
 use landfall_testbed::{Namespace, VethPair, privileges, require_namespaces, skip_unless};
 use landfall_transport::memory::{Regions, Rights};
 use landfall_transport::packet::{self, Framing, PacketConfig, PacketDriver};
 use landfall_transport::tap::{OpenError, TapConfig, TapDriver};
 use landfall_transport::{Clock, Driver, Feature, Wait, Waiter};
-use support::datagram::{self, TO_PORT};
-use support::{
-    PATIENCE, Scripted, assert_same, become_nobody, contents, lent, pattern, turn_until,
-};
-use tap_support::{ENGINE, IPV4, KERNEL, NAME, PATH, datagram, open, open_as, open_packet, socket};
 
 fn namespace() -> Namespace {
     Namespace::new().unwrap()

@@ -1,18 +1,16 @@
 //! Frames inside of UDP: an engine of whole frames speaks over it, as an
 //! ordinary user, and frames find their stations.
 
-mod support;
-
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 
+use crate::support::streams::carry_stream;
+use crate::support::{PATIENCE, Scripted, become_nobody, lent, turn_until};
 use landfall_placement::{Instant, PathId, Peer, Placement, Refusal};
 use landfall_test_engines::stream::Station;
 use landfall_testbed::privileges;
 use landfall_transport::memory::{Regions, Rights};
 use landfall_transport::tunnel::{TooManyPeers, TunnelConfig, TunnelCounts, TunnelDriver};
 use landfall_transport::{Driver, Feature};
-use support::streams::carry_stream;
-use support::{PATIENCE, Scripted, become_nobody, lent, turn_until};
 
 const PATH: PathId = PathId(5);
 const ALL: [u8; 6] = [0xff; 6];

@@ -1,10 +1,12 @@
 //! How the kernel treats UDP batches, one rule a test, over loopback.
 
-mod support;
-
+use crate::support;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use crate::support::{
+    LABEL, Scripted, Sending, assert_same, contents, labelled_head, lent, pattern, turn_until,
+};
 use landfall_placement::{
     Check, Ecn, Guess, Landing, PathId, Peer, Placement, Random, RegionId, SumSlot, Ticket,
     WordFunction, WordOp, WordWidth,
@@ -12,9 +14,6 @@ use landfall_placement::{
 use landfall_transport::memory::{Memory, Regions, Rights};
 use landfall_transport::udp::{UdpConfig, UdpDriver};
 use landfall_transport::{Driver, Feature};
-use support::{
-    LABEL, Scripted, Sending, assert_same, contents, labelled_head, lent, pattern, turn_until,
-};
 
 const PATH: PathId = PathId(0);
 const ANY: &str = "127.0.0.1:0";

@@ -1,13 +1,11 @@
 //! Messages end as the same bytes at the other side, whether plain calls or a
 //! ring carried them, with a copy in the kernel or without.
-#![cfg(feature = "io-uring")]
-
-mod support;
-mod uring_support;
-
 use std::net::{SocketAddr, UdpSocket};
 use std::thread;
 
+use crate::support::transfer::DEFAULT;
+use crate::support::{PATIENCE, assert_same, contents, pattern};
+use crate::uring_support::why_no_uring;
 use landfall_placement::{Duration, Engine, Instant, PathId, PathState, Random, RegionId};
 use landfall_test_engines::numbered::{Config, Event};
 use landfall_test_engines::{Area, Numbered};
@@ -16,9 +14,6 @@ use landfall_transport::memory::{Memory, Regions, Rights};
 use landfall_transport::udp::{UdpConfig, UdpDriver};
 use landfall_transport::uring::{UringUdpConfig, UringUdpDriver, ZeroCopy};
 use landfall_transport::{Clock, Counters, Driver, Wait, Waiter};
-use support::transfer::DEFAULT;
-use support::{PATIENCE, assert_same, contents, pattern};
-use uring_support::why_no_uring;
 
 const PATH: PathId = PathId(5);
 const SIZES: [usize; 6] = [1, 4095, 4096, 4097, 100_000, 1 << 20];

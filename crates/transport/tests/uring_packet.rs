@@ -1,13 +1,13 @@
 //! Packet sockets by way of `io_uring`: what they carry is the same as through
 //! plain calls. As an ordinary user each test skips with one line.
-#![cfg(feature = "io-uring")]
-
-mod packet_support;
-mod support;
-mod uring_support;
-
+use crate::packet_support;
 use std::net::Ipv4Addr;
 
+use crate::packet_support::{
+    EXPERIMENTAL, IPV4, PATH, TCP_HEAD, cable, numbered_frame, place_tcp, send_frames, tcp_frame,
+};
+use crate::support::{PATIENCE, Scripted, assert_same, contents, lent, pattern, turn_until};
+use crate::uring_support::why_no_uring;
 use landfall_placement::{
     Engine, Guess, Instant, Landing, PathState, Peer, Random, Refusal, RegionId, Ticket,
 };
@@ -18,11 +18,6 @@ use landfall_transport::memory::{Regions, Rights};
 use landfall_transport::packet::{Filter, Framing, OpenError, PacketConfig, PacketDriver};
 use landfall_transport::uring::UringPacketDriver;
 use landfall_transport::{Clock, Driver, Feature};
-use packet_support::{
-    EXPERIMENTAL, IPV4, PATH, TCP_HEAD, cable, numbered_frame, place_tcp, send_frames, tcp_frame,
-};
-use support::{PATIENCE, Scripted, assert_same, contents, lent, pattern, turn_until};
-use uring_support::why_no_uring;
 
 const SEGMENT: u16 = 1448;
 /// 40 segments.

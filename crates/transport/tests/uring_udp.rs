@@ -1,21 +1,16 @@
 //! UDP by way of `io_uring`, over loopback and, where a notification has to be
 //! held back, over a veth pair.
-#![cfg(feature = "io-uring")]
-
-mod support;
-mod uring_support;
-
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::thread;
 
+use crate::support::{LABEL, PATIENCE, Scripted, assert_same, contents, lent, pattern, turn_until};
+use crate::uring_support::why_no_uring;
 use landfall_placement::{Guess, Instant, Landing, PathId, RegionId};
 use landfall_testbed::{VethConfig, VethPair, require_namespaces, skip_unless};
 use landfall_transport::memory::{Regions, Rights};
 use landfall_transport::uring::{UringUdpConfig, UringUdpDriver, ZeroCopy};
 use landfall_transport::{Clock, Driver, Feature, Wait, Waiter};
-use support::{LABEL, PATIENCE, Scripted, assert_same, contents, lent, pattern, turn_until};
-use uring_support::why_no_uring;
 
 const PATH: PathId = PathId(0);
 const ANY: &str = "127.0.0.1:0";

@@ -3,17 +3,13 @@
 //! not; each payload is copied once at each end. As an ordinary user each test
 //! skips with one line.
 
-mod packet_support;
-mod support;
-mod xdp_support;
-
+use crate::packet_support::cable;
+use crate::support::carriage::{self, Opened};
+use crate::xdp_support::{MODES, cable_of, open_as, pair, require_xdp};
 use landfall_placement::{Duration, Peer};
 use landfall_transport::Wait;
 use landfall_transport::memory::Regions;
 use landfall_transport::xdp::XdpConfig;
-use packet_support::cable;
-use support::carriage::{self, Opened};
-use xdp_support::{MODES, cable_of, open_as, pair};
 
 #[test]
 fn messages_cross_in_units_of_all_lengths() {

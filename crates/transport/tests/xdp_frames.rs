@@ -1,12 +1,14 @@
 //! AF_XDP with whole frames: a path is a station beside the kernel, or in its
 //! place. As an ordinary user each test skips with one line.
 
-mod packet_support;
-mod support;
-mod xdp_support;
-
+use crate::packet_support;
 use std::net::Ipv4Addr;
 
+use crate::packet_support::{EXPERIMENTAL, IPV4, cable, numbered_frame, open_sender, send_frames};
+use crate::support::streams::carry_stream;
+use crate::support::transfer::PATH;
+use crate::support::{Scripted, turn_until};
+use crate::xdp_support::{MODES, cable_of, require_xdp};
 use landfall_placement::{Peer, Placement};
 use landfall_test_engines::stream::Station;
 use landfall_testbed::VethEnd;
@@ -14,11 +16,6 @@ use landfall_transport::memory::Regions;
 use landfall_transport::packet::{Filter, Framing, PacketDriver};
 use landfall_transport::xdp::{Attach, OpenError, XdpConfig, XdpDriver};
 use landfall_transport::{Driver, Feature};
-use packet_support::{EXPERIMENTAL, IPV4, cable, numbered_frame, open_sender, send_frames};
-use support::streams::carry_stream;
-use support::transfer::PATH;
-use support::{Scripted, turn_until};
-use xdp_support::{MODES, cable_of};
 
 const OWN: [u8; 6] = [2, 0x44, 0, 0, 0, 0x81];
 const LEN: usize = 1_000_000;

@@ -1,14 +1,13 @@
 //! Frames as they lie in the memory of AF_XDP rings. As an ordinary user each
 //! test skips with one line.
 
-mod packet_support;
-mod support;
-mod xdp_support;
-
 use std::net::{IpAddr, UdpSocket};
 use std::thread;
 use std::time::{Duration, Instant as StdInstant};
 
+use crate::packet_support::{EXPERIMENTAL, cable, numbered_frame, open_sender, send_frames};
+use crate::support::{PATIENCE, lent, pattern};
+use crate::xdp_support::{MODES, require_xdp};
 use landfall_placement::{Duration as Span, Instant};
 use landfall_testbed::VethEnd;
 use landfall_transport::Feature;
@@ -16,9 +15,6 @@ use landfall_transport::memory::{Regions, Rights};
 use landfall_transport::scatter::Outgoing;
 use landfall_transport::wait::until_ready;
 use landfall_transport::xdp::{Attach, Burst, Lane, OpenError, XdpConfig};
-use packet_support::{EXPERIMENTAL, cable, numbered_frame, open_sender, send_frames};
-use support::{PATIENCE, lent, pattern};
-use xdp_support::MODES;
 
 fn try_open(end: &VethEnd, regions: &Regions, config: &XdpConfig) -> Result<Lane, OpenError> {
     end.namespace.enter(|| Lane::open(config, regions)).unwrap()

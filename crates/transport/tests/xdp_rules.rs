@@ -1,13 +1,17 @@
 //! How the kernel treats XDP sockets, one rule a test, over a cable between two
 //! namespaces. As an ordinary user each test skips with one line.
 
-mod packet_support;
-mod support;
-mod xdp_support;
-
+use crate::packet_support;
 use std::net::{TcpListener, TcpStream};
 use std::thread;
 
+use crate::packet_support::{EXPERIMENTAL, cable, numbered_frame, open_sender, send_frames};
+use crate::support::transfer::PATH;
+use crate::support::{
+    LABEL, PATIENCE, Scripted, assert_same, become_nobody, contents, labelled_head, lent, pattern,
+    turn_until,
+};
+use crate::xdp_support::{MODES, cable_of, open, open_as, require_xdp};
 use landfall_placement::{
     Check, Guess, Instant, Landing, Peer, Placement, Random, Ticket, WordFunction, WordOp,
     WordWidth,
@@ -17,13 +21,6 @@ use landfall_transport::memory::{Memory, Regions, Rights};
 use landfall_transport::packet::{Filter, Framing};
 use landfall_transport::xdp::{self, Attach, OpenError, XdpConfig, XdpDriver};
 use landfall_transport::{Driver, Feature};
-use packet_support::{EXPERIMENTAL, cable, numbered_frame, open_sender, send_frames};
-use support::transfer::PATH;
-use support::{
-    LABEL, PATIENCE, Scripted, assert_same, become_nobody, contents, labelled_head, lent, pattern,
-    turn_until,
-};
-use xdp_support::{MODES, cable_of, open, open_as};
 
 /// Hears everything.
 fn listener() -> Scripted {

@@ -279,7 +279,7 @@ fn need(frame: &Frame<'_>) -> Placement {
     }
 }
 
-fn is_sum_right(frame: &Frame<'_>, whole: &[u8]) -> bool {
+pub(crate) fn is_sum_right(frame: &Frame<'_>, whole: &[u8]) -> bool {
     let Check::InternetSum { from, seed, .. } = frame.check() else { return true };
     let mut sum = InternetSum::new();
     sum.add_word(seed);

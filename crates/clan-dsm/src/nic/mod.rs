@@ -29,7 +29,7 @@
 //! A read sees all that was written before it over its link, and maybe some of
 //! what was written after it while it was under way.
 
-mod arrive;
+pub(crate) mod arrive;
 mod calls;
 mod chains;
 mod commands;

@@ -1,6 +1,4 @@
 //! Hosts with an adapter each on a simulated network.
-#![allow(dead_code, unreachable_pub, reason = "each test uses a part of it")]
-
 use std::cell::RefCell;
 use std::ops::ControlFlow;
 use std::rc::Rc;

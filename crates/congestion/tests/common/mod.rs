@@ -1,10 +1,8 @@
 //! Flows through one bottleneck, and what each of them got.
-#![allow(dead_code, unreachable_pub)] // Each test uses a part of it.
-
 use std::fmt;
 use std::time::Duration;
 
-use landfall_congestion::{Arrived, Config, Phase, Window};
+use landfall_congestion::{Arrived, Config, Window};
 use landfall_placement::{Instant, Peer};
 use landfall_simnet::traffic::{Acknowledged, Control, NewReno, Sink, Source, SourceConfig};
 use landfall_simnet::{DropReason, Handle, LinkConfig, LinkId, QueuePolicy, Sim, Switch};
@@ -166,10 +164,6 @@ impl Dumbbell {
             Handles::Ours(handle) => self.sim.node(*handle).unwrap().control().window,
             Handles::Reno(_) => panic!("flow {n} is not ours"),
         }
-    }
-
-    pub fn phase(&self, n: usize) -> Phase {
-        self.window(n).phase()
     }
 
     fn count(&self) -> Vec<u64> {

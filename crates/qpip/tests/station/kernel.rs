@@ -16,8 +16,6 @@ use super::{PATIENCE, Station};
 /// A kernel that the station talks to.
 pub struct Kernel {
     pub namespace: Namespace,
-    /// Its interface on the way to the station.
-    pub interface: String,
     pub ipv4: Ipv4Addr,
     pub ipv6: Ipv6Addr,
 }
@@ -25,12 +23,7 @@ pub struct Kernel {
 impl Kernel {
     /// The one at this end of a cable.
     pub fn at(end: &VethEnd) -> Self {
-        Self {
-            namespace: end.namespace.clone(),
-            interface: end.name.clone(),
-            ipv4: end.ipv4,
-            ipv6: end.ipv6,
-        }
+        Self { namespace: end.namespace.clone(), ipv4: end.ipv4, ipv6: end.ipv6 }
     }
 
     pub fn address(&self, is_ipv4: bool) -> IpAddr {

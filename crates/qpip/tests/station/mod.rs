@@ -14,8 +14,6 @@
 //!
 //! The test's own thread drives the station; the kernel's side runs on threads
 //! in its namespace. Everything that is waited for has a bound.
-#![allow(dead_code, unreachable_pub, reason = "each test binary uses its part of it")]
-
 pub mod bridge;
 pub mod capture;
 pub mod conversation;

@@ -136,8 +136,7 @@ impl Tap {
     pub fn new() -> Self {
         let namespace = Namespace::new().unwrap();
         let (ipv4, ipv6) = (Self::KERNEL, Self::KERNEL6);
-        let interface = Self::NAME.to_owned();
-        Self { kernel: Kernel { namespace, interface, ipv4, ipv6 } }
+        Self { kernel: Kernel { namespace, ipv4, ipv6 } }
     }
 
     /// A station with a hardware address of its own at the other end.

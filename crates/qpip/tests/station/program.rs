@@ -59,24 +59,16 @@ pub trait Program {
 pub struct Saying {
     pattern: Pattern,
     left: u64,
-    /// Ends only once the other side has.
-    pub after_peer: bool,
-    peer_ended: bool,
 }
 
 impl Saying {
     pub fn new(seed: u64, len: u64) -> Self {
-        Self { pattern: Pattern::new(seed), left: len, after_peer: false, peer_ended: false }
+        Self { pattern: Pattern::new(seed), left: len }
     }
 
     /// Only listens.
     pub fn nothing() -> Self {
         Self::new(0, 0)
-    }
-
-    /// Its last word is said after that of the other side.
-    pub fn ending_last(self) -> Self {
-        Self { after_peer: true, ..self }
     }
 }
 
@@ -84,15 +76,11 @@ impl Program for Saying {
     fn say(&mut self, into: &mut [u8]) -> Say {
         let now = self.left.min(into.len() as u64) as usize;
         if now == 0 {
-            return if self.after_peer && !self.peer_ended { Say::Nothing } else { Say::End };
+            return Say::End;
         }
         self.pattern.fill(&mut into[..now]);
         self.left -= now as u64;
         Say::Bytes(now)
-    }
-
-    fn hear_end(&mut self) {
-        self.peer_ended = true;
     }
 }
 
@@ -151,11 +139,6 @@ impl Script {
     pub fn say_and_end(&self, bytes: &[u8]) {
         self.tell(bytes);
         self.0.borrow_mut().end = true;
-    }
-
-    /// Has this come?
-    pub fn has_heard(&self, bytes: &[u8]) -> bool {
-        self.0.borrow().heard.windows(bytes.len()).any(|heard| heard == bytes)
     }
 }
 

@@ -1,7 +1,5 @@
 //! Two adapters on the simplest possible wire, for tests that look at each frame
 //! and forge their own. The contract checker watches both.
-#![allow(dead_code, unreachable_pub, reason = "each test binary uses its part of it")]
-
 use landfall_placement::{
     Area, Engine, Instant, PathId, PathLimits, Peer, Placement, Random, Refusal, Spans, Ticket,
     Unit,

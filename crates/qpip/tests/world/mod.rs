@@ -4,8 +4,6 @@
 //! memory registered in one protection domain, and one completion queue. Bytes
 //! that were reported as received are final until they are posted again: the
 //! simulation notices whoever writes into them (the first invariant).
-#![allow(dead_code, unreachable_pub, reason = "each test binary uses its part of it")]
-
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};

@@ -1,6 +1,4 @@
 //! What several tests need.
-#![allow(dead_code, unreachable_pub)] // Each test uses a part of it.
-
 use std::cell::RefCell;
 use std::io::Write;
 use std::path::PathBuf;

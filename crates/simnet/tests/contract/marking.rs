@@ -3,7 +3,7 @@
 use landfall_placement::{Ecn, Instant};
 use landfall_simnet::{EcnThreshold, EngineNode, LinkConfig, Red, Sim, TailDrop};
 
-use crate::puppet::Puppet;
+use super::puppet::Puppet;
 
 /// Sends ten units with this codepoint at once, through a queue in mid-path
 /// that marks from the fourth waiting one on; gives what the other engine sees.

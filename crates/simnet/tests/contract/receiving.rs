@@ -8,8 +8,8 @@ use landfall_simnet::engine_node::Counters;
 use landfall_simnet::{EngineConfig, Error, Frame, LinkConfig, PortId, Sim};
 use proptest::prelude::*;
 
-use crate::puppet::{Answer, Puppet};
-use crate::{Handle, Host, stage};
+use super::puppet::{Answer, Puppet};
+use super::{Handle, Host, stage};
 
 const REGION: RegionId = RegionId::new(0, 0);
 

@@ -7,8 +7,8 @@ use landfall_placement::{
 };
 use landfall_simnet::{EngineConfig, Error, LinkConfig, Outcome};
 
-use crate::puppet::Puppet;
-use crate::stage;
+use super::puppet::Puppet;
+use super::stage;
 
 const REGION: RegionId = RegionId::new(0, 0);
 

@@ -8,7 +8,7 @@ use landfall_placement::{Instant, Random, Refusal};
 use landfall_simnet::{Encapsulation, Frame, LinkConfig, Outbox, PortId, Sim};
 use spec_defrag::admission::{ControlFrame, is_control};
 
-use crate::document;
+use super::document;
 
 /// A capture that is gone when the test is over, also when it fails.
 struct CaptureFile(PathBuf);

@@ -1,6 +1,4 @@
 //! Streams of packets that are cut, and what tests ask of those who join them.
-#![allow(dead_code, unreachable_pub, reason = "each test binary uses its part of it")]
-
 use spec_defrag::Way;
 use spec_defrag::model::{Flow, Joined, Rig, Setup, Shape, cut, seal};
 

@@ -1,7 +1,5 @@
 //! Two endpoints on a naive wire, watched by the contract checker: for tests
 //! that look at single packets, change them, or make their own.
-#![allow(dead_code, unreachable_pub, reason = "each test uses a part of it")]
-
 use landfall_placement::{
     Area, Ecn, Engine, PathLimits, Peer, Placement, Random, Refusal, Refusals, Spans, Ticket, Unit,
 };

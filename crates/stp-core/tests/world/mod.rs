@@ -1,6 +1,4 @@
 //! Two hosts, or more, that speak STP over a simulated network.
-#![allow(dead_code, reason = "each test uses a part of it")]
-
 use std::cell::RefCell;
 use std::ops::ControlFlow;
 use std::rc::Rc;

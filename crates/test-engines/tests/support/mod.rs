@@ -1,8 +1,6 @@
 //! What several tests share.
 
 // Each test binary uses its part of this.
-#![allow(dead_code, unreachable_pub)]
-
 pub mod numbered;
 pub mod stream;
 

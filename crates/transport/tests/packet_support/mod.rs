@@ -1,6 +1,4 @@
 //! Frames, cables and drivers at their ends, for the tests of packet sockets.
-#![allow(dead_code, unreachable_pub, reason = "each test binary uses its part of it")]
-
 use std::net::Ipv4Addr;
 
 use landfall_placement::{

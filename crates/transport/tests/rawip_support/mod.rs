@@ -1,6 +1,4 @@
 //! Raw sockets at the ends of a cable, or several in one namespace.
-#![allow(dead_code, unreachable_pub, reason = "each test binary uses its part of it")]
-
 use std::net::IpAddr;
 
 use landfall_placement::Peer;

@@ -1,6 +1,4 @@
 //! Bursts of frames at the ends of a cable.
-#![allow(dead_code, unreachable_pub, reason = "each test binary uses its part of it")]
-
 use std::time::{Duration as StdDuration, Instant as StdInstant};
 
 use landfall_placement::{Duration, RegionId, Span};

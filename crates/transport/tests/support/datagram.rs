@@ -77,15 +77,3 @@ fn sending(head: Vec<u8>, payload: Vec<Span>, sum_only: u32) -> Sending {
     let (to, checksum, ecn) = (Peer::Unaddressed, Some(SUM), Ecn::NotCapable);
     Sending { to, head, payload, segment: None, checksum, sum_only, ecn }
 }
-
-/// What the sum of a datagram in a frame comes to, pseudo-header and all.
-pub fn sum_of(frame: &[u8]) -> u16 {
-    let len = u16::from_be_bytes([frame[16], frame[17]]) as usize;
-    let udp = &frame[ETHERNET + IPV4..ETHERNET + len];
-    let mut sum = InternetSum::new();
-    sum.add(udp);
-    sum.add_word(17);
-    sum.add_word(udp.len() as u16);
-    sum.add(&frame[ETHERNET + 12..ETHERNET + 20]);
-    sum.sum()
-}

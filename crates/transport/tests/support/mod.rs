@@ -1,6 +1,4 @@
 //! An engine that does what a test tells it, and what else tests of drivers share.
-#![allow(dead_code, unreachable_pub, reason = "each test binary uses its part of it")]
-
 pub mod carriage;
 pub mod datagram;
 pub mod streams;

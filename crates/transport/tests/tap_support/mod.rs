@@ -1,6 +1,4 @@
 //! TAP interfaces in namespaces of their own, for tests.
-#![allow(dead_code, unreachable_pub, reason = "each test binary uses its part of it")]
-
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 
 use landfall_placement::PathId;

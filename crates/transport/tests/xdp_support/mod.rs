@@ -1,6 +1,4 @@
 //! XDP sockets at the ends of a cable.
-#![allow(dead_code, unreachable_pub, reason = "each test binary uses its part of it")]
-
 use landfall_placement::Peer;
 use landfall_testbed::{Namespace, VethConfig, VethEnd, VethPair};
 use landfall_transport::memory::Regions;
@@ -25,13 +23,13 @@ pub fn why_no_xdp() -> Option<String> {
 }
 
 /// Leaves a test with one clear line where there are no XDP sockets.
-#[macro_export]
 macro_rules! require_xdp {
     () => {
         landfall_testbed::require_namespaces!();
         landfall_testbed::skip_unless!($crate::xdp_support::why_no_xdp());
     };
 }
+pub(crate) use require_xdp;
 
 /// A cable of this MTU.
 pub fn cable_of(mtu: u32) -> VethPair {

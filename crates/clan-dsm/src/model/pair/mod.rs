@@ -19,6 +19,8 @@ use landfall_placement::{Duration, Engine, Instant, PathId, PathLimits, Peer};
 
 use crate::config::Config;
 use crate::model::choices::Choices;
+use crate::nic::arrive::is_sum_right;
+use crate::wire::frame::Frame;
 use side::Side;
 
 /// What crosses at once.
@@ -63,6 +65,12 @@ pub fn disagreements(bytes: &[u8]) -> Vec<String> {
 #[must_use]
 pub fn withstand(bytes: &[u8]) -> Vec<String> {
     attack::withstand(bytes)
+}
+
+/// Is it a frame, as it was sent?
+fn is_whole(unit: &[u8]) -> bool {
+    let frame = Frame::parse(unit, unit.len() as u32);
+    frame.is_ok_and(|frame| !frame.has_sum() || is_sum_right(&frame, unit))
 }
 
 impl Pair {
@@ -181,11 +189,12 @@ impl Pair {
     }
 
     /// A bit is flipped: anywhere where a checksum covers everything, else where
-    /// the header's does.
+    /// the header's does. A unit is damaged once: a second flip may hide the first from a
+    /// sum of words.
     fn damage(&mut self, side: usize, choices: &mut Choices<'_>) {
         let (at, bit) = (choices.below(2_000), choices.byte());
         let has_checksum = self.has_checksum;
-        if let Some(unit) = self.wires[side].front_mut().filter(|unit| !unit.is_empty()) {
+        if let Some(unit) = self.wires[side].front_mut().filter(|unit| is_whole(unit)) {
             let covered = if has_checksum { unit.len() } else { unit.len().min(40) };
             unit[at % covered] ^= 1 << (bit & 7);
         }

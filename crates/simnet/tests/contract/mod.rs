@@ -1,8 +1,6 @@
 //! The node that runs an engine keeps the contract of a driver, and notices
 //! an engine that does not keep its own.
 
-#[path = "../common/mod.rs"]
-mod common;
 mod marking;
 mod puppet;
 mod receiving;
@@ -10,7 +8,7 @@ mod sending;
 
 use landfall_simnet::{EngineConfig, EngineNode, Handle, LinkConfig, LinkId, Sim};
 
-use common::Inbox;
+use crate::common::Inbox;
 use puppet::Puppet;
 
 type Host = EngineNode<Puppet>;

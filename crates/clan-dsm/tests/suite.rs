@@ -1,0 +1,23 @@
+//! All tests of this crate's public face, as one program: so many of their own take longer
+//! to link than to run. Each file says what it tests.
+
+#![allow(unreachable_pub, reason = "what the files share is theirs")]
+
+mod by_hand;
+mod dissector;
+mod endings;
+mod faults;
+mod fuzz_corpus;
+mod groups;
+mod invariants;
+mod invariants_of_bounds;
+mod native;
+mod native_network;
+mod net;
+mod pair;
+mod questions;
+mod scenarios;
+mod sharing;
+mod station;
+mod world;
+mod writes;

@@ -1,0 +1,26 @@
+//! All tests of this crate's public face, as one program: so many of their own take longer
+//! to link than to run. Each file says what it tests.
+
+#![allow(unreachable_pub, reason = "what the files share is theirs")]
+
+mod abuse;
+mod completion;
+mod connections;
+mod errors;
+mod fuzz_corpus;
+mod invariants;
+mod kernel_bulk;
+mod kernel_captures;
+mod kernel_endings;
+mod kernel_paths;
+mod kernel_programs;
+mod memory;
+mod neighbours;
+mod offload;
+mod predicted;
+mod sharing;
+mod smoltcp;
+mod station;
+mod two;
+mod udp;
+mod world;

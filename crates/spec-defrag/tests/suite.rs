@@ -1,0 +1,14 @@
+//! All tests of this crate's public face, as one program: so many of their own take longer
+//! to link than to run. Each file says what it tests.
+
+#![allow(unreachable_pub, reason = "what the files share is theirs")]
+
+mod abuse;
+mod admission_corpus;
+mod admission_document;
+mod admission_network;
+mod differential;
+mod fuzz_corpus;
+mod invariants;
+mod offload;
+mod support;

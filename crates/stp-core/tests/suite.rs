@@ -1,0 +1,22 @@
+//! All tests of this crate's public face, as one program: so many of their own take longer
+//! to link than to run. Each file says what it tests.
+
+#![allow(unreachable_pub, reason = "what the files share is theirs")]
+
+mod abuse;
+mod captured_run;
+mod congestion;
+mod connections;
+mod dissector;
+mod endings;
+mod fuzz_corpus;
+mod invariants;
+mod offload;
+mod regions;
+mod scheduling;
+mod striping;
+mod support;
+mod transfers;
+mod two;
+mod wire;
+mod world;

@@ -1,0 +1,12 @@
+//! All tests of this crate's public face, as one program: so many of their own take longer
+//! to link than to run. Each file says what it tests.
+
+#![allow(unreachable_pub, reason = "what the files share is theirs")]
+
+mod fuzz_corpus;
+mod halves;
+mod invariants;
+mod numbered;
+mod numbered_order;
+mod stream;
+mod support;
