@@ -11,11 +11,13 @@
 
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
+use crate::counts::{has_received, has_sent};
 use crate::kernel::{self, Errno};
 use crate::lock::hold;
+use crate::log::{self, Verdict};
 use crate::patience::Patience;
-use crate::registry::{Name, Place};
-use crate::ring::{self, Incoming, Outgoing, Wish};
+use crate::registry::{Name, NameCell};
+use crate::ring::{self, Incoming, Outgoing};
 use crate::segment::{Direction, Segment, Side};
 
 /// `has_ended` of a half that was shut down: nothing more comes, or is wanted.
@@ -62,6 +64,8 @@ pub(crate) struct Connection {
     early_in_flight: AtomicU32,
     looks: AtomicU32,
     joining: AtomicU32,
+    /// What has become of it stands in the log.
+    has_told: AtomicBool,
     /// How long its receivers, and its senders, look before they sleep.
     pub(crate) for_bytes: Patience,
     pub(crate) for_room: Patience,
@@ -71,19 +75,6 @@ pub(crate) struct Connection {
     pub(crate) was_full: AtomicU32,
     /// How often in a row memory alone answered what the kernel might know better.
     pub(crate) answers_by_memory: AtomicU32,
-}
-
-/// Written while nobody else knows of the record.
-#[derive(Debug)]
-struct NameCell(std::cell::UnsafeCell<Option<Name>>);
-
-// SAFETY: it is written before the record is published and read afterwards only.
-unsafe impl Sync for NameCell {}
-
-/// Somebody who sleeps, or is about to, and watches an end of a connection.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Watch {
-    wish: Option<Wish>,
 }
 
 /// The memory of a connection, seen from one side.
@@ -104,12 +95,13 @@ impl Connection {
             stage: AtomicU8::new(Stage::Plain as u8),
             is_acceptor: AtomicU8::new(0),
             base: AtomicPtr::new(std::ptr::null_mut()),
-            name: NameCell(std::cell::UnsafeCell::new(None)),
+            name: NameCell::new(),
             early_sent: AtomicU64::new(0),
             early_received: AtomicU64::new(0),
             early_in_flight: AtomicU32::new(0),
             looks: AtomicU32::new(0),
             joining: AtomicU32::new(0),
+            has_told: AtomicBool::new(false),
             for_bytes: Patience::new(),
             for_room: Patience::new(),
             is_watched_twice: AtomicBool::new(false),
@@ -121,7 +113,7 @@ impl Connection {
     /// Makes a used record new.
     fn begin(&self, side: Side, stage: Stage, name: Name) {
         // SAFETY: nobody else knows of the record yet.
-        unsafe { *self.name.0.get() = Some(name) };
+        unsafe { self.name.set(name) };
         self.is_acceptor.store(u8::from(side == Side::Acceptor), Ordering::Relaxed);
         for counter in [&self.early_sent, &self.early_received] {
             counter.store(0, Ordering::Relaxed);
@@ -131,6 +123,7 @@ impl Connection {
         }
         self.answers_by_memory.store(0, Ordering::Relaxed);
         self.is_watched_twice.store(false, Ordering::Relaxed);
+        self.has_told.store(false, Ordering::Relaxed);
         self.for_bytes.reset();
         self.for_room.reset();
         self.base.store(std::ptr::null_mut(), Ordering::Relaxed);
@@ -138,8 +131,7 @@ impl Connection {
     }
 
     fn name(&self) -> Option<Name> {
-        // SAFETY: see the cell.
-        unsafe { *self.name.0.get() }
+        self.name.get()
     }
 
     fn stage(&self) -> Stage {
@@ -170,12 +162,7 @@ impl Connection {
     }
 
     /// Offers memory to whoever accepts the connection that `fd` has just begun.
-    pub(crate) fn offer(fd: i32) -> Result<(), Errno> {
-        let name = name_of(fd, Side::Connector).ok_or(Errno(libc::EAFNOSUPPORT))?;
-        if name.connector == name.acceptor {
-            // A socket that is connected to itself has nobody to share with.
-            return Ok(());
-        }
+    pub(crate) fn offer(fd: i32, name: Name) -> Result<(), Errno> {
         let cookie = kernel::cookie(fd)?;
         let file = name.create()?;
         let made = Segment::create(file);
@@ -195,12 +182,19 @@ impl Connection {
     }
 
     /// A connection was accepted: its bytes are counted, and an offer looked for.
-    pub(crate) fn accepted(fd: i32) {
-        let Some(name) = name_of(fd, Side::Acceptor) else { return };
-        if name.connector != name.acceptor {
-            crate::table::insert(fd, |connection| {
-                connection.begin(Side::Acceptor, Stage::Seeking, name);
-            });
+    pub(crate) fn accepted(fd: i32, name: Name) {
+        crate::table::insert(fd, |connection| {
+            connection.begin(Side::Acceptor, Stage::Seeking, name);
+        });
+    }
+
+    /// Says once, to whom it may concern, what has become of it.
+    fn tells(&self, verdict: Verdict) {
+        if log::is_on()
+            && !self.has_told.swap(true, Ordering::Relaxed)
+            && let Some(name) = self.name()
+        {
+            log::tell(self.side(), &name, verdict);
         }
     }
 
@@ -216,7 +210,7 @@ impl Connection {
             return;
         }
         for side in [Side::Connector, Side::Acceptor] {
-            let Some(name) = name_of(fd, side) else { return };
+            let Some(name) = Name::of(fd, side) else { return };
             let Some(segment) = find(&name) else { continue };
             let is_this = kernel::cookie(fd)
                 .is_ok_and(|cookie| segment.end(side).cookie.load(Ordering::Acquire) == cookie);
@@ -264,13 +258,16 @@ impl Connection {
 
     /// The last descriptor of this process goes; `fd` is it, if it is still open.
     pub(crate) fn leave(&self, fd: i32) {
-        let Some(shared) = self.shared() else { return };
+        let Some(shared) = self.shared() else {
+            return self.tells(Verdict::TooShort);
+        };
         if fd >= 0 {
             // A byte that is left unread would make the kernel reset the connection.
             shared.receives.receiving.rings_kept.store(u32::MAX / 2, Ordering::Relaxed);
             shared.take_rings_away(fd);
         }
         if shared.segment.end(shared.side).holders.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.tells(if shared.are_both_here() { Verdict::BothHere } else { Verdict::TooShort });
             shared.close(fd);
             if let Some(name) = self.name() {
                 name.forget();
@@ -311,6 +308,7 @@ impl Connection {
             let looks = self.looks.fetch_add(1, Ordering::Relaxed) + 1;
             if looks >= LOOKS {
                 self.stage.store(Stage::Plain as u8, Ordering::Release);
+                self.tells(Verdict::NoOffer);
             }
         }
         self.joining.store(0, Ordering::Release);
@@ -340,12 +338,19 @@ impl Connection {
         self.adopt(segment);
         own.is_here.store(1, Ordering::Release);
         crate::watched::became_shared(fd);
+        self.tells(Verdict::BothHere);
         true
     }
 
     /// One more call of a connector whose offer nobody has taken yet.
     pub(crate) fn waits_for_an_answer(&self, shared: &Shared<'_>) {
-        if shared.are_both_here() || shared.side != Side::Connector {
+        if shared.are_both_here() {
+            if !self.has_told.load(Ordering::Relaxed) {
+                self.tells(Verdict::BothHere);
+            }
+            return;
+        }
+        if shared.side != Side::Connector {
             return;
         }
         if self.looks.fetch_add(1, Ordering::Relaxed) == PATIENCE
@@ -356,6 +361,7 @@ impl Connection {
             let acceptor = &shared.segment.end(Side::Acceptor).cookie;
             if acceptor.compare_exchange(0, NOBODY, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
                 self.stage.store(Stage::Plain as u8, Ordering::Release);
+                self.tells(Verdict::NoAnswer);
             }
         }
     }
@@ -504,71 +510,6 @@ impl<'a> Shared<'a> {
         }
     }
 
-    /// Takes rings out of TCP's queue, where all real bytes have been taken out of it and
-    /// nobody sleeps for them.
-    pub(crate) fn take_rings_away(&self, fd: i32) {
-        let own = &self.receives.receiving;
-        let _held = hold(&own.lock);
-        if self.incoming_by_tcp() == Some(own.by_tcp.load(Ordering::Relaxed))
-            && self.nobody_needs_the_rings()
-        {
-            self.drop_rings(fd);
-        }
-    }
-
-    /// Whether all have gone for whom a ring may lie in TCP's queue. Who only seems to be
-    /// there, since it was killed, is not waited for too long: a ring that stays keeps
-    /// others from sleep.
-    pub(crate) fn nobody_needs_the_rings(&self) -> bool {
-        const LONG_ENOUGH: u32 = 64;
-        let own = &self.receives.receiving;
-        if own.sleepers.load(Ordering::SeqCst) > 0 {
-            return false;
-        }
-        let is_watched = own.watchers.load(Ordering::SeqCst) > 0;
-        if is_watched && own.rings_kept.fetch_add(1, Ordering::Relaxed) < LONG_ENOUGH {
-            return false;
-        }
-        own.rings_kept.store(0, Ordering::Relaxed);
-        true
-    }
-
-    /// Whether a ring in TCP's queue may be for somebody who sleeps, or wakes just now.
-    pub(crate) fn somebody_may_need_a_ring(&self) -> bool {
-        let own = &self.receives.receiving;
-        own.sleepers.load(Ordering::SeqCst) > 0 || own.watchers.load(Ordering::SeqCst) > 0
-    }
-
-    /// The same for one who knows that they are nothing but rings. An error that waits
-    /// there stays: asking for the length does not take it.
-    pub(crate) fn drop_rings(&self, fd: i32) {
-        while kernel::queued(fd, libc::FIONREAD).is_ok_and(|bytes| bytes > 0)
-            && kernel::glance(fd, libc::MSG_DONTWAIT) == Ok(kernel::GLANCE)
-        {}
-        self.rings_were_dropped();
-    }
-
-    /// Who may still wait for one gets the next.
-    pub(crate) fn rings_were_dropped(&self) {
-        if self.receives.receiving.watchers.load(Ordering::SeqCst) > 0 {
-            self.incoming.wants_the_next_ring();
-        }
-    }
-
-    /// Somebody will sleep who watches this end, until [`Shared::stops_watching`]. Who
-    /// calls this looks at the ring of bytes once more.
-    pub(crate) fn watches(&self, for_bytes: bool) -> Watch {
-        self.receives.receiving.watchers.fetch_add(1, Ordering::SeqCst);
-        Watch { wish: for_bytes.then(|| self.incoming.wants_the_next_ring()) }
-    }
-
-    pub(crate) fn stops_watching(&self, watch: Watch) {
-        if let Some(wish) = watch.wish {
-            self.incoming.takes_back(wish);
-        }
-        self.receives.receiving.watchers.fetch_sub(1, Ordering::SeqCst);
-    }
-
     /// Nobody has this end open any more.
     fn close(&self, fd: i32) {
         // The kernel resets a connection whose bytes nobody read; so does it for ours.
@@ -598,52 +539,9 @@ impl<'a> Shared<'a> {
     }
 }
 
-/// The name of the connection that `fd` is one end of.
-fn name_of(fd: i32, side: Side) -> Option<Name> {
-    let here = Place::of(&kernel::name(fd, false).ok()?)?;
-    let there = Place::of(&kernel::name(fd, true).ok()?)?;
-    Some(match side {
-        Side::Connector => Name { connector: here, acceptor: there },
-        Side::Acceptor => Name { connector: there, acceptor: here },
-    })
-}
-
 fn find(name: &Name) -> Option<Segment> {
     let file = name.open().ok()?;
     let opened = Segment::open(file);
     let _ = kernel::close(file);
     opened.ok()
-}
-
-/// Whether TCP, too, says that the program took so many bytes.
-fn has_received(fd: i32, bytes: u64) -> bool {
-    // Bytes may come between the two questions: then they are asked again.
-    for _ in 0..4 {
-        let (Ok(before), Ok(waiting), Ok(after)) =
-            (kernel::counted(fd), kernel::queued(fd, libc::FIONREAD), kernel::counted(fd))
-        else {
-            return false;
-        };
-        if before.received == after.received {
-            return after.received.wrapping_sub(waiting) == bytes;
-        }
-    }
-    false
-}
-
-/// Whether TCP, too, says that the program sent so many bytes.
-fn has_sent(fd: i32, bytes: u64, side: Side) -> bool {
-    // Of who called, the SYN was acknowledged, too.
-    let of_handshake = u64::from(side == Side::Connector);
-    for _ in 0..4 {
-        let (Ok(before), Ok(waiting), Ok(after)) =
-            (kernel::counted(fd), kernel::queued(fd, libc::TIOCOUTQ), kernel::counted(fd))
-        else {
-            return false;
-        };
-        if before.acknowledged == after.acknowledged {
-            return after.acknowledged + waiting == bytes + of_handshake;
-        }
-    }
-    false
 }

@@ -13,10 +13,11 @@ use std::collections::BTreeMap;
 
 use libc::{EPOLLET, EPOLLIN, EPOLLONESHOT, EPOLLOUT, EPOLLWRNORM, epoll_event};
 
-use crate::connection::{Shared, Watch};
+use crate::connection::Shared;
 use crate::kernel::{self, Outcome};
 use crate::readiness;
 use crate::ring::ROOM_BY_TCP;
+use crate::rings::Watch;
 use crate::table::{self, Guard};
 use crate::watched;
 

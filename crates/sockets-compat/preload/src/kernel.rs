@@ -322,6 +322,18 @@ pub(crate) fn time_option(fd: c_int, name: c_int) -> Result<libc::timeval, Errno
     Ok(time)
 }
 
+/// Writes to a file; not all, perhaps.
+pub(crate) fn write(fd: c_int, bytes: &[u8]) -> Outcome {
+    call!(libc::SYS_write, fd, bytes.as_ptr(), bytes.len())
+}
+
+/// The time of day.
+pub(crate) fn now() -> libc::timespec {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    let _ = call!(libc::SYS_clock_gettime, libc::CLOCK_REALTIME, ptr::from_mut(&mut now));
+    now
+}
+
 /// Reads a file from its position, or from another.
 pub(crate) fn read_at(fd: c_int, into: &mut [u8], at: Option<i64>) -> Outcome {
     match at {

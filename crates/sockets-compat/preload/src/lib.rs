@@ -6,9 +6,11 @@
 #[cfg(not(test))]
 mod calls;
 mod connection;
+mod counts;
 mod interest;
 mod kernel;
 mod lock;
+mod log;
 #[cfg(not(test))]
 mod next;
 mod patience;
@@ -16,6 +18,7 @@ mod process;
 mod readiness;
 mod registry;
 mod ring;
+mod rings;
 mod rules;
 mod segment;
 mod signals;

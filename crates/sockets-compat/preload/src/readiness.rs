@@ -7,9 +7,10 @@
 use libc::{POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT, POLLPRI, POLLRDHUP};
 use std::sync::atomic::Ordering;
 
-use crate::connection::{CLOSED, Connection, Shared, Watch};
+use crate::connection::{CLOSED, Connection, Shared};
 use crate::kernel;
 use crate::ring::ROOM_BY_TCP;
+use crate::rings::Watch;
 use crate::transfer::{Silence, silence};
 
 const POLLRDNORM: i16 = 0x040;

@@ -6,10 +6,12 @@
 //!
 //! What does not live here: what killed processes leave there ([`crate::sweep`]).
 
+use std::cell::UnsafeCell;
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use crate::kernel::{self, Errno};
+use crate::segment::Side;
 
 const FOLDER: &[u8] = b"/dev/shm/landfall-sockets-";
 const LONGEST: usize = 192;
@@ -90,13 +92,14 @@ impl Place {
         std::net::Ipv6Addr::from(self.address).to_ipv4_mapped().map(|short| short.octets())
     }
 
+    /// As the standard library has it.
+    pub(crate) fn socket_address(&self) -> std::net::SocketAddr {
+        (std::net::Ipv6Addr::from(self.address).to_canonical(), self.port).into()
+    }
+
     pub(crate) fn is_loopback(&self) -> bool {
         let address = std::net::Ipv6Addr::from(self.address);
         address.is_loopback() || address.to_ipv4_mapped().is_some_and(|v4| v4.is_loopback())
-    }
-
-    pub(crate) fn has_address_of(&self, other: &Self) -> bool {
-        self.address == other.address
     }
 }
 
@@ -108,6 +111,21 @@ pub(crate) struct Name {
 }
 
 impl Name {
+    /// The name of the connection that `fd` is one end of; `None` if it is no connection.
+    pub(crate) fn of(fd: i32, side: Side) -> Option<Self> {
+        let here = Place::of(&kernel::name(fd, false).ok()?)?;
+        let there = Place::of(&kernel::name(fd, true).ok()?)?;
+        Some(match side {
+            Side::Connector => Self { connector: here, acceptor: there },
+            Side::Acceptor => Self { connector: there, acceptor: here },
+        })
+    }
+
+    /// Whether both ends are here.
+    pub(crate) fn is_within_this_host(&self) -> bool {
+        self.acceptor.is_loopback() || self.acceptor.address == self.connector.address
+    }
+
     fn path(&self) -> Option<Path> {
         let mut path = *folder()?;
         path.push(b"/");
@@ -168,6 +186,32 @@ impl Name {
     }
 }
 
+/// A name that is written while nobody else knows of what it names.
+#[derive(Debug)]
+pub(crate) struct NameCell(UnsafeCell<Option<Name>>);
+
+// SAFETY: as `set` asks, nobody writes while another reads.
+unsafe impl Sync for NameCell {}
+
+impl NameCell {
+    pub(crate) const fn new() -> Self {
+        Self(UnsafeCell::new(None))
+    }
+
+    /// # Safety
+    ///
+    /// Nobody reads it now.
+    pub(crate) const unsafe fn set(&self, name: Name) {
+        // SAFETY: as promised.
+        unsafe { *self.0.get() = Some(name) };
+    }
+
+    pub(crate) const fn get(&self) -> Option<Name> {
+        // SAFETY: see `set`.
+        unsafe { *self.0.get() }
+    }
+}
+
 /// The folder of this user, boot and network namespace.
 pub(crate) fn folder() -> Option<&'static Path> {
     static FOUND: AtomicPtr<Path> = AtomicPtr::new(std::ptr::null_mut());
@@ -204,8 +248,7 @@ mod tests {
     use std::os::fd::AsRawFd;
 
     fn name_of(connector: &TcpStream) -> Name {
-        let place = |of_peer| Place::of(&kernel::name(connector.as_raw_fd(), of_peer).unwrap());
-        Name { connector: place(false).unwrap(), acceptor: place(true).unwrap() }
+        Name::of(connector.as_raw_fd(), Side::Connector).unwrap()
     }
 
     #[test]

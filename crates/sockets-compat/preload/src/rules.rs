@@ -1,22 +1,77 @@
-//! Which connections may become shared memory.
+//! Which connections may become shared memory: what the environment says, and the file of
+//! rules that it names.
+//!
+//! | variable | what it says |
+//! | --- | --- |
+//! | `LANDFALL_SOCKETS=off` | all is left to the kernel |
+//! | `LANDFALL_RULES=FILE` | rules for connections; without one all within this host may |
+//! | `LANDFALL_LOG=FILE` | see [`crate::log`] |
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::ffi::{CStr, OsStr};
+use std::os::unix::ffi::OsStrExt;
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
-use crate::kernel;
-use crate::registry::Place;
+use landfall_socket_rules::{Rules, Way};
+
+use crate::log::{self, Verdict};
+use crate::registry::Name;
 
 static ON: AtomicBool = AtomicBool::new(true);
+/// Leaked when the program begins.
+static RULES: AtomicPtr<Rules> = AtomicPtr::new(std::ptr::null_mut());
 
-/// Reads what the environment says. `LANDFALL_SOCKETS=off` leaves all to the kernel.
+unsafe extern "C" {
+    /// The name by which the program was started, without its folder.
+    static program_invocation_short_name: *const libc::c_char;
+}
+
+/// Reads what the environment says, and the rules. Whatever is wrong with them, the program
+/// runs: as it would without this library.
 pub(crate) fn read() {
-    // SAFETY: a name that ends with zero; the library has just been loaded.
-    let value = unsafe { libc::getenv(c"LANDFALL_SOCKETS".as_ptr()) };
-    if value.is_null() {
-        return;
+    if let Some(path) = variable(c"LANDFALL_LOG") {
+        log::begin(path);
     }
+    let is_off = variable(c"LANDFALL_SOCKETS").is_some_and(|said| said == c"off" || said == c"0");
+    if is_off || !are_good() {
+        ON.store(false, Ordering::Relaxed);
+    }
+}
+
+fn variable(name: &CStr) -> Option<&'static CStr> {
+    // SAFETY: a name that ends with zero; the library has just been loaded.
+    let value = unsafe { libc::getenv(name.as_ptr()) };
     // SAFETY: the environment is made of C strings.
-    let value = unsafe { std::ffi::CStr::from_ptr(value) };
-    ON.store(value != c"off" && value != c"0", Ordering::Relaxed);
+    (!value.is_null()).then(|| unsafe { CStr::from_ptr(value) })
+}
+
+/// Reads the file of rules, if there is one; whether there is anything to do after that.
+fn are_good() -> bool {
+    let Some(path) = variable(c"LANDFALL_RULES").filter(|path| !path.is_empty()) else {
+        return true;
+    };
+    let path = std::path::Path::new(OsStr::from_bytes(path.to_bytes()));
+    let text = match std::fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(why) => {
+            log::complain(format_args!("all by TCP: {}: {why}", path.display()));
+            return false;
+        }
+    };
+    let rules: Rules = match text.parse() {
+        Ok(rules) => rules,
+        Err(why) => {
+            log::complain(format_args!("all by TCP: {}: {why}", path.display()));
+            return false;
+        }
+    };
+    if let Some(decision) = rules.decide_for_all(program())
+        && decision.way == Way::Tcp
+    {
+        log::say(format_args!("all by TCP: rule in line {}", decision.line.unwrap_or(0)));
+        return false;
+    }
+    RULES.store(Box::into_raw(Box::new(rules)), Ordering::Release);
+    true
 }
 
 /// Whether there is anything to do at all.
@@ -24,13 +79,30 @@ pub(crate) fn are_on() -> bool {
     ON.load(Ordering::Relaxed)
 }
 
-/// Whether this connection may: both ends are on this host.
-pub(crate) fn allow(fd: i32) -> bool {
-    let place = |of_peer| kernel::name(fd, of_peer).ok().as_ref().and_then(Place::of);
-    match (place(false), place(true)) {
-        (Some(here), Some(there)) => there.is_loopback() || here.has_address_of(&there),
-        // Not connected yet: the address of the other end is known to `connect` only.
-        (Some(_), None) => true,
-        _ => false,
+/// What the program is called.
+pub(crate) fn program() -> &'static str {
+    // SAFETY: libc sets it before any library is begun, to a part of the first argument.
+    let name = unsafe { program_invocation_short_name };
+    if name.is_null() {
+        return "";
+    }
+    // SAFETY: as above.
+    unsafe { CStr::from_ptr(name) }.to_str().unwrap_or("")
+}
+
+/// Whether this connection may; else why it may not.
+pub(crate) fn allow(name: &Name) -> Result<(), Verdict> {
+    let rules = RULES.load(Ordering::Acquire);
+    if !rules.is_null() {
+        // SAFETY: it was leaked.
+        let decision = unsafe { &*rules }.decide(program(), name.acceptor.socket_address());
+        if decision.way == Way::Tcp {
+            return Err(Verdict::Rule(decision.line.unwrap_or(0)));
+        }
+    }
+    match name.is_within_this_host() {
+        true if name.connector == name.acceptor => Err(Verdict::ItselfAtBothEnds),
+        true => Ok(()),
+        false => Err(Verdict::OtherHost),
     }
 }

@@ -1,17 +1,11 @@
 //! How sockets behave with the library is how they behave without it: a few hundred small
 //! observations, on the kernel's sockets and on ours, compared word for word.
 
-use std::path::PathBuf;
+mod common;
+
 use std::process::Command;
 
-/// Cargo builds examples before tests, beside them.
-fn example(name: &str) -> PathBuf {
-    let test = std::env::current_exe().expect("a test has a path");
-    let folder = test.parent().and_then(|deps| deps.parent()).expect("target/<profile>/deps");
-    let path = folder.join("examples").join(name);
-    assert!(path.exists(), "{} is missing: run `cargo test -p landfall-preload`", path.display());
-    path
-}
+use common::example;
 
 fn run(with_library: bool) -> Vec<String> {
     let mut command = Command::new(example("socket_cases"));

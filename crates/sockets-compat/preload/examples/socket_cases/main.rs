@@ -17,8 +17,10 @@ type Case = (&'static str, fn(&mut Seen));
 
 fn main() {
     let only: Vec<String> = std::env::args().skip(1).collect();
-    if only == ["killed_while_open"] {
-        forks::killed_while_open();
+    match only.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["killed_while_open"] => forks::killed_while_open(),
+        ["echoed_by", port] => return pair::echoed_by(port.parse().expect("a port")),
+        _ => {}
     }
     let groups: [&[Case]; 5] =
         [basics::CASES, ends::CASES, watching::CASES, options::CASES, forks::CASES];

@@ -86,6 +86,23 @@ pub(crate) fn call_up(address: &libc::sockaddr_in) -> c_int {
     }
 }
 
+/// Not one of the cases: words for somebody in another process, who sends them back.
+pub(crate) fn echoed_by(port: u16) {
+    // SAFETY: an address of zeros is one without a family.
+    let mut address: libc::sockaddr_in = unsafe { zeroed() };
+    address.sin_family = libc::AF_INET as u16;
+    address.sin_addr.s_addr = u32::from_be_bytes([127, 0, 0, 1]).to_be();
+    address.sin_port = port.to_be();
+    let fd = call_up(&address);
+    for turn in 0..100_u8 {
+        assert_eq!(send(fd, &[turn; 9], 0), 9);
+        let mut bytes = [0; 9];
+        assert_eq!(recv(fd, &mut bytes, libc::MSG_WAITALL), 9);
+        assert_eq!(bytes, [turn; 9]);
+    }
+    close(fd);
+}
+
 impl Pair {
     /// Just connected: not a byte has gone.
     pub(crate) fn fresh() -> Self {

@@ -6,8 +6,11 @@ use libc::{sockaddr, socklen_t};
 
 use crate::connection::Connection;
 use crate::kernel::{self, Errno};
+use crate::log::Verdict;
 use crate::next::next;
-use crate::{process, rules, table};
+use crate::registry::Name;
+use crate::segment::Side;
+use crate::{log, process, rules, table};
 
 /// Whether it is a TCP socket.
 fn is_tcp(fd: c_int) -> bool {
@@ -28,10 +31,13 @@ unsafe extern "C" fn connect(fd: c_int, address: *const sockaddr, len: socklen_t
         && process::owns_the_tables()
         && table::find(fd).is_none()
         && is_tcp(fd)
-        && rules::allow(fd)
+        && let Some(name) = Name::of(fd, Side::Connector)
     {
         // Who cannot offer memory has a TCP connection, as he asked for.
-        let _ = Connection::offer(fd);
+        let offer = || Connection::offer(fd, name).map_err(Verdict::NoMemory);
+        if let Err(verdict) = rules::allow(&name).and_then(|()| offer()) {
+            log::tell(Side::Connector, &name, verdict);
+        }
     }
     why.tell();
     result
@@ -41,8 +47,13 @@ fn after_accept(fd: c_int) -> c_int {
     let why = Errno::last();
     if fd >= 0 && rules::are_on() && process::owns_the_tables() {
         table::remove(fd);
-        if is_tcp(fd) && rules::allow(fd) {
-            Connection::accepted(fd);
+        if is_tcp(fd)
+            && let Some(name) = Name::of(fd, Side::Acceptor)
+        {
+            match rules::allow(&name) {
+                Ok(()) => Connection::accepted(fd, name),
+                Err(verdict) => log::tell(Side::Acceptor, &name, verdict),
+            }
         }
     }
     why.tell();

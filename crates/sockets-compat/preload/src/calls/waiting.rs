@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 use libc::{fd_set, nfds_t, pollfd, sigset_t, timespec, timeval};
 
 use super::{epoll, fail, told_int};
-use crate::connection::Watch;
 use crate::kernel::{self, Outcome};
 use crate::next::next;
 use crate::patience::Patience;
 use crate::readiness;
+use crate::rings::Watch;
 use crate::table::{self, Guard};
 use crate::watched;
 
