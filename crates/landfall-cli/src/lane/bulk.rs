@@ -41,6 +41,12 @@ impl Shape {
     /// 64 MiB on each side, in messages of 4 MiB (the receiver has one less,
     /// see there).
     pub(crate) const STREAM: Self = Self { message: 4 << 20, send_slots: 16, receive_slots: 15 };
+
+    /// So many messages are under way at a time, before the closing ones.
+    pub(super) const fn most_under_way(self) -> u64 {
+        let most = (self.receive_slots as u64).saturating_sub(CLOSING);
+        if most == 0 { 1 } else { most }
+    }
 }
 
 /// What a run gave.
@@ -231,7 +237,7 @@ impl<T: Transport, P: Protocol> Half<'_, T, P> {
         messages: Option<u64>,
     ) -> Result<()> {
         let mut until = messages.unwrap_or(u64::MAX);
-        let mut most_under_way = (self.shape.receive_slots as u64).saturating_sub(CLOSING).max(1);
+        let mut most_under_way = self.shape.most_under_way();
         if messages.is_some() {
             self.shared.drain();
         }
