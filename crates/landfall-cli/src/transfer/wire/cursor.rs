@@ -63,7 +63,10 @@ impl<'a> Cursor<'a> {
         if bytes.len() > most {
             return Err(Malformed("a text is too long"));
         }
-        Ok(String::from_utf8_lossy(bytes).into_owned())
+        // What is no UTF-8 takes three times its room when it is replaced.
+        let mut text = String::from_utf8_lossy(bytes).into_owned();
+        text.truncate(text.floor_char_boundary(most));
+        Ok(text)
     }
 }
 

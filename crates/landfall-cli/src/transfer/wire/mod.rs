@@ -5,6 +5,7 @@
 //! | `greeting` | who knows the code: before anything else, one message a transfer |
 //! | `message` | afterwards: bundles of messages, each bundle with its seal |
 //! | `cursor` | numbers and strings in bytes |
+//! | `properties` | what holds for any bytes: for the fuzz target `transfer_wire` |
 //!
 //! A transfer of STP is either a bundle or a piece of the contents of the file that is
 //! open at that place; four bytes beside it ([`Label`]) say which, and number it, since
@@ -16,6 +17,8 @@
 mod cursor;
 mod greeting;
 mod message;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod properties;
 
 pub(crate) use cursor::Malformed;
 pub(crate) use greeting::{Greeting, MOST_GREETING, Nonce};
@@ -67,7 +70,29 @@ mod tests {
 
     use super::*;
 
+    /// What the fuzz target `transfer_wire` runs, over its corpus: so that what was found
+    /// stays found.
+    #[test]
+    fn the_corpus_of_the_fuzz_target_breaks_no_rule() {
+        let corpus = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/transfer_wire");
+        let files = std::fs::read_dir(corpus).expect("the corpus is in the repository");
+        let replay = |entry: std::io::Result<std::fs::DirEntry>| {
+            properties::check(&std::fs::read(entry.unwrap().path()).unwrap());
+        };
+        let count = files.map(replay).count();
+        assert!(count >= 10, "only {count} files");
+    }
+
     proptest! {
+        #[test]
+        fn any_bytes_break_no_rule(
+            which in 0u8..4,
+            first in prop_oneof![1u8..10, 0x81u8..0x85, any::<u8>()],
+            bytes in prop::collection::vec(any::<u8>(), 0..200),
+        ) {
+            properties::check(&[&[which, first][..], &bytes].concat());
+        }
+
         #[test]
         fn labels_survive_the_wire(next in 0u64..1 << 40, ahead in 0u64..64, is_piece: bool) {
             let label = Label { number: next + ahead, is_piece };

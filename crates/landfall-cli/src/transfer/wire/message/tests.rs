@@ -112,6 +112,18 @@ proptest! {
     }
 }
 
+/// Bytes that are no text are replaced by something longer: the bound holds for that, too.
+#[test]
+fn a_text_is_no_longer_than_a_text_may_be() {
+    let mut bundle = Bundle::default();
+    bundle.push_to_receiver(&ToReceiver::Abort { why: "x".repeat(MOST_TEXT) });
+    bundle.0[3..].fill(0xff);
+    let Some(Ok(ToReceiver::Abort { why })) = ToReceiver::all(&bundle.0).next() else {
+        panic!("an end")
+    };
+    assert!(why.len() <= MOST_TEXT, "{} bytes", why.len());
+}
+
 #[test]
 fn lengths_that_lie_are_refused() {
     let mut bundle = Bundle::default();
