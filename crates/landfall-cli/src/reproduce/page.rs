@@ -28,7 +28,7 @@ td.number{text-align:right;white-space:nowrap}
 details.live{border-left:.25rem solid #0b5cad;padding-left:1rem;margin:1rem 0}
 details.live summary{cursor:pointer}
 td.live{background:#eaf3fc}
-svg.plot{max-width:100%;height:auto}
+svg.plot{max-width:100%;min-width:40rem;height:auto}
 nav li{margin:.1rem 0}
 @media (prefers-color-scheme:dark){
 body{background:#16181c;color:#ddd}
@@ -44,12 +44,12 @@ td.live{background:#1d2a3a}
 ";
 
 const INTRODUCTION: &str = "\
-<p>Each table and figure of the papers, as the model of their adapters has it. As the \
-paper&#39;s value counts what its words and tables state, and those are the diamonds in the \
-plots; where a paper only draws a point, the model&#39;s value stands alone. <em>Given</em> \
-values the model was fed, <em>calibrated</em> ones it was fitted to, all others it predicts. \
-Where a prediction is off by more than 15 %, it is marked, and the words below say what the \
-model lacks.</p>
+<p>Each table and figure of the four papers, from the model of their adapters. The diamonds \
+in the plots, and what stands before each arrow in the tables, are what the paper&#39;s words \
+and tables state; where a paper only draws a point, the model&#39;s value stands alone. \
+<em>Given</em> values were put into the model, <em>calibrated</em> ones it was fitted to, all \
+others it predicts. A prediction that is off by more than 15 % is red, and the words below it \
+say what the model lacks.</p>
 ";
 
 /// The page; with a plot for each exhibit of each chapter, in their order.
