@@ -73,15 +73,20 @@ pub(crate) fn clean_up_at_signals() -> Result<()> {
                 for folder in folders.iter() {
                     let _ = fs::remove_dir_all(folder);
                 }
-                let signal = endings.take().ok().flatten().unwrap_or(libc::SIGTERM);
-                // As shells say it.
-                process::exit(128 + signal);
+                process::exit(i32::from(code_of_ending(&endings)));
             }
             Err(_) => return,
         }
     };
     thread::Builder::new().name("landfall-signals".into()).spawn(watch)?;
     Ok(())
+}
+
+/// The exit code of a program that a signal ended, as shells say it: 130 for SIGINT, 143 for
+/// SIGTERM, 129 for SIGHUP.
+pub(crate) fn code_of_ending(endings: &Endings) -> u8 {
+    let signal = endings.take().ok().flatten().unwrap_or(libc::SIGTERM);
+    u8::try_from(128 + signal).unwrap_or(u8::MAX)
 }
 
 /// A process that was started as a part of another ends with it, and does not hear what is

@@ -3,6 +3,7 @@
 //! | file | what it is |
 //! | --- | --- |
 //! | `send`, `receive` | the commands: options, sessions, what is said to people |
+//! | `options` | what both are asked alike |
 //! | `greet`, `code` | both sides prove that they know the code; what is sealed with it |
 //! | `wire` | the messages |
 //! | `pipe` | transfers of STP in their order |
@@ -22,6 +23,7 @@ mod greet;
 mod hashing;
 mod journal;
 mod meter;
+mod options;
 mod outcome;
 mod pace;
 mod path;
@@ -46,9 +48,6 @@ use landfall::stp::blocking::Connection;
 use landfall_transport::signals::Endings;
 
 use meter::{Meter, Tally};
-
-/// The command was ended by a signal, as shells have it for SIGINT.
-pub(crate) const INTERRUPTED: u8 = 130;
 
 /// How often the bar moves, and how soon a signal is heard.
 const LOOK: Duration = Duration::from_millis(100);
@@ -119,12 +118,4 @@ impl<T, F> Part<T, F> {
 /// A tally that threads share.
 fn new_tally() -> Arc<Tally> {
     Arc::new(Tally::default())
-}
-
-/// `--patience`.
-fn patience(text: &str) -> Result<Duration, String> {
-    match text.parse::<f64>() {
-        Ok(seconds) if (1.0..=3600.0).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
-        _ => Err(format!("{text:?} is no number of seconds from 1 to 3600")),
-    }
 }

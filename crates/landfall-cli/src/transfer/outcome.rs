@@ -1,5 +1,8 @@
 //! How a session went: what is in place, what is not, and why it ended early.
 
+use std::sync::mpsc::RecvTimeoutError;
+use std::time::Duration;
+
 use landfall::stp::{Ended, Error};
 use serde::Serialize;
 
@@ -24,6 +27,8 @@ pub(crate) struct Outcome {
     pub(crate) links: u64,
     pub(crate) refusals: u64,
     pub(crate) refused: Vec<Refused>,
+    /// Links of the connection before the last word: the other side may close them after it.
+    pub(crate) links_used: usize,
 }
 
 /// Something that is not in place.
@@ -68,6 +73,17 @@ impl Failure {
         Self::Nonsense(format!("the other side sent a message that makes no sense ({what})"))
     }
 
+    /// What another thread handed on within the limit, or why nothing came of it.
+    pub(crate) fn of_waiting<T>(
+        came: Result<T, RecvTimeoutError>,
+        limit: Duration,
+    ) -> Result<T, Self> {
+        came.map_err(|error| match error {
+            RecvTimeoutError::Disconnected => Self::Elsewhere,
+            RecvTimeoutError::Timeout => Broken::Stalled(limit).into(),
+        })
+    }
+
     /// Of several reasons that threads have, the one that caused the others.
     pub(crate) fn graver(self, other: Self) -> Self {
         if other.weight() > self.weight() { other } else { self }
@@ -109,6 +125,7 @@ impl From<Broken> for Failure {
     fn from(broken: Broken) -> Self {
         match broken {
             Broken::Lost(error) => error.into(),
+            stalled @ Broken::Stalled(_) => Self::Lost(stalled.to_string()),
             other => Self::Nonsense(other.to_string()),
         }
     }

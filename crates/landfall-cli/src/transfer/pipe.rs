@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Deref;
+use std::time::Duration;
 
 use landfall::stp::blocking::{Connection, Endpoint};
 use landfall::stp::{Error, Memory, Message, Operation, Payload, Sent};
@@ -22,6 +23,11 @@ pub(crate) const UNDER_WAY: usize = 8;
 pub(crate) enum Broken {
     #[error("{0}")]
     Lost(#[from] Error),
+    #[error(
+        "it is there, but does not go on: nothing of it for {} s (--idle gives it longer)",
+        .0.as_secs()
+    )]
+    Stalled(Duration),
     #[error(transparent)]
     Malformed(#[from] Malformed),
     #[error("the other side does not seal with the key of the code: somebody meddles")]
@@ -35,31 +41,43 @@ pub(crate) struct Outlet {
     side: Side,
     next: u64,
     under_way: VecDeque<Operation<Sent>>,
+    idle: Duration,
 }
 
 impl Outlet {
-    pub(crate) fn new(connection: &Connection, seals: &Seals, side: Side) -> Self {
+    /// The other side may take so long to take something.
+    pub(crate) fn new(connection: &Connection, seals: &Seals, side: Side, idle: Duration) -> Self {
         let (connection, seals) = (connection.clone(), seals.clone());
-        Self { connection, seals, side, next: 0, under_way: VecDeque::new() }
+        Self { connection, seals, side, next: 0, under_way: VecDeque::new(), idle }
+    }
+
+    /// How long the other side may do nothing.
+    pub(crate) const fn idle(&self) -> Duration {
+        self.idle
+    }
+
+    /// How many ways there are to the other side now.
+    pub(crate) fn links(&self) -> usize {
+        self.connection.links().len()
     }
 
     /// Begins to send messages; waits only where too much is under way.
-    pub(crate) fn bundle(&mut self, bundle: Bundle) -> Result<(), Error> {
+    pub(crate) fn bundle(&mut self, bundle: Bundle) -> Result<(), Broken> {
         let mut bytes = bundle.0;
         self.seals.seal(self.side, self.next, &mut bytes);
         self.start(bytes, false)
     }
 
     /// Begins to send a piece of the file that is open.
-    pub(crate) fn piece(&mut self, memory: Memory) -> Result<(), Error> {
+    pub(crate) fn piece(&mut self, memory: Memory) -> Result<(), Broken> {
         self.start(memory, true)
     }
 
-    fn start(&mut self, payload: impl Into<Payload>, is_piece: bool) -> Result<(), Error> {
+    fn start(&mut self, payload: impl Into<Payload>, is_piece: bool) -> Result<(), Broken> {
         if self.under_way.len() >= UNDER_WAY
             && let Some(oldest) = self.under_way.pop_front()
         {
-            oldest.wait()?;
+            self.finish(oldest)?;
         }
         let label = Label { number: self.next, is_piece };
         self.next += 1;
@@ -69,11 +87,19 @@ impl Outlet {
     }
 
     /// Waits until everything is in place at the other side.
-    pub(crate) fn drain(&mut self) -> Result<(), Error> {
+    pub(crate) fn drain(&mut self) -> Result<(), Broken> {
         while let Some(oldest) = self.under_way.pop_front() {
-            oldest.wait()?;
+            self.finish(oldest)?;
         }
         Ok(())
+    }
+
+    fn finish(&self, sending: Operation<Sent>) -> Result<(), Broken> {
+        match sending.wait_for(self.idle) {
+            Ok(sent) => Ok(sent.map(drop)?),
+            // Dropped, and with it cancelled.
+            Err(_unfinished) => Err(Broken::Stalled(self.idle)),
+        }
     }
 }
 

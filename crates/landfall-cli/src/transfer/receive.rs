@@ -11,17 +11,20 @@ use anyhow::{Context, Result, bail};
 use landfall::stp::blocking::{Connection, Endpoint, Listener};
 use landfall_transport::signals::{self, Endings};
 
+use crate::leaving;
+
 use super::code::{Code, CodeKey, Seals, Side};
 use super::folder::{self, Folder};
 use super::greet::{self, Greeted};
 use super::meter::{Meter, Tally};
+use super::options::Common;
 use super::outcome::{Failure, Outcome};
 use super::pipe::{Inlet, Outlet};
 use super::report::{Report, Ways};
 use super::sink::{self, Place, Sink};
 use super::ways::{self, Choice, Local};
 use super::wire::{MOST_PIECE, SERVICE, ToSender};
-use super::{Came, INTERRUPTED, new_tally, part, patience, watch};
+use super::{Came, new_tally, part, watch};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -38,7 +41,7 @@ its BLAKE3 hash is equal; until then it is a hidden .landfall-….part beside a 
 where the next session resumes. Folders get the permissions and times of those that are
 sent, also where they were there before. If the sender goes away, this waits for it to come
 again. Exit codes: 0 all is in place, 1 something is not (stderr says what), 2 the arguments
-make no sense, 130 interrupted.";
+make no sense, 130 interrupted (Ctrl-C), 143 ended by SIGTERM.";
 
 /// Options of `landfall receive`.
 #[derive(Debug, clap::Args)]
@@ -63,15 +66,8 @@ pub(crate) struct Args {
     /// Go on after a sender has finished, for the next one
     #[arg(long)]
     keep: bool,
-    /// How many seconds the other side may be silent before it counts as gone
-    #[arg(long, value_name = "SECONDS", default_value = "20", value_parser = patience)]
-    patience: Duration,
-    /// Show no progress; the code and the address are shown nevertheless
-    #[arg(long, short)]
-    quiet: bool,
-    /// A summary as JSON on stdout, or on stderr where contents go to stdout
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    common: Common,
 }
 
 /// So many wrong proofs of the code end the program.
@@ -84,13 +80,13 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     // Before any thread is started.
     let endings = Endings::catch().context("cannot wait for signals")?;
     signals::hold_back_file_limit().context("cannot block SIGXFSZ")?;
-    if args.is_to_output() && (args.json || args.keep) {
+    if args.is_to_output() && (args.common.json || args.keep) {
         bail!("--json and --keep do not go with `--dir -`: stdout is for one file");
     }
     // Says early what cannot be.
     drop(args.place()?);
     let code = args.code.clone().map_or_else(Code::random, Ok)?;
-    let choice = Choice { locals: args.local.clone(), patience: args.patience };
+    let choice = Choice { locals: args.local.clone(), patience: args.common.patience };
     let endpoint = ways::open_receiver(&choice)?;
     let listener = endpoint.listen(SERVICE)?;
     invite(args, &code, &ways::addresses_of(&endpoint));
@@ -98,10 +94,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     loop {
         let Some((connection, seals)) = door.admit(&endings)? else {
             eprintln!("landfall: interrupted while waiting for a sender");
-            return Ok(ExitCode::from(INTERRUPTED));
+            return Ok(ExitCode::from(leaving::code_of_ending(&endings)));
         };
         match session(args, &endpoint, &connection, &seals, &endings)? {
-            Over::Interrupted => return Ok(ExitCode::from(INTERRUPTED)),
+            Over::Interrupted => return Ok(ExitCode::from(leaving::code_of_ending(&endings))),
             Over::Gone => eprintln!("waiting for the sender to come again (Ctrl-C to end)"),
             Over::Failed(why) if !args.keep => bail!("{why}"),
             Over::Failed(why) => eprintln!("landfall: {why}"),
@@ -139,7 +135,7 @@ fn invite(args: &Args, code: &Code, addresses: &[SocketAddr]) {
              send in its place; without --code a better one is made"
         );
     }
-    if !args.quiet {
+    if !args.common.quiet {
         let host = addresses.first().map_or_else(String::new, |address| {
             let port = address.port();
             let usual = port == landfall::stp::UDP_PORT;
@@ -215,11 +211,12 @@ fn session(
     endings: &Endings,
 ) -> Result<Over> {
     let tally = new_tally();
-    let mut meter = Meter::new(args.quiet);
+    let mut meter = Meter::new(args.common.quiet);
     let (done, result) = sync_channel(1);
     let work = {
         let (endpoint, connection) = (endpoint.clone(), connection.clone());
-        let (seals, tally, place) = (seals.clone(), Arc::clone(&tally), args.place()?);
+        let (seals, tally) = (seals.clone(), Arc::clone(&tally));
+        let place = (args.place()?, args.common.idle);
         move || {
             // The command may have been interrupted: nobody waits then.
             let _ = done.send(converse(&endpoint, &connection, &seals, place, &tally));
@@ -249,7 +246,7 @@ fn session(
     };
     let is_gone = matches!(failure, Some(Failure::Lost(_) | Failure::Elsewhere));
     // One summary for each program run, unless it goes on for ever.
-    if args.json && (!is_gone || args.is_to_output()) {
+    if args.common.json && (!is_gone || args.is_to_output()) {
         report.print_json()?;
     }
     match error {
@@ -259,7 +256,7 @@ fn session(
         }
         Some(error) => Ok(Over::Failed(error)),
         None => {
-            report.say(args.quiet);
+            report.say(args.common.quiet);
             Ok(Over::Finished { is_ok: report.is_ok() })
         }
     }
@@ -289,20 +286,21 @@ pub(super) fn converse(
     endpoint: &Endpoint,
     connection: &Connection,
     seals: &Seals,
-    place: Place,
+    (place, idle): (Place, Duration),
     tally: &Arc<Tally>,
 ) -> Result<(Outcome, Option<Failure>, Ways)> {
     /// So many transfers wait to be written, beside those that are under way.
     const WRITE_BEHIND: usize = 4;
     let inlet = Inlet::open(endpoint, connection, seals, Side::Sender, MOST_PIECE)?;
-    let outlet = Outlet::new(connection, seals, Side::Receiver);
+    let outlet = Outlet::new(connection, seals, Side::Receiver, idle);
     let ready = ToSender::Ready { ways: ways::addresses_of(endpoint) };
     let sink = Sink::new(place, outlet, tally, &ready)?;
     let (to_sink, frames) = sync_channel(WRITE_BEHIND);
     let taking = part("landfall-take", connection, move || sink::take(inlet, &to_sink))?;
     let (outcome, result) = sink.run(&frames);
     drop(frames);
-    let ways = Ways::of(endpoint, connection);
+    let mut ways = Ways::of(endpoint, connection);
+    ways.count = ways.count.max(outcome.links_used);
     let Err(failure) = result else {
         // The sender closes, which is no failure; if it does not, it is gone.
         wait_for_close(endpoint, connection);

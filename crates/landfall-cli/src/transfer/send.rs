@@ -10,9 +10,12 @@ use anyhow::{Context, Result, bail};
 use landfall::stp::blocking::{Connection, Endpoint};
 use landfall_transport::signals::Endings;
 
+use crate::leaving;
+
 use super::code::{Code, Seals, Side};
 use super::greet;
 use super::meter::{Meter, Tally};
+use super::options::Common;
 use super::outcome::{Failure, Outcome};
 use super::pace::{self, Pace};
 use super::pipe::{Frame, Inlet, Outlet};
@@ -21,7 +24,7 @@ use super::source::{self, Source};
 use super::walk::Roots;
 use super::ways::{self, Choice, Local};
 use super::wire::{Address, MOST_ANNOUNCED, MOST_ANSWERS, ToSender};
-use super::{Came, INTERRUPTED, new_tally, part, patience, watch};
+use super::{Came, new_tally, part, watch};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -38,7 +41,7 @@ you do not trust.
 Symbolic links in folders are sent as links, if they stay within what is sent; those that
 you name are followed. Interrupted? Send the same again: the receiver keeps what came, and
 only the rest is sent. Exit codes: 0 all is in place, 1 something is not (stderr says what),
-2 the arguments make no sense, 130 interrupted.";
+2 the arguments make no sense, 130 interrupted (Ctrl-C), 143 ended by SIGTERM.";
 
 /// Options of `landfall send`.
 #[derive(Debug, clap::Args)]
@@ -63,15 +66,8 @@ pub(crate) struct Args {
     /// No faster than so many bytes a second: 500K, 20M, 1G
     #[arg(long, value_name = "RATE", value_parser = pace::parse)]
     limit: Option<u64>,
-    /// How many seconds the other side may be silent before it counts as gone
-    #[arg(long, value_name = "SECONDS", default_value = "20", value_parser = patience)]
-    patience: Duration,
-    /// Show no progress
-    #[arg(long, short)]
-    quiet: bool,
-    /// A summary as JSON on stdout
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    common: Common,
 }
 
 /// Sends what is named.
@@ -81,17 +77,17 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let code = code_of(args)?;
     let to = ways::resolve_host(&args.host)?;
     let roots = Roots::new(&args.paths, &args.name)?;
-    let choice = Choice { locals: args.local.clone(), patience: args.patience };
+    let choice = Choice { locals: args.local.clone(), patience: args.common.patience };
     let endpoint = ways::open_sender(&choice, to)?;
     let tally = new_tally();
-    let mut meter = Meter::new(args.quiet);
+    let mut meter = Meter::new(args.common.quiet);
 
     let (done, result) = sync_channel(1);
-    let (open, limit) = (Arc::new(OnceLock::new()), args.limit);
+    let (open, limits) = (Arc::new(OnceLock::new()), (args.limit, args.common.idle));
     let session = {
         let (endpoint, tally, open) = (endpoint.clone(), Arc::clone(&tally), Arc::clone(&open));
         move || {
-            let result = greet_and_send(&endpoint, &code, to, (&roots, limit), (&tally, &open));
+            let result = greet_and_send(&endpoint, &code, to, (&roots, limits), (&tally, &open));
             // The command may have been interrupted: nobody waits then.
             let _ = done.send(result);
         }
@@ -111,7 +107,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
                  command again, and only the rest is sent",
                 elapsed.as_secs_f64()
             );
-            return Ok(ExitCode::from(INTERRUPTED));
+            return Ok(ExitCode::from(leaving::code_of_ending(&endings)));
         }
     };
     let elapsed = meter.elapsed();
@@ -132,6 +128,9 @@ fn code_of(args: &Args) -> Result<Code> {
     }
 }
 
+/// No more bytes a second than this, and no longer without a word of the other side.
+type Limits = (Option<u64>, Duration);
+
 /// A session that is over.
 struct Session {
     outcome: Outcome,
@@ -143,12 +142,12 @@ fn finish(args: &Args, session: &Session, elapsed: Duration) -> Result<ExitCode>
     let error = session.failure.as_ref().map(explain);
     let Session { outcome, ways, .. } = session;
     let report = Report { command: "send", outcome, error: error.as_deref(), elapsed, ways };
-    if args.json {
+    if args.common.json {
         report.print_json()?;
     }
     match &error {
         Some(error) => bail!("{error}"),
-        None => report.say(args.quiet),
+        None => report.say(args.common.quiet),
     }
     Ok(if report.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -168,7 +167,7 @@ fn greet_and_send(
     endpoint: &Endpoint,
     code: &Code,
     to: Address,
-    (roots, limit): (&Roots, Option<u64>),
+    (roots, limits): (&Roots, Limits),
     (tally, open): (&Arc<Tally>, &OnceLock<Connection>),
 ) -> Result<Session> {
     tally.say(format!("connecting to {to}"));
@@ -180,7 +179,7 @@ fn greet_and_send(
     let plan = roots.count();
     tally.total_files.store(plan.0, std::sync::atomic::Ordering::Relaxed);
     tally.total_bytes.store(plan.1, std::sync::atomic::Ordering::Relaxed);
-    converse(endpoint, connection, &seals, to, (roots.clone(), plan, Pace::new(limit)), tally)
+    converse(endpoint, connection, &seals, to, (roots.clone(), plan, limits), tally)
 }
 
 fn converse(
@@ -188,13 +187,13 @@ fn converse(
     connection: Connection,
     seals: &Seals,
     to: Address,
-    (roots, plan, pace): (Roots, (u64, u64), Pace),
+    (roots, plan, (rate, idle)): (Roots, (u64, u64), Limits),
     tally: &Arc<Tally>,
 ) -> Result<Session> {
     /// So many pieces wait to be sent, beside those that are under way.
     const READ_AHEAD: usize = 4;
     let mut inlet = Inlet::open(endpoint, &connection, seals, Side::Receiver, MOST_ANSWERS)?;
-    let outlet = Outlet::new(&connection, seals, Side::Sender);
+    let outlet = Outlet::new(&connection, seals, Side::Sender, idle);
     let others = match ready(&mut inlet) {
         Ok(others) => others,
         Err(failure) => {
@@ -207,7 +206,7 @@ fn converse(
     let (to_pump, from_source) = sync_channel(READ_AHEAD);
     // As many answers as may be waited for: hearing never waits for the source.
     let (to_source, answers) = sync_channel(2 * MOST_ANNOUNCED);
-    let source = Source::new(endpoint, to_pump, answers, tally, pace);
+    let source = Source::new(endpoint, (to_pump, answers), tally, Pace::new(rate), idle);
     let pumping = part("landfall-pump", &connection, move || source::pump(outlet, &from_source))?;
     let hearing = part("landfall-hear", &connection, move || source::hear(inlet, &to_source))?;
     let working = part("landfall-read", &connection, move || source.run(&roots, plan))?;

@@ -138,7 +138,9 @@ impl Sink {
                 Err(TryRecvError::Disconnected) => return Err(Failure::Elsewhere),
                 Err(TryRecvError::Empty) => {
                     self.flush()?;
-                    frames.recv().map_err(|_| Failure::Elsewhere)?
+                    // Everything was dealt with and answered: it is the sender's turn.
+                    let idle = self.outlet.idle();
+                    Failure::of_waiting(frames.recv_timeout(idle), idle)?
                 }
             };
             match frame {
@@ -439,6 +441,7 @@ impl Sink {
                 Err(Denied::Fatal(why)) => return Err(Failure::Ours(why)),
             }
         }
+        self.outcome.links_used = self.outlet.links();
         let (files, bytes) = (self.outcome.files, self.outcome.bytes_moved);
         self.answers.push_to_sender(&ToSender::Finished { files, bytes });
         self.flush()?;

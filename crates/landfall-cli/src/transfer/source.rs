@@ -17,6 +17,7 @@ use std::io::{self, Read};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError};
+use std::time::Duration;
 
 use blake3::Hasher;
 use landfall::stp::Memory;
@@ -77,6 +78,8 @@ pub(crate) struct Source {
     tally: Arc<Tally>,
     outcome: Outcome,
     pace: Pace,
+    /// An answer is waited for so long at most.
+    idle: Duration,
     bundle: Bundle,
     walk: Option<Walk>,
     announced: VecDeque<(u64, Found)>,
@@ -93,10 +96,10 @@ enum Contents {
 impl Source {
     pub(crate) fn new(
         endpoint: &Endpoint,
-        to: SyncSender<ToSend>,
-        answers: Receiver<ToSender>,
+        (to, answers): (SyncSender<ToSend>, Receiver<ToSender>),
         tally: &Arc<Tally>,
         pace: Pace,
+        idle: Duration,
     ) -> Self {
         Self {
             endpoint: endpoint.clone(),
@@ -105,6 +108,7 @@ impl Source {
             tally: Arc::clone(tally),
             outcome: Outcome::default(),
             pace,
+            idle,
             bundle: Bundle::default(),
             walk: None,
             announced: VecDeque::new(),
@@ -179,7 +183,7 @@ impl Source {
             Err(TryRecvError::Disconnected) => Err(Failure::Elsewhere),
             Err(TryRecvError::Empty) => {
                 self.flush()?;
-                self.answers.recv().map_err(|_| Failure::Elsewhere)
+                Failure::of_waiting(self.answers.recv_timeout(self.idle), self.idle)
             }
         }
     }

@@ -24,6 +24,9 @@ use super::wire::{
     ToSender, VERSION,
 };
 
+/// Nothing of a test takes so long.
+const IDLE: Duration = Duration::from_secs(240);
+
 /// A folder within one that nobody may touch.
 struct Yard(PathBuf);
 
@@ -71,6 +74,15 @@ fn against(
     yard: &Yard,
     hostile: impl FnOnce(&Endpoint, &Connection, &Seals) + Send,
 ) -> (Outcome, Option<Failure>) {
+    patiently_against(yard, IDLE, hostile)
+}
+
+/// The same, where the sender may be idle for so long.
+fn patiently_against(
+    yard: &Yard,
+    idle: Duration,
+    hostile: impl FnOnce(&Endpoint, &Connection, &Seals) + Send,
+) -> (Outcome, Option<Failure>) {
     let endpoint = ways::open_receiver(&choice()).unwrap();
     let listener = endpoint.listen(SERVICE).unwrap();
     let to = ways::addresses_of(&endpoint)[0];
@@ -90,7 +102,7 @@ fn against(
         let place = Place::Folder(Folder::open(&yard.inside(), false, false).unwrap());
         let tally = std::sync::Arc::new(Tally::default());
         let (outcome, failure, _) =
-            converse(&endpoint, &connection, &seals, place, &tally).unwrap();
+            converse(&endpoint, &connection, &seals, (place, idle), &tally).unwrap();
         (outcome, failure)
     })
 }
@@ -108,7 +120,7 @@ fn say(yard: &Yard, what: Vec<Put>) -> (Outcome, Option<Failure>) {
         // Who does not say that it has finished is not answered that all is in place.
         let finishes = matches!(what.last(), Some(Put::Bundle(last)) if last.0.ends_with(&[8]));
         let mut inlet = Inlet::open(endpoint, connection, seals, from, MOST_ANSWERS).unwrap();
-        let mut outlet = Outlet::new(connection, seals, Side::Sender);
+        let mut outlet = Outlet::new(connection, seals, Side::Sender, IDLE);
         for put in what {
             // It may be cut off at any time.
             let _ = match put {
@@ -291,11 +303,62 @@ fn what_is_not_sealed_with_the_code_ends_the_session() {
         let transcript =
             super::code::Transcript { service: 0, udp_port: 0, sender: NONE, receiver: NONE };
         let others = code().key().seals(&transcript);
-        let mut outlet = Outlet::new(connection, &others, Side::Sender);
+        let mut outlet = Outlet::new(connection, &others, Side::Sender, IDLE);
         let Put::Bundle(bundle) = bundle(&[ToReceiver::Finish]) else { unreachable!() };
         let _ = outlet.bundle(bundle).and_then(|()| outlet.drain());
     });
     is_nonsense(ended);
+}
+
+/// It knows the code, its machine answers, and it says no more: in the middle of a file,
+/// before the first word, and where it takes no answers.
+#[test]
+fn a_sender_that_does_not_go_on_holds_nobody_for_ever() {
+    const SHORT: Duration = Duration::from_secs(1);
+    let begin = ToReceiver::Begin { index: 0, from: 0 };
+    let said = [bundle(&[file(0, "x", 8), begin]), bundle(&[])];
+    for (nth, said) in said.into_iter().enumerate() {
+        let yard = Yard::new(&format!("stalls-{nth}"));
+        let Put::Bundle(said) = said else { unreachable!() };
+        let (outcome, failure) = patiently_against(&yard, SHORT, |endpoint, connection, seals| {
+            let mut outlet = Outlet::new(connection, seals, Side::Sender, IDLE);
+            let _ = outlet.bundle(said).and_then(|()| outlet.drain());
+            // Its machine goes on answering until it hears that the connection is over.
+            let memory = endpoint.memory(MOST_ANSWERS).unwrap();
+            let _ready = connection.receive(memory).wait_for(IDLE);
+            let memory = endpoint.memory(MOST_ANSWERS).unwrap();
+            let mut heard = connection.receive(memory).wait_for(IDLE);
+            while let Ok(Ok(_answer)) = heard {
+                let memory = endpoint.memory(MOST_ANSWERS).unwrap();
+                heard = connection.receive(memory).wait_for(IDLE);
+            }
+            assert!(matches!(heard, Ok(Err(_))), "the receiver did not let go");
+        });
+        let Some(Failure::Lost(why)) = failure else { panic!("{failure:?}") };
+        assert!(why.contains("does not go on"), "{why}");
+        assert_eq!(outcome.files, 0);
+    }
+}
+
+/// It sends and never makes room for an answer.
+#[test]
+fn a_sender_that_takes_no_answers_holds_nobody_for_ever() {
+    const SHORT: Duration = Duration::from_secs(1);
+    let yard = Yard::new("deaf");
+    let (_, failure) = patiently_against(&yard, SHORT, |_, connection, seals| {
+        let mut outlet = Outlet::new(connection, seals, Side::Sender, IDLE);
+        // One answer each, and more of them than may be under way.
+        for index in 0..MOST_ANNOUNCED as u64 {
+            let Put::Bundle(more) = bundle(&[file(index, &index.to_string(), 1)]) else {
+                unreachable!()
+            };
+            if outlet.bundle(more).and_then(|()| outlet.drain()).is_err() {
+                return;
+            }
+        }
+        panic!("the receiver goes on without being heard");
+    });
+    assert!(matches!(failure, Some(Failure::Lost(_))), "{failure:?}");
 }
 
 #[test]

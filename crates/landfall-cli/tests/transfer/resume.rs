@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use rustix::process::Signal;
+
 use crate::ends::{Listening, Running, Scratch, leftovers, noise, receive, send, until};
 
 /// Slow enough that there is something to kill.
@@ -153,6 +155,23 @@ fn a_journal_that_is_torn_or_lies_costs_a_new_start_and_no_wrong_byte() {
     assert_eq!(sender.end().expect(0).json()["files_resumed"], 0);
     receiver.running.end().expect(0);
     assert_eq!(fs::read(&file).unwrap(), fs::read(dir.join("file")).unwrap());
+}
+
+#[test]
+fn the_exit_code_names_the_signal() {
+    let Case { scratch: _scratch, file, dir } = case("signals");
+    for (signal, code) in [(Signal::TERM, 143), (Signal::HUP, 129)] {
+        let (receiver, sender) = begun(&file, &dir, came(&dir) + 1);
+        sender.signal(signal);
+        sender.end().expect(code);
+        receiver.running.signal(signal);
+        receiver.running.end().expect(code);
+    }
+    // In the middle of a session as well.
+    let (receiver, sender) = begun(&file, &dir, came(&dir) + 1);
+    receiver.running.signal(Signal::TERM);
+    receiver.running.end().expect(143).says("is kept in");
+    sender.end().expect(1);
 }
 
 #[test]
