@@ -15,6 +15,7 @@ use crate::counts::{has_received, has_sent};
 use crate::kernel::{self, Errno};
 use crate::lock::hold;
 use crate::log::{self, Verdict};
+use crate::messages::{Holder, Socket};
 use crate::patience::Patience;
 use crate::registry::{Name, NameCell};
 use crate::ring::{self, Incoming, Outgoing};
@@ -58,6 +59,8 @@ pub(crate) struct Connection {
     is_acceptor: AtomicU8,
     base: AtomicPtr<u8>,
     name: NameCell,
+    /// It is no TCP connection at all, but a socket of messages.
+    messages: Holder,
     /// What an acceptor sent and received before it found the memory.
     early_sent: AtomicU64,
     early_received: AtomicU64,
@@ -96,6 +99,7 @@ impl Connection {
             is_acceptor: AtomicU8::new(0),
             base: AtomicPtr::new(std::ptr::null_mut()),
             name: NameCell::new(),
+            messages: Holder::new(),
             early_sent: AtomicU64::new(0),
             early_received: AtomicU64::new(0),
             early_in_flight: AtomicU32::new(0),
@@ -128,6 +132,17 @@ impl Connection {
         self.for_room.reset();
         self.base.store(std::ptr::null_mut(), Ordering::Relaxed);
         self.stage.store(stage as u8, Ordering::Release);
+    }
+
+    /// Makes a used record new, for a socket of messages.
+    pub(crate) fn carry_messages(&self, socket: Box<Socket>) {
+        self.messages.put(socket);
+        self.stage.store(Stage::Plain as u8, Ordering::Release);
+    }
+
+    /// The socket of messages, if it is one.
+    pub(crate) fn messages(&self) -> Option<&Socket> {
+        self.messages.get()
     }
 
     fn name(&self) -> Option<Name> {
@@ -283,6 +298,8 @@ impl Connection {
             // SAFETY: `adopt` stored it, and no guard and no descriptor is left.
             unsafe { Segment::from_base(base).unmap() };
         }
+        // SAFETY: no guard and no descriptor is left.
+        unsafe { self.messages.clear() };
     }
 
     /// Bytes are about to go by TCP, before there is memory.

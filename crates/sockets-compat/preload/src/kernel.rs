@@ -32,20 +32,22 @@ const fn unsigned(number: c_long) -> usize {
     number.cast_unsigned() as usize
 }
 
-fn outcome(result: c_long) -> Outcome {
+pub(crate) fn outcome(result: c_long) -> Outcome {
     if result < 0 { Err(Errno::last()) } else { Ok(unsigned(result)) }
 }
 
 /// Calls the kernel and keeps `errno`: it belongs to the program until we tell a reason.
 macro_rules! call {
     ($($argument:expr),+ $(,)?) => {{
-        let before = Errno::last();
-        // SAFETY: each function below hands over what its call asks for.
-        let result = outcome(unsafe { libc::syscall($($argument),+) });
+        let before = $crate::kernel::Errno::last();
+        // SAFETY: each function that uses this hands over what its call asks for.
+        let result = $crate::kernel::outcome(unsafe { libc::syscall($($argument),+) });
         before.tell();
         result
     }};
 }
+
+pub(crate) use call;
 
 /// A range of memory that the program owns, as it gave it to us.
 #[derive(Clone, Copy, Debug)]

@@ -11,6 +11,7 @@ mod interest;
 mod kernel;
 mod lock;
 mod log;
+mod messages;
 #[cfg(not(test))]
 mod next;
 mod patience;
@@ -81,6 +82,7 @@ extern "C" fn after_fork() {
     table::after_fork();
     table::for_each(connection::Connection::after_fork);
     watched::after_fork();
+    messages::after_fork();
 }
 
 /// What is done when the program ends by itself: as if it had closed all it had.
@@ -88,6 +90,7 @@ extern "C" fn end() {
     if !process::owns_the_tables() {
         return;
     }
+    messages::end();
     let mut fd = 0;
     while let Some(found) = table::next_from(fd) {
         table::remove(found);

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use crate::connection::{CLOSED, Connection, Shared};
 use crate::kernel::{self, Errno, Outcome, Part};
 use crate::lock::hold;
+use crate::messages;
 use crate::ring::{Nonsense, ROOM_BY_MEMORY, Taking};
 
 /// The other end wrote nonsense: to the program it is as if it had died.
@@ -36,7 +37,11 @@ pub(crate) unsafe fn send(connection: &Connection, fd: i32, parts: &[Part], flag
     // SAFETY: as promised.
     let by_tcp = || unsafe { kernel::send(fd, parts, flags) };
     let Some(shared) = connection.shared() else {
-        return connection.early_send(by_tcp);
+        return match connection.messages() {
+            // SAFETY: as promised.
+            Some(socket) => unsafe { messages::send(socket, fd, parts, flags) },
+            None => connection.early_send(by_tcp),
+        };
     };
     if flags & libc::MSG_OOB != 0 {
         return by_tcp();
@@ -139,7 +144,7 @@ fn wait_for_room(connection: &Connection, shared: &Shared<'_>, fd: i32) -> Resul
 }
 
 /// The time-out that the program set for its sends; `None` for ever.
-fn time_limit(fd: i32, name: i32) -> Option<Duration> {
+pub(crate) fn time_limit(fd: i32, name: i32) -> Option<Duration> {
     let time = kernel::time_option(fd, name).ok()?;
     let limit = Duration::new(
         u64::try_from(time.tv_sec).unwrap_or(0),
@@ -207,6 +212,10 @@ pub(crate) unsafe fn receive(
     if flags & libc::MSG_OOB != 0 {
         // SAFETY: as promised.
         return unsafe { kernel::receive_parts(fd, parts, flags) };
+    }
+    if let Some(socket) = connection.messages() {
+        // SAFETY: as promised.
+        return unsafe { messages::receive(socket, fd, parts, flags) };
     }
     let all = flags & libc::MSG_WAITALL != 0 && flags & libc::MSG_PEEK == 0;
     let flags = flags & !libc::MSG_WAITALL;

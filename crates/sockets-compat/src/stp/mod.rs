@@ -105,6 +105,14 @@ impl StpHost {
         Ok(Self::new(Endpoint::bind(Transport::udp(address)).map_err(io::Error::other)?, options))
     }
 
+    /// Sockets over IP itself (protocol 118), on a local address. That takes privileges.
+    ///
+    /// # Errors
+    /// The address cannot be bound, or the process may not.
+    pub fn bind_ip(address: IpAddr, options: StpOptions) -> io::Result<Self> {
+        Ok(Self::new(Endpoint::bind(Transport::ip(address)).map_err(io::Error::other)?, options))
+    }
+
     fn usual(usual: Usual) -> io::Result<Self> {
         let mut hosts = locked(&USUAL);
         if let Some(host) = hosts.get(&usual).and_then(Weak::upgrade) {
@@ -345,6 +353,15 @@ impl StpHost {
         let address = address.to_address().map_err(errors::invalid)?;
         let host = Self::client(&address)?;
         Ok(host.packets(host.open(&address).await?))
+    }
+
+    /// The same by a host of one's own.
+    pub(crate) async fn connect_packets_by(
+        &self,
+        address: impl ToAddress,
+    ) -> io::Result<Arc<Packets>> {
+        let address = address.to_address().map_err(errors::invalid)?;
+        Ok(self.packets(self.open(&address).await?))
     }
 
     /// As [`connect_stream`](Self::connect_stream), for tasks.

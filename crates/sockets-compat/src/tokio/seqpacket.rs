@@ -32,6 +32,14 @@ impl StpSeqPacket {
         StpHost::connect_packets(address).await.map(Self)
     }
 
+    /// Connects by a host of one's own: see [`connect`](Self::connect).
+    ///
+    /// # Errors
+    /// Those of [`connect`](Self::connect).
+    pub async fn connect_by(host: &StpHost, address: impl ToAddress) -> io::Result<Self> {
+        host.connect_packets_by(address).await.map(Self)
+    }
+
     /// The same socket for tasks.
     ///
     /// # Errors

@@ -4,6 +4,7 @@ use std::ffi::c_int;
 
 use libc::{sockaddr, socklen_t};
 
+use super::sockets;
 use crate::connection::Connection;
 use crate::kernel::{self, Errno};
 use crate::log::Verdict;
@@ -22,6 +23,10 @@ fn is_tcp(fd: c_int) -> bool {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn connect(fd: c_int, address: *const sockaddr, len: socklen_t) -> c_int {
+    // SAFETY: what the program gave.
+    if let Some(done) = unsafe { sockets::connected(fd, address, len) } {
+        return done;
+    }
     // SAFETY: what the program gave.
     let result =
         unsafe { next!(connect: fn(c_int, *const sockaddr, socklen_t) -> c_int)(fd, address, len) };
@@ -63,6 +68,10 @@ fn after_accept(fd: c_int) -> c_int {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn accept(fd: c_int, address: *mut sockaddr, len: *mut socklen_t) -> c_int {
     // SAFETY: what the program gave.
+    if let Some(accepted) = unsafe { sockets::accepted(fd, address, len, 0) } {
+        return accepted;
+    }
+    // SAFETY: what the program gave.
     after_accept(unsafe {
         next!(accept: fn(c_int, *mut sockaddr, *mut socklen_t) -> c_int)(fd, address, len)
     })
@@ -75,6 +84,10 @@ unsafe extern "C" fn accept4(
     len: *mut socklen_t,
     flags: c_int,
 ) -> c_int {
+    // SAFETY: what the program gave.
+    if let Some(accepted) = unsafe { sockets::accepted(fd, address, len, flags) } {
+        return accepted;
+    }
     // SAFETY: what the program gave.
     after_accept(unsafe {
         next!(accept4: fn(c_int, *mut sockaddr, *mut socklen_t, c_int) -> c_int)(

@@ -22,6 +22,7 @@ mod epoll;
 mod files;
 mod messages;
 mod processes;
+mod sockets;
 mod streams;
 mod waiting;
 
