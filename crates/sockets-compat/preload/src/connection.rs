@@ -40,6 +40,8 @@ const NOBODY: u64 = u64::MAX;
 /// After so many calls without an answer a connector takes its offer back.
 const PATIENCE: u32 = 64;
 
+static SERIALS: AtomicU64 = AtomicU64::new(0);
+
 /// Where a connection stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -78,6 +80,8 @@ pub(crate) struct Connection {
     pub(crate) was_full: AtomicU32,
     /// How often in a row memory alone answered what the kernel might know better.
     pub(crate) answers_by_memory: AtomicU32,
+    /// No other connection of this process has it: records are used again.
+    pub(crate) serial: AtomicU64,
 }
 
 /// The memory of a connection, seen from one side.
@@ -111,6 +115,7 @@ impl Connection {
             is_watched_twice: AtomicBool::new(false),
             was_full: AtomicU32::new(0),
             answers_by_memory: AtomicU32::new(0),
+            serial: AtomicU64::new(0),
         }
     }
 
@@ -126,6 +131,7 @@ impl Connection {
             counter.store(0, Ordering::Relaxed);
         }
         self.answers_by_memory.store(0, Ordering::Relaxed);
+        self.serial.store(SERIALS.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
         self.is_watched_twice.store(false, Ordering::Relaxed);
         self.has_told.store(false, Ordering::Relaxed);
         self.for_bytes.reset();
@@ -482,38 +488,6 @@ impl<'a> Shared<'a> {
         });
         own.in_flight.fetch_sub(1, Ordering::SeqCst);
         result
-    }
-
-    /// Wakes the receiver at the other end if it sleeps.
-    pub(crate) fn ring_if_wanted(&self, fd: i32) {
-        if self.outgoing.takes_the_wish_to_be_rung() {
-            let _ = kernel::ring(fd);
-            self.sends.receiving.was_rung.store(1, Ordering::Release);
-        }
-    }
-
-    /// Whether a byte by TCP is known to be a ring. Who only receives has never changed
-    /// its own way: a ring would be taken for what it sends, so it is changed now. Where that
-    /// cannot be, the other end knows, and looks by itself.
-    fn may_ring(&self, fd: i32) -> bool {
-        if !self.is_sending_switched() {
-            self.switch_sending(fd);
-        }
-        self.is_sending_switched()
-    }
-
-    /// Wakes a sender at the other end that waits for room, if there is enough now.
-    pub(crate) fn tell_of_room_if_wanted(&self, fd: i32) {
-        let how = self.incoming.takes_the_wish_for_room();
-        if how & ring::ROOM_BY_MEMORY != 0 {
-            kernel::wake(self.incoming.word_of_room(), i32::MAX);
-        }
-        // To one who has ended a byte would be an offence: the kernel answers with a reset.
-        let sends_on = self.receives.sending.has_ended.load(Ordering::Acquire) == 0;
-        if how & ring::ROOM_BY_TCP != 0 && sends_on && self.may_ring(fd) {
-            let _ = kernel::ring(fd);
-            self.sends.receiving.was_rung.store(1, Ordering::Release);
-        }
     }
 
     /// This half or that is shut down: what the ring has is still taken.

@@ -8,15 +8,21 @@
 //! sleeps it arms all hot ones; then the other end rings, the kernel tells, and the entry
 //! is hot again. With it all others are that were busy until lately, so that one ring is
 //! enough for many. So what is idle costs nothing, and what is busy costs no calls.
+//!
+//! What lives in the modules below: how one sleeps, and what is *parked*, taken away by the
+//! program and still with the kernel.
+
+mod parked;
+pub(crate) mod sleeping;
 
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
 
 use libc::{EPOLLET, EPOLLIN, EPOLLONESHOT, EPOLLOUT, EPOLLWRNORM, epoll_event};
 
 use crate::connection::Shared;
 use crate::kernel::{self, Outcome};
 use crate::readiness;
-use crate::ring::ROOM_BY_TCP;
 use crate::rings::Watch;
 use crate::table::{self, Guard};
 use crate::watched;
@@ -24,6 +30,7 @@ use crate::watched;
 const WRITE: u32 = (EPOLLOUT | EPOLLWRNORM) as u32;
 const EDGE: u32 = EPOLLET as u32;
 const ONCE: u32 = EPOLLONESHOT as u32;
+const EXCLUSIVE: u32 = libc::EPOLLEXCLUSIVE as u32;
 /// What the kernel alone may know of.
 const ENDS: u32 = (libc::EPOLLERR | libc::EPOLLHUP | libc::EPOLLRDHUP) as u32;
 /// An entry of which nothing was told for so many sleeps waits for its ring.
@@ -43,6 +50,9 @@ struct Entry {
     /// What the kernel was asked for.
     asked: u32,
     is_free: bool,
+    is_parked: bool,
+    /// Of the connection that it was added for; zero if that is none of ours.
+    serial: u64,
     is_hot: bool,
     /// Made before a sleep: the other end rings.
     watch: Option<Watch>,
@@ -65,11 +75,14 @@ pub(crate) struct Interest {
     entries: Vec<Entry>,
     free: Vec<u32>,
     by_fd: BTreeMap<i32, u32>,
+    parked: BTreeMap<i32, u32>,
     hot: Vec<u32>,
     /// Armed for a sleep, and hot again after it.
     resting: Vec<u32>,
     /// Threads that sleep on this set.
     asleep: u32,
+    /// Somebody may sleep on another set, or a list, that this one is in.
+    is_armed_for_another: bool,
     /// Looks at memory since the kernel was asked.
     looks: u32,
     turn: u64,
@@ -79,18 +92,10 @@ pub(crate) struct Interest {
     kept: Vec<epoll_event>,
 }
 
-/// Who is about to sleep when a set is armed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Sleeper {
-    /// A thread that waits on this set.
-    OnThis,
-    /// One that waits on a set, or a list, that this one is in.
-    OnAnother,
-}
-
 /// What to do with the kernel's set so that it is told what we need.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Change {
+    operation: i32,
     pub(crate) fd: i32,
     pub(crate) event: epoll_event,
 }
@@ -99,15 +104,26 @@ fn shared_of(fd: i32) -> Option<Guard> {
     table::find(fd).filter(|guard| guard.shared().is_some())
 }
 
+fn serial_of(guard: &Guard) -> u64 {
+    guard.serial.load(Ordering::Relaxed)
+}
+
 impl Entry {
     /// Nobody sleeps any more who waits for this one.
     fn stops_watching(&mut self) {
         if let Some(watch) = self.watch.take()
             && let Some(guard) = shared_of(self.fd)
+            && serial_of(&guard) == self.serial
             && let Some(shared) = guard.shared()
         {
             shared.stops_watching(watch);
         }
+    }
+
+    /// Whether the kernel, asked the same again, would have nothing new to say.
+    fn is_by_level(&self) -> bool {
+        self.asked & (EDGE | ONCE | EXCLUSIVE) == 0
+            && shared_of(self.fd).is_some_and(|guard| serial_of(&guard) == self.serial)
     }
 }
 
@@ -122,8 +138,11 @@ impl Interest {
         (entry.events, entry.data) = (event.events, event.u64);
         (entry.is_done, entry.is_fresh) = (false, true);
         entry.asked = asked(fd, event.events);
-        if shared_of(fd).is_some() {
+        let found = table::find(fd);
+        entry.serial = found.as_ref().map_or(0, serial_of);
+        if found.is_some_and(|guard| guard.shared().is_some()) {
             self.heat(at);
+            self.tell_who_sleeps(at);
         }
         if watched::is_known(fd) && !self.nested.contains(&at) {
             self.nested.push(at);
@@ -140,6 +159,8 @@ impl Interest {
                 data: 0,
                 asked: 0,
                 is_free: true,
+                is_parked: false,
+                serial: 0,
                 is_hot: false,
                 watch: None,
                 idle_sleeps: 0,
@@ -162,23 +183,38 @@ impl Interest {
     fn change(&self, at: u32) -> Change {
         let entry = &self.entries[at as usize];
         let u64 = u64::from(entry.generation) << 32 | u64::from(at);
-        Change { fd: entry.fd, event: epoll_event { events: entry.asked, u64 } }
+        let event = epoll_event { events: entry.asked, u64 };
+        Change { operation: libc::EPOLL_CTL_MOD, fd: entry.fd, event }
     }
 
-    /// Not watched any more.
-    pub(crate) fn remove(&mut self, fd: i32) {
+    /// Not watched any more; what the kernel has to forget that was only parked.
+    pub(crate) fn remove(&mut self, fd: i32) -> Option<Change> {
         if let Some(at) = self.by_fd.remove(&fd) {
-            let entry = &mut self.entries[at as usize];
-            entry.stops_watching();
-            entry.is_free = true;
-            entry.generation = entry.generation.wrapping_add(1);
-            if entry.is_hot {
-                self.hot.retain(|&hot| hot != at);
-            }
-            self.resting.retain(|&resting| resting != at);
-            self.nested.retain(|&nested| nested != at);
-            self.free.push(at);
+            self.cool(at);
+            self.give_up(at);
         }
+        self.remove_parked(fd)
+    }
+
+    /// Nobody looks at it in memory, or waits for its ring.
+    fn cool(&mut self, at: u32) {
+        let entry = &mut self.entries[at as usize];
+        entry.stops_watching();
+        if std::mem::take(&mut entry.is_hot) {
+            self.hot.retain(|&hot| hot != at);
+        }
+        self.resting.retain(|&resting| resting != at);
+    }
+
+    /// The place is free; what the kernel has to be told if it still has the entry.
+    fn give_up(&mut self, at: u32) -> Change {
+        let change = Change { operation: libc::EPOLL_CTL_DEL, ..self.change(at) };
+        let entry = &mut self.entries[at as usize];
+        (entry.is_free, entry.is_parked) = (true, false);
+        entry.generation = entry.generation.wrapping_add(1);
+        self.nested.retain(|&nested| nested != at);
+        self.free.push(at);
+        change
     }
 
     pub(crate) fn has(&self, fd: i32) -> bool {
@@ -189,8 +225,7 @@ impl Interest {
     /// time it is asked.
     pub(crate) fn asked_by_level(&self, fd: i32) -> Option<u32> {
         let entry = &self.entries[*self.by_fd.get(&fd)? as usize];
-        let is_by_level = entry.asked & (EDGE | ONCE) == 0 && shared_of(fd).is_some();
-        is_by_level.then_some(entry.asked)
+        entry.is_by_level().then_some(entry.asked)
     }
 
     /// Looked at in memory from now on. While a thread sleeps, the other end rings as well.
@@ -232,6 +267,10 @@ impl Interest {
             return None;
         }
         let (fd, data) = (entry.fd, entry.data);
+        if entry.is_parked {
+            changes.extend(self.remove_parked(fd));
+            return None;
+        }
         let Some(guard) = shared_of(fd) else {
             // Of a set within the set the kernel knows half: it is asked for separately.
             let is_set = self.nested.contains(&at);
@@ -239,7 +278,7 @@ impl Interest {
         };
         let shared = guard.shared()?;
         changes.extend(self.became_shared(fd));
-        if !guard.is_watched_twice.load(std::sync::atomic::Ordering::Relaxed) {
+        if !guard.is_watched_twice.load(Ordering::Relaxed) {
             // Whoever they were for looks at memory from now on.
             shared.take_rings_away(fd);
         }
@@ -254,6 +293,7 @@ impl Interest {
     /// Another wait begins: each entry may be told once.
     pub(crate) fn begin_turn(&mut self) {
         self.turn += 1;
+        self.is_armed_for_another = false;
     }
 
     /// What is ready by memory alone, in the program's words; whether the kernel has
@@ -361,87 +401,10 @@ impl Interest {
         }
         (entry.is_fresh, entry.turn, entry.idle_sleeps) = (false, self.turn, 0);
         entry.seen_position = shared.incoming.position();
-        entry.seen_full = guard.was_full.load(std::sync::atomic::Ordering::Acquire);
+        entry.seen_full = guard.was_full.load(Ordering::Acquire);
         entry.is_done = entry.events & ONCE != 0;
         let events = u32::from(ready.cast_unsigned());
         Some(epoll_event { events, u64: entry.data })
-    }
-
-    /// Says to all other ends what is waited for, so that they ring; `None` if something is
-    /// there already, else whether the kernel must be asked for a short time only.
-    pub(crate) fn arm(&mut self, sleeper: Sleeper) -> Option<bool> {
-        let mut is_short = false;
-        for at in 0..self.hot.len() {
-            let entry = &mut self.entries[self.hot[at] as usize];
-            match arm_one(entry) {
-                Armed::Quiet { needs_looks } => is_short |= needs_looks,
-                Armed::Ready => {
-                    self.disarm(at + 1);
-                    return None;
-                }
-            }
-        }
-        for at in std::mem::take(&mut self.hot) {
-            self.entries[at as usize].is_hot = false;
-            if sleeper == Sleeper::OnThis {
-                self.resting.push(at);
-            }
-        }
-        Some(is_short)
-    }
-
-    /// Nobody will sleep after all.
-    fn disarm(&mut self, how_many: usize) {
-        if self.asleep == 0 {
-            for &at in &self.hot[..how_many] {
-                self.entries[at as usize].stops_watching();
-            }
-        }
-    }
-
-    /// A thread goes to sleep on this set; it will be armed.
-    pub(crate) fn falls_asleep(&mut self) {
-        self.asleep += 1;
-    }
-
-    /// A thread that slept on this set does so no more. What was armed for that is looked
-    /// at in memory again, if it has been busy lately.
-    pub(crate) fn wakes_up(&mut self) {
-        self.asleep = self.asleep.saturating_sub(1);
-        if self.asleep > 0 {
-            return;
-        }
-        for &at in &self.hot {
-            self.entries[at as usize].stops_watching();
-        }
-        for at in std::mem::take(&mut self.resting) {
-            let entry = &mut self.entries[at as usize];
-            entry.idle_sleeps = entry.idle_sleeps.saturating_add(1);
-            if entry.idle_sleeps < IDLE_SLEEPS && !entry.is_done {
-                self.heat(at);
-            }
-        }
-    }
-
-    /// A thread leaves with what it was told while others sleep: they hear of what comes next.
-    pub(crate) fn arm_for_the_others(&mut self) {
-        if self.asleep > 0 {
-            for &at in &self.hot {
-                let _ = arm_one(&mut self.entries[at as usize]);
-            }
-        }
-    }
-
-    /// In a child of a fork: those who sleep are the parent's, and so are their wishes.
-    pub(crate) fn after_fork(&mut self) {
-        self.asleep = 0;
-        self.resting.clear();
-        for at in 0..self.entries.len() {
-            let entry = &mut self.entries[at];
-            if !entry.is_free && entry.watch.take().is_some() {
-                self.heat(at as u32);
-            }
-        }
     }
 }
 
@@ -479,7 +442,7 @@ fn is_worth_a_look(entry: &Entry, guard: &Guard, shared: &Shared<'_>) -> bool {
 
 /// Whether something has changed since the program was told.
 fn is_edge(entry: &Entry, guard: &Guard, shared: &Shared<'_>, ready: i16) -> bool {
-    let full = guard.was_full.load(std::sync::atomic::Ordering::Acquire);
+    let full = guard.was_full.load(Ordering::Acquire);
     let has_ends = ready & !(readiness::READING | readiness::WRITING) != 0;
     entry.is_fresh
         || has_ends
@@ -488,37 +451,7 @@ fn is_edge(entry: &Entry, guard: &Guard, shared: &Shared<'_>, ready: i16) -> boo
         || (ready & readiness::READING != 0 && shared.incoming.available() == Ok(0))
 }
 
-/// What came of arming an entry.
-enum Armed {
-    /// All that it waits for will be rung for, or has to be looked for.
-    Quiet {
-        needs_looks: bool,
-    },
-    Ready,
-}
-
-fn arm_one(entry: &mut Entry) -> Armed {
-    const QUIET: Armed = Armed::Quiet { needs_looks: false };
-    entry.stops_watching();
-    if entry.is_done {
-        return QUIET;
-    }
-    let Some(guard) = shared_of(entry.fd) else { return QUIET };
-    let Some(shared) = guard.shared() else { return QUIET };
-    let mut needs_looks = false;
-    entry.watch = Some(shared.watches(true));
-    if entry.events & WRITE != 0 && shared.is_sending_switched() {
-        let _ = shared.outgoing.wants_room(ROOM_BY_TCP);
-        needs_looks = readiness::needs_looks_for_room(&shared);
-    }
-    if is_worth_a_look(entry, &guard, &shared) {
-        Armed::Ready
-    } else {
-        Armed::Quiet { needs_looks }
-    }
-}
-
 /// Asks the kernel's set for something else.
 pub(crate) fn apply(epoll: i32, change: &Change) -> Outcome {
-    kernel::epoll_change(epoll, libc::EPOLL_CTL_MOD, change.fd, &change.event)
+    kernel::epoll_change(epoll, change.operation, change.fd, &change.event)
 }

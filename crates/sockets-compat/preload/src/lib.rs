@@ -75,6 +75,7 @@ fn take_in_what_was_open() {
 
 extern "C" fn before_fork() {
     table::for_each(connection::Connection::is_held_once_more);
+    watched::before_fork();
 }
 
 extern "C" fn after_fork() {

@@ -405,4 +405,72 @@ mod tests {
         assert_eq!(incoming.takes_the_wish_for_room(), ROOM_BY_TCP);
         assert_eq!(incoming.takes_the_wish_for_room(), 0);
     }
+
+    #[test]
+    fn a_wish_is_taken_back_unless_it_was_fulfilled() {
+        let (first, second) = two_mappings();
+        let (outgoing, _) = ends(first, Side::Connector);
+        let (_, incoming) = ends(second, Side::Acceptor);
+        assert!(outgoing.takes_the_wish_to_be_rung());
+        let (one, other) = (incoming.wants_the_next_ring(), incoming.wants_the_next_ring());
+        incoming.takes_back(one);
+        assert!(outgoing.takes_the_wish_to_be_rung(), "the other still sleeps");
+        let next = incoming.wants_the_next_ring();
+        incoming.takes_back(other);
+        assert!(outgoing.takes_the_wish_to_be_rung(), "a fulfilled wish took another with it");
+        incoming.takes_back(next);
+        let last = incoming.wants_the_next_ring();
+        incoming.takes_back(last);
+        assert!(!outgoing.takes_the_wish_to_be_rung(), "nobody wishes anything");
+    }
+
+    /// Two that sleep and one that sends: none of them sleeps while there is news. A ring
+    /// is a number that grows; who slept too long would sleep for ever.
+    #[test]
+    fn nobody_sleeps_while_there_is_news() {
+        const BYTES: u64 = 20_000;
+        let (first, second) = two_mappings();
+        let (first, second) = (first.base().expose_provenance(), second.base().expose_provenance());
+        let of = |base, side| {
+            // SAFETY: the base of one of the two, which stay mapped.
+            let segment =
+                unsafe { Segment::from_base(std::ptr::with_exposed_provenance_mut(base)) };
+            ends(segment, side)
+        };
+        let (rings, rung) = (std::sync::Mutex::new(0_u64), std::sync::Condvar::new());
+        let watch = || {
+            let (_, incoming) = of(second, Side::Acceptor);
+            let mut seen = 0;
+            while seen < BYTES {
+                let heard = *rings.lock().unwrap();
+                let wish = incoming.wants_the_next_ring();
+                if incoming.position() == seen {
+                    let still = |now: &mut u64| *now == heard;
+                    let limit = std::time::Duration::from_secs(30);
+                    let waited = rung.wait_timeout_while(rings.lock().unwrap(), limit, still);
+                    assert!(!waited.unwrap().1.timed_out(), "slept at {seen} of {BYTES}");
+                }
+                incoming.takes_back(wish);
+                seen = incoming.position();
+            }
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(watch);
+            scope.spawn(watch);
+            scope.spawn(|| {
+                let (outgoing, _) = of(first, Side::Connector);
+                let (_, incoming) = of(second, Side::Acceptor);
+                for _ in 0..BYTES {
+                    // SAFETY: the byte lives.
+                    unsafe { outgoing.put(&[part(&mut [7])]) }.unwrap();
+                    if outgoing.takes_the_wish_to_be_rung() {
+                        *rings.lock().unwrap() += 1;
+                        rung.notify_all();
+                    }
+                    // SAFETY: nothing is written.
+                    unsafe { incoming.take(&[part(&mut [0])], Taking::Discard) }.unwrap();
+                }
+            });
+        });
+    }
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use crate::connection::Shared;
 use crate::kernel;
 use crate::lock::hold;
-use crate::ring::Wish;
+use crate::ring::{self, Wish};
 
 /// Somebody who sleeps, or is about to, and watches an end of a connection.
 #[derive(Clone, Copy, Debug)]
@@ -14,6 +14,38 @@ pub(crate) struct Watch {
 }
 
 impl Shared<'_> {
+    /// Wakes the receiver at the other end if it sleeps.
+    pub(crate) fn ring_if_wanted(&self, fd: i32) {
+        if self.outgoing.takes_the_wish_to_be_rung() {
+            let _ = kernel::ring(fd);
+            self.sends.receiving.was_rung.store(1, Ordering::Release);
+        }
+    }
+
+    /// Whether a byte by TCP is known to be a ring. Who only receives has never changed
+    /// its own way: a ring would be taken for what it sends, so it is changed now. Where that
+    /// cannot be, the other end knows, and looks by itself.
+    fn may_ring(&self, fd: i32) -> bool {
+        if !self.is_sending_switched() {
+            self.switch_sending(fd);
+        }
+        self.is_sending_switched()
+    }
+
+    /// Wakes a sender at the other end that waits for room, if there is enough now.
+    pub(crate) fn tell_of_room_if_wanted(&self, fd: i32) {
+        let how = self.incoming.takes_the_wish_for_room();
+        if how & ring::ROOM_BY_MEMORY != 0 {
+            kernel::wake(self.incoming.word_of_room(), i32::MAX);
+        }
+        // To one who has ended a byte would be an offence: the kernel answers with a reset.
+        let sends_on = self.receives.sending.has_ended.load(Ordering::Acquire) == 0;
+        if how & ring::ROOM_BY_TCP != 0 && sends_on && self.may_ring(fd) {
+            let _ = kernel::ring(fd);
+            self.sends.receiving.was_rung.store(1, Ordering::Release);
+        }
+    }
+
     /// Takes rings out of TCP's queue, where all real bytes have been taken out of it and
     /// nobody sleeps for them.
     pub(crate) fn take_rings_away(&self, fd: i32) {

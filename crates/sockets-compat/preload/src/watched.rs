@@ -40,6 +40,9 @@ pub(crate) fn is_known(epoll: i32) -> bool {
 
 /// The descriptor is watched by this set from now on; if by another, too, that is told.
 pub(crate) fn is_added(epoll: i32, fd: i32) {
+    if COUNT.load(Ordering::Acquire) < 2 {
+        return;
+    }
     let Some(guard) = crate::table::find(fd) else { return };
     let others = SETS.with(|sets| {
         let others = sets.iter().filter(|(other, _)| **other != epoll);
@@ -62,14 +65,30 @@ pub(crate) fn closed(fd: i32) {
     if COUNT.load(Ordering::Acquire) == 0 {
         return;
     }
-    let (own, others) = SETS.with(|sets| {
+    let own = SETS.with(|sets| {
         let own = sets.remove(&fd);
         COUNT.store(sets.len(), Ordering::Release);
-        (own, sets.values().cloned().collect::<Vec<_>>())
+        own
     });
     drop(own);
-    for set in others {
-        set.with(|interest| interest.remove(fd));
+    for (epoll, set) in all() {
+        if let Some(change) = set.with(|interest| interest.remove(fd)) {
+            let _ = interest::apply(epoll, &change);
+        }
+    }
+}
+
+fn all() -> Vec<(i32, Set)> {
+    SETS.with(|sets| sets.iter().map(|(&epoll, set)| (epoll, set.clone())).collect())
+}
+
+/// A child gets the kernel's sets as they are, and another memory of them: what only memory
+/// knows is told to the kernel first.
+pub(crate) fn before_fork() {
+    for (epoll, set) in all() {
+        for change in set.with(Interest::take_parked) {
+            let _ = interest::apply(epoll, &change);
+        }
     }
 }
 
@@ -78,9 +97,7 @@ pub(crate) fn became_shared(fd: i32) {
     if COUNT.load(Ordering::Acquire) == 0 {
         return;
     }
-    let sets =
-        SETS.with(|sets| sets.iter().map(|(&epoll, set)| (epoll, set.clone())).collect::<Vec<_>>());
-    for (epoll, set) in sets {
+    for (epoll, set) in all() {
         if let Some(change) = set.with(|interest| interest.became_shared(fd)) {
             let _ = interest::apply(epoll, &change);
         }

@@ -5,6 +5,7 @@
 //! (`EXPECT_SHARED`): whether a pair of sockets is shared memory by now.
 
 mod basics;
+mod busy_sets;
 mod ends;
 mod forks;
 mod options;
@@ -22,8 +23,14 @@ fn main() {
         ["echoed_by", port] => return pair::echoed_by(port.parse().expect("a port")),
         _ => {}
     }
-    let groups: [&[Case]; 5] =
-        [basics::CASES, ends::CASES, watching::CASES, options::CASES, forks::CASES];
+    let groups: [&[Case]; 6] = [
+        basics::CASES,
+        ends::CASES,
+        watching::CASES,
+        busy_sets::CASES,
+        options::CASES,
+        forks::CASES,
+    ];
     for &(name, case) in groups.into_iter().flatten() {
         if !only.is_empty() && !only.iter().any(|wanted| name.contains(wanted.as_str())) {
             continue;

@@ -236,22 +236,27 @@ fn select_in_vain(seen: &mut Seen) {
 }
 
 /// An epoll descriptor, and what is seen through it.
-struct Watch(i32);
+pub(crate) struct Watch(pub(crate) i32);
 
 impl Watch {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         // SAFETY: a number.
         Self(unsafe { libc::epoll_create1(0) })
     }
 
-    fn change(&self, operation: i32, fd: i32, events: i32) -> isize {
+    pub(crate) fn change(&self, operation: i32, fd: i32, events: i32) -> isize {
         let mut event = libc::epoll_event { events: events as u32, u64: fd as u64 + 1_000_000 };
         // SAFETY: one event.
         unsafe { libc::epoll_ctl(self.0, operation, fd, &mut event) as isize }
     }
 
     /// What is told, as the place of the descriptor in `fds` and the bits.
-    fn wait(&self, fds: &[i32], most: usize, milliseconds: i32) -> Vec<(Option<usize>, String)> {
+    pub(crate) fn wait(
+        &self,
+        fds: &[i32],
+        most: usize,
+        milliseconds: i32,
+    ) -> Vec<(Option<usize>, String)> {
         let mut events = vec![libc::epoll_event { events: 0, u64: 0 }; most];
         // SAFETY: room for so many.
         let count =
@@ -271,7 +276,7 @@ impl Watch {
         told
     }
 
-    fn close(self) {
+    pub(crate) fn close(self) {
         close(self.0);
     }
 }

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use libc::{epoll_event, sigset_t, timespec};
 
 use super::{fail, told_int};
-use crate::interest::{self, Interest, Sleeper};
+use crate::interest::sleeping::Sleeper;
+use crate::interest::{self, Interest};
 use crate::kernel::{self, Errno, Outcome};
 use crate::next::next;
 use crate::patience::Patience;
@@ -55,50 +56,73 @@ unsafe extern "C" fn epoll_ctl(
 ) -> c_int {
     let found = watched::find(epoll);
     // SAFETY: what the program gave.
-    let (Some(set), Some(event)) = (found.as_ref(), unsafe { event.as_ref() }) else {
-        if operation == libc::EPOLL_CTL_DEL
-            && let Some(set) = found
-        {
-            set.with(|interest| interest.remove(fd));
+    match (found, operation, unsafe { event.as_ref() }) {
+        (Some(set), libc::EPOLL_CTL_DEL, _) => told_int(take_away(epoll, &set, fd)),
+        (Some(set), libc::EPOLL_CTL_ADD, Some(event)) => {
+            watched::is_added(epoll, fd);
+            told_int(set.with(|interest| add(epoll, interest, fd, event)))
+        }
+        (Some(set), libc::EPOLL_CTL_MOD, Some(event)) => {
+            told_int(set.with(|interest| change(epoll, interest, fd, event)))
         }
         // SAFETY: as above.
-        return unsafe {
+        _ => unsafe {
             next!(epoll_ctl: fn(c_int, c_int, c_int, *mut epoll_event) -> c_int)(
                 epoll, operation, fd, event,
             )
-        };
-    };
-    if operation == libc::EPOLL_CTL_ADD {
-        watched::is_added(epoll, fd);
+        },
     }
-    told_int(set.with(|interest| match operation {
-        libc::EPOLL_CTL_DEL => {
-            interest.remove(fd);
-            kernel::epoll_change(epoll, operation, fd, event)
+}
+
+fn add(epoll: c_int, interest: &mut Interest, fd: c_int, event: &epoll_event) -> Outcome {
+    if event.events & libc::EPOLLEXCLUSIVE as u32 != 0 {
+        // The kernel takes this with what is new to it only.
+        if let Some(parked) = interest.remove_parked(fd) {
+            let _ = interest::apply(epoll, &parked);
         }
-        _ => {
-            let is_known = interest.has(fd);
-            if operation == libc::EPOLL_CTL_MOD && !is_known {
-                return kernel::epoll_change(epoll, operation, fd, event);
-            }
-            if operation == libc::EPOLL_CTL_ADD && is_known {
-                // Closed past us, or watched twice: the kernel knows.
-                kernel::epoll_change(epoll, operation, fd, event)?;
-                let change = interest.set(fd, *event);
-                return interest::apply(epoll, &change);
-            }
-            let asked_before = interest.asked_by_level(fd);
-            let change = interest.set(fd, *event);
-            if operation == libc::EPOLL_CTL_MOD && asked_before == Some(change.event.events) {
-                return Ok(0);
-            }
-            let done = kernel::epoll_change(epoll, operation, fd, &change.event);
-            if done.is_err() && !is_known {
-                interest.remove(fd);
-            }
-            done
+    }
+    if interest.unparks(fd) {
+        return change(epoll, interest, fd, event);
+    }
+    if interest.has(fd) {
+        // Closed past us, or watched twice: the kernel knows.
+        kernel::epoll_change(epoll, libc::EPOLL_CTL_ADD, fd, event)?;
+        return interest::apply(epoll, &interest.set(fd, *event));
+    }
+    let asked = interest.set(fd, *event);
+    let done = kernel::epoll_change(epoll, libc::EPOLL_CTL_ADD, fd, &asked.event);
+    if done.is_err() {
+        interest.remove(fd);
+    }
+    done
+}
+
+fn change(epoll: c_int, interest: &mut Interest, fd: c_int, event: &epoll_event) -> Outcome {
+    if interest.has_parked(fd) {
+        return Err(Errno(libc::ENOENT));
+    }
+    if !interest.has(fd) {
+        return kernel::epoll_change(epoll, libc::EPOLL_CTL_MOD, fd, event);
+    }
+    let asked_before = interest.asked_by_level(fd);
+    let asked = interest.set(fd, *event);
+    if asked_before == Some(asked.event.events) {
+        return Ok(0);
+    }
+    interest::apply(epoll, &asked)
+}
+
+fn take_away(epoll: c_int, set: &Set, fd: c_int) -> Outcome {
+    set.with(|interest| {
+        if interest.has_parked(fd) {
+            return Err(Errno(libc::ENOENT));
         }
-    }))
+        if interest.parks(fd) {
+            return Ok(0);
+        }
+        interest.remove(fd);
+        kernel::epoll_change(epoll, libc::EPOLL_CTL_DEL, fd, &NOTHING)
+    })
 }
 
 /// Waits until there are events, or the limit is over.

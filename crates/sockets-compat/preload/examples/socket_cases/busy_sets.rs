@@ -1,0 +1,226 @@
+//! Sets of `epoll` that change all the time, and that several threads wait in.
+
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use libc::{EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, EPOLLET, EPOLLIN, EPOLLOUT};
+
+use crate::Case;
+use crate::pair::{Pair, Seen, close, drain, poll_bits, recv, send};
+use crate::watching::Watch;
+
+pub(crate) const CASES: &[Case] = &[
+    ("epoll_taken_away_with_each_request", taken_away_each_time),
+    ("epoll_taken_away_in_every_state", taken_away_states),
+    ("epoll_taken_away_and_closed", taken_away_and_closed),
+    ("epoll_taken_away_before_a_fork", taken_away_before_fork),
+    ("epoll_changed_while_another_waits", changed_while_another_waits),
+    ("epoll_added_while_another_waits", added_while_another_waits),
+    ("epoll_changed_while_the_set_is_polled", changed_while_polled),
+    ("epoll_of_two_threads", two_threads),
+    ("epoll_watched_while_another_reads", watched_while_another_reads),
+];
+
+/// What redis-benchmark does: nothing is changed, all is taken away and added.
+fn taken_away_each_time(seen: &mut Seen) {
+    for pair in [Pair::fresh(), Pair::used()] {
+        let (watch, fds) = (Watch::new(), [pair.a]);
+        for _ in 0..20 {
+            watch.change(EPOLL_CTL_ADD, pair.a, EPOLLOUT);
+            let writable = watch.wait(&fds, 4, 1000);
+            send(pair.a, b"request", 0);
+            watch.change(EPOLL_CTL_DEL, pair.a, 0);
+            watch.change(EPOLL_CTL_ADD, pair.a, EPOLLIN);
+            recv(pair.b, &mut [0; 16], 0);
+            send(pair.b, b"reply", 0);
+            let readable = watch.wait(&fds, 4, 1000);
+            recv(pair.a, &mut [0; 16], 0);
+            watch.change(EPOLL_CTL_DEL, pair.a, 0);
+            seen.note("told", (writable, readable));
+        }
+        watch.close();
+        pair.close();
+    }
+}
+
+fn taken_away_states(seen: &mut Seen) {
+    for pair in [Pair::fresh(), Pair::used()] {
+        let (watch, fds) = (Watch::new(), [pair.b]);
+        for events in [EPOLLIN, EPOLLIN | EPOLLET, EPOLLOUT, EPOLLIN | libc::EPOLLONESHOT] {
+            seen.call("add", watch.change(EPOLL_CTL_ADD, pair.b, events));
+            seen.note("idle", watch.wait(&fds, 4, 5));
+            seen.call("delete", watch.change(EPOLL_CTL_DEL, pair.b, 0));
+            seen.call("delete again", watch.change(EPOLL_CTL_DEL, pair.b, 0));
+            seen.call("change", watch.change(EPOLL_CTL_MOD, pair.b, events));
+            send(pair.a, b"x", 0);
+            poll_bits(pair.b, libc::POLLIN, 1000);
+            seen.note("not told", watch.wait(&fds, 4, 5));
+            seen.call("add", watch.change(EPOLL_CTL_ADD, pair.b, events));
+            seen.call("add again", watch.change(EPOLL_CTL_ADD, pair.b, events));
+            seen.note("told", watch.wait(&fds, 4, 1000));
+            drain(pair.b);
+            seen.call("delete", watch.change(EPOLL_CTL_DEL, pair.b, 0));
+        }
+        watch.close();
+        pair.close();
+    }
+}
+
+/// What is taken away is not told of, though another descriptor keeps it open.
+fn taken_away_and_closed(seen: &mut Seen) {
+    let pair = Pair::used();
+    let (watch, fds) = (Watch::new(), [pair.b]);
+    watch.change(EPOLL_CTL_ADD, pair.b, EPOLLIN);
+    // SAFETY: a number.
+    let twin = unsafe { libc::dup(pair.b) };
+    watch.change(EPOLL_CTL_DEL, pair.b, 0);
+    close(pair.b);
+    send(pair.a, b"x", 0);
+    poll_bits(twin, libc::POLLIN, 1000);
+    seen.note("not told", watch.wait(&fds, 4, 5));
+    // Its number is another's now.
+    let next = Pair::used();
+    let fds = [next.a, next.b];
+    for fd in fds {
+        seen.call("add", watch.change(EPOLL_CTL_ADD, fd, EPOLLIN));
+    }
+    send(next.a, b"y", 0);
+    seen.note("told", watch.wait(&fds, 4, 1000));
+    close(twin);
+    close(pair.a);
+    next.close();
+    watch.close();
+}
+
+fn taken_away_before_fork(seen: &mut Seen) {
+    let pair = Pair::used();
+    let (watch, fds) = (Watch::new(), [pair.b]);
+    watch.change(EPOLL_CTL_ADD, pair.b, EPOLLIN);
+    watch.change(EPOLL_CTL_DEL, pair.b, 0);
+    // SAFETY: the child only ends.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        send(pair.a, b"x", 0);
+        poll_bits(pair.b, libc::POLLIN, 1000);
+        let told = watch.wait(&fds, 4, 5).len();
+        // SAFETY: a number.
+        unsafe { libc::_exit(told as i32) };
+    }
+    let mut status = 0;
+    // SAFETY: a place for a number.
+    unsafe { libc::waitpid(child, &mut status, 0) };
+    seen.note("the child", status);
+    seen.call("add", watch.change(EPOLL_CTL_ADD, pair.b, EPOLLIN));
+    seen.note("told", watch.wait(&fds, 4, 1000));
+    watch.close();
+    pair.close();
+}
+
+/// Waits in another thread; what it was told comes here.
+fn waits(watch: &Watch, fds: &[i32]) -> mpsc::Receiver<String> {
+    let (teller, told) = mpsc::channel();
+    let (watch, fds) = (Watch(watch.0), fds.to_vec());
+    thread::spawn(move || teller.send(format!("{:?}", watch.wait(&fds, 4, 10_000))));
+    // So that it sleeps, most likely; else it sees the same.
+    thread::sleep(Duration::from_millis(20));
+    told
+}
+
+fn told(of: &mpsc::Receiver<String>) -> String {
+    of.recv_timeout(Duration::from_secs(20)).unwrap_or_else(|why| why.to_string())
+}
+
+fn changed_while_another_waits(seen: &mut Seen) {
+    for edge in [0, EPOLLET] {
+        for pair in [Pair::fresh(), Pair::used()] {
+            let (watch, fds) = (Watch::new(), [pair.b]);
+            watch.change(EPOLL_CTL_ADD, pair.b, EPOLLIN | edge);
+            let other = waits(&watch, &fds);
+            watch.change(EPOLL_CTL_MOD, pair.b, EPOLLIN | EPOLLOUT | edge);
+            seen.note("told", told(&other));
+            watch.change(EPOLL_CTL_MOD, pair.b, EPOLLIN | edge);
+            seen.note("no more", watch.wait(&fds, 4, 5));
+            watch.close();
+            pair.close();
+        }
+    }
+}
+
+fn added_while_another_waits(seen: &mut Seen) {
+    for edge in [0, EPOLLET] {
+        for pair in [Pair::fresh(), Pair::used()] {
+            let (watch, fds) = (Watch::new(), [pair.b]);
+            let other = waits(&watch, &fds);
+            send(pair.a, b"x", 0);
+            poll_bits(pair.b, libc::POLLIN, 1000);
+            watch.change(EPOLL_CTL_ADD, pair.b, EPOLLIN | edge);
+            seen.note("there before", told(&other));
+            watch.change(EPOLL_CTL_DEL, pair.b, 0);
+            drain(pair.b);
+            let other = waits(&watch, &fds);
+            watch.change(EPOLL_CTL_ADD, pair.b, EPOLLIN | edge);
+            send(pair.a, b"y", 0);
+            seen.note("comes later", told(&other));
+            watch.close();
+            pair.close();
+        }
+    }
+}
+
+fn changed_while_polled(seen: &mut Seen) {
+    for pair in [Pair::fresh(), Pair::used()] {
+        let watch = Watch::new();
+        watch.change(EPOLL_CTL_ADD, pair.b, EPOLLIN);
+        let (teller, polled) = mpsc::channel();
+        let set = watch.0;
+        thread::spawn(move || teller.send(poll_bits(set, libc::POLLIN, 10_000)));
+        thread::sleep(Duration::from_millis(20));
+        watch.change(EPOLL_CTL_MOD, pair.b, EPOLLIN | EPOLLOUT);
+        seen.note("polled", told(&polled));
+        watch.close();
+        pair.close();
+    }
+}
+
+/// Who was told first is busy; the other is told of what comes next.
+fn two_threads(seen: &mut Seen) {
+    for pair in [Pair::fresh(), Pair::used()] {
+        let (watch, fds) = (Watch::new(), [pair.b]);
+        watch.change(EPOLL_CTL_ADD, pair.b, EPOLLIN | EPOLLET);
+        let (teller, tells) = mpsc::channel();
+        for _ in 0..2 {
+            let (watch, teller) = (Watch(watch.0), teller.clone());
+            thread::spawn(move || teller.send(format!("{:?}", watch.wait(&fds, 4, 10_000))));
+        }
+        thread::sleep(Duration::from_millis(20));
+        for _ in 0..2 {
+            send(pair.a, b"x", 0);
+            seen.note("told", told(&tells));
+        }
+        watch.close();
+        pair.close();
+    }
+}
+
+/// What wakes the one that watches is not taken away by the one that reads.
+fn watched_while_another_reads(seen: &mut Seen) {
+    let pair = Pair::used();
+    let (watch, fds) = (Watch::new(), [pair.b]);
+    watch.change(EPOLL_CTL_ADD, pair.b, EPOLLIN | EPOLLET);
+    watch.wait(&fds, 4, 5);
+    for _ in 0..20 {
+        let other = waits(&watch, &fds);
+        let b = pair.b;
+        let reader = thread::spawn(move || recv(b, &mut [0; 16], 0));
+        send(pair.a, b"x", 0);
+        seen.note("read", reader.join().is_ok_and(|bytes| bytes > 0));
+        // Whether it was told of those bytes is a matter of who was first.
+        send(pair.a, b"y", 0);
+        seen.note("told", told(&other));
+        drain(pair.b);
+        watch.wait(&fds, 4, 0);
+    }
+    watch.close();
+    pair.close();
+}

@@ -1,0 +1,140 @@
+//! Before a thread sleeps on a set, and after it.
+//!
+//! While one sleeps, whatever becomes of interest to it has to be rung for, whoever else
+//! works with the set meanwhile.
+
+use super::{Entry, IDLE_SLEEPS, Interest, WRITE, is_worth_a_look, shared_of};
+use crate::readiness;
+use crate::ring::ROOM_BY_TCP;
+use libc::EPOLLOUT;
+
+/// Who is about to sleep when a set is armed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sleeper {
+    /// A thread that waits on this set.
+    OnThis,
+    /// One that waits on a set, or a list, that this one is in.
+    OnAnother,
+}
+
+impl Interest {
+    /// Says to all other ends what is waited for, so that they ring; `None` if something is
+    /// there already, else whether the kernel must be asked for a short time only.
+    pub(crate) fn arm(&mut self, sleeper: Sleeper) -> Option<bool> {
+        let mut is_short = false;
+        for at in 0..self.hot.len() {
+            let entry = &mut self.entries[self.hot[at] as usize];
+            match arm_one(entry) {
+                Armed::Quiet { needs_looks } => is_short |= needs_looks,
+                Armed::Ready => {
+                    self.disarm(at + 1);
+                    return None;
+                }
+            }
+        }
+        for at in std::mem::take(&mut self.hot) {
+            self.entries[at as usize].is_hot = false;
+            if sleeper == Sleeper::OnThis {
+                self.resting.push(at);
+            }
+        }
+        self.is_armed_for_another |= sleeper == Sleeper::OnAnother;
+        Some(is_short)
+    }
+
+    /// Nobody will sleep after all.
+    fn disarm(&mut self, how_many: usize) {
+        if self.asleep == 0 {
+            for &at in &self.hot[..how_many] {
+                self.entries[at as usize].stops_watching();
+            }
+        }
+    }
+
+    /// A thread goes to sleep on this set; it will be armed.
+    pub(crate) fn falls_asleep(&mut self) {
+        self.asleep += 1;
+    }
+
+    /// A thread that slept on this set does so no more. What was armed for that is looked
+    /// at in memory again, if it has been busy lately.
+    pub(crate) fn wakes_up(&mut self) {
+        self.asleep = self.asleep.saturating_sub(1);
+        if self.asleep > 0 {
+            return;
+        }
+        for &at in &self.hot {
+            self.entries[at as usize].stops_watching();
+        }
+        for at in std::mem::take(&mut self.resting) {
+            let entry = &mut self.entries[at as usize];
+            entry.idle_sleeps = entry.idle_sleeps.saturating_add(1);
+            if entry.idle_sleeps < IDLE_SLEEPS && !entry.is_done {
+                self.heat(at);
+            }
+        }
+    }
+
+    /// A thread leaves with what it was told while others sleep: they hear of what comes next.
+    pub(crate) fn arm_for_the_others(&mut self) {
+        if self.asleep > 0 {
+            for &at in &self.hot {
+                let _ = arm_one(&mut self.entries[at as usize]);
+            }
+        }
+    }
+
+    /// In a child of a fork: those who sleep are the parent's, and so are their wishes.
+    pub(crate) fn after_fork(&mut self) {
+        self.asleep = 0;
+        self.resting.clear();
+        for at in 0..self.entries.len() {
+            let entry = &mut self.entries[at];
+            if !entry.is_free && entry.watch.take().is_some() {
+                self.heat(at as u32);
+            }
+        }
+    }
+
+    /// Another thread may sleep in the kernel already. What it waits for there is what was
+    /// asked before: so the other end rings from now on, and if something is there already
+    /// the kernel is asked for something that it has.
+    pub(super) fn tell_who_sleeps(&mut self, at: u32) {
+        if self.asleep > 0 || self.is_armed_for_another {
+            let entry = &mut self.entries[at as usize];
+            if matches!(arm_one(entry), Armed::Ready) {
+                entry.asked |= EPOLLOUT as u32;
+            }
+        }
+    }
+}
+
+/// What came of arming an entry.
+enum Armed {
+    /// All that it waits for will be rung for, or has to be looked for.
+    Quiet {
+        needs_looks: bool,
+    },
+    Ready,
+}
+
+fn arm_one(entry: &mut Entry) -> Armed {
+    const QUIET: Armed = Armed::Quiet { needs_looks: false };
+    entry.stops_watching();
+    if entry.is_done {
+        return QUIET;
+    }
+    let Some(guard) = shared_of(entry.fd) else { return QUIET };
+    let Some(shared) = guard.shared() else { return QUIET };
+    let mut needs_looks = false;
+    entry.watch = Some(shared.watches(true));
+    if entry.events & WRITE != 0 && shared.is_sending_switched() {
+        let _ = shared.outgoing.wants_room(ROOM_BY_TCP);
+        needs_looks = readiness::needs_looks_for_room(&shared);
+    }
+    if is_worth_a_look(entry, &guard, &shared) {
+        Armed::Ready
+    } else {
+        Armed::Quiet { needs_looks }
+    }
+}
