@@ -8,7 +8,7 @@ use crate::lane::clan::process;
 use crate::transfer::{receive, send};
 use crate::{
     bigmtu, capture, clan_ip, clan_paper, defrag, demo, doctor, install, leaving, perf, reproduce,
-    serve, stp_paper,
+    run, serve, stp_paper,
 };
 
 const EXAMPLES: &str = "\
@@ -21,6 +21,7 @@ Examples:
   sudo landfall perf local --veth     the same between two namespaces
   landfall perf server                on one machine, and `landfall perf client HOST` on another
   sudo landfall serve echo            a service for `nc` and other socket programs
+  landfall run -- redis-server        a program as it is, over shared memory
   sudo landfall bigmtu --lower eth1   a large MTU above an ordinary link
   landfall paper stp                  the tables of a paper, live, ours beside its own
   landfall paper defrag               the tables of a paper, ours beside its own
@@ -32,7 +33,8 @@ Exit codes:
   1  something failed, and stderr says what
   2  the arguments make no sense
   3  `doctor --require`: a required feature is missing
-  130, 143  ended by SIGINT (Ctrl-C) or SIGTERM in the middle of its work";
+  130, 143  ended by SIGINT (Ctrl-C) or SIGTERM in the middle of its work
+`run` ends as its program does";
 
 /// Every byte has its place before it arrives.
 #[derive(Debug, Parser)]
@@ -59,6 +61,8 @@ enum Command {
     Send(send::Args),
     /// Receive files and folders from whoever knows the code (not encrypted)
     Receive(receive::Args),
+    /// Run a program as it is: its TCP connections within this host become shared memory
+    Run(run::Args),
     /// An interface with an MTU of up to 64 KiB above an ordinary link
     Bigmtu(bigmtu::Args),
     /// An interface whose packets travel by DMA into memory of other hosts
@@ -81,7 +85,8 @@ enum Command {
 }
 
 impl Command {
-    /// It runs until it is told to end, and takes down itself what it has set up.
+    /// It runs until it is told to end, and takes down itself what it has set up; or it
+    /// becomes another program, which shall find signals as they were.
     const fn waits_for_signals(&self) -> bool {
         matches!(
             self,
@@ -90,6 +95,7 @@ impl Command {
                 | Self::Capture(_)
                 | Self::Send(_)
                 | Self::Receive(_)
+                | Self::Run(_)
                 | Self::Bigmtu(_)
                 | Self::ClanIp(_)
                 | Self::Peer(_)
@@ -134,6 +140,7 @@ impl Cli {
             Command::Capture(args) => capture::run(&args),
             Command::Send(args) => send::run(&args),
             Command::Receive(args) => receive::run(&args),
+            Command::Run(args) => run::run(&args),
             Command::Bigmtu(args) => bigmtu::run(&args),
             Command::ClanIp(args) => clan_ip::run(&args),
             Command::Paper(Paper::Stp(args)) => stp_paper::run(&args),

@@ -7,6 +7,7 @@
 //! | `perf` | drivers against kernel TCP and UDP, interleaved |
 //! | `stp_paper`, `defrag`, `clan_paper` | the tables and figures of papers, ours beside them |
 //! | `reproduce` | all tables and figures of the papers, from the model of their adapters |
+//! | `run` | a program as it is, over shared memory |
 //! | `bigmtu` | an interface with a large MTU above a link with an ordinary one |
 //! | `clan_ip` | an interface whose packets travel by DMA |
 //! | `serve` | echo, discard and source, for whatever wants to talk to our protocols |
@@ -34,6 +35,7 @@ mod leaving;
 mod machine;
 mod perf;
 mod reproduce;
+mod run;
 mod serve;
 #[cfg(test)]
 mod stale;

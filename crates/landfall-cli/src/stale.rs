@@ -87,6 +87,8 @@ fn every_command_that_the_documentation_tells_is_understood() {
         "docs/perf-json.md",
         "docs/reproduction.md",
         "docs/send-receive.md",
+        "docs/sockets.md",
+        "crates/sockets-compat/preload/README.md",
         "docs/wireshark/README.md",
         "CONTRIBUTING.md",
     ] {

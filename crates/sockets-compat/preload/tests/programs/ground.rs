@@ -10,6 +10,10 @@ use std::time::{Duration, Instant};
 /// Whatever takes longer has failed.
 const PATIENCE: Duration = Duration::from_secs(120);
 
+/// The names of the library and of its log in the folder of a test.
+const LIBRARY: &str = "libpreload.so";
+const LOG: &str = "connections.log";
+
 /// Who of the two has the library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Where {
@@ -25,7 +29,7 @@ impl Where {
         matches!(self, Self::Both | Self::ServerOnly)
     }
 
-    fn client(self) -> bool {
+    pub(crate) fn client(self) -> bool {
         matches!(self, Self::Both | Self::ClientOnly)
     }
 }
@@ -51,6 +55,9 @@ fn library() -> PathBuf {
     folder.join("examples/libpreload_for_tests.so")
 }
 
+/// What the library says once a connection goes through memory.
+const BY_MEMORY: &str = ": memory: both ends have the library";
+
 /// A folder of a test's own.
 #[derive(Debug)]
 pub(crate) struct Ground {
@@ -70,7 +77,34 @@ impl Ground {
         // nginx changes to another user for its workers.
         let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
         std::fs::set_permissions(&folder, open).expect("its mode can be set");
-        Self { folder: folder.to_string_lossy().into_owned() }
+        // Where whoever a program becomes can read it, and write what it says.
+        std::fs::copy(library(), folder.join(LIBRARY)).expect("the library can be copied");
+        let ground = Self { folder: folder.to_string_lossy().into_owned() };
+        let log = ground.write(LOG, b"");
+        let open = std::os::unix::fs::PermissionsExt::from_mode(0o666);
+        std::fs::set_permissions(log, open).expect("its mode can be set");
+        ground
+    }
+
+    /// Connections that went through memory at both ends are in the log from here on; that
+    /// of others not.
+    pub(crate) fn expect_memory(&self, place: Where) {
+        let said = std::fs::read_to_string(self.path(LOG)).expect("there is a log");
+        self.write(LOG, b"");
+        assert_eq!(said.contains(BY_MEMORY), place == Where::Both, "{place:?}: {said}");
+    }
+
+    pub(crate) fn path(&self, name: &str) -> String {
+        format!("{}/{name}", self.folder)
+    }
+
+    /// A folder within, which everybody may use.
+    pub(crate) fn open_folder(&self, name: &str) -> String {
+        let path = self.path(name);
+        std::fs::create_dir_all(&path).expect("a folder can be made");
+        let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);
+        std::fs::set_permissions(&path, open).expect("its mode can be set");
+        path
     }
 
     pub(crate) fn folder(&self) -> &str {
@@ -78,7 +112,7 @@ impl Ground {
     }
 
     pub(crate) fn write(&self, name: &str, bytes: &[u8]) -> String {
-        let path = format!("{}/{name}", self.folder);
+        let path = self.path(name);
         std::fs::write(&path, bytes).expect("a file can be written");
         path
     }
@@ -102,7 +136,7 @@ impl Ground {
         command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped());
         command.stderr(Stdio::piped()).env("HOME", &self.folder);
         if with_library {
-            command.env("LD_PRELOAD", library());
+            command.env("LD_PRELOAD", self.path(LIBRARY)).env("LANDFALL_LOG", self.path(LOG));
         }
         let child = command.spawn().unwrap_or_else(|why| panic!("{program}: {why}"));
         Running { name: program.to_owned(), child }
@@ -139,6 +173,15 @@ impl Ground {
         while !listens("/proc/net/tcp", short) && !listens("/proc/net/tcp6", long) {
             assert!(begin.elapsed() < PATIENCE, "nobody listens");
             std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Until a server is ready that answers before it is.
+    pub(crate) fn until(&self, mut is_ready: impl FnMut() -> bool) {
+        let begin = Instant::now();
+        while !is_ready() {
+            assert!(begin.elapsed() < PATIENCE, "it is not ready");
+            std::thread::sleep(Duration::from_millis(50));
         }
     }
 

@@ -1,0 +1,138 @@
+//! `landfall run`: the program takes its place, and what is wrong is said.
+
+use std::fs;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use landfall_testbed::skip_unless;
+
+fn run(preload: &Path, words: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_landfall"));
+    command.arg("run").args(words).env("LANDFALL_PRELOAD", preload);
+    for name in ["LD_PRELOAD", "LANDFALL_RULES", "LANDFALL_LOG", "LANDFALL_SOCKETS"] {
+        command.env_remove(name);
+    }
+    command.output().expect("the program starts")
+}
+
+/// A library that every program has: to preload it changes nothing.
+fn harmless() -> PathBuf {
+    let maps = fs::read_to_string("/proc/self/maps").expect("Linux");
+    let mut paths = maps.lines().filter_map(|line| line.split_whitespace().nth(5));
+    PathBuf::from(paths.find(|path| path.contains("/libc.so")).expect("a program has libc"))
+}
+
+/// The real one, which `cargo test --workspace` builds.
+fn library() -> PathBuf {
+    let test = std::env::current_exe().expect("a test has a path");
+    let folder = test.parent().and_then(Path::parent).expect("target/<profile>/deps");
+    folder.join("examples/libpreload_for_tests.so")
+}
+
+/// Why the real one cannot be tried here.
+fn why_not() -> Option<String> {
+    if !library().exists() {
+        return Some("needs `cargo build -p landfall-preload --examples`".to_owned());
+    }
+    let has_python = Command::new("python3").arg("--version").output().is_ok();
+    (!has_python).then(|| "needs the program python3".to_owned())
+}
+
+fn scratch(name: &str) -> PathBuf {
+    std::env::temp_dir().join(format!("landfall-run-{}-{name}", std::process::id()))
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn the_program_is_itself() {
+    let output = run(&harmless(), &["--", "sh", "-c", "echo $0 $1; exit 7", "a b", "--log"]);
+    assert_eq!((output.status.code(), text(&output.stdout)), (Some(7), "a b --log\n".into()));
+    let output = run(&harmless(), &["--", "sh", "-c", "kill -TERM $$"]);
+    assert_eq!(output.status.signal(), Some(15), "its signals are its own");
+}
+
+#[test]
+fn it_is_told_what_was_asked_for() {
+    let (rules, log) = (scratch("told.rules"), scratch("told.log"));
+    fs::write(&rules, "tcp port=1\n").unwrap();
+    let [rules_path, log_path] = [&rules, &log].map(|path| path.to_str().unwrap());
+    let script = "echo $LD_PRELOAD $LANDFALL_RULES $LANDFALL_LOG";
+    let words = ["--rules", rules_path, "--log", log_path, "--", "sh", "-c", script];
+    let output = run(&harmless(), &words);
+    let real = |path: &Path| fs::canonicalize(path).unwrap().display().to_string();
+    let expected = [&harmless(), &rules, &log].map(|path| real(path)).join(" ");
+    assert_eq!(text(&output.stdout).trim(), expected);
+    fs::remove_file(rules).unwrap();
+    fs::remove_file(log).unwrap();
+}
+
+#[test]
+fn what_cannot_be_started_is_said() {
+    for (program, code) in [("/nowhere/program", 127), ("no-such-program", 127), ("/tmp", 126)] {
+        let output = run(&harmless(), &["--", program]);
+        assert_eq!(output.status.code(), Some(code), "{program}");
+        assert!(text(&output.stderr).contains(program), "{}", text(&output.stderr));
+    }
+    assert_eq!(run(&harmless(), &[]).status.code(), Some(2), "no program");
+}
+
+#[test]
+fn a_library_that_is_not_there_is_missed() {
+    let output = run(Path::new("/nowhere/library.so"), &["--", "true"]);
+    assert_eq!(output.status.code(), Some(125));
+    assert!(text(&output.stderr).contains("/nowhere/library.so"), "{}", text(&output.stderr));
+}
+
+#[test]
+fn rules_that_make_no_sense_are_refused_before_the_program_starts() {
+    let rules = scratch("bad.rules");
+    fs::write(&rules, "memory\n\ntcp prot=7\n").unwrap();
+    let words = ["--rules", rules.to_str().unwrap(), "--", "echo", "started"];
+    let output = run(&harmless(), &words);
+    fs::remove_file(&rules).unwrap();
+    assert_eq!((output.status.code(), text(&output.stdout)), (Some(125), String::new()));
+    assert!(text(&output.stderr).contains("line 3: `prot=7` is no condition"));
+    let output = run(&harmless(), &["--log", "/nowhere/log", "--", "true"]);
+    assert_eq!(output.status.code(), Some(125));
+    assert!(text(&output.stderr).contains("/nowhere/log"));
+}
+
+/// Both ends of a connection in one process, and some words over it.
+const TALK: &str = "
+import socket
+listener = socket.create_server(('127.0.0.1', 0))
+a = socket.create_connection(listener.getsockname())
+b, _ = listener.accept()
+for turn in range(9):
+    for (one, other) in ((a, b), (b, a)):
+        one.sendall(b'word')
+        assert other.recv(9) == b'word'
+print('said')
+";
+
+#[test]
+fn connections_go_through_memory_and_the_log_says_so() {
+    skip_unless!(why_not());
+    let (log, rules) = (scratch("real.log"), scratch("real.rules"));
+    let log_path = log.to_str().unwrap();
+    let talk = |more: &[&str]| {
+        let words = [&["--log", log_path], more, &["--", "python3", "-c", TALK]].concat();
+        let output = run(&library(), &words);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        assert_eq!((text(&output.stdout), text(&output.stderr)), ("said\n".into(), String::new()));
+        let said = fs::read_to_string(&log).unwrap();
+        fs::remove_file(&log).unwrap();
+        said
+    };
+    let said = talk(&[]);
+    assert_eq!(said.matches(": memory: both ends have the library\n").count(), 2, "{said}");
+    fs::write(&rules, "memory program=ruby*\ntcp address=::ffff:0:0/96\ntcp address=127.0.0.1")
+        .unwrap();
+    let said = talk(&["--rules", rules.to_str().unwrap()]);
+    assert_eq!(said.matches(": tcp: rule in line 3\n").count(), 2, "{said}");
+    fs::remove_file(rules).unwrap();
+}
