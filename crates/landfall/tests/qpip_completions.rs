@@ -3,15 +3,16 @@
 
 mod qpip_support;
 
-use std::time::Duration;
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
 
 use landfall::qpip::{
     Access, Adapter, CompletionQueue, Mapping, Memory, MemoryRegion, Operation, PostError,
     ProtectionDomain, QueuePair, QueuePairOptions, Status, Wait,
 };
 use qpip_support::{
-    End, PATIENCE, SERVER, at, channel_pair, channel_pair_waiting, connected, noise, pairs, run,
-    tunnel_pair, within,
+    End, PATIENCE, SERVER, at, channel_pair, channel_pair_waiting, connected, inline_pair, noise,
+    pairs, run, tunnel_pair, within,
 };
 
 /// Queue pairs that complete in one queue.
@@ -244,5 +245,45 @@ fn a_stream_into_a_tiny_queue_neither_overflows_nor_stops() {
         let mut came = vec![0; TOTAL];
         memory.copy_out(0, &mut came).unwrap();
         assert!(got == TOTAL && came == bytes);
+    }
+}
+
+/// A server that shares one queue among its connections has to find out whose a completion
+/// is. It polls, then empties `accept` without waiting: whoever is in a completion is there.
+/// All connect at once, so that the queue is emptied while others are being mated; debug
+/// builds look at each completion on its way.
+#[test]
+fn a_connection_can_be_accepted_before_its_first_completion_can_be_polled() {
+    const PAIRS: u64 = 64;
+    let (one, two) = inline_pair();
+    let (clients, mut servers) = (Many::new(&one), Many::new(&two));
+    let listener = two.listen(at(SERVER)).unwrap();
+    for _ in 0..PAIRS {
+        let mut pair = servers.pair();
+        pair.post_receive(0, &[servers.memory.part(0..64).unwrap()]).unwrap();
+        listener.offer(pair).unwrap();
+    }
+    let client = |n| {
+        let mut pair = clients.pair();
+        pair.post_send(n, &[clients.memory.part(0..64).unwrap()]).unwrap();
+        drop(pair.connect(at(SERVER)));
+        pair
+    };
+    let _connecting: Vec<QueuePair> = (0..PAIRS).map(client).collect();
+    let mut accepted = HashMap::new();
+    let (mut heard, started) = (0, Instant::now());
+    while heard < PAIRS {
+        assert!(started.elapsed() < PATIENCE, "{heard} of {PAIRS}");
+        one.turn();
+        two.turn();
+        while let Some(completion) = servers.done.poll() {
+            while let Some(pair) = listener.accept().wait_for(Duration::ZERO) {
+                let pair = pair.unwrap();
+                accepted.insert(pair.id(), pair);
+            }
+            assert_eq!(completion.status, Status::Success);
+            assert!(accepted.contains_key(&completion.queue_pair), "whose is {completion:?}?");
+            heard += 1;
+        }
     }
 }

@@ -71,6 +71,12 @@ impl Listener {
     /// Waits for the next connection, and gives the queue pair that it was mated
     /// with.
     ///
+    /// What completes for it, of receives that were posted before it was offered,
+    /// comes to its completion queues by itself, but never first: when a completion
+    /// is polled, this has its queue pair, or has given it. Who shares a completion
+    /// queue among connections polls it, empties this without waiting, and then
+    /// looks for whom the completion is.
+    ///
     /// # Errors
     /// [`Error::AdapterGone`].
     pub fn accept(&self) -> Pending<impl Future<Output = Result<QueuePair, Error>> + Unpin + '_> {

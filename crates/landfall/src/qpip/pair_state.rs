@@ -85,6 +85,11 @@ impl PairState {
         self.phase.load(Ordering::Acquire) == Phase::Closed(CloseReason::Finished).code()
     }
 
+    /// Is the connection asked for, or waited for, and nothing told of it?
+    pub(crate) fn is_opening(&self) -> bool {
+        self.phase.load(Ordering::Acquire) == Phase::Opening.code()
+    }
+
     pub(crate) fn phase(&self) -> Phase {
         locked(&self.news).phase
     }

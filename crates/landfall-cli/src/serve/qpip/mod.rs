@@ -158,9 +158,6 @@ struct Hall<'a> {
     ledger: &'a Ledger,
     listener: Listener,
     idle: HashMap<QueuePairId, Idle>,
-    /// What is done for connections that were not told of yet: the two ways of hearing
-    /// have no order between them. Bounded, as each has so much posted.
-    early: Vec<Completion>,
     sessions: HashMap<QueuePairId, Session>,
     datagrams: Datagrams,
     most: usize,
@@ -180,9 +177,9 @@ impl<'a> Hall<'a> {
         let taken = || format!("cannot serve at {local}");
         let listener = adapter.listen(local).with_context(taken)?;
         let datagrams = Datagrams::open(&common, local).with_context(taken)?;
-        let (idle, early, sessions) = (HashMap::new(), Vec::new(), HashMap::new());
+        let (idle, sessions) = (HashMap::new(), HashMap::new());
         let looked = Instant::now();
-        Ok(Self { common, ledger, listener, idle, early, sessions, datagrams, most, looked })
+        Ok(Self { common, ledger, listener, idle, sessions, datagrams, most, looked })
     }
 
     /// Lets clients in, and serves what has come; waits if nothing has.
@@ -195,6 +192,7 @@ impl<'a> Hall<'a> {
         }
         self.accept()?;
         if let Some(next) = self.common.done.wait_for(TICK)? {
+            // Whose it is has been told before.
             self.accept()?;
             self.serve(&next)?;
         }
@@ -214,10 +212,6 @@ impl<'a> Hall<'a> {
             self.ledger.client_came(session.name())?;
             session.advance(&self.common)?;
             self.sessions.insert(id, session);
-            let (now, later) = self.early.iter().partition(|early| early.queue_pair == id);
-            self.early = later;
-            let now: Vec<Completion> = now;
-            now.iter().try_for_each(|early| self.serve(early))?;
         }
         Ok(())
     }
@@ -225,10 +219,6 @@ impl<'a> Hall<'a> {
     fn serve(&mut self, next: &Completion) -> Result<()> {
         if next.queue_pair == self.datagrams.id() {
             return self.datagrams.completed(next, &self.common, self.ledger);
-        }
-        if self.idle.contains_key(&next.queue_pair) {
-            self.early.push(*next);
-            return Ok(());
         }
         let Some(session) = self.sessions.get_mut(&next.queue_pair) else { return Ok(()) };
         if let Err(error) = session.completed(next, &self.common, self.ledger) {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::task::Waker;
 
-use qpip::{Arm, Completion, CompletionQueueId};
+use qpip::{Arm, Completion, CompletionQueueId, Status};
 use rtrb::Producer;
 
 use super::Core;
@@ -54,6 +54,7 @@ impl Core {
 
     /// Moves what the engine has completed, as far as there is room.
     pub(super) fn move_completions(&mut self, index: u32) -> bool {
+        self.tell_of_connections();
         let (mut moved, mut is_solicited) = (false, false);
         loop {
             let Some(Some(queue)) = self.queues.get_mut(index as usize) else { return moved };
@@ -93,6 +94,10 @@ impl Core {
     fn count_done(&mut self, completion: &Completion) {
         let id = completion.queue_pair;
         let Some(Some(pair)) = self.pairs.get_mut(id.index as usize) else { return };
+        debug_assert!(
+            pair.id != id || completion.status != Status::Success || !pair.state.is_opening(),
+            "a completion before the news of the connection: {completion:?}"
+        );
         if pair.id == id && pair.count_done(completion.operation) {
             self.again.push(id.index);
         }

@@ -15,6 +15,7 @@ mod lane;
 mod news;
 mod posts;
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::Waker;
 
@@ -22,7 +23,7 @@ use landfall_placement::{Duration, Engine as _, Instant, RegionId};
 use landfall_transport::Clock;
 use landfall_transport::driver::Interest;
 use landfall_transport::memory::{Regions, TakeBackError};
-use qpip::{Adapter, CompletionQueueId, DomainId, MemoryKey};
+use qpip::{Adapter, CompletionQueueId, DomainId, Event, MemoryKey};
 
 use completions::Queue;
 pub(crate) use lane::Lane;
@@ -61,6 +62,8 @@ pub(crate) struct Core {
     /// Lent memory that a driver held when it was to be freed.
     orphans: Vec<RegionId>,
     wake: Vec<Waker>,
+    /// What the engine told, and nobody was told of yet.
+    heard: VecDeque<Event>,
     /// Used again and again.
     rung: Vec<u32>,
     request: Request,
@@ -85,6 +88,7 @@ impl Core {
             dropped: Vec::new(),
             orphans: Vec::new(),
             wake: Vec::new(),
+            heard: VecDeque::new(),
             rung: Vec::new(),
             request: Request::default(),
         };

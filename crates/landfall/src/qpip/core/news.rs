@@ -64,11 +64,47 @@ impl Core {
     /// Hears what the engine has to tell. Gives whether there was anything.
     pub(crate) fn hear(&mut self) -> bool {
         let mut moved = self.move_stalled();
-        while let Some(event) = self.engine.poll_event() {
+        loop {
+            moved |= self.tell_of_connections();
+            let Some(event) = self.heard.pop_front() else { return moved };
             moved = true;
             self.tell(event);
         }
-        moved
+    }
+
+    /// Tells of connections before anything else, and keeps the rest in its order. Gives
+    /// whether there were any.
+    ///
+    /// So a listener has a queue pair to hand out before the first completion of it can be
+    /// polled. In the engine's order a queue that many share would overtake: it is emptied
+    /// whole, with what was completed after the news of it was written.
+    pub(super) fn tell_of_connections(&mut self) -> bool {
+        let mut any = false;
+        while let Some(event) = self.engine.poll_event() {
+            match event {
+                Event::Connected { queue_pair, local, remote } => {
+                    if let Some(state) = self.state_of(queue_pair) {
+                        state.connect(&mut self.wake, local, remote);
+                    }
+                }
+                Event::Accepted { listener, queue_pair, local, remote } => {
+                    if let Some(state) = self.state_of(queue_pair) {
+                        state.connect(&mut self.wake, local, remote);
+                    }
+                    if let Some(Some(known)) = self.listeners.get(listener.index as usize)
+                        && known.id == listener
+                    {
+                        known.state.mate(&mut self.wake, queue_pair);
+                    }
+                }
+                other => {
+                    self.heard.push_back(other);
+                    continue;
+                }
+            }
+            any = true;
+        }
+        any
     }
 
     fn tell(&mut self, event: Event) {
@@ -76,26 +112,11 @@ impl Core {
             Event::CompletionsReady { queue } => {
                 self.move_completions(queue.index);
             }
-            Event::Connected { queue_pair, local, remote } => {
-                if let Some(state) = self.state_of(queue_pair) {
-                    state.connect(&mut self.wake, local, remote);
-                }
-            }
-            Event::Accepted { listener, queue_pair, local, remote } => {
-                if let Some(state) = self.state_of(queue_pair) {
-                    state.connect(&mut self.wake, local, remote);
-                }
-                if let Some(Some(known)) = self.listeners.get(listener.index as usize)
-                    && known.id == listener
-                {
-                    known.state.mate(&mut self.wake, queue_pair);
-                }
-            }
             Event::PeerFinished { queue_pair } => self.enter_phase(queue_pair, Phase::PeerFinished),
             Event::Closed { queue_pair, reason } => {
                 self.enter_phase(queue_pair, Phase::Closed(reason));
             }
-            // Nothing that concerns a handle.
+            // Told at once, or nothing that concerns a handle.
             _ => {}
         }
     }
