@@ -4,14 +4,18 @@
 //!     cargo run --release --example clan_queue
 //!     cargo run --release --example clan_queue -- 50000000 1024
 //!
-//! The arguments are the number of elements and the MiB of the stream.
+//! The arguments are the number of elements and the MiB of the stream. With
+//! `LANDFALL_TRANSPORT=nic` the two have no memory in common: they are two nodes, with a
+//! simulated adapter each and a cable between them.
 
 use std::io::{Read, Write};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use landfall::clan::Threads;
 use landfall::clan::layer::{queue, rpc, stream};
+use landfall::clan::network::{ChannelConfig, HostId, Node, Peer};
+use landfall::clan::{Fabric, Threads};
+use landfall::nic;
 
 /// Bytes of an element.
 const ELEMENT: usize = 32;
@@ -25,33 +29,54 @@ fn main() -> Result<()> {
         Some(text) => text.parse().with_context(|| format!("{text:?} is no number")),
     };
     let (elements, mib) = (next(2_000_000)?, next(256)?);
-    let (here, there) = Threads::pair()?;
+    match nic::chosen()? {
+        None => {
+            let (here, there) = Threads::pair()?;
+            run_all(&here, &there, elements, mib)
+        }
+        Some(_) => {
+            let (here, there) = nodes()?;
+            run_all(&here, &there, elements, mib)
+        }
+    }
+}
 
+/// Two nodes of this process, and a cable between them.
+fn nodes() -> Result<(Node, Node)> {
+    let host = |number| HostId::new(number).context("hosts have twelve bits");
+    let (here, there) = (Node::builder(host(1)?), Node::builder(host(2)?));
+    let (here, there) = here.open_pair(there, ChannelConfig::default())?;
+    let soon = Instant::now() + Duration::from_secs(10);
+    there.link(Peer::Node(0))?.wait_up(Some(soon))?;
+    Ok((here, there))
+}
+
+fn run_all<F: Fabric>(here: &F, there: &F, elements: u64, mib: u64) -> Result<()> {
     for (name, config, at_once) in [
         ("each published singly", queue::Config::new(ELEMENT as u32, 4096).singly(), 1),
         ("published in batches", queue::Config::new(ELEMENT as u32, 4096), 1),
         ("copied in batches too", queue::Config::new(ELEMENT as u32, 4096), AT_ONCE),
     ] {
-        let took = run_queue(&here, &there, config, elements, at_once)?;
+        let took = run_queue(here, there, config, elements, at_once)?;
         let rate = elements as f64 / took.as_secs_f64() / 1e6;
         println!("queue of {ELEMENT}-byte elements, {name}: {rate:.1} million/s");
     }
     for len in [64, 256, 750, 4096, 65_536] {
         let total = (mib << 20).min(len as u64 * elements);
-        let took = run_stream(&here, &there, len, total)?;
+        let took = run_stream(here, there, len, total)?;
         let rate = total as f64 / took.as_secs_f64() / 1e9;
         println!("stream of {len}-byte messages: {rate:.2} GB/s");
     }
     let calls = 20_000.min(elements);
-    let took = run_calls(&here, &there, calls)?;
+    let took = run_calls(here, there, calls)?;
     println!("a call and its reply: {:?}", took / calls as u32);
     Ok(())
 }
 
 /// The receiver checks that each element is the next one.
-fn run_queue(
-    here: &Threads,
-    there: &Threads,
+fn run_queue<F: Fabric>(
+    here: &F,
+    there: &F,
     config: queue::Config,
     elements: u64,
     at_once: usize,
@@ -99,7 +124,7 @@ fn run_queue(
     Ok(took)
 }
 
-fn run_stream(here: &Threads, there: &Threads, len: usize, total: u64) -> Result<Duration> {
+fn run_stream<F: Fabric>(here: &F, there: &F, len: usize, total: u64) -> Result<Duration> {
     let reader = stream::Reader::open(there, stream::Config::DEFAULT)?;
     let writer = stream::Writer::open(here, stream::Config::DEFAULT)?;
     let (to_reader, to_writer) = (reader.cookie(), writer.cookie());
@@ -129,7 +154,7 @@ fn run_stream(here: &Threads, there: &Threads, len: usize, total: u64) -> Result
     Ok(took)
 }
 
-fn run_calls(here: &Threads, there: &Threads, calls: u64) -> Result<Duration> {
+fn run_calls<F: Fabric>(here: &F, there: &F, calls: u64) -> Result<Duration> {
     let config = rpc::Config::new(64, 64);
     let (client, server) = (rpc::Client::open(here, config)?, rpc::Server::open(there, config)?);
     let (to_client, to_server) = (client.cookie(), server.cookie());

@@ -16,7 +16,7 @@
 //!
 //! What has come is sent back from where it landed; nothing is copied.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -61,6 +61,8 @@ struct Room {
 struct Echo {
     pair: QueuePair,
     room: Room,
+    /// Nothing more is sent.
+    is_finished: bool,
 }
 
 impl Echo {
@@ -71,7 +73,8 @@ impl Echo {
             QueuePairOptions { send_depth: 512, ..QueuePairOptions::tcp(Mapping::Stream) };
         let pair = domain.queue_pair(&options, done, done)?;
         let memory = domain.register(Memory::zeroed(2 * HALF as usize), Access::ReadWrite)?;
-        let mut echo = Self { pair, room: Room { memory, halves: [(0, false); 2] } };
+        let room = Room { memory, halves: [(0, false); 2] };
+        let mut echo = Self { pair, room, is_finished: false };
         echo.post(0)?;
         echo.post(1)?;
         Ok(echo)
@@ -86,25 +89,36 @@ impl Echo {
     /// What came goes back from where it is.
     fn received(&mut self, part: &Completion) -> anyhow::Result<()> {
         let half = &mut self.room.halves[part.id as usize];
-        half.1 |= part.ends_request;
-        // The other side has finished: so does this one, behind what it sends.
-        if part.status == Status::Flushed {
-            return Ok(self.pair.shutdown()?);
+        // The other side has finished: nothing comes here any more.
+        half.1 |= part.ends_request || part.status == Status::Flushed;
+        if part.len > 0 && part.status.is_success() {
+            half.0 += 1;
+            let start = part.id * HALF + u64::from(part.offset);
+            let bytes = self.room.memory.part(start..start + u64::from(part.len))?;
+            self.pair.post_send(part.id, &[bytes])?;
         }
-        if part.len == 0 {
-            return Ok(());
-        }
-        half.0 += 1;
-        let start = part.id * HALF + u64::from(part.offset);
-        let bytes = self.room.memory.part(start..start + u64::from(part.len))?;
-        Ok(self.pair.post_send(part.id, &[bytes])?)
+        self.finish()
     }
 
     /// Bytes were sent and acknowledged: a half that is empty takes new ones.
     fn sent(&mut self, half: u64) -> anyhow::Result<()> {
         self.room.halves[half as usize].0 -= 1;
         let is_empty = self.room.halves[half as usize] == (0, true);
-        if is_empty && self.pair.phase() == Phase::Connected { self.post(half) } else { Ok(()) }
+        if is_empty && self.pair.phase() == Phase::Connected {
+            return self.post(half);
+        }
+        self.finish()
+    }
+
+    /// When the other side has finished, and all that it sent is on its way back, this one
+    /// finishes, too.
+    fn finish(&mut self) -> anyhow::Result<()> {
+        let has_all = self.room.halves.iter().all(|(_, is_full)| *is_full);
+        if has_all && !self.is_finished && self.pair.phase() == Phase::PeerFinished {
+            self.is_finished = true;
+            self.pair.shutdown()?;
+        }
+        Ok(())
     }
 }
 
@@ -117,21 +131,32 @@ fn main() -> anyhow::Result<()> {
     println!("echo on {local}; try: nc {} {}", local.ip(), local.port());
     let mut waiting: HashMap<QueuePairId, Room> = HashMap::new();
     let mut echoes: HashMap<QueuePairId, Echo> = HashMap::new();
+    // Completions of connections that are not accepted yet, in their order.
+    let mut early: VecDeque<Completion> = VecDeque::new();
     loop {
         while listener.offered() < IDLE {
-            let Echo { pair, room } = Echo::new(&domain, &done)?;
+            let Echo { pair, room, .. } = Echo::new(&domain, &done)?;
             waiting.insert(pair.id(), room);
             listener.offer(pair)?;
         }
         accept(&listener, &mut waiting, &mut echoes);
-        let next = done.wait_for(Duration::from_millis(20))?;
+        let is_known = |next: &Completion| echoes.contains_key(&next.queue_pair);
+        let next = match early.iter().position(is_known) {
+            Some(at) => early.remove(at),
+            None => done.wait_for(Duration::from_millis(20))?,
+        };
         // What completed may be of a connection that was not accepted yet.
         accept(&listener, &mut waiting, &mut echoes);
         let Some(next) = next else {
             echoes.retain(|_, echo| !matches!(echo.pair.phase(), Phase::Closed(_)));
             continue;
         };
-        let Some(echo) = echoes.get_mut(&next.queue_pair) else { continue };
+        let Some(echo) = echoes.get_mut(&next.queue_pair) else {
+            if waiting.contains_key(&next.queue_pair) {
+                early.push_back(next);
+            }
+            continue;
+        };
         let went = match (next.status, next.operation) {
             (Status::Success | Status::Flushed, Operation::Receive) => echo.received(&next),
             (Status::Success, Operation::Send) => echo.sent(next.id),
@@ -152,7 +177,7 @@ fn accept(
     while let Some(Ok(pair)) = listener.accept().wait_for(Duration::ZERO) {
         println!("accepted {:?}", pair.remote_address());
         if let Some(room) = waiting.remove(&pair.id()) {
-            echoes.insert(pair.id(), Echo { pair, room });
+            echoes.insert(pair.id(), Echo { pair, room, is_finished: false });
         }
     }
 }

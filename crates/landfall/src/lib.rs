@@ -6,7 +6,7 @@
 //! | [`stp`] | Transfers, reads and remote memory by the Scheduled Transfer Protocol | `stp` (default) |
 //! | [`qpip`] | Queue pairs on real TCP, UDP and IP | `qpip` (default) |
 //! | [`defrag`] | Packets of a page over a wire that carries less | `defrag` (default) |
-//! | `nic` | simulated adapters as a transport, also in place of real ones | `nic`, with `stp` or `qpip` |
+//! | `nic` | simulated adapters as a transport, alone or in front of real ones | `nic`, with any of the others |
 //! | [`memory`] | registered memory, where bytes land and are read | |
 //!
 //! What does not live here: protocols (they are engines of their own), drivers
@@ -24,7 +24,10 @@ pub mod defrag;
 )]
 mod drive;
 
-#[cfg(all(feature = "nic", any(feature = "qpip", feature = "stp")))]
+#[cfg(all(
+    feature = "nic",
+    any(feature = "clan", feature = "defrag", feature = "qpip", feature = "stp")
+))]
 pub mod nic;
 #[cfg(feature = "qpip")]
 pub mod qpip;

@@ -131,6 +131,15 @@ fn packet_uring_survives_any_weather() {
 }
 
 #[test]
+fn weather_before_a_simulated_adapter() {
+    require_namespaces!();
+    let cable = cable();
+    for delivery in deliveries(Technique::Nic) {
+        weather_over(&cable, Technique::Nic, delivery, true);
+    }
+}
+
+#[test]
 fn packet_ring_survives_any_weather() {
     require_namespaces!();
     let cable = cable();

@@ -1,18 +1,14 @@
-//! Simulated adapters as a transport: between two endpoints of a process, and under the
-//! examples, as they are, by configuration.
+//! Simulated adapters as a transport: between two endpoints of a process, and in front of
+//! real paths. Under the examples, as they are, they are in `nic_examples`.
 
 #[path = "support/mod.rs"]
 mod support;
 
-use std::io::Read as _;
-use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use landfall::nic::{Pace, VARIABLE, Wire, WireConfig};
+use landfall::nic::{Pace, Wire, WireConfig};
 use landfall::qpip;
 use landfall::stp::{Endpoint, Memory, Peer, Transport};
-use landfall_testbed::skip_unless;
 use support::{PORT, memory_with, noise, run, within};
 
 const LEN: usize = 3 << 20;
@@ -69,6 +65,69 @@ fn the_pace_of_the_papers_changes_no_byte() {
     });
 }
 
+/// Paths with cards in front of them reach those that have none, and the other way round.
+#[test]
+fn a_card_before_a_path_changes_nothing_for_the_other_side() {
+    run(async {
+        let path = || Transport::udp("127.0.0.1:0".parse().expect("an address"));
+        for is_sender in [true, false] {
+            let behind = |wanted: bool| match wanted {
+                true => path().behind_nic(Pace::Free),
+                false => path(),
+            };
+            let bind = |path| Endpoint::builder().path(path).bind().expect("loopback");
+            let (sender, receiver) = (bind(behind(is_sender)), bind(behind(!is_sender)));
+            let listener = receiver.listen(PORT).expect("the port is free");
+            let to = receiver.local().expect("UDP has an address");
+            let connection = within(sender.connect(to, PORT)).await.expect("connected");
+            let accepted = within(listener.accept()).await.expect("accepted");
+            let bytes = noise(4, LEN);
+            let taking = accepted.receive(Memory::zeroed(LEN)).start();
+            within(connection.send(memory_with(&bytes))).await.expect("sent");
+            let message = within(taking).await.expect("received");
+            assert!(message[..] == bytes[..], "every byte, once, at its place");
+            if !is_sender {
+                let counters = receiver.stats().paths[0].counters;
+                assert!(counters.guessed_right > 100, "the card placed: {counters:?}");
+            }
+            within(connection.close()).await.expect("closed");
+        }
+    });
+}
+
+/// Datagrams that cross in fragments have one checksum, which the card cannot compute.
+#[test]
+fn datagrams_longer_than_a_frame_leave_a_card_whole() {
+    use qpip::{Access, Adapter, Link, QueuePairOptions, Status};
+
+    const BYTES: usize = 5_000;
+    let wire = Wire::new(WireConfig::default());
+    let open = |address: &str| {
+        let link = Link::nic(&wire, 1_514, Pace::Free);
+        Adapter::builder().link(link).address(address).open().expect("a card")
+    };
+    let (one, two) = (open("10.0.0.1/24"), open("10.0.0.2/24"));
+    let side = |adapter: &Adapter, at: &str, memory| {
+        let domain = adapter.domain().expect("a domain");
+        let done = adapter.completion_queue(16).expect("a queue");
+        let mut pair = domain.queue_pair(&QueuePairOptions::udp(), &done, &done).expect("a pair");
+        let at = pair.bind(at.parse().expect("an address")).expect("free");
+        let region = domain.register(memory, Access::ReadWrite).expect("registered");
+        (pair, at, region, done, domain)
+    };
+    let bytes = noise(5, BYTES);
+    let (mut there, to, target, mut received, _domain) =
+        side(&two, "10.0.0.2:7", Memory::zeroed(BYTES));
+    there.post_receive(1, &[target.part(0..BYTES as u64).expect("all")]).expect("posted");
+    let (mut here, _, source, _sent, _other) = side(&one, "10.0.0.1:7", memory_with(&bytes));
+    here.post_send_to(2, &[source.part(0..BYTES as u64).expect("all")], to).expect("posted");
+    let came = received.wait_for(Duration::from_secs(60)).expect("it goes on").expect("it comes");
+    assert_eq!((came.status, came.len as usize), (Status::Success, BYTES));
+    let mut found = vec![0; BYTES];
+    target.copy_out(0, &mut found).expect("all of it");
+    assert!(found == bytes, "every byte, once, at its place");
+}
+
 #[test]
 fn an_address_that_somebody_has_is_refused_by_name() {
     let wire = Wire::new(WireConfig::default());
@@ -118,95 +177,4 @@ fn messages_of_queue_pairs_land_in_the_posted_memory() {
     target.copy_out(0, &mut found).expect("all of it");
     assert!(found == bytes, "every byte, once, at its place");
     drop((here, there));
-}
-
-// ---- The examples, as they are ----------------------------------------------------
-
-/// Runs an example of this crate over simulated adapters, and gives what it printed.
-fn example(name: &str, arguments: &[&str]) -> Result<String, String> {
-    let Some(path) = built(name) else { return Err(format!("{name} is not built")) };
-    let mut child = Command::new(path)
-        .args(arguments)
-        .env(VARIABLE, "nic")
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .map_err(|error| error.to_string())?;
-    let is_over = wait(&mut child);
-    let mut said = String::new();
-    let out = child.stdout.as_mut().expect("it is piped");
-    out.read_to_string(&mut said).expect("an example prints text");
-    let mut complained = String::new();
-    let error = child.stderr.as_mut().expect("it is piped");
-    error.read_to_string(&mut complained).expect("an example prints text");
-    if is_over { Ok(said) } else { Err(format!("{name} said:\n{said}{complained}")) }
-}
-
-/// Did it end well, and within the time that it gets? It prints less than a pipe holds.
-fn wait(child: &mut Child) -> bool {
-    let until = Instant::now() + Duration::from_secs(300);
-    loop {
-        match child.try_wait() {
-            Ok(Some(status)) => return status.success(),
-            Ok(None) if Instant::now() < until => std::thread::sleep(Duration::from_millis(20)),
-            _ => {
-                let _ = child.kill();
-                let _ = child.wait();
-                return false;
-            }
-        }
-    }
-}
-
-/// `cargo test` builds examples beside tests; with `--test` it does not.
-fn built(name: &str) -> Option<PathBuf> {
-    let test = std::env::current_exe().ok()?;
-    let path = test.parent()?.parent()?.join("examples").join(name);
-    path.exists().then_some(path)
-}
-
-fn why_not(name: &str) -> Option<String> {
-    let why = || format!("the example {name} is not built: cargo build -p landfall --examples");
-    built(name).is_none().then(why)
-}
-
-fn says(name: &str, arguments: &[&str], what: &[&str]) {
-    let said = example(name, arguments).unwrap_or_else(|error| panic!("{error}"));
-    for what in what {
-        assert!(said.contains(what), "{name} does not say {what:?}, but\n{said}");
-    }
-}
-
-#[test]
-fn the_example_bulk_runs_over_adapters() {
-    skip_unless!(why_not("bulk"));
-    says("bulk", &["8", "256"], &["the hashes are equal"]);
-}
-
-#[test]
-fn the_example_striping_runs_over_two_adapters_each() {
-    skip_unless!(why_not("striping"));
-    says("striping", &["16"], &["the second path is dropped", "at both ends"]);
-}
-
-#[test]
-fn the_example_remote_memory_runs_over_adapters() {
-    skip_unless!(why_not("remote_memory"));
-    says("remote_memory", &["200"], &["a Get sees 7 and 200", "finds \"the last\" there"]);
-}
-
-#[test]
-fn the_example_qpip_rpc_runs_over_adapters() {
-    skip_unless!(why_not("qpip_rpc"));
-    says("qpip_rpc", &[], &["10000 calls, 32 at a time"]);
-}
-
-#[test]
-fn a_transport_that_there_is_not_is_refused_in_clear_words() {
-    skip_unless!(why_not("bulk"));
-    let path = built("bulk").expect("it was there");
-    let child = Command::new(path).arg("1").env(VARIABLE, "pigeons").output().expect("it runs");
-    let complained = String::from_utf8_lossy(&child.stderr);
-    assert!(!child.status.success() && complained.contains("LANDFALL_TRANSPORT=pigeons"));
-    assert!(complained.contains("`nic`"), "{complained}");
 }

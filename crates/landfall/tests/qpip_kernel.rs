@@ -8,6 +8,7 @@ use std::net::{
     IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket,
 };
 
+use landfall::nic::Pace;
 use landfall::qpip::{
     Access, Adapter, Link, Mapping, Memory, OpenError, Operation, QueuePair, QueuePairOptions,
     Status, TapConfig,
@@ -74,11 +75,11 @@ fn why_not_here(error: &OpenError) -> Option<String> {
     no_ring.or(no_xdp)
 }
 
-fn over_tap() -> Neighbours {
+fn over_tap(behind: fn(Link) -> Link) -> Neighbours {
     let kernel = Namespace::new().unwrap();
     let their: IpAddr = [10, 9, 0, 1].into();
     let config = TapConfig { kernel_address: Some((their, 24)), ..TapConfig::new("tap0") };
-    let builder = Adapter::builder().link(Link::tap_with(config)).address("10.9.0.2/24");
+    let builder = Adapter::builder().link(behind(Link::tap_with(config))).address("10.9.0.2/24");
     let adapter = kernel.enter(|| builder.open()).unwrap().unwrap();
     let addresses = [([10, 9, 0, 2].into(), their); 2];
     Neighbours { adapter, kernel, addresses, _cable: None }
@@ -214,10 +215,38 @@ fn resets_sent() -> u64 {
 #[test]
 fn sockets_of_the_kernel_over_tap() {
     require_namespaces!();
-    let both = over_tap();
+    let both = over_tap(|link| link);
     both.serve(both.addresses[0]);
     both.call(both.addresses[0]);
     both.send_datagrams(both.addresses[0]);
+}
+
+/// The simulated card gets frames as a cable carries them, though the kernel hands over
+/// super-packets without checksums, and it puts payloads into the posted memory.
+#[test]
+fn sockets_of_the_kernel_by_a_simulated_adapter_before_tap() {
+    require_namespaces!();
+    let both = over_tap(|link| link.behind_nic(Pace::Free));
+    both.serve(both.addresses[0]);
+    both.call(both.addresses[0]);
+    both.send_datagrams(both.addresses[0]);
+    let counters = both.adapter.links()[0].counters;
+    assert!(counters.guessed_right as usize > TOTAL / 1_448, "the card placed: {counters:?}");
+    assert_eq!(counters.corrupt, 0, "{counters:?}");
+}
+
+#[test]
+fn sockets_of_the_kernel_by_a_simulated_adapter_before_an_interface_that_is_shared() {
+    require_namespaces!();
+    let both = over_cable(|name| Link::packet(name).behind_nic(Pace::Free)).unwrap();
+    for addresses in both.addresses {
+        both.serve(addresses);
+        both.call(addresses);
+        both.send_datagrams(addresses);
+    }
+    let counters = both.adapter.links()[0].counters;
+    assert!(counters.guessed_right as usize > TOTAL / 1_448, "the card placed: {counters:?}");
+    assert_eq!(counters.corrupt, 0, "{counters:?}");
 }
 
 #[test]

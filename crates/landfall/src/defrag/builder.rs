@@ -18,6 +18,8 @@ use spec_defrag::{
 use super::control::Control;
 use super::delivery::Deliverer;
 use super::error::OpenError;
+#[cfg(feature = "nic")]
+use super::lane::HamachiLane;
 use super::lane::{Blocks, Lane, LyingLane, PostedLane, XdpRings};
 use super::receiver::{Parts, Receiver};
 use super::returns::Returns;
@@ -53,6 +55,8 @@ pub struct ReceiverBuilder {
     answers: bool,
     wait: Wait,
     seed: Option<Seed>,
+    #[cfg(feature = "nic")]
+    pace: crate::nic::Pace,
 }
 
 /// Rows of descriptors that one call fills, unless chosen otherwise.
@@ -77,12 +81,21 @@ impl ReceiverBuilder {
             answers: true,
             wait: Wait::BALANCED,
             seed: None,
+            #[cfg(feature = "nic")]
+            pace: crate::nic::Pace::Free,
         }
     }
 
     /// How frames come in. Without this, as [`Technique::Auto`] finds best.
     pub const fn technique(mut self, technique: Technique) -> Self {
         self.technique = technique;
+        self
+    }
+
+    /// Frames come by way of a simulated Hamachi of this pace: [`Technique::Nic`].
+    #[cfg(feature = "nic")]
+    pub const fn behind_nic(mut self, pace: crate::nic::Pace) -> Self {
+        (self.technique, self.pace) = (Technique::Nic, pace);
         self
     }
 
@@ -207,6 +220,10 @@ impl ReceiverBuilder {
     /// # Errors
     /// [`OpenError`] says what is missing, and what would help.
     pub fn open(mut self) -> Result<Receiver, OpenError> {
+        #[cfg(feature = "nic")]
+        if let Some(chosen) = crate::nic::chosen().map_err(OpenError::Configuration)? {
+            self = self.behind_nic(chosen.pace);
+        }
         let mut seed = self.seed.map_or_else(seed_of_the_system, Ok)?;
         let regions = Regions::new(64);
         self.config.frame_max = FRAME_MAX;
@@ -288,6 +305,12 @@ impl ReceiverBuilder {
             }
             technique @ Technique::Xdp => {
                 Ok((self.open_xdp(regions)?, Chosen { technique, why: asked() }))
+            }
+            #[cfg(feature = "nic")]
+            technique @ Technique::Nic => {
+                let socket = self.open_socket(regions)?;
+                let lane = HamachiLane::new(socket, regions, self.config.burst, self.pace)?;
+                Ok((Box::new(lane), Chosen { technique, why: asked() }))
             }
         }
     }

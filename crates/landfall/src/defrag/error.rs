@@ -73,6 +73,9 @@ pub enum OpenError {
         /// What was said.
         source: io::Error,
     },
+    /// The environment asks for a transport that there is not.
+    #[error("{0}")]
+    Configuration(#[source] io::Error),
     /// The process has no descriptor left.
     #[error("cannot make an event descriptor: {0}")]
     Bell(#[source] io::Error),

@@ -23,6 +23,10 @@ pub enum Technique {
     /// AF_XDP: frames come before the kernel's own protocols see them, which then
     /// do not get them.
     Xdp,
+    /// A simulated Hamachi puts frames behind the descriptors of its list: the adapter of
+    /// the paper, in front of a packet socket. See [`nic`](crate::nic).
+    #[cfg(feature = "nic")]
+    Nic,
 }
 
 impl Technique {
@@ -41,6 +45,8 @@ impl fmt::Display for Technique {
             Self::PacketUring => "packet-uring",
             Self::PacketRing => "packet-ring",
             Self::Xdp => "xdp",
+            #[cfg(feature = "nic")]
+            Self::Nic => "nic",
         })
     }
 }

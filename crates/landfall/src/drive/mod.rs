@@ -4,6 +4,7 @@
 //! | file | what happens there |
 //! | --- | --- |
 //! | `way` | how a path is opened |
+//! | `over` | a way, or a simulated adapter |
 //! | `lane` | a path that is open |
 //! | `plug` | a path by a simulated adapter (feature `nic`) |
 //! | `driven` | who makes the turns, and who sleeps at the descriptors |
@@ -12,7 +13,9 @@
 mod driven;
 #[cfg(any(feature = "clan", feature = "stp"))]
 mod lane;
-#[cfg(all(feature = "nic", any(feature = "qpip", feature = "stp")))]
+#[cfg(any(feature = "clan", feature = "stp"))]
+mod over;
+#[cfg(all(feature = "nic", any(feature = "clan", feature = "qpip", feature = "stp")))]
 pub(crate) mod plug;
 #[cfg(any(feature = "clan", feature = "stp"))]
 mod way;
@@ -32,6 +35,8 @@ use landfall_transport::{Capabilities, Counters, Driver, Progress, Wait};
 pub(crate) use driven::{After, Core, Driven, Handle};
 #[cfg(any(feature = "clan", feature = "stp"))]
 pub(crate) use lane::{Kind, Lane};
+#[cfg(any(feature = "clan", feature = "stp"))]
+pub(crate) use over::Over;
 #[cfg(any(feature = "clan", feature = "stp"))]
 pub(crate) use way::Way;
 

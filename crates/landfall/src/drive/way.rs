@@ -22,7 +22,10 @@ pub(crate) type Open<E> = dyn FnOnce(PathId, &Regions) -> io::Result<Box<dyn Any
 pub(crate) enum Way<E> {
     Udp(UdpConfig),
     Packet(PacketConfig),
-    #[cfg_attr(not(feature = "stp"), expect(dead_code, reason = "only STP goes this way"))]
+    #[cfg_attr(
+        not(any(feature = "nic", feature = "stp")),
+        expect(dead_code, reason = "only STP goes this way")
+    )]
     RawIp(RawIpConfig),
     Xdp(XdpConfig),
     #[cfg(feature = "io-uring")]
@@ -60,6 +63,22 @@ impl<E: Engine + 'static> Way<E> {
     /// A driver that is open, between two engines of this process.
     pub(crate) fn joined(driver: impl Driver + Send + 'static) -> Self {
         Self::Driver(Kind::Node, Box::new(move |_, _| Ok(Box::new(driver))))
+    }
+
+    /// The same way for another engine; a driver that was handed in is for this one.
+    #[cfg(feature = "nic")]
+    pub(crate) fn for_other<O>(self) -> Result<Way<O>, Self> {
+        Ok(match self {
+            Self::Udp(config) => Way::Udp(config),
+            Self::Packet(config) => Way::Packet(config),
+            Self::RawIp(config) => Way::RawIp(config),
+            Self::Xdp(config) => Way::Xdp(config),
+            #[cfg(feature = "io-uring")]
+            Self::UringUdp(config) => Way::UringUdp(config),
+            #[cfg(feature = "io-uring")]
+            Self::UringPacket(config) => Way::UringPacket(config),
+            Self::Driver(..) => return Err(self),
+        })
     }
 
     /// Is it on a network that others share, so that it should yield to them?

@@ -149,9 +149,9 @@ impl Builder {
     /// The process has no descriptor left.
     pub fn pair(mut self, mut other: Self, config: ChannelConfig) -> io::Result<(Self, Self)> {
         #[cfg(feature = "nic")]
-        if let Some(pace) = crate::nic::chosen()? {
+        if let Some(chosen) = crate::nic::chosen()? {
             let wire = crate::nic::Wire::new(crate::nic::WireConfig::default());
-            let nic = || Link::nic(&wire, config.unit, pace);
+            let nic = || Link::nic(&wire, config.unit, chosen.pace);
             return Ok((self.link(nic()), other.link(nic())));
         }
         let path = |builder: &Self| PathId(builder.links.len() as u16);

@@ -9,21 +9,18 @@ use landfall_placement::Peer;
 use landfall_placement::{PathId, Seed};
 use landfall_transport::Driver;
 use landfall_transport::memory::Regions;
-use landfall_transport::packet::{Filter, Framing, Interface, PacketConfig, PacketDriver};
-use landfall_transport::tap::{TapConfig, TapDriver};
-use landfall_transport::tunnel::{TunnelConfig, TunnelDriver};
-#[cfg(feature = "io-uring")]
-use landfall_transport::uring::UringPacketDriver;
-use landfall_transport::xdp::{self, XdpConfig, XdpDriver};
+use landfall_transport::packet::{Interface, PacketConfig};
+use landfall_transport::tap::TapConfig;
+use landfall_transport::tunnel::TunnelConfig;
+use landfall_transport::xdp::XdpConfig;
 #[cfg(feature = "nic")]
-use nic_firmware_model::driver::{NicDriver, lanai};
-#[cfg(feature = "nic")]
-use nic_firmware_model::lanai::Lanai;
+use nic_firmware_model::driver::{Cable, NicDriver, lanai};
 use qpip::Adapter;
 
+use super::ethernet::{Ethernet, framing};
 use crate::drive::AnyDriver;
 #[cfg(feature = "nic")]
-use crate::drive::plug::{Nic, Plug};
+use crate::drive::plug::{Nic, Plug, far, number};
 #[cfg(feature = "nic")]
 use crate::nic::{Pace, Wire};
 
@@ -48,14 +45,12 @@ pub struct Link(Way);
 type Open = dyn FnOnce(PathId, &Regions) -> io::Result<Box<dyn AnyDriver<Adapter>>> + Send;
 
 enum Way {
-    Tap(TapConfig),
-    Packet(PacketConfig),
-    #[cfg(feature = "io-uring")]
-    UringPacket(PacketConfig),
-    Xdp(XdpConfig),
-    Tunnel(TunnelConfig),
+    Ethernet(Ethernet),
     #[cfg(feature = "nic")]
     Nic(Plug),
+    /// A card in front of an Ethernet.
+    #[cfg(feature = "nic")]
+    Before(Ethernet, Pace),
     Driver(&'static str, Box<Open>),
 }
 
@@ -79,7 +74,7 @@ impl Link {
     /// that cable.
     #[must_use]
     pub const fn tap_with(config: TapConfig) -> Self {
-        Self(Way::Tap(config))
+        Self(Way::Ethernet(Ethernet::Tap(config)))
     }
 
     /// Frames of an Ethernet interface that others use, too, with the device's
@@ -93,14 +88,15 @@ impl Link {
     /// must be.
     #[must_use]
     pub const fn packet_with(config: PacketConfig) -> Self {
-        Self(Way::Packet(config))
+        Self(Way::Ethernet(Ethernet::Packet(config)))
     }
 
     /// Frames of an Ethernet interface by way of `io_uring`.
     #[cfg(feature = "io-uring")]
     #[must_use]
     pub fn packet_uring(interface: impl Into<Interface>) -> Self {
-        Self(Way::UringPacket(PacketConfig::new(interface, framing([0; 6]))))
+        let config = PacketConfig::new(interface, framing([0; 6]));
+        Self(Way::Ethernet(Ethernet::UringPacket(config)))
     }
 
     /// Frames of an Ethernet interface by AF_XDP: rings that are mapped into this
@@ -114,13 +110,13 @@ impl Link {
     /// compute them (`ethtool -K IFACE tx off` there).
     #[must_use]
     pub fn xdp(interface: impl Into<Interface>) -> Self {
-        Self(Way::Xdp(XdpConfig::station(interface, [0; 6])))
+        Self::xdp_with(XdpConfig::station(interface, [0; 6]))
     }
 
     /// The same with all that can be chosen; the station is the adapter's.
     #[must_use]
     pub const fn xdp_with(config: XdpConfig) -> Self {
-        Self(Way::Xdp(config))
+        Self(Way::Ethernet(Ethernet::Xdp(config)))
     }
 
     /// Whole frames inside of UDP, from a local address (port 0: any) to these
@@ -136,7 +132,7 @@ impl Link {
     /// The same with all that can be chosen.
     #[must_use]
     pub const fn tunnel_with(config: TunnelConfig) -> Self {
-        Self(Way::Tunnel(config))
+        Self(Way::Ethernet(Ethernet::Tunnel(config)))
     }
 
     /// A driver of your own, or one that is wrapped, as by
@@ -155,24 +151,31 @@ impl Link {
     #[cfg(feature = "nic")]
     #[must_use]
     pub fn nic(wire: &Wire, frame: u32, pace: Pace) -> Self {
-        let (wire, address) = (wire.clone(), Peer::Unaddressed);
-        Self(Way::Nic(Plug { wire, address, unit: frame, pace }))
+        Self(Way::Nic(Plug::on(wire.clone(), Peer::Unaddressed, frame, pace)))
+    }
+
+    /// The same link with a LANai 9 in front of it: its frames go through the card, and
+    /// others are where they were. A driver that was handed in stays what it is.
+    #[cfg(feature = "nic")]
+    #[must_use]
+    pub fn behind_nic(self, pace: Pace) -> Self {
+        Self(match self.0 {
+            Way::Ethernet(ethernet) => Way::Before(ethernet, pace),
+            other => other,
+        })
     }
 
     /// What configuration says that it shall be.
     #[cfg(feature = "nic")]
     pub(super) fn configured(self) -> io::Result<Self> {
-        let Some(pace) = crate::nic::chosen()? else { return Ok(self) };
-        let (name, frame) = match &self.0 {
-            Way::Tap(config) => (config.name.clone(), None),
-            Way::Packet(config) => (config.interface.to_string(), None),
-            #[cfg(feature = "io-uring")]
-            Way::UringPacket(config) => (config.interface.to_string(), None),
-            Way::Xdp(config) => (config.interface.to_string(), None),
-            Way::Tunnel(config) => ("inside of tunnels".to_owned(), Some(config.frame)),
-            Way::Nic(_) | Way::Driver(..) => return Ok(self),
-        };
-        Ok(Self(Way::Nic(Plug::of_frames(&name, frame, pace))))
+        let Some(chosen) = crate::nic::chosen()? else { return Ok(self) };
+        Ok(match self.0 {
+            Way::Ethernet(ethernet) if chosen.alone => {
+                let (name, frame) = ethernet.wire();
+                Self(Way::Nic(Plug::of_frames(&name, frame, chosen.pace)))
+            }
+            other => Self(other).behind_nic(chosen.pace),
+        })
     }
 
     /// Without the feature `nic` there is nothing to configure.
@@ -186,7 +189,7 @@ impl Link {
     pub(super) const fn is_adapter(&self) -> bool {
         match &self.0 {
             #[cfg(feature = "nic")]
-            Way::Nic(_) => true,
+            Way::Nic(_) | Way::Before(..) => true,
             _ => false,
         }
     }
@@ -210,71 +213,49 @@ impl Link {
         )]
         seed: &Seed,
     ) -> io::Result<Opened> {
-        let mut carrier = None;
-        let driver: Box<dyn AnyDriver<Adapter>> = match self.0 {
-            Way::Tap(config) => Box::new(TapDriver::open(path, &config, regions)?),
-            Way::Packet(config) => {
-                let config = PacketConfig { framing: framing(station), ..config };
-                Box::new(PacketDriver::open(path, &config, regions)?)
-            }
-            #[cfg(feature = "io-uring")]
-            Way::UringPacket(config) => {
-                let config = PacketConfig { framing: framing(station), ..config };
-                Box::new(UringPacketDriver::open(path, &config, regions)?)
-            }
-            Way::Xdp(config) => {
-                let groups = matches!(config.framing, xdp::Framing::Frames { groups: true, .. });
-                let framing = xdp::Framing::Frames { station, groups };
-                Box::new(XdpDriver::open(path, &XdpConfig { framing, ..config }, regions)?)
-            }
-            Way::Tunnel(config) => {
-                let driver = TunnelDriver::open(path, &config, regions)?;
-                carrier = Some(driver.local_address());
-                Box::new(driver)
+        let (driver, carrier) = match self.0 {
+            Way::Ethernet(ethernet) => ethernet.open(path, regions, station)?,
+            #[cfg(feature = "nic")]
+            Way::Nic(plug) => {
+                let (cable, unit) = plug.port(station)?;
+                (behind_card(cable, (unit, plug.pace), path, regions, seed), None)
             }
             #[cfg(feature = "nic")]
-            Way::Nic(plug) => Box::new(open_nic(&plug, path, regions, station, seed)?),
-            Way::Driver(_, open) => open(path, regions)?,
+            Way::Before(ethernet, pace) => {
+                let (far, carrier) = far(path, |regions| ethernet.open(path, regions, station))?;
+                let how = (far.unit(), pace);
+                (behind_card(Box::new(far), how, path, regions, seed), carrier)
+            }
+            Way::Driver(_, open) => (open(path, regions)?, None),
         };
         Ok(Opened { driver, carrier })
     }
 }
 
+/// A card on this cable, for frames of such a length and of such a pace, in front of an
+/// adapter with this seed.
 #[cfg(feature = "nic")]
-fn open_nic(
-    Plug { wire, unit, pace, .. }: &Plug,
+fn behind_card(
+    cable: Box<dyn Cable>,
+    (frame, pace): (u32, Pace),
     path: PathId,
     regions: &Regions,
-    station: [u8; 6],
     seed: &Seed,
-) -> io::Result<Nic<Lanai<'static>>> {
-    let port = wire.plug(Peer::Ethernet(station))?;
+) -> Box<dyn AnyDriver<Adapter>> {
     // Where a connection is found in the card's index nobody else has to know.
     let mut random = super::builder::random_for(seed, path.0, b"the card");
-    let card = lanai((random.next_u64(), random.next_u64()), *unit, *pace);
-    Ok(Nic(NicDriver::new(path, path.0.min(255) as u8, card, port, regions, *unit)))
-}
-
-/// Frames of IP and ARP for a station of its own, and what is for all.
-fn framing(station: [u8; 6]) -> Framing {
-    const IPV4: u16 = 0x0800;
-    const ARP: u16 = 0x0806;
-    const IPV6: u16 = 0x86dd;
-    Framing::Ethernet { filter: Filter::ethertypes([IPV4, ARP, IPV6]).station_and_groups(station) }
+    let card = lanai((random.next_u64(), random.next_u64()), frame, pace);
+    Box::new(Nic(NicDriver::new(path, number(path), card, cable, regions, frame)))
 }
 
 impl fmt::Display for Link {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            Way::Tap(config) if config.name.is_empty() => f.write_str("a TAP interface"),
-            Way::Tap(config) => write!(f, "TAP interface {}", config.name),
-            Way::Packet(config) => write!(f, "Ethernet on {}", config.interface),
-            #[cfg(feature = "io-uring")]
-            Way::UringPacket(config) => write!(f, "Ethernet on {} by io_uring", config.interface),
-            Way::Xdp(config) => write!(f, "AF_XDP on {}", config.interface),
-            Way::Tunnel(config) => write!(f, "a tunnel from {}", config.bind),
+            Way::Ethernet(ethernet) => ethernet.fmt(f),
             #[cfg(feature = "nic")]
             Way::Nic(plug) => plug.fmt(f),
+            #[cfg(feature = "nic")]
+            Way::Before(ethernet, _) => write!(f, "a simulated adapter before {ethernet}"),
             Way::Driver(what, _) => f.write_str(what),
         }
     }

@@ -36,6 +36,7 @@ mod completion_queue;
 mod core;
 mod doorbell;
 mod error;
+mod ethernet;
 mod link;
 mod listener;
 mod memory;

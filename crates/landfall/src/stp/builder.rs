@@ -141,10 +141,10 @@ impl Builder {
             Arc::new(Pool::new(other.regions, other.arena)),
         ];
         #[cfg(feature = "nic")]
-        if let Some(pace) = crate::nic::chosen().map_err(BindError::Configuration)? {
+        if let Some(chosen) = crate::nic::chosen().map_err(BindError::Configuration)? {
             let wire = crate::nic::Wire::new(crate::nic::WireConfig::default());
             for (builder, node) in [(&mut self, 0), (&mut other, 1)] {
-                builder.paths.push(Transport::nic(&wire, Peer::Node(node), pace));
+                builder.paths.push(Transport::nic(&wire, Peer::Node(node), chosen.pace));
             }
             let [pool, other_pool] = pools;
             return Ok((self.bind_with(pool)?, other.bind_with(other_pool)?));

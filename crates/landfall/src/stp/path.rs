@@ -15,15 +15,15 @@ use landfall_transport::udp::UdpConfig;
 #[cfg(feature = "io-uring")]
 use landfall_transport::uring::UringUdpConfig;
 use landfall_transport::xdp::XdpConfig;
+#[cfg(feature = "nic")]
+use nic_firmware_model::driver::tigon;
 use stp_core::wire::carrier::{ETHERTYPE, IP_PROTOCOL};
 use stp_core::{Config, Endpoint};
 
 use super::core::Lane;
 #[cfg(feature = "nic")]
-use crate::drive::Kind;
-use crate::drive::Way;
-#[cfg(feature = "nic")]
-use crate::drive::plug::{Nic, Plug};
+use crate::drive::plug::Plug;
+use crate::drive::{Over, Way};
 #[cfg(feature = "nic")]
 use crate::nic::{Pace, Wire};
 
@@ -41,13 +41,7 @@ use crate::nic::{Pace, Wire};
 ///
 /// Two endpoints of one process are joined by
 /// [`Builder::bind_pair`](super::Builder::bind_pair).
-pub struct Transport(Over);
-
-enum Over {
-    Way(Way<Endpoint>),
-    #[cfg(feature = "nic")]
-    Nic(Plug),
-}
+pub struct Transport(Over<Endpoint>);
 
 impl Transport {
     /// UDP on a local address, for an MTU of 1500. Port 0 lets the kernel choose.
@@ -135,21 +129,21 @@ impl Transport {
     #[cfg(feature = "nic")]
     #[must_use]
     pub fn nic(wire: &Wire, address: impl Into<Peer>, pace: Pace) -> Self {
-        let (wire, address) = (wire.clone(), address.into());
-        Self(Over::Nic(Plug { wire, address, unit: 1_500, pace }))
+        Self(Over::Nic(Plug::on(wire.clone(), address.into(), 1_500, pace)))
+    }
+
+    /// The same path with a Tigon-II in front of it: its frames go through the card, and
+    /// peers are who they were. A driver that was handed in stays what it is.
+    #[cfg(feature = "nic")]
+    #[must_use]
+    pub fn behind_nic(self, pace: Pace) -> Self {
+        Self(self.0.behind(pace))
     }
 
     /// What configuration says that it shall be.
     #[cfg(feature = "nic")]
     pub(crate) fn configured(self) -> io::Result<Self> {
-        let Some(pace) = crate::nic::chosen()? else { return Ok(self) };
-        Ok(match self.0 {
-            Over::Way(way) => Self(match Plug::of_units(&way, pace) {
-                Some(plug) => Over::Nic(plug),
-                None => Over::Way(way),
-            }),
-            Over::Nic(plug) => Self(Over::Nic(plug)),
-        })
+        self.0.configured().map(Self)
     }
 
     /// Without the feature `nic` there is nothing to configure.
@@ -170,43 +164,21 @@ impl Transport {
 
     /// Is it on a network that others share, so that it should yield to them?
     pub(crate) const fn is_shared(&self) -> bool {
-        match &self.0 {
-            Over::Way(way) => way.is_shared(),
-            #[cfg(feature = "nic")]
-            Over::Nic(_) => false,
-        }
+        self.0.is_shared()
     }
 
     /// Opens it for an engine of this configuration.
-    pub(crate) fn open(
-        self,
-        path: PathId,
-        regions: &Regions,
-        #[cfg_attr(
-            not(feature = "nic"),
-            expect(unused_variables, reason = "an adapter is like it")
-        )]
-        config: &Config,
-    ) -> io::Result<Lane> {
-        match self.0 {
-            Over::Way(way) => way.open(path, regions),
-            #[cfg(feature = "nic")]
-            Over::Nic(plug) => open_nic(&plug, path, regions, config),
-        }
+    #[cfg(feature = "nic")]
+    pub(crate) fn open(self, path: PathId, regions: &Regions, config: &Config) -> io::Result<Lane> {
+        self.0.open(path, regions, |unit, pace| tigon(config, unit, pace))
     }
-}
 
-#[cfg(feature = "nic")]
-fn open_nic(plug: &Plug, path: PathId, regions: &Regions, config: &Config) -> io::Result<Lane> {
-    use nic_firmware_model::driver::{NicDriver, tigon};
-
-    let port = plug.wire.plug(plug.address)?;
-    let local = port.address();
-    // Paths beyond the last adapter are on that one; it knows nothing of them.
-    let number = u8::try_from(path.0).unwrap_or(u8::MAX);
-    let card = tigon(config, plug.unit, plug.pace);
-    let driver = Box::new(Nic(NicDriver::new(path, number, card, port, regions, plug.unit)));
-    Ok(Lane { driver, kind: Kind::of(local), local: Some(local), is_up: true, broken: None })
+    /// Opens it.
+    #[cfg(not(feature = "nic"))]
+    pub(crate) fn open(self, path: PathId, regions: &Regions, _: &Config) -> io::Result<Lane> {
+        let Over::Way(way) = self.0;
+        way.open(path, regions)
+    }
 }
 
 const fn framing() -> Framing {
@@ -215,11 +187,7 @@ const fn framing() -> Framing {
 
 impl fmt::Display for Transport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.0 {
-            Over::Way(way) => way.fmt(f),
-            #[cfg(feature = "nic")]
-            Over::Nic(plug) => plug.fmt(f),
-        }
+        self.0.fmt(f)
     }
 }
 

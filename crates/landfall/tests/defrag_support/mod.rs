@@ -24,8 +24,13 @@ pub const FROM: u16 = 7001;
 pub const SEED: [u8; 32] = [7; 32];
 
 /// Each technique that there is.
-pub const TECHNIQUES: [Technique; 4] =
-    [Technique::Packet, Technique::PacketUring, Technique::PacketRing, Technique::Xdp];
+pub const TECHNIQUES: [Technique; 5] = [
+    Technique::Packet,
+    Technique::PacketUring,
+    Technique::PacketRing,
+    Technique::Xdp,
+    Technique::Nic,
+];
 
 /// Each delivery that a technique can do.
 pub fn deliveries(technique: Technique) -> Vec<Delivery> {

@@ -23,7 +23,7 @@
 //! | `bridge` | the bridge between the adapter and the host's bus, and its lock |
 //! | `switch` | the worm-hole switch as a node of the simulator (feature `std`) |
 //! | `model` | the comparison with a host without an adapter (feature `model`) |
-//! | `offloaded` | [`clan_dsm::station::Station`] behind such an adapter (feature `std`) |
+//! | `offloaded` | [`clan_dsm::station::Station`] and [`clan_dsm::Nic`] behind such an adapter (feature `std`) |
 //!
 //! What does not live here: how a link begins and ends, reads and answers, recovery: the
 //! engine's.
@@ -65,6 +65,9 @@ pub struct Config {
     pub host: HostId,
     /// The path of its link.
     pub path: PathId,
+    /// What comes over it are the bursts and words of a native link. Frames of a network
+    /// that loses are the host's, all of them, and the adapter says nothing there itself.
+    pub native: bool,
     /// The host hears at once after so many words, headers included, even if no
     /// tripwire was touched: what it gives the other end leave to send depends on it.
     pub tell_after: u32,
@@ -80,7 +83,14 @@ impl Config {
     #[must_use]
     pub const fn new(host: HostId, room: u32) -> Self {
         let room = if room > Fifo::LEAST { room } else { Fifo::LEAST };
-        Self { host, path: PathId(0), tell_after: room / 4, room, cycles: Cycles::NONE }
+        let path = PathId(0);
+        Self { host, path, native: true, tell_after: room / 4, room, cycles: Cycles::NONE }
+    }
+
+    /// The same, on a network that loses: for [`clan_dsm::Nic`].
+    #[must_use]
+    pub const fn network(host: HostId) -> Self {
+        Self { native: false, ..Self::new(host, 0) }
     }
 }
 
@@ -277,7 +287,8 @@ impl Firmware for Clan<'_> {
     ) -> Verdict<Token> {
         meter.spend(Stage::Header, self.config.cycles.header);
         let len = u32::try_from(frame.bytes.len());
-        let (true, Ok(len)) = (frame.path == self.config.path, len) else { return self.give() };
+        let is_link = self.config.native && frame.path == self.config.path;
+        let (true, Ok(len)) = (is_link, len) else { return self.give() };
         match Unit::parse(frame.bytes, len) {
             Ok(Unit::Symbol(Symbol::Xon | Symbol::Xoff | Symbol::Credit(_))) => self.give(),
             Ok(Unit::Packet(burst)) if self.standing.takes => {
@@ -337,7 +348,9 @@ impl Firmware for Clan<'_> {
     }
 
     fn fill(&mut self, taken: u32, slots: u32) {
-        self.standing.owed.fill(taken, slots);
+        if self.config.native {
+            self.standing.owed.fill(taken, slots);
+        }
     }
 
     fn poll_word(&mut self) -> Option<Word> {
@@ -347,7 +360,9 @@ impl Firmware for Clan<'_> {
 
     fn send(&mut self, frame: &Leaving<'_>, meter: &mut impl Meter) -> Option<Route> {
         meter.spend(Stage::Send, self.config.cycles.send);
-        self.standing.owed.host_says(frame.head);
+        if self.config.native {
+            self.standing.owed.host_says(frame.head);
+        }
         Some(Route::DIRECT)
     }
 

@@ -1,9 +1,13 @@
 //! A card for each engine, as the driver needs it.
 
+use crate::clan::{self, Clan};
+use crate::hamachi::{self, Hamachi, WhenOut};
 use crate::lanai::{Helps, Lanai, LanaiSizes, LanaiTables, StageCosts};
 use crate::machine::{Adapter, BusCosts, Coalescing, Costs, Parts, Sizes};
 use crate::tigon::{self, Cycles, Reports, Tables, Tigon};
-use landfall_placement::Duration;
+use clan_dsm::HostId;
+use clan_dsm::offload::Secret;
+use landfall_placement::{Duration, Random};
 
 /// How fast a card is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -50,4 +54,32 @@ pub fn lanai(keys: (u64, u64), unit: u32, pace: Pace) -> Adapter<'static, Lanai<
         }
     };
     Adapter::new(Lanai::new(tables, stages, helps), Parts::owned(&sizes(unit)), costs)
+}
+
+/// A CLAN adapter for an engine of CLAN's on a network that loses, for frames of at most so
+/// many bytes. It takes nothing off the engine: its tables stay empty, and need no secret.
+#[must_use]
+pub fn clan(host: HostId, unit: u32, pace: Pace) -> Adapter<'static, Clan<'static>> {
+    let (cycles, costs) = match pace {
+        Pace::Free => (clan::Cycles::NONE, Costs::OFF),
+        Pace::Period => (clan::Cycles::CLAN, clan::COSTS),
+    };
+    let entries = clan::Entries { apertures: 1, groups: 8, tripwires: 1, cam: 1 };
+    let tables = clan::Tables::owned(&entries, Secret::new(&mut Random::new([0; 32])));
+    let firmware = Clan::new(tables, clan::Config { cycles, ..clan::Config::network(host) });
+    Adapter::new(firmware, Parts::owned(&sizes(unit)), costs)
+}
+
+/// A Hamachi whose lists have so many descriptors, for frames of at most so many bytes. It
+/// loses what finds no descriptor, as the chip of the paper does.
+#[must_use]
+pub fn hamachi(entries: u16, frame: u32, pace: Pace) -> Adapter<'static, Hamachi<'static>> {
+    let costs = match pace {
+        Pace::Free => Costs::OFF,
+        Pace::Period => hamachi::COSTS,
+    };
+    let tables = hamachi::Tables { entries: entries.into(), opens: 0 };
+    // The list and its reports fit; nothing is sent, and nothing goes whole to the host.
+    let sizes = Sizes { departures: 1, reports: 1024, buffers: 0, ..sizes(frame) };
+    Adapter::new(tables.chip(WhenOut::Lose), Parts::owned(&sizes), costs)
 }

@@ -1,25 +1,35 @@
-//! Adapters as drivers of the foundation's kind: an endpoint of this process whose
-//! frames go through a card on a simulated [`Wire`], in real time.
+//! Adapters as drivers of the foundation's kind: an endpoint whose frames go through a
+//! card, in real time. The card's [`Cable`] leads to other cards of this process, on a
+//! simulated [`Wire`], or to [whatever a real driver reaches](Far).
 //!
 //! | file | what is there |
 //! | --- | --- |
 //! | `mod` | [`NicDriver`]: one turn after another, as with every driver |
-//! | `wire` | [`Wire`]: what cards are plugged into |
+//! | `cable` | [`Cable`]: what a card is plugged into |
+//! | `wire` | [`Wire`]: what cards of one process are plugged into |
+//! | `far` | [`Far`]: a cable with a real driver at its other end |
+//! | `relay` | the engine that this driver runs |
+//! | `frames` | what a cable carries, out of what a kernel hands over |
 //! | `memory` | the memory of the host, as the card and the processor reach it |
 //! | `cards` | a card for each engine, free of charge or as slow as the paper's |
 //!
 //! What does not live here: who makes the turns, and what transport a program
 //! chooses: that is `landfall`'s.
 
+mod cable;
 mod cards;
+mod far;
+mod frames;
 mod memory;
+mod relay;
 mod wire;
 
 use std::fmt;
 use std::io;
 
 use landfall_placement::{
-    Engine, Instant, PathId, PathLimits, Peer, Refusals, Span, Spans, Ticket, Transmit,
+    Engine, Instant, InternetSum, PathId, PathLimits, Refusals, Span, Spans, SumSlot, Ticket,
+    Transmit,
 };
 use landfall_transport::driver::Interests;
 use landfall_transport::memory::{Pins, Regions};
@@ -31,7 +41,10 @@ use crate::node::Offloaded;
 use crate::node::software::{Took, take_deposit, take_frame};
 use memory::Lent;
 
-pub use cards::{Pace, lanai, tigon};
+pub use cable::{Cable, Frame};
+pub use cards::{Pace, clan, hamachi, lanai, tigon};
+pub use far::{Far, FarEnd};
+pub use relay::Relay;
 pub use wire::{Port, Wire, WireConfig};
 
 /// So many units move in one turn at most, each way.
@@ -48,7 +61,7 @@ pub struct NicDriver<F: Firmware> {
     /// Which of the engine's adapters it is.
     number: u8,
     card: Adapter<'static, F>,
-    port: Port,
+    cable: Box<dyn Cable>,
     limits: PathLimits,
     capabilities: Capabilities,
     counters: Counters,
@@ -70,7 +83,7 @@ impl<F: Firmware> NicDriver<F> {
         path: PathId,
         number: u8,
         card: Adapter<'static, F>,
-        port: Port,
+        cable: Box<dyn Cable>,
         regions: &Regions,
         unit: u32,
     ) -> Self {
@@ -80,14 +93,14 @@ impl<F: Firmware> NicDriver<F> {
         capabilities.add(Feature::ChecksumOffload);
         capabilities.add(Feature::DirectPlacement);
         capabilities.add(Feature::Ecn);
-        if port.address() == Peer::Unaddressed || matches!(port.address(), Peer::Ethernet(_)) {
+        if cable.carries_frames() {
             capabilities.add(Feature::RawFrames);
         }
         Self {
             path,
             number,
             card,
-            port,
+            cable,
             limits,
             capabilities,
             counters: Counters::default(),
@@ -136,43 +149,38 @@ impl<F: Firmware> NicDriver<F> {
         &self.card
     }
 
-    /// Where the card is plugged in.
+    /// What the card is plugged into.
     #[must_use]
-    pub const fn port(&self) -> &Port {
-        &self.port
+    pub fn cable(&self) -> &dyn Cable {
+        self.cable.as_ref()
     }
 
-    /// The descriptor that wakes whoever waits for frames, or for room on the wire.
+    /// The descriptors that wake whoever waits for frames, or for room on the cable.
     #[must_use]
     pub fn interests(&self) -> Interests {
-        let interest = self.port.interest();
-        // Room that came before the bell was armed was not heard of.
-        if self.card.departure().is_some() && !self.port.is_waiting() {
-            self.port.ring();
-        }
-        [interest].into_iter().collect()
+        self.cable.interests(self.card.departure().is_some())
     }
 
-    /// When the card has something to do of its own.
+    /// When the card, or its cable, has something to do of its own.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
-        self.card.poll_timeout()
+        [self.card.poll_timeout(), self.cable.poll_timeout()].into_iter().flatten().min()
     }
 
     /// Receives what came, writes what the engine had kept to its place, lets timers
     /// fire, and sends what the engine has to send, as far as there is room.
     ///
     /// # Errors
-    /// None that is known: a wire does not break.
+    /// The cable is broken for good. A [`Wire`] never is.
     pub fn turn<E>(&mut self, engine: &mut E, now: Instant) -> io::Result<Progress>
     where
         E: Offloaded<Command = F::Command, Report = F::Report>,
     {
-        self.port.silence();
         if self.is_cut {
             self.is_cut = false;
-            self.port.set_cut(false);
+            self.cable.set_cut(false);
         }
+        self.cable.begin_turn(now)?;
         let mut received = self.receive(engine, now);
         received += self.deposit(engine, now);
         if engine.poll_timeout().is_some_and(|timeout| timeout.at <= now) {
@@ -182,6 +190,7 @@ impl<F: Firmware> NicDriver<F> {
         // What an order was answered with, and what the timer of the card brought.
         received += self.hear(engine, now);
         self.pins.release();
+        received += self.cable.end_turn(now)?;
         Ok(Progress { received, sent })
     }
 
@@ -192,7 +201,7 @@ impl<F: Firmware> NicDriver<F> {
         E: Offloaded<Command = F::Command, Report = F::Report>,
     {
         self.is_cut = true;
-        self.port.set_cut(true);
+        self.cable.set_cut(true);
         if let Some(unit) = self.waiting.take() {
             self.counters.send_failed += 1;
             engine.handle_sent(now, unit.ticket);
@@ -218,12 +227,12 @@ impl<F: Firmware> NicDriver<F> {
     {
         let (mut came, mut heard) = (0, self.hear(engine, now));
         while came < UNITS_PER_TURN {
-            let Some(frame) = self.port.take() else { break };
+            let Some(frame) = self.cable.take() else { break };
             came += 1;
             let (path, from, ecn) = (self.path, frame.from, frame.ecn);
             // The card counts what it loses.
             let _ = self.card.arrive(now, &Arrival { bytes: &frame.bytes, path, from, ecn });
-            self.port.give_back(frame);
+            self.cable.give_back(frame);
             heard += self.hear(engine, now);
         }
         self.counters.units_received += u64::from(came);
@@ -336,7 +345,7 @@ impl<F: Firmware> NicDriver<F> {
             if self.waiting.is_none() && self.card.has_room_for_frames() {
                 self.spans.clear();
                 let unit = engine.poll_transmit(now, self.path, &mut self.head, &mut self.spans);
-                self.waiting = unit;
+                self.waiting = unit.map(|unit| self.sum_up(unit));
             }
             // What the engine gave out relies on the commands that it gave before.
             let is_busy = self.command(engine);
@@ -357,6 +366,30 @@ impl<F: Firmware> NicDriver<F> {
             self.counters.units_sent += u64::from(sent);
         }
         sent
+    }
+
+    /// A checksum over bytes that are not in the unit is no device's: the processor computes
+    /// it, or the card would need room for all of a datagram that crosses in fragments.
+    fn sum_up(&mut self, unit: Transmit) -> Transmit {
+        let Transmit { checksum: Some(SumSlot { start, offset }), sum_only: 1.., .. } = unit else {
+            return unit;
+        };
+        let (start, head_len) = (usize::from(start), usize::from(unit.head_len));
+        let slot = start + usize::from(offset);
+        let summed = self.pins.sum(&self.spans);
+        // What cannot be read cannot be sent: the card finds that, too.
+        let (Ok(payload), true) = (summed, start <= head_len && slot + 2 <= head_len) else {
+            return unit;
+        };
+        let mut sum = InternetSum::new();
+        sum.add(&self.head[start..head_len]);
+        sum.append(payload);
+        // Zero would mean "no checksum" in UDP; all ones is the same number (RFC 768).
+        let sum = if sum.checksum() == 0 { u16::MAX } else { sum.checksum() };
+        self.head[slot..slot + 2].copy_from_slice(&sum.to_be_bytes());
+        self.counters.bytes_summed += self.spans.total_len();
+        self.spans.truncate(self.spans.total_len().saturating_sub(unit.sum_only.into()));
+        Transmit { checksum: None, sum_only: 0, ..unit }
     }
 
     /// What waits goes to the card. Gives whether it is out of the driver's hands.
@@ -391,7 +424,7 @@ impl<F: Firmware> NicDriver<F> {
     fn depart(&mut self) -> u32 {
         let mut sent = 0;
         while let Some(frame) = self.card.departure() {
-            if !self.port.send(frame.to, frame.ecn, frame.bytes) {
+            if !self.cable.send(frame.to, frame.ecn, frame.bytes) {
                 break;
             }
             self.card.departed();
@@ -411,7 +444,7 @@ impl<F: Firmware> fmt::Debug for NicDriver<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("NicDriver")
             .field("path", &self.path)
-            .field("port", &self.port)
+            .field("cable", &self.cable)
             .field("card", self.card.counters())
             .field("counters", &self.counters)
             .finish_non_exhaustive()

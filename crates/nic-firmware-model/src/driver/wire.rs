@@ -12,8 +12,11 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use landfall_placement::{Ecn, Peer};
+use landfall_placement::{Ecn, Instant, Peer};
+use landfall_transport::driver::Interests;
 use landfall_transport::{Bell, Interest};
+
+use super::cable::{Cable, Frame};
 
 /// How a wire is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,14 +31,6 @@ impl Default for WireConfig {
     fn default() -> Self {
         Self { queue: 256, ports: 1_024 }
     }
-}
-
-/// A frame that waits at a port.
-#[derive(Clone, Debug)]
-pub(super) struct Frame {
-    pub(super) bytes: Vec<u8>,
-    pub(super) from: Peer,
-    pub(super) ecn: Ecn,
 }
 
 /// What is known of a port.
@@ -165,7 +160,7 @@ impl Port {
 
     /// Sends a frame. False: there is no room, and the bell rings when there is.
     /// What is for nobody is lost.
-    pub(super) fn send(&self, to: Peer, ecn: Ecn, bytes: &[u8]) -> bool {
+    fn send(&self, to: Peer, ecn: Ecn, bytes: &[u8]) -> bool {
         let mut switch = self.wire.switch();
         let most = switch.config.queue;
         let (to, from) = match (to, station_of(bytes)) {
@@ -199,7 +194,7 @@ impl Port {
     }
 
     /// The next frame that came.
-    pub(super) fn take(&self) -> Option<Frame> {
+    fn take(&self) -> Option<Frame> {
         let mut switch = self.wire.switch();
         let plugged = switch.ports.get_mut(&self.address)?;
         let frame = plugged.queue.pop_front()?;
@@ -211,7 +206,7 @@ impl Port {
 
     /// The cable is pulled out, or put in again. What waits is lost, and nobody waits for
     /// this port.
-    pub(super) fn set_cut(&self, is_cut: bool) {
+    fn set_cut(&self, is_cut: bool) {
         let mut switch = self.wire.switch();
         let Some(plugged) = switch.ports.get_mut(&self.address) else { return };
         plugged.is_cut = is_cut;
@@ -222,7 +217,7 @@ impl Port {
     }
 
     /// The memory of a frame is used again.
-    pub(super) fn give_back(&self, frame: Frame) {
+    fn give_back(&self, frame: Frame) {
         let mut switch = self.wire.switch();
         let most = switch.config.queue;
         if let Some(plugged) = switch.ports.get_mut(&self.address)
@@ -234,7 +229,7 @@ impl Port {
 
     /// From here on the bell is heard. What happened before was silent, so it is
     /// looked for once more, or it might be overslept.
-    pub(super) fn interest(&self) -> Interest {
+    fn interest(&self) -> Interest {
         self.bell.arm();
         self.is_armed.store(true, Ordering::Relaxed);
         let switch = self.wire.switch();
@@ -247,22 +242,66 @@ impl Port {
     }
 
     /// Awake: nobody has to ring.
-    pub(super) fn silence(&self) {
+    fn silence(&self) {
         if self.is_armed.swap(false, Ordering::Relaxed) {
             self.bell.silence();
         }
     }
 
     /// Is some other port still too full for what this one wanted to send?
-    pub(super) fn is_waiting(&self) -> bool {
+    fn is_waiting(&self) -> bool {
         let switch = self.wire.switch();
         let mut bells = switch.ports.values().flat_map(|port| &port.waiting);
         bells.any(|bell| Arc::ptr_eq(bell, &self.bell))
     }
 
     /// Rings as if from outside: there is something to do.
-    pub(super) fn ring(&self) {
+    fn ring(&self) {
         self.bell.ring();
+    }
+}
+
+impl Cable for Port {
+    fn carries_frames(&self) -> bool {
+        matches!(self.address, Peer::Unaddressed | Peer::Ethernet(_))
+    }
+
+    fn begin_turn(&mut self, _now: Instant) -> io::Result<()> {
+        self.silence();
+        Ok(())
+    }
+
+    fn take(&mut self) -> Option<Frame> {
+        Self::take(self)
+    }
+
+    fn give_back(&mut self, frame: Frame) {
+        Self::give_back(self, frame);
+    }
+
+    fn send(&mut self, to: Peer, ecn: Ecn, bytes: &[u8]) -> bool {
+        Self::send(self, to, ecn, bytes)
+    }
+
+    fn end_turn(&mut self, _now: Instant) -> io::Result<u32> {
+        Ok(0)
+    }
+
+    fn interests(&self, wants_room: bool) -> Interests {
+        let interest = self.interest();
+        // Room that came before the bell was armed was not heard of.
+        if wants_room && !self.is_waiting() {
+            self.ring();
+        }
+        [interest].into_iter().collect()
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        None
+    }
+
+    fn set_cut(&mut self, is_cut: bool) {
+        Self::set_cut(self, is_cut);
     }
 }
 

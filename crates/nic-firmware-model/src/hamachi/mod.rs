@@ -10,6 +10,7 @@
 //!
 //! | module | what lives there |
 //! | --- | --- |
+//! | `costs` | what the adapter of the paper costs |
 //! | `list` | what driver and adapter say to each other |
 //! | `receive` | [`Hamachi`]: the receive processor |
 //! | `steer` | what the paper hoped for: the adapter reads headers, and chooses the descriptor |
@@ -21,10 +22,12 @@
 //! frame which ends in its head buffer leaves the body buffer to the next frame. No frame
 //! of an Ethernet is that short, and here a frame ends the descriptor that it began.
 
+mod costs;
 mod list;
 mod receive;
 mod steer;
 
+pub use costs::{COSTS, DESCRIPTOR, TIME_OUT};
 pub use list::{Command, Report};
 pub use receive::{Counters, Entry, Hamachi, Token, WhenOut};
 pub use steer::{OpenPage, Opens};
@@ -37,6 +40,8 @@ pub mod model;
 mod node;
 
 #[cfg(feature = "std")]
-pub use host::{Chip, Driver, DriverConfig, DriverCounters, Ram, Room, Station, Tables};
+pub use host::{
+    Chip, Driver, DriverConfig, DriverCounters, HostRam, Loader, Ram, Room, Station, Tables,
+};
 #[cfg(feature = "std")]
 pub use node::HamachiNode;

@@ -353,6 +353,13 @@ impl<'s, F: Firmware> Adapter<'s, F> {
         true
     }
 
+    /// So many frames that come find a slot now.
+    #[must_use]
+    pub fn slots_free(&self) -> usize {
+        let slots = &self.parts.inbound.slots;
+        slots.count().saturating_sub(slots.used())
+    }
+
     /// The firmware hears how full the slots are.
     fn tell_of_slots(&mut self) {
         let slots = &self.parts.inbound.slots;

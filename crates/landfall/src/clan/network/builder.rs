@@ -4,6 +4,8 @@ use std::io;
 use std::sync::Arc;
 
 use clan_dsm::{Config, HostId, Nic};
+#[cfg(feature = "nic")]
+use landfall_placement::Peer;
 use landfall_placement::{Duration, PathId, Seed};
 use landfall_transport::channel::{ChannelConfig, channel};
 use landfall_transport::{Bell, Clock, Wait};
@@ -117,6 +119,15 @@ impl Builder {
         config: ChannelConfig,
     ) -> Result<(Node, Node), OpenError> {
         let pools = [Arc::new(Pool::new(self.regions)), Arc::new(Pool::new(other.regions))];
+        #[cfg(feature = "nic")]
+        if let Some(chosen) = crate::nic::chosen().map_err(OpenError::Configuration)? {
+            let wire = crate::nic::Wire::new(crate::nic::WireConfig::default());
+            for (builder, node) in [(&mut self, 0), (&mut other, 1)] {
+                builder.paths.push(Transport::nic(&wire, Peer::Node(node), chosen.pace));
+            }
+            let [pool, other_pool] = pools;
+            return Ok((self.open_with(pool)?, other.open_with(other_pool)?));
+        }
         let path = |builder: &Self| PathId(builder.paths.len() as u16);
         let (here, there) =
             channel(config, (path(&self), &pools[0].regions), (path(&other), &pools[1].regions))
@@ -127,10 +138,12 @@ impl Builder {
         Ok((self.open_with(pool)?, other.open_with(other_pool)?))
     }
 
-    fn open_with(self, pool: Arc<Pool>) -> Result<Node, OpenError> {
+    fn open_with(mut self, pool: Arc<Pool>) -> Result<Node, OpenError> {
         if self.paths.is_empty() {
             return Err(OpenError::NoPath);
         }
+        let paths: io::Result<_> = self.paths.into_iter().map(Transport::configured).collect();
+        self.paths = paths.map_err(OpenError::Configuration)?;
         let is_shared = self.paths.iter().any(Transport::is_shared);
         let usual = if is_shared { Config::shared_network() } else { Config::default() };
         let config = self.config.unwrap_or(usual);
@@ -145,7 +158,7 @@ impl Builder {
         for (path, transport) in (0..).zip(self.paths) {
             let what = transport.to_string();
             let lane = transport
-                .open(PathId(path), &pool.regions)
+                .open(PathId(path), &pool.regions, self.host)
                 .map_err(|source| OpenError::Path { path, what, source })?;
             lanes.push(lane);
         }

@@ -32,6 +32,9 @@ pub enum OpenError {
         #[source]
         source: io::Error,
     },
+    /// The environment asks for a transport that there is not.
+    #[error("{0}")]
+    Configuration(#[source] io::Error),
     /// The driving thread could not be started.
     #[error("cannot start the driving thread: {0}")]
     Thread(#[source] io::Error),

@@ -4,8 +4,10 @@ use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 
-use clan_dsm::Nic;
+use clan_dsm::{HostId, Nic};
 use landfall_placement::PathId;
+#[cfg(any(doc, feature = "nic"))]
+use landfall_placement::Peer;
 use landfall_transport::Driver;
 use landfall_transport::memory::Regions;
 use landfall_transport::packet::{Framing, Interface, PacketConfig};
@@ -13,9 +15,15 @@ use landfall_transport::udp::UdpConfig;
 #[cfg(feature = "io-uring")]
 use landfall_transport::uring::UringUdpConfig;
 use landfall_transport::xdp::XdpConfig;
+#[cfg(feature = "nic")]
+use nic_firmware_model::driver::clan as card;
 
 use super::core::Lane;
-use crate::drive::Way;
+#[cfg(feature = "nic")]
+use crate::drive::plug::Plug;
+use crate::drive::{Over, Way};
+#[cfg(feature = "nic")]
+use crate::nic::{Pace, Wire};
 
 /// The ethertype of frames: the first that IEEE 802 sets aside for local
 /// experiments (IEEE 802-2014, 9.2.2).
@@ -30,10 +38,11 @@ pub const ETHERTYPE: u16 = 0x88b5;
 /// | [`xdp`](Self::xdp), ethertype 0x88b5 | a station of the Ethernet | `CAP_NET_RAW`, `CAP_NET_ADMIN`, `CAP_BPF` |
 /// | [`udp_uring`](Self::udp_uring), [`ethernet_uring`](Self::ethernet_uring) | as without | as without |
 /// | [`driver`](Self::driver) | as it says | as it says |
+#[cfg_attr(feature = "nic", doc = "| [`nic`](Self::nic) | as its address | none |")]
 ///
 /// Two nodes of one process are joined by
 /// [`Builder::open_pair`](super::Builder::open_pair).
-pub struct Transport(Way<Nic>);
+pub struct Transport(Over<Nic>);
 
 impl Transport {
     /// UDP on a local address, for an MTU of 1500. Port 0 lets the kernel choose.
@@ -45,7 +54,7 @@ impl Transport {
     /// UDP with all that can be chosen: `UdpConfig::new(address, mtu)`.
     #[must_use]
     pub const fn udp_with(config: UdpConfig) -> Self {
-        Self(Way::Udp(config))
+        Self(Over::Way(Way::Udp(config)))
     }
 
     /// Frames of ethertype 0x88b5 on an Ethernet interface.
@@ -57,27 +66,27 @@ impl Transport {
     /// The same with all that can be chosen; the framing is what CLAN's must be.
     #[must_use]
     pub fn ethernet_with(config: PacketConfig) -> Self {
-        Self(Way::ethernet(config, ETHERTYPE))
+        Self(Over::Way(Way::ethernet(config, ETHERTYPE)))
     }
 
     /// Frames of ethertype 0x88b5 by AF_XDP, with the first queue of the interface.
     #[must_use]
     pub fn xdp(interface: impl Into<Interface>) -> Self {
-        Self(Way::xdp(XdpConfig::new(interface, ETHERTYPE), ETHERTYPE))
+        Self(Over::Way(Way::xdp(XdpConfig::new(interface, ETHERTYPE), ETHERTYPE)))
     }
 
     /// UDP by way of `io_uring`.
     #[cfg(feature = "io-uring")]
     #[must_use]
     pub const fn udp_uring(config: UringUdpConfig) -> Self {
-        Self(Way::UringUdp(config))
+        Self(Over::Way(Way::UringUdp(config)))
     }
 
     /// Frames of ethertype 0x88b5 by way of `io_uring`.
     #[cfg(feature = "io-uring")]
     #[must_use]
     pub fn ethernet_uring(interface: impl Into<Interface>) -> Self {
-        Self(Way::ethernet_uring(PacketConfig::new(interface, framing()), ETHERTYPE))
+        Self(Over::Way(Way::ethernet_uring(PacketConfig::new(interface, framing()), ETHERTYPE)))
     }
 
     /// A driver of your own, or one that is wrapped, as by
@@ -87,12 +96,12 @@ impl Transport {
     pub fn driver<D: Driver + Send + 'static>(
         open: impl FnOnce(PathId, &Regions) -> io::Result<D> + Send + 'static,
     ) -> Self {
-        Self(Way::driver(open))
+        Self(Over::Way(Way::driver(open)))
     }
 
     /// A driver that is open, between two nodes of this process.
     pub(crate) fn joined(driver: impl Driver + Send + 'static) -> Self {
-        Self(Way::joined(driver))
+        Self(Over::Way(Way::joined(driver)))
     }
 
     /// Is it on a network that others share, so that it should yield to them?
@@ -100,8 +109,46 @@ impl Transport {
         self.0.is_shared()
     }
 
-    pub(crate) fn open(self, path: PathId, regions: &Regions) -> io::Result<Lane> {
-        self.0.open(path, regions)
+    /// A CLAN adapter of this process, plugged into a wire under an address: see
+    /// [`nic`](crate::nic).
+    #[cfg(feature = "nic")]
+    #[must_use]
+    pub fn nic(wire: &Wire, address: impl Into<Peer>, pace: Pace) -> Self {
+        Self(Over::Nic(Plug::on(wire.clone(), address.into(), 1_500, pace)))
+    }
+
+    /// The same path with a CLAN adapter in front of it: its frames go through the card, and
+    /// peers are who they were. A driver that was handed in stays what it is.
+    #[cfg(feature = "nic")]
+    #[must_use]
+    pub fn behind_nic(self, pace: Pace) -> Self {
+        Self(self.0.behind(pace))
+    }
+
+    /// What configuration says that it shall be.
+    #[cfg(feature = "nic")]
+    pub(crate) fn configured(self) -> io::Result<Self> {
+        self.0.configured().map(Self)
+    }
+
+    /// Without the feature `nic` there is nothing to configure.
+    #[cfg(not(feature = "nic"))]
+    #[expect(clippy::unnecessary_wraps, reason = "with that feature it may fail")]
+    pub(crate) const fn configured(self) -> io::Result<Self> {
+        Ok(self)
+    }
+
+    /// Opens it for the engine of this host.
+    #[cfg(feature = "nic")]
+    pub(crate) fn open(self, path: PathId, regions: &Regions, host: HostId) -> io::Result<Lane> {
+        self.0.open(path, regions, |unit, pace| card(host, unit, pace))
+    }
+
+    /// Opens it.
+    #[cfg(not(feature = "nic"))]
+    pub(crate) fn open(self, path: PathId, regions: &Regions, _: HostId) -> io::Result<Lane> {
+        let Over::Way(way) = self.0;
+        way.open(path, regions)
     }
 }
 

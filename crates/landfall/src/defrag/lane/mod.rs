@@ -9,9 +9,13 @@ use spec_defrag::Receiver as Engine;
 
 use super::packet::Holder;
 
+#[cfg(feature = "nic")]
+mod hamachi;
 mod lying;
 mod posted;
 
+#[cfg(feature = "nic")]
+pub(super) use hamachi::HamachiLane;
 pub(super) use lying::{Blocks, LyingLane, XdpRings};
 pub(super) use posted::PostedLane;
 #[cfg(feature = "io-uring")]

@@ -5,6 +5,7 @@ use landfall_placement::{Area, Instant, RegionId, Span};
 use landfall_simnet::memory::{Memory, MemoryError, Violation, Writer};
 use spec_defrag::{Areas, Buffers, Config, Descriptor, HEAD_SLOT, LARGE};
 
+use super::loader::HostRam;
 use crate::firmware::HostMemory;
 
 /// How much memory there is, beside what the length of a list says.
@@ -79,32 +80,10 @@ impl Ram {
         self.now = now;
     }
 
-    /// Buffer `nth` for whole frames.
-    #[must_use]
-    pub fn frame_buffer(&self, nth: u16) -> Span {
-        self.frames.span(u64::from(nth) * u64::from(self.frame_max), self.frame_max)
-    }
-
     /// How many such buffers there are.
     #[must_use]
     pub const fn frame_buffers(&self) -> u16 {
         self.frame_count
-    }
-
-    /// The buffers of descriptor `n` of a list.
-    #[must_use]
-    pub fn buffers(&self, n: u16, descriptor: &Descriptor) -> [Span; 3] {
-        let (n, head_len) = (u64::from(n), u32::from(descriptor.head_len));
-        let head = self.areas.heads.region.span(n * u64::from(HEAD_SLOT), head_len);
-        let spill = self.areas.spill.region.span(n * u64::from(self.frame_max), self.frame_max);
-        [head, descriptor.place, spill]
-    }
-
-    /// So many bytes of the head slot are a frame's.
-    pub fn set_head(&mut self, slot: u16, len: u16) {
-        if let Some(filled) = self.filled.get_mut(usize::from(slot)) {
-            *filled = len;
-        }
     }
 
     /// The bytes of a span; none where there is no such memory.
@@ -176,6 +155,25 @@ impl HostMemory for Ram {
             }
             _ => false,
         }
+    }
+}
+
+impl HostRam for Ram {
+    fn buffers(&self, n: u16, descriptor: &Descriptor) -> [Span; 3] {
+        let (n, head_len) = (u64::from(n), u32::from(descriptor.head_len));
+        let head = self.areas.heads.region.span(n * u64::from(HEAD_SLOT), head_len);
+        let spill = self.areas.spill.region.span(n * u64::from(self.frame_max), self.frame_max);
+        [head, descriptor.place, spill]
+    }
+
+    fn set_head(&mut self, slot: u16, len: u16) {
+        if let Some(filled) = self.filled.get_mut(usize::from(slot)) {
+            *filled = len;
+        }
+    }
+
+    fn frame_buffer(&self, nth: u16) -> Span {
+        self.frames.span(u64::from(nth) * u64::from(self.frame_max), self.frame_max)
     }
 }
 

@@ -4,11 +4,12 @@ use landfall_placement::{Ecn, Instant, PathId, Peer, Seed, Span};
 use spec_defrag::cut::{CutError, Cutter, Df};
 use spec_defrag::{BufferId, Config, ConfigError, Packet, Receiver};
 
-use super::driver::{Driver, DriverConfig};
+use super::driver::Driver;
+use super::loader::DriverConfig;
 use super::ram::Ram;
 use crate::firmware::{Arrival, Firmware};
 use crate::hamachi::{Command, Entry, Hamachi, Opens, Report, Token, WhenOut};
-use crate::machine::{Adapter, Costs, Departure, Full, Parts, Send, Sizes, Store, Upcall};
+use crate::machine::{Adapter, Costs, Departure, Full, Parts, Send, Sizes, Store};
 
 /// How much the adapter has room for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,53 +99,7 @@ impl<F: Chip> Station<F> {
     /// Does all that adapter and driver have to do now.
     pub fn run(&mut self, now: Instant) {
         self.ram.set_now(now);
-        loop {
-            self.adapter.run(now, &mut self.ram);
-            let is_called = self.adapter.poll_interrupt(now);
-            if is_called {
-                self.driver.handle_interrupt();
-            }
-            let mut is_busy = false;
-            if is_called || self.driver.is_watching() {
-                is_busy = self.hear();
-            }
-            is_busy |= self.driver.look(now, &mut self.ram);
-            while let Some(buffer) = self.driver.poll_free() {
-                self.adapter.give_back(buffer);
-            }
-            is_busy |= self.tell();
-            if !is_busy {
-                return;
-            }
-        }
-    }
-
-    /// The driver reads what was reported.
-    fn hear(&mut self) -> bool {
-        let mut is_busy = false;
-        while let Some(upcall) = self.adapter.poll_upcall() {
-            is_busy = true;
-            match upcall {
-                Upcall::Report(report) => self.driver.handle_report(&report),
-                Upcall::Frame(buffer) => {
-                    let bytes = self.adapter.frame(buffer).map_or(&[][..], |frame| frame.bytes);
-                    self.driver.handle_frame(buffer, bytes, &mut self.ram);
-                }
-            }
-        }
-        is_busy
-    }
-
-    /// The driver writes commands, as long as there is room for them.
-    fn tell(&mut self) -> bool {
-        let mut is_busy = false;
-        while self.adapter.has_room_for_orders() {
-            let Some(command) = self.driver.poll_command(&self.ram) else { break };
-            // There was room.
-            let _: Result<(), Full> = self.adapter.command(command);
-            is_busy = true;
-        }
-        is_busy
+        self.driver.run(now, &mut self.adapter, &mut self.ram);
     }
 
     /// When [`handle_timeout`](Self::handle_timeout) has something to do next.

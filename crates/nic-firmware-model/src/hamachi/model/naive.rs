@@ -7,7 +7,7 @@ use spec_defrag::{BufferId, Descriptor, Lying, Packet, Receiver};
 use super::pair::Choices;
 use super::side::Side;
 use crate::firmware::HostMemory;
-use crate::hamachi::{Ram, WhenOut};
+use crate::hamachi::{HostRam as _, Ram, WhenOut};
 
 /// The engine's receiver with a naive driver.
 #[derive(Debug)]

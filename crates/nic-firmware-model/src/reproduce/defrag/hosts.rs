@@ -10,8 +10,8 @@ use landfall_placement::checksum::checksum;
 use landfall_placement::{Duration, Instant, Span};
 use spec_defrag::{Body, BufferId, Config, Packet, Prediction, Shape, Stats, Way};
 
-use crate::hamachi::{DriverConfig, Ram, Room, Station, Tables, WhenOut};
-use crate::machine::{BusCosts, Coalescing, Costs, DmaCosts};
+use crate::hamachi::{COSTS, DriverConfig, Ram, Room, Station, Tables, WhenOut};
+use crate::machine::Costs;
 
 /// What of a packet is a page.
 pub(super) const PAGE: u32 = 4096;
@@ -28,19 +28,6 @@ const BYTE_TIME: u64 = 8;
 const FRAME_TIME: Duration = Duration::from_nanos((1514 + AROUND) * BYTE_TIME);
 /// Bytes under way: the window of Linux 2.2.
 pub(super) const WINDOW: u32 = 32_768;
-
-/// A descriptor is read over the bus before its buffer is filled.
-pub(super) const DESCRIPTOR: Duration = Duration::from_nanos(200);
-/// So long after the first frame the driver looks at what has landed, where the list is
-/// not used up before: longer than the lists here take on the cable.
-pub(super) const TIME_OUT: Duration = Duration::from_micros(200);
-
-const COSTS: Costs = Costs {
-    dma: DmaCosts { setup: DESCRIPTOR, rate: 0, gap: Duration::ZERO },
-    bus: BusCosts::PCI_32_33,
-    interrupts: Coalescing::After { time: TIME_OUT, reports: u32::MAX },
-    ..Costs::OFF
-};
 
 /// What the receiving processor spends, in nanoseconds.
 #[derive(Clone, Copy, Debug)]

@@ -12,6 +12,7 @@
 
 mod hosts;
 
+use crate::hamachi;
 use landfall_placement::Duration;
 
 use self::hosts::{Load, Outcome, PAGE, Processor, Receiving, SEGMENT, crossing, transfer};
@@ -238,13 +239,13 @@ pub fn constants() -> Vec<Constant> {
         ),
         Constant::given(
             "descriptor, read by the adapter before its buffer is filled",
-            hosts::DESCRIPTOR.as_nanos() as f64 / 1e3,
+            hamachi::DESCRIPTOR.as_nanos() as f64 / 1e3,
             "µs",
             "assumed: 16 bytes over a bus of 32 bits and 33 MHz, with its wait",
         ),
         Constant::given(
             "time-out, from the first frame to the driver's look",
-            hosts::TIME_OUT.as_nanos() as f64 / 1e3,
+            hamachi::TIME_OUT.as_nanos() as f64 / 1e3,
             "µs",
             "assumed: 3.2.2 has \"a timeout\" and no value; a shorter one cuts lists short, and \
              more packets in two",
