@@ -11,7 +11,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
-use crate::counts::{has_received, has_sent};
+use crate::counts;
 use crate::kernel::{self, Errno};
 use crate::lock::hold;
 use crate::log::{self, Verdict};
@@ -236,8 +236,13 @@ impl Connection {
             let is_this = kernel::cookie(fd)
                 .is_ok_and(|cookie| segment.end(side).cookie.load(Ordering::Acquire) == cookie);
             if !is_this {
+                let is_awaited =
+                    side == Side::Acceptor && segment.end(side).cookie.load(Ordering::Acquire) == 0;
                 // SAFETY: nobody else knows of this mapping.
                 unsafe { segment.unmap() };
+                if is_awaited {
+                    Self::was_accepted(fd, name);
+                }
                 continue;
             }
             crate::table::insert(fd, |connection| {
@@ -248,12 +253,28 @@ impl Connection {
         }
     }
 
+    /// Another program accepted it, and this one has it now. Whatever went until now went
+    /// by TCP, which has counted it.
+    fn was_accepted(fd: i32, name: Name) {
+        if crate::rules::allow(&name).is_ok()
+            && let (Some(received), Some(sent)) =
+                (counts::received(fd), counts::sent(fd, Side::Acceptor))
+        {
+            crate::table::insert(fd, |connection| {
+                connection.begin(Side::Acceptor, Stage::Seeking, name);
+                connection.early_received.store(received, Ordering::Relaxed);
+                connection.early_sent.store(sent, Ordering::Relaxed);
+            });
+        }
+    }
+
     /// Whether `fd` is this very socket.
     fn is_of(&self, fd: i32) -> bool {
-        self.shared().is_some_and(|shared| {
-            let known = shared.segment.end(shared.side).cookie.load(Ordering::Acquire);
-            kernel::cookie(fd) == Ok(known)
-        })
+        let Some(shared) = self.shared() else {
+            return self.stage() == Stage::Seeking && self.name() == Name::of(fd, Side::Acceptor);
+        };
+        let known = shared.segment.end(shared.side).cookie.load(Ordering::Acquire);
+        kernel::cookie(fd) == Ok(known)
     }
 
     /// A child will have it, too, or who gets a message. It is said before that: else this
@@ -342,7 +363,9 @@ impl Connection {
         let (received, sent) =
             (self.early_received.load(Ordering::SeqCst), self.early_sent.load(Ordering::SeqCst));
         // Who read or wrote past us makes counting worthless: then it stays what it is.
-        if self.early_in_flight.load(Ordering::SeqCst) != 0 || !has_received(fd, received) {
+        if self.early_in_flight.load(Ordering::SeqCst) != 0
+            || counts::received(fd) != Some(received)
+        {
             return false;
         }
         let Some(segment) = self.name().as_ref().and_then(find) else { return false };
@@ -463,7 +486,7 @@ impl<'a> Shared<'a> {
             return;
         }
         let by_tcp = own.by_tcp.load(Ordering::SeqCst);
-        if !has_sent(fd, by_tcp, self.side) {
+        if counts::sent(fd, self.side) != Some(by_tcp) {
             own.in_flight.fetch_and(!GATE, Ordering::SeqCst);
             return;
         }

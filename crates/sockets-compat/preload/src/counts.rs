@@ -3,35 +3,29 @@
 use crate::kernel;
 use crate::segment::Side;
 
-/// Whether TCP, too, says that the program took so many bytes.
-pub(crate) fn has_received(fd: i32, bytes: u64) -> bool {
+/// How many bytes the program took, as TCP says; `None` where that cannot be told now.
+pub(crate) fn received(fd: i32) -> Option<u64> {
     // Bytes may come between the two questions: then they are asked again.
     for _ in 0..4 {
-        let (Ok(before), Ok(waiting), Ok(after)) =
-            (kernel::counted(fd), kernel::queued(fd, libc::FIONREAD), kernel::counted(fd))
-        else {
-            return false;
-        };
-        if before.received == after.received {
-            return after.received.wrapping_sub(waiting) == bytes;
+        let before = kernel::counted(fd).ok()?.received;
+        let waiting = kernel::queued(fd, libc::FIONREAD).ok()?;
+        if kernel::counted(fd).ok()?.received == before {
+            return Some(before.wrapping_sub(waiting));
         }
     }
-    false
+    None
 }
 
-/// Whether TCP, too, says that the program sent so many bytes.
-pub(crate) fn has_sent(fd: i32, bytes: u64, side: Side) -> bool {
+/// How many bytes the program sent, as TCP says.
+pub(crate) fn sent(fd: i32, side: Side) -> Option<u64> {
     // Of who called, the SYN was acknowledged, too.
     let of_handshake = u64::from(side == Side::Connector);
     for _ in 0..4 {
-        let (Ok(before), Ok(waiting), Ok(after)) =
-            (kernel::counted(fd), kernel::queued(fd, libc::TIOCOUTQ), kernel::counted(fd))
-        else {
-            return false;
-        };
-        if before.acknowledged == after.acknowledged {
-            return after.acknowledged + waiting == bytes + of_handshake;
+        let before = kernel::counted(fd).ok()?.acknowledged;
+        let waiting = kernel::queued(fd, libc::TIOCOUTQ).ok()?;
+        if kernel::counted(fd).ok()?.acknowledged == before {
+            return (before + waiting).checked_sub(of_handshake);
         }
     }
-    false
+    None
 }

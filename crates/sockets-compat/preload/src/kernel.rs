@@ -7,6 +7,8 @@ use std::ffi::{CStr, c_int, c_long, c_void};
 use std::ptr;
 use std::sync::atomic::AtomicU32;
 
+use crate::{narrow, sandbox};
+
 /// Why a system call failed: a number of `errno`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Errno(pub(crate) c_int);
@@ -36,14 +38,18 @@ pub(crate) fn outcome(result: c_long) -> Outcome {
     if result < 0 { Err(Errno::last()) } else { Ok(unsigned(result)) }
 }
 
-/// Calls the kernel and keeps `errno`: it belongs to the program until we tell a reason.
+/// Calls the kernel, if the program has not forbidden itself that, and keeps `errno`: it belongs to the program until we tell a reason.
 macro_rules! call {
-    ($($argument:expr),+ $(,)?) => {{
-        let before = $crate::kernel::Errno::last();
-        // SAFETY: each function that uses this hands over what its call asks for.
-        let result = $crate::kernel::outcome(unsafe { libc::syscall($($argument),+) });
-        before.tell();
-        result
+    ($number:expr $(, $argument:expr)* $(,)?) => {{
+        if $crate::sandbox::forbids($number) {
+            Err($crate::kernel::Errno(libc::EPERM))
+        } else {
+            let before = $crate::kernel::Errno::last();
+            // SAFETY: each function that uses this hands over what its call asks for.
+            let result = $crate::kernel::outcome(unsafe { libc::syscall($number $(, $argument)*) });
+            before.tell();
+            result
+        }
     }};
 }
 
@@ -63,6 +69,10 @@ pub(crate) struct Part {
 ///
 /// `part` may be written.
 pub(crate) unsafe fn receive(fd: c_int, part: Part, flags: c_int) -> Outcome {
+    if sandbox::forbids(libc::SYS_recvfrom) {
+        // SAFETY: as promised.
+        return unsafe { narrow::receive(fd, part, flags) };
+    }
     let nobody = ptr::null::<c_void>();
     call!(libc::SYS_recvfrom, fd, part.base, part.len, flags, nobody, nobody)
 }
@@ -82,6 +92,11 @@ pub(crate) fn glance(fd: c_int, flags: c_int) -> Outcome {
 pub(crate) fn ring(fd: c_int) -> Outcome {
     let (byte, nobody) = ([0_u8; 1], ptr::null::<c_void>());
     let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+    if sandbox::forbids(libc::SYS_sendto) {
+        let part = Part { base: byte.as_ptr().cast_mut(), len: 1 };
+        // SAFETY: one byte of ours.
+        return unsafe { narrow::send(fd, &[part], flags) };
+    }
     call!(libc::SYS_sendto, fd, byte.as_ptr(), 1_usize, flags, nobody, 0_usize)
 }
 
@@ -91,6 +106,10 @@ pub(crate) fn ring(fd: c_int) -> Outcome {
 ///
 /// `parts` may be read.
 pub(crate) unsafe fn send(fd: c_int, parts: &[Part], flags: c_int) -> Outcome {
+    if sandbox::forbids(libc::SYS_sendmsg) {
+        // SAFETY: as promised.
+        return unsafe { narrow::send(fd, parts, flags) };
+    }
     // SAFETY: a header of zeros is one without address and control data.
     let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
     header.msg_iov = parts.as_ptr().cast_mut().cast();
@@ -104,6 +123,10 @@ pub(crate) unsafe fn send(fd: c_int, parts: &[Part], flags: c_int) -> Outcome {
 ///
 /// `parts` may be written.
 pub(crate) unsafe fn receive_parts(fd: c_int, parts: &[Part], flags: c_int) -> Outcome {
+    if sandbox::forbids(libc::SYS_recvmsg) {
+        // SAFETY: as promised.
+        return unsafe { narrow::receive_parts(fd, parts, flags) };
+    }
     // SAFETY: a header of zeros is one without address and control data.
     let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
     header.msg_iov = parts.as_ptr().cast_mut().cast();
@@ -132,6 +155,9 @@ pub(crate) fn poll_one(fd: c_int, events: i16, milliseconds: c_int) -> Result<i1
 
 /// Whether the open file of `fd` asks never to wait.
 pub(crate) fn is_nonblocking(fd: c_int) -> bool {
+    if sandbox::forbids(libc::SYS_fcntl) {
+        return sandbox::was_nonblocking(fd);
+    }
     call!(libc::SYS_fcntl, fd, libc::F_GETFL)
         .is_ok_and(|flags| flags & libc::O_NONBLOCK.cast_unsigned() as usize != 0)
 }
@@ -236,11 +262,12 @@ pub(crate) unsafe fn unmap(base: *mut u8, len: usize) {
 
 /// Who this is: not what libc remembers, since a child of `vfork` has its parent's memory.
 pub(crate) fn process() -> u32 {
-    call!(libc::SYS_getpid).map_or(0, |id| id as u32)
+    // Who locked itself in has no child of `vfork` any more that it would run in.
+    call!(libc::SYS_getpid).map_or_else(|_| crate::process::owner(), |id| id as u32)
 }
 
 pub(crate) fn thread() -> u32 {
-    call!(libc::SYS_gettid).map_or(0, |id| id as u32)
+    call!(libc::SYS_gettid).map_or_else(|_| crate::process::owner(), |id| id as u32)
 }
 
 pub(crate) fn user() -> u32 {
@@ -311,6 +338,10 @@ pub(crate) fn counted(fd: c_int) -> Result<Counted, Errno> {
 /// One of the calls that tell a number of bytes: `FIONREAD`, `TIOCOUTQ`.
 pub(crate) fn queued(fd: c_int, request: libc::Ioctl) -> Result<u64, Errno> {
     let mut bytes: c_int = 0;
+    if sandbox::forbids(libc::SYS_ioctl) && request == libc::FIONREAD {
+        // Whether there is one.
+        return poll_one(fd, libc::POLLIN, 0).map(|ready| u64::from(ready & libc::POLLIN != 0));
+    }
     call!(libc::SYS_ioctl, fd, request, ptr::from_mut(&mut bytes))?;
     Ok(u64::try_from(bytes).unwrap_or(0))
 }

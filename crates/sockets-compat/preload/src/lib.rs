@@ -12,6 +12,7 @@ mod kernel;
 mod lock;
 mod log;
 mod messages;
+mod narrow;
 #[cfg(not(test))]
 mod next;
 mod patience;
@@ -21,6 +22,7 @@ mod registry;
 mod ring;
 mod rings;
 mod rules;
+mod sandbox;
 mod segment;
 mod signals;
 mod sweep;

@@ -12,7 +12,7 @@ use crate::kernel::{self, Errno};
 use crate::registry::Name;
 use crate::segment::Side;
 
-/// A part of the environment, which nobody frees.
+/// Leaked: programs that show a title write over their environment.
 static PATH: AtomicPtr<c_char> = AtomicPtr::new(std::ptr::null_mut());
 
 /// How a connection goes, and why.
@@ -45,9 +45,9 @@ impl fmt::Display for Verdict {
 }
 
 /// Lines go to this file from now on.
-pub(crate) fn begin(path: &'static CStr) {
+pub(crate) fn begin(path: &CStr) {
     if !path.is_empty() {
-        PATH.store(path.as_ptr().cast_mut(), Ordering::Release);
+        PATH.store(path.to_owned().into_raw(), Ordering::Release);
     }
 }
 
@@ -71,7 +71,7 @@ pub(crate) fn say(words: fmt::Arguments<'_>) {
     if path.is_null() {
         return;
     }
-    // SAFETY: a string of the environment.
+    // SAFETY: it was leaked by `begin`.
     let path = unsafe { CStr::from_ptr(path) };
     let flags = libc::O_WRONLY | libc::O_APPEND | libc::O_CREAT | libc::O_NOCTTY | libc::O_NONBLOCK;
     if let Ok(file) = kernel::open(path, flags, 0o644) {

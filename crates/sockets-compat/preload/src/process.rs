@@ -18,6 +18,11 @@ pub(crate) fn epoch() -> u32 {
     EPOCH.load(Ordering::Relaxed)
 }
 
+/// Whose the tables are.
+pub(crate) fn owner() -> u32 {
+    OWNER.load(Ordering::Relaxed)
+}
+
 /// Whether the tables are this process's own. A child of `vfork` runs in its parent's
 /// memory until it calls `exec`: what it closes is closed for itself, not for the parent.
 pub(crate) fn owns_the_tables() -> bool {

@@ -19,6 +19,7 @@ use crate::registry::Name;
 static ON: AtomicBool = AtomicBool::new(true);
 /// Leaked when the program begins.
 static RULES: AtomicPtr<Rules> = AtomicPtr::new(std::ptr::null_mut());
+static PROGRAM: AtomicPtr<String> = AtomicPtr::new(std::ptr::null_mut());
 
 unsafe extern "C" {
     /// The name by which the program was started, without its folder.
@@ -28,6 +29,7 @@ unsafe extern "C" {
 /// Reads what the environment says, and the rules. Whatever is wrong with them, the program
 /// runs: as it would without this library.
 pub(crate) fn read() {
+    learn_the_name();
     if let Some(path) = variable(c"LANDFALL_LOG") {
         log::begin(path);
     }
@@ -81,13 +83,21 @@ pub(crate) fn are_on() -> bool {
 
 /// What the program is called.
 pub(crate) fn program() -> &'static str {
+    let name = PROGRAM.load(Ordering::Acquire);
+    // SAFETY: leaked when the program began.
+    if name.is_null() { "" } else { unsafe { &*name } }
+}
+
+/// What libc says that the program is called. It is copied: programs that show a title
+/// write over it.
+fn learn_the_name() {
     // SAFETY: libc sets it before any library is begun, to a part of the first argument.
     let name = unsafe { program_invocation_short_name };
-    if name.is_null() {
-        return "";
+    if !name.is_null() {
+        // SAFETY: as above.
+        let name = unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned();
+        PROGRAM.store(Box::into_raw(Box::new(name)), Ordering::Release);
     }
-    // SAFETY: as above.
-    unsafe { CStr::from_ptr(name) }.to_str().unwrap_or("")
 }
 
 /// Whether this connection may; else why it may not.

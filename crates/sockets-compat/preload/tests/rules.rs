@@ -52,6 +52,12 @@ fn each_connection_is_told_of_once_at_each_end() {
 }
 
 #[test]
+fn a_program_that_shows_a_title_keeps_its_name_and_its_log() {
+    let (_, lines) = run("title", None, &["with_a_title"]);
+    each_ends_with(&lines, ": memory: both ends have the library");
+}
+
+#[test]
 fn a_rule_leaves_connections_to_tcp_and_the_log_says_which() {
     let rules = "memory port=1\ntcp address=127.0.0.0/8 # all here\n";
     let (_, lines) = run("address", Some(rules), CASE);

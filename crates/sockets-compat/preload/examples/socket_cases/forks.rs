@@ -14,6 +14,7 @@ pub(crate) const CASES: &[Case] = &[
     ("a_child_and_its_parent_take_turns", child_and_parent),
     ("a_child_of_vfork_closes_for_itself", vfork_closes),
     ("a_program_has_it_as_its_input", exec_input),
+    ("a_program_has_it_before_a_word_was_said", exec_fresh),
     ("a_killed_peer", killed_peer),
     ("a_descriptor_in_a_message", in_a_message),
 ];
@@ -149,7 +150,39 @@ fn vfork_closes(seen: &mut Seen) {
 }
 
 fn exec_input(seen: &mut Seen) {
-    let pair = Pair::used();
+    through_cat(seen, &Pair::used());
+}
+
+fn exec_fresh(seen: &mut Seen) {
+    through_cat(seen, &Pair::fresh());
+    // One that is kept open for as long as the other end wants to know whether it is memory.
+    let pair = Pair::fresh();
+    // SAFETY: memory and numbers of this case.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        // SAFETY: memory and numbers of this case.
+        unsafe {
+            libc::close(pair.a);
+            libc::dup2(pair.b, 0);
+            libc::dup2(pair.b, 1);
+            let arguments = [c"cat".as_ptr(), std::ptr::null()];
+            libc::execvp(c"cat".as_ptr(), arguments.as_ptr());
+            libc::_exit(1);
+        }
+    }
+    close(pair.b);
+    let mut bytes = [0; 9];
+    for _ in 0..10 {
+        send(pair.a, b"there and", 0);
+        seen.call("back", recv(pair.a, &mut bytes, libc::MSG_WAITALL));
+    }
+    pair.expect_shared(pair.a);
+    close(pair.a);
+    // SAFETY: memory and numbers of this case.
+    unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) };
+}
+
+fn through_cat(seen: &mut Seen, pair: &Pair) {
     send(pair.b, b"through cat", 0);
     // SAFETY: memory and numbers of this case.
     unsafe { libc::shutdown(pair.b, libc::SHUT_WR) };

@@ -10,6 +10,7 @@ mod ends;
 mod forks;
 mod options;
 mod pair;
+mod sandbox;
 mod watching;
 
 use pair::Seen;
@@ -19,17 +20,19 @@ type Case = (&'static str, fn(&mut Seen));
 fn main() {
     let only: Vec<String> = std::env::args().skip(1).collect();
     match only.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["with_a_title"] => return pair::with_a_title(),
         ["killed_while_open"] => forks::killed_while_open(),
         ["echoed_by", port] => return pair::echoed_by(port.parse().expect("a port")),
         _ => {}
     }
-    let groups: [&[Case]; 6] = [
+    let groups: [&[Case]; 7] = [
         basics::CASES,
         ends::CASES,
         watching::CASES,
         busy_sets::CASES,
         options::CASES,
         forks::CASES,
+        sandbox::CASES,
     ];
     for &(name, case) in groups.into_iter().flatten() {
         if !only.is_empty() && !only.iter().any(|wanted| name.contains(wanted.as_str())) {

@@ -9,7 +9,7 @@
 //! | [`waiting`] | `poll`, `select` |
 //! | [`epoll`] | `epoll` |
 //! | [`descriptors`] | `close`, `dup`, `fcntl`, `ioctl`, `shutdown`, options |
-//! | [`processes`] | signals, the end of a process |
+//! | [`processes`] | signals, what a program forbids itself, the end of a process |
 //! | [`streams`] | `fdopen` |
 //!
 //! Each is a few lines: is the descriptor one of ours, then ask the module that knows;

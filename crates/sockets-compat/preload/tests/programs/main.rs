@@ -2,6 +2,7 @@
 
 mod ground;
 mod postgres;
+mod ssh;
 
 use ground::{Ground, Where, each, missing};
 use landfall_testbed::skip_unless;
