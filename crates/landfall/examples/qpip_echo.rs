@@ -16,7 +16,7 @@
 //!
 //! What has come is sent back from where it landed; nothing is copied.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -131,8 +131,6 @@ fn main() -> anyhow::Result<()> {
     println!("echo on {local}; try: nc {} {}", local.ip(), local.port());
     let mut waiting: HashMap<QueuePairId, Room> = HashMap::new();
     let mut echoes: HashMap<QueuePairId, Echo> = HashMap::new();
-    // Completions of connections that are not accepted yet, in their order.
-    let mut early: VecDeque<Completion> = VecDeque::new();
     loop {
         while listener.offered() < IDLE {
             let Echo { pair, room, .. } = Echo::new(&domain, &done)?;
@@ -140,23 +138,14 @@ fn main() -> anyhow::Result<()> {
             listener.offer(pair)?;
         }
         accept(&listener, &mut waiting, &mut echoes);
-        let is_known = |next: &Completion| echoes.contains_key(&next.queue_pair);
-        let next = match early.iter().position(is_known) {
-            Some(at) => early.remove(at),
-            None => done.wait_for(Duration::from_millis(20))?,
-        };
+        let next = done.wait_for(Duration::from_millis(20))?;
         // What completed may be of a connection that was not accepted yet.
         accept(&listener, &mut waiting, &mut echoes);
         let Some(next) = next else {
             echoes.retain(|_, echo| !matches!(echo.pair.phase(), Phase::Closed(_)));
             continue;
         };
-        let Some(echo) = echoes.get_mut(&next.queue_pair) else {
-            if waiting.contains_key(&next.queue_pair) {
-                early.push_back(next);
-            }
-            continue;
-        };
+        let Some(echo) = echoes.get_mut(&next.queue_pair) else { continue };
         let went = match (next.status, next.operation) {
             (Status::Success | Status::Flushed, Operation::Receive) => echo.received(&next),
             (Status::Success, Operation::Send) => echo.sent(next.id),

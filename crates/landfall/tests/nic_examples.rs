@@ -254,15 +254,18 @@ fn the_example_defrag_pages_runs_over_an_adapter() {
     skip_unless!(why_not("defrag_pages"));
     let cable = defrag_support::cable();
     let (from, to) = (&cable.a, &cable.b);
-    let receive = || Running::start("defrag_pages", &["receive", &to.name, "7000"], "nic");
-    let mut receiver = to.namespace.enter(receive).expect("a thread");
-    receiver.expect("nic: ");
     let (here, there) = (format!("{}:7001", from.ipv4), format!("{}:7000", to.ipv4));
     let mac = to.mac.to_string();
-    let arguments = ["send", &from.name, &here, &there, &mac, "500"];
-    let send = || Running::start("defrag_pages", &arguments, "nic");
-    from.namespace.enter(send).expect("a thread").finish();
-    receiver.expect("500 pages, 2048000 bytes; joined without a copy: ");
+    for transport in ["nic", "nic,costs=period"] {
+        let arguments = ["receive", &to.name, "7000"];
+        let receive = || Running::start("defrag_pages", &arguments, transport);
+        let mut receiver = to.namespace.enter(receive).expect("a thread");
+        receiver.expect("nic: ");
+        let arguments = ["send", &from.name, &here, &there, &mac, "500"];
+        let send = || Running::start("defrag_pages", &arguments, transport);
+        from.namespace.enter(send).expect("a thread").finish();
+        receiver.expect("500 pages, 2048000 bytes; joined without a copy: ");
+    }
 }
 
 #[test]

@@ -29,6 +29,8 @@ pub(in super::super) struct HamachiLane {
     card: Adapter<'static, Hamachi<'static>>,
     loader: Loader,
     ram: Ram,
+    /// Of this list so many descriptors were used, told of or not.
+    used: (u32, usize),
     /// What time it was.
     now: Instant,
 }
@@ -47,6 +49,7 @@ impl HamachiLane {
             card: hamachi(burst, FRAME_MAX, pace),
             loader: Loader::new(DriverConfig::default()),
             ram: Ram::new(regions, burst)?,
+            used: (0, 0),
             now: Instant::ZERO,
         })
     }
@@ -58,12 +61,20 @@ impl HamachiLane {
         self.ram.pins.release();
     }
 
-    /// Receives as many frames as the list has room for, and puts them on the cable.
+    /// So many frames find a descriptor, and a slot before that.
+    fn room(&mut self) -> usize {
+        let Some((list, len)) = self.loader.list() else { return 0 };
+        if self.used.0 != list {
+            self.used = (list, 0);
+        }
+        len.saturating_sub(self.used.1).min(self.card.slots_free())
+    }
+
+    /// Receives as many frames as there is room for, and puts them on the cable.
     fn receive(&mut self, now: Instant) -> io::Result<usize> {
         let nowhere = Span { region: RegionId::new(0, 0), offset: 0, len: 0 };
         let whole = Place { head_len: 0, place: nowhere };
-        let room = self.loader.left().min(self.card.slots_free());
-        let list = std::iter::repeat_n(whole, room);
+        let list = std::iter::repeat_n(whole, self.room());
         self.cable.post(list).map_err(io::Error::other)?;
         let came = self.socket.receive(&mut self.cable)?;
         let spill = self.cable.spill();
@@ -79,6 +90,7 @@ impl HamachiLane {
             let arrival = Arrival { bytes: &frame, path, from, ecn: Ecn::NotCapable };
             // The card counts what it loses.
             let _ = self.card.arrive(now, &arrival);
+            self.used.1 += 1;
             self.card.run(now, &mut self.ram);
         }
         Ok(came)
@@ -93,10 +105,10 @@ impl Lane for HamachiLane {
     fn turn(&mut self, engine: &mut Engine, now: Instant) -> io::Result<Moved> {
         let lists = self.loader.counters().settled;
         self.run(engine, now, true);
-        if self.loader.left() == 0 && self.loader.is_idle() {
+        if self.loader.is_idle() {
             return Ok(Moved::NoPages);
         }
-        let came = if self.loader.left() > 0 { self.receive(now)? } else { 0 };
+        let came = if self.room() > 0 { self.receive(now)? } else { 0 };
         if came > 0 {
             self.run(engine, now, false);
         }

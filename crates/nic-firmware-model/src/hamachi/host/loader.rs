@@ -136,14 +136,13 @@ impl Loader {
         }
     }
 
-    /// So many descriptors of the list at the adapter were not used yet, as far as is known.
+    /// The list at the adapter that takes frames: its number, and its length. How much of it
+    /// is used the adapter tells when it interrupts.
     #[must_use]
-    pub fn left(&self) -> usize {
+    pub fn list(&self) -> Option<(u32, usize)> {
         match self.state {
-            State::Loading(_) | State::Given | State::Loaded => {
-                self.lens.len().saturating_sub(self.reported)
-            }
-            State::Idle | State::Stop(_) | State::Stopping(_) | State::Over => 0,
+            State::Loading(_) | State::Given | State::Loaded => Some((self.list, self.lens.len())),
+            State::Idle | State::Stop(_) | State::Stopping(_) | State::Over => None,
         }
     }
 
