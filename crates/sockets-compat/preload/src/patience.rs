@@ -14,6 +14,8 @@ const FIRST_NS: u32 = 20_000;
 const LEAST_NS: u32 = 2_000;
 /// After so many waits without a look one is tried again.
 const TRY_AGAIN: u32 = 64;
+/// The clock is asked after so many looks: each costs little beside the clock, as a rule.
+const LOOKS_AT_ONCE: u32 = 16;
 
 /// The time that was worth it so far.
 #[derive(Debug)]
@@ -50,8 +52,10 @@ impl Patience {
         let until = Duration::from_nanos(worth.into());
         let until = limit.map_or(until, |limit| limit.min(until));
         let begin = Instant::now();
+        // Fewer at first: a look at a thousand connections takes longer than all the patience.
+        let mut looks = 1;
         loop {
-            for _ in 0..16 {
+            for _ in 0..looks {
                 if has_come() {
                     self.nanoseconds.store((worth * 2).min(MOST_NS), Ordering::Relaxed);
                     return true;
@@ -62,6 +66,7 @@ impl Patience {
                 self.nanoseconds.store(worth / 2, Ordering::Relaxed);
                 return false;
             }
+            looks = (looks * 2).min(LOOKS_AT_ONCE);
         }
     }
 }
@@ -69,6 +74,17 @@ impl Patience {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_look_that_takes_longer_than_the_patience_is_the_last() {
+        let mut looks = 0;
+        assert!(!Patience::new().look_for(None, || {
+            looks += 1;
+            std::thread::sleep(2 * Duration::from_nanos(MOST_NS.into()));
+            false
+        }));
+        assert_eq!(looks, 1);
+    }
 
     #[test]
     fn who_looks_in_vain_looks_for_less_and_less() {
