@@ -241,6 +241,8 @@ impl Fabric for Threads {
         let words = range.start / WORD * WORD..range.end.next_multiple_of(WORD);
         let wire = Arc::new(Wire::new(&self.0.0, aperture, words, access));
         register(aperture.wires(), &wire);
+        // Who waits here is to hear of the end of this node, too.
+        register(&self.0.0.mourners, &wire);
         if let Some(peer) = peer {
             let owner = peer.owner();
             register(&owner.mourners, &wire);

@@ -29,6 +29,8 @@ struct World {
     most: usize,
     random: u64,
     at_commit: Option<Interruption>,
+    /// So many commits find the way full.
+    busy_commits: u32,
 }
 
 /// Something that happens between two steps of a call.
@@ -108,6 +110,11 @@ impl Lab {
     /// What happens when either node commits next, before that has come to its end.
     pub(crate) fn at_next_commit(&self, what: impl FnOnce() + Send + 'static) {
         self.world().at_commit = Some(Interruption(Box::new(what)));
+    }
+
+    /// The way is full for the next commits, so many of them.
+    pub(crate) fn refuses_commits(&self, commits: u32) {
+        self.world().busy_commits = commits;
     }
 
     /// The node dies: what is in flight from it is lost.
@@ -351,6 +358,12 @@ impl Remote for LabRemote {
     }
 
     fn commit(&mut self) -> Result<(), Error> {
+        let mut world = self.lab.world();
+        if world.busy_commits > 0 {
+            world.busy_commits -= 1;
+            return Err(Error::Busy);
+        }
+        drop(world);
         let interruption = self.lab.world().at_commit.take();
         if let Some(Interruption(happens)) = interruption {
             happens();

@@ -4,8 +4,8 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use landfall::clan::Error;
-use landfall::clan::layer::{queue, stream};
+use landfall::clan::layer::{multipart, queue, rpc, stream};
+use landfall::clan::{Error, Threads};
 
 use crate::lab::Lab;
 use crate::pieces;
@@ -69,4 +69,128 @@ fn a_stream_whose_reader_goes_with_the_last_bytes_is_drained() {
     assert_eq!(writer.write_some(&MESSAGE, None).unwrap(), 8);
     assert_eq!(*taken.lock().unwrap(), MESSAGE);
     writer.drain(None).unwrap();
+}
+
+#[test]
+fn the_end_of_what_was_taken_whole_is_no_failure_though_nobody_hears_it() {
+    let (one, two) = Threads::pair().unwrap();
+    let (mut sender, mut receiver) = pieces::queue(&one, &two, batches_of(1));
+    assert!(sender.try_put(&MESSAGE).unwrap());
+    assert!(receiver.try_get(&mut [0; 8]).unwrap());
+    drop(receiver);
+    sender.finish().unwrap();
+    sender.drain(None).unwrap();
+
+    let (mut writer, mut reader) = pieces::stream(&one, &two, stream::Config::new(64));
+    assert_eq!(writer.write_some(&MESSAGE, None).unwrap(), 8);
+    assert_eq!(reader.read_some(&mut [0; 8], None).unwrap(), 8);
+    drop(reader);
+    writer.finish().unwrap();
+    writer.drain(None).unwrap();
+}
+
+/// What was put in and not taken is lost, and its end with it.
+#[test]
+fn what_nobody_took_has_failed_with_its_end() {
+    let (one, two) = Threads::pair().unwrap();
+    let (mut sender, receiver) = pieces::queue(&one, &two, batches_of(2));
+    assert!(sender.try_put(&MESSAGE).unwrap());
+    drop(receiver);
+    assert!(matches!(sender.finish(), Err(Error::Closed)), "it was not taken");
+    assert!(matches!(sender.drain(None), Err(Error::Closed)));
+}
+
+/// Memory that is taken away without a word is a ring that was closed.
+#[test]
+fn a_receiver_that_goes_before_it_says_a_word_has_closed() {
+    let (one, two) = Threads::pair().unwrap();
+    let receiver = queue::Receiver::open(&two, batches_of(1)).unwrap();
+    let sender = queue::Sender::open(&one, batches_of(1)).unwrap();
+    let mut sender = sender.connect(&receiver.cookie()).unwrap();
+    drop(receiver);
+    let put = sender.try_put(&MESSAGE);
+    assert!(matches!(put, Err(Error::Closed)), "{put:?}");
+}
+
+/// A receiver that takes all, hears of the end and goes, while the sender still says it:
+/// in whatever moment that is, nothing has failed.
+#[test]
+fn parting_in_any_moment_is_no_failure() {
+    let (one, two) = Threads::pair().unwrap();
+    for round in 0..2000_usize {
+        let (mut sender, mut receiver) = pieces::queue(&one, &two, batches_of(1));
+        let (mut writer, mut reader) = pieces::stream(&one, &two, stream::Config::new(64));
+        let config = multipart::Config::DEFAULT.ring(8192);
+        let (mut speaker, mut listener) = pieces::multipart(&one, &two, config);
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                let mut element = [0; 8];
+                while !matches!(receiver.try_get(&mut element), Err(Error::Closed)) {}
+                drop(receiver);
+                while reader.read_some(&mut element, None).is_ok_and(|read| read > 0) {}
+                drop(reader);
+                while let Ok(message) = listener.next(None) {
+                    message.parts(None).unwrap();
+                }
+            });
+            assert!(sender.try_put(&MESSAGE).unwrap());
+            (0..round % 50).for_each(|_| std::hint::spin_loop());
+            sender.finish().unwrap();
+            sender.drain(None).unwrap();
+            writer.write_some(&MESSAGE, None).unwrap();
+            writer.finish().unwrap();
+            writer.drain(None).unwrap();
+            speaker.send(b"", &[&MESSAGE], None).unwrap();
+            speaker.finish().unwrap();
+            speaker.drain(None).unwrap();
+        });
+    }
+}
+
+/// Who waits as a task hears that its own node has ended.
+#[tokio::test]
+async fn the_end_of_its_own_node_wakes_a_task() {
+    let (one, two) = Threads::pair().unwrap();
+    let (_client, mut server) = pieces::rpc(&one, &two, rpc::Config::new(64, 64));
+    let waits = async { server.next_async().await.map(drop) };
+    let ends = async {
+        tokio::task::yield_now().await;
+        two.end();
+    };
+    let ended = tokio::time::timeout(Duration::from_secs(60), async { tokio::join!(waits, ends) });
+    let (served, ()) = ended.await.expect("it is woken");
+    assert!(matches!(served, Err(Error::NodeGone)), "{served:?}");
+}
+
+/// A full way is not taken for a peer that is gone: the end is still to be said.
+#[test]
+fn an_end_that_met_a_full_way_is_said_again() {
+    let lab = Lab::pair(60);
+    let (mut sender, receiver) = pieces::queue(&lab.0, &lab.1, batches_of(1));
+    lab.0.refuses_commits(1);
+    let finished = sender.finish();
+    assert!(matches!(finished, Err(Error::Busy)), "{finished:?}");
+    sender.finish().unwrap();
+    drop(receiver);
+}
+
+/// Both tripwires of a connection for messages hear of the end; who has heard of it by the
+/// first may go before the second.
+#[test]
+fn a_receiver_of_messages_that_goes_with_the_end_is_no_failure() {
+    let lab = Lab::pair(600);
+    let config = multipart::Config::DEFAULT.ring(8192);
+    let (mut sender, mut receiver) = pieces::multipart(&lab.0, &lab.1, config);
+    sender.send(b"meta", &[&MESSAGE], None).unwrap();
+    lab.0.deliver_all();
+    receiver.next(None).unwrap().parts(None).unwrap();
+    let here = lab.0.clone();
+    lab.0.at_next_commit(move || {
+        here.deliver_all();
+        assert!(matches!(receiver.next(None), Err(Error::Closed)));
+        drop(receiver);
+        here.deliver_all();
+    });
+    sender.finish().unwrap();
+    sender.drain(None).unwrap();
 }

@@ -135,11 +135,12 @@ impl<F: Fabric> Producer<F> {
         self.remote.write(offset, bytes).map_err(|error| self.explain(error))
     }
 
-    /// A consumer that has closed the ring takes its memory away: that is no fault.
+    /// A consumer that goes takes its memory away: that is no fault. Its last word may
+    /// still be on its way when the refusal is here already.
     #[cold]
     fn explain(&self, error: Error) -> Error {
         match (&error, self.local.load(CLOSED)) {
-            (Error::Refused(_), Ok(1)) => Error::Closed,
+            (Error::Refused(_), Ok(0 | 1)) => Error::Closed,
             _ => error,
         }
     }
@@ -166,7 +167,7 @@ impl<F: Fabric> Producer<F> {
             self.is_uncommitted = true;
         }
         if self.end == End::Wanted {
-            self.store(END, self.written + 1)?;
+            self.tell(END, self.written + 1)?;
             self.end = End::Told;
             self.is_uncommitted = true;
         }
@@ -176,6 +177,17 @@ impl<F: Fabric> Producer<F> {
     #[inline]
     fn store(&mut self, offset: u64, word: u64) -> Result<(), Error> {
         self.remote.store(offset, word).map_err(|error| self.explain(error))
+    }
+
+    /// Stores a word that only says something about what was put in. A consumer may take
+    /// all, close the ring and go without having heard it: then nothing has failed.
+    fn tell(&mut self, offset: u64, word: u64) -> Result<(), Error> {
+        let Err(error) = self.remote.store(offset, word) else { return Ok(()) };
+        let has_closed = self.local.load(CLOSED)? == 1;
+        if is_gone(&error) && has_closed && self.look(0).is_ok() && self.read == self.written {
+            return Ok(());
+        }
+        Err(self.explain(error))
     }
 
     #[inline]
@@ -193,8 +205,9 @@ impl<F: Fabric> Producer<F> {
     /// and go: then nothing has failed.
     #[cold]
     fn forgive(&mut self, error: Error) -> Result<(), Error> {
+        // A way that is full is another matter: the end may still be in it.
         match self.look(0) {
-            Ok(_) if self.read == self.written => Ok(()),
+            Ok(_) if is_gone(&error) && self.read == self.written => Ok(()),
             _ => Err(self.explain(error)),
         }
     }
@@ -202,7 +215,7 @@ impl<F: Fabric> Producer<F> {
     /// The same, and touches one of the spare words, for whoever waits for that.
     pub(super) fn publish_with(&mut self, word: u64) -> Result<(), Error> {
         self.publish_counters()?;
-        self.store(word, self.written)?;
+        self.tell(word, self.written)?;
         self.is_uncommitted = true;
         self.commit()
     }
@@ -384,10 +397,15 @@ impl<F: Fabric> Consumer<F> {
     }
 }
 
+/// Does it say that the peer, or its memory, is not there any more?
+const fn is_gone(error: &Error) -> bool {
+    matches!(error, Error::PeerLost | Error::Refused(_))
+}
+
 /// A peer that is gone is no reason not to read what it left.
 fn unless_gone(told: Result<(), Error>) -> Result<(), Error> {
     match told {
-        Err(Error::PeerLost | Error::Refused(_)) => Ok(()),
+        Err(error) if is_gone(&error) => Ok(()),
         other => other,
     }
 }
