@@ -1,6 +1,7 @@
 //! Programs that know nothing of it: at both ends, at one end, at the other.
 
 mod ground;
+mod nfs;
 mod postgres;
 mod ssh;
 
