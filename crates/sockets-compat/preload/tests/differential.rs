@@ -49,6 +49,14 @@ fn names() -> usize {
 }
 
 #[test]
+fn ten_thousand_connections_leave_nothing_behind() {
+    let mut command = Command::new(example("socket_cases"));
+    command.args(["many", "10000"]).env("LD_PRELOAD", example("libpreload_for_tests.so"));
+    let output = command.env("EXPECT_SHARED", "1").output().expect("the cases start");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
 fn who_is_killed_is_swept_up_after() {
     // A case that forks and kills, ended itself in the middle.
     let mut killed = Command::new(example("socket_cases"));

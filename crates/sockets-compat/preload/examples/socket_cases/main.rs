@@ -4,6 +4,7 @@
 //! knows nothing of the library, but for one question that is asked where it is told to
 //! (`EXPECT_SHARED`): whether a pair of sockets is shared memory by now.
 
+mod abuse;
 mod basics;
 mod busy_sets;
 mod ends;
@@ -20,12 +21,13 @@ type Case = (&'static str, fn(&mut Seen));
 fn main() {
     let only: Vec<String> = std::env::args().skip(1).collect();
     match only.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["many", count] => return abuse::many(count.parse().expect("a number")),
         ["with_a_title"] => return pair::with_a_title(),
         ["killed_while_open"] => forks::killed_while_open(),
         ["echoed_by", port] => return pair::echoed_by(port.parse().expect("a port")),
         _ => {}
     }
-    let groups: [&[Case]; 7] = [
+    let groups: [&[Case]; 8] = [
         basics::CASES,
         ends::CASES,
         watching::CASES,
@@ -33,6 +35,7 @@ fn main() {
         options::CASES,
         forks::CASES,
         sandbox::CASES,
+        abuse::CASES,
     ];
     for &(name, case) in groups.into_iter().flatten() {
         if !only.is_empty() && !only.iter().any(|wanted| name.contains(wanted.as_str())) {

@@ -1,0 +1,238 @@
+//! What programs do that nobody should: too early, too late, too much, and in the middle.
+
+use std::sync::atomic::{AtomicI32, Ordering};
+
+use crate::Case;
+use crate::pair::{Pair, Seen, call_up, close, drain, listener, recv, send};
+
+pub(crate) const CASES: &[Case] = &[
+    ("before_any_library_began", before_any_library),
+    ("errno_is_left_alone", errno_is_left),
+    ("in_a_handler_of_a_signal", in_a_handler),
+    ("closed_from_here_on", closed_from),
+    ("closing_what_is_not_there", closing_nothing),
+    ("no_descriptor_is_left", no_descriptor_left),
+    ("a_sender_is_killed_in_the_middle", killed_in_the_middle),
+];
+
+static EARLY_A: AtomicI32 = AtomicI32::new(-1);
+static EARLY_B: AtomicI32 = AtomicI32::new(-1);
+
+/// The loader calls this before it begins any library: ours is not there yet.
+extern "C" fn early() {
+    let pair = Pair::fresh();
+    send(pair.a, b"early", 0);
+    EARLY_A.store(pair.a, Ordering::Relaxed);
+    EARLY_B.store(pair.b, Ordering::Relaxed);
+}
+
+#[used]
+#[unsafe(link_section = ".preinit_array")]
+static EARLY: extern "C" fn() = early;
+
+fn before_any_library(seen: &mut Seen) {
+    let pair = Pair { a: EARLY_A.load(Ordering::Relaxed), b: EARLY_B.load(Ordering::Relaxed) };
+    for _ in 0..5 {
+        let mut bytes = [0; 5];
+        seen.call("recv", recv(pair.b, &mut bytes, libc::MSG_WAITALL));
+        seen.note("bytes", bytes);
+        send(pair.b, b"later", 0);
+        seen.call("back", recv(pair.a, &mut bytes, libc::MSG_WAITALL));
+        send(pair.a, b"later", 0);
+    }
+    pair.close();
+}
+
+fn set_errno(value: i32) {
+    // SAFETY: each thread has such a place.
+    unsafe { *libc::__errno_location() = value };
+}
+
+fn errno() -> i32 {
+    // SAFETY: as above.
+    unsafe { *libc::__errno_location() }
+}
+
+fn errno_is_left(seen: &mut Seen) {
+    let pair = Pair::used();
+    for (name, call) in [
+        ("send", (|pair: &Pair| send(pair.a, b"abcdef", 0)) as fn(&Pair) -> isize),
+        ("recv", |pair| recv(pair.b, &mut [0; 2], 0)),
+        ("peek", |pair| recv(pair.b, &mut [0; 2], libc::MSG_PEEK)),
+        ("drain", |pair| recv(pair.b, &mut [0; 9], 0)),
+        // SAFETY: numbers.
+        ("dup", |pair| isize::from(unsafe { libc::close(libc::dup(pair.a)) } == 0)),
+        // SAFETY: as above.
+        ("shutdown", |pair| unsafe { libc::shutdown(pair.a, libc::SHUT_WR) } as isize),
+        ("end", |pair| recv(pair.b, &mut [0; 9], 0)),
+    ] {
+        set_errno(77);
+        let result = call(&pair);
+        let after = errno();
+        seen.note(name, (result, after));
+    }
+    set_errno(77);
+    pair.close();
+    seen.note("close", errno());
+}
+
+static IN_HANDLER: AtomicI32 = AtomicI32::new(-1);
+
+extern "C" fn handler(_: i32) {
+    send(IN_HANDLER.load(Ordering::Relaxed), b"!", 0);
+}
+
+/// A thread is interrupted again and again, in the middle of its sends, by a handler that
+/// uses another connection.
+fn in_a_handler(seen: &mut Seen) {
+    const ROUNDS: usize = 2000;
+    let (pair, other) = (Pair::used(), Pair::used());
+    IN_HANDLER.store(other.a, Ordering::Relaxed);
+    // SAFETY: a handler that sends a byte.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = handler as extern "C" fn(i32) as usize;
+        action.sa_flags = libc::SA_RESTART;
+        libc::sigaction(libc::SIGUSR2, &action, std::ptr::null_mut());
+    }
+    // SAFETY: this thread outlives the other.
+    let me = unsafe { libc::pthread_self() };
+    let all_came = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for _ in 0..100 {
+                // SAFETY: as above.
+                unsafe { libc::pthread_kill(me, libc::SIGUSR2) };
+                std::thread::sleep(std::time::Duration::from_micros(200));
+            }
+        });
+        (0..ROUNDS).all(|_| {
+            let mut bytes = [0; 7];
+            send(pair.a, b"between", 0) == 7
+                && recv(pair.b, &mut bytes, libc::MSG_WAITALL) == 7
+                && &bytes == b"between"
+        })
+    });
+    seen.note("all came", all_came);
+    seen.note("the handler's came", drain(other.b) > 0);
+    pair.close();
+    other.close();
+}
+
+fn closed_from(seen: &mut Seen) {
+    unsafe extern "C" {
+        fn closefrom(first: i32);
+    }
+    let pair = Pair::used();
+    // SAFETY: numbers above all that are open.
+    unsafe {
+        let high = libc::fcntl(pair.a, libc::F_DUPFD, 700);
+        close(pair.a);
+        closefrom(high);
+        seen.note("is closed", libc::fcntl(high, libc::F_GETFD));
+    }
+    seen.call("end", recv(pair.b, &mut [0; 8], 0));
+    close(pair.b);
+}
+
+/// As daemons do that want to be sure.
+fn closing_nothing(seen: &mut Seen) {
+    let pair = Pair::used();
+    let highest = pair.a.max(pair.b);
+    for fd in highest + 1..2000 {
+        close(fd);
+    }
+    close(-1);
+    close(i32::MAX);
+    send(pair.a, b"still there", 0);
+    seen.call("recv", recv(pair.b, &mut [0; 16], 0));
+    pair.close();
+}
+
+fn no_descriptor_left(seen: &mut Seen) {
+    let (listening, address) = listener();
+    let mut held = Vec::new();
+    // SAFETY: limits and numbers of this process.
+    unsafe {
+        let mut before: libc::rlimit = std::mem::zeroed();
+        libc::getrlimit(libc::RLIMIT_NOFILE, &mut before);
+        libc::setrlimit(libc::RLIMIT_NOFILE, &libc::rlimit { rlim_cur: 200, ..before });
+        // All but the two that a connection takes: none for files of the library.
+        let fd = libc::socket(libc::AF_INET, libc::SOCK_STREAM, 0);
+        close(fd);
+        while let more @ 0.. = libc::dup(listening) {
+            held.push(more);
+        }
+        held.drain(..2).for_each(close);
+        let a = call_up(&address);
+        let b = libc::accept(listening, std::ptr::null_mut(), std::ptr::null_mut());
+        let refused = libc::accept(listening, std::ptr::null_mut(), std::ptr::null_mut());
+        seen.note("one more", (refused, errno() == libc::EMFILE));
+        let pair = Pair { a, b };
+        for _ in 0..20 {
+            send(pair.a, b"scarce", 0);
+            seen.call("recv", recv(pair.b, &mut [0; 9], 0));
+            send(pair.b, b"scarce", 0);
+            seen.call("back", recv(pair.a, &mut [0; 9], 0));
+        }
+        held.into_iter().for_each(close);
+        pair.close();
+        libc::setrlimit(libc::RLIMIT_NOFILE, &before);
+    }
+    close(listening);
+}
+
+/// Two processes send at one end, and one is killed wherever it is just then: what it held
+/// is not held for ever.
+fn killed_in_the_middle(seen: &mut Seen) {
+    for turn in 0..20 {
+        let pair = Pair::used();
+        // SAFETY: numbers; the child does not come back.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            loop {
+                send(pair.a, &[1; 500], 0);
+            }
+        }
+        let mut bytes = vec![0; 4096];
+        for _ in 0..50 * turn {
+            recv(pair.b, &mut bytes, 0);
+        }
+        // SAFETY: a child of ours.
+        unsafe {
+            libc::kill(child, libc::SIGKILL);
+            libc::waitpid(child, std::ptr::null_mut(), 0);
+        }
+        drain(pair.b);
+        assert_eq!(send(pair.a, b"after", 0), 5);
+        let mut after = [0; 5];
+        recv(pair.b, &mut after, libc::MSG_WAITALL);
+        seen.note("after", after);
+        pair.close();
+    }
+}
+
+/// Not one of the cases: so many connections, one after the other; what is left of them.
+pub(crate) fn many(count: usize) {
+    let entries = |folder: &str| std::fs::read_dir(folder).map_or(0, Iterator::count);
+    let mappings = || std::fs::read_to_string("/proc/self/maps").map_or(0, |it| it.lines().count());
+    let names = || {
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+        maps.lines().filter(|line| line.contains("landfall-sockets")).count()
+    };
+    Pair::used().close();
+    let before = (entries("/proc/self/fd"), mappings());
+    for at in 0..count {
+        let pair = if at % 8 == 0 { Pair::used() } else { Pair::fresh() };
+        // So that the kernel, too, forgets it at once, and has ports enough.
+        let at_once = libc::linger { l_onoff: 1, l_linger: 0 };
+        let len = size_of::<libc::linger>() as u32;
+        let value = std::ptr::from_ref(&at_once).cast();
+        // SAFETY: an option of this length.
+        unsafe { libc::setsockopt(pair.a, libc::SOL_SOCKET, libc::SO_LINGER, value, len) };
+        pair.close();
+    }
+    assert_eq!(names(), 0, "memory of connections is left");
+    let after = (entries("/proc/self/fd"), mappings());
+    assert_eq!(before.0, after.0, "descriptors are left");
+    assert!(after.1 <= before.1 + 16, "mappings are left: {before:?} {after:?}");
+}
