@@ -11,9 +11,11 @@ use landfall_transport::Driver;
 use landfall_transport::memory::{Arena, Regions, Rights};
 
 use super::pattern::Pattern;
-use super::side::{Meeting, OtherSideEnded, Seat, Shared, both, joined, settle_in};
-use super::transport::{PATH, Role, Transport};
-use super::work::{Ground, Party, Protocol, Sink, Source, Way};
+use super::side::{
+    Meeting, OtherSideEnded, Seat, Shared, both, joined, limit_of, open_way, settle_in,
+};
+use super::transport::{Role, Transport};
+use super::work::{Ground, Party, Protocol, Sink, Source};
 
 /// What junk looks like: memory is filled with it before a run, so that what
 /// was not written by this run is seen.
@@ -184,14 +186,6 @@ pub(crate) struct Half<'a, T, P> {
 }
 
 impl<T: Transport, P: Protocol> Half<'_, T, P> {
-    fn limit(&self) -> Duration {
-        let own = match self.plan.amount {
-            Amount::Time(time) => time,
-            Amount::Bytes(_) | Amount::Messages(_) => Duration::ZERO,
-        };
-        own.saturating_add(self.plan.limit)
-    }
-
     /// Streams until the plan's time is over.
     pub(crate) fn send(&self, regions: &Regions, meeting: &Meeting) -> Result<Sent<T::Driver>> {
         self.send_until(regions, meeting, check(self.plan.amount, self.shape)?)
@@ -206,16 +200,13 @@ impl<T: Transport, P: Protocol> Half<'_, T, P> {
         let side = &self.plan.endpoints.send;
         settle_in(side)?;
         let ground = self.lend_filled(regions)?;
-        let (mut driver, own) = self.transport.open(Role::Send, side, regions)?;
-        let to = meeting.exchange(own)?;
-        self.transport.meet(&mut driver, to)?;
-        let way = Way { path: PATH, limits: driver.limits(), to };
+        let (driver, way) = open_way(self.transport, Role::Send, side, regions, meeting)?;
         let mut source = self.protocol.source(way, ground)?;
         meeting.ready()?;
         let meter = CpuMeter::start()?;
         let soaking = self.plan.soaker_reading();
         let started = StdInstant::now();
-        let mut seat = Seat::new(driver, self.plan, self.limit());
+        let mut seat = Seat::new(driver, self.plan, limit_of(self.plan));
         self.stream(&mut source, &mut seat, started, until)?;
         let soaked = self.plan.soaked_since(soaking.as_ref());
         let used = meter.stop()?;
@@ -275,16 +266,13 @@ impl<T: Transport, P: Protocol> Half<'_, T, P> {
         memory.fill(JUNK);
         let region = regions.lend(memory, Rights::READ | Rights::WRITE)?;
         let ground = Ground { region, message: message as u64, slots: slots as u64 };
-        let (mut driver, own) = self.transport.open(Role::Receive, side, regions)?;
-        let to = meeting.exchange(own)?;
-        self.transport.meet(&mut driver, to)?;
-        let way = Way { path: PATH, limits: driver.limits(), to };
+        let (driver, way) = open_way(self.transport, Role::Receive, side, regions, meeting)?;
         let mut sink = self.protocol.sink(way, ground)?;
         meeting.ready()?;
         let before = TaskUse::of_this_thread()?;
         let started = StdInstant::now();
         let mut ended = started;
-        let mut seat = Seat::new(driver, self.plan, self.limit());
+        let mut seat = Seat::new(driver, self.plan, limit_of(self.plan));
         let mut bytes = 0;
         loop {
             // Asked before the turn: what came before the end is still seen.

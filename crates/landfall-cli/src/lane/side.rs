@@ -10,8 +10,12 @@ use std::time::{Duration, Instant as StdInstant};
 use anyhow::{Context, Result, bail};
 use landfall_placement::{Engine, Instant, Peer};
 use landfall_testbed::cpu;
-use landfall_testbed::rivals::{Plan, Polling, Side};
+use landfall_testbed::rivals::{Amount, Plan, Polling, Side};
+use landfall_transport::memory::Regions;
 use landfall_transport::{Clock, Driver, Wait, Waiter};
+
+use super::transport::{PATH, Role, Transport};
+use super::work::Way;
 
 /// A sleeping side looks so often whether the other has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
@@ -169,6 +173,31 @@ pub(crate) fn settle_in(side: &Side) -> Result<()> {
         namespace.join_this_thread()?;
     }
     Ok(())
+}
+
+/// A driver that knows who is at the other end, and the way there. On the thread that will
+/// drive it, in its namespace.
+pub(super) fn open_way<T: Transport>(
+    transport: &T,
+    role: Role,
+    side: &Side,
+    regions: &Regions,
+    meeting: &Meeting,
+) -> Result<(T::Driver, Way)> {
+    let (mut driver, own) = transport.open(role, side, regions)?;
+    let to = meeting.exchange(own)?;
+    transport.meet(&mut driver, to)?;
+    let way = Way { path: PATH, limits: driver.limits(), to };
+    Ok((driver, way))
+}
+
+/// A run that takes longer than its time and the patience of the plan has failed.
+pub(super) const fn limit_of(plan: &Plan) -> Duration {
+    let own = match plan.amount {
+        Amount::Time(time) => time,
+        Amount::Bytes(_) | Amount::Messages(_) => Duration::ZERO,
+    };
+    own.saturating_add(plan.limit)
 }
 
 /// A driver, and how its thread waits.

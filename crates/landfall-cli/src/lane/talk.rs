@@ -11,9 +11,11 @@ use landfall_transport::memory::{Memory, Regions, Rights};
 use landfall_transport::{Counters, Driver};
 
 use super::bulk::Tables;
-use super::side::{Meeting, OtherSideEnded, Seat, Shared, both, joined, settle_in};
-use super::transport::{PATH, Role, Transport};
-use super::work::{Party, Protocol, Table, Talker, Way};
+use super::side::{
+    Meeting, OtherSideEnded, Seat, Shared, both, joined, limit_of, open_way, settle_in,
+};
+use super::transport::{Role, Transport};
+use super::work::{Party, Protocol, Table, Talker};
 
 /// Rounds at the start that are not recorded, as with the kernel's rivals.
 const WARM_UP: u64 = 1000;
@@ -96,18 +98,11 @@ impl<T: Transport, P: Protocol> Half<'_, T, P> {
         let side = if role == Role::Send { &endpoints.send } else { &endpoints.receive };
         settle_in(side)?;
         let region = regions.lend(Memory::zeroed(Table::ROOM), Rights::READ | Rights::WRITE)?;
-        let (mut driver, own) = self.transport.open(role, side, regions)?;
-        let to = meeting.exchange(own)?;
-        self.transport.meet(&mut driver, to)?;
-        let way = Way { path: PATH, limits: driver.limits(), to };
+        let (driver, way) = open_way(self.transport, role, side, regions, meeting)?;
         let table = Table { role, region, message: self.len as u64 };
         let talker = self.protocol.talker(way, regions, table)?;
         meeting.ready()?;
-        let own = match self.plan.amount {
-            Amount::Time(time) => time,
-            Amount::Bytes(_) | Amount::Messages(_) => std::time::Duration::ZERO,
-        };
-        Ok((Seat::new(driver, self.plan, own.saturating_add(self.plan.limit)), talker))
+        Ok((Seat::new(driver, self.plan, limit_of(self.plan)), talker))
     }
 
     /// Asks until the plan's time is over.

@@ -188,6 +188,18 @@ fn chosen_groups(
     Ok(())
 }
 
+/// Adds the candidates of a protocol to a group.
+type Add = for<'a> fn(&mut Group<'a>);
+
+/// What each protocol of ours adds: to what is streamed, and to what goes there and back.
+const OURS: [(Protocol, Add, Option<Add>); 5] = [
+    (Protocol::Stp, stp::add_throughput, Some(stp::add_latency)),
+    (Protocol::Qpip, qpip::add_throughput, Some(qpip::add_latency)),
+    (Protocol::Defrag, defrag::add_throughput, None),
+    (Protocol::Clan, clan::add_throughput, Some(clan::add_latency)),
+    (Protocol::Test, ours::add_throughput, Some(ours::add_latency)),
+];
+
 fn throughput<'a>(options: &Options, setting: Setting<'a>) -> Group<'a> {
     let mut group = Group::new(setting);
     rivals::add_tcp(&mut group);
@@ -197,39 +209,16 @@ fn throughput<'a>(options: &Options, setting: Setting<'a>) -> Group<'a> {
     if options.wants(Protocol::Unix) && setting.pair.is_none() {
         rivals::add_unix(&mut group);
     }
-    if options.wants(Protocol::Stp) {
-        stp::add_throughput(&mut group);
-    }
-    if options.wants(Protocol::Qpip) {
-        qpip::add_throughput(&mut group);
-    }
-    if options.wants(Protocol::Defrag) {
-        defrag::add_throughput(&mut group);
-    }
-    if options.wants(Protocol::Clan) {
-        clan::add_throughput(&mut group);
-    }
-    if options.wants(Protocol::Test) {
-        ours::add_throughput(&mut group);
-    }
+    let wanted = OURS.iter().filter(|(protocol, ..)| options.wants(*protocol));
+    wanted.for_each(|(_, add, _)| add(&mut group));
     group
 }
 
 fn latency<'a>(options: &Options, setting: Setting<'a>) -> Group<'a> {
     let mut group = Group::new(setting);
     rivals::add_latency(&mut group, |protocol| options.wants(protocol));
-    if options.wants(Protocol::Stp) {
-        stp::add_latency(&mut group);
-    }
-    if options.wants(Protocol::Qpip) {
-        qpip::add_latency(&mut group);
-    }
-    if options.wants(Protocol::Clan) {
-        clan::add_latency(&mut group);
-    }
-    if options.wants(Protocol::Test) {
-        ours::add_latency(&mut group);
-    }
+    let wanted = OURS.iter().filter(|(protocol, ..)| options.wants(*protocol));
+    wanted.filter_map(|(_, _, add)| *add).for_each(|add| add(&mut group));
     group
 }
 
