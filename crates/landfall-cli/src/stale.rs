@@ -101,6 +101,50 @@ fn every_command_that_the_documentation_tells_is_understood() {
     assert!(count > 10, "only {count} commands were found");
 }
 
+/// The folder of a package by its name.
+fn folder_of(package: &str) -> String {
+    let short = package.strip_prefix("landfall-").unwrap_or(package);
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let name = if root.join(package).is_dir() { package } else { short };
+    format!("crates/{name}")
+}
+
+/// What cargo looks for an example in: the packages that it takes by itself, or the one that
+/// is named.
+#[test]
+fn every_example_that_the_documentation_starts_is_where_cargo_looks() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let manifest = fs::read_to_string(root.join("Cargo.toml")).unwrap();
+    let members = manifest.lines().find_map(|line| line.strip_prefix("default-members = "));
+    let own: Vec<String> =
+        members.unwrap().split('"').skip(1).step_by(2).map(str::to_owned).collect();
+    let mut count = 0;
+    for file in [
+        "README.md",
+        "CONTRIBUTING.md",
+        "crates/landfall/README.md",
+        "crates/landfall-cli/README.md",
+        "crates/nic-firmware-model/README.md",
+        "docs/performance.md",
+        "docs/spec/firmware.md",
+    ] {
+        let text = fs::read_to_string(root.join(file)).unwrap();
+        for line in text.split("cargo run ").skip(1) {
+            let words: Vec<&str> = line.split([' ', '`', '\n']).take(8).collect();
+            let behind = |word| words.iter().skip_while(|it| **it != word).nth(1).copied();
+            let Some(example) = behind("--example") else { continue };
+            let folders = behind("-p").map_or_else(|| own.clone(), |named| vec![folder_of(named)]);
+            let is_there = |folder: &String| {
+                let examples = root.join(folder).join("examples");
+                examples.join(example).is_dir() || examples.join(format!("{example}.rs")).is_file()
+            };
+            assert!(folders.iter().any(is_there), "{file}: --example {example} of {folders:?}");
+            count += 1;
+        }
+    }
+    assert!(count > 5, "only {count} examples were found");
+}
+
 #[test]
 fn every_example_of_a_help_text_is_understood() {
     let mut command = Cli::command();
