@@ -10,11 +10,11 @@ use landfall::stp::blocking::Connection;
 use landfall::stp::{Memory, RemoteMemory, RemoteRights};
 use serde::Serialize;
 
-use super::other::{self, Ask, EXPOSED, NAME, Other, read_spinning, within_limit};
+use super::other::{self, Ask, EXPOSED, LIMIT, NAME, Other, read_word, within_limit};
 use super::{Scale, Shown, median};
 use crate::style::hex;
 
-const TCP: &str = "kernel TCP, 8 bytes there and back, spinning";
+const TCP: &str = "kernel TCP, 8 bytes there and back, asleep";
 const PUT: &str = "STP, Put of 8 bytes and its acknowledgement";
 const FETCH: &str = "STP, fetch and add of 8 bytes";
 const GET: &str = "STP, Get of 4 KiB";
@@ -81,11 +81,11 @@ fn round_trips(other: &mut Other, time: Duration) -> Result<f64> {
     other.ask(Ask::Words)?;
     let mut stream = TcpStream::connect(other.doors.tcp)?;
     stream.set_nodelay(true)?;
-    stream.set_nonblocking(true)?;
+    stream.set_read_timeout(Some(LIMIT))?;
     let (_, each) = repeat(time, |nth| {
         let mut back = [0; 8];
         stream.write_all(&nth.to_le_bytes())?;
-        ensure!(read_spinning(&mut stream, &mut back)?, "the other process is gone");
+        ensure!(read_word(&mut stream, &mut back)?, "the other process is gone");
         ensure!(back == nth.to_le_bytes(), "another word came back");
         Ok(())
     })?;

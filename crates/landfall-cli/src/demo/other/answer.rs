@@ -168,9 +168,9 @@ impl Side {
         self.meet.say(READY)?;
         let (mut stream, _) = self.tcp.accept()?;
         stream.set_nodelay(true)?;
-        stream.set_nonblocking(true)?;
+        stream.set_read_timeout(Some(LIMIT))?;
         let mut word = [0; 8];
-        while read_spinning(&mut stream, &mut word)? {
+        while read_word(&mut stream, &mut word)? {
             stream.write_all(&word)?;
         }
         Ok(())
@@ -197,19 +197,16 @@ fn touched(len: usize) -> Result<Memory> {
     Ok(memory)
 }
 
-/// Fills a word without sleeping; false: the other side has finished.
-pub(in crate::demo) fn read_spinning(stream: &mut TcpStream, word: &mut [u8]) -> io::Result<bool> {
-    let (started, mut at) = (Instant::now(), 0);
+/// Fills a word, asleep until it comes; false: the other side has finished. Both sleep, as
+/// beside Puts, where the other process sleeps: spinning needs two processors for itself, and
+/// without them a round trip takes as long as a turn of the scheduler.
+pub(in crate::demo) fn read_word(stream: &mut TcpStream, word: &mut [u8]) -> io::Result<bool> {
+    let mut at = 0;
     while at < word.len() {
         match stream.read(&mut word[at..]) {
             Ok(0) => return Ok(false),
             Ok(len) => at += len,
-            Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                if started.elapsed() > LIMIT {
-                    return Err(ErrorKind::TimedOut.into());
-                }
-                std::hint::spin_loop();
-            }
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }
     }

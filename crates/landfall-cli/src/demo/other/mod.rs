@@ -23,7 +23,7 @@ use crate::lane::clan::meet::ByPipe;
 use crate::lane::stp::StpWork;
 
 pub(crate) use answer::answer;
-pub(super) use answer::read_spinning;
+pub(super) use answer::read_word;
 
 /// The loopback carries packets of this length.
 const MTU: u32 = 65_536;
