@@ -65,6 +65,8 @@ struct Node {
     wake: Condvar,
     /// Who wants to hear when this node ends.
     mourners: Mutex<Vec<Weak<Wire>>>,
+    /// The tripwires of this node: a task that waits for one looks again at the end.
+    watchers: Mutex<Vec<Weak<Wire>>>,
     /// The event queues of this node.
     queues: Mutex<Vec<Weak<Call>>>,
     next_slot: Mutex<u16>,
@@ -121,6 +123,7 @@ impl Node {
             sleep: Mutex::new(()),
             wake: Condvar::new(),
             mourners: Mutex::default(),
+            watchers: Mutex::default(),
             queues: Mutex::default(),
             next_slot: Mutex::new(0),
         })
@@ -133,6 +136,10 @@ impl Node {
         let mourners = std::mem::take(&mut *locked(&self.mourners));
         for wire in mourners.iter().filter_map(Weak::upgrade) {
             wire.bereave();
+        }
+        let watchers = std::mem::take(&mut *locked(&self.watchers));
+        for wire in watchers.iter().filter_map(Weak::upgrade) {
+            wire.tell();
         }
         self.rouse();
         let queues: Vec<_> = locked(&self.queues).iter().filter_map(Weak::upgrade).collect();
@@ -241,8 +248,7 @@ impl Fabric for Threads {
         let words = range.start / WORD * WORD..range.end.next_multiple_of(WORD);
         let wire = Arc::new(Wire::new(&self.0.0, aperture, words, access));
         register(aperture.wires(), &wire);
-        // Who waits here is to hear of the end of this node, too.
-        register(&self.0.0.mourners, &wire);
+        register(&self.0.0.watchers, &wire);
         if let Some(peer) = peer {
             let owner = peer.owner();
             register(&owner.mourners, &wire);

@@ -117,7 +117,8 @@ impl Wire {
         self.tell();
     }
 
-    fn tell(&self) {
+    /// Whoever waits for it looks again.
+    pub(super) fn tell(&self) {
         let waker = locked(&self.waker).take();
         if let Some(waker) = waker {
             waker.wake();
