@@ -120,6 +120,10 @@ fn figure_7() -> Exhibit {
             "When exactly the bridge locks, the size of its FIFO (80 words) and the time that the \
              adapter backs off (384 cycles, of which 128 until it has recovered) are assumed: the \
              paper says that the slope is negative, and not how steep.",
+            "What feeds the bridge is assumed to be no limit: a word in each cycle of the sender's \
+             bus, over a link of 1.5 Gbit/s that is faster. The paper names no limit but the \
+             receiving bridge; what the bridge and the write buffers of the sender do it does not \
+             say.",
             "Small messages are shown without what blocks at their ends, which the paper could \
              not measure below 256 bytes: one burst has no stall within it.",
         ],
