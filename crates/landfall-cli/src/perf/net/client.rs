@@ -159,7 +159,10 @@ fn connect(host: &str, port: u16) -> Result<TcpStream> {
     let addresses = (host, port).to_socket_addrs();
     let addresses: Vec<SocketAddr> = addresses
         .with_context(|| {
-            format!("`{host}` is no host that can be found: give a name or an address")
+            format!(
+                "`{host}` is no host that can be found: give a name or an address, and another \
+                 port with --port"
+            )
         })?
         .collect();
     let mut last = anyhow!("`{host}` has no address");
