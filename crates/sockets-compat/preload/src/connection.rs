@@ -490,9 +490,8 @@ impl<'a> Shared<'a> {
             own.in_flight.fetch_and(!GATE, Ordering::SeqCst);
             return;
         }
+        self.sends_at_once(fd);
         own.switched.store(by_tcp + 1, Ordering::SeqCst);
-        // A ring is a byte, and a byte must not wait for the acknowledgement of another.
-        let _ = kernel::set_option(fd, libc::IPPROTO_TCP, libc::TCP_NODELAY, &1_i32);
     }
 
     /// Bytes go by TCP, and are counted; `None` if they must not any more.

@@ -6,6 +6,7 @@
 use std::ffi::{CStr, c_int, c_long, c_void};
 use std::ptr;
 use std::sync::atomic::AtomicU32;
+use std::time::Duration;
 
 use crate::{narrow, sandbox};
 
@@ -137,20 +138,16 @@ pub(crate) unsafe fn receive_parts(fd: c_int, parts: &[Part], flags: c_int) -> O
 /// Waits for one descriptor, for milliseconds; negative is for ever.
 pub(crate) fn poll_one(fd: c_int, events: i16, milliseconds: c_int) -> Result<i16, Errno> {
     let mut entry = libc::pollfd { fd, events, revents: 0 };
-    let limit = libc::timespec {
-        tv_sec: i64::from(milliseconds / 1000),
-        tv_nsec: i64::from(milliseconds % 1000) * 1_000_000,
-    };
-    let limit = if milliseconds < 0 { ptr::null() } else { ptr::from_ref(&limit) };
-    call!(
-        libc::SYS_ppoll,
-        ptr::from_mut(&mut entry),
-        1_usize,
-        limit,
-        ptr::null::<c_void>(),
-        8_usize
-    )
-    .map(|_| entry.revents)
+    let limit = u64::try_from(milliseconds).ok().map(Duration::from_millis);
+    poll(std::slice::from_mut(&mut entry), limit, ptr::null()).map(|_| entry.revents)
+}
+
+/// A time as the kernel has it.
+fn time_of(duration: Duration) -> libc::timespec {
+    libc::timespec {
+        tv_sec: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: i64::from(duration.subsec_nanos()),
+    }
 }
 
 /// Whether the open file of `fd` asks never to wait.
@@ -162,32 +159,22 @@ pub(crate) fn is_nonblocking(fd: c_int) -> bool {
         .is_ok_and(|flags| flags & libc::O_NONBLOCK.cast_unsigned() as usize != 0)
 }
 
+/// One option, of the type that the kernel has for it.
+fn option_of<T: Copy>(fd: c_int, level: c_int, name: c_int, zero: T) -> Result<T, Errno> {
+    let (mut value, mut len) = (zero, size_of::<T>() as libc::socklen_t);
+    let (into, len_into) = (ptr::from_mut(&mut value), ptr::from_mut(&mut len));
+    call!(libc::SYS_getsockopt, fd, level, name, into, len_into)?;
+    Ok(value)
+}
+
 /// One option that is a number.
 pub(crate) fn option(fd: c_int, level: c_int, name: c_int) -> Result<c_int, Errno> {
-    let (mut value, mut len) = (0 as c_int, size_of::<c_int>() as libc::socklen_t);
-    call!(
-        libc::SYS_getsockopt,
-        fd,
-        level,
-        name,
-        ptr::from_mut(&mut value),
-        ptr::from_mut(&mut len)
-    )?;
-    Ok(value)
+    option_of(fd, level, name, 0)
 }
 
 /// The number that no other socket of this boot and network namespace has.
 pub(crate) fn cookie(fd: c_int) -> Result<u64, Errno> {
-    let (mut value, mut len) = (0_u64, size_of::<u64>() as libc::socklen_t);
-    call!(
-        libc::SYS_getsockopt,
-        fd,
-        libc::SOL_SOCKET,
-        libc::SO_COOKIE,
-        ptr::from_mut(&mut value),
-        ptr::from_mut(&mut len)
-    )?;
-    Ok(value)
+    option_of(fd, libc::SOL_SOCKET, libc::SO_COOKIE, 0_u64)
 }
 
 /// Sets an option to what lies in `value`.
@@ -281,10 +268,7 @@ pub(crate) fn is_alive(thread: u32) -> bool {
 
 /// Sleeps while the word has this value, for a while at most.
 pub(crate) fn sleep_on(word: &AtomicU32, value: u32, milliseconds: u32) -> Outcome {
-    let limit = libc::timespec {
-        tv_sec: i64::from(milliseconds / 1000),
-        tv_nsec: i64::from(milliseconds % 1000) * 1_000_000,
-    };
+    let limit = time_of(Duration::from_millis(milliseconds.into()));
     call!(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT, value, ptr::from_ref(&limit))
 }
 
@@ -328,10 +312,7 @@ pub(crate) struct Counted {
 pub(crate) fn counted(fd: c_int) -> Result<Counted, Errno> {
     const ACKNOWLEDGED: usize = 120 / 8;
     const RECEIVED: usize = 128 / 8;
-    let mut info = [0_u64; 32];
-    let mut len = size_of_val(&info) as libc::socklen_t;
-    let (into, len_into) = (info.as_mut_ptr(), ptr::from_mut(&mut len));
-    call!(libc::SYS_getsockopt, fd, libc::IPPROTO_TCP, libc::TCP_INFO, into, len_into)?;
+    let info = option_of(fd, libc::IPPROTO_TCP, libc::TCP_INFO, [0_u64; 32])?;
     Ok(Counted { acknowledged: info[ACKNOWLEDGED], received: info[RECEIVED] })
 }
 
@@ -348,11 +329,8 @@ pub(crate) fn queued(fd: c_int, request: libc::Ioctl) -> Result<u64, Errno> {
 
 /// One of the two time-outs of a socket.
 pub(crate) fn time_option(fd: c_int, name: c_int) -> Result<libc::timeval, Errno> {
-    let mut time = libc::timeval { tv_sec: 0, tv_usec: 0 };
-    let mut len = size_of::<libc::timeval>() as libc::socklen_t;
-    let (into, len_into) = (ptr::from_mut(&mut time), ptr::from_mut(&mut len));
-    call!(libc::SYS_getsockopt, fd, libc::SOL_SOCKET, name, into, len_into)?;
-    Ok(time)
+    let zero = libc::timeval { tv_sec: 0, tv_usec: 0 };
+    option_of(fd, libc::SOL_SOCKET, name, zero)
 }
 
 /// Writes to a file; not all, perhaps.
@@ -388,13 +366,10 @@ pub(crate) fn send_file(out: c_int, from: c_int, offset: *mut i64, count: usize)
 /// Waits for descriptors, with a mask of signals while it sleeps.
 pub(crate) fn poll(
     entries: &mut [libc::pollfd],
-    limit: Option<std::time::Duration>,
+    limit: Option<Duration>,
     mask: *const libc::sigset_t,
 ) -> Outcome {
-    let limit = limit.map(|limit| libc::timespec {
-        tv_sec: i64::try_from(limit.as_secs()).unwrap_or(i64::MAX),
-        tv_nsec: i64::from(limit.subsec_nanos()),
-    });
+    let limit = limit.map(time_of);
     let limit = limit.as_ref().map_or(ptr::null(), ptr::from_ref);
     call!(libc::SYS_ppoll, entries.as_mut_ptr(), entries.len(), limit, mask, 8_usize)
 }
@@ -452,9 +427,7 @@ pub(crate) fn state_of(diag: c_int, question: &[u8]) -> Result<Option<u8>, Errno
 
 /// Whether closing it is a reset: the program asked for no lingering.
 pub(crate) fn resets_when_closed(fd: c_int) -> bool {
-    let mut linger = libc::linger { l_onoff: 0, l_linger: 0 };
-    let mut len = size_of::<libc::linger>() as libc::socklen_t;
-    let (into, len_into) = (ptr::from_mut(&mut linger), ptr::from_mut(&mut len));
-    call!(libc::SYS_getsockopt, fd, libc::SOL_SOCKET, libc::SO_LINGER, into, len_into).is_ok()
-        && (linger.l_onoff, linger.l_linger) == (1, 0)
+    let zero = libc::linger { l_onoff: 0, l_linger: 0 };
+    option_of(fd, libc::SOL_SOCKET, libc::SO_LINGER, zero)
+        .is_ok_and(|linger| (linger.l_onoff, linger.l_linger) == (1, 0))
 }

@@ -11,6 +11,7 @@ mod interest;
 mod kernel;
 mod lock;
 mod log;
+mod manner;
 mod messages;
 mod narrow;
 #[cfg(not(test))]

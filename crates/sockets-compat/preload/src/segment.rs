@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::kernel::{self, Errno};
 
 /// Says that this is ours, and how its parts lie: another version has another number.
-pub(crate) const MAGIC: u64 = u64::from_be_bytes(*b"landfal2");
+pub(crate) const MAGIC: u64 = u64::from_be_bytes(*b"landfal3");
 /// What a ring holds. As much as a core's own cache has room for, several times over.
 pub(crate) const CAPACITY: u64 = 256 * 1024;
 const HEADER: usize = 4096;
@@ -66,6 +66,8 @@ pub(crate) struct Sending {
     pub(crate) wants_room: AtomicU32,
     /// No more will come: shut down or closed, and not by a killed process.
     pub(crate) has_ended: AtomicU32,
+    /// What the program said of `TCP_NODELAY` and `TCP_CORK`; see [`crate::manner`].
+    pub(crate) manner: AtomicU32,
 }
 
 /// The receiver's half of a direction.

@@ -16,6 +16,7 @@ pub(crate) const CASES: &[Case] = &[
     ("a_signal_that_does_not_end_a_wait", signal_restarts),
     ("stdio_on_a_socket", stdio),
     ("the_type_of_a_socket", kind),
+    ("whether_small_pieces_wait", small_pieces_wait),
 ];
 
 fn names(seen: &mut Seen) {
@@ -161,6 +162,29 @@ fn stdio(seen: &mut Seen) {
         }
         seen.call("end", recv(pair.b, &mut [0; 4], 0));
         close(pair.b);
+    }
+}
+
+fn small_pieces_wait(seen: &mut Seen) {
+    for pair in [Pair::fresh(), Pair::used()] {
+        for option in [libc::TCP_NODELAY, libc::TCP_CORK] {
+            for wanted in [None, Some(1_i32), Some(0), Some(5), None] {
+                let (mut value, mut len) = (wanted.unwrap_or(7), 4);
+                let place = std::ptr::from_mut(&mut value).cast();
+                // SAFETY: a place for a number.
+                unsafe {
+                    if wanted.is_some() {
+                        let set = libc::setsockopt(pair.a, libc::IPPROTO_TCP, option, place, len);
+                        seen.call("set", set as isize);
+                    }
+                    libc::getsockopt(pair.a, libc::IPPROTO_TCP, option, place, &mut len);
+                }
+                seen.note("value", (option, value, len));
+                send(pair.a, b"abc", 0);
+                seen.call("recv", recv(pair.b, &mut [0; 3], libc::MSG_WAITALL));
+            }
+        }
+        pair.close();
     }
 }
 

@@ -134,7 +134,8 @@ unsafe extern "C" fn getsockopt(
     let ours = if value.is_null() || len.is_null() {
         None
     } else {
-        of_messages(fd, |socket| socket.option(level, name)).flatten()
+        let of_stream = || crate::table::find(fd)?.shared()?.manner(level, name);
+        of_messages(fd, |socket| socket.option(level, name)).flatten().or_else(of_stream)
     };
     let Some(number) = ours else {
         // SAFETY: what the program gave.
@@ -169,6 +170,15 @@ unsafe extern "C" fn setsockopt(
         if let Some(set) = of_messages(fd, |socket| socket.set_limit(fd, number)) {
             return done(set);
         }
+    }
+    if level == libc::IPPROTO_TCP
+        && is_number
+        && let Some(guard) = crate::table::find(fd)
+        && let Some(shared) = guard.shared()
+        // SAFETY: there are so many bytes.
+        && shared.set_manner(level, name, unsafe { value.cast::<c_int>().read_unaligned() })
+    {
+        return 0;
     }
     let is_room = matches!(name, libc::SO_SNDBUF | libc::SO_SNDBUFFORCE);
     if level == libc::SOL_SOCKET && is_room && of_messages(fd, |_| ()).is_some() {
