@@ -3,6 +3,7 @@
 
 mod common;
 
+use std::os::unix::fs::MetadataExt;
 use std::process::Command;
 
 use common::example;
@@ -41,7 +42,10 @@ fn with_and_without_it_sockets_are_the_same() {
 /// Names of connections that processes of this user have left behind.
 fn names() -> usize {
     let folders = std::fs::read_dir("/dev/shm").expect("there is shared memory").flatten();
+    let owner = |path: &std::path::Path| std::fs::metadata(path).map(|data| data.uid()).ok();
+    let me = owner("/proc/self".as_ref());
     folders
+        .filter(|folder| owner(&folder.path()) == me)
         .filter(|folder| folder.file_name().to_string_lossy().starts_with("landfall-sockets-"))
         .filter_map(|folder| std::fs::read_dir(folder.path()).ok())
         .map(Iterator::count)
