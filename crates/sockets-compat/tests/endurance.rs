@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 #[cfg(feature = "clan")]
 use sockets_compat::{ClanListener, ClanStream};
 #[cfg(feature = "stp")]
-use sockets_compat::{StpHost, StpOptions};
+use sockets_compat::{StpHost, StpOptions, StpSeqPacket};
 use support::{Folder, descriptors, until, within};
 
 const CONNECTIONS: usize = 10_000;
@@ -55,11 +55,6 @@ fn stp_leaves_nothing_behind() {
     let listener = server.listen(1).unwrap();
     let there = listener.local_addr().unwrap();
     leaves_nothing("STP", || {
-        // An endpoint has places for 1024 connections, and those that were closed keep theirs
-        // for a moment: who is quicker than that is refused.
-        for host in [&client, &server] {
-            until("closed connections go", || host.endpoint().stats().connections < 512);
-        }
         let one = client.connect(&there).unwrap();
         let (two, _) = listener.accept().unwrap();
         one.send(b"ping").unwrap();
@@ -125,11 +120,49 @@ impl Drop for Killed {
     }
 }
 
-fn child_that_connects_to(address: &str) -> Killed {
+fn child_that_is(test: &str, address: &str) -> Killed {
     let mut command = Command::new(std::env::current_exe().expect("a test has a path"));
-    let command = command.args(["--exact", "child"]).env(CHILD, address);
+    let command = command.args(["--exact", test]).env(CHILD, address);
     let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
     Killed(child.expect("it runs once more"))
+}
+
+/// Not a test by itself: the child of the test below.
+#[cfg(feature = "stp")]
+#[test]
+fn child_by_stp() {
+    let Ok(address) = std::env::var(CHILD) else { return };
+    let socket = StpSeqPacket::connect(address).unwrap();
+    socket.send(b"I am here").unwrap();
+    let _ = socket.set_read_timeout(Some(support::PATIENCE));
+    let _ = socket.recv(&mut [0; 1]);
+}
+
+/// UDP tells nobody of a process that was killed: it is silence that shows it.
+#[cfg(feature = "stp")]
+#[test]
+fn a_killed_peer_of_stp_is_an_error_in_time_and_leaves_nothing() {
+    within(|| {
+        let local = "127.0.0.1:0".parse().unwrap();
+        let host = StpHost::bind_udp(local, StpOptions::default()).unwrap();
+        let listener = host.listen(1).unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let child = child_that_is("child_by_stp", &address);
+        let (socket, _) = listener.accept().unwrap();
+        assert_eq!(socket.recv(&mut [0; 16]).unwrap(), 9);
+        let reader = socket.try_clone().unwrap();
+        let reading = std::thread::spawn(move || reader.recv(&mut [0; 1]));
+        drop(child);
+        let error = reading.join().unwrap().unwrap_err();
+        assert!(
+            matches!(error.kind(), ErrorKind::TimedOut | ErrorKind::ConnectionReset),
+            "{error}"
+        );
+        socket.send(b"nobody is there").unwrap_err();
+        drop(socket);
+        until("no connection is left", || host.endpoint().stats().connections == 0);
+        until("no memory is left", || host.endpoint().stats().regions == 0);
+    });
 }
 
 #[cfg(feature = "clan")]
@@ -139,7 +172,7 @@ fn a_killed_peer_is_a_reset_behind_what_it_wrote() {
         let folder = Folder::new("killed");
         let listener = ClanListener::bind(folder.address("parent")).unwrap();
         for is_reading in [true, false] {
-            let child = child_that_connects_to(&folder.address("parent"));
+            let child = child_that_is("child", &folder.address("parent"));
             let (mut stream, _) = listener.accept().unwrap();
             let mut bytes = [0; 9];
             stream.read_exact(&mut bytes).unwrap();

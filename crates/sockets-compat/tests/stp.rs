@@ -254,3 +254,28 @@ fn tasks_send_and_receive_messages() {
         assert_eq!(two.recv_message().await.unwrap(), None);
     });
 }
+
+#[test]
+fn thousands_of_connections_are_open_at_a_time_and_one_too_many_says_so() {
+    within(|| {
+        let listener = StpListener::bind("stp://127.0.0.1:11/udp/0").unwrap();
+        let there = listener.local_addr().unwrap();
+        let mut pairs = Vec::new();
+        for _ in 0..3000 {
+            let client = StpSeqPacket::connect(&there).unwrap();
+            pairs.push((client, listener.accept().unwrap().0));
+        }
+        for (client, server) in &pairs {
+            client.send(b"still here").unwrap();
+            assert_eq!(server.recv(&mut [0; 10]).unwrap(), 10);
+        }
+
+        let mut options = StpOptions::default();
+        options.connections = 2;
+        let small = StpHost::bind_udp("127.0.0.1:0".parse().unwrap(), options).unwrap();
+        let _two = [small.connect(&there).unwrap(), small.connect(&there).unwrap()];
+        let why = small.connect(&there).unwrap_err();
+        assert_eq!(why.kind(), ErrorKind::QuotaExceeded, "{why}");
+        assert!(why.to_string().contains("StpOptions::connections"), "{why}");
+    });
+}

@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, Weak};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use landfall::stp::{Connection, Ended, Endpoint, Error, Peer, Reason, Transport};
+use landfall::stp::{Config, Connection, Ended, Endpoint, Error, Peer, Reason, Transport};
 
 use crate::address::{Address, Carrier, ToAddress};
 use crate::errors;
@@ -49,16 +49,20 @@ pub struct StpOptions {
     pub send_buffer: usize,
     /// How long the last bytes of a socket that was dropped may take to arrive.
     pub linger: Duration,
+    /// How many connections a host may have at a time, with those that were closed a
+    /// moment ago. (A host over an [`Endpoint`] of one's own has that endpoint's bound.)
+    pub connections: usize,
 }
 
 impl Default for StpOptions {
-    /// A mebibyte each, and a minute.
+    /// A mebibyte each, a minute, and 16,384 connections.
     fn default() -> Self {
         Self {
             message: 1 << 20,
             receive_buffer: 1 << 20,
             send_buffer: 1 << 20,
             linger: Duration::from_secs(60),
+            connections: 16_384,
         }
     }
 }
@@ -102,7 +106,7 @@ impl StpHost {
     /// # Errors
     /// The address cannot be bound.
     pub fn bind_udp(address: SocketAddr, options: StpOptions) -> io::Result<Self> {
-        Ok(Self::new(Endpoint::bind(Transport::udp(address)).map_err(io::Error::other)?, options))
+        Self::open_path(Transport::udp(address), &Config::shared_network(), options)
     }
 
     /// Sockets over IP itself (protocol 118), on a local address. That takes privileges.
@@ -110,7 +114,19 @@ impl StpHost {
     /// # Errors
     /// The address cannot be bound, or the process may not.
     pub fn bind_ip(address: IpAddr, options: StpOptions) -> io::Result<Self> {
-        Ok(Self::new(Endpoint::bind(Transport::ip(address)).map_err(io::Error::other)?, options))
+        Self::open_path(Transport::ip(address), &Config::default(), options)
+    }
+
+    /// An endpoint with one path, and room for as many connections as sockets may be.
+    fn open_path(transport: Transport, usual: &Config, options: StpOptions) -> io::Result<Self> {
+        let config = Config {
+            connections: options.connections,
+            half_open: options.connections.min(1024),
+            links: options.connections.saturating_mul(2),
+            ..usual.clone()
+        };
+        let endpoint = Endpoint::builder().path(transport).config(config).bind();
+        Ok(Self::new(endpoint.map_err(io::Error::other)?, options))
     }
 
     fn usual(usual: Usual) -> io::Result<Self> {
@@ -121,14 +137,15 @@ impl StpHost {
         let any = |is_v4| -> IpAddr {
             if is_v4 { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() }
         };
-        let transport = match usual {
-            Usual::Client { is_v4, is_udp: true } => Transport::udp(SocketAddr::new(any(is_v4), 0)),
-            Usual::Client { is_v4, is_udp: false } => Transport::ip(any(is_v4)),
-            Usual::ServerUdp(address) => Transport::udp(address),
-            Usual::ServerIp(address) => Transport::ip(address),
-        };
-        let endpoint = Endpoint::bind(transport).map_err(io::Error::other)?;
-        let host = Self::new(endpoint, StpOptions::default());
+        let options = StpOptions::default();
+        let host = match usual {
+            Usual::Client { is_v4, is_udp: true } => {
+                Self::bind_udp(SocketAddr::new(any(is_v4), 0), options)
+            }
+            Usual::Client { is_v4, is_udp: false } => Self::bind_ip(any(is_v4), options),
+            Usual::ServerUdp(address) => Self::bind_udp(address, options),
+            Usual::ServerIp(address) => Self::bind_ip(address, options),
+        }?;
         hosts.retain(|_, host| host.strong_count() > 0);
         // Port 0 is another one each time.
         if !matches!(usual, Usual::ServerUdp(address) if address.port() == 0) {
@@ -212,7 +229,7 @@ impl StpHost {
             Carrier::Ip => Peer::Ip(*host),
         };
         let opened = self.0.endpoint.connect(peer, *port).await;
-        let connection = opened.map_err(|error| failed(&error))?;
+        let connection = opened.map_err(|error| unopened(&error))?;
         Ok(Connected { connection, peer: address.clone(), local: self.local(0) })
     }
 
@@ -274,6 +291,19 @@ impl Listening {
             let peer = address_of(connection.peer(), 0);
             Ok(Connected { connection, local: self.local.clone(), peer })
         })
+    }
+}
+
+/// Why a connection does not begin.
+fn unopened(error: &Error) -> io::Error {
+    match error {
+        Error::Refused(_) => io::Error::new(
+            io::ErrorKind::QuotaExceeded,
+            format!(
+                "this host has as many connections as `StpOptions::connections` allows ({error})"
+            ),
+        ),
+        other => failed(other),
     }
 }
 

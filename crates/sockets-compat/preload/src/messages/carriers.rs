@@ -66,6 +66,7 @@ fn number(error: &io::Error) -> Errno {
         io::ErrorKind::TimedOut => libc::ETIMEDOUT,
         io::ErrorKind::PermissionDenied => libc::EACCES,
         io::ErrorKind::AddrNotAvailable => libc::EADDRNOTAVAIL,
+        io::ErrorKind::QuotaExceeded => libc::ENOBUFS,
         _ => libc::EIO,
     };
     Errno(error.raw_os_error().unwrap_or_else(of_kind))

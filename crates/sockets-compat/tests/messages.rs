@@ -1,0 +1,157 @@
+//! Random sequences of what can be done with sockets for messages, against a queue of them.
+#![cfg(feature = "stp")]
+
+mod support;
+
+use std::collections::VecDeque;
+use std::io::ErrorKind;
+use std::net::Shutdown;
+
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
+use sockets_compat::{StpListener, StpSeqPacket};
+use support::{until, within};
+
+/// "Message too long".
+const TOO_LONG: Option<i32> = Some(90);
+/// The limit at the beginning.
+const LIMIT: usize = 2000;
+
+/// What is done, by the side that it is done at.
+#[derive(Clone, Debug)]
+enum Step {
+    Send(usize),
+    Receive,
+    Peek,
+    ReceiveIntoTooLittle,
+    Limit(usize),
+    Finish,
+}
+
+fn step() -> impl Strategy<Value = (usize, Step)> {
+    let len = || prop_oneof![1 => Just(0), 4 => 1_usize..100, 3 => 1_usize..4000];
+    let step = prop_oneof![
+        8 => len().prop_map(Step::Send),
+        6 => Just(Step::Receive),
+        2 => Just(Step::Peek),
+        2 => Just(Step::ReceiveIntoTooLittle),
+        2 => (1_usize..4000).prop_map(Step::Limit),
+        1 => Just(Step::Finish),
+    ];
+    (0_usize..2, step)
+}
+
+/// One direction, as it must be.
+struct Way {
+    messages: VecDeque<Vec<u8>>,
+    limit: usize,
+    has_ended: bool,
+    sent: u8,
+}
+
+impl Way {
+    fn new() -> Self {
+        Self { messages: VecDeque::new(), limit: LIMIT, has_ended: false, sent: 0 }
+    }
+
+    fn send(&mut self, from: &StpSeqPacket, len: usize) {
+        self.sent = self.sent.wrapping_add(1);
+        let message: Vec<u8> = (0..len).map(|at| self.sent.wrapping_add(at as u8)).collect();
+        match from.send(&message) {
+            Ok(sent) => {
+                assert!(!self.has_ended && len <= self.limit, "{len} of {}", self.limit);
+                assert_eq!(sent, len);
+                self.messages.push_back(message);
+            }
+            Err(error) if self.has_ended => assert_eq!(error.kind(), ErrorKind::BrokenPipe),
+            Err(error) => {
+                assert_eq!(error.raw_os_error(), TOO_LONG, "{error}");
+                assert!(len > self.limit, "{len} of {}", self.limit);
+            }
+        }
+    }
+
+    fn receive(&mut self, at: &StpSeqPacket) {
+        let Some(message) = self.messages.pop_front() else { return self.find_nothing(at) };
+        assert_eq!(at.recv_message().unwrap().unwrap(), message);
+    }
+
+    fn peek(&self, at: &StpSeqPacket) {
+        let Some(message) = self.messages.front() else { return };
+        let mut bytes = vec![0; message.len() + 5];
+        assert_eq!(at.peek(&mut bytes).unwrap(), message.len());
+        assert_eq!(bytes[..message.len()], message[..]);
+    }
+
+    fn receive_into_too_little(&self, at: &StpSeqPacket) {
+        let Some(message) = self.messages.front().filter(|message| !message.is_empty()) else {
+            return;
+        };
+        let error = at.recv(&mut vec![0; message.len() - 1]).unwrap_err();
+        assert_eq!(error.raw_os_error(), TOO_LONG, "{error}");
+    }
+
+    /// Nothing is there: no message, or the end.
+    fn find_nothing(&self, at: &StpSeqPacket) {
+        at.set_nonblocking(true).unwrap();
+        until("the end comes, or nothing", || match at.recv_message() {
+            Ok(message) => {
+                assert!(message.is_none() && self.has_ended, "{message:?}");
+                true
+            }
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::WouldBlock, "{error}");
+                !self.has_ended
+            }
+        });
+        at.set_nonblocking(false).unwrap();
+    }
+}
+
+fn play(sockets: &[StpSeqPacket; 2], steps: &[(usize, Step)]) {
+    // Way 0 goes from socket 0 to socket 1.
+    let mut ways = [Way::new(), Way::new()];
+    sockets.iter().for_each(|socket| socket.set_message_limit(LIMIT));
+    for (at, step) in steps {
+        let (socket, comes) = (&sockets[*at], 1 - *at);
+        match step {
+            Step::Send(len) => ways[*at].send(socket, *len),
+            Step::Receive => ways[comes].receive(socket),
+            Step::Peek => ways[comes].peek(socket),
+            Step::ReceiveIntoTooLittle => ways[comes].receive_into_too_little(socket),
+            Step::Limit(limit) => {
+                socket.set_message_limit(*limit);
+                ways[comes].limit = *limit;
+            }
+            Step::Finish => {
+                socket.shutdown(Shutdown::Write).unwrap();
+                ways[*at].has_ended = true;
+            }
+        }
+    }
+    for at in [0, 1] {
+        sockets[at].shutdown(Shutdown::Write).unwrap();
+        ways[at].has_ended = true;
+        while !ways[at].messages.is_empty() {
+            ways[at].receive(&sockets[1 - at]);
+        }
+        ways[at].find_nothing(&sockets[1 - at]);
+    }
+}
+
+#[test]
+fn whatever_is_done_messages_stay_whole_and_in_order() {
+    within(|| {
+        let listener = StpListener::bind("stp://127.0.0.1:7/udp/0").unwrap();
+        let there = listener.local_addr().unwrap();
+        let steps = proptest::collection::vec(step(), 1..60);
+        let config = Config { cases: 40, failure_persistence: None, ..Config::default() };
+        let run = TestRunner::new(config).run(&steps, |steps| {
+            let client = StpSeqPacket::connect(&there).unwrap();
+            let (server, _) = listener.accept().unwrap();
+            play(&[client, server], &steps);
+            Ok(())
+        });
+        run.unwrap_or_else(|error| panic!("{error}"));
+    });
+}
