@@ -164,11 +164,7 @@ fn a_killed_peer_is_an_error_in_time() {
 #[test]
 fn a_port_is_taken_while_somebody_listens() {
     skip_unless!(missing());
-    let mut twice = Running::serve("listen_twice", udp_port());
-    // It stays at its second listening; who was wrong before that has ended.
-    std::thread::sleep(Duration::from_millis(100));
-    let ended = twice.0.try_wait().expect("it can be asked");
-    assert!(ended.is_none(), "{}", twice.complaints());
+    Running::serve("listen_twice", udp_port()).ends_well();
 }
 
 #[test]
