@@ -26,8 +26,12 @@ struct Server {
 
 impl Server {
     fn start(more: &[&str]) -> Self {
+        Self::of(&[&["--listen", "127.0.0.1"][..], more].concat())
+    }
+
+    fn of(more: &[&str]) -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_landfall"))
-            .args(["perf", "server", "--listen", "127.0.0.1", "--port", "0"])
+            .args(["perf", "server", "--port", "0"])
             .args(more)
             .stdout(Stdio::piped())
             .spawn()
@@ -46,8 +50,12 @@ impl Server {
     }
 
     fn client(&self, more: &[&str]) -> std::process::Output {
+        self.client_at("127.0.0.1", more)
+    }
+
+    fn client_at(&self, host: &str, more: &[&str]) -> std::process::Output {
         let short = ["--rounds", "1", "--seconds", "0.05", "--json"];
-        let to = ["perf", "client", "127.0.0.1", "--port", &self.port];
+        let to = ["perf", "client", host, "--port", &self.port];
         landfall(&[&to[..], &short, more].concat())
     }
 
@@ -113,6 +121,25 @@ fn every_protocol_is_measured_between_two_programs_and_ctrl_c_ends_the_server() 
     let (code, rest) = server.interrupt();
     assert_eq!(code, Some(0), "{rest}");
     assert!(rest.contains("done") && rest.ends_with("ended\n"), "{rest}");
+}
+
+/// As people start it: nothing is said of an address, and clients come by IPv4 and by IPv6.
+#[test]
+fn a_server_at_all_addresses_measures_with_clients_of_either_family() {
+    let server = Server::of(&[]);
+    let hosts = ["127.0.0.1", "::1"];
+    let usable = hosts.into_iter().filter(|host| std::net::UdpSocket::bind((*host, 0)).is_ok());
+    for host in usable {
+        let output = server.client_at(host, &["--protocol", "stp,udp"]);
+        let report = json(&output);
+        let problems = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(0), "{host}: {problems}\n{report:#}");
+        let seen: BTreeSet<_> =
+            rows(&report).iter().map(|row| row["protocol"].as_str().unwrap()).collect();
+        assert_eq!(seen, BTreeSet::from(["stp", "tcp", "udp"]), "{host}: {report:#}");
+    }
+    let (_, said) = server.interrupt();
+    assert!(said.contains("\n127.0.0.1:"), "clients are called what they are:\n{said}");
 }
 
 #[test]

@@ -110,6 +110,12 @@ pub(super) struct Control {
     remote: SocketAddr,
 }
 
+/// An address as its own family writes it: where a server listens by IPv6 for both, clients
+/// by IPv4 look like IPv6, and no path of IPv4 leads from or to such an address.
+pub(super) fn plain(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
+}
+
 impl Control {
     /// Over a connection that was made.
     pub(super) fn over(stream: TcpStream) -> Result<Self> {
@@ -117,7 +123,7 @@ impl Control {
         stream.set_write_timeout(Some(TO_SAY))?;
         let alive = TcpKeepalive::new().with_time(ALIVE).with_interval(ALIVE).with_retries(3);
         SockRef::from(&stream).set_tcp_keepalive(&alive)?;
-        let (local, remote) = (stream.local_addr()?.ip(), stream.peer_addr()?);
+        let (local, remote) = (plain(stream.local_addr()?).ip(), plain(stream.peer_addr()?));
         let (happen, happening) = sync_channel(WAITING);
         let (reader, tell) = (stream.try_clone()?, happen.clone());
         thread::Builder::new()
@@ -235,6 +241,14 @@ fn read_word(reader: &mut impl BufRead) -> Result<Word> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_address_of_ipv4_is_one_wherever_the_server_listens() {
+        let plain = |text: &str| plain(text.parse().unwrap()).to_string();
+        assert_eq!(plain("[::ffff:192.0.2.7]:80"), "192.0.2.7:80");
+        assert_eq!(plain("192.0.2.7:80"), "192.0.2.7:80");
+        assert_eq!(plain("[2001:db8::7]:80"), "[2001:db8::7]:80");
+    }
 
     #[test]
     fn lines_that_are_none_of_ours_are_told() {

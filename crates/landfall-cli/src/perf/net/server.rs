@@ -16,7 +16,7 @@ use anyhow::{Context, Result, bail, ensure};
 use landfall_transport::signals::Endings;
 
 use super::conduct::{Failure, conduct};
-use super::control::{Control, Ender, PORT, PROTOCOL, Word, boot};
+use super::control::{Control, Ender, PORT, PROTOCOL, Word, boot, plain};
 use super::test::{Kind, Test};
 use crate::lane::transport::Role;
 use crate::machine::Machine;
@@ -117,7 +117,8 @@ fn begin(stream: TcpStream, desk: &Arc<Desk>, kinds: &[Kind]) -> Option<thread::
     let (desk, kinds) = (Arc::clone(desk), kinds.to_vec());
     let session = thread::Builder::new().name("landfall-session".into()).spawn(move || {
         if is_free {
-            let who = stream.peer_addr().map_or_else(|_| "?".into(), |peer| peer.to_string());
+            let who =
+                stream.peer_addr().map_or_else(|_| "?".into(), |peer| plain(peer).to_string());
             match serve(stream, &desk, &kinds) {
                 Ok(count) => say(&format!("{who}: done, {count} runs\n")),
                 Err(error) => say(&format!("{who}: {error:#}\n")),
