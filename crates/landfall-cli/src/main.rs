@@ -52,7 +52,7 @@ fn main() -> ExitCode {
     match cli.run() {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("landfall: {error:#}");
+            eprintln!("landfall: {}", style::causes(&error));
             ExitCode::FAILURE
         }
     }

@@ -88,6 +88,20 @@ pub(crate) fn bytes(count: u64) -> String {
     }
 }
 
+/// An error with its causes, each said once: some errors say their cause themselves.
+pub(crate) fn causes(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if text.is_empty() {
+            text = cause;
+        } else if !text.ends_with(&cause) {
+            text.push_str(": ");
+            text.push_str(&cause);
+        }
+    }
+    text
+}
+
 /// Bytes as two digits each.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
@@ -103,6 +117,17 @@ mod tests {
         assert_eq!(bytes(1023), "1023 B");
         assert_eq!(bytes(128 << 10), "128 KiB");
         assert_eq!(bytes(3 << 29), "1.5 GiB");
+    }
+
+    #[test]
+    fn a_cause_that_an_error_says_itself_is_not_said_again() {
+        let error = anyhow::anyhow!("no rights").context("cannot open it: no rights");
+        assert_eq!(
+            causes(&error.context("while serving")),
+            "while serving: cannot open it: no rights"
+        );
+        let error = anyhow::anyhow!("no rights").context("cannot open it");
+        assert_eq!(causes(&error), "cannot open it: no rights");
     }
 
     #[test]

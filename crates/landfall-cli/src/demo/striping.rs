@@ -63,10 +63,13 @@ fn lines(facts: &Facts) -> [String; 3] {
             bytes(facts.message_bytes as u64)
         ),
         format!(
-            "all of it came, {}: {c} packets over the first path, {d} over the second; {} Blocks \
+            "all of it came, {}: {c} packets over the first path, {d} over the second; {} \
              moved from one to the other",
             speed(facts.goodput_bytes_per_s),
-            facts.blocks_moved
+            match facts.blocks_moved {
+                1 => "1 Block".to_owned(),
+                many => format!("{many} Blocks"),
+            }
         ),
         format!(
             "copied in user space: {}; woken {} times; BLAKE3 {}… at both ends: equal",

@@ -6,6 +6,7 @@ use std::net::Ipv4Addr;
 
 use landfall_testbed::Namespace;
 use landfall_testbed::ingress::why_no_ingress;
+use landfall_testbed::privileges::{self, Privilege};
 use landfall_transport::memory::Regions;
 use landfall_transport::packet::{Filter, Framing, PacketConfig, PacketDriver};
 use landfall_transport::rawip::{RawIpConfig, RawIpDriver};
@@ -15,6 +16,7 @@ use socket2::{Domain, Socket, Type};
 
 use super::{Feature, Finding};
 use crate::lane::transport::PATH;
+use crate::style;
 
 /// An ethertype for experiments on one's own network (RFC 9542): nobody
 /// sends it here.
@@ -46,7 +48,7 @@ fn packet_offload() -> Finding {
         Ok(()) => Finding::present(feature, name, "a packet socket took PACKET_VNET_HDR"),
         Err(error) => {
             let remedy = "see AF_PACKET above; the offload needs Linux 4.6 or newer";
-            Finding::missing(feature, name, format!("{error:#}"), remedy)
+            Finding::missing(feature, name, style::causes(&error), remedy)
         }
     }
 }
@@ -70,7 +72,14 @@ fn nft() -> Finding {
 fn tap() -> Finding {
     let (feature, name) = (Feature::Tap, "TAP");
     match OpenOptions::new().read(true).write(true).open("/dev/net/tun") {
-        Ok(_) => Finding::present(feature, name, "/dev/net/tun opens"),
+        Ok(_) if privileges::has(Privilege::NetAdmin) => {
+            Finding::present(feature, name, "/dev/net/tun opens")
+        }
+        Ok(_) => {
+            let what = "/dev/net/tun opens: for interfaces that root has made for you, as long as \
+                        CAP_NET_ADMIN is missing";
+            Finding::present(feature, name, what)
+        }
         Err(error) => {
             let remedy = match error.kind() {
                 io::ErrorKind::NotFound => {
@@ -104,7 +113,7 @@ fn xdp() -> Finding {
                 Some(OpenError::LockedMemory { .. }) => "see locked memory below",
                 _ => XDP_REMEDY,
             };
-            Finding::missing(feature, name, format!("{error:#}"), remedy)
+            Finding::missing(feature, name, style::causes(&error), remedy)
         }
     }
 }

@@ -21,6 +21,8 @@ use std::process::{Command, ExitCode};
 use anyhow::{Context, Result, ensure};
 use landfall_socket_rules::Rules;
 
+use crate::style;
+
 const EXAMPLES: &str = "\
 Examples:
   landfall run -- redis-server --port 6379
@@ -71,7 +73,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
             ExitCode::from(code)
         }
         Err(error) => {
-            eprintln!("landfall: {error:#}");
+            eprintln!("landfall: {}", style::causes(&error));
             ExitCode::from(FAILED)
         }
     })

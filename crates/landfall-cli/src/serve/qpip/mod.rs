@@ -46,12 +46,14 @@ pub(super) fn serve(args: &Args, ledger: &Arc<Ledger>) -> Result<()> {
     let (adapter, local) = open(args)?;
     let mut hall = Hall::open(&adapter, local, args, ledger)?;
     let link = adapter.links().into_iter().next().context("an adapter has a link")?;
-    let inside = link.tunnel_address.map_or_else(String::new, |at| format!(" at {at}"));
     let (name, ip, port) = (args.service.name(), local.ip(), local.port());
-    ledger.ready(format_args!(
-        "{name} on {ip}, TCP and UDP port {port}, by {}{inside}; try: nc {ip} {port}",
-        link.what
-    ))?;
+    // Sockets of a kernel do not reach into a tunnel.
+    let client = link.tunnel_address.map_or_else(
+        || format!("; try: nc {ip} {port}"),
+        |at| format!(" at {at}; for queue pairs with a tunnel to there"),
+    );
+    ledger
+        .ready(format_args!("{name} on {ip}, TCP and UDP port {port}, by {}{client}", link.what))?;
     while !ledger.is_over() {
         hall.turn()?;
         if let Some(why) = adapter.links().into_iter().find_map(|link| link.broken) {
