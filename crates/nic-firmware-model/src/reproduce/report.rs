@@ -91,10 +91,10 @@ const ORIGIN: &str = "
 ";
 
 const HEAD: &str = "
-Each table and figure with the paper's value, the model's, and how far off that is. As the
-paper's value counts what its words and tables state; where it only draws a point, the
-model's value stands alone. *Given* values the model was fed, *calibrated* ones it was
-fitted to, all others it predicts.
+Each table and figure: the paper's value, the model's, and how far off that is. The paper's
+values are those that its words and tables state; where it only draws a point, the model's
+value stands alone. *Given* values were put into the model, to *calibrated* ones it was
+fitted, and all others it predicts.
 ";
 
 /// The page in the repository: it says how it came to be.
