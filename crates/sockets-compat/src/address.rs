@@ -8,6 +8,9 @@ use std::str::FromStr;
 /// The port of STP's UDP encapsulation, where an address names no other.
 pub const STP_UDP_PORT: u16 = 8181;
 
+/// The port of CLAN's UDP encapsulation, where an address names no other.
+pub const CLAN_UDP_PORT: u16 = 8182;
+
 /// Where a socket is.
 ///
 /// | text | what |
@@ -18,6 +21,8 @@ pub const STP_UDP_PORT: u16 = 8181;
 /// | `qp://10.0.0.1:7000` | a port of TCP or UDP, as everybody knows it |
 /// | `clan:///run/landfall#web` | the service `web` among those that meet in the folder `/run/landfall` |
 /// | `clan:///run/landfall` | somebody there who has no name, as one that connects |
+/// | `clan://10.0.0.1:7` | port 7 of CLAN at that host, by UDP at port 8182 |
+/// | `clan://10.0.0.1:7/udp/4000` | the same by another UDP port |
 ///
 /// ```
 /// use sockets_compat::Address;
@@ -47,6 +52,15 @@ pub enum Address {
         folder: PathBuf,
         /// Its name there; who connects has none.
         name: Option<Name>,
+    },
+    /// A port of CLAN at a host, over the network.
+    ClanPort {
+        /// The host.
+        host: IpAddr,
+        /// CLAN's own port, which has nothing to do with ports of UDP.
+        port: u16,
+        /// The port of UDP that carries it.
+        udp: u16,
     },
 }
 
@@ -117,6 +131,12 @@ impl Address {
         Self::Stp { host: host.into(), port, carrier: Carrier::default() }
     }
 
+    /// A port of CLAN over the network, by UDP at CLAN's port.
+    #[must_use]
+    pub fn clan_port(host: impl Into<IpAddr>, port: u16) -> Self {
+        Self::ClanPort { host: host.into(), port, udp: CLAN_UDP_PORT }
+    }
+
     /// A service over shared memory.
     ///
     /// # Errors
@@ -132,7 +152,7 @@ impl Address {
     #[must_use]
     pub const fn port(&self) -> Option<u16> {
         match self {
-            Self::Stp { port, .. } => Some(*port),
+            Self::Stp { port, .. } | Self::ClanPort { port, .. } => Some(*port),
             Self::Qp(address) => Some(address.port()),
             Self::Clan { .. } => None,
         }
@@ -142,7 +162,7 @@ impl Address {
     #[must_use]
     pub const fn ip(&self) -> Option<IpAddr> {
         match self {
-            Self::Stp { host, .. } => Some(*host),
+            Self::Stp { host, .. } | Self::ClanPort { host, .. } => Some(*host),
             Self::Qp(address) => Some(address.ip()),
             Self::Clan { .. } => None,
         }
@@ -153,7 +173,7 @@ impl Address {
     pub const fn socket(&self) -> Option<SocketAddr> {
         match self {
             Self::Qp(address) => Some(*address),
-            Self::Stp { .. } | Self::Clan { .. } => None,
+            Self::Stp { .. } | Self::Clan { .. } | Self::ClanPort { .. } => None,
         }
     }
 
@@ -167,6 +187,7 @@ impl Address {
         let parsed = text.parse::<Self>();
         let (scheme, rest) = match (text.split_once("://"), &parsed) {
             (Some((scheme @ ("stp" | "qp"), rest)), Err(_)) => (scheme, rest),
+            (Some(("clan", rest)), Err(_)) if is_of_a_host(rest) => ("clan", rest),
             _ => return parsed.map(|address| vec![address]).map_err(wrong),
         };
         let (authority, behind) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
@@ -198,6 +219,10 @@ impl fmt::Display for Address {
                 write_folder(f, folder)?;
                 name.as_ref().map_or(Ok(()), |name| write!(f, "#{name}"))
             }
+            Self::ClanPort { host, port, udp } => {
+                write!(f, "clan://{}", SocketAddr::new(*host, *port))?;
+                if *udp == CLAN_UDP_PORT { Ok(()) } else { write!(f, "/udp/{udp}") }
+            }
         }
     }
 }
@@ -212,6 +237,7 @@ impl FromStr for Address {
         match scheme {
             "stp" => stp_of(rest),
             "qp" => Ok(Self::Qp(socket_of(rest)?)),
+            "clan" if is_of_a_host(rest) => clan_port_of(rest),
             "clan" => clan_of(rest),
             _ => Err(AddressError::Scheme(scheme.into())),
         }
@@ -230,20 +256,41 @@ fn socket_of(text: &str) -> Result<SocketAddr, AddressError> {
 }
 
 fn stp_of(text: &str) -> Result<Address, AddressError> {
-    let (authority, behind) = text.split_at(text.find('/').unwrap_or(text.len()));
-    let socket = socket_of(authority)?;
-    if matches!(socket, SocketAddr::V6(address) if address.scope_id() != 0) {
-        return Err(AddressError::Host(authority.into()));
-    }
+    let (socket, behind) = host_of(text)?;
     let carrier = match behind {
         "" => Carrier::default(),
         "/ip" => Carrier::Ip,
-        _ => {
-            let port = behind.strip_prefix("/udp/").and_then(|port| port.parse().ok());
-            Carrier::Udp(port.ok_or_else(|| AddressError::Carrier(behind.into()))?)
-        }
+        _ => Carrier::Udp(udp_of(behind)?),
     };
     Ok(Address::Stp { host: socket.ip(), port: socket.port(), carrier })
+}
+
+/// Host and port of a protocol of its own, and what carries it.
+fn host_of(text: &str) -> Result<(SocketAddr, &str), AddressError> {
+    let (authority, behind) = text.split_at(text.find('/').unwrap_or(text.len()));
+    match socket_of(authority)? {
+        SocketAddr::V6(address) if address.scope_id() != 0 => {
+            Err(AddressError::Host(authority.into()))
+        }
+        socket => Ok((socket, behind)),
+    }
+}
+
+fn udp_of(text: &str) -> Result<u16, AddressError> {
+    let port = text.strip_prefix("/udp/").and_then(|port| port.parse().ok());
+    port.ok_or_else(|| AddressError::Carrier(text.into()))
+}
+
+/// Folders begin with a slash; what begins with a host has a port behind it.
+fn is_of_a_host(text: &str) -> bool {
+    let authority = text.split('/').next().unwrap_or_default();
+    authority.contains(':') && !authority.contains('#')
+}
+
+fn clan_port_of(text: &str) -> Result<Address, AddressError> {
+    let (socket, behind) = host_of(text)?;
+    let udp = if behind.is_empty() { CLAN_UDP_PORT } else { udp_of(behind)? };
+    Ok(Address::ClanPort { host: socket.ip(), port: socket.port(), udp })
 }
 
 fn clan_of(text: &str) -> Result<Address, AddressError> {
@@ -301,7 +348,7 @@ pub enum AddressError {
     Scheme(String),
     /// Host and port are not.
     Host(String),
-    /// STP is not carried by that.
+    /// STP or CLAN is not carried by that.
     Carrier(String),
     /// The folder is not absolute, or no text.
     Folder(String),
@@ -314,7 +361,7 @@ impl fmt::Display for AddressError {
         match self {
             Self::NoScheme(text) => write!(
                 f,
-                "{text:?} does not say what it is: write stp://HOST:PORT, qp://HOST:PORT or clan:///FOLDER#NAME"
+                "{text:?} does not say what it is: write stp://HOST:PORT, qp://HOST:PORT, clan://HOST:PORT or clan:///FOLDER#NAME"
             ),
             Self::Scheme(scheme) => {
                 write!(f, "{scheme:?} is no scheme of this family: those are stp, qp and clan")
@@ -326,7 +373,7 @@ impl fmt::Display for AddressError {
             Self::Carrier(text) => {
                 write!(
                     f,
-                    "{text:?} carries no STP: write /udp/PORT or /ip, or nothing for UDP at port {STP_UDP_PORT}"
+                    "{text:?} carries neither STP nor CLAN: write /udp/PORT, for STP also /ip, or nothing for UDP at port {STP_UDP_PORT} (CLAN: {CLAN_UDP_PORT})"
                 )
             }
             Self::Folder(text) => {

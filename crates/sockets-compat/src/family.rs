@@ -32,7 +32,7 @@ macro_rules! families {
 }
 
 families! {
-    /// Shared memory with tripwires, within one host.
+    /// Shared memory with tripwires, within one host and across hosts.
     #[cfg(feature = "clan")]
     Clan "ClanStream" "ClanListener";
     /// Queue pairs on TCP and UDP.

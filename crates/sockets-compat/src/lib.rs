@@ -6,7 +6,8 @@
 //! | `StpStream`, `StpStreamListener` | `TcpStream`, `TcpListener` | the same, for bytes | `stp` |
 //! | `QpStream`, `QpListener` | `TcpStream`, `TcpListener` | queue pairs; any TCP at the other end | `qpip` |
 //! | `QpDatagram` | `UdpSocket` | queue pairs; any UDP at the other end | `qpip` |
-//! | `ClanStream`, `ClanListener` | `UnixStream`, `UnixListener` | shared memory with tripwires, within a host | `clan` |
+//! | `ClanStream`, `ClanListener` | `UnixStream`, `TcpStream` and their listeners | shared memory with tripwires, within a host and across hosts | `clan` |
+//! | `ClanSeqPacket`, `ClanSeqPacketListener` | `SOCK_SEQPACKET` of Unix | the same, for messages | `clan` |
 //!
 //! Blocking, with timeouts and without waiting they are here; for tokio the same names
 //! are in the module `tokio`, and what hyper, tower and axum need is in `hyper`. Where
@@ -27,7 +28,7 @@ mod duplex;
 )]
 mod errors;
 mod family;
-#[cfg(any(feature = "qpip", feature = "stp"))]
+#[cfg(any(feature = "clan", feature = "qpip", feature = "stp"))]
 mod linger;
 mod listener;
 #[cfg(feature = "qpip")]
@@ -42,9 +43,12 @@ pub mod hyper;
 #[cfg(feature = "tokio")]
 pub mod tokio;
 
-pub use address::{Address, AddressError, Carrier, Name, STP_UDP_PORT, ToAddress};
+pub use address::{Address, AddressError, CLAN_UDP_PORT, Carrier, Name, STP_UDP_PORT, ToAddress};
 #[cfg(feature = "clan")]
-pub use clan::{Admit, ClanHost, ClanListener, ClanOptions, ClanStream};
+pub use clan::{
+    Admit, ClanHost, ClanListener, ClanNetwork, ClanOptions, ClanSeqPacket, ClanSeqPacketListener,
+    ClanStream,
+};
 #[cfg(feature = "clan")]
 pub use family::Clan;
 pub use family::Family;

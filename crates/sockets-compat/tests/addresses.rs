@@ -30,6 +30,11 @@ fn address() -> impl Strategy<Value = Address> {
         }),
         (ip(), any::<u16>()).prop_map(|(host, port)| Address::Qp(SocketAddr::new(host, port))),
         scoped,
+        (ip(), any::<u16>(), any::<u16>()).prop_map(|(host, port, udp)| Address::ClanPort {
+            host,
+            port,
+            udp
+        }),
         ("/[^\0]{0,40}", name).prop_map(|(folder, name)| Address::Clan {
             folder: PathBuf::from(folder),
             name: name.map(|name| Name::new(name).expect("such are names")),
@@ -67,6 +72,8 @@ fn what_is_wrong_is_said() {
         ("qp://10.0.0.1", Host("10.0.0.1".into())),
         ("stp://example.org:7", Host("example.org:7".into())),
         ("stp://10.0.0.1:7/tcp/4", Carrier("/tcp/4".into())),
+        ("clan://10.0.0.1:7/ip", Carrier("/ip".into())),
+        ("clan://10.0.0.1:x", Host("10.0.0.1:x".into())),
         ("clan://run/landfall#web", Folder("run/landfall".into())),
         ("clan:///run/%zz#web", Folder("/run/%zz".into())),
         ("clan:///run/landfall#..", Name("..".into())),
@@ -81,6 +88,8 @@ fn names_of_hosts_are_resolved_when_asked_for() {
     let found = Address::resolve("stp://localhost:7/udp/4000").expect("everybody is localhost");
     assert!(found.iter().any(|address| address.ip().is_some_and(|ip| ip.is_loopback())));
     assert!(found.iter().all(|address| address.port() == Some(7)));
+    let found = Address::resolve("clan://localhost:7").expect("everybody is localhost");
+    assert!(found.iter().all(|address| *address == Address::clan_port(address.ip().unwrap(), 7)));
     assert!(Address::resolve("stp://:7").is_err());
     assert_eq!(Address::resolve("clan:///run#x").unwrap(), ["clan:///run#x".parse().unwrap()]);
 }

@@ -1,4 +1,4 @@
-//! Byte streams over shared memory.
+//! Byte streams over shared memory, on one host.
 #![cfg(feature = "clan")]
 
 mod support;

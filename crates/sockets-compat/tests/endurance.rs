@@ -6,7 +6,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::process::{Child, Command, Stdio};
 
 #[cfg(feature = "clan")]
-use sockets_compat::{ClanListener, ClanStream};
+use sockets_compat::{ClanListener, ClanNetwork, ClanOptions, ClanStream};
 #[cfg(feature = "stp")]
 use sockets_compat::{StpHost, StpOptions, StpSeqPacket};
 use support::{Folder, descriptors, until, within};
@@ -45,6 +45,28 @@ fn shared_memory_leaves_nothing_behind() {
         two.write_all(&bytes).unwrap();
         one.read_exact(&mut bytes).unwrap();
     });
+}
+
+#[cfg(feature = "clan")]
+#[test]
+fn memory_of_other_hosts_leaves_nothing_behind() {
+    let local = || "127.0.0.1:0".parse().unwrap();
+    let network = || ClanNetwork::bind_udp(local(), ClanOptions::default()).unwrap();
+    let (client, server) = (network(), network());
+    let listener = server.listen(1).unwrap();
+    let there = listener.local_addr().unwrap();
+    leaves_nothing("memory of other hosts", || {
+        let mut one = client.connect(&there).unwrap();
+        let (mut two, _) = listener.accept().unwrap();
+        one.write_all(b"ping").unwrap();
+        let mut bytes = [0; 4];
+        two.read_exact(&mut bytes).unwrap();
+        two.write_all(&bytes).unwrap();
+        one.read_exact(&mut bytes).unwrap();
+    });
+    for network in [&client, &server] {
+        until("no memory is left", || network.node().stats().regions == 0);
+    }
 }
 
 #[cfg(feature = "stp")]
@@ -162,6 +184,42 @@ fn a_killed_peer_of_stp_is_an_error_in_time_and_leaves_nothing() {
         drop(socket);
         until("no connection is left", || host.endpoint().stats().connections == 0);
         until("no memory is left", || host.endpoint().stats().regions == 0);
+    });
+}
+
+/// UDP tells nobody of a process that was killed: it is silence that shows it, after a time
+/// that the node was opened with.
+#[cfg(feature = "clan")]
+#[test]
+fn a_killed_peer_of_another_host_is_a_reset_and_leaves_nothing() {
+    use landfall::clan::network::{Config, Duration, HostId, Node, Transport};
+    within(|| {
+        let config = Config {
+            retry_after: Duration::from_millis(20),
+            keep_alive: Some(Duration::from_millis(500)),
+            ..Config::shared_network()
+        };
+        // A child that draws the same number draws another.
+        let node = Node::builder(HostId::new(5).unwrap())
+            .path(Transport::udp("127.0.0.1:0".parse().unwrap()))
+            .config(config)
+            .open()
+            .unwrap();
+        let network = ClanNetwork::new(node, ClanOptions::default());
+        let listener = network.listen(1).unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let child = child_that_is("child", &address);
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut bytes = [0; 9];
+        stream.read_exact(&mut bytes).unwrap();
+        let mut reader = stream.try_clone().unwrap();
+        let reading = std::thread::spawn(move || reader.read(&mut [0; 1]));
+        drop(child);
+        let error = reading.join().unwrap().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{error}");
+        stream.write_all(b"nobody is there").unwrap_err();
+        drop(stream);
+        until("no memory is left", || network.node().stats().regions == 0);
     });
 }
 

@@ -146,6 +146,11 @@ impl<N: Copy> Links<N> {
         self.get(index).map(|link| link.id)
     }
 
+    /// Where the other side is.
+    pub(crate) fn peer_at(&self, link: LinkId) -> Option<Peer> {
+        self.named(link).map(|link| link.peer)
+    }
+
     /// Who is at the other side, once that is known.
     pub(crate) fn host_of(&self, link: LinkId) -> Option<HostId> {
         self.named(link)?.host()

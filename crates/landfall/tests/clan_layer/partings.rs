@@ -1,6 +1,7 @@
 //! A receiver that has taken all may go at once, even before the call has ended that told
 //! it of the last: for the sender nothing has failed.
 
+use std::io::{Read as _, Write as _};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -193,4 +194,47 @@ fn a_receiver_of_messages_that_goes_with_the_end_is_no_failure() {
     });
     sender.finish().unwrap();
     sender.drain(None).unwrap();
+}
+
+/// What is delivered outlives the node of who wrote it.
+#[test]
+fn what_is_delivered_is_read_though_its_node_is_gone() {
+    use landfall::clan::network::{ChannelConfig, HostId, Node, Peer};
+    let builder = |number| Node::builder(HostId::new(number).unwrap());
+    for round in 0..20_usize {
+        let nodes = builder(1).linger(Duration::ZERO);
+        let (one, two) = nodes.open_pair(builder(2), ChannelConfig::default()).unwrap();
+        one.link(Peer::Node(1)).unwrap().wait_up(None).unwrap();
+        two.wait_reached(one.host(), None).unwrap();
+        let (mut writer, mut reader) = pieces::stream(&one, &two, stream::Config::DEFAULT);
+        let bytes: Vec<u8> = (0..=round * 20_000).map(|at| (at % 255) as u8).collect();
+        writer.write_all(&bytes).unwrap();
+        writer.finish().unwrap();
+        let delivered = one.wait_for(writer.delivered_async(), None).unwrap();
+        delivered.expect("there is no deadline").unwrap();
+        drop((writer, one));
+        let mut came = Vec::new();
+        reader.read_to_end(&mut came).unwrap();
+        assert!(came == bytes, "{} of {} bytes", came.len(), bytes.len());
+    }
+}
+
+#[test]
+fn a_reader_that_closes_is_heard_of_by_who_waits_for_room() {
+    let (one, two) = Threads::pair().unwrap();
+    let (mut writer, mut reader) = pieces::stream(&one, &two, stream::Config::new(64));
+    while writer.try_write(&[7; 64]).unwrap().is_some() {}
+    let waiting = std::thread::spawn(move || writer.write_some(&[8], None));
+    done_at_once(reader.close_async()).unwrap();
+    let ended = waiting.join().unwrap();
+    assert!(matches!(ended, Err(Error::Closed)), "{ended:?}");
+}
+
+/// Polls what need not wait over memory of one process.
+fn done_at_once<T>(future: impl Future<Output = T>) -> T {
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    match std::pin::pin!(future).poll(&mut context) {
+        std::task::Poll::Ready(result) => result,
+        std::task::Poll::Pending => panic!("there is nothing to wait for"),
+    }
 }

@@ -1,10 +1,17 @@
-//! Byte streams over shared memory: [`ClanStream`], [`ClanListener`].
+//! Sockets over shared memory: byte streams ([`ClanStream`]) and messages
+//! ([`ClanSeqPacket`]).
 //!
-//! A service has a name in a folder, where it listens at a Unix socket. Over that the
-//! two sides exchange the cookies of their memory, and nothing else: bytes go from one
-//! process's memory into the other's, and no kernel sees them.
+//! Within a host a service has a name in a folder, where it listens at a Unix socket. Over
+//! that the two sides exchange the cookies of their memory, and nothing else: bytes go from
+//! one process's memory into the other's, and no kernel sees them. Across hosts
+//! ([`ClanNetwork`]) a service has a port, cookies go from port to port, and writes into
+//! the other's memory travel as bursts in packets. What is above is the same.
 
+mod desk;
+mod messages;
+mod network;
 mod rendezvous;
+mod seqpacket;
 mod stream;
 
 use std::collections::BTreeMap;
@@ -26,10 +33,15 @@ use crate::family::Clan;
 use crate::listener::{Hall, Listener};
 use crate::stream::ByteStream;
 use crate::waiting::locked;
+pub use network::ClanNetwork;
 use rendezvous::Reception;
-use stream::Joined;
+pub use seqpacket::{ClanSeqPacket, ClanSeqPacketListener};
+#[cfg(feature = "tokio")]
+pub(crate) use seqpacket::{Packets, Port};
+use stream::{Ends, Joined, Streams};
 
-/// A byte stream to a process of this host, over shared memory.
+/// A byte stream over shared memory: to a process of this host, where the address names a
+/// folder, or to another host, where it names one.
 ///
 /// ```
 /// use std::io::{Read, Write};
@@ -69,17 +81,39 @@ pub struct ClanOptions {
     pub backlog: usize,
     /// How long the other side may take to answer while a connection is made.
     pub patience: Duration,
+    /// The longest message that a socket for messages takes.
+    pub message: usize,
+    /// How long the last bytes of a socket that was dropped may take to arrive.
+    pub linger: Duration,
+    /// How many connections a [`ClanNetwork`] may have at a time.
+    pub connections: usize,
 }
 
 impl Default for ClanOptions {
-    /// 512 KiB each way, processes of the same user, 1,024 that wait, five seconds.
+    /// 512 KiB each way, processes of the same user, 1,024 that wait, five seconds; messages
+    /// of a mebibyte, a minute, and 8,192 connections.
     fn default() -> Self {
         Self {
             ring: 512 << 10,
             admit: Admit::SameUser,
             backlog: 1024,
             patience: Duration::from_secs(5),
+            message: 1 << 20,
+            linger: Duration::from_secs(60),
+            connections: 8192,
         }
+    }
+}
+
+impl ClanOptions {
+    const fn stream(&self) -> Config {
+        Config::new(self.ring)
+    }
+
+    /// Lengths of messages are told in four bytes.
+    const fn longest(&self) -> u64 {
+        let most = self.message as u64;
+        if most > u32::MAX as u64 { u32::MAX as u64 } else { most }
     }
 }
 
@@ -139,9 +173,15 @@ impl ClanHost {
     /// [`io::ErrorKind::ConnectionRefused`] where nobody has that name; others where the
     /// process there does not answer, may not be trusted, or has another ring.
     pub fn connect(&self, name: &Name) -> io::Result<ClanStream> {
-        let stream = rendezvous::connect(&self.0, name)?;
-        let peer = Address::Clan { folder: self.0.folder.clone(), name: Some(name.clone()) };
-        Ok(ByteStream::of(stream::duplex(stream, self.unnamed(), peer)))
+        Ok(ByteStream::of(self.ends(name, STREAMS)?.duplex()))
+    }
+
+    /// Connects to the service for messages of that name.
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect).
+    pub fn connect_messages(&self, name: &Name) -> io::Result<ClanSeqPacket> {
+        Ok(ClanSeqPacket::of(self.ends(name, MESSAGES)?, self.0.options.longest()))
     }
 
     /// Takes a name, and lets others connect.
@@ -149,9 +189,32 @@ impl ClanHost {
     /// # Errors
     /// [`io::ErrorKind::AddrInUse`] where somebody has that name.
     pub fn listen(&self, name: &Name) -> io::Result<ClanListener> {
-        let local = Address::Clan { folder: self.0.folder.clone(), name: Some(name.clone()) };
-        let reception = Reception::open(&self.0, name, (local.clone(), self.unnamed()))?;
-        Ok(Listener::of(Hall::new(Box::new(reception), local)))
+        let (reception, local) = self.reception(name, STREAMS)?;
+        Ok(Listener::of(Hall::new(Box::new(Streams(reception)), local)))
+    }
+
+    /// Takes a name, and lets others connect for messages. A service for streams may have
+    /// the same name.
+    ///
+    /// # Errors
+    /// As [`listen`](Self::listen).
+    pub fn listen_messages(&self, name: &Name) -> io::Result<ClanSeqPacketListener> {
+        let (reception, local) = self.reception(name, MESSAGES)?;
+        Ok(ClanSeqPacketListener::of(Box::new(reception), local, self.0.options.longest()))
+    }
+
+    fn ends(&self, name: &Name, kind: &str) -> io::Result<Ends> {
+        let joined = rendezvous::connect(&self.0, &self.0.path_of(name, kind))?;
+        Ok(Ends::new(joined, self.unnamed(), self.named(name)))
+    }
+
+    fn reception(&self, name: &Name, kind: &str) -> io::Result<(Reception, Address)> {
+        let (path, local) = (self.0.path_of(name, kind), self.named(name));
+        Ok((Reception::open(&self.0, &path, (local.clone(), self.unnamed()))?, local))
+    }
+
+    fn named(&self, name: &Name) -> Address {
+        Address::Clan { folder: self.0.folder.clone(), name: Some(name.clone()) }
     }
 
     fn unnamed(&self) -> Address {
@@ -159,17 +222,22 @@ impl ClanHost {
     }
 }
 
-impl Inner {
-    fn path_of(&self, name: &Name) -> PathBuf {
-        self.folder.join(format!("{name}.stream"))
-    }
+/// What a service is for.
+const STREAMS: &str = "stream";
+const MESSAGES: &str = "messages";
 
-    const fn config(&self) -> Config {
-        Config::new(self.options.ring)
+impl Inner {
+    fn path_of(&self, name: &Name, kind: &str) -> PathBuf {
+        self.folder.join(format!("{name}.{kind}"))
     }
 
     fn opening(&self) -> Result<landfall::clan::layer::stream::Opening<Shared>, Error> {
-        Stream::open(&self.node, self.config())
+        Stream::open(&self.node, self.options.stream())
+    }
+
+    fn joined(self: &Arc<Self>, stream: Stream<Shared>, most: u64) -> Joined<Shared> {
+        let keep = Arc::<Self>::clone(self);
+        Joined { stream, keep, most, linger: self.options.linger, is_distant: false }
     }
 }
 
@@ -179,22 +247,36 @@ impl fmt::Debug for ClanHost {
     }
 }
 
-/// The folder and the name of an address.
-fn named(address: &impl ToAddress) -> io::Result<(PathBuf, Name)> {
+/// Where a socket of this family is.
+enum Place {
+    /// On this host.
+    Here(ClanHost, Name),
+    /// At that port of a host.
+    There(Address),
+}
+
+fn place_of(address: &impl ToAddress) -> io::Result<Place> {
     match address.to_address().map_err(errors::invalid)? {
-        Address::Clan { folder, name: Some(name) } => Ok((folder, name)),
-        other => Err(errors::wrong_kind("clan:///FOLDER#NAME", &other)),
+        Address::Clan { folder, name: Some(name) } => Ok(Place::Here(ClanHost::of(&folder)?, name)),
+        address @ Address::ClanPort { .. } => Ok(Place::There(address)),
+        other => Err(errors::wrong_kind("clan:///FOLDER#NAME or clan://HOST:PORT", &other)),
     }
 }
 
 impl ClanStream {
-    /// Connects to a service: `clan:///FOLDER#NAME`.
+    /// Connects to a service: `clan:///FOLDER#NAME` on this host, `clan://HOST:PORT` on
+    /// another.
     ///
     /// # Errors
-    /// That is no such address, and those of [`ClanHost::connect`].
+    /// That is no such address, and those of [`ClanHost::connect`] and
+    /// [`ClanNetwork::connect`].
     pub fn connect(address: impl ToAddress) -> io::Result<Self> {
-        let (folder, name) = named(&address)?;
-        ClanHost::of(&folder)?.connect(&name)
+        match place_of(&address)? {
+            Place::Here(host, name) => host.connect(&name),
+            Place::There(address) => {
+                Ok(Self::of(ClanNetwork::usual_ends(&address, network::Kind::Stream)?.0.duplex()))
+            }
+        }
     }
 
     /// Two that are connected to each other, as `socketpair` gives.
@@ -205,21 +287,60 @@ impl ClanStream {
         let (one, two) = (host.0.opening()?, host.0.opening()?);
         let (to_one, to_two) = (one.cookies(), two.cookies());
         let end = |stream| {
-            let joined = Joined { stream, keep: Arc::<Inner>::clone(&host.0) };
-            Self::of(stream::duplex(joined, host.unnamed(), host.unnamed()))
+            let joined = host.0.joined(stream, 0);
+            Self::of(Ends::new(joined, host.unnamed(), host.unnamed()).duplex())
         };
         Ok((end(one.connect(&to_two)?), end(two.connect(&to_one)?)))
     }
 }
 
 impl ClanListener {
-    /// Takes a name in a folder: `clan:///FOLDER#NAME`.
+    /// Takes a name in a folder, `clan:///FOLDER#NAME`, or a port of this host for others,
+    /// `clan://ADDRESS:PORT`. Port 0 is one that is free, and so is UDP port 0:
+    /// [`local_addr`](Self::local_addr) says which.
     ///
     /// # Errors
-    /// That is no such address, and those of [`ClanHost::listen`].
+    /// That is no such address, and those of [`ClanHost::listen`] and
+    /// [`ClanNetwork::listen`].
     pub fn bind(address: impl ToAddress) -> io::Result<Self> {
-        let (folder, name) = named(&address)?;
-        ClanHost::of(&folder)?.listen(&name)
+        match place_of(&address)? {
+            Place::Here(host, name) => host.listen(&name),
+            Place::There(address) => {
+                ClanNetwork::usual_server(&address)?.listen(address.port().unwrap_or_default())
+            }
+        }
+    }
+}
+
+impl ClanSeqPacket {
+    /// Connects to a service for messages: see [`ClanStream::connect`].
+    ///
+    /// # Errors
+    /// Those of [`ClanStream::connect`].
+    pub fn connect(address: impl ToAddress) -> io::Result<Self> {
+        match place_of(&address)? {
+            Place::Here(host, name) => host.connect_messages(&name),
+            Place::There(address) => {
+                let (ends, most) = ClanNetwork::usual_ends(&address, network::Kind::Messages)?;
+                Ok(Self::of(ends, most))
+            }
+        }
+    }
+}
+
+impl ClanSeqPacketListener {
+    /// Lets sockets for messages come in: see [`ClanListener::bind`].
+    ///
+    /// # Errors
+    /// Those of [`ClanListener::bind`].
+    pub fn bind(address: impl ToAddress) -> io::Result<Self> {
+        match place_of(&address)? {
+            Place::Here(host, name) => host.listen_messages(&name),
+            Place::There(address) => {
+                let port = address.port().unwrap_or_default();
+                ClanNetwork::usual_server(&address)?.listen_messages(port)
+            }
+        }
     }
 }
 

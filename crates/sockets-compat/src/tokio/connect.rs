@@ -13,8 +13,9 @@ use crate::address::ToAddress;
 
 #[cfg(feature = "clan")]
 impl ClanStream {
-    /// Connects to a service: `clan:///FOLDER#NAME`. The two processes meet on a thread
-    /// of its own; cancelled, the connection is closed when it is there.
+    /// Connects to a service: `clan:///FOLDER#NAME` or `clan://HOST:PORT`. The two
+    /// processes meet on a thread of its own; cancelled, the connection is closed when it
+    /// is there.
     ///
     /// # Errors
     /// Those of [`sockets_compat::ClanStream::connect`](crate::ClanStream).
@@ -27,7 +28,7 @@ impl ClanStream {
 
 #[cfg(feature = "clan")]
 impl ClanListener {
-    /// Takes a name in a folder: `clan:///FOLDER#NAME`.
+    /// Takes a name in a folder, `clan:///FOLDER#NAME`, or a port, `clan://ADDRESS:PORT`.
     ///
     /// # Errors
     /// Those of [`sockets_compat::ClanListener::bind`](crate::ClanListener).
@@ -71,7 +72,7 @@ impl QpStream {
 
 /// Runs something that may block on a thread of its own.
 #[cfg(feature = "clan")]
-async fn elsewhere<T: Send + 'static>(
+pub(super) async fn elsewhere<T: Send + 'static>(
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {
     use std::sync::{Arc, Mutex};

@@ -8,6 +8,8 @@ mod connect;
 #[cfg(feature = "qpip")]
 mod datagram;
 mod listener;
+#[cfg(feature = "clan")]
+mod messages;
 #[cfg(feature = "stp")]
 mod seqpacket;
 mod stream;
@@ -15,6 +17,8 @@ mod stream;
 #[cfg(feature = "qpip")]
 pub use datagram::QpDatagram;
 pub use listener::Listener;
+#[cfg(feature = "clan")]
+pub use messages::{ClanSeqPacket, ClanSeqPacketListener};
 #[cfg(feature = "stp")]
 pub use seqpacket::{StpListener, StpSeqPacket};
 pub use stream::{ByteStream, OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf};

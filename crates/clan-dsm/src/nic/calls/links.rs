@@ -45,6 +45,18 @@ impl Nic {
         self.links.to_host(host)
     }
 
+    /// The link with that peer over that path, from when it is opened until it is over.
+    #[must_use]
+    pub fn link_with(&self, path: PathId, peer: Peer) -> Option<LinkId> {
+        self.links.find(path, peer)
+    }
+
+    /// Where the other end of a link is.
+    #[must_use]
+    pub fn peer_at(&self, link: LinkId) -> Option<Peer> {
+        self.links.peer_at(link)
+    }
+
     /// Who is at the other end of a link, once it has been up.
     #[must_use]
     pub fn host_of(&self, link: LinkId) -> Option<HostId> {

@@ -178,22 +178,26 @@ impl Core {
         self.has_answers = true;
     }
 
-    /// When is all that was written so far in place?
+    /// When is all that was written so far in place? False: there was no room to ask.
     pub(crate) fn barrier(
         &mut self,
         now: Instant,
         link: LinkId,
         state: &Arc<WindowState>,
         changes: u64,
-    ) {
+    ) -> bool {
         match self.engine.barrier(now, link) {
-            Ok(id) => self.barriers.insert(id, (Arc::clone(state), changes)),
+            Ok(id) => {
+                self.barriers.insert(id, (Arc::clone(state), changes));
+                true
+            }
             // Asked again by whoever waits, once something has moved.
             Err(_) => {
                 state.is_asked.store(false, Ordering::SeqCst);
                 if !self.asking.iter().any(|asking| Arc::ptr_eq(asking, state)) {
                     self.asking.push(Arc::clone(state));
                 }
+                false
             }
         }
     }

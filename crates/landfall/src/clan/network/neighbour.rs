@@ -7,6 +7,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
 use clan_dsm::{Ended, HostId, LinkId};
+use landfall_placement::Peer;
 
 use super::core::{Core, NodeHandle};
 use super::error::ended;
@@ -103,6 +104,13 @@ impl Link {
     #[must_use]
     pub fn host(&self) -> Option<HostId> {
         self.neighbour.host()
+    }
+
+    /// Where the other end is, while there is a link.
+    #[must_use]
+    pub fn peer(&self) -> Option<Peer> {
+        let link = self.neighbour.link;
+        self.handle.look(|core| core.engine.peer_at(link))
     }
 
     /// Is it up? It costs a load.

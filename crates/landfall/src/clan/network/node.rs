@@ -108,6 +108,15 @@ impl Node {
         Ok(Link::new(self.handle.clone(), neighbour))
     }
 
+    /// The link with a peer, whoever opened it, if there is one; over the first path that
+    /// leads to such peers.
+    #[must_use]
+    pub fn link_with(&self, peer: impl Into<Peer>) -> Option<Link> {
+        let peer = peer.into();
+        let neighbour = self.handle.look(|core| core.link_with(peer))?;
+        Some(Link::new(self.handle.clone(), neighbour))
+    }
+
     /// The link to a host, if it is up.
     #[must_use]
     pub fn link_to(&self, host: HostId) -> Option<Link> {

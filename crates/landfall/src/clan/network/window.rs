@@ -372,7 +372,12 @@ impl Remote for Window {
                 let is_reached = self.state.delivered() >= self.changes;
                 if !is_reached && self.state.begin_barrier() {
                     let (changes, link) = (self.changes, self.neighbour.link);
-                    self.handle.ask(|core, now| core.barrier(now, link, &self.state, changes));
+                    self.handle.ask(|core, now| {
+                        if !core.barrier(now, link, &self.state, changes) {
+                            // Asked again when there is room, should no answer come before.
+                            core.crowd(self.id, &self.state, Cause::Buffer);
+                        }
+                    });
                 }
                 is_reached || self.state.delivered() >= self.changes
             }

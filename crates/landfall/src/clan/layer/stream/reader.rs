@@ -8,8 +8,8 @@ use super::Config;
 use super::writer::after;
 use crate::clan::layer::half::{Connect, Half, Joint};
 use crate::clan::layer::ring::{self, Consumer};
-use crate::clan::layer::waiting::Waiting;
-use crate::clan::{Access, Error, Fabric, Local, WORD};
+use crate::clan::layer::waiting::{Side, Waiting};
+use crate::clan::{Access, Error, Fabric, Local, Remote, Stage, WORD};
 
 /// Reads bytes. Dropping it closes the stream: the writer finds it so when it has no
 /// room.
@@ -95,6 +95,18 @@ impl<F: Fabric> Reader<F> {
     ) -> Poll<Result<usize, Error>> {
         let Self { side, waiting, capacity, .. } = self;
         waiting.poll(context, side, |side| take(side, *capacity, into))
+    }
+
+    /// Closes it, for a task, and waits until the writer has been told: dropped, it tells
+    /// the writer only if the way is not full just then.
+    ///
+    /// # Errors
+    /// The peer is gone.
+    pub async fn close_async(&mut self) -> Result<(), Error> {
+        let Self { side, waiting, .. } = self;
+        waiting.reached(side, |side| side.close().map(Some)).await?;
+        let remote = side.remote();
+        std::future::poll_fn(|context| remote.poll_reached(Stage::Delivered, context)).await
     }
 
     /// How many bytes can be read without waiting.

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use super::Config;
 use crate::clan::layer::half::{Connect, Half, Joint};
 use crate::clan::layer::ring::{self, Producer};
-use crate::clan::layer::waiting::Waiting;
-use crate::clan::{Access, Error, Fabric, WORD};
+use crate::clan::layer::waiting::{Side, Waiting};
+use crate::clan::{Access, Error, Fabric, Remote, Stage, WORD};
 
 /// Writes bytes. Dropping it ends the stream, after the last of them.
 #[derive(Debug)]
@@ -103,6 +103,18 @@ impl<F: Fabric> Writer<F> {
     /// Those of [`try_write`](Self::try_write).
     pub async fn flush_async(&mut self) -> Result<(), Error> {
         std::future::poll_fn(|context| self.poll_publish(context)).await
+    }
+
+    /// Waits, for a task, until all that was written lies in the memory of the reader, and
+    /// the end, if it was told. From then on the reader gets it, though this side goes, and
+    /// its node with it.
+    ///
+    /// # Errors
+    /// The reader is closed, or the peer is gone.
+    pub async fn delivered_async(&mut self) -> Result<(), Error> {
+        self.flush_async().await?;
+        let remote = self.side.remote();
+        std::future::poll_fn(|context| remote.poll_reached(Stage::Delivered, context)).await
     }
 
     /// [`finish`](Self::finish) for a task.

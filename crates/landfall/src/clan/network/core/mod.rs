@@ -150,6 +150,13 @@ impl Core {
         self.links.get_mut(link).cloned()
     }
 
+    /// The link with a peer, if there is one.
+    pub(crate) fn link_with(&mut self, peer: Peer) -> Option<Arc<Neighbour>> {
+        let path = Lane::to(&self.lanes, peer)?.driver.path();
+        let link = self.engine.link_with(path, peer)?;
+        self.links.get_mut(link).cloned()
+    }
+
     /// Opens the way to a peer, over a path or the first that leads to such peers.
     pub(crate) fn open_link(
         &mut self,

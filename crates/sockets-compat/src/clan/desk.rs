@@ -1,0 +1,107 @@
+//! [`Desk`]: where connections are made, and wait until somebody accepts them.
+//!
+//! Each is made on a thread of its own, so that a process that says nothing holds up
+//! nobody else; there is a bound on how many are made at a time.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
+
+use crate::waiting::locked;
+
+/// So many connections are made at a time.
+const MOST_AT_ONCE: usize = 64;
+
+/// See the module.
+pub(super) struct Desk<T> {
+    waiting: Mutex<Waiting<T>>,
+    is_over: AtomicBool,
+    under_way: AtomicUsize,
+    /// How many may wait.
+    backlog: usize,
+}
+
+/// Those that have come, until somebody accepts them.
+struct Waiting<T> {
+    ready: VecDeque<T>,
+    waker: Option<Waker>,
+}
+
+impl<T: Send + 'static> Desk<T> {
+    pub(super) fn new(backlog: usize) -> Arc<Self> {
+        Arc::new(Self {
+            waiting: Mutex::new(Waiting { ready: VecDeque::new(), waker: None }),
+            is_over: AtomicBool::new(false),
+            under_way: AtomicUsize::new(0),
+            backlog,
+        })
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::SeqCst)
+    }
+
+    /// May nobody more wait?
+    pub(super) fn is_full(&self) -> bool {
+        locked(&self.waiting).ready.len() >= self.backlog
+    }
+
+    /// Are as many made as may be?
+    pub(super) fn is_busy(&self) -> bool {
+        self.under_way.load(Ordering::SeqCst) >= MOST_AT_ONCE
+    }
+
+    /// Makes a connection on a thread of its own; nothing where there are too many.
+    pub(super) fn receive(self: &Arc<Self>, make: impl FnOnce() -> Option<T> + Send + 'static) {
+        if self.under_way.fetch_add(1, Ordering::SeqCst) >= MOST_AT_ONCE {
+            self.under_way.fetch_sub(1, Ordering::SeqCst);
+            return;
+        }
+        let desk = Arc::clone(self);
+        let thread = std::thread::Builder::new().name("clan-accept".into());
+        let started = thread.spawn(move || {
+            let came = make();
+            desk.under_way.fetch_sub(1, Ordering::SeqCst);
+            if let Some(came) = came {
+                desk.put(came);
+            }
+        });
+        if started.is_err() {
+            self.under_way.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+
+    fn put(&self, came: T) {
+        let mut waiting = locked(&self.waiting);
+        if self.is_over() {
+            // Dropped without the lock: it says good-bye.
+            drop(waiting);
+            drop(came);
+            return;
+        }
+        waiting.ready.push_back(came);
+        let waker = waiting.waker.take();
+        drop(waiting);
+        waker.into_iter().for_each(Waker::wake);
+    }
+
+    pub(super) fn poll_accept(&self, cx: &Context<'_>) -> Poll<io::Result<T>> {
+        let mut waiting = locked(&self.waiting);
+        if let Some(came) = waiting.ready.pop_front() {
+            return Poll::Ready(Ok(came));
+        }
+        waiting.waker = Some(cx.waker().clone());
+        Poll::Pending
+    }
+
+    /// Nobody accepts any more.
+    pub(super) fn close(&self) {
+        let mut waiting = locked(&self.waiting);
+        self.is_over.store(true, Ordering::SeqCst);
+        let (ready, waker) = (std::mem::take(&mut waiting.ready), waiting.waker.take());
+        drop(waiting);
+        drop((ready, waker));
+    }
+}

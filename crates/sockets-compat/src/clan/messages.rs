@@ -1,0 +1,281 @@
+//! Messages in the ring of a stream: each has its length before it, in four bytes.
+//!
+//! One that was begun is on its way: what there is no room for yet the socket keeps, and no
+//! other is begun before.
+
+use std::future::poll_fn;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use crate::duplex::{Sink, Source, scatter};
+use crate::errors;
+use crate::linger::see_off;
+use crate::waiting::Tend;
+
+/// Bytes that tell a length.
+const HEAD: usize = 4;
+
+/// The reading side.
+pub(super) struct Incoming {
+    source: Box<dyn Source>,
+    /// The longest message that is taken.
+    most: u64,
+    head: [u8; HEAD],
+    body: Vec<u8>,
+    /// So much of both is here.
+    filled: usize,
+    front: Option<Bytes>,
+    has_ended: bool,
+    is_shut: bool,
+}
+
+impl Tend for Incoming {
+    fn tend(&mut self, cx: &mut Context<'_>) {
+        self.source.tend(cx);
+    }
+}
+
+impl Incoming {
+    /// Takes messages of up to `most` bytes.
+    pub(super) const fn new(source: Box<dyn Source>, most: u64) -> Self {
+        Self {
+            source,
+            most,
+            head: [0; HEAD],
+            body: Vec::new(),
+            filled: 0,
+            front: None,
+            has_ended: false,
+            is_shut: false,
+        }
+    }
+
+    /// What comes from now on is not read any more.
+    pub(super) const fn shut(&mut self) {
+        self.is_shut = true;
+    }
+
+    /// The message that is next; nothing at the end.
+    fn poll_front(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Option<&Bytes>>> {
+        while self.front.is_none() && !self.has_ended {
+            match self.poll_more(cx) {
+                Poll::Ready(Ok(())) => {}
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                // What had come before is still read.
+                Poll::Pending if self.is_shut => return Poll::Ready(Ok(None)),
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+        Poll::Ready(Ok(self.front.as_ref()))
+    }
+
+    fn poll_more(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let rest = match self.filled.checked_sub(HEAD) {
+            None => &mut self.head[self.filled..],
+            Some(at) => &mut self.body[at..],
+        };
+        let read = ready!(self.source.poll_read(cx, &mut [IoSliceMut::new(rest)]))?;
+        if read == 0 {
+            // An end in the middle of a message is none.
+            self.has_ended = self.filled == 0;
+            return Poll::Ready(if self.has_ended { Ok(()) } else { Err(errors::reset()) });
+        }
+        self.filled += read;
+        if self.filled == HEAD {
+            let len = u32::from_le_bytes(self.head);
+            if u64::from(len) > self.most {
+                // The other side was told what is too long.
+                self.filled = 0;
+                return Poll::Ready(Err(errors::reset()));
+            }
+            self.body = vec![0; len as usize];
+        }
+        if self.filled == HEAD + self.body.len() && self.filled >= HEAD {
+            self.filled = 0;
+            self.front = Some(std::mem::take(&mut self.body).into());
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    pub(super) fn poll_receive(
+        &mut self,
+        cx: &mut Context<'_>,
+        into: &mut [IoSliceMut<'_>],
+        takes: bool,
+    ) -> Poll<io::Result<usize>> {
+        let Some(message) = ready!(self.poll_front(cx))? else { return Poll::Ready(Ok(0)) };
+        let room: usize = into.iter().map(|buffer| buffer.len()).sum();
+        if message.len() > room {
+            // It stays for a buffer that is long enough.
+            return Poll::Ready(Err(errors::too_long()));
+        }
+        let len = scatter(message, into);
+        if takes {
+            self.front = None;
+        }
+        Poll::Ready(Ok(len))
+    }
+
+    pub(super) fn poll_message(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Option<Bytes>>> {
+        ready!(self.poll_front(cx))?;
+        Poll::Ready(Ok(self.front.take()))
+    }
+}
+
+/// The writing side.
+pub(super) struct Outgoing(Option<Way>);
+
+struct Way {
+    sink: Box<dyn Sink>,
+    /// The longest message that the other side takes.
+    most: u64,
+    /// What of the last message there was no room for yet, from `at` on.
+    left: Vec<u8>,
+    at: usize,
+    has_ended: bool,
+    is_finished: bool,
+    /// Why nothing is sent any more.
+    broken: Option<i32>,
+    /// The same, while no call has told of it.
+    untold: Option<io::Error>,
+    linger: Duration,
+}
+
+impl Way {
+    fn poll_begin(
+        &mut self,
+        cx: &mut Context<'_>,
+        from: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        if self.has_ended {
+            return Poll::Ready(Err(errors::broken_pipe()));
+        }
+        let len = from.iter().map(|part| part.len()).sum::<usize>();
+        if len as u64 > self.most {
+            return Poll::Ready(Err(errors::too_long()));
+        }
+        ready!(self.poll_push(cx))?;
+        let head = (len as u32).to_le_bytes();
+        let whole = || std::iter::once(&head[..]).chain(from.iter().map(|part| &part[..]));
+        let parts: Vec<_> = whole().map(IoSlice::new).collect();
+        let mut taken =
+            ready!(self.sink.poll_write(cx, &parts)).map_err(|error| self.breaks(error))?;
+        for part in whole() {
+            let gone = taken.min(part.len());
+            taken -= gone;
+            self.left.extend_from_slice(&part[gone..]);
+        }
+        // News of room for the rest come here.
+        self.tend(cx);
+        Poll::Ready(Ok(len))
+    }
+
+    /// What was begun is in the ring, and the end behind it if it is to be.
+    fn poll_push(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if let Some(error) = self.untold.take() {
+            return Poll::Ready(Err(error));
+        }
+        if let Some(number) = self.broken {
+            return Poll::Ready(Err(io::Error::from_raw_os_error(number)));
+        }
+        while self.at < self.left.len() {
+            let rest = [IoSlice::new(&self.left[self.at..])];
+            match ready!(self.sink.poll_write(cx, &rest)) {
+                Ok(taken) => self.at += taken,
+                Err(error) => return Poll::Ready(Err(self.breaks(error))),
+            }
+        }
+        self.left.clear();
+        self.at = 0;
+        if self.has_ended && !self.is_finished {
+            let finished = ready!(self.sink.poll_finish(cx));
+            self.is_finished = true;
+            finished.map_err(|error| self.breaks(error))?;
+        }
+        let flushed = ready!(self.sink.poll_flush(cx));
+        Poll::Ready(flushed.map_err(|error| self.breaks(error)))
+    }
+
+    fn breaks(&mut self, error: io::Error) -> io::Error {
+        self.broken = self.broken.or(error.raw_os_error()).or(Some(libc::EPIPE));
+        error
+    }
+
+    fn tend(&mut self, cx: &mut Context<'_>) {
+        if self.untold.is_none()
+            && self.broken.is_none()
+            && let Poll::Ready(Err(error)) = self.poll_push(cx)
+        {
+            self.untold = Some(error);
+        }
+    }
+}
+
+impl Outgoing {
+    /// Sends messages of up to `most` bytes.
+    pub(super) fn new(sink: Box<dyn Sink>, most: u64, linger: Duration) -> Self {
+        Self(Some(Way {
+            sink,
+            most: most.min(u32::MAX.into()),
+            left: Vec::new(),
+            at: 0,
+            has_ended: false,
+            is_finished: false,
+            broken: None,
+            untold: None,
+            linger,
+        }))
+    }
+
+    /// What went wrong, if no call has told of it.
+    pub(super) fn take_untold(&mut self) -> Option<io::Error> {
+        self.0.as_mut()?.untold.take()
+    }
+
+    fn way(&mut self) -> io::Result<&mut Way> {
+        self.0.as_mut().ok_or_else(errors::broken_pipe)
+    }
+
+    pub(super) fn poll_begin(
+        &mut self,
+        cx: &mut Context<'_>,
+        from: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.way()?.poll_begin(cx, from)
+    }
+
+    pub(super) fn poll_push(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.way()?.poll_push(cx)
+    }
+
+    /// Nothing more will be sent.
+    pub(super) fn end(&mut self, cx: &mut Context<'_>) {
+        if let Some(way) = &mut self.0 {
+            way.has_ended = true;
+            way.tend(cx);
+        }
+    }
+}
+
+impl Tend for Outgoing {
+    fn tend(&mut self, cx: &mut Context<'_>) {
+        if let Some(way) = &mut self.0 {
+            way.tend(cx);
+        }
+    }
+}
+
+/// What was begun arrives though the socket is gone.
+impl Drop for Outgoing {
+    fn drop(&mut self) {
+        if let Some(mut way) = self.0.take().filter(|way| !way.left.is_empty()) {
+            see_off(way.linger, async move {
+                let _ = poll_fn(|cx| way.poll_push(cx)).await;
+                drop(way);
+            });
+        }
+    }
+}
