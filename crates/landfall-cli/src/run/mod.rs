@@ -65,11 +65,14 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     Ok(match prepare(args) {
         Ok(mut command) => {
             let why = command.exec();
+            let name = &args.words[0];
+            // `exec` says that it may not, where it may not look into a folder on its way.
             let code = match why.kind() {
                 std::io::ErrorKind::NotFound => NOT_FOUND,
+                _ if !program::is_there(name) => NOT_FOUND,
                 _ => NO_PROGRAM,
             };
-            eprintln!("landfall: {}: {why}", args.words[0].display());
+            eprintln!("landfall: {}: {why}", name.display());
             ExitCode::from(code)
         }
         Err(error) => {

@@ -34,15 +34,30 @@ impl fmt::Display for WhyNot {
 
 /// The file, found as `exec` finds it.
 pub(super) fn find(name: &OsStr) -> Option<PathBuf> {
-    if name.as_bytes().contains(&b'/') {
-        return Some(PathBuf::from(name));
-    }
-    let path = env::var_os("PATH")?;
     let is_program = |path: &PathBuf| {
         fs::metadata(path)
             .is_ok_and(|data| data.is_file() && data.permissions().mode() & 0o111 != 0)
     };
-    env::split_paths(&path).map(|folder| folder.join(name)).find(is_program)
+    if is_a_path(name) {
+        Some(PathBuf::from(name))
+    } else {
+        places(name).into_iter().find(is_program)
+    }
+}
+
+/// Is there anything of this name, whatever it is? A path is taken to lead somewhere.
+pub(super) fn is_there(name: &OsStr) -> bool {
+    is_a_path(name) || places(name).iter().any(|path| path.exists())
+}
+
+fn is_a_path(name: &OsStr) -> bool {
+    name.as_bytes().contains(&b'/')
+}
+
+/// Where a name is looked for.
+fn places(name: &OsStr) -> Vec<PathBuf> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    env::split_paths(&path).map(|folder| folder.join(name)).collect()
 }
 
 /// What stands in the way; `None` where nothing does, or where nothing is known.

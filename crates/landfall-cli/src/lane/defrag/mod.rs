@@ -242,7 +242,7 @@ impl Run<'_> {
         window.drain()?;
         let (used, lost) = (meter.stop()?, window.lost() - lost);
         window.enter(Phase::Closing)?;
-        source.rewind();
+        source.close();
         for _ in 0..CLOSING {
             window.take(1)?;
             source.send(1)?;
@@ -277,7 +277,7 @@ impl Run<'_> {
         let (mut phase, window) = (Phase::WarmUp, self.window());
         let mut received = Received::default();
         let (mut pages, mut before) = (0, (TaskUse::of_this_thread()?, Told::default(), 0));
-        let mut closing = Closing::new();
+        let mut closing = Closing::new(source::walk(self.work.page));
         while !self.shared.is_over() {
             ensure!(started.elapsed() < self.limit(), "no end: {pages} pages came");
             if self.flow.phase() != phase {
@@ -329,29 +329,36 @@ impl Run<'_> {
 
 /// Pages that came when the clock had stopped.
 struct Closing {
+    /// So many slots were sent before.
+    walk: u64,
     /// Which came already.
     came: [bool; CLOSING as usize],
     compared: u64,
 }
 
 impl Closing {
-    const fn new() -> Self {
-        Self { came: [false; CLOSING as usize], compared: 0 }
+    const fn new(walk: u64) -> Self {
+        Self { walk, came: [false; CLOSING as usize], compared: 0 }
     }
 
-    /// Compares a page with what was sent: each slot once.
+    /// Compares a page with what was sent: each slot once. One that was thought lost before
+    /// the clock stopped, and comes late, is compared as well.
     fn compare(&mut self, page: &[u8]) -> Result<()> {
         let start = page.get(..8).context("a page is longer")?;
-        let is_it = |slot: &usize| Pattern(*slot as u64).first_difference(start).is_none();
-        let Some(slot) = (0..self.came.len()).find(is_it) else {
+        let is_it = |slot: &u64| Pattern(*slot).first_difference(start).is_none();
+        let ours = self.walk..self.walk + CLOSING;
+        let Some(slot) = ours.clone().find(is_it).or_else(|| (0..self.walk).find(is_it)) else {
             bail!("a page begins with what nobody sent");
         };
-        if let Some(at) = Pattern(slot as u64).first_difference(page) {
+        if let Some(at) = Pattern(slot).first_difference(page) {
             bail!("page {slot} is wrong from its byte {at} on");
         }
-        ensure!(!self.came[slot], "page {slot} came twice");
-        self.came[slot] = true;
-        self.compared += page.len() as u64;
+        if ours.contains(&slot) {
+            let came = &mut self.came[(slot - self.walk) as usize];
+            ensure!(!*came, "page {slot} came twice");
+            *came = true;
+            self.compared += page.len() as u64;
+        }
         Ok(())
     }
 }
@@ -362,16 +369,29 @@ mod tests {
 
     #[test]
     fn a_wrong_byte_and_a_page_that_comes_twice_are_found() {
+        const WALK: u64 = 100;
         let mut page = vec![0; 4096];
-        Pattern(5).fill(&mut page);
-        let mut closing = Closing::new();
+        Pattern(WALK + 5).fill(&mut page);
+        let mut closing = Closing::new(WALK);
         closing.compare(&page).unwrap();
         assert_eq!(closing.compared, 4096);
         assert!(closing.compare(&page).is_err(), "twice");
-        Pattern(6).fill(&mut page);
+        Pattern(WALK + 6).fill(&mut page);
         page[4000] ^= 1;
         assert!(closing.compare(&page).unwrap_err().to_string().contains("byte 4000"));
-        Pattern(CLOSING).fill(&mut page);
+        Pattern(WALK + CLOSING).fill(&mut page);
         assert!(closing.compare(&page).is_err(), "of no slot that was sent");
+    }
+
+    #[test]
+    fn a_page_that_comes_late_is_compared_and_not_counted() {
+        let mut page = vec![0; 4096];
+        Pattern(99).fill(&mut page);
+        let mut closing = Closing::new(100);
+        closing.compare(&page).unwrap();
+        closing.compare(&page).unwrap();
+        assert_eq!(closing.compared, 0);
+        page[4000] ^= 1;
+        assert!(closing.compare(&page).is_err());
     }
 }

@@ -2,6 +2,7 @@
 //! ordinary socket.
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::ops::Range;
 
 use anyhow::{Context, Result};
 use landfall::defrag::{
@@ -12,7 +13,7 @@ use landfall_testbed::{VethEnd, VethPair};
 use spec_defrag::cut::Cutter;
 
 use super::super::pattern::Pattern;
-use super::{Cut, Foreign, PORT, Work};
+use super::{CLOSING, Cut, Foreign, PORT, Work};
 
 /// Memory of the sender: far beyond what lies in caches nearest to a core.
 const MEMORY: usize = 16 << 20;
@@ -28,11 +29,17 @@ const FROM: u16 = 7001;
 const FOREIGN_LEN: u32 = 64;
 const SEED: [u8; 32] = [11; 32];
 
+/// Slots that are sent round and round; those of the closing lie behind them, so that a
+/// page that comes late is not taken for one of these.
+pub(super) fn walk(page: u32) -> u64 {
+    (MEMORY as u64 / u64::from(page)).max(1)
+}
+
 /// Sends pages, slot after slot of its memory, round and round.
 pub(super) struct Source {
     kind: Kind,
     page: u32,
-    slots: u64,
+    slots: Range<u64>,
     /// How many pages leave together.
     pub(super) batch: u64,
     next: u64,
@@ -51,8 +58,8 @@ impl Source {
     /// In the namespace and on the thread of the sender.
     pub(super) fn open(work: &Work, pair: &VethPair) -> Result<Self> {
         let page = work.page as usize;
-        let slots = (MEMORY / page).max(1);
-        let mut memory = vec![0; slots * page];
+        let slots = walk(work.page);
+        let mut memory = vec![0; (slots + CLOSING) as usize * page];
         for (slot, bytes) in memory.chunks_mut(page).enumerate() {
             Pattern(slot as u64).fill(bytes);
         }
@@ -80,17 +87,19 @@ impl Source {
                 }
             }
         };
-        Ok(Self { kind, page: work.page, slots: slots as u64, batch, next: 0 })
+        Ok(Self { kind, page: work.page, slots: 0..slots, batch, next: 0 })
     }
 
-    /// From now on the slots are sent from the first one on.
-    pub(super) fn rewind(&mut self) {
+    /// From now on the slots of the closing are sent.
+    pub(super) fn close(&mut self) {
+        self.slots = self.slots.end..self.slots.end + CLOSING;
         self.next = 0;
     }
 
     /// Sends the next pages.
     pub(super) fn send(&mut self, pages: u64) -> Result<()> {
-        let slots = (self.next..self.next + pages).map(|nth| nth % self.slots);
+        let (first, count) = (self.slots.start, self.slots.end - self.slots.start);
+        let slots = (self.next..self.next + pages).map(|nth| first + nth % count);
         self.next += pages;
         let at = |slot: u64| slot * u64::from(self.page);
         match &mut self.kind {

@@ -3,6 +3,7 @@
 
 use std::io::{BufRead, BufReader, Read};
 use std::net::UdpSocket;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
@@ -30,9 +31,11 @@ fn program() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     PROGRAM.get_or_init(|| {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/messages/program.c");
-        let binary = folder().join("messages_in_c");
+        // Whoever built this may be another user than the one who runs it.
+        let user = std::fs::metadata("/proc/self").expect("there is /proc").uid();
+        let binary = std::env::temp_dir().join(format!("landfall-messages-in-c-{user}"));
         // Another run may be at it, too: each puts a whole one in the place.
-        let own = folder().join(format!("messages_in_c-{}", std::process::id()));
+        let own = binary.with_extension(std::process::id().to_string());
         let mut compiler = Command::new("cc");
         compiler.args(["-O1", "-Wall", "-Wextra", "-Werror", "-D_FORTIFY_SOURCE=2", "-o"]);
         let output = compiler.arg(&own).arg(&source).output().expect("cc starts");
