@@ -227,19 +227,22 @@ impl<T: Transport, P: Protocol> Half<'_, T, P> {
         started: StdInstant,
         messages: Option<u64>,
     ) -> Result<()> {
-        let mut until = messages.unwrap_or(u64::MAX);
         let mut most_under_way = self.shape.most_under_way();
-        if messages.is_some() {
-            self.shared.drain();
-        }
+        // So many, and no more: until the receiver knows that the last messages come, and
+        // then with those, which stay where they landed.
+        let (mut until_it_knows, mut until) = (None, None);
         loop {
-            if until == u64::MAX && self.is_time_over(started) {
+            if until_it_knows.is_none() && (messages.is_some() || self.is_time_over(started)) {
                 self.shared.drain();
-                until = source.offered() + CLOSING;
-                most_under_way += CLOSING;
+                until_it_knows = Some(source.offered());
             }
-            source.step(seat.now(), until.min(source.done() + most_under_way))?;
-            if source.done() >= until {
+            if until.is_none() && until_it_knows.is_some() && self.shared.is_drained() {
+                until = Some(messages.unwrap_or(source.offered() + CLOSING));
+                most_under_way += if messages.is_none() { CLOSING } else { 0 };
+            }
+            let last = until.or(until_it_knows).unwrap_or(u64::MAX);
+            source.step(seat.now(), last.min(source.done() + most_under_way))?;
+            if until.is_some_and(|until| source.done() >= until) {
                 return Ok(());
             }
             if self.shared.is_over() {
@@ -280,6 +283,9 @@ impl<T: Transport, P: Protocol> Half<'_, T, P> {
             // This too: the sender counts on a place for each message that was
             // acknowledged before it began to drain, and the turn acknowledges.
             let repost = !self.shared.is_draining();
+            if !repost {
+                self.shared.know_of_draining();
+            }
             seat.turn(sink.engine())?;
             let fresh = sink.step(repost)?;
             if fresh > 0 {

@@ -39,6 +39,8 @@ pub(crate) enum News {
     Met(Option<Peer>),
     /// The last messages are coming.
     Draining,
+    /// It knows: what comes from now on is not posted again.
+    Drained,
     /// It has ended.
     Over,
 }
@@ -64,6 +66,7 @@ impl fmt::Debug for Elsewhere {
 pub(crate) struct Shared {
     over: AtomicBool,
     draining: AtomicBool,
+    drained: AtomicBool,
     elsewhere: Option<Elsewhere>,
 }
 
@@ -78,6 +81,7 @@ impl Shared {
         match news {
             News::Met(_) => {}
             News::Draining => self.draining.store(true, Ordering::Release),
+            News::Drained => self.drained.store(true, Ordering::Release),
             News::Over => self.over.store(true, Ordering::Relaxed),
         }
     }
@@ -100,6 +104,18 @@ impl Shared {
 
     pub(super) fn is_draining(&self) -> bool {
         self.draining.load(Ordering::Acquire)
+    }
+
+    /// Whoever receives has heard that the last messages are coming.
+    pub(super) fn know_of_draining(&self) {
+        if !self.is_drained() {
+            self.tell(News::Drained);
+        }
+    }
+
+    /// Has it?
+    pub(super) fn is_drained(&self) -> bool {
+        self.drained.load(Ordering::Acquire)
     }
 
     /// Tells the other side, however the holder ends.

@@ -124,6 +124,7 @@ impl Carrier<'_> {
                 }
             }
             Word::Draining => self.shared.hear(News::Draining),
+            Word::Drained => self.shared.hear(News::Drained),
             Word::Over => {
                 self.shared.hear(News::Over);
                 if self.is_datagrams {

@@ -60,6 +60,7 @@ pub(super) enum Word {
         name: Option<SocketAddr>,
     },
     Draining,
+    Drained,
     Over,
     /// What a side has to say when a test is done.
     Done(Half),
@@ -81,6 +82,7 @@ impl Word {
             // No other kind of name is met here.
             News::Met(_) => Self::Met { name: None },
             News::Draining => Self::Draining,
+            News::Drained => Self::Drained,
             News::Over => Self::Over,
         }
     }
