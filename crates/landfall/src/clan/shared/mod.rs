@@ -198,7 +198,9 @@ impl Shared {
         let node = &self.0.node;
         let known = || {
             let found = locked(&node.hosts).get(&number.number()).cloned();
-            found.filter(|host| !host.is_gone())
+            // The thread of this node may not have noticed yet that it has gone; another
+            // may have its number already.
+            found.filter(|host| !host.is_gone() && !host.channel.is_gone())
         };
         if let Some(host) = known() {
             return Ok(host);

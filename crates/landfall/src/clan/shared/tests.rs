@@ -50,6 +50,24 @@ fn soon(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
+/// Numbers are taken again at once: whoever knew the one before meets the new one, also
+/// where its own thread has not noticed yet that the one before has gone.
+#[test]
+fn a_node_with_the_number_of_one_that_has_gone_is_met_anew() {
+    let folder = Folder::new();
+    let stays = folder.node();
+    let mut numbers = std::collections::BTreeSet::new();
+    for round in 0..300 {
+        let comes = folder.node();
+        numbers.insert(comes.host());
+        let (memory, cookie) = comes.expose(64, Rights::Write).unwrap();
+        let mut remote = stays.map(&cookie).unwrap_or_else(|error| panic!("{round}: {error}"));
+        remote.store(0, round).unwrap();
+        assert_eq!(memory.load(0).unwrap(), round);
+    }
+    assert!(numbers.len() < 300, "numbers were taken again: {numbers:?}");
+}
+
 #[test]
 fn words_bytes_and_dma_arrive_and_can_be_read_back() {
     let folder = Folder::new();
