@@ -103,7 +103,7 @@ fn end_in_the_middle(
         Some(namespace) => namespace.enter(|| start(words, &scratch.0)).unwrap(),
         None => start(words, &scratch.0),
     };
-    until("it gets to work", || {
+    until(&format!("`{words}` gets to work"), || {
         assert!(run.0.try_wait().unwrap().is_none(), "`{words}` ended by itself");
         is_at_work(&scratch.0)
     });

@@ -102,6 +102,11 @@ impl Error {
     pub const fn is_temporary(&self) -> bool {
         matches!(self, Self::Busy | Self::TimedOut)
     }
+
+    /// Is the peer, or the memory that it lent, not there any more?
+    pub(crate) const fn is_gone(&self) -> bool {
+        matches!(self, Self::PeerLost | Self::StaleCookie | Self::Refused(_))
+    }
 }
 
 /// What a peer wrote that no correct peer writes. Only its own data is spoiled.

@@ -315,8 +315,8 @@ impl<F: Fabric> Receiving<F> {
         if self.owes {
             // Once the sender is gone, nobody waits for the buffer.
             match self.release() {
-                Ok(()) | Err(Error::PeerLost | Error::Refused(_)) => {}
-                Err(error) => return Err(error),
+                Err(error) if !error.is_gone() => return Err(error),
+                _ => {}
             }
         }
         if let Some(len) = self.len()? {

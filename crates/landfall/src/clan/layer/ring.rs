@@ -140,7 +140,7 @@ impl<F: Fabric> Producer<F> {
     #[cold]
     fn explain(&self, error: Error) -> Error {
         match (&error, self.local.load(CLOSED)) {
-            (Error::Refused(_), Ok(0 | 1)) => Error::Closed,
+            (Error::Refused(_) | Error::StaleCookie, Ok(0 | 1)) => Error::Closed,
             _ => error,
         }
     }
@@ -184,7 +184,7 @@ impl<F: Fabric> Producer<F> {
     fn tell(&mut self, offset: u64, word: u64) -> Result<(), Error> {
         let Err(error) = self.remote.store(offset, word) else { return Ok(()) };
         let has_closed = self.local.load(CLOSED)? == 1;
-        if is_gone(&error) && has_closed && self.look(0).is_ok() && self.read == self.written {
+        if error.is_gone() && has_closed && self.look(0).is_ok() && self.read == self.written {
             return Ok(());
         }
         Err(self.explain(error))
@@ -207,7 +207,7 @@ impl<F: Fabric> Producer<F> {
     fn forgive(&mut self, error: Error) -> Result<(), Error> {
         // A way that is full is another matter: the end may still be in it.
         match self.look(0) {
-            Ok(_) if is_gone(&error) && self.read == self.written => Ok(()),
+            Ok(_) if error.is_gone() && self.read == self.written => Ok(()),
             _ => Err(self.explain(error)),
         }
     }
@@ -397,15 +397,10 @@ impl<F: Fabric> Consumer<F> {
     }
 }
 
-/// Does it say that the peer, or its memory, is not there any more?
-const fn is_gone(error: &Error) -> bool {
-    matches!(error, Error::PeerLost | Error::Refused(_))
-}
-
 /// A peer that is gone is no reason not to read what it left.
 fn unless_gone(told: Result<(), Error>) -> Result<(), Error> {
     match told {
-        Err(error) if is_gone(&error) => Ok(()),
+        Err(error) if error.is_gone() => Ok(()),
         other => other,
     }
 }

@@ -4,8 +4,9 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use socket2::{Domain, SockAddr, Socket, Type};
+use socket2::{Domain, Socket, Type};
 
+use super::address::Address;
 use super::peer::{self, Admit, Peer};
 use super::{Message, RendezvousError, message, system};
 use crate::driver::Interest;
@@ -26,9 +27,9 @@ impl Channel {
     /// Nobody listens there, or somebody who may not.
     pub fn connect(path: &Path, admit: &Admit) -> Result<Self, RendezvousError> {
         let socket = new_socket()?;
-        let address = SockAddr::unix(path).map_err(system("connect"))?;
+        let address = Address::of(path)?;
         // With the listener's queue full this fails at once, for it does not block.
-        socket.connect(&address).map_err(|error| match error.raw_os_error() {
+        socket.connect(address.socket()).map_err(|error| match error.raw_os_error() {
             Some(libc::ENOENT | libc::ECONNREFUSED) => RendezvousError::Nobody(path.into()),
             Some(libc::EAGAIN) => RendezvousError::Full,
             _ => RendezvousError::System { call: "connect", error },

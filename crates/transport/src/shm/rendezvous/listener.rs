@@ -7,8 +7,9 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use socket2::{SockAddr, Socket};
+use socket2::Socket;
 
+use super::address::Address;
 use super::channel::new_socket;
 use super::peer::Admit;
 use super::{Channel, RendezvousError, system};
@@ -35,10 +36,10 @@ impl Listener {
     /// # Errors
     /// Another process listens there, or the path cannot be.
     pub fn bind(path: &Path, admit: Admit) -> Result<Self, RendezvousError> {
-        let address = SockAddr::unix(path).map_err(system("bind"))?;
+        let address = Address::of(path)?;
         let socket = new_socket()?;
         let _alone = alone_beside(path)?;
-        if let Err(error) = socket.bind(&address) {
+        if let Err(error) = socket.bind(address.socket()) {
             if error.kind() != io::ErrorKind::AddrInUse {
                 return Err(RendezvousError::System { call: "bind", error });
             }
@@ -46,7 +47,7 @@ impl Listener {
                 return Err(RendezvousError::InUse(path.into()));
             }
             fs::remove_file(path).map_err(system("unlink"))?;
-            socket.bind(&address).map_err(system("bind"))?;
+            socket.bind(address.socket()).map_err(system("bind"))?;
         }
         let file = fs::symlink_metadata(path).ok().map(|file| (file.dev(), file.ino()));
         let listener = Self { socket, path: path.into(), file, admit };
@@ -145,8 +146,8 @@ impl Drop for Listener {
 }
 
 /// Is there a socket at which nobody listens?
-fn is_left_behind(address: &SockAddr) -> Result<bool, RendezvousError> {
-    match new_socket()?.connect(address) {
+fn is_left_behind(address: &Address) -> Result<bool, RendezvousError> {
+    match new_socket()?.connect(address.socket()) {
         Err(error) => Ok(error.kind() == io::ErrorKind::ConnectionRefused),
         Ok(()) => Ok(false),
     }

@@ -41,6 +41,7 @@
 //!
 //! What does not live here: what messages mean.
 
+mod address;
 mod channel;
 mod listener;
 mod message;
@@ -67,6 +68,9 @@ pub enum RendezvousError {
     /// Nobody listens there.
     #[error("nobody listens at {0}")]
     Nobody(PathBuf),
+    /// Its last part is longer than a socket's address can be.
+    #[error("{0} is too long for a socket: shorten its last part")]
+    LongName(PathBuf),
     /// The other process may not come in.
     #[error("process {} of user {} is not admitted", .0.pid, .0.uid)]
     NotAdmitted(Peer),

@@ -120,6 +120,28 @@ fn a_path_has_one_listener_and_what_a_dead_one_left_is_replaced() {
     drop(channel);
 }
 
+/// Longer than the address of a socket can be: so it goes by the folder.
+#[test]
+fn a_long_path_is_a_place_to_meet_too() {
+    let folder = Folder::new("long");
+    let deep = folder.0.join("a".repeat(200)).join("b".repeat(200));
+    let path = deep.join("socket");
+    let nobody = Channel::connect(&path, &Admit::SameUser);
+    assert!(matches!(nobody, Err(RendezvousError::Nobody(_))), "{nobody:?}");
+    std::fs::create_dir_all(&deep).unwrap();
+    let listener = Listener::bind(&path, Admit::SameUser).unwrap();
+    assert!(path.exists());
+    let theirs = Channel::connect(&path, &Admit::SameUser).unwrap();
+    listener.accept(LONG).unwrap().unwrap().send(1, b"here", &[]).unwrap();
+    assert_eq!(&theirs.receive(LONG).unwrap().unwrap().body[..], b"here");
+    let second = Listener::bind(&path, Admit::SameUser);
+    assert!(matches!(second, Err(RendezvousError::InUse(_))));
+    drop(listener);
+    assert!(!path.exists());
+    let long_name = Listener::bind(&folder.0.join("c".repeat(200)), Admit::SameUser);
+    assert!(matches!(long_name, Err(RendezvousError::LongName(_))), "{long_name:?}");
+}
+
 /// One that has bound its socket and does not listen yet is not taken for dead.
 #[test]
 fn of_many_that_come_at_once_one_listens() {

@@ -130,9 +130,9 @@ impl<F: Fabric> Serving<F> {
     /// The length of the next request. From here on it is answered, some way or other.
     fn take(&mut self) -> Result<Option<u32>, Error> {
         match self.send() {
-            // Its client is gone, and nobody else asks here.
-            Ok(()) | Err(Error::PeerLost | Error::Refused(_)) => {}
-            Err(error) => return Err(error),
+            Err(error) if !error.is_gone() => return Err(error),
+            // Or its client is gone, and nobody else asks here.
+            _ => {}
         }
         let there = match self.look()? {
             Some(flag) => Some(flag),
