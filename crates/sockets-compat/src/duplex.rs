@@ -169,7 +169,7 @@ impl Options {
         self.is_nonblocking.store(nonblocking, Ordering::Relaxed);
     }
 
-    #[cfg(feature = "stp")]
+    #[cfg(any(feature = "clan", feature = "stp"))]
     pub(crate) fn is_nonblocking(&self) -> bool {
         self.is_nonblocking.load(Ordering::Relaxed)
     }

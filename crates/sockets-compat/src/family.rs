@@ -10,6 +10,18 @@ pub trait Family: sealed::Sealed + 'static {
     const LISTENER: &'static str;
 }
 
+/// A [`Family`] that has sockets for messages:
+#[cfg_attr(feature = "clan", doc = "[`Clan`]")]
+#[cfg_attr(feature = "stp", doc = "[`Stp`]")]
+pub trait Messages: Family {
+    /// What a socket for messages of it is called.
+    #[doc(hidden)]
+    const SEQPACKET: &'static str;
+    /// What a listener for such is called.
+    #[doc(hidden)]
+    const SEQPACKET_LISTENER: &'static str;
+}
+
 mod sealed {
     pub trait Sealed {}
 }
@@ -40,5 +52,17 @@ families! {
     Qp "QpStream" "QpListener";
     /// The Scheduled Transfer Protocol.
     #[cfg(feature = "stp")]
-    Stp "StpStream" "StpListener";
+    Stp "StpStream" "StpStreamListener";
+}
+
+#[cfg(feature = "clan")]
+impl Messages for Clan {
+    const SEQPACKET: &'static str = "ClanSeqPacket";
+    const SEQPACKET_LISTENER: &'static str = "ClanSeqPacketListener";
+}
+
+#[cfg(feature = "stp")]
+impl Messages for Stp {
+    const SEQPACKET: &'static str = "StpSeqPacket";
+    const SEQPACKET_LISTENER: &'static str = "StpListener";
 }

@@ -17,6 +17,10 @@
 //! and sockets for programs that know nothing of this crate (that is
 //! `landfall-preload`, a library to be loaded before them).
 #![forbid(unsafe_code)]
+#![cfg_attr(
+    not(any(feature = "clan", feature = "qpip", feature = "stp")),
+    allow(dead_code, reason = "what sockets are made of, without any socket")
+)]
 
 mod address;
 #[cfg(feature = "clan")]
@@ -31,8 +35,12 @@ mod family;
 #[cfg(any(feature = "clan", feature = "qpip", feature = "stp"))]
 mod linger;
 mod listener;
+#[cfg(any(feature = "clan", feature = "stp"))]
+mod packets;
 #[cfg(feature = "qpip")]
 mod qp;
+#[cfg(any(feature = "clan", feature = "stp"))]
+mod seqpacket;
 #[cfg(feature = "stp")]
 mod stp;
 mod stream;
@@ -51,14 +59,16 @@ pub use clan::{
 };
 #[cfg(feature = "clan")]
 pub use family::Clan;
-pub use family::Family;
 #[cfg(feature = "qpip")]
 pub use family::Qp;
 #[cfg(feature = "stp")]
 pub use family::Stp;
+pub use family::{Family, Messages};
 pub use listener::{Incoming, Listener};
 #[cfg(feature = "qpip")]
 pub use qp::{QpDatagram, QpHost, QpListener, QpOptions, QpStream};
+#[cfg(any(feature = "clan", feature = "stp"))]
+pub use seqpacket::{SeqPacket, SeqPacketListener};
 #[cfg(feature = "stp")]
 pub use stp::{StpHost, StpListener, StpOptions, StpSeqPacket, StpStream, StpStreamListener};
 pub use stream::{ByteStream, OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf};

@@ -13,10 +13,11 @@ use crate::family::Family;
 use crate::stream::ByteStream;
 use crate::waiting::{Side, Tend};
 
-/// Where connections come in, whatever carries them.
-pub(crate) trait Accept: Send {
+/// Where connections come in, whatever carries them: streams ([`Duplex`]) or messages
+/// ([`Packets`](crate::packets::Packets)).
+pub(crate) trait Accept<T>: Send {
     /// The next connection.
-    fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Arc<Duplex>>>;
+    fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Arc<T>>>;
 
     /// See [`Tend`].
     fn tend(&mut self, cx: &mut Context<'_>) {
@@ -25,35 +26,35 @@ pub(crate) trait Accept: Send {
 }
 
 /// The listening side.
-pub(crate) struct Accepting(Box<dyn Accept>);
+struct Accepting<T>(Box<dyn Accept<T>>);
 
-impl Tend for Accepting {
+impl<T> Tend for Accepting<T> {
     fn tend(&mut self, cx: &mut Context<'_>) {
         self.0.tend(cx);
     }
 }
 
 /// What all handles of a listener share.
-pub(crate) struct Hall {
-    side: Arc<Side<Accepting>>,
-    options: Options,
+pub(crate) struct Hall<T> {
+    side: Arc<Side<Accepting<T>>>,
+    pub(crate) options: Options,
     pub(crate) local: Address,
 }
 
-impl Hall {
-    pub(crate) fn new(accept: Box<dyn Accept>, local: Address) -> Arc<Self> {
+impl<T: 'static> Hall<T> {
+    pub(crate) fn new(accept: Box<dyn Accept<T>>, local: Address) -> Arc<Self> {
         let side = Side::new(Accepting(accept));
         // From now on news is heard, whoever accepts.
         side.step(Tend::tend);
         Arc::new(Self { side, options: Options::default(), local })
     }
 
-    fn accept(&self) -> io::Result<Arc<Duplex>> {
+    pub(crate) fn accept(&self) -> io::Result<Arc<T>> {
         self.options.read(&self.side, |accepting, cx| accepting.0.poll_accept(cx))
     }
 
     #[cfg(feature = "tokio")]
-    pub(crate) fn poll_accept(&self, cx: &Context<'_>) -> Poll<io::Result<Arc<Duplex>>> {
+    pub(crate) fn poll_accept(&self, cx: &Context<'_>) -> Poll<io::Result<Arc<T>>> {
         self.side.poll(cx, |accepting, cx| accepting.0.poll_accept(cx))
     }
 }
@@ -61,15 +62,15 @@ impl Hall {
 /// Where byte streams of a family come in; the names to use are
 #[cfg_attr(feature = "clan", doc = "[`ClanListener`](crate::ClanListener),")]
 #[cfg_attr(feature = "qpip", doc = "[`QpListener`](crate::QpListener),")]
-#[cfg_attr(feature = "stp", doc = "[`StpListener`](crate::StpListener),")]
+#[cfg_attr(feature = "stp", doc = "[`StpStreamListener`](crate::StpStreamListener),")]
 /// which have their own ways to bind. Dropped, nobody comes in any more.
 pub struct Listener<F: Family> {
-    pub(crate) hall: Arc<Hall>,
+    pub(crate) hall: Arc<Hall<Duplex>>,
     family: PhantomData<fn() -> F>,
 }
 
 impl<F: Family> Listener<F> {
-    pub(crate) const fn of(hall: Arc<Hall>) -> Self {
+    pub(crate) const fn of(hall: Arc<Hall<Duplex>>) -> Self {
         Self { hall, family: PhantomData }
     }
 

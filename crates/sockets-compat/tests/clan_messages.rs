@@ -54,7 +54,7 @@ fn each_write_is_one_message_and_each_read_takes_a_whole_one() {
 #[test]
 fn what_is_too_long_comes_back_and_the_next_one_gets_through() {
     both(|one, two| {
-        let most = one.peer_message_limit();
+        let most = one.peer_message_limit().expect("it was told");
         assert_eq!((most, two.message_limit()), (1 << 20, 1 << 20));
         let error = one.send(&vec![1; most + 1]).unwrap_err();
         assert_eq!(error.raw_os_error(), TOO_LONG, "{error}");

@@ -10,9 +10,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::duplex::{Sink, Source, scatter};
+use crate::duplex::{Sink, Source};
 use crate::errors;
 use crate::linger::see_off;
+use crate::packets::{Inflow, Outflow, Ticket};
 use crate::waiting::Tend;
 
 /// Bytes that tell a length.
@@ -29,7 +30,6 @@ pub(super) struct Incoming {
     filled: usize,
     front: Option<Bytes>,
     has_ended: bool,
-    is_shut: bool,
 }
 
 impl Tend for Incoming {
@@ -49,27 +49,7 @@ impl Incoming {
             filled: 0,
             front: None,
             has_ended: false,
-            is_shut: false,
         }
-    }
-
-    /// What comes from now on is not read any more.
-    pub(super) const fn shut(&mut self) {
-        self.is_shut = true;
-    }
-
-    /// The message that is next; nothing at the end.
-    fn poll_front(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Option<&Bytes>>> {
-        while self.front.is_none() && !self.has_ended {
-            match self.poll_more(cx) {
-                Poll::Ready(Ok(())) => {}
-                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
-                // What had come before is still read.
-                Poll::Pending if self.is_shut => return Poll::Ready(Ok(None)),
-                Poll::Pending => return Poll::Pending,
-            }
-        }
-        Poll::Ready(Ok(self.front.as_ref()))
     }
 
     fn poll_more(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -99,29 +79,22 @@ impl Incoming {
         }
         Poll::Ready(Ok(()))
     }
+}
 
-    pub(super) fn poll_receive(
-        &mut self,
-        cx: &mut Context<'_>,
-        into: &mut [IoSliceMut<'_>],
-        takes: bool,
-    ) -> Poll<io::Result<usize>> {
-        let Some(message) = ready!(self.poll_front(cx))? else { return Poll::Ready(Ok(0)) };
-        let room: usize = into.iter().map(|buffer| buffer.len()).sum();
-        if message.len() > room {
-            // It stays for a buffer that is long enough.
-            return Poll::Ready(Err(errors::too_long()));
+impl Inflow for Incoming {
+    fn poll_front(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Option<&[u8]>>> {
+        while self.front.is_none() && !self.has_ended {
+            ready!(self.poll_more(cx))?;
         }
-        let len = scatter(message, into);
-        if takes {
-            self.front = None;
-        }
-        Poll::Ready(Ok(len))
+        Poll::Ready(Ok(self.front.as_deref()))
     }
 
-    pub(super) fn poll_message(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Option<Bytes>>> {
-        ready!(self.poll_front(cx))?;
-        Poll::Ready(Ok(self.front.take()))
+    fn pop_front(&mut self, _: &mut Context<'_>) -> Option<Bytes> {
+        self.front.take()
+    }
+
+    fn most(&self) -> usize {
+        self.most as usize
     }
 }
 
@@ -145,11 +118,7 @@ struct Way {
 }
 
 impl Way {
-    fn poll_begin(
-        &mut self,
-        cx: &mut Context<'_>,
-        from: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
+    fn poll_begin(&mut self, cx: &mut Context<'_>, from: &[IoSlice<'_>]) -> Poll<io::Result<()>> {
         if self.has_ended {
             return Poll::Ready(Err(errors::broken_pipe()));
         }
@@ -170,7 +139,7 @@ impl Way {
         }
         // News of room for the rest come here.
         self.tend(cx);
-        Poll::Ready(Ok(len))
+        Poll::Ready(Ok(()))
     }
 
     /// What was begun is in the ring, and the end behind it if it is to be.
@@ -230,33 +199,41 @@ impl Outgoing {
         }))
     }
 
-    /// What went wrong, if no call has told of it.
-    pub(super) fn take_untold(&mut self) -> Option<io::Error> {
-        self.0.as_mut()?.untold.take()
-    }
-
     fn way(&mut self) -> io::Result<&mut Way> {
         self.0.as_mut().ok_or_else(errors::broken_pipe)
     }
+}
 
-    pub(super) fn poll_begin(
+impl Outflow for Outgoing {
+    /// A message that was begun is on its way: there is nothing to wait for.
+    fn poll_begin(
         &mut self,
         cx: &mut Context<'_>,
         from: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        self.way()?.poll_begin(cx, from)
+        _: bool,
+    ) -> Poll<io::Result<Option<Ticket>>> {
+        self.way()?.poll_begin(cx, from).map_ok(|()| None)
     }
 
-    pub(super) fn poll_push(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    fn poll_ticket(&mut self, _: &mut Context<'_>, _: Ticket) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn leave_ticket(&mut self, _: Ticket) {}
+
+    fn poll_taken(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.way()?.poll_push(cx)
     }
 
-    /// Nothing more will be sent.
-    pub(super) fn end(&mut self, cx: &mut Context<'_>) {
+    fn end(&mut self, cx: &mut Context<'_>) {
         if let Some(way) = &mut self.0 {
             way.has_ended = true;
             way.tend(cx);
         }
+    }
+
+    fn take_untold(&mut self) -> Option<io::Error> {
+        self.0.as_mut()?.untold.take()
     }
 }
 

@@ -36,8 +36,6 @@ use crate::waiting::locked;
 pub use network::ClanNetwork;
 use rendezvous::Reception;
 pub use seqpacket::{ClanSeqPacket, ClanSeqPacketListener};
-#[cfg(feature = "tokio")]
-pub(crate) use seqpacket::{Packets, Port};
 use stream::{Ends, Joined, Streams};
 
 /// A byte stream over shared memory: to a process of this host, where the address names a
@@ -181,7 +179,7 @@ impl ClanHost {
     /// # Errors
     /// As [`connect`](Self::connect).
     pub fn connect_messages(&self, name: &Name) -> io::Result<ClanSeqPacket> {
-        Ok(ClanSeqPacket::of(self.ends(name, MESSAGES)?, self.0.options.longest()))
+        Ok(seqpacket::socket(self.ends(name, MESSAGES)?, self.0.options.longest()))
     }
 
     /// Takes a name, and lets others connect.
@@ -200,7 +198,7 @@ impl ClanHost {
     /// As [`listen`](Self::listen).
     pub fn listen_messages(&self, name: &Name) -> io::Result<ClanSeqPacketListener> {
         let (reception, local) = self.reception(name, MESSAGES)?;
-        Ok(ClanSeqPacketListener::of(Box::new(reception), local, self.0.options.longest()))
+        Ok(seqpacket::listener(reception, local, self.0.options.longest()))
     }
 
     fn ends(&self, name: &Name, kind: &str) -> io::Result<Ends> {
@@ -322,7 +320,7 @@ impl ClanSeqPacket {
             Place::Here(host, name) => host.connect_messages(&name),
             Place::There(address) => {
                 let (ends, most) = ClanNetwork::usual_ends(&address, network::Kind::Messages)?;
-                Ok(Self::of(ends, most))
+                Ok(seqpacket::socket(ends, most))
             }
         }
     }

@@ -23,7 +23,7 @@ use landfall::clan::Error;
 use landfall::clan::layer::stream::Stream;
 use landfall::clan::network::{Config, Endpoint, HostId, Node, Peer, Transport};
 
-use super::seqpacket::{ClanSeqPacket, ClanSeqPacketListener};
+use super::seqpacket::{self, ClanSeqPacket, ClanSeqPacketListener};
 use super::stream::{Ends, Joined, Streams, failed};
 use super::{ClanListener, ClanOptions, ClanStream};
 use crate::address::{Address, ToAddress};
@@ -127,7 +127,7 @@ impl ClanNetwork {
     pub fn connect_messages(&self, address: impl ToAddress) -> io::Result<ClanSeqPacket> {
         let address = address.to_address().map_err(errors::invalid)?;
         let ends = self.ends(&address, Kind::Messages)?;
-        Ok(ClanSeqPacket::of(ends, self.0.options.longest()))
+        Ok(seqpacket::socket(ends, self.0.options.longest()))
     }
 
     /// Lets streams come in at a port; at 0 it is one that is free.
@@ -145,7 +145,7 @@ impl ClanNetwork {
     /// [`io::ErrorKind::AddrInUse`].
     pub fn listen_messages(&self, port: u16) -> io::Result<ClanSeqPacketListener> {
         let (reception, local) = Reception::open(&self.0, port, Kind::Messages)?;
-        Ok(ClanSeqPacketListener::of(Box::new(reception), local, self.0.options.longest()))
+        Ok(seqpacket::listener(reception, local, self.0.options.longest()))
     }
 
     fn ends(&self, address: &Address, kind: Kind) -> io::Result<Ends> {

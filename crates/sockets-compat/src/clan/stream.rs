@@ -65,7 +65,7 @@ pub(super) trait Arrivals: Send {
 /// Of which each becomes a stream.
 pub(super) struct Streams<A>(pub(super) A);
 
-impl<A: Arrivals> Accept for Streams<A> {
+impl<A: Arrivals> Accept<Duplex> for Streams<A> {
     fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Arc<Duplex>>> {
         self.0.poll_ends(cx).map_ok(Ends::duplex)
     }

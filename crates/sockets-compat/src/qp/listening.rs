@@ -48,7 +48,7 @@ impl Idle {
     }
 }
 
-impl Accept for Idle {
+impl Accept<Duplex> for Idle {
     fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Arc<Duplex>>> {
         loop {
             // Dropped, this future loses nothing: a queue pair leaves when it is ready.

@@ -22,11 +22,11 @@ use crate::address::{Address, Carrier, ToAddress};
 use crate::errors;
 use crate::family::Stp;
 use crate::listener::{Hall, Listener};
+#[cfg(feature = "tokio")]
+use crate::packets::Packets;
+use crate::seqpacket::SeqPacket;
 use crate::stream::ByteStream;
 use crate::waiting::{block_on, locked, poll_once};
-#[cfg(feature = "tokio")]
-pub(crate) use seqpacket::Packets;
-pub(crate) use seqpacket::Port;
 pub use seqpacket::{StpListener, StpSeqPacket};
 use stream::Streams;
 
@@ -186,7 +186,7 @@ impl StpHost {
     /// [`io::ErrorKind::ConnectionRefused`] where nobody listens, `TimedOut` where nobody
     /// answers; or that is no address of STP.
     pub fn connect(&self, address: impl ToAddress) -> io::Result<StpSeqPacket> {
-        Ok(StpSeqPacket::of(self.packets(self.blocking(address)?)))
+        Ok(SeqPacket::of(self.packets(self.blocking(address)?)))
     }
 
     /// Connects a byte stream.
@@ -202,7 +202,7 @@ impl StpHost {
     /// # Errors
     /// [`io::ErrorKind::AddrInUse`].
     pub fn listen(&self, port: u16) -> io::Result<StpListener> {
-        Ok(StpListener::of(Port::open(self, port)?))
+        self.listener(port)
     }
 
     /// Lets byte streams come in at a port of STP; at 0 it is one that is free.

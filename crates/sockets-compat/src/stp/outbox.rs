@@ -9,7 +9,7 @@ use std::future::Future;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use landfall::stp::{Connection, Ended, Error, Memory, Operation, Payload, Reason, Sent};
 
@@ -17,11 +17,8 @@ use super::farewell::Farewell;
 use super::mark::{Mark, Number};
 use super::{Limits, failed};
 use crate::errors;
+use crate::packets::{Outflow, Ticket};
 use crate::waiting::Tend;
-
-/// The name of a message that somebody waits for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Ticket(u64);
 
 /// See the module.
 pub(super) struct Outbox {
@@ -86,7 +83,7 @@ impl Outbox {
     }
 
     /// Puts a message on its way, once there is room for it.
-    pub(super) fn poll_begin(
+    pub(super) fn poll_start(
         &mut self,
         cx: &mut Context<'_>,
         from: &[IoSlice<'_>],
@@ -127,19 +124,29 @@ impl Outbox {
     }
 
     /// Somebody waits for this one.
-    pub(super) fn await_ticket(&mut self, ticket: Ticket) {
+    fn await_ticket(&mut self, ticket: Ticket) {
         // It may be over already, and have told of it.
         let is_over = !self.under_way.iter().any(|leaving| leaving.ticket == ticket);
         let result = is_over.then(|| self.untold.take().map_or(Ok(()), Err));
         self.settled.insert(ticket, result);
     }
+}
 
-    /// What became of a message that somebody waits for.
-    pub(super) fn poll_ticket(
+impl Outflow for Outbox {
+    fn poll_begin(
         &mut self,
         cx: &mut Context<'_>,
-        ticket: Ticket,
-    ) -> Poll<io::Result<()>> {
+        from: &[IoSlice<'_>],
+        waits: bool,
+    ) -> Poll<io::Result<Option<Ticket>>> {
+        let ticket = ready!(self.poll_start(cx, from))?;
+        if waits {
+            self.await_ticket(ticket);
+        }
+        Poll::Ready(Ok(waits.then_some(ticket)))
+    }
+
+    fn poll_ticket(&mut self, cx: &mut Context<'_>, ticket: Ticket) -> Poll<io::Result<()>> {
         self.tend(cx);
         match self.settled.get_mut(&ticket).map(Option::take) {
             Some(None) => Poll::Pending,
@@ -151,15 +158,14 @@ impl Outbox {
         }
     }
 
-    /// Nobody waits for this one any more; it is on its way all the same.
-    pub(super) fn leave_ticket(&mut self, ticket: Ticket) {
+    fn leave_ticket(&mut self, ticket: Ticket) {
         if let Some(Some(Err(error))) = self.settled.remove(&ticket) {
             self.untold.get_or_insert(error);
         }
     }
 
     /// All that is under way was taken by the other side.
-    pub(super) fn poll_taken(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    fn poll_taken(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.tend(cx);
         match self.untold.take() {
             Some(error) => Poll::Ready(Err(error)),
@@ -168,8 +174,7 @@ impl Outbox {
         }
     }
 
-    /// Says that nothing more will be sent.
-    pub(super) fn end(&mut self, cx: &mut Context<'_>) {
+    fn end(&mut self, cx: &mut Context<'_>) {
         if !self.has_ended {
             self.has_ended = true;
             let mark = Mark::end(self.next);
@@ -177,7 +182,7 @@ impl Outbox {
         }
     }
 
-    pub(super) const fn take_untold(&mut self) -> Option<io::Error> {
+    fn take_untold(&mut self) -> Option<io::Error> {
         self.untold.take()
     }
 }

@@ -10,6 +10,7 @@ use super::outbox::Outbox;
 use super::{Connected, Limits, Listening, StpHost};
 use crate::duplex::{Duplex, Sink, Source, scatter};
 use crate::listener::Accept;
+use crate::packets::Outflow;
 use crate::waiting::Tend;
 
 /// The longest piece: Transfers of that length are carried well.
@@ -90,7 +91,7 @@ impl Sink for Outbox {
                 break;
             }
         }
-        ready!(self.poll_begin(cx, &piece))?;
+        ready!(self.poll_start(cx, &piece))?;
         Poll::Ready(Ok(len))
     }
 
@@ -118,7 +119,7 @@ impl Sink for Outbox {
 /// Byte streams that come in.
 pub(super) struct Streams(pub(super) Listening);
 
-impl Accept for Streams {
+impl Accept<Duplex> for Streams {
     fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Arc<Duplex>>> {
         match ready!(self.0.poll_accept(cx)) {
             Ok(connected) => Poll::Ready(Ok(self.0.host.duplex(connected))),

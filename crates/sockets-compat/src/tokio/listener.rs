@@ -9,13 +9,14 @@ use std::task::{Context, Poll};
 
 use super::ByteStream;
 use crate::Address;
+use crate::duplex::Duplex;
 use crate::family::Family;
 use crate::listener::Hall;
 
 /// Where byte streams come in, for tokio: see
 /// [`sockets_compat::Listener`](crate::Listener), which it is made of and becomes.
 pub struct Listener<F: Family> {
-    hall: Arc<Hall>,
+    hall: Arc<Hall<Duplex>>,
     family: PhantomData<fn() -> F>,
 }
 

@@ -8,19 +8,15 @@ mod connect;
 #[cfg(feature = "qpip")]
 mod datagram;
 mod listener;
-#[cfg(feature = "clan")]
-mod messages;
-#[cfg(feature = "stp")]
+#[cfg(any(feature = "clan", feature = "stp"))]
 mod seqpacket;
 mod stream;
 
 #[cfg(feature = "qpip")]
 pub use datagram::QpDatagram;
 pub use listener::Listener;
-#[cfg(feature = "clan")]
-pub use messages::{ClanSeqPacket, ClanSeqPacketListener};
-#[cfg(feature = "stp")]
-pub use seqpacket::{StpListener, StpSeqPacket};
+#[cfg(any(feature = "clan", feature = "stp"))]
+pub use seqpacket::{SeqPacket, SeqPacketListener};
 pub use stream::{ByteStream, OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf};
 
 /// [`ClanStream`](crate::ClanStream) for tokio.
@@ -29,6 +25,12 @@ pub type ClanStream = ByteStream<crate::Clan>;
 /// [`ClanListener`](crate::ClanListener) for tokio.
 #[cfg(feature = "clan")]
 pub type ClanListener = Listener<crate::Clan>;
+/// [`ClanSeqPacket`](crate::ClanSeqPacket) for tokio.
+#[cfg(feature = "clan")]
+pub type ClanSeqPacket = SeqPacket<crate::Clan>;
+/// [`ClanSeqPacketListener`](crate::ClanSeqPacketListener) for tokio.
+#[cfg(feature = "clan")]
+pub type ClanSeqPacketListener = SeqPacketListener<crate::Clan>;
 /// [`QpStream`](crate::QpStream) for tokio.
 #[cfg(feature = "qpip")]
 pub type QpStream = ByteStream<crate::Qp>;
@@ -41,3 +43,9 @@ pub type StpStream = ByteStream<crate::Stp>;
 /// [`StpStreamListener`](crate::StpStreamListener) for tokio.
 #[cfg(feature = "stp")]
 pub type StpStreamListener = Listener<crate::Stp>;
+/// [`StpSeqPacket`](crate::StpSeqPacket) for tokio.
+#[cfg(feature = "stp")]
+pub type StpSeqPacket = SeqPacket<crate::Stp>;
+/// [`StpListener`](crate::StpListener) for tokio.
+#[cfg(feature = "stp")]
+pub type StpListener = SeqPacketListener<crate::Stp>;
