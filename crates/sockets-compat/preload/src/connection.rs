@@ -458,6 +458,20 @@ impl<'a> Shared<'a> {
         })
     }
 
+    /// TCP has told of the end of what comes. Who has not said so in memory was killed, or
+    /// ended it past us: whether he is there at all is found out when something is sent.
+    pub(crate) fn has_ended_by_tcp(&self) {
+        if self.receives.sending.has_ended.load(Ordering::Acquire) == 0 {
+            self.receives.receiving.is_doubtful.store(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether the other end may have been killed. A byte by TCP finds out: the kernel of one
+    /// who is gone refuses it.
+    pub(crate) fn is_doubtful(&self) -> bool {
+        self.receives.receiving.is_doubtful.load(Ordering::Relaxed) != 0
+    }
+
     /// Whether calls on this end wait.
     pub(crate) fn waits(&self, fd: i32) -> bool {
         let word = &self.segment.end(self.side).waits;

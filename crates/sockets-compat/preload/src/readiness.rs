@@ -64,9 +64,12 @@ pub(crate) fn now(connection: &Connection, shared: &Shared<'_>, fd: i32, wanted:
 pub(crate) fn by_kernel(shared: &Shared<'_>, fd: i32, wanted: i16) -> i16 {
     let asked = wanted | READING | WRITING | POLLRDHUP;
     let Ok(kernel) = kernel::poll_one(fd, asked, 0) else { return POLLNVAL };
+    if kernel & POLLRDHUP != 0 {
+        shared.has_ended_by_tcp();
+    }
     let mut ready = kernel & (POLLERR | POLLHUP | POLLNVAL | POLLRDHUP | POLLPRI);
     ready |= reading(shared, fd, kernel);
-    ready |= writing(shared, kernel);
+    ready |= writing(shared, fd, kernel);
     if shared.has_bytes_before_the_end() {
         // An error of TCP, which ended after the bytes that the ring still has.
         ready &= !(POLLERR | POLLHUP);
@@ -97,7 +100,7 @@ fn reading(shared: &Shared<'_>, fd: i32, kernel: i16) -> i16 {
     }
 }
 
-fn writing(shared: &Shared<'_>, kernel: i16) -> i16 {
+fn writing(shared: &Shared<'_>, fd: i32, kernel: i16) -> i16 {
     let direction = shared.sends;
     if !shared.is_sending_switched()
         || kernel & (POLLERR | POLLHUP) != 0
@@ -107,7 +110,13 @@ fn writing(shared: &Shared<'_>, kernel: i16) -> i16 {
         return kernel & WRITING;
     }
     match shared.outgoing.room() {
-        Ok(room) if room < ROOM_WORTH_TELLING => 0,
+        Ok(room) if room < ROOM_WORTH_TELLING => {
+            // From one who is gone no room comes, but the kernel's word that he is.
+            if shared.is_doubtful() {
+                let _ = kernel::ring(fd);
+            }
+            0
+        }
         _ => WRITING,
     }
 }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::kernel::{self, Errno};
 
 /// Says that this is ours, and how its parts lie: another version has another number.
-pub(crate) const MAGIC: u64 = u64::from_be_bytes(*b"landfal3");
+pub(crate) const MAGIC: u64 = u64::from_be_bytes(*b"landfal4");
 /// What a ring holds. As much as a core's own cache has room for, several times over.
 pub(crate) const CAPACITY: u64 = 256 * 1024;
 const HEADER: usize = 4096;
@@ -92,6 +92,9 @@ pub(crate) struct Receiving {
     pub(crate) watchers: AtomicU32,
     /// How often rings stayed for those.
     pub(crate) rings_kept: AtomicU32,
+    /// TCP has told of the sender's end, and the sender has not; see
+    /// [`crate::connection::Shared::has_ended_by_tcp`].
+    pub(crate) is_doubtful: AtomicU32,
 }
 
 #[derive(Debug)]

@@ -73,6 +73,12 @@ unsafe fn send_by_ring(
         if let Some(result) = refused(shared, fd, parts, flags) {
             return if done > 0 { Ok(done) } else { result };
         }
+        if shared.is_doubtful()
+            && let Err(why) = send_a_byte(fd, flags | libc::MSG_DONTWAIT)
+            && why != Errno(libc::EAGAIN)
+        {
+            return if done > 0 { Ok(done) } else { Err(why) };
+        }
         let put = {
             let _held = hold(&shared.sends.sending.lock);
             // SAFETY: as promised.
@@ -87,7 +93,13 @@ unsafe fn send_by_ring(
         }
         connection.was_full.fetch_add(1, Ordering::AcqRel);
         if flags & libc::MSG_DONTWAIT != 0 || !shared.waits(fd) {
-            return if done > 0 { Ok(done) } else { Err(Errno(libc::EAGAIN)) };
+            if done > 0 {
+                return Ok(done);
+            }
+            if is_gone(shared, fd)? {
+                continue;
+            }
+            return Err(Errno(libc::EAGAIN));
         }
         if let Err(why) = wait_for_room(connection, shared, fd) {
             return if done > 0 { Ok(done) } else { Err(why) };
@@ -104,10 +116,15 @@ fn refused(shared: &Shared<'_>, fd: i32, parts: &[Part], flags: i32) -> Option<O
     // The kernel knows what to say and which signal goes with it. A peer that has just
     // closed is told by a byte that it will refuse; what goes with that byte is lost, as
     // it would be on its way.
+    Some(send_a_byte(fd, flags).map(|_| total(parts)))
+}
+
+/// What the kernel says to a byte by TCP, with the signal that goes with it.
+fn send_a_byte(fd: i32, flags: i32) -> Outcome {
     let byte = [0_u8; 1];
     let part = Part { base: byte.as_ptr().cast_mut(), len: 1 };
     // SAFETY: one byte of ours.
-    Some(unsafe { kernel::send(fd, &[part], flags) }.map(|_| total(parts)))
+    unsafe { kernel::send(fd, &[part], flags) }
 }
 
 /// Sleeps until the other end has taken something, or nothing can be sent any more.
@@ -129,18 +146,30 @@ fn wait_for_room(connection: &Connection, shared: &Shared<'_>, fd: i32) -> Resul
             }
             _ => {}
         }
-        let is_gone = kernel::poll_one(fd, 0, 0)? & (libc::POLLERR | libc::POLLHUP) != 0;
-        if is_gone {
-            // A killed end is marked, so that sending ends.
-            shared.sends.receiving.has_ended.store(CLOSED, Ordering::Release);
-        }
-        if is_gone || shared.outgoing.room()? > 0 {
+        if is_gone(shared, fd)? || shared.outgoing.room()? > 0 {
             return Ok(());
         }
         if limit.is_some_and(|limit| begin.elapsed() >= limit) {
             return Err(Errno(libc::EAGAIN));
         }
     }
+}
+
+/// Whether nobody is there who would take what the ring is full of. A killed end is marked,
+/// so that sending ends.
+fn is_gone(shared: &Shared<'_>, fd: i32) -> Result<bool, Errno> {
+    let events = kernel::poll_one(fd, libc::POLLRDHUP, 0)?;
+    if events & libc::POLLRDHUP != 0 {
+        shared.has_ended_by_tcp();
+    }
+    if shared.is_doubtful() {
+        let _ = kernel::ring(fd);
+    }
+    let is_gone = events & (libc::POLLERR | libc::POLLHUP) != 0;
+    if is_gone {
+        shared.sends.receiving.has_ended.store(CLOSED, Ordering::Release);
+    }
+    Ok(is_gone)
 }
 
 /// The time-out that the program set for its sends; `None` for ever.
@@ -369,7 +398,10 @@ unsafe fn receive_by_tcp(
         let got = match unsafe { kernel::receive_parts(fd, &rest(parts, 0).first(most), flags) } {
             // The sender may have changed its way, sent, and ended, all since we looked.
             Ok(0) if shared.incoming_by_tcp().is_some_and(|sum| sum <= before) => return Ok(None),
-            Ok(0) => return Ok(Some(Now::End)),
+            Ok(0) => {
+                shared.has_ended_by_tcp();
+                return Ok(Some(Now::End));
+            }
             Ok(got) => got,
             Err(Errno(libc::EAGAIN)) => return Ok(Some(Now::Nothing)),
             Err(why) => return Err(why),
@@ -399,7 +431,10 @@ pub(crate) fn silence(shared: &Shared<'_>, fd: i32) -> Result<Silence, Errno> {
         let keeps = shared.somebody_may_need_a_ring();
         let keep = if keeps { libc::MSG_PEEK } else { 0 };
         match kernel::glance(fd, libc::MSG_DONTWAIT | keep) {
-            Ok(0) => return Ok(Silence::End),
+            Ok(0) => {
+                shared.has_ended_by_tcp();
+                return Ok(Silence::End);
+            }
             Ok(_) if keeps && !shared.nobody_needs_the_rings() => return Ok(Silence::Open),
             Ok(_) if keeps => shared.drop_rings(fd),
             // Who came to watch since we looked gets the next.

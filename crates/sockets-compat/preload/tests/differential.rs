@@ -39,14 +39,17 @@ fn with_and_without_it_sockets_are_the_same() {
     assert_eq!(kernel.len(), ours.len());
 }
 
-/// Names of connections that processes of this user have left behind.
+/// Names of connections that processes of this user have left behind, in this network.
 fn names() -> usize {
+    let network = std::fs::metadata("/proc/self/ns/net").expect("it has a network").ino();
+    let network = format!("-{:08x}", network as u32);
     let folders = std::fs::read_dir("/dev/shm").expect("there is shared memory").flatten();
     let owner = |path: &std::path::Path| std::fs::metadata(path).map(|data| data.uid()).ok();
     let me = owner("/proc/self".as_ref());
     folders
         .filter(|folder| owner(&folder.path()) == me)
         .filter(|folder| folder.file_name().to_string_lossy().starts_with("landfall-sockets-"))
+        .filter(|folder| folder.file_name().to_string_lossy().ends_with(&network))
         .filter_map(|folder| std::fs::read_dir(folder.path()).ok())
         .map(Iterator::count)
         .sum()

@@ -7,7 +7,7 @@ use std::time::Duration;
 use libc::{EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, EPOLLET, EPOLLIN, EPOLLOUT};
 
 use crate::Case;
-use crate::pair::{Pair, Seen, close, drain, poll_bits, recv, send};
+use crate::pair::{Pair, Seen, close, drain, fill, poll_bits, recv, send};
 use crate::watching::Watch;
 
 pub(crate) const CASES: &[Case] = &[
@@ -20,6 +20,7 @@ pub(crate) const CASES: &[Case] = &[
     ("epoll_changed_while_the_set_is_polled", changed_while_polled),
     ("epoll_of_two_threads", two_threads),
     ("epoll_watched_while_another_reads", watched_while_another_reads),
+    ("epoll_nested_of_room", nested_of_room),
 ];
 
 /// What redis-benchmark does: nothing is changed, all is taken away and added.
@@ -223,4 +224,33 @@ fn watched_while_another_reads(seen: &mut Seen) {
     }
     watch.close();
     pair.close();
+}
+
+/// A set in a set in a list of `poll`: each is told that there is room again.
+fn nested_of_room(seen: &mut Seen) {
+    for edge in [0, EPOLLET] {
+        for pair in [Pair::fresh(), Pair::used()] {
+            let (inner, outer) = (Watch::new(), Watch::new());
+            inner.change(EPOLL_CTL_ADD, pair.a, EPOLLOUT | edge);
+            outer.change(EPOLL_CTL_ADD, inner.0, EPOLLIN | edge);
+            seen.note("at first", (outer.wait(&[inner.0], 4, 1000), inner.wait(&[pair.a], 4, 0)));
+            for _ in 0..3 {
+                fill(pair.a);
+                seen.note("full", (inner.wait(&[pair.a], 4, 5), outer.wait(&[inner.0], 4, 5)));
+                let b = pair.b;
+                let taker = thread::spawn(move || {
+                    thread::sleep(Duration::from_millis(20));
+                    drain(b);
+                });
+                seen.note("outer", outer.wait(&[inner.0], 4, 10_000));
+                seen.note("poll", poll_bits(inner.0, libc::POLLIN, 10_000));
+                seen.note("inner", inner.wait(&[pair.a], 4, 10_000));
+                taker.join().unwrap();
+                while drain(pair.b) > 0 {}
+            }
+            inner.close();
+            outer.close();
+            pair.close();
+        }
+    }
 }

@@ -12,6 +12,7 @@ mod forks;
 mod options;
 mod pair;
 mod sandbox;
+mod strangers;
 mod watching;
 
 use pair::Seen;
@@ -27,7 +28,7 @@ fn main() {
         ["echoed_by", port] => return pair::echoed_by(port.parse().expect("a port")),
         _ => {}
     }
-    let groups: [&[Case]; 8] = [
+    let groups: [&[Case]; 9] = [
         basics::CASES,
         ends::CASES,
         watching::CASES,
@@ -36,6 +37,7 @@ fn main() {
         forks::CASES,
         sandbox::CASES,
         abuse::CASES,
+        strangers::CASES,
     ];
     for &(name, case) in groups.into_iter().flatten() {
         if !only.is_empty() && !only.iter().any(|wanted| name.contains(wanted.as_str())) {

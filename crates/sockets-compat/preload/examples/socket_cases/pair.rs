@@ -86,6 +86,17 @@ pub(crate) fn call_up(address: &libc::sockaddr_in) -> c_int {
     }
 }
 
+/// The port of this end.
+pub(crate) fn port_of(fd: c_int) -> u16 {
+    // SAFETY: an address of zeros is one without a family, and there is room for one.
+    unsafe {
+        let mut address: libc::sockaddr_in = zeroed();
+        let mut len = size_of::<libc::sockaddr_in>() as u32;
+        assert_eq!(libc::getsockname(fd, from_mut(&mut address).cast(), &mut len), 0);
+        u16::from_be(address.sin_port)
+    }
+}
+
 /// Not one of the cases: writes over its arguments and its environment, as servers do that
 /// show in lists of processes what they are about, and then uses a connection.
 pub(crate) fn with_a_title() {
