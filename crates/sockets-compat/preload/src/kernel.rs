@@ -363,6 +363,17 @@ pub(crate) fn send_file(out: c_int, from: c_int, offset: *mut i64, count: usize)
     call!(libc::SYS_sendfile, out, from, offset, count)
 }
 
+/// Hands bytes from one queue to another.
+pub(crate) fn splice(from: c_int, to: c_int, len: usize, flags: u32) -> Outcome {
+    let nowhere = ptr::null_mut::<i64>();
+    call!(libc::SYS_splice, from, nowhere, to, nowhere, len, flags)
+}
+
+/// Whether it is one end of a pipe.
+pub(crate) fn is_pipe(fd: c_int) -> bool {
+    status(fd).is_ok_and(|status| status.st_mode & libc::S_IFMT == libc::S_IFIFO)
+}
+
 /// Waits for descriptors, with a mask of signals while it sleeps.
 pub(crate) fn poll(
     entries: &mut [libc::pollfd],

@@ -11,6 +11,7 @@ mod ends;
 mod forks;
 mod options;
 mod pair;
+mod pipes;
 mod sandbox;
 mod strangers;
 mod watching;
@@ -28,12 +29,13 @@ fn main() {
         ["echoed_by", port] => return pair::echoed_by(port.parse().expect("a port")),
         _ => {}
     }
-    let groups: [&[Case]; 9] = [
+    let groups: [&[Case]; 10] = [
         basics::CASES,
         ends::CASES,
         watching::CASES,
         busy_sets::CASES,
         options::CASES,
+        pipes::CASES,
         forks::CASES,
         sandbox::CASES,
         abuse::CASES,

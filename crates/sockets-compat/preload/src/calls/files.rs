@@ -1,10 +1,10 @@
-//! Between a file or a pipe and a socket.
+//! From a file into a socket.
 
 use std::ffi::c_int;
 
 use libc::off64_t;
 
-use crate::kernel::{self, Errno, Outcome, Part};
+use crate::kernel::{self, Outcome, Part};
 use crate::next::next;
 use crate::table::{self, Guard};
 use crate::transfer;
@@ -97,31 +97,4 @@ unsafe extern "C" fn sendfile64(
     unsafe { from_file(out, from, offset, count) }.unwrap_or_else(|| unsafe {
         next!(sendfile64: fn(c_int, c_int, *mut off64_t, usize) -> isize)(out, from, offset, count)
     })
-}
-
-/// Pipes are refused where a socket is ours, as the kernel refuses what cannot be spliced:
-/// programs have another way then.
-#[unsafe(no_mangle)]
-unsafe extern "C" fn splice(
-    from: c_int,
-    from_offset: *mut off64_t,
-    to: c_int,
-    to_offset: *mut off64_t,
-    len: usize,
-    flags: libc::c_uint,
-) -> isize {
-    if table::find(from).is_some() || table::find(to).is_some() {
-        return super::told(Err(Errno(libc::EINVAL)));
-    }
-    // SAFETY: what the program gave.
-    unsafe {
-        next!(splice: fn(c_int, *mut off64_t, c_int, *mut off64_t, usize, libc::c_uint) -> isize)(
-            from,
-            from_offset,
-            to,
-            to_offset,
-            len,
-            flags,
-        )
-    }
 }

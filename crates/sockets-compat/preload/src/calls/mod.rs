@@ -5,7 +5,8 @@
 //! | [`connect`] | how connections begin: `connect`, `accept` |
 //! | [`bytes`] | `read`, `write`, `send`, `recv` and their kin |
 //! | [`messages`] | `sendmsg`, `recvmsg`, and several of them at once |
-//! | [`files`] | `sendfile`, `splice`: between a file or a pipe and a socket |
+//! | [`files`] | `sendfile`: from a file into a socket |
+//! | [`splice`] | `splice`: between a pipe and a socket |
 //! | [`waiting`] | `poll`, `select` |
 //! | [`epoll`] | `epoll` |
 //! | [`descriptors`] | `close`, `dup`, `fcntl`, `ioctl`, `shutdown`, options |
@@ -23,6 +24,7 @@ mod files;
 mod messages;
 mod processes;
 mod sockets;
+mod splice;
 mod streams;
 mod waiting;
 
