@@ -8,15 +8,18 @@
 //! | `ledger` | who came, what was moved, and what is said about it |
 //! | `qpip` | over queue pairs: TCP and UDP, for any socket program |
 //! | `stp` | over the Scheduled Transfer Protocol |
-//! | `clan` | over shared memory with tripwires, as calls |
+//! | `clan` | over shared memory with tripwires, as calls between hosts |
+//! | `shared` | the same within this host, as byte streams |
 
 mod clan;
 mod ledger;
 mod qpip;
 mod service;
+mod shared;
 mod stp;
 
 use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::thread;
@@ -39,6 +42,9 @@ Examples:
   landfall serve echo --tunnel 127.0.0.1:8118     without privileges: frames inside of UDP
   landfall serve discard --over stp               Transfers over UDP, port 8181 of this host
   landfall serve echo --over clan --once --json   calls over UDP, port 8182; ends after one client
+  landfall serve echo --over clan --shared /run/user/1000
+                                                  byte streams through memory, for this host;
+                                                  then: cargo run --example talk -- clan:///run/user/1000#echo
 
 echo (RFC 862) sends back what comes, discard (RFC 863) throws it away, source (RFC 864,
 `chargen`) sends characters without end. Over QPIP each serves TCP and UDP, and the other
@@ -83,6 +89,11 @@ pub(crate) struct Args {
     /// The port of TCP and UDP, of STP or of CLAN [default: 7, 9 or 19]
     #[arg(long)]
     port: Option<u16>,
+    /// Serve processes of this user on this host, over CLAN, through memory that both have:
+    /// they meet in this folder, where the service has its name
+    #[arg(long, value_name = "DIR")]
+    #[arg(conflicts_with_all = ["interface", "tap", "tunnel", "address", "port", "host"])]
+    shared: Option<PathBuf>,
     /// The number of this host, over CLAN
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(0..4096))]
     host: u16,
@@ -134,6 +145,9 @@ impl Args {
 
     /// Options that mean nothing with what carries it are no wish that was fulfilled.
     fn check(&self) -> Result<()> {
+        if self.shared.is_some() && self.over != Over::Clan {
+            bail!("--shared means nothing here: leave it out, or use --over clan");
+        }
         if self.over == Over::Qpip {
             return Ok(());
         }
@@ -163,10 +177,11 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let (started, serving) = (Instant::now(), Arc::clone(&ledger));
     let (options, body) = (
         args.clone(),
-        match args.over {
-            Over::Qpip => qpip::serve,
-            Over::Stp => stp::serve,
-            Over::Clan => clan::serve,
+        match (args.over, &args.shared) {
+            (Over::Qpip, _) => qpip::serve,
+            (Over::Stp, _) => stp::serve,
+            (Over::Clan, None) => clan::serve,
+            (Over::Clan, Some(_)) => shared::serve,
         },
     );
     let server = thread::Builder::new().name("landfall-serve".into());
@@ -191,7 +206,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let summary = Summary {
         service: args.service,
         over: args.over,
-        port: args.port(),
+        port: args.shared.is_none().then(|| args.port()),
         seconds: started.elapsed().as_secs_f64(),
         ended,
         counts: ledger.counts(),
@@ -208,7 +223,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 struct Summary {
     service: Service,
     over: Over,
-    port: u16,
+    /// Within this host services have names.
+    port: Option<u16>,
     seconds: f64,
     ended: &'static str,
     #[serde(flatten)]
@@ -269,7 +285,7 @@ mod tests {
 
     #[test]
     fn what_means_nothing_is_refused() {
-        for line in ["--over stp --tap x", "--over clan --tunnel 127.0.0.1:1"] {
+        for line in ["--over stp --tap x", "--over clan --tunnel 127.0.0.1:1", "--shared /tmp"] {
             assert!(args(&format!("serve echo {line}")).check().is_err(), "{line}");
         }
         args("serve echo --over stp --address 127.0.0.1:0").check().unwrap();
