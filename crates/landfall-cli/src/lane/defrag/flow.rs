@@ -3,7 +3,7 @@
 //! both threads see. It costs next to nothing, and is the same for all candidates.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
@@ -35,6 +35,7 @@ pub(super) struct Flow {
     sent: AtomicU64,
     phase: AtomicU8,
     seen: AtomicU8,
+    has_compared: AtomicBool,
     sender: OnceLock<Thread>,
 }
 
@@ -57,6 +58,11 @@ impl Flow {
     #[inline]
     pub(super) fn has_all(&self, pages: u64) -> bool {
         pages >= self.sent.load(Ordering::Acquire)
+    }
+
+    /// The receiver has compared a page with what was sent.
+    pub(super) fn note_compared(&self) {
+        self.has_compared.store(true, Ordering::Release);
     }
 
     fn wake(&self) {
@@ -136,6 +142,16 @@ impl<'a> Window<'a> {
         Ok(())
     }
 
+    /// Waits until a page was compared. A receiver that did not run for a while still has what
+    /// was thought lost.
+    pub(super) fn until_compared(&self) -> Result<()> {
+        while !self.flow.has_compared.load(Ordering::Acquire) {
+            self.check()?;
+            thread::sleep(GLANCE);
+        }
+        Ok(())
+    }
+
     /// Waits until no more than `most` pages are under way.
     fn wait(&mut self, most: u64) -> Result<()> {
         /// A wake-up that was missed costs so much.
@@ -188,6 +204,25 @@ mod tests {
         flow.note_arrived(5, 4);
         window.drain().unwrap();
         assert_eq!(window.lost(), 3, "the others came");
+    }
+
+    #[test]
+    fn what_is_compared_late_is_waited_for() {
+        let (flow, shared) = (Flow::default(), Shared::default());
+        let mut window = Window::new(&flow, &shared, 4, LIMIT);
+        window.take(4).unwrap();
+        window.drain().unwrap();
+        assert_eq!(window.lost(), 4, "it did not run");
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                thread::sleep(2 * QUIET);
+                flow.note_compared();
+            });
+            window.until_compared().unwrap();
+        });
+        let (flow, shared) = (Flow::default(), Shared::default());
+        let window = Window::new(&flow, &shared, 4, Duration::ZERO);
+        assert!(window.until_compared().is_err(), "not for ever");
     }
 
     #[test]

@@ -248,6 +248,7 @@ impl Run<'_> {
             source.send(1)?;
         }
         window.drain()?;
+        window.until_compared()?;
         Ok(Sent { started, cpu: used.thread, machine_s: used.machine_s, lost })
     }
 
@@ -320,6 +321,9 @@ impl Run<'_> {
             }
             if phase == Phase::Closing {
                 closing.compare(&sink.last())?;
+                if closing.compared > 0 {
+                    self.flow.note_compared();
+                }
             }
             self.flow.note_arrived(*pages, window);
         }
