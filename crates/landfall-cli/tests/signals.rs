@@ -86,7 +86,12 @@ fn interfaces(namespace: &Namespace) -> BTreeSet<String> {
 fn shared_memory() -> BTreeSet<PathBuf> {
     let entries = fs::read_dir("/dev/shm").into_iter().flatten();
     let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
-    paths.filter(|path| path.to_string_lossy().contains("landfall")).collect()
+    // Programs under the preloaded library, of whomever, have folders of their own there.
+    let is_ours = |path: &PathBuf| {
+        let path = path.to_string_lossy();
+        path.contains("landfall") && !path.contains("landfall-sockets-")
+    };
+    paths.filter(is_ours).collect()
 }
 
 /// Ends a run by this signal as soon as it is in the middle of its work.

@@ -103,9 +103,10 @@ impl Error {
         matches!(self, Self::Busy | Self::TimedOut)
     }
 
-    /// Is the peer, or the memory that it lent, not there any more?
+    /// Is the peer, or the memory that it lent, not there any more? (Asked of one that was:
+    /// then that no way leads to it means just that.)
     pub(crate) const fn is_gone(&self) -> bool {
-        matches!(self, Self::PeerLost | Self::StaleCookie | Self::Refused(_))
+        matches!(self, Self::PeerLost | Self::StaleCookie | Self::Refused(_) | Self::NoRoute)
     }
 }
 

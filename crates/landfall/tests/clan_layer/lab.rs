@@ -29,8 +29,8 @@ struct World {
     most: usize,
     random: u64,
     at_commit: Option<Interruption>,
-    /// So many commits find the way full.
-    busy_commits: u32,
+    /// So many commits are refused, and why.
+    refused_commits: Option<(u32, fn() -> Error)>,
 }
 
 /// Something that happens between two steps of a call.
@@ -112,9 +112,9 @@ impl Lab {
         self.world().at_commit = Some(Interruption(Box::new(what)));
     }
 
-    /// The way is full for the next commits, so many of them.
-    pub(crate) fn refuses_commits(&self, commits: u32) {
-        self.world().busy_commits = commits;
+    /// The next commits are refused, so many of them.
+    pub(crate) fn refuses_commits(&self, commits: u32, why: fn() -> Error) {
+        self.world().refused_commits = Some((commits, why));
     }
 
     /// The node dies: what is in flight from it is lost.
@@ -359,9 +359,9 @@ impl Remote for LabRemote {
 
     fn commit(&mut self) -> Result<(), Error> {
         let mut world = self.lab.world();
-        if world.busy_commits > 0 {
-            world.busy_commits -= 1;
-            return Err(Error::Busy);
+        if let Some((left @ 1.., why)) = &mut world.refused_commits {
+            *left -= 1;
+            return Err(why());
         }
         drop(world);
         let interruption = self.lab.world().at_commit.take();

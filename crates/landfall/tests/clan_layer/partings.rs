@@ -168,7 +168,7 @@ async fn the_end_of_its_own_node_wakes_a_task() {
 fn an_end_that_met_a_full_way_is_said_again() {
     let lab = Lab::pair(60);
     let (mut sender, receiver) = pieces::queue(&lab.0, &lab.1, batches_of(1));
-    lab.0.refuses_commits(1);
+    lab.0.refuses_commits(1, || Error::Busy);
     let finished = sender.finish();
     assert!(matches!(finished, Err(Error::Busy)), "{finished:?}");
     sender.finish().unwrap();
@@ -194,6 +194,29 @@ fn a_receiver_of_messages_that_goes_with_the_end_is_no_failure() {
     });
     sender.finish().unwrap();
     sender.drain(None).unwrap();
+}
+
+/// Whichever word it is by which a reader hears that the writer is gone, it reads what came.
+#[test]
+fn what_came_is_read_whatever_the_answer_to_it_meets() {
+    let ways: [fn() -> Error; 4] = [
+        || Error::PeerLost,
+        || Error::StaleCookie,
+        || Error::Refused(clan_dsm::Reason::BadKey),
+        || Error::NoRoute,
+    ];
+    for why in ways {
+        let lab = Lab::pair(6_000);
+        let (mut writer, mut reader) = pieces::stream(&lab.0, &lab.1, stream::Config::new(4096));
+        let bytes = [7; 4000];
+        writer.write_all(&bytes).unwrap();
+        writer.finish().unwrap();
+        lab.0.deliver_all();
+        lab.1.refuses_commits(u32::MAX, why);
+        let mut came = Vec::new();
+        reader.read_to_end(&mut came).unwrap_or_else(|error| panic!("{:?}: {error}", why()));
+        assert!(came == bytes, "{:?}", why());
+    }
 }
 
 /// What is delivered outlives the node of who wrote it.

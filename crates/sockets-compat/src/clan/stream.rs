@@ -92,7 +92,9 @@ where
 /// As a socket would say it.
 pub(super) fn failed(error: Error) -> io::Error {
     match error {
-        Error::PeerLost | Error::Refused(_) | Error::StaleCookie => errors::reset(),
+        Error::PeerLost | Error::Refused(_) | Error::StaleCookie | Error::NoRoute => {
+            errors::reset()
+        }
         Error::Closed | Error::NodeGone => errors::broken_pipe(),
         other => other.into(),
     }
