@@ -12,7 +12,7 @@
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use crate::counts;
-use crate::kernel::{self, Errno};
+use crate::kernel::{self, Errno, Outcome};
 use crate::lock::hold;
 use crate::log::{self, Verdict};
 use crate::messages::{Holder, Socket};
@@ -82,6 +82,12 @@ pub(crate) struct Connection {
     pub(crate) answers_by_memory: AtomicU32,
     /// No other connection of this process has it: records are used again.
     pub(crate) serial: AtomicU64,
+}
+
+/// Which way the bytes of a call have gone, or go.
+pub(crate) enum Sending<'a> {
+    ByTcp(Outcome),
+    ByMemory(Shared<'a>),
 }
 
 /// The memory of a connection, seen from one side.
@@ -329,15 +335,46 @@ impl Connection {
         unsafe { self.messages.clear() };
     }
 
+    /// What a call sends that wants to send so much: by TCP, as `by_tcp` does it, as long as
+    /// that is the way; then into the ring.
+    pub(crate) fn sends(
+        &self,
+        fd: i32,
+        wanted: usize,
+        by_tcp: impl FnOnce() -> Outcome,
+    ) -> Sending<'_> {
+        let Some(shared) = self.shared() else {
+            return Sending::ByTcp(self.early_send(wanted, by_tcp));
+        };
+        if !shared.is_sending_switched() {
+            self.waits_for_an_answer(&shared);
+            shared.switch_sending(fd);
+            if let Some(sent) = shared.send_by_tcp(by_tcp) {
+                self.notes_fullness(sent, wanted);
+                return Sending::ByTcp(sent);
+            }
+        }
+        Sending::ByMemory(shared)
+    }
+
     /// Bytes are about to go by TCP, before there is memory.
-    pub(crate) fn early_send(&self, send: impl FnOnce() -> kernel::Outcome) -> kernel::Outcome {
+    pub(crate) fn early_send(&self, wanted: usize, send: impl FnOnce() -> Outcome) -> Outcome {
         self.early_in_flight.fetch_add(1, Ordering::SeqCst);
         let sent = send();
         if let Ok(bytes) = sent {
             self.early_sent.fetch_add(bytes as u64, Ordering::SeqCst);
         }
         self.early_in_flight.fetch_sub(1, Ordering::SeqCst);
+        self.notes_fullness(sent, wanted);
         sent
+    }
+
+    /// TCP had no room for all: when it has, that is an edge, and so it is when there is room
+    /// in a ring instead.
+    fn notes_fullness(&self, sent: Outcome, wanted: usize) {
+        if sent.map_or_else(|why| why == Errno(libc::EAGAIN), |sent| sent < wanted) {
+            self.was_full.fetch_add(1, Ordering::AcqRel);
+        }
     }
 
     /// Bytes came by TCP, before there is memory: now an acceptor looks for it.
@@ -509,10 +546,7 @@ impl<'a> Shared<'a> {
     }
 
     /// Bytes go by TCP, and are counted; `None` if they must not any more.
-    pub(crate) fn send_by_tcp(
-        &self,
-        send: impl FnOnce() -> kernel::Outcome,
-    ) -> Option<kernel::Outcome> {
+    fn send_by_tcp(&self, send: impl FnOnce() -> Outcome) -> Option<Outcome> {
         let own = &self.sends.sending;
         let is_open = own.in_flight.fetch_add(1, Ordering::SeqCst) & GATE == 0;
         let result = is_open.then(|| {

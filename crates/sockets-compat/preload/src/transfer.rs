@@ -6,7 +6,7 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use crate::connection::{CLOSED, Connection, Shared};
+use crate::connection::{CLOSED, Connection, Sending, Shared};
 use crate::kernel::{self, Errno, Outcome, Part};
 use crate::lock::hold;
 use crate::messages;
@@ -36,23 +36,17 @@ pub(crate) fn total(parts: &[Part]) -> usize {
 pub(crate) unsafe fn send(connection: &Connection, fd: i32, parts: &[Part], flags: i32) -> Outcome {
     // SAFETY: as promised.
     let by_tcp = || unsafe { kernel::send(fd, parts, flags) };
-    let Some(shared) = connection.shared() else {
-        return match connection.messages() {
-            // SAFETY: as promised.
-            Some(socket) => unsafe { messages::send(socket, fd, parts, flags) },
-            None => connection.early_send(by_tcp),
-        };
-    };
-    if flags & libc::MSG_OOB != 0 {
+    if let Some(socket) = connection.messages() {
+        // SAFETY: as promised.
+        return unsafe { messages::send(socket, fd, parts, flags) };
+    }
+    if flags & libc::MSG_OOB != 0 && connection.shared().is_some() {
         return by_tcp();
     }
-    if !shared.is_sending_switched() {
-        connection.waits_for_an_answer(&shared);
-        shared.switch_sending(fd);
-        if let Some(sent) = shared.send_by_tcp(by_tcp) {
-            return sent;
-        }
-    }
+    let shared = match connection.sends(fd, total(parts), by_tcp) {
+        Sending::ByTcp(sent) => return sent,
+        Sending::ByMemory(shared) => shared,
+    };
     // SAFETY: as promised.
     unsafe { send_by_ring(connection, &shared, fd, parts, flags) }
 }

@@ -214,10 +214,14 @@ pub(crate) fn set_nonblocking(fd: c_int) {
 
 /// Sends until no more fits, without waiting; how many bytes.
 pub(crate) fn fill(fd: c_int) -> usize {
-    let piece = [7_u8; 65_536];
+    fill_with(fd, &[7_u8; 65_536])
+}
+
+/// The same, piece by piece.
+pub(crate) fn fill_with(fd: c_int, piece: &[u8]) -> usize {
     let mut sum = 0;
     loop {
-        match send(fd, &piece, libc::MSG_DONTWAIT) {
+        match send(fd, piece, libc::MSG_DONTWAIT) {
             -1 => return sum,
             sent => sum += sent as usize,
         }

@@ -67,7 +67,8 @@ fn carry(
 unsafe fn from_file(out: c_int, from: c_int, offset: *mut off64_t, count: usize) -> Option<isize> {
     let guard = table::find(out)?;
     if guard.shared().is_none() && guard.messages().is_none() {
-        return Some(super::told(guard.early_send(|| kernel::send_file(out, from, offset, count))));
+        let by_kernel = || kernel::send_file(out, from, offset, count);
+        return Some(super::told(guard.early_send(count, by_kernel)));
     }
     // SAFETY: as promised.
     Some(super::told(carry(&guard, out, from, unsafe { offset.as_mut() }, count)))

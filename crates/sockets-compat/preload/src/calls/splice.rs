@@ -9,6 +9,7 @@ use std::ffi::c_int;
 
 use libc::{POLLIN, POLLOUT, SPLICE_F_NONBLOCK, c_uint, off64_t};
 
+use crate::connection::Sending;
 use crate::kernel::{self, Errno, Outcome, Part};
 use crate::next::next;
 use crate::table::{self, Guard};
@@ -56,12 +57,9 @@ fn send(guard: &Guard, pipe: c_int, socket: c_int, len: usize, waits: bool) -> O
 fn send_by_tcp(guard: &Guard, pipe: c_int, socket: c_int, len: usize, waits: bool) -> Outcome {
     let flags = if waits { 0 } else { SPLICE_F_NONBLOCK };
     let by_kernel = || kernel::splice(pipe, socket, len, flags);
-    let Some(shared) = guard.shared() else { return guard.early_send(by_kernel) };
-    guard.waits_for_an_answer(&shared);
-    shared.switch_sending(socket);
-    match shared.send_by_tcp(by_kernel) {
-        Some(sent) => sent,
-        None => send(guard, pipe, socket, len, waits),
+    match guard.sends(socket, len, by_kernel) {
+        Sending::ByTcp(sent) => sent,
+        Sending::ByMemory(_) => send(guard, pipe, socket, len, waits),
     }
 }
 
