@@ -103,9 +103,26 @@ impl Error {
         matches!(self, Self::Busy | Self::TimedOut)
     }
 
-    /// Is the peer, or the memory that it lent, not there any more? (Asked of one that was:
-    /// then that no way leads to it means just that.)
-    pub(crate) const fn is_gone(&self) -> bool {
+    /// Is the peer, or the memory that it lent, not there any more? Then who wants to go on
+    /// connects anew.
+    ///
+    /// Ask it of what was connected: there [`NoRoute`](Self::NoRoute) says that the way is gone,
+    /// and [`Refused`](Self::Refused) that the memory is. While one connects they may say that
+    /// it never was to be had.
+    ///
+    /// ```
+    /// use landfall::clan::{Fabric, Remote, Rights, Threads};
+    ///
+    /// let (here, there) = Threads::pair()?;
+    /// let (memory, cookie) = there.expose(4096, Rights::Write)?;
+    /// let mut window = here.map(&cookie)?;
+    /// window.store(8, 42)?;
+    /// drop((memory, there));
+    /// assert!(window.store(8, 43).unwrap_err().is_gone());
+    /// # Ok::<(), landfall::clan::Error>(())
+    /// ```
+    #[must_use]
+    pub const fn is_gone(&self) -> bool {
         matches!(self, Self::PeerLost | Self::StaleCookie | Self::Refused(_) | Self::NoRoute)
     }
 }

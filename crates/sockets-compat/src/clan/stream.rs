@@ -92,9 +92,7 @@ where
 /// As a socket would say it.
 pub(super) fn failed(error: Error) -> io::Error {
     match error {
-        Error::PeerLost | Error::Refused(_) | Error::StaleCookie | Error::NoRoute => {
-            errors::reset()
-        }
+        gone if gone.is_gone() => errors::reset(),
         Error::Closed | Error::NodeGone => errors::broken_pipe(),
         other => other.into(),
     }
