@@ -10,6 +10,7 @@
 mod desk;
 mod messages;
 mod network;
+mod reception;
 mod rendezvous;
 mod seqpacket;
 mod stream;
@@ -34,7 +35,8 @@ use crate::listener::{Hall, Listener};
 use crate::stream::ByteStream;
 use crate::waiting::locked;
 pub use network::ClanNetwork;
-use rendezvous::Reception;
+use reception::Reception;
+use rendezvous::Door;
 pub use seqpacket::{ClanSeqPacket, ClanSeqPacketListener};
 use stream::{Ends, Joined, Streams};
 
@@ -206,9 +208,9 @@ impl ClanHost {
         Ok(Ends::new(joined, self.unnamed(), self.named(name)))
     }
 
-    fn reception(&self, name: &Name, kind: &str) -> io::Result<(Reception, Address)> {
+    fn reception(&self, name: &Name, kind: &str) -> io::Result<(Reception<Door>, Address)> {
         let (path, local) = (self.0.path_of(name, kind), self.named(name));
-        Ok((Reception::open(&self.0, &path, (local.clone(), self.unnamed()))?, local))
+        Ok((Door::open(&self.0, &path, (local.clone(), self.unnamed()))?, local))
     }
 
     fn named(&self, name: &Name) -> Address {

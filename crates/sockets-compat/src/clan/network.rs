@@ -8,8 +8,8 @@
 //!                    <- Message  likewise
 //! ```
 
+mod door;
 mod greeting;
-mod reception;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -31,8 +31,8 @@ use crate::errors;
 use crate::listener::{Hall, Listener};
 use crate::stream::ByteStream;
 use crate::waiting::locked;
+use door::Door;
 pub(super) use greeting::Kind;
-use reception::Reception;
 
 /// This process's place in a network of hosts whose memory others write. Clones are the
 /// same; it ends with the last clone, stream and listener of it.
@@ -135,7 +135,7 @@ impl ClanNetwork {
     /// # Errors
     /// [`io::ErrorKind::AddrInUse`].
     pub fn listen(&self, port: u16) -> io::Result<ClanListener> {
-        let (reception, local) = Reception::open(&self.0, port, Kind::Stream)?;
+        let (reception, local) = Door::open(&self.0, port, Kind::Stream)?;
         Ok(Listener::of(Hall::new(Box::new(Streams(reception)), local)))
     }
 
@@ -144,7 +144,7 @@ impl ClanNetwork {
     /// # Errors
     /// [`io::ErrorKind::AddrInUse`].
     pub fn listen_messages(&self, port: u16) -> io::Result<ClanSeqPacketListener> {
-        let (reception, local) = Reception::open(&self.0, port, Kind::Messages)?;
+        let (reception, local) = Door::open(&self.0, port, Kind::Messages)?;
         Ok(seqpacket::listener(reception, local, self.0.options.longest()))
     }
 

@@ -9,8 +9,6 @@
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use std::task::{Context, Poll};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use landfall::clan::Cookie;
@@ -20,7 +18,8 @@ use landfall_transport::shm::rendezvous::{Channel, Listener, Message};
 use landfall_transport::wait::until_ready;
 
 use super::desk::Desk;
-use super::stream::{Arrivals, Ends, Joined};
+use super::reception::{Entrance, Reception};
+use super::stream::{Ends, Joined};
 use super::{Inner, met};
 use crate::address::Address;
 use crate::errors;
@@ -96,8 +95,8 @@ fn no_sense() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, "who listens there is no service of this family")
 }
 
-/// What the threads of a listener share.
-struct Door {
+/// A name that is listened at.
+pub(super) struct Door {
     desk: Arc<Desk<Ends>>,
     host: Arc<Inner>,
     bell: Bell,
@@ -107,6 +106,18 @@ struct Door {
 }
 
 impl Door {
+    pub(super) fn open(
+        host: &Arc<Inner>,
+        path: &Path,
+        (local, peer): (Address, Address),
+    ) -> io::Result<Reception<Self>> {
+        let listener = Listener::bind(path, host.options.admit.clone()).map_err(met)?;
+        let desk = Desk::new(host.options.backlog);
+        let (host, bell) = (Arc::clone(host), Bell::new()?);
+        let door = Self { desk, host, bell, local, peer };
+        Reception::open(door, move |door| door.serve(&listener))
+    }
+
     /// Sees to those that come, until the listener is dropped.
     fn serve(self: &Arc<Self>, listener: &Listener) {
         /// After a call that failed for want of descriptors, perhaps: they may come back.
@@ -164,42 +175,12 @@ impl Door {
     }
 }
 
-/// A name that is listened at.
-pub(super) struct Reception {
-    door: Arc<Door>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Reception {
-    pub(super) fn open(
-        host: &Arc<Inner>,
-        path: &Path,
-        (local, peer): (Address, Address),
-    ) -> io::Result<Self> {
-        let listener = Listener::bind(path, host.options.admit.clone()).map_err(met)?;
-        let desk = Desk::new(host.options.backlog);
-        let (host, bell) = (Arc::clone(host), Bell::new()?);
-        let door = Arc::new(Door { desk, host, bell, local, peer });
-        let serving = Arc::clone(&door);
-        let thread = std::thread::Builder::new().name("clan-listen".into());
-        let thread = thread.spawn(move || serving.serve(&listener))?;
-        Ok(Self { door, thread: Some(thread) })
+impl Entrance for Door {
+    fn desk(&self) -> &Desk<Ends> {
+        &self.desk
     }
-}
 
-impl Arrivals for Reception {
-    fn poll_ends(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Ends>> {
-        self.door.desk.poll_accept(cx)
-    }
-}
-
-impl Drop for Reception {
-    fn drop(&mut self) {
-        self.door.desk.close();
-        self.door.bell.ring();
-        // When this has ended, the name is free again.
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
+    fn wake(&self) {
+        self.bell.ring();
     }
 }

@@ -1,29 +1,24 @@
-//! [`Reception`]: a port that is listened at.
+//! [`Door`]: a port that is listened at.
 
 use std::io;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::Duration;
 
 use landfall::clan::Error;
 use landfall::clan::network::{Endpoint, Notice, Port, Reason};
 
 use super::super::desk::Desk;
-use super::super::stream::{Arrivals, Ends};
+use super::super::reception::{Entrance, Reception};
+use super::super::stream::Ends;
 use super::greeting::{Guest, Kind, NO_ROOM};
 use super::{Inner, address_of, unconnected};
 use crate::address::Address;
 use crate::waiting::{block_until, locked};
 
 /// See the module.
-pub(super) struct Reception {
-    door: Arc<Door>,
-    thread: Option<JoinHandle<()>>,
-}
-
-/// What the threads of a listener share.
-struct Door {
+pub(super) struct Door {
     desk: Arc<Desk<Ends>>,
     inner: Arc<Inner>,
     kind: Kind,
@@ -32,37 +27,22 @@ struct Door {
     waker: Mutex<Option<Waker>>,
 }
 
-impl Reception {
-    pub(super) fn open(inner: &Arc<Inner>, port: u16, kind: Kind) -> io::Result<(Self, Address)> {
+impl Door {
+    /// Opens it, and the address that it has.
+    pub(super) fn open(
+        inner: &Arc<Inner>,
+        port: u16,
+        kind: Kind,
+    ) -> io::Result<(Reception<Self>, Address)> {
         let (endpoint, port) = endpoint_at(inner, port)?;
         endpoint.listen().map_err(unconnected)?;
         let local = inner.local(port);
         let desk = Desk::new(inner.options.backlog);
         let (inner, waker) = (Arc::clone(inner), Mutex::default());
-        let door = Arc::new(Door { desk, inner, kind, local: local.clone(), waker });
-        let serving = Arc::clone(&door);
-        let thread = thread::Builder::new().name("clan-listen".into());
-        let thread = thread.spawn(move || serving.serve(&endpoint))?;
-        Ok((Self { door, thread: Some(thread) }, local))
+        let door = Self { desk, inner, kind, local: local.clone(), waker };
+        Ok((Reception::open(door, move |door| door.serve(&endpoint))?, local))
     }
-}
 
-/// The endpoint of that port, or of one that is free.
-fn endpoint_at(inner: &Inner, port: u16) -> io::Result<(Endpoint, u16)> {
-    /// Those that nobody asks for by number.
-    const FREE: std::ops::RangeInclusive<u16> = 0xc000..=0xffff;
-    let ports = if port == 0 { FREE } else { port..=port };
-    for port in ports {
-        match inner.node.endpoint(Some(Port(port.into()))) {
-            Ok(endpoint) => return Ok((endpoint, port)),
-            Err(Error::Engine(_)) => {}
-            Err(error) => return Err(unconnected(error)),
-        }
-    }
-    Err(io::Error::new(io::ErrorKind::AddrInUse, "somebody listens at that port"))
-}
-
-impl Door {
     /// Sees to those that come, until the listener is dropped or its node is gone.
     fn serve(self: &Arc<Self>, endpoint: &Endpoint) {
         let next = |cx: &mut Context<'_>| {
@@ -108,21 +88,29 @@ impl Door {
     }
 }
 
-impl Arrivals for Reception {
-    fn poll_ends(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Ends>> {
-        self.door.desk.poll_accept(cx)
+/// The endpoint of that port, or of one that is free.
+fn endpoint_at(inner: &Inner, port: u16) -> io::Result<(Endpoint, u16)> {
+    /// Those that nobody asks for by number.
+    const FREE: std::ops::RangeInclusive<u16> = 0xc000..=0xffff;
+    let ports = if port == 0 { FREE } else { port..=port };
+    for port in ports {
+        match inner.node.endpoint(Some(Port(port.into()))) {
+            Ok(endpoint) => return Ok((endpoint, port)),
+            Err(Error::Engine(_)) => {}
+            Err(error) => return Err(unconnected(error)),
+        }
     }
+    Err(io::Error::new(io::ErrorKind::AddrInUse, "somebody listens at that port"))
 }
 
-impl Drop for Reception {
-    fn drop(&mut self) {
-        self.door.desk.close();
-        if let Some(waker) = locked(&self.door.waker).take() {
+impl Entrance for Door {
+    fn desk(&self) -> &Desk<Ends> {
+        &self.desk
+    }
+
+    fn wake(&self) {
+        if let Some(waker) = locked(&self.waker).take() {
             waker.wake();
-        }
-        // When this has ended, the port is free again.
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
         }
     }
 }
