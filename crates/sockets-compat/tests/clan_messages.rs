@@ -3,21 +3,17 @@
 
 mod support;
 
-use std::io::{ErrorKind, IoSlice, Read, Write};
-use std::net::Shutdown;
+use std::io::ErrorKind;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use sockets_compat::{
-    ClanListener, ClanNetwork, ClanOptions, ClanSeqPacket, ClanSeqPacketListener, ClanStream,
+    Clan, ClanListener, ClanNetwork, ClanOptions, ClanSeqPacket, ClanSeqPacketListener, ClanStream,
 };
-use support::{Folder, until, within};
-
-/// "Message too long".
-const TOO_LONG: Option<i32> = Some(90);
+use support::{Folder, TOO_LONG, packets, until, within};
 
 /// A test of two sockets, on one host and across hosts.
-fn both(test: fn(ClanSeqPacket, ClanSeqPacket)) {
+fn both(test: fn(packets::Pair<Clan>)) {
     // Tests run side by side: each has a folder of its own.
     static FOLDERS: AtomicUsize = AtomicUsize::new(0);
     let folder = format!("packets-{}", FOLDERS.fetch_add(1, Ordering::Relaxed));
@@ -26,54 +22,33 @@ fn both(test: fn(ClanSeqPacket, ClanSeqPacket)) {
         for address in [folder.address("packets"), "clan://127.0.0.1:9/udp/0".into()] {
             let listener = ClanSeqPacketListener::bind(&address).unwrap();
             let one = ClanSeqPacket::connect(listener.local_addr().unwrap()).unwrap();
-            test(one, listener.accept().unwrap().0);
+            test((one, listener.accept().unwrap().0));
         }
     });
 }
 
 #[test]
 fn each_write_is_one_message_and_each_read_takes_a_whole_one() {
-    both(|mut one, mut two| {
-        for message in [&b"one"[..], b"", b"another one"] {
-            assert_eq!(one.write(message).unwrap(), message.len());
-        }
-        let mut into = [0; 64];
-        for message in [&b"one"[..], b"", b"another one"] {
-            let len = two.read(&mut into).unwrap();
-            assert_eq!(&into[..len], message);
-        }
-        let parts = [&b"of "[..], b"several ", b"parts"].map(IoSlice::new);
-        assert_eq!(one.write_vectored(&parts).unwrap(), 16);
-        assert_eq!(two.recv_message().unwrap().unwrap(), &b"of several parts"[..]);
-        drop(one);
-        assert_eq!(two.recv_message().unwrap(), None);
-        assert_eq!(two.read(&mut into).unwrap(), 0);
-    });
+    both(packets::each_write_is_one_message_and_each_read_takes_a_whole_one);
 }
 
 #[test]
 fn what_is_too_long_comes_back_and_the_next_one_gets_through() {
-    both(|one, two| {
-        let most = one.peer_message_limit().expect("it was told");
-        assert_eq!((most, two.message_limit()), (1 << 20, 1 << 20));
-        let error = one.send(&vec![1; most + 1]).unwrap_err();
-        assert_eq!(error.raw_os_error(), TOO_LONG, "{error}");
-        assert_eq!(one.send(b"eleven bytes").unwrap(), 12);
-        for _ in 0..3 {
-            let error = two.recv(&mut [0; 11]).unwrap_err();
-            assert_eq!(error.raw_os_error(), TOO_LONG, "{error}");
-        }
-        let mut into = [0; 12];
-        assert_eq!(two.peek(&mut into).unwrap(), 12);
-        assert_eq!(two.recv(&mut into).unwrap(), 12);
-        assert_eq!(&into, b"eleven bytes");
+    both(|(one, two)| {
+        assert_eq!((one.peer_message_limit(), two.message_limit()), (Some(1 << 20), 1 << 20));
+        packets::what_is_too_long_comes_back_and_the_next_one_gets_through((one, two));
     });
+}
+
+#[test]
+fn a_message_stays_for_a_buffer_that_is_long_enough() {
+    both(packets::a_message_stays_for_a_buffer_that_is_long_enough);
 }
 
 /// Longer than the ring, and written by one that is gone before it is read.
 #[test]
 fn a_message_that_was_begun_arrives_though_its_writer_is_gone() {
-    both(|one, two| {
+    both(|(one, two)| {
         let long: Vec<u8> = (0..1_000_000).map(|at| (at % 251) as u8).collect();
         one.send(b"first").unwrap();
         one.send(&long).unwrap();
@@ -86,10 +61,13 @@ fn a_message_that_was_begun_arrives_though_its_writer_is_gone() {
 }
 
 #[test]
-fn without_waiting_nothing_waits_and_there_is_a_bound() {
-    both(|one, two| {
-        two.set_nonblocking(true).unwrap();
-        assert_eq!(two.recv(&mut [0; 8]).unwrap_err().kind(), ErrorKind::WouldBlock);
+fn without_waiting_nothing_waits() {
+    both(packets::without_waiting_nothing_waits);
+}
+
+#[test]
+fn there_is_a_bound_on_what_nobody_reads() {
+    both(|(one, two)| {
         one.set_nonblocking(true).unwrap();
         let mut sent = 0u8;
         let full = loop {
@@ -100,30 +78,17 @@ fn without_waiting_nothing_waits_and_there_is_a_bound() {
             assert!(sent < 100, "there has to be a bound");
         };
         assert_eq!(full.kind(), ErrorKind::WouldBlock);
-        two.set_nonblocking(false).unwrap();
         for number in 0..sent {
             assert_eq!(two.recv_message().unwrap().unwrap()[0], number);
         }
         until("there is room again", || one.send(b"and on").is_ok());
         assert_eq!(two.recv_message().unwrap().unwrap(), &b"and on"[..]);
-        two.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
-        assert_eq!(two.recv(&mut [0; 8]).unwrap_err().kind(), ErrorKind::WouldBlock);
     });
 }
 
 #[test]
 fn one_direction_ends_and_the_other_goes_on() {
-    both(|one, two| {
-        one.send(b"last words").unwrap();
-        one.shutdown(Shutdown::Write).unwrap();
-        assert_eq!(one.send(b"more").unwrap_err().kind(), ErrorKind::BrokenPipe);
-        assert_eq!(two.recv(&mut [0; 16]).unwrap(), 10);
-        assert_eq!(two.recv(&mut [0; 16]).unwrap(), 0);
-        two.send(b"answer").unwrap();
-        drop(two);
-        assert_eq!(one.recv(&mut [0; 16]).unwrap(), 6);
-        assert_eq!(one.recv(&mut [0; 16]).unwrap(), 0);
-    });
+    both(packets::one_direction_ends_and_the_other_goes_on);
 }
 
 #[test]

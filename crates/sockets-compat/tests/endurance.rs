@@ -5,6 +5,7 @@ mod support;
 use std::io::{ErrorKind, Read, Write};
 use std::process::{Child, Command, Stdio};
 
+use sockets_compat::{ByteStream, Family};
 #[cfg(feature = "clan")]
 use sockets_compat::{ClanListener, ClanNetwork, ClanOptions, ClanStream};
 #[cfg(feature = "stp")]
@@ -30,6 +31,16 @@ fn leaves_nothing(name: &str, mut connection: impl FnMut()) {
     until(&format!("{name} gives its threads back"), || threads() < 100);
 }
 
+/// What each stream is for.
+fn there_and_back<F: Family>(mut one: ByteStream<F>, mut two: ByteStream<F>) {
+    one.write_all(b"ping").unwrap();
+    let mut bytes = [0; 4];
+    two.read_exact(&mut bytes).unwrap();
+    two.write_all(&bytes).unwrap();
+    one.read_exact(&mut bytes).unwrap();
+    assert_eq!(&bytes, b"ping");
+}
+
 #[cfg(feature = "clan")]
 #[test]
 fn shared_memory_leaves_nothing_behind() {
@@ -37,13 +48,8 @@ fn shared_memory_leaves_nothing_behind() {
     let listener = ClanListener::bind(folder.address("many")).unwrap();
     let address = folder.address("many");
     leaves_nothing("shared memory", || {
-        let mut one = ClanStream::connect(&address).unwrap();
-        let (mut two, _) = listener.accept().unwrap();
-        one.write_all(b"ping").unwrap();
-        let mut bytes = [0; 4];
-        two.read_exact(&mut bytes).unwrap();
-        two.write_all(&bytes).unwrap();
-        one.read_exact(&mut bytes).unwrap();
+        let one = ClanStream::connect(&address).unwrap();
+        there_and_back(one, listener.accept().unwrap().0);
     });
 }
 
@@ -56,13 +62,8 @@ fn memory_of_other_hosts_leaves_nothing_behind() {
     let listener = server.listen(1).unwrap();
     let there = listener.local_addr().unwrap();
     leaves_nothing("memory of other hosts", || {
-        let mut one = client.connect(&there).unwrap();
-        let (mut two, _) = listener.accept().unwrap();
-        one.write_all(b"ping").unwrap();
-        let mut bytes = [0; 4];
-        two.read_exact(&mut bytes).unwrap();
-        two.write_all(&bytes).unwrap();
-        one.read_exact(&mut bytes).unwrap();
+        let one = client.connect(&there).unwrap();
+        there_and_back(one, listener.accept().unwrap().0);
     });
     for network in [&client, &server] {
         until("no memory is left", || network.node().stats().regions == 0);
@@ -102,13 +103,8 @@ fn queue_pairs_leave_nothing_behind() {
     let server = host(two.address("10.0.0.2/24").open().unwrap());
     let listener = server.listen("qp://10.0.0.2:1").unwrap();
     leaves_nothing("queue pairs", || {
-        let mut one = client.connect("qp://10.0.0.2:1").unwrap();
-        let (mut two, _) = listener.accept().unwrap();
-        one.write_all(b"ping").unwrap();
-        let mut bytes = [0; 4];
-        two.read_exact(&mut bytes).unwrap();
-        two.write_all(&bytes).unwrap();
-        one.read_exact(&mut bytes).unwrap();
+        let one = client.connect("qp://10.0.0.2:1").unwrap();
+        there_and_back(one, listener.accept().unwrap().0);
     });
     drop(listener);
     for host in [&client, &server] {

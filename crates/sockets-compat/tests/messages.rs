@@ -4,70 +4,24 @@
 mod support;
 
 use std::collections::VecDeque;
-use std::io::{self, ErrorKind};
+use std::io::ErrorKind;
 use std::net::Shutdown;
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 #[cfg(feature = "clan")]
 use sockets_compat::{ClanHost, ClanNetwork, ClanOptions, ClanSeqPacket, Name};
+use sockets_compat::{Messages, SeqPacket};
 #[cfg(feature = "stp")]
 use sockets_compat::{StpListener, StpSeqPacket};
-use support::{until, within};
+use support::{TOO_LONG, until, within};
 
-/// "Message too long".
-const TOO_LONG: Option<i32> = Some(90);
 /// The limit at the beginning.
 const LIMIT: usize = 2000;
 
-/// What a socket for messages can be asked, of whatever kind.
-trait Packets {
-    fn send(&self, message: &[u8]) -> io::Result<usize>;
-    fn recv(&self, into: &mut [u8]) -> io::Result<usize>;
-    fn next(&self) -> io::Result<Option<Vec<u8>>>;
-    fn peek(&self, into: &mut [u8]) -> io::Result<usize>;
-    fn shutdown(&self, how: Shutdown) -> io::Result<()>;
-    fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()>;
-    /// Whether it can be chosen later than when the two meet.
-    fn limit(&self, most: usize) -> bool;
-}
-
-macro_rules! packets {
-    ($type:ty, $limit:expr) => {
-        impl Packets for $type {
-            fn send(&self, message: &[u8]) -> io::Result<usize> {
-                self.send(message)
-            }
-            fn recv(&self, into: &mut [u8]) -> io::Result<usize> {
-                self.recv(into)
-            }
-            fn next(&self) -> io::Result<Option<Vec<u8>>> {
-                self.recv_message().map(|message| message.map(Into::into))
-            }
-            fn peek(&self, into: &mut [u8]) -> io::Result<usize> {
-                self.peek(into)
-            }
-            fn shutdown(&self, how: Shutdown) -> io::Result<()> {
-                self.shutdown(how)
-            }
-            fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
-                self.set_nonblocking(nonblocking)
-            }
-            fn limit(&self, most: usize) -> bool {
-                let limit: fn(&Self, usize) -> bool = $limit;
-                limit(self, most)
-            }
-        }
-    };
-}
-
-#[cfg(feature = "clan")]
-packets!(ClanSeqPacket, |_, _| false);
-#[cfg(feature = "stp")]
-packets!(StpSeqPacket, |socket, most| {
-    socket.set_message_limit(most);
-    true
-});
+/// Sets the longest message that a socket takes, and says whether that can be done later than
+/// when the two meet.
+type Limits<F> = fn(&SeqPacket<F>, usize) -> bool;
 
 /// What is done, by the side that it is done at.
 #[derive(Clone, Debug)]
@@ -106,7 +60,7 @@ impl Way {
         Self { messages: VecDeque::new(), limit: LIMIT, has_ended: false, sent: 0 }
     }
 
-    fn send(&mut self, from: &impl Packets, len: usize) {
+    fn send(&mut self, from: &SeqPacket<impl Messages>, len: usize) {
         self.sent = self.sent.wrapping_add(1);
         let message: Vec<u8> = (0..len).map(|at| self.sent.wrapping_add(at as u8)).collect();
         match from.send(&message) {
@@ -123,19 +77,19 @@ impl Way {
         }
     }
 
-    fn receive(&mut self, at: &impl Packets) {
+    fn receive(&mut self, at: &SeqPacket<impl Messages>) {
         let Some(message) = self.messages.pop_front() else { return self.find_nothing(at) };
-        assert_eq!(at.next().unwrap().unwrap(), message);
+        assert_eq!(at.recv_message().unwrap().unwrap(), message);
     }
 
-    fn peek(&self, at: &impl Packets) {
+    fn peek(&self, at: &SeqPacket<impl Messages>) {
         let Some(message) = self.messages.front() else { return };
         let mut bytes = vec![0; message.len() + 5];
         assert_eq!(at.peek(&mut bytes).unwrap(), message.len());
         assert_eq!(bytes[..message.len()], message[..]);
     }
 
-    fn receive_into_too_little(&self, at: &impl Packets) {
+    fn receive_into_too_little(&self, at: &SeqPacket<impl Messages>) {
         let Some(message) = self.messages.front().filter(|message| !message.is_empty()) else {
             return;
         };
@@ -144,9 +98,9 @@ impl Way {
     }
 
     /// Nothing is there: no message, or the end.
-    fn find_nothing(&self, at: &impl Packets) {
+    fn find_nothing(&self, at: &SeqPacket<impl Messages>) {
         at.set_nonblocking(true).unwrap();
-        until("the end comes, or nothing", || match at.next() {
+        until("the end comes, or nothing", || match at.recv_message() {
             Ok(message) => {
                 assert!(message.is_none() && self.has_ended, "{message:?}");
                 true
@@ -160,10 +114,10 @@ impl Way {
     }
 }
 
-fn play(sockets: &[impl Packets; 2], steps: &[(usize, Step)]) {
+fn play<F: Messages>(sockets: &[SeqPacket<F>; 2], limit: Limits<F>, steps: &[(usize, Step)]) {
     // Way 0 goes from socket 0 to socket 1.
     let mut ways = [Way::new(), Way::new()];
-    sockets.iter().for_each(|socket| _ = socket.limit(LIMIT));
+    sockets.iter().for_each(|socket| _ = limit(socket, LIMIT));
     for (at, step) in steps {
         let (socket, comes) = (&sockets[*at], 1 - *at);
         match step {
@@ -171,9 +125,9 @@ fn play(sockets: &[impl Packets; 2], steps: &[(usize, Step)]) {
             Step::Receive => ways[comes].receive(socket),
             Step::Peek => ways[comes].peek(socket),
             Step::ReceiveIntoTooLittle => ways[comes].receive_into_too_little(socket),
-            Step::Limit(limit) => {
-                if socket.limit(*limit) {
-                    ways[comes].limit = *limit;
+            Step::Limit(most) => {
+                if limit(socket, *most) {
+                    ways[comes].limit = *most;
                 }
             }
             Step::Finish => {
@@ -193,11 +147,15 @@ fn play(sockets: &[impl Packets; 2], steps: &[(usize, Step)]) {
 }
 
 /// Whatever is done, messages stay whole and in order.
-fn stay_whole_and_in_order<S: Packets>(cases: u32, pair: impl Fn() -> [S; 2]) {
+fn stay_whole_and_in_order<F: Messages>(
+    cases: u32,
+    limit: Limits<F>,
+    pair: impl Fn() -> [SeqPacket<F>; 2],
+) {
     let steps = proptest::collection::vec(step(), 1..60);
     let config = Config { cases, failure_persistence: None, ..Config::default() };
     let run = TestRunner::new(config).run(&steps, |steps| {
-        play(&pair(), &steps);
+        play(&pair(), limit, &steps);
         Ok(())
     });
     run.unwrap_or_else(|error| panic!("{error}"));
@@ -209,11 +167,21 @@ fn messages_of_stp_stay_whole_and_in_order() {
     within(|| {
         let listener = StpListener::bind("stp://127.0.0.1:7/udp/0").unwrap();
         let there = listener.local_addr().unwrap();
-        stay_whole_and_in_order(40, || {
+        let set_limit = |socket: &StpSeqPacket, most| {
+            socket.set_message_limit(most);
+            true
+        };
+        stay_whole_and_in_order(40, set_limit, || {
             let client = StpSeqPacket::connect(&there).unwrap();
             [client, listener.accept().unwrap().0]
         });
     });
+}
+
+/// How long messages may be is said when the two meet.
+#[cfg(feature = "clan")]
+fn limit_stays(_: &ClanSeqPacket, _: usize) -> bool {
+    false
 }
 
 #[cfg(feature = "clan")]
@@ -233,7 +201,7 @@ fn messages_within_a_host_stay_whole_and_in_order() {
         let host = ClanHost::open(folder.path(), limited()).unwrap();
         let name = Name::new("model").unwrap();
         let listener = host.listen_messages(&name).unwrap();
-        stay_whole_and_in_order(60, || {
+        stay_whole_and_in_order(60, limit_stays, || {
             let client = host.connect_messages(&name).unwrap();
             [client, listener.accept().unwrap().0]
         });
@@ -248,7 +216,7 @@ fn messages_between_hosts_stay_whole_and_in_order() {
         let (client, server) = (network(), network());
         let listener = server.listen_messages(0).unwrap();
         let there = listener.local_addr().unwrap();
-        stay_whole_and_in_order(40, || {
+        stay_whole_and_in_order(40, limit_stays, || {
             let client = client.connect_messages(&there).unwrap();
             [client, listener.accept().unwrap().0]
         });

@@ -3,18 +3,14 @@
 
 mod support;
 
-use std::io::{ErrorKind, Read, Write};
-use std::net::Shutdown;
+use std::io::ErrorKind;
 use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
 use sockets_compat::{
-    StpHost, StpListener, StpOptions, StpSeqPacket, StpStream, StpStreamListener,
+    Stp, StpHost, StpListener, StpOptions, StpSeqPacket, StpStream, StpStreamListener,
 };
-use support::{likeness, until, within};
-
-/// "Message too long".
-const TOO_LONG: Option<i32> = Some(90);
+use support::{TOO_LONG, likeness, packets, until, within};
 
 static STREAMS: Mutex<()> = Mutex::new(());
 static PACKETS: Mutex<()> = Mutex::new(());
@@ -29,13 +25,18 @@ fn streams() -> (StpStream, StpStream) {
     (client, listener.accept().expect("it has connected").0)
 }
 
-fn packets() -> (StpSeqPacket, StpSeqPacket) {
+fn connected() -> packets::Pair<Stp> {
     static LISTENER: OnceLock<StpListener> = OnceLock::new();
     let bind = || StpListener::bind("stp://127.0.0.1:9/udp/0").expect("loopback");
     let listener = LISTENER.get_or_init(bind);
     let _alone = support::locked(&PACKETS);
     let client = StpSeqPacket::connect(listener.local_addr().unwrap()).expect("it listens");
     (client, listener.accept().expect("it has connected").0)
+}
+
+/// A test of two sockets for messages.
+fn both(test: fn(packets::Pair<Stp>)) {
+    within(move || test(connected()));
 }
 
 #[test]
@@ -45,38 +46,21 @@ fn streams_are_like_the_kernels() {
 
 #[test]
 fn each_write_is_one_message_and_each_read_takes_a_whole_one() {
-    within(|| {
-        let (mut one, mut two) = packets();
-        for message in [&b"one"[..], b"", b"another one"] {
-            assert_eq!(one.write(message).unwrap(), message.len());
-        }
-        let mut into = [0; 64];
-        for message in [&b"one"[..], b"", b"another one"] {
-            let len = two.read(&mut into).unwrap();
-            assert_eq!(&into[..len], message);
-        }
-        let parts = [&b"of "[..], b"several ", b"parts"].map(std::io::IoSlice::new);
-        assert_eq!(one.write_vectored(&parts).unwrap(), 16);
-        assert_eq!(two.recv_message().unwrap().unwrap(), &b"of several parts"[..]);
-        drop(one);
-        assert_eq!(two.recv_message().unwrap(), None);
-        assert_eq!(two.read(&mut into).unwrap(), 0);
+    both(packets::each_write_is_one_message_and_each_read_takes_a_whole_one);
+}
+
+#[test]
+fn what_is_too_long_comes_back_and_the_next_one_gets_through() {
+    both(|(one, two)| {
+        two.set_message_limit(100);
+        packets::what_is_too_long_comes_back_and_the_next_one_gets_through((one, two));
     });
 }
 
 #[test]
-fn a_message_that_is_too_long_comes_back_and_the_next_one_gets_through() {
-    within(|| {
-        let (one, two) = packets();
+fn who_does_not_wait_hears_later_of_what_was_too_long() {
+    both(|(one, two)| {
         two.set_message_limit(100);
-        assert_eq!(one.send(&[1; 100]).unwrap(), 100);
-        let error = one.send(&[2; 101]).unwrap_err();
-        assert_eq!(error.raw_os_error(), TOO_LONG, "{error}");
-        assert_eq!(one.send(&[3; 3]).unwrap(), 3);
-        for len in [100, 3] {
-            assert_eq!(two.recv_message().unwrap().unwrap().len(), len);
-        }
-        // One that does not wait hears of it later, once.
         one.set_nonblocking(true).unwrap();
         assert_eq!(one.send(&[4; 200]).unwrap(), 200);
         let mut late = None;
@@ -92,18 +76,7 @@ fn a_message_that_is_too_long_comes_back_and_the_next_one_gets_through() {
 
 #[test]
 fn a_message_stays_for_a_buffer_that_is_long_enough() {
-    within(|| {
-        let (one, two) = packets();
-        one.send(b"eleven bytes").unwrap();
-        for _ in 0..3 {
-            let error = two.recv(&mut [0; 11]).unwrap_err();
-            assert_eq!(error.raw_os_error(), TOO_LONG, "{error}");
-        }
-        let mut into = [0; 12];
-        assert_eq!(two.peek(&mut into).unwrap(), 12);
-        assert_eq!(two.recv(&mut into).unwrap(), 12);
-        assert_eq!(&into, b"eleven bytes");
-    });
+    both(packets::a_message_stays_for_a_buffer_that_is_long_enough);
 }
 
 #[test]
@@ -137,32 +110,12 @@ fn messages_are_taken_in_while_nobody_reads_as_far_as_there_is_room() {
 
 #[test]
 fn without_waiting_nothing_waits() {
-    within(|| {
-        let (one, two) = packets();
-        two.set_nonblocking(true).unwrap();
-        assert_eq!(two.recv(&mut [0; 8]).unwrap_err().kind(), ErrorKind::WouldBlock);
-        one.send(b"now").unwrap();
-        until("it is there", || two.recv(&mut [0; 8]).is_ok_and(|len| len == 3));
-        two.set_nonblocking(false).unwrap();
-        two.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
-        assert_eq!(two.recv(&mut [0; 8]).unwrap_err().kind(), ErrorKind::WouldBlock);
-    });
+    both(packets::without_waiting_nothing_waits);
 }
 
 #[test]
 fn one_direction_ends_and_the_other_goes_on() {
-    within(|| {
-        let (one, two) = packets();
-        one.send(b"last words").unwrap();
-        one.shutdown(Shutdown::Write).unwrap();
-        assert_eq!(one.send(b"more").unwrap_err().kind(), ErrorKind::BrokenPipe);
-        assert_eq!(two.recv(&mut [0; 16]).unwrap(), 10);
-        assert_eq!(two.recv(&mut [0; 16]).unwrap(), 0);
-        two.send(b"answer").unwrap();
-        drop(two);
-        assert_eq!(one.recv(&mut [0; 16]).unwrap(), 6);
-        assert_eq!(one.recv(&mut [0; 16]).unwrap(), 0);
-    });
+    both(packets::one_direction_ends_and_the_other_goes_on);
 }
 
 #[test]

@@ -4,6 +4,8 @@
 
 pub(crate) mod likeness;
 pub(crate) mod model;
+#[cfg(any(feature = "clan", feature = "stp"))]
+pub(crate) mod packets;
 #[cfg(feature = "tokio")]
 pub(crate) mod tasks;
 
@@ -17,6 +19,9 @@ use sockets_compat::{ByteStream, Family};
 
 /// Nothing here takes so long on the slowest machine; a test that hangs fails.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// "Message too long".
+pub(crate) const TOO_LONG: Option<i32> = Some(90);
 
 /// Runs a test on a thread of its own, for a bounded time.
 pub(crate) fn within<T: Send + 'static>(test: impl FnOnce() -> T + Send + 'static) -> T {
