@@ -4,6 +4,7 @@
 use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::Shutdown;
+use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
@@ -154,6 +155,11 @@ pub(crate) fn scatter(mut bytes: &[u8], into: &mut [IoSliceMut<'_>]) -> usize {
         bytes = later;
     }
     before - bytes.len()
+}
+
+/// How many bytes several buffers have together.
+pub(crate) fn total(buffers: &[impl Deref<Target = [u8]>]) -> usize {
+    buffers.iter().map(|buffer| buffer.len()).sum()
 }
 
 /// What a socket may be told about itself; all handles of it share that.

@@ -10,7 +10,7 @@ use std::time::Instant;
 use bytes::Bytes;
 
 use crate::Address;
-use crate::duplex::{Options, scatter, try_once};
+use crate::duplex::{Options, scatter, total, try_once};
 use crate::errors;
 use crate::waiting::{Side, Tend};
 
@@ -92,8 +92,7 @@ impl Reading {
         takes: bool,
     ) -> Poll<io::Result<usize>> {
         let Some(message) = ready!(self.poll_front(cx))? else { return Poll::Ready(Ok(0)) };
-        let room: usize = into.iter().map(|buffer| buffer.len()).sum();
-        if message.len() > room {
+        if message.len() > total(into) {
             // It stays for a buffer that is long enough.
             return Poll::Ready(Err(errors::too_long()));
         }
@@ -204,11 +203,6 @@ impl Packets {
     pub(crate) fn take_error(&self) -> Option<io::Error> {
         self.writing.step(|writing, _| writing.0.take_untold())
     }
-}
-
-/// How many bytes the parts of a message have together.
-fn total(parts: &[IoSlice<'_>]) -> usize {
-    parts.iter().map(|part| part.len()).sum()
 }
 
 /// Somebody waits for a message to be taken. Given up, the message goes on; the next

@@ -3,13 +3,13 @@
 
 mod support;
 
-use std::io::ErrorKind;
+use std::io::{ErrorKind, IoSlice, IoSliceMut};
 use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
 use landfall::qpip::{Adapter, ChannelConfig};
 use sockets_compat::{QpHost, QpListener, QpOptions, QpStream};
-use support::{likeness, until, within};
+use support::{TOO_LONG, likeness, until, within};
 
 /// Two hosts, joined within this process.
 fn hosts() -> (QpHost, QpHost) {
@@ -69,7 +69,7 @@ fn datagrams_come_whole_and_stay_for_a_buffer_that_is_long_enough() {
 
         here.connect("qp://10.0.0.2:53").unwrap();
         assert_eq!(here.send(b"question").unwrap(), 8);
-        assert_eq!(there.recv_from(&mut [0; 7]).unwrap_err().raw_os_error(), Some(90));
+        assert_eq!(there.recv_from(&mut [0; 7]).unwrap_err().raw_os_error(), TOO_LONG);
         let mut into = [0; 16];
         assert_eq!(there.peek_from(&mut into).unwrap().0, 8);
         let (len, from) = there.recv_from(&mut into).unwrap();
@@ -86,10 +86,63 @@ fn datagrams_come_whole_and_stay_for_a_buffer_that_is_long_enough() {
         let mut room = vec![0; 65_536];
         assert_eq!(here.recv(&mut room).unwrap(), long.len());
         assert!(room[..long.len()] == long[..]);
-        assert_eq!(there.send_to(&room, from).unwrap_err().raw_os_error(), Some(90));
+        assert_eq!(there.send_to(&room, from).unwrap_err().raw_os_error(), TOO_LONG);
         assert_eq!(there.send_to(b"", from).unwrap_err().kind(), ErrorKind::InvalidInput);
         here.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
         assert_eq!(here.recv(&mut into).unwrap_err().kind(), ErrorKind::WouldBlock);
+    });
+}
+
+#[test]
+fn a_datagram_goes_from_several_buffers_into_several() {
+    within(|| {
+        let (one, two) = hosts();
+        let here = one.datagram("qp://10.0.0.1:4000").unwrap();
+        let there = two.datagram("qp://10.0.0.2:53").unwrap();
+        here.connect("qp://10.0.0.2:53").unwrap();
+        let parts = [&b"of "[..], b"", b"several ", b"parts"].map(IoSlice::new);
+        assert_eq!(here.send_vectored(&parts).unwrap(), 16);
+
+        let (mut first, mut second) = ([0; 5], [0; 10]);
+        let mut short = [&mut first[..], &mut second].map(IoSliceMut::new);
+        let error = there.recv_from_vectored(&mut short).unwrap_err();
+        assert_eq!(error.raw_os_error(), TOO_LONG, "together they are too short, and it stays");
+        let mut last = [0; 4];
+        let mut room = [&mut first[..], &mut [], &mut second, &mut last].map(IoSliceMut::new);
+        let (len, from) = there.recv_from_vectored(&mut room).unwrap();
+        assert_eq!((len, Some(from)), (16, here.local_addr().unwrap().socket()));
+        assert_eq!((&first, &second, &last), (b"of se", b"veral part", b"s\0\0\0"));
+
+        assert_eq!(there.send_to_vectored(&parts[2..], from).unwrap(), 13);
+        let mut room = [&mut first[..], &mut second].map(IoSliceMut::new);
+        assert_eq!(here.recv_vectored(&mut room).unwrap(), 13);
+        assert_eq!((&first, &second[..8]), (b"sever", &b"al parts"[..]));
+
+        let half = vec![0; 40_000];
+        let error = here.send_vectored(&[IoSlice::new(&half), IoSlice::new(&half)]).unwrap_err();
+        assert_eq!(error.raw_os_error(), TOO_LONG, "together they are too long");
+        let error = here.send_vectored(&[IoSlice::new(&[])]).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidInput);
+    });
+}
+
+/// What is sent lies in a ring: a datagram's parts may go over its end anywhere.
+#[test]
+fn parts_of_a_datagram_may_lie_around_the_end_of_the_memory_for_them() {
+    within(|| {
+        let (one, two) = hosts();
+        let here = one.datagram("qp://10.0.0.1:4000").unwrap();
+        let there = two.datagram("qp://10.0.0.2:53").unwrap();
+        let mut into = vec![0; 65_536];
+        for round in 0..40_u8 {
+            let datagram: Vec<u8> = (0..30_011_u32).map(|at| (at % 251) as u8 ^ round).collect();
+            let parts: Vec<_> = datagram.chunks(7_001).map(IoSlice::new).collect();
+            assert_eq!(here.send_to_vectored(&parts, "qp://10.0.0.2:53").unwrap(), 30_011);
+            let (first, second) = into.split_at_mut(11 + usize::from(round));
+            let mut room = [first, second].map(IoSliceMut::new);
+            assert_eq!(there.recv_vectored(&mut room).unwrap(), 30_011);
+            assert!(into[..30_011] == datagram[..], "round {round}");
+        }
     });
 }
 
@@ -126,4 +179,42 @@ fn whatever_is_done_nothing_is_lost() {
 #[test]
 fn tasks_wait_give_up_and_split() {
     support::tasks::all(streams);
+}
+
+#[cfg(feature = "tokio")]
+#[test]
+fn tasks_exchange_datagrams() {
+    use sockets_compat::tokio::QpDatagram;
+    let (one, two) = hosts();
+    let here = one.datagram("qp://10.0.0.1:4000").unwrap();
+    let there = two.datagram("qp://10.0.0.2:53").unwrap();
+    support::tasks::run(async {
+        let here = QpDatagram::from_std(here).unwrap();
+        let there = QpDatagram::from_std(there).unwrap();
+        here.connect("qp://10.0.0.2:53").unwrap();
+        let mut into = [0; 16];
+        // A receive that is given up takes nothing.
+        tokio::select! {
+            biased;
+            _ = there.recv_from(&mut into) => panic!("there is none"),
+            () = tokio::task::yield_now() => {}
+        }
+        assert_eq!(here.send(b"question").await.unwrap(), 8);
+        let (len, from) = there.recv_from(&mut into).await.unwrap();
+        assert_eq!(&into[..len], b"question");
+        assert_eq!(there.send_to(b"answer", from).await.unwrap(), 6);
+        assert_eq!(here.recv(&mut into).await.unwrap(), 6);
+
+        let parts = [&b"of several "[..], b"parts"].map(IoSlice::new);
+        assert_eq!(here.send_vectored(&parts).await.unwrap(), 16);
+        let (first, second) = into.split_at_mut(5);
+        let mut room = [first, second].map(IoSliceMut::new);
+        assert_eq!(there.recv_from_vectored(&mut room).await.unwrap(), (16, from));
+        assert_eq!(&into, b"of several parts");
+        assert_eq!(there.send_to_vectored(&parts[1..], from).await.unwrap(), 5);
+        let (first, second) = into.split_at_mut(2);
+        let mut room = [first, second].map(IoSliceMut::new);
+        assert_eq!(here.recv_vectored(&mut room).await.unwrap(), 5);
+        assert_eq!(&into[..5], b"parts");
+    });
 }

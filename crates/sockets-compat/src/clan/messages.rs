@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::duplex::{Sink, Source};
+use crate::duplex::{Sink, Source, total};
 use crate::errors;
 use crate::linger::see_off;
 use crate::packets::{Inflow, Outflow, Ticket};
@@ -122,7 +122,7 @@ impl Way {
         if self.has_ended {
             return Poll::Ready(Err(errors::broken_pipe()));
         }
-        let len = from.iter().map(|part| part.len()).sum::<usize>();
+        let len = total(from);
         if len as u64 > self.most {
             return Poll::Ready(Err(errors::too_long()));
         }

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::io::{self, IoSlice};
+use std::io::{self, IoSlice, IoSliceMut};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, ready};
@@ -15,7 +15,7 @@ use landfall::qpip::{
 use super::sending::{DEPTH, Ring};
 use super::{QpHost, failed};
 use crate::address::{Address, ToAddress};
-use crate::duplex::{Options, try_once};
+use crate::duplex::{Options, total, try_once};
 use crate::errors;
 use crate::waiting::{Side, Tend, locked, poll_once};
 
@@ -69,27 +69,37 @@ impl Arriving {
         }
     }
 
+    /// Copies a datagram into buffers, one after another, that have room for it.
+    fn copy_out(&self, slot: u64, len: usize, into: &mut [IoSliceMut<'_>]) -> io::Result<()> {
+        let mut copied = 0;
+        for buffer in into {
+            let now = buffer.len().min(len - copied);
+            let at = slot * SLOT + copied as u64;
+            self.memory.copy_out(at, &mut buffer[..now]).map_err(failed)?;
+            copied += now;
+        }
+        Ok(())
+    }
+
     fn poll_receive(
         &mut self,
         cx: &mut Context<'_>,
-        into: &mut [u8],
+        into: &mut [IoSliceMut<'_>],
         takes: bool,
     ) -> Poll<io::Result<(usize, SocketAddr)>> {
         loop {
             self.hear();
-            if let Some(front) = self.ready.front() {
-                if front.len > into.len() {
+            if let Some(&Datagram { slot, len, from }) = self.ready.front() {
+                if len > total(into) {
                     // It stays for a buffer that is long enough.
                     return Poll::Ready(Err(errors::too_long()));
                 }
-                let result = (front.len, front.from);
-                let slot = front.slot;
-                self.memory.copy_out(slot * SLOT, &mut into[..result.0]).map_err(failed)?;
+                self.copy_out(slot, len, into)?;
                 if takes {
                     self.ready.pop_front();
                     let _ = self.post(slot);
                 }
-                return Poll::Ready(Ok(result));
+                return Poll::Ready(Ok((len, from)));
             }
             // Dropped, this future loses nothing: it only waits.
             match ready!(poll_once(cx, self.done.ready())) {
@@ -115,26 +125,26 @@ impl Going {
     fn poll_send(
         &mut self,
         cx: &mut Context<'_>,
-        datagram: &[u8],
+        datagram: &[IoSlice<'_>],
         to: Option<SocketAddr>,
     ) -> Poll<io::Result<usize>> {
         let Some(to) = to.or(self.peer) else {
             return Poll::Ready(Err(io::Error::from_raw_os_error(libc::EDESTADDRREQ)));
         };
-        if datagram.len() > LONGEST {
+        let len = total(datagram);
+        if len > LONGEST {
             return Poll::Ready(Err(errors::too_long()));
         }
-        if datagram.is_empty() {
+        if len == 0 {
             return Poll::Ready(Err(errors::invalid(
                 "queue pairs carry no empty datagrams: send one byte at least",
             )));
         }
         // Of one that did not get through nobody hears, as of UDP.
         let _ = self.ring.reap();
-        ready!(self.ring.poll_room(cx, datagram.len()))?;
+        ready!(self.ring.poll_room(cx, len))?;
         let Self { ring, pair, .. } = self;
-        let posted =
-            ring.post(&[IoSlice::new(datagram)], |parts| locked(pair).post_send_to(0, parts, to));
+        let posted = ring.post(datagram, |parts| locked(pair).post_send_to(0, parts, to));
         Poll::Ready(posted?.map_err(|error| match error {
             PostError::TooLong => errors::too_long(),
             other => io::Error::other(other),
@@ -182,6 +192,17 @@ impl QpDatagram {
     /// # Errors
     /// `EMSGSIZE`: it is longer than the buffer, and stays. `EAGAIN`: none came in time.
     pub fn recv_from(&self, into: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
+        self.recv_from_vectored(&mut [IoSliceMut::new(into)])
+    }
+
+    /// The same into several buffers, one after another.
+    ///
+    /// # Errors
+    /// As [`recv_from`](Self::recv_from), where all of them together are too short.
+    pub fn recv_from_vectored(
+        &self,
+        into: &mut [IoSliceMut<'_>],
+    ) -> io::Result<(usize, SocketAddr)> {
         self.0.options.read(&self.0.arriving, |side, cx| side.poll_receive(cx, into, true))
     }
 
@@ -190,7 +211,8 @@ impl QpDatagram {
     /// # Errors
     /// As [`recv_from`](Self::recv_from).
     pub fn peek_from(&self, into: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
-        self.0.options.read(&self.0.arriving, |side, cx| side.poll_receive(cx, into, false))
+        let mut into = [IoSliceMut::new(into)];
+        self.0.options.read(&self.0.arriving, |side, cx| side.poll_receive(cx, &mut into, false))
     }
 
     /// Receives a datagram of whom this is connected to, or of anybody.
@@ -201,11 +223,31 @@ impl QpDatagram {
         self.recv_from(into).map(|(len, _)| len)
     }
 
+    /// The same into several buffers, one after another.
+    ///
+    /// # Errors
+    /// As [`recv_from_vectored`](Self::recv_from_vectored).
+    pub fn recv_vectored(&self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        self.recv_from_vectored(into).map(|(len, _)| len)
+    }
+
     /// Sends a datagram: `qp://HOST:PORT`, or a [`SocketAddr`].
     ///
     /// # Errors
     /// `EMSGSIZE`: no datagram is so long. `EAGAIN`: there is no room. Or it is empty.
     pub fn send_to(&self, datagram: &[u8], to: impl ToAddress) -> io::Result<usize> {
+        self.send_to_vectored(&[IoSlice::new(datagram)], to)
+    }
+
+    /// Sends one datagram from several buffers.
+    ///
+    /// # Errors
+    /// As [`send_to`](Self::send_to).
+    pub fn send_to_vectored(
+        &self,
+        datagram: &[IoSlice<'_>],
+        to: impl ToAddress,
+    ) -> io::Result<usize> {
         let to = super::socket_of(&to)?;
         self.0.options.write(&self.0.going, |side, cx| side.poll_send(cx, datagram, Some(to)))
     }
@@ -215,6 +257,14 @@ impl QpDatagram {
     /// # Errors
     /// As [`send_to`](Self::send_to), and where it is connected to nobody.
     pub fn send(&self, datagram: &[u8]) -> io::Result<usize> {
+        self.send_vectored(&[IoSlice::new(datagram)])
+    }
+
+    /// Sends one datagram from several buffers to whom this is connected to.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    pub fn send_vectored(&self, datagram: &[IoSlice<'_>]) -> io::Result<usize> {
         self.0.options.write(&self.0.going, |side, cx| side.poll_send(cx, datagram, None))
     }
 
@@ -290,7 +340,8 @@ impl QpDatagram {
     /// # Errors
     /// As [`recv_from`](Self::recv_from).
     pub fn try_recv_from(&self, into: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
-        try_once(&self.0.arriving, |side, cx| side.poll_receive(cx, into, true))
+        let mut into = [IoSliceMut::new(into)];
+        try_once(&self.0.arriving, |side, cx| side.poll_receive(cx, &mut into, true))
     }
 
     /// [`recv_from`](Self::recv_from) for tasks. Cancelled, it takes none.
@@ -298,6 +349,15 @@ impl QpDatagram {
         &self,
         cx: &Context<'_>,
         into: &mut [u8],
+    ) -> Poll<io::Result<(usize, SocketAddr)>> {
+        self.poll_recv_from_vectored(cx, &mut [IoSliceMut::new(into)])
+    }
+
+    /// [`recv_from_vectored`](Self::recv_from_vectored) for tasks. Cancelled, it takes none.
+    pub fn poll_recv_from_vectored(
+        &self,
+        cx: &Context<'_>,
+        into: &mut [IoSliceMut<'_>],
     ) -> Poll<io::Result<(usize, SocketAddr)>> {
         self.0.arriving.poll(cx, |side, cx| side.poll_receive(cx, into, true))
     }
@@ -308,6 +368,17 @@ impl QpDatagram {
         &self,
         cx: &Context<'_>,
         datagram: &[u8],
+        to: Option<SocketAddr>,
+    ) -> Poll<io::Result<usize>> {
+        self.poll_send_to_vectored(cx, &[IoSlice::new(datagram)], to)
+    }
+
+    /// [`send_to_vectored`](Self::send_to_vectored) for tasks, as
+    /// [`poll_send_to`](Self::poll_send_to).
+    pub fn poll_send_to_vectored(
+        &self,
+        cx: &Context<'_>,
+        datagram: &[IoSlice<'_>],
         to: Option<SocketAddr>,
     ) -> Poll<io::Result<usize>> {
         self.0.going.poll(cx, |side, cx| side.poll_send(cx, datagram, to))

@@ -141,7 +141,7 @@ impl QpHost {
     }
 }
 
-fn socket_of(address: &impl ToAddress) -> io::Result<SocketAddr> {
+pub(crate) fn socket_of(address: &impl ToAddress) -> io::Result<SocketAddr> {
     match address.to_address().map_err(errors::invalid)? {
         Address::Qp(socket) => Ok(socket),
         other => Err(errors::wrong_kind("qp://HOST:PORT", &other)),

@@ -16,6 +16,7 @@ use landfall::stp::{Connection, Ended, Error, Memory, Operation, Payload, Reason
 use super::farewell::Farewell;
 use super::mark::{Mark, Number};
 use super::{Limits, failed};
+use crate::duplex::total;
 use crate::errors;
 use crate::packets::{Outflow, Ticket};
 use crate::waiting::Tend;
@@ -98,7 +99,7 @@ impl Outbox {
         if let Some(number) = self.broken {
             return Poll::Ready(Err(io::Error::from_raw_os_error(number)));
         }
-        let len = from.iter().map(|part| part.len()).sum::<usize>();
+        let len = total(from);
         let is_full = self.bytes.saturating_add(len) > self.limits.send_buffer;
         if !self.under_way.is_empty() && (is_full || self.under_way.len() >= MOST_UNDER_WAY) {
             return Poll::Pending;

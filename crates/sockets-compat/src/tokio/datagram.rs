@@ -1,10 +1,11 @@
 //! [`QpDatagram`] for tokio.
 
 use std::future::poll_fn;
-use std::io;
+use std::io::{self, IoSlice, IoSliceMut};
 use std::net::SocketAddr;
 
 use crate::address::{Address, ToAddress};
+use crate::qp::socket_of;
 
 /// A socket for datagrams, for tasks: see
 /// [`sockets_compat::QpDatagram`](crate::QpDatagram).
@@ -25,7 +26,18 @@ impl QpDatagram {
     /// # Errors
     /// `EMSGSIZE`: it is longer than the buffer, and stays.
     pub async fn recv_from(&self, into: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
-        poll_fn(|cx| self.0.poll_recv_from(cx, into)).await
+        self.recv_from_vectored(&mut [IoSliceMut::new(into)]).await
+    }
+
+    /// The same into several buffers, one after another.
+    ///
+    /// # Errors
+    /// As [`recv_from`](Self::recv_from), where all of them together are too short.
+    pub async fn recv_from_vectored(
+        &self,
+        into: &mut [IoSliceMut<'_>],
+    ) -> io::Result<(usize, SocketAddr)> {
+        poll_fn(|cx| self.0.poll_recv_from_vectored(cx, into)).await
     }
 
     /// Receives a datagram of whom this is connected to, or of anybody.
@@ -36,16 +48,33 @@ impl QpDatagram {
         self.recv_from(into).await.map(|(len, _)| len)
     }
 
+    /// The same into several buffers, one after another.
+    ///
+    /// # Errors
+    /// As [`recv_from_vectored`](Self::recv_from_vectored).
+    pub async fn recv_vectored(&self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        self.recv_from_vectored(into).await.map(|(len, _)| len)
+    }
+
     /// Sends a datagram: `qp://HOST:PORT`, or a [`SocketAddr`]. Cancelled, it sends none.
     ///
     /// # Errors
     /// `EMSGSIZE`: no datagram is so long. Or it is empty.
     pub async fn send_to(&self, datagram: &[u8], to: impl ToAddress) -> io::Result<usize> {
-        let to = to.to_address().map_err(crate::errors::invalid)?;
-        let Address::Qp(to) = to else {
-            return Err(crate::errors::wrong_kind("qp://HOST:PORT", &to));
-        };
-        poll_fn(|cx| self.0.poll_send_to(cx, datagram, Some(to))).await
+        self.send_to_vectored(&[IoSlice::new(datagram)], to).await
+    }
+
+    /// Sends one datagram from several buffers. Cancelled, it sends none.
+    ///
+    /// # Errors
+    /// As [`send_to`](Self::send_to).
+    pub async fn send_to_vectored(
+        &self,
+        datagram: &[IoSlice<'_>],
+        to: impl ToAddress,
+    ) -> io::Result<usize> {
+        let to = socket_of(&to)?;
+        poll_fn(|cx| self.0.poll_send_to_vectored(cx, datagram, Some(to))).await
     }
 
     /// Sends a datagram to whom this is connected to. Cancelled, it sends none.
@@ -53,7 +82,16 @@ impl QpDatagram {
     /// # Errors
     /// As [`send_to`](Self::send_to), and where it is connected to nobody.
     pub async fn send(&self, datagram: &[u8]) -> io::Result<usize> {
-        poll_fn(|cx| self.0.poll_send_to(cx, datagram, None)).await
+        self.send_vectored(&[IoSlice::new(datagram)]).await
+    }
+
+    /// Sends one datagram from several buffers to whom this is connected to. Cancelled, it
+    /// sends none.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    pub async fn send_vectored(&self, datagram: &[IoSlice<'_>]) -> io::Result<usize> {
+        poll_fn(|cx| self.0.poll_send_to_vectored(cx, datagram, None)).await
     }
 
     /// From now on it sends there, and hears nobody else.
