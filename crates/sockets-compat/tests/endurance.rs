@@ -8,6 +8,8 @@ use std::process::{Child, Command, Stdio};
 use sockets_compat::{ByteStream, Family};
 #[cfg(feature = "clan")]
 use sockets_compat::{ClanListener, ClanNetwork, ClanOptions, ClanStream};
+#[cfg(feature = "qpip")]
+use sockets_compat::{QpHost, QpOptions};
 #[cfg(feature = "stp")]
 use sockets_compat::{StpHost, StpOptions, StpSeqPacket};
 use support::{Folder, descriptors, until, within};
@@ -95,7 +97,6 @@ fn stp_leaves_nothing_behind() {
 #[test]
 fn queue_pairs_leave_nothing_behind() {
     use landfall::qpip::{Adapter, ChannelConfig};
-    use sockets_compat::{QpHost, QpOptions};
     let joined = Adapter::builder().pair(Adapter::builder(), ChannelConfig::default());
     let (one, two) = joined.unwrap();
     let host = |adapter| QpHost::new(adapter, QpOptions::default()).unwrap();
@@ -246,5 +247,70 @@ fn a_killed_peer_is_a_reset_behind_what_it_wrote() {
             let kind = error.unwrap().kind();
             assert!(matches!(kind, ErrorKind::ConnectionReset | ErrorKind::BrokenPipe), "{kind}");
         }
+    });
+}
+
+/// Where queue pairs of the test below listen, at the parent's end of the tunnel.
+#[cfg(feature = "qpip")]
+const SERVER: &str = "qp://10.0.0.2:1";
+
+/// Not a test by itself: the child of the test below, which is told the tunnel's other end.
+#[cfg(feature = "qpip")]
+#[test]
+fn child_by_qp() {
+    use landfall::qpip::{Adapter, Link};
+    let Ok(tunnel) = std::env::var(CHILD) else { return };
+    let link = Link::tunnel("127.0.0.1:0".parse().unwrap(), [tunnel.parse().unwrap()]);
+    let adapter = Adapter::builder().link(link).address("10.0.0.1/24").open().unwrap();
+    let host = QpHost::new(adapter, QpOptions::default()).unwrap();
+    let [mut first, mut second] = [(); 2].map(|()| host.connect(SERVER).unwrap());
+    first.write_all(b"I am here").unwrap();
+    second.write_all(b"I am here").unwrap();
+    let _ = first.set_read_timeout(Some(support::PATIENCE));
+    let _ = first.read(&mut [0; 1]);
+}
+
+/// TCP tells nobody of a host that is gone: who waits for bytes asks from time to time, and
+/// who sends some hears no answer. How long for the adapter is told.
+#[cfg(feature = "qpip")]
+#[test]
+fn a_killed_peer_of_queue_pairs_is_a_time_out_and_leaves_nothing() {
+    use landfall::qpip::{Adapter, Config, KeepAlive, Link, TcpConfig};
+    use std::time::Duration;
+    within(|| {
+        // A child that a busy machine lets wait for seconds is not taken for a dead one.
+        let keep_alive = KeepAlive {
+            idle: Duration::from_secs(2),
+            interval: Duration::from_millis(500),
+            probes: 12,
+        };
+        let tcp = TcpConfig {
+            keep_alive: Some(keep_alive),
+            give_up_after: Duration::from_secs(4),
+            ..TcpConfig::default()
+        };
+        let link = Link::tunnel("127.0.0.1:0".parse().unwrap(), []);
+        let adapter = Adapter::builder().link(link).address("10.0.0.2/24");
+        let adapter = adapter.config(Config { tcp, ..Config::default() }).open().unwrap();
+        let tunnel = adapter.links()[0].tunnel_address.expect("a tunnel has an address");
+        let host = QpHost::new(adapter, QpOptions::default()).unwrap();
+        let listener = host.listen(SERVER).unwrap();
+        let child = child_that_is("child_by_qp", &tunnel.to_string());
+        let [mut reader, mut writer] = [(); 2].map(|()| listener.accept().unwrap().0);
+        for stream in [&mut reader, &mut writer] {
+            stream.read_exact(&mut [0; 9]).unwrap();
+        }
+        let reading = std::thread::spawn(move || reader.read(&mut [0; 1]));
+        drop(child);
+        let error = loop {
+            if let Err(error) = writer.write(&[0; 1024]) {
+                break error;
+            }
+        };
+        assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
+        let error = reading.join().unwrap().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
+        drop((writer, listener));
+        until("no memory is left", || host.adapter().registered() == 0);
     });
 }
