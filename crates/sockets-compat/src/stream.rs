@@ -165,8 +165,8 @@ impl<F: Family> Write for &ByteStream<F> {
 
 /// What is a handle to a stream reads and writes as that does.
 macro_rules! through {
-    (read $type:ty, $($generics:tt)*) => {
-        impl<$($generics)*> Read for $type {
+    (read $type:ty) => {
+        impl<F: Family> Read for $type {
             fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
                 self.stream().read(into)
             }
@@ -176,8 +176,8 @@ macro_rules! through {
             }
         }
     };
-    (write $type:ty, $($generics:tt)*) => {
-        impl<$($generics)*> Write for $type {
+    (write $type:ty) => {
+        impl<F: Family> Write for $type {
             fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
                 self.stream().write(bytes)
             }
@@ -199,12 +199,12 @@ impl<F: Family> ByteStream<F> {
     }
 }
 
-through!(read ByteStream<F>, F: Family);
-through!(write ByteStream<F>, F: Family);
-through!(read ReadHalf<'_, F>, F: Family);
-through!(write WriteHalf<'_, F>, F: Family);
-through!(read OwnedReadHalf<F>, F: Family);
-through!(write OwnedWriteHalf<F>, F: Family);
+through!(read ByteStream<F>);
+through!(write ByteStream<F>);
+through!(read ReadHalf<'_, F>);
+through!(write WriteHalf<'_, F>);
+through!(read OwnedReadHalf<F>);
+through!(write OwnedWriteHalf<F>);
 
 /// The reading direction of a borrowed stream.
 #[derive(Debug)]
