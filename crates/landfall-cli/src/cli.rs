@@ -7,8 +7,8 @@ use clap::{Parser, Subcommand};
 use crate::lane::clan::process;
 use crate::transfer::{receive, send};
 use crate::{
-    bigmtu, capture, clan_ip, clan_paper, defrag, demo, doctor, install, leaving, perf, reproduce,
-    run, serve, stp_paper,
+    bigmtu, capture, carry, clan_ip, clan_paper, defrag, demo, doctor, install, leaving, perf,
+    reproduce, run, serve, stp_paper,
 };
 
 const EXAMPLES: &str = "\
@@ -22,6 +22,7 @@ Examples:
   landfall perf server                on one machine, and `landfall perf client HOST` on another
   sudo landfall serve echo            a service for `nc` and other socket programs
   landfall run -- redis-server        a program as it is, over shared memory
+  landfall carry --help               the same between hosts, by STP or by queue pairs
   sudo landfall bigmtu --lower eth1   a large MTU above an ordinary link
   landfall paper stp                  the tables of a paper, live, ours beside its own
   landfall paper defrag               the tables of a paper, ours beside its own
@@ -63,6 +64,8 @@ enum Command {
     Receive(receive::Args),
     /// Run a program as it is: its TCP connections within this host become shared memory
     Run(run::Args),
+    /// Carry what programs under `run` say to other hosts, by STP or by queue pairs
+    Carry(carry::Args),
     /// An interface with an MTU of up to 64 KiB above an ordinary link
     Bigmtu(bigmtu::Args),
     /// An interface whose packets travel by DMA into memory of other hosts
@@ -96,6 +99,7 @@ impl Command {
                 | Self::Send(_)
                 | Self::Receive(_)
                 | Self::Run(_)
+                | Self::Carry(_)
                 | Self::Bigmtu(_)
                 | Self::ClanIp(_)
                 | Self::Peer(_)
@@ -141,6 +145,7 @@ impl Cli {
             Command::Send(args) => send::run(&args),
             Command::Receive(args) => receive::run(&args),
             Command::Run(args) => run::run(&args),
+            Command::Carry(args) => carry::carry(&args),
             Command::Bigmtu(args) => bigmtu::run(&args),
             Command::ClanIp(args) => clan_ip::run(&args),
             Command::Paper(Paper::Stp(args)) => stp_paper::run(&args),

@@ -8,6 +8,7 @@
 //! | `stp_paper`, `defrag`, `clan_paper` | the tables and figures of papers, ours beside them |
 //! | `reproduce` | all tables and figures of the papers, from the model of their adapters |
 //! | `run` | a program as it is, over shared memory |
+//! | `carry` | what such programs say to other hosts, by STP or by queue pairs |
 //! | `bigmtu` | an interface with a large MTU above a link with an ordinary one |
 //! | `clan_ip` | an interface whose packets travel by DMA |
 //! | `serve` | echo, discard and source, for whatever wants to talk to our protocols |
@@ -23,6 +24,7 @@
 
 mod bigmtu;
 mod capture;
+mod carry;
 mod clan_ip;
 mod clan_paper;
 mod cli;

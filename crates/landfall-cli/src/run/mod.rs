@@ -33,8 +33,8 @@ The program takes the place of this one: its exit code and its signals are its o
 cannot be started the exit code is 127 (not found), 126 (no program), or 125 (anything else).
 
 A connection goes through memory where both ends run so, on one host and as one user; else it
-is TCP, as ever. A rule is `memory` or `tcp`, with program=, port= and address=; the first that
-fits decides. LANDFALL_SOCKETS=off switches all off. The library is looked for in
+is TCP, as ever. A rule is `memory`, `tcp`, or for other hosts `stp` or `qpip` (see `landfall
+carry`), with program=, port= and address=; the first that fits decides. LANDFALL_SOCKETS=off switches all off. The library is looked for in
 LANDFALL_PRELOAD, beside this program, and where libraries are. More: docs/sockets.md";
 
 /// Options of `landfall run`.
@@ -85,7 +85,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 fn prepare(args: &Args) -> Result<Command> {
     let mut command = Command::new(&args.words[0]);
     command.args(&args.words[1..]);
-    command.env("LD_PRELOAD", preload(&library::find()?)?);
+    command.env("LD_PRELOAD", library_before_all_others()?);
     if let Some(rules) = &args.rules {
         command.env("LANDFALL_RULES", checked_rules(rules)?);
     }
@@ -99,6 +99,11 @@ fn prepare(args: &Args) -> Result<Command> {
         eprintln!("landfall: {} {why}: its connections stay TCP", file.display());
     }
     Ok(command)
+}
+
+/// What to preload: the library, wherever it lies, and what is to be preloaded anyway.
+pub(crate) fn library_before_all_others() -> Result<OsString> {
+    preload(&library::find()?)
 }
 
 /// The library before all others that are to be preloaded.
@@ -124,7 +129,8 @@ fn checked_rules(path: &Path) -> Result<PathBuf> {
     Ok(fs::canonicalize(path)?)
 }
 
-fn writable(path: &Path) -> Result<PathBuf> {
+/// A log as it is called from everywhere.
+pub(crate) fn writable(path: &Path) -> Result<PathBuf> {
     let file = OpenOptions::new().append(true).create(true).open(path);
     file.with_context(|| format!("cannot write {}", path.display()))?;
     Ok(fs::canonicalize(path)?)

@@ -7,11 +7,18 @@
 //! before it looks at the ring. Not one byte goes by TCP that the program did not send,
 //! unless both ends are here; who is alone keeps his TCP connection.
 //!
-//! What does not live here: bytes ([`crate::transfer`]), readiness ([`crate::readiness`]).
+//! How they find each other is in the module below. What does not live here: bytes
+//! ([`crate::transfer`]), readiness ([`crate::readiness`]).
+
+mod meeting;
 
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
+use landfall_socket_rules::Way;
+pub(crate) use meeting::{ELSEWHERE, NOBODY, find};
+
 use crate::counts;
+use crate::far;
 use crate::kernel::{self, Errno, Outcome};
 use crate::lock::hold;
 use crate::log::{self, Verdict};
@@ -19,7 +26,7 @@ use crate::messages::{Holder, Socket};
 use crate::patience::Patience;
 use crate::registry::{Name, NameCell};
 use crate::ring::{self, Incoming, Outgoing};
-use crate::segment::{Direction, Segment, Side};
+use crate::segment::{Direction, End, Far, Segment, Side};
 
 /// `has_ended` of a half that was shut down: nothing more comes, or is wanted.
 pub(crate) const SHUT: u32 = 1;
@@ -31,14 +38,6 @@ pub(crate) const RESET: u32 = 3;
 
 /// Set in `in_flight`: nobody sends by TCP any more, or just now.
 const GATE: u32 = 1 << 31;
-
-/// How often an acceptor looks for an offer. The first bytes of one that speaks are sent
-/// after the offer was made: one look would do, if nobody read past us.
-const LOOKS: u32 = 4;
-/// Stands for the acceptor's cookie where no acceptor may come any more.
-const NOBODY: u64 = u64::MAX;
-/// After so many calls without an answer a connector takes its offer back.
-const PATIENCE: u32 = 64;
 
 static SERIALS: AtomicU64 = AtomicU64::new(0);
 
@@ -69,6 +68,10 @@ pub(crate) struct Connection {
     early_in_flight: AtomicU32,
     looks: AtomicU32,
     joining: AtomicU32,
+    /// What carries it to another host, as [`far::number_of`] has it, and since when.
+    far_way: AtomicU32,
+    began_at: AtomicU64,
+    looked_at: AtomicU64,
     /// What has become of it stands in the log.
     has_told: AtomicBool,
     /// How long its receivers, and its senders, look before they sleep.
@@ -100,6 +103,8 @@ pub(crate) struct Shared<'a> {
     /// Counters and locks of what we send, and of what we receive.
     pub(crate) sends: &'a Direction,
     pub(crate) receives: &'a Direction,
+    /// Of a connection between hosts.
+    pub(crate) far: Option<&'a Far>,
 }
 
 impl Connection {
@@ -115,6 +120,9 @@ impl Connection {
             early_in_flight: AtomicU32::new(0),
             looks: AtomicU32::new(0),
             joining: AtomicU32::new(0),
+            far_way: AtomicU32::new(0),
+            began_at: AtomicU64::new(0),
+            looked_at: AtomicU64::new(0),
             has_told: AtomicBool::new(false),
             for_bytes: Patience::new(),
             for_room: Patience::new(),
@@ -126,7 +134,7 @@ impl Connection {
     }
 
     /// Makes a used record new.
-    fn begin(&self, side: Side, stage: Stage, name: Name) {
+    fn begin(&self, side: Side, stage: Stage, name: Name, way: Way) {
         // SAFETY: nobody else knows of the record yet.
         unsafe { self.name.set(name) };
         self.is_acceptor.store(u8::from(side == Side::Acceptor), Ordering::Relaxed);
@@ -135,6 +143,11 @@ impl Connection {
         }
         for counter in [&self.early_in_flight, &self.looks, &self.joining, &self.was_full] {
             counter.store(0, Ordering::Relaxed);
+        }
+        self.far_way.store(far::number_of(way), Ordering::Relaxed);
+        if way != Way::Memory {
+            self.began_at.store(kernel::milliseconds(), Ordering::Relaxed);
+            self.looked_at.store(0, Ordering::Relaxed);
         }
         self.answers_by_memory.store(0, Ordering::Relaxed);
         self.serial.store(SERIALS.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
@@ -188,33 +201,6 @@ impl Connection {
         self.stage.store(Stage::Shared as u8, Ordering::Release);
     }
 
-    /// Offers memory to whoever accepts the connection that `fd` has just begun.
-    pub(crate) fn offer(fd: i32, name: Name) -> Result<(), Errno> {
-        let cookie = kernel::cookie(fd)?;
-        let file = name.create()?;
-        let made = Segment::create(file);
-        let _ = kernel::close(file);
-        let Ok(segment) = made else {
-            name.forget();
-            return Err(Errno(libc::ENOMEM));
-        };
-        let own = segment.end(Side::Connector);
-        own.cookie.store(cookie, Ordering::Relaxed);
-        own.holders.store(1, Ordering::Release);
-        crate::table::insert(fd, |connection| {
-            connection.begin(Side::Connector, Stage::Plain, name);
-            connection.adopt(segment);
-        });
-        Ok(())
-    }
-
-    /// A connection was accepted: its bytes are counted, and an offer looked for.
-    pub(crate) fn accepted(fd: i32, name: Name) {
-        crate::table::insert(fd, |connection| {
-            connection.begin(Side::Acceptor, Stage::Seeking, name);
-        });
-    }
-
     /// Says once, to whom it may concern, what has become of it.
     fn tells(&self, verdict: Verdict) {
         if log::is_on()
@@ -236,8 +222,12 @@ impl Connection {
             crate::table::duplicate(twin, fd);
             return;
         }
-        for side in [Side::Connector, Side::Acceptor] {
-            let Some(name) = Name::of(fd, side) else { return };
+        let Some(as_connector) = Name::of(fd, Side::Connector) else { return };
+        for (side, name) in [
+            (Side::Connector, as_connector),
+            (Side::Connector, as_connector.for_the_carrier()),
+            (Side::Acceptor, as_connector.turned()),
+        ] {
             let Some(segment) = find(&name) else { continue };
             let is_this = kernel::cookie(fd)
                 .is_ok_and(|cookie| segment.end(side).cookie.load(Ordering::Acquire) == cookie);
@@ -251,8 +241,9 @@ impl Connection {
                 }
                 continue;
             }
+            let way = segment.far().way().unwrap_or(Way::Memory);
             crate::table::insert(fd, |connection| {
-                connection.begin(side, Stage::Plain, name);
+                connection.begin(side, Stage::Plain, name, way);
                 connection.adopt(segment);
             });
             return;
@@ -262,12 +253,12 @@ impl Connection {
     /// Another program accepted it, and this one has it now. Whatever went until now went
     /// by TCP, which has counted it.
     fn was_accepted(fd: i32, name: Name) {
-        if crate::rules::allow(&name).is_ok()
+        if let Ok(way) = crate::rules::allow(&name)
             && let (Some(received), Some(sent)) =
                 (counts::received(fd), counts::sent(fd, Side::Acceptor))
         {
             crate::table::insert(fd, |connection| {
-                connection.begin(Side::Acceptor, Stage::Seeking, name);
+                connection.begin(Side::Acceptor, Stage::Seeking, name, way);
                 connection.early_received.store(received, Ordering::Relaxed);
                 connection.early_sent.store(sent, Ordering::Relaxed);
             });
@@ -302,6 +293,9 @@ impl Connection {
     pub(crate) fn after_fork(&self) {
         self.early_in_flight.store(0, Ordering::Relaxed);
         self.joining.store(0, Ordering::Relaxed);
+        if let Some(far) = self.shared().and_then(|shared| shared.far) {
+            far.is_used();
+        }
     }
 
     /// The last descriptor of this process goes; `fd` is it, if it is still open.
@@ -315,11 +309,13 @@ impl Connection {
             shared.take_rings_away(fd);
         }
         if shared.segment.end(shared.side).holders.fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.tells(if shared.are_both_here() { Verdict::BothHere } else { Verdict::TooShort });
+            self.tells(if shared.are_both_here() { shared.together() } else { Verdict::TooShort });
             shared.close(fd);
             if let Some(name) = self.name() {
                 name.forget();
             }
+        } else if let Some(far) = shared.far {
+            far.is_left_to_others();
         }
     }
 
@@ -343,7 +339,7 @@ impl Connection {
         wanted: usize,
         by_tcp: impl FnOnce() -> Outcome,
     ) -> Sending<'_> {
-        let Some(shared) = self.shared() else {
+        let Some(shared) = self.shared_to_send(fd) else {
             return Sending::ByTcp(self.early_send(wanted, by_tcp));
         };
         if !shared.is_sending_switched() {
@@ -376,78 +372,6 @@ impl Connection {
             self.was_full.fetch_add(1, Ordering::AcqRel);
         }
     }
-
-    /// Bytes came by TCP, before there is memory: now an acceptor looks for it.
-    pub(crate) fn early_received(&self, fd: i32, bytes: usize) {
-        self.early_received.fetch_add(bytes as u64, Ordering::SeqCst);
-        if self.stage() != Stage::Seeking
-            || self.joining.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err()
-        {
-            return;
-        }
-        if self.stage() == Stage::Seeking && !self.claim(fd) {
-            let looks = self.looks.fetch_add(1, Ordering::Relaxed) + 1;
-            if looks >= LOOKS {
-                self.stage.store(Stage::Plain as u8, Ordering::Release);
-                self.tells(Verdict::NoOffer);
-            }
-        }
-        self.joining.store(0, Ordering::Release);
-    }
-
-    /// Whether the offer was there, and we have said that we are here.
-    fn claim(&self, fd: i32) -> bool {
-        let (received, sent) =
-            (self.early_received.load(Ordering::SeqCst), self.early_sent.load(Ordering::SeqCst));
-        // Who read or wrote past us makes counting worthless: then it stays what it is.
-        if self.early_in_flight.load(Ordering::SeqCst) != 0
-            || counts::received(fd) != Some(received)
-        {
-            return false;
-        }
-        let Some(segment) = self.name().as_ref().and_then(find) else { return false };
-        let (own, shared) = (segment.end(Side::Acceptor), Shared::new(segment, Side::Acceptor));
-        let is_mine = kernel::cookie(fd).is_ok_and(|cookie| {
-            own.cookie.compare_exchange(0, cookie, Ordering::AcqRel, Ordering::Relaxed).is_ok()
-        });
-        if !is_mine {
-            // SAFETY: nobody else knows of this mapping.
-            unsafe { segment.unmap() };
-            return false;
-        }
-        own.holders.store(1, Ordering::Relaxed);
-        shared.receives.receiving.by_tcp.store(received, Ordering::Relaxed);
-        shared.sends.sending.by_tcp.store(sent, Ordering::Relaxed);
-        self.adopt(segment);
-        own.is_here.store(1, Ordering::Release);
-        crate::watched::became_shared(fd);
-        self.tells(Verdict::BothHere);
-        true
-    }
-
-    /// One more call of a connector whose offer nobody has taken yet.
-    pub(crate) fn waits_for_an_answer(&self, shared: &Shared<'_>) {
-        if shared.are_both_here() {
-            if !self.has_told.load(Ordering::Relaxed) {
-                self.tells(Verdict::BothHere);
-            }
-            return;
-        }
-        if shared.side != Side::Connector {
-            return;
-        }
-        if self.looks.fetch_add(1, Ordering::Relaxed) == PATIENCE
-            && let Some(name) = self.name()
-        {
-            // Whoever accepted it would have looked by now. Nobody can come any more.
-            name.forget();
-            let acceptor = &shared.segment.end(Side::Acceptor).cookie;
-            if acceptor.compare_exchange(0, NOBODY, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
-                self.stage.store(Stage::Plain as u8, Ordering::Release);
-                self.tells(Verdict::NoAnswer);
-            }
-        }
-    }
 }
 
 impl<'a> Shared<'a> {
@@ -460,7 +384,18 @@ impl<'a> Shared<'a> {
             incoming,
             sends: segment.direction_from(side),
             receives: segment.direction_from(side.other()),
+            far: Some(segment.far()).filter(|far| far.way().is_some()),
         }
+    }
+
+    /// What this end says of itself.
+    pub(crate) fn own_end(&self) -> &'a End {
+        self.segment.end(self.side)
+    }
+
+    /// What has become of it, once both are here.
+    fn together(&self) -> Verdict {
+        self.far.and_then(Far::way).map_or(Verdict::BothHere, Verdict::Carried)
     }
 
     /// Whether both ends know of each other. A connector answers the acceptor here.
@@ -470,6 +405,7 @@ impl<'a> Shared<'a> {
         let connector = is_here(Side::Connector);
         if self.side == Side::Connector && acceptor && connector.load(Ordering::Relaxed) == 0 {
             connector.store(1, Ordering::Release);
+            self.tells_carrier();
         }
         acceptor && connector.load(Ordering::Acquire) != 0
     }
@@ -498,7 +434,8 @@ impl<'a> Shared<'a> {
     /// TCP has told of the end of what comes. Who has not said so in memory was killed, or
     /// ended it past us: whether he is there at all is found out when something is sent.
     pub(crate) fn has_ended_by_tcp(&self) {
-        if self.receives.sending.has_ended.load(Ordering::Acquire) == 0 {
+        // To another host the carriers tell of it, and the end by TCP may overtake them.
+        if self.far.is_none() && self.receives.sending.has_ended.load(Ordering::Acquire) == 0 {
             self.receives.receiving.is_doubtful.store(1, Ordering::Relaxed);
         }
     }
@@ -543,6 +480,7 @@ impl<'a> Shared<'a> {
         }
         self.sends_at_once(fd);
         own.switched.store(by_tcp + 1, Ordering::SeqCst);
+        self.tells_carrier();
     }
 
     /// Bytes go by TCP, and are counted; `None` if they must not any more.
@@ -569,6 +507,7 @@ impl<'a> Shared<'a> {
         if receiving {
             raise(&self.receives.receiving.has_ended);
         }
+        self.tells_carrier();
     }
 
     /// Nobody has this end open any more.
@@ -583,6 +522,7 @@ impl<'a> Shared<'a> {
         self.sends.sending.has_ended.store(how, Ordering::Release);
         self.receives.receiving.has_ended.store(CLOSED, Ordering::Release);
         kernel::wake(self.incoming.word_of_room(), i32::MAX);
+        self.tells_carrier();
     }
 
     /// Whether the ring still has what came before an end, and the end was no reset on
@@ -598,11 +538,4 @@ impl<'a> Shared<'a> {
     pub(crate) fn has_ended_in_peace(&self) -> bool {
         matches!(self.receives.sending.has_ended.load(Ordering::Acquire), SHUT | CLOSED)
     }
-}
-
-fn find(name: &Name) -> Option<Segment> {
-    let file = name.open().ok()?;
-    let opened = Segment::open(file);
-    let _ = kernel::close(file);
-    opened.ok()
 }

@@ -54,6 +54,10 @@ struct Entry {
     /// Of the connection that it was added for; zero if that is none of ours.
     serial: u64,
     is_hot: bool,
+    /// Its other end is on another host.
+    is_far: bool,
+    /// Its end was told of, as the carriers say it.
+    seen_end: bool,
     /// Made before a sleep: the other end rings.
     watch: Option<Watch>,
     /// Sleeps since it was told of.
@@ -136,7 +140,7 @@ impl Interest {
         };
         let entry = &mut self.entries[at as usize];
         (entry.events, entry.data) = (event.events, event.u64);
-        (entry.is_done, entry.is_fresh) = (false, true);
+        (entry.is_done, entry.is_fresh, entry.seen_end) = (false, true, false);
         entry.asked = asked(fd, event.events);
         let found = table::find(fd);
         entry.serial = found.as_ref().map_or(0, serial_of);
@@ -162,6 +166,8 @@ impl Interest {
                 is_parked: false,
                 serial: 0,
                 is_hot: false,
+                is_far: false,
+                seen_end: false,
                 watch: None,
                 idle_sleeps: 0,
                 is_done: false,
@@ -176,6 +182,7 @@ impl Interest {
         entry.fd = fd;
         entry.generation = entry.generation.wrapping_add(1);
         (entry.is_free, entry.is_hot, entry.idle_sleeps) = (false, false, 0);
+        entry.is_far = false;
         self.by_fd.insert(fd, at);
         at
     }
@@ -266,15 +273,17 @@ impl Interest {
         if entry.is_free || entry.generation != generation {
             return None;
         }
-        let (fd, data) = (entry.fd, entry.data);
+        let fd = entry.fd;
         if entry.is_parked {
             changes.extend(self.remove_parked(fd));
             return None;
         }
         let Some(guard) = shared_of(fd) else {
-            // Of a set within the set the kernel knows half: it is asked for separately.
-            let is_set = self.nested.contains(&at);
-            return (!is_set).then_some(epoll_event { events: event.events, u64: data });
+            if self.nested.contains(&at) {
+                // Of a set within the set the kernel knows half: it is asked for separately.
+                return None;
+            }
+            return self.translate_plain(at, event, changes);
         };
         let shared = guard.shared()?;
         changes.extend(self.became_shared(fd));
@@ -288,6 +297,26 @@ impl Interest {
             changes.push(self.change(at));
         }
         told
+    }
+
+    /// The same of what the kernel alone knows. Where memory was offered in vain, it may
+    /// still have been asked for more than the program.
+    fn translate_plain(
+        &mut self,
+        at: u32,
+        event: &epoll_event,
+        changes: &mut Vec<Change>,
+    ) -> Option<epoll_event> {
+        const ALWAYS: u32 = (libc::EPOLLERR | libc::EPOLLHUP) as u32;
+        let entry = &mut self.entries[at as usize];
+        let (wanted, data) = (entry.events, entry.data);
+        // To ask anew would be an edge of its own.
+        if entry.asked != wanted && wanted & (EDGE | ONCE) == 0 {
+            entry.asked = wanted;
+            changes.push(self.change(at));
+        }
+        let events = event.events & (wanted | ALWAYS);
+        (events != 0).then_some(epoll_event { events, u64: data })
     }
 
     /// Another wait begins: each entry may be told once.
@@ -401,6 +430,7 @@ impl Interest {
         }
         (entry.is_fresh, entry.turn, entry.idle_sleeps) = (false, self.turn, 0);
         entry.seen_position = shared.incoming.position();
+        entry.seen_end = shared.knows_of_a_far_end();
         entry.seen_full = guard.was_full.load(Ordering::Acquire);
         entry.is_done = entry.events & ONCE != 0;
         let events = u32::from(ready.cast_unsigned());
@@ -448,7 +478,16 @@ fn is_edge(entry: &Entry, guard: &Guard, shared: &Shared<'_>, ready: i16) -> boo
         || has_ends
         || (ready & readiness::READING != 0 && shared.incoming.position() != entry.seen_position)
         || (ready & readiness::WRITING != 0 && full != entry.seen_full)
-        || (ready & readiness::READING != 0 && shared.incoming.available() == Ok(0))
+        || (ready & readiness::READING != 0 && is_news_of_an_end(entry, shared))
+}
+
+/// Whether something is to be read beside bytes, and was not told: that nothing will come. The
+/// kernel has an edge of its own for it, which may have been before the carriers said so.
+fn is_news_of_an_end(entry: &Entry, shared: &Shared<'_>) -> bool {
+    match shared.knows_of_a_far_end() {
+        true => !entry.seen_end,
+        false => shared.incoming.available() == Ok(0),
+    }
 }
 
 /// Asks the kernel's set for something else.

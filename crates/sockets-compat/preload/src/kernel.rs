@@ -137,8 +137,12 @@ pub(crate) unsafe fn receive_parts(fd: c_int, parts: &[Part], flags: c_int) -> O
 
 /// Waits for one descriptor, for milliseconds; negative is for ever.
 pub(crate) fn poll_one(fd: c_int, events: i16, milliseconds: c_int) -> Result<i16, Errno> {
+    poll_one_for(fd, events, u64::try_from(milliseconds).ok().map(Duration::from_millis))
+}
+
+/// The same for any time; none is for ever.
+pub(crate) fn poll_one_for(fd: c_int, events: i16, limit: Option<Duration>) -> Result<i16, Errno> {
     let mut entry = libc::pollfd { fd, events, revents: 0 };
-    let limit = u64::try_from(milliseconds).ok().map(Duration::from_millis);
     poll(std::slice::from_mut(&mut entry), limit, ptr::null()).map(|_| entry.revents)
 }
 
@@ -396,6 +400,25 @@ pub(crate) fn epoll_wait(
     call!(libc::SYS_epoll_pwait, epoll, into, most, milliseconds, mask, 8_usize)
 }
 
+/// The same for any time: the kernel's own call knows whole milliseconds only.
+pub(crate) fn epoll_wait_for(
+    epoll: c_int,
+    events: &mut [libc::epoll_event],
+    limit: Option<Duration>,
+    mask: *const libc::sigset_t,
+) -> Outcome {
+    const LEAST: Duration = Duration::from_millis(1);
+    if let Some(limit) = limit.filter(|limit| *limit < LEAST) {
+        let mut entry = libc::pollfd { fd: epoll, events: libc::POLLIN, revents: 0 };
+        poll(std::slice::from_mut(&mut entry), Some(limit), mask)?;
+        return epoll_wait(epoll, events, 0, ptr::null());
+    }
+    let milliseconds = limit.map_or(-1, |limit| {
+        c_int::try_from(limit.as_nanos().div_ceil(LEAST.as_nanos())).unwrap_or(c_int::MAX)
+    });
+    epoll_wait(epoll, events, milliseconds, mask)
+}
+
 /// Adds to, changes or takes from what an epoll descriptor watches.
 pub(crate) fn epoll_change(
     epoll: c_int,
@@ -416,8 +439,28 @@ pub(crate) fn open_sock_diag() -> Result<c_int, Errno> {
     call!(libc::SYS_socket, libc::AF_NETLINK, kind, libc::NETLINK_SOCK_DIAG).map(|fd| fd as c_int)
 }
 
-/// The state of the socket that is asked for; `None` if there is none.
-pub(crate) fn state_of(diag: c_int, question: &[u8]) -> Result<Option<u8>, Errno> {
+/// What the kernel knows of a socket that somebody asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Known {
+    /// Of TCP's states.
+    pub(crate) state: u8,
+    pub(crate) user: u32,
+    /// Whether a process has it, or will accept it: else it is the kernel's alone.
+    pub(crate) has_file: bool,
+}
+
+impl Known {
+    /// Whether it is one end of a connection still.
+    pub(crate) const fn is_connected(&self) -> bool {
+        const TIME_WAIT: u8 = 6;
+        const CLOSED: u8 = 7;
+        const LISTENS: u8 = 10;
+        !matches!(self.state, TIME_WAIT | CLOSED | LISTENS)
+    }
+}
+
+/// The socket that is asked for; `None` if there is none.
+pub(crate) fn socket_of(diag: c_int, question: &[u8]) -> Result<Option<Known>, Errno> {
     const ERROR: u16 = 2;
     let part = Part { base: question.as_ptr().cast_mut(), len: question.len() };
     // SAFETY: a slice of the caller's.
@@ -431,7 +474,12 @@ pub(crate) fn state_of(diag: c_int, question: &[u8]) -> Result<Option<u8>, Errno
             let why = i32::from_ne_bytes([answer[16], answer[17], answer[18], answer[19]]);
             if why == -libc::ENOENT { Ok(None) } else { Err(Errno(-why)) }
         }
-        _ if len > 18 => Ok(Some(answer[17])),
+        _ if len >= 88 => {
+            let word = |at: usize| {
+                u32::from_ne_bytes([answer[at], answer[at + 1], answer[at + 2], answer[at + 3]])
+            };
+            Ok(Some(Known { state: answer[17], user: word(80), has_file: word(84) != 0 }))
+        }
         _ => Err(Errno(libc::EBADMSG)),
     }
 }
@@ -441,4 +489,44 @@ pub(crate) fn resets_when_closed(fd: c_int) -> bool {
     let zero = libc::linger { l_onoff: 0, l_linger: 0 };
     option_of(fd, libc::SOL_SOCKET, libc::SO_LINGER, zero)
         .is_ok_and(|linger| (linger.l_onoff, linger.l_linger) == (1, 0))
+}
+
+/// Milliseconds of a clock that only goes on, the same in all processes; never zero.
+pub(crate) fn milliseconds() -> u64 {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: a place of ours. (Not by `call!`: libc asks no kernel for this.)
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
+    (now.tv_sec.cast_unsigned() * 1000 + now.tv_nsec.cast_unsigned() / 1_000_000).max(1)
+}
+
+/// Breaks a TCP connection off: the other end hears of a reset, and so does this one.
+pub(crate) fn break_off(fd: c_int) {
+    let nobody = [0_u8; 16];
+    const { assert!(libc::AF_UNSPEC == 0, "an address of zeros would be one of a family") };
+    let _ = call!(libc::SYS_connect, fd, nobody.as_ptr(), nobody.len());
+}
+
+/// Sends a message to whoever has this socket of the file system. It waits a little if more
+/// have done so than fit.
+pub(crate) fn send_note(path: &CStr, note: &[u8]) -> Result<(), Errno> {
+    // SAFETY: an address of zeros is a valid one.
+    let mut address: libc::sockaddr_un = unsafe { std::mem::zeroed() };
+    address.sun_family = libc::AF_UNIX as libc::sa_family_t;
+    let name = path.to_bytes();
+    if name.len() >= address.sun_path.len() {
+        return Err(Errno(libc::ENAMETOOLONG));
+    }
+    for (place, byte) in address.sun_path.iter_mut().zip(name) {
+        *place = byte.cast_signed();
+    }
+    let kind = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC;
+    let socket = call!(libc::SYS_socket, libc::AF_UNIX, kind, 0 as c_int)? as c_int;
+    let a_little = libc::timeval { tv_sec: 0, tv_usec: 100_000 };
+    let _ = set_option(socket, libc::SOL_SOCKET, libc::SO_SNDTIMEO, &a_little);
+    let flags = libc::MSG_NOSIGNAL;
+    let (base, to) = (note.as_ptr(), ptr::from_ref(&address));
+    let len = size_of::<libc::sockaddr_un>();
+    let sent = call!(libc::SYS_sendto, socket, base, note.len(), flags, to, len);
+    let _ = close(socket);
+    sent.map(|_| ())
 }

@@ -5,14 +5,17 @@
 
 #[cfg(not(test))]
 mod calls;
+mod carrier;
 mod connection;
 mod counts;
+mod far;
 mod interest;
 mod kernel;
 mod lock;
 mod log;
 mod manner;
 mod messages;
+mod naps;
 mod narrow;
 #[cfg(not(test))]
 mod next;
@@ -49,6 +52,10 @@ extern "C" fn landfall_is_shared(fd: std::ffi::c_int) -> std::ffi::c_int {
 extern "C" fn begin() {
     process::begin();
     rules::read();
+    if let Some(text) = carrier::asked_for() {
+        rules::switch_off();
+        carrier::run(&text);
+    }
     if !rules::are_on() {
         return;
     }

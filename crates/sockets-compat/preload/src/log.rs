@@ -8,6 +8,9 @@ use std::ffi::{CStr, c_char};
 use std::fmt::{self, Write};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
+use landfall_socket_rules::Way;
+
+use crate::far::Answer;
 use crate::kernel::{self, Errno};
 use crate::registry::Name;
 use crate::segment::Side;
@@ -20,6 +23,11 @@ static PATH: AtomicPtr<c_char> = AtomicPtr::new(std::ptr::null_mut());
 pub(crate) enum Verdict {
     /// Memory.
     BothHere,
+    /// To another host.
+    Carried(Way),
+    NoCarrier(Way),
+    NotCarried(Way, Answer),
+    LostCarrier(Way),
     Rule(usize),
     OtherHost,
     ItselfAtBothEnds,
@@ -33,6 +41,22 @@ impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::BothHere => f.write_str("memory: both ends have the library"),
+            Self::Carried(way) => {
+                write!(f, "{}: both hosts have a carrier, both ends the library", way.word())
+            }
+            Self::NoCarrier(way) => {
+                write!(f, "tcp: no carrier on this host (landfall carry --over {})", way.word())
+            }
+            Self::LostCarrier(way) => write!(f, "tcp: the carrier for {} has ended", way.word()),
+            Self::NotCarried(way, answer) => {
+                let why = match answer {
+                    Answer::Full => "this host's carrier has no place left",
+                    Answer::Unreached => "no carrier is heard from there",
+                    Answer::Refused => "the carrier there does not take it",
+                    _ => "the program there has not taken it",
+                };
+                write!(f, "tcp: not by {}: {why}", way.word())
+            }
             Self::Rule(line) => write!(f, "tcp: rule in line {line}"),
             Self::OtherHost => f.write_str("tcp: the other end is on another host"),
             Self::ItselfAtBothEnds => f.write_str("tcp: the socket is connected to itself"),

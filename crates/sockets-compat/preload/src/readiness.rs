@@ -9,10 +9,12 @@ use std::sync::atomic::Ordering;
 
 use crate::connection::{CLOSED, Connection, Shared};
 use crate::kernel;
+use crate::naps::Nap;
 use crate::ring::ROOM_BY_TCP;
 use crate::rings::Watch;
 use crate::transfer::{Silence, silence};
 
+const ENDS: i16 = POLLERR | POLLHUP | POLLRDHUP;
 const POLLRDNORM: i16 = 0x040;
 const POLLWRNORM: i16 = 0x100;
 /// What one asks for when one wants to read, or to write.
@@ -26,6 +28,9 @@ const ROOM_WORTH_TELLING: u64 = crate::segment::CAPACITY / 3;
 pub(crate) fn by_ring(shared: &Shared<'_>, wanted: i16) -> i16 {
     let mut ready = 0;
     if shared.incoming_by_tcp().is_some() && shared.incoming.available() != Ok(0) {
+        ready |= READING;
+    }
+    if shared.knows_of_a_far_end() {
         ready |= READING;
     }
     let has_room = |room| room >= ROOM_WORTH_TELLING;
@@ -63,9 +68,22 @@ pub(crate) fn now(connection: &Connection, shared: &Shared<'_>, fd: i32, wanted:
 /// The same, and the kernel is asked.
 pub(crate) fn by_kernel(shared: &Shared<'_>, fd: i32, wanted: i16) -> i16 {
     let asked = wanted | READING | WRITING | POLLRDHUP;
-    let Ok(kernel) = kernel::poll_one(fd, asked, 0) else { return POLLNVAL };
+    let is_broken = shared.is_broken(fd);
+    let Ok(mut kernel) = kernel::poll_one(fd, asked, 0) else { return POLLNVAL };
+    if is_broken {
+        // As of any reset; of one's own TCP says less.
+        kernel |= POLLRDHUP;
+    }
     if kernel & POLLRDHUP != 0 {
         shared.has_ended_by_tcp();
+    }
+    if kernel & ENDS != 0 && shared.lacks_the_word_of_an_end() {
+        // Of an end that has overtaken bytes nothing is told yet.
+        shared.waits_for_the_word(fd);
+        kernel &= !ENDS;
+        if kernel::queued(fd, libc::FIONREAD) == Ok(0) {
+            kernel &= !READING;
+        }
     }
     let mut ready = kernel & (POLLERR | POLLHUP | POLLNVAL | POLLRDHUP | POLLPRI);
     ready |= reading(shared, fd, kernel);
@@ -85,7 +103,8 @@ fn reading(shared: &Shared<'_>, fd: i32, kernel: i16) -> i16 {
         return by_kernel;
     }
     let has_bytes = || shared.incoming.available() != Ok(0);
-    if has_bytes() || own.has_ended.load(Ordering::Acquire) != 0 {
+    let is_over = || own.has_ended.load(Ordering::Acquire) != 0 || shared.knows_of_a_far_end();
+    if has_bytes() || is_over() {
         return READING;
     }
     if by_kernel == 0 {
@@ -126,21 +145,30 @@ fn writing(shared: &Shared<'_>, fd: i32, kernel: i16) -> i16 {
 pub(crate) struct Sleep {
     /// What the kernel is asked for.
     pub(crate) events: i16,
-    /// The kernel cannot tell: look again soon.
-    pub(crate) is_short: bool,
+    /// How long the kernel can be left to it.
+    pub(crate) nap: Nap,
     pub(crate) watch: Watch,
 }
 
 /// Says to the other end what is waited for; `None` if it is there already. Who slept
 /// stops watching.
-pub(crate) fn prepare(shared: &Shared<'_>, fd: i32, wanted: i16) -> Option<Sleep> {
+pub(crate) fn prepare(
+    connection: &Connection,
+    shared: &Shared<'_>,
+    fd: i32,
+    wanted: i16,
+) -> Option<Sleep> {
+    if shared.far.is_some() {
+        connection.looks_for_the_other(shared, fd);
+    }
     let (reads, writes) = (wanted & READING != 0, wanted & WRITING != 0);
     let waits_for_room = writes && shared.is_sending_switched();
     // What lies in TCP's queue would wake who waits for room only, again and again.
     let is_short =
         waits_for_room && (needs_looks_for_room(shared) || !reads && !takes_rings_away(shared, fd));
     let watch = shared.watches(reads);
-    let mut sleep = Sleep { events: wanted, is_short, watch };
+    let nap = if is_short { Nap::SHORT } else { Nap::NONE };
+    let mut sleep = Sleep { events: wanted, nap: nap.and(shared.nap(fd)), watch };
     if waits_for_room {
         let _ = shared.outgoing.wants_room(ROOM_BY_TCP);
         // Of a ring the kernel tells as of something to read.
@@ -149,8 +177,8 @@ pub(crate) fn prepare(shared: &Shared<'_>, fd: i32, wanted: i16) -> Option<Sleep
             sleep.events |= READING;
         }
     }
-    let is_there = reads && shared.incoming.available() != Ok(0)
-        || waits_for_room && by_kernel(shared, fd, wanted) != 0;
+    let has_news = || shared.incoming.available() != Ok(0) || shared.knows_of_a_far_end();
+    let is_there = reads && has_news() || waits_for_room && by_kernel(shared, fd, wanted) != 0;
     if is_there {
         shared.stops_watching(watch);
         return None;
@@ -159,9 +187,10 @@ pub(crate) fn prepare(shared: &Shared<'_>, fd: i32, wanted: i16) -> Option<Sleep
 }
 
 /// Whether who waits for room has to look for it now and then: an end that has never sent
-/// cannot ring. It makes itself able to when it sees that somebody waits.
+/// cannot ring, and neither can a carrier. The former makes itself able to when it sees that
+/// somebody waits.
 pub(crate) fn needs_looks_for_room(shared: &Shared<'_>) -> bool {
-    shared.incoming_by_tcp().is_none()
+    shared.far.is_some() || shared.incoming_by_tcp().is_none()
 }
 
 /// Whether nothing is left in TCP's queue that would wake who waits for room only.

@@ -2,13 +2,17 @@
 //!
 //! The connector makes a file named by the two addresses of the connection, and the
 //! acceptor looks for it. It lies in a folder of this user, this boot and this network
-//! namespace, in memory (`/dev/shm`). Who does not know of us never looks there.
+//! namespace, in memory (`/dev/shm`). Who does not know of us never looks there. What is
+//! offered to another host is for the carrier, and is called otherwise: an acceptor that is
+//! on this host all the same, at another address, must not take it.
 //!
 //! What does not live here: what killed processes leave there ([`crate::sweep`]).
 
 use std::cell::UnsafeCell;
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicPtr, Ordering};
+
+use landfall_socket_rules::Way;
 
 use crate::kernel::{self, Errno};
 use crate::segment::Side;
@@ -108,17 +112,72 @@ impl Place {
 pub(crate) struct Name {
     pub(crate) connector: Place,
     pub(crate) acceptor: Place,
+    offered_to: To,
 }
 
+/// Who looks for the memory of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum To {
+    Acceptor,
+    Carrier,
+}
+
+/// Bytes of a place.
+const OF_PLACE: usize = 18;
+/// What the file begins with that is for the carrier.
+const TO_THE_CARRIER: &[u8] = b"to-";
+
 impl Name {
+    /// Bytes of a name.
+    pub(crate) const LEN: usize = 2 * OF_PLACE;
+
+    pub(crate) const fn new(connector: Place, acceptor: Place) -> Self {
+        Self { connector, acceptor, offered_to: To::Acceptor }
+    }
+
+    /// The same connection, whose memory is for the carrier of this host to find.
+    pub(crate) const fn for_the_carrier(self) -> Self {
+        Self { offered_to: To::Carrier, ..self }
+    }
+
+    /// The same connection, seen from its other end.
+    pub(crate) const fn turned(self) -> Self {
+        Self { connector: self.acceptor, acceptor: self.connector, ..self }
+    }
+
     /// The name of the connection that `fd` is one end of; `None` if it is no connection.
     pub(crate) fn of(fd: i32, side: Side) -> Option<Self> {
         let here = Place::of(&kernel::name(fd, false).ok()?)?;
         let there = Place::of(&kernel::name(fd, true).ok()?)?;
         Some(match side {
-            Side::Connector => Self { connector: here, acceptor: there },
-            Side::Acceptor => Self { connector: there, acceptor: here },
+            Side::Connector => Self::new(here, there),
+            Side::Acceptor => Self::new(there, here),
         })
+    }
+
+    /// The same for one that is still being made: its other end is who was called.
+    ///
+    /// # Safety
+    ///
+    /// `address` has so many bytes.
+    pub(crate) unsafe fn called(
+        fd: i32,
+        address: *const libc::sockaddr,
+        len: libc::socklen_t,
+    ) -> Option<Self> {
+        // SAFETY: an address of zeros is one without a family.
+        let mut there: libc::sockaddr_storage = unsafe { std::mem::zeroed() };
+        let len = (len as usize).min(size_of::<libc::sockaddr_storage>());
+        // SAFETY: as promised; the storage is long enough.
+        unsafe {
+            std::ptr::copy_nonoverlapping(
+                address.cast::<u8>(),
+                std::ptr::from_mut(&mut there).cast(),
+                len,
+            );
+        }
+        let connector = Place::of(&kernel::name(fd, false).ok()?)?;
+        Some(Self::new(connector, Place::of(&there)?))
     }
 
     /// Whether both ends are here.
@@ -126,9 +185,32 @@ impl Name {
         self.acceptor.is_loopback() || self.acceptor.address == self.connector.address
     }
 
+    /// As a file is called, and as carriers tell it to each other: address and port of both.
+    pub(crate) fn to_bytes(self) -> [u8; Self::LEN] {
+        let mut bytes = [0; Self::LEN];
+        for (half, place) in bytes.chunks_exact_mut(OF_PLACE).zip([self.connector, self.acceptor]) {
+            half[..16].copy_from_slice(&place.address);
+            half[16..].copy_from_slice(&place.port.to_be_bytes());
+        }
+        bytes
+    }
+
+    pub(crate) fn from_bytes(bytes: &[u8; Self::LEN]) -> Self {
+        let place = |at: usize| {
+            let (mut address, mut port) = ([0; 16], [0; 2]);
+            address.copy_from_slice(&bytes[at..at + 16]);
+            port.copy_from_slice(&bytes[at + 16..at + OF_PLACE]);
+            Place { address, port: u16::from_be_bytes(port) }
+        };
+        Self::new(place(0), place(OF_PLACE))
+    }
+
     fn path(&self) -> Option<Path> {
         let mut path = *folder()?;
         path.push(b"/");
+        if self.offered_to == To::Carrier {
+            path.push(TO_THE_CARRIER);
+        }
         for place in [&self.connector, &self.acceptor] {
             path.push_hex(&place.address);
             path.push_hex(&place.port.to_be_bytes());
@@ -138,22 +220,21 @@ impl Name {
 
     /// The connection that a file stands for.
     pub(crate) fn parse(text: &[u8]) -> Option<Self> {
-        const OF_PLACE: usize = 18;
-        let mut bytes = [0; 2 * OF_PLACE];
+        if let Some(rest) = text.strip_prefix(TO_THE_CARRIER) {
+            return Self::parse_places(rest).map(Self::for_the_carrier);
+        }
+        Self::parse_places(text)
+    }
+
+    fn parse_places(text: &[u8]) -> Option<Self> {
+        let mut bytes = [0; Self::LEN];
         if text.len() != 2 * bytes.len() {
             return None;
         }
         for (byte, digits) in bytes.iter_mut().zip(text.chunks_exact(2)) {
             *byte = u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?;
         }
-        let place = |at: usize| {
-            let (address, port) = bytes[at..at + OF_PLACE].split_at(16);
-            Some(Place {
-                address: address.try_into().ok()?,
-                port: u16::from_be_bytes(port.try_into().ok()?),
-            })
-        };
-        Some(Self { connector: place(0)?, acceptor: place(OF_PLACE)? })
+        Some(Self::from_bytes(&bytes))
     }
 
     /// Makes the file; one of this name was of a connection that is no more.
@@ -173,7 +254,7 @@ impl Name {
         }
     }
 
-    /// Opens the file that the connector made.
+    /// Opens the file that was made.
     pub(crate) fn open(&self) -> Result<i32, Errno> {
         let path = self.path().ok_or(Errno(libc::ENOENT))?;
         kernel::open(path.as_c_str(), libc::O_RDWR | libc::O_NOFOLLOW, 0)
@@ -210,6 +291,14 @@ impl NameCell {
         // SAFETY: see `set`.
         unsafe { *self.0.get() }
     }
+}
+
+/// Where the carrier of this host hears of connections.
+pub(crate) fn carrier(way: Way) -> Option<Path> {
+    let mut path = *folder()?;
+    path.push(b"/carrier-");
+    path.push(way.word().as_bytes());
+    Some(path)
 }
 
 /// The folder of this user, boot and network namespace.
@@ -269,7 +358,10 @@ mod tests {
         assert_ne!(kernel::status(found).unwrap().st_ino, kernel::status(made).unwrap().st_ino);
         here.forget();
         assert!(here.open().is_err());
-        for file in [made, again, found] {
+        let carried = here.for_the_carrier().create().unwrap();
+        assert!(here.open().is_err(), "an acceptor of this host takes what is for another");
+        here.for_the_carrier().forget();
+        for file in [made, again, found, carried] {
             kernel::close(file).unwrap();
         }
     }

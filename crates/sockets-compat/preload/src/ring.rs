@@ -129,6 +129,11 @@ impl Outgoing<'_> {
         false
     }
 
+    /// The word that changes when bytes are put in: who waits for them sleeps on it.
+    pub(crate) fn word_of_bytes(&self) -> &AtomicU32 {
+        lower_half(&self.own.head)
+    }
+
     /// Says that room is wanted, and how to wake; whether there is some already.
     pub(crate) fn wants_room(&self, how: u32) -> Result<bool, Nonsense> {
         self.own.wants_room.fetch_or(how, Ordering::Relaxed);
@@ -153,6 +158,11 @@ impl Incoming<'_> {
     /// How many bytes ever came: it changes when there is news.
     pub(crate) fn position(&self) -> u64 {
         self.other.head.load(Ordering::Acquire)
+    }
+
+    /// The word that changes when bytes come: the lower half of the counter.
+    pub(crate) fn word_of_bytes(&self) -> &AtomicU32 {
+        lower_half(&self.other.head)
     }
 
     /// Takes as much as there is and fits; the caller has the lock of this half.

@@ -16,6 +16,9 @@ pub(crate) struct Watch {
 impl Shared<'_> {
     /// Wakes the receiver at the other end if it sleeps.
     pub(crate) fn ring_if_wanted(&self, fd: i32) {
+        if let Some(far) = self.far {
+            return self.tells_of_bytes(far, fd);
+        }
         if self.outgoing.takes_the_wish_to_be_rung() {
             let _ = kernel::ring(fd);
             self.sends.receiving.was_rung.store(1, Ordering::Release);
@@ -63,6 +66,10 @@ impl Shared<'_> {
     /// others from sleep.
     pub(crate) fn nobody_needs_the_rings(&self) -> bool {
         const LONG_ENOUGH: u32 = 64;
+        if self.far.is_some() {
+            // There all look by themselves after a ring, whoever has taken it.
+            return true;
+        }
         let own = &self.receives.receiving;
         if own.sleepers.load(Ordering::SeqCst) > 0 {
             return false;
@@ -77,6 +84,9 @@ impl Shared<'_> {
 
     /// Whether a ring in TCP's queue may be for somebody who sleeps, or wakes just now.
     pub(crate) fn somebody_may_need_a_ring(&self) -> bool {
+        if self.far.is_some() {
+            return false;
+        }
         let own = &self.receives.receiving;
         own.sleepers.load(Ordering::SeqCst) > 0 || own.watchers.load(Ordering::SeqCst) > 0
     }
@@ -84,6 +94,11 @@ impl Shared<'_> {
     /// The same for one who knows that they are nothing but rings. An error that waits
     /// there stays: asking for the length does not take it.
     pub(crate) fn drop_rings(&self, fd: i32) {
+        if let Some(far) = self.far
+            && kernel::queued(fd, libc::FIONREAD).is_ok_and(|bytes| bytes > 0)
+        {
+            far.has_news();
+        }
         while kernel::queued(fd, libc::FIONREAD).is_ok_and(|bytes| bytes > 0)
             && kernel::glance(fd, libc::MSG_DONTWAIT) == Ok(kernel::GLANCE)
         {}

@@ -100,19 +100,27 @@ fn learn_the_name() {
     }
 }
 
-/// Whether this connection may; else why it may not.
-pub(crate) fn allow(name: &Name) -> Result<(), Verdict> {
+/// Nothing of this process is touched.
+pub(crate) fn switch_off() {
+    ON.store(false, Ordering::Relaxed);
+}
+
+/// How this connection may go: by memory, or to another host; else why by TCP.
+pub(crate) fn allow(name: &Name) -> Result<Way, Verdict> {
     let rules = RULES.load(Ordering::Acquire);
+    let mut way = Way::Memory;
     if !rules.is_null() {
         // SAFETY: it was leaked.
         let decision = unsafe { &*rules }.decide(program(), name.acceptor.socket_address());
-        if decision.way == Way::Tcp {
+        way = decision.way;
+        if way == Way::Tcp {
             return Err(Verdict::Rule(decision.line.unwrap_or(0)));
         }
     }
     match name.is_within_this_host() {
         true if name.connector == name.acceptor => Err(Verdict::ItselfAtBothEnds),
-        true => Ok(()),
-        false => Err(Verdict::OtherHost),
+        true => Ok(Way::Memory),
+        false if way == Way::Memory => Err(Verdict::OtherHost),
+        false => Ok(way),
     }
 }

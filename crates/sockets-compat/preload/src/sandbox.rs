@@ -44,6 +44,8 @@ const CALLS: &[(c_long, [u64; 3])] = &[
     (libc::SYS_getsockname, [0; 3]),
     (libc::SYS_getpeername, [0; 3]),
     (libc::SYS_socket, [libc::AF_NETLINK as u64, 0, 0]),
+    (libc::SYS_socket, [libc::AF_UNIX as u64, 0, 0]),
+    (libc::SYS_connect, [0; 3]),
     (libc::SYS_newfstatat, [0; 3]),
     (libc::SYS_openat, [0; 3]),
     (libc::SYS_close, [0; 3]),

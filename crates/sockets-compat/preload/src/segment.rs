@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::kernel::{self, Errno};
 
 /// Says that this is ours, and how its parts lie: another version has another number.
-pub(crate) const MAGIC: u64 = u64::from_be_bytes(*b"landfal4");
+pub(crate) const MAGIC: u64 = u64::from_be_bytes(*b"landfal5");
 /// What a ring holds. As much as a core's own cache has room for, several times over.
 pub(crate) const CAPACITY: u64 = 256 * 1024;
 const HEADER: usize = 4096;
@@ -104,12 +104,46 @@ pub(crate) struct Direction {
     pub(crate) receiving: Receiving,
 }
 
+/// What a connection between hosts has beside all that; see [`crate::far`]. One end of
+/// its memory is a program, the other the carrier of the same host.
+#[derive(Debug)]
+#[repr(C, align(128))]
+pub(crate) struct Far {
+    /// Zero within one host; else what carries the bytes.
+    pub(crate) way: AtomicU32,
+    /// The process of the carrier; zero until it has come.
+    pub(crate) carrier: AtomicU32,
+    /// The process of the program that used it last; zero if that is not known.
+    pub(crate) process: AtomicU32,
+    /// What has become of the offer.
+    pub(crate) verdict: AtomicU32,
+    /// The carrier has lost the other host.
+    pub(crate) is_broken: AtomicU32,
+    /// Changes when the program has done something that the carrier has to know.
+    pub(crate) bell: AtomicU32,
+    /// The carrier sleeps on that, or is about to.
+    pub(crate) carrier_sleeps: AtomicU32,
+    /// The other end knows that a byte by TCP is a ring.
+    pub(crate) may_ring: AtomicU32,
+    /// Bytes went before that: a ring is due once it may be sent.
+    pub(crate) owes_ring: AtomicU32,
+    /// When a ring was sent, in milliseconds of the kernel's steady clock.
+    pub(crate) rung_at: AtomicU64,
+    /// When something came, or was seen to be on its way.
+    pub(crate) news_at: AtomicU64,
+    /// When the program put something in: there may be an answer.
+    pub(crate) sent_at: AtomicU64,
+    /// When TCP was first seen to have ended before its carrier said so; zero if it was not.
+    pub(crate) ended_at: AtomicU64,
+}
+
 #[derive(Debug)]
 #[repr(C)]
 struct Header {
     magic: AtomicU64,
     ends: [End; 2],
     directions: [Direction; 2],
+    far: Far,
 }
 
 const _: () = assert!(size_of::<Header>() <= HEADER);
@@ -201,6 +235,10 @@ impl Segment {
     /// The direction in which this side sends.
     pub(crate) const fn direction_from<'a>(self, side: Side) -> &'a Direction {
         &self.header().directions[side.index()]
+    }
+
+    pub(crate) const fn far<'a>(self) -> &'a Far {
+        &self.header().far
     }
 
     /// Where the bytes of that direction lie.

@@ -6,8 +6,9 @@
 
 use std::os::unix::ffi::OsStrExt;
 
-use crate::kernel::{self, Errno};
+use crate::kernel::{self, Errno, Known};
 use crate::registry::{self, Name};
+use crate::segment::Side;
 
 /// A program shall not wait for the sins of many others.
 const MOST: usize = 32;
@@ -32,17 +33,37 @@ pub(crate) fn sweep() {
     let _ = kernel::close(diag);
 }
 
-/// Whether the kernel knows of no connection between these two.
+/// Whether the kernel knows of no connection between these two, at either end: of one
+/// between hosts it has only one.
 fn is_gone(diag: i32, name: &Name) -> Result<bool, Errno> {
-    const TIME_WAIT: u8 = 6;
-    const CLOSED: u8 = 7;
-    const LISTENS: u8 = 10;
-    let state = kernel::state_of(diag, &question(name))?;
-    Ok(state.is_none_or(|state| matches!(state, TIME_WAIT | CLOSED | LISTENS)))
+    let is_known = |end: Option<Known>| end.is_some_and(|end| end.is_connected());
+    Ok(!is_known(end_of(diag, name, Side::Connector, ANY)?)
+        && !is_known(end_of(diag, name, Side::Acceptor, ANY)?))
+}
+
+/// Whatever its cookie.
+pub(crate) const ANY: u64 = u64::MAX;
+
+/// What this host's kernel knows of one end of a connection; nothing, if that has another
+/// cookie.
+pub(crate) fn end_of(
+    diag: i32,
+    name: &Name,
+    side: Side,
+    cookie: u64,
+) -> Result<Option<Known>, Errno> {
+    let seen_from = match side {
+        Side::Connector => *name,
+        Side::Acceptor => name.turned(),
+    };
+    match kernel::socket_of(diag, &question(&seen_from, cookie)) {
+        Err(Errno(libc::ESTALE)) => Ok(None),
+        known => known,
+    }
 }
 
 /// `SOCK_DIAG_BY_FAMILY` for one connection, seen from its connector.
-fn question(name: &Name) -> [u8; 72] {
+fn question(name: &Name, cookie: u64) -> [u8; 72] {
     const BY_FAMILY: u16 = 20;
     const REQUEST: u16 = 1;
     let mut bytes = [0; 72];
@@ -62,8 +83,7 @@ fn question(name: &Name) -> [u8; 72] {
         bytes[28..44].copy_from_slice(name.connector.address());
         bytes[44..60].copy_from_slice(name.acceptor.address());
     }
-    // Whatever its cookie.
-    bytes[64..72].fill(0xFF);
+    bytes[64..72].copy_from_slice(&cookie.to_ne_bytes());
     bytes
 }
 
@@ -82,8 +102,8 @@ mod tests {
             let place = |of_peer| {
                 Place::of(&kernel::name(connector.as_raw_fd(), of_peer).unwrap()).unwrap()
             };
-            let name = Name { connector: place(false), acceptor: place(true) };
-            let other = Name { connector: name.acceptor, acceptor: name.connector };
+            let name = Name::new(place(false), place(true));
+            let other = name.turned();
             let diag = kernel::open_sock_diag().unwrap();
             assert_eq!(is_gone(diag, &name), Ok(false));
             let (acceptor, _) = listener.accept().unwrap();
@@ -105,6 +125,7 @@ mod tests {
         let name = Name::parse(text).unwrap();
         assert_eq!(name.connector.short_address(), Some([127, 0, 0, 1]));
         assert_eq!((name.connector.port(), name.acceptor.port()), (0x87fc, 0x8f4d));
+        assert_eq!(Name::parse(&[b"to-", &text[..]].concat()), Some(name.for_the_carrier()));
         assert_eq!(Name::parse(&text[1..]), None);
         assert_eq!(Name::parse(b"something else"), None);
     }

@@ -103,6 +103,7 @@ unsafe fn send_by_ring(
 
 /// What a call gives where nothing can be sent any more; `None` where it can.
 fn refused(shared: &Shared<'_>, fd: i32, parts: &[Part], flags: i32) -> Option<Outcome> {
+    let _ = shared.is_broken(fd);
     let (own, other) = (&shared.sends.sending.has_ended, &shared.sends.receiving.has_ended);
     if own.load(Ordering::Acquire) == 0 && other.load(Ordering::Acquire) != CLOSED {
         return None;
@@ -140,7 +141,8 @@ fn wait_for_room(connection: &Connection, shared: &Shared<'_>, fd: i32) -> Resul
             }
             _ => {}
         }
-        if is_gone(shared, fd)? || shared.outgoing.room()? > 0 {
+        let _ = shared.nap(fd);
+        if is_gone(shared, fd)? || shared.is_broken(fd) || shared.outgoing.room()? > 0 {
             return Ok(());
         }
         if limit.is_some_and(|limit| begin.elapsed() >= limit) {
@@ -285,9 +287,13 @@ unsafe fn receive_shared(
     parts: &[Part],
     flags: i32,
 ) -> Outcome {
+    let begin = shared.far.map(|_| Instant::now());
     connection.waits_for_an_answer(shared);
     let may_wait = || flags & libc::MSG_DONTWAIT == 0 && shared.waits(fd);
     loop {
+        if begin.is_some() {
+            connection.looks_for_the_other(shared, fd);
+        }
         if looks_empty(shared) && may_wait() {
             // Whether it has ended is asked after that: nothing else needs the kernel here.
             let has_come = || !looks_empty(shared);
@@ -302,7 +308,24 @@ unsafe fn receive_shared(
         if !may_wait() {
             return Err(Errno(libc::EAGAIN));
         }
-        wait_for_bytes(shared, fd)?;
+        match begin {
+            None => wait_for_bytes(shared, fd)?,
+            Some(begin) => wait_for_far_bytes(shared, fd, begin)?,
+        }
+    }
+}
+
+/// The same where the kernel does not wake for bytes: time-outs and signals are seen to here.
+fn wait_for_far_bytes(shared: &Shared<'_>, fd: i32, begin: Instant) -> Result<(), Errno> {
+    let limit = time_limit(fd, libc::SO_RCVTIMEO);
+    let left = limit.map(|limit| limit.saturating_sub(begin.elapsed()));
+    if left == Some(Duration::ZERO) {
+        return Err(Errno(libc::EAGAIN));
+    }
+    match shared.sleeps_for_far_bytes(fd, left) {
+        // As the kernel does it: a call with a time-out does not go on.
+        Err(Errno(libc::EINTR)) if limit.is_none() && crate::signals::all_restart() => Ok(()),
+        slept => slept,
     }
 }
 
@@ -357,7 +380,8 @@ unsafe fn receive_now(
             return Ok(if is_over { Now::End } else { Now::Nothing });
         }
     }
-    if own.was_rung.load(Ordering::Relaxed) != 0 && shared.nobody_needs_the_rings() {
+    let may_be_rung = own.was_rung.load(Ordering::Relaxed) != 0 || shared.far.is_some();
+    if may_be_rung && shared.nobody_needs_the_rings() {
         // The ring has done its work. Left unread it would look like a byte that this
         // program did not want, should it be killed.
         own.was_rung.store(0, Ordering::Relaxed);
@@ -386,18 +410,24 @@ unsafe fn receive_by_tcp(
         if most == Some(0) {
             return Ok(None);
         }
+        let _ = shared.is_broken(fd);
         let most = most.map_or(usize::MAX, |most| most as usize);
         let flags = flags | libc::MSG_DONTWAIT;
         // SAFETY: as promised.
         let got = match unsafe { kernel::receive_parts(fd, &rest(parts, 0).first(most), flags) } {
             // The sender may have changed its way, sent, and ended, all since we looked.
             Ok(0) if shared.incoming_by_tcp().is_some_and(|sum| sum <= before) => return Ok(None),
+            Ok(0) if shared.lacks_the_word_of_an_end() => {
+                shared.waits_for_the_word(fd);
+                return Ok(Some(Now::Nothing));
+            }
             Ok(0) => {
                 shared.has_ended_by_tcp();
                 return Ok(Some(Now::End));
             }
             Ok(got) => got,
             Err(Errno(libc::EAGAIN)) => return Ok(Some(Now::Nothing)),
+            Err(Errno(libc::ENOTCONN)) if shared.is_broken(fd) => return Ok(Some(Now::End)),
             Err(why) => return Err(why),
         };
         // A byte that came after the sender had changed its way was a ring.
@@ -420,6 +450,9 @@ pub(crate) enum Silence {
 
 /// Takes rings away that nobody needs any more, and sees whether the connection has ended.
 pub(crate) fn silence(shared: &Shared<'_>, fd: i32) -> Result<Silence, Errno> {
+    if shared.far.is_some() {
+        return shared.far_silence(fd);
+    }
     loop {
         // A ring that was meant for somebody who sleeps must be found by him.
         let keeps = shared.somebody_may_need_a_ring();

@@ -101,6 +101,9 @@ pub(crate) fn became_shared(fd: i32) {
         if let Some(change) = set.with(|interest| interest.became_shared(fd)) {
             let _ = interest::apply(epoll, &change);
         }
+        if let Some(change) = set.with(|interest| interest.wakes_who_sleeps(fd)) {
+            let _ = interest::apply(epoll, &change);
+        }
     }
 }
 

@@ -76,7 +76,10 @@ fn a_program_that_no_rule_means_is_left_alone() {
 #[test]
 fn what_is_wrong_with_the_rules_is_said_and_the_program_runs() {
     let (output, lines) = run("wrong", Some("memory\nudp port=7"), CASE);
-    each_ends_with(&lines, "line 2: a rule begins with `memory` or `tcp`, not with `udp`");
+    each_ends_with(
+        &lines,
+        "line 2: a rule begins with `memory`, `tcp`, `stp` or `qpip`, not with `udp`",
+    );
     assert_eq!(lines.len(), 1);
     assert!(!output.stdout.is_empty());
     // Without a log it is said where programs complain.

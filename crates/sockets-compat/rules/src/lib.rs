@@ -15,7 +15,48 @@ pub enum Way {
     Memory,
     /// As the program asked for: by the kernel's TCP.
     Tcp,
+    /// To another host by the Scheduled Transfer Protocol, where both hosts have a carrier;
+    /// within this host as `Memory`.
+    Stp,
+    /// To another host by queue pairs; else as `Stp`.
+    Qpip,
 }
+
+impl Way {
+    /// All that there are.
+    pub const ALL: [Self; 4] = [Self::Memory, Self::Tcp, Self::Stp, Self::Qpip];
+
+    /// The word for it in a file of rules.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Memory => "memory",
+            Self::Tcp => "tcp",
+            Self::Stp => "stp",
+            Self::Qpip => "qpip",
+        }
+    }
+}
+
+impl std::str::FromStr for Way {
+    type Err = UnknownWay;
+
+    fn from_str(word: &str) -> Result<Self, UnknownWay> {
+        Self::ALL.into_iter().find(|way| way.word() == word).ok_or(UnknownWay)
+    }
+}
+
+/// A word that means none of the ways.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnknownWay;
+
+impl std::fmt::Display for UnknownWay {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("neither `memory`, `tcp`, `stp` nor `qpip`")
+    }
+}
+
+impl std::error::Error for UnknownWay {}
 
 /// What was decided, and by which line of the file; none where no rule fits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -172,6 +213,16 @@ mod tests {
     }
 
     #[test]
+    fn each_way_has_a_word_of_its_own() {
+        for way in Way::ALL {
+            assert_eq!(way.word().parse(), Ok(way));
+            let decided = rules(way.word()).decide("p", place("10.0.0.1:1"));
+            assert_eq!(decided, Decision { way, line: Some(1) });
+        }
+        assert_eq!("STP".parse::<Way>(), Err(UnknownWay));
+    }
+
+    #[test]
     fn networks_have_what_begins_like_them() {
         for (network, address, has) in [
             ("10.1.0.0/16", "10.1.255.3:1", true),
@@ -216,6 +267,9 @@ mod tests {
         assert_eq!(decided("tcp port=1"), None);
         assert_eq!(decided("tcp port=1\ntcp"), Some(Way::Tcp));
         assert_eq!(decided("memory port=1\ntcp"), None);
+        assert_eq!(decided("stp address=10.0.0.0/8"), None);
+        assert_eq!(decided("stp program=q\nqpip program=p"), Some(Way::Qpip));
+        assert_eq!(decided("tcp port=1\nstp port=2\ntcp"), None);
         assert_eq!(decided("memory program=q port=1\ntcp\nmemory port=2"), Some(Way::Tcp));
     }
 }

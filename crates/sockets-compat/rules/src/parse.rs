@@ -30,7 +30,9 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "line {}: ", self.line)?;
         match &self.why {
-            Why::Way(word) => write!(f, "a rule begins with `memory` or `tcp`, not with `{word}`"),
+            Why::Way(word) => {
+                write!(f, "a rule begins with `memory`, `tcp`, `stp` or `qpip`, not with `{word}`")
+            }
             Why::Condition(word) => {
                 write!(f, "`{word}` is no condition: `program=`, `port=` and `address=` are")
             }
@@ -67,11 +69,7 @@ impl FromStr for Rules {
 fn rule(said: &str, line: usize) -> Result<Option<Rule>, Why> {
     let mut words = said.split_whitespace();
     let Some(first) = words.next() else { return Ok(None) };
-    let way = match first {
-        "memory" => Way::Memory,
-        "tcp" => Way::Tcp,
-        other => return Err(Why::Way(other.to_owned())),
-    };
+    let way: Way = first.parse().map_err(|_| Why::Way(first.to_owned()))?;
     let mut rule = Rule { way, line, program: None, ports: None, network: None };
     for word in words {
         match word.split_once('=') {
@@ -129,8 +127,8 @@ mod tests {
     #[test]
     fn what_makes_no_sense_is_said_with_its_line() {
         for (text, part) in [
-            ("fast", "`memory` or `tcp`, not with `fast`"),
-            ("stp", "not with `stp`"),
+            ("fast", "`memory`, `tcp`, `stp` or `qpip`, not with `fast`"),
+            ("udp", "not with `udp`"),
             ("tcp 22", "`22` is no condition"),
             ("tcp host=a", "`host=a` is no condition"),
             ("tcp port=", "`port=` says nothing"),

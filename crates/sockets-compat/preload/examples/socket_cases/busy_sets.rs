@@ -7,8 +7,8 @@ use std::time::Duration;
 use libc::{EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, EPOLLET, EPOLLIN, EPOLLOUT};
 
 use crate::Case;
-use crate::pair::{Pair, Seen, close, drain, fill, poll_bits, recv, send};
-use crate::watching::Watch;
+use crate::pair::{Pair, Seen, close, drain, fill, fill_with, poll_bits, recv, send};
+use crate::watching::{Watch, later};
 
 pub(crate) const CASES: &[Case] = &[
     ("epoll_taken_away_with_each_request", taken_away_each_time),
@@ -21,6 +21,7 @@ pub(crate) const CASES: &[Case] = &[
     ("epoll_of_two_threads", two_threads),
     ("epoll_watched_while_another_reads", watched_while_another_reads),
     ("epoll_nested_of_room", nested_of_room),
+    ("epoll_by_edge_of_room_after_the_first_bytes", edge_first_room),
 ];
 
 /// What redis-benchmark does: nothing is changed, all is taken away and added.
@@ -252,5 +253,33 @@ fn nested_of_room(seen: &mut Seen) {
             outer.close();
             pair.close();
         }
+    }
+}
+
+/// The first bytes that are sent are more than there is room for: all of them go by TCP, and
+/// the ends find each other while the sender waits.
+fn edge_first_room(seen: &mut Seen) {
+    let much = vec![7; 4 << 20];
+    for connector_sends in [true, false] {
+        let pair = Pair::fresh();
+        let (from, to) = if connector_sends { (pair.a, pair.b) } else { (pair.b, pair.a) };
+        let (watch, fds) = (Watch::new(), [from]);
+        watch.change(EPOLL_CTL_ADD, from, libc::EPOLLOUT | libc::EPOLLET);
+        seen.note("room", watch.wait(&fds, 4, 1000));
+        for _ in 0..3 {
+            fill_with(from, &much);
+            seen.note("full", watch.wait(&fds, 4, 5));
+            send(to, b"go on", 0);
+            poll_bits(from, libc::POLLIN, 1000);
+            drain(from);
+            let taker = later(move || while drain(to) > 0 {});
+            seen.note("room", watch.wait(&fds, 4, 10_000));
+            taker.join().unwrap();
+            while poll_bits(to, libc::POLLIN, 5) != "nothing" {
+                drain(to);
+            }
+        }
+        watch.close();
+        pair.close();
     }
 }

@@ -176,6 +176,10 @@ fn exec_fresh(seen: &mut Seen) {
         send(pair.a, b"there and", 0);
         seen.call("back", recv(pair.a, &mut bytes, libc::MSG_WAITALL));
     }
+    pair.until_shared(&[pair.a], || {
+        send(pair.a, b"there and", 0);
+        assert_eq!(recv(pair.a, &mut bytes, libc::MSG_WAITALL), 9);
+    });
     pair.expect_shared(pair.a);
     close(pair.a);
     // SAFETY: memory and numbers of this case.

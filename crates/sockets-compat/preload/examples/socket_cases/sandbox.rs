@@ -32,6 +32,7 @@ const LEFT: &[libc::c_long] = &[
 
 /// From here on whatever else is called ends the process.
 fn lock_in() {
+    crate::pair::settle_no_more();
     const LOAD_NUMBER: u16 = 0x20;
     const IF_EQUAL: u16 = 0x15;
     const ANSWER: u16 = 0x06;

@@ -3,7 +3,7 @@
 use libc::{EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, POLLIN, POLLOUT, POLLRDHUP};
 
 use crate::Case;
-use crate::pair::{Pair, Seen, close, drain, fill, fill_with, names, poll_bits, recv, send, told};
+use crate::pair::{Pair, Seen, close, drain, fill, names, poll_bits, recv, send, told};
 
 pub(crate) const CASES: &[Case] = &[
     ("poll_of_each_state", poll_states),
@@ -21,7 +21,6 @@ pub(crate) const CASES: &[Case] = &[
     ("epoll_by_edge", edge),
     ("epoll_by_edge_of_unread_bytes", edge_unread),
     ("epoll_by_edge_of_room", edge_room),
-    ("epoll_by_edge_of_room_after_the_first_bytes", edge_first_room),
     ("epoll_once", once),
     ("epoll_changed_with_each_request", changed),
     ("epoll_changed_from_reading_to_writing", changed_to_writing),
@@ -63,7 +62,7 @@ fn poll_states(seen: &mut Seen) {
     }
 }
 
-fn later(job: impl FnOnce() + Send + 'static) -> std::thread::JoinHandle<()> {
+pub(crate) fn later(job: impl FnOnce() + Send + 'static) -> std::thread::JoinHandle<()> {
     std::thread::spawn(move || {
         std::thread::sleep(std::time::Duration::from_millis(20));
         job();
@@ -350,34 +349,6 @@ fn edge_room(seen: &mut Seen) {
     }
     watch.close();
     pair.close();
-}
-
-/// The first bytes that are sent are more than there is room for: all of them go by TCP, and
-/// the ends find each other while the sender waits.
-fn edge_first_room(seen: &mut Seen) {
-    let much = vec![7; 4 << 20];
-    for connector_sends in [true, false] {
-        let pair = Pair::fresh();
-        let (from, to) = if connector_sends { (pair.a, pair.b) } else { (pair.b, pair.a) };
-        let (watch, fds) = (Watch::new(), [from]);
-        watch.change(EPOLL_CTL_ADD, from, libc::EPOLLOUT | libc::EPOLLET);
-        seen.note("room", watch.wait(&fds, 4, 1000));
-        for _ in 0..3 {
-            fill_with(from, &much);
-            seen.note("full", watch.wait(&fds, 4, 5));
-            send(to, b"go on", 0);
-            poll_bits(from, POLLIN, 1000);
-            drain(from);
-            let taker = later(move || while drain(to) > 0 {});
-            seen.note("room", watch.wait(&fds, 4, 10_000));
-            taker.join().unwrap();
-            while poll_bits(to, POLLIN, 5) != "nothing" {
-                drain(to);
-            }
-        }
-        watch.close();
-        pair.close();
-    }
 }
 
 fn once(seen: &mut Seen) {

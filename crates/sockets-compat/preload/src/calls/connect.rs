@@ -7,7 +7,6 @@ use libc::{sockaddr, socklen_t};
 use super::sockets;
 use crate::connection::Connection;
 use crate::kernel::{self, Errno};
-use crate::log::Verdict;
 use crate::next::next;
 use crate::registry::Name;
 use crate::segment::Side;
@@ -19,6 +18,16 @@ fn is_tcp(fd: c_int) -> bool {
     option(libc::SO_PROTOCOL) == Ok(libc::IPPROTO_TCP)
         && option(libc::SO_TYPE) == Ok(libc::SOCK_STREAM)
         && matches!(option(libc::SO_DOMAIN), Ok(libc::AF_INET | libc::AF_INET6))
+}
+
+/// What the connection is called; the kernel knows no other end while it is being made.
+///
+/// # Safety
+///
+/// `address` has so many bytes.
+unsafe fn name(fd: c_int, address: *const sockaddr, len: socklen_t) -> Option<Name> {
+    // SAFETY: as promised.
+    Name::of(fd, Side::Connector).or_else(|| unsafe { Name::called(fd, address, len) })
 }
 
 #[unsafe(no_mangle)]
@@ -36,11 +45,12 @@ unsafe extern "C" fn connect(fd: c_int, address: *const sockaddr, len: socklen_t
         && process::owns_the_tables()
         && table::find(fd).is_none()
         && is_tcp(fd)
-        && let Some(name) = Name::of(fd, Side::Connector)
+        // SAFETY: what the program gave, and the kernel has taken.
+        && let Some(name) = unsafe { name(fd, address, len) }
     {
         // Who cannot offer memory has a TCP connection, as he asked for.
-        let offer = || Connection::offer(fd, name).map_err(Verdict::NoMemory);
-        if let Err(verdict) = rules::allow(&name).and_then(|()| offer()) {
+        let offer = |way| Connection::offer(fd, name, way);
+        if let Err(verdict) = rules::allow(&name).and_then(offer) {
             log::tell(Side::Connector, &name, verdict);
         }
     }
@@ -56,7 +66,7 @@ fn after_accept(fd: c_int) -> c_int {
             && let Some(name) = Name::of(fd, Side::Acceptor)
         {
             match rules::allow(&name) {
-                Ok(()) => Connection::accepted(fd, name),
+                Ok(way) => Connection::accepted(fd, name, way),
                 Err(verdict) => log::tell(Side::Acceptor, &name, verdict),
             }
         }

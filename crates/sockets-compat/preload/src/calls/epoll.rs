@@ -9,6 +9,7 @@ use super::{fail, told_int};
 use crate::interest::sleeping::Sleeper;
 use crate::interest::{self, Interest};
 use crate::kernel::{self, Errno, Outcome};
+use crate::naps::Nap;
 use crate::next::next;
 use crate::patience::Patience;
 use crate::watched::{self, Set};
@@ -19,9 +20,6 @@ static PATIENCE: Patience = Patience::new();
 /// So many events are fetched at once, however many the program has room for.
 const MOST: usize = 256;
 const NOTHING: epoll_event = epoll_event { events: 0, u64: 0 };
-
-/// How long one sleeps where the kernel cannot tell all that is waited for.
-const SHORT: Duration = Duration::from_millis(1);
 
 /// The kernel allows sets within sets to this depth.
 const DEEPEST: usize = 5;
@@ -203,14 +201,17 @@ fn sleep(
     mask: *const sigset_t,
 ) -> Result<(), Errno> {
     set.with(Interest::falls_asleep);
-    let Some(is_short) = arm(set, DEEPEST, Sleeper::OnThis) else {
+    let Some(nap) = arm(set, DEEPEST, Sleeper::OnThis) else {
         set.with(Interest::wakes_up);
         return Ok(());
     };
-    let nap = if is_short { Some(left.unwrap_or(SHORT).min(SHORT)) } else { left };
     let mut events = [NOTHING; MOST];
     let room = most - found.len();
-    let told = kernel::epoll_wait(epoll, &mut events[..room], milliseconds(nap), mask);
+    let told = if nap.is_blind {
+        kernel::poll(&mut [], nap.within(left), mask)
+    } else {
+        kernel::epoll_wait_for(epoll, &mut events[..room], nap.within(left), mask)
+    };
     set.with(Interest::wakes_up);
     translate(epoll, set, &events[..told?], found);
     tell_nested(set, found, most);
@@ -239,33 +240,27 @@ pub(super) fn has_something(epoll: c_int) -> bool {
 }
 
 /// Says to all other ends what is waited for, in sets within the set, too; `None` if
-/// something is there already, else whether one may sleep for a short time only.
-fn arm(set: &Set, depth: usize, sleeper: Sleeper) -> Option<bool> {
-    let (mut is_short, inner) = set.with(|interest| {
-        let is_short = interest.arm(sleeper)?;
-        Some((is_short, interest.nested()))
+/// something is there already, else how long one may sleep.
+fn arm(set: &Set, depth: usize, sleeper: Sleeper) -> Option<Nap> {
+    let (mut nap, inner) = set.with(|interest| {
+        let nap = interest.arm(sleeper)?;
+        Some((nap, interest.nested()))
     })?;
     for (inner, _) in inner {
         if depth > 0 {
-            is_short |= arm_for(inner, depth - 1)?;
+            nap = nap.and(arm_for(inner, depth - 1)?);
         }
     }
-    Some(is_short)
+    Some(nap)
 }
 
 /// The same for one who will sleep on the descriptor itself.
-pub(super) fn arm_before_sleep(epoll: c_int) -> Option<bool> {
+pub(super) fn arm_before_sleep(epoll: c_int) -> Option<Nap> {
     arm_for(epoll, DEEPEST)
 }
 
-fn arm_for(epoll: c_int, depth: usize) -> Option<bool> {
-    watched::find(epoll).map_or(Some(false), |set| arm(&set, depth, Sleeper::OnAnother))
-}
-
-fn milliseconds(left: Option<Duration>) -> c_int {
-    left.map_or(-1, |left| {
-        c_int::try_from(left.as_nanos().div_ceil(1_000_000)).unwrap_or(c_int::MAX)
-    })
+fn arm_for(epoll: c_int, depth: usize) -> Option<Nap> {
+    watched::find(epoll).map_or(Some(Nap::NONE), |set| arm(&set, depth, Sleeper::OnAnother))
 }
 
 /// What the kernel tells without waiting, in the program's words.

@@ -66,7 +66,7 @@ fn carry(
 /// `offset` is null or the program's.
 unsafe fn from_file(out: c_int, from: c_int, offset: *mut off64_t, count: usize) -> Option<isize> {
     let guard = table::find(out)?;
-    if guard.shared().is_none() && guard.messages().is_none() {
+    if guard.shared_to_send(out).is_none() && guard.messages().is_none() {
         let by_kernel = || kernel::send_file(out, from, offset, count);
         return Some(super::told(guard.early_send(count, by_kernel)));
     }

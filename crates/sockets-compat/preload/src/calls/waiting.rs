@@ -7,6 +7,7 @@ use libc::{fd_set, nfds_t, pollfd, sigset_t, timespec, timeval};
 
 use super::{epoll, fail, told_int};
 use crate::kernel::{self, Outcome};
+use crate::naps::Nap;
 use crate::next::next;
 use crate::patience::Patience;
 use crate::readiness;
@@ -16,7 +17,7 @@ use crate::watched;
 
 /// How long is looked at memory before one sleeps.
 static PATIENCE: Patience = Patience::new();
-/// How long one sleeps where the kernel cannot tell all that is waited for.
+/// For so long one looks at memory before one sleeps for the first time.
 const SHORT: Duration = Duration::from_millis(1);
 
 /// A descriptor of the list that the kernel does not know all about.
@@ -66,10 +67,9 @@ fn wait(
         asked.extend_from_slice(entries);
         let mut watches = Vec::with_capacity(ours.len());
         let prepared = prepare(entries, ours, &mut asked, &mut watches);
-        let slept = prepared.map(|is_short| {
+        let slept = prepared.map(|nap| {
             let left = limit.map(|limit| limit.saturating_sub(begin.elapsed()));
-            let nap = if is_short { Some(left.unwrap_or(SHORT).min(SHORT)) } else { left };
-            kernel::poll(&mut asked, nap, mask)
+            kernel::poll(&mut asked, nap.within(left), mask)
         });
         stop_watching(&watches, ours);
         let Some(slept) = slept else { continue };
@@ -129,28 +129,38 @@ fn look(entries: &[pollfd], ours: &[Ours], limit: Option<Duration>) -> bool {
     PATIENCE.look_for(limit, || ours.iter().any(is_ready))
 }
 
-/// Says what is waited for; `None` if something is there already, else whether the kernel
-/// must be asked for a short time only.
+/// Says what is waited for; `None` if something is there already, else how long the kernel
+/// can be left to it.
 fn prepare(
     entries: &[pollfd],
     ours: &[Ours],
     asked: &mut [pollfd],
     watches: &mut Vec<(usize, Watch)>,
-) -> Option<bool> {
-    let mut is_short = false;
+) -> Option<Nap> {
+    let mut nap = Nap::NONE;
     for (which, Ours { at, what }) in ours.iter().enumerate() {
         let (entry, asked) = (&entries[*at], &mut asked[*at]);
         let What::Memory(guard) = what else {
-            is_short |= epoll::arm_before_sleep(entry.fd)?;
+            let of_set = epoll::arm_before_sleep(entry.fd)?;
+            ignore_if_blind(asked, of_set);
+            nap = nap.and(of_set);
             continue;
         };
         let Some(shared) = guard.shared() else { continue };
-        let sleep = readiness::prepare(&shared, entry.fd, entry.events)?;
+        let sleep = readiness::prepare(guard, &shared, entry.fd, entry.events)?;
         watches.push((which, sleep.watch));
         asked.events = sleep.events;
-        is_short |= sleep.is_short;
+        ignore_if_blind(asked, sleep.nap);
+        nap = nap.and(sleep.nap);
     }
-    Some(is_short)
+    Some(nap)
+}
+
+/// The kernel is not asked for what would end each sleep at once.
+const fn ignore_if_blind(asked: &mut pollfd, nap: Nap) {
+    if nap.is_blind {
+        asked.fd = -1;
+    }
 }
 
 /// Nobody sleeps any more who watched those of ours.

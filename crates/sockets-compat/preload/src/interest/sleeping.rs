@@ -3,7 +3,8 @@
 //! While one sleeps, whatever becomes of interest to it has to be rung for, whoever else
 //! works with the set meanwhile.
 
-use super::{Entry, IDLE_SLEEPS, Interest, WRITE, is_worth_a_look, shared_of};
+use super::{Change, Entry, IDLE_SLEEPS, Interest, WRITE, is_worth_a_look, shared_of};
+use crate::naps::Nap;
 use crate::readiness;
 use crate::ring::ROOM_BY_TCP;
 use libc::EPOLLOUT;
@@ -19,13 +20,13 @@ pub(crate) enum Sleeper {
 
 impl Interest {
     /// Says to all other ends what is waited for, so that they ring; `None` if something is
-    /// there already, else whether the kernel must be asked for a short time only.
-    pub(crate) fn arm(&mut self, sleeper: Sleeper) -> Option<bool> {
-        let mut is_short = false;
+    /// there already, else how long the kernel can be left to it.
+    pub(crate) fn arm(&mut self, sleeper: Sleeper) -> Option<Nap> {
+        let mut all = Nap::NONE;
         for at in 0..self.hot.len() {
             let entry = &mut self.entries[self.hot[at] as usize];
             match arm_one(entry) {
-                Armed::Quiet { needs_looks } => is_short |= needs_looks,
+                Armed::Quiet(nap) => all = all.and(nap),
                 Armed::Ready => {
                     self.disarm(at + 1);
                     return None;
@@ -33,13 +34,18 @@ impl Interest {
             }
         }
         for at in std::mem::take(&mut self.hot) {
+            if self.entries[at as usize].is_far {
+                // Each who sleeps has to look for it, since no ring is sure to come.
+                self.hot.push(at);
+                continue;
+            }
             self.entries[at as usize].is_hot = false;
             if sleeper == Sleeper::OnThis {
                 self.resting.push(at);
             }
         }
         self.is_armed_for_another |= sleeper == Sleeper::OnAnother;
-        Some(is_short)
+        Some(all)
     }
 
     /// Nobody will sleep after all.
@@ -102,39 +108,56 @@ impl Interest {
     pub(super) fn tell_who_sleeps(&mut self, at: u32) {
         if self.asleep > 0 || self.is_armed_for_another {
             let entry = &mut self.entries[at as usize];
-            if matches!(arm_one(entry), Armed::Ready) {
+            if matches!(arm_one(entry), Armed::Ready) || entry.is_far {
                 entry.asked |= EPOLLOUT as u32;
             }
         }
     }
 }
 
+impl Interest {
+    /// The descriptor has just become memory whose other end is on another host: a thread
+    /// that sleeps already must from now on look by itself, and so is woken.
+    pub(crate) fn wakes_who_sleeps(&mut self, fd: i32) -> Option<Change> {
+        let at = *self.by_fd.get(&fd)?;
+        if self.asleep == 0 && !self.is_armed_for_another {
+            return None;
+        }
+        let entry = &mut self.entries[at as usize];
+        let guard = shared_of(fd)?;
+        guard.shared()?.far?;
+        let _ = arm_one(entry);
+        entry.asked |= EPOLLOUT as u32;
+        Some(self.change(at))
+    }
+}
+
 /// What came of arming an entry.
 enum Armed {
     /// All that it waits for will be rung for, or has to be looked for.
-    Quiet {
-        needs_looks: bool,
-    },
+    Quiet(Nap),
     Ready,
 }
 
 fn arm_one(entry: &mut Entry) -> Armed {
-    const QUIET: Armed = Armed::Quiet { needs_looks: false };
+    const QUIET: Armed = Armed::Quiet(Nap::NONE);
     entry.stops_watching();
     if entry.is_done {
         return QUIET;
     }
     let Some(guard) = shared_of(entry.fd) else { return QUIET };
     let Some(shared) = guard.shared() else { return QUIET };
-    let mut needs_looks = false;
+    entry.is_far = shared.far.is_some();
+    if entry.is_far {
+        guard.looks_for_the_other(&shared, entry.fd);
+    }
+    let mut nap = shared.nap(entry.fd);
     entry.watch = Some(shared.watches(true));
     if entry.events & WRITE != 0 && shared.is_sending_switched() {
         let _ = shared.outgoing.wants_room(ROOM_BY_TCP);
-        needs_looks = readiness::needs_looks_for_room(&shared);
+        if readiness::needs_looks_for_room(&shared) {
+            nap = nap.and(Nap::SHORT);
+        }
     }
-    if is_worth_a_look(entry, &guard, &shared) {
-        Armed::Ready
-    } else {
-        Armed::Quiet { needs_looks }
-    }
+    if is_worth_a_look(entry, &guard, &shared) { Armed::Ready } else { Armed::Quiet(nap) }
 }

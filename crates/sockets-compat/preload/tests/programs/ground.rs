@@ -1,18 +1,19 @@
 //! Where programs meet: a folder, ports, and processes that end with the test.
 
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// Whatever takes longer has failed.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// The names of the library and of its log in the folder of a test.
+/// The names of the library, of its log and of rules in the folder of a test.
 const LIBRARY: &str = "libpreload.so";
 const LOG: &str = "connections.log";
+const RULES: &str = "connections.rules";
 
 /// Who of the two has the library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,10 +50,11 @@ pub(crate) fn missing(programs: &[&str]) -> Option<String> {
     programs.iter().find(absent).map(|name| format!("needs the program {name}"))
 }
 
-fn library() -> PathBuf {
+/// Cargo builds examples before tests, beside them.
+pub(crate) fn example(name: &str) -> String {
     let test = std::env::current_exe().expect("a test has a path");
     let folder = test.parent().and_then(Path::parent).expect("target/<profile>/deps");
-    folder.join("examples/libpreload_for_tests.so")
+    folder.join("examples").join(name).to_string_lossy().into_owned()
 }
 
 /// What the library says once a connection goes through memory.
@@ -78,7 +80,8 @@ impl Ground {
         let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
         std::fs::set_permissions(&folder, open).expect("its mode can be set");
         // Where whoever a program becomes can read it, and write what it says.
-        std::fs::copy(library(), folder.join(LIBRARY)).expect("the library can be copied");
+        std::fs::copy(example("libpreload_for_tests.so"), folder.join(LIBRARY))
+            .expect("the library can be copied");
         let ground = Self { folder: folder.to_string_lossy().into_owned() };
         let log = ground.write(LOG, b"");
         let open = std::os::unix::fs::PermissionsExt::from_mode(0o666);
@@ -89,9 +92,24 @@ impl Ground {
     /// Connections that went through memory at both ends are in the log from here on; that
     /// of others not.
     pub(crate) fn expect_memory(&self, place: Where) {
-        let said = std::fs::read_to_string(self.path(LOG)).expect("there is a log");
-        self.write(LOG, b"");
+        let said = self.log();
+        self.forget_log();
         assert_eq!(said.contains(BY_MEMORY), place == Where::Both, "{place:?}: {said}");
+    }
+
+    /// What the log says, from its beginning.
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(self.path(LOG)).expect("there is a log")
+    }
+
+    /// What was said until now is of no interest.
+    pub(crate) fn forget_log(&self) {
+        self.write(LOG, b"");
+    }
+
+    /// Rules for all that is started with the library from here on.
+    pub(crate) fn follow(&self, rules: &str) {
+        self.write(RULES, rules.as_bytes());
     }
 
     pub(crate) fn path(&self, name: &str) -> String {
@@ -132,12 +150,27 @@ impl Ground {
     }
 
     pub(crate) fn start(&self, with_library: bool, program: &str, arguments: &[&str]) -> Running {
+        self.start_told(with_library, program, arguments, &[])
+    }
+
+    /// The same with some variables of its environment.
+    pub(crate) fn start_told(
+        &self,
+        with_library: bool,
+        program: &str,
+        arguments: &[&str],
+        variables: &[(&str, &str)],
+    ) -> Running {
         let mut command = Command::new(program);
         command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped());
         command.stderr(Stdio::piped()).env("HOME", &self.folder);
         if with_library {
             command.env("LD_PRELOAD", self.path(LIBRARY)).env("LANDFALL_LOG", self.path(LOG));
+            if Path::new(&self.path(RULES)).exists() {
+                command.env("LANDFALL_RULES", self.path(RULES));
+            }
         }
+        command.envs(variables.iter().copied());
         let child = command.spawn().unwrap_or_else(|why| panic!("{program}: {why}"));
         Running { name: program.to_owned(), child }
     }
@@ -163,6 +196,7 @@ impl Ground {
     }
 
     /// The same for a server that a question would disturb.
+    /// It is looked for in the network of this thread.
     pub(crate) fn wait_for_listener(&self, port: u16) {
         let (short, long) = ("00000000", "00000000000000000000000000000000");
         let listens = |file: &str, nobody: &str| {
@@ -170,7 +204,9 @@ impl Ground {
             std::fs::read_to_string(file).is_ok_and(|all| all.contains(&wanted))
         };
         let begin = Instant::now();
-        while !listens("/proc/net/tcp", short) && !listens("/proc/net/tcp6", long) {
+        while !listens("/proc/thread-self/net/tcp", short)
+            && !listens("/proc/thread-self/net/tcp6", long)
+        {
             assert!(begin.elapsed() < PATIENCE, "nobody listens");
             std::thread::sleep(Duration::from_millis(10));
         }
@@ -213,6 +249,11 @@ impl Ground {
 
 impl Drop for Ground {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            let log = self.log();
+            let last: Vec<&str> = log.lines().rev().take(40).collect();
+            println!("the last connections, the last one first: {last:#?}");
+        }
         let _ = std::fs::remove_dir_all(&self.folder);
     }
 }
@@ -225,25 +266,63 @@ pub(crate) struct Running {
 }
 
 impl Running {
+    pub(crate) fn process(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Lets it stand still (`STOP`), or go on (`CONT`).
+    pub(crate) fn signal(&self, signal: &str) {
+        let told = Command::new("kill").args(["-s", signal, &self.process().to_string()]).status();
+        assert!(told.expect("kill starts").success());
+    }
+
+    /// Ends it as nobody can expect.
+    pub(crate) fn kill(&mut self) {
+        self.child.kill().expect("it can be killed");
+        self.child.wait().expect("it can be waited for");
+    }
+
+    /// Until its output has a line that begins so.
+    pub(crate) fn until_it_says(&mut self, beginning: &str) {
+        let stdout = self.child.stdout.take().expect("it is piped");
+        let (teller, tells) = std::sync::mpsc::channel();
+        let reader = std::thread::spawn(move || {
+            let mut lines = BufReader::new(stdout);
+            loop {
+                let mut line = String::new();
+                let len = lines.read_line(&mut line).unwrap_or(0);
+                if len == 0 || teller.send(line).is_err() {
+                    return lines.into_inner();
+                }
+            }
+        });
+        let mut said = String::new();
+        while !said.lines().any(|line| line.starts_with(beginning)) {
+            match tells.recv_timeout(PATIENCE) {
+                Ok(line) => said.push_str(&line),
+                Err(_) => {
+                    let complaints = self.complaints();
+                    panic!("{} says only: {said}{complaints}", self.name);
+                }
+            }
+        }
+        // What it says later nobody asks for.
+        drop((tells, reader));
+    }
+
     /// All that it says until it ends by itself, in time and well.
     pub(crate) fn output(&mut self) -> Vec<u8> {
+        self.output_within(PATIENCE)
+    }
+
+    /// The same of one that has much to do.
+    pub(crate) fn output_within(&mut self, patience: Duration) -> Vec<u8> {
         let mut stdout = self.child.stdout.take().expect("it is piped");
         let reader = std::thread::spawn(move || {
             let mut said = Vec::new();
             stdout.read_to_end(&mut said).map(|_| said)
         });
-        let begin = Instant::now();
-        let status = loop {
-            match self.child.try_wait().expect("it can be waited for") {
-                Some(status) => break status,
-                None if begin.elapsed() > PATIENCE => {
-                    let _ = self.child.kill();
-                    let said = self.complaints();
-                    panic!("{} stands still\n{said}", self.name);
-                }
-                None => std::thread::sleep(Duration::from_millis(2)),
-            }
-        };
+        let status = self.status(patience);
         let said = reader.join().expect("a reader").expect("its output can be read");
         let words = String::from_utf8_lossy(&said[..said.len().min(2000)]).into_owned();
         if !status.success() {
@@ -251,6 +330,31 @@ impl Running {
             panic!("{}: {status}\n{words}{complaints}", self.name);
         }
         said
+    }
+
+    /// The same of one whose words were heard already.
+    pub(crate) fn ends_well(&mut self) {
+        let status = self.status(PATIENCE);
+        if !status.success() {
+            let complaints = self.complaints();
+            panic!("{}: {status}\n{complaints}", self.name);
+        }
+    }
+
+    /// How it ends, if it does so in time.
+    fn status(&mut self, patience: Duration) -> ExitStatus {
+        let begin = Instant::now();
+        loop {
+            match self.child.try_wait().expect("it can be waited for") {
+                Some(status) => return status,
+                None if begin.elapsed() > patience => {
+                    let _ = self.child.kill();
+                    let said = self.complaints();
+                    panic!("{} stands still\n{said}", self.name);
+                }
+                None => std::thread::sleep(Duration::from_millis(2)),
+            }
+        }
     }
 
     fn complaints(&mut self) -> String {

@@ -1,0 +1,294 @@
+//! The carrier of a host: takes what programs say to other hosts there, and brings what
+//! programs there say.
+//!
+//! It is a process that an operator starts (`landfall carry`), for one user and one network
+//! namespace, with this library in it, so that the layout of the memory is one thing. A
+//! program that calls another host offers memory as it does within a host, and leaves a
+//! note at the `desk`. The carrier takes the other end of that memory, calls the
+//! carrier of the other host, and that one makes such a memory for the program there. From
+//! then on a `line` keeps the two alike: what is put into one is put into the other, and so
+//! are the words that say who is there, who has changed its way and what has ended.
+//!
+//! | module | what it is |
+//! | --- | --- |
+//! | `config` | what the operator has said |
+//! | `desk` | where programs of this host leave notes |
+//! | `roads` | streams between carriers, by STP or by queue pairs |
+//! | `greeting` | how two carriers know that they have the same key |
+//! | `wire` | what is said on such a stream |
+//! | `line` | one connection: a thread for each way |
+//!
+//! Who is killed takes its connections with it: programs see that their carrier is gone,
+//! the other carrier that nothing is heard any more ([`crate::far`]).
+
+mod config;
+mod desk;
+mod greeting;
+mod line;
+mod roads;
+mod wire;
+
+use std::io;
+use std::net::IpAddr;
+use std::process::exit;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::connection::{ELSEWHERE, find};
+use crate::far::{self, Answer};
+use crate::kernel::{self, Errno};
+use crate::log;
+use crate::registry::Name;
+use crate::segment::{Segment, Side};
+use crate::sweep;
+use config::Config;
+use greeting::Welcome;
+use line::{Line, Mapping};
+use roads::{Road, Roads};
+
+/// What the operator has said, if this process shall be a carrier.
+pub(crate) fn asked_for() -> Option<String> {
+    std::env::var("LANDFALL_CARRY").ok().filter(|text| !text.is_empty())
+}
+
+/// Carries until the process is ended.
+pub(crate) fn run(text: &str) -> ! {
+    let why = match Carrier::begin(text) {
+        Ok(carrier) => carrier.work(),
+        Err(why) => why,
+    };
+    eprintln!("landfall: cannot carry: {why}");
+    exit(1)
+}
+
+struct Carrier {
+    config: Config,
+    roads: Roads,
+    desk: desk::Desk,
+    /// Connections that it carries, or is about to.
+    taken: AtomicUsize,
+    /// Hosts where nobody answered, and when that was.
+    silent: Mutex<Vec<(IpAddr, Instant)>>,
+}
+
+/// One of the connections that may be carried at a time; given back when it is over.
+struct Turn(Arc<Carrier>);
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.0.taken.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+impl Carrier {
+    fn begin(text: &str) -> io::Result<Arc<Self>> {
+        let config: Config = text.parse().map_err(io::Error::other)?;
+        let desk = desk::Desk::open(config.over)?;
+        desk.is_cleared_at_the_end()?;
+        let roads = Roads::open(&config)?;
+        Ok(Arc::new(Self {
+            config,
+            roads,
+            desk,
+            taken: AtomicUsize::new(0),
+            silent: Mutex::default(),
+        }))
+    }
+
+    fn work(self: Arc<Self>) -> io::Error {
+        let (way, at) = (self.config.over.word(), self.config.listen);
+        let host = Arc::clone(&self);
+        let started = thread::Builder::new().name("accept".into()).spawn(move || {
+            loop {
+                host.accept();
+            }
+        });
+        if let Err(why) = started {
+            return why;
+        }
+        println!("carries by {way} at {at}, at most {} connections", self.config.most);
+        loop {
+            match self.desk.next() {
+                Ok(Some(name)) => self.calls(name),
+                Ok(None) => {}
+                Err(why) => return why,
+            }
+        }
+    }
+
+    fn turn(self: &Arc<Self>) -> Option<Turn> {
+        let turn = Turn(Arc::clone(self));
+        (self.taken.fetch_add(1, Ordering::AcqRel) < self.config.most).then_some(turn)
+    }
+
+    /// A program of this host has left a note.
+    fn calls(self: &Arc<Self>, name: Name) {
+        let name = name.for_the_carrier();
+        let Some(memory) = self.takes(&name) else { return };
+        let far = memory.far();
+        let Some(turn) = self.turn() else {
+            return say_no(&name, &memory, Answer::Full);
+        };
+        let memory = Arc::new(memory);
+        let for_thread = Arc::clone(&memory);
+        let started =
+            thread::Builder::new().name("line".into()).spawn(move || match turn.0.reaches(&name) {
+                Ok(road) => {
+                    for_thread.far().verdict.store(Answer::Offered as u32, Ordering::Release);
+                    carry(for_thread, Side::Connector, name, road);
+                }
+                Err(answer) => say_no(&name, &for_thread, answer),
+            });
+        if started.is_err() {
+            far.verdict.store(Answer::Full as u32, Ordering::Release);
+        }
+    }
+
+    /// The memory that a program offers, if it is for this carrier.
+    fn takes(&self, name: &Name) -> Option<Mapping> {
+        let memory = Mapping::of(find(name)?);
+        let far = memory.far();
+        let is_mine = far.way() == Some(self.config.over)
+            && far
+                .carrier
+                .compare_exchange(0, kernel::process(), Ordering::AcqRel, Ordering::Relaxed)
+                .is_ok();
+        is_mine.then(|| {
+            memory.end(Side::Acceptor).cookie.store(ELSEWHERE, Ordering::Release);
+            memory
+        })
+    }
+
+    /// Calls the carrier of the other host.
+    fn reaches(&self, name: &Name) -> Result<Road, Answer> {
+        let host = name.acceptor.socket_address().ip();
+        if self.was_silent(host) {
+            return Err(Answer::Unreached);
+        }
+        let road = self.roads.connect(host).map_err(|why| {
+            log::say(format_args!("no carrier at {host}: {why}"));
+            self.silent_since(host);
+            Answer::Unreached
+        })?;
+        match greeting::call(&road, &self.config.key, name) {
+            Ok(Welcome::Yes) => Ok(road),
+            Ok(Welcome::No) => Err(Answer::Refused),
+            Err(why) => {
+                log::say(format_args!("the carrier at {host} is not understood: {why}"));
+                Err(Answer::Refused)
+            }
+        }
+    }
+
+    /// Whether nobody answered there a moment ago: then nobody is asked for a while.
+    fn was_silent(&self, host: IpAddr) -> bool {
+        const A_WHILE: Duration = Duration::from_secs(5);
+        let mut silent = self.silent();
+        silent.retain(|(_, since)| since.elapsed() < A_WHILE);
+        silent.iter().any(|(known, _)| *known == host)
+    }
+
+    fn silent_since(&self, host: IpAddr) {
+        self.silent().push((host, Instant::now()));
+    }
+
+    fn silent(&self) -> MutexGuard<'_, Vec<(IpAddr, Instant)>> {
+        self.silent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Another carrier calls.
+    fn accept(self: &Arc<Self>) {
+        const PAUSE: Duration = Duration::from_millis(100);
+        let road = match self.roads.accept() {
+            Ok(road) => road,
+            Err(why) => {
+                log::say(format_args!("nobody can be accepted: {why}"));
+                return thread::sleep(PAUSE);
+            }
+        };
+        let Some(turn) = self.turn() else { return };
+        // Who cannot have a thread is dropped, and its carrier hears of that.
+        let _ = thread::Builder::new().name("line".into()).spawn(move || {
+            match turn.0.is_called(&road) {
+                Ok(Some((name, memory))) => carry(Arc::new(memory), Side::Acceptor, name, road),
+                Ok(None) => {}
+                Err(why) => log::say(format_args!("a stranger is turned away: {why}")),
+            }
+        });
+    }
+
+    /// Makes memory for a program of this host, if there is such a connection.
+    fn is_called(&self, road: &Road) -> io::Result<Option<(Name, Mapping)>> {
+        let caller = greeting::hear(road, &self.config.key)?;
+        let name = caller.name;
+        let made = if is_expected(&name) { self.offers(&name).ok() } else { None };
+        caller.answer(road, if made.is_some() { Welcome::Yes } else { Welcome::No })?;
+        if made.is_none() {
+            tell(&name, "is not known here, or its memory cannot be made");
+        }
+        Ok(made.map(|memory| (name, memory)))
+    }
+
+    fn offers(&self, name: &Name) -> Result<Mapping, Errno> {
+        let file = name.create()?;
+        let made = Segment::create(file);
+        let _ = kernel::close(file);
+        let memory = Mapping::of(made.map_err(|_| Errno(libc::ENOMEM))?);
+        memory.end(Side::Connector).cookie.store(ELSEWHERE, Ordering::Relaxed);
+        let far = memory.far();
+        far.carrier.store(kernel::process(), Ordering::Relaxed);
+        far.has_news();
+        far.way.store(far::number_of(self.config.over), Ordering::Release);
+        Ok(memory)
+    }
+}
+
+fn carry(memory: Arc<Mapping>, side: Side, name: Name, road: Road) {
+    tell(&name, "is carried");
+    let how = Line::new(memory, side, name, road).run();
+    match how {
+        Ok(()) => tell(&name, "has ended"),
+        Err(why) => log::say(format_args!("{}: is broken: {why}", words(&name))),
+    }
+}
+
+fn say_no(name: &Name, memory: &Mapping, answer: Answer) {
+    tell(name, "is left to TCP");
+    memory.far().verdict.store(answer as u32, Ordering::Release);
+}
+
+fn tell(name: &Name, what: &str) {
+    log::say(format_args!("{}: {what}", words(name)));
+}
+
+fn words(name: &Name) -> String {
+    format!("{} to {}", name.connector.socket_address(), name.acceptor.socket_address())
+}
+
+/// Whether this host has the accepting end of such a connection, as this user's. The kernel
+/// may hear of it a moment later than we do.
+fn is_expected(name: &Name) -> bool {
+    const PATIENCE: Duration = Duration::from_secs(3);
+    const PAUSE: Duration = Duration::from_millis(20);
+    let Ok(diag) = kernel::open_sock_diag() else { return false };
+    let begin = Instant::now();
+    let is_here = loop {
+        let known = sweep::end_of(diag, name, Side::Acceptor, sweep::ANY).ok().flatten();
+        if let Some(end) = known.filter(kernel::Known::is_connected) {
+            break end.user == kernel::user();
+        }
+        if begin.elapsed() > PATIENCE {
+            break false;
+        }
+        thread::sleep(PAUSE);
+    };
+    let _ = kernel::close(diag);
+    is_here
+}
+
+/// An address as the roads want it.
+fn of_host(host: IpAddr) -> IpAddr {
+    host.to_canonical()
+}

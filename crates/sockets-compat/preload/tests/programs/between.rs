@@ -1,0 +1,346 @@
+//! Programs on two hosts, whose bytes go by STP or by queue pairs.
+
+use std::net::UdpSocket;
+use std::time::{Duration, Instant};
+
+use landfall_testbed::{VethConfig, VethPair, require_namespaces, skip_unless};
+use sockets_compat::StpStream;
+
+use crate::ground::{Ground, Running, missing};
+use crate::hosts::{CARRIERS, Host, Hosts, PORT, carriers_orders};
+
+const SCRIPT: &str = include_str!("between.py");
+const WAYS: [&str; 2] = ["stp", "qpip"];
+
+/// Two parts of the script: one that is called, and one that calls.
+struct Two<'a> {
+    hosts: &'a Hosts,
+    script: String,
+    address: String,
+}
+
+impl<'a> Two<'a> {
+    fn new(hosts: &'a Hosts) -> Self {
+        let script = hosts.ground.write("between.py", SCRIPT.as_bytes());
+        Self { hosts, script, address: hosts.address(Host::There).to_string() }
+    }
+
+    fn called(&self, part: &str) -> Running {
+        let port = PORT.to_string();
+        self.hosts.serve(Host::There, "python3", &[&self.script, part, &self.address, &port])
+    }
+
+    fn calls(&self, part: &str) -> Running {
+        let port = PORT.to_string();
+        self.hosts.start(Host::Here, "python3", &[&self.script, part, &self.address, &port])
+    }
+
+    /// What the one who calls says in the end.
+    fn says(&self, called: &str, calls: &str) -> String {
+        let _called = self.called(called);
+        String::from_utf8_lossy(&self.calls(calls).output()).trim().to_owned()
+    }
+}
+
+#[test]
+fn each_byte_comes_back_and_few_go_by_tcp() {
+    require_namespaces!();
+    skip_unless!(missing(&["python3"]));
+    for way in WAYS {
+        let (hosts, _carriers) = Hosts::with_carriers(way);
+        let two = Two::new(&hosts);
+        for part in ["ask", "wait", "fork"] {
+            assert_eq!(two.says("echo", part), "all came back", "{way}: {part}");
+        }
+        hosts.expect_carried();
+    }
+}
+
+#[test]
+fn curl_fetches_from_python() {
+    require_namespaces!();
+    skip_unless!(missing(&["python3", "curl"]));
+    for way in WAYS {
+        let (hosts, _carriers) = Hosts::with_carriers(way);
+        let file = hosts.ground.file("page", 20 << 20);
+        let (address, port) = (hosts.address(Host::There).to_string(), PORT.to_string());
+        let arguments =
+            ["-m", "http.server", &port, "--bind", &address, "-d", hosts.ground.folder()];
+        let _server = hosts.serve(Host::There, "python3", &arguments);
+        let url = format!("http://{address}:{port}/page");
+        hosts.until_carried(|| {
+            let got = hosts.run(Host::Here, "curl", &["-sSf", &url, &url]);
+            assert_eq!(got.len(), 2 * file.len());
+            assert!(got[..file.len()] == file[..] && got[file.len()..] == file[..], "{way}");
+        });
+    }
+}
+
+#[test]
+fn redis_answers() {
+    require_namespaces!();
+    skip_unless!(missing(&["redis-server", "redis-cli"]));
+    for way in WAYS {
+        let (hosts, _carriers) = Hosts::with_carriers(way);
+        let (address, port) = (hosts.address(Host::There).to_string(), PORT.to_string());
+        let arguments =
+            ["--port", &port, "--bind", &address, "--protected-mode", "no", "--save", ""];
+        let _server = hosts.serve(Host::There, "redis-server", &arguments);
+        let of = ["-h", &address, "-p", &port];
+        // The same question several times over one connection.
+        let ask = |words: &[&str]| {
+            let all = [&of[..], &["-r", "200", "-i", "0"], words].concat();
+            String::from_utf8_lossy(&hosts.run(Host::Here, "redis-cli", &all)).into_owned()
+        };
+        let word = "x".repeat(50_000);
+        hosts.until_carried(|| {
+            assert_eq!(ask(&["SET", "key", &word]).matches("OK").count(), 200, "{way}");
+            assert_eq!(ask(&["GET", "key"]).matches(&word).count(), 200, "{way}");
+        });
+    }
+}
+
+/// Whoever is called sends all and is gone: the end by TCP overtakes the last bytes.
+#[test]
+fn an_end_comes_behind_all_bytes() {
+    require_namespaces!();
+    skip_unless!(missing(&["python3"]));
+    for way in WAYS {
+        let (hosts, _carriers) = Hosts::with_carriers(way);
+        let two = Two::new(&hosts);
+        assert_eq!(two.says("close_at_once", "hear"), "whole", "{way}");
+        // Who is killed may leave a ring unread: then TCP itself says that it was reset.
+        let said = two.says("die", "hear");
+        assert!(said == "whole" || said.ends_with("Connection reset by peer"), "{way}: {said}");
+        hosts.expect_carried();
+    }
+}
+
+/// A program whose kernel has forgotten the connection, since both directions of TCP are over,
+/// still gets what the end has overtaken: here since a carrier stood still.
+#[test]
+fn a_word_that_comes_long_after_the_end_by_tcp_is_heard() {
+    require_namespaces!();
+    skip_unless!(missing(&["python3"]));
+    let (hosts, carriers) = Hosts::with_carriers("stp");
+    let two = Two::new(&hosts);
+    let mut says = two.called("say_bye");
+    let mut hears = two.calls("hear_bye");
+    says.until_it_says("knows");
+    carriers[1].signal("STOP");
+    says.ends_well();
+    std::thread::sleep(Duration::from_secs(3));
+    carriers[1].signal("CONT");
+    assert_eq!(String::from_utf8_lossy(&hears.output()).trim(), "all came back");
+    hosts.expect_carried();
+}
+
+/// The kernel's edge was before the carriers had said a word of the end.
+#[test]
+fn an_end_that_has_overtaken_its_word_is_an_edge_of_epoll() {
+    require_namespaces!();
+    skip_unless!(missing(&["python3"]));
+    let (hosts, carriers) = Hosts::with_carriers("stp");
+    let two = Two::new(&hosts);
+    let mut says = two.called("bye_and_gone");
+    let mut hears = two.calls("hear_edges");
+    hears.until_it_says("heard");
+    says.until_it_says("knows");
+    carriers[1].signal("STOP");
+    says.ends_well();
+    std::thread::sleep(Duration::from_secs(1));
+    carriers[1].signal("CONT");
+    hears.ends_well();
+    hosts.expect_carried();
+}
+
+#[test]
+fn who_sends_to_a_killed_program_hears_of_it() {
+    require_namespaces!();
+    skip_unless!(missing(&["python3"]));
+    for way in WAYS {
+        let (hosts, _carriers) = Hosts::with_carriers(way);
+        let two = Two::new(&hosts);
+        let mut sits = two.called("sit");
+        let mut floods = two.calls("flood");
+        floods.until_it_says("floods");
+        sits.kill();
+        floods.ends_well();
+    }
+}
+
+/// Whichever of the two carriers is killed: both programs hear of a reset, in time.
+#[test]
+fn a_lost_carrier_is_a_reset_for_both() {
+    require_namespaces!();
+    skip_unless!(missing(&["python3"]));
+    for which in 0..2 {
+        let (hosts, mut carriers) = Hosts::with_carriers("stp");
+        let two = Two::new(&hosts);
+        let mut called = two.called("stay_called");
+        let mut calls = two.calls("stay_calling");
+        called.until_it_says("stays");
+        calls.until_it_says("stays");
+        carriers[which].kill();
+        called.ends_well();
+        calls.ends_well();
+        // Another takes its place.
+        let host = [Host::Here, Host::There][which];
+        carriers[which] = hosts.carry(host, "key");
+        assert_eq!(two.says("echo", "ask"), "all came back");
+    }
+}
+
+#[test]
+fn without_carriers_that_understand_each_other_it_is_tcp() {
+    require_namespaces!();
+    skip_unless!(missing(&["python3"]));
+    for (what, here, there, reason) in [
+        ("nobody", None, None, "tcp: no carrier on this host (landfall carry --over stp)"),
+        ("another key", Some("key"), Some("another-key"), "the carrier there does not take it"),
+        ("one alone", Some("key"), None, ""),
+    ] {
+        let hosts = Hosts::new("stp");
+        let carriers = [
+            here.map(|key| hosts.carry(Host::Here, key)),
+            there.map(|key| hosts.carry(Host::There, key)),
+        ];
+        let two = Two::new(&hosts);
+        let _server = two.called("echo_many");
+        for _ in 0..3 {
+            let said = two.calls("plain").output();
+            assert_eq!(String::from_utf8_lossy(&said).trim(), "all came back", "{what}");
+        }
+        let log = hosts.ground.log();
+        assert!(log.contains(reason), "{what}: {log}");
+        assert!(!log.contains("both hosts have"), "{what}: {log}");
+        drop(carriers);
+    }
+}
+
+/// What a carrier has, which must not grow.
+fn holds(carrier: &Running) -> (usize, usize) {
+    let count = |what: &str| {
+        let folder = format!("/proc/{}/{what}", carrier.process());
+        std::fs::read_dir(folder).expect("it runs").count()
+    };
+    (count("task"), count("fd"))
+}
+
+#[test]
+fn hundreds_of_connections_leave_nothing_behind() {
+    require_namespaces!();
+    skip_unless!(missing(&["python3"]));
+    let (hosts, carriers) = Hosts::with_carriers("stp");
+    let two = Two::new(&hosts);
+    let _server = two.called("echo_many");
+    let before = carriers.each_ref().map(holds);
+    let said = two.calls("many").output();
+    assert_eq!(String::from_utf8_lossy(&said).trim(), "all came back");
+    let begin = Instant::now();
+    loop {
+        let now = carriers.each_ref().map(holds);
+        let is_back = now.iter().zip(&before).all(|(now, before)| now <= before);
+        if is_back {
+            break;
+        }
+        assert!(begin.elapsed() < Duration::from_secs(90), "{before:?} became {now:?}");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+#[test]
+fn strangers_are_turned_away() {
+    require_namespaces!();
+    skip_unless!(missing(&["python3"]));
+    let (hosts, carriers) = Hosts::with_carriers("stp");
+    let there = hosts.address(Host::There);
+    hosts.on(Host::Here, || {
+        use std::io::{Read, Write};
+        let socket = UdpSocket::bind(("0.0.0.0", 0)).expect("a port");
+        for len in 0..200 {
+            let bytes: Vec<u8> = (0..len).map(|at| (at * 37 + len) as u8).collect();
+            socket.send_to(&bytes, (there, CARRIERS)).expect("it goes");
+        }
+        // One that speaks STP, but has no key; one that stays silent; one that goes at once.
+        let call = || StpStream::connect(format!("stp://{there}:118/udp/{CARRIERS}"));
+        let mut talks = call().expect("a carrier listens");
+        talks.write_all(&[b"LFcarry1".as_slice(), &[7; 100]].concat()).expect("it goes");
+        let mut answer = Vec::new();
+        talks.set_read_timeout(Some(Duration::from_secs(60))).expect("a time");
+        let _ = talks.read_to_end(&mut answer);
+        assert_eq!(answer.len(), 64, "chance and a proof, and then nothing: {answer:?}");
+        let _silent = call().expect("a carrier listens");
+        drop(call().expect("a carrier listens"));
+    });
+    let two = Two::new(&hosts);
+    assert_eq!(two.says("echo", "ask"), "all came back");
+    hosts.expect_carried();
+    assert!(hosts.ground.log().contains("a stranger is turned away: it has another key"));
+    drop(carriers);
+}
+
+/// The cases that compare sockets with the kernel's, by way of a carrier that calls itself:
+/// two addresses of one host are two hosts for whoever follows the rule.
+#[test]
+fn sockets_are_the_same_between_hosts() {
+    const LONGEST: &str = "150";
+    const LONG: Duration = Duration::from_secs(600);
+    require_namespaces!();
+    let one = VethPair::new(VethConfig::default()).expect("two hosts");
+    let two = VethPair::between(
+        &one.a.namespace,
+        &one.b.namespace,
+        VethConfig { cable: 1, ..VethConfig::default() },
+    )
+    .expect("another cable");
+    let ground = Ground::new();
+    ground.follow("stp");
+    let key = ground.write("key", b"a key of some length");
+    let only_ours = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+    std::fs::set_permissions(&key, only_ours).expect("its mode");
+    let (from, at) = (one.a.ipv4, two.a.ipv4);
+    let said = carriers_orders("stp", at, at, &key);
+    let home = &one.a.namespace;
+    let start = |library: bool, arguments: &[&str], variables: &[(&str, &str)]| {
+        let program = crate::ground::example("socket_cases");
+        home.enter(|| ground.start_told(library, &program, arguments, variables))
+            .expect("it starts")
+    };
+    let mut carrier = home
+        .enter(|| ground.start_told(true, "true", &[], &[("LANDFALL_CARRY", &said)]))
+        .expect("it starts");
+    carrier.until_it_says("carries by");
+
+    let lines = |mut running: Running| -> Vec<String> {
+        let said = String::from_utf8(running.output_within(LONG)).expect("text");
+        said.lines().map(str::to_owned).collect()
+    };
+    let (from, at) = (from.to_string(), at.to_string());
+    let far = |cases: &[&str], settle: &str| {
+        let places =
+            [("CASES_FROM", from.as_str()), ("CASES_AT", &at), ("CASES_SETTLE_MS", settle)];
+        lines(start(true, cases, &[&places[..], &[("EXPECT_SHARED", "1")]].concat()))
+    };
+    let kernel = lines(start(false, &[], &[]));
+    let ours = far(&[], "8");
+    assert_eq!(kernel.len(), ours.len());
+    let mut names: Vec<&str> = kernel
+        .iter()
+        .zip(&ours)
+        .filter(|(kernel, ours)| kernel != ours)
+        .filter_map(|(kernel, _)| kernel.split(':').next())
+        .collect();
+    names.dedup();
+    // What is seen depends on when one looks: those that differ are given more time.
+    for settle in ["60", LONGEST] {
+        names.retain(|name| {
+            let wanted = lines(start(false, &[name], &[]));
+            let seen = far(&[name], settle);
+            if wanted != seen && settle == LONGEST {
+                panic!("kernel: {wanted:#?}\nours: {seen:#?}");
+            }
+            wanted != seen
+        });
+    }
+}

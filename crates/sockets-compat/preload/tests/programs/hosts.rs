@@ -1,0 +1,130 @@
+//! Two hosts, which are network namespaces with a cable between them, and a carrier on each.
+
+use std::net::Ipv4Addr;
+use std::os::unix::fs::PermissionsExt;
+
+use landfall_testbed::{Namespace, VethConfig, VethPair};
+
+use crate::ground::{Ground, Running};
+
+/// The port of UDP of all carriers.
+pub(crate) const CARRIERS: u16 = 8183;
+/// Where servers listen; nobody else is in these networks.
+pub(crate) const PORT: u16 = 8000;
+
+/// Which of the two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Host {
+    Here,
+    There,
+}
+
+pub(crate) struct Hosts {
+    pub(crate) ground: Ground,
+    pub(crate) way: &'static str,
+    pair: VethPair,
+}
+
+impl Hosts {
+    /// Without carriers yet; programs follow the rule that all goes this way.
+    pub(crate) fn new(way: &'static str) -> Self {
+        let ground = Ground::new();
+        ground.follow(way);
+        for key in ["key", "another-key"] {
+            let path = ground.write(key, format!("{key} of some length").as_bytes());
+            std::fs::set_permissions(path, PermissionsExt::from_mode(0o600)).expect("its mode");
+        }
+        Self { ground, way, pair: VethPair::new(VethConfig::default()).expect("two hosts") }
+    }
+
+    /// Both with a carrier.
+    pub(crate) fn with_carriers(way: &'static str) -> (Self, [Running; 2]) {
+        let hosts = Self::new(way);
+        let carriers = [Host::Here, Host::There].map(|host| hosts.carry(host, "key"));
+        (hosts, carriers)
+    }
+
+    fn namespace(&self, host: Host) -> &Namespace {
+        match host {
+            Host::Here => &self.pair.a.namespace,
+            Host::There => &self.pair.b.namespace,
+        }
+    }
+
+    pub(crate) fn address(&self, host: Host) -> Ipv4Addr {
+        match host {
+            Host::Here => self.pair.a.ipv4,
+            Host::There => self.pair.b.ipv4,
+        }
+    }
+
+    /// What a thread of that host does.
+    pub(crate) fn on<T: Send>(&self, host: Host, work: impl FnOnce() -> T + Send) -> T {
+        self.namespace(host).enter(work).expect("the namespace can be entered")
+    }
+
+    pub(crate) fn carry(&self, host: Host, key: &str) -> Running {
+        let other = if host == Host::Here { Host::There } else { Host::Here };
+        let said = carriers_orders(self.way, self.address(host), self.address(other), &{
+            self.ground.path(key)
+        });
+        let mut carrier = self
+            .on(host, || self.ground.start_told(true, "true", &[], &[("LANDFALL_CARRY", &said)]));
+        carrier.until_it_says("carries by");
+        carrier
+    }
+
+    pub(crate) fn start(&self, host: Host, program: &str, arguments: &[&str]) -> Running {
+        self.on(host, || self.ground.start(true, program, arguments))
+    }
+
+    /// Starts a server, and waits until it listens.
+    pub(crate) fn serve(&self, host: Host, program: &str, arguments: &[&str]) -> Running {
+        let running = self.start(host, program, arguments);
+        self.on(host, || self.ground.wait_for_listener(PORT));
+        running
+    }
+
+    /// Runs a client; what it said.
+    pub(crate) fn run(&self, host: Host, program: &str, arguments: &[&str]) -> Vec<u8> {
+        self.start(host, program, arguments).output()
+    }
+
+    /// How each connection went, as both its ends say in the log.
+    pub(crate) fn verdicts(&self) -> Vec<String> {
+        let log = self.ground.log();
+        let ends =
+            log.lines().filter(|line| line.contains("] calls ") || line.contains("] is called"));
+        ends.filter_map(|line| line.rsplit_once(": ")?.0.rsplit_once(": ").map(|(_, way)| way))
+            .map(str::to_owned)
+            .collect()
+    }
+
+    /// Does it again until all went the way of the rule: who is done before both ends have
+    /// found each other has had TCP.
+    pub(crate) fn until_carried(&self, mut work: impl FnMut()) {
+        for _ in 0..50 {
+            self.ground.forget_log();
+            work();
+            if self.are_carried() {
+                return;
+            }
+        }
+        self.expect_carried();
+    }
+
+    /// Whether all went the way of the rule, at both ends.
+    pub(crate) fn are_carried(&self) -> bool {
+        let verdicts = self.verdicts();
+        verdicts.len() >= 2 && verdicts.iter().all(|way| way == self.way)
+    }
+
+    pub(crate) fn expect_carried(&self) {
+        assert!(self.are_carried(), "{}", self.ground.log());
+    }
+}
+
+/// What a carrier is told by `landfall carry`.
+pub(crate) fn carriers_orders(way: &str, own: Ipv4Addr, other: Ipv4Addr, key: &str) -> String {
+    format!("over={way}\nlisten={own}:{CARRIERS}\npeer={other}:{CARRIERS}\nkey={key}")
+}
