@@ -237,7 +237,7 @@ impl Connection {
                 // SAFETY: nobody else knows of this mapping.
                 unsafe { segment.unmap() };
                 if is_awaited {
-                    Self::was_accepted(fd, name);
+                    return Self::was_accepted(fd, name, |_| true);
                 }
                 continue;
             }
@@ -248,12 +248,15 @@ impl Connection {
             });
             return;
         }
+        // What another host offers may be on its way.
+        Self::was_accepted(fd, as_connector.turned(), |way| way != Way::Memory);
     }
 
     /// Another program accepted it, and this one has it now. Whatever went until now went
     /// by TCP, which has counted it.
-    fn was_accepted(fd: i32, name: Name) {
+    fn was_accepted(fd: i32, name: Name, may_be: fn(Way) -> bool) {
         if let Ok(way) = crate::rules::allow(&name)
+            && may_be(way)
             && let (Some(received), Some(sent)) =
                 (counts::received(fd), counts::sent(fd, Side::Acceptor))
         {
