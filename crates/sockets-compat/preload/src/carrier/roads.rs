@@ -65,8 +65,19 @@ impl Roads {
 fn queue_pairs(listen: SocketAddr, config: &Config) -> io::Result<QpHost> {
     let link = Link::tunnel(listen, config.peers.iter().copied());
     // All that can be reached is at the other end of the tunnel.
-    let adapter = Adapter::builder().link(link).address(format!("{}/0", listen.ip())).open();
+    let address = format!("{}/0", listen.ip());
+    let adapter = Adapter::builder().link(link).address(address).mac(station_of(listen)).open();
     QpHost::new(adapter.map_err(io::Error::other)?, QpOptions::default())
+}
+
+/// One that takes the place of another is the same station: others need not find out first.
+fn station_of(listen: SocketAddr) -> [u8; 6] {
+    const IS_GROUP: u8 = 1;
+    const IS_LOCAL: u8 = 2;
+    let [first, rest @ ..] = *blake3::hash(listen.to_string().as_bytes()).as_bytes();
+    let mut station = [first & !IS_GROUP | IS_LOCAL; 6];
+    station[1..].copy_from_slice(&rest[..5]);
+    station
 }
 
 /// A stream to another carrier.

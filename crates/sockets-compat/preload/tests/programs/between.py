@@ -46,7 +46,8 @@ def meet(sock, is_asked=True):
 
 
 def called():
-    listener = socket.create_server((HOST, PORT))
+    family = socket.AF_INET6 if ":" in HOST else socket.AF_INET
+    listener = socket.create_server((HOST, PORT), family=family)
     sock, _ = listener.accept()
     listener.close()
     meet(sock, is_asked=False)
@@ -267,6 +268,20 @@ def echo_many():
 
     while True:
         threading.Thread(target=back, args=(listener.accept()[0],)).start()
+
+
+def until_reset():
+    """Speaks with an echo until the connection breaks."""
+    sock = socket.create_connection((HOST, PORT))
+    begin = time.time()
+    try:
+        while time.time() - begin < 60:
+            sock.sendall(b"word")
+            assert receive(sock, 4) == b"word"
+            time.sleep(0.005)
+        print("goes on")
+    except (ConnectionResetError, BrokenPipeError):
+        print("reset")
 
 
 def plain():

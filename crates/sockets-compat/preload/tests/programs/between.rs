@@ -8,6 +8,7 @@ use sockets_compat::StpStream;
 
 use crate::ground::{Ground, Running, missing};
 use crate::hosts::{CARRIERS, Host, Hosts, PORT, carriers_orders};
+use crate::liar::{Liar, frame};
 
 const SCRIPT: &str = include_str!("between.py");
 const WAYS: [&str; 2] = ["stp", "qpip"];
@@ -52,6 +53,18 @@ fn each_byte_comes_back_and_few_go_by_tcp() {
         for part in ["ask", "wait", "fork"] {
             assert_eq!(two.says("echo", part), "all came back", "{way}: {part}");
         }
+        hosts.expect_carried();
+    }
+}
+
+#[test]
+fn ipv6_carries_it_as_well() {
+    require_namespaces!();
+    skip_unless!(missing(&["python3"]));
+    for way in WAYS {
+        let (hosts, _carriers) = Hosts::with_carriers_by_ipv6(way);
+        let two = Two::new(&hosts);
+        assert_eq!(two.says("echo", "ask"), "all came back", "{way}");
         hosts.expect_carried();
     }
 }
@@ -174,8 +187,8 @@ fn who_sends_to_a_killed_program_hears_of_it() {
 fn a_lost_carrier_is_a_reset_for_both() {
     require_namespaces!();
     skip_unless!(missing(&["python3"]));
-    for which in 0..2 {
-        let (hosts, mut carriers) = Hosts::with_carriers("stp");
+    for (way, which) in [("stp", 0), ("stp", 1), ("qpip", 0), ("qpip", 1)] {
+        let (hosts, mut carriers) = Hosts::with_carriers(way);
         let two = Two::new(&hosts);
         let mut called = two.called("stay_called");
         let mut calls = two.calls("stay_calling");
@@ -280,6 +293,43 @@ fn strangers_are_turned_away() {
     drop(carriers);
 }
 
+/// Nonsense from one who has the key ends the connection that it is said of, and no other.
+#[test]
+fn a_carrier_that_talks_nonsense_resets_its_connection() {
+    require_namespaces!();
+    skip_unless!(missing(&["python3"]));
+    let hosts = Hosts::new("stp");
+    let _carrier = hosts.carry(Host::Here, "key");
+    let there = hosts.address(Host::There);
+    let two = Two::new(&hosts);
+    let (here, switched, word) = (frame(1, 0), frame(2, 1), frame(4, 4));
+    let liar = hosts.on(Host::There, || Liar::new(there, b"key of some length"));
+    let server = two.called("echo_many");
+    for (what, nonsense) in [
+        ("no such word", frame(9, 0)),
+        ("a number too many", frame(1, 7)),
+        ("bytes before the change of ways", [&here[..], &word, b"word"].concat()),
+        ("more bytes than may be", [&switched[..], &frame(4, 1 << 40)].concat()),
+        ("two changes of ways", [&here[..], &switched, &switched].concat()),
+        ("no such end", frame(5, 9)),
+        ("bytes behind the end", [&switched[..], &frame(5, 1), &word, b"word"].concat()),
+        ("half a word", here[..5].to_vec()),
+        ("an end in the middle", [&switched[..], &word, b"wo"].concat()),
+        ("nothing at all", Vec::new()),
+    ] {
+        let mut calls = two.calls("until_reset");
+        liar.says(&nonsense);
+        let said = calls.output();
+        assert_eq!(String::from_utf8_lossy(&said).trim(), "reset", "{what}");
+    }
+    drop((liar, server));
+    // One that tells the truth takes its place, once the last streams of the other are over.
+    let is_free = || UdpSocket::bind((there, CARRIERS)).is_ok();
+    hosts.ground.until(|| hosts.on(Host::There, is_free));
+    let _carrier_there = hosts.carry(Host::There, "key");
+    assert_eq!(two.says("echo", "ask"), "all came back");
+}
+
 /// The cases that compare sockets with the kernel's, by way of a carrier that calls itself:
 /// two addresses of one host are two hosts for whoever follows the rule.
 #[test]
@@ -300,7 +350,7 @@ fn sockets_are_the_same_between_hosts() {
     let only_ours = std::os::unix::fs::PermissionsExt::from_mode(0o600);
     std::fs::set_permissions(&key, only_ours).expect("its mode");
     let (from, at) = (one.a.ipv4, two.a.ipv4);
-    let said = carriers_orders("stp", at, at, &key);
+    let said = carriers_orders("stp", at.into(), at.into(), &key);
     let home = &one.a.namespace;
     let start = |library: bool, arguments: &[&str], variables: &[(&str, &str)]| {
         let program = crate::ground::example("socket_cases");

@@ -1,9 +1,9 @@
 //! Two hosts, which are network namespaces with a cable between them, and a carrier on each.
 
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::PermissionsExt;
 
-use landfall_testbed::{Namespace, VethConfig, VethPair};
+use landfall_testbed::{Namespace, VethConfig, VethEnd, VethPair};
 
 use crate::ground::{Ground, Running};
 
@@ -23,25 +23,41 @@ pub(crate) struct Hosts {
     pub(crate) ground: Ground,
     pub(crate) way: &'static str,
     pair: VethPair,
+    /// Of the one here, and of the one there.
+    addresses: [IpAddr; 2],
 }
 
 impl Hosts {
     /// Without carriers yet; programs follow the rule that all goes this way.
     pub(crate) fn new(way: &'static str) -> Self {
+        Self::with_addresses(way, |end| end.ipv4.into())
+    }
+
+    fn with_addresses(way: &'static str, address: fn(&VethEnd) -> IpAddr) -> Self {
         let ground = Ground::new();
         ground.follow(way);
         for key in ["key", "another-key"] {
             let path = ground.write(key, format!("{key} of some length").as_bytes());
             std::fs::set_permissions(path, PermissionsExt::from_mode(0o600)).expect("its mode");
         }
-        Self { ground, way, pair: VethPair::new(VethConfig::default()).expect("two hosts") }
+        let pair = VethPair::new(VethConfig::default()).expect("two hosts");
+        let addresses = [address(&pair.a), address(&pair.b)];
+        Self { ground, way, pair, addresses }
     }
 
     /// Both with a carrier.
     pub(crate) fn with_carriers(way: &'static str) -> (Self, [Running; 2]) {
-        let hosts = Self::new(way);
-        let carriers = [Host::Here, Host::There].map(|host| hosts.carry(host, "key"));
-        (hosts, carriers)
+        Self::new(way).and_carriers()
+    }
+
+    /// The same where hosts have addresses of IPv6.
+    pub(crate) fn with_carriers_by_ipv6(way: &'static str) -> (Self, [Running; 2]) {
+        Self::with_addresses(way, |end| end.ipv6.into()).and_carriers()
+    }
+
+    fn and_carriers(self) -> (Self, [Running; 2]) {
+        let carriers = [Host::Here, Host::There].map(|host| self.carry(host, "key"));
+        (self, carriers)
     }
 
     fn namespace(&self, host: Host) -> &Namespace {
@@ -51,10 +67,10 @@ impl Hosts {
         }
     }
 
-    pub(crate) fn address(&self, host: Host) -> Ipv4Addr {
+    pub(crate) fn address(&self, host: Host) -> IpAddr {
         match host {
-            Host::Here => self.pair.a.ipv4,
-            Host::There => self.pair.b.ipv4,
+            Host::Here => self.addresses[0],
+            Host::There => self.addresses[1],
         }
     }
 
@@ -125,6 +141,7 @@ impl Hosts {
 }
 
 /// What a carrier is told by `landfall carry`.
-pub(crate) fn carriers_orders(way: &str, own: Ipv4Addr, other: Ipv4Addr, key: &str) -> String {
-    format!("over={way}\nlisten={own}:{CARRIERS}\npeer={other}:{CARRIERS}\nkey={key}")
+pub(crate) fn carriers_orders(way: &str, own: IpAddr, other: IpAddr, key: &str) -> String {
+    let at = |host| SocketAddr::new(host, CARRIERS);
+    format!("over={way}\nlisten={}\npeer={}\nkey={key}", at(own), at(other))
 }

@@ -3,6 +3,7 @@
 mod between;
 mod ground;
 mod hosts;
+mod liar;
 mod nfs;
 mod postgres;
 mod ssh;
