@@ -68,9 +68,10 @@ pub(crate) struct Connection {
     early_in_flight: AtomicU32,
     looks: AtomicU32,
     joining: AtomicU32,
-    /// What carries it to another host, as [`far::number_of`] has it, and since when.
-    far_way: AtomicU32,
+    /// When it was made.
     began_at: AtomicU64,
+    /// What carries it to another host, as [`far::number_of`] has it.
+    far_way: AtomicU32,
     looked_at: AtomicU64,
     /// What has become of it stands in the log.
     has_told: AtomicBool,
@@ -145,10 +146,8 @@ impl Connection {
             counter.store(0, Ordering::Relaxed);
         }
         self.far_way.store(far::number_of(way), Ordering::Relaxed);
-        if way != Way::Memory {
-            self.began_at.store(kernel::milliseconds(), Ordering::Relaxed);
-            self.looked_at.store(0, Ordering::Relaxed);
-        }
+        self.began_at.store(kernel::milliseconds(), Ordering::Relaxed);
+        self.looked_at.store(0, Ordering::Relaxed);
         self.answers_by_memory.store(0, Ordering::Relaxed);
         self.serial.store(SERIALS.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
         self.is_watched_twice.store(false, Ordering::Relaxed);

@@ -29,6 +29,7 @@ pub(crate) const CASES: &[Case] = &[
     ("sendto_with_an_address", sendto_address),
     ("a_file", file),
     ("a_file_from_an_offset", file_offset),
+    ("much_is_sent_before_anything_is_read", read_late),
 ];
 
 fn part(seen: &mut Seen) {
@@ -388,5 +389,26 @@ fn file_offset(seen: &mut Seen) {
     seen.note("offset", offset);
     seen.note("position", file.stream_position().unwrap());
     seen.note("drained", drain(pair.b));
+    pair.close();
+}
+
+/// A program that takes its time before it reads, and one that does not wait for it.
+fn read_late(seen: &mut Seen) {
+    let pair = Pair::fresh();
+    let words = 500;
+    for _ in 0..words {
+        send(pair.a, b"word", 0);
+    }
+    let mut bytes = vec![0; 4 * words];
+    seen.call("recv", recv(pair.b, &mut bytes, libc::MSG_WAITALL));
+    seen.note("in order", bytes.chunks(4).all(|word| word == b"word"));
+    let step = || {
+        pair.exchange(pair.a, pair.b);
+        pair.exchange(pair.b, pair.a);
+    };
+    (0..5).for_each(|_| step());
+    pair.until_shared(&[pair.a, pair.b], step);
+    pair.expect_shared(pair.a);
+    pair.expect_shared(pair.b);
     pair.close();
 }

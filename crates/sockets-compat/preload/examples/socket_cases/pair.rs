@@ -223,7 +223,7 @@ impl Pair {
         }
     }
 
-    fn exchange(&self, from: c_int, to: c_int) {
+    pub(crate) fn exchange(&self, from: c_int, to: c_int) {
         assert_eq!(send(from, b"word", 0), 4);
         let mut word = [0; 4];
         assert_eq!(recv(to, &mut word, 0), 4);

@@ -23,8 +23,11 @@ const LOOKS: u32 = 4;
 pub(crate) const NOBODY: u64 = u64::MAX;
 /// Stands for the cookie of an end that is on another host.
 pub(crate) const ELSEWHERE: u64 = u64::MAX - 1;
-/// After so many calls without an answer a connector takes its offer back.
+/// After so many calls without an answer a connector takes its offer back,
 const PATIENCE: u32 = 64;
+/// but not before the other has said something, or for so long: it may read late, however much
+/// is sent meanwhile.
+const SILENT_MS: u64 = 10_000;
 /// How long an acceptor looks for an offer from another host, which the carriers bring.
 const FAR_OFFER_MS: u64 = 10_000;
 
@@ -112,8 +115,7 @@ impl Connection {
         if self.far_way.load(Ordering::Relaxed) == 0 {
             return self.looks.fetch_add(1, Ordering::Relaxed) + 1 >= LOOKS;
         }
-        let since = self.began_at.load(Ordering::Relaxed);
-        kernel::milliseconds().saturating_sub(since) >= FAR_OFFER_MS
+        self.age() >= FAR_OFFER_MS
     }
 
     /// Whether the offer was there, and we have said that we are here.
@@ -167,17 +169,25 @@ impl Connection {
         if let Some(far) = shared.far {
             return self.waits_for_the_carriers(far);
         }
-        if self.looks.fetch_add(1, Ordering::Relaxed) == PATIENCE
+        let acceptor = &shared.segment.end(Side::Acceptor).cookie;
+        let has_heard = || shared.receives.receiving.by_tcp.load(Ordering::Relaxed) > 0;
+        if self.looks.fetch_add(1, Ordering::Relaxed) >= PATIENCE
+            && acceptor.load(Ordering::Relaxed) == 0
+            && (has_heard() || self.age() >= SILENT_MS)
             && let Some(name) = self.name()
         {
             // Whoever accepted it would have looked by now. Nobody can come any more.
             name.forget();
-            let acceptor = &shared.segment.end(Side::Acceptor).cookie;
             if acceptor.compare_exchange(0, NOBODY, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
                 self.stage.store(Stage::Plain as u8, Ordering::Release);
                 self.tells(Verdict::NoAnswer);
             }
         }
+    }
+
+    /// Milliseconds since it was made.
+    fn age(&self) -> u64 {
+        kernel::milliseconds().saturating_sub(self.began_at.load(Ordering::Relaxed))
     }
 
     /// One more call of a connector whose offer has gone to another host.
