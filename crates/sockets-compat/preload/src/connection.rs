@@ -466,7 +466,8 @@ impl<'a> Shared<'a> {
 
     /// Lets what we send go into the ring from here on, if that can be.
     pub(crate) fn switch_sending(&self, fd: i32) {
-        if !self.are_both_here() {
+        // Whoever is gone takes nothing out of a ring, and its kernel says so of bytes by TCP.
+        if !self.are_both_here() || (self.far.is_some() && far::is_over_by_tcp(fd)) {
             return;
         }
         let own = &self.sends.sending;

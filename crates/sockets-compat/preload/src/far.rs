@@ -143,7 +143,10 @@ impl Far {
     /// A ring, unless there was one just now, or it could be taken for data.
     fn ring_now_and_then(&self, fd: i32) {
         let (now, before) = (kernel::milliseconds(), self.rung_at.load(Ordering::Relaxed));
-        if self.may_ring.load(Ordering::Acquire) == 0 {
+        if now.saturating_sub(self.news_at.load(Ordering::Relaxed)) < BUSY_MS {
+            // Who has just spoken is awake.
+            self.owes_ring.store(0, Ordering::Relaxed);
+        } else if self.may_ring.load(Ordering::Acquire) == 0 {
             self.owes_ring.store(1, Ordering::Relaxed);
         } else if now.saturating_sub(before) >= BETWEEN_RINGS_MS
             && self
@@ -158,11 +161,13 @@ impl Far {
 }
 
 impl Shared<'_> {
-    /// Bytes were put in: the carrier is told, and the other program now and then.
+    /// Bytes were put in: the other program is told now and then, and the carrier. In this
+    /// order: a ring that comes behind its bytes lies unread with who needs it no more, and
+    /// should he be killed, his kernel makes a reset of it.
     pub(crate) fn tells_of_bytes(&self, far: &Far, fd: i32) {
         far.sent_at.store(kernel::milliseconds(), Ordering::Relaxed);
-        far.tell_carrier();
         far.ring_now_and_then(fd);
+        far.tell_carrier();
     }
 
     /// The carrier is told, if there is one.
