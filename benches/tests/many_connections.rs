@@ -7,6 +7,7 @@ use landfall_placement::{
     Ecn, Engine, Instant, PathId, PathLimits, PathState, Peer, Placement, Spans, Unit,
 };
 use stp_core::wire::message::{Ids, Message, Offer, Question};
+use stp_core::wire::proof::{self, Secret, Secrets};
 use stp_core::wire::{Envelope, LONGEST_HEAD};
 use stp_core::{Admission, Config, Endpoint, Event};
 
@@ -14,6 +15,8 @@ const PATH: PathId = PathId(0);
 const PORT: u16 = 7;
 const NOW: Instant = Instant::from_millis(1);
 const MANY: usize = 1_000_000;
+/// What the clients draw for their proofs.
+const MINE: Secret = Secret(42);
 /// What the project promises for an idle connection.
 const MOST_BYTES: i64 = 512;
 
@@ -27,8 +30,9 @@ struct Server {
 #[derive(Clone, Copy, Debug)]
 struct Client {
     number: u32,
-    /// The key that the server gave it.
+    /// The key and the secret that the server gave it.
     key: u32,
+    secret: Secret,
     id: u16,
 }
 
@@ -50,6 +54,8 @@ impl Server {
     fn hear(&mut self, client: Client, message: &Message) {
         let mut head = [0; LONGEST_HEAD];
         let len = message.encode(client.envelope(), &mut head).expect("a message");
+        let secrets = Secrets { receiver: client.secret, sender: MINE };
+        proof::seal(&mut head[..len], secrets);
         self.spans.clear();
         let unit = Unit {
             path: PATH,
@@ -76,21 +82,23 @@ impl Server {
     /// Request, answer, and the first packet with the key.
     fn admit(&mut self, number: u32) -> Client {
         let offer = Offer {
-            version: 1,
+            version: 2,
             max_stu: 10,
             buffer: 21,
             slots: 16,
             s_key: number + 1,
             s_id: number as u16,
             hello: 0,
+            secret: MINE,
         };
-        let stranger = Client { number, key: 0, id: 0 };
+        let stranger = Client { number, key: 0, secret: Secret::default(), id: 0 };
         self.hear(stranger, &Message::RequestConnection(offer));
         let Some((to, Message::ConnectionAnswer { result: Ok(answer), .. })) = self.say() else {
             panic!("client {number} was not answered");
         };
         assert_eq!(to, Peer::Node(number));
-        let client = Client { number, key: answer.s_key, id: answer.s_id };
+        let (key, secret) = (answer.s_key, answer.secret);
+        let client = Client { number, key, secret, id: answer.s_id };
         self.ask_alive(client);
         let told = self.engine.poll_event();
         assert!(matches!(told, Some(Event::Accepted { port: PORT, .. })), "{told:?}");

@@ -66,7 +66,7 @@ local allowed_flags = {
     [OP.Memory_Region_Available] = { REJECTED = true },
     [OP.Put] = { LAST = true, NOTIFY = true, REJECTED = true },
     [OP.Request_State] = { LINK = true },
-    [OP.Request_State_Response] = { LAST = true, REJECTED = true },
+    [OP.Request_State_Response] = { LAST = true, REJECTED = true, LINK = true },
     [OP.End] = { ANSWER = true },
     [OP.End_Ack] = { ANSWER = true },
 }
@@ -95,6 +95,8 @@ local header = {
 local f = {
     cksum_status = ProtoField.uint8("st.cksum.status", "Checksum status", base.DEC, checksum_states),
     extension = ProtoField.bytes("st.extension", "Extension"),
+    secret = ProtoField.bytes("st.secret", "Secret"),
+    proof = ProtoField.bytes("st.proof", "Proof"),
     payload = ProtoField.bytes("st.payload", "Payload"),
     padding = ProtoField.bytes("st.padding", "Padding of the carrier"),
     serial = ProtoField.uint32("st.serial", "Serial number"),
@@ -163,9 +165,31 @@ st.experts = e
 
 -- ---- What is common to the operations ------------------------------------------
 
-local function head_len(op)
+-- A Connection_Answer that gives a connection is longer than one that refuses.
+local function head_len(op, set)
     if op == OP.Get or op == OP.FetchOp then return HEADER_LEN + EXTENSION_LEN end
+    if op == OP.Connection_Answer and not set.REJECTED then return HEADER_LEN + EXTENSION_LEN end
     return HEADER_LEN
+end
+
+-- Where the proof lies, and how long it is.
+local proofs = {
+    [OP.Request_Disconnect] = { 20, 8 }, [OP.Disconnect_Answer] = { 20, 8 },
+    [OP.Disconnect_Complete] = { 20, 8 }, [OP.Request_Answer] = { 20, 8 },
+    [OP.FetchOp_Complete] = { 20, 8 }, [OP.Request_State] = { 20, 8 },
+    [OP.Request_State_Response] = { 20, 8 }, [OP.End] = { 20, 8 }, [OP.End_Ack] = { 20, 8 },
+}
+local function proof_of(op, set, topic)
+    if op == OP.Connection_Answer then
+        if set.REJECTED then return { 20, 8 } end
+        return { HEADER_LEN + 8, 8 }
+    elseif op == OP.Memory_Region_Available then
+        if set.REJECTED then return { 20, 8 } end
+        return { 24, 4 }
+    elseif op == OP.Request_State_Response and topic == 1 then
+        return { 20, 4 }
+    end
+    return proofs[op]
 end
 
 -- Data and Put need no checksum; everything else does.
@@ -186,6 +210,7 @@ end
 
 local function read_flags(tvb)
     local set = {}
+    if tvb:captured_len() < 2 then return set end
     for _, flag in ipairs(flags) do
         if tvb(1, 1):bitfield(flag.bit, 1) == 1 then set[flag.name] = true end
     end
@@ -284,10 +309,18 @@ local function offer(p)
     p:say("STU 2^%d buffer 2^%d slots %d", sizes:bitfield(6, 5), sizes:bitfield(11, 5), tvb(24, 4):uint())
 end
 
-parse[OP.Request_Connection] = offer
+-- The secret is in three pieces where the packet is no longer than a header.
+parse[OP.Request_Connection] = function(p)
+    offer(p)
+    p.items.b_num:add(f.secret, p.tvb(16, 4)):append_text(" (first half)")
+    p.items.sync:add(f.secret, p.tvb(14, 2)):append_text(" (third quarter)")
+    p.items.d_id:add(f.secret, p.tvb(36, 2)):append_text(" (last quarter)")
+end
 
 parse[OP.Connection_Answer] = function(p)
-    if not p:is_rejected() then offer(p) end
+    if p:is_rejected() then return end
+    offer(p)
+    p.items.extension:add(f.secret, p.tvb(HEADER_LEN, 8))
 end
 
 parse[OP.Request_Disconnect] = function(p) p:is_rejected("abort") end
@@ -420,7 +453,9 @@ end
 parse[OP.FetchOp_Complete] = function(p) p:say("below " .. p:serial(f.below)) end
 
 -- The flags that each topic of an answer may have.
-local topic_flags = { [1] = { LAST = true }, [2] = { REJECTED = true }, [4] = { REJECTED = true } }
+local topic_flags = {
+    [0] = { LINK = true }, [1] = { LAST = true }, [2] = { REJECTED = true }, [4] = { REJECTED = true },
+}
 
 -- Adds the topic; nothing where it is unknown.
 local function topic_of(p, most, allowed)
@@ -452,6 +487,7 @@ parse[OP.Request_State_Response] = function(p)
     if topic == 0 then
         p:long(f.token)
         p:say("token 0x" .. p.tvb(28, 8):uint64():tohex())
+        if p.flags.LINK then p:say("challenge") end
     elseif topic == 1 then
         p.items.offset:add(f.acked, p.tvb(24, 4))
         p:say("%d blocks below %d of %s bytes", p:serial(), p.tvb(24, 4):uint(), p:long(f.length))
@@ -489,17 +525,19 @@ local function add_header(p, op)
         p.items[name] = p.tree:add(f[name], p.tvb(at, len))
     end
     for _, flag in ipairs(flags) do p.items.flags:add(flag.field, p.tvb(1, 1)) end
-    if head_len(op) > HEADER_LEN then
+    if head_len(op, p.flags) > HEADER_LEN then
         p.items.extension = p.tree:add(f.extension, p.tvb(HEADER_LEN, EXTENSION_LEN))
     end
+    local proof = proof_of(op, p.flags, p.tvb(3, 1):uint())
+    if proof then p.tree:add(f.proof, p.tvb(proof[1], proof[2])) end
 end
 
 -- Where the packet ends: behind that, the carrier has padded it. Only the grant
 -- says how long Data is, so there all that came counts.
-local function packet_len(tvb, op)
+local function packet_len(tvb, op, set)
     if op == OP.Data then return tvb:reported_len() end
     if op == OP.Put then return HEADER_LEN + tvb(24, 4):uint() end
-    return head_len(op)
+    return head_len(op, set)
 end
 
 local function check_flags(p, op)
@@ -526,7 +564,7 @@ end
 
 local function add_payload(p, op)
     local captured = p.tvb:captured_len()
-    local from, to = head_len(op), math.min(p.len, captured)
+    local from, to = head_len(op, p.flags), math.min(p.len, captured)
     if to > from then p.tree:add(f.payload, p.tvb(from, to - from)) end
     if captured > p.len then p.tree:add(f.padding, p.tvb(p.len, captured - p.len)) end
 end
@@ -536,19 +574,19 @@ function st.dissector(tvb, pinfo, root)
     local p = setmetatable({ tvb = tvb, items = {}, faults = {}, info = "" }, Packet)
     p.tree = root:add(st, tvb())
     local op = tvb:captured_len() > 0 and tvb(0, 1):uint() or 0
+    p.flags = read_flags(tvb)
     p.info = operations[op] or ("Operation " .. op)
     p.tree:append_text(", " .. p.info)
 
     if not operations[op] and tvb:reported_len() >= HEADER_LEN then
         p.tree:add(f.op, tvb(0, 1))
         p:fault("unsupported", "unknown operation")
-    elseif tvb:reported_len() < head_len(op) then
+    elseif tvb:reported_len() < head_len(op, p.flags) then
         p:fault("truncated", "shorter than its header")
-    elseif tvb:captured_len() < head_len(op) then
+    elseif tvb:captured_len() < head_len(op, p.flags) then
         p:say("[not captured whole]")
     else
-        p.flags = read_flags(tvb)
-        p.len = packet_len(tvb, op)
+        p.len = packet_len(tvb, op, p.flags)
         add_header(p, op)
         check_flags(p, op)
         parse[op](p)
@@ -571,10 +609,10 @@ end
 local function found_on_udp(tvb, pinfo, root)
     if tvb:captured_len() < HEADER_LEN then return false end
     local op = tvb(0, 1):uint()
-    local len = head_len(op)
+    local set = read_flags(tvb)
+    local len = head_len(op, set)
     if not operations[op] or not must_be_sealed(op) then return false end
     if tvb:captured_len() ~= len or tvb:reported_len() ~= len then return false end
-    local set = read_flags(tvb)
     if not set.SUM or foreign_flag(set, allowed_flags[op]) or not is_sealed(tvb, len) then
         return false
     end

@@ -2,6 +2,11 @@
 //! other: understood or refused, within bounds, and no name leads out of the folder.
 #![no_main]
 
+/// What others say, safe to print.
+#[allow(dead_code, reason = "the tool uses more of it")]
+#[path = "../../crates/landfall-cli/src/printable.rs"]
+mod printable;
+
 /// The tool is a program and no library: its own files, as they are.
 #[allow(dead_code, unused_imports, unexpected_cfgs, reason = "the tool uses more of them")]
 #[path = "../../crates/landfall-cli/src/transfer"]

@@ -1,9 +1,12 @@
 //! A driver that does everything at the worst moment.
 
-use clan_dsm::{Access, Action, Config, Event, HostId, LinkId, Nic, Rights, Source, WindowId};
+use clan_dsm::{
+    Access, Action, Config, Event, HostId, LinkId, Nic, Notice, PortAddress, Rights, Source,
+    WindowId,
+};
 use landfall_placement::{
     Area, Ecn, Engine, Instant, Landing, PathId, PathLimits, PathState, Peer, Placement, Refusal,
-    RegionId, Spans, Ticket, Unit,
+    RegionId, Spans, Ticket, Unit, WordFunction, WordWidth,
 };
 
 const PATH: PathId = PathId(0);
@@ -162,4 +165,100 @@ fn invariant_2_what_came_before_the_end_is_told_of_though_the_end_is_known_first
     // The place of the link is free again.
     talk(&mut nics);
     open(&mut nics);
+}
+
+/// Side 1 has heard all that it takes for a link; side 0 has yet to hear that it did.
+fn half_open() -> [Nic; 2] {
+    let mut nics = [nic(1), nic(2)];
+    nics[0].open_link(NOW, PATH, Peer::Node(1)).unwrap();
+    for from in [0, 1, 0] {
+        let hello = frame(&mut nics[from]).unwrap();
+        assert_eq!(place(&mut nics[1 - from], from as u32, &hello), Ok(Placement::Consumed));
+    }
+    let hosts = nics.each_ref().map(Nic::host);
+    assert!(nics[1].link_to(hosts[0]).is_some() && nics[0].link_to(hosts[1]).is_none());
+    nics
+}
+
+/// A window of side 1 onto memory of side 0.
+fn window_back(nics: &mut [Nic; 2]) -> WindowId {
+    let aperture = nics[0].expose(Area::new(RegionId::new(0, 0), 0, 4096)).unwrap();
+    let cookie = nics[0].cookie(aperture, Rights::ReadWrite).unwrap();
+    nics[1].map(&cookie).unwrap()
+}
+
+/// All that side 1 has to say goes to side 0, with `word` for what a word held.
+fn hear(nics: &mut [Nic; 2], word: u64) {
+    while let Some(bytes) = frame(&mut nics[1]) {
+        match place(&mut nics[0], 1, &bytes) {
+            Ok(Placement::Word(_, ticket)) => {
+                nics[0].handle_placed(NOW, ticket, Landing::Old(word));
+            }
+            placed => assert_eq!(placed, Ok(Placement::Consumed)),
+        }
+    }
+}
+
+fn events(nic: &mut Nic) -> Vec<Event> {
+    std::iter::from_fn(|| nic.poll_event()).collect()
+}
+
+#[test]
+fn a_read_in_the_first_frame_of_a_link_is_answered() {
+    let mut nics = half_open();
+    let window = window_back(&mut nics);
+    nics[1].read(NOW, window, 64, Area::new(RegionId::new(7, 0), 0, 8)).unwrap();
+    hear(&mut nics, 0);
+    assert_eq!(nics[0].refusals().total(), 0, "{:?}", nics[0].refusals());
+    let (mut head, mut served) = ([0; 256], Spans::new());
+    while served.is_empty() {
+        let transmit = nics[0].poll_transmit(NOW, PATH, &mut head, &mut served);
+        assert!(transmit.is_some(), "the read is answered from memory");
+    }
+    assert_eq!(served.as_slice(), [RegionId::new(0, 0).span(64, 8)]);
+}
+
+#[test]
+fn what_else_the_first_frames_of_a_link_ask_is_done() {
+    let mut nics = half_open();
+    let window = window_back(&mut nics);
+    let (here, there) =
+        (nics[1].open_endpoint(None).unwrap(), nics[0].open_endpoint(None).unwrap());
+    let to = PortAddress { host: nics[0].host(), port: nics[0].port(there).unwrap() };
+    nics[1].send_to(here, to, [9; 40]).unwrap();
+    let add = WordFunction::Add(1);
+    let operation = nics[1].change(NOW, window, 0, WordWidth::Eight, add).unwrap();
+    hear(&mut nics, 41);
+    talk(&mut nics);
+    let said = nics[0].poll_notice(there);
+    assert!(matches!(said, Some(Notice::Message { body, .. }) if body == [9; 40]), "{said:?}");
+    let heard = events(&mut nics[0]);
+    assert!(matches!(heard[0], Event::LinkUp { .. }), "the link comes first: {heard:?}");
+    let answers = events(&mut nics[1]);
+    assert!(answers.contains(&Event::Word { operation, result: Ok(41) }), "{answers:?}");
+}
+
+/// A read waits for its answer, and a write is on its way to its place, when the link
+/// ends and the same host comes back.
+#[test]
+fn invariant_7_a_new_link_takes_nothing_from_an_old_one_that_is_still_in_use() {
+    let (mut nics, window, link) = pair();
+    let back = window_back(&mut nics);
+    let read = nics[1].read(NOW, back, 0, Area::new(RegionId::new(7, 0), 0, 8)).unwrap();
+    while frame(&mut nics[1]).is_some() {} // It is lost.
+    nics[0].write_word(NOW, window, 0, 7).unwrap();
+    let written = frame(&mut nics[0]).unwrap();
+    let under_way = ticket(place(&mut nics[1], 0, &written));
+    nics[1].close_link(NOW, link).unwrap();
+    talk(&mut nics);
+    let next = open(&mut nics);
+    let is_over = |event: &Event| matches!(event, Event::Read { read: over, .. } if *over == read);
+    assert!(!events(&mut nics[1]).iter().any(is_over), "a driver may still be writing");
+    nics[1].handle_placed(NOW, under_way, Landing::Verified);
+    let told = events(&mut nics[1]);
+    assert_eq!(told.iter().filter(|event| is_over(event)).count(), 1, "{told:?}");
+    assert_eq!(nics[1].links().map(|(link, _)| link).collect::<Vec<_>>(), [next]);
+    nics[1].close_link(NOW, next).unwrap();
+    talk(&mut nics);
+    assert!(!events(&mut nics[1]).iter().any(is_over), "it ends once");
 }

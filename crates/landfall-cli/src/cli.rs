@@ -16,7 +16,7 @@ Examples:
   landfall doctor                     what this machine can do
   landfall demo                       no privileges, under half a minute
   landfall receive --dir incoming     prints a code, and takes files from who knows it
-  landfall send --code CODE file.iso host.example
+  landfall send file.iso host.example
   landfall perf local                 drivers against kernel TCP and UDP
   sudo landfall perf local --veth     the same between two namespaces
   landfall perf server                on one machine, and `landfall perf client HOST` on another

@@ -7,13 +7,15 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use landfall_transport::signals::Endings;
 use rustix::process::{Signal, set_parent_process_death_signal};
 
@@ -31,18 +33,32 @@ pub(crate) struct TemporaryFolder(PathBuf);
 impl TemporaryFolder {
     /// An empty one, where such things are on this machine (`TMPDIR`).
     pub(crate) fn new() -> Result<Self> {
+        Self::within(&std::env::temp_dir())
+    }
+
+    /// Everybody may make folders there, and guess the names of ours: what is there already
+    /// is somebody's, and ours is for nobody else.
+    fn within(parent: &Path) -> Result<Self> {
+        /// Others have made so many of our names before us that there is no point in more.
+        const NAMES: u32 = 10_000;
         let mut folders = folders();
-        let free = |nth: &u32| {
-            let name = format!("landfall-{}-{nth}", process::id());
-            let path = std::env::temp_dir().join(name);
-            (!folders.contains(&path)).then_some(path)
-        };
-        let path = (0..).find_map(|nth| free(&nth)).context("a name for a folder")?;
-        fs::create_dir(&path).with_context(|| {
-            format!("cannot make {}: is TMPDIR a folder that may be written?", path.display())
-        })?;
-        folders.insert(path.clone());
-        Ok(Self(path))
+        for nth in 0..NAMES {
+            let path = parent.join(format!("landfall-{}-{nth}", process::id()));
+            match fs::DirBuilder::new().mode(0o700).create(&path) {
+                Ok(()) => {
+                    folders.insert(path.clone());
+                    return Ok(Self(path));
+                }
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => {
+                    return Err(error).with_context(|| {
+                        let path = path.display();
+                        format!("cannot make {path}: is TMPDIR a folder that may be written?")
+                    });
+                }
+            }
+        }
+        bail!("{NAMES} names for a folder in {} are taken: clean it up", parent.display())
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -108,5 +124,27 @@ mod tests {
         fs::write(path.join("file"), b"anything").unwrap();
         drop(one);
         assert!(!path.exists() && other.path().is_dir());
+    }
+
+    /// Somebody who guesses the names has put a folder, a link and a file in their places.
+    #[test]
+    fn a_folder_is_new_and_for_its_user_only() {
+        use std::os::unix::fs::{PermissionsExt, symlink};
+        // With a name of its own: those of the other test are used again when it is over.
+        let parent = std::env::temp_dir().join(format!("landfall-guessed-{}", process::id()));
+        fs::create_dir(&parent).unwrap();
+        let guessed = |nth| parent.join(format!("landfall-{}-{nth}", process::id()));
+        let others = parent.join("others");
+        fs::create_dir(&others).unwrap();
+        fs::create_dir(guessed(0)).unwrap();
+        symlink(&others, guessed(1)).unwrap();
+        fs::write(guessed(2), b"").unwrap();
+        let folder = TemporaryFolder::within(&parent).unwrap();
+        assert_eq!(folder.path(), guessed(3));
+        let mode = fs::symlink_metadata(folder.path()).unwrap().permissions().mode();
+        assert_eq!(mode & 0o7777, 0o700);
+        drop(folder);
+        assert!(guessed(0).is_dir() && guessed(1).is_symlink() && guessed(2).is_file());
+        fs::remove_dir_all(&parent).unwrap();
     }
 }

@@ -19,6 +19,7 @@
 //! | `transfer` | files and folders, sent and received |
 //! | `lane` | an engine at each end of a path, and work for both |
 //! | `machine`, `style` | facts about this machine; words and colours |
+//! | `printable` | what others say, safe to print |
 
 #![forbid(unsafe_code)]
 
@@ -36,6 +37,7 @@ mod lane;
 mod leaving;
 mod machine;
 mod perf;
+mod printable;
 mod reproduce;
 mod run;
 mod serve;
@@ -54,7 +56,7 @@ fn main() -> ExitCode {
     match cli.run() {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("landfall: {}", style::causes(&error));
+            eprintln!("landfall: {}", printable::printable_lines(&style::causes(&error)));
             ExitCode::FAILURE
         }
     }

@@ -33,6 +33,8 @@ refusals! {
     WrongAddress = "for another address or port",
     /// Its key or cookie is not the one that was given out.
     WrongKey = "wrong key",
+    /// It does not prove that it comes from the other side of its connection.
+    BadProof = "bad proof",
     /// It names a connection, transfer or memory that does not exist (any more).
     UnknownId = "unknown connection, transfer or memory",
     /// It is outside the window, block or region that it names.

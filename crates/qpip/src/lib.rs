@@ -10,7 +10,7 @@
 //! | `adapter` | [`Adapter`]: the engine, what its user calls and what its driver calls |
 //! | `queue`, `tcp` | work requests that wait; TCP written for placement |
 //! | [`ip`] | neighbours, fragments, path MTU, answers |
-//! | [`wire`] | every header: checked views and writers |
+//! | [`wire`] | every header: the crate `landfall-inet` |
 //! | [`offload`] | the receive path that an adapter would run by itself |
 //!
 //! What does not live here: memory, I/O, clocks, randomness. There is no remote
@@ -34,8 +34,9 @@ pub mod model;
 pub mod offload;
 mod queue;
 mod tcp;
-pub mod wire;
 mod work;
+
+pub use landfall_inet as wire;
 
 pub use adapter::{
     Access, Adapter, Arm, Config, ConnectionStats, Error, Event, Interface, Object, PostError,

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use stp_core::wire::{Message, Op};
+use stp_core::wire::{Flags, Message, Op};
 
 #[path = "../tests/support/document.rs"]
 #[allow(dead_code, unreachable_pub, reason = "the tests use more of it")]
@@ -14,7 +14,8 @@ fn main() -> std::io::Result<()> {
     std::fs::create_dir_all(&folder)?;
     for document::Vector { name, bytes } in document::vectors() {
         let name = name.to_lowercase().replace([' ', '_'], "-");
-        let head_len = Op::from_number(bytes[0]).map_or(0, Message::head_len);
+        let op = Op::from_number(bytes[0]).unwrap_or(Op::Data);
+        let head_len = Message::head_len(op, Flags(bytes[1]));
         std::fs::write(folder.join(format!("cut-{name}")), &bytes[..head_len - 1])?;
         std::fs::write(folder.join(format!("vector-{name}")), bytes)?;
     }

@@ -3,6 +3,8 @@
 use landfall_congestion as congestion;
 use landfall_placement::Duration;
 
+use crate::ticket::CONNECTION_BITS;
+
 /// What counts as one packet for a window: what an Ethernet carries. Others on
 /// the same network count so too, and the shares are to be alike.
 const UNIT: u32 = 1_460;
@@ -56,7 +58,7 @@ pub struct Config {
     pub keep_alive: Option<Duration>,
     /// The most paths, up to 64.
     pub paths: usize,
-    /// The most connections.
+    /// The most connections, up to 2^24.
     pub connections: usize,
     /// How many of them may be connections that came in and have not proved
     /// that they hear us; the oldest makes room.
@@ -159,7 +161,7 @@ impl Config {
         self.give_up_after = self.give_up_after.max(1);
         self.keep_alive = self.keep_alive.map(|after| after.max(self.retry_after));
         self.paths = self.paths.clamp(1, 64);
-        self.connections = self.connections.clamp(1, 1 << 30);
+        self.connections = self.connections.clamp(1, 1 << CONNECTION_BITS);
         self.half_open = self.half_open.clamp(1, self.connections);
         self.links = self.links.clamp(1, 1 << 30);
         self.sends = self.sends.clamp(1, 0xffff);

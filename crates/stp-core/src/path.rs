@@ -18,8 +18,8 @@ pub(crate) struct Control {
 /// Whose memory the Data of an order comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
-    Send { index: u32, generation: u16 },
-    Exposed { index: u32, generation: u16 },
+    Send { index: u32, generation: u32 },
+    Exposed { index: u32, generation: u32 },
 }
 
 /// STUs of one Block that were granted and shall be sent.

@@ -4,6 +4,33 @@ use landfall_placement::Ticket;
 
 use crate::offload::Seat;
 
+/// How many bits of a ticket name a connection, and how many say which of those
+/// that were in its place of the table. The configuration has no more connections.
+pub(crate) const CONNECTION_BITS: u32 = 24;
+const GENERATION_BITS: u32 = 21;
+
+/// One Put or FetchOp of a connection that a driver is at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Step {
+    pub(crate) connection: u32,
+    /// The low bits of the connection's generation.
+    generation: u32,
+    /// Of an incoming one: the low bits of its serial number. Of one of ours: its
+    /// number among the operations.
+    pub(crate) number: u16,
+}
+
+impl Step {
+    pub(crate) const fn new(connection: u32, generation: u32, number: u16) -> Self {
+        Self { connection, generation: generation & ((1 << GENERATION_BITS) - 1), number }
+    }
+
+    /// Is it of the connection that is in this place of the table now?
+    pub(crate) const fn is_of(self, generation: u32) -> bool {
+        self.generation == generation & ((1 << GENERATION_BITS) - 1)
+    }
+}
+
 /// What a ticket was given for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
@@ -11,49 +38,64 @@ pub(crate) enum Purpose {
     Control,
     /// An STU that is being placed.
     Stu(Seat),
-    /// A Put that is being placed: the connection, and the low bits of its serial number.
-    Put { connection: u32, serial: u16 },
+    /// A Put that is being placed.
+    Put(Step),
     /// A FetchOp that is being done.
-    Fetch { connection: u32, serial: u16 },
+    Fetch(Step),
     /// A Transfer's memory is being read.
-    Send { index: u32, generation: u16 },
+    Send { index: u32, generation: u32 },
     /// Memory of a region is being read for a Get.
-    Exposed { index: u32, generation: u16 },
+    Exposed { index: u32, generation: u32 },
     /// Memory is being read for a Put of ours.
-    Operation { connection: u32, serial: u16 },
+    Operation(Step),
 }
 
 impl Purpose {
-    /// Three bits of purpose, 45 of index (or Block and generation), 16 of the rest.
+    /// Three bits of purpose. Then 24 of connection, 21 of its generation and 16 of
+    /// the number; or 16 of index and 32 of generation; or 16 each of an STU's seat.
     pub(crate) const fn pack(self) -> Ticket {
-        let (kind, index, rest) = match self {
-            Self::Control => (0, 0, 0),
-            Self::Stu(seat) => (1, (seat.block as u64) << 16 | seat.generation as u64, seat.stu),
-            Self::Put { connection, serial } => (2, connection as u64, serial),
-            Self::Fetch { connection, serial } => (3, connection as u64, serial),
-            Self::Send { index, generation } => (4, index as u64, generation),
-            Self::Exposed { index, generation } => (5, index as u64, generation),
-            Self::Operation { connection, serial } => (6, connection as u64, serial),
+        let (kind, rest) = match self {
+            Self::Control => (0, 0),
+            Self::Stu(Seat { block, generation, stu }) => {
+                (1, (block as u64) << 32 | (generation as u64) << 16 | stu as u64)
+            }
+            Self::Put(step) => (2, pack_step(step)),
+            Self::Fetch(step) => (3, pack_step(step)),
+            Self::Send { index, generation } => (4, (index as u64) << 32 | generation as u64),
+            Self::Exposed { index, generation } => (5, (index as u64) << 32 | generation as u64),
+            Self::Operation(step) => (6, pack_step(step)),
         };
-        Ticket::from_raw((kind as u64) << 61 | index << 16 | rest as u64)
+        Ticket::from_raw((kind as u64) << 61 | rest)
     }
 
     #[inline]
     pub(crate) const fn unpack(ticket: Ticket) -> Self {
         let raw = ticket.raw();
-        let (index, rest) = ((raw >> 16) as u32, raw as u16);
+        let (index, generation) = ((raw << 3 >> 35) as u32, raw as u32);
         match raw >> 61 {
-            1 => {
-                Self::Stu(Seat { block: (index >> 16) as u16, generation: index as u16, stu: rest })
-            }
-            2 => Self::Put { connection: index, serial: rest },
-            3 => Self::Fetch { connection: index, serial: rest },
-            4 => Self::Send { index, generation: rest },
-            5 => Self::Exposed { index, generation: rest },
-            6 => Self::Operation { connection: index, serial: rest },
+            1 => Self::Stu(Seat {
+                block: index as u16,
+                generation: (generation >> 16) as u16,
+                stu: raw as u16,
+            }),
+            2 => Self::Put(unpack_step(raw)),
+            3 => Self::Fetch(unpack_step(raw)),
+            4 => Self::Send { index, generation },
+            5 => Self::Exposed { index, generation },
+            6 => Self::Operation(unpack_step(raw)),
             _ => Self::Control,
         }
     }
+}
+
+const fn pack_step(step: Step) -> u64 {
+    let Step { connection, generation, number } = step;
+    (connection as u64) << (GENERATION_BITS + 16) | (generation as u64) << 16 | number as u64
+}
+
+const fn unpack_step(raw: u64) -> Step {
+    let connection = (raw << 3 >> (3 + GENERATION_BITS + 16)) as u32;
+    Step::new(connection, (raw >> 16) as u32, raw as u16)
 }
 
 #[cfg(test)]
@@ -63,16 +105,24 @@ mod tests {
     #[test]
     fn tickets_come_back_as_they_went() {
         let seat = Seat { block: u16::MAX, generation: 0xfffe, stu: 4095 };
+        let last = (1 << CONNECTION_BITS) - 1;
         for purpose in [
             Purpose::Control,
             Purpose::Stu(seat),
-            Purpose::Put { connection: u32::MAX, serial: 7 },
-            Purpose::Fetch { connection: 1 << 20, serial: u16::MAX },
-            Purpose::Send { index: 65_534, generation: 3 },
+            Purpose::Put(Step::new(last, 5, 7)),
+            Purpose::Fetch(Step::new(1 << 20, (1 << GENERATION_BITS) - 1, u16::MAX)),
+            Purpose::Send { index: 65_534, generation: u32::MAX },
             Purpose::Exposed { index: 9, generation: 0 },
-            Purpose::Operation { connection: 5, serial: 0x8000 },
+            Purpose::Operation(Step::new(5, 0, 0x8000)),
         ] {
             assert_eq!(Purpose::unpack(purpose.pack()), purpose);
         }
+    }
+
+    #[test]
+    fn a_step_belongs_to_one_generation_of_its_connection() {
+        let step = Step::new(3, 1 << 30 | 17, 0);
+        assert!(step.is_of(1 << 30 | 17), "only the low bits are compared");
+        assert!(!step.is_of(1 << 30 | 18));
     }
 }

@@ -3,11 +3,11 @@
 
 use crate::two;
 use crate::two::{
-    Two, decode, encode, is_received, is_sent, noise, op, place, seal, small, ticket,
+    Two, decode, encode, is_received, is_sent, noise, offer, op, place, seal, small, ticket,
 };
 use landfall_placement::{Engine, Landing, Peer, Placement, Refusal, WordFunction, WordWidth};
 use stp_core::wire::message::{
-    ClearToSend, Ending, Get, Granted, Ids, Message, Offer, Question, State, Verdict,
+    ClearToSend, Ending, Get, Granted, Ids, Message, Question, State, Verdict,
 };
 use stp_core::wire::{Envelope, Flags, Op, Reason};
 use stp_core::{Config, Ended, Event, RemoteRegion, Rights};
@@ -15,7 +15,7 @@ use stp_core::{Config, Ended, Event, RemoteRegion, Rights};
 /// One of every operation, as somebody says them who has the key.
 fn every_operation() -> Vec<Message> {
     let ids = Ids { d_id: 0, s_id: 0 };
-    let offer = Offer { version: 1, max_stu: 7, buffer: 9, slots: 4, s_key: 77, s_id: 1, hello: 3 };
+    let offer = offer(77);
     let ending = Ending { ids, serial: 0, by_receiver: true };
     let next = Granted::Next { lead: 0, count: 1, behind: 0 };
     let grant = ClearToSend {
@@ -61,7 +61,8 @@ fn every_operation() -> Vec<Message> {
         Message::RequestState(Question::Connection { ids, is_link: true, token: 1 }),
         Message::RequestState(Question::Transfer { ids, serial }),
         Message::RequestState(Question::Memory),
-        Message::RequestStateResponse(State::Connection { ids, token: 1 }),
+        Message::RequestStateResponse(State::Connection { ids, is_link: false, token: 1 }),
+        Message::RequestStateResponse(State::Connection { ids, is_link: true, token: 1 }),
         Message::RequestStateResponse(State::Transfer {
             ids,
             serial,
@@ -94,7 +95,7 @@ fn envelope_of(two: &mut Two, at: usize) -> Envelope {
     envelope
 }
 
-/// Every byte of every operation takes many values, with checksum and key
+/// Every byte of every operation takes many values, with checksum, key and proof
 /// right: nothing panics, and a transfer on another connection goes on.
 #[test]
 fn every_field_of_every_operation_mutated() {
@@ -133,6 +134,7 @@ fn every_field_of_every_operation_mutated() {
                 let mut bad = packet.clone();
                 bad[at] = value;
                 seal(&mut bad);
+                two.prove(1, &mut bad);
                 let now = two.wire.now;
                 if let Ok(Placement::Into { ticket, .. } | Placement::Word(_, ticket)) =
                     two.place(1, &bad)
@@ -181,7 +183,9 @@ fn packets_for_others_change_nothing_but_a_counter() {
     cases.extend(dead.map(|message| (envelope, message, Refusal::UnknownId)));
     for (envelope, message, refusal) in cases {
         let before = (two.state(1), two.refusals(1).of(refusal));
-        assert_eq!(two.place(1, &encode(envelope, &message)), Err(refusal), "{message:?}");
+        let mut packet = encode(envelope, &message);
+        two.prove(1, &mut packet);
+        assert_eq!(two.place(1, &packet), Err(refusal), "{message:?}");
         assert_eq!((two.state(1), two.refusals(1).of(refusal) - 1), before, "{message:?}");
     }
     let (now, before) = (two.wire.now, two.state(1));
@@ -342,8 +346,7 @@ fn a_flood_of_requests_leaves_established_connections_alone() {
     for _ in 0..2_000 {
         for _ in 0..20 {
             stranger += 1;
-            let (version, max_stu, buffer, slots, hello) = (1, 7, 9, 4, 0);
-            let offer = Offer { version, max_stu, buffer, slots, s_key: stranger, s_id: 0, hello };
+            let offer = offer(stranger);
             let envelope = Envelope { d_port: two::PORT, s_port: 3, d_key: 0 };
             let packet = encode(envelope, &Message::RequestConnection(offer));
             let now = two.wire.now;

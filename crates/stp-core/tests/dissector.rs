@@ -37,7 +37,7 @@ fn end_of(packet: &[u8]) -> usize {
             let len = Header::read(packet).map_or(0, |header| header.offset.get());
             HEADER_LEN + len as usize
         }
-        Some(op) => Message::head_len(op),
+        Some(op) => Message::head_len(op, Flags(packet[1])),
     };
     says.min(packet.len())
 }
@@ -117,7 +117,7 @@ fn every_field_is_shown_by_its_name() {
         (2, "st.payload == 00:01:02:03:04:05:06:07:08:09:0a:0b:0c:0d:0e:0f"),
         (
             3,
-            "st.version == 1 && st.max_stu == 10 && st.buffer == 16 && st.slots == 8 \
+            "st.version == 2 && st.max_stu == 10 && st.buffer == 16 && st.slots == 8 \
              && st.s_key == 0xc0ffee01 && st.d_key == 0xa1b2c3d4",
         ),
         (4, "st.width == 4 && st.function == 8 && st.operand == 0x11223344"),
@@ -176,7 +176,7 @@ fn codec_and_dissector_agree_about_truncation_at_every_length() {
     let mut packets = Vec::new();
     for sample in samples::all() {
         let packet = sample.packet();
-        let head_len = Message::head_len(sample.op());
+        let head_len = Message::head_len(sample.op(), Flags(packet[1]));
         // An empty datagram is shown to no dissector. Payloads are cut with a checksum that fits what is left.
         packets.extend((1..head_len).map(|len| packet[..len].to_vec()));
         packets.extend((head_len..packet.len()).map(|len| resealed(packet[..len].to_vec())));

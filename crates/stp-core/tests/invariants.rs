@@ -2,7 +2,7 @@
 //! and the engine beside a naive model of it.
 
 use crate::two::{
-    Two, Wire, decode, encode, is_received, is_sent, noise, op, place, seal, small, ticket,
+    Two, Wire, decode, encode, is_received, is_sent, noise, offer, op, place, seal, small, ticket,
 };
 use landfall_placement::{
     Area, Engine, Instant, Landing, PathLimits, PathState, Peer, Placement, Random, Refusal, Spans,
@@ -11,7 +11,7 @@ use landfall_placement::{
 use landfall_test_engines::model::Faults;
 use proptest::prelude::*;
 use stp_core::model::{disagreements, run};
-use stp_core::wire::message::{Message, Offer, State};
+use stp_core::wire::message::{Message, State};
 use stp_core::wire::{Envelope, Op};
 use stp_core::{Admission, Config, Connect, Endpoint, Error, Event, Rights};
 
@@ -320,15 +320,7 @@ fn invariant_5_floods_fill_tables_and_no_more() {
     two.endpoint(1).listen(8, Admission::Ask).unwrap();
     let mut length = 0;
     for n in 0..20_000u32 {
-        let offer = Offer {
-            version: 1,
-            max_stu: 7,
-            buffer: 9,
-            slots: 4,
-            s_key: n + 1,
-            s_id: n as u16,
-            hello: 0,
-        };
+        let offer = offer(n + 1);
         let stranger = Envelope { d_port: 7 + (n & 1) as u16, s_port: 3, d_key: 0 };
         let request = encode(stranger, &Message::RequestConnection(offer));
         let from = Peer::Node(10 + n);
@@ -368,8 +360,7 @@ fn invariant_5_events_that_nobody_takes_stop_what_comes_in() {
     two.endpoint(1).listen(8, Admission::Ask).unwrap();
     let now = two.wire.now;
     for n in 0..10_000u32 {
-        let (version, max_stu, buffer, slots, hello) = (1, 7, 9, 4, 0);
-        let offer = Offer { version, max_stu, buffer, slots, s_key: n + 1, s_id: 0, hello };
+        let offer = offer(n + 1);
         let stranger = Envelope { d_port: 8, s_port: 3, d_key: 0 };
         let request = encode(stranger, &Message::RequestConnection(offer));
         let _ = place(&mut two.wire.sides[1].engine, now, &request, Peer::Node(10 + n));
@@ -564,6 +555,7 @@ proptest! {
                 packet.truncate(at);
             } else if bytes[0] % 8 < 6 {
                 seal(&mut packet);
+                two.prove(side, &mut packet);
             }
             let from = Peer::Node(1 - side as u32);
             treat_somehow(two.endpoint(side), &packet, from, &mut random);

@@ -200,3 +200,27 @@ fn a_link_that_dies_among_faults_loses_nothing() {
         });
     }
 }
+
+/// The question, the challenge, the question again and the answer may be lost, come
+/// twice, late, or damaged: in the end the link is there, and carries its share.
+#[test]
+fn a_link_joins_whatever_becomes_of_its_packets() {
+    check(1..=20, |sim| {
+        let sim = std::mem::replace(sim, Sim::from_number(0));
+        let terrible = link(1_000_000_000)
+            .loss(Loss::Uniform(Probability::percent(30)))
+            .duplication(Probability::percent(30))
+            .reordering(Probability::percent(30), Duration::from_millis(30))
+            .corruption(Probability::percent(5));
+        let config = Config { give_up_after: 200, ..small_blocks() }.with_checksum();
+        let mut pair = striped(sim, config, &[terrible, terrible, terrible]);
+        let bytes = noise(3, 1 << 20);
+        let area = pair.post(0, bytes.len());
+        pair.send(0, &bytes);
+        pair.run_until("the transfer", |a, b| a.iter().any(is_sent) && b.iter().any(is_received));
+        assert!(read(&pair.sim, pair.b, area) == bytes);
+        for link in &pair.links {
+            assert!(pair.sim.stats(link.there()).delivered > 50);
+        }
+    });
+}

@@ -12,6 +12,8 @@ mod endings;
 mod fuzz_corpus;
 mod invariants;
 mod offload;
+mod partings;
+mod proofs;
 mod regions;
 mod scheduling;
 mod striping;

@@ -11,13 +11,13 @@ use proptest::prelude::*;
 use stp_core::wire::header::{is_sealed, seal};
 use stp_core::wire::message::{ClearToSend, Get, Granted, Offer, State};
 use stp_core::wire::{
-    Envelope, Flags, HEADER_LEN, Header, LONGEST_HEAD, Message, Op, Reason, hold,
+    Envelope, Flags, HEADER_LEN, Header, LONGEST_HEAD, Message, Op, Reason, hold, proof,
 };
 
 fn encode(message: &Message, envelope: Envelope) -> Vec<u8> {
     let mut head = [0; LONGEST_HEAD];
     let len = message.encode(envelope, &mut head).expect("it fits");
-    assert_eq!(len, Message::head_len(message.op()));
+    assert_eq!(len, Message::head_len(message.op(), Flags(head[1])));
     head[..len].to_vec()
 }
 
@@ -37,7 +37,7 @@ fn the_vectors_of_the_document_are_what_is_encoded() {
         let (name, bytes) = (sample.name, &vector.bytes);
         assert_eq!(*bytes, sample.packet(), "{name}");
         assert_eq!(Message::decode(bytes), Ok((sample.envelope, sample.message)), "{name}");
-        let payload = &bytes[Message::head_len(sample.op())..];
+        let payload = &bytes[Message::head_len(sample.op(), Flags(bytes[1]))..];
         assert_eq!(payload, sample.payload, "{name}");
         let has_sum = Header::read(bytes).unwrap().flags().has(Flags::SUM);
         assert_eq!(is_sealed(bytes), has_sum, "{name}");
@@ -158,6 +158,44 @@ fn each_operation_has_the_flags_that_the_document_says() {
     }
 }
 
+/// The table of proofs in the document says where each operation has its proof:
+/// every bit of the packet counts for it, and without it the packet is none.
+#[test]
+fn each_operation_has_its_proof_where_the_document_says() {
+    let rows = document::proofs();
+    for sample in samples::all() {
+        let packet = sample.packet();
+        let head = &packet[..Message::head_len(sample.op(), Flags(packet[1]))];
+        let verdict = proof::check(head, sample.secrets());
+        let row = rows
+            .iter()
+            .find(|(operations, _)| operations.iter().any(|name| sample.name == name.as_str()));
+        let Some((_, at)) = row else {
+            assert_eq!(verdict, proof::Verdict::Without, "{}", sample.name);
+            continue;
+        };
+        assert_eq!(verdict, proof::Verdict::Right, "{}", sample.name);
+        let place = proof::place(Header::read(head).unwrap());
+        assert_eq!(place.as_ref(), Some(at), "{}", sample.name);
+        for bit in (0..head.len() * 8).filter(|bit| !(12..14).contains(&(bit / 8))) {
+            let mut bad = head.to_vec();
+            bad[bit / 8] ^= 1 << (bit % 8);
+            let verdict = proof::check(&bad, sample.secrets());
+            assert_ne!(verdict, proof::Verdict::Right, "{} bit {bit}", sample.name);
+        }
+        let mut bare = head.to_vec();
+        bare[at.clone()].fill(0);
+        let verdict = proof::check(&bare, sample.secrets());
+        assert_eq!(verdict, proof::Verdict::Missing, "{}", sample.name);
+    }
+    let named: usize = rows.iter().map(|(operations, _)| operations.len()).sum();
+    let proved = |sample: &&Sample| {
+        let packet = sample.packet();
+        proof::place(Header::read(&packet).unwrap()).is_some()
+    };
+    assert_eq!(named, samples::all().iter().filter(proved).count(), "each is in one row");
+}
+
 /// The text of every Rust source below a folder.
 fn sources(folder: &Path, into: &mut String) {
     for entry in std::fs::read_dir(folder).unwrap().map(Result::unwrap) {
@@ -192,7 +230,7 @@ fn the_tests_that_the_document_names_exist() {
 fn truncation_at_every_length_is_refused() {
     for sample in samples::all() {
         let packet = sample.packet();
-        let head_len = Message::head_len(sample.op());
+        let head_len = Message::head_len(sample.op(), Flags(packet[1]));
         for len in 0..packet.len() {
             let decoded = Message::decode(&packet[..len]);
             let expected = if len < head_len {
@@ -280,11 +318,12 @@ fn state_operations_have_the_flags_of_their_topic_only() {
     for sample in samples::all() {
         let Message::RequestStateResponse(state) = sample.message else { continue };
         let allowed = match state {
-            State::Connection { .. } | State::Fetched { .. } => Flags::NONE,
+            State::Connection { .. } => Flags::LINK,
+            State::Fetched { .. } => Flags::NONE,
             State::Transfer { .. } => Flags::LAST,
             State::Memory { .. } | State::GetRefused { .. } => Flags::REJECTED,
         };
-        for flag in [Flags::LAST, Flags::REJECTED] {
+        for flag in [Flags::LAST, Flags::REJECTED, Flags::LINK] {
             let mut packet = sample.packet();
             packet[1] |= flag.0;
             let is_accepted = Message::decode(&packet).is_ok();
@@ -411,15 +450,19 @@ proptest! {
     fn a_message_comes_back_as_it_went(envelope in envelope(), message in message()) {
         let head = encode(&message, envelope);
         prop_assert_eq!(Message::decode(&head), Ok((envelope, message)));
-        let is_free = matches!(message.op(), Op::Data | Op::Put);
-        prop_assert_eq!(is_sealed(&head), !is_free);
+        // What a header without checksum sums up to is anything.
+        let has_payload = matches!(message.op(), Op::Data | Op::Put);
+        let header = Header::read(&head).expect("it is long enough");
+        prop_assert_eq!(header.flags().has(Flags::SUM), !has_payload);
+        let is_right = if has_payload { header.cksum == 0 } else { is_sealed(&head) };
+        prop_assert!(is_right, "checksum {}", header.cksum);
     }
 
     #[test]
     fn a_head_that_is_too_short_is_not_written(message in message(), len in 0..LONGEST_HEAD) {
+        let needed = encode(&message, Envelope::default()).len();
         let mut head = [0xa5; LONGEST_HEAD];
         let written = message.encode(Envelope::default(), &mut head[..len]);
-        let needed = Message::head_len(message.op());
         prop_assert_eq!(written, (len >= needed).then_some(needed));
         let untouched = written.unwrap_or(0);
         prop_assert!(head[untouched..].iter().all(|byte| *byte == 0xa5));

@@ -7,17 +7,8 @@ use std::net::{Ipv4Addr, UdpSocket};
 use std::os::fd::AsFd;
 
 use crate::error::{Error, Tried};
-use crate::sys::{self, EthtoolCommand};
+use crate::sys::{self, EthtoolCommand, Features, MOST_FEATURES};
 use crate::veth::{VethEnd, VethPair};
-
-/// Numbers of `linux/ethtool.h`.
-const ETHTOOL_GSTRINGS: u32 = 0x1b;
-const ETHTOOL_GFEATURES: u32 = 0x3a;
-const ETHTOOL_SFEATURES: u32 = 0x3b;
-const ETH_SS_FEATURES: u32 = 4;
-const ETH_GSTRING_LEN: usize = 32;
-/// Kernels of today know about 64 features.
-const MOST_FEATURES: u32 = 4096;
 
 /// A group of kernel features that goes by one name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -160,49 +151,49 @@ impl<'a> Ethtool<'a> {
         Ok(Self { socket: UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?, interface })
     }
 
-    /// `header`: words before the items, ending in their count.
-    fn ask(&self, header: &[u32], item_len: usize) -> io::Result<Vec<u8>> {
-        let items = header.last().map_or(0, |count| *count as usize);
-        let mut bytes = vec![0; size_of_val(header) + items * item_len];
-        let mut command = EthtoolCommand::new(&mut bytes, header, item_len)?;
+    /// The items of the answer, without the header.
+    fn ask(&self, request: Features) -> io::Result<Vec<u8>> {
+        let mut bytes = vec![0; request.len()];
+        let mut command = EthtoolCommand::features(&mut bytes, request)?;
         sys::ethtool(self.socket.as_fd(), self.interface, &mut command)?;
-        Ok(bytes)
+        Ok(bytes.split_off(size_of_val(&*request.header())))
     }
 
     /// The names of all feature bits, in the order of the bits.
     fn names(&self) -> io::Result<Vec<String>> {
         // struct ethtool_sset_info: cmd, reserved, sset_mask (64 bits), data.
         let mut bytes = [0; 20];
-        let mut command = EthtoolCommand::string_set_sizes(&mut bytes, ETH_SS_FEATURES);
+        let mut command = EthtoolCommand::feature_count(&mut bytes);
         sys::ethtool(self.socket.as_fd(), self.interface, &mut command)?;
         let count = word(&bytes, 16);
         if count == 0 || count > MOST_FEATURES {
             return Err(io::ErrorKind::InvalidData.into());
         }
-        let header = [ETHTOOL_GSTRINGS, ETH_SS_FEATURES, count];
-        let bytes = self.ask(&header, ETH_GSTRING_LEN)?;
-        let names = bytes[size_of_val(&header)..].chunks_exact(ETH_GSTRING_LEN);
-        Ok(names.map(text).collect())
+        let request = Features::Names(count);
+        let bytes = self.ask(request)?;
+        let names = bytes.chunks_exact(request.item_len());
+        Ok(names.take(count as usize).map(text).collect())
     }
 
     /// The state of all bits, 32 per block.
     fn blocks(&self, bits: usize) -> io::Result<Vec<[u32; 4]>> {
-        let bytes = self.ask(&[ETHTOOL_GFEATURES, block_count(bits)], 16)?;
-        let blocks = bytes[8..].chunks_exact(16);
+        let request = Features::Get(block_count(bits));
+        let bytes = self.ask(request)?;
+        let blocks = bytes.chunks_exact(request.item_len());
         Ok(blocks.map(|block| [0, 4, 8, 12].map(|at| word(block, at))).collect())
     }
 
     fn set(&self, bits: usize, wanted: impl Iterator<Item = usize>, on: bool) -> io::Result<()> {
-        let header = [ETHTOOL_SFEATURES, block_count(bits)];
+        let request = Features::Set(block_count(bits));
         let mut words = vec![0u32; block_count(bits) as usize * 2];
         for bit in wanted {
             // struct ethtool_set_features_block: valid, requested.
             words[bit / 32 * 2] |= 1 << (bit % 32);
             words[bit / 32 * 2 + 1] |= u32::from(on) << (bit % 32);
         }
-        let mut bytes = vec![0; 8];
+        let mut bytes = vec![0; size_of_val(&*request.header())];
         bytes.extend(words.iter().flat_map(|word| word.to_ne_bytes()));
-        let mut command = EthtoolCommand::new(&mut bytes, &header, 8)?;
+        let mut command = EthtoolCommand::features(&mut bytes, request)?;
         sys::ethtool(self.socket.as_fd(), self.interface, &mut command).map(drop)
     }
 }

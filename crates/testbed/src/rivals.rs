@@ -15,6 +15,7 @@ mod stream;
 mod tcp;
 mod udp;
 mod udp_bulk;
+pub(crate) use udp_bulk::UDP_SEGMENT;
 mod unix;
 
 use std::fmt;

@@ -7,6 +7,14 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 const SIOCETHTOOL: libc::Ioctl = 0x8946;
 /// `ETHTOOL_GSSET_INFO` of `linux/ethtool.h`.
 const ETHTOOL_GSSET_INFO: u32 = 0x37;
+const ETHTOOL_GSTRINGS: u32 = 0x1b;
+const ETHTOOL_GFEATURES: u32 = 0x3a;
+const ETHTOOL_SFEATURES: u32 = 0x3b;
+/// The set of names of features.
+const ETH_SS_FEATURES: u32 = 4;
+/// Many kernels answer with all names that they have, whatever count they were given: so
+/// many find room. Those of today know about 64.
+pub(crate) const MOST_FEATURES: u32 = 4096;
 /// Longest interface name, without its final zero (`IFNAMSIZ` - 1).
 const LONGEST_NAME: usize = libc::IFNAMSIZ - 1;
 
@@ -107,45 +115,84 @@ pub(crate) fn ethtool(
         *to = from as libc::c_char;
     }
     request.ifr_ifru.ifru_data = command.bytes.as_mut_ptr().cast();
-    // SAFETY: the request and the buffer behind it outlive the call, and the
-    // kernel writes no further than the counts in the buffer allow, which
-    // `EthtoolCommand`'s constructors keep within its length.
+    // SAFETY: the request and the buffer behind it outlive the call, and there is room
+    // in the buffer for the longest answer: `EthtoolCommand`'s constructors see to it.
     let outcome = unsafe { libc::ioctl(socket.as_raw_fd(), SIOCETHTOOL, &raw mut request) };
     check(outcome).map(|value| value as usize)
 }
 
-/// A request whose counts are sure to lie within its buffer.
+/// What can be asked about the features of an interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Features {
+    /// The names of all, of which there are so many.
+    Names(u32),
+    /// The states of so many blocks of 32.
+    Get(u32),
+    /// The same, to be changed.
+    Set(u32),
+}
+
+impl Features {
+    /// The words before the items.
+    pub(crate) fn header(self) -> Vec<u32> {
+        match self {
+            Self::Names(count) => vec![ETHTOOL_GSTRINGS, ETH_SS_FEATURES, count],
+            Self::Get(blocks) => vec![ETHTOOL_GFEATURES, blocks],
+            Self::Set(blocks) => vec![ETHTOOL_SFEATURES, blocks],
+        }
+    }
+
+    /// How long an item is.
+    pub(crate) const fn item_len(self) -> usize {
+        match self {
+            // ETH_GSTRING_LEN
+            Self::Names(_) => 32,
+            // struct ethtool_get_features_block: four words.
+            Self::Get(_) => 16,
+            // struct ethtool_set_features_block: two words.
+            Self::Set(_) => 8,
+        }
+    }
+
+    /// How long the answer is at most.
+    pub(crate) fn len(self) -> usize {
+        let items = match self {
+            Self::Names(count) => count.max(MOST_FEATURES),
+            Self::Get(blocks) | Self::Set(blocks) => blocks,
+        };
+        size_of_val(&*self.header()) + items as usize * self.item_len()
+    }
+}
+
+/// A request whose answer is sure to lie within its buffer.
 #[derive(Debug)]
 pub(crate) struct EthtoolCommand<'a> {
     bytes: &'a mut [u8],
 }
 
 impl<'a> EthtoolCommand<'a> {
-    /// `header`: the words before the items, the last of which says to the
-    /// kernel how many items of `item_len` bytes follow in `bytes`.
+    /// About features: the items stand behind the header in `bytes`.
     ///
-    /// Panics never: a buffer of another size than it says is refused.
-    pub(crate) fn new(
+    /// # Errors
+    /// The buffer has no room for the answer.
+    pub(crate) fn features(
         bytes: &'a mut [u8],
-        header: &[u32],
-        item_len: usize,
+        request: Features,
     ) -> io::Result<EthtoolCommand<'a>> {
-        let items = header.last().map_or(0, |count| *count as usize);
-        let header_len = size_of_val(header);
-        if bytes.len() < header_len + items * item_len {
+        if bytes.len() < request.len() {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        for (to, word) in bytes.chunks_exact_mut(4).zip(header) {
+        for (to, word) in bytes.chunks_exact_mut(4).zip(request.header()) {
             to.copy_from_slice(&word.to_ne_bytes());
         }
         Ok(EthtoolCommand { bytes })
     }
 
-    /// `ETHTOOL_GSSET_INFO`: how many strings are in `set`. The
+    /// `ETHTOOL_GSSET_INFO`: how many features there are. The
     /// answer is one word per set asked for, and one is.
-    pub(crate) fn string_set_sizes(bytes: &'a mut [u8; 20], set: u32) -> EthtoolCommand<'a> {
+    pub(crate) fn feature_count(bytes: &'a mut [u8; 20]) -> EthtoolCommand<'a> {
         bytes[..4].copy_from_slice(&ETHTOOL_GSSET_INFO.to_ne_bytes());
-        bytes[8..16].copy_from_slice(&(1u64 << (set % 64)).to_ne_bytes());
+        bytes[8..16].copy_from_slice(&(1u64 << ETH_SS_FEATURES).to_ne_bytes());
         EthtoolCommand { bytes }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::future::poll_fn;
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::pin::pin;
 use std::task::Poll;
 
@@ -47,9 +47,7 @@ impl AsyncWaiter {
     /// No descriptor is left, or the runtime has no I/O driver.
     pub fn new<D: Driver>(driver: &D) -> io::Result<Self> {
         let mut watched = ArrayVec::new();
-        for interest in driver.interests() {
-            // SAFETY: the driver keeps its descriptors open while it is borrowed.
-            let fd = unsafe { BorrowedFd::borrow_raw(interest.fd) };
+        for fd in driver.descriptors() {
             let both = TokioInterest::READABLE | TokioInterest::WRITABLE;
             // SAFETY: the duplicate is this watcher's own, and is closed by
             // nobody before the runtime has forgotten it.

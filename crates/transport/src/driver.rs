@@ -1,7 +1,7 @@
 //! The [`Driver`] trait: one turn after another moves units between an engine and a path.
 
 use std::io;
-use std::os::fd::RawFd;
+use std::os::fd::{BorrowedFd, RawFd};
 
 use arrayvec::ArrayVec;
 use landfall_placement::{Engine, Instant, PathId, PathLimits};
@@ -27,7 +27,8 @@ impl Progress {
     }
 }
 
-/// A file descriptor that a driver waits for.
+/// A file descriptor that a driver waits for, by its number: to ask whether it is ready,
+/// and for nothing else. Who keeps it asks for the [`Descriptors`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interest {
     /// The descriptor, open as long as the driver.
@@ -41,6 +42,9 @@ pub struct Interest {
 /// The descriptors that a driver waits for: their number and order never change,
 /// only what is waited for.
 pub type Interests = ArrayVec<Interest, 2>;
+
+/// The descriptors themselves, in the same order, as long as their driver is borrowed.
+pub type Descriptors<'a> = ArrayVec<BorrowedFd<'a>, 2>;
 
 /// Moves units between any engine and one path.
 ///
@@ -73,6 +77,27 @@ pub trait Driver {
 
     /// What to wait for once a turn moved nothing.
     fn interests(&self) -> Interests;
+
+    /// The descriptors that [`interests`](Self::interests) names, in the same order: not
+    /// numbers, which anybody can say, but what the driver has, as long as it has it.
+    ///
+    /// ```compile_fail,E0505
+    /// use landfall_transport::{Driver, udp::UdpDriver};
+    ///
+    /// fn watch(driver: UdpDriver) {
+    ///     let descriptors = driver.descriptors();
+    ///     drop(driver); // From here on the number may be another one's.
+    ///     println!("{descriptors:?}");
+    /// }
+    /// ```
+    ///
+    /// ```compile_fail,E0308
+    /// # use landfall_transport::driver::Descriptors;
+    /// # fn watch(mut descriptors: Descriptors<'_>) {
+    /// descriptors.push(17); // A number is no descriptor.
+    /// # }
+    /// ```
+    fn descriptors(&self) -> Descriptors<'_>;
 
     /// The earliest moment at which the driver itself wants a turn, whatever
     /// the engine's timers say.

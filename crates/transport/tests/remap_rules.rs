@@ -4,6 +4,7 @@
 use std::fs::{self, File};
 use std::io::ErrorKind;
 use std::os::unix::fs::FileExt;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -381,4 +382,69 @@ fn pages_that_cannot_be_are_refused() {
     assert!(matches!(Pages::new(&regions, 1, BUFFER), Err(PagesError::NotLent(_))));
     drop(kept);
     assert_eq!(pages(&regions, 3).buffers(), 3);
+}
+
+/// Where it is set a child of this program has little address space.
+const SCARCE: &str = "LANDFALL_SCARCE_ADDRESSES";
+
+/// The kernel takes away what is at a place before it finds out that it may not put other
+/// pages there. What the application reads stays mapped all the while, and so do the
+/// buffers; the packets come by a copy.
+#[test]
+fn where_the_kernel_moves_nothing_packets_are_copied_and_no_hole_is_left() {
+    let mut child = Command::new(std::env::current_exe().unwrap());
+    child.args(["--exact", "remap_rules::the_child_without_addresses", "--nocapture"]);
+    child.env(SCARCE, "1").stdin(Stdio::null());
+    let done = child.output().unwrap();
+    let said = String::from_utf8_lossy(&done.stdout);
+    assert!(done.status.success() && said.contains("1 passed"), "{}: {said}", done.status);
+}
+
+#[test]
+fn the_child_without_addresses() {
+    if std::env::var_os(SCARCE).is_none() {
+        return;
+    }
+    const LEN: usize = 64 << 20;
+    let regions = Regions::new(4);
+    let pages = Pages::new(&regions, (LEN / BUFFER as usize) as u32, BUFFER).unwrap();
+    let mut delivery = Remapping::new(&pages, 2).unwrap();
+    let mut landing = Landing::reserve(LEN).unwrap();
+    landing.fill(7);
+    (0..8).for_each(|buffer| _ = fill(&regions, &pages, buffer, 1));
+    leave_no_addresses(LEN);
+
+    // More than an allocator keeps at hand, from the heap or anywhere.
+    assert!(Landing::reserve(LEN).is_err(), "the limit is there");
+    let whole = pages.area().span(0, 2 * BUFFER);
+    assert!(landing.take_in(&pages, whole, 0).is_err(), "not of one buffer");
+    let landed = landing.take_in(&pages, body(&pages, 0), 4 * BUFFER as usize).unwrap();
+    assert_eq!(landing[landed.clone()], contents(0, 1));
+    assert_eq!(landing.counters().bytes_copied, u64::from(PAGE));
+    let around = landing[..landed.start].iter().chain(&landing[landed.end..]);
+    assert!(around.into_iter().all(|byte| *byte == 7), "all else is as it was");
+
+    let bodies: Vec<_> = (1..8).map(|buffer| body(&pages, buffer)).collect();
+    let mut delivered = Vec::new();
+    delivery.deliver_all(&bodies, &mut delivered).unwrap();
+    for (buffer, packet) in (1..).zip(&delivered) {
+        assert_eq!(packet[..], contents(buffer, 1), "buffer {buffer}");
+    }
+    // The buffers are there, and take the next packets.
+    (0..8).for_each(|buffer| _ = fill(&regions, &pages, buffer, 2));
+    let mut read = vec![0; PAGE as usize];
+    regions.read(&body(&pages, 3), &mut read).unwrap();
+    assert_eq!(read, contents(3, 2));
+    assert_eq!(delivered[2][..], contents(3, 1), "and what was delivered stays");
+}
+
+/// From now on the process has a little less address space than it has mapped.
+fn leave_no_addresses(less: usize) {
+    let told = fs::read_to_string("/proc/self/statm").unwrap();
+    let mapped: u64 = told.split(' ').next().unwrap().parse().unwrap();
+    let most = mapped * u64::from(PAGE) - less as u64 / 2;
+    let limit = libc::rlimit { rlim_cur: most, rlim_max: most };
+    // SAFETY: the limit lives through the call.
+    let done = unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const limit) };
+    assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
 }

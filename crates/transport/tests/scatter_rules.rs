@@ -92,7 +92,7 @@ fn pieces_that_the_kernel_cut_land_one_after_another_in_a_page() {
         .map(|(head_len, offset, len)| Descriptor { head_len, place: page.span(offset, len) });
     let lens = at_b.receive_into(&posted);
     assert_eq!(lens, [1514, 1514, 34 + 1136]);
-    assert_eq!(at_b.posted.desk().bytes_copied(), 0);
+    assert_eq!(at_b.posted.memory().bytes_copied(), 0);
     let ports = &at_b.posted.head(0)[34..38];
     assert_eq!(ports, [9000u16.to_be_bytes(), 9001u16.to_be_bytes()].concat());
     let mut arrived = vec![0; 4088];

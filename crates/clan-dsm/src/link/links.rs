@@ -353,6 +353,7 @@ impl<N: Copy> Links<N> {
         if let Some(found) = self.named_mut(link) {
             found.receiver.handle_applied(now);
             self.make_ready(link.index);
+            self.forget_if_drained(link.index);
         }
     }
 
@@ -502,10 +503,13 @@ impl<N: Copy> Links<N> {
         self.timers.first().map(|(at, _)| Timeout { at, timer: "link" })
     }
 
-    /// Takes an ended link out of the table, once all has come back.
+    /// Takes an ended link out of the table, once all has come back and all that was
+    /// accepted is in its place: until then nothing else gets its slot, by which others
+    /// find what belongs to it.
     pub(super) fn forget_if_drained(&mut self, index: u32) {
         let Some(link) = self.table.get(index) else { return };
-        if link.state != State::Ended || !link.sender.is_drained() || link.has_told {
+        let is_idle = link.sender.is_drained() && link.receiver.is_settled();
+        if link.state != State::Ended || !is_idle || link.has_told {
             return;
         }
         let id = link.id;

@@ -179,6 +179,11 @@ impl Receiver {
         self.owed += 1;
     }
 
+    /// Is nothing that was accepted still on its way to its place?
+    pub(crate) fn is_settled(&self) -> bool {
+        self.applied == self.taken
+    }
+
     /// An acknowledgement was asked for.
     pub(crate) const fn hurry(&mut self) {
         self.is_urgent = true;

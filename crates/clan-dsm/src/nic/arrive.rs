@@ -47,11 +47,26 @@ impl Nic {
                 return Err(Refusal::BadChecksum);
             }
         }
-        match self.links.handle_frame(now, unit, &frame)? {
+        let arrival = self.links.handle_frame(now, unit, &frame)?;
+        // A frame can be the word that the link is up. Who is there is known before what
+        // the frame carries is looked at: a command that is taken counts as arrived, and
+        // never comes again.
+        self.hear_links(now);
+        match arrival {
             Arrival::Consumed => Ok(Placement::Consumed),
+            Arrival::Next(link) | Arrival::Early(link) if !self.is_known(link) => {
+                // There was no room for what belongs to it: it ends. The frame was not taken.
+                Err(Refusal::NoRoom)
+            }
             Arrival::Next(link) => self.next(now, link, unit, &frame, into),
             Arrival::Early(link) => self.early(link, unit, &frame),
         }
+    }
+
+    /// Is it known who is at the other side of this link, and is there room for what
+    /// belongs to it?
+    fn is_known(&self, link: LinkId) -> bool {
+        self.lines.get(link).is_some_and(|line| line.host.is_some())
     }
 
     fn must_be_summed(&self, frame: &Frame<'_>) -> Result<bool, Refusal> {
@@ -219,11 +234,12 @@ impl Nic {
         let command = Command::parse(&entry.address, frame.payload()).ok()?;
         let Command::WordOp { at: address, function, reply } = command else { return None };
         let (operation, aperture, at) = self.check_word(&address, function).ok()?;
-        self.links.accept(link, unit.ecn);
         let how = access_of(function);
         let len = operation.width.bytes();
         let placed = Placed::Word { address, aperture, at, len, how, reply };
         let number = self.lines.get_mut(link)?.push_placed(placed);
+        // Only now: what is taken is put in its place, whatever comes.
+        self.links.accept(link, unit.ecn);
         Some(Placement::Word(operation, pack(Purpose::Placed, link, number)))
     }
 

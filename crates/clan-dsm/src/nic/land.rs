@@ -64,9 +64,6 @@ impl Nic {
             self.lines.get(link).is_some_and(|line| line.why.is_some() && line.is_settled());
         if is_over {
             self.end_questions(link);
-            if self.lines.get(link).is_some_and(|line| line.is_gone) {
-                self.lines.remove(link);
-            }
         }
     }
 

@@ -70,8 +70,6 @@ pub(super) struct Line {
     pub(super) why: Option<Ended>,
     /// A place is kept for the event that it is over.
     pub(super) is_promised: bool,
-    /// The link is forgotten already; this stays for what is on its way to its place.
-    pub(super) is_gone: bool,
 }
 
 impl Line {
@@ -94,7 +92,6 @@ impl Line {
             operations: 0,
             why: None,
             is_promised: false,
-            is_gone: false,
         }
     }
 

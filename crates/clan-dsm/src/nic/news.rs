@@ -17,6 +17,17 @@ impl Nic {
     /// Hands on what the parts have to say to each other. Asked after each input,
     /// and where little happened it costs little.
     pub(super) fn settle(&mut self, now: Instant) {
+        self.hear_links(now);
+        while let Some(host) = self.endpoints.poll_host() {
+            if let Some(link) = self.links.to_host(host) {
+                self.links.wake(link);
+            }
+        }
+        self.settle_chains();
+    }
+
+    /// Takes note of links that came, have something to tell, or went.
+    pub(super) fn hear_links(&mut self, now: Instant) {
         while let Some(news) = self.links.poll_news() {
             match news {
                 News::Up { link, host } => self.link_up(now, link, host),
@@ -25,12 +36,6 @@ impl Nic {
                 News::Gone { link } => self.link_gone(link),
             }
         }
-        while let Some(host) = self.endpoints.poll_host() {
-            if let Some(link) = self.links.to_host(host) {
-                self.links.wake(link);
-            }
-        }
-        self.settle_chains();
     }
 
     fn link_up(&mut self, now: Instant, link: LinkId, host: HostId) {
@@ -147,14 +152,10 @@ impl Nic {
         self.events.push_promised(Event::LinkDown { link, why });
     }
 
-    /// Nobody holds anything of it any more.
+    /// Nobody holds anything of it any more: what was accepted before its end is in its
+    /// place, and what that touches was told.
     fn link_gone(&mut self, link: LinkId) {
-        // What was accepted before the end is still put in its place, and what it
-        // touches is still told: the last of it takes the line away.
-        if let Some(line) = self.lines.get_mut(link).filter(|line| !line.is_settled()) {
-            line.is_gone = true;
-            return;
-        }
+        debug_assert!(self.lines.get(link).is_none_or(Line::is_settled), "{link:?} is in use");
         self.end_questions(link);
         self.lines.remove(link);
     }

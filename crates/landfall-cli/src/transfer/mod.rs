@@ -4,12 +4,18 @@
 //! | --- | --- |
 //! | `send`, `receive` | the commands: options, sessions, what is said to people |
 //! | `options` | what both are asked alike |
-//! | `greet`, `code` | both sides prove that they know the code; what is sealed with it |
+//! | `ask`, `code` | from where the code comes; what is proven and sealed with it |
+//! | `reception`, `allowance` | who knocks: side by side, and guesses by rate and source |
+//! | `greet` | both sides prove that they know the code |
 //! | `wire` | the messages |
-//! | `pipe` | transfers of STP in their order |
+//! | `pipe` | transfers of STP in their order, and as they were sealed |
 //! | `ways` | addresses, interfaces, endpoints on them |
 //! | `walk`, `source` | the sender: what there is; announcing, reading, hashing it |
-//! | `sink`, `hashing` | the receiver: answering, writing, checking |
+//! | `sink` | the receiver: answering, writing |
+//! | `output` | standard output in the place of a folder |
+//! | `admission` | how much the receiver lets in, and in what order |
+//! | `contents`, `extents` | the hashes of contents; holes in files |
+//! | `presence` | whether the other side is still there |
 //! | `folder`, `journal`, `path` | the receiver's folder, which no name leaves; partial files |
 //! | `pace` | no faster than the user wants |
 //! | `meter`, `outcome`, `report` | how far it is, how it went, and what is printed of that |
@@ -17,18 +23,25 @@
 //! The protocol is described in `docs/send-receive.md`. What does not live here: the
 //! transport (`landfall::stp`), and encryption, which there is not yet.
 
+mod admission;
+mod allowance;
+mod ask;
 mod code;
+mod contents;
+mod extents;
 mod folder;
 mod greet;
-mod hashing;
 mod journal;
 mod meter;
 mod options;
 mod outcome;
+mod output;
 mod pace;
 mod path;
 mod pipe;
+mod presence;
 pub(crate) mod receive;
+mod reception;
 mod report;
 pub(crate) mod send;
 mod sink;

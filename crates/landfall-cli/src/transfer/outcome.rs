@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use super::pipe::Broken;
 use super::wire::Malformed;
+use crate::printable::printable;
 
 /// So many refusals are kept to be shown; all are counted.
 const MOST_SHOWN: usize = 1000;
@@ -45,10 +46,11 @@ impl Outcome {
         self.bytes_moved += bytes;
     }
 
+    /// Both are safe to print afterwards, whoever they are from.
     pub(crate) fn refuse(&mut self, path: &str, why: &str) {
         self.refusals += 1;
         if self.refused.len() < MOST_SHOWN {
-            self.refused.push(Refused { path: path.into(), why: why.into() });
+            self.refused.push(Refused { path: printable(path), why: printable(why) });
         }
     }
 }
@@ -126,6 +128,7 @@ impl From<Broken> for Failure {
         match broken {
             Broken::Lost(error) => error.into(),
             stalled @ Broken::Stalled(_) => Self::Lost(stalled.to_string()),
+            Broken::Over => Self::Elsewhere,
             other => Self::Nonsense(other.to_string()),
         }
     }

@@ -5,6 +5,12 @@ use std::time::{Duration, Instant};
 
 /// Bytes a second, as people write them: `500K`, `20M`, `1G`, or a number.
 pub(crate) fn parse(text: &str) -> Result<u64, String> {
+    parse_size(text)
+        .map_err(|_| format!("{text:?} is no number of bytes a second: 500K, 20M or 1G would be"))
+}
+
+/// Bytes, written likewise.
+pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
     let (number, unit) = match text.as_bytes().last() {
         Some(b'k' | b'K') => (&text[..text.len() - 1], 1 << 10),
         Some(b'm' | b'M') => (&text[..text.len() - 1], 1 << 20),
@@ -13,7 +19,7 @@ pub(crate) fn parse(text: &str) -> Result<u64, String> {
     };
     let rate = number.parse::<u64>().ok().and_then(|number| number.checked_mul(unit));
     rate.filter(|rate| *rate > 0)
-        .ok_or_else(|| format!("{text:?} is no number of bytes a second: 500K, 20M or 1G would be"))
+        .ok_or_else(|| format!("{text:?} is no number of bytes: 500K, 20M or 1G would be"))
 }
 
 /// Keeps to a rate, if there is one.

@@ -9,14 +9,18 @@ use std::ffi::OsStr;
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 
+pub(crate) use crate::printable::printable;
+use crate::printable::printable_bytes;
+
 /// The longest name of one file or folder, as the kernel has it.
 const MOST_NAME: usize = 255;
 /// The longest path, as the kernel has it.
 pub(crate) const MOST_PATH: usize = 4096;
 /// So many folders lie within each other at most.
 const MOST_DEPTH: usize = 128;
-/// What this program calls its own files starts so.
-pub(crate) const OWN_PREFIX: &[u8] = b".landfall-";
+/// What this program calls its own files starts so, and ends in one of these ways.
+const OWN_PREFIX: &[u8] = b".landfall-";
+const OWN_ENDS: [&[u8]; 2] = [b".part", b".journal"];
 
 /// Why a name is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -33,8 +37,15 @@ pub(crate) enum BadPath {
     TooLong,
     #[error("more than {MOST_DEPTH} folders within each other")]
     TooDeep,
-    #[error("names that start with .landfall- are those of partial files")]
+    #[error(
+        "the names .landfall-….part and .landfall-….journal are those of partial files: rename it"
+    )]
     Own,
+}
+
+/// Is that what a partial file or its journal is called?
+fn is_own(name: &[u8]) -> bool {
+    name.starts_with(OWN_PREFIX) && OWN_ENDS.iter().any(|end| name.ends_with(end))
 }
 
 /// A name relative to the receiver's folder: parts that are joined by `/`, none of them
@@ -59,7 +70,7 @@ impl RelPath {
                 [] => return Err(BadPath::Empty),
                 b"." | b".." => return Err(BadPath::Dots),
                 _ if part.len() > MOST_NAME => return Err(BadPath::TooLong),
-                _ if part.starts_with(OWN_PREFIX) => return Err(BadPath::Own),
+                _ if is_own(part) => return Err(BadPath::Own),
                 _ => {}
             }
         }
@@ -83,6 +94,16 @@ impl RelPath {
         }
     }
 
+    /// Its parts, from the receiver's folder on.
+    pub(crate) fn parts(&self) -> impl Iterator<Item = &[u8]> {
+        self.0.split(|byte| *byte == b'/')
+    }
+
+    /// Does the other lie somewhere in this folder?
+    pub(crate) fn contains(&self, other: &Self) -> bool {
+        other.0.strip_prefix(self.as_bytes()).is_some_and(|rest| rest.starts_with(b"/"))
+    }
+
     /// How many folders it lies in, below the receiver's.
     fn depth(&self) -> usize {
         self.0.iter().filter(|byte| **byte == b'/').count()
@@ -92,7 +113,7 @@ impl RelPath {
 /// Safe to print: control characters, which a terminal might obey, are escaped.
 impl fmt::Display for RelPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&printable(&String::from_utf8_lossy(&self.0)))
+        f.write_str(&printable_bytes(&self.0))
     }
 }
 
@@ -100,19 +121,6 @@ impl fmt::Debug for RelPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?}", String::from_utf8_lossy(&self.0))
     }
-}
-
-/// Text of somebody else, without control characters.
-pub(crate) fn printable(text: &str) -> String {
-    let mut safe = String::with_capacity(text.len());
-    for character in text.chars() {
-        if character.is_control() {
-            safe.extend(character.escape_default());
-        } else {
-            safe.push(character);
-        }
-    }
-    safe
 }
 
 /// Why the target of a symbolic link is refused.
@@ -198,7 +206,7 @@ mod tests {
     #[test]
     fn what_is_printed_does_not_command_a_terminal() {
         let name = RelPath::parse(b"a\x1b[2Jb\n\xff").unwrap().to_string();
-        assert!(!name.contains('\x1b') && !name.contains('\n'), "{name}");
+        assert_eq!(name, "a\\u{1b}[2Jb\\n\\xff");
         assert_eq!(RelPath::parse("grün/ß".as_bytes()).unwrap().to_string(), "grün/ß");
     }
 

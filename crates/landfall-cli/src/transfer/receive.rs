@@ -4,42 +4,51 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::mpsc::sync_channel;
-use std::time::Duration;
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use landfall::stp::blocking::{Connection, Endpoint, Listener};
+use landfall::stp::blocking::{Connection, Endpoint};
 use landfall_transport::signals::{self, Endings};
 
 use crate::leaving;
+use crate::printable::printable;
 
-use super::code::{Code, CodeKey, Seals, Side};
+use super::admission::{Limits, USUAL_ENTRIES};
+use super::ask::CodeArgs;
+use super::code::{Code, Seals, Side};
 use super::folder::{self, Folder};
-use super::greet::{self, Greeted};
+use super::greet::Lock;
 use super::meter::{Meter, Tally};
 use super::options::Common;
 use super::outcome::{Failure, Outcome};
-use super::pipe::{Inlet, Outlet};
+use super::pace;
+use super::pipe::{Frame, Inlet, Outlet, WhenFull};
+use super::reception::Reception;
 use super::report::{Report, Ways};
 use super::sink::{self, Place, Sink};
 use super::ways::{self, Choice, Local};
-use super::wire::{MOST_PIECE, SERVICE, ToSender};
-use super::{Came, new_tally, part, watch};
+use super::wire::{MOST_PIECE, ToSender};
+use super::{Came, LOOK, new_tally, part, watch};
 
 const EXAMPLES: &str = "\
 Examples:
   landfall receive --dir incoming              makes a code and prints it
-  landfall receive --dir incoming --code three-words-of-ours
+  landfall receive --dir incoming --code-file ~/.landfall-code   a code of ours
   landfall receive --dir /srv/in --local eth0 --local eth1 --keep
   landfall receive --dir - | tar x             one file, to standard output
 
-Nobody sends without the code, and three wrong tries end the program. But there is NO
-ENCRYPTION yet: names and contents can be READ by everybody on the way.
+Nobody sends without the code, however often somebody tries, and nothing is written that was
+changed on the way. But there is NO ENCRYPTION yet: names and contents can be READ by
+everybody on the way.
+
+Without an option for it, the code is the one in the environment variable LANDFALL_CODE, or
+one is made and printed. One of your own has to be hard to guess: four words or more.
 
 Nothing is written outside of the folder. A file has its name only when all of it came and
 its BLAKE3 hash is equal; until then it is a hidden .landfall-….part beside a .journal, from
-where the next session resumes. Folders get the permissions and times of those that are
-sent, also where they were there before. If the sender goes away, this waits for it to come
+where the next session resumes. Files and new folders get the permissions of those that are
+sent, less what the umask takes; folders that were there keep theirs. If the sender goes away, this waits for it to come
 again. Exit codes: 0 all is in place, 1 something is not (stderr says what), 2 the arguments
 make no sense, 130 interrupted (Ctrl-C), 143 ended by SIGTERM.";
 
@@ -50,9 +59,8 @@ pub(crate) struct Args {
     /// The folder for what comes; `-` is standard output, for one file
     #[arg(long, value_name = "DIR")]
     dir: PathBuf,
-    /// The code that senders have to know; without this option, one is made and printed
-    #[arg(long, value_parser = Code::given)]
-    code: Option<Code>,
+    #[command(flatten)]
+    code: CodeArgs,
     /// Listen at this address or interface (ADDRESS, ADDRESS:PORT, INTERFACE), usually at all
     /// of IPv4 and port 8181; given several times, the contents are striped over all of them
     #[arg(long, value_name = "ADDRESS", value_parser = Local::parse)]
@@ -66,14 +74,15 @@ pub(crate) struct Args {
     /// Go on after a sender has finished, for the next one
     #[arg(long)]
     keep: bool,
+    /// Take no more bytes than this of one sender, holes included: 500M, 20G
+    #[arg(long, value_name = "SIZE", value_parser = pace::parse_size)]
+    max_size: Option<u64>,
+    /// Take no more files, folders and links than this of one sender
+    #[arg(long, value_name = "NUMBER", default_value_t = USUAL_ENTRIES)]
+    max_entries: u64,
     #[command(flatten)]
     common: Common,
 }
-
-/// So many wrong proofs of the code end the program.
-const TRIES: u8 = 3;
-/// How long accepting waits at a time.
-const ACCEPT: Duration = Duration::from_millis(100);
 
 /// Receives until a sender has finished.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
@@ -85,24 +94,29 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     }
     // Says early what cannot be.
     drop(args.place()?);
-    let code = args.code.clone().map_or_else(Code::random, Ok)?;
+    let (code, is_made) = match args.code.find(&endings)? {
+        Came::Done(Some(code)) => (code, false),
+        Came::Done(None) => (Code::random()?, true),
+        Came::Interrupted => return Ok(ExitCode::from(leaving::code_of_ending(&endings))),
+    };
     let choice = Choice { locals: args.local.clone(), patience: args.common.patience };
     let endpoint = ways::open_receiver(&choice)?;
-    let listener = endpoint.listen(SERVICE)?;
-    invite(args, &code, &ways::addresses_of(&endpoint));
-    let mut door = Door { endpoint: &endpoint, listener, key: code.key(), tries: TRIES };
+    let reception = Reception::open(&endpoint, Lock::new(&code)?)?;
+    invite(args, is_made.then_some(&code), &ways::addresses_of(&endpoint));
     loop {
-        let Some((connection, seals)) = door.admit(&endings)? else {
+        if endings.wait(Duration::ZERO).context("cannot wait for signals")? {
             eprintln!("landfall: interrupted while waiting for a sender");
             return Ok(ExitCode::from(leaving::code_of_ending(&endings)));
-        };
-        match session(args, &endpoint, &connection, &seals, &endings)? {
+        }
+        let Some(admitted) = reception.next(LOOK)? else { continue };
+        match session(args, &endpoint, &admitted.connection, &admitted.seals, &endings)? {
             Over::Interrupted => return Ok(ExitCode::from(leaving::code_of_ending(&endings))),
             Over::Gone => eprintln!("waiting for the sender to come again (Ctrl-C to end)"),
             Over::Failed(why) if !args.keep => bail!("{why}"),
-            Over::Failed(why) => eprintln!("landfall: {why}"),
+            Over::Failed(why) => eprintln!("landfall: {}", printable(&why)),
             Over::Finished { .. } if args.keep => {}
             Over::Finished { is_ok } => {
+                drop(reception);
                 endpoint.close();
                 return Ok(if is_ok { ExitCode::SUCCESS } else { ExitCode::FAILURE });
             }
@@ -115,6 +129,10 @@ impl Args {
         self.dir.as_os_str() == "-"
     }
 
+    fn limits(&self) -> Limits {
+        Limits { bytes: self.max_size.unwrap_or(u64::MAX), entries: self.max_entries }
+    }
+
     fn place(&self) -> Result<Place> {
         Ok(if self.is_to_output() {
             Place::Output { is_used: false }
@@ -125,15 +143,13 @@ impl Args {
 }
 
 /// Says where and with what code, so that it can be copied.
-fn invite(args: &Args, code: &Code, addresses: &[SocketAddr]) {
+fn invite(args: &Args, made: Option<&Code>, addresses: &[SocketAddr]) {
     let shown: Vec<String> = addresses.iter().map(ToString::to_string).collect();
     eprintln!("listening on {}", shown.join(" and "));
-    eprintln!("code: {code}");
-    if code.is_short() {
-        eprintln!(
-            "landfall: the code is short: who listens to a greeting can guess it at leisure, and \
-             send in its place; without --code a better one is made"
-        );
+    match made {
+        Some(code) => eprintln!("code: {code}"),
+        // Whoever gave it knows it, and others may look at this screen.
+        None => eprintln!("code: the one that was given"),
     }
     if !args.common.quiet {
         let host = addresses.first().map_or_else(String::new, |address| {
@@ -146,49 +162,9 @@ fn invite(args: &Args, code: &Code, addresses: &[SocketAddr]) {
                 (false, false) => address.to_string(),
             }
         });
-        eprintln!("on the other machine: landfall send --code {code} PATH… {host}");
+        // Without the code: everybody can read the command line there.
+        eprintln!("on the other machine: landfall send PATH… {host}   (it asks for the code)");
         eprintln!("not encrypted: contents can be read on the way");
-    }
-}
-
-/// Where senders knock.
-struct Door<'a> {
-    endpoint: &'a Endpoint,
-    listener: Listener,
-    key: CodeKey,
-    /// Wrong tries that are left.
-    tries: u8,
-}
-
-impl Door<'_> {
-    /// Waits for a sender that knows the code. Nothing: the program shall end.
-    fn admit(&mut self, endings: &Endings) -> Result<Option<(Connection, Seals)>> {
-        loop {
-            if endings.wait(Duration::ZERO).context("cannot wait for signals")? {
-                return Ok(None);
-            }
-            let Some(connection) = self.listener.accept_within(ACCEPT)? else { continue };
-            let from = connection.as_async().peer();
-            let port = ways::addresses_of(self.endpoint)
-                .get(usize::from(connection.as_async().path().0))
-                .map_or(0, SocketAddr::port);
-            match greet::as_receiver(self.endpoint, &connection, &self.key, port, self.tries - 1)? {
-                Greeted::Knows(seals) => return Ok(Some((connection, seals))),
-                Greeted::Nobody(why) => eprintln!("landfall: {from} knocked: {why}"),
-                Greeted::Wrong => {
-                    self.tries -= 1;
-                    eprintln!("landfall: {from} does not know the code");
-                    if self.tries == 0 {
-                        // The refusal is heard before the connection is gone.
-                        let _ = connection.close();
-                        bail!(
-                            "{TRIES} wrong codes: ended, so that nobody guesses on. If it was you, \
-                             start again and compare the code; if not, somebody else is trying"
-                        );
-                    }
-                }
-            }
-        }
     }
 }
 
@@ -216,7 +192,7 @@ fn session(
     let work = {
         let (endpoint, connection) = (endpoint.clone(), connection.clone());
         let (seals, tally) = (seals.clone(), Arc::clone(&tally));
-        let place = (args.place()?, args.common.idle);
+        let place = (args.place()?, args.limits(), args.common.idle);
         move || {
             // The command may have been interrupted: nobody waits then.
             let _ = done.send(converse(&endpoint, &connection, &seals, place, &tally));
@@ -286,43 +262,47 @@ pub(super) fn converse(
     endpoint: &Endpoint,
     connection: &Connection,
     seals: &Seals,
-    (place, idle): (Place, Duration),
+    (place, limits, idle): (Place, Limits, Duration),
     tally: &Arc<Tally>,
 ) -> Result<(Outcome, Option<Failure>, Ways)> {
     /// So many transfers wait to be written, beside those that are under way.
     const WRITE_BEHIND: usize = 4;
-    let inlet = Inlet::open(endpoint, connection, seals, Side::Sender, MOST_PIECE)?;
     let outlet = Outlet::new(connection, seals, Side::Receiver, idle);
+    let (taking, inlet) = Inlet::open(endpoint, connection, seals, Side::Sender, MOST_PIECE)?
+        .confirming(&outlet, WhenFull::End)
+        .split();
+    let taking = taking.map(|taking| part("landfall-take", connection, move || taking.run()));
+    let taking = taking.transpose()?;
     let ready = ToSender::Ready { ways: ways::addresses_of(endpoint) };
-    let sink = Sink::new(place, outlet, tally, &ready)?;
+    let sink = Sink::new((place, limits), outlet, tally, &ready);
     let (to_sink, frames) = sync_channel(WRITE_BEHIND);
-    let taking = part("landfall-take", connection, move || sink::take(inlet, &to_sink))?;
+    let checking = part("landfall-check", connection, move || sink::check(inlet, &to_sink))?;
     let (outcome, result) = sink.run(&frames);
-    drop(frames);
     let mut ways = Ways::of(endpoint, connection);
     ways.count = ways.count.max(outcome.links_used);
-    let Err(failure) = result else {
-        // The sender closes, which is no failure; if it does not, it is gone.
-        wait_for_close(endpoint, connection);
+    let Err(mut failure) = result else {
+        // The sender closes, which is no failure; if it does not, it is gone. Until then it
+        // may ask again for the last word.
+        pass_over(&frames);
         return Ok((outcome, None, ways));
     };
     // A sender that was told why ends by itself; one that talks nonsense is cut off.
     if matches!(failure, Failure::Ours(_)) {
-        wait_for_close(endpoint, connection);
+        pass_over(&frames);
     }
+    drop(frames);
     connection.abort();
-    let failure = match taking.join() {
-        Some(Err(broken)) => failure.graver(broken.into()),
-        _ => failure,
-    };
+    for part in [Some(checking), taking].into_iter().flatten() {
+        if let Some(Err(broken)) = part.join() {
+            failure = failure.graver(broken.into());
+        }
+    }
     Ok((outcome, Some(failure), ways))
 }
 
 /// Lets the sender have the last word, for a while: it closes the connection.
-fn wait_for_close(endpoint: &Endpoint, connection: &Connection) {
+fn pass_over(frames: &Receiver<Frame>) {
     const LIMIT: Duration = Duration::from_secs(5);
-    // Nothing more comes, so this ends with the connection, or with the limit.
-    if let Ok(memory) = endpoint.memory(1) {
-        let _ = connection.receive(memory).wait_for(LIMIT);
-    }
+    let until = Instant::now() + LIMIT;
+    while frames.recv_timeout(until.saturating_duration_since(Instant::now())).is_ok() {}
 }

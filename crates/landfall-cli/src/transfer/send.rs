@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::mpsc::sync_channel;
-use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use landfall::stp::blocking::{Connection, Endpoint};
@@ -12,13 +12,15 @@ use landfall_transport::signals::Endings;
 
 use crate::leaving;
 
+use super::ask::CodeArgs;
 use super::code::{Code, Seals, Side};
-use super::greet;
+use super::greet::{self, Rejected};
 use super::meter::{Meter, Tally};
 use super::options::Common;
 use super::outcome::{Failure, Outcome};
 use super::pace::{self, Pace};
-use super::pipe::{Frame, Inlet, Outlet};
+use super::pipe::{Frame, Inlet, Outlet, WhenFull};
+use super::presence::Presence;
 use super::report::{Report, Ways};
 use super::source::{self, Source};
 use super::walk::Roots;
@@ -28,13 +30,14 @@ use super::{Came, new_tally, part, watch};
 
 const EXAMPLES: &str = "\
 Examples:
-  landfall send --code 2d8n-x0rv-9k3c-wp5t film.mkv photos/ laptop.local
-  landfall send --code CODE big.img 192.0.2.7:9000
-  landfall send --code CODE --local eth0 --local eth1 data/ 192.0.2.7
-  landfall send --code CODE --name all.tar - 192.0.2.7   what `tar c .` writes, say
+  landfall send film.mkv photos/ laptop.local       asks for the code
+  landfall send --code-file code big.img 192.0.2.7:9000
+  landfall send --local eth0 --local eth1 data/ 192.0.2.7
+  LANDFALL_CODE=… landfall send --name all.tar - 192.0.2.7   what `tar c .` writes, say
 
-The code is the receiver's: `landfall receive` prints it. It is proven and never sent, and
-who does not know it can change nothing on the way. But there is NO ENCRYPTION yet: names
+The code is the receiver's: `landfall receive` prints it. Without an option for it, it is the
+one in the environment variable LANDFALL_CODE, or is asked for at the terminal. It is proven
+and never sent, and who does not know it can change nothing on the way. But there is NO ENCRYPTION yet: names
 and contents can be READ by everybody on the way. Do not send secrets over networks that
 you do not trust.
 
@@ -47,9 +50,8 @@ only the rest is sent. Exit codes: 0 all is in place, 1 something is not (stderr
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// The receiver's code; without this option, the environment variable LANDFALL_CODE
-    #[arg(long, value_parser = Code::given)]
-    code: Option<Code>,
+    #[command(flatten)]
+    code: CodeArgs,
     /// Files and folders; `-` is standard input
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<PathBuf>,
@@ -74,7 +76,16 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     // Before any thread is started.
     let endings = Endings::catch().context("cannot wait for signals")?;
-    let code = code_of(args)?;
+    if args.code.is_stdin() && args.paths.iter().any(|path| path.as_os_str() == "-") {
+        bail!(
+            "standard input cannot be both the code and a file: give the code by --code-file, by \
+             the environment variable LANDFALL_CODE, or at the terminal"
+        );
+    }
+    let code = match args.code.find_or_ask(&endings)? {
+        Came::Done(code) => code,
+        Came::Interrupted => return Ok(ExitCode::from(leaving::code_of_ending(&endings))),
+    };
     let to = ways::resolve_host(&args.host)?;
     let roots = Roots::new(&args.paths, &args.name)?;
     let choice = Choice { locals: args.local.clone(), patience: args.common.patience };
@@ -83,7 +94,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let mut meter = Meter::new(args.common.quiet);
 
     let (done, result) = sync_channel(1);
-    let (open, limits) = (Arc::new(OnceLock::new()), (args.limit, args.common.idle));
+    let (open, limits) = (Arc::new(OpenConnection::default()), (args.limit, args.common.idle));
     let session = {
         let (endpoint, tally, open) = (endpoint.clone(), Arc::clone(&tally), Arc::clone(&open));
         move || {
@@ -98,8 +109,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         Came::Interrupted => {
             let elapsed = meter.elapsed();
             drop(meter);
-            if let Some(connection) = open.get() {
-                Connection::abort(connection);
+            if let Some(connection) = &*open.lock().unwrap_or_else(PoisonError::into_inner) {
+                connection.abort();
             }
             endpoint.close();
             eprintln!(
@@ -115,26 +126,16 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     finish(args, &session, elapsed)
 }
 
-fn code_of(args: &Args) -> Result<Code> {
-    if let Some(code) = &args.code {
-        return Ok(code.clone());
-    }
-    match std::env::var("LANDFALL_CODE") {
-        Ok(text) => Code::given(&text).map_err(anyhow::Error::msg),
-        Err(_) => bail!(
-            "the receiver's code is missing: give the one that `landfall receive` printed with \
-             --code, or in the environment variable LANDFALL_CODE"
-        ),
-    }
-}
+/// The connection, once there is one.
+pub(super) type OpenConnection = Mutex<Option<Connection>>;
 
 /// No more bytes a second than this, and no longer without a word of the other side.
-type Limits = (Option<u64>, Duration);
+pub(super) type Limits = (Option<u64>, Duration);
 
 /// A session that is over.
-struct Session {
-    outcome: Outcome,
-    failure: Option<Failure>,
+pub(super) struct Session {
+    pub(super) outcome: Outcome,
+    pub(super) failure: Option<Failure>,
     ways: Ways,
 }
 
@@ -163,18 +164,14 @@ fn explain(failure: &Failure) -> String {
     }
 }
 
-fn greet_and_send(
+pub(super) fn greet_and_send(
     endpoint: &Endpoint,
     code: &Code,
     to: Address,
     (roots, limits): (&Roots, Limits),
-    (tally, open): (&Arc<Tally>, &OnceLock<Connection>),
+    (tally, open): (&Arc<Tally>, &OpenConnection),
 ) -> Result<Session> {
-    tally.say(format!("connecting to {to}"));
-    let connection = ways::connect(endpoint, to)?;
-    // For the one who hears signals.
-    let _ = open.set(connection.clone());
-    let seals = greet::as_sender(endpoint, &connection, &code.key(), to.port())?;
+    let (connection, seals) = connect_and_greet(endpoint, code, to, (tally, open))?;
     tally.say("counting what there is".into());
     let plan = roots.count();
     tally.total_files.store(plan.0, std::sync::atomic::Ordering::Relaxed);
@@ -182,7 +179,35 @@ fn greet_and_send(
     converse(endpoint, connection, &seals, to, (roots.clone(), plan, limits), tally)
 }
 
-fn converse(
+/// Connects, and proves the code; comes again where the receiver is pestered by others.
+fn connect_and_greet(
+    endpoint: &Endpoint,
+    code: &Code,
+    to: Address,
+    (tally, open): (&Arc<Tally>, &OpenConnection),
+) -> Result<(Connection, Seals)> {
+    const LIMIT: Duration = Duration::from_secs(60);
+    let until = Instant::now() + LIMIT;
+    let mut known = None;
+    loop {
+        tally.say(format!("connecting to {to}"));
+        let connection = ways::connect(endpoint, to)?;
+        // For the one who hears signals.
+        *open.lock().unwrap_or_else(PoisonError::into_inner) = Some(connection.clone());
+        match greet::as_sender(&connection, code, to.port(), &mut known) {
+            Ok(seals) => return Ok((connection, seals)),
+            Err(Rejected::Later | Rejected::Ended(_)) if Instant::now() < until => {
+                connection.abort();
+                // Not in step with whoever else waits.
+                let [more] = greet::random()?;
+                std::thread::sleep(Duration::from_millis(200 + u64::from(more)));
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+pub(super) fn converse(
     endpoint: &Endpoint,
     connection: Connection,
     seals: &Seals,
@@ -192,8 +217,9 @@ fn converse(
 ) -> Result<Session> {
     /// So many pieces wait to be sent, beside those that are under way.
     const READ_AHEAD: usize = 4;
-    let mut inlet = Inlet::open(endpoint, &connection, seals, Side::Receiver, MOST_ANSWERS)?;
     let outlet = Outlet::new(&connection, seals, Side::Sender, idle);
+    let mut inlet = Inlet::open(endpoint, &connection, seals, Side::Receiver, MOST_ANSWERS)?
+        .confirming(&outlet, WhenFull::Wait);
     let others = match ready(&mut inlet) {
         Ok(others) => others,
         Err(failure) => {
@@ -204,32 +230,28 @@ fn converse(
     ways::stripe(endpoint, &connection, to, &others);
 
     let (to_pump, from_source) = sync_channel(READ_AHEAD);
-    // As many answers as may be waited for: hearing never waits for the source.
-    let (to_source, answers) = sync_channel(2 * MOST_ANNOUNCED);
-    let source = Source::new(endpoint, (to_pump, answers), tally, Pace::new(rate), idle);
+    // More answers than may be waited for: hearing never waits for the source.
+    let (to_source, answers) = sync_channel(4 * MOST_ANNOUNCED);
+    let waits = (idle, Presence::of(&connection));
+    let source = Source::new(endpoint, (to_pump, answers), tally, Pace::new(rate), waits);
     let pumping = part("landfall-pump", &connection, move || source::pump(outlet, &from_source))?;
     let hearing = part("landfall-hear", &connection, move || source::hear(inlet, &to_source))?;
     let working = part("landfall-read", &connection, move || source.run(&roots, plan))?;
 
-    let (mut outcome, mut failure) = (Outcome::default(), None);
-    let mut note = |part: Failure| {
-        failure = Some(match failure.take() {
-            Some(other) => part.graver(other),
-            None => part,
-        });
-    };
-    match working.join() {
-        Some(Ok(done)) => outcome = done,
-        Some(Err(why)) => note(why),
-        None => note(Failure::Elsewhere),
-    }
-    for part in [pumping, hearing] {
-        match part.join() {
-            Some(Ok(())) => {}
-            Some(Err(why)) => note(why),
-            None => note(Failure::Elsewhere),
+    let (outcome, failure) = match working.join() {
+        // The receiver has said that all is in place: whatever is still under way was sent
+        // twice.
+        Some(Ok(done)) => (done, None),
+        ended => {
+            let mut failure = ended.and_then(Result::err).unwrap_or(Failure::Elsewhere);
+            for part in [pumping, hearing] {
+                if let Some(Err(why)) = part.join() {
+                    failure = failure.graver(why);
+                }
+            }
+            (Outcome::default(), Some(failure))
         }
-    }
+    };
     let ways = Ways::of(endpoint, &connection);
     // The receiver has said the last word: what becomes of the connection is no matter.
     let _ = connection.close();
@@ -243,7 +265,7 @@ fn ready(inlet: &mut Inlet) -> Result<Vec<Address>, Failure> {
     };
     match ToSender::all(&bundle).next() {
         Some(Ok(ToSender::Ready { ways })) => Ok(ways),
-        Some(Ok(ToSender::Abort { why })) => Err(Failure::Theirs(super::path::printable(&why))),
+        Some(Ok(ToSender::Abort { why })) => Err(Failure::Theirs(why)),
         Some(Err(malformed)) => Err(malformed.into()),
         _ => Err(Failure::nonsense("it does not begin")),
     }

@@ -3,36 +3,38 @@
 //!
 //! | thread | what it does |
 //! | --- | --- |
-//! | [`take`] | takes transfers in their order |
+//! | `Taking` | takes transfers |
+//! | [`check`] | checks their seals, and puts them in order |
 //! | [`Sink`] | answers, and writes |
-//! | [`HashLine`] | hashes meanwhile |
 //!
 //! A sender that knows the code is still not trusted with more than the folder: whatever
-//! it announces is checked, whatever it sends has to fit what it announced.
+//! it announces is checked, whatever it sends has to fit what it announced. Nor is it told
+//! of what lies in the folder: that a name is taken, and whether it has the same contents.
 
-use std::collections::HashMap;
-use std::io::{self, Write};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError};
 
-use blake3::{Hash, Hasher};
-use landfall::stp::Message;
+use blake3::Hash;
 
-use super::folder::{Denied, Folder, Partial, Standing};
-use super::hashing::HashLine;
+use super::admission::{Folders, Limits, Order, Unfinished};
+use super::contents::{Chain, ContentHasher};
+use super::folder::{Denied, Folder, Partial, Standing, TAKEN};
 use super::journal::Journal;
 use super::meter::Tally;
 use super::outcome::{Failure, Outcome};
-use super::path::{RelPath, check_target, printable};
-use super::pipe::{Broken, Frame, Inlet, Outlet};
+use super::output::{flush_output, print, print_zeros};
+use super::path::{RelPath, check_target};
+use super::pipe::{Broken, Frame, Inlet, Outlet, Piece};
+use super::presence::Presence;
 use super::wire::{
     Answer, Bundle, Entry, FULL_ANSWERS, FileTime, Kind, MOST_ANNOUNCED, SMALL, ToReceiver,
     ToSender,
 };
 
-/// Takes transfers in their order until nobody wants them, or the connection ends.
-pub(crate) fn take(mut inlet: Inlet, to: &SyncSender<Frame>) -> Result<(), Broken> {
+/// Takes what is sealed in its order until nobody wants it, or the connection ends.
+pub(crate) fn check(mut inlet: Inlet, to: &SyncSender<Frame>) -> Result<(), Broken> {
     loop {
         let frame = inlet.next()?;
         if to.send(frame).is_err() {
@@ -57,7 +59,18 @@ struct Announced {
     size: Option<u64>,
     mode: u16,
     modified: FileTime,
-    start: Option<(u64, Box<Hasher>)>,
+    start: Option<(u64, Hash)>,
+    /// How much of it is no hole, where the sender has told.
+    contents: Option<u64>,
+    next: Next,
+}
+
+/// What the sender may do about an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Next {
+    Send,
+    /// Show its hash, for the name is taken.
+    Compare,
 }
 
 /// The file whose pieces come now.
@@ -65,20 +78,14 @@ struct Open {
     index: u64,
     announced: Announced,
     came: u64,
+    /// What of it crossed the network.
+    moved: u64,
+    chain: Chain,
     /// Nothing on standard output, and where writing it has failed: the rest is passed over.
     partial: Option<Partial>,
     failed: Option<String>,
 }
 
-/// A folder, until all that is in it is there.
-struct Unfinished {
-    path: RelPath,
-    mode: u16,
-    modified: FileTime,
-}
-
-/// More folders than this do not get their times, rather than fill the memory.
-const MOST_FOLDERS: usize = 1 << 20;
 /// While so much of what is there is hashed, the sender waits for answers before it.
 const LONG: u64 = 4 << 20;
 
@@ -86,37 +93,44 @@ const LONG: u64 = 4 << 20;
 pub(crate) struct Sink {
     place: Place,
     outlet: Outlet,
-    hashing: HashLine,
     tally: Arc<Tally>,
     answers: Bundle,
-    announced: HashMap<u64, Announced>,
+    presence: Presence,
+    limits: Limits,
+    /// Bytes that were announced or came, and count.
+    admitted: u64,
+    order: Order,
+    announced: BTreeMap<u64, Announced>,
     next: u64,
     open: Option<Open>,
-    folders: Vec<Unfinished>,
+    folders: Folders,
     outcome: Outcome,
 }
 
 impl Sink {
     pub(crate) fn new(
-        place: Place,
+        (place, limits): (Place, Limits),
         outlet: Outlet,
         tally: &Arc<Tally>,
         ready: &ToSender,
-    ) -> io::Result<Self> {
+    ) -> Self {
         let mut answers = Bundle::default();
         answers.push_to_sender(ready);
-        Ok(Self {
+        Self {
             place,
+            presence: outlet.presence(),
             outlet,
-            hashing: HashLine::start()?,
+            limits,
+            admitted: 0,
+            order: Order::default(),
             tally: Arc::clone(tally),
             answers,
-            announced: HashMap::new(),
+            announced: BTreeMap::new(),
             next: 0,
             open: None,
-            folders: Vec::new(),
+            folders: Folders::default(),
             outcome: Outcome::default(),
-        })
+        }
     }
 
     /// Deals with everything until the sender has finished. The outcome says what is in
@@ -144,10 +158,17 @@ impl Sink {
                 }
             };
             match frame {
-                Frame::Piece(piece) => self.piece(piece)?,
+                Frame::Piece(piece) => self.piece(&piece)?,
                 Frame::Bundle(bundle) => {
-                    for message in ToReceiver::all(&bundle) {
-                        if self.hear(message?)? {
+                    let mut messages = ToReceiver::all(&bundle);
+                    while let Some(message) = messages.next() {
+                        let message = message?;
+                        let is_last = matches!(message, ToReceiver::Finish);
+                        if is_last && messages.next().is_some() {
+                            return Err(Failure::nonsense("something behind the end"));
+                        }
+                        self.hear(message)?;
+                        if is_last {
                             return Ok(());
                         }
                     }
@@ -171,8 +192,7 @@ impl Sink {
         self.answer(index, Answer::Refused { why })
     }
 
-    /// Gives whether that was the last word.
-    fn hear(&mut self, message: ToReceiver<'_>) -> Result<bool, Failure> {
+    fn hear(&mut self, message: ToReceiver<'_>) -> Result<(), Failure> {
         match message {
             ToReceiver::Plan { files, bytes } => {
                 self.tally.total_files.store(files, Ordering::Relaxed);
@@ -180,35 +200,58 @@ impl Sink {
             }
             ToReceiver::Entry(entry) => self.announce(entry)?,
             ToReceiver::Small { index, hash, bytes } => self.small(index, hash, bytes)?,
+            ToReceiver::Sparse { index, bytes } => {
+                let announced = self.announced.get_mut(&index);
+                let announced = announced.filter(|announced| announced.size.is_some());
+                announced.ok_or_else(|| Failure::nonsense(NOT_ANNOUNCED))?.contents = Some(bytes);
+            }
             ToReceiver::Begin { index, from } => self.begin(index, from)?,
+            ToReceiver::Hole { index, len } => self.hole(index, len)?,
             ToReceiver::End { index, len, hash } => self.end(index, len, hash)?,
-            ToReceiver::Same { index } => {
-                let there = self.due(index)?.size.unwrap_or(0);
-                self.outcome.same += 1;
-                self.outcome.bytes_there += there;
-                self.tally.bytes.fetch_add(there, Ordering::Relaxed);
-                self.tally.files.fetch_add(1, Ordering::Relaxed);
-            }
-            ToReceiver::Leave { index, why } => self.leave(index, &printable(&why))?,
-            ToReceiver::Finish => {
-                self.finish()?;
-                return Ok(true);
-            }
-            ToReceiver::Abort { why } => return Err(Failure::Theirs(printable(&why))),
+            ToReceiver::Compare { index, hash } => self.compare(index, hash)?,
+            ToReceiver::Leave { index, why } => self.leave(index, &why)?,
+            ToReceiver::Finish => self.finish()?,
+            ToReceiver::Abort { why } => return Err(Failure::Theirs(why)),
         }
-        Ok(false)
+        self.complete_folders()
+    }
+
+    /// The first entry that is not dealt with.
+    fn oldest(&self) -> u64 {
+        let open = self.open.as_ref().map(|open| open.index);
+        let announced = self.announced.first_key_value().map(|(index, _)| *index);
+        open.into_iter().chain(announced).min().unwrap_or(self.next)
+    }
+
+    fn complete_folders(&mut self) -> Result<(), Failure> {
+        let oldest = self.oldest();
+        while let Some(complete) = self.folders.complete(oldest) {
+            let Place::Folder(folder) = &mut self.place else { return Ok(()) };
+            let Unfinished { path, mode, modified, made } = complete;
+            match folder.finish_folder(&path, (mode, modified), made) {
+                Ok(()) => {}
+                Err(Denied::Entry(why)) => self.outcome.refuse(&path.to_string(), &why),
+                Err(Denied::Fatal(why)) => return Err(Failure::Ours(why)),
+            }
+        }
+        Ok(())
     }
 
     fn announce(&mut self, entry: Entry) -> Result<(), Failure> {
         let index = entry.index;
-        if index != self.next || self.announced.len() >= MOST_ANNOUNCED {
+        if index != self.next || index - self.oldest() >= MOST_ANNOUNCED as u64 {
             return Err(Failure::nonsense("an announcement that is out of turn"));
         }
+        self.limits.admit_entry(index).map_err(Failure::Ours)?;
         self.next += 1;
         let path = match &entry.path {
             Ok(path) => path.clone(),
             Err(why) => return self.refuse(index, "a name", why.to_string()),
         };
+        if let Err(why) = self.order.admit(&path) {
+            return self.refuse(index, &path.to_string(), why.to_string());
+        }
+        self.folders.announce(index, &path);
         match self.look(entry, path.clone()) {
             Ok(answer) => self.answer(index, answer),
             Err(Denied::Entry(why)) => self.refuse(index, &path.to_string(), why),
@@ -218,11 +261,14 @@ impl Sink {
 
     fn look(&mut self, entry: Entry, path: RelPath) -> Result<Answer, Denied> {
         let Entry { index, kind, mode, modified, .. } = entry;
-        let nothing = Answer::Want { have: 0, hash: Hasher::new().finalize().into() };
-        let mut announced = Announced { path, size: None, mode, modified, start: None };
+        let nothing = Answer::Want { have: 0, hash: ContentHasher::hash(&[]).into() };
+        let (start, contents, next) = (None, None, Next::Send);
+        let mut announced = Announced { path, size: None, mode, modified, start, contents, next };
         if let Kind::File { size } = kind {
             announced.size = Some(size);
         }
+        let admitted = self.limits.admit(self.admitted, announced.size.unwrap_or(0));
+        let admitted = admitted.map_err(Denied::Entry)?;
         let path = &announced.path;
         let folder = match &mut self.place {
             Place::Folder(folder) => folder,
@@ -231,17 +277,16 @@ impl Sink {
                 if !is_file || std::mem::replace(is_used, true) {
                     return Err(Denied::entry("the receiver writes one file to its output"));
                 }
+                self.admitted = admitted;
                 self.announced.insert(index, announced);
                 return Ok(nothing);
             }
         };
         let answer = match kind {
             Kind::Folder => {
-                folder.make_folder(path, mode)?;
+                let made = folder.make_folder(path, mode)?;
                 self.outcome.folders += 1;
-                if self.folders.len() < MOST_FOLDERS {
-                    self.folders.push(Unfinished { path: path.clone(), mode, modified });
-                }
+                self.folders.enter(Unfinished { path: announced.path, mode, modified, made });
                 return Ok(Answer::Made);
             }
             Kind::Link { target } => {
@@ -258,19 +303,20 @@ impl Sink {
                 if size >= LONG {
                     self.tally.say(format!("checking what is there of {path}"));
                 }
-                match folder.look(path, size, modified)? {
+                match folder.look(path, (size, modified), &self.presence)? {
                     Standing::Nothing => nothing,
-                    Standing::SameLength(hash) => {
-                        Answer::There { hash: hash.into(), may_replace: folder.may_replace() }
+                    Standing::Taken => {
+                        announced.next = Next::Compare;
+                        Answer::There
                     }
-                    Standing::Start { have, hasher } => {
-                        let hash = hasher.finalize().into();
-                        announced.start = Some((have, hasher));
-                        Answer::Want { have, hash }
+                    Standing::Start { have, hash } => {
+                        announced.start = Some((have, hash));
+                        Answer::Want { have, hash: hash.into() }
                     }
                 }
             }
         };
+        self.admitted = admitted;
         self.announced.insert(index, announced);
         Ok(answer)
     }
@@ -279,11 +325,65 @@ impl Sink {
     fn due(&mut self, index: u64) -> Result<Announced, Failure> {
         let between = self.open.is_none();
         let announced = self.announced.remove(&index).filter(|_| between);
-        announced.ok_or_else(|| Failure::nonsense("contents that were not announced"))
+        announced.ok_or_else(|| Failure::nonsense(NOT_ANNOUNCED))
+    }
+
+    /// The same, if its contents may come.
+    fn wanted(&mut self, index: u64) -> Result<Announced, Failure> {
+        let announced = self.due(index)?;
+        if announced.next == Next::Send {
+            Ok(announced)
+        } else {
+            Err(Failure::nonsense("contents for a name that is taken"))
+        }
+    }
+
+    /// The sender shows what the contents hash to whose name is taken.
+    fn compare(&mut self, index: u64, hash: [u8; 32]) -> Result<(), Failure> {
+        let mut announced = self.due(index)?;
+        let (Next::Compare, Some(size), Place::Folder(folder)) =
+            (announced.next, announced.size, &mut self.place)
+        else {
+            return Err(Failure::nonsense("a hash that nobody asked for"));
+        };
+        if size >= LONG {
+            self.tally.say(format!("comparing {}", announced.path));
+        }
+        let (may_replace, wanted) = (folder.may_replace(), (size, Hash::from_bytes(hash)));
+        let is_same = match folder.is_same(&announced.path, wanted, &self.presence) {
+            Ok(is_same) => is_same,
+            Err(Denied::Entry(_)) => false,
+            Err(Denied::Fatal(why)) => return Err(Failure::Ours(why)),
+        };
+        if self.presence.is_over() {
+            return Err(Failure::Elsewhere);
+        }
+        if is_same {
+            self.give_back(size);
+            self.outcome.same += 1;
+            self.outcome.bytes_there = self.outcome.bytes_there.saturating_add(size);
+            self.tally.bytes.fetch_add(size, Ordering::Relaxed);
+            self.tally.files.fetch_add(1, Ordering::Relaxed);
+            return self.answer(index, Answer::Same);
+        }
+        if may_replace {
+            announced.next = Next::Send;
+            self.announced.insert(index, announced);
+        } else {
+            self.give_back(size);
+            self.tally.files.fetch_add(1, Ordering::Relaxed);
+            self.outcome.refuse(&announced.path.to_string(), TAKEN);
+        }
+        self.answer(index, Answer::Other { may_replace })
+    }
+
+    /// So much of what was announced does not come.
+    const fn give_back(&mut self, bytes: u64) {
+        self.admitted = self.admitted.saturating_sub(bytes);
     }
 
     fn small(&mut self, index: u64, hash: [u8; 32], bytes: &[u8]) -> Result<(), Failure> {
-        let announced = self.due(index)?;
+        let announced = self.wanted(index)?;
         let len = bytes.len() as u64;
         if announced.size != Some(len) {
             return Err(Failure::nonsense("contents of another length than was announced"));
@@ -291,7 +391,7 @@ impl Sink {
         self.tally.files.fetch_add(1, Ordering::Relaxed);
         self.tally.add_moved(len);
         let path = announced.path.to_string();
-        if blake3::hash(bytes) != Hash::from_bytes(hash) {
+        if ContentHasher::hash(bytes) != Hash::from_bytes(hash) {
             return self.refuse(index, &path, DAMAGED.into());
         }
         match self.write_small(&announced, bytes) {
@@ -307,7 +407,7 @@ impl Sink {
     fn write_small(&mut self, announced: &Announced, bytes: &[u8]) -> Result<(), Denied> {
         match &mut self.place {
             Place::Folder(folder) => {
-                let mut partial = folder.begin(&announced.path, None, 0)?;
+                let mut partial = folder.begin(&announced.path, None, (0, None))?;
                 partial.write(bytes)?;
                 folder.commit(partial, announced.mode, Some(announced.modified))
             }
@@ -316,15 +416,14 @@ impl Sink {
     }
 
     fn begin(&mut self, index: u64, from: u64) -> Result<(), Failure> {
-        let mut announced = self.due(index)?;
+        let mut announced = self.wanted(index)?;
         self.tally.say(announced.path.to_string());
         let start = announced.start.take();
-        let hasher = match start {
-            _ if from == 0 => Box::new(Hasher::new()),
-            Some((have, hasher)) if have == from => hasher,
+        let chain = match start {
+            _ if from == 0 => Chain::new(),
+            Some((have, hash)) if have == from => Chain::behind(&hash),
             _ => return Err(Failure::nonsense("a start that was not offered")),
         };
-        self.hashing.begin(hasher);
         let opened = match &mut self.place {
             Place::Output { .. } => Ok(None),
             Place::Folder(folder) => {
@@ -333,7 +432,8 @@ impl Sink {
                     size,
                     modified: announced.modified,
                 });
-                folder.begin(&announced.path, journal.as_ref(), from).map(Some)
+                let begin = (from, announced.contents);
+                folder.begin(&announced.path, journal.as_ref(), begin).map(Some)
             }
         };
         let (partial, failed) = match opened {
@@ -343,34 +443,64 @@ impl Sink {
         };
         if from > 0 {
             self.outcome.resumed += 1;
-            self.outcome.bytes_there += from;
+            self.outcome.bytes_there = self.outcome.bytes_there.saturating_add(from);
             self.tally.bytes.fetch_add(from, Ordering::Relaxed);
         }
-        self.open = Some(Open { index, announced, came: from, partial, failed });
+        self.open = Some(Open { index, announced, came: from, moved: 0, chain, partial, failed });
         Ok(())
     }
 
-    fn piece(&mut self, piece: Message) -> Result<(), Failure> {
+    fn piece(&mut self, piece: &Piece) -> Result<(), Failure> {
         let len = piece.len() as u64;
-        let Some(open) = &mut self.open else {
+        self.comes(None, len)?;
+        self.tally.add_moved(len);
+        let Some(open) = &mut self.open else { return Ok(()) };
+        open.moved += len;
+        open.chain.piece(piece.digest());
+        let written = match (&mut open.partial, &self.place) {
+            (Some(partial), _) => partial.write(piece),
+            (None, Place::Output { .. }) => print(piece),
+            (None, Place::Folder(_)) => Ok(()),
+        };
+        match written {
+            Ok(()) => Ok(()),
+            // With a file that is too large nothing is gained by taking the rest of it.
+            Err(Denied::Entry(why) | Denied::Fatal(why)) => Err(self.stopped(why)),
+        }
+    }
+
+    /// So much of the file that is open comes next: of that one, where a number is given.
+    fn comes(&mut self, index: Option<u64>, len: u64) -> Result<(), Failure> {
+        let is_meant = |open: &&mut Open| index.is_none_or(|index| index == open.index);
+        let Some(open) = self.open.as_mut().filter(is_meant) else {
             return Err(Failure::nonsense("contents of nothing"));
         };
         let room = open.announced.size.map_or(u64::MAX, |size| size - open.came);
         if len == 0 || len > room {
             return Err(Failure::nonsense("more contents than were announced"));
         }
+        if open.announced.size.is_none() {
+            // Of what nobody knew the length of, nothing is kept.
+            self.admitted = self.limits.admit(self.admitted, len).map_err(Failure::Ours)?;
+        }
         open.came += len;
-        self.tally.add_moved(len);
-        let piece = Arc::new(piece);
-        self.hashing.piece(Arc::clone(&piece));
+        Ok(())
+    }
+
+    fn hole(&mut self, index: u64, len: u64) -> Result<(), Failure> {
+        self.comes(Some(index), len)?;
+        let Some(open) = self.open.as_mut().filter(|open| open.announced.size.is_some()) else {
+            return Err(Failure::nonsense("a hole in a stream"));
+        };
         let written = match (&mut open.partial, &self.place) {
-            (Some(partial), _) => partial.write(&piece),
-            (None, Place::Output { .. }) => print(&piece),
+            (Some(partial), _) => partial.skip(len),
+            (None, Place::Output { .. }) => print_zeros(len, &self.presence),
             (None, Place::Folder(_)) => Ok(()),
         };
+        open.chain.hole(len);
+        self.tally.bytes.fetch_add(len, Ordering::Relaxed);
         match written {
             Ok(()) => Ok(()),
-            // With a file that is too large nothing is gained by taking the rest of it.
             Err(Denied::Entry(why) | Denied::Fatal(why)) => Err(self.stopped(why)),
         }
     }
@@ -388,12 +518,13 @@ impl Sink {
         if let Some(why) = open.failed {
             return self.refuse(index, &path, why);
         }
-        if self.hashing.finish() != Some(Hash::from_bytes(hash)) {
+        if open.chain.finalize() != Hash::from_bytes(hash) {
             if let Some(partial) = open.partial {
                 partial.discard();
             }
             return self.refuse(index, &path, DAMAGED.into());
         }
+        let moved = open.moved;
         let Announced { mode, modified, size, .. } = open.announced;
         let done = match (open.partial, &self.place) {
             (Some(partial), Place::Folder(folder)) => {
@@ -403,7 +534,7 @@ impl Sink {
         };
         match done {
             Ok(()) => {
-                self.outcome.sent(len);
+                self.outcome.sent(moved);
                 Ok(())
             }
             Err(Denied::Entry(why)) => self.refuse(index, &path, why),
@@ -423,6 +554,7 @@ impl Sink {
             None => self.due(index)?,
             Some(_) => return Err(Failure::nonsense("an end of something else")),
         };
+        self.give_back(announced.size.unwrap_or(0));
         self.tally.files.fetch_add(1, Ordering::Relaxed);
         self.outcome.refuse(&announced.path.to_string(), why);
         Ok(())
@@ -432,15 +564,8 @@ impl Sink {
         if self.open.is_some() || !self.announced.is_empty() {
             return Err(Failure::nonsense("an end before all was dealt with"));
         }
-        // What is within a folder changes its time: the innermost first.
-        while let Some(Unfinished { path, mode, modified }) = self.folders.pop() {
-            let Place::Folder(folder) = &mut self.place else { break };
-            match folder.finish_folder(&path, mode, modified) {
-                Ok(()) => {}
-                Err(Denied::Entry(why)) => self.outcome.refuse(&path.to_string(), &why),
-                Err(Denied::Fatal(why)) => return Err(Failure::Ours(why)),
-            }
-        }
+        self.folders.leave_all(self.next);
+        self.complete_folders()?;
         self.outcome.links_used = self.outlet.links();
         let (files, bytes) = (self.outcome.files, self.outcome.bytes_moved);
         self.answers.push_to_sender(&ToSender::Finished { files, bytes });
@@ -464,14 +589,4 @@ impl Sink {
 
 const DAMAGED: &str = "it did not arrive as it was sent (BLAKE3 differs): send it again";
 
-fn print(bytes: &[u8]) -> Result<(), Denied> {
-    io::stdout().lock().write_all(bytes).map_err(|error| output_denied(&error))
-}
-
-fn flush_output() -> Result<(), Denied> {
-    io::stdout().lock().flush().map_err(|error| output_denied(&error))
-}
-
-fn output_denied(error: &io::Error) -> Denied {
-    Denied::Fatal(format!("the receiver's standard output: {error}"))
-}
+const NOT_ANNOUNCED: &str = "contents that were not announced";

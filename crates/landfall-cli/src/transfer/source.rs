@@ -8,36 +8,36 @@
 //! | [`hear`] | takes what the receiver says |
 //!
 //! Announcements run ahead of contents, so that many small files cost no round trip each;
-//! how far ahead is bounded. Contents are hashed right after they were read, while they
+//! how far ahead is bounded. Where a name is taken, the source shows the hash of its file and
+//! goes on; what the receiver says of it is heard later. Contents are hashed right after they were read, while they
 //! are in the cache, and before their memory is lent to be sent.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError};
 use std::time::Duration;
 
-use blake3::Hasher;
-use landfall::stp::Memory;
 use landfall::stp::blocking::Endpoint;
 
+use super::contents::{Chain, ContentHasher};
+use super::extents::{Extent, Extents, hash_prefix};
 use super::meter::Tally;
 use super::outcome::{Failure, Outcome};
 use super::pace::Pace;
-use super::path::printable;
-use super::pipe::{Frame, Inlet, Outlet};
+use super::pipe::{Frame, Inlet, MOST_CONTENTS, Outlet, Unsealed};
+use super::presence::Presence;
 use super::walk::{Found, Roots, Walk, modified};
 use super::wire::{
-    Answer, Bundle, Entry, FULL_BUNDLE, FileTime, Kind, MOST_ANNOUNCED, MOST_PIECE, SMALL,
-    ToReceiver, ToSender,
+    Answer, Bundle, Entry, FULL_BUNDLE, Kind, MOST_ANNOUNCED, SMALL, ToReceiver, ToSender,
 };
 
 /// What the source hands on.
 pub(crate) enum ToSend {
     Bundle(Bundle),
-    Piece(Memory),
+    Piece(Unsealed),
 }
 
 /// Sends what is handed on, in order, until there is no more.
@@ -45,7 +45,7 @@ pub(crate) fn pump(mut outlet: Outlet, from: &Receiver<ToSend>) -> Result<(), Fa
     while let Ok(next) = from.recv() {
         match next {
             ToSend::Bundle(bundle) => outlet.bundle(bundle)?,
-            ToSend::Piece(memory) => outlet.piece(memory)?,
+            ToSend::Piece(piece) => outlet.piece(piece)?,
         }
     }
     Ok(outlet.drain()?)
@@ -60,7 +60,7 @@ pub(crate) fn hear(mut inlet: Inlet, to: &SyncSender<ToSender>) -> Result<(), Fa
         for message in ToSender::all(&bundle) {
             let message = message?;
             if let ToSender::Abort { why } = message {
-                return Err(Failure::Theirs(printable(&why)));
+                return Err(Failure::Theirs(why));
             }
             let is_last = matches!(message, ToSender::Finished { .. });
             if to.send(message).is_err() || is_last {
@@ -78,17 +78,25 @@ pub(crate) struct Source {
     tally: Arc<Tally>,
     outcome: Outcome,
     pace: Pace,
-    /// An answer is waited for so long at most.
+    /// An answer is waited for so long at most, and nothing is read for who is gone.
     idle: Duration,
+    presence: Presence,
     bundle: Bundle,
     walk: Option<Walk>,
     announced: VecDeque<(u64, Found)>,
     next: u64,
+    /// Files whose hash was shown, for their names are taken.
+    compared: BTreeMap<u64, Found>,
+    /// Those of them that differ, and shall be sent.
+    replacing: VecDeque<(u64, Found)>,
+    /// Files that were sent, and might not have arrived whole.
+    unconfirmed: u64,
 }
 
 /// How the contents of a file were read.
 enum Contents {
-    Whole(blake3::Hash),
+    /// With their hash, and how much of them was no hole.
+    Whole(blake3::Hash, u64),
     /// It is not what was announced any more.
     Changed(String),
 }
@@ -99,7 +107,7 @@ impl Source {
         (to, answers): (SyncSender<ToSend>, Receiver<ToSender>),
         tally: &Arc<Tally>,
         pace: Pace,
-        idle: Duration,
+        (idle, presence): (Duration, Presence),
     ) -> Self {
         Self {
             endpoint: endpoint.clone(),
@@ -109,10 +117,14 @@ impl Source {
             outcome: Outcome::default(),
             pace,
             idle,
+            presence,
             bundle: Bundle::default(),
             walk: None,
             announced: VecDeque::new(),
             next: 0,
+            compared: BTreeMap::new(),
+            replacing: VecDeque::new(),
+            unconfirmed: 0,
         }
     }
 
@@ -125,26 +137,40 @@ impl Source {
             if self.announced.len() <= MOST_ANNOUNCED / 2 {
                 self.announce()?;
             }
-            let Some((index, found)) = self.announced.pop_front() else { break };
-            let answer = self.answer_to(index)?;
-            self.serve(index, &found, answer)?;
+            if let Some((index, found)) = self.replacing.pop_front() {
+                self.send_file(index, &found, (0, None))?;
+            } else if let Some((index, found)) = self.announced.pop_front() {
+                let answer = self.answer_to(index)?;
+                self.serve(index, found, answer)?;
+            } else if self.compared.is_empty() {
+                break;
+            } else {
+                let message = self.hear()?;
+                self.note(message)?;
+            }
         }
         self.say(&ToReceiver::Finish)?;
         self.flush()?;
         loop {
             match self.hear()? {
-                // The last files may have arrived damaged.
-                ToSender::Answer { answer: Answer::Refused { why }, index } => {
-                    self.outcome.refuse(&format!("entry {index}"), &why);
-                }
                 ToSender::Finished { .. } => return Ok(self.outcome),
-                _ => return Err(Failure::nonsense("an answer that nobody asked for")),
+                // The last files may have arrived damaged.
+                message => self.note(message)?,
             }
         }
     }
 
+    /// The first entry that is not dealt with.
+    fn oldest(&self) -> u64 {
+        let announced = self.announced.front().map(|(index, _)| *index);
+        let compared = self.compared.first_key_value().map(|(index, _)| *index);
+        let replacing = self.replacing.iter().map(|(index, _)| *index);
+        replacing.chain(announced).chain(compared).min().unwrap_or(self.next)
+    }
+
     fn announce(&mut self) -> Result<(), Failure> {
-        while self.announced.len() < MOST_ANNOUNCED {
+        let until = self.oldest() + MOST_ANNOUNCED as u64;
+        while self.next < until {
             let Some(found) = self.walk.as_mut().and_then(Iterator::next) else { return Ok(()) };
             match found {
                 Err(problem) => self.outcome.refuse(&problem.what, &problem.why),
@@ -192,38 +218,63 @@ impl Source {
         loop {
             match self.hear()? {
                 ToSender::Answer { index, answer } if index == wanted => return Ok(answer),
-                // Something sent before did not arrive whole.
-                ToSender::Answer { index, answer: Answer::Refused { why } } if index < wanted => {
-                    self.outcome.refuse(&format!("entry {index}"), &why);
-                }
-                _ => return Err(Failure::nonsense("an answer that nobody asked for")),
+                message => self.note(message)?,
             }
         }
     }
 
-    fn serve(&mut self, index: u64, found: &Found, answer: Answer) -> Result<(), Failure> {
+    /// What the receiver says about something before.
+    fn note(&mut self, message: ToSender) -> Result<(), Failure> {
+        let nobody_asked = || Failure::nonsense("an answer that nobody asked for");
+        let ToSender::Answer { index, answer } = message else { return Err(nobody_asked()) };
+        match answer {
+            // Something sent before did not arrive whole.
+            Answer::Refused { why } if index < self.next => {
+                self.unconfirmed = self.unconfirmed.checked_sub(1).ok_or_else(nobody_asked)?;
+                self.outcome.refuse(&format!("entry {index}"), &why);
+            }
+            Answer::Same => {
+                let found = self.compared.remove(&index).ok_or_else(nobody_asked)?;
+                let size = found.size();
+                self.outcome.same += 1;
+                self.outcome.bytes_there = self.outcome.bytes_there.saturating_add(size);
+                self.tally.bytes.fetch_add(size, std::sync::atomic::Ordering::Relaxed);
+            }
+            Answer::Other { may_replace } => {
+                let found = self.compared.remove(&index).ok_or_else(nobody_asked)?;
+                if may_replace {
+                    self.replacing.push_back((index, found));
+                } else {
+                    let why = "another file of that name is there: `landfall receive \
+                               --overwrite` would replace it";
+                    self.outcome.refuse(&found.path.to_string(), why);
+                }
+            }
+            _ => return Err(nobody_asked()),
+        }
+        Ok(())
+    }
+
+    fn serve(&mut self, index: u64, found: Found, answer: Answer) -> Result<(), Failure> {
         let name = found.path.to_string();
+        if matches!(found.kind, Kind::File { .. } | Kind::Stream) {
+            self.tally.files.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        }
         match (answer, &found.kind) {
-            (Answer::Refused { why }, _) => self.outcome.refuse(&name, &printable(&why)),
+            (Answer::Refused { why }, _) => self.outcome.refuse(&name, &why),
             (Answer::Made, Kind::Folder) => self.outcome.folders += 1,
             (Answer::Made, Kind::Link { .. }) => self.outcome.links += 1,
-            (Answer::There { hash, may_replace }, Kind::File { size }) => {
-                let hash = blake3::Hash::from_bytes(hash);
-                self.compare(index, found, *size, hash, may_replace)?;
-            }
+            (Answer::There, Kind::File { .. }) => self.compare(index, found)?,
             (Answer::Want { have, hash }, Kind::File { size }) if have <= *size => {
-                let size = *size;
                 self.tally.say(name);
-                self.send_file(index, found, size, have, blake3::Hash::from_bytes(hash))?;
+                let start = Some(blake3::Hash::from_bytes(hash));
+                self.send_file(index, &found, (have, start))?;
             }
             (Answer::Want { have: 0, .. }, Kind::Stream) => {
                 self.tally.say("standard input".into());
                 self.send_stream(index)?;
             }
             _ => return Err(Failure::nonsense("an answer that does not fit what was asked")),
-        }
-        if matches!(found.kind, Kind::File { .. } | Kind::Stream) {
-            self.tally.files.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         }
         Ok(())
     }
@@ -233,138 +284,155 @@ impl Source {
         self.say(&ToReceiver::Leave { index, why })
     }
 
-    /// A file of the same length is there: is it the same?
-    fn compare(
-        &mut self,
-        index: u64,
-        found: &Found,
-        size: u64,
-        theirs: blake3::Hash,
-        may_replace: bool,
-    ) -> Result<(), Failure> {
+    /// The name of a file is taken: is it by the same one?
+    fn compare(&mut self, index: u64, found: Found) -> Result<(), Failure> {
         self.tally.say(format!("comparing {}", found.path));
-        let mut hasher = Hasher::new();
-        let read = open(found).and_then(|file| hash_prefix(&file, size, &mut hasher));
+        let mut hasher = ContentHasher::new();
+        let read = open(&found).map_err(|error| error.to_string()).and_then(|file| {
+            hash_prefix(&file, found.size(), &mut hasher, &self.presence)
+                .map_err(|error| short_or(&error))?;
+            unchanged(&file, &found)
+        });
         match read {
-            Ok(()) if hasher.finalize() == theirs => {
-                self.outcome.same += 1;
-                self.outcome.bytes_there += size;
-                self.tally.bytes.fetch_add(size, std::sync::atomic::Ordering::Relaxed);
-                self.say(&ToReceiver::Same { index })
-            }
-            Ok(()) if may_replace => {
-                self.send_file(index, found, size, 0, blake3::Hash::from_bytes([0; 32]))
-            }
             Ok(()) => {
-                let why = "another file of that name is there: `landfall receive --overwrite` \
-                           would replace it";
-                self.leave(index, found, why.into())
+                self.compared.insert(index, found);
+                let hash = hasher.finalize().into();
+                self.say(&ToReceiver::Compare { index, hash })
             }
-            Err(error) => self.leave(index, found, error.to_string()),
+            Err(why) => self.leave(index, &found, why),
         }
     }
 
+    /// Sends a file, if the receiver has so much of it, with this hash.
     fn send_file(
         &mut self,
         index: u64,
         found: &Found,
-        size: u64,
-        have: u64,
-        prefix: blake3::Hash,
+        (have, start): (u64, Option<blake3::Hash>),
     ) -> Result<(), Failure> {
+        let size = found.size();
         let file = match open(found) {
             Ok(file) => file,
             Err(error) => return self.leave(index, found, error.to_string()),
         };
-        if let Err(why) = unchanged(&file, size, found.modified) {
+        if let Err(why) = unchanged(&file, found) {
             return self.leave(index, found, why);
         }
         if size <= SMALL && have == 0 {
-            return self.send_small(index, found, &file, size);
+            return self.send_small(index, found, &file);
         }
-        let mut hasher = Hasher::new();
+        let mut chain = Chain::new();
         let mut from = 0;
         if have > 0 {
+            let mut hasher = ContentHasher::new();
             self.tally.say(format!("checking what is there of {}", found.path));
-            let is_same =
-                hash_prefix(&file, have, &mut hasher).is_ok() && hasher.finalize() == prefix;
+            let hashed = hash_prefix(&file, have, &mut hasher, &self.presence);
+            let prefix = hasher.finalize();
+            let is_same = hashed.is_ok() && Some(prefix) == start;
             self.tally.say(found.path.to_string());
             if is_same {
+                chain = Chain::behind(&prefix);
                 from = have;
                 self.outcome.resumed += 1;
-                self.outcome.bytes_there += have;
+                self.outcome.bytes_there = self.outcome.bytes_there.saturating_add(have);
                 self.tally.bytes.fetch_add(have, std::sync::atomic::Ordering::Relaxed);
-            } else {
-                hasher.reset();
             }
+        }
+        if let Some(bytes) = contents_of(&file).filter(|bytes| *bytes < size) {
+            self.say(&ToReceiver::Sparse { index, bytes })?;
         }
         self.say(&ToReceiver::Begin { index, from })?;
         self.flush()?;
-        match self.send_pieces(&file, from, size, &mut hasher, found.modified)? {
-            Contents::Whole(hash) => {
-                self.outcome.sent(size - from);
+        match self.send_extents((index, found), &file, from, &mut chain)? {
+            Contents::Whole(hash, moved) => {
+                self.outcome.sent(moved);
+                self.unconfirmed += 1;
                 self.say(&ToReceiver::End { index, len: size, hash: hash.into() })
             }
             Contents::Changed(why) => self.leave(index, found, why),
         }
     }
 
-    fn send_small(
-        &mut self,
-        index: u64,
-        found: &Found,
-        file: &File,
-        size: u64,
-    ) -> Result<(), Failure> {
+    fn send_small(&mut self, index: u64, found: &Found, file: &File) -> Result<(), Failure> {
+        let size = found.size();
         let mut bytes = vec![0; size as usize];
         let read = file.read_exact_at(&mut bytes, 0).map_err(|error| short_or(&error));
-        if let Err(why) = read.and_then(|()| unchanged(file, size, found.modified)) {
+        if let Err(why) = read.and_then(|()| unchanged(file, found)) {
             return self.leave(index, found, why);
         }
         self.pace.keep(size);
-        let hash = blake3::hash(&bytes).into();
+        let hash = ContentHasher::hash(&bytes).into();
         self.say(&ToReceiver::Small { index, hash, bytes: &bytes })?;
         self.outcome.sent(size);
+        self.unconfirmed += 1;
         self.tally.add_moved(size);
         Ok(())
+    }
+
+    fn send_extents(
+        &mut self,
+        (index, found): (u64, &Found),
+        file: &File,
+        from: u64,
+        chain: &mut Chain,
+    ) -> Result<Contents, Failure> {
+        let mut moved = 0;
+        for extent in Extents::new(file, from, found.size()) {
+            let Extent { at, len, is_hole } = match extent {
+                Ok(extent) => extent,
+                Err(error) => return Ok(Contents::Changed(short_or(&error))),
+            };
+            if is_hole {
+                chain.hole(len);
+                self.tally.bytes.fetch_add(len, std::sync::atomic::Ordering::Relaxed);
+                self.say(&ToReceiver::Hole { index, len })?;
+                // Pieces do not wait for the messages before them.
+                self.flush()?;
+            } else if let Err(why) = self.send_pieces(file, at, len, chain)? {
+                return Ok(Contents::Changed(why));
+            } else {
+                moved += len;
+            }
+        }
+        Ok(match unchanged(file, found) {
+            Ok(()) => Contents::Whole(chain.finalize(), moved),
+            Err(why) => Contents::Changed(why),
+        })
     }
 
     fn send_pieces(
         &mut self,
         file: &File,
         from: u64,
-        size: u64,
-        hasher: &mut Hasher,
-        modified: FileTime,
-    ) -> Result<Contents, Failure> {
-        let mut at = from;
-        while at < size {
-            let len = (size - at).min(MOST_PIECE as u64) as usize;
-            let mut memory = self.endpoint.memory(len)?;
-            if let Err(error) = file.read_exact_at(&mut memory, at) {
-                return Ok(Contents::Changed(short_or(&error)));
+        len: u64,
+        chain: &mut Chain,
+    ) -> Result<Result<(), String>, Failure> {
+        let (mut at, end) = (from, from + len);
+        while at < end {
+            let len = (end - at).min(MOST_CONTENTS as u64) as usize;
+            let mut memory = Unsealed::memory(&self.endpoint, len)?;
+            if let Err(error) = file.read_exact_at(&mut memory[..len], at) {
+                return Ok(Err(short_or(&error)));
             }
-            hasher.update(&memory);
+            let piece = Unsealed::new(memory);
+            chain.piece(piece.digest());
             self.pace.keep(len as u64);
-            self.hand_on(ToSend::Piece(memory))?;
+            self.hand_on(ToSend::Piece(piece))?;
             at += len as u64;
             self.tally.add_moved(len as u64);
         }
-        Ok(match unchanged(file, size, modified) {
-            Ok(()) => Contents::Whole(hasher.finalize()),
-            Err(why) => Contents::Changed(why),
-        })
+        Ok(Ok(()))
     }
 
     /// Standard input, until it ends: nobody knows when.
     fn send_stream(&mut self, index: u64) -> Result<(), Failure> {
         self.say(&ToReceiver::Begin { index, from: 0 })?;
         self.flush()?;
-        let (mut hasher, mut len) = (Hasher::new(), 0);
+        let (mut chain, mut len) = (Chain::new(), 0);
         let mut input = io::stdin().lock();
         loop {
-            let mut memory = self.endpoint.memory(MOST_PIECE)?;
-            let filled = match fill(&mut input, &mut memory) {
+            let mut memory = Unsealed::memory(&self.endpoint, MOST_CONTENTS)?;
+            let filled = match fill(&mut input, &mut memory[..MOST_CONTENTS]) {
                 Ok(filled) => filled,
                 Err(error) => {
                     let why = format!("standard input cannot be read: {error}");
@@ -375,19 +443,21 @@ impl Source {
             if filled == 0 {
                 break;
             }
-            hasher.update(&memory[..filled]);
+            let is_last = filled < MOST_CONTENTS;
+            let piece =
+                if is_last { Unsealed::of(&memory[..filled]) } else { Unsealed::new(memory) };
+            chain.piece(piece.digest());
             len += filled as u64;
             self.pace.keep(filled as u64);
-            let is_last = filled < memory.len();
-            let whole = if is_last { Memory::from_bytes(&memory[..filled]) } else { memory };
-            self.hand_on(ToSend::Piece(whole))?;
+            self.hand_on(ToSend::Piece(piece))?;
             self.tally.add_moved(filled as u64);
             if is_last {
                 break;
             }
         }
         self.outcome.sent(len);
-        self.say(&ToReceiver::End { index, len, hash: hasher.finalize().into() })
+        self.unconfirmed += 1;
+        self.say(&ToReceiver::End { index, len, hash: chain.finalize().into() })
     }
 }
 
@@ -414,9 +484,9 @@ fn open(found: &Found) -> io::Result<File> {
 }
 
 /// Is it what was announced?
-fn unchanged(file: &File, size: u64, announced: FileTime) -> Result<(), String> {
+fn unchanged(file: &File, found: &Found) -> Result<(), String> {
     let now = file.metadata().map_err(|error| error.to_string())?;
-    if now.is_file() && now.len() == size && modified(&now) == announced {
+    if now.is_file() && now.len() == found.size() && modified(&now) == found.modified {
         Ok(())
     } else {
         Err("it changed while it was being sent: send it again".into())
@@ -431,15 +501,7 @@ fn short_or(error: &io::Error) -> String {
     }
 }
 
-/// Hashes the first bytes of a file.
-pub(crate) fn hash_prefix(file: &File, len: u64, hasher: &mut Hasher) -> io::Result<()> {
-    let mut buffer = vec![0; MOST_PIECE.min(usize::try_from(len).unwrap_or(MOST_PIECE))];
-    let mut at = 0;
-    while at < len {
-        let piece = (len - at).min(buffer.len() as u64) as usize;
-        file.read_exact_at(&mut buffer[..piece], at)?;
-        hasher.update(&buffer[..piece]);
-        at += piece as u64;
-    }
-    Ok(())
+/// How many bytes its file system has for it: of one with holes fewer than it is long.
+fn contents_of(file: &File) -> Option<u64> {
+    Some(file.metadata().ok()?.blocks().saturating_mul(512))
 }

@@ -4,25 +4,30 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
-use landfall::stp::Memory;
 use landfall::stp::blocking::{Connection, Endpoint};
 
+use super::admission::Limits;
 use super::code::{Code, Seals, Side};
 use super::folder::Folder;
-use super::greet::{self, Greeted};
+use super::greet::{self, Greeted, Lock};
 use super::meter::Tally;
 use super::outcome::{Failure, Outcome};
 use super::path::RelPath;
-use super::pipe::{Frame, Inlet, Outlet};
+use super::pipe::{Frame, Inlet, Outlet, Unsealed};
 use super::receive::converse;
+use super::send::{OpenConnection, greet_and_send};
 use super::sink::Place;
+use super::walk::Roots;
 use super::ways::{self, Choice, Local};
 use super::wire::{
-    Bundle, Entry, FileTime, Greeting, Kind, MOST_ANNOUNCED, MOST_ANSWERS, SERVICE, ToReceiver,
-    ToSender, VERSION,
+    Answer, Bundle, Entry, FileTime, Greeting, Kind, MOST_ANNOUNCED, MOST_ANSWERS, MOST_PIECE,
+    Refusal, SERVICE, ToReceiver, ToSender, VERSION,
 };
+
+mod bounds;
 
 /// Nothing of a test takes so long.
 const IDLE: Duration = Duration::from_secs(240);
@@ -69,6 +74,19 @@ fn code() -> Code {
     Code::given("a code of the tests").unwrap()
 }
 
+/// The receiver's part of a greeting.
+fn greeted(endpoint: &Endpoint, connection: &Connection) -> anyhow::Result<Seals> {
+    let lock = Lock::new(&code()).unwrap();
+    let port = ways::addresses_of(endpoint)[0].port();
+    let connection = connection.as_async();
+    endpoint.wait(async {
+        match greet::as_receiver(connection, &lock, port, || true).await? {
+            Greeted::Knows(proven) => proven.welcome(connection).await,
+            Greeted::Wrong | Greeted::Later => anyhow::bail!("it knows the code"),
+        }
+    })
+}
+
 /// Runs a receiver of this folder against a sender that does as it likes.
 fn against(
     yard: &Yard,
@@ -83,6 +101,16 @@ fn patiently_against(
     idle: Duration,
     hostile: impl FnOnce(&Endpoint, &Connection, &Seals) + Send,
 ) -> (Outcome, Option<Failure>) {
+    let folder = Folder::open(&yard.inside(), false, false).unwrap();
+    set_up_against((folder, Limits::default()), idle, hostile)
+}
+
+/// The same, with the receiver set up so.
+fn set_up_against(
+    (folder, limits): (Folder, Limits),
+    idle: Duration,
+    hostile: impl FnOnce(&Endpoint, &Connection, &Seals) + Send,
+) -> (Outcome, Option<Failure>) {
     let endpoint = ways::open_receiver(&choice()).unwrap();
     let listener = endpoint.listen(SERVICE).unwrap();
     let to = ways::addresses_of(&endpoint)[0];
@@ -90,19 +118,17 @@ fn patiently_against(
         scope.spawn(move || {
             let endpoint = ways::open_sender(&choice(), to).unwrap();
             let connection = ways::connect(&endpoint, to).unwrap();
-            let seals = greet::as_sender(&endpoint, &connection, &code().key(), to.port()).unwrap();
+            let seals = greet::as_sender(&connection, &code(), to.port(), &mut None).unwrap();
             hostile(&endpoint, &connection, &seals);
             // Its last words are heard; then it is gone.
             let _ = connection.close();
         });
         let connection = listener.accept().unwrap();
-        let greeted =
-            greet::as_receiver(&endpoint, &connection, &code().key(), to.port(), 2).unwrap();
-        let Greeted::Knows(seals) = greeted else { panic!("it knows the code") };
-        let place = Place::Folder(Folder::open(&yard.inside(), false, false).unwrap());
+        let seals = greeted(&endpoint, &connection).unwrap();
+        let place = (Place::Folder(folder), limits, idle);
         let tally = std::sync::Arc::new(Tally::default());
         let (outcome, failure, _) =
-            converse(&endpoint, &connection, &seals, (place, idle), &tally).unwrap();
+            converse(&endpoint, &connection, &seals, place, &tally).unwrap();
         (outcome, failure)
     })
 }
@@ -125,7 +151,7 @@ fn say(yard: &Yard, what: Vec<Put>) -> (Outcome, Option<Failure>) {
             // It may be cut off at any time.
             let _ = match put {
                 Put::Bundle(bundle) => outlet.bundle(bundle),
-                Put::Piece(bytes) => outlet.piece(Memory::from_bytes(bytes)),
+                Put::Piece(bytes) => outlet.piece(Unsealed::of(bytes)),
             };
         }
         let _ = outlet.drain();
@@ -206,13 +232,13 @@ fn links_lead_nowhere_outside_and_are_not_followed() {
             link(1, "climbs", "../x"),
             link(2, "climbs-later", "up/../x"),
             entry(3, "folder", Kind::Folder),
-            link(4, "link", "folder"),
-            file(5, "link/x", 1),
-            file(6, "up/x", 1),
+            file(4, "folder/x", 1),
+            link(5, "link", "folder"),
+            file(6, "link/x", 1),
             entry(7, "up/folder", Kind::Folder),
             link(8, "up/link", "x"),
-            file(9, "folder/x", 1),
-            ToReceiver::Small { index: 9, hash, bytes: b"x" },
+            file(9, "up/x", 1),
+            ToReceiver::Small { index: 4, hash, bytes: b"x" },
             ToReceiver::Finish,
         ])],
     );
@@ -240,13 +266,10 @@ fn lengths_that_lie_end_the_session() {
     let middle = ToReceiver::Begin { index: 0, from: 3 };
     is_nonsense(say(&yard, vec![bundle(&[file(0, "x", 5), middle])]));
     // The length is as large as lengths are: nothing is reserved, nothing overflows.
-    let what = vec![
-        bundle(&[file(0, "x", u64::MAX), begin]),
-        Put::Piece(b"four"),
-        bundle(&[ToReceiver::Abort { why: "enough".into() }]),
-    ];
+    let what = vec![bundle(&[file(0, "x", u64::MAX), begin]), Put::Piece(b"four")];
     let (outcome, failure) = say(&yard, what);
-    assert_eq!((failure, outcome.files), (Some(Failure::Theirs("enough".into())), 0));
+    assert!(matches!(failure, Some(Failure::Ours(_))), "{failure:?}");
+    assert_eq!(outcome.files, 0);
     let names = yard.names();
     assert!(names.iter().all(|name| name.starts_with(".landfall-")), "{names:?}");
 }
@@ -284,7 +307,7 @@ fn what_is_out_of_turn_ends_the_session() {
         vec![bundle(&[file(0, "x", 9), begin.clone(), begin.clone()])],
         vec![bundle(&[file(0, "x", 9), begin, ToReceiver::Finish])],
         vec![bundle(&[file(0, "x", 9), ToReceiver::Finish])],
-        vec![bundle(&[ToReceiver::Same { index: 7 }])],
+        vec![bundle(&[ToReceiver::Compare { index: 7, hash: NONE }])],
         vec![Put::Bundle(Bundle(vec![0xee; 100]))],
         vec![bundle(
             &(0..=MOST_ANNOUNCED as u64).map(|n| file(n, &n.to_string(), 1)).collect::<Vec<_>>(),
@@ -302,7 +325,7 @@ fn what_is_not_sealed_with_the_code_ends_the_session() {
     let ended = against(&yard, |_, connection, _| {
         let transcript =
             super::code::Transcript { service: 0, udp_port: 0, sender: NONE, receiver: NONE };
-        let others = code().key().seals(&transcript);
+        let others = code().key(&[0; 16]).unwrap().seals(&transcript);
         let mut outlet = Outlet::new(connection, &others, Side::Sender, IDLE);
         let Put::Bundle(bundle) = bundle(&[ToReceiver::Finish]) else { unreachable!() };
         let _ = outlet.bundle(bundle).and_then(|()| outlet.drain());
@@ -376,10 +399,58 @@ fn another_version_is_told_which_one_this_is() {
             Greeting::parse(&heard).unwrap()
         });
         let connection = listener.accept().unwrap();
-        let greeted =
-            greet::as_receiver(&endpoint, &connection, &code().key(), to.port(), 2).unwrap();
-        // It has proven nothing wrong: that is no try.
-        assert!(matches!(greeted, Greeted::Nobody(_)));
-        assert!(matches!(sender.join().unwrap(), Greeting::Refused { version: VERSION, .. }));
+        let why = greeted(&endpoint, &connection).err().unwrap().to_string();
+        assert!(why.contains(&format!("version {}", VERSION + 1)), "{why}");
+        let told = Greeting::Refused { version: VERSION, why: Refusal::VERSION };
+        assert_eq!(sender.join().unwrap(), told);
     });
+}
+
+/// It knows the code, and what it says commands a terminal.
+#[test]
+fn what_a_receiver_says_is_safe_to_print() {
+    let yard = Yard::new("terminal");
+    let paths = ["early", "late"].map(|name| yard.inside().join(name));
+    paths.iter().for_each(|path| fs::write(path, b"contents").unwrap());
+    let why = "\x1b]0;owned\x07\u{9b}2J\u{202e}no".to_owned();
+    let endpoint = ways::open_receiver(&choice()).unwrap();
+    let listener = endpoint.listen(SERVICE).unwrap();
+    let to = ways::addresses_of(&endpoint)[0];
+    let session = std::thread::scope(|scope| {
+        let sender = scope.spawn(move || {
+            let endpoint = ways::open_sender(&choice(), to).unwrap();
+            let (roots, tally) = (Roots::new(&paths, "stdin").unwrap(), Arc::default());
+            let limits = (&roots, (None, IDLE));
+            greet_and_send(&endpoint, &code(), to, limits, (&tally, &OpenConnection::default()))
+        });
+        let connection = listener.accept().unwrap();
+        let seals = greeted(&endpoint, &connection).unwrap();
+        let mut inlet =
+            Inlet::open(&endpoint, &connection, &seals, Side::Sender, MOST_PIECE).unwrap();
+        let mut outlet = Outlet::new(&connection, &seals, Side::Receiver, IDLE);
+        let mut say = |messages: &[ToSender]| {
+            let mut bundle = Bundle::default();
+            messages.iter().for_each(|message| bundle.push_to_sender(message));
+            outlet.bundle(bundle).unwrap();
+        };
+        say(&[ToSender::Ready { ways: Vec::new() }]);
+        let _announced = inlet.next().unwrap();
+        say(&[
+            ToSender::Answer { index: 0, answer: Answer::Refused { why: why.clone() } },
+            ToSender::Answer { index: 1, answer: Answer::Want { have: 0, hash: NONE } },
+        ]);
+        let _contents = inlet.next().unwrap();
+        say(&[
+            // About what has come.
+            ToSender::Answer { index: 1, answer: Answer::Refused { why } },
+            ToSender::Finished { files: 0, bytes: 0 },
+        ]);
+        outlet.drain().unwrap();
+        sender.join().unwrap().unwrap()
+    });
+    assert_eq!(session.failure, None);
+    assert_eq!(session.outcome.refused.len(), 2);
+    for refused in session.outcome.refused {
+        assert_eq!(refused.why, "\\u{1b}]0;owned\\u{7}\\u{9b}2J\\u{202e}no");
+    }
 }

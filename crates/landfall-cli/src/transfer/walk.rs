@@ -5,16 +5,17 @@
 //! and told of. At any time the names of one folder for each level are in memory.
 
 use std::collections::HashSet;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, Metadata};
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
-use super::path::{OWN_PREFIX, RelPath, check_target, printable};
+use super::journal::{self, Journal};
+use super::path::{RelPath, check_target, printable};
 use super::wire::{FileTime, Kind};
 
 /// The path that stands for standard input.
@@ -31,6 +32,13 @@ pub(crate) struct Found {
     pub(crate) kind: Kind,
     pub(crate) mode: u16,
     pub(crate) modified: FileTime,
+}
+
+impl Found {
+    /// How long a file is.
+    pub(crate) const fn size(&self) -> u64 {
+        if let Kind::File { size } = self.kind { size } else { 0 }
+    }
 }
 
 /// Something that cannot be sent, and why.
@@ -85,7 +93,7 @@ impl Roots {
             match found.kind {
                 Kind::File { size } => {
                     files += 1;
-                    bytes += size;
+                    bytes = u64::saturating_add(bytes, size);
                 }
                 Kind::Stream => files += 1,
                 Kind::Folder | Kind::Link { .. } => {}
@@ -142,16 +150,46 @@ impl Iterator for Walk {
                 self.levels.pop();
                 continue;
             };
-            if name.as_bytes().starts_with(OWN_PREFIX) {
-                continue;
-            }
             let real = level.real.join(&name);
+            match part_of_partial(&level.real, &name) {
+                Some(Part::Contents) => {
+                    return Some(Err(problem(&real, &"the unfinished file of a receiver")));
+                }
+                // Told with its contents.
+                Some(Part::Journal) => continue,
+                None => {}
+            }
             return Some(match level.path.child(&name) {
                 Ok(path) => self.look_at(path, real, false),
                 Err(why) => Err(problem(&real, &why)),
             });
         }
     }
+}
+
+/// A part of what a receiver keeps of an unfinished file.
+enum Part {
+    Contents,
+    Journal,
+}
+
+/// Only both parts together are such a file, with a journal that is one.
+fn part_of_partial(folder: &Path, name: &OsStr) -> Option<Part> {
+    let text = name.to_str()?.strip_prefix(".landfall-")?;
+    let (stem, part) = match text.strip_suffix(".part") {
+        Some(stem) => (stem, Part::Contents),
+        None => (text.strip_suffix(".journal")?, Part::Journal),
+    };
+    let file = |end: &str| {
+        let path = folder.join(format!(".landfall-{stem}.{end}"));
+        let is_file = fs::symlink_metadata(&path).is_ok_and(|metadata| metadata.is_file());
+        is_file.then_some(path)
+    };
+    file("part")?;
+    let mut text = String::new();
+    let journal = fs::File::open(file("journal")?).ok()?;
+    journal.take(journal::MOST).read_to_string(&mut text).ok()?;
+    Journal::parse(&text).map(|_| part)
 }
 
 fn problem(real: &Path, why: &impl ToString) -> Problem {

@@ -126,8 +126,15 @@ const MOST_STU: u8 = 13;
 /// A queued datagram takes more kernel memory than it has bytes.
 const BUFFER_PER_WINDOW: u32 = 3;
 
+/// So many connections may wait to be greeted, and so many may not have proven yet that they
+/// hear this side. The oldest of those makes room.
+const BACKLOG: usize = 128;
+/// Far more than all that wait, are greeted and are served: one that was sent away and does
+/// not answer that is remembered until its `--patience` is over.
+const CONNECTIONS: usize = 8192;
+
 fn open(addresses: &[SocketAddr], choice: &Choice, mtu: u32, is_own: bool) -> Result<Endpoint> {
-    let mut builder = Builder::default().config(config(choice, mtu, is_own)).backlog(8);
+    let mut builder = Builder::default().config(config(choice, mtu, is_own)).backlog(BACKLOG);
     for address in addresses {
         builder = builder.path(Transport::udp_with(UdpConfig::new(*address, mtu)));
     }
@@ -143,7 +150,9 @@ fn config(choice: &Choice, mtu: u32, is_own: bool) -> Config {
         window: window(),
         retry_after,
         retry_floor: retry_after,
-        connections: 32,
+        connections: CONNECTIONS,
+        half_open: BACKLOG,
+        links: CONNECTIONS,
         ..usual
     }
 }

@@ -193,6 +193,10 @@ impl Running {
         self.child.try_wait().unwrap().is_some()
     }
 
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// SIGKILL: it can do nothing about it.
     pub(crate) fn kill(mut self) {
         self.child.kill().unwrap();

@@ -4,12 +4,19 @@
 //! | --- | --- |
 //! | `ends` | both programs, started, watched, killed |
 //! | `trees` | files, folders, links, modes, times; standard input and output; several ways |
-//! | `codes` | who does not know the code |
+//! | `codes` | from where the code comes, and which are taken |
+//! | `strangers` | who does not know the code |
 //! | `resume` | either side killed at any moment, and sources that change meanwhile |
+//! | `folder` | what names, permissions and holes do to the receiver's folder |
+//! | `middle`, `meddling` | who changes bytes on the way |
 //! | `refusals` | what is there already, what cannot be written, full disks |
 
 mod codes;
 mod ends;
+mod folder;
+mod meddling;
+mod middle;
 mod refusals;
 mod resume;
+mod strangers;
 mod trees;

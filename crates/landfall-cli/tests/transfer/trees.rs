@@ -159,24 +159,24 @@ fn arguments_and_paths_that_make_no_sense_are_refused_at_once() {
     let file = scratch.write("a/x", b"");
     let other = scratch.write("b/x", b"");
     let run = |command: &mut Command| Running::start(command).end();
-    run(landfall().args(["send", "--code", "c"])).expect(2);
+    run(landfall().args(["send", "--code", CODE])).expect(2);
     run(landfall().args(["receive"])).expect(2);
     run(landfall().args(["receive", "--dir", "x", "--patience", "0"])).expect(2);
     run(landfall().args(["send", "--code", "-", "x", "localhost"])).expect(2);
     run(landfall().args(["receive", "--dir", "x", "--local", "a/b"])).expect(2);
-    let missing = run(landfall().args(["send", "--code", "c", "/no/such/file", "127.0.0.1"]));
+    let missing = run(landfall().args(["send", "--code", CODE, "/no/such/file", "127.0.0.1"]));
     missing.expect(1).says("/no/such/file");
     let paths = [file.as_os_str(), other.as_os_str()];
-    run(landfall().args(["send", "--code", "c"]).args(paths).arg("127.0.0.1:9"))
+    run(landfall().args(["send", "--code", CODE]).args(paths).arg("127.0.0.1:9"))
         .expect(1)
         .says("two of the paths are called x");
     run(landfall().arg("send").arg(&file).arg("127.0.0.1:9")).expect(1).says("LANDFALL_CODE");
     // Nobody is there.
-    run(landfall().args(["send", "--code", "c", "--patience", "1"]).arg(&file).arg("127.0.0.1:9"))
+    run(landfall().args(["send", "--code", CODE, "--patience", "1"]).arg(&file).arg("127.0.0.1:9"))
         .expect(1)
         .says("nobody answers at 127.0.0.1:9");
     // The folder is a file.
-    run(landfall().args(["receive", "--code", "c", "--local", "127.0.0.1:0", "--dir"]).arg(&file))
+    run(landfall().args(["receive", "--code", CODE, "--local", "127.0.0.1:0", "--dir"]).arg(&file))
         .expect(1)
         .says("cannot make the folder");
     let mut taken = receive(&scratch.path("to"), &[]);

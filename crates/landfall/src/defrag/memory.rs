@@ -1,17 +1,17 @@
 //! The engine's view of memory, over the transport's.
 
 use landfall_placement::Span;
-use landfall_transport::scatter::Desk;
+use landfall_transport::scatter::BurstMemory;
 use spec_defrag::Memory;
 
-/// A desk, for an engine.
+/// The memory of a burst, for an engine.
 ///
 /// What the engine asks for lies in memory that it was given, so nothing is ever
 /// refused; if it were, bytes would be missing that a checksum finds.
 #[derive(Debug)]
-pub(super) struct AtDesk<'a>(pub(super) &'a mut Desk);
+pub(super) struct MemoryView<'a>(pub(super) BurstMemory<'a>);
 
-impl Memory for AtDesk<'_> {
+impl Memory for MemoryView<'_> {
     #[inline]
     fn head(&self, slot: u16) -> &[u8] {
         self.0.head(slot)

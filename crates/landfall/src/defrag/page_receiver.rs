@@ -1,12 +1,12 @@
 //! [`PageReceiver`]: the payloads of datagrams, whole.
 
 use std::borrow::Cow;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
 
+use landfall_inet::{checksum, protocol, udp};
 use landfall_placement::{Duration, InternetSum};
 use spec_defrag::Way;
-use spec_defrag::wire::{Key, Parsed, protocol};
 
 use super::error::Error;
 use super::packet::Packet;
@@ -127,31 +127,32 @@ impl Page {
             return None;
         }
         let udp_at = usize::from(parsed.payload_at);
-        let udp = head.get(udp_at..)?.first_chunk::<{ protocol::UDP_LEN }>()?;
-        let word = |at: usize| u16::from_be_bytes([udp[at], udp[at + 1]]);
-        let (udp_len, sum) = (usize::from(word(4)), word(6));
-        if udp_len < protocol::UDP_LEN || udp_len > parsed.payload_len as usize {
+        let header = udp::Header::view(head.get(udp_at..)?.first_chunk()?);
+        let (udp_len, sum) = (usize::from(header.len.get()), header.sum.get());
+        if udp_len < udp::LEN || udp_len > parsed.payload_len as usize {
             return None;
         }
-        let [from, to] = addresses(&parsed);
-        let (from, to) = (SocketAddr::new(from, word(0)), SocketAddr::new(to, word(2)));
+        let (from, to) = parsed.key.addresses();
+        let from = SocketAddr::new(from, header.source.get());
+        let to = SocketAddr::new(to, header.destination.get());
         Some(Self { from, to, udp_at, udp_len, sum, packet })
     }
 
     /// Whether its checksum is right (RFC 768; RFC 8200, section 8.1).
     #[must_use]
     pub fn is_intact(&self) -> bool {
-        let mut sum = pseudo_header(self.from.ip(), self.to.ip());
-        sum.add_word(u16::from(protocol::UDP));
-        sum.add_word(self.udp_len as u16);
+        let pseudo = checksum::pseudo_header(self.from.ip(), self.to.ip(), protocol::UDP);
+        let pseudo = checksum::with_len(pseudo, self.udp_len as u32);
         if self.sum == 0 {
             return self.from.is_ipv4();
         }
         // What a peer on this machine sends in one frame has not been finished: a
         // device would do it, and there is none.
-        if self.packet.way() == Way::Whole && self.sum == sum.sum() {
+        if self.packet.way() == Way::Whole && self.sum == pseudo {
             return true;
         }
+        let mut sum = InternetSum::new();
+        sum.add_word(pseudo);
         self.packet.part(self.udp_at..self.udp_at + self.udp_len).for_each(|part| sum.add(part));
         sum.sum() == 0xffff
     }
@@ -171,7 +172,7 @@ impl Page {
     /// How many bytes there are.
     #[must_use]
     pub const fn len(&self) -> usize {
-        self.udp_len - protocol::UDP_LEN
+        self.udp_len - udp::LEN
     }
 
     /// Are there none?
@@ -182,7 +183,7 @@ impl Page {
 
     /// The bytes, piece by piece: one piece, unless it was lent as a list.
     pub fn pieces(&self) -> impl Iterator<Item = &[u8]> {
-        let start = self.udp_at + protocol::UDP_LEN;
+        let start = self.udp_at + udp::LEN;
         self.packet.part(start..start + self.len())
     }
 
@@ -206,26 +207,4 @@ impl Page {
     pub const fn packet(&self) -> &Packet {
         &self.packet
     }
-}
-
-fn addresses(parsed: &Parsed) -> [IpAddr; 2] {
-    let Key { source, destination, protocol, .. } = parsed.key;
-    [source, destination].map(|address| {
-        if protocol == Key::IPV6 {
-            Ipv6Addr::from(address).into()
-        } else {
-            Ipv4Addr::from(address as u32).into()
-        }
-    })
-}
-
-fn pseudo_header(from: IpAddr, to: IpAddr) -> InternetSum {
-    let mut sum = InternetSum::new();
-    for address in [from, to] {
-        match address {
-            IpAddr::V4(address) => sum.add(&address.octets()),
-            IpAddr::V6(address) => sum.add(&address.octets()),
-        }
-    }
-    sum
 }

@@ -1,10 +1,10 @@
 //! Datagrams that the kernel cuts.
 
+use landfall_inet::{ethernet, udp};
 use landfall_placement::InternetSum;
 use landfall_transport::memory::Pins;
 use landfall_transport::scatter::{CutError, Long, MOST_OUTGOING};
 use spec_defrag::Head;
-use spec_defrag::wire::ethernet;
 
 use super::datagram::{Datagrams, piece_of, udp_at};
 use super::error::Error;
@@ -94,6 +94,7 @@ fn finish(head: &mut Head, payload: InternetSum) {
     let mut sum = InternetSum::new();
     sum.add(&head[at..]);
     sum.append(payload);
-    let checksum = if sum.checksum() == 0 { 0xffff } else { sum.checksum() };
-    head.as_mut_slice()[at + 6..at + 8].copy_from_slice(&checksum.to_be_bytes());
+    let checksum = udp::Header::sum_field(sum.checksum());
+    let at = at + usize::from(udp::SUM_OFFSET);
+    head.as_mut_slice()[at..at + 2].copy_from_slice(&checksum.to_be_bytes());
 }

@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 
+use landfall_inet::ethernet::{ARP, IPV4, IPV6};
 use landfall_placement::{Engine, PathId};
 use landfall_transport::memory::Regions;
 use landfall_transport::packet::{Filter, Framing, PacketConfig, PacketDriver};
@@ -78,9 +79,6 @@ impl Ethernet {
 
 /// Frames of IP and ARP for a station of its own, and what is for all.
 pub(super) fn framing(station: [u8; 6]) -> Framing {
-    const IPV4: u16 = 0x0800;
-    const ARP: u16 = 0x0806;
-    const IPV6: u16 = 0x86dd;
     Framing::Ethernet { filter: Filter::ethertypes([IPV4, ARP, IPV6]).station_and_groups(station) }
 }
 

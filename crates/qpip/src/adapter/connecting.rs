@@ -17,7 +17,7 @@ use super::queue_pair::{Connection, Phase, QueuePair, Role};
 use super::stats::ConnectionStats;
 use crate::ids::{ListenerId, QueuePairId};
 use crate::tcp::{Mapping, Tcb};
-use crate::wire::{ipv4, ipv6, protocol, pseudo, tcp};
+use crate::wire::{checksum, ipv4, ipv6, protocol, tcp};
 
 /// Ports for those who do not care which (RFC 6335).
 const FIRST_EPHEMERAL: u16 = 49_152;
@@ -84,7 +84,7 @@ impl Adapter {
             tcb,
             link: route.link,
             next_hop: route.next_hop,
-            addresses: pseudo::addresses(local.ip(), remote.ip(), protocol::TCP),
+            addresses: checksum::pseudo_header(local.ip(), remote.ip(), protocol::TCP),
             listener,
         }));
         self.demux.connections.insert(ends, id.index);

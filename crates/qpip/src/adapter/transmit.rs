@@ -20,7 +20,7 @@ use crate::ip::answer::{self, Host};
 use crate::ip::neighbours::{Found, Question};
 use crate::tcp::tcb::CloseReason;
 use crate::tcp::{Draft, Room};
-use crate::wire::{Envelope, Mac, Tcp, ipv4, ipv6, protocol, pseudo, tcp, udp};
+use crate::wire::{Envelope, Mac, Tcp, checksum, ipv4, ipv6, protocol, tcp, udp};
 use crate::work::Status;
 
 /// What became of a queue pair's turn.
@@ -174,7 +174,7 @@ impl Adapter {
         let own = self.links[link].station()?.mac;
         let mut header = [0; tcp::LEN_MAX];
         let header_len = header_of(draft, local, remote).header_len() as u32;
-        let sum = pseudo::with_len(connection.addresses, header_len + draft.payload);
+        let sum = checksum::with_len(connection.addresses, header_len + draft.payload);
         let len = header_of(draft, local, remote).write(&mut header, sum)?;
         let mut envelope = Envelope::new((own, local.ip()), (station, remote.ip()), protocol::TCP);
         envelope.traffic_class = draft.ecn as u8;
@@ -455,7 +455,7 @@ fn write_sealed(envelope: &Envelope, header: &Tcp, into: &mut [u8]) -> Option<us
     let at = envelope.write(into, len as u32)?;
     let segment = into.get_mut(at..at + len)?;
     header.write(segment, envelope.pseudo(len as u32))?;
-    let sum = landfall_placement::checksum::checksum(segment);
+    let sum = checksum::checksum(segment);
     let slot = usize::from(tcp::SUM_OFFSET);
     segment[slot..slot + 2].copy_from_slice(&sum.to_be_bytes());
     Some(at + len)

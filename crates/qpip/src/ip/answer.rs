@@ -14,7 +14,7 @@ use crate::wire::arp::{self, Arp};
 use crate::wire::icmp::Echo;
 use crate::wire::ndp::{self, Advertisement, Solicitation};
 use crate::wire::{
-    Envelope, Ip, Mac, Problem, ethernet, icmp, icmp4, icmp6, ipv6, is_host, protocol,
+    Envelope, Ip, Mac, Problem, ethernet, extension, icmp, icmp4, icmp6, ipv6, is_host, protocol,
 };
 
 /// All nodes on the link (RFC 4291, section 2.7.1).
@@ -52,7 +52,7 @@ impl Arrived<'_> {
     #[must_use]
     pub fn may_be_complained_about(&self) -> bool {
         let ip = self.ip;
-        self.ethernet.is_to_one()
+        !self.ethernet.is_to_group()
             && is_host(ip.destination)
             && ip.is_from_host()
             && ip.fragment.is_none_or(|piece| piece.offset == 0)
@@ -76,7 +76,7 @@ impl Arrived<'_> {
 /// counts as one.
 fn is_error(protocol: u8, message: &[u8]) -> bool {
     match protocol {
-        protocol::ICMP4 => message.first().is_none_or(|kind| matches!(kind, 3..=5 | 11 | 12)),
+        protocol::ICMP4 => icmp4::is_error(message),
         protocol::ICMP6 => icmp6::is_error(message),
         _ => false,
     }
@@ -134,7 +134,7 @@ pub fn parameter_problem(
     head: &[u8],
     into: &mut [u8],
 ) -> Option<usize> {
-    let is_to_group = !ethernet.is_to_one() || problem.destination.is_multicast();
+    let is_to_group = ethernet.is_to_group() || problem.destination.is_multicast();
     let source = IpAddr::V6(problem.source);
     if is_to_group && !problem.even_to_group || !is_host(source) || !is_host(us.address) {
         return None;
@@ -145,7 +145,7 @@ pub fn parameter_problem(
     let packet = &packet[..len.min(packet.len())];
     // What it carries lies behind what was not understood: an error is not
     // answered, nor what may be one.
-    let (carried, message) = ipv6::quoted_protocol(header, &packet[ipv6::LEN..])?;
+    let (carried, message) = extension::quoted_protocol(header, &packet[ipv6::LEN..])?;
     if is_error(carried, message) {
         return None;
     }

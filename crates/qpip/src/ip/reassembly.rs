@@ -1,15 +1,12 @@
 //! The pieces of packets, until they are whole (RFC 791, RFC 8200 section 4.5).
 //!
 //! Every piece is copied to where it belongs in the buffer of its packet; once
-//! nothing is missing the buffer is the payload. What is not plainly one packet
-//! cut into pieces is given up:
+//! nothing is missing the buffer is the payload. Which pieces make a packet is
+//! [`landfall_inet::reassembly`]'s to say; what it refuses is given up. Beyond that:
 //!
-//! - Pieces that overlap make their packet refused, and all that still comes of
-//!   it (RFC 5722, for IPv4 as well). Only an exact repetition, with the same
-//!   bytes, is passed over, which RFC 8200 allows.
+//! - A repetition is passed over only with the same bytes, which are at hand here.
 //! - The first piece holds all headers up to the one of the transport (RFC 7112,
-//!   RFC 1858), so that nobody is fooled by a header that comes in two pieces.
-//! - Pieces that disagree where the packet ends make it refused.
+//!   RFC 1858), so that a header that comes in two pieces deceives nobody.
 //!
 //! Packets, pieces and bytes are bounded. At a bound the oldest packet goes: who
 //! sends pieces that never become whole loses them first. A packet that is whole
@@ -18,9 +15,10 @@
 use alloc::vec::Vec;
 use core::net::IpAddr;
 
-use landfall_placement::{Duration, Ecn, Instant, Refusal};
+use landfall_placement::{Duration, Instant, Refusal};
 
-use crate::wire::{Fragment, Ip, Stop, icmp, ipv6, protocol, tcp, udp};
+use crate::wire::reassembly::{Key, LONGEST, Piece};
+use crate::wire::{Fragment, Ip, Stop, fragment, icmp, ipv4, ipv6, protocol, tcp, udp};
 
 mod gathering;
 use gathering::Gathering;
@@ -91,16 +89,6 @@ pub struct Counters {
     pub evicted: u64,
 }
 
-/// Which pieces belong together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Key {
-    source: IpAddr,
-    destination: IpAddr,
-    id: u32,
-    /// IPv6 takes the protocol from the first piece alone (RFC 8200, section 4.5).
-    protocol: Option<u8>,
-}
-
 #[derive(Debug, Default)]
 enum State {
     #[default]
@@ -169,16 +157,11 @@ impl Reassembly {
         bytes: &[u8],
     ) -> Result<Option<Whole>, Refusal> {
         self.expire(now);
-        let piece = ip.fragment.ok_or(Refusal::Unexpected)?;
-        check(ip, piece, bytes)?;
-        let key = Key {
-            source: ip.source,
-            destination: ip.destination,
-            id: piece.id,
-            protocol: ip.source.is_ipv4().then_some(ip.protocol),
-        };
+        let fragment = ip.fragment.ok_or(Refusal::Unexpected)?;
+        let piece = check(ip, fragment, bytes)?;
+        let key = Key::new(ip.source, ip.destination, fragment.id, ip.protocol);
         let at = self.slot_of(now, key)?;
-        let slot = &self.slots[at];
+        let slot = &mut self.slots[at];
         if matches!(slot.state, State::Refused(_)) {
             return Err(Refusal::Forbidden);
         }
@@ -190,7 +173,7 @@ impl Reassembly {
             }
             return Err(refusal);
         }
-        if let Err(refusal) = self.reserve(at, piece.offset as usize + bytes.len()) {
+        if let Err(refusal) = self.reserve(at, piece.end as usize) {
             // An entry without any piece would only take room from others.
             if self.slots[at].packet.is_empty() {
                 self.clear(at);
@@ -244,7 +227,7 @@ impl Reassembly {
         }
         // Doubled, so that pieces in order do not move the buffer each time; not
         // more than the longest packet, and not more than there is.
-        let limit = PAYLOAD_MAX.min(self.config.bytes);
+        let limit = (LONGEST as usize).min(self.config.bytes);
         let mut wanted = end.max((has * 2).min(limit));
         if end > self.config.bytes {
             return Err(Refusal::NoRoom);
@@ -365,37 +348,28 @@ impl Slot {
     }
 }
 
-/// The longest payload: the length fields have 16 bits.
-const PAYLOAD_MAX: usize = 65_535;
-/// The least that stands before the payload of an IPv4 packet.
-const IPV4_LEN: usize = crate::wire::ipv4::LEN;
-
 /// What can be said of a piece alone.
-fn check(ip: &Ip, piece: Fragment, bytes: &[u8]) -> Result<(), Refusal> {
+fn check(ip: &Ip, fragment: Fragment, bytes: &[u8]) -> Result<Piece, Refusal> {
     // In IPv6 the length field does not count the header itself, but the others
     // before the payload; the one of the pieces is not part of the packet.
     let header_len = usize::from(ip.header_len);
     let before = match ip.source {
-        IpAddr::V4(_) => header_len.max(IPV4_LEN),
-        IpAddr::V6(_) => header_len.saturating_sub(ipv6::LEN + crate::wire::fragment::LEN),
+        IpAddr::V4(_) => header_len.max(ipv4::LEN),
+        IpAddr::V6(_) => header_len.saturating_sub(ipv6::LEN + fragment::LEN),
     };
-    if bytes.is_empty() || bytes.len() != ip.payload_len as usize {
+    if bytes.len() != ip.payload_len as usize {
         return Err(Refusal::Malformed);
     }
-    if piece.more && !bytes.len().is_multiple_of(8) || !piece.offset.is_multiple_of(8) {
-        return Err(Refusal::Malformed);
-    }
-    if piece.offset as usize + bytes.len() + before > PAYLOAD_MAX {
-        return Err(Refusal::OutOfBounds);
-    }
-    match piece.offset {
-        0 => has_all_headers(ip, bytes),
+    let piece = Piece::new(fragment, ip.payload_len, LONGEST.saturating_sub(before as u32))?;
+    match piece.start {
+        0 => has_all_headers(ip, bytes)?,
         // RFC 1858, section 3.2: a piece that starts within a TCP header.
-        offset if ip.protocol == protocol::TCP && (offset as usize) < tcp::LEN => {
-            Err(Refusal::Malformed)
+        start if ip.protocol == protocol::TCP && (start as usize) < tcp::LEN => {
+            return Err(Refusal::Malformed);
         }
-        _ => Ok(()),
+        _ => {}
     }
+    Ok(piece)
 }
 
 /// The first piece holds all headers up to that of the transport, whole.
@@ -413,29 +387,6 @@ fn has_all_headers(ip: &Ip, bytes: &[u8]) -> Result<(), Refusal> {
         _ => 0,
     };
     if rest.len() < needed { Err(Refusal::Malformed) } else { Ok(()) }
-}
-
-/// What congestion the pieces met, for the whole (RFC 3168, section 5.3).
-#[derive(Clone, Copy, Debug, Default)]
-struct Congestion(u8);
-
-impl Congestion {
-    const fn add(&mut self, ecn: Ecn) {
-        self.0 |= 1 << ecn as u8;
-    }
-
-    /// Refused where only some pieces were capable: somebody changed the others.
-    const fn of_all(self, first: Ecn) -> Result<Ecn, Refusal> {
-        const NOT_CAPABLE: u8 = 1 << Ecn::NotCapable as u8;
-        const EXPERIENCED: u8 = 1 << Ecn::CongestionExperienced as u8;
-        if self.0 & NOT_CAPABLE != 0 && self.0 != NOT_CAPABLE {
-            Err(Refusal::Malformed)
-        } else if self.0 & EXPERIENCED != 0 {
-            Ok(Ecn::CongestionExperienced)
-        } else {
-            Ok(first)
-        }
-    }
 }
 
 /// Reading on in a packet that is whole cannot ask for more of it.

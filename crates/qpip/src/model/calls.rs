@@ -5,7 +5,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::net::SocketAddr;
 
-use landfall_placement::{Area, Random};
+use landfall_placement::Area;
 
 use super::ledger::{Pair, Request, Stage};
 use super::world::{End, FRESH, World};
@@ -86,8 +86,15 @@ impl World {
 
     /// Bytes that are nowhere else.
     fn pattern(&mut self, len: u32) -> Vec<u8> {
-        let mut random = Random::from_number(self.name());
-        (0..len).map(|_| random.next_u32() as u8).collect()
+        let salt = self.name() << 32;
+        let mut bytes = vec![0; (len as usize).next_multiple_of(8)];
+        for (n, word) in (0u64..).zip(bytes.chunks_exact_mut(8)) {
+            let mixed = (salt | n).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            let mixed = (mixed ^ mixed >> 32).wrapping_mul(0xd6e8_feb8_6659_fd93);
+            word.copy_from_slice(&(mixed ^ mixed >> 32).to_le_bytes());
+        }
+        bytes.truncate(len as usize);
+        bytes
     }
 
     /// Memory of so many bytes in several places, registered.

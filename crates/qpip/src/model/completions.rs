@@ -15,7 +15,7 @@ impl World {
             let end = &mut self.ends[side];
             let Some(completion) = end.checked.engine.poll(end.queue) else { return };
             self.write_down(|| format!("  side {side}: {completion:?}"));
-            self.digest_bytes(format!("{completion:?}").as_bytes());
+            self.digest_completion(&completion);
             if completion.is_solicited() && self.ends[side].armed == Some(Arm::Solicited) {
                 self.fail(side, "sleeps though a solicited completion waits");
             }
@@ -23,6 +23,15 @@ impl World {
             // Polling a part may bring the next one, and so an event.
             self.hear_events();
         }
+    }
+
+    fn digest_completion(&mut self, completion: &Completion) {
+        let Completion { id, operation, status, len, offset, .. } = *completion;
+        let Completion { ends_message, ends_request, .. } = *completion;
+        let flags = [operation == Operation::Send, ends_message, ends_request].map(u8::from);
+        self.digest_bytes(&id.to_le_bytes());
+        self.digest_bytes(&[len.to_le_bytes(), offset.to_le_bytes()].concat());
+        self.digest_bytes(&[flags[0], flags[1], flags[2], status as u8]);
     }
 
     /// Nobody sleeps while what it waits for is there.
@@ -205,8 +214,8 @@ impl World {
 
     /// The bytes of a request.
     pub(super) fn memory_of(&self, side: usize, request: &Request) -> Vec<u8> {
-        let places = request.places.iter();
-        places.flat_map(|(_, area)| self.ends[side].bytes(area)).copied().collect()
+        let places = request.places.iter().map(|(_, area)| self.ends[side].bytes(area));
+        places.collect::<Vec<_>>().concat()
     }
 
     /// A request is done: its memory is the user's again, and nobody's else.

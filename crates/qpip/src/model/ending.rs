@@ -70,8 +70,9 @@ impl World {
         }
         let ends = self.now + LONGEST;
         for _ in 0..MOST_ROUNDS {
+            // Who was given up, here or before, is told nothing more.
             let waits: Vec<usize> =
-                mated.iter().copied().filter(|at| !self.ledger.pairs[*at].is_closed()).collect();
+                mated.iter().copied().filter(|at| self.ledger.pairs[*at].is_alive()).collect();
             if !self.failures.is_empty() || waits.is_empty() || self.now > ends {
                 break;
             }

@@ -102,18 +102,18 @@ impl Setup {
 
     /// How many requests a queue holds.
     pub(super) const fn depth(self) -> u32 {
-        if self.is_small() { 2 } else { 24 }
+        if self.is_small() { 2 } else { 8 }
     }
 
     /// How many completions the queue of a side holds.
     pub(super) const fn completions(self) -> u32 {
-        if self.is_small() { 8 } else { 256 }
+        if self.is_small() { 8 } else { 48 }
     }
 
     pub(super) fn config(self) -> Config {
         let few = |small: usize, usual: usize| if self.is_small() { small } else { usual };
         Config {
-            queue_pairs: few(4, 12),
+            queue_pairs: few(4, 8),
             half_open: few(2, 16),
             time_wait: few(2, 16),
             transmissions: 16,

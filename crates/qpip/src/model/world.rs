@@ -7,7 +7,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use landfall_placement::{Area, Duration, Engine, Instant, PathId, PathState, RegionId, Ticket};
-use landfall_test_engines::model::{Checked, Memory};
+use landfall_test_engines::model::{Checked, Memory, digest};
 
 use super::ledger::Ledger;
 use super::operations::Operation;
@@ -169,10 +169,7 @@ impl World {
     }
 
     pub(super) fn digest_bytes(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            // FNV-1a.
-            self.digest = (self.digest ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);
-        }
+        self.digest = digest(self.digest, bytes);
     }
 
     /// A name that nothing had before.
@@ -224,9 +221,8 @@ impl End {
 
     /// Memory with these bytes, in the middle of its region, and guarded.
     pub(super) fn lend(&mut self, bytes: &[u8]) -> Area {
-        let mut all = vec![GUARD; AROUND];
-        all.extend_from_slice(bytes);
-        all.extend_from_slice(&[GUARD; AROUND]);
+        let mut all = vec![GUARD; bytes.len() + 2 * AROUND];
+        all[AROUND..AROUND + bytes.len()].copy_from_slice(bytes);
         let region = self.memory.lend(all);
         Area::new(region, AROUND as u64, bytes.len() as u64)
     }

@@ -8,7 +8,7 @@ use zerocopy::FromBytes;
 
 use super::ends::Ends;
 use super::miss::{Miss, Whose};
-use crate::wire::pseudo::{of_words, with_len};
+use crate::wire::checksum::{sum_of_words, with_len};
 use crate::wire::{Mac, ethernet, ipv4, ipv6};
 
 /// A unit as it comes in: a whole Ethernet frame, of which the first bytes are
@@ -47,7 +47,7 @@ pub(super) struct Packet {
 #[inline]
 pub(super) fn read(unit: &Incoming<'_>) -> Result<Packet, Miss> {
     let (header, rest) = ethernet::Header::ref_from_prefix(unit.head).map_err(|_| Miss::Short)?;
-    if header.destination != unit.station || !header.is_to_one() {
+    if header.destination != unit.station || header.is_to_group() {
         return Err(Miss::Station);
     }
     let len = unit.len.saturating_sub(ethernet::LEN as u32);
@@ -66,7 +66,7 @@ pub(super) fn unread(unit: &Incoming<'_>, why: Miss) -> Whose {
     let is_ip = matches!(header.ethertype.get(), ethernet::IPV4 | ethernet::IPV6);
     // What goes to a group is none of the packets that take a place; but what goes
     // to another station may go to what is ours from now on.
-    let is_to_one = header.is_to_one() || why != Miss::Station;
+    let is_to_one = !header.is_to_group() || why != Miss::Station;
     if is_ip && is_to_one { Whose::Anybody } else { Whose::Nobody }
 }
 
@@ -79,7 +79,7 @@ fn read_v4(bytes: &[u8], len: u32) -> Result<Packet, Miss> {
     if header.version_and_words != 0x45 {
         return Err(Miss::Header);
     }
-    if header.fragment.get() & (ipv4::MORE_FRAGMENTS | ipv4::OFFSET) != 0 {
+    if header.is_fragment() {
         return Err(Miss::Fragment);
     }
     let payload = u32::from(header.total_len.get()).checked_sub(ipv4::LEN as u32);
@@ -89,7 +89,7 @@ fn read_v4(bytes: &[u8], len: u32) -> Result<Packet, Miss> {
     Ok(Packet {
         ends: Ends::of_v4(header.source, header.destination, ports),
         protocol: header.protocol,
-        ecn: Ecn::from_bits(header.traffic_class),
+        ecn: header.ecn(),
         at: ethernet::LEN + ipv4::LEN,
         len: payload,
         addresses: sum(&header.source, &header.destination),
@@ -112,7 +112,7 @@ fn read_v6(bytes: &[u8], len: u32) -> Result<Packet, Miss> {
     Ok(Packet {
         ends: Ends::of_v6(header.source, header.destination, ports),
         protocol: header.next_header,
-        ecn: Ecn::from_bits(header.traffic_class()),
+        ecn: header.ecn(),
         at: ethernet::LEN + ipv6::LEN,
         len: payload,
         addresses: sum(&header.source, &header.destination),
@@ -122,8 +122,8 @@ fn read_v6(bytes: &[u8], len: u32) -> Result<Packet, Miss> {
 #[inline]
 fn sum(source: &[u8], destination: &[u8]) -> u16 {
     let mut sum = InternetSum::new();
-    sum.add_word(of_words(source));
-    sum.add_word(of_words(destination));
+    sum.add_word(sum_of_words(source));
+    sum.add_word(sum_of_words(destination));
     sum.sum()
 }
 

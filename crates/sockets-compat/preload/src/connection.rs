@@ -15,18 +15,19 @@ mod meeting;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use landfall_socket_rules::Way;
-pub(crate) use meeting::{ELSEWHERE, NOBODY, find};
+use meeting::proof_of_inherited;
+pub(crate) use meeting::{ELSEWHERE, NOBODY, Offer, make};
 
 use crate::counts;
 use crate::far;
 use crate::kernel::{self, Errno, Outcome};
-use crate::lock::hold;
+use crate::lock::hold_at_once;
 use crate::log::{self, Verdict};
 use crate::messages::{Holder, Socket};
 use crate::patience::Patience;
 use crate::registry::{Name, NameCell};
 use crate::ring::{self, Incoming, Outgoing};
-use crate::segment::{Direction, End, Far, Segment, Side};
+use crate::segment::{Direction, End, Far, Own, Segment, Side};
 
 /// `has_ended` of a half that was shut down: nothing more comes, or is wanted.
 pub(crate) const SHUT: u32 = 1;
@@ -53,6 +54,13 @@ enum Stage {
     Shared,
 }
 
+/// Whether it is known that the two ends of some memory are those of one connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Proof {
+    Open,
+    Done,
+}
+
 /// One connection; a record of the table, used again and again.
 #[derive(Debug)]
 pub(crate) struct Connection {
@@ -67,7 +75,11 @@ pub(crate) struct Connection {
     early_received: AtomicU64,
     early_in_flight: AtomicU32,
     looks: AtomicU32,
+    questions: AtomicU32,
     joining: AtomicU32,
+    /// The kernel has said that who is at the other end of the memory is at the other end of
+    /// the connection. Nothing of it is in the memory that the other end has.
+    is_proven: AtomicBool,
     /// When it was made.
     began_at: AtomicU64,
     /// What carries it to another host, as [`far::number_of`] has it.
@@ -99,11 +111,14 @@ pub(crate) enum Sending<'a> {
 pub(crate) struct Shared<'a> {
     segment: Segment,
     side: Side,
+    proof: &'a AtomicBool,
     pub(crate) outgoing: Outgoing<'a>,
     pub(crate) incoming: Incoming<'a>,
     /// Counters and locks of what we send, and of what we receive.
     pub(crate) sends: &'a Direction,
     pub(crate) receives: &'a Direction,
+    /// What only the processes of this end have.
+    pub(crate) own: &'a Own,
     /// Of a connection between hosts.
     pub(crate) far: Option<&'a Far>,
 }
@@ -120,7 +135,9 @@ impl Connection {
             early_received: AtomicU64::new(0),
             early_in_flight: AtomicU32::new(0),
             looks: AtomicU32::new(0),
+            questions: AtomicU32::new(0),
             joining: AtomicU32::new(0),
+            is_proven: AtomicBool::new(false),
             far_way: AtomicU32::new(0),
             began_at: AtomicU64::new(0),
             looked_at: AtomicU64::new(0),
@@ -145,6 +162,8 @@ impl Connection {
         for counter in [&self.early_in_flight, &self.looks, &self.joining, &self.was_full] {
             counter.store(0, Ordering::Relaxed);
         }
+        self.questions.store(0, Ordering::Relaxed);
+        self.is_proven.store(false, Ordering::Relaxed);
         self.far_way.store(far::number_of(way), Ordering::Relaxed);
         self.began_at.store(kernel::milliseconds(), Ordering::Relaxed);
         self.looked_at.store(0, Ordering::Relaxed);
@@ -192,10 +211,11 @@ impl Connection {
         }
         // SAFETY: stored by `adopt`, out of a segment that lives as long as this record.
         let segment = unsafe { Segment::from_base(self.base.load(Ordering::Acquire)) };
-        Some(Shared::new(segment, self.side()))
+        Some(Shared::new(segment, self.side(), &self.is_proven))
     }
 
-    fn adopt(&self, segment: Segment) {
+    fn adopt(&self, segment: Segment, proof: Proof) {
+        self.is_proven.store(proof == Proof::Done, Ordering::Relaxed);
         self.base.store(segment.base(), Ordering::Release);
         self.stage.store(Stage::Shared as u8, Ordering::Release);
     }
@@ -227,23 +247,19 @@ impl Connection {
             (Side::Connector, as_connector.for_the_carrier()),
             (Side::Acceptor, as_connector.turned()),
         ] {
-            let Some(segment) = find(&name) else { continue };
-            let is_this = kernel::cookie(fd)
-                .is_ok_and(|cookie| segment.end(side).cookie.load(Ordering::Acquire) == cookie);
-            if !is_this {
-                let is_awaited =
-                    side == Side::Acceptor && segment.end(side).cookie.load(Ordering::Acquire) == 0;
-                // SAFETY: nobody else knows of this mapping.
-                unsafe { segment.unmap() };
-                if is_awaited {
+            let Ok(offer) = Offer::find(&name, side) else { continue };
+            let said = offer.end(side).cookie.load(Ordering::Acquire);
+            if kernel::cookie(fd) != Ok(said) {
+                if side == Side::Acceptor && said == 0 {
                     return Self::was_accepted(fd, name, |_| true);
                 }
                 continue;
             }
-            let way = segment.far().way().unwrap_or(Way::Memory);
+            let Some(proof) = proof_of_inherited(fd, side, &name, &offer) else { continue };
+            let (way, segment) = (offer.far().way().unwrap_or(Way::Memory), offer.keep());
             crate::table::insert(fd, |connection| {
                 connection.begin(side, Stage::Plain, name, way);
-                connection.adopt(segment);
+                connection.adopt(segment, proof);
             });
             return;
         }
@@ -295,6 +311,9 @@ impl Connection {
     pub(crate) fn after_fork(&self) {
         self.early_in_flight.store(0, Ordering::Relaxed);
         self.joining.store(0, Ordering::Relaxed);
+        if let Some(socket) = self.messages() {
+            socket.after_fork();
+        }
         if let Some(far) = self.shared().and_then(|shared| shared.far) {
             far.is_used();
         }
@@ -307,8 +326,8 @@ impl Connection {
         };
         if fd >= 0 {
             // A byte that is left unread would make the kernel reset the connection.
-            shared.receives.receiving.rings_kept.store(u32::MAX / 2, Ordering::Relaxed);
-            shared.take_rings_away(fd);
+            let is_last = shared.own_end().holders.load(Ordering::Acquire) == 1;
+            shared.take_rings_away_at_last(fd, is_last);
         }
         if shared.segment.end(shared.side).holders.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.tells(if shared.are_both_here() { shared.together() } else { Verdict::TooShort });
@@ -345,7 +364,7 @@ impl Connection {
             return Sending::ByTcp(self.early_send(wanted, by_tcp));
         };
         if !shared.is_sending_switched() {
-            self.waits_for_an_answer(&shared);
+            self.waits_for_an_answer(&shared, fd);
             shared.switch_sending(fd);
             if let Some(sent) = shared.send_by_tcp(by_tcp) {
                 self.notes_fullness(sent, wanted);
@@ -377,15 +396,17 @@ impl Connection {
 }
 
 impl<'a> Shared<'a> {
-    fn new(segment: Segment, side: Side) -> Self {
+    fn new(segment: Segment, side: Side, proof: &'a AtomicBool) -> Self {
         let (outgoing, incoming) = ring::ends(segment, side);
         Self {
             segment,
             side,
+            proof,
             outgoing,
             incoming,
             sends: segment.direction_from(side),
             receives: segment.direction_from(side.other()),
+            own: segment.own(),
             far: Some(segment.far()).filter(|far| far.way().is_some()),
         }
     }
@@ -400,20 +421,35 @@ impl<'a> Shared<'a> {
         self.far.and_then(Far::way).map_or(Verdict::BothHere, Verdict::Carried)
     }
 
-    /// Whether both ends know of each other. A connector answers the acceptor here.
+    /// Whether the other end of the memory is known to be that of the connection.
+    fn is_proven(&self) -> bool {
+        self.proof.load(Ordering::Relaxed)
+    }
+
+    /// Whether somebody has claimed it, whoever that is.
+    fn is_claimed(&self) -> bool {
+        self.segment.end(Side::Acceptor).is_here.load(Ordering::Acquire) != 0
+    }
+
+    /// A connector is sure of who has claimed its offer, and answers.
+    fn is_here_too(&self) {
+        self.proof.store(true, Ordering::Relaxed);
+        self.own.is_sure.store(1, Ordering::Release);
+        self.own_end().is_here.store(1, Ordering::Release);
+        self.tells_carrier();
+    }
+
+    /// Whether both ends know of each other.
     pub(crate) fn are_both_here(&self) -> bool {
-        let is_here = |side| &self.segment.end(side).is_here;
-        let acceptor = is_here(Side::Acceptor).load(Ordering::Acquire) != 0;
-        let connector = is_here(Side::Connector);
-        if self.side == Side::Connector && acceptor && connector.load(Ordering::Relaxed) == 0 {
-            connector.store(1, Ordering::Release);
-            self.tells_carrier();
-        }
-        acceptor && connector.load(Ordering::Acquire) != 0
+        let is_here = |side| self.segment.end(side).is_here.load(Ordering::Acquire) != 0;
+        self.is_proven() && is_here(Side::Acceptor) && is_here(Side::Connector)
     }
 
     /// Bytes that go by TCP before those of the ring; `None` while all do.
     pub(crate) fn incoming_by_tcp(&self) -> Option<u64> {
+        if !self.is_proven() {
+            return None;
+        }
         self.receives.sending.switched.load(Ordering::SeqCst).checked_sub(1)
     }
 
@@ -471,8 +507,8 @@ impl<'a> Shared<'a> {
             return;
         }
         let own = &self.sends.sending;
-        let _held = hold(&own.lock);
         // While somebody is at it, the sum is not final: another time.
+        let Some(_held) = hold_at_once(&self.own.sending.lock) else { return };
         if own.in_flight.compare_exchange(0, GATE, Ordering::SeqCst, Ordering::SeqCst).is_err() {
             return;
         }

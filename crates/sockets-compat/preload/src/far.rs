@@ -309,7 +309,7 @@ impl Shared<'_> {
         let sleepers = &self.receives.receiving.sleepers;
         sleepers.fetch_add(1, Ordering::SeqCst);
         let word = self.incoming.word_of_bytes();
-        let seen = word.load(Ordering::SeqCst);
+        let seen = self.incoming.bytes_seen();
         let slept = if self.incoming.available() == Ok(0) && !self.knows_of_a_far_end() {
             let limit = by_memory.within(most).unwrap_or(QUIET);
             kernel::sleep_on(word, seen, limit.as_millis().max(1) as u32).map(|_| ())

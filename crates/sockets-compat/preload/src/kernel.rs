@@ -89,6 +89,19 @@ pub(crate) fn glance(fd: c_int, flags: c_int) -> Outcome {
     unsafe { receive(fd, part, flags) }
 }
 
+/// Takes so many bytes that have come, without a use for them.
+pub(crate) fn discard(fd: c_int, mut bytes: usize) {
+    let mut scratch = [0_u8; GLANCE];
+    while bytes > 0 {
+        let part = Part { base: scratch.as_mut_ptr(), len: bytes.min(GLANCE) };
+        // SAFETY: the scratch is ours.
+        match unsafe { receive(fd, part, libc::MSG_DONTWAIT) } {
+            Ok(taken @ 1..) => bytes -= taken.min(bytes),
+            _ => return,
+        }
+    }
+}
+
 /// Sends one byte whose only meaning is that it comes.
 pub(crate) fn ring(fd: c_int) -> Outcome {
     let (byte, nobody) = ([0_u8; 1], ptr::null::<c_void>());
@@ -181,6 +194,19 @@ pub(crate) fn cookie(fd: c_int) -> Result<u64, Errno> {
     option_of(fd, libc::SOL_SOCKET, libc::SO_COOKIE, 0_u64)
 }
 
+/// The number of the network namespace that a socket is in; zero where the kernel does not
+/// tell (before Linux 5.14).
+pub(crate) fn network_of(fd: c_int) -> u64 {
+    const SO_NETNS_COOKIE: c_int = 71;
+    option_of(fd, libc::SOL_SOCKET, SO_NETNS_COOKIE, 0_u64).unwrap_or(0)
+}
+
+/// The interface that a socket is bound to; zero if it is to none.
+pub(crate) fn interface_of(fd: c_int) -> u32 {
+    const SO_BINDTOIFINDEX: c_int = 62;
+    option(fd, libc::SOL_SOCKET, SO_BINDTOIFINDEX).map_or(0, c_int::cast_unsigned)
+}
+
 /// Sets an option to what lies in `value`.
 pub(crate) fn set_option<T>(fd: c_int, level: c_int, name: c_int, value: &T) -> Outcome {
     call!(libc::SYS_setsockopt, fd, level, name, ptr::from_ref(value), size_of::<T>())
@@ -213,16 +239,21 @@ pub(crate) fn status(fd: c_int) -> Result<libc::stat, Errno> {
 
 /// Opens a file; it closes over `exec`.
 pub(crate) fn open(path: &CStr, flags: c_int, mode: u32) -> Result<c_int, Errno> {
+    open_at(libc::AT_FDCWD, path, flags, mode)
+}
+
+/// The same by way of an open folder.
+pub(crate) fn open_at(folder: c_int, path: &CStr, flags: c_int, mode: u32) -> Result<c_int, Errno> {
     let flags = flags | libc::O_CLOEXEC;
-    call!(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags, mode).map(|fd| fd as c_int)
+    call!(libc::SYS_openat, folder, path.as_ptr(), flags, mode).map(|fd| fd as c_int)
 }
 
 pub(crate) fn make_folder(path: &CStr, mode: u32) -> Outcome {
     call!(libc::SYS_mkdirat, libc::AT_FDCWD, path.as_ptr(), mode)
 }
 
-pub(crate) fn remove(path: &CStr) -> Outcome {
-    call!(libc::SYS_unlinkat, libc::AT_FDCWD, path.as_ptr(), 0 as c_int)
+pub(crate) fn remove_at(folder: c_int, path: &CStr) -> Outcome {
+    call!(libc::SYS_unlinkat, folder, path.as_ptr(), 0 as c_int)
 }
 
 /// Gives a file its length.
@@ -240,6 +271,35 @@ pub(crate) fn map(fd: c_int, len: usize) -> Result<*mut u8, Errno> {
     let anywhere = ptr::null::<c_void>();
     call!(libc::SYS_mmap, anywhere, len, rights, libc::MAP_SHARED, fd, 0_usize)
         .map(ptr::with_exposed_provenance_mut)
+}
+
+/// Maps one part of a file in the place of what is mapped there.
+///
+/// # Safety
+///
+/// `place` is the first of so many bytes that `map` has mapped, and nobody uses them.
+pub(crate) unsafe fn map_over(place: *mut u8, fd: c_int, from: usize, len: usize) -> Outcome {
+    let rights = libc::PROT_READ | libc::PROT_WRITE;
+    call!(libc::SYS_mmap, place, len, rights, libc::MAP_SHARED | libc::MAP_FIXED, fd, from)
+}
+
+/// Memory of this process alone, all zero.
+pub(crate) fn map_private(len: usize) -> Result<*mut u8, Errno> {
+    let rights = libc::PROT_READ | libc::PROT_WRITE;
+    let how = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    call!(libc::SYS_mmap, ptr::null::<c_void>(), len, rights, how, -1 as c_int, 0_usize)
+        .map(ptr::with_exposed_provenance_mut)
+}
+
+/// Gets the memory behind a part of a mapping, which a store would otherwise get, and end the
+/// program where there is none. Kernels before Linux 5.14, pages of another size and filters
+/// that forbid this leave it to the store.
+pub(crate) fn populate(base: *mut u8, len: usize) -> Result<(), Errno> {
+    const MADV_POPULATE_WRITE: c_int = 23;
+    match call!(libc::SYS_madvise, base, len, MADV_POPULATE_WRITE) {
+        Err(Errno(why @ (libc::EFAULT | libc::ENOMEM))) => Err(Errno(why)),
+        _ => Ok(()),
+    }
 }
 
 /// Ends a mapping.
@@ -268,6 +328,43 @@ pub(crate) fn user() -> u32 {
 /// Whether there is such a thread, of whomever.
 pub(crate) fn is_alive(thread: u32) -> bool {
     call!(libc::SYS_kill, thread, 0 as c_int) != Err(Errno(libc::ESRCH))
+}
+
+/// The head of this thread's list of locks that the kernel frees when the thread ends; null
+/// where it has none.
+pub(crate) fn robust_list() -> Result<*mut c_void, Errno> {
+    let (mut head, mut len) = (ptr::null_mut::<c_void>(), 0_usize);
+    let this: c_int = 0;
+    call!(libc::SYS_get_robust_list, this, ptr::from_mut(&mut head), ptr::from_mut(&mut len))?;
+    Ok(head)
+}
+
+/// Bytes of a set of signals, as the kernel has it.
+const SET_LEN: usize = 8;
+
+/// Changes which signals this thread does not get; gives those that it did not get before.
+pub(crate) fn change_mask(how: c_int, mask: u64) -> Result<u64, Errno> {
+    let mut before = 0_u64;
+    let (new, old) = (ptr::from_ref(&mask), ptr::from_mut(&mut before));
+    call!(libc::SYS_rt_sigprocmask, how, new, old, SET_LEN)?;
+    Ok(before)
+}
+
+/// Sends a signal to this very thread, with what was said of it.
+///
+/// # Safety
+///
+/// The kernel has filled `info`.
+pub(crate) unsafe fn queue_to_itself(signal: c_int, info: *mut libc::siginfo_t) -> Outcome {
+    call!(libc::SYS_rt_tgsigqueueinfo, process(), thread(), signal, info)
+}
+
+/// Lets a signal do what it does where nobody has set anything.
+pub(crate) fn reset_handler(signal: c_int) {
+    // The default, no flags, no mask: all of it zeros.
+    let default = [0_u64; 4];
+    let none = ptr::null_mut::<c_void>();
+    let _ = call!(libc::SYS_rt_sigaction, signal, default.as_ptr(), none, SET_LEN);
 }
 
 /// Sleeps while the word has this value, for a while at most.
@@ -431,57 +528,6 @@ pub(crate) fn epoll_change(
 
 pub(crate) fn is_open(fd: c_int) -> bool {
     call!(libc::SYS_fcntl, fd, libc::F_GETFD).is_ok()
-}
-
-/// A socket that answers questions about sockets.
-pub(crate) fn open_sock_diag() -> Result<c_int, Errno> {
-    let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
-    call!(libc::SYS_socket, libc::AF_NETLINK, kind, libc::NETLINK_SOCK_DIAG).map(|fd| fd as c_int)
-}
-
-/// What the kernel knows of a socket that somebody asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Known {
-    /// Of TCP's states.
-    pub(crate) state: u8,
-    pub(crate) user: u32,
-    /// Whether a process has it, or will accept it: else it is the kernel's alone.
-    pub(crate) has_file: bool,
-}
-
-impl Known {
-    /// Whether it is one end of a connection still.
-    pub(crate) const fn is_connected(&self) -> bool {
-        const TIME_WAIT: u8 = 6;
-        const CLOSED: u8 = 7;
-        const LISTENS: u8 = 10;
-        !matches!(self.state, TIME_WAIT | CLOSED | LISTENS)
-    }
-}
-
-/// The socket that is asked for; `None` if there is none.
-pub(crate) fn socket_of(diag: c_int, question: &[u8]) -> Result<Option<Known>, Errno> {
-    const ERROR: u16 = 2;
-    let part = Part { base: question.as_ptr().cast_mut(), len: question.len() };
-    // SAFETY: a slice of the caller's.
-    unsafe { send(diag, &[part], 0) }?;
-    let mut answer = [0_u8; 512];
-    let part = Part { base: answer.as_mut_ptr(), len: answer.len() };
-    // SAFETY: memory of ours.
-    let len = unsafe { receive(diag, part, 0) }?;
-    match answer[..len] {
-        [_, _, _, _, low, high, ..] if u16::from_ne_bytes([low, high]) == ERROR => {
-            let why = i32::from_ne_bytes([answer[16], answer[17], answer[18], answer[19]]);
-            if why == -libc::ENOENT { Ok(None) } else { Err(Errno(-why)) }
-        }
-        _ if len >= 88 => {
-            let word = |at: usize| {
-                u32::from_ne_bytes([answer[at], answer[at + 1], answer[at + 2], answer[at + 3]])
-            };
-            Ok(Some(Known { state: answer[17], user: word(80), has_file: word(84) != 0 }))
-        }
-        _ => Err(Errno(libc::EBADMSG)),
-    }
 }
 
 /// Whether closing it is a reset: the program asked for no lingering.

@@ -3,12 +3,15 @@
 // else run on them; so what only they call is unused there.
 #![cfg_attr(test, allow(dead_code))]
 
+mod allocator;
 #[cfg(not(test))]
 mod calls;
 mod carrier;
 mod connection;
 mod counts;
 mod far;
+mod folder;
+mod fork;
 mod interest;
 mod kernel;
 mod lock;
@@ -31,9 +34,11 @@ mod segment;
 mod signals;
 mod sweep;
 mod table;
+mod thread;
 mod transfer;
 mod waits;
 mod watched;
+mod witness;
 
 /// Whether bytes of this connection go through memory: 1 for those that are sent, plus 2
 /// for those that come. For tests and for the curious: `dlsym(RTLD_DEFAULT, …)`.
@@ -48,8 +53,15 @@ extern "C" fn landfall_is_shared(fd: std::ffi::c_int) -> std::ffi::c_int {
     })
 }
 
+/// All that is kept here comes from here: `malloc` may be what a handler has interrupted.
+#[cfg(not(test))]
+#[global_allocator]
+static ALLOCATOR: allocator::Allocator = allocator::Allocator;
+
 /// What is done before the program begins.
 extern "C" fn begin() {
+    #[cfg(not(test))]
+    next::look_up_all();
     process::begin();
     rules::read();
     if let Some(text) = carrier::asked_for() {
@@ -59,8 +71,9 @@ extern "C" fn begin() {
     if !rules::are_on() {
         return;
     }
+    let (before, parent, child) = (before_fork, after_fork_in_parent, after_fork);
     // SAFETY: functions of this library, which is never unloaded.
-    unsafe { libc::pthread_atfork(Some(before_fork), None, Some(after_fork)) };
+    unsafe { libc::pthread_atfork(Some(before), Some(parent), Some(child)) };
     take_in_what_was_open();
     sweep::sweep();
 }
@@ -83,13 +96,21 @@ fn take_in_what_was_open() {
     }
 }
 
+/// What one thread of this process is in the middle of changing, the child of another's fork
+/// would have half changed for ever. So all stands still.
 extern "C" fn before_fork() {
     table::for_each(connection::Connection::is_held_once_more);
     watched::before_fork();
+    fork::begins();
+}
+
+extern "C" fn after_fork_in_parent() {
+    fork::is_over();
 }
 
 extern "C" fn after_fork() {
     process::begin();
+    fork::is_over();
     table::after_fork();
     table::for_each(connection::Connection::after_fork);
     watched::after_fork();

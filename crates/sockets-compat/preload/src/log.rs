@@ -11,9 +11,11 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use landfall_socket_rules::Way;
 
 use crate::far::Answer;
+use crate::folder::Fault;
 use crate::kernel::{self, Errno};
 use crate::registry::Name;
-use crate::segment::Side;
+use crate::segment::{Side, Unusable};
+use crate::witness::Doubt;
 
 /// Leaked: programs that show a title write over their environment.
 static PATH: AtomicPtr<c_char> = AtomicPtr::new(std::ptr::null_mut());
@@ -32,9 +34,26 @@ pub(crate) enum Verdict {
     OtherHost,
     ItselfAtBothEnds,
     NoMemory(Errno),
+    NoFolder(Fault),
+    /// What was found in place of an offer.
+    Unusable(Unusable),
+    /// What is said in the memory of the other end is not what the kernel says.
+    Doubtful(Doubt),
     NoOffer,
     NoAnswer,
     TooShort,
+}
+
+/// Without a folder there is no offer, and what keeps it from being made is why there is no
+/// memory.
+impl From<Fault> for Verdict {
+    fn from(why: Fault) -> Self {
+        match why {
+            Fault::Kernel(Errno(libc::ENOENT)) => Self::NoOffer,
+            Fault::Kernel(why) => Self::NoMemory(why),
+            why => Self::NoFolder(why),
+        }
+    }
 }
 
 impl fmt::Display for Verdict {
@@ -61,6 +80,9 @@ impl fmt::Display for Verdict {
             Self::OtherHost => f.write_str("tcp: the other end is on another host"),
             Self::ItselfAtBothEnds => f.write_str("tcp: the socket is connected to itself"),
             Self::NoMemory(why) => write!(f, "tcp: no memory to share (errno {})", why.0),
+            Self::NoFolder(why) => write!(f, "tcp: {why}"),
+            Self::Unusable(why) => write!(f, "tcp: {why}"),
+            Self::Doubtful(why) => write!(f, "tcp: {why}"),
             Self::NoOffer => f.write_str("tcp: the caller offers no memory"),
             Self::NoAnswer => f.write_str("tcp: nobody has taken the memory that was offered"),
             Self::TooShort => f.write_str("tcp: closed before both ends had found each other"),

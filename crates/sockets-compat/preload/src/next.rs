@@ -4,31 +4,71 @@ use std::ffi::{CStr, c_void};
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// One of them, of the type `F`: looked up once, then an address.
+/// Where such functions are: the loader is not to be asked in the handler of a signal, so
+/// all are looked up in the beginning. The linker puts them side by side.
 #[derive(Debug)]
-pub(crate) struct Next<F> {
+#[repr(C)]
+pub(crate) struct Place {
     name: &'static CStr,
     address: AtomicPtr<c_void>,
+}
+
+impl Place {
+    pub(crate) const fn of(name: &'static CStr) -> Self {
+        Self { name, address: AtomicPtr::new(std::ptr::null_mut()) }
+    }
+
+    fn look_up(&self) -> *mut c_void {
+        // SAFETY: a name that ends with zero.
+        let address = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
+        self.address.store(address, Ordering::Relaxed);
+        address
+    }
+}
+
+unsafe extern "C" {
+    /// The linker's own names for the ends of a section.
+    #[link_name = "__start_landfall_next"]
+    static FIRST: [u8; 0];
+    #[link_name = "__stop_landfall_next"]
+    static END: [u8; 0];
+}
+
+/// Looks all of them up.
+pub(crate) fn look_up_all() {
+    let (mut place, end) = ((&raw const FIRST).cast::<Place>(), (&raw const END).cast::<Place>());
+    while place < end {
+        // SAFETY: the section has nothing but places in it, one behind the other.
+        unsafe {
+            (*place).look_up();
+            place = place.add(1);
+        }
+    }
+}
+
+/// One of them, of the type `F`.
+#[derive(Debug)]
+pub(crate) struct Next<F> {
+    place: &'static Place,
     function: PhantomData<F>,
 }
 
 impl<F: Copy> Next<F> {
-    /// The next function of this name.
+    /// The next function of the name of this place.
     ///
     /// # Safety
     ///
     /// There is one, and `F` is the type of a pointer to it.
-    pub(crate) const unsafe fn new(name: &'static CStr) -> Self {
-        Self { name, address: AtomicPtr::new(std::ptr::null_mut()), function: PhantomData }
+    pub(crate) const unsafe fn new(place: &'static Place) -> Self {
+        Self { place, function: PhantomData }
     }
 
     pub(crate) fn get(&self) -> F {
         const { assert!(size_of::<F>() == size_of::<*mut c_void>(), "a pointer to a function") };
-        let mut address = self.address.load(Ordering::Relaxed);
+        let mut address = self.place.address.load(Ordering::Relaxed);
         if address.is_null() {
-            // SAFETY: a name that ends with zero.
-            address = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
-            self.address.store(address, Ordering::Relaxed);
+            // Somebody calls before the library began.
+            address = self.place.look_up();
         }
         // SAFETY: who made this has promised that the function is there and of this type.
         unsafe { std::mem::transmute_copy(&address) }
@@ -44,8 +84,11 @@ macro_rules! next {
                 Ok(name) => name,
                 Err(_) => panic!("a name without zeros"),
             };
+        #[used]
+        #[unsafe(link_section = "landfall_next")]
+        static PLACE: $crate::next::Place = $crate::next::Place::of(NAME);
         // SAFETY: libc has it, and this is how it declares it.
-        static NEXT: $crate::next::Next<Function> = unsafe { $crate::next::Next::new(NAME) };
+        static NEXT: $crate::next::Next<Function> = unsafe { $crate::next::Next::new(&PLACE) };
         NEXT.get()
     }};
 }

@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering;
 
 use crate::connection::{CLOSED, Connection, Shared};
 use crate::kernel;
+use crate::lock::hold_at_once;
 use crate::naps::Nap;
 use crate::ring::ROOM_BY_TCP;
 use crate::rings::Watch;
@@ -21,7 +22,7 @@ const POLLWRNORM: i16 = 0x100;
 pub(crate) const READING: i16 = POLLIN | POLLRDNORM;
 pub(crate) const WRITING: i16 = POLLOUT | POLLWRNORM;
 /// A writer is told of room when so much is free, as TCP does it: not for each byte.
-const ROOM_WORTH_TELLING: u64 = crate::segment::CAPACITY / 3;
+pub(crate) const ROOM_WORTH_TELLING: u64 = crate::segment::CAPACITY / 3;
 
 /// What of the wanted the ring alone says this is ready for: a look at memory, without a
 /// call.
@@ -113,7 +114,8 @@ fn reading(shared: &Shared<'_>, fd: i32, kernel: i16) -> i16 {
     if kernel & (POLLERR | POLLHUP) != 0 {
         return READING;
     }
-    match silence(shared, fd) {
+    let held = hold_at_once(&shared.own.receiving.lock);
+    match silence(shared, fd, held.as_ref()) {
         Ok(Silence::Open) if !has_bytes() => 0,
         _ => READING,
     }
@@ -166,8 +168,11 @@ pub(crate) fn prepare(
     // What lies in TCP's queue would wake who waits for room only, again and again.
     let is_short =
         waits_for_room && (needs_looks_for_room(shared) || !reads && !takes_rings_away(shared, fd));
-    let watch = shared.watches(reads);
-    let nap = if is_short { Nap::SHORT } else { Nap::NONE };
+    let watch = shared.watches(reads, waits_for_room);
+    let mut nap = if is_short { Nap::SHORT } else { watch.nap };
+    if (reads || !is_short) && shared.keeps_a_ring_for_another(fd) {
+        nap = Nap::BLIND;
+    }
     let mut sleep = Sleep { events: wanted, nap: nap.and(shared.nap(fd)), watch };
     if waits_for_room {
         let _ = shared.outgoing.wants_room(ROOM_BY_TCP);
@@ -195,7 +200,8 @@ pub(crate) fn needs_looks_for_room(shared: &Shared<'_>) -> bool {
 
 /// Whether nothing is left in TCP's queue that would wake who waits for room only.
 fn takes_rings_away(shared: &Shared<'_>, fd: i32) -> bool {
+    let Some(held) = hold_at_once(&shared.own.receiving.lock) else { return false };
     shared.is_done_with_tcp()
         && !shared.somebody_may_need_a_ring()
-        && matches!(silence(shared, fd), Ok(Silence::Open))
+        && matches!(silence(shared, fd, Some(&held)), Ok(Silence::Open))
 }

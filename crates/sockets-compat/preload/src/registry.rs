@@ -1,56 +1,24 @@
 //! Where the two ends of a connection find each other.
 //!
 //! The connector makes a file named by the two addresses of the connection, and the
-//! acceptor looks for it. It lies in a folder of this user, this boot and this network
-//! namespace, in memory (`/dev/shm`). Who does not know of us never looks there. What is
-//! offered to another host is for the carrier, and is called otherwise: an acceptor that is
-//! on this host all the same, at another address, must not take it.
+//! acceptor looks for it in the folder of its user ([`crate::folder`]). Who does not know of
+//! us never looks there. What is offered to another host is for the carrier, and is called
+//! otherwise: an acceptor that is on this host all the same, at another address, must not
+//! take it.
+//!
+//! A name proves nothing: who may write in the folder may exchange two of them. So what is
+//! found says of which connection it is ([`crate::segment`]), and the kernel whether that is
+//! true ([`crate::witness`]).
 //!
 //! What does not live here: what killed processes leave there ([`crate::sweep`]).
 
 use std::cell::UnsafeCell;
-use std::ffi::CStr;
-use std::sync::atomic::{AtomicPtr, Ordering};
 
 use landfall_socket_rules::Way;
 
-use crate::kernel::{self, Errno};
+use crate::folder::{Fault, Folder, Path};
+use crate::kernel;
 use crate::segment::Side;
-
-const FOLDER: &[u8] = b"/dev/shm/landfall-sockets-";
-const LONGEST: usize = 192;
-
-/// A path, built without the allocator.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Path {
-    bytes: [u8; LONGEST],
-    len: usize,
-}
-
-impl Path {
-    const fn new() -> Self {
-        Self { bytes: [0; LONGEST], len: 0 }
-    }
-
-    /// What does not fit is left out; all names here are shorter.
-    fn push(&mut self, bytes: &[u8]) {
-        let room = LONGEST - 1 - self.len;
-        let len = bytes.len().min(room);
-        self.bytes[self.len..self.len + len].copy_from_slice(&bytes[..len]);
-        self.len += len;
-    }
-
-    fn push_hex(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            let digit = |value: u8| b"0123456789abcdef"[usize::from(value)];
-            self.push(&[digit(byte >> 4), digit(byte & 15)]);
-        }
-    }
-
-    pub(crate) fn as_c_str(&self) -> &CStr {
-        CStr::from_bytes_until_nul(&self.bytes).unwrap_or(c"")
-    }
-}
 
 /// Address and port of one end. IPv4 within IPv6 is IPv4: the ends need not agree on that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -205,17 +173,14 @@ impl Name {
         Self::new(place(0), place(OF_PLACE))
     }
 
-    fn path(&self) -> Option<Path> {
-        let mut path = *folder()?;
-        path.push(b"/");
+    /// What its file is called.
+    fn file_name(&self) -> Path {
+        let mut name = Path::new();
         if self.offered_to == To::Carrier {
-            path.push(TO_THE_CARRIER);
+            name.push(TO_THE_CARRIER);
         }
-        for place in [&self.connector, &self.acceptor] {
-            path.push_hex(&place.address);
-            path.push_hex(&place.port.to_be_bytes());
-        }
-        Some(path)
+        name.push_hex(&self.to_bytes());
+        name
     }
 
     /// The connection that a file stands for.
@@ -238,32 +203,23 @@ impl Name {
     }
 
     /// Makes the file; one of this name was of a connection that is no more.
-    pub(crate) fn create(&self) -> Result<i32, Errno> {
-        let path = self.path().ok_or(Errno(libc::ENOENT))?;
-        let flags = libc::O_RDWR | libc::O_CREAT | libc::O_EXCL | libc::O_NOFOLLOW;
-        match kernel::open(path.as_c_str(), flags, 0o600) {
-            Err(Errno(libc::EEXIST)) => {
-                let _ = kernel::remove(path.as_c_str());
-                kernel::open(path.as_c_str(), flags, 0o600)
-            }
-            Err(Errno(libc::ENOENT)) => {
-                kernel::make_folder(folder().ok_or(Errno(libc::ENOENT))?.as_c_str(), 0o700)?;
-                kernel::open(path.as_c_str(), flags, 0o600)
-            }
-            other => other,
-        }
+    pub(crate) fn create(&self) -> Result<i32, Fault> {
+        Ok(Folder::open_or_make()?.create(self.file_name().as_c_str())?)
     }
 
     /// Opens the file that was made.
-    pub(crate) fn open(&self) -> Result<i32, Errno> {
-        let path = self.path().ok_or(Errno(libc::ENOENT))?;
-        kernel::open(path.as_c_str(), libc::O_RDWR | libc::O_NOFOLLOW, 0)
+    pub(crate) fn open(&self) -> Result<i32, Fault> {
+        Ok(Folder::open()?.open_file(self.file_name().as_c_str())?)
     }
 
     pub(crate) fn forget(&self) {
-        if let Some(path) = self.path() {
-            let _ = kernel::remove(path.as_c_str());
+        if let Ok(folder) = Folder::open() {
+            self.forget_in(&folder);
         }
+    }
+
+    pub(crate) fn forget_in(&self, folder: &Folder) {
+        folder.remove(self.file_name().as_c_str());
     }
 }
 
@@ -293,46 +249,25 @@ impl NameCell {
     }
 }
 
-/// Where the carrier of this host hears of connections.
-pub(crate) fn carrier(way: Way) -> Option<Path> {
-    let mut path = *folder()?;
-    path.push(b"/carrier-");
-    path.push(way.word().as_bytes());
-    Some(path)
+/// Where in the folder the carrier of this host hears of connections.
+pub(crate) fn carrier(way: Way) -> Path {
+    let mut name = Path::new();
+    name.push(b"carrier-");
+    name.push(way.word().as_bytes());
+    name
 }
 
-/// The folder of this user, boot and network namespace.
-pub(crate) fn folder() -> Option<&'static Path> {
-    static FOUND: AtomicPtr<Path> = AtomicPtr::new(std::ptr::null_mut());
-    let found = FOUND.load(Ordering::Acquire);
-    if !found.is_null() {
-        // SAFETY: it was leaked below.
-        return Some(unsafe { &*found });
-    }
-    let made = Box::into_raw(Box::new(look_for_folder()?));
-    // Who comes second leaves a path behind, once.
-    FOUND.store(made, Ordering::Release);
-    // SAFETY: just made, and never freed.
-    Some(unsafe { &*made })
-}
-
-fn look_for_folder() -> Option<Path> {
-    let mut path = Path::new();
-    path.push(FOLDER);
-    path.push_hex(&kernel::user().to_be_bytes());
-    path.push(b"-");
-    let mut boot = [0; 8];
-    kernel::read_file(c"/proc/sys/kernel/random/boot_id", &mut boot).ok()?;
-    path.push(&boot);
-    path.push(b"-");
-    let namespace = kernel::status_of(c"/proc/self/ns/net").ok()?.st_ino;
-    path.push_hex(&namespace.to_be_bytes()[4..]);
-    Some(path)
+/// Leaves a note for the carrier of this host.
+pub(crate) fn send_to_carrier(way: Way, note: &[u8]) -> Result<(), Fault> {
+    let folder = Folder::open()?;
+    let path = folder.path_of(carrier(way).as_c_str().to_bytes());
+    Ok(kernel::send_note(path.as_c_str(), note)?)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kernel::Errno;
     use std::net::{TcpListener, TcpStream};
     use std::os::fd::AsRawFd;
 
@@ -350,7 +285,7 @@ mod tests {
         let there = name_of(&acceptor);
         assert_eq!((here.connector, here.acceptor), (there.acceptor, there.connector));
 
-        assert_eq!(here.open().unwrap_err(), Errno(libc::ENOENT));
+        assert_eq!(here.open().unwrap_err(), Fault::Kernel(Errno(libc::ENOENT)));
         let made = here.create().unwrap();
         let again = here.create().unwrap();
         let found = here.open().unwrap();

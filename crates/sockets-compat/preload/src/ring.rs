@@ -10,14 +10,20 @@
 //! waking is one byte by TCP. It is sent only to one who said that it sleeps, and once:
 //! the sender takes the wish away as it fulfils it.
 //!
+//! **Copying.** A peer may write where this end reads, and read where it writes: bytes may be
+//! garbage then, behaviour stays defined, since they are copied by whole words, atomically
+//! (`landfall-transport`).
+//!
 //! What does not live here: system calls. The caller rings where it is told to.
 
-use std::sync::atomic::{AtomicU32, Ordering, fence};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
-use crate::kernel::Part;
+use landfall_transport::memory::{copy_into_words, copy_out_of_words};
+
+use crate::kernel::{self, Part};
 use crate::segment::{CAPACITY, Direction, Receiving, Segment, Sending, Side};
 
-/// The other end wrote counters that cannot be.
+/// The other end wrote counters that cannot be, or there is no memory for the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Nonsense;
 
@@ -31,6 +37,9 @@ const WISHES: u64 = 0xFFFF_FFFF;
 pub(crate) struct Wish {
     rings_before: u64,
 }
+
+/// Bytes of what is read and written at once.
+const WORD: usize = size_of::<AtomicU64>();
 
 /// A sender sleeps on `tail` in memory.
 pub(crate) const ROOM_BY_MEMORY: u32 = 1;
@@ -96,6 +105,7 @@ impl Outgoing<'_> {
     pub(crate) unsafe fn put(&self, parts: &[Part]) -> Result<usize, Nonsense> {
         let head = self.own.head.load(Ordering::Relaxed);
         let mut room = self.room()?;
+        self.gets_memory(head, parts.iter().fold(0, |sum, part| room.min(sum + part.len as u64)))?;
         let mut at = head;
         for part in parts {
             let len = (part.len as u64).min(room);
@@ -110,6 +120,22 @@ impl Outgoing<'_> {
             self.own.head.store(at, Ordering::Release);
         }
         Ok(at.wrapping_sub(head) as usize)
+    }
+
+    /// The first time round the ring has no memory yet. Where there is none (others may fill
+    /// all that there is), that ends the connection, and not the program.
+    fn gets_memory(&self, head: u64, len: u64) -> Result<(), Nonsense> {
+        const PAGE: u64 = 4096;
+        if head >= CAPACITY {
+            return Ok(());
+        }
+        let (first, end) = (head.next_multiple_of(PAGE), (head + len).min(CAPACITY));
+        if first >= end {
+            return Ok(());
+        }
+        // SAFETY: inside of the ring.
+        let from = unsafe { self.bytes.add(first as usize) };
+        kernel::populate(from, (end - first) as usize).map_err(|_| Nonsense)
     }
 
     /// After something was put in: whether the other end has to be rung now.
@@ -141,6 +167,12 @@ impl Outgoing<'_> {
         Ok(self.room()? > 0)
     }
 
+    /// What is in that word now. (The counter is read as a whole: atomics of two sizes on
+    /// one memory have no defined meaning.)
+    pub(crate) fn room_seen(&self) -> u32 {
+        self.other.tail.load(Ordering::SeqCst) as u32
+    }
+
     /// The word that changes when bytes are taken: the lower half of the counter.
     pub(crate) fn word_of_room(&self) -> &AtomicU32 {
         lower_half(&self.other.tail)
@@ -157,7 +189,12 @@ impl Incoming<'_> {
 
     /// How many bytes ever came: it changes when there is news.
     pub(crate) fn position(&self) -> u64 {
-        self.other.head.load(Ordering::Acquire)
+        self.other.head.load(Ordering::SeqCst)
+    }
+
+    /// What is in that word now.
+    pub(crate) fn bytes_seen(&self) -> u32 {
+        self.position() as u32
     }
 
     /// The word that changes when bytes come: the lower half of the counter.
@@ -244,20 +281,38 @@ impl Incoming<'_> {
     }
 }
 
+/// The bytes of a ring as words: nobody touches them otherwise.
+///
+/// # Safety
+///
+/// The ring is mapped for so long.
+unsafe fn words<'a>(ring: *mut u8) -> &'a [AtomicU64] {
+    // SAFETY: as promised; a ring begins at a page, and others use atomics there, too. What a
+    // peer does otherwise is as if it had written garbage.
+    unsafe { std::slice::from_raw_parts(ring.cast::<AtomicU64>(), CAPACITY as usize / WORD) }
+}
+
+/// Where a copy that begins at this place of the ring is cut: at its end.
+fn cut(at: u64, len: usize) -> (usize, usize) {
+    let place = (at % CAPACITY) as usize;
+    (place, len.min(CAPACITY as usize - place))
+}
+
 /// Copies into the ring, around its end.
 ///
 /// # Safety
 ///
 /// `from` may be read, `len` is at most the capacity, and the ring is mapped.
 unsafe fn copy_in(ring: *mut u8, at: u64, from: *const u8, len: usize) {
-    let place = (at % CAPACITY) as usize;
-    let first = len.min(CAPACITY as usize - place);
-    // SAFETY: both pieces are inside of the ring and of `from`. Another process may write
-    // there at the same time: no reference is made, and garbage is what it gets.
-    unsafe {
-        std::ptr::copy_nonoverlapping(from, ring.add(place), first);
-        std::ptr::copy_nonoverlapping(from.add(first), ring, len - first);
+    if len == 0 {
+        return;
     }
+    // SAFETY: as promised.
+    let (ring, bytes) = unsafe { (words(ring), std::slice::from_raw_parts(from, len)) };
+    let (place, first) = cut(at, len);
+    let (first, rest) = bytes.split_at(first);
+    copy_into_words(ring, place, first);
+    copy_into_words(ring, 0, rest);
 }
 
 /// Copies out of the ring, around its end.
@@ -265,18 +320,20 @@ unsafe fn copy_in(ring: *mut u8, at: u64, from: *const u8, len: usize) {
 /// # Safety
 ///
 /// `to` may be written, `len` is at most the capacity, and the ring is mapped.
-unsafe fn copy_out(ring: *const u8, at: u64, to: *mut u8, len: usize) {
-    let place = (at % CAPACITY) as usize;
-    let first = len.min(CAPACITY as usize - place);
-    // SAFETY: as above.
-    unsafe {
-        std::ptr::copy_nonoverlapping(ring.add(place), to, first);
-        std::ptr::copy_nonoverlapping(ring, to.add(first), len - first);
+unsafe fn copy_out(ring: *mut u8, at: u64, to: *mut u8, len: usize) {
+    if len == 0 {
+        return;
     }
+    // SAFETY: as promised.
+    let (ring, bytes) = unsafe { (words(ring), std::slice::from_raw_parts_mut(to, len)) };
+    let (place, first) = cut(at, len);
+    let (first, rest) = bytes.split_at_mut(first);
+    copy_out_of_words(ring, place, first);
+    copy_out_of_words(ring, 0, rest);
 }
 
 /// The half of a counter that changes first: a futex has 32 bits.
-fn lower_half(counter: &std::sync::atomic::AtomicU64) -> &AtomicU32 {
+fn lower_half(counter: &AtomicU64) -> &AtomicU32 {
     const { assert!(cfg!(target_endian = "little"), "the lower half would lie elsewhere") };
     // SAFETY: inside of the counter and aligned; both are atomics of shared memory.
     unsafe { &*counter.as_ptr().cast::<AtomicU32>() }
@@ -387,6 +444,45 @@ mod tests {
             let done = unsafe { outgoing.put(&[part(&mut bytes)]) };
             prop_assert_eq!(done.is_ok(), is_sound);
         }
+    }
+
+    /// A peer that writes into the ring while this end reads it: whatever comes out, what lies
+    /// beside it in this end's memory stays.
+    #[test]
+    fn a_peer_that_writes_meanwhile_changes_bytes_of_the_ring_alone() {
+        let (first, second) = two_mappings();
+        let (outgoing, _) = ends(first, Side::Connector);
+        let (_, incoming) = ends(second, Side::Acceptor);
+        let peer = first.base().expose_provenance();
+        let is_over = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                // SAFETY: the base of one of the two, which stay mapped.
+                let segment =
+                    unsafe { Segment::from_base(std::ptr::with_exposed_provenance_mut(peer)) };
+                // SAFETY: as above.
+                let ring = unsafe { words(segment.bytes_from(Side::Connector)) };
+                for at in (0..ring.len()).cycle() {
+                    ring[at].store(u64::MAX, Ordering::Relaxed);
+                    if is_over.load(Ordering::Relaxed) {
+                        break;
+                    }
+                }
+            });
+            for len in (1..2000).chain([65_536, CAPACITY as usize]) {
+                let mut bytes = vec![0x11; len + 2];
+                let inside = Part { base: bytes[1..].as_mut_ptr(), len };
+                // SAFETY: the buffer lives, here and below.
+                assert_eq!(unsafe { outgoing.put(&[inside]) }, Ok(len));
+                assert!(bytes.iter().all(|&byte| byte == 0x11));
+                let inside = Part { base: bytes[1..].as_mut_ptr(), len };
+                // SAFETY: as above.
+                assert_eq!(unsafe { incoming.take(&[inside], Taking::Take) }, Ok(len));
+                assert!(bytes.iter().all(|byte| matches!(byte, 0x11 | 0xFF)));
+                assert_eq!((bytes[0], bytes[len + 1]), (0x11, 0x11));
+            }
+            is_over.store(true, Ordering::Relaxed);
+        });
     }
 
     #[test]

@@ -1,16 +1,28 @@
 //! Bytes by TCP whose only meaning is that they come: who needs them, and when they go.
+//!
+//! A ring is for one who sleeps, and any thread of this end may find it. Who takes it away
+//! must not take it from one who has not heard it yet. Two rules see to that. Rings are
+//! taken under the lock of the half that receives, by one who has looked there for watchers;
+//! so who says that it watches, and finds the lock free, is seen by all who come later, and
+//! else sleeps for a moment only. And where somebody watches, a ring goes only when it has
+//! nothing to tell any more: no bytes wait, and no room; who watches for these gets the next.
 
 use std::sync::atomic::Ordering;
 
 use crate::connection::Shared;
 use crate::kernel;
-use crate::lock::hold;
-use crate::ring::{self, Wish};
+use crate::lock::{hold_at_once, hold_for_call, is_held};
+use crate::naps::Nap;
+use crate::readiness::ROOM_WORTH_TELLING;
+use crate::ring::{self, ROOM_BY_TCP, Wish};
 
 /// Somebody who sleeps, or is about to, and watches an end of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Watch {
     wish: Option<Wish>,
+    for_room: bool,
+    /// How long it may sleep before it looks by itself.
+    pub(crate) nap: Nap,
 }
 
 impl Shared<'_> {
@@ -50,32 +62,48 @@ impl Shared<'_> {
     }
 
     /// Takes rings out of TCP's queue, where all real bytes have been taken out of it and
-    /// nobody sleeps for them.
+    /// nobody sleeps for them. Who else is at it does the same.
     pub(crate) fn take_rings_away(&self, fd: i32) {
-        let own = &self.receives.receiving;
-        let _held = hold(&own.lock);
-        if self.incoming_by_tcp() == Some(own.by_tcp.load(Ordering::Relaxed))
-            && self.nobody_needs_the_rings()
+        if let Some(_held) = hold_at_once(&self.own.receiving.lock)
+            && self.is_all_but_rings()
+            && self.rings_may_go()
         {
             self.drop_rings(fd);
         }
     }
 
-    /// Whether all have gone for whom a ring may lie in TCP's queue. Who only seems to be
-    /// there, since it was killed, is not waited for too long: a ring that stays keeps
-    /// others from sleep.
-    pub(crate) fn nobody_needs_the_rings(&self) -> bool {
+    /// The same before this process has it no more; `is_last` if no other has it either, but
+    /// those that were killed.
+    pub(crate) fn take_rings_away_at_last(&self, fd: i32, is_last: bool) {
+        if is_last {
+            self.receives.receiving.sleepers.store(0, Ordering::SeqCst);
+            self.receives.receiving.watchers.store(0, Ordering::SeqCst);
+        }
+        // A byte that is left unread would make a reset of it.
+        if let Ok(_held) = hold_for_call(&self.own.receiving.lock, || false)
+            && self.is_all_but_rings()
+        {
+            self.drop_rings(fd);
+        }
+    }
+
+    /// Whether no byte of the program's is in TCP's queue.
+    fn is_all_but_rings(&self) -> bool {
+        self.incoming_by_tcp() == Some(self.receives.receiving.by_tcp.load(Ordering::Relaxed))
+    }
+
+    /// Whether rings are worth a try to take them away: nobody may need them, or they have
+    /// stayed for long enough.
+    pub(crate) fn rings_may_go(&self) -> bool {
         const LONG_ENOUGH: u32 = 64;
+        let own = &self.receives.receiving;
         if self.far.is_some() {
             // There all look by themselves after a ring, whoever has taken it.
             return true;
         }
-        let own = &self.receives.receiving;
-        if own.sleepers.load(Ordering::SeqCst) > 0 {
-            return false;
-        }
-        let is_watched = own.watchers.load(Ordering::SeqCst) > 0;
-        if is_watched && own.rings_kept.fetch_add(1, Ordering::Relaxed) < LONG_ENOUGH {
+        if self.somebody_may_need_a_ring()
+            && own.rings_kept.fetch_add(1, Ordering::Relaxed) < LONG_ENOUGH
+        {
             return false;
         }
         own.rings_kept.store(0, Ordering::Relaxed);
@@ -91,38 +119,68 @@ impl Shared<'_> {
         own.sleepers.load(Ordering::SeqCst) > 0 || own.watchers.load(Ordering::SeqCst) > 0
     }
 
-    /// The same for one who knows that they are nothing but rings. An error that waits
-    /// there stays: asking for the length does not take it.
+    /// Takes away what lies in TCP's queue, if it has nothing to tell to anybody any more. The
+    /// caller has the lock of the half that receives, and knows that they are nothing but
+    /// rings. An error that waits there stays: asking for the length does not take it.
     pub(crate) fn drop_rings(&self, fd: i32) {
-        if let Some(far) = self.far
-            && kernel::queued(fd, libc::FIONREAD).is_ok_and(|bytes| bytes > 0)
-        {
+        let Ok(rings @ 1..) = kernel::queued(fd, libc::FIONREAD) else { return };
+        if let Some(far) = self.far {
             far.has_news();
         }
-        while kernel::queued(fd, libc::FIONREAD).is_ok_and(|bytes| bytes > 0)
-            && kernel::glance(fd, libc::MSG_DONTWAIT) == Ok(kernel::GLANCE)
-        {}
-        self.rings_were_dropped();
+        // What comes from here on comes behind those, and stays.
+        if !self.somebody_may_need_a_ring() || self.all_is_told() {
+            kernel::discard(fd, rings as usize);
+        }
     }
 
-    /// Who may still wait for one gets the next.
-    pub(crate) fn rings_were_dropped(&self) {
-        if self.receives.receiving.watchers.load(Ordering::SeqCst) > 0 {
-            self.incoming.wants_the_next_ring();
+    /// Lets those who watch be rung for what comes next; whether there is nothing for them
+    /// yet.
+    fn all_is_told(&self) -> bool {
+        self.incoming.wants_the_next_ring();
+        if self.incoming.available() != Ok(0) {
+            return false;
         }
+        if self.own.room_watchers.load(Ordering::SeqCst) == 0 || !self.is_sending_switched() {
+            return true;
+        }
+        let _ = self.outgoing.wants_room(ROOM_BY_TCP);
+        self.outgoing.room().is_ok_and(|room| room < ROOM_WORTH_TELLING)
     }
 
     /// Somebody will sleep who watches this end, until [`Shared::stops_watching`]. Who
-    /// calls this looks at the ring of bytes once more.
-    pub(crate) fn watches(&self, for_bytes: bool) -> Watch {
+    /// calls this looks at the rings of bytes once more.
+    pub(crate) fn watches(&self, for_bytes: bool, for_room: bool) -> Watch {
         self.receives.receiving.watchers.fetch_add(1, Ordering::SeqCst);
-        Watch { wish: for_bytes.then(|| self.incoming.wants_the_next_ring()) }
+        if for_room {
+            self.own.room_watchers.fetch_add(1, Ordering::SeqCst);
+        }
+        let wish = for_bytes.then(|| self.incoming.wants_the_next_ring());
+        Watch { wish, for_room, nap: self.nap_of_a_sleeper() }
+    }
+
+    /// How long one may sleep who has just said that it does: whoever is at the rings now
+    /// may not know of it.
+    pub(crate) fn nap_of_a_sleeper(&self) -> Nap {
+        if is_held(&self.own.receiving.lock) { Nap::SHORT } else { Nap::NONE }
     }
 
     pub(crate) fn stops_watching(&self, watch: Watch) {
         if let Some(wish) = watch.wish {
             self.incoming.takes_back(wish);
         }
+        if watch.for_room {
+            self.own.room_watchers.fetch_sub(1, Ordering::SeqCst);
+        }
         self.receives.receiving.watchers.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// Whether a ring lies in TCP's queue that is kept for another who watches: the kernel
+    /// would end each sleep for it at once.
+    pub(crate) fn keeps_a_ring_for_another(&self, fd: i32) -> bool {
+        let own = &self.receives.receiving;
+        own.was_rung.load(Ordering::Relaxed) != 0
+            && own.sleepers.load(Ordering::SeqCst) + own.watchers.load(Ordering::SeqCst) > 1
+            && self.is_all_but_rings()
+            && kernel::queued(fd, libc::FIONREAD).is_ok_and(|bytes| bytes > 0)
     }
 }

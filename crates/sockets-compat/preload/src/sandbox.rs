@@ -40,6 +40,8 @@ const CALLS: &[(c_long, [u64; 3])] = &[
     (libc::SYS_ioctl, [0, libc::TIOCOUTQ, 0]),
     (libc::SYS_getsockopt, [0, libc::IPPROTO_TCP as u64, libc::TCP_INFO as u64]),
     (libc::SYS_getsockopt, [0, libc::SOL_SOCKET as u64, libc::SO_COOKIE as u64]),
+    (libc::SYS_getsockopt, [0, libc::SOL_SOCKET as u64, 71]),
+    (libc::SYS_getsockopt, [0, libc::SOL_SOCKET as u64, 62]),
     (libc::SYS_setsockopt, [0, libc::IPPROTO_TCP as u64, libc::TCP_NODELAY as u64]),
     (libc::SYS_getsockname, [0; 3]),
     (libc::SYS_getpeername, [0; 3]),
@@ -54,6 +56,7 @@ const CALLS: &[(c_long, [u64; 3])] = &[
     (libc::SYS_ftruncate, [0; 3]),
     (libc::SYS_mmap, [0, 0, (libc::PROT_READ | libc::PROT_WRITE) as u64]),
     (libc::SYS_munmap, [0; 3]),
+    (libc::SYS_madvise, [0, 0, 23]),
     (libc::SYS_getpid, [0; 3]),
     (libc::SYS_gettid, [0; 3]),
     (libc::SYS_geteuid, [0; 3]),
@@ -61,6 +64,10 @@ const CALLS: &[(c_long, [u64; 3])] = &[
     (libc::SYS_futex, [0, libc::FUTEX_WAIT as u64, 0]),
     (libc::SYS_futex, [0, libc::FUTEX_WAKE as u64, 0]),
     (libc::SYS_clock_gettime, [0; 3]),
+    (libc::SYS_get_robust_list, [0; 3]),
+    (libc::SYS_rt_sigprocmask, [0; 3]),
+    (libc::SYS_rt_sigaction, [0; 3]),
+    (libc::SYS_rt_tgsigqueueinfo, [0; 3]),
 ];
 
 /// Calls that would end the program.
@@ -113,6 +120,11 @@ pub(crate) fn forbids(number: c_long) -> bool {
     IS_ON.load(Ordering::Relaxed)
         && place(number)
             .is_some_and(|(word, bit)| FORBIDDEN[word].load(Ordering::Relaxed) & bit != 0)
+}
+
+/// Whether a signal cannot be queued again that came too early: then none may come.
+pub(crate) fn forbids_to_queue_signals() -> bool {
+    IS_ON.load(Ordering::Relaxed) && forbids(libc::SYS_rt_tgsigqueueinfo)
 }
 
 /// Writes down what cannot be asked for later.

@@ -3,17 +3,28 @@
 //! A page of counters, and behind it two rings of bytes, one for each direction. Counters
 //! of a direction lie in two pairs of cache lines, by who moves them. Either end may hold
 //! a program that writes whatever it likes: each number is checked where it is used.
+//!
+//! Memory is taken up only if it is a file of this user's which nobody else may open, with
+//! one name, and if it says that it is this very file and of this connection. Its owner can
+//! make it say so of any; what proves it is the kernel's word ([`crate::witness`]).
 
+use std::fmt;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::kernel::{self, Errno};
+use crate::registry::Name;
 
 /// Says that this is ours, and how its parts lie: another version has another number.
-pub(crate) const MAGIC: u64 = u64::from_be_bytes(*b"landfal5");
+pub(crate) const MAGIC: u64 = u64::from_be_bytes(*b"landfal6");
 /// What a ring holds. As much as a core's own cache has room for, several times over.
 pub(crate) const CAPACITY: u64 = 256 * 1024;
 const HEADER: usize = 4096;
 const LEN: usize = HEADER + 2 * CAPACITY as usize;
+/// Behind that lies a page for each end, which only its own processes map.
+const PAGE: usize = 4096;
+const FILE_LEN: usize = LEN + 2 * PAGE;
+/// What each process maps: what both ends share, and its end's page.
+const MAPPED: usize = LEN + PAGE;
 
 /// Which end of a connection this is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,6 +58,12 @@ pub(crate) struct End {
     pub(crate) is_here: AtomicU32,
     /// Whether its calls wait, as far as is known; see [`crate::waits`].
     pub(crate) waits: AtomicU32,
+    /// The interface that its socket is bound to; zero if it is to none.
+    pub(crate) interface: AtomicU32,
+    /// Its namespace of networks, by the kernel's number; zero where that tells none.
+    pub(crate) network: AtomicU64,
+    /// Its namespace of processes; zero while that is not said.
+    pub(crate) processes: AtomicU64,
 }
 
 /// The sender's half of a direction.
@@ -59,7 +76,6 @@ pub(crate) struct Sending {
     pub(crate) switched: AtomicU64,
     /// Bytes that went by TCP.
     pub(crate) by_tcp: AtomicU64,
-    pub(crate) lock: AtomicU32,
     /// Threads that are just now sending by TCP: the way does not change under them.
     pub(crate) in_flight: AtomicU32,
     /// What a sender that waits for room asks for; see [`crate::ring`].
@@ -78,7 +94,6 @@ pub(crate) struct Receiving {
     pub(crate) tail: AtomicU64,
     /// Bytes that were taken out of TCP.
     pub(crate) by_tcp: AtomicU64,
-    pub(crate) lock: AtomicU32,
     /// Who sleeps, or will, and wants to be rung; see [`crate::ring`].
     pub(crate) wishes: AtomicU64,
     /// A ring was sent and may still lie in TCP's queue.
@@ -137,6 +152,68 @@ pub(crate) struct Far {
     pub(crate) ended_at: AtomicU64,
 }
 
+/// What the processes of one end share, and the other end does not have: nobody there can
+/// keep a lock of ours, or say what we are sure of.
+#[derive(Debug)]
+#[repr(C, align(128))]
+pub(crate) struct Own {
+    /// Of who sends, and of who receives.
+    pub(crate) sending: OwnHalf,
+    pub(crate) receiving: OwnHalf,
+    /// Those of the watchers that wait for room: a ring that another takes away was for
+    /// them, too.
+    pub(crate) room_watchers: AtomicU32,
+    /// A process of the connector's has had the kernel's word of who has claimed its offer.
+    pub(crate) is_sure: AtomicU32,
+}
+
+#[derive(Debug)]
+#[repr(C, align(128))]
+pub(crate) struct OwnHalf {
+    pub(crate) lock: AtomicU32,
+}
+
+const _: () = assert!(size_of::<Own>() <= PAGE);
+
+/// Of which file and which connection this memory is.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub(crate) struct Identity {
+    device: AtomicU64,
+    inode: AtomicU64,
+    /// The number of the socket that it is offered to, where a carrier offers it.
+    pub(crate) addressee: AtomicU64,
+    name: [AtomicU32; WORDS_OF_NAME],
+}
+
+const WORDS_OF_NAME: usize = Name::LEN / 4;
+const _: () = assert!(Name::LEN.is_multiple_of(4));
+
+impl Identity {
+    fn write(&self, file: &libc::stat, name: &Name) {
+        self.device.store(file.st_dev, Ordering::Relaxed);
+        self.inode.store(file.st_ino, Ordering::Relaxed);
+        for (place, word) in self.name.iter().zip(words_of(name)) {
+            place.store(word, Ordering::Relaxed);
+        }
+    }
+
+    fn is(&self, file: &libc::stat, name: &Name) -> bool {
+        self.device.load(Ordering::Relaxed) == file.st_dev
+            && self.inode.load(Ordering::Relaxed) == file.st_ino
+            && self.name.iter().map(|word| word.load(Ordering::Relaxed)).eq(words_of(name))
+    }
+}
+
+fn words_of(name: &Name) -> impl Iterator<Item = u32> {
+    let bytes = name.to_bytes();
+    (0..WORDS_OF_NAME).map(move |at| {
+        let mut word = [0; 4];
+        word.copy_from_slice(&bytes[4 * at..4 * at + 4]);
+        u32::from_ne_bytes(word)
+    })
+}
+
 #[derive(Debug)]
 #[repr(C)]
 struct Header {
@@ -144,6 +221,7 @@ struct Header {
     ends: [End; 2],
     directions: [Direction; 2],
     far: Far,
+    identity: Identity,
 }
 
 const _: () = assert!(size_of::<Header>() <= HEADER);
@@ -157,10 +235,16 @@ pub(crate) struct Segment {
 /// The file is not what it should be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unusable {
-    /// It belongs to somebody else, who could cut it off under us.
-    Foreign,
+    /// It belongs to this user, who could cut it off under us.
+    OfUser(u32),
+    /// Others may open it, by this mode, or it is no file.
+    OpenToOthers(u32),
+    /// It has more names than one, or none.
+    Names(libc::nlink_t),
     /// Another length or version.
     Unknown,
+    /// It is the memory of another connection, or a copy.
+    OfAnother,
     Kernel(Errno),
 }
 
@@ -170,35 +254,94 @@ impl From<Errno> for Unusable {
     }
 }
 
+impl fmt::Display for Unusable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::OfUser(user) => write!(f, "the offer belongs to user {user}"),
+            Self::OpenToOthers(mode) => write!(f, "the offer is open to others (mode {mode:o})"),
+            Self::Names(names) => write!(f, "the offer has {names} names"),
+            Self::Unknown => f.write_str("the offer is of another version"),
+            Self::OfAnother => f.write_str("the offer is that of another connection"),
+            Self::Kernel(why) => write!(f, "the offer cannot be used (errno {})", why.0),
+        }
+    }
+}
+
 impl Segment {
-    /// Makes the memory in a file that was just made.
-    pub(crate) fn create(file: i32) -> Result<Self, Unusable> {
-        kernel::set_len(file, LEN as u64)?;
-        let segment = Self { base: kernel::map(file, LEN)? };
+    /// Makes the memory of a connection in a file that was just made, for the connector.
+    pub(crate) fn create(file: i32, name: &Name) -> Result<Self, Unusable> {
+        let status = kernel::status(file)?;
+        kernel::set_len(file, FILE_LEN as u64)?;
+        let segment = Self { base: kernel::map(file, MAPPED)? };
+        // A store for which there is no memory would end the program (SIGBUS). The rings get
+        // theirs as they are filled, and the acceptor its page when it comes.
+        let has_memory = kernel::populate(segment.base, HEADER)
+            .and_then(|()| kernel::populate(segment.own_page(), PAGE));
+        if let Err(why) = has_memory {
+            // SAFETY: nobody knows of it yet.
+            unsafe { segment.unmap() };
+            return Err(why.into());
+        }
         for side in [Side::Connector, Side::Acceptor] {
             // The first bytes find nobody who looks at the ring, only one at TCP.
             segment.direction_from(side).receiving.wishes.store(1, Ordering::Relaxed);
         }
+        segment.identity().write(&status, name);
         segment.header().magic.store(MAGIC, Ordering::Release);
         Ok(segment)
     }
 
-    /// Maps memory that another made.
-    pub(crate) fn open(file: i32) -> Result<Self, Unusable> {
+    /// Maps the memory of a connection that another made, for one of its ends.
+    pub(crate) fn open(file: i32, name: &Name, side: Side) -> Result<Self, Unusable> {
         let status = kernel::status(file)?;
         if status.st_uid != kernel::user() {
-            return Err(Unusable::Foreign);
+            return Err(Unusable::OfUser(status.st_uid));
         }
-        if status.st_size != LEN as i64 {
-            return Err(Unusable::Unknown);
+        if status.st_mode & (libc::S_IFMT | 0o077) != libc::S_IFREG {
+            return Err(Unusable::OpenToOthers(status.st_mode));
         }
-        let segment = Self { base: kernel::map(file, LEN)? };
-        if segment.header().magic.load(Ordering::Acquire) == MAGIC {
+        let names = status.st_nlink;
+        if names != 1 {
+            return Err(Unusable::Names(names));
+        }
+        let segment = Self::map(file, &status, side)?;
+        if segment.identity().is(&status, name) {
             return Ok(segment);
         }
         // SAFETY: nobody knows of it yet.
         unsafe { segment.unmap() };
+        Err(Unusable::OfAnother)
+    }
+
+    /// Maps what has the length and the version of such memory, with the page of one end.
+    fn map(file: i32, status: &libc::stat, side: Side) -> Result<Self, Unusable> {
+        if status.st_size != FILE_LEN as i64 {
+            return Err(Unusable::Unknown);
+        }
+        let segment = Self { base: kernel::map(file, MAPPED)? };
+        if segment.header().magic.load(Ordering::Acquire) == MAGIC {
+            match segment.has_the_page_of(file, side) {
+                Ok(()) => return Ok(segment),
+                Err(why) => {
+                    // SAFETY: nobody knows of it yet.
+                    unsafe { segment.unmap() };
+                    return Err(why.into());
+                }
+            }
+        }
+        // SAFETY: nobody knows of it yet.
+        unsafe { segment.unmap() };
         Err(Unusable::Unknown)
+    }
+
+    /// The page behind what both share is the connector's, unless it is mapped over. It has
+    /// memory from here on, as the counters have.
+    fn has_the_page_of(self, file: i32, side: Side) -> Result<(), Errno> {
+        if side == Side::Acceptor {
+            // SAFETY: the last page of what was mapped just now.
+            unsafe { kernel::map_over(self.own_page(), file, LEN + PAGE, PAGE) }?;
+        }
+        kernel::populate(self.own_page(), PAGE)
     }
 
     /// Ends the mapping.
@@ -208,7 +351,7 @@ impl Segment {
     /// Nobody uses it, or a reference into it, any more.
     pub(crate) unsafe fn unmap(self) {
         // SAFETY: as promised.
-        unsafe { kernel::unmap(self.base, LEN) }
+        unsafe { kernel::unmap(self.base, MAPPED) }
     }
 
     pub(crate) const fn base(self) -> *mut u8 {
@@ -237,8 +380,24 @@ impl Segment {
         &self.header().directions[side.index()]
     }
 
+    /// What the processes of this end have for themselves.
+    pub(crate) const fn own<'a>(self) -> &'a Own {
+        // SAFETY: behind what both share there is a page, and it is of atomics alone. Who
+        // unmaps it promises that no reference is left.
+        unsafe { &*self.own_page().cast::<Own>() }
+    }
+
+    const fn own_page(self) -> *mut u8 {
+        // SAFETY: inside of the mapping.
+        unsafe { self.base.add(LEN) }
+    }
+
     pub(crate) const fn far<'a>(self) -> &'a Far {
         &self.header().far
+    }
+
+    pub(crate) const fn identity<'a>(self) -> &'a Identity {
+        &self.header().identity
     }
 
     /// Where the bytes of that direction lie.
@@ -251,21 +410,62 @@ impl Segment {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use std::fs::{self, File, OpenOptions, Permissions};
     use std::os::fd::AsRawFd;
+    use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+    use std::path::PathBuf;
+
+    fn name(port: u8) -> Name {
+        let mut bytes = [0; Name::LEN];
+        bytes[Name::LEN - 1] = port;
+        Name::from_bytes(&bytes)
+    }
 
     /// Memory without a name, mapped twice: as two processes have it.
     pub(crate) fn two_mappings() -> (Segment, Segment) {
         let file = scratch_file();
-        let first = Segment::create(file.as_raw_fd()).unwrap();
-        (first, Segment::open(file.as_raw_fd()).unwrap())
+        let first = Segment::create(file.as_raw_fd(), &name(1)).unwrap();
+        (first, another_mapping(&file, Side::Acceptor))
     }
 
-    fn scratch_file() -> std::fs::File {
-        let mut options = std::fs::OpenOptions::new();
-        let options = options.read(true).write(true);
-        std::os::unix::fs::OpenOptionsExt::custom_flags(options, libc::O_TMPFILE)
-            .open("/dev/shm")
-            .unwrap()
+    /// One more, of a file without a name.
+    fn another_mapping(file: &File, side: Side) -> Segment {
+        let status = kernel::status(file.as_raw_fd()).unwrap();
+        Segment::map(file.as_raw_fd(), &status, side).unwrap()
+    }
+
+    fn scratch_file() -> File {
+        let mut options = OpenOptions::new();
+        let options = options.read(true).write(true).mode(0o600);
+        options.custom_flags(libc::O_TMPFILE).open("/dev/shm").unwrap()
+    }
+
+    /// A file with a name, which is removed with it.
+    struct Named(PathBuf, File);
+
+    impl Named {
+        fn new(what: &str) -> Self {
+            let name = format!("landfall-segment-{}-{what}", std::process::id());
+            let path = PathBuf::from("/dev/shm").join(name);
+            let mut options = OpenOptions::new();
+            let options = options.read(true).write(true).create_new(true).mode(0o600);
+            let file = options.open(&path).unwrap();
+            Self(path, file)
+        }
+
+        /// Whether it can be taken up as memory of this connection.
+        fn opened(&self, name: &Name) -> Result<(), Unusable> {
+            let segment = Segment::open(self.1.as_raw_fd(), name, Side::Acceptor)?;
+            // SAFETY: nobody knows of it.
+            unsafe { segment.unmap() };
+            Ok(())
+        }
+    }
+
+    impl Drop for Named {
+        fn drop(&mut self) {
+            let _ = fs::remove_file(&self.0);
+        }
     }
 
     #[test]
@@ -280,10 +480,64 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_is_something_else_is_not_mapped() {
+    fn an_end_has_what_the_other_does_not_see() {
         let file = scratch_file();
-        assert_eq!(Segment::open(file.as_raw_fd()).unwrap_err(), Unusable::Unknown);
-        kernel::set_len(file.as_raw_fd(), LEN as u64).unwrap();
-        assert_eq!(Segment::open(file.as_raw_fd()).unwrap_err(), Unusable::Unknown);
+        let connector = Segment::create(file.as_raw_fd(), &name(1)).unwrap();
+        let [acceptor, sibling] = [Side::Acceptor; 2].map(|side| another_mapping(&file, side));
+        acceptor.own().sending.lock.store(7, Ordering::Relaxed);
+        assert_eq!(sibling.own().sending.lock.load(Ordering::Relaxed), 7);
+        assert_eq!(connector.own().sending.lock.load(Ordering::Relaxed), 0);
+        // All that one end has mapped is nothing of the other's.
+        // SAFETY: mapped so.
+        unsafe { connector.base().write_bytes(0xFF, MAPPED) };
+        assert_eq!(acceptor.own().sending.lock.load(Ordering::Relaxed), 7);
+    }
+
+    #[test]
+    fn what_is_something_else_is_not_mapped() {
+        let file = Named::new("nothing");
+        assert_eq!(file.opened(&name(1)), Err(Unusable::Unknown));
+        kernel::set_len(file.1.as_raw_fd(), FILE_LEN as u64).unwrap();
+        assert_eq!(file.opened(&name(1)), Err(Unusable::Unknown));
+    }
+
+    #[test]
+    fn memory_is_that_of_its_own_connection_only() {
+        let file = Named::new("own");
+        Segment::create(file.1.as_raw_fd(), &name(1)).unwrap();
+        assert_eq!(file.opened(&name(1)), Ok(()));
+        assert_eq!(file.opened(&name(2)), Err(Unusable::OfAnother));
+        assert_eq!(file.opened(&name(1).turned()), Err(Unusable::OfAnother));
+    }
+
+    #[test]
+    fn a_copy_of_memory_is_not_it() {
+        let (file, copy) = (Named::new("original"), Named::new("copy"));
+        Segment::create(file.1.as_raw_fd(), &name(1)).unwrap();
+        fs::copy(&file.0, &copy.0).unwrap();
+        assert_eq!(copy.opened(&name(1)), Err(Unusable::OfAnother));
+    }
+
+    #[test]
+    fn memory_with_a_second_name_or_none_is_refused() {
+        let file = Named::new("names");
+        Segment::create(file.1.as_raw_fd(), &name(1)).unwrap();
+        let link = file.0.with_extension("link");
+        fs::hard_link(&file.0, &link).unwrap();
+        assert_eq!(file.opened(&name(1)), Err(Unusable::Names(2)));
+        fs::remove_file(&file.0).unwrap();
+        assert_eq!(file.opened(&name(1)), Ok(()));
+        fs::remove_file(&link).unwrap();
+        assert_eq!(file.opened(&name(1)), Err(Unusable::Names(0)));
+    }
+
+    #[test]
+    fn memory_that_others_may_open_is_refused() {
+        let file = Named::new("mode");
+        Segment::create(file.1.as_raw_fd(), &name(1)).unwrap();
+        for mode in [0o606, 0o660, 0o640, 0o604] {
+            fs::set_permissions(&file.0, Permissions::from_mode(mode)).unwrap();
+            assert_eq!(file.opened(&name(1)), Err(Unusable::OpenToOthers(libc::S_IFREG | mode)));
+        }
     }
 }

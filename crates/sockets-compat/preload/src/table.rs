@@ -8,6 +8,7 @@ use std::ops::Deref;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use crate::connection::Connection;
+use crate::lock::Locked;
 
 /// Descriptors from here on are left to the kernel.
 const MOST: usize = 1 << 20;
@@ -17,8 +18,14 @@ type Chunk = [AtomicPtr<Record>; CHUNK];
 
 static CHUNKS: [AtomicPtr<Chunk>; MOST / CHUNK] =
     [const { AtomicPtr::new(std::ptr::null_mut()) }; MOST / CHUNK];
-static FREE: AtomicPtr<Record> = AtomicPtr::new(std::ptr::null_mut());
-static FREE_LOCK: AtomicU32 = AtomicU32::new(0);
+static FREE: Locked<Free> = Locked::new(Free(std::ptr::null_mut()));
+
+/// The first record of those that nobody has.
+#[derive(Debug)]
+struct Free(*mut Record);
+
+// SAFETY: records are never freed, and are of atomics.
+unsafe impl Send for Free {}
 
 #[derive(Debug)]
 struct Record {
@@ -207,7 +214,6 @@ pub(crate) fn for_each(mut with: impl FnMut(&Connection)) {
 
 /// In a child of a fork: what its parent's other threads had under way is nobody's here.
 pub(crate) fn after_fork() {
-    FREE_LOCK.store(0, Ordering::Relaxed);
     let mut fd = 0;
     while let Some(found) = next_from(fd) {
         fd = found + 1;
@@ -220,25 +226,34 @@ pub(crate) fn after_fork() {
 }
 
 fn take_free() -> &'static Record {
-    let held = crate::lock::hold(&FREE_LOCK);
-    let first = FREE.load(Ordering::Acquire);
-    if !first.is_null() {
+    let found = FREE.with(|free| {
         // SAFETY: records are never freed.
-        let record = unsafe { &*first };
-        FREE.store(record.next_free.load(Ordering::Relaxed), Ordering::Relaxed);
-        return record;
-    }
-    drop(held);
-    Box::leak(Box::new(Record {
-        uses: AtomicU32::new(0),
-        descriptors: AtomicU32::new(0),
-        next_free: AtomicPtr::new(std::ptr::null_mut()),
-        connection: Connection::new(),
-    }))
+        let first = unsafe { free.0.as_ref() }?;
+        free.0 = first.next_free.load(Ordering::Relaxed);
+        Some(first)
+    });
+    found.unwrap_or_else(|| {
+        Box::leak(Box::new(Record {
+            uses: AtomicU32::new(0),
+            descriptors: AtomicU32::new(0),
+            next_free: AtomicPtr::new(std::ptr::null_mut()),
+            connection: Connection::new(),
+        }))
+    })
 }
 
 fn give_back(record: &'static Record) {
-    let _held = crate::lock::hold(&FREE_LOCK);
-    record.next_free.store(FREE.load(Ordering::Relaxed), Ordering::Relaxed);
-    FREE.store(std::ptr::from_ref(record).cast_mut(), Ordering::Release);
+    FREE.with(|free| {
+        record.next_free.store(free.0, Ordering::Relaxed);
+        free.0 = std::ptr::from_ref(record).cast_mut();
+    });
+}
+
+/// Before a fork, and after it.
+pub(crate) fn stands_still() {
+    FREE.stands_still();
+}
+
+pub(crate) fn goes_on() {
+    FREE.goes_on();
 }

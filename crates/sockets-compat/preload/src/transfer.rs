@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::connection::{CLOSED, Connection, Sending, Shared};
 use crate::kernel::{self, Errno, Outcome, Part};
-use crate::lock::hold;
+use crate::lock::{Held, hold_for_call};
 use crate::messages;
 use crate::ring::{Nonsense, ROOM_BY_MEMORY, Taking};
 
@@ -73,10 +73,10 @@ unsafe fn send_by_ring(
         {
             return if done > 0 { Ok(done) } else { Err(why) };
         }
-        let put = {
-            let _held = hold(&shared.sends.sending.lock);
-            // SAFETY: as promised.
-            unsafe { shared.outgoing.put(&rest(parts, done)) }?
+        // SAFETY: as promised.
+        let put = match unsafe { put(shared, fd, &rest(parts, done), flags) } {
+            Err(why) if done == 0 => return Err(why),
+            put => put.unwrap_or(0),
         };
         if put > 0 {
             shared.ring_if_wanted(fd);
@@ -99,6 +99,18 @@ unsafe fn send_by_ring(
             return if done > 0 { Ok(done) } else { Err(why) };
         }
     }
+}
+
+/// Puts in what there is room for.
+///
+/// # Safety
+///
+/// `parts` may be read.
+unsafe fn put(shared: &Shared<'_>, fd: i32, parts: &[Part], flags: i32) -> Outcome {
+    let may_wait = || flags & libc::MSG_DONTWAIT == 0 && shared.waits(fd);
+    let _held = hold_for_call(&shared.own.sending.lock, may_wait)?;
+    // SAFETY: as promised.
+    Ok(unsafe { shared.outgoing.put(parts) }?)
 }
 
 /// What a call gives where nothing can be sent any more; `None` where it can.
@@ -131,7 +143,7 @@ fn wait_for_room(connection: &Connection, shared: &Shared<'_>, fd: i32) -> Resul
     let limit = time_limit(fd, libc::SO_SNDTIMEO);
     loop {
         let word = shared.outgoing.word_of_room();
-        let seen = word.load(Ordering::Acquire);
+        let seen = shared.outgoing.room_seen();
         if shared.outgoing.wants_room(ROOM_BY_MEMORY)? {
             return Ok(());
         }
@@ -288,7 +300,7 @@ unsafe fn receive_shared(
     flags: i32,
 ) -> Outcome {
     let begin = shared.far.map(|_| Instant::now());
-    connection.waits_for_an_answer(shared);
+    connection.waits_for_an_answer(shared, fd);
     let may_wait = || flags & libc::MSG_DONTWAIT == 0 && shared.waits(fd);
     loop {
         if begin.is_some() {
@@ -352,7 +364,8 @@ unsafe fn receive_now(
     flags: i32,
 ) -> Result<Now, Errno> {
     let own = &shared.receives.receiving;
-    let held = hold(&own.lock);
+    let may_wait = || flags & libc::MSG_DONTWAIT == 0 && shared.waits(fd);
+    let held = hold_for_call(&shared.own.receiving.lock, may_wait)?;
     // SAFETY: as promised.
     if let Some(now) = unsafe { receive_by_tcp(shared, fd, parts, flags) }? {
         return Ok(now);
@@ -373,7 +386,7 @@ unsafe fn receive_now(
     if taken == 0 {
         // How the peer ended is the kernel's to say: in peace, or not.
         let is_over = own.has_ended.load(Ordering::Acquire) != 0
-            || matches!(silence(shared, fd)?, Silence::End);
+            || matches!(silence(shared, fd, Some(&held))?, Silence::End);
         // What was put in before the end was told comes before the end.
         taken = take()?;
         if taken == 0 {
@@ -381,7 +394,7 @@ unsafe fn receive_now(
         }
     }
     let may_be_rung = own.was_rung.load(Ordering::Relaxed) != 0 || shared.far.is_some();
-    if may_be_rung && shared.nobody_needs_the_rings() {
+    if may_be_rung && shared.rings_may_go() {
         // The ring has done its work. Left unread it would look like a byte that this
         // program did not want, should it be killed.
         own.was_rung.store(0, Ordering::Relaxed);
@@ -448,24 +461,34 @@ pub(crate) enum Silence {
     End,
 }
 
-/// Takes rings away that nobody needs any more, and sees whether the connection has ended.
-pub(crate) fn silence(shared: &Shared<'_>, fd: i32) -> Result<Silence, Errno> {
+/// Takes rings away that nobody needs any more, if this thread has the lock of the half that
+/// receives, and sees whether the connection has ended.
+pub(crate) fn silence(
+    shared: &Shared<'_>,
+    fd: i32,
+    held: Option<&Held<'_>>,
+) -> Result<Silence, Errno> {
     if shared.far.is_some() {
         return shared.far_silence(fd);
     }
+    let mut has_tried = false;
     loop {
         // A ring that was meant for somebody who sleeps must be found by him.
-        let keeps = shared.somebody_may_need_a_ring();
+        let keeps = held.is_none() || shared.somebody_may_need_a_ring();
         let keep = if keeps { libc::MSG_PEEK } else { 0 };
         match kernel::glance(fd, libc::MSG_DONTWAIT | keep) {
             Ok(0) => {
                 shared.has_ended_by_tcp();
                 return Ok(Silence::End);
             }
-            Ok(_) if keeps && !shared.nobody_needs_the_rings() => return Ok(Silence::Open),
-            Ok(_) if keeps => shared.drop_rings(fd),
-            // Who came to watch since we looked gets the next.
-            Ok(_) => shared.rings_were_dropped(),
+            Ok(_) if !keeps => {}
+            Ok(_) if held.is_none() || has_tried || !shared.rings_may_go() => {
+                return Ok(Silence::Open);
+            }
+            Ok(_) => {
+                shared.drop_rings(fd);
+                has_tried = true;
+            }
             Err(Errno(libc::EAGAIN)) => {
                 shared.receives.receiving.was_rung.store(0, Ordering::Release);
                 return Ok(Silence::Open);
@@ -482,7 +505,14 @@ fn wait_for_bytes(shared: &Shared<'_>, fd: i32) -> Result<(), Errno> {
     sleepers.fetch_add(1, Ordering::SeqCst);
     let woken = match shared.incoming.wants_to_be_rung() {
         Ok(Some(wish)) => {
-            let woken = kernel::glance(fd, libc::MSG_PEEK).map(|_| ());
+            let woken = match shared.nap_of_a_sleeper().within(None) {
+                None => kernel::glance(fd, libc::MSG_PEEK).map(|_| ()),
+                nap => match kernel::poll_one_for(fd, libc::POLLIN, nap) {
+                    // The kernel lets a `recv` go on, and no `poll`.
+                    Err(Errno(libc::EINTR)) if crate::signals::all_restart() => Ok(()),
+                    woken => woken.map(|_| ()),
+                },
+            };
             shared.incoming.takes_back(wish);
             woken
         }

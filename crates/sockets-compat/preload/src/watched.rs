@@ -92,6 +92,35 @@ pub(crate) fn before_fork() {
     }
 }
 
+/// Before a fork: nobody is in the middle of a change. The sets that stand still.
+pub(crate) fn stands_still() -> Vec<Set> {
+    loop {
+        let known: Vec<Set> = all().into_iter().map(|(_, set)| set).collect();
+        let mut sets: Vec<Set> = Vec::with_capacity(known.len());
+        for set in known {
+            // Duplicates share one.
+            if !sets.iter().any(|other| Arc::ptr_eq(other, &set)) {
+                set.stands_still();
+                sets.push(set);
+            }
+        }
+        // In this order, since who has a set may look for another.
+        SETS.stands_still();
+        // SAFETY: they stand still for this thread.
+        let now = unsafe { SETS.look() };
+        if now.values().all(|set| sets.iter().any(|other| Arc::ptr_eq(other, set))) {
+            return sets;
+        }
+        goes_on(&sets);
+    }
+}
+
+/// After it, in the parent and in the child.
+pub(crate) fn goes_on(sets: &[Set]) {
+    SETS.goes_on();
+    sets.iter().for_each(|set| set.goes_on());
+}
+
 /// The descriptor has become shared memory: who watches it has to look there, too.
 pub(crate) fn became_shared(fd: i32) {
     if COUNT.load(Ordering::Acquire) == 0 {
@@ -107,13 +136,9 @@ pub(crate) fn became_shared(fd: i32) {
     }
 }
 
-/// In a child of a fork: who held a lock in the parent is not here.
+/// In a child of a fork.
 pub(crate) fn after_fork() {
-    SETS.free_after_fork();
-    SETS.with(|sets| {
-        for set in sets.values() {
-            set.free_after_fork();
-            set.with(Interest::after_fork);
-        }
-    });
+    for (_, set) in all() {
+        set.with(Interest::after_fork);
+    }
 }

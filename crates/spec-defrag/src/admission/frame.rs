@@ -5,12 +5,12 @@
 use core::fmt;
 use core::num::NonZeroU64;
 
+use landfall_inet::{ethernet, vlan};
 use landfall_placement::{Duration, Refusal};
 use zerocopy::network_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// The address of a station.
-pub type Mac = [u8; 6];
+pub use landfall_inet::Mac;
 
 /// IEEE 802: local experimental ethertype 1. Others may use it too, so a magic
 /// number follows.
@@ -26,16 +26,13 @@ pub const VERSION: u8 = 1;
 /// check sequence.
 pub const FRAME_LEN: usize = 60;
 
-/// IEEE 802.1Q: a tag follows, then the ethertype.
-const TAGGED: u16 = 0x8100;
-
 /// In place of a position: no place in the queue.
 const NOWHERE: u16 = u16::MAX;
 
 /// Is this the address of one station, neither of a group nor of nobody?
 #[must_use]
 pub(super) fn is_station(mac: Mac) -> bool {
-    mac[0] & 1 == 0 && mac != [0; 6]
+    !ethernet::is_group(mac) && mac != [0; 6]
 }
 
 macro_rules! secrets {
@@ -163,7 +160,9 @@ struct Header {
     lease: U64,
 }
 
-const _: () = assert!(size_of::<Header>() == 32 && 18 + size_of::<Header>() <= FRAME_LEN);
+const _: () = assert!(
+    size_of::<Header>() == 32 && ethernet::LEN + vlan::LEN + size_of::<Header>() <= FRAME_LEN
+);
 
 mod kind {
     pub(super) const FAST_REQ: u8 = 1;
@@ -180,20 +179,18 @@ pub fn is_control(frame: &[u8]) -> bool {
     sort(frame).is_ok()
 }
 
-/// The tag's two bytes, if any, and what follows the ethertype.
-fn sort(frame: &[u8]) -> Result<(Option<u16>, &[u8]), Refusal> {
-    let word = |at: usize| {
-        let bytes = frame.get(at..at + 2).ok_or(Refusal::Truncated)?;
-        Ok(u16::from_be_bytes([bytes[0], bytes[1]]))
+/// The tag, if any, and what follows the ethertype.
+fn sort(frame: &[u8]) -> Result<(Option<vlan::Header>, &[u8]), Refusal> {
+    let (link, rest) = ethernet::Header::ref_from_prefix(frame).map_err(|_| Refusal::Truncated)?;
+    let (tag, ethertype, rest) = if link.ethertype.get() == ethernet::VLAN {
+        let (tag, rest) = vlan::Header::read_from_prefix(rest).map_err(|_| Refusal::Truncated)?;
+        (Some(tag), tag.ethertype.get(), rest)
+    } else {
+        (None, link.ethertype.get(), rest)
     };
-    let (tag, ethertype_at) = match word(12)? {
-        TAGGED => (Some(word(14)?), 16),
-        _ => (None, 12),
-    };
-    if word(ethertype_at)? != ETHERTYPE {
+    if ethertype != ETHERTYPE {
         return Err(Refusal::Unsupported);
     }
-    let rest = &frame[ethertype_at + 2..];
     match rest.first_chunk() {
         Some(&MAGIC) => Ok((tag, rest)),
         Some(_) => Err(Refusal::Unsupported),
@@ -216,8 +213,8 @@ impl ControlFrame {
         }
         // A priority tag names no VLAN (IEEE 802.1Q, 9.6). A VLAN has its own interface.
         let priority = match tag {
-            Some(tag) if tag & 0x0fff != 0 => return Err(Refusal::Unsupported),
-            Some(tag) => Priority::new((tag >> 13) as u8),
+            Some(tag) if tag.id() != 0 => return Err(Refusal::Unsupported),
+            Some(tag) => Priority::new(tag.priority()),
             None => None,
         };
         let message = header.message()?;
@@ -234,17 +231,21 @@ impl ControlFrame {
     #[must_use]
     pub fn to_bytes(&self) -> [u8; FRAME_LEN] {
         let mut frame = [0; FRAME_LEN];
-        frame[..6].copy_from_slice(&self.to);
-        frame[6..12].copy_from_slice(&self.from);
-        let mut at = 12;
+        let mut at = ethernet::LEN;
+        let mut ethertype = ETHERTYPE;
         if let Some(Priority(priority)) = self.priority {
-            frame[12..14].copy_from_slice(&TAGGED.to_be_bytes());
-            frame[14] = priority << 5;
-            at = 16;
+            let tag = vlan::Header::new(priority, 0, ETHERTYPE);
+            frame[at..at + vlan::LEN].copy_from_slice(tag.as_bytes());
+            (at, ethertype) = (at + vlan::LEN, ethernet::VLAN);
         }
-        frame[at..at + 2].copy_from_slice(&ETHERTYPE.to_be_bytes());
+        let link = ethernet::Header {
+            destination: self.to,
+            source: self.from,
+            ethertype: ethertype.into(),
+        };
+        frame[..ethernet::LEN].copy_from_slice(link.as_bytes());
         let header = Header::new(self);
-        frame[at + 2..at + 2 + size_of::<Header>()].copy_from_slice(header.as_bytes());
+        frame[at..at + size_of::<Header>()].copy_from_slice(header.as_bytes());
         frame
     }
 }

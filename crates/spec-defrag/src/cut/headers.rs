@@ -1,12 +1,11 @@
 //! The headers of one piece after another.
 
+use landfall_inet::{Fragment, ethernet, fragment, ipv4, ipv6, protocol};
 use landfall_placement::Refusal;
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::options::Repeated;
 use crate::packet::Head;
-use crate::wire::ipv6::FragmentHeader;
-use crate::wire::{Fragment, ethernet, ipv4, ipv6, protocol};
 
 /// Where the options of an IPv4 header are.
 const OPTIONS_AT: usize = ethernet::LEN + ipv4::LEN;
@@ -63,7 +62,7 @@ impl<'a> Headers<'a> {
     pub(super) const fn later_len(&self) -> usize {
         match self.version {
             Version::Ipv4 { repeated_len } => ipv4::LEN + repeated_len,
-            Version::Ipv6 { .. } => self.of_packet.len() - ethernet::LEN + ipv6::FRAGMENT_LEN,
+            Version::Ipv6 { .. } => self.of_packet.len() - ethernet::LEN + fragment::LEN,
         }
     }
 
@@ -74,7 +73,7 @@ impl<'a> Headers<'a> {
             Version::Ipv4 { .. } => self.write_ipv4(head, piece, len),
             Version::Ipv6 { next_header, named_at } => {
                 head.push(self.of_packet);
-                head.push(FragmentHeader::new(next_header, piece).as_bytes());
+                head.push(fragment::Header::new(next_header, piece).as_bytes());
                 let bytes = head.as_mut_slice();
                 bytes[named_at] = protocol::FRAGMENT;
                 if let Ok((header, _)) = ipv6::Header::mut_from_prefix(&mut bytes[ethernet::LEN..])

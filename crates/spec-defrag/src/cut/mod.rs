@@ -19,12 +19,12 @@ mod pieces;
 #[cfg(test)]
 mod tests;
 
+use landfall_inet::{Fragment, ethernet, fragment, ipv4, ipv6, protocol};
 use landfall_placement::{Refusal, Seed, Span};
 use zerocopy::FromBytes;
 
 use crate::packet::Head;
-use crate::wire::ipv6::Walk;
-use crate::wire::{Fragment, ethernet, ipv4, ipv6, protocol};
+use crate::wire::Walk;
 use headers::Headers;
 use ids::Ids;
 use pieces::Rest;
@@ -33,7 +33,7 @@ pub use pieces::{Cut, Piece};
 /// Every link carries an IPv4 packet of so many bytes (RFC 791, section 3.2).
 pub const MTU_MIN_IPV4: u16 = 68;
 /// Every link carries an IPv6 packet of so many bytes (RFC 8200, section 5).
-pub const MTU_MIN_IPV6: u16 = 1280;
+pub const MTU_MIN_IPV6: u16 = ipv6::MTU_MIN as u16;
 
 /// What becomes of packets that only their source may cut: those of IPv4 with the
 /// flag "don't fragment", and pieces of IPv6.
@@ -139,7 +139,7 @@ impl Cutter {
             return Err(Refusal::Malformed.into());
         }
         let bytes = network.get(..header_len).ok_or(CutError::BadHead)?;
-        if ipv4::sum(bytes) != 0xffff {
+        if !ipv4::is_intact(bytes) {
             return Err(Refusal::BadChecksum.into());
         }
         let (head, body) = without_padding(head, body, ethernet::LEN + total_len)?;
@@ -186,14 +186,14 @@ impl Cutter {
         let split = Walk::per_fragment(header, head, ethernet::LEN).ok_or(CutError::BadHead)?;
         let (kept, rest) = head.split_at_checked(split.at).ok_or(CutError::BadHead)?;
         let (piece, next_header, extra) = if split.next == protocol::FRAGMENT {
-            let (fragment, extra) =
-                ipv6::FragmentHeader::ref_from_prefix(rest).map_err(|_| CutError::BadHead)?;
-            let piece = fragment.piece();
+            let (header, extra) =
+                fragment::Header::ref_from_prefix(rest).map_err(|_| CutError::BadHead)?;
+            let piece = header.piece();
             // A whole packet behind a fragment header is its source's to cut, as one without.
             if self.df == Df::Refuse && !piece.is_atomic() {
                 return Err(CutError::DoNotFragment);
             }
-            (piece, fragment.next_header, extra)
+            (piece, header.next_header, extra)
         } else {
             let id = self.ids.next(&(header.source, header.destination));
             (Fragment { id, offset: 0, more: false }, split.next, rest)

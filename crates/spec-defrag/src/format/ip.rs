@@ -3,6 +3,8 @@
 //! What has options, extension headers, congestion marks that differ or anything
 //! else out of the ordinary is not recognised here; the conventional path knows it.
 
+use landfall_inet::{ethernet, fragment, ipv4, ipv6, protocol, udp};
+
 use super::Format;
 use crate::shape::Shape;
 use crate::wire::Key;
@@ -49,17 +51,14 @@ impl Begin {
     }
 }
 
-const ETHERNET: usize = 14;
-const HEAD_V4: usize = ETHERNET + 20;
-const HEAD_V6: usize = ETHERNET + 40 + 8;
-const FRAGMENT_HEADER: u8 = 44;
-const TCP: u8 = 6;
-const UDP: u8 = 17;
+const ETHERNET: usize = ethernet::LEN;
+const HEAD_V4: usize = ETHERNET + ipv4::LEN;
+const HEAD_V6: usize = ETHERNET + ipv6::LEN + fragment::LEN;
 
 /// More fragments follow.
-const MORE_V4: u32 = 0x2000;
+const MORE_V4: u32 = ipv4::MORE_FRAGMENTS as u32;
 /// The packet was not to be cut: a link below IP may have, and keeps the flag.
-const DONT_FRAGMENT: u32 = 0x4000;
+const DONT_FRAGMENT: u32 = ipv4::DO_NOT_FRAGMENT as u32;
 const TIME_TO_LIVE: u32 = 0xff00_0000;
 
 /// What the flags and the offset of a fragment have to be.
@@ -84,7 +83,7 @@ fn words_v4(head: &[u8], len: u32) -> Option<[u32; 5]> {
         *word = u32::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
         sum += u64::from(*word);
     }
-    let is_plain = head[12..14] == [0x08, 0x00]
+    let is_plain = head[12..14] == ethernet::IPV4.to_be_bytes()
         && words[0] >> 24 == 0x45
         && (words[0] & 0xffff) + ETHERNET as u32 == len;
     (is_plain && fold(sum) == 0xffff).then_some(words)
@@ -114,10 +113,10 @@ fn read_v6(head: &[u8], len: u32) -> Option<(Begin, u32)> {
     let head: &[u8; HEAD_V6] = head.first_chunk()?;
     let word = |at: usize| u32::from_be_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
     let address = |at: usize| head[at..].first_chunk().map(|bytes| u128::from_be_bytes(*bytes));
-    let is_plain = head[12..14] == [0x86, 0xdd]
+    let is_plain = head[12..14] == ethernet::IPV6.to_be_bytes()
         && head[14] >> 4 == 6
-        && (word(18) >> 16) + (ETHERNET + 40) as u32 == len
-        && head[20] == FRAGMENT_HEADER;
+        && (word(18) >> 16) + (ETHERNET + ipv6::LEN) as u32 == len
+        && head[20] == protocol::FRAGMENT;
     if !is_plain {
         return None;
     }
@@ -136,8 +135,10 @@ fn read_v6(head: &[u8], len: u32) -> Option<(Begin, u32)> {
 fn transport_fits(head: &[u8], network_end: usize, protocol: u8) -> bool {
     let len = head.len().wrapping_sub(network_end);
     match protocol {
-        TCP => head.get(network_end + 12).is_some_and(|words| usize::from(words >> 4) * 4 == len),
-        UDP => len == 8,
+        protocol::TCP => {
+            head.get(network_end + 12).is_some_and(|words| usize::from(words >> 4) * 4 == len)
+        }
+        protocol::UDP => len == udp::LEN,
         _ => len == 0,
     }
 }
@@ -158,14 +159,14 @@ impl Format for Ip {
             HEAD_V4 => {
                 let words = words_v4(head, len)?;
                 let protocol = (words[2] >> 16) as u8;
-                let is_first = is_possible(shape, 65_535 - 20)
+                let is_first = is_possible(shape, ipv4::PACKET_MAX - ipv4::LEN as u32)
                     && words[1] & (0xffff ^ DONT_FRAGMENT) == MORE_V4
                     && transport_fits(head, HEAD_V4, protocol);
                 is_first.then_some(Begin::V4(words))
             }
             HEAD_V6 => {
                 let (begin, place) = read_v6(head, len)?;
-                let is_first = is_possible(shape, 65_535)
+                let is_first = is_possible(shape, ipv6::PAYLOAD_MAX)
                     && place == 1
                     && transport_fits(head, HEAD_V6, head[54]);
                 is_first.then_some(begin)
@@ -260,9 +261,9 @@ mod tests {
         let mut head = std::vec![2; 12];
         head.extend([0x86, 0xdd, 0x60, 0, 0, 0]);
         head.extend((8 + payload).to_be_bytes());
-        head.extend([FRAGMENT_HEADER, 64]);
+        head.extend([protocol::FRAGMENT, 64]);
         head.extend([0xfd; 32]);
-        head.extend([TCP, 0]);
+        head.extend([protocol::TCP, 0]);
         head.extend(place.to_be_bytes());
         head.extend([0, 0, 0, 7]);
         head.extend(transport);

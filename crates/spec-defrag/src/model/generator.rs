@@ -35,6 +35,11 @@ pub enum Step {
 const REMEMBERED: usize = 64;
 /// More frames are never under way.
 const UNDER_WAY: usize = 4_000;
+/// Once so many bytes were sent, a run brings few packets and short ones: many short runs
+/// find more than few long ones. It is more than a small receiver has room for.
+const LONG_RUN: usize = 100_000;
+/// So many packets then are sent at once.
+const FEW: u8 = 2;
 /// The flows that there are: few, so that they meet.
 const FLOWS: u8 = 0x77;
 const MTUS: [usize; 8] = [1500, 1500, 1500, 1500, 1500, 576, 1280, 9000];
@@ -47,6 +52,8 @@ pub struct Steps<'a> {
     past: VecDeque<Vec<u8>>,
     /// Counts packets, so that each has its own bytes.
     packets: u64,
+    /// How many bytes came onto the wire.
+    bytes_sent: usize,
 }
 
 impl<'a> Steps<'a> {
@@ -54,7 +61,7 @@ impl<'a> Steps<'a> {
     #[must_use]
     pub const fn new(bytes: &'a [u8]) -> Self {
         let operations = Operations::new(bytes);
-        Self { operations, wire: VecDeque::new(), past: VecDeque::new(), packets: 0 }
+        Self { operations, wire: VecDeque::new(), past: VecDeque::new(), packets: 0, bytes_sent: 0 }
     }
 
     fn content(&mut self) -> u64 {
@@ -70,9 +77,14 @@ impl<'a> Steps<'a> {
         let Sending { flow, count, shape: look, fine, mtu, pattern } = sending;
         let flow = Flow(flow & FLOWS);
         let mut pieces = Vec::new();
-        for _ in 0..count {
+        for nth in 0..count {
+            let is_long = self.bytes_sent > LONG_RUN;
+            if is_long && nth >= FEW {
+                break;
+            }
             let content = self.content();
             let len = match look >> 5 {
+                _ if is_long => usize::from(fine) * 8,
                 0..=4 => flow.page(),
                 5 => usize::from(fine) * 16,
                 6 => usize::from(fine) * 256 + usize::from(look & 31),
@@ -88,7 +100,9 @@ impl<'a> Steps<'a> {
                 ecn: if is_special { fine >> 6 } else { 2 },
                 content,
             };
-            pieces.extend(cut(&flow.packet(&shape), MTUS[usize::from(mtu)], shape.id));
+            let packet = flow.packet(&shape);
+            self.bytes_sent += packet.len();
+            pieces.extend(cut(&packet, MTUS[usize::from(mtu)], shape.id));
         }
         self.put(pieces, pattern);
     }

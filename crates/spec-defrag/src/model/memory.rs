@@ -8,6 +8,7 @@ use core::ops::Range;
 
 use landfall_placement::{Area, RegionId, Span};
 
+use super::sparse::{CHUNK, Sparse};
 use crate::buffers::{Buffers, LARGE};
 use crate::descriptor::{Descriptor, HEAD_SLOT};
 use crate::memory::Memory;
@@ -52,11 +53,14 @@ pub struct Sizes {
     pub frames: usize,
 }
 
+/// A head is one slice, so it lies in one chunk.
+const _: () = assert!(CHUNK.is_multiple_of(HEAD_SLOT as usize));
+
 /// Regions as vectors, and the list of what was delivered: bytes that nobody may
 /// write until they are released (invariant 1).
 #[derive(Clone, Debug)]
 pub struct TestMemory {
-    parts: Vec<Vec<u8>>,
+    parts: Vec<Sparse>,
     /// How far each head slot and each spill slot was filled by the last burst.
     filled: Vec<(usize, usize)>,
     /// What was delivered, and the bytes that were there then.
@@ -79,7 +83,7 @@ impl TestMemory {
             Part::Frames => sizes.frames,
         });
         Self {
-            parts: lens.map(|len| vec![FRESH; len]).into(),
+            parts: lens.map(|len| Sparse::new(len, FRESH)).into(),
             filled: vec![(0, 0); slots],
             delivered: Vec::new(),
             wrong: Vec::new(),
@@ -140,7 +144,7 @@ impl TestMemory {
     /// The bytes of a span; none, and a failure, if there are no such.
     pub fn bytes(&mut self, span: Span) -> Vec<u8> {
         match self.find(span) {
-            Some((part, range)) => self.parts[part][range].to_vec(),
+            Some((part, range)) => self.parts[part].bytes(range),
             None => {
                 self.fail(format!("{span} is read, and lies nowhere"));
                 Vec::new()
@@ -163,7 +167,7 @@ impl TestMemory {
             self.fail(format!("{why} writes to {to}, which was delivered"));
         }
         match self.find(to) {
-            Some((part, range)) => self.parts[part][range].copy_from_slice(bytes),
+            Some((part, range)) => self.parts[part].write(range.start, bytes),
             None => self.fail(format!("{why} writes to {to}, which lies nowhere")),
         }
     }
@@ -173,9 +177,9 @@ impl TestMemory {
     pub fn post(&mut self, list: &[Descriptor]) {
         for (n, (head, spill)) in self.filled.iter_mut().map(core::mem::take).enumerate() {
             let at = n * HEAD_SLOT as usize;
-            self.parts[Part::Heads as usize][at..at + head].fill(FRESH);
+            self.parts[Part::Heads as usize].renew(at..at + head);
             let at = n * LONGEST_FRAME as usize;
-            self.parts[Part::Spill as usize][at..at + spill].fill(FRESH);
+            self.parts[Part::Spill as usize].renew(at..at + spill);
         }
         if list.len() > self.filled.len() {
             self.fail(format!("{} descriptors for {} slots", list.len(), self.filled.len()));
@@ -250,11 +254,9 @@ impl TestMemory {
     /// but for what was delivered.
     pub fn spoil(&mut self, span: Span) {
         let Some((part, range)) = self.find(span) else { return };
-        self.parts[part][range].fill(FRESH);
-        let lent: Vec<_> = self.delivered.iter().filter(|(at, _)| at.overlaps(&span)).collect();
-        for (at, bytes) in lent {
-            let start = at.offset as usize;
-            self.parts[part][start..start + bytes.len()].copy_from_slice(bytes);
+        self.parts[part].renew(range);
+        for (at, bytes) in self.delivered.iter().filter(|(at, _)| at.overlaps(&span)) {
+            self.parts[part].write(at.offset as usize, bytes);
         }
     }
 
@@ -270,8 +272,12 @@ impl TestMemory {
         if self.bytes(span) != then {
             self.fail(format!("{span} was delivered, and has other bytes now"));
         }
-        let fresh = vec![FRESH; span.len as usize];
-        self.write("who releases", span, &fresh);
+        if self.is_delivered(span) {
+            self.fail(format!("{span} is released, and still lent to somebody"));
+        }
+        if let Some((part, range)) = self.find(span) {
+            self.parts[part].renew(range);
+        }
     }
 }
 
@@ -280,7 +286,7 @@ impl Memory for TestMemory {
         let slot = usize::from(slot);
         let start = slot * HEAD_SLOT as usize;
         let (filled, _) = self.filled.get(slot).copied().unwrap_or_default();
-        self.parts[Part::Heads as usize].get(start..start + filled).unwrap_or(&[])
+        self.parts[Part::Heads as usize].written(start..start + filled)
     }
 
     fn copy(&mut self, from: Span, to: Span) {
@@ -306,7 +312,7 @@ impl Memory for TestMemory {
         into.fill(FRESH);
         if let Some((part, range)) = self.find(from) {
             let len = range.len().min(into.len());
-            into[..len].copy_from_slice(&self.parts[part][range][..len]);
+            self.parts[part].read(range.start, &mut into[..len]);
         }
     }
 }

@@ -8,7 +8,7 @@
 //! | `forge` | frames that were changed, and frames that were made to harm |
 //! | `operations`, `generator` | what may happen, decoded from any bytes |
 //! | `setup` | the configurations that are tried |
-//! | `memory` | memory that watches what is written where |
+//! | `memory`, `sparse` | memory that watches what is written where |
 //! | `rig`, `explain` | the receiver with driver and user, beside the model |
 //! | `attack` | any frames at all |
 
@@ -22,6 +22,7 @@ mod operations;
 mod read;
 mod rig;
 mod setup;
+mod sparse;
 mod traffic;
 
 use alloc::string::String;

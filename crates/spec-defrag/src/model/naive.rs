@@ -134,8 +134,7 @@ impl Gathering {
     /// All pieces are there.
     fn join(&mut self) -> Option<Vec<u8>> {
         self.pieces.sort_by_key(|piece| piece.offset);
-        let payload: Vec<u8> =
-            self.pieces.iter().flat_map(|piece| piece.bytes.iter().copied()).collect();
+        let payload = self.pieces.iter().map(|piece| &piece.bytes[..]).collect::<Vec<_>>().concat();
         let marks = |mark| self.pieces.iter().any(|piece| piece.ecn == mark);
         // RFC 3168, 5.3: congestion is told, but to nobody who does not understand it.
         // Pieces of which some understand it and others do not are no sender's.

@@ -114,8 +114,8 @@ impl Setup {
         let sizes = self.sizes();
         let few = reassembly::Config {
             packets: 4,
-            bytes: 200_000,
-            bytes_per_source: 140_000,
+            bytes: 90_000,
+            bytes_per_source: 66_000,
             lifetime: self.lifetime(),
             ..reassembly::Config::default()
         };

@@ -1,11 +1,12 @@
 //! How a page in which pieces landed becomes the buffer of their packet.
 
+use landfall_inet::reassembly::{Congestion, Piece};
 use landfall_placement::{Instant, Refusal, Span};
 
-use super::gathering::{Gathering, Piece};
+use super::gathering::{Gathering, piece_of};
 use super::joining::keep;
 use super::shelf::{Found, State};
-use super::{Adopted, Congestion, Reassembly, SPLIT_MOST};
+use super::{Adopted, Reassembly, SPLIT_MOST};
 use crate::buffers::{Buffers, LEAD};
 use crate::memory::Memory;
 use crate::packet::{Head, Packet};
@@ -95,7 +96,7 @@ impl Reassembly {
             self.note(at, piece, kept, adopted.congestion);
         }
         match self.gathering(at) {
-            Some(gathering) if gathering.is_whole() => self.finish(at, buffers).map(Some),
+            Some(gathering) if gathering.assembly.is_whole() => self.finish(at, buffers).map(Some),
             _ => Ok(None),
         }
     }
@@ -119,7 +120,7 @@ impl Reassembly {
 
 impl Adopted<'_> {
     fn check(&self, buffers: &Buffers) -> Result<(), Refusal> {
-        let first = Piece::new(self.first)?;
+        let first = piece_of(self.first)?;
         let split = u32::from(self.split);
         let head_len = usize::from(self.first.payload_at) + usize::from(self.split);
         let is_first = first.start == 0 && !first.is_last && split <= first.end;

@@ -1,12 +1,12 @@
 //! How a piece gets to its place, and a packet that is whole out.
 
+use landfall_inet::reassembly::{Congestion, Holes, Piece};
 use landfall_placement::Refusal;
 
 use super::first::First;
-use super::gathering::{Gathering, Piece};
-use super::holes::Holes;
+use super::gathering::Gathering;
 use super::shelf::State;
-use super::{Arrived, Congestion, Reassembly, SPLIT_MOST};
+use super::{Arrived, Reassembly, SPLIT_MOST};
 use crate::buffers::Buffers;
 use crate::memory::Memory;
 use crate::packet::{Body, Head, Packet, Way};
@@ -38,7 +38,9 @@ impl Reassembly {
         let State::Gathering(gathering) = &mut entry.state else { return Err(Refusal::Forbidden) };
         let buffer = gathering.buffer;
         let needed = gathering.needs(piece.end);
-        if let Err(refusal) = gathering.verdict(piece, &mut self.holes[buffer.index as usize]) {
+        if let Err(refusal) =
+            gathering.assembly.check(piece, &mut self.holes[buffer.index as usize])
+        {
             match refusal {
                 Refusal::Duplicate => self.shelf.counters.repeated += 1,
                 _ => self.shelf.refuse(at, buffers),
@@ -66,11 +68,11 @@ impl Reassembly {
             buffers.give_back(large);
             return Err(Refusal::UnknownId);
         };
-        let (start, end) = (gathering.kept(), gathering.reached());
+        let (start, end) = (gathering.kept(), gathering.assembly.reached());
         let from = gathering.place(buffers, start, end);
         let page = core::mem::replace(&mut gathering.buffer, large);
         memory.copy(from, gathering.place(buffers, start, end));
-        let is_described = gathering.is_described();
+        let is_described = gathering.assembly.is_described();
         let (page_at, large_at) = (page.index as usize, large.index as usize);
         if self.holes.len() <= large_at {
             self.holes.resize_with(large_at + 1, Holes::default);
@@ -110,7 +112,7 @@ impl Reassembly {
         congestion.add(arrived.parsed.ecn);
         let holes = &mut self.holes[gathering.buffer.index as usize];
         gathering.note(piece, kept, congestion, holes);
-        if gathering.is_whole() { self.finish(at, buffers).map(Some) } else { Ok(None) }
+        if gathering.assembly.is_whole() { self.finish(at, buffers).map(Some) } else { Ok(None) }
     }
 
     /// The packet is whole: it goes out.
@@ -120,8 +122,9 @@ impl Reassembly {
         };
         let first = self.firsts.get(at as usize);
         let packet = first.ok_or(Refusal::Malformed).and_then(|first| {
-            let ecn = gathering.congestion().of_all(first.parsed.ecn)?;
-            let mut head = whole_head(first.headers(), &first.parsed, gathering.total(), ecn)?;
+            let ecn = gathering.assembly.congestion().of_all(first.parsed.ecn)?;
+            let mut head =
+                whole_head(first.headers(), &first.parsed, gathering.assembly.total(), ecn)?;
             head.push(first.kept());
             Ok(packet(head, gathering, buffers, Way::Conventional))
         });
@@ -178,7 +181,7 @@ pub(super) fn keep(
 
 #[inline]
 fn packet(head: Head, gathering: &Gathering, buffers: &Buffers, way: Way) -> Packet {
-    let span = gathering.place(buffers, gathering.kept(), gathering.total());
+    let span = gathering.place(buffers, gathering.kept(), gathering.assembly.total());
     let body = Body::Buffer(gathering.buffer, span);
     Packet { head, body, body_len: span.len, way }
 }

@@ -2,15 +2,10 @@
 //! packet is whole (RFC 791, RFC 815, RFC 8200 section 4.5).
 //!
 //! Only names of memory are kept here; the bytes go by [`Memory::copy`] into a
-//! buffer of their packet. What is not plainly one packet cut into pieces is given
-//! up:
-//!
-//! - Pieces that overlap make their packet refused, and all that still comes of it
-//!   (RFC 5722, for IPv4 as well). Only an exact repetition is passed over, which
-//!   RFC 8200 allows; what came first stays.
-//! - Pieces that disagree where the packet ends make it refused.
-//! - A packet in one piece behind a fragment header has nothing to do with others
-//!   of its name (RFC 6946): it passes at once.
+//! buffer of their packet. Which pieces make a packet is
+//! [`landfall_inet::reassembly`]'s to say; what it refuses is given up. A packet in one
+//! piece behind a fragment header has nothing to do with others of its name
+//! (RFC 6946): it passes at once.
 //!
 //! Packets and bytes are bounded, in all and for each source. At a bound the
 //! oldest packet goes: who sends pieces that never become whole loses them first.
@@ -19,7 +14,7 @@
 //!
 //! | file | what lives there |
 //! | --- | --- |
-//! | `gathering`, `holes`, `congestion`, `first` | one packet: what is there, and whether a piece belongs to it |
+//! | `gathering`, `first` | one packet: its buffer, and what is kept of its first piece |
 //! | `joining`, `adopting` | how a piece, and a page with pieces, gets to its place |
 //! | `shelf`, `sources` | all packets: which are kept, and which go |
 //! | `expired` | what is told of packets that were not whole in time |
@@ -29,6 +24,8 @@
 
 use alloc::vec::Vec;
 
+pub use landfall_inet::reassembly::Congestion;
+use landfall_inet::reassembly::Holes;
 use landfall_placement::{Instant, Refusal};
 
 use crate::buffers::{BufferId, Buffers};
@@ -38,23 +35,19 @@ use crate::wire::{Key, Parsed};
 
 mod adopting;
 mod config;
-mod congestion;
 mod expired;
 mod first;
 mod gathering;
-mod holes;
 mod joining;
 mod shelf;
 mod sources;
 
 pub use config::{Config, Counters};
-pub use congestion::Congestion;
 pub use expired::Expired;
 
 use expired::Telling;
 use first::First;
-use gathering::{Gathering, Piece};
-use holes::Holes;
+use gathering::{Gathering, piece_of};
 use shelf::{Found, Shelf, State};
 
 /// The longest split: longer transport headers there are not.
@@ -165,7 +158,7 @@ impl Reassembly {
             self.handle_timeout(now, buffers, memory);
         }
         let parsed = arrived.parsed;
-        let piece = Piece::new(parsed)?;
+        let piece = piece_of(parsed)?;
         let payload_end = u64::from(parsed.payload_at) + u64::from(parsed.payload_len);
         if arrived.head.len() < usize::from(parsed.payload_at) || arrived.frame.len() < payload_end
         {
@@ -203,7 +196,7 @@ impl Reassembly {
             let State::Gathering(gathering) = entry.state else { continue };
             self.shelf.counters.expired += 1;
             let first = self.firsts.get(at as usize);
-            if let Some(first) = first.filter(|_| gathering.has_first())
+            if let Some(first) = first.filter(|_| gathering.assembly.has_first())
                 && self.telling.may_tell(now)
             {
                 self.telling.push(Expired::new(first, &gathering, buffers, memory));

@@ -3,33 +3,17 @@
 
 use alloc::vec::Vec;
 
-use landfall_placement::InternetSum;
-use zerocopy::network_endian::U16;
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+use landfall_inet::{Envelope, ethernet, extension, icmp, icmp4, icmp6, ipv4, ipv6, protocol};
+use zerocopy::FromBytes;
 
-use super::{Key, Parsed, ethernet, ipv4, ipv6, protocol};
+use super::{Key, Parsed};
 
 /// A packet with a message has at most so many bytes: RFC 1812, section 4.3.2.3.
 const IPV4_MAX: usize = 576;
 /// The same: RFC 4443, section 2.4 (c).
-const IPV6_MAX: usize = 1280;
-/// Routers that the message may pass (RFC 1700).
-const HOPS: u8 = 64;
+const IPV6_MAX: usize = ipv6::MTU_MIN as usize;
 /// Traffic class of control messages: RFC 1812, section 4.3.2.5.
 const INTERNETWORK_CONTROL: u8 = 0xc0;
-/// Type and code: the pieces did not come in time.
-const EXCEEDED: [u8; 2] = [11, 1];
-/// The same of `ICMPv6`.
-const EXCEEDED_V6: [u8; 2] = [3, 1];
-
-/// What both versions of the message start with.
-#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
-#[repr(C)]
-struct Icmp {
-    kind_and_code: [u8; 2],
-    sum: U16,
-    unused: [u8; 4],
-}
 
 /// The whole frame that tells the sender of a packet that it was given up.
 ///
@@ -46,25 +30,35 @@ pub fn time_exceeded(first_head: &[u8], parsed: &Parsed, payload: &[u8]) -> Opti
     let headers = first_head.get(..usize::from(parsed.payload_at))?;
     let (link, quoted) = headers.split_at_checked(parsed.network_at.into())?;
     let (link, _) = ethernet::Header::ref_from_prefix(link).ok()?;
-    if piece.offset != 0 || link.is_to_group() || link.source[0] & 1 == 1 {
+    if piece.offset != 0 || link.is_to_group() || ethernet::is_group(link.source) {
         return None;
     }
-    let answer = ethernet::Header {
-        destination: link.source,
-        source: link.destination,
-        ethertype: link.ethertype,
-    };
-    let mut frame = Vec::from(answer.as_bytes());
     let payload = &payload[..payload.len().min(parsed.payload_len as usize)];
-    if parsed.key.protocol == Key::IPV6 {
-        push_ipv6(&mut frame, quoted, parsed.protocol, payload)?;
+    let (envelope, longest) = if parsed.key.protocol == Key::IPV6 {
+        (answer_ipv6(link, quoted, parsed.protocol, payload)?, IPV6_MAX)
     } else {
-        push_ipv4(&mut frame, quoted, parsed.protocol, payload)?;
+        (answer_ipv4(link, quoted, parsed.protocol, payload)?, IPV4_MAX)
+    };
+    let room = (longest - envelope.ip_len() - icmp::LEN).checked_sub(quoted.len())?;
+    let packet = [quoted, &payload[..payload.len().min(room)]].concat();
+    let len = icmp::LEN + packet.len();
+    let mut frame = alloc::vec![0; envelope.header_len() + len];
+    let at = envelope.write(&mut frame, len as u32)?;
+    if envelope.source.is_ipv4() {
+        icmp4::write_fragments_missing(&packet, &mut frame[at..])?;
+    } else {
+        icmp6::write_fragments_missing(&packet, &mut frame[at..], envelope.pseudo(len as u32))?;
     }
     Some(frame)
 }
 
-fn push_ipv4(frame: &mut Vec<u8>, headers: &[u8], carries: u8, payload: &[u8]) -> Option<()> {
+/// What a message about the packet with these headers goes out in, if it may.
+fn answer_ipv4(
+    link: &ethernet::Header,
+    headers: &[u8],
+    carries: u8,
+    payload: &[u8],
+) -> Option<Envelope> {
     let (failed, _) = ipv4::Header::ref_from_prefix(headers).ok()?;
     let is_host = |address: [u8; 4]| {
         // This network, loopback, groups, and what is reserved with "all".
@@ -73,33 +67,22 @@ fn push_ipv4(frame: &mut Vec<u8>, headers: &[u8], carries: u8, payload: &[u8]) -
     if !is_host(failed.source) || !is_host(failed.destination) {
         return None;
     }
-    // The messages that answer to nothing: RFC 1122, section 3.2.2.
-    if carries == protocol::ICMP && matches!(payload.first()?, 3 | 4 | 5 | 11 | 12) {
+    if carries == protocol::ICMP4 && icmp4::is_error(payload) {
         return None;
     }
-    let room = (IPV4_MAX - ipv4::LEN - size_of::<Icmp>()).checked_sub(headers.len())?;
-    let payload = &payload[..payload.len().min(room)];
-    let len = size_of::<Icmp>() + headers.len() + payload.len();
-    let mut header = ipv4::Header {
-        version_and_words: 0x45,
-        traffic_class: INTERNETWORK_CONTROL,
-        total_len: U16::new((ipv4::LEN + len) as u16),
-        // Nobody cuts it: it needs none (RFC 6864, section 4.1).
-        id: U16::ZERO,
-        fragment: U16::new(ipv4::DO_NOT_FRAGMENT),
-        hop_limit: HOPS,
-        protocol: protocol::ICMP,
-        sum: U16::ZERO,
-        source: failed.destination,
-        destination: failed.source,
-    };
-    header.sum = header.checksum(&[]).into();
-    frame.extend(header.as_bytes());
-    push_message(frame, EXCEEDED, InternetSum::new(), [headers, payload]);
-    Some(())
+    let from = (link.destination, failed.destination().into());
+    let to = (link.source, failed.source().into());
+    // Nobody cuts it: it needs no identification (RFC 6864, section 4.1).
+    let traffic_class = INTERNETWORK_CONTROL;
+    Some(Envelope { traffic_class, ..Envelope::new(from, to, protocol::ICMP4) })
 }
 
-fn push_ipv6(frame: &mut Vec<u8>, headers: &[u8], carries: u8, payload: &[u8]) -> Option<()> {
+fn answer_ipv6(
+    link: &ethernet::Header,
+    headers: &[u8],
+    carries: u8,
+    payload: &[u8],
+) -> Option<Envelope> {
     let (failed, _) = ipv6::Header::ref_from_prefix(headers).ok()?;
     let is_host = |address: &[u8; 16]| {
         let is_nobody_or_loopback = address[..15] == [0; 15] && address[15] <= 1;
@@ -108,61 +91,24 @@ fn push_ipv6(frame: &mut Vec<u8>, headers: &[u8], carries: u8, payload: &[u8]) -
     if !is_host(&failed.source) || !is_host(&failed.destination) || is_error(carries, payload)? {
         return None;
     }
-    let room = (IPV6_MAX - ipv6::LEN - size_of::<Icmp>()).checked_sub(headers.len())?;
-    let payload = &payload[..payload.len().min(room)];
-    let len = (size_of::<Icmp>() + headers.len() + payload.len()) as u16;
-    let header = ipv6::Header {
-        version_class_label: [0x60, 0, 0, 0],
-        payload_len: U16::new(len),
-        next_header: protocol::ICMPV6,
-        hop_limit: HOPS,
-        source: failed.destination,
-        destination: failed.source,
-    };
-    frame.extend(header.as_bytes());
-    let mut pseudo = InternetSum::new();
-    pseudo.add(&header.source);
-    pseudo.add(&header.destination);
-    pseudo.add_word(len);
-    pseudo.add_word(protocol::ICMPV6.into());
-    push_message(frame, EXCEEDED_V6, pseudo, [headers, payload]);
-    Some(())
-}
-
-/// Adds the message, whose sum starts with that of a pseudo-header.
-fn push_message(
-    frame: &mut Vec<u8>,
-    kind_and_code: [u8; 2],
-    mut sum: InternetSum,
-    quoted: [&[u8]; 2],
-) {
-    let mut icmp = Icmp { kind_and_code, sum: U16::ZERO, unused: [0; 4] };
-    sum.add(icmp.as_bytes());
-    for bytes in quoted {
-        sum.add(bytes);
-    }
-    icmp.sum = sum.checksum().into();
-    frame.extend(icmp.as_bytes());
-    for bytes in quoted {
-        frame.extend(bytes);
-    }
+    let from = (link.destination, failed.destination().into());
+    let to = (link.source, failed.source().into());
+    Some(Envelope::new(from, to, protocol::ICMP6))
 }
 
 /// Whether an IPv6 packet carries an error message, or a redirect; `None` if that
 /// is beyond what is known of it.
 fn is_error(mut carries: u8, mut payload: &[u8]) -> Option<bool> {
     loop {
-        let len = match carries {
-            // RFC 4443, section 2.1: errors are the low types.
-            protocol::ICMPV6 => return Some(matches!(*payload.first()?, 0..128 | 137)),
-            protocol::HOP_BY_HOP
-            | protocol::ROUTING
-            | protocol::DESTINATION
-            | protocol::MOBILITY => 8 + usize::from(*payload.get(1)?) * 8,
-            protocol::AUTHENTICATION => 8 + usize::from(*payload.get(1)?) * 4,
+        match carries {
+            protocol::ICMP6 => {
+                return Some(icmp6::is_error(payload) || *payload.first()? == icmp6::REDIRECT);
+            }
             protocol::FRAGMENT => return None,
-            _ => return Some(false),
-        };
+            _ if extension::len(carries, 0).is_none() => return Some(false),
+            _ => {}
+        }
+        let len = extension::len(carries, *payload.get(1)?)?;
         carries = *payload.first()?;
         payload = payload.get(len..)?;
     }

@@ -1,22 +1,22 @@
-//! The headers that matter here: Ethernet, IPv4, IPv6 and its fragment header.
+//! What joining has to know of a frame, and makes of it.
 //!
 //! A frame is *parsed* ([`parse`]) into what joining needs to know, the head of a
-//! first fragment is *adapted* ([`whole_head`]) to the whole packet. What does not
-//! live here: transport protocols, beyond how long their header is.
+//! first fragment is *adapted* ([`whole_head`]) to the whole packet. The headers are
+//! those of the crate `landfall-inet`. It reads as a host does; this reads as a link
+//! below one: what is no fragment, or is odd, is the host's to refuse, and passes.
 
-pub mod ethernet;
 mod exceeded;
-pub mod ipv4;
-pub mod ipv6;
 mod parse;
 mod parsed;
-pub mod protocol;
+mod walk;
 mod whole;
 
 pub use exceeded::time_exceeded;
-pub use parse::parse;
-pub use parsed::{Fragment, Key, Parsed, Stop};
-pub use protocol::transport_len;
+pub use landfall_inet::Fragment;
+pub use landfall_inet::reassembly::Key;
+pub use parse::{parse, transport_len};
+pub use parsed::{Parsed, Stop};
+pub(crate) use walk::Walk;
 pub use whole::{adapt, whole_head};
 
 #[cfg(test)]

@@ -1,9 +1,13 @@
 //! A frame is read as far as joining needs it.
 
-use landfall_placement::Ecn;
+use landfall_inet::checksum::sum_of_words;
+use landfall_inet::reassembly::Piece;
+use landfall_inet::{ethernet, fragment, icmp, ipv4, ipv6, protocol, tcp, udp};
+use landfall_placement::Refusal;
 use zerocopy::FromBytes;
 
-use super::{Parsed, Stop, ethernet, ipv4, ipv6};
+use super::walk::Walk;
+use super::{Parsed, Stop};
 
 /// Reads the headers of a frame of `frame_len` bytes, of which the first ones are
 /// at hand in `head`.
@@ -39,7 +43,7 @@ fn plain_piece(head: &[u8], frame_len: u32) -> Option<Parsed> {
         && header.is_fragment()
         && AT as u32 + total_len <= frame_len
         && total_len > ipv4::LEN as u32
-        && ipv4::sum(&bytes[AT..]) == 0xffff;
+        && sum_of_words(&bytes[AT..]) == 0xffff;
     let piece = header.piece();
     let ends_well = !piece.more || payload_len.is_multiple_of(8);
     let fits = piece.offset.wrapping_add(total_len) <= ipv4::PACKET_MAX;
@@ -50,7 +54,7 @@ fn plain_piece(head: &[u8], frame_len: u32) -> Option<Parsed> {
         network_at: AT as u16,
         payload_at: PAYLOAD_AT as u16,
         payload_len,
-        ecn: Ecn::from_bits(header.traffic_class),
+        ecn: header.ecn(),
     })
 }
 
@@ -58,11 +62,158 @@ pub(super) fn parse_any(head: &[u8], frame_len: u32) -> Result<Parsed, Stop> {
     // What is shown beyond the frame is not part of it.
     let head = head.get(..frame_len as usize).unwrap_or(head);
     let Ok((ethernet, _)) = ethernet::Header::ref_from_prefix(head) else {
-        return Err(ipv4::cut_short(ethernet::LEN, frame_len, Stop::Foreign));
+        return Err(cut_short(ethernet::LEN, frame_len, Stop::Foreign));
     };
     match ethernet.ethertype.get() {
-        ethernet::IPV4 => ipv4::parse(head, frame_len),
-        ethernet::IPV6 => ipv6::parse(head, frame_len),
+        ethernet::IPV4 => parse_ipv4(head, frame_len),
+        ethernet::IPV6 => parse_ipv6(head, frame_len),
         _ => Err(Stop::Foreign),
     }
+}
+
+/// Reads the frame, which carries IPv4.
+#[inline]
+fn parse_ipv4(head: &[u8], frame_len: u32) -> Result<Parsed, Stop> {
+    const NETWORK_AT: usize = ethernet::LEN;
+    let Some((header, _)) =
+        head.get(NETWORK_AT..).and_then(|bytes| ipv4::Header::ref_from_prefix(bytes).ok())
+    else {
+        return Err(cut_short(NETWORK_AT + ipv4::LEN, frame_len, Stop::Foreign));
+    };
+    let header_len = header.header_len();
+    let total_len = u32::from(header.total_len.get());
+    let payload_at = NETWORK_AT + header_len;
+    if header.version() != 4 {
+        return Err(Stop::Foreign);
+    }
+    let is_odd = header_len < ipv4::LEN || (total_len as usize) < header_len;
+    let is_cut = NETWORK_AT as u32 + total_len > frame_len;
+    let payload_len = total_len.wrapping_sub(header_len as u32);
+    let fragment = if header.is_fragment() {
+        if is_odd {
+            return Err(Stop::Refused(Refusal::Malformed));
+        }
+        if is_cut {
+            return Err(Stop::Refused(Refusal::Truncated));
+        }
+        let Some(bytes) = head.get(NETWORK_AT..payload_at) else {
+            return Err(Stop::NeedHead(payload_at as u16));
+        };
+        if !ipv4::is_intact(bytes) {
+            return Err(Stop::Refused(Refusal::BadChecksum));
+        }
+        let piece = header.piece();
+        Piece::new(piece, payload_len, ipv4::PACKET_MAX - ipv4::LEN as u32)?;
+        Some(piece)
+    } else {
+        // Whether its checksum is right is for the stack above to say.
+        if is_odd || is_cut {
+            return Err(Stop::Foreign);
+        }
+        None
+    };
+    Ok(Parsed {
+        key: header.key(),
+        fragment,
+        protocol: header.protocol,
+        network_at: NETWORK_AT as u16,
+        payload_at: payload_at as u16,
+        payload_len,
+        ecn: header.ecn(),
+    })
+}
+
+/// Reads the frame, which carries IPv6.
+#[inline]
+fn parse_ipv6(head: &[u8], frame_len: u32) -> Result<Parsed, Stop> {
+    const NETWORK_AT: usize = ethernet::LEN;
+    let Some((header, _)) =
+        head.get(NETWORK_AT..).and_then(|bytes| ipv6::Header::ref_from_prefix(bytes).ok())
+    else {
+        return Err(cut_short(NETWORK_AT + ipv6::LEN, frame_len, Stop::Foreign));
+    };
+    let end = NETWORK_AT + ipv6::LEN + usize::from(header.payload_len.get());
+    // A length of 0 is a jumbogram's (RFC 2675), which cannot be a piece.
+    if header.version() != 6 || header.payload_len.get() == 0 {
+        return Err(Stop::Foreign);
+    }
+    let mut walk = Walk::new(header, NETWORK_AT);
+    walk.run(head, frame_len)?;
+    let is_cut = end > frame_len as usize;
+    let mut parsed = Parsed {
+        key: header.key(0),
+        fragment: None,
+        protocol: walk.next,
+        network_at: NETWORK_AT as u16,
+        payload_at: walk.at as u16,
+        payload_len: 0,
+        ecn: header.ecn(),
+    };
+    if walk.next == protocol::FRAGMENT {
+        if is_cut {
+            return Err(Stop::Refused(Refusal::Truncated));
+        }
+        read_piece(&mut parsed, walk.at, end, head)?;
+    } else {
+        if is_cut || walk.at > end {
+            return Err(Stop::Foreign);
+        }
+        parsed.payload_len = (end - walk.at) as u32;
+    }
+    Ok(parsed)
+}
+
+/// Reads the fragment header at `at`, in a packet that ends at `end`.
+fn read_piece(parsed: &mut Parsed, at: usize, end: usize, head: &[u8]) -> Result<(), Stop> {
+    let payload_at = at + fragment::LEN;
+    let Some(len) = end.checked_sub(payload_at) else {
+        return Err(Stop::Refused(Refusal::Truncated));
+    };
+    let Some((header, _)) =
+        head.get(at..).and_then(|bytes| fragment::Header::ref_from_prefix(bytes).ok())
+    else {
+        return Err(Stop::NeedHead(payload_at as u16));
+    };
+    let piece = header.piece();
+    // A whole packet behind a fragment header may be empty (RFC 6946 has no rule
+    // against it, and the Linux kernel accepts it).
+    if !piece.is_atomic() {
+        Piece::new(piece, len as u32, ipv6::PAYLOAD_MAX)?;
+    }
+    parsed.key.id = piece.id;
+    parsed.fragment = Some(piece);
+    parsed.protocol = header.next_header;
+    parsed.payload_at = payload_at as u16;
+    parsed.payload_len = len as u32;
+    Ok(())
+}
+
+/// `need` bytes are not at hand: they are still to be shown, or the frame has no
+/// more, which is what `short` says.
+#[inline]
+pub(super) fn cut_short(need: usize, frame_len: u32, short: Stop) -> Stop {
+    match u16::try_from(need) {
+        Ok(len) if u32::from(len) <= frame_len => Stop::NeedHead(len),
+        _ => short,
+    }
+}
+
+/// The length of the header that `payload`, the first bytes of an IP payload,
+/// starts with: 20 to 60 for TCP, 8 for UDP and ICMP, 0 for all others and for a
+/// TCP header that says it were shorter than it can be.
+///
+/// `None` if not all of the header is at hand.
+#[must_use]
+#[inline]
+pub fn transport_len(protocol: u8, payload: &[u8]) -> Option<u16> {
+    let len = match protocol {
+        protocol::TCP => match usize::from(*payload.get(12)? >> 4) * 4 {
+            len @ tcp::LEN.. => len,
+            _ => 0,
+        },
+        protocol::UDP => udp::LEN,
+        protocol::ICMP4 | protocol::ICMP6 => icmp::LEN,
+        _ => 0,
+    };
+    (payload.len() >= len).then_some(len as u16)
 }

@@ -1,51 +1,8 @@
 //! What a frame says of itself, as far as joining needs it.
 
+use landfall_inet::Fragment;
+use landfall_inet::reassembly::Key;
 use landfall_placement::{Ecn, Refusal};
-
-/// Which piece of a packet a frame carries.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Fragment {
-    /// The identification of the packet (16 bits in IPv4).
-    pub id: u32,
-    /// Where the piece belongs in the payload of the packet: a multiple of 8.
-    pub offset: u32,
-    /// Whether more pieces follow.
-    pub more: bool,
-}
-
-impl Fragment {
-    /// Offset 0 and none that follow: a whole packet behind a fragment header
-    /// (RFC 6946). Other pieces have nothing to do with it.
-    #[must_use]
-    pub const fn is_atomic(&self) -> bool {
-        self.offset == 0 && !self.more
-    }
-}
-
-/// Which packet a piece belongs to: RFC 791 section 3.2, RFC 8200 section 4.5.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Key {
-    /// The source address; those of IPv4 in the low 32 bits.
-    pub source: u128,
-    /// The destination address.
-    pub destination: u128,
-    /// The identification.
-    pub id: u32,
-    /// The protocol of an IPv4 packet; [`Key::IPV6`], since there only the first
-    /// piece says it.
-    pub protocol: u16,
-}
-
-impl Key {
-    /// In place of a protocol.
-    pub const IPV6: u16 = 0x100;
-
-    /// The same for all packets of a flow.
-    #[must_use]
-    pub const fn flow(self) -> Self {
-        Self { id: 0, ..self }
-    }
-}
 
 /// What the headers of an IP frame say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,4 +32,10 @@ pub enum Stop {
     Foreign,
     /// A standard receiver throws it away.
     Refused(Refusal),
+}
+
+impl From<Refusal> for Stop {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(refusal)
+    }
 }

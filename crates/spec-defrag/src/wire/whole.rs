@@ -3,11 +3,12 @@
 //! Everything is read where it lies and written once: a header that was just
 //! written in bytes and is read again in words costs more than all the rest.
 
+use landfall_inet::{ethernet, fragment, ipv4, ipv6};
 use landfall_placement::{Ecn, Refusal};
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::ipv6::{FRAGMENT_LEN, Walk};
-use super::{Key, Parsed, ethernet, ipv4, ipv6};
+use super::walk::Walk;
+use super::{Key, Parsed};
 use crate::packet::Head;
 
 /// The link and IP headers of the packet whose first piece starts with `first`
@@ -92,9 +93,9 @@ fn whole_ipv6(
     payload_len: u32,
     ecn: Option<Ecn>,
 ) -> Result<Head, Refusal> {
-    let fragment_len = if is_piece { FRAGMENT_LEN } else { 0 };
+    let fragment_len = if is_piece { fragment::LEN } else { 0 };
     let kept = headers.len().checked_sub(fragment_len).ok_or(Refusal::Truncated)?;
-    let (kept, fragment) = headers.split_at(kept);
+    let (kept, piece) = headers.split_at(kept);
     let network = kept.get(at..).ok_or(Refusal::Truncated)?;
     let (header, extensions) =
         ipv6::Header::ref_from_prefix(network).map_err(|_| Refusal::Truncated)?;
@@ -106,7 +107,7 @@ fn whole_ipv6(
         return Err(Refusal::NoRoom);
     }
     let bytes = head.as_mut_slice();
-    if let Some(next_header) = fragment.first() {
+    if let Some(next_header) = piece.first() {
         bytes[named_at] = *next_header;
     }
     let (header, _) =

@@ -1,7 +1,11 @@
 //! Is the other side alive? And by which links can it be reached?
 
+use core::hash::{Hash, Hasher};
+
 use landfall_congestion::Arrived;
 use landfall_placement::{Duration, Instant, PathId, Peer, Refusal, Unit};
+
+use siphasher::sip::SipHasher24;
 
 use super::close::ids_of;
 use super::{MOST_LINKS, State};
@@ -14,10 +18,16 @@ use crate::wire::message::{Ids, Message, Question, State as Answer};
 /// What came back later than this says nothing of the network.
 const MOST_ROUND_TRIP: Duration = Duration::from_secs(10);
 
+/// How often the other side is proved that a link is ours, each time that this
+/// side asks by itself: somebody between the two who gives every packet another
+/// address does not make them speak for ever.
+const CHALLENGES: u8 = 2 * MOST_LINKS as u8;
+
 impl Endpoint {
     /// Adds a link to a connection: Transfers to this side are striped over all
     /// of its links, and control operations go over the first that is up. The
-    /// other side learns of the link by itself.
+    /// other side learns of the link by itself, once this side has proved that it
+    /// is there.
     ///
     /// # Errors
     /// [`Error::Unknown`], [`Error::NotOpen`], [`Error::PathDown`],
@@ -40,6 +50,7 @@ impl Endpoint {
         let link = self.attach_link(id.index, path as u8, peer)?;
         let known = self.connection_mut(id)?;
         known.unheard |= 1 << known.more_links.len();
+        known.challenges = CHALLENGES;
         self.ask_over(now, id.index, link);
         // Answered soon, or asked again.
         self.connections.timers.set(id.index, now + self.config.retry_after);
@@ -85,26 +96,91 @@ impl Endpoint {
         Ok(link)
     }
 
-    /// The other side says, with our key, that it can be reached here too.
-    pub(crate) fn learn_link(&mut self, index: u32, path: u8, from: Peer) -> Result<(), Refusal> {
-        let is_live = self.connections.get(index).is_some_and(super::Connection::is_live);
-        if !is_live {
+    /// The other side says, with a proof, that it can be reached here too. It is
+    /// believed once it says so with the token that it can have heard only here;
+    /// until then it gets one packet for each of its own, as long as that is, and
+    /// nothing is remembered. Says whether the link is known now.
+    pub(crate) fn learn_link(
+        &mut self,
+        unit: &Unit<'_>,
+        index: u32,
+        ids: Ids,
+        token: u64,
+    ) -> Result<bool, Refusal> {
+        let (path, from) = (self.path_index(unit.path).unwrap_or_default(), unit.from);
+        let Some(known) = self.connections.get(index) else { return Err(Refusal::UnknownId) };
+        if !known.is_live() {
             return Err(Refusal::Unexpected);
         }
-        self.attach_link(index, path, from).map_err(|_| Refusal::NoRoom)?;
+        let is_new = self.links.find(path as u8, from).is_none();
+        if known.links().count() >= MOST_LINKS || is_new && !self.links.has_room() {
+            return Err(Refusal::NoRoom);
+        }
+        let challenge = self.challenge(index, path as u8, from);
+        if token != challenge {
+            let envelope = known.envelope();
+            let secrets = known.secrets_out();
+            let ids = Ids { d_id: ids.s_id, s_id: index as u16 };
+            let wants_proof = Answer::Connection { ids, is_link: true, token: challenge };
+            let message = Message::RequestStateResponse(wants_proof);
+            self.say_to(path, from, envelope, secrets, &message);
+            return Ok(false);
+        }
+        self.attach_link(index, path as u8, from).map_err(|_| Refusal::NoRoom)?;
+        let path = path as u8;
         if self.connections.get(index).is_some_and(|known| known.is_told) {
             let (connection, path) = (self.id_of(index), self.paths[usize::from(path)].id);
             self.tell(Event::LinkUp { connection, path, peer: from });
         }
         self.wake_receives(index);
+        Ok(true)
+    }
+
+    /// What somebody must have heard at an address to have a link there: nobody
+    /// else can tell it, and it need not be remembered.
+    fn challenge(&self, index: u32, path: u8, peer: Peer) -> u64 {
+        let [first, second] = self.link_secret;
+        let mut hasher = SipHasher24::new_with_keys(first.0, second.0);
+        let key = self.connections.get(index).map(|known| known.local_key);
+        (index, self.connections.table.generation(index), key, path, peer).hash(&mut hasher);
+        hasher.finish()
+    }
+
+    /// The other side wants to hear over one of our links that we hear it there.
+    pub(crate) fn answer_challenge(
+        &mut self,
+        unit: &Unit<'_>,
+        index: u32,
+        token: u64,
+    ) -> Result<(), Refusal> {
+        let path = self.path_index(unit.path).unwrap_or_default() as u8;
+        let link = self.links.find(path, unit.from).ok_or(Refusal::WrongAddress)?;
+        let Some(known) = self.connections.get_mut(index) else { return Err(Refusal::UnknownId) };
+        let nth = known.links().position(|own| own == link).unwrap_or_default();
+        if known.unheard >> nth & 1 == 0 {
+            return Err(Refusal::Duplicate);
+        }
+        known.challenges = known.challenges.checked_sub(1).ok_or(Refusal::Unexpected)?;
+        let ids = ids_of(known.remote_id, index);
+        let question = Question::Connection { ids, is_link: true, token };
+        self.say_over(link, index, &Message::RequestState(question));
         Ok(())
     }
 
-    /// The other side uses one of our links: it knows it.
-    pub(crate) fn note_heard(&mut self, now: Instant, index: u32, link: u32) {
+    /// The other side uses one of our links: it knows it, unless it says that it
+    /// does not.
+    pub(crate) fn note_heard(&mut self, now: Instant, index: u32, link: u32, message: &Message) {
+        let is_suspect = self.links.get(link).is_some_and(|link| !link.is_up);
+        if is_suspect {
+            self.revive_link(now, link);
+        }
         let Some(known) = self.connections.get_mut(index) else { return };
         known.heard = now;
-        if known.unheard == 0 {
+        let is_challenge = matches!(
+            message,
+            Message::RequestStateResponse(Answer::Connection { is_link: true, .. })
+        );
+        if known.unheard == 0 || is_challenge {
             return;
         }
         let nth = known.links().position(|own| own == link).unwrap_or_default();
@@ -127,7 +203,7 @@ impl Endpoint {
         let path = self.path_index(unit.path).unwrap_or_default() as u8;
         let Some(link) = self.links.find(path, unit.from) else { return };
         let ids = Ids { d_id: ids.s_id, s_id: index as u16 };
-        let answer = Answer::Connection { ids, token };
+        let answer = Answer::Connection { ids, is_link: false, token };
         self.say_over(link, index, &Message::RequestStateResponse(answer));
     }
 
@@ -165,6 +241,7 @@ impl Endpoint {
             self.ask_over(now, index, *link);
         }
         let Some(known) = self.connections.get_mut(index) else { return };
+        known.challenges = CHALLENGES;
         if silent_since > now && known.retries == 0 {
             let next =
                 if suspects.is_empty() { silent_since } else { now + self.config.retry_after * 8 };

@@ -272,12 +272,7 @@ impl Endpoint {
         {
             self.connections.ending.push(index);
         }
-        let is_left = |known: &Connection| {
-            known.state != State::Gone
-                || known.first_send != NONE
-                || known.first_receive != NONE
-                || known.remote.as_ref().is_some_and(|r| !r.outgoing.operations.is_empty())
-        };
+        let is_left = |known: &Connection| known.state != State::Gone || known.is_in_use();
         if self.connections.get(index).is_none_or(is_left) {
             return;
         }

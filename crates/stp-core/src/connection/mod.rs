@@ -19,7 +19,8 @@ use landfall_placement::Instant;
 
 use crate::region::Remote;
 use crate::seen::Seen;
-use crate::wire::Reason;
+use crate::wire::proof::{Secret, Secrets};
+use crate::wire::{Envelope, Reason};
 
 pub use open::Connect;
 pub(crate) use table::Connections;
@@ -87,6 +88,12 @@ pub(crate) struct Connection {
     pub(crate) local_key: u32,
     /// What the other side wants to hear; zero before it told.
     pub(crate) remote_key: u32,
+    /// What this side drew, and the other, for their proofs; zero before it told.
+    pub(crate) local_secret: Secret,
+    pub(crate) remote_secret: Secret,
+    /// What the names of regions are mixed with, so that only this connection's
+    /// other side can tell them.
+    pub(crate) handle_mask: u32,
     /// The link that control operations take.
     pub(crate) link: u32,
     /// By the order of `links`: these carry no Data for us while others can.
@@ -94,6 +101,9 @@ pub(crate) struct Connection {
     /// By the same numbers: links that we added, and the other side has not
     /// answered over. It may not know them yet.
     pub(crate) unheard: u8,
+    /// How often the other side may still want a proof that a link is ours, before
+    /// this side asks again by itself.
+    pub(crate) challenges: u8,
     /// Further links.
     pub(crate) more_links: Vec<u32>,
     /// Eight bytes for the user at the other side, and from there.
@@ -120,7 +130,12 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    pub(crate) const fn new(state: State, link: u32, local_key: u32, now: Instant) -> Self {
+    pub(crate) const fn new(
+        state: State,
+        link: u32,
+        (local_key, local_secret, handle_mask): (u32, Secret, u32),
+        now: Instant,
+    ) -> Self {
         Self {
             state,
             came_in: false,
@@ -133,9 +148,13 @@ impl Connection {
             remote_id: 0,
             local_key,
             remote_key: 0,
+            local_secret,
+            remote_secret: Secret(0),
+            handle_mask,
             link,
             spared: 0,
             unheard: 0,
+            challenges: 0,
             more_links: Vec::new(),
             own_hello: 0,
             hello: 0,
@@ -152,6 +171,21 @@ impl Connection {
             abort: None,
             remote: None,
         }
+    }
+
+    /// What its packets to the other side carry.
+    pub(crate) const fn envelope(&self) -> Envelope {
+        Envelope { d_port: self.remote_port, s_port: self.local_port, d_key: self.remote_key }
+    }
+
+    /// What its packets to the other side are proved with.
+    pub(crate) const fn secrets_out(&self) -> Secrets {
+        Secrets { receiver: self.remote_secret, sender: self.local_secret }
+    }
+
+    /// What packets from there are.
+    pub(crate) const fn secrets_in(&self) -> Secrets {
+        Secrets { receiver: self.local_secret, sender: self.remote_secret }
     }
 
     /// Its links, the one for control operations first.
@@ -182,6 +216,17 @@ impl Connection {
     /// Does what is under way go on?
     pub(crate) const fn is_live(&self) -> bool {
         matches!(self.state, State::Open | State::Answered | State::Draining | State::Asking)
+    }
+
+    /// Is a driver at something of it, or holds memory of it? Until it gives all
+    /// tickets back, the record stays: they are what the memory waits for.
+    pub(crate) fn is_in_use(&self) -> bool {
+        let is_left = |remote: &Remote| {
+            !remote.outgoing.operations.is_empty() || !remote.incoming.under_way.is_empty()
+        };
+        self.first_send != NONE
+            || self.first_receive != NONE
+            || self.remote.as_deref().is_some_and(is_left)
     }
 
     /// What it needs of the memory part, made when it is needed first.

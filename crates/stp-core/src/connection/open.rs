@@ -1,9 +1,9 @@
 //! Set-up: Request_Connection and Connection_Answer.
 //!
-//! Who asks gives its key, and gets that of the other side in the answer; from
-//! then on every packet carries the key of who receives it. Who was asked
-//! learns from the first packet with its key that the other side hears it, and
-//! until then keeps the connection among a bounded number of half-open ones: a
+//! Who asks gives its key and its secret, and gets those of the other side in the
+//! answer; from then on every packet carries the key of who receives it, and what
+//! ends or answers something a proof made with both secrets. Who was asked learns
+//! from the first proof that the other side hears it, and until then keeps the connection among a bounded number of half-open ones: a
 //! flood of requests from addresses that do not exist ends there.
 
 use landfall_congestion::{Config as Congestion, Window};
@@ -15,10 +15,11 @@ use crate::error::{Ended, Error};
 use crate::event::Event;
 use crate::ids::ConnectionId;
 use crate::wire::message::{Message, Offer, Question};
+use crate::wire::proof::{Secret, Secrets};
 use crate::wire::{Envelope, Reason};
 
 /// The version of the encoding that is spoken here.
-pub(crate) const VERSION: u8 = 1;
+pub(crate) const VERSION: u8 = 2;
 
 /// The smallest STU of a peer that is of use, as a power of two.
 const LEAST_STU: u8 = 4;
@@ -127,7 +128,9 @@ impl Endpoint {
     }
 
     pub(crate) fn connection(&self, id: ConnectionId) -> Result<&Connection, Error> {
-        self.connections.table.named(id.index, id.generation).ok_or(Error::Unknown)
+        let known = self.connections.table.named(id.index, id.generation);
+        // Only drivers know one that is gone: its user was told that it is no more.
+        known.filter(|known| known.state != State::Gone).ok_or(Error::Unknown)
     }
 
     pub(crate) fn connection_mut(&mut self, id: ConnectionId) -> Result<&mut Connection, Error> {
@@ -161,7 +164,8 @@ impl Endpoint {
 
     fn add_connection(&mut self, state: State, link: u32, now: Instant) -> ConnectionId {
         let key = self.connections.draw_key(&mut self.random);
-        let known = Connection::new(state, link, key, now);
+        let (secret, mask) = (Secret(self.random.next_u64()), self.random.next_u32());
+        let known = Connection::new(state, link, (key, secret, mask), now);
         let Some(name) = self.connections.table.insert(known) else {
             unreachable!("the caller has seen that there is room");
         };
@@ -170,9 +174,9 @@ impl Endpoint {
     }
 
     fn offer(&self, index: u32) -> Offer {
-        let (key, hello) = match self.connections.get(index) {
-            Some(known) => (known.local_key, known.own_hello),
-            None => (0, 0),
+        let (key, secret, hello) = match self.connections.get(index) {
+            Some(known) => (known.local_key, known.local_secret, known.own_hello),
+            None => (0, Secret::default(), 0),
         };
         Offer {
             version: VERSION,
@@ -182,6 +186,7 @@ impl Endpoint {
             s_key: key,
             s_id: index as u16,
             hello,
+            secret,
         }
     }
 
@@ -267,8 +272,14 @@ impl Endpoint {
     /// The same request again: the same answer again, if there was one.
     fn repeat_answer(&mut self, index: u32) -> Result<(), Refusal> {
         let Some(known) = self.connections.get(index) else { return Err(Refusal::UnknownId) };
-        if matches!(known.state, State::Answered | State::Open) {
-            self.answer_connection(index);
+        match (known.state, known.abort) {
+            (State::Answered | State::Open, _) => self.answer_connection(index),
+            // Who did not hear the answer has no proof of the abort either.
+            (State::Lingering, Some(reason)) => {
+                let d_id = known.remote_id;
+                self.say(index, &Message::ConnectionAnswer { d_id, result: Err(reason) });
+            }
+            _ => {}
         }
         Err(Refusal::Duplicate)
     }
@@ -276,7 +287,9 @@ impl Endpoint {
     fn reject(&mut self, path: usize, to: Peer, from: Envelope, offer: Offer, reason: Reason) {
         let envelope = Envelope { d_port: from.s_port, s_port: from.d_port, d_key: offer.s_key };
         let message = Message::ConnectionAnswer { d_id: offer.s_id, result: Err(reason) };
-        self.say_to(path, to, envelope, &message);
+        // Who asked told its secret, and has not heard one of ours.
+        let secrets = Secrets { receiver: offer.secret, sender: Secret::default() };
+        self.say_to(path, to, envelope, secrets, &message);
     }
 
     /// The oldest connection that has not proved that it hears us makes room.
@@ -303,6 +316,7 @@ impl Endpoint {
         let max_stu = self.config.max_stu.min(offer.max_stu);
         let Some(known) = self.connections.get_mut(index) else { return };
         known.remote_key = offer.s_key;
+        known.remote_secret = offer.secret;
         known.remote_id = offer.s_id;
         known.remote_port = envelope.s_port;
         known.max_stu = max_stu;

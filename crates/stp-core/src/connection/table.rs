@@ -7,6 +7,7 @@ use landfall_placement::{Instant, Random};
 use landfall_tables::{IndexedHeap, KeyIndex, Table};
 
 use super::{Admission, Connection};
+use crate::ticket::Step;
 
 /// Every connection, and the ways to find one.
 #[derive(Debug)]
@@ -29,7 +30,7 @@ pub(crate) struct Connections {
 }
 
 impl Connections {
-    pub(crate) fn new(limit: usize) -> Self {
+    pub(crate) fn new(limit: usize, random: &mut Random) -> Self {
         Self {
             table: Table::new(limit),
             keys: KeyIndex::default(),
@@ -39,7 +40,8 @@ impl Connections {
             ending: Vec::new(),
             listeners: BTreeMap::new(),
             timers: IndexedHeap::new(),
-            next_port: 0,
+            // Who guesses ports shall not know where to begin (RFC 6056).
+            next_port: random.next_u32() as u16,
         }
     }
 
@@ -62,6 +64,13 @@ impl Connections {
     #[inline]
     pub(crate) fn get(&self, index: u32) -> Option<&Connection> {
         self.table.get(index)
+    }
+
+    /// The connection that a driver is at a Put or FetchOp of, if it still is the same.
+    #[inline]
+    pub(crate) fn of_step(&mut self, step: Step) -> Option<&mut Connection> {
+        let is_same = step.is_of(self.table.generation(step.connection));
+        self.table.get_mut(step.connection).filter(|_| is_same)
     }
 
     #[inline]

@@ -1,6 +1,6 @@
 //! A packet comes: what everything is checked for, and who it is for.
 
-use landfall_placement::{Check, Instant, Placement, Refusal, Spans, Unit};
+use landfall_placement::{Check, Instant, Peer, Placement, Refusal, Spans, Unit};
 
 use super::Endpoint;
 use crate::connection::State as ConnectionState;
@@ -10,7 +10,7 @@ use crate::ticket::Purpose;
 use crate::wire::header::SHORTEST_FRAME;
 use crate::wire::hold;
 use crate::wire::message::{Message, Question, State};
-use crate::wire::{Envelope, Flags, HEADER_LEN, Header, Op, header};
+use crate::wire::{Envelope, Flags, HEADER_LEN, Header, Op, Reason, header, proof};
 
 /// How many events wait at most, for each place in the queue of a path, before
 /// nothing more is taken in.
@@ -37,7 +37,7 @@ impl Endpoint {
         if header.op == Op::Data as u8 {
             return self.place_data(now, unit, header, into);
         }
-        self.take_message(now, unit, header.operation()?, into)
+        self.take_message(now, unit, header, into)
     }
 
     /// Data: the offload seam says where it belongs.
@@ -87,10 +87,11 @@ impl Endpoint {
         &mut self,
         now: Instant,
         unit: &Unit<'_>,
-        op: Op,
+        header: &Header,
         into: &mut Spans,
     ) -> Result<Placement, Refusal> {
-        let len = Message::head_len(op);
+        let op = header.operation()?;
+        let len = Message::head_len(op, header.flags());
         if (unit.len as usize) < len {
             return Err(Refusal::Truncated);
         }
@@ -111,23 +112,23 @@ impl Endpoint {
             self.take_connection_request(now, unit, envelope, offer)?;
             return Ok(Placement::Consumed);
         }
-        let connection = self.connection_of(now, unit, envelope, &message)?;
+        let connection = self.connection_of(envelope, &message)?;
+        let path = self.path_index(unit.path).ok_or(Refusal::WrongAddress)? as u8;
+        let Some(link) = self.link_from(connection, path, unit.from) else {
+            return self.take_from_elsewhere(now, unit, connection, (head, &message));
+        };
+        let has_proof = self.check_proof(connection, head, &message)?;
+        self.note_heard(now, connection, link, &message);
         match message {
             Message::Put { .. } => return self.place_put(connection, unit, &message, head, into),
             Message::FetchOp { .. } => return self.place_fetch(connection, &message),
-            _ => self.take_control(now, unit, connection, message)?,
+            _ => self.take_control(now, unit, connection, (message, has_proof))?,
         }
         Ok(Placement::Consumed)
     }
 
-    /// The connection that the key belongs to, if ports and addresses are right too.
-    fn connection_of(
-        &mut self,
-        now: Instant,
-        unit: &Unit<'_>,
-        envelope: Envelope,
-        message: &Message,
-    ) -> Result<u32, Refusal> {
+    /// The connection that the key belongs to, if the ports are right too.
+    fn connection_of(&self, envelope: Envelope, message: &Message) -> Result<u32, Refusal> {
         let index = self.connections.keys.get(envelope.d_key).ok_or(Refusal::WrongKey)?;
         let known = self.connections.get(index).ok_or(Refusal::WrongKey)?;
         if envelope.d_port != known.local_port {
@@ -138,27 +139,59 @@ impl Endpoint {
         if envelope.s_port != known.remote_port && !is_answer {
             return Err(Refusal::WrongAddress);
         }
-        let path = self.path_index(unit.path).ok_or(Refusal::WrongAddress)? as u8;
-        let comes_from = |link: u32| {
-            self.links.get(link).is_some_and(|link| link.path == path && link.peer == unit.from)
-        };
-        let Some(link) = known.links().find(|link| comes_from(*link)) else {
-            let asks_for_link = matches!(
-                message,
-                Message::RequestState(Question::Connection { is_link: true, .. })
-            );
-            if !asks_for_link {
-                return Err(Refusal::WrongAddress);
-            }
-            self.learn_link(index, path, unit.from)?;
-            return Ok(index);
-        };
-        let is_suspect = self.links.get(link).is_some_and(|link| !link.is_up);
-        if is_suspect {
-            self.revive_link(now, link);
-        }
-        self.note_heard(now, index, link);
         Ok(index)
+    }
+
+    /// The link of a connection that a packet came over, if it is one of them.
+    fn link_from(&self, connection: u32, path: u8, from: Peer) -> Option<u32> {
+        let is_it = |link: &u32| {
+            self.links.get(*link).is_some_and(|link| link.path == path && link.peer == from)
+        };
+        self.connections.get(connection)?.links().find(is_it)
+    }
+
+    /// Does a packet come from the other side of its connection? Says whether it
+    /// proves that, or is of those that carry no proof.
+    fn check_proof(
+        &self,
+        connection: u32,
+        head: &[u8],
+        message: &Message,
+    ) -> Result<bool, Refusal> {
+        let known = self.connections.get(connection).ok_or(Refusal::UnknownId)?;
+        // Who speaks an older version says so, and knows of no proofs.
+        let is_older = known.state == ConnectionState::Opening
+            && matches!(
+                message,
+                Message::ConnectionAnswer { result: Err(Reason::Incompatible), .. }
+            );
+        match proof::check(head, known.secrets_in()) {
+            proof::Verdict::Right => Ok(true),
+            proof::Verdict::Without => Ok(false),
+            proof::Verdict::Missing if is_older => Ok(false),
+            proof::Verdict::Missing | proof::Verdict::Wrong => Err(Refusal::BadProof),
+        }
+    }
+
+    /// A packet from where the connection has no link. Only that there is one may
+    /// be said from there.
+    fn take_from_elsewhere(
+        &mut self,
+        now: Instant,
+        unit: &Unit<'_>,
+        connection: u32,
+        (head, message): (&[u8], &Message),
+    ) -> Result<Placement, Refusal> {
+        let Message::RequestState(Question::Connection { ids, is_link: true, token }) = *message
+        else {
+            return Err(Refusal::WrongAddress);
+        };
+        self.check_proof(connection, head, message)?;
+        if self.learn_link(unit, connection, ids, token)? {
+            self.prove(now, connection, true)?;
+            self.answer_alive(unit, connection, ids, token);
+        }
+        Ok(Placement::Consumed)
     }
 
     fn take_control(
@@ -166,7 +199,7 @@ impl Endpoint {
         now: Instant,
         unit: &Unit<'_>,
         connection: u32,
-        message: Message,
+        (message, has_proof): (Message, bool),
     ) -> Result<(), Refusal> {
         match message {
             Message::ConnectionAnswer { d_id, result } => {
@@ -183,7 +216,7 @@ impl Endpoint {
             }
             _ => {}
         }
-        self.prove(now, connection)?;
+        self.prove(now, connection, has_proof)?;
         match message {
             Message::RequestToSend { .. } => self.take_request_to_send(now, connection, &message),
             Message::RequestToReceive { s_id, serial, len, opaque } => {
@@ -205,6 +238,9 @@ impl Endpoint {
             Message::Get(get) => self.take_get(now, unit, connection, &get),
             Message::FetchOpComplete { below } => self.take_fetch_complete(connection, below),
             Message::RequestState(question) => self.take_question(unit, connection, question),
+            Message::RequestStateResponse(State::Connection { is_link: true, token, .. }) => {
+                self.answer_challenge(unit, connection, token)
+            }
             Message::RequestStateResponse(State::Connection { token, .. }) => {
                 self.take_alive(now, unit, connection, token);
                 Ok(())
@@ -249,10 +285,12 @@ impl Endpoint {
         }
     }
 
-    /// The other side has the key: it hears us. What is not open refuses the rest.
-    pub(super) fn prove(&mut self, now: Instant, connection: u32) -> Result<(), Refusal> {
+    /// The other side has our secret: it hears us. What is not open refuses the rest.
+    fn prove(&mut self, now: Instant, connection: u32, has_proof: bool) -> Result<(), Refusal> {
         let Some(known) = self.connections.get(connection) else { return Err(Refusal::UnknownId) };
         match known.state {
+            // The key alone may have been guessed: what proves more comes again.
+            ConnectionState::Answered if !has_proof => Err(Refusal::Unexpected),
             ConnectionState::Answered => {
                 self.finish_accept(now, connection);
                 Ok(())

@@ -16,20 +16,20 @@ impl Endpoint {
                 }
                 self.land_stu(now, seat, is_in_place, landing == Landing::Failed);
             }
-            Purpose::Put { connection, serial } => {
+            Purpose::Put(step) => {
                 if landing == Landing::Corrupt {
                     self.refusals.count(landfall_placement::Refusal::BadChecksum);
                 }
-                self.land_put(now, connection, serial, landing);
+                self.land_put(now, step, landing);
             }
-            Purpose::Fetch { connection, serial } => {
+            Purpose::Fetch(step) => {
                 let old = if let Landing::Old(old) = landing { Some(old) } else { None };
-                self.land_fetch(now, connection, serial, old);
+                self.land_fetch(now, step, old);
             }
             Purpose::Control
             | Purpose::Send { .. }
             | Purpose::Exposed { .. }
-            | Purpose::Operation { .. } => {}
+            | Purpose::Operation(_) => {}
         }
     }
 
@@ -38,10 +38,8 @@ impl Endpoint {
         match Purpose::unpack(ticket) {
             Purpose::Send { index, generation } => self.let_go_of_send(index, generation),
             Purpose::Exposed { index, generation } => self.let_go_of_exposed(index, generation),
-            Purpose::Operation { connection, serial } => {
-                self.let_go_of_operation(connection, serial);
-            }
-            Purpose::Control | Purpose::Stu(_) | Purpose::Put { .. } | Purpose::Fetch { .. } => {}
+            Purpose::Operation(step) => self.let_go_of_operation(step),
+            Purpose::Control | Purpose::Stu(_) | Purpose::Put(_) | Purpose::Fetch(_) => {}
         }
     }
 }

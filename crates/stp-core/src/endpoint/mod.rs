@@ -42,6 +42,7 @@ use crate::region::{Ask, Exposed, Request};
 use crate::send::Send;
 use crate::stats::Stats;
 use crate::wire::HEADER_LEN;
+use crate::wire::proof::Secret;
 
 /// The granted Blocks: what an adapter knows, and what only the engine knows.
 #[derive(Debug)]
@@ -57,11 +58,12 @@ pub(crate) struct Granted {
 }
 
 impl Granted {
-    fn new(config: &Config) -> Self {
+    fn new(config: &Config, random: &mut Random) -> Self {
         let stus = 1 << config.block_stus;
         let count = config.blocks;
         Self {
-            blocks: vec![Block::default(); count],
+            // Where generations begin is one thing more that forged Data must know.
+            blocks: (0..count).map(|_| Block::free(random.next_u32() as u16)).collect(),
             bits: vec![0; bits_needed(count, stus)],
             stus,
             grants: vec![Grant::new(0, 0, Instant::ZERO); count],
@@ -124,6 +126,8 @@ pub(crate) struct Told {
 pub struct Endpoint {
     pub(crate) config: Config,
     pub(crate) random: Random,
+    /// What challenges to new links are made with.
+    pub(crate) link_secret: [Secret; 2],
     pub(crate) refusals: Refusals,
     pub(crate) stats: Stats,
     pub(crate) events: VecDeque<Told>,
@@ -152,7 +156,7 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// An endpoint without paths. The seed determines every key that it gives out.
+    /// An endpoint without paths. The seed determines every key and secret of it.
     #[must_use]
     pub fn new(config: Config, seed: Seed) -> Self {
         let config = config.in_range();
@@ -164,12 +168,12 @@ impl Endpoint {
             paths: Vec::new(),
             links: Links::new(config.links, &mut random),
             link_timers: IndexedHeap::new(),
-            connections: Connections::new(config.connections),
+            connections: Connections::new(config.connections, &mut random),
             sends: Table::new(config.sends),
             send_timers: IndexedHeap::new(),
             receives: Table::new(config.receives),
             receive_timers: IndexedHeap::new(),
-            granted: Granted::new(&config),
+            granted: Granted::new(&config, &mut random),
             ready: Ready::new(config.policy),
             posted: Table::new(config.posted),
             reads: Table::new(config.receives),
@@ -180,6 +184,7 @@ impl Endpoint {
             stream_timers: IndexedHeap::new(),
             grants_due: false,
             fresh_links: Vec::new(),
+            link_secret: [Secret(random.next_u64()), Secret(random.next_u64())],
             random,
             config,
         }

@@ -3,7 +3,9 @@
 use landfall_placement::Peer;
 
 use super::Endpoint;
+use crate::connection::State;
 use crate::path::Control;
+use crate::wire::proof::{self, Secrets};
 use crate::wire::{Envelope, LONGEST_HEAD, Message};
 
 impl Endpoint {
@@ -20,18 +22,26 @@ impl Endpoint {
     /// Queues a message on one link.
     pub(crate) fn say_over(&mut self, link: u32, connection: u32, message: &Message) {
         let Some(known) = self.connections.get(connection) else { return };
-        let envelope = Envelope {
-            d_port: known.remote_port,
-            s_port: known.local_port,
-            d_key: known.remote_key,
-        };
+        // The other side has forgotten it: only a driver is still at something.
+        if known.state == State::Gone {
+            return;
+        }
+        let envelope = known.envelope();
+        let secrets = known.secrets_out();
         let Some(link) = self.links.get(link) else { return };
         let (path, to) = (usize::from(link.path), link.peer);
-        self.say_to(path, to, envelope, message);
+        self.say_to(path, to, envelope, secrets, message);
     }
 
     /// Queues a message to somebody, who need not have a connection.
-    pub(crate) fn say_to(&mut self, path: usize, to: Peer, envelope: Envelope, message: &Message) {
+    pub(crate) fn say_to(
+        &mut self,
+        path: usize,
+        to: Peer,
+        envelope: Envelope,
+        secrets: Secrets,
+        message: &Message,
+    ) {
         let Some(path) = self.paths.get_mut(path) else { return };
         if path.control.len() >= self.config.queue || path.limits.is_none() {
             self.stats.control_dropped += 1;
@@ -39,6 +49,7 @@ impl Endpoint {
         }
         let mut bytes = [0; LONGEST_HEAD];
         if let Some(len) = message.encode(envelope, &mut bytes) {
+            proof::seal(&mut bytes[..len], secrets);
             path.control.push_back(Control { to, len: len as u8, bytes });
         }
     }

@@ -63,12 +63,12 @@ impl Endpoint {
             let ticket = match order.source {
                 Source::Send { index, generation } => self
                     .sends
-                    .named_low(index, generation)
+                    .named(index, generation)
                     .is_some_and(crate::send::Send::is_live)
                     .then_some(Purpose::Send { index, generation }),
                 Source::Exposed { index, generation } => self
                     .exposed
-                    .named_low(index, generation)
+                    .named(index, generation)
                     .is_some_and(|exposed| !exposed.is_revoked)
                     .then_some(Purpose::Exposed { index, generation }),
             };

@@ -6,7 +6,8 @@ use alloc::vec::Vec;
 
 use super::operations::Operation;
 use super::world::{PATHS, Packet, World};
-use crate::wire::{Flags, HEADER_LEN, Header, Op, header};
+use crate::endpoint::Endpoint;
+use crate::wire::{Flags, HEADER_LEN, Header, Message, Op, header, proof};
 use landfall_placement::PathId;
 
 /// The side that is attacked, by the other one.
@@ -51,6 +52,7 @@ pub(super) fn withstand(mut bytes: &[u8]) -> Vec<String> {
         packet.is_changed = true;
         if *kind & 0x80 == 0 {
             seal(&mut packet.bytes);
+            prove(&world.ends[VICTIM].checked.engine, &mut packet.bytes);
         }
         packet.path = PathId(u16::from(*kind >> 5) % PATHS);
         world.ends[VICTIM].inbox.push_front(packet);
@@ -97,6 +99,19 @@ fn change<'a>(
         bytes = rest;
     }
     bytes
+}
+
+/// Makes the proof of a head right, as somebody would who heard the secrets of the
+/// connection that it is for; nothing where there is none, or no such connection.
+pub(super) fn prove(endpoint: &Endpoint, packet: &mut [u8]) {
+    let Some(header) = Header::read(packet).copied() else { return };
+    let index = endpoint.connections.keys.get(header.d_key.get());
+    let known = index.and_then(|index| endpoint.connections.get(index));
+    let (Some(known), Ok(op)) = (known, header.operation()) else { return };
+    let head = packet.get_mut(..Message::head_len(op, header.flags()));
+    if let Some(head) = head {
+        proof::seal(head, known.secrets_in());
+    }
 }
 
 /// Makes the checksum right, where there is one.

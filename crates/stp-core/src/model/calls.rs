@@ -84,11 +84,14 @@ impl World {
     pub(super) fn pattern(&self, len: u32) -> Vec<u8> {
         let salt = self.truth.transfers.len() as u64 * 2 + self.digest % 0x1_0000 + 1;
         let salt = salt.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let byte = |n: u64| {
-            let mixed = salt.wrapping_add(n * 0x1_0000_01b3);
-            (mixed ^ mixed >> 29 ^ mixed >> 43) as u8
-        };
-        (0..u64::from(len)).map(byte).collect()
+        let mut bytes = vec![0; (len as usize).next_multiple_of(8)];
+        for (n, word) in (1u64..).zip(bytes.chunks_exact_mut(8)) {
+            let mixed = (salt ^ salt >> 29).wrapping_add(n.wrapping_mul(0xd6e8_feb8_6659_fd93));
+            let mixed = (mixed ^ mixed >> 32).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            word.copy_from_slice(&(mixed ^ mixed >> 29).to_le_bytes());
+        }
+        bytes.truncate(len as usize);
+        bytes
     }
 
     pub(super) fn send(&mut self, side: usize, which: u8, len: u32) {

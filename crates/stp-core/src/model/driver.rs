@@ -9,7 +9,7 @@ use landfall_placement::{
     Check, Duration, Ecn, Engine, InternetSum, Landing as Verdict, PathId, PathState, Peer,
     Placement, Refusal, Spans, Ticket, Transmit, Unit,
 };
-use landfall_test_engines::model::Memory;
+use landfall_test_engines::model::{Memory, digest};
 
 use super::world::{Landing, PATHS, Packet, World};
 use crate::wire::Message;
@@ -247,10 +247,7 @@ impl World {
     }
 
     pub(super) fn digest_bytes(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            // FNV-1a.
-            self.digest = (self.digest ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);
-        }
+        self.digest = digest(self.digest, bytes);
     }
 }
 

@@ -5,7 +5,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use landfall_placement::Duration;
+use landfall_placement::{Duration, Engine};
 use landfall_test_engines::model::Violation;
 
 use super::ledger::User;
@@ -14,6 +14,9 @@ use super::world::{End, PATHS, World};
 /// Bounds of the end: of turns, and of time in the run. Who is gone is given up
 /// after ten seconds, in which the others may take very many turns.
 const MOST_ROUNDS: usize = 400_000;
+/// Who is refused for want of room tries again after so many turns in which it was told
+/// of nothing.
+const TRIED_AGAIN: u32 = 16;
 const LONGEST: Duration = Duration::from_secs(120);
 
 impl World {
@@ -32,39 +35,72 @@ impl World {
             }
         }
         let is_over = |world: &Self| world.ends.iter().all(|end| end.user.is_idle());
-        self.run_until("what was begun", is_over);
+        self.run_until("what was begun", Self::answer_all, is_over);
         self.check_regions();
-        for side in 0..self.sides() {
-            for which in 0..self.ends[side].user.connections.len() {
-                self.close(side, which as u8, false);
-            }
-        }
         let is_over = |world: &Self| {
             world
                 .ends
                 .iter()
                 .all(|end| end.user.is_empty() && end.checked.engine.connections() == 0)
         };
-        self.run_until("the connections", is_over);
+        self.run_until("the connections", Self::close_all, is_over);
         self.judge();
+    }
+
+    /// Users say yes to whatever they are asked.
+    fn answer_all(&mut self) {
+        for side in 0..self.sides() {
+            for which in 0..self.questions(side).len() {
+                self.decide(side, which as u8, 0);
+            }
+        }
+    }
+
+    /// Users close what they have, and whatever comes to them after that: a request that
+    /// was under way may open a connection of which its sender knows nothing any more.
+    fn close_all(&mut self) {
+        for side in 0..self.sides() {
+            for which in 0..self.ends[side].user.connections.len() {
+                if !self.ends[side].user.connections[which].is_closing {
+                    self.close(side, which as u8, false);
+                }
+            }
+        }
+        self.answer_all();
     }
 
     /// Lets packets and time pass until it is over; what is not over in bounded
     /// time has stalled.
-    fn run_until(&mut self, what: &str, is_over: impl Fn(&Self) -> bool) {
+    fn run_until(
+        &mut self,
+        what: &str,
+        users: impl Fn(&mut Self),
+        is_over: impl Fn(&Self) -> bool,
+    ) {
         let end = self.now + LONGEST;
+        // What users were told when they did something last, and how many turns ago.
+        let (mut known, mut idle) = (self.heard, TRIED_AGAIN);
         for _ in 0..MOST_ROUNDS {
             if !self.failures.is_empty() || is_over(self) {
                 return;
             }
-            for side in 0..self.sides() {
-                for which in 0..self.questions(side).len() {
-                    self.decide(side, which as u8, 0);
+            if self.heard != known || idle >= TRIED_AGAIN {
+                (known, idle) = (self.heard, 0);
+                users(self);
+            }
+            idle += 1;
+            if self.round() {
+                continue;
+            }
+            if self.ends.iter().all(|end| end.checked.poll_timeout().is_none()) {
+                // Nothing is under way and no timer runs. Unless users help, it stays so.
+                if idle == 1 && self.heard == known {
+                    break;
                 }
+                idle = TRIED_AGAIN;
+                continue;
             }
-            if !self.round() {
-                self.wait(None);
-            }
+            self.wait(None);
             if self.now > end {
                 break;
             }

@@ -6,6 +6,7 @@ use landfall_placement::{Area, Engine, Peer};
 
 use super::calls::ADMITTED;
 use super::ledger::{Connection, Receive, Stage, What};
+use super::setup::PATIENCE;
 use super::world::{FRESH, World};
 use crate::error::Ended;
 use crate::event::Event;
@@ -17,6 +18,7 @@ impl World {
     pub(super) fn hear(&mut self) {
         for side in 0..self.sides() {
             while let Some(event) = self.ends[side].checked.poll_event() {
+                self.heard += 1;
                 self.digest_bytes(&[side as u8]);
                 self.write_down(|| format!("{side} is told: {event:?}"));
                 self.take_event(side, event);
@@ -184,6 +186,7 @@ impl World {
     /// May what is under way on a connection end early, for all that was done?
     pub(super) fn may_end(&self, connect: usize) -> bool {
         !self.setup.is_patient()
+            || self.timeouts >= u32::from(PATIENCE)
             || self.truth.is_excused(connect)
             // One that its other side had not proved may have made room for others.
             || self.ends.iter().any(|end| {

@@ -29,6 +29,8 @@ mod world;
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use crate::endpoint::Endpoint;
+
 /// Runs the operations that these bytes stand for on two or three connected
 /// endpoints and on the reference model, lets everything come to its end, and
 /// gives all in which the two disagree.
@@ -43,6 +45,13 @@ pub fn disagreements(bytes: &[u8]) -> Vec<String> {
 #[must_use]
 pub fn withstand(bytes: &[u8]) -> Vec<String> {
     attack::withstand(bytes)
+}
+
+/// Makes the proof of a packet right, and its checksum, as somebody would who heard
+/// the secrets of the connection at `endpoint` that it is for. Without such a
+/// connection, or a place for a proof, it stays as it is.
+pub fn prove(endpoint: &Endpoint, packet: &mut [u8]) {
+    attack::prove(endpoint, packet);
 }
 
 /// What happens in such a run, line by line, for people who look for the reason

@@ -6,6 +6,10 @@ use landfall_placement::{Duration, PathLimits};
 use crate::config::{Config, Policy};
 use crate::connection::Admission;
 
+/// After so many repetitions somebody is given up. Of one request there are not more than
+/// timeouts that ran.
+pub(super) const PATIENCE: u8 = 40;
+
 /// How a run is set up: three bytes of choices.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Setup([u8; 3]);
@@ -69,7 +73,7 @@ impl Setup {
             progress: self.has(13),
             retry_after: Duration::from_millis(1),
             retry_floor: Duration::from_micros(300),
-            give_up_after: if self.is_patient() { 100 } else { 2 },
+            give_up_after: if self.is_patient() { PATIENCE } else { 2 },
             keep_alive: self.has(14).then_some(Duration::from_millis(20)),
             paths: 2,
             connections: few(3, 12),

@@ -118,7 +118,7 @@ impl World {
         let is_closing = self.ends[side].user.connection(remote.connection)?.is_closing;
         let is_wrong = which >> 4 & 7 == 7;
         if is_wrong {
-            remote.remote.handle |= NO_SUCH;
+            remote.remote.handle ^= NO_SUCH;
         }
         (!is_closing).then_some((remote, is_wrong))
     }

@@ -75,6 +75,10 @@ pub(super) struct World {
     pub(super) now: Instant,
     pub(super) failures: Vec<String>,
     pub(super) digest: u64,
+    /// How often timeouts ran before the end, where everybody answers.
+    pub(super) timeouts: u32,
+    /// How much the users were told.
+    pub(super) heard: u64,
     /// What happened, if somebody wants to read it.
     pub(super) story: Option<Vec<String>>,
 }
@@ -91,6 +95,8 @@ impl World {
             now: Instant::from_millis(1),
             failures: Vec::new(),
             digest: 0xcbf2_9ce4_8422_2325,
+            timeouts: 0,
+            heard: 0,
             story: None,
         };
         if setup.begins_connected() {
@@ -144,7 +150,10 @@ impl World {
             Operation::Flip { side, which, bit } => self.flip(side, usize::from(which), bit),
             Operation::Inject { side, bytes } => self.inject(side, bytes),
             Operation::Scatter { side, path } => self.scatter(side, PathId(path)),
-            Operation::Wait { some } => self.wait(some),
+            Operation::Wait { some } => {
+                self.timeouts += 1;
+                self.wait(some);
+            }
             Operation::Path { side, path, is_up } => self.set_path(side, path, is_up),
             Operation::Stale { side } => self.bring_back_old(side),
             Operation::Settle => self.settle(),
@@ -214,9 +223,8 @@ impl End {
 
     /// Memory with these bytes, `before` bytes into its region, and guarded.
     pub(super) fn lend(&mut self, before: usize, bytes: &[u8]) -> Area {
-        let mut all = vec![GUARD; before];
-        all.extend_from_slice(bytes);
-        all.extend_from_slice(&[GUARD; BEHIND]);
+        let mut all = vec![GUARD; before + bytes.len() + BEHIND];
+        all[before..before + bytes.len()].copy_from_slice(bytes);
         let region = self.memory.lend(all);
         Area::new(region, before as u64, bytes.len() as u64)
     }

@@ -54,6 +54,13 @@ pub struct Block {
 }
 
 impl Block {
+    /// A place of the table that is free; the next Block there has the generation
+    /// behind this one.
+    #[must_use]
+    pub fn free(generation: u16) -> Self {
+        Self { generation, ..Self::default() }
+    }
+
     /// What Data of the Block must carry in `bufx`, where `index` is its place
     /// in the table.
     #[must_use]

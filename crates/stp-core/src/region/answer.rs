@@ -14,7 +14,7 @@ use super::{Replay, STREAM_WINDOW, UnderWay};
 use crate::endpoint::Endpoint;
 use crate::event::Event;
 use crate::ids::{ExposedId, Rights};
-use crate::ticket::Purpose;
+use crate::ticket::{Purpose, Step};
 use crate::wire::message::{Message, State};
 use crate::wire::{Flags, HEADER_LEN, Header, Reason, header};
 
@@ -92,8 +92,7 @@ impl Endpoint {
         if let Some(span) = self.exposed.get(exposed).map(|known| known.memory.span(at, len)) {
             into.push(span).map_err(|_| Refusal::NoRoom)?;
         }
-        self.begin_applying(connection, under_way);
-        let ticket = Purpose::Put { connection, serial: serial as u16 }.pack();
+        let ticket = Purpose::Put(self.begin_applying(connection, under_way)).pack();
         Ok(Placement::Into { at: HEADER_LEN as u16, check, ticket })
     }
 
@@ -131,9 +130,8 @@ impl Endpoint {
         }
         let (wants_answer, wants_notice) = (false, false);
         let under_way = UnderWay { serial, exposed, at, len, wants_answer, wants_notice };
-        self.begin_applying(connection, under_way);
         let word = WordOp { region: memory.region, offset, width, function };
-        let ticket = Purpose::Fetch { connection, serial: serial as u16 }.pack();
+        let ticket = Purpose::Fetch(self.begin_applying(connection, under_way)).pack();
         Ok(Placement::Word(word, ticket))
     }
 
@@ -170,7 +168,8 @@ impl Endpoint {
         Ok(())
     }
 
-    fn begin_applying(&mut self, connection: u32, under_way: UnderWay) {
+    /// The driver is at it from now on, until its ticket comes back.
+    fn begin_applying(&mut self, connection: u32, under_way: UnderWay) -> Step {
         if let Some(exposed) = self.exposed.get_mut(under_way.exposed) {
             exposed.in_use += 1;
         }
@@ -179,6 +178,8 @@ impl Endpoint {
             answered.expected = answered.expected.wrapping_add(1);
             answered.under_way.push_back(under_way);
         }
+        let generation = self.connections.table.generation(connection);
+        Step::new(connection, generation, under_way.serial as u16)
     }
 
     /// An operation that was refused keeps its place in the order.
@@ -233,35 +234,31 @@ impl Endpoint {
     }
 
     /// Takes the operation that is under way for longest, if it is this one.
-    fn end_applying(&mut self, connection: u32, serial: u16) -> Option<UnderWay> {
-        let known = self.connections.get_mut(connection)?;
+    fn end_applying(&mut self, step: Step) -> Option<UnderWay> {
+        let known = self.connections.of_step(step)?;
         let answered = &mut known.remote.as_deref_mut()?.incoming;
         let first = answered.under_way.front()?;
-        if first.serial as u16 != serial {
+        if first.serial as u16 != step.number {
             return None;
         }
         answered.under_way.pop_front()
     }
 
-    pub(crate) fn land_put(
-        &mut self,
-        now: Instant,
-        connection: u32,
-        serial: u16,
-        landing: Landing,
-    ) {
-        let Some(done) = self.end_applying(connection, serial) else { return };
-        if !matches!(landing, Landing::Verified | Landing::Unchecked) {
-            self.unuse(done.exposed);
-            return self.take_back(now, connection, done.serial, landing);
+    pub(crate) fn land_put(&mut self, now: Instant, step: Step, landing: Landing) {
+        let Some(done) = self.end_applying(step) else { return };
+        let connection = step.connection;
+        if matches!(landing, Landing::Verified | Landing::Unchecked) {
+            self.note_applied(connection, done.serial);
+            self.tell_written(connection, &done);
+            if done.wants_answer {
+                self.answer_applied(connection, None);
+            }
+        } else {
+            self.take_back(now, connection, done.serial, landing);
         }
-        self.note_applied(connection, done.serial);
-        self.tell_written(connection, &done);
         // A region that was revoked comes back after what it was written for.
         self.unuse(done.exposed);
-        if done.wants_answer {
-            self.answer_applied(connection, None);
-        }
+        self.remove_if_gone(connection);
     }
 
     /// Tells the user of a Put, where that is wanted.
@@ -285,7 +282,8 @@ impl Endpoint {
         let Some(known) = self.connections.get_mut(connection) else { return };
         let answered = &mut known.remote_mut().incoming;
         if !answered.under_way.is_empty() {
-            // Later ones have landed, or will: the order is broken for good.
+            // Later ones have landed, or will: the order is broken for good. Where
+            // the connection is over, that ends nothing more.
             // Only memory that goes away under the engine's hands does that.
             let id = self.id_of(connection);
             let _ = self.abort(now, id, Reason::MemoryFailed);
@@ -297,25 +295,25 @@ impl Endpoint {
         }
     }
 
-    pub(crate) fn land_fetch(
-        &mut self,
-        now: Instant,
-        connection: u32,
-        serial: u16,
-        old: Option<u64>,
-    ) {
-        let Some(done) = self.end_applying(connection, serial) else { return };
+    pub(crate) fn land_fetch(&mut self, now: Instant, step: Step, old: Option<u64>) {
+        let Some(done) = self.end_applying(step) else { return };
+        let connection = step.connection;
+        match old {
+            Some(old) => self.note_fetched(connection, done.serial, old),
+            None => self.take_back(now, connection, done.serial, Landing::Failed),
+        }
         self.unuse(done.exposed);
-        let Some(old) = old else {
-            return self.take_back(now, connection, done.serial, Landing::Failed);
-        };
-        self.note_applied(connection, done.serial);
+        self.remove_if_gone(connection);
+    }
+
+    /// A FetchOp took effect: its answer is remembered, and said.
+    fn note_fetched(&mut self, connection: u32, serial: u32, old: u64) {
+        self.note_applied(connection, serial);
         let Some(known) = self.connections.get_mut(connection) else { return };
         let answered = &mut known.remote_mut().incoming;
         let replays = answered.replays.get_or_insert_with(Box::default);
-        let replay = &mut replays[(done.serial % STREAM_WINDOW) as usize];
-        *replay = Replay { serial: done.serial, old: Some(old), is_used: true };
-        let serial = done.serial;
+        let replay = &mut replays[(serial % STREAM_WINDOW) as usize];
+        *replay = Replay { serial, old: Some(old), is_used: true };
         self.say(connection, &Message::RequestStateResponse(State::Fetched { serial, old }));
     }
 

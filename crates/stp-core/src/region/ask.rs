@@ -15,9 +15,9 @@ use crate::endpoint::{Endpoint, SUM_SLOT};
 use crate::error::{Ended, Error, check_memory};
 use crate::event::Event;
 use crate::ids::{ConnectionId, OperationId, RemoteRegion, Rights};
-use crate::ticket::Purpose;
+use crate::ticket::{Purpose, Step};
 use crate::wire::message::{Message, Question};
-use crate::wire::{Envelope, Flags, Reason};
+use crate::wire::{Flags, Reason};
 
 /// After how many packets an answer is wanted in the middle of a long Put.
 const ANSWER_EVERY: u32 = STREAM_WINDOW / 2;
@@ -98,8 +98,10 @@ impl Endpoint {
         }
         let first = asked.next;
         asked.next = first.wrapping_add(count);
+        let number = asked.next_number;
+        asked.next_number = number.wrapping_add(1);
         let (held, old, ended) = (0, None, None);
-        let operation = Operation { work, handle, at, first, count, stu, held, old, ended };
+        let operation = Operation { work, handle, at, number, first, count, stu, held, old, ended };
         asked.operations.push_back(operation);
         self.queue_stream(id.index);
         self.arm_stream(now, id.index);
@@ -167,12 +169,9 @@ impl Endpoint {
     ) -> Option<Transmit> {
         let is_summed = self.config.checksum;
         let ecn = self.ecn();
+        let generation = self.connections.table.generation(connection);
         let known = self.connections.get_mut(connection)?;
-        let envelope = Envelope {
-            d_port: known.remote_port,
-            s_port: known.local_port,
-            d_key: known.remote_key,
-        };
+        let envelope = known.envelope();
         let link = self.links.get(known.link)?;
         if usize::from(link.path) != path || !link.is_up {
             return None;
@@ -208,17 +207,18 @@ impl Endpoint {
         {
             from.push(span).ok()?;
             operation.held += 1;
-            let serial = operation.first as u16;
-            transmit.ticket = Purpose::Operation { connection, serial }.pack();
+            let step = Step::new(connection, generation, operation.number);
+            transmit.ticket = Purpose::Operation(step).pack();
         }
         Some(transmit)
     }
 
     /// A driver holds the memory of a Put once less.
-    pub(crate) fn let_go_of_operation(&mut self, connection: u32, first: u16) {
-        let Some(known) = self.connections.get_mut(connection) else { return };
+    pub(crate) fn let_go_of_operation(&mut self, step: Step) {
+        let connection = step.connection;
+        let Some(known) = self.connections.of_step(step) else { return };
         let Some(remote) = known.remote.as_deref_mut() else { return };
-        let is_it = |operation: &&mut Operation| operation.first as u16 == first;
+        let is_it = |operation: &&mut Operation| operation.number == step.number;
         if let Some(operation) = remote.outgoing.operations.iter_mut().find(is_it) {
             operation.held = operation.held.saturating_sub(1);
         }

@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 use landfall_placement::{Area, Instant, Refusal};
 
 use super::{Ask, Exposed, Request};
+use crate::connection::NONE;
 use crate::endpoint::Endpoint;
 use crate::error::{Ended, Error, check_memory};
 use crate::event::Event;
@@ -118,15 +119,18 @@ impl Endpoint {
         self.finish_if_unused(index);
     }
 
-    pub(crate) fn let_go_of_exposed(&mut self, index: u32, generation: u16) {
-        if self.exposed.named_low(index, generation).is_some() {
+    pub(crate) fn let_go_of_exposed(&mut self, index: u32, generation: u32) {
+        if self.exposed.named(index, generation).is_some() {
             self.unuse(index);
         }
     }
 
     /// What the other side calls a region of ours.
     fn handle_of(&self, index: u32) -> u32 {
-        self.exposed.generation(index) << 16 | index & 0xffff
+        let owner =
+            self.exposed.get(index).and_then(|known| self.connections.get(known.connection));
+        let mask = owner.map_or(0, |owner| owner.handle_mask);
+        (self.exposed.generation(index) << 16 | index & 0xffff) ^ mask
     }
 
     /// The region of a handle, if this connection may do that with those bytes.
@@ -138,6 +142,8 @@ impl Endpoint {
         at: u64,
         len: u64,
     ) -> Result<u32, Reason> {
+        let mask = self.connections.get(connection).ok_or(Reason::NoRegion)?.handle_mask;
+        let handle = handle ^ mask;
         let (index, generation) = (handle & 0xffff, (handle >> 16) as u16);
         let known = self.exposed.named_low(index, generation).ok_or(Reason::NoRegion)?;
         if known.connection != connection || known.is_revoked {
@@ -303,6 +309,11 @@ impl Endpoint {
         let indices: Vec<u32> = self.exposed.indices().filter(exposed).collect();
         for index in indices {
             self.begin_revoking(index);
+            // What a driver still uses is nobody's: not of who gets that place in
+            // the table of connections next.
+            if let Some(exposed) = self.exposed.get_mut(index) {
+                exposed.connection = NONE;
+            }
         }
         self.end_operations(connection);
     }

@@ -116,7 +116,7 @@ impl Endpoint {
             d_id: get.s_id.into(),
             ..Header::default()
         };
-        let generation = self.exposed.generation(index) as u16;
+        let generation = self.exposed.generation(index);
         let order = Order {
             source: Source::Exposed { index, generation },
             to: unit.from,

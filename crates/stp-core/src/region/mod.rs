@@ -40,8 +40,9 @@ pub(crate) struct Remote {
 #[derive(Debug, Default)]
 pub(crate) struct Asked {
     pub(crate) operations: VecDeque<Operation>,
-    /// The serial number of the next operation.
+    /// The serial number of the next operation, and its number among all.
     pub(crate) next: u32,
+    pub(crate) next_number: u16,
     /// The next packet to be sent.
     pub(crate) sent: u32,
     /// All packets below took effect.
@@ -66,6 +67,8 @@ pub(crate) struct Operation {
     pub(crate) work: Work,
     pub(crate) handle: u32,
     pub(crate) at: u64,
+    /// Which of the connection's operations it is: what its tickets say.
+    pub(crate) number: u16,
     /// Its first serial number, and how many it has: one for each packet.
     pub(crate) first: u32,
     pub(crate) count: u32,
@@ -116,6 +119,7 @@ pub(crate) struct UnderWay {
 /// A region that the other side may use.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Exposed {
+    /// Nothing, once the connection is over.
     pub(crate) connection: u32,
     pub(crate) memory: Area,
     pub(crate) rights: Rights,

@@ -191,11 +191,8 @@ impl Endpoint {
 
     /// A driver holds one transmission less.
     #[inline]
-    pub(crate) fn let_go_of_send(&mut self, index: u32, generation: u16) {
-        if self.sends.named_low(index, generation).is_none() {
-            return;
-        }
-        let Some(send) = self.sends.get_mut(index) else { return };
+    pub(crate) fn let_go_of_send(&mut self, index: u32, generation: u32) {
+        let Some(send) = self.sends.named_mut(index, generation) else { return };
         send.held = send.held.saturating_sub(1);
         if send.held == 0 && matches!(send.state, State::Over(_)) {
             self.release_send(index);

@@ -57,7 +57,7 @@ impl Endpoint {
         send.retries = 0;
         send.peer_id = grant.ids.s_id;
         let order = Order {
-            source: Source::Send { index, generation: self.sends.generation(index) as u16 },
+            source: Source::Send { index, generation: self.sends.generation(index) },
             to: unit.from,
             header: self.data_header(connection, index, grant),
             region: self.region_of_send(index),

@@ -9,19 +9,20 @@ use super::op::{Flags, Op};
 /// The length of the Schedule Header.
 pub const HEADER_LEN: usize = 40;
 
-/// The longest head of any packet: a header and the 16 bytes that FetchOp and
-/// Get carry behind it.
+/// The longest head of any packet: a header and the 16 bytes that FetchOp, Get
+/// and a Connection_Answer that gives one carry behind it.
 pub const LONGEST_HEAD: usize = HEADER_LEN + EXTENSION_LEN;
 
 /// Ethernet fills short frames up to this many bytes of payload; what comes
 /// behind a whole packet in such a frame is no part of it.
 pub(crate) const SHORTEST_FRAME: u32 = 46;
 
-/// What FetchOp and Get carry behind the header.
+/// What some operations carry behind the header.
 pub(crate) const EXTENSION_LEN: usize = 16;
 
 /// Where in the header the checksum is.
 pub(crate) const SUM_OFFSET: u16 = 12;
+pub(crate) const SUM_RANGE: core::ops::Range<usize> = 12..14;
 
 /// The Schedule Header as it lies in a packet. The names are those of the
 /// standard; which operation uses which field for what: [`super::message`].

@@ -6,6 +6,7 @@
 use landfall_placement::{WordFunction, WordWidth};
 
 use super::op::Op;
+use super::proof::Secret;
 use super::reason::Reason;
 
 /// What every packet has: for which port and connection it is.
@@ -37,6 +38,8 @@ pub struct Offer {
     pub s_id: u16,
     /// Eight bytes from user to user.
     pub hello: u64,
+    /// What proofs between the two sides are made with: [`super::proof`].
+    pub secret: Secret,
 }
 
 /// The two identifiers that a packet is about.
@@ -155,6 +158,9 @@ pub enum State {
     Connection {
         /// The connection.
         ids: Ids,
+        /// This link is not known yet: who asked must ask again with this token,
+        /// to prove that it hears what is sent there.
+        is_link: bool,
         /// As it was asked with.
         token: u64,
     },

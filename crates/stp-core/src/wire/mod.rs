@@ -7,6 +7,7 @@
 //! | [`message`] | each operation with its parameters by name: [`Message`] |
 //! | [`decode`](Message::decode), [`encode`](Message::encode) | between the two, in `codec` |
 //! | [`carrier`] | ethertype, IP protocol, UDP port |
+//! | [`proof`] | the proof that a packet comes from the other side |
 //! | [`hold`] | a duration in 16 bits |
 //! | [`reason`] | why something was refused or ended |
 //!
@@ -19,6 +20,7 @@ pub mod header;
 pub mod hold;
 pub mod message;
 pub mod op;
+pub mod proof;
 pub mod reason;
 
 pub use header::{HEADER_LEN, Header, LONGEST_HEAD};

@@ -101,7 +101,8 @@ impl Flags {
     pub const ANSWER: Self = Self(0x20);
     /// Put: tell the user at the other side.
     pub const NOTIFY: Self = Self(0x40);
-    /// Request_State: this link belongs to the connection too.
+    /// Request_State: this link belongs to the connection too. Its answer: prove
+    /// that you hear me there.
     pub const LINK: Self = Self(0x80);
 
     /// All flags of both.

@@ -103,6 +103,18 @@ pub fn operations() -> Vec<Operation> {
     .collect()
 }
 
+/// Where proofs lie: the vectors of each row, and the bytes.
+pub fn proofs() -> Vec<(Vec<String>, Range<usize>)> {
+    let rows = table(&["proof in bytes", "of"]).into_iter();
+    rows.map(|row| {
+        let (first, last) = row[0].split_once('–').expect("a range");
+        let number = |text: &str| text.parse::<usize>().expect("a number");
+        let names = row[1].split(',').map(|name| name.trim().to_owned()).collect();
+        (names, number(first)..number(last) + 1)
+    })
+    .collect()
+}
+
 /// The flags: bit and name.
 pub fn flags() -> Vec<(u8, String)> {
     let rows = table(&["bit", "name", "meaning"]).into_iter();

@@ -5,6 +5,7 @@ use proptest::prelude::*;
 use stp_core::wire::message::{
     ClearToSend, Ending, Envelope, Get, Granted, Ids, Message, Offer, Question, State, Verdict,
 };
+use stp_core::wire::proof::Secret;
 use stp_core::wire::reason::Reason;
 
 pub fn envelope() -> impl Strategy<Value = Envelope> {
@@ -35,8 +36,8 @@ fn long() -> impl Strategy<Value = u64> {
 
 fn offer() -> impl Strategy<Value = Offer> {
     let sizes = (0..64u8, log_size(), log_size());
-    (sizes, any::<(u16, u32, u16)>(), long()).prop_map(
-        |((version, max_stu, buffer), (slots, s_key, s_id), hello)| Offer {
+    (sizes, any::<(u16, u32, u16)>(), long(), long()).prop_map(
+        |((version, max_stu, buffer), (slots, s_key, s_id), hello, secret)| Offer {
             version,
             max_stu,
             buffer,
@@ -44,6 +45,7 @@ fn offer() -> impl Strategy<Value = Offer> {
             s_key,
             s_id,
             hello,
+            secret: Secret(secret),
         },
     )
 }
@@ -204,7 +206,11 @@ fn question() -> impl Strategy<Value = Question> {
 
 fn answer() -> impl Strategy<Value = State> {
     prop_oneof![
-        (ids(), long()).prop_map(|(ids, token)| State::Connection { ids, token }),
+        (ids(), any::<bool>(), long()).prop_map(|(ids, is_link, token)| State::Connection {
+            ids,
+            is_link,
+            token
+        }),
         (ids(), any::<(u32, u32, bool)>(), long()).prop_map(
             |(ids, (serial, acked, is_complete), len)| State::Transfer {
                 ids,

@@ -5,6 +5,7 @@ use stp_core::wire::header::seal;
 use stp_core::wire::message::{
     ClearToSend, Ending, Envelope, Get, Granted, Ids, Message, Offer, Question, State, Verdict,
 };
+use stp_core::wire::proof::{self, Secret, Secrets};
 use stp_core::wire::{Flags, LONGEST_HEAD, Op, Reason};
 
 /// A message, and what is around it.
@@ -40,10 +41,21 @@ impl Sample {
         self.message.op()
     }
 
+    /// What its proof is made with.
+    pub fn secrets(&self) -> Secrets {
+        let (there, here) = (LISTENERS_SECRET, ASKERS_SECRET);
+        if self.envelope.d_key == THEIR_KEY {
+            Secrets { receiver: here, sender: there }
+        } else {
+            Secrets { receiver: there, sender: here }
+        }
+    }
+
     /// The whole packet.
     pub fn packet(&self) -> Vec<u8> {
         let mut head = [0; LONGEST_HEAD];
         let len = self.message.encode(self.envelope, &mut head).expect("samples fit");
+        proof::seal(&mut head[..len], self.secrets());
         let mut packet = [&head[..len], self.payload].concat();
         if self.is_summed {
             packet[1] |= Flags::SUM.0;
@@ -53,6 +65,8 @@ impl Sample {
     }
 }
 
+const ASKERS_SECRET: Secret = Secret(0x0011_2233_4455_6677);
+const LISTENERS_SECRET: Secret = Secret(0x8899_aabb_ccdd_eeff);
 const KEY: u32 = 0xc0ff_ee01;
 const THEIR_KEY: u32 = 0xa1b2_c3d4;
 const TO_LISTENER: Envelope = Envelope { d_port: 5_000, s_port: 50_000, d_key: KEY };
@@ -73,16 +87,25 @@ pub fn all() -> Vec<Sample> {
 
 fn connections() -> Vec<Sample> {
     let asked = Offer {
-        version: 1,
+        version: 2,
         max_stu: 13,
         buffer: 21,
         slots: 64,
         s_key: THEIR_KEY,
         s_id: 7,
         hello: u64::from_be_bytes(*b"hello!!!"),
+        secret: ASKERS_SECRET,
     };
-    let given =
-        Offer { max_stu: 10, buffer: 16, slots: 8, s_key: KEY, s_id: 300, hello: 0, ..asked };
+    let given = Offer {
+        max_stu: 10,
+        buffer: 16,
+        slots: 8,
+        s_key: KEY,
+        s_id: 300,
+        hello: 0,
+        secret: LISTENERS_SECRET,
+        ..asked
+    };
     let result = |result| Message::ConnectionAnswer { d_id: 7, result };
     let (out, back) = (ids(300, 7), ids(7, 300));
     let abort = Some(Reason::Cancelled);
@@ -250,6 +273,7 @@ fn states() -> Vec<Sample> {
     let token = 0x1122_3344_5566_7788;
     let link = Question::Connection { ids: ids(300, 7), is_link: true, token };
     let transfer = Question::Transfer { ids: ids(21, 12), serial: SERIAL };
+    let alive = |is_link| State::Connection { ids: ids(7, 300), is_link, token };
     let ask = |name, question| Sample::new(name, Message::RequestState(question));
     let tell = |name, state| Sample::new(name, Message::RequestStateResponse(state));
     let complete = State::Transfer {
@@ -265,7 +289,8 @@ fn states() -> Vec<Sample> {
         ask("Request_State connection", link),
         ask("Request_State transfer", transfer),
         ask("Request_State memory", Question::Memory),
-        tell("Request_State_Response connection", State::Connection { ids: ids(7, 300), token }),
+        tell("Request_State_Response connection", alive(false)).back(),
+        tell("Request_State_Response challenge", alive(true)).back(),
         tell("Request_State_Response transfer", complete),
         tell("Request_State_Response memory", memory(None)),
         tell("Request_State_Response memory refused", memory(Some(Reason::OutOfBounds))),

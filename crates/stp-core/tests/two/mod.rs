@@ -4,6 +4,8 @@ use landfall_placement::{
     Area, Ecn, Engine, PathLimits, Peer, Placement, Random, Refusal, Refusals, Spans, Ticket, Unit,
 };
 use landfall_test_engines::model::{Checked, Faults, NaiveWire};
+use stp_core::wire::message::Offer;
+use stp_core::wire::proof::Secret;
 use stp_core::wire::{Envelope, Header, LONGEST_HEAD, Message, Op, header};
 use stp_core::{
     Admission, Config, Connect, ConnectionId, Endpoint, Event, ExposedId, RemoteRegion, Rights,
@@ -35,6 +37,13 @@ pub fn small() -> Config {
         queue: 64,
         ..Config::default()
     }
+}
+
+/// What somebody without an engine asks for a connection with.
+pub fn offer(s_key: u32) -> Offer {
+    let (version, max_stu, buffer, slots) = (2, 7, 9, 4);
+    let (s_id, hello, secret) = (s_key as u16, 3, Secret(5));
+    Offer { version, max_stu, buffer, slots, s_key, s_id, hello, secret }
 }
 
 pub fn noise(seed: u64, len: usize) -> Vec<u8> {
@@ -156,31 +165,46 @@ impl Two {
         ids: [ConnectionId; 2],
         len: usize,
     ) -> (RemoteRegion, ExposedId, Area) {
-        let now = self.wire.now;
-        self.endpoint(0).request_region(now, ids[0], 5, len as u64, Rights::ALL).unwrap();
+        self.region_of(1, ids, len)
+    }
+
+    /// A region of one side that the other may use.
+    pub fn region_of(
+        &mut self,
+        owner: usize,
+        ids: [ConnectionId; 2],
+        len: usize,
+    ) -> (RemoteRegion, ExposedId, Area) {
+        let (now, user) = (self.wire.now, 1 - owner);
+        self.endpoint(user).request_region(now, ids[user], 5, len as u64, Rights::ALL).unwrap();
         let seen = [self.log[0].len(), self.log[1].len()];
         self.run_until("the question", |log| {
-            log[1][seen[1]..].iter().any(|event| matches!(event, Event::RegionAsked { .. }))
+            log[owner][seen[owner]..].iter().any(|event| matches!(event, Event::RegionAsked { .. }))
         });
-        let asked = self.log[1][seen[1]..].iter().find_map(|event| match event {
+        let asked = self.log[owner][seen[owner]..].iter().find_map(|event| match event {
             Event::RegionAsked { ask, .. } => Some(*ask),
             _ => None,
         });
-        let area = self.lend(1, 8, &vec![0; len]);
-        let exposed = self.endpoint(1).expose(asked.unwrap(), area, Rights::ALL).unwrap();
+        let area = self.lend(owner, 8, &vec![0; len]);
+        let exposed = self.endpoint(owner).expose(asked.unwrap(), area, Rights::ALL).unwrap();
         let available = |event: &Event| match event {
             Event::RegionAvailable { region, .. } => Some(*region),
             _ => None,
         };
         self.run_until("the answer", |log| {
-            log[0][seen[0]..].iter().any(|e| available(e).is_some())
+            log[user][seen[user]..].iter().any(|e| available(e).is_some())
         });
-        (self.log[0][seen[0]..].iter().find_map(available).unwrap(), exposed, area)
+        (self.log[user][seen[user]..].iter().find_map(available).unwrap(), exposed, area)
     }
 
     /// Side 1 or 0 is asked where a packet from the other belongs.
     pub fn place(&mut self, side: usize, bytes: &[u8]) -> Result<Placement, Refusal> {
         place(&mut self.wire.sides[side].engine, self.wire.now, bytes, Peer::Node(1 - side as u32))
+    }
+
+    /// Makes the proof of a packet right that a side is to take in.
+    pub fn prove(&self, side: usize, packet: &mut [u8]) {
+        stp_core::model::prove(&self.wire.sides[side].engine.engine, packet);
     }
 
     /// What packets of side 0 to side 1 have, as seen in this one.

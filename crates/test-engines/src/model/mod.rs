@@ -3,6 +3,7 @@
 
 mod checked;
 mod claimed;
+mod digest;
 mod memory;
 mod operations;
 mod segments;
@@ -11,6 +12,7 @@ mod wire;
 mod world;
 
 pub use checked::{Checked, Violation};
+pub use digest::digest;
 pub use memory::Memory;
 pub use segments::cut;
 pub use subjects::placement_bookkeeping;

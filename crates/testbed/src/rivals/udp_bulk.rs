@@ -24,7 +24,7 @@ use crate::sample::Sample;
 use crate::sys;
 
 /// `linux/udp.h`.
-pub(super) const UDP_SEGMENT: libc::c_int = 103;
+pub(crate) const UDP_SEGMENT: libc::c_int = 103;
 pub(super) const UDP_GRO: libc::c_int = 104;
 /// A super-packet with more payload falls apart into single datagrams.
 const LARGEST_BATCH: usize = 65_472;

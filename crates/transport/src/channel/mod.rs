@@ -6,6 +6,7 @@
 mod pipe;
 
 use std::io;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -14,7 +15,7 @@ use landfall_placement::{Ecn, Engine, Instant, PathId, PathLimits, Peer};
 use crate::bell::Bell;
 use crate::capability::{Capabilities, Feature};
 use crate::counters::Counters;
-use crate::driver::{Driver, Interests, Progress};
+use crate::driver::{Descriptors, Driver, Interests, Progress};
 use crate::exchange::{Arrival, Between, HEAD_ROOM, Inbox, Loose, Outbox, Turn};
 use crate::memory::{Pins, Regions};
 use pipe::{Frame, Pipe};
@@ -209,6 +210,10 @@ impl Driver for ChannelDriver {
             self.bell.ring();
         }
         [self.bell.interest()].into_iter().collect()
+    }
+
+    fn descriptors(&self) -> Descriptors<'_> {
+        [self.bell.as_fd()].into_iter().collect()
     }
 }
 

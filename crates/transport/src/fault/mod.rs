@@ -16,7 +16,7 @@ use landfall_placement::{Duration, Engine, Instant, PathId, PathLimits, Random, 
 
 use crate::capability::{Capabilities, Feature};
 use crate::counters::Counters;
-use crate::driver::{Driver, Interests, Progress};
+use crate::driver::{Descriptors, Driver, Interests, Progress};
 use crate::exchange::Originals;
 use crate::memory::{LendRefusal, Memory, Pins, Regions, Rights};
 use layer::{Held, Layer};
@@ -206,6 +206,10 @@ impl<D: Driver> Driver for Faulty<D> {
 
     fn interests(&self) -> Interests {
         self.inner.interests()
+    }
+
+    fn descriptors(&self) -> Descriptors<'_> {
+        self.inner.descriptors()
     }
 
     fn poll_timeout(&self) -> Option<Instant> {

@@ -1,8 +1,8 @@
 //! Pages from the kernel, unmapped when their owner is gone.
 
-use std::io;
+use std::io::{self, ErrorKind};
 use std::os::fd::{AsRawFd, BorrowedFd};
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
 
 /// What a huge page covers, and what it has to be aligned to.
 pub(crate) const HUGE_PAGE: usize = 2 << 20;
@@ -68,7 +68,14 @@ impl Mapping {
 
     /// Moves pages to another mapping, without a copy, and in place of what is
     /// there; where they were there are zeros from now on. If that fails, they
-    /// stay where they are, and the other place has zeros.
+    /// stay where they are, and the other place stays mapped.
+    ///
+    /// In two steps, for a call that puts pages in place of others takes those away first
+    /// and then finds out whether it may go on: whether the process has the address space,
+    /// and whether the pages are one piece in the kernel's books. What it took away is a
+    /// hole by then, where any thread's next mapping may lie. So the pages go to a place
+    /// that is free, which fails without a trace, and only from there to where they
+    /// belong, which asks for nothing more.
     ///
     /// # Safety
     /// Both are anonymous, and the numbers are whole pages within them. What is
@@ -81,26 +88,32 @@ impl Mapping {
         (other, to): (&Self, usize),
     ) -> io::Result<()> {
         debug_assert!(from + len <= self.len && to + len <= other.len);
-        // Without MREMAP_DONTUNMAP the old place would be anybody's for a
-        // moment, and the next mapping might take it.
-        let how = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED | libc::MREMAP_DONTUNMAP;
         // SAFETY: within the mappings; the caller vouches for the rest.
         let (from, to) = unsafe { (self.base.add(from).as_ptr(), other.base.add(to).as_ptr()) };
-        // SAFETY: pages of ours take the place of others of ours.
-        let moved = unsafe { libc::mremap(from.cast(), len, len, how, to.cast::<libc::c_void>()) };
+        // Without MREMAP_DONTUNMAP the old place would be anybody's for a
+        // moment, and the next mapping might take it.
+        let how = libc::MREMAP_MAYMOVE | libc::MREMAP_DONTUNMAP;
+        // SAFETY: pages of ours that nobody uses go to wherever there is room.
+        let between = unsafe { libc::mremap(from.cast(), len, len, how) };
+        if between == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let between =
+            Self { base: NonNull::new(between.cast()).ok_or(ErrorKind::OutOfMemory)?, len };
+        let how = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+        let start = between.base.as_ptr().cast();
+        // SAFETY: pages of ours take the place of others of ours that nobody uses.
+        let moved = unsafe { libc::mremap(start, len, len, how, to.cast::<libc::c_void>()) };
         if moved != libc::MAP_FAILED {
+            // There is nothing any more where it was.
+            std::mem::forget(between);
             return Ok(());
         }
         let error = io::Error::last_os_error();
-        let access = libc::PROT_READ | libc::PROT_WRITE;
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
-        // The kernel may have taken away what was there before it gave up.
-        // SAFETY: this place is ours, and nobody uses what is there.
-        let renewed = unsafe { libc::mmap(to.cast(), len, access, flags, -1, 0) };
-        if renewed == libc::MAP_FAILED {
-            // A hole in memory that others name cannot be lived with: the next
-            // mapping of anybody might lie in it.
-            std::process::abort();
+        // SAFETY: both places are ours, have so many bytes, and nobody uses them.
+        unsafe {
+            ptr::copy_nonoverlapping(between.base.as_ptr(), from, len);
+            keep_mapped(to, len);
         }
         Err(error)
     }
@@ -141,11 +154,11 @@ impl Mapping {
     ) -> io::Result<Self> {
         let (fd, offset) = file.map_or((-1, 0), |(file, offset)| (file.as_raw_fd(), offset));
         // SAFETY: a new mapping, wherever the kernel has room for it.
-        let base = unsafe { libc::mmap(std::ptr::null_mut(), len, access, flags, fd, offset) };
+        let base = unsafe { libc::mmap(ptr::null_mut(), len, access, flags, fd, offset) };
         if base == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
-        let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        let base = NonNull::new(base.cast()).ok_or(ErrorKind::OutOfMemory)?;
         Ok(Self { base, len })
     }
 
@@ -174,5 +187,115 @@ impl Drop for Mapping {
             // SAFETY: mapped by `new`, and nobody uses it any more.
             unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
         }
+    }
+}
+
+/// Maps a place of ours again that the kernel may have cleared before it refused to put
+/// something there. Never in place of anything.
+///
+/// # Safety
+/// The place is of a mapping of ours, and nobody uses it.
+unsafe fn keep_mapped(place: *mut u8, len: usize) {
+    let access = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
+    // SAFETY: where something is mapped nothing changes.
+    let renewed = unsafe { libc::mmap(place.cast(), len, access, flags, -1, 0) };
+    if renewed == place.cast() {
+        return;
+    }
+    let is_there = io::Error::last_os_error().raw_os_error() == Some(libc::EEXIST);
+    // The kernel refuses before it clears the place for one reason: the process has as
+    // many mappings as it may. For any other what is there now is somebody else's, and
+    // memory that others name cannot be lived without.
+    if renewed != libc::MAP_FAILED || !is_there || !has_no_more_mappings() {
+        std::process::abort();
+    }
+}
+
+/// Has the process about as many mappings as it may?
+fn has_no_more_mappings() -> bool {
+    /// The kernel stops a few short of the limit, and other threads go on.
+    const ABOUT: usize = 64;
+    let most = std::fs::read_to_string("/proc/sys/vm/max_map_count").ok();
+    let Some(most) = most.and_then(|most| most.trim().parse::<usize>().ok()) else { return false };
+    let maps = std::fs::read("/proc/self/maps").unwrap_or_default();
+    maps.iter().filter(|byte| **byte == b'\n').count() + ABOUT >= most
+}
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use super::*;
+
+    const LEN: usize = 4 * HUGE_PAGE;
+
+    /// A mapping whose pages say where they are from.
+    fn filled(byte: u8) -> Mapping {
+        let mapping = Mapping::anonymous(LEN, false).unwrap().in_small_pages();
+        // SAFETY: all of it is mapped, and nobody else knows of it.
+        unsafe { mapping.base.as_ptr().write_bytes(byte, LEN) };
+        mapping
+    }
+
+    fn byte_at(mapping: &Mapping, at: usize) -> u8 {
+        assert!(at < mapping.len());
+        // SAFETY: within the mapping, and nobody else knows of it.
+        unsafe { mapping.base.add(at).read() }
+    }
+
+    #[test]
+    fn moved_pages_leave_zeros_and_replace_what_was_there() {
+        let (from, to) = (filled(1), filled(2));
+        let page = page_size();
+        // SAFETY: whole pages of two mappings that nobody else knows of.
+        unsafe { from.move_pages(page, 2 * page, (&to, 5 * page)) }.unwrap();
+        for (at, byte) in [(0, 1), (page, 0), (3 * page - 1, 0), (3 * page, 1)] {
+            assert_eq!(byte_at(&from, at), byte, "from, at {at}");
+        }
+        for (at, byte) in [(5 * page - 1, 2), (5 * page, 1), (7 * page - 1, 1), (7 * page, 2)] {
+            assert_eq!(byte_at(&to, at), byte, "to, at {at}");
+        }
+    }
+
+    /// Pages of several mappings in the kernel's books, which it does not move with one
+    /// call.
+    #[test]
+    fn a_move_that_fails_changes_nothing() {
+        let (from, to) = (filled(1), filled(2));
+        let page = page_size();
+        split_in_two(&from);
+        // SAFETY: whole pages of two mappings that nobody else knows of.
+        let moved = unsafe { from.move_pages(0, LEN, (&to, 0)) };
+        if moved.is_ok() {
+            // A kernel that moves several at once.
+            return;
+        }
+        for at in (0..LEN).step_by(page) {
+            assert_eq!((byte_at(&from, at), byte_at(&to, at)), (1, 2), "page at {at}");
+        }
+    }
+
+    /// Says of the second half of a mapping that it is not for children: two pieces in the
+    /// kernel's books from then on.
+    fn split_in_two(mapping: &Mapping) {
+        let half = mapping.base.as_ptr().wrapping_add(LEN / 2).cast();
+        // SAFETY: pages of the mapping, whose bytes stay as they are.
+        let done = unsafe { libc::madvise(half, LEN / 2, libc::MADV_DONTFORK) };
+        assert_eq!(done, 0, "{}", io::Error::last_os_error());
+    }
+
+    #[test]
+    fn a_hole_is_mapped_again_and_nothing_else_is_touched() {
+        let mapping = filled(3);
+        let page = page_size();
+        let hole = mapping.base.as_ptr().wrapping_add(page);
+        // SAFETY: pages of the mapping that nobody uses; they are mapped again below.
+        unsafe {
+            assert_eq!(libc::munmap(hole.cast(), page), 0);
+            keep_mapped(hole, page);
+        }
+        for (at, byte) in [(0, 3), (page, 0), (2 * page - 1, 0), (2 * page, 3)] {
+            assert_eq!(byte_at(&mapping, at), byte, "at {at}");
+        }
+        assert!(!has_no_more_mappings(), "a test has few");
     }
 }

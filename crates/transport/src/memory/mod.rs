@@ -12,6 +12,7 @@
 //! | [`Arena`] | where much of it comes from: large pages, used again |
 //! | [`SharedMemory`] | bytes that another process may write, never a slice |
 //! | [`SharedView`] | such bytes, to be read only |
+//! | [`copy_into_words`], [`copy_out_of_words`] | the same for who has mapped it by itself |
 //! | [`Piece`] | a part of them, as words that are checked once |
 //! | [`Regions`] | the table of what is lent, to whom it may concern |
 //! | [`Rights`] | what a grant allows |
@@ -63,6 +64,7 @@ pub(crate) use regions::Seized;
 pub use rights::Rights;
 pub use shared::{SharedMemory, SharedMemoryError};
 pub use view::SharedView;
+pub use words::{copy_in as copy_into_words, copy_out as copy_out_of_words};
 
 #[cfg(test)]
 mod tests;

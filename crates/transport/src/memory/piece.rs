@@ -297,9 +297,12 @@ impl PieceView {
         self.0.copy_out(offset, into)
     }
 
-    /// The words, to be loaded and nothing else: a store may end the process.
+    /// The words, to be loaded and nothing else.
+    ///
+    /// # Safety
+    /// Nothing is stored there: the memory may be mapped to be read only.
     #[inline]
-    pub(crate) fn words(&self) -> &[AtomicU64] {
+    pub(crate) unsafe fn words(&self) -> &[AtomicU64] {
         self.0.words()
     }
 }

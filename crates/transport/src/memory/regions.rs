@@ -105,6 +105,13 @@ impl Regions {
     /// Grants the use of this memory within these rights. While it is lent,
     /// no reference to its bytes exists.
     ///
+    /// ```compile_fail,E0382
+    /// # use landfall_transport::memory::{Memory, Regions, Rights};
+    /// let memory = Memory::zeroed(4096);
+    /// let id = Regions::new(1).lend(memory, Rights::WRITE).unwrap();
+    /// println!("{}", memory[0]); // A driver may be writing there.
+    /// ```
+    ///
     /// # Errors
     /// [`LendError`], which gives the memory back: the table is full, or the
     /// rights allow nothing.

@@ -235,7 +235,15 @@ impl SharedMemory {
 /// Only files that are memory, and whose size can be sealed, never lose pages
 /// that were mapped; a page of another file that is cut off, or a huge page
 /// that is not there, is a SIGBUS.
+///
+/// First of all it is asked for its seals, which nothing but memory has: all other questions
+/// may be put to a file system, which answers when it likes.
 pub(super) fn seal_against_shrinking(fd: RawFd) -> Result<(), SharedMemoryError> {
+    // SAFETY: an open descriptor.
+    let seals = unsafe { libc::fcntl(fd, libc::F_GET_SEALS) };
+    if seals < 0 {
+        return Err(SharedMemoryError::NotSealable);
+    }
     let mut stat = MaybeUninit::<libc::statfs>::uninit();
     // SAFETY: there is room for the answer.
     told("fstatfs", unsafe { libc::fstatfs(fd, stat.as_mut_ptr()) })?;
@@ -243,9 +251,7 @@ pub(super) fn seal_against_shrinking(fd: RawFd) -> Result<(), SharedMemoryError>
     if unsafe { stat.assume_init() }.f_type != libc::TMPFS_MAGIC {
         return Err(SharedMemoryError::NotSealable);
     }
-    // SAFETY: an open descriptor.
-    let seals = unsafe { libc::fcntl(fd, libc::F_GET_SEALS) };
-    if seals >= 0 && seals & libc::F_SEAL_SHRINK != 0 {
+    if seals & libc::F_SEAL_SHRINK != 0 {
         return Ok(());
     }
     // SAFETY: an open descriptor and a constant.

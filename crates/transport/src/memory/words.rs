@@ -24,9 +24,11 @@ use super::wide;
 /// Bytes in a word.
 pub(super) const WORD: usize = 8;
 
-/// Writes `bytes` into the memory from byte `offset` on.
+/// Writes `bytes` into shared memory, from its byte `offset` on: aligned 64-bit words,
+/// atomically, so that others may read and write there at the same time. What does not fit
+/// is left out.
 #[inline]
-pub(super) fn copy_in(memory: &[AtomicU64], offset: usize, bytes: &[u8]) {
+pub fn copy_in(memory: &[AtomicU64], offset: usize, bytes: &[u8]) {
     fence(Release);
     let mut memory = memory.get(offset / WORD..).unwrap_or_default();
     let mut bytes = bytes;
@@ -76,9 +78,11 @@ fn update(
     }
 }
 
-/// Reads from byte `offset` of the memory on, as many bytes as `into` has.
+/// Reads shared memory from its byte `offset` on, as many bytes as `into` has: aligned
+/// 64-bit words, atomically, so that others may write there at the same time. Where the
+/// memory ends, the rest of `into` stays as it was.
 #[inline]
-pub(super) fn copy_out(memory: &[AtomicU64], offset: usize, into: &mut [u8]) {
+pub fn copy_out(memory: &[AtomicU64], offset: usize, into: &mut [u8]) {
     let mut memory = memory.get(offset / WORD..).unwrap_or_default();
     let mut into = into;
     let lead = offset % WORD;

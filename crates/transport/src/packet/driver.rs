@@ -1,6 +1,6 @@
 //! [`PacketDriver`]: a packet socket, an inbox and an outbox.
 
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::{fmt, io};
 
 use landfall_placement::{Engine, Instant, PathId, PathLimits};
@@ -14,7 +14,7 @@ use super::socket::{self, Opened};
 use super::{OpenError, PacketConfig, send};
 use crate::capability::{Capabilities, Feature};
 use crate::counters::Counters;
-use crate::driver::{Driver, Interest, Interests, Progress};
+use crate::driver::{Descriptors, Driver, Interest, Interests, Progress};
 use crate::exchange::{Between, Outbox};
 use crate::memory::{Pins, Regions};
 
@@ -88,7 +88,10 @@ impl PacketDriver {
         let mut units = 0;
         self.receiver.start_turn();
         while self.receiver.wants_more() {
-            let received = receive_frame(fd, self.receiver.post(engine))?;
+            let pieces = self.receiver.post(engine);
+            // SAFETY: the receiver posts scratch memory of its own and lent memory that it
+            // has pinned until `settle`.
+            let received = unsafe { receive_frame(fd, pieces)? };
             units += self.receiver.settle(engine, now, &mut self.counters, &received);
         }
         Ok(units)
@@ -130,6 +133,10 @@ impl Driver for PacketDriver {
         let writable = self.room == Room::SocketFull;
         let fd = self.socket.as_raw_fd();
         [Interest { fd, readable: true, writable }].into_iter().collect()
+    }
+
+    fn descriptors(&self) -> Descriptors<'_> {
+        [self.socket.as_fd()].into_iter().collect()
     }
 
     fn poll_timeout(&self) -> Option<Instant> {

@@ -25,13 +25,13 @@ pub(crate) fn find(socket: &Socket, interface: &Interface) -> Result<Found, Open
         Interface::Name(name) => named(name).ok_or_else(none)?,
         Interface::Index(index) => name_of(fd, *index).map_err(|_| none())?,
     };
-    ask(fd, libc::SIOCGIFINDEX, &mut request).map_err(|_| none())?;
+    ask(fd, Request::Index, &mut request).map_err(|_| none())?;
     // SAFETY: SIOCGIFINDEX fills in this number.
     let index = unsafe { request.ifr_ifru.ifru_ifindex };
-    ask(fd, libc::SIOCGIFMTU, &mut request).map_err(OpenError::system("ask for the MTU"))?;
+    ask(fd, Request::Mtu, &mut request).map_err(OpenError::system("ask for the MTU"))?;
     // SAFETY: SIOCGIFMTU fills in this number.
     let mtu = unsafe { request.ifr_ifru.ifru_mtu };
-    ask(fd, libc::SIOCGIFHWADDR, &mut request)
+    ask(fd, Request::Station, &mut request)
         .map_err(OpenError::system("ask for the station address"))?;
     // SAFETY: SIOCGIFHWADDR fills in this address.
     let hardware = unsafe { request.ifr_ifru.ifru_hwaddr };
@@ -65,14 +65,48 @@ fn name_of(fd: RawFd, index: u32) -> io::Result<libc::ifreq> {
     let invalid = |_| io::Error::from(io::ErrorKind::NotFound);
     let mut request = named("").ok_or(io::ErrorKind::InvalidInput)?;
     request.ifr_ifru.ifru_ifindex = i32::try_from(index).map_err(invalid)?;
-    ask(fd, libc::SIOCGIFNAME, &mut request)?;
+    ask(fd, Request::Name, &mut request)?;
     Ok(request)
 }
 
-/// Makes a request of the kernel: one that reads and writes an `ifreq`, and
-/// follows no pointer in it, as all of `netdevice(7)` but SIOCGIFCONF are.
-pub(crate) fn ask(fd: RawFd, what: libc::c_ulong, request: &mut libc::ifreq) -> io::Result<()> {
-    // SAFETY: the request lives through the call, and points to nothing.
-    let done = unsafe { libc::ioctl(fd, what as libc::Ioctl, std::ptr::from_mut(request)) };
+/// What can be asked or set of an interface: requests of `netdevice(7)` that read and write
+/// an `ifreq`, and follow no pointer in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Request {
+    Index,
+    Name,
+    Mtu,
+    Station,
+    Flags,
+    SetMtu,
+    SetStation,
+    SetFlags,
+    SetAddress,
+    SetNetmask,
+}
+
+impl Request {
+    const fn number(self) -> libc::Ioctl {
+        let number = match self {
+            Self::Index => libc::SIOCGIFINDEX,
+            Self::Name => libc::SIOCGIFNAME,
+            Self::Mtu => libc::SIOCGIFMTU,
+            Self::Station => libc::SIOCGIFHWADDR,
+            Self::Flags => libc::SIOCGIFFLAGS,
+            Self::SetMtu => libc::SIOCSIFMTU,
+            Self::SetStation => libc::SIOCSIFHWADDR,
+            Self::SetFlags => libc::SIOCSIFFLAGS,
+            Self::SetAddress => libc::SIOCSIFADDR,
+            Self::SetNetmask => libc::SIOCSIFNETMASK,
+        };
+        number as libc::Ioctl
+    }
+}
+
+/// Makes a request of the kernel.
+pub(crate) fn ask(fd: RawFd, what: Request, request: &mut libc::ifreq) -> io::Result<()> {
+    // SAFETY: the kernel reads and writes the `ifreq`, which lives through the call, and
+    // none of these requests has it follow a pointer.
+    let done = unsafe { libc::ioctl(fd, what.number(), std::ptr::from_mut(request)) };
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }

@@ -117,12 +117,15 @@ impl Receiver {
 }
 
 /// One `recvmsg`.
-pub(super) fn receive_frame(fd: RawFd, pieces: &mut [libc::iovec]) -> io::Result<Received> {
+///
+/// # Safety
+/// The pieces may be written until the call is over: scratch memory to which there is no
+/// reference, or lent memory that is pinned.
+pub(super) unsafe fn receive_frame(fd: RawFd, pieces: &mut [libc::iovec]) -> io::Result<Received> {
     let mut header = ReceiveHeader::new();
     let prepared = header.prepare(pieces);
     // SAFETY: the header names an address, a control buffer and a list that
-    // live through the call; the list names scratch memory of the inbox and
-    // lent memory that is pinned until after the call.
+    // live through the call; the caller vouches for what the list names.
     let len = unsafe { libc::recvmsg(fd, prepared, libc::MSG_DONTWAIT) };
     match usize::try_from(len) {
         Ok(len) => Ok(Received::Frame(header.frame(len))),

@@ -60,7 +60,8 @@ fn send_unit<E: Engine>(
     let Some(unit) = driver.outbox.run(0, 1) else { return Ok(0) };
     let to = driver.link.destination(unit.first.to, unit.head);
     let fd = driver.socket.as_raw_fd();
-    let left = to.map(|to| send_frame(fd, to, unit.pieces).map(|()| 1));
+    // SAFETY: the list names heads of the outbox and lent memory that it has pinned.
+    let left = to.map(|to| unsafe { send_frame(fd, to, unit.pieces) }.map(|()| 1));
     account(driver, engine, now, left)
 }
 
@@ -100,12 +101,13 @@ fn account<E: Engine>(
     Ok(count)
 }
 
-fn send_frame(fd: RawFd, to: LinkAddress, pieces: &[libc::iovec]) -> io::Result<()> {
+/// # Safety
+/// The pieces may be read until the call is over.
+unsafe fn send_frame(fd: RawFd, to: LinkAddress, pieces: &[libc::iovec]) -> io::Result<()> {
     let mut header = SendHeader::new();
     let prepared = header.prepare(pieces, to);
     // SAFETY: the header names an address and a list that live through the
-    // call; the list names heads of the outbox and lent memory that the outbox
-    // has pinned.
+    // call; the caller vouches for what the list names.
     let sent = unsafe { libc::sendmsg(fd, prepared, libc::MSG_DONTWAIT) };
     if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }

@@ -1,7 +1,7 @@
 //! [`RawIpDriver`]: a raw socket, an inbox and an outbox.
 
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::{fmt, io};
 
 use landfall_placement::{Engine, Instant, PathId, PathLimits, PathState};
@@ -15,7 +15,7 @@ use super::socket::Opened;
 use super::{OpenError, RawIpConfig, header_and_largest, send, socket};
 use crate::capability::Capabilities;
 use crate::counters::Counters;
-use crate::driver::{Driver, Interest, Interests, Progress};
+use crate::driver::{Descriptors, Driver, Interest, Interests, Progress};
 use crate::exchange::{Between, HEAD_ROOM, Outbox};
 use crate::memory::{Pins, Regions};
 
@@ -162,6 +162,10 @@ impl Driver for RawIpDriver {
     fn interests(&self) -> Interests {
         let fd = self.socket.as_raw_fd();
         [Interest { fd, readable: true, writable: self.blocked }].into_iter().collect()
+    }
+
+    fn descriptors(&self) -> Descriptors<'_> {
+        [self.socket.as_fd()].into_iter().collect()
     }
 }
 

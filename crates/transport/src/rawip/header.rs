@@ -1,10 +1,11 @@
-//! The IPv4 header that comes in front of each packet (RFC 791, 3.1).
+//! The IPv4 header that comes in front of each packet.
 
 use std::net::Ipv4Addr;
 
+use landfall_inet::ipv4;
 use landfall_placement::Ecn;
 
-use crate::exchange::{PREFIX_ROOM, Prefix};
+use crate::exchange::Prefix;
 
 /// What a receiver wants to know of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,16 +20,14 @@ impl Header {
     /// Reads the header of a packet that is `len` bytes long. The kernel has
     /// checked it; what makes no sense all the same is no packet.
     pub(super) fn read(header: &Prefix, len: usize) -> Option<Self> {
-        let [version_and_len, class, ..] = *header;
-        let header_len = 4 * usize::from(version_and_len & 0x0f);
-        if version_and_len >> 4 != 4 || header_len > len {
+        let header = ipv4::Header::view(header);
+        if header.version() != 4 || header.header_len() > len {
             return None;
         }
-        let [a, b, c, d] = *header[12..].first_chunk()?;
         Some(Self {
-            options: header_len.checked_sub(PREFIX_ROOM)?,
-            from: Ipv4Addr::new(a, b, c, d),
-            ecn: Ecn::from_bits(class),
+            options: header.header_len().checked_sub(ipv4::LEN)?,
+            from: header.source(),
+            ecn: header.ecn(),
         })
     }
 }

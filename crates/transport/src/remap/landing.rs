@@ -53,6 +53,16 @@ impl Landing {
     /// Both begin on a page. Behind the last byte, to the end of its page, comes
     /// what there was in the buffer.
     ///
+    /// ```compile_fail,E0502
+    /// # use landfall_placement::Span;
+    /// # use landfall_transport::remap::{Landing, Pages};
+    /// # fn land(pages: &Pages, landing: &mut Landing, body: Span) {
+    /// let first = &landing[..1];
+    /// landing.take_in(pages, body, 0).unwrap(); // Other pages come in place of these.
+    /// println!("{first:?}");
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// Why not; nothing has changed.
     pub fn take_in(

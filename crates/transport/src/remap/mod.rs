@@ -119,7 +119,7 @@ impl From<DeliverError> for io::Error {
 pub struct DeliveryCounters {
     /// Packets that were delivered.
     pub delivered: u64,
-    /// System calls that moved pages.
+    /// How often pages were moved, neighbours together: two system calls each.
     pub move_calls: u64,
     /// Bytes that were copied, because the kernel would not move them.
     pub bytes_copied: u64,

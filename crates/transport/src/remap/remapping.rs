@@ -116,7 +116,7 @@ impl Remapping {
     }
 }
 
-/// Moves buffers of this length, all with one call if the kernel does that, else
+/// Moves buffers of this length, all at once if the kernel does that, else
 /// one by one. One that it does not move is copied.
 ///
 /// # Safety

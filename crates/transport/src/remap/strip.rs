@@ -3,7 +3,7 @@
 //!
 //! A buffer always goes to its own place in one of the banks, and the pages that
 //! were read come back to the buffer that they are from. Neighbours stay
-//! neighbours, so many of them move with one call; and the kernel, which keeps
+//! neighbours, so many of them move at once; and the kernel, which keeps
 //! book of what lies where, finds each bank in one piece however often it moved.
 
 use std::io;

@@ -82,7 +82,8 @@ impl Shared {
 
     /// A word of a block's header. `at` is one of the constants above.
     fn header(&self, block: usize, at: usize) -> &AtomicU32 {
-        debug_assert!(block < self.blocks());
+        let is_word = at.is_multiple_of(size_of::<AtomicU32>()) && at < self.block_size;
+        assert!(block < self.blocks() && is_word, "no word at {at} of block {block}");
         // SAFETY: an aligned word of a block, and blocks are within the mapping;
         // both sides use it as an atomic.
         unsafe { self.mapping.base().add(block * self.block_size + at).cast().as_ref() }
@@ -135,6 +136,15 @@ impl Block {
     }
 
     /// The frames, in the order in which they came.
+    ///
+    /// ```compile_fail,E0505
+    /// # use landfall_transport::ring::Block;
+    /// # fn read(block: Block) {
+    /// let frame = block.frames().next();
+    /// drop(block); // The kernel may write there again.
+    /// println!("{frame:?}");
+    /// # }
+    /// ```
     #[must_use]
     pub fn frames(&self) -> Frames<'_> {
         Frames { block: self, left: self.frames, at: self.first as usize }

@@ -4,7 +4,7 @@
 //! | part | what it is |
 //! | --- | --- |
 //! | [`Posted`] | the list of [`Descriptor`]s: where the frames of a burst go |
-//! | [`Desk`] | the memory behind it: heads, spilled bytes, pages, by their names |
+//! | [`BurstMemory`] | the memory behind it: heads, spilled bytes, pages, by their names |
 //! | [`Socket`] | receives a burst with one call, sends many frames with one |
 //! | [`Outgoing`] | a frame to be sent: its header, and where its payload lies |
 //! | [`Cutting`] | hands over long packets, which the kernel cuts into fragments |
@@ -34,16 +34,16 @@
 
 mod config;
 mod cutting;
-mod desk;
 mod faulty;
+mod memory;
 mod posted;
 mod send;
 mod socket;
 
 pub use config::{Config, Hearing};
 pub use cutting::{CutError, Cutting, Long};
-pub use desk::Desk;
 pub use faulty::{Fate, Faulty};
+pub use memory::BurstMemory;
 pub use posted::{Descriptor, FRAME_MAX, HEAD_SLOT, MOST_DESCRIPTORS, PostError, Posted};
 pub use send::{MOST_OUTGOING, Outgoing};
 #[cfg(feature = "io-uring")]

@@ -4,7 +4,7 @@ use std::{fmt, ptr};
 
 use landfall_placement::{Area, Span};
 
-use super::Desk;
+use super::memory::{BurstMemory, SlotMemory};
 use crate::memory::{AccessError, LendRefusal, Regions};
 
 /// The bytes of a head slot. Slot `n` starts at `n` times this.
@@ -62,10 +62,10 @@ pub enum PostError {
 /// The list of descriptors for the next burst, and what became of the last one.
 ///
 /// A list is posted, a socket receives into it, and what came is settled with
-/// the [`Desk`]. The regions of all places are held from the post on to the
+/// the [`BurstMemory`]. The regions of all places are held from the post on to the
 /// [`release`](Self::release), so nobody can take them back meanwhile.
 pub struct Posted {
-    desk: Desk,
+    memory: SlotMemory,
     /// Three for each descriptor; those of the slots never change their place.
     pieces: Box<[libc::iovec]>,
     headers: Box<[libc::mmsghdr]>,
@@ -77,7 +77,7 @@ pub struct Posted {
     lens: Vec<u32>,
 }
 
-// SAFETY: the pointers name memory of the desk and pinned regions, and are
+// SAFETY: the pointers name slots of `memory` and regions that it holds pinned, and are
 // followed only in calls that borrow this exclusively.
 unsafe impl Send for Posted {}
 // SAFETY: shared, the lists can only be read as numbers.
@@ -90,15 +90,15 @@ impl Posted {
     /// The table has no room for the names of the slots.
     pub fn new(regions: &Regions, slots: usize) -> Result<Self, LendRefusal> {
         let slots = slots.min(MOST_DESCRIPTORS);
-        let desk = Desk::new(regions, slots, (HEAD_SLOT, FRAME_MAX))?;
+        let memory = SlotMemory::new(regions, slots, (HEAD_SLOT, FRAME_MAX))?;
         let pieces = (0..slots).flat_map(|slot| {
-            let (head, spill) = (desk.head_slot(slot), desk.spill_slot(slot));
+            let (head, spill) = (memory.head_slot(slot), memory.spill_slot(slot));
             [piece(head.ptr.as_ptr(), 0), NOTHING, piece(spill.ptr.as_ptr(), spill.len)]
         });
         let pieces = pieces.collect();
         let headers = (0..slots).map(|_| EMPTY).collect();
         Ok(Self {
-            desk,
+            memory,
             pieces,
             headers,
             posted: 0,
@@ -110,13 +110,13 @@ impl Posted {
     /// The name of the head slots, [`HEAD_SLOT`] bytes each.
     #[must_use]
     pub fn heads(&self) -> Area {
-        self.desk.heads()
+        self.memory.heads()
     }
 
     /// The name of the spill slots, [`FRAME_MAX`] bytes each.
     #[must_use]
     pub fn spill(&self) -> Area {
-        self.desk.spill()
+        self.memory.spill()
     }
 
     /// How many descriptors there may be.
@@ -155,7 +155,7 @@ impl Posted {
         head.iov_len = usize::from(*head_len);
         *body = NOTHING;
         if place.len > 0 {
-            let raw = self.desk.place(place).map_err(|why| PostError::Place { nth, why })?;
+            let raw = self.memory.place(place).map_err(|why| PostError::Place { nth, why })?;
             *body = piece(raw.ptr.as_ptr(), raw.len);
         }
         Ok(())
@@ -173,29 +173,46 @@ impl Posted {
     /// The first bytes of a frame of the last burst.
     #[must_use]
     pub fn head(&self, slot: u16) -> &[u8] {
-        self.desk.head(slot)
+        self.memory.head(slot)
     }
 
     /// What came with the last burst, and the memory where it lies.
-    pub fn burst(&mut self) -> (&[u32], &mut Desk) {
-        (&self.lens, &mut self.desk)
+    pub fn burst(&mut self) -> (&[u32], BurstMemory<'_>) {
+        (&self.lens, self.memory.view())
     }
 
     /// The memory where the burst lies.
-    pub fn desk(&mut self) -> &mut Desk {
-        &mut self.desk
+    ///
+    /// ```compile_fail,E0499
+    /// # use landfall_transport::scatter::{Posted, Socket};
+    /// # fn read(socket: &mut Socket, posted: &mut Posted) {
+    /// let memory = posted.memory();
+    /// socket.receive(posted).unwrap(); // The kernel writes there.
+    /// println!("{:?}", memory.head(0));
+    /// # }
+    /// ```
+    pub fn memory(&mut self) -> BurstMemory<'_> {
+        self.memory.view()
     }
 
     /// Takes the list back, and gives up what is held of the regions: before a
     /// sleep, or nobody could take anything back.
     pub fn release(&mut self) {
         self.posted = 0;
-        self.desk.release();
+        self.memory.release();
     }
 
-    /// The headers of the posted descriptors, for a call that receives. Until
-    /// it is over nothing else is done with the list.
-    pub(crate) fn headers(&mut self) -> &mut [libc::mmsghdr] {
+    /// How many descriptors are posted.
+    pub(crate) const fn posted(&self) -> usize {
+        self.posted
+    }
+
+    /// The headers of the posted descriptors, for a call that receives.
+    ///
+    /// # Safety
+    /// What the headers name is not changed. Until the call is over nothing else is done
+    /// with the list, which is [abandoned](Self::abandon) if the call can outlast that.
+    pub(crate) unsafe fn headers(&mut self) -> &mut [libc::mmsghdr] {
         let pieces = self.pieces.as_mut_ptr();
         let headers = &mut self.headers[..self.posted];
         for (nth, header) in headers.iter_mut().enumerate() {
@@ -210,7 +227,7 @@ impl Posted {
     pub(super) fn came(&mut self, count: usize) -> Burst {
         let mut burst = Burst::default();
         self.lens.clear();
-        self.desk.forget();
+        self.memory.forget();
         for (nth, header) in self.headers.iter().take(count).enumerate() {
             let mut len = header.msg_len;
             burst.frames += u64::from(len > 0);
@@ -220,7 +237,7 @@ impl Posted {
             }
             let head = self.pieces[nth * PIECES].iov_len.min(len as usize);
             // No head slot is longer than such a number.
-            self.desk.fill(nth, head as u16);
+            self.memory.fill(nth, head as u16);
             self.lens.push(len);
         }
         // What was posted is used up, unless nothing came. If all of it was,
@@ -238,7 +255,7 @@ impl Posted {
     pub(crate) fn abandon(&mut self) {
         std::mem::forget(std::mem::take(&mut self.pieces));
         std::mem::forget(std::mem::take(&mut self.headers));
-        self.desk.abandon();
+        self.memory.abandon();
         self.lens.clear();
         self.posted = 0;
     }

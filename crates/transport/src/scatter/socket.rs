@@ -92,15 +92,17 @@ impl Socket {
     /// # Errors
     /// The socket is broken for good, as when its interface was removed.
     pub fn receive(&mut self, posted: &mut Posted) -> io::Result<usize> {
-        let headers = posted.headers();
-        if headers.is_empty() {
+        if posted.posted() == 0 {
             return Ok(0);
         }
+        // SAFETY: they are changed by the call below alone, which is over when this is.
+        let headers = unsafe { posted.headers() };
         let (first, count) = (headers.as_mut_ptr(), headers.len() as libc::c_uint);
         let fd = self.socket.as_raw_fd();
         // SAFETY: there are `count` headers. Each names three pieces of memory
-        // that the kernel may write until the call is over: slots of the desk,
-        // which is borrowed exclusively, and spans that it holds pinned.
+        // that the kernel may write until the call is over: slots of the list,
+        // which is borrowed exclusively, and spans that it holds pinned: nobody can
+        // release the one or the other but through the list.
         let came =
             unsafe { libc::recvmmsg(fd, first, count, libc::MSG_DONTWAIT, std::ptr::null_mut()) };
         let came = match usize::try_from(came) {

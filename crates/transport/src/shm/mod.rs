@@ -15,6 +15,7 @@
 //! What does not live here: a protocol. What the memory means, who may have it and
 //! what is done when somebody is gone is for those who build upon this.
 
+mod descriptor;
 pub mod rendezvous;
 pub mod ring;
 pub mod wake;

@@ -10,7 +10,8 @@ use socket2::{Domain, Socket, Type};
 
 use super::{OpenError, TapConfig};
 use crate::packet::{
-    Found, Interface, VNET_HEADER, ask_interface as ask, find_interface, named_interface,
+    Found, Interface, InterfaceRequest as Request, VNET_HEADER, ask_interface as ask,
+    find_interface, named_interface,
 };
 
 /// What the kernel may hand over unfinished: checksums, and super-packets of
@@ -97,11 +98,11 @@ fn set_up(name: &str, config: &TapConfig) -> Result<Found, OpenError> {
     if let Some(station) = config.kernel_station {
         let what = format!("the station address {station:x?}");
         request.ifr_ifru.ifru_hwaddr = hardware(station);
-        ask(fd, libc::SIOCSIFHWADDR, &mut request).map_err(OpenError::setting(what))?;
+        ask(fd, Request::SetStation, &mut request).map_err(OpenError::setting(what))?;
     }
     if let Some(mtu) = config.mtu {
         request.ifr_ifru.ifru_mtu = i32::try_from(mtu).unwrap_or(i32::MAX);
-        ask(fd, libc::SIOCSIFMTU, &mut request)
+        ask(fd, Request::SetMtu, &mut request)
             .map_err(OpenError::setting(format!("an MTU of {mtu}")))?;
     }
     let found = find_interface(&socket, &Interface::Name(name.to_owned()))?;
@@ -117,14 +118,14 @@ fn set_up(name: &str, config: &TapConfig) -> Result<Found, OpenError> {
 
 /// Not again if it is up already: that an ordinary user may find, but not do.
 fn bring_up(fd: RawFd, request: &mut libc::ifreq) -> io::Result<()> {
-    ask(fd, libc::SIOCGIFFLAGS, request)?;
+    ask(fd, Request::Flags, request)?;
     // SAFETY: SIOCGIFFLAGS filled in the flags.
     let flags = unsafe { request.ifr_ifru.ifru_flags };
     if i32::from(flags) & libc::IFF_UP != 0 {
         return Ok(());
     }
     request.ifr_ifru.ifru_flags = flags | libc::IFF_UP as i16;
-    ask(fd, libc::SIOCSIFFLAGS, request)
+    ask(fd, Request::SetFlags, request)
 }
 
 fn give_address(
@@ -139,9 +140,9 @@ fn give_address(
         IpAddr::V4(address) => {
             let mask = u32::MAX.checked_shl(32 - u32::from(prefix)).unwrap_or(0);
             request.ifr_ifru.ifru_addr = internet(address);
-            ask(fd, libc::SIOCSIFADDR, request)?;
+            ask(fd, Request::SetAddress, request)?;
             request.ifr_ifru.ifru_addr = internet(Ipv4Addr::from(mask));
-            ask(fd, libc::SIOCSIFNETMASK, request)
+            ask(fd, Request::SetNetmask, request)
         }
         IpAddr::V6(address) => give_ipv6_address(index, address, prefix),
     }

@@ -1,6 +1,6 @@
 //! [`TapDriver`]: an interface of the kernel, an inbox and an outbox.
 
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::{fmt, io};
 
 use landfall_placement::{Ecn, Engine, Instant, PathId, PathLimits, Peer};
@@ -9,7 +9,7 @@ use super::device::Device;
 use super::{OpenError, TapConfig};
 use crate::capability::{Capabilities, Feature};
 use crate::counters::Counters;
-use crate::driver::{Driver, Interest, Interests, Progress};
+use crate::driver::{Descriptors, Driver, Interest, Interests, Progress};
 use crate::exchange::{Arrival, Between, Inbox, Outbox, Pace, Turn};
 use crate::memory::{Pins, Regions};
 use crate::packet::{Failure, VNET_HEADER, read_vnet, whole_frames, write_vnet};
@@ -97,7 +97,9 @@ impl TapDriver {
         self.pace.start_turn();
         while self.pace.wants_more() {
             let pieces = self.inbox.post(engine, &mut self.pins, None).as_mut_slice();
-            let received = match read(fd, pieces) {
+            // SAFETY: the list names scratch memory of the inbox and lent memory that is
+            // pinned until after the call.
+            let received = match unsafe { read(fd, pieces) } {
                 Ok(len) => Some(len),
                 Err(error) => match error.raw_os_error() {
                     Some(libc::EAGAIN | libc::EINTR) => None,
@@ -151,7 +153,9 @@ impl TapDriver {
             self.outbox.fill(engine, now, &mut self.counters, write_vnet);
             let Some(unit) = self.outbox.front() else { break };
             bytes += unit.len;
-            match write(self.device.file.as_raw_fd(), self.outbox.pieces(1)) {
+            let fd = self.device.file.as_raw_fd();
+            // SAFETY: the list names heads of the outbox and lent memory that it has pinned.
+            match unsafe { write(fd, self.outbox.pieces(1)) } {
                 Ok(()) => {
                     self.counters.send_calls += 1;
                     self.counters.units_sent += 1;
@@ -188,19 +192,23 @@ fn capabilities(offload: bool) -> Capabilities {
 }
 
 /// One frame. Never waits: the file was opened so.
-fn read(fd: RawFd, pieces: &mut [libc::iovec]) -> io::Result<usize> {
+///
+/// # Safety
+/// The pieces may be written until the call is over.
+unsafe fn read(fd: RawFd, pieces: &mut [libc::iovec]) -> io::Result<usize> {
     let count = libc::c_int::try_from(pieces.len()).unwrap_or(libc::c_int::MAX);
-    // SAFETY: the list has so many pieces, and names scratch memory of the inbox
-    // and lent memory that is pinned until after the call.
+    // SAFETY: the list has so many pieces; the caller vouches for what it names.
     let len = unsafe { libc::readv(fd, pieces.as_ptr(), count) };
     usize::try_from(len).map_err(|_| io::Error::last_os_error())
 }
 
 /// One frame, whole or not at all.
-fn write(fd: RawFd, pieces: &mut [libc::iovec]) -> io::Result<()> {
+///
+/// # Safety
+/// The pieces may be read until the call is over.
+unsafe fn write(fd: RawFd, pieces: &mut [libc::iovec]) -> io::Result<()> {
     let count = libc::c_int::try_from(pieces.len()).unwrap_or(libc::c_int::MAX);
-    // SAFETY: the list has so many pieces, and names heads of the outbox and lent
-    // memory that the outbox has pinned.
+    // SAFETY: the list has so many pieces; the caller vouches for what it names.
     let written = unsafe { libc::writev(fd, pieces.as_ptr(), count) };
     if written < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
@@ -238,6 +246,10 @@ impl Driver for TapDriver {
     fn interests(&self) -> Interests {
         let fd = self.device.file.as_raw_fd();
         [Interest { fd, readable: true, writable: self.blocked }].into_iter().collect()
+    }
+
+    fn descriptors(&self) -> Descriptors<'_> {
+        [self.device.file.as_fd()].into_iter().collect()
     }
 }
 

@@ -11,7 +11,7 @@ use super::stations::Stations;
 use super::{ETHERNET_HEADER, TunnelConfig, TunnelCounts};
 use crate::capability::{Capabilities, Feature};
 use crate::counters::Counters;
-use crate::driver::{Driver, Interests, Progress};
+use crate::driver::{Descriptors, Driver, Interests, Progress};
 use crate::memory::Regions;
 use crate::udp::{UdpConfig, UdpDriver};
 
@@ -115,6 +115,10 @@ impl Driver for TunnelDriver {
 
     fn interests(&self) -> Interests {
         self.udp.interests()
+    }
+
+    fn descriptors(&self) -> Descriptors<'_> {
+        self.udp.descriptors()
     }
 
     fn poll_timeout(&self) -> Option<Instant> {

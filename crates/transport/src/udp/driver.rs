@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
 
 use landfall_placement::{Engine, Instant, PathId, PathLimits};
 use socket2::Socket;
@@ -11,7 +11,7 @@ use super::receive::{Receiver, receive_message, something_waits};
 use super::{UdpConfig, send, socket};
 use crate::capability::{Capabilities, Feature};
 use crate::counters::Counters;
-use crate::driver::{Driver, Interest, Interests, Progress};
+use crate::driver::{Descriptors, Driver, Interest, Interests, Progress};
 use crate::exchange::{Between, HEAD_ROOM, Outbox};
 use crate::memory::{Pins, Regions};
 
@@ -118,7 +118,10 @@ impl UdpDriver {
             return Ok(0);
         }
         let peeked = self.receiver.look(engine, now, &mut self.counters, fd)?;
-        let message = receive_message(fd, self.receiver.post(engine, peeked.as_ref()), 0)?;
+        let pieces = self.receiver.post(engine, peeked.as_ref());
+        // SAFETY: the receiver posts scratch memory of its own and lent memory that it has
+        // pinned until `settle`.
+        let message = unsafe { receive_message(fd, pieces, 0)? };
         Ok(self.receiver.settle(engine, now, &mut self.counters, (message, peeked)))
     }
 }
@@ -156,5 +159,9 @@ impl Driver for UdpDriver {
     fn interests(&self) -> Interests {
         let fd = self.socket.as_raw_fd();
         [Interest { fd, readable: true, writable: self.blocked }].into_iter().collect()
+    }
+
+    fn descriptors(&self) -> Descriptors<'_> {
+        [self.socket.as_fd()].into_iter().collect()
     }
 }

@@ -57,7 +57,9 @@ impl Receiver {
         let mut head = [0u8; HEAD_ROOM];
         let mut iovec = [libc::iovec { iov_base: head.as_mut_ptr().cast(), iov_len: head.len() }];
         let flags = libc::MSG_PEEK | libc::MSG_TRUNC;
-        let Some(message) = receive_message(fd, &mut iovec, flags)? else { return Ok(None) };
+        // SAFETY: the piece is `head`.
+        let came = unsafe { receive_message(fd, &mut iovec, flags)? };
+        let Some(message) = came else { return Ok(None) };
         counters.peeks += 1;
         let unit_len = message.control.unit_len.unwrap_or(message.len);
         let first_len = unit_len.min(message.len);
@@ -152,7 +154,11 @@ pub(super) fn something_waits(fd: RawFd) -> io::Result<bool> {
 
 /// One `recvmsg`. None if there is nothing, or only an error of the network
 /// that concerned something sent earlier.
-pub(super) fn receive_message(
+///
+/// # Safety
+/// The pieces may be written until the call is over: scratch memory to which there is no
+/// reference, or lent memory that is pinned.
+pub(super) unsafe fn receive_message(
     fd: RawFd,
     pieces: &mut [libc::iovec],
     flags: i32,
@@ -160,8 +166,7 @@ pub(super) fn receive_message(
     let mut header = ReceiveHeader::new();
     let prepared = header.prepare(pieces);
     // SAFETY: the header names an address, a control buffer and a list that
-    // live through the call; the list names scratch memory of the caller and
-    // lent memory that is pinned until after the call.
+    // live through the call; the caller vouches for what the list names.
     let len = unsafe { libc::recvmsg(fd, prepared, flags | libc::MSG_DONTWAIT) };
     match usize::try_from(len) {
         Ok(len) => Ok(Some(header.message(len))),

@@ -60,7 +60,9 @@ fn send_run<E: Engine>(driver: &mut UdpDriver, engine: &mut E, now: Instant) -> 
         return Ok(1);
     };
     let sending = Sending { to, unit_len, ecn, ipv6: driver.ipv6 };
-    let sent = send_message(driver.socket.as_raw_fd(), driver.outbox.pieces(count), &sending);
+    let (fd, pieces) = (driver.socket.as_raw_fd(), driver.outbox.pieces(count));
+    // SAFETY: the list names heads of the outbox and lent memory that it has pinned.
+    let sent = unsafe { send_message(fd, pieces, &sending) };
     let Err(error) = sent else {
         driver.counters.send_calls += 1;
         driver.counters.units_sent += count as u64;
@@ -86,12 +88,13 @@ fn send_run<E: Engine>(driver: &mut UdpDriver, engine: &mut E, now: Instant) -> 
     }
 }
 
-fn send_message(fd: RawFd, pieces: &mut [libc::iovec], sending: &Sending) -> io::Result<()> {
+/// # Safety
+/// The pieces may be read until the call is over.
+unsafe fn send_message(fd: RawFd, pieces: &mut [libc::iovec], sending: &Sending) -> io::Result<()> {
     let mut header = SendHeader::new();
     let prepared = header.prepare(pieces, sending);
     // SAFETY: the header names an address, a control buffer and a list that
-    // live through the call; the list names heads of the outbox and lent
-    // memory that the outbox has pinned.
+    // live through the call; the caller vouches for what the list names.
     let sent = unsafe { libc::sendmsg(fd, prepared, libc::MSG_DONTWAIT) };
     if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }

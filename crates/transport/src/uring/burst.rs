@@ -48,7 +48,7 @@ impl UringBurst {
     /// # Errors
     /// The socket or the ring is broken for good.
     pub fn receive(&mut self, socket: &mut Socket, posted: &mut Posted) -> io::Result<usize> {
-        let count = posted.headers().len();
+        let count = posted.posted();
         let (mut came, mut calls, mut tried) = (0, 0, 0);
         while tried < count {
             let some = self.last.max(tried).max(FIRST).min(count - tried);
@@ -73,12 +73,15 @@ impl UringBurst {
         from: usize,
         count: usize,
     ) -> io::Result<Found> {
+        self.ring.check()?;
         let fd = socket.as_fd().as_raw_fd();
-        let headers = &mut posted.headers()[from..from + count];
+        // SAFETY: what they name is left as it is, and the list is borrowed until all
+        // operations are complete, or abandons that memory below.
+        let headers = unsafe { &mut posted.headers()[from..from + count] };
         for (nth, header) in headers.iter_mut().enumerate() {
             (header.msg_len, header.msg_hdr.msg_flags) = (0, 0);
             let receive = Operation::Receive(&raw mut header.msg_hdr);
-            // SAFETY: the header names slots of the list's desk, and spans that
+            // SAFETY: the header names slots of the list, and spans that
             // it holds pinned. The list is borrowed until the operation is
             // complete, or abandons all that memory below.
             unsafe { self.ring.push(fd, receive, nth as u64) };
@@ -96,7 +99,8 @@ impl UringBurst {
             }
             return Err(error);
         }
-        Found::note(&results[..count], &mut posted.headers()[from..])
+        // SAFETY: no operation is under way, and lengths are noted alone.
+        Found::note(&results[..count], unsafe { &mut posted.headers()[from..] })
     }
 }
 

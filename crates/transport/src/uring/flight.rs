@@ -7,10 +7,11 @@
 //! finished are its heads used again.
 
 use std::collections::VecDeque;
-use std::os::fd::RawFd;
+use std::os::fd::AsRawFd;
 use std::{io, mem};
 
 use landfall_placement::{Engine, Instant, PathId, PathLimits, Transmit};
+use socket2::Socket;
 
 use super::ring::{Completion, Operation, QUEUE, Ring};
 use super::zero_copy::Policy;
@@ -31,7 +32,11 @@ const UNCOPIED_BATCHES: usize = 16;
 const COPIED: i32 = i32::MIN;
 
 /// What differs between kinds of sockets when units are sent.
-pub(super) trait Wire {
+///
+/// # Safety
+/// The header that [`prepare`](Self::prepare) gives names memory of the `Header` and the
+/// pieces, and nothing else: the kernel follows it.
+pub(super) unsafe trait Wire {
     /// What one operation needs besides the pieces; stays where it is until
     /// the operation is complete.
     type Header;
@@ -40,7 +45,7 @@ pub(super) trait Wire {
     fn header() -> Self::Header;
 
     /// The socket.
-    fn fd(&self) -> RawFd;
+    fn socket(&self) -> &Socket;
 
     /// How many bytes of its own it puts before each unit.
     fn prefix_len(&self) -> usize {
@@ -236,7 +241,7 @@ impl<W: Wire> Sender<W> {
                 // SAFETY: the header is used for nothing else until the entry
                 // into the kernel is over; heads, list and pinned payload stay
                 // until the run is finished, notifications included.
-                unsafe { ring.push(self.wire.fd(), operation, token) };
+                unsafe { ring.push(self.wire.socket().as_raw_fd(), operation, token) };
                 run.state = State::Submitted { uncopied };
             }
         }

@@ -1,6 +1,7 @@
 //! Both halves of a driver, and the ring between them and the kernel.
 
 use std::mem::ManuallyDrop;
+use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
 use std::{fmt, io};
 
@@ -9,7 +10,7 @@ use landfall_placement::{Engine, Instant};
 use super::flight::{Sender, Wire};
 use super::ring::{Completion, Operation, Ring};
 use crate::counters::Counters;
-use crate::driver::{Interest, Interests};
+use crate::driver::{Descriptors, Interest, Interests};
 
 /// The token of the receive; sends have larger ones.
 const RECEIVE: u64 = 0;
@@ -69,7 +70,7 @@ impl<R, H, W: Wire> Halves<R, H, W> {
         let receive = Operation::Receive(prepare(receiver, header));
         // SAFETY: header and scratch memory are in `memory`, which stays until
         // the ring is quiet; the caller vouches for the rest.
-        unsafe { self.ring.push(sender.wire.fd(), receive, RECEIVE) };
+        unsafe { self.ring.push(sender.wire.socket().as_raw_fd(), receive, RECEIVE) };
         if send {
             sender.queue(&mut self.ring, counters);
         }
@@ -111,13 +112,28 @@ impl<R, H, W: Wire> Halves<R, H, W> {
     /// The socket, and the ring, which notifications make readable.
     pub(super) fn interests(&self, writable: bool) -> Interests {
         let sender = &self.memory.sender;
-        let socket = Interest { fd: sender.wire.fd(), readable: true, writable };
+        let socket = Interest { fd: sender.wire.socket().as_raw_fd(), readable: true, writable };
         let ring = Interest {
             fd: self.ring.as_raw_fd(),
             readable: sender.awaits_notifications(),
             writable: false,
         };
         [socket, ring].into_iter().collect()
+    }
+}
+
+impl<R, H, W: Wire> Halves<R, H, W> {
+    /// Is the ring good for another turn?
+    ///
+    /// # Errors
+    /// It broke. Operations may be under way for good, so their memory is left as it is.
+    pub(super) fn check(&self) -> io::Result<()> {
+        self.ring.check()
+    }
+
+    /// What [`interests`](Self::interests) names, in the same order.
+    pub(super) fn descriptors(&self) -> Descriptors<'_> {
+        [self.memory.sender.wire.socket().as_fd(), self.ring.as_fd()].into_iter().collect()
     }
 }
 

@@ -1,6 +1,5 @@
 //! [`UringPacketDriver`]: a packet socket behind a ring.
 
-use std::os::fd::{AsRawFd, RawFd};
 use std::{fmt, io};
 
 use landfall_placement::{Engine, Instant, PathId, PathLimits, Transmit};
@@ -12,7 +11,7 @@ use super::ring::Ring;
 use super::zero_copy::{Policy, ZeroCopy};
 use crate::capability::{Capabilities, Feature};
 use crate::counters::Counters;
-use crate::driver::{Driver, Interests, Progress};
+use crate::driver::{Descriptors, Driver, Interests, Progress};
 use crate::exchange::{Between, Gathered, Prefix, RunLimits};
 use crate::inet::SendFault;
 use crate::memory::Regions;
@@ -143,6 +142,7 @@ impl Driver for UringPacketDriver {
     }
 
     fn turn<E: Engine>(&mut self, engine: &mut E, now: Instant) -> io::Result<Progress> {
+        self.halves.check()?;
         let may_send = !self.room.is_early(now);
         self.halves.sender_mut().start_turn();
         if may_send {
@@ -159,6 +159,10 @@ impl Driver for UringPacketDriver {
 
     fn interests(&self) -> Interests {
         self.halves.interests(self.room == Room::SocketFull)
+    }
+
+    fn descriptors(&self) -> Descriptors<'_> {
+        self.halves.descriptors()
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
@@ -185,15 +189,17 @@ struct PacketWire {
     queue_full: bool,
 }
 
-impl Wire for PacketWire {
+// SAFETY: `prepare` gives the header that it filled in, which names memory of its own and
+// the pieces that it was given.
+unsafe impl Wire for PacketWire {
     type Header = SendHeader;
 
     fn header() -> SendHeader {
         SendHeader::new()
     }
 
-    fn fd(&self) -> RawFd {
-        self.socket.as_raw_fd()
+    fn socket(&self) -> &Socket {
+        &self.socket
     }
 
     fn prefix_len(&self) -> usize {

@@ -1,6 +1,6 @@
 //! The ring: opened or refused in clear words, entered, emptied.
 
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::time::{Duration, Instant};
 use std::{fmt, io};
 
@@ -144,6 +144,22 @@ impl Ring {
         self.uring.as_raw_fd()
     }
 
+    /// The same.
+    pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
+        self.uring.as_fd()
+    }
+
+    /// Nothing more is pushed to a ring that broke: what it has may be under way for good.
+    ///
+    /// # Errors
+    /// It broke.
+    pub(super) fn check(&self) -> io::Result<()> {
+        match self.broken {
+            true => Err(io::Error::other("the io_uring broke in an earlier turn")),
+            false => Ok(()),
+        }
+    }
+
     /// How many more operations can be pushed before the next [`run`](Self::run).
     pub(super) const fn room(&self) -> usize {
         QUEUE - self.under_way
@@ -155,6 +171,7 @@ impl Ring {
     /// All that the operation names stays valid, and where the caller leaves
     /// it, until its completion, and its notification if one is announced.
     pub(super) unsafe fn push(&mut self, fd: RawFd, operation: Operation, token: u64) {
+        debug_assert!(!self.broken, "nobody would look for its completion");
         if self.under_way == 0 {
             self.first = Some(First { operation, fd, token });
         } else {
@@ -183,9 +200,7 @@ impl Ring {
     /// # Errors
     /// The ring is broken for good.
     pub(super) fn run(&mut self, mut report: impl FnMut(Completion)) -> io::Result<()> {
-        if self.broken {
-            return Err(io::Error::other("the io_uring broke in an earlier turn"));
-        }
+        self.check()?;
         if self.under_way == 0 || self.run_alone(&mut report) {
             self.reap(&mut report);
             return Ok(());

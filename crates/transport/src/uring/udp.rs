@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::AsRawFd;
 
 use landfall_placement::{Engine, Instant, PathId, PathLimits, Peer};
 use socket2::Socket;
@@ -13,7 +13,7 @@ use super::ring::Ring;
 use super::zero_copy::{Policy, ZeroCopy, ZeroCopyUse};
 use crate::capability::{Capabilities, Feature};
 use crate::counters::Counters;
-use crate::driver::{Driver, Interests, Progress};
+use crate::driver::{Descriptors, Driver, Interests, Progress};
 use crate::exchange::{Between, Gathered, HEAD_ROOM, RunLimits};
 use crate::inet::{SendFault, nothing_came};
 use crate::memory::Regions;
@@ -113,7 +113,7 @@ impl UringUdpDriver {
     fn exchange<E: Engine>(&mut self, engine: &mut E, now: Instant) -> io::Result<u32> {
         let counters = &mut self.counters;
         self.halves.sender_mut().fill(engine, now, counters);
-        let fd = self.halves.sender().wire.fd();
+        let fd = self.halves.sender().wire.socket.as_raw_fd();
         let peeked = self.halves.receiver().look(engine, now, counters, fd)?;
         let prepare = |receiver: &mut Receiver, header: &mut ReceiveHeader| {
             header.prepare(receiver.post(engine, peeked.as_ref()))
@@ -181,6 +181,7 @@ impl Driver for UringUdpDriver {
     }
 
     fn turn<E: Engine>(&mut self, engine: &mut E, now: Instant) -> io::Result<Progress> {
+        self.halves.check()?;
         self.halves.sender_mut().start_turn();
         let received = self.exchange(engine, now)?;
         let deposits = self.between.run(engine, now, &mut self.counters);
@@ -191,6 +192,10 @@ impl Driver for UringUdpDriver {
 
     fn interests(&self) -> Interests {
         self.halves.interests(self.halves.sender().is_blocked())
+    }
+
+    fn descriptors(&self) -> Descriptors<'_> {
+        self.halves.descriptors()
     }
 }
 
@@ -205,15 +210,17 @@ struct UdpWire {
     refusal: Option<io::Error>,
 }
 
-impl Wire for UdpWire {
+// SAFETY: `prepare` gives the header that it filled in, which names memory of its own and
+// the pieces that it was given.
+unsafe impl Wire for UdpWire {
     type Header = SendHeader;
 
     fn header() -> SendHeader {
         SendHeader::new()
     }
 
-    fn fd(&self) -> RawFd {
-        self.socket.as_raw_fd()
+    fn socket(&self) -> &Socket {
+        &self.socket
     }
 
     fn limits(&self) -> RunLimits {

@@ -1,6 +1,6 @@
 //! [`XdpDriver`]: an XDP socket, an inbox and an outbox.
 
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::{fmt, io, ptr};
 
 use arrayvec::ArrayVec;
@@ -12,7 +12,7 @@ use super::socket::{self, Opened};
 use super::{ETHERNET_HEADER, Framing, OpenError, XdpConfig, send};
 use crate::capability::Capabilities;
 use crate::counters::Counters;
-use crate::driver::{Driver, Interest, Interests, Progress};
+use crate::driver::{Descriptors, Driver, Interest, Interests, Progress};
 use crate::exchange::{Between, HEAD_ROOM, Outbox};
 use crate::memory::{Pins, Regions};
 use crate::packet::Room;
@@ -132,6 +132,10 @@ impl Driver for XdpDriver {
     fn interests(&self) -> Interests {
         let fd = self.opened.socket.as_raw_fd();
         [Interest { fd, readable: true, writable: false }].into_iter().collect()
+    }
+
+    fn descriptors(&self) -> Descriptors<'_> {
+        [self.opened.socket.as_fd()].into_iter().collect()
     }
 
     fn poll_timeout(&self) -> Option<Instant> {

@@ -293,20 +293,25 @@ fn bind_to(fd: RawFd, index: u32, queue: u32, flags: u16) -> io::Result<()> {
 fn ring_offsets(fd: RawFd) -> io::Result<libc::xdp_mmap_offsets> {
     // SAFETY: the offsets are made of numbers, for all of which zero is good.
     let mut offsets: libc::xdp_mmap_offsets = unsafe { mem::zeroed() };
-    get_option(fd, libc::XDP_MMAP_OFFSETS, &mut offsets)?;
+    // SAFETY: the option writes these offsets.
+    unsafe { get_option(fd, libc::XDP_MMAP_OFFSETS, &mut offsets)? };
     Ok(offsets)
 }
 
 fn is_zero_copy(fd: RawFd) -> io::Result<bool> {
     let mut options = libc::xdp_options { flags: 0 };
-    get_option(fd, libc::XDP_OPTIONS, &mut options)?;
+    // SAFETY: the option writes these flags.
+    unsafe { get_option(fd, libc::XDP_OPTIONS, &mut options)? };
     Ok(options.flags & libc::XDP_OPTIONS_ZEROCOPY != 0)
 }
 
-fn get_option<T>(fd: RawFd, name: libc::c_int, value: &mut T) -> io::Result<()> {
+/// # Safety
+/// The value is what the option writes: numbers, any of which are good.
+unsafe fn get_option<T>(fd: RawFd, name: libc::c_int, value: &mut T) -> io::Result<()> {
     let mut len = size_of::<T>() as libc::socklen_t;
     let value = std::ptr::from_mut(value).cast();
-    // SAFETY: there is room for what these options are, which `len` says.
+    // SAFETY: there is room for as much as `len` says, and the caller vouches for what
+    // is written there.
     let done = unsafe { libc::getsockopt(fd, libc::SOL_XDP, name, value, &raw mut len) };
     if done != 0 {
         return Err(io::Error::last_os_error());

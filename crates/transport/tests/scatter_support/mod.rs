@@ -100,18 +100,18 @@ impl Receiver {
     /// The frames of the last burst, each put together again.
     pub fn gathered(&mut self) -> Vec<Vec<u8>> {
         let spill = self.posted.spill();
-        let (lens, desk) = self.posted.burst();
+        let (lens, memory) = self.posted.burst();
         let slots = lens.iter().zip(&self.list).enumerate();
         slots
             .map(|(slot, (len, descriptor))| {
-                let mut frame = desk.head(slot as u16).to_vec();
+                let mut frame = memory.head(slot as u16).to_vec();
                 let in_place = descriptor.place.split_at(len - frame.len() as u32).0;
                 let spilled = len - frame.len() as u32 - in_place.len;
                 let spilled = spill.span(slot as u64 * u64::from(FRAME_MAX), spilled);
                 for span in [in_place, spilled].iter().filter(|span| span.len > 0) {
                     let from = frame.len();
                     frame.resize(from + span.len as usize, 0);
-                    desk.read(span, &mut frame[from..]).unwrap();
+                    memory.read(span, &mut frame[from..]).unwrap();
                 }
                 frame
             })

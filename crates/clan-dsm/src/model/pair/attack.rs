@@ -56,8 +56,7 @@ pub(super) fn withstand(bytes: &[u8]) -> Vec<String> {
     for side in &mut pair.sides {
         side.compare_all();
     }
-    let sides = pair.sides.iter().flat_map(|side| &side.failures);
-    pair.failures.iter().chain(sides).cloned().collect()
+    pair.all_failures()
 }
 
 fn one_frame(pair: &mut Pair, choices: &mut Choices<'_>) {

@@ -56,7 +56,7 @@ impl Pair {
         let here = &mut self.sides[side];
         let serial = here.serial();
         let at = goal.shown.area.offset + goal.offset as u64;
-        let what = What::Bytes(bytes.iter().copied().collect());
+        let what = What::Bytes(bytes.to_vec());
         let (aperture, may_be_lost) = (goal.aperture, false);
         here.lanes[lane].push(Expected { serial, aperture, at, what, may_be_lost });
         here.onto[goal.aperture].shadow.write(serial, goal.offset, bytes);
@@ -125,8 +125,7 @@ impl Pair {
         }
         let here = &mut self.sides[side];
         let value = u64::from(choices.byte()) * 0x0101_0101;
-        let old = here.onto[goal.aperture].shadow.last(goal.offset, goal.len);
-        let old = number(&old.collect::<Vec<_>>());
+        let old = number(here.onto[goal.aperture].shadow.last(goal.offset, goal.len));
         let function = choices.pick(&[
             WordFunction::Load,
             WordFunction::Store(value),

@@ -2,6 +2,7 @@
 
 use alloc::collections::VecDeque;
 use alloc::format;
+use alloc::string::String;
 use alloc::vec::Vec;
 
 use landfall_placement::{
@@ -13,6 +14,7 @@ use super::side::{LANES, SHARED, Shown, Side, TARGET, touches};
 use super::{Pair, UNIT};
 use crate::access::Access;
 use crate::ids::ApertureId;
+use crate::wire::frame::Frame;
 
 impl Pair {
     /// One unit of a side is put on the wire. Says whether there was one.
@@ -49,6 +51,7 @@ impl Pair {
         if one.held.len() > self.hold {
             self.let_go(side);
         }
+        self.tell(|| format!("  {side} sends {}", spell(&unit)));
         self.wires[1 - side].push_back(unit);
         true
     }
@@ -81,6 +84,7 @@ impl Pair {
         for unit in units {
             let mut spans = Spans::new();
             let placement = place(&mut self.sides[side], self.now, unit, &mut spans);
+            self.tell(|| format!("  {side} gets {}: {placement:?} {spans:?}", spell(unit)));
             match placement {
                 Some(Placement::Into { at, check, ticket }) => {
                     if check != Check::None {
@@ -110,6 +114,7 @@ impl Pair {
                 return;
             };
             let (bytes, ticket) = (deposit.bytes.to_vec(), deposit.ticket);
+            self.tell(|| format!("  {side} deposits {} bytes at {spans:?}", bytes.len()));
             let landing = match self.land(side, &spans, &bytes) {
                 Landing::Unchecked => Landing::Verified,
                 other => other,
@@ -217,6 +222,14 @@ impl Side {
         let from = span.offset as usize;
         self.regions[0][from..from + bytes.len()].copy_from_slice(bytes);
         self.naive.put(id.index() as u16, span.offset - area.offset, bytes, Access::Write);
+    }
+}
+
+/// A unit in words.
+fn spell(unit: &[u8]) -> String {
+    match Frame::parse(unit, unit.len() as u32) {
+        Ok(frame) => format!("{:?}", frame.header()),
+        Err(why) => format!("{} bytes: {why:?}", unit.len()),
     }
 }
 

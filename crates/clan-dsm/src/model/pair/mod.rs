@@ -29,6 +29,42 @@ const UNIT: u32 = 1_500;
 /// How much happens at the end until everything must be done.
 const MOST_ROUNDS: usize = 5_000;
 
+/// What each code of a step means, for the story.
+const STEPS: [&str; 32] = [
+    "write",
+    "write",
+    "write",
+    "write",
+    "write",
+    "write",
+    "write from memory",
+    "write from memory",
+    "read",
+    "word operation",
+    "chain",
+    "barrier",
+    "watch",
+    "watch",
+    "change a tripwire",
+    "pop",
+    "transmit",
+    "transmit",
+    "transmit",
+    "receive",
+    "receive",
+    "receive",
+    "lose",
+    "double",
+    "swap",
+    "damage",
+    "inject",
+    "wait",
+    "replace",
+    "forge",
+    "close or hold",
+    "settle",
+];
+
 struct Pair {
     now: Instant,
     sides: [Side; 2],
@@ -43,21 +79,38 @@ struct Pair {
     /// what was asked for, but memory that is nobody's must stay as it is.
     is_lawless: bool,
     failures: Vec<String>,
+    /// What happened, if somebody wants to read it.
+    story: Option<Vec<String>>,
 }
 
 /// Runs what these bytes stand for, lets everything come to its end, and gives
 /// all in which the adapters and the naive model disagree.
 #[must_use]
 pub fn disagreements(bytes: &[u8]) -> Vec<String> {
+    run(bytes, false).all_failures()
+}
+
+/// What happens in such a run, line by line, for people who look for the reason of a
+/// disagreement.
+#[must_use]
+pub fn story(bytes: &[u8]) -> Vec<String> {
+    let mut pair = run(bytes, true);
+    let mut story = pair.story.take().unwrap_or_default();
+    story.append(&mut pair.all_failures());
+    story
+}
+
+fn run(bytes: &[u8], with_story: bool) -> Pair {
     let mut choices = Choices::new(bytes);
     let mut pair = Pair::new(&mut choices);
+    pair.story = with_story.then(Vec::new);
     while !choices.is_over() {
         pair.step(&mut choices);
         pair.listen();
     }
+    pair.tell(|| String::from("---- the end"));
     pair.finish();
-    let sides = pair.sides.iter().flat_map(|side| &side.failures);
-    pair.failures.iter().chain(sides).cloned().collect()
+    pair
 }
 
 /// Gives one of the adapters, in the middle of its work, whatever frames these
@@ -105,11 +158,25 @@ impl Pair {
             has_checksum,
             is_lawless: false,
             failures: Vec::new(),
+            story: None,
         };
         pair.map();
         pair.open();
         pair.settle(100);
         pair
+    }
+
+    fn all_failures(&self) -> Vec<String> {
+        let sides = self.sides.iter().flat_map(|side| &side.failures);
+        self.failures.iter().chain(sides).cloned().collect()
+    }
+
+    /// Adds a line to the story.
+    fn tell(&mut self, what: impl FnOnce() -> String) {
+        let now = self.now;
+        if let Some(story) = &mut self.story {
+            story.push(format!("{now}  {}", what()));
+        }
     }
 
     /// Each side opens windows onto all that the other shows.
@@ -134,6 +201,7 @@ impl Pair {
     fn step(&mut self, choices: &mut Choices<'_>) {
         let code = choices.byte();
         let side = usize::from(code >> 7);
+        self.tell(|| format!("{} at {side}", STEPS[usize::from(code & 31)]));
         match code & 31 {
             0..=5 => self.write(side, choices),
             6..=7 => self.write_from(side, choices),

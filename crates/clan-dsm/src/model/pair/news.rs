@@ -14,6 +14,7 @@ impl Pair {
     pub(super) fn listen(&mut self) {
         for number in [0, 1] {
             while let Some(event) = self.sides[number].nic.poll_event() {
+                self.tell(|| format!("  {number} is told: {event:?}"));
                 let [ref mut first, ref mut second] = self.sides;
                 let (here, there) = if number == 0 { (first, second) } else { (second, first) };
                 let is_lawless = self.is_lawless;

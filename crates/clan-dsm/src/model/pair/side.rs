@@ -106,7 +106,7 @@ impl Side {
     pub(super) fn new(number: usize, config: Config, limits: PathLimits, lens: &[usize]) -> Self {
         let host = HostId::new(number as u16 + 1).unwrap_or_default();
         let mut random = Random::from_number(number as u64 + 77);
-        let source = (0..SOURCE_LEN).map(|_| random.next_u32() as u8).collect();
+        let source = (0..SOURCE_LEN).map(|at| source_byte(number, at)).collect();
         let mut side = Self {
             number,
             nic: Nic::new(config, host, random.fork()),
@@ -278,6 +278,12 @@ impl Side {
         }
         while self.pop() {}
     }
+}
+
+/// What is sent from: neighbours differ, and both sides do.
+const fn source_byte(side: usize, at: usize) -> u8 {
+    let mixed = (at as u32 + 1).wrapping_add((side as u32) << 20).wrapping_mul(0x9e37_79b1);
+    (mixed >> 24) as u8
 }
 
 /// How an operation touches its word.

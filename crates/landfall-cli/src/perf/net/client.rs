@@ -20,6 +20,7 @@ use crate::perf::group::{Group, Setting};
 use crate::perf::options::{Options, Protocol};
 use crate::perf::row::{Mode, Subject};
 use crate::perf::{Results, finish, ours, plot, stp};
+use crate::printable::printable;
 use crate::style::Progress;
 
 const EXAMPLES: &str = "\
@@ -108,7 +109,9 @@ impl Session {
         control.say(&Word::hello()).with_context(not_ours)?;
         match control.hear(TO_ANSWER).with_context(not_ours)? {
             Word::Hello { .. } => {}
-            Word::Refused { reason } => bail!("the server at {host} refuses: {reason}"),
+            Word::Refused { reason } => {
+                bail!("the server at {host} refuses: {}", printable(&reason))
+            }
             _ => bail!(not_ours()),
         }
         let (protocols, machine, theirs) = match control.hear(TO_ANSWER).with_context(not_ours)? {

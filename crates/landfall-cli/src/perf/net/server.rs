@@ -20,6 +20,7 @@ use super::control::{Control, Ender, PORT, PROTOCOL, Word, boot, plain};
 use super::test::{Kind, Test};
 use crate::lane::transport::Role;
 use crate::machine::Machine;
+use crate::printable::printable;
 use crate::style;
 
 const EXAMPLES: &str = "\
@@ -121,7 +122,7 @@ fn begin(stream: TcpStream, desk: &Arc<Desk>, kinds: &[Kind]) -> Option<thread::
                 stream.peer_addr().map_or_else(|_| "?".into(), |peer| plain(peer).to_string());
             match serve(stream, &desk, &kinds) {
                 Ok(count) => say(&format!("{who}: done, {count} runs\n")),
-                Err(error) => say(&format!("{who}: {error:#}\n")),
+                Err(error) => say(&format!("{who}: {}\n", printable(&format!("{error:#}")))),
             }
             *desk.ender.lock().unwrap_or_else(PoisonError::into_inner) = None;
             desk.is_busy.store(false, Ordering::Release);

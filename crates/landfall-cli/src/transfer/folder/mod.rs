@@ -4,12 +4,17 @@
 //! | --- | --- |
 //! | this | folders, links, and what is there already |
 //! | `partial` | a file that is being written, until it has its name |
+//! | `room` | whether there is room for it |
 //!
 //! Names are taken part by part from the folder's own descriptor, and no symbolic link is
 //! followed on the way: whatever others do to the tree meanwhile, nothing is opened
 //! outside of it.
+//!
+//! Permissions of a sender are masked as those of every program: by the umask. A folder
+//! that was there before keeps its own.
 
 mod partial;
+mod room;
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
@@ -20,17 +25,19 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result as Anyhow};
-use blake3::{Hash, Hasher};
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, Timespec, Timestamps};
+use blake3::Hash;
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, Timespec, Timestamps};
 use rustix::io::Errno;
 
+use super::contents::ContentHasher;
+use super::extents::hash_prefix;
 use super::journal::{self, Journal};
 use super::path::RelPath;
-use super::source::hash_prefix;
+use super::presence::Presence;
 use super::wire::{FileTime, SMALL};
 
-use partial::Names;
 pub(crate) use partial::Partial;
+use partial::{Names, open_ours};
 
 /// Why something is not done.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -81,13 +88,21 @@ impl Denied {
 /// What is there for a file that is announced.
 pub(crate) enum Standing {
     Nothing,
-    /// The start of it, from an earlier time, with its hash under way.
+    /// The start of it, from an earlier time, and its hash.
     Start {
         have: u64,
-        hasher: Box<Hasher>,
+        hash: Hash,
     },
-    /// A file of that length.
-    SameLength(Hash),
+    /// A file by that name, which can be compared.
+    Taken,
+}
+
+/// A folder that is there: whether it was before, and what it was then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Made {
+    Anew,
+    /// When it was modified.
+    Before(i64, u64),
 }
 
 /// See the module.
@@ -96,6 +111,7 @@ pub(crate) struct Folder {
     may_replace: bool,
     /// Wait for the disk before a file has its name.
     syncs: bool,
+    umask: Mode,
     /// The folder that was opened last: most files come in groups.
     last: Option<(Vec<u8>, Arc<OwnedFd>)>,
 }
@@ -112,7 +128,7 @@ impl Folder {
             .with_context(|| format!("cannot make the folder {}", path.display()))?;
         let root = rustix::fs::open(path, FOLDER, Mode::empty())
             .with_context(|| format!("cannot open the folder {}", path.display()))?;
-        Ok(Self { root: Arc::new(root), may_replace, syncs, last: None })
+        Ok(Self { root: Arc::new(root), may_replace, syncs, umask: umask(), last: None })
     }
 
     pub(crate) const fn may_replace(&self) -> bool {
@@ -141,34 +157,56 @@ impl Folder {
         Ok((folder, name))
     }
 
+    /// What the umask leaves of a sender's permissions.
+    fn masked(&self, mode: u16) -> Mode {
+        Mode::from_raw_mode(mode.into()).difference(self.umask)
+    }
+
     /// Makes a folder, or finds it there.
-    pub(crate) fn make_folder(&mut self, path: &RelPath, mode: u16) -> Result<(), Denied> {
+    pub(crate) fn make_folder(&mut self, path: &RelPath, mode: u16) -> Result<Made, Denied> {
         let (parent, name) = self.parent(path)?;
         // What is in it has to be written first.
-        let writable = Mode::from_raw_mode(u32::from(mode) | 0o700);
-        match rustix::fs::mkdirat(&*parent, &name, writable) {
-            Ok(()) => Ok(()),
-            Err(Errno::EXIST) => match kind_at(&parent, &name)? {
-                Some((FileType::Directory, _)) => Ok(()),
+        match rustix::fs::mkdirat(&*parent, &name, self.masked(mode) | Mode::RWXU) {
+            Ok(()) => Ok(Made::Anew),
+            Err(Errno::EXIST) => match stat_at(&parent, &name)? {
+                Some(stat) if kind(&stat) == FileType::Directory => {
+                    Ok(Made::Before(stat.st_mtime, stat.st_mtime_nsec))
+                }
                 _ => Err(Denied::entry("something that is no folder is there by that name")),
             },
             Err(error) => Err(Denied::of("cannot be made", error)),
         }
     }
 
-    /// A folder has all that is in it: now it gets its permissions and time.
+    /// A folder has all that is in it: now it gets its permissions and time. One that was
+    /// there before keeps its permissions, and its time if nothing came into it.
     pub(crate) fn finish_folder(
         &mut self,
         path: &RelPath,
-        mode: u16,
-        modified: FileTime,
+        (mode, modified): (u16, FileTime),
+        made: Made,
     ) -> Result<(), Denied> {
         let (parent, name) = self.parent(path)?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let set = || {
-            let folder = rustix::fs::openat(&*parent, &name, flags, Mode::empty())?;
-            rustix::fs::futimens(&folder, &times(modified))?;
-            rustix::fs::fchmod(&folder, Mode::from_raw_mode(mode.into()))
+            let folder = match rustix::fs::openat(&*parent, &name, flags, Mode::empty()) {
+                // It is the receiver's, who may keep it from being read.
+                Err(Errno::ACCESS) if made != Made::Anew => return Ok(()),
+                folder => folder?,
+            };
+            let now = rustix::fs::fstat(&folder)?;
+            if made == Made::Before(now.st_mtime, now.st_mtime_nsec) {
+                return Ok(());
+            }
+            let timed = rustix::fs::futimens(&folder, &times(modified));
+            if made != Made::Anew {
+                // Nobody but its owner may.
+                return if timed == Err(Errno::PERM) { Ok(()) } else { timed };
+            }
+            timed?;
+            // What it inherited from the folder around it, it hands down.
+            let handed_down = Mode::from_raw_mode(now.st_mode & 0o7000);
+            rustix::fs::fchmod(&folder, self.masked(mode) | handed_down)
         };
         set().map_err(|error| Denied::of("its permissions and time cannot be set", error))
     }
@@ -195,8 +233,7 @@ impl Folder {
                     return Err(Denied::entry(TAKEN));
                 }
                 // Replaced in one step, so that there is always something by that name.
-                let temporary = Names::of(&name).partial;
-                let _ = rustix::fs::unlinkat(&*parent, &temporary, AtFlags::empty());
+                let temporary = Names::random()?.partial;
                 rustix::fs::symlinkat(target, &*parent, &temporary).map_err(denied)?;
                 let renamed = rustix::fs::renameat(&*parent, &temporary, &*parent, &name);
                 if renamed.is_err() {
@@ -210,57 +247,74 @@ impl Folder {
             .map_err(|error| Denied::of("its time cannot be set", error))
     }
 
-    /// What is there for a file of this length.
+    /// What is there for a file that is announced. Of a file that is there nothing is told,
+    /// and not read either: see [`is_same`](Self::is_same).
     pub(crate) fn look(
         &mut self,
         path: &RelPath,
-        size: u64,
-        modified: FileTime,
+        (size, modified): (u64, FileTime),
+        presence: &Presence,
     ) -> Result<Standing, Denied> {
         let (parent, name) = self.parent(path)?;
-        match kind_at(&parent, &name)? {
+        match stat_at(&parent, &name)? {
             None => {}
-            Some((FileType::RegularFile, len)) if len == size => {
-                let denied = |error| Denied::of("what is there cannot be read", error);
-                let file = rustix::fs::openat(&*parent, &name, READ, Mode::empty());
-                let file = File::from(file.map_err(denied)?);
-                let mut hasher = Hasher::new();
-                hash_prefix(&file, size, &mut hasher)
-                    .map_err(|error| Denied::entry(format!("what is there: {error}")))?;
-                return Ok(Standing::SameLength(hasher.finalize()));
-            }
-            Some((FileType::Directory, _)) => {
-                return Err(Denied::entry("a folder is there by that name"));
-            }
-            Some(_) if self.may_replace => {}
-            Some(_) => return Err(Denied::entry(TAKEN)),
+            Some(stat) if is_comparable(&stat) => return Ok(Standing::Taken),
+            Some(stat) => self.check_replaceable(&stat)?,
         }
         if size <= SMALL {
             return Ok(Standing::Nothing);
         }
         let wanted = Journal { path: path.clone(), size, modified };
-        Ok(start_of(&parent, &name, &wanted).unwrap_or(Standing::Nothing))
+        Ok(start_of(&parent, &name, &wanted, presence).unwrap_or(Standing::Nothing))
+    }
+
+    /// Has the file that is there this length and hash? What cannot be read has not.
+    pub(crate) fn is_same(
+        &mut self,
+        path: &RelPath,
+        (size, hash): (u64, Hash),
+        presence: &Presence,
+    ) -> Result<bool, Denied> {
+        let (parent, name) = self.parent(path)?;
+        let is_candidate = |stat: &Stat| is_comparable(stat) && stat.st_size as u64 == size;
+        if !stat_at(&parent, &name)?.is_some_and(|stat| is_candidate(&stat)) {
+            return Ok(false);
+        }
+        let Ok(file) = rustix::fs::openat(&*parent, &name, READ, Mode::empty()) else {
+            return Ok(false);
+        };
+        // It may be another one since.
+        if !rustix::fs::fstat(&file).is_ok_and(|stat| is_candidate(&stat)) {
+            return Ok(false);
+        }
+        let mut hasher = ContentHasher::new();
+        let hashed = hash_prefix(&File::from(file), size, &mut hasher, presence);
+        Ok(hashed.is_ok() && hasher.finalize() == hash)
     }
 
     /// May there be a file of that name? For those whose length nobody knows.
     pub(crate) fn check_free(&mut self, path: &RelPath) -> Result<(), Denied> {
         let (parent, name) = self.parent(path)?;
-        match kind_at(&parent, &name)? {
-            Some((FileType::Directory, _)) => Err(Denied::entry("a folder is there by that name")),
-            Some(_) if !self.may_replace => Err(Denied::entry(TAKEN)),
-            _ => Ok(()),
-        }
+        stat_at(&parent, &name)?.map_or(Ok(()), |stat| self.check_replaceable(&stat))
     }
 
-    /// Begins to write a file, behind the `from` bytes that are there.
+    fn check_replaceable(&self, stat: &Stat) -> Result<(), Denied> {
+        if kind(stat) == FileType::Directory {
+            return Err(Denied::entry("a folder is there by that name"));
+        }
+        if self.may_replace { Ok(()) } else { Err(Denied::entry(TAKEN)) }
+    }
+
+    /// Begins to write a file, behind the `from` bytes that are there; `contents` is how
+    /// much of the rest is no hole, where the sender has told.
     pub(crate) fn begin(
         &mut self,
         path: &RelPath,
         journal: Option<&Journal>,
-        from: u64,
+        (from, contents): (u64, Option<u64>),
     ) -> Result<Partial, Denied> {
         let (parent, name) = self.parent(path)?;
-        Partial::open(parent, name, journal, from)
+        Partial::open(parent, name, journal, from, contents)
     }
 
     /// A file came whole: it gets its permissions, its time and its name.
@@ -270,48 +324,72 @@ impl Folder {
         mode: u16,
         modified: Option<FileTime>,
     ) -> Result<(), Denied> {
-        partial.commit(mode, modified, self.may_replace, self.syncs)
+        partial.commit(self.masked(mode), modified, self.may_replace, self.syncs)
     }
 }
 
 pub(crate) const TAKEN: &str =
     "something is there by that name: `landfall receive --overwrite` would replace it";
 
-/// What is there by a name, and how long it is; links are not followed.
-fn kind_at(parent: &OwnedFd, name: &OsStr) -> Result<Option<(FileType, u64)>, Denied> {
+/// What is there by a name; links are not followed.
+fn stat_at(parent: &OwnedFd, name: &OsStr) -> Result<Option<Stat>, Denied> {
     match rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW) {
-        Ok(stat) => Ok(Some((FileType::from_raw_mode(stat.st_mode), stat.st_size as u64))),
+        Ok(stat) => Ok(Some(stat)),
         Err(Errno::NOENT) => Ok(None),
         Err(error) => Err(Denied::of("cannot be looked at", error)),
     }
 }
 
+fn kind(stat: &Stat) -> FileType {
+    FileType::from_raw_mode(stat.st_mode)
+}
+
+/// A file that is this user's, or that everybody may read: even a receiver that could read
+/// the others tells nothing of them.
+fn is_comparable(stat: &Stat) -> bool {
+    let is_ours = stat.st_uid == rustix::process::geteuid().as_raw();
+    kind(stat) == FileType::RegularFile && (is_ours || stat.st_mode & 0o004 != 0)
+}
+
 /// The start of a file from an earlier time, if its journal says that it is of this source.
-fn start_of(parent: &OwnedFd, name: &OsStr, wanted: &Journal) -> Option<Standing> {
+fn start_of(
+    parent: &OwnedFd,
+    name: &OsStr,
+    wanted: &Journal,
+    presence: &Presence,
+) -> Option<Standing> {
     let names = Names::of(name);
-    let open = |name: &str| {
-        let file = rustix::fs::openat(parent, name, READ, Mode::empty()).ok()?;
-        let file = File::from(file);
-        file.metadata().ok()?.is_file().then_some(file)
-    };
     let mut text = String::new();
-    open(&names.journal)?.take(journal::MOST).read_to_string(&mut text).ok()?;
+    let journal = open_ours(parent, &names.journal, OFlags::empty())?;
+    journal.take(journal::MOST).read_to_string(&mut text).ok()?;
     if Journal::parse(&text)? != *wanted {
         return None;
     }
-    let partial = open(&names.partial)?;
+    let partial = open_ours(parent, &names.partial, OFlags::empty())?;
     let have = partial.metadata().ok()?.len();
     if have == 0 || have > wanted.size {
         return None;
     }
-    let mut hasher = Box::new(Hasher::new());
-    hash_prefix(&partial, have, &mut hasher).ok()?;
-    Some(Standing::Start { have, hasher })
+    let mut hasher = ContentHasher::new();
+    hash_prefix(&partial, have, &mut hasher, presence).ok()?;
+    Some(Standing::Start { have, hash: hasher.finalize() })
 }
 
+/// Within the years 1 to 9999, which every program can show.
 fn times(modified: FileTime) -> Timestamps {
-    let at = Timespec { tv_sec: modified.seconds, tv_nsec: modified.nanos.into() };
+    let tv_sec = modified.seconds.clamp(-62_135_596_800, 253_402_300_799);
+    let at = Timespec { tv_sec, tv_nsec: modified.nanos.into() };
     Timestamps { last_access: at, last_modification: at }
+}
+
+/// The bits that new files of this process do not get. To ask the kernel is to set it, which
+/// other threads would feel: it is read where it is shown.
+fn umask() -> Mode {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let shown = status.lines().find_map(|line| line.strip_prefix("Umask:"));
+    let bits = shown.and_then(|bits| u32::from_str_radix(bits.trim(), 8).ok());
+    // Rather too careful than not at all.
+    Mode::from_raw_mode(bits.unwrap_or(0o077))
 }
 
 /// For messages: where partial files of a folder lie.

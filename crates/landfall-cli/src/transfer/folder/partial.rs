@@ -1,5 +1,8 @@
 //! A file that is being written: under a hidden name in the folder where it belongs, with
 //! a journal if it is long enough to be worth resuming, until it is whole and gets its name.
+//!
+//! The folder may be one where others write, too: a partial file is made anew, or is proven
+//! to be ours, before a byte is read from it or written to it.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -9,10 +12,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::Arc;
 
-use rustix::fs::{AtFlags, FallocateFlags, FlockOperation, Mode, OFlags, RenameFlags};
+use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, RenameFlags, Stat};
 use rustix::io::Errno;
 
-use super::{Denied, TAKEN, times};
+use super::{Denied, READ, TAKEN, room, times};
 use crate::transfer::journal::Journal;
 use crate::transfer::wire::FileTime;
 
@@ -26,7 +29,19 @@ pub(super) struct Names {
 impl Names {
     pub(super) fn of(name: &OsStr) -> Self {
         let hash = blake3::hash(name.as_bytes()).to_hex();
-        let stem = format!(".landfall-{}", &hash[..24]);
+        Self::with(&hash[..24])
+    }
+
+    /// Names that nobody can have taken before.
+    pub(super) fn random() -> Result<Self, Denied> {
+        let mut bytes = [0; 16];
+        getrandom::fill(&mut bytes)
+            .map_err(|error| Denied::entry(format!("no random bytes for a name: {error}")))?;
+        Ok(Self::with(&format!("{:032x}", u128::from_le_bytes(bytes))))
+    }
+
+    fn with(stem: &str) -> Self {
+        let stem = format!(".landfall-{stem}");
         Self { partial: format!("{stem}.part"), journal: format!("{stem}.journal") }
     }
 }
@@ -53,58 +68,54 @@ enum Fate {
     Named,
 }
 
-/// From here on room is asked for at once: a disk that is too small says so at the start.
-const RESERVED: u64 = 64 << 20;
 const ANOTHER: &str = "another receiver is writing it";
 
 impl Partial {
+    /// `contents` is how much of the rest is no hole, as far as the sender knows.
     pub(super) fn open(
         parent: Arc<OwnedFd>,
         name: OsString,
         journal: Option<&Journal>,
         from: u64,
+        contents: Option<u64>,
     ) -> Result<Self, Denied> {
         let names = Names::of(&name);
-        let denied = |error| Denied::of("cannot be written", error);
-        let file = open_alone(&parent, &names.partial)?;
-        let mut partial =
-            Self { parent, name, names, file, len: from, has_journal: false, fate: Fate::Goes };
-        let there = partial.file.metadata().map_err(|error| denied(errno(&error)))?.len();
-        if there < from {
-            return Err(Denied::entry("the start of it has gone: send it again"));
+        if let Some(journal) = journal {
+            let rest = journal.size - from;
+            room::check(&parent, journal.size, contents.unwrap_or(rest).min(rest))?;
         }
-        if there > from {
-            rustix::fs::ftruncate(&partial.file, from).map_err(denied)?;
-        }
-        let Some(journal) = journal else { return Ok(partial) };
-        if from == 0 {
-            partial.write_journal(journal).map_err(denied)?;
-        }
-        partial.has_journal = true;
-        partial.fate = Fate::Stays;
-        if journal.size >= RESERVED {
-            let keep = FallocateFlags::KEEP_SIZE;
-            // Some file systems cannot: that is no reason to refuse.
-            if let Err(error @ (Errno::NOSPC | Errno::DQUOT | Errno::FBIG)) =
-                rustix::fs::fallocate(&partial.file, keep, from, journal.size - from)
-            {
-                return Err(denied(error));
+        let mut partial = if from > 0 {
+            let file = resumed(&parent, &names, from)?;
+            Self { parent, name, names, file, len: from, has_journal: true, fate: Fate::Stays }
+        } else {
+            let (names, file, is_ours) = begun(&parent, names)?;
+            let fate = Fate::Goes;
+            let mut begun = Self { parent, name, names, file, len: 0, has_journal: false, fate };
+            // Under a name that nobody expects it would not be found again.
+            if let Some(journal) = journal.filter(|_| is_ours) {
+                begun.has_journal = begun.write_journal(journal)?;
             }
+            begun
+        };
+        if partial.has_journal {
+            partial.fate = Fate::Stays;
         }
         Ok(partial)
     }
 
-    fn write_journal(&self, journal: &Journal) -> Result<(), Errno> {
-        let flags = OFlags::WRONLY
-            | OFlags::CREATE
-            | OFlags::TRUNC
-            | OFlags::NOFOLLOW
-            | OFlags::NONBLOCK
-            | OFlags::CLOEXEC;
-        let mode = Mode::from_raw_mode(0o600);
-        let file = rustix::fs::openat(&*self.parent, &self.names.journal, flags, mode)?;
-        let file = File::from(file);
-        file.write_all_at(journal.to_text().as_bytes(), 0).map_err(|error| errno(&error))
+    /// Gives whether there is one now: what somebody else put there stays.
+    fn write_journal(&self, journal: &Journal) -> Result<bool, Denied> {
+        let denied = |error| Denied::of("cannot be written", error);
+        let _ = rustix::fs::unlinkat(&*self.parent, &self.names.journal, AtFlags::empty());
+        match make(&self.parent, &self.names.journal) {
+            Ok(file) => {
+                let text = journal.to_text();
+                file.write_all_at(text.as_bytes(), 0).map_err(|error| denied(errno(&error)))?;
+                Ok(true)
+            }
+            Err(Errno::EXIST) => Ok(false),
+            Err(error) => Err(denied(error)),
+        }
     }
 
     /// How many bytes it has.
@@ -123,6 +134,16 @@ impl Partial {
         }
     }
 
+    /// Appends a hole.
+    pub(crate) fn skip(&mut self, len: u64) -> Result<(), Denied> {
+        let end = self.len.checked_add(len).filter(|end| i64::try_from(*end).is_ok());
+        let end = end.ok_or_else(|| Denied::of("cannot be written", Errno::FBIG))?;
+        rustix::fs::ftruncate(&self.file, end)
+            .map_err(|error| Denied::of("cannot be written", error))?;
+        self.len = end;
+        Ok(())
+    }
+
     /// It is not what it should be: it does not stay.
     pub(crate) fn discard(mut self) {
         self.fate = Fate::Goes;
@@ -135,11 +156,14 @@ impl Partial {
 
     pub(super) fn commit(
         mut self,
-        mode: u16,
+        mode: Mode,
         modified: Option<FileTime>,
         may_replace: bool,
         syncs: bool,
     ) -> Result<(), Denied> {
+        if !is_named(&self.parent, &self.names.partial, &self.file) {
+            return Err(Denied::entry("somebody took its partial file away: send it again"));
+        }
         self.finish(mode, modified, syncs)
             .map_err(|error| Denied::of("cannot be finished", error))?;
         let (from, to) = (&self.names.partial, &self.name);
@@ -172,8 +196,8 @@ impl Partial {
         Ok(())
     }
 
-    fn finish(&self, mode: u16, modified: Option<FileTime>, syncs: bool) -> Result<(), Errno> {
-        rustix::fs::fchmod(&self.file, Mode::from_raw_mode(mode.into()))?;
+    fn finish(&self, mode: Mode, modified: Option<FileTime>, syncs: bool) -> Result<(), Errno> {
+        rustix::fs::fchmod(&self.file, mode)?;
         if let Some(modified) = modified {
             rustix::fs::futimens(&self.file, &times(modified))?;
         }
@@ -195,36 +219,94 @@ impl Partial {
 
 impl Drop for Partial {
     fn drop(&mut self) {
-        if self.fate == Fate::Goes || self.fate == Fate::Stays && self.len == 0 {
+        let goes = self.fate == Fate::Goes || self.fate == Fate::Stays && self.len == 0;
+        if goes && is_named(&self.parent, &self.names.partial, &self.file) {
             let _ = rustix::fs::unlinkat(&*self.parent, &self.names.partial, AtFlags::empty());
             self.remove_journal();
         }
     }
 }
 
-/// Opens a partial file that nobody else writes, and that is nothing else in disguise.
-fn open_alone(parent: &OwnedFd, name: &str) -> Result<File, Denied> {
-    let flags =
-        OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+/// A file that an earlier receiver of this user made: regular, its own, for nobody else, and
+/// by this name alone. Nothing else by that name is opened: a device might do something.
+pub(super) fn open_ours(parent: &OwnedFd, name: &str, flags: OFlags) -> Option<File> {
+    let is_ours = |stat: &Stat| {
+        FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
+            && stat.st_uid == rustix::process::geteuid().as_raw()
+            && stat.st_nlink == 1
+            && stat.st_mode & 0o077 == 0
+    };
+    let before = rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+    if !is_ours(&before) {
+        return None;
+    }
+    let file = rustix::fs::openat(parent, name, READ | flags, Mode::empty()).ok()?;
+    // It may be another one since.
+    let own = rustix::fs::fstat(&file).ok()?;
+    is_ours(&own).then(|| File::from(file))
+}
+
+/// Makes a file that nobody else may open, where nothing is.
+fn make(parent: &OwnedFd, name: &str) -> Result<File, Errno> {
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    rustix::fs::openat(parent, name, flags, Mode::from_raw_mode(0o600)).map(File::from)
+}
+
+/// The partial file whose first bytes were offered to the sender.
+fn resumed(parent: &OwnedFd, names: &Names, from: u64) -> Result<File, Denied> {
     let denied = |error| Denied::of("cannot be written", error);
-    let file = rustix::fs::openat(parent, name, flags, Mode::from_raw_mode(0o600));
-    let file = File::from(file.map_err(denied)?);
-    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+    let gone = || Denied::entry("the start of it has gone: send it again");
+    let file = open_ours(parent, &names.partial, OFlags::RDWR).ok_or_else(gone)?;
+    lock(parent, &names.partial, &file)?;
+    let there = file.metadata().map_err(|error| denied(errno(&error)))?.len();
+    if there < from {
+        return Err(gone());
+    }
+    if there > from {
+        rustix::fs::ftruncate(&file, from).map_err(denied)?;
+    }
+    Ok(file)
+}
+
+/// A new partial file, and whether it has the name by which it is found another time: that
+/// may have been taken by somebody else.
+fn begun(parent: &OwnedFd, names: Names) -> Result<(Names, File, bool), Denied> {
+    let denied = |error| Denied::of("cannot be written", error);
+    if let Some(old) = open_ours(parent, &names.partial, OFlags::RDWR) {
+        lock(parent, &names.partial, &old)?;
+        rustix::fs::unlinkat(parent, &names.partial, AtFlags::empty()).map_err(denied)?;
+    }
+    match make(parent, &names.partial) {
+        Ok(file) => {
+            lock(parent, &names.partial, &file)?;
+            Ok((names, file, true))
+        }
+        Err(Errno::EXIST) => {
+            let names = Names::random()?;
+            let file = make(parent, &names.partial).map_err(denied)?;
+            Ok((names, file, false))
+        }
+        Err(error) => Err(denied(error)),
+    }
+}
+
+/// Nobody else writes it.
+fn lock(parent: &OwnedFd, name: &str, file: &File) -> Result<(), Denied> {
+    match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
         // Not every file system has locks.
         Ok(()) | Err(Errno::NOTSUP | Errno::NOSYS | Errno::INVAL | Errno::NOLCK) => {}
         Err(Errno::WOULDBLOCK) => return Err(Denied::entry(ANOTHER)),
-        Err(error) => return Err(denied(error)),
+        Err(error) => return Err(Denied::of("cannot be written", error)),
     }
-    let own = file.metadata().map_err(|error| denied(errno(&error)))?;
-    let named = rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW).map_err(denied)?;
     // Whoever had the lock before may have given it its name since.
-    if own.ino() != named.st_ino || own.dev() != named.st_dev {
-        return Err(Denied::entry(ANOTHER));
-    }
-    if !own.is_file() || own.nlink() != 1 {
-        return Err(Denied::entry("something else lies where its partial file belongs"));
-    }
-    Ok(file)
+    if is_named(parent, name, file) { Ok(()) } else { Err(Denied::entry(ANOTHER)) }
+}
+
+/// Is it this file that has the name?
+fn is_named(parent: &OwnedFd, name: &str, file: &File) -> bool {
+    let Ok(own) = file.metadata() else { return false };
+    rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW)
+        .is_ok_and(|named| own.ino() == named.st_ino && own.dev() == named.st_dev)
 }
 
 fn errno(error: &io::Error) -> Errno {

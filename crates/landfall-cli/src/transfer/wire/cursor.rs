@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::printable::printable_bytes;
+
 /// Bytes that mean nothing: which, and where they ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the other side sent a message that makes no sense ({0})")]
@@ -57,14 +59,14 @@ impl<'a> Cursor<'a> {
         self.bytes(len.into())
     }
 
-    /// Text for people: at most so long, whatever was sent.
+    /// Text for people: at most so long, and safe to print, whatever was sent.
     pub(crate) fn text(&mut self, most: usize) -> Result<String, Malformed> {
         let bytes = self.short_bytes()?;
         if bytes.len() > most {
             return Err(Malformed("a text is too long"));
         }
-        // What is no UTF-8 takes three times its room when it is replaced.
-        let mut text = String::from_utf8_lossy(bytes).into_owned();
+        // It may be printed. What is shown as an escape takes more room than it took.
+        let mut text = printable_bytes(bytes);
         text.truncate(text.floor_char_boundary(most));
         Ok(text)
     }

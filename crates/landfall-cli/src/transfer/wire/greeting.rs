@@ -2,15 +2,18 @@
 //!
 //! ```text
 //! sender    Hello     { version, nonce }
-//! receiver  Challenge { version, nonce }     or Refused
+//! receiver  Challenge { version, nonce, salt }   or Refused
 //! sender    Proof     { keyed hash }
-//! receiver  Welcome   { keyed hash }         or Refused
+//! receiver  Welcome   { keyed hash }             or Refused
 //! ```
 
 use super::cursor::{Cursor, Malformed};
 
 /// Fresh random bytes of a side.
 pub(crate) type Nonce = [u8; 32];
+
+/// What a receiver stretches a chosen code with.
+pub(crate) type Salt = [u8; 16];
 
 /// No greeting is longer.
 pub(crate) const MOST_GREETING: usize = 64;
@@ -26,34 +29,55 @@ pub(crate) enum Greeting {
     Challenge {
         version: u16,
         nonce: Nonce,
+        salt: Salt,
     },
     Proof([u8; 32]),
     Welcome([u8; 32]),
-    /// The receiver does not go on; it speaks this version, and so many wrong proofs are
-    /// left before it ends.
+    /// The receiver does not go on; it speaks this version.
     Refused {
         version: u16,
-        tries_left: u8,
+        why: Refusal,
     },
+}
+
+/// Why a receiver does not go on: a byte of which later versions may know more values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Refusal(pub(crate) u8);
+
+impl Refusal {
+    /// It speaks another version.
+    pub(crate) const VERSION: Self = Self(0);
+    /// The proof is not of its code.
+    pub(crate) const WRONG: Self = Self(1);
+    /// Too many wrong proofs came from that address: in a moment it hears another.
+    pub(crate) const LATER: Self = Self(2);
+    /// Another sender is being served.
+    pub(crate) const BUSY: Self = Self(3);
 }
 
 impl Greeting {
     pub(crate) fn to_bytes(self) -> Vec<u8> {
         let mut out = MAGIC.to_vec();
         match self {
-            Self::Hello { version, nonce } | Self::Challenge { version, nonce } => {
-                out.push(if matches!(self, Self::Hello { .. }) { 1 } else { 2 });
+            Self::Hello { version, nonce } => {
+                out.push(1);
                 out.extend_from_slice(&version.to_le_bytes());
                 out.extend_from_slice(&nonce);
+            }
+            Self::Challenge { version, nonce, salt } => {
+                out.push(2);
+                out.extend_from_slice(&version.to_le_bytes());
+                out.extend_from_slice(&nonce);
+                out.extend_from_slice(&salt);
             }
             Self::Proof(hash) | Self::Welcome(hash) => {
                 out.push(if matches!(self, Self::Proof(_)) { 3 } else { 4 });
                 out.extend_from_slice(&hash);
             }
-            Self::Refused { version, tries_left } => {
+            Self::Refused { version, why } => {
                 out.push(5);
                 out.extend_from_slice(&version.to_le_bytes());
-                out.push(tries_left);
+                out.push(why.0);
             }
         }
         out
@@ -68,10 +92,15 @@ impl Greeting {
         }
         Ok(match cursor.u8()? {
             1 => Self::Hello { version: cursor.u16()?, nonce: cursor.array()? },
-            2 => Self::Challenge { version: cursor.u16()?, nonce: cursor.array()? },
+            2 => {
+                let (version, nonce) = (cursor.u16()?, cursor.array()?);
+                // The first version had none, and is told apart by its number.
+                let salt = if version == 1 { Salt::default() } else { cursor.array()? };
+                Self::Challenge { version, nonce, salt }
+            }
             3 => Self::Proof(cursor.array()?),
             4 => Self::Welcome(cursor.array()?),
-            5 => Self::Refused { version: cursor.u16()?, tries_left: cursor.u8()? },
+            5 => Self::Refused { version: cursor.u16()?, why: Refusal(cursor.u8()?) },
             _ => return Err(Malformed("an unknown greeting")),
         })
     }
@@ -88,12 +117,12 @@ mod tests {
         prop_oneof![
             (version(), any::<Nonce>())
                 .prop_map(|(version, nonce)| Greeting::Hello { version, nonce }),
-            (version(), any::<Nonce>())
-                .prop_map(|(version, nonce)| Greeting::Challenge { version, nonce }),
+            (2u16.., any::<Nonce>(), any::<Salt>())
+                .prop_map(|(version, nonce, salt)| Greeting::Challenge { version, nonce, salt }),
             any::<[u8; 32]>().prop_map(Greeting::Proof),
             any::<[u8; 32]>().prop_map(Greeting::Welcome),
             (version(), any::<u8>())
-                .prop_map(|(version, tries_left)| Greeting::Refused { version, tries_left }),
+                .prop_map(|(version, why)| Greeting::Refused { version, why: Refusal(why) }),
         ]
     }
 

@@ -60,9 +60,13 @@ pub(crate) type Address = SocketAddr;
 pub(crate) enum Answer {
     /// Send it, from `have` on, if what comes before hashes to this.
     Want { have: u64, hash: Hash },
-    /// There is a file of the same length already, with this hash. If it is another one it
-    /// may be replaced, or not.
-    There { hash: Hash, may_replace: bool },
+    /// There is a file by that name. Whether it is the same, the receiver says after the
+    /// sender has shown its hash, and nothing else of it.
+    There,
+    /// What is there has the hash that was shown.
+    Same,
+    /// It has not. It may be replaced, or not.
+    Other { may_replace: bool },
     /// It is made: a folder, or a link.
     Made,
     /// It is not taken, or did not arrive whole.
@@ -89,15 +93,26 @@ pub(crate) enum ToReceiver<'a> {
         index: u64,
         from: u64,
     },
+    /// The file that begins next has holes, and about so many bytes beside them.
+    Sparse {
+        index: u64,
+        bytes: u64,
+    },
+    /// Instead of pieces: so many zeros that need no room.
+    Hole {
+        index: u64,
+        len: u64,
+    },
     /// All pieces of it came: so long is it, and so it hashes.
     End {
         index: u64,
         len: u64,
         hash: Hash,
     },
-    /// What was there already is the same.
-    Same {
+    /// So hashes the file whose name is taken: is that the same one?
+    Compare {
         index: u64,
+        hash: Hash,
     },
     /// It is not sent after all.
     Leave {
@@ -158,7 +173,12 @@ impl Bundle {
                 put(out, 0x05, &[*index, *len]);
                 out.extend_from_slice(hash);
             }
-            ToReceiver::Same { index } => put(out, 0x06, &[*index]),
+            ToReceiver::Compare { index, hash } => {
+                put(out, 0x06, &[*index]);
+                out.extend_from_slice(hash);
+            }
+            ToReceiver::Sparse { index, bytes } => put(out, 0x0a, &[*index, *bytes]),
+            ToReceiver::Hole { index, len } => put(out, 0x0b, &[*index, *len]),
             ToReceiver::Leave { index, why } => {
                 put(out, 0x07, &[*index]);
                 put_text(out, why, MOST_TEXT);
@@ -230,16 +250,14 @@ fn put_answer(out: &mut Vec<u8>, answer: &Answer) {
             put(out, 0, &[*have]);
             out.extend_from_slice(hash);
         }
-        Answer::There { hash, may_replace } => {
-            out.push(1);
-            out.extend_from_slice(hash);
-            out.push(u8::from(*may_replace));
-        }
+        Answer::There => out.push(1),
         Answer::Made => out.push(2),
         Answer::Refused { why } => {
             out.push(3);
             put_text(out, why, MOST_TEXT);
         }
+        Answer::Same => out.push(4),
+        Answer::Other { may_replace } => out.extend([5, u8::from(*may_replace)]),
     }
 }
 
@@ -276,10 +294,12 @@ impl<'a> ToReceiver<'a> {
             }
             0x04 => Self::Begin { index: from.u64()?, from: from.u64()? },
             0x05 => Self::End { index: from.u64()?, len: from.u64()?, hash: from.array()? },
-            0x06 => Self::Same { index: from.u64()? },
+            0x06 => Self::Compare { index: from.u64()?, hash: from.array()? },
             0x07 => Self::Leave { index: from.u64()?, why: from.text(MOST_TEXT)? },
             0x08 => Self::Finish,
             0x09 => Self::Abort { why: from.text(MOST_TEXT)? },
+            0x0a => Self::Sparse { index: from.u64()?, bytes: from.u64()? },
+            0x0b => Self::Hole { index: from.u64()?, len: from.u64()? },
             _ => return Err(Malformed("an unknown message")),
         })
     }
@@ -350,9 +370,11 @@ fn entry(from: &mut Cursor<'_>) -> Result<Entry, Malformed> {
 fn answer(from: &mut Cursor<'_>) -> Result<Answer, Malformed> {
     Ok(match from.u8()? {
         0 => Answer::Want { have: from.u64()?, hash: from.array()? },
-        1 => Answer::There { hash: from.array()?, may_replace: from.u8()? == 1 },
+        1 => Answer::There,
         2 => Answer::Made,
         3 => Answer::Refused { why: from.text(MOST_TEXT)? },
+        4 => Answer::Same,
+        5 => Answer::Other { may_replace: from.u8()? == 1 },
         _ => return Err(Malformed("an unknown answer")),
     })
 }

@@ -5,15 +5,10 @@
 //! (`CHECKSUM_PARTIAL` of `linux/skbuff.h`). A packet that comes over a wire with just
 //! this number there by chance keeps the right checksum if it had it: it is the same.
 
-use landfall_placement::InternetSum;
+use landfall_inet::checksum::{self, InternetSum};
+use landfall_inet::{ethernet, ipv4, ipv6, protocol, tcp, udp};
 
 use super::super::packet::Packet;
-
-const ETHERNET: usize = 14;
-const IPV4: usize = 20;
-const IPV6: usize = 40;
-const TCP: u8 = 6;
-const UDP: u8 = 17;
 
 /// Where a packet lacks its checksum, and what it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,36 +22,30 @@ struct Transport {
     protocol: u8,
     start: usize,
     len: usize,
+    /// The sum of the pseudo-header, but for the length.
     addresses: InternetSum,
 }
 
 impl Unfinished {
     /// None where the checksum is there.
     pub(super) fn of(packet: &Packet) -> Option<Self> {
-        let mut first = [0; ETHERNET + 60];
+        let mut first = [0; ethernet::LEN + ipv4::LEN_MAX];
         let len = packet.copy_out(0, &mut first);
-        let transport = Transport::of(&first[..len])?;
-        let Transport { protocol, start, len, mut addresses } = transport;
+        let Transport { protocol, start, len, addresses } = Transport::of(&first[..len])?;
         if start + len > packet.len() {
             return None;
         }
-        let at = start + if protocol == TCP { 16 } else { 6 };
+        let is_tcp = protocol == protocol::TCP;
+        let at = start + usize::from(if is_tcp { tcp::SUM_OFFSET } else { udp::SUM_OFFSET });
         let mut there = [0; 2];
-        if packet.copy_out(at, &mut there) < 2 {
-            return None;
-        }
-        addresses.add_word(protocol.into());
-        addresses.add(&(len as u32).to_be_bytes());
-        if u16::from_be_bytes(there) != addresses.sum() {
+        if packet.copy_out(at, &mut there) < 2
+            || u16::from_be_bytes(there) != checksum::with_len(addresses, len as u32)
+        {
             return None;
         }
         let mut sum = InternetSum::new();
         packet.part(start..start + len).for_each(|piece| sum.add(piece));
-        let sum = match (sum.checksum(), protocol) {
-            // Zero says that there is none (RFC 768).
-            (0, UDP) => 0xffff,
-            (sum, _) => sum,
-        };
+        let sum = if is_tcp { sum.checksum() } else { udp::Header::sum_field(sum.checksum()) };
         Some(Self { at, sum: sum.to_be_bytes() })
     }
 
@@ -72,25 +61,31 @@ impl Unfinished {
 impl Transport {
     /// Of TCP and UDP, not behind extension headers.
     fn of(first: &[u8]) -> Option<Self> {
-        let (ethertype, network) = (first.get(12..ETHERNET)?, first.get(ETHERNET..)?);
-        let word = |at: usize| {
-            Some(usize::from(u16::from_be_bytes([*network.get(at)?, *network.get(at + 1)?])))
-        };
-        let (protocol, header, len, addresses) = match (ethertype, network.first()? >> 4) {
-            ([0x08, 0x00], 4) => {
-                let header = usize::from(network[0] & 0xf) * 4;
-                let is_piece = word(6)? & 0x3fff != 0;
-                let len = word(2)?.checked_sub(header.max(IPV4)).filter(|_| !is_piece)?;
-                (*network.get(9)?, header, len, network.get(12..20)?)
+        let (link, network) = ethernet::read(first).ok()?;
+        let (protocol, header_len, len, addresses) = match link.ethertype.get() {
+            ethernet::IPV4 => {
+                let (header, header_len) = ipv4::read(network).ok()?;
+                let len = usize::from(header.total_len.get()) - header_len;
+                let addresses = (header.source().into(), header.destination().into());
+                (
+                    header.protocol,
+                    header_len,
+                    Some(len).filter(|_| !header.is_fragment())?,
+                    addresses,
+                )
             }
-            ([0x86, 0xdd], 6) => (*network.get(6)?, IPV6, word(4)?, network.get(8..40)?),
+            ethernet::IPV6 => {
+                let header = ipv6::read(network).ok()?;
+                let len = usize::from(header.payload_len.get());
+                let addresses = (header.source().into(), header.destination().into());
+                (header.next_header, ipv6::LEN, len, addresses)
+            }
             _ => return None,
         };
-        if !matches!(protocol, TCP | UDP) || len < 8 {
+        if !matches!(protocol, protocol::TCP | protocol::UDP) || len < udp::LEN {
             return None;
         }
-        let mut sum = InternetSum::new();
-        sum.add(addresses);
-        Some(Self { protocol, start: ETHERNET + header, len, addresses: sum })
+        let addresses = checksum::pseudo_header(addresses.0, addresses.1, protocol);
+        Some(Self { protocol, start: ethernet::LEN + header_len, len, addresses })
     }
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use landfall_inet::{ethernet, vlan};
 use landfall_transport::memory::Memory;
 use landfall_transport::tap::FrameReader;
 use landfall_transport::wait::until_ready;
@@ -47,7 +48,7 @@ struct Done {
 impl Down {
     pub(super) fn new(tap: FrameReader, sender: Sender) -> Result<Self, Error> {
         /// Also frames of a VLAN above this interface.
-        const LINK_HEADER: usize = 18;
+        const LINK_HEADER: usize = ethernet::LEN + vlan::LEN;
         let longest = (tap.mtu() as usize + LINK_HEADER).next_multiple_of(LINE);
         let memory = sender.register(Memory::zeroed(MOST_BYTES.max(longest)))?;
         let heads = vec![[0; HEAD]; MOST_PACKETS];

@@ -78,12 +78,12 @@ impl HamachiLane {
         self.cable.post(list).map_err(io::Error::other)?;
         let came = self.socket.receive(&mut self.cable)?;
         let spill = self.cable.spill();
-        let (lens, desk) = self.cable.burst();
+        let (lens, memory) = self.cable.burst();
         let mut frame = Vec::new();
         for (slot, len) in (0u64..).zip(lens.iter().take(came)) {
             frame.resize(*len as usize, 0);
             let at = spill.region.span(slot * u64::from(FRAME_MAX), *len);
-            if *len == 0 || desk.read(&at, &mut frame).is_err() {
+            if *len == 0 || memory.read(&at, &mut frame).is_err() {
                 continue;
             }
             let (path, from) = (PathId(0), Peer::Unaddressed);

@@ -12,7 +12,7 @@ use landfall_transport::scatter::Posted;
 use landfall_transport::xdp;
 use spec_defrag::{Head, Lying, Receiver as Engine};
 
-use super::super::memory::AtDesk;
+use super::super::memory::MemoryView;
 use super::super::packet::Holder;
 use super::{Heard, Lane, Moved};
 
@@ -36,7 +36,7 @@ pub(in super::super) trait Bunch: Holder + std::fmt::Debug + 'static {
 #[derive(Debug)]
 pub(in super::super) struct LyingLane<S: Source> {
     source: S,
-    /// The desk; nothing is posted at it.
+    /// Whose memory is used; nothing is posted there.
     posted: Posted,
     /// The frames of the last turn, as long as packets that lie there may be
     /// handed out.
@@ -87,9 +87,8 @@ impl<S: Source> Lane for LyingLane<S> {
             .take(room)
             .map(|frame| Lying { at: frame.span, head: &frame.bytes[..head(frame.bytes)] })
             .collect();
-        let desk = self.posted.desk();
-        engine.take(now, &frames, &mut AtDesk(desk));
-        desk.release();
+        engine.take(now, &frames, &mut MemoryView(self.posted.memory()));
+        self.posted.release();
         self.taken += frames.len();
         self.has_more = frames.len() == room;
         drop(frames);
@@ -98,13 +97,12 @@ impl<S: Source> Lane for LyingLane<S> {
     }
 
     fn handle_timeout(&mut self, engine: &mut Engine, now: Instant) {
-        let desk = self.posted.desk();
-        engine.handle_timeout(now, &mut AtDesk(desk));
-        desk.release();
+        engine.handle_timeout(now, &mut MemoryView(self.posted.memory()));
+        self.posted.release();
     }
 
     fn read(&mut self, span: &Span, into: &mut [u8]) {
-        let read = self.posted.desk().read(span, into);
+        let read = self.posted.memory().read(span, into);
         debug_assert_eq!(read, Ok(()), "{span}");
     }
 

@@ -11,7 +11,7 @@ use landfall_transport::scatter::{Descriptor, Posted, Socket};
 use landfall_transport::uring::UringBurst;
 use spec_defrag::Receiver as Engine;
 
-use super::super::memory::AtDesk;
+use super::super::memory::MemoryView;
 use super::super::packet::Holder;
 use super::{Heard, Lane, Moved};
 
@@ -100,8 +100,8 @@ impl<S: Receive> PostedLane<S> {
     }
 
     fn settle(&mut self, engine: &mut Engine, now: Instant) {
-        let (lens, desk) = self.posted.burst();
-        engine.settle(now, lens, &mut AtDesk(desk));
+        let (lens, memory) = self.posted.burst();
+        engine.settle(now, lens, &mut MemoryView(memory));
         self.posted.release();
         self.is_posted = false;
     }
@@ -126,15 +126,15 @@ impl<S: Receive> Lane for PostedLane<S> {
     fn handle_timeout(&mut self, engine: &mut Engine, now: Instant) {
         if self.is_posted {
             // Only between bursts: one of no frames ends here.
-            engine.settle(now, &[], &mut AtDesk(self.posted.desk()));
+            engine.settle(now, &[], &mut MemoryView(self.posted.memory()));
             self.is_posted = false;
         }
-        engine.handle_timeout(now, &mut AtDesk(self.posted.desk()));
+        engine.handle_timeout(now, &mut MemoryView(self.posted.memory()));
         self.posted.release();
     }
 
     fn read(&mut self, span: &Span, into: &mut [u8]) {
-        let read = self.posted.desk().read(span, into);
+        let read = self.posted.memory().read(span, into);
         debug_assert_eq!(read, Ok(()), "{span}");
     }
 

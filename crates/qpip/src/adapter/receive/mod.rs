@@ -96,7 +96,7 @@ impl Adapter {
     ) -> Outcome {
         let own = self.links[link].station().ok_or(Refusal::WrongAddress)?;
         let Packet { ethernet, content } = parse(unit.head, unit.len)?;
-        if ethernet.is_to_one() && ethernet.destination != own.mac {
+        if !ethernet.is_to_group() && ethernet.destination != own.mac {
             return Err(Refusal::WrongAddress.into());
         }
         let ip = match content {
@@ -148,7 +148,7 @@ impl Adapter {
             return;
         };
         let header: ethernet::Header = zerocopy::transmute!(*header);
-        let is_ours = header.destination == mac || !header.is_to_one();
+        let is_ours = header.destination == mac || header.is_to_group();
         if is_ours && self.limiter.allow(now) {
             let us = Host { mac, address };
             self.queue_control(link, |into| {
@@ -171,7 +171,7 @@ impl Adapter {
 fn is_for(own: &Interface, ethernet: &ethernet::Header, ip: &Ip) -> bool {
     if own.has(ip.destination) {
         // RFC 1122, 3.3.6: what is for one host does not come to all stations.
-        return ethernet.is_to_one();
+        return !ethernet.is_to_group();
     }
     let IpAddr::V6(group) = ip.destination else { return false };
     let is_in = |address: &IpAddr| match address {

@@ -4,115 +4,88 @@ use alloc::vec::Vec;
 
 use landfall_placement::Refusal;
 
-use super::{Congestion, refusal_of};
-use crate::wire::{Fragment, Ip};
-
-/// A piece that is in place: its first byte, and the one behind its last.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Piece {
-    start: u32,
-    end: u32,
-}
+use super::refusal_of;
+use crate::wire::Ip;
+use crate::wire::reassembly::{Assembly, Congestion, Holes, Piece};
 
 /// The buffer of one packet, and which pieces of it are in place.
 #[derive(Debug)]
 pub(super) struct Gathering {
     bytes: Vec<u8>,
-    /// In order, without overlap; at most as many as there was room for at first.
-    pieces: Vec<Piece>,
+    assembly: Assembly,
+    holes: Holes,
+    pieces: usize,
     pieces_max: usize,
-    /// How many bytes are in place.
-    filled: u32,
-    /// Where the packet ends; known once its last piece is there.
-    total: Option<u32>,
     /// The header of the first piece.
     ip: Option<Ip>,
-    congestion: Congestion,
 }
 
 impl Gathering {
     pub(super) fn new(pieces_max: usize) -> Self {
         Self {
             bytes: Vec::new(),
-            pieces: Vec::with_capacity(pieces_max),
+            assembly: Assembly::new(),
+            holes: Holes::default(),
+            pieces: 0,
             pieces_max,
-            filled: 0,
-            total: None,
             ip: None,
-            congestion: Congestion::default(),
         }
     }
 
     /// Forgets the packet and keeps the memory.
     pub(super) fn clear(&mut self) {
         self.bytes.clear();
-        self.pieces.clear();
-        self.filled = 0;
-        self.total = None;
+        self.assembly = Assembly::new();
+        self.holes.clear();
+        self.pieces = 0;
         self.ip = None;
-        self.congestion = Congestion::default();
     }
 
     /// Whether a piece belongs to the others: [`Refusal::Duplicate`] for a
     /// repetition, [`Refusal::Forbidden`] for one that contradicts them.
-    pub(super) fn accepts(&self, piece: Fragment, bytes: &[u8]) -> Result<(), Refusal> {
-        let new = Piece { start: piece.offset, end: piece.offset + bytes.len() as u32 };
-        let reached = self.pieces.last().map_or(0, |last| last.end);
-        let is_repeated = self.pieces.contains(&new)
-            && self.bytes.get(new.start as usize..new.end as usize) == Some(bytes)
-            && (self.total == Some(new.end)) != piece.more;
-        if is_repeated {
-            return Err(Refusal::Duplicate);
+    pub(super) fn accepts(&mut self, piece: Piece, bytes: &[u8]) -> Result<(), Refusal> {
+        match self.assembly.check(piece, &mut self.holes) {
+            Ok(()) if self.pieces >= self.pieces_max => Err(Refusal::NoRoom),
+            Err(Refusal::Duplicate)
+                if self.bytes.get(piece.start as usize..piece.end as usize) != Some(bytes) =>
+            {
+                Err(Refusal::Forbidden)
+            }
+            verdict => verdict,
         }
-        let at = self.pieces.partition_point(|other| other.end <= new.start);
-        let overlaps = self.pieces.get(at).is_some_and(|other| other.start < new.end);
-        let disagrees = match (self.total, piece.more) {
-            (Some(total), true) => new.end > total,
-            (Some(_), false) => true,
-            (None, true) => false,
-            (None, false) => new.end < reached,
-        };
-        if overlaps || disagrees {
-            return Err(Refusal::Forbidden);
-        }
-        if self.pieces.len() >= self.pieces_max { Err(Refusal::NoRoom) } else { Ok(()) }
     }
 
     /// Copies a piece that was accepted, into room that was reserved, to its place.
-    pub(super) fn put(&mut self, ip: &Ip, piece: Fragment, bytes: &[u8]) {
-        let new = Piece { start: piece.offset, end: piece.offset + bytes.len() as u32 };
-        let (start, end) = (new.start as usize, new.end as usize);
+    pub(super) fn put(&mut self, ip: &Ip, piece: Piece, bytes: &[u8]) {
+        let (start, end) = (piece.start as usize, piece.end as usize);
         if self.bytes.len() < end {
             self.bytes.resize(end, 0);
         }
         self.bytes[start..end].copy_from_slice(bytes);
-        let at = self.pieces.partition_point(|other| other.end <= new.start);
-        self.pieces.insert(at, new);
-        self.filled += new.end - new.start;
-        if !piece.more {
-            self.total = Some(new.end);
-        }
-        if piece.offset == 0 {
+        let mut congestion = Congestion::default();
+        congestion.add(ip.ecn);
+        self.assembly.note(piece, congestion, &mut self.holes);
+        self.pieces += 1;
+        if start == 0 {
             self.ip = Some(*ip);
         }
-        self.congestion.add(ip.ecn);
     }
 
-    /// Nothing is missing: pieces do not overlap, so that counting is enough.
-    pub(super) fn is_whole(&self) -> bool {
-        self.total == Some(self.filled)
+    /// Nothing is missing.
+    pub(super) const fn is_whole(&self) -> bool {
+        self.assembly.is_whole()
     }
 
     /// The header of the whole packet.
     pub(super) fn finish(&self) -> Result<Ip, Refusal> {
         let first = self.ip.ok_or(Refusal::Malformed)?;
         let mut whole = first.reassembled(&self.bytes).map_err(refusal_of)?;
-        whole.ecn = self.congestion.of_all(first.ecn)?;
+        whole.ecn = self.assembly.congestion().of_all(first.ecn)?;
         Ok(whole)
     }
 
     pub(super) const fn is_empty(&self) -> bool {
-        self.pieces.is_empty()
+        self.pieces == 0
     }
 
     pub(super) fn payload(&self) -> &[u8] {

@@ -219,6 +219,23 @@ fn killed_in_the_middle(seen: &mut Seen) {
     }
 }
 
+/// Not one of the cases: where there is memory for a connection and no more than a part of
+/// its bytes. What has no room ends that connection and no program, and the next one is TCP's.
+pub(crate) fn without_memory() {
+    let pair = Pair::used();
+    let piece = [7; 8192];
+    while send(pair.a, &piece, libc::MSG_DONTWAIT) >= 0 {}
+    assert_eq!(errno(), libc::ECONNRESET, "{}", std::io::Error::last_os_error());
+    let next = Pair::fresh();
+    for _ in 0..20 {
+        next.exchange(next.a, next.b);
+        next.exchange(next.b, next.a);
+    }
+    next.close();
+    pair.close();
+    println!("it came to an end");
+}
+
 /// Not one of the cases: so many connections, one after the other; what is left of them.
 pub(crate) fn many(count: usize) {
     let entries = |folder: &str| std::fs::read_dir(folder).map_or(0, Iterator::count);

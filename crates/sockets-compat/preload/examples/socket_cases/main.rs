@@ -7,8 +7,10 @@
 mod abuse;
 mod basics;
 mod busy_sets;
+mod duplex;
 mod ends;
 mod forks;
+mod handlers;
 mod options;
 mod pair;
 mod pipes;
@@ -26,19 +28,22 @@ fn main() {
         ["many", count] => return abuse::many(count.parse().expect("a number")),
         ["with_a_title"] => return pair::with_a_title(),
         ["killed_while_open"] => forks::killed_while_open(),
+        ["without_memory"] => return abuse::without_memory(),
         ["echoed_by", port] => return pair::echoed_by(port.parse().expect("a port")),
         _ => {}
     }
-    let groups: [&[Case]; 10] = [
+    let groups: [&[Case]; 12] = [
         basics::CASES,
         ends::CASES,
         watching::CASES,
         busy_sets::CASES,
+        duplex::CASES,
         options::CASES,
         pipes::CASES,
         forks::CASES,
         sandbox::CASES,
         abuse::CASES,
+        handlers::CASES,
         strangers::CASES,
     ];
     // A case that stands still ends the program: SIGALRM.

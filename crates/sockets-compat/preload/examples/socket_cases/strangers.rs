@@ -1,9 +1,12 @@
 //! Peers that die at each step of finding each other, peers of another version, and peers
-//! that write nonsense into the memory that both have.
+//! that write nonsense into the memory that both have; a third that moves the memory of
+//! others, or says that it is one of them.
 
+use std::ffi::CString;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -18,6 +21,11 @@ pub(crate) const CASES: &[Case] = &[
     ("a_peer_of_another_version", of_another_version),
     ("a_peer_that_writes_nonsense", nonsense),
     ("a_lock_that_is_never_given_back", kept_lock),
+    ("offers_that_are_exchanged", exchanged),
+    ("an_offer_with_another_name", linked),
+    ("an_offer_that_is_a_copy", copied),
+    ("an_offer_that_lies", lying),
+    ("an_answer_of_an_impostor", impostor),
 ];
 
 /// What the one who dies does, a letter for each step: it sends, receives, pauses, or is
@@ -272,4 +280,124 @@ fn kept_lock(seen: &mut Seen) {
     all_calls(pair.a);
     pair.close();
     seen.note("it came to an end", ());
+}
+
+/// Where the ends of a connection say who they are: first the one that called. The number of
+/// its socket is followed by how many have it, and by whether it is here.
+const ENDS: [u64; 2] = [64, 128];
+const IS_HERE: u64 = 12;
+/// Where the one that was called says what it sends, and where that lies.
+const SENT_BACK: u64 = 512;
+const BYTES_SENT_BACK: u64 = 4096 + 256 * 1024;
+
+/// What has come within a second, in the order of one that waits for it.
+fn comes(fd: i32) -> String {
+    let mut bytes = [0; 64];
+    poll_bits(fd, libc::POLLIN, 1000);
+    match recv(fd, &mut bytes, libc::MSG_DONTWAIT) {
+        len @ 0.. => String::from_utf8_lossy(&bytes[..len as usize]).into_owned(),
+        failed => told(failed),
+    }
+}
+
+/// Each end hears what the other end of its own connection says, and nothing else.
+fn talk_apart(seen: &mut Seen, pairs: &[&Pair]) {
+    for turn in 0..6 {
+        for (at, pair) in pairs.iter().enumerate() {
+            send(pair.a, format!("to {at}, {turn}").as_bytes(), 0);
+        }
+        for pair in pairs {
+            seen.note("is called", comes(pair.b));
+        }
+        for (at, pair) in pairs.iter().enumerate() {
+            send(pair.b, format!("back from {at}, {turn}").as_bytes(), 0);
+        }
+        for pair in pairs {
+            seen.note("calls", comes(pair.a));
+        }
+    }
+}
+
+fn path_of(path: &Path) -> CString {
+    CString::new(path.as_os_str().as_bytes()).expect("no zero in a path")
+}
+
+/// A third exchanges the memory of two connections before anybody has looked.
+fn exchanged(seen: &mut Seen) {
+    let (one, other) = (Pair::fresh(), Pair::fresh());
+    if let (Some(one), Some(other)) = (meeting_place(&one), meeting_place(&other)) {
+        let (one, other) = (path_of(&one), path_of(&other));
+        let (here, how) = (libc::AT_FDCWD, libc::RENAME_EXCHANGE);
+        // SAFETY: two paths.
+        let done = unsafe { libc::renameat2(here, one.as_ptr(), here, other.as_ptr(), how) };
+        assert_eq!(done, 0, "the names of two files can be exchanged");
+    }
+    talk_apart(seen, &[&one, &other]);
+    one.close();
+    other.close();
+}
+
+/// A third has kept a name of its own for the memory of others.
+fn linked(seen: &mut Seen) {
+    let pair = Pair::fresh();
+    let link = meeting_place(&pair).map(|place| {
+        let link = place.with_extension("link");
+        fs::hard_link(place, &link).expect("a link within a folder");
+        link
+    });
+    talk_apart(seen, &[&pair]);
+    pair.close();
+    link.into_iter().for_each(|link| fs::remove_file(link).expect("it is there"));
+}
+
+/// A third puts another file with the same bytes in the place of the memory.
+fn copied(seen: &mut Seen) {
+    let pair = Pair::fresh();
+    if let Some(place) = meeting_place(&pair) {
+        let copy = place.with_extension("copy");
+        fs::copy(&place, &copy).expect("it can be copied");
+        fs::rename(&copy, &place).expect("it can be moved");
+    }
+    talk_apart(seen, &[&pair]);
+    pair.close();
+}
+
+/// The memory of a connection, if there is some.
+fn memory_of(pair: &Pair) -> Option<fs::File> {
+    let place = meeting_place(pair)?;
+    Some(fs::OpenOptions::new().read(true).write(true).open(place).expect("its own file"))
+}
+
+fn write_words(memory: &fs::File, words: &[(u64, u32)]) {
+    for (at, word) in words {
+        memory.write_all_at(&word.to_ne_bytes(), *at).expect("its own file");
+    }
+}
+
+/// The memory says that it was offered by another socket than calls.
+fn lying(seen: &mut Seen) {
+    let pair = Pair::fresh();
+    if let Some(memory) = memory_of(&pair) {
+        write_words(&memory, &[(ENDS[0], 4711)]);
+    }
+    talk_apart(seen, &[&pair]);
+    pair.close();
+}
+
+/// A third takes the offer for itself, and sends at once what the other end never said. It
+/// says of itself what it can see of the end that is there.
+fn impostor(seen: &mut Seen) {
+    let pair = Pair::fresh();
+    if let Some(memory) = memory_of(&pair) {
+        let mut end = [0; 64];
+        memory.read_exact_at(&mut end, ENDS[0]).expect("its own file");
+        memory.write_all_at(&end, ENDS[1]).expect("its own file");
+        let lie = u32::from_ne_bytes(*b"lies");
+        let (head, switched) = (SENT_BACK, SENT_BACK + 8);
+        write_words(&memory, &[(BYTES_SENT_BACK, lie), (head, 4), (switched, 1)]);
+        let is_here = ENDS.map(|end| (end + IS_HERE, 1));
+        write_words(&memory, &[(ENDS[1], 4711), is_here[0], is_here[1]]);
+    }
+    talk_apart(seen, &[&pair]);
+    pair.close();
 }

@@ -25,7 +25,7 @@ mod messages;
 mod processes;
 mod sockets;
 mod splice;
-mod streams;
+pub(crate) mod streams;
 mod waiting;
 
 use crate::kernel::{Errno, Outcome};

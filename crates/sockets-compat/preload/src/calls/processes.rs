@@ -1,24 +1,115 @@
 //! Signals, and which of them end calls; the end of a process without its farewells.
 
 use std::ffi::{c_int, c_ulong};
+use std::mem::MaybeUninit;
 
-use libc::sigaction as Action;
+use libc::{sigaction as Action, sighandler_t};
 
 use crate::next::next;
+use crate::process;
 use crate::sandbox::{self, Forbidden};
 use crate::signals;
+use crate::thread::Section;
+
+type SetAction = unsafe extern "C" fn(c_int, *const Action, *mut Action) -> c_int;
+
+/// libc's own.
+fn set_action() -> SetAction {
+    next!(sigaction: fn(c_int, *const Action, *mut Action) -> c_int)
+}
+
+const fn is_handler(handler: sighandler_t) -> bool {
+    !matches!(handler, libc::SIG_DFL | libc::SIG_IGN)
+}
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn sigaction(signal: c_int, new: *const Action, old: *mut Action) -> c_int {
-    // SAFETY: what the program gave.
-    let result = unsafe {
-        next!(sigaction: fn(c_int, *const Action, *mut Action) -> c_int)(signal, new, old)
+    let _section = Section::enter();
+    // SAFETY: what the program gave, here and below.
+    let Some(new) = (unsafe { new.as_ref() }) else {
+        // SAFETY: as above.
+        let result = unsafe { set_action()(signal, std::ptr::null(), old) };
+        // SAFETY: the kernel has filled it.
+        if let (0, Some(old)) = (result, unsafe { old.as_mut() }) {
+            signals::tells(signal, old);
+        }
+        return result;
     };
-    if result == 0 && !new.is_null() {
-        // SAFETY: the program's, and valid, since the call went well.
-        let new = unsafe { &*new };
-        let is_handler = !matches!(new.sa_sigaction, libc::SIG_DFL | libc::SIG_IGN);
-        signals::was_set(signal, new.sa_flags, is_handler);
+    let setting = signals::sets(signal, new);
+    // SAFETY: a copy of what the program gave.
+    let result = unsafe { set_action()(signal, &raw const setting.for_kernel, old) };
+    if result != 0 {
+        setting.was_refused(signal);
+        return result;
+    }
+    // SAFETY: the kernel has filled it.
+    if let Some(old) = unsafe { old.as_mut() } {
+        setting.tells(old);
+    }
+    if process::owns_the_tables() {
+        signals::was_set(signal, new.sa_flags, is_handler(new.sa_sigaction));
+    }
+    result
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn __sigaction(signal: c_int, new: *const Action, old: *mut Action) -> c_int {
+    // SAFETY: what the program gave.
+    unsafe { sigaction(signal, new, old) }
+}
+
+/// What is set for a signal, in the program's words.
+fn action_of(signal: c_int) -> Option<Action> {
+    let mut action = MaybeUninit::<Action>::uninit();
+    // SAFETY: a place for it; it is filled if the call goes well.
+    unsafe {
+        let done = sigaction(signal, std::ptr::null(), action.as_mut_ptr());
+        (done == 0).then(|| action.assume_init())
+    }
+}
+
+/// One of libc's older ways to set a handler: what it has set is set once more, with ours
+/// before it. Gives the handler of before.
+fn set_by(signal: c_int, set: impl FnOnce() -> sighandler_t) -> sighandler_t {
+    let _section = Section::enter();
+    let before = action_of(signal);
+    let told = set();
+    if told == libc::SIG_ERR {
+        return told;
+    }
+    if let Some(action) = action_of(signal) {
+        // SAFETY: what is set already.
+        unsafe { sigaction(signal, &raw const action, std::ptr::null_mut()) };
+    }
+    match before {
+        // libc knows ours only.
+        Some(before) if signals::is_ours(told) => before.sa_sigaction,
+        _ => told,
+    }
+}
+
+/// A function of libc that sets a handler, as it was before `sigaction`.
+macro_rules! sets_a_handler {
+    ($($name:ident)*) => {$(
+        #[unsafe(no_mangle)]
+        unsafe extern "C" fn $name(signal: c_int, handler: sighandler_t) -> sighandler_t {
+            // SAFETY: what the program gave.
+            set_by(signal, || unsafe {
+                next!($name: fn(c_int, sighandler_t) -> sighandler_t)(signal, handler)
+            })
+        }
+    )*};
+}
+
+sets_a_handler!(signal bsd_signal ssignal sysv_signal __sysv_signal sigset);
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn siginterrupt(signal: c_int, flag: c_int) -> c_int {
+    let _section = Section::enter();
+    // SAFETY: numbers.
+    let result = unsafe { next!(siginterrupt: fn(c_int, c_int) -> c_int)(signal, flag) };
+    if let Some(action) = action_of(signal).filter(|_| result == 0) {
+        signals::was_set(signal, action.sa_flags, is_handler(action.sa_sigaction));
     }
     result
 }

@@ -78,6 +78,15 @@ unsafe extern "C" fn fdopen(fd: c_int, mode: *const c_char) -> *mut FILE {
     stream
 }
 
+/// Before a fork, and after it.
+pub(crate) fn stands_still() {
+    STREAMS.stands_still();
+}
+
+pub(crate) fn goes_on() {
+    STREAMS.goes_on();
+}
+
 fn number_of(stream: *mut FILE) -> Option<c_int> {
     STREAMS.with(|streams| {
         streams.iter().find(|(other, _)| *other == stream as usize).map(|&(_, fd)| fd)

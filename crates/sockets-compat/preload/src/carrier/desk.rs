@@ -1,7 +1,8 @@
 //! Where programs of this host leave notes: a socket beside the memory that they offer.
 //!
-//! A note is the name of a connection; all else is in its memory. Who may write there may
-//! do so in the folder, which belongs to this user alone.
+//! A note is the name of a connection; all else is in its memory. Who may leave one may enter
+//! the folder, which is proven to belong to this user alone ([`crate::folder`]); and as
+//! whoever may do so can name any connection, the carrier asks the kernel before it takes one.
 
 use std::ffi::OsStr;
 use std::io;
@@ -11,22 +12,21 @@ use std::path::PathBuf;
 
 use landfall_socket_rules::Way;
 
-use crate::kernel;
+use crate::folder::Folder;
 use crate::registry::{self, Name};
 
 /// The socket; its name is taken away with it.
 pub(super) struct Desk {
     socket: UnixDatagram,
+    /// By way of the folder, which stays open.
     path: PathBuf,
+    _folder: Folder,
 }
 
 impl Desk {
     pub(super) fn open(way: Way) -> io::Result<Self> {
-        let unknown = || io::Error::other("this host has no folder for shared memory");
-        let folder = registry::folder().ok_or_else(unknown)?;
-        // It may be there, and if it cannot be made, that shows next.
-        let _ = kernel::make_folder(folder.as_c_str(), 0o700);
-        let path = registry::carrier(way).ok_or_else(unknown)?;
+        let folder = Folder::open_or_make().map_err(|why| io::Error::other(why.to_string()))?;
+        let path = folder.path_of(registry::carrier(way).as_c_str().to_bytes());
         let path = PathBuf::from(OsStr::from_bytes(path.as_c_str().to_bytes()));
         if UnixDatagram::unbound()?.connect(&path).is_ok() {
             let text = format!("another carrier for {} is at work here", way.word());
@@ -34,7 +34,7 @@ impl Desk {
         }
         // Of one that was killed.
         let _ = std::fs::remove_file(&path);
-        Ok(Self { socket: UnixDatagram::bind(&path)?, path })
+        Ok(Self { socket: UnixDatagram::bind(&path)?, path, _folder: folder })
     }
 
     /// When the operator ends the process, the name is taken away. To be called before

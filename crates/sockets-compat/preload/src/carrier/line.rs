@@ -19,7 +19,7 @@ use crate::kernel::{self, Part};
 use crate::registry::Name;
 use crate::ring::{self, Incoming, Outgoing, ROOM_BY_MEMORY, Taking};
 use crate::segment::{Direction, Segment, Side};
-use crate::sweep;
+use crate::witness::Witness;
 
 /// How long an offer stays that the program here has not taken.
 const OFFER: Duration = Duration::from_secs(10);
@@ -192,7 +192,7 @@ impl Line {
             began: now,
         };
         let mut piece = vec![0; HEAD + PIECE];
-        let diag = kernel::open_sock_diag().map_err(|why| io::Error::from_raw_os_error(why.0))?;
+        let witness = Witness::open().map_err(|why| io::Error::from_raw_os_error(why.0))?;
         let result = loop {
             let seen = self.memory.far().bell.load(Ordering::SeqCst);
             if self.is_off.load(Ordering::Acquire) {
@@ -202,14 +202,13 @@ impl Line {
                 Ok(_) if is_last(told.ended) => break Ok(()),
                 Ok(true) => told.spoke = Instant::now(),
                 Ok(false) => {
-                    if let Err(why) = self.rests(&mut told, seen, diag) {
+                    if let Err(why) = self.rests(&mut told, seen, &witness) {
                         break Err(why);
                     }
                 }
                 Err(why) => break Err(why),
             }
         };
-        let _ = kernel::close(diag);
         if self.has_left.load(Ordering::Acquire) {
             self.name.forget();
         }
@@ -301,7 +300,7 @@ impl Line {
     }
 
     /// Sleeps until the program rings, or for a while; looks at what nobody tells.
-    fn rests(&self, told: &mut Told, seen: u32, diag: i32) -> io::Result<()> {
+    fn rests(&self, told: &mut Told, seen: u32, witness: &Witness) -> io::Result<()> {
         let far = self.memory.far();
         let was_quiet = told.spoke.elapsed() >= SELDOM;
         far.carrier_sleeps.store(1, Ordering::SeqCst);
@@ -330,15 +329,16 @@ impl Line {
                 self.is_off.store(true, Ordering::Release);
                 self.says(Frame::Nobody)?;
             }
-        } else if self.is_left(diag, cookie) {
+        } else if self.is_left(witness, cookie) {
             self.has_left.store(true, Ordering::Release);
         }
         Ok(())
     }
 
     /// Whether no process has the program's end any more.
-    fn is_left(&self, diag: i32, cookie: u64) -> bool {
-        match sweep::end_of(diag, &self.name, self.side, cookie) {
+    fn is_left(&self, witness: &Witness, cookie: u64) -> bool {
+        let interface = self.memory.end(self.side).interface.load(Ordering::Relaxed);
+        match witness.end_of(&self.name, self.side, cookie, interface) {
             Ok(Some(end)) if end.is_connected() => !end.has_file,
             // Both directions of TCP are over, which says nothing of the program: it may
             // have to read yet what the end by TCP has overtaken.
@@ -463,7 +463,7 @@ impl Line {
                 return Ok(());
             }
             let word = outgoing.word_of_room();
-            let seen = word.load(Ordering::Acquire);
+            let seen = outgoing.room_seen();
             if !outgoing.wants_room(ROOM_BY_MEMORY).map_err(spoilt)? {
                 let _ = kernel::sleep_on(word, seen, LOOK_MS);
             }

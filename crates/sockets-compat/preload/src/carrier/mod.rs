@@ -28,6 +28,7 @@ mod line;
 mod roads;
 mod wire;
 
+use std::fmt;
 use std::io;
 use std::net::IpAddr;
 use std::process::exit;
@@ -36,13 +37,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::connection::{ELSEWHERE, find};
+use crate::connection::{ELSEWHERE, Offer, make};
 use crate::far::{self, Answer};
-use crate::kernel::{self, Errno};
-use crate::log;
+use crate::kernel;
+use crate::log::{self, Verdict};
 use crate::registry::Name;
-use crate::segment::{Segment, Side};
-use crate::sweep;
+use crate::segment::Side;
+use crate::witness::{ANY, Doubt, Known, Witness};
 use config::Config;
 use greeting::Welcome;
 use line::{Line, Mapping};
@@ -126,7 +127,10 @@ impl Carrier {
     /// A program of this host has left a note.
     fn calls(self: &Arc<Self>, name: Name) {
         let name = name.for_the_carrier();
-        let Some(memory) = self.takes(&name) else { return };
+        let memory = match self.takes(&name) {
+            Ok(memory) => memory,
+            Err(why) => return tell(&name, format_args!("is not taken: {why}")),
+        };
         let far = memory.far();
         let Some(turn) = self.turn() else {
             return say_no(&name, &memory, Answer::Full);
@@ -146,19 +150,25 @@ impl Carrier {
         }
     }
 
-    /// The memory that a program offers, if it is for this carrier.
-    fn takes(&self, name: &Name) -> Option<Mapping> {
-        let memory = Mapping::of(find(name)?);
-        let far = memory.far();
-        let is_mine = far.way() == Some(self.config.over)
-            && far
-                .carrier
-                .compare_exchange(0, kernel::process(), Ordering::AcqRel, Ordering::Relaxed)
-                .is_ok();
-        is_mine.then(|| {
-            memory.end(Side::Acceptor).cookie.store(ELSEWHERE, Ordering::Release);
-            memory
-        })
+    /// The memory that a program offers, if it is for this carrier, and of the socket that
+    /// the kernel knows at that end of the connection: a note may name any.
+    fn takes(&self, name: &Name) -> Result<Mapping, Verdict> {
+        let offer = Offer::find(name, Side::Acceptor)?;
+        let far = offer.far();
+        if far.way() != Some(self.config.over) {
+            return Err(Verdict::NoOffer);
+        }
+        let witness = witness()?;
+        let connector = offer.end(Side::Connector);
+        witness.vouches(name, Side::Connector, connector).map_err(Verdict::Doubtful)?;
+        let acceptor = offer.end(Side::Acceptor);
+        let own = kernel::process();
+        far.carrier
+            .compare_exchange(0, own, Ordering::AcqRel, Ordering::Relaxed)
+            .map_err(|_| Verdict::NoOffer)?;
+        witness.introduces(acceptor);
+        acceptor.cookie.store(ELSEWHERE, Ordering::Release);
+        Ok(Mapping::of(offer.keep()))
     }
 
     /// Calls the carrier of the other host.
@@ -223,20 +233,28 @@ impl Carrier {
     fn is_called(&self, road: &Road) -> io::Result<Option<(Name, Mapping)>> {
         let caller = greeting::hear(road, &self.config.key)?;
         let name = caller.name;
-        let made = if is_expected(&name) { self.offers(&name).ok() } else { None };
-        caller.answer(road, if made.is_some() { Welcome::Yes } else { Welcome::No })?;
-        if made.is_none() {
-            tell(&name, "is not known here, or its memory cannot be made");
+        let made = match expected(&name) {
+            Some(addressee) => self.offers(&name, addressee),
+            None => Err(Verdict::Doubtful(Doubt::Gone)),
+        };
+        caller.answer(road, if made.is_ok() { Welcome::Yes } else { Welcome::No })?;
+        match made {
+            Ok(memory) => Ok(Some((name, memory))),
+            Err(why) => {
+                tell(&name, format_args!("is not offered here: {why}"));
+                Ok(None)
+            }
         }
-        Ok(made.map(|memory| (name, memory)))
     }
 
-    fn offers(&self, name: &Name) -> Result<Mapping, Errno> {
-        let file = name.create()?;
-        let made = Segment::create(file);
-        let _ = kernel::close(file);
-        let memory = Mapping::of(made.map_err(|_| Errno(libc::ENOMEM))?);
-        memory.end(Side::Connector).cookie.store(ELSEWHERE, Ordering::Relaxed);
+    /// Memory for the socket with this number, which the kernel knows as that end.
+    fn offers(&self, name: &Name, addressee: u64) -> Result<Mapping, Verdict> {
+        let witness = witness()?;
+        let memory = Mapping::of(make(name)?);
+        let connector = memory.end(Side::Connector);
+        witness.introduces(connector);
+        memory.identity().addressee.store(addressee, Ordering::Relaxed);
+        connector.cookie.store(ELSEWHERE, Ordering::Relaxed);
         let far = memory.far();
         far.carrier.store(kernel::process(), Ordering::Relaxed);
         far.has_news();
@@ -245,21 +263,25 @@ impl Carrier {
     }
 }
 
+fn witness() -> Result<Witness, Verdict> {
+    Witness::open().map_err(|why| Verdict::Doubtful(Doubt::Silent(why)))
+}
+
 fn carry(memory: Arc<Mapping>, side: Side, name: Name, road: Road) {
-    tell(&name, "is carried");
+    tell(&name, format_args!("is carried"));
     let how = Line::new(memory, side, name, road).run();
     match how {
-        Ok(()) => tell(&name, "has ended"),
+        Ok(()) => tell(&name, format_args!("has ended")),
         Err(why) => log::say(format_args!("{}: is broken: {why}", words(&name))),
     }
 }
 
 fn say_no(name: &Name, memory: &Mapping, answer: Answer) {
-    tell(name, "is left to TCP");
+    tell(name, format_args!("is left to TCP"));
     memory.far().verdict.store(answer as u32, Ordering::Release);
 }
 
-fn tell(name: &Name, what: &str) {
+fn tell(name: &Name, what: fmt::Arguments<'_>) {
     log::say(format_args!("{}: {what}", words(name)));
 }
 
@@ -267,25 +289,23 @@ fn words(name: &Name) -> String {
     format!("{} to {}", name.connector.socket_address(), name.acceptor.socket_address())
 }
 
-/// Whether this host has the accepting end of such a connection, as this user's. The kernel
-/// may hear of it a moment later than we do.
-fn is_expected(name: &Name) -> bool {
+/// The number of the socket that is the accepting end of such a connection, if this host has
+/// it and it is this user's. The kernel may hear of it a moment later than we do.
+fn expected(name: &Name) -> Option<u64> {
     const PATIENCE: Duration = Duration::from_secs(3);
     const PAUSE: Duration = Duration::from_millis(20);
-    let Ok(diag) = kernel::open_sock_diag() else { return false };
+    let witness = Witness::open().ok()?;
     let begin = Instant::now();
-    let is_here = loop {
-        let known = sweep::end_of(diag, name, Side::Acceptor, sweep::ANY).ok().flatten();
-        if let Some(end) = known.filter(kernel::Known::is_connected) {
-            break end.user == kernel::user();
+    loop {
+        let known = witness.end_of(name, Side::Acceptor, ANY, 0).ok().flatten();
+        if let Some(end) = known.filter(Known::is_connected) {
+            return (end.user == kernel::user()).then_some(end.cookie);
         }
         if begin.elapsed() > PATIENCE {
-            break false;
+            return None;
         }
         thread::sleep(PAUSE);
-    };
-    let _ = kernel::close(diag);
-    is_here
+    }
 }
 
 /// An address as the roads want it.

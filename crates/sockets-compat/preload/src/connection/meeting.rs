@@ -3,18 +3,27 @@
 //! Within one host the connector's offer is there before its first bytes are; to another
 //! host the carriers bring it, a little later. So the one is looked for with the first
 //! calls, the other for a while.
+//!
+//! Neither believes what it finds. The acceptor claims an offer if the kernel says that its
+//! connection was called by the socket that offers; the connector goes on if the kernel says
+//! that what it has called is the socket which has claimed it. Who is not sure stays with
+//! TCP, and then so does the other: nothing goes by memory before both are sure.
 
+use std::ops::Deref;
 use std::sync::atomic::Ordering;
 
 use landfall_socket_rules::Way;
 
-use super::{Connection, Shared, Stage};
+use super::{Connection, Proof, Shared, Stage};
 use crate::counts;
 use crate::far::{self, Answer};
-use crate::kernel::{self, Errno};
+use crate::folder::Fault;
+use crate::kernel;
 use crate::log::Verdict;
 use crate::registry::{self, Name};
-use crate::segment::{Far, Segment, Side};
+use crate::segment::{End, Far, Segment, Side, Unusable};
+use crate::thread::Section;
+use crate::witness::{self, Doubt};
 
 /// How often an acceptor looks for an offer. The first bytes of one that speaks are sent
 /// after the offer was made: one look would do, if nobody read past us.
@@ -28,6 +37,8 @@ const PATIENCE: u32 = 64;
 /// but not before the other has said something, or for so long: it may read late, however much
 /// is sent meanwhile.
 const SILENT_MS: u64 = 10_000;
+/// How often the kernel is asked who has claimed an offer, while it cannot answer.
+const QUESTIONS: u32 = 8;
 /// How long an acceptor looks for an offer from another host, which the carriers bring.
 const FAR_OFFER_MS: u64 = 10_000;
 
@@ -37,16 +48,11 @@ impl Connection {
     pub(crate) fn offer(fd: i32, name: Name, way: Way) -> Result<(), Verdict> {
         let name = if way == Way::Memory { name } else { name.for_the_carrier() };
         let cookie = kernel::cookie(fd).map_err(Verdict::NoMemory)?;
-        let file = name.create().map_err(Verdict::NoMemory)?;
-        let made = Segment::create(file);
-        let _ = kernel::close(file);
-        let Ok(segment) = made else {
-            name.forget();
-            return Err(Verdict::NoMemory(Errno(libc::ENOMEM)));
-        };
+        let segment = make(&name)?;
         let own = segment.end(Side::Connector);
-        own.cookie.store(cookie, Ordering::Relaxed);
-        own.holders.store(1, Ordering::Release);
+        witness::introduce(own, fd);
+        own.holders.store(1, Ordering::Relaxed);
+        own.cookie.store(cookie, Ordering::Release);
         if way != Way::Memory
             && let Err(verdict) = hand_to_the_carrier(segment, &name, way)
         {
@@ -57,7 +63,7 @@ impl Connection {
         }
         crate::table::insert(fd, |connection| {
             connection.begin(Side::Connector, Stage::Plain, name, way);
-            connection.adopt(segment);
+            connection.adopt(segment, Proof::Open);
         });
         Ok(())
     }
@@ -88,20 +94,30 @@ impl Connection {
     }
 
     fn looks_for_an_offer(&self, fd: i32) {
-        if self.stage() != Stage::Seeking
-            || self.joining.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err()
-        {
+        if self.stage() != Stage::Seeking {
             return;
         }
-        if self.stage() == Stage::Seeking
-            && self.may_look()
-            && !self.claim(fd)
-            && self.has_looked_enough()
-        {
-            self.stage.store(Stage::Plain as u8, Ordering::Release);
-            self.tells(Verdict::NoOffer);
+        self.alone(|| {
+            if self.stage() == Stage::Seeking
+                && self.may_look()
+                && let Err(why) = self.claim(fd)
+                && self.has_looked_enough()
+            {
+                self.stage.store(Stage::Plain as u8, Ordering::Release);
+                self.tells(why);
+            }
+        });
+    }
+
+    /// Finding each other is for one thread of this process at a time; others go on with TCP
+    /// meanwhile. No handler of a signal comes in between: what it received would be
+    /// counted too late.
+    fn alone(&self, job: impl FnOnce()) {
+        let _section = Section::enter();
+        if self.joining.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+            job();
+            self.joining.store(0, Ordering::Release);
         }
-        self.joining.store(0, Ordering::Release);
     }
 
     /// What comes from another host is looked for by time, not with each call.
@@ -118,33 +134,31 @@ impl Connection {
         self.age() >= FAR_OFFER_MS
     }
 
-    /// Whether the offer was there, and we have said that we are here.
-    fn claim(&self, fd: i32) -> bool {
-        let (received, sent) =
-            (self.early_received.load(Ordering::SeqCst), self.early_sent.load(Ordering::SeqCst));
-        // Who read or wrote past us makes counting worthless: then it stays what it is.
-        if self.early_in_flight.load(Ordering::SeqCst) != 0
-            || counts::received(fd) != Some(received)
-        {
-            return false;
+    /// Says that we are here, if the offer is there and is for this socket; else why not.
+    fn claim(&self, fd: i32) -> Result<(), Verdict> {
+        self.early_counts(fd).ok_or(Verdict::NoOffer)?;
+        let name = self.name().ok_or(Verdict::NoOffer)?;
+        let offer = Offer::find(&name, Side::Acceptor)?;
+        if offer.far().way.load(Ordering::Relaxed) != self.far_way.load(Ordering::Relaxed) {
+            return Err(Verdict::NoOffer);
         }
-        let Some(segment) = self.name().as_ref().and_then(find) else { return false };
-        let (own, shared) = (segment.end(Side::Acceptor), Shared::new(segment, Side::Acceptor));
-        let is_of_this_way =
-            segment.far().way.load(Ordering::Relaxed) == self.far_way.load(Ordering::Relaxed);
-        let is_mine = is_of_this_way
-            && kernel::cookie(fd).is_ok_and(|cookie| {
-                own.cookie.compare_exchange(0, cookie, Ordering::AcqRel, Ordering::Relaxed).is_ok()
-            });
+        offer.is_for(fd, &name).map_err(Verdict::Doubtful)?;
+        // Other threads may have gone on while the kernel was asked.
+        let (received, sent) = self.early_counts(fd).ok_or(Verdict::NoOffer)?;
+        let own = offer.end(Side::Acceptor);
+        let is_mine = kernel::cookie(fd).is_ok_and(|cookie| {
+            own.cookie.compare_exchange(0, cookie, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        });
         if !is_mine {
-            // SAFETY: nobody else knows of this mapping.
-            unsafe { segment.unmap() };
-            return false;
+            return Err(Verdict::NoOffer);
         }
+        let segment = offer.keep();
+        let shared = Shared::new(segment, Side::Acceptor, &self.is_proven);
+        witness::introduce(own, fd);
         own.holders.store(1, Ordering::Relaxed);
         shared.receives.receiving.by_tcp.store(received, Ordering::Relaxed);
         shared.sends.sending.by_tcp.store(sent, Ordering::Relaxed);
-        self.adopt(segment);
+        self.adopt(segment, Proof::Done);
         own.is_here.store(1, Ordering::Release);
         if let Some(far) = shared.far {
             far.has_news();
@@ -152,11 +166,28 @@ impl Connection {
         }
         crate::watched::became_shared(fd);
         self.tells(shared.together());
-        true
+        Ok(())
+    }
+
+    /// What has been received and sent by TCP. Who read or wrote past us makes counting
+    /// worthless: then it stays what it is.
+    fn early_counts(&self, fd: i32) -> Option<(u64, u64)> {
+        let (received, sent) =
+            (self.early_received.load(Ordering::SeqCst), self.early_sent.load(Ordering::SeqCst));
+        let is_sure = self.early_in_flight.load(Ordering::SeqCst) == 0
+            && counts::received(fd) == Some(received);
+        is_sure.then_some((received, sent))
     }
 
     /// One more call of a connector whose offer nobody has taken yet.
-    pub(crate) fn waits_for_an_answer(&self, shared: &Shared<'_>) {
+    pub(crate) fn waits_for_an_answer(&self, shared: &Shared<'_>, fd: i32) {
+        if shared.is_claimed() && !shared.is_proven() {
+            self.alone(|| {
+                if self.stage() == Stage::Shared && !shared.is_proven() {
+                    self.finds_out_who_has_claimed(shared, fd);
+                }
+            });
+        }
         if shared.are_both_here() {
             if !self.has_told.load(Ordering::Relaxed) {
                 self.tells(shared.together());
@@ -183,6 +214,31 @@ impl Connection {
                 self.tells(Verdict::NoAnswer);
             }
         }
+    }
+
+    /// A connector's offer was claimed: if by the socket that it calls, then both are here.
+    fn finds_out_who_has_claimed(&self, shared: &Shared<'_>, fd: i32) {
+        let Some(name) = self.name() else { return };
+        let acceptor = shared.segment.end(Side::Acceptor);
+        let doubt = match shared.far {
+            None => witness::vouch(fd, &name, Side::Acceptor, acceptor),
+            Some(_) if is_a_carrier_beside(acceptor, fd) => Ok(()),
+            Some(_) => Err(Doubt::Apart),
+        };
+        // Another process of this end may have been told while the other was there, which
+        // has left bytes behind, as for one who inherits it.
+        let is_sure = shared.own.is_sure.load(Ordering::Acquire) != 0;
+        let why = match doubt {
+            Ok(()) => return shared.is_here_too(),
+            Err(Doubt::Gone | Doubt::Silent(_)) if is_sure => return shared.is_here_too(),
+            Err(why) => why,
+        };
+        if why.may_pass() && self.questions.fetch_add(1, Ordering::Relaxed) < QUESTIONS {
+            return;
+        }
+        name.forget();
+        self.stage.store(Stage::Plain as u8, Ordering::Release);
+        self.tells(if why == Doubt::Gone { Verdict::TooShort } else { Verdict::Doubtful(why) });
     }
 
     /// Milliseconds since it was made.
@@ -214,7 +270,7 @@ impl Connection {
     /// come. To another host one's own way is changed as soon as may be, so that rings can
     /// be sent with the next bytes.
     pub(crate) fn looks_for_the_other(&self, shared: &Shared<'_>, fd: i32) {
-        self.waits_for_an_answer(shared);
+        self.waits_for_an_answer(shared, fd);
         if shared.far.is_some() && !shared.is_sending_switched() {
             shared.switch_sending(fd);
         }
@@ -227,14 +283,110 @@ fn hand_to_the_carrier(segment: Segment, name: &Name, way: Way) -> Result<(), Ve
     far.way.store(far::number_of(way), Ordering::Relaxed);
     far.has_news();
     far.process.store(crate::process::owner(), Ordering::Relaxed);
-    let carrier = registry::carrier(way).ok_or(Verdict::NoCarrier(way))?;
-    kernel::send_note(carrier.as_c_str(), &name.to_bytes()).map_err(|_| Verdict::NoCarrier(way))
+    registry::send_to_carrier(way, &name.to_bytes()).map_err(|why| match why {
+        Fault::Kernel(_) => Verdict::NoCarrier(way),
+        why => Verdict::NoFolder(why),
+    })
 }
 
-/// The memory that was offered for a connection.
-pub(crate) fn find(name: &Name) -> Option<Segment> {
-    let file = name.open().ok()?;
-    let opened = Segment::open(file);
+/// Whether a carrier has claimed this end which is where we are.
+fn is_a_carrier_beside(end: &End, fd: i32) -> bool {
+    end.cookie.load(Ordering::Acquire) == ELSEWHERE && witness::is_beside(end, fd)
+}
+
+/// What is known of the other end where this one's number is in the memory; nothing where the
+/// kernel says that it is another. An end writes its number only once it is sure of the other,
+/// but for a connector that has just made its offer. Who has gone meanwhile may have left
+/// bytes behind.
+pub(super) fn proof_of_inherited(fd: i32, side: Side, name: &Name, offer: &Offer) -> Option<Proof> {
+    if !witness::is_beside(offer.end(side), fd) {
+        return None;
+    }
+    if side == Side::Acceptor {
+        return Some(Proof::Done);
+    }
+    if offer.own().is_sure.load(Ordering::Acquire) == 0 {
+        return Some(Proof::Open);
+    }
+    if offer.far().way().is_some() {
+        return Some(Proof::Done);
+    }
+    match witness::vouch(fd, name, Side::Acceptor, offer.end(Side::Acceptor)) {
+        Err(Doubt::Another | Doubt::Apart | Doubt::OfUser(_)) => None,
+        Ok(()) | Err(Doubt::Gone | Doubt::Silent(_)) => Some(Proof::Done),
+    }
+}
+
+/// Makes memory for a connection, with a name by which the other end finds it.
+pub(crate) fn make(name: &Name) -> Result<Segment, Verdict> {
+    let file = name.create()?;
+    let made = Segment::create(file, name);
     let _ = kernel::close(file);
-    opened.ok()
+    made.map_err(|why| {
+        name.forget();
+        match why {
+            Unusable::Kernel(why) => Verdict::NoMemory(why),
+            why => Verdict::Unusable(why),
+        }
+    })
+}
+
+/// The memory that was offered for a connection, and its file: until it is kept.
+#[derive(Debug)]
+pub(crate) struct Offer {
+    segment: Segment,
+    file: i32,
+}
+
+impl Offer {
+    /// Looks by name, for the end at `side`. What is found is a file of this user's alone which
+    /// says that it is of this connection; whether that is true the kernel knows.
+    pub(crate) fn find(name: &Name, side: Side) -> Result<Self, Verdict> {
+        let file = name.open()?;
+        match Segment::open(file, name, side) {
+            Ok(segment) => Ok(Self { segment, file }),
+            Err(why) => {
+                let _ = kernel::close(file);
+                Err(Verdict::Unusable(why))
+            }
+        }
+    }
+
+    /// Whether it is offered to this socket, by the socket that has called it; by a carrier,
+    /// which has asked the kernel for the one that is called, if it comes from another host.
+    fn is_for(&self, fd: i32, name: &Name) -> Result<(), Doubt> {
+        let connector = self.end(Side::Connector);
+        if self.far().way().is_none() {
+            return witness::vouch(fd, name, Side::Connector, connector);
+        }
+        let addressee = self.identity().addressee.load(Ordering::Relaxed);
+        if kernel::cookie(fd) != Ok(addressee) {
+            return Err(Doubt::Another);
+        }
+        if is_a_carrier_beside(connector, fd) { Ok(()) } else { Err(Doubt::Apart) }
+    }
+
+    /// The mapping, which is the caller's from here on.
+    pub(crate) fn keep(self) -> Segment {
+        let segment = self.segment;
+        let _ = kernel::close(self.file);
+        std::mem::forget(self);
+        segment
+    }
+}
+
+impl Deref for Offer {
+    type Target = Segment;
+
+    fn deref(&self) -> &Segment {
+        &self.segment
+    }
+}
+
+impl Drop for Offer {
+    fn drop(&mut self) {
+        let _ = kernel::close(self.file);
+        // SAFETY: nobody else knows of this mapping, and references are borrowed from this.
+        unsafe { self.segment.unmap() };
+    }
 }

@@ -151,9 +151,14 @@ fn arm_one(entry: &mut Entry) -> Armed {
     if entry.is_far {
         guard.looks_for_the_other(&shared, entry.fd);
     }
-    let mut nap = shared.nap(entry.fd);
-    entry.watch = Some(shared.watches(true));
-    if entry.events & WRITE != 0 && shared.is_sending_switched() {
+    let waits_for_room = entry.events & WRITE != 0 && shared.is_sending_switched();
+    let watch = shared.watches(true, waits_for_room);
+    let mut nap = shared.nap(entry.fd).and(watch.nap);
+    entry.watch = Some(watch);
+    if shared.keeps_a_ring_for_another(entry.fd) {
+        nap = nap.and(Nap::BLIND);
+    }
+    if waits_for_room {
         let _ = shared.outgoing.wants_room(ROOM_BY_TCP);
         if readiness::needs_looks_for_room(&shared) {
             nap = nap.and(Nap::SHORT);

@@ -25,7 +25,7 @@ pub(crate) use holder::Holder;
 use packets::{File, Kind};
 use page::{Mapped, State};
 use service::{Order, Way};
-pub(crate) use service::{after_fork, end};
+pub(crate) use service::{after_fork, end, goes_on, stands_still};
 
 use crate::kernel::{self, Errno};
 use crate::lock::Locked;
@@ -88,6 +88,12 @@ impl Socket {
 
     fn take_far(&self) -> Result<(File, Mapped), Errno> {
         self.far.with(Option::take).ok_or(Errno(libc::EINVAL))
+    }
+
+    /// In a child of a fork: nobody else is here.
+    pub(crate) fn after_fork(&self) {
+        self.far.free_after_fork();
+        self.names.free_after_fork();
     }
 
     pub(crate) fn bind(&self, address: SocketAddr) -> Result<(), Errno> {

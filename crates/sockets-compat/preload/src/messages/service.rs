@@ -111,12 +111,21 @@ fn begin() -> Result<Service, Errno> {
     Ok(Service { orders, bell })
 }
 
+/// Before a fork, and after it.
+pub(crate) fn stands_still() {
+    SERVICE.stands_still();
+    FARS.stands_still();
+}
+
+pub(crate) fn goes_on() {
+    FARS.goes_on();
+    SERVICE.goes_on();
+}
+
 /// In a child of a fork: the thread is not here, and its ends are the parent's.
 pub(crate) fn after_fork() {
-    SERVICE.free_after_fork();
     // What it shares with its thread may be locked for ever: it is left as it lies.
     SERVICE.with(|service| std::mem::forget(service.take()));
-    FARS.free_after_fork();
     for fd in FARS.with(std::mem::take) {
         let _ = kernel::close(fd);
     }

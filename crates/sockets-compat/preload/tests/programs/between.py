@@ -84,6 +84,34 @@ def echo():
     sock.close()
 
 
+def say_who():
+    """Tells each of two that call who it is, as TCP says, when it is told to go on."""
+    signal.alarm(100)
+    family = socket.AF_INET6 if ":" in HOST else socket.AF_INET
+    listener = socket.create_server((HOST, PORT), family=family)
+    socks = [listener.accept()[0] for _ in range(2)]
+    print("accepted", flush=True)
+    sys.stdin.readline()
+    for _ in range(50):
+        for sock in socks:
+            assert receive(sock, 4) == b"who?"
+            sock.sendall(struct.pack("!H", sock.getpeername()[1]))
+
+
+def ask_who():
+    """Asks that on two connections, when it is told to go on."""
+    signal.alarm(100)
+    socks = [socket.create_connection((HOST, PORT)) for _ in range(2)]
+    print("called", flush=True)
+    sys.stdin.readline()
+    for _ in range(50):
+        for sock in socks:
+            sock.sendall(b"who?")
+        for sock in socks:
+            assert receive(sock, 2) == struct.pack("!H", sock.getsockname()[1]), "another's"
+        time.sleep(0.02)
+
+
 def say_bye():
     """Says one word when all has come, and is gone."""
     sock = called()

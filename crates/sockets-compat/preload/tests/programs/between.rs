@@ -293,6 +293,50 @@ fn strangers_are_turned_away() {
     drop(carriers);
 }
 
+/// What a program offers to its carrier is looked up by the name in a note: an exchanged file
+/// is that of another connection.
+#[test]
+fn a_carrier_takes_memory_of_the_connection_that_the_note_names() {
+    require_namespaces!();
+    skip_unless!(missing(&["python3"]));
+    let (hosts, carriers) = Hosts::with_carriers("stp");
+    let two = Two::new(&hosts);
+    let mut called = two.called("say_who");
+    carriers[0].signal("STOP");
+    let mut calls = two.calls("ask_who");
+    calls.until_it_says("called");
+    hosts.exchange_memory(Host::Here, "to-");
+    carriers[0].signal("CONT");
+    called.is_told("go on");
+    calls.is_told("go on");
+    calls.ends_well();
+    called.ends_well();
+    let log = hosts.ground.log();
+    assert_eq!(
+        log.matches("is not taken: tcp: the offer is that of another connection").count(),
+        2
+    );
+    assert!(!log.contains(": is carried"), "{log}");
+}
+
+/// What a carrier offers to a program of its host says for which socket it is.
+#[test]
+fn a_program_takes_what_a_carrier_offers_for_its_own_socket_only() {
+    require_namespaces!();
+    skip_unless!(missing(&["python3"]));
+    let (hosts, _carriers) = Hosts::with_carriers("stp");
+    let two = Two::new(&hosts);
+    let mut called = two.called("say_who");
+    let mut calls = two.calls("ask_who");
+    calls.until_it_says("called");
+    hosts.exchange_memory(Host::There, "");
+    called.is_told("go on");
+    calls.is_told("go on");
+    calls.ends_well();
+    called.ends_well();
+    assert!(hosts.verdicts().iter().all(|way| way == "tcp"), "{}", hosts.ground.log());
+}
+
 /// Nonsense from one who has the key ends the connection that it is said of, and no other.
 #[test]
 fn a_carrier_that_talks_nonsense_resets_its_connection() {

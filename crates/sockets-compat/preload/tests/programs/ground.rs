@@ -276,6 +276,12 @@ impl Running {
         assert!(told.expect("kill starts").success());
     }
 
+    /// Writes a line to its input.
+    pub(crate) fn is_told(&mut self, line: &str) {
+        let stdin = self.child.stdin.as_mut().expect("it is piped");
+        stdin.write_all(format!("{line}\n").as_bytes()).expect("it listens");
+    }
+
     /// Ends it as nobody can expect.
     pub(crate) fn kill(&mut self) {
         self.child.kill().expect("it can be killed");

@@ -1,7 +1,9 @@
 //! Two hosts, which are network namespaces with a cable between them, and a carrier on each.
 
+use std::fs;
 use std::net::{IpAddr, SocketAddr};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::PathBuf;
 
 use landfall_testbed::{Namespace, VethConfig, VethEnd, VethPair};
 
@@ -90,6 +92,30 @@ impl Hosts {
         carrier
     }
 
+    /// Waits until there is memory for two connections whose names begin so, and exchanges
+    /// the names, as a third of the same user may.
+    pub(crate) fn exchange_memory(&self, host: Host, beginning: &str) {
+        // Names of memory for the carrier begin so, and then with a number as all others do.
+        const TO_THE_CARRIER: &str = "to-";
+        let folder = self.on(host, folder_of_this_network);
+        let names = || -> Vec<PathBuf> {
+            let entries = fs::read_dir(&folder).into_iter().flatten().flatten();
+            let names = entries.filter(|entry| {
+                let name = entry.file_name();
+                let rest = name.to_str().and_then(|name| name.strip_prefix(beginning));
+                let is_offer = |rest: &str| rest.len() == 72 && !rest.starts_with(TO_THE_CARRIER);
+                rest.is_some_and(is_offer)
+            });
+            names.map(|entry| entry.path()).collect()
+        };
+        self.ground.until(|| names().len() == 2);
+        let (names, aside) = (names(), folder.join("aside"));
+        let moves = [(&names[0], &aside), (&names[1], &names[0]), (&aside, &names[1])];
+        for (from, to) in moves {
+            fs::rename(from, to).expect("its own files");
+        }
+    }
+
     pub(crate) fn start(&self, host: Host, program: &str, arguments: &[&str]) -> Running {
         self.on(host, || self.ground.start(true, program, arguments))
     }
@@ -138,6 +164,21 @@ impl Hosts {
     pub(crate) fn expect_carried(&self) {
         assert!(self.are_carried(), "{}", self.ground.log());
     }
+}
+
+/// Where programs of this user and of this thread's network find each other.
+fn folder_of_this_network() -> PathBuf {
+    let network = fs::metadata("/proc/thread-self/ns/net").expect("a thread has a network").ino();
+    let end = format!("-{:08x}", network as u32);
+    let me = fs::metadata("/proc/self").expect("there is a process").uid();
+    let folders = fs::read_dir("/dev/shm").expect("there is shared memory").flatten();
+    let is_it = |path: &PathBuf| {
+        let name = path.to_string_lossy();
+        name.contains("landfall-sockets-")
+            && name.ends_with(&end)
+            && fs::metadata(path).is_ok_and(|folder| folder.uid() == me)
+    };
+    folders.map(|folder| folder.path()).find(is_it).expect("a carrier has made it")
 }
 
 /// What a carrier is told by `landfall carry`.

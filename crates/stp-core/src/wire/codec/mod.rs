@@ -26,18 +26,20 @@ use super::reason::Reason;
 const LOG_SIZES: u8 = 32;
 
 impl Message {
-    /// How long the head of an operation is.
+    /// How long the head of an operation with these flags is.
     #[must_use]
     #[inline]
-    pub const fn head_len(op: Op) -> usize {
+    pub const fn head_len(op: Op, flags: Flags) -> usize {
         match op {
             Op::Get | Op::FetchOp => LONGEST_HEAD,
+            Op::ConnectionAnswer if !flags.has(Flags::REJECTED) => LONGEST_HEAD,
             _ => HEADER_LEN,
         }
     }
 
     /// Writes the head of a packet. A message without payload gets its
-    /// checksum; for Data and Put the driver adds it where it is wanted.
+    /// checksum; for Data and Put the driver adds it where it is wanted. Where
+    /// a proof belongs are zeros: [`super::proof::seal`] puts it in.
     ///
     /// Returns the length, or nothing where `head` is too short or a value
     /// does not fit its place: a size of 2^32 or more, a version above 63, a
@@ -45,8 +47,6 @@ impl Message {
     #[must_use]
     pub fn encode(&self, envelope: Envelope, head: &mut [u8]) -> Option<usize> {
         let op = self.op();
-        let len = Self::head_len(op);
-        let head = head.get_mut(..len)?;
         let mut header = Header {
             op: op as u8,
             d_port: envelope.d_port.into(),
@@ -56,6 +56,8 @@ impl Message {
         };
         let mut extension = [0; EXTENSION_LEN];
         self.fill(&mut header, &mut extension)?;
+        let len = Self::head_len(op, header.flags());
+        let head = head.get_mut(..len)?;
         let is_sealed = must_be_sealed(op);
         if is_sealed {
             header.flags |= Flags::SUM.0;
@@ -75,7 +77,7 @@ impl Message {
             | Op::ConnectionAnswer
             | Op::RequestDisconnect
             | Op::DisconnectAnswer
-            | Op::DisconnectComplete => connection::fill(self, header),
+            | Op::DisconnectComplete => connection::fill(self, header, extension),
             Op::RequestToSend
             | Op::RequestAnswer
             | Op::RequestToReceive
@@ -96,8 +98,8 @@ impl Message {
         }
     }
 
-    /// Reads the head of a packet. Does not look at the checksum, only that a
-    /// packet says it has one where it must.
+    /// Reads the head of a packet. Looks neither at the proof nor at the checksum,
+    /// only that a packet says it has one where it must.
     ///
     /// # Errors
     /// [`Refusal::Truncated`] where `head` is shorter than the operation needs,
@@ -107,7 +109,8 @@ impl Message {
     pub fn decode(head: &[u8]) -> Result<(Envelope, Self), Refusal> {
         let header = Header::read(head).ok_or(Refusal::Truncated)?;
         let op = header.operation()?;
-        let extension = head.get(HEADER_LEN..Self::head_len(op)).ok_or(Refusal::Truncated)?;
+        let len = Self::head_len(op, header.flags());
+        let extension = head.get(HEADER_LEN..len).ok_or(Refusal::Truncated)?;
         only_flags(header, flags_of(op))?;
         if must_be_sealed(op) && !header.flags().has(Flags::SUM) {
             return Err(Refusal::BadChecksum);
@@ -122,7 +125,7 @@ impl Message {
             | Op::ConnectionAnswer
             | Op::RequestDisconnect
             | Op::DisconnectAnswer
-            | Op::DisconnectComplete => connection::parse(op, header)?,
+            | Op::DisconnectComplete => connection::parse(op, header, extension)?,
             Op::RequestToSend
             | Op::RequestAnswer
             | Op::RequestToReceive
@@ -158,7 +161,7 @@ const fn flags_of(op: Op) -> Flags {
         Op::Data => Flags::LAST,
         Op::Put => Flags::LAST.with(Flags::NOTIFY).with(Flags::REJECTED),
         Op::RequestState => Flags::LINK,
-        Op::RequestStateResponse => Flags::LAST.with(Flags::REJECTED),
+        Op::RequestStateResponse => Flags::LAST.with(Flags::REJECTED).with(Flags::LINK),
         _ => Flags::NONE,
     }
 }

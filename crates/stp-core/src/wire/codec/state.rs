@@ -63,9 +63,10 @@ pub(super) fn parse_question(header: &Header) -> Result<Question, Refusal> {
 
 fn fill_state(header: &mut Header, state: State) {
     let topic = match state {
-        State::Connection { ids, token } => {
+        State::Connection { ids, is_link, token } => {
             fill_ids(header, ids);
             header.t_len = token.into();
+            header.flags |= Flags::NONE.with_if(is_link, Flags::LINK).0;
             topic::CONNECTION
         }
         State::Transfer { ids, serial, acked, len, is_complete } => {
@@ -105,7 +106,10 @@ pub(super) fn parse_state(header: &Header) -> Result<State, Refusal> {
     only_flags(header, flags_of(topic))?;
     let reason = is_rejected(header).then(|| Reason::from_number((param >> 8) as u8));
     Ok(match topic {
-        topic::CONNECTION => State::Connection { ids, token: header.t_len.get() },
+        topic::CONNECTION => {
+            let is_link = header.flags().has(Flags::LINK);
+            State::Connection { ids, is_link, token: header.t_len.get() }
+        }
         topic::TRANSFER => State::Transfer {
             ids,
             serial: serial(header)?,
@@ -125,6 +129,7 @@ pub(super) fn parse_state(header: &Header) -> Result<State, Refusal> {
 
 const fn flags_of(topic: u8) -> Flags {
     match topic {
+        topic::CONNECTION => Flags::LINK,
         topic::TRANSFER => Flags::LAST,
         topic::MEMORY | topic::GET_REFUSED => Flags::REJECTED,
         _ => Flags::NONE,

@@ -38,6 +38,14 @@ impl Listener {
     pub fn bind(path: &Path, admit: Admit) -> Result<Self, RendezvousError> {
         let address = Address::of(path)?;
         let socket = new_socket()?;
+        if admit == Admit::SameUser {
+            // The file is made with the socket's own mode (unix_bind in net/unix/af_unix.c):
+            // a name that others may change by now is not to be followed afterwards.
+            let itself =
+                fs::File::from(socket.as_fd().try_clone_to_owned().map_err(system("dup"))?);
+            let only_owner = fs::Permissions::from_mode(0o600);
+            itself.set_permissions(only_owner).map_err(system("fchmod"))?;
+        }
         let _alone = alone_beside(path)?;
         if let Err(error) = socket.bind(address.socket()) {
             if error.kind() != io::ErrorKind::AddrInUse {
@@ -51,10 +59,6 @@ impl Listener {
         }
         let file = fs::symlink_metadata(path).ok().map(|file| (file.dev(), file.ino()));
         let listener = Self { socket, path: path.into(), file, admit };
-        if listener.admit == Admit::SameUser {
-            let only_owner = fs::Permissions::from_mode(0o600);
-            fs::set_permissions(path, only_owner).map_err(system("chmod"))?;
-        }
         listener.socket.listen(BACKLOG).map_err(system("listen"))?;
         Ok(listener)
     }

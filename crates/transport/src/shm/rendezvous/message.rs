@@ -2,11 +2,12 @@
 
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 use arrayvec::ArrayVec;
 
 use super::RendezvousError;
+use crate::shm::descriptor::{close_aside, is_event, is_memory};
 
 /// The most bytes that a message carries.
 pub const MAX_BODY: usize = 240;
@@ -22,14 +23,18 @@ pub struct Message {
     pub kind: u16,
     /// Its bytes.
     pub body: ArrayVec<u8, MAX_BODY>,
-    /// Its descriptors, which belong to the receiver and are closed on exec.
+    /// Its descriptors, which belong to the receiver and are closed on exec. Each is of
+    /// memory that can be sealed, or an eventfd: what else comes is refused.
     pub fds: ArrayVec<OwnedFd, MAX_FDS>,
 }
 
-/// Room for the control message, aligned as its header has to be. A few more
-/// descriptors fit than are allowed, so that too many are seen as such.
+/// Room for the control message, aligned as its header has to be. As many descriptors fit
+/// as the kernel lets pass at once (`SCM_MAX_FD`, 253): what found no room it would close
+/// itself, on this thread.
 #[repr(align(8))]
-struct Control([MaybeUninit<u8>; 128]);
+struct Control([MaybeUninit<u8>; CONTROL]);
+
+const CONTROL: usize = 16 + 253 * size_of::<RawFd>() + 4;
 
 /// Bytes of descriptors in the control message.
 const fn fd_bytes(count: usize) -> libc::c_uint {
@@ -50,7 +55,7 @@ pub(super) fn send(
         libc::iovec { iov_base: kind.as_mut_ptr().cast(), iov_len: HEAD },
         libc::iovec { iov_base: body.as_ptr().cast_mut().cast(), iov_len: body.len() },
     ];
-    let mut control = Control([MaybeUninit::zeroed(); 128]);
+    let mut control = Control([MaybeUninit::zeroed(); CONTROL]);
     // SAFETY: a header of zeros is one that names nothing.
     let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
     header.msg_iov = parts.as_mut_ptr();
@@ -94,7 +99,7 @@ pub(super) fn send(
 pub(super) fn receive(socket: BorrowedFd<'_>) -> Result<Option<Message>, RendezvousError> {
     let mut bytes = [0; HEAD + MAX_BODY];
     let mut part = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
-    let mut control = Control([MaybeUninit::zeroed(); 128]);
+    let mut control = Control([MaybeUninit::zeroed(); CONTROL]);
     // SAFETY: a header of zeros is one that names nothing.
     let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
     header.msg_iov = &raw mut part;
@@ -116,23 +121,31 @@ pub(super) fn receive(socket: BorrowedFd<'_>) -> Result<Option<Message>, Rendezv
             _ => return Err(RendezvousError::System { call: "recvmsg", error }),
         }
     };
-    // First of all they get an owner, who closes them whatever is said below.
+    // First of all they get an owner, whatever is said below.
     let fds = take_fds(&header);
-    if len == 0 {
-        return Err(RendezvousError::Gone);
-    }
     let cut = header.msg_flags & (libc::MSG_TRUNC | libc::MSG_CTRUNC) != 0;
     let message = bytes.get(..len).and_then(|bytes| bytes.split_first_chunk::<HEAD>());
-    let (Some((kind, body)), Some(fds), false) = (message, fds, cut) else {
-        return Err(RendezvousError::NoMessage);
+    let is_good = fds.len() <= MAX_FDS && fds.iter().all(|fd| is_of_use(fd.as_fd())) && !cut;
+    let (Some((kind, body)), true) = (message, is_good) else {
+        close_aside(fds);
+        return Err(match len {
+            0 => RendezvousError::Gone,
+            _ => RendezvousError::NoMessage,
+        });
     };
     let body = ArrayVec::try_from(body).map_err(|_| RendezvousError::NoMessage)?;
+    let fds = fds.into_iter().collect();
     Ok(Some(Message { kind: u16::from_le_bytes(*kind), body, fds }))
 }
 
-/// All descriptors that came; none if they were too many (all are closed then).
-fn take_fds(header: &libc::msghdr) -> Option<ArrayVec<OwnedFd, MAX_FDS>> {
-    let (mut fds, mut too_many) = (ArrayVec::new(), false);
+/// Is it something that a message may carry? Both kinds close without waiting.
+fn is_of_use(fd: BorrowedFd<'_>) -> bool {
+    is_memory(fd) || is_event(fd).unwrap_or(false)
+}
+
+/// All descriptors that came.
+fn take_fds(header: &libc::msghdr) -> Vec<OwnedFd> {
+    let mut fds = Vec::new();
     // SAFETY: the kernel filled the control buffer in, and said how far.
     let mut next = unsafe { libc::CMSG_FIRSTHDR(header) };
     // SAFETY: null, or a header within the buffer.
@@ -147,12 +160,11 @@ fn take_fds(header: &libc::msghdr) -> Option<ArrayVec<OwnedFd, MAX_FDS>> {
                 let fd =
                     unsafe { libc::CMSG_DATA(control).cast::<RawFd>().add(index).read_unaligned() };
                 // SAFETY: the kernel made it for us just now.
-                let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-                too_many |= fds.try_push(fd).is_err();
+                fds.push(unsafe { OwnedFd::from_raw_fd(fd) });
             }
         }
         // SAFETY: as above.
         next = unsafe { libc::CMSG_NXTHDR(header, control) };
     }
-    (!too_many).then_some(fds)
+    fds
 }

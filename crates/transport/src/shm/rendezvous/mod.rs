@@ -92,7 +92,7 @@ pub enum RendezvousError {
         fds: usize,
     },
     /// What came was too long or too short for a message, or carried more
-    /// descriptors than it may.
+    /// descriptors than it may, or others than memory and eventfds.
     #[error("the other process sent something that is no message")]
     NoMessage,
     /// A system call failed.

@@ -1,8 +1,14 @@
 //! Meeting, handing over, hanging up.
 
+use std::io::Write;
+use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::PathBuf;
+use std::sync::mpsc;
+use std::thread;
 use std::time::Duration;
+
+use socket2::SockRef;
 
 use crate::memory::SharedMemory;
 use crate::shm::rendezvous::{Admit, Channel, Listener, MAX_BODY, MAX_FDS, RendezvousError};
@@ -174,4 +180,56 @@ fn who_is_not_admitted_is_turned_away_by_either_side() {
     assert!(matches!(channel.receive(LONG), Err(RendezvousError::Gone)));
     let refused = Channel::connect(&folder.socket(), &nobody);
     assert!(matches!(refused, Err(RendezvousError::NotAdmitted(_))));
+}
+
+/// A socket with something to send that nobody takes, which says that who closes it waits
+/// for that: the last one to close it is whoever gets the message.
+#[test]
+fn a_descriptor_of_another_kind_is_refused_and_holds_nobody_up() {
+    const HOURS: Duration = Duration::from_secs(36_000);
+    let (ours, theirs) = Channel::pair().unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut slow = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let never_read = listener.accept().unwrap();
+    slow.set_nonblocking(true).unwrap();
+    while slow.write(&[0; 65_536]).is_ok() {}
+    slow.set_nonblocking(false).unwrap();
+    SockRef::from(&slow).set_linger(Some(HOURS)).unwrap();
+    theirs.send(1, b"here", &[slow.as_fd()]).unwrap();
+    drop(slow);
+    let (done, is_done) = mpsc::channel();
+    thread::spawn(move || {
+        let received = ours.receive(LONG);
+        let is_refused = matches!(received, Err(RendezvousError::NoMessage));
+        drop(received);
+        done.send(is_refused).unwrap();
+    });
+    assert_eq!(is_done.recv_timeout(LONG), Ok(true), "refused, and closed by somebody else");
+    drop(never_read);
+}
+
+/// Whoever may change the folder could put a link in the socket's place before its mode is
+/// set by its name.
+#[test]
+fn a_socket_is_for_its_user_only_from_the_beginning() {
+    use std::os::unix::fs::PermissionsExt;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    let folder = Folder::new("mode");
+    let (path, is_over) = (folder.socket(), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let looks = scope.spawn(|| {
+            let mut seen = 0;
+            while !is_over.load(Ordering::Relaxed) {
+                let Ok(file) = std::fs::symlink_metadata(&path) else { continue };
+                seen |= file.permissions().mode() & 0o777;
+            }
+            seen
+        });
+        for _ in 0..2000 {
+            drop(Listener::bind(&path, Admit::SameUser).unwrap());
+        }
+        is_over.store(true, Ordering::Relaxed);
+        assert_eq!(looks.join().unwrap() & !0o600, 0, "others could connect for a moment");
+    });
 }

@@ -1,8 +1,9 @@
 //! Sleeping and waking.
 
-use std::os::fd::AsFd;
-use std::sync::Arc;
+use std::io::Write;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
@@ -28,6 +29,63 @@ fn nothing_else_is_taken_for_a_doorbell() {
     let (doorbell, _) = bell();
     let event = doorbell.fd().as_fd().try_clone_to_owned().unwrap();
     assert!(matches!(Ringer::new(&Piece::private(0), event), Err(WakeError::Memory(_))));
+}
+
+/// What a peer hands over as the descriptor of its doorbell: with a word that says that
+/// somebody sleeps, a counter as it likes, and a file that makes others wait.
+#[test]
+fn no_descriptor_of_a_peer_makes_who_rings_wait() {
+    let full = u64::MAX - 1;
+    for (flags, count) in [(0, 0), (0, full), (libc::EFD_SEMAPHORE, 0), (libc::EFD_SEMAPHORE, full)]
+    {
+        let memory = Piece::private(8);
+        // SAFETY: takes two numbers, gives a descriptor or -1.
+        let fd = unsafe { libc::eventfd(0, flags) };
+        assert!(fd >= 0, "{}", std::io::Error::last_os_error());
+        // SAFETY: the descriptor is new and nobody else's.
+        let mut event = std::fs::File::from(unsafe { OwnedFd::from_raw_fd(fd) });
+        event.write_all(&u64::to_ne_bytes(count)).unwrap();
+        let theirs = event.try_clone().unwrap();
+        let (done, is_done) = mpsc::channel();
+        thread::spawn(move || {
+            let ringer = Ringer::new(&memory, event.into()).unwrap();
+            for sleeps_at_the_event in [1, 1, 1] {
+                memory.store(0, sleeps_at_the_event).unwrap();
+                ringer.ring();
+            }
+            done.send(memory.load(0).unwrap()).unwrap();
+        });
+        let left = is_done.recv_timeout(Duration::from_secs(60));
+        assert_eq!(left, Ok(0), "a counter of {count} makes it wait");
+        drop(theirs);
+    }
+}
+
+/// The peer takes all that there is, fills the counter, and has the file wait: what was
+/// handed to it is its own to spoil, and nobody else's sleep.
+#[test]
+fn a_peer_that_spoils_its_doorbell_holds_nobody() {
+    let sleeper = Sleeper::new().unwrap();
+    let (doorbell, ringer) = bell();
+    sleeper.add(&doorbell).unwrap();
+    let mut event = std::fs::File::from(doorbell.fd().try_clone_to_owned().unwrap());
+    // SAFETY: an open descriptor and two numbers.
+    let done = unsafe { libc::fcntl(event.as_raw_fd(), libc::F_SETFL, 0) };
+    assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
+    event.write_all(&u64::to_ne_bytes((1 << 63) - 1)).unwrap();
+    sleeper.arm();
+    ringer.ring();
+    assert!(until_ready(&[sleeper.interest()], Duration::from_secs(60)).unwrap());
+    sleeper.silence().unwrap();
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            stop.store(true, Ordering::Relaxed);
+            sleeper.wake();
+        });
+        let ready = &mut || stop.load(Ordering::Relaxed);
+        assert!(sleeper.sleep(Wait::Block, LONG, ready).unwrap());
+    });
 }
 
 /// One thread sleeps at a word all the while; doorbells come and go beside it, threads of

@@ -32,7 +32,7 @@
 //! | `epoll_wait` for an eventfd, edge-triggered | 10.0 | 0.63 |
 //! | `ppoll` and then `read` | 11.6 | 0.69 |
 //!
-//! A `read` can wait for one descriptor only, and a descriptor that is to be waited for
+//! A `read` that sleeps can wait for one descriptor only, and a descriptor that is to be waited for
 //! among others must not block. What was found besides to cost a system call each time:
 //! notifying a condition variable that nobody waits for, and waking oneself by an
 //! announcement that was not taken back.

@@ -86,6 +86,7 @@ impl Sleeper {
             next_id: AtomicU64::new(0),
         };
         sleeper.watch(sleeper.own.fd())?;
+        sleeper.silence()?;
         Ok(sleeper)
     }
 
@@ -334,11 +335,11 @@ impl Sleeper {
         }
     }
 
-    /// Edge-triggered: a ring is one event, and the counter of the eventfd, which a
-    /// peer might fill, need not be read.
+    /// Edge-triggered: a ring is one event, and the counter of the eventfd need not be
+    /// looked at. The first event is that it is there.
     fn watch(&self, event: BorrowedFd<'_>) -> Result<(), WakeError> {
         let (epoll, event) = (self.epoll.as_raw_fd(), event.as_raw_fd());
-        let mut how = libc::epoll_event { events: (libc::EPOLLIN | libc::EPOLLET) as u32, u64: 0 };
+        let mut how = libc::epoll_event { events: (libc::EPOLLOUT | libc::EPOLLET) as u32, u64: 0 };
         // SAFETY: two descriptors, and an event that outlives the call.
         match unsafe { libc::epoll_ctl(epoll, libc::EPOLL_CTL_ADD, event, &raw mut how) } {
             0 => Ok(()),

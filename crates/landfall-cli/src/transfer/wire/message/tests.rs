@@ -5,6 +5,11 @@ use proptest::prelude::*;
 use super::*;
 use crate::transfer::wire::SMALL;
 
+/// Texts as they come out: safe to print.
+fn text() -> impl Strategy<Value = String> {
+    ".{0,40}".prop_map(|text| crate::printable::printable(&text))
+}
+
 fn entries() -> impl Strategy<Value = Entry> {
     let kind = prop_oneof![
         any::<u64>().prop_map(|size| Kind::File { size }),
@@ -24,7 +29,7 @@ fn entries() -> impl Strategy<Value = Entry> {
     )
 }
 
-fn to_receiver(contents: &[u8]) -> impl Strategy<Value = ToReceiver<'_>> {
+fn to_receiver(contents: &'static [u8]) -> impl Strategy<Value = ToReceiver<'static>> {
     let (index, hash) = (any::<u64>, any::<Hash>);
     prop_oneof![
         (index(), index()).prop_map(|(files, bytes)| ToReceiver::Plan { files, bytes }),
@@ -40,20 +45,23 @@ fn to_receiver(contents: &[u8]) -> impl Strategy<Value = ToReceiver<'_>> {
             len,
             hash
         }),
-        index().prop_map(|index| ToReceiver::Same { index }),
-        (index(), ".{0,40}").prop_map(|(index, why)| ToReceiver::Leave { index, why }),
+        (index(), hash()).prop_map(|(index, hash)| ToReceiver::Compare { index, hash }),
+        (index(), index()).prop_map(|(index, bytes)| ToReceiver::Sparse { index, bytes }),
+        (index(), index()).prop_map(|(index, len)| ToReceiver::Hole { index, len }),
+        (index(), text()).prop_map(|(index, why)| ToReceiver::Leave { index, why }),
         Just(ToReceiver::Finish),
-        ".{0,40}".prop_map(|why| ToReceiver::Abort { why }),
+        text().prop_map(|why| ToReceiver::Abort { why }),
     ]
 }
 
 fn to_sender() -> impl Strategy<Value = ToSender> {
     let answers = prop_oneof![
         (any::<u64>(), any::<Hash>()).prop_map(|(have, hash)| Answer::Want { have, hash }),
-        (any::<Hash>(), any::<bool>())
-            .prop_map(|(hash, may_replace)| Answer::There { hash, may_replace }),
+        Just(Answer::There),
+        Just(Answer::Same),
+        any::<bool>().prop_map(|may_replace| Answer::Other { may_replace }),
         Just(Answer::Made),
-        ".{0,40}".prop_map(|why| Answer::Refused { why }),
+        text().prop_map(|why| Answer::Refused { why }),
     ];
     let ways = prop_oneof![
         any::<[u8; 4]>().prop_map(IpAddr::from),
@@ -64,7 +72,7 @@ fn to_sender() -> impl Strategy<Value = ToSender> {
         prop::collection::vec(ways, 0..MOST_WAYS).prop_map(|ways| ToSender::Ready { ways }),
         (any::<u64>(), answers).prop_map(|(index, answer)| ToSender::Answer { index, answer }),
         (any::<u64>(), any::<u64>()).prop_map(|(files, bytes)| ToSender::Finished { files, bytes }),
-        ".{0,40}".prop_map(|why| ToSender::Abort { why }),
+        text().prop_map(|why| ToSender::Abort { why }),
     ]
 }
 
@@ -86,7 +94,7 @@ proptest! {
     /// The list ends, whatever it is made of, and there is at most one message a byte.
     #[test]
     fn no_bytes_make_it_panic_or_grow(
-        which in prop_oneof![1u8..10, 0x81u8..0x85, any::<u8>()],
+        which in prop_oneof![1u8..12, 0x81u8..0x85, any::<u8>()],
         bytes in prop::collection::vec(any::<u8>(), 0..300),
     ) {
         let bytes = [&[which][..], &bytes].concat();
@@ -148,4 +156,15 @@ fn lengths_that_lie_are_refused() {
         panic!("an entry")
     };
     assert_eq!((heard.mode, heard.path), (0o777, Err(BadPath::Empty)));
+}
+
+#[test]
+fn texts_that_command_a_terminal_come_out_as_escapes() {
+    let mut bundle = Bundle::default();
+    let why = "\x1b[2J\u{9b}31m\u{202e}\n".to_owned();
+    bundle.push_to_receiver(&ToReceiver::Abort { why });
+    let Some(Ok(ToReceiver::Abort { why })) = ToReceiver::all(&bundle.0).next() else {
+        panic!("it is understood")
+    };
+    assert_eq!(why, "\\u{1b}[2J\\u{9b}31m\\u{202e}\\n");
 }

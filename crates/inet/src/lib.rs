@@ -1,0 +1,108 @@
+//! The headers of the Internet, written once: checked views of what arrives, writers
+//! for what leaves, and the rules by which fragments become a packet.
+//!
+//! | module | what it knows |
+//! | --- | --- |
+//! | [`packet`] | a frame read up to what IP carries: [`parse`], [`Packet`], [`Ip`] |
+//! | [`envelope`] | a frame written up to what IP carries: [`Envelope`] |
+//! | [`ethernet`], [`vlan`], [`arp`] | stations |
+//! | [`ipv4`], [`ipv6`], [`extension`], [`fragment`], [`protocol`] | packets and their fragments |
+//! | [`reassembly`] | which fragments make a packet, and which contradict each other |
+//! | [`checksum`] | the Internet checksum of headers and pseudo-headers |
+//! | [`tcp`], [`tcp_options`], [`udp`] | segments and datagrams |
+//! | [`icmp`], [`icmp4`], [`icmp6`], [`ndp`] | echoes, errors, neighbours |
+//!
+//! Reading is total: any bytes are read or refused, none cause a panic, and the work
+//! is bounded. A reader that needs bytes which the frame has but which are not at hand
+//! asks for them ([`Stop::NeedHead`]). The bytes of a header are one `#[repr(C)]`
+//! struct without alignment (`zerocopy`), so that a view costs a length check.
+//!
+//! ```
+//! use landfall_inet::{Content, Envelope, parse, protocol, udp};
+//!
+//! let (us, them) = ([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]);
+//! let envelope = Envelope::new(
+//!     (us, "192.0.2.1".parse()?),
+//!     (them, "192.0.2.2".parse()?),
+//!     protocol::UDP,
+//! );
+//! let mut frame = [0; 64];
+//! // The headers of a frame with a UDP header and 14 bytes of payload.
+//! let at = envelope.write(&mut frame, 22).expect("it fits");
+//! udp::Header { source: 7.into(), destination: 9.into(), len: 22.into(), sum: 0.into() }
+//!     .write(&mut frame[at..]);
+//!
+//! // What is read of it from its first bytes.
+//! let packet = parse(&frame[..42], 56).expect("it is a good frame");
+//! let Content::Ip(ip) = packet.content else { panic!("this is no ARP") };
+//! let udp = ip.udp(&frame[..42]).expect("and carries a datagram");
+//! assert_eq!((udp.header.destination.get(), udp.payload_len), (9, 14));
+//! # Ok::<(), core::net::AddrParseError>(())
+//! ```
+//!
+//! # Why these headers are written by hand
+//!
+//! `smoltcp::wire` and `etherparse` were looked at first; both are second opinions in
+//! the tests. What they lack here, header by header:
+//!
+//! | header | smoltcp 0.14 | etherparse 0.21 |
+//! | --- | --- | --- |
+//! | all | views panic on a slice that is too short; `check_len` wants all of the packet at hand | the first bytes of a long frame are an error, or (lax) a short frame: neither says how many more are needed |
+//! | Ethernet, VLAN | no VLAN tag | good; too small to bring a second vocabulary of addresses and errors |
+//! | ARP | accepts a group as a sender | addresses are slices of any length |
+//! | IPv4 | `Repr` loses DSCP, ECN, identification, fragment and options | a struct in host order with its options, copied in and out |
+//! | IPv6 | `Repr` loses traffic class and flow label | copied in and out |
+//! | extension headers | one `Repr` each, no walk | a walk that leaves options aside: no verdict of RFC 8200 section 4.2 |
+//! | fragment header | covers 6 of its 8 bytes | good |
+//! | UDP | refuses port 0 | good |
+//! | TCP | `Repr` has one control flag, no ECE and CWR, at most 3 blocks of SACK | options end at the first unknown one |
+//! | ICMP, `ICMPv6` | refuses an error that quotes a packet in part, as routers do; loses the MTU of IPv4's "too big" | leaves what is quoted aside |
+//! | neighbour discovery | knows no rules of RFC 4861 sections 7.1.1 and 7.1.2 | the same |
+//! | checksum | `checksum::data` is wrong above 128 KiB | good; but the sum over payloads is [`landfall_placement::checksum`]'s, which drivers and devices share |
+//!
+//! A header written here needs no allocation and is written where it leaves; one read here
+//! is read where it lies.
+//!
+//! What does not live here: any state of a connection or host, and any decision that
+//! needs it: whether an address is ours, whether a sequence number fits, whether to
+//! answer.
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
+pub mod arp;
+pub mod checksum;
+pub mod envelope;
+pub mod ethernet;
+pub mod extension;
+pub mod fragment;
+pub mod icmp;
+pub mod icmp4;
+pub mod icmp6;
+pub mod ipv4;
+pub mod ipv6;
+pub mod ndp;
+pub mod packet;
+pub mod protocol;
+pub mod reassembly;
+pub mod tcp;
+pub mod tcp_options;
+pub mod udp;
+pub mod vlan;
+
+#[cfg(test)]
+mod tests;
+
+pub use envelope::Envelope;
+pub use ethernet::Mac;
+pub use fragment::Fragment;
+pub use packet::{Content, Ip, Layer, Packet, Problem, ProblemCode, Stop, is_host, parse};
+pub use tcp::{Flags, Tcp};
+pub use tcp_options::{Blocks, Options};

@@ -1,0 +1,7 @@
+//! Every header against second opinions (etherparse, smoltcp), against vectors, and
+//! against arbitrary bytes.
+
+mod foreign;
+mod hostile;
+mod second;
+mod vectors;

@@ -1,0 +1,50 @@
+//! The tag of a VLAN (IEEE 802.1Q), which may stand behind an Ethernet header.
+
+use zerocopy::network_endian::U16;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// The length of the tag.
+pub const LEN: usize = size_of::<Header>();
+
+const _: () = assert!(LEN == 4);
+
+/// The tag as it lies behind an Ethernet header whose ethertype is
+/// [`ethernet::VLAN`](crate::ethernet::VLAN).
+///
+/// ```
+/// use landfall_inet::vlan;
+///
+/// let tag = vlan::Header::new(5, 42, 0x0800);
+/// assert_eq!((tag.priority(), tag.id(), tag.ethertype.get()), (5, 42, 0x0800));
+/// ```
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
+)]
+#[repr(C)]
+pub struct Header {
+    /// 3 bits priority, 1 bit "may be dropped", 12 bits number of the VLAN.
+    pub control: U16,
+    /// What follows the tag.
+    pub ethertype: U16,
+}
+
+impl Header {
+    /// A tag of a priority (3 bits) and the number of a VLAN (12 bits; 0 names none).
+    #[must_use]
+    pub fn new(priority: u8, id: u16, ethertype: u16) -> Self {
+        let control = u16::from(priority & 7) << 13 | id & 0x0fff;
+        Self { control: control.into(), ethertype: ethertype.into() }
+    }
+
+    /// The number of the VLAN; 0 where the tag says a priority alone (section 9.6).
+    #[must_use]
+    pub const fn id(&self) -> u16 {
+        self.control.get() & 0x0fff
+    }
+
+    /// The priority.
+    #[must_use]
+    pub const fn priority(&self) -> u8 {
+        (self.control.get() >> 13) as u8
+    }
+}

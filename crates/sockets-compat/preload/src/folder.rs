@@ -1,0 +1,336 @@
+//! The folder in which the two ends of a connection find each other, and why it is trusted.
+//!
+//! It lies in memory (`/dev/shm`), one for each user, boot and network namespace. There
+//! everybody may make a folder of that name before us: so it is proven to be ours each time
+//! it is used. It is opened without following links, its owner and mode are asked of the
+//! descriptor, and whatever lies in it is reached from that descriptor. Who makes it first
+//! keeps memory from us, and gains nothing else.
+//!
+//! The descriptor lives as long as one use of it. One that stayed open would be a
+//! descriptor of the program, which may close it and give its number to another folder.
+
+use std::ffi::CStr;
+use std::fmt;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use crate::kernel::{self, Errno};
+
+const BEGINNING: &[u8] = b"/dev/shm/landfall-sockets-";
+const LONGEST: usize = 192;
+/// Which user the kernel names where it has no number for him in this namespace.
+const NOBODY: u32 = 65_534;
+
+/// A path, built without the allocator.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Path {
+    bytes: [u8; LONGEST],
+    len: usize,
+}
+
+impl Path {
+    pub(crate) const fn new() -> Self {
+        Self { bytes: [0; LONGEST], len: 0 }
+    }
+
+    /// What does not fit is left out; all names here are shorter.
+    pub(crate) fn push(&mut self, bytes: &[u8]) {
+        let room = LONGEST - 1 - self.len;
+        let len = bytes.len().min(room);
+        self.bytes[self.len..self.len + len].copy_from_slice(&bytes[..len]);
+        self.len += len;
+    }
+
+    pub(crate) fn push_hex(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            let digit = |value: u8| b"0123456789abcdef"[usize::from(value)];
+            self.push(&[digit(byte >> 4), digit(byte & 15)]);
+        }
+    }
+
+    fn push_number(&mut self, number: u32) {
+        let (mut digits, mut at, mut rest) = ([0; 10], 10, number);
+        loop {
+            at -= 1;
+            digits[at] = b'0' + (rest % 10) as u8;
+            rest /= 10;
+            if rest == 0 {
+                return self.push(&digits[at..]);
+            }
+        }
+    }
+
+    pub(crate) fn as_c_str(&self) -> &CStr {
+        CStr::from_bytes_until_nul(&self.bytes).unwrap_or(c"")
+    }
+}
+
+/// Why there is no folder that could be trusted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// The kernel does not let us; `ENOENT` where there is none.
+    Kernel(Errno),
+    /// It is a link, or a file.
+    NoFolder,
+    /// It belongs to this user.
+    OfUser(u32),
+    /// Others may use it, by this mode.
+    OpenToOthers(u32),
+    /// The kernel gives this user the number of all that it cannot name.
+    Nameless,
+}
+
+impl From<Errno> for Fault {
+    fn from(why: Errno) -> Self {
+        Self::Kernel(why)
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let path = path();
+        let name = path.as_ref().map_or(c"", Path::as_c_str).to_str().unwrap_or("");
+        match self {
+            Self::Kernel(why) => write!(f, "{name} cannot be used (errno {})", why.0),
+            Self::NoFolder => write!(f, "{name} is no folder: remove it"),
+            Self::OfUser(user) => write!(f, "{name} belongs to user {user}: remove it"),
+            Self::OpenToOthers(mode) => {
+                write!(f, "{name} is open to others (mode {mode:04o}): remove it")
+            }
+            Self::Nameless => f.write_str("this user has no number of its own in this namespace"),
+        }
+    }
+}
+
+/// The folder, proven and open.
+#[derive(Debug)]
+pub(crate) struct Folder {
+    fd: i32,
+}
+
+impl Folder {
+    /// Opens the one that is there.
+    pub(crate) fn open() -> Result<Self, Fault> {
+        Self::open_at(path()?.as_c_str())
+    }
+
+    /// Makes it, if it is not there yet.
+    pub(crate) fn open_or_make() -> Result<Self, Fault> {
+        let path = path()?;
+        match Self::open_at(path.as_c_str()) {
+            Err(Fault::Kernel(Errno(libc::ENOENT))) => {
+                match kernel::make_folder(path.as_c_str(), 0o700) {
+                    // Whoever was faster is looked at as if he had been there before.
+                    Ok(_) | Err(Errno(libc::EEXIST)) => Self::open_at(path.as_c_str()),
+                    Err(why) => Err(why.into()),
+                }
+            }
+            other => other,
+        }
+    }
+
+    fn open_at(path: &CStr) -> Result<Self, Fault> {
+        let flags = libc::O_PATH | libc::O_DIRECTORY | libc::O_NOFOLLOW;
+        let folder = match kernel::open(path, flags, 0) {
+            Ok(fd) => Self { fd },
+            Err(Errno(libc::ENOTDIR | libc::ELOOP)) => return Err(Fault::NoFolder),
+            Err(why) => return Err(why.into()),
+        };
+        let status = kernel::status(folder.fd)?;
+        let user = kernel::user();
+        if status.st_uid != user {
+            return Err(Fault::OfUser(status.st_uid));
+        }
+        // Whoever of others could enter it once may have left something there.
+        if status.st_mode & 0o077 != 0 {
+            return Err(Fault::OpenToOthers(status.st_mode & 0o7777));
+        }
+        if user == NOBODY && !knows_all_users() {
+            return Err(Fault::Nameless);
+        }
+        Ok(folder)
+    }
+
+    /// Makes a file; one of this name was of a connection that is no more.
+    pub(crate) fn create(&self, name: &CStr) -> Result<i32, Errno> {
+        let flags = libc::O_RDWR | libc::O_CREAT | libc::O_EXCL | libc::O_NOFOLLOW;
+        match kernel::open_at(self.fd, name, flags, 0o600) {
+            Err(Errno(libc::EEXIST)) => {
+                self.remove(name);
+                kernel::open_at(self.fd, name, flags, 0o600)
+            }
+            other => other,
+        }
+    }
+
+    /// Opens what has this name. Whatever it is, this neither waits nor follows it.
+    pub(crate) fn open_file(&self, name: &CStr) -> Result<i32, Errno> {
+        let flags = libc::O_RDWR | libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY;
+        kernel::open_at(self.fd, name, flags, 0)
+    }
+
+    pub(crate) fn remove(&self, name: &CStr) {
+        let _ = kernel::remove_at(self.fd, name);
+    }
+
+    /// A path by way of the open folder, for calls that want one; good as long as this lives.
+    pub(crate) fn path_of(&self, name: &[u8]) -> Path {
+        let mut path = Path::new();
+        path.push(b"/proc/self/fd/");
+        path.push_number(self.fd.unsigned_abs());
+        path.push(b"/");
+        path.push(name);
+        path
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = kernel::close(self.fd);
+    }
+}
+
+/// Whether this namespace has a number for each user: else several share [`NOBODY`].
+fn knows_all_users() -> bool {
+    let mut map = [0; 64];
+    let Ok(len) = kernel::read_file(c"/proc/self/uid_map", &mut map) else { return false };
+    let words = map[..len].split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
+    words.eq([&b"0"[..], b"0", b"4294967295"])
+}
+
+/// Where the folder of this user, boot and network namespace is. A program may change its
+/// user at any time.
+fn path() -> Result<Path, Errno> {
+    let mut path = Path::new();
+    path.push(BEGINNING);
+    path.push_hex(&kernel::user().to_be_bytes());
+    let end = end_of_path()?;
+    path.push(&end.bytes[..end.len]);
+    Ok(path)
+}
+
+/// What the name ends with, whoever the user is.
+fn end_of_path() -> Result<&'static Path, Errno> {
+    static FOUND: AtomicPtr<Path> = AtomicPtr::new(std::ptr::null_mut());
+    let found = FOUND.load(Ordering::Acquire);
+    if !found.is_null() {
+        // SAFETY: it was leaked below.
+        return Ok(unsafe { &*found });
+    }
+    let mut path = Path::new();
+    path.push(b"-");
+    let mut boot = [0; 8];
+    kernel::read_file(c"/proc/sys/kernel/random/boot_id", &mut boot)?;
+    path.push(&boot);
+    path.push(b"-");
+    let namespace = kernel::status_of(c"/proc/self/ns/net")?.st_ino;
+    path.push_hex(&namespace.to_be_bytes()[4..]);
+    let made = Box::into_raw(Box::new(path));
+    // Who comes second leaves a path behind, once.
+    FOUND.store(made, Ordering::Release);
+    // SAFETY: just made, and never freed.
+    Ok(unsafe { &*made })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::CString;
+    use std::fs::{self, Permissions};
+    use std::os::unix::ffi::OsStrExt;
+    use std::os::unix::fs::{PermissionsExt, chown, symlink};
+    use std::path::PathBuf;
+
+    use super::*;
+
+    /// A folder for this test, which is removed with it.
+    struct Scratch(PathBuf);
+
+    impl Scratch {
+        fn new(name: &str) -> Self {
+            let name = format!("landfall-folder-{}-{name}", std::process::id());
+            let path = std::env::temp_dir().join(name);
+            fs::create_dir(&path).unwrap();
+            Self(path)
+        }
+
+        /// A folder within, of this mode.
+        fn folder(&self, mode: u32) -> PathBuf {
+            let path = self.0.join(format!("{mode:o}"));
+            fs::create_dir(&path).unwrap();
+            fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+            path
+        }
+    }
+
+    impl Drop for Scratch {
+        fn drop(&mut self) {
+            fs::remove_dir_all(&self.0).unwrap();
+        }
+    }
+
+    fn opened(path: &std::path::Path) -> Result<Folder, Fault> {
+        Folder::open_at(&CString::new(path.as_os_str().as_bytes()).unwrap())
+    }
+
+    #[test]
+    fn a_folder_is_trusted_only_if_no_other_user_may_enter_it() {
+        let scratch = Scratch::new("mode");
+        assert!(opened(&scratch.folder(0o700)).is_ok());
+        for mode in [0o777, 0o1777, 0o710, 0o701, 0o720, 0o770] {
+            let why = opened(&scratch.folder(mode)).unwrap_err();
+            assert_eq!(why, Fault::OpenToOthers(mode));
+        }
+    }
+
+    #[test]
+    fn a_link_or_a_file_in_its_place_is_no_folder() {
+        let scratch = Scratch::new("link");
+        let link = scratch.0.join("link");
+        symlink(scratch.folder(0o700), &link).unwrap();
+        assert_eq!(opened(&link).unwrap_err(), Fault::NoFolder);
+        let file = scratch.0.join("file");
+        fs::write(&file, b"").unwrap();
+        assert_eq!(opened(&file).unwrap_err(), Fault::NoFolder);
+    }
+
+    #[test]
+    fn a_folder_of_another_user_is_refused() {
+        let scratch = Scratch::new("owner");
+        let path = scratch.folder(0o700);
+        // Root can give one away; for everybody else the root folder is another's.
+        let (path, user) = match chown(&path, Some(4711), None) {
+            Ok(()) => (path, 4711),
+            Err(_) => ("/proc".into(), 0),
+        };
+        assert_eq!(opened(&path).unwrap_err(), Fault::OfUser(user));
+    }
+
+    #[test]
+    fn a_link_in_place_of_a_file_is_not_followed() {
+        let scratch = Scratch::new("file");
+        let path = scratch.folder(0o700);
+        let folder = opened(&path).unwrap();
+        fs::write(scratch.0.join("victim"), b"precious").unwrap();
+        symlink(scratch.0.join("victim"), path.join("name")).unwrap();
+        assert_eq!(folder.open_file(c"name"), Err(Errno(libc::ELOOP)));
+        let made = folder.create(c"name").unwrap();
+        kernel::set_len(made, 3).unwrap();
+        kernel::close(made).unwrap();
+        assert_eq!(fs::read(scratch.0.join("victim")).unwrap(), b"precious");
+        assert_eq!(fs::read(path.join("name")).unwrap().len(), 3);
+    }
+
+    #[test]
+    fn what_is_moved_away_is_still_reached_by_the_open_folder() {
+        let scratch = Scratch::new("moved");
+        let path = scratch.folder(0o700);
+        let folder = opened(&path).unwrap();
+        let elsewhere = scratch.0.join("elsewhere");
+        fs::rename(&path, &elsewhere).unwrap();
+        fs::create_dir(&path).unwrap();
+        kernel::close(folder.create(c"name").unwrap()).unwrap();
+        assert!(elsewhere.join("name").exists() && !path.join("name").exists());
+        let by_number = folder.path_of(b"name");
+        let by_number = std::ffi::OsStr::from_bytes(by_number.as_c_str().to_bytes());
+        assert!(std::path::Path::new(by_number).exists());
+    }
+}

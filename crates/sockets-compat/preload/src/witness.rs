@@ -1,0 +1,348 @@
+//! The kernel as the witness of who is at the other end of a connection.
+//!
+//! Memory and names in a folder can be exchanged by whoever may write there; what the
+//! kernel knows of its sockets cannot. Each socket has a number that no other has
+//! (`SO_COOKIE`), and `sock_diag` tells, to everybody, the number, the user and the state of
+//! the socket that has the two addresses of a connection the other way round. So each end
+//! writes its own number into the memory, and each end believes the other only if the kernel
+//! says the same of the socket at the other end of its own TCP connection.
+//!
+//! The numbers of processes and of networks mean something within a namespace only, so both
+//! ends say in which they are, and must be in the same.
+//!
+//! Where the kernel does not answer nothing is proven, and bytes go by TCP.
+
+use std::fmt;
+use std::ptr;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use crate::kernel::{self, Errno, Outcome, call};
+use crate::process;
+use crate::registry::Name;
+use crate::segment::{End, Side};
+
+/// Why the other end of a connection is not believed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Doubt {
+    /// The kernel does not say who is there.
+    Silent(Errno),
+    /// There is no such end any more.
+    Gone,
+    /// Another socket is there than the memory says.
+    Another,
+    /// It belongs to this user.
+    OfUser(u32),
+    /// It is in another namespace of networks or of processes, or that is not known.
+    Apart,
+}
+
+impl Doubt {
+    /// Whether it may be otherwise the next time: descriptors or memory were missing.
+    pub(crate) const fn may_pass(self) -> bool {
+        matches!(
+            self,
+            Self::Silent(Errno(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM))
+        )
+    }
+}
+
+impl fmt::Display for Doubt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Silent(why) => {
+                write!(f, "the kernel does not say who is at the other end (errno {})", why.0)
+            }
+            Self::Gone => f.write_str("the other end has gone"),
+            Self::Another => f.write_str("another socket is at the other end"),
+            Self::OfUser(user) => write!(f, "the other end belongs to user {user}"),
+            Self::Apart => f.write_str("the other end is in another namespace"),
+        }
+    }
+}
+
+/// Whatever its number.
+pub(crate) const ANY: u64 = u64::MAX;
+
+/// What the kernel knows of a socket that somebody asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Known {
+    /// Of TCP's states.
+    state: u8,
+    pub(crate) user: u32,
+    pub(crate) cookie: u64,
+    /// Whether a process has it, or will accept it: else it is the kernel's alone.
+    pub(crate) has_file: bool,
+}
+
+impl Known {
+    /// Whether it is one end of a connection still.
+    pub(crate) const fn is_connected(&self) -> bool {
+        const TIME_WAIT: u8 = 6;
+        const CLOSED: u8 = 7;
+        const LISTENS: u8 = 10;
+        !matches!(self.state, TIME_WAIT | CLOSED | LISTENS)
+    }
+}
+
+/// A socket that answers questions about sockets of this network namespace.
+#[derive(Debug)]
+pub(crate) struct Witness {
+    fd: i32,
+}
+
+impl Witness {
+    pub(crate) fn open() -> Result<Self, Errno> {
+        let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
+        call!(libc::SYS_socket, libc::AF_NETLINK, kind, libc::NETLINK_SOCK_DIAG)
+            .map(|fd| Self { fd: fd as i32 })
+    }
+
+    /// What this host's kernel knows of one end of a connection; nothing, if that has
+    /// another number. `interface` is the one that it is bound to.
+    pub(crate) fn end_of(
+        &self,
+        name: &Name,
+        side: Side,
+        cookie: u64,
+        interface: u32,
+    ) -> Result<Option<Known>, Errno> {
+        let seen_from = match side {
+            Side::Connector => *name,
+            Side::Acceptor => name.turned(),
+        };
+        match self.ask(&question(&seen_from, cookie, interface)) {
+            Err(Errno(libc::ESTALE)) => Ok(None),
+            known => known,
+        }
+    }
+
+    /// Sees to it that an end is what it says in the memory.
+    pub(crate) fn vouches(&self, name: &Name, side: Side, end: &End) -> Result<(), Doubt> {
+        if !is_beside(end, self.fd) {
+            return Err(Doubt::Apart);
+        }
+        let interface = end.interface.load(Ordering::Relaxed);
+        let known = self.end_of(name, side, ANY, interface).map_err(Doubt::Silent)?;
+        let Some(known) = known.filter(Known::is_connected) else { return Err(Doubt::Gone) };
+        if known.cookie != end.cookie.load(Ordering::Acquire) {
+            return Err(Doubt::Another);
+        }
+        // Of root's are sockets that were accepted for another, and those that nobody has open.
+        if known.user != 0 && known.user != kernel::user() {
+            return Err(Doubt::OfUser(known.user));
+        }
+        Ok(())
+    }
+
+    /// Says in the memory where a carrier is, which has no socket of the connection.
+    pub(crate) fn introduces(&self, end: &End) {
+        introduce(end, self.fd);
+    }
+
+    /// The socket that is asked for; `None` if there is none.
+    fn ask(&self, question: &[u8; QUESTION]) -> Result<Option<Known>, Errno> {
+        const ERROR: u16 = 2;
+        let part = kernel::Part { base: question.as_ptr().cast_mut(), len: question.len() };
+        // SAFETY: a slice of the caller's.
+        unsafe { kernel::send(self.fd, &[part], 0) }?;
+        let mut answer = [0_u8; 512];
+        let len = self.hear(&mut answer)?;
+        let word = |at: usize| {
+            let mut word = [0; 4];
+            word.copy_from_slice(&answer[at..at + 4]);
+            u32::from_ne_bytes(word)
+        };
+        match answer[..len] {
+            [_, _, _, _, low, high, ..] if u16::from_ne_bytes([low, high]) == ERROR => {
+                let why = word(16).cast_signed();
+                if why == -libc::ENOENT { Ok(None) } else { Err(Errno(-why)) }
+            }
+            // Whom it speaks of: one at the port that was asked for.
+            _ if len >= 88 && answer[20..22] == question[24..26] => Ok(Some(Known {
+                state: answer[17],
+                user: word(80),
+                cookie: u64::from(word(60)) | u64::from(word(64)) << 32,
+                has_file: word(84) != 0,
+            })),
+            _ => Err(Errno(libc::EBADMSG)),
+        }
+    }
+
+    /// The answer, which is there when the question has been asked. Nobody but the kernel
+    /// is listened to.
+    fn hear(&self, answer: &mut [u8]) -> Outcome {
+        // SAFETY: an address of zeros is a valid one.
+        let mut from: libc::sockaddr_nl = unsafe { std::mem::zeroed() };
+        let mut len = size_of::<libc::sockaddr_nl>() as libc::socklen_t;
+        let (into, most) = (answer.as_mut_ptr(), answer.len());
+        let (from_at, len_at) = (ptr::from_mut(&mut from), ptr::from_mut(&mut len));
+        let flags = libc::MSG_DONTWAIT;
+        let got = call!(libc::SYS_recvfrom, self.fd, into, most, flags, from_at, len_at)?;
+        if from.nl_pid == 0 { Ok(got) } else { Err(Errno(libc::EBADMSG)) }
+    }
+}
+
+impl Drop for Witness {
+    fn drop(&mut self) {
+        let _ = kernel::close(self.fd);
+    }
+}
+
+/// Bytes of a question: the head, and `struct inet_diag_req_v2`.
+const QUESTION: usize = 72;
+
+/// `SOCK_DIAG_BY_FAMILY` for one connection, seen from its connector.
+fn question(name: &Name, cookie: u64, interface: u32) -> [u8; QUESTION] {
+    const BY_FAMILY: u16 = 20;
+    const REQUEST: u16 = 1;
+    let mut bytes = [0; QUESTION];
+    bytes[..4].copy_from_slice(&(QUESTION as u32).to_ne_bytes());
+    bytes[4..6].copy_from_slice(&BY_FAMILY.to_ne_bytes());
+    bytes[6..8].copy_from_slice(&REQUEST.to_ne_bytes());
+    let short = name.connector.short_address().zip(name.acceptor.short_address());
+    bytes[16] = if short.is_some() { libc::AF_INET } else { libc::AF_INET6 } as u8;
+    bytes[17] = libc::IPPROTO_TCP as u8;
+    bytes[20..24].fill(0xFF);
+    bytes[24..26].copy_from_slice(&name.connector.port().to_be_bytes());
+    bytes[26..28].copy_from_slice(&name.acceptor.port().to_be_bytes());
+    if let Some((connector, acceptor)) = short {
+        bytes[28..32].copy_from_slice(&connector);
+        bytes[44..48].copy_from_slice(&acceptor);
+    } else {
+        bytes[28..44].copy_from_slice(name.connector.address());
+        bytes[44..60].copy_from_slice(name.acceptor.address());
+    }
+    bytes[60..64].copy_from_slice(&interface.to_ne_bytes());
+    // In two words, the low one first, whatever the processor.
+    bytes[64..68].copy_from_slice(&(cookie as u32).to_ne_bytes());
+    bytes[68..72].copy_from_slice(&((cookie >> 32) as u32).to_ne_bytes());
+    bytes
+}
+
+/// Says in the memory where this end is; its number is for the caller to say.
+pub(crate) fn introduce(end: &End, fd: i32) {
+    end.network.store(kernel::network_of(fd), Ordering::Relaxed);
+    end.processes.store(processes(), Ordering::Relaxed);
+    end.interface.store(kernel::interface_of(fd), Ordering::Relaxed);
+}
+
+/// Whether the other end, as it says, is where numbers of processes and of networks mean
+/// what they mean here; `fd` is a socket of ours.
+pub(crate) fn is_beside(end: &End, fd: i32) -> bool {
+    let processes = processes();
+    processes != 0
+        && end.processes.load(Ordering::Relaxed) == processes
+        && end.network.load(Ordering::Relaxed) == kernel::network_of(fd)
+}
+
+/// Sees to it that the end at `side`, which has said in the memory who it is, is that end of
+/// this connection, as the kernel knows it; `fd` is the socket of the one who asks.
+pub(crate) fn vouch(fd: i32, name: &Name, side: Side, end: &End) -> Result<(), Doubt> {
+    let witness = Witness::open().map_err(Doubt::Silent)?;
+    // It answers for the network of the thread that asks.
+    if kernel::network_of(witness.fd) != kernel::network_of(fd) {
+        return Err(Doubt::Apart);
+    }
+    witness.vouches(name, side, end)
+}
+
+/// The namespace of processes that this one is in; zero where that is not known. It is asked
+/// for once: another one begins with a fork.
+fn processes() -> u64 {
+    static KNOWN: AtomicU64 = AtomicU64::new(0);
+    static IN_EPOCH: AtomicU32 = AtomicU32::new(u32::MAX);
+    let epoch = process::epoch();
+    if IN_EPOCH.load(Ordering::Acquire) == epoch {
+        return KNOWN.load(Ordering::Relaxed);
+    }
+    let number = kernel::status_of(c"/proc/self/ns/pid").map_or(0, |status| status.st_ino);
+    KNOWN.store(number, Ordering::Relaxed);
+    IN_EPOCH.store(epoch, Ordering::Release);
+    number
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::segment::Segment;
+    use crate::segment::tests::two_mappings;
+    use std::net::{TcpListener, TcpStream};
+    use std::os::fd::AsRawFd;
+
+    /// A connection whose connector has said in the memory who it is.
+    struct Met {
+        connector: TcpStream,
+        acceptor: TcpStream,
+        name: Name,
+        memory: Segment,
+    }
+
+    impl Met {
+        fn new(listens: &str, calls: &str) -> Self {
+            let listener = TcpListener::bind(listens).unwrap();
+            let port = listener.local_addr().unwrap().port();
+            let connector = TcpStream::connect((calls, port)).unwrap();
+            let (acceptor, _) = listener.accept().unwrap();
+            let name = Name::of(acceptor.as_raw_fd(), Side::Acceptor).unwrap();
+            let met = Self { connector, acceptor, name, memory: two_mappings().0 };
+            introduce(met.end(), met.connector.as_raw_fd());
+            let cookie = kernel::cookie(met.connector.as_raw_fd()).unwrap();
+            met.end().cookie.store(cookie, Ordering::Release);
+            met
+        }
+
+        fn end(&self) -> &'static End {
+            self.memory.end(Side::Connector)
+        }
+
+        /// What the acceptor hears of the connector.
+        fn asked(&self) -> Result<(), Doubt> {
+            vouch(self.acceptor.as_raw_fd(), &self.name, Side::Connector, self.end())
+        }
+    }
+
+    #[test]
+    fn the_kernel_vouches_for_the_other_end() {
+        for (listens, calls) in
+            [("127.0.0.1:0", "127.0.0.1"), ("[::1]:0", "::1"), ("[::]:0", "127.0.0.1")]
+        {
+            assert_eq!(Met::new(listens, calls).asked(), Ok(()), "{calls} calls {listens}");
+        }
+    }
+
+    #[test]
+    fn a_socket_of_another_connection_is_not_the_other_end() {
+        let (one, other) =
+            (Met::new("127.0.0.1:0", "127.0.0.1"), Met::new("127.0.0.1:0", "127.0.0.1"));
+        let of_other = other.end().cookie.load(Ordering::Relaxed);
+        one.end().cookie.store(of_other, Ordering::Relaxed);
+        assert_eq!(one.asked(), Err(Doubt::Another));
+        // Nor is the one that asks.
+        let own = kernel::cookie(one.acceptor.as_raw_fd()).unwrap();
+        one.end().cookie.store(own, Ordering::Relaxed);
+        assert_eq!(one.asked(), Err(Doubt::Another));
+        assert_eq!(other.asked(), Ok(()));
+    }
+
+    #[test]
+    fn an_end_in_another_namespace_is_not_believed() {
+        let met = Met::new("127.0.0.1:0", "127.0.0.1");
+        for word in [&met.end().network, &met.end().processes] {
+            let before = word.fetch_add(1, Ordering::Relaxed);
+            assert_eq!(met.asked(), Err(Doubt::Apart));
+            word.store(before, Ordering::Relaxed);
+            assert_eq!(met.asked(), Ok(()));
+        }
+    }
+
+    #[test]
+    fn an_end_that_has_gone_is_not_believed() {
+        let Met { connector, acceptor, name, memory } = Met::new("127.0.0.1:0", "127.0.0.1");
+        let at_once = libc::linger { l_onoff: 1, l_linger: 0 };
+        kernel::set_option(connector.as_raw_fd(), libc::SOL_SOCKET, libc::SO_LINGER, &at_once)
+            .unwrap();
+        drop(connector);
+        let end = memory.end(Side::Connector);
+        assert_eq!(vouch(acceptor.as_raw_fd(), &name, Side::Connector, end), Err(Doubt::Gone));
+    }
+}

@@ -1,0 +1,327 @@
+//! Connections that end while drivers are at something of theirs: once a driver
+//! has given its last ticket back, nothing is held and nothing is left.
+
+use std::collections::VecDeque;
+
+use crate::two::{Two, Wire, decode, encode, noise, op, small, ticket};
+use landfall_placement::{Engine, Landing, Placement, Spans, Ticket, WordFunction, WordWidth};
+use proptest::prelude::*;
+use stp_core::wire::message::{Ids, State};
+use stp_core::wire::{Message, Op, Reason};
+use stp_core::{Config, Event, RemoteRegion};
+
+/// What the other side of a side says that wants the connection to be over and
+/// forgotten at once.
+fn end_at_once(two: &Two, side: usize, like: &[u8]) -> [Vec<u8>; 2] {
+    let (envelope, _) = decode(like);
+    let ids = Ids::default();
+    let abort = Message::RequestDisconnect { ids, abort: Some(Reason::Cancelled) };
+    [abort, Message::DisconnectComplete { ids }].map(|message| {
+        let mut packet = encode(envelope, &message);
+        two.prove(side, &mut packet);
+        packet
+    })
+}
+
+fn is_revoked(event: &Event) -> bool {
+    matches!(event, Event::Revoked { .. })
+}
+
+/// A Put and a FetchOp have places, and in the same batch the connection ends and
+/// is forgotten: the region comes back with their landings, whatever those are.
+#[test]
+fn a_region_comes_back_when_operations_land_after_their_connection() {
+    for landing in [Landing::Unchecked, Landing::Old(3), Landing::Corrupt, Landing::Failed] {
+        let mut two = Two::new(small());
+        let (region, _, area) = two.region(two.ids, 64);
+        let (now, id) = (two.wire.now, two.ids[0]);
+        let from = two.lend(0, 0, &noise(1, 8));
+        let put = two.endpoint(0).put(now, id, &region, 0, from, false);
+        let add = WordFunction::Add(1);
+        let fetch = two.endpoint(0).fetch_op(now, id, &region, 8, WordWidth::Eight, add);
+        assert!(put.is_ok() && fetch.is_ok());
+        let packets = two.said(0);
+        let tickets: Vec<_> = packets.iter().map(|packet| ticket(two.place(1, packet))).collect();
+        for packet in end_at_once(&two, 1, &packets[0]) {
+            assert_eq!(two.place(1, &packet), Ok(Placement::Consumed));
+        }
+        two.hear();
+        assert!(!two.log[1].iter().any(is_revoked), "a driver writes to it");
+        for ticket in tickets {
+            assert_eq!(two.log[1].iter().filter(|event| is_revoked(event)).count(), 0);
+            two.endpoint(1).handle_placed(now, ticket, landing);
+        }
+        two.hear();
+        let revoked = two.log[1].iter().filter(|event| is_revoked(event));
+        let memory: Vec<_> = revoked
+            .map(|event| match event {
+                Event::Revoked { memory, .. } => *memory,
+                _ => unreachable!(),
+            })
+            .collect();
+        assert_eq!(memory, [area], "{landing:?}");
+        assert_eq!(two.endpoint(1).connections(), 0, "{landing:?}");
+        let closed = |event: &&Event| matches!(event, Event::Closed { .. });
+        assert_eq!(two.log[1].iter().filter(closed).count(), 1, "told once: {landing:?}");
+        assert_eq!(two.said(1).len(), 1, "the answer to the abort, and nothing after it");
+    }
+}
+
+/// The place in the table is used again: a ticket of who was there before must not
+/// announce what is under way for who is there now (invariant 7).
+#[test]
+fn invariant_7_a_ticket_of_an_earlier_connection_lands_nothing() {
+    let mut two = Two::new(small());
+    let mut old = Vec::new();
+    for round in 0..2 {
+        let (region, _, _) = two.region(two.ids, 64);
+        let (now, id) = (two.wire.now, two.ids[0]);
+        let from = two.lend(0, 0, &noise(1, 8));
+        two.endpoint(0).put(now, id, &region, 0, from, true).unwrap();
+        let packets = two.said(0);
+        let placed = ticket(two.place(1, &packets[0]));
+        if let Some(old) = old.pop() {
+            assert_ne!(old, placed);
+            let before = two.state(1);
+            for landing in [Landing::Unchecked, Landing::Failed, Landing::Old(1)] {
+                two.endpoint(1).handle_placed(now, old, landing);
+            }
+            assert_eq!(two.state(1), before, "round {round}");
+        }
+        for packet in end_at_once(&two, 1, &packets[0]) {
+            assert_eq!(two.place(1, &packet), Ok(Placement::Consumed));
+        }
+        two.endpoint(1).handle_placed(now, placed, Landing::Unchecked);
+        old.push(placed);
+        two.endpoint(0).abort(now, id, Reason::Cancelled).unwrap();
+        two.said(0);
+        assert_eq!(two.endpoint(1).connections(), 0);
+        let (before, seen) = (two.ids[1], two.log[1].len());
+        two.ids = two.connect();
+        assert_ne!(two.ids[1], before);
+        assert!(two.log[1].len() > seen);
+    }
+}
+
+/// The serial numbers of two Puts may have the same low bits. A driver that lets
+/// go of the second still reads the memory of the first (invariant 2).
+#[test]
+fn invariant_2_puts_whose_numbers_look_alike_are_told_apart() {
+    /// The numbers of so many packets later look the same in 16 bits.
+    const PACKETS: u32 = 1 << 16;
+    let mut two = Two::new(small());
+    let (region, _, _) = two.region(two.ids, 8);
+    let region = RemoteRegion { len: 1 << 30, ..region };
+    let (now, [id, other]) = (two.wire.now, two.ids);
+    let long = two.lend(0, 0, &vec![1; (PACKETS as usize) << small().max_stu]);
+    let short = two.lend(0, 0, &[2; 8]);
+    two.endpoint(0).put(now, id, &region, 0, long, false).unwrap();
+    two.endpoint(0).put(now, id, &region, 0, short, false).unwrap();
+    let empty = two.lend(1, 0, &[]);
+    two.endpoint(1).send(now, other, empty, 0).unwrap();
+    let (answers, _) = decode(&two.said(1)[0]);
+    let (mut head, mut from, mut next, mut held) = ([0; 256], Spans::new(), 0, Vec::new());
+    while held.len() < 2 {
+        from.clear();
+        let engine = two.endpoint(0);
+        if let Some(sent) = engine.poll_transmit(now, Wire::PATH, &mut head, &mut from) {
+            let Message::Put { serial, .. } = decode(&head[..40]).1 else { panic!("a Put") };
+            assert_eq!(serial, next);
+            next += 1;
+            if serial % PACKETS == 0 {
+                held.push(sent.ticket);
+            } else {
+                engine.handle_sent(now, sent.ticket);
+            }
+        } else {
+            let state = State::Memory { applied: next, refused: None };
+            let mut answer = encode(answers, &Message::RequestStateResponse(state));
+            two.prove(0, &mut answer);
+            assert_eq!(two.place(0, &answer), Ok(Placement::Consumed));
+        }
+    }
+    let state = State::Memory { applied: next, refused: None };
+    let mut answer = encode(answers, &Message::RequestStateResponse(state));
+    two.prove(0, &mut answer);
+    assert_eq!(two.place(0, &answer), Ok(Placement::Consumed));
+    let done = |two: &mut Two| {
+        two.hear();
+        two.log[0].iter().filter(|event| matches!(event, Event::PutDone { .. })).count()
+    };
+    assert_eq!(done(&mut two), 0, "a driver reads both");
+    two.endpoint(0).handle_sent(now, held[1]);
+    assert_eq!(done(&mut two), 0, "a driver reads the first, and they end in order");
+    two.endpoint(0).handle_sent(now, held[0]);
+    assert_eq!(done(&mut two), 2);
+}
+
+/// One side of the property below: what came, what has a place, what is sent.
+#[derive(Default)]
+struct Hands {
+    inbox: VecDeque<Vec<u8>>,
+    placed: VecDeque<(Ticket, bool)>,
+    held: VecDeque<Ticket>,
+}
+
+impl Hands {
+    /// Sends what there is, and lets go of nothing. What it reads counts for nothing.
+    fn send(&mut self, two: &mut Two, side: usize) -> Vec<Vec<u8>> {
+        let (now, mut packets) = (two.wire.now, Vec::new());
+        let (mut head, mut from) = ([0; 256], Spans::new());
+        while packets.len() < 64 {
+            from.clear();
+            let engine = two.endpoint(side);
+            let Some(sent) = engine.poll_transmit(now, Wire::PATH, &mut head, &mut from) else {
+                break;
+            };
+            self.held.push_back(sent.ticket);
+            let mut packet = head[..usize::from(sent.head_len)].to_vec();
+            packet.resize(packet.len() + from.total_len() as usize, 7);
+            packets.push(packet);
+        }
+        packets
+    }
+
+    fn place(&mut self, two: &mut Two, side: usize) {
+        let Some(packet) = self.inbox.pop_front() else { return };
+        match two.place(side, &packet) {
+            Ok(Placement::Into { ticket, .. }) => self.placed.push_back((ticket, false)),
+            Ok(Placement::Word(_, ticket)) => self.placed.push_back((ticket, true)),
+            _ => {}
+        }
+    }
+
+    fn land(&mut self, two: &mut Two, side: usize, fails: bool) {
+        let Some((ticket, is_word)) = self.placed.pop_front() else { return };
+        let landing = match (fails, is_word) {
+            (true, _) => Landing::Failed,
+            (_, true) => Landing::Old(1),
+            _ => Landing::Unchecked,
+        };
+        let now = two.wire.now;
+        two.endpoint(side).handle_placed(now, ticket, landing);
+    }
+
+    fn release(&mut self, two: &mut Two, side: usize) {
+        let now = two.wire.now;
+        if let Some(ticket) = self.held.pop_front() {
+            two.endpoint(side).handle_sent(now, ticket);
+        }
+    }
+}
+
+/// How many things of a user were begun, and how many came to their end.
+fn ends(log: &[Event]) -> usize {
+    let is_end = |event: &&Event| {
+        matches!(
+            event,
+            Event::Sent { .. }
+                | Event::SendEnded { .. }
+                | Event::Received { .. }
+                | Event::ReceiveEnded { .. }
+                | Event::Unposted { .. }
+                | Event::PutDone { .. }
+                | Event::GetDone { .. }
+                | Event::Fetched { .. }
+                | Event::OperationEnded { .. }
+                | Event::Revoked { .. }
+        )
+    };
+    log.iter().filter(is_end).count()
+}
+
+/// Everything that takes memory, from both sides.
+fn begin_all(two: &mut Two, regions: [RemoteRegion; 2]) -> [usize; 2] {
+    let now = two.wire.now;
+    for (side, region) in regions.iter().enumerate() {
+        let id = two.ids[side];
+        let [put, get, send, post] =
+            [20, 200, 700, 700].map(|len| two.lend(side, 0, &vec![5; len]));
+        let engine = two.endpoint(side);
+        engine.post(now, id, post, false).unwrap();
+        engine.send(now, id, send, 1).unwrap();
+        engine.put(now, id, region, 0, put, true).unwrap();
+        engine.fetch_op(now, id, region, 64, WordWidth::Eight, WordFunction::Add(1)).unwrap();
+        engine.put(now, id, region, 0, put, false).unwrap();
+        engine.get(now, id, region, 0, get).unwrap();
+    }
+    // What was exposed comes back, too.
+    [7; 2]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Whatever comes in whatever order, with ends of connections and of regions
+    /// between a place and its landing, and between a transmission and its end:
+    /// once every ticket came back, and who waits for the other side has given up,
+    /// all memory is its user's again and no connection is left.
+    #[test]
+    fn once_all_tickets_came_back_nothing_is_held(
+        steps in prop::collection::vec((0u8..12, 0usize..2, 1usize..9), 0..60),
+        is_summed: bool,
+    ) {
+        let config = Config { exposed: 4, checksum: is_summed, give_up_after: 2, ..small() };
+        let mut two = Two::new(config);
+        let (first, exposed, _) = two.region(two.ids, 256);
+        let (second, other, _) = two.region_of(0, two.ids, 256);
+        let begun = begin_all(&mut two, [first, second]);
+        let mut hands = [Hands::default(), Hands::default()];
+        for (what, side, count) in steps {
+            let (now, id) = (two.wire.now, two.ids[side]);
+            match what {
+                0..=2 => {
+                    let packets = hands[side].send(&mut two, side);
+                    hands[1 - side].inbox.extend(packets);
+                }
+                3..=5 => (0..count).for_each(|_| hands[side].place(&mut two, side)),
+                6 => (0..count).for_each(|_| hands[side].land(&mut two, side, count == 8)),
+                7 => (0..count).for_each(|_| hands[side].release(&mut two, side)),
+                8 => {
+                    let _ = two.endpoint(side).abort(now, id, Reason::Cancelled);
+                }
+                9 => {
+                    let _ = two.endpoint(side).close(now, id);
+                }
+                10 => {
+                    let _ = two.endpoint(side).revoke([other, exposed][side]);
+                }
+                _ => {
+                    let like = hands[side].inbox.iter().find(|packet| op(packet) == Op::Put);
+                    if let Some(like) = like.cloned() {
+                        hands[side].inbox.extend(end_at_once(&two, side, &like));
+                    }
+                }
+            }
+            two.hear();
+        }
+        for (side, hands) in hands.iter_mut().enumerate() {
+            let (now, id) = (two.wire.now, two.ids[side]);
+            let _ = two.endpoint(side).abort(now, id, Reason::Cancelled);
+            while !hands.placed.is_empty() {
+                hands.land(&mut two, side, false);
+            }
+            while !hands.held.is_empty() {
+                hands.release(&mut two, side);
+            }
+        }
+        for (side, begun) in begun.into_iter().enumerate() {
+            for _ in 0..200 {
+                let Some(timeout) = two.endpoint(side).poll_timeout() else { break };
+                two.wire.now = two.wire.now.max(timeout.at);
+                let now = two.wire.now;
+                two.endpoint(side).handle_timeout(now);
+                let engine = two.endpoint(side);
+                let (mut head, mut from) = ([0; 256], Spans::new());
+                while let Some(sent) = engine.poll_transmit(now, Wire::PATH, &mut head, &mut from) {
+                    engine.handle_sent(now, sent.ticket);
+                    from.clear();
+                }
+            }
+            two.hear();
+            prop_assert_eq!(two.endpoint(side).connections(), 0);
+            prop_assert_eq!(two.endpoint(side).granted_bytes(), 0);
+            prop_assert_eq!(ends(&two.log[side]), begun, "{:?}", two.log[side]);
+        }
+    }
+}
