@@ -66,10 +66,12 @@ impl Repository {
             for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
                 let (path, name) = (entry.path(), entry.file_name());
                 let Ok(kind) = entry.file_type() else { continue };
+                // In a second work tree `.git` is a file.
+                if NOT_OURS.iter().any(|skip| name == *skip) {
+                    continue;
+                }
                 if kind.is_dir() {
-                    if !NOT_OURS.iter().any(|skip| name == *skip) {
-                        folders.push(path);
-                    }
+                    folders.push(path);
                 } else if kind.is_file()
                     && (extension.is_empty() || path.extension().is_some_and(|e| e == extension))
                     && let Ok(text) = fs::read_to_string(&path)
