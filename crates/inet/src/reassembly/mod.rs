@@ -150,8 +150,9 @@ impl Piece {
     /// what every fragment has to keep to, in both versions of IP.
     ///
     /// One that is not the last ends where the next may start, at a multiple of 8
-    /// (RFC 791, section 2.3; RFC 8200, section 4.5); none is empty; none reaches behind
-    /// the end of the longest packet.
+    /// (RFC 791, section 2.3; RFC 8200, section 4.5); none reaches behind the end of the
+    /// longest packet; none is empty but for a whole packet behind a fragment header
+    /// (RFC 6946 has no rule against it, and the Linux kernel accepts it).
     ///
     /// # Errors
     /// [`Refusal::Malformed`] for a length or place that no fragment has,
@@ -159,7 +160,8 @@ impl Piece {
     #[inline]
     pub const fn new(fragment: Fragment, len: u32, most: u32) -> Result<Self, Refusal> {
         let (start, is_last) = (fragment.offset, !fragment.more);
-        if len == 0 || !start.is_multiple_of(8) || !is_last && !len.is_multiple_of(8) {
+        let is_nothing = len == 0 && !fragment.is_atomic();
+        if is_nothing || !start.is_multiple_of(8) || !is_last && !len.is_multiple_of(8) {
             return Err(Refusal::Malformed);
         }
         match start.checked_add(len) {

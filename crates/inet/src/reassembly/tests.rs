@@ -77,6 +77,8 @@ fn a_key_says_which_packet() {
 fn lengths_and_places_that_no_fragment_has_are_refused() {
     let piece = |offset, len, more| Piece::new(Fragment { id: 1, offset, more }, len, LONGEST);
     assert_eq!(piece(0, 0, true), Err(Refusal::Malformed), "empty");
+    assert_eq!(piece(8, 0, false), Err(Refusal::Malformed), "empty at the end");
+    assert!(piece(0, 0, false).is_ok(), "a whole packet may be empty");
     assert_eq!(piece(0, 12, true), Err(Refusal::Malformed), "no multiple of 8");
     assert_eq!(piece(4, 8, false), Err(Refusal::Malformed), "at no multiple of 8");
     assert_eq!(piece(65_528, 8, false), Err(Refusal::OutOfBounds));

@@ -8,7 +8,7 @@ use core::net::SocketAddr;
 use landfall_placement::Area;
 
 use super::ledger::{Pair, Request, Stage};
-use super::world::{End, FRESH, World};
+use super::world::{ALL_FRESH, End, FRESH, World};
 use crate::adapter::{Access, Arm, Error, PostError, QueuePairSetup, Service};
 use crate::ids::{MemoryKey, QueuePairId};
 use crate::work::{Buffer, Operation, ReceiveWork, SendWork};
@@ -170,7 +170,7 @@ impl World {
 
     pub(super) fn post_receive(&mut self, index: usize, len: u32, pieces: u8) {
         let side = self.ledger.pairs[index].side;
-        let places = self.lend(side, &vec![FRESH; len as usize], pieces, Access::Write);
+        let places = self.lend(side, &ALL_FRESH[..len as usize], pieces, Access::Write);
         let into: Vec<Buffer> = places.iter().map(buffer).collect();
         let (now, id, name) = (self.now, self.ledger.pairs[index].id, self.name());
         let work = ReceiveWork { id: name, into: &into };

@@ -3,7 +3,6 @@
 use alloc::collections::VecDeque;
 use alloc::format;
 use alloc::string::String;
-use alloc::vec;
 use alloc::vec::Vec;
 
 use landfall_placement::{Area, Duration, Engine, Instant, PathId, PathState, RegionId, Ticket};
@@ -20,6 +19,8 @@ pub(super) const PATH: PathId = PathId(0);
 /// What memory holds that nothing was received to, and what lies around it.
 pub(super) const FRESH: u8 = 0xc5;
 pub(super) const GUARD: u8 = 0xa7;
+/// What nothing was received to yet, as much as a request asks for at most.
+pub(super) static ALL_FRESH: [u8; 9_000] = [FRESH; 9_000];
 /// How many bytes of that lie around it.
 const AROUND: usize = 9;
 /// What an operation takes: the numbers of TCP go on with the clock.
@@ -221,8 +222,10 @@ impl End {
 
     /// Memory with these bytes, in the middle of its region, and guarded.
     pub(super) fn lend(&mut self, bytes: &[u8]) -> Area {
-        let mut all = vec![GUARD; bytes.len() + 2 * AROUND];
-        all[AROUND..AROUND + bytes.len()].copy_from_slice(bytes);
+        let mut all = Vec::with_capacity(bytes.len() + 2 * AROUND);
+        all.extend_from_slice(&[GUARD; AROUND]);
+        all.extend_from_slice(bytes);
+        all.extend_from_slice(&[GUARD; AROUND]);
         let region = self.memory.lend(all);
         Area::new(region, AROUND as u64, bytes.len() as u64)
     }

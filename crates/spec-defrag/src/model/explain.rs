@@ -3,7 +3,7 @@
 
 use alloc::vec::Vec;
 
-use super::read::{Name, Piece, whole};
+use super::read::{Name, Piece, head_for};
 
 /// Whether one way to put pieces of one name together gives the packet.
 pub(super) fn is_made_of(packet: &[u8], seen: &[Piece]) -> bool {
@@ -17,10 +17,11 @@ pub(super) fn is_made_of(packet: &[u8], seen: &[Piece]) -> bool {
         let of_name: Vec<&Piece> = seen.iter().filter(|piece| piece.name == **name).collect();
         let firsts = of_name.iter().filter(|piece| piece.offset == 0);
         firsts.into_iter().any(|first| {
+            let Some((head, payload)) = packet.split_at_checked(first.head.len()) else {
+                return false;
+            };
             (0..4).any(|ecn| {
-                let at = first.head.len();
-                let payload = packet.get(at..).unwrap_or_default();
-                whole(first.head.clone(), ecn, payload).is_some_and(|made| made == packet)
+                head_for(&first.head, ecn, payload.len()).is_some_and(|made| made == head)
                     && is_tiled(payload, &of_name)
             })
         })

@@ -309,10 +309,11 @@ impl Memory for TestMemory {
 
     fn read(&self, from: Span, into: &mut [u8]) {
         // Without `&mut self` nothing can be noted: what lies nowhere reads as fresh.
-        into.fill(FRESH);
-        if let Some((part, range)) = self.find(from) {
-            let len = range.len().min(into.len());
-            self.parts[part].read(range.start, &mut into[..len]);
+        let found = self.find(from);
+        let known = found.as_ref().map_or(0, |(_, range)| range.len().min(into.len()));
+        if let Some((part, range)) = found {
+            self.parts[part].read(range.start, &mut into[..known]);
         }
+        into[known..].fill(FRESH);
     }
 }

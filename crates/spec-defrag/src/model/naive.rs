@@ -44,12 +44,17 @@ impl Naive {
 
     /// A frame came: the packet that comes out, if one does.
     pub fn receive(&mut self, now: Instant, frame: &[u8]) -> Option<Vec<u8>> {
-        match read(frame) {
+        self.take(now, frame, read(frame))
+    }
+
+    /// The same of a frame that was read already.
+    pub(super) fn take(&mut self, now: Instant, frame: &[u8], reading: Reading) -> Option<Vec<u8>> {
+        match reading {
             Reading::Whole => Some(frame.to_vec()),
             Reading::Bad => None,
             // RFC 6946: whatever else has its name.
             Reading::Piece(piece) if piece.offset == 0 && !piece.more => {
-                whole(piece.head, piece.ecn, &piece.bytes)
+                whole(&piece.head, piece.ecn, &piece.bytes)
             }
             Reading::Piece(piece) => self.gather(now, piece),
         }
@@ -58,6 +63,9 @@ impl Naive {
     /// Time passed: the packets that were given up.
     pub fn pass(&mut self, now: Instant) -> Vec<Expired> {
         let lifetime = self.lifetime;
+        if self.packets.iter().all(|packet| now.since(packet.started) < lifetime) {
+            return Vec::new();
+        }
         let (old, young) = core::mem::take(&mut self.packets)
             .into_iter()
             .partition(|packet| now.since(packet.started) >= lifetime);
@@ -141,7 +149,7 @@ impl Gathering {
         let first = &self.pieces[0];
         let is_mixed = marks(NOT_CAPABLE) && self.pieces.iter().any(|p| p.ecn != NOT_CAPABLE);
         let ecn = if marks(CONGESTION) { CONGESTION } else { first.ecn };
-        if is_mixed { None } else { whole(first.head.clone(), ecn, &payload) }
+        if is_mixed { None } else { whole(&first.head, ecn, &payload) }
     }
 }
 

@@ -166,19 +166,26 @@ fn checked(piece: Piece, longest: usize) -> Reading {
 
 /// The whole packet: a head for so much payload, and the payload. `None` if it is
 /// longer than packets can be.
-pub(super) fn whole(mut head: Vec<u8>, ecn: u8, payload: &[u8]) -> Option<Vec<u8>> {
+pub(super) fn whole(head: &[u8], ecn: u8, payload: &[u8]) -> Option<Vec<u8>> {
+    let mut packet = head_for(head, ecn, payload.len())?;
+    packet.extend_from_slice(payload);
+    Some(packet)
+}
+
+/// The head of a packet with so much payload, of which this is a head but for the length.
+pub(super) fn head_for(head: &[u8], ecn: u8, payload: usize) -> Option<Vec<u8>> {
+    let mut head = head.to_vec();
     if head[ETHERNET] >> 4 == 4 {
-        let total = u16::try_from(head.len() - ETHERNET + payload.len()).ok()?;
+        let total = u16::try_from(head.len() - ETHERNET + payload).ok()?;
         head[16..18].copy_from_slice(&total.to_be_bytes());
         head[15] = head[15] & !3 | ecn;
         head[24..26].fill(0);
         let sum = checksum(&head[ETHERNET..]);
         head[24..26].copy_from_slice(&sum.to_be_bytes());
     } else {
-        let len = u16::try_from(head.len() - ETHERNET - 40 + payload.len()).ok()?;
+        let len = u16::try_from(head.len() - ETHERNET - 40 + payload).ok()?;
         head[18..20].copy_from_slice(&len.to_be_bytes());
         head[15] = head[15] & !0x30 | ecn << 4;
     }
-    head.extend_from_slice(payload);
     Some(head)
 }

@@ -267,12 +267,13 @@ impl Rig {
         for frame in came.iter().filter(|frame| !frame.is_empty()) {
             let reading = read(frame);
             let is_ignored = reading == Reading::Whole && !self.setup.delivers_foreign();
-            expected.extend(self.naive.receive(self.now, frame).filter(|_| !is_ignored));
-            if let Reading::Piece(piece) = reading
+            if let Reading::Piece(piece) = &reading
                 && !self.setup.is_roomy()
             {
-                self.seen.push(piece);
+                self.seen.push(piece.clone());
             }
+            let packet = self.naive.take(self.now, frame, reading);
+            expected.extend(packet.filter(|_| !is_ignored));
         }
         let mut all = Vec::new();
         while let Some(packet) = self.receiver.poll_packet() {

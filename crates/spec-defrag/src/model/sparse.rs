@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 /// So many bytes are made at once.
-pub(super) const CHUNK: usize = 4 << 10;
+pub(super) const CHUNK: usize = 1 << 10;
 
 /// Bytes that all are `fresh` until they are written.
 #[derive(Clone, Debug)]

@@ -70,9 +70,9 @@ impl Flow {
         let most = 65_535 - options - if self.is_v4() { 20 } else { 0 };
         let mut payload = transport;
         let header = payload.len();
-        payload.resize(header + shape.len.next_multiple_of(8), 0);
-        for (nth, word) in payload[header..].chunks_exact_mut(8).enumerate() {
-            word.copy_from_slice(&content(shape.content, nth as u64).to_le_bytes());
+        payload.reserve(shape.len.next_multiple_of(8));
+        for nth in 0..shape.len.div_ceil(8) {
+            payload.extend_from_slice(&content(shape.content, nth as u64).to_le_bytes());
         }
         payload.truncate(most.min(header + shape.len));
         let mut frame = self.link_header();

@@ -175,11 +175,7 @@ fn read_piece(parsed: &mut Parsed, at: usize, end: usize, head: &[u8]) -> Result
         return Err(Stop::NeedHead(payload_at as u16));
     };
     let piece = header.piece();
-    // A whole packet behind a fragment header may be empty (RFC 6946 has no rule
-    // against it, and the Linux kernel accepts it).
-    if !piece.is_atomic() {
-        Piece::new(piece, len as u32, ipv6::PAYLOAD_MAX)?;
-    }
+    Piece::new(piece, len as u32, ipv6::PAYLOAD_MAX)?;
     parsed.key.id = piece.id;
     parsed.fragment = Some(piece);
     parsed.protocol = header.next_header;

@@ -259,6 +259,17 @@ fn an_atomic_piece_passes_alone() {
 }
 
 #[test]
+fn an_atomic_piece_may_be_empty() {
+    let mut host = Host::small();
+    for split in [0, 8, 100] {
+        let packet =
+            host.receive(NOW, &frame(V6, Some((1, 0, false)), &[]), split).unwrap().unwrap();
+        assert_eq!(host.take(&packet), frame(V6, None, &[]));
+    }
+    assert_eq!((host.reassembly.counters().atomic, host.is_clean()), (3, true));
+}
+
+#[test]
 fn invariant_1_a_piece_that_comes_late_touches_nothing_delivered() {
     let sent = bytes(48);
     let mut host = Host::small();
