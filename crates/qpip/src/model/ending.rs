@@ -4,7 +4,7 @@
 use alloc::format;
 use alloc::vec::Vec;
 
-use landfall_placement::{Duration, Instant};
+use landfall_placement::{Duration, Engine, Instant};
 use landfall_test_engines::model::Violation;
 
 use super::ledger::{Pair, Stage};
@@ -80,9 +80,13 @@ impl World {
                 self.make_room(index);
             }
             self.everything();
-            if !self.round() {
-                self.wait(None);
+            if self.round() {
+                continue;
             }
+            if self.ends.iter().all(|end| end.checked.poll_timeout().is_none()) {
+                self.fail(0, "neither side has a timer, and connections wait");
+            }
+            self.wait(None);
         }
         self.everything();
     }
