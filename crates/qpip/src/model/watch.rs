@@ -37,7 +37,8 @@ impl World {
     fn watch_opening(&mut self, side: usize, said: &Said) {
         let name = (side, said.from, said.to);
         let known = self.ledger.flows.get(&name).copied();
-        if known.is_some_and(|flow| flow.first == said.seq && flow.is_open) {
+        let is_said_again = known.is_some_and(|flow| flow.first == said.seq);
+        if is_said_again && known.is_some_and(|flow| flow.is_open) {
             return;
         }
         let is_confused =
@@ -45,7 +46,8 @@ impl World {
         let (first, shift, offered) = (said.seq, said.shift, u64::from(said.window));
         let flow = Flow { first, shift, edge: offered, offered, is_open: false, is_confused };
         self.ledger.flows.insert(name, flow);
-        if !said.has(ACK) {
+        // What the other side answered to the same opening still holds.
+        if !said.has(ACK) && !is_said_again {
             self.ledger.flows.remove(&(1 - side, said.to, said.from));
         }
     }

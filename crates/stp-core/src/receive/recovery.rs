@@ -248,6 +248,11 @@ impl Endpoint {
     fn move_block(&mut self, now: Instant, block: u16, from: u32) -> bool {
         let grant = self.granted.grants[usize::from(block)];
         let Some(receive) = self.receives.get(grant.receive) else { return false };
+        // Its Transfer may have ended as another Block of it was asked for again: then it is
+        // of no link any more.
+        if !receive.open.contains(&block) {
+            return false;
+        }
         let connection = receive.connection;
         let Some(to) = self.other_link(connection, from) else { return false };
         // Its STUs were laid out for the old link; they must fit the new one too.
