@@ -189,15 +189,22 @@ impl World {
             self.post_receive_to(first, 300);
         }
         let receivers = [self.ledger.pairs.len() - 2, self.ledger.pairs.len() - 1];
-        for (side, from) in [(0, receivers[0]), (1, receivers[1])] {
-            let nth =
-                self.ledger.pairs[..from].iter().filter(|p| p.side == side && !p.is_destroyed);
-            let which = nth.count() as u8;
-            self.apply(Operation::Send { side, which, len: 200, pieces: 0 });
+        // Who could not be found a moment ago is not looked for at once: then the first one
+        // of a side is told to be unreachable, and the next one goes.
+        for _ in 0..2 {
+            for (side, from) in [(0, receivers[0]), (1, receivers[1])] {
+                if self.ledger.pairs[receivers[1 - side]].receives.is_empty() {
+                    continue;
+                }
+                let before = &self.ledger.pairs[..from];
+                let which = before.iter().filter(|p| p.side == side && !p.is_destroyed).count();
+                let which = which as u8;
+                self.apply(Operation::Send { side, which, len: 200, pieces: 0 });
+            }
+            self.run_until(Duration::from_secs(20), |world| {
+                receivers.iter().all(|index| world.ledger.pairs[*index].receives.is_empty())
+            });
         }
-        self.run_until(Duration::from_secs(20), |world| {
-            receivers.iter().all(|index| world.ledger.pairs[*index].receives.is_empty())
-        });
         for index in receivers {
             let Pair { side, ref receives, .. } = self.ledger.pairs[index];
             if !receives.is_empty() {

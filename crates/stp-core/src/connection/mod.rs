@@ -218,6 +218,12 @@ impl Connection {
         matches!(self.state, State::Open | State::Answered | State::Draining | State::Asking)
     }
 
+    /// Is what the other side has under way still served? Who asks for the end has nothing
+    /// more to begin; the other side may have, until it answers.
+    pub(crate) const fn serves(&self) -> bool {
+        self.is_live() || matches!(self.state, State::Closing)
+    }
+
     /// Is a driver at something of it, or holds memory of it? Until it gives all
     /// tickets back, the record stays: they are what the memory waits for.
     pub(crate) fn is_in_use(&self) -> bool {

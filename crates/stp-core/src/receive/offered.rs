@@ -106,7 +106,7 @@ impl Endpoint {
             return Err(Refusal::Malformed);
         };
         let Some(known) = self.connections.get(connection) else { return Err(Refusal::UnknownId) };
-        if !known.is_live() {
+        if !known.serves() {
             return Err(Refusal::Unexpected);
         }
         match known.sends_seen.of(serial) {

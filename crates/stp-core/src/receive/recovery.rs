@@ -165,8 +165,8 @@ impl Endpoint {
         let (strikes, is_up) = (link.strikes, link.is_up);
         let patience = link.patience(retry_after, floor);
         self.link_timers.set(index, now + patience);
-        if strikes > self.config.give_up_after && self.is_silent(now, index, patience) {
-            return self.give_up_link(now, index);
+        if strikes > self.config.give_up_after && self.give_up_silent(now, index, patience) {
+            return;
         }
         if is_up && strikes >= 3 && self.has_other_links(index) {
             return self.lose_link(now, index);
@@ -179,24 +179,22 @@ impl Endpoint {
         }
     }
 
-    /// Has nothing at all been heard from the peers of a link for a while?
-    fn is_silent(&self, now: Instant, link: u32, patience: Duration) -> bool {
-        let Some(known) = self.links.get(link) else { return true };
-        let connection_of = |block: u16| {
-            let grant = self.granted.grants.get(usize::from(block))?;
-            self.connections.get(self.receives.get(grant.receive)?.connection)
-        };
+    /// What was to come over a link from connections of which nothing at all has been heard
+    /// for a while ends: their peer is gone. Says whether there were any.
+    fn give_up_silent(&mut self, now: Instant, link: u32, patience: Duration) -> bool {
         // Twice as long as a peer that waits for grants is silent itself.
         let limit = patience * 2 + self.config.silence();
-        connection_of(known.first).is_none_or(|known| known.heard + limit < now)
-    }
-
-    /// The peer is gone: what was to come from it ends.
-    fn give_up_link(&mut self, now: Instant, index: u32) {
-        for block in self.blocks_of(index) {
+        let mut any = false;
+        for block in self.blocks_of(link) {
             let receive = self.granted.grants[usize::from(block)].receive;
-            self.begin_ending_receive(now, receive, Ended::Silent);
+            let Some(known) = self.receives.get(receive) else { continue };
+            let connection = self.connections.get(known.connection);
+            if connection.is_none_or(|known| known.heard + limit < now) {
+                any = true;
+                self.begin_ending_receive(now, receive, Ended::Silent);
+            }
         }
+        any
     }
 
     /// The first Blocks granted over a link, in order.

@@ -141,7 +141,7 @@ impl Endpoint {
         let Some(known) = self.connections.get_mut(connection) else {
             return Err(Refusal::UnknownId);
         };
-        if !known.is_live() {
+        if !known.serves() {
             return Err(Refusal::Unexpected);
         }
         let answered = &mut known.remote_mut().incoming;

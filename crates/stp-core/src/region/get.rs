@@ -78,7 +78,7 @@ impl Endpoint {
         let Some(known) = self.connections.get_mut(connection) else {
             return Err(Refusal::UnknownId);
         };
-        if !known.is_live() {
+        if !known.serves() {
             return Err(Refusal::Unexpected);
         }
         let applied = known.remote_mut().incoming.applied;

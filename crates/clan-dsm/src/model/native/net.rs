@@ -26,10 +26,23 @@ enum End {
     Port(usize, PortId),
 }
 
+/// A unit on its way.
+struct Unit {
+    bytes: Vec<u8>,
+    /// A bit of it was flipped: another flip might hide the first from a parity.
+    is_changed: bool,
+}
+
+impl Unit {
+    const fn new(bytes: Vec<u8>) -> Self {
+        Self { bytes, is_changed: false }
+    }
+}
+
 /// A line, and what is on it towards each end.
 struct Wire {
     ends: [End; 2],
-    towards: [VecDeque<Vec<u8>>; 2],
+    towards: [VecDeque<Unit>; 2],
 }
 
 /// What somebody wrote.
@@ -180,7 +193,7 @@ impl Net {
             if unit.len() > self.unit as usize {
                 self.failures.push(format!("{from:?} sent {} bytes at once", unit.len()));
             }
-            self.wires[line].towards[usize::from(!back)].push_back(unit);
+            self.wires[line].towards[usize::from(!back)].push_back(Unit::new(unit));
         }
         had
     }
@@ -188,7 +201,9 @@ impl Net {
     /// A unit reaches one end of a line. Says whether there was any.
     pub(super) fn pull(&mut self, line: usize, back: bool) -> bool {
         let line = line % self.wires.len();
-        let Some(unit) = self.wires[line].towards[usize::from(back)].pop_front() else {
+        let Some(Unit { bytes: unit, .. }) =
+            self.wires[line].towards[usize::from(back)].pop_front()
+        else {
             return false;
         };
         match self.wires[line].ends[usize::from(back)] {
@@ -249,9 +264,10 @@ impl Net {
         }
         let line = line % self.wires.len();
         let first = self.wires[line].towards[usize::from(back)].front_mut();
-        if let Some(unit) = first.filter(|unit| !unit.is_empty()) {
-            let at = usize::from(bit >> 3) % unit.len();
-            unit[at] ^= 1 << (bit & 7);
+        if let Some(unit) = first.filter(|unit| !unit.bytes.is_empty() && !unit.is_changed) {
+            let at = usize::from(bit >> 3) % unit.bytes.len();
+            unit.bytes[at] ^= 1 << (bit & 7);
+            unit.is_changed = true;
             self.is_damaged = true;
         }
     }
@@ -262,7 +278,7 @@ impl Net {
         // A host believes what its switch says: only towards switches.
         if let (false, End::Port(..)) = (self.is_calm, self.wires[line].ends[usize::from(back)]) {
             self.is_damaged = true;
-            self.wires[line].towards[usize::from(back)].push_back(unit.into());
+            self.wires[line].towards[usize::from(back)].push_back(Unit::new(unit.into()));
         }
     }
 
