@@ -8,7 +8,7 @@ use landfall_placement::RegionId;
 
 use super::forge::injected;
 use super::naive::Naive;
-use super::read::{ETHERNET, Reading, read, word};
+use super::read::{ETHERNET, Reading, is_on_its_way, read, word};
 use super::rig::Rig;
 use super::setup::{CHOICES, Setup};
 use crate::cut::{Cutter, Df};
@@ -75,7 +75,7 @@ fn cut_and_join(frame: &[u8], mtu: u16, setup: Setup) -> Option<String> {
         return Some(format!("a piece is longer than {mtu} bytes"));
     }
     // A piece that is cut again is no packet alone.
-    if read(frame) != Reading::Whole || !is_cut {
+    if read(frame) != Reading::Whole || !is_cut || is_on_its_way(frame) {
         return None;
     }
     let mut naive = Naive::new(setup.lifetime());

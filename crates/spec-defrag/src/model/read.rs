@@ -154,6 +154,24 @@ fn read_v6(frame: &[u8]) -> Option<Reading> {
     Some(checked(Piece { name, offset, more, ecn: ip[1] >> 4 & 3, head, bytes, frame }, 65_535))
 }
 
+/// Whether a packet of IPv6 has stations of a routing header still before it: its pieces
+/// are joined at the last one, not here.
+pub(super) fn is_on_its_way(frame: &[u8]) -> bool {
+    let Some(ip) = frame.get(ETHERNET..).filter(|_| word(frame, 12) == Some(IPV6)) else {
+        return false;
+    };
+    let (mut kind, mut at) = (ip.get(6).copied(), 40);
+    while let (Some(HOP_BY_HOP | DESTINATION | ROUTING), Some(header)) = (kind, ip.get(at..at + 4))
+    {
+        if kind == Some(ROUTING) && header[3] != 0 {
+            return true;
+        }
+        kind = Some(header[0]);
+        at += (usize::from(header[1]) + 1) * 8;
+    }
+    false
+}
+
 fn checked(piece: Piece, longest: usize) -> Reading {
     let is_uneven = piece.more && !piece.bytes.len().is_multiple_of(8);
     let is_atomic = piece.offset == 0 && !piece.more;

@@ -379,6 +379,7 @@ extern "C" fn adds_value(_: c_int, info: *mut libc::siginfo_t, _: *mut c_void) {
 /// Values that go with signals come once each, however busy the thread is.
 fn queued(seen: &mut Seen) {
     const TIMES: u64 = 3000;
+    const AT_ONCE: u64 = 100;
     let pair = Pair::used();
     let signal = libc::SIGRTMIN() + 5;
     SUM.store(0, Ordering::Relaxed);
@@ -394,6 +395,10 @@ fn queued(seen: &mut Seen) {
     thread::scope(|scope| {
         scope.spawn(|| {
             for value in 0..TIMES as usize {
+                // All that wait nest, in one stack.
+                while value as u64 - RUNS.load(Ordering::Acquire) >= AT_ONCE {
+                    thread::yield_now();
+                }
                 let value = libc::sigval { sival_ptr: value as *mut c_void };
                 // SAFETY: as above. The queue may be full.
                 while unsafe { libc::pthread_sigqueue(me, signal, value) } != 0 {

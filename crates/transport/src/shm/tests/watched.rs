@@ -161,10 +161,11 @@ impl Over {
 #[test]
 fn a_store_races_with_an_arming_and_one_of_them_sees_the_other() {
     const ROUNDS: u64 = 20_000;
+    const ENOUGH: u64 = 200;
     let watched = Watched::create("race", LEN, 4).unwrap();
     let mut hits = Hits::create().unwrap();
     let mut writer = writer(&watched, 1, &reporter(&hits));
-    let (over, patience) = (Over::default(), Instant::now() + Duration::from_secs(60));
+    let (over, begin) = (Over::default(), Instant::now());
     thread::scope(|scope| {
         let memory = watched.memory();
         scope.spawn(|| {
@@ -179,6 +180,11 @@ fn a_store_races_with_an_arming_and_one_of_them_sees_the_other() {
         // Whoever fails here is not waited for by the other.
         let _end = over.when_dropped();
         for round in 1..=ROUNDS {
+            // On a machine that is busy with other things a round takes long.
+            if round > ENOUGH && begin.elapsed() > Duration::from_secs(20) {
+                break;
+            }
+            let patience = Instant::now() + Duration::from_secs(60);
             let armed = watched.arm(0..8, Touch::Write).unwrap();
             if memory.load(0).unwrap() != round {
                 // Not there yet: so the hit must come. One of the round before may come
