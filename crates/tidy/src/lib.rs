@@ -1,6 +1,10 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
+mod metadata;
+
+pub use metadata::cargo_metadata;
+
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
