@@ -14,11 +14,12 @@ mod tests;
 pub use replay::{Outcome, replay};
 
 use std::collections::BTreeMap;
-use std::env;
 use std::fmt;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+
+use crate::root;
 
 /// The folder of all corpora, seen from the root of the repository.
 const FOLDER: &str = "fuzz/corpus";
@@ -33,16 +34,7 @@ const SUFFIX: &str = ".hex";
 /// If the running package is not in the repository.
 #[must_use]
 pub fn path(target: &str) -> PathBuf {
-    // Cargo says it when it runs a test, too. That is the better answer: two work trees
-    // with one target folder share what is compiled.
-    let package = env::var_os("CARGO_MANIFEST_DIR")
-        .map_or_else(|| env!("CARGO_MANIFEST_DIR").into(), PathBuf::from);
-    package
-        .ancestors()
-        .map(|folder| folder.join(FOLDER))
-        .find(|folder| folder.is_dir())
-        .unwrap_or_else(|| panic!("no folder above {} has {FOLDER}", package.display()))
-        .join(format!("{target}{SUFFIX}"))
+    root().join(FOLDER).join(format!("{target}{SUFFIX}"))
 }
 
 /// The inputs of one target, with the comments of their file.
