@@ -2,9 +2,6 @@
 //! moments, costs off. The same memory, the same packets in the same order, the same
 //! counters; and each of the faults that a firmware may have is seen.
 
-#[path = "support/corpus.rs"]
-mod corpus;
-
 use landfall_placement::Random;
 use nic_firmware_model::hamachi::model::{
     CHOICES, Choices, Fault, Pair, disagreements, disagreements_with,
@@ -156,5 +153,5 @@ fn each_fault_is_caught() {
 /// What the fuzz target `firmware_hamachi` runs, over its corpus: what was found stays found.
 #[test]
 fn the_corpus_finds_no_difference() {
-    corpus::replay("firmware_hamachi", 1, disagreements);
+    landfall_testkit::corpus::replay("firmware_hamachi", 1, disagreements);
 }

@@ -1,9 +1,6 @@
 //! A host whose LANai 9 places what comes as expected, against one whose engine
 //! places everything: costs off, the same frames and calls at the same moments.
 
-#[path = "support/corpus.rs"]
-mod corpus;
-
 use landfall_placement::Random;
 use nic_firmware_model::lanai::model::{
     Carded, Fault, Plain, disagreements, disagreements_with, play,
@@ -45,7 +42,7 @@ fn the_card_takes_much_of_what_comes() {
 /// What the fuzz target `firmware_lanai` runs, over its corpus: what was found stays found.
 #[test]
 fn the_corpus_finds_no_difference() {
-    corpus::replay("firmware_lanai", 10, disagreements);
+    landfall_testkit::corpus::replay("firmware_lanai", 10, disagreements);
 }
 
 /// The comparison sees what a programmer may have got wrong.

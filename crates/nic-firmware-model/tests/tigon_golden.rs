@@ -1,8 +1,6 @@
 //! A run that is kept: what crossed the link, packet for packet, and what memory
 //! held in the end. `UPDATE_GOLDEN=1` writes it anew.
 
-#[path = "support/corpus.rs"]
-mod corpus;
 #[path = "support/kept.rs"]
 mod kept;
 
@@ -39,5 +37,5 @@ fn the_host_without_an_adapter_leaves_the_same_trace() {
 /// found stays found.
 #[test]
 fn the_corpus_of_the_fuzzer_shows_no_difference() {
-    corpus::replay("firmware_tigon", 10, disagreements);
+    landfall_testkit::corpus::replay("firmware_tigon", 10, disagreements);
 }

@@ -1,9 +1,8 @@
 //! What the fuzz target `defrag_admission` runs, over its corpus: so that what was found
 //! stays found. And over random bytes.
 
-use std::path::PathBuf;
-
 use landfall_placement::Random;
+use landfall_testkit::corpus::replay;
 use spec_defrag::admission::model::{disagreements, misreadings};
 
 fn failures(bytes: &[u8]) -> Vec<String> {
@@ -12,16 +11,7 @@ fn failures(bytes: &[u8]) -> Vec<String> {
 
 #[test]
 fn the_corpus_of_admission_breaks_no_rule() {
-    let corpus =
-        PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/defrag_admission");
-    let mut count = 0;
-    for entry in std::fs::read_dir(corpus).expect("the corpus is in the repository") {
-        let path = entry.unwrap().path();
-        let failures = failures(&std::fs::read(&path).unwrap());
-        assert!(failures.is_empty(), "{}: {failures:#?}", path.display());
-        count += 1;
-    }
-    assert!(count >= 20, "only {count} files");
+    replay("defrag_admission", 20, failures);
 }
 
 #[test]

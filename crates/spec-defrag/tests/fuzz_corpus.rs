@@ -1,31 +1,18 @@
 //! What the fuzz targets `defrag_pair` and `defrag_frames` run, over their corpora:
 //! so that what was found stays found. And over random bytes.
 
-use std::path::PathBuf;
-
 use landfall_placement::Random;
+use landfall_testkit::corpus::replay;
 use spec_defrag::model::{disagreements, withstand};
-
-fn replay(target: &str, check: fn(&[u8]) -> Vec<String>) {
-    let corpus = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target);
-    let mut count = 0;
-    for entry in std::fs::read_dir(corpus).expect("the corpus is in the repository") {
-        let path = entry.unwrap().path();
-        let failures = check(&std::fs::read(&path).unwrap());
-        assert!(failures.is_empty(), "{}: {failures:#?}", path.display());
-        count += 1;
-    }
-    assert!(count >= 10, "only {count} files");
-}
 
 #[test]
 fn the_corpus_of_pairs_breaks_no_rule() {
-    replay("defrag_pair", disagreements);
+    replay("defrag_pair", 10, disagreements);
 }
 
 #[test]
 fn the_corpus_of_frames_breaks_no_rule() {
-    replay("defrag_frames", withstand);
+    replay("defrag_frames", 10, withstand);
 }
 
 #[test]

@@ -7,6 +7,7 @@ use crate::support::header_properties::check;
 use crate::support::messages::{envelope, message};
 use crate::support::samples::{self, Sample};
 use landfall_placement::Refusal;
+use landfall_testkit::corpus::replay;
 use proptest::prelude::*;
 use stp_core::wire::header::{is_sealed, seal};
 use stp_core::wire::message::{ClearToSend, Get, Granted, Offer, State};
@@ -432,13 +433,7 @@ fn the_hold_of_the_vector_is_what_the_document_says() {
 
 #[test]
 fn the_corpus_of_the_fuzz_target_decodes_or_is_refused() {
-    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/stp_header");
-    let mut count = 0;
-    for entry in std::fs::read_dir(corpus).expect("the corpus is in the repository") {
-        check(&std::fs::read(entry.unwrap().path()).unwrap());
-        count += 1;
-    }
-    assert!(count >= 40, "only {count} files");
+    replay("stp_header", 40, check);
 }
 
 // ---- Any message, any bytes ----------------------------------------------------

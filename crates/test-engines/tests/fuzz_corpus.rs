@@ -1,14 +1,9 @@
 //! What the fuzz target `placement_bookkeeping` runs: over random operations,
 //! and over its corpus, so that what was found stays found.
 
-use std::path::PathBuf;
-
 use landfall_placement::Random;
 use landfall_test_engines::model::placement_bookkeeping;
-
-fn corpus() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/placement_bookkeeping")
-}
+use landfall_testkit::corpus::replay;
 
 fn random_bytes(seed: u64) -> Vec<u8> {
     let mut random = Random::from_number(seed);
@@ -27,12 +22,5 @@ fn random_operations_break_no_rule() {
 
 #[test]
 fn the_corpus_breaks_no_rule() {
-    let mut count = 0;
-    for entry in std::fs::read_dir(corpus()).expect("the corpus is in the repository") {
-        let path = entry.unwrap().path();
-        let failures = placement_bookkeeping(&std::fs::read(&path).unwrap());
-        assert!(failures.is_empty(), "{}: {failures:#?}", path.display());
-        count += 1;
-    }
-    assert!(count >= 20, "only {count} files");
+    replay("placement_bookkeeping", 20, placement_bookkeeping);
 }

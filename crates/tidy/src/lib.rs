@@ -1,6 +1,10 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
+mod metadata;
+
+pub use metadata::cargo_metadata;
+
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -29,8 +33,12 @@ pub struct Package {
     pub manifest: String,
 }
 
-/// Folders that hold nothing that somebody wrote.
-const NOT_OURS: [&str; 5] = [".git", "target", "corpus", "artifacts", "coverage"];
+/// Folders that hold no text that somebody wrote, wherever they are.
+const BUILT: [&str; 2] = [".git", "target"];
+
+/// What programs found: cargo-fuzz's folders, and the corpora, which `tests/corpora.rs`
+/// judges.
+const FOUND: [&str; 3] = ["fuzz/artifacts", "fuzz/corpus", "fuzz/coverage"];
 
 impl Repository {
     /// The repository that this very package belongs to.
@@ -67,11 +75,13 @@ impl Repository {
                 let (path, name) = (entry.path(), entry.file_name());
                 let Ok(kind) = entry.file_type() else { continue };
                 // In a second work tree `.git` is a file.
-                if NOT_OURS.iter().any(|skip| name == *skip) {
+                if BUILT.iter().any(|skip| name == *skip) {
                     continue;
                 }
                 if kind.is_dir() {
-                    folders.push(path);
+                    if !FOUND.contains(&self.relative(&path).as_str()) {
+                        folders.push(path);
+                    }
                 } else if kind.is_file()
                     && (extension.is_empty() || path.extension().is_some_and(|e| e == extension))
                     && let Ok(text) = fs::read_to_string(&path)

@@ -1,7 +1,6 @@
 //! Rules for documents: what they point at is there.
 
-use std::collections::BTreeSet;
-
+use landfall_testkit::document::{features, functions_below, names_in, unproven};
 use landfall_tidy::{Repository, expect_none};
 
 /// The invariants are numbered 1 to 8; see the table in `ARCHITECTURE.md`.
@@ -37,22 +36,17 @@ fn each_invariant_names_its_tests_and_they_exist() {
 /// which ones show what it says.
 #[test]
 fn each_feature_names_its_tests_and_they_exist() {
-    let functions = names_of_functions();
+    let repository = Repository::here();
+    let functions = functions_below(repository.root());
     let mut wrong = Vec::new();
-    let pages = Repository::here().files("md");
+    let pages = repository.files("md");
     for page in pages.iter().filter(|page| page.path.starts_with("docs/spec/")) {
-        let rows = rows_with_tests(&page.text);
-        if rows.is_empty() {
+        let features = features(&page.text);
+        if features.is_empty() {
             wrong.push(format!("{} has no table of features with their tests", page.path));
         }
-        for (row, cell) in rows {
-            let named = quoted(cell);
-            if named.is_empty() {
-                wrong.push(format!("{}: no test shows it: {row}", page.path));
-            }
-            let missing = named.iter().filter(|name| !functions.contains(*name));
-            wrong.extend(missing.map(|name| format!("{}: there is no test `{name}`", page.path)));
-        }
+        let missing = unproven(&features, &functions).into_iter();
+        wrong.extend(missing.map(|what| format!("{}: {what}", page.path)));
     }
     expect_none("the tables of features in docs/spec", &wrong);
 }
@@ -89,38 +83,8 @@ fn invariants(document: &str) -> Vec<Invariant> {
                 line.trim().strip_prefix('|')?.strip_suffix('|')?.split('|').collect();
             let (first, last) = (cells.first()?, cells.last()?);
             let number = first.trim().trim_matches('*').trim_end_matches('.').parse().ok()?;
-            Some(Invariant { number, tests: quoted(last) })
+            Some(Invariant { number, tests: names_in(last) })
         })
-        .collect()
-}
-
-/// The rows of tables of tests, with their last cells. A row without one is a heading.
-fn rows_with_tests(page: &str) -> Vec<(&str, &str)> {
-    let mut in_table = false;
-    let mut rows = Vec::new();
-    for line in page.lines() {
-        let last = line.trim_end_matches('|').rsplit(" | ").next().unwrap_or_default().trim();
-        let is_heading = last.is_empty() || line.starts_with("| **") || line.starts_with("| ---");
-        if !line.starts_with('|') {
-            in_table = false;
-        } else if matches!(last, "test" | "tests") {
-            in_table = true;
-        } else if in_table && !is_heading {
-            rows.push((line, last));
-        }
-    }
-    rows
-}
-
-/// The last parts of the paths in backticks; what is no path of names is a file or
-/// a sentence, and not a test.
-fn quoted(cell: &str) -> Vec<String> {
-    cell.split('`')
-        .skip(1)
-        .step_by(2)
-        .filter(|code| code.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == ':'))
-        .filter_map(|code| code.rsplit("::").next())
-        .map(str::to_owned)
         .collect()
 }
 
@@ -141,19 +105,6 @@ fn names_of_tests() -> Vec<String> {
                 after_attribute = false;
             }
         }
-    }
-    names
-}
-
-/// The names of all functions: a test that runs over several fabrics has its attribute
-/// where it is run.
-fn names_of_functions() -> BTreeSet<String> {
-    let mut names = BTreeSet::new();
-    for file in Repository::here().files("rs") {
-        let after = file.text.split("fn ").skip(1);
-        names.extend(
-            after.filter_map(|rest| rest.split_once(['(', '<'])).map(|(n, _)| n.to_owned()),
-        );
     }
     names
 }
@@ -190,14 +141,6 @@ fn the_table_is_read_as_it_is_written() {
         (rows[0].number, rows[0].tests.as_slice()),
         (1, &["a_test".to_owned(), "b_test".to_owned()][..])
     );
-}
-
-#[test]
-fn rows_of_tables_of_tests_are_found() {
-    let page = "| a | b |\n| --- | --- |\n| 1 | 2 |\n\n| feature | test |\n| --- | --- |\n\
-                | **Part** | |\n| it runs | `it_runs`, `m::it_ends` |\n| more | none |\n";
-    let found: Vec<_> = rows_with_tests(page).iter().map(|(_, cell)| quoted(cell)).collect();
-    assert_eq!(found, [vec!["it_runs".to_owned(), "it_ends".to_owned()], vec![]]);
 }
 
 #[test]

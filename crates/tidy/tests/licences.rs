@@ -1,10 +1,7 @@
 //! The licences of all dependencies, against the list in `deny.toml`. This is the
 //! part of `cargo deny` that needs no installation.
 
-use std::io::Write as _;
-use std::process::Command;
-
-use landfall_tidy::{Repository, expect_none};
+use landfall_tidy::{Repository, cargo_metadata, expect_none};
 
 #[test]
 fn every_dependency_has_an_allowed_licence() {
@@ -27,27 +24,10 @@ struct Dependency {
     licence: String,
 }
 
-/// Everything the lock file means on this machine. `None`, with a word on stderr,
-/// if cargo cannot say: another user's registry may be out of reach.
+/// Everything the lock file means on this machine. `None` if cargo cannot say.
 fn dependencies() -> Option<Vec<Dependency>> {
     let platform = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
-    let answer = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
-        .args([
-            "metadata",
-            "--offline",
-            "--locked",
-            "--format-version=1",
-            "--filter-platform",
-            &platform,
-        ])
-        .current_dir(Repository::here().root())
-        .output();
-    let output = match answer {
-        Ok(output) if output.status.success() => output.stdout,
-        Ok(output) => return skipped(&String::from_utf8_lossy(&output.stderr)),
-        Err(error) => return skipped(&error.to_string()),
-    };
-    let metadata: serde_json::Value = serde_json::from_slice(&output).expect("cargo speaks JSON");
+    let metadata = cargo_metadata(&["--locked", "--filter-platform", &platform])?;
     let packages = metadata["packages"].as_array().expect("cargo lists packages");
     let word = |value: &serde_json::Value| value.as_str().unwrap_or("none given").to_owned();
     Some(
@@ -59,18 +39,6 @@ fn dependencies() -> Option<Vec<Dependency>> {
             })
             .collect(),
     )
-}
-
-fn skipped(why: &str) -> Option<Vec<Dependency>> {
-    let why = why.trim().lines().next().unwrap_or("no reason given");
-    assert!(
-        std::env::var_os("LANDFALL_NO_SKIP").is_none_or(|set| set != "1"),
-        "cargo metadata: {why}"
-    );
-    // Not `eprintln!`: the test harness would swallow it.
-    let line = format!("SKIPPED: cargo cannot list the dependencies for this user: {why}\n");
-    let _ = std::io::stderr().write_all(line.as_bytes());
-    None
 }
 
 /// The quoted words of `allow = [ … ]` below `header`.

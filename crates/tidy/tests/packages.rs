@@ -150,24 +150,6 @@ fn every_file_of_tests_is_in_its_program() {
     expect_none("these are no part of suite.rs beside them", &forgotten);
 }
 
-/// A corpus keeps findings found: `cargo test` replays it where there is no fuzzer.
-#[test]
-fn every_fuzz_target_has_a_corpus() {
-    let repository = Repository::here();
-    let manifest = repository.read("fuzz/Cargo.toml").expect("fuzz has a Cargo.toml");
-    let without: Vec<_> = manifest
-        .split("[[bin]]")
-        .skip(1)
-        .filter_map(|target| target.split_once("name = \"")?.1.split('"').next())
-        .map(|name| format!("fuzz/corpus/{name}"))
-        .filter(|folder| {
-            let inputs = std::fs::read_dir(repository.root().join(folder));
-            inputs.map_or(0, Iterator::count) == 0
-        })
-        .collect();
-    expect_none("these need at least one input", &without);
-}
-
 /// The packages that are built into the products: all but `fuzz` and `benches`.
 fn published() -> Vec<Package> {
     members().into_iter().filter(|package| package.folder.starts_with("crates/")).collect()

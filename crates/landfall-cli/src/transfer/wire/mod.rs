@@ -91,6 +91,7 @@ impl Label {
 
 #[cfg(test)]
 mod tests {
+    use landfall_testkit::corpus::replay;
     use proptest::prelude::*;
 
     use super::*;
@@ -99,13 +100,7 @@ mod tests {
     /// stays found.
     #[test]
     fn the_corpus_of_the_fuzz_target_breaks_no_rule() {
-        let corpus = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/transfer_wire");
-        let files = std::fs::read_dir(corpus).expect("the corpus is in the repository");
-        let replay = |entry: std::io::Result<std::fs::DirEntry>| {
-            properties::check(&std::fs::read(entry.unwrap().path()).unwrap());
-        };
-        let count = files.map(replay).count();
-        assert!(count >= 10, "only {count} files");
+        replay("transfer_wire", 10, properties::check);
     }
 
     proptest! {

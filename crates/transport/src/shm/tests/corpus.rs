@@ -1,27 +1,14 @@
 //! The inputs that the fuzz target `shm_control_words` found worth keeping, replayed;
 //! and random ones.
 
-use std::fs;
-use std::path::Path;
-
+use landfall_testkit::corpus::replay;
 use proptest::prelude::*;
 
 use super::scribbler;
 
 #[test]
 fn the_corpus_of_the_fuzz_target_breaks_nothing() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/shm_control_words");
-    let mut files: Vec<_> = fs::read_dir(&folder)
-        .unwrap_or_else(|error| panic!("{}: {error}", folder.display()))
-        .map(|entry| entry.unwrap().path())
-        .collect();
-    files.sort();
-    assert!(!files.is_empty(), "{} has no inputs", folder.display());
-    for file in files {
-        // What breaks is said below; the name says which input it was.
-        println!("{}", file.display());
-        scribbler::run(&fs::read(&file).unwrap());
-    }
+    replay("shm_control_words", 1, scribbler::run);
 }
 
 proptest! {

@@ -1,0 +1,242 @@
+//! The inputs of a fuzz target: one text file for each target.
+//!
+//! A line is an input: its name, a blank, and its bytes as lower-case hex digits, or `-` if
+//! it has none. Inputs are in the order of their names, byte by byte, and each name occurs
+//! once. Lines that start with `#` are comments, and blank lines are allowed; a comment
+//! belongs to the input below it, or to the whole file if it stands above the first input
+//! and a blank line follows. There is one way to write an input, so that two corpora with
+//! the same inputs differ in comments alone.
+
+mod replay;
+#[cfg(test)]
+mod tests;
+
+pub use replay::{Outcome, replay};
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::root;
+
+/// The folder of all corpora, seen from the root of the repository.
+const FOLDER: &str = "fuzz/corpus";
+
+/// The end of the name of a corpus.
+const SUFFIX: &str = ".hex";
+
+/// The file of a target's corpus.
+///
+/// # Panics
+///
+/// If the running package is not in the repository.
+#[must_use]
+pub fn path(target: &str) -> PathBuf {
+    root().join(FOLDER).join(format!("{target}{SUFFIX}"))
+}
+
+/// The inputs of one target, with the comments of their file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Corpus {
+    /// The comments about all of it.
+    head: String,
+    inputs: BTreeMap<String, Input>,
+    /// What follows the last input.
+    tail: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Input {
+    /// The comments and blank lines above it, as they are.
+    above: String,
+    bytes: Vec<u8>,
+}
+
+/// Why a corpus cannot be read or written.
+#[derive(Debug)]
+pub enum Error {
+    /// The system's reason, and the file.
+    File(PathBuf, io::Error),
+    /// A line, counted from 1, and what is wrong with it.
+    Line(usize, &'static str),
+    /// A name that no input may have.
+    Name(String),
+    /// The corpus has an input of this name, with other bytes.
+    Taken(String),
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(path, error) => write!(f, "{}: {error}", path.display()),
+            Self::Line(number, what) => write!(f, "line {number}: {what}"),
+            Self::Name(name) => write!(
+                f,
+                "`{name}` is no name of an input: use letters, digits, `-`, `_` and `.`, \
+                 a letter or a digit first"
+            ),
+            Self::Taken(name) => {
+                write!(f, "`{name}` is the name of another input: choose one that is free")
+            }
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl Corpus {
+    /// Reads the corpus of a target.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such file, or a line of it is not as this module says.
+    pub fn open(target: &str) -> Result<Self, Error> {
+        let path = path(target);
+        let text = fs::read_to_string(&path).map_err(|error| Error::File(path.clone(), error))?;
+        Self::parse(&text).map_err(|error| {
+            Error::File(path, io::Error::new(io::ErrorKind::InvalidData, error.to_string()))
+        })
+    }
+
+    /// Reads the text of a corpus.
+    ///
+    /// # Errors
+    ///
+    /// If a line is not as this module says.
+    pub fn parse(text: &str) -> Result<Self, Error> {
+        let mut corpus = Self::default();
+        for (number, line) in (1..).zip(text.lines()) {
+            let wrong = |what| Error::Line(number, what);
+            if line.trim().is_empty() || line.starts_with('#') {
+                corpus.tail += line;
+                corpus.tail.push('\n');
+                if line.trim().is_empty() && corpus.inputs.is_empty() {
+                    corpus.head += &std::mem::take(&mut corpus.tail);
+                }
+                continue;
+            }
+            let (name, digits) =
+                line.split_once(' ').ok_or(wrong("a name, a blank and hex digits, or `-`"))?;
+            check_name(name)?;
+            if corpus.inputs.last_key_value().is_some_and(|(last, _)| last.as_str() >= name) {
+                return Err(wrong("its name is not after the name above it"));
+            }
+            let bytes =
+                from_hex(digits).ok_or(wrong("pairs of lower-case hex digits, or `-` for none"))?;
+            let above = std::mem::take(&mut corpus.tail);
+            corpus.inputs.insert(name.to_owned(), Input { above, bytes });
+        }
+        Ok(corpus)
+    }
+
+    /// Writes the corpus of a target.
+    ///
+    /// # Errors
+    ///
+    /// What the system says.
+    pub fn save(&self, target: &str) -> Result<(), Error> {
+        let path = path(target);
+        fs::write(&path, self.to_string()).map_err(|error| Error::File(path, error))
+    }
+
+    /// How many inputs there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.inputs.len()
+    }
+
+    /// Whether there is no input.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.inputs.is_empty()
+    }
+
+    /// The inputs in order of their names.
+    pub fn inputs(&self) -> impl Iterator<Item = (&str, &[u8])> {
+        self.inputs.iter().map(|(name, input)| (name.as_str(), input.bytes.as_slice()))
+    }
+
+    /// Adds an input.
+    ///
+    /// # Errors
+    ///
+    /// If no input may have this name, or another one has it.
+    pub fn add(&mut self, name: &str, bytes: &[u8]) -> Result<(), Error> {
+        match self.inputs.get(name) {
+            Some(input) if input.bytes != bytes => Err(Error::Taken(name.to_owned())),
+            _ => self.set(name, bytes),
+        }
+    }
+
+    /// Adds an input, or gives it other bytes.
+    ///
+    /// # Errors
+    ///
+    /// If no input may have this name.
+    pub fn set(&mut self, name: &str, bytes: &[u8]) -> Result<(), Error> {
+        check_name(name)?;
+        let empty = || Input { above: String::new(), bytes: Vec::new() };
+        self.inputs.entry(name.to_owned()).or_insert_with(empty).bytes = bytes.to_vec();
+        Ok(())
+    }
+
+    /// Writes each input into a file of its own, as fuzzers want them, into a folder that is
+    /// made if there is none.
+    ///
+    /// # Errors
+    ///
+    /// What the system says.
+    pub fn unpack(&self, folder: &Path) -> Result<(), Error> {
+        let failed = |path: PathBuf| |error| Error::File(path, error);
+        fs::create_dir_all(folder).map_err(failed(folder.to_owned()))?;
+        for (name, bytes) in self.inputs() {
+            let path = folder.join(name);
+            fs::write(&path, bytes).map_err(failed(path))?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Corpus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.head)?;
+        for (name, Input { above, bytes }) in &self.inputs {
+            writeln!(f, "{above}{name} {}", to_hex(bytes))?;
+        }
+        f.write_str(&self.tail)
+    }
+}
+
+/// A name is that of a file in any folder, and a word in a line.
+fn check_name(name: &str) -> Result<(), Error> {
+    let is_allowed = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    let is_name =
+        name.starts_with(|c: char| c.is_ascii_alphanumeric()) && name.chars().all(is_allowed);
+    is_name.then_some(()).ok_or_else(|| Error::Name(name.to_owned()))
+}
+
+fn to_hex(bytes: &[u8]) -> String {
+    if bytes.is_empty() {
+        return "-".to_owned();
+    }
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn from_hex(digits: &str) -> Option<Vec<u8>> {
+    if digits == "-" {
+        return Some(Vec::new());
+    }
+    // One way to write each byte: upper case would make two.
+    let nibble = |digit: u8| match digit {
+        b'0'..=b'9' => Some(digit - b'0'),
+        b'a'..=b'f' => Some(digit - b'a' + 10),
+        _ => None,
+    };
+    let (pairs, []) = digits.as_bytes().as_chunks::<2>() else { return None };
+    if pairs.is_empty() {
+        return None;
+    }
+    pairs.iter().map(|[high, low]| Some(nibble(*high)? << 4 | nibble(*low)?)).collect()
+}
