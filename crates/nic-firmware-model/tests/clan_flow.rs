@@ -35,7 +35,7 @@ impl Two {
     fn new(len: usize, setup: Duration, latency: Duration) -> Self {
         let mut sim = Sim::from_number(5);
         let [number, other] = [1, 2].map(|number| HostId::new(number).unwrap());
-        let config = Config { queue: 4_096, ..Config::default() };
+        let config = Config { write_buffer: 64 << 10, ..Config::default() };
         let costs = Costs {
             clock: 33_000_000,
             dma: DmaCosts { setup, rate: 0, gap: Duration::ZERO },

@@ -192,7 +192,7 @@ impl Filler<'_> {
                 };
                 let reply = ReplyTo { slot: read.index as u16, nonce };
                 let command = Command::Read { from: address, len: into.len, reply };
-                if !put_command(&command, address.host, load) {
+                if !load.put_command(&command, address.host) {
                     self.reads.forget(read);
                     return Fate::Waits(piece);
                 }
@@ -224,21 +224,10 @@ fn note(dma: DmaId, base: Address, offset: u64, len: u32) -> Note {
     Note::Dma(dma, base.host, Bytes { slot: base.slot, offset, len })
 }
 
-/// Copies a command in, if there is room.
-fn put_command(command: &Command, host: HostId, load: &mut Load<'_>) -> bool {
-    let (address, parameters) = command.encode(host);
-    let fits = parameters.len() <= load.inline_room();
-    if fits {
-        let part = Part { address, len: parameters.len() as u32 };
-        load.put_inline(part, parameters.into_iter());
-    }
-    fits
-}
-
 /// Answers to what the other side asked.
 fn answers(line: &mut Line, host: HostId, load: &mut Load<'_>) {
     while let Some(answer) = line.next_answer() {
-        if !put_command(answer, host, load) {
+        if !load.put_command(answer, host) {
             return;
         }
         line.drop_answer();
@@ -249,7 +238,7 @@ fn answers(line: &mut Line, host: HostId, load: &mut Load<'_>) {
 fn messages(endpoints: &mut Endpoints, host: HostId, load: &mut Load<'_>) {
     while load.inline_room() >= crate::endpoint::OutOfBand::LEN {
         let Some(message) = endpoints.poll_answer(host) else { return };
-        put_command(&Command::OutOfBand(message.to_bytes()), host, load);
+        load.put_command(&Command::OutOfBand(message.to_bytes()), host);
     }
 }
 

@@ -15,7 +15,7 @@ use crate::wire::{Command, ReplyTo};
 
 /// What is done when one packet of a frame has come to lie in its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Lands {
+pub(crate) enum Lands {
     /// Memory that others may write.
     Aperture { address: Address, aperture: ApertureId, at: u64, len: u32 },
     /// What was read from another host.
@@ -25,7 +25,7 @@ pub(super) enum Lands {
 /// A frame between [`place`](landfall_placement::Engine::place) and
 /// [`handle_placed`](landfall_placement::Engine::handle_placed).
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Placed {
+pub(crate) enum Placed {
     /// So many packets, the next of those that land.
     Frame { packets: usize },
     Word {
@@ -40,40 +40,40 @@ pub(super) enum Placed {
 
 /// What belongs to one link.
 #[derive(Debug)]
-pub(super) struct Line {
-    pub(super) id: LinkId,
+pub(crate) struct Line {
+    pub(crate) id: LinkId,
     /// Who is there, once it is known.
-    pub(super) host: Option<HostId>,
-    pub(super) writes: WriteBuffer,
+    pub(crate) host: Option<HostId>,
+    pub(crate) writes: WriteBuffer,
     /// Answers that wait to be sent.
     answers: VecDeque<Command>,
     /// How many of them are exceptions.
     exceptions: usize,
-    pub(super) serving: Serving,
-    pub(super) barriers: Barriers,
+    pub(crate) serving: Serving,
+    pub(crate) barriers: Barriers,
     /// How many of its frames the other side has.
-    pub(super) acknowledged: u64,
+    pub(crate) acknowledged: u64,
     /// What the DMA engine had in its hands when the frame was full.
-    pub(super) piece: Option<Piece>,
+    pub(crate) piece: Option<Piece>,
     /// Memory is the first to fill the next frame, not the program.
-    pub(super) is_memorys_turn: bool,
+    pub(crate) is_memorys_turn: bool,
     /// Frames on their way to their places, oldest first.
     placed: VecDeque<Placed>,
     /// The packets in them.
-    pub(super) lands: VecDeque<Lands>,
+    pub(crate) lands: VecDeque<Lands>,
     /// The number of the oldest of them.
     oldest: u32,
     /// How many reads and operations on words are under way.
-    pub(super) reads: usize,
-    pub(super) operations: usize,
+    pub(crate) reads: usize,
+    pub(crate) operations: usize,
     /// Why it is over.
-    pub(super) why: Option<Ended>,
+    pub(crate) why: Option<Ended>,
     /// A place is kept for the event that it is over.
-    pub(super) is_promised: bool,
+    pub(crate) is_promised: bool,
 }
 
 impl Line {
-    pub(super) fn new(id: LinkId, write_buffer: usize) -> Self {
+    pub(crate) fn new(id: LinkId, write_buffer: usize) -> Self {
         Self {
             id,
             host: None,
@@ -96,24 +96,24 @@ impl Line {
     }
 
     /// Is anything of it on its way to its place?
-    pub(super) fn is_settled(&self) -> bool {
+    pub(crate) fn is_settled(&self) -> bool {
         self.placed.is_empty()
     }
 
     /// Does nothing of it wait to be sent? What the DMA engine has is not the line's.
-    pub(super) fn has_nothing_to_fill_with(&self) -> bool {
+    pub(crate) fn has_nothing_to_fill_with(&self) -> bool {
         self.piece.is_none() && self.writes.is_empty() && self.serving.is_empty()
     }
 
     /// A frame goes on its way; the number is for its ticket.
-    pub(super) fn push_placed(&mut self, placed: Placed) -> u32 {
+    pub(crate) fn push_placed(&mut self, placed: Placed) -> u32 {
         let number = self.oldest.wrapping_add(self.placed.len() as u32);
         self.placed.push_back(placed);
         number
     }
 
     /// The frame of this number, if it is the oldest.
-    pub(super) fn pop_placed(&mut self, number: u32) -> Option<Placed> {
+    pub(crate) fn pop_placed(&mut self, number: u32) -> Option<Placed> {
         if number != self.oldest {
             return None;
         }
@@ -123,7 +123,7 @@ impl Line {
     }
 
     /// How many bytes for a read are among the last so many packets.
-    pub(super) fn ahead(&self, packets: usize, slot: u16) -> u64 {
+    pub(crate) fn ahead(&self, packets: usize, slot: u16) -> u64 {
         let last = self.lands.iter().rev().take(packets);
         let of_it = last.map(|lands| match lands {
             Lands::Read { read, len } if read.index == u32::from(slot) => u64::from(*len),
@@ -135,7 +135,7 @@ impl Line {
     /// An answer to what the other side asked. It never has more questions under
     /// way than there is room for answers: the answers to one that breaks this
     /// rule are lost, and only those. Says whether there was room.
-    pub(super) fn answer(&mut self, answer: Command) -> bool {
+    pub(crate) fn answer(&mut self, answer: Command) -> bool {
         let is_exception = matches!(answer, Command::Exception { .. });
         let has_room = match is_exception {
             true => self.exceptions < MOST_EXCEPTIONS,
@@ -149,18 +149,18 @@ impl Line {
     }
 
     /// The next answer, once it is known to fit.
-    pub(super) fn next_answer(&self) -> Option<&Command> {
+    pub(crate) fn next_answer(&self) -> Option<&Command> {
         self.answers.front()
     }
 
-    pub(super) fn drop_answer(&mut self) {
+    pub(crate) fn drop_answer(&mut self) {
         if let Some(Command::Exception { .. }) = self.answers.pop_front() {
             self.exceptions -= 1;
         }
     }
 
     /// Forgets what can be sent no more.
-    pub(super) fn forget_answers(&mut self) {
+    pub(crate) fn forget_answers(&mut self) {
         self.answers.clear();
         self.exceptions = 0;
         self.serving.clear();
@@ -169,11 +169,11 @@ impl Line {
 
 /// The lines of all links, by the slots of their names.
 #[derive(Debug, Default)]
-pub(super) struct Lines(Vec<Option<Line>>);
+pub(crate) struct Lines(Vec<Option<Line>>);
 
 impl Lines {
     /// A line for this link. What was in its slot is forgotten.
-    pub(super) fn insert(&mut self, line: Line) {
+    pub(crate) fn insert(&mut self, line: Line) {
         let index = line.id.index as usize;
         if self.0.len() <= index {
             self.0.resize_with(index + 1, || None);
@@ -182,34 +182,34 @@ impl Lines {
     }
 
     #[inline]
-    pub(super) fn get(&self, id: LinkId) -> Option<&Line> {
+    pub(crate) fn get(&self, id: LinkId) -> Option<&Line> {
         self.0.get(id.index as usize)?.as_ref().filter(|line| line.id == id)
     }
 
     #[inline]
-    pub(super) fn get_mut(&mut self, id: LinkId) -> Option<&mut Line> {
+    pub(crate) fn get_mut(&mut self, id: LinkId) -> Option<&mut Line> {
         self.0.get_mut(id.index as usize)?.as_mut().filter(|line| line.id == id)
     }
 
     /// The link that is in this slot now.
     #[inline]
-    pub(super) fn id_at(&self, index: u32) -> Option<LinkId> {
+    pub(crate) fn id_at(&self, index: u32) -> Option<LinkId> {
         Some(self.0.get(index as usize)?.as_ref()?.id)
     }
 
     /// To be changed, by its slot.
-    pub(super) fn at_mut(&mut self, index: u32) -> Option<&mut Line> {
+    pub(crate) fn at_mut(&mut self, index: u32) -> Option<&mut Line> {
         self.0.get_mut(index as usize)?.as_mut()
     }
 
-    pub(super) fn remove(&mut self, id: LinkId) {
+    pub(crate) fn remove(&mut self, id: LinkId) {
         if self.get(id).is_some() {
             self.0[id.index as usize] = None;
         }
     }
 
     /// The link after this slot, in ascending order.
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Line> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Line> {
         self.0.iter().flatten()
     }
 }

@@ -37,7 +37,7 @@ mod deposit;
 mod engine;
 mod fill;
 mod land;
-mod line;
+pub(crate) mod line;
 mod news;
 pub(crate) mod note;
 mod windows;

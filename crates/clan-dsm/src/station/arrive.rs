@@ -12,51 +12,48 @@ use crate::access::{Access, Rights};
 use crate::address::{Address, Kind, WHOLE, WORD};
 use crate::burst::{Admitted, Burst, MOST_INDIVISIBLE, admit};
 use crate::error::Reason;
-use crate::ids::{ApertureId, ReadId};
+use crate::ids::ApertureId;
 use crate::native::Arrival;
+use crate::nic::line::Lands;
+use crate::nic::note::Note;
 use crate::offload::Landed;
+use crate::transfer::reads::Asked;
 use crate::tripwire::Place;
 use crate::wire::{Command, ReplyTo};
 
 /// As much of a unit as must be seen to know what it is: the longest command.
 const HEAD: u32 = Address::LEN as u32 + MOST_INDIVISIBLE * WORD;
 
-/// What is on its way to its place.
+/// A packet on its way to its place: all of it takes room, also what of it was refused.
 #[derive(Clone, Copy, Debug)]
-struct Lands {
+struct Placed {
     burst: Burst,
-    what: What,
-}
-
-#[derive(Clone, Copy, Debug)]
-enum What {
-    Aperture { aperture: ApertureId, at: u64, len: u32 },
-    Read { read: ReadId, len: u32 },
+    lands: Lands,
 }
 
 /// Packets on their way to their places, oldest first.
 #[derive(Debug, Default)]
 pub(super) struct Arriving {
-    queue: VecDeque<Lands>,
+    queue: VecDeque<Placed>,
     oldest: Serial32,
     /// Which beginning of the link it is.
     pub(super) session: u32,
 }
 
 impl Arriving {
-    fn push(&mut self, lands: Lands) -> Ticket {
+    fn push(&mut self, placed: Placed) -> Ticket {
         let number = self.next();
-        self.queue.push_back(lands);
+        self.queue.push_back(placed);
         Ticket::from_raw(u64::from(number.0))
     }
 
-    fn pop(&mut self, ticket: Ticket) -> Option<Lands> {
+    fn pop(&mut self, ticket: Ticket) -> Option<Placed> {
         if ticket.raw() != u64::from(self.oldest.0) {
             return None;
         }
-        let lands = self.queue.pop_front()?;
+        let placed = self.queue.pop_front()?;
         self.oldest = self.oldest.plus(1);
-        Some(lands)
+        Some(placed)
     }
 
     /// The number of the next one.
@@ -71,7 +68,7 @@ impl Arriving {
 
     /// How much of the link's room they take.
     pub(super) fn cost(&self) -> u32 {
-        self.queue.iter().map(|lands| lands.burst.cost()).fold(0, u32::saturating_add)
+        self.queue.iter().map(|placed| placed.burst.cost()).fold(0, u32::saturating_add)
     }
 }
 
@@ -117,8 +114,8 @@ impl Station {
             Kind::Burst | Kind::Multicast => self.burst(&burst, into),
         };
         match lands {
-            Ok(what) => {
-                let ticket = self.arriving.push(Lands { burst, what });
+            Ok(lands) => {
+                let ticket = self.arriving.push(Placed { burst, lands });
                 let at = Address::LEN as u16 + burst.address().enabled().0 as u16;
                 Ok(Placement::Into { at, check: Check::None, ticket })
             }
@@ -137,7 +134,7 @@ impl Station {
     }
 
     /// Words for memory of this host: as many as belong there.
-    fn burst(&mut self, burst: &Burst, into: &mut Spans) -> Result<What, Refusal> {
+    fn burst(&mut self, burst: &Burst, into: &mut Spans) -> Result<Lands, Refusal> {
         let address = burst.address();
         if address.kind == Kind::Burst && address.host != self.host {
             return Err(Refusal::WrongAddress);
@@ -155,11 +152,11 @@ impl Station {
         let aperture = self.memory.id_of(spot.slot).ok_or(Refusal::UnknownId)?;
         // The list comes empty.
         let _ = into.push(spot.span);
-        Ok(What::Aperture { aperture, at: spot.at, len: spot.span.len })
+        Ok(Lands::Aperture { address, aperture, at: spot.at, len: spot.span.len })
     }
 
     /// Words that this host asked for.
-    fn reply(&mut self, burst: &Burst, into: &mut Spans) -> Result<What, Refusal> {
+    fn reply(&mut self, burst: &Burst, into: &mut Spans) -> Result<Lands, Refusal> {
         let address = burst.address();
         if address.host != self.host {
             return Err(Refusal::WrongAddress);
@@ -171,20 +168,19 @@ impl Station {
         let (read, span) = self.reads.check(0, &address, len, 0)?;
         self.reads.placed(read, len);
         let _ = into.push(span);
-        Ok(What::Read { read, len })
+        Ok(Lands::Read { read, len })
     }
 
     /// The sender hears that a packet was refused, where there is a way to tell it.
     fn complain(&mut self, address: Address, refusal: Refusal) -> Refusal {
-        self.answer(&Command::Exception { address, reason: Reason::from(refusal) });
+        self.answer(Command::Exception { address, reason: Reason::from(refusal) });
         self.stats.complaints += 1;
         refusal
     }
 
-    fn answer(&mut self, answer: &Command) {
+    fn answer(&mut self, answer: Command) {
         // Behind a switch nobody knows who sent it.
-        let Some(Some(peer)) = self.link.peer() else { return };
-        if !self.outgoing.answer(answer, peer) {
+        if self.link.peer().flatten().is_some() && !self.outgoing.answer(answer) {
             self.stats.answers_lost += 1;
         }
     }
@@ -213,7 +209,9 @@ impl Station {
 
     /// Somebody reads memory of this host: whole words.
     fn serve(&mut self, from: &Address, len: u32, reply: ReplyTo) -> Result<(), Refusal> {
-        let Some(Some(reader)) = self.link.peer() else { return Err(Refusal::Unexpected) };
+        if self.link.peer().flatten().is_none() {
+            return Err(Refusal::Unexpected);
+        }
         let checked = if from.kind != Kind::Burst || from.host != self.host {
             Err(Refusal::WrongAddress)
         } else if from.mask != WHOLE || !len.is_multiple_of(WORD) {
@@ -221,57 +219,60 @@ impl Station {
         } else {
             self.memory.check_bytes(from, 0, len, Rights::Read)
         };
-        let ReplyTo { slot, nonce: key } = reply;
-        let answer = Address { kind: Kind::Reply, host: reader, slot, word: 0, mask: WHOLE, key };
-        let served = checked.and_then(|spot| {
-            let has_room = self.outgoing.serve(answer, spot.span);
-            if has_room { Ok(spot) } else { Err(Refusal::NoRoom) }
-        });
-        match served {
-            Ok(spot) => {
-                let touched = spot.at..spot.at + u64::from(len);
-                self.touch(Place::Local(spot.slot), touched, Access::Read);
-                Ok(())
+        let ReplyTo { slot, nonce } = reply;
+        let asked = Asked { address: *from, len: u64::from(len), slot, nonce };
+        let served = checked
+            .and_then(|_| self.outgoing.serve(&self.memory, asked).map_err(|_| Refusal::NoRoom));
+        if let Err(refusal) = served {
+            self.answer(Command::ReadRefused { reply, reason: Reason::from(refusal) });
+        }
+        served
+    }
+
+    /// A driver has let a packet go.
+    pub(super) fn sent(&mut self, number: Serial32) {
+        match self.outgoing.sent(number) {
+            Some(Note::From(write, _, bytes)) => {
+                self.outgoing.written(write, u64::from(bytes.len), Ok(()), &mut self.news);
             }
-            Err(refusal) => {
-                self.answer(&Command::ReadRefused { reply, reason: Reason::from(refusal) });
-                Err(refusal)
-            }
+            Some(Note::Served(aperture, at, len)) => self.touch(aperture, at, len, Access::Read),
+            Some(Note::Written(..) | Note::Dma(..)) | None => {}
         }
     }
 
     /// A payload is in its place, or could not be put there.
     pub(super) fn land(&mut self, ticket: Ticket, landing: Landing) {
-        let Some(Lands { burst, what }) = self.arriving.pop(ticket) else { return };
+        let Some(Placed { burst, lands }) = self.arriving.pop(ticket) else { return };
         self.link.handle_taken(&burst);
         self.seen();
         let is_there = matches!(landing, Landing::Verified | Landing::Unchecked);
-        match what {
-            What::Read { read, len } => {
+        match lands {
+            Lands::Read { read, len } => {
                 if let Some(over) = self.reads.landed(read, len, is_there) {
                     self.news.push(Event::Read { read: over.read, result: over.result });
                 }
             }
-            What::Aperture { aperture, at, len } => {
-                self.written(&burst, aperture, at, len, is_there);
+            Lands::Aperture { address, aperture, at, len } => {
+                self.written(address, aperture, at, len, is_there);
             }
         }
     }
 
     /// Memory of this host was written, or could not be.
-    fn written(&mut self, burst: &Burst, aperture: ApertureId, at: u64, len: u32, is_there: bool) {
+    fn written(
+        &mut self,
+        address: Address,
+        aperture: ApertureId,
+        at: u64,
+        len: u32,
+        is_there: bool,
+    ) {
         if !is_there {
-            let answer =
-                Command::Exception { address: burst.address(), reason: Reason::MemoryFailed };
             self.stats.complaints += 1;
-            return self.answer(&answer);
+            return self.answer(Command::Exception { address, reason: Reason::MemoryFailed });
         }
         self.stats.bursts += 1;
-        // It may have been revoked meanwhile, and its slot be another's.
-        let slot = aperture.index as u16;
-        if self.memory.id_of(slot) == Some(aperture) {
-            self.touch(Place::Local(slot), at..at + u64::from(len), Access::Write);
-        }
+        self.touch(aperture, at, len, Access::Write);
     }
 
     /// The adapter has put a burst into its place. It was checked there, and is booked
@@ -288,13 +289,19 @@ impl Station {
             return;
         }
         let aperture = ApertureId::new((u32::from(slot), generation));
-        self.written(&burst, aperture, at, len, is_there);
+        self.written(burst.address(), aperture, at, len, is_there);
     }
 
     /// Memory was touched: fires what watches it, and tells of it.
-    fn touch(&mut self, place: Place, bytes: core::ops::Range<u64>, how: Access) {
+    fn touch(&mut self, aperture: ApertureId, at: u64, len: u32, how: Access) {
+        // It may have been revoked meanwhile, and its slot be another's.
+        let slot = aperture.index as u16;
+        if self.memory.id_of(slot) != Some(aperture) {
+            return;
+        }
         let Self { tripwires, fired, .. } = self;
-        tripwires.touch(place, bytes, how, &mut |firing| {
+        let bytes = at..at + u64::from(len);
+        tripwires.touch(Place::Local(slot), bytes, how, &mut |firing| {
             fired.push((firing.tripwire, firing.tells));
         });
         for nth in 0..self.fired.len() {

@@ -7,13 +7,11 @@ use landfall_placement::{Area, Instant, Span};
 use super::{Leaving, Station};
 use crate::access::{Access, Rights};
 use crate::address::{Address, HostId, Key, Kind, WHOLE, WORD};
-use crate::burst::{Burst, HEADER_WORDS, Word};
 use crate::cookie::Cookie;
 use crate::error::Error;
 use crate::ids::{ApertureId, ReadId, TripwireId, WriteId};
 use crate::native::State;
 use crate::offload::{Action, group_key};
-use crate::transfer::cut::{Part, cut};
 use crate::transfer::reads::Reader;
 use crate::tripwire::{Place, Watch};
 use crate::wire::{Command, ReplyTo};
@@ -225,28 +223,7 @@ impl Station {
     ) -> Result<(), Error> {
         let len = u32::try_from(bytes.len()).map_err(|_| Error::TooLong)?;
         let base = Address { kind, ..self.target(cookie, offset, len, Rights::Write)? };
-        let parts = cut(base, offset, len).ok_or(Error::OutOfBounds)?;
-        let most = self.config.pio_burst * WORD;
-        let packets = |part: &Part| part.len.div_ceil(most);
-        let cost = |part: &Part| part.words() + packets(part) * HEADER_WORDS;
-        if !self.outgoing.has_room_for(parts.iter().map(cost).sum()) {
-            return Err(Error::NoRoom);
-        }
-        let mut rest = bytes;
-        for part in &parts {
-            let (mut mine, behind) = rest.split_at(part.len as usize);
-            rest = behind;
-            let mut address = part.address;
-            while !mine.is_empty() {
-                let (now, later) = mine.split_at(mine.len().min(most as usize));
-                mine = later;
-                let words = (now.len() as u32).div_ceil(WORD);
-                let Some(burst) = Burst::new(address, words) else { break };
-                let lead = address.enabled().0 as usize;
-                self.outgoing.copy(burst, words_of(now, lead));
-                address = address.advanced(words).unwrap_or(address);
-            }
-        }
+        self.outgoing.copy(base, offset, bytes)?;
         self.settle(now);
         Ok(())
     }
@@ -264,8 +241,8 @@ impl Station {
         from: Span,
     ) -> Result<WriteId, Error> {
         let base = self.target(cookie, offset, from.len, Rights::Write)?;
-        let address = whole_words(base, offset, from.len)?;
-        let write = self.outgoing.write(address, from).ok_or(Error::Busy)?;
+        whole_words(base, offset, from.len)?;
+        let write = self.outgoing.write(base, offset, from)?;
         self.settle(now);
         Ok(write)
     }
@@ -287,16 +264,13 @@ impl Station {
         if self.link.peer().flatten() != Some(cookie.host()) {
             return Err(Error::NoLink);
         }
-        if !self.outgoing.has_room_for(HEADER_WORDS + 8) {
-            return Err(Error::NoRoom);
-        }
         let nonce = Key::from_bits(self.random.next_u64());
         let read = self.reads.begin(0, Reader::User, into.into(), nonce).ok_or(Error::Busy)?;
         let reply = ReplyTo { slot: read.index as u16, nonce };
         let command = Command::Read { from, len: into.len, reply };
-        if self.outgoing.ask(&command, cookie.host()).is_none() {
+        if let Err(error) = self.outgoing.ask(&command, cookie.host()) {
             self.reads.forget(read);
-            return Err(Error::TooLong);
+            return Err(error);
         }
         self.settle(now);
         Ok(read)
@@ -355,18 +329,4 @@ fn whole_words(base: Address, offset: u64, len: u32) -> Result<Address, Error> {
     let number = u32::try_from(offset / word).map_err(|_| Error::OutOfBounds)?;
     let address = base.advanced(number).ok_or(Error::OutOfBounds)?;
     Ok(Address { mask: WHOLE, ..address })
-}
-
-/// Bytes as words, the first of which begins with so many bytes that are not meant.
-fn words_of(bytes: &[u8], lead: usize) -> impl Iterator<Item = Word> {
-    let first = bytes.len().min(WORD as usize - lead);
-    let (head, rest) = bytes.split_at(first);
-    let mut word = Word::default();
-    word.iter_mut().skip(lead).zip(head).for_each(|(place, byte)| *place = *byte);
-    let others = rest.chunks(WORD as usize).map(|chunk| {
-        let mut word = Word::default();
-        word.iter_mut().zip(chunk).for_each(|(place, byte)| *place = *byte);
-        word
-    });
-    core::iter::once(word).chain(others)
 }

@@ -77,8 +77,9 @@ impl Engine for Station {
                 Some((Symbol::LEN as u16, NOTHING))
             }
             None => {
-                let Self { outgoing, link, stats, .. } = self;
-                let next = outgoing.next(link, self.unit, head, from, stats);
+                let Self { outgoing, link, memory, unit, .. } = self;
+                let next = outgoing.next(link, memory, *unit, head, from);
+                self.stats.packets += u64::from(next.is_some());
                 next.map(|(len, number)| (len, Ticket::from_raw(u64::from(number.0))))
             }
         };
@@ -97,7 +98,7 @@ impl Engine for Station {
 
     fn handle_sent(&mut self, now: Instant, ticket: Ticket) {
         if let Ok(number) = u32::try_from(ticket.raw()) {
-            self.outgoing.sent(Serial32(number), &mut self.news);
+            self.sent(Serial32(number));
         }
         self.settle(now);
     }

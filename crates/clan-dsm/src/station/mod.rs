@@ -72,8 +72,8 @@ pub struct Config {
     pub reads: usize,
     /// The most writes by DMA that are under way.
     pub writes: usize,
-    /// How many words of programmed writes wait to be sent, headers included.
-    pub queue: u32,
+    /// How many bytes of programmed writes wait to be sent, with 64 more for each packet.
+    pub write_buffer: usize,
     /// The most events that wait for the user before its calls find no room.
     pub events: usize,
     /// How many words, headers included, may come before the first of them is used.
@@ -98,7 +98,7 @@ impl Default for Config {
             tripwires: 4096,
             reads: 64,
             writes: 256,
-            queue: 8192,
+            write_buffer: 192 << 10,
             events: 4096,
             room,
             patience,
@@ -118,8 +118,6 @@ pub struct Stats {
     pub offloaded: u64,
     /// Packets that were sent.
     pub packets: u64,
-    /// Reads of others that were answered.
-    pub served: u64,
     /// Packets that were refused, and the sender told.
     pub complaints: u64,
     /// Answers that found no room.

@@ -1,157 +1,113 @@
 //! What waits to be sent, and in which order.
+//!
+//! What waits, waits in the buffers of a link of [`Nic`](crate::Nic). There a frame takes as
+//! much of them as it has room for; here each packet leaves by itself.
 
 use alloc::collections::VecDeque;
 
-use arrayvec::ArrayVec;
 use landfall_placement::{Serial32, Span, Spans};
-use landfall_tables::Table;
 
+use super::Config;
 use super::news::{Event, News};
-use super::{Config, Stats};
 use crate::address::{Address, HostId, WORD};
-use crate::burst::{Burst, Word};
-use crate::error::Ended;
-use crate::ids::WriteId;
+use crate::burst::Burst;
+use crate::error::{Ended, Error, Reason};
+use crate::ids::{LinkId, WriteId};
+use crate::link::{Cargo, MAX_INLINE, Room};
+use crate::memory::Memory;
 use crate::native::NativeLink;
-use crate::wire::Command;
+use crate::nic::line::Line;
+use crate::nic::note::Note;
+use crate::transfer::load::Load;
+use crate::transfer::pio::WriteBuffer;
+use crate::transfer::reads::Asked;
+use crate::transfer::writes::Writes;
+use crate::wire::{Command, ReplyTo};
 
-/// The most words that one packet may have that is copied: what fits into a head.
-pub(super) const MOST_COPIED: u32 = 28;
-
-/// A packet whose words were copied.
-#[derive(Clone, Debug)]
-struct Copied {
-    is_answer: bool,
-    burst: Burst,
-    words: ArrayVec<Word, { MOST_COPIED as usize }>,
-}
-
-/// What the DMA engine moves: all of it lies in memory.
-#[derive(Clone, Copy, Debug)]
-struct Moved {
-    address: Address,
-    from: Span,
-    /// The write of this host, if it is one.
-    write: Option<WriteId>,
-}
-
-/// A write of this host.
-#[derive(Clone, Copy, Debug)]
-struct Write {
-    /// How many packets of it drivers have.
-    under_way: u32,
-    /// There are more to come.
-    has_more: bool,
-    result: Result<(), Ended>,
-}
+/// The most words that one packet may have that is copied.
+pub(super) const MOST_COPIED: u32 = MAX_INLINE as u32 / WORD;
 
 /// A packet that a driver has.
 #[derive(Clone, Copy, Debug)]
 struct Sent {
     number: Serial32,
-    write: Option<WriteId>,
+    /// What is to be done once it has left.
+    note: Option<Note>,
 }
 
 /// All that waits to be sent.
 #[derive(Debug)]
 pub(super) struct Outgoing {
-    copied: VecDeque<Copied>,
-    copied_cost: u32,
-    answers: usize,
-    moved: VecDeque<Moved>,
-    is_engines_turn: bool,
-    writes: Table<Write>,
-    serving: usize,
+    /// Answers, what the program writes and asks, and what others read.
+    line: Line,
+    /// What the DMA engine writes for this host.
+    moved: WriteBuffer,
+    writes: Writes,
     sent: VecDeque<Sent>,
     next: Serial32,
-    queue: u32,
     most_served: usize,
+    pio_burst: u32,
     dma_burst: u32,
 }
 
 impl Outgoing {
     pub(super) fn new(config: &Config) -> Self {
         Self {
-            copied: VecDeque::new(),
-            copied_cost: 0,
-            answers: 0,
-            moved: VecDeque::new(),
-            is_engines_turn: false,
-            writes: Table::new(config.writes),
-            serving: 0,
+            line: Line::new(LinkId::new((0, 0)), config.write_buffer),
+            // The table of writes is their bound.
+            moved: WriteBuffer::new(usize::MAX),
+            writes: Writes::new(config.writes),
             sent: VecDeque::new(),
             next: Serial32(0),
-            queue: config.queue,
             most_served: config.reads,
+            pio_burst: config.pio_burst,
             dma_burst: config.dma_burst,
         }
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.copied.is_empty() && self.moved.is_empty()
+        !self.has_copied() && !self.has_moved()
     }
 
-    /// Do so many words more of the program's find room, headers included?
-    pub(super) const fn has_room_for(&self, cost: u32) -> bool {
-        self.copied_cost.saturating_add(cost) <= self.queue
+    fn has_copied(&self) -> bool {
+        self.line.next_answer().is_some() || !self.line.writes.is_empty()
     }
 
-    /// Copies a packet in.
-    pub(super) fn copy(&mut self, burst: Burst, words: impl Iterator<Item = Word>) {
-        self.push(false, burst, words);
+    fn has_moved(&self) -> bool {
+        !self.line.serving.is_empty() || !self.moved.is_empty()
     }
 
-    fn push(&mut self, is_answer: bool, burst: Burst, words: impl Iterator<Item = Word>) {
-        let words: ArrayVec<Word, _> = words.take(MOST_COPIED as usize).collect();
-        debug_assert_eq!(words.len(), burst.words() as usize);
-        self.copied_cost = self.copied_cost.saturating_add(burst.cost());
-        self.copied.push_back(Copied { is_answer, burst, words });
+    /// Copies bytes for another host in.
+    pub(super) fn copy(&mut self, base: Address, offset: u64, bytes: &[u8]) -> Result<(), Error> {
+        self.line.writes.write_packets(base, offset, bytes, self.pio_burst)
     }
 
     /// Copies a question in.
-    pub(super) fn ask(&mut self, command: &Command, host: HostId) -> Option<()> {
-        self.command(false, command, host)
-    }
-
-    fn command(&mut self, is_answer: bool, command: &Command, host: HostId) -> Option<()> {
+    pub(super) fn ask(&mut self, command: &Command, host: HostId) -> Result<(), Error> {
         let (address, parameters) = command.encode(host);
-        let burst = Burst::new(address, (parameters.len() as u32).div_ceil(WORD).max(1))?;
-        let words = (0..burst.words() as usize).map(|nth| {
-            let mut word = Word::default();
-            let rest = parameters.get(nth * WORD as usize..).unwrap_or_default();
-            word.iter_mut().zip(rest).for_each(|(place, byte)| *place = *byte);
-            word
-        });
-        self.push(is_answer, burst, words);
-        Some(())
+        self.line.writes.command(address, &parameters, false)
     }
 
-    /// The same for an answer, of which there are no more than the other side asks
-    /// for. False where it asks for too many.
-    pub(super) fn answer(&mut self, command: &Command, host: HostId) -> bool {
-        if self.answers >= 2 * self.most_served {
-            return false;
-        }
-        self.answers += 1;
-        self.command(true, command, host).is_some()
+    /// An answer to what the other end asked. False where it asks for too many.
+    pub(super) fn answer(&mut self, command: Command) -> bool {
+        self.line.answer(command)
     }
 
-    /// Moves memory to another host. `None` where as many are under way as may be.
-    pub(super) fn write(&mut self, address: Address, from: Span) -> Option<WriteId> {
-        let entry = Write { under_way: 0, has_more: true, result: Ok(()) };
-        let write = self.writes.insert(entry).map(WriteId::new)?;
-        self.moved.push_back(Moved { address, from, write: Some(write) });
-        Some(write)
+    /// Moves memory to another host: whole words.
+    pub(super) fn write(
+        &mut self,
+        base: Address,
+        offset: u64,
+        from: Span,
+    ) -> Result<WriteId, Error> {
+        let write = self.writes.begin(u64::from(from.len)).ok_or(Error::Busy)?;
+        self.moved.write_from(write, base, offset, from.into())?;
+        Ok(write)
     }
 
-    /// Moves memory to who asked for it. False where as many ask as may.
-    pub(super) fn serve(&mut self, address: Address, from: Span) -> bool {
-        if self.serving >= self.most_served {
-            return false;
-        }
-        self.serving += 1;
-        self.moved.push_back(Moved { address, from, write: None });
-        true
+    /// Moves memory to who asked for it.
+    pub(super) fn serve(&mut self, memory: &Memory, asked: Asked) -> Result<(), Reason> {
+        self.line.serving.ask(memory, asked, self.most_served)
     }
 
     /// Writes the next packet into `head` and `from`: how much of the head it takes, and
@@ -159,127 +115,101 @@ impl Outgoing {
     pub(super) fn next(
         &mut self,
         link: &mut NativeLink,
+        memory: &Memory,
         unit: u32,
         head: &mut [u8],
         from: &mut Spans,
-        stats: &mut Stats,
     ) -> Option<(u16, Serial32)> {
-        let engine_first = self.is_engines_turn && !self.moved.is_empty();
-        let (burst, len, write) = if engine_first || self.copied.is_empty() {
-            self.next_moved(link, unit, head, from, stats)?
-        } else {
-            self.next_copied(link, unit, head)?
-        };
-        self.is_engines_turn = !engine_first;
+        let (room, peer) = (link.room(unit), link.peer().flatten());
+        let is_engines_turn = self.line.is_memorys_turn && self.has_moved();
+        let mut cargo = Cargo::default();
+        if is_engines_turn || !self.has_copied() {
+            let room = Room::moved(room.min(self.dma_burst));
+            self.load_moved(memory, peer, &mut Load::new(room, &mut cargo));
+        }
+        // Where the engine refused to answer, that is to be said.
+        if cargo.entries.is_empty() {
+            let most = (head.len().saturating_sub(Address::LEN) / WORD as usize) as u32;
+            let room = Room::copied(room.min(most).min(MOST_COPIED));
+            self.load_copied(peer, &mut Load::new(room, &mut cargo));
+        }
+        let (burst, len) = put(&cargo, head, from)?;
+        self.line.is_memorys_turn = !is_engines_turn;
         link.handle_sent(&burst);
-        stats.packets += 1;
         let number = self.next;
         self.next = number.plus(1);
-        self.sent.push_back(Sent { number, write });
+        self.sent.push_back(Sent { number, note: cargo.notes.first().copied() });
         Some((len, number))
     }
 
-    fn next_copied(
-        &mut self,
-        link: &NativeLink,
-        unit: u32,
-        head: &mut [u8],
-    ) -> Option<(Burst, u16, Option<WriteId>)> {
-        let room = link.room(unit);
-        let front = self.copied.front_mut()?;
-        let (burst, rest) = match front.burst.split_at(room) {
-            Some((first, rest)) => (first, Some(rest)),
-            None if front.burst.words() <= room => (front.burst, None),
-            None => return None,
-        };
-        let count = burst.words() as usize;
-        let len = Address::LEN + count * WORD as usize;
-        let (start, words) = head.get_mut(..len)?.split_at_mut(Address::LEN);
-        start.copy_from_slice(&burst.address().to_bytes());
-        words.copy_from_slice(front.words.get(..count)?.as_flattened());
-        match rest {
-            Some(rest) => {
-                front.words.drain(..count);
-                self.copied_cost = self.copied_cost.saturating_sub(burst.words());
-                front.burst = rest;
-            }
-            None => {
-                self.copied_cost = self.copied_cost.saturating_sub(burst.cost());
-                self.answers -= usize::from(front.is_answer);
-                self.copied.pop_front();
-            }
-        }
-        Some((burst, len as u16, None))
-    }
-
-    fn next_moved(
-        &mut self,
-        link: &NativeLink,
-        unit: u32,
-        head: &mut [u8],
-        from: &mut Spans,
-        stats: &mut Stats,
-    ) -> Option<(Burst, u16, Option<WriteId>)> {
-        let front = self.moved.front_mut()?;
-        let words = link.room(unit).min(self.dma_burst).min(front.from.len / WORD);
-        let burst = Burst::new(front.address, words)?;
-        head.get_mut(..Address::LEN)?.copy_from_slice(&front.address.to_bytes());
-        let (now, rest) = front.from.split_at(words * WORD);
-        from.clear();
-        from.push(now).ok()?;
-        let write = front.write;
-        if let Some(write) = write.and_then(|id| self.writes.get_mut(id.index)) {
-            write.under_way += 1;
-        }
-        match front.address.advanced(words).filter(|_| rest.len > 0) {
-            Some(address) => (front.address, front.from) = (address, rest),
-            None => {
-                match write {
-                    Some(id) => {
-                        if let Some(write) = self.writes.get_mut(id.index) {
-                            write.has_more = false;
-                        }
-                    }
-                    None => {
-                        self.serving -= 1;
-                        stats.served += 1;
-                    }
+    fn load_copied(&mut self, peer: Option<HostId>, load: &mut Load<'_>) {
+        match (self.line.next_answer(), peer) {
+            (Some(answer), Some(peer)) => {
+                if load.put_command(answer, peer) {
+                    self.line.drop_answer();
                 }
-                self.moved.pop_front();
+            }
+            _ => self.line.writes.load_packet(load),
+        }
+    }
+
+    fn load_moved(&mut self, memory: &Memory, peer: Option<HostId>, load: &mut Load<'_>) {
+        if let Some(peer) = peer {
+            while let Some((asked, reason)) = self.line.serving.load(memory, peer, load) {
+                let reply = ReplyTo { slot: asked.slot, nonce: asked.nonce };
+                self.line.answer(Command::ReadRefused { reply, reason });
             }
         }
-        Some((burst, Address::LEN as u16, write))
-    }
-
-    /// A driver has let a packet go.
-    pub(super) fn sent(&mut self, number: Serial32, news: &mut News) {
-        let Some(at) = self.sent.iter().position(|sent| sent.number == number) else { return };
-        let Some(Sent { write: Some(write), .. }) = self.sent.remove(at) else { return };
-        if let Some(entry) = self.writes.get_mut(write.index) {
-            entry.under_way -= 1;
+        if load.is_empty() {
+            self.moved.load_packet(load);
         }
-        self.finish(write, news);
     }
 
-    /// A write is over once nothing is left of it and nobody holds its memory.
-    fn finish(&mut self, write: WriteId, news: &mut News) {
-        let over = |entry: &&Write| entry.under_way == 0 && !entry.has_more;
-        if let Some(Write { result, .. }) = self.writes.get(write.index).filter(over).copied() {
-            self.writes.remove(write.index);
+    /// A driver has let a packet go: what is to be done now.
+    pub(super) fn sent(&mut self, number: Serial32) -> Option<Note> {
+        let at = self.sent.iter().position(|sent| sent.number == number)?;
+        self.sent.remove(at)?.note
+    }
+
+    /// So much of a write is over. With the last of it, all of it is.
+    pub(super) fn written(
+        &mut self,
+        write: WriteId,
+        len: u64,
+        result: Result<(), Ended>,
+        news: &mut News,
+    ) {
+        if let Some(result) = self.writes.done(write, len, result) {
             news.push(Event::Written { write, result });
         }
     }
 
     /// The link is gone: what waits is not sent.
     pub(super) fn clear(&mut self, why: Ended, news: &mut News) {
-        self.copied.clear();
-        (self.copied_cost, self.answers, self.serving) = (0, 0, 0);
-        while let Some(Moved { write, .. }) = self.moved.pop_front() {
-            let Some(write) = write else { continue };
-            if let Some(entry) = self.writes.get_mut(write.index) {
-                (entry.has_more, entry.result) = (false, Err(why));
-            }
-            self.finish(write, news);
+        self.line.forget_answers();
+        // It has no writes from memory.
+        while self.line.writes.poll_lost().is_some() {}
+        while let Some((write, len)) = self.moved.poll_lost() {
+            self.written(write, len, Err(why), news);
         }
     }
+}
+
+/// Writes a packet as it stands on the wire. What lies in memory is left there.
+fn put(cargo: &Cargo, head: &mut [u8], from: &mut Spans) -> Option<(Burst, u16)> {
+    let entry = cargo.entries.first()?;
+    let burst = Burst::new(entry.address, u32::from(entry.words).max(1))?;
+    let (start, rest) = head.split_at_mut_checked(Address::LEN)?;
+    start.copy_from_slice(&entry.address.to_bytes());
+    from.clear();
+    if let Some(span) = cargo.spans.first() {
+        from.push(*span).ok()?;
+        return Some((burst, Address::LEN as u16));
+    }
+    let words = rest.get_mut(..burst.words() as usize * WORD as usize)?;
+    words.fill(0);
+    let (lead, _) = entry.address.enabled();
+    let places = words.iter_mut().skip(lead as usize);
+    places.zip(&cargo.inline).for_each(|(place, byte)| *place = *byte);
+    Some((burst, (Address::LEN + words.len()) as u16))
 }

@@ -48,7 +48,7 @@ impl Setup {
             tripwires: 24,
             reads: 4,
             writes: 6,
-            queue: 400,
+            write_buffer: 9_600,
             events: 200,
             room: if self.bit(8) { 1024 } else { 40 },
             patience: Duration::from_millis(5),
