@@ -115,22 +115,31 @@ impl Filler<'_> {
             return;
         }
         while let Some(piece) = self.next_piece(link, load) {
-            match self.piece(link, piece, load) {
-                Fate::Loaded => {}
-                Fate::Failed => self.dma.handle_done(piece.dma, Err(Ended::Here)),
-                Fate::Waits(piece) => {
-                    if let Some(line) = self.lines.get_mut(link) {
-                        line.piece = Some(piece);
-                    }
-                    return;
-                }
+            if !self.carry(link, piece, load) {
+                return;
             }
         }
     }
 
+    /// Loads a piece of the DMA engine's. False where it, or some of it, has to wait.
+    #[inline(always)]
+    pub(super) fn carry(&mut self, link: LinkId, piece: Piece, load: &mut Load<'_>) -> bool {
+        match self.piece(link, piece, load) {
+            Fate::Loaded => {}
+            Fate::Failed => self.dma.handle_done(piece.dma, Err(Ended::Here)),
+            Fate::Waits(piece) => {
+                if let Some(line) = self.lines.get_mut(link) {
+                    line.piece = Some(piece);
+                }
+                return false;
+            }
+        }
+        true
+    }
+
     /// What the DMA engine has for this link. It is asked only when a frame has
     /// room for something.
-    fn next_piece(&mut self, link: LinkId, load: &Load<'_>) -> Option<Piece> {
+    pub(super) fn next_piece(&mut self, link: LinkId, load: &Load<'_>) -> Option<Piece> {
         let line = self.lines.get_mut(link)?;
         if let Some(piece) = line.piece.take() {
             return Some(piece);

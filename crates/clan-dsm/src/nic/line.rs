@@ -15,7 +15,7 @@ use crate::wire::{Command, ReplyTo};
 
 /// What is done when one packet of a frame has come to lie in its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Lands {
+pub(super) enum Lands {
     /// Memory that others may write.
     Aperture { address: Address, aperture: ApertureId, at: u64, len: u32 },
     /// What was read from another host.
@@ -25,7 +25,7 @@ pub(crate) enum Lands {
 /// A frame between [`place`](landfall_placement::Engine::place) and
 /// [`handle_placed`](landfall_placement::Engine::handle_placed).
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Placed {
+pub(super) enum Placed {
     /// So many packets, the next of those that land.
     Frame { packets: usize },
     Word {
@@ -40,40 +40,40 @@ pub(crate) enum Placed {
 
 /// What belongs to one link.
 #[derive(Debug)]
-pub(crate) struct Line {
-    pub(crate) id: LinkId,
+pub(super) struct Line {
+    pub(super) id: LinkId,
     /// Who is there, once it is known.
-    pub(crate) host: Option<HostId>,
-    pub(crate) writes: WriteBuffer,
+    pub(super) host: Option<HostId>,
+    pub(super) writes: WriteBuffer,
     /// Answers that wait to be sent.
     answers: VecDeque<Command>,
     /// How many of them are exceptions.
     exceptions: usize,
-    pub(crate) serving: Serving,
-    pub(crate) barriers: Barriers,
+    pub(super) serving: Serving,
+    pub(super) barriers: Barriers,
     /// How many of its frames the other side has.
-    pub(crate) acknowledged: u64,
+    pub(super) acknowledged: u64,
     /// What the DMA engine had in its hands when the frame was full.
-    pub(crate) piece: Option<Piece>,
+    pub(super) piece: Option<Piece>,
     /// Memory is the first to fill the next frame, not the program.
-    pub(crate) is_memorys_turn: bool,
+    pub(super) is_memorys_turn: bool,
     /// Frames on their way to their places, oldest first.
     placed: VecDeque<Placed>,
     /// The packets in them.
-    pub(crate) lands: VecDeque<Lands>,
+    pub(super) lands: VecDeque<Lands>,
     /// The number of the oldest of them.
     oldest: u32,
     /// How many reads and operations on words are under way.
-    pub(crate) reads: usize,
-    pub(crate) operations: usize,
+    pub(super) reads: usize,
+    pub(super) operations: usize,
     /// Why it is over.
-    pub(crate) why: Option<Ended>,
+    pub(super) why: Option<Ended>,
     /// A place is kept for the event that it is over.
-    pub(crate) is_promised: bool,
+    pub(super) is_promised: bool,
 }
 
 impl Line {
-    pub(crate) fn new(id: LinkId, write_buffer: usize) -> Self {
+    pub(super) fn new(id: LinkId, write_buffer: usize) -> Self {
         Self {
             id,
             host: None,
@@ -96,24 +96,24 @@ impl Line {
     }
 
     /// Is anything of it on its way to its place?
-    pub(crate) fn is_settled(&self) -> bool {
+    pub(super) fn is_settled(&self) -> bool {
         self.placed.is_empty()
     }
 
     /// Does nothing of it wait to be sent? What the DMA engine has is not the line's.
-    pub(crate) fn has_nothing_to_fill_with(&self) -> bool {
+    pub(super) fn has_nothing_to_fill_with(&self) -> bool {
         self.piece.is_none() && self.writes.is_empty() && self.serving.is_empty()
     }
 
     /// A frame goes on its way; the number is for its ticket.
-    pub(crate) fn push_placed(&mut self, placed: Placed) -> u32 {
+    pub(super) fn push_placed(&mut self, placed: Placed) -> u32 {
         let number = self.oldest.wrapping_add(self.placed.len() as u32);
         self.placed.push_back(placed);
         number
     }
 
     /// The frame of this number, if it is the oldest.
-    pub(crate) fn pop_placed(&mut self, number: u32) -> Option<Placed> {
+    pub(super) fn pop_placed(&mut self, number: u32) -> Option<Placed> {
         if number != self.oldest {
             return None;
         }
@@ -123,7 +123,7 @@ impl Line {
     }
 
     /// How many bytes for a read are among the last so many packets.
-    pub(crate) fn ahead(&self, packets: usize, slot: u16) -> u64 {
+    pub(super) fn ahead(&self, packets: usize, slot: u16) -> u64 {
         let last = self.lands.iter().rev().take(packets);
         let of_it = last.map(|lands| match lands {
             Lands::Read { read, len } if read.index == u32::from(slot) => u64::from(*len),
@@ -135,13 +135,14 @@ impl Line {
     /// An answer to what the other side asked. It never has more questions under
     /// way than there is room for answers: the answers to one that breaks this
     /// rule are lost, and only those. Says whether there was room.
-    pub(crate) fn answer(&mut self, answer: Command) -> bool {
+    pub(super) fn answer(&mut self, answer: Command) -> bool {
         let is_exception = matches!(answer, Command::Exception { .. });
         let has_room = match is_exception {
             true => self.exceptions < MOST_EXCEPTIONS,
             false => self.answers.len() - self.exceptions < 2 * MOST_ASKED,
         };
-        if has_room && self.why.is_none() {
+        // Who is behind a switch, nobody knows.
+        if has_room && self.why.is_none() && self.host.is_some() {
             self.exceptions += usize::from(is_exception);
             self.answers.push_back(answer);
         }
@@ -149,18 +150,18 @@ impl Line {
     }
 
     /// The next answer, once it is known to fit.
-    pub(crate) fn next_answer(&self) -> Option<&Command> {
+    pub(super) fn next_answer(&self) -> Option<&Command> {
         self.answers.front()
     }
 
-    pub(crate) fn drop_answer(&mut self) {
+    pub(super) fn drop_answer(&mut self) {
         if let Some(Command::Exception { .. }) = self.answers.pop_front() {
             self.exceptions -= 1;
         }
     }
 
     /// Forgets what can be sent no more.
-    pub(crate) fn forget_answers(&mut self) {
+    pub(super) fn forget_answers(&mut self) {
         self.answers.clear();
         self.exceptions = 0;
         self.serving.clear();
@@ -169,11 +170,11 @@ impl Line {
 
 /// The lines of all links, by the slots of their names.
 #[derive(Debug, Default)]
-pub(crate) struct Lines(Vec<Option<Line>>);
+pub(super) struct Lines(Vec<Option<Line>>);
 
 impl Lines {
     /// A line for this link. What was in its slot is forgotten.
-    pub(crate) fn insert(&mut self, line: Line) {
+    pub(super) fn insert(&mut self, line: Line) {
         let index = line.id.index as usize;
         if self.0.len() <= index {
             self.0.resize_with(index + 1, || None);
@@ -182,34 +183,34 @@ impl Lines {
     }
 
     #[inline]
-    pub(crate) fn get(&self, id: LinkId) -> Option<&Line> {
+    pub(super) fn get(&self, id: LinkId) -> Option<&Line> {
         self.0.get(id.index as usize)?.as_ref().filter(|line| line.id == id)
     }
 
     #[inline]
-    pub(crate) fn get_mut(&mut self, id: LinkId) -> Option<&mut Line> {
+    pub(super) fn get_mut(&mut self, id: LinkId) -> Option<&mut Line> {
         self.0.get_mut(id.index as usize)?.as_mut().filter(|line| line.id == id)
     }
 
     /// The link that is in this slot now.
     #[inline]
-    pub(crate) fn id_at(&self, index: u32) -> Option<LinkId> {
+    pub(super) fn id_at(&self, index: u32) -> Option<LinkId> {
         Some(self.0.get(index as usize)?.as_ref()?.id)
     }
 
     /// To be changed, by its slot.
-    pub(crate) fn at_mut(&mut self, index: u32) -> Option<&mut Line> {
+    pub(super) fn at_mut(&mut self, index: u32) -> Option<&mut Line> {
         self.0.get_mut(index as usize)?.as_mut()
     }
 
-    pub(crate) fn remove(&mut self, id: LinkId) {
+    pub(super) fn remove(&mut self, id: LinkId) {
         if self.get(id).is_some() {
             self.0[id.index as usize] = None;
         }
     }
 
     /// The link after this slot, in ascending order.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Line> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Line> {
         self.0.iter().flatten()
     }
 }

@@ -26,6 +26,8 @@ pub(crate) struct WriteBuffer {
     /// The bytes of all that waits, one behind the other.
     bytes: VecDeque<u8>,
     limit: usize,
+    /// Writes leave as packets of at most so many words, and not as frames.
+    packet: Option<u32>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -53,7 +55,17 @@ pub(crate) enum Filled {
 
 impl WriteBuffer {
     pub(crate) const fn new(limit: usize) -> Self {
-        Self { waiting: VecDeque::new(), bytes: VecDeque::new(), limit }
+        Self { waiting: VecDeque::new(), bytes: VecDeque::new(), limit, packet: None }
+    }
+
+    /// The link is a native one: writes leave as packets of at most so many words.
+    pub(crate) const fn send_packets(&mut self, most: u32) {
+        self.packet = Some(most);
+    }
+
+    /// Is it memory that is to be sent next?
+    pub(crate) fn is_memory_next(&self) -> bool {
+        matches!(self.waiting.front(), Some(Waiting::From { .. }))
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -84,6 +96,9 @@ impl WriteBuffer {
     pub(crate) fn write(&mut self, base: Address, offset: u64, bytes: &[u8]) -> Result<(), Error> {
         let len = u32::try_from(bytes.len()).map_err(|_| Error::TooLong)?;
         let parts = cut(base, offset, len).ok_or(Error::OutOfBounds)?;
+        if let Some(most) = self.packet {
+            return self.write_packets(&parts, bytes, most.saturating_mul(WORD));
+        }
         if bytes.len() + parts.len() * COST > self.limit {
             return Err(Error::TooLong);
         }
@@ -97,20 +112,15 @@ impl WriteBuffer {
         Ok(())
     }
 
-    /// The same for a native link, in packets of at most `most` words. Each leaves by
-    /// itself, so none joins the one before it.
-    pub(crate) fn write_packets(
-        &mut self,
-        base: Address,
-        offset: u64,
-        bytes: &[u8],
-        most: u32,
-    ) -> Result<(), Error> {
-        let len = u32::try_from(bytes.len()).map_err(|_| Error::TooLong)?;
-        let parts = cut(base, offset, len).ok_or(Error::OutOfBounds)?;
-        let most = most.max(1).saturating_mul(WORD);
+    /// The same in packets of at most so many bytes. Each leaves by itself, so none joins the
+    /// one before it.
+    fn write_packets(&mut self, parts: &[Part], bytes: &[u8], most: u32) -> Result<(), Error> {
         let packets: u32 = parts.iter().map(|part| part.len.div_ceil(most)).sum();
-        if !self.has_room(packets as usize, bytes.len()) {
+        let packets = packets as usize;
+        if bytes.len() + packets * COST > self.limit {
+            return Err(Error::TooLong);
+        }
+        if !self.has_room(packets, bytes.len()) {
             return Err(Error::Busy);
         }
         self.bytes.extend(bytes);
