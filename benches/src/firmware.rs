@@ -2,8 +2,7 @@
 //! rate of the wire, or as fast as the adapter takes them; its host only listens.
 
 use clan_dsm::offload::{self as shared, Line, Secret};
-use clan_dsm::station::{self, Station};
-use clan_dsm::{Address, HostId, Kind, Rights, WHOLE, WORD};
+use clan_dsm::{Address, HostId, Kind, NativeConfig, Nic, Rights, WHOLE, WORD};
 use landfall_placement::{
     Area, Duration, Ecn, Instant, InternetSum, PathId, Peer, Random, RegionId, Serial32, Span,
     checksum,
@@ -419,13 +418,14 @@ impl AdapterLine<ClanLoad> {
     #[must_use]
     pub fn clan() -> Self {
         let host = HostId::new(1).expect("a number of a host");
-        let config = station::Config { adapter: true, ..station::Config::default() };
-        let mut station = Station::new(config, host, [1; 32]);
+        let native = NativeConfig { adapter: true, ..NativeConfig::default() };
+        let config = clan_dsm::Config { native: Some(native), ..clan_dsm::Config::default() };
+        let mut nic = Nic::new(config, host, [1; 32]);
         let area = Area::new(REGION, 0, u64::from(BURSTS * PAYLOAD));
-        let id = station.expose(area).expect("room for an aperture");
-        let cookie = station.cookie(id, Rights::Write).expect("its cookie");
+        let id = nic.expose(area).expect("room for an aperture");
+        let cookie = nic.cookie(id, Rights::Write).expect("its cookie");
         let is_exposed = |command: &shared::Command| matches!(command, shared::Command::Expose { slot, .. } if *slot == cookie.slot());
-        let mut commands = core::iter::from_fn(|| station.poll_command());
+        let mut commands = core::iter::from_fn(|| nic.poll_command());
         let expose = commands.find(is_exposed).expect("the adapter is told of it");
         let frames = (0..BURSTS).map(|nth| {
             let address = Address {

@@ -1,7 +1,10 @@
 //! The bounds and habits of an adapter.
 
 use landfall_congestion as congestion;
-use landfall_placement::Duration;
+use landfall_placement::{Duration, PathId};
+
+use crate::address::WORD;
+use crate::native::Settings;
 
 /// What counts as one packet for a window: what an Ethernet carries. Others on
 /// the same network count so too, and the shares are to be alike.
@@ -68,6 +71,44 @@ pub struct Config {
     pub give_up_after: u8,
     /// An idle link asks after this time whether the other side is alive.
     pub keep_alive: Option<Duration>,
+    /// The host is at a native link, and at no network.
+    pub native: Option<NativeConfig>,
+}
+
+/// The bounds and habits of the native link of a `Nic`.
+///
+/// A native link loses nothing and keeps its order: packets cross it without frames, and
+/// nothing is acknowledged. What has left counts as arrived; where the link is damaged it
+/// begins anew, and the users at both ends hear of it. What lies in memory is moved in
+/// whole words. Behind a switch nobody can be asked or answered: only writes are possible.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NativeConfig {
+    /// The path that is the link.
+    pub path: PathId,
+    /// How many words, headers included, may come before the first of them is used.
+    pub room: u32,
+    /// How long something may wait to be sent before the other end counts as gone.
+    pub patience: Duration,
+    /// The most words of a packet that is copied: 64 bytes in the paper.
+    pub pio_burst: u32,
+    /// The most words of a packet from memory: 1,024 bytes in the paper.
+    pub dma_burst: u32,
+    /// An adapter takes packets off the host.
+    pub adapter: bool,
+}
+
+impl Default for NativeConfig {
+    fn default() -> Self {
+        let Settings { room, patience, .. } = Settings::default();
+        Self {
+            path: PathId(0),
+            room,
+            patience,
+            pio_burst: 64 / WORD,
+            dma_burst: 1024 / WORD,
+            adapter: false,
+        }
+    }
 }
 
 impl Default for Config {
@@ -97,6 +138,7 @@ impl Default for Config {
             retry_floor: Duration::from_millis(5),
             give_up_after: 10,
             keep_alive: Some(Duration::from_secs(5)),
+            native: None,
         }
     }
 }

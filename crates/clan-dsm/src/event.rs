@@ -1,9 +1,10 @@
 //! What an adapter tells its user.
 
-use crate::address::HostId;
+use crate::address::{Address, HostId};
 use crate::error::{Ended, Reason};
 use crate::ids::{
-    BarrierId, DmaId, EndpointId, LinkId, OperationId, ReadId, TripwireId, WindowId, WriteId,
+    ApertureId, BarrierId, DmaId, EndpointId, LinkId, OperationId, ReadId, TripwireId, WindowId,
+    WriteId,
 };
 
 /// What the user is told.
@@ -17,7 +18,12 @@ pub enum Event {
         /// Who is there.
         host: HostId,
     },
-    /// A link is gone, and all that went over it.
+    /// The native link is up, and leads to a switch.
+    SwitchUp {
+        /// The link.
+        link: LinkId,
+    },
+    /// A link is gone, and all that went over it. A native link begins anew by itself.
     LinkDown {
         /// The link.
         link: LinkId,
@@ -81,6 +87,14 @@ pub enum Event {
         host: HostId,
         /// Why.
         reason: Reason,
+        /// The header of the packet that was refused, if it was one.
+        address: Option<Address>,
+    },
+    /// Nothing writes any more to the memory of an aperture that was revoked: told where
+    /// an adapter may have been about to, at a native link.
+    Released {
+        /// Its name.
+        aperture: ApertureId,
     },
     /// So many events found no room. What is behind them is not lost: tripwires
     /// remember that they fired, endpoints keep their messages.

@@ -35,7 +35,6 @@ pub mod model;
 pub mod native;
 mod nic;
 pub mod offload;
-pub mod station;
 pub mod switch;
 mod ticket;
 mod transfer;
@@ -44,7 +43,7 @@ pub mod wire;
 
 pub use access::{Access, Rights};
 pub use address::{Address, HostId, Key, Kind, WHOLE, WORD};
-pub use config::Config;
+pub use config::{Config, NativeConfig};
 pub use cookie::{Cookie, NoCookie};
 pub use endpoint::{
     Body, ConnectRequest, EndpointState, Notice, OutOfBand, OutOfBandKind, Port, PortAddress,

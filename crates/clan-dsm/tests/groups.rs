@@ -114,7 +114,7 @@ fn a_publication_goes_to_each_member_that_can_take_it() {
     assert!(star.bytes(2, refuses, 0, 1024).iter().all(|byte| *byte == 0));
     // The founder hears who refused what it wrote through which window, and why.
     star.wait_for("its refusal", 1, |e| {
-        matches!(e, Event::Exception { window: Some(of), host: by, reason: Reason::Forbidden }
+        matches!(e, Event::Exception { window: Some(of), host: by, reason: Reason::Forbidden, .. }
             if (*of, *by) == (window, host(3)))
     });
     let nic = star.nic(0);

@@ -6,8 +6,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use clan_dsm::offload::{Action, Secret};
-use clan_dsm::station::{Config, Event, Station};
-use clan_dsm::{Access, ApertureId, Cookie, HostId, Rights};
+use clan_dsm::{Access, ApertureId, Config, Cookie, Event, HostId, NativeConfig, Nic, Rights};
 use landfall_placement::{Area, Duration, Instant, Random, RegionId};
 use landfall_simnet::{EngineConfig, EngineNode, Handle, LinkConfig, Memory, Sim};
 use nic_firmware_model::clan::{self, Clan, Entries, Tables};
@@ -16,8 +15,8 @@ use nic_firmware_model::machine::{
 };
 use nic_firmware_model::node::NicNode;
 
-type Host = NicNode<Clan<'static>, Station>;
-type Peer = EngineNode<Station>;
+type Host = NicNode<Clan<'static>, Nic>;
+type Peer = EngineNode<Nic>;
 type Log = Rc<RefCell<Vec<Event>>>;
 
 /// So slow to move words that some are always under way.
@@ -43,7 +42,7 @@ struct Two {
     at_peer: Log,
 }
 
-fn keep(log: &Log) -> impl FnMut(Instant, &mut Station, &mut Memory, Event) + 'static {
+fn keep(log: &Log) -> impl FnMut(Instant, &mut Nic, &mut Memory, Event) + 'static {
     let log = log.clone();
     move |_, _, memory, event| {
         // Whoever writes there after it was given back ends the run (invariant 1).
@@ -64,16 +63,20 @@ impl Two {
     fn new(entries: Entries, sizes: Sizes, costs: Costs) -> Self {
         let mut sim = Sim::from_number(3);
         let (told, at_peer) = (Log::default(), Log::default());
-        let config = Config { patience: Duration::from_millis(2), ..Config::default() };
+        let native = NativeConfig { patience: Duration::from_millis(2), ..NativeConfig::default() };
+        let config = |adapter| Config {
+            native: Some(NativeConfig { adapter, ..native }),
+            ..Config::default()
+        };
         let secret = Secret::new(&mut Random::from_number(9));
-        let habits = clan::Config::new(number(1), config.room);
+        let habits = clan::Config::new(number(1), native.room);
         let firmware = Clan::new(Tables::owned(&entries, secret), habits);
         let adapter = Adapter::new(firmware, Parts::owned(&sizes), costs);
-        let engine = Station::new(Config { adapter: true, ..config }, number(1), [1; 32]);
+        let engine = Nic::new(config(true), number(1), [1; 32]);
         let how = EngineConfig { shared: true, ..EngineConfig::default() };
         let host = Host::with_config(engine, vec![adapter], how).on_event(keep(&told));
         let host = sim.add("host", host).unwrap();
-        let peer = Peer::with_config(Station::new(config, number(2), [2; 32]), how);
+        let peer = Peer::with_config(Nic::new(config(false), number(2), [2; 32]), how);
         let peer = sim.add("peer", peer.on_event(keep(&at_peer))).unwrap();
         let link = LinkConfig { mtu: 1_500, ..LinkConfig::ethernet(1_500_000_000) };
         sim.connect(host.id(), peer.id(), link).unwrap();
@@ -103,7 +106,8 @@ impl Two {
     fn write(&mut self, cookie: &Cookie, offset: u64, bytes: &[u8]) -> bool {
         let now = self.sim.now();
         let peer = self.sim.node_mut(self.peer).unwrap().engine_mut();
-        peer.write(now, cookie, offset, bytes).is_ok()
+        let window = peer.map(cookie).unwrap();
+        peer.write(now, window, offset, bytes).is_ok()
     }
 
     /// The peer moves as many bytes of its own.
@@ -113,8 +117,9 @@ impl Two {
         let now = self.sim.now();
         let peer = self.sim.node_mut(self.peer).unwrap();
         let region = peer.memory_mut().lend(bytes.clone()).unwrap();
-        let from = Area::new(region, 0, bytes.len() as u64).span(0, bytes.len() as u32);
-        peer.engine_mut().write_from(now, cookie, 0, from).unwrap();
+        let from = Area::new(region, 0, bytes.len() as u64);
+        let window = peer.engine_mut().map(cookie).unwrap();
+        peer.engine_mut().write_from(now, window, 0, from).unwrap();
         bytes
     }
 
@@ -129,9 +134,10 @@ impl Two {
 
     fn is_up(&self) -> bool {
         let told = self.at_peer.borrow();
-        let last =
-            told.iter().rev().find(|event| matches!(event, Event::Up { .. } | Event::Down { .. }));
-        matches!(last, Some(Event::Up { .. }))
+        let is_link =
+            |event: &&Event| matches!(event, Event::LinkUp { .. } | Event::LinkDown { .. });
+        let last = told.iter().rev().find(is_link);
+        matches!(last, Some(Event::LinkUp { .. }))
     }
 }
 
@@ -223,9 +229,8 @@ fn an_aperture_that_goes_while_it_is_written_is_never_written_behind_its_release
         assert_eq!(u64::from(id.index()), 0, "the slot is used again");
         two.send(&cookie, round);
         two.wait(Duration::from_micros(40 + 13 * round));
-        let now = two.sim.now();
         let placed = two.node().adapters()[0].counters().placed;
-        two.node().engine_mut().revoke(now, id).unwrap();
+        two.node().engine_mut().revoke(id).unwrap();
         two.wait(Duration::from_millis(5));
         assert!(placed > 0, "nothing was under way");
         let released = |event: &&Event| matches!(event, Event::Released { .. });

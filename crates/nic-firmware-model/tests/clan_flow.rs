@@ -5,9 +5,8 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use clan_dsm::offload::Secret;
-use clan_dsm::station::{Config, Event, Station};
 use clan_dsm::wire::native::{Symbol, Unit};
-use clan_dsm::{Cookie, HostId, Rights};
+use clan_dsm::{Config, Cookie, Event, HostId, NativeConfig, Nic, Rights};
 use landfall_placement::{Area, Duration, Random};
 use landfall_simnet::sim::Fate;
 use landfall_simnet::{EngineConfig, EngineNode, Handle, LinkConfig, Sim};
@@ -17,8 +16,8 @@ use nic_firmware_model::machine::{
 };
 use nic_firmware_model::node::NicNode;
 
-type Host = NicNode<Clan<'static>, Station>;
-type Peer = EngineNode<Station>;
+type Host = NicNode<Clan<'static>, Nic>;
+type Peer = EngineNode<Nic>;
 
 /// A host behind an adapter, which hears of it late, and a peer that sends at once.
 struct Two {
@@ -35,7 +34,12 @@ impl Two {
     fn new(len: usize, setup: Duration, latency: Duration) -> Self {
         let mut sim = Sim::from_number(5);
         let [number, other] = [1, 2].map(|number| HostId::new(number).unwrap());
-        let config = Config { queue: 4_096, ..Config::default() };
+        let native = NativeConfig::default();
+        let config = |adapter| Config {
+            native: Some(NativeConfig { adapter, ..native }),
+            write_buffer: 64 << 10,
+            ..Config::default()
+        };
         let costs = Costs {
             clock: 33_000_000,
             dma: DmaCosts { setup, rate: 0, gap: Duration::ZERO },
@@ -46,13 +50,13 @@ impl Two {
         };
         let secret = Secret::new(&mut Random::from_number(9));
         let tables = Tables::owned(&Entries::default(), secret);
-        let firmware = Clan::new(tables, clan::Config::new(number, config.room));
+        let firmware = Clan::new(tables, clan::Config::new(number, native.room));
         let adapter = Adapter::new(firmware, Parts::owned(&Sizes::default()), costs);
-        let engine = Station::new(Config { adapter: true, ..config }, number, [1; 32]);
+        let engine = Nic::new(config(true), number, [1; 32]);
         let how = EngineConfig { shared: true, ..EngineConfig::default() };
         let node = Host::with_config(engine, vec![adapter], how).interrupt_latency(latency);
         let host = sim.add("host", node).unwrap();
-        let peer = Peer::with_config(Station::new(config, other, [2; 32]), how);
+        let peer = Peer::with_config(Nic::new(config(false), other, [2; 32]), how);
         let peer = sim.add("peer", peer).unwrap();
         // Who is stopped has no more than a unit or two that it cannot take back.
         let link = LinkConfig::ethernet(1_500_000_000).queue_frames(2);
@@ -93,7 +97,8 @@ impl Two {
 
     fn has_gone_down(&mut self) -> bool {
         let peer = self.sim.node_mut(self.peer).unwrap();
-        core::iter::from_fn(|| peer.poll_event()).any(|event| matches!(event, Event::Down { .. }))
+        core::iter::from_fn(|| peer.poll_event())
+            .any(|event| matches!(event, Event::LinkDown { .. }))
     }
 }
 
@@ -104,7 +109,7 @@ fn credit_is_given_while_the_host_is_asleep() {
     const LEN: usize = 32 << 10;
     let latency = Duration::from_millis(20);
     let mut two = Two::new(LEN, Duration::from_micros(1), latency);
-    assert!(LEN as u32 / 8 >= 4 * Config::default().room);
+    assert!(LEN as u32 / 8 >= 4 * NativeConfig::default().room);
     for round in 1..4u8 {
         let is_credit = |symbol: &Symbol| matches!(symbol, Symbol::Credit(_));
         two.said(is_credit);
@@ -112,8 +117,9 @@ fn credit_is_given_while_the_host_is_asleep() {
         let now = two.sim.now();
         let peer = two.sim.node_mut(two.peer).unwrap();
         let region = peer.memory_mut().lend(bytes.clone()).unwrap();
-        let from = Area::new(region, 0, LEN as u64).span(0, LEN as u32);
-        peer.engine_mut().write_from(now, &two.cookie, 0, from).unwrap();
+        let from = Area::new(region, 0, LEN as u64);
+        let window = peer.engine_mut().map(&two.cookie).unwrap();
+        peer.engine_mut().write_from(now, window, 0, from).unwrap();
         two.wait(latency / 10);
         assert!(two.memory() == bytes, "round {round}: not all is there");
         assert!(two.said(is_credit) >= 8, "a quarter of the room at a time");
@@ -132,8 +138,9 @@ fn a_fifo_that_fills_stops_the_sender_and_nothing_is_lost() {
     let mut two = Two::new(WORDS as usize * 16, Duration::from_micros(4), Duration::ZERO);
     let now = two.sim.now();
     let peer = two.sim.node_mut(two.peer).unwrap().engine_mut();
+    let window = peer.map(&two.cookie).unwrap();
     for nth in 0..WORDS {
-        peer.write(now, &two.cookie, nth * 16, &(nth + 1).to_le_bytes()).unwrap();
+        peer.write(now, window, nth * 16, &(nth + 1).to_le_bytes()).unwrap();
     }
     two.wait(Duration::from_millis(20));
     let memory = two.memory();

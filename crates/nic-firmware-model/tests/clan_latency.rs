@@ -2,15 +2,14 @@
 //! time, against what section 5.2 of the paper says.
 
 use clan_dsm::offload::Secret;
-use clan_dsm::station::{Config, Event, Station};
-use clan_dsm::{Cookie, HostId, Rights};
+use clan_dsm::{Config, Event, HostId, NativeConfig, Nic, Rights, WindowId};
 use landfall_placement::{Area, Duration, Random};
 use landfall_simnet::{Handle, LinkConfig, Sim};
 use nic_firmware_model::clan::{self, Clan, Cycles, Entries, Tables};
 use nic_firmware_model::machine::{Adapter, Coalescing, Costs, Engines, Parts, Sizes};
 use nic_firmware_model::node::NicNode;
 
-type Host = NicNode<Clan<'static>, Station>;
+type Host = NicNode<Clan<'static>, Nic>;
 
 /// The programs of these hosts spin: nobody waits for an interrupt.
 const SPINNING: Costs = Costs { interrupts: Coalescing::Watched, ..clan::COSTS };
@@ -20,7 +19,7 @@ struct Pair {
     sim: Sim,
     hosts: [Handle<Host>; 2],
     area: Area,
-    cookie: Cookie,
+    window: WindowId,
 }
 
 impl Pair {
@@ -28,13 +27,14 @@ impl Pair {
         let mut sim = Sim::from_number(1);
         let hosts = [1u16, 2].map(|number| {
             let host = HostId::new(number).unwrap();
-            let config = Config { adapter: true, ..Config::default() };
+            let native = NativeConfig { adapter: true, ..NativeConfig::default() };
+            let config = Config { native: Some(native), ..Config::default() };
             let secret = Secret::new(&mut Random::from_number(1));
             let habits = clan::Config { cycles: Cycles::CLAN, ..clan::Config::new(host, 1024) };
             let firmware = Clan::new(Tables::owned(&Entries::default(), secret), habits);
             let adapter = Adapter::new(firmware, Parts::owned(&Sizes::default()), SPINNING);
-            let station = Station::new(config, host, [number as u8; 32]);
-            sim.add(&format!("host {number}"), Host::new(station, vec![adapter])).unwrap()
+            let nic = Nic::new(config, host, [number as u8; 32]);
+            sim.add(&format!("host {number}"), Host::new(nic, vec![adapter])).unwrap()
         });
         let link = LinkConfig {
             overhead: 0,
@@ -46,7 +46,8 @@ impl Pair {
         let area = Area::new(node.memory_mut().lend(vec![0; 4096]).unwrap(), 0, 4096);
         let id = node.engine_mut().expose(area).unwrap();
         let cookie = node.engine_mut().cookie(id, Rights::ReadWrite).unwrap();
-        let mut pair = Self { sim, hosts, area, cookie };
+        let window = sim.node_mut(hosts[0]).unwrap().engine_mut().map(&cookie).unwrap();
+        let mut pair = Self { sim, hosts, area, window };
         pair.wait(Duration::from_millis(1));
         pair
     }
@@ -60,7 +61,7 @@ impl Pair {
     fn write(&mut self) -> Duration {
         let start = self.sim.now();
         let host = self.sim.node_mut(self.hosts[0]).unwrap();
-        host.engine_mut().write(start, &self.cookie, 8, &[0xff; 8]).unwrap();
+        host.engine_mut().write(start, self.window, 8, &[0xff; 8]).unwrap();
         for _ in 0..10_000 {
             self.wait(STEP);
             let memory = self.sim.node(self.hosts[1]).unwrap().memory();
@@ -75,8 +76,8 @@ impl Pair {
     fn read(&mut self) -> Duration {
         let start = self.sim.now();
         let host = self.sim.node_mut(self.hosts[0]).unwrap();
-        let into = Area::new(host.memory_mut().lend(vec![1; 8]).unwrap(), 0, 8).span(0, 8);
-        let read = host.engine_mut().read(start, &self.cookie, 64, into).unwrap();
+        let into = Area::new(host.memory_mut().lend(vec![1; 8]).unwrap(), 0, 8);
+        let read = host.engine_mut().read(start, self.window, 64, into).unwrap();
         for _ in 0..10_000 {
             self.wait(STEP);
             let host = self.sim.node_mut(self.hosts[0]).unwrap();
@@ -109,7 +110,7 @@ fn one_dma_engine_does_one_thing_at_a_time() {
     let now = pair.sim.now();
     let host = pair.sim.node_mut(pair.hosts[0]).unwrap();
     let from = Area::new(host.memory_mut().lend(vec![7; 4096]).unwrap(), 0, 4096);
-    host.engine_mut().write_from(now, &pair.cookie, 0, from.span(0, 4096)).unwrap();
+    host.engine_mut().write_from(now, pair.window, 0, from).unwrap();
     pair.wait(Duration::from_millis(1));
     let [both, none] = pair.sim.node(pair.hosts[0]).unwrap().adapters()[0].dma();
     assert!(both.bytes() >= 4096 && none.transfers() == 0, "{both:?} {none:?}");

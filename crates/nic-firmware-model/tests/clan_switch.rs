@@ -1,16 +1,15 @@
 //! Hosts with CLAN adapters around a worm-hole switch in the simulator.
 
-use clan_dsm::offload::{Action, Secret};
-use clan_dsm::station::{Config, Event, Station};
+use clan_dsm::offload::Secret;
 use clan_dsm::switch::{self, PortId as Way, Switch};
-use clan_dsm::{Access, Cookie, HostId, Rights};
+use clan_dsm::{Access, Action, Config, Cookie, Event, HostId, NativeConfig, Nic, Rights};
 use landfall_placement::{Area, Duration, Random};
 use landfall_simnet::{Handle, LinkConfig, LinkId, PortId, Sim, TailDrop};
 use nic_firmware_model::clan::{self, Clan, Entries, SwitchNode, Tables};
 use nic_firmware_model::machine::{Adapter, Costs, Parts, Sizes};
 use nic_firmware_model::node::NicNode;
 
-type Host = NicNode<Clan<'static>, Station>;
+type Host = NicNode<Clan<'static>, Nic>;
 
 const GROUP: u16 = 0x100;
 /// Words that an input sends before another has its turn.
@@ -42,13 +41,15 @@ impl Net {
         let switch = sim.add("switch", SwitchNode::new(switch)).unwrap();
         let (mut hosts, mut links) = (Vec::new(), Vec::new());
         for host in 0..count {
-            let config = Config { adapter: true, dma_burst: 128, ..Config::default() };
+            let native = NativeConfig { adapter: true, dma_burst: 128, ..NativeConfig::default() };
+            let config =
+                Config { native: Some(native), write_buffer: 192 << 10, ..Config::default() };
             let secret = Secret::new(&mut Random::from_number(host as u64));
-            let habits = clan::Config::new(number(host), config.room);
+            let habits = clan::Config::new(number(host), native.room);
             let firmware = Clan::new(Tables::owned(&Entries::default(), secret), habits);
             let adapter = Adapter::new(firmware, Parts::owned(&Sizes::default()), Costs::OFF);
-            let station = Station::new(config, number(host), [host as u8; 32]);
-            let node = sim.add(&format!("host {host}"), Host::new(station, vec![adapter]));
+            let nic = Nic::new(config, number(host), [host as u8; 32]);
+            let node = sim.add(&format!("host {host}"), Host::new(nic, vec![adapter]));
             let node = node.unwrap();
             let link = LinkConfig {
                 queue: TailDrop { frames: 2, ..TailDrop::default() },
@@ -88,7 +89,15 @@ impl Net {
         let from = self.lend(host, vec![byte; len as usize]);
         let now = self.sim.now();
         let engine = self.node(host).engine_mut();
-        engine.write_from(now, cookie, 0, from.span(0, len as u32)).unwrap();
+        let window = engine.map(cookie).unwrap();
+        engine.write_from(now, window, 0, from).unwrap();
+    }
+
+    /// Whether the switch is to send nothing to a host, whatever its credit.
+    fn hold(&mut self, host: usize, is_held: bool) {
+        let engine = self.node(host).engine_mut();
+        let (link, _) = engine.links().next().expect("it is up");
+        engine.hold(link, is_held).unwrap();
     }
 
     fn bytes(&mut self, host: usize, area: Area) -> Vec<u8> {
@@ -126,15 +135,16 @@ fn short_packets_behind_one_another_become_long_ones() {
     let mut net = Net::new(3);
     let (area, cookie) = net.expose(0, 1 << 15);
     // The way out is held, so that they meet in the switch.
-    net.node(0).engine_mut().hold(true);
+    net.hold(0, true);
     net.wait(Duration::from_micros(50));
     let now = net.sim.now();
     let engine = net.node(1).engine_mut();
+    let window = engine.map(&cookie).unwrap();
     for nth in 0..512u64 {
-        engine.write(now, &cookie, nth * 64, &[nth as u8; 64]).unwrap();
+        engine.write(now, window, nth * 64, &[nth as u8; 64]).unwrap();
     }
     net.wait(Duration::from_micros(200));
-    net.node(0).engine_mut().hold(false);
+    net.hold(0, false);
     net.wait(Duration::from_millis(4));
     let bytes = net.bytes(0, area);
     assert!((0..512).all(|nth| bytes[nth * 64..][..64] == [nth as u8; 64]));
@@ -144,19 +154,21 @@ fn short_packets_behind_one_another_become_long_ones() {
 #[test]
 fn a_publication_comes_to_every_member_at_once() {
     let mut net = Net::new(4);
-    let group = net.node(1).engine_mut().group_cookie(number(GROUP.into()), 1, 1024).unwrap();
+    let group = net.node(1).engine_mut().found_group(number(GROUP.into()), 1, 1024).unwrap();
     let mut members = Vec::new();
     for host in 1..4 {
         let area = net.lend(host, vec![0; 2_048]);
         let engine = net.node(host).engine_mut();
         let id = engine.expose(area).unwrap();
-        engine.join(&group, id).unwrap();
+        engine.join_group(&group, id).unwrap();
         let wire = engine.watch(id, 1_016..1_024, Access::Write, Action::Event, false).unwrap();
         members.push((host, area, wire));
     }
     net.wait(Duration::from_millis(1));
     let now = net.sim.now();
-    net.node(0).engine_mut().publish(now, &group, 0, &[7; 1_024]).unwrap();
+    let engine = net.node(0).engine_mut();
+    let window = engine.map_group(&group, &[]).unwrap();
+    engine.write(now, window, 0, &[7; 1_024]).unwrap();
     net.wait(Duration::from_millis(2));
     for (host, area, tripwire) in members {
         let bytes = net.bytes(host, area);
@@ -175,13 +187,13 @@ fn a_publication_comes_to_every_member_at_once() {
 fn who_is_told_to_wait_waits_and_loses_nothing() {
     let mut net = Net::new(2);
     let (area, cookie) = net.expose(0, 1 << 16);
-    net.node(0).engine_mut().hold(true);
+    net.hold(0, true);
     net.wait(Duration::from_micros(50));
     net.send(1, &cookie, 0x5a);
     net.wait(Duration::from_millis(3));
     let came = net.bytes(0, area).iter().filter(|byte| **byte == 0x5a).count();
     assert_eq!(came, 0, "Xoff stops the switch, and its credit the sender");
-    net.node(0).engine_mut().hold(false);
+    net.hold(0, false);
     net.wait(Duration::from_millis(3));
     assert!(net.bytes(0, area).iter().all(|byte| *byte == 0x5a));
 }

@@ -95,6 +95,18 @@ impl Room {
         };
         Self { head: head.saturating_sub(HEADER_LEN), unit, answers_only }
     }
+
+    /// The room of a packet of a native link with at most so many words, which are copied.
+    pub(crate) const fn copied(words: u32) -> Self {
+        let unit = Entry::LEN + words as usize * WORD as usize;
+        Self { head: unit, unit, answers_only: false }
+    }
+
+    /// The same for words that lie in memory.
+    pub(crate) const fn moved(words: u32) -> Self {
+        let head = MOST_PARTS * Entry::LEN;
+        Self { head, unit: head + words as usize * WORD as usize, answers_only: false }
+    }
 }
 
 #[cfg(test)]

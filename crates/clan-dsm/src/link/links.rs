@@ -77,6 +77,8 @@ pub(crate) struct Links<N: Copy = Note> {
     most_paths: usize,
     pub(super) news: VecDeque<News>,
     cargo: Cargo<N>,
+    /// The native link while it is up, and who is at its other end; none is a switch.
+    pub(crate) native: Option<(LinkId, Option<HostId>)>,
 }
 
 impl<N: Copy> Links<N> {
@@ -114,6 +116,7 @@ impl<N: Copy> Links<N> {
             most_paths: config.paths.clamp(1, 64),
             news: VecDeque::new(),
             cargo: Cargo::default(),
+            native: None,
         }
     }
 
@@ -138,7 +141,13 @@ impl<N: Copy> Links<N> {
 
     /// The link to a host, if it is up.
     pub(crate) fn to_host(&self, host: HostId) -> Option<LinkId> {
-        self.get(*self.by_host.get(&host)?).map(|link| link.id)
+        match self.by_host.get(&host) {
+            Some(index) => self.get(*index).map(|link| link.id),
+            None => {
+                let (link, there) = self.native?;
+                there.is_none_or(|there| there == host).then_some(link)
+            }
+        }
     }
 
     /// The link that is in this slot of the table now.
@@ -153,7 +162,11 @@ impl<N: Copy> Links<N> {
 
     /// Who is at the other side, once that is known.
     pub(crate) fn host_of(&self, link: LinkId) -> Option<HostId> {
-        self.named(link)?.host()
+        match (self.named(link), self.native) {
+            (Some(link), _) => link.host(),
+            (None, Some((native, host))) if native == link => host,
+            (None, _) => None,
+        }
     }
 
     /// What its peer proves itself with: for tests that play the peer.
@@ -164,6 +177,7 @@ impl<N: Copy> Links<N> {
 
     pub(crate) fn is_up(&self, link: LinkId) -> bool {
         self.named(link).is_some_and(|link| link.state == State::Up)
+            || self.native.is_some_and(|(native, _)| native == link)
     }
 
     /// How many frames were loaded, and how many of them came back, in order.

@@ -36,7 +36,7 @@ mod shelf;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use cargo::{Cargo, MOST_PARTS, Room};
+pub(crate) use cargo::{Cargo, MAX_INLINE, MOST_PARTS, Room};
 pub(crate) use links::{Arrival, Links, News};
 pub(crate) use receiver::Kept;
 

@@ -25,7 +25,12 @@ impl Nic {
         }
     }
 
-    fn obey(&mut self, link: LinkId, address: &Address, parameters: &[u8]) -> Result<(), Refusal> {
+    pub(super) fn obey(
+        &mut self,
+        link: LinkId,
+        address: &Address,
+        parameters: &[u8],
+    ) -> Result<(), Refusal> {
         if address.host != self.host {
             return Err(Refusal::WrongAddress);
         }
@@ -56,7 +61,8 @@ impl Nic {
             Command::OutOfBand(message) => self.message(host, &message)?,
             Command::Exception { address, reason } => {
                 let window = self.windows.of(&address);
-                self.events.push(Event::Exception { window, host, reason });
+                let address = Some(address);
+                self.events.push(Event::Exception { window, host, reason, address });
             }
             // A link that acknowledges needs none: who asks is told nothing that
             // it does not learn from that.
@@ -96,7 +102,8 @@ impl Nic {
         let lost = endpoints.handle_message(host, &message, tell);
         if lost.is_some() {
             let reason = Reason::NoRoom;
-            self.events.push(Event::Exception { window: None, host, reason });
+            let (window, address) = (None, None);
+            self.events.push(Event::Exception { window, host, reason, address });
         }
         Ok(())
     }

@@ -13,6 +13,10 @@ impl Engine for Nic {
     type Event = Event;
 
     fn handle_path(&mut self, now: Instant, path: PathId, state: PathState) {
+        if let Some(native) = &mut self.native {
+            native.handle_path(now, path, state);
+            return self.settle(now);
+        }
         let known = self.paths.iter().position(|(known, _)| *known == path);
         let limits = match state {
             PathState::Up(limits) if is_of_use(&limits) => Some(limits),
@@ -40,13 +44,19 @@ impl Engine for Nic {
         unit: &Unit<'_>,
         into: &mut Spans,
     ) -> Result<Placement, Refusal> {
-        let placed = self.arrive(now, unit, into);
+        let placed = match self.native {
+            Some(_) => self.arrive_packet(now, unit, into),
+            None => self.arrive(now, unit, into),
+        };
         self.settle(now);
         placed.map_err(|refusal| self.refusals.count(refusal))
     }
 
     fn handle_placed(&mut self, now: Instant, ticket: Ticket, landing: Landing) {
-        self.land(now, ticket, landing);
+        match self.native {
+            Some(_) => self.land_packet(ticket, landing),
+            None => self.land(now, ticket, landing),
+        }
         self.settle(now);
     }
 
@@ -64,6 +74,11 @@ impl Engine for Nic {
         head: &mut [u8],
         from: &mut Spans,
     ) -> Option<Transmit> {
+        if self.native.is_some() {
+            let next = self.poll_packet(now, path, head, from);
+            self.settle(now);
+            return next;
+        }
         let limits = self.paths.iter().find(|(known, _)| *known == path)?.1;
         let (links, mut filler) = self.filler();
         let mut load = |link, room: &_, cargo: &mut _| filler.fill(link, room, cargo);
@@ -81,6 +96,10 @@ impl Engine for Nic {
     }
 
     fn handle_sent(&mut self, now: Instant, ticket: Ticket) {
+        if self.native.is_some() {
+            self.sent_packet(ticket);
+            return self.settle(now);
+        }
         let Some(meaning) = unpack(ticket) else { return };
         if meaning.purpose != Purpose::Sent {
             return;
@@ -92,12 +111,18 @@ impl Engine for Nic {
     }
 
     fn handle_timeout(&mut self, now: Instant) {
-        self.links.handle_timeout(now);
+        match &mut self.native {
+            Some(native) => native.handle_timeout(now),
+            None => self.links.handle_timeout(now),
+        }
         self.settle(now);
     }
 
     fn poll_timeout(&self) -> Option<Timeout> {
-        self.links.poll_timeout()
+        match &self.native {
+            Some(native) => native.poll_timeout(),
+            None => self.links.poll_timeout(),
+        }
     }
 
     fn poll_event(&mut self) -> Option<Event> {

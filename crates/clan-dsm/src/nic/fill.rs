@@ -115,22 +115,31 @@ impl Filler<'_> {
             return;
         }
         while let Some(piece) = self.next_piece(link, load) {
-            match self.piece(link, piece, load) {
-                Fate::Loaded => {}
-                Fate::Failed => self.dma.handle_done(piece.dma, Err(Ended::Here)),
-                Fate::Waits(piece) => {
-                    if let Some(line) = self.lines.get_mut(link) {
-                        line.piece = Some(piece);
-                    }
-                    return;
-                }
+            if !self.carry(link, piece, load) {
+                return;
             }
         }
     }
 
+    /// Loads a piece of the DMA engine's. False where it, or some of it, has to wait.
+    #[inline(always)]
+    pub(super) fn carry(&mut self, link: LinkId, piece: Piece, load: &mut Load<'_>) -> bool {
+        match self.piece(link, piece, load) {
+            Fate::Loaded => {}
+            Fate::Failed => self.dma.handle_done(piece.dma, Err(Ended::Here)),
+            Fate::Waits(piece) => {
+                if let Some(line) = self.lines.get_mut(link) {
+                    line.piece = Some(piece);
+                }
+                return false;
+            }
+        }
+        true
+    }
+
     /// What the DMA engine has for this link. It is asked only when a frame has
     /// room for something.
-    fn next_piece(&mut self, link: LinkId, load: &Load<'_>) -> Option<Piece> {
+    pub(super) fn next_piece(&mut self, link: LinkId, load: &Load<'_>) -> Option<Piece> {
         let line = self.lines.get_mut(link)?;
         if let Some(piece) = line.piece.take() {
             return Some(piece);
@@ -192,7 +201,7 @@ impl Filler<'_> {
                 };
                 let reply = ReplyTo { slot: read.index as u16, nonce };
                 let command = Command::Read { from: address, len: into.len, reply };
-                if !put_command(&command, address.host, load) {
+                if !load.put_command(&command, address.host) {
                     self.reads.forget(read);
                     return Fate::Waits(piece);
                 }
@@ -224,21 +233,10 @@ fn note(dma: DmaId, base: Address, offset: u64, len: u32) -> Note {
     Note::Dma(dma, base.host, Bytes { slot: base.slot, offset, len })
 }
 
-/// Copies a command in, if there is room.
-fn put_command(command: &Command, host: HostId, load: &mut Load<'_>) -> bool {
-    let (address, parameters) = command.encode(host);
-    let fits = parameters.len() <= load.inline_room();
-    if fits {
-        let part = Part { address, len: parameters.len() as u32 };
-        load.put_inline(part, parameters.into_iter());
-    }
-    fits
-}
-
 /// Answers to what the other side asked.
 fn answers(line: &mut Line, host: HostId, load: &mut Load<'_>) {
     while let Some(answer) = line.next_answer() {
-        if !put_command(answer, host, load) {
+        if !load.put_command(answer, host) {
             return;
         }
         line.drop_answer();
@@ -249,7 +247,7 @@ fn answers(line: &mut Line, host: HostId, load: &mut Load<'_>) {
 fn messages(endpoints: &mut Endpoints, host: HostId, load: &mut Load<'_>) {
     while load.inline_room() >= crate::endpoint::OutOfBand::LEN {
         let Some(message) = endpoints.poll_answer(host) else { return };
-        put_command(&Command::OutOfBand(message.to_bytes()), host, load);
+        load.put_command(&Command::OutOfBand(message.to_bytes()), host);
     }
 }
 

@@ -141,7 +141,8 @@ impl Line {
             true => self.exceptions < MOST_EXCEPTIONS,
             false => self.answers.len() - self.exceptions < 2 * MOST_ASKED,
         };
-        if has_room && self.why.is_none() {
+        // Who is behind a switch, nobody knows.
+        if has_room && self.why.is_none() && self.host.is_some() {
             self.exceptions += usize::from(is_exception);
             self.answers.push_back(answer);
         }

@@ -14,6 +14,7 @@
 //! | `windows` | memory of others that this host may touch |
 //! | `calls` | what the user asks for |
 //! | `note` | what is to be done when something has arrived |
+//! | `native` | a native link below all that, in place of frames and networks |
 //!
 //! # What is in which order
 //!
@@ -38,10 +39,12 @@ mod engine;
 mod fill;
 mod land;
 mod line;
+mod native;
 mod news;
 pub(crate) mod note;
 mod windows;
 
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
@@ -65,6 +68,7 @@ use crate::wire::frame::{HEADER_LEN, MAX_PARAMETERS};
 use chains::Chains;
 use deposit::Depositing;
 use line::Lines;
+use native::Native;
 use windows::Windows;
 
 pub use calls::{DmaRequest, GroupWrite, Stats};
@@ -111,6 +115,8 @@ pub struct Nic {
     deposits_made: u32,
     /// Links whose barriers may be reached; empty between calls.
     marked: Vec<LinkId>,
+    /// Where the host is at a native link, and at no network.
+    native: Option<Box<Native>>,
     refusals: Refusals,
     stats: Stats,
 }
@@ -125,11 +131,15 @@ impl Nic {
         config.links = config.links.clamp(1, crate::ticket::MOST_LINKS);
         config.write_buffer = config.write_buffer.max(4096);
         let mut random = Random::new(seed);
-        let links = Links::new(&config, host, &mut random);
+        // At a native link, what it does not need draws elsewhere.
+        let mut aside = config.native.map(|_| Random::new(seed.map(|byte| !byte)));
+        let links = Links::new(&config, host, aside.as_mut().unwrap_or(&mut random));
         let memory = Memory::new(host, &config, &mut random);
         let tripwires = Tripwires::new(&config, &mut random);
-        let secret = (random.next_u64(), random.next_u64());
-        let session = random.next_u64();
+        let native = config.native.map(|it| Box::new(Native::new(it, host, random.next_u32())));
+        let others = aside.as_mut().unwrap_or(&mut random);
+        let secret = (others.next_u64(), others.next_u64());
+        let session = others.next_u64();
         let endpoints = Endpoints::new(config.endpoints, config.messages, secret, session);
         let chains = config.endpoints.saturating_mul(config.dma_requests);
         let others = [config.links, config.reads, config.operations, config.writes, chains];
@@ -156,6 +166,7 @@ impl Nic {
             depositing: None,
             deposits_made: 0,
             marked: Vec::new(),
+            native,
             refusals: Refusals::new(),
             stats: Stats::default(),
             config,
@@ -190,13 +201,20 @@ impl Nic {
 
     /// Fires what watches any of these bytes, and tells of it.
     fn touch_all(&mut self, touched: &[Touched]) {
-        let Self { tripwires, events, untold, .. } = self;
+        let Self { tripwires, events, untold, native, .. } = self;
+        let mut mirror = native.as_mut().and_then(|native| native.mirror.as_mut());
         tripwires.touch_all(touched, &mut |firing| {
             let tripwire = firing.tripwire;
+            if let Some(mirror) = &mut mirror {
+                mirror.fired(tripwire.index);
+            }
             if firing.tells && !events.push(Event::Tripwire { tripwire }) {
                 untold.push(tripwire);
             }
         });
+        if let Some(mirror) = mirror {
+            mirror.settle_fired(tripwires);
+        }
         // Nobody will read that event: the next firing is told again.
         while let Some(tripwire) = self.untold.pop() {
             self.tripwires.told(tripwire);

@@ -17,6 +17,9 @@ impl Nic {
     /// Hands on what the parts have to say to each other. Asked after each input,
     /// and where little happened it costs little.
     pub(super) fn settle(&mut self, now: Instant) {
+        if self.native.is_some() {
+            self.settle_native(now);
+        }
         self.hear_links(now);
         while let Some(host) = self.endpoints.poll_host() {
             if let Some(link) = self.links.to_host(host) {
@@ -38,7 +41,7 @@ impl Nic {
         }
     }
 
-    fn link_up(&mut self, now: Instant, link: LinkId, host: HostId) {
+    pub(super) fn link_up(&mut self, now: Instant, link: LinkId, host: HostId) {
         if self.lines.get(link).is_none() && !self.new_line(link) {
             // Nobody could be told of its end.
             let _ = self.links.close(now, link, Reason::NoRoom);
@@ -59,6 +62,9 @@ impl Nic {
         if is_promised {
             let mut line = Line::new(link, self.config.write_buffer);
             line.is_promised = true;
+            if let Some(native) = &self.native {
+                line.writes.send_packets(native.pio_burst());
+            }
             self.lines.insert(line);
         }
         is_promised
@@ -80,7 +86,7 @@ impl Nic {
         }
     }
 
-    fn note(&mut self, note: Note) {
+    pub(super) fn note(&mut self, note: Note) {
         match note {
             Note::Written(host, bytes) => self.touched_there(host, bytes),
             Note::From(write, host, bytes) => {
@@ -123,7 +129,7 @@ impl Nic {
 
     /// Nothing more goes over a link. What is in the hands of drivers ends when
     /// they let go of it.
-    fn link_down(&mut self, link: LinkId, why: Ended) {
+    pub(super) fn link_down(&mut self, link: LinkId, why: Ended) {
         let Some(line) = self.lines.get_mut(link).filter(|line| line.why.is_none()) else { return };
         line.why = Some(why);
         line.forget_answers();
@@ -154,7 +160,7 @@ impl Nic {
 
     /// Nobody holds anything of it any more: what was accepted before its end is in its
     /// place, and what that touches was told.
-    fn link_gone(&mut self, link: LinkId) {
+    pub(super) fn link_gone(&mut self, link: LinkId) {
         debug_assert!(self.lines.get(link).is_none_or(Line::is_settled), "{link:?} is in use");
         self.end_questions(link);
         self.lines.remove(link);

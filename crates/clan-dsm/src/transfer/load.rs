@@ -7,11 +7,11 @@
 
 use landfall_placement::Span;
 
-use crate::address::Kind;
+use crate::address::{HostId, Kind};
 use crate::link::{Cargo, MOST_PARTS, Room};
 use crate::nic::note::Note;
 use crate::transfer::cut::Part;
-use crate::wire::frame::Entry;
+use crate::wire::{Command, Entry};
 
 /// A frame that is being filled.
 #[derive(Debug)]
@@ -57,6 +57,17 @@ impl<'a> Load<'a> {
         let len = self.cargo.inline.len() - before;
         self.head = self.head.saturating_sub(len);
         self.unit = self.unit.saturating_sub(len);
+    }
+
+    /// Copies a command in. `false` where it finds no room.
+    pub(crate) fn put_command(&mut self, command: &Command, host: HostId) -> bool {
+        let (address, parameters) = command.encode(host);
+        let fits = parameters.len() <= self.inline_room();
+        if fits {
+            let part = Part { address, len: parameters.len() as u32 };
+            self.put_inline(part, parameters.into_iter());
+        }
+        fits
     }
 
     /// How many bytes of memory one more span could name.

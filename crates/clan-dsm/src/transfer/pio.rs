@@ -26,6 +26,8 @@ pub(crate) struct WriteBuffer {
     /// The bytes of all that waits, one behind the other.
     bytes: VecDeque<u8>,
     limit: usize,
+    /// Writes leave as packets of at most so many words, and not as frames.
+    packet: Option<u32>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -53,7 +55,17 @@ pub(crate) enum Filled {
 
 impl WriteBuffer {
     pub(crate) const fn new(limit: usize) -> Self {
-        Self { waiting: VecDeque::new(), bytes: VecDeque::new(), limit }
+        Self { waiting: VecDeque::new(), bytes: VecDeque::new(), limit, packet: None }
+    }
+
+    /// The link is a native one: writes leave as packets of at most so many words.
+    pub(crate) const fn send_packets(&mut self, most: u32) {
+        self.packet = Some(most);
+    }
+
+    /// Is it memory that is to be sent next?
+    pub(crate) fn is_memory_next(&self) -> bool {
+        matches!(self.waiting.front(), Some(Waiting::From { .. }))
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -84,6 +96,9 @@ impl WriteBuffer {
     pub(crate) fn write(&mut self, base: Address, offset: u64, bytes: &[u8]) -> Result<(), Error> {
         let len = u32::try_from(bytes.len()).map_err(|_| Error::TooLong)?;
         let parts = cut(base, offset, len).ok_or(Error::OutOfBounds)?;
+        if let Some(most) = self.packet {
+            return self.write_packets(&parts, bytes, most.saturating_mul(WORD));
+        }
         if bytes.len() + parts.len() * COST > self.limit {
             return Err(Error::TooLong);
         }
@@ -93,6 +108,31 @@ impl WriteBuffer {
         self.bytes.extend(bytes);
         for part in parts {
             self.join(part);
+        }
+        Ok(())
+    }
+
+    /// The same in packets of at most so many bytes. Each leaves by itself, so none joins the
+    /// one before it.
+    fn write_packets(&mut self, parts: &[Part], bytes: &[u8], most: u32) -> Result<(), Error> {
+        let packets: u32 = parts.iter().map(|part| part.len.div_ceil(most)).sum();
+        let packets = packets as usize;
+        if bytes.len() + packets * COST > self.limit {
+            return Err(Error::TooLong);
+        }
+        if !self.has_room(packets, bytes.len()) {
+            return Err(Error::Busy);
+        }
+        self.bytes.extend(bytes);
+        for part in parts {
+            let (mut address, mut left) = (part.address, part.len);
+            while left > 0 {
+                let packet = Part { address, len: left.min(most) };
+                left -= packet.len;
+                // What is left begins within the addresses that `cut` has seen.
+                address = address.advanced(packet.words()).unwrap_or(address);
+                self.waiting.push_back(Waiting::Write(packet));
+            }
         }
         Ok(())
     }
@@ -166,34 +206,48 @@ impl WriteBuffer {
     /// Fills a frame with what waits, in order.
     pub(crate) fn load(&mut self, load: &mut Load<'_>) -> Filled {
         while let Some(first) = self.waiting.front().copied() {
-            let is_loaded = match first {
-                Waiting::Write(part) => self.load_write(part, load),
-                Waiting::Command { part, is_alone } => {
-                    if is_alone && !load.is_empty() {
-                        return Filled::Closed;
-                    }
-                    let is_loaded = self.load_command(part, load);
-                    if is_alone {
-                        load.close();
-                        return Filled::Closed;
-                    }
-                    is_loaded
-                }
-                Waiting::From { write, to, offset, area } => {
-                    let is_loaded = load_from(load, write, to, offset, area);
-                    self.advance(is_loaded);
-                    is_loaded > 0
-                }
-                Waiting::Mark(barrier) => {
-                    self.waiting.pop_front();
-                    return Filled::Mark(barrier);
-                }
-            };
-            if !is_loaded {
-                return Filled::Closed;
+            if let Err(filled) = self.load_first(first, load) {
+                return filled;
             }
         }
         Filled::Open
+    }
+
+    /// Fills a packet of a native link with what is first, as far as it fits.
+    pub(crate) fn load_packet(&mut self, load: &mut Load<'_>) {
+        if let Some(first) = self.waiting.front().copied() {
+            // Whether it fits, the packet shows.
+            let _ = self.load_first(first, load);
+        }
+    }
+
+    /// Loads what is first. The error says why nothing may follow it.
+    #[inline(always)]
+    fn load_first(&mut self, first: Waiting, load: &mut Load<'_>) -> Result<(), Filled> {
+        let is_loaded = match first {
+            Waiting::Write(part) => self.load_write(part, load),
+            Waiting::Command { part, is_alone } => {
+                if is_alone && !load.is_empty() {
+                    return Err(Filled::Closed);
+                }
+                let is_loaded = self.load_command(part, load);
+                if is_alone {
+                    load.close();
+                    return Err(Filled::Closed);
+                }
+                is_loaded
+            }
+            Waiting::From { write, to, offset, area } => {
+                let is_loaded = load_from(load, write, to, offset, area);
+                self.advance(is_loaded);
+                is_loaded > 0
+            }
+            Waiting::Mark(barrier) => {
+                self.waiting.pop_front();
+                return Err(Filled::Mark(barrier));
+            }
+        };
+        if is_loaded { Ok(()) } else { Err(Filled::Closed) }
     }
 
     fn load_write(&mut self, part: Part, load: &mut Load<'_>) -> bool {

@@ -23,7 +23,7 @@
 //! | `bridge` | the bridge between the adapter and the host's bus, and its lock |
 //! | `switch` | the worm-hole switch as a node of the simulator (feature `std`) |
 //! | `model` | the comparison with a host without an adapter (feature `model`) |
-//! | `offloaded` | [`clan_dsm::station::Station`] and [`clan_dsm::Nic`] behind such an adapter (feature `std`) |
+//! | `offloaded` | [`clan_dsm::Nic`] behind such an adapter (feature `std`) |
 //!
 //! What does not live here: how a link begins and ends, reads and answers, recovery: the
 //! engine's.

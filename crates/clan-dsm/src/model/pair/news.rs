@@ -93,6 +93,9 @@ impl Side {
                 }
             }
             Event::OutOfBand { .. } | Event::Overflow { .. } => {}
+            Event::SwitchUp { .. } | Event::Released { .. } => {
+                self.fail(format!("{event:?} at a network"));
+            }
         }
     }
 

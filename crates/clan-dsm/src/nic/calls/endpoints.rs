@@ -173,7 +173,8 @@ impl Nic {
 
     fn link_with_room(&self, host: HostId) -> Result<LinkId, Error> {
         let link = self.links.to_host(host).ok_or(Error::NoLink)?;
-        let line = self.lines.get(link).ok_or(Error::NoLink)?;
+        let line = self.lines.get(link).filter(|line| line.host == Some(host));
+        let line = line.ok_or(Error::NoLink)?;
         if line.writes.has_room(1, OutOfBand::LEN) { Ok(link) } else { Err(Error::Busy) }
     }
 

@@ -98,7 +98,9 @@ impl Nic {
     /// [`Error::OutOfBounds`] where the aperture is too short, [`Error::Taken`],
     /// [`Error::NoRoom`].
     pub fn join_group(&mut self, group: &Cookie, aperture: ApertureId) -> Result<(), Error> {
-        self.memory.join(group, aperture, None)
+        self.memory.join(group, aperture, None)?;
+        self.group_changed(group);
+        Ok(())
     }
 
     /// The same where only one host may send: all members know the group's key,
@@ -112,7 +114,9 @@ impl Nic {
         group: &Cookie,
         aperture: ApertureId,
     ) -> Result<(), Error> {
-        self.memory.join(group, aperture, Some(sender))
+        self.memory.join(group, aperture, Some(sender))?;
+        self.group_changed(group);
+        Ok(())
     }
 
     /// Nothing more is accepted for the group.
@@ -120,11 +124,14 @@ impl Nic {
     /// # Errors
     /// [`Error::Unknown`].
     pub fn leave_group(&mut self, group: &Cookie) -> Result<(), Error> {
-        self.memory.leave(group)
+        self.memory.leave(group)?;
+        self.group_changed(group);
+        Ok(())
     }
 
     /// Opens a window onto the memory of a group. What the program writes goes to
-    /// each of these members; nothing can be read, and DMA cannot be used.
+    /// each of these members; nothing can be read, and DMA cannot be used. Without
+    /// members, a write goes out of a native link once: the switch knows who they are.
     ///
     /// # Errors
     /// [`Error::NoRoom`], [`Error::Forbidden`] where that is no group's cookie.

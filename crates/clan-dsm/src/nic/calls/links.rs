@@ -29,12 +29,15 @@ impl Nic {
         Ok(link)
     }
 
-    /// Ends a link and all that goes over it.
+    /// Ends a link and all that goes over it. A native link begins anew.
     ///
     /// # Errors
     /// [`Error::Unknown`].
     pub fn close_link(&mut self, now: Instant, link: LinkId) -> Result<(), Error> {
-        self.links.close(now, link, Reason::Refused)?;
+        match &mut self.native {
+            Some(native) => native.close(link)?,
+            None => self.links.close(now, link, Reason::Refused)?,
+        }
         self.settle(now);
         Ok(())
     }
@@ -74,7 +77,10 @@ impl Nic {
     /// [`Error::Unknown`].
     pub fn hold(&mut self, link: LinkId, is_held: bool) -> Result<(), Error> {
         self.lines.get(link).ok_or(Error::Unknown)?;
-        self.links.set_xoff(link, is_held);
+        match &mut self.native {
+            Some(native) => native.hold(is_held),
+            None => self.links.set_xoff(link, is_held),
+        }
         Ok(())
     }
 
@@ -83,10 +89,11 @@ impl Nic {
     /// wrote, and all chains of DMA requests that were in a queue.
     ///
     /// # Errors
-    /// [`Error::Unknown`], [`Error::NotOpen`], [`Error::Busy`].
+    /// [`Error::Unknown`], [`Error::NotOpen`], which a native link never is for this, since
+    /// nothing is acknowledged there; [`Error::Busy`].
     pub fn barrier(&mut self, now: Instant, link: LinkId) -> Result<BarrierId, Error> {
         let line = self.lines.get_mut(link).ok_or(Error::Unknown)?;
-        if line.why.is_some() || line.host.is_none() {
+        if line.why.is_some() || line.host.is_none() || self.native.is_some() {
             return Err(Error::NotOpen);
         }
         if !line.writes.has_room(1, 0) || !self.events.promise() {

@@ -16,7 +16,9 @@ impl Nic {
     /// # Errors
     /// [`Error::BadMemory`], [`Error::Unaligned`], [`Error::NoRoom`].
     pub fn expose(&mut self, memory: Area) -> Result<ApertureId, Error> {
-        self.memory.expose(memory)
+        let aperture = self.memory.expose(memory)?;
+        self.slot_changed(aperture);
+        Ok(aperture)
     }
 
     /// A cookie for an aperture: whoever has it may do what the rights say.
@@ -24,19 +26,34 @@ impl Nic {
     /// # Errors
     /// [`Error::Unknown`].
     pub fn cookie(&mut self, aperture: ApertureId, rights: Rights) -> Result<Cookie, Error> {
-        self.memory.cookie(aperture, rights)
+        let cookie = self.memory.cookie(aperture, rights)?;
+        self.slot_changed(aperture);
+        Ok(cookie)
     }
 
     /// Ends an aperture. Its cookies, and headers that are under way, are keys to
     /// nothing from now on, and its tripwires are gone. What a driver was told
     /// to write before it may still do: the memory is this side's alone again
-    /// when the driver gives it back.
+    /// when the driver gives it back, and at a native link when
+    /// [`Event::Released`](crate::Event::Released) says so.
     ///
     /// # Errors
-    /// [`Error::Unknown`].
+    /// [`Error::Unknown`]; [`Error::Busy`] at a native link.
     pub fn revoke(&mut self, aperture: ApertureId) -> Result<Area, Error> {
+        self.memory.area(aperture).ok_or(Error::Unknown)?;
+        if self.native.is_some() && !self.events.promise() {
+            return Err(Error::Busy);
+        }
         let memory = self.memory.revoke(aperture)?;
-        self.tripwires.forget(Place::Local(aperture.index as u16));
+        let place = Place::Local(aperture.index as u16);
+        let Self { tripwires, native, .. } = self;
+        let mut mirror = native.as_mut().and_then(|native| native.mirror.as_mut());
+        tripwires.forget_all(place, &mut |tripwire| {
+            if let Some(mirror) = &mut mirror {
+                mirror.wire_changed(tripwire.index);
+            }
+        });
+        self.release_later(aperture);
         Ok(memory)
     }
 

@@ -27,4 +27,8 @@ pub struct Stats {
     /// Answers and exceptions that others were not told, since they listen less
     /// than they ask.
     pub answers_lost: u64,
+    /// Over a native link: packets that came to lie in memory of this host.
+    pub bursts: u64,
+    /// Of these, how many an adapter put there.
+    pub offloaded: u64,
 }

@@ -28,11 +28,16 @@ impl Nic {
         offset: u64,
         bytes: &[u8],
     ) -> Result<(), Error> {
-        let Self { windows, links, lines, .. } = self;
+        let Self { windows, links, lines, native, .. } = self;
         let window = windows.get(window)?;
         window.check(offset, bytes.len() as u64, Rights::Write)?;
         let (base, hosts) = (window.base(), window.hosts());
-        if hosts.len() > 1 {
+        if hosts.len() != 1 {
+            if native.is_some() {
+                let (link, _) = links.native.ok_or(Error::NoLink)?;
+                let line = lines.get_mut(link).ok_or(Error::NoLink)?;
+                return line.writes.write(base, offset, bytes);
+            }
             // All members of a group, or none.
             for host in hosts {
                 let link = links.to_host(*host).ok_or(Error::NoLink)?;
@@ -83,6 +88,7 @@ impl Nic {
             return Err(Error::BadMemory);
         }
         let (base, link) = self.may_touch(window, offset, from.len, Rights::Write)?;
+        self.may_move(offset, from.len)?;
         let line = self.lines.get_mut(link).ok_or(Error::NoLink)?;
         if !line.writes.has_room(1, 0) {
             return Err(Error::Busy);
@@ -116,6 +122,7 @@ impl Nic {
         }
         let len = u32::try_from(into.len).map_err(|_| Error::TooLong)?;
         let (_, link) = self.may_touch(window, offset, into.len, Rights::Read)?;
+        self.may_move(offset, into.len)?;
         let from = self.windows.get(window)?.byte(offset).ok_or(Error::OutOfBounds)?;
         let nonce = self.nonce();
         let host = from.host;
@@ -193,6 +200,7 @@ impl Nic {
             };
             let (at, len) = (request.offset(), request.len());
             let (_, link) = self.may_touch(request.window(), at, len, needed)?;
+            self.may_move(at, len)?;
             if over.is_some_and(|over| over != link) {
                 return Err(Error::Forbidden);
             }
@@ -247,8 +255,21 @@ impl Nic {
     ) -> Result<(Address, LinkId), Error> {
         let window = self.windows.get(window)?;
         window.check(offset, len, needed)?;
-        let link = self.links.to_host(window.host()?).ok_or(Error::NoLink)?;
+        let host = window.host()?;
+        let link = self.links.to_host(host).ok_or(Error::NoLink)?;
+        // Behind a switch nobody knows whom to answer.
+        let is_known = self.lines.get(link).is_some_and(|line| line.host == Some(host));
+        if needed != Rights::Write && !is_known {
+            return Err(Error::NoLink);
+        }
         Ok((window.base(), link))
+    }
+
+    /// Over a native link memory is moved in whole words.
+    fn may_move(&self, offset: u64, len: u64) -> Result<(), Error> {
+        let word = u64::from(WORD);
+        let is_whole = offset.is_multiple_of(word) && len.is_multiple_of(word);
+        if self.native.is_some() && !is_whole { Err(Error::Unaligned) } else { Ok(()) }
     }
 }
 

@@ -64,6 +64,7 @@ impl Nic {
         if action == Action::Event {
             self.events.register(Source::Tripwire(tripwire));
         }
+        self.wire_changed(tripwire);
         Ok(tripwire)
     }
 
@@ -72,7 +73,9 @@ impl Nic {
     /// # Errors
     /// [`Error::Unknown`].
     pub fn enable_tripwire(&mut self, tripwire: TripwireId) -> Result<(), Error> {
-        self.tripwires.enable(tripwire)
+        self.tripwires.enable(tripwire)?;
+        self.wire_changed(tripwire);
+        Ok(())
     }
 
     /// Disarms a tripwire. That it has fired stays known.
@@ -80,7 +83,9 @@ impl Nic {
     /// # Errors
     /// [`Error::Unknown`].
     pub fn disable_tripwire(&mut self, tripwire: TripwireId) -> Result<(), Error> {
-        self.tripwires.disable(tripwire)
+        self.tripwires.disable(tripwire)?;
+        self.wire_changed(tripwire);
+        Ok(())
     }
 
     /// Takes a tripwire away.
@@ -90,6 +95,7 @@ impl Nic {
     pub fn remove_tripwire(&mut self, tripwire: TripwireId) -> Result<(), Error> {
         self.tripwires.remove(tripwire)?;
         self.events.unregister(Source::Tripwire(tripwire));
+        self.wire_changed(tripwire);
         Ok(())
     }
 

@@ -21,7 +21,7 @@ mod steps;
 mod user;
 mod world;
 
-use clan_dsm::station::Station;
+use clan_dsm::Nic;
 use landfall_simnet::EngineNode;
 
 pub use faulty::{Fault, Faulty};
@@ -33,9 +33,9 @@ use setup::Setup;
 use world::World;
 
 /// The host behind a CLAN adapter.
-pub type Adapted = NicNode<Faulty, Station>;
+pub type Adapted = NicNode<Faulty, Nic>;
 /// The host whose software does it all.
-pub type Plain = EngineNode<Station>;
+pub type Plain = EngineNode<Nic>;
 
 /// Runs what these bytes stand for on both hosts, costs off, and gives all in which they
 /// differ.
@@ -87,9 +87,9 @@ pub fn plain_trace(bytes: &[u8]) -> (Vec<u8>, String) {
 }
 
 fn adapted_world(setup: &Setup, fault: Option<Fault>) -> World<Adapted> {
-    World::new(setup, true, |station, config| {
+    World::new(setup, true, |nic, config| {
         let firmware = Faulty::new(setup.firmware(), fault);
         let adapter = Adapter::new(firmware, Parts::owned(&setup.sizes()), Costs::OFF);
-        Adapted::with_config(station, vec![adapter], config)
+        Adapted::with_config(nic, vec![adapter], config)
     })
 }

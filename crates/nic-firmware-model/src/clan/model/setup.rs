@@ -1,8 +1,7 @@
 //! The configurations that are tried.
 
-use clan_dsm::HostId;
 use clan_dsm::offload::Secret;
-use clan_dsm::station;
+use clan_dsm::{HostId, NativeConfig, Nic};
 use landfall_placement::{Duration, Random};
 use landfall_simnet::link::Reordering;
 use landfall_simnet::{LinkConfig, Loss, Probability, TailDrop};
@@ -40,23 +39,32 @@ impl Setup {
         HostId::new(side as u16 + 1).unwrap_or_default()
     }
 
-    /// The station at an end.
-    pub(super) fn station(self, adapter: bool) -> station::Config {
-        station::Config {
-            apertures: 12,
-            groups: 6,
-            tripwires: 24,
-            reads: 4,
-            writes: 6,
-            queue: 400,
-            events: 200,
+    /// The native link of a host.
+    fn native(self, adapter: bool) -> NativeConfig {
+        NativeConfig {
             room: if self.bit(8) { 1024 } else { 40 },
             patience: Duration::from_millis(5),
             pio_burst: if self.bit(9) { 8 } else { 3 },
             dma_burst: if self.bit(10) { 128 } else { 9 },
             adapter,
-            ..station::Config::default()
+            ..NativeConfig::default()
         }
+    }
+
+    /// The host at an end.
+    pub(super) fn nic(self, side: usize, adapter: bool) -> Nic {
+        let config = clan_dsm::Config {
+            apertures: 12,
+            groups: 6,
+            tripwires: 24,
+            reads: 4,
+            dma_requests: 6,
+            write_buffer: 9_600,
+            events: 200,
+            native: Some(self.native(adapter)),
+            ..clan_dsm::Config::default()
+        };
+        Nic::new(config, Self::host(side), [side as u8 + 1; 32])
     }
 
     /// What the link does to units: native links lose nothing, unless they are damaged.
@@ -87,7 +95,7 @@ impl Setup {
             tripwires: if self.bit(15) { 24 } else { 8 },
             cam: if self.bit(16) { 64 } else { 6 },
         };
-        let config = Config::new(Self::host(0), self.station(true).room);
+        let config = Config::new(Self::host(0), self.native(true).room);
         let secret = Secret::new(&mut Random::from_number(self.seed()));
         Clan::new(Tables::owned(&entries, secret), config)
     }

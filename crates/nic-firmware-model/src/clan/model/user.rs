@@ -3,8 +3,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use clan_dsm::station::{Event, Station};
-use clan_dsm::{ApertureId, Cookie, TripwireId};
+use clan_dsm::{ApertureId, Cookie, EndpointId, Event, Nic, TripwireId};
 use landfall_placement::{Area, Instant, Random};
 use landfall_simnet::Memory;
 
@@ -25,6 +24,8 @@ pub(super) struct User {
     pub(super) log: Vec<String>,
     pub(super) apertures: Vec<Exposed>,
     pub(super) wires: Vec<TripwireId>,
+    /// What moves its memory.
+    pub(super) endpoint: Option<EndpointId>,
     /// All memory that it ever lent.
     pub(super) lent: Vec<Area>,
 }
@@ -35,7 +36,7 @@ pub(super) type Shared = Rc<RefCell<User>>;
 /// What hands events to this user.
 pub(super) fn told(
     user: &Shared,
-) -> impl FnMut(Instant, &mut Station, &mut Memory, Event) + use<> + 'static {
+) -> impl FnMut(Instant, &mut Nic, &mut Memory, Event) + use<> + 'static {
     let user = user.clone();
     move |now, engine, memory, event| user.borrow_mut().handle(now, engine, memory, event)
 }
@@ -47,6 +48,7 @@ impl User {
             log: Vec::new(),
             apertures: Vec::new(),
             wires: Vec::new(),
+            endpoint: None,
             lent: Vec::new(),
         }))
     }
@@ -65,22 +67,22 @@ impl User {
     pub(super) fn handle(
         &mut self,
         now: Instant,
-        engine: &mut Station,
+        engine: &mut Nic,
         memory: &mut Memory,
         event: Event,
     ) {
         let mut line = format!("{now} side {}: {event:?}", self.side);
         if let Event::Tripwire { tripwire } = event {
-            line.push_str(&format!(", at {:?} words so far", engine.count(tripwire)));
+            line.push_str(&format!(", at {:?} words so far", engine.firings(tripwire)));
         }
         self.log.push(line);
         let _ = memory;
     }
 
     /// The state of all tripwires, in the end.
-    pub(super) fn ask(&mut self, engine: &mut Station) {
+    pub(super) fn ask(&mut self, engine: &mut Nic) {
         for wire in &self.wires {
-            let (count, fired) = (engine.count(*wire), engine.take_fired(*wire));
+            let (count, fired) = (engine.firings(*wire), engine.take_fired(*wire));
             self.log.push(format!("side {}: {wire}: {count:?} {fired:?}", self.side));
         }
         while let Some(wire) = engine.pop_identifier() {

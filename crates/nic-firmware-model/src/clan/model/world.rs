@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use clan_dsm::offload::Action;
-use clan_dsm::station::Station;
-use clan_dsm::{Access, Cookie, Error, HostId, Rights};
+use clan_dsm::{Access, Cookie, DmaRequest, Error, HostId, Nic, Rights};
 use landfall_placement::{Area, Duration, Engine, Instant};
 use landfall_simnet::sim::Fate;
 use landfall_simnet::{Encapsulation, EngineConfig, Frame, Handle, LinkId, Memory, PortId, Sim};
@@ -23,7 +22,7 @@ use crate::seen::{Record, Sent};
 type Wire = Rc<RefCell<Vec<Sent>>>;
 
 /// Two hosts and the link between them.
-pub(super) struct World<N: Runs<Station>> {
+pub(super) struct World<N: Runs<Nic>> {
     sim: Sim,
     host: Handle<N>,
     peer: Handle<Plain>,
@@ -38,22 +37,24 @@ pub(super) struct World<N: Runs<Station>> {
 /// Memory that is lent for a call: so many bytes.
 type Lends = u32;
 
-impl<N: Runs<Station>> World<N> {
+impl<N: Runs<Nic>> World<N> {
     /// The world of a set-up, with a host that `make` makes of its engine.
     pub(super) fn new(
         setup: &Setup,
         adapter: bool,
-        make: impl FnOnce(Station, EngineConfig) -> N,
+        make: impl FnOnce(Nic, EngineConfig) -> N,
     ) -> Self {
         let mut sim = Sim::from_number(setup.seed());
         let users = [User::new(0), User::new(1)];
         let how = EngineConfig { shared: true, ..EngineConfig::default() };
-        let station = |side: usize, adapter| {
-            Station::new(setup.station(adapter), Setup::host(side), [side as u8 + 1; 32])
+        let nic = |side: usize, adapter| {
+            let mut nic = setup.nic(side, adapter);
+            users[side].borrow_mut().endpoint = nic.open_endpoint(None).ok();
+            nic
         };
-        let node = make(station(0, adapter), how);
+        let node = make(nic(0, adapter), how);
         let host = sim.add("host", node.with_handler(told(&users[0])));
-        let node = Plain::with_config(station(1, false), how);
+        let node = Plain::with_config(nic(1, false), how);
         let peer = sim.add("peer", node.with_handler(told(&users[1])));
         let (Ok(host), Ok(peer)) = (host, peer) else { unreachable!("a network has room for two") };
         let wires: [Wire; 2] = Default::default();
@@ -134,7 +135,7 @@ impl<N: Runs<Station>> World<N> {
         &mut self,
         side: usize,
         lends: Lends,
-        call: impl FnOnce(Instant, &mut User, &mut Station, Area) -> Option<Result<(), Error>>,
+        call: impl FnOnce(Instant, &mut User, &mut Nic, Area) -> Option<Result<(), Error>>,
     ) {
         let now = self.sim.now();
         let mut user = self.users[side].borrow_mut();
@@ -193,9 +194,9 @@ impl<N: Runs<Station>> World<N> {
                     Ok(())
                 }))
             }),
-            Step::Revoke { side, which } => self.call(side, 0, |now, user, engine, _| {
+            Step::Revoke { side, which } => self.call(side, 0, |_, user, engine, _| {
                 let Exposed { id, .. } = User::pick(&user.apertures, which)?;
-                Some(engine.revoke(now, id))
+                Some(engine.revoke(id).map(drop))
             }),
             Step::Watch { side, which, at, len, how } => {
                 self.call(side, 0, |_, user, engine, _| watch(user, engine, which, (at, len), how));
@@ -203,10 +204,10 @@ impl<N: Runs<Station>> World<N> {
             Step::Change { side, which, how } => self.call(side, 0, |_, user, engine, _| {
                 let wire = User::pick(&user.wires, which)?;
                 Some(match how % 5 {
-                    0 | 1 => engine.enable(wire),
-                    2 => engine.disable(wire),
+                    0 | 1 => engine.enable_tripwire(wire),
+                    2 => engine.disable_tripwire(wire),
                     3 => engine.take_fired(wire).map(drop),
-                    _ => engine.unwatch(wire),
+                    _ => engine.remove_tripwire(wire),
                 })
             }),
             Step::Group { side, which, how } => self.group(side, which, how),
@@ -222,30 +223,39 @@ impl<N: Runs<Station>> World<N> {
                 self.call(side, 0, |now, user, engine, _| {
                     let byte = user.log.len() as u8 ^ how;
                     let bytes: Vec<u8> = (0..len).map(|n| (n as u8).wrapping_add(byte)).collect();
-                    Some(engine.write(now, &cookie, at.into(), &bytes))
+                    let window = engine.map(&cookie);
+                    Some(window.and_then(|window| engine.write(now, window, at.into(), &bytes)))
                 });
             }
             Step::Move { side, which, at, len } => {
                 let (at, len) = (at & !7, len.next_multiple_of(8));
                 let Some(cookie) = self.target(side, which, at, len, 0) else { return };
-                self.call(side, len.into(), |now, _, engine, area| {
-                    let span = area.span(0, len.into());
-                    Some(engine.write_from(now, &cookie, at.into(), span).map(drop))
+                self.call(side, len.into(), |now, user, engine, from| {
+                    let (endpoint, offset) = (user.endpoint?, at.into());
+                    let window = engine.map(&cookie);
+                    Some(window.and_then(|window| {
+                        let chain = [DmaRequest::Write { from, window, offset }];
+                        engine.dma(now, endpoint, &chain).map(drop)
+                    }))
                 });
             }
             Step::Read { side, which, at, len } => {
                 let (at, len) = (at & !7, len.next_multiple_of(8));
                 let Some(cookie) = self.target(side, which, at, len, 0) else { return };
-                self.call(side, len.into(), |now, _, engine, area| {
-                    let span = area.span(0, len.into());
-                    Some(engine.read(now, &cookie, at.into(), span).map(drop))
+                self.call(side, len.into(), |now, _, engine, into| {
+                    let window = engine.map(&cookie);
+                    Some(
+                        window
+                            .and_then(|window| engine.read(now, window, at.into(), into).map(drop)),
+                    )
                 });
             }
             Step::Publish { side, which, at, len } => {
                 let Some(cookie) = User::pick(&self.groups, which) else { return };
                 self.call(side, 0, |now, _, engine, _| {
                     let bytes: Vec<u8> = (0..len).map(|n| (n as u8) ^ which).collect();
-                    Some(engine.publish(now, &cookie, at.into(), &bytes))
+                    let window = engine.map_group(&cookie, &[]);
+                    Some(window.and_then(|window| engine.write(now, window, at.into(), &bytes)))
                 });
             }
             _ => {}
@@ -269,14 +279,14 @@ impl<N: Runs<Station>> World<N> {
             0 => {
                 let group = HostId::new(0x100 + u16::from(how >> 6))?;
                 let len = u64::from(which) * 4 + 8;
-                Some(engine.group_cookie(group, u16::from(how >> 2 & 3), len).map(|cookie| {
+                Some(engine.found_group(group, u16::from(how >> 2 & 3), len).map(|cookie| {
                     founded = Some(cookie);
                 }))
             }
-            1 => Some(engine.leave(&known?)),
+            1 => Some(engine.leave_group(&known?)),
             _ => {
                 let Exposed { id, .. } = User::pick(&user.apertures, how >> 2)?;
-                Some(engine.join(&known?, id))
+                Some(engine.join_group(&known?, id))
             }
         });
         self.groups.extend(founded);
@@ -286,7 +296,7 @@ impl<N: Runs<Station>> World<N> {
 /// Watches some bytes of an aperture, as far as it has them.
 fn watch(
     user: &mut User,
-    engine: &mut Station,
+    engine: &mut Nic,
     which: u8,
     (at, len): (u16, u16),
     how: u8,

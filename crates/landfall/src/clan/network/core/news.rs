@@ -63,7 +63,7 @@ impl Core {
                 self.after.wake.append(&mut self.arrivals);
             }
             Event::LinkDown { link, why } => self.link_down(link, why),
-            Event::Exception { window: Some(window), host, reason } => {
+            Event::Exception { window: Some(window), host, reason, .. } => {
                 if let Some(state) = self.window_at(window, host) {
                     state.refuse(reason);
                     let waker = state.take_waker();

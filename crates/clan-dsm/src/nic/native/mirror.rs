@@ -31,7 +31,7 @@ struct Slots {
 
 /// What an adapter knows.
 #[derive(Debug, Default)]
-pub(super) struct Mirror {
+pub(in crate::nic) struct Mirror {
     slots: Slots,
     /// Names of groups that it was told of, or is to be told of, and whether it is.
     groups: Vec<(u64, bool)>,
@@ -46,13 +46,15 @@ pub(super) struct Mirror {
     heard: Serial32,
     /// It watches for all that it was told of once it has answered this one.
     sees_from: Serial32,
+    /// Tripwires that fired just now; empty between calls.
+    fired: Vec<u32>,
 }
 
 impl Mirror {
     // ---- What has changed ----------------------------------------------------
 
     /// An aperture came, went, or has one key more.
-    pub(super) fn slot_changed(&mut self, slot: u16) {
+    pub(in crate::nic) fn slot_changed(&mut self, slot: u16) {
         let at = usize::from(slot);
         let Slots { changed, is_changed } = &mut self.slots;
         if is_changed.len() <= at {
@@ -64,7 +66,7 @@ impl Mirror {
     }
 
     /// A group was joined or left.
-    pub(super) fn group_changed(&mut self, name: u64) {
+    pub(in crate::nic) fn group_changed(&mut self, name: u64) {
         match self.groups.iter_mut().find(|(known, _)| *known == name) {
             Some((_, is_changed)) => *is_changed = true,
             None => self.groups.push((name, true)),
@@ -77,13 +79,27 @@ impl Mirror {
     }
 
     /// A tripwire was armed or disarmed.
-    pub(super) fn wire_changed(&mut self, number: u32) {
+    pub(in crate::nic) fn wire_changed(&mut self, number: u32) {
         let at = number as usize;
         if self.wires.len() <= at {
             self.wires.resize(at + 1, Wire::default());
         }
         if !core::mem::replace(&mut self.wires[at].is_changed, true) {
             self.wires_changed.push_back(number);
+        }
+    }
+
+    /// A tripwire fired: it may be disarmed by that.
+    pub(in crate::nic) fn fired(&mut self, number: u32) {
+        self.fired.push(number);
+    }
+
+    /// Looks which of those that fired are disarmed now.
+    pub(in crate::nic) fn settle_fired(&mut self, wires: &mut Tripwires) {
+        while let Some(number) = self.fired.pop() {
+            if wires.watched_words(number).is_none() {
+                self.wire_changed(number);
+            }
         }
     }
 
