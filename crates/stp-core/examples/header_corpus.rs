@@ -2,6 +2,7 @@
 //! `docs/spec/stp.md`: `cargo run -p stp-core --example header_corpus`.
 
 use landfall_testkit::corpus::{Corpus, Error};
+use landfall_testkit::document::Vector;
 use stp_core::wire::{Flags, Message, Op};
 
 #[path = "../tests/support/document.rs"]
@@ -10,7 +11,7 @@ mod document;
 
 fn main() -> Result<(), Error> {
     let mut corpus = Corpus::open("stp_header")?;
-    for document::Vector { name, bytes } in document::vectors() {
+    for Vector { name, bytes } in document::vectors() {
         let name = name.to_lowercase().replace([' ', '_'], "-");
         let op = Op::from_number(bytes[0]).unwrap_or(Op::Data);
         let head_len = Message::head_len(op, Flags(bytes[1]));

@@ -1,13 +1,12 @@
 //! The bytes on the wire: against the document, and for any message and any bytes.
 
-use std::path::Path;
-
 use crate::support::document::{self, Field};
 use crate::support::header_properties::check;
 use crate::support::messages::{envelope, message};
 use crate::support::samples::{self, Sample};
 use landfall_placement::Refusal;
 use landfall_testkit::corpus::replay;
+use landfall_testkit::document::{features, functions_below, unproven};
 use proptest::prelude::*;
 use stp_core::wire::header::{is_sealed, seal};
 use stp_core::wire::message::{ClearToSend, Get, Granted, Offer, State};
@@ -197,32 +196,13 @@ fn each_operation_has_its_proof_where_the_document_says() {
     assert_eq!(named, samples::all().iter().filter(proved).count(), "each is in one row");
 }
 
-/// The text of every Rust source below a folder.
-fn sources(folder: &Path, into: &mut String) {
-    for entry in std::fs::read_dir(folder).unwrap().map(Result::unwrap) {
-        let path = entry.path();
-        if path.is_dir() && !path.ends_with("target") {
-            sources(&path, into);
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            into.push_str(&std::fs::read_to_string(path).unwrap());
-        }
-    }
-}
-
 #[test]
 fn the_tests_that_the_document_names_exist() {
-    let mut text = String::new();
-    sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join(".."), &mut text);
-    let features = document::features();
+    let features = features(&document::text());
     assert!(features.len() > 30);
-    for (feature, tests) in &features {
-        assert!(!tests.is_empty(), "{feature}: no test shows it");
-    }
-    let named =
-        features.iter().flat_map(|(feature, tests)| tests.iter().map(move |t| (feature, t)));
-    for (feature, test) in named {
-        assert!(text.contains(&format!("fn {test}(")), "{feature}: there is no test `{test}`");
-    }
+    let functions = functions_below(&landfall_testkit::root().join("crates"));
+    let wrong = unproven(&features, &functions);
+    assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
 // ---- Each operation, changed ---------------------------------------------------

@@ -4,9 +4,11 @@
 mod dissector;
 mod document;
 
-use std::path::Path;
+use std::collections::BTreeSet;
 
 use landfall_placement::{Duration, Instant};
+use landfall_testkit::document::{features, functions_below, unproven};
+use landfall_testkit::root;
 use spec_defrag::admission::frame::{FRAME_LEN, Nonce};
 use spec_defrag::admission::{
     ControlFrame, Gate, GateConfig, Lease, Mac, Message, Priority, Requester, RequesterConfig,
@@ -117,20 +119,15 @@ fn the_tables_of_the_document_are_those_of_the_code() {
 
 #[test]
 fn the_tests_that_the_section_names_exist() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let mut sources = String::new();
+    let mut functions = BTreeSet::new();
     for folder in ["src/admission", "tests"] {
-        document::sources(&root.join(folder), &mut sources);
+        functions.extend(functions_below(&root().join("crates/spec-defrag").join(folder)));
     }
     let page = document::section();
     let (_, table) =
         page.split_once("\n### Features of admission control and their tests\n").unwrap();
-    let mut features = 0;
-    for line in table.lines().filter(|line| line.starts_with("| ") && line.contains('`')) {
-        features += 1;
-        for test in line.split('`').skip(1).step_by(2) {
-            assert!(sources.contains(&format!("fn {test}(")), "there is no test `{test}`");
-        }
-    }
-    assert!(features >= 20, "{features}");
+    let features = features(table);
+    assert!(features.len() >= 20, "{}", features.len());
+    let wrong = unproven(&features, &functions);
+    assert!(wrong.is_empty(), "{wrong:#?}");
 }

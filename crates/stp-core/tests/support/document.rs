@@ -1,13 +1,8 @@
 //! What `docs/spec/stp.md` says, read out of the document itself.
 
 use std::ops::Range;
-use std::path::{Path, PathBuf};
 
-/// A test vector: its name and its bytes.
-pub struct Vector {
-    pub name: String,
-    pub bytes: Vec<u8>,
-}
+use landfall_testkit::document::{self, Vector};
 
 /// A row of the table of operations: its number and name, and the cells from
 /// "flags" on.
@@ -24,39 +19,19 @@ pub struct Field {
     pub bits: usize,
 }
 
-fn path() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/spec/stp.md")
+/// The whole page.
+pub fn text() -> String {
+    document::page("docs/spec/stp.md")
 }
 
-fn text() -> String {
-    std::fs::read_to_string(path()).expect("the document is in the repository")
-}
-
-/// Every vector: what lies between ``` after a line that begins with `vector`.
-/// Behind a semicolon are words for people.
+/// Every vector.
 pub fn vectors() -> Vec<Vector> {
-    let text = text();
-    let blocks = text.split("```").filter_map(|block| block.trim_start().strip_prefix("text\n"));
-    blocks
-        .filter_map(|block| block.strip_prefix("vector "))
-        .map(|block| {
-            let (name, lines) = block.split_once('\n').expect("a vector has bytes");
-            let bytes = lines.lines().flat_map(|line| {
-                let hex = line.split(';').next().unwrap_or_default();
-                let digits: Vec<_> = hex.chars().filter(|c| !c.is_whitespace()).collect();
-                assert!(digits.len().is_multiple_of(2), "{name}: half a byte in {line:?}");
-                let byte = |pair: &[char]| u8::from_str_radix(&String::from_iter(pair), 16);
-                digits.chunks(2).map(|pair| byte(pair).expect("hex")).collect::<Vec<_>>()
-            });
-            Vector { name: name.trim().to_owned(), bytes: bytes.collect() }
-        })
-        .collect()
+    document::vectors(&text())
 }
 
 /// The bytes of one vector.
 pub fn vector(name: &str) -> Vec<u8> {
-    let found = vectors().into_iter().find(|vector| vector.name == name);
-    found.unwrap_or_else(|| panic!("the document has no vector {name:?}")).bytes
+    document::vector(&text(), name)
 }
 
 /// The cells of the rows of the table whose header row begins with these.
@@ -121,16 +96,6 @@ pub fn flags() -> Vec<(u8, String)> {
     rows.map(|row| {
         let bit = row[0].strip_prefix("0x").and_then(|hex| u8::from_str_radix(hex, 16).ok());
         (bit.expect("a bit"), row[1].clone())
-    })
-    .collect()
-}
-
-/// The features, and the names of the tests that show each.
-pub fn features() -> Vec<(String, Vec<String>)> {
-    let rows = table(&["feature", "test"]).into_iter();
-    rows.map(|row| {
-        let names = row[1].split('`').skip(1).step_by(2);
-        (row[0].clone(), names.map(str::to_owned).collect())
     })
     .collect()
 }
