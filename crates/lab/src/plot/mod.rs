@@ -19,6 +19,8 @@ use nic_firmware_model::reproduce::{Exhibit, Standing, Value};
 use panel::Panel;
 use svg::{Anchor, Drawing};
 
+pub use svg::STYLE;
+
 /// As wide as a column of text.
 pub(crate) const WIDTH: f64 = 860.0;
 /// What is left empty at the sides.
@@ -35,7 +37,7 @@ pub struct Plot {
 }
 
 impl Plot {
-    /// For a page that has [`svg::STYLE`].
+    /// For a page that has [`STYLE`].
     pub fn inline(&self) -> String {
         self.drawing.inline((WIDTH, self.height), &self.title)
     }

@@ -7,7 +7,7 @@ use std::fmt::{Display, Write as _};
 /// The looks of every plot, light or dark as the reader has it.
 ///
 /// A page with several plots has this once; a plot that stands alone has it inside.
-pub(crate) const STYLE: &str = "\
+pub const STYLE: &str = "\
 .plot text{font:12px system-ui,sans-serif;fill:#222}
 .plot .small{font-size:11px;fill:#555}
 .plot .strong{font-weight:600}

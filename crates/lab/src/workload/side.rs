@@ -45,7 +45,7 @@ pub(crate) enum Update {
     Over,
 }
 
-/// Hears the news for a side that is not in this process.
+/// Hears updates for a side that is in another process.
 #[derive(Clone)]
 pub(crate) struct RemoteSide(Arc<dyn Fn(Update) + Send + Sync>);
 
@@ -71,12 +71,12 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// With a side that is elsewhere, whose news come by [`hear`](Self::hear).
+    /// With a side in another process, whose updates come by [`hear`](Self::hear).
     pub(crate) fn with_remote(remote: RemoteSide) -> Self {
         Self { remote: Some(remote), ..Self::default() }
     }
 
-    /// What a side that is elsewhere told.
+    /// Takes an update of a side in another process.
     pub(crate) fn hear(&self, news: Update) {
         match news {
             Update::Met(_) => {}

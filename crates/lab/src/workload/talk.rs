@@ -75,7 +75,7 @@ pub fn run<T: Transport, W: Workload>(
     })
 }
 
-/// One side of a conversation. The other may be a thread, or elsewhere.
+/// One side of a conversation. The other is a thread, or in another process.
 #[derive(Debug)]
 pub(crate) struct Half<'a, T, W> {
     pub(crate) plan: &'a Plan,
@@ -86,7 +86,7 @@ pub(crate) struct Half<'a, T, W> {
 }
 
 impl<T: Transport, W: Workload> Half<'_, T, W> {
-    /// The seat and the talker of one side, when both sides are ready.
+    /// The driver and the talker of one side, when both sides are ready.
     fn start(
         &self,
         role: Role,
