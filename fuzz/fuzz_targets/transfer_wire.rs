@@ -4,7 +4,7 @@
 
 /// What others say, safe to print.
 #[allow(dead_code, reason = "the tool uses more of it")]
-#[path = "../../crates/landfall-cli/src/printable.rs"]
+#[path = "../../crates/lab/src/printable.rs"]
 mod printable;
 
 /// The tool is a program and no library: its own files, as they are.

@@ -3,13 +3,11 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use landfall_lab::workload::clan::process;
+use landfall_lab::{demo, papers, perf, reproduce};
 
-use crate::lane::clan::process;
 use crate::transfer::{receive, send};
-use crate::{
-    bigmtu, capture, carry, clan_ip, clan_paper, defrag, demo, doctor, install, leaving, perf,
-    reproduce, run, serve, stp_paper,
-};
+use crate::{bigmtu, capture, carry, clan_ip, doctor, install, leaving, run, serve};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -121,11 +119,11 @@ enum Perf {
 #[derive(Debug, Subcommand)]
 enum Paper {
     /// STP: Tables 1 and 2
-    Stp(stp_paper::Args),
+    Stp(papers::stp::Args),
     /// Speculative defragmentation: Tables 1 and 2
-    Defrag(defrag::Args),
+    Defrag(papers::defrag::Args),
     /// CLAN: Figures 7 to 10, Table 1 and the event-driven server
-    Clan(clan_paper::Args),
+    Clan(papers::clan::Args),
 }
 
 impl Cli {
@@ -148,9 +146,9 @@ impl Cli {
             Command::Carry(args) => carry::carry(&args),
             Command::Bigmtu(args) => bigmtu::run(&args),
             Command::ClanIp(args) => clan_ip::run(&args),
-            Command::Paper(Paper::Stp(args)) => stp_paper::run(&args),
-            Command::Paper(Paper::Defrag(args)) => defrag::run(&args),
-            Command::Paper(Paper::Clan(args)) => clan_paper::run(&args),
+            Command::Paper(Paper::Stp(args)) => papers::stp::run(&args),
+            Command::Paper(Paper::Defrag(args)) => papers::defrag::run(&args),
+            Command::Paper(Paper::Clan(args)) => papers::clan::run(&args),
             Command::Reproduce(args) => reproduce::run(&args),
             Command::Completions(args) => install::completions(&args),
             Command::Man(args) => install::man(&args),

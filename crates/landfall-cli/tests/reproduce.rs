@@ -3,7 +3,7 @@
 mod common;
 #[path = "common/schema.rs"]
 mod schema;
-#[path = "common/xml.rs"]
+#[path = "../../lab/src/xml.rs"]
 mod xml;
 
 use std::collections::BTreeSet;

@@ -15,8 +15,8 @@ use landfall_transport::{self as transport, Driver};
 use socket2::{Domain, Socket, Type};
 
 use super::{Feature, Finding};
-use crate::lane::transport::PATH;
 use crate::style;
+use landfall_lab::workload::transport::PATH;
 
 /// An ethertype for experiments on one's own network (RFC 9542): nobody
 /// sends it here.

@@ -8,9 +8,9 @@ use landfall_transport::udp::UdpConfig;
 use landfall_transport::{Counters, Missing};
 
 use super::{Feature, Finding};
-use crate::lane::trial::{Trial, over_udp};
 use crate::machine;
 use crate::style::bytes;
+use landfall_lab::workload::trial::{Trial, over_udp};
 
 /// Old kernels are the one thing that a user can change.
 const NEWER_KERNEL: &str = "use Linux 5.0 or newer; until then datagrams go one by one";

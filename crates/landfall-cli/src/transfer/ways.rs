@@ -11,7 +11,7 @@ use landfall_transport::interfaces;
 use landfall_transport::udp::UdpConfig;
 
 use super::wire::{Address, MOST_PIECE, SERVICE};
-use crate::lane::transport::receive_buffer;
+use landfall_lab::workload::transport::receive_buffer;
 
 /// An address of this machine, as the user named it.
 #[derive(Clone, Debug, PartialEq, Eq)]

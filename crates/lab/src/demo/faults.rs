@@ -1,0 +1,108 @@
+//! Transfers over UDP on a path that loses, repeats, reorders and corrupts.
+
+use anyhow::Result;
+use landfall_placement::Duration;
+use landfall_testbed::rivals::{Amount, Endpoints, Plan};
+use landfall_transport::Driver;
+use landfall_transport::fault::{FaultCounts, Faults, Faulty};
+use landfall_transport::memory::{Arena, ArenaConfig};
+use landfall_transport::udp::UdpDriver;
+use serde::Serialize;
+use stp_core::Config;
+
+use super::{Scale, Shown};
+use crate::style::bytes;
+use crate::workload::bulk::{self, Outcome, Shape, Tables};
+use crate::workload::stp::StpWork;
+use crate::workload::transport::{Udp, WithFaults};
+
+const SEED: u8 = 42;
+const MESSAGE: usize = 1 << 20;
+/// In parts per million.
+const FAULTS: Faults = Faults {
+    loss: 20_000,
+    duplication: 10_000,
+    reordering: 20_000,
+    corruption: 5_000,
+    ..Faults::loss(0)
+};
+
+#[derive(Debug, Serialize)]
+struct Facts {
+    seed: u8,
+    sent_bytes: u64,
+    units: u64,
+    lost: u64,
+    duplicated: u64,
+    reordered: u64,
+    corrupted: u64,
+    corruption_caught: u64,
+    retransmitted: u64,
+    guessed_right: u64,
+    guessed_wrong: u64,
+    user_copied_bytes: u64,
+    compared_bytes: u64,
+    equal: bool,
+}
+
+pub(super) fn play(scale: Scale) -> Result<Shown> {
+    let slots = scale.messages as usize;
+    let plan = Plan::new(Endpoints::loopback()?, Amount::Messages(scale.messages));
+    let shape = Shape { message: MESSAGE, send_slots: slots, receive_slots: slots };
+    let path = WithFaults { inner: Udp { mtu: 1500 }, faults: FAULTS, seed: [SEED; 32] };
+    let mut work = StpWork::with_stu(1024);
+    work.config = Config {
+        // The path is short: what is missing is missed soon.
+        retry_after: Duration::from_millis(10),
+        retry_floor: Duration::from_millis(10),
+        // Bad luck is no reason to give up.
+        give_up_after: 100,
+        ..work.config.with_checksum()
+    };
+    let arena = Arena::new(ArenaConfig::default());
+    let outcome = bulk::run(&plan, shape, (&path, &work), &arena, &Tables::new())?;
+    let facts = facts(&outcome);
+    Shown::new(lines(&facts), &facts)
+}
+
+fn facts(outcome: &Outcome<Faulty<UdpDriver>>) -> Facts {
+    let ends = [&outcome.send, &outcome.receive];
+    let faults = |count: fn(&FaultCounts) -> u64| ends.map(|end| count(&end.counts())).iter().sum();
+    let received = outcome.receive.counters();
+    let caught = ends.map(|end| end.counters().corrupt + end.counters().refused);
+    Facts {
+        seed: SEED,
+        sent_bytes: outcome.sample.bytes,
+        units: faults(|counts| counts.units),
+        lost: faults(|counts| counts.lost),
+        duplicated: faults(|counts| counts.duplicated),
+        reordered: faults(|counts| counts.reordered),
+        corrupted: faults(|counts| counts.corrupted),
+        corruption_caught: caught.iter().sum(),
+        retransmitted: outcome.sample.retransmitted,
+        guessed_right: received.guessed_right,
+        guessed_wrong: received.guessed_wrong,
+        user_copied_bytes: outcome.sample.user_copied_bytes,
+        compared_bytes: outcome.compared,
+        equal: outcome.compared == outcome.sample.bytes,
+    }
+}
+
+fn lines(facts: &Facts) -> [String; 3] {
+    [
+        format!(
+            "of {} units {} were lost, {} came twice, {} late, {} corrupted (seed {})",
+            facts.units, facts.lost, facts.duplicated, facts.reordered, facts.corrupted, facts.seed
+        ),
+        format!(
+            "sent again: {}; refused or failed their check: {}; payloads in place at once: {}, \
+             moved there: {}",
+            facts.retransmitted, facts.corruption_caught, facts.guessed_right, facts.guessed_wrong
+        ),
+        format!(
+            "final memory: {} of {} compared with what was sent: equal",
+            bytes(facts.compared_bytes),
+            bytes(facts.sent_bytes)
+        ),
+    ]
+}

@@ -1,0 +1,16 @@
+#![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
+
+pub mod demo;
+pub mod leaving;
+pub mod machine;
+pub mod papers;
+pub mod perf;
+pub mod plot;
+pub mod printable;
+pub mod reproduce;
+pub mod style;
+pub mod table;
+pub mod workload;
+#[cfg(test)]
+mod xml;

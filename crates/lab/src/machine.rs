@@ -1,0 +1,110 @@
+//! Facts about this machine that a figure is worth nothing without.
+
+use std::fs;
+
+use landfall_testbed::cpu;
+use serde::Serialize;
+
+/// What a measurement ran on.
+#[derive(Clone, Debug, Serialize)]
+pub struct Machine {
+    /// The kernel's release.
+    pub kernel: String,
+    /// The architecture that this program was built for.
+    pub architecture: &'static str,
+    /// What the processor calls itself.
+    pub processor: String,
+    /// How many cores this process may use.
+    pub cores: usize,
+    /// How the kernel chooses the clock frequency; `unknown` where it does not say.
+    pub governor: String,
+    /// Bytes of memory.
+    pub memory_bytes: u64,
+    /// The version of this program.
+    pub landfall: &'static str,
+    /// Whether this program was built without optimisation, so that no figure counts.
+    pub debug_build: bool,
+}
+
+impl Machine {
+    /// Reads what the kernel says.
+    pub fn read() -> Self {
+        Self {
+            kernel: first_line("/proc/sys/kernel/osrelease").unwrap_or_else(unknown),
+            architecture: std::env::consts::ARCH,
+            processor: processor().unwrap_or_else(unknown),
+            cores: cpu::allowed_cores().map_or(0, |cores| cores.len()),
+            governor: first_line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
+                .unwrap_or_else(unknown),
+            memory_bytes: memory_line("MemTotal").unwrap_or(0),
+            landfall: env!("CARGO_PKG_VERSION"),
+            debug_build: cfg!(debug_assertions),
+        }
+    }
+
+    /// The machine in one line.
+    pub fn describe(&self) -> String {
+        let governor = match self.governor.as_str() {
+            "unknown" => "governor unknown".to_owned(),
+            known => format!("governor {known}"),
+        };
+        format!(
+            "{} ({}), {} cores, {governor}, Linux {}",
+            self.processor, self.architecture, self.cores, self.kernel
+        )
+    }
+}
+
+fn unknown() -> String {
+    "unknown".to_owned()
+}
+
+/// The first line of a file, if it can be read and says something.
+pub fn first_line(path: &str) -> Option<String> {
+    let text = fs::read_to_string(path).ok()?;
+    let line = text.lines().next()?.trim();
+    (!line.is_empty()).then(|| line.to_owned())
+}
+
+/// A number that a file holds alone.
+pub fn number(path: &str) -> Option<u64> {
+    first_line(path)?.parse().ok()
+}
+
+/// A line of `/proc/meminfo` in bytes; lines without a unit count things.
+pub fn memory_line(name: &str) -> Option<u64> {
+    let text = fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+    let mut words = line.split_ascii_whitespace();
+    let value: u64 = words.next()?.parse().ok()?;
+    Some(if words.next() == Some("kB") { value.saturating_mul(1024) } else { value })
+}
+
+fn processor() -> Option<String> {
+    let text = fs::read_to_string("/proc/cpuinfo").ok()?;
+    let name = |line: &str| {
+        let (key, value) = line.split_once(':')?;
+        (key.trim() == "model name").then(|| value.trim().to_owned())
+    };
+    text.lines().find_map(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_machine_has_cores_memory_and_a_kernel() {
+        let machine = Machine::read();
+        assert!(machine.cores > 0 && machine.memory_bytes > 1 << 20, "{machine:?}");
+        assert_ne!(machine.kernel, "unknown");
+        assert!(machine.describe().contains(&machine.kernel));
+    }
+
+    #[test]
+    fn what_is_not_there_is_no_number() {
+        assert_eq!(number("/proc/no-such-file"), None);
+        assert_eq!(number("/proc/sys/kernel/osrelease"), None);
+        assert_eq!(memory_line("NoSuchLine"), None);
+    }
+}

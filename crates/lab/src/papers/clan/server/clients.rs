@@ -1,0 +1,254 @@
+//! What a client does, whatever the server: it asks one request at a time while the
+//! server is busy, the same while it is idle, one on each endpoint at a time, and more
+//! than can be done. It spins for the replies, as the paper's does.
+
+use std::collections::VecDeque;
+use std::fs;
+use std::hint::spin_loop;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use landfall_testbed::RttHistogram;
+
+use super::{OFFERED, OVERLOADED, Seen};
+use crate::papers::clan::scale::Scale;
+
+/// Bytes of a request and of its reply: its number, and its endpoint's.
+pub(super) const MESSAGE: usize = 16;
+/// So many requests at the start are not measured, or as many as fit into the time.
+const WARM_UP: u64 = 100;
+/// Longer than the server polls, as in the paper.
+const PAUSE: Duration = Duration::from_micros(200);
+/// Of requests that are due at once so many are sent before replies are looked for.
+const BURST: u64 = 32;
+/// Looks for a reply, for each at the clock.
+const LOOKS: u32 = 1024;
+
+/// Connections to a server, by their numbers. One request is under way on each.
+pub(super) trait Clients {
+    /// Sends a request, at the latest with the next [`turn`](Self::turn). False: the
+    /// way is full just now.
+    fn send(&mut self, endpoint: usize, request: &[u8; MESSAGE]) -> Result<bool>;
+    /// The reply, if it is there.
+    fn reply(&mut self, endpoint: usize) -> Result<Option<[u8; MESSAGE]>>;
+    /// Lets what was written leave, and what came come in.
+    fn turn(&mut self);
+}
+
+/// Where the kernel says how long a thread was on a processor.
+#[derive(Debug)]
+pub(super) struct ServerThread(PathBuf);
+
+impl ServerThread {
+    /// The calling thread.
+    pub(super) fn this() -> Result<Self> {
+        let thread = fs::read_link("/proc/thread-self").context("which thread is this?")?;
+        Ok(Self(Path::new("/proc").join(thread).join("schedstat")))
+    }
+
+    /// Nanoseconds on a processor; not a number where the kernel does not say.
+    fn busy_ns(&self) -> f64 {
+        let text = fs::read_to_string(&self.0).unwrap_or_default();
+        let first = text.split_ascii_whitespace().next();
+        first.and_then(|ns| ns.parse().ok()).unwrap_or(f64::NAN)
+    }
+}
+
+/// A client of so many endpoints, and what it still waits for.
+struct Asking<C> {
+    clients: C,
+    /// What was asked last on each endpoint.
+    numbers: Vec<u64>,
+    asked: u64,
+    random: u64,
+    deadline: Instant,
+}
+
+/// Does all of it.
+pub(super) fn ask(
+    clients: impl Clients,
+    endpoints: usize,
+    scale: Scale,
+    server: &ServerThread,
+) -> Result<Seen> {
+    let deadline = Instant::now() + scale.limit;
+    let numbers = vec![0; endpoints];
+    let mut asking = Asking { clients, numbers, asked: 0, random: 1, deadline };
+    let warming = Instant::now();
+    while asking.asked < WARM_UP && warming.elapsed() < scale.time {
+        asking.round_trip()?;
+    }
+    let busy_ns = asking.busy(scale.time)?;
+    let idle_ns = asking.idle(scale.idle)?;
+    let (before, asked) = (server.busy_ns(), asking.asked);
+    let requests_per_s = asking.on_all(scale.time)?;
+    let server_ns = (server.busy_ns() - before) / (asking.asked - asked) as f64;
+    let mut overload = Vec::new();
+    if endpoints <= OVERLOADED {
+        for times in OFFERED {
+            overload.push(asking.overload(times * requests_per_s, scale.time)?);
+        }
+    }
+    Ok(Seen { busy_ns, idle_ns, requests_per_s, server_ns, overload })
+}
+
+impl<C: Clients> Asking<C> {
+    /// Sends a request on this endpoint, once the way has room.
+    fn send(&mut self, endpoint: usize) -> Result<()> {
+        for look in 1u32.. {
+            if self.try_send(endpoint)? {
+                break;
+            }
+            self.look_around(look)?;
+        }
+        Ok(())
+    }
+
+    fn try_send(&mut self, endpoint: usize) -> Result<bool> {
+        let mut request = [0; MESSAGE];
+        let (number, name) = request.split_at_mut(8);
+        number.copy_from_slice(&(self.asked + 1).to_le_bytes());
+        name.copy_from_slice(&(endpoint as u64).to_le_bytes());
+        let is_sent = self.clients.send(endpoint, &request)?;
+        if is_sent {
+            self.asked += 1;
+            self.numbers[endpoint] = self.asked;
+        }
+        Ok(is_sent)
+    }
+
+    /// Is the reply there? It has to be the one to what was asked.
+    fn try_reply(&mut self, endpoint: usize) -> Result<bool> {
+        let Some(reply) = self.clients.reply(endpoint)? else { return Ok(false) };
+        let (number, name) = reply.split_at(8);
+        let is_right = number == self.numbers[endpoint].to_le_bytes()
+            && name == (endpoint as u64).to_le_bytes();
+        ensure!(is_right, "endpoint {endpoint} got a reply to something else");
+        Ok(true)
+    }
+
+    fn await_reply(&mut self, endpoint: usize) -> Result<()> {
+        for look in 1u32.. {
+            if self.try_reply(endpoint)? {
+                break;
+            }
+            self.look_around(look)?;
+        }
+        Ok(())
+    }
+
+    fn look_around(&mut self, look: u32) -> Result<()> {
+        self.clients.turn();
+        if look.is_multiple_of(LOOKS) {
+            ensure!(Instant::now() < self.deadline, "no reply came in time");
+        }
+        Ok(())
+    }
+
+    /// Numbers that are random enough to choose an endpoint.
+    fn any_endpoint(&mut self) -> usize {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        (self.random % self.numbers.len() as u64) as usize
+    }
+
+    /// On an endpoint at random, as the paper does.
+    fn round_trip(&mut self) -> Result<Duration> {
+        let endpoint = self.any_endpoint();
+        let begun = Instant::now();
+        self.send(endpoint)?;
+        self.clients.turn();
+        self.await_reply(endpoint)?;
+        Ok(begun.elapsed())
+    }
+
+    /// One behind the other: the server does not sleep.
+    fn busy(&mut self, time: Duration) -> Result<f64> {
+        let mut trips = RttHistogram::new();
+        let started = Instant::now();
+        while started.elapsed() < time {
+            trips.record(self.round_trip()?);
+        }
+        median_of(&trips)
+    }
+
+    /// With pauses: it does.
+    fn idle(&mut self, rounds: u32) -> Result<f64> {
+        let mut trips = RttHistogram::new();
+        for _ in 0..rounds {
+            let begun = Instant::now();
+            while begun.elapsed() < PAUSE {
+                spin_loop();
+            }
+            trips.record(self.round_trip()?);
+        }
+        median_of(&trips)
+    }
+
+    /// One request on each endpoint, then all the replies: how many per second?
+    fn on_all(&mut self, time: Duration) -> Result<f64> {
+        let started = Instant::now();
+        let mut requests = 0;
+        while requests == 0 || started.elapsed() < time {
+            for endpoint in 0..self.numbers.len() {
+                self.send(endpoint)?;
+                if (endpoint as u64 + 1).is_multiple_of(BURST) {
+                    self.clients.turn();
+                }
+            }
+            self.clients.turn();
+            for endpoint in 0..self.numbers.len() {
+                self.await_reply(endpoint)?;
+            }
+            requests += self.numbers.len();
+        }
+        Ok(requests as f64 / started.elapsed().as_secs_f64())
+    }
+
+    /// Requests that come at this rate, on each endpoint in turn, whether or not those
+    /// before them were answered. Gives how many were offered, served and turned away,
+    /// per second.
+    fn overload(&mut self, rate: f64, time: Duration) -> Result<[f64; 3]> {
+        let endpoints = self.numbers.len();
+        let mut is_waiting = vec![false; endpoints];
+        let mut waiting = VecDeque::with_capacity(endpoints);
+        let (mut offered, mut served, mut turned_away) = (0u64, 0u64, 0u64);
+        let started = Instant::now();
+        let (mut look, mut is_over) = (0u32, false);
+        while !is_over || !waiting.is_empty() {
+            let elapsed = started.elapsed();
+            is_over = elapsed >= time;
+            let due = (elapsed.min(time).as_secs_f64() * rate) as u64;
+            let before = offered;
+            for number in before..due.min(before + BURST) {
+                let endpoint = (number % endpoints as u64) as usize;
+                offered += 1;
+                if is_waiting[endpoint] || !self.try_send(endpoint)? {
+                    turned_away += 1;
+                    continue;
+                }
+                is_waiting[endpoint] = true;
+                waiting.push_back(endpoint);
+            }
+            while let Some(&first) = waiting.front() {
+                if !self.try_reply(first)? {
+                    break;
+                }
+                waiting.pop_front();
+                is_waiting[first] = false;
+                served += 1;
+            }
+            look = look.wrapping_add(1);
+            self.look_around(look)?;
+        }
+        let seconds = started.elapsed().as_secs_f64();
+        let per_second = |count: u64| count as f64 / seconds;
+        Ok([per_second(offered), per_second(served), per_second(turned_away)])
+    }
+}
+
+fn median_of(trips: &RttHistogram) -> Result<f64> {
+    Ok(trips.summary().context("no request was answered")?.p50_ns as f64)
+}

@@ -1,0 +1,123 @@
+//! `landfall perf`: drivers with a test engine, STP, QPIP, speculative defragmentation and
+//! CLAN against kernel TCP and UDP, interleaved.
+//!
+//! | file | what it is |
+//! | --- | --- |
+//! | `options` | what to measure and how |
+//! | `local` | both ends on this machine |
+//! | `net` | one end in another program, perhaps on another machine: `server` and `client` |
+//! | `row` | one row of the result, with the documented fields |
+//! | `group` | candidates that are compared: one link, one setting |
+//! | `rivals` | the kernel's own |
+//! | `ours` | the drivers with a test engine |
+//! | `stp` | the Scheduled Transfer Protocol, over each of its encapsulations |
+//! | `qpip` | queue pairs, to each other and to sockets |
+//! | `clan` | shared memory with tripwires, between processes and over a network |
+//! | `defrag` | pages over a wire that carries less, joined by us or by the kernel |
+//! | `chosen` | messages of one length, many connections, loss, what happens to the bytes |
+//! | `absent` | what could not be measured, and why |
+//! | `report`, `plot` | rows as a table, and as a picture |
+
+pub(crate) mod absent;
+pub(crate) mod chosen;
+pub(crate) mod clan;
+mod defrag;
+pub(crate) mod group;
+pub mod local;
+pub mod net;
+mod options;
+mod ours;
+mod plot;
+pub(crate) mod qpip;
+mod report;
+pub(crate) mod rivals;
+pub(crate) mod row;
+pub(crate) mod stp;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use serde::Serialize;
+
+pub(crate) use options::Protocol;
+
+use crate::machine::Machine;
+use crate::style::{self, Style};
+use absent::Absent;
+use options::Options;
+use row::Row;
+
+/// The object that `--json` prints.
+#[derive(Debug, Serialize)]
+struct Report {
+    machine: MachineAndSettings,
+    rows: Vec<Row>,
+}
+
+/// What the figures are worth nothing without.
+#[derive(Debug, Serialize)]
+struct MachineAndSettings {
+    #[serde(flatten)]
+    machine: Machine,
+    link: &'static str,
+    /// The machine at the other end, where it is another process.
+    server: Option<serde_json::Value>,
+    pinned: bool,
+    rounds: u16,
+    seconds: f64,
+    absent: Vec<Absent>,
+}
+
+/// What was measured so far.
+#[derive(Debug)]
+struct Results {
+    rows: Vec<Row>,
+    absent: Vec<Absent>,
+    pinned: bool,
+}
+
+impl Default for Results {
+    fn default() -> Self {
+        Self { rows: Vec::new(), absent: Vec::new(), pinned: true }
+    }
+}
+
+impl Results {
+    fn add(&mut self, (rows, absent): (Vec<Row>, Vec<Absent>)) {
+        self.rows.extend(rows);
+        self.absent.extend(absent);
+    }
+}
+
+/// Prints, draws, and says whether all that was tried went well.
+fn finish(
+    options: &Options,
+    results: Results,
+    link: &'static str,
+    server: Option<serde_json::Value>,
+) -> Result<ExitCode> {
+    let Results { rows, absent, pinned } = results;
+    for line in absent::lines(&absent) {
+        eprintln!("{line}");
+    }
+    let failed = absent.iter().any(|absent| absent.failed);
+    let machine = MachineAndSettings {
+        machine: Machine::read(),
+        link,
+        server,
+        pinned,
+        rounds: options.rounds,
+        seconds: options.seconds.as_secs_f64(),
+        absent,
+    };
+    let report = Report { machine, rows };
+    if let Some(path) = &options.plot {
+        plot::write(path, &report)?;
+    }
+    if options.json {
+        style::print_json(&report)?;
+    } else {
+        style::print(&report::describe(&report, Style::of_stdout()))?;
+    }
+    Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}

@@ -1,0 +1,344 @@
+//! What one program does of a test, and what came of both halves.
+
+use std::net::SocketAddr;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use landfall_placement::Peer;
+use landfall_testbed::rivals::far::{self, Conversation};
+use landfall_testbed::rivals::{
+    Amount, Congestion, Endpoints, Plan, Polling, Side, StreamShape, TcpOptions, Workload,
+};
+use landfall_testbed::{CpuSplit, Rtt, Sample, cpu};
+use landfall_transport::Driver;
+use landfall_transport::memory::{Arena, ArenaConfig, Regions};
+use serde::{Deserialize, Serialize};
+use socket2::Socket;
+
+use super::control::Control;
+use super::test::{Kind, Test};
+use crate::perf::chosen::lossy;
+use crate::workload;
+use crate::workload::bulk::{self, Shape};
+use crate::workload::qpip::QpipWork;
+use crate::workload::qpip_paths::Tunnel;
+use crate::workload::side::{Rendezvous, Shared};
+use crate::workload::stp::{StpWork, Touch};
+use crate::workload::talk;
+use crate::workload::transport::{Role, Transport, Udp};
+
+/// A run that takes so much longer than it should has failed.
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+/// Rounds at the start that are not recorded, as elsewhere.
+const WARM_UP: u64 = 1000;
+/// Regions that one side has at most.
+const MOST_REGIONS: u32 = 8;
+
+/// What one side saw.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct Half {
+    bytes: u64,
+    messages: u64,
+    seconds: f64,
+    cpu_s: f64,
+    sleeps: u64,
+    machine_s: f64,
+    user_copied_bytes: u64,
+    retransmitted: u64,
+    sum: u64,
+    /// For who asked, which is the program that shows it.
+    #[serde(skip)]
+    rtt: Option<Rtt>,
+}
+
+impl From<far::Half> for Half {
+    fn from(half: far::Half) -> Self {
+        Self {
+            bytes: half.bytes,
+            messages: half.messages,
+            seconds: half.seconds,
+            cpu_s: half.cpu.busy_s(),
+            sleeps: half.cpu.sleeps,
+            machine_s: half.machine_s,
+            user_copied_bytes: 0,
+            retransmitted: half.retransmitted,
+            sum: half.sum,
+            rtt: half.rtt,
+        }
+    }
+}
+
+/// Both halves as any other run gives them. The client sends, or asks.
+pub(super) fn sample(
+    test: &Test,
+    client: &Half,
+    server: &Half,
+    is_one_machine: bool,
+) -> Result<Sample> {
+    let told = if test.latency { client } else { server };
+    let lost_bytes = match (test.kind, test.latency) {
+        (Kind::Udp, false) => client.bytes.saturating_sub(server.bytes),
+        (Kind::Tcp, false) => {
+            let (sent, arrived) = (client.bytes, server.bytes);
+            ensure!(sent == arrived, "{sent} bytes were sent, {arrived} arrived");
+            let is_right = test.workload()? != Workload::Touch || client.sum == server.sum;
+            ensure!(is_right, "the bytes that arrived have another sum");
+            0
+        }
+        _ => 0,
+    };
+    let machine_s = if is_one_machine {
+        client.machine_s.max(server.machine_s)
+    } else {
+        client.machine_s + server.machine_s
+    };
+    ensure!(told.bytes > 0, "nothing arrived");
+    Ok(Sample {
+        bytes: told.bytes,
+        messages: told.messages,
+        seconds: told.seconds.max(1e-9),
+        cpu: CpuSplit { send_s: client.cpu_s, receive_s: server.cpu_s, machine_s },
+        rtt: client.rtt,
+        wakeups: client.sleeps + server.sleeps,
+        retransmitted: client.retransmitted + server.retransmitted,
+        user_copied_bytes: client.user_copied_bytes + server.user_copied_bytes,
+        lost_bytes,
+        ..Sample::default()
+    })
+}
+
+/// Sockets that are shut when the other side is gone, so that nobody waits at them.
+#[derive(Debug, Default)]
+pub(super) struct Open(Mutex<Vec<Socket>>);
+
+impl Open {
+    fn add(&self, socket: &Socket) -> Result<()> {
+        let other = socket.try_clone().context("cannot keep hold of a socket")?;
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(other);
+        Ok(())
+    }
+
+    pub(super) fn shut(&self) {
+        for socket in self.0.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+            // The peer may have gone first.
+            let _ = socket.shutdown(std::net::Shutdown::Both);
+        }
+    }
+}
+
+/// A side of a test: where it is, how it meets the other, and what it leaves open.
+pub(super) struct Seat<'a> {
+    pub(super) test: &'a Test,
+    pub(super) role: Role,
+    pub(super) plan: Plan,
+    pub(super) meeting: &'a Rendezvous,
+    pub(super) shared: &'a Shared,
+    pub(super) open: &'a Open,
+}
+
+/// Where both sides are. A client pins itself to the first core, a server to the last: on
+/// one machine they are out of each other's way.
+pub(super) fn plan(test: &Test, role: Role, control: &Control) -> Result<Plan> {
+    let cores = cpu::allowed_cores()?;
+    let core = if role == Role::Send { cores.first() } else { cores.last() };
+    let side = |address, core| Side { namespace: None, address, core };
+    let (own, other) = (side(control.local(), core.copied()), side(control.remote().ip(), None));
+    let (send, receive) = if role == Role::Send { (own, other) } else { (other, own) };
+    let mut plan = Plan::new(Endpoints { send, receive }, Amount::Time(test.time()));
+    plan.limit = PATIENCE;
+    plan.polling = if test.latency { Polling::Spin } else { Polling::Block };
+    Ok(plan)
+}
+
+/// Does one side's half.
+pub(super) fn run(seat: &Seat<'_>) -> Result<Half> {
+    let (test, mtu) = (seat.test, seat.test.mtu);
+    match test.kind {
+        Kind::Tcp => tcp(seat),
+        Kind::Udp => udp(seat),
+        Kind::Stp => {
+            let mut work = StpWork::with_stu(test.stu);
+            work.connections = test.connections;
+            let shape = StpWork::shape(test.message);
+            let regions = Regions::new(MOST_REGIONS);
+            if test.workload()? == Workload::Touch {
+                let sums = Touch::sums(shape);
+                work.touch = Some(Touch { regions: regions.clone(), sums });
+            }
+            if test.loss > 0.0 {
+                let path = (&lossy(Udp { mtu }, test.loss), &work.impatient());
+                return engines(seat, path, shape, &regions);
+            }
+            engines(seat, (&Udp { mtu }, &work), shape, &regions)
+        }
+        Kind::Qpip => {
+            let (work, shape) = (QpipWork::alone(), QpipWork::shape(test.message));
+            let regions = Regions::new(MOST_REGIONS);
+            if test.loss > 0.0 {
+                let path = (&lossy(Tunnel { mtu }, test.loss), &work);
+                return engines(seat, path, shape, &regions);
+            }
+            engines(seat, (&Tunnel { mtu }, &work), shape, &regions)
+        }
+    }
+}
+
+/// An engine of ours over a driver of ours.
+fn engines<T: Transport, W: workload::Workload>(
+    seat: &Seat<'_>,
+    (transport, work): (&T, &W),
+    shape: Shape,
+    regions: &Regions,
+) -> Result<Half>
+where
+    T::Driver: Send,
+{
+    let Seat { test, role, plan, meeting, shared, .. } = seat;
+    if test.latency {
+        let half = talk::Half { plan, len: test.message, transport, work, shared };
+        return match role {
+            Role::Send => Ok(asked(&half.ask(regions, meeting)?, test)),
+            Role::Receive => {
+                let (cpu, counters) = half.answer(regions, meeting)?;
+                let user_copied_bytes = counters.bytes_copied;
+                let (cpu_s, sleeps) = (cpu.busy_s(), cpu.sleeps);
+                Ok(Half { cpu_s, sleeps, user_copied_bytes, ..Half::default() })
+            }
+        };
+    }
+    let config = ArenaConfig { chunk: 64 << 20, max_bytes: 128 << 20, ..ArenaConfig::default() };
+    let arena = Arena::new(config);
+    let half = bulk::Half { plan, shape, transport, work, arena: &arena, shared };
+    match role {
+        Role::Send => {
+            let sent = half.send(regions, meeting)?;
+            Ok(Half {
+                cpu_s: sent.cpu.busy_s(),
+                sleeps: sent.cpu.sleeps,
+                machine_s: sent.machine_s,
+                user_copied_bytes: sent.driver.counters().bytes_copied,
+                retransmitted: sent.retransmitted,
+                ..Half::default()
+            })
+        }
+        Role::Receive => {
+            let received = half.receive(regions, meeting)?;
+            Ok(Half {
+                bytes: received.bytes,
+                messages: received.messages,
+                seconds: received.time.as_secs_f64(),
+                cpu_s: received.cpu.busy_s(),
+                sleeps: received.cpu.sleeps,
+                user_copied_bytes: received.driver.counters().bytes_copied,
+                ..Half::default()
+            })
+        }
+    }
+}
+
+fn asked(asked: &talk::Asked, test: &Test) -> Half {
+    Half {
+        bytes: asked.rounds * test.message as u64,
+        messages: asked.rounds,
+        seconds: asked.seconds,
+        cpu_s: asked.cpu.busy_s(),
+        sleeps: asked.cpu.sleeps,
+        machine_s: asked.machine_s,
+        user_copied_bytes: asked.counters.bytes_copied,
+        rtt: asked.round_trips.summary(),
+        ..Half::default()
+    }
+}
+
+/// The name of the other side.
+fn name_of(peer: Peer) -> Result<SocketAddr> {
+    let Peer::Socket(name) = peer else { bail!("a side without an address") };
+    Ok(name)
+}
+
+fn local_name(socket: &Socket) -> Result<SocketAddr> {
+    socket.local_addr()?.as_socket().context("a socket without an address")
+}
+
+fn tcp(seat: &Seat<'_>) -> Result<Half> {
+    let Seat { test, role, plan, meeting, open, .. } = seat;
+    let congestion = test.unpaced.then_some(Congestion::Reno);
+    let options = TcpOptions { no_delay: test.latency, congestion, ..TcpOptions::default() };
+    let sockets = match role {
+        Role::Send => {
+            let own = SocketAddr::new(plan.endpoints.send.address, 0);
+            let to = name_of(meeting.exchange(own.into())?)?;
+            let connect = |_| far::connect(own.ip(), to, &options, PATIENCE);
+            (0..test.connections).map(connect).collect::<Result<Vec<_>, _>>()?
+        }
+        Role::Receive => {
+            let own = plan.endpoints.receive.address;
+            let listener = far::listen(own, &options, test.connections, PATIENCE)?;
+            open.add(&listener)?;
+            let peer = name_of(meeting.exchange(local_name(&listener)?.into())?)?;
+            accept_from(&listener, peer, test.connections)?
+        }
+    };
+    for socket in &sockets {
+        open.add(socket)?;
+    }
+    meeting.ready()?;
+    let all: Vec<&Socket> = sockets.iter().collect();
+    let shape = StreamShape {
+        send_size: test.message,
+        receive_size: test.message,
+        memory: test.message,
+        workload: test.workload()?,
+    };
+    let talk = Conversation { message: test.message, datagrams: false, warm_up: WARM_UP };
+    let half = match (role, test.latency) {
+        (Role::Send, false) => far::send_stream(plan, shape, &all)?,
+        (Role::Receive, false) => far::receive_stream(plan, shape, &all)?,
+        (Role::Send, true) => talk.ask(plan, all[0])?,
+        (Role::Receive, true) => talk.answer(plan, all[0])?,
+    };
+    Ok(half.into())
+}
+
+/// So many connections of the client's; others that come are none of ours.
+fn accept_from(listener: &Socket, peer: SocketAddr, connections: u32) -> Result<Vec<Socket>> {
+    /// So many strangers are put up with.
+    const STRANGERS: u32 = 16;
+    let mut sockets = Vec::new();
+    for _ in 0..connections + STRANGERS {
+        if sockets.len() == connections as usize {
+            break;
+        }
+        let (socket, from) = listener.accept().context("nobody connected")?;
+        if from.as_socket().is_some_and(|from| from.ip() == peer.ip()) {
+            sockets.push(socket);
+        }
+    }
+    ensure!(sockets.len() == connections as usize, "strangers connect, and {peer} does not");
+    Ok(sockets)
+}
+
+fn udp(seat: &Seat<'_>) -> Result<Half> {
+    let Seat { test, role, plan, meeting, shared, open } = seat;
+    let side = match role {
+        Role::Send => &plan.endpoints.send,
+        Role::Receive => &plan.endpoints.receive,
+    };
+    let socket = far::udp_socket(side.address)?;
+    open.add(&socket)?;
+    let peer = name_of(meeting.exchange(local_name(&socket)?.into())?)?;
+    socket.connect(&peer.into()).with_context(|| format!("cannot connect to {peer}"))?;
+    meeting.ready()?;
+    let talk = Conversation { message: test.message, datagrams: true, warm_up: WARM_UP };
+    let touches = test.workload()? == Workload::Touch;
+    let half = match (role, test.latency) {
+        (Role::Send, false) => far::send_datagrams(plan, test.message, &socket)?,
+        (Role::Receive, false) => {
+            far::receive_datagrams(plan, touches, &socket, &|| shared.is_over())?
+        }
+        (Role::Send, true) => talk.ask(plan, &socket)?,
+        (Role::Receive, true) => talk.answer(plan, &socket)?,
+    };
+    Ok(half.into())
+}

@@ -1,0 +1,167 @@
+//! Rows as tables for people.
+
+use super::row::{Mode, Row};
+use super::{MachineAndSettings, Report};
+use crate::style::{Style, bytes};
+use crate::table::Table;
+
+const COMMON: [&str; 6] = ["", "message", "payload", "MTU", "frames", "waits"];
+const THROUGHPUT: [&str; 10] = [
+    "GB/s",
+    "spread",
+    "CPU s+r/all per GB",
+    "copied",
+    "in place",
+    "again",
+    "lost",
+    "woken",
+    "× same",
+    "× TCP",
+];
+const OVERHEAD: [&str; 3] = ["ns per message", "spread", "× TCP"];
+/// Behind the CPU column.
+const SOAKER_AT: usize = 3;
+const SOAKER: &str = "soaker s+r %";
+const LATENCY: [&str; 7] = ["p50 µs", "p90 µs", "p99 µs", "p99.9 µs", "spread", "copied", "× TCP"];
+
+const KINDS: &str = "\
+frames `super`: super-packets of up to 64 KiB cross the link whole, as within one machine; `real`:\n\
+the sender's offloads are off, so that each frame of the MTU really crosses, as on a cable.";
+const COLUMNS: &str = "\
+× TCP: median of the per-round ratios to kernel TCP's best row of the same MTU, frames and waiting\n\
+(of goodput: more is better; of round trips: less is better); × same: to the best of those that\n\
+hand over as many bytes at once. spread: (max - min) / median of the rounds. CPU: seconds of the\n\
+sending and the receiving thread, and of the whole machine with its softirqs. copied: payload bytes\n\
+copied in user space. soaker: how busy both cores were, by what was left for a thread of the lowest\n\
+priority. in place: packets that came in fragments and were joined without a copy.\n\
+again: units sent again. lost: sent, and never came. woken: how often a thread slept and was woken.\n\
+ns per message: what the calling thread spends on handing a message of one byte over and taking it\n\
+out at the other end, without waiting. Of counts the largest of all rounds is shown.";
+
+/// Header, tables, and what the columns mean.
+pub(super) fn describe(report: &Report, style: Style) -> String {
+    let mut text = format!("{}\n", style.strong(header(&report.machine)));
+    if report.machine.machine.debug_build {
+        let warning = "This is a debug build: the figures say nothing. Use --release.";
+        text += &format!("{}\n", style.warn(warning));
+    }
+    for mode in [Mode::Throughput, Mode::Latency, Mode::Overhead] {
+        let rows: Vec<_> = report.rows.iter().filter(|row| row.mode == mode).collect();
+        if !rows.is_empty() {
+            text += &format!("\n{}\n", table(mode, &rows));
+        }
+    }
+    text + "\n" + KINDS + "\n" + COLUMNS + "\n"
+}
+
+fn header(machine: &MachineAndSettings) -> String {
+    let pinned = if machine.pinned {
+        "sender pinned to the first core, receiver to the second"
+    } else {
+        "sender and receiver share a core"
+    };
+    format!(
+        "{}\n{}, {pinned}; median of {} interleaved rounds of {} s; throughput blocking, round \
+         trips polling",
+        machine.machine.describe(),
+        machine.link,
+        machine.rounds,
+        machine.seconds,
+    )
+}
+
+fn table(mode: Mode, rows: &[&Row]) -> Table {
+    let is_soaked = rows.iter().any(|row| row.cpu_soaker_percent_send.is_some());
+    let mut columns: Vec<&str> = THROUGHPUT.into();
+    if is_soaked {
+        columns.insert(SOAKER_AT, SOAKER);
+    }
+    let mut table = match mode {
+        Mode::Throughput => Table::new(COMMON.into_iter().chain(columns)),
+        Mode::Latency => Table::new(COMMON.into_iter().chain(LATENCY)),
+        Mode::Overhead => Table::new(COMMON.into_iter().chain(OVERHEAD)),
+    };
+    for row in rows {
+        let figures = match mode {
+            Mode::Throughput => throughput(row, is_soaked),
+            Mode::Latency => latency(row),
+            Mode::Overhead => vec![
+                decimals(row.overhead_ns_per_message, 0),
+                percent(row.spread),
+                decimals(row.ratio_to_tcp, 3),
+            ],
+        };
+        table.row(common(row).into_iter().chain(figures));
+    }
+    table
+}
+
+fn common(row: &Row) -> Vec<String> {
+    let mut variant = row.variant.map_or_else(String::new, |variant| format!(", {variant}"));
+    if row.workload != "plain" {
+        variant += &format!(", {}", row.workload);
+    }
+    if row.connections > 1 && row.variant.is_none_or(|it| !it.contains("connections")) {
+        variant += &format!(", {} connections", row.connections);
+    }
+    if row.loss > 0.0 && row.variant.is_none_or(|it| !it.contains("lost")) {
+        variant += &format!(", {:.2} % lost", row.loss * 100.0);
+    }
+    let name = match row.transport {
+        "kernel" => format!("kernel {}{variant}", row.protocol),
+        transport => format!("{}/{transport}{variant}", row.protocol),
+    };
+    vec![
+        name,
+        bytes(row.message_bytes),
+        row.payload_bytes.map_or_else(String::new, |payload| payload.to_string()),
+        row.mtu.to_string(),
+        if row.offload { "super" } else { "real" }.to_owned(),
+        if row.polling { "polls" } else { "blocks" }.to_owned(),
+    ]
+}
+
+fn throughput(row: &Row, is_soaked: bool) -> Vec<String> {
+    let [send, receive, all] =
+        [row.cpu_s_per_gb_send, row.cpu_s_per_gb_receive, row.cpu_s_per_gb_total]
+            .map(|cpu| decimals(cpu, 2));
+    let mut cells = vec![
+        decimals(row.goodput_bytes_per_s.map(|goodput| goodput / 1e9), 2),
+        percent(row.spread),
+        format!("{send}+{receive}/{all}"),
+        bytes(row.user_copied_bytes),
+        row.in_place.map_or_else(String::new, percent),
+        row.retransmitted.to_string(),
+        bytes(row.lost_bytes),
+        row.wakeups.to_string(),
+        decimals(row.ratio_to_tcp_same_message, 2),
+        decimals(row.ratio_to_tcp, 2),
+    ];
+    if is_soaked {
+        let [send, receive] = [row.cpu_soaker_percent_send, row.cpu_soaker_percent_receive]
+            .map(|percent| decimals(percent, 0));
+        cells.insert(SOAKER_AT, format!("{send}+{receive}"));
+    }
+    cells
+}
+
+fn latency(row: &Row) -> Vec<String> {
+    let us = |ns: Option<f64>| decimals(ns.map(|ns| ns / 1e3), 2);
+    vec![
+        us(row.rtt_ns_p50),
+        us(row.rtt_ns_p90),
+        us(row.rtt_ns_p99),
+        us(row.rtt_ns_p999),
+        percent(row.spread),
+        bytes(row.user_copied_bytes),
+        decimals(row.ratio_to_tcp, 2),
+    ]
+}
+
+fn decimals(value: Option<f64>, digits: usize) -> String {
+    value.map_or_else(|| "-".to_owned(), |value| format!("{value:.digits$}"))
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.0} %", share * 100.0)
+}

@@ -1,0 +1,106 @@
+//! The kernel's own transports, each as good as it can be made.
+
+use landfall_testbed::rivals::{
+    Congestion, Polling, TcpLatency, TcpOverhead, TcpThroughput, UdpLatency, UdpThroughput,
+    UnixLatency, UnixThroughput,
+};
+
+use super::Protocol;
+use super::group::Group;
+use super::ours::payloads;
+use super::row::{Mode, Subject};
+use crate::workload::bulk::Shape;
+
+const PLAIN: usize = 128 << 10;
+/// What many programs hand to a socket at once, and ask it for.
+const SMALL: usize = 16 << 10;
+
+fn rival(protocol: &'static str, mode: Mode, message_bytes: u64) -> Subject {
+    Subject {
+        protocol,
+        transport: "kernel",
+        peer: true,
+        mode,
+        polling: mode == Mode::Latency,
+        message_bytes,
+        payload_bytes: None,
+        ..Subject::BASE
+    }
+}
+
+/// TCP with several settings: which is best differs from machine to machine.
+/// The machine's own congestion control may pace what crosses within it (BBR
+/// does), so one without pacing competes too. The last one walks through as much
+/// memory as our engines do, where a plain loop stays in the cache.
+pub(super) fn add_tcp(group: &mut Group<'_>) {
+    let plain = TcpThroughput::new(group.setting.plan.clone());
+    let mut reno = plain.clone();
+    reno.options.congestion = Some(Congestion::Reno);
+    let mut window = reno.clone();
+    window.options.receive_buffer = Some(4 << 20);
+    let mut spread = reno.clone();
+    spread.shape.memory = Shape::STREAM.message * Shape::STREAM.send_slots;
+    let small = |tcp: &TcpThroughput| {
+        let mut tcp = tcp.clone();
+        (tcp.shape.send_size, tcp.shape.receive_size) = (SMALL, SMALL);
+        tcp.shape.memory = SMALL;
+        tcp
+    };
+    let (small_reno, small_window) = (small(&reno), small(&window));
+    let variants = [
+        ("16 KiB loop, reno", small_reno),
+        ("16 KiB loop, reno, 4 MiB window", small_window),
+        ("128 KiB loop", plain),
+        ("128 KiB loop, reno", reno),
+        ("128 KiB loop, reno, 4 MiB window", window),
+        ("128 KiB loop, reno, over 64 MiB", spread),
+    ];
+    for (variant, tcp) in variants {
+        let message = tcp.shape.send_size as u64;
+        let subject = Subject { variant: Some(variant), ..rival("tcp", Mode::Throughput, message) };
+        group.add_rival(subject, move || tcp.run());
+    }
+}
+
+/// UDP without a protocol: what batching alone gives.
+pub(super) fn add_udp(group: &mut Group<'_>) {
+    let Some(payload) = payloads(group.setting.mtu).last().copied() else { return };
+    let udp = UdpThroughput::new(group.setting.plan.clone(), payload as usize);
+    // The largest batch that the kernel keeps whole: 64 datagrams, 65,472 bytes.
+    let batch = (65_472 / payload).clamp(1, 64) * payload;
+    let subject = Subject {
+        payload_bytes: Some(payload.into()),
+        ..rival("udp", Mode::Throughput, batch.into())
+    };
+    group.add_rival(subject, move || udp.run());
+}
+
+/// Unix sockets, which exist within one machine only.
+pub(super) fn add_unix(group: &mut Group<'_>) {
+    let unix = UnixThroughput::new(group.setting.plan.clone());
+    let subject =
+        Subject { variant: Some("128 KiB loop"), ..rival("unix", Mode::Throughput, PLAIN as u64) };
+    group.add_rival(subject, move || unix.run());
+}
+
+/// One byte handed to a socket and taken out of another.
+pub(crate) fn add_overhead(group: &mut Group<'_>) {
+    let tcp = TcpOverhead::new(group.setting.plan.clone(), 1);
+    group.add_rival(rival("tcp", Mode::Overhead, 1), move || tcp.run());
+}
+
+/// One byte there and back, spinning.
+pub(crate) fn add_latency(group: &mut Group<'_>, wants: impl Fn(Protocol) -> bool) {
+    let plan = group.setting.plan.clone().polling(Polling::Spin);
+    let tcp = TcpLatency::new(plan.clone(), 1);
+    group.add_rival(rival("tcp", Mode::Latency, 1), move || tcp.run());
+    if wants(Protocol::Udp) {
+        let udp = UdpLatency::new(plan.clone(), 1);
+        let subject = Subject { payload_bytes: Some(1), ..rival("udp", Mode::Latency, 1) };
+        group.add_rival(subject, move || udp.run());
+    }
+    if wants(Protocol::Unix) && group.setting.pair.is_none() {
+        let unix = UnixLatency::new(plan, 1);
+        group.add_rival(rival("unix", Mode::Latency, 1), move || unix.run());
+    }
+}

@@ -1,0 +1,178 @@
+//! An exhibit as lines for programs: CSV (RFC 4180) and JSON.
+
+use nic_firmware_model::reproduce::report::{Chapter, Summary};
+use nic_firmware_model::reproduce::{Constant, Exhibit, Value};
+use serde::Serialize;
+
+use super::live::Live;
+use super::names::{self, key};
+use crate::table::{csv_number, csv_record};
+
+/// The first line of each CSV file of an exhibit.
+pub(crate) const HEADINGS: &str = "row,column,paper,model,kind,error\r\n";
+
+/// A line for each value. What the paper does not state is empty, and so is its error;
+/// errors are shares of the paper's value.
+pub(crate) fn csv(exhibit: &Exhibit) -> String {
+    let mut text = String::from(HEADINGS);
+    for row in &exhibit.rows {
+        for (column, value) in exhibit.columns.iter().zip(&row.values) {
+            text += &csv_record([
+                row.label.clone(),
+                (*column).to_owned(),
+                csv_number(value.paper),
+                csv_number(Some(value.model)),
+                value.standing.to_string(),
+                csv_number(value.error()),
+            ]);
+        }
+    }
+    text
+}
+
+/// What the model is made of.
+pub(crate) fn constants_csv(constants: &[Constant]) -> String {
+    let mut text = String::from("constant,value,unit,kind,source\r\n");
+    for constant in constants {
+        text += &csv_record([
+            constant.name,
+            &csv_number(Some(constant.value)),
+            constant.unit,
+            &constant.standing.to_string(),
+            constant.source,
+        ]);
+    }
+    text
+}
+
+/// The object that `--json` prints.
+#[derive(Debug, Serialize)]
+pub(crate) struct Report<'a> {
+    chapters: Vec<JsonChapter<'a>>,
+    /// What this machine measured; none without `--live`.
+    live: Option<&'a Live>,
+}
+
+#[derive(Debug, Serialize)]
+struct JsonChapter<'a> {
+    /// What the command line calls it.
+    design: &'static str,
+    title: String,
+    /// None where there is no paper.
+    summary: Option<JsonSummary>,
+    exhibits: Vec<JsonExhibit<'a>>,
+    constants: Vec<JsonConstant>,
+}
+
+/// Errors are shares of the paper's values, without signs.
+#[derive(Debug, Serialize)]
+struct JsonSummary {
+    calibrated_worst: Option<f64>,
+    predicted: usize,
+    within_15_percent: usize,
+    predicted_median: Option<f64>,
+    predicted_worst: Option<f64>,
+}
+
+#[derive(Debug, Serialize)]
+struct JsonExhibit<'a> {
+    /// What its files are called, before the dot.
+    id: String,
+    name: &'static str,
+    title: &'static str,
+    values: Vec<JsonValue<'a>>,
+    notes: Vec<JsonNote<'a>>,
+}
+
+#[derive(Debug, Serialize)]
+struct JsonValue<'a> {
+    row: &'a str,
+    column: &'static str,
+    paper: Option<f64>,
+    model: f64,
+    kind: String,
+    error: Option<f64>,
+}
+
+#[derive(Debug, Serialize)]
+struct JsonNote<'a> {
+    row: Option<&'a str>,
+    text: &'static str,
+}
+
+#[derive(Debug, Serialize)]
+struct JsonConstant {
+    name: &'static str,
+    value: f64,
+    unit: &'static str,
+    kind: String,
+    source: &'static str,
+}
+
+impl<'a> Report<'a> {
+    pub(crate) fn of(chapters: &'a [Chapter], live: Option<&'a Live>) -> Self {
+        Self { chapters: chapters.iter().map(chapter).collect(), live }
+    }
+}
+
+fn chapter(chapter: &Chapter) -> JsonChapter<'_> {
+    let constant = |it: &Constant| JsonConstant {
+        name: it.name,
+        value: it.value,
+        unit: it.unit,
+        kind: it.standing.to_string(),
+        source: it.source,
+    };
+    let summary = |it: Summary| JsonSummary {
+        calibrated_worst: it.calibrated_worst,
+        predicted: it.predicted,
+        within_15_percent: it.within,
+        predicted_median: it.median,
+        predicted_worst: it.worst,
+    };
+    let ids = names::ids(chapter);
+    JsonChapter {
+        design: key(chapter.design),
+        title: chapter.title(),
+        summary: chapter.design.map(|_| summary(chapter.summary())),
+        exhibits: chapter.exhibits.iter().zip(ids).map(|(it, id)| exhibit(it, id)).collect(),
+        constants: chapter.constants.iter().map(constant).collect(),
+    }
+}
+
+fn exhibit(exhibit: &Exhibit, id: String) -> JsonExhibit<'_> {
+    let mut values = Vec::new();
+    for row in &exhibit.rows {
+        for (column, value) in exhibit.columns.iter().zip(&row.values) {
+            let Value { paper, model, standing } = *value;
+            let (kind, error) = (standing.to_string(), value.error());
+            values.push(JsonValue { row: &row.label, column, paper, model, kind, error });
+        }
+    }
+    let notes = exhibit.notes().into_iter();
+    let notes = notes.map(|note| JsonNote { row: note.about, text: note.text }).collect();
+    JsonExhibit { id, name: exhibit.name, title: exhibit.title, values, notes }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nic_firmware_model::reproduce::{Design, Row};
+
+    #[test]
+    fn fields_are_quoted_where_they_must_be() {
+        let values = vec![Value::predicted(4.0, 5.0), Value::alone(f64::NAN)];
+        let exhibit = Exhibit {
+            design: Design::Clan,
+            name: "Table 0",
+            title: "Nothing",
+            columns: vec!["MB/s", "\"so\", µs"],
+            rows: vec![Row::new("a, b", values)],
+            remarks: Vec::new(),
+        };
+        let expected = "row,column,paper,model,kind,error\r\n\
+                        \"a, b\",MB/s,4,5,predicted,0.25\r\n\
+                        \"a, b\",\"\"\"so\"\", µs\",,,predicted,\r\n";
+        assert_eq!(csv(&exhibit), expected);
+    }
+}

@@ -1,0 +1,82 @@
+//! Two sides as threads of this process, each where its side of the plan says.
+
+use std::sync::mpsc::channel;
+use std::thread;
+
+use anyhow::{Context, Result};
+use landfall::clan::Fabric;
+use landfall_testbed::Sample;
+use landfall_testbed::rivals::{Endpoints, Side};
+
+use super::job::{Job, sample};
+use super::meet::ByChannel;
+use crate::workload::side::{both, joined, place_thread};
+
+/// Makes the node of a side, on its thread.
+pub(super) type Open<'a, F> = &'a (dyn Fn(&Side) -> Result<F> + Sync);
+
+/// Runs the job. `open` makes the node of a side, on its thread: the first for who
+/// asks, the second for who answers.
+pub(super) fn run<F: Fabric>(
+    endpoints: &Endpoints,
+    job: &Job,
+    open: [Open<'_, F>; 2],
+) -> Result<Sample> {
+    let limit = job.limit;
+    let ((tell_b, hear_a), (tell_a, hear_b)) = (channel(), channel());
+    let near = ByChannel { tell: tell_a, hear: hear_a, limit };
+    let far = ByChannel { tell: tell_b, hear: hear_b, limit };
+    let [open_near, open_far] = open;
+    let (asked, answered) = thread::scope(|scope| {
+        let ask = thread::Builder::new().name("landfall-ask".into()).spawn_scoped(scope, || {
+            let mut near = near;
+            place_thread(&endpoints.send)?;
+            super::ask(&open_near(&endpoints.send)?, &mut near, job)
+        });
+        let answer =
+            thread::Builder::new().name("landfall-answer".into()).spawn_scoped(scope, || {
+                let mut far = far;
+                place_thread(&endpoints.receive)?;
+                super::answer(&open_far(&endpoints.receive)?, &mut far, job)
+            });
+        let asked = ask.context("cannot start a thread").and_then(|ask| joined(ask.join()));
+        let answered =
+            answer.context("cannot start a thread").and_then(|answer| joined(answer.join()));
+        both(asked, answered)
+    })?;
+    Ok(sample(job, &asked, answered))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workload::clan::job::{Waiting, Work};
+    use landfall::clan::Threads;
+    use std::time::Duration;
+
+    #[test]
+    fn every_work_is_done_between_threads() {
+        let works = [
+            Work::Word { together: 4 },
+            Work::Message { bytes: 8, dma: false, together: 4 },
+            Work::Message { bytes: 1000, dma: false, together: 1 },
+            Work::Message { bytes: 65_536, dma: true, together: 1 },
+            Work::Elements { batch: 1 },
+            Work::Elements { batch: 64 },
+            Work::Dma { request: 1 << 20 },
+            Work::Bytes { message: 1000, acknowledged: false },
+            Work::Bytes { message: 65_536, acknowledged: true },
+        ];
+        let ways = [Waiting::Spin, Waiting::Balanced, Waiting::Block];
+        for (work, waiting) in works.iter().flat_map(|&work| ways.map(|way| (work, way))) {
+            let (near, far) = Threads::pair().unwrap();
+            let endpoints = Endpoints::loopback().unwrap();
+            let (time, limit) = (Duration::from_millis(20), Duration::from_secs(60));
+            let job = Job { work, waiting, time, limit, core: None };
+            let open: [Open<'_, Threads>; 2] = [&|_| Ok(near.clone()), &|_| Ok(far.clone())];
+            let sample = run(&endpoints, &job, open)
+                .unwrap_or_else(|error| panic!("{work:?}, {waiting:?}: {error:?}"));
+            assert!(sample.messages > 0 && sample.bytes > 0, "{work:?}: {sample:?}");
+        }
+    }
+}
