@@ -141,7 +141,10 @@ impl Tcb {
     #[inline]
     fn is_acknowledgement_possible(&self, segment: &Segment) -> bool {
         let acknowledged = self.sender.position_of(segment.ack);
-        let oldest = self.sender.acknowledged() as i64 - self.sender.widest as i64;
+        // Into a window that was never open go a probe and the end nevertheless, and what
+        // the peer sends with its data may be older than its word on those.
+        let widest = self.sender.widest.max(2);
+        let oldest = self.sender.acknowledged() as i64 - widest as i64;
         acknowledged <= self.sender.flight.next() as i64 && acknowledged >= oldest
     }
 
