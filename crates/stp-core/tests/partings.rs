@@ -67,6 +67,30 @@ fn a_region_comes_back_when_operations_land_after_their_connection() {
     }
 }
 
+/// Who asks for the end has nothing more to begin; what the other side has under way is
+/// served until that answers.
+#[test]
+fn a_get_goes_on_while_the_other_side_asks_for_the_end() {
+    let mut two = Two::new(small());
+    let (region, _, _) = two.region(two.ids, 64);
+    let (now, [near, far]) = (two.wire.now, two.ids);
+    let into = two.lend(0, 0, &[0xff; 64]);
+    let get = two.endpoint(0).get(now, near, &region, 0, into).unwrap();
+    let asked = two.said(0);
+    two.endpoint(1).close(now, far).unwrap();
+    let ends: Vec<_> = two.said(1).iter().map(|packet| op(packet)).collect();
+    assert_eq!(ends, [Op::RequestDisconnect]);
+    for packet in asked {
+        assert_eq!(two.place(1, &packet), Ok(Placement::Consumed));
+    }
+    let is_closed = |event: &Event| matches!(event, Event::Closed { .. });
+    two.run_until("the end", |log| log.iter().all(|events| events.iter().any(is_closed)));
+    let is_it = |event: &Event| matches!(event, Event::GetDone { receive, .. } if *receive == get);
+    assert!(two.log[0].iter().any(is_it), "{:?}", two.log[0]);
+    assert_eq!(two.bytes(0, into), [0; 64]);
+    two.check_contract();
+}
+
 /// The place in the table is used again: a ticket of who was there before must not
 /// announce what is under way for who is there now (invariant 7).
 #[test]
