@@ -386,7 +386,12 @@ impl Endpoint {
                     self.ask_alive(now, index);
                 }
                 Ok(offer) if is_open && !is_proved && offer.s_key != 0 => {
-                    // What met our request was old. This has our key: it is the answer.
+                    // What met our request was old. This has our key: it is the answer. What
+                    // was begun with the other is not begun again with this one.
+                    if known.is_in_use() {
+                        self.fail_connection(index, Some(Ended::Silent));
+                        return Err(Refusal::Duplicate);
+                    }
                     self.connections.by_remote.remove(&old);
                     self.agree(index, Envelope { s_port, ..Envelope::default() }, offer);
                     self.ask_alive(now, index);
