@@ -1,10 +1,8 @@
 //! `docs/wireshark/clan.lua`, run by tshark where it is installed: it must agree
 //! with the codec about every frame, good or bad.
 
-use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::process::Command as Process;
-use std::sync::Once;
 
 use clan_dsm::Kind;
 use clan_dsm::wire::frame::{ETHERTYPE, HEADER_LEN, UDP_PORT};
@@ -127,30 +125,8 @@ fn dissect(frames: &[Vec<u8>], name: &str, filter: &str, more: &[&str]) -> Optio
     ] {
         command.args(["-e", field]);
     }
-    let output = match command.output() {
-        Ok(output) => output,
-        Err(error) if error.kind() == ErrorKind::NotFound => {
-            skip(&error);
-            return None;
-        }
-        Err(error) => panic!("tshark: {error}"),
-    };
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && !errors.contains("Lua"), "tshark: {errors}");
-    let text = String::from_utf8(output.stdout).expect("tshark writes UTF-8");
+    let text = landfall_testkit::tshark::run(&mut command)?;
     Some(text.lines().map(parse).collect())
-}
-
-/// Says once that there is no tshark. Written directly, as the test harness
-/// swallows what `eprintln` prints in a test that passes.
-fn skip(error: &std::io::Error) {
-    static ONCE: Once = Once::new();
-    let forbidden = std::env::var_os("LANDFALL_NO_SKIP").is_some_and(|value| value == "1");
-    assert!(!forbidden, "tshark: {error}, and LANDFALL_NO_SKIP=1 forbids to go on without");
-    ONCE.call_once(|| {
-        let line = format!("SKIPPED: captures are not dissected: tshark: {error}\n");
-        let _ = std::io::stderr().write_all(line.as_bytes());
-    });
 }
 
 /// What the codec, and the pass over the payload that it asks for, find wrong.

@@ -3,6 +3,7 @@
 
 pub mod corpus;
 pub mod document;
+pub mod tshark;
 
 use std::env;
 use std::path::PathBuf;

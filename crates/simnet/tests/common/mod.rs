@@ -1,10 +1,8 @@
 //! What several tests need.
 use std::cell::RefCell;
-use std::io::Write;
 use std::path::PathBuf;
 use std::process::Command;
 use std::rc::Rc;
-use std::sync::Once;
 
 use landfall_placement::Instant;
 use landfall_simnet::{Frame, Node, Outbox, PortId, Sim};
@@ -72,18 +70,6 @@ impl Drop for TemporaryFile {
     }
 }
 
-/// Says once that there is no tshark. Written directly, as the test harness
-/// swallows what `eprintln` prints in a test that passes.
-fn skip(error: &std::io::Error) {
-    static ONCE: Once = Once::new();
-    let forbidden = std::env::var_os("LANDFALL_NO_SKIP").is_some_and(|value| value == "1");
-    assert!(!forbidden, "tshark: {error}, and LANDFALL_NO_SKIP=1 forbids to go on without");
-    ONCE.call_once(|| {
-        let line = format!("SKIPPED: captures are not read back: tshark: {error}\n");
-        let _ = std::io::stderr().write_all(line.as_bytes());
-    });
-}
-
 /// What tshark says of a capture, a line for each packet; `None` without tshark.
 pub fn tshark(capture: &TemporaryFile, fields: &[&str]) -> Option<Vec<String>> {
     let mut command = Command::new("tshark");
@@ -92,15 +78,6 @@ pub fn tshark(capture: &TemporaryFile, fields: &[&str]) -> Option<Vec<String>> {
     for field in fields {
         command.args(["-e", field]);
     }
-    let output = match command.output() {
-        Ok(output) => output,
-        Err(error) => {
-            skip(&error);
-            return None;
-        }
-    };
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{errors}");
-    let text = String::from_utf8(output.stdout).unwrap();
+    let text = landfall_testkit::tshark::run(&mut command)?;
     Some(text.lines().map(str::to_owned).collect())
 }

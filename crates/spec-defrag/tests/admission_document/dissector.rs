@@ -1,6 +1,5 @@
 //! `docs/wireshark/lfac.lua`, run by tshark where it is installed.
 
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -84,17 +83,7 @@ fn dissect(frames: &[Vec<u8>], name: &str, filter: &str) -> Option<Vec<Dissected
     ] {
         command.args(["-e", field]);
     }
-    let output = match command.output() {
-        Ok(output) => output,
-        Err(error) if error.kind() == ErrorKind::NotFound => {
-            eprintln!("SKIPPED: tshark is not installed ({error})");
-            return None;
-        }
-        Err(error) => panic!("tshark: {error}"),
-    };
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && !errors.contains("Lua"), "tshark: {errors}");
-    let text = String::from_utf8(output.stdout).expect("tshark writes UTF-8");
+    let text = landfall_testkit::tshark::run(&mut command)?;
     Some(text.lines().map(parse).collect())
 }
 

@@ -1,10 +1,8 @@
 //! Captures, and what tshark with `docs/wireshark/stp.lua` says of them.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Once;
 
 use landfall_placement::Instant;
 use landfall_placement::checksum::checksum;
@@ -154,18 +152,7 @@ pub fn dissect(capture: &Path, filter: &str, options: &[&str]) -> Option<Vec<Dis
     for (field, _) in FIELDS {
         command.args(["-e", field]);
     }
-    let output = match command.output() {
-        Ok(output) => output,
-        Err(error) if error.kind() == ErrorKind::NotFound => {
-            skip(&error);
-            return None;
-        }
-        Err(error) => panic!("tshark: {error}"),
-    };
-    let errors = String::from_utf8_lossy(&output.stderr);
-    let is_fine = output.status.success() && !errors.contains("Lua");
-    assert!(is_fine, "tshark: {errors}");
-    let text = String::from_utf8(output.stdout).expect("tshark writes UTF-8");
+    let text = landfall_testkit::tshark::run(&mut command)?;
     Some(text.lines().map(parse).collect())
 }
 
@@ -180,18 +167,6 @@ fn parse(line: &str) -> Dissected {
         info: cells[3].to_owned(),
         faults: faults.map(|((_, fault), _)| *fault).collect(),
     }
-}
-
-/// Says once that there is no tshark. Written directly, as the test harness
-/// swallows what `eprintln` prints in a test that passes.
-fn skip(error: &std::io::Error) {
-    static ONCE: Once = Once::new();
-    let forbidden = std::env::var_os("LANDFALL_NO_SKIP").is_some_and(|value| value == "1");
-    assert!(!forbidden, "tshark: {error}, and LANDFALL_NO_SKIP=1 forbids to go on without");
-    ONCE.call_once(|| {
-        let line = format!("SKIPPED: captures are not dissected: tshark: {error}\n");
-        let _ = std::io::stderr().write_all(line.as_bytes());
-    });
 }
 
 /// Checks the capture of a run: every packet on one of the carriers of STP (of
