@@ -41,14 +41,23 @@ impl World {
         if is_said_again && known.is_some_and(|flow| flow.is_open) {
             return;
         }
-        let is_confused =
-            said.has(ACK) && known.is_some_and(|flow| flow.first != said.seq || flow.is_confused);
+        let is_confused = said.has(ACK)
+            && known.is_some_and(|flow| {
+                !flow.is_asked_again && (flow.first != said.seq || flow.is_confused)
+            });
         let (first, shift, offered) = (said.seq, said.shift, u64::from(said.window));
-        let flow = Flow { first, shift, edge: offered, offered, is_open: false, is_confused };
+        let edge = offered;
+        let (is_open, is_asked_again) = (false, false);
+        let flow = Flow { first, shift, edge, offered, is_open, is_asked_again, is_confused };
         self.ledger.flows.insert(name, flow);
-        // What the other side answered to the same opening still holds.
-        if !said.has(ACK) && !is_said_again {
-            self.ledger.flows.remove(&(1 - side, said.to, said.from));
+        if said.has(ACK) {
+            return;
+        }
+        let answer = (1 - side, said.to, said.from);
+        match self.ledger.flows.get_mut(&answer) {
+            // What the other side answered to the same opening still holds.
+            Some(answer) if is_said_again => answer.is_asked_again = true,
+            _ => drop(self.ledger.flows.remove(&answer)),
         }
     }
 
