@@ -151,8 +151,6 @@ pub(super) struct Flow {
     pub(super) offered: u64,
     /// It has said more than its opening.
     pub(super) is_open: bool,
-    /// What it answers was said again since: another answer is of that.
-    pub(super) is_asked_again: bool,
     /// It answered an opening of the past, and may be speaking of either.
     pub(super) is_confused: bool,
 }

@@ -14,6 +14,9 @@ use crate::tcp::tcb::CloseReason;
 
 /// A window that is closed is asked with so many bytes.
 const PROBE: u64 = 1;
+/// Who forgot an opening, for want of room, answers it again with a number that is further
+/// away than this: what is so far off is said of another answer.
+const FURTHEST: usize = 200_000;
 
 impl World {
     /// One side sends this frame.
@@ -37,27 +40,16 @@ impl World {
     fn watch_opening(&mut self, side: usize, said: &Said) {
         let name = (side, said.from, said.to);
         let known = self.ledger.flows.get(&name).copied();
-        let is_said_again = known.is_some_and(|flow| flow.first == said.seq);
-        if is_said_again && known.is_some_and(|flow| flow.is_open) {
+        if known.is_some_and(|flow| flow.first == said.seq && flow.is_open) {
             return;
         }
-        let is_confused = said.has(ACK)
-            && known.is_some_and(|flow| {
-                !flow.is_asked_again && (flow.first != said.seq || flow.is_confused)
-            });
+        let is_confused =
+            said.has(ACK) && known.is_some_and(|flow| flow.first != said.seq || flow.is_confused);
         let (first, shift, offered) = (said.seq, said.shift, u64::from(said.window));
-        let edge = offered;
-        let (is_open, is_asked_again) = (false, false);
-        let flow = Flow { first, shift, edge, offered, is_open, is_asked_again, is_confused };
+        let flow = Flow { first, shift, edge: offered, offered, is_open: false, is_confused };
         self.ledger.flows.insert(name, flow);
-        if said.has(ACK) {
-            return;
-        }
-        let answer = (1 - side, said.to, said.from);
-        match self.ledger.flows.get_mut(&answer) {
-            // What the other side answered to the same opening still holds.
-            Some(answer) if is_said_again => answer.is_asked_again = true,
-            _ => drop(self.ledger.flows.remove(&answer)),
+        if !said.has(ACK) {
+            self.ledger.flows.remove(&(1 - side, said.to, said.from));
         }
     }
 
@@ -101,7 +93,10 @@ impl World {
         if pair.has_whole_messages() && !(is_start && end == next) && bytes.len() as u64 > PROBE {
             return Some(format!("sends a part of the message that ends at {next}"));
         }
-        let edge = self.ledger.flows.get(&(1 - side, said.to, said.from)).map_or(0, |f| f.edge);
+        // Of who has said no more than its opening since that was last seen, the edge is not
+        // known: an opening that is said again, late, hides what was said in between.
+        let other = self.ledger.flows.get(&(1 - side, said.to, said.from));
+        let edge = other.filter(|flow| flow.is_open).map(|flow| flow.edge)?;
         (end as u64 > edge + PROBE).then(|| format!("sends up to {end}, beyond the edge {edge}"))
     }
 
@@ -112,6 +107,9 @@ impl World {
         let index = self.speaker(side, said)?;
         let other = *self.ledger.flows.get(&(1 - side, said.to, said.from))?;
         let next = said.ack.wrapping_sub(other.first).wrapping_sub(1) as usize;
+        if next > FURTHEST {
+            return None;
+        }
         let peer = self.ledger.pairs[index].peer.map(|peer| &self.ledger.pairs[peer]);
         let (sent, is_shut) = peer.map_or((0, false), |peer| (peer.stream.len(), peer.is_shut));
         if next > sent + usize::from(is_shut) {
