@@ -3,7 +3,8 @@
 //! Who asks gives its key and its secret, and gets those of the other side in the
 //! answer; from then on every packet carries the key of who receives it, and what
 //! ends or answers something a proof made with both secrets. Who was asked learns
-//! from the first proof that the other side hears it, and until then keeps the connection among a bounded number of half-open ones: a
+//! from the first proof that the other side hears it, and until then keeps the
+//! connection among a bounded number of half-open ones: a
 //! flood of requests from addresses that do not exist ends there.
 
 use landfall_congestion::{Config as Congestion, Window};
