@@ -115,6 +115,12 @@ impl Link {
         self.traffic.as_ref().is_some_and(|traffic| !traffic.waiting.is_empty())
     }
 
+    /// Does this Transfer?
+    #[cfg(feature = "model")]
+    pub(crate) fn is_awaited_by(&self, receive: u32) -> bool {
+        self.traffic.as_ref().is_some_and(|traffic| traffic.waiting.contains(&receive))
+    }
+
     /// The Transfers that waited for room.
     pub(crate) fn take_waiting(&mut self) -> Vec<u32> {
         self.traffic
@@ -250,6 +256,11 @@ impl Links {
     #[inline]
     pub(crate) fn get_mut(&mut self, index: u32) -> Option<&mut Link> {
         self.table.get_mut(index)
+    }
+
+    #[cfg(feature = "model")]
+    pub(crate) fn indices(&self) -> impl Iterator<Item = u32> + '_ {
+        self.table.indices()
     }
 
     pub(crate) fn has_room(&self) -> bool {

@@ -15,6 +15,7 @@ mod offload;
 mod partings;
 mod proofs;
 mod regions;
+mod room;
 mod scheduling;
 mod striping;
 mod support;

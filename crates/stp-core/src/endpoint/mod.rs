@@ -47,12 +47,12 @@ use crate::wire::proof::Secret;
 /// The granted Blocks: what an adapter knows, and what only the engine knows.
 #[derive(Debug)]
 pub(crate) struct Granted {
-    blocks: Vec<Block>,
+    pub(crate) blocks: Vec<Block>,
     bits: Vec<u64>,
     stus: u16,
     pub(crate) grants: Vec<Grant>,
     pub(crate) mirror: Mirror,
-    free: Vec<u16>,
+    pub(crate) free: Vec<u16>,
     /// Granted and not arrived, in bytes, over all links.
     pub(crate) bytes: u64,
 }

@@ -62,16 +62,14 @@ impl Endpoint {
     fn note_landed(&mut self, block: u16, len: u32) {
         self.stats.stus_received += 1;
         self.stats.bytes_received += u64::from(len);
-        let grant = &mut self.granted.grants[usize::from(block)];
-        grant.granted = grant.granted.saturating_sub(len);
-        self.granted.bytes = self.granted.bytes.saturating_sub(u64::from(len));
+        self.return_room(block, len);
         self.grants_due = true;
-        if let Some(link) = self.links.get_mut(grant.link) {
-            link.granted = link.granted.saturating_sub(u64::from(len));
+        let index = self.granted.grants[usize::from(block)].link;
+        if let Some(link) = self.links.get_mut(index) {
             link.traffic().news.bytes += u64::from(len);
             if !link.is_fresh {
                 link.is_fresh = true;
-                self.fresh_links.push(grant.link);
+                self.fresh_links.push(index);
             }
         }
     }
@@ -93,19 +91,27 @@ impl Endpoint {
     fn complete_block(&mut self, now: Instant, block: u16) {
         self.stats.block_notifications += 1;
         self.note_marks(block);
-        let grant = self.granted.grants[usize::from(block)];
-        self.note_passed(now, block);
+        let overtaken = self.overtaken_by(now, block);
+        // It is given up before anything else is done: what is asked for again may end its
+        // Transfer, and that gives up all Blocks which the Transfer still has.
+        let index = self.granted.grants[usize::from(block)].receive;
         self.take_from_link(block);
         self.granted.give_back(block, true);
         self.free_what_left();
-        let Some(receive) = self.receives.get_mut(grant.receive) else { return };
-        receive.open.retain(|open| *open != block);
-        receive.retries = 0;
-        if receive.open.is_empty() && receive.next_block == receive.blocks {
-            return self.complete_receive(now, grant.receive);
+        if let Some(receive) = self.receives.get_mut(index) {
+            receive.open.retain(|open| *open != block);
+            receive.retries = 0;
         }
-        self.tell_progress(grant.receive);
-        self.make_ready(grant.receive);
+        self.ask_for_overtaken(now, &overtaken);
+        let Some(receive) = self.receives.get_mut(index) else { return };
+        if receive.state != State::Open {
+            return;
+        }
+        if receive.open.is_empty() && receive.next_block == receive.blocks {
+            return self.complete_receive(now, index);
+        }
+        self.tell_progress(index);
+        self.make_ready(index);
     }
 
     /// How many bytes from the start are in place.

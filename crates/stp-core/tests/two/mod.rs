@@ -224,6 +224,7 @@ impl Two {
     pub fn check_contract(&self) {
         for side in &self.wire.sides {
             assert_eq!(side.engine.violations(), []);
+            assert_eq!(stp_core::model::wrong_room(&side.engine.engine), None);
         }
     }
 }
