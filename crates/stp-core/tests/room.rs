@@ -5,8 +5,8 @@ use std::time::Duration;
 use crate::two::{Two, is_received, noise, op, small, ticket};
 use landfall_placement::{Engine as _, Landing};
 use stp_core::model::wrong_room;
-use stp_core::wire::Op;
-use stp_core::{Config, Event};
+use stp_core::wire::{Op, Reason};
+use stp_core::{Config, Ended, Event};
 
 /// The first Block of a Transfer never comes, and is given up at the moment when the second
 /// is complete: its place in the table is free once, as every other.
@@ -45,4 +45,46 @@ fn a_block_that_is_complete_when_its_transfer_is_given_up_is_given_back_once() {
 
 fn header_block(packet: &[u8]) -> u32 {
     stp_core::wire::Header::read(packet).unwrap().b_num.get()
+}
+
+/// A sender that has given up a Transfer says so to whoever grants it: the room is free at
+/// once, and not when the receiver loses its patience.
+#[test]
+fn a_grant_for_what_its_sender_gave_up_is_answered() {
+    let mut two = Two::new(Config { keep_alive: None, ..small() });
+    two.wire.settle(20);
+    let (now, [near, far]) = (two.wire.now, two.ids);
+    let from = two.lend(0, 0, &noise(1, 300));
+    two.endpoint(0).send(now, near, from, 9).unwrap();
+    two.exchange(0);
+    let offered = two.log[1].iter().find_map(|event| match event {
+        Event::Offered { receive, .. } => Some(*receive),
+        _ => None,
+    });
+    // Nothing reaches the sender for as long as it is patient.
+    let is_given_up = |event: &Event| matches!(event, Event::SendEnded { why: Ended::Silent, .. });
+    while !two.log[0].iter().any(is_given_up) {
+        two.said(1);
+        two.wire.now = two.wire.sides[0].engine.poll_timeout().unwrap().at;
+        let now = two.wire.now;
+        two.wire.sides[0].engine.handle_timeout(now);
+        two.said(0);
+        two.hear();
+    }
+    let (now, into) = (two.wire.now, two.lend(1, 0, &[0; 300]));
+    two.endpoint(1).accept(now, offered.unwrap(), into, false).unwrap();
+    two.exchange(1);
+    assert_eq!(two.endpoint(1).granted_bytes(), 300);
+    two.exchange(0);
+    assert_eq!(two.endpoint(1).granted_bytes(), 0, "no time has passed");
+    let why = two.log[1].iter().find_map(|event| match event {
+        Event::ReceiveEnded { why, .. } => Some(*why),
+        _ => None,
+    });
+    assert_eq!(why, Some(Ended::There(Reason::Gone)));
+    two.exchange(1);
+    // Its number is used up: what comes next is as if it had never been.
+    two.transfer([near, far], &noise(2, 300));
+    two.run_until("another Transfer", |log| log[1].iter().any(is_received));
+    two.check_contract();
 }
