@@ -6,7 +6,7 @@ use crate::two::{Two, Wire, ack, flags, forge, noise, payload_at, place, plain, 
 use landfall_placement::{
     Engine, Instant, Landing, PathLimits, PathState, Placement, Random, Ticket,
 };
-use landfall_test_engines::model::Faults;
+use landfall_testkit::model::Faults;
 use proptest::prelude::*;
 use qpip::model::{disagreements, run, withstand};
 use qpip::{Config, Error, Mapping, PostError, Service, Status};

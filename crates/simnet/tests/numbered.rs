@@ -15,8 +15,8 @@ use landfall_simnet::{
     EngineConfig, EngineNode, Error, Handle, LinkConfig, LinkId, Loss, Memory, NodeId, Probability,
     Sim, Switch, check,
 };
-use landfall_test_engines::numbered::{Config, Event};
-use landfall_test_engines::{Area, Numbered};
+use landfall_testkit::engines::numbered::{Config, Event};
+use landfall_testkit::engines::{Area, Numbered};
 
 type Host = EngineNode<Numbered>;
 

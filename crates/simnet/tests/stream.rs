@@ -13,8 +13,8 @@ use landfall_simnet::{
     Encapsulation, EngineConfig, EngineNode, Handle, LinkConfig, LinkId, Loss, Memory, NodeId,
     Probability, Sim, Switch, check,
 };
-use landfall_test_engines::stream::{Config, Event, Framing, Station};
-use landfall_test_engines::{Area, Stream};
+use landfall_testkit::engines::stream::{Config, Event, Framing, Station};
+use landfall_testkit::engines::{Area, Stream};
 
 type Host = EngineNode<Stream>;
 

@@ -8,7 +8,7 @@ use landfall_placement::{
     Area, Engine, Instant, Landing, PathLimits, PathState, Peer, Placement, Random, Refusal, Spans,
     Ticket, WordFunction, WordWidth,
 };
-use landfall_test_engines::model::Faults;
+use landfall_testkit::model::Faults;
 use proptest::prelude::*;
 use stp_core::model::{disagreements, run};
 use stp_core::wire::message::{Message, State};

@@ -5,8 +5,8 @@ use crate::support::{PATIENCE, Scripted, contents, lent, pattern};
 #[cfg(feature = "io-uring")]
 use crate::uring_support;
 use landfall_placement::{Duration, Engine, Instant, PathId, Peer, Refusal, RegionId, SumSlot};
-use landfall_test_engines::Halves;
-use landfall_test_engines::halves::Event;
+use landfall_testkit::engines::Halves;
+use landfall_testkit::engines::halves::Event;
 use landfall_transport::Driver;
 use landfall_transport::channel::{ChannelConfig, ChannelDriver, channel};
 use landfall_transport::fault::{Faults, Faulty};

@@ -11,9 +11,9 @@ use crate::uring_support::why_no_uring;
 use landfall_placement::{
     Engine, Guess, Instant, Landing, PathState, Peer, Random, Refusal, RegionId, Ticket,
 };
-use landfall_test_engines::stream::{self, Station};
-use landfall_test_engines::{Area, Stream};
 use landfall_testbed::{VethEnd, VethPair, require_namespaces, skip_unless};
+use landfall_testkit::engines::stream::{self, Station};
+use landfall_testkit::engines::{Area, Stream};
 use landfall_transport::memory::{Regions, Rights};
 use landfall_transport::packet::{Filter, Framing, OpenError, PacketConfig, PacketDriver};
 use landfall_transport::uring::UringPacketDriver;

@@ -9,7 +9,7 @@ use landfall_placement::{
     Check, Duration, Ecn, Engine, InternetSum, Landing, PathState, Peer, Placement, Refusal, Spans,
     Ticket, Transmit, Unit,
 };
-use landfall_test_engines::model::{Memory, cut};
+use landfall_testkit::model::{Memory, cut};
 
 use super::frame;
 use super::setup::station;

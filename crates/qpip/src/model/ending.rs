@@ -5,7 +5,7 @@ use alloc::format;
 use alloc::vec::Vec;
 
 use landfall_placement::{Duration, Engine, Instant};
-use landfall_test_engines::model::Violation;
+use landfall_testkit::model::Violation;
 
 use super::ledger::{Pair, Stage};
 use super::operations::Operation;

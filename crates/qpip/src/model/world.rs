@@ -6,7 +6,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use landfall_placement::{Area, Duration, Engine, Instant, PathId, PathState, RegionId, Ticket};
-use landfall_test_engines::model::{Checked, Memory, digest};
+use landfall_testkit::model::{Checked, Memory, digest};
 
 use super::ledger::Ledger;
 use super::operations::Operation;

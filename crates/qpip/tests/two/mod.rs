@@ -4,7 +4,7 @@ use landfall_placement::{
     Area, Engine, Instant, PathId, PathLimits, Peer, Placement, Random, Refusal, Spans, Ticket,
     Unit,
 };
-use landfall_test_engines::model::{Checked, Faults, NaiveWire};
+use landfall_testkit::model::{Checked, Faults, NaiveWire};
 use qpip::model::seal;
 use qpip::{
     Access, Adapter, Buffer, Completion, CompletionQueueId, Config, DomainId, Event, Interface,

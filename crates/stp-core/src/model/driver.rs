@@ -9,7 +9,7 @@ use landfall_placement::{
     Check, Duration, Ecn, Engine, InternetSum, Landing as Verdict, PathId, PathState, Peer,
     Placement, Refusal, Spans, Ticket, Transmit, Unit,
 };
-use landfall_test_engines::model::{Memory, digest};
+use landfall_testkit::model::{Memory, digest};
 
 use super::world::{Landing, PATHS, Packet, World};
 use crate::wire::Message;

@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 use landfall_placement::{
     Area, Engine, Instant, PathId, PathState, Placement, RegionId, Spans, Ticket,
 };
-use landfall_test_engines::model::{Checked, Memory};
+use landfall_testkit::model::{Checked, Memory};
 
 use super::ledger::{Truth, User};
 use super::operations::Operation;

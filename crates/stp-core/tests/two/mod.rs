@@ -3,7 +3,7 @@
 use landfall_placement::{
     Area, Ecn, Engine, PathLimits, Peer, Placement, Random, Refusal, Refusals, Spans, Ticket, Unit,
 };
-use landfall_test_engines::model::{Checked, Faults, NaiveWire};
+use landfall_testkit::model::{Checked, Faults, NaiveWire};
 use stp_core::wire::message::Offer;
 use stp_core::wire::proof::Secret;
 use stp_core::wire::{Envelope, Header, LONGEST_HEAD, Message, Op, header};
