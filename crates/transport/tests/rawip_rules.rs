@@ -21,8 +21,8 @@ use landfall_placement::{
 };
 use landfall_testbed::{Namespace, VethEnd, VethPair, cpu, require_namespaces};
 use landfall_transport::memory::{Memory, Regions, Rights};
-use landfall_transport::rawip::{OpenError, RawIpConfig, RawIpDriver};
-use landfall_transport::{Driver, Feature};
+use landfall_transport::rawip::{RawIpConfig, RawIpDriver};
+use landfall_transport::{Driver, Feature, OpenError, Privilege};
 use socket2::{Domain, Protocol, Socket, Type};
 
 /// A socket that is not ours, at an end of a cable: what it sends is a packet
@@ -655,7 +655,7 @@ fn without_the_privilege_the_error_says_how_to_get_it() {
         RawIpDriver::open(PATH, &config, &Regions::new(1)).map(drop)
     });
     let error = opened.join().unwrap().unwrap_err();
-    assert!(matches!(error, OpenError::NoPrivilege), "{error}");
+    assert!(matches!(error, OpenError::NoPrivilege(Privilege::RawSockets)), "{error}");
     assert!(error.to_string().contains("CAP_NET_RAW"));
     assert_eq!(std::io::Error::from(error).kind(), std::io::ErrorKind::PermissionDenied);
 }

@@ -15,9 +15,9 @@ use landfall_testbed::{VethEnd, VethPair, require_namespaces, skip_unless};
 use landfall_testkit::engines::stream::{self, Station};
 use landfall_testkit::engines::{Area, Stream};
 use landfall_transport::memory::{Regions, Rights};
-use landfall_transport::packet::{Filter, Framing, OpenError, PacketConfig, PacketDriver};
+use landfall_transport::packet::{Filter, Framing, PacketConfig, PacketDriver};
 use landfall_transport::uring::UringPacketDriver;
-use landfall_transport::{Clock, Driver, Feature};
+use landfall_transport::{Clock, Driver, Feature, OpenError};
 
 const SEGMENT: u16 = 1448;
 /// 40 segments.

@@ -14,8 +14,8 @@ use landfall_testbed::VethEnd;
 use landfall_testkit::engines::stream::Station;
 use landfall_transport::memory::Regions;
 use landfall_transport::packet::{Filter, Framing, PacketDriver};
-use landfall_transport::xdp::{Attach, OpenError, XdpConfig, XdpDriver};
-use landfall_transport::{Driver, Feature};
+use landfall_transport::xdp::{Attach, XdpConfig, XdpDriver};
+use landfall_transport::{Driver, Feature, OpenError};
 
 const OWN: [u8; 6] = [2, 0x44, 0, 0, 0, 0x81];
 const LEN: usize = 1_000_000;

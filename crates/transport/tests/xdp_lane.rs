@@ -11,10 +11,11 @@ use crate::xdp_support::{MODES, require_xdp};
 use landfall_placement::{Duration as Span, Instant};
 use landfall_testbed::VethEnd;
 use landfall_transport::Feature;
+use landfall_transport::OpenError;
 use landfall_transport::memory::{Regions, Rights};
 use landfall_transport::scatter::Outgoing;
 use landfall_transport::wait::until_ready;
-use landfall_transport::xdp::{Attach, Burst, Lane, OpenError, XdpConfig};
+use landfall_transport::xdp::{Attach, Burst, Lane, XdpConfig};
 
 fn try_open(end: &VethEnd, regions: &Regions, config: &XdpConfig) -> Result<Lane, OpenError> {
     end.namespace.enter(|| Lane::open(config, regions)).unwrap()

@@ -19,8 +19,8 @@ use landfall_placement::{
 use landfall_testbed::VethEnd;
 use landfall_transport::memory::{Memory, Regions, Rights};
 use landfall_transport::packet::{Filter, Framing};
-use landfall_transport::xdp::{self, Attach, OpenError, XdpConfig, XdpDriver};
-use landfall_transport::{Driver, Feature};
+use landfall_transport::xdp::{self, Attach, XdpConfig, XdpDriver};
+use landfall_transport::{Driver, Feature, OpenError, Privilege};
 
 /// Hears everything.
 fn listener() -> Scripted {
@@ -469,7 +469,7 @@ fn without_the_privilege_the_error_says_how_to_get_it() {
         XdpDriver::open(PATH, &config, &Regions::new(1)).map(drop)
     });
     let error = opened.join().unwrap().unwrap_err();
-    assert!(matches!(error, OpenError::NoPrivilege), "{error}");
+    assert!(matches!(error, OpenError::NoPrivilege(Privilege::Xdp)), "{error}");
     assert!(error.to_string().contains("CAP_NET_ADMIN"));
     assert_eq!(std::io::Error::from(error).kind(), std::io::ErrorKind::PermissionDenied);
 }

@@ -6,7 +6,8 @@ use std::os::fd::{AsRawFd, RawFd};
 
 use socket2::Socket;
 
-use super::{Interface, OpenError};
+use super::Interface;
+use crate::OpenError;
 
 /// An interface that was found.
 #[derive(Clone, Copy, Debug)]

@@ -40,7 +40,6 @@ mod address;
 mod config;
 mod control;
 mod driver;
-mod error;
 mod filter;
 mod interface;
 mod link;
@@ -74,7 +73,6 @@ pub(crate) use {
 
 pub use config::{Framing, Interface, PacketConfig};
 pub use driver::PacketDriver;
-pub use error::OpenError;
 pub use filter::Filter;
 
 /// The header of an Ethernet frame: destination, source, ethertype.

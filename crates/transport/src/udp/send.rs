@@ -28,7 +28,7 @@ pub(super) fn send<E: Engine>(
     let mut sent = 0;
     driver.blocked = false;
     while sent < UNITS_PER_TURN {
-        driver.outbox.fill(engine, now, &mut driver.counters, |_, _| {});
+        driver.outbox.fill(engine, now, &mut driver.state.counters, |_, _| {});
         if driver.outbox.is_empty() {
             break;
         }
@@ -55,7 +55,7 @@ fn send_run<E: Engine>(driver: &mut UdpDriver, engine: &mut E, now: Instant) -> 
     };
     let Ok(to) = to else {
         // Nowhere to send it: to the engine it is lost on the way.
-        driver.counters.send_failed += 1;
+        driver.state.counters.send_failed += 1;
         driver.outbox.done(engine, now, 1);
         return Ok(1);
     };
@@ -64,14 +64,14 @@ fn send_run<E: Engine>(driver: &mut UdpDriver, engine: &mut E, now: Instant) -> 
     // SAFETY: the list names heads of the outbox and lent memory that it has pinned.
     let sent = unsafe { send_message(fd, pieces, &sending) };
     let Err(error) = sent else {
-        driver.counters.send_calls += 1;
-        driver.counters.units_sent += count as u64;
+        driver.state.counters.send_calls += 1;
+        driver.state.counters.units_sent += count as u64;
         driver.outbox.done(engine, now, count);
         return Ok(count);
     };
     match SendFault::of(&error, count) {
         SendFault::NoRoom => {
-            driver.counters.send_blocked += 1;
+            driver.state.counters.send_blocked += 1;
             driver.blocked = true;
             Ok(0)
         }
@@ -80,7 +80,7 @@ fn send_run<E: Engine>(driver: &mut UdpDriver, engine: &mut E, now: Instant) -> 
             send_run(driver, engine, now)
         }
         SendFault::Lost => {
-            driver.counters.send_failed += count as u64;
+            driver.state.counters.send_failed += count as u64;
             driver.outbox.done(engine, now, count);
             Ok(count)
         }

@@ -7,8 +7,9 @@ use landfall_placement::{
 };
 use landfall_testbed::{Namespace, VethConfig, VethEnd, VethPair};
 use landfall_transport::Driver;
+use landfall_transport::OpenError;
 use landfall_transport::memory::{Regions, Rights};
-use landfall_transport::packet::{Filter, Framing, OpenError, PacketConfig, PacketDriver};
+use landfall_transport::packet::{Filter, Framing, PacketConfig, PacketDriver};
 
 use crate::support::{Scripted, Sending, lent, turn_until};
 

@@ -3,8 +3,9 @@ use std::net::IpAddr;
 
 use landfall_placement::Peer;
 use landfall_testbed::{Namespace, VethEnd, VethPair};
+use landfall_transport::OpenError;
 use landfall_transport::memory::Regions;
-use landfall_transport::rawip::{OpenError, RawIpConfig, RawIpDriver};
+use landfall_transport::rawip::{RawIpConfig, RawIpDriver};
 
 use crate::support::carriage::Opened;
 use crate::support::transfer::PATH;

@@ -3,8 +3,9 @@ use std::time::{Duration as StdDuration, Instant as StdInstant};
 
 use landfall_placement::{Duration, RegionId, Span};
 use landfall_testbed::VethEnd;
+use landfall_transport::OpenError;
 use landfall_transport::memory::{Memory, Regions, Rights};
-use landfall_transport::packet::{Filter, OpenError};
+use landfall_transport::packet::Filter;
 use landfall_transport::scatter::{Config, Descriptor, FRAME_MAX, Posted, Socket};
 use landfall_transport::wait::until_ready;
 

@@ -3,9 +3,10 @@ use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 
 use landfall_placement::PathId;
 use landfall_testbed::Namespace;
+use landfall_transport::OpenError;
 use landfall_transport::memory::Regions;
 use landfall_transport::packet::{Filter, Framing, PacketConfig, PacketDriver};
-use landfall_transport::tap::{OpenError, TapConfig, TapDriver};
+use landfall_transport::tap::{TapConfig, TapDriver};
 
 use crate::support::PATIENCE;
 use crate::support::datagram::{Datagram, TO_PORT};

@@ -2,7 +2,8 @@
 use landfall_placement::Peer;
 use landfall_testbed::{Namespace, VethConfig, VethEnd, VethPair};
 use landfall_transport::memory::Regions;
-use landfall_transport::xdp::{Attach, OpenError, XdpConfig, XdpDriver};
+use landfall_transport::xdp::{Attach, XdpConfig, XdpDriver};
+use landfall_transport::{OpenError, Privilege};
 
 use crate::packet_support::EXPERIMENTAL;
 use crate::packet_support::wait_for_link;
@@ -17,7 +18,9 @@ pub fn why_no_xdp() -> Option<String> {
     let config = XdpConfig { frames: 64, ..XdpConfig::new("lo", EXPERIMENTAL) };
     let open = || XdpDriver::open(PATH, &config, &Regions::new(1)).map(drop);
     match namespace.enter(open).ok()? {
-        Err(error @ (OpenError::NoXdpSockets | OpenError::NoPrivilege)) => Some(error.to_string()),
+        Err(error @ (OpenError::NoXdpSockets | OpenError::NoPrivilege(Privilege::Xdp))) => {
+            Some(error.to_string())
+        }
         _ => None,
     }
 }
