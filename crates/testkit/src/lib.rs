@@ -12,7 +12,11 @@ pub mod engines;
 #[cfg(feature = "model")]
 pub mod model;
 #[cfg(feature = "std")]
+pub mod skip;
+#[cfg(feature = "std")]
 mod temporary;
+#[cfg(feature = "std")]
+pub mod trials;
 #[cfg(feature = "std")]
 pub mod tshark;
 

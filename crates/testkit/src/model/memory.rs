@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use landfall_placement::{RegionId, Span, WordOp, WordWidth};
+use landfall_placement::{Area, RegionId, Span, WordOp, WordWidth};
 
 /// Regions by their index; each has one generation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -51,6 +51,14 @@ impl Memory {
     pub fn get(&self, span: &Span) -> Option<&[u8]> {
         let range = usize::try_from(span.offset).ok()?..usize::try_from(span.end()?).ok()?;
         self.region(span.region)?.get(range)
+    }
+
+    /// The bytes of an area, if it lies in a region.
+    #[must_use]
+    pub fn area(&self, area: &Area) -> Option<&[u8]> {
+        let end = area.offset.checked_add(area.len)?;
+        let range = usize::try_from(area.offset).ok()?..usize::try_from(end).ok()?;
+        self.region(area.region)?.get(range)
     }
 
     /// The bytes of a span, to be changed.

@@ -1,6 +1,8 @@
 //! What may happen to two engines, decoded from any bytes: the same for
 //! property tests and fuzzing.
 
+use super::choices::Choices;
+
 /// One thing that happens. `side` is the end that it happens to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Operation<'a> {
@@ -39,20 +41,18 @@ pub(super) enum Operation<'a> {
 /// Decodes operations until the bytes end.
 #[derive(Clone, Debug)]
 pub(super) struct Operations<'a> {
-    bytes: &'a [u8],
+    choices: Choices<'a>,
 }
 
 impl<'a> Operations<'a> {
     /// The operations that these bytes stand for.
     #[must_use]
     pub(super) const fn new(bytes: &'a [u8]) -> Self {
-        Self { bytes }
+        Self { choices: Choices::new(bytes) }
     }
 
     fn byte(&mut self) -> u8 {
-        let Some((first, rest)) = self.bytes.split_first() else { return 0 };
-        self.bytes = rest;
-        *first
+        self.choices.byte()
     }
 
     fn len(&mut self) -> u32 {
@@ -67,7 +67,7 @@ impl<'a> Iterator for Operations<'a> {
     type Item = Operation<'a>;
 
     fn next(&mut self) -> Option<Operation<'a>> {
-        if self.bytes.is_empty() {
+        if self.choices.is_over() {
             return None;
         }
         let code = self.byte();
@@ -89,14 +89,12 @@ impl<'a> Iterator for Operations<'a> {
             98..=100 => Operation::Double { side, which: self.byte() },
             101..=103 => {
                 let which = self.byte();
-                let bit = u16::from_be_bytes([self.byte(), self.byte()]);
+                let bit = self.choices.word();
                 Operation::Flip { side, which, bit }
             }
             104..=106 => {
-                let len = usize::from(self.byte()).min(self.bytes.len());
-                let (bytes, rest) = self.bytes.split_at(len);
-                self.bytes = rest;
-                Operation::Inject { side, bytes }
+                let len = self.byte().into();
+                Operation::Inject { side, bytes: self.choices.raw(len) }
             }
             107..=110 => Operation::Scatter { side },
             111..=117 => {

@@ -4,11 +4,13 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use landfall_placement::{
-    Check, Ecn, Engine, Instant, InternetSum, Landing, PathId, PathLimits, PathState, Peer,
-    Placement, Random, Segment, Span, Spans, Ticket, Transmit, Unit,
+    Area, Engine, Instant, Landing, PathId, PathLimits, PathState, Peer, Random, Segment, Span,
+    Spans,
 };
 
+use super::checked::Checked;
 use super::memory::Memory;
+use super::packet::{Packet, gather, put};
 use super::segments;
 
 /// What goes wrong on the wire, each in parts per million of units.
@@ -26,13 +28,6 @@ pub struct Faults {
     pub cutting: u32,
     /// Payloads that do not reach their place.
     pub failing: u32,
-}
-
-/// A unit under way.
-#[derive(Clone, Debug)]
-pub(super) struct Packet {
-    pub(super) bytes: Vec<u8>,
-    pub(super) segment: Option<u16>,
 }
 
 /// One end: an engine, its memory, and what is under way to it.
@@ -131,7 +126,8 @@ impl<E: Engine> NaiveWire<E> {
 
     /// Puts bytes on the wire to `side` as if they came from the other one.
     pub fn inject(&mut self, side: usize, bytes: Vec<u8>) {
-        self.enqueue(side, Packet { bytes, segment: None });
+        let from = Peer::Node(1 - side as u32);
+        self.enqueue(side, Packet::new(Self::PATH, from, bytes));
     }
 
     /// Takes the path down or up at both ends.
@@ -149,6 +145,21 @@ impl<E: Engine> NaiveWire<E> {
     /// Takes all units that are under way to `side` off the wire.
     pub fn take(&mut self, side: usize) -> Vec<Vec<u8>> {
         self.sides[side].inbox.drain(..).map(|packet| packet.bytes).collect()
+    }
+
+    /// What the engine of `side` says now, taken off the wire.
+    pub fn said(&mut self, side: usize) -> Vec<Vec<u8>> {
+        self.send(side);
+        self.take(1 - side)
+    }
+
+    /// These bytes arrive at `side`, and all else that is under way to it.
+    pub fn hand_in(&mut self, side: usize, packets: &[Vec<u8>]) {
+        for packet in packets {
+            self.inject(side, packet.clone());
+        }
+        while self.receive(side) {}
+        self.deposit(side);
     }
 
     /// Sends what the engine of `side` has, at most a queue full. True if that
@@ -190,18 +201,20 @@ impl<E: Engine> NaiveWire<E> {
             _ => vec![bytes],
         };
         let segment = segment.filter(|_| !is_cut).map(|segment| segment.size);
-        for mut bytes in pieces {
+        for bytes in pieces {
+            let from = Peer::Node(1 - to as u32);
+            let mut packet = Packet::new(Self::PATH, from, bytes).segmented(segment);
             if self.random.chance(self.faults.loss) {
                 continue;
             }
             if self.random.chance(self.faults.duplication) {
-                self.enqueue(to, Packet { bytes: bytes.clone(), segment });
+                self.enqueue(to, packet.clone());
             }
-            if self.random.chance(self.faults.corruption) && !bytes.is_empty() {
-                let at = self.random.below(bytes.len() as u64) as usize;
-                bytes[at] ^= 1 << self.random.below(8);
+            if self.random.chance(self.faults.corruption) && !packet.bytes.is_empty() {
+                let at = self.random.below(packet.bytes.len() as u64) as usize;
+                packet.bytes[at] ^= 1 << self.random.below(8);
             }
-            self.enqueue(to, Packet { bytes, segment });
+            self.enqueue(to, packet);
         }
     }
 
@@ -228,10 +241,9 @@ impl<E: Engine> NaiveWire<E> {
         let mut landings = Vec::new();
         for packet in &batch {
             let mut into = Spans::new();
-            let from = Peer::Node(1 - side as u32);
-            let Some(placement) = place(engine, now, packet, from, &mut into) else { continue };
+            let Ok(placement) = packet.place(engine, now, &mut into) else { continue };
             let fails = self.random.chance(self.faults.failing);
-            landings.extend(land(memory, packet, placement, &into, fails));
+            landings.extend(packet.land(memory, &placement, &into, fails));
         }
         for (ticket, landing) in landings {
             engine.handle_placed(now, ticket, landing);
@@ -248,7 +260,8 @@ impl<E: Engine> NaiveWire<E> {
             into.clear();
             let Some(deposit) = engine.poll_deposit(self.now, &mut into) else { return nth > 0 };
             let (ticket, fails) = (deposit.ticket, self.random.chance(self.faults.failing));
-            let landing = if !fails && put(memory, deposit.bytes, &into) {
+            let fits = into.total_len() == deposit.bytes.len() as u64;
+            let landing = if !fails && fits && put(memory, deposit.bytes, &into) {
                 Landing::Verified
             } else {
                 Landing::Failed
@@ -259,29 +272,32 @@ impl<E: Engine> NaiveWire<E> {
     }
 }
 
-/// The whole unit: head and payload in one, with its checksum filled in.
-pub(super) fn gather(
-    memory: &Memory,
-    transmit: &Transmit,
-    head: &[u8],
-    from: &Spans,
-) -> Option<Vec<u8>> {
-    let mut bytes = head.get(..usize::from(transmit.head_len))?.to_vec();
-    for span in from.iter() {
-        bytes.extend_from_slice(memory.get(span)?);
+impl<E> Side<E> {
+    /// The bytes of memory.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such memory.
+    #[track_caller]
+    pub fn bytes(&self, area: Area) -> &[u8] {
+        self.memory.area(&area).unwrap_or_else(|| panic!("{area} is not there"))
     }
-    if let Some(slot) = transmit.checksum {
-        let mut sum = InternetSum::new();
-        sum.add(bytes.get(usize::from(slot.start)..)?);
-        let at = usize::from(slot.start) + usize::from(slot.offset);
-        bytes.get_mut(at..at + 2)?.copy_from_slice(&sum.checksum().to_be_bytes());
+}
+
+impl<E: Engine> NaiveWire<Checked<E>> {
+    /// Both engines kept the contract so far.
+    ///
+    /// # Panics
+    ///
+    /// With what broke it.
+    #[track_caller]
+    pub fn check_contract(&self) {
+        assert_eq!(self.sides.each_ref().map(|side| side.engine.violations()), [[], []]);
     }
-    bytes.truncate(bytes.len().checked_sub(transmit.sum_only as usize)?);
-    Some(bytes)
 }
 
 /// Lets payloads fall where the engine guessed, right or wrong.
-pub(super) fn scatter<E: Engine>(engine: &E, memory: &mut Memory, batch: &[Packet]) {
+fn scatter<E: Engine>(engine: &E, memory: &mut Memory, batch: &[Packet]) {
     let mut nth = 0;
     let mut run = engine.guess(NaiveWire::<E>::PATH, nth);
     for packet in batch {
@@ -296,101 +312,6 @@ pub(super) fn scatter<E: Engine>(engine: &E, memory: &mut Memory, batch: &[Packe
         if rest.len == 0 {
             nth += 1;
             run = engine.guess(NaiveWire::<E>::PATH, nth);
-        }
-    }
-}
-
-/// Asks where a unit belongs, with more and more of its head.
-pub(super) fn place<E: Engine>(
-    engine: &mut E,
-    now: Instant,
-    packet: &Packet,
-    from: Peer,
-    into: &mut Spans,
-) -> Option<Placement> {
-    let mut have = 14;
-    // A head grows each time, so this ends at the length of the unit.
-    loop {
-        into.clear();
-        let head = &packet.bytes[..packet.bytes.len().min(have)];
-        let len = packet.bytes.len() as u32;
-        let path = NaiveWire::<E>::PATH;
-        let segment = packet.segment;
-        let unit = Unit { path, from, head, len, segment, ecn: Ecn::NotCapable };
-        match engine.place(now, &unit, into) {
-            Ok(Placement::NeedHead(more)) => {
-                let more = usize::from(more);
-                if more <= have || more > packet.bytes.len() {
-                    return None;
-                }
-                have = more;
-            }
-            other => return other.ok(),
-        }
-    }
-}
-
-/// Puts a payload where it belongs, if its check is good.
-pub(super) fn land(
-    memory: &mut Memory,
-    packet: &Packet,
-    placement: Placement,
-    into: &Spans,
-    fails: bool,
-) -> Option<(Ticket, Landing)> {
-    match placement {
-        Placement::Into { at, check, ticket } => {
-            let verdict = verify(&packet.bytes, check);
-            if fails {
-                return Some((ticket, Landing::Failed));
-            }
-            if verdict != Landing::Corrupt {
-                let mut rest = packet.bytes.get(usize::from(at)..).unwrap_or(&[]);
-                for span in into.iter() {
-                    let len = rest.len().min(span.len as usize);
-                    let part;
-                    (part, rest) = rest.split_at(len);
-                    match memory.get_mut(span) {
-                        Some(place) => place[..len].copy_from_slice(part),
-                        None => return Some((ticket, Landing::Failed)),
-                    }
-                }
-            }
-            Some((ticket, verdict))
-        }
-        Placement::Word(_, ticket) if fails => Some((ticket, Landing::Failed)),
-        Placement::Word(op, ticket) => {
-            Some((ticket, memory.word(&op).map_or(Landing::Failed, Landing::Old)))
-        }
-        Placement::NeedHead(_) | Placement::Consumed => None,
-    }
-}
-
-/// Writes a deposit; gives whether its place is as long as it is, and there.
-fn put(memory: &mut Memory, bytes: &[u8], into: &Spans) -> bool {
-    let mut rest = bytes;
-    into.total_len() == bytes.len() as u64
-        && into.iter().all(|span| {
-            let (part, behind) = rest.split_at(span.len as usize);
-            rest = behind;
-            memory.get_mut(span).map(|place| place.copy_from_slice(part)).is_some()
-        })
-}
-
-fn verify(bytes: &[u8], check: Check) -> Landing {
-    match check {
-        Check::None => Landing::Unchecked,
-        Check::InternetSum { from, len, seed } => {
-            let from = usize::from(from);
-            let covered = from.checked_add(len as usize).and_then(|end| bytes.get(from..end));
-            let mut sum = InternetSum::new();
-            sum.add_word(seed);
-            sum.add(covered.unwrap_or(&[]));
-            if covered.is_some() && sum.sum() == 0xffff {
-                Landing::Verified
-            } else {
-                Landing::Corrupt
-            }
         }
     }
 }

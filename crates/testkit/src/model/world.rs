@@ -7,16 +7,15 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use landfall_placement::{
-    Duration, Engine, Instant, Landing, PathId, PathLimits, PathState, Peer, Placement, Spans,
-    Ticket,
+    Area, Duration, Engine, Instant, PathId, PathLimits, PathState, Peer, Spans,
 };
 
 use super::checked::Checked;
 use super::memory::Memory;
 use super::operations::Operation;
+use super::packet::{Packet, gather};
 use super::segments;
-use super::wire::{Packet, gather, land, place};
-use landfall_placement::Area;
+use super::under_way::{Bounds, UnderWay};
 
 /// An engine as the world drives it.
 pub(super) trait Subject: Engine + Sized {
@@ -78,10 +77,7 @@ struct User {
 struct End<E> {
     checked: Checked<E>,
     memory: Memory,
-    inbox: VecDeque<(Packet, bool)>,
-    landings: VecDeque<(Packet, Placement, Spans)>,
-    held: VecDeque<Ticket>,
-    old: [VecDeque<Ticket>; 2],
+    under_way: UnderWay,
     user: User,
 }
 
@@ -94,10 +90,8 @@ pub(super) struct World<E> {
 }
 
 /// Bounds of what is under way; beyond them it is lost, or must land first.
-const INBOX: usize = 256;
-const LANDINGS: usize = 64;
-const HELD: usize = 64;
-const OLD: usize = 16;
+const BOUNDS: Bounds =
+    Bounds { inbox: 256, past: 0, landings: 64, held: 64, old: 16, reuses_tickets: false };
 const PATH: PathId = PathId(0);
 
 impl<E: Subject> World<E> {
@@ -118,15 +112,7 @@ impl<E: Subject> World<E> {
                 messages: 0,
                 has_failed: false,
             };
-            End {
-                checked,
-                memory,
-                inbox: VecDeque::new(),
-                landings: VecDeque::new(),
-                held: VecDeque::new(),
-                old: [VecDeque::new(), VecDeque::new()],
-                user,
-            }
+            End { checked, memory, under_way: UnderWay::new(BOUNDS), user }
         });
         Self { ends, now: Instant::ZERO, can_flip: E::has_checksum(config), failures: Vec::new() }
     }
@@ -144,17 +130,13 @@ impl<E: Subject> World<E> {
             Operation::Place { side, which } => self.place(side, usize::from(which)),
             Operation::Land { side, count, fails } => self.land(side, usize::from(count), fails),
             Operation::Lose { side, which } => {
-                self.pick(side, which);
+                self.ends[side].under_way.pick(which.into());
             }
-            Operation::Double { side, which } => {
-                if let Some(packet) = self.pick(side, which) {
-                    self.enqueue(side, packet.clone());
-                    self.enqueue(side, packet);
-                }
-            }
+            Operation::Double { side, which } => self.ends[side].under_way.double(which.into()),
             Operation::Flip { side, which, bit } => self.flip(side, which, bit),
             Operation::Inject { side, bytes } => {
-                self.enqueue(side, (Packet { bytes: bytes.to_vec(), segment: None }, true));
+                let packet = Packet::new(PATH, Peer::Node(1 - side as u32), bytes.to_vec());
+                self.ends[side].under_way.enqueue(packet.changed());
             }
             Operation::Scatter { side } => self.scatter(side),
             Operation::Wait { micros } => self.wait(micros),
@@ -184,11 +166,12 @@ impl<E: Subject> World<E> {
                 self.post_what_is_missing(side);
                 self.release(side);
                 moved |= self.transmit(side, 16, false) > 0;
-                moved |= !self.ends[side].inbox.is_empty() || !self.ends[side].landings.is_empty();
+                let under_way = &self.ends[side].under_way;
+                moved |= under_way.packets() + under_way.waiting() > 0;
                 for _ in 0..16 {
                     self.place(side, 0);
                 }
-                self.land(side, LANDINGS, false);
+                self.land(side, BOUNDS.landings, false);
                 self.hear();
             }
             quiet = if moved { 0 } else { quiet + 1 };
@@ -287,7 +270,7 @@ impl<E: Subject> World<E> {
         let mut head = vec![0; usize::from(limits.head)];
         let mut from = Spans::new();
         for n in 0..count {
-            if self.ends[side].held.len() >= HELD {
+            if self.ends[side].under_way.holds_most() {
                 self.release(side);
             }
             from.clear();
@@ -297,7 +280,7 @@ impl<E: Subject> World<E> {
                 return n;
             };
             let bytes = gather(&end.memory, &transmit, &head, &from);
-            end.held.push_back(transmit.ticket);
+            end.under_way.hold(transmit.ticket);
             let Some(bytes) = bytes else {
                 self.failures.push(format!("side {side}: sends what it does not have"));
                 continue;
@@ -311,66 +294,44 @@ impl<E: Subject> World<E> {
             };
             for bytes in pieces {
                 let segment = transmit.segment.map(|segment| segment.size);
-                self.enqueue(1 - side, (Packet { bytes, segment }, false));
+                let packet = Packet::new(PATH, Peer::Node(side as u32), bytes);
+                self.ends[1 - side].under_way.enqueue(packet.segmented(segment));
             }
         }
         count
     }
 
     fn release(&mut self, side: usize) {
-        while let Some(ticket) = self.ends[side].held.pop_front() {
-            self.ends[side].checked.handle_sent(self.now, ticket);
-            keep_old(&mut self.ends[side].old[1], ticket);
-        }
+        let end = &mut self.ends[side];
+        end.under_way.release(&mut end.checked, self.now, false);
     }
 
-    fn enqueue(&mut self, side: usize, packet: (Packet, bool)) {
-        let inbox = &mut self.ends[side].inbox;
-        if inbox.len() < INBOX {
-            inbox.push_back(packet);
-        }
-    }
-
-    fn pick(&mut self, side: usize, which: u8) -> Option<(Packet, bool)> {
-        let inbox = &mut self.ends[side].inbox;
-        let at = usize::from(which) % inbox.len().max(1);
-        inbox.remove(at)
-    }
-
-    /// Flips one bit, in each unit at most once: two flips may hide each other
-    /// from an Internet checksum.
     fn flip(&mut self, side: usize, which: u8, bit: u16) {
-        let Some((mut packet, was_changed)) = self.pick(side, which) else { return };
-        if !was_changed && self.can_flip && !packet.bytes.is_empty() {
-            let bit = usize::from(bit) % (packet.bytes.len() * 8);
-            packet.bytes[bit / 8] ^= 1 << (bit % 8);
-        }
-        self.enqueue(side, (packet, true));
+        let can_flip = self.can_flip;
+        self.ends[side].under_way.change(which.into(), |packet| {
+            if can_flip {
+                packet.flip(0, bit);
+            }
+        });
     }
 
     fn place(&mut self, side: usize, which: usize) {
-        if self.ends[side].landings.len() >= LANDINGS {
-            self.land(side, LANDINGS, false);
+        if self.ends[side].under_way.is_full() {
+            self.land(side, BOUNDS.landings, false);
         }
-        let Some((packet, _)) = self.pick(side, which as u8) else { return };
-        let from = Peer::Node(1 - side as u32);
-        let mut into = Spans::new();
         let end = &mut self.ends[side];
-        if let Some(placement) = place(&mut end.checked, self.now, &packet, from, &mut into)
-            && !matches!(placement, Placement::Consumed)
+        if let Some((packet, Ok(placement), into)) =
+            end.under_way.receive(&mut end.checked, self.now, which)
         {
-            end.landings.push_back((packet, placement, into));
+            end.under_way.keep(packet, placement, into);
         }
     }
 
     fn land(&mut self, side: usize, count: usize, fails: bool) {
         for n in 0..count {
-            let end = &mut self.ends[side];
-            let Some((packet, placement, into)) = end.landings.pop_front() else { return };
-            let landed = land(&mut end.memory, &packet, placement, &into, fails && n == 0);
-            if let Some((ticket, landing)) = landed {
-                end.checked.handle_placed(self.now, ticket, landing);
-                keep_old(&mut end.old[0], ticket);
+            let End { checked, memory, under_way, .. } = &mut self.ends[side];
+            if under_way.land(checked, memory, self.now, fails && n == 0).is_none() {
+                return;
             }
             self.hear();
         }
@@ -403,18 +364,11 @@ impl<E: Subject> World<E> {
         self.hear();
     }
 
-    /// An old ticket comes back that means nothing now (invariant 7). It
-    /// passes by the checker, which would blame the driver.
+    /// Old tickets come back that mean nothing now (invariant 7).
     fn bring_back_old(&mut self, side: usize) {
-        let end = &mut self.ends[side];
-        if let Some(ticket) = end.old[0].pop_front() {
-            end.checked.engine.handle_placed(self.now, ticket, Landing::Verified);
-        }
-        if let Some(ticket) = end.old[1].pop_front()
-            && !end.held.contains(&ticket)
-        {
-            end.checked.engine.handle_sent(self.now, ticket);
-        }
+        let End { checked, under_way, .. } = &mut self.ends[side];
+        under_way.bring_back_placed(checked, self.now);
+        under_way.bring_back_sent(checked, self.now);
     }
 
     /// Takes in what the engines tell, and checks that it is true.
@@ -483,13 +437,6 @@ impl<E: Subject> World<E> {
             let len = bytes.len();
             self.failures.push(format!("side {side}: {len} bytes reported before they were there"));
         }
-    }
-}
-
-fn keep_old(old: &mut VecDeque<Ticket>, ticket: Ticket) {
-    old.push_back(ticket);
-    if old.len() > OLD {
-        old.pop_front();
     }
 }
 
