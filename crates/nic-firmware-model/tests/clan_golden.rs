@@ -4,7 +4,7 @@
 #[path = "support/kept.rs"]
 mod kept;
 
-use nic_firmware_model::clan::model::{adapted_trace, disagreements, plain_trace};
+use nic_firmware_model::clan::model::{adapted, disagreements, plain};
 
 /// Apertures with tripwires at both ends; writes of bytes and of words, some beyond the
 /// end; DMA, reads, a group; units that come again altered; an aperture that goes while
@@ -24,16 +24,16 @@ const RUN: &[u8] = &[
 
 #[test]
 fn the_run_that_is_kept_is_the_same_again() {
-    let (capture, lines) = adapted_trace(RUN);
-    assert!(kept::blocks(&capture).len() > 60, "hardly anything happens");
-    kept::expect("clan.pcapng", &capture, "clan.txt", &lines);
+    let record = adapted(None, RUN);
+    assert!(kept::blocks(&record.frames).len() > 60, "hardly anything happens");
+    kept::expect("clan.pcapng", &record.frames, "clan.txt", &record.lines());
 }
 
 #[test]
 fn the_host_without_an_adapter_leaves_the_same_trace() {
-    let (ours, theirs) = (adapted_trace(RUN), plain_trace(RUN));
-    assert_eq!(ours.1, theirs.1);
-    kept::compare("the trace of the plain host", &ours.0, &theirs.0);
+    let (ours, theirs) = (adapted(None, RUN), plain(RUN));
+    assert_eq!(ours.lines(), theirs.lines());
+    kept::compare("the trace of the plain host", &ours.frames, &theirs.frames);
 }
 
 /// What the fuzz target `firmware_clan` runs, over its corpus: so that what was found

@@ -29,7 +29,7 @@ fn the_card_takes_much_of_what_comes() {
     let (mut card, mut seam) = (0, 0);
     for seed in 0..8 {
         let bytes = bytes(seed, 1_200);
-        let (with, without) = (play::<Carded>(&bytes, None), play::<Plain>(&bytes, None));
+        let (with, without) = (play::<Carded>(None, &bytes), play::<Plain>(None, &bytes));
         let differ = with.differences(&without);
         assert!(differ.is_empty(), "seed {seed}: {differ:#?}");
         card += with.placed.0;

@@ -4,7 +4,7 @@
 #[path = "support/kept.rs"]
 mod kept;
 
-use nic_firmware_model::tigon::model::{adapted_trace, disagreements, plain_trace};
+use nic_firmware_model::tigon::model::{adapted, disagreements, plain};
 
 /// Small STUs and Blocks over a link that loses, doubles and overtakes; sends, a
 /// read, a region that is refused, frames that come again altered, a Transfer that
@@ -21,16 +21,16 @@ const RUN: &[u8] = &[
 
 #[test]
 fn the_run_that_is_kept_is_the_same_again() {
-    let (capture, lines) = adapted_trace(RUN);
-    assert!(kept::blocks(&capture).len() > 100, "hardly anything happens");
-    kept::expect("tigon.pcapng", &capture, "tigon.txt", &lines);
+    let record = adapted(None, RUN);
+    assert!(kept::blocks(&record.frames).len() > 100, "hardly anything happens");
+    kept::expect("tigon.pcapng", &record.frames, "tigon.txt", &record.lines());
 }
 
 #[test]
 fn the_host_without_an_adapter_leaves_the_same_trace() {
-    let (ours, theirs) = (adapted_trace(RUN), plain_trace(RUN));
-    assert_eq!(ours.1, theirs.1);
-    kept::compare("the trace of the plain host", &ours.0, &theirs.0);
+    let (ours, theirs) = (adapted(None, RUN), plain(RUN));
+    assert_eq!(ours.lines(), theirs.lines());
+    kept::compare("the trace of the plain host", &ours.frames, &theirs.frames);
 }
 
 /// What the fuzz target `firmware_tigon` runs, over its corpus: so that what was

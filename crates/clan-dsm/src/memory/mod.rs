@@ -122,6 +122,11 @@ impl Memory {
         self.slot_of(id).ok().map(|slot| self.slots[usize::from(slot)].memory)
     }
 
+    /// The slots that hold an aperture now.
+    pub(crate) fn slots_in_use(&self) -> impl Iterator<Item = u16> + '_ {
+        (0..self.slots.len()).map(|slot| slot as u16).filter(|slot| self.id_of(*slot).is_some())
+    }
+
     /// The aperture that is in this slot now.
     pub(crate) fn id_of(&self, slot: u16) -> Option<ApertureId> {
         let aperture = self.slots.get(usize::from(slot))?;

@@ -10,10 +10,8 @@
 //! | `upcall` | what the adapters tell: reports, and whole frames |
 //! | `software` | whole frames: the engine places them, the processor copies |
 //! | `outgoing` | what the engine sends, behind the commands that it gave before |
-//! | `runs` | [`Runs`]: such a node, or one without adapters |
 
 mod outgoing;
-mod runs;
 pub(crate) mod software;
 mod upcall;
 
@@ -30,7 +28,6 @@ use landfall_simnet::{EngineConfig, Frame, LinkState, Memory, Node, Outbox, Port
 use crate::firmware::{Arrival, Firmware, HostMemory};
 use crate::machine::Adapter;
 use outgoing::Outgoing;
-pub use runs::Runs;
 use software::ProcessorMemory;
 
 /// An engine that an adapter takes work off.
