@@ -1,6 +1,6 @@
 //! Two adapters and all that is between them.
 
-use alloc::collections::VecDeque;
+use alloc::collections::{BTreeSet, VecDeque};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -72,6 +72,8 @@ pub(super) struct World {
     /// is judged.
     pub(super) is_attacked: bool,
     pub(super) digest: u64,
+    /// Packets for each side that travel in pieces, one of which was changed.
+    pub(super) flipped: BTreeSet<(usize, u32)>,
     /// What happened, if somebody wants to read it.
     pub(super) story: Option<Vec<String>>,
 }
@@ -89,6 +91,7 @@ impl World {
             failures: Vec::new(),
             is_attacked: false,
             digest: 0xcbf2_9ce4_8422_2325,
+            flipped: BTreeSet::new(),
             story: with_story.then(Vec::new),
         };
         if setup.begins_connected() {
