@@ -74,6 +74,13 @@ impl Ecn {
             _ => Self::CongestionExperienced,
         }
     }
+
+    /// Was the network congested?
+    #[must_use]
+    #[inline]
+    pub const fn is_congested(self) -> bool {
+        matches!(self, Self::CongestionExperienced)
+    }
 }
 
 /// What the device or the kernel beneath a path does by itself.

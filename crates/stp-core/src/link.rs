@@ -9,7 +9,7 @@ use landfall_congestion::{Arrived, Config as Congestion, Window};
 use landfall_placement::{Duration, Instant, Peer, Random};
 use landfall_tables::{HashIndex, Table};
 
-use crate::offload::Seat;
+use crate::offload::{Seat, Seats};
 
 /// No Block, at the ends of lists.
 pub(crate) const NO_BLOCK: u16 = u16::MAX;
@@ -59,6 +59,20 @@ pub(crate) struct Traffic {
     issued: VecDeque<Issued>,
     /// Transfers that wait for room here.
     pub(crate) waiting: Vec<u32>,
+}
+
+impl Traffic {
+    /// The grant that an STU answers, which is the first of those that are left then.
+    #[inline]
+    fn issued_for(&mut self, seat: Seat) -> Option<&Issued> {
+        if !self.issued.front()?.covers(seat) {
+            // Those that it has overtaken are complete, or will come again.
+            let overtaken = self.issued.iter().take(LOOK_AHEAD);
+            let nth = overtaken.clone().position(|issued| issued.covers(seat))?;
+            self.issued.drain(..nth);
+        }
+        self.issued.front()
+    }
 }
 
 /// One link.
@@ -137,20 +151,20 @@ impl Link {
         }
     }
 
-    /// When the STU that comes was granted, if it comes for the first time: of
+    /// When the last of the STUs that come was granted, if they come for the first time: of
     /// what was asked for again it is not clear which grant it answers.
     #[inline]
-    pub(crate) fn granted_at(&mut self, seat: Seat) -> Option<Instant> {
-        let issued = &mut self.traffic.as_mut()?.issued;
-        if let Some(first) = issued.front()
-            && first.covers(seat)
-        {
-            return Some(first.at);
+    pub(crate) fn granted_at(&mut self, seats: Seats) -> Option<Instant> {
+        let traffic = self.traffic.as_mut()?;
+        let mut seat = seats.first;
+        loop {
+            let issued = *traffic.issued_for(seat)?;
+            if issued.end >= seats.end() {
+                return Some(issued.at);
+            }
+            // A run goes on over the end of a grant.
+            seat.stu = issued.end;
         }
-        // Those that it has overtaken are complete, or will come again.
-        let nth = issued.iter().take(LOOK_AHEAD).position(|issued| issued.covers(seat))?;
-        issued.drain(..nth);
-        Some(issued.front()?.at)
     }
 
     /// Something of a Block is asked for again: what comes of it from now on may

@@ -1,6 +1,8 @@
 //! A packet comes: what everything is checked for, and who it is for.
 
-use landfall_placement::{Check, Instant, Peer, Placement, Refusal, Spans, Unit};
+use landfall_placement::{
+    Check, Instant, Peer, Placement, Refusal, RunPlacement, Spans, Unit, UnitRun,
+};
 
 use super::Endpoint;
 use crate::connection::State as ConnectionState;
@@ -27,8 +29,7 @@ impl Endpoint {
         if (unit.len as usize) < HEADER_LEN {
             return Err(Refusal::Truncated);
         }
-        // Nobody takes the events: whatever else comes will be sent again.
-        if self.events.len() >= self.config.queue * EVENTS_PER_PLACE {
+        if self.is_full() {
             return Err(Refusal::NoRoom);
         }
         let Some(header) = Header::read(unit.head) else {
@@ -57,15 +58,41 @@ impl Endpoint {
         let hit = self.place_here(&data)?;
         // One span always fits: the list comes empty.
         into.push(hit.span).map_err(|_| Refusal::NoRoom)?;
-        self.note_data(now, hit.seat, hold::decode(header.param.get()));
+        self.note_data(now, hit.seat.into(), hold::decode(header.param.get()));
         let check = if header.flags().has(Flags::SUM) {
             let len = HEADER_LEN as u32 + hit.span.len;
             Check::InternetSum { from: 0, len, seed: 0 }
         } else {
             Check::None
         };
-        let ticket = Purpose::Stu(hit.seat).pack();
+        let ticket = Purpose::Stus(hit.seat.into()).pack();
         Ok(Placement::Into { at: HEADER_LEN as u16, check, ticket })
+    }
+
+    /// A run of Data: the seam says where its leading part belongs. What adapters have, what
+    /// is summed and whatever is not expected goes the way of single packets.
+    #[inline]
+    pub(super) fn place_data_run(
+        &mut self,
+        now: Instant,
+        run: &UnitRun<'_>,
+    ) -> Option<RunPlacement> {
+        if self.granted.mirror.is_on() || self.config.checksum || self.is_full() {
+            return None;
+        }
+        let hit = self.granted.table().place_run(run)?;
+        self.note_data(now, hit.seats, hold::decode(hit.hold));
+        Some(RunPlacement {
+            units: hit.seats.count,
+            at: HEADER_LEN as u16,
+            span: hit.span,
+            ticket: Purpose::Stus(hit.seats).pack(),
+        })
+    }
+
+    /// Does nobody take the events? Whatever comes then will be sent again.
+    fn is_full(&self) -> bool {
+        self.events.len() >= self.config.queue * EVENTS_PER_PLACE
     }
 
     /// Asks the table, for a Block that the engine itself has. What an adapter has

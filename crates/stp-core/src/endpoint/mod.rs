@@ -25,8 +25,8 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use landfall_placement::{
-    Engine, Guess, Instant, Landing, PathId, PathState, Placement, Random, Refusal, Refusals, Seed,
-    Spans, Ticket, Timeout, Transmit, Unit,
+    Engine, Guess, Instant, Landing, PathId, PathState, Placement, Random, Refusal, Refusals,
+    RunPlacement, RunRoom, Seed, Spans, Ticket, Timeout, Transmit, TransmitRun, Unit, UnitRun,
 };
 use landfall_tables::{IndexedHeap, Table};
 
@@ -260,6 +260,11 @@ impl Engine for Endpoint {
     }
 
     #[inline]
+    fn place_run(&mut self, now: Instant, run: &UnitRun<'_>) -> Option<RunPlacement> {
+        self.place_data_run(now, run)
+    }
+
+    #[inline]
     fn handle_placed(&mut self, now: Instant, ticket: Ticket, landing: Landing) {
         self.land(now, ticket, landing);
     }
@@ -272,14 +277,21 @@ impl Engine for Endpoint {
         head: &mut [u8],
         from: &mut Spans,
     ) -> Option<Transmit> {
-        if self.grants_due {
-            self.grant_more(now);
-        }
-        if !self.connections.ending.is_empty() {
-            self.disconnect_idle(now);
-        }
+        self.prepare_transmit(now);
         let path = self.path_index(path)?;
         self.next_transmit(now, path, head, from)
+    }
+
+    #[inline]
+    fn poll_transmit_run(
+        &mut self,
+        now: Instant,
+        path: PathId,
+        room: &mut RunRoom<'_>,
+    ) -> Option<TransmitRun> {
+        self.prepare_transmit(now);
+        let path = self.path_index(path)?;
+        self.next_data_run(now, path, room)
     }
 
     #[inline]

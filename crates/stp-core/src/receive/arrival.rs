@@ -7,21 +7,21 @@ use crate::connection::NONE;
 use crate::endpoint::Endpoint;
 use crate::error::Ended;
 use crate::event::Event;
-use crate::offload::{Arrival, Seat};
+use crate::offload::{Arrival, Seats};
 use crate::wire::message::{Ids, Message, State as Answer};
 
 impl Endpoint {
     /// Data was accepted, and is being placed.
     #[inline]
-    pub(crate) fn note_data(&mut self, now: Instant, seat: Seat, hold: Duration) {
-        let grant = &mut self.granted.grants[usize::from(seat.block)];
+    pub(crate) fn note_data(&mut self, now: Instant, seats: Seats, hold: Duration) {
+        let grant = &mut self.granted.grants[usize::from(seats.first.block)];
         grant.active = now;
         let Some(link) = self.links.get_mut(grant.link) else { return };
         link.active = now;
         link.strikes = 0;
         // How long the network took is known where it is clear which grant this
         // answers.
-        let issued = link.granted_at(seat);
+        let issued = link.granted_at(seats);
         let news = &mut link.traffic().news;
         news.granted = issued.unwrap_or(grant.at);
         if let Some(at) = issued {
@@ -31,36 +31,37 @@ impl Endpoint {
     }
 
     #[inline]
-    pub(crate) fn land_stu(
+    pub(crate) fn land_stus(
         &mut self,
         now: Instant,
-        seat: Seat,
+        seats: Seats,
         is_in_place: bool,
         is_memory_gone: bool,
     ) {
-        match self.granted.table().landed(seat, is_in_place) {
+        let block = seats.first.block;
+        match self.granted.table().landed(seats, is_in_place) {
             Arrival::Bytes(len) => {
-                self.note_landed(seat.block, len);
-                if self.granted.block(seat.block).holes() > 0 {
-                    self.note_hole(now, seat.block);
+                self.note_landed(block, seats.count, len);
+                if self.granted.block(block).holes() > 0 {
+                    self.note_hole(now, block);
                 }
             }
             Arrival::Complete(len) => {
-                self.note_landed(seat.block, len);
-                self.complete_block(now, seat.block);
+                self.note_landed(block, seats.count, len);
+                self.complete_block(now, block);
             }
             Arrival::Lost if is_memory_gone => {
-                let receive = self.granted.grants[usize::from(seat.block)].receive;
+                let receive = self.granted.grants[usize::from(block)].receive;
                 self.begin_ending_receive(now, receive, Ended::MemoryFailed);
             }
             Arrival::Lost | Arrival::Stale => {}
-            Arrival::Released => self.release_block(now, seat.block),
+            Arrival::Released => self.release_block(now, block),
         }
     }
 
     #[inline]
-    fn note_landed(&mut self, block: u16, len: u32) {
-        self.stats.stus_received += 1;
+    fn note_landed(&mut self, block: u16, stus: u16, len: u32) {
+        self.stats.stus_received += u64::from(stus);
         self.stats.bytes_received += u64::from(len);
         self.return_room(block, len);
         self.grants_due = true;

@@ -97,6 +97,13 @@ impl Header {
         Flags(self.flags)
     }
 
+    /// Is it Data without a checksum, of which a run may be?
+    #[inline]
+    #[must_use]
+    pub(crate) const fn is_plain_data(&self) -> bool {
+        self.op == Op::Data as u8 && !self.flags().has(Flags::SUM)
+    }
+
     /// The first of the two words in `t_len`.
     #[inline]
     #[must_use]
