@@ -1,12 +1,14 @@
 //! A wrapper that watches whether an engine keeps the contract.
 
+use alloc::vec;
 use alloc::vec::Vec;
 use core::cell::RefCell;
 use core::fmt;
 
 use landfall_placement::{
     Check, Deposit, Engine, Guess, Instant, Landing, PathId, PathState, Placement, Refusal,
-    Refusals, Span, Spans, Ticket, Timeout, Transmit, Unit,
+    Refusals, RunPlacement, RunRoom, Span, Spans, Ticket, Timeout, Transmit, TransmitRun, Unit,
+    UnitRun,
 };
 
 use super::claimed::Claimed;
@@ -40,6 +42,10 @@ pub enum Violation {
     EmptySpan(Ticket),
     /// More bytes are only summed than there are, or together with segments.
     BadSumOnly(Ticket),
+    /// A run that has not a payload for each unit, or is longer than there is room for.
+    BadRun(TransmitRun),
+    /// Something was counted as refused for a run: that is for its units, one by one.
+    RunCounted,
     /// The driver told of a ticket that was not under way.
     UnknownTicket(Ticket),
     /// A landing was told out of order.
@@ -136,7 +142,7 @@ impl Watch {
     }
 
     /// What a placement or a deposit names is free, and from now on under way.
-    fn start(&mut self, ticket: Ticket, into: &Spans) {
+    fn start(&mut self, ticket: Ticket, into: &[Span]) {
         if self.pending.iter().any(|(have, _)| *have == ticket) {
             self.note(Violation::TicketTwice(ticket));
         }
@@ -199,6 +205,21 @@ impl<E: Engine> Engine for Checked<E> {
         result
     }
 
+    fn place_run(&mut self, now: Instant, run: &UnitRun<'_>) -> Option<RunPlacement> {
+        let before = *self.engine.refusals();
+        let placed = self.engine.place_run(now, run);
+        if *self.engine.refusals() != before {
+            self.note(Violation::RunCounted);
+        }
+        let placed = placed?;
+        let payload = run.payload_len(placed.at.into(), placed.units.into());
+        if placed.span.len == 0 || payload != Some(placed.span.len.into()) {
+            self.note(Violation::BadLength(placed.ticket));
+        }
+        self.watch.start(placed.ticket, &[placed.span]);
+        Some(placed)
+    }
+
     fn handle_placed(&mut self, now: Instant, ticket: Ticket, landing: Landing) {
         match self.watch.pending.iter().position(|(have, _)| *have == ticket) {
             Some(at) => {
@@ -247,6 +268,24 @@ impl<E: Engine> Engine for Checked<E> {
         }
         self.held.push((transmit.ticket, from.to_vec()));
         Some(transmit)
+    }
+
+    fn poll_transmit_run(
+        &mut self,
+        now: Instant,
+        path: PathId,
+        room: &mut RunRoom<'_>,
+    ) -> Option<TransmitRun> {
+        let run = self.engine.poll_transmit_run(now, path, room)?;
+        if usize::from(run.head_len) > room.head_len() {
+            self.note(Violation::HeadTooLong(run.head_len));
+        }
+        let unit_len = u32::from(run.head_len) + run.payload_len;
+        if !run.is_consistent() || usize::from(run.units) > room.units_of(unit_len) {
+            self.note(Violation::BadRun(run));
+        }
+        self.held.push((run.ticket, vec![run.span]));
+        Some(run)
     }
 
     fn handle_sent(&mut self, now: Instant, ticket: Ticket) {
