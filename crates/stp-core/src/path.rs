@@ -124,13 +124,7 @@ impl Order {
 
     /// The header of the STU of `len` bytes at this offset.
     #[inline]
-    pub(crate) fn header_at(
-        &self,
-        now: Instant,
-        offset: u32,
-        len: u32,
-        is_summed: bool,
-    ) -> Header {
+    pub(crate) fn header_at(&self, now: Instant, offset: u32, len: u32, is_summed: bool) -> Header {
         let mut header = self.header;
         header.offset = offset.into();
         header.flags = self.flags(offset.wrapping_add(len), is_summed);

@@ -16,6 +16,7 @@ mod partings;
 mod proofs;
 mod regions;
 mod room;
+mod runs;
 mod scheduling;
 mod striping;
 mod support;

@@ -107,11 +107,7 @@ impl Blocks<'_> {
 /// How many of these heads follow on the first, each `step` bytes of payload behind the one
 /// before, and are like it in all else but the mark of a Block's last STU.
 #[inline]
-fn in_order<'a>(
-    first: &[u8; HEADER_LEN],
-    step: u32,
-    heads: impl Iterator<Item = &'a [u8]>,
-) -> u16 {
+fn in_order<'a>(first: &[u8; HEADER_LEN], step: u32, heads: impl Iterator<Item = &'a [u8]>) -> u16 {
     /// What may differ in the first word: the flag of the last STU.
     const LAST: u64 = (Flags::LAST.0 as u64) << 48;
     let first = words(first);

@@ -343,13 +343,7 @@ impl Inbox {
 
     /// The payload from byte `at` of a unit is to be written to `spans`: out of a posted
     /// place it is moved aside first, for another unit may belong there.
-    fn displace<E>(
-        &mut self,
-        turn: &mut Turn<'_, E>,
-        source: Source,
-        at: usize,
-        spans: &[Span],
-    ) {
+    fn displace<E>(&mut self, turn: &mut Turn<'_, E>, source: Source, at: usize, spans: &[Span]) {
         let Turn { pins, counters, .. } = turn;
         let wanted: usize = spans.iter().map(|span| span.len as usize).sum();
         let (source, from) = match source {
