@@ -81,6 +81,7 @@ impl Nic {
     }
 
     /// A frame whose turn it is.
+    #[inline]
     fn next(
         &mut self,
         now: Instant,

@@ -194,6 +194,7 @@ impl Nic {
         }
     }
 
+    #[inline]
     fn touch(&mut self, place: Place, at: u64, len: u32, how: crate::Access) {
         let touched = Touched::new(place, at, at.saturating_add(u64::from(len)), how);
         self.touch_all(touched.as_slice());

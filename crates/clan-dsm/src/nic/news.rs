@@ -30,6 +30,7 @@ impl Nic {
     }
 
     /// Takes note of links that came, have something to tell, or went.
+    #[inline]
     pub(super) fn hear_links(&mut self, now: Instant) {
         while let Some(news) = self.links.poll_news() {
             match news {
@@ -86,6 +87,7 @@ impl Nic {
         }
     }
 
+    #[inline(always)]
     pub(super) fn note(&mut self, note: Note) {
         match note {
             Note::Written(host, bytes) => self.touched_there(host, bytes),
@@ -109,6 +111,7 @@ impl Nic {
         }
     }
 
+    #[inline]
     fn touched_there(&mut self, host: HostId, Bytes { slot, offset, len }: Bytes) {
         self.touch(Place::Remote(host, slot), offset, len, Access::Write);
     }

@@ -71,6 +71,7 @@ impl Arriving {
 impl Nic {
     /// A unit of the native link came. What the adapter gave counts as seen here, unless its
     /// payload is still on its way.
+    #[inline(never)]
     pub(in crate::nic) fn arrive_packet(
         &mut self,
         now: Instant,
@@ -219,6 +220,7 @@ impl Nic {
     }
 
     /// A payload is in its place, or could not be put there.
+    #[inline(never)]
     pub(in crate::nic) fn land_packet(&mut self, ticket: Ticket, landing: Landing) {
         let Some(native) = &mut self.native else { return };
         let Some(Placed { burst, lands }) = native.arriving.pop(ticket) else { return };

@@ -161,6 +161,7 @@ impl Native {
 
 impl Nic {
     /// Brings what depends on the state of the native link up to date.
+    #[inline(never)]
     pub(super) fn settle_native(&mut self, now: Instant) {
         let Some(native) = &mut self.native else { return };
         if native.link.take_restarted() {

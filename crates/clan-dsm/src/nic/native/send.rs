@@ -167,6 +167,7 @@ impl Nic {
     }
 
     /// The next unit for the native link.
+    #[inline(never)]
     pub(in crate::nic) fn poll_packet(
         &mut self,
         now: Instant,
@@ -192,6 +193,7 @@ impl Nic {
     }
 
     /// A driver has let a packet go: it counts as arrived.
+    #[inline(never)]
     pub(in crate::nic) fn sent_packet(&mut self, ticket: Ticket) {
         let Some(native) = &mut self.native else { return };
         let sent = &mut native.in_flight.sent;
