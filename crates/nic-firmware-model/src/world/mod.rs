@@ -310,6 +310,15 @@ impl<E: Engine, H: Runs<E>, P: Runs<E>> World<E, H, P> {
         self.note(end);
     }
 
+    /// Lets so much time pass, in which nothing may go wrong.
+    ///
+    /// # Panics
+    /// Something does.
+    pub fn advance(&mut self, time: Duration) {
+        self.wait(time);
+        assert!(self.wrong.is_empty(), "{:?}", self.wrong);
+    }
+
     /// Lets so much time pass.
     pub fn wait(&mut self, time: Duration) {
         self.run_until(self.now() + time);

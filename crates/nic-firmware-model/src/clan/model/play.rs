@@ -84,7 +84,7 @@ impl<N: Runs<Nic>> Players<N> {
                         user.has.apertures.push(Exposed { id, len: area.len, cookie });
                         Ok(())
                     }))
-                })
+                });
             }
             Step::Revoke { side, which } => self.used.call(side, NONE, |_, user, engine, _| {
                 let Exposed { id, .. } = pick(&user.has.apertures, which)?;
@@ -104,7 +104,7 @@ impl<N: Runs<Nic>> Players<N> {
                         3 => engine.take_fired(wire).map(drop),
                         _ => engine.remove_tripwire(wire),
                     })
-                })
+                });
             }
             Step::Group { side, which, how } => self.group(side, which, how),
             step => self.apply_remote(step),

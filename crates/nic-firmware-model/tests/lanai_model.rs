@@ -1,6 +1,7 @@
 //! A host whose LANai 9 places what comes as expected, against one whose engine
 //! places everything: costs off, the same frames and calls at the same moments.
 
+use crate::kept;
 use landfall_placement::Random;
 use nic_firmware_model::lanai::model::{
     Carded, Fault, Plain, disagreements, disagreements_with, play,
@@ -53,4 +54,20 @@ fn every_fault_of_a_firmware_is_seen() {
             (0..40).any(|seed| !disagreements_with(Some(fault), &bytes(seed, 1_200)).is_empty());
         assert!(is_seen, "{fault:?} is not seen");
     }
+}
+
+/// Connections, datagrams, losses and forged frames.
+fn scenario() -> Vec<u8> {
+    let mut random = Random::from_number(5);
+    (0..700).map(|_| random.next_u32() as u8).collect()
+}
+
+#[test]
+fn it_is_as_it_always_was() {
+    let record = play::<Carded>(None, &scenario());
+    assert!(record.wrong.is_empty(), "{:?}", record.wrong);
+    assert!(record.placed.0 > 0, "the cards placed nothing");
+    let memory = record.memory.iter().flat_map(|regions| regions.values());
+    let memory: String = memory.map(|bytes| format!("{:016x}\n", kept::digest(bytes))).collect();
+    kept::expect("lanai.pcapng", &record.frames, "lanai.memory", &memory);
 }

@@ -5,16 +5,16 @@ mod orders;
 
 use landfall_placement::Instant;
 
-use super::bus::Bus;
-use super::costs::{Costs, Engines};
-use super::dma::Dma;
-use super::inbound::{About, Cargo, Pending, Stand};
-use super::interrupt::Interrupt;
-use super::outbound::{Departure, Send};
-use super::parts::Parts;
-use super::processor::Processor;
-use super::requests::{Batch, Posted, Requests};
 use crate::firmware::{Arrival, Firmware, HostMemory, Landed, Stage, Verdict};
+use crate::machine::dma::Bus;
+use crate::machine::dma::Dma;
+use crate::machine::inbound::{About, Cargo, Pending, Stand};
+use crate::machine::interrupt::Interrupt;
+use crate::machine::outbound::{Departure, Send};
+use crate::machine::parts::Parts;
+use crate::machine::parts::{Costs, Engines};
+use crate::machine::processor::Processor;
+use crate::machine::requests::{Batch, Posted, Requests};
 
 /// What the host wants of its adapter.
 #[derive(Clone, Copy, Debug)]

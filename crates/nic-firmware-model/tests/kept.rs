@@ -1,4 +1,65 @@
-//! Captures (pcapng), compared: which packet differs, in which byte, and what that is.
+//! Runs that are kept in the repository: what crossed the link, and what was there in
+//! the end. `cargo test -p nic-firmware-model --test suite _model` shows what differs, and
+//! where.
+
+use std::path::PathBuf;
+
+/// Both parts of a run are what is kept under these names. `UPDATE_GOLDEN=1` writes
+/// them anew.
+pub(crate) fn expect(trace: &str, capture: &[u8], end: &str, lines: &str) {
+    let (trace_path, end_path) = (path(trace), path(end));
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        std::fs::write(&trace_path, capture).expect("the folder is there");
+        std::fs::write(&end_path, lines).expect("the folder is there");
+    }
+    let was = std::fs::read(trace_path).expect("UPDATE_GOLDEN=1 writes it");
+    let mut found = differences(trace, capture, &was);
+    let known = std::fs::read_to_string(end_path).expect("UPDATE_GOLDEN=1 writes it");
+    found.extend(lines_that_differ(end, lines, &known));
+    tell(&found);
+}
+
+/// Two captures must be the same.
+pub(crate) fn compare(name: &str, is: &[u8], was: &[u8]) {
+    tell(&differences(name, is, was));
+}
+
+/// FNV-1a, of 64 bits: it need not withstand anybody.
+pub(crate) fn digest(bytes: &[u8]) -> u64 {
+    let step = |sum: u64, byte: &u8| (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, step)
+}
+
+fn tell(found: &[String]) {
+    const FIRST: usize = 20;
+    assert!(
+        found.is_empty(),
+        "{} differences; the first of them:\n  {}\nWhere this is meant: UPDATE_GOLDEN=1 writes \
+         anew what is kept.",
+        found.len(),
+        found[..found.len().min(FIRST)].join("\n  ")
+    );
+}
+
+fn lines_that_differ(name: &str, is: &str, was: &str) -> Vec<String> {
+    let (mut is, mut was) = (is.lines(), was.lines());
+    let mut found = Vec::new();
+    for nth in 1.. {
+        match (is.next(), was.next()) {
+            (None, None) => break,
+            (is, was) if is == was => {}
+            (is, was) => {
+                let text = |line: Option<&str>| line.unwrap_or("(no such line)").to_owned();
+                found.push(format!("{name}, line {nth}: {}\n    was {}", text(is), text(was)));
+            }
+        }
+    }
+    found
+}
+
+fn path(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name)
+}
 
 /// An Enhanced Packet Block (draft-ietf-opsawg-pcapng, 4.3), and where its packet begins.
 const PACKET: u32 = 6;
@@ -164,4 +225,56 @@ fn in_header(name: &str, fields: Fields, len: usize, begin: usize, at: usize) ->
     let at = at.checked_sub(begin).filter(|at| *at < len)?;
     let (_, field) = fields.iter().rev().find(|(first, _)| *first <= at)?;
     Some(format!("{name}, {field}"))
+}
+
+fn golden(name: &str) -> Vec<u8> {
+    std::fs::read(path(name)).expect("it is in the repository")
+}
+
+const KEPT: [&str; 4] = ["tigon.pcapng", "lanai.pcapng", "hamachi.pcapng", "clan.pcapng"];
+
+/// Of all bits at both ends, and of one bit in each part of what is between.
+#[test]
+fn no_bit_of_a_capture_changes_without_a_difference() {
+    for name in KEPT {
+        let was = golden(name);
+        assert!(differences(name, &was, &was).is_empty(), "{name} differs from itself");
+        let mut is = was.clone();
+        let ends = (0..32).chain(was.len() - 32..was.len());
+        let all = ends.flat_map(|at| (0..8).map(move |bit| (at, bit)));
+        let some = (32..was.len() - 32).step_by(331).map(|at| (at, at % 8));
+        for (at, bit) in all.chain(some) {
+            is[at] ^= 1 << bit;
+            assert!(!differences(name, &is, &was).is_empty(), "{name}, byte {at}");
+            is[at] ^= 1 << bit;
+        }
+        for len in [0, 1, was.len() / 2, was.len() - 1] {
+            assert!(!differences(name, &was[..len], &was).is_empty(), "{len} of {name}");
+        }
+    }
+}
+
+/// Where a byte of a packet is changed, the packet, the byte and its meaning are said.
+#[test]
+fn a_difference_says_which_packet_which_byte_and_what_it_is() {
+    let was = golden("lanai.pcapng");
+    // Behind the frame of the block: a header of Ethernet, then one of IP.
+    let third = blocks(&was)
+        .into_iter()
+        .filter(|block| block.starts_with(&6u32.to_le_bytes()))
+        .nth(2)
+        .expect("many packets are kept");
+    let start = third.as_ptr() as usize - was.as_ptr() as usize + 28;
+    let version = was[start + 14] >> 4;
+    let says = |at: usize| {
+        let mut is = was.clone();
+        is[start + at] ^= 0xff;
+        let found = differences("run", &is, &was);
+        assert_eq!(found.len(), 1, "{found:?}");
+        found.into_iter().next().unwrap_or_default()
+    };
+    assert!(says(7).starts_with("run, packet 3, byte 7 (Ethernet, source): "), "{}", says(7));
+    let (hops, name) =
+        if version == 6 { (21, "IPv6, hop limit") } else { (22, "IPv4, time to live") };
+    assert!(says(hops).starts_with(&format!("run, packet 3, byte {hops} ({name}): ")));
 }

@@ -1,13 +1,46 @@
-//! The host's software path: a driver that writes each frame where the list says, at once.
-//! No adapter, no commands, no reports.
+//! [`Side`]: what may happen to a host, and what it shows; and the two that are compared.
+//! [`NaiveSide`] is the host's software path: a driver that writes each frame where the list
+//! says, at once, without adapter, commands or reports. [`OffloadedSide`] is the host with an
+//! adapter, costs off.
 
 use landfall_placement::{Instant, Span};
 use spec_defrag::{BufferId, Descriptor, Lying, Packet, Receiver};
 
-use super::pair::Choices;
-use super::side::Side;
+use super::faulty::{Fault, Faulty};
+use super::pair::{Choices, SILENCE};
 use crate::firmware::HostMemory;
-use crate::hamachi::{HostRam as _, Ram, WhenOut};
+use crate::hamachi::{HostRam as _, Ram, Station, WhenOut};
+use crate::machine::{Coalescing, Costs};
+
+/// A host that receives, with an adapter or without.
+pub trait Side {
+    /// A frame came off the wire.
+    fn frame(&mut self, now: Instant, bytes: &[u8]);
+
+    /// No frame came for longer than a burst has gaps: whoever waits for more looks now.
+    fn silence(&mut self, now: Instant);
+
+    /// The engine's timer is due.
+    fn timeout(&mut self, now: Instant);
+
+    /// A packet that is whole.
+    fn poll_packet(&mut self) -> Option<Packet>;
+
+    /// The user needs a packet no longer. False if it said so before.
+    fn release(&mut self, now: Instant, buffer: BufferId) -> bool;
+
+    /// The engine.
+    fn receiver(&self) -> &Receiver;
+
+    /// The memory.
+    fn ram(&self) -> &Ram;
+
+    /// The memory, for the user.
+    fn ram_mut(&mut self) -> &mut Ram;
+
+    /// Frames that were lost since nothing was there to take them.
+    fn lost(&self) -> u64;
+}
 
 /// The engine's receiver with a naive driver.
 #[derive(Debug)]
@@ -145,5 +178,73 @@ impl Side for NaiveSide {
 
     fn lost(&self) -> u64 {
         self.lost
+    }
+}
+
+/// Driver and adapter.
+#[derive(Debug)]
+pub struct OffloadedSide {
+    station: Station<Faulty>,
+}
+
+impl OffloadedSide {
+    /// A host that is set up so, with a fault in its adapter or without.
+    #[must_use]
+    pub fn new(choices: Choices, fault: Option<Fault>) -> Self {
+        let (config, ram) = choices.ram();
+        let chip = choices.tables().chip(choices.when_out());
+        let costs = Costs { interrupts: Self::WAITS, ..Costs::OFF };
+        let chip = Faulty::new(chip, fault);
+        let station = Station::new(chip, ram, &config, choices.driver(), costs, choices.seed());
+        let station = station.unwrap_or_else(|error| panic!("the setups are good ones: {error}"));
+        Self { station }
+    }
+
+    /// Nothing costs anything, and an interrupt waits for the end of a burst.
+    const WAITS: Coalescing = Coalescing::After { time: SILENCE, reports: u32::MAX };
+
+    /// The host.
+    #[must_use]
+    pub const fn station(&self) -> &Station<Faulty> {
+        &self.station
+    }
+}
+
+impl Side for OffloadedSide {
+    fn frame(&mut self, now: Instant, bytes: &[u8]) {
+        self.station.arrive(now, bytes);
+    }
+
+    fn silence(&mut self, now: Instant) {
+        self.station.run(now);
+    }
+
+    fn timeout(&mut self, now: Instant) {
+        self.station.handle_timeout(now);
+    }
+
+    fn poll_packet(&mut self) -> Option<Packet> {
+        self.station.poll_packet()
+    }
+
+    fn release(&mut self, now: Instant, buffer: BufferId) -> bool {
+        self.station.release(now, buffer)
+    }
+
+    fn receiver(&self) -> &Receiver {
+        self.station.receiver()
+    }
+
+    fn ram(&self) -> &Ram {
+        self.station.ram()
+    }
+
+    fn ram_mut(&mut self) -> &mut Ram {
+        self.station.ram_mut()
+    }
+
+    fn lost(&self) -> u64 {
+        let adapter = self.station.adapter();
+        adapter.firmware().inner().counters().lost + adapter.counters().no_buffer
     }
 }

@@ -1,11 +1,12 @@
-//! A host and its Hamachi: adapter, driver, memory, joined.
+//! [`Station`]: a host and its Hamachi, joined: the adapter, its [`Driver`] (a [`Loader`] with
+//! the engine's receiver) and memory. [`HamachiNode`] is one in a simulated network.
 
 use landfall_placement::{Ecn, Instant, PathId, Peer, Seed, Span};
+use landfall_simnet::{Frame, Node, Outbox, PortId};
 use spec_defrag::cut::{CutError, Cutter, Df};
-use spec_defrag::{BufferId, Config, ConfigError, Packet, Receiver};
+use spec_defrag::{BufferId, Config, ConfigError, Lend, Packet, Receiver};
 
-use super::driver::Driver;
-use super::loader::DriverConfig;
+use super::loader::{DriverConfig, DriverCounters, Loader};
 use super::ram::Ram;
 use crate::firmware::{Arrival, Firmware};
 use crate::hamachi::{Command, Entry, Hamachi, Opens, Report, Token, WhenOut};
@@ -207,3 +208,132 @@ impl<F: Chip> Station<F> {
 /// The FIFOs of the chip hold a few frames, and its rings what a list needs.
 const SIZES: Sizes =
     Sizes { arrivals: 8, departures: 24, frame: 0, orders: 256, reports: 1024, buffers: 0 };
+
+/// The driver of a Hamachi, with the engine's receiver.
+#[derive(Debug)]
+pub struct Driver {
+    receiver: Receiver,
+    loader: Loader,
+}
+
+impl Driver {
+    /// A driver, and its engine. Frames that come whole are copied, never lent: their
+    /// buffers are the adapter's.
+    ///
+    /// # Errors
+    /// What the engine says of its configuration.
+    pub fn new(
+        receiver: &Config,
+        config: DriverConfig,
+        ram: &Ram,
+        seed: Seed,
+    ) -> Result<Self, ConfigError> {
+        let receiver = Config { lend: Lend::Copy, ..receiver.clone() };
+        let receiver = Receiver::new(receiver, ram.areas(), seed)?;
+        Ok(Self { receiver, loader: Loader::new(config) })
+    }
+
+    /// The engine.
+    #[must_use]
+    pub const fn receiver(&self) -> &Receiver {
+        &self.receiver
+    }
+
+    /// What was counted.
+    #[must_use]
+    pub const fn counters(&self) -> &DriverCounters {
+        self.loader.counters()
+    }
+
+    /// Does all that adapter and driver have to do now.
+    pub fn run<F: Chip>(&mut self, now: Instant, adapter: &mut Adapter<'_, F>, ram: &mut Ram) {
+        self.loader.run(now, (adapter, true), &mut self.receiver, ram);
+    }
+
+    /// The moment of [`poll_timeout`](Self::poll_timeout) has come.
+    pub const fn handle_timeout(&mut self) {
+        self.loader.handle_timeout();
+    }
+
+    /// When the engine wants to be called.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        let timeout = self.receiver.poll_timeout().filter(|_| !self.loader.is_due());
+        timeout.map(|timeout| timeout.at)
+    }
+
+    /// The adapter was loaded anew: what it did not report did not come.
+    pub fn handle_restart(&mut self) {
+        self.loader.handle_restart();
+    }
+
+    /// A packet that is whole. Its body is the user's until it is released.
+    pub fn poll_packet(&mut self) -> Option<Packet> {
+        self.receiver.poll_packet()
+    }
+
+    /// A packet that did not become whole in time.
+    pub fn poll_expired(&mut self) -> Option<spec_defrag::reassembly::Expired> {
+        self.receiver.poll_expired()
+    }
+
+    /// A body is needed no longer. False if it was released before.
+    pub fn release(&mut self, buffer: BufferId) -> bool {
+        self.receiver.release(buffer)
+    }
+}
+
+/// A host with a Hamachi, on one link.
+#[derive(Debug)]
+pub struct HamachiNode<F: Chip = Hamachi<'static>> {
+    /// The host.
+    pub station: Station<F>,
+    /// Its link.
+    port: PortId,
+}
+
+impl<F: Chip> HamachiNode<F> {
+    /// This host, on the first link that it gets.
+    #[must_use]
+    pub const fn new(station: Station<F>) -> Self {
+        Self { station, port: PortId(0) }
+    }
+
+    /// Frames that are ready leave as the link takes them.
+    pub fn transmit(&mut self, now: Instant, out: &mut Outbox<'_>) {
+        loop {
+            while let Some(departure) = self.station.departure() {
+                if !out.has_room(self.port) {
+                    return out.call_when_room(self.port);
+                }
+                out.send(self.port, Frame::raw(departure.bytes));
+                self.station.departed();
+            }
+            // There may be room in the adapter for what waits in the host.
+            self.station.run(now);
+            if self.station.departure().is_none() {
+                return;
+            }
+        }
+    }
+}
+
+impl<F: Chip + 'static> Node for HamachiNode<F> {
+    fn handle_frame(&mut self, now: Instant, _port: PortId, frame: Frame, out: &mut Outbox<'_>) {
+        self.station.arrive(now, &frame.bytes);
+        self.transmit(now, out);
+    }
+
+    fn handle_room(&mut self, now: Instant, _port: PortId, out: &mut Outbox<'_>) {
+        self.transmit(now, out);
+    }
+
+    fn handle_timeout(&mut self, now: Instant, out: &mut Outbox<'_>) {
+        self.station.handle_timeout(now);
+        self.transmit(now, out);
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.station.poll_timeout()
+    }
+}
