@@ -4,8 +4,8 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
+use clan_dsm::native::wire::{Symbol, Unit};
 use clan_dsm::offload::Secret;
-use clan_dsm::wire::native::{Symbol, Unit};
 use clan_dsm::{Config, Cookie, Event, HostId, NativeConfig, Nic, Rights};
 use landfall_placement::{Area, Duration, Random};
 use landfall_simnet::sim::Fate;

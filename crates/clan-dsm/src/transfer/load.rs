@@ -9,7 +9,7 @@ use landfall_placement::Span;
 
 use crate::address::{HostId, Kind};
 use crate::link::{Cargo, MOST_PARTS, Room};
-use crate::nic::note::Note;
+use crate::nic::news::Note;
 use crate::transfer::cut::Part;
 use crate::wire::{Command, Entry};
 

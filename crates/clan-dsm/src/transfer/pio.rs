@@ -12,7 +12,7 @@ use landfall_placement::Area;
 use crate::address::{Address, WHOLE, WORD};
 use crate::error::Error;
 use crate::ids::{BarrierId, WriteId};
-use crate::nic::note::{Bytes, Note};
+use crate::nic::news::{Bytes, Note};
 use crate::transfer::cut::{Part, cut, piece_len};
 use crate::transfer::load::Load;
 
@@ -325,9 +325,9 @@ mod tests {
     use landfall_placement::RegionId;
 
     use super::*;
-    use crate::access::Rights;
     use crate::address::{HostId, Key};
     use crate::cookie::Cookie;
+    use crate::cookie::Rights;
     use crate::link::{Cargo, Room};
     use crate::wire::Command;
 

@@ -35,10 +35,10 @@ mod switch;
 mod tables;
 mod watch;
 
-use clan_dsm::burst::{Admitted, Burst, Fifo, admit};
 use clan_dsm::native::credit_due;
+use clan_dsm::native::wire::{Symbol, Unit};
+use clan_dsm::native::{Admitted, Burst, Fifo, admit};
 use clan_dsm::offload::{Command, Landed as There, Line, Report, Spot};
-use clan_dsm::wire::native::{Symbol, Unit};
 use clan_dsm::{Address, HostId, Kind, WORD};
 use flow::Owed;
 use landfall_placement::{Duration, PathId, Serial32, Spans};

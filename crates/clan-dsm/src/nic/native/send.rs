@@ -9,15 +9,15 @@ use alloc::collections::VecDeque;
 use landfall_placement::{Ecn, Instant, PathId, Peer, Serial32, Spans, Ticket, Transmit};
 
 use crate::address::{Address, WORD};
-use crate::burst::Burst;
 use crate::ids::LinkId;
 use crate::link::{Cargo, MAX_INLINE, Room};
+use crate::native::Burst;
+use crate::native::wire::Symbol;
 use crate::nic::fill::Filler;
-use crate::nic::note::Note;
+use crate::nic::news::Note;
 use crate::nic::{MOST_ASKED, Nic};
 use crate::transfer::dma::Action;
 use crate::transfer::load::Load;
-use crate::wire::native::Symbol;
 use crate::wire::{Command, ReplyTo};
 
 use super::Native;

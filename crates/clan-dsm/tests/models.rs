@@ -1,8 +1,11 @@
-//! Two adapters over a network that loses, doubles, mixes up and damages frames,
-//! beside the naive model.
+//! The naive models of shared memory with tripwires beside the engine: two adapters over a
+//! network that loses, doubles, mixes up and damages frames; hosts around switches, where
+//! bursts are split, joined and interleaved on the way. And what the fuzz targets `clan_pair`,
+//! `clan_native` and `clan_frames` run, over their corpora: so that what was found stays found.
 
-use clan_dsm::model::pair::{disagreements, withstand};
+use clan_dsm::model::{native, pair};
 use landfall_placement::Random;
+use landfall_testkit::corpus::replay;
 use proptest::prelude::*;
 
 proptest! {
@@ -13,7 +16,15 @@ proptest! {
     fn invariants_1_to_4_and_7_writes_are_those_of_the_naive_model(
         bytes in proptest::collection::vec(any::<u8>(), 0..500),
     ) {
-        let failures = disagreements(&bytes);
+        let failures = pair::disagreements(&bytes);
+        prop_assert!(failures.is_empty(), "{:?}: {:#?}", bytes, failures);
+    }
+
+    /// Invariant 1: each write takes effect once and in its order, and memory and
+    /// the sequence of firings are those of the naive model.
+    #[test]
+    fn invariant_1_splits_and_joins_are_not_seen(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
+        let failures = native::disagreements(&bytes);
         prop_assert!(failures.is_empty(), "{:?}: {:#?}", bytes, failures);
     }
 }
@@ -28,7 +39,7 @@ fn a_frame_is_damaged_in_one_bit_only() {
         0, 0, 0, 0, 80, 0, 112, 0, 95, 1, 32, 13, 0, 30, 123, 0, 72, 44, 80, 0, 32, 0, 0, 0, 0, 0,
         0, 0, 249, 115, 14, 181, 25, 0, 0, 0, 249, 18, 13, 61,
     ];
-    let failures = disagreements(&bytes);
+    let failures = pair::disagreements(&bytes);
     assert!(failures.is_empty(), "{failures:#?}");
 }
 
@@ -39,7 +50,7 @@ fn long_runs_agree_with_the_naive_model() {
         let mut random = Random::from_number(seed);
         let len = random.below(4_000) as usize;
         let bytes: Vec<u8> = (0..len).map(|_| random.next_u32() as u8).collect();
-        let failures = disagreements(&bytes);
+        let failures = pair::disagreements(&bytes);
         assert!(failures.is_empty(), "run {seed}: {failures:#?}");
     }
 }
@@ -53,7 +64,34 @@ fn invariants_3_and_8_any_frames_are_withstood() {
         let mut random = Random::from_number(seed);
         let len = random.below(1_500) as usize;
         let bytes: Vec<u8> = (0..len).map(|_| random.next_u32() as u8).collect();
-        let failures = withstand(&bytes);
+        let failures = pair::withstand(&bytes);
         assert!(failures.is_empty(), "frames {seed}: {failures:#?}");
     }
+}
+
+#[test]
+fn long_runs_around_switches_agree_with_the_naive_model() {
+    let rounds = if std::env::var_os("LANDFALL_LONG").is_some() { 5_000 } else { 50 };
+    for seed in 0..rounds {
+        let mut random = Random::from_number(seed);
+        let len = random.below(4_000) as usize;
+        let bytes: Vec<u8> = (0..len).map(|_| random.next_u32() as u8).collect();
+        let failures = native::disagreements(&bytes);
+        assert!(failures.is_empty(), "run {seed}: {failures:#?}");
+    }
+}
+
+#[test]
+fn the_corpus_of_pairs_breaks_no_rule() {
+    replay("clan_pair", 10, pair::disagreements);
+}
+
+#[test]
+fn the_corpus_of_native_links_breaks_no_rule() {
+    replay("clan_native", 10, native::disagreements);
+}
+
+#[test]
+fn the_corpus_of_frames_breaks_no_rule() {
+    replay("clan_frames", 10, pair::withstand);
 }

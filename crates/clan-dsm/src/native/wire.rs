@@ -22,8 +22,8 @@ use alloc::vec::Vec;
 use landfall_placement::{Refusal, Serial32};
 
 use crate::address::{Address, HostId, Kind, WORD};
-use crate::burst::{Burst, Word};
 use crate::error::Reason;
+use crate::native::{Burst, Word};
 
 /// What stands behind a unit, so that damage is noticed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -60,7 +60,7 @@ impl Trailer {
             Self::None => {}
             Self::Parity => unit.push(parity(unit)),
             Self::Crc32c => {
-                let sum = super::crc::crc32c(unit);
+                let sum = crate::wire::crc::crc32c(unit);
                 unit.extend_from_slice(&sum.to_be_bytes());
             }
         }
@@ -76,7 +76,7 @@ impl Trailer {
         let is_whole = match self {
             Self::None => true,
             Self::Parity => trailer == [parity(content)],
-            Self::Crc32c => trailer == super::crc::crc32c(content).to_be_bytes(),
+            Self::Crc32c => trailer == crate::wire::crc::crc32c(content).to_be_bytes(),
         };
         if is_whole { Ok(content) } else { Err(Refusal::BadChecksum) }
     }

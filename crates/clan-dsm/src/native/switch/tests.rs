@@ -9,8 +9,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::address::{Address, Key, Kind, WHOLE, WORD};
-use crate::burst::{Burst, Word};
 use crate::error::Reason;
+use crate::native::{Burst, Word};
 
 const UNIT: u32 = 16 + 8 * 128;
 const SMALL: Config = Config {

@@ -6,16 +6,16 @@
 //! address has to be computed anew where a packet is cut, and nothing is lost
 //! where two become one.
 //!
-//! What does not live here: the words themselves (see [`fifo`]), and who decides
-//! where to cut (see [`switch`](crate::switch)).
+//! Here is, too, what of a packet belongs into memory of this host ([`admit`]).
+//!
+//! What does not live here: the words themselves (see [`Fifo`](super::Fifo)), and who decides
+//! where to cut (see [`switch`](crate::native::switch)).
 
-mod admit;
-pub mod fifo;
-
-pub use admit::{Admitted, admit};
-pub use fifo::{Fifo, Word};
+use landfall_placement::Refusal;
 
 use crate::address::{Address, Kind, WORD};
+use crate::cookie::Rights;
+use crate::offload::{Apertures, Spot};
 
 /// What a header costs, in words: it takes as much of a link and of a FIFO as two.
 pub const HEADER_WORDS: u32 = Address::LEN as u32 / WORD;
@@ -110,6 +110,52 @@ impl Burst {
 /// A packet has a word, even if nothing needs to be said.
 const fn command_words(bytes: u32) -> u32 {
     if bytes == 0 { 1 } else { bytes.div_ceil(WORD) }
+}
+
+/// What becomes of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Admitted {
+    /// What is accepted, and where it belongs.
+    pub taken: Option<(Burst, Spot)>,
+    /// What is refused, and why.
+    pub refused: Option<(Burst, Refusal)>,
+}
+
+/// Checks a packet of writes, word by word in effect: what begins inside of an
+/// aperture and ends outside of it is accepted up to the end.
+///
+/// So it makes no difference whether a packet was joined with others on its way
+/// or came alone, and nobody loses what was right because of what somebody
+/// joined to it.
+#[must_use]
+pub fn admit(apertures: &Apertures<'_>, burst: Burst) -> Admitted {
+    let check = |burst: &Burst| apertures.check(&burst.address(), burst.words(), Rights::Write);
+    let refusal = match check(&burst) {
+        Ok(spot) => return Admitted { taken: Some((burst, spot)), refused: None },
+        Err(refusal) => refusal,
+    };
+    let none = Admitted { taken: None, refused: Some((burst, refusal)) };
+    if refusal != Refusal::OutOfBounds {
+        return none;
+    }
+    // How many words fit: what is shorter than something that fits, fits.
+    let fits = |words: u32| burst.split_at(words).is_some_and(|(first, _)| check(&first).is_ok());
+    let (mut most, mut least) = (burst.words(), 0);
+    while most - least > 1 {
+        let middle = least + (most - least) / 2;
+        if fits(middle) {
+            least = middle;
+        } else {
+            most = middle;
+        }
+    }
+    match burst.split_at(least) {
+        Some((first, rest)) => Admitted {
+            taken: check(&first).ok().map(|spot| (first, spot)),
+            refused: Some((rest, refusal)),
+        },
+        None => none,
+    }
 }
 
 #[cfg(test)]

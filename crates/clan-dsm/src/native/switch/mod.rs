@@ -20,8 +20,6 @@
 //!
 //! What does not live here: I/O and clocks; and any look into the words.
 
-mod event;
-mod route;
 mod schedule;
 
 #[cfg(test)]
@@ -33,13 +31,12 @@ use alloc::vec::Vec;
 use landfall_placement::{Duration, Instant, Random, Refusal, Refusals, Timeout};
 
 use crate::address::HostId;
-use crate::burst::Fifo;
 use crate::error::{Ended, Error};
+use crate::native::Fifo;
+use crate::native::wire::{Trailer, words_of, write_packet};
 use crate::native::{Arrival, NativeLink, Settings, State};
-use crate::wire::native::{Trailer, words_of, write_packet};
-pub use event::{Event, Loss};
-use route::Routes;
-use schedule::Schedule;
+pub use schedule::{Event, Loss};
+use schedule::{Routes, Schedule};
 
 /// One of the ports of a switch: 0, 1, …
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -1,4 +1,5 @@
-//! Who moves next: the words between the inputs and the outputs of a switch.
+//! Who moves next: the words between the inputs and the outputs of a switch, which way each
+//! goes, and what is told of it.
 //!
 //! **Fair.** Each output takes its inputs in turn. As long as one alone wants
 //! it, it goes on without being cut; when others do too, it is cut after a turn
@@ -14,12 +15,13 @@
 //! waits for nothing but that what is in them leaves. Whoever it kept waiting
 //! is *owed* a turn before a multicast goes there again.
 
+use alloc::vec;
 use alloc::vec::Vec;
 
-use super::event::Loss;
-use super::route::{Ports, Routes, Way};
 use super::{Config, PortId};
-use crate::burst::{Burst, Fifo, Word};
+use crate::address::{Address, HostId, Kind};
+use crate::error::Ended;
+use crate::native::{Burst, Fifo, Word};
 
 /// Whose turn it is at an output, and how much is left of it.
 #[derive(Clone, Copy, Debug, Default)]
@@ -261,4 +263,117 @@ fn bits(mut set: Ports) -> impl Iterator<Item = usize> {
 fn next_after(set: Ports, port: usize) -> usize {
     let behind = set & (u64::MAX << port << 1);
     (if behind == 0 { set } else { behind }).trailing_zeros() as usize
+}
+
+/// Nobody's port.
+const NONE: u8 = u8::MAX;
+const HOSTS: usize = HostId::MAX as usize + 1;
+
+/// A set of ports: one bit for each.
+pub(super) type Ports = u64;
+
+#[derive(Debug)]
+pub(super) struct Routes {
+    hosts: Vec<u8>,
+    groups: Vec<Ports>,
+}
+
+/// Where a packet is to go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    Port(PortId),
+    /// To all of these.
+    Group(Ports),
+    Nowhere,
+}
+
+impl Routes {
+    pub(super) fn new() -> Self {
+        Self { hosts: vec![NONE; HOSTS], groups: vec![0; HOSTS] }
+    }
+
+    pub(super) fn set(&mut self, host: HostId, port: Option<PortId>) {
+        self.hosts[usize::from(host.number())] = port.map_or(NONE, |port| port.0);
+    }
+
+    pub(super) fn join(&mut self, group: HostId, port: PortId) {
+        self.groups[usize::from(group.number())] |= 1 << port.0;
+    }
+
+    pub(super) fn leave(&mut self, group: HostId, port: PortId) {
+        if port.0 < 64 {
+            self.groups[usize::from(group.number())] &= !(1 << port.0);
+        }
+    }
+
+    /// The way of a packet that came in at port `from`: a multicast does not go
+    /// back to where it came from.
+    pub(super) fn way(&self, from: usize, address: &Address) -> Way {
+        let host = usize::from(address.host.number());
+        if address.kind == Kind::Multicast {
+            let members = self.groups[host] & !(1 << from);
+            return if members == 0 { Way::Nowhere } else { Way::Group(members) };
+        }
+        match self.hosts[host] {
+            NONE => Way::Nowhere,
+            port => Way::Port(PortId(port)),
+        }
+    }
+}
+
+/// What happened at a switch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Event {
+    /// Packets pass at a port.
+    Up {
+        /// Which.
+        port: PortId,
+        /// The host there; `None` for another switch.
+        peer: Option<HostId>,
+    },
+    /// No packets pass at a port any more. If something is plugged in, the link
+    /// begins anew.
+    Down {
+        /// Which.
+        port: PortId,
+        /// Why.
+        why: Ended,
+    },
+    /// Words had to be thrown away.
+    Lost {
+        /// How many.
+        words: u64,
+        /// What had become of them.
+        loss: Loss,
+    },
+    /// So many events found no room.
+    Overflow {
+        /// How many.
+        lost: u64,
+    },
+}
+
+/// Why words were thrown away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Loss {
+    /// There is no way to that host, or the group has no members.
+    NoRoute {
+        /// Where they came from.
+        from: PortId,
+        /// Whom they were for.
+        host: HostId,
+    },
+    /// The port that they were to leave at is down.
+    PortDown {
+        /// Where they came from.
+        from: PortId,
+        /// Where they were to leave.
+        at: PortId,
+    },
+    /// They waited at a port whose link ended.
+    Waiting {
+        /// Where they were to leave.
+        at: PortId,
+    },
 }
