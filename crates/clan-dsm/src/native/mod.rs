@@ -21,7 +21,7 @@
 //! | [`switch`] | a worm-hole switch between such links |
 //!
 //! What does not live here: packets that wait (the adapter and the
-//! [`switch`](crate::native::switch) have them), and what is in them.
+//! [`switch`] have them), and what is in them.
 
 mod burst;
 mod credit;
@@ -142,7 +142,7 @@ impl NativeLink {
     }
 
     /// A unit came. `head` is its beginning, `len` the length of the whole.
-    /// Where the link has a [trailer](crate::native::wire::Trailer) it was looked at before, and
+    /// Where the link has a [trailer](wire::Trailer) it was looked at before, and
     /// is not counted; if it was wrong, [`handle_damage`](Self::handle_damage) is due instead.
     ///
     /// # Errors
