@@ -277,11 +277,17 @@ impl World {
             if !self.round() {
                 let before = self.now;
                 self.wait(None);
-                if self.now == before && !self.round() {
+                // A timer may have been early, and another one is next.
+                if self.now == before && !self.round() && !self.is_timer_ahead() {
                     return;
                 }
             }
         }
+    }
+
+    fn is_timer_ahead(&self) -> bool {
+        let timers = self.ends.iter().filter_map(|end| end.checked.poll_timeout());
+        timers.map(|timer| timer.at).min().is_some_and(|at| at > self.now)
     }
 
     /// What the contract checkers noted.
