@@ -174,6 +174,45 @@ fn segments_from_the_past_are_refused() {
     assert_eq!(pair.hand_in(1, &old).err(), Some(Refusal::Duplicate));
 }
 
+/// A driver places several units before it tells of the first. What is taken between
+/// would make the first look old, and its bytes lie in place: they count.
+#[test]
+fn what_has_a_place_is_not_refused_for_a_later_timestamp() {
+    let mut pair = open();
+    pair.sides[1].post_receive(0, 60_000);
+    pair.run_until("a window", |pair| pair.told_edge(1) > Some(1_000));
+    let data = Segment { payload: 50, ..forged(&pair, Flags::ACK | Flags::PSH) };
+    let claim = pair.place(1, &data);
+    assert!(!claim.is_empty());
+    let mut later = forged(&pair, Flags::ACK);
+    let (value, echo) = later.options.timestamp.unwrap();
+    later.options.timestamp = Some((value.wrapping_add(10), echo));
+    assert!(pair.hand_in(1, &later).is_ok());
+    assert!(pair.land(1, &data, claim).is_ok());
+    assert_eq!(pair.sides[1].received.len(), 50);
+}
+
+/// The same of acknowledgements: RFC 5961, 5.2 refuses what is older than a window.
+#[test]
+fn what_has_a_place_is_not_refused_for_a_newer_acknowledgement() {
+    let config = TcpConfig { timestamps: false, ..TcpConfig::default() };
+    let mut pair = open_with(config, Wire::CLEAN);
+    pair.sides[1].post_receive(0, 60_000);
+    pair.run_until("a window", |pair| pair.told_edge(1) > Some(1_000));
+    let data = Segment { payload: 50, ..forged(&pair, Flags::ACK | Flags::PSH) };
+    let claim = pair.place(1, &data);
+    assert!(!claim.is_empty());
+    for id in 0..20 {
+        pair.sides[0].post_receive(id, 100);
+        pair.sides[1].post_send(id, &[7; 100]);
+        pair.run_until("a message back", |pair| pair.sides[1].done.len() > id as usize);
+    }
+    let refused = pair.place(1, &data);
+    assert!(refused.is_empty(), "it is too old to be given a place now");
+    assert!(pair.land(1, &data, claim).is_ok());
+    assert_eq!(pair.sides[1].received.len(), 50);
+}
+
 #[test]
 fn an_opening_that_nobody_answers_is_given_up() {
     let wire = Wire { loss: 1_000_000, ..Wire::CLEAN };
