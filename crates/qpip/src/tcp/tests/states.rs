@@ -108,6 +108,25 @@ fn an_end_that_came_too_early_counts_once_the_rest_is_there() {
     assert_eq!(reason(&pair, 0), Some(CloseReason::Finished));
 }
 
+/// The end was lost often, and is not due again for a minute. Meanwhile the other side asks
+/// whether our window is open: that does not put the next try off.
+#[test]
+fn a_lost_end_is_sent_again_though_the_other_side_asks_for_a_window() {
+    for sack in [false, true] {
+        let mut pair = open_with(TcpConfig { sack, ..TcpConfig::default() }, Wire::CLEAN);
+        pair.drop_next(0, 9);
+        pair.sides[0].tcb.as_mut().unwrap().shutdown();
+        pair.run_until("it was lost nine times", |pair| pair.sides[0].segments_sent == 11);
+        let due = pair.sides[0].tcb.as_ref().unwrap().sender().poll_timeout().unwrap().at;
+        assert!(due > pair.now + Duration::from_secs(50));
+        pair.sides[1].post_send(0, &[1; 50]);
+        pair.run_until("the end is heard", |pair| {
+            pair.sides[1].news.iter().any(|news| matches!(news, News::PeerFinished))
+        });
+        assert!(pair.now <= due + Duration::from_millis(1), "{}, and it was due {due}", pair.now);
+    }
+}
+
 #[test]
 fn one_direction_may_end_long_before_the_other() {
     let mut pair = open();
