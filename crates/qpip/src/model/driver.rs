@@ -129,6 +129,7 @@ impl World {
             let bit = usize::from(bit) % ((packet.bytes.len() - 14) * 8);
             packet.bytes[14 + bit / 8] ^= 1 << (bit % 8);
             packet.is_changed = true;
+            self.is_misled |= frame::is_arp(&packet.bytes);
         }
         self.enqueue(side, packet);
     }

@@ -129,6 +129,11 @@ fn shift(mut options: &[u8]) -> Option<u8> {
     }
 }
 
+/// Does it ask for a station, or tell where one is, over IPv4?
+pub(super) fn is_arp(frame: &[u8]) -> bool {
+    word(frame, 12) == Some(0x0806)
+}
+
 /// Marks a frame whose sender understands it: there was congestion.
 pub(super) fn mark(frame: &mut [u8]) {
     match word(frame, 12) {

@@ -49,7 +49,7 @@ pub(super) struct Pair {
     pub(super) remote: Option<SocketAddr>,
     /// The queue pair at the other end.
     pub(super) peer: Option<usize>,
-    /// Of who asked for the connection: what both said on the wire to open it.
+    /// Of the asker: what both sides said on the wire to open the connection.
     pub(super) opening: Opening,
     pub(super) is_shut: bool,
     /// The user reset or destroyed it.
@@ -161,33 +161,33 @@ pub(super) struct Flow {
     pub(super) offered: u64,
 }
 
-/// What was said to open a connection: one question, and each answer to it. Who forgot
-/// the question for want of room, and is asked again, answers with another number; the
-/// first acknowledgement of who asked tells which of them was heard.
+/// How a connection was opened: one question, and all answers to it. A listener that forgot
+/// the question for want of room, and is asked again, answers with another number. The first
+/// acknowledgement of the asker tells which answer it heard.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Opening {
     pub(super) question: Option<Flow>,
     pub(super) answers: Vec<Flow>,
-    /// Which of the answers.
+    /// Which of the answers the asker heard.
     pub(super) heard: Option<usize>,
 }
 
 impl Opening {
-    /// Who asked says so, maybe again: then it may offer more. Was it said with the same
-    /// number before?
+    /// The asker sends the question, maybe again: then it may offer more. False: its number
+    /// is another one than before.
     pub(super) fn ask(&mut self, said: Flow) -> bool {
         self.question.get_or_insert(said).merge(&said)
     }
 
-    /// The other side answers, maybe again.
+    /// The other side sends an answer, maybe again.
     pub(super) fn answer(&mut self, said: Flow) {
         if !self.answers.iter_mut().any(|known| known.merge(&said)) {
             self.answers.push(said);
         }
     }
 
-    /// Who asked acknowledges this number, the first one of an answer if it is its first
-    /// word. Is it known now which answer was heard?
+    /// The asker acknowledges this number. Its first acknowledgement is the number behind the
+    /// answer that it heard. False: there is no such answer.
     pub(super) fn hear(&mut self, number: u32) -> bool {
         if self.heard.is_none() {
             let is_it = |answer: &Flow| answer.first.wrapping_add(1) == number;
@@ -196,20 +196,20 @@ impl Opening {
         self.heard.is_some()
     }
 
-    /// What was said by who asked, or by who answered: what was heard of it.
-    pub(super) fn flow_mut(&mut self, by_who_asked: bool) -> Option<&mut Flow> {
-        if by_who_asked { self.question.as_mut() } else { self.answers.get_mut(self.heard?) }
+    /// What the asker said, or the other side as the asker heard it.
+    pub(super) fn flow_mut(&mut self, of_asker: bool) -> Option<&mut Flow> {
+        if of_asker { self.question.as_mut() } else { self.answers.get_mut(self.heard?) }
     }
 
-    /// The same, of both: what `by_who_asked` says who, and the other one.
-    pub(super) fn flows(&self, by_who_asked: bool) -> Option<(Flow, Flow)> {
+    /// The same of both: first of the side that is meant, then of its peer.
+    pub(super) fn flows(&self, of_asker: bool) -> Option<(Flow, Flow)> {
         let (question, answer) = (self.question?, *self.answers.get(self.heard?)?);
-        Some(if by_who_asked { (question, answer) } else { (answer, question) })
+        Some(if of_asker { (question, answer) } else { (answer, question) })
     }
 }
 
 impl Flow {
-    /// Takes in what is said again, where the number is the same.
+    /// Takes in what is said again. False: the number is another one.
     fn merge(&mut self, said: &Self) -> bool {
         let is_same = self.first == said.first;
         if is_same {

@@ -19,9 +19,10 @@ const PROBE: u64 = 1;
 #[derive(Clone, Copy, Debug)]
 struct Speaker {
     index: usize,
-    /// The queue pair that asked for the connection, and whether it speaks itself.
+    /// The queue pair that asked for the connection.
     asker: usize,
-    asked: bool,
+    /// It is the one that speaks.
+    is_asker: bool,
 }
 
 impl World {
@@ -52,7 +53,7 @@ impl World {
             let is_same = self.ledger.pairs[index].opening.ask(flow);
             return (!is_same).then(|| String::from("asks again with another number"));
         }
-        // Which question is meant its number tells: it may be one of the past.
+        // Its number tells which question it answers: that may be an earlier one.
         let question = said.ack.wrapping_sub(1);
         let asker = self.ledger.pairs.iter_mut().rev().find(|pair| {
             let is_it = pair.opening.question.is_some_and(|asked| asked.first == question);
@@ -78,9 +79,9 @@ impl World {
         // What is said last may be said when the user was told already.
         let is_broken =
             matches!(pair.stage, Stage::Closed(reason) if reason != CloseReason::Finished);
-        let asked = pair.opening.question.is_some();
-        let asker = if asked { index } else { pair.peer? };
-        (!is_broken && !pair.is_given_up).then_some(Speaker { index, asker, asked })
+        let is_asker = pair.opening.question.is_some();
+        let asker = if is_asker { index } else { pair.peer? };
+        (!is_broken && !pair.is_given_up).then_some(Speaker { index, asker, is_asker })
     }
 
     fn watch_segment(&mut self, side: usize, said: &Said, frame: &[u8]) -> Option<String> {
@@ -89,12 +90,13 @@ impl World {
         }
         let speaker = self.speaker(side, said)?;
         let opening = &mut self.ledger.pairs[speaker.asker].opening;
-        // Before it has said so, nobody sends it anything that it could acknowledge.
-        if speaker.asked && !opening.hear(said.ack) {
-            return Some(String::from("heard an answer that was not given"));
+        // The listener sends nothing before it has heard this, so that it acknowledges the
+        // answer and nothing else.
+        if speaker.is_asker && !opening.hear(said.ack) {
+            return Some(String::from("acknowledges an answer that was not given"));
         }
-        let Some((flow, other)) = opening.flows(speaker.asked) else {
-            return Some(String::from("speaks before it can have been heard"));
+        let Some((flow, other)) = opening.flows(speaker.is_asker) else {
+            return Some(String::from("sends before its answer was heard"));
         };
         let data = self.watch_data(speaker, (&flow, &other), said, frame);
         data.or_else(|| self.watch_acknowledgement(speaker, &other, said))
@@ -170,7 +172,7 @@ impl World {
         said: &Said,
         (next, is_over): (u64, bool),
     ) -> Option<String> {
-        let flow = self.ledger.pairs[speaker.asker].opening.flow_mut(speaker.asked)?;
+        let flow = self.ledger.pairs[speaker.asker].opening.flow_mut(speaker.is_asker)?;
         let shift = flow.shift.filter(|_| other.shift.is_some()).unwrap_or(0);
         let edge = next + (u64::from(said.window) << shift);
         let (before, offered) = (flow.edge, flow.offered + (1 << shift));

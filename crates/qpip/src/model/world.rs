@@ -74,6 +74,8 @@ pub(super) struct World {
     pub(super) digest: u64,
     /// Packets for each side that travel in pieces, one of which was changed.
     pub(super) flipped: BTreeSet<(usize, u32)>,
+    /// A message that tells where a station is was changed, and has no checksum.
+    pub(super) is_misled: bool,
     /// What happened, if somebody wants to read it.
     pub(super) story: Option<Vec<String>>,
 }
@@ -92,6 +94,7 @@ impl World {
             is_attacked: false,
             digest: 0xcbf2_9ce4_8422_2325,
             flipped: BTreeSet::new(),
+            is_misled: false,
             story: with_story.then(Vec::new),
         };
         if setup.begins_connected() {
