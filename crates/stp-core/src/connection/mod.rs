@@ -5,12 +5,14 @@
 //! | `open` | Request_Connection and Connection_Answer |
 //! | `close` | Request_Disconnect, Disconnect_Answer, Disconnect_Complete; and what a failure ends |
 //! | `alive` | keep-alive, and further links |
+//! | `unsettled` | requests that were given up, and of which the other side may not know |
 //! | `table` | finding a connection by key, or by what its other side calls it |
 
 mod alive;
 mod close;
 mod open;
 mod table;
+mod unsettled;
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -24,6 +26,7 @@ use crate::wire::{Envelope, Reason};
 
 pub use open::Connect;
 pub(crate) use table::Connections;
+pub(crate) use unsettled::{Question, Unsettled};
 
 /// Nothing, at the ends of lists.
 pub(crate) const NONE: u32 = u32::MAX;
@@ -123,6 +126,8 @@ pub(crate) struct Connection {
     pub(crate) last_posted: u32,
     /// Reads that the other side asked for and that wait for the user.
     pub(crate) reads_waiting: u16,
+    /// Requests of ours that were given up, and of which the other side may not know.
+    pub(crate) unsettled: Option<Box<Unsettled>>,
     /// Why we abort, to be repeated.
     pub(crate) abort: Option<Reason>,
     /// What has to do with memory of the other side, once that is used.
@@ -168,6 +173,7 @@ impl Connection {
             first_posted: NONE,
             last_posted: NONE,
             reads_waiting: 0,
+            unsettled: None,
             abort: None,
             remote: None,
         }
