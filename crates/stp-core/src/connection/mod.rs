@@ -26,7 +26,7 @@ use crate::wire::{Envelope, Reason};
 
 pub use open::Connect;
 pub(crate) use table::Connections;
-pub(crate) use unsettled::{Question, Unsettled};
+pub(crate) use unsettled::{Question, Unsettled, is_near};
 
 /// Nothing, at the ends of lists.
 pub(crate) const NONE: u32 = u32::MAX;

@@ -11,6 +11,7 @@ use alloc::vec::Vec;
 use landfall_placement::Serial32;
 
 use crate::endpoint::Endpoint;
+use crate::region::Request;
 use crate::seen::Seen;
 use crate::wire::Reason;
 use crate::wire::message::{Ending, Ids, Message};
@@ -33,6 +34,8 @@ pub(crate) struct Unsettled {
     /// Transfers, by their serial numbers.
     sends: Vec<u32>,
     reads: Vec<Question>,
+    /// Requests for regions, with the names that they had here.
+    regions: Vec<Request>,
 }
 
 impl Endpoint {
@@ -82,16 +85,41 @@ impl Endpoint {
         is_settled
     }
 
+    /// This side gives up a request for a region, and the other side may not know of it.
+    pub(crate) fn leave_region_unsettled(&mut self, request: Request) {
+        if let Some(known) = self.connections.get_mut(request.connection) {
+            known.unsettled.get_or_insert_with(Box::default).regions.push(request);
+        }
+    }
+
+    /// The other side has answered a request for a region. Says whether that was given up.
+    pub(crate) fn settle_region(&mut self, connection: u32, serial: u32) -> bool {
+        let Some(unsettled) = self.unsettled_mut(connection) else { return false };
+        let before = unsettled.regions.len();
+        unsettled.regions.retain(|other| other.serial != serial);
+        let is_settled = unsettled.regions.len() < before;
+        if is_settled {
+            self.say_unsettled_region(connection);
+        }
+        is_settled
+    }
+
     /// Is a Transfer with this number less than a window ahead of all that are unsettled?
     pub(crate) fn is_near_unsettled_sends(&self, connection: u32, next: u32) -> bool {
-        let is_near = |serial: &u32| Serial32(next).since(Serial32(*serial)) < Seen::WINDOW;
+        let is_near = |serial: &u32| is_near(*serial, next);
         self.unsettled(connection).is_none_or(|unsettled| unsettled.sends.iter().all(is_near))
     }
 
     /// The same of a read.
     pub(crate) fn is_near_unsettled_reads(&self, connection: u32, next: u32) -> bool {
-        let is_near = |read: &Question| Serial32(next).since(Serial32(read.serial)) < Seen::WINDOW;
+        let is_near = |read: &Question| is_near(read.serial, next);
         self.unsettled(connection).is_none_or(|unsettled| unsettled.reads.iter().all(is_near))
+    }
+
+    /// The same of a request for a region.
+    pub(crate) fn is_near_unsettled_regions(&self, connection: u32, next: u32) -> bool {
+        let is_near = |request: &Request| is_near(request.serial, next);
+        self.unsettled(connection).is_none_or(|unsettled| unsettled.regions.iter().all(is_near))
     }
 
     /// Says the end of the first Transfer that was given up.
@@ -110,4 +138,18 @@ impl Endpoint {
         let message = Message::RequestToReceive { s_id: NO_ID, serial, len, opaque };
         self.say(connection, &message);
     }
+
+    /// Asks again for the first region whose request was given up.
+    pub(crate) fn say_unsettled_region(&mut self, connection: u32) {
+        let first = self.unsettled(connection).and_then(|unsettled| unsettled.regions.first());
+        if let Some(request) = first {
+            let message = request.message(NO_ID);
+            self.say(connection, &message);
+        }
+    }
+}
+
+/// Is a number less than a window ahead of an earlier one?
+pub(crate) fn is_near(earlier: u32, next: u32) -> bool {
+    Serial32(next).since(Serial32(earlier)) < Seen::WINDOW
 }
