@@ -91,6 +91,36 @@ fn a_get_goes_on_while_the_other_side_asks_for_the_end() {
     two.check_contract();
 }
 
+/// A driver gives the ticket of a transmission out of a region back twice: that does not
+/// count for what is written to the region (invariant 7).
+#[test]
+fn invariant_7_a_ticket_of_a_get_does_not_end_a_put() {
+    let mut two = Two::new(small());
+    let (region, exposed, _) = two.region(two.ids, 64);
+    let (now, near) = (two.wire.now, two.ids[0]);
+    let into = two.lend(0, 0, &[0; 8]);
+    two.endpoint(0).get(now, near, &region, 0, into).unwrap();
+    for packet in two.said(0) {
+        assert_eq!(two.place(1, &packet), Ok(Placement::Consumed));
+    }
+    let (mut head, mut from) = ([0; 256], Spans::new());
+    let sent = two.endpoint(1).poll_transmit(now, Wire::PATH, &mut head, &mut from).unwrap();
+    assert_eq!(op(&head[..40]), Op::Data);
+    two.endpoint(1).handle_sent(now, sent.ticket);
+    let from = two.lend(0, 0, &noise(1, 8));
+    two.endpoint(0).put(now, near, &region, 0, from, false).unwrap();
+    let packets = two.said(0);
+    let put = packets.iter().find(|packet| op(packet) == Op::Put).unwrap();
+    let placed = ticket(two.place(1, put));
+    two.endpoint(1).revoke(exposed).unwrap();
+    two.endpoint(1).handle_sent(now, sent.ticket);
+    two.hear();
+    assert!(!two.log[1].iter().any(is_revoked), "a driver writes to it");
+    two.endpoint(1).handle_placed(now, placed, Landing::Unchecked);
+    two.hear();
+    assert!(two.log[1].iter().any(is_revoked));
+}
+
 /// The place in the table is used again: a ticket of who was there before must not
 /// announce what is under way for who is there now (invariant 7).
 #[test]

@@ -66,7 +66,8 @@ impl Endpoint {
             rights: rights.common(ask.rights),
             request: ask.serial,
             peer_id: ask.peer_id,
-            in_use: 0,
+            writing: 0,
+            sending: 0,
             is_revoked: false,
         };
         let name = self.exposed.insert(exposed).ok_or(Error::Busy)?;
@@ -106,7 +107,7 @@ impl Endpoint {
 
     pub(super) fn finish_if_unused(&mut self, index: u32) {
         let Some(known) = self.exposed.get(index) else { return };
-        if !known.is_revoked || known.in_use > 0 {
+        if !known.is_revoked || known.writing > 0 || known.sending > 0 {
             return;
         }
         let id = ExposedId::new((index, self.exposed.generation(index)));
@@ -115,17 +116,18 @@ impl Endpoint {
         }
     }
 
-    /// A driver uses a region once less.
-    pub(super) fn unuse(&mut self, index: u32) {
+    /// A driver writes to a region once less.
+    pub(super) fn end_writing(&mut self, index: u32) {
         if let Some(exposed) = self.exposed.get_mut(index) {
-            exposed.in_use = exposed.in_use.saturating_sub(1);
+            exposed.writing = exposed.writing.saturating_sub(1);
         }
         self.finish_if_unused(index);
     }
 
     pub(crate) fn let_go_of_exposed(&mut self, index: u32, generation: u32) {
-        if self.exposed.named(index, generation).is_some() {
-            self.unuse(index);
+        if let Some(exposed) = self.exposed.named_mut(index, generation) {
+            exposed.sending = exposed.sending.saturating_sub(1);
+            self.finish_if_unused(index);
         }
     }
 
