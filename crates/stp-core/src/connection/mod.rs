@@ -77,6 +77,9 @@ pub(crate) struct Connection {
     pub(crate) came_in: bool,
     /// The user knows of it, and will be told when it is no more.
     pub(crate) is_told: bool,
+    /// Something came that was made with the secrets of both sides: the other side is who
+    /// answered, and no old request that met ours.
+    pub(crate) is_proved: bool,
     /// How often what waits for an answer was repeated.
     pub(crate) retries: u8,
     /// The largest STU that both sides can receive, as a power of two.
@@ -145,6 +148,7 @@ impl Connection {
             state,
             came_in: false,
             is_told: false,
+            is_proved: false,
             retries: 0,
             max_stu: 0,
             slots: 0,
@@ -239,6 +243,15 @@ impl Connection {
         self.first_send != NONE
             || self.first_receive != NONE
             || self.remote.as_deref().is_some_and(is_left)
+    }
+
+    /// Has neither side begun anything on it?
+    pub(crate) fn is_untouched(&self) -> bool {
+        !self.is_in_use()
+            && (self.next_send, self.next_read, self.reads_waiting) == (0, 0, 0)
+            && (self.sends_seen, self.reads_seen) == (Seen::new(), Seen::new())
+            && self.remote.is_none()
+            && self.more_links.is_empty()
     }
 
     /// What it needs of the memory part, made when it is needed first.
