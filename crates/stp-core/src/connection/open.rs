@@ -379,7 +379,7 @@ impl Endpoint {
             return Err(Refusal::UnknownId);
         }
         if known.state != State::Opening {
-            let (is_open, is_proved, key) = (known.is_open(), known.retries == 0, known.remote_key);
+            let (is_open, is_proved, key) = (known.is_open(), known.is_proved, known.remote_key);
             let (old, s_port) = ((known.link, key), known.remote_port);
             match result {
                 Ok(offer) if is_open && offer.s_key == key => {
@@ -388,8 +388,9 @@ impl Endpoint {
                 }
                 Ok(offer) if is_open && !is_proved && offer.s_key != 0 => {
                     // What met our request was old. This has our key: it is the answer. What
-                    // was begun with the other is not begun again with this one.
-                    if known.is_in_use() {
+                    // was begun with the other is not begun again with this one, nor what
+                    // that began.
+                    if !known.is_untouched() {
                         self.fail_connection(index, Some(Ended::Silent));
                         return Err(Refusal::Duplicate);
                     }

@@ -314,7 +314,10 @@ impl Endpoint {
 
     /// The other side has our secret: it hears us. What is not open refuses the rest.
     fn prove(&mut self, now: Instant, connection: u32, has_proof: bool) -> Result<(), Refusal> {
-        let Some(known) = self.connections.get(connection) else { return Err(Refusal::UnknownId) };
+        let Some(known) = self.connections.get_mut(connection) else {
+            return Err(Refusal::UnknownId);
+        };
+        known.is_proved |= has_proof;
         match known.state {
             // The key alone may have been guessed: what proves more comes again.
             ConnectionState::Answered if !has_proof => Err(Refusal::Unexpected),

@@ -169,7 +169,7 @@ impl Endpoint {
             }
             Purpose::Exposed { index, .. } => {
                 if let Some(exposed) = self.exposed.get_mut(index) {
-                    exposed.in_use += 1;
+                    exposed.sending += 1;
                 }
             }
             _ => {}

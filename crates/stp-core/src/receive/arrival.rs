@@ -3,7 +3,7 @@
 use landfall_placement::{Duration, Instant};
 
 use super::{Kind, Receive, State};
-use crate::connection::NONE;
+use crate::connection::{NONE, Question};
 use crate::endpoint::Endpoint;
 use crate::error::Ended;
 use crate::event::Event;
@@ -179,6 +179,12 @@ impl Endpoint {
             && let Some(known) = self.connections.get_mut(receive.connection)
         {
             known.sends_seen.end(receive.serial, result.is_ok());
+        }
+        if let (State::Asking, Kind::Read(serial)) = (receive.state, receive.kind)
+            && matches!(result, Err(Ended::Here | Ended::Silent))
+        {
+            let question = Question { serial, len: receive.len, opaque: receive.opaque };
+            self.leave_read_unsettled(receive.connection, question);
         }
         self.remove_if_gone(receive.connection);
         let event = match (result, receive.kind, receive.memory) {
