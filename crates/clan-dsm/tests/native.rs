@@ -2,7 +2,7 @@
 //! whatever is split, joined and interleaved on the way.
 
 use clan_dsm::model::native::disagreements;
-use landfall_placement::Random;
+use landfall_testkit::trials::{rounds, try_inputs};
 use proptest::prelude::*;
 
 fn assert_agreement(bytes: &[u8]) {
@@ -21,12 +21,5 @@ proptest! {
 
 #[test]
 fn long_runs_agree_with_the_naive_model() {
-    let rounds = if std::env::var_os("LANDFALL_LONG").is_some() { 5_000 } else { 50 };
-    for seed in 0..rounds {
-        let mut random = Random::from_number(seed);
-        let len = random.below(4_000) as usize;
-        let bytes: Vec<u8> = (0..len).map(|_| random.next_u32() as u8).collect();
-        let failures = disagreements(&bytes);
-        assert!(failures.is_empty(), "run {seed}: {failures:#?}");
-    }
+    try_inputs(0..rounds(50, 5_000), 0..4_000, disagreements);
 }

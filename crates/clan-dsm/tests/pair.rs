@@ -2,7 +2,7 @@
 //! beside the naive model.
 
 use clan_dsm::model::pair::{disagreements, withstand};
-use landfall_placement::Random;
+use landfall_testkit::trials::{rounds, try_inputs};
 use proptest::prelude::*;
 
 proptest! {
@@ -34,26 +34,12 @@ fn a_frame_is_damaged_in_one_bit_only() {
 
 #[test]
 fn long_runs_agree_with_the_naive_model() {
-    let rounds = if std::env::var_os("LANDFALL_LONG").is_some() { 5_000 } else { 50 };
-    for seed in 0..rounds {
-        let mut random = Random::from_number(seed);
-        let len = random.below(4_000) as usize;
-        let bytes: Vec<u8> = (0..len).map(|_| random.next_u32() as u8).collect();
-        let failures = disagreements(&bytes);
-        assert!(failures.is_empty(), "run {seed}: {failures:#?}");
-    }
+    try_inputs(0..rounds(50, 5_000), 0..4_000, disagreements);
 }
 
 /// Invariants 3 and 8: a peer that says whatever it likes changes nothing but
 /// memory that it has cookies for.
 #[test]
 fn invariants_3_and_8_any_frames_are_withstood() {
-    let rounds = if std::env::var_os("LANDFALL_LONG").is_some() { 20_000 } else { 300 };
-    for seed in 0..rounds {
-        let mut random = Random::from_number(seed);
-        let len = random.below(1_500) as usize;
-        let bytes: Vec<u8> = (0..len).map(|_| random.next_u32() as u8).collect();
-        let failures = withstand(&bytes);
-        assert!(failures.is_empty(), "frames {seed}: {failures:#?}");
-    }
+    try_inputs(0..rounds(300, 20_000), 0..1_500, withstand);
 }
