@@ -1,7 +1,7 @@
 //! The program tshark reads what our code wrote, where it is installed.
 
 use std::io::ErrorKind;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Once;
 
@@ -44,6 +44,13 @@ pub fn fields(capture: &Path, fields: &[&str], options: &[&str]) -> Option<Vec<V
     Some(run(&mut command)?.lines().map(cells).collect())
 }
 
+/// What makes tshark run one of the scripts in `docs/wireshark`: what follows `-X`.
+#[must_use]
+pub fn script(name: &str) -> String {
+    let script = root().join("docs/wireshark").join(name).with_extension("lua");
+    format!("lua_script:{}", script.display())
+}
+
 /// One of the dissectors in `docs/wireshark`.
 #[derive(Clone, Copy, Debug)]
 pub struct Dissector<'a> {
@@ -68,6 +75,8 @@ pub struct Dissected {
     pub info: String,
     /// What is wrong with the packet.
     pub marks: Vec<Refusal>,
+    /// It was read beyond its end, or an expert's word says that it is malformed.
+    pub is_malformed: bool,
 }
 
 impl Dissected {
@@ -92,8 +101,7 @@ impl Dissector<'_> {
     ///
     /// If it fails, or reads beyond the end of a packet and does not mark it.
     pub fn read(&self, capture: &Path, filter: &str, options: &[&str]) -> Option<Vec<Dissected>> {
-        let script = root().join("docs/wireshark").join(self.script).with_extension("lua");
-        let script = format!("lua_script:{}", script.display());
+        let script = script(self.script);
         let named = |field: &&str| format!("{}.{field}", self.protocol);
         let marks = self.marks.iter().map(|mark| named(&mark_name(*mark)));
         let own = self.fields.iter().map(named).chain(marks).collect::<Vec<_>>();
@@ -116,22 +124,23 @@ impl Dissector<'_> {
         filter: &str,
         options: &[&str],
     ) -> Option<Vec<Dissected>> {
-        let folder = TemporaryFolder::new(self.script);
-        self.read(&folder.write("frames.pcap", capture_of(frames)), filter, options)
+        self.read(CaptureFile::of_frames(frames).path(), filter, options)
     }
 
     fn parse(&self, mut cells: Vec<String>) -> Dissected {
         let marks = cells.split_off(4 + self.fields.len());
         let fields = cells.split_off(4);
-        let Ok([number, info, too_far, error]) = <[String; 4]>::try_from(cells) else {
+        let Ok([number, info, malformed, error]) = <[String; 4]>::try_from(cells) else {
             unreachable!("four are split off")
         };
         assert_eq!(error, "", "the dissector itself failed: {info}");
         let marks = self.marks.iter().zip(&marks).filter(|(_, cell)| !cell.is_empty());
         let marks: Vec<_> = marks.map(|(mark, _)| *mark).collect();
         // Wireshark marks what our own words mark, and what is read beyond its end.
-        assert!(too_far.is_empty() || !marks.is_empty(), "read too far: {info}");
-        Dissected { number: number.parse().expect("frames have numbers"), fields, info, marks }
+        let is_malformed = !malformed.is_empty();
+        assert!(!is_malformed || !marks.is_empty(), "read too far: {info}");
+        let number = number.parse().expect("frames have numbers");
+        Dissected { number, fields, info, marks, is_malformed }
     }
 }
 
@@ -146,13 +155,44 @@ fn mark_name(mark: Refusal) -> &'static str {
     }
 }
 
-/// A capture of Ethernet frames, a microsecond apart, in the format of pcap.
-///
-/// # Panics
-///
-/// If a frame is longer than a capture can have it.
-#[must_use]
-pub fn capture_of(frames: &[Vec<u8>]) -> Vec<u8> {
+/// A capture that is gone when the test is over, also when it fails.
+#[derive(Debug)]
+pub struct CaptureFile {
+    path: PathBuf,
+    _folder: TemporaryFolder,
+}
+
+impl CaptureFile {
+    /// A file with these bytes, which are a capture in any format that tshark knows.
+    ///
+    /// # Panics
+    ///
+    /// If it cannot be written.
+    #[must_use]
+    pub fn new(bytes: &[u8]) -> Self {
+        let folder = TemporaryFolder::new("capture");
+        Self { path: folder.write("capture", bytes), _folder: folder }
+    }
+
+    /// A capture of these Ethernet frames, in this order.
+    ///
+    /// # Panics
+    ///
+    /// If it cannot be written.
+    #[must_use]
+    pub fn of_frames(frames: &[Vec<u8>]) -> Self {
+        Self::new(&pcap(frames))
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+/// Ethernet frames, a microsecond apart, in the format of libpcap.
+fn pcap(frames: &[Vec<u8>]) -> Vec<u8> {
     const ETHERNET: u32 = 1;
     const MOST: u32 = 1 << 18;
     let mut bytes = 0xa1b2_c3d4_u32.to_le_bytes().to_vec();
@@ -179,10 +219,8 @@ mod tests {
 
     #[test]
     fn frames_are_read_as_they_were_written() {
-        let folder = TemporaryFolder::new("pcap");
-        let frames = [vec![2; 60], vec![3; 1 << 16]];
-        let capture = folder.write("frames.pcap", capture_of(&frames));
-        let Some(seen) = fields(&capture, &["frame.len", "eth.src"], &[]) else { return };
+        let capture = CaptureFile::of_frames(&[vec![2; 60], vec![3; 1 << 16]]);
+        let Some(seen) = fields(capture.path(), &["frame.len", "eth.src"], &[]) else { return };
         assert_eq!(seen, [["60", "02:02:02:02:02:02"], ["65536", "03:03:03:03:03:03"]]);
     }
 

@@ -2,7 +2,7 @@
 
 use crate::support::numbered::{PATH, transfer, wire};
 use crate::support::stream::{Transfer, framings, limits};
-use crate::support::{BAD, cases, pattern};
+use crate::support::{BAD, pattern};
 use landfall_placement::{
     Ecn, Engine, Instant, Landing, PathId, Peer, Placement, Random, Refusal, Spans, Ticket, Unit,
 };
@@ -11,6 +11,7 @@ use landfall_testkit::engines::numbered::{self, Numbered};
 use landfall_testkit::engines::stream::{self, Stream};
 use landfall_testkit::engines::{Area, numbered::Config};
 use landfall_testkit::model::{Checked, Faults, NaiveWire, placement_bookkeeping};
+use landfall_testkit::trials::cases;
 use proptest::prelude::*;
 
 const LENS: [usize; 6] = [1, 1024, 3_000, 40_000, 40_000, 9];

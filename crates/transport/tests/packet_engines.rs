@@ -4,7 +4,7 @@
 
 use std::net::Ipv4Addr;
 
-use crate::packet_support::{EXPERIMENTAL, IPV4, PATH, cable, open_as};
+use crate::support::packet::{EXPERIMENTAL, IPV4, PATH, cable, open_as};
 use crate::support::{PATIENCE, assert_same, contents, lent, pattern};
 use landfall_placement::{Engine, PathState, Peer, RegionId};
 use landfall_testbed::{VethPair, require_namespaces};

@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use crate::packet_support::{
+use crate::support::packet::{
     EXPERIMENTAL, IPV4, PATH, cable, cable_between, numbered_frame, numbers_seen, open, open_as,
     open_sender, send_frames, tcp_head, wait_for_link,
 };

@@ -5,7 +5,7 @@ use std::net::UdpSocket;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use crate::packet_support::{
+use crate::support::packet::{
     EXPERIMENTAL, IPV4, cable, numbered_frame, open, open_sender, send_frames,
 };
 use crate::support::{PATIENCE, Scripted, become_nobody, lent, turn_until};

@@ -4,8 +4,8 @@
 use std::net::{IpAddr, UdpSocket};
 use std::process::Command;
 
-use crate::packet_support::{EXPERIMENTAL, IPV4, cable};
-use crate::scatter_support::{Receiver, pages};
+use crate::support::packet::{EXPERIMENTAL, IPV4, cable};
+use crate::support::scatter::{Receiver, pages};
 use crate::support::{PATIENCE, assert_same, pattern};
 use landfall_placement::checksum::checksum;
 use landfall_placement::{Instant, InternetSum, Span};

@@ -3,8 +3,8 @@
 
 use std::net::UdpSocket;
 
-use crate::packet_support::{EXPERIMENTAL, IPV4, cable, numbered_frame, wait_for_link};
-use crate::scatter_support::{Receiver, open, pages, socket};
+use crate::support::packet::{EXPERIMENTAL, IPV4, cable, numbered_frame, wait_for_link};
+use crate::support::scatter::{Receiver, open, pages, socket};
 use crate::support::{assert_same, become_nobody, pattern};
 use landfall_placement::{Instant, Span};
 use landfall_testbed::{VethConfig, VethPair, require_namespaces};

@@ -61,23 +61,6 @@ impl Dice {
     }
 }
 
-/// A folder that goes with its test.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("landfall-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&path).unwrap();
-        Self(path)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
 /// A child that does not outlive its test.
 struct Victim(Child);
 
@@ -171,8 +154,8 @@ impl Round {
 #[test]
 fn who_reads_never_hangs_and_never_reads_garbage() {
     const ROUNDS: u64 = 500;
-    let folder = Folder::new("kill-writer");
-    let listener = Listener::bind(&folder.0.join("meet"), Admit::SameUser).unwrap();
+    let folder = TemporaryFolder::new("kill-writer");
+    let listener = Listener::bind(&folder.join("meet"), Admit::SameUser).unwrap();
     let mut dice = Dice(0x2545_f491_4f6c_dd1d);
     let mut total = 0;
     for _ in 0..ROUNDS {
@@ -213,8 +196,8 @@ fn who_reads_never_hangs_and_never_reads_garbage() {
 #[test]
 fn who_writes_never_hangs_and_never_believes_garbage() {
     const ROUNDS: u64 = 500;
-    let folder = Folder::new("kill-reader");
-    let listener = Listener::bind(&folder.0.join("meet"), Admit::SameUser).unwrap();
+    let folder = TemporaryFolder::new("kill-reader");
+    let listener = Listener::bind(&folder.join("meet"), Admit::SameUser).unwrap();
     let mut dice = Dice(0x9e37_79b9_7f4a_7c15);
     let mut total = 0;
     for _ in 0..ROUNDS {
@@ -321,8 +304,8 @@ fn read_for_ever(channel: &Channel, ring: &Piece, ringer: &Ringer) {
 
 #[test]
 fn a_descriptor_of_the_channel_says_when_the_child_is_gone() {
-    let folder = Folder::new("kill-channel");
-    let listener = Listener::bind(&folder.0.join("meet"), Admit::SameUser).unwrap();
+    let folder = TemporaryFolder::new("kill-channel");
+    let listener = Listener::bind(&folder.join("meet"), Admit::SameUser).unwrap();
     let mut victim = Victim::start(listener.path());
     let channel = listener.accept(LONG).unwrap().unwrap();
     assert_eq!(channel.peer().pid, victim.0.id() as i32);

@@ -6,7 +6,7 @@
 use std::net::Ipv4Addr;
 
 use crate::support::streams::carry_stream;
-use crate::tap_support::{ENGINE, IPV4, KERNEL, STATION, open_as, open_packet};
+use crate::support::tap::{ENGINE, IPV4, KERNEL, STATION, open_as, open_packet};
 use landfall_testbed::{Namespace, require_namespaces};
 use landfall_testkit::engines::stream::Station;
 use landfall_transport::Driver;

@@ -6,11 +6,11 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use crate::support::datagram::{self, TO_PORT};
+use crate::support::tap::{
+    ENGINE, IPV4, KERNEL, NAME, PATH, datagram, open, open_as, open_packet, socket,
+};
 use crate::support::{
     PATIENCE, Scripted, assert_same, become_nobody, contents, lent, pattern, turn_until,
-};
-use crate::tap_support::{
-    ENGINE, IPV4, KERNEL, NAME, PATH, datagram, open, open_as, open_packet, socket,
 };
 use landfall_placement::{Check, Instant, Landing, Peer, Placement, Refusal, Spans, Ticket, Unit};
 use landfall_testbed::{Namespace, VethPair, privileges, require_namespaces, skip_unless};

@@ -4,8 +4,8 @@ use std::net::{SocketAddr, UdpSocket};
 use std::thread;
 
 use crate::support::transfer::DEFAULT;
+use crate::support::uring::why_no_uring;
 use crate::support::{PATIENCE, assert_same, contents, pattern};
-use crate::uring_support::why_no_uring;
 use landfall_placement::{Duration, Engine, Instant, PathId, PathState, Random, RegionId};
 use landfall_testbed::skip_unless;
 use landfall_testkit::engines::numbered::{Config, Event};

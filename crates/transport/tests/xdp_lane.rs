@@ -5,9 +5,9 @@ use std::net::{IpAddr, UdpSocket};
 use std::thread;
 use std::time::{Duration, Instant as StdInstant};
 
-use crate::packet_support::{EXPERIMENTAL, cable, numbered_frame, open_sender, send_frames};
+use crate::support::packet::{EXPERIMENTAL, cable, numbered_frame, open_sender, send_frames};
+use crate::support::xdp::{MODES, require_xdp};
 use crate::support::{PATIENCE, lent, pattern};
-use crate::xdp_support::{MODES, require_xdp};
 use landfall_placement::{Duration as Span, Instant};
 use landfall_testbed::VethEnd;
 use landfall_transport::Feature;

@@ -4,8 +4,9 @@ use std::ops::ControlFlow;
 use std::rc::Rc;
 use std::time::Duration;
 
-use landfall_placement::{Area, Instant, PathId, Peer, Random, RegionId};
+use landfall_placement::{Area, Instant, PathId, Peer, RegionId};
 use landfall_simnet::{EngineConfig, EngineNode, Handle, LinkConfig, LinkId, Memory, Sim};
+pub(crate) use landfall_testkit::trials::noise;
 use stp_core::{Admission, Config, Connect, ConnectionId, Endpoint, Event};
 
 pub(crate) type Host = EngineNode<Endpoint>;
@@ -49,11 +50,6 @@ pub(crate) fn freeze(memory: &mut Memory, area: Area) {
         memory.freeze(area.span(at, len as u32)).unwrap();
         at += len;
     }
-}
-
-pub(crate) fn noise(seed: u64, len: usize) -> Vec<u8> {
-    let mut random = Random::from_number(seed);
-    (0..len).map(|_| random.next_u32() as u8).collect()
 }
 
 pub(crate) fn lend(sim: &mut Sim, host: Handle<Host>, bytes: Vec<u8>) -> RegionId {

@@ -20,8 +20,3 @@ pub const BAD: Faults = Faults {
     cutting: 500_000,
     failing: 10_000,
 };
-
-/// How many cases a property test runs: more if the environment asks for it.
-pub fn cases(few: u32) -> u32 {
-    if std::env::var_os("LANDFALL_LONG").is_some() { few * 50 } else { few }
-}

@@ -30,12 +30,24 @@ const DESTINATION: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 2);
 
 /// A cable between two namespaces of its own.
 pub fn cable() -> VethPair {
-    cable_between(&Namespace::new().unwrap(), &Namespace::new().unwrap(), 0)
+    cable_as(VethConfig::default())
+}
+
+/// A cable of this MTU.
+pub fn cable_of(mtu: u32) -> VethPair {
+    cable_as(VethConfig { mtu, ..VethConfig::default() })
+}
+
+fn cable_as(config: VethConfig) -> VethPair {
+    connected(&Namespace::new().unwrap(), &Namespace::new().unwrap(), config)
 }
 
 /// One more between the same two.
 pub fn cable_between(a: &Namespace, b: &Namespace, number: u8) -> VethPair {
-    let config = VethConfig { cable: number, ..VethConfig::default() };
+    connected(a, b, VethConfig { cable: number, ..VethConfig::default() })
+}
+
+fn connected(a: &Namespace, b: &Namespace, config: VethConfig) -> VethPair {
     let pair = VethPair::between(a, b, config).unwrap();
     wait_for_link(&pair);
     pair

@@ -1,13 +1,12 @@
 //! XDP sockets at the ends of a cable.
 use landfall_placement::Peer;
-use landfall_testbed::{Namespace, VethConfig, VethEnd, VethPair};
+use landfall_testbed::{Namespace, VethEnd, VethPair};
 use landfall_transport::memory::Regions;
 use landfall_transport::xdp::{Attach, XdpConfig, XdpDriver};
 use landfall_transport::{OpenError, Privilege};
 
-use crate::packet_support::EXPERIMENTAL;
-use crate::packet_support::wait_for_link;
 use crate::support::carriage::Opened;
+use crate::support::packet::EXPERIMENTAL;
 use crate::support::transfer::PATH;
 
 pub const MODES: [Attach; 2] = [Attach::Driver, Attach::Generic];
@@ -29,19 +28,10 @@ pub fn why_no_xdp() -> Option<String> {
 macro_rules! require_xdp {
     () => {
         landfall_testbed::require_namespaces!();
-        landfall_testbed::skip_unless!($crate::xdp_support::why_no_xdp());
+        landfall_testbed::skip_unless!($crate::support::xdp::why_no_xdp());
     };
 }
 pub(crate) use require_xdp;
-
-/// A cable of this MTU.
-pub fn cable_of(mtu: u32) -> VethPair {
-    let config = VethConfig { mtu, ..VethConfig::default() };
-    let pair =
-        VethPair::between(&Namespace::new().unwrap(), &Namespace::new().unwrap(), config).unwrap();
-    wait_for_link(&pair);
-    pair
-}
 
 /// A driver at one end, as configured.
 pub fn open_as(
