@@ -11,12 +11,12 @@ use qpip::{
 use rtrb::Producer;
 
 use super::completion_queue::{CompletionQueue, QueueState};
+use super::core::Handle;
 use super::doorbell::{Entry, push};
 use super::error::Error;
 use super::memory::{DomainName, Part};
 use super::pair_state::{PairState, Phase};
 use super::pending::Pending;
-use super::shared::Handle;
 
 /// What a queue pair is like.
 ///

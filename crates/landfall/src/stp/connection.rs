@@ -7,12 +7,11 @@ use landfall_placement::{PathId, Peer};
 use landfall_transport::memory::{Memory, Rights};
 use stp_core::ConnectionId;
 
-use super::core::{Core, Known, OfferMade, ReadMade, Request};
+use super::core::{Core, Handle, Known, OfferMade, ReadMade, Request};
 use super::error::Error;
 use super::memory::{Held, Message, Part, Payload};
 use super::operation::{Operation, Received, Sent};
 use super::remote::{RegionRequest, RemoteMemory};
-use super::shared::Handle;
 use super::{Reason, RemoteRights};
 
 /// A connection to another endpoint. Clones are the same connection.
@@ -66,7 +65,7 @@ impl Connection {
     /// reorders packets that need not be the order of the sends: number them
     /// with [`opaque`](Operation::opaque) where it matters.
     pub fn send(&self, payload: impl Into<Payload>) -> Operation<Sent> {
-        let held = payload.into().hold(&self.0.handle.pool);
+        let held = payload.into().hold(self.0.handle.pool());
         Operation::holding(&self.0, held, |memory| Request::Send { memory, opaque: 0 })
     }
 
@@ -151,7 +150,7 @@ impl Connection {
     pub fn add_link(&self, path: PathId, peer: impl Into<Peer>) -> Result<(), Error> {
         let peer = peer.into();
         self.0.handle.ask(|core, now| {
-            core.lane(path).ok_or(Error::UnknownPath(path))?;
+            core.paths.get(path).ok_or(Error::UnknownPath(path))?;
             Ok(core.engine.add_link(now, self.0.id, path, peer)?)
         })
     }
@@ -213,11 +212,11 @@ impl Connection {
     }
 
     pub(crate) fn hold(&self, part: &Part) -> Result<Held, Error> {
-        Held::new(part.clone(), &self.0.handle.pool)
+        Held::new(part.clone(), self.0.handle.pool())
     }
 
     pub(crate) fn own(&self, memory: Memory) -> Result<Held, Error> {
-        Held::own(memory, Rights::READ | Rights::WRITE, &self.0.handle.pool)
+        Held::own(memory, Rights::READ | Rights::WRITE, self.0.handle.pool())
     }
 }
 
@@ -325,7 +324,7 @@ impl ReadRequest {
     /// Sends this, at most as much as there is room for.
     pub fn answer(mut self, payload: impl Into<Payload>) -> Operation<Sent> {
         let inner = &self.connection.0;
-        let held = payload.into().hold(&inner.handle.pool);
+        let held = payload.into().hold(inner.handle.pool());
         let read = match (&held, self.made) {
             (Ok(_), Some(made)) => made.read,
             _ => return Operation::failed(inner, held.err()),

@@ -10,11 +10,10 @@ use std::task::{Context, Poll};
 use landfall_transport::memory::Memory;
 
 use super::connection::Inner;
-use super::core::{Key, Outcome, Request};
+use super::core::{Handle, Key, Outcome, Request};
 use super::error::Error;
 use super::memory::{Held, Message, Returning};
 use super::remote::RemoteMemory;
-use super::shared::Handle;
 
 /// Something under way, with its result.
 ///

@@ -52,7 +52,7 @@ impl RemoteMemory {
     pub fn put(&self, at: u64, payload: impl Into<Payload>) -> Operation<Put> {
         let inner = self.connection.inner();
         let region = self.region;
-        let held = payload.into().hold(&inner.handle.pool);
+        let held = payload.into().hold(inner.handle.pool());
         Operation::holding(inner, held, |memory| Request::Put {
             region,
             at,

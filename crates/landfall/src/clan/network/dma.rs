@@ -25,7 +25,7 @@ use super::events::{Kind, Outlet, Registration, sealed};
 use super::memory::{Aperture, Lent};
 use super::window::Window;
 use crate::clan::{Error, WORD};
-use crate::drive::locked;
+use crate::runtime::locked;
 
 /// One request of a chain. Offsets and ranges are multiples of eight.
 #[derive(Clone, Debug)]

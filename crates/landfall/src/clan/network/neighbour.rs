@@ -12,7 +12,7 @@ use landfall_placement::Peer;
 use super::core::{Core, NodeHandle};
 use super::error::ended;
 use crate::clan::Error;
-use crate::drive::locked;
+use crate::runtime::locked;
 
 const OPENING: u8 = 0;
 const UP: u8 = 1;

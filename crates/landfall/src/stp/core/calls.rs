@@ -9,7 +9,7 @@ use stp_core::{
     Admission, AskId, Connect, ConnectionId, Ended, ExposedId, ReadId, ReceiveId, Rights,
 };
 
-use super::{Core, Key, Known, Lane, Listening, Outcome, Request, Shown, Stage, Status};
+use super::{Core, Key, Known, Listening, Outcome, Request, Shown, Stage, Status};
 use crate::stp::error::Error;
 use crate::stp::memory::Held;
 
@@ -39,9 +39,8 @@ impl Core {
         path: PathId,
         is_up: bool,
     ) -> Result<(), Error> {
-        let lane = self.lanes.iter_mut().find(|lane| lane.driver.path() == path);
-        lane.ok_or(Error::UnknownPath(path))?.set_up(&mut self.engine, now, is_up);
-        Ok(())
+        let known = self.paths.set_up(&mut self.engine, now, path, is_up);
+        known.ok_or(Error::UnknownPath(path))
     }
 
     pub(crate) fn check_open(&self) -> Result<(), Error> {
@@ -308,7 +307,7 @@ impl Core {
     }
 
     /// The endpoint closes: every connection does.
-    pub(crate) fn close_all(&mut self, now: Instant) {
+    pub(super) fn close_all(&mut self, now: Instant) {
         self.is_closing = true;
         let ports: Vec<u16> = self.listeners.keys().copied().collect();
         for port in ports {
@@ -328,16 +327,17 @@ impl Core {
     }
 
     /// Enough was waited: what is not closed ends now.
-    pub(crate) fn abort_all(&mut self, now: Instant) {
-        let ids: Vec<ConnectionId> = self.connections.keys().copied().collect();
+    pub(super) fn abort_all(&mut self, now: Instant) {
+        let is_open = |known: &Known| !matches!(known.status, Status::Closed(_));
+        let open = self.connections.iter().filter(|(_, known)| is_open(known));
+        let ids: Vec<ConnectionId> = open.map(|(id, _)| *id).collect();
         for id in ids {
             self.abort(now, id, Reason::Closing);
         }
     }
 
-    /// The last of all: the paths are given away to be closed, and whatever is
-    /// not over never will be.
-    pub(crate) fn let_go(&mut self) -> Vec<Lane> {
+    /// The last of all: whatever is not over never will be.
+    pub(super) fn end_all(&mut self) {
         self.is_closing = true;
         let why = Some(Ended::ConnectionGone);
         for key in self.slots.under_way() {
@@ -357,17 +357,5 @@ impl Core {
         for listening in self.listeners.values_mut() {
             Self::wake_all(&mut self.after, &mut listening.watchers);
         }
-        std::mem::take(&mut self.lanes)
-    }
-
-    /// Is every connection over, for its user?
-    pub(crate) fn is_closed(&self) -> bool {
-        let mut known = self.connections.values();
-        known.all(|known| matches!(known.status, Status::Closed(_)))
-    }
-
-    /// And has the engine forgotten them?
-    pub(crate) fn is_quiet(&self) -> bool {
-        self.engine.connections() == 0
     }
 }
