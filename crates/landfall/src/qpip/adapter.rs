@@ -10,7 +10,7 @@ use qpip::{Access, Stats};
 
 use super::builder::Builder;
 use super::completion_queue::CompletionQueue;
-use super::core::Handle;
+use super::core::{Handle, Submission};
 use super::error::{Error, Refused};
 use super::link::LinkInfo;
 use super::listener::Listener;
@@ -195,6 +195,6 @@ impl ProtectionDomain {
 impl Drop for Domain {
     fn drop(&mut self) {
         let id = self.name.id;
-        self.handle.command(|core, _| core.drop_domain(id));
+        self.handle.submit(Submission::DropDomain(id));
     }
 }

@@ -18,7 +18,7 @@ use landfall_placement::{Duration, Instant};
 use qpip::{Arm, Completion, CompletionQueueId};
 use rtrb::Consumer;
 
-use super::core::Handle;
+use super::core::{Handle, Submission};
 use super::error::Error;
 use super::pending::Pending;
 use crate::runtime::{SpinBudget, locked};
@@ -322,7 +322,7 @@ impl CompletionQueue {
 impl Drop for CompletionQueue {
     fn drop(&mut self) {
         let id = self.id;
-        self.handle.command(|core, _| core.forget_queue(id));
+        self.handle.submit(Submission::ForgetQueue(id));
     }
 }
 

@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 
 use qpip::{ListenerId, QueuePairId};
 
-use super::core::{Handle, ListenerState};
+use super::core::{Handle, ListenerState, Submission};
 use super::error::{Error, Refused};
 use super::pending::Pending;
 use super::queue_pair::QueuePair;
@@ -99,7 +99,7 @@ impl Listener {
 impl Drop for Listener {
     fn drop(&mut self) {
         let id = self.id;
-        self.handle.command(|core, _| core.stop_listening(id));
+        self.handle.submit(Submission::StopListening(id));
     }
 }
 

@@ -7,7 +7,7 @@ use landfall_placement::RegionId;
 use landfall_transport::memory::{Memory, Rights};
 use qpip::{Access, Buffer, DomainId, MemoryKey, PostError};
 
-use super::core::Handle;
+use super::core::{Handle, Submission};
 use super::error::{Error, Refused};
 
 /// Tells protection domains of this process apart.
@@ -202,7 +202,7 @@ impl MemoryRegion {
 impl Drop for MemoryRegion {
     fn drop(&mut self) {
         if let Some(Grant { key, region }) = self.grant {
-            self.handle.command(|core, _| core.drop_memory(key, region));
+            self.handle.submit(Submission::DropMemory(key, region));
         }
     }
 }

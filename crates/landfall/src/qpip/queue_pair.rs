@@ -11,7 +11,7 @@ use qpip::{
 use rtrb::Producer;
 
 use super::completion_queue::{CompletionQueue, QueueState};
-use super::core::Handle;
+use super::core::{Handle, Submission};
 use super::doorbell::{Entry, push};
 use super::error::Error;
 use super::memory::{DomainName, Part};
@@ -478,7 +478,7 @@ const fn how_it_ended(phase: Phase) -> Option<Result<(), Error>> {
 impl Drop for Common {
     fn drop(&mut self) {
         let id = self.id;
-        self.handle.command(|core, now| core.destroy_pair(now, id));
+        self.handle.submit(Submission::DestroyPair(id));
     }
 }
 

@@ -4,8 +4,7 @@ use std::fmt;
 use std::future::Future;
 use std::io;
 use std::pin::pin;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::thread;
 
@@ -16,8 +15,10 @@ use landfall_transport::{Bell, Clock, Wait};
 
 use super::attendance::{Attendance, DriverGuard};
 use super::ending::{Ending, Stage};
+use super::lock::EngineLock;
 use super::seat::{Seat, Sleeper};
-use super::{Aftermath, Path, Protocol, SpinBudget, ThreadWaker, locked};
+use super::sync::MutexGuard;
+use super::{Aftermath, Path, Protocol, SpinBudget, ThreadWaker};
 
 /// Who makes the turns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,9 +45,7 @@ pub(crate) struct RuntimeConfig {
 
 /// See the module.
 pub(crate) struct Runtime<P: Protocol> {
-    state: Mutex<State<P>>,
-    /// Threads that want the lock: those who only drive let them pass.
-    wanting: AtomicU32,
+    lock: EngineLock<State<P>, P::Submission>,
     pub(crate) clock: Clock,
     pub(crate) wait: Wait,
     driving: Driving,
@@ -88,6 +87,10 @@ const LOOKS: u32 = 1000;
 /// How long a thread sleeps that leaves the descriptors to another: that one may finish and
 /// go. About what a wake costs.
 const ASIDE: Duration = Duration::from_micros(100);
+/// So many things may wait for the lock's holder. Whoever finds no place waits for the lock.
+const SUBMISSIONS: usize = 128;
+/// So many turns for others are made before those are woken that wait for what they brought.
+const ROUNDS: usize = 8;
 /// So many turns let the last words leave where nobody waits for an answer.
 const LAST_TURNS: u32 = 256;
 
@@ -105,8 +108,7 @@ impl<P: Protocol> Runtime<P> {
         let RuntimeConfig { driving, wait, linger, thread } = config;
         let state = State { protocol, sleeper: None, stage: Stage::Running, must_turn: false };
         let runtime = Arc::new(Self {
-            state: Mutex::new(state),
-            wanting: AtomicU32::new(0),
+            lock: EngineLock::new(state, SUBMISSIONS),
             clock,
             wait,
             driving,
@@ -121,42 +123,66 @@ impl<P: Protocol> Runtime<P> {
         Ok(runtime)
     }
 
-    /// Takes the lock before those who only drive.
-    fn lock(&self) -> MutexGuard<'_, State<P>> {
-        self.wanting.fetch_add(1, Ordering::SeqCst);
-        let state = locked(&self.state);
-        self.wanting.fetch_sub(1, Ordering::SeqCst);
-        state
-    }
-
     /// Looks at the protocol, and does nothing that would have to be sent.
     pub(crate) fn look<T>(&self, look: impl FnOnce(&mut P) -> T) -> T {
-        let mut state = self.lock();
+        let mut state = self.lock.lock();
+        let must_turn = self.serve(&mut state);
         let result = look(&mut state.protocol);
-        let aftermath = state.protocol.take_aftermath();
-        drop(state);
-        aftermath.run();
+        let leftover = match must_turn {
+            true => self.turn_with(&mut state, self.clock.now()),
+            false => Leftover::without_turn(&mut state),
+        };
+        self.release(state, leftover);
         result
     }
 
     /// Asks the protocol for something, and lets what comes of it leave at once; by the
     /// thread that drives, if callers don't.
     pub(crate) fn ask<T>(&self, ask: impl FnOnce(&mut P, Instant) -> T) -> T {
-        let mut state = self.lock();
+        let mut state = self.lock.lock();
+        self.serve(&mut state);
         let now = self.clock.now();
         let result = ask(&mut state.protocol, now);
-        if self.driving == Driving::OwnThread {
-            state.must_turn = true;
-            let aftermath = state.protocol.take_aftermath();
-            drop(state);
-            aftermath.run();
-            self.seat.ring();
-        } else {
-            let leftover = self.turn_with(&mut state, now);
-            drop(state);
-            self.finish(leftover);
-        }
+        self.turn_or_tell(state, now);
         result
+    }
+
+    /// Asks the protocol for something that has no answer, and never waits for another
+    /// thread's turn: where one makes a turn just now, it makes one more for this.
+    pub(crate) fn submit(&self, submission: P::Submission) {
+        let left = match self.driving {
+            Driving::OwnThread => self.lock.leave(submission).map(|()| None),
+            Driving::Shared | Driving::Callers => self.lock.submit(submission),
+        };
+        match left {
+            Ok(Some(mut state)) => {
+                let now = self.clock.now();
+                let leftover = self.turn_with(&mut state, now);
+                self.release(state, leftover);
+            }
+            Ok(None) if self.driving == Driving::OwnThread => match self.has_ended() {
+                // There is no thread any more that it could be left to.
+                true => self.look(|_| ()),
+                false => self.seat.ring(),
+            },
+            Ok(None) => {}
+            Err(submission) => self.ask(|protocol, now| protocol.serve(now, submission)),
+        }
+    }
+
+    /// Something was asked for: a turn, by this thread or by the one that drives.
+    fn turn_or_tell(&self, mut state: MutexGuard<'_, State<P>>, now: Instant) {
+        let tells = self.driving == Driving::OwnThread;
+        let leftover = if tells {
+            state.must_turn = true;
+            Leftover::without_turn(&mut state)
+        } else {
+            self.turn_with(&mut state, now)
+        };
+        self.release(state, leftover);
+        if tells {
+            self.seat.ring();
+        }
     }
 
     /// One turn. Gives whether anything moved.
@@ -167,27 +193,20 @@ impl<P: Protocol> Runtime<P> {
     /// The same, and when it was made: a clock costs as much as a look at a socket.
     fn turn_and_tell(&self) -> (bool, Instant) {
         for _ in 0..LOOKS {
-            if self.wanting.load(Ordering::SeqCst) == 0 {
+            if !self.lock.is_wanted() {
                 break;
             }
             std::hint::spin_loop();
         }
-        let mut state = locked(&self.state);
+        let mut state = self.lock.lock_to_drive();
         let now = self.clock.now();
         let leftover = self.turn_with(&mut state, now);
-        drop(state);
-        (self.finish(leftover), now)
+        (self.release(state, leftover), now)
     }
 
     /// One turn for a thread that spins, unless somebody else makes one just now.
     pub(crate) fn relax(&self) -> bool {
-        let is_wanted = self.wanting.load(Ordering::SeqCst) > 0;
-        let tried = (!is_wanted).then(|| self.state.try_lock());
-        let state = match tried {
-            Some(Ok(state)) => Some(state),
-            Some(Err(TryLockError::Poisoned(state))) => Some(state.into_inner()),
-            Some(Err(TryLockError::WouldBlock)) | None => None,
-        };
+        let state = if self.lock.is_wanted() { None } else { self.lock.try_lock() };
         let now = self.clock.now();
         self.attendance.note(now);
         let Some(mut state) = state else {
@@ -195,20 +214,51 @@ impl<P: Protocol> Runtime<P> {
             return false;
         };
         let leftover = self.turn_with(&mut state, now);
-        drop(state);
-        self.finish(leftover)
+        self.release(state, leftover)
     }
 
-    fn turn_with(&self, state: &mut State<P>, now: Instant) -> Leftover<P> {
+    /// Does what was submitted. Gives whether anything was.
+    fn serve(&self, state: &mut MutexGuard<'_, State<P>>) -> bool {
+        let mut served = false;
+        while let Some(submission) = self.lock.next(state) {
+            state.protocol.serve(self.clock.now(), submission);
+            served = true;
+        }
+        served
+    }
+
+    fn turn_with(&self, state: &mut MutexGuard<'_, State<P>>, now: Instant) -> Leftover<P> {
+        let served = self.serve(state);
         let (moved, is_over) = state.turn(now, &self.ending);
         let ended = (state.stage == Stage::Ended).then(|| state.end(&self.ending)).flatten();
         Leftover {
-            moved,
+            moved: moved || served,
             must_wake: state.must_wake_sleeper(),
             is_over,
             aftermath: state.protocol.take_aftermath(),
             ended,
         }
+    }
+
+    /// Lets go of the lock, once nothing is left that was submitted meanwhile, and does what
+    /// is done without it. Gives whether anything moved.
+    fn release(&self, state: MutexGuard<'_, State<P>>, leftover: Leftover<P>) -> bool {
+        let mut again = self.lock.release(state);
+        if again.is_none() {
+            return self.finish(leftover);
+        }
+        let (mut moved, mut leftovers) = (false, vec![leftover]);
+        while let Some(mut state) = again {
+            let leftover = self.turn_with(&mut state, self.clock.now());
+            leftovers.push(leftover);
+            again = self.lock.release(state);
+            if again.is_none() || leftovers.len() >= ROUNDS {
+                for leftover in leftovers.drain(..) {
+                    moved |= self.finish(leftover);
+                }
+            }
+        }
+        moved
     }
 
     /// What is left of a turn, without the lock. Gives whether anything moved.
@@ -244,18 +294,28 @@ impl<P: Protocol> Runtime<P> {
         // Rings are heard from here on.
         let _seated = self.seat.take()?;
         let mut interests: Vec<Interest> = Vec::new();
-        let until = self.lock().fall_asleep(&mut interests);
+        let until = self.look_at(|state| state.fall_asleep(&mut interests));
         let patience = until.map_or(LONGEST_SLEEP, |until| self.clock.until(until));
         let time = patience.min(at_most).min(LONGEST_SLEEP);
         interests.push(self.seat.bell().interest());
         interests.extend_from_slice(others);
         let mut is_ready = false;
-        if !time.is_zero() && !must_not() {
+        if !time.is_zero() && !self.lock.has_submissions() && !must_not() {
             // A poll that fails is a short sleep: the next turn tells more.
             is_ready = until_ready(&interests, time).unwrap_or(false);
         }
-        self.lock().wake_up(is_ready);
+        self.look_at(|state| state.wake_up(is_ready));
         Some(is_ready)
+    }
+
+    /// For a thread that makes a turn next, or will be told to.
+    fn look_at<T>(&self, look: impl FnOnce(&mut State<P>) -> T) -> T {
+        let mut state = self.lock.lock();
+        state.must_turn |= self.serve(&mut state);
+        let result = look(&mut state);
+        let leftover = Leftover::without_turn(&mut state);
+        self.release(state, leftover);
+        result
     }
 
     /// A thread that blocks wants the seat of the own thread.
@@ -405,12 +465,20 @@ impl<P: Protocol> Runtime<P> {
 
     /// Nothing moves any more.
     fn end_now(&self) {
-        let mut state = self.lock();
+        let mut state = self.lock.lock();
         state.stage = Stage::Ended;
         let ended = state.end(&self.ending);
         let aftermath = state.protocol.take_aftermath();
-        drop(state);
-        self.finish(Leftover { moved: false, must_wake: true, is_over: true, aftermath, ended });
+        let leftover = Leftover { moved: false, must_wake: true, is_over: true, aftermath, ended };
+        self.release(state, leftover);
+    }
+}
+
+impl<P: Protocol> Leftover<P> {
+    /// What is left where no turn was made.
+    fn without_turn(state: &mut State<P>) -> Self {
+        let aftermath = state.protocol.take_aftermath();
+        Self { moved: false, must_wake: false, is_over: false, aftermath, ended: None }
     }
 }
 

@@ -18,12 +18,19 @@
 //! A task on a tokio runtime was the alternative to the own thread. It would tie an endpoint
 //! to one runtime, and to what else runs there. Here futures work on any executor.
 //!
+//! A call that needs no answer does not wait for the lock: where another thread has it, the
+//! call leaves what it wants in a queue, and that thread makes one more turn for it. What
+//! several calls left makes one turn.
+//!
 //! Turns need the lock only. Sleeping at the descriptors needs the **seat**, so that one
 //! thread sleeps there, and one bell wakes it.
 //!
 //! | file | what happens there |
 //! | --- | --- |
 //! | `driving` | the lock, the turns, and threads that wait |
+//! | `lock` | the lock, and who serves what was submitted meanwhile |
+//! | `submissions` | the queue of what was submitted |
+//! | `models` | both in every order of their steps |
 //! | `protocol` | what a runtime drives |
 //! | `seat` | the place of the one thread that sleeps at the descriptors |
 //! | `attendance` | when the own thread stays aside |
@@ -44,6 +51,9 @@ mod driver;
 mod driver_source;
 mod driving;
 mod ending;
+mod lock;
+#[cfg(all(test, loom))]
+mod models;
 mod path;
 #[cfg(any(feature = "clan", feature = "stp"))]
 mod path_source;
@@ -51,7 +61,9 @@ mod path_source;
 mod path_stats;
 mod protocol;
 mod seat;
-#[cfg(all(test, feature = "stp"))]
+mod submissions;
+mod sync;
+#[cfg(all(test, not(loom), feature = "stp"))]
 mod tests;
 mod waker;
 

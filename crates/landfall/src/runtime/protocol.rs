@@ -10,12 +10,18 @@ pub(crate) trait Protocol: Send + 'static {
     type Engine: Engine;
     /// What a call leaves to be done without the lock.
     type Aftermath: Aftermath;
+    /// What is asked for without an answer: as data, so that it can wait in a queue while
+    /// another thread has the lock.
+    type Submission: Send;
     /// What is dropped at the end of all, without the lock and after the paths.
     type Remains: Send;
 
     fn engine(&self) -> &Self::Engine;
     fn paths(&self) -> &Paths<Self::Engine>;
     fn paths_mut(&mut self) -> &mut Paths<Self::Engine>;
+
+    /// Does what was asked for. A turn follows.
+    fn serve(&mut self, now: Instant, submission: Self::Submission);
 
     /// One turn of every path, and what came of it. Gives whether anything moved.
     fn turn(&mut self, now: Instant) -> bool;

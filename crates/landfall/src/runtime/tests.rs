@@ -2,7 +2,7 @@
 
 use std::future::poll_fn;
 use std::sync::Arc;
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::task::{Poll, Waker};
 use std::thread;
 
@@ -22,6 +22,9 @@ struct Happenings {
     watchers: Vec<Waker>,
     wake: Vec<Waker>,
     told: Vec<&'static str>,
+    turns: u32,
+    /// A turn says that it has begun, and goes on when it is told to.
+    in_kernel: Option<(Sender<()>, Receiver<()>)>,
 }
 
 struct Wakers(Vec<Waker>);
@@ -35,7 +38,12 @@ impl Aftermath for Wakers {
 impl Protocol for Happenings {
     type Engine = Endpoint;
     type Aftermath = Wakers;
+    type Submission = u32;
     type Remains = ();
+
+    fn serve(&mut self, _: Instant, submission: u32) {
+        self.due += submission;
+    }
 
     fn engine(&self) -> &Endpoint {
         &self.engine
@@ -50,6 +58,11 @@ impl Protocol for Happenings {
     }
 
     fn turn(&mut self, _: Instant) -> bool {
+        self.turns += 1;
+        if let Some((begun, go_on)) = self.in_kernel.take() {
+            begun.send(()).unwrap();
+            go_on.recv().unwrap();
+        }
         if self.due == 0 {
             return false;
         }
@@ -90,7 +103,9 @@ impl Happenings {
         let paths = Paths::new(Vec::new(), clock, &mut engine);
         let (happened, due) = (0, 0);
         let (watchers, wake, told) = (Vec::new(), Vec::new(), Vec::new());
-        let protocol = Self { engine, paths, happened, due, watchers, wake, told };
+        let (turns, in_kernel) = (0, None);
+        let protocol =
+            Self { engine, paths, happened, due, watchers, wake, told, turns, in_kernel };
         let config = RuntimeConfig { driving, wait, linger, thread: "landfall-test" };
         Handle(Runtime::start(protocol, clock, Bell::new().unwrap(), config).unwrap())
     }
@@ -227,5 +242,63 @@ fn a_panic_under_the_lock_leaves_a_runtime_that_ends() {
         let panicking = thread::spawn(move || handle.look(|_| panic!("this is no bug")));
         assert!(panicking.join().is_err());
         assert_eq!(happened(&runtime, 1), 0);
+    });
+}
+
+/// While another thread is in the middle of its turn, which ends when the calls are made.
+#[test]
+fn a_submission_does_not_wait_for_a_turn_and_several_make_one() {
+    within_a_minute(|| {
+        for driving in [Driving::Callers, Driving::Shared] {
+            let runtime = Arc::new(Happenings::start(driving, Wait::Block, LONG));
+            let ((begun, has_begun), (go_on, told)) = (channel(), channel());
+            let other = Arc::clone(&runtime);
+            let thread = thread::spawn(move || {
+                other.ask(|protocol, _| {
+                    protocol.in_kernel = Some((begun, told));
+                    protocol.turns = 0;
+                });
+            });
+            has_begun.recv().unwrap();
+            (0..5).for_each(|_| runtime.submit(1));
+            go_on.send(()).unwrap();
+            thread.join().unwrap();
+            let (happened, turns) = runtime.look(|protocol| (protocol.happened, protocol.turns));
+            assert_eq!(happened, 5, "{driving:?}");
+            // The own thread may make some, too.
+            assert!(turns == 2 || driving == Driving::Shared, "{turns} turns");
+        }
+    });
+}
+
+#[test]
+fn more_than_the_queue_holds_is_served_in_order_and_wakes_those_who_wait() {
+    within_a_minute(|| {
+        for driving in [Driving::Shared, Driving::OwnThread, Driving::Callers] {
+            let runtime = Happenings::start(driving, Wait::BALANCED, LONG);
+            thread::scope(|scope| {
+                let waiter = scope.spawn(|| happened(&runtime, 4_000));
+                for _ in 0..4 {
+                    scope.spawn(|| (0..1_000).for_each(|_| runtime.submit(1)));
+                }
+                assert_eq!(waiter.join().unwrap(), 4_000, "{driving:?}");
+            });
+        }
+    });
+}
+
+#[test]
+fn what_is_submitted_after_the_end_is_served() {
+    within_a_minute(|| {
+        for driving in [Driving::Shared, Driving::OwnThread, Driving::Callers] {
+            let handle = Happenings::start(driving, Wait::Block, Duration::ZERO);
+            let runtime = Arc::clone(&handle.0);
+            drop(handle);
+            while !runtime.has_ended() {
+                thread::yield_now();
+            }
+            runtime.submit(3);
+            assert_eq!(runtime.look(|protocol| protocol.due + protocol.happened), 3);
+        }
     });
 }

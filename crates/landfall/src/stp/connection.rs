@@ -7,7 +7,7 @@ use landfall_placement::{PathId, Peer};
 use landfall_transport::memory::{Memory, Rights};
 use stp_core::ConnectionId;
 
-use super::core::{Core, Handle, Known, OfferMade, ReadMade, Request};
+use super::core::{Core, Handle, Known, OfferMade, ReadMade, Request, Submission};
 use super::error::Error;
 use super::memory::{Held, Message, Part, Payload};
 use super::operation::{Operation, Received, Sent};
@@ -29,7 +29,7 @@ pub(crate) struct Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        self.handle.ask(|core, now| core.release(now, self.id));
+        self.handle.submit(Submission::Release(self.id));
     }
 }
 
@@ -191,7 +191,7 @@ impl Connection {
     /// [`Error::Closed`] with why, where the end was not graceful.
     pub async fn close(self) -> Result<(), Error> {
         let id = self.0.id;
-        self.0.handle.ask(|core, now| core.close(now, id));
+        self.0.handle.submit(Submission::Close(id));
         self.closed().await
     }
 
@@ -208,7 +208,7 @@ impl Connection {
     /// Ends the connection now, with all that is under way; the other side is
     /// told.
     pub fn abort(&self) {
-        self.0.handle.ask(|core, now| core.abort(now, self.0.id, Reason::Cancelled));
+        self.0.handle.submit(Submission::Abort(self.0.id, Reason::Cancelled));
     }
 
     pub(crate) fn hold(&self, part: &Part) -> Result<Held, Error> {
@@ -283,7 +283,7 @@ impl Offer {
     fn give_up(&mut self, reason: Reason) {
         if let Some(made) = self.made.take() {
             let handle = &self.connection.0.handle;
-            handle.ask(|core, now| core.refuse_offer(now, made.receive, reason));
+            handle.submit(Submission::RefuseOffer(made.receive, reason));
         }
     }
 }
@@ -341,7 +341,7 @@ impl ReadRequest {
     fn give_up(&mut self, reason: Reason) {
         if let Some(made) = self.made.take() {
             let handle = &self.connection.0.handle;
-            handle.ask(|core, now| core.refuse_read(now, made.read, reason));
+            handle.submit(Submission::RefuseRead(made.read, reason));
         }
     }
 }

@@ -10,7 +10,7 @@ use stp_core::Connect;
 
 use super::builder::Builder;
 use super::connection::Connection;
-use super::core::{Handle, Status};
+use super::core::{Handle, Status, Submission};
 use super::error::{BindError, Error};
 use super::memory::Region;
 use super::path::Transport;
@@ -210,6 +210,6 @@ impl Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        self.handle.ask(|core, now| core.stop_listening(now, self.port));
+        self.handle.submit(Submission::StopListening(self.port));
     }
 }

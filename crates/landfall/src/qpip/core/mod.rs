@@ -7,6 +7,7 @@
 //! | `completions` | what is done goes into completion queues |
 //! | `news` | what else the engine tells, and whom it concerns |
 //! | `commands` | what handles ask of the management |
+//! | `submission` | what is asked without an answer |
 //! | `handle` | what every handle holds |
 
 mod commands;
@@ -14,6 +15,7 @@ mod completions;
 mod handle;
 mod news;
 mod posts;
+mod submission;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -29,6 +31,7 @@ pub(crate) use handle::Handle;
 pub(crate) use news::ListenerState;
 use news::Listening;
 use posts::Pair;
+pub(crate) use submission::Submission;
 
 use super::doorbell::{Doorbells, Request};
 use super::link::LinkInfo;
@@ -143,6 +146,7 @@ impl Core {
 impl Protocol for Core {
     type Engine = Adapter;
     type Aftermath = Wakers;
+    type Submission = Submission;
     type Remains = ();
 
     fn engine(&self) -> &Adapter {
@@ -155,6 +159,10 @@ impl Protocol for Core {
 
     fn paths_mut(&mut self) -> &mut Paths {
         &mut self.paths
+    }
+
+    fn serve(&mut self, now: Instant, submission: Submission) {
+        self.submitted(now, submission);
     }
 
     /// What was posted, what the links carry, and what came of it.

@@ -1,6 +1,7 @@
 //! What handles ask for. All of it returns at once.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use landfall_placement::{Instant, PathId, Peer};
@@ -9,7 +10,7 @@ use stp_core::{
     Admission, AskId, Connect, ConnectionId, Ended, ExposedId, ReadId, ReceiveId, Rights,
 };
 
-use super::{Core, Key, Known, Listening, Outcome, Request, Shown, Stage, Status};
+use super::{Core, Key, Known, Listening, Outcome, Request, Shown, Stage, Status, Ticket};
 use crate::stp::error::Error;
 use crate::stp::memory::Held;
 
@@ -60,7 +61,7 @@ impl Core {
     }
 
     /// Closes a connection gracefully.
-    pub(crate) fn close(&mut self, now: Instant, id: ConnectionId) {
+    pub(crate) fn close_connection(&mut self, now: Instant, id: ConnectionId) {
         let Some(known) = self.connections.get_mut(&id) else { return };
         if !matches!(known.status, Status::Opening | Status::Open) {
             return;
@@ -73,13 +74,13 @@ impl Core {
         self.hear(now);
     }
 
-    pub(crate) fn abort(&mut self, now: Instant, id: ConnectionId, reason: Reason) {
+    pub(crate) fn abort_connection(&mut self, now: Instant, id: ConnectionId, reason: Reason) {
         let _ = self.engine.abort(now, id, reason);
         self.hear(now);
     }
 
     /// The last handle is gone.
-    pub(crate) fn release(&mut self, now: Instant, id: ConnectionId) {
+    pub(crate) fn release_connection(&mut self, now: Instant, id: ConnectionId) {
         let Some(known) = self.connections.get_mut(&id) else { return };
         known.is_released = true;
         match known.status {
@@ -88,7 +89,7 @@ impl Core {
                     self.after.forget.extend(known.watchers);
                 }
             }
-            _ => self.close(now, id),
+            _ => self.close_connection(now, id),
         }
     }
 
@@ -97,7 +98,7 @@ impl Core {
         if let Some(known) = self.connections.get_mut(&id) {
             known.is_released = true;
         }
-        self.abort(now, id, reason);
+        self.abort_connection(now, id, reason);
     }
 
     /// Begins an operation, or lets it wait for room or for a Transfer.
@@ -107,8 +108,9 @@ impl Core {
         id: ConnectionId,
         request: Request,
         held: Option<Held>,
-    ) -> Key {
-        let key = self.slots.add(id, request, held);
+        ticket: Arc<Ticket>,
+    ) {
+        let key = self.slots.add(id, request, held, ticket);
         let why = match self.connections.get(&id) {
             None => Some(Some(Ended::ConnectionGone)),
             // What came before the end may still be taken.
@@ -119,9 +121,9 @@ impl Core {
         };
         if let Some(why) = why {
             self.end(key, Outcome::Closed { why });
-            return key;
+            return;
         }
-        let Some(known) = self.connections.get_mut(&id) else { return key };
+        let Some(known) = self.connections.get_mut(&id) else { return };
         if matches!(request, Request::Receive { .. }) {
             match known.offers.pop_front() {
                 Some(offer) => self.join(now, key, offer),
@@ -130,7 +132,6 @@ impl Core {
         } else if !known.queue.is_empty() || !self.begin(now, key) {
             self.crowd(id, key);
         }
-        key
     }
 
     fn crowd(&mut self, id: ConnectionId, key: Key) {
@@ -142,25 +143,9 @@ impl Core {
         }
     }
 
-    /// How an operation went, and what it held.
-    pub(crate) fn poll(&mut self, key: Key, cx: &mut Context<'_>) -> Poll<(Outcome, Option<Held>)> {
-        let gone = (Outcome::Closed { why: Some(Ended::ConnectionGone) }, None);
-        let Some(slot) = self.slots.get(key) else { return Poll::Ready(gone) };
-        if let Stage::Over(outcome) = slot.stage {
-            let slot = self.slots.remove(key);
-            return Poll::Ready((outcome, slot.and_then(|slot| slot.held)));
-        }
-        if !slot.waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
-            let before = slot.waker.replace(cx.waker().clone());
-            self.after.forget.extend(before);
-        }
-        Poll::Pending
-    }
-
     /// Nobody waits for an operation any more.
-    pub(crate) fn forget(&mut self, now: Instant, key: Key) {
-        let Some(slot) = self.slots.get(key) else { return };
-        self.after.forget.extend(slot.waker.take());
+    pub(super) fn forget(&mut self, now: Instant, ticket: &Arc<Ticket>) {
+        let Some((key, slot)) = self.slots.of(ticket) else { return };
         let connection = slot.connection;
         match slot.stage {
             Stage::Begun(begun) => {
@@ -168,7 +153,7 @@ impl Core {
                 begun.cancel(&mut self.engine, now);
                 self.hear(now);
             }
-            Stage::Waiting | Stage::Over(_) => {
+            Stage::Waiting => {
                 if let Some(known) = self.connections.get_mut(&connection) {
                     known.queue.retain(|waiting| *waiting != key);
                     known.receivers.retain(|waiting| *waiting != key);
@@ -190,15 +175,6 @@ impl Core {
         // Over already: nobody waits for an answer.
         let _ = self.engine.refuse_read(now, read, reason);
         self.hear(now);
-    }
-
-    /// What the other side offered or asked for is not taken after all.
-    pub(crate) fn decline(&mut self, now: Instant, request: &Request) {
-        match *request {
-            Request::Accept { receive, .. } => self.refuse_offer(now, receive, Reason::Refused),
-            Request::AnswerRead { read, .. } => self.refuse_read(now, read, Reason::Refused),
-            _ => {}
-        }
     }
 
     /// Waits until the connection has changed so that `look` finds something.
@@ -322,7 +298,7 @@ impl Core {
         }
         let ids: Vec<ConnectionId> = self.connections.keys().copied().collect();
         for id in ids {
-            self.close(now, id);
+            self.close_connection(now, id);
         }
     }
 
@@ -332,7 +308,7 @@ impl Core {
         let open = self.connections.iter().filter(|(_, known)| is_open(known));
         let ids: Vec<ConnectionId> = open.map(|(id, _)| *id).collect();
         for id in ids {
-            self.abort(now, id, Reason::Closing);
+            self.abort_connection(now, id, Reason::Closing);
         }
     }
 
@@ -340,7 +316,7 @@ impl Core {
     pub(super) fn end_all(&mut self) {
         self.is_closing = true;
         let why = Some(Ended::ConnectionGone);
-        for key in self.slots.under_way() {
+        for key in self.slots.keys() {
             self.end(key, Outcome::Closed { why });
         }
         for known in self.connections.values_mut() {

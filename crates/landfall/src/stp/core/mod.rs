@@ -5,6 +5,8 @@
 //! | --- | --- |
 //! | `request` | what was asked of the engine, as data |
 //! | `slots` | operations, from the call to their end |
+//! | `ticket` | what an operation's user and the endpoint share |
+//! | `submission` | what handles ask for without an answer |
 //! | `connections` | who waits for what on a connection |
 //! | `events` | what the engine tells, and whom it concerns |
 //! | `calls` | what handles ask for |
@@ -16,6 +18,8 @@ mod events;
 mod handle;
 mod request;
 mod slots;
+mod submission;
+mod ticket;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -29,6 +33,8 @@ pub(crate) use connections::{Known, Listening, OfferMade, ReadMade, RegionMade, 
 pub(crate) use handle::Handle;
 pub(crate) use request::Request;
 pub(crate) use slots::{Key, Outcome, Slots, Stage};
+pub(crate) use submission::Submission;
+pub(crate) use ticket::Ticket;
 
 use super::memory::{Held, Pool};
 use crate::runtime::{self, Aftermath, Protocol};
@@ -132,6 +138,7 @@ impl Core {
 impl Protocol for Core {
     type Engine = Endpoint;
     type Aftermath = After;
+    type Submission = Submission;
     type Remains = Remains;
 
     fn engine(&self) -> &Endpoint {
@@ -144,6 +151,10 @@ impl Protocol for Core {
 
     fn paths_mut(&mut self) -> &mut Paths {
         &mut self.paths
+    }
+
+    fn serve(&mut self, now: Instant, submission: Submission) {
+        self.submitted(now, submission);
     }
 
     fn turn(&mut self, now: Instant) -> bool {

@@ -55,6 +55,16 @@ impl Aftermath for After {
     }
 }
 
+/// What handles ask for without an answer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Submission {
+    /// What was written before leaves.
+    Flush,
+    /// An endpoint has DMA requests in its ring.
+    ServeQueue(EndpointId),
+    CloseLink(LinkId),
+}
+
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Core {
@@ -162,6 +172,7 @@ impl Core {
 impl Protocol for Core {
     type Engine = Nic;
     type Aftermath = After;
+    type Submission = Submission;
     type Remains = Vec<(Outlet, Registration)>;
 
     fn engine(&self) -> &Nic {
@@ -174,6 +185,21 @@ impl Protocol for Core {
 
     fn paths_mut(&mut self) -> &mut Paths {
         &mut self.paths
+    }
+
+    fn serve(&mut self, now: Instant, submission: Submission) {
+        match submission {
+            // The turn that follows is all that it takes.
+            Submission::Flush => {}
+            Submission::ServeQueue(id) => {
+                self.call_queue(id);
+                self.serve_queues(now);
+            }
+            Submission::CloseLink(link) => {
+                // Gone already: there is nothing to close.
+                let _ = self.engine.close_link(now, link);
+            }
+        }
     }
 
     fn turn(&mut self, now: Instant) -> bool {
