@@ -65,7 +65,7 @@ impl Endpoint {
     pub(crate) fn stu_on(&self, connection: u32, link: u32) -> Option<u8> {
         let known = self.connections.get(connection)?;
         let path = usize::from(self.links.get(link)?.path);
-        Some(self.paths[path].largest_stu()?.min(known.max_stu))
+        Some(self.paths[path].sure_stu()?.min(known.max_stu))
     }
 
     /// Grants the next STUs of a Transfer, where there is room.
