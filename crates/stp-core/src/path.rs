@@ -14,6 +14,8 @@ pub(crate) struct Control {
     pub(crate) to: Peer,
     pub(crate) len: u8,
     pub(crate) bytes: [u8; LONGEST_HEAD],
+    /// How many bytes that mean nothing are behind it.
+    pub(crate) filled: u32,
 }
 
 /// Whose memory the Data of an order comes from.
