@@ -10,6 +10,7 @@ use landfall_placement::{Duration, Instant, Peer, Random};
 use landfall_tables::{HashIndex, Table};
 
 use crate::offload::{Seat, Seats};
+use crate::size::LinkSize;
 
 /// No Block, at the ends of lists.
 pub(crate) const NO_BLOCK: u16 = u16::MAX;
@@ -88,6 +89,8 @@ pub(crate) struct Link {
     /// How often in a row nothing came in time.
     pub(crate) strikes: u8,
     pub(crate) window: Window,
+    /// How long packets from there may be.
+    pub(crate) size: LinkSize,
     /// Granted and not arrived, in bytes.
     pub(crate) granted: u64,
     /// The Blocks granted here, in the order of their grants.
@@ -109,6 +112,7 @@ impl Link {
             is_up,
             strikes: 0,
             window,
+            size: LinkSize::default(),
             granted: 0,
             first: NO_BLOCK,
             last: NO_BLOCK,

@@ -14,6 +14,8 @@ pub(crate) struct Control {
     pub(crate) to: Peer,
     pub(crate) len: u8,
     pub(crate) bytes: [u8; LONGEST_HEAD],
+    /// How many bytes that mean nothing are behind it.
+    pub(crate) filled: u32,
 }
 
 /// Whose memory the Data of an order comes from.
@@ -182,11 +184,22 @@ impl Path {
 
     /// The largest STU that a packet here holds, as a power of two.
     pub(crate) fn largest_stu(&self) -> Option<u8> {
+        self.stu_of(self.limits.as_ref()?.unit)
+    }
+
+    /// The largest STU that a packet to every peer holds.
+    pub(crate) fn sure_stu(&self) -> Option<u8> {
+        self.stu_of(self.limits.as_ref()?.sure)
+    }
+
+    /// The largest STU that packets of so many bytes hold, where they may leave here.
+    pub(crate) fn stu_of(&self, unit: u32) -> Option<u8> {
         let limits = self.limits.as_ref()?;
-        if usize::from(limits.head) < LONGEST_HEAD || (limits.unit as usize) < LONGEST_HEAD {
+        let unit = unit.min(limits.unit);
+        if usize::from(limits.head) < LONGEST_HEAD || (unit as usize) < LONGEST_HEAD {
             return None;
         }
-        let payload = limits.unit - HEADER_LEN as u32;
+        let payload = unit - HEADER_LEN as u32;
         Some(payload.ilog2().min(30) as u8)
     }
 
@@ -196,6 +209,6 @@ impl Path {
     }
 
     pub(crate) fn is_usable(&self) -> bool {
-        self.largest_stu().is_some()
+        self.sure_stu().is_some()
     }
 }

@@ -11,6 +11,7 @@ use landfall_simnet::{Encapsulation, Frame, LinkConfig, Outbox, PortId, Sim};
 use landfall_testkit::tshark::{CaptureFile, Dissected};
 use stp_core::wire::carrier::UDP_PORT;
 use stp_core::wire::header::{is_sealed, seal};
+use stp_core::wire::message::State;
 use stp_core::wire::{Flags, HEADER_LEN, Header, Message, Op};
 
 const BAD: u8 = 0;
@@ -137,6 +138,11 @@ fn fault_of(packet: &[u8]) -> Option<Refusal> {
         // The codec reads heads: whether the payload is there is for others to see.
         Ok((_, Message::Put { len, .. })) if packet.len() - HEADER_LEN < len as usize => {
             Some(Refusal::Truncated)
+        }
+        Ok((_, Message::RequestStateResponse(State::Size { size, .. })))
+            if packet.len() < size as usize =>
+        {
+            Some(Fault::Truncated)
         }
         Ok(_) => None,
         Err(refusal) if ST.marks.contains(&refusal) => Some(refusal),

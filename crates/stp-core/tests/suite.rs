@@ -18,6 +18,7 @@ mod regions;
 mod room;
 mod runs;
 mod scheduling;
+mod sizes;
 mod striping;
 mod support;
 mod transfers;

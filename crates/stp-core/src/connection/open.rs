@@ -152,6 +152,7 @@ impl Endpoint {
     pub(crate) fn leave_link(&mut self, link: u32) {
         if self.links.leave(link) {
             self.link_timers.remove(link);
+            self.size_timers.remove(link);
             for path in &mut self.paths {
                 path.last_link = path.last_link.filter(|last| *last != link);
             }
@@ -354,6 +355,7 @@ impl Endpoint {
         self.tell(Event::Connected { connection, hello: offer.hello });
         // The first packet with its key tells the other side that we hear it.
         self.ask_alive(now, index);
+        self.find_size_of(now, index);
         self.arm_connection(now, index);
         Ok(())
     }
@@ -431,8 +433,10 @@ impl Endpoint {
             let (path, peer) = (self.paths[usize::from(link.path)].id, link.peer);
             self.tell(Event::Accepted { connection, port, path, peer, hello });
         }
-        // How long the network takes is good to know before anything is granted.
+        // How long the network takes is good to know before anything is granted, and how
+        // long packets may be.
         self.ask_alive(now, index);
+        self.find_size_of(now, index);
         self.arm_connection(now, index);
     }
 

@@ -126,8 +126,12 @@ impl Endpoint {
             return Ok(Placement::NeedHead(len as u16));
         };
         if op != Op::Put {
-            if unit.len > SHORTEST_FRAME.max(len as u32) {
+            let whole = header.filled_len().unwrap_or(len as u32);
+            if unit.len > SHORTEST_FRAME.max(whole) {
                 return Err(Refusal::Malformed);
+            }
+            if unit.len < whole {
+                return Err(Refusal::Truncated);
             }
             let is_marked = Header::read(head).is_some_and(|header| header.flags().has(Flags::SUM));
             if !is_marked || !header::is_sealed(head) {
@@ -214,7 +218,7 @@ impl Endpoint {
             return Err(Refusal::WrongAddress);
         };
         self.check_proof(connection, head, message)?;
-        if self.learn_link(unit, connection, ids, token)? {
+        if self.learn_link(now, unit, connection, ids, token)? {
             self.prove(now, connection, true)?;
             self.answer_alive(unit, connection, ids, token);
         }
@@ -272,6 +276,9 @@ impl Endpoint {
                 self.take_alive(now, unit, connection, token);
                 Ok(())
             }
+            Message::RequestStateResponse(State::Size { size, token, .. }) => {
+                self.take_size(unit, size, token)
+            }
             Message::RequestStateResponse(state) => self.take_state(now, connection, state),
             _ => Err(Refusal::Unexpected),
         }
@@ -293,12 +300,15 @@ impl Endpoint {
                 self.answer_applied(connection, None);
                 Ok(())
             }
+            Question::Size { ids, size, token } => {
+                self.answer_size(unit, connection, ids, size, token)
+            }
         }
     }
 
     fn take_state(&mut self, now: Instant, connection: u32, state: State) -> Result<(), Refusal> {
         match state {
-            State::Connection { .. } => Err(Refusal::Unexpected),
+            State::Connection { .. } | State::Size { .. } => Err(Refusal::Unexpected),
             State::Transfer { ids, serial, acked, len, is_complete } => {
                 self.take_progress(now, connection, (ids, serial), acked, len, is_complete)
             }

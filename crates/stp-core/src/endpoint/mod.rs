@@ -25,7 +25,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use landfall_placement::{
-    Engine, Guess, Instant, Landing, PathId, PathState, Placement, Random, Refusal, Refusals,
+    Area, Engine, Guess, Instant, Landing, PathId, PathState, Placement, Random, Refusal, Refusals,
     RunPlacement, RunRoom, Seed, Spans, Ticket, Timeout, Transmit, TransmitRun, Unit, UnitRun,
 };
 use landfall_tables::{IndexedHeap, Table};
@@ -134,6 +134,10 @@ pub struct Endpoint {
     pub(crate) paths: Vec<Path>,
     pub(crate) links: Links,
     pub(crate) link_timers: IndexedHeap<Instant>,
+    /// By link: how long packets may be is being found out, or will be again.
+    pub(crate) size_timers: IndexedHeap<Instant>,
+    /// What packets are filled up with.
+    pub(crate) padding: Option<Area>,
     pub(crate) connections: Connections,
     pub(crate) sends: Table<Send>,
     pub(crate) send_timers: IndexedHeap<Instant>,
@@ -168,6 +172,8 @@ impl Endpoint {
             paths: Vec::new(),
             links: Links::new(config.links, &mut random),
             link_timers: IndexedHeap::new(),
+            size_timers: IndexedHeap::new(),
+            padding: None,
             connections: Connections::new(config.connections, &mut random),
             sends: Table::new(config.sends),
             send_timers: IndexedHeap::new(),

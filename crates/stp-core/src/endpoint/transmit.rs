@@ -28,6 +28,9 @@ impl Endpoint {
         if let Some(control) = self.paths[path].control.pop_front() {
             let len = usize::from(control.len);
             head[..len].copy_from_slice(&control.bytes[..len]);
+            if let Some(padding) = self.padding.filter(|_| control.filled > 0) {
+                from.push(padding.span(0, control.filled)).ok()?;
+            }
             self.stats.control_sent += 1;
             let known = &self.paths[path];
             if !known.waiting.is_empty() && known.has_room_for_grants(self.config.queue) {

@@ -165,6 +165,47 @@ impl<'a> Blocks<'a> {
         }
     }
 
+    /// Lays an open Block out anew, in STUs of this smaller size: what has landed has landed,
+    /// and all else is to be asked for with the new `bufx`. Gives what the number of the STU
+    /// `from` has become. None, and nothing changed, where the Block is closed, its STUs are
+    /// as small, they would be too many, or payloads are under way to it.
+    pub fn shorten(&mut self, index: u16, stu: u8, from: u16) -> Option<u16> {
+        let most = (self.words * 64).min(usize::from(u16::MAX)) as u64;
+        let old = *self.block(index)?;
+        if !old.is_open || old.under_way > 0 || stu >= old.stu {
+            return None;
+        }
+        let (start, end) = (u64::from(old.start), u64::from(old.start) + u64::from(old.len));
+        let first = start >> stu;
+        let count = ((end - 1) >> stu) - first + 1;
+        if count > most {
+            return None;
+        }
+        let place_of = |nth: u16| {
+            let is_end = nth >= old.stus();
+            (if is_end { count } else { (u64::from(old.stu_at(nth).0) >> stu) - first }) as u16
+        };
+        let mut landed = 0;
+        let bits = self.bits_mut(index)?;
+        // The last first: each STU becomes one or several, none of them before its own place.
+        for nth in (0..old.stus()).rev() {
+            let has_landed = is_set(bits, nth);
+            let (stu, count) = (place_of(nth), place_of(nth + 1) - place_of(nth));
+            landed += if has_landed { count } else { 0 };
+            let first = Seat { block: index, generation: old.generation, stu };
+            change_bits(bits, 0, Seats { first, count }, has_landed);
+        }
+        *self.blocks.get_mut(usize::from(index))? = Block {
+            stu,
+            generation: old.generation.wrapping_add(1),
+            granted: place_of(old.granted),
+            highest: place_of(old.highest),
+            landed,
+            ..old
+        };
+        Some(place_of(from))
+    }
+
     /// From now on the Block's Data comes over another path.
     pub fn redirect(&mut self, index: u16, path: PathId, peer: Peer) {
         if let Some(block) = self.blocks.get_mut(usize::from(index)) {

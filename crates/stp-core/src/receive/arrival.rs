@@ -28,6 +28,10 @@ impl Endpoint {
             news.sent = Some(at + hold);
         }
         self.paths[usize::from(link.path)].last_link = Some(grant.link);
+        if link.size.is_in_doubt() {
+            let link = grant.link;
+            self.note_doubtful(link, seats);
+        }
     }
 
     #[inline]

@@ -50,12 +50,12 @@ impl Endpoint {
         true
     }
 
-    /// The smallest STU over the links of a connection: by it Blocks are sized,
-    /// so that on each link they have no more STUs than may be. While none is up
+    /// The smallest STU over the links of a connection, as far as is sure: by it Blocks are
+    /// sized, so that on each link they have no more STUs than may be, whatever becomes of it. While none is up
     /// nothing is known of them, and the smallest STU is sure to fit.
     fn smallest_stu(&self, connection: u32) -> u8 {
         let Some(known) = self.connections.get(connection) else { return SMALLEST_STU };
-        let stu_on = |link| self.stu_on(connection, link);
+        let stu_on = |link| self.sure_stu_on(connection, link);
         let on_data_links = known.data_links().filter_map(stu_on).min();
         let on_any = || known.links().filter_map(stu_on).min();
         on_data_links.or_else(on_any).unwrap_or(known.max_stu.min(SMALLEST_STU))
@@ -64,8 +64,17 @@ impl Endpoint {
     /// The STU for a connection on one of its links, as a power of two.
     pub(crate) fn stu_on(&self, connection: u32, link: u32) -> Option<u8> {
         let known = self.connections.get(connection)?;
+        let link = self.links.get(link)?;
+        let path = &self.paths[usize::from(link.path)];
+        let unit = link.size.or_sure(path.limits.as_ref()?.sure);
+        Some(path.stu_of(unit)?.min(known.max_stu))
+    }
+
+    /// The same, whatever becomes of the link.
+    pub(crate) fn sure_stu_on(&self, connection: u32, link: u32) -> Option<u8> {
+        let known = self.connections.get(connection)?;
         let path = usize::from(self.links.get(link)?.path);
-        Some(self.paths[path].largest_stu()?.min(known.max_stu))
+        Some(self.paths[path].sure_stu()?.min(known.max_stu))
     }
 
     /// Grants the next STUs of a Transfer, where there is room.
@@ -103,7 +112,7 @@ impl Endpoint {
         // A link that came later may have STUs so small that a Block has too many.
         let most = words_per_block(1 << self.config.block_stus) << 6;
         let fits = |link: &u32| {
-            let stu = self.stu_on(connection, *link);
+            let stu = self.sure_stu_on(connection, *link);
             stu.is_some_and(|stu| 1 << block_size.saturating_sub(stu) <= most)
         };
         let with_room = |link: u32| (self.room_on(link), link);

@@ -98,13 +98,17 @@ impl Endpoint {
     }
 
     /// Asks for what is missing of a Block before one of its STUs.
-    pub(super) fn ask_again(&mut self, now: Instant, block: u16, before: u16) {
-        let known = *self.granted.block(block);
-        let grant = self.granted.grant(block);
-        if grant.granted == 0 {
+    pub(crate) fn ask_again(&mut self, now: Instant, block: u16, before: u16) {
+        if self.granted.grant(block).granted == 0 {
             // All that was granted has come; the rest waits for room.
             return;
         }
+        if self.note_long_lost(now, block) {
+            // It was laid out anew, and asked for.
+            return;
+        }
+        let known = *self.granted.block(block);
+        let grant = self.granted.grant(block);
         grant.passed = 0;
         grant.asked = grant.asked.saturating_add(1);
         grant.asked_at = now;
@@ -192,7 +196,11 @@ impl Endpoint {
         // all of them would double what is on its way.
         let most = if strikes == 1 { 1 } else { usize::MAX };
         for block in self.blocks_of(index).into_iter().take(most) {
-            self.ask_again(now, block, u16::MAX);
+            let grant = self.granted.grant(block);
+            // With the first all may have been.
+            if grant.asked == 0 || grant.asked_at < now {
+                self.ask_again(now, block, u16::MAX);
+            }
         }
     }
 
@@ -273,10 +281,10 @@ impl Endpoint {
         // Its STUs were laid out for the old link; they must fit the new one too.
         let fits =
             self.stu_on(connection, to).is_some_and(|s| s >= self.granted.block(block).stu());
-        let Some(link) = self.links.get(to) else { return false };
-        if !fits {
+        if !fits && !self.shorten_stus(block, to) {
             return false;
         }
+        let Some(link) = self.links.get(to) else { return false };
         let (path, peer) = (self.paths[usize::from(link.path)].id, link.peer);
         self.granted.table().redirect(block, path, peer);
         self.granted.mirror.redirect(block, path);

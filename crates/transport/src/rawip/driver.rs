@@ -95,7 +95,8 @@ impl RawIpDriver {
         let unit = mtu.saturating_sub(header_and_largest(self.ipv6).0);
         let limits = self.state.limits;
         if unit < limits.unit {
-            self.state.limits = PathLimits { unit, super_unit: unit, ..limits };
+            let sure = limits.sure.min(unit);
+            self.state.limits = PathLimits { unit, sure, super_unit: unit, ..limits };
             engine.handle_path(now, self.state.path, PathState::Up(self.state.limits));
         }
     }

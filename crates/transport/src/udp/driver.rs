@@ -10,7 +10,7 @@ use socket2::Socket;
 use super::receive::{Receiver, receive_message, something_waits};
 use super::{UdpConfig, send, socket};
 use crate::capability::Feature;
-use crate::driver::{Descriptors, Driver, DriverState, Progress, plain_limits, take_turn};
+use crate::driver::{Descriptors, Driver, DriverState, Progress, take_turn};
 use crate::exchange::Outbox;
 use crate::memory::{Pins, Regions};
 
@@ -48,7 +48,7 @@ impl UdpDriver {
         regions: &Regions,
     ) -> io::Result<Self> {
         let (socket, capabilities) = socket::open(&config, driver)?;
-        let limits = plain_limits(config.unit);
+        let limits = config.limits(&socket)?;
         let batch_receive = capabilities.has(Feature::BatchedReceive);
         Ok(Self {
             ipv6: config.bind.is_ipv6(),

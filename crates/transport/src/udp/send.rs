@@ -76,8 +76,17 @@ fn send_run<E: Engine>(driver: &mut UdpDriver, engine: &mut E, now: Instant) -> 
             Ok(0)
         }
         SendFault::CannotSegment => {
-            driver.lose_batched_send(&error);
-            send_run(driver, engine, now)
+            // The kernel says the same where the units are too long for the interface: one
+            // alone shows which it is.
+            driver.batch_send = false;
+            let failed = driver.state.counters.send_failed;
+            let sent = send_run(driver, engine, now)?;
+            let is_lost = driver.state.counters.send_failed > failed;
+            match is_lost || sent == 0 {
+                true => driver.batch_send = true,
+                false => driver.lose_batched_send(&error),
+            }
+            Ok(sent)
         }
         SendFault::Lost => {
             driver.state.counters.send_failed += count as u64;

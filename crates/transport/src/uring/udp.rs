@@ -12,7 +12,7 @@ use super::halves::Halves;
 use super::ring::Ring;
 use super::zero_copy::{Policy, ZeroCopy, ZeroCopyUse};
 use crate::capability::{Capabilities, Feature};
-use crate::driver::{Descriptors, Driver, DriverState, Interests, Progress, plain_limits};
+use crate::driver::{Descriptors, Driver, DriverState, Interests, Progress};
 use crate::exchange::{Gathered, RunLimits};
 use crate::inet::{SendFault, nothing_came};
 use crate::memory::Regions;
@@ -70,7 +70,7 @@ impl UringUdpDriver {
         let ring = Ring::open()?;
         let (socket, mut capabilities) = udp::open(&config.udp, "uring-udp")?;
         let zero_copy = zero_copy_policy(&config, &ring, &mut capabilities)?;
-        let limits = plain_limits(config.udp.unit);
+        let limits = config.udp.limits(&socket)?;
         let batch_receive = capabilities.has(Feature::BatchedReceive);
         let local = udp::bound_to(&socket)?;
         let wire = UdpWire {
