@@ -39,11 +39,7 @@ pub(crate) fn find(socket: &Socket, interface: &Interface) -> Result<Found, Open
         return Err(OpenError::NotEthernet { interface, kind });
     }
     let [a, b, c, d, e, f, ..] = hardware.sa_data.map(|byte| byte.cast_unsigned());
-    Ok(Found {
-        index: index.cast_unsigned(),
-        mtu,
-        station: [a, b, c, d, e, f],
-    })
+    Ok(Found { index: index.cast_unsigned(), mtu, station: [a, b, c, d, e, f] })
 }
 
 /// The MTU of the interface of that name, in the namespace that the socket is in.

@@ -53,8 +53,8 @@ mod vnet;
 
 pub(crate) use address::LinkAddress;
 pub(crate) use interface::{
-    Found, Request as InterfaceRequest, ask as ask_interface, find as find_interface,
-    mtu_of, named as named_interface,
+    Found, Request as InterfaceRequest, ask as ask_interface, find as find_interface, mtu_of,
+    named as named_interface,
 };
 pub(crate) use link::whole_frames;
 pub(crate) use room::{Failure, Room};
