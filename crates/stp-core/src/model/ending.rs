@@ -66,6 +66,8 @@ impl World {
                 }
             }
         }
+        // What ended with that is no question any more.
+        self.hear();
         self.answer_all();
     }
 
