@@ -14,7 +14,7 @@ use landfall::clan::{
 use landfall_testkit::TemporaryFolder;
 use landfall_transport::wait::until_ready;
 
-fn node(folder: &TemporaryFolder) -> Shared {
+fn node_in(folder: &TemporaryFolder) -> Shared {
     Shared::open(SharedConfig::new(folder.path())).unwrap()
 }
 
@@ -117,7 +117,7 @@ fn meet(node: &Shared, memory: &SharedLocal) -> (Cookie, SharedRemote) {
 fn two_processes_wake_each_other_and_a_cookie_is_passed_on() {
     const ROUNDS: u64 = 1_000;
     let folder = TemporaryFolder::new("clan");
-    let node = node(&folder);
+    let node = node_in(&folder);
     let (memory, cookie) = node.expose(4096, Rights::Write).unwrap();
     let mut other = Other::start(&folder, &cookie);
     let (theirs, mut remote) = meet(&node, &memory);
@@ -132,7 +132,7 @@ fn two_processes_wake_each_other_and_a_cookie_is_passed_on() {
         assert_eq!(body, [word as u8; BODY_LEN]);
     }
     // Whoever gets the cookie maps the memory: here a third node, that never met it.
-    let stranger = node(&folder);
+    let stranger = node_in(&folder);
     let mut third = stranger.map(&theirs).unwrap();
     let mut found = [0; 8];
     third.read(COUNTER, &mut found, None).unwrap();
@@ -145,7 +145,7 @@ fn two_processes_wake_each_other_and_a_cookie_is_passed_on() {
 fn a_process_that_is_killed_is_lost_and_what_it_published_is_whole() {
     const TIMES: u64 = 100;
     let folder = TemporaryFolder::new("clan");
-    let node = node(&folder);
+    let node = node_in(&folder);
     for time in 0..TIMES {
         let (memory, cookie) = node.expose(4096, Rights::Write).unwrap();
         let mut other = Other::start(&folder, &cookie);
@@ -181,7 +181,7 @@ fn a_process_that_is_killed_is_lost_and_what_it_published_is_whole() {
 #[test]
 fn events_of_another_process_and_its_death_make_the_descriptor_readable() {
     let folder = TemporaryFolder::new("clan");
-    let node = node(&folder);
+    let node = node_in(&folder);
     let (memory, cookie) = node.expose(4096, Rights::Write).unwrap();
     let mut other = Other::start(&folder, &cookie);
     let (_, mut remote) = meet(&node, &memory);

@@ -142,7 +142,7 @@ fn fault_of(packet: &[u8]) -> Option<Refusal> {
         Ok((_, Message::RequestStateResponse(State::Size { size, .. })))
             if packet.len() < size as usize =>
         {
-            Some(Fault::Truncated)
+            Some(Refusal::Truncated)
         }
         Ok(_) => None,
         Err(refusal) if ST.marks.contains(&refusal) => Some(refusal),

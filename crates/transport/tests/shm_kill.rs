@@ -5,11 +5,12 @@
 //! unless it finds where to connect in its environment.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use arrayvec::ArrayVec;
+use landfall_testkit::TemporaryFolder;
 use landfall_transport::memory::{Piece, SharedMemory, SharedView};
 use landfall_transport::shm::rendezvous::{Admit, Channel, Listener};
 use landfall_transport::shm::ring::{Consumer, Producer, PushError, Records};

@@ -11,6 +11,7 @@ use landfall_placement::{
     Check, Ecn, Guess, Landing, PathId, Peer, Placement, Random, RegionId, SumSlot, Ticket,
     WordFunction, WordOp, WordWidth,
 };
+use landfall_testkit::skip::skip;
 use landfall_transport::memory::{Memory, Regions, Rights};
 use landfall_transport::udp::{UdpConfig, UdpDriver};
 use landfall_transport::{Driver, Feature};

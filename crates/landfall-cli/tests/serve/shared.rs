@@ -2,7 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::Shutdown;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -78,7 +78,7 @@ fn echo_gives_every_byte_back_to_several_at_once_and_leaves_nothing() {
     assert_eq!((&summary["received_bytes"], &summary["sent_bytes"]), (&all.into(), &all.into()));
     assert!(said.contains("finished") && said.contains("the server ended"), "{said}");
     drop(silent);
-    assert!(meeting.is_empty(), "{:?}", std::fs::read_dir(&meeting.0).unwrap().next());
+    assert!(meeting.is_empty(), "{:?}", std::fs::read_dir(meeting.0.path()).unwrap().next());
 }
 
 /// What a ring holds outlives a server that ends as soon as it has sent it.

@@ -2,8 +2,6 @@
 //! from outside (`tests/clan_shared.rs`).
 
 use std::future::poll_fn;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::Relaxed;
 use std::task::Poll;
 use std::thread;
 
@@ -13,7 +11,7 @@ use landfall_testkit::TemporaryFolder;
 use super::*;
 use crate::clan::{Dma, Local, Remote, Stage, Tripwire};
 
-fn node(folder: &TemporaryFolder) -> Shared {
+fn node_in(folder: &TemporaryFolder) -> Shared {
     Shared::open(SharedConfig::new(folder.path())).unwrap()
 }
 
@@ -36,10 +34,10 @@ fn soon(what: &str, mut is_so: impl FnMut() -> bool) {
 #[test]
 fn a_node_with_the_number_of_one_that_has_gone_is_met_anew() {
     let folder = TemporaryFolder::new("shared");
-    let stays = node(&folder);
+    let stays = node_in(&folder);
     let mut numbers = std::collections::BTreeSet::new();
     for round in 0..300 {
-        let comes = node(&folder);
+        let comes = node_in(&folder);
         numbers.insert(comes.host());
         let (memory, cookie) = comes.expose(64, Rights::Write).unwrap();
         let mut remote = stays.map(&cookie).unwrap_or_else(|error| panic!("{round}: {error}"));
@@ -52,7 +50,7 @@ fn a_node_with_the_number_of_one_that_has_gone_is_met_anew() {
 #[test]
 fn words_bytes_and_dma_arrive_and_can_be_read_back() {
     let folder = TemporaryFolder::new("shared");
-    let (one, two) = (node(&folder), node(&folder));
+    let (one, two) = (node_in(&folder), node_in(&folder));
     let (memory, cookie) = one.expose(5000, Rights::ReadWrite).unwrap();
     let mut remote = two.map(&cookie).unwrap();
     assert_eq!((remote.len(), memory.len()), (5000, 5000));
@@ -78,7 +76,7 @@ fn words_bytes_and_dma_arrive_and_can_be_read_back() {
 #[test]
 fn what_is_not_within_the_memory_is_refused() {
     let folder = TemporaryFolder::new("shared");
-    let node = node(&folder);
+    let node = node_in(&folder);
     let (memory, cookie) = node.expose(100, Rights::ReadWrite).unwrap();
     // A node may map its own memory.
     let mut remote = node.map(&cookie).unwrap();
@@ -96,7 +94,7 @@ fn what_is_not_within_the_memory_is_refused() {
 #[test]
 fn a_cookie_is_good_for_what_it_says_and_nothing_else() {
     let folder = TemporaryFolder::new("shared");
-    let (one, two) = (node(&folder), node(&folder));
+    let (one, two) = (node_in(&folder), node_in(&folder));
     let (memory, cookie) = one.expose(4096, Rights::Read).unwrap();
     memory.store(0, 7).unwrap();
     let mut remote = two.map(&cookie).unwrap();
@@ -124,7 +122,7 @@ fn a_cookie_is_good_for_what_it_says_and_nothing_else() {
 #[test]
 fn withdrawn_memory_is_refused_and_those_that_have_it_are_told() {
     let folder = TemporaryFolder::new("shared");
-    let (one, two) = (node(&folder), node(&folder));
+    let (one, two) = (node_in(&folder), node_in(&folder));
     let (memory, cookie) = one.expose(4096, Rights::Write).unwrap();
     let mut remote = two.map(&cookie).unwrap();
     let other = two.map(&cookie).unwrap();
@@ -148,7 +146,7 @@ fn withdrawn_memory_is_refused_and_those_that_have_it_are_told() {
 #[test]
 fn a_tripwire_fires_once_per_arming_for_its_range_and_access() {
     let folder = TemporaryFolder::new("shared");
-    let (one, two) = (node(&folder), node(&folder));
+    let (one, two) = (node_in(&folder), node_in(&folder));
     let (memory, cookie) = one.expose(4096, Rights::ReadWrite).unwrap();
     let mut remote = two.map(&cookie).unwrap();
     let writes = one.watch(&memory, 16..24, Access::Write, None).unwrap();
@@ -180,7 +178,7 @@ fn a_tripwire_fires_once_per_arming_for_its_range_and_access() {
 #[test]
 fn whoever_waits_wakes_whichever_thread_it_is() {
     let folder = TemporaryFolder::new("shared");
-    let (one, two) = (node(&folder), node(&folder));
+    let (one, two) = (node_in(&folder), node_in(&folder));
     let (memory, cookie) = one.expose(4096, Rights::Write).unwrap();
     const ROUNDS: u64 = 300;
     // They outlive the threads: else the last answer might find no memory any more.
@@ -227,7 +225,7 @@ fn whoever_waits_wakes_whichever_thread_it_is() {
 #[test]
 fn a_wait_ends_with_its_deadline_and_with_the_node() {
     let folder = TemporaryFolder::new("shared");
-    let node = node(&folder);
+    let node = node_in(&folder);
     let (memory, _) = node.expose(64, Rights::Write).unwrap();
     let wire = node.watch(&memory, 0..8, Access::Write, None).unwrap();
     wire.arm();
@@ -244,7 +242,7 @@ fn a_wait_ends_with_its_deadline_and_with_the_node() {
 #[test]
 fn a_peer_that_ends_is_lost_for_all_that_depend_on_it() {
     let folder = TemporaryFolder::new("shared");
-    let (one, two) = (node(&folder), node(&folder));
+    let (one, two) = (node_in(&folder), node_in(&folder));
     let (memory, _) = one.expose(64, Rights::Write).unwrap();
     let (_theirs, cookie) = two.expose(64, Rights::Write).unwrap();
     let mut remote = one.map(&cookie).unwrap();
@@ -289,7 +287,7 @@ async fn word_comes(memory: &SharedLocal, wire: &SharedTripwire, word: u64) {
 fn tasks_are_woken_beside_threads() {
     const ROUNDS: u64 = 300;
     let folder = TemporaryFolder::new("shared");
-    let (one, two) = (node(&folder), node(&folder));
+    let (one, two) = (node_in(&folder), node_in(&folder));
     let (memory, cookie) = one.expose(4096, Rights::Write).unwrap();
     let mut remote = two.map(&cookie).unwrap();
     let (back, to_back) = two.expose(64, Rights::Write).unwrap();
@@ -348,7 +346,7 @@ fn bounds_are_kept_and_what_is_dropped_makes_room() {
     assert!(matches!(node.watch(&first, 0..8, Access::Write, None), Err(Error::NoRoom(_))));
     drop(wire);
     let wire = node.watch(&first, 0..8, Access::Write, None).unwrap();
-    let (guest, late) = (node(&folder), node(&folder));
+    let (guest, late) = (node_in(&folder), node_in(&folder));
     let remote = guest.map(&cookie).unwrap();
     assert!(matches!(late.map(&cookie), Err(Error::PeerLost)), "turned away");
     drop((remote, guest));
@@ -360,7 +358,7 @@ fn bounds_are_kept_and_what_is_dropped_makes_room() {
 #[test]
 fn an_overflow_of_news_fires_all_the_same() {
     let folder = TemporaryFolder::new("shared");
-    let (one, two) = (node(&folder), node(&folder));
+    let (one, two) = (node_in(&folder), node_in(&folder));
     let (memory, cookie) = one.expose(64, Rights::Write).unwrap();
     let mut remote = two.map(&cookie).unwrap();
     let wire = one.watch(&memory, 0..8, Access::Write, None).unwrap();
