@@ -60,6 +60,8 @@ pub(crate) struct Traffic {
     issued: VecDeque<Issued>,
     /// Transfers that wait for room here.
     pub(crate) waiting: Vec<u32>,
+    /// When long STUs were lost last, while some were.
+    pub(crate) long_lost_at: Instant,
 }
 
 impl Traffic {

@@ -45,9 +45,8 @@ pub(crate) struct LinkSize {
     rounds: u8,
     /// The connection whose other side is asked.
     asks: Option<ConnectionId>,
-    /// How often in a row long STUs were lost, and when last.
+    /// How often in a row long STUs were lost; when last is in the link's traffic.
     losses: u8,
-    lost_at: Instant,
     /// Something short came since the first of them.
     short_came: bool,
 }
@@ -277,13 +276,14 @@ impl Endpoint {
             return false;
         }
         let round = link.window.rtt().smoothed().unwrap_or(floor);
+        let lost_at = core::mem::replace(&mut link.traffic().long_lost_at, now);
         let size = &mut link.size;
-        if size.losses > 0 && now < size.lost_at + round {
+        if size.losses > 0 && now < lost_at + round {
+            link.traffic().long_lost_at = lost_at;
             return false;
         }
         size.short_came &= size.losses > 0;
         size.losses = size.losses.saturating_add(1);
-        size.lost_at = now;
         if size.losses >= LOSSES && size.short_came {
             self.fall_back(now, grant.link);
             let known = self.granted.block(block);
