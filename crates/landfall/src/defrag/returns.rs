@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use landfall_transport::Bell;
 use spec_defrag::ListId;
 
-use crate::runtime::locked;
+use crate::drive::locked;
 
 /// Where dropped packets go, for the receiver to fetch.
 #[derive(Debug)]

@@ -9,11 +9,12 @@ use std::task::{Context, Poll};
 
 use qpip::{ListenerId, QueuePairId};
 
-use super::core::{Handle, ListenerState, Submission};
+use super::core::ListenerState;
 use super::error::{Error, Refused};
 use super::pending::Pending;
 use super::queue_pair::QueuePair;
-use crate::runtime::locked;
+use super::shared::Handle;
+use crate::drive::locked;
 
 /// A port where connections come in. Each is mated with an idle queue pair that
 /// was offered before, in the order of the offers; while there is none,
@@ -99,7 +100,7 @@ impl Listener {
 impl Drop for Listener {
     fn drop(&mut self) {
         let id = self.id;
-        self.handle.submit(Submission::StopListening(id));
+        self.handle.command(|core, _| core.stop_listening(id));
     }
 }
 

@@ -44,6 +44,7 @@ mod pair_state;
 mod pending;
 mod queue_pair;
 mod reassembler;
+mod shared;
 
 pub use adapter::{Adapter, LinkStatus, ProtectionDomain};
 pub use builder::Builder;

@@ -6,9 +6,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use landfall_placement::Duration;
+use landfall_placement::{Duration, Instant};
 
-use super::core::Handle;
+use super::shared::Handle;
 
 /// Something that will happen: tasks `.await` it, threads [`wait`](Self::wait)
 /// for it. Dropping it changes nothing but that nobody waits.
@@ -28,7 +28,10 @@ impl<F: Future> Pending<F> {
 
     /// Waits on this thread.
     pub fn wait(self) -> F::Output {
-        self.handle.wait_for(self.future)
+        match self.handle.wait_until(self.future, Instant::FAR_FUTURE) {
+            Some(output) => output,
+            None => unreachable!("584 years have passed"),
+        }
     }
 
     /// Waits on this thread for so long at most.

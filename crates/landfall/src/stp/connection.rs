@@ -7,11 +7,12 @@ use landfall_placement::{PathId, Peer};
 use landfall_transport::memory::{Memory, Rights};
 use stp_core::ConnectionId;
 
-use super::core::{Core, Handle, Known, OfferMade, ReadMade, Request, Submission};
+use super::core::{Core, Known, OfferMade, ReadMade, Request};
 use super::error::Error;
 use super::memory::{Held, Message, Part, Payload};
 use super::operation::{Operation, Received, Sent};
 use super::remote::{RegionRequest, RemoteMemory};
+use super::shared::Handle;
 use super::{Reason, RemoteRights};
 
 /// A connection to another endpoint. Clones are the same connection.
@@ -29,7 +30,7 @@ pub(crate) struct Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        self.handle.submit(Submission::Release(self.id));
+        self.handle.ask(|core, now| core.release(now, self.id));
     }
 }
 
@@ -65,7 +66,7 @@ impl Connection {
     /// reorders packets that need not be the order of the sends: number them
     /// with [`opaque`](Operation::opaque) where it matters.
     pub fn send(&self, payload: impl Into<Payload>) -> Operation<Sent> {
-        let held = payload.into().hold(self.0.handle.pool());
+        let held = payload.into().hold(&self.0.handle.pool);
         Operation::holding(&self.0, held, |memory| Request::Send { memory, opaque: 0 })
     }
 
@@ -150,7 +151,7 @@ impl Connection {
     pub fn add_link(&self, path: PathId, peer: impl Into<Peer>) -> Result<(), Error> {
         let peer = peer.into();
         self.0.handle.ask(|core, now| {
-            core.paths.get(path).ok_or(Error::UnknownPath(path))?;
+            core.lane(path).ok_or(Error::UnknownPath(path))?;
             Ok(core.engine.add_link(now, self.0.id, path, peer)?)
         })
     }
@@ -191,7 +192,7 @@ impl Connection {
     /// [`Error::Closed`] with why, where the end was not graceful.
     pub async fn close(self) -> Result<(), Error> {
         let id = self.0.id;
-        self.0.handle.submit(Submission::Close(id));
+        self.0.handle.ask(|core, now| core.close(now, id));
         self.closed().await
     }
 
@@ -208,15 +209,15 @@ impl Connection {
     /// Ends the connection now, with all that is under way; the other side is
     /// told.
     pub fn abort(&self) {
-        self.0.handle.submit(Submission::Abort(self.0.id, Reason::Cancelled));
+        self.0.handle.ask(|core, now| core.abort(now, self.0.id, Reason::Cancelled));
     }
 
     pub(crate) fn hold(&self, part: &Part) -> Result<Held, Error> {
-        Held::new(part.clone(), self.0.handle.pool())
+        Held::new(part.clone(), &self.0.handle.pool)
     }
 
     pub(crate) fn own(&self, memory: Memory) -> Result<Held, Error> {
-        Held::own(memory, Rights::READ | Rights::WRITE, self.0.handle.pool())
+        Held::own(memory, Rights::READ | Rights::WRITE, &self.0.handle.pool)
     }
 }
 
@@ -283,7 +284,7 @@ impl Offer {
     fn give_up(&mut self, reason: Reason) {
         if let Some(made) = self.made.take() {
             let handle = &self.connection.0.handle;
-            handle.submit(Submission::RefuseOffer(made.receive, reason));
+            handle.ask(|core, now| core.refuse_offer(now, made.receive, reason));
         }
     }
 }
@@ -324,7 +325,7 @@ impl ReadRequest {
     /// Sends this, at most as much as there is room for.
     pub fn answer(mut self, payload: impl Into<Payload>) -> Operation<Sent> {
         let inner = &self.connection.0;
-        let held = payload.into().hold(inner.handle.pool());
+        let held = payload.into().hold(&inner.handle.pool);
         let read = match (&held, self.made) {
             (Ok(_), Some(made)) => made.read,
             _ => return Operation::failed(inner, held.err()),
@@ -341,7 +342,7 @@ impl ReadRequest {
     fn give_up(&mut self, reason: Reason) {
         if let Some(made) = self.made.take() {
             let handle = &self.connection.0.handle;
-            handle.submit(Submission::RefuseRead(made.read, reason));
+            handle.ask(|core, now| core.refuse_read(now, made.read, reason));
         }
     }
 }

@@ -10,10 +10,11 @@ use stp_core::Connect;
 
 use super::builder::Builder;
 use super::connection::Connection;
-use super::core::{Handle, Status, Submission};
+use super::core::Status;
 use super::error::{BindError, Error};
 use super::memory::Region;
 use super::path::Transport;
+use super::shared::Handle;
 use super::stats::{PathStats, Stats};
 
 /// One end of the Scheduled Transfer Protocol: connections, registered memory,
@@ -57,7 +58,7 @@ impl Endpoint {
     /// Where peers reach this endpoint on that path.
     #[must_use]
     pub fn local_of(&self, path: PathId) -> Option<Peer> {
-        self.0.look(|core| core.paths.get(path)?.local)
+        self.0.look(|core| core.lane(path)?.local)
     }
 
     /// Registers memory: it is lent until [`Region::take_back`].
@@ -65,7 +66,7 @@ impl Endpoint {
     /// # Errors
     /// As many regions are registered as may be.
     pub fn register(&self, memory: Memory) -> Result<Region, Error> {
-        self.0.pool().lend(memory, Rights::READ | Rights::WRITE | Rights::WORDS)
+        self.0.pool.lend(memory, Rights::READ | Rights::WRITE | Rights::WORDS)
     }
 
     /// `len` bytes of this endpoint's arena: page-aligned, friendly to huge
@@ -74,7 +75,7 @@ impl Endpoint {
     /// # Errors
     /// The arena's bound is reached, or the kernel has no more.
     pub fn memory(&self, len: usize) -> Result<Memory, Error> {
-        Ok(self.0.pool().arena.take(len)?)
+        Ok(self.0.pool.arena.take(len)?)
     }
 
     /// Lets connections come in at a port, from 0 to 65,535. It is STP's own
@@ -97,7 +98,7 @@ impl Endpoint {
         let peer = peer.into();
         let path = self.0.look(|core| {
             core.check_open()?;
-            core.paths.to(peer).ok_or(Error::NoPathTo { peer })
+            core.path_to(peer).ok_or(Error::NoPathTo { peer })
         })?;
         self.connect_over(path, peer, port, 0).await
     }
@@ -117,7 +118,7 @@ impl Endpoint {
         let peer = peer.into();
         let id = self.0.ask(|core, now| {
             core.check_open()?;
-            core.paths.get(path).ok_or(Error::UnknownPath(path))?;
+            core.lane(path).ok_or(Error::UnknownPath(path))?;
             core.connect(now, path, peer, Connect { port, local_port: None, hello })
         })?;
         // Dropped before it is open, it is given up.
@@ -137,7 +138,7 @@ impl Endpoint {
     /// The paths of this endpoint.
     #[must_use]
     pub fn paths(&self) -> Vec<PathId> {
-        self.0.look(|core| core.paths.iter().map(|path| path.driver.path()).collect())
+        self.0.look(|core| core.lanes.iter().map(|lane| lane.driver.path()).collect())
     }
 
     /// Switches a path off or on. What it had goes over the other links of its
@@ -152,7 +153,7 @@ impl Endpoint {
     /// What was done so far.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        let pool = self.0.pool();
+        let pool = &self.0.pool;
         self.0.look(|core| Stats {
             engine: *core.engine.stats(),
             refusals: *core.engine.refusals(),
@@ -161,7 +162,7 @@ impl Endpoint {
             operations: core.slots.len(),
             regions: pool.held(),
             bytes_copied_in: pool.copied(),
-            paths: core.paths.iter().map(PathStats::of).collect(),
+            paths: core.lanes.iter().map(PathStats::of).collect(),
         })
     }
 
@@ -210,6 +211,6 @@ impl Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        self.handle.submit(Submission::StopListening(self.port));
+        self.handle.ask(|core, now| core.stop_listening(now, self.port));
     }
 }

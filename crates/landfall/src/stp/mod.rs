@@ -47,6 +47,7 @@ mod memory;
 mod operation;
 mod path;
 mod remote;
+mod shared;
 mod stats;
 
 pub use builder::Builder;

@@ -20,11 +20,12 @@ use nic_firmware_model::driver::tigon;
 use stp_core::wire::carrier::{ETHERTYPE, IP_PROTOCOL};
 use stp_core::{Config, Endpoint};
 
+use super::core::Lane;
+#[cfg(feature = "nic")]
+use crate::drive::plug::Plug;
+use crate::drive::{Over, Way};
 #[cfg(feature = "nic")]
 use crate::nic::{Pace, Wire};
-#[cfg(feature = "nic")]
-use crate::runtime::AdapterSource;
-use crate::runtime::{DriverSource, Path, PathSource};
 
 /// A path that an endpoint opens.
 ///
@@ -40,7 +41,7 @@ use crate::runtime::{DriverSource, Path, PathSource};
 ///
 /// Two endpoints of one process are joined by
 /// [`Builder::bind_pair`](super::Builder::bind_pair).
-pub struct Transport(PathSource<Endpoint>);
+pub struct Transport(Over<Endpoint>);
 
 impl Transport {
     /// UDP on a local address, which finds out by itself how long packets may be: on
@@ -55,7 +56,7 @@ impl Transport {
     /// `UdpConfig::new(address, mtu)` for an MTU that is known.
     #[must_use]
     pub const fn udp_with(config: UdpConfig) -> Self {
-        Self(PathSource::Driver(DriverSource::Udp(config)))
+        Self(Over::Way(Way::Udp(config)))
     }
 
     /// Frames of ethertype 0x8181 on an Ethernet interface.
@@ -67,7 +68,7 @@ impl Transport {
     /// The same with all that can be chosen; the framing is what STP's must be.
     #[must_use]
     pub fn ethernet_with(config: PacketConfig) -> Self {
-        Self(PathSource::Driver(DriverSource::ethernet(config, ETHERTYPE)))
+        Self(Over::Way(Way::ethernet(config, ETHERTYPE)))
     }
 
     /// Packets of IP protocol 118 on a local address, for an MTU of 1500.
@@ -80,7 +81,7 @@ impl Transport {
     #[must_use]
     pub const fn ip_with(mut config: RawIpConfig) -> Self {
         config.protocol = IP_PROTOCOL;
-        Self(PathSource::Driver(DriverSource::RawIp(config)))
+        Self(Over::Way(Way::RawIp(config)))
     }
 
     /// Frames of ethertype 0x8181 by AF_XDP: rings that are mapped into this
@@ -93,24 +94,21 @@ impl Transport {
     /// The same with all that can be chosen; the ethertype is what STP's must be.
     #[must_use]
     pub fn xdp_with(config: XdpConfig) -> Self {
-        Self(PathSource::Driver(DriverSource::xdp(config, ETHERTYPE)))
+        Self(Over::Way(Way::xdp(config, ETHERTYPE)))
     }
 
     /// UDP by way of `io_uring`.
     #[cfg(feature = "io-uring")]
     #[must_use]
     pub const fn udp_uring(config: UringUdpConfig) -> Self {
-        Self(PathSource::Driver(DriverSource::UringUdp(config)))
+        Self(Over::Way(Way::UringUdp(config)))
     }
 
     /// Frames of ethertype 0x8181 by way of `io_uring`.
     #[cfg(feature = "io-uring")]
     #[must_use]
     pub fn ethernet_uring(interface: impl Into<Interface>) -> Self {
-        Self(PathSource::Driver(DriverSource::ethernet_uring(
-            PacketConfig::new(interface, framing()),
-            ETHERTYPE,
-        )))
+        Self(Over::Way(Way::ethernet_uring(PacketConfig::new(interface, framing()), ETHERTYPE)))
     }
 
     /// A driver of your own, or one that is wrapped, as by
@@ -121,12 +119,12 @@ impl Transport {
     pub fn driver<D: Driver + Send + 'static>(
         open: impl FnOnce(PathId, &Regions) -> io::Result<D> + Send + 'static,
     ) -> Self {
-        Self(PathSource::Driver(DriverSource::driver(open)))
+        Self(Over::Way(Way::driver(open)))
     }
 
     /// A driver that is open, between two endpoints of this process.
     pub(crate) fn joined(driver: impl Driver + Send + 'static) -> Self {
-        Self(PathSource::Driver(DriverSource::joined(driver)))
+        Self(Over::Way(Way::joined(driver)))
     }
 
     /// A Tigon-II of this process, plugged into a wire under an address: see
@@ -134,7 +132,7 @@ impl Transport {
     #[cfg(feature = "nic")]
     #[must_use]
     pub fn nic(wire: &Wire, address: impl Into<Peer>, pace: Pace) -> Self {
-        Self(PathSource::Adapter(AdapterSource::on(wire.clone(), address.into(), 1_500, pace)))
+        Self(Over::Nic(Plug::on(wire.clone(), address.into(), 1_500, pace)))
     }
 
     /// The same path with a Tigon-II in front of it: its frames go through the card, and
@@ -161,9 +159,9 @@ impl Transport {
     /// Is it an adapter that takes Data off the engine?
     pub(crate) const fn is_adapter(&self) -> bool {
         match &self.0 {
-            PathSource::Driver(_) => false,
+            Over::Way(_) => false,
             #[cfg(feature = "nic")]
-            PathSource::Adapter(_) => true,
+            Over::Nic(_) => true,
         }
     }
 
@@ -174,25 +172,15 @@ impl Transport {
 
     /// Opens it for an engine of this configuration.
     #[cfg(feature = "nic")]
-    pub(crate) fn open(
-        self,
-        path: PathId,
-        regions: &Regions,
-        config: &Config,
-    ) -> io::Result<Path<Endpoint>> {
+    pub(crate) fn open(self, path: PathId, regions: &Regions, config: &Config) -> io::Result<Lane> {
         self.0.open(path, regions, |unit, pace| tigon(config, unit, pace))
     }
 
     /// Opens it.
     #[cfg(not(feature = "nic"))]
-    pub(crate) fn open(
-        self,
-        path: PathId,
-        regions: &Regions,
-        _: &Config,
-    ) -> io::Result<Path<Endpoint>> {
-        let PathSource::Driver(driver) = self.0;
-        driver.open(path, regions)
+    pub(crate) fn open(self, path: PathId, regions: &Regions, _: &Config) -> io::Result<Lane> {
+        let Over::Way(way) = self.0;
+        way.open(path, regions)
     }
 }
 

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, Weak};
 use std::task::Waker;
 
 use super::{Outlet, Registration, Source};
-use crate::runtime::locked;
+use crate::drive::locked;
 
 /// What can be told of when it is touched.
 pub(crate) trait Hearing {

@@ -18,7 +18,7 @@ use super::terms::BUFFER;
 use super::workers::{LOOK_UP, Shared};
 use crate::clan::network::Aperture;
 use crate::clan::{Fabric, Local};
-use crate::runtime::locked;
+use crate::drive::locked;
 
 /// Packets that have not left yet.
 const SLOTS: usize = 128;

@@ -7,7 +7,7 @@ use clan_dsm::HostId;
 
 use super::frame::HEADER;
 use super::outgoing::Outgoing;
-use crate::runtime::locked;
+use crate::drive::locked;
 
 /// So many packets wait for a connection that is being made. IP loses the rest.
 const HELD: usize = 64;

@@ -9,10 +9,10 @@ use std::time::Instant;
 use clan_dsm::{Ended, HostId, LinkId};
 use landfall_placement::Peer;
 
-use super::core::{Core, NodeHandle, Submission};
+use super::core::{Core, NodeHandle};
 use super::error::ended;
 use crate::clan::Error;
-use crate::runtime::locked;
+use crate::drive::locked;
 
 const OPENING: u8 = 0;
 const UP: u8 = 1;
@@ -164,7 +164,9 @@ impl Link {
 
     /// Ends it, and all that goes over it. The other end hears of it.
     pub fn close(&self) {
-        self.handle.submit(Submission::CloseLink(self.neighbour.link));
+        let link = self.neighbour.link;
+        // Over already: nothing is left to close.
+        let _ = self.handle.ask(|core, now| core.engine.close_link(now, link));
     }
 
     /// Is it up, and if not, what does that mean?

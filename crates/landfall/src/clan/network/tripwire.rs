@@ -21,7 +21,7 @@ use super::memory::Aperture;
 use super::neighbour::Neighbour;
 use super::window::Window;
 use crate::clan::{self, Error};
-use crate::runtime::locked;
+use crate::drive::locked;
 
 const IDLE: u8 = 0;
 const ARMED: u8 = 1;

@@ -1,4 +1,4 @@
-//! [`PathSource`]: what an endpoint or node is reached over: a driver, or a simulated adapter.
+//! [`Over`]: what an endpoint or node is reached over: a way, or a simulated adapter.
 
 use std::fmt;
 #[cfg(feature = "nic")]
@@ -18,55 +18,53 @@ use nic_firmware_model::machine::Adapter;
 #[cfg(feature = "nic")]
 use nic_firmware_model::node::Offloaded;
 
-use super::DriverSource;
+use super::Way;
 #[cfg(feature = "nic")]
-use super::adapter_source::AdapterSource;
+use super::lane::Lane;
 #[cfg(feature = "nic")]
-use super::path::Path;
+use super::plug::Plug;
 
 /// See the module.
-pub(crate) enum PathSource<E> {
-    Driver(DriverSource<E>),
+pub(crate) enum Over<E> {
+    Way(Way<E>),
     #[cfg(feature = "nic")]
-    Adapter(AdapterSource),
+    Nic(Plug),
 }
 
-impl<E: Engine + 'static> PathSource<E> {
+impl<E: Engine + 'static> Over<E> {
     /// Is it on a network that others share, so that it should yield to them?
     pub(crate) const fn is_shared(&self) -> bool {
         match self {
-            Self::Driver(driver) => driver.is_shared(),
+            Self::Way(way) => way.is_shared(),
             #[cfg(feature = "nic")]
-            Self::Adapter(adapter) => adapter.is_shared(),
+            Self::Nic(plug) => plug.is_shared(),
         }
     }
 }
 
 #[cfg(feature = "nic")]
-impl<E: Offloaded + 'static> PathSource<E> {
+impl<E: Offloaded + 'static> Over<E> {
     /// What configuration says that it shall be.
     pub(crate) fn configured(self) -> io::Result<Self> {
         let Some(chosen) = crate::nic::chosen()? else { return Ok(self) };
         Ok(match self {
-            Self::Driver(driver) if chosen.alone => {
-                match AdapterSource::of_units(&driver, chosen.pace) {
-                    Some(adapter) => Self::Adapter(adapter),
-                    None => Self::Driver(driver),
-                }
-            }
-            Self::Driver(_) => self.behind(chosen.pace),
-            Self::Adapter(_) => self,
+            Self::Way(way) if chosen.alone => match Plug::of_units(&way, chosen.pace) {
+                Some(plug) => Self::Nic(plug),
+                None => Self::Way(way),
+            },
+            Self::Way(_) => self.behind(chosen.pace),
+            Self::Nic(_) => self,
         })
     }
 
     /// An adapter stands in front of it; of a driver that was handed in none can.
     pub(crate) fn behind(self, pace: Pace) -> Self {
         match self {
-            Self::Driver(driver) => match driver.for_other() {
-                Ok(driver) => Self::Adapter(AdapterSource::before(driver, pace)),
-                Err(driver) => Self::Driver(driver),
+            Self::Way(way) => match way.for_other() {
+                Ok(way) => Self::Nic(Plug::before(way, pace)),
+                Err(way) => Self::Way(way),
             },
-            Self::Adapter(adapter) => Self::Adapter(adapter),
+            Self::Nic(plug) => Self::Nic(plug),
         }
     }
 
@@ -76,24 +74,24 @@ impl<E: Offloaded + 'static> PathSource<E> {
         path: PathId,
         regions: &Regions,
         card: impl FnOnce(u32, Pace) -> Adapter<'static, F>,
-    ) -> io::Result<Path<E>>
+    ) -> io::Result<Lane<E>>
     where
         F: Firmware<Command = E::Command, Report = E::Report> + Send + 'static,
         Adapter<'static, F>: Send,
     {
         match self {
-            Self::Driver(driver) => driver.open(path, regions),
-            Self::Adapter(adapter) => adapter.open(path, regions, card),
+            Self::Way(way) => way.open(path, regions),
+            Self::Nic(plug) => plug.open(path, regions, card),
         }
     }
 }
 
-impl<E: Engine + 'static> fmt::Display for PathSource<E> {
+impl<E: Engine + 'static> fmt::Display for Over<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Driver(driver) => driver.fmt(f),
+            Self::Way(way) => way.fmt(f),
             #[cfg(feature = "nic")]
-            Self::Adapter(adapter) => adapter.fmt(f),
+            Self::Nic(plug) => plug.fmt(f),
         }
     }
 }
