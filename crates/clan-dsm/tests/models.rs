@@ -3,14 +3,9 @@
 //! bursts are split, joined and interleaved on the way. And what the fuzz targets `clan_pair`,
 //! `clan_native` and `clan_frames` run, over their corpora: so that what was found stays found.
 
-<<<<<<< HEAD:crates/clan-dsm/tests/models.rs
 use clan_dsm::model::{native, pair};
-use landfall_placement::Random;
 use landfall_testkit::corpus::replay;
-=======
-use clan_dsm::model::pair::{disagreements, withstand};
 use landfall_testkit::trials::{rounds, try_inputs};
->>>>>>> testkit:crates/clan-dsm/tests/pair.rs
 use proptest::prelude::*;
 
 proptest! {
@@ -50,48 +45,19 @@ fn a_frame_is_damaged_in_one_bit_only() {
 
 #[test]
 fn long_runs_agree_with_the_naive_model() {
-<<<<<<< HEAD:crates/clan-dsm/tests/models.rs
-    let rounds = if std::env::var_os("LANDFALL_LONG").is_some() { 5_000 } else { 50 };
-    for seed in 0..rounds {
-        let mut random = Random::from_number(seed);
-        let len = random.below(4_000) as usize;
-        let bytes: Vec<u8> = (0..len).map(|_| random.next_u32() as u8).collect();
-        let failures = pair::disagreements(&bytes);
-        assert!(failures.is_empty(), "run {seed}: {failures:#?}");
-    }
-=======
-    try_inputs(0..rounds(50, 5_000), 0..4_000, disagreements);
->>>>>>> testkit:crates/clan-dsm/tests/pair.rs
+    try_inputs(0..rounds(50, 5_000), 0..4_000, pair::disagreements);
 }
 
 /// Invariants 3 and 8: a peer that says whatever it likes changes nothing but
 /// memory that it has cookies for.
 #[test]
 fn invariants_3_and_8_any_frames_are_withstood() {
-<<<<<<< HEAD:crates/clan-dsm/tests/models.rs
-    let rounds = if std::env::var_os("LANDFALL_LONG").is_some() { 20_000 } else { 300 };
-    for seed in 0..rounds {
-        let mut random = Random::from_number(seed);
-        let len = random.below(1_500) as usize;
-        let bytes: Vec<u8> = (0..len).map(|_| random.next_u32() as u8).collect();
-        let failures = pair::withstand(&bytes);
-        assert!(failures.is_empty(), "frames {seed}: {failures:#?}");
-    }
-=======
-    try_inputs(0..rounds(300, 20_000), 0..1_500, withstand);
->>>>>>> testkit:crates/clan-dsm/tests/pair.rs
+    try_inputs(0..rounds(300, 20_000), 0..1_500, pair::withstand);
 }
 
 #[test]
 fn long_runs_around_switches_agree_with_the_naive_model() {
-    let rounds = if std::env::var_os("LANDFALL_LONG").is_some() { 5_000 } else { 50 };
-    for seed in 0..rounds {
-        let mut random = Random::from_number(seed);
-        let len = random.below(4_000) as usize;
-        let bytes: Vec<u8> = (0..len).map(|_| random.next_u32() as u8).collect();
-        let failures = native::disagreements(&bytes);
-        assert!(failures.is_empty(), "run {seed}: {failures:#?}");
-    }
+    try_inputs(0..rounds(50, 5_000), 0..4_000, native::disagreements);
 }
 
 #[test]
