@@ -63,14 +63,12 @@ pub use family::Clan;
 pub use family::Qp;
 #[cfg(feature = "stp")]
 pub use family::Stp;
-#[cfg(feature = "tokio")]
-pub use family::Tokio;
-pub use family::{Blocking, Family, Messages, Mode};
-pub use listener::{Accepted, Incoming, Listener};
+pub use family::{Family, Messages};
+pub use listener::{Incoming, Listener};
 #[cfg(feature = "qpip")]
 pub use qp::{QpDatagram, QpHost, QpListener, QpOptions, QpStream};
 #[cfg(any(feature = "clan", feature = "stp"))]
-pub use seqpacket::SeqPacket;
+pub use seqpacket::{SeqPacket, SeqPacketListener};
 #[cfg(feature = "stp")]
 pub use stp::{StpHost, StpListener, StpOptions, StpSeqPacket, StpStream, StpStreamListener};
 pub use stream::{ByteStream, OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf};

@@ -1,15 +1,15 @@
-//! [`Listener`]: where sockets come in, like [`std::net::TcpListener`]. What is for tasks
-//! alone is in `tokio/mod.rs`.
+//! [`Listener`]: where streams come in, like [`std::net::TcpListener`].
 
 use std::fmt;
 use std::io;
+use std::marker::PhantomData;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use crate::Address;
 use crate::duplex::{Duplex, Options};
-use crate::family::{Blocking, Family, Mode, sealed};
+use crate::family::Family;
 use crate::stream::ByteStream;
 use crate::waiting::{Side, Tend};
 
@@ -35,62 +35,59 @@ impl<T> Tend for Accepting<T> {
 }
 
 /// What all handles of a listener share.
-pub(crate) struct ListenerState<T> {
+pub(crate) struct Hall<T> {
     side: Arc<Side<Accepting<T>>>,
-    options: Options,
-    local: Address,
+    pub(crate) options: Options,
+    pub(crate) local: Address,
 }
 
-/// A socket that comes in at a [`Listener`]: a [`ByteStream`]
-#[cfg_attr(any(feature = "clan", feature = "stp"), doc = "or a [`SeqPacket`](crate::SeqPacket).")]
-pub trait Accepted: sealed::Sealed + Sized + 'static {
-    /// Who waits for it.
-    type Mode: Mode;
-    /// What its handles share.
-    #[doc(hidden)]
-    type Shared: 'static;
-    /// What a listener for such is called.
-    #[doc(hidden)]
-    const LISTENER: &'static str;
-    /// The first handle, and where the other side is.
-    #[doc(hidden)]
-    fn accepted(shared: Arc<Self::Shared>) -> (Self, Address);
-}
+impl<T: 'static> Hall<T> {
+    pub(crate) fn new(accept: Box<dyn Accept<T>>, local: Address) -> Arc<Self> {
+        let side = Side::new(Accepting(accept));
+        // From now on news is heard, whoever accepts.
+        side.step(Tend::tend);
+        Arc::new(Self { side, options: Options::default(), local })
+    }
 
-impl<F: Family, M: Mode> sealed::Sealed for ByteStream<F, M> {}
+    pub(crate) fn accept(&self) -> io::Result<Arc<T>> {
+        self.options.read(&self.side, |accepting, cx| accepting.0.poll_accept(cx))
+    }
 
-impl<F: Family, M: Mode> Accepted for ByteStream<F, M> {
-    type Mode = M;
-    type Shared = Duplex;
-    const LISTENER: &'static str = F::LISTENER;
-
-    fn accepted(duplex: Arc<Duplex>) -> (Self, Address) {
-        let peer = duplex.peer.clone();
-        (Self::of(duplex), peer)
+    #[cfg(feature = "tokio")]
+    pub(crate) fn poll_accept(&self, cx: &Context<'_>) -> Poll<io::Result<Arc<T>>> {
+        self.side.poll(cx, |accepting, cx| accepting.0.poll_accept(cx))
     }
 }
 
-/// Where sockets of one kind and family come in; the names to use are
-#[cfg_attr(
-    feature = "clan",
-    doc = "[`ClanListener`](crate::ClanListener), [`ClanSeqPacketListener`](crate::ClanSeqPacketListener),"
-)]
+/// Where byte streams of a family come in; the names to use are
+#[cfg_attr(feature = "clan", doc = "[`ClanListener`](crate::ClanListener),")]
 #[cfg_attr(feature = "qpip", doc = "[`QpListener`](crate::QpListener),")]
-#[cfg_attr(
-    feature = "stp",
-    doc = "[`StpStreamListener`](crate::StpStreamListener), [`StpListener`](crate::StpListener),"
-)]
+#[cfg_attr(feature = "stp", doc = "[`StpStreamListener`](crate::StpStreamListener),")]
 /// which have their own ways to bind. Dropped, nobody comes in any more.
-pub struct Listener<S: Accepted> {
-    pub(crate) state: Arc<ListenerState<S::Shared>>,
+pub struct Listener<F: Family> {
+    pub(crate) hall: Arc<Hall<Duplex>>,
+    family: PhantomData<fn() -> F>,
 }
 
-impl<S: Accepted> Listener<S> {
-    pub(crate) fn open(accept: impl Accept<S::Shared> + 'static, local: Address) -> Self {
-        let side = Side::new(Accepting(Box::new(accept) as Box<dyn Accept<S::Shared>>));
-        // From now on news is heard, whoever accepts.
-        side.step(Tend::tend);
-        Self { state: Arc::new(ListenerState { side, options: Options::default(), local }) }
+impl<F: Family> Listener<F> {
+    pub(crate) const fn of(hall: Arc<Hall<Duplex>>) -> Self {
+        Self { hall, family: PhantomData }
+    }
+
+    /// The next connection, and where it comes from.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::WouldBlock`] where it may not wait, or not longer; or what
+    /// carries the listener is over.
+    pub fn accept(&self) -> io::Result<(ByteStream<F>, Address)> {
+        let duplex = self.hall.accept()?;
+        let peer = duplex.peer.clone();
+        Ok((ByteStream::of(duplex), peer))
+    }
+
+    /// All connections, as they come.
+    pub const fn incoming(&self) -> Incoming<'_, F> {
+        Incoming(self)
     }
 
     /// Where it listens.
@@ -98,29 +95,7 @@ impl<S: Accepted> Listener<S> {
     /// # Errors
     /// None that is known.
     pub fn local_addr(&self) -> io::Result<Address> {
-        Ok(self.state.local.clone())
-    }
-
-    #[cfg(feature = "tokio")]
-    pub(crate) fn poll_next(&self, cx: &Context<'_>) -> Poll<io::Result<(S, Address)>> {
-        self.state.side.poll(cx, |accepting, cx| accepting.0.poll_accept(cx)).map_ok(S::accepted)
-    }
-}
-
-impl<S: Accepted<Mode = Blocking>> Listener<S> {
-    /// The next connection, and where it comes from.
-    ///
-    /// # Errors
-    /// [`io::ErrorKind::WouldBlock`] where it may not wait, or not longer; or what
-    /// carries the listener is over.
-    pub fn accept(&self) -> io::Result<(S, Address)> {
-        let ListenerState { side, options, .. } = &*self.state;
-        options.read(side, |accepting, cx| accepting.0.poll_accept(cx)).map(S::accepted)
-    }
-
-    /// All connections, as they come.
-    pub const fn incoming(&self) -> Incoming<'_, S> {
-        Incoming(self)
+        Ok(self.hall.local.clone())
     }
 
     /// Another handle to the same listener.
@@ -128,7 +103,7 @@ impl<S: Accepted<Mode = Blocking>> Listener<S> {
     /// # Errors
     /// None that is known; it is there for the likeness to `std`.
     pub fn try_clone(&self) -> io::Result<Self> {
-        Ok(Self { state: Arc::clone(&self.state) })
+        Ok(Self::of(Arc::clone(&self.hall)))
     }
 
     /// Whether [`accept`](Self::accept) gives [`io::ErrorKind::WouldBlock`] instead of
@@ -137,7 +112,7 @@ impl<S: Accepted<Mode = Blocking>> Listener<S> {
     /// # Errors
     /// None that is known.
     pub fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
-        self.state.options.set_nonblocking(nonblocking);
+        self.hall.options.set_nonblocking(nonblocking);
         Ok(())
     }
 
@@ -147,24 +122,24 @@ impl<S: Accepted<Mode = Blocking>> Listener<S> {
     /// # Errors
     /// A timeout of zero.
     pub fn set_accept_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
-        self.state.options.set_read_timeout(timeout)
+        self.hall.options.set_read_timeout(timeout)
     }
 }
 
-impl<S: Accepted> fmt::Debug for Listener<S> {
+impl<F: Family> fmt::Debug for Listener<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct(S::LISTENER).field("local", &format_args!("{}", self.state.local)).finish()
+        f.debug_struct(F::LISTENER).field("local", &format_args!("{}", self.hall.local)).finish()
     }
 }
 
 /// The connections of a [`Listener`], as they come; it never ends.
 #[derive(Debug)]
-pub struct Incoming<'a, S: Accepted>(&'a Listener<S>);
+pub struct Incoming<'a, F: Family>(&'a Listener<F>);
 
-impl<S: Accepted<Mode = Blocking>> Iterator for Incoming<'_, S> {
-    type Item = io::Result<S>;
+impl<F: Family> Iterator for Incoming<'_, F> {
+    type Item = io::Result<ByteStream<F>>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        Some(self.0.accept().map(|(socket, _)| socket))
+        Some(self.0.accept().map(|(stream, _)| stream))
     }
 }

@@ -1,5 +1,4 @@
-//! [`ByteStream`]: a byte stream, like [`std::net::TcpStream`], and its two directions. What
-//! is for tasks alone is in `tokio/stream.rs`.
+//! [`ByteStream`]: the blocking byte stream, like [`std::net::TcpStream`].
 
 use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
@@ -10,7 +9,7 @@ use std::time::Duration;
 
 use crate::Address;
 use crate::duplex::Duplex;
-use crate::family::{Blocking, Family, Mode};
+use crate::family::Family;
 
 /// A byte stream of a family; the names to use are
 #[cfg_attr(feature = "clan", doc = "[`ClanStream`](crate::ClanStream),")]
@@ -25,14 +24,22 @@ use crate::family::{Blocking, Family, Mode};
 ///
 /// There is no `AsRawFd`: below is memory and an engine of this process, and not a
 /// descriptor that a kernel could read, write or poll for these bytes.
-pub struct ByteStream<F: Family, M: Mode = Blocking> {
+pub struct ByteStream<F: Family> {
     pub(crate) duplex: Arc<Duplex>,
-    kind: PhantomData<fn() -> (F, M)>,
+    family: PhantomData<fn() -> F>,
 }
 
-impl<F: Family, M: Mode> ByteStream<F, M> {
+impl<F: Family> ByteStream<F> {
     pub(crate) const fn of(duplex: Arc<Duplex>) -> Self {
-        Self { duplex, kind: PhantomData }
+        Self { duplex, family: PhantomData }
+    }
+
+    /// Another handle to the same socket.
+    ///
+    /// # Errors
+    /// None that is known; it is there for the likeness to `std`.
+    pub fn try_clone(&self) -> io::Result<Self> {
+        Ok(Self::of(Arc::clone(&self.duplex)))
     }
 
     /// Where the other side is.
@@ -49,41 +56,6 @@ impl<F: Family, M: Mode> ByteStream<F, M> {
     /// None that is known.
     pub fn local_addr(&self) -> io::Result<Address> {
         Ok(self.duplex.local.clone())
-    }
-
-    /// What went wrong behind a write that had returned, as `SO_ERROR`.
-    ///
-    /// # Errors
-    /// None that is known.
-    pub fn take_error(&self) -> io::Result<Option<io::Error>> {
-        Ok(self.duplex.take_error())
-    }
-
-    /// Each direction by itself, for as long as this handle is borrowed.
-    pub const fn split(&mut self) -> (ReadHalf<'_, F, M>, WriteHalf<'_, F, M>) {
-        (ReadHalf(self), WriteHalf(self))
-    }
-
-    /// Each direction by itself, for two threads or tasks. Dropping the writing half ends
-    /// that direction, as with tokio's.
-    #[must_use]
-    pub fn into_split(self) -> (OwnedReadHalf<F, M>, OwnedWriteHalf<F, M>) {
-        let reader = OwnedReadHalf(Self::of(Arc::clone(&self.duplex)));
-        (reader, OwnedWriteHalf { stream: self, ends: true })
-    }
-
-    pub(crate) const fn stream(&self) -> &Self {
-        self
-    }
-}
-
-impl<F: Family> ByteStream<F> {
-    /// Another handle to the same socket.
-    ///
-    /// # Errors
-    /// None that is known; it is there for the likeness to `std`.
-    pub fn try_clone(&self) -> io::Result<Self> {
-        Ok(Self::of(Arc::clone(&self.duplex)))
     }
 
     /// Ends one direction, or both. What was written before still arrives, and behind it
@@ -144,6 +116,27 @@ impl<F: Family> ByteStream<F> {
     pub fn write_timeout(&self) -> io::Result<Option<Duration>> {
         Ok(self.duplex.options.write_timeout())
     }
+
+    /// What went wrong behind a write that had returned, as `SO_ERROR`.
+    ///
+    /// # Errors
+    /// None that is known.
+    pub fn take_error(&self) -> io::Result<Option<io::Error>> {
+        Ok(self.duplex.take_error())
+    }
+
+    /// Each direction by itself, for as long as this handle is borrowed.
+    pub const fn split(&mut self) -> (ReadHalf<'_, F>, WriteHalf<'_, F>) {
+        (ReadHalf(self), WriteHalf(self))
+    }
+
+    /// Each direction by itself, for two threads. Dropping the writing half ends that
+    /// direction, as with tokio's.
+    #[must_use]
+    pub fn into_split(self) -> (OwnedReadHalf<F>, OwnedWriteHalf<F>) {
+        let reader = OwnedReadHalf(Self::of(Arc::clone(&self.duplex)));
+        (reader, OwnedWriteHalf { stream: self, ends: true })
+    }
 }
 
 impl<F: Family> Read for &ByteStream<F> {
@@ -200,6 +193,12 @@ macro_rules! through {
     };
 }
 
+impl<F: Family> ByteStream<F> {
+    const fn stream(&self) -> &Self {
+        self
+    }
+}
+
 through!(read ByteStream<F>);
 through!(write ByteStream<F>);
 through!(read ReadHalf<'_, F>);
@@ -209,25 +208,23 @@ through!(write OwnedWriteHalf<F>);
 
 /// The reading direction of a borrowed stream.
 #[derive(Debug)]
-pub struct ReadHalf<'a, F: Family, M: Mode = Blocking>(&'a ByteStream<F, M>);
+pub struct ReadHalf<'a, F: Family>(&'a ByteStream<F>);
 
-impl<F: Family, M: Mode> ReadHalf<'_, F, M> {
-    pub(crate) const fn stream(&self) -> &ByteStream<F, M> {
+impl<F: Family> ReadHalf<'_, F> {
+    const fn stream(&self) -> &ByteStream<F> {
         self.0
     }
 }
 
 /// The writing direction of a borrowed stream.
 #[derive(Debug)]
-pub struct WriteHalf<'a, F: Family, M: Mode = Blocking>(&'a ByteStream<F, M>);
-
-impl<F: Family, M: Mode> WriteHalf<'_, F, M> {
-    pub(crate) const fn stream(&self) -> &ByteStream<F, M> {
-        self.0
-    }
-}
+pub struct WriteHalf<'a, F: Family>(&'a ByteStream<F>);
 
 impl<F: Family> WriteHalf<'_, F> {
+    const fn stream(&self) -> &ByteStream<F> {
+        self.0
+    }
+
     /// Ends this direction.
     ///
     /// # Errors
@@ -239,12 +236,12 @@ impl<F: Family> WriteHalf<'_, F> {
 
 /// The reading direction of a stream.
 #[derive(Debug)]
-pub struct OwnedReadHalf<F: Family, M: Mode = Blocking>(ByteStream<F, M>);
+pub struct OwnedReadHalf<F: Family>(ByteStream<F>);
 
-impl<F: Family, M: Mode> OwnedReadHalf<F, M> {
-    /// The whole stream, for its addresses and options.
+impl<F: Family> OwnedReadHalf<F> {
+    /// The whole stream, for its options.
     #[must_use]
-    pub const fn stream(&self) -> &ByteStream<F, M> {
+    pub const fn stream(&self) -> &ByteStream<F> {
         &self.0
     }
 
@@ -254,8 +251,8 @@ impl<F: Family, M: Mode> OwnedReadHalf<F, M> {
     /// Both halves, where they are of two streams.
     pub fn reunite(
         self,
-        mut other: OwnedWriteHalf<F, M>,
-    ) -> Result<ByteStream<F, M>, (Self, OwnedWriteHalf<F, M>)> {
+        mut other: OwnedWriteHalf<F>,
+    ) -> Result<ByteStream<F>, (Self, OwnedWriteHalf<F>)> {
         if Arc::ptr_eq(&self.0.duplex, &other.stream.duplex) {
             other.ends = false;
             Ok(self.0)
@@ -267,30 +264,30 @@ impl<F: Family, M: Mode> OwnedReadHalf<F, M> {
 
 /// The writing direction of a stream. Dropped, it ends that direction.
 #[derive(Debug)]
-pub struct OwnedWriteHalf<F: Family, M: Mode = Blocking> {
-    stream: ByteStream<F, M>,
+pub struct OwnedWriteHalf<F: Family> {
+    stream: ByteStream<F>,
     /// Its end ends the direction.
     ends: bool,
 }
 
-impl<F: Family, M: Mode> OwnedWriteHalf<F, M> {
-    /// The whole stream, for its addresses and options.
+impl<F: Family> OwnedWriteHalf<F> {
+    /// The whole stream, for its options.
     #[must_use]
-    pub const fn stream(&self) -> &ByteStream<F, M> {
+    pub const fn stream(&self) -> &ByteStream<F> {
         &self.stream
     }
 }
 
-impl<F: Family, M: Mode> Drop for OwnedWriteHalf<F, M> {
+impl<F: Family> Drop for OwnedWriteHalf<F> {
     fn drop(&mut self) {
         if self.ends {
             // A connection that is broken has no direction left to end.
-            let _ = self.stream.duplex.shutdown(Shutdown::Write);
+            let _ = self.stream.shutdown(Shutdown::Write);
         }
     }
 }
 
-impl<F: Family, M: Mode> fmt::Debug for ByteStream<F, M> {
+impl<F: Family> fmt::Debug for ByteStream<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct(F::STREAM)
             .field("local", &format_args!("{}", self.duplex.local))
