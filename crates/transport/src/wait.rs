@@ -1,4 +1,5 @@
-//! Waiting until a turn makes sense again: spin, block, or spin and then block.
+//! Waiting until a turn makes sense again: spin, block, or spin and then block; and the
+//! [`Clock`] that `now` comes from.
 
 use std::io;
 use std::time::Instant as StdInstant;
@@ -6,7 +7,6 @@ use std::time::Instant as StdInstant;
 use arrayvec::ArrayVec;
 use landfall_placement::{Duration, Engine, Instant};
 
-use crate::clock::Clock;
 use crate::driver::{Driver, Interest};
 
 /// How a thread waits.
@@ -124,5 +124,32 @@ pub fn until_ready(interests: &[Interest], at_most: Duration) -> io::Result<bool
             error if error.kind() == io::ErrorKind::Interrupted => Ok(true),
             error => Err(error),
         },
+    }
+}
+
+/// Counts from the moment it was made. Copies count from the same moment, so
+/// that several drivers of one engine agree about the time.
+#[derive(Clone, Copy, Debug)]
+pub struct Clock {
+    start: StdInstant,
+}
+
+impl Clock {
+    /// A clock that starts now.
+    #[must_use]
+    pub fn start() -> Self {
+        Self { start: StdInstant::now() }
+    }
+
+    /// The time on this clock.
+    #[must_use]
+    pub fn now(&self) -> Instant {
+        Instant::ZERO + self.start.elapsed()
+    }
+
+    /// How long until `then`; nothing if that has passed.
+    #[must_use]
+    pub fn until(&self, then: Instant) -> Duration {
+        then.since(self.now())
     }
 }

@@ -4,7 +4,7 @@
 use landfall_placement::{Engine, Instant, Landing, Spans};
 
 use super::MAX_UNITS;
-use crate::counters::Counters;
+use crate::driver::Counters;
 use crate::memory::{Pins, Regions};
 
 /// What every driver does once the landings of a turn were announced.

@@ -28,7 +28,7 @@ pub(crate) use pace::Pace;
 
 use landfall_placement::Instant;
 
-use crate::counters::Counters;
+use crate::driver::Counters;
 use crate::memory::Pins;
 
 /// What one turn of a driver works with.

@@ -12,7 +12,7 @@ use landfall_placement::{
 };
 
 use super::{HEAD_ROOM, IoVecs, MAX_UNITS, PREFIX_ROOM, Prefix};
-use crate::counters::Counters;
+use crate::driver::Counters;
 use crate::memory::{Pins, Rights};
 
 /// One unit that waits to be sent.

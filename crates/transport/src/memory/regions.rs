@@ -9,9 +9,9 @@ use std::time::Instant;
 
 use landfall_placement::{RegionId, Span, WordOp};
 
-use super::loans::Loans;
 use super::pinned::Pinned;
 use super::slot::{Backing, Lent, Slot, Slots};
+use super::window::Loans;
 use super::window::Window;
 use super::{AccessError, LendError, LendRefusal, Memory, Rights, SharedMemory, TakeBackError};
 

@@ -36,18 +36,15 @@
 //! routes; neighbours.
 
 mod driver;
-mod header;
 mod messages;
-mod path_mtu;
 mod receive;
-mod send;
 mod socket;
 
 use std::net::IpAddr;
 
-pub use driver::RawIpDriver;
-
 use crate::packet::Interface;
+
+pub use driver::RawIpDriver;
 
 /// How a path directly on IP is opened.
 #[derive(Clone, Debug, PartialEq, Eq)]

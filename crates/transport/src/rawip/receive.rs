@@ -7,9 +7,9 @@ use std::os::fd::RawFd;
 use arrayvec::ArrayVec;
 use landfall_placement::{Engine, Instant, PathId, Peer};
 
-use super::header::Header;
+use super::messages::Header;
 use super::messages::Messages;
-use crate::counters::Counters;
+use crate::driver::Counters;
 use crate::exchange::{Arrival, Came, Inbox, MAX_LISTS, PREFIX_ROOM, Turn};
 use crate::inet::nothing_came;
 use crate::memory::{Pins, Regions};

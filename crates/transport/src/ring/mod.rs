@@ -41,25 +41,21 @@
 //! What does not live here: what a frame means, sending, other receive rings.
 
 mod block;
-mod heard;
 mod open;
 
-use std::io;
-use std::mem;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
 use std::time::Duration;
-
-use landfall_placement::RegionId;
-
-pub use block::{Block, Frame, Frames};
-pub use heard::{Heard, HeardFrames};
+use std::{io, mem};
 
 use block::Shared;
+use landfall_placement::RegionId;
 
 use crate::driver::Interest;
 use crate::packet::{Filter, Interface};
 use crate::scatter::Hearing;
+
+pub use block::{Block, Frame, Frames, Heard, HeardFrames};
 
 /// How a ring is opened.
 #[derive(Clone, Debug, PartialEq, Eq)]

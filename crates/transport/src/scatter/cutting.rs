@@ -12,7 +12,7 @@ use super::send::{Prefix, Sendable, Sender, Step, Why};
 use super::socket::open_deaf;
 use super::{Config, Outgoing};
 use crate::OpenError;
-use crate::counters::Counters;
+use crate::driver::Counters;
 use crate::driver::Interest;
 use crate::memory::{AccessError, Regions};
 use crate::packet::{self, Found};

@@ -6,7 +6,7 @@ use std::{fmt, ptr};
 
 use landfall_placement::{Instant, Span};
 
-use crate::counters::Counters;
+use crate::driver::Counters;
 use crate::exchange::MessageHeader;
 use crate::memory::{AccessError, Pins, Regions, Rights};
 use crate::packet::{ETHERNET_HEADER, Failure, LinkAddress, Room, VNET_HEADER};

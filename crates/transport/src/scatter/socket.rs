@@ -9,7 +9,7 @@ use socket2::{Domain, Socket as PlainSocket, Type};
 use super::send::Sender;
 use super::{Config, Hearing, Outgoing, Posted};
 use crate::OpenError;
-use crate::counters::Counters;
+use crate::driver::Counters;
 use crate::driver::Interest;
 use crate::memory::Regions;
 use crate::packet::{self, Found};

@@ -15,7 +15,7 @@ use socket2::Socket;
 
 use super::ring::{Completion, Operation, QUEUE, Ring};
 use super::zero_copy::Policy;
-use crate::counters::Counters;
+use crate::driver::Counters;
 use crate::exchange::{Gathered, Outbox, Prefix, RunLimits};
 use crate::inet::SendFault;
 use crate::memory::{Pins, Regions};

@@ -6,7 +6,7 @@ use std::{fmt, io};
 
 use io_uring::{IoUring, Probe, cqueue, opcode, squeue, types};
 
-use super::unavailable::explain;
+use super::explain;
 
 /// Operations that go in with one entry into the kernel at most.
 pub(super) const QUEUE: usize = 128;

@@ -18,7 +18,7 @@ use super::socket::{self, Opened, Redirection, Rings};
 use super::{ETHERNET_HEADER, Framing, XdpConfig};
 use crate::OpenError;
 use crate::capability::Capabilities;
-use crate::counters::Counters;
+use crate::driver::Counters;
 use crate::driver::Interest;
 use crate::exchange::MAX_UNITS;
 use crate::memory::{Mapping, Pins, Regions, Rights};

@@ -9,7 +9,7 @@ use super::frames::Frames;
 use super::ring::Reader;
 use super::socket::Rings;
 use super::{ETHERNET_HEADER, Framing};
-use crate::counters::Counters;
+use crate::driver::Counters;
 use crate::exchange::{Arrival, Inbox, Loose, MAX_UNITS, Turn};
 use crate::memory::{Pins, Regions};
 

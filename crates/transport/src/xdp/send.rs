@@ -13,7 +13,7 @@ use super::driver::XdpDriver;
 use super::frames::Frames;
 use super::ring::{Reader, Writer};
 use super::socket::Opened;
-use crate::counters::Counters;
+use crate::driver::Counters;
 use crate::exchange::MAX_UNITS;
 use crate::packet::Room;
 

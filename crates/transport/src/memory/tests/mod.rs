@@ -6,8 +6,6 @@ use crate::memory;
 #[cfg(not(miri))]
 mod arena;
 mod copies;
-#[cfg(not(miri))]
-mod corpus;
 mod grants;
 mod model;
 mod owned;

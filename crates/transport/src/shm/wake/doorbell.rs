@@ -25,7 +25,7 @@ use std::sync::atomic::Ordering::{AcqRel, Relaxed, SeqCst};
 
 use thiserror::Error;
 
-use super::futex;
+use super::sleeper::futex_wake;
 use crate::memory::{Piece, SharedMemoryError};
 use crate::shm::descriptor::is_event;
 use crate::shm::word::Word;
@@ -144,7 +144,7 @@ impl Ringer {
     #[cold]
     fn wake(&self, word: &AtomicU64, sleepers: u64) {
         if sleepers & AT_WORD != 0 {
-            futex::wake(word);
+            futex_wake(word);
         }
         if sleepers & !AT_WORD != 0 {
             signal(self.event.as_fd());
