@@ -21,6 +21,7 @@
 //! | [`signals`] | the wish that a program ends, asked for instead of interrupting |
 //! | [`wait`] | spin, block, or spin and then block |
 //! | [`Bell`] | wakes a thread that sleeps there |
+//! | [`Selector`] | several descriptors as one, for a loop of the user |
 //! | [`clock`] | where `now` comes from |
 //! | [`capability`] | what a driver could switch on here, and in clear words what not |
 //! | [`counters`] | what a driver did |
@@ -46,6 +47,7 @@ pub mod rawip;
 pub mod remap;
 pub mod ring;
 pub mod scatter;
+mod selector;
 pub mod shm;
 pub mod signals;
 pub mod tap;
@@ -63,6 +65,7 @@ pub use capability::{Capabilities, Feature, Missing};
 pub use clock::Clock;
 pub use counters::Counters;
 pub use driver::{Driver, Interest, Progress};
+pub use selector::Selector;
 pub use wait::{Wait, Waiter};
 
 #[cfg(doctest)]

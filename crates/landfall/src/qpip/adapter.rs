@@ -1,5 +1,6 @@
 //! [`Adapter`] and [`ProtectionDomain`].
 
+use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
@@ -16,7 +17,7 @@ use super::link::LinkInfo;
 use super::listener::Listener;
 use super::memory::{DomainName, MemoryRegion};
 use super::queue_pair::{QueuePair, QueuePairOptions};
-use crate::runtime::Path;
+use crate::runtime::{Path, Reactor};
 
 /// A network adapter in software: stations on Ethernets, with TCP, UDP and IP of
 /// their own. Clones are the same adapter.
@@ -81,6 +82,15 @@ impl Adapter {
     /// something wake it.
     pub fn wait(&self, at_most: Duration) {
         self.0.sleep(at_most, &[], || false);
+    }
+
+    /// What makes the turns of an adapter that runs inline from a loop of yours, which waits
+    /// for descriptors of its own as well.
+    ///
+    /// # Errors
+    /// It has one already, or the process has no descriptor left.
+    pub fn reactor(&self) -> io::Result<Reactor> {
+        Reactor::new(self.0.runtime())
     }
 
     /// The adapter's addresses.

@@ -57,6 +57,7 @@ pub use pending::Pending;
 pub use queue_pair::{QueuePair, QueuePairOptions, ReceiveQueue, SendQueue};
 pub use reassembler::{Delimiter, Framing, FramingError, LengthPrefix, Reassembler, Scan};
 
+pub use crate::runtime::Reactor;
 pub use landfall_transport::Wait;
 pub use landfall_transport::channel::ChannelConfig;
 pub use landfall_transport::memory::{Arena, ArenaConfig, Memory};

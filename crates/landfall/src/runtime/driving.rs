@@ -18,7 +18,7 @@ use super::ending::{Ending, Stage};
 use super::lock::EngineLock;
 use super::seat::{Seat, Sleeper};
 use super::sync::MutexGuard;
-use super::{Aftermath, Path, Protocol, SpinBudget, ThreadWaker};
+use super::{Aftermath, Path, Protocol, SpinBudget, ThreadWaker, locked};
 
 /// Who makes the turns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,15 +52,25 @@ pub(crate) struct Runtime<P: Protocol> {
     seat: Seat,
     attendance: Attendance,
     ending: Ending,
+    /// What wakes the loop of the user that makes turns, if there is one.
+    reactor: std::sync::Mutex<Option<Arc<Bell>>>,
 }
 
 /// What is behind the lock.
 struct State<P> {
     protocol: P,
     sleeper: Option<Sleeper>,
+    /// The loop of the user that makes turns, if there is one.
+    reactor: Option<Attached>,
     stage: Stage,
     /// Something was asked for, and no turn was made since.
     must_turn: bool,
+}
+
+/// A loop of the user: what wakes it, and what it waits for while it does.
+struct Attached {
+    bell: Arc<Bell>,
+    sleeper: Option<Sleeper>,
 }
 
 /// What a turn leaves to be done when the lock is not held any more.
@@ -68,6 +78,8 @@ struct State<P> {
 struct Leftover<P: Protocol> {
     moved: bool,
     must_wake: bool,
+    /// Of a loop of the user that waits for the wrong things.
+    reactor: Option<Arc<Bell>>,
     is_over: bool,
     aftermath: P::Aftermath,
     ended: Option<Ended<P>>,
@@ -106,7 +118,8 @@ impl<P: Protocol> Runtime<P> {
         config: RuntimeConfig,
     ) -> io::Result<Arc<Self>> {
         let RuntimeConfig { driving, wait, linger, thread } = config;
-        let state = State { protocol, sleeper: None, stage: Stage::Running, must_turn: false };
+        let (sleeper, reactor, stage, must_turn) = (None, None, Stage::Running, false);
+        let state = State { protocol, sleeper, reactor, stage, must_turn };
         let runtime = Arc::new(Self {
             lock: EngineLock::new(state, SUBMISSIONS),
             clock,
@@ -115,6 +128,7 @@ impl<P: Protocol> Runtime<P> {
             seat: Seat::new(bell),
             attendance: Attendance::new(clock),
             ending: Ending::new(linger),
+            reactor: std::sync::Mutex::default(),
         });
         if driving != Driving::Callers {
             let own = Arc::clone(&runtime);
@@ -234,6 +248,7 @@ impl<P: Protocol> Runtime<P> {
         Leftover {
             moved: moved || served,
             must_wake: state.must_wake_sleeper(),
+            reactor: state.must_wake_reactor(),
             is_over,
             aftermath: state.protocol.take_aftermath(),
             ended,
@@ -263,10 +278,13 @@ impl<P: Protocol> Runtime<P> {
 
     /// What is left of a turn, without the lock. Gives whether anything moved.
     fn finish(&self, leftover: Leftover<P>) -> bool {
-        let Leftover { moved, must_wake, is_over, aftermath, ended } = leftover;
+        let Leftover { moved, must_wake, reactor, is_over, aftermath, ended } = leftover;
         aftermath.run();
         if must_wake {
             self.seat.ring();
+        }
+        if let Some(bell) = reactor {
+            bell.ring();
         }
         if is_over {
             self.ending.tell_over();
@@ -393,11 +411,53 @@ impl<P: Protocol> Runtime<P> {
         self.sleep(at_most, &[], || waker.is_woken()).is_some()
     }
 
-    /// No handle is left, or it shall close. Where nobody but callers drives and none is
-    /// left, the last words leave on this thread.
+    /// No handle is left, or it shall close: the turns that follow bring it to its end.
     pub(crate) fn end(&self) {
         self.ending.ask();
         self.seat.ring();
+        if let Some(bell) = &*locked(&self.reactor) {
+            bell.ring();
+        }
+    }
+
+    /// A loop of the user makes turns from now on, which this bell wakes. False: one does
+    /// already.
+    pub(super) fn attach_reactor(&self, bell: Arc<Bell>) -> bool {
+        let mut known = locked(&self.reactor);
+        let is_first = known.is_none();
+        if is_first {
+            *known = Some(Arc::clone(&bell));
+            drop(known);
+            self.look_at(|state| state.reactor = Some(Attached { bell, sleeper: None }));
+        }
+        is_first
+    }
+
+    /// It makes none any more. What nobody else brings to its end ends now.
+    pub(super) fn detach_reactor(&self) {
+        self.look_at(|state| state.reactor = None);
+        *locked(&self.reactor) = None;
+        if self.driving == Driving::Callers && self.ending.is_asked() {
+            self.end_here();
+        }
+    }
+
+    /// It is about to wait: what for, and how long at most.
+    pub(super) fn prepare_reactor(&self, into: &mut Vec<Interest>) -> Option<Duration> {
+        let (until, stage) = self.look_at(|state| (state.prepare_reactor(into), state.stage));
+        // Left by a thread that found the lock taken, and relies on a turn.
+        let has_work =
+            self.lock.has_submissions() || stage == Stage::Running && self.ending.is_asked();
+        if has_work { Some(Duration::ZERO) } else { until.map(|until| self.clock.until(until)) }
+    }
+
+    pub(super) fn turn_by_reactor(&self) -> bool {
+        self.look_at(|state| {
+            if let Some(attached) = &mut state.reactor {
+                attached.sleeper = None;
+            }
+        });
+        self.turn()
     }
 
     pub(crate) fn has_ended(&self) -> bool {
@@ -469,7 +529,9 @@ impl<P: Protocol> Runtime<P> {
         state.stage = Stage::Ended;
         let ended = state.end(&self.ending);
         let aftermath = state.protocol.take_aftermath();
-        let leftover = Leftover { moved: false, must_wake: true, is_over: true, aftermath, ended };
+        let reactor = state.must_wake_reactor();
+        let (moved, must_wake, is_over) = (false, true, true);
+        let leftover = Leftover { moved, must_wake, reactor, is_over, aftermath, ended };
         self.release(state, leftover);
     }
 }
@@ -478,7 +540,8 @@ impl<P: Protocol> Leftover<P> {
     /// What is left where no turn was made.
     fn without_turn(state: &mut State<P>) -> Self {
         let aftermath = state.protocol.take_aftermath();
-        Self { moved: false, must_wake: false, is_over: false, aftermath, ended: None }
+        let (moved, must_wake, reactor, is_over) = (false, false, None, false);
+        Self { moved, must_wake, reactor, is_over, aftermath, ended: None }
     }
 }
 
@@ -525,10 +588,25 @@ impl<P: Protocol> State<P> {
     /// A thread is about to sleep: what it waits for, and until when.
     fn fall_asleep(&mut self, into: &mut Vec<Interest>) -> Option<Instant> {
         self.protocol.paths().interests(into);
-        let has_work = self.must_turn || self.protocol.has_work();
-        let until = if has_work { Some(Instant::ZERO) } else { self.next_wake() };
+        let until = self.wake_at();
         self.sleeper = Some(Sleeper { until, interests: into.clone() });
         until
+    }
+
+    /// The same for a loop of the user.
+    fn prepare_reactor(&mut self, into: &mut Vec<Interest>) -> Option<Instant> {
+        self.protocol.paths().interests(into);
+        let until = self.wake_at();
+        if let Some(attached) = &mut self.reactor {
+            attached.sleeper = Some(Sleeper { until, interests: into.clone() });
+        }
+        until
+    }
+
+    /// When a turn makes sense: now, if there is work that nothing tells of.
+    fn wake_at(&self) -> Option<Instant> {
+        let has_work = self.must_turn || self.protocol.has_work();
+        if has_work { Some(Instant::ZERO) } else { self.next_wake() }
     }
 
     /// The thread is awake, and finds something to do or does not.
@@ -541,7 +619,17 @@ impl<P: Protocol> State<P> {
 
     /// After a turn while a thread sleeps: does it sleep for the wrong things?
     fn must_wake_sleeper(&self) -> bool {
-        let Some(sleeper) = &self.sleeper else { return false };
+        self.sleeper.as_ref().is_some_and(|sleeper| self.is_stale(sleeper))
+    }
+
+    /// The same for a loop of the user: the bell that wakes it.
+    fn must_wake_reactor(&self) -> Option<Arc<Bell>> {
+        let attached = self.reactor.as_ref()?;
+        let sleeper = attached.sleeper.as_ref()?;
+        self.is_stale(sleeper).then(|| Arc::clone(&attached.bell))
+    }
+
+    fn is_stale(&self, sleeper: &Sleeper) -> bool {
         let mut interests = Vec::with_capacity(sleeper.interests.len());
         self.protocol.paths().interests(&mut interests);
         sleeper.is_stale(self.next_wake(), &interests) || self.stage != Stage::Running
@@ -580,9 +668,11 @@ impl<P: Protocol> std::ops::Deref for Handle<P> {
 
 impl<P: Protocol> Drop for Handle<P> {
     fn drop(&mut self) {
-        match self.0.driving {
-            Driving::Callers => self.0.end_here(),
-            Driving::Shared | Driving::OwnThread => self.0.end(),
+        let has_driver = self.0.driving != Driving::Callers || locked(&self.0.reactor).is_some();
+        if has_driver {
+            self.0.end();
+        } else {
+            self.0.end_here();
         }
     }
 }

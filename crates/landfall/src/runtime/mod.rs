@@ -33,6 +33,7 @@
 //! | `models` | both in every order of their steps |
 //! | `protocol` | what a runtime drives |
 //! | `seat` | the place of the one thread that sleeps at the descriptors |
+//! | `reactor` | turns by a loop of the user |
 //! | `attendance` | when the own thread stays aside |
 //! | `ending` | the stages of the end |
 //! | `waker` | how long threads spin, and who wakes them |
@@ -60,6 +61,7 @@ mod path_source;
 #[cfg(any(feature = "clan", feature = "stp"))]
 mod path_stats;
 mod protocol;
+mod reactor;
 mod seat;
 mod submissions;
 mod sync;
@@ -81,6 +83,7 @@ pub(crate) use path_source::PathSource;
 #[cfg(any(feature = "clan", feature = "stp"))]
 pub use path_stats::PathStats;
 pub(crate) use protocol::{Aftermath, Protocol};
+pub use reactor::Reactor;
 pub(crate) use waker::{SpinBudget, ThreadWaker};
 
 /// A thread that panicked under one of these locks left nothing half done.

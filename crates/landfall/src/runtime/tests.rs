@@ -1,16 +1,18 @@
 //! Who drives, sleeps and is woken, with a protocol of nothing but events.
 
 use std::future::poll_fn;
+use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::task::{Poll, Waker};
+use std::task::{Context, Poll, Waker};
 use std::thread;
 
 use landfall_placement::{Duration, Instant};
-use landfall_transport::{Bell, Clock, Wait};
+use landfall_transport::wait::until_ready;
+use landfall_transport::{Bell, Clock, Interest, Wait};
 use stp_core::{Config, Endpoint};
 
-use super::{Aftermath, Driving, Handle, Paths, Protocol, Runtime, RuntimeConfig};
+use super::{Aftermath, Driving, Handle, Paths, Protocol, Reactor, Runtime, RuntimeConfig};
 
 /// An engine without paths, and things that happen when somebody says so.
 struct Happenings {
@@ -301,4 +303,72 @@ fn what_is_submitted_after_the_end_is_served() {
             assert_eq!(runtime.look(|protocol| protocol.due + protocol.happened), 3);
         }
     });
+}
+
+/// Waits by a loop of the user until the future is done.
+fn by_reactor<T>(reactor: &mut Reactor, mut poll: impl FnMut(&mut Context<'_>) -> Poll<T>) -> T {
+    let waker = reactor.waker();
+    loop {
+        while reactor.turn() {}
+        if let Poll::Ready(done) = poll(&mut Context::from_waker(&waker)) {
+            return done;
+        }
+        let at_most = reactor.prepare().unwrap().unwrap_or(LONG);
+        let fd = reactor.as_raw_fd();
+        until_ready(&[Interest { fd, readable: true, writable: false }], at_most).unwrap();
+    }
+}
+
+#[test]
+fn a_loop_of_the_user_is_woken_by_what_other_threads_make_happen() {
+    within_a_minute(|| {
+        let runtime = Happenings::start(Driving::Callers, Wait::Block, LONG);
+        let mut reactor = Reactor::new(Arc::clone(&runtime.0)).unwrap();
+        assert!(Reactor::new(Arc::clone(&runtime.0)).is_err(), "there is one already");
+        thread::scope(|scope| {
+            let calling = scope.spawn(|| (0..50).for_each(|_| runtime.submit(1)));
+            by_reactor(&mut reactor, |context| {
+                runtime.look(|protocol| match protocol.happened {
+                    50 => Poll::Ready(()),
+                    _ => {
+                        protocol.watchers.push(context.waker().clone());
+                        Poll::Pending
+                    }
+                })
+            });
+            calling.join().unwrap();
+        });
+    });
+}
+
+#[test]
+fn a_loop_of_the_user_brings_the_end_after_the_last_handle() {
+    within_a_minute(|| {
+        let handle = Happenings::start(Driving::Callers, Wait::Block, LONG);
+        let (runtime, mut reactor) =
+            (Arc::clone(&handle.0), Reactor::new(Arc::clone(&handle.0)).unwrap());
+        let closing = thread::spawn(move || drop(handle));
+        let mut is_under_way = true;
+        by_reactor(&mut reactor, |_| {
+            // What is under way happens once the end was asked for, and is waited for.
+            let is_closing = runtime.look(|protocol| protocol.told == ["close"]);
+            if is_closing && std::mem::take(&mut is_under_way) {
+                runtime.submit(1);
+            }
+            if runtime.has_ended() { Poll::Ready(()) } else { Poll::Pending }
+        });
+        closing.join().unwrap();
+        assert!(reactor.has_ended() && !is_under_way);
+        assert_eq!(runtime.look(|protocol| protocol.told.clone()), ["close", "abort", "release"]);
+    });
+}
+
+#[test]
+fn without_its_loop_what_was_to_end_ends_at_once() {
+    let handle = Happenings::start(Driving::Callers, Wait::Block, LONG);
+    let (runtime, reactor) = (Arc::clone(&handle.0), Reactor::new(Arc::clone(&handle.0)).unwrap());
+    drop(handle);
+    assert!(!runtime.has_ended());
+    drop(reactor);
+    assert!(runtime.has_ended());
 }

@@ -38,6 +38,7 @@ pub struct Builder {
     paths: Vec<Transport>,
     config: Option<Config>,
     wait: Wait,
+    driving: Driving,
     regions: u32,
     arena: ArenaConfig,
     backlog: usize,
@@ -51,6 +52,7 @@ impl Default for Builder {
             paths: Vec::new(),
             config: None,
             wait: Wait::BALANCED,
+            driving: Driving::Shared,
             regions: 1 << 16,
             arena: ArenaConfig::default(),
             backlog: 1024,
@@ -79,6 +81,16 @@ impl Builder {
     /// you choose otherwise.
     pub const fn wait(mut self, wait: Wait) -> Self {
         self.wait = wait;
+        self
+    }
+
+    /// Without a thread of its own: the endpoint moves while one of yours waits in a
+    /// [`blocking`](super::blocking) handle, or makes turns by its
+    /// [`Reactor`](Endpoint::reactor). Tasks that await are woken by those turns.
+    ///
+    /// While nobody makes turns, nothing is answered: peers give such an endpoint up.
+    pub const fn without_thread(mut self) -> Self {
+        self.driving = Driving::Callers;
         self
     }
 
@@ -190,7 +202,7 @@ impl Builder {
         let paths = Paths::new(opened, clock, &mut engine);
         let core = Core::new(engine, paths, Arc::clone(&pool), self.backlog);
         let config = RuntimeConfig {
-            driving: Driving::Shared,
+            driving: self.driving,
             wait: self.wait,
             linger: self.linger,
             thread: "landfall-stp",

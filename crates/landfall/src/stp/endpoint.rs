@@ -1,6 +1,7 @@
 //! [`Endpoint`] and [`Listener`].
 
 use std::future::poll_fn;
+use std::io;
 use std::sync::Arc;
 use std::task::Poll;
 
@@ -15,6 +16,7 @@ use super::error::{BindError, Error};
 use super::memory::Region;
 use super::path::Transport;
 use super::stats::{PathStats, Stats};
+use crate::runtime::Reactor;
 
 /// One end of the Scheduled Transfer Protocol: connections, registered memory,
 /// and the paths that they use. Clones are the same endpoint.
@@ -147,6 +149,59 @@ impl Endpoint {
     /// [`Error::UnknownPath`].
     pub fn set_path_up(&self, path: PathId, is_up: bool) -> Result<(), Error> {
         self.0.ask(|core, now| core.set_path_up(now, path, is_up))
+    }
+
+    /// What makes the turns of this endpoint from a loop of yours; for one
+    /// [`without_thread`](Builder::without_thread) that is its only driver beside threads
+    /// that wait.
+    ///
+    /// ```
+    /// use std::task::{Context, Poll};
+    /// use std::{os::fd::AsRawFd, pin::pin};
+    ///
+    /// use landfall::stp::{Endpoint, Memory, Transport};
+    /// use landfall_transport::{Interest, wait::until_ready};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let path = Transport::udp("127.0.0.1:0".parse()?);
+    /// let endpoint = Endpoint::builder().path(path).without_thread().bind()?;
+    /// let mut reactor = endpoint.reactor()?;
+    /// let listener = endpoint.listen(7)?;
+    ///
+    /// let there = Endpoint::bind(Transport::udp("127.0.0.1:0".parse()?))?;
+    /// let here = endpoint.local().unwrap();
+    /// # let sending = std::thread::spawn(move || {
+    /// #     let there = landfall::stp::blocking::Endpoint::from(there);
+    /// #     there.connect(here, 7).unwrap().send("hello").wait().unwrap();
+    /// # });
+    /// // Elsewhere: there.connect(here, 7).await?.send("hello").await?;
+    ///
+    /// let mut task = pin!(async {
+    ///     let connection = listener.accept().await?;
+    ///     connection.receive(Memory::zeroed(100)).await
+    /// });
+    /// let waker = reactor.waker();
+    /// let message = loop {
+    ///     while reactor.turn() {}
+    ///     if let Poll::Ready(done) = task.as_mut().poll(&mut Context::from_waker(&waker)) {
+    ///         break done?;
+    ///     }
+    ///     let at_most = reactor.prepare()?.unwrap_or(std::time::Duration::MAX);
+    ///     // `poll`, `epoll` or `mio`, beside descriptors of your own.
+    ///     let readable = Interest { fd: reactor.as_raw_fd(), readable: true, writable: false };
+    ///     until_ready(&[readable], at_most)?;
+    /// };
+    /// assert_eq!(&*message, b"hello");
+    /// # drop((listener, endpoint));
+    /// # while !sending.is_finished() { reactor.turn(); }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// It has one already, or the process has no descriptor left.
+    pub fn reactor(&self) -> io::Result<Reactor> {
+        Reactor::new(self.0.runtime())
     }
 
     /// What was done so far.

@@ -60,6 +60,8 @@ pub use path::Transport;
 pub use remote::{Exposed, RegionRequest, RemoteMemory};
 pub use stats::{PathStats, Stats};
 
+pub use crate::runtime::Reactor;
+
 pub use landfall_placement::{PathId, Peer, WordFunction, WordWidth};
 pub use landfall_transport::Wait;
 pub use landfall_transport::channel::ChannelConfig;

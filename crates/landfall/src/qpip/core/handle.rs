@@ -44,6 +44,11 @@ impl Handle {
         Self { handle: runtime::Handle(runtime), doorbells, regions, serial }
     }
 
+    /// The runtime alone: it outlives the handle.
+    pub(crate) fn runtime(&self) -> Arc<Runtime<Core>> {
+        Arc::clone(&self.handle.0)
+    }
+
     /// Carries out a command of the management. What was posted before, by any
     /// thread that this one has heard from, comes first.
     pub(crate) fn command<T>(&self, command: impl FnOnce(&mut Core, Instant) -> T) -> T {
