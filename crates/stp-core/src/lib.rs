@@ -14,6 +14,7 @@
 //! | [`offload`] | the receive path that an adapter would run, without `alloc` |
 //! | [`wire`] | the Schedule Header and every operation |
 //! | `link`, `path` | what is granted over a link, what waits to be sent on a path |
+//! | `size` | how long packets over a link may be |
 //! | `mirror` | which Blocks adapters have, and what they must be told |
 //! | `config`, `event`, `error`, `ids`, `stats` | what the user chooses, is told, did wrong, names and counts |
 //!

@@ -173,6 +173,10 @@ impl Builder {
         }
         let seed = self.seed.map_or_else(seed_of_the_system, Ok)?;
         let mut engine = stp_core::Endpoint::new(config, seed);
+        if let Some(padding) = pool.padding {
+            let set = engine.set_padding(padding);
+            set.map_err(|error| BindError::Configuration(io::Error::other(error)))?;
+        }
         let (paths, most) = (self.paths.len(), engine.config().paths);
         if paths > most {
             return Err(BindError::TooManyPaths { paths, most });
