@@ -6,7 +6,7 @@ use std::mem;
 use arrayvec::ArrayVec;
 use landfall_placement::{
     Check, Engine, Heads, InternetSum, Landing, PathId, Placement, Refusal, RunPlacement, Span,
-    Spans, Unit, UnitRun,
+    Spans, Ticket, Unit, UnitRun,
 };
 
 use super::inbox::{Arrival, Came, Displaced, Inbox, Peeked, Slot, Step};
@@ -21,6 +21,34 @@ enum Source {
     /// Among the loose bytes, from this one on. Those before `moved` were moved
     /// there by this process.
     Loose { from: usize, moved: usize },
+}
+
+/// What an engine said to a run.
+#[derive(Clone, Copy, Debug)]
+struct PlacedRun {
+    units: usize,
+    /// Where in each unit its payload starts, and how long that of each but the last is.
+    at: usize,
+    payload_len: u32,
+    span: Span,
+    ticket: Ticket,
+    /// It names a span that is as long as the payloads are.
+    is_right: bool,
+}
+
+impl PlacedRun {
+    fn ask<E: Engine>(turn: &mut Turn<'_, E>, run: &UnitRun<'_>) -> Option<Self> {
+        let RunPlacement { units, at, span, ticket } = turn.engine.place_run(turn.now, run)?;
+        let units = usize::from(units);
+        Some(Self {
+            units: units.clamp(1, run.heads.count()),
+            at: at.into(),
+            payload_len: run.unit_len.saturating_sub(at.into()),
+            span,
+            ticket,
+            is_right: run.payload_len(at.into(), units) == Some(span.len.into()),
+        })
+    }
 }
 
 /// One unit of an arrival.
@@ -86,12 +114,19 @@ impl Inbox {
         let mut spans = Spans::new();
         // Whether a unit of the first run missed, and one of those behind it.
         let (mut first, mut later) = (false, None);
-        for (came, source) in came.iter().zip(sources) {
-            let piece = Piece { source, len: came.arrival.len };
+        let mut at = 0;
+        while let Some(unit) = came.get(at) {
             let before = turn.counters.guessed_wrong;
-            self.ask(turn, &came.arrival, (piece, &loose), None, &mut spans);
+            at += match self.ask_run_each(turn, &came[at..], &sources[at..]) {
+                Some(count) => count,
+                None => {
+                    let piece = Piece { source: sources[at], len: unit.arrival.len };
+                    self.ask(turn, &unit.arrival, (piece, &loose), None, &mut spans);
+                    1
+                }
+            };
             let missed = turn.counters.guessed_wrong > before;
-            if came.nth < self.first_run {
+            if unit.nth < self.first_run {
                 first |= missed;
             } else {
                 later = Some(missed || later == Some(true));
@@ -262,47 +297,93 @@ impl Inbox {
             last_len: last as u32,
             ecn: arrival.ecn,
         };
-        let placed = turn.engine.place_run(turn.now, &run)?;
-        let units = usize::from(placed.units);
-        let is_right = run.payload_len(placed.at.into(), units) == Some(placed.span.len.into());
-        let landing = if is_right {
-            self.plan_run(turn, (nth, at), arrival.unit_len, &placed, in_slots);
-            landing(arrival.verified)
-        } else {
-            turn.counters.malformed += 1;
-            Landing::Failed
+        let placed = PlacedRun::ask(turn, &run)?;
+        let (unit_len, moved) = (arrival.unit_len, self.linearized);
+        let source = |unit| {
+            if in_slots {
+                Source::Slot(nth + unit)
+            } else {
+                Source::Loose { from: at + unit * unit_len, moved }
+            }
         };
-        let (ticket, len) = (placed.ticket, placed.span.len.into());
-        self.steps.push(Step::Announce { ticket, landing, len });
-        Some(units.clamp(1, count))
+        self.plan_run(turn, arrival, &placed, source);
+        Some(placed.units)
     }
 
-    /// What has to be done so that the payloads of a run lie where they belong: nothing for
-    /// those that do.
+    /// The same for units that came each by a list of its own, into places that were
+    /// posted one behind another.
+    fn ask_run_each<E: Engine>(
+        &mut self,
+        turn: &mut Turn<'_, E>,
+        came: &[Came],
+        sources: &[Source],
+    ) -> Option<usize> {
+        let first = came.first()?;
+        let Arrival { len: unit_len, from, ecn, coalesced: None, verified, .. } = first.arrival
+        else {
+            return None;
+        };
+        let head_len = self.slots.get(first.nth)?.head_len;
+        let (mut count, mut last_len) = (0, unit_len);
+        for (nth, (came, source)) in (first.nth..).zip(came.iter().zip(sources)) {
+            let Arrival { len, coalesced, .. } = came.arrival;
+            let is_like = (came.arrival.from, came.arrival.ecn, came.arrival.verified)
+                == (from, ecn, verified);
+            let is_next = matches!(source, Source::Slot(slot) if *slot == nth);
+            let lies_alike = self.slots[came.nth].head_len == head_len && len >= head_len;
+            if !is_like || !is_next || !lies_alike || coalesced.is_some() || len > unit_len {
+                break;
+            }
+            (count, last_len) = (count + 1, len);
+            if len < unit_len {
+                break;
+            }
+        }
+        if count < 2 {
+            return None;
+        }
+        let heads = self.heads[first.nth..].as_flattened();
+        let run = UnitRun {
+            path: self.path,
+            from,
+            heads: Heads::new(heads, HEAD_ROOM, head_len, count)?,
+            unit_len: unit_len as u32,
+            last_len: last_len as u32,
+            ecn,
+        };
+        let placed = PlacedRun::ask(turn, &run)?;
+        self.plan_run(turn, &first.arrival, &placed, |unit| Source::Slot(first.nth + unit));
+        Some(placed.units)
+    }
+
+    /// What has to be done so that the payloads of a run lie where they belong (nothing for
+    /// those that do), and what is to be announced then.
     fn plan_run<E>(
         &mut self,
         turn: &mut Turn<'_, E>,
-        (nth, at): (usize, usize),
-        unit_len: usize,
-        placed: &RunPlacement,
-        in_slots: bool,
+        arrival: &Arrival,
+        placed: &PlacedRun,
+        source: impl Fn(usize) -> Source,
     ) {
-        let head_len = usize::from(placed.at);
-        let mut rest = placed.span;
-        for unit in 0..usize::from(placed.units) {
-            let (span, behind) = rest.split_at((unit_len - head_len) as u32);
+        let PlacedRun { at, span, ticket, .. } = *placed;
+        if !placed.is_right {
+            turn.counters.malformed += 1;
+            let landing = Landing::Failed;
+            return self.steps.push(Step::Announce { ticket, landing, len: 0 });
+        }
+        let mut rest = span;
+        for unit in 0..placed.units {
+            let (span, behind) = rest.split_at(placed.payload_len);
             rest = behind;
-            let source = if in_slots {
-                Source::Slot(nth + unit)
-            } else {
-                Source::Loose { from: at + unit * unit_len, moved: self.linearized }
-            };
-            if self.is_in_place(source, head_len, &[span]) {
+            let source = source(unit);
+            if self.is_in_place(source, at, &[span]) {
                 turn.counters.guessed_right += 1;
             } else {
-                self.displace(turn, source, head_len, &[span]);
+                self.displace(turn, source, at, &[span]);
             }
         }
+        let landing = landing(arrival.verified);
+        self.steps.push(Step::Announce { ticket, landing, len: span.len.into() });
     }
 
     /// What has to be done so that the payload from byte `at` lies in `spans`, and what is
