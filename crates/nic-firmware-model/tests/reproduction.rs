@@ -1,4 +1,5 @@
 //! The model against the papers, and the page that shows it.
+#![cfg(feature = "std")]
 
 use std::path::Path;
 use std::sync::LazyLock;

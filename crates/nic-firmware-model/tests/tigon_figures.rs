@@ -1,4 +1,5 @@
 //! Two hosts with Tigon-IIs, measured frame by frame.
+#![cfg(feature = "std")]
 
 use std::time::Duration;
 

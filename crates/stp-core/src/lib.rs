@@ -45,7 +45,6 @@ mod receive;
 mod region;
 mod seen;
 mod send;
-mod size;
 mod stats;
 mod ticket;
 pub mod wire;

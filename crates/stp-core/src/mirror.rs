@@ -10,7 +10,6 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use landfall_placement::PathId;
-use landfall_tables::ChangeQueue;
 
 use crate::offload::{Block, Command};
 
@@ -55,8 +54,8 @@ struct Entry {
 /// What one adapter must be told.
 #[derive(Debug, Default)]
 struct Queue {
-    /// Blocks with news.
-    changed: ChangeQueue,
+    /// Blocks with news, each once.
+    changed: VecDeque<u16>,
     /// Blocks that it must close, in order.
     closes: VecDeque<u16>,
 }
@@ -111,10 +110,11 @@ impl Mirror {
         if entry.owner != Owner::Adapter {
             return;
         }
+        let was_none = entry.news.is_none();
         change(&mut entry.news);
         let adapter = usize::from(entry.adapter);
-        if let Some(queue) = self.queues.get_mut(adapter) {
-            queue.changed.push(block.into());
+        if was_none && let Some(queue) = self.queues.get_mut(adapter) {
+            queue.changed.push_back(block);
         }
     }
 
@@ -166,7 +166,9 @@ impl Mirror {
         let news = core::mem::take(&mut entry.news);
         let adapter = usize::from(entry.adapter);
         let Some(queue) = self.queues.get_mut(adapter) else { return false };
-        queue.changed.remove(block.into());
+        if !news.is_none() {
+            queue.changed.retain(|other| *other != block);
+        }
         if !news.open {
             queue.closes.push_back(block);
         }
@@ -194,10 +196,12 @@ impl Mirror {
 
     fn forget_news(&mut self, block: u16) {
         let Some(entry) = self.entry(block) else { return };
-        entry.news = News::default();
+        let news = core::mem::take(&mut entry.news);
         let adapter = usize::from(entry.adapter);
-        if let Some(queue) = self.queues.get_mut(adapter) {
-            queue.changed.remove(block.into());
+        if !news.is_none()
+            && let Some(queue) = self.queues.get_mut(adapter)
+        {
+            queue.changed.retain(|other| *other != block);
         }
     }
 
@@ -269,16 +273,15 @@ impl Mirror {
         block_at: impl Fn(u16) -> Option<&'b Block>,
     ) -> Option<Command> {
         let queue = self.queues.get_mut(usize::from(adapter))?;
-        while let Some(index) = queue.changed.first() {
-            let index = index as u16;
+        while let Some(&index) = queue.changed.front() {
             let known = self.entries.get_mut(usize::from(index)).zip(block_at(index));
             let Some((Entry { news, .. }, block)) = known else {
-                queue.changed.pop();
+                queue.changed.pop_front();
                 continue;
             };
             let command = take_news(news, index, block);
             if news.is_none() {
-                queue.changed.pop();
+                queue.changed.pop_front();
             }
             if command.is_some() {
                 return command;

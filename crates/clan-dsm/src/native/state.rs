@@ -10,7 +10,7 @@ use landfall_placement::{Duration, Instant};
 
 use crate::address::HostId;
 use crate::error::{Ended, Reason};
-use crate::native::wire::Symbol;
+use crate::wire::native::Symbol;
 
 /// Whether packets may pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,6 +3,7 @@
 pub mod command;
 pub mod crc;
 pub mod frame;
+pub mod native;
 
 #[cfg(test)]
 mod vectors;

@@ -11,11 +11,10 @@ pub(crate) mod tasks;
 
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::Duration;
 
-use landfall_testkit::TemporaryFolder;
 use sockets_compat::{ByteStream, Family};
 
 /// Nothing here takes so long on the slowest machine; a test that hangs fails.
@@ -40,19 +39,27 @@ pub(crate) fn within<T: Send + 'static>(test: impl FnOnce() -> T + Send + 'stati
 
 /// A folder that goes with its test.
 #[derive(Debug)]
-pub(crate) struct Folder(TemporaryFolder);
+pub(crate) struct Folder(PathBuf);
 
 impl Folder {
     pub(crate) fn new(name: &str) -> Self {
-        Self(TemporaryFolder::new(name))
+        let path = std::env::temp_dir().join(format!("sockets-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).expect("a folder for a test");
+        Self(path)
     }
 
     pub(crate) fn path(&self) -> &Path {
-        self.0.path()
+        &self.0
     }
 
     pub(crate) fn address(&self, name: &str) -> String {
-        format!("clan://{}#{name}", self.path().display())
+        format!("clan://{}#{name}", self.0.display())
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 

@@ -6,7 +6,6 @@
 //! | `reading` | Request_To_Receive, on both sides |
 //! | `schedule` | who gets the next grant, and how much |
 //! | `grant` | opening Blocks, Clear_To_Send |
-//! | `room` | what is granted and has not arrived, and in which order on a link |
 //! | `arrival` | STUs land, Blocks and Transfers are complete |
 //! | `recovery` | what did not come is asked for again |
 //! | `ending` | a Transfer ends early |
@@ -17,7 +16,6 @@ mod grant;
 mod offered;
 mod reading;
 mod recovery;
-mod room;
 mod schedule;
 
 use alloc::vec::Vec;

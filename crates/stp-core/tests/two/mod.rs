@@ -1,10 +1,9 @@
 //! Two endpoints on a naive wire, watched by the contract checker: for tests
 //! that look at single packets, change them, or make their own.
 use landfall_placement::{
-    Area, Engine, PathLimits, Peer, Placement, Refusal, Refusals, Spans, Ticket,
+    Area, Ecn, Engine, PathLimits, Peer, Placement, Random, Refusal, Refusals, Spans, Ticket, Unit,
 };
-use landfall_testkit::model::{Checked, Faults, NaiveWire, Packet};
-pub use landfall_testkit::trials::noise;
+use landfall_test_engines::model::{Checked, Faults, NaiveWire};
 use stp_core::wire::message::Offer;
 use stp_core::wire::proof::Secret;
 use stp_core::wire::{Envelope, Header, LONGEST_HEAD, Message, Op, header};
@@ -45,6 +44,11 @@ pub fn offer(s_key: u32) -> Offer {
     let (version, max_stu, buffer, slots) = (2, 7, 9, 4);
     let (s_id, hello, secret) = (s_key as u16, 3, Secret(5));
     Offer { version, max_stu, buffer, slots, s_key, s_id, hello, secret }
+}
+
+pub fn noise(seed: u64, len: usize) -> Vec<u8> {
+    let mut random = Random::from_number(seed);
+    (0..len).map(|_| random.next_u32() as u8).collect()
 }
 
 /// Two endpoints with a connection between them. Side 0 opened it.
@@ -126,7 +130,7 @@ impl Two {
     }
 
     pub fn bytes(&self, side: usize, area: Area) -> &[u8] {
-        self.wire.sides[side].bytes(area)
+        self.wire.sides[side].memory.get(&area.span(0, area.len as u32)).unwrap()
     }
 
     /// Side 0 sends, side 1 has memory for it.
@@ -205,7 +209,8 @@ impl Two {
 
     /// What packets of side 0 to side 1 have, as seen in this one.
     pub fn said(&mut self, from: usize) -> Vec<Vec<u8>> {
-        self.wire.said(from)
+        self.wire.send(from);
+        self.wire.take(1 - from)
     }
 
     /// All there is to say about an engine but how often it refused what.
@@ -217,9 +222,8 @@ impl Two {
     }
 
     pub fn check_contract(&self) {
-        self.wire.check_contract();
         for side in &self.wire.sides {
-            assert_eq!(stp_core::model::wrong_room(&side.engine.engine), None);
+            assert_eq!(side.engine.violations(), []);
         }
     }
 }
@@ -243,7 +247,15 @@ pub fn place(
     bytes: &[u8],
     from: Peer,
 ) -> Result<Placement, Refusal> {
-    Packet::new(Wire::PATH, from, bytes.to_vec()).place(engine, now, &mut Spans::new())
+    let unit = Unit {
+        path: Wire::PATH,
+        from,
+        head: bytes,
+        len: bytes.len() as u32,
+        segment: None,
+        ecn: Ecn::NotCapable,
+    };
+    engine.place(now, &unit, &mut Spans::new())
 }
 
 pub fn ticket(placed: Result<Placement, Refusal>) -> Ticket {

@@ -40,6 +40,7 @@ mod address;
 mod config;
 mod control;
 mod driver;
+mod error;
 mod filter;
 mod interface;
 mod link;
@@ -53,7 +54,7 @@ mod vnet;
 
 pub(crate) use address::LinkAddress;
 pub(crate) use interface::{
-    Found, Request as InterfaceRequest, ask as ask_interface, find as find_interface, mtu_of,
+    Found, Request as InterfaceRequest, ask as ask_interface, find as find_interface,
     named as named_interface,
 };
 pub(crate) use link::whole_frames;
@@ -73,6 +74,7 @@ pub(crate) use {
 
 pub use config::{Framing, Interface, PacketConfig};
 pub use driver::PacketDriver;
+pub use error::OpenError;
 pub use filter::Filter;
 
 /// The header of an Ethernet frame: destination, source, ethertype.

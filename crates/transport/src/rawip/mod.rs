@@ -36,6 +36,7 @@
 //! routes; neighbours.
 
 mod driver;
+mod error;
 mod header;
 mod messages;
 mod path_mtu;
@@ -46,6 +47,7 @@ mod socket;
 use std::net::IpAddr;
 
 pub use driver::RawIpDriver;
+pub use error::OpenError;
 
 use crate::packet::Interface;
 

@@ -8,9 +8,8 @@ use std::sync::Arc;
 
 use landfall_placement::Span;
 
-use super::TapConfig;
 use super::device::Device;
-use crate::OpenError;
+use super::{OpenError, TapConfig};
 use crate::driver::Interest;
 use crate::memory::{Pins, Regions, Rights};
 use crate::packet::{Failure, VNET_HEADER};

@@ -4,26 +4,31 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd};
 
-use landfall_placement::{Engine, Instant, PathId};
+use landfall_placement::{Engine, Instant, PathId, PathLimits};
 use socket2::Socket;
 
 use super::receive::{Receiver, receive_message, something_waits};
 use super::{UdpConfig, send, socket};
-use crate::capability::Feature;
-use crate::driver::{Descriptors, Driver, DriverState, Progress, take_turn};
-use crate::exchange::Outbox;
+use crate::capability::{Capabilities, Feature};
+use crate::counters::Counters;
+use crate::driver::{Descriptors, Driver, Interest, Interests, Progress};
+use crate::exchange::{Between, HEAD_ROOM, Outbox};
 use crate::memory::{Pins, Regions};
 
 /// Runs any engine over a UDP socket.
 #[derive(Debug)]
 pub struct UdpDriver {
-    pub(super) state: DriverState,
+    path: PathId,
     pub(super) socket: Socket,
     /// IPv4 peers have IPv6 addresses on this socket.
     pub(super) ipv6: bool,
     local: SocketAddr,
     /// The only peer, if the socket is connected.
     pub(super) connected: Option<SocketAddr>,
+    limits: PathLimits,
+    capabilities: Capabilities,
+    pub(super) counters: Counters,
+    between: Between,
     receiver: Receiver,
     pub(super) outbox: Outbox,
     pub(super) batch_send: bool,
@@ -48,18 +53,22 @@ impl UdpDriver {
         regions: &Regions,
     ) -> io::Result<Self> {
         let (socket, capabilities) = socket::open(&config, driver)?;
-        let limits = config.limits(&socket)?;
+        let limits = PathLimits { head: HEAD_ROOM as u16, ..PathLimits::plain(config.unit) };
         let batch_receive = capabilities.has(Feature::BatchedReceive);
         Ok(Self {
+            path,
             ipv6: config.bind.is_ipv6(),
             local: socket::bound_to(&socket)?,
             connected: None,
+            limits,
+            counters: Counters::default(),
+            between: Between::new(regions),
             receiver: Receiver::new(path, regions, batch_receive, config.peek),
             outbox: Outbox::new(path, limits, Pins::new(regions), 0),
             batch_send: capabilities.has(Feature::BatchedSend),
             blocked: false,
             socket,
-            state: DriverState::new(path, limits, capabilities, regions),
+            capabilities,
         })
     }
 
@@ -88,10 +97,15 @@ impl UdpDriver {
         Ok(())
     }
 
+    /// What a driver that is made of this one can do besides.
+    pub(crate) fn capabilities_mut(&mut self) -> &mut Capabilities {
+        &mut self.capabilities
+    }
+
     /// The device refused a batch: from now on one unit a call.
     pub(super) fn lose_batched_send(&mut self, error: &io::Error) {
         self.batch_send = false;
-        socket::lack_batched_send(&mut self.state.capabilities, error);
+        socket::lack_batched_send(&mut self.capabilities, error);
     }
 
     /// Receives one batch and hands it to the engine. Gives the number of units.
@@ -100,33 +114,51 @@ impl UdpDriver {
         // Nothing came last time: looking is cheaper than to post for nothing,
         // and what a spinning thread does most.
         if self.receiver.is_idle() && !something_waits(fd)? {
-            self.state.counters.empty_calls += 1;
+            self.counters.empty_calls += 1;
             return Ok(0);
         }
-        let peeked = self.receiver.look(engine, now, &mut self.state.counters, fd)?;
+        let peeked = self.receiver.look(engine, now, &mut self.counters, fd)?;
         let pieces = self.receiver.post(engine, peeked.as_ref());
         // SAFETY: the receiver posts scratch memory of its own and lent memory that it has
         // pinned until `settle`.
         let message = unsafe { receive_message(fd, pieces, 0)? };
-        Ok(self.receiver.settle(engine, now, &mut self.state.counters, (message, peeked)))
+        Ok(self.receiver.settle(engine, now, &mut self.counters, (message, peeked)))
     }
 }
 
 impl Driver for UdpDriver {
-    fn state(&self) -> &DriverState {
-        &self.state
+    fn path(&self) -> PathId {
+        self.path
     }
 
-    fn state_mut(&mut self) -> &mut DriverState {
-        &mut self.state
+    fn limits(&self) -> PathLimits {
+        self.limits
+    }
+
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    fn counters_mut(&mut self) -> &mut Counters {
+        &mut self.counters
     }
 
     fn turn<E: Engine>(&mut self, engine: &mut E, now: Instant) -> io::Result<Progress> {
-        take_turn(self, engine, now, send::send, Self::receive)
+        // What was asked since the last turn leaves before anything else is looked for.
+        let asked = send::send(self, engine, now)?;
+        let received = self.receive(engine, now)?;
+        let deposits = self.between.run(engine, now, &mut self.counters);
+        let answered = send::send(self, engine, now)?;
+        Ok(Progress { received: received + deposits, sent: asked + answered })
     }
 
-    fn is_blocked(&self) -> bool {
-        self.blocked
+    fn interests(&self) -> Interests {
+        let fd = self.socket.as_raw_fd();
+        [Interest { fd, readable: true, writable: self.blocked }].into_iter().collect()
     }
 
     fn descriptors(&self) -> Descriptors<'_> {

@@ -4,7 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
 
-use landfall_placement::{Engine, Instant, PathId, Peer};
+use landfall_placement::{Engine, Instant, PathId, PathLimits, Peer};
 use socket2::Socket;
 
 use super::flight::{Sender, Wire};
@@ -12,8 +12,9 @@ use super::halves::Halves;
 use super::ring::Ring;
 use super::zero_copy::{Policy, ZeroCopy, ZeroCopyUse};
 use crate::capability::{Capabilities, Feature};
-use crate::driver::{Descriptors, Driver, DriverState, Interests, Progress};
-use crate::exchange::{Gathered, RunLimits};
+use crate::counters::Counters;
+use crate::driver::{Descriptors, Driver, Interests, Progress};
+use crate::exchange::{Between, Gathered, HEAD_ROOM, RunLimits};
 use crate::inet::{SendFault, nothing_came};
 use crate::memory::Regions;
 use crate::udp::{self, ReceiveHeader, Receiver, SendHeader, Sending, UdpConfig};
@@ -54,8 +55,12 @@ impl UringUdpConfig {
 /// the regions concerned cannot be taken back any more.
 #[derive(Debug)]
 pub struct UringUdpDriver {
-    state: DriverState,
+    path: PathId,
     local: SocketAddr,
+    limits: PathLimits,
+    capabilities: Capabilities,
+    counters: Counters,
+    between: Between,
     halves: Halves<Receiver, ReceiveHeader, UdpWire>,
 }
 
@@ -70,7 +75,7 @@ impl UringUdpDriver {
         let ring = Ring::open()?;
         let (socket, mut capabilities) = udp::open(&config.udp, "uring-udp")?;
         let zero_copy = zero_copy_policy(&config, &ring, &mut capabilities)?;
-        let limits = config.udp.limits(&socket)?;
+        let limits = PathLimits { head: HEAD_ROOM as u16, ..PathLimits::plain(config.udp.unit) };
         let batch_receive = capabilities.has(Feature::BatchedReceive);
         let local = udp::bound_to(&socket)?;
         let wire = UdpWire {
@@ -82,9 +87,13 @@ impl UringUdpDriver {
         let receiver = Receiver::new(path, regions, batch_receive, config.udp.peek);
         let sender = Sender::new(wire, path, limits, regions, zero_copy);
         Ok(Self {
-            state: DriverState::new(path, limits, capabilities, regions),
+            path,
             local,
+            limits,
+            counters: Counters::default(),
+            between: Between::new(regions),
             halves: Halves::new(ring, receiver, ReceiveHeader::new(), sender),
+            capabilities,
         })
     }
 
@@ -102,7 +111,7 @@ impl UringUdpDriver {
 
     /// Receives one batch; sends what waited with the same entry into the kernel.
     fn exchange<E: Engine>(&mut self, engine: &mut E, now: Instant) -> io::Result<u32> {
-        let counters = &mut self.state.counters;
+        let counters = &mut self.counters;
         self.halves.sender_mut().fill(engine, now, counters);
         let fd = self.halves.sender().wire.socket.as_raw_fd();
         let peeked = self.halves.receiver().look(engine, now, counters, fd)?;
@@ -123,7 +132,7 @@ impl UringUdpDriver {
     /// Keeps the list of capabilities true.
     fn note_losses(&mut self) {
         if let Some(error) = self.halves.sender_mut().wire.refusal.take() {
-            udp::lack_batched_send(&mut self.state.capabilities, &error);
+            udp::lack_batched_send(&mut self.capabilities, &error);
         }
     }
 }
@@ -151,30 +160,38 @@ fn zero_copy_policy(
 }
 
 impl Driver for UringUdpDriver {
-    fn state(&self) -> &DriverState {
-        &self.state
+    fn path(&self) -> PathId {
+        self.path
     }
 
-    fn state_mut(&mut self) -> &mut DriverState {
-        &mut self.state
+    fn limits(&self) -> PathLimits {
+        self.limits
+    }
+
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    fn counters_mut(&mut self) -> &mut Counters {
+        &mut self.counters
     }
 
     fn turn<E: Engine>(&mut self, engine: &mut E, now: Instant) -> io::Result<Progress> {
         self.halves.check()?;
         self.halves.sender_mut().start_turn();
         let received = self.exchange(engine, now)?;
-        let deposits = self.state.settle(engine, now);
-        self.halves.send(engine, now, &mut self.state.counters)?;
+        let deposits = self.between.run(engine, now, &mut self.counters);
+        self.halves.send(engine, now, &mut self.counters)?;
         self.note_losses();
         Ok(Progress { received: received + deposits, sent: self.halves.sender().sent() })
     }
 
-    fn is_blocked(&self) -> bool {
-        self.halves.sender().is_blocked()
-    }
-
     fn interests(&self) -> Interests {
-        self.halves.interests(self.is_blocked())
+        self.halves.interests(self.halves.sender().is_blocked())
     }
 
     fn descriptors(&self) -> Descriptors<'_> {

@@ -6,6 +6,8 @@ mod attack;
 mod calls;
 mod driver;
 mod ledger;
+mod news;
+mod shadow;
 mod side;
 
 use alloc::collections::VecDeque;
@@ -16,7 +18,7 @@ use alloc::vec::Vec;
 use landfall_placement::{Duration, Engine, Instant, PathId, PathLimits, Peer};
 
 use crate::config::Config;
-use crate::model::Choices;
+use crate::model::choices::Choices;
 use crate::nic::arrive::is_sum_right;
 use crate::wire::frame::Frame;
 use side::Side;
@@ -221,9 +223,7 @@ impl Pair {
             24 => self.swap(side, choices),
             25 => self.damage(side, choices),
             26 => self.inject(side, choices),
-            27 => {
-                self.wait();
-            }
+            27 => self.wait(),
             28 => self.replace(side, choices),
             29 => self.forge(side, choices),
             30 => self.close_or_hold(side, choices),
@@ -276,28 +276,13 @@ impl Pair {
 
     // ---- Time ----------------------------------------------------------------
 
-    /// Until the next timeout. Says whether there was one.
-    fn wait(&mut self) -> bool {
+    /// Until the next timeout.
+    fn wait(&mut self) {
         let next = self.sides.iter().filter_map(|side| side.nic.poll_timeout()).map(|t| t.at).min();
-        let Some(next) = next else { return false };
+        let Some(next) = next else { return };
         self.now = self.now.max(next);
         for side in &mut self.sides {
             side.nic.handle_timeout(self.now);
-        }
-        true
-    }
-
-    /// Without keep-alive nobody tells a side that only waits that the other has given the
-    /// link up. Its user ends the link then, and with it everything that waits.
-    fn lose_patience(&mut self) {
-        let [first, second] = &self.sides;
-        let (side, link) = match (first.link, second.link) {
-            (Some(link), None) => (0, link),
-            (None, Some(link)) => (1, link),
-            _ => return,
-        };
-        if let Err(error) = self.sides[side].nic.close_link(self.now, link) {
-            self.sides[side].fail(format!("its link cannot be closed: {error}"));
         }
     }
 
@@ -336,9 +321,7 @@ impl Pair {
                 break;
             }
             // Answers may still be under way before a timer has to run.
-            if !self.wait() {
-                self.lose_patience();
-            }
+            self.wait();
         }
         for number in [0, 1] {
             let [ref mut first, ref mut second] = self.sides;

@@ -58,6 +58,8 @@ pub use stats::ClanIpStats;
 
 use std::io;
 
+use landfall_transport::tap;
+
 use super::Error;
 use super::network::OpenError;
 
@@ -76,7 +78,7 @@ pub enum ClanIpError {
     BadConfig(String),
     /// The interface could not be made.
     #[error(transparent)]
-    Tap(#[from] landfall_transport::OpenError),
+    Tap(#[from] tap::OpenError),
     /// The path below could not be opened.
     #[error(transparent)]
     Path(#[from] OpenError),

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use super::super::exhibit::Constant;
+use super::super::constant::Constant;
 use crate::machine::{BusCosts, Coalescing, Costs, DmaCosts, Engines};
 
 /// Nanoseconds.

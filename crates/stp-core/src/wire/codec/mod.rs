@@ -14,8 +14,6 @@ mod memory;
 mod state;
 mod transfer;
 
-pub(super) use state::SIZE;
-
 use landfall_placement::Refusal;
 use zerocopy::IntoBytes;
 
