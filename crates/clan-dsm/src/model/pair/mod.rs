@@ -223,7 +223,9 @@ impl Pair {
             24 => self.swap(side, choices),
             25 => self.damage(side, choices),
             26 => self.inject(side, choices),
-            27 => self.wait(),
+            27 => {
+                self.wait();
+            }
             28 => self.replace(side, choices),
             29 => self.forge(side, choices),
             30 => self.close_or_hold(side, choices),
@@ -276,13 +278,28 @@ impl Pair {
 
     // ---- Time ----------------------------------------------------------------
 
-    /// Until the next timeout.
-    fn wait(&mut self) {
+    /// Until the next timeout. Says whether there was one.
+    fn wait(&mut self) -> bool {
         let next = self.sides.iter().filter_map(|side| side.nic.poll_timeout()).map(|t| t.at).min();
-        let Some(next) = next else { return };
+        let Some(next) = next else { return false };
         self.now = self.now.max(next);
         for side in &mut self.sides {
             side.nic.handle_timeout(self.now);
+        }
+        true
+    }
+
+    /// Without keep-alive nobody tells a side that only waits that the other has given the
+    /// link up. Its user ends the link then, and with it everything that waits.
+    fn lose_patience(&mut self) {
+        let [first, second] = &self.sides;
+        let (side, link) = match (first.link, second.link) {
+            (Some(link), None) => (0, link),
+            (None, Some(link)) => (1, link),
+            _ => return,
+        };
+        if let Err(error) = self.sides[side].nic.close_link(self.now, link) {
+            self.sides[side].fail(format!("its link cannot be closed: {error}"));
         }
     }
 
@@ -321,7 +338,9 @@ impl Pair {
                 break;
             }
             // Answers may still be under way before a timer has to run.
-            self.wait();
+            if !self.wait() {
+                self.lose_patience();
+            }
         }
         for number in [0, 1] {
             let [ref mut first, ref mut second] = self.sides;
