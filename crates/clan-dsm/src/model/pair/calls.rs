@@ -254,13 +254,17 @@ impl Pair {
             0..=99 => self.hold_link(side, true),
             100..=219 => self.hold_link(side, false),
             220..=235 => self.open(),
-            _ => {
-                if let Some(link) = self.sides[side].link
-                    && let Err(error) = self.sides[side].nic.close_link(self.now, link)
-                {
-                    self.sides[side].fail(format!("close: {error}"));
-                }
-            }
+            _ => self.close_link(side),
+        }
+    }
+
+    pub(super) fn close_link(&mut self, side: usize) {
+        let now = self.now;
+        let here = &mut self.sides[side];
+        if let Some(link) = here.link
+            && let Err(error) = here.nic.close_link(now, link)
+        {
+            here.fail(format!("close: {error}"));
         }
     }
 

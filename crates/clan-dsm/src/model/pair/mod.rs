@@ -293,13 +293,10 @@ impl Pair {
     /// link up. Its user ends the link then, and with it everything that waits.
     fn lose_patience(&mut self) {
         let [first, second] = &self.sides;
-        let (side, link) = match (first.link, second.link) {
-            (Some(link), None) => (0, link),
-            (None, Some(link)) => (1, link),
-            _ => return,
-        };
-        if let Err(error) = self.sides[side].nic.close_link(self.now, link) {
-            self.sides[side].fail(format!("its link cannot be closed: {error}"));
+        match (first.link, second.link) {
+            (Some(_), None) => self.close_link(0),
+            (None, Some(_)) => self.close_link(1),
+            _ => {}
         }
     }
 
