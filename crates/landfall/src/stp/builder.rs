@@ -172,7 +172,11 @@ impl Builder {
             config.adapters = u8::try_from(self.paths.len()).unwrap_or(u8::MAX);
         }
         let seed = self.seed.map_or_else(seed_of_the_system, Ok)?;
-        let engine = stp_core::Endpoint::new(config, seed);
+        let mut engine = stp_core::Endpoint::new(config, seed);
+        if let Some(padding) = pool.padding {
+            let set = engine.set_padding(padding);
+            set.map_err(|error| BindError::Configuration(io::Error::other(error)))?;
+        }
         let (paths, most) = (self.paths.len(), engine.config().paths);
         if paths > most {
             return Err(BindError::TooManyPaths { paths, most });

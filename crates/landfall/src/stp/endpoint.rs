@@ -160,7 +160,7 @@ impl Endpoint {
             connections: core.engine.connections(),
             granted_bytes: core.engine.granted_bytes(),
             operations: core.slots.len(),
-            regions: pool.regions.held(),
+            regions: pool.held(),
             bytes_copied_in: pool.copied(),
             paths: core.lanes.iter().map(PathStats::of).collect(),
         })

@@ -44,13 +44,16 @@ use crate::nic::{Pace, Wire};
 pub struct Transport(Over<Endpoint>);
 
 impl Transport {
-    /// UDP on a local address, for an MTU of 1500. Port 0 lets the kernel choose.
+    /// UDP on a local address, which finds out by itself how long packets may be: on
+    /// loopback from the interface, elsewhere by trying, peer by peer. Port 0 lets the
+    /// kernel choose.
     #[must_use]
     pub const fn udp(address: SocketAddr) -> Self {
-        Self::udp_with(UdpConfig::new(address, 1500))
+        Self::udp_with(UdpConfig::discover(address))
     }
 
-    /// UDP with all that can be chosen: `UdpConfig::new(address, mtu)`.
+    /// UDP with all that can be chosen: `UdpConfig::discover(address)`, or
+    /// `UdpConfig::new(address, mtu)` for an MTU that is known.
     #[must_use]
     pub const fn udp_with(config: UdpConfig) -> Self {
         Self(Over::Way(Way::Udp(config)))
