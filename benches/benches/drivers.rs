@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use landfall_placement::{Engine, PathId, PathState, Peer};
-use landfall_test_engines::numbered::{Config, Event};
-use landfall_test_engines::{Area, Numbered};
 use landfall_testbed::rivals::{Amount, Endpoints, Plan, TcpThroughput};
+use landfall_testkit::engines::numbered::{Config, Event};
+use landfall_testkit::engines::{Area, Numbered};
 use landfall_transport::memory::{Memory, Regions, Rights};
 use landfall_transport::udp::{UdpConfig, UdpDriver};
 use landfall_transport::{Clock, Driver, Wait, Waiter};

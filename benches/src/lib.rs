@@ -27,9 +27,9 @@ use landfall_placement::{
     Duration, Ecn, Engine, Instant, Landing, PathId, PathLimits, PathState, Peer, Placement,
     RegionId, Spans, Ticket, Unit,
 };
-use landfall_test_engines::Area;
-use landfall_test_engines::numbered::{self, Numbered};
-use landfall_test_engines::stream::{self, Framing, Stream};
+use landfall_testkit::engines::Area;
+use landfall_testkit::engines::numbered::{self, Numbered};
+use landfall_testkit::engines::stream::{self, Framing, Stream};
 
 const PATH: PathId = PathId(0);
 const ROOM: usize = 128;

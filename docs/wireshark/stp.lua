@@ -39,7 +39,7 @@ local reasons = {
 
 local functions = { "load", "store", "swap", "add", "and", "or", "exclusive or", "compare and swap" }
 
-local topics = { [0] = "connection", "Transfer", "memory", "fetched", "Get refused" }
+local topics = { [0] = "connection", "Transfer", "memory", "fetched", "Get refused", "size" }
 
 local checksum_states = { [0] = "Bad", "Good", "Unverified", "Absent" }
 
@@ -140,6 +140,8 @@ local f = {
     topic = ProtoField.uint8("st.topic", "Topic", base.DEC, topics),
     token = ProtoField.uint64("st.token", "Token", base.HEX),
     acked = ProtoField.uint32("st.acked", "In place: all Blocks below"),
+    size = ProtoField.uint32("st.size", "Size of the packet"),
+    filling = ProtoField.bytes("st.filling", "Filling"),
     old = ProtoField.uint64("st.old", "Old value", base.HEX),
 }
 for _, field in ipairs(header) do
@@ -471,19 +473,33 @@ local function topic_of(p, most, allowed)
     return topic
 end
 
+-- The size of a packet; none is shorter than its header.
+function Packet:size()
+    local size = self:serial(f.size)
+    self:long(f.token)
+    self:say(tostring(size))
+    if size < HEADER_LEN then
+        self:fault("malformed", "a packet shorter than its header", self.items.b_num)
+    end
+    return size
+end
+
 parse[OP.Request_State] = function(p)
-    local topic = topic_of(p, 2, { [0] = { LINK = true } })
+    local topic = topic_of(p, 5, { [0] = { LINK = true } })
+    if topic == 3 or topic == 4 then p:fault("malformed", "no question", p.items.param) end
     if topic == 0 then
         p:long(f.token)
         p:say("token 0x" .. p.tvb(28, 8):uint64():tohex())
         if p.flags.LINK then p:say("link") end
     elseif topic == 1 then
         p:say(tostring(p:serial()))
+    elseif topic == 5 then
+        p:size()
     end
 end
 
 parse[OP.Request_State_Response] = function(p)
-    local topic = topic_of(p, 4, topic_flags)
+    local topic = topic_of(p, 5, topic_flags)
     if topic == 0 then
         p:long(f.token)
         p:say("token 0x" .. p.tvb(28, 8):uint64():tohex())
@@ -500,6 +516,9 @@ parse[OP.Request_State_Response] = function(p)
     elseif topic == 4 then
         p:say(tostring(p:serial()))
         if not p.flags.REJECTED then p:fault("malformed", "a refusal that is none", p.items.flags) end
+    elseif topic == 5 then
+        p.whole = p:size()
+        if p.whole > p.tvb:reported_len() then p:fault("truncated", "shorter than it says") end
     end
     if p.flags.REJECTED and (topic == 2 or topic == 4) then
         p:say("refused")
@@ -566,7 +585,10 @@ local function add_payload(p, op)
     local captured = p.tvb:captured_len()
     local from, to = head_len(op, p.flags), math.min(p.len, captured)
     if to > from then p.tree:add(f.payload, p.tvb(from, to - from)) end
-    if captured > p.len then p.tree:add(f.padding, p.tvb(p.len, captured - p.len)) end
+    if captured > p.len then
+        local field = p.whole and f.filling or f.padding
+        p.tree:add(field, p.tvb(p.len, captured - p.len))
+    end
 end
 
 function st.dissector(tvb, pinfo, root)

@@ -2,7 +2,7 @@
 //! operations: sends, losses, repetitions, wrong guesses, late landings.
 #![no_main]
 
-use landfall_test_engines::model::placement_bookkeeping;
+use landfall_testkit::model::placement_bookkeeping;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let failures = placement_bookkeeping(bytes);

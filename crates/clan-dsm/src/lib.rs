@@ -18,9 +18,7 @@ extern crate std;
 #[doc = include_str!("../README.md")]
 struct Readme;
 
-mod access;
 mod address;
-pub mod burst;
 mod config;
 mod cookie;
 mod endpoint;
@@ -35,16 +33,13 @@ pub mod model;
 pub mod native;
 mod nic;
 pub mod offload;
-pub mod switch;
-mod ticket;
 mod transfer;
 pub mod tripwire;
 pub mod wire;
 
-pub use access::{Access, Rights};
 pub use address::{Address, HostId, Key, Kind, WHOLE, WORD};
 pub use config::{Config, NativeConfig};
-pub use cookie::{Cookie, NoCookie};
+pub use cookie::{Access, Cookie, NoCookie, Rights};
 pub use endpoint::{
     Body, ConnectRequest, EndpointState, Notice, OutOfBand, OutOfBandKind, Port, PortAddress,
 };

@@ -1,29 +1,24 @@
 //! `docs/wireshark/clan.lua`, run by tshark where it is installed: it must agree
 //! with the codec about every frame, good or bad.
 
-use std::path::{Path, PathBuf};
-use std::process::Command as Process;
-
 use clan_dsm::Kind;
 use clan_dsm::wire::frame::{ETHERTYPE, HEADER_LEN, UDP_PORT};
 use clan_dsm::wire::{Command, Entry, Frame, FrameFlags, FrameKind, Incomplete, crc};
 use landfall_placement::checksum::{checksum, sum_of};
-use landfall_placement::{Check, Instant, Random, Refusal};
-use landfall_simnet::{Encapsulation, Frame as Wire, LinkConfig, Outbox, PortId, Sim};
+use landfall_placement::{Check, Random, Refusal};
+use landfall_testkit::document::{self, Vector};
+use landfall_testkit::tshark::Dissector;
 
-/// Every vector of the document: its name and its bytes.
-fn vectors() -> Vec<(String, Vec<u8>)> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/spec/clan.md");
-    let document = std::fs::read_to_string(path).expect("the document is in the repository");
-    let blocks = document.split("```").filter_map(|block| block.strip_prefix("text\nvector "));
-    let vectors = blocks.map(|block| {
-        let (name, lines) = block.split_once('\n').expect("a vector has bytes");
-        let hex = lines.lines().map(|line| line.split(';').next().unwrap_or_default());
-        let digits: Vec<_> = hex.flat_map(str::chars).filter(|c| !c.is_whitespace()).collect();
-        let byte = |pair: &[char]| u8::from_str_radix(&String::from_iter(pair), 16).expect("hex");
-        (name.to_owned(), digits.chunks(2).map(byte).collect())
-    });
-    vectors.collect()
+const CLAN: Dissector<'_> = Dissector {
+    script: "clan",
+    protocol: "clan",
+    fields: &["kind"],
+    marks: &[Refusal::Truncated, Refusal::Unsupported, Refusal::Malformed, Refusal::BadChecksum],
+};
+
+/// Every vector of the document.
+fn vectors() -> Vec<Vector> {
+    document::vectors(&document::page("docs/spec/clan.md"))
 }
 
 fn on_ethernet(frame: &[u8]) -> Vec<u8> {
@@ -46,87 +41,6 @@ fn in_udp(port: u16, frame: &[u8]) -> Vec<u8> {
     let mut bytes = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0];
     bytes.extend([&ip[..], &udp, frame].concat());
     bytes
-}
-
-/// A capture that is gone when the test is over, also when it fails.
-struct CaptureFile(PathBuf);
-
-impl CaptureFile {
-    fn of_frames(frames: &[Vec<u8>], name: &str) -> Self {
-        let silent = |_: Instant, _: PortId, _: Wire, _: &mut Outbox<'_>| {};
-        let mut sim = Sim::from_number(1);
-        let (a, b) = (sim.add("a", silent).unwrap(), sim.add("b", silent).unwrap());
-        let link = sim.connect(a, b, LinkConfig::new()).unwrap();
-        sim.tap(link.there(), Encapsulation::Ethernet).unwrap();
-        for frame in frames {
-            sim.send(a.id(), PortId(0), Wire::raw(frame.clone())).unwrap();
-            sim.run_until(Instant::FAR_FUTURE).unwrap();
-        }
-        #[expect(clippy::disallowed_methods, reason = "the name of a file, nothing of the run")]
-        let process = std::process::id();
-        let path = std::env::temp_dir().join(format!("landfall-clan-{process}-{name}.pcapng"));
-        std::fs::write(&path, sim.captured()).expect("there is room for a capture");
-        Self(path)
-    }
-}
-
-impl Drop for CaptureFile {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
-    }
-}
-
-/// What the dissector says of a frame.
-#[derive(Debug, PartialEq, Eq)]
-struct Dissected {
-    /// The kind, where it was taken for one of ours.
-    kind: Option<u8>,
-    info: String,
-    fault: Option<Refusal>,
-}
-
-fn parse(line: &str) -> Dissected {
-    let cells: Vec<_> = line.split('\t').collect();
-    let [kind, info, truncated, unsupported, malformed, checksum, too_far, error] = cells[..]
-    else {
-        panic!("not eight cells: {line:?}")
-    };
-    assert_eq!(error, "", "the dissector itself failed: {line:?}");
-    let faults = [
-        (truncated, Refusal::Truncated),
-        (unsupported, Refusal::Unsupported),
-        (malformed, Refusal::Malformed),
-        (checksum, Refusal::BadChecksum),
-    ];
-    let fault = faults.into_iter().find(|(cell, _)| !cell.is_empty()).map(|(_, fault)| fault);
-    // Wireshark marks what our own words mark, and what is read beyond its end.
-    assert!(too_far.is_empty() || fault.is_some(), "read too far: {line:?}");
-    Dissected { kind: kind.parse().ok(), info: info.to_owned(), fault }
-}
-
-/// What tshark says of each frame that the filter lets through; `None`, and a
-/// line that says so, where there is no tshark.
-fn dissect(frames: &[Vec<u8>], name: &str, filter: &str, more: &[&str]) -> Option<Vec<Dissected>> {
-    let capture = CaptureFile::of_frames(frames, name);
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/wireshark/clan.lua");
-    let mut command = Process::new("tshark");
-    command.arg("-r").arg(&capture.0);
-    command.arg("-X").arg(format!("lua_script:{}", script.display()));
-    command.args(["-T", "fields", "-E", "separator=/t", "-Y", filter]).args(more);
-    for field in [
-        "clan.kind",
-        "_ws.col.Info",
-        "clan.expert.truncated",
-        "clan.expert.unsupported",
-        "clan.expert.malformed",
-        "clan.expert.checksum",
-        "_ws.malformed",
-        "_ws.lua.error",
-    ] {
-        command.args(["-e", field]);
-    }
-    let text = landfall_testkit::tshark::run(&mut command)?;
-    Some(text.lines().map(parse).collect())
 }
 
 /// What the codec, and the pass over the payload that it asks for, find wrong.
@@ -193,22 +107,20 @@ fn every_vector_is_dissected() {
     ];
     let expected = || {
         let expected = vectors.iter().zip(&infos);
-        expected.map(|((_, bytes), info)| Dissected {
-            kind: Some(bytes[2] & 0xf),
-            info: info.clone(),
-            fault: None,
-        })
+        expected.map(|(vector, info)| (Some(vector.bytes[2] & 0xf), info.as_str(), None))
     };
-    let frames = vectors.iter().map(|(_, bytes)| on_ethernet(bytes));
+    let frames = vectors.iter().map(|vector| on_ethernet(&vector.bytes));
     let frames: Vec<_> =
-        frames.chain(vectors.iter().map(|(_, bytes)| in_udp(UDP_PORT, bytes))).collect();
-    let Some(dissected) = dissect(&frames, "vectors", "clan", &[]) else { return };
-    assert_eq!(dissected, expected().chain(expected()).collect::<Vec<_>>());
+        frames.chain(vectors.iter().map(|vector| in_udp(UDP_PORT, &vector.bytes))).collect();
+    let Some(dissected) = CLAN.dissect(&frames, "clan", &[]) else { return };
+    let seen: Vec<_> =
+        dissected.iter().map(|one| (one.number_in(0), one.info.as_str(), one.fault())).collect();
+    assert_eq!(seen, expected().chain(expected()).collect::<Vec<_>>());
 }
 
 #[test]
 fn every_field_is_shown_by_its_name() {
-    let vectors: Vec<_> = vectors().iter().map(|(_, bytes)| on_ethernet(bytes)).collect();
+    let vectors: Vec<_> = vectors().iter().map(|vector| on_ethernet(&vector.bytes)).collect();
     let cases = [
         (
             "clan.seq == 7 && clan.ack == 5 && clan.credit == 1024 && clan.words == 2 && clan.mask == 0x0c",
@@ -226,7 +138,7 @@ fn every_field_is_shown_by_its_name() {
         ("clan.oob.from == 1000 && clan.oob.to_session == 0x6162636465666768", "Data"),
     ];
     for (filter, kind) in cases {
-        let Some(dissected) = dissect(&vectors, "fields", filter, &[]) else { return };
+        let Some(dissected) = CLAN.dissect(&vectors, filter, &[]) else { return };
         assert_eq!(dissected.len(), 1, "{filter}: {dissected:?}");
         assert!(dissected[0].info.starts_with(kind), "{filter}: {dissected:?}");
     }
@@ -238,7 +150,7 @@ fn every_field_is_shown_by_its_name() {
 fn the_dissector_and_the_codec_agree() {
     let mut random = Random::from_number(88);
     let mut frames = Vec::new();
-    for (_, good) in vectors() {
+    for Vector { bytes: good, .. } in vectors() {
         for len in [2, 3, 17, 39, good.len() - 1] {
             frames.push(good[..len.min(good.len() - 1)].to_vec());
         }
@@ -259,7 +171,7 @@ fn the_dissector_and_the_codec_agree() {
     // What begins otherwise is none of ours.
     frames.retain(|frame| frame.len() >= 4 && frame[..2] == *b"CL");
     let packets: Vec<_> = frames.iter().map(|frame| in_udp(UDP_PORT, frame)).collect();
-    let Some(dissected) = dissect(&packets, "agree", "clan", &[]) else { return };
+    let Some(dissected) = CLAN.dissect(&packets, "clan", &[]) else { return };
     assert_eq!(dissected.len(), frames.len());
     let mut refused = 0;
     for (seen, bytes) in dissected.iter().zip(&frames) {
@@ -269,7 +181,7 @@ fn the_dissector_and_the_codec_agree() {
         if expected.is_none() && is_ask && bytes[4..12] != [0; 8] {
             expected = Some(Refusal::Malformed);
         }
-        assert_eq!(seen.fault, expected, "{bytes:02x?}: {seen:?}");
+        assert_eq!(seen.fault(), expected, "{bytes:02x?}: {seen:?}");
         refused += usize::from(expected.is_some());
     }
     assert!(refused > frames.len() / 4, "{refused} of {}", frames.len());
@@ -277,11 +189,11 @@ fn the_dissector_and_the_codec_agree() {
 
 #[test]
 fn others_on_the_ethertype_are_left_alone_and_another_port_can_be_chosen() {
-    let good = vectors()[0].1.clone();
+    let good = vectors()[0].bytes.clone();
     let other = on_ethernet(b"LFAC and whatever follows it");
     let frames = [other, in_udp(40_000, &good), on_ethernet(&good)];
-    let Some(seen) = dissect(&frames, "others", "frame", &[]) else { return };
-    assert_eq!(seen.iter().map(|one| one.kind).collect::<Vec<_>>(), [None, None, Some(0)]);
-    let seen = dissect(&frames, "port", "clan", &["-o", "clan.udp_port:40000"]).unwrap();
+    let Some(seen) = CLAN.dissect(&frames, "frame", &[]) else { return };
+    assert_eq!(seen.iter().map(|one| one.number_in(0)).collect::<Vec<_>>(), [None, None, Some(0)]);
+    let seen = CLAN.dissect(&frames, "clan", &["-o", "clan.udp_port:40000"]).unwrap();
     assert_eq!(seen.len(), 2);
 }

@@ -2,10 +2,10 @@
 
 use std::collections::VecDeque;
 
-use clan_dsm::burst::{Burst, Word};
+use clan_dsm::native::switch::{Config, Event, Line, PortId, Switch};
+use clan_dsm::native::wire::{Trailer, words_of, write_packet};
 use clan_dsm::native::{Arrival, NativeLink, Settings, State};
-use clan_dsm::switch::{Config, Event, Line, PortId, Switch};
-use clan_dsm::wire::native::{Trailer, words_of, write_packet};
+use clan_dsm::native::{Burst, Word};
 use clan_dsm::{Address, HostId, Key, Kind, WHOLE};
 use landfall_placement::{Duration, Instant, Random};
 use landfall_simnet::{Frame, Handle, LinkConfig, LinkState, Node, Outbox, Probability, Sim};

@@ -4,50 +4,40 @@ mod common;
 
 use std::fs;
 use std::net::{SocketAddr, TcpStream};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use common::landfall;
 use landfall::stp::Transport;
 use landfall::stp::blocking::Endpoint;
-use landfall_testbed::{Namespace, VethConfig, VethPair, privileges, require_namespaces};
+use landfall_testbed::{Namespace, VethConfig, VethPair, require_namespaces};
+use landfall_testkit::{TemporaryFolder, tshark};
 use serde_json::Value;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A capture's file, which goes with the test.
-struct Sheet(PathBuf);
+struct Sheet {
+    file: PathBuf,
+    _folder: TemporaryFolder,
+}
 
 impl Sheet {
     fn new(name: &str) -> Self {
-        let name = format!("landfall-capture-{}-{name}.pcapng", std::process::id());
-        Self(std::env::temp_dir().join(name))
+        let folder = TemporaryFolder::new(name);
+        Self { file: folder.join("capture.pcapng"), _folder: folder }
     }
 
     fn path(&self) -> &str {
-        self.0.to_str().unwrap()
+        self.file.to_str().unwrap()
     }
 
     /// How many frames of it pass this filter, as tshark sees it; none where there is no
     /// tshark.
     fn count(&self, filter: &str) -> Option<usize> {
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/wireshark/stp.lua");
-        let script = format!("lua_script:{}", script.display());
-        let mut tshark = Command::new("tshark");
-        tshark.args(["-X", &script, "-r", self.path(), "-Y", filter, "-T", "fields"]);
-        let Ok(output) = tshark.args(["-e", "frame.number"]).output() else {
-            privileges::skip("counting frames", "there is no tshark: apt-get install tshark");
-            return None;
-        };
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        Some(String::from_utf8(output.stdout).unwrap().lines().count())
-    }
-}
-
-impl Drop for Sheet {
-    fn drop(&mut self) {
-        let _ = fs::remove_file(&self.0);
+        let options = ["-X", &tshark::script("stp"), "-Y", filter];
+        Some(tshark::fields(&self.file, &["frame.number"], &options)?.len())
     }
 }
 

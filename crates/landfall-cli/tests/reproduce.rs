@@ -13,34 +13,32 @@ use std::process::Command;
 
 use common::{json, landfall};
 use landfall_testbed::{Namespace, require_namespaces, skip_unless};
+use landfall_testkit::TemporaryFolder;
 use serde_json::Value;
 
 /// A folder that is not there yet, and is not left.
-struct Out(PathBuf);
+struct Out {
+    path: PathBuf,
+    _parent: TemporaryFolder,
+}
 
 impl Out {
     fn new(name: &str) -> Self {
-        let name = format!("landfall-reproduce-{name}-{}", std::process::id());
-        Self(std::env::temp_dir().join(name))
+        let parent = TemporaryFolder::new(name);
+        Self { path: parent.join("out"), _parent: parent }
     }
 
     fn text(&self) -> &str {
-        self.0.to_str().unwrap()
+        self.path.to_str().unwrap()
     }
 
     fn read(&self, name: &str) -> String {
-        fs::read_to_string(self.0.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+        fs::read_to_string(self.path.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
     }
 
     fn names(&self) -> BTreeSet<String> {
-        let entries = fs::read_dir(&self.0).unwrap();
+        let entries = fs::read_dir(&self.path).unwrap();
         entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
-    }
-}
-
-impl Drop for Out {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
     }
 }
 
@@ -174,8 +172,8 @@ fn a_second_run_replaces_the_first_and_nothing_else() {
     let said = String::from_utf8(output.stdout).unwrap();
     assert!(said.contains("index.html"), "{said}");
     let (names, page) = (out.names(), out.read("index.html"));
-    fs::write(out.0.join("index.html"), "old").unwrap();
-    fs::write(out.0.join("notes.txt"), "mine").unwrap();
+    fs::write(out.path.join("index.html"), "old").unwrap();
+    fs::write(out.path.join("notes.txt"), "mine").unwrap();
     assert_eq!(run().status.code(), Some(0));
     assert_eq!(out.read("index.html"), page);
     assert_eq!(out.read("notes.txt"), "mine");
@@ -185,17 +183,17 @@ fn a_second_run_replaces_the_first_and_nothing_else() {
 #[test]
 fn what_others_wrote_is_not_replaced() {
     let out = Out::new("foreign");
-    fs::create_dir(&out.0).unwrap();
+    fs::create_dir(&out.path).unwrap();
     // One is seen before the model runs, the other when its exhibits are known.
     for name in ["index.html", "clan-figure-7.svg", ".landfall-reproduce"] {
-        fs::write(out.0.join(name), "mine").unwrap();
+        fs::write(out.path.join(name), "mine").unwrap();
         let output = landfall(&["reproduce", "clan", "--out", out.text()]);
         let said = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(1), "{said}");
         assert!(said.contains(name) && said.contains("move it away"), "{said}");
         assert_eq!(out.read(name), "mine");
         assert_eq!(out.names().into_iter().collect::<Vec<_>>(), [name], "nothing was begun");
-        fs::remove_file(out.0.join(name)).unwrap();
+        fs::remove_file(out.path.join(name)).unwrap();
     }
 }
 
@@ -203,13 +201,13 @@ fn what_others_wrote_is_not_replaced() {
 fn a_link_at_our_name_is_not_followed() {
     let (out, other) = (Out::new("link"), Out::new("link-target"));
     assert_eq!(landfall(&["reproduce", "clan", "--out", out.text()]).status.code(), Some(0));
-    fs::write(&other.0, "mine").unwrap();
-    let index = out.0.join("index.html");
+    fs::write(&other.path, "mine").unwrap();
+    let index = out.path.join("index.html");
     fs::remove_file(&index).unwrap();
-    std::os::unix::fs::symlink(&other.0, &index).unwrap();
+    std::os::unix::fs::symlink(&other.path, &index).unwrap();
     let output = landfall(&["reproduce", "clan", "--out", out.text()]);
-    let kept = fs::read_to_string(&other.0);
-    fs::remove_file(&other.0).unwrap();
+    let kept = fs::read_to_string(&other.path);
+    fs::remove_file(&other.path).unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert_eq!(kept.unwrap(), "mine");
 }
@@ -217,10 +215,10 @@ fn a_link_at_our_name_is_not_followed() {
 #[test]
 fn a_place_that_cannot_be_written_to_is_told_before_anything_else() {
     let out = Out::new("file");
-    fs::write(&out.0, "mine").unwrap();
-    let inside = out.0.join("papers");
+    fs::write(&out.path, "mine").unwrap();
+    let inside = out.path.join("papers");
     // Where not even root may make files, a file, and within a file.
-    let places = [Path::new("/proc/papers"), &out.0, &inside];
+    let places = [Path::new("/proc/papers"), &out.path, &inside];
     for place in places {
         let output = landfall(&["reproduce", "clan", "--out", place.to_str().unwrap()]);
         let said = String::from_utf8(output.stderr).unwrap();
@@ -229,8 +227,8 @@ fn a_place_that_cannot_be_written_to_is_told_before_anything_else() {
         assert!(said.contains(out.text()) || said.contains("/proc/papers"), "{said}");
         assert!(said.contains("give --out"), "{said}");
     }
-    assert_eq!(fs::read_to_string(&out.0).unwrap(), "mine");
-    fs::remove_file(&out.0).unwrap();
+    assert_eq!(fs::read_to_string(&out.path).unwrap(), "mine");
+    fs::remove_file(&out.path).unwrap();
 }
 
 #[test]

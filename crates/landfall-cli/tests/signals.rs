@@ -11,28 +11,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use landfall_testbed::{Namespace, require_namespaces};
+use landfall_testkit::TemporaryFolder;
 
 /// Long for whatever a test waits for.
 const PATIENCE: Duration = Duration::from_secs(120);
-
-/// A folder for the temporary files of one run.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new(name: &str) -> Self {
-        let name = format!("landfall-signals-{}-{name}", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        let _ = fs::remove_dir_all(&path);
-        fs::create_dir(&path).unwrap();
-        Self(path)
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
 
 /// A run, which ends with the test.
 struct Run(Child);
@@ -102,23 +84,24 @@ fn end_in_the_middle(
     here: Option<&Namespace>,
     is_at_work: impl Fn(&Path) -> bool,
 ) {
-    let scratch = Scratch::new(&format!("{}-{name}", words.replace([' ', '/', '.', ','], "-")));
+    let scratch =
+        TemporaryFolder::new(&format!("{}-{name}", words.replace([' ', '/', '.', ','], "-")));
     let (shared, links) = (shared_memory(), here.map(interfaces));
     let mut run = match here {
-        Some(namespace) => namespace.enter(|| start(words, &scratch.0)).unwrap(),
-        None => start(words, &scratch.0),
+        Some(namespace) => namespace.enter(|| start(words, scratch.path())).unwrap(),
+        None => start(words, scratch.path()),
     };
     until(&format!("`{words}` gets to work"), || {
         assert!(run.0.try_wait().unwrap().is_none(), "`{words}` ended by itself");
-        is_at_work(&scratch.0)
+        is_at_work(scratch.path())
     });
     signal(&run.0, name);
     until("it ends", || run.0.try_wait().unwrap().is_some());
     let status = run.0.wait().unwrap();
     assert_eq!(status.code(), Some(code), "`{words}` after {name}: {status}");
-    until("its processes end", || processes(&scratch.0).is_empty());
+    until("its processes end", || processes(scratch.path()).is_empty());
     let left: Vec<_> =
-        fs::read_dir(&scratch.0).unwrap().map(|entry| entry.unwrap().path()).collect();
+        fs::read_dir(scratch.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
     assert!(left.is_empty(), "`{words}` after {name} leaves {left:?}");
     assert_eq!(here.map(interfaces), links, "`{words}` after {name}");
     assert_eq!(shared_memory(), shared, "`{words}` after {name}");
@@ -176,9 +159,9 @@ fn a_service_leaves_nothing() {
 fn a_captured_command_ends_with_its_capture() {
     require_namespaces!();
     let here = Namespace::new().unwrap();
-    let file = std::env::temp_dir().join(format!("landfall-signals-{}.pcapng", std::process::id()));
+    let folder = TemporaryFolder::new("signals");
+    let file = folder.join("capture.pcapng");
     let words = format!("capture --out {} -- serve echo --over stp --seconds 100", file.display());
     end_in_the_middle(&words, "-TERM", 0, Some(&here), has_another_process);
     assert!(fs::metadata(&file).unwrap().len() > 0);
-    fs::remove_file(&file).unwrap();
 }

@@ -10,7 +10,7 @@ use landfall::clan::network::{Config, Node, OpenError, Peer, Transport, WordFunc
 use landfall::clan::{Access, Fabric, Local, Remote, Rights, Stage, Tripwire};
 use landfall_testbed::{VethConfig, VethEnd, VethPair, require_namespaces, skip_unless};
 use landfall_transport::uring::{Unavailable, UringUdpConfig};
-use landfall_transport::xdp;
+use landfall_transport::{self as transport, Privilege};
 
 const MTU: u32 = 1500;
 const PORT: u16 = 4800;
@@ -20,9 +20,11 @@ fn why_not_here(error: &OpenError) -> Option<String> {
     let OpenError::Path { source, .. } = error else { return None };
     let source = source.get_ref()?;
     let no_ring = source.downcast_ref::<Unavailable>().map(ToString::to_string);
-    let no_xdp = source.downcast_ref::<xdp::OpenError>().and_then(|error| {
-        let is_lacking =
-            matches!(error, xdp::OpenError::NoXdpSockets | xdp::OpenError::NoPrivilege);
+    let no_xdp = source.downcast_ref::<transport::OpenError>().and_then(|error| {
+        let is_lacking = matches!(
+            error,
+            transport::OpenError::NoXdpSockets | transport::OpenError::NoPrivilege(Privilege::Xdp)
+        );
         is_lacking.then(|| error.to_string())
     });
     no_ring.or(no_xdp)

@@ -4,39 +4,18 @@
 //! The other process is this program itself, started again for one test that does
 //! nothing unless it finds in its environment what it is for.
 
-use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use landfall::clan::shared::{Shared, SharedConfig, SharedLocal, SharedRemote, SharedTripwire};
 use landfall::clan::{
     Access, Cookie, Error, Event, EventQueue, Eventful, Fabric, Local, Remote, Rights, Tripwire,
 };
+use landfall_testkit::TemporaryFolder;
 use landfall_transport::wait::until_ready;
 
-/// A folder where nodes meet, which goes with its test.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new() -> Self {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        let nth = NEXT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("landfall-clan-{}-{nth}", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        std::fs::create_dir_all(&path).unwrap();
-        Self(path)
-    }
-
-    fn node(&self) -> Shared {
-        Shared::open(SharedConfig::new(&self.0)).unwrap()
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
+fn node_in(folder: &TemporaryFolder) -> Shared {
+    Shared::open(SharedConfig::new(folder.path())).unwrap()
 }
 
 /// Where the other process meets us, and what it has to do there.
@@ -63,10 +42,10 @@ fn from_hex(text: &str) -> Cookie {
 struct Other(Child);
 
 impl Other {
-    fn start(folder: &Folder, cookie: &Cookie) -> Self {
+    fn start(folder: &TemporaryFolder, cookie: &Cookie) -> Self {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", "the_other_process", "--test-threads=1"]);
-        command.env(FOLDER, &folder.0).env(COOKIE, hex(cookie)).stdout(Stdio::null());
+        command.env(FOLDER, folder.path()).env(COOKIE, hex(cookie)).stdout(Stdio::null());
         Self(command.spawn().unwrap())
     }
 
@@ -137,8 +116,8 @@ fn meet(node: &Shared, memory: &SharedLocal) -> (Cookie, SharedRemote) {
 #[test]
 fn two_processes_wake_each_other_and_a_cookie_is_passed_on() {
     const ROUNDS: u64 = 1_000;
-    let folder = Folder::new();
-    let node = folder.node();
+    let folder = TemporaryFolder::new("clan");
+    let node = node_in(&folder);
     let (memory, cookie) = node.expose(4096, Rights::Write).unwrap();
     let mut other = Other::start(&folder, &cookie);
     let (theirs, mut remote) = meet(&node, &memory);
@@ -153,7 +132,7 @@ fn two_processes_wake_each_other_and_a_cookie_is_passed_on() {
         assert_eq!(body, [word as u8; BODY_LEN]);
     }
     // Whoever gets the cookie maps the memory: here a third node, that never met it.
-    let stranger = folder.node();
+    let stranger = node_in(&folder);
     let mut third = stranger.map(&theirs).unwrap();
     let mut found = [0; 8];
     third.read(COUNTER, &mut found, None).unwrap();
@@ -165,8 +144,8 @@ fn two_processes_wake_each_other_and_a_cookie_is_passed_on() {
 #[test]
 fn a_process_that_is_killed_is_lost_and_what_it_published_is_whole() {
     const TIMES: u64 = 100;
-    let folder = Folder::new();
-    let node = folder.node();
+    let folder = TemporaryFolder::new("clan");
+    let node = node_in(&folder);
     for time in 0..TIMES {
         let (memory, cookie) = node.expose(4096, Rights::Write).unwrap();
         let mut other = Other::start(&folder, &cookie);
@@ -201,8 +180,8 @@ fn a_process_that_is_killed_is_lost_and_what_it_published_is_whole() {
 
 #[test]
 fn events_of_another_process_and_its_death_make_the_descriptor_readable() {
-    let folder = Folder::new();
-    let node = folder.node();
+    let folder = TemporaryFolder::new("clan");
+    let node = node_in(&folder);
     let (memory, cookie) = node.expose(4096, Rights::Write).unwrap();
     let mut other = Other::start(&folder, &cookie);
     let (_, mut remote) = meet(&node, &memory);

@@ -11,6 +11,7 @@
 //! | `node` | a node of the simulator: an engine on a host behind adapters (feature `std`) |
 //! | [`tigon`] | the Tigon-II: the Scheduled Transfer Protocol |
 //! | `reproduce` | the tables and figures of the papers, ours beside theirs (feature `std`) |
+//! | `world` | two hosts in the simulator, in which adapters are compared and measured (feature `std`) |
 //!
 //! What does not live here: protocols (they are the engines'), real adapters
 //! (they are `landfall-transport`'s).
@@ -32,6 +33,6 @@ pub mod machine;
 pub mod node;
 #[cfg(feature = "std")]
 pub mod reproduce;
-#[cfg(feature = "model")]
-pub mod seen;
 pub mod tigon;
+#[cfg(feature = "std")]
+pub mod world;

@@ -8,12 +8,13 @@ use std::rc::Rc;
 use clan_dsm::offload::{Action, Secret};
 use clan_dsm::{Access, ApertureId, Config, Cookie, Event, HostId, NativeConfig, Nic, Rights};
 use landfall_placement::{Area, Duration, Instant, Random, RegionId};
-use landfall_simnet::{EngineConfig, EngineNode, Handle, LinkConfig, Memory, Sim};
+use landfall_simnet::{EngineConfig, EngineNode, LinkConfig, Memory};
 use nic_firmware_model::clan::{self, Clan, Entries, Tables};
 use nic_firmware_model::machine::{
     Adapter, BusCosts, Coalescing, Costs, DmaCosts, Engines, Parts, Sizes, Sram,
 };
 use nic_firmware_model::node::NicNode;
+use nic_firmware_model::world::World;
 
 type Host = NicNode<Clan<'static>, Nic>;
 type Peer = EngineNode<Nic>;
@@ -35,9 +36,7 @@ fn number(host: u16) -> HostId {
 
 /// A host behind an adapter, and its peer.
 struct Two {
-    sim: Sim,
-    host: Handle<Host>,
-    peer: Handle<Peer>,
+    world: World<Nic, Host, Peer>,
     told: Log,
     at_peer: Log,
 }
@@ -61,7 +60,6 @@ fn keep(log: &Log) -> impl FnMut(Instant, &mut Nic, &mut Memory, Event) + 'stati
 
 impl Two {
     fn new(entries: Entries, sizes: Sizes, costs: Costs) -> Self {
-        let mut sim = Sim::from_number(3);
         let (told, at_peer) = (Log::default(), Log::default());
         let native = NativeConfig { patience: Duration::from_millis(2), ..NativeConfig::default() };
         let config = |adapter| Config {
@@ -75,23 +73,22 @@ impl Two {
         let engine = Nic::new(config(true), number(1), [1; 32]);
         let how = EngineConfig { shared: true, ..EngineConfig::default() };
         let host = Host::with_config(engine, vec![adapter], how).on_event(keep(&told));
-        let host = sim.add("host", host).unwrap();
         let peer = Peer::with_config(Nic::new(config(false), number(2), [2; 32]), how);
-        let peer = sim.add("peer", peer.on_event(keep(&at_peer))).unwrap();
+        let peer = peer.on_event(keep(&at_peer));
+        let mut world = World::new(3, ("host", host), ("peer", peer));
         let link = LinkConfig { mtu: 1_500, ..LinkConfig::ethernet(1_500_000_000) };
-        sim.connect(host.id(), peer.id(), link).unwrap();
-        let mut two = Self { sim, host, peer, told, at_peer };
+        world.connect(link).unwrap();
+        let mut two = Self { world, told, at_peer };
         two.wait(Duration::from_millis(1));
         two
     }
 
     fn wait(&mut self, time: Duration) {
-        let until = self.sim.now() + time;
-        self.sim.run_until(until).unwrap();
+        self.world.advance(time);
     }
 
     fn node(&mut self) -> &mut Host {
-        self.sim.node_mut(self.host).unwrap()
+        self.world.host_mut()
     }
 
     /// The nth aperture of the host; its memory is the nth region.
@@ -104,8 +101,8 @@ impl Two {
     }
 
     fn write(&mut self, cookie: &Cookie, offset: u64, bytes: &[u8]) -> bool {
-        let now = self.sim.now();
-        let peer = self.sim.node_mut(self.peer).unwrap().engine_mut();
+        let now = self.world.now();
+        let peer = self.world.peer_mut().engine_mut();
         let window = peer.map(cookie).unwrap();
         peer.write(now, window, offset, bytes).is_ok()
     }
@@ -114,8 +111,8 @@ impl Two {
     fn send(&mut self, cookie: &Cookie, seed: u64) -> Vec<u8> {
         let mut random = Random::from_number(seed);
         let bytes: Vec<u8> = (0..cookie.len()).map(|_| random.next_u32() as u8).collect();
-        let now = self.sim.now();
-        let peer = self.sim.node_mut(self.peer).unwrap();
+        let now = self.world.now();
+        let peer = self.world.peer_mut();
         let region = peer.memory_mut().lend(bytes.clone()).unwrap();
         let from = Area::new(region, 0, bytes.len() as u64);
         let window = peer.engine_mut().map(cookie).unwrap();
@@ -249,7 +246,7 @@ fn service_goes_on_when_the_firmware_is_loaded_anew() {
     for round in 0..6u64 {
         two.send(&cookie, round);
         two.wait(Duration::from_micros(50 + 11 * round));
-        let now = two.sim.now();
+        let now = two.world.now();
         two.node().restart(now, 0);
         two.wait(Duration::from_millis(10));
         assert!(two.is_up(), "round {round}: {:?}", two.at_peer.borrow());

@@ -4,26 +4,25 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
+use clan_dsm::native::wire::{Symbol, Unit};
 use clan_dsm::offload::Secret;
-use clan_dsm::wire::native::{Symbol, Unit};
 use clan_dsm::{Config, Cookie, Event, HostId, NativeConfig, Nic, Rights};
 use landfall_placement::{Area, Duration, Random};
 use landfall_simnet::sim::Fate;
-use landfall_simnet::{EngineConfig, EngineNode, Handle, LinkConfig, Sim};
+use landfall_simnet::{EngineConfig, EngineNode, LinkConfig};
 use nic_firmware_model::clan::{self, Clan, Entries, Tables};
 use nic_firmware_model::machine::{
     Adapter, BusCosts, Coalescing, Costs, DmaCosts, Engines, Parts, Sizes,
 };
 use nic_firmware_model::node::NicNode;
+use nic_firmware_model::world::World;
 
 type Host = NicNode<Clan<'static>, Nic>;
 type Peer = EngineNode<Nic>;
 
 /// A host behind an adapter, which hears of it late, and a peer that sends at once.
 struct Two {
-    sim: Sim,
-    host: Handle<Host>,
-    peer: Handle<Peer>,
+    world: World<Nic, Host, Peer>,
     /// What the host's end of the link says.
     said: Rc<RefCell<Vec<Symbol>>>,
     area: Area,
@@ -32,7 +31,6 @@ struct Two {
 
 impl Two {
     fn new(len: usize, setup: Duration, latency: Duration) -> Self {
-        let mut sim = Sim::from_number(5);
         let [number, other] = [1, 2].map(|number| HostId::new(number).unwrap());
         let native = NativeConfig::default();
         let config = |adapter| Config {
@@ -55,12 +53,11 @@ impl Two {
         let engine = Nic::new(config(true), number, [1; 32]);
         let how = EngineConfig { shared: true, ..EngineConfig::default() };
         let node = Host::with_config(engine, vec![adapter], how).interrupt_latency(latency);
-        let host = sim.add("host", node).unwrap();
         let peer = Peer::with_config(Nic::new(config(false), other, [2; 32]), how);
-        let peer = sim.add("peer", peer).unwrap();
+        let mut world = World::new(5, ("host", node), ("peer", peer));
         // Who is stopped has no more than a unit or two that it cannot take back.
         let link = LinkConfig::ethernet(1_500_000_000).queue_frames(2);
-        let link = sim.connect(host, peer, link).unwrap();
+        let link = world.connect(link).unwrap();
         let said = Rc::new(RefCell::new(Vec::new()));
         let heard = said.clone();
         let listen = move |_, frame: &mut landfall_simnet::Frame| {
@@ -70,24 +67,23 @@ impl Two {
             }
             Fate::Pass
         };
-        sim.intercept(link.there(), listen).unwrap();
-        let node = sim.node_mut(host).unwrap();
-        let area = Area::new(node.memory_mut().lend(vec![0; len]).unwrap(), 0, len as u64);
+        world.sim_mut().intercept(link.there(), listen).unwrap();
+        let area = world.lend(0, vec![0; len]);
+        let node = world.host_mut();
         let id = node.engine_mut().expose(area).unwrap();
         let cookie = node.engine_mut().cookie(id, Rights::ReadWrite).unwrap();
-        let mut two = Self { sim, host, peer, said, area, cookie };
+        let mut two = Self { world, said, area, cookie };
         // Until a host that hears late has found its peer.
         two.wait(Duration::from_millis(500));
         two
     }
 
     fn wait(&mut self, time: Duration) {
-        let until = self.sim.now() + time;
-        self.sim.run_until(until).unwrap();
+        self.world.advance(time);
     }
 
     fn memory(&self) -> Vec<u8> {
-        self.sim.node(self.host).unwrap().memory().bytes(self.area.region).unwrap().to_vec()
+        self.world.bytes(0, self.area).to_vec()
     }
 
     /// How often the host's end said this since that was last asked.
@@ -96,7 +92,7 @@ impl Two {
     }
 
     fn has_gone_down(&mut self) -> bool {
-        let peer = self.sim.node_mut(self.peer).unwrap();
+        let peer = self.world.peer_mut();
         core::iter::from_fn(|| peer.poll_event())
             .any(|event| matches!(event, Event::LinkDown { .. }))
     }
@@ -114,8 +110,8 @@ fn credit_is_given_while_the_host_is_asleep() {
         let is_credit = |symbol: &Symbol| matches!(symbol, Symbol::Credit(_));
         two.said(is_credit);
         let bytes: Vec<u8> = (0..LEN).map(|at| (at as u8).wrapping_mul(round)).collect();
-        let now = two.sim.now();
-        let peer = two.sim.node_mut(two.peer).unwrap();
+        let now = two.world.now();
+        let peer = two.world.peer_mut();
         let region = peer.memory_mut().lend(bytes.clone()).unwrap();
         let from = Area::new(region, 0, LEN as u64);
         let window = peer.engine_mut().map(&two.cookie).unwrap();
@@ -136,8 +132,8 @@ fn credit_is_given_while_the_host_is_asleep() {
 fn a_fifo_that_fills_stops_the_sender_and_nothing_is_lost() {
     const WORDS: u64 = 600;
     let mut two = Two::new(WORDS as usize * 16, Duration::from_micros(4), Duration::ZERO);
-    let now = two.sim.now();
-    let peer = two.sim.node_mut(two.peer).unwrap().engine_mut();
+    let now = two.world.now();
+    let peer = two.world.peer_mut().engine_mut();
     let window = peer.map(&two.cookie).unwrap();
     for nth in 0..WORDS {
         peer.write(now, window, nth * 16, &(nth + 1).to_le_bytes()).unwrap();
@@ -148,7 +144,7 @@ fn a_fifo_that_fills_stops_the_sender_and_nothing_is_lost() {
         let at = nth as usize * 16;
         assert_eq!(memory[at..at + 8], (nth + 1).to_le_bytes(), "word {nth}");
     }
-    let counters = *two.sim.node(two.host).unwrap().adapters()[0].counters();
+    let counters = *two.world.host().adapters()[0].counters();
     assert_eq!(counters.overruns, 0, "{counters:?}");
     let said = two.said.take();
     let count = |what: Symbol| said.iter().filter(|symbol| **symbol == what).count();

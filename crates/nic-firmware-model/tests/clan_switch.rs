@@ -1,7 +1,7 @@
 //! Hosts with CLAN adapters around a worm-hole switch in the simulator.
 
+use clan_dsm::native::switch::{self, PortId as Way, Switch};
 use clan_dsm::offload::Secret;
-use clan_dsm::switch::{self, PortId as Way, Switch};
 use clan_dsm::{Access, Action, Config, Cookie, Event, HostId, NativeConfig, Nic, Rights};
 use landfall_placement::{Area, Duration, Random};
 use landfall_simnet::{Handle, LinkConfig, LinkId, PortId, Sim, TailDrop};

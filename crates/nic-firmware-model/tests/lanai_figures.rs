@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use nic_firmware_model::lanai::blocks::{self, Access, Traffic};
+use nic_firmware_model::lanai::figures::{Access, Traffic, block_throughput};
 use nic_firmware_model::lanai::figures::{
     CHUNKS, Design, Protocol, Stream, receive_side, round_trip, stream, transmit_side,
 };
@@ -103,7 +103,7 @@ fn blocks_are_read_and_written() {
     for access in [Access::Read, Access::Write] {
         let rate = |ahead| {
             let traffic = Traffic { access, block: 64 << 10, ahead, count: 40 };
-            blocks::throughput(&Design::PAPER, 9_000, &traffic).unwrap()
+            block_throughput(&Design::PAPER, 9_000, &traffic).unwrap()
         };
         let (one, four) = (rate(1), rate(4));
         println!("{access:?}: {one:.1} MB/s one at a time, {four:.1} with four under way");

@@ -1,5 +1,4 @@
 //! The model against the papers, and the page that shows it.
-#![cfg(feature = "std")]
 
 use std::path::Path;
 use std::sync::LazyLock;

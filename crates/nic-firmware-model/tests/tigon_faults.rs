@@ -6,12 +6,13 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use landfall_placement::{Area, Duration, Instant, PathId, Random};
-use landfall_simnet::{EngineConfig, EngineNode, Handle, LinkConfig, LinkId, Memory, Sim};
+use landfall_simnet::{EngineConfig, EngineNode, LinkConfig, Memory};
 use nic_firmware_model::machine::{
     Adapter, BusCosts, Coalescing, Costs, DmaCosts, Engines, Parts, Sizes, Sram,
 };
 use nic_firmware_model::node::NicNode;
 use nic_firmware_model::tigon::{self, Reports, Tables, Tigon};
+use nic_firmware_model::world::World;
 use stp_core::{Admission, Config, Connect, ConnectionId, Endpoint, Event};
 
 type Host = NicNode<Tigon<'static>, Endpoint>;
@@ -73,10 +74,7 @@ fn keep(log: Log) -> impl FnMut(Instant, &mut Endpoint, &mut Memory, Event) {
 
 /// A host behind adapters, and its peer.
 struct Two {
-    sim: Sim,
-    host: Handle<Host>,
-    peer: Handle<Peer>,
-    links: Vec<LinkId>,
+    world: World<Endpoint, Host, Peer>,
     told: Log,
     /// The connection, as each names it.
     at_host: ConnectionId,
@@ -90,46 +88,47 @@ impl Two {
     }
 
     fn over(rate: u64, config: &Config, adapters: Vec<Adapter<'static, Tigon<'static>>>) -> Self {
-        let mut sim = Sim::from_number(5);
         let (told, at_peer) = (Log::default(), Log::default());
         let count = adapters.len();
         let engine = Endpoint::new(Config { adapters: count as u8, ..config.clone() }, [1; 32]);
         let host = Host::new(engine, adapters).on_event(keep(told.clone()));
-        let host = sim.add("host", host).unwrap();
         let mut engine = Endpoint::new(config.clone(), [2; 32]);
         engine.listen(7, Admission::Open).unwrap();
         let peer = Peer::with_config(engine, EngineConfig::default());
-        let peer = sim.add("peer", peer.on_event(keep(at_peer.clone()))).unwrap();
+        let peer = peer.on_event(keep(at_peer.clone()));
+        let mut world = World::new(5, ("host", host), ("peer", peer));
         let link = LinkConfig::ethernet(rate);
-        let links = (0..count).map(|_| sim.connect(host, peer, link).unwrap()).collect();
-        let connect = Connect { port: 7, local_port: None, hello: 0 };
-        let engine = sim.node_mut(host).unwrap().engine_mut();
-        let id = engine.connect(Instant::ZERO, PathId(0), peer.peer(), connect).unwrap();
-        sim.run_until(Instant::from_millis(5)).unwrap();
-        for path in 1..count {
-            let (now, path) = (sim.now(), PathId(path as u16));
-            let engine = sim.node_mut(host).unwrap().engine_mut();
-            engine.add_link(now, id, path, peer.peer()).unwrap();
+        for _ in 0..count {
+            world.connect(link).unwrap();
         }
-        sim.run_until(Instant::from_millis(10)).unwrap();
+        let peer = world.id(1).peer();
+        let connect = Connect { port: 7, local_port: None, hello: 0 };
+        let engine = world.engine_mut(0);
+        let id = engine.connect(Instant::ZERO, PathId(0), peer, connect).unwrap();
+        world.advance(Duration::from_millis(5));
+        for path in 1..count {
+            let (now, path) = (world.now(), PathId(path as u16));
+            world.engine_mut(0).add_link(now, id, path, peer).unwrap();
+        }
+        world.advance(Duration::from_millis(5));
         let accepted = at_peer.borrow().iter().find_map(|event| match event {
             Event::Accepted { connection, .. } => Some(*connection),
             _ => None,
         });
         let at_peer = accepted.expect("they are connected");
-        Self { sim, host, peer, links, told, at_host: id, at_peer }
+        Self { world, told, at_host: id, at_peer }
     }
 
     /// The peer sends bytes of its own; the host gets them there.
     fn begin(&mut self, len: usize) -> (Area, Vec<u8>) {
         let mut random = Random::from_number(len as u64);
         let bytes: Vec<u8> = (0..len).map(|_| random.next_u32() as u8).collect();
-        let now = self.sim.now();
-        let host = self.sim.node_mut(self.host).unwrap();
+        let now = self.world.now();
+        let host = self.world.host_mut();
         let region = host.memory_mut().lend(vec![0xee; len + 200]).unwrap();
         let area = Area::new(region, 100, len as u64);
         host.engine_mut().post(now, self.at_host, area, false).unwrap();
-        let peer = self.sim.node_mut(self.peer).unwrap();
+        let peer = self.world.peer_mut();
         let region = peer.memory_mut().lend(bytes.clone()).unwrap();
         let from = Area::new(region, 0, len as u64);
         peer.engine_mut().send(now, self.at_peer, from, 0).unwrap();
@@ -137,8 +136,7 @@ impl Two {
     }
 
     fn wait(&mut self, time: Duration) {
-        let until = self.sim.now() + time;
-        self.sim.run_until(until).unwrap();
+        self.world.advance(time);
     }
 
     fn received(&self) -> usize {
@@ -157,7 +155,7 @@ impl Two {
     }
 
     fn host(&self) -> &Host {
-        self.sim.node(self.host).unwrap()
+        self.world.host()
     }
 
     /// The bytes are in their place, and nothing around them has changed.
@@ -224,10 +222,10 @@ fn memory_that_was_given_back_is_never_written_though_packets_are_under_way() {
     for round in 0..12u64 {
         let (area, _) = two.begin(200_000);
         two.wait(Duration::from_micros(600 + 37 * round));
-        let now = two.sim.now();
+        let now = two.world.now();
         let id = two.at_host;
         let placed = two.host().adapters()[0].counters().placed;
-        let engine = two.sim.node_mut(two.host).unwrap().engine_mut();
+        let engine = two.world.engine_mut(0);
         engine.withdraw(now, id, area).unwrap();
         two.wait(Duration::from_millis(30));
         assert!(placed > 0, "nothing was under way");
@@ -247,8 +245,8 @@ fn service_goes_on_when_the_firmware_is_loaded_anew() {
     let first = two.begin(700_000);
     for _ in 0..6 {
         two.wait(Duration::from_micros(2_300));
-        let now = two.sim.now();
-        two.sim.node_mut(two.host).unwrap().restart(now, 0);
+        let now = two.world.now();
+        two.world.host_mut().restart(now, 0);
     }
     two.wait_for(1);
     two.check(&first);
@@ -276,8 +274,8 @@ fn one_transfer_over_two_adapters_and_over_the_one_that_is_left() {
 
     let transfer = two.begin(2 << 20);
     two.wait(Duration::from_millis(4));
-    let link = two.links[1];
-    two.sim.set_link(link, false).unwrap();
+    let link = two.world.links()[1];
+    two.world.sim_mut().set_link(link, false).unwrap();
     two.wait_for(2);
     two.check(&transfer);
     assert!(two.host().engine().stats().blocks_moved > 0, "no Block went over");

@@ -1,5 +1,4 @@
 //! Two hosts with Tigon-IIs, measured frame by frame.
-#![cfg(feature = "std")]
 
 use std::time::Duration;
 

@@ -4,14 +4,17 @@
 //!
 //! 1. It asks for [`guess`](Engine::guess)es and receives straight into them
 //!    (or does not guess, and receives into memory of its own).
-//! 2. It asks [`place`](Engine::place) for every unit that came, in order.
+//! 2. It asks for the place of everything that came, in order: of units that came
+//!    together by [`place_run`](Engine::place_run), and of each that this does not
+//!    answer for by [`place`](Engine::place).
 //! 3. It moves payloads that landed in the wrong place aside, then writes each
 //!    where it belongs. What was guessed right is there already.
 //! 4. It reports each with [`handle_placed`](Engine::handle_placed), in the
 //!    order of step 2. Only now may the engine acknowledge or complete.
 //! 5. It writes what the engine had to keep and
 //!    [deposits](Engine::poll_deposit) now, and reports each.
-//! 6. It sends what [`poll_transmit`](Engine::poll_transmit) gives, reports
+//! 6. It sends what [`poll_transmit_run`](Engine::poll_transmit_run) and
+//!    [`poll_transmit`](Engine::poll_transmit) give, reports
 //!    each with [`handle_sent`](Engine::handle_sent), calls
 //!    [`handle_timeout`](Engine::handle_timeout) when it is time, and hands on
 //!    the events.
@@ -23,7 +26,8 @@
 //! # What each side may rely on
 //!
 //! The engine: every ticket that it handed out in a [`Placement`], a
-//! [`Deposit`] or a [`Transmit`] comes back exactly once, in order for
+//! [`RunPlacement`], a [`Deposit`], a [`Transmit`] or a [`TransmitRun`] comes back
+//! exactly once, in order for
 //! placements, and for a deposit before the next one is asked for. Between
 //! `place` and `handle_placed` of one unit there may be `place`s of others, on
 //! the same path. The memory behind a transmission stays untouched by the
@@ -36,6 +40,7 @@
 
 use crate::path::{PathId, PathState};
 use crate::refusal::{Refusal, Refusals};
+use crate::run::{RunPlacement, RunRoom, TransmitRun, UnitRun};
 use crate::span::Spans;
 use crate::time::Instant;
 use crate::transmit::Transmit;
@@ -76,7 +81,20 @@ pub trait Engine {
         into: &mut Spans,
     ) -> Result<Placement, Refusal>;
 
-    /// The payload is in place, or failed its check.
+    /// Where do the payloads of the leading units of this run belong, if they lie
+    /// behind one another in one span and need no check? The answer is for as many as
+    /// do, at least one; a driver asks again for those behind them.
+    ///
+    /// `None` changes and counts nothing: the driver asks [`place`](Self::place) for the
+    /// first unit, which refuses it or deals with whatever it is. So an engine answers
+    /// here for what it expects, and for nothing else.
+    fn place_run(&mut self, now: Instant, run: &UnitRun<'_>) -> Option<RunPlacement> {
+        let _ = (now, run);
+        None
+    }
+
+    /// The payload is in place, or failed its check. Of a run: all payloads are, or it
+    /// counts as if none had arrived.
     fn handle_placed(&mut self, now: Instant, ticket: Ticket, landing: Landing);
 
     /// Bytes that the engine had to keep, because their place was not known
@@ -107,6 +125,22 @@ pub trait Engine {
         head: &mut [u8],
         from: &mut Spans,
     ) -> Option<Transmit>;
+
+    /// The next units to send on this path, if they are a run: to one peer, of one
+    /// length, out of one span, without a checksum to be filled in. Writes their heads
+    /// into `room`.
+    ///
+    /// `None` where what is to be sent next is no run (or nothing is): the driver asks
+    /// [`poll_transmit`](Self::poll_transmit).
+    fn poll_transmit_run(
+        &mut self,
+        now: Instant,
+        path: PathId,
+        room: &mut RunRoom<'_>,
+    ) -> Option<TransmitRun> {
+        let _ = (now, path, room);
+        None
+    }
 
     /// This transmission holds its spans no longer. What may have to be sent
     /// again stays pinned by the engine.
@@ -146,6 +180,10 @@ impl<E: Engine + ?Sized> Engine for &mut E {
         (**self).place(now, unit, into)
     }
 
+    fn place_run(&mut self, now: Instant, run: &UnitRun<'_>) -> Option<RunPlacement> {
+        (**self).place_run(now, run)
+    }
+
     fn handle_placed(&mut self, now: Instant, ticket: Ticket, landing: Landing) {
         (**self).handle_placed(now, ticket, landing);
     }
@@ -162,6 +200,15 @@ impl<E: Engine + ?Sized> Engine for &mut E {
         from: &mut Spans,
     ) -> Option<Transmit> {
         (**self).poll_transmit(now, path, head, from)
+    }
+
+    fn poll_transmit_run(
+        &mut self,
+        now: Instant,
+        path: PathId,
+        room: &mut RunRoom<'_>,
+    ) -> Option<TransmitRun> {
+        (**self).poll_transmit_run(now, path, room)
     }
 
     fn handle_sent(&mut self, now: Instant, ticket: Ticket) {

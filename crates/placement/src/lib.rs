@@ -13,6 +13,7 @@
 //! | [`area`] | the same for a whole message: any length |
 //! | [`mod@unit`] | what arrives, where it belongs, and that it is there |
 //! | [`transmit`] | what leaves |
+//! | [`mod@run`] | units that travel together |
 //! | [`path`] | over which path, to whom, within which limits |
 //! | [`refusal`] | why something was not accepted, counted |
 //! | [`time`] | virtual time |
@@ -37,6 +38,7 @@ pub mod engine;
 pub mod path;
 pub mod random;
 pub mod refusal;
+pub mod run;
 pub mod serial;
 pub mod span;
 pub mod time;
@@ -49,6 +51,7 @@ pub use engine::{Engine, Timeout};
 pub use path::{Ecn, Offloads, PathId, PathLimits, PathState, Peer};
 pub use random::{Random, Seed};
 pub use refusal::{Refusal, Refusals};
+pub use run::{Heads, RunPlacement, RunRoom, TransmitRun, UnitRun};
 pub use serial::{Serial16, Serial32};
 pub use span::{Full, RegionId, Span, Spans};
 pub use time::{Duration, Instant};

@@ -74,6 +74,13 @@ impl Ecn {
             _ => Self::CongestionExperienced,
         }
     }
+
+    /// Was the network congested?
+    #[must_use]
+    #[inline]
+    pub const fn is_congested(self) -> bool {
+        matches!(self, Self::CongestionExperienced)
+    }
 }
 
 /// What the device or the kernel beneath a path does by itself.
@@ -93,8 +100,11 @@ pub struct Offloads {
 /// How much a path carries at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PathLimits {
-    /// The largest unit, head and payload, that crosses in one piece.
+    /// The largest unit, head and payload, that crosses in one piece: what leaves here.
     pub unit: u32,
+    /// The largest unit that every peer gets. What is longer, up to `unit`, gets to some of
+    /// them, and its sender finds out to which. The same as `unit` where all peers are alike.
+    pub sure: u32,
     /// The longest head that the driver gives room for.
     pub head: u16,
     /// The largest unit with a [`Segment`](crate::Segment) to be cut by the
@@ -112,6 +122,7 @@ impl PathLimits {
     pub const fn plain(unit: u32) -> Self {
         Self {
             unit,
+            sure: unit,
             head: 256,
             super_unit: unit,
             segments: 1,

@@ -10,7 +10,7 @@ use crate::two::{
     set_ack, set_seq, window,
 };
 use landfall_placement::{Engine, Refusal};
-use landfall_test_engines::model::Faults;
+use landfall_testkit::model::Faults;
 use qpip::{
     Buffer, Config, Error, Event, Mapping, Object, PostError, ReceiveWork, SendWork, Service,
 };

@@ -6,39 +6,23 @@ use crate::two::{Two, Wire, ack, flags, forge, noise, payload_at, place, plain, 
 use landfall_placement::{
     Engine, Instant, Landing, PathLimits, PathState, Placement, Random, Ticket,
 };
-use landfall_test_engines::model::Faults;
+use landfall_testkit::model::Faults;
+use landfall_testkit::trials::{self, input, sequences, try_inputs};
 use proptest::prelude::*;
 use qpip::model::{disagreements, run, withstand};
 use qpip::{Config, Error, Mapping, PostError, Service, Status};
 
 const MAPPINGS: [Mapping; 3] = [Mapping::Segment, Mapping::Message, Mapping::Stream];
 
-/// How many cases a property test runs: more if the environment asks for it.
 fn cases(few: u32) -> ProptestConfig {
-    let cases = if std::env::var_os("LANDFALL_LONG").is_some() { few * 50 } else { few };
-    ProptestConfig::with_cases(cases)
-}
-
-/// How many sequences of operations the model is asked about.
-fn sequences() -> u64 {
-    let asked = std::env::var("LANDFALL_MODEL_SEQUENCES").ok().and_then(|n| n.parse().ok());
-    asked.unwrap_or(300)
-}
-
-fn random_bytes(seed: u64) -> Vec<u8> {
-    let mut random = Random::from_number(seed);
-    let len = 4 + random.below(900) as usize;
-    (0..len).map(|_| random.next_u32() as u8).collect()
+    ProptestConfig::with_cases(trials::cases(few))
 }
 
 /// Whatever users, drivers and the wire do: the adapters and the naive model of
 /// them agree, and all that was begun ends.
 #[test]
 fn model_agrees() {
-    for seed in 0..sequences() {
-        let failures = disagreements(&random_bytes(seed));
-        assert!(failures.is_empty(), "sequence {seed}: {failures:#?}");
-    }
+    try_inputs(0..sequences(300), 4..904, disagreements);
 }
 
 proptest! {
@@ -278,7 +262,7 @@ fn invariant_5_at_each_bound_there_is_an_error() {
 #[test]
 fn invariant_6_two_runs_give_the_same_bytes() {
     for seed in 0..40 {
-        let bytes = random_bytes(seed);
+        let bytes = input(seed, 4..904);
         assert_eq!(run(&bytes), run(&bytes), "sequence {seed}");
     }
 }

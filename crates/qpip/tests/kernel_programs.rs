@@ -3,8 +3,10 @@
 //! where one of them is not installed, a test skips with one line.
 
 use std::cell::RefCell;
+use std::fs::File;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::rc::Rc;
 
@@ -13,13 +15,13 @@ use landfall_transport::packet::PacketDriver;
 use qpip::CloseReason;
 
 use crate::station::exchange::PORT;
-use crate::station::files::Folder;
 use crate::station::http::{Server, content_length, split_message};
 use crate::station::iperf::{Connection, Stage, Test};
 use crate::station::kernel::Kernel;
 use crate::station::net::Cable;
 use crate::station::program::{Echo, Pattern, Script};
 use crate::station::{Shape, Station};
+use landfall_testkit::TemporaryFolder;
 
 /// Why this program cannot be talked to.
 fn why_not(program: &str, ask: &str) -> Option<String> {
@@ -52,6 +54,10 @@ fn run_to_end(
     output
 }
 
+fn open(path: &Path) -> File {
+    File::open(path).unwrap()
+}
+
 /// An address as it stands in a URL.
 fn in_url(address: SocketAddr) -> String {
     format!("http://{address}/document")
@@ -60,7 +66,7 @@ fn in_url(address: SocketAddr) -> String {
 #[test]
 fn curl_fetches_from_a_queue_pair_and_stores_to_one() {
     skip_unless!(why_not("curl", "--version"));
-    let folder = Folder::new("curl");
+    let folder = TemporaryFolder::new("curl");
     let document = Rc::new(some_bytes(8 << 20));
     let cable = Cable::new();
     let mut station = cable.station();
@@ -74,7 +80,7 @@ fn curl_fetches_from_a_queue_pair_and_stores_to_one() {
         assert_eq!(station.finish(fetching).closed, Some(CloseReason::Finished));
 
         let storing = station.offer(listener, Server::new(&document, &stored));
-        let file = folder.file("upload", &document);
+        let file = open(&folder.write("upload", &*document));
         let words = [&curl[..], &["--upload-file", "-"]].concat();
         // Of unknown length it would be chunked: say how long it is.
         let path = folder.path().join("upload");
@@ -89,7 +95,7 @@ fn curl_fetches_from_a_queue_pair_and_stores_to_one() {
 #[test]
 fn nc_talks_to_a_queue_pair_that_echoes() {
     skip_unless!(why_not("nc", "-h"));
-    let folder = Folder::new("nc");
+    let folder = TemporaryFolder::new("nc");
     let words = some_bytes(4 << 20);
     let cable = Cable::new();
     let mut station = cable.station();
@@ -97,7 +103,7 @@ fn nc_talks_to_a_queue_pair_that_echoes() {
         let at = station.at(is_ipv4, PORT);
         let listener = station.listen(at);
         let echoing = station.offer(listener, Echo::default());
-        let stdin = folder.file("words", &words);
+        let stdin = open(&folder.write("words", &words));
         let (host, port) = (at.ip().to_string(), at.port().to_string());
         // -N: after the end of its input it says that it has ended.
         let nc = ["nc", "-N", &host, &port];
@@ -148,7 +154,7 @@ impl Drop for Serving {
 }
 
 impl Serving {
-    fn start(kernel: &Kernel, folder: &Folder, at: IpAddr) -> io::Result<Self> {
+    fn start(kernel: &Kernel, folder: &TemporaryFolder, at: IpAddr) -> io::Result<Self> {
         let mut command = Command::new("python3");
         command.args(["-m", "http.server", "8000", "--bind", &at.to_string(), "--directory"]);
         command.arg(folder.path()).stdin(Stdio::null());
@@ -160,9 +166,9 @@ impl Serving {
 #[test]
 fn a_queue_pair_fetches_from_pythons_server() {
     skip_unless!(why_not("python3", "--version"));
-    let folder = Folder::new("python");
+    let folder = TemporaryFolder::new("python");
     let document = some_bytes(8 << 20);
-    folder.file("document", &document);
+    folder.write("document", &document);
     let cable = Cable::new();
     let mut station = cable.station();
     for is_ipv4 in [true, false] {

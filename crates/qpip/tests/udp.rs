@@ -2,10 +2,13 @@
 
 use std::time::Duration;
 
+use crate::two::{self, Two, noise, place, ticket};
 use crate::world::{BOTH, Shape, Version, World, address, ip, mac, pattern};
+use landfall_placement::{Engine, Landing, Placement};
 use landfall_simnet::{EngineConfig, Frame, Loss, PortId, Probability, check};
+use landfall_testkit::model::Faults;
 use qpip::wire::{Envelope, Fragment, protocol};
-use qpip::{Operation, PostError, Service, Status};
+use qpip::{Mapping, Operation, PostError, Service, Status};
 
 #[test]
 fn a_message_takes_a_request_and_says_who_sent_it() {
@@ -295,6 +298,47 @@ fn overlapping_fragments_are_refused_as_a_whole() {
         assert_eq!(world.read(1, at, 2_892), bytes);
         assert_eq!(world.adapter(1).reassembly().repeated, 1);
     });
+}
+
+/// A frame from side 0 of a [`Two`] to the port 2 of side 1, with no checksum.
+fn frame_without_sum(payload: &[u8]) -> Vec<u8> {
+    let station = |side: usize| [2, 0, 0, 0, 0, side as u8 + 1];
+    let ends = [0, 1].map(|side| (station(side), two::address(side, 0).ip()));
+    let envelope = Envelope::new(ends[0], ends[1], protocol::UDP);
+    let len = payload.len() as u16 + 8;
+    let mut bytes = vec![0; 64];
+    let head = envelope.write(&mut bytes, u32::from(len)).unwrap();
+    bytes.truncate(head);
+    bytes.extend([1u16, 2, len, 0].map(u16::to_be_bytes).concat());
+    bytes.extend_from_slice(payload);
+    bytes
+}
+
+/// Datagrams that write nothing are done at once: no driver is asked for a placement with
+/// neither bytes nor a check, and the request of the one in front waits for its bytes.
+#[test]
+fn invariant_2_what_writes_nothing_does_not_end_the_request_in_front_of_it() {
+    let mut two = Two::new(&two::plain(), Mapping::Message, Faults::default(), 1);
+    let pair = two.queue_pair(1, Service::Udp);
+    two.adapter(1).bind(pair, two::address(1, 2)).unwrap();
+    two.pairs[1] = pair;
+    let requests = [100, 100, 100].map(|len| two.receive(1, len));
+    let now = two.wire.now;
+    let first = frame_without_sum(&noise(1, 50));
+    let ticket = ticket(place(&mut two.wire.sides[1].engine, now, &first).unwrap());
+    for payload in [&[][..], &noise(2, 101)] {
+        let placement = place(&mut two.wire.sides[1].engine, now, &frame_without_sum(payload));
+        assert_eq!(placement, Ok(Placement::Consumed));
+    }
+    two.hear();
+    assert!(two.done[1].is_empty(), "the first is not in place");
+    two.wire.sides[1].engine.handle_placed(now, ticket, Landing::Unchecked);
+    two.hear();
+    let done: Vec<_> = two.done[1].iter().map(|done| (done.id, done.status, done.len)).collect();
+    let statuses = [(Status::Success, 50), (Status::Success, 0), (Status::TooLong, 101)];
+    let expected = requests.iter().zip(statuses).map(|((id, _), (how, len))| (*id, how, len));
+    assert_eq!(done, expected.collect::<Vec<_>>());
+    two.check_contract();
 }
 
 /// A port on one address keeps what is for it from one on any, also while it has

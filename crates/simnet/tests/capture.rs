@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
-use crate::common::{TemporaryFile, run_dry, shared, silent, tshark};
+use crate::common::{run_dry, shared, silent, tshark};
 use landfall_placement::{Ecn, Instant};
 use landfall_simnet::capture::Sink;
 use landfall_simnet::sim::Fate;
 use landfall_simnet::{Encapsulation, Frame, LinkConfig, LinkId, NodeId, PortId, Sim};
+use landfall_testkit::TemporaryFolder;
+use landfall_testkit::tshark::CaptureFile;
 
 /// Two nodes, five frames: the second is taken away, the fourth is too long.
 fn little_network() -> (Sim, NodeId, NodeId, LinkId) {
@@ -50,7 +52,7 @@ fn tshark_reads_frames_behind_made_up_headers() {
         "udp.length",
         "frame.comment",
     ];
-    let Some(lines) = tshark(&TemporaryFile::new(sim.captured(), "udp"), &fields) else { return };
+    let Some(lines) = tshark(&CaptureFile::new(sim.captured()), &fields) else { return };
     let line = |interface: &str, micros: u32, direction: u8, len: u32, comment: &str| {
         let time = format!("0.{micros:06}000");
         let (ends, direction) = ("10.0.0.0\t10.0.0.1", format!("0x0000000{direction}"));
@@ -87,7 +89,7 @@ fn tshark_reads_ethernet_frames_and_private_ones() {
     sim.send(b, PortId(0), Frame::raw([1, 2, 3])).unwrap();
     run_dry(&mut sim);
     let fields = ["frame.interface_id", "frame.encap_type", "arp.src.proto_ipv4", "frame.len"];
-    let Some(lines) = tshark(&TemporaryFile::new(sim.captured(), "ethernet"), &fields) else {
+    let Some(lines) = tshark(&CaptureFile::new(sim.captured()), &fields) else {
         return;
     };
     // Wireshark's own numbers: 1 is Ethernet, 45 + n are private kinds.
@@ -120,8 +122,7 @@ fn invariant_5_a_capture_in_memory_ends_at_its_limit() {
     send_five(&mut sim, a, b);
     assert!(sim.captured().len() <= 400);
     assert!(sim.capture_missed() > 0);
-    let Some(lines) = tshark(&TemporaryFile::new(sim.captured(), "limit"), &["frame.number"])
-    else {
+    let Some(lines) = tshark(&CaptureFile::new(sim.captured()), &["frame.number"]) else {
         return;
     };
     assert!(!lines.is_empty(), "what was kept is a whole capture");
@@ -132,7 +133,8 @@ fn a_capture_is_saved_to_a_file() {
     let (mut sim, a, b, _) = little_network();
     sim.capture_all(Encapsulation::User(0));
     send_five(&mut sim, a, b);
-    let file = TemporaryFile::new(&[], "saved");
-    sim.save_capture(&file.0).unwrap();
-    assert!(std::fs::read(&file.0).unwrap() == sim.captured());
+    let folder = TemporaryFolder::new("saved");
+    let file = folder.join("capture.pcapng");
+    sim.save_capture(&file).unwrap();
+    assert!(std::fs::read(&file).unwrap() == sim.captured());
 }

@@ -3,8 +3,8 @@
 
 use landfall_placement::{Engine, Instant, Peer, Refusal, RegionId};
 use landfall_simnet::{EngineConfig, EngineNode, Handle, LinkConfig, Outcome, Sim};
-use landfall_test_engines::Halves;
-use landfall_test_engines::halves::Event;
+use landfall_testkit::engines::Halves;
+use landfall_testkit::engines::halves::Event;
 
 type Host = EngineNode<Halves>;
 

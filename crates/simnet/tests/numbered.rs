@@ -15,8 +15,9 @@ use landfall_simnet::{
     EngineConfig, EngineNode, Error, Handle, LinkConfig, LinkId, Loss, Memory, NodeId, Probability,
     Sim, Switch, check,
 };
-use landfall_test_engines::numbered::{Config, Event};
-use landfall_test_engines::{Area, Numbered};
+use landfall_testkit::engines::numbered::{Config, Event};
+use landfall_testkit::engines::{Area, Numbered};
+use landfall_testkit::trials::noise;
 
 type Host = EngineNode<Numbered>;
 
@@ -46,11 +47,6 @@ fn receiver(sim: &mut Sim, how: EngineConfig) -> (Handle<Host>, Rc<RefCell<Vec<A
         },
     );
     (sim.add("receiver", node).unwrap(), delivered)
-}
-
-fn noise(seed: u64, len: usize) -> Vec<u8> {
-    let mut random = Random::from_number(seed);
-    (0..len).map(|_| random.next_u32() as u8).collect()
 }
 
 fn lend(sim: &mut Sim, host: Handle<Host>, bytes: Vec<u8>) -> RegionId {

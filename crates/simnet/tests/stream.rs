@@ -13,8 +13,8 @@ use landfall_simnet::{
     Encapsulation, EngineConfig, EngineNode, Handle, LinkConfig, LinkId, Loss, Memory, NodeId,
     Probability, Sim, Switch, check,
 };
-use landfall_test_engines::stream::{Config, Event, Framing, Station};
-use landfall_test_engines::{Area, Stream};
+use landfall_testkit::engines::stream::{Config, Event, Framing, Station};
+use landfall_testkit::engines::{Area, Stream};
 
 type Host = EngineNode<Stream>;
 
@@ -229,13 +229,13 @@ fn sixteen_connections_through_one_switch() {
 /// Checksums that the node filled in and segments that it cut, seen by a stranger.
 #[test]
 fn tshark_finds_nothing_wrong_with_what_crosses_the_link() {
-    for (framing, name) in [(ipv4(), "tcp4"), (ipv6(), "tcp6")] {
+    for framing in [ipv4(), ipv6()] {
         let mut sim = Sim::from_number(1);
         exchange(&mut sim, framing, with_segmentation(), |sim, a, b| {
             let link = sim.connect(a, b, gigabit()).unwrap();
             sim.tap(link.there(), Encapsulation::Ethernet).unwrap();
         });
-        let file = common::TemporaryFile::new(sim.captured(), name);
+        let file = landfall_testkit::tshark::CaptureFile::new(sim.captured());
         let fields = ["tcp.checksum.status", "tcp.analysis.flags"];
         let Some(lines) = common::tshark(&file, &fields) else { return };
         assert!(lines.len() > 2 * LENGTH / 1_500, "{}", lines.len());

@@ -250,7 +250,7 @@ fn set_timeout(place: &Mutex<Option<Duration>>, timeout: Option<Duration>) -> io
 }
 
 /// See the module.
-pub(crate) struct Duplex {
+pub struct Duplex {
     reading: Arc<Side<Reading>>,
     writing: Arc<Side<Writing>>,
     pub(crate) options: Options,

@@ -1,4 +1,4 @@
-//! [`Family`]: what carries a socket, as a type.
+//! [`Family`]: what carries a socket, and [`Mode`]: who waits for it, as types.
 
 /// What carries a socket: [`Clan`], [`Qp`] or [`Stp`].
 pub trait Family: sealed::Sealed + 'static {
@@ -22,7 +22,30 @@ pub trait Messages: Family {
     const SEQPACKET_LISTENER: &'static str;
 }
 
-mod sealed {
+/// Who waits for a socket: threads ([`Blocking`])
+#[cfg_attr(feature = "tokio", doc = "or tasks ([`Tokio`]).")]
+#[cfg_attr(not(feature = "tokio"), doc = "or, with the feature `tokio`, tasks.")]
+/// A socket of either mode is the same inside, and becomes one of the other.
+pub trait Mode: sealed::Sealed + 'static {}
+
+/// Calls wait on their thread, as those of `std::net` do.
+#[derive(Debug)]
+pub enum Blocking {}
+
+impl sealed::Sealed for Blocking {}
+impl Mode for Blocking {}
+
+/// Futures wait on any executor, with tokio's traits.
+#[cfg(feature = "tokio")]
+#[derive(Debug)]
+pub enum Tokio {}
+
+#[cfg(feature = "tokio")]
+impl sealed::Sealed for Tokio {}
+#[cfg(feature = "tokio")]
+impl Mode for Tokio {}
+
+pub(crate) mod sealed {
     pub trait Sealed {}
 }
 

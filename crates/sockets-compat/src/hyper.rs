@@ -2,7 +2,7 @@
 //!
 //! - [`Connector`] is a `tower` service from a URI to a connection: for the clients of
 //!   `hyper-util` and what is built on them, and for `tonic`'s `connect_with_connector`.
-//! - [`tokio::Listener`](crate::tokio::Listener) is an [`axum::serve::Listener`].
+//! - A [`Listener`] of streams for tokio is an [`axum::serve::Listener`].
 //!
 //! A URI names a host as HTTP knows it, which is not where a socket of this family is;
 //! so a connector goes where it was told, or where it is told for each URI.
@@ -22,7 +22,8 @@ use tower_service::Service;
 
 use crate::Address;
 use crate::family::Family;
-use crate::tokio::{ByteStream, Listener};
+use crate::listener::Listener;
+use crate::tokio::ByteStream;
 
 /// A connection that is being made.
 pub type Connecting<F> =
@@ -88,7 +89,7 @@ impl<F: Family> Connection for ByteStream<F> {
     }
 }
 
-impl<F: Family> axum::serve::Listener for Listener<F> {
+impl<F: Family> axum::serve::Listener for Listener<ByteStream<F>> {
     type Io = ByteStream<F>;
     type Addr = Address;
 

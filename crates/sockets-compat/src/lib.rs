@@ -63,12 +63,14 @@ pub use family::Clan;
 pub use family::Qp;
 #[cfg(feature = "stp")]
 pub use family::Stp;
-pub use family::{Family, Messages};
-pub use listener::{Incoming, Listener};
+#[cfg(feature = "tokio")]
+pub use family::Tokio;
+pub use family::{Blocking, Family, Messages, Mode};
+pub use listener::{Accepted, Incoming, Listener};
 #[cfg(feature = "qpip")]
 pub use qp::{QpDatagram, QpHost, QpListener, QpOptions, QpStream};
 #[cfg(any(feature = "clan", feature = "stp"))]
-pub use seqpacket::{SeqPacket, SeqPacketListener};
+pub use seqpacket::SeqPacket;
 #[cfg(feature = "stp")]
 pub use stp::{StpHost, StpListener, StpOptions, StpSeqPacket, StpStream, StpStreamListener};
 pub use stream::{ByteStream, OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf};

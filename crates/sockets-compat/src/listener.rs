@@ -1,15 +1,15 @@
-//! [`Listener`]: where streams come in, like [`std::net::TcpListener`].
+//! [`Listener`]: where sockets come in, like [`std::net::TcpListener`]. What is for tasks
+//! alone is in `tokio/mod.rs`.
 
 use std::fmt;
 use std::io;
-use std::marker::PhantomData;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use crate::Address;
 use crate::duplex::{Duplex, Options};
-use crate::family::Family;
+use crate::family::{Blocking, Family, Mode, sealed};
 use crate::stream::ByteStream;
 use crate::waiting::{Side, Tend};
 
@@ -35,59 +35,62 @@ impl<T> Tend for Accepting<T> {
 }
 
 /// What all handles of a listener share.
-pub(crate) struct Hall<T> {
+pub(crate) struct ListenerState<T> {
     side: Arc<Side<Accepting<T>>>,
-    pub(crate) options: Options,
-    pub(crate) local: Address,
+    options: Options,
+    local: Address,
 }
 
-impl<T: 'static> Hall<T> {
-    pub(crate) fn new(accept: Box<dyn Accept<T>>, local: Address) -> Arc<Self> {
-        let side = Side::new(Accepting(accept));
+/// A socket that comes in at a [`Listener`]: a [`ByteStream`]
+#[cfg_attr(any(feature = "clan", feature = "stp"), doc = "or a [`SeqPacket`](crate::SeqPacket).")]
+pub trait Accepted: sealed::Sealed + Sized + 'static {
+    /// Who waits for it.
+    type Mode: Mode;
+    /// What its handles share.
+    #[doc(hidden)]
+    type Shared: 'static;
+    /// What a listener for such is called.
+    #[doc(hidden)]
+    const LISTENER: &'static str;
+    /// The first handle, and where the other side is.
+    #[doc(hidden)]
+    fn accepted(shared: Arc<Self::Shared>) -> (Self, Address);
+}
+
+impl<F: Family, M: Mode> sealed::Sealed for ByteStream<F, M> {}
+
+impl<F: Family, M: Mode> Accepted for ByteStream<F, M> {
+    type Mode = M;
+    type Shared = Duplex;
+    const LISTENER: &'static str = F::LISTENER;
+
+    fn accepted(duplex: Arc<Duplex>) -> (Self, Address) {
+        let peer = duplex.peer.clone();
+        (Self::of(duplex), peer)
+    }
+}
+
+/// Where sockets of one kind and family come in; the names to use are
+#[cfg_attr(
+    feature = "clan",
+    doc = "[`ClanListener`](crate::ClanListener), [`ClanSeqPacketListener`](crate::ClanSeqPacketListener),"
+)]
+#[cfg_attr(feature = "qpip", doc = "[`QpListener`](crate::QpListener),")]
+#[cfg_attr(
+    feature = "stp",
+    doc = "[`StpStreamListener`](crate::StpStreamListener), [`StpListener`](crate::StpListener),"
+)]
+/// which have their own ways to bind. Dropped, nobody comes in any more.
+pub struct Listener<S: Accepted> {
+    pub(crate) state: Arc<ListenerState<S::Shared>>,
+}
+
+impl<S: Accepted> Listener<S> {
+    pub(crate) fn open(accept: impl Accept<S::Shared> + 'static, local: Address) -> Self {
+        let side = Side::new(Accepting(Box::new(accept) as Box<dyn Accept<S::Shared>>));
         // From now on news is heard, whoever accepts.
         side.step(Tend::tend);
-        Arc::new(Self { side, options: Options::default(), local })
-    }
-
-    pub(crate) fn accept(&self) -> io::Result<Arc<T>> {
-        self.options.read(&self.side, |accepting, cx| accepting.0.poll_accept(cx))
-    }
-
-    #[cfg(feature = "tokio")]
-    pub(crate) fn poll_accept(&self, cx: &Context<'_>) -> Poll<io::Result<Arc<T>>> {
-        self.side.poll(cx, |accepting, cx| accepting.0.poll_accept(cx))
-    }
-}
-
-/// Where byte streams of a family come in; the names to use are
-#[cfg_attr(feature = "clan", doc = "[`ClanListener`](crate::ClanListener),")]
-#[cfg_attr(feature = "qpip", doc = "[`QpListener`](crate::QpListener),")]
-#[cfg_attr(feature = "stp", doc = "[`StpStreamListener`](crate::StpStreamListener),")]
-/// which have their own ways to bind. Dropped, nobody comes in any more.
-pub struct Listener<F: Family> {
-    pub(crate) hall: Arc<Hall<Duplex>>,
-    family: PhantomData<fn() -> F>,
-}
-
-impl<F: Family> Listener<F> {
-    pub(crate) const fn of(hall: Arc<Hall<Duplex>>) -> Self {
-        Self { hall, family: PhantomData }
-    }
-
-    /// The next connection, and where it comes from.
-    ///
-    /// # Errors
-    /// [`io::ErrorKind::WouldBlock`] where it may not wait, or not longer; or what
-    /// carries the listener is over.
-    pub fn accept(&self) -> io::Result<(ByteStream<F>, Address)> {
-        let duplex = self.hall.accept()?;
-        let peer = duplex.peer.clone();
-        Ok((ByteStream::of(duplex), peer))
-    }
-
-    /// All connections, as they come.
-    pub const fn incoming(&self) -> Incoming<'_, F> {
-        Incoming(self)
+        Self { state: Arc::new(ListenerState { side, options: Options::default(), local }) }
     }
 
     /// Where it listens.
@@ -95,7 +98,29 @@ impl<F: Family> Listener<F> {
     /// # Errors
     /// None that is known.
     pub fn local_addr(&self) -> io::Result<Address> {
-        Ok(self.hall.local.clone())
+        Ok(self.state.local.clone())
+    }
+
+    #[cfg(feature = "tokio")]
+    pub(crate) fn poll_next(&self, cx: &Context<'_>) -> Poll<io::Result<(S, Address)>> {
+        self.state.side.poll(cx, |accepting, cx| accepting.0.poll_accept(cx)).map_ok(S::accepted)
+    }
+}
+
+impl<S: Accepted<Mode = Blocking>> Listener<S> {
+    /// The next connection, and where it comes from.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::WouldBlock`] where it may not wait, or not longer; or what
+    /// carries the listener is over.
+    pub fn accept(&self) -> io::Result<(S, Address)> {
+        let ListenerState { side, options, .. } = &*self.state;
+        options.read(side, |accepting, cx| accepting.0.poll_accept(cx)).map(S::accepted)
+    }
+
+    /// All connections, as they come.
+    pub const fn incoming(&self) -> Incoming<'_, S> {
+        Incoming(self)
     }
 
     /// Another handle to the same listener.
@@ -103,7 +128,7 @@ impl<F: Family> Listener<F> {
     /// # Errors
     /// None that is known; it is there for the likeness to `std`.
     pub fn try_clone(&self) -> io::Result<Self> {
-        Ok(Self::of(Arc::clone(&self.hall)))
+        Ok(Self { state: Arc::clone(&self.state) })
     }
 
     /// Whether [`accept`](Self::accept) gives [`io::ErrorKind::WouldBlock`] instead of
@@ -112,7 +137,7 @@ impl<F: Family> Listener<F> {
     /// # Errors
     /// None that is known.
     pub fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
-        self.hall.options.set_nonblocking(nonblocking);
+        self.state.options.set_nonblocking(nonblocking);
         Ok(())
     }
 
@@ -122,24 +147,24 @@ impl<F: Family> Listener<F> {
     /// # Errors
     /// A timeout of zero.
     pub fn set_accept_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
-        self.hall.options.set_read_timeout(timeout)
+        self.state.options.set_read_timeout(timeout)
     }
 }
 
-impl<F: Family> fmt::Debug for Listener<F> {
+impl<S: Accepted> fmt::Debug for Listener<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct(F::LISTENER).field("local", &format_args!("{}", self.hall.local)).finish()
+        f.debug_struct(S::LISTENER).field("local", &format_args!("{}", self.state.local)).finish()
     }
 }
 
 /// The connections of a [`Listener`], as they come; it never ends.
 #[derive(Debug)]
-pub struct Incoming<'a, F: Family>(&'a Listener<F>);
+pub struct Incoming<'a, S: Accepted>(&'a Listener<S>);
 
-impl<F: Family> Iterator for Incoming<'_, F> {
-    type Item = io::Result<ByteStream<F>>;
+impl<S: Accepted<Mode = Blocking>> Iterator for Incoming<'_, S> {
+    type Item = io::Result<S>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        Some(self.0.accept().map(|(stream, _)| stream))
+        Some(self.0.accept().map(|(socket, _)| socket))
     }
 }

@@ -1,6 +1,7 @@
 //! [`Packets`]: messages in both directions, whatever carries them. Every kind of socket
 //! for messages in this crate is a thin handle to one.
 
+use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::Shutdown;
 use std::sync::Arc;
@@ -121,7 +122,7 @@ impl Tend for Writing {
 }
 
 /// See the module.
-pub(crate) struct Packets {
+pub struct Packets {
     reading: Arc<Side<Reading>>,
     writing: Arc<Side<Writing>>,
     pub(crate) options: Options,
@@ -152,14 +153,9 @@ impl Packets {
         }
         let timeout = self.options.write_timeout();
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        let begun = self.writing.wait(deadline, |writing, cx| writing.0.poll_begin(cx, from, true));
-        if let Some(ticket) = begun.unwrap_or_else(|| Err(errors::not_yet()))? {
-            let waits = Waits { packets: self, ticket };
-            let taken =
-                self.writing.wait(deadline, |writing, cx| writing.0.poll_ticket(cx, waits.ticket));
-            taken.unwrap_or_else(|| Err(errors::not_yet()))?;
-        }
-        Ok(total(from))
+        let mut sending = Sending { packets: self, from, ticket: None };
+        let sent = self.writing.wait(deadline, |writing, cx| sending.poll(writing, cx));
+        sent.unwrap_or_else(|| Err(errors::not_yet()))
     }
 
     /// Sends without waiting, whatever the options say.
@@ -205,33 +201,41 @@ impl Packets {
     }
 }
 
-/// Somebody waits for a message to be taken. Given up, the message goes on; the next
-/// call hears what became of it.
-struct Waits<'a> {
+/// A message that is sent, and waited for until it is taken. Given up before there was room
+/// for it, it is not sent; later it goes on, and the next call hears what became of it.
+struct Sending<'a> {
     packets: &'a Packets,
-    ticket: Ticket,
+    from: &'a [IoSlice<'a>],
+    /// It is on its way.
+    ticket: Option<Ticket>,
 }
 
-impl Drop for Waits<'_> {
+impl Sending<'_> {
+    fn poll(&mut self, writing: &mut Writing, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        if self.ticket.is_none() {
+            self.ticket = ready!(writing.0.poll_begin(cx, self.from, true))?;
+        }
+        if let Some(ticket) = self.ticket {
+            ready!(writing.0.poll_ticket(cx, ticket))?;
+        }
+        Poll::Ready(Ok(total(self.from)))
+    }
+}
+
+impl Drop for Sending<'_> {
     fn drop(&mut self) {
-        self.packets.writing.step(|writing, _| writing.0.leave_ticket(self.ticket));
+        if let Some(ticket) = self.ticket {
+            self.packets.writing.step(|writing, _| writing.0.leave_ticket(ticket));
+        }
     }
 }
 
 #[cfg(feature = "tokio")]
 impl Packets {
     pub(crate) async fn send_async(&self, from: &[IoSlice<'_>]) -> io::Result<usize> {
-        use std::future::poll_fn;
-        let begun =
-            poll_fn(|cx| self.writing.poll(cx, |writing, cx| writing.0.poll_begin(cx, from, true)));
-        if let Some(ticket) = begun.await? {
-            let waits = Waits { packets: self, ticket };
-            poll_fn(|cx| {
-                self.writing.poll(cx, |writing, cx| writing.0.poll_ticket(cx, waits.ticket))
-            })
-            .await?;
-        }
-        Ok(total(from))
+        let mut sending = Sending { packets: self, from, ticket: None };
+        std::future::poll_fn(|cx| self.writing.poll(cx, |writing, cx| sending.poll(writing, cx)))
+            .await
     }
 
     pub(crate) fn poll_send(
@@ -266,5 +270,14 @@ impl Packets {
 
     pub(crate) fn poll_message(&self, cx: &Context<'_>) -> Poll<io::Result<Option<Bytes>>> {
         self.reading.poll(cx, Reading::poll_message)
+    }
+}
+
+impl fmt::Debug for Packets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Packets")
+            .field("local", &self.local)
+            .field("peer", &self.peer)
+            .finish_non_exhaustive()
     }
 }

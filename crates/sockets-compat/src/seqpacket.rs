@@ -1,4 +1,5 @@
-//! [`SeqPacket`]: the blocking socket for messages, and where such come in.
+//! [`SeqPacket`]: a socket for messages. What is for tasks alone is in
+//! `tokio/seqpacket.rs`.
 
 use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
@@ -10,8 +11,8 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use crate::Address;
-use crate::family::Messages;
-use crate::listener::Hall;
+use crate::family::{Blocking, Messages, Mode, sealed};
+use crate::listener::Accepted;
 use crate::packets::Packets;
 
 /// A socket for messages of a family, like one of the kernel's with `SOCK_SEQPACKET`; the
@@ -30,16 +31,62 @@ use crate::packets::Packets;
 ///
 /// It reads and writes by `&`, too. Clones ([`try_clone`](Self::try_clone)) are the same
 /// socket, with the same options.
-pub struct SeqPacket<F: Messages> {
+pub struct SeqPacket<F: Messages, M: Mode = Blocking> {
     pub(crate) packets: Arc<Packets>,
-    family: PhantomData<fn() -> F>,
+    kind: PhantomData<fn() -> (F, M)>,
+}
+
+impl<F: Messages, M: Mode> SeqPacket<F, M> {
+    pub(crate) const fn of(packets: Arc<Packets>) -> Self {
+        Self { packets, kind: PhantomData }
+    }
+
+    /// The longest message that this side takes.
+    #[must_use]
+    pub fn message_limit(&self) -> usize {
+        self.packets.most()
+    }
+
+    /// The longest message that the other side takes, where it has said so; with STP its
+    /// writer hears of it.
+    #[must_use]
+    pub fn peer_message_limit(&self) -> Option<usize> {
+        self.packets.peer_most
+    }
+
+    /// Where the other side is.
+    ///
+    /// # Errors
+    /// None that is known.
+    pub fn peer_addr(&self) -> io::Result<Address> {
+        Ok(self.packets.peer.clone())
+    }
+
+    /// Where this side is.
+    ///
+    /// # Errors
+    /// None that is known.
+    pub fn local_addr(&self) -> io::Result<Address> {
+        Ok(self.packets.local.clone())
+    }
+
+    /// What went wrong behind a write that had returned, or with a message that no call
+    /// waited for.
+    ///
+    /// # Errors
+    /// None that is known.
+    pub fn take_error(&self) -> io::Result<Option<io::Error>> {
+        Ok(self.packets.take_error())
+    }
+}
+
+impl<F: Messages, M: Mode> Clone for SeqPacket<F, M> {
+    fn clone(&self) -> Self {
+        Self::of(Arc::clone(&self.packets))
+    }
 }
 
 impl<F: Messages> SeqPacket<F> {
-    pub(crate) const fn of(packets: Arc<Packets>) -> Self {
-        Self { packets, family: PhantomData }
-    }
-
     /// Sends a message, and waits for as long as a write of this family does.
     ///
     /// # Errors
@@ -90,19 +137,6 @@ impl<F: Messages> SeqPacket<F> {
         self.packets.message()
     }
 
-    /// The longest message that this side takes.
-    #[must_use]
-    pub fn message_limit(&self) -> usize {
-        self.packets.most()
-    }
-
-    /// The longest message that the other side takes, where it has said so; with STP its
-    /// writer hears of it.
-    #[must_use]
-    pub fn peer_message_limit(&self) -> Option<usize> {
-        self.packets.peer_most
-    }
-
     /// Ends one direction, or both: behind the last message the other side reads 0.
     ///
     /// # Errors
@@ -117,23 +151,7 @@ impl<F: Messages> SeqPacket<F> {
     /// # Errors
     /// None that is known; it is there for the likeness to `std`.
     pub fn try_clone(&self) -> io::Result<Self> {
-        Ok(Self::of(Arc::clone(&self.packets)))
-    }
-
-    /// Where the other side is.
-    ///
-    /// # Errors
-    /// None that is known.
-    pub fn peer_addr(&self) -> io::Result<Address> {
-        Ok(self.packets.peer.clone())
-    }
-
-    /// Where this side is.
-    ///
-    /// # Errors
-    /// None that is known.
-    pub fn local_addr(&self) -> io::Result<Address> {
-        Ok(self.packets.local.clone())
+        Ok(self.clone())
     }
 
     /// Whether calls give [`io::ErrorKind::WouldBlock`] instead of waiting.
@@ -159,15 +177,6 @@ impl<F: Messages> SeqPacket<F> {
     /// A timeout of zero, as with `std`.
     pub fn set_write_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
         self.packets.options.set_write_timeout(timeout)
-    }
-
-    /// What went wrong behind a write that had returned, or with a message that no call
-    /// waited for.
-    ///
-    /// # Errors
-    /// None that is known.
-    pub fn take_error(&self) -> io::Result<Option<io::Error>> {
-        Ok(self.packets.take_error())
     }
 }
 
@@ -220,7 +229,7 @@ impl<F: Messages> Write for SeqPacket<F> {
     }
 }
 
-impl<F: Messages> fmt::Debug for SeqPacket<F> {
+impl<F: Messages, M: Mode> fmt::Debug for SeqPacket<F, M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct(F::SEQPACKET)
             .field("local", &format_args!("{}", self.packets.local))
@@ -229,61 +238,15 @@ impl<F: Messages> fmt::Debug for SeqPacket<F> {
     }
 }
 
-/// Where [`SeqPacket`]s of a family come in; the names to use are
-#[cfg_attr(feature = "clan", doc = "[`ClanSeqPacketListener`](crate::ClanSeqPacketListener),")]
-#[cfg_attr(feature = "stp", doc = "[`StpListener`](crate::StpListener),")]
-/// which have their own ways to bind. Dropped, none come in any more.
-pub struct SeqPacketListener<F: Messages> {
-    pub(crate) hall: Arc<Hall<Packets>>,
-    family: PhantomData<fn() -> F>,
-}
+impl<F: Messages, M: Mode> sealed::Sealed for SeqPacket<F, M> {}
 
-impl<F: Messages> SeqPacketListener<F> {
-    pub(crate) const fn of(hall: Arc<Hall<Packets>>) -> Self {
-        Self { hall, family: PhantomData }
-    }
+impl<F: Messages, M: Mode> Accepted for SeqPacket<F, M> {
+    type Mode = M;
+    type Shared = Packets;
+    const LISTENER: &'static str = F::SEQPACKET_LISTENER;
 
-    /// The next connection, and where it comes from.
-    ///
-    /// # Errors
-    /// [`io::ErrorKind::WouldBlock`] where it may not wait, or not longer.
-    pub fn accept(&self) -> io::Result<(SeqPacket<F>, Address)> {
-        let packets = self.hall.accept()?;
+    fn accepted(packets: Arc<Packets>) -> (Self, Address) {
         let peer = packets.peer.clone();
-        Ok((SeqPacket::of(packets), peer))
-    }
-
-    /// Where it listens.
-    ///
-    /// # Errors
-    /// None that is known.
-    pub fn local_addr(&self) -> io::Result<Address> {
-        Ok(self.hall.local.clone())
-    }
-
-    /// Whether [`accept`](Self::accept) gives [`io::ErrorKind::WouldBlock`] instead of
-    /// waiting.
-    ///
-    /// # Errors
-    /// None that is known.
-    pub fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
-        self.hall.options.set_nonblocking(nonblocking);
-        Ok(())
-    }
-
-    /// How long [`accept`](Self::accept) waits; `None` waits for ever.
-    ///
-    /// # Errors
-    /// A timeout of zero.
-    pub fn set_accept_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
-        self.hall.options.set_read_timeout(timeout)
-    }
-}
-
-impl<F: Messages> fmt::Debug for SeqPacketListener<F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct(F::SEQPACKET_LISTENER)
-            .field("local", &format_args!("{}", self.hall.local))
-            .finish()
+        (Self::of(packets), peer)
     }
 }

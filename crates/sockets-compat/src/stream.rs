@@ -1,4 +1,5 @@
-//! [`ByteStream`]: the blocking byte stream, like [`std::net::TcpStream`].
+//! [`ByteStream`]: a byte stream, like [`std::net::TcpStream`], and its two directions. What
+//! is for tasks alone is in `tokio/stream.rs`.
 
 use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
@@ -9,7 +10,7 @@ use std::time::Duration;
 
 use crate::Address;
 use crate::duplex::Duplex;
-use crate::family::Family;
+use crate::family::{Blocking, Family, Mode};
 
 /// A byte stream of a family; the names to use are
 #[cfg_attr(feature = "clan", doc = "[`ClanStream`](crate::ClanStream),")]
@@ -24,22 +25,14 @@ use crate::family::Family;
 ///
 /// There is no `AsRawFd`: below is memory and an engine of this process, and not a
 /// descriptor that a kernel could read, write or poll for these bytes.
-pub struct ByteStream<F: Family> {
+pub struct ByteStream<F: Family, M: Mode = Blocking> {
     pub(crate) duplex: Arc<Duplex>,
-    family: PhantomData<fn() -> F>,
+    kind: PhantomData<fn() -> (F, M)>,
 }
 
-impl<F: Family> ByteStream<F> {
+impl<F: Family, M: Mode> ByteStream<F, M> {
     pub(crate) const fn of(duplex: Arc<Duplex>) -> Self {
-        Self { duplex, family: PhantomData }
-    }
-
-    /// Another handle to the same socket.
-    ///
-    /// # Errors
-    /// None that is known; it is there for the likeness to `std`.
-    pub fn try_clone(&self) -> io::Result<Self> {
-        Ok(Self::of(Arc::clone(&self.duplex)))
+        Self { duplex, kind: PhantomData }
     }
 
     /// Where the other side is.
@@ -56,6 +49,41 @@ impl<F: Family> ByteStream<F> {
     /// None that is known.
     pub fn local_addr(&self) -> io::Result<Address> {
         Ok(self.duplex.local.clone())
+    }
+
+    /// What went wrong behind a write that had returned, as `SO_ERROR`.
+    ///
+    /// # Errors
+    /// None that is known.
+    pub fn take_error(&self) -> io::Result<Option<io::Error>> {
+        Ok(self.duplex.take_error())
+    }
+
+    /// Each direction by itself, for as long as this handle is borrowed.
+    pub const fn split(&mut self) -> (ReadHalf<'_, F, M>, WriteHalf<'_, F, M>) {
+        (ReadHalf(self), WriteHalf(self))
+    }
+
+    /// Each direction by itself, for two threads or tasks. Dropping the writing half ends
+    /// that direction, as with tokio's.
+    #[must_use]
+    pub fn into_split(self) -> (OwnedReadHalf<F, M>, OwnedWriteHalf<F, M>) {
+        let reader = OwnedReadHalf(Self::of(Arc::clone(&self.duplex)));
+        (reader, OwnedWriteHalf { stream: self, ends: true })
+    }
+
+    pub(crate) const fn stream(&self) -> &Self {
+        self
+    }
+}
+
+impl<F: Family> ByteStream<F> {
+    /// Another handle to the same socket.
+    ///
+    /// # Errors
+    /// None that is known; it is there for the likeness to `std`.
+    pub fn try_clone(&self) -> io::Result<Self> {
+        Ok(Self::of(Arc::clone(&self.duplex)))
     }
 
     /// Ends one direction, or both. What was written before still arrives, and behind it
@@ -116,27 +144,6 @@ impl<F: Family> ByteStream<F> {
     pub fn write_timeout(&self) -> io::Result<Option<Duration>> {
         Ok(self.duplex.options.write_timeout())
     }
-
-    /// What went wrong behind a write that had returned, as `SO_ERROR`.
-    ///
-    /// # Errors
-    /// None that is known.
-    pub fn take_error(&self) -> io::Result<Option<io::Error>> {
-        Ok(self.duplex.take_error())
-    }
-
-    /// Each direction by itself, for as long as this handle is borrowed.
-    pub const fn split(&mut self) -> (ReadHalf<'_, F>, WriteHalf<'_, F>) {
-        (ReadHalf(self), WriteHalf(self))
-    }
-
-    /// Each direction by itself, for two threads. Dropping the writing half ends that
-    /// direction, as with tokio's.
-    #[must_use]
-    pub fn into_split(self) -> (OwnedReadHalf<F>, OwnedWriteHalf<F>) {
-        let reader = OwnedReadHalf(Self::of(Arc::clone(&self.duplex)));
-        (reader, OwnedWriteHalf { stream: self, ends: true })
-    }
 }
 
 impl<F: Family> Read for &ByteStream<F> {
@@ -193,12 +200,6 @@ macro_rules! through {
     };
 }
 
-impl<F: Family> ByteStream<F> {
-    const fn stream(&self) -> &Self {
-        self
-    }
-}
-
 through!(read ByteStream<F>);
 through!(write ByteStream<F>);
 through!(read ReadHalf<'_, F>);
@@ -208,23 +209,25 @@ through!(write OwnedWriteHalf<F>);
 
 /// The reading direction of a borrowed stream.
 #[derive(Debug)]
-pub struct ReadHalf<'a, F: Family>(&'a ByteStream<F>);
+pub struct ReadHalf<'a, F: Family, M: Mode = Blocking>(&'a ByteStream<F, M>);
 
-impl<F: Family> ReadHalf<'_, F> {
-    const fn stream(&self) -> &ByteStream<F> {
+impl<F: Family, M: Mode> ReadHalf<'_, F, M> {
+    pub(crate) const fn stream(&self) -> &ByteStream<F, M> {
         self.0
     }
 }
 
 /// The writing direction of a borrowed stream.
 #[derive(Debug)]
-pub struct WriteHalf<'a, F: Family>(&'a ByteStream<F>);
+pub struct WriteHalf<'a, F: Family, M: Mode = Blocking>(&'a ByteStream<F, M>);
 
-impl<F: Family> WriteHalf<'_, F> {
-    const fn stream(&self) -> &ByteStream<F> {
+impl<F: Family, M: Mode> WriteHalf<'_, F, M> {
+    pub(crate) const fn stream(&self) -> &ByteStream<F, M> {
         self.0
     }
+}
 
+impl<F: Family> WriteHalf<'_, F> {
     /// Ends this direction.
     ///
     /// # Errors
@@ -236,12 +239,12 @@ impl<F: Family> WriteHalf<'_, F> {
 
 /// The reading direction of a stream.
 #[derive(Debug)]
-pub struct OwnedReadHalf<F: Family>(ByteStream<F>);
+pub struct OwnedReadHalf<F: Family, M: Mode = Blocking>(ByteStream<F, M>);
 
-impl<F: Family> OwnedReadHalf<F> {
-    /// The whole stream, for its options.
+impl<F: Family, M: Mode> OwnedReadHalf<F, M> {
+    /// The whole stream, for its addresses and options.
     #[must_use]
-    pub const fn stream(&self) -> &ByteStream<F> {
+    pub const fn stream(&self) -> &ByteStream<F, M> {
         &self.0
     }
 
@@ -251,8 +254,8 @@ impl<F: Family> OwnedReadHalf<F> {
     /// Both halves, where they are of two streams.
     pub fn reunite(
         self,
-        mut other: OwnedWriteHalf<F>,
-    ) -> Result<ByteStream<F>, (Self, OwnedWriteHalf<F>)> {
+        mut other: OwnedWriteHalf<F, M>,
+    ) -> Result<ByteStream<F, M>, (Self, OwnedWriteHalf<F, M>)> {
         if Arc::ptr_eq(&self.0.duplex, &other.stream.duplex) {
             other.ends = false;
             Ok(self.0)
@@ -264,30 +267,30 @@ impl<F: Family> OwnedReadHalf<F> {
 
 /// The writing direction of a stream. Dropped, it ends that direction.
 #[derive(Debug)]
-pub struct OwnedWriteHalf<F: Family> {
-    stream: ByteStream<F>,
+pub struct OwnedWriteHalf<F: Family, M: Mode = Blocking> {
+    stream: ByteStream<F, M>,
     /// Its end ends the direction.
     ends: bool,
 }
 
-impl<F: Family> OwnedWriteHalf<F> {
-    /// The whole stream, for its options.
+impl<F: Family, M: Mode> OwnedWriteHalf<F, M> {
+    /// The whole stream, for its addresses and options.
     #[must_use]
-    pub const fn stream(&self) -> &ByteStream<F> {
+    pub const fn stream(&self) -> &ByteStream<F, M> {
         &self.stream
     }
 }
 
-impl<F: Family> Drop for OwnedWriteHalf<F> {
+impl<F: Family, M: Mode> Drop for OwnedWriteHalf<F, M> {
     fn drop(&mut self) {
         if self.ends {
             // A connection that is broken has no direction left to end.
-            let _ = self.stream.shutdown(Shutdown::Write);
+            let _ = self.stream.duplex.shutdown(Shutdown::Write);
         }
     }
 }
 
-impl<F: Family> fmt::Debug for ByteStream<F> {
+impl<F: Family, M: Mode> fmt::Debug for ByteStream<F, M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct(F::STREAM)
             .field("local", &format_args!("{}", self.duplex.local))

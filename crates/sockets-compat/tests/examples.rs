@@ -5,6 +5,7 @@ mod support;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
+use landfall_testkit::skip::skip;
 use support::within;
 
 /// `cargo test` builds examples beside tests; with `--test` it does not.
@@ -17,9 +18,7 @@ fn built(name: &str) -> PathBuf {
 fn says(name: &'static str, what: &[&str]) {
     let path = built(name);
     if !path.exists() {
-        eprintln!(
-            "SKIPPED: the example {name} is not built: cargo build -p sockets-compat --examples"
-        );
+        skip(name, "is not built: cargo build -p sockets-compat --examples");
         return;
     }
     let child = Command::new(path).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();

@@ -1,8 +1,8 @@
 //! What the fuzz target `defrag_admission` runs, over its corpus: so that what was found
 //! stays found. And over random bytes.
 
-use landfall_placement::Random;
 use landfall_testkit::corpus::replay;
+use landfall_testkit::trials::{rounds, try_inputs};
 use spec_defrag::admission::model::{disagreements, misreadings};
 
 fn failures(bytes: &[u8]) -> Vec<String> {
@@ -16,12 +16,5 @@ fn the_corpus_of_admission_breaks_no_rule() {
 
 #[test]
 fn random_schedules_of_admission_break_no_rule() {
-    let rounds = if std::env::var_os("LANDFALL_LONG").is_some() { 20_000 } else { 100 };
-    for seed in 0..rounds {
-        let mut random = Random::from_number(0xad01 + seed);
-        let len = random.below(3_000) as usize;
-        let bytes: Vec<u8> = (0..len).map(|_| random.next_u32() as u8).collect();
-        let failures = failures(&bytes);
-        assert!(failures.is_empty(), "schedule {seed}: {failures:#?}");
-    }
+    try_inputs(0xad01..0xad01 + rounds(100, 20_000), 0..3_000, failures);
 }

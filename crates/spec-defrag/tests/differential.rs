@@ -3,27 +3,14 @@
 //! the engine's cutter and by a naive one.
 
 use landfall_placement::{Random, RegionId};
+use landfall_testkit::trials::{self, sequences, try_inputs};
 use proptest::prelude::*;
 use spec_defrag::cut::{Cutter, Df};
 use spec_defrag::model::{Flow, Naive, Setup, Shape, cut, disagreements, play};
 use spec_defrag::{Stats, reassembly};
 
-/// How many cases a property test runs: more if the environment asks for it.
 fn cases(few: u32) -> ProptestConfig {
-    let cases = if std::env::var_os("LANDFALL_LONG").is_some() { few * 50 } else { few };
-    ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(cases) }
-}
-
-/// How many sequences of steps the model is asked about.
-fn sequences() -> u64 {
-    let asked = std::env::var("LANDFALL_MODEL_SEQUENCES").ok().and_then(|n| n.parse().ok());
-    asked.unwrap_or(120)
-}
-
-fn random_bytes(seed: u64) -> Vec<u8> {
-    let mut random = Random::from_number(seed);
-    let len = 4 + random.below(700) as usize;
-    (0..len).map(|_| random.next_u32() as u8).collect()
+    ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(trials::cases(few)) }
 }
 
 /// A few streams of pages, that take turns or mix, through a network with few faults:
@@ -64,11 +51,8 @@ fn streams(seed: u64) -> Vec<u8> {
 /// Whatever senders, the network and the user do.
 #[test]
 fn model_agrees() {
-    for seed in 0..sequences() {
-        let failures = disagreements(&random_bytes(seed));
-        // `model::story` tells how it came to it.
-        assert!(failures.is_empty(), "sequence {seed}: {failures:#?}");
-    }
+    // `model::story` tells how it came to what is found.
+    try_inputs(0..sequences(120), 4..704, disagreements);
 }
 
 /// Streams, which the engine learns from, and what disturbs them. No part of the
@@ -77,7 +61,7 @@ fn model_agrees() {
 fn model_agrees_on_streams() {
     let mut stats = Stats::default();
     let mut counters = reassembly::Counters::default();
-    for seed in 0..sequences() {
+    for seed in 0..sequences(120) {
         let bytes = streams(seed);
         let rig = play(&bytes);
         let failures = rig.failures();
@@ -100,7 +84,7 @@ fn model_agrees_on_streams() {
         }
     }
     let parts = [stats.astray, stats.broken, stats.conventional, stats.lent, stats.whole];
-    assert!(stats.speculated > 5 * sequences(), "hardly anything is speculated: {stats:?}");
+    assert!(stats.speculated > 5 * sequences(120), "hardly anything is speculated: {stats:?}");
     assert!(parts.iter().all(|count| *count > 0), "{stats:?}");
     let faults = [counters.repeated, counters.refused, counters.expired, counters.evicted];
     assert!(faults.iter().all(|count| *count > 0), "{counters:?}");

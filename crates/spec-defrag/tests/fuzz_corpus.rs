@@ -1,8 +1,8 @@
 //! What the fuzz targets `defrag_pair` and `defrag_frames` run, over their corpora:
 //! so that what was found stays found. And over random bytes.
 
-use landfall_placement::Random;
 use landfall_testkit::corpus::replay;
+use landfall_testkit::trials::{rounds, try_inputs};
 use spec_defrag::model::{disagreements, withstand};
 
 #[test]
@@ -17,12 +17,5 @@ fn the_corpus_of_frames_breaks_no_rule() {
 
 #[test]
 fn random_frames_break_no_rule() {
-    let rounds = if std::env::var_os("LANDFALL_LONG").is_some() { 20_000 } else { 200 };
-    for seed in 0..rounds {
-        let mut random = Random::from_number(seed);
-        let len = random.below(1_500) as usize;
-        let bytes: Vec<u8> = (0..len).map(|_| random.next_u32() as u8).collect();
-        let failures = withstand(&bytes);
-        assert!(failures.is_empty(), "frames {seed}: {failures:#?}");
-    }
+    try_inputs(0..rounds(200, 20_000), 0..1_500, withstand);
 }

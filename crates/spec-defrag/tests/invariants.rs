@@ -6,14 +6,13 @@ use crate::support::{
     Sent, TCP6, UDP, expect_good, frames, hits, moved, page, resized, sent, trained, twin,
 };
 use landfall_placement::{Area, Duration, Instant, Random, Refusal, RegionId};
+use landfall_testkit::trials;
 use proptest::prelude::*;
 use spec_defrag::model::{Flow, Rig, Setup, Shape, TestMemory, play, withstand};
 use spec_defrag::{Areas, Body, Config, ConfigError, Receiver, reassembly};
 
-/// How many cases a property test runs: more if the environment asks for it.
 fn cases(few: u32) -> ProptestConfig {
-    let cases = if std::env::var_os("LANDFALL_LONG").is_some() { few * 50 } else { few };
-    ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(cases) }
+    ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(trials::cases(few)) }
 }
 
 const SETUPS: [Setup; 4] = [Setup::PLAIN, Setup::PAPER, Setup::OFF, Setup::LENT];

@@ -45,6 +45,7 @@ mod receive;
 mod region;
 mod seen;
 mod send;
+mod size;
 mod stats;
 mod ticket;
 pub mod wire;

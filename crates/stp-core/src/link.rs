@@ -9,7 +9,8 @@ use landfall_congestion::{Arrived, Config as Congestion, Window};
 use landfall_placement::{Duration, Instant, Peer, Random};
 use landfall_tables::{HashIndex, Table};
 
-use crate::offload::Seat;
+use crate::offload::{Seat, Seats};
+use crate::size::LinkSize;
 
 /// No Block, at the ends of lists.
 pub(crate) const NO_BLOCK: u16 = u16::MAX;
@@ -59,6 +60,22 @@ pub(crate) struct Traffic {
     issued: VecDeque<Issued>,
     /// Transfers that wait for room here.
     pub(crate) waiting: Vec<u32>,
+    /// When long STUs were lost last, while some were.
+    pub(crate) long_lost_at: Instant,
+}
+
+impl Traffic {
+    /// The grant that an STU answers, which is the first of those that are left then.
+    #[inline]
+    fn issued_for(&mut self, seat: Seat) -> Option<&Issued> {
+        if !self.issued.front()?.covers(seat) {
+            // Those that it has overtaken are complete, or will come again.
+            let overtaken = self.issued.iter().take(LOOK_AHEAD);
+            let nth = overtaken.clone().position(|issued| issued.covers(seat))?;
+            self.issued.drain(..nth);
+        }
+        self.issued.front()
+    }
 }
 
 /// One link.
@@ -74,6 +91,8 @@ pub(crate) struct Link {
     /// How often in a row nothing came in time.
     pub(crate) strikes: u8,
     pub(crate) window: Window,
+    /// How long packets from there may be.
+    pub(crate) size: LinkSize,
     /// Granted and not arrived, in bytes.
     pub(crate) granted: u64,
     /// The Blocks granted here, in the order of their grants.
@@ -95,6 +114,7 @@ impl Link {
             is_up,
             strikes: 0,
             window,
+            size: LinkSize::default(),
             granted: 0,
             first: NO_BLOCK,
             last: NO_BLOCK,
@@ -115,6 +135,12 @@ impl Link {
         self.traffic.as_ref().is_some_and(|traffic| !traffic.waiting.is_empty())
     }
 
+    /// Does this Transfer?
+    #[cfg(feature = "model")]
+    pub(crate) fn is_awaited_by(&self, receive: u32) -> bool {
+        self.traffic.as_ref().is_some_and(|traffic| traffic.waiting.contains(&receive))
+    }
+
     /// The Transfers that waited for room.
     pub(crate) fn take_waiting(&mut self) -> Vec<u32> {
         self.traffic
@@ -131,20 +157,20 @@ impl Link {
         }
     }
 
-    /// When the STU that comes was granted, if it comes for the first time: of
+    /// When the last of the STUs that come was granted, if they come for the first time: of
     /// what was asked for again it is not clear which grant it answers.
     #[inline]
-    pub(crate) fn granted_at(&mut self, seat: Seat) -> Option<Instant> {
-        let issued = &mut self.traffic.as_mut()?.issued;
-        if let Some(first) = issued.front()
-            && first.covers(seat)
-        {
-            return Some(first.at);
+    pub(crate) fn granted_at(&mut self, seats: Seats) -> Option<Instant> {
+        let traffic = self.traffic.as_mut()?;
+        let mut seat = seats.first;
+        loop {
+            let issued = *traffic.issued_for(seat)?;
+            if issued.end >= seats.end() {
+                return Some(issued.at);
+            }
+            // A run goes on over the end of a grant.
+            seat.stu = issued.end;
         }
-        // Those that it has overtaken are complete, or will come again.
-        let nth = issued.iter().take(LOOK_AHEAD).position(|issued| issued.covers(seat))?;
-        issued.drain(..nth);
-        Some(issued.front()?.at)
     }
 
     /// Something of a Block is asked for again: what comes of it from now on may
@@ -250,6 +276,11 @@ impl Links {
     #[inline]
     pub(crate) fn get_mut(&mut self, index: u32) -> Option<&mut Link> {
         self.table.get_mut(index)
+    }
+
+    #[cfg(feature = "model")]
+    pub(crate) fn indices(&self) -> impl Iterator<Item = u32> + '_ {
+        self.table.indices()
     }
 
     pub(crate) fn has_room(&self) -> bool {

@@ -10,6 +10,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use landfall_placement::PathId;
+use landfall_tables::ChangeQueue;
 
 use crate::offload::{Block, Command};
 
@@ -54,8 +55,8 @@ struct Entry {
 /// What one adapter must be told.
 #[derive(Debug, Default)]
 struct Queue {
-    /// Blocks with news, each once.
-    changed: VecDeque<u16>,
+    /// Blocks with news.
+    changed: ChangeQueue,
     /// Blocks that it must close, in order.
     closes: VecDeque<u16>,
 }
@@ -110,11 +111,10 @@ impl Mirror {
         if entry.owner != Owner::Adapter {
             return;
         }
-        let was_none = entry.news.is_none();
         change(&mut entry.news);
         let adapter = usize::from(entry.adapter);
-        if was_none && let Some(queue) = self.queues.get_mut(adapter) {
-            queue.changed.push_back(block);
+        if let Some(queue) = self.queues.get_mut(adapter) {
+            queue.changed.push(block.into());
         }
     }
 
@@ -166,9 +166,7 @@ impl Mirror {
         let news = core::mem::take(&mut entry.news);
         let adapter = usize::from(entry.adapter);
         let Some(queue) = self.queues.get_mut(adapter) else { return false };
-        if !news.is_none() {
-            queue.changed.retain(|other| *other != block);
-        }
+        queue.changed.remove(block.into());
         if !news.open {
             queue.closes.push_back(block);
         }
@@ -196,12 +194,10 @@ impl Mirror {
 
     fn forget_news(&mut self, block: u16) {
         let Some(entry) = self.entry(block) else { return };
-        let news = core::mem::take(&mut entry.news);
+        entry.news = News::default();
         let adapter = usize::from(entry.adapter);
-        if !news.is_none()
-            && let Some(queue) = self.queues.get_mut(adapter)
-        {
-            queue.changed.retain(|other| *other != block);
+        if let Some(queue) = self.queues.get_mut(adapter) {
+            queue.changed.remove(block.into());
         }
     }
 
@@ -273,15 +269,16 @@ impl Mirror {
         block_at: impl Fn(u16) -> Option<&'b Block>,
     ) -> Option<Command> {
         let queue = self.queues.get_mut(usize::from(adapter))?;
-        while let Some(&index) = queue.changed.front() {
+        while let Some(index) = queue.changed.first() {
+            let index = index as u16;
             let known = self.entries.get_mut(usize::from(index)).zip(block_at(index));
             let Some((Entry { news, .. }, block)) = known else {
-                queue.changed.pop_front();
+                queue.changed.pop();
                 continue;
             };
             let command = take_news(news, index, block);
             if news.is_none() {
-                queue.changed.pop_front();
+                queue.changed.pop();
             }
             if command.is_some() {
                 return command;

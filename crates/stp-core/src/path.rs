@@ -3,9 +3,10 @@
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use landfall_placement::{Instant, PathId, PathLimits, Peer, RegionId, Span};
+use landfall_placement::{Instant, PathId, PathLimits, Peer, RegionId, RunRoom, Span};
+use zerocopy::IntoBytes;
 
-use crate::wire::{Flags, HEADER_LEN, Header, LONGEST_HEAD};
+use crate::wire::{Flags, HEADER_LEN, Header, LONGEST_HEAD, hold};
 
 /// A packet without payload, ready to go.
 #[derive(Clone, Copy, Debug)]
@@ -13,6 +14,8 @@ pub(crate) struct Control {
     pub(crate) to: Peer,
     pub(crate) len: u8,
     pub(crate) bytes: [u8; LONGEST_HEAD],
+    /// How many bytes that mean nothing are behind it.
+    pub(crate) filled: u32,
 }
 
 /// Whose memory the Data of an order comes from.
@@ -47,6 +50,15 @@ pub(crate) struct Order {
     pub(crate) since: Instant,
 }
 
+/// STUs of an order that leave together; their headers are written.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OrderRun {
+    pub(crate) stus: u16,
+    /// The length of each but the last.
+    pub(crate) stu_len: u32,
+    pub(crate) span: Span,
+}
+
 /// Which STUs of an order are to be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wanted {
@@ -78,8 +90,55 @@ impl Order {
             return None;
         }
         self.next = end;
+        Some((offset, self.span_at(offset, end - offset)))
+    }
+
+    /// The next STUs, if there are several whole ones of which all are wanted and for
+    /// which there is room: writes their headers, and moves on.
+    #[inline]
+    pub(crate) fn take_run(&mut self, now: Instant, room: &mut RunRoom<'_>) -> Option<OrderRun> {
+        let stu_len = 1u32 << self.stu;
+        let is_whole = self.next & (stu_len - 1) == 0;
+        if self.wanted != Wanted::All || !is_whole || room.head_len() < HEADER_LEN {
+            return None;
+        }
+        let left = self.end.saturating_sub(self.next);
+        let most = room.units_of(stu_len + HEADER_LEN as u32).min(usize::from(u16::MAX));
+        let stus = left.div_ceil(stu_len).min(most as u32);
+        if stus < 2 {
+            return None;
+        }
+        let len = left.min(stus * stu_len);
+        let first = self.next;
+        self.next = first + len;
+        let mut header = self.header_at(now, first, stu_len, false);
+        let flags = self.flags(self.next, false);
+        let mut heads = room.heads().take(stus as usize).peekable();
+        while let Some(head) = heads.next() {
+            if heads.peek().is_none() {
+                header.flags = flags;
+            }
+            head[..HEADER_LEN].copy_from_slice(header.as_bytes());
+            header.offset = header.offset.get().wrapping_add(stu_len).into();
+        }
+        Some(OrderRun { stus: stus as u16, stu_len, span: self.span_at(first, len) })
+    }
+
+    /// The header of the STU of `len` bytes at this offset.
+    #[inline]
+    pub(crate) fn header_at(&self, now: Instant, offset: u32, len: u32, is_summed: bool) -> Header {
+        let mut header = self.header;
+        header.offset = offset.into();
+        header.flags = self.flags(offset.wrapping_add(len), is_summed);
+        header.param = hold::encode(now.since(self.since)).into();
+        header
+    }
+
+    /// The memory of a part of the buffer.
+    #[inline]
+    fn span_at(&self, offset: u32, len: u32) -> Span {
         let at = self.at.wrapping_add(u64::from(offset.wrapping_sub(self.origin)));
-        Some((offset, self.region.span(at, end - offset)))
+        self.region.span(at, len)
     }
 
     /// Is nothing left to send?
@@ -90,7 +149,7 @@ impl Order {
 
     /// The flags of the STU that ends at `end`.
     #[inline]
-    pub(crate) const fn flags(&self, end: u32, is_summed: bool) -> u8 {
+    const fn flags(&self, end: u32, is_summed: bool) -> u8 {
         Flags::NONE.with_if(end == self.block_end, Flags::LAST).with_if(is_summed, Flags::SUM).0
     }
 }
@@ -125,11 +184,22 @@ impl Path {
 
     /// The largest STU that a packet here holds, as a power of two.
     pub(crate) fn largest_stu(&self) -> Option<u8> {
+        self.stu_of(self.limits.as_ref()?.unit)
+    }
+
+    /// The largest STU that a packet to every peer holds.
+    pub(crate) fn sure_stu(&self) -> Option<u8> {
+        self.stu_of(self.limits.as_ref()?.sure)
+    }
+
+    /// The largest STU that packets of so many bytes hold, where they may leave here.
+    pub(crate) fn stu_of(&self, unit: u32) -> Option<u8> {
         let limits = self.limits.as_ref()?;
-        if usize::from(limits.head) < LONGEST_HEAD || (limits.unit as usize) < LONGEST_HEAD {
+        let unit = unit.min(limits.unit);
+        if usize::from(limits.head) < LONGEST_HEAD || (unit as usize) < LONGEST_HEAD {
             return None;
         }
-        let payload = limits.unit - HEADER_LEN as u32;
+        let payload = unit - HEADER_LEN as u32;
         Some(payload.ilog2().min(30) as u8)
     }
 
@@ -139,6 +209,6 @@ impl Path {
     }
 
     pub(crate) fn is_usable(&self) -> bool {
-        self.largest_stu().is_some()
+        self.sure_stu().is_some()
     }
 }

@@ -22,6 +22,8 @@ pub struct Stats {
     pub blocks_asked_again: u64,
     /// How often nothing came over a link in time.
     pub link_timeouts: u64,
+    /// How often long packets stopped to arrive over a link.
+    pub sizes_lost: u64,
     /// Blocks that went over to another link.
     pub blocks_moved: u64,
     /// STUs that came with a mark of congestion.

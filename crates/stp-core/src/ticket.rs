@@ -2,12 +2,15 @@
 
 use landfall_placement::Ticket;
 
-use crate::offload::Seat;
+use crate::offload::{Seat, Seats};
 
 /// How many bits of a ticket name a connection, and how many say which of those
 /// that were in its place of the table. The configuration has no more connections.
 pub(crate) const CONNECTION_BITS: u32 = 24;
 const GENERATION_BITS: u32 = 21;
+
+/// The most STUs that one ticket is for.
+const MOST_STUS: u64 = 64;
 
 /// One Put or FetchOp of a connection that a driver is at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,8 +39,8 @@ impl Step {
 pub(crate) enum Purpose {
     /// A packet without payload: nothing to do.
     Control,
-    /// An STU that is being placed.
-    Stu(Seat),
+    /// STUs that are being placed.
+    Stus(Seats),
     /// A Put that is being placed.
     Put(Step),
     /// A FetchOp that is being done.
@@ -52,12 +55,15 @@ pub(crate) enum Purpose {
 
 impl Purpose {
     /// Three bits of purpose. Then 24 of connection, 21 of its generation and 16 of
-    /// the number; or 16 of index and 32 of generation; or 16 each of an STU's seat.
+    /// the number; or 16 of index and 32 of generation; or 16 each of the
+    /// seat of an STU, below 6 that say how many STUs more there are.
     pub(crate) const fn pack(self) -> Ticket {
         let (kind, rest) = match self {
             Self::Control => (0, 0),
-            Self::Stu(Seat { block, generation, stu }) => {
-                (1, (block as u64) << 32 | (generation as u64) << 16 | stu as u64)
+            Self::Stus(Seats { first: Seat { block, generation, stu }, count }) => {
+                let more = count.saturating_sub(1) as u64 & (MOST_STUS - 1);
+                let seat = (block as u64) << 32 | (generation as u64) << 16 | stu as u64;
+                (1, more << 48 | seat)
             }
             Self::Put(step) => (2, pack_step(step)),
             Self::Fetch(step) => (3, pack_step(step)),
@@ -73,10 +79,13 @@ impl Purpose {
         let raw = ticket.raw();
         let (index, generation) = ((raw << 3 >> 35) as u32, raw as u32);
         match raw >> 61 {
-            1 => Self::Stu(Seat {
-                block: index as u16,
-                generation: (generation >> 16) as u16,
-                stu: raw as u16,
+            1 => Self::Stus(Seats {
+                first: Seat {
+                    block: index as u16,
+                    generation: (generation >> 16) as u16,
+                    stu: raw as u16,
+                },
+                count: (raw >> 48 & (MOST_STUS - 1)) as u16 + 1,
             }),
             2 => Self::Put(unpack_step(raw)),
             3 => Self::Fetch(unpack_step(raw)),
@@ -108,7 +117,8 @@ mod tests {
         let last = (1 << CONNECTION_BITS) - 1;
         for purpose in [
             Purpose::Control,
-            Purpose::Stu(seat),
+            Purpose::Stus(seat.into()),
+            Purpose::Stus(Seats { first: seat, count: 64 }),
             Purpose::Put(Step::new(last, 5, 7)),
             Purpose::Fetch(Step::new(1 << 20, (1 << GENERATION_BITS) - 1, u16::MAX)),
             Purpose::Send { index: 65_534, generation: u32::MAX },

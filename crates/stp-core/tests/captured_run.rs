@@ -3,10 +3,11 @@
 use crate::world;
 use std::time::Duration;
 
-use crate::support::capture::{CaptureFile, check_capture};
+use crate::support::capture::check_capture;
 use crate::world::{Pair, connect, is_received, is_sent, noise, place, read};
 use landfall_placement::{PathId, Peer, WordFunction, WordWidth};
 use landfall_simnet::{Encapsulation, LinkConfig, Loss, Probability, Sim};
+use landfall_testkit::tshark::CaptureFile;
 use stp_core::wire::Op;
 use stp_core::wire::carrier::UDP_PORT;
 use stp_core::{Config, Event, Rights};
@@ -135,7 +136,7 @@ fn ethernet() -> LinkConfig {
 #[test]
 fn every_packet_of_a_run_is_dissected() {
     let capture = run(ethernet(), Config::default());
-    assert_all_seen(&CaptureFile::new(&capture, "run"));
+    assert_all_seen(&CaptureFile::new(&capture));
 }
 
 #[test]
@@ -146,5 +147,5 @@ fn every_packet_of_a_run_with_checksums_and_losses_is_dissected() {
         .reordering(Probability::percent(10), Duration::from_micros(300));
     let config = Config { give_up_after: 200, ..Config::default() }.with_checksum();
     let capture = run(link, config);
-    assert_all_seen(&CaptureFile::new(&capture, "lossy-run"));
+    assert_all_seen(&CaptureFile::new(&capture));
 }

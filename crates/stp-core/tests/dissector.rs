@@ -4,12 +4,14 @@
 use std::collections::BTreeMap;
 use std::panic::catch_unwind;
 
-use crate::support::capture::{CaptureFile, Carrier, Dissected, Fault, check_capture, dissect};
+use crate::support::capture::{Carrier, ST, check_capture, checksum, op};
 use crate::support::{document, samples};
 use landfall_placement::{Instant, Random, Refusal};
 use landfall_simnet::{Encapsulation, Frame, LinkConfig, Outbox, PortId, Sim};
+use landfall_testkit::tshark::{CaptureFile, Dissected};
 use stp_core::wire::carrier::UDP_PORT;
 use stp_core::wire::header::{is_sealed, seal};
+use stp_core::wire::message::State;
 use stp_core::wire::{Flags, HEADER_LEN, Header, Message, Op};
 
 const BAD: u8 = 0;
@@ -17,14 +19,14 @@ const GOOD: u8 = 1;
 const ABSENT: u8 = 3;
 
 /// Packets as UDP datagrams, which have no padding.
-fn datagrams(packets: &[Vec<u8>], name: &str) -> CaptureFile {
+fn datagrams(packets: &[Vec<u8>]) -> CaptureFile {
     let carrier = Carrier::Udp { port: UDP_PORT };
     let frames: Vec<_> = packets.iter().map(|packet| carrier.frame(packet)).collect();
-    CaptureFile::of_frames(&frames, name)
+    CaptureFile::of_frames(&frames)
 }
 
-fn dissect_datagrams(packets: &[Vec<u8>], name: &str) -> Option<Vec<Dissected>> {
-    let dissected = dissect(datagrams(packets, name).path(), "frame", &[])?;
+fn dissect_datagrams(packets: &[Vec<u8>]) -> Option<Vec<Dissected>> {
+    let dissected = ST.read(datagrams(packets).path(), "frame", &[])?;
     assert_eq!(dissected.len(), packets.len());
     Some(dissected)
 }
@@ -59,16 +61,15 @@ fn every_operation_over_every_carrier_is_dissected() {
     for carrier in Carrier::ALL {
         frames.extend(samples.iter().map(|sample| carrier.frame(&sample.packet())));
     }
-    let capture = CaptureFile::of_frames(&frames, "operations");
-    let Some(dissected) = dissect(capture.path(), "st", &[]) else { return };
+    let capture = CaptureFile::of_frames(&frames);
+    let Some(dissected) = ST.read(capture.path(), "st", &[]) else { return };
     assert_eq!(dissected.len(), frames.len(), "every packet is taken for one of STP");
     for (packet, sample) in dissected.iter().zip(samples.iter().cycle()) {
-        let op = sample.op();
-        assert_eq!(packet.op, Some(op as u8), "{}: {packet:?}", sample.name);
-        assert!(packet.faults.is_empty(), "{}: {packet:?}", sample.name);
-        assert!(packet.info.starts_with(op.as_str()), "{}: {packet:?}", sample.name);
+        assert_eq!(op(packet), Some(sample.op() as u8), "{}: {packet:?}", sample.name);
+        assert_eq!(packet.marks, [], "{}: {packet:?}", sample.name);
+        assert!(packet.info.starts_with(sample.op().as_str()), "{}: {packet:?}", sample.name);
         let expected = if is_sealed(&sample.packet()) { GOOD } else { ABSENT };
-        assert_eq!(packet.checksum, Some(expected), "{}: {packet:?}", sample.name);
+        assert_eq!(checksum(packet), Some(expected), "{}: {packet:?}", sample.name);
     }
 
     let mut counts = BTreeMap::new();
@@ -95,7 +96,7 @@ fn the_info_column_says_what_a_packet_is_about() {
         ),
     ];
     let packets = expected.map(|(name, _)| document::vector(name));
-    let Some(dissected) = dissect_datagrams(&packets, "info") else { return };
+    let Some(dissected) = dissect_datagrams(&packets) else { return };
     for (packet, (name, info)) in dissected.iter().zip(expected) {
         assert_eq!(packet.info, info, "{name}");
     }
@@ -105,7 +106,7 @@ fn the_info_column_says_what_a_packet_is_about() {
 fn every_field_is_shown_by_its_name() {
     let names = ["Clear_To_Send", "Data", "Connection_Answer", "FetchOp compare and swap", "Get"];
     let packets: Vec<_> = names.iter().map(|name| document::vector(name)).collect();
-    let capture = datagrams(&packets, "fields");
+    let capture = datagrams(&packets);
     let filters = [
         (
             1,
@@ -125,35 +126,37 @@ fn every_field_is_shown_by_its_name() {
         (5, "st.after == 2 && st.get_len == 3000 && st.serial == 5 && st.place == 1024"),
     ];
     for (number, filter) in filters {
-        let Some(dissected) = dissect(capture.path(), filter, &[]) else { return };
+        let Some(dissected) = ST.read(capture.path(), filter, &[]) else { return };
         let numbers: Vec<_> = dissected.iter().map(|packet| packet.number).collect();
         assert_eq!(numbers, [number], "{filter}");
     }
 }
 
 /// What the dissector must find in a packet, as the codec sees it.
-fn fault_of(packet: &[u8]) -> Option<Fault> {
+fn fault_of(packet: &[u8]) -> Option<Refusal> {
     match Message::decode(packet) {
         // The codec reads heads: whether the payload is there is for others to see.
         Ok((_, Message::Put { len, .. })) if packet.len() - HEADER_LEN < len as usize => {
-            Some(Fault::Truncated)
+            Some(Refusal::Truncated)
+        }
+        Ok((_, Message::RequestStateResponse(State::Size { size, .. })))
+            if packet.len() < size as usize =>
+        {
+            Some(Refusal::Truncated)
         }
         Ok(_) => None,
-        Err(Refusal::Truncated) => Some(Fault::Truncated),
-        Err(Refusal::Unsupported) => Some(Fault::Unsupported),
-        Err(Refusal::Malformed) => Some(Fault::Malformed),
-        Err(Refusal::BadChecksum) => Some(Fault::BadChecksum),
+        Err(refusal) if ST.marks.contains(&refusal) => Some(refusal),
         Err(other) => panic!("decoding does not look at what {other} means"),
     }
 }
 
-fn assert_agrees(packets: &[Vec<u8>], name: &str) {
-    let Some(dissected) = dissect_datagrams(packets, name) else { return };
+fn assert_agrees(packets: &[Vec<u8>]) {
+    let Some(dissected) = dissect_datagrams(packets) else { return };
     for (seen, packet) in dissected.iter().zip(packets) {
         let expected = fault_of(packet);
-        let is_found = expected.is_none_or(|fault| seen.faults.contains(&fault));
+        let is_found = expected.is_none_or(|fault| seen.marks.contains(&fault));
         assert!(is_found, "{expected:?} in {packet:02x?}: {seen:?}");
-        assert_eq!(seen.faults.is_empty(), expected.is_none(), "{packet:02x?}: {seen:?}");
+        assert_eq!(seen.marks.is_empty(), expected.is_none(), "{packet:02x?}: {seen:?}");
     }
 }
 
@@ -168,7 +171,7 @@ fn codec_and_dissector_agree_about_every_flipped_bit() {
             packets.push(resealed(packet));
         }
     }
-    assert_agrees(&packets, "flipped");
+    assert_agrees(&packets);
 }
 
 #[test]
@@ -181,7 +184,7 @@ fn codec_and_dissector_agree_about_truncation_at_every_length() {
         packets.extend((1..head_len).map(|len| packet[..len].to_vec()));
         packets.extend((head_len..packet.len()).map(|len| resealed(packet[..len].to_vec())));
     }
-    assert_agrees(&packets, "cut");
+    assert_agrees(&packets);
 }
 
 #[test]
@@ -199,7 +202,7 @@ fn codec_and_dissector_agree_about_likely_junk() {
             resealed(packet)
         })
         .collect();
-    assert_agrees(&packets, "junk");
+    assert_agrees(&packets);
 }
 
 #[test]
@@ -212,10 +215,11 @@ fn bad_checksums_are_flagged() {
             packet
         })
         .collect();
-    let Some(dissected) = dissect_datagrams(&packets, "checksums") else { return };
+    let Some(dissected) = dissect_datagrams(&packets) else { return };
     for packet in dissected {
-        assert_eq!(packet.faults, [Fault::BadChecksum].into(), "{packet:?}");
-        assert_eq!(packet.checksum, Some(BAD));
+        assert_eq!(packet.marks, [Refusal::BadChecksum], "{packet:?}");
+        assert!(!packet.is_malformed, "{packet:?}");
+        assert_eq!(checksum(&packet), Some(BAD));
         assert!(packet.info.ends_with("[bad checksum]"), "{packet:?}");
     }
 }
@@ -223,14 +227,14 @@ fn bad_checksums_are_flagged() {
 #[test]
 fn a_capture_with_one_bad_packet_is_not_passed() {
     let mut packets: Vec<_> = samples::all().iter().map(|sample| sample.packet()).collect();
-    let good = datagrams(&packets, "good");
+    let good = datagrams(&packets);
     if check_capture(good.path()).is_none() {
         return;
     }
     packets[7][20] ^= 1;
-    let bad = datagrams(&packets, "bad");
+    let bad = datagrams(&packets);
     assert!(catch_unwind(|| check_capture(bad.path())).is_err());
-    let empty = datagrams(&[], "empty");
+    let empty = datagrams(&[]);
     assert!(catch_unwind(|| check_capture(empty.path())).is_err());
 }
 
@@ -249,12 +253,14 @@ fn other_udp_ports_are_found_by_what_they_carry() {
         carrier.frame(&document::vector("Data")),
         carrier.frame(&document::vector("Put")),
     ];
-    let capture = CaptureFile::of_frames(&frames, "heuristic");
-    let Some(dissected) = dissect(capture.path(), "st", &[]) else { return };
+    let capture = CaptureFile::of_frames(&frames);
+    let Some(dissected) = ST.read(capture.path(), "st", &[]) else { return };
     let numbers: Vec<_> = dissected.iter().map(|packet| packet.number).collect();
     assert_eq!(numbers, [4, 5, 6], "{dissected:?}");
 
-    let Some(dissected) = dissect(capture.path(), "st", &["st.udp_port:40001"]) else { return };
+    let Some(dissected) = ST.read(capture.path(), "st", &["-o", "st.udp_port:40001"]) else {
+        return;
+    };
     let numbers: Vec<_> = dissected.iter().map(|packet| packet.number).collect();
     assert_eq!(numbers, [1, 2, 3, 4, 5, 6], "the port is a preference");
 }
@@ -272,7 +278,7 @@ fn the_capture_of_a_simulation_can_be_checked() {
         sim.send(a.id(), PortId(0), frame).unwrap();
         sim.run_until(Instant::FAR_FUTURE).unwrap();
     }
-    let capture = CaptureFile::new(sim.captured(), "simulation");
+    let capture = CaptureFile::new(sim.captured());
     let Some(seen) = check_capture(capture.path()) else { return };
     assert_eq!(seen.len(), Op::ALL.len());
     // Each is captured where it leaves and where it arrives.

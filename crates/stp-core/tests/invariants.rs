@@ -8,39 +8,23 @@ use landfall_placement::{
     Area, Engine, Instant, Landing, PathLimits, PathState, Peer, Placement, Random, Refusal, Spans,
     Ticket, WordFunction, WordWidth,
 };
-use landfall_test_engines::model::Faults;
+use landfall_testkit::model::Faults;
+use landfall_testkit::trials::{self, input, sequences, try_inputs};
 use proptest::prelude::*;
 use stp_core::model::{disagreements, run};
 use stp_core::wire::message::{Message, State};
 use stp_core::wire::{Envelope, Op};
 use stp_core::{Admission, Config, Connect, Endpoint, Error, Event, Rights};
 
-/// How many cases a property test runs: more if the environment asks for it.
 fn cases(few: u32) -> ProptestConfig {
-    let cases = if std::env::var_os("LANDFALL_LONG").is_some() { few * 50 } else { few };
-    ProptestConfig::with_cases(cases)
-}
-
-/// How many sequences of operations the model is asked about.
-fn sequences() -> u64 {
-    let asked = std::env::var("LANDFALL_MODEL_SEQUENCES").ok().and_then(|n| n.parse().ok());
-    asked.unwrap_or(400)
-}
-
-fn random_bytes(seed: u64) -> Vec<u8> {
-    let mut random = Random::from_number(seed);
-    let len = 4 + random.below(900) as usize;
-    (0..len).map(|_| random.next_u32() as u8).collect()
+    ProptestConfig::with_cases(trials::cases(few))
 }
 
 /// Whatever users, drivers and the network do: the engines and the naive model
 /// of them agree, and all that was begun ends.
 #[test]
 fn model_agrees() {
-    for seed in 0..sequences() {
-        let failures = disagreements(&random_bytes(seed));
-        assert!(failures.is_empty(), "sequence {seed}: {failures:#?}");
-    }
+    try_inputs(0..sequences(400), 4..904, disagreements);
 }
 
 proptest! {
@@ -378,8 +362,8 @@ fn invariant_5_events_that_nobody_takes_stop_what_comes_in() {
 
 #[test]
 fn invariant_6_two_runs_give_the_same_bytes() {
-    let digests: Vec<_> = (0..40).map(|seed| run(&random_bytes(seed)).1).collect();
-    let again: Vec<_> = (0..40).map(|seed| run(&random_bytes(seed)).1).collect();
+    let digests: Vec<_> = (0..40).map(|seed| run(&input(seed, 4..904)).1).collect();
+    let again: Vec<_> = (0..40).map(|seed| run(&input(seed, 4..904)).1).collect();
     assert_eq!(digests, again);
     let mut different = digests.clone();
     different.sort_unstable();

@@ -90,6 +90,27 @@ impl Place {
         true
     }
 
+    /// Cut anew: each piece is what the one that it lies in was.
+    fn shorten(&mut self, stu: u8, size: u32) -> bool {
+        let Some(first) = self.stus.first() else { return false };
+        let stus = Self::cut(first.offset, self.memory.len, stu);
+        if !self.is_open || self.under_way > 0 || 1 << stu >= size || stus.len() > MOST {
+            return false;
+        }
+        let (old, ends) =
+            (std::mem::replace(&mut self.stus, stus), |stu: &Stu| stu.offset + stu.len);
+        let end_of = |count: usize| old[..count].last().map(ends);
+        let (granted, highest) = (end_of(self.granted), end_of(self.highest));
+        let count = |end| self.stus.iter().filter(|stu| Some(stu.offset) < end).count();
+        (self.granted, self.highest) = (count(granted), count(highest));
+        for stu in &mut self.stus {
+            let whole = old.iter().rfind(|old| old.offset <= stu.offset);
+            stu.fate = whole.map_or(Fate::Awaited, |whole| whole.fate);
+        }
+        self.generation = self.generation.wrapping_add(1);
+        true
+    }
+
     fn span(&self, stu: usize) -> Span {
         let Stu { offset, len, .. } = self.stus[stu];
         self.memory.region.span(self.memory.offset + u64::from(offset - self.stus[0].offset), len)
@@ -164,6 +185,7 @@ enum Step {
     Grant { place: u16, end: u16 },
     Close { place: u16 },
     Redirect { place: u16, peer: u32 },
+    Shorten { place: u16, stu: u8 },
     TakeMarked { place: u16 },
     Data { place: u16, stu: usize, wrong: Wrong, len: i32, is_marked: bool },
     Land { nth: usize, is_in_place: bool },
@@ -287,6 +309,16 @@ impl Both {
                     (known.expected.path, known.expected.peer) = (path, peer);
                 }
             }
+            Step::Shorten { place, stu } => {
+                let size = self.sizes.get(usize::from(place)).copied().unwrap_or(0);
+                let known = self.model.get_mut(usize::from(place));
+                let is_shorter = known.is_some_and(|known| known.shorten(stu, size));
+                let answer = self.storage.seam().shorten(place, stu, 0);
+                assert_eq!(answer, is_shorter.then_some(0));
+                if is_shorter {
+                    self.sizes[usize::from(place)] = 1 << stu;
+                }
+            }
             Step::TakeMarked { place } => {
                 let known = self.model.get_mut(usize::from(place));
                 let marked = known.map_or(0, |known| std::mem::take(&mut known.marked));
@@ -407,6 +439,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => place().prop_map(|place| Step::Close { place }),
         1 => (place(), 0u32..3).prop_map(|(place, peer)| Step::Redirect { place, peer }),
         1 => place().prop_map(|place| Step::TakeMarked { place }),
+        2 => (place(), 2u8..7).prop_map(|(place, stu)| Step::Shorten { place, stu }),
         30 => (place(), 0usize..40, wrong, off, any::<bool>()).prop_map(
             |(place, stu, wrong, len, is_marked)| Step::Data { place, stu, wrong, len, is_marked }
         ),

@@ -3,12 +3,14 @@
 
 use std::collections::VecDeque;
 
-use crate::two::{Two, Wire, decode, encode, noise, op, small, ticket};
-use landfall_placement::{Engine, Landing, Placement, Spans, Ticket, WordFunction, WordWidth};
+use crate::two::{PORT, Two, Wire, decode, encode, noise, offer, op, small, ticket};
+use landfall_placement::{
+    Engine, Landing, Peer, Placement, Refusal, Spans, Ticket, WordFunction, WordWidth,
+};
 use proptest::prelude::*;
 use stp_core::wire::message::{Ids, State};
 use stp_core::wire::{Message, Op, Reason};
-use stp_core::{Config, Event, RemoteRegion};
+use stp_core::{Config, Connect, Error, Event, RemoteRegion};
 
 /// What the other side of a side says that wants the connection to be over and
 /// forgotten at once.
@@ -89,6 +91,36 @@ fn a_get_goes_on_while_the_other_side_asks_for_the_end() {
     assert!(two.log[0].iter().any(is_it), "{:?}", two.log[0]);
     assert_eq!(two.bytes(0, into), [0; 64]);
     two.check_contract();
+}
+
+/// A driver gives the ticket of a transmission out of a region back twice: that does not
+/// count for what is written to the region (invariant 7).
+#[test]
+fn invariant_7_a_ticket_of_a_get_does_not_end_a_put() {
+    let mut two = Two::new(small());
+    let (region, exposed, _) = two.region(two.ids, 64);
+    let (now, near) = (two.wire.now, two.ids[0]);
+    let into = two.lend(0, 0, &[0; 8]);
+    two.endpoint(0).get(now, near, &region, 0, into).unwrap();
+    for packet in two.said(0) {
+        assert_eq!(two.place(1, &packet), Ok(Placement::Consumed));
+    }
+    let (mut head, mut from) = ([0; 256], Spans::new());
+    let sent = two.endpoint(1).poll_transmit(now, Wire::PATH, &mut head, &mut from).unwrap();
+    assert_eq!(op(&head[..40]), Op::Data);
+    two.endpoint(1).handle_sent(now, sent.ticket);
+    let from = two.lend(0, 0, &noise(1, 8));
+    two.endpoint(0).put(now, near, &region, 0, from, false).unwrap();
+    let packets = two.said(0);
+    let put = packets.iter().find(|packet| op(packet) == Op::Put).unwrap();
+    let placed = ticket(two.place(1, put));
+    two.endpoint(1).revoke(exposed).unwrap();
+    two.endpoint(1).handle_sent(now, sent.ticket);
+    two.hear();
+    assert!(!two.log[1].iter().any(is_revoked), "a driver writes to it");
+    two.endpoint(1).handle_placed(now, placed, Landing::Unchecked);
+    two.hear();
+    assert!(two.log[1].iter().any(is_revoked));
 }
 
 /// The place in the table is used again: a ticket of who was there before must not
@@ -348,4 +380,70 @@ proptest! {
             prop_assert_eq!(ends(&two.log[side]), begun, "{:?}", two.log[side]);
         }
     }
+}
+
+/// One side has forgotten a connection; a request of old, doubled by the network, comes there
+/// once more and is answered anew. Who still has the connection does not go over to the new one.
+#[test]
+fn an_old_request_that_is_answered_anew_moves_no_connection_that_was_proved() {
+    let mut two = Two::new(small());
+    two.wire.settle(20);
+    let now = two.wire.now;
+    let connect = Connect { port: PORT, local_port: None, hello: 1 };
+    two.endpoint(0).connect(now, Wire::PATH, Peer::Node(1), connect).unwrap();
+    let request = two.said(0).pop().unwrap();
+    assert_eq!(op(&request), Op::RequestConnection);
+    assert_eq!(two.place(1, &request), Ok(Placement::Consumed));
+    two.wire.settle(20);
+    while two.endpoint(1).connections() > 0 {
+        two.wire.now = two.wire.sides[1].engine.poll_timeout().unwrap().at;
+        let now = two.wire.now;
+        two.wire.sides[1].engine.handle_timeout(now);
+        two.said(1);
+    }
+    // It asks whether the other side is alive, and hears nothing yet.
+    let now = two.wire.now;
+    two.wire.sides[0].engine.handle_timeout(now);
+    two.said(0);
+    assert_eq!(two.place(1, &request), Ok(Placement::Consumed));
+    let answer = two.said(1).pop().unwrap();
+    assert_eq!(op(&answer), Op::ConnectionAnswer);
+    assert_eq!(two.place(0, &answer), Err(Refusal::Duplicate));
+}
+
+/// An old request met ours, and the side of then asked for something. When the true answer
+/// comes, the connection ends: what was asked is not answered to somebody else.
+#[test]
+fn what_was_asked_by_an_old_request_is_not_answered_to_another() {
+    let mut two = Two::new(small());
+    two.wire.settle(20);
+    let now = two.wire.now;
+    let ask = |local, port| Connect { port, local_port: Some(local), hello: 1 };
+    let far = two.endpoint(1).connect(now, Wire::PATH, Peer::Node(0), ask(200, 100)).unwrap();
+    let old = two.said(1).pop().unwrap();
+    let near = two.endpoint(0).connect(now, Wire::PATH, Peer::Node(1), ask(100, 200)).unwrap();
+    let request = two.said(0).pop().unwrap();
+    let Message::RequestConnection(own) = decode(&request).1 else { panic!("a request") };
+    assert_eq!(two.place(0, &old), Ok(Placement::Consumed));
+    let answer = two.said(0).into_iter().find(|packet| op(packet) == Op::ConnectionAnswer);
+    assert_eq!(two.place(1, &answer.unwrap()), Ok(Placement::Consumed));
+    let into = two.lend(1, 0, &[0; 8]);
+    two.endpoint(1).read(now, far, into, 1).unwrap();
+    let read = two.said(1).into_iter().find(|packet| op(packet) == Op::RequestToReceive).unwrap();
+    assert_eq!(two.place(0, &read), Ok(Placement::Consumed));
+    two.hear();
+    let asked = two.log[0].iter().find_map(|event| match event {
+        Event::ReadAsked { read, connection, .. } if *connection == near => Some(*read),
+        _ => None,
+    });
+    let answers = Message::ConnectionAnswer { d_id: own.s_id, result: Ok(offer(77)) };
+    let mut packet = encode(decode(&read).0, &answers);
+    two.prove(0, &mut packet);
+    assert_eq!(two.place(0, &packet), Err(Refusal::Duplicate));
+    two.hear();
+    let is_closed =
+        |event: &Event| matches!(event, Event::Closed { connection, .. } if *connection == near);
+    assert!(two.log[0].iter().any(is_closed), "{:?}", two.log[0]);
+    let from = two.lend(0, 0, &[1; 8]);
+    assert_eq!(two.endpoint(0).answer_read(now, asked.unwrap(), from, 2), Err(Error::Unknown));
 }

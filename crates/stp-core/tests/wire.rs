@@ -300,7 +300,7 @@ fn state_operations_have_the_flags_of_their_topic_only() {
         let Message::RequestStateResponse(state) = sample.message else { continue };
         let allowed = match state {
             State::Connection { .. } => Flags::LINK,
-            State::Fetched { .. } => Flags::NONE,
+            State::Fetched { .. } | State::Size { .. } => Flags::NONE,
             State::Transfer { .. } => Flags::LAST,
             State::Memory { .. } | State::GetRefused { .. } => Flags::REJECTED,
         };

@@ -39,6 +39,9 @@ pub mod soaker;
 mod sys;
 pub mod veth;
 
+/// Leaves a test with one clear line unless there is no reason to.
+pub use landfall_testkit::skip_unless;
+
 pub use cpu::{CpuMeter, CpuUse};
 pub use error::Error;
 pub use ingress::{IngressLoss, Lose};

@@ -1,9 +1,9 @@
 //! What cargo knows of the packages of this repository.
 
 use std::env;
-use std::io::Write as _;
 use std::process::Command;
 
+use landfall_testkit::skip::skip;
 use serde_json::Value;
 
 use crate::Repository;
@@ -33,9 +33,6 @@ pub fn cargo_metadata(arguments: &[&str]) -> Option<Value> {
 
 fn skipped(why: &str) -> Option<Value> {
     let why = why.trim().lines().next().unwrap_or("no reason given");
-    assert!(env::var_os("LANDFALL_NO_SKIP").is_none_or(|set| set != "1"), "cargo metadata: {why}");
-    // Not `eprintln!`: the test harness would swallow it.
-    let line = format!("SKIPPED: cargo cannot list the packages for this user: {why}\n");
-    let _ = std::io::stderr().write_all(line.as_bytes());
+    skip("the list of packages", &format!("is not to be had from cargo: {why}"));
     None
 }

@@ -11,13 +11,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use landfall_placement::{Engine, PathId, PathState};
-use landfall_test_engines::stream::{Config, Event, Framing, Station};
-use landfall_test_engines::{Area, Stream};
 use landfall_testbed::rivals::{Amount, Endpoints, Plan, Polling, TcpLatency, TcpThroughput};
 use landfall_testbed::{
     Candidate, Comparison, RttHistogram, Sample, Spread, VethConfig, VethEnd, VethPair, cpu,
     interleave,
 };
+use landfall_testkit::engines::stream::{Config, Event, Framing, Station};
+use landfall_testkit::engines::{Area, Stream};
 use landfall_transport::memory::{Memory, Regions, Rights};
 use landfall_transport::packet::{self, Filter, PacketConfig, PacketDriver};
 use landfall_transport::{Clock, Counters, Driver, Wait, Waiter};

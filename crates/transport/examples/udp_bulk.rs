@@ -11,10 +11,10 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use landfall_placement::{Engine, PathId, PathState, Peer};
-use landfall_test_engines::numbered::{Config, Event};
-use landfall_test_engines::{Area, Numbered};
 use landfall_testbed::rivals::{Amount, Endpoints, Plan, TcpThroughput};
 use landfall_testbed::{Namespace, VethConfig, VethPair, cpu, privileges};
+use landfall_testkit::engines::numbered::{Config, Event};
+use landfall_testkit::engines::{Area, Numbered};
 use landfall_transport::memory::{Arena, ArenaConfig, Regions, Rights};
 use landfall_transport::udp::{UdpConfig, UdpDriver};
 use landfall_transport::{Clock, Counters, Driver, Wait, Waiter};

@@ -1,13 +1,15 @@
 //! The [`Driver`] trait: one turn after another moves units between an engine and a path.
 
 use std::io;
-use std::os::fd::{BorrowedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 
 use arrayvec::ArrayVec;
 use landfall_placement::{Engine, Instant, PathId, PathLimits};
 
 use crate::capability::Capabilities;
 use crate::counters::Counters;
+use crate::exchange::{Between, HEAD_ROOM};
+use crate::memory::Regions;
 
 /// What a turn moved. Nothing moved: it is time to wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -46,25 +48,89 @@ pub type Interests = ArrayVec<Interest, 2>;
 /// The descriptors themselves, in the same order, as long as their driver is borrowed.
 pub type Descriptors<'a> = ArrayVec<BorrowedFd<'a>, 2>;
 
+/// What every driver has of its path, whatever it moves units with.
+///
+/// A driver of one's own has one too:
+///
+/// ```
+/// use landfall_placement::{PathId, PathLimits};
+/// use landfall_transport::driver::DriverState;
+/// use landfall_transport::memory::Regions;
+/// use landfall_transport::Capabilities;
+///
+/// let limits = PathLimits::plain(1472);
+/// let state = DriverState::new(PathId(0), limits, Capabilities::of("mine"), &Regions::new(16));
+/// assert_eq!(state.limits.unit, 1472);
+/// ```
+#[derive(Debug)]
+pub struct DriverState {
+    /// The path that the driver serves, as the engine knows it.
+    pub path: PathId,
+    /// What the path carries.
+    pub limits: PathLimits,
+    /// What could be switched on, and what not.
+    pub capabilities: Capabilities,
+    /// What was done so far.
+    pub counters: Counters,
+    between: Between,
+}
+
+impl DriverState {
+    /// The state of a driver that has done nothing yet, and writes to these regions.
+    #[must_use]
+    pub fn new(
+        path: PathId,
+        limits: PathLimits,
+        capabilities: Capabilities,
+        regions: &Regions,
+    ) -> Self {
+        let (counters, between) = (Counters::default(), Between::new(regions));
+        Self { path, limits, capabilities, counters, between }
+    }
+
+    /// The part of a turn between receiving and sending: writes what the engine had kept to
+    /// its place, as much as one turn may, and lets the engine's timers fire if it is time.
+    /// Gives the number of payloads that were written.
+    pub fn settle<E: Engine>(&mut self, engine: &mut E, now: Instant) -> u32 {
+        self.between.run(engine, now, &mut self.counters)
+    }
+}
+
 /// Moves units between any engine and one path.
 ///
 /// A turn never blocks. It borrows the engine from the first guess to the last
 /// `handle_placed`, so that nothing can change what was guessed meanwhile.
 pub trait Driver {
+    /// What the driver has of its path.
+    fn state(&self) -> &DriverState;
+
+    /// The same, to be changed.
+    fn state_mut(&mut self) -> &mut DriverState;
+
     /// The path that this driver serves, as the engine knows it.
-    fn path(&self) -> PathId;
+    fn path(&self) -> PathId {
+        self.state().path
+    }
 
     /// What the path carries: for [`Engine::handle_path`].
-    fn limits(&self) -> PathLimits;
+    fn limits(&self) -> PathLimits {
+        self.state().limits
+    }
 
     /// What could be switched on, and what not.
-    fn capabilities(&self) -> &Capabilities;
+    fn capabilities(&self) -> &Capabilities {
+        &self.state().capabilities
+    }
 
     /// What was done so far.
-    fn counters(&self) -> &Counters;
+    fn counters(&self) -> &Counters {
+        &self.state().counters
+    }
 
     /// The same, for those that count on the driver's behalf (wake-ups).
-    fn counters_mut(&mut self) -> &mut Counters;
+    fn counters_mut(&mut self) -> &mut Counters {
+        &mut self.state_mut().counters
+    }
 
     /// Receives at most one batch, writes what the engine had kept to its
     /// place, lets timers fire, and sends what the engine
@@ -75,8 +141,18 @@ pub trait Driver {
     /// no error: they are lost, and the engine recovers.
     fn turn<E: Engine>(&mut self, engine: &mut E, now: Instant) -> io::Result<Progress>;
 
-    /// What to wait for once a turn moved nothing.
-    fn interests(&self) -> Interests;
+    /// Had the kernel no room for more in the last turn? Then it wakes when it has.
+    fn is_blocked(&self) -> bool {
+        false
+    }
+
+    /// What to wait for once a turn moved nothing: that a descriptor can be read, or
+    /// written while the driver [is blocked](Self::is_blocked).
+    fn interests(&self) -> Interests {
+        let writable = self.is_blocked();
+        let of = |fd: BorrowedFd<'_>| Interest { fd: fd.as_raw_fd(), readable: true, writable };
+        self.descriptors().into_iter().map(of).collect()
+    }
 
     /// The descriptors that [`interests`](Self::interests) names, in the same order: not
     /// numbers, which anybody can say, but what the driver has, as long as it has it.
@@ -104,4 +180,27 @@ pub trait Driver {
     fn poll_timeout(&self) -> Option<Instant> {
         None
     }
+}
+
+/// What a path carries whose units have this length, with as much head as drivers have room
+/// for, and of which the device does nothing.
+pub(crate) const fn plain_limits(unit: u32) -> PathLimits {
+    PathLimits { head: HEAD_ROOM as u16, ..PathLimits::plain(unit) }
+}
+
+/// A turn of a driver with a system call for each direction. What the user asked for since
+/// the last turn leaves before anybody looks what came: in a conversation that would only
+/// find nothing. Both functions give the number of units that they moved.
+pub(crate) fn take_turn<D: Driver, E: Engine>(
+    driver: &mut D,
+    engine: &mut E,
+    now: Instant,
+    send: impl Fn(&mut D, &mut E, Instant) -> io::Result<u32>,
+    receive: impl FnOnce(&mut D, &mut E, Instant) -> io::Result<u32>,
+) -> io::Result<Progress> {
+    let asked = send(driver, engine, now)?;
+    let received = receive(driver, engine, now)?;
+    let deposits = driver.state_mut().settle(engine, now);
+    let answered = send(driver, engine, now)?;
+    Ok(Progress { received: received + deposits, sent: asked + answered })
 }

@@ -24,6 +24,7 @@
 //! | [`clock`] | where `now` comes from |
 //! | [`capability`] | what a driver could switch on here, and in clear words what not |
 //! | [`counters`] | what a driver did |
+//! | [`OpenError`] | why a path could not be opened, and what would help |
 //!
 //! This is the one library of the family with `unsafe` in it: memory that the
 //! kernel and engines write while no reference to it exists.
@@ -41,6 +42,7 @@ pub mod fault;
 mod inet;
 pub mod interfaces;
 pub mod memory;
+mod open_error;
 pub mod packet;
 pub mod rawip;
 pub mod remap;
@@ -62,7 +64,8 @@ pub use bell::Bell;
 pub use capability::{Capabilities, Feature, Missing};
 pub use clock::Clock;
 pub use counters::Counters;
-pub use driver::{Driver, Interest, Progress};
+pub use driver::{Driver, DriverState, Interest, Progress};
+pub use open_error::{OpenError, Privilege};
 pub use wait::{Wait, Waiter};
 
 #[cfg(doctest)]

@@ -9,8 +9,8 @@ use crate::support::transfer::{
 };
 use crate::support::{PATIENCE, assert_same, pattern};
 use landfall_placement::{Engine, Peer, Random, WordFunction, WordWidth};
-use landfall_test_engines::Area;
-use landfall_test_engines::numbered::Config;
+use landfall_testkit::engines::Area;
+use landfall_testkit::engines::numbered::Config;
 use landfall_transport::channel::{ChannelConfig, channel};
 use landfall_transport::fault::{FaultCounts, Faults, Faulty};
 use landfall_transport::memory::Regions;

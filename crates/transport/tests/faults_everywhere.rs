@@ -1,20 +1,19 @@
 //! The same messages end as the same memory over every driver, however its path
 //! behaves: loss, duplication, reordering and corruption in both directions.
 
-use crate::rawip_support;
-use crate::xdp_support;
-use crate::xdp_support::require_xdp;
+use crate::support;
+use crate::support::xdp::require_xdp;
 use std::net::Ipv4Addr;
 
-use crate::packet_support::{EXPERIMENTAL, IPV4, PATH, cable, open_as};
 use crate::support::carriage;
+use crate::support::packet::{EXPERIMENTAL, IPV4, PATH, cable, open_as};
 use crate::support::transfer::{DEFAULT, End, messages, run_to_the_end, start};
 use crate::support::{PATIENCE, Scripted, assert_same, contents, lent, pattern, turn_until};
 use landfall_placement::{Duration, Engine, PathState, Peer, Refusal};
-use landfall_test_engines::Area;
-use landfall_test_engines::numbered::Config;
-use landfall_test_engines::stream::{self, Event, Station, Stream};
 use landfall_testbed::{VethEnd, require_namespaces};
+use landfall_testkit::engines::Area;
+use landfall_testkit::engines::numbered::Config;
+use landfall_testkit::engines::stream::{self, Event, Station, Stream};
 use landfall_transport::channel::{ChannelConfig, channel};
 use landfall_transport::fault::{Faults, Faulty};
 use landfall_transport::memory::{Memory, Regions, Rights};
@@ -113,8 +112,8 @@ fn invariant_4_packets_by_io_uring_survive_every_fault() {
 fn invariant_4_raw_ip_survives_every_fault() {
     require_namespaces!();
     let cable = cable();
-    for version in rawip_support::VERSIONS {
-        carriage::messages_through_faults(rawip_support::pair(&cable, version), FAULTS);
+    for version in support::rawip::VERSIONS {
+        carriage::messages_through_faults(support::rawip::pair(&cable, version), FAULTS);
     }
 }
 
@@ -122,9 +121,9 @@ fn invariant_4_raw_ip_survives_every_fault() {
 fn invariant_4_xdp_survives_every_fault() {
     require_xdp!();
     for mtu in [1500, 9000] {
-        let cable = xdp_support::cable_of(mtu);
-        for attach in xdp_support::MODES {
-            carriage::messages_through_faults(xdp_support::pair(&cable, attach), FAULTS);
+        let cable = support::packet::cable_of(mtu);
+        for attach in support::xdp::MODES {
+            carriage::messages_through_faults(support::xdp::pair(&cable, attach), FAULTS);
         }
     }
 }

@@ -1,12 +1,12 @@
 //! Every driver sums over bytes that are not in the unit, and puts into place
 //! what an engine had kept.
 
-use crate::support::{PATIENCE, Scripted, contents, lent, pattern};
 #[cfg(feature = "io-uring")]
-use crate::uring_support;
+use crate::support;
+use crate::support::{PATIENCE, Scripted, contents, lent, pattern};
 use landfall_placement::{Duration, Engine, Instant, PathId, Peer, Refusal, RegionId, SumSlot};
-use landfall_test_engines::Halves;
-use landfall_test_engines::halves::Event;
+use landfall_testkit::engines::Halves;
+use landfall_testkit::engines::halves::Event;
 use landfall_transport::Driver;
 use landfall_transport::channel::{ChannelConfig, ChannelDriver, channel};
 use landfall_transport::fault::{Faults, Faulty};
@@ -107,7 +107,7 @@ fn udp_carries_messages_in_halves() {
 #[test]
 fn uring_carries_messages_in_halves() {
     use landfall_transport::uring::{UringUdpConfig, UringUdpDriver};
-    landfall_testbed::skip_unless!(uring_support::why_no_uring());
+    landfall_testbed::skip_unless!(support::uring::why_no_uring());
     let open = |regions: &Regions| {
         let config = UringUdpConfig::new("127.0.0.1:0".parse().unwrap(), 1500);
         UringUdpDriver::open(PATH, config, regions).unwrap()

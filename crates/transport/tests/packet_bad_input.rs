@@ -1,7 +1,7 @@
 //! Junk through a packet socket: refused with a counter, no panic, and nothing
 //! written outside of a guess. As an ordinary user the tests skip with one line.
 
-use crate::packet_support::{
+use crate::support::packet::{
     EXPERIMENTAL, IPV4, TCP_HEAD, cable, numbered_frame, open, place_tcp, tcp_frame,
 };
 use crate::support::{Scripted, contents, lent, turn_until};

@@ -4,12 +4,12 @@
 
 use std::net::Ipv4Addr;
 
-use crate::packet_support::{EXPERIMENTAL, IPV4, PATH, cable, open_as};
+use crate::support::packet::{EXPERIMENTAL, IPV4, PATH, cable, open_as};
 use crate::support::{PATIENCE, assert_same, contents, lent, pattern};
 use landfall_placement::{Engine, PathState, Peer, RegionId};
-use landfall_test_engines::stream::{self, Station};
-use landfall_test_engines::{Area, Numbered, Stream, numbered};
 use landfall_testbed::{VethPair, require_namespaces};
+use landfall_testkit::engines::stream::{self, Station};
+use landfall_testkit::engines::{Area, Numbered, Stream, numbered};
 use landfall_transport::memory::{Regions, Rights};
 use landfall_transport::packet::{Filter, Framing, PacketConfig, PacketDriver};
 use landfall_transport::{Clock, Driver};

@@ -5,10 +5,10 @@ use crate::support;
 use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex};
 
-use crate::packet_support::{
+use crate::support::datagram::{self, Datagram};
+use crate::support::packet::{
     ETHERNET, IPV4, TCP_HEAD, TCP_SUM, cable, open, open_as, place_tcp, pseudo_header, tcp_frame,
 };
-use crate::support::datagram::{self, Datagram};
 use crate::support::{Scripted, assert_same, contents, lent, pattern, turn_until};
 use landfall_placement::{Check, Guess, InternetSum, Landing, Placement, RegionId, Ticket};
 use landfall_testbed::{Offload, VethPair, require_namespaces};

@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use crate::packet_support::{
+use crate::support::packet::{
     EXPERIMENTAL, IPV4, PATH, cable, cable_between, numbered_frame, numbers_seen, open, open_as,
     open_sender, send_frames, tcp_head, wait_for_link,
 };
@@ -15,8 +15,8 @@ use landfall_placement::checksum::checksum;
 use landfall_placement::{Guess, Instant, InternetSum, Peer, Placement};
 use landfall_testbed::{Namespace, VethPair, cpu, require_namespaces};
 use landfall_transport::memory::{Regions, Rights};
-use landfall_transport::packet::{Filter, Framing, OpenError, PacketConfig, PacketDriver};
-use landfall_transport::{Driver, Feature};
+use landfall_transport::packet::{Filter, Framing, PacketConfig, PacketDriver};
+use landfall_transport::{Driver, Feature, OpenError, Privilege};
 
 const OTHER: u16 = 0x88b6;
 
@@ -448,7 +448,7 @@ fn without_the_privilege_the_error_says_how_to_get_it() {
         PacketDriver::open(PATH, &PacketConfig::new("lo", framing), &Regions::new(1)).map(drop)
     });
     let error = opened.join().unwrap().unwrap_err();
-    assert!(matches!(error, OpenError::NoPrivilege), "{error}");
+    assert!(matches!(error, OpenError::NoPrivilege(Privilege::PacketSockets)), "{error}");
     assert!(error.to_string().contains("CAP_NET_RAW"));
     assert_eq!(std::io::Error::from(error).kind(), std::io::ErrorKind::PermissionDenied);
 }

@@ -2,9 +2,9 @@
 //! arrive however the threads wait, and in steady flow none is copied in user
 //! space. As an ordinary user each test skips with one line.
 
-use crate::packet_support::cable;
-use crate::rawip_support::{VERSIONS, pair};
 use crate::support::carriage;
+use crate::support::packet::cable;
+use crate::support::rawip::{VERSIONS, pair};
 use landfall_placement::Duration;
 use landfall_testbed::{cpu, require_namespaces};
 use landfall_transport::Wait;

@@ -2,13 +2,13 @@
 //! two namespaces or within one. As an ordinary user each test skips with one
 //! line.
 
-use crate::packet_support;
+use crate::support;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::AsRawFd;
 use std::thread;
 
-use crate::packet_support::cable;
-use crate::rawip_support::{MTU, PROTOCOL, VERSIONS, Version, address, open, open_in};
+use crate::support::packet::cable;
+use crate::support::rawip::{MTU, PROTOCOL, VERSIONS, Version, address, open, open_in};
 use crate::support::transfer::PATH;
 use crate::support::{
     LABEL, PATIENCE, Scripted, Sending, assert_same, become_nobody, contents, labelled_head, lent,
@@ -21,8 +21,8 @@ use landfall_placement::{
 };
 use landfall_testbed::{Namespace, VethEnd, VethPair, cpu, require_namespaces};
 use landfall_transport::memory::{Memory, Regions, Rights};
-use landfall_transport::rawip::{OpenError, RawIpConfig, RawIpDriver};
-use landfall_transport::{Driver, Feature};
+use landfall_transport::rawip::{RawIpConfig, RawIpDriver};
+use landfall_transport::{Driver, Feature, OpenError, Privilege};
 use socket2::{Domain, Protocol, Socket, Type};
 
 /// A socket that is not ours, at an end of a cable: what it sends is a packet
@@ -603,8 +603,8 @@ fn a_grant_that_ended_is_refused_in_both_directions() {
 fn an_interface_restricts_a_path() {
     require_namespaces!();
     let (a, b) = (Namespace::new().unwrap(), Namespace::new().unwrap());
-    let one = packet_support::cable_between(&a, &b, 0);
-    let two = packet_support::cable_between(&a, &b, 1);
+    let one = support::packet::cable_between(&a, &b, 0);
+    let two = support::packet::cable_between(&a, &b, 1);
     let (regions, _) = lent(&[0], Rights::READ);
     for interface in [two.b.name.as_str().into(), two.b.index.into()] {
         let any = IpAddr::from(Ipv4Addr::UNSPECIFIED);
@@ -655,7 +655,7 @@ fn without_the_privilege_the_error_says_how_to_get_it() {
         RawIpDriver::open(PATH, &config, &Regions::new(1)).map(drop)
     });
     let error = opened.join().unwrap().unwrap_err();
-    assert!(matches!(error, OpenError::NoPrivilege), "{error}");
+    assert!(matches!(error, OpenError::NoPrivilege(Privilege::RawSockets)), "{error}");
     assert!(error.to_string().contains("CAP_NET_RAW"));
     assert_eq!(std::io::Error::from(error).kind(), std::io::ErrorKind::PermissionDenied);
 }

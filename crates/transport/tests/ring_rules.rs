@@ -5,7 +5,7 @@ use std::net::UdpSocket;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use crate::packet_support::{
+use crate::support::packet::{
     EXPERIMENTAL, IPV4, cable, numbered_frame, open, open_sender, send_frames,
 };
 use crate::support::{PATIENCE, Scripted, become_nobody, lent, turn_until};
@@ -13,10 +13,11 @@ use landfall_placement::{Duration as Span, Peer, RegionId};
 use landfall_testbed::ingress::why_no_ingress;
 use landfall_testbed::{IngressLoss, Lose, VethEnd, VethPair, require_namespaces, skip_unless};
 use landfall_transport::memory::{Regions, Rights};
-use landfall_transport::packet::{Filter, OpenError};
-use landfall_transport::ring::{Block, Ring, RingConfig, RingError};
+use landfall_transport::packet::Filter;
+use landfall_transport::ring::{Block, Ring, RingConfig};
 use landfall_transport::scatter::Hearing;
 use landfall_transport::wait::until_ready;
+use landfall_transport::{OpenError, Privilege};
 
 const FRAME: usize = 60;
 
@@ -25,7 +26,7 @@ fn open_as(
     end: &VethEnd,
     regions: &Regions,
     adjust: impl FnOnce(RingConfig) -> RingConfig + Send,
-) -> Result<Ring, RingError> {
+) -> Result<Ring, OpenError> {
     let config = adjust(RingConfig::new(end.name.as_str(), Filter::ethertypes([EXPERIMENTAL])));
     end.namespace.enter(|| Ring::open(&config, regions)).unwrap()
 }
@@ -246,19 +247,19 @@ fn what_is_missing_is_said() {
     assert!(error.unwrap_err().to_string().contains("power of two"));
     let nowhere = |config| RingConfig { interface: "nowhere".into(), ..config };
     let error = open_as(&cable.b, &regions, nowhere).unwrap_err();
-    assert!(matches!(error, RingError::Open(OpenError::NoInterface(_))), "{error}");
+    assert!(matches!(error, OpenError::NoInterface(_)), "{error}");
     let number = |config| RingConfig { hearing: Hearing::Protocol(1500), ..config };
     let error = open_as(&cable.b, &regions, number).unwrap_err();
-    assert!(matches!(error, RingError::Open(OpenError::NotAnEthertype(1500))), "{error}");
+    assert!(matches!(error, OpenError::NotAnEthertype(1500)), "{error}");
     let _ring = small(&cable.b, &regions, 4);
     let error = open_as(&cable.b, &regions, |config| config).unwrap_err();
-    assert!(matches!(error, RingError::NotLent(_)), "{error}");
+    assert!(matches!(error, OpenError::NotLent(_)), "{error}");
     let refused = cable.b.namespace.enter(|| {
         become_nobody();
         Ring::open(&RingConfig::new("lo", Filter::any()), &regions)
     });
     let error = refused.unwrap().unwrap_err();
-    assert!(matches!(error, RingError::Open(OpenError::NoPrivilege)), "{error}");
+    assert!(matches!(error, OpenError::NoPrivilege(Privilege::PacketSockets)), "{error}");
 }
 
 #[test]

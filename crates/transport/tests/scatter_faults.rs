@@ -1,8 +1,8 @@
 //! Frames that meet their fate on the way out. As an ordinary user each test
 //! skips with one line.
 
-use crate::packet_support::{EXPERIMENTAL, cable, numbered_frame};
-use crate::scatter_support::{Receiver, pages, socket};
+use crate::support::packet::{EXPERIMENTAL, cable, numbered_frame};
+use crate::support::scatter::{Receiver, pages, socket};
 use landfall_placement::{Duration, Instant, Span};
 use landfall_testbed::{VethEnd, require_namespaces};
 use landfall_transport::fault::Faults;

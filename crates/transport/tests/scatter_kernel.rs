@@ -4,14 +4,15 @@
 use std::net::{IpAddr, UdpSocket};
 use std::process::Command;
 
-use crate::packet_support::{EXPERIMENTAL, IPV4, cable};
-use crate::scatter_support::{Receiver, pages};
+use crate::support::packet::{EXPERIMENTAL, IPV4, cable};
+use crate::support::scatter::{Receiver, pages};
 use crate::support::{PATIENCE, assert_same, pattern};
 use landfall_placement::checksum::checksum;
 use landfall_placement::{Instant, InternetSum, Span};
 use landfall_testbed::{Offload, VethEnd, VethPair, require_namespaces};
+use landfall_transport::OpenError;
 use landfall_transport::memory::{AccessError, Regions};
-use landfall_transport::packet::{Filter, OpenError};
+use landfall_transport::packet::Filter;
 use landfall_transport::scatter::{Config, CutError, Cutting, Descriptor, Long};
 
 const IPV6: u16 = 0x86dd;

@@ -3,14 +3,15 @@
 
 use std::net::UdpSocket;
 
-use crate::packet_support::{EXPERIMENTAL, IPV4, cable, numbered_frame, wait_for_link};
-use crate::scatter_support::{Receiver, open, pages, socket};
+use crate::support::packet::{EXPERIMENTAL, IPV4, cable, numbered_frame, wait_for_link};
+use crate::support::scatter::{Receiver, open, pages, socket};
 use crate::support::{assert_same, become_nobody, pattern};
 use landfall_placement::{Instant, Span};
 use landfall_testbed::{VethConfig, VethPair, require_namespaces};
 use landfall_transport::memory::{Memory, Regions, Rights};
-use landfall_transport::packet::{Filter, OpenError};
+use landfall_transport::packet::Filter;
 use landfall_transport::scatter::{Config, Descriptor, FRAME_MAX, Outgoing, Socket};
+use landfall_transport::{OpenError, Privilege};
 
 /// The frames of one kind, of one end for the other.
 fn to_send<'a>(heads: &'a [Vec<u8>], payloads: &[Span]) -> Vec<Outgoing<'a>> {
@@ -301,7 +302,7 @@ fn what_is_missing_is_said() {
         Socket::open(&config, &regions).map(drop)
     });
     let denied = denied.unwrap().unwrap_err();
-    assert!(matches!(denied, OpenError::NoPrivilege), "{denied}");
+    assert!(matches!(denied, OpenError::NoPrivilege(Privilege::PacketSockets)), "{denied}");
 }
 
 #[test]

@@ -3,10 +3,10 @@
 use std::thread;
 use std::time::Instant as StdInstant;
 
-use crate::packet_support::{EXPERIMENTAL, cable, numbered_frame};
-use crate::scatter_support::{Receiver, pages, socket};
+use crate::support::packet::{EXPERIMENTAL, cable, numbered_frame};
+use crate::support::scatter::{Receiver, pages, socket};
+use crate::support::uring::why_no_uring;
 use crate::support::{PATIENCE, assert_same, pattern};
-use crate::uring_support::why_no_uring;
 use landfall_placement::{Instant, Span};
 use landfall_testbed::{require_namespaces, skip_unless};
 use landfall_transport::packet::Filter;

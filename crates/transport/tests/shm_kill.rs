@@ -5,11 +5,12 @@
 //! unless it finds where to connect in its environment.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use arrayvec::ArrayVec;
+use landfall_testkit::TemporaryFolder;
 use landfall_transport::memory::{Piece, SharedMemory, SharedView};
 use landfall_transport::shm::rendezvous::{Admit, Channel, Listener};
 use landfall_transport::shm::ring::{Consumer, Producer, PushError, Records};
@@ -58,23 +59,6 @@ impl Dice {
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
         self.0 % bound
-    }
-}
-
-/// A folder that goes with its test.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("landfall-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&path).unwrap();
-        Self(path)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
@@ -171,8 +155,8 @@ impl Round {
 #[test]
 fn who_reads_never_hangs_and_never_reads_garbage() {
     const ROUNDS: u64 = 500;
-    let folder = Folder::new("kill-writer");
-    let listener = Listener::bind(&folder.0.join("meet"), Admit::SameUser).unwrap();
+    let folder = TemporaryFolder::new("kill-writer");
+    let listener = Listener::bind(&folder.join("meet"), Admit::SameUser).unwrap();
     let mut dice = Dice(0x2545_f491_4f6c_dd1d);
     let mut total = 0;
     for _ in 0..ROUNDS {
@@ -213,8 +197,8 @@ fn who_reads_never_hangs_and_never_reads_garbage() {
 #[test]
 fn who_writes_never_hangs_and_never_believes_garbage() {
     const ROUNDS: u64 = 500;
-    let folder = Folder::new("kill-reader");
-    let listener = Listener::bind(&folder.0.join("meet"), Admit::SameUser).unwrap();
+    let folder = TemporaryFolder::new("kill-reader");
+    let listener = Listener::bind(&folder.join("meet"), Admit::SameUser).unwrap();
     let mut dice = Dice(0x9e37_79b9_7f4a_7c15);
     let mut total = 0;
     for _ in 0..ROUNDS {
@@ -321,8 +305,8 @@ fn read_for_ever(channel: &Channel, ring: &Piece, ringer: &Ringer) {
 
 #[test]
 fn a_descriptor_of_the_channel_says_when_the_child_is_gone() {
-    let folder = Folder::new("kill-channel");
-    let listener = Listener::bind(&folder.0.join("meet"), Admit::SameUser).unwrap();
+    let folder = TemporaryFolder::new("kill-channel");
+    let listener = Listener::bind(&folder.join("meet"), Admit::SameUser).unwrap();
     let mut victim = Victim::start(listener.path());
     let channel = listener.accept(LONG).unwrap().unwrap();
     assert_eq!(channel.peer().pid, victim.0.id() as i32);

@@ -10,23 +10,19 @@ mod packet_bad_input;
 mod packet_engines;
 mod packet_offload;
 mod packet_rules;
-mod packet_support;
 mod rawip_engines;
 mod rawip_rules;
-mod rawip_support;
 mod remap_rules;
 mod ring_rules;
 mod scatter_faults;
 mod scatter_kernel;
 mod scatter_rules;
-mod scatter_support;
 #[cfg(feature = "io-uring")]
 mod scatter_uring;
 mod shm_kill;
 mod support;
 mod tap_engines;
 mod tap_rules;
-mod tap_support;
 mod tunnel;
 mod udp_rules;
 #[cfg(feature = "io-uring")]
@@ -34,11 +30,8 @@ mod uring_engines;
 #[cfg(feature = "io-uring")]
 mod uring_packet;
 #[cfg(feature = "io-uring")]
-mod uring_support;
-#[cfg(feature = "io-uring")]
 mod uring_udp;
 mod xdp_engines;
 mod xdp_frames;
 mod xdp_lane;
 mod xdp_rules;
-mod xdp_support;

@@ -6,9 +6,9 @@
 use std::net::Ipv4Addr;
 
 use crate::support::streams::carry_stream;
-use crate::tap_support::{ENGINE, IPV4, KERNEL, STATION, open_as, open_packet};
-use landfall_test_engines::stream::Station;
+use crate::support::tap::{ENGINE, IPV4, KERNEL, STATION, open_as, open_packet};
 use landfall_testbed::{Namespace, require_namespaces};
+use landfall_testkit::engines::stream::Station;
 use landfall_transport::Driver;
 use landfall_transport::memory::Regions;
 use landfall_transport::packet::PacketDriver;

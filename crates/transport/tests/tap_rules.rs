@@ -6,18 +6,18 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use crate::support::datagram::{self, TO_PORT};
+use crate::support::tap::{
+    ENGINE, IPV4, KERNEL, NAME, PATH, datagram, open, open_as, open_packet, socket,
+};
 use crate::support::{
     PATIENCE, Scripted, assert_same, become_nobody, contents, lent, pattern, turn_until,
-};
-use crate::tap_support::{
-    ENGINE, IPV4, KERNEL, NAME, PATH, datagram, open, open_as, open_packet, socket,
 };
 use landfall_placement::{Check, Instant, Landing, Peer, Placement, Refusal, Spans, Ticket, Unit};
 use landfall_testbed::{Namespace, VethPair, privileges, require_namespaces, skip_unless};
 use landfall_transport::memory::{Regions, Rights};
-use landfall_transport::packet::{self, Framing, PacketConfig, PacketDriver};
-use landfall_transport::tap::{OpenError, TapConfig, TapDriver};
-use landfall_transport::{Clock, Driver, Feature, Wait, Waiter};
+use landfall_transport::packet::{Framing, PacketConfig, PacketDriver};
+use landfall_transport::tap::{TapConfig, TapDriver};
+use landfall_transport::{Clock, Driver, Feature, OpenError, Privilege, Wait, Waiter};
 
 fn namespace() -> Namespace {
     Namespace::new().unwrap()
@@ -165,7 +165,7 @@ fn a_name_is_taken_once_and_free_when_its_driver_is_dropped() {
     let framing = Framing::Payload { ethertype: 0x88b5 };
     let config = PacketConfig::new(NAME, framing);
     let gone = namespace.enter(|| PacketDriver::open(PATH, &config, &regions)).unwrap();
-    assert!(matches!(gone, Err(packet::OpenError::NoInterface(_))));
+    assert!(matches!(gone, Err(OpenError::NoInterface(_))));
     open(&namespace, &regions);
 }
 
@@ -227,7 +227,7 @@ fn an_ordinary_user_is_told_what_is_missing() {
         TapDriver::open(PATH, &TapConfig::new("lfnobody0"), &Regions::new(8))
     });
     let error = opened.join().unwrap().unwrap_err();
-    let is_told = matches!(error, OpenError::NoPrivilege | OpenError::NoTapDevices);
+    let is_told = matches!(error, OpenError::NoPrivilege(Privilege::Tap) | OpenError::NoTapDevices);
     assert!(is_told, "{error}");
 }
 

@@ -11,6 +11,7 @@ use landfall_placement::{
     Check, Ecn, Guess, Landing, PathId, Peer, Placement, Random, RegionId, SumSlot, Ticket,
     WordFunction, WordOp, WordWidth,
 };
+use landfall_testkit::skip::skip;
 use landfall_transport::memory::{Memory, Regions, Rights};
 use landfall_transport::udp::{UdpConfig, UdpDriver};
 use landfall_transport::{Driver, Feature};
@@ -405,7 +406,8 @@ fn congestion_marks_cross_in_both_families() {
         let (regions, _) = lent(&[0; 64], Rights::WRITE);
         let bind = |config: &mut UdpConfig| config.bind = address.parse().unwrap();
         let Ok(_) = UdpSocket::bind(address) else {
-            eprintln!("SKIPPED: marks over {address}: this machine has no such address");
+            let why = format!("cannot use {address}: this machine has no such address");
+            skip("congestion_marks_cross_in_both_families", &why);
             continue;
         };
         let (mut sender, mut receiver) = (open_with(&regions, bind), open_with(&regions, bind));
@@ -432,7 +434,7 @@ fn congestion_marks_cross_in_both_families() {
 #[test]
 fn an_ipv6_socket_talks_to_ipv4_peers() {
     if UdpSocket::bind("[::]:0").is_err() {
-        eprintln!("SKIPPED: IPv4 peers of an IPv6 socket: this machine has no IPv6");
+        skip("an_ipv6_socket_talks_to_ipv4_peers", "needs IPv6");
         return;
     }
     let (regions, _) = lent(&[0; 64], Rights::WRITE);
@@ -454,7 +456,8 @@ fn an_ipv6_socket_talks_to_ipv4_peers() {
 fn a_connected_path_hears_and_reaches_its_peer_only() {
     for bind in [ANY, "[::]:0"] {
         if UdpSocket::bind(bind).is_err() {
-            eprintln!("SKIPPED: a connected path at {bind}: this machine has no such address");
+            let why = format!("cannot use {bind}: this machine has no such address");
+            skip("a_connected_path_hears_and_reaches_its_peer_only", &why);
             continue;
         }
         let (regions, _) = lent(&[0; 64], Rights::WRITE);

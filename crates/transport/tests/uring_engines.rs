@@ -4,12 +4,12 @@ use std::net::{SocketAddr, UdpSocket};
 use std::thread;
 
 use crate::support::transfer::DEFAULT;
+use crate::support::uring::why_no_uring;
 use crate::support::{PATIENCE, assert_same, contents, pattern};
-use crate::uring_support::why_no_uring;
 use landfall_placement::{Duration, Engine, Instant, PathId, PathState, Random, RegionId};
-use landfall_test_engines::numbered::{Config, Event};
-use landfall_test_engines::{Area, Numbered};
 use landfall_testbed::skip_unless;
+use landfall_testkit::engines::numbered::{Config, Event};
+use landfall_testkit::engines::{Area, Numbered};
 use landfall_transport::memory::{Memory, Regions, Rights};
 use landfall_transport::udp::{UdpConfig, UdpDriver};
 use landfall_transport::uring::{UringUdpConfig, UringUdpDriver, ZeroCopy};

@@ -1,23 +1,23 @@
 //! Packet sockets by way of `io_uring`: what they carry is the same as through
 //! plain calls. As an ordinary user each test skips with one line.
-use crate::packet_support;
+use crate::support;
 use std::net::Ipv4Addr;
 
-use crate::packet_support::{
+use crate::support::packet::{
     EXPERIMENTAL, IPV4, PATH, TCP_HEAD, cable, numbered_frame, place_tcp, send_frames, tcp_frame,
 };
+use crate::support::uring::why_no_uring;
 use crate::support::{PATIENCE, Scripted, assert_same, contents, lent, pattern, turn_until};
-use crate::uring_support::why_no_uring;
 use landfall_placement::{
     Engine, Guess, Instant, Landing, PathState, Peer, Random, Refusal, RegionId, Ticket,
 };
-use landfall_test_engines::stream::{self, Station};
-use landfall_test_engines::{Area, Stream};
 use landfall_testbed::{VethEnd, VethPair, require_namespaces, skip_unless};
+use landfall_testkit::engines::stream::{self, Station};
+use landfall_testkit::engines::{Area, Stream};
 use landfall_transport::memory::{Regions, Rights};
-use landfall_transport::packet::{Filter, Framing, OpenError, PacketConfig, PacketDriver};
+use landfall_transport::packet::{Filter, Framing, PacketConfig, PacketDriver};
 use landfall_transport::uring::UringPacketDriver;
-use landfall_transport::{Clock, Driver, Feature};
+use landfall_transport::{Clock, Driver, Feature, OpenError};
 
 const SEGMENT: u16 = 1448;
 /// 40 segments.
@@ -93,7 +93,7 @@ fn junk_is_refused_frame_by_frame() {
     let (regions, target) = lent(&[7; 4096], Rights::WRITE);
     let config = whole_frames(&cable.b, Filter::ethertypes([EXPERIMENTAL]));
     let mut receiver = open_as(&cable.b, &config, &regions);
-    let (mut sender, mut from) = packet_support::open_sender(&cable.a);
+    let (mut sender, mut from) = support::packet::open_sender(&cable.a);
     let mut random = Random::from_number(0xbad);
     let frames: Vec<Vec<u8>> = (0..300)
         .map(|number| {

@@ -4,8 +4,8 @@ use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::thread;
 
+use crate::support::uring::why_no_uring;
 use crate::support::{LABEL, PATIENCE, Scripted, assert_same, contents, lent, pattern, turn_until};
-use crate::uring_support::why_no_uring;
 use landfall_placement::{Guess, Instant, Landing, PathId, RegionId};
 use landfall_testbed::{VethConfig, VethPair, require_namespaces, skip_unless};
 use landfall_transport::memory::{Regions, Rights};

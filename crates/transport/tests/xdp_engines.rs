@@ -3,9 +3,9 @@
 //! not; each payload is copied once at each end. As an ordinary user each test
 //! skips with one line.
 
-use crate::packet_support::cable;
 use crate::support::carriage::{self, Opened};
-use crate::xdp_support::{MODES, cable_of, open_as, pair, require_xdp};
+use crate::support::packet::{cable, cable_of};
+use crate::support::xdp::{MODES, open_as, pair, require_xdp};
 use landfall_placement::{Duration, Peer};
 use landfall_transport::Wait;
 use landfall_transport::memory::Regions;

@@ -1,21 +1,23 @@
 //! AF_XDP with whole frames: a path is a station beside the kernel, or in its
 //! place. As an ordinary user each test skips with one line.
 
-use crate::packet_support;
+use crate::support;
 use std::net::Ipv4Addr;
 
-use crate::packet_support::{EXPERIMENTAL, IPV4, cable, numbered_frame, open_sender, send_frames};
+use crate::support::packet::{
+    EXPERIMENTAL, IPV4, cable, cable_of, numbered_frame, open_sender, send_frames,
+};
 use crate::support::streams::carry_stream;
 use crate::support::transfer::PATH;
+use crate::support::xdp::{MODES, require_xdp};
 use crate::support::{Scripted, turn_until};
-use crate::xdp_support::{MODES, cable_of, require_xdp};
 use landfall_placement::{Peer, Placement};
-use landfall_test_engines::stream::Station;
 use landfall_testbed::VethEnd;
+use landfall_testkit::engines::stream::Station;
 use landfall_transport::memory::Regions;
 use landfall_transport::packet::{Filter, Framing, PacketDriver};
-use landfall_transport::xdp::{Attach, OpenError, XdpConfig, XdpDriver};
-use landfall_transport::{Driver, Feature};
+use landfall_transport::xdp::{Attach, XdpConfig, XdpDriver};
+use landfall_transport::{Driver, Feature, OpenError};
 
 const OWN: [u8; 6] = [2, 0x44, 0, 0, 0, 0x81];
 const LEN: usize = 1_000_000;
@@ -61,7 +63,7 @@ fn open_packet(end: &VethEnd, station: [u8; 6]) -> (PacketDriver, Regions) {
     let regions = Regions::new(8);
     let framing = Framing::Ethernet { filter: Filter::ethertypes([IPV4]).station(station) };
     let adjust = |config: landfall_transport::packet::PacketConfig| config.without_offload();
-    (packet_support::open_as(end, framing, &regions, adjust).unwrap(), regions)
+    (support::packet::open_as(end, framing, &regions, adjust).unwrap(), regions)
 }
 
 #[test]
@@ -84,7 +86,7 @@ fn to(station: [u8; 6], end: &VethEnd, number: u32) -> Vec<u8> {
 
 /// The numbers in whole frames.
 fn numbers(engine: &Scripted) -> Vec<u32> {
-    packet_support::numbers_seen(engine)
+    support::packet::numbers_seen(engine)
 }
 
 #[test]
@@ -103,7 +105,7 @@ fn the_path_gets_what_is_for_its_station_and_the_kernel_all_else() {
             let mut path = try_open(&cable.b, &regions, &XdpConfig { attach, ..config }).unwrap();
             // What the kernel gets, its packet sockets hear.
             let filter = Filter::ethertypes([EXPERIMENTAL]);
-            let mut kernel = packet_support::open(&cable.b, filter, &regions);
+            let mut kernel = support::packet::open(&cable.b, filter, &regions);
             let (mut driver, mut engine) = open_sender(&cable.a);
             let frames = [
                 to(OWN, &cable.b, 1),

@@ -5,16 +5,17 @@ use std::net::{IpAddr, UdpSocket};
 use std::thread;
 use std::time::{Duration, Instant as StdInstant};
 
-use crate::packet_support::{EXPERIMENTAL, cable, numbered_frame, open_sender, send_frames};
+use crate::support::packet::{EXPERIMENTAL, cable, numbered_frame, open_sender, send_frames};
+use crate::support::xdp::{MODES, require_xdp};
 use crate::support::{PATIENCE, lent, pattern};
-use crate::xdp_support::{MODES, require_xdp};
 use landfall_placement::{Duration as Span, Instant};
 use landfall_testbed::VethEnd;
 use landfall_transport::Feature;
+use landfall_transport::OpenError;
 use landfall_transport::memory::{Regions, Rights};
 use landfall_transport::scatter::Outgoing;
 use landfall_transport::wait::until_ready;
-use landfall_transport::xdp::{Attach, Burst, Lane, OpenError, XdpConfig};
+use landfall_transport::xdp::{Attach, Burst, Lane, XdpConfig};
 
 fn try_open(end: &VethEnd, regions: &Regions, config: &XdpConfig) -> Result<Lane, OpenError> {
     end.namespace.enter(|| Lane::open(config, regions)).unwrap()

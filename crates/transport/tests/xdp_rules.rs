@@ -1,17 +1,19 @@
 //! How the kernel treats XDP sockets, one rule a test, over a cable between two
 //! namespaces. As an ordinary user each test skips with one line.
 
-use crate::packet_support;
+use crate::support;
 use std::net::{TcpListener, TcpStream};
 use std::thread;
 
-use crate::packet_support::{EXPERIMENTAL, cable, numbered_frame, open_sender, send_frames};
+use crate::support::packet::{
+    EXPERIMENTAL, cable, cable_of, numbered_frame, open_sender, send_frames,
+};
 use crate::support::transfer::PATH;
+use crate::support::xdp::{MODES, open, open_as, require_xdp};
 use crate::support::{
     LABEL, PATIENCE, Scripted, assert_same, become_nobody, contents, labelled_head, lent, pattern,
     turn_until,
 };
-use crate::xdp_support::{MODES, cable_of, open, open_as, require_xdp};
 use landfall_placement::{
     Check, Guess, Instant, Landing, Peer, Placement, Random, Ticket, WordFunction, WordOp,
     WordWidth,
@@ -19,8 +21,8 @@ use landfall_placement::{
 use landfall_testbed::VethEnd;
 use landfall_transport::memory::{Memory, Regions, Rights};
 use landfall_transport::packet::{Filter, Framing};
-use landfall_transport::xdp::{self, Attach, OpenError, XdpConfig, XdpDriver};
-use landfall_transport::{Driver, Feature};
+use landfall_transport::xdp::{self, Attach, XdpConfig, XdpDriver};
+use landfall_transport::{Driver, Feature, OpenError, Privilege};
 
 /// Hears everything.
 fn listener() -> Scripted {
@@ -193,7 +195,7 @@ fn packet_sockets_at_the_other_end_are_understood() {
     let (regions, target) = lent(&[0; 1000], Rights::WRITE);
     let framing = Framing::Payload { ethertype: EXPERIMENTAL };
     let mut packet =
-        packet_support::open_as(&cable.a, framing, &send_regions, |config| config).unwrap();
+        support::packet::open_as(&cable.a, framing, &send_regions, |config| config).unwrap();
     let mut xdp = open(&cable.b, Attach::Auto, &regions);
     let (mut at_packet, mut at_xdp) = (listener(), Scripted::labelled(target));
     at_packet.send_labelled(station(&cable.b), source.span(0, 1000), 1000);
@@ -322,7 +324,7 @@ fn invariant_3_junk_is_refused_and_changes_nothing() {
         let junk: Vec<u8> = (0..20_000).map(|_| random.next_u32() as u8 | 0x80).collect();
         let (junk_regions, junk) = lent(&junk, Rights::READ);
         let mut sender =
-            packet_support::open(&cable.a, Filter::ethertypes([0xffff]), &junk_regions);
+            support::packet::open(&cable.a, Filter::ethertypes([0xffff]), &junk_regions);
         let mut from = Scripted::sender();
         let mut to = Scripted::labelled(target);
         for n in 0..200usize {
@@ -357,11 +359,11 @@ fn a_path_that_is_dropped_leaves_nothing_behind() {
             drop(receiver);
             // The kernel's own sockets hear the frames again.
             let filter = Filter::ethertypes([EXPERIMENTAL]);
-            let mut plain = packet_support::open(&cable.b, filter, &regions);
+            let mut plain = support::packet::open(&cable.b, filter, &regions);
             send_frames(&mut sender, &mut from, [frame(100 + round)]);
             let mut to = listener();
             turn_until(&mut plain, &mut to, |to, _| !to.seen.is_empty());
-            assert_eq!(packet_support::numbers_seen(&to), [100 + round]);
+            assert_eq!(support::packet::numbers_seen(&to), [100 + round]);
         }
     }
 }
@@ -469,7 +471,7 @@ fn without_the_privilege_the_error_says_how_to_get_it() {
         XdpDriver::open(PATH, &config, &Regions::new(1)).map(drop)
     });
     let error = opened.join().unwrap().unwrap_err();
-    assert!(matches!(error, OpenError::NoPrivilege), "{error}");
+    assert!(matches!(error, OpenError::NoPrivilege(Privilege::Xdp)), "{error}");
     assert!(error.to_string().contains("CAP_NET_ADMIN"));
     assert_eq!(std::io::Error::from(error).kind(), std::io::ErrorKind::PermissionDenied);
 }

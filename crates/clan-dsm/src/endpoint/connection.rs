@@ -16,8 +16,8 @@
 //! link lead to `Over`. Small letters: the user asks; capitals: a message came.
 //! What fits no arrow is a stray, and changes nothing.
 
+use super::message::Notice;
 use super::message::{OutOfBand, OutOfBandKind, PortAddress};
-use super::notice::Notice;
 use crate::error::{Ended, Error, Reason};
 
 /// What a connection is known by at both sides.

@@ -1,8 +1,8 @@
 //! What comes in: messages of other hosts, and that one of them is gone.
 
 use super::connection::Stray;
+use super::message::{ConnectRequest, Notice};
 use super::message::{OutOfBand, OutOfBandKind, PortAddress};
-use super::notice::{ConnectRequest, Notice};
 use super::{Endpoints, connection::State};
 use crate::address::HostId;
 use crate::error::{Ended, Reason};

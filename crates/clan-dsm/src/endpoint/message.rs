@@ -1,8 +1,11 @@
-//! The out-of-band message as it crosses the network.
+//! The out-of-band message as it crosses the network, and what an endpoint has to say to its
+//! user: notices, in its queue.
+
+use alloc::collections::VecDeque;
+use core::fmt;
 
 use crate::address::HostId;
-use crate::error::Reason;
-use core::fmt;
+use crate::error::{Ended, Reason};
 
 /// Names an endpoint of a host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -146,6 +149,153 @@ fn piece<const N: usize>(bytes: &[u8; OutOfBand::LEN], at: usize) -> [u8; N] {
     let mut piece = [0; N];
     piece.copy_from_slice(&bytes[at..at + N]);
     piece
+}
+
+/// Somebody asks a listener for a connection. To be answered with an endpoint
+/// that accepts it, or with a refusal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConnectRequest {
+    /// Who asks.
+    pub from: PortAddress,
+    /// What is said with it: a cookie, for one.
+    pub body: Body,
+    pub(crate) session: u64,
+    pub(crate) listener: Port,
+}
+
+/// What waits in the queue of an endpoint.
+///
+/// The last notice of a connection is [`Notice::Closed`] or [`Notice::Ended`],
+/// and each connection has exactly one of them. Messages of the connection are
+/// in front of it; that one of ours was not delivered may be told later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Notice {
+    /// A message.
+    Message {
+        /// Who sent it.
+        from: PortAddress,
+        /// What it says.
+        body: Body,
+    },
+    /// To a listener: somebody asks for a connection.
+    Request(ConnectRequest),
+    /// The connection that was asked for is there.
+    Accepted {
+        /// The endpoint at the other side; its port need not be the listener's.
+        by: PortAddress,
+        /// What is said with it.
+        body: Body,
+    },
+    /// The other side will send nothing more; it still listens.
+    Disconnected {
+        /// What is said with it.
+        body: Body,
+    },
+    /// Both sides have disconnected: the connection is complete.
+    Closed,
+    /// The connection broke off, or did not come about.
+    Ended {
+        /// Why.
+        why: Ended,
+        /// What is said with a refusal, else zeros.
+        body: Body,
+    },
+    /// Messages of this endpoint found no room, or nobody.
+    Undelivered {
+        /// For whom they were.
+        to: PortAddress,
+        /// The number of the first.
+        number: u32,
+        /// How many, one after the other.
+        count: u32,
+        /// Why.
+        reason: Reason,
+    },
+    /// So many more messages of this endpoint were not delivered; there was no
+    /// room here to say which.
+    MoreUndelivered {
+        /// How many.
+        count: u64,
+    },
+}
+
+impl Notice {
+    /// Is this the last notice of a connection?
+    #[must_use]
+    pub const fn is_last(&self) -> bool {
+        matches!(self, Self::Closed | Self::Ended { .. })
+    }
+
+    /// At most one of each kind waits for each connection: room is kept for
+    /// them, and nobody can fill a queue with them.
+    pub(crate) const fn is_of_connection(&self) -> bool {
+        matches!(
+            self,
+            Self::Accepted { .. } | Self::Disconnected { .. } | Self::Closed | Self::Ended { .. }
+        )
+    }
+}
+
+/// Notices in the order in which they came. What others can send as often as
+/// they like is bounded; what a connection says of itself always fits, since
+/// the next connection begins only once the last notice of this one was taken.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Inbox {
+    queue: VecDeque<Notice>,
+    /// How many of them count against the bound.
+    bounded: usize,
+    /// How many messages of this endpoint were not delivered, beyond those that
+    /// the queue tells of.
+    more_undelivered: u64,
+}
+
+impl Inbox {
+    /// An empty queue in memory that another endpoint has left behind.
+    pub(super) fn reusing(queue: VecDeque<Notice>) -> Self {
+        debug_assert!(queue.is_empty());
+        Self { queue, ..Self::default() }
+    }
+
+    /// Leaves the memory behind.
+    pub(super) fn into_memory(mut self) -> VecDeque<Notice> {
+        self.queue.clear();
+        self.queue
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.queue.is_empty() && self.more_undelivered == 0
+    }
+
+    /// Would one more fit that counts against the bound?
+    pub(super) fn has_room(&self, limit: usize) -> bool {
+        self.bounded < limit
+    }
+
+    /// Puts one in, whose room the caller has asked for if it counts.
+    pub(super) fn push(&mut self, notice: Notice) {
+        self.bounded += usize::from(!notice.is_of_connection());
+        self.queue.push_back(notice);
+    }
+
+    /// Tells of messages that were not delivered: singly while there is room,
+    /// as a number where there is none.
+    pub(super) fn push_undelivered(&mut self, notice: Notice, count: u32, limit: usize) {
+        if self.has_room(limit) && self.more_undelivered == 0 {
+            self.push(notice);
+        } else {
+            self.more_undelivered = self.more_undelivered.saturating_add(u64::from(count));
+        }
+    }
+
+    pub(super) fn pop(&mut self) -> Option<Notice> {
+        if let Some(notice) = self.queue.pop_front() {
+            self.bounded -= usize::from(!notice.is_of_connection());
+            return Some(notice);
+        }
+        let count = core::mem::take(&mut self.more_undelivered);
+        (count > 0).then_some(Notice::MoreUndelivered { count })
+    }
 }
 
 #[cfg(test)]

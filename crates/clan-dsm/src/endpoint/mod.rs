@@ -7,10 +7,8 @@
 //!
 //! | file | what lives there |
 //! | --- | --- |
-//! | `message` | what crosses the network |
-//! | `notice` | what the user finds in the queue |
+//! | `message` | what crosses the network; what the user finds in the queue of an endpoint |
 //! | `connection` | the states of a connection, and what leads from one to another |
-//! | `inbox` | the queue of one endpoint |
 //! | `answers` | what is owed to other hosts |
 //! | `incoming` | what comes in |
 //!
@@ -27,14 +25,12 @@
 
 mod answers;
 mod connection;
-mod inbox;
 mod incoming;
 mod message;
-mod notice;
 
 pub use connection::EndpointState;
-pub use message::{Body, OutOfBand, OutOfBandKind, Port, PortAddress};
-pub use notice::{ConnectRequest, Notice};
+use message::Inbox;
+pub use message::{Body, ConnectRequest, Notice, OutOfBand, OutOfBandKind, Port, PortAddress};
 
 use crate::address::HostId;
 use crate::error::{Ended, Error, Reason};
@@ -43,7 +39,6 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use answers::Hosts;
 use connection::{Session, State, Step};
-use inbox::Inbox;
 use landfall_tables::{AgeLinks, HashIndex, Table};
 
 /// Where ports begin that nobody asked for by number.

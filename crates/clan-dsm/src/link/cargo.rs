@@ -4,7 +4,7 @@ use arrayvec::ArrayVec;
 use landfall_placement::Span;
 
 use crate::address::WORD;
-use crate::nic::note::Note;
+use crate::nic::news::Note;
 use crate::wire::frame::{Entry, HEADER_LEN, MAX_ENTRIES};
 
 /// The most bytes of a frame that are copied into its head: what the drivers'

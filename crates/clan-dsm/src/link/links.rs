@@ -19,7 +19,7 @@ use crate::link::meet::{Doorway, Reply};
 use crate::link::one::{Common, Link, Outgoing, State, bare};
 use crate::link::receiver::{Kept, Turn};
 use crate::link::sender::Habits;
-use crate::nic::note::Note;
+use crate::nic::news::Note;
 use crate::wire::frame::{Frame, FrameKind};
 
 /// What to do with a frame that came.

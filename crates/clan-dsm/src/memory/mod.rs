@@ -4,21 +4,19 @@
 //! for it, and which groups its memory belongs to. The check of headers against
 //! these tables is in [`crate::offload`]; tripwires are in [`crate::tripwire`].
 
-mod keys;
-
 use alloc::vec;
 use alloc::vec::Vec;
+use core::hash::Hasher;
 
 use landfall_placement::{Area, Random, Refusal};
+use siphasher::sip::SipHasher24;
 
-use crate::access::Rights;
-use crate::address::{Address, HostId, WORD};
+use crate::address::{Address, HostId, Key, WORD};
 use crate::config::Config;
-use crate::cookie::Cookie;
+use crate::cookie::{Cookie, Rights};
 use crate::error::Error;
 use crate::ids::ApertureId;
 use crate::offload::{Aperture, Apertures, Cell, Group, Map, Secret, Spot, group_key};
-use keys::Keys;
 
 /// The longest aperture: words are counted by 32 bits.
 pub(crate) const LONGEST: u64 = (u32::MAX as u64 + 1) * WORD as u64;
@@ -120,6 +118,11 @@ impl Memory {
     /// The memory of an aperture.
     pub(crate) fn area(&self, id: ApertureId) -> Option<Area> {
         self.slot_of(id).ok().map(|slot| self.slots[usize::from(slot)].memory)
+    }
+
+    /// The slots that hold an aperture now.
+    pub(crate) fn slots_in_use(&self) -> impl Iterator<Item = u16> + '_ {
+        (0..self.slots.len()).map(|slot| slot as u16).filter(|slot| self.id_of(*slot).is_some())
     }
 
     /// The aperture that is in this slot now.
@@ -252,3 +255,44 @@ impl Memory {
 
 #[cfg(test)]
 mod tests;
+
+/// Makes keys. They follow from a secret, so none is ever stored twice or drawn
+/// anew for the same cookie; whoever has some can make no others.
+pub(super) struct Keys {
+    secret: [u64; 2],
+    /// Groups were founded so often.
+    founded: u64,
+}
+
+impl Keys {
+    pub(super) fn new(random: &mut Random) -> Self {
+        Self { secret: [random.next_u64(), random.next_u64()], founded: 0 }
+    }
+
+    /// The key of one life of one aperture for one kind of right: another life or
+    /// other rights have another key.
+    pub(super) fn of_aperture(&self, slot: u16, generation: u32, rights: Rights) -> Key {
+        let what = u64::from(slot) << 40 | u64::from(generation) << 8 | u64::from(rights as u8);
+        self.of(0, what)
+    }
+
+    /// A key that no group had before.
+    pub(super) fn of_group(&mut self) -> Key {
+        self.founded += 1;
+        self.of(1, self.founded)
+    }
+
+    fn of(&self, purpose: u64, what: u64) -> Key {
+        let mut hasher = SipHasher24::new_with_keys(self.secret[0], self.secret[1]);
+        hasher.write_u64(purpose);
+        hasher.write_u64(what);
+        Key::from_bits(hasher.finish())
+    }
+}
+
+/// The secret is not shown.
+impl core::fmt::Debug for Keys {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Keys").field("founded", &self.founded).finish_non_exhaustive()
+    }
+}

@@ -6,10 +6,10 @@ use landfall_placement::{Area, Random, Refusal, RegionId};
 use proptest::prelude::*;
 
 use super::{LONGEST, Memory};
-use crate::access::Rights;
 use crate::address::{Address, HostId, Key, Kind, WHOLE};
 use crate::config::Config;
 use crate::cookie::Cookie;
+use crate::cookie::Rights;
 use crate::error::Error;
 
 fn memory(apertures: usize) -> Memory {

@@ -2,8 +2,8 @@
 
 use landfall_placement::Serial32;
 
-use crate::burst::{Fifo, HEADER_WORDS};
-use crate::wire::native::Symbol;
+use crate::native::wire::Symbol;
+use crate::native::{Fifo, HEADER_WORDS};
 
 /// What this end may send.
 #[derive(Clone, Debug, Default)]

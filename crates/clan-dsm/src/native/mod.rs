@@ -12,11 +12,23 @@
 //! sides' patience. After either, the link can begin anew: both ends count from
 //! zero, and what is still on the way from before is ignored.
 //!
+//! | file | what lives there |
+//! | --- | --- |
+//! | `mod` | [`NativeLink`]: one end of a link |
+//! | `state`, `credit` | how it begins, and begins anew; how much may be on the way |
+//! | `burst`, `fifo` | [`Burst`]: a packet is split at any word, and joined again; [`admit`]: what of it belongs to this host; [`Fifo`]: a few words on their way |
+//! | [`wire`] | what stands on the wire, bit by bit |
+//! | [`switch`] | a worm-hole switch between such links |
+//!
 //! What does not live here: packets that wait (the adapter and the
-//! [`switch`](crate::switch) have them), and what is in them.
+//! [`switch`] have them), and what is in them.
 
+mod burst;
 mod credit;
+mod fifo;
 mod state;
+pub mod switch;
+pub mod wire;
 
 #[cfg(test)]
 mod tests;
@@ -24,13 +36,14 @@ mod tests;
 use landfall_placement::{Duration, Instant, Refusal, Serial32, Timeout};
 
 use crate::address::{Address, HostId, WORD};
-use crate::burst::{Burst, Fifo};
 use crate::error::Ended;
-use crate::wire::native::{Symbol, Unit};
+pub use burst::{Admitted, Burst, HEADER_WORDS, MOST_INDIVISIBLE, admit};
 pub use credit::due as credit_due;
 use credit::{Inbound, Outbound};
+pub use fifo::{Fifo, Word};
 pub use state::State;
 use state::{Handshake, Heard};
+use wire::{Symbol, Unit};
 
 /// What one end of a link is like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,7 +142,7 @@ impl NativeLink {
     }
 
     /// A unit came. `head` is its beginning, `len` the length of the whole.
-    /// Where the link has a [trailer](crate::wire::native::Trailer) it was looked at before, and
+    /// Where the link has a [trailer](wire::Trailer) it was looked at before, and
     /// is not counted; if it was wrong, [`handle_damage`](Self::handle_damage) is due instead.
     ///
     /// # Errors

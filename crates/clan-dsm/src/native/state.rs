@@ -10,7 +10,7 @@ use landfall_placement::{Duration, Instant};
 
 use crate::address::HostId;
 use crate::error::{Ended, Reason};
-use crate::wire::native::Symbol;
+use crate::native::wire::Symbol;
 
 /// Whether packets may pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,8 +8,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::address::{Key, Kind, WHOLE};
-use crate::burst::HEADER_WORDS;
 use crate::error::Reason;
+use crate::native::HEADER_WORDS;
 
 const UNIT: u32 = 1_500;
 

@@ -11,12 +11,12 @@ use landfall_placement::{
 
 use super::Nic;
 use super::line::{Lands, Placed};
-use crate::access::{Access, Rights};
 use crate::address::{Address, HostId, Key, Kind, WHOLE};
+use crate::cookie::{Access, Rights};
 use crate::ids::LinkId;
+use crate::ids::{Purpose, pack};
 use crate::link::Arrival;
 use crate::offload::Spot;
-use crate::ticket::{Purpose, pack};
 use crate::wire::command::{ReplyTo, word_width};
 use crate::wire::{Command, Entry, Frame, FrameKind, Incomplete};
 
@@ -81,6 +81,7 @@ impl Nic {
     }
 
     /// A frame whose turn it is.
+    #[inline]
     fn next(
         &mut self,
         now: Instant,

@@ -13,8 +13,8 @@ use super::line::Lands;
 use crate::address::Kind;
 use crate::error::Reason;
 use crate::ids::LinkId;
+use crate::ids::{Purpose, pack};
 use crate::link::Kept;
-use crate::ticket::{Purpose, pack};
 use crate::wire::Entry;
 
 /// A kept frame whose turn it is.

@@ -7,7 +7,7 @@ use landfall_placement::{
 
 use super::{LEAST_UNIT, Nic};
 use crate::event::Event;
-use crate::ticket::{Purpose, pack, unpack};
+use crate::ids::{Purpose, pack, unpack};
 
 impl Engine for Nic {
     type Event = Event;

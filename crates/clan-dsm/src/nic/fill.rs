@@ -18,7 +18,7 @@ use crate::ids::{DmaId, LinkId, WindowId};
 use crate::link::{Cargo, Room};
 use crate::memory::Memory;
 use crate::nic::MOST_ASKED;
-use crate::nic::note::{Bytes, Note};
+use crate::nic::news::{Bytes, Note};
 use crate::transfer::cut::{Part, cut, piece_len};
 use crate::transfer::dma::{Action, Dma, Piece};
 use crate::transfer::load::Load;

@@ -8,11 +8,11 @@ use landfall_placement::{Instant, Landing, Ticket};
 
 use super::Nic;
 use super::line::{Lands, Placed};
-use crate::access::Access;
+use crate::cookie::Access;
 use crate::error::{Ended, Reason};
 use crate::event::Event;
 use crate::ids::LinkId;
-use crate::ticket::{Meaning, Purpose, unpack};
+use crate::ids::{Meaning, Purpose, unpack};
 use crate::transfer::reads::{Over, Reader};
 use crate::tripwire::{Place, Touched};
 use crate::wire::Command;

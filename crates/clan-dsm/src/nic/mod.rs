@@ -7,13 +7,11 @@
 //! | `arrive` | where the bytes of a frame belong |
 //! | `land` | what happens once they are there |
 //! | `deposit` | frames that had to be kept, packet by packet |
-//! | `chains` | which link a chain of DMA requests goes over |
 //! | `commands` | what others ask, answer and complain of |
 //! | `fill` | what goes into the next frame |
-//! | `news` | links that come and go, what has arrived at the other side |
+//! | `news` | links that come and go, what has arrived at the other side and what is to be done then |
 //! | `windows` | memory of others that this host may touch |
 //! | `calls` | what the user asks for |
-//! | `note` | what is to be done when something has arrived |
 //! | `native` | a native link below all that, in place of frames and networks |
 //!
 //! # What is in which order
@@ -32,7 +30,6 @@
 
 pub(crate) mod arrive;
 mod calls;
-mod chains;
 mod commands;
 mod deposit;
 mod engine;
@@ -40,8 +37,7 @@ mod fill;
 mod land;
 mod line;
 mod native;
-mod news;
-pub(crate) mod note;
+pub(crate) mod news;
 mod windows;
 
 use alloc::boxed::Box;
@@ -58,16 +54,15 @@ use crate::events::EventQueue;
 use crate::ids::{ApertureId, LinkId, TripwireId};
 use crate::link::Links;
 use crate::memory::Memory;
+use crate::transfer::barriers::Writes;
 use crate::transfer::dma::Dma;
+use crate::transfer::reads::Operations;
 use crate::transfer::reads::Reads;
-use crate::transfer::words::Operations;
-use crate::transfer::writes::Writes;
 use crate::tripwire::{Place, Touched, Tripwires};
 use crate::wire::frame::{HEADER_LEN, MAX_PARAMETERS};
 
-use chains::Chains;
 use deposit::Depositing;
-use line::Lines;
+use line::{Chains, Lines};
 use native::Native;
 use windows::Windows;
 
@@ -128,7 +123,7 @@ impl Nic {
     pub fn new(config: Config, host: HostId, seed: Seed) -> Self {
         let mut config = config;
         config.paths = config.paths.clamp(1, 64);
-        config.links = config.links.clamp(1, crate::ticket::MOST_LINKS);
+        config.links = config.links.clamp(1, crate::ids::MOST_LINKS);
         config.write_buffer = config.write_buffer.max(4096);
         let mut random = Random::new(seed);
         // At a native link, what it does not need draws elsewhere.
@@ -194,6 +189,7 @@ impl Nic {
         }
     }
 
+    #[inline]
     fn touch(&mut self, place: Place, at: u64, len: u32, how: crate::Access) {
         let touched = Touched::new(place, at, at.saturating_add(u64::from(len)), how);
         self.touch_all(touched.as_slice());

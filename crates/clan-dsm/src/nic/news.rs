@@ -1,16 +1,15 @@
-//! Links that come and go, and what has arrived at the other side.
+//! Links that come and go, what has arrived at the other side, and what is to be done then.
 
 use landfall_placement::Instant;
 
 use super::Nic;
 use super::line::Line;
-use crate::access::Access;
 use crate::address::HostId;
+use crate::cookie::Access;
 use crate::error::{Ended, Reason};
 use crate::event::Event;
-use crate::ids::{LinkId, WriteId};
+use crate::ids::{ApertureId, DmaId, LinkId, WriteId};
 use crate::link::News;
-use crate::nic::note::{Bytes, Note};
 use crate::tripwire::Place;
 
 impl Nic {
@@ -30,6 +29,7 @@ impl Nic {
     }
 
     /// Takes note of links that came, have something to tell, or went.
+    #[inline]
     pub(super) fn hear_links(&mut self, now: Instant) {
         while let Some(news) = self.links.poll_news() {
             match news {
@@ -86,6 +86,7 @@ impl Nic {
         }
     }
 
+    #[inline(always)]
     pub(super) fn note(&mut self, note: Note) {
         match note {
             Note::Written(host, bytes) => self.touched_there(host, bytes),
@@ -109,6 +110,7 @@ impl Nic {
         }
     }
 
+    #[inline]
     fn touched_there(&mut self, host: HostId, Bytes { slot, offset, len }: Bytes) {
         self.touch(Place::Remote(host, slot), offset, len, Access::Write);
     }
@@ -165,4 +167,32 @@ impl Nic {
         self.end_questions(link);
         self.lines.remove(link);
     }
+}
+
+/// Bytes of an aperture.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Bytes {
+    /// The aperture's slot at its host.
+    pub(crate) slot: u16,
+    /// The first byte.
+    pub(crate) offset: u64,
+    /// How many.
+    pub(crate) len: u32,
+}
+
+/// A remark on what a frame carries. The link keeps it with the frame, and
+/// gives it back when the frame is acknowledged and nobody holds its memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Note {
+    /// The program wrote these bytes of a host (or a group): outgoing
+    /// tripwires listen for that.
+    Written(HostId, Bytes),
+    /// A piece of a write from memory wrote these.
+    From(WriteId, HostId, Bytes),
+    /// A piece of a chain of DMA requests wrote these.
+    Dma(DmaId, HostId, Bytes),
+    /// The other side read bytes of ours, so many from this one on. Its tripwires hear of it only
+    /// now: until the answer has arrived it may be repeated, and is fetched
+    /// again.
+    Served(ApertureId, u64, u32),
 }

@@ -5,9 +5,9 @@ use alloc::vec::Vec;
 
 use landfall_tables::Table;
 
-use crate::access::Rights;
 use crate::address::{Address, HostId, Key, Kind, WORD};
 use crate::cookie::Cookie;
+use crate::cookie::Rights;
 use crate::error::Error;
 use crate::ids::WindowId;
 

@@ -12,9 +12,9 @@ use landfall_placement::{Area, Serial32};
 
 use super::apertures::{Aperture, Apertures, Group};
 use super::map::Map;
-use crate::access::Rights;
 use crate::address::Key;
-use crate::burst::Burst;
+use crate::cookie::Rights;
+use crate::native::Burst;
 
 /// What the host tells its adapter. Each is in force before anything that is sent
 /// behind it.

@@ -3,8 +3,8 @@
 use landfall_placement::{Area, Refusal, Span};
 
 use super::map::{Cell, Look, Secret};
-use crate::access::Rights;
 use crate::address::{Address, HostId, Key, Kind, WHOLE, WORD};
+use crate::cookie::Rights;
 
 /// One aperture, as an adapter knows it.
 #[derive(Clone, Copy, Debug, Default)]

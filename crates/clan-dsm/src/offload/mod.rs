@@ -15,11 +15,9 @@
 //! | `filter` | is any tripwire touched? |
 //! | `wire` | one tripwire |
 //! | `tables` | tripwires are registered, armed, disarmed, taken out |
-//! | `touch` | the match, and its order |
-//! | `actions` | what firings leave behind |
+//! | `touch` | the match, its order, and what firings leave behind |
 //! | `adapter` | what a host and an adapter at a native link say to each other |
 
-mod actions;
 mod adapter;
 mod apertures;
 mod filter;
@@ -29,14 +27,13 @@ mod tables;
 mod touch;
 mod wire;
 
-pub use actions::{Actions, Queued};
 pub use adapter::{Command, Exposed, Landed, Line, Report};
 pub use apertures::{Aperture, Apertures, Group, Spot};
 pub use filter::Filter;
 pub use map::{Cell, Map, Secret};
 pub use place::Place;
 pub use tables::{Needs, Tables, Totals};
-pub use touch::Touched;
+pub use touch::{Actions, Queued, Touched};
 pub use wire::{Action, Ends, Firing, Knot, Watch, Wire};
 
 pub(crate) use apertures::group_key;

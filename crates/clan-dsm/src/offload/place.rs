@@ -6,8 +6,8 @@
 //! like the nodes of a heap, so that one number tells level and place. Six levels
 //! make a *tier*; a *page* is what one tier knows of 64 neighbours.
 
-use crate::access::Access;
 use crate::address::HostId;
+use crate::cookie::Access;
 
 /// Memory that tripwires watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

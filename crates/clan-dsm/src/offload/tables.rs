@@ -1,12 +1,12 @@
 //! The tables of tripwires: registered, armed, disarmed, taken out.
 
-use super::actions::Actions;
 use super::filter::{Filter, FilterMut, PAGES_PER_LIST, Tiers};
 use super::map::Map;
 use super::place::{ListKey, Track, blocks};
+use super::touch::Actions;
 use super::wire::{Ends, Handle, Held, Knot, Link, State, Watch, Wire};
-use crate::access::Access;
 use crate::address::WORD;
+use crate::cookie::Access;
 
 /// What the tables know of themselves.
 #[derive(Clone, Copy, Debug, Default)]

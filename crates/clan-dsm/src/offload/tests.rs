@@ -6,8 +6,8 @@ use std::vec::Vec;
 use landfall_placement::{Area, Random, Refusal, RegionId};
 
 use super::*;
-use crate::access::{Access, Rights};
 use crate::address::{Address, HostId, Key, Kind, WHOLE};
+use crate::cookie::{Access, Rights};
 
 /// As many tripwires as the adapter of the paper has.
 const TRIPWIRES: usize = 4096;

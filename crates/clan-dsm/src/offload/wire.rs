@@ -1,7 +1,7 @@
 //! One tripwire, as an adapter knows it.
 
 use super::place::{ListKey, Place};
-use crate::access::Access;
+use crate::cookie::Access;
 
 /// What is done when a tripwire fires. That it fired is remembered in any case.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -63,9 +63,9 @@ pub(crate) fn piece_len(offset: u64, left: u64, room: usize) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::access::Rights;
     use crate::address::{HostId, Key};
     use crate::cookie::Cookie;
+    use crate::cookie::Rights;
 
     fn base() -> Address {
         Cookie::new(HostId::default(), 1, Rights::Write, Key::from_bits(5), 1 << 30).address(0)

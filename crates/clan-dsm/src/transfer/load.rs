@@ -9,7 +9,7 @@ use landfall_placement::Span;
 
 use crate::address::{HostId, Kind};
 use crate::link::{Cargo, MOST_PARTS, Room};
-use crate::nic::note::Note;
+use crate::nic::news::Note;
 use crate::transfer::cut::Part;
 use crate::wire::{Command, Entry};
 
@@ -49,6 +49,7 @@ impl<'a> Load<'a> {
     }
 
     /// Copies bytes in; there must be room.
+    #[inline]
     pub(crate) fn put_inline(&mut self, part: Part, bytes: impl Iterator<Item = u8>) {
         let before = self.cargo.inline.len();
         self.has_command |= part.address.kind == Kind::Command;

@@ -5,10 +5,8 @@
 //! | `cut` | bytes at any place, as packets |
 //! | `load` | one frame while it is filled |
 //! | `pio` | what the program wrote, waiting in order |
-//! | `reads` | remote reads, of the reader and of who is read |
-//! | `words` | read-modify-write operations on remote words |
-//! | `barriers` | questions whether all before them has arrived |
-//! | `writes` | writes from memory, among those of the program |
+//! | `reads` | what is asked of another host: remote reads, of the reader and of who is read; read-modify-write operations on words |
+//! | `barriers` | what is told once writes have arrived: barriers, and writes from memory |
 //! | `dma` | queues of requests to the DMA engine, and their turns |
 
 pub(crate) mod barriers;
@@ -17,5 +15,3 @@ pub(crate) mod dma;
 pub(crate) mod load;
 pub(crate) mod pio;
 pub(crate) mod reads;
-pub(crate) mod words;
-pub(crate) mod writes;

@@ -12,7 +12,7 @@ use landfall_placement::Area;
 use crate::address::{Address, WHOLE, WORD};
 use crate::error::Error;
 use crate::ids::{BarrierId, WriteId};
-use crate::nic::note::{Bytes, Note};
+use crate::nic::news::{Bytes, Note};
 use crate::transfer::cut::{Part, cut, piece_len};
 use crate::transfer::load::Load;
 
@@ -94,11 +94,11 @@ impl WriteBuffer {
     /// Bytes for a place of a window whose first word is at `base`, and which
     /// they must lie inside of. All or nothing.
     pub(crate) fn write(&mut self, base: Address, offset: u64, bytes: &[u8]) -> Result<(), Error> {
+        if let Some(most) = self.packet {
+            return self.write_packets(base, offset, bytes, most.saturating_mul(WORD));
+        }
         let len = u32::try_from(bytes.len()).map_err(|_| Error::TooLong)?;
         let parts = cut(base, offset, len).ok_or(Error::OutOfBounds)?;
-        if let Some(most) = self.packet {
-            return self.write_packets(&parts, bytes, most.saturating_mul(WORD));
-        }
         if bytes.len() + parts.len() * COST > self.limit {
             return Err(Error::TooLong);
         }
@@ -114,7 +114,16 @@ impl WriteBuffer {
 
     /// The same in packets of at most so many bytes. Each leaves by itself, so none joins the
     /// one before it.
-    fn write_packets(&mut self, parts: &[Part], bytes: &[u8], most: u32) -> Result<(), Error> {
+    #[inline(never)]
+    fn write_packets(
+        &mut self,
+        base: Address,
+        offset: u64,
+        bytes: &[u8],
+        most: u32,
+    ) -> Result<(), Error> {
+        let len = u32::try_from(bytes.len()).map_err(|_| Error::TooLong)?;
+        let parts = cut(base, offset, len).ok_or(Error::OutOfBounds)?;
         let packets: u32 = parts.iter().map(|part| part.len.div_ceil(most)).sum();
         let packets = packets as usize;
         if bytes.len() + packets * COST > self.limit {
@@ -250,6 +259,7 @@ impl WriteBuffer {
         if is_loaded { Ok(()) } else { Err(Filled::Closed) }
     }
 
+    #[inline]
     fn load_write(&mut self, part: Part, load: &mut Load<'_>) -> bool {
         let (room, len) = (load.inline_room(), part.len as usize);
         let fits = match part.address.mask {
@@ -315,9 +325,9 @@ mod tests {
     use landfall_placement::RegionId;
 
     use super::*;
-    use crate::access::Rights;
     use crate::address::{HostId, Key};
     use crate::cookie::Cookie;
+    use crate::cookie::Rights;
     use crate::link::{Cargo, Room};
     use crate::wire::Command;
 

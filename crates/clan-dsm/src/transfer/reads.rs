@@ -1,10 +1,15 @@
-//! Remote reads: of the reader, and of who is read.
+//! What is asked of another host: remote reads, of the reader and of who is read, and
+//! read-modify-write operations on words, of the side that asks.
 //!
 //! A read is a request and an answer in the stream of writes the other way. It
 //! sees all that was written before it over the same link, and maybe some of
 //! what was written after it while it was under way. The answer is a burst
 //! whose address is the read: its slot, a nonce for a key, and word 0 for the
 //! first byte that was asked for, wherever that came from.
+//!
+//! An operation on a word the other side's driver does in one indivisible step and in its place
+//! among the writes, exactly once: the link beneath repeats what was lost and drops what comes
+//! twice.
 
 use alloc::collections::VecDeque;
 
@@ -12,12 +17,12 @@ use arrayvec::ArrayVec;
 use landfall_placement::{Area, Refusal, Span};
 use landfall_tables::Table;
 
-use crate::access::Rights;
 use crate::address::{Address, HostId, Key, Kind, WHOLE, WORD};
+use crate::cookie::Rights;
 use crate::error::{Ended, Reason};
-use crate::ids::{ApertureId, DmaId, ReadId};
+use crate::ids::{ApertureId, DmaId, OperationId, ReadId};
 use crate::memory::Memory;
-use crate::nic::note::Note;
+use crate::nic::news::Note;
 use crate::offload::Spot;
 use crate::transfer::cut::{Part, cut, piece_len};
 use crate::transfer::load::Load;
@@ -271,5 +276,60 @@ impl Serving {
                 Some(refused)
             }
         }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Operation {
+    link: u32,
+    nonce: Key,
+}
+
+/// The operations of this host that are under way.
+#[derive(Debug)]
+pub(crate) struct Operations {
+    table: Table<Operation>,
+}
+
+impl Operations {
+    pub(crate) fn new(most: usize) -> Self {
+        Self { table: Table::new(most.clamp(1, usize::from(u16::MAX))) }
+    }
+
+    pub(crate) fn has_room(&self) -> bool {
+        self.table.has_room()
+    }
+
+    /// One more.
+    pub(crate) fn begin(&mut self, link: u32, nonce: Key) -> Option<OperationId> {
+        self.table.insert(Operation { link, nonce }).map(OperationId::new)
+    }
+
+    /// An answer came, good or bad: which operation is over?
+    pub(crate) fn answered(
+        &mut self,
+        link: u32,
+        slot: u16,
+        nonce: Key,
+    ) -> Result<OperationId, Refusal> {
+        let index = u32::from(slot);
+        let operation = self.table.get(index).filter(|operation| operation.link == link);
+        if operation.ok_or(Refusal::UnknownId)?.nonce != nonce {
+            return Err(Refusal::WrongKey);
+        }
+        Ok(self.end(index))
+    }
+
+    /// Some operation of a link that is gone; to be asked until there is none.
+    pub(crate) fn link_gone(&mut self, link: u32) -> Option<OperationId> {
+        let of_it = |index: &u32| self.table.get(*index).is_some_and(|one| one.link == link);
+        let index = self.table.indices().find(of_it)?;
+        Some(self.end(index))
+    }
+
+    fn end(&mut self, index: u32) -> OperationId {
+        let id = OperationId::new((index, self.table.generation(index)));
+        self.table.remove(index);
+        id
     }
 }

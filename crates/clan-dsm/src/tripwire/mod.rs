@@ -5,7 +5,6 @@
 //! are old, and tripsets. The match itself, and what a firing leaves behind, is
 //! in [`crate::offload`], which an adapter runs by itself.
 
-mod chains;
 mod sets;
 mod storage;
 
@@ -17,13 +16,12 @@ use landfall_placement::Random;
 
 pub use crate::offload::{Action, Place, Touched, Watch};
 
-use crate::access::Access;
 use crate::config::Config;
+use crate::cookie::Access;
 use crate::error::Error;
 use crate::ids::{TripsetId, TripwireId};
 use crate::offload::Tables;
-use chains::{Chain, Chains, Ends};
-use sets::Sets;
+use sets::{Chain, Chains, Ends, Sets};
 use storage::Storage;
 
 /// A firing: of words that follow one another, of which each was touched.

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::vec::Vec;
 
 use super::{Action, Place, Watch};
-use crate::access::Access;
+use crate::cookie::Access;
 use crate::ids::TripwireId;
 
 #[derive(Clone, Debug)]

@@ -9,9 +9,9 @@ use proptest::prelude::*;
 
 use super::model::{Fired, Model, ROOM};
 use super::{Action, Firing, Place, Touched, Tripwires, Watch};
-use crate::access::Access;
 use crate::address::HostId;
 use crate::config::Config;
+use crate::cookie::Access;
 use crate::error::Error;
 use crate::ids::{TripsetId, TripwireId};
 

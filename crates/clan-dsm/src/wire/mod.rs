@@ -3,7 +3,6 @@
 pub mod command;
 pub mod crc;
 pub mod frame;
-pub mod native;
 
 #[cfg(test)]
 mod vectors;

@@ -1,7 +1,7 @@
 //! The frames that `docs/spec/clan.md` shows, byte by byte.
 
 use landfall_placement::WordFunction;
-use std::string::String;
+use landfall_testkit::document::{self, Vector};
 use std::vec::Vec;
 
 use crate::address::{Address, HostId, Key, Kind, WHOLE};
@@ -11,22 +11,9 @@ use crate::link::spoken::{self, Hello, Stage, Stranger};
 use crate::wire::frame::{Entry, Frame, FrameFlags, FrameHeader, FrameKind, HEADER_LEN};
 use crate::wire::{Command, ReplyTo};
 
-/// Every vector of the document: what lies between ``` after a line that begins
-/// with `vector`. Behind a semicolon are words for people.
-fn documented() -> Vec<(String, Vec<u8>)> {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/spec/clan.md");
-    let document = std::fs::read_to_string(path).unwrap();
-    let blocks = document.split("```").filter_map(|block| block.strip_prefix("text\nvector "));
-    blocks
-        .map(|block| {
-            let (name, lines) = block.split_once('\n').unwrap();
-            let hex = lines.lines().map(|line| line.split(';').next().unwrap_or_default());
-            let digits: Vec<char> =
-                hex.flat_map(str::chars).filter(|c| !c.is_whitespace()).collect();
-            let byte = |pair: &[char]| u8::from_str_radix(&String::from_iter(pair), 16).unwrap();
-            (name.into(), digits.chunks(2).map(byte).collect())
-        })
-        .collect()
+/// Every vector of the document.
+fn documented() -> Vec<Vector> {
+    document::vectors(&document::page("docs/spec/clan.md"))
 }
 
 const TAG: u64 = 0x1122_3344_5566_7788;
@@ -162,17 +149,17 @@ fn samples() -> Vec<(&'static str, Vec<u8>)> {
 #[test]
 fn the_document_shows_the_bytes_that_are_sent() {
     let (documented, samples) = (documented(), samples());
-    let names: Vec<&str> = documented.iter().map(|(name, _)| &name[..]).collect();
+    let names: Vec<&str> = documented.iter().map(|vector| vector.name.as_str()).collect();
     let expected: Vec<&str> = samples.iter().map(|(name, _)| *name).collect();
     assert_eq!(names, expected);
-    for ((name, shown), (_, sent)) in documented.iter().zip(&samples) {
-        assert_eq!(shown, sent, "{name}");
+    for (shown, (name, sent)) in documented.iter().zip(&samples) {
+        assert_eq!(&shown.bytes, sent, "{name}");
     }
 }
 
 #[test]
 fn every_documented_frame_is_understood() {
-    for (name, bytes) in documented() {
+    for Vector { name, bytes } in documented() {
         let frame = Frame::parse(&bytes, bytes.len() as u32).unwrap();
         assert_eq!(frame.end() as usize, bytes.len(), "{name}");
         let mut payload = frame.payload();

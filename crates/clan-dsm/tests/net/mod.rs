@@ -8,11 +8,13 @@ use clan_dsm::{
     ApertureId, Body, Config, Cookie, EndpointId, Event, HostId, LinkId, Nic, Notice, Port,
     PortAddress, Rights, WindowId,
 };
-use landfall_placement::{Area, Engine, Instant, PathId, Peer, Random};
+use landfall_placement::{Area, Engine, Instant, PathId, Peer};
 use landfall_simnet::{
     EngineConfig, EngineNode, Frame, Handle, LinkConfig, Loss, Memory, PortId, Probability, Sim,
     Switch,
 };
+use landfall_testkit::trials;
+pub use landfall_testkit::trials::noise;
 use proptest::prelude::ProptestConfig;
 
 pub type Host = EngineNode<Nic>;
@@ -24,10 +26,8 @@ pub const PATH: PathId = PathId(0);
 /// How long anything may take, in virtual time.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// How many cases a property test runs: more if the environment asks for it.
 pub fn cases(few: u32) -> ProptestConfig {
-    let cases = if std::env::var_os("LANDFALL_LONG").is_some() { few * 50 } else { few };
-    ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(cases) }
+    ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(trials::cases(few)) }
 }
 
 pub fn ethernet() -> LinkConfig {
@@ -49,11 +49,6 @@ pub fn config() -> Config {
 
 pub fn sim(seed: u64) -> Sim {
     Sim::from_number(seed)
-}
-
-pub fn noise(seed: u64, len: usize) -> Vec<u8> {
-    let mut random = Random::from_number(seed);
-    (0..len).map(|_| random.next_u32() as u8).collect()
 }
 
 /// A body that begins with these bytes.

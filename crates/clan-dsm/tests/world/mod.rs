@@ -7,16 +7,12 @@ use std::time::Duration;
 use clan_dsm::{
     ApertureId, Config, Cookie, Event, HostId, LinkId, Nic, Rights, TripwireId, WindowId,
 };
-use landfall_placement::{Area, Instant, PathId, Peer, Random};
+use landfall_placement::{Area, Instant, PathId, Peer};
 use landfall_simnet::{EngineConfig, EngineNode, Handle, LinkConfig, Memory, Sim};
+pub use landfall_testkit::trials::noise;
 
 pub type Host = EngineNode<Nic>;
 pub type Log = Rc<RefCell<Vec<Event>>>;
-
-pub fn noise(seed: u64, len: usize) -> Vec<u8> {
-    let mut random = Random::from_number(seed);
-    (0..len).map(|_| random.next_u32() as u8).collect()
-}
 
 /// A host whose events are kept, with what its memory held when each was told
 /// left to the test.

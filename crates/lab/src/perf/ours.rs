@@ -3,9 +3,9 @@
 use anyhow::Result;
 use io_uring::IoUring;
 use landfall_placement::Peer;
-use landfall_test_engines::stream::Framing;
 use landfall_testbed::rivals::{Plan, Polling};
 use landfall_testbed::{Sample, VethPair};
+use landfall_testkit::engines::stream::Framing;
 use landfall_transport::memory::{Arena, ArenaConfig};
 
 use super::group::Group;

@@ -40,7 +40,7 @@ pub mod trial;
 
 use anyhow::Result;
 use landfall_placement::{Engine, Instant, PathId, PathLimits, Peer, RegionId};
-use landfall_test_engines::Area;
+use landfall_testkit::engines::Area;
 use landfall_transport::memory::{Memory, Regions};
 
 use transport::Role;

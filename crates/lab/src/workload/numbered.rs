@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 
 use anyhow::{Result, bail, ensure};
 use landfall_placement::{Duration, Engine, Instant, PathState, Seed};
-use landfall_test_engines::numbered::{Config, Error, Event, MessageId};
-use landfall_test_engines::{Area, Numbered};
+use landfall_testkit::engines::numbered::{Config, Error, Event, MessageId};
+use landfall_testkit::engines::{Area, Numbered};
 use landfall_transport::memory::{Memory, Regions};
 
 use super::bulk::Shape;

@@ -6,8 +6,8 @@ use std::fmt;
 
 use anyhow::{Result, bail, ensure};
 use landfall_placement::{Duration, Engine, Instant, PathState, Seed};
-use landfall_test_engines::stream::{Config, Error, Event, Framing};
-use landfall_test_engines::{Area, Stream};
+use landfall_testkit::engines::stream::{Config, Error, Event, Framing};
+use landfall_testkit::engines::{Area, Stream};
 use landfall_transport::memory::{Memory, Regions};
 
 use super::pattern::Pattern;

@@ -6,10 +6,10 @@ use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, Result};
 use landfall_placement::{PathId, Peer, Seed};
-use landfall_test_engines::stream::Station;
 use landfall_testbed::privileges::{self, Privilege};
 use landfall_testbed::rivals::Side;
 use landfall_testbed::{VethEnd, VethPair};
+use landfall_testkit::engines::stream::Station;
 use landfall_transport::Driver;
 use landfall_transport::channel::{ChannelConfig, ChannelDriver, channel};
 use landfall_transport::fault::{Faults, Faulty};

@@ -7,10 +7,11 @@ use std::net::Ipv4Addr;
 use landfall_testbed::Namespace;
 use landfall_testbed::ingress::why_no_ingress;
 use landfall_testbed::privileges::{self, Privilege};
+use landfall_transport::OpenError;
 use landfall_transport::memory::Regions;
 use landfall_transport::packet::{Filter, Framing, PacketConfig, PacketDriver};
 use landfall_transport::rawip::{RawIpConfig, RawIpDriver};
-use landfall_transport::xdp::{OpenError, XdpConfig, XdpDriver};
+use landfall_transport::xdp::{XdpConfig, XdpDriver};
 use landfall_transport::{self as transport, Driver};
 use socket2::{Domain, Socket, Type};
 

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use landfall::stp::blocking::{Connection, Endpoint};
+use landfall_testkit::TemporaryFolder;
 
 use super::admission::Limits;
 use super::code::{Code, Seals, Side};
@@ -33,15 +34,13 @@ mod bounds;
 const IDLE: Duration = Duration::from_secs(240);
 
 /// A folder within one that nobody may touch.
-struct Yard(PathBuf);
+struct Yard(TemporaryFolder);
 
 impl Yard {
     fn new(name: &str) -> Self {
-        let name = format!("landfall-hostile-{name}-{}", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        let _ = fs::remove_dir_all(&path);
-        fs::create_dir_all(path.join("in")).unwrap();
-        Self(path)
+        let folder = TemporaryFolder::new(name);
+        fs::create_dir(folder.join("in")).unwrap();
+        Self(folder)
     }
 
     fn inside(&self) -> PathBuf {
@@ -50,18 +49,12 @@ impl Yard {
 
     /// Every name in the folder; outside of it there is nothing.
     fn names(&self) -> Vec<String> {
-        assert_eq!(fs::read_dir(&self.0).unwrap().count(), 1, "something is outside");
+        assert_eq!(fs::read_dir(self.0.path()).unwrap().count(), 1, "something is outside");
         let entries = fs::read_dir(self.inside()).unwrap();
         let mut names: Vec<String> =
             entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
         names.sort();
         names
-    }
-}
-
-impl Drop for Yard {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
     }
 }
 

@@ -7,6 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use landfall_testbed::{Namespace, VethConfig, VethPair, require_namespaces};
+use landfall_testkit::skip::skip;
 use socket2::SockRef;
 
 use crate::running::{PATIENCE, Serving, is_characters, noise};
@@ -116,7 +117,7 @@ fn nc_is_a_client() {
         nc.args(words).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()
     };
     if Command::new("nc").arg("-h").output().is_err() {
-        eprintln!("SKIPPED: nc_is_a_client: there is no nc; apt-get install netcat-openbsd");
+        skip("nc_is_a_client", "needs nc: apt-get install netcat-openbsd");
         return;
     }
     let serving = Serving::start_in(&host, "echo --once");

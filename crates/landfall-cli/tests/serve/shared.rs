@@ -2,12 +2,13 @@
 
 use std::io::{Read, Write};
 use std::net::Shutdown;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use landfall_testkit::TemporaryFolder;
+use landfall_testkit::skip::skip;
 use sockets_compat::ClanStream;
 
 use crate::common::landfall;
@@ -16,30 +17,19 @@ use crate::running::{PATIENCE, Serving, is_characters, noise};
 const LEN: usize = 2_000_000;
 
 /// A folder where processes meet, gone with the test.
-struct Meeting(PathBuf);
+struct Meeting(TemporaryFolder);
 
 impl Meeting {
     fn new() -> Self {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("landfall-serve-{}-{number}", std::process::id());
-        let folder = std::env::temp_dir().join(name);
-        std::fs::create_dir(&folder).unwrap();
-        Self(folder)
+        Self(TemporaryFolder::new("serve"))
     }
 
     fn serve(&self, words: &str) -> Serving {
-        Serving::start(&format!("{words} --over clan --shared {} -v", self.0.display()))
+        Serving::start(&format!("{words} --over clan --shared {} -v", self.0.path().display()))
     }
 
     fn is_empty(&self) -> bool {
-        std::fs::read_dir(&self.0).unwrap().next().is_none()
-    }
-}
-
-impl Drop for Meeting {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
+        std::fs::read_dir(self.0.path()).unwrap().next().is_none()
     }
 }
 
@@ -88,7 +78,7 @@ fn echo_gives_every_byte_back_to_several_at_once_and_leaves_nothing() {
     assert_eq!((&summary["received_bytes"], &summary["sent_bytes"]), (&all.into(), &all.into()));
     assert!(said.contains("finished") && said.contains("the server ended"), "{said}");
     drop(silent);
-    assert!(meeting.is_empty(), "{:?}", std::fs::read_dir(&meeting.0).unwrap().next());
+    assert!(meeting.is_empty(), "{:?}", std::fs::read_dir(meeting.0.path()).unwrap().next());
 }
 
 /// What a ring holds outlives a server that ends as soon as it has sent it.
@@ -135,7 +125,7 @@ fn talk(serving: &Serving) -> Option<Child> {
     let test = std::env::current_exe().unwrap();
     let talk = test.parent().and_then(Path::parent).unwrap().join("examples/talk");
     if !talk.exists() {
-        eprintln!("SKIPPED: the example talk is not built: cargo build -p landfall-cli --examples");
+        skip("talk", "is not built: cargo build -p landfall-cli --examples");
         return None;
     }
     let mut command = Command::new(talk);
@@ -193,7 +183,7 @@ fn converse_or_reset(serving: &Serving) -> Option<()> {
 #[test]
 fn a_folder_that_is_not_there_and_a_name_that_is_taken_are_told() {
     let meeting = Meeting::new();
-    let folder = meeting.0.to_str().unwrap().to_owned();
+    let folder = meeting.0.path().to_str().unwrap().to_owned();
     let nowhere = format!("{folder}/nowhere");
     let serve = |folder: &str, more: &[&str]| {
         let words = ["serve", "echo", "--over", "clan", "--shared", folder, "--seconds", "1"];

@@ -10,6 +10,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use landfall_testkit::TemporaryFolder;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -18,14 +19,11 @@ const LIMIT: Duration = Duration::from_secs(240);
 pub(crate) const CODE: &str = "a-code-of-the-tests";
 
 /// A folder that is not left behind.
-pub(crate) struct Scratch(PathBuf);
+pub(crate) struct Scratch(TemporaryFolder);
 
 impl Scratch {
     pub(crate) fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("landfall-{name}-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&path);
-        fs::create_dir_all(&path).unwrap();
-        Self(path)
+        Self(TemporaryFolder::new(name))
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -44,12 +42,11 @@ impl Scratch {
 impl Drop for Scratch {
     fn drop(&mut self) {
         // Folders that may not be written to are to go, too.
-        for entry in walk(&self.0) {
+        for entry in walk(self.0.path()) {
             if entry.is_dir() && !entry.is_symlink() {
                 let _ = fs::set_permissions(&entry, PermissionsOf::all());
             }
         }
-        let _ = fs::remove_dir_all(&self.0);
     }
 }
 

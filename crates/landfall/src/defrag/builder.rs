@@ -287,7 +287,7 @@ impl ReceiverBuilder {
                         .to_owned();
                     Ok((lane, Chosen { technique: Technique::PacketRing, why }))
                 }
-                Err(OpenError::Ring(error)) => {
+                Err(OpenError::Path(error)) => {
                     let lane = self.open_packet(regions)?;
                     let why = format!("the ring, which costs less, is not to be had: {error}");
                     Ok((lane, Chosen { technique: Technique::Packet, why }))

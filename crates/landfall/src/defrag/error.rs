@@ -4,10 +4,7 @@ use std::io;
 use std::time::Duration;
 
 use landfall_transport::memory::{AccessError, LendRefusal, TakeBackError};
-use landfall_transport::packet;
 use landfall_transport::remap::PagesError;
-use landfall_transport::ring::RingError;
-use landfall_transport::xdp;
 use spec_defrag::admission;
 use spec_defrag::cut::CutError;
 
@@ -17,15 +14,9 @@ use super::{Delivery, Technique};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// The packet socket could not be opened.
+    /// The packet socket, the ring or the rings of AF_XDP could not be opened.
     #[error(transparent)]
-    Packet(#[from] packet::OpenError),
-    /// The ring could not be opened.
-    #[error(transparent)]
-    Ring(#[from] RingError),
-    /// The rings of AF_XDP could not be opened.
-    #[error(transparent)]
-    Xdp(#[from] xdp::OpenError),
+    Path(#[from] landfall_transport::OpenError),
     /// What AF_XDP takes the kernel does not get.
     #[error(
         "xdp takes fragments alone, for the kernel gets nothing of what it takes: leave `wanted` and `filter` as they are, or take packet-ring"

@@ -17,13 +17,19 @@ use landfall_placement::{Area, RegionId};
 use landfall_transport::memory::{Arena, ArenaConfig, Memory, Regions, Rights, TakeBackError};
 
 use super::error::Error;
-use crate::drive::locked;
+use crate::runtime::locked;
+
+/// The longest packet of any path is shorter.
+const PADDING: usize = 1 << 16;
 
 /// The region table and arena of an endpoint.
 #[derive(Debug)]
 pub(crate) struct Pool {
     pub(crate) regions: Regions,
     pub(crate) arena: Arena,
+    /// What packets are filled up with that peers ask for, to find out how long they may be.
+    /// Without it they go by what their paths are sure of.
+    pub(crate) padding: Option<Area>,
     /// Nobody has a handle to these any more, but a driver held them.
     orphans: Mutex<Vec<RegionId>>,
     has_orphans: AtomicBool,
@@ -36,8 +42,12 @@ pub(crate) struct Pool {
 
 impl Pool {
     pub(crate) fn new(regions: u32, arena: ArenaConfig) -> Self {
+        // The padding is none of those that the user has.
+        let regions = Regions::new(regions.saturating_add(1));
+        let padding = regions.lend(Memory::zeroed(PADDING), Rights::READ).ok();
         Self {
-            regions: Regions::new(regions),
+            padding: padding.map(|region| Area::new(region, 0, PADDING as u64)),
+            regions,
             arena: Arena::new(arena),
             orphans: Mutex::default(),
             has_orphans: AtomicBool::new(false),
@@ -45,6 +55,11 @@ impl Pool {
             has_watchers: AtomicBool::new(false),
             copied: AtomicU64::new(0),
         }
+    }
+
+    /// How many regions the user has lent, with the memory of operations.
+    pub(crate) fn held(&self) -> u32 {
+        self.regions.held() - u32::from(self.padding.is_some())
     }
 
     pub(crate) fn lend(self: &Arc<Self>, memory: Memory, rights: Rights) -> Result<Region, Error> {
@@ -76,6 +91,11 @@ impl Pool {
 
     pub(crate) fn copied(&self) -> u64 {
         self.copied.load(Ordering::Relaxed)
+    }
+
+    /// Does anything wait for the end of a turn?
+    pub(crate) fn waits_for_turn(&self) -> bool {
+        self.has_orphans.load(Ordering::Acquire) || self.has_watchers.load(Ordering::Acquire)
     }
 
     /// After a turn: no driver holds more than it must.

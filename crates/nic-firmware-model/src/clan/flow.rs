@@ -1,7 +1,7 @@
 //! What the adapter tells the other end of its link by itself: how far it may send, and,
 //! whatever that is, to stop while the FIFO is nearly full.
 
-use clan_dsm::wire::native::Symbol;
+use clan_dsm::native::wire::Symbol;
 use landfall_placement::Serial32;
 
 /// Words that are to be sent.

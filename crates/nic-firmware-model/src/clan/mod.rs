@@ -15,44 +15,39 @@
 //!
 //! | file | what is there |
 //! | --- | --- |
-//! | `mod` | [`Clan`]: the firmware |
+//! | `mod` | [`Clan`]: the firmware; what the machine of the paper costs |
 //! | `tables` | its tables, and how much memory they take |
 //! | `watch` | the tripwires, in the CAM |
-//! | `costs` | what the machine of the paper costs |
 //! | `flow` | what it tells the other end of its link by itself: credit, Xon and Xoff |
 //! | `bridge` | the bridge between the adapter and the host's bus, and its lock |
 //! | `switch` | the worm-hole switch as a node of the simulator (feature `std`) |
 //! | `model` | the comparison with a host without an adapter (feature `model`) |
-//! | `offloaded` | [`clan_dsm::Nic`] behind such an adapter (feature `std`) |
 //!
 //! What does not live here: how a link begins and ends, reads and answers, recovery: the
 //! engine's.
 
 mod bridge;
-mod costs;
 mod flow;
 #[cfg(feature = "model")]
 pub mod model;
-#[cfg(feature = "std")]
-mod offloaded;
 #[cfg(feature = "std")]
 mod switch;
 mod tables;
 mod watch;
 
-use clan_dsm::burst::{Admitted, Burst, Fifo, admit};
 use clan_dsm::native::credit_due;
+use clan_dsm::native::wire::{Symbol, Unit};
+use clan_dsm::native::{Admitted, Burst, Fifo, admit};
 use clan_dsm::offload::{Command, Landed as There, Line, Report, Spot};
-use clan_dsm::wire::native::{Symbol, Unit};
 use clan_dsm::{Address, HostId, Kind, WORD};
 use flow::Owed;
-use landfall_placement::{PathId, Serial32, Spans};
+use landfall_placement::{Duration, PathId, Serial32, Spans};
 
 use crate::firmware::{Arrival, Firmware, Landed, Leaving, Meter, Stage, Verdict, Word};
-use crate::machine::Route;
+use crate::machine::{BusCosts, Coalescing, Costs, DmaCosts, Engines, Route};
 
 pub use bridge::{Bridge, Passage};
-pub use costs::{COSTS, Cycles};
+
 #[cfg(feature = "std")]
 pub use switch::SwitchNode;
 pub use tables::{Entries, Tables};
@@ -371,3 +366,42 @@ impl Firmware for Clan<'_> {
         self.standing = Standing::default();
     }
 }
+
+/// Cycles of the adapter's logic, step by step.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cycles {
+    /// A command of the host.
+    pub command: u32,
+    /// Taking a header up.
+    pub header: u32,
+    /// Checking it against the tables.
+    pub lookup: u32,
+    /// Starting the way into memory.
+    pub dma: u32,
+    /// Comparing the words with the CAM, and telling the host.
+    pub update: u32,
+    /// Serialising a packet.
+    pub send: u32,
+}
+
+impl Cycles {
+    /// Nothing takes any time.
+    pub const NONE: Self = Self { command: 0, header: 0, lookup: 0, dma: 0, update: 0, send: 0 };
+
+    /// With the time on the wire, 0.5 µs on each of two adapters at 33 MHz, out and in
+    /// (5.2: "The latency across the NIC hardware ... is about .5 µs"); how they share it is
+    /// assumed.
+    pub const CLAN: Self = Self { command: 2, header: 7, lookup: 3, dma: 2, update: 2, send: 13 };
+}
+
+/// The machine of the paper: logic at 33 MHz, one DMA engine, a PCI bus of 32 bits and
+/// 33 MHz. Each of its transactions waits for bridges: two of them, one in each host, are
+/// most of the 0.9 µs that are "spent traversing buses and bridges" (5.2).
+pub const COSTS: Costs = Costs {
+    clock: 33_333_333,
+    dma: DmaCosts { setup: Duration::ZERO, rate: 0, gap: Duration::ZERO },
+    engines: Engines::One,
+    bus: BusCosts { transaction: Duration::from_nanos(330), ..BusCosts::PCI_32_33 },
+    report: 0,
+    interrupts: Coalescing::After { time: Duration::ZERO, reports: 1 },
+};

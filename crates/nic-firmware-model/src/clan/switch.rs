@@ -2,12 +2,12 @@
 //! where several want one way and joined where they lie behind one another, and go to all
 //! members of a group at once.
 //!
-//! The switch itself is [`clan_dsm::switch::Switch`]; here is what moves its units. A link
+//! The switch itself is [`clan_dsm::native::switch::Switch`]; here is what moves its units. A link
 //! of the simulator should queue a unit or two and no more, for who waits must wait in
 //! front of the switch, and be told so by the credit of its link.
 
-use clan_dsm::switch::{Line, PortId as Way, Switch};
-use clan_dsm::wire::native::Trailer;
+use clan_dsm::native::switch::{Line, PortId as Way, Switch};
+use clan_dsm::native::wire::Trailer;
 use landfall_placement::Instant;
 use landfall_simnet::{Frame, LinkState, Node, Outbox, PortId};
 

@@ -8,8 +8,8 @@ use landfall_transport::driver::Interests;
 use landfall_transport::memory::Regions;
 use landfall_transport::{Capabilities, Driver, Feature, Progress};
 
-use super::cable::{Cable, Frame};
 use super::relay::Relay;
+use super::wire::{Cable, Frame};
 
 /// A driver, for the one engine that it has here.
 pub trait FarEnd: Send {

@@ -4,48 +4,42 @@
 //!
 //! | file | what is there |
 //! | --- | --- |
-//! | `mod` | [`NicDriver`]: one turn after another, as with every driver |
-//! | `cable` | [`Cable`]: what a card is plugged into |
-//! | `wire` | [`Wire`]: what cards of one process are plugged into |
+//! | `mod` | [`NicDriver`]: one turn after another, as with every driver; memory as card and processor reach it |
+//! | `wire` | [`Cable`]: what a card is plugged into; [`Wire`]: what cards of one process are |
 //! | `far` | [`Far`]: a cable with a real driver at its other end |
 //! | `relay` | the engine that this driver runs |
 //! | `frames` | what a cable carries, out of what a kernel hands over |
-//! | `memory` | the memory of the host, as the card and the processor reach it |
 //! | `cards` | a card for each engine, free of charge or as slow as the paper's |
 //!
 //! What does not live here: who makes the turns, and what transport a program
 //! chooses: that is `landfall`'s.
 
-mod cable;
 mod cards;
 mod far;
 mod frames;
-mod memory;
 mod relay;
 mod wire;
 
-use std::fmt;
-use std::io;
+use core::cell::RefCell;
+use std::{fmt, io};
 
 use landfall_placement::{
     Engine, Instant, InternetSum, PathId, PathLimits, Refusals, Span, Spans, SumSlot, Ticket,
-    Transmit,
+    Transmit, WordOp,
 };
 use landfall_transport::driver::Interests;
-use landfall_transport::memory::{Pins, Regions};
+use landfall_transport::memory::{Pins, Regions, Rights};
 use landfall_transport::{Capabilities, Counters, Feature, Progress};
 
-use crate::firmware::{Arrival, Firmware};
+use crate::firmware::{Arrival, Firmware, HostMemory};
 use crate::machine::{Adapter, Send, Upcall};
 use crate::node::Offloaded;
-use crate::node::software::{Took, take_deposit, take_frame};
-use memory::Lent;
+use crate::node::software::{ProcessorMemory, Took, take_deposit, take_frame};
 
-pub use cable::{Cable, Frame};
 pub use cards::{Pace, clan, hamachi, lanai, tigon};
 pub use far::{Far, FarEnd};
 pub use relay::Relay;
-pub use wire::{Port, Wire, WireConfig};
+pub use wire::{Cable, Frame, Port, Wire, WireConfig};
 
 /// So many units move in one turn at most, each way.
 const UNITS_PER_TURN: u32 = 64;
@@ -448,5 +442,40 @@ impl<F: Firmware> fmt::Debug for NicDriver<F> {
             .field("card", self.card.counters())
             .field("counters", &self.counters)
             .finish_non_exhaustive()
+    }
+}
+
+/// The memory that was lent, during one turn: what is used is pinned until its end.
+pub(super) struct Lent<'a> {
+    pins: RefCell<&'a mut Pins>,
+    /// So much was written.
+    pub(super) written: u64,
+}
+
+impl<'a> Lent<'a> {
+    pub(super) const fn new(pins: &'a mut Pins) -> Self {
+        Self { pins: RefCell::new(pins), written: 0 }
+    }
+}
+
+impl HostMemory for Lent<'_> {
+    fn is_writable(&self, span: Span) -> bool {
+        self.pins.borrow_mut().resolve(&span, Rights::WRITE).is_ok()
+    }
+
+    fn write(&mut self, span: Span, bytes: &[u8]) -> bool {
+        let is_there = self.pins.get_mut().copy_in(&span, bytes).is_ok();
+        self.written += if is_there { bytes.len() as u64 } else { 0 };
+        is_there
+    }
+
+    fn read(&self, span: Span, into: &mut [u8]) -> bool {
+        self.pins.borrow_mut().copy_out(&span, into).is_ok()
+    }
+}
+
+impl ProcessorMemory for Lent<'_> {
+    fn word(&mut self, op: WordOp) -> Option<u64> {
+        self.pins.get_mut().word(&op).ok()
     }
 }

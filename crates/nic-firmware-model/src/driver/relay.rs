@@ -15,8 +15,8 @@ use landfall_placement::{
 };
 use landfall_transport::memory::{Memory, Regions, Rights};
 
-use super::cable::Frame;
 use super::frames::{Summed, cut};
+use super::wire::Frame;
 
 /// So many frames wait for the card at most.
 const MOST_INCOMING: usize = 1_024;

@@ -10,38 +10,55 @@
 //!
 //! | module | what lives there |
 //! | --- | --- |
-//! | `costs` | what the adapter of the paper costs |
-//! | `list` | what driver and adapter say to each other |
-//! | `receive` | [`Hamachi`]: the receive processor |
+//! | `mod` | what the adapter of the paper costs |
+//! | `receive` | [`Hamachi`]: the receive processor, and what driver and adapter say to each other |
 //! | `steer` | what the paper hoped for: the adapter reads headers, and chooses the descriptor |
-//! | `host` | [`Driver`] over the engine's receiver, its memory, and [`Station`]: all of it |
-//! | `node` | a station in a simulated network |
+//! | `loader` | [`Loader`]: what loads the lists of a Hamachi |
+//! | `ram` | [`Ram`]: the memory that driver and adapter name |
+//! | `station` | [`Driver`], a loader with the engine's receiver; [`Station`], a host with its adapter; [`HamachiNode`], one in a simulated network |
 //! | `model` | the same without an adapter, faults, and the comparison of the two |
 //!
 //! One liberty is taken. The chip goes on with the next *buffer* of its ring, so that a
 //! frame which ends in its head buffer leaves the body buffer to the next frame. No frame
 //! of an Ethernet is that short, and here a frame ends the descriptor that it began.
 
-mod costs;
-mod list;
 mod receive;
 mod steer;
 
-pub use costs::{COSTS, DESCRIPTOR, TIME_OUT};
-pub use list::{Command, Report};
-pub use receive::{Counters, Entry, Hamachi, Token, WhenOut};
+use landfall_placement::Duration;
+
+use crate::machine::{BusCosts, Coalescing, Costs, DmaCosts};
+
+pub use receive::{Command, Counters, Entry, Hamachi, Report, Token, WhenOut};
 pub use steer::{OpenPage, Opens};
 
 #[cfg(feature = "std")]
-mod host;
+mod loader;
 #[cfg(feature = "model")]
 pub mod model;
 #[cfg(feature = "std")]
-mod node;
+mod ram;
+#[cfg(feature = "std")]
+mod station;
 
 #[cfg(feature = "std")]
-pub use host::{
-    Chip, Driver, DriverConfig, DriverCounters, HostRam, Loader, Ram, Room, Station, Tables,
-};
+pub use loader::{DriverConfig, DriverCounters, HostRam, Loader};
 #[cfg(feature = "std")]
-pub use node::HamachiNode;
+pub use ram::{Ram, Room};
+#[cfg(feature = "std")]
+pub use station::{Chip, Driver, HamachiNode, Station, Tables};
+
+/// A descriptor is read over the bus before its buffer is filled.
+pub const DESCRIPTOR: Duration = Duration::from_nanos(200);
+/// So long after the first frame the driver looks at what has landed, where the list is
+/// not used up before: longer than a list takes on the cable.
+pub const TIME_OUT: Duration = Duration::from_micros(200);
+
+/// The machine of the paper: descriptors that are fetched over a bus of 32 bits and 33 MHz,
+/// and one interrupt for a burst.
+pub const COSTS: Costs = Costs {
+    dma: DmaCosts { setup: DESCRIPTOR, rate: 0, gap: Duration::ZERO },
+    bus: BusCosts::PCI_32_33,
+    interrupts: Coalescing::After { time: TIME_OUT, reports: u32::MAX },
+    ..Costs::OFF
+};

@@ -3,12 +3,10 @@
 //!
 //! | file | what is there |
 //! | --- | --- |
-//! | [`blocks`] | a network block device between two hosts with cards (feature `std`) |
 //! | `firmware` | [`Lanai`]: the doorbell, management, receive and transmit state machines |
 //! | `tables` | [`LanaiTables`], [`LanaiSizes`]: entries, index and stations, in storage that is handed in |
-//! | [`figures`] | what the model has beside the paper's tables and figures (feature `std`) |
+//! | [`figures`] | what the model has beside the paper's tables and figures: round trips, streams, a network block device (feature `std`) |
 //! | [`model`] | hosts with a card and without, and the network between them (feature `std`) |
-//! | `offloaded` | how the engine of `qpip` is joined to it (feature `std`) |
 //! | `requests` | [`Mapping`]: work requests as they lie in the ring, and where their virtual addresses lie |
 //! | `routes` | [`hop`]: source routes, which a table in SRAM has by the address of a destination |
 //! | [`switch`] | switches that cut through by these routes (feature `std`) |
@@ -24,14 +22,10 @@
 //! and time (they are the machine's).
 
 #[cfg(feature = "std")]
-pub mod blocks;
-#[cfg(feature = "std")]
 pub mod figures;
 mod firmware;
 #[cfg(feature = "std")]
 pub mod model;
-#[cfg(feature = "std")]
-mod offloaded;
 mod requests;
 mod routes;
 mod stages;

@@ -1,6 +1,6 @@
 //! Content-addressable memory: asked for a key, it answers in one step.
 
-use super::store::Store;
+use super::ring::Store;
 
 /// Entries of fixed number, found by their keys.
 ///

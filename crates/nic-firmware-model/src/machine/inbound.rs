@@ -7,8 +7,8 @@
 use landfall_placement::{Ecn, Instant, PathId, Peer, Spans};
 
 use super::ring::Ring;
+use super::ring::Store;
 use super::slots::Slots;
-use super::store::Store;
 use crate::firmware::Arrival;
 
 /// What is known of a frame beside its bytes.

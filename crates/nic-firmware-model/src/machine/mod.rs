@@ -2,15 +2,13 @@
 //!
 //! | file | what is there |
 //! | --- | --- |
-//! | `adapter` | [`Adapter`]: joins the wire, the firmware and the host |
-//! | `inbound`, `outbound` | the one queue from arrival to report; from the send ring to the wire |
-//! | `parts` | [`Parts`] and [`Sizes`]: what it is made of, in storage that is handed in |
+//! | `adapter`, `orders` | [`Adapter`]: joins the wire, the firmware and the host; how the host's orders are obeyed |
+//! | `inbound`, `outbound` | the one queue from arrival to report; from the send ring to the wire, with a [`Route`] in front for switches that keep no tables |
+//! | `parts` | [`Parts`] and [`Sizes`]: what it is made of, in storage that is handed in; [`Costs`]: what everything costs, with [`Costs::OFF`] all at the same instant |
 //! | `sram` | [`Sram`]: the budget of its memory, which can run out |
-//! | `store`, `ring`, `slots`, `doorbell`, `cam` | tables of fixed size |
-//! | `route` | [`Route`]: what goes in front of a frame, for switches that keep no tables |
-//! | `requests` | [`Requests`]: work requests in a ring of the host, fetched before their command is obeyed |
-//! | `costs` | [`Costs`]: what everything costs; [`Costs::OFF`]: all at the same instant |
-//! | `bus`, `dma`, `processor`, `interrupt` | who takes that time |
+//! | `ring`, `slots`, `cam` | [`Store`]: storage that is owned or handed in; tables of fixed size in it |
+//! | `requests` | [`Requests`]: work requests in a ring of the host, and their [`Doorbells`], fetched before their command is obeyed |
+//! | `dma`, `processor`, `interrupt` | who takes that time: DMA engines and their bus, the processor, the host's interrupts |
 //!
 //! Time: whoever runs an adapter calls [`Adapter::run`] when
 //! [`Adapter::poll_timeout`] says so. Handlers of the firmware take effect when
@@ -19,11 +17,8 @@
 //! What does not live here: protocols, the host's own costs.
 
 mod adapter;
-mod bus;
 mod cam;
-mod costs;
 mod dma;
-mod doorbell;
 mod inbound;
 mod interrupt;
 mod outbound;
@@ -31,27 +26,20 @@ mod parts;
 mod processor;
 mod requests;
 mod ring;
-mod route;
 mod slots;
 mod sram;
-mod store;
 #[cfg(all(test, feature = "std"))]
 mod tests;
 
 pub use adapter::{Adapter, Counters, Full, HostOrder, Upcall};
-pub use bus::{Bus, BusCosts};
 pub use cam::Cam;
-pub use costs::{Costs, DmaCosts, Engines, time_of};
-pub use dma::Dma;
-pub use doorbell::Doorbells;
+pub use dma::{Bus, BusCosts, Dma};
 pub use inbound::{About, Cargo, Inbound, Pending, Stand};
 pub use interrupt::{Coalescing, Interrupt};
-pub use outbound::{Departure, Leg, Order, Outbound, Send};
-pub use parts::{Parts, Sizes};
+pub use outbound::{Departure, Leg, Order, Outbound, Route, Send};
+pub use parts::{Costs, DmaCosts, Engines, Parts, Sizes, time_of};
 pub use processor::Processor;
-pub use requests::{Batch, Bell, Posted, Request, Requests};
-pub use ring::Ring;
-pub use route::Route;
+pub use requests::{Batch, Bell, Doorbells, Posted, Request, Requests};
+pub use ring::{Ring, Store};
 pub use slots::{Slots, Taken};
 pub use sram::{Exhausted, Reservation, Sram};
-pub use store::Store;

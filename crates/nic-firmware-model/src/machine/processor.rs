@@ -2,7 +2,7 @@
 
 use landfall_placement::Instant;
 
-use super::costs::time_of;
+use super::parts::time_of;
 use crate::firmware::{Meter, Stage};
 
 /// Counts cycles, stage by stage, and says when the processor is free.

@@ -1,6 +1,6 @@
 //! Slots for frames in the memory of an adapter, or of its host.
 
-use super::store::Store;
+use super::ring::Store;
 
 /// A frame in a slot: how long it is, and what is known about it.
 #[derive(Clone, Copy, Debug)]

@@ -7,15 +7,13 @@
 //! | file | what happens there |
 //! | --- | --- |
 //! | `mod` | the node: when it looks at what |
-//! | `upcall` | what the adapters tell: reports, and whole frames |
-//! | `software` | whole frames: the engine places them, the processor copies |
+//! | `offloaded` | [`Offloaded`]: an engine that an adapter takes work off; those of the papers |
+//! | `software` | what the adapters tell: reports, and whole frames, which the engine places and the processor copies |
 //! | `outgoing` | what the engine sends, behind the commands that it gave before |
-//! | `runs` | [`Runs`]: such a node, or one without adapters |
 
+mod offloaded;
 mod outgoing;
-mod runs;
 pub(crate) mod software;
-mod upcall;
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -29,27 +27,9 @@ use landfall_simnet::{EngineConfig, Frame, LinkState, Memory, Node, Outbox, Port
 
 use crate::firmware::{Arrival, Firmware, HostMemory};
 use crate::machine::Adapter;
+pub use offloaded::Offloaded;
 use outgoing::Outgoing;
-pub use runs::Runs;
 use software::ProcessorMemory;
-
-/// An engine that an adapter takes work off.
-pub trait Offloaded: Engine {
-    /// What it tells its adapter.
-    type Command: Copy + fmt::Debug + 'static;
-    /// What its adapter tells it.
-    type Report: Copy + fmt::Debug + 'static;
-
-    /// The next change of the tables of an adapter. What the engine gives out to
-    /// be sent later relies on it.
-    fn poll_command(&mut self, adapter: u8) -> Option<Self::Command>;
-
-    /// An adapter took something off the engine.
-    fn handle_report(&mut self, now: Instant, adapter: u8, report: &Self::Report);
-
-    /// An adapter has forgotten all it was told, and will report none of it.
-    fn adapter_lost(&mut self, now: Instant, adapter: u8);
-}
 
 /// Takes the events of an engine as they come.
 type Handler<E> = Box<dyn FnMut(Instant, &mut E, &mut Memory, <E as Engine>::Event)>;

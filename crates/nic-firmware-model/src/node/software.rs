@@ -1,12 +1,14 @@
-//! What a host does itself with a frame that its adapter handed it whole: the engine
-//! places it, the processor copies it.
+//! What adapters tell: reports go to the engine; a frame that was handed over whole the engine
+//! places and the processor copies.
 
 use landfall_placement::{
     Check, Engine, Instant, InternetSum, Landing, Placement, Refusal, Refusals, Span, Spans, Unit,
     WordOp,
 };
 
-use crate::firmware::{Arrival, HostMemory};
+use super::{NicNode, Offloaded, Reached};
+use crate::firmware::{Arrival, Firmware, HostMemory};
+use crate::machine::Upcall;
 
 /// Memory of the host, as its processor reaches it.
 pub(crate) trait ProcessorMemory: HostMemory {
@@ -150,4 +152,62 @@ fn copy(memory: &mut impl ProcessorMemory, into: &[Span], mut bytes: &[u8]) -> b
         bytes = rest;
         memory.write(*span, part)
     })
+}
+
+impl<F, E> NicNode<F, E>
+where
+    E: Offloaded + 'static,
+    F: Firmware<Command = E::Command, Report = E::Report> + 'static,
+{
+    /// Takes what an adapter has told, in order.
+    pub(super) fn take_upcalls(&mut self, now: Instant, index: usize) -> bool {
+        let mut is_busy = false;
+        while let Some(upcall) = self.adapters[index].poll_upcall() {
+            is_busy = true;
+            match upcall {
+                Upcall::Report(report) => {
+                    self.engine.handle_report(now, index as u8, &report);
+                }
+                Upcall::Frame(buffer) => {
+                    self.take_frame(now, index, buffer);
+                    self.adapters[index].give_back(buffer);
+                }
+            }
+        }
+        is_busy
+    }
+
+    /// The software path: place, write, report.
+    fn take_frame(&mut self, now: Instant, index: usize, buffer: u16) {
+        let Some(frame) = self.adapters[index].frame(buffer) else { return };
+        let mut memory = Reached { memory: &mut self.memory, now };
+        let took = take_frame(&mut self.engine, &mut memory, now, &frame, &mut self.refusals);
+        let counters = &mut self.counters;
+        counters.units += 1;
+        match took {
+            Took::Copied(bytes) => counters.copied_bytes += bytes,
+            Took::Corrupt => counters.corrupt += 1,
+            Took::Failed => counters.failed += 1,
+            Took::Word { .. } => counters.words += 1,
+            // The engine counted its own refusals.
+            Took::Consumed | Took::Refused => {}
+        }
+    }
+
+    /// What the engine kept goes to its place.
+    pub(super) fn take_deposits(&mut self, now: Instant, budget: &mut usize) {
+        while *budget > 0 {
+            let mut memory = Reached { memory: &mut self.memory, now };
+            let Some((bytes, is_there)) = take_deposit(&mut self.engine, &mut memory, now) else {
+                return;
+            };
+            *budget -= 1;
+            if is_there {
+                self.counters.deposits += 1;
+                self.counters.copied_bytes += bytes;
+            } else {
+                self.counters.failed += 1;
+            }
+        }
+    }
 }

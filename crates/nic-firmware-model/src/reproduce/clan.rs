@@ -7,7 +7,7 @@
 
 use crate::clan::Bridge;
 
-use super::constant::Constant;
+use super::exhibit::Constant;
 use super::exhibit::{Design, Exhibit, Row, Standing, Value};
 
 /// Microseconds.

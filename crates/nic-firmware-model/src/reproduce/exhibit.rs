@@ -1,4 +1,5 @@
-//! An exhibit: a table or a figure of a paper, its values beside the model's.
+//! An exhibit: a table or a figure of a paper, its values beside the model's; and the
+//! constants that the model is made of.
 
 use core::fmt;
 
@@ -160,5 +161,44 @@ impl Exhibit {
                 .filter(|(_, value)| value.paper.is_some())
                 .map(move |(column, value)| (row.label.as_str(), *column, value))
         })
+    }
+}
+
+/// A constant of the model.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Constant {
+    /// What it is.
+    pub name: &'static str,
+    /// How much.
+    pub value: f64,
+    /// Of what.
+    pub unit: &'static str,
+    /// The words of the paper that it comes from, or what it was fitted to.
+    pub source: &'static str,
+    /// Given by the paper, or calibrated.
+    pub standing: Standing,
+}
+
+impl Constant {
+    /// One that the paper states.
+    #[must_use]
+    pub const fn given(
+        name: &'static str,
+        value: f64,
+        unit: &'static str,
+        source: &'static str,
+    ) -> Self {
+        Self { name, value, unit, source, standing: Standing::Given }
+    }
+
+    /// One that was fitted.
+    #[must_use]
+    pub const fn calibrated(
+        name: &'static str,
+        value: f64,
+        unit: &'static str,
+        source: &'static str,
+    ) -> Self {
+        Self { name, value, unit, source, standing: Standing::Calibrated }
     }
 }

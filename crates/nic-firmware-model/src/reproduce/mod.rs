@@ -2,8 +2,7 @@
 //!
 //! | module | what lives there |
 //! | --- | --- |
-//! | [`exhibit`] | an exhibit: rows with the paper's value beside the model's |
-//! | [`constant`](mod@constant) | what the model is made of, each with the line it comes from |
+//! | [`exhibit`] | an exhibit: rows with the paper's value beside the model's; [`Constant`]: what the model is made of, with the line it comes from |
 //! | [`pipeline`] | units that pass one resource after another: bandwidth and latency |
 //! | [`stp`], [`qpip`], [`defrag`], [`clan`] | one paper each |
 //! | [`beyond`] | the same firmware with today's constants |
@@ -21,7 +20,6 @@
 
 pub mod beyond;
 pub mod clan;
-pub mod constant;
 pub mod defrag;
 pub mod exhibit;
 pub mod pipeline;
@@ -29,5 +27,4 @@ pub mod qpip;
 pub mod report;
 pub mod stp;
 
-pub use constant::Constant;
-pub use exhibit::{Design, Exhibit, Note, Row, Standing, Value};
+pub use exhibit::{Constant, Design, Exhibit, Note, Row, Standing, Value};

@@ -4,12 +4,12 @@
 //! Two hosts with such cards in the simulator, the firmware's cycles counted
 //! ([`crate::lanai::figures`]). In this paper a megabyte is 10^6 bytes.
 
-use super::constant::Constant;
+use super::exhibit::Constant;
 use super::exhibit::{Design, Exhibit, Row, Standing, Value};
-use crate::lanai::blocks::{self, Access, Traffic};
 use crate::lanai::figures::{
     self, Design as Card, Occupancy, Protocol, receive_side, round_trip, transmit_side,
 };
+use crate::lanai::figures::{Access, Traffic, block_throughput};
 use crate::lanai::{Helps, Paper};
 
 const fn given(paper: f64, model: f64) -> Value {
@@ -170,7 +170,7 @@ struct Streams {
 /// millions of bytes in a second.
 fn blocks(access: Access) -> f64 {
     let traffic = Traffic { access, block: 64 << 10, ahead: 4, count: 100 };
-    measured(blocks::throughput(&Card::PAPER, 9_000, &traffic))
+    measured(block_throughput(&Card::PAPER, 9_000, &traffic))
 }
 
 impl Streams {

@@ -2,7 +2,7 @@
 
 use core::fmt::Write as _;
 
-use super::constant::Constant;
+use super::exhibit::Constant;
 use super::exhibit::{Design, Exhibit, Note, Row, Standing, Value};
 use super::qpip;
 use super::{beyond, clan, defrag, stp};
@@ -87,7 +87,7 @@ const TITLE: &str = "# The papers, reproduced\n";
 
 const ORIGIN: &str = "
 <!-- This page is written by the model: `UPDATE_REPRODUCTION=1 cargo test -p nic-firmware-model
---test reproduction`. A test fails where it is not what the model says. -->
+--test suite the_page`. A test fails where it is not what the model says. -->
 ";
 
 const HEAD: &str = "

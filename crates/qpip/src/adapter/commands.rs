@@ -30,15 +30,15 @@ impl Adapter {
         if !self.config.delegates || self.pieces.has_ready() {
             return None;
         }
-        if let Some(link) = self.delegation.stations.pop_front() {
-            return self.say_station(link);
+        if let Some(link) = self.delegation.stations.pop() {
+            return self.say_station(link as usize);
         }
-        while let Some(index) = self.delegation.dirty.front().copied() {
+        while let Some(index) = self.delegation.changed.first() {
             let command = self.say_next(index);
             if command.is_some() {
                 return command;
             }
-            self.delegation.clean_first();
+            self.delegation.changed.pop();
         }
         None
     }

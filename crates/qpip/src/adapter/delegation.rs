@@ -9,10 +9,10 @@
 //!
 //! What does not live here: which commands there are to give (`commands`).
 
-use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use landfall_placement::Instant;
+use landfall_tables::ChangeQueue;
 
 use super::Adapter;
 use super::queue_pair::{QueuePair, Role};
@@ -24,10 +24,10 @@ use crate::offload::{Datagram, Prediction, Report, Segment};
 #[derive(Debug, Default)]
 pub(super) struct Delegation {
     slots: Vec<Slot>,
-    /// Slots for which there may be something to say, each once.
-    pub(super) dirty: VecDeque<u32>,
-    /// Links whose station is to be said, each once, by their place among all.
-    pub(super) stations: VecDeque<usize>,
+    /// Slots for which there may be something to say.
+    pub(super) changed: ChangeQueue,
+    /// Links whose station is to be said, by their place among all.
+    pub(super) stations: ChangeQueue,
 }
 
 /// What is known of an entry of the card.
@@ -36,7 +36,6 @@ pub(super) struct Slot {
     /// The name of the last command that is answered, or of the prediction.
     pub(super) mark: u16,
     pub(super) state: State,
-    is_dirty: bool,
 }
 
 /// How an entry of the card stands, as far as the host knows.
@@ -75,26 +74,14 @@ impl Delegation {
     /// There may be something to say of this slot.
     #[inline]
     pub(super) fn touch(&mut self, index: u32) {
-        let slot = self.slot_mut(index);
-        if !slot.is_dirty {
-            slot.is_dirty = true;
-            self.dirty.push_back(index);
-        }
-    }
-
-    /// All that there was to say of the first dirty slot is said.
-    pub(super) fn clean_first(&mut self) {
-        if let Some(index) = self.dirty.pop_front() {
-            self.slot_mut(index).is_dirty = false;
-        }
+        self.slot_mut(index);
+        self.changed.push(index);
     }
 
     /// The station of a link has to be said; all that was found out with it may
     /// be wrong.
     pub(super) fn touch_station(&mut self, link: usize) {
-        if !self.stations.contains(&link) {
-            self.stations.push_back(link);
-        }
+        self.stations.push(link as u32);
         for index in 0..self.slots.len() as u32 {
             self.touch(index);
         }

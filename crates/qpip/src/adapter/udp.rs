@@ -186,6 +186,16 @@ struct Request {
     state: State,
 }
 
+impl Request {
+    /// A datagram came, and is in place where it fits. Says whether it was too long.
+    fn finish(&mut self, from: SocketAddr, len: u32) -> bool {
+        let is_too_long = len > self.gather.len();
+        let status = if is_too_long { Status::TooLong } else { Status::Success };
+        self.state = State::Done { status, len, from };
+        is_too_long
+    }
+}
+
 /// Room for datagrams, in the order of posting.
 #[derive(Debug)]
 pub(super) struct Inbound {
@@ -215,17 +225,35 @@ impl Inbound {
     /// [`Inbound::land`] must follow, in the order of these calls.
     #[inline]
     pub(super) fn take(&mut self, len: u32, into: &mut Spans) -> Option<()> {
+        let request = self.take_next()?;
+        request.state = State::Filling;
+        if len <= request.gather.len() {
+            request.gather.slice(0, len, into);
+        }
+        Some(())
+    }
+
+    /// The same of a datagram that is known to be right and writes nothing: its request is
+    /// done, though others in front of it are still being filled. Says whether it was too
+    /// long.
+    pub(super) fn take_landed(&mut self, from: SocketAddr, len: u32) -> Option<bool> {
+        Some(self.take_next()?.finish(from, len))
+    }
+
+    /// Is the next request too short for a datagram of `len` bytes?
+    pub(super) fn is_too_long(&self, len: u32) -> bool {
+        self.requests.get(self.used).is_some_and(|request| len > request.gather.len())
+    }
+
+    #[inline]
+    fn take_next(&mut self) -> Option<&mut Request> {
         if self.is_flushed {
             return None;
         }
         self.course = self.course.wrapping_add(1);
         let request = self.requests.get_mut(self.used)?;
-        request.state = State::Filling;
         self.used += 1;
-        if len <= request.gather.len() {
-            request.gather.slice(0, len, into);
-        }
-        Some(())
+        Some(request)
     }
 
     /// The memory that the next datagrams take, one request each; nothing where
@@ -279,11 +307,7 @@ impl Inbound {
             }
             return false;
         };
-        let request = &mut self.requests[index];
-        let fits = len <= request.gather.len();
-        let status = if fits { Status::Success } else { Status::TooLong };
-        request.state = State::Done { status, len, from };
-        !fits
+        self.requests[index].finish(from, len)
     }
 
     #[inline]
@@ -340,6 +364,20 @@ mod tests {
         into.clear();
         queues.inbound.take(5, &mut into).unwrap();
         assert_eq!(into[0].offset, 0, "the first request is the next again");
+    }
+
+    /// One that writes nothing is known at once, and the one in front of it is not.
+    #[test]
+    fn a_datagram_without_bytes_is_not_taken_for_one_that_is_being_filled() {
+        let mut queues = Datagrams::new(4, 4);
+        queues.inbound.push(0, gather(0, 100));
+        queues.inbound.push(1, gather(100, 100));
+        queues.inbound.take(10, &mut Spans::new()).unwrap();
+        assert_eq!(queues.inbound.take_landed(peer(), 0), Some(false));
+        assert!(queues.poll_done().is_none(), "the first is not in place");
+        queues.inbound.land(Some((peer(), 10)));
+        let done = [queues.poll_done().unwrap(), queues.poll_done().unwrap()];
+        assert_eq!(done.map(|done| (done.id, done.len)), [(0, 10), (1, 0)]);
     }
 
     #[test]

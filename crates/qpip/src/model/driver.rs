@@ -9,7 +9,7 @@ use landfall_placement::{
     Check, Duration, Ecn, Engine, InternetSum, Landing, PathState, Peer, Placement, Refusal, Spans,
     Ticket, Transmit, Unit,
 };
-use landfall_test_engines::model::{Memory, cut};
+use landfall_testkit::model::{Memory, cut};
 
 use super::frame;
 use super::setup::station;
@@ -119,14 +119,17 @@ impl World {
         }
     }
 
-    /// Flips one bit behind the Ethernet header, in each packet at most once:
-    /// two flips may hide each other from an Internet checksum.
+    /// Flips one bit behind the Ethernet header, in each packet at most once, and in one
+    /// of its pieces: two flips may hide each other from an Internet checksum.
     pub(super) fn flip(&mut self, side: usize, which: usize, bit: u16) {
         let Some(mut packet) = self.pick(side, which) else { return };
-        if !packet.is_changed && packet.bytes.len() > 14 {
+        let may_change = frame::identification(&packet.bytes)
+            .is_none_or(|packet| self.flipped.insert((side, packet)));
+        if !packet.is_changed && may_change && packet.bytes.len() > 14 {
             let bit = usize::from(bit) % ((packet.bytes.len() - 14) * 8);
             packet.bytes[14 + bit / 8] ^= 1 << (bit % 8);
             packet.is_changed = true;
+            self.is_misled |= frame::is_arp(&packet.bytes);
         }
         self.enqueue(side, packet);
     }

@@ -5,7 +5,7 @@ use alloc::format;
 use alloc::vec::Vec;
 
 use landfall_placement::{Duration, Engine, Instant};
-use landfall_test_engines::model::Violation;
+use landfall_testkit::model::Violation;
 
 use super::ledger::{Pair, Stage};
 use super::operations::Operation;
@@ -190,8 +190,10 @@ impl World {
         }
         let receivers = [self.ledger.pairs.len() - 2, self.ledger.pairs.len() - 1];
         // Who could not be found a moment ago is not looked for at once: then the first one
-        // of a side is told to be unreachable, and the next one goes.
-        for _ in 0..2 {
+        // of a side is told to be unreachable, and the next one goes. A wrong station is
+        // believed for 30 seconds, then used and asked for 8: two more may go there.
+        let attempts = if self.is_misled { 4 } else { 2 };
+        for _ in 0..attempts {
             for (side, from) in [(0, receivers[0]), (1, receivers[1])] {
                 if self.ledger.pairs[receivers[1 - side]].receives.is_empty() {
                     continue;
@@ -277,11 +279,17 @@ impl World {
             if !self.round() {
                 let before = self.now;
                 self.wait(None);
-                if self.now == before && !self.round() {
+                // A timer may have been early, and another one is next.
+                if self.now == before && !self.round() && !self.is_timer_ahead() {
                     return;
                 }
             }
         }
+    }
+
+    fn is_timer_ahead(&self) -> bool {
+        let timers = self.ends.iter().filter_map(|end| end.checked.poll_timeout());
+        timers.map(|timer| timer.at).min().is_some_and(|at| at > self.now)
     }
 
     /// What the contract checkers noted.

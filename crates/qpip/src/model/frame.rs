@@ -26,8 +26,9 @@ struct Parts {
     protocol: u8,
     /// Where the packet ends: padding may follow.
     end: usize,
-    /// It is a piece of a packet, and the first one or not.
+    /// It is a piece of a packet, and the first one or not; and of which packet.
     piece: Option<bool>,
+    identification: u32,
 }
 
 fn word(bytes: &[u8], at: usize) -> Option<u16> {
@@ -45,7 +46,8 @@ fn parts(frame: &[u8]) -> Option<Parts> {
             let piece = word(frame, 20)? & 0x3fff;
             let piece = (piece != 0).then_some(piece & 0x1fff == 0);
             let end = ETHERNET + usize::from(word(frame, 16)?);
-            Parts { is_v4: true, at, protocol: *frame.get(23)?, end, piece }
+            let identification = word(frame, 18)?.into();
+            Parts { is_v4: true, at, protocol: *frame.get(23)?, end, piece, identification }
         }
         0x86dd => {
             let end = ETHERNET + 40 + usize::from(word(frame, 18)?);
@@ -53,14 +55,24 @@ fn parts(frame: &[u8]) -> Option<Parts> {
                 FRAGMENT => {
                     let piece = word(frame, 56)? & 0xfff9;
                     let piece = (piece != 0).then_some(piece & 0xfff8 == 0);
-                    Parts { is_v4: false, at: 62, protocol: *frame.get(54)?, end, piece }
+                    let identification = number(frame, 58)?;
+                    let protocol = *frame.get(54)?;
+                    Parts { is_v4: false, at: 62, protocol, end, piece, identification }
                 }
-                protocol => Parts { is_v4: false, at: 54, protocol, end, piece: None },
+                protocol => {
+                    Parts { is_v4: false, at: 54, protocol, end, piece: None, identification: 0 }
+                }
             }
         }
         _ => return None,
     };
     (parts.at <= parts.end && parts.end <= frame.len()).then_some(parts)
+}
+
+/// Of which packet this is a piece, if it is one.
+pub(super) fn identification(frame: &[u8]) -> Option<u32> {
+    let parts = parts(frame)?;
+    parts.piece.map(|_| parts.identification)
 }
 
 /// What a frame says about a connection.
@@ -117,6 +129,11 @@ fn shift(mut options: &[u8]) -> Option<u8> {
     }
 }
 
+/// Does it ask for a station, or tell where one is, over IPv4?
+pub(super) fn is_arp(frame: &[u8]) -> bool {
+    word(frame, 12) == Some(0x0806)
+}
+
 /// Marks a frame whose sender understands it: there was congestion.
 pub(super) fn mark(frame: &mut [u8]) {
     match word(frame, 12) {
@@ -145,7 +162,7 @@ pub fn seal(frame: &mut [u8]) {
     if word(frame, 12) == Some(0x0800) && frame.len() >= 34 {
         seal_v4(frame);
     }
-    let Some(Parts { is_v4, at, protocol, end, piece: None }) = parts(frame) else { return };
+    let Some(Parts { is_v4, at, protocol, end, piece: None, .. }) = parts(frame) else { return };
     let (slot, has_addresses) = match protocol {
         TCP => (16, true),
         UDP => (6, true),

@@ -1,6 +1,6 @@
 //! The reference model: what the users of both sides know, in plain lists.
 
-use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use core::net::SocketAddr;
 
@@ -49,6 +49,8 @@ pub(super) struct Pair {
     pub(super) remote: Option<SocketAddr>,
     /// The queue pair at the other end.
     pub(super) peer: Option<usize>,
+    /// Of the asker: what both sides said on the wire to open the connection.
+    pub(super) opening: Opening,
     pub(super) is_shut: bool,
     /// The user reset or destroyed it.
     pub(super) is_given_up: bool,
@@ -79,6 +81,7 @@ impl Pair {
             local: None,
             remote: None,
             peer: None,
+            opening: Opening::default(),
             is_shut: false,
             is_given_up: false,
             is_destroyed: false,
@@ -117,6 +120,13 @@ impl Pair {
         matches!(self.stage, Stage::Open) && !self.is_given_up
     }
 
+    /// Has it, or had it, a connection of these ends?
+    pub(super) fn connects(&self, side: usize, local: SocketAddr, remote: SocketAddr) -> bool {
+        self.side == side
+            && self.is_tcp()
+            && (self.local, self.remote) == (Some(local), Some(remote))
+    }
+
     /// The requests of one of its queues.
     pub(super) const fn queue(&self, operation: Operation) -> &VecDeque<Request> {
         match operation {
@@ -138,7 +148,7 @@ impl Pair {
     }
 }
 
-/// What one side last said about a stream on the wire.
+/// What one side said about the stream that it sends and the one that it receives.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Flow {
     /// The number of its opening.
@@ -149,20 +159,71 @@ pub(super) struct Flow {
     /// what the opening said.
     pub(super) edge: u64,
     pub(super) offered: u64,
-    /// It has said more than its opening.
-    pub(super) is_open: bool,
-    /// It answered an opening of the past, and may be speaking of either.
-    pub(super) is_confused: bool,
 }
 
-/// The side that speaks, and the ports from and to which.
-pub(super) type FlowName = (usize, u16, u16);
+/// How a connection was opened: one question, and all answers to it. A listener that forgot
+/// the question for want of room, and is asked again, answers with another number. The first
+/// acknowledgement of the asker tells which answer it heard.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Opening {
+    pub(super) question: Option<Flow>,
+    pub(super) answers: Vec<Flow>,
+    /// Which of the answers the asker heard.
+    pub(super) heard: Option<usize>,
+}
+
+impl Opening {
+    /// The asker sends the question, maybe again: then it may offer more. False: its number
+    /// is another one than before.
+    pub(super) fn ask(&mut self, said: Flow) -> bool {
+        self.question.get_or_insert(said).merge(&said)
+    }
+
+    /// The other side sends an answer, maybe again.
+    pub(super) fn answer(&mut self, said: Flow) {
+        if !self.answers.iter_mut().any(|known| known.merge(&said)) {
+            self.answers.push(said);
+        }
+    }
+
+    /// The asker acknowledges this number. Its first acknowledgement is the number behind the
+    /// answer that it heard. False: there is no such answer.
+    pub(super) fn hear(&mut self, number: u32) -> bool {
+        if self.heard.is_none() {
+            let is_it = |answer: &Flow| answer.first.wrapping_add(1) == number;
+            self.heard = self.answers.iter().position(is_it);
+        }
+        self.heard.is_some()
+    }
+
+    /// What the asker said, or the other side as the asker heard it.
+    pub(super) fn flow_mut(&mut self, of_asker: bool) -> Option<&mut Flow> {
+        if of_asker { self.question.as_mut() } else { self.answers.get_mut(self.heard?) }
+    }
+
+    /// The same of both: first of the side that is meant, then of its peer.
+    pub(super) fn flows(&self, of_asker: bool) -> Option<(Flow, Flow)> {
+        let (question, answer) = (self.question?, *self.answers.get(self.heard?)?);
+        Some(if of_asker { (question, answer) } else { (answer, question) })
+    }
+}
+
+impl Flow {
+    /// Takes in what is said again. False: the number is another one.
+    fn merge(&mut self, said: &Self) -> bool {
+        let is_same = self.first == said.first;
+        if is_same {
+            self.offered = self.offered.max(said.offered);
+            self.edge = self.edge.max(said.edge);
+        }
+        is_same
+    }
+}
 
 /// What both users know.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Ledger {
     pub(super) pairs: Vec<Pair>,
-    pub(super) flows: BTreeMap<FlowName, Flow>,
 }
 
 impl Ledger {
@@ -178,12 +239,7 @@ impl Ledger {
         local: SocketAddr,
         remote: SocketAddr,
     ) -> Option<usize> {
-        self.pairs.iter().rposition(|pair| {
-            pair.side == side
-                && pair.is_tcp()
-                && pair.local == Some(local)
-                && pair.remote == Some(remote)
-        })
+        self.pairs.iter().rposition(|pair| pair.connects(side, local, remote))
     }
 
     /// Where each posted receive of a queue pair begins and ends in the stream of

@@ -7,16 +7,23 @@ use core::net::SocketAddr;
 
 use landfall_placement::{Area, Span};
 
-use super::frame::{ACK, FIN, PSH, RST, Said, read};
+use super::frame::{ACK, FIN, PSH, RST, SYN, Said, read};
 use super::ledger::{Flow, Stage};
 use super::world::World;
 use crate::tcp::tcb::CloseReason;
 
 /// A window that is closed is asked with so many bytes.
 const PROBE: u64 = 1;
-/// Who forgot an opening, for want of room, answers it again with a number that is further
-/// away than this: what is so far off is said of another answer.
-const FURTHEST: usize = 200_000;
+
+/// Who speaks on the wire, and of which connection.
+#[derive(Clone, Copy, Debug)]
+struct Speaker {
+    index: usize,
+    /// The queue pair that asked for the connection.
+    asker: usize,
+    /// It is the one that speaks.
+    is_asker: bool,
+}
 
 impl World {
     /// One side sends this frame.
@@ -25,56 +32,86 @@ impl World {
         if said.has(RST) {
             return;
         }
-        let wrong = if said.has(super::frame::SYN) {
-            self.watch_opening(side, &said);
-            None
+        let wrong = if said.has(SYN) {
+            self.watch_opening(side, &said)
         } else {
-            let data = self.watch_data(side, &said, frame);
-            data.or_else(|| self.watch_acknowledgement(side, &said))
+            self.watch_segment(side, &said, frame)
         };
         if let Some(wrong) = wrong {
             self.fail(side, &format!("{wrong}: {said:?}"));
         }
     }
 
-    fn watch_opening(&mut self, side: usize, said: &Said) {
-        let name = (side, said.from, said.to);
-        let known = self.ledger.flows.get(&name).copied();
-        if known.is_some_and(|flow| flow.first == said.seq && flow.is_open) {
-            return;
-        }
-        let is_confused =
-            said.has(ACK) && known.is_some_and(|flow| flow.first != said.seq || flow.is_confused);
-        let (first, shift, offered) = (said.seq, said.shift, u64::from(said.window));
-        let flow = Flow { first, shift, edge: offered, offered, is_open: false, is_confused };
-        self.ledger.flows.insert(name, flow);
+    fn watch_opening(&mut self, side: usize, said: &Said) -> Option<String> {
+        let offered = u64::from(said.window);
+        let flow = Flow { first: said.seq, shift: said.shift, edge: offered, offered };
+        let ends = self.ends_of(side, said);
         if !said.has(ACK) {
-            self.ledger.flows.remove(&(1 - side, said.to, said.from));
+            let Some(index) = self.ledger.connection(side, ends.0, ends.1) else {
+                return Some(String::from("asks for a connection that no user wants"));
+            };
+            let is_same = self.ledger.pairs[index].opening.ask(flow);
+            return (!is_same).then(|| String::from("asks again with another number"));
         }
+        // Its number tells which question it answers: that may be an earlier one.
+        let question = said.ack.wrapping_sub(1);
+        let asker = self.ledger.pairs.iter_mut().rev().find(|pair| {
+            let is_it = pair.opening.question.is_some_and(|asked| asked.first == question);
+            is_it && pair.connects(1 - side, ends.1, ends.0)
+        });
+        let Some(asker) = asker else {
+            return Some(String::from("answers what nobody asked"));
+        };
+        asker.opening.answer(flow);
+        None
+    }
+
+    fn ends_of(&self, side: usize, said: &Said) -> (SocketAddr, SocketAddr) {
+        let local = SocketAddr::new(self.setup.address(side), said.from);
+        (local, SocketAddr::new(self.setup.address(1 - side), said.to))
     }
 
     /// The queue pair that said so, if it is alive.
-    fn speaker(&self, side: usize, said: &Said) -> Option<usize> {
-        let names = [(side, said.from, said.to), (1 - side, said.to, said.from)];
-        if names.iter().any(|name| self.ledger.flows.get(name).is_some_and(|f| f.is_confused)) {
-            return None;
-        }
-        let local = SocketAddr::new(self.setup.address(side), said.from);
-        let remote = SocketAddr::new(self.setup.address(1 - side), said.to);
+    fn speaker(&self, side: usize, said: &Said) -> Option<Speaker> {
+        let (local, remote) = self.ends_of(side, said);
         let index = self.ledger.connection(side, local, remote)?;
         let pair = &self.ledger.pairs[index];
         // What is said last may be said when the user was told already.
         let is_broken =
             matches!(pair.stage, Stage::Closed(reason) if reason != CloseReason::Finished);
-        (!is_broken && !pair.is_given_up).then_some(index)
+        let is_asker = pair.opening.question.is_some();
+        let asker = if is_asker { index } else { pair.peer? };
+        (!is_broken && !pair.is_given_up).then_some(Speaker { index, asker, is_asker })
     }
 
-    fn watch_data(&mut self, side: usize, said: &Said, frame: &[u8]) -> Option<String> {
+    fn watch_segment(&mut self, side: usize, said: &Said, frame: &[u8]) -> Option<String> {
+        if !said.has(ACK) {
+            return Some(String::from("sends a segment without an acknowledgement"));
+        }
+        let speaker = self.speaker(side, said)?;
+        let opening = &mut self.ledger.pairs[speaker.asker].opening;
+        // The listener sends nothing before it has heard this, so that it acknowledges the
+        // answer and nothing else.
+        if speaker.is_asker && !opening.hear(said.ack) {
+            return Some(String::from("acknowledges an answer that was not given"));
+        }
+        let Some((flow, other)) = opening.flows(speaker.is_asker) else {
+            return Some(String::from("sends before its answer was heard"));
+        };
+        let data = self.watch_data(speaker, (&flow, &other), said, frame);
+        data.or_else(|| self.watch_acknowledgement(speaker, &other, said))
+    }
+
+    fn watch_data(
+        &self,
+        speaker: Speaker,
+        (flow, other): (&Flow, &Flow),
+        said: &Said,
+        frame: &[u8],
+    ) -> Option<String> {
         let (from, to) = said.payload.filter(|(from, to)| from < to)?;
         let bytes = frame.get(from..to)?;
-        let index = self.speaker(side, said)?;
-        let pair = &self.ledger.pairs[index];
-        let flow = self.ledger.flows.get(&(side, said.from, said.to)).copied().unwrap_or_default();
+        let pair = &self.ledger.pairs[speaker.index];
         let start = said.seq.wrapping_sub(flow.first).wrapping_sub(1) as usize;
         let end = start + bytes.len();
         if pair.stream.get(start..end) != Some(bytes) {
@@ -93,23 +130,18 @@ impl World {
         if pair.has_whole_messages() && !(is_start && end == next) && bytes.len() as u64 > PROBE {
             return Some(format!("sends a part of the message that ends at {next}"));
         }
-        // Of who has said no more than its opening since that was last seen, the edge is not
-        // known: an opening that is said again, late, hides what was said in between.
-        let other = self.ledger.flows.get(&(1 - side, said.to, said.from));
-        let edge = other.filter(|flow| flow.is_open).map(|flow| flow.edge)?;
+        let edge = other.edge;
         (end as u64 > edge + PROBE).then(|| format!("sends up to {end}, beyond the edge {edge}"))
     }
 
-    fn watch_acknowledgement(&mut self, side: usize, said: &Said) -> Option<String> {
-        if !said.has(ACK) {
-            return Some(String::from("sends a segment without an acknowledgement"));
-        }
-        let index = self.speaker(side, said)?;
-        let other = *self.ledger.flows.get(&(1 - side, said.to, said.from))?;
+    fn watch_acknowledgement(
+        &mut self,
+        speaker: Speaker,
+        other: &Flow,
+        said: &Said,
+    ) -> Option<String> {
+        let index = speaker.index;
         let next = said.ack.wrapping_sub(other.first).wrapping_sub(1) as usize;
-        if next > FURTHEST {
-            return None;
-        }
         let peer = self.ledger.pairs[index].peer.map(|peer| &self.ledger.pairs[peer]);
         let (sent, is_shut) = peer.map_or((0, false), |peer| (peer.stream.len(), peer.is_shut));
         if next > sent + usize::from(is_shut) {
@@ -123,7 +155,7 @@ impl World {
             return Some(format!("takes back that it has {before}"));
         }
         // With the end of the stream nothing more is offered.
-        let edge = self.watch_window(side, said, next as u64, next > sent);
+        let edge = self.watch_window(speaker, other, said, (next as u64, next > sent));
         let told = next.min(sent);
         self.ledger.pairs[index].told = told;
         let absent = self.find_absent(index, told);
@@ -135,23 +167,20 @@ impl World {
     /// more than there is, but for the same.
     fn watch_window(
         &mut self,
-        side: usize,
+        speaker: Speaker,
+        other: &Flow,
         said: &Said,
-        next: u64,
-        is_over: bool,
+        (next, is_over): (u64, bool),
     ) -> Option<String> {
-        let other = self.ledger.flows.get(&(1 - side, said.to, said.from))?.shift;
-        let index = self.speaker(side, said)?;
-        let flow = self.ledger.flows.get_mut(&(side, said.from, said.to))?;
-        let shift = flow.shift.filter(|_| other.is_some()).unwrap_or(0);
+        let flow = self.ledger.pairs[speaker.asker].opening.flow_mut(speaker.is_asker)?;
+        let shift = flow.shift.filter(|_| other.shift.is_some()).unwrap_or(0);
         let edge = next + (u64::from(said.window) << shift);
-        let is_first = !core::mem::replace(&mut flow.is_open, true);
         let (before, offered) = (flow.edge, flow.offered + (1 << shift));
         flow.edge = before.max(edge);
-        if edge + (1 << shift) <= before && !is_first && !is_over {
+        if edge + (1 << shift) <= before && !is_over {
             return Some(format!("moves the edge from {before} to {edge}"));
         }
-        let pair = &self.ledger.pairs[index];
+        let pair = &self.ledger.pairs[speaker.index];
         let posted: usize = pair.receives.iter().map(|request| request.len).sum();
         let most = (pair.front + posted) as u64 + (1 << shift);
         let is_too_far = !pair.has_messages() && edge > most.max(offered);

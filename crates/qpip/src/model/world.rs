@@ -1,12 +1,12 @@
 //! Two adapters and all that is between them.
 
-use alloc::collections::VecDeque;
+use alloc::collections::{BTreeSet, VecDeque};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
 use landfall_placement::{Area, Duration, Engine, Instant, PathId, PathState, RegionId, Ticket};
-use landfall_test_engines::model::{Checked, Memory, digest};
+use landfall_testkit::model::{Checked, Memory, digest};
 
 use super::ledger::Ledger;
 use super::operations::Operation;
@@ -72,6 +72,10 @@ pub(super) struct World {
     /// is judged.
     pub(super) is_attacked: bool,
     pub(super) digest: u64,
+    /// Packets for each side that travel in pieces, one of which was changed.
+    pub(super) flipped: BTreeSet<(usize, u32)>,
+    /// A message that tells where a station is was changed, and has no checksum.
+    pub(super) is_misled: bool,
     /// What happened, if somebody wants to read it.
     pub(super) story: Option<Vec<String>>,
 }
@@ -89,6 +93,8 @@ impl World {
             failures: Vec::new(),
             is_attacked: false,
             digest: 0xcbf2_9ce4_8422_2325,
+            flipped: BTreeSet::new(),
+            is_misled: false,
             story: with_story.then(Vec::new),
         };
         if setup.begins_connected() {

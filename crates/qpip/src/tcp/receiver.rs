@@ -28,6 +28,14 @@ pub(crate) struct Claim {
     layout: u16,
 }
 
+impl Claim {
+    /// Is nothing claimed?
+    #[inline]
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.start >= self.end
+    }
+}
+
 /// When an acknowledgement leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Owed {
@@ -268,7 +276,7 @@ impl Receiver {
         delay: Duration,
     ) {
         self.claims.remove(claim.start, claim.end);
-        if claim.layout != self.layout_version && claim.start < claim.end {
+        if claim.layout != self.layout_version && !claim.is_empty() {
             // Its place was looked up before something else was learnt.
             if claim.noted_end {
                 self.layout.remove_end(claim.end);
@@ -283,7 +291,7 @@ impl Receiver {
         if is_pushed && claim.is_whole && self.has_messages() {
             self.learn_end(segment_end, queue);
         }
-        if claim.start == claim.end {
+        if claim.is_empty() {
             self.note_duplicate(at, segment_end);
             return;
         }

@@ -56,7 +56,9 @@ impl Sender {
         }
         let reduced = self.take_mark(ack, &before);
         self.grow(now, ack, &delivered, &before, lost);
-        if delivered.bytes > 0 || lost > 0 || late.is_some() || is_repeat {
+        // A repetition does not put the time-out off (RFC 6298, 5.3): who asks our closed
+        // window again and again says nothing else.
+        if delivered.bytes > 0 || lost > 0 || late.is_some() {
             self.arm(now, late);
         } else if self.flight.is_empty() {
             self.timer = self.timer.filter(|(_, waits)| *waits == Waits::Persist);

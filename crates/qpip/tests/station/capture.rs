@@ -3,10 +3,10 @@
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use landfall_testbed::{Namespace, privileges};
+use landfall_testkit::{TemporaryFolder, tshark};
 use landfall_transport::wait;
 
 /// Why frames cannot be looked at here.
@@ -18,30 +18,25 @@ pub fn why_no_tshark() -> Option<String> {
     }
 }
 
-/// How many there were: tests run side by side.
-static CAPTURES: AtomicU32 = AtomicU32::new(0);
-
-/// A capture under way. Dropped, it ends and leaves nothing.
+/// A capture under way. Dropped, it ends and leaves nothing but a file that was asked for.
 pub struct Capture {
     child: Child,
     file: PathBuf,
-    /// The file stays.
-    is_kept: bool,
+    folder: Option<TemporaryFolder>,
 }
 
 impl Capture {
     /// Captures an interface from now on.
     pub fn start(namespace: &Namespace, interface: &str, name: &str) -> Self {
-        #[expect(clippy::disallowed_methods, reason = "the name of a file, nothing of the run")]
-        let process = std::process::id();
-        let number = CAPTURES.fetch_add(1, Ordering::Relaxed);
-        let name = format!("landfall-{process}-{number}-{name}.pcapng");
-        let file = std::env::temp_dir().join(name);
-        Self::to(namespace, interface, file, false)
+        let folder = TemporaryFolder::new(name);
+        let file = folder.join("capture.pcapng");
+        let mut capture = Self::to(namespace, interface, file);
+        capture.folder = Some(folder);
+        capture
     }
 
     /// The same to this file.
-    pub fn to(namespace: &Namespace, interface: &str, file: PathBuf, is_kept: bool) -> Self {
+    pub fn to(namespace: &Namespace, interface: &str, file: PathBuf) -> Self {
         let mut command = Command::new("dumpcap");
         command.args(["-q", "-B", "64", "-i", interface, "-w"]).arg(&file);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
@@ -55,7 +50,7 @@ impl Capture {
         }
         // Nobody reads what it says at its end: that is less than a pipe holds.
         child.stderr = Some(said.into_inner());
-        Self { child, file, is_kept }
+        Self { child, file, folder: None }
     }
 
     /// Ends the capture, once what was on the cable before is in the file: the
@@ -64,7 +59,7 @@ impl Capture {
     pub fn finish(mut self) -> Captured {
         wait::until_ready(&[], Duration::from_millis(800)).unwrap();
         self.stop();
-        Captured { file: std::mem::take(&mut self.file) }
+        Captured { file: std::mem::take(&mut self.file), _folder: self.folder.take() }
     }
 
     fn stop(&mut self) {
@@ -79,9 +74,6 @@ impl Drop for Capture {
     fn drop(&mut self) {
         if !self.file.as_os_str().is_empty() {
             self.stop();
-            if !self.is_kept {
-                let _ = std::fs::remove_file(&self.file);
-            }
         }
     }
 }
@@ -89,33 +81,20 @@ impl Drop for Capture {
 /// A capture that is over.
 pub struct Captured {
     file: PathBuf,
+    _folder: Option<TemporaryFolder>,
 }
 
 impl Captured {
     /// These fields of each frame that the filter lets through, a line each,
     /// with a bar between two fields.
     pub fn fields(&self, filter: &str, fields: &[&str]) -> Vec<String> {
-        let mut command = Command::new("tshark");
-        command.arg("-r").arg(&self.file);
         // Random bytes look like the messages of some protocol sooner or later.
-        command.args(["-d", "tcp.port==1-65535,data"]);
-        command.args(["-Y", filter, "-T", "fields", "-E", "separator=|"]);
-        for field in fields {
-            command.args(["-e", field]);
-        }
-        let output = command.output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        let text = String::from_utf8_lossy(&output.stdout);
-        text.lines().map(str::to_owned).collect()
+        let options = ["-d", "tcp.port==1-65535,data", "-Y", filter];
+        let packets = tshark::fields(&self.file, fields, &options).expect("there is a tshark");
+        packets.into_iter().map(|cells| cells.join("|")).collect()
     }
 
     pub fn count(&self, filter: &str) -> usize {
         self.fields(filter, &["frame.number"]).len()
-    }
-}
-
-impl Drop for Captured {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.file);
     }
 }

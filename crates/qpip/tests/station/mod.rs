@@ -9,7 +9,7 @@
 //! | `bridge` | a bridge on which things go wrong |
 //! | `net` | cables, routers, namespaces |
 //! | `kernel` | the kernel's side of a conversation |
-//! | `http`, `iperf`, `files` | what programs of others want to talk to |
+//! | `http`, `iperf` | what programs of others want to talk to |
 //! | `capture` | what tshark says of the frames |
 //!
 //! The test's own thread drives the station; the kernel's side runs on threads
@@ -18,7 +18,6 @@ pub mod bridge;
 pub mod capture;
 pub mod conversation;
 pub mod exchange;
-pub mod files;
 pub mod http;
 pub mod iperf;
 pub mod kernel;

@@ -69,7 +69,7 @@ impl Cable {
         let pair = VethPair::new(config).unwrap();
         let kernel = Kernel::at(&pair.b);
         let file = std::env::var_os("LANDFALL_CAPTURE").map(PathBuf::from);
-        let _capture = file.map(|file| Capture::to(&pair.b.namespace, &pair.b.name, file, true));
+        let _capture = file.map(|file| Capture::to(&pair.b.namespace, &pair.b.name, file));
         Self { _capture, pair, kernel }
     }
 

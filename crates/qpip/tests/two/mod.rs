@@ -1,10 +1,10 @@
 //! Two adapters on the simplest possible wire, for tests that look at each frame
 //! and forge their own. The contract checker watches both.
 use landfall_placement::{
-    Area, Engine, Instant, PathId, PathLimits, Peer, Placement, Random, Refusal, Spans, Ticket,
-    Unit,
+    Area, Engine, Instant, PathId, PathLimits, Peer, Placement, Refusal, Spans, Ticket,
 };
-use landfall_test_engines::model::{Checked, Faults, NaiveWire};
+use landfall_testkit::model::{Checked, Faults, NaiveWire, Packet};
+pub use landfall_testkit::trials::noise;
 use qpip::model::seal;
 use qpip::{
     Access, Adapter, Buffer, Completion, CompletionQueueId, Config, DomainId, Event, Interface,
@@ -32,11 +32,6 @@ pub struct Two {
     pub events: [Vec<Event>; 2],
     pub pairs: [QueuePairId; 2],
     next: u64,
-}
-
-pub fn noise(seed: u64, len: usize) -> Vec<u8> {
-    let mut random = Random::from_number(seed ^ 0x5eed);
-    (0..len).map(|_| random.next_u32() as u8).collect()
 }
 
 /// Without timestamps, so that what is forged has none to guess.
@@ -168,7 +163,7 @@ impl Two {
     }
 
     pub fn bytes(&self, side: usize, area: Area) -> &[u8] {
-        self.wire.sides[side].memory.get(&area.span(0, area.len as u32)).unwrap()
+        self.wire.sides[side].bytes(area)
     }
 
     /// Takes what both users are told.
@@ -224,17 +219,12 @@ impl Two {
 
     /// What a side says now, taken off the wire.
     pub fn said(&mut self, side: usize) -> Vec<Vec<u8>> {
-        self.wire.send(side);
-        self.wire.take(1 - side)
+        self.wire.said(side)
     }
 
     /// Frames arrive at a side, and nothing else does.
     pub fn hand_in(&mut self, side: usize, frames: &[Vec<u8>]) {
-        for frame in frames {
-            self.wire.inject(side, frame.clone());
-        }
-        while self.wire.receive(side) {}
-        self.wire.deposit(side);
+        self.wire.hand_in(side, frames);
         self.hear();
     }
 
@@ -245,37 +235,14 @@ impl Two {
 
     /// Both kept the contract.
     pub fn check_contract(&self) {
-        for side in &self.wire.sides {
-            assert_eq!(side.engine.violations(), []);
-        }
+        self.wire.check_contract();
     }
 }
 
 /// Asks for the place of a frame, as a driver does.
 pub fn place<E: Engine>(engine: &mut E, now: Instant, frame: &[u8]) -> Result<Placement, Refusal> {
-    let mut into = Spans::new();
-    let mut have = 14;
-    loop {
-        into.clear();
-        let unit = Unit {
-            path: Wire::PATH,
-            from: Peer::Unaddressed,
-            head: &frame[..frame.len().min(have)],
-            len: frame.len() as u32,
-            segment: None,
-            ecn: landfall_placement::Ecn::NotCapable,
-        };
-        match engine.place(now, &unit, &mut into)? {
-            Placement::NeedHead(more) if usize::from(more) <= have => {
-                return Err(Refusal::Truncated);
-            }
-            Placement::NeedHead(more) if usize::from(more) > frame.len() => {
-                return Err(Refusal::Truncated);
-            }
-            Placement::NeedHead(more) => have = usize::from(more),
-            other => return Ok(other),
-        }
-    }
+    let packet = Packet::new(Wire::PATH, Peer::Unaddressed, frame.to_vec());
+    packet.place(engine, now, &mut Spans::new())
 }
 
 pub fn ticket(placement: Placement) -> Ticket {

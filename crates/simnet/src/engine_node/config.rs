@@ -30,6 +30,9 @@ pub struct EngineConfig {
     pub send_ring: usize,
     /// The longest unit that the engine is told of, whatever the link carries.
     pub most_unit: u32,
+    /// The longest unit that the engine is told of as sure to get to every peer, if the link
+    /// carries more.
+    pub sure: u32,
     /// The room for a head.
     pub head: u16,
     /// Tell the engine that long TCP segments are cut for it: the longest, and
@@ -53,6 +56,7 @@ impl Default for EngineConfig {
             send_delay: Duration::ZERO,
             send_ring: 256,
             most_unit: 65_535,
+            sure: 65_535,
             head: 256,
             segmentation: None,
             address: None,

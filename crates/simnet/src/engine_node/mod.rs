@@ -179,7 +179,8 @@ impl<E: Engine + 'static> EngineNode<E> {
     fn limits(&self, mtu: u32) -> PathLimits {
         let config = &self.config;
         let unit = mtu.min(config.most_unit);
-        let mut limits = PathLimits { head: config.head, ..PathLimits::plain(unit) };
+        let sure = unit.min(config.sure);
+        let mut limits = PathLimits { sure, head: config.head, ..PathLimits::plain(unit) };
         if let Some((super_unit, segments)) = config.segmentation {
             limits.super_unit = super_unit.max(unit);
             limits.segments = segments.max(1);

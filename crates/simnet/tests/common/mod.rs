@@ -1,11 +1,10 @@
 //! What several tests need.
 use std::cell::RefCell;
-use std::path::PathBuf;
-use std::process::Command;
 use std::rc::Rc;
 
 use landfall_placement::Instant;
 use landfall_simnet::{Frame, Node, Outbox, PortId, Sim};
+use landfall_testkit::tshark::CaptureFile;
 
 /// A node that keeps every frame it gets.
 #[derive(Default)]
@@ -51,33 +50,9 @@ pub fn run_dry(sim: &mut Sim) {
     sim.run_until(Instant::FAR_FUTURE).unwrap();
 }
 
-/// A file that is gone when the test is over, also when it fails.
-pub struct TemporaryFile(pub PathBuf);
-
-impl TemporaryFile {
-    pub fn new(bytes: &[u8], name: &str) -> Self {
-        #[expect(clippy::disallowed_methods, reason = "the name of a file, nothing of the run")]
-        let process = std::process::id();
-        let path = std::env::temp_dir().join(format!("landfall-{process}-{name}.pcapng"));
-        std::fs::write(&path, bytes).unwrap();
-        Self(path)
-    }
-}
-
-impl Drop for TemporaryFile {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
-    }
-}
-
 /// What tshark says of a capture, a line for each packet; `None` without tshark.
-pub fn tshark(capture: &TemporaryFile, fields: &[&str]) -> Option<Vec<String>> {
-    let mut command = Command::new("tshark");
-    command.arg("-r").arg(&capture.0).args(["-T", "fields"]);
-    command.args(["-o", "ip.check_checksum:TRUE", "-o", "tcp.check_checksum:TRUE"]);
-    for field in fields {
-        command.args(["-e", field]);
-    }
-    let text = landfall_testkit::tshark::run(&mut command)?;
-    Some(text.lines().map(str::to_owned).collect())
+pub fn tshark(capture: &CaptureFile, fields: &[&str]) -> Option<Vec<String>> {
+    let options = ["-o", "ip.check_checksum:TRUE", "-o", "tcp.check_checksum:TRUE"];
+    let packets = landfall_testkit::tshark::fields(capture.path(), fields, &options)?;
+    Some(packets.into_iter().map(|cells| cells.join("\t")).collect())
 }

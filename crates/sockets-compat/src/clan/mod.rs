@@ -31,7 +31,7 @@ use landfall_transport::shm::rendezvous::RendezvousError;
 use crate::address::{Address, Name, ToAddress};
 use crate::errors;
 use crate::family::Clan;
-use crate::listener::{Hall, Listener};
+use crate::listener::Listener;
 use crate::stream::ByteStream;
 use crate::waiting::locked;
 pub use network::ClanNetwork;
@@ -66,7 +66,7 @@ use stream::{Ends, Joined, Streams};
 pub type ClanStream = ByteStream<Clan>;
 
 /// Where [`ClanStream`]s come in.
-pub type ClanListener = Listener<Clan>;
+pub type ClanListener = Listener<ClanStream>;
 
 /// What streams of a [`ClanHost`] are like.
 #[derive(Clone, Debug)]
@@ -190,7 +190,7 @@ impl ClanHost {
     /// [`io::ErrorKind::AddrInUse`] where somebody has that name.
     pub fn listen(&self, name: &Name) -> io::Result<ClanListener> {
         let (reception, local) = self.reception(name, STREAMS)?;
-        Ok(Listener::of(Hall::new(Box::new(Streams(reception)), local)))
+        Ok(Listener::open(Streams(reception), local))
     }
 
     /// Takes a name, and lets others connect for messages. A service for streams may have

@@ -28,7 +28,7 @@ use super::stream::{Ends, Joined, Streams, failed};
 use super::{ClanListener, ClanOptions, ClanStream};
 use crate::address::{Address, ToAddress};
 use crate::errors;
-use crate::listener::{Hall, Listener};
+use crate::listener::Listener;
 use crate::stream::ByteStream;
 use crate::waiting::locked;
 use door::Door;
@@ -136,7 +136,7 @@ impl ClanNetwork {
     /// [`io::ErrorKind::AddrInUse`].
     pub fn listen(&self, port: u16) -> io::Result<ClanListener> {
         let (reception, local) = Door::open(&self.0, port, Kind::Stream)?;
-        Ok(Listener::of(Hall::new(Box::new(Streams(reception)), local)))
+        Ok(Listener::open(Streams(reception), local))
     }
 
     /// Lets sockets for messages come in at a port; at 0 it is one that is free.

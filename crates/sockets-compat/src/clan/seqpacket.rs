@@ -8,9 +8,9 @@ use super::messages::{Incoming, Outgoing};
 use super::stream::{Arrivals, Ends};
 use crate::address::Address;
 use crate::family::Clan;
-use crate::listener::{Accept, Hall};
+use crate::listener::{Accept, Listener};
 use crate::packets::Packets;
-use crate::seqpacket::{SeqPacket, SeqPacketListener};
+use crate::seqpacket::SeqPacket;
 
 /// A socket for messages over shared memory, like `SOCK_SEQPACKET` of Unix: to a process of
 /// this host, or to another host. Each write is one message, and each read takes a whole one.
@@ -41,7 +41,7 @@ use crate::seqpacket::{SeqPacket, SeqPacketListener};
 pub type ClanSeqPacket = SeqPacket<Clan>;
 
 /// Where [`ClanSeqPacket`]s come in. Dropped, none do any more.
-pub type ClanSeqPacketListener = SeqPacketListener<Clan>;
+pub type ClanSeqPacketListener = Listener<ClanSeqPacket>;
 
 /// A socket of both directions, which takes messages of up to `most_here` bytes.
 pub(super) fn socket(ends: Ends, most_here: u64) -> ClanSeqPacket {
@@ -61,7 +61,7 @@ pub(super) fn listener(
     local: Address,
     most: u64,
 ) -> ClanSeqPacketListener {
-    SeqPacketListener::of(Hall::new(Box::new(Letters { arrivals, most }), local))
+    Listener::open(Letters { arrivals, most }, local)
 }
 
 /// Connections of which each becomes a socket for messages.

@@ -18,7 +18,7 @@ use landfall::qpip::{Adapter, CloseReason, CommandError, Error, ProtectionDomain
 use crate::address::{Address, ToAddress};
 use crate::errors;
 use crate::family::Qp;
-use crate::listener::{Hall, Listener};
+use crate::listener::Listener;
 use crate::stream::ByteStream;
 use crate::waiting::block_on;
 use connection::Ends;
@@ -29,7 +29,7 @@ use listening::Idle;
 pub type QpStream = ByteStream<Qp>;
 
 /// Where [`QpStream`]s come in.
-pub type QpListener = Listener<Qp>;
+pub type QpListener = Listener<QpStream>;
 
 /// What sockets of a [`QpHost`] are like.
 #[derive(Clone, Debug)]
@@ -129,7 +129,7 @@ impl QpHost {
         let local = socket_of(&address)?;
         let idle = Idle::open(self, local)?;
         let local = Address::Qp(idle.local());
-        Ok(Listener::of(Hall::new(Box::new(idle), local)))
+        Ok(Listener::open(idle, local))
     }
 
     /// A socket for datagrams at a port; at 0 it is one that is free.

@@ -21,7 +21,7 @@ use landfall::stp::{Config, Connection, Ended, Endpoint, Error, Peer, Reason, Tr
 use crate::address::{Address, Carrier, ToAddress};
 use crate::errors;
 use crate::family::Stp;
-use crate::listener::{Hall, Listener};
+use crate::listener::Listener;
 #[cfg(feature = "tokio")]
 use crate::packets::Packets;
 use crate::seqpacket::SeqPacket;
@@ -34,7 +34,7 @@ use stream::Streams;
 pub type StpStream = ByteStream<Stp>;
 
 /// Where [`StpStream`]s come in.
-pub type StpStreamListener = Listener<Stp>;
+pub type StpStreamListener = Listener<StpStream>;
 
 /// What sockets of a [`StpHost`] are like.
 #[derive(Clone, Debug)]
@@ -212,7 +212,7 @@ impl StpHost {
     pub fn listen_streams(&self, port: u16) -> io::Result<StpStreamListener> {
         let listening = Listening::open(self, port)?;
         let local = listening.local.clone();
-        Ok(Listener::of(Hall::new(Box::new(Streams(listening)), local)))
+        Ok(Listener::open(Streams(listening), local))
     }
 
     fn blocking(&self, address: impl ToAddress) -> io::Result<Connected> {

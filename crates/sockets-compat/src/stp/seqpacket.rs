@@ -10,10 +10,10 @@ use super::farewell::Farewell;
 use super::inbox::Inbox;
 use super::outbox::Outbox;
 use super::{Connected, Listening, StpHost};
-use crate::family::Stp;
-use crate::listener::{Accept, Hall};
+use crate::family::{Mode, Stp};
+use crate::listener::{Accept, Listener};
 use crate::packets::{Inflow, Packets};
-use crate::seqpacket::{SeqPacket, SeqPacketListener};
+use crate::seqpacket::SeqPacket;
 use crate::waiting::Tend;
 
 /// A socket for messages: `socket(PF_INET, SOCK_SEQPACKET, IPPROTO_STP)`. Each write is
@@ -50,9 +50,9 @@ use crate::waiting::Tend;
 pub type StpSeqPacket = SeqPacket<Stp>;
 
 /// Where [`StpSeqPacket`]s come in. Dropped, none do any more.
-pub type StpListener = SeqPacketListener<Stp>;
+pub type StpListener = Listener<StpSeqPacket>;
 
-impl StpSeqPacket {
+impl<M: Mode> SeqPacket<Stp, M> {
     /// The longest message that is taken in from now on; those that were before are not
     /// concerned.
     pub fn set_message_limit(&self, most: usize) {
@@ -74,7 +74,7 @@ impl StpHost {
     pub(super) fn listener(&self, port: u16) -> io::Result<StpListener> {
         let listening = Listening::open(self, port)?;
         let local = listening.local.clone();
-        Ok(SeqPacketListener::of(Hall::new(Box::new(Letters(listening)), local)))
+        Ok(Listener::open(Letters(listening), local))
     }
 }
 

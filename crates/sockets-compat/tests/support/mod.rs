@@ -11,10 +11,11 @@ pub(crate) mod tasks;
 
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::Duration;
 
+use landfall_testkit::TemporaryFolder;
 use sockets_compat::{ByteStream, Family};
 
 /// Nothing here takes so long on the slowest machine; a test that hangs fails.
@@ -39,27 +40,19 @@ pub(crate) fn within<T: Send + 'static>(test: impl FnOnce() -> T + Send + 'stati
 
 /// A folder that goes with its test.
 #[derive(Debug)]
-pub(crate) struct Folder(PathBuf);
+pub(crate) struct Folder(TemporaryFolder);
 
 impl Folder {
     pub(crate) fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("sockets-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&path).expect("a folder for a test");
-        Self(path)
+        Self(TemporaryFolder::new(name))
     }
 
     pub(crate) fn path(&self) -> &Path {
-        &self.0
+        self.0.path()
     }
 
     pub(crate) fn address(&self, name: &str) -> String {
-        format!("clan://{}#{name}", self.0.display())
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
+        format!("clan://{}#{name}", self.path().display())
     }
 }
 

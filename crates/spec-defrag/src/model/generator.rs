@@ -272,17 +272,12 @@ impl Iterator for Steps<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use landfall_placement::Random;
-
-    fn random_bytes(seed: u64) -> Vec<u8> {
-        let mut random = Random::from_number(seed);
-        (0..400).map(|_| random.next_u32() as u8).collect()
-    }
+    use landfall_testkit::trials::noise;
 
     #[test]
     fn any_bytes_are_steps_and_always_the_same() {
         for seed in 0..50 {
-            let bytes = random_bytes(seed);
+            let bytes = noise(seed, 400);
             let steps: Vec<Step> = Steps::new(&bytes).collect();
             assert!(Steps::new(&bytes).eq(steps.iter().cloned()));
             assert!(steps.len() <= bytes.len() + UNDER_WAY / 48 + 1);

@@ -102,6 +102,7 @@ impl Endpoint {
     /// nothing is remembered. Says whether the link is known now.
     pub(crate) fn learn_link(
         &mut self,
+        now: Instant,
         unit: &Unit<'_>,
         index: u32,
         ids: Ids,
@@ -126,7 +127,8 @@ impl Endpoint {
             self.say_to(path, from, envelope, secrets, &message);
             return Ok(false);
         }
-        self.attach_link(index, path as u8, from).map_err(|_| Refusal::NoRoom)?;
+        let link = self.attach_link(index, path as u8, from).map_err(|_| Refusal::NoRoom)?;
+        self.find_size(now, index, link);
         let path = path as u8;
         if self.connections.get(index).is_some_and(|known| known.is_told) {
             let (connection, path) = (self.id_of(index), self.paths[usize::from(path)].id);
@@ -170,7 +172,11 @@ impl Endpoint {
     /// The other side uses one of our links: it knows it, unless it says that it
     /// does not.
     pub(crate) fn note_heard(&mut self, now: Instant, index: u32, link: u32, message: &Message) {
-        let is_suspect = self.links.get(link).is_some_and(|link| !link.is_up);
+        let mut is_suspect = false;
+        if let Some(known) = self.links.get_mut(link) {
+            known.size.note_short();
+            is_suspect = !known.is_up;
+        }
         if is_suspect {
             self.revive_link(now, link);
         }
@@ -187,10 +193,11 @@ impl Endpoint {
         if known.unheard >> nth & 1 == 1 {
             known.unheard &= !(1 << nth);
             self.wake_receives(index);
+            self.find_size(now, index, link);
         }
     }
 
-    fn ask_over(&mut self, now: Instant, index: u32, link: u32) {
+    pub(crate) fn ask_over(&mut self, now: Instant, index: u32, link: u32) {
         let Some(known) = self.connections.get(index) else { return };
         let ids = ids_of(known.remote_id, index);
         let is_link = known.link != link;

@@ -5,12 +5,14 @@
 //! | `open` | Request_Connection and Connection_Answer |
 //! | `close` | Request_Disconnect, Disconnect_Answer, Disconnect_Complete; and what a failure ends |
 //! | `alive` | keep-alive, and further links |
+//! | `unsettled` | requests that were given up, and of which the other side may not know |
 //! | `table` | finding a connection by key, or by what its other side calls it |
 
 mod alive;
 mod close;
 mod open;
 mod table;
+mod unsettled;
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -24,6 +26,7 @@ use crate::wire::{Envelope, Reason};
 
 pub use open::Connect;
 pub(crate) use table::Connections;
+pub(crate) use unsettled::{Question, Unsettled, is_near};
 
 /// Nothing, at the ends of lists.
 pub(crate) const NONE: u32 = u32::MAX;
@@ -74,6 +77,9 @@ pub(crate) struct Connection {
     pub(crate) came_in: bool,
     /// The user knows of it, and will be told when it is no more.
     pub(crate) is_told: bool,
+    /// Something came that was made with the secrets of both sides: the other side is who
+    /// answered, and no old request that met ours.
+    pub(crate) is_proved: bool,
     /// How often what waits for an answer was repeated.
     pub(crate) retries: u8,
     /// The largest STU that both sides can receive, as a power of two.
@@ -123,6 +129,8 @@ pub(crate) struct Connection {
     pub(crate) last_posted: u32,
     /// Reads that the other side asked for and that wait for the user.
     pub(crate) reads_waiting: u16,
+    /// Requests of ours that were given up, and of which the other side may not know.
+    pub(crate) unsettled: Option<Box<Unsettled>>,
     /// Why we abort, to be repeated.
     pub(crate) abort: Option<Reason>,
     /// What has to do with memory of the other side, once that is used.
@@ -140,6 +148,7 @@ impl Connection {
             state,
             came_in: false,
             is_told: false,
+            is_proved: false,
             retries: 0,
             max_stu: 0,
             slots: 0,
@@ -168,6 +177,7 @@ impl Connection {
             first_posted: NONE,
             last_posted: NONE,
             reads_waiting: 0,
+            unsettled: None,
             abort: None,
             remote: None,
         }
@@ -233,6 +243,15 @@ impl Connection {
         self.first_send != NONE
             || self.first_receive != NONE
             || self.remote.as_deref().is_some_and(is_left)
+    }
+
+    /// Has neither side begun anything on it?
+    pub(crate) fn is_untouched(&self) -> bool {
+        !self.is_in_use()
+            && (self.next_send, self.next_read, self.reads_waiting) == (0, 0, 0)
+            && (self.sends_seen, self.reads_seen) == (Seen::new(), Seen::new())
+            && self.remote.is_none()
+            && self.more_links.is_empty()
     }
 
     /// What it needs of the memory part, made when it is needed first.

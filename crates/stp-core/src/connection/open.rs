@@ -152,6 +152,7 @@ impl Endpoint {
     pub(crate) fn leave_link(&mut self, link: u32) {
         if self.links.leave(link) {
             self.link_timers.remove(link);
+            self.size_timers.remove(link);
             for path in &mut self.paths {
                 path.last_link = path.last_link.filter(|last| *last != link);
             }
@@ -354,6 +355,7 @@ impl Endpoint {
         self.tell(Event::Connected { connection, hello: offer.hello });
         // The first packet with its key tells the other side that we hear it.
         self.ask_alive(now, index);
+        self.find_size_of(now, index);
         self.arm_connection(now, index);
         Ok(())
     }
@@ -379,7 +381,7 @@ impl Endpoint {
             return Err(Refusal::UnknownId);
         }
         if known.state != State::Opening {
-            let (is_open, is_proved, key) = (known.is_open(), known.retries == 0, known.remote_key);
+            let (is_open, is_proved, key) = (known.is_open(), known.is_proved, known.remote_key);
             let (old, s_port) = ((known.link, key), known.remote_port);
             match result {
                 Ok(offer) if is_open && offer.s_key == key => {
@@ -388,8 +390,9 @@ impl Endpoint {
                 }
                 Ok(offer) if is_open && !is_proved && offer.s_key != 0 => {
                     // What met our request was old. This has our key: it is the answer. What
-                    // was begun with the other is not begun again with this one.
-                    if known.is_in_use() {
+                    // was begun with the other is not begun again with this one, nor what
+                    // that began.
+                    if !known.is_untouched() {
                         self.fail_connection(index, Some(Ended::Silent));
                         return Err(Refusal::Duplicate);
                     }
@@ -430,8 +433,10 @@ impl Endpoint {
             let (path, peer) = (self.paths[usize::from(link.path)].id, link.peer);
             self.tell(Event::Accepted { connection, port, path, peer, hello });
         }
-        // How long the network takes is good to know before anything is granted.
+        // How long the network takes is good to know before anything is granted, and how
+        // long packets may be.
         self.ask_alive(now, index);
+        self.find_size_of(now, index);
         self.arm_connection(now, index);
     }
 

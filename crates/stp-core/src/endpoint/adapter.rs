@@ -41,7 +41,7 @@ impl Endpoint {
                 if why == Loss::Corrupt {
                     self.refusals.count(Refusal::BadChecksum);
                 }
-                self.land_stu(now, seat, false, why == Loss::MemoryGone);
+                self.land_stus(now, seat.into(), false, why == Loss::MemoryGone);
             }
             Report::Refused { index, generation } => {
                 if self.is_generation(index, generation) {
@@ -88,7 +88,7 @@ impl Endpoint {
             if let Some(marked) = marked.take() {
                 self.granted.table().mark(index, marked);
             }
-            self.land_stu(now, seat, true, false);
+            self.land_stus(now, seat.into(), true, false);
         }
     }
 
@@ -104,7 +104,7 @@ impl Endpoint {
         if !self.granted.table().book(seat) {
             return false;
         }
-        self.note_data(now, seat, hold::decode(hold));
+        self.note_data(now, seat.into(), hold::decode(hold));
         true
     }
 

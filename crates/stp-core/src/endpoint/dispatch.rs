@@ -1,6 +1,8 @@
 //! A packet comes: what everything is checked for, and who it is for.
 
-use landfall_placement::{Check, Instant, Peer, Placement, Refusal, Spans, Unit};
+use landfall_placement::{
+    Check, Instant, Peer, Placement, Refusal, RunPlacement, Spans, Unit, UnitRun,
+};
 
 use super::Endpoint;
 use crate::connection::State as ConnectionState;
@@ -27,8 +29,7 @@ impl Endpoint {
         if (unit.len as usize) < HEADER_LEN {
             return Err(Refusal::Truncated);
         }
-        // Nobody takes the events: whatever else comes will be sent again.
-        if self.events.len() >= self.config.queue * EVENTS_PER_PLACE {
+        if self.is_full() {
             return Err(Refusal::NoRoom);
         }
         let Some(header) = Header::read(unit.head) else {
@@ -57,15 +58,41 @@ impl Endpoint {
         let hit = self.place_here(&data)?;
         // One span always fits: the list comes empty.
         into.push(hit.span).map_err(|_| Refusal::NoRoom)?;
-        self.note_data(now, hit.seat, hold::decode(header.param.get()));
+        self.note_data(now, hit.seat.into(), hold::decode(header.param.get()));
         let check = if header.flags().has(Flags::SUM) {
             let len = HEADER_LEN as u32 + hit.span.len;
             Check::InternetSum { from: 0, len, seed: 0 }
         } else {
             Check::None
         };
-        let ticket = Purpose::Stu(hit.seat).pack();
+        let ticket = Purpose::Stus(hit.seat.into()).pack();
         Ok(Placement::Into { at: HEADER_LEN as u16, check, ticket })
+    }
+
+    /// A run of Data: the seam says where its leading part belongs. What adapters have, what
+    /// is summed and whatever is not expected goes the way of single packets.
+    #[inline]
+    pub(super) fn place_data_run(
+        &mut self,
+        now: Instant,
+        run: &UnitRun<'_>,
+    ) -> Option<RunPlacement> {
+        if self.granted.mirror.is_on() || self.config.checksum || self.is_full() {
+            return None;
+        }
+        let hit = self.granted.table().place_run(run)?;
+        self.note_data(now, hit.seats, hold::decode(hit.hold));
+        Some(RunPlacement {
+            units: hit.seats.count,
+            at: HEADER_LEN as u16,
+            span: hit.span,
+            ticket: Purpose::Stus(hit.seats).pack(),
+        })
+    }
+
+    /// Does nobody take the events? Whatever comes then will be sent again.
+    fn is_full(&self) -> bool {
+        self.events.len() >= self.config.queue * EVENTS_PER_PLACE
     }
 
     /// Asks the table, for a Block that the engine itself has. What an adapter has
@@ -99,8 +126,12 @@ impl Endpoint {
             return Ok(Placement::NeedHead(len as u16));
         };
         if op != Op::Put {
-            if unit.len > SHORTEST_FRAME.max(len as u32) {
+            let whole = header.filled_len().unwrap_or(len as u32);
+            if unit.len > SHORTEST_FRAME.max(whole) {
                 return Err(Refusal::Malformed);
+            }
+            if unit.len < whole {
+                return Err(Refusal::Truncated);
             }
             let is_marked = Header::read(head).is_some_and(|header| header.flags().has(Flags::SUM));
             if !is_marked || !header::is_sealed(head) {
@@ -187,7 +218,7 @@ impl Endpoint {
             return Err(Refusal::WrongAddress);
         };
         self.check_proof(connection, head, message)?;
-        if self.learn_link(unit, connection, ids, token)? {
+        if self.learn_link(now, unit, connection, ids, token)? {
             self.prove(now, connection, true)?;
             self.answer_alive(unit, connection, ids, token);
         }
@@ -245,6 +276,9 @@ impl Endpoint {
                 self.take_alive(now, unit, connection, token);
                 Ok(())
             }
+            Message::RequestStateResponse(State::Size { size, token, .. }) => {
+                self.take_size(unit, size, token)
+            }
             Message::RequestStateResponse(state) => self.take_state(now, connection, state),
             _ => Err(Refusal::Unexpected),
         }
@@ -266,12 +300,15 @@ impl Endpoint {
                 self.answer_applied(connection, None);
                 Ok(())
             }
+            Question::Size { ids, size, token } => {
+                self.answer_size(unit, connection, ids, size, token)
+            }
         }
     }
 
     fn take_state(&mut self, now: Instant, connection: u32, state: State) -> Result<(), Refusal> {
         match state {
-            State::Connection { .. } => Err(Refusal::Unexpected),
+            State::Connection { .. } | State::Size { .. } => Err(Refusal::Unexpected),
             State::Transfer { ids, serial, acked, len, is_complete } => {
                 self.take_progress(now, connection, (ids, serial), acked, len, is_complete)
             }
@@ -287,7 +324,10 @@ impl Endpoint {
 
     /// The other side has our secret: it hears us. What is not open refuses the rest.
     fn prove(&mut self, now: Instant, connection: u32, has_proof: bool) -> Result<(), Refusal> {
-        let Some(known) = self.connections.get(connection) else { return Err(Refusal::UnknownId) };
+        let Some(known) = self.connections.get_mut(connection) else {
+            return Err(Refusal::UnknownId);
+        };
+        known.is_proved |= has_proof;
         match known.state {
             // The key alone may have been guessed: what proves more comes again.
             ConnectionState::Answered if !has_proof => Err(Refusal::Unexpected),

@@ -10,11 +10,11 @@ impl Endpoint {
     pub(super) fn land(&mut self, now: Instant, ticket: Ticket, landing: Landing) {
         let is_in_place = matches!(landing, Landing::Verified | Landing::Unchecked);
         match Purpose::unpack(ticket) {
-            Purpose::Stu(seat) => {
+            Purpose::Stus(seats) => {
                 if landing == Landing::Corrupt {
                     self.refusals.count(landfall_placement::Refusal::BadChecksum);
                 }
-                self.land_stu(now, seat, is_in_place, landing == Landing::Failed);
+                self.land_stus(now, seats, is_in_place, landing == Landing::Failed);
             }
             Purpose::Put(step) => {
                 if landing == Landing::Corrupt {
@@ -39,7 +39,7 @@ impl Endpoint {
             Purpose::Send { index, generation } => self.let_go_of_send(index, generation),
             Purpose::Exposed { index, generation } => self.let_go_of_exposed(index, generation),
             Purpose::Operation(step) => self.let_go_of_operation(step),
-            Purpose::Control | Purpose::Stu(_) | Purpose::Put(_) | Purpose::Fetch(_) => {}
+            Purpose::Control | Purpose::Stus(_) | Purpose::Put(_) | Purpose::Fetch(_) => {}
         }
     }
 }

@@ -25,8 +25,8 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use landfall_placement::{
-    Engine, Guess, Instant, Landing, PathId, PathState, Placement, Random, Refusal, Refusals, Seed,
-    Spans, Ticket, Timeout, Transmit, Unit,
+    Area, Engine, Guess, Instant, Landing, PathId, PathState, Placement, Random, Refusal, Refusals,
+    RunPlacement, RunRoom, Seed, Spans, Ticket, Timeout, Transmit, TransmitRun, Unit, UnitRun,
 };
 use landfall_tables::{IndexedHeap, Table};
 
@@ -47,12 +47,12 @@ use crate::wire::proof::Secret;
 /// The granted Blocks: what an adapter knows, and what only the engine knows.
 #[derive(Debug)]
 pub(crate) struct Granted {
-    blocks: Vec<Block>,
+    pub(crate) blocks: Vec<Block>,
     bits: Vec<u64>,
     stus: u16,
     pub(crate) grants: Vec<Grant>,
     pub(crate) mirror: Mirror,
-    free: Vec<u16>,
+    pub(crate) free: Vec<u16>,
     /// Granted and not arrived, in bytes, over all links.
     pub(crate) bytes: u64,
 }
@@ -134,6 +134,10 @@ pub struct Endpoint {
     pub(crate) paths: Vec<Path>,
     pub(crate) links: Links,
     pub(crate) link_timers: IndexedHeap<Instant>,
+    /// By link: how long packets may be is being found out, or will be again.
+    pub(crate) size_timers: IndexedHeap<Instant>,
+    /// What packets are filled up with.
+    pub(crate) padding: Option<Area>,
     pub(crate) connections: Connections,
     pub(crate) sends: Table<Send>,
     pub(crate) send_timers: IndexedHeap<Instant>,
@@ -168,6 +172,8 @@ impl Endpoint {
             paths: Vec::new(),
             links: Links::new(config.links, &mut random),
             link_timers: IndexedHeap::new(),
+            size_timers: IndexedHeap::new(),
+            padding: None,
             connections: Connections::new(config.connections, &mut random),
             sends: Table::new(config.sends),
             send_timers: IndexedHeap::new(),
@@ -260,6 +266,11 @@ impl Engine for Endpoint {
     }
 
     #[inline]
+    fn place_run(&mut self, now: Instant, run: &UnitRun<'_>) -> Option<RunPlacement> {
+        self.place_data_run(now, run)
+    }
+
+    #[inline]
     fn handle_placed(&mut self, now: Instant, ticket: Ticket, landing: Landing) {
         self.land(now, ticket, landing);
     }
@@ -272,14 +283,21 @@ impl Engine for Endpoint {
         head: &mut [u8],
         from: &mut Spans,
     ) -> Option<Transmit> {
-        if self.grants_due {
-            self.grant_more(now);
-        }
-        if !self.connections.ending.is_empty() {
-            self.disconnect_idle(now);
-        }
+        self.prepare_transmit(now);
         let path = self.path_index(path)?;
         self.next_transmit(now, path, head, from)
+    }
+
+    #[inline]
+    fn poll_transmit_run(
+        &mut self,
+        now: Instant,
+        path: PathId,
+        room: &mut RunRoom<'_>,
+    ) -> Option<TransmitRun> {
+        self.prepare_transmit(now);
+        let path = self.path_index(path)?;
+        self.next_data_run(now, path, room)
     }
 
     #[inline]

@@ -17,7 +17,7 @@ impl Endpoint {
         };
         match state {
             PathState::Up(limits) => {
-                self.paths[index].limits = Some(limits);
+                let is_new = self.paths[index].limits.replace(limits) != Some(limits);
                 if !self.paths[index].is_usable() {
                     // Packets too small for a header and a payload carry nothing.
                     self.paths[index].limits = None;
@@ -25,6 +25,9 @@ impl Endpoint {
                 }
                 for link in self.links.on_path(index as u8) {
                     self.revive_link(now, link);
+                    if is_new {
+                        self.forget_size(now, link);
+                    }
                 }
             }
             PathState::Down => {

@@ -42,6 +42,18 @@ impl Endpoint {
         secrets: Secrets,
         message: &Message,
     ) {
+        self.say_filled(path, to, (envelope, secrets), message, 0);
+    }
+
+    /// The same with so many bytes behind it that mean nothing.
+    pub(crate) fn say_filled(
+        &mut self,
+        path: usize,
+        to: Peer,
+        (envelope, secrets): (Envelope, Secrets),
+        message: &Message,
+        filled: u32,
+    ) {
         let Some(path) = self.paths.get_mut(path) else { return };
         if path.control.len() >= self.config.queue || path.limits.is_none() {
             self.stats.control_dropped += 1;
@@ -50,7 +62,7 @@ impl Endpoint {
         let mut bytes = [0; LONGEST_HEAD];
         if let Some(len) = message.encode(envelope, &mut bytes) {
             proof::seal(&mut bytes[..len], secrets);
-            path.control.push_back(Control { to, len: len as u8, bytes });
+            path.control.push_back(Control { to, len: len as u8, bytes, filled });
         }
     }
 

@@ -10,8 +10,9 @@ const BUDGET: usize = 256;
 
 impl Endpoint {
     pub(super) fn next_timer(&self) -> Option<Timeout> {
-        let timers: [(&IndexedHeap<Instant>, &'static str); 6] = [
+        let timers: [(&IndexedHeap<Instant>, &'static str); 7] = [
             (&self.link_timers, "granted data"),
+            (&self.size_timers, "size of a link"),
             (&self.connections.timers, "connection"),
             (&self.send_timers, "transfer to send"),
             (&self.receive_timers, "transfer to receive"),
@@ -29,6 +30,8 @@ impl Endpoint {
         for _ in 0..BUDGET {
             if let Some(link) = due(&mut self.link_timers, now) {
                 self.time_out_link(now, link);
+            } else if let Some(link) = due(&mut self.size_timers, now) {
+                self.time_out_size(now, link);
             } else if let Some(connection) = due(&mut self.connections.timers, now) {
                 self.time_out_connection(now, connection);
             } else if let Some(send) = due(&mut self.send_timers, now) {

@@ -1,14 +1,14 @@
 //! What is sent next: first what carries no payload, for somebody waits for
 //! it; then Puts and FetchOps, which are short; then Data.
 
-use landfall_placement::{Ecn, Instant, Spans, SumSlot, Transmit};
+use landfall_placement::{Ecn, Instant, RunRoom, Spans, SumSlot, Transmit, TransmitRun};
 use zerocopy::IntoBytes;
 
 use super::Endpoint;
 use crate::path::Source;
 use crate::ticket::Purpose;
 use crate::wire::header::SUM_OFFSET;
-use crate::wire::{HEADER_LEN, LONGEST_HEAD, hold};
+use crate::wire::{HEADER_LEN, LONGEST_HEAD};
 
 /// Where the driver puts a checksum over header and payload.
 pub(crate) const SUM_SLOT: SumSlot = SumSlot { start: 0, offset: SUM_OFFSET };
@@ -28,6 +28,9 @@ impl Endpoint {
         if let Some(control) = self.paths[path].control.pop_front() {
             let len = usize::from(control.len);
             head[..len].copy_from_slice(&control.bytes[..len]);
+            if let Some(padding) = self.padding.filter(|_| control.filled > 0) {
+                from.push(padding.span(0, control.filled)).ok()?;
+            }
             self.stats.control_sent += 1;
             let known = &self.paths[path];
             if !known.waiting.is_empty() && known.has_room_for_grants(self.config.queue) {
@@ -49,6 +52,17 @@ impl Endpoint {
         self.next_data(now, path, head, from)
     }
 
+    /// What became due since something was sent last.
+    #[inline]
+    pub(super) fn prepare_transmit(&mut self, now: Instant) {
+        if self.grants_due {
+            self.grant_more(now);
+        }
+        if !self.connections.ending.is_empty() {
+            self.disconnect_idle(now);
+        }
+    }
+
     #[inline]
     fn next_data(
         &mut self,
@@ -58,9 +72,71 @@ impl Endpoint {
         from: &mut Spans,
     ) -> Option<Transmit> {
         loop {
+            let ticket = self.first_order(path)?;
+            let is_summed = self.config.checksum;
             let order = self.paths[path].orders.front_mut()?;
-            // The Transfer was ended, or the region revoked, since it was granted.
-            let ticket = match order.source {
+            let to = order.to;
+            let Some((offset, span)) = order.take() else {
+                self.paths[path].orders.pop_front();
+                continue;
+            };
+            let header = order.header_at(now, offset, span.len, is_summed);
+            if order.is_done() {
+                self.paths[path].orders.pop_front();
+            }
+            head[..HEADER_LEN].copy_from_slice(header.as_bytes());
+            from.push(span).ok()?;
+            self.note_sent(ticket, 1, span.len);
+            return Some(Transmit {
+                to,
+                head_len: HEADER_LEN as u16,
+                segment: None,
+                checksum: is_summed.then_some(SUM_SLOT),
+                sum_only: 0,
+                ecn: self.ecn(),
+                ticket: ticket.pack(),
+            });
+        }
+    }
+
+    /// Data that is sent next, if nothing comes before it and it is a run.
+    #[inline]
+    pub(super) fn next_data_run(
+        &mut self,
+        now: Instant,
+        path: usize,
+        room: &mut RunRoom<'_>,
+    ) -> Option<TransmitRun> {
+        let known = &self.paths[path];
+        let has_others = !known.control.is_empty() || !known.streams.is_empty();
+        if has_others || known.limits.is_none() || self.config.checksum {
+            return None;
+        }
+        let ticket = self.first_order(path)?;
+        let order = self.paths[path].orders.front_mut()?;
+        let run = order.take_run(now, room)?;
+        let to = order.to;
+        if order.is_done() {
+            self.paths[path].orders.pop_front();
+        }
+        self.note_sent(ticket, run.stus, run.span.len);
+        Some(TransmitRun {
+            to,
+            units: run.stus,
+            head_len: HEADER_LEN as u16,
+            payload_len: run.stu_len,
+            span: run.span,
+            ecn: self.ecn(),
+            ticket: ticket.pack(),
+        })
+    }
+
+    /// Whose memory the first order of a path is for, once those before it are gone whose
+    /// Transfer was ended, or whose region was revoked, since they were granted.
+    #[inline]
+    fn first_order(&mut self, path: usize) -> Option<Purpose> {
+        loop {
+            let purpose = match self.paths[path].orders.front()?.source {
                 Source::Send { index, generation } => self
                     .sends
                     .named(index, generation)
@@ -72,31 +148,10 @@ impl Endpoint {
                     .is_some_and(|exposed| !exposed.is_revoked)
                     .then_some(Purpose::Exposed { index, generation }),
             };
-            let taken = ticket.and_then(|ticket| Some((ticket, order.take()?)));
-            let Some((ticket, (offset, span))) = taken else {
-                self.paths[path].orders.pop_front();
-                continue;
-            };
-            let mut header = order.header;
-            header.offset = offset.into();
-            header.flags = order.flags(offset.wrapping_add(span.len), self.config.checksum);
-            header.param = hold::encode(now.since(order.since)).into();
-            let to = order.to;
-            if order.is_done() {
-                self.paths[path].orders.pop_front();
+            if purpose.is_some() {
+                return purpose;
             }
-            head[..HEADER_LEN].copy_from_slice(header.as_bytes());
-            from.push(span).ok()?;
-            self.note_sent(ticket, span.len);
-            return Some(Transmit {
-                to,
-                head_len: HEADER_LEN as u16,
-                segment: None,
-                checksum: self.config.checksum.then_some(SUM_SLOT),
-                sum_only: 0,
-                ecn: self.ecn(),
-                ticket: ticket.pack(),
-            });
+            self.paths[path].orders.pop_front();
         }
     }
 
@@ -106,8 +161,8 @@ impl Endpoint {
     }
 
     #[inline]
-    fn note_sent(&mut self, purpose: Purpose, len: u32) {
-        self.stats.stus_sent += 1;
+    fn note_sent(&mut self, purpose: Purpose, stus: u16, len: u32) {
+        self.stats.stus_sent += u64::from(stus);
         self.stats.bytes_sent += u64::from(len);
         match purpose {
             Purpose::Send { index, .. } => {
@@ -117,7 +172,7 @@ impl Endpoint {
             }
             Purpose::Exposed { index, .. } => {
                 if let Some(exposed) = self.exposed.get_mut(index) {
-                    exposed.in_use += 1;
+                    exposed.sending += 1;
                 }
             }
             _ => {}

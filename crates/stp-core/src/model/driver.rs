@@ -6,13 +6,13 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use landfall_placement::{
-    Check, Duration, Ecn, Engine, InternetSum, Landing as Verdict, PathId, PathState, Peer,
-    Placement, Refusal, Spans, Ticket, Transmit, Unit,
+    Check, Duration, Ecn, Engine, Heads, InternetSum, Landing as Verdict, PathId, PathState, Peer,
+    Placement, Refusal, RunRoom, Spans, Ticket, Transmit, Unit, UnitRun,
 };
-use landfall_test_engines::model::{Memory, digest};
+use landfall_testkit::model::{Memory, digest};
 
 use super::world::{Landing, PATHS, Packet, World};
-use crate::wire::Message;
+use crate::wire::{HEADER_LEN, Message};
 
 /// Bounds of what is under way; beyond them it is lost, or must land first.
 const INBOX: usize = 256;
@@ -20,9 +20,11 @@ const LANDINGS: usize = 48;
 const HELD: usize = 48;
 const OLD: usize = 16;
 const PAST: usize = 48;
+/// The most units of a run.
+const RUN: usize = 16;
 
 impl World {
-    /// Sends up to so many units; says how many there were.
+    /// Sends up to so many units, in runs where the engine has any; says how many there were.
     pub(super) fn transmit(
         &mut self,
         side: usize,
@@ -30,43 +32,75 @@ impl World {
         count: usize,
         holds: bool,
     ) -> usize {
-        let mut head = [0; 256];
-        let mut from = Spans::new();
-        for n in 0..count {
+        let mut n = 0;
+        while n < count {
             if self.ends[side].held.len() >= HELD {
                 self.release(side, false);
             }
-            from.clear();
-            let end = &mut self.ends[side];
-            let Some(transmit) = end.checked.poll_transmit(self.now, path, &mut head, &mut from)
-            else {
-                return n;
+            let sent = match self.transmit_run(side, path, count - n) {
+                0 => self.transmit_unit(side, path),
+                sent => sent,
             };
-            let bytes = gather(&end.memory, &transmit, &head, &from);
-            end.held.push_back(transmit.ticket);
+            if sent == 0 {
+                return n;
+            }
+            n += sent;
             if !holds {
                 self.release(side, false);
             }
-            let to = match transmit.to {
-                Peer::Node(to) if (to as usize) < self.sides() => to as usize,
-                other => {
-                    self.fail(side, &format!("sends to {other}"));
-                    continue;
-                }
-            };
-            let Some(bytes) = bytes else {
-                self.fail(side, "sends what it does not have");
-                continue;
-            };
-            if bytes.len() > self.setup.limits(path.0).unit as usize {
-                self.fail(side, &format!("{} bytes are too long for {path:?}", bytes.len()));
-                continue;
-            }
-            self.digest_bytes(&bytes);
-            self.write_down(|| format!("  {side} → {to} on {}: {}", path.0, spell(&bytes)));
-            self.enqueue(to, Packet { path, from: side, bytes, is_changed: false });
         }
-        count
+        n
+    }
+
+    /// Sends a run of at most so many units; says how many it has.
+    fn transmit_run(&mut self, side: usize, path: PathId, most: usize) -> usize {
+        let mut heads = [[0; HEADER_LEN]; RUN];
+        let units = most.min(RUN);
+        let room = heads[..units].as_flattened_mut();
+        // What one call carries: so runs are cut elsewhere on each path.
+        let most_bytes = 700 + 300 * u32::from(path.0);
+        let mut room = RunRoom::new(room, HEADER_LEN, most_bytes);
+        let end = &mut self.ends[side];
+        let Some(run) = end.checked.poll_transmit_run(self.now, path, &mut room) else { return 0 };
+        end.held.push_back(run.ticket);
+        let mut rest = run.span;
+        for head in heads.iter().take(usize::from(run.units)) {
+            let (span, behind) = rest.split_at(run.payload_len);
+            rest = behind;
+            let payload = self.ends[side].memory.get(&span);
+            let bytes = payload.map(|payload| [&head[..], payload].concat());
+            self.send_packet(side, path, run.to, bytes);
+        }
+        usize::from(run.units)
+    }
+
+    /// Sends a unit, if there is one; says how many there were.
+    fn transmit_unit(&mut self, side: usize, path: PathId) -> usize {
+        let mut head = [0; 256];
+        let mut from = Spans::new();
+        let end = &mut self.ends[side];
+        let Some(transmit) = end.checked.poll_transmit(self.now, path, &mut head, &mut from) else {
+            return 0;
+        };
+        end.held.push_back(transmit.ticket);
+        let bytes = gather(&end.memory, &transmit, &head, &from);
+        self.send_packet(side, path, transmit.to, bytes);
+        1
+    }
+
+    /// A packet goes to the network.
+    fn send_packet(&mut self, side: usize, path: PathId, to: Peer, bytes: Option<Vec<u8>>) {
+        let to = match to {
+            Peer::Node(to) if (to as usize) < self.sides() => to as usize,
+            other => return self.fail(side, &format!("sends to {other}")),
+        };
+        let Some(bytes) = bytes else { return self.fail(side, "sends what it does not have") };
+        if bytes.len() > self.setup.limits(path.0).unit as usize {
+            return self.fail(side, &format!("{} bytes are too long for {path:?}", bytes.len()));
+        }
+        self.digest_bytes(&bytes);
+        self.write_down(|| format!("  {side} → {to} on {}: {}", path.0, spell(&bytes)));
+        self.enqueue(to, Packet { path, from: side, bytes, is_changed: false });
     }
 
     /// The driver holds nothing any more.
@@ -127,19 +161,19 @@ impl World {
         self.enqueue(side, Packet { path, from, bytes: bytes.to_vec(), is_changed: true });
     }
 
-    /// Asks for the place of one of the packets under way.
+    /// Asks for the place of one of the packets under way; of those behind it, too, where
+    /// they came with it and the engine answers for a run.
     pub(super) fn place(&mut self, side: usize, which: usize) {
         if self.ends[side].landings.len() >= LANDINGS {
             self.land(side, LANDINGS, false);
         }
-        let Some(packet) = self.pick(side, which) else { return };
-        let end = &mut self.ends[side];
-        if !packet.is_changed {
-            if end.past.len() >= PAST {
-                end.past.pop_front();
-            }
-            end.past.push_back(packet.clone());
+        let at = which % self.ends[side].inbox.len().max(1);
+        if self.place_run(side, at) {
+            return self.hear();
         }
+        let Some(packet) = self.pick(side, which) else { return };
+        self.remember(side, &packet);
+        let end = &mut self.ends[side];
         let mut into = Spans::new();
         let placement = ask_place(&mut end.checked, self.now, &packet, &mut into);
         if self.story.is_some() {
@@ -151,6 +185,61 @@ impl World {
             self.ends[side].landings.push_back(Landing { packet, placement, into });
         }
         self.hear();
+    }
+
+    /// Offers the packets from this one on that one receive would bring: of one sender and
+    /// length, the last possibly shorter. Says whether the engine took any.
+    fn place_run(&mut self, side: usize, at: usize) -> bool {
+        let end = &mut self.ends[side];
+        let Some(first) = end.inbox.get(at) else { return false };
+        let (path, from, unit_len) = (first.path, first.from, first.bytes.len());
+        let alike = |packet: &&Packet| {
+            packet.path == path && packet.from == from && packet.bytes.len() <= unit_len
+        };
+        let mut heads = Vec::new();
+        let (mut units, mut last_len) = (0, unit_len);
+        for packet in end.inbox.iter().skip(at).take_while(alike).take(RUN) {
+            let Some(head) = packet.bytes.first_chunk::<HEADER_LEN>() else { break };
+            heads.extend_from_slice(head);
+            (units, last_len) = (units + 1, packet.bytes.len());
+            if last_len < unit_len {
+                break;
+            }
+        }
+        let Some(heads) = Heads::new(&heads, HEADER_LEN, HEADER_LEN, units) else { return false };
+        let run = UnitRun {
+            path,
+            from: Peer::Node(from as u32),
+            heads,
+            unit_len: unit_len as u32,
+            last_len: last_len as u32,
+            ecn: Ecn::NotCapable,
+        };
+        let Some(placed) = end.checked.place_run(self.now, &run) else { return false };
+        let packets: Vec<_> = end.inbox.drain(at..at + usize::from(placed.units)).collect();
+        let mut payload = Vec::new();
+        for packet in &packets {
+            payload.extend_from_slice(&packet.bytes[usize::from(placed.at)..]);
+            self.remember(side, packet);
+        }
+        self.write_down(|| format!("  {side} ← a run: {placed:?}"));
+        let mut into = Spans::new();
+        let _ = into.push(placed.span);
+        let placement = Placement::Into { at: 0, check: Check::None, ticket: placed.ticket };
+        let packet = Packet { path, from, bytes: payload, is_changed: false };
+        self.ends[side].landings.push_back(Landing { packet, placement, into });
+        true
+    }
+
+    /// What came may come again later.
+    fn remember(&mut self, side: usize, packet: &Packet) {
+        let past = &mut self.ends[side].past;
+        if !packet.is_changed {
+            if past.len() >= PAST {
+                past.pop_front();
+            }
+            past.push_back(packet.clone());
+        }
     }
 
     /// Tells of landings, in order; the first of them may fail.
@@ -233,8 +322,11 @@ impl World {
         let mut moved = false;
         for side in 0..self.sides() {
             moved |= !self.ends[side].inbox.is_empty() || !self.ends[side].landings.is_empty();
-            for _ in 0..self.ends[side].inbox.len() {
-                self.place(side, 0);
+            let most = self.ends[side].inbox.len();
+            for _ in 0..most {
+                if !self.ends[side].inbox.is_empty() {
+                    self.place(side, 0);
+                }
             }
             self.land(side, usize::MAX, false);
             self.release(side, false);

@@ -6,7 +6,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use landfall_placement::{Duration, Engine};
-use landfall_test_engines::model::Violation;
+use landfall_testkit::model::Violation;
 
 use super::ledger::User;
 use super::world::{End, PATHS, World};
@@ -66,6 +66,8 @@ impl World {
                 }
             }
         }
+        // What ended with that is no question any more.
+        self.hear();
         self.answer_all();
     }
 

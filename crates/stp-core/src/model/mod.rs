@@ -11,6 +11,7 @@
 //! | `driver` | the driver of each, and the network |
 //! | `calls`, `decide` | what users do, and how they answer |
 //! | `events`, `shared` | what users are told, checked against the model |
+//! | `room` | what is granted is what open Blocks have |
 //! | `attack` | one endpoint under packets of somebody who has its keys |
 //! | `ending` | everything comes to its end over a good network |
 
@@ -22,6 +23,7 @@ mod ending;
 mod events;
 mod ledger;
 mod operations;
+mod room;
 mod setup;
 mod shared;
 mod world;
@@ -52,6 +54,13 @@ pub fn withstand(bytes: &[u8]) -> Vec<String> {
 /// connection, or a place for a proof, it stays as it is.
 pub fn prove(endpoint: &Endpoint, packet: &mut [u8]) {
     attack::prove(endpoint, packet);
+}
+
+/// What is wrong with the room that an endpoint has granted; nothing where that is the sum
+/// of what its open Blocks have, and each Transfer that has more to be granted may get it.
+#[must_use]
+pub fn wrong_room(endpoint: &Endpoint) -> Option<String> {
+    room::wrong_room(endpoint)
 }
 
 /// What happens in such a run, line by line, for people who look for the reason

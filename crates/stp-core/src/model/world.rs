@@ -9,10 +9,11 @@ use alloc::vec::Vec;
 use landfall_placement::{
     Area, Engine, Instant, PathId, PathState, Placement, RegionId, Spans, Ticket,
 };
-use landfall_test_engines::model::{Checked, Memory};
+use landfall_testkit::model::{Checked, Memory};
 
 use super::ledger::{Truth, User};
 use super::operations::Operation;
+use super::room;
 use super::setup::Setup;
 use crate::endpoint::Endpoint;
 
@@ -191,6 +192,8 @@ impl World {
                 self.fail(side, &format!("{granted} bytes are granted, beyond the window"));
             } else if endpoint.connections() > config.connections {
                 self.fail(side, "more connections than may be");
+            } else if let Some(wrong) = room::wrong_room(endpoint) {
+                self.fail(side, &wrong);
             }
         }
     }

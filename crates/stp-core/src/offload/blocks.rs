@@ -3,6 +3,7 @@
 use landfall_placement::{Ecn, PathId, Peer, Refusal, RegionId, Span};
 
 use super::block::{Block, Expected};
+use super::predict::Seats;
 use crate::wire::header::SHORTEST_FRAME;
 use crate::wire::{Flags, HEADER_LEN, Header};
 
@@ -164,6 +165,47 @@ impl<'a> Blocks<'a> {
         }
     }
 
+    /// Lays an open Block out anew, in STUs of this smaller size: what has landed has landed,
+    /// and all else is to be asked for with the new `bufx`. Gives what the number of the STU
+    /// `from` has become. None, and nothing changed, where the Block is closed, its STUs are
+    /// as small, they would be too many, or payloads are under way to it.
+    pub fn shorten(&mut self, index: u16, stu: u8, from: u16) -> Option<u16> {
+        let most = (self.words * 64).min(usize::from(u16::MAX)) as u64;
+        let old = *self.block(index)?;
+        if !old.is_open || old.under_way > 0 || stu >= old.stu {
+            return None;
+        }
+        let (start, end) = (u64::from(old.start), u64::from(old.start) + u64::from(old.len));
+        let first = start >> stu;
+        let count = ((end - 1) >> stu) - first + 1;
+        if count > most {
+            return None;
+        }
+        let place_of = |nth: u16| {
+            let is_end = nth >= old.stus();
+            (if is_end { count } else { (u64::from(old.stu_at(nth).0) >> stu) - first }) as u16
+        };
+        let mut landed = 0;
+        let bits = self.bits_mut(index)?;
+        // The last first: each STU becomes one or several, none of them before its own place.
+        for nth in (0..old.stus()).rev() {
+            let has_landed = is_set(bits, nth);
+            let (stu, count) = (place_of(nth), place_of(nth + 1) - place_of(nth));
+            landed += if has_landed { count } else { 0 };
+            let first = Seat { block: index, generation: old.generation, stu };
+            change_bits(bits, 0, Seats { first, count }, has_landed);
+        }
+        *self.blocks.get_mut(usize::from(index))? = Block {
+            stu,
+            generation: old.generation.wrapping_add(1),
+            granted: place_of(old.granted),
+            highest: place_of(old.highest),
+            landed,
+            ..old
+        };
+        Some(place_of(from))
+    }
+
     /// From now on the Block's Data comes over another path.
     pub fn redirect(&mut self, index: u16, path: PathId, peer: Peer) {
         if let Some(block) = self.blocks.get_mut(usize::from(index)) {
@@ -211,8 +253,8 @@ impl<'a> Blocks<'a> {
     pub fn place(&mut self, data: &Incoming<'_>) -> Result<Hit, Refusal> {
         let (seat, span) = self.check(data)?;
         let is_first = self.block(seat.block).is_some_and(|block| block.highest == 0);
-        self.enter(seat);
-        self.mark(seat.block, u16::from(data.ecn == Ecn::CongestionExperienced));
+        self.enter_run(seat.into());
+        self.mark(seat.block, u16::from(data.ecn.is_congested()));
         Ok(Hit { span, seat, is_first })
     }
 
@@ -258,16 +300,28 @@ impl<'a> Blocks<'a> {
         Ok((Seat { block: index, generation, stu }, block.span(from, len)))
     }
 
-    /// An STU that was checked gets its place.
+    /// STUs that were checked get their places.
     #[inline]
-    fn enter(&mut self, seat: Seat) {
-        let word = usize::from(seat.block) * self.words + usize::from(seat.stu) / 64;
-        let Some(block) = self.blocks.get_mut(usize::from(seat.block)) else { return };
-        if let Some(word) = self.bits.get_mut(word) {
-            *word |= 1 << (seat.stu % 64);
+    pub(super) fn enter_run(&mut self, seats: Seats) {
+        let index = usize::from(seats.first.block);
+        let Some(block) = self.blocks.get_mut(index) else { return };
+        block.highest = block.highest.max(seats.end());
+        block.under_way += seats.count;
+        change_bits(self.bits, index * self.words, seats, true);
+    }
+
+    /// How many STUs from this one on have neither landed nor a place, as far as the word
+    /// of its bit and the next one tell.
+    #[inline]
+    pub(super) fn missing_from(&self, seat: Seat) -> u16 {
+        let (word, shift) = (usize::from(seat.stu) / 64, u32::from(seat.stu) % 64);
+        let Some(bits) = self.bits_of(seat.block) else { return 0 };
+        let here = bits.get(word).map_or(u64::MAX, |bits| bits >> shift);
+        if here != 0 {
+            return here.trailing_zeros() as u16;
         }
-        block.highest = block.highest.max(seat.stu + 1);
-        block.under_way += 1;
+        let behind = bits.get(word + 1).map_or(0, |bits| bits.trailing_zeros());
+        (64 - shift + behind) as u16
     }
 
     /// So many STUs of a Block came with a mark of congestion.
@@ -305,7 +359,7 @@ impl<'a> Blocks<'a> {
         if !is_known || seat.stu >= block.granted || self.bits_of(seat.block).is_none_or(has) {
             return false;
         }
-        self.enter(seat);
+        self.enter_run(seat.into());
         true
     }
 
@@ -315,29 +369,28 @@ impl<'a> Blocks<'a> {
         self.bits.fill(0);
     }
 
-    /// The payload of an accepted STU is in place, or is not.
+    /// The payloads of accepted STUs are in place, or are not: all of them, or it counts as
+    /// if none were.
     #[inline]
-    pub fn landed(&mut self, seat: Seat, is_in_place: bool) -> Arrival {
-        let words = self.words;
-        let Some(block) = self.blocks.get_mut(usize::from(seat.block)) else {
+    pub fn landed(&mut self, seats: impl Into<Seats>, is_in_place: bool) -> Arrival {
+        let seats = seats.into();
+        let (first, words) = (seats.first, self.words);
+        let Some(block) = self.blocks.get_mut(usize::from(first.block)) else {
             return Arrival::Stale;
         };
-        if block.generation != seat.generation || block.under_way == 0 {
+        if block.generation != first.generation || block.under_way < seats.count {
             return Arrival::Stale;
         }
-        block.under_way -= 1;
+        block.under_way -= seats.count;
         if !block.is_open {
             return if block.under_way == 0 { Arrival::Released } else { Arrival::Stale };
         }
         if !is_in_place {
-            let word = usize::from(seat.block) * words + usize::from(seat.stu) / 64;
-            if let Some(word) = self.bits.get_mut(word) {
-                *word &= !(1 << (seat.stu % 64));
-            }
+            change_bits(self.bits, usize::from(first.block) * words, seats, false);
             return Arrival::Lost;
         }
-        block.landed += 1;
-        let (_, len) = block.stu_at(seat.stu);
+        block.landed += seats.count;
+        let len = block.bytes_of(first.stu, seats.end());
         if block.landed == block.stus() {
             block.is_open = false;
             return Arrival::Complete(len);
@@ -392,6 +445,21 @@ pub fn run(blocks: &[Block], bits: &[u64], words: usize, index: u16, from: u16) 
     }
     let span = block.span(offset, block.bytes_of(first, end));
     Some(Run { span, payload_len, end })
+}
+
+/// Sets or clears the bits of some STUs; those of their Block begin with word `start`.
+#[inline]
+fn change_bits(bits: &mut [u64], start: usize, seats: Seats, is_set: bool) {
+    let (mut stu, end) = (usize::from(seats.first.stu), usize::from(seats.end()));
+    while stu < end {
+        let (word, shift) = (stu / 64, stu % 64);
+        let count = (end - stu).min(64 - shift);
+        let mask = u64::MAX >> (64 - count) << shift;
+        if let Some(word) = bits.get_mut(start + word) {
+            *word = if is_set { *word | mask } else { *word & !mask };
+        }
+        stu += count;
+    }
 }
 
 #[inline]

@@ -11,6 +11,7 @@
 //! | `adapter` | [`Command`] and [`Report`]: what an engine and an adapter with a table of its own say to each other |
 //! | `block` | [`Block`]: what is known of one granted Block |
 //! | `blocks` | [`Blocks`]: the table, [`place`](Blocks::place) and [`landed`](Blocks::landed) |
+//! | `predict` | [`place_run`](Blocks::place_run): runs of Data whose heads are the ones expected |
 //!
 //! The engine grants ([`Blocks::open`], [`Blocks::grant`]) and takes back
 //! ([`Blocks::close`]); in between the seam runs by itself and has one thing to
@@ -19,7 +20,9 @@
 mod adapter;
 mod block;
 mod blocks;
+mod predict;
 
 pub use adapter::{Command, Landed, Loss, Report};
 pub use block::{Block, Expected};
 pub use blocks::{Arrival, Blocks, Hit, Incoming, Run, Seat, bits_needed, run, words_per_block};
+pub use predict::{RunHit, Seats};

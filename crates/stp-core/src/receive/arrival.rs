@@ -3,75 +3,78 @@
 use landfall_placement::{Duration, Instant};
 
 use super::{Kind, Receive, State};
-use crate::connection::NONE;
+use crate::connection::{NONE, Question};
 use crate::endpoint::Endpoint;
 use crate::error::Ended;
 use crate::event::Event;
-use crate::offload::{Arrival, Seat};
+use crate::offload::{Arrival, Seats};
 use crate::wire::message::{Ids, Message, State as Answer};
 
 impl Endpoint {
     /// Data was accepted, and is being placed.
     #[inline]
-    pub(crate) fn note_data(&mut self, now: Instant, seat: Seat, hold: Duration) {
-        let grant = &mut self.granted.grants[usize::from(seat.block)];
+    pub(crate) fn note_data(&mut self, now: Instant, seats: Seats, hold: Duration) {
+        let grant = &mut self.granted.grants[usize::from(seats.first.block)];
         grant.active = now;
         let Some(link) = self.links.get_mut(grant.link) else { return };
         link.active = now;
         link.strikes = 0;
         // How long the network took is known where it is clear which grant this
         // answers.
-        let issued = link.granted_at(seat);
+        let issued = link.granted_at(seats);
         let news = &mut link.traffic().news;
         news.granted = issued.unwrap_or(grant.at);
         if let Some(at) = issued {
             news.sent = Some(at + hold);
         }
         self.paths[usize::from(link.path)].last_link = Some(grant.link);
-    }
-
-    #[inline]
-    pub(crate) fn land_stu(
-        &mut self,
-        now: Instant,
-        seat: Seat,
-        is_in_place: bool,
-        is_memory_gone: bool,
-    ) {
-        match self.granted.table().landed(seat, is_in_place) {
-            Arrival::Bytes(len) => {
-                self.note_landed(seat.block, len);
-                if self.granted.block(seat.block).holes() > 0 {
-                    self.note_hole(now, seat.block);
-                }
-            }
-            Arrival::Complete(len) => {
-                self.note_landed(seat.block, len);
-                self.complete_block(now, seat.block);
-            }
-            Arrival::Lost if is_memory_gone => {
-                let receive = self.granted.grants[usize::from(seat.block)].receive;
-                self.begin_ending_receive(now, receive, Ended::MemoryFailed);
-            }
-            Arrival::Lost | Arrival::Stale => {}
-            Arrival::Released => self.release_block(now, seat.block),
+        if link.size.is_in_doubt() {
+            let link = grant.link;
+            self.note_doubtful(link, seats);
         }
     }
 
     #[inline]
-    fn note_landed(&mut self, block: u16, len: u32) {
-        self.stats.stus_received += 1;
+    pub(crate) fn land_stus(
+        &mut self,
+        now: Instant,
+        seats: Seats,
+        is_in_place: bool,
+        is_memory_gone: bool,
+    ) {
+        let block = seats.first.block;
+        match self.granted.table().landed(seats, is_in_place) {
+            Arrival::Bytes(len) => {
+                self.note_landed(block, seats.count, len);
+                if self.granted.block(block).holes() > 0 {
+                    self.note_hole(now, block);
+                }
+            }
+            Arrival::Complete(len) => {
+                self.note_landed(block, seats.count, len);
+                self.complete_block(now, block);
+            }
+            Arrival::Lost if is_memory_gone => {
+                let receive = self.granted.grants[usize::from(block)].receive;
+                self.begin_ending_receive(now, receive, Ended::MemoryFailed);
+            }
+            Arrival::Lost | Arrival::Stale => {}
+            Arrival::Released => self.release_block(now, block),
+        }
+    }
+
+    #[inline]
+    fn note_landed(&mut self, block: u16, stus: u16, len: u32) {
+        self.stats.stus_received += u64::from(stus);
         self.stats.bytes_received += u64::from(len);
-        let grant = &mut self.granted.grants[usize::from(block)];
-        grant.granted = grant.granted.saturating_sub(len);
-        self.granted.bytes = self.granted.bytes.saturating_sub(u64::from(len));
+        self.return_room(block, len);
         self.grants_due = true;
-        if let Some(link) = self.links.get_mut(grant.link) {
-            link.granted = link.granted.saturating_sub(u64::from(len));
+        let index = self.granted.grants[usize::from(block)].link;
+        if let Some(link) = self.links.get_mut(index) {
             link.traffic().news.bytes += u64::from(len);
             if !link.is_fresh {
                 link.is_fresh = true;
-                self.fresh_links.push(grant.link);
+                self.fresh_links.push(index);
             }
         }
     }
@@ -93,19 +96,27 @@ impl Endpoint {
     fn complete_block(&mut self, now: Instant, block: u16) {
         self.stats.block_notifications += 1;
         self.note_marks(block);
-        let grant = self.granted.grants[usize::from(block)];
-        self.note_passed(now, block);
+        let overtaken = self.overtaken_by(now, block);
+        // It is given up before anything else is done: what is asked for again may end its
+        // Transfer, and that gives up all Blocks which the Transfer still has.
+        let index = self.granted.grants[usize::from(block)].receive;
         self.take_from_link(block);
         self.granted.give_back(block, true);
         self.free_what_left();
-        let Some(receive) = self.receives.get_mut(grant.receive) else { return };
-        receive.open.retain(|open| *open != block);
-        receive.retries = 0;
-        if receive.open.is_empty() && receive.next_block == receive.blocks {
-            return self.complete_receive(now, grant.receive);
+        if let Some(receive) = self.receives.get_mut(index) {
+            receive.open.retain(|open| *open != block);
+            receive.retries = 0;
         }
-        self.tell_progress(grant.receive);
-        self.make_ready(grant.receive);
+        self.ask_for_overtaken(now, &overtaken);
+        let Some(receive) = self.receives.get_mut(index) else { return };
+        if receive.state != State::Open {
+            return;
+        }
+        if receive.open.is_empty() && receive.next_block == receive.blocks {
+            return self.complete_receive(now, index);
+        }
+        self.tell_progress(index);
+        self.make_ready(index);
     }
 
     /// How many bytes from the start are in place.
@@ -172,6 +183,12 @@ impl Endpoint {
             && let Some(known) = self.connections.get_mut(receive.connection)
         {
             known.sends_seen.end(receive.serial, result.is_ok());
+        }
+        if let (State::Asking, Kind::Read(serial)) = (receive.state, receive.kind)
+            && matches!(result, Err(Ended::Here | Ended::Silent))
+        {
+            let question = Question { serial, len: receive.len, opaque: receive.opaque };
+            self.leave_read_unsettled(receive.connection, question);
         }
         self.remove_if_gone(receive.connection);
         let event = match (result, receive.kind, receive.memory) {

@@ -6,7 +6,7 @@
 
 use landfall_placement::{Area, Instant, Refusal};
 
-use super::{Kind, State};
+use super::{Grant, Kind, State};
 use crate::endpoint::Endpoint;
 use crate::error::{Ended, Error};
 use crate::event::Event;
@@ -95,15 +95,10 @@ impl Endpoint {
         receive.told = contiguous;
         receive.rest = 0;
         for block in core::mem::take(&mut receive.open) {
+            let Grant { link, granted, .. } = self.granted.grants[usize::from(block)];
+            self.return_room(block, granted);
             self.take_from_link(block);
-            let granted = u64::from(self.granted.grants[usize::from(block)].granted);
-            let link = self.granted.grants[usize::from(block)].link;
-            self.granted.bytes = self.granted.bytes.saturating_sub(granted);
-            if let Some(link) = self.links.get_mut(link) {
-                link.granted = link.granted.saturating_sub(granted);
-            }
             self.wake_waiting(link);
-            self.granted.grant(block).granted = 0;
             if self.granted.table().close(block) {
                 self.granted.give_back(block, false);
             } else if let Some(receive) = self.receives.get_mut(index) {

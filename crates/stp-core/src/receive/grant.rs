@@ -5,7 +5,7 @@ use landfall_placement::{Instant, Span};
 use super::schedule::Outcome;
 use super::{Grant, Kind, State};
 use crate::endpoint::Endpoint;
-use crate::link::{Issued, NO_BLOCK};
+use crate::link::Issued;
 use crate::offload::{Expected, words_per_block};
 use crate::wire::message::{ClearToSend, Get, Granted, Ids, Message};
 
@@ -50,12 +50,12 @@ impl Endpoint {
         true
     }
 
-    /// The smallest STU over the links of a connection: by it Blocks are sized,
-    /// so that on each link they have no more STUs than may be. While none is up
+    /// The smallest STU over the links of a connection, as far as is sure: by it Blocks are
+    /// sized, so that on each link they have no more STUs than may be, whatever becomes of it. While none is up
     /// nothing is known of them, and the smallest STU is sure to fit.
     fn smallest_stu(&self, connection: u32) -> u8 {
         let Some(known) = self.connections.get(connection) else { return SMALLEST_STU };
-        let stu_on = |link| self.stu_on(connection, link);
+        let stu_on = |link| self.sure_stu_on(connection, link);
         let on_data_links = known.data_links().filter_map(stu_on).min();
         let on_any = || known.links().filter_map(stu_on).min();
         on_data_links.or_else(on_any).unwrap_or(known.max_stu.min(SMALLEST_STU))
@@ -64,8 +64,17 @@ impl Endpoint {
     /// The STU for a connection on one of its links, as a power of two.
     pub(crate) fn stu_on(&self, connection: u32, link: u32) -> Option<u8> {
         let known = self.connections.get(connection)?;
+        let link = self.links.get(link)?;
+        let path = &self.paths[usize::from(link.path)];
+        let unit = link.size.or_sure(path.limits.as_ref()?.sure);
+        Some(path.stu_of(unit)?.min(known.max_stu))
+    }
+
+    /// The same, whatever becomes of the link.
+    pub(crate) fn sure_stu_on(&self, connection: u32, link: u32) -> Option<u8> {
+        let known = self.connections.get(connection)?;
         let path = usize::from(self.links.get(link)?.path);
-        Some(self.paths[path].largest_stu()?.min(known.max_stu))
+        Some(self.paths[path].sure_stu()?.min(known.max_stu))
     }
 
     /// Grants the next STUs of a Transfer, where there is room.
@@ -103,7 +112,7 @@ impl Endpoint {
         // A link that came later may have STUs so small that a Block has too many.
         let most = words_per_block(1 << self.config.block_stus) << 6;
         let fits = |link: &u32| {
-            let stu = self.stu_on(connection, *link);
+            let stu = self.sure_stu_on(connection, *link);
             stu.is_some_and(|stu| 1 << block_size.saturating_sub(stu) <= most)
         };
         let with_room = |link: u32| (self.room_on(link), link);
@@ -188,13 +197,11 @@ impl Endpoint {
         let grant = self.granted.grant(block);
         grant.at = now;
         grant.from = granted;
-        grant.granted += bytes;
         grant.attempt = grant.attempt.wrapping_add(1);
-        self.granted.bytes += u64::from(bytes);
         if let Some(receive) = self.receives.get_mut(index) {
             receive.rest = receive.rest.saturating_sub(u64::from(bytes));
         }
-        self.note_granted(now, link, bytes);
+        self.take_room(now, block, bytes);
         if let Some(link) = self.links.get_mut(link) {
             let generation = known.generation();
             link.note_issued(Issued { block, generation, from: granted, end, at: now });
@@ -282,71 +289,5 @@ impl Endpoint {
             offset,
             stu: known.stu(),
         }))
-    }
-
-    // ---- The order of grants on a link ---------------------------------------
-
-    fn append_to_link(&mut self, now: Instant, index: u32, block: u16) {
-        let Some(link) = self.links.get_mut(index) else { return };
-        let last = core::mem::replace(&mut link.last, block);
-        if last == NO_BLOCK {
-            link.first = block;
-            link.active = now;
-        } else {
-            self.granted.grant(last).behind = block;
-        }
-        let path = usize::from(link.path);
-        let grant = self.granted.grant(block);
-        grant.before = last;
-        grant.behind = NO_BLOCK;
-        grant.link = index;
-        // If the path has no link that it expects Data from, it is this one.
-        let known = self.paths[path].last_link;
-        let is_idle =
-            known.and_then(|link| self.links.get(link)).is_none_or(|l| l.first == NO_BLOCK);
-        if is_idle {
-            self.paths[path].last_link = Some(index);
-        }
-    }
-
-    pub(super) fn take_from_link(&mut self, block: u16) {
-        let Grant { link, before, behind, .. } = self.granted.grants[usize::from(block)];
-        if before != NO_BLOCK {
-            self.granted.grant(before).behind = behind;
-        }
-        if behind != NO_BLOCK {
-            self.granted.grant(behind).before = before;
-        }
-        let Some(known) = self.links.get_mut(link) else { return };
-        if known.first == block {
-            known.first = behind;
-        }
-        if known.last == block {
-            known.last = before;
-        }
-        if known.first == NO_BLOCK {
-            self.link_timers.remove(link);
-        }
-    }
-
-    pub(super) fn move_to_link(&mut self, now: Instant, block: u16, link: u32) {
-        self.take_from_link(block);
-        self.append_to_link(now, link, block);
-    }
-
-    /// Bytes were granted over a link: they are expected within its patience.
-    pub(super) fn note_granted(&mut self, now: Instant, index: u32, bytes: u32) {
-        let (retry_after, floor) = (self.config.retry_after, self.config.retry_floor);
-        let config = self.congestion();
-        let Some(link) = self.links.get_mut(index) else { return };
-        if link.granted == 0 {
-            link.window.handle_start(&config, now);
-            link.active = now;
-        }
-        link.granted += u64::from(bytes);
-        if self.link_timers.key_of(index).is_none() {
-            let patience = link.patience(retry_after, floor);
-            self.link_timers.set(index, now + patience);
-        }
     }
 }

@@ -6,6 +6,7 @@
 //! | `reading` | Request_To_Receive, on both sides |
 //! | `schedule` | who gets the next grant, and how much |
 //! | `grant` | opening Blocks, Clear_To_Send |
+//! | `room` | what is granted and has not arrived, and in which order on a link |
 //! | `arrival` | STUs land, Blocks and Transfers are complete |
 //! | `recovery` | what did not come is asked for again |
 //! | `ending` | a Transfer ends early |
@@ -16,6 +17,7 @@ mod grant;
 mod offered;
 mod reading;
 mod recovery;
+mod room;
 mod schedule;
 
 use alloc::vec::Vec;

@@ -40,7 +40,9 @@ impl Endpoint {
                 is_near &= Serial32(serial).since(Serial32(read)) < Seen::WINDOW;
             }
         }
+        is_near &= self.is_near_unsettled_reads(id.index, serial);
         if !is_near || asking >= slots {
+            self.say_unsettled_read(id.index);
             return Err(Error::Busy);
         }
         let mut receive = Receive::new(id.index, 0, Kind::Read(serial), State::Asking);
@@ -63,7 +65,9 @@ impl Endpoint {
         let Kind::Read(serial) = receive.kind else { return };
         let (s_id, len, opaque) = (index as u16, receive.len, receive.opaque);
         let message = Message::RequestToReceive { s_id, serial, len, opaque };
-        self.say(receive.connection, &message);
+        let connection = receive.connection;
+        self.say_unsettled_read(connection);
+        self.say(connection, &message);
     }
 
     /// What we asked for begins: its sender has a serial number for it.
@@ -216,6 +220,11 @@ impl Endpoint {
         serial: u32,
         verdict: Verdict,
     ) -> Result<(), Refusal> {
+        // While its user has not answered, the number is not used up there.
+        let is_over = matches!(verdict, Verdict::Rejected(_));
+        if is_over && self.settle_read(connection, serial) {
+            return Ok(());
+        }
         let index = u32::from(ids.d_id);
         let receive = self.receives.get_mut(index).ok_or(Refusal::UnknownId)?;
         if receive.connection != connection || receive.kind != Kind::Read(serial) {

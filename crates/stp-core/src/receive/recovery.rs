@@ -4,6 +4,8 @@
 //! what later STUs have overtaken by a margin is lost, in a Block or before it;
 //! and if nothing comes over a link for a whole time-out, its first Blocks are.
 
+use alloc::vec::Vec;
+
 use landfall_placement::{Duration, Instant};
 
 use super::{Kind, State};
@@ -24,16 +26,18 @@ const PIECES: usize = 16;
 const BLOCKS_AT_ONCE: usize = 32;
 
 impl Endpoint {
-    /// A Block is complete: those granted before it on the same link are overtaken.
-    pub(super) fn note_passed(&mut self, now: Instant, block: u16) {
+    /// A Block is complete: those granted before it on the same link are overtaken. Gives
+    /// those of which something is to be asked for again.
+    pub(super) fn overtaken_by(&mut self, now: Instant, block: u16) -> Vec<u16> {
+        let mut found = Vec::new();
         let complete = self.granted.grants[usize::from(block)];
         // What was granted last of it came behind all that was granted before that.
         let stus = self.granted.block(block).stus() - complete.from;
-        let Some(link) = self.links.get(complete.link) else { return };
+        let Some(link) = self.links.get(complete.link) else { return found };
         let mut earlier = link.first;
         for _ in 0..BLOCKS_AT_ONCE {
             if earlier == block || earlier == NO_BLOCK {
-                return;
+                break;
             }
             let grant = self.granted.grant(earlier);
             let next = grant.behind;
@@ -41,11 +45,22 @@ impl Endpoint {
                 grant.passed = grant.passed.saturating_add(stus);
             }
             if grant.passed >= MARGIN && grant.granted > 0 && self.may_ask(now, earlier) {
-                let lost = self.granted.grant(earlier).granted;
-                self.count_lost(now, earlier, lost);
-                self.ask_again(now, earlier, u16::MAX);
+                found.push(earlier);
             }
             earlier = next;
+        }
+        found
+    }
+
+    /// Asks for Blocks that were overtaken.
+    pub(super) fn ask_for_overtaken(&mut self, now: Instant, blocks: &[u16]) {
+        for block in blocks {
+            // Nothing of it is granted any more where its Transfer has ended meanwhile.
+            let lost = self.granted.grant(*block).granted;
+            if lost > 0 {
+                self.count_lost(now, *block, lost);
+                self.ask_again(now, *block, u16::MAX);
+            }
         }
     }
 
@@ -83,13 +98,17 @@ impl Endpoint {
     }
 
     /// Asks for what is missing of a Block before one of its STUs.
-    pub(super) fn ask_again(&mut self, now: Instant, block: u16, before: u16) {
-        let known = *self.granted.block(block);
-        let grant = self.granted.grant(block);
-        if grant.granted == 0 {
+    pub(crate) fn ask_again(&mut self, now: Instant, block: u16, before: u16) {
+        if self.granted.grant(block).granted == 0 {
             // All that was granted has come; the rest waits for room.
             return;
         }
+        if self.note_long_lost(now, block) {
+            // It was laid out anew, and asked for.
+            return;
+        }
+        let known = *self.granted.block(block);
+        let grant = self.granted.grant(block);
         grant.passed = 0;
         grant.asked = grant.asked.saturating_add(1);
         grant.asked_at = now;
@@ -156,12 +175,14 @@ impl Endpoint {
             self.link_timers.set(index, due);
             return;
         }
+        if link.granted == 0 {
+            // All that was granted has come; the next grant sets the timer.
+            return;
+        }
         self.stats.link_timeouts += 1;
         link.strikes = link.strikes.saturating_add(1);
         link.active = now;
-        if link.granted > 0 {
-            link.window.handle_timeout(&config, now);
-        }
+        link.window.handle_timeout(&config, now);
         let (strikes, is_up) = (link.strikes, link.is_up);
         let patience = link.patience(retry_after, floor);
         self.link_timers.set(index, now + patience);
@@ -175,7 +196,11 @@ impl Endpoint {
         // all of them would double what is on its way.
         let most = if strikes == 1 { 1 } else { usize::MAX };
         for block in self.blocks_of(index).into_iter().take(most) {
-            self.ask_again(now, block, u16::MAX);
+            let grant = self.granted.grant(block);
+            // With the first all may have been.
+            if grant.asked == 0 || grant.asked_at < now {
+                self.ask_again(now, block, u16::MAX);
+            }
         }
     }
 
@@ -198,8 +223,8 @@ impl Endpoint {
     }
 
     /// The first Blocks granted over a link, in order.
-    fn blocks_of(&self, link: u32) -> alloc::vec::Vec<u16> {
-        let mut found = alloc::vec::Vec::new();
+    fn blocks_of(&self, link: u32) -> Vec<u16> {
+        let mut found = Vec::new();
         let mut block = self.links.get(link).map_or(NO_BLOCK, |link| link.first);
         while let Some(grant) = self.granted.grants.get(usize::from(block)) {
             if found.len() >= BLOCKS_AT_ONCE {
@@ -256,18 +281,16 @@ impl Endpoint {
         // Its STUs were laid out for the old link; they must fit the new one too.
         let fits =
             self.stu_on(connection, to).is_some_and(|s| s >= self.granted.block(block).stu());
-        let Some(link) = self.links.get(to) else { return false };
-        if !fits {
+        if !fits && !self.shorten_stus(block, to) {
             return false;
         }
+        let Some(link) = self.links.get(to) else { return false };
         let (path, peer) = (self.paths[usize::from(link.path)].id, link.peer);
-        if let Some(link) = self.links.get_mut(from) {
-            link.granted = link.granted.saturating_sub(u64::from(grant.granted));
-        }
         self.granted.table().redirect(block, path, peer);
         self.granted.mirror.redirect(block, path);
+        self.return_room(block, grant.granted);
         self.move_to_link(now, block, to);
-        self.note_granted(now, to, grant.granted);
+        self.take_room(now, block, grant.granted);
         self.stats.blocks_moved += 1;
         self.ask_again(now, block, u16::MAX);
         true

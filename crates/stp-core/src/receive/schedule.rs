@@ -54,6 +54,15 @@ impl Ready {
         }
     }
 
+    /// Does a Transfer wait for its turn here?
+    #[cfg(feature = "model")]
+    pub(crate) fn contains(&self, index: u32) -> bool {
+        match self {
+            Self::Fair(queue) => queue.contains(&index),
+            Self::Shortest(heap) => heap.key_of(index).is_some(),
+        }
+    }
+
     pub(crate) fn forget(&mut self, index: u32) {
         match self {
             Self::Fair(queue) => queue.retain(|other| *other != index),

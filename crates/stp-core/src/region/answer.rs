@@ -171,7 +171,7 @@ impl Endpoint {
     /// The driver is at it from now on, until its ticket comes back.
     fn begin_applying(&mut self, connection: u32, under_way: UnderWay) -> Step {
         if let Some(exposed) = self.exposed.get_mut(under_way.exposed) {
-            exposed.in_use += 1;
+            exposed.writing += 1;
         }
         if let Some(known) = self.connections.get_mut(connection) {
             let answered = &mut known.remote_mut().incoming;
@@ -257,7 +257,7 @@ impl Endpoint {
             self.take_back(now, connection, done.serial, landing);
         }
         // A region that was revoked comes back after what it was written for.
-        self.unuse(done.exposed);
+        self.end_writing(done.exposed);
         self.remove_if_gone(connection);
     }
 
@@ -302,7 +302,7 @@ impl Endpoint {
             Some(old) => self.note_fetched(connection, done.serial, old),
             None => self.take_back(now, connection, done.serial, Landing::Failed),
         }
-        self.unuse(done.exposed);
+        self.end_writing(done.exposed);
         self.remove_if_gone(connection);
     }
 

@@ -45,7 +45,8 @@ impl Endpoint {
         check_memory(memory)?;
         check_bounds(region, Rights::PUT, at, memory.len)?;
         let link = self.connection(id)?.link;
-        let stu = self.stu_on(id.index, link).ok_or(Error::PathDown)?;
+        // Each packet has its number, so they cannot become shorter later.
+        let stu = self.sure_stu_on(id.index, link).ok_or(Error::PathDown)?;
         let count = memory.len.div_ceil(1 << stu).max(1);
         let count = u32::try_from(count).map_err(|_| Error::TooLong)?;
         if count > 1 << 30 {

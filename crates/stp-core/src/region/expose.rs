@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use landfall_placement::{Area, Instant, Refusal};
 
 use super::{Ask, Exposed, Request};
-use crate::connection::NONE;
+use crate::connection::{self, NONE};
 use crate::endpoint::Endpoint;
 use crate::error::{Ended, Error, check_memory};
 use crate::event::Event;
@@ -33,11 +33,15 @@ impl Endpoint {
             return Err(Error::NotOpen);
         }
         let serial = known.remote_mut().next_request;
-        let of_it = |index: &u32| {
-            self.requests.get(*index).is_some_and(|request| request.connection == id.index)
-        };
-        let waiting = self.requests.indices().filter(of_it).count();
-        if waiting >= usize::from(self.connection(id)?.slots) {
+        let (mut waiting, mut is_near) = (0, self.is_near_unsettled_regions(id.index, serial));
+        for request in self.requests.indices().filter_map(|index| self.requests.get(index)) {
+            if request.connection == id.index {
+                waiting += 1;
+                is_near &= connection::is_near(request.serial, serial);
+            }
+        }
+        if !is_near || waiting >= usize::from(self.connection(id)?.slots) {
+            self.say_unsettled_region(id.index);
             return Err(Error::Busy);
         }
         let request = Request { connection: id.index, serial, name, len, rights, retries: 0 };
@@ -62,7 +66,8 @@ impl Endpoint {
             rights: rights.common(ask.rights),
             request: ask.serial,
             peer_id: ask.peer_id,
-            in_use: 0,
+            writing: 0,
+            sending: 0,
             is_revoked: false,
         };
         let name = self.exposed.insert(exposed).ok_or(Error::Busy)?;
@@ -102,7 +107,7 @@ impl Endpoint {
 
     pub(super) fn finish_if_unused(&mut self, index: u32) {
         let Some(known) = self.exposed.get(index) else { return };
-        if !known.is_revoked || known.in_use > 0 {
+        if !known.is_revoked || known.writing > 0 || known.sending > 0 {
             return;
         }
         let id = ExposedId::new((index, self.exposed.generation(index)));
@@ -111,17 +116,18 @@ impl Endpoint {
         }
     }
 
-    /// A driver uses a region once less.
-    pub(super) fn unuse(&mut self, index: u32) {
+    /// A driver writes to a region once less.
+    pub(super) fn end_writing(&mut self, index: u32) {
         if let Some(exposed) = self.exposed.get_mut(index) {
-            exposed.in_use = exposed.in_use.saturating_sub(1);
+            exposed.writing = exposed.writing.saturating_sub(1);
         }
         self.finish_if_unused(index);
     }
 
     pub(crate) fn let_go_of_exposed(&mut self, index: u32, generation: u32) {
-        if self.exposed.named(index, generation).is_some() {
-            self.unuse(index);
+        if let Some(exposed) = self.exposed.named_mut(index, generation) {
+            exposed.sending = exposed.sending.saturating_sub(1);
+            self.finish_if_unused(index);
         }
     }
 
@@ -160,14 +166,8 @@ impl Endpoint {
 
     fn say_region_request(&mut self, index: u32) {
         let Some(request) = self.requests.get(index).copied() else { return };
-        let message = Message::RequestMemoryRegion {
-            s_id: index as u16,
-            serial: request.serial,
-            len: request.len,
-            name: request.name,
-            rights: request.rights.0,
-        };
-        self.say(request.connection, &message);
+        self.say_unsettled_region(request.connection);
+        self.say(request.connection, &request.message(index as u16));
     }
 
     fn say_region(&mut self, index: u32) {
@@ -244,6 +244,9 @@ impl Endpoint {
         serial: u32,
         result: Result<(u32, u64, u8), Reason>,
     ) -> Result<(), Refusal> {
+        if self.settle_region(connection, serial) {
+            return Ok(());
+        }
         let index = u32::from(d_id);
         let request = self.requests.get(index).ok_or(Refusal::UnknownId)?;
         if request.connection != connection || request.serial != serial {
@@ -279,6 +282,9 @@ impl Endpoint {
         let is_silent =
             self.connections.get(connection).is_none_or(|known| known.heard + limit < now);
         if retries > self.config.give_up_after && is_silent {
+            if let Some(request) = self.requests.get(index).copied() {
+                self.leave_region_unsettled(request);
+            }
             return self.finish_request(index, Err(Ended::Silent));
         }
         self.say_region_request(index);
@@ -316,5 +322,13 @@ impl Endpoint {
             }
         }
         self.end_operations(connection);
+    }
+}
+
+impl Request {
+    /// What asks the other side for it, by the name that it has here.
+    pub(crate) const fn message(&self, s_id: u16) -> Message {
+        let Self { serial, len, name, rights, .. } = *self;
+        Message::RequestMemoryRegion { s_id, serial, len, name, rights: rights.0 }
     }
 }

@@ -127,8 +127,11 @@ pub(crate) struct Exposed {
     pub(crate) request: u32,
     /// What the other side calls that request.
     pub(crate) peer_id: u16,
-    /// Payloads and words under way into it, and transmissions out of it.
-    pub(crate) in_use: u32,
+    /// Payloads and words under way into it.
+    pub(crate) writing: u32,
+    /// Transmissions out of it whose memory a driver holds. Their tickets are all alike: one
+    /// that comes back twice must not count for what is written.
+    pub(crate) sending: u32,
     pub(crate) is_revoked: bool,
 }
 

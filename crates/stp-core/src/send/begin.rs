@@ -93,6 +93,7 @@ impl Endpoint {
         let known = self.connections.get(connection).ok_or(Error::Unknown)?;
         let serial = known.next_send;
         if !self.may_begin(connection) || !self.sends.has_room() {
+            self.say_unsettled_send(connection);
             return Err(Error::Busy);
         }
         let first = known.first_send;
@@ -124,6 +125,7 @@ impl Endpoint {
             }
             index = send.next_in_connection;
         }
+        is_near &= self.is_near_unsettled_sends(connection, known.next_send);
         is_near && count < u32::from(known.slots).min(Seen::WINDOW)
     }
 
@@ -146,7 +148,9 @@ impl Endpoint {
             opaque: send.opaque,
             answers: send.answers,
         };
-        self.say(send.connection, &message);
+        let connection = send.connection;
+        self.say_unsettled_send(connection);
+        self.say(connection, &message);
     }
 
     /// This side ends the Transfer: no more of it is sent, the other side is told.

@@ -5,8 +5,8 @@ use landfall_placement::{Instant, Refusal, Unit};
 use super::{Send, State};
 use crate::endpoint::Endpoint;
 use crate::path::{Order, Source, Wanted};
-use crate::wire::message::{ClearToSend, Granted};
-use crate::wire::{Header, Op, header};
+use crate::wire::message::{ClearToSend, Ending, Granted, Ids, Message};
+use crate::wire::{Header, Op, Reason, header};
 
 /// A Block, as its grant and its Transfer say.
 struct Layout {
@@ -28,10 +28,15 @@ impl Endpoint {
         let index = u32::from(grant.ids.d_id);
         let path = self.path_index(unit.path).ok_or(Refusal::WrongAddress)?;
         let largest = self.paths[path].largest_stu().ok_or(Refusal::Unexpected)?;
-        let send = self.sends.get_mut(index).ok_or(Refusal::UnknownId)?;
-        if send.connection != connection || send.serial as u16 != grant.sync {
+        let is_meant = |send: &Send| {
+            send.connection == connection
+                && send.serial as u16 == grant.sync
+                && !matches!(send.state, State::Over(_))
+        };
+        let Some(send) = self.sends.get_mut(index).filter(|send| is_meant(send)) else {
+            self.answer_grant_of_nothing(connection, grant);
             return Err(Refusal::UnknownId);
-        }
+        };
         if !send.is_live() || grant.is_limited && !send.knows_limit {
             // How much is taken is asked for when nothing else is heard.
             return Err(Refusal::Unexpected);
@@ -78,6 +83,25 @@ impl Endpoint {
         self.note_acked(index, acked);
         self.send_timers.set(index, now + self.patience_of_sender(connection));
         Ok(())
+    }
+
+    /// The receiver grants what is over here: it did not hear that, or this side gave up
+    /// when nothing was heard of it. Unless it is told, it keeps room for what never comes.
+    fn answer_grant_of_nothing(&mut self, connection: u32, grant: &ClearToSend) {
+        let Some(known) = self.connections.get(connection) else { return };
+        // Of the serial number, grants say half: it is the newest that was given out.
+        let behind = (known.next_send as u16).wrapping_sub(grant.sync);
+        let serial = known.next_send.wrapping_sub(u32::from(behind));
+        let is_over = |index: u32| {
+            let send = self.sends.get(index);
+            send.is_none_or(|send| send.serial != serial || matches!(send.state, State::Over(_)))
+        };
+        if behind as i16 <= 0 || !self.sends_of(connection).into_iter().all(is_over) {
+            return;
+        }
+        let ids = Ids { d_id: grant.ids.s_id, s_id: grant.ids.d_id };
+        let ending = Ending { ids, serial, by_receiver: false };
+        self.say(connection, &Message::End { ending, reason: Reason::Gone });
     }
 
     /// What was asked for again goes first: the receiver waits for it. What

@@ -29,6 +29,10 @@ impl Endpoint {
         serial: u32,
         verdict: Verdict,
     ) -> Result<(), Refusal> {
+        let is_rejected = matches!(verdict, Verdict::Rejected(_));
+        if is_rejected && self.settle_send(connection, serial) {
+            return Ok(());
+        }
         let index = self.find_send(connection, ids, serial)?;
         let patience = self.patience_of_sender(connection);
         let send = self.sends.get_mut(index).ok_or(Refusal::UnknownId)?;
@@ -64,6 +68,9 @@ impl Endpoint {
         len: u64,
         is_complete: bool,
     ) -> Result<(), Refusal> {
+        if is_complete && self.settle_send(connection, serial) {
+            return Ok(());
+        }
         let index = self.find_send(connection, ids, serial)?;
         let patience = self.patience_of_sender(connection);
         let send = self.sends.get_mut(index).ok_or(Refusal::UnknownId)?;
@@ -134,6 +141,9 @@ impl Endpoint {
     ) -> Result<(), Refusal> {
         let ids = Ids { d_id: ending.ids.s_id, s_id: ending.ids.d_id };
         self.say(connection, &Message::EndAck(Ending { ids, ..ending }));
+        if self.settle_send(connection, ending.serial) {
+            return Ok(());
+        }
         let index = self.find_send(connection, ending.ids, ending.serial)?;
         self.finish_send(index, Err(Ended::There(reason)));
         self.disconnect_if_idle(now, connection);
@@ -147,6 +157,9 @@ impl Endpoint {
         connection: u32,
         ending: Ending,
     ) -> Result<(), Refusal> {
+        if self.settle_send(connection, ending.serial) {
+            return Ok(());
+        }
         let index = self.find_send(connection, ending.ids, ending.serial)?;
         let send = self.sends.get(index).ok_or(Refusal::UnknownId)?;
         let State::Ending(why) = send.state else { return Err(Refusal::Unexpected) };

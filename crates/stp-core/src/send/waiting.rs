@@ -25,6 +25,7 @@ impl Endpoint {
         let (serial, peer_id) = (send.serial, send.peer_id);
         if self.gives_up(now, connection, retries) {
             let why = if let State::Ending(why) = state { why } else { Ended::Silent };
+            self.leave_send_unsettled(connection, serial);
             self.finish_send(index, Err(why));
             self.disconnect_if_idle(now, connection);
             return;

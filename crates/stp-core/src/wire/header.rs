@@ -97,6 +97,22 @@ impl Header {
         Flags(self.flags)
     }
 
+    /// How long the whole packet is where its header says so: in what shows that packets of
+    /// a size arrive.
+    #[must_use]
+    pub(crate) fn filled_len(&self) -> Option<u32> {
+        let is_filled = self.op == Op::RequestStateResponse as u8
+            && self.param.get() as u8 == super::codec::SIZE;
+        is_filled.then(|| self.b_num.get())
+    }
+
+    /// Is it Data without a checksum, of which a run may be?
+    #[inline]
+    #[must_use]
+    pub(crate) const fn is_plain_data(&self) -> bool {
+        self.op == Op::Data as u8 && !self.flags().has(Flags::SUM)
+    }
+
     /// The first of the two words in `t_len`.
     #[inline]
     #[must_use]

@@ -149,6 +149,15 @@ pub enum Question {
     },
     /// Which Puts and FetchOps took effect?
     Memory,
+    /// Do packets of this size arrive? The answer is as long as that.
+    Size {
+        /// The connection.
+        ids: Ids,
+        /// The size of a packet, with its header.
+        size: u32,
+        /// Comes back in the answer.
+        token: u64,
+    },
 }
 
 /// What a Request_State_Response answers.
@@ -199,6 +208,15 @@ pub enum State {
         serial: u32,
         /// Why.
         reason: Reason,
+    },
+    /// A packet of this size: behind the header are bytes that mean nothing.
+    Size {
+        /// The connection.
+        ids: Ids,
+        /// The size of the packet, with its header.
+        size: u32,
+        /// As it was asked with.
+        token: u64,
     },
 }
 

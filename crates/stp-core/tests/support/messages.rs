@@ -201,6 +201,7 @@ fn question() -> impl Strategy<Value = Question> {
         }),
         (ids(), any::<u32>()).prop_map(|(ids, serial)| Question::Transfer { ids, serial }),
         Just(Question::Memory),
+        (ids(), 40u32.., long()).prop_map(|(ids, size, token)| Question::Size { ids, size, token }),
     ]
 }
 
@@ -228,6 +229,7 @@ fn answer() -> impl Strategy<Value = State> {
             serial,
             reason
         }),
+        (ids(), 40u32.., long()).prop_map(|(ids, size, token)| State::Size { ids, size, token }),
     ]
 }
 

@@ -296,5 +296,9 @@ fn states() -> Vec<Sample> {
         tell("Request_State_Response memory refused", memory(Some(Reason::OutOfBounds))),
         tell("Request_State_Response fetched", State::Fetched { serial: 3, old: 0x5566_7788 }),
         tell("Request_State_Response get refused", refused),
+        ask("Request_State size", Question::Size { ids: ids(300, 7), size: 8232, token }),
+        tell("Request_State_Response size", State::Size { ids: ids(7, 300), size: 48, token })
+            .with(&[0; 8])
+            .back(),
     ]
 }

@@ -1,9 +1,10 @@
 //! Two endpoints on a naive wire, watched by the contract checker: for tests
 //! that look at single packets, change them, or make their own.
 use landfall_placement::{
-    Area, Ecn, Engine, PathLimits, Peer, Placement, Random, Refusal, Refusals, Spans, Ticket, Unit,
+    Area, Engine, PathLimits, Peer, Placement, Refusal, Refusals, Spans, Ticket,
 };
-use landfall_test_engines::model::{Checked, Faults, NaiveWire};
+use landfall_testkit::model::{Checked, Faults, NaiveWire, Packet};
+pub use landfall_testkit::trials::noise;
 use stp_core::wire::message::Offer;
 use stp_core::wire::proof::Secret;
 use stp_core::wire::{Envelope, Header, LONGEST_HEAD, Message, Op, header};
@@ -44,11 +45,6 @@ pub fn offer(s_key: u32) -> Offer {
     let (version, max_stu, buffer, slots) = (2, 7, 9, 4);
     let (s_id, hello, secret) = (s_key as u16, 3, Secret(5));
     Offer { version, max_stu, buffer, slots, s_key, s_id, hello, secret }
-}
-
-pub fn noise(seed: u64, len: usize) -> Vec<u8> {
-    let mut random = Random::from_number(seed);
-    (0..len).map(|_| random.next_u32() as u8).collect()
 }
 
 /// Two endpoints with a connection between them. Side 0 opened it.
@@ -130,7 +126,7 @@ impl Two {
     }
 
     pub fn bytes(&self, side: usize, area: Area) -> &[u8] {
-        self.wire.sides[side].memory.get(&area.span(0, area.len as u32)).unwrap()
+        self.wire.sides[side].bytes(area)
     }
 
     /// Side 0 sends, side 1 has memory for it.
@@ -209,8 +205,7 @@ impl Two {
 
     /// What packets of side 0 to side 1 have, as seen in this one.
     pub fn said(&mut self, from: usize) -> Vec<Vec<u8>> {
-        self.wire.send(from);
-        self.wire.take(1 - from)
+        self.wire.said(from)
     }
 
     /// All there is to say about an engine but how often it refused what.
@@ -222,8 +217,9 @@ impl Two {
     }
 
     pub fn check_contract(&self) {
+        self.wire.check_contract();
         for side in &self.wire.sides {
-            assert_eq!(side.engine.violations(), []);
+            assert_eq!(stp_core::model::wrong_room(&side.engine.engine), None);
         }
     }
 }
@@ -247,15 +243,7 @@ pub fn place(
     bytes: &[u8],
     from: Peer,
 ) -> Result<Placement, Refusal> {
-    let unit = Unit {
-        path: Wire::PATH,
-        from,
-        head: bytes,
-        len: bytes.len() as u32,
-        segment: None,
-        ecn: Ecn::NotCapable,
-    };
-    engine.place(now, &unit, &mut Spans::new())
+    Packet::new(Wire::PATH, from, bytes.to_vec()).place(engine, now, &mut Spans::new())
 }
 
 pub fn ticket(placed: Result<Placement, Refusal>) -> Ticket {

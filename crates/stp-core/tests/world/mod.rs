@@ -4,8 +4,9 @@ use std::ops::ControlFlow;
 use std::rc::Rc;
 use std::time::Duration;
 
-use landfall_placement::{Area, Instant, PathId, Peer, Random, RegionId};
+use landfall_placement::{Area, Instant, PathId, Peer, RegionId};
 use landfall_simnet::{EngineConfig, EngineNode, Handle, LinkConfig, LinkId, Memory, Sim};
+pub(crate) use landfall_testkit::trials::noise;
 use stp_core::{Admission, Config, Connect, ConnectionId, Endpoint, Event};
 
 pub(crate) type Host = EngineNode<Endpoint>;
@@ -38,7 +39,13 @@ pub(crate) fn add_host(
             events.borrow_mut().push(event);
         },
     );
-    (sim.add(name, node).unwrap(), log)
+    let host = sim.add(name, node).unwrap();
+    if how.sure < how.most_unit {
+        // What is not sure is tried out, with packets that are filled up.
+        let padding = place(sim, host, 0, &[0; 1 << 16]);
+        sim.node_mut(host).unwrap().engine_mut().set_padding(padding).unwrap();
+    }
+    (host, log)
 }
 
 /// In pieces that a span can name.
@@ -49,11 +56,6 @@ pub(crate) fn freeze(memory: &mut Memory, area: Area) {
         memory.freeze(area.span(at, len as u32)).unwrap();
         at += len;
     }
-}
-
-pub(crate) fn noise(seed: u64, len: usize) -> Vec<u8> {
-    let mut random = Random::from_number(seed);
-    (0..len).map(|_| random.next_u32() as u8).collect()
 }
 
 pub(crate) fn lend(sim: &mut Sim, host: Handle<Host>, bytes: Vec<u8>) -> RegionId {
@@ -114,9 +116,20 @@ impl Pair {
         how: EngineConfig,
         links: &[LinkConfig],
     ) -> Self {
-        let (a, a_log) = add_host(&mut sim, "alice", a_config, how);
-        let (b, b_log) = add_host(&mut sim, "bob", b_config, how);
-        let links = links.iter().map(|link| sim.connect(a.id(), b.id(), *link).unwrap()).collect();
+        let a = add_host(&mut sim, "alice", a_config, how);
+        let b = add_host(&mut sim, "bob", b_config, how);
+        let join = |link: &LinkConfig| sim.connect(a.0.id(), b.0.id(), *link).unwrap();
+        let links = links.iter().map(join).collect();
+        Self::between(sim, a, b, links)
+    }
+
+    /// Two hosts that are joined by these links.
+    pub(crate) fn between(
+        mut sim: Sim,
+        (a, a_log): (Handle<Host>, Log),
+        (b, b_log): (Handle<Host>, Log),
+        links: Vec<LinkId>,
+    ) -> Self {
         let from_a = connect(&mut sim, a, PathId(0), Peer::Node(b.id().0));
         run_until(&mut sim, Duration::from_secs(60), "the connection", || {
             let connected = |log: &Log, f: fn(&Event) -> bool| log.borrow().iter().any(f);

@@ -2,6 +2,7 @@
 
 use super::replay::{expect_passes, failures};
 use super::{Corpus, Error, replay};
+use crate::TemporaryFolder;
 
 const TEXT: &str = "\
 # Inputs of a target.
@@ -84,13 +85,13 @@ fn what_is_no_corpus_is_refused() {
 
 #[test]
 fn a_folder_has_a_file_for_each_input() {
-    let folder = std::env::temp_dir().join(format!("landfall-testkit-{}", std::process::id()));
+    let parent = TemporaryFolder::new("corpus");
+    let folder = parent.join("of_a_target");
     corpus().unpack(&folder).unwrap();
     let read = |name| std::fs::read(folder.join(name)).unwrap();
     assert_eq!(read("0-empty"), []);
     assert_eq!(read("lost_ack"), [0x00, 0xff, 0x10]);
     assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 3);
-    std::fs::remove_dir_all(folder).unwrap();
 }
 
 #[test]

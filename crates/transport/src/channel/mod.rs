@@ -10,13 +10,12 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use landfall_placement::{Ecn, Engine, Instant, PathId, PathLimits, Peer};
+use landfall_placement::{Ecn, Engine, Instant, PathId, Peer};
 
 use crate::bell::Bell;
 use crate::capability::{Capabilities, Feature};
-use crate::counters::Counters;
-use crate::driver::{Descriptors, Driver, Interests, Progress};
-use crate::exchange::{Arrival, Between, HEAD_ROOM, Inbox, Loose, Outbox, Turn};
+use crate::driver::{Descriptors, Driver, DriverState, Interests, Progress, plain_limits};
+use crate::exchange::{Arrival, Inbox, Loose, Outbox, Turn};
 use crate::memory::{Pins, Regions};
 use pipe::{Frame, Pipe};
 
@@ -38,11 +37,7 @@ impl Default for ChannelConfig {
 /// One end of a channel.
 #[derive(Debug)]
 pub struct ChannelDriver {
-    path: PathId,
-    limits: PathLimits,
-    capabilities: Capabilities,
-    counters: Counters,
-    between: Between,
+    state: DriverState,
     inbox: Inbox,
     outbox: Outbox,
     pins: Pins,
@@ -74,19 +69,14 @@ pub fn channel(
                node,
                pipes: [&Arc<Pipe>; 2],
                bells: [&Arc<Bell>; 2]| {
-        let limits =
-            PathLimits { head: HEAD_ROOM as u16, ..PathLimits::plain(config.unit.min(65_535)) };
+        let limits = plain_limits(config.unit.min(65_535));
         let mut capabilities = Capabilities::of("channel");
         capabilities.lack(
             Feature::DirectPlacement,
             "units cross in frames of their own; use shared memory for large ones",
         );
         ChannelDriver {
-            path,
-            limits,
-            capabilities,
-            counters: Counters::default(),
-            between: Between::new(regions),
+            state: DriverState::new(path, limits, capabilities, regions),
             inbox: Inbox::new(path, 1, 0),
             outbox: Outbox::new(path, limits, Pins::new(regions), 0),
             pins: Pins::new(regions),
@@ -121,18 +111,18 @@ impl ChannelDriver {
                 coalesced: None,
                 verified: false,
             };
-            let (pins, counters) = (&mut self.pins, &mut self.counters);
+            let (pins, counters) = (&mut self.pins, &mut self.state.counters);
             let mut turn = Turn { engine, now, pins, counters };
             received +=
                 self.inbox.settle_loose(&mut turn, &arrival, &Loose::from(&frame.bytes[..]));
             self.inbound.give_back(frame);
         }
         if received > 0 {
-            self.counters.receive_calls += 1;
+            self.state.counters.receive_calls += 1;
             self.pins.release();
             self.other_bell.ring();
         } else {
-            self.counters.empty_calls += 1;
+            self.state.counters.empty_calls += 1;
         }
         received
     }
@@ -141,23 +131,23 @@ impl ChannelDriver {
         let mut sent = 0;
         self.blocked = false;
         while sent < Self::UNITS_PER_TURN {
-            self.outbox.fill(engine, now, &mut self.counters, |_, _| {});
+            self.outbox.fill(engine, now, &mut self.state.counters, |_, _| {});
             let Some(ecn) = self.outbox.front().map(|unit| unit.ecn) else { break };
             let Some(mut frame) = self.outbound.take_empty() else {
-                self.counters.send_blocked += 1;
+                self.state.counters.send_blocked += 1;
                 self.blocked = true;
                 break;
             };
             frame.from = self.name;
             frame.ecn = ecn;
-            self.counters.bytes_copied += self.outbox.copy_front(&mut frame.bytes) as u64;
+            self.state.counters.bytes_copied += self.outbox.copy_front(&mut frame.bytes) as u64;
             self.outbound.push(frame);
             self.outbox.done(engine, now, 1);
             sent += 1;
         }
         if sent > 0 {
-            self.counters.send_calls += 1;
-            self.counters.units_sent += u64::from(sent);
+            self.state.counters.send_calls += 1;
+            self.state.counters.units_sent += u64::from(sent);
             self.other_bell.ring();
         }
         sent
@@ -165,24 +155,12 @@ impl ChannelDriver {
 }
 
 impl Driver for ChannelDriver {
-    fn path(&self) -> PathId {
-        self.path
+    fn state(&self) -> &DriverState {
+        &self.state
     }
 
-    fn limits(&self) -> PathLimits {
-        self.limits
-    }
-
-    fn capabilities(&self) -> &Capabilities {
-        &self.capabilities
-    }
-
-    fn counters(&self) -> &Counters {
-        &self.counters
-    }
-
-    fn counters_mut(&mut self) -> &mut Counters {
-        &mut self.counters
+    fn state_mut(&mut self) -> &mut DriverState {
+        &mut self.state
     }
 
     fn turn<E: Engine>(&mut self, engine: &mut E, now: Instant) -> io::Result<Progress> {
@@ -190,7 +168,7 @@ impl Driver for ChannelDriver {
             self.bell.silence();
         }
         let received = self.receive(engine, now);
-        let deposits = self.between.run(engine, now, &mut self.counters);
+        let deposits = self.state.settle(engine, now);
         let sent = self.send(engine, now);
         if received == 0 && self.inbound.is_closed() {
             return Err(io::Error::new(
@@ -199,6 +177,10 @@ impl Driver for ChannelDriver {
             ));
         }
         Ok(Progress { received: received + deposits, sent })
+    }
+
+    fn is_blocked(&self) -> bool {
+        self.blocked
     }
 
     fn interests(&self) -> Interests {

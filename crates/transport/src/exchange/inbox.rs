@@ -10,7 +10,7 @@ use landfall_placement::{
 };
 
 use super::{Doubt, HEAD_ROOM, IoVecs, LONGEST, MAX_UNITS, PREFIX_ROOM, Prefix};
-use crate::memory::{Pins, Rights};
+use crate::memory::{Pins, RawSpan, Rights};
 
 /// What one receive brought: one unit, or several of equal length behind each
 /// other (the last may be shorter).
@@ -98,17 +98,24 @@ impl Slot {
     }
 }
 
-/// What has to be done before a unit can be announced.
+/// What has to be done, in order, once all places are known.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Action {
-    /// Nothing: the outcome is known.
-    Announce(Landing),
-    /// Write bytes that were set aside.
-    WriteAside { from: usize, spans: usize, count: usize, verified: bool },
-    /// Write bytes that lie in no posted place.
-    WriteLoose { from: usize, spans: usize, count: usize, verified: bool },
-    /// Change a shared word.
-    Word(WordOp),
+pub(super) enum Step {
+    /// Write bytes that lie elsewhere into spans of the inbox's list.
+    Write { source: Displaced, from: usize, spans: usize, count: usize },
+    /// All bytes of a ticket were written, or lie where they belong. `len`: how many.
+    Announce { ticket: Ticket, landing: Landing, len: u64 },
+    /// Change a shared word, and announce it.
+    Word { ticket: Ticket, op: WordOp },
+}
+
+/// Where bytes lie that are not in their place.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Displaced {
+    /// Set aside.
+    Aside,
+    /// In no posted place.
+    Loose,
 }
 
 /// The receiving half of a driver, without its system call.
@@ -128,7 +135,7 @@ pub(crate) struct Inbox {
     pub(super) linearized: usize,
     pub(super) aside: Vec<u8>,
     pub(super) longer_head: Vec<u8>,
-    pub(super) actions: Vec<(Ticket, Action)>,
+    pub(super) steps: Vec<Step>,
     pub(super) spans: Vec<Span>,
     /// What a driver wants in front of what it receives.
     prefixes: Box<[Prefix]>,
@@ -169,7 +176,7 @@ impl Inbox {
             linearized: 0,
             aside: Vec::with_capacity(LONGEST),
             longer_head: Vec::new(),
-            actions: Vec::with_capacity(MAX_UNITS),
+            steps: Vec::with_capacity(2 * MAX_UNITS),
             spans: Vec::with_capacity(2 * MAX_UNITS),
             prefixes: vec![[0; PREFIX_ROOM]; lists].into_boxed_slice(),
             prefix_len: prefix_len.min(PREFIX_ROOM),
@@ -304,13 +311,16 @@ impl Inbox {
     /// Invites one more unit; not if its place is not (or no longer) lent.
     fn post_slot(&mut self, head_len: usize, span: Span, pins: &mut Pins) -> bool {
         let Ok(place) = pins.resolve(&span, Rights::WRITE) else { return false };
+        self.post_resolved(Slot { head_len, span }, place);
+        true
+    }
+
+    fn post_resolved(&mut self, slot: Slot, place: RawSpan) {
         let head = &mut self.heads[self.slots.len()];
-        self.iovecs.push_slice(&mut head[..head_len]);
+        self.iovecs.push_slice(&mut head[..slot.head_len]);
         self.iovecs.push(place.ptr, place.len);
-        let slot = Slot { head_len, span };
         self.posted += slot.len();
         self.slots.push(slot);
-        true
     }
 
     /// Posts the runs that the engine guesses, as long as all units in them
@@ -332,18 +342,24 @@ impl Inbox {
             {
                 return;
             }
-            let mut rest = guess.span;
+            // As many units as there is room for, resolved together.
+            let room = (most - self.slots.len()).min((LONGEST - self.posted) / this_len);
+            let len = (room as u64 * u64::from(guess.payload_len)).min(guess.span.len.into());
+            let mut rest = guess.span.split_at(len as u32).0;
+            let Ok(mut place) = pins.resolve(&rest, Rights::WRITE) else { return };
+            let is_cut = rest.len < guess.span.len;
             while rest.len > 0 {
                 let (span, behind) = rest.split_at(guess.payload_len);
-                let fits = self.posted + head_len + span.len as usize <= LONGEST;
-                if self.slots.len() == most || !fits || !self.post_slot(head_len, span, pins) {
-                    return;
-                }
-                rest = behind;
+                let (payload, place_behind) = place.split_at(span.len as usize);
+                (rest, place) = (behind, place_behind);
+                self.post_resolved(Slot { head_len, span }, payload);
                 if span.len < guess.payload_len {
                     // A shorter unit is the last of its batch.
                     return;
                 }
+            }
+            if is_cut {
+                return;
             }
         }
     }

@@ -7,8 +7,8 @@ use std::collections::VecDeque;
 use std::ops::Range;
 
 use landfall_placement::{
-    Ecn, Engine, Instant, InternetSum, PathId, PathLimits, Peer, Span, Spans, SumSlot, Ticket,
-    Transmit,
+    Ecn, Engine, Instant, InternetSum, PathId, PathLimits, Peer, RunRoom, Span, Spans, SumSlot,
+    Ticket, Transmit, TransmitRun,
 };
 
 use super::{HEAD_ROOM, IoVecs, MAX_UNITS, PREFIX_ROOM, Prefix};
@@ -22,7 +22,8 @@ pub(crate) struct Outgoing {
     pub(crate) len: usize,
     pub(crate) head_len: usize,
     pub(crate) ecn: Ecn,
-    pub(crate) ticket: Ticket,
+    /// What the engine hears once this unit has left: for the last of a run, of all of it.
+    ticket: Option<Ticket>,
     iovecs: Range<usize>,
     /// Its payload in the outbox's list of spans.
     payload: Range<usize>,
@@ -65,6 +66,8 @@ pub(crate) struct Outbox {
     batch_bytes: usize,
     /// How many units were polled since the outbox was last empty.
     filled: usize,
+    /// And how many bytes they have.
+    filled_bytes: usize,
     waiting: VecDeque<Outgoing>,
     iovecs: IoVecs,
     /// The payloads of all that waits.
@@ -84,6 +87,7 @@ impl Outbox {
             prefix_len,
             batch_bytes: LONGEST_BATCH,
             filled: 0,
+            filled_bytes: 0,
             waiting: VecDeque::with_capacity(MAX_UNITS),
             iovecs: IoVecs::with_capacity(3 * MAX_UNITS),
             payloads: Vec::with_capacity(2 * MAX_UNITS),
@@ -129,38 +133,79 @@ impl Outbox {
         self.iovecs.clear();
         self.payloads.clear();
         self.filled = 0;
-        let (mut bytes, mut first) = (0, 0);
+        self.filled_bytes = 0;
         // One more of the first one's length would not fit in the same call,
         // and a call for the last of 64 alone is a call too many.
         // Units whose memory is gone count too: an engine that sends them again
         // at once must not keep the driver here.
         for _ in 0..MAX_UNITS {
-            if bytes + first > self.batch_bytes {
+            let first = self.waiting.front().map_or(0, |unit| unit.len);
+            let is_full = self.filled_bytes + first > self.batch_bytes;
+            if is_full || self.filled == MAX_UNITS {
                 break;
             }
-            let head = &mut self.heads[self.filled];
-            self.gathered.clear();
-            let room = &mut head[..usize::from(self.limits.head).min(HEAD_ROOM)];
-            let Some(unit) = engine.poll_transmit(now, self.path, room, &mut self.gathered) else {
+            let any = self.fill_run(engine, now, counters, &write_prefix)
+                || self.fill_unit(engine, now, counters, &write_prefix);
+            if !any {
                 break;
-            };
-            match self.gather(&unit, counters) {
-                Some(outgoing) => {
-                    // What is summed already is not left to the device again.
-                    let checksum = unit.checksum.filter(|_| self.device_sums(&unit));
-                    let unit = Transmit { checksum, ..unit };
-                    write_prefix(&unit, &mut self.prefixes[self.filled]);
-                    bytes += outgoing.len;
-                    first = if first == 0 { outgoing.len } else { first };
-                    self.waiting.push_back(outgoing);
-                    self.filled += 1;
-                }
-                None => {
-                    counters.send_failed += 1;
-                    engine.handle_sent(now, unit.ticket);
-                }
             }
         }
+    }
+
+    /// Polls the engine for a run. Gives whether there was one.
+    fn fill_run<E: Engine>(
+        &mut self,
+        engine: &mut E,
+        now: Instant,
+        counters: &mut Counters,
+        write_prefix: impl Fn(&Transmit, &mut Prefix),
+    ) -> bool {
+        let most_bytes = self.batch_bytes.saturating_sub(self.filled_bytes) as u32;
+        let heads = self.heads[self.filled..].as_flattened_mut();
+        let mut room = RunRoom::new(heads, HEAD_ROOM, most_bytes);
+        let Some(run) = engine.poll_transmit_run(now, self.path, &mut room) else { return false };
+        if !self.gather_run(&run, write_prefix) {
+            counters.send_failed += u64::from(run.units);
+            engine.handle_sent(now, run.ticket);
+        }
+        true
+    }
+
+    /// Polls the engine for a unit. Gives whether there was one.
+    fn fill_unit<E: Engine>(
+        &mut self,
+        engine: &mut E,
+        now: Instant,
+        counters: &mut Counters,
+        write_prefix: impl Fn(&Transmit, &mut Prefix),
+    ) -> bool {
+        let head = &mut self.heads[self.filled];
+        self.gathered.clear();
+        let room = &mut head[..usize::from(self.limits.head).min(HEAD_ROOM)];
+        let Some(unit) = engine.poll_transmit(now, self.path, room, &mut self.gathered) else {
+            return false;
+        };
+        match self.gather(&unit, counters) {
+            Some(outgoing) => {
+                // What is summed already is not left to the device again.
+                let checksum = unit.checksum.filter(|_| self.device_sums(&unit));
+                let unit = Transmit { checksum, ..unit };
+                write_prefix(&unit, &mut self.prefixes[self.filled]);
+                self.push(outgoing);
+            }
+            None => {
+                counters.send_failed += 1;
+                engine.handle_sent(now, unit.ticket);
+            }
+        }
+        true
+    }
+
+    /// One more unit waits.
+    fn push(&mut self, outgoing: Outgoing) {
+        self.filled += 1;
+        self.filled_bytes += outgoing.len;
+        self.waiting.push_back(outgoing);
     }
 
     /// Does the device fill in the checksum of this unit? Not over bytes that
@@ -206,10 +251,59 @@ impl Outbox {
             len,
             head_len,
             ecn: unit.ecn,
-            ticket: unit.ticket,
+            ticket: Some(unit.ticket),
             iovecs: start..self.iovecs.len(),
             payload: payloads..self.payloads.len(),
         })
+    }
+
+    /// Lists the pieces of a run. False if its memory is not (or no longer) lent, or if it
+    /// is no run at all.
+    fn gather_run(
+        &mut self,
+        run: &TransmitRun,
+        write_prefix: impl Fn(&Transmit, &mut Prefix),
+    ) -> bool {
+        let (units, head_len) = (usize::from(run.units), usize::from(run.head_len));
+        let fits = units <= MAX_UNITS - self.filled && head_len <= HEAD_ROOM;
+        if !fits || !run.is_consistent() {
+            return false;
+        }
+        let Ok(mut place) = self.pins.resolve(&run.span, Rights::READ) else { return false };
+        let mut rest = run.span;
+        let unit = Transmit {
+            to: run.to,
+            head_len: run.head_len,
+            segment: None,
+            checksum: None,
+            sum_only: 0,
+            ecn: run.ecn,
+            ticket: run.ticket,
+        };
+        for nth in 1..=units {
+            let (span, behind) = rest.split_at(run.payload_len);
+            let (payload, place_behind) = place.split_at(span.len as usize);
+            (rest, place) = (behind, place_behind);
+            let (start, first) = (self.iovecs.len(), self.payloads.len());
+            if self.prefix_len > 0 {
+                write_prefix(&unit, &mut self.prefixes[self.filled]);
+                self.iovecs.push_slice(&mut self.prefixes[self.filled][..self.prefix_len]);
+            }
+            self.iovecs.push_slice(&mut self.heads[self.filled][..head_len]);
+            self.iovecs.push(payload.ptr, payload.len);
+            self.payloads.push(span);
+            self.push(Outgoing {
+                to: run.to,
+                len: head_len + payload.len,
+                head_len,
+                ecn: run.ecn,
+                // All of it is free when the last has left.
+                ticket: (nth == units).then_some(run.ticket),
+                iovecs: start..self.iovecs.len(),
+                payload: first..first + 1,
+            });
+        }
+        true
     }
 
     /// How many of the next units can leave with one call: those to one peer,
@@ -302,8 +396,8 @@ impl Outbox {
 
     /// The next `count` units are out of the driver's hands.
     pub(crate) fn done<E: Engine>(&mut self, engine: &mut E, now: Instant, count: usize) {
-        for unit in self.waiting.drain(..count) {
-            engine.handle_sent(now, unit.ticket);
+        for ticket in self.waiting.drain(..count).filter_map(|unit| unit.ticket) {
+            engine.handle_sent(now, ticket);
         }
         if self.waiting.is_empty() {
             self.pins.release();

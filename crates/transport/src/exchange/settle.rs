@@ -5,10 +5,11 @@ use std::mem;
 
 use arrayvec::ArrayVec;
 use landfall_placement::{
-    Check, Engine, InternetSum, Landing, PathId, Placement, Refusal, Span, Spans, Unit,
+    Check, Engine, Heads, InternetSum, Landing, PathId, Placement, Refusal, RunPlacement, Span,
+    Spans, Unit, UnitRun,
 };
 
-use super::inbox::{Action, Arrival, Came, Inbox, Peeked};
+use super::inbox::{Arrival, Came, Displaced, Inbox, Peeked, Slot, Step};
 use super::{HEAD_ROOM, LONGEST, Loose, MAX_UNITS, Turn};
 use crate::memory::Pins;
 
@@ -49,6 +50,13 @@ impl Inbox {
         let mut at = 0;
         let mut units = 0;
         while at < arrival.len || units == 0 {
+            if peeked.is_none()
+                && let Some(count) = self.ask_run(turn, arrival, (units, at), &loose)
+            {
+                units += count;
+                at = arrival.len.min(at + count * arrival.unit_len);
+                continue;
+            }
             let len = arrival.unit_len.min(arrival.len - at);
             let source = if units < self.slots.len() {
                 Source::Slot(units)
@@ -121,7 +129,7 @@ impl Inbox {
 
     fn start_settling(&mut self) {
         self.aside.clear();
-        self.actions.clear();
+        self.steps.clear();
         self.spans.clear();
     }
 
@@ -169,10 +177,11 @@ impl Inbox {
         match result {
             Ok(Placement::Into { at, check, ticket }) => {
                 let at = usize::from(at);
-                let action = self.plan(turn, arrival, (piece, loose), (at, check), spans);
-                self.actions.push((ticket, action));
+                let landing = self.plan(turn, arrival, (piece, loose), (at, check), spans);
+                let len = spans.total_len();
+                self.steps.push(Step::Announce { ticket, landing, len });
             }
-            Ok(Placement::Word(op, ticket)) => self.actions.push((ticket, Action::Word(op))),
+            Ok(Placement::Word(op, ticket)) => self.steps.push(Step::Word { ticket, op }),
             Ok(Placement::Consumed) => {}
             Ok(Placement::NeedHead(_)) => turn.counters.malformed += 1,
             Err(_) => turn.counters.refused += 1,
@@ -213,7 +222,91 @@ impl Inbox {
         result
     }
 
-    /// What has to be done so that the payload from byte `at` lies in `spans`.
+    /// Asks for the places of the units from number `nth` on, whose first byte is `at`, as
+    /// a run. Gives how many the engine has answered for.
+    fn ask_run<E: Engine>(
+        &mut self,
+        turn: &mut Turn<'_, E>,
+        arrival: &Arrival,
+        (nth, at): (usize, usize),
+        loose: &Loose<'_>,
+    ) -> Option<usize> {
+        let left = arrival.len.checked_sub(at)?;
+        let count = left.div_ceil(arrival.unit_len);
+        if count < 2 || arrival.coalesced.is_some() {
+            return None;
+        }
+        // As far as they lie alike: in posted places, or in none.
+        let slots = self.slots.get(nth..).unwrap_or_default();
+        let (heads, in_slots) = if let Some(first) = slots.first() {
+            let alike = |slot: &&Slot| slot.head_len == first.head_len;
+            let alike = slots.iter().take(count).take_while(alike).count();
+            let heads = self.heads[nth..].as_flattened();
+            (Heads::new(heads, HEAD_ROOM, first.head_len, alike)?, true)
+        } else {
+            let heads = loose.head(at, left);
+            let last = left - (count - 1) * arrival.unit_len;
+            let head_len = HEAD_ROOM.min(last);
+            (Heads::new(heads, arrival.unit_len, head_len, count)?, false)
+        };
+        let is_all = heads.count() == count;
+        let last = if is_all { left - (count - 1) * arrival.unit_len } else { arrival.unit_len };
+        if last < heads.head_len() {
+            return None;
+        }
+        let run = UnitRun {
+            path: self.path,
+            from: arrival.from,
+            heads,
+            unit_len: arrival.unit_len as u32,
+            last_len: last as u32,
+            ecn: arrival.ecn,
+        };
+        let placed = turn.engine.place_run(turn.now, &run)?;
+        let units = usize::from(placed.units);
+        let is_right = run.payload_len(placed.at.into(), units) == Some(placed.span.len.into());
+        let landing = if is_right {
+            self.plan_run(turn, (nth, at), arrival.unit_len, &placed, in_slots);
+            landing(arrival.verified)
+        } else {
+            turn.counters.malformed += 1;
+            Landing::Failed
+        };
+        let (ticket, len) = (placed.ticket, placed.span.len.into());
+        self.steps.push(Step::Announce { ticket, landing, len });
+        Some(units.clamp(1, count))
+    }
+
+    /// What has to be done so that the payloads of a run lie where they belong: nothing for
+    /// those that do.
+    fn plan_run<E>(
+        &mut self,
+        turn: &mut Turn<'_, E>,
+        (nth, at): (usize, usize),
+        unit_len: usize,
+        placed: &RunPlacement,
+        in_slots: bool,
+    ) {
+        let head_len = usize::from(placed.at);
+        let mut rest = placed.span;
+        for unit in 0..usize::from(placed.units) {
+            let (span, behind) = rest.split_at((unit_len - head_len) as u32);
+            rest = behind;
+            let source = if in_slots {
+                Source::Slot(nth + unit)
+            } else {
+                Source::Loose { from: at + unit * unit_len, moved: self.linearized }
+            };
+            if self.is_in_place(source, head_len, &[span]) {
+                turn.counters.guessed_right += 1;
+            } else {
+                self.displace(turn, source, head_len, &[span]);
+            }
+        }
+    }
+
+    /// What has to be done so that the payload from byte `at` lies in `spans`, and what is
+    /// to be announced then.
     fn plan<E>(
         &mut self,
         turn: &mut Turn<'_, E>,
@@ -221,20 +314,19 @@ impl Inbox {
         (piece, loose): (Piece, &Loose<'_>),
         (at, check): (usize, Check),
         spans: &Spans,
-    ) -> Action {
-        let Turn { pins, counters, .. } = turn;
+    ) -> Landing {
         let wanted = spans.total_len() as usize;
         if at + wanted > piece.len {
-            counters.malformed += 1;
-            return Action::Announce(Landing::Failed);
+            turn.counters.malformed += 1;
+            return Landing::Failed;
         }
         let verified = match check {
             Check::InternetSum { from, len, seed } if !arrival.verified => {
-                counters.bytes_summed += u64::from(len);
+                turn.counters.bytes_summed += u64::from(len);
                 let part = (usize::from(from), len as usize);
-                if !self.sum_is_right((piece, loose), part, seed, pins) {
-                    counters.corrupt += 1;
-                    return Action::Announce(Landing::Corrupt);
+                if !self.sum_is_right((piece, loose), part, seed, turn.pins) {
+                    turn.counters.corrupt += 1;
+                    return Landing::Corrupt;
                 }
                 true
             }
@@ -242,19 +334,24 @@ impl Inbox {
             Check::None => arrival.verified,
         };
         if self.is_in_place(piece.source, at, spans) {
-            counters.guessed_right += 1;
-            counters.payload_bytes += wanted as u64;
-            return Action::Announce(landing(verified));
+            turn.counters.guessed_right += 1;
+        } else {
+            self.displace(turn, piece.source, at, spans);
         }
-        let first_span = self.spans.len();
-        self.spans.extend_from_slice(spans);
-        match piece.source {
+        landing(verified)
+    }
+
+    /// The payload from byte `at` of a unit is to be written to `spans`: out of a posted
+    /// place it is moved aside first, for another unit may belong there.
+    fn displace<E>(&mut self, turn: &mut Turn<'_, E>, source: Source, at: usize, spans: &[Span]) {
+        let Turn { pins, counters, .. } = turn;
+        let wanted: usize = spans.iter().map(|span| span.len as usize).sum();
+        let (source, from) = match source {
             Source::Loose { from, moved } => {
                 // What was moved here from its slot is copied for the second time.
                 let moved = moved.saturating_sub(from + at).min(wanted);
                 counters.bytes_copied += moved as u64;
-                let from = from + at;
-                Action::WriteLoose { from, spans: first_span, count: spans.len(), verified }
+                (Displaced::Loose, from + at)
             }
             Source::Slot(n) => {
                 counters.guessed_wrong += 1;
@@ -262,16 +359,19 @@ impl Inbox {
                 let from = self.aside.len();
                 self.aside.resize(from + wanted, 0);
                 self.slots[n].copy_out(&self.heads[n], at, pins, &mut self.aside[from..]);
-                Action::WriteAside { from, spans: first_span, count: spans.len(), verified }
+                (Displaced::Aside, from)
             }
-        }
+        };
+        let first = self.spans.len();
+        self.spans.extend_from_slice(spans);
+        self.steps.push(Step::Write { source, from, spans: first, count: spans.len() });
     }
 
     /// Does the payload already lie where it belongs?
-    fn is_in_place(&self, source: Source, at: usize, spans: &Spans) -> bool {
+    fn is_in_place(&self, source: Source, at: usize, spans: &[Span]) -> bool {
         let Source::Slot(n) = source else { return false };
         let slot = &self.slots[n];
-        match spans.as_slice() {
+        match spans {
             [] => true,
             [span] => {
                 at == slot.head_len
@@ -313,45 +413,44 @@ impl Inbox {
         sum.sum() == 0xffff
     }
 
-    /// Writes what was displaced, changes words, and announces each unit, in order.
+    /// Writes what was displaced, changes words, and announces everything, in order.
     fn carry_out<E: Engine>(&mut self, turn: &mut Turn<'_, E>, loose: &Loose<'_>) {
         let Turn { engine, now, pins, counters } = turn;
         let now = *now;
         let aside = Loose::from(&self.aside[..]);
-        for (ticket, action) in self.actions.drain(..) {
-            let (bytes, from, first, count, verified) = match action {
-                Action::Announce(landing) => {
-                    engine.handle_placed(now, ticket, landing);
-                    continue;
+        // Whether all of what is announced next was written.
+        let mut is_complete = true;
+        for step in self.steps.drain(..) {
+            match step {
+                Step::Write { source, from, spans: first, count } => {
+                    let bytes = match source {
+                        Displaced::Aside => &aside,
+                        Displaced::Loose => loose,
+                    };
+                    let mut at = from;
+                    for span in &self.spans[first..first + count] {
+                        let is_written = is_complete && write(pins, span, bytes, at);
+                        at += if is_written { span.len as usize } else { 0 };
+                        is_complete &= is_written;
+                    }
+                    counters.bytes_copied += (at - from) as u64;
                 }
-                Action::Word(op) => {
+                Step::Announce { ticket, landing, len } => {
+                    let is_there = matches!(landing, Landing::Verified | Landing::Unchecked);
+                    let landing = if is_there && !is_complete { Landing::Failed } else { landing };
+                    if is_there && is_complete {
+                        counters.payload_bytes += len;
+                    }
+                    counters.misplaced += u64::from(!is_complete);
+                    is_complete = true;
+                    engine.handle_placed(now, ticket, landing);
+                }
+                Step::Word { ticket, op } => {
                     let landing = pins.word(&op).map_or(Landing::Failed, Landing::Old);
                     counters.misplaced += u64::from(landing == Landing::Failed);
                     engine.handle_placed(now, ticket, landing);
-                    continue;
                 }
-                Action::WriteAside { from, spans, count, verified } => {
-                    (&aside, from, spans, count, verified)
-                }
-                Action::WriteLoose { from, spans, count, verified } => {
-                    (loose, from, spans, count, verified)
-                }
-            };
-            let mut written = 0;
-            let complete = self.spans[first..first + count].iter().all(|span| {
-                let done = write(pins, span, bytes, from + written);
-                written += if done { span.len as usize } else { 0 };
-                done
-            });
-            counters.bytes_copied += written as u64;
-            let landing = if complete {
-                counters.payload_bytes += written as u64;
-                landing(verified)
-            } else {
-                counters.misplaced += 1;
-                Landing::Failed
-            };
-            engine.handle_placed(now, ticket, landing);
+            }
         }
     }
 }

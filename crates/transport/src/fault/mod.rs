@@ -12,11 +12,10 @@ mod layer;
 use std::collections::VecDeque;
 use std::io;
 
-use landfall_placement::{Duration, Engine, Instant, PathId, PathLimits, Random, RegionId, Seed};
+use landfall_placement::{Duration, Engine, Instant, PathLimits, Random, RegionId, Seed};
 
 use crate::capability::{Capabilities, Feature};
-use crate::counters::Counters;
-use crate::driver::{Descriptors, Driver, Interests, Progress};
+use crate::driver::{Descriptors, Driver, DriverState, Interests, Progress};
 use crate::exchange::Originals;
 use crate::memory::{LendRefusal, Memory, Pins, Regions, Rights};
 use layer::{Held, Layer};
@@ -173,8 +172,12 @@ impl<D: Driver> Faulty<D> {
 }
 
 impl<D: Driver> Driver for Faulty<D> {
-    fn path(&self) -> PathId {
-        self.inner.path()
+    fn state(&self) -> &DriverState {
+        self.inner.state()
+    }
+
+    fn state_mut(&mut self) -> &mut DriverState {
+        self.inner.state_mut()
     }
 
     fn limits(&self) -> PathLimits {
@@ -190,18 +193,14 @@ impl<D: Driver> Driver for Faulty<D> {
         &self.capabilities
     }
 
-    fn counters(&self) -> &Counters {
-        self.inner.counters()
-    }
-
-    fn counters_mut(&mut self) -> &mut Counters {
-        self.inner.counters_mut()
-    }
-
     fn turn<E: Engine>(&mut self, engine: &mut E, now: Instant) -> io::Result<Progress> {
         let progress = self.inner.turn(&mut Layer { engine, state: &mut self.state }, now);
         self.state.pins.release();
         progress
+    }
+
+    fn is_blocked(&self) -> bool {
+        self.inner.is_blocked()
     }
 
     fn interests(&self) -> Interests {

@@ -24,6 +24,17 @@ pub struct RawSpan {
     pub len: usize,
 }
 
+impl RawSpan {
+    /// The first `len` bytes and the rest; all, where there are fewer.
+    #[inline]
+    pub(crate) fn split_at(self, len: usize) -> (Self, Self) {
+        let len = len.min(self.len);
+        // Within the span or just behind it: never null.
+        let behind = NonNull::new(self.ptr.as_ptr().wrapping_add(len)).unwrap_or(self.ptr);
+        (Self { len, ..self }, Self { ptr: behind, len: self.len - len })
+    }
+}
+
 /// A region that is held: it stays where it is and cannot be taken back.
 pub struct Pinned {
     regions: Regions,

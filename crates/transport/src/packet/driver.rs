@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, AsRawFd};
 use std::{fmt, io};
 
-use landfall_placement::{Engine, Instant, PathId, PathLimits};
+use landfall_placement::{Engine, Instant, PathId};
 use socket2::Socket;
 
 use super::link::Link;
@@ -11,22 +11,18 @@ use super::receive::{Receiver, receive_frame};
 use super::room::Room;
 use super::several::Several;
 use super::socket::{self, Opened};
-use super::{OpenError, PacketConfig, send};
-use crate::capability::{Capabilities, Feature};
-use crate::counters::Counters;
-use crate::driver::{Descriptors, Driver, Interest, Interests, Progress};
-use crate::exchange::{Between, Outbox};
+use super::{PacketConfig, send};
+use crate::OpenError;
+use crate::capability::Feature;
+use crate::driver::{Descriptors, Driver, DriverState, Progress, take_turn};
+use crate::exchange::Outbox;
 use crate::memory::{Pins, Regions};
 
 /// Runs any engine over the frames of an Ethernet interface.
 pub struct PacketDriver {
-    path: PathId,
+    pub(super) state: DriverState,
     pub(super) socket: Socket,
     pub(super) link: Link,
-    limits: PathLimits,
-    capabilities: Capabilities,
-    pub(super) counters: Counters,
-    between: Between,
     receiver: Receiver,
     /// Several frames move with a call; otherwise one does.
     pub(super) several: Option<Several>,
@@ -53,13 +49,9 @@ impl PacketDriver {
             (None, outbox)
         };
         Ok(Self {
-            path,
+            state: DriverState::new(path, limits, capabilities, regions),
             socket,
             link,
-            limits,
-            capabilities,
-            counters: Counters::default(),
-            between: Between::new(regions),
             receiver: Receiver::new(path, link, regions),
             several,
             outbox,
@@ -83,7 +75,7 @@ impl PacketDriver {
     fn receive<E: Engine>(&mut self, engine: &mut E, now: Instant) -> io::Result<u32> {
         let fd = self.socket.as_raw_fd();
         if let Some(several) = &mut self.several {
-            return several.receive(engine, now, &mut self.counters, fd);
+            return several.receive(engine, now, &mut self.state.counters, fd);
         }
         let mut units = 0;
         self.receiver.start_turn();
@@ -92,47 +84,27 @@ impl PacketDriver {
             // SAFETY: the receiver posts scratch memory of its own and lent memory that it
             // has pinned until `settle`.
             let received = unsafe { receive_frame(fd, pieces)? };
-            units += self.receiver.settle(engine, now, &mut self.counters, &received);
+            units += self.receiver.settle(engine, now, &mut self.state.counters, &received);
         }
         Ok(units)
     }
 }
 
 impl Driver for PacketDriver {
-    fn path(&self) -> PathId {
-        self.path
+    fn state(&self) -> &DriverState {
+        &self.state
     }
 
-    fn limits(&self) -> PathLimits {
-        self.limits
-    }
-
-    fn capabilities(&self) -> &Capabilities {
-        &self.capabilities
-    }
-
-    fn counters(&self) -> &Counters {
-        &self.counters
-    }
-
-    fn counters_mut(&mut self) -> &mut Counters {
-        &mut self.counters
+    fn state_mut(&mut self) -> &mut DriverState {
+        &mut self.state
     }
 
     fn turn<E: Engine>(&mut self, engine: &mut E, now: Instant) -> io::Result<Progress> {
-        // What the user asked for since the last turn leaves before anybody
-        // looks what came: in a conversation that would only find nothing.
-        let asked = send::send(self, engine, now)?;
-        let received = self.receive(engine, now)?;
-        let deposits = self.between.run(engine, now, &mut self.counters);
-        let answered = send::send(self, engine, now)?;
-        Ok(Progress { received: received + deposits, sent: asked + answered })
+        take_turn(self, engine, now, send::send, Self::receive)
     }
 
-    fn interests(&self) -> Interests {
-        let writable = self.room == Room::SocketFull;
-        let fd = self.socket.as_raw_fd();
-        [Interest { fd, readable: true, writable }].into_iter().collect()
+    fn is_blocked(&self) -> bool {
+        self.room == Room::SocketFull
     }
 
     fn descriptors(&self) -> Descriptors<'_> {
@@ -147,9 +119,9 @@ impl Driver for PacketDriver {
 impl fmt::Debug for PacketDriver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PacketDriver")
-            .field("path", &self.path)
+            .field("path", &self.state.path)
             .field("link", &self.link)
-            .field("counters", &self.counters)
+            .field("counters", &self.state.counters)
             .finish_non_exhaustive()
     }
 }

@@ -6,7 +6,8 @@ use std::os::fd::{AsRawFd, RawFd};
 
 use socket2::Socket;
 
-use super::{Interface, OpenError};
+use super::Interface;
+use crate::OpenError;
 
 /// An interface that was found.
 #[derive(Clone, Copy, Debug)]
@@ -28,9 +29,7 @@ pub(crate) fn find(socket: &Socket, interface: &Interface) -> Result<Found, Open
     ask(fd, Request::Index, &mut request).map_err(|_| none())?;
     // SAFETY: SIOCGIFINDEX fills in this number.
     let index = unsafe { request.ifr_ifru.ifru_ifindex };
-    ask(fd, Request::Mtu, &mut request).map_err(OpenError::system("ask for the MTU"))?;
-    // SAFETY: SIOCGIFMTU fills in this number.
-    let mtu = unsafe { request.ifr_ifru.ifru_mtu };
+    let mtu = mtu(fd, &mut request).map_err(OpenError::system("ask for the MTU"))?;
     ask(fd, Request::Station, &mut request)
         .map_err(OpenError::system("ask for the station address"))?;
     // SAFETY: SIOCGIFHWADDR fills in this address.
@@ -40,11 +39,19 @@ pub(crate) fn find(socket: &Socket, interface: &Interface) -> Result<Found, Open
         return Err(OpenError::NotEthernet { interface, kind });
     }
     let [a, b, c, d, e, f, ..] = hardware.sa_data.map(|byte| byte.cast_unsigned());
-    Ok(Found {
-        index: index.cast_unsigned(),
-        mtu: mtu.cast_unsigned(),
-        station: [a, b, c, d, e, f],
-    })
+    Ok(Found { index: index.cast_unsigned(), mtu, station: [a, b, c, d, e, f] })
+}
+
+/// The MTU of the interface of that name, in the namespace that the socket is in.
+pub(crate) fn mtu_of(fd: RawFd, name: &str) -> io::Result<u32> {
+    mtu(fd, &mut named(name).ok_or(io::ErrorKind::NotFound)?)
+}
+
+/// The MTU of the interface that a request is about.
+fn mtu(fd: RawFd, request: &mut libc::ifreq) -> io::Result<u32> {
+    ask(fd, Request::Mtu, request)?;
+    // SAFETY: SIOCGIFMTU fills in this number.
+    Ok(unsafe { request.ifr_ifru.ifru_mtu }.cast_unsigned())
 }
 
 /// A request about the interface of that name. None if no name is so long.

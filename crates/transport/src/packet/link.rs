@@ -8,7 +8,8 @@ use super::control::Auxiliary;
 use super::interface::Found;
 use super::vnet::{self, VNET_HEADER};
 use super::{ETHERNET_HEADER, Framing};
-use crate::exchange::{Arrival, HEAD_ROOM, LONGEST, Prefix};
+use crate::driver::plain_limits;
+use crate::exchange::{Arrival, LONGEST, Prefix};
 
 /// The longest IPv4 packet.
 const LONGEST_PACKET: u32 = 65_535;
@@ -81,7 +82,7 @@ impl Link {
         let mtu = self.interface.mtu;
         if self.payload_of.is_some() {
             let unit = mtu.min(LONGEST as u32);
-            return PathLimits { head: HEAD_ROOM as u16, ..PathLimits::plain(unit) };
+            return plain_limits(unit);
         }
         let mut limits = whole_frames(mtu, self.offload);
         // The kernel says of each frame what is known of its checksum.
@@ -145,7 +146,7 @@ impl Link {
 pub(crate) fn whole_frames(mtu: u32, offload: bool) -> PathLimits {
     let header = ETHERNET_HEADER as u32;
     let unit = mtu.saturating_add(header).min(LONGEST as u32);
-    let plain = PathLimits { head: HEAD_ROOM as u16, ..PathLimits::plain(unit) };
+    let plain = plain_limits(unit);
     if !offload {
         return plain;
     }

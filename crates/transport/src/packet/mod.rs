@@ -40,7 +40,6 @@ mod address;
 mod config;
 mod control;
 mod driver;
-mod error;
 mod filter;
 mod interface;
 mod link;
@@ -54,7 +53,7 @@ mod vnet;
 
 pub(crate) use address::LinkAddress;
 pub(crate) use interface::{
-    Found, Request as InterfaceRequest, ask as ask_interface, find as find_interface,
+    Found, Request as InterfaceRequest, ask as ask_interface, find as find_interface, mtu_of,
     named as named_interface,
 };
 pub(crate) use link::whole_frames;
@@ -74,7 +73,6 @@ pub(crate) use {
 
 pub use config::{Framing, Interface, PacketConfig};
 pub use driver::PacketDriver;
-pub use error::OpenError;
 pub use filter::Filter;
 
 /// The header of an Ethernet frame: destination, source, ethertype.

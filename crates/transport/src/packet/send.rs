@@ -29,7 +29,7 @@ pub(super) fn send<E: Engine>(
     }
     let (mut sent, mut bytes) = (0, 0);
     while sent < MOST_UNITS && bytes < MOST_BYTES {
-        driver.outbox.fill(engine, now, &mut driver.counters, vnet::write);
+        driver.outbox.fill(engine, now, &mut driver.state.counters, vnet::write);
         let Some(unit) = driver.outbox.front() else {
             driver.room = Room::Enough;
             break;
@@ -78,20 +78,20 @@ fn account<E: Engine>(
         Some(Ok(units)) => {
             count = units;
             driver.room = Room::Enough;
-            driver.counters.send_calls += 1;
-            driver.counters.units_sent += units as u64;
+            driver.state.counters.send_calls += 1;
+            driver.state.counters.units_sent += units as u64;
         }
-        None => driver.counters.send_failed += 1,
+        None => driver.state.counters.send_failed += 1,
         Some(Err(error)) => match Failure::of(&error) {
             Failure::Broken => return Err(error),
-            Failure::Lost => driver.counters.send_failed += 1,
+            Failure::Lost => driver.state.counters.send_failed += 1,
             Failure::SocketFull => {
-                driver.counters.send_blocked += 1;
+                driver.state.counters.send_blocked += 1;
                 driver.room = Room::SocketFull;
                 return Ok(0);
             }
             Failure::QueueFull => {
-                driver.counters.send_blocked += 1;
+                driver.state.counters.send_blocked += 1;
                 driver.room = driver.room.after_full_queue(now);
                 return Ok(0);
             }

@@ -8,8 +8,9 @@ use socket2::{Domain, Socket, Type};
 use super::address::{LinkAddress, membership};
 use super::interface;
 use super::link::Link;
-use super::{Framing, OpenError, PacketConfig};
+use super::{Framing, PacketConfig};
 use crate::capability::{Capabilities, Feature};
+use crate::{OpenError, Privilege};
 
 /// A socket that hears what the configuration asks for, and no more.
 pub(crate) struct Opened {
@@ -76,9 +77,8 @@ pub(crate) fn open(config: &PacketConfig, driver: &'static str) -> Result<Opened
 
 pub(crate) fn why_no_socket(error: io::Error) -> OpenError {
     match error.raw_os_error() {
-        Some(libc::EPERM | libc::EACCES) => OpenError::NoPrivilege,
         Some(libc::EAFNOSUPPORT) => OpenError::NoPacketSockets,
-        _ => OpenError::system("open a packet socket")(error),
+        _ => OpenError::needing(Privilege::PacketSockets, "open a packet socket")(error),
     }
 }
 

@@ -12,27 +12,23 @@ use super::path_mtu::Ways;
 use super::receive::Receiver;
 use super::send::BATCH_BYTES;
 use super::socket::Opened;
-use super::{OpenError, RawIpConfig, header_and_largest, send, socket};
-use crate::capability::Capabilities;
-use crate::counters::Counters;
-use crate::driver::{Descriptors, Driver, Interest, Interests, Progress};
-use crate::exchange::{Between, HEAD_ROOM, Outbox};
+use super::{RawIpConfig, header_and_largest, send, socket};
+use crate::OpenError;
+use crate::driver::{Descriptors, Driver, DriverState, Progress, plain_limits, take_turn};
+use crate::exchange::Outbox;
 use crate::memory::{Pins, Regions};
 
 /// Runs any engine directly on IP, as a protocol with a number of its own.
 /// Peers are [`Peer::Ip`](landfall_placement::Peer::Ip).
 pub struct RawIpDriver {
-    path: PathId,
+    /// Its limits shrink when a smaller MTU is learned of on the way to a peer.
+    pub(super) state: DriverState,
     pub(super) socket: Socket,
     pub(super) ipv6: bool,
     local: IpAddr,
     /// The only peer, if the socket is connected.
     pub(super) connected: Option<IpAddr>,
-    limits: PathLimits,
     ways: Ways,
-    capabilities: Capabilities,
-    pub(super) counters: Counters,
-    between: Between,
     receiver: Receiver,
     pub(super) outbox: Outbox,
     pub(super) sending: Messages,
@@ -54,24 +50,20 @@ impl RawIpDriver {
             .map_err(OpenError::system("ask for the local address"))?;
         let ipv6 = config.bind.is_ipv6();
         let unit = config.unit.min(header_and_largest(ipv6).1);
-        let limits = PathLimits { head: HEAD_ROOM as u16, ..PathLimits::plain(unit) };
+        let limits = plain_limits(unit);
         let outbox = Outbox::new(path, limits, Pins::new(regions), 0);
         Ok(Self {
-            path,
+            state: DriverState::new(path, limits, capabilities, regions),
             ipv6,
             local,
             connected: None,
-            limits,
             ways,
-            counters: Counters::default(),
-            between: Between::new(regions),
             receiver: Receiver::new(path, regions, config.batch, ipv6),
             outbox: outbox.with_batches_of(BATCH_BYTES),
             sending: Messages::new(),
             batch: config.batch,
             blocked: false,
             socket,
-            capabilities,
         })
     }
 
@@ -101,9 +93,11 @@ impl RawIpDriver {
         // If nobody knows, units that are too long go on being lost.
         let Ok(mtu) = self.ways.mtu(peer) else { return };
         let unit = mtu.saturating_sub(header_and_largest(self.ipv6).0);
-        if unit < self.limits.unit {
-            self.limits = PathLimits { unit, super_unit: unit, ..self.limits };
-            engine.handle_path(now, self.path, PathState::Up(self.limits));
+        let limits = self.state.limits;
+        if unit < limits.unit {
+            let sure = limits.sure.min(unit);
+            self.state.limits = PathLimits { unit, sure, super_unit: unit, ..limits };
+            engine.handle_path(now, self.state.path, PathState::Up(self.state.limits));
         }
     }
 
@@ -114,7 +108,8 @@ impl RawIpDriver {
         let (calls, most) = self.receiver.plan();
         let mut units = 0;
         for _ in 0..calls {
-            let received = self.receiver.receive(engine, now, &mut self.counters, (fd, most))?;
+            let received =
+                self.receiver.receive(engine, now, &mut self.state.counters, (fd, most))?;
             units += received.units;
             let news = received.news.and_then(|news| news.raw_os_error());
             if let Some(peer) = self.connected.filter(|_| news == Some(libc::EMSGSIZE)) {
@@ -129,39 +124,20 @@ impl RawIpDriver {
 }
 
 impl Driver for RawIpDriver {
-    fn path(&self) -> PathId {
-        self.path
+    fn state(&self) -> &DriverState {
+        &self.state
     }
 
-    /// They shrink when a smaller MTU is learned of on the way to a peer.
-    fn limits(&self) -> PathLimits {
-        self.limits
-    }
-
-    fn capabilities(&self) -> &Capabilities {
-        &self.capabilities
-    }
-
-    fn counters(&self) -> &Counters {
-        &self.counters
-    }
-
-    fn counters_mut(&mut self) -> &mut Counters {
-        &mut self.counters
+    fn state_mut(&mut self) -> &mut DriverState {
+        &mut self.state
     }
 
     fn turn<E: Engine>(&mut self, engine: &mut E, now: Instant) -> io::Result<Progress> {
-        // What was asked since the last turn leaves before anything else is looked for.
-        let asked = send::send(self, engine, now)?;
-        let received = self.receive(engine, now)?;
-        let deposits = self.between.run(engine, now, &mut self.counters);
-        let answered = send::send(self, engine, now)?;
-        Ok(Progress { received: received + deposits, sent: asked + answered })
+        take_turn(self, engine, now, send::send, Self::receive)
     }
 
-    fn interests(&self) -> Interests {
-        let fd = self.socket.as_raw_fd();
-        [Interest { fd, readable: true, writable: self.blocked }].into_iter().collect()
+    fn is_blocked(&self) -> bool {
+        self.blocked
     }
 
     fn descriptors(&self) -> Descriptors<'_> {
@@ -172,10 +148,10 @@ impl Driver for RawIpDriver {
 impl fmt::Debug for RawIpDriver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RawIpDriver")
-            .field("path", &self.path)
+            .field("path", &self.state.path)
             .field("local", &self.local)
             .field("connected", &self.connected)
-            .field("counters", &self.counters)
+            .field("counters", &self.state.counters)
             .finish_non_exhaustive()
     }
 }

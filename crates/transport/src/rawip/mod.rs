@@ -36,7 +36,6 @@
 //! routes; neighbours.
 
 mod driver;
-mod error;
 mod header;
 mod messages;
 mod path_mtu;
@@ -47,7 +46,6 @@ mod socket;
 use std::net::IpAddr;
 
 pub use driver::RawIpDriver;
-pub use error::OpenError;
 
 use crate::packet::Interface;
 

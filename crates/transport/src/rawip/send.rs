@@ -25,7 +25,7 @@ pub(super) fn send<E: Engine>(
     let mut sent = 0;
     driver.blocked = false;
     while sent < UNITS_PER_TURN {
-        driver.outbox.fill(engine, now, &mut driver.counters, |_, _| {});
+        driver.outbox.fill(engine, now, &mut driver.state.counters, |_, _| {});
         if driver.outbox.is_empty() {
             break;
         }
@@ -55,8 +55,8 @@ fn send_some<E: Engine>(
     let left = unsafe { driver.sending.send(driver.socket.as_raw_fd()) };
     let error = match left {
         Ok(count) => {
-            driver.counters.send_calls += 1;
-            driver.counters.units_sent += count as u64;
+            driver.state.counters.send_calls += 1;
+            driver.state.counters.units_sent += count as u64;
             driver.outbox.done(engine, now, count);
             return Ok(count);
         }
@@ -64,7 +64,7 @@ fn send_some<E: Engine>(
     };
     match SendFault::of(&error, 1) {
         SendFault::NoRoom => {
-            driver.counters.send_blocked += 1;
+            driver.state.counters.send_blocked += 1;
             driver.blocked = true;
             Ok(0)
         }
@@ -104,7 +104,7 @@ fn address(peer: Peer) -> Option<IpAddr> {
 
 /// To the engine the next unit is lost on the way.
 fn lose<E: Engine>(driver: &mut RawIpDriver, engine: &mut E, now: Instant) -> usize {
-    driver.counters.send_failed += 1;
+    driver.state.counters.send_failed += 1;
     driver.outbox.done(engine, now, 1);
     1
 }

@@ -6,11 +6,12 @@ use std::os::fd::AsRawFd;
 
 use socket2::{Domain, Protocol, Socket, Type};
 
+use super::RawIpConfig;
 use super::path_mtu::Ways;
-use super::{OpenError, RawIpConfig};
 use crate::capability::{Capabilities, Feature};
 use crate::inet::{enable_ecn, grow_buffers, set_option};
 use crate::packet::Interface;
+use crate::{OpenError, Privilege};
 
 /// Numbers that the kernel does not hand to a raw socket, or that it answers
 /// itself: its own protocols, the headers within IPv6, and those that mean
@@ -75,9 +76,8 @@ pub(super) fn open(config: &RawIpConfig) -> Result<Opened, OpenError> {
 
 fn why_no_socket(error: io::Error, ipv6: bool) -> OpenError {
     match error.raw_os_error() {
-        Some(libc::EPERM | libc::EACCES) => OpenError::NoPrivilege,
         Some(libc::EAFNOSUPPORT) => OpenError::NoFamily(if ipv6 { "IPv6" } else { "IPv4" }),
-        _ => OpenError::system("open a raw socket")(error),
+        _ => OpenError::needing(Privilege::RawSockets, "open a raw socket")(error),
     }
 }
 
@@ -91,8 +91,7 @@ fn bind_to(socket: &Socket, interface: &Interface) -> Result<(), OpenError> {
     };
     bound.map_err(|error| match error.raw_os_error() {
         Some(libc::ENODEV | libc::EINVAL) => OpenError::NoInterface(interface.clone()),
-        Some(libc::EPERM) => OpenError::NoPrivilege,
-        _ => OpenError::system("bind to the interface")(error),
+        _ => OpenError::needing(Privilege::RawSockets, "bind to the interface")(error),
     })
 }
 

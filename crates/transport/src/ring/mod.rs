@@ -54,7 +54,6 @@ use landfall_placement::RegionId;
 
 pub use block::{Block, Frame, Frames};
 pub use heard::{Heard, HeardFrames};
-pub use open::RingError;
 
 use block::Shared;
 

@@ -8,9 +8,10 @@ use socket2::{Domain, Socket, Type};
 
 use super::block::Shared;
 use super::{Ring, RingConfig, Statistics};
-use crate::memory::{LendRefusal, Mapping, Regions, page_size};
+use crate::OpenError;
+use crate::memory::{Mapping, Regions, page_size};
 use crate::packet::{
-    ALL_PROTOCOLS, LEAST_ETHERTYPE, LinkAddress, OpenError, attach_filter, bind, find_interface,
+    ALL_PROTOCOLS, LEAST_ETHERTYPE, LinkAddress, attach_filter, bind, find_interface,
     join_interface, set_option, why_no_socket,
 };
 use crate::scatter::Hearing;
@@ -22,60 +23,18 @@ const MOST_BYTES: u64 = 1 << 30;
 /// Only a formality here: blocks are not divided into frames of one length.
 const FRAME_SIZE: u32 = 2048;
 
-/// Why a ring could not be opened.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum RingError {
-    /// The socket could not be opened.
-    #[error(transparent)]
-    Open(#[from] OpenError),
-    /// The lengths do not make a ring.
-    #[error(
-        "no ring of {blocks} blocks with {block_size} bytes each: a block is a power of two from \
-         a page to 4 MiB, there are two or more, and 1 GiB in all at most"
-    )]
-    BadGeometry {
-        /// How long a block should have been.
-        block_size: u32,
-        /// How many there should have been.
-        blocks: u32,
-    },
-    /// The kernel has no memory for it.
-    #[error("the kernel has no memory for {blocks} blocks of {block_size} bytes: ask for less")]
-    NoMemory {
-        /// How long a block should have been.
-        block_size: u32,
-        /// How many there should have been.
-        blocks: u32,
-    },
-    /// The memory of the ring could not be lent as a region.
-    #[error(transparent)]
-    NotLent(#[from] LendRefusal),
-}
-
-impl From<RingError> for io::Error {
-    fn from(error: RingError) -> Self {
-        let kind = match error {
-            RingError::Open(error) => return error.into(),
-            RingError::BadGeometry { .. } => io::ErrorKind::InvalidInput,
-            RingError::NoMemory { .. } | RingError::NotLent(_) => io::ErrorKind::OutOfMemory,
-        };
-        Self::new(kind, error)
-    }
-}
-
 impl Ring {
     /// Opens a ring on an interface of the network namespace that the calling
     /// thread is in, where it stays, and lends its memory in this table.
     ///
     /// # Errors
-    /// [`RingError`] says what is missing and what would help.
-    pub fn open(config: &RingConfig, regions: &Regions) -> Result<Self, RingError> {
+    /// [`OpenError`] says what is missing and what would help.
+    pub fn open(config: &RingConfig, regions: &Regions) -> Result<Self, OpenError> {
         let request = geometry(config)?;
         let protocol = match config.hearing {
             Hearing::Everything => ALL_PROTOCOLS,
             Hearing::Protocol(number) if number < LEAST_ETHERTYPE => {
-                return Err(OpenError::NotAnEthertype(number).into());
+                return Err(OpenError::NotAnEthertype(number));
             }
             Hearing::Protocol(number) => number,
         };
@@ -105,7 +64,7 @@ impl Ring {
 }
 
 /// What the kernel is asked for, if it makes sense.
-fn geometry(config: &RingConfig) -> Result<libc::tpacket_req3, RingError> {
+fn geometry(config: &RingConfig) -> Result<libc::tpacket_req3, OpenError> {
     let RingConfig { block_size, blocks, .. } = *config;
     let page = page_size() as u32;
     let fits = block_size.is_power_of_two()
@@ -113,7 +72,7 @@ fn geometry(config: &RingConfig) -> Result<libc::tpacket_req3, RingError> {
         && blocks >= 2
         && u64::from(block_size) * u64::from(blocks) <= MOST_BYTES;
     if !fits {
-        return Err(RingError::BadGeometry { block_size, blocks });
+        return Err(OpenError::BadGeometry { block_size, blocks });
     }
     let retire = u32::try_from(config.retire.as_millis()).unwrap_or(u32::MAX);
     Ok(libc::tpacket_req3 {
@@ -129,7 +88,7 @@ fn geometry(config: &RingConfig) -> Result<libc::tpacket_req3, RingError> {
     })
 }
 
-fn make_ring(fd: RawFd, request: &libc::tpacket_req3) -> Result<(), RingError> {
+fn make_ring(fd: RawFd, request: &libc::tpacket_req3) -> Result<(), OpenError> {
     let version = libc::tpacket_versions::TPACKET_V3 as libc::c_int;
     set_option(fd, libc::SOL_PACKET, libc::PACKET_VERSION, version)
         .map_err(OpenError::system("use a ring of blocks (TPACKET_V3, Linux 3.2)"))?;
@@ -143,9 +102,9 @@ fn make_ring(fd: RawFd, request: &libc::tpacket_req3) -> Result<(), RingError> {
     let error = io::Error::last_os_error();
     Err(match error.raw_os_error() {
         Some(libc::ENOMEM) => {
-            RingError::NoMemory { block_size: request.tp_block_size, blocks: request.tp_block_nr }
+            OpenError::NoMemory { block_size: request.tp_block_size, blocks: request.tp_block_nr }
         }
-        _ => OpenError::system("make the ring")(error).into(),
+        _ => OpenError::system("make the ring")(error),
     })
 }
 
@@ -182,7 +141,7 @@ mod tests {
             [(0, 4), (2048, 4), (100_000, 4), (8 << 20, 4), (4096, 1), (4096, 0), (4 << 20, 257)]
         {
             let refused = geometry(&RingConfig { block_size, blocks, ..config.clone() });
-            assert!(matches!(refused, Err(RingError::BadGeometry { .. })), "{block_size} {blocks}");
+            assert!(matches!(refused, Err(OpenError::BadGeometry { .. })), "{block_size} {blocks}");
         }
         for (retire, told) in [(Duration::ZERO, 1), (Duration::MAX, 60_000)] {
             let request = geometry(&RingConfig { retire, ..config.clone() }).unwrap();

@@ -11,10 +11,11 @@ use thiserror::Error;
 use super::send::{Prefix, Sendable, Sender, Step, Why};
 use super::socket::open_deaf;
 use super::{Config, Outgoing};
+use crate::OpenError;
 use crate::counters::Counters;
 use crate::driver::Interest;
 use crate::memory::{AccessError, Regions};
-use crate::packet::{self, Found, OpenError};
+use crate::packet::{self, Found};
 
 /// A UDP packet over IPv4 or IPv6, in an Ethernet frame longer than the MTU.
 ///

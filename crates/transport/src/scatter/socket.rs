@@ -8,10 +8,11 @@ use socket2::{Domain, Socket as PlainSocket, Type};
 
 use super::send::Sender;
 use super::{Config, Hearing, Outgoing, Posted};
+use crate::OpenError;
 use crate::counters::Counters;
 use crate::driver::Interest;
 use crate::memory::Regions;
-use crate::packet::{self, Found, OpenError};
+use crate::packet::{self, Found};
 
 /// What the kernel counted for a socket since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -8,11 +8,12 @@ use std::os::unix::fs::OpenOptionsExt;
 
 use socket2::{Domain, Socket, Type};
 
-use super::{OpenError, TapConfig};
+use super::TapConfig;
 use crate::packet::{
     Found, Interface, InterfaceRequest as Request, VNET_HEADER, ask_interface as ask,
     find_interface, named_interface,
 };
+use crate::{OpenError, Privilege};
 
 /// What the kernel may hand over unfinished: checksums, and super-packets of
 /// TCP, also with congestion signals.
@@ -51,7 +52,7 @@ impl Device {
             Some(libc::EBUSY | libc::EINVAL) if !config.name.is_empty() => {
                 OpenError::NameInUse(config.name.clone())
             }
-            _ => OpenError::system("make the interface (TUNSETIFF)")(error),
+            _ => failed("make the interface (TUNSETIFF)")(error),
         })?;
         if config.offload {
             take_offloads(fd)?;
@@ -65,7 +66,7 @@ impl Device {
 fn why_no_device(error: io::Error) -> OpenError {
     match error.raw_os_error() {
         Some(libc::ENOENT | libc::ENODEV | libc::ENXIO | libc::ENOTDIR) => OpenError::NoTapDevices,
-        _ => OpenError::system("open /dev/net/tun")(error),
+        _ => failed("open /dev/net/tun")(error),
     }
 }
 
@@ -74,11 +75,11 @@ fn take_offloads(fd: RawFd) -> Result<(), OpenError> {
     let mut len = VNET_HEADER as libc::c_int;
     // SAFETY: the request is for a number, which lives through the call.
     unsafe { control(fd, libc::TUNSETVNETHDRSZ, (&raw mut len).cast()) }
-        .map_err(OpenError::system("choose the header of frames (TUNSETVNETHDRSZ)"))?;
+        .map_err(failed("choose the header of frames (TUNSETVNETHDRSZ)"))?;
     let flags = std::ptr::without_provenance_mut(WHAT_WE_TAKE as usize);
     // SAFETY: this request takes a number where others take an address.
     unsafe { control(fd, libc::TUNSETOFFLOAD, flags) }
-        .map_err(OpenError::system("take super-packets (TUNSETOFFLOAD)"))
+        .map_err(failed("take super-packets (TUNSETOFFLOAD)"))
 }
 
 /// The name that the kernel has written into a request.
@@ -91,29 +92,41 @@ fn name_in(request: &libc::ifreq) -> String {
 /// Sets what is configured and tells what is so.
 fn set_up(name: &str, config: &TapConfig) -> Result<Found, OpenError> {
     let socket = Socket::new(Domain::IPV4, Type::DGRAM, None)
-        .map_err(OpenError::system("open a socket to set the interface up"))?;
+        .map_err(failed("open a socket to set the interface up"))?;
     let fd = socket.as_raw_fd();
     let bad_name = || OpenError::BadName(name.to_owned());
     let mut request = named_interface(name).ok_or_else(bad_name)?;
     if let Some(station) = config.kernel_station {
         let what = format!("the station address {station:x?}");
         request.ifr_ifru.ifru_hwaddr = hardware(station);
-        ask(fd, Request::SetStation, &mut request).map_err(OpenError::setting(what))?;
+        ask(fd, Request::SetStation, &mut request).map_err(impossible(what))?;
     }
     if let Some(mtu) = config.mtu {
         request.ifr_ifru.ifru_mtu = i32::try_from(mtu).unwrap_or(i32::MAX);
-        ask(fd, Request::SetMtu, &mut request)
-            .map_err(OpenError::setting(format!("an MTU of {mtu}")))?;
+        ask(fd, Request::SetMtu, &mut request).map_err(impossible(format!("an MTU of {mtu}")))?;
     }
     let found = find_interface(&socket, &Interface::Name(name.to_owned()))?;
     if let Some((address, prefix)) = config.kernel_address {
         give_address(fd, &mut request, found.index, address, prefix)
-            .map_err(OpenError::setting(format!("the address {address}/{prefix}")))?;
+            .map_err(impossible(format!("the address {address}/{prefix}")))?;
     }
     if config.up {
-        bring_up(fd, &mut request).map_err(OpenError::system("bring the interface up"))?;
+        bring_up(fd, &mut request).map_err(failed("bring the interface up"))?;
     }
     Ok(found)
+}
+
+/// Names what was tried, which a process without privileges may not do.
+fn failed(what: &'static str) -> impl FnOnce(io::Error) -> OpenError {
+    OpenError::needing(Privilege::Tap, what)
+}
+
+/// Names what was to be set.
+fn impossible(what: String) -> impl FnOnce(io::Error) -> OpenError {
+    move |source| match source.raw_os_error() {
+        Some(libc::EPERM | libc::EACCES) => OpenError::NoPrivilege(Privilege::Tap),
+        _ => OpenError::Impossible { what, source },
+    }
 }
 
 /// Not again if it is up already: that an ordinary user may find, but not do.

@@ -3,14 +3,14 @@
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::{fmt, io};
 
-use landfall_placement::{Ecn, Engine, Instant, PathId, PathLimits, Peer};
+use landfall_placement::{Ecn, Engine, Instant, PathId, Peer};
 
+use super::TapConfig;
 use super::device::Device;
-use super::{OpenError, TapConfig};
+use crate::OpenError;
 use crate::capability::{Capabilities, Feature};
-use crate::counters::Counters;
-use crate::driver::{Descriptors, Driver, Interest, Interests, Progress};
-use crate::exchange::{Arrival, Between, Inbox, Outbox, Pace, Turn};
+use crate::driver::{Descriptors, Driver, DriverState, Progress, take_turn};
+use crate::exchange::{Arrival, Inbox, Outbox, Pace, Turn};
 use crate::memory::{Pins, Regions};
 use crate::packet::{Failure, VNET_HEADER, read_vnet, whole_frames, write_vnet};
 
@@ -21,14 +21,10 @@ const MOST_BYTES: usize = 512 << 10;
 
 /// Runs any engine over whole frames that are exchanged with the kernel.
 pub struct TapDriver {
-    path: PathId,
+    state: DriverState,
     device: Device,
     /// A virtio-net header is in front of every frame.
     offload: bool,
-    limits: PathLimits,
-    capabilities: Capabilities,
-    counters: Counters,
-    between: Between,
     inbox: Inbox,
     /// The memory that is posted, pinned for one frame.
     pins: Pins,
@@ -50,13 +46,9 @@ impl TapDriver {
         let limits = whole_frames(device.found.mtu, config.offload);
         let prefix_len = if config.offload { VNET_HEADER } else { 0 };
         Ok(Self {
-            path,
+            state: DriverState::new(path, limits, capabilities(config.offload), regions),
             device,
             offload: config.offload,
-            limits,
-            capabilities: capabilities(config.offload),
-            counters: Counters::default(),
-            between: Between::new(regions),
             inbox: Inbox::new(path, 1, prefix_len),
             pins: Pins::new(regions),
             pace: Pace::default(),
@@ -115,7 +107,7 @@ impl TapDriver {
             units += match received {
                 Some(len) => self.hand_over(engine, now, len),
                 None => {
-                    self.counters.empty_calls += 1;
+                    self.state.counters.empty_calls += 1;
                     0
                 }
             };
@@ -126,10 +118,10 @@ impl TapDriver {
 
     /// Hands a frame of so many bytes, with what is in front of it, to the engine.
     fn hand_over<E: Engine>(&mut self, engine: &mut E, now: Instant, len: usize) -> u32 {
-        self.counters.receive_calls += 1;
+        self.state.counters.receive_calls += 1;
         let prefix_len = if self.offload { VNET_HEADER } else { 0 };
         let Some(len) = len.checked_sub(prefix_len).filter(|len| *len > 0) else {
-            self.counters.malformed += 1;
+            self.state.counters.malformed += 1;
             return 0;
         };
         let told = if self.offload { read_vnet(self.inbox.prefix(0)) } else { Default::default() };
@@ -141,7 +133,7 @@ impl TapDriver {
             coalesced: told.coalesced,
             verified: told.verified,
         };
-        let (pins, counters) = (&mut self.pins, &mut self.counters);
+        let (pins, counters) = (&mut self.pins, &mut self.state.counters);
         self.inbox.settle(&mut Turn { engine, now, pins, counters }, &arrival, None)
     }
 
@@ -150,21 +142,21 @@ impl TapDriver {
         let (mut sent, mut bytes) = (0, 0);
         self.blocked = false;
         while sent < MOST_UNITS && bytes < MOST_BYTES {
-            self.outbox.fill(engine, now, &mut self.counters, write_vnet);
+            self.outbox.fill(engine, now, &mut self.state.counters, write_vnet);
             let Some(unit) = self.outbox.front() else { break };
             bytes += unit.len;
             let fd = self.device.file.as_raw_fd();
             // SAFETY: the list names heads of the outbox and lent memory that it has pinned.
             match unsafe { write(fd, self.outbox.pieces(1)) } {
                 Ok(()) => {
-                    self.counters.send_calls += 1;
-                    self.counters.units_sent += 1;
+                    self.state.counters.send_calls += 1;
+                    self.state.counters.units_sent += 1;
                 }
                 Err(error) => match Failure::of(&error) {
                     Failure::Broken => return Err(error),
-                    Failure::Lost | Failure::QueueFull => self.counters.send_failed += 1,
+                    Failure::Lost | Failure::QueueFull => self.state.counters.send_failed += 1,
                     Failure::SocketFull => {
-                        self.counters.send_blocked += 1;
+                        self.state.counters.send_blocked += 1;
                         self.blocked = true;
                         break;
                     }
@@ -214,38 +206,20 @@ unsafe fn write(fd: RawFd, pieces: &mut [libc::iovec]) -> io::Result<()> {
 }
 
 impl Driver for TapDriver {
-    fn path(&self) -> PathId {
-        self.path
+    fn state(&self) -> &DriverState {
+        &self.state
     }
 
-    fn limits(&self) -> PathLimits {
-        self.limits
-    }
-
-    fn capabilities(&self) -> &Capabilities {
-        &self.capabilities
-    }
-
-    fn counters(&self) -> &Counters {
-        &self.counters
-    }
-
-    fn counters_mut(&mut self) -> &mut Counters {
-        &mut self.counters
+    fn state_mut(&mut self) -> &mut DriverState {
+        &mut self.state
     }
 
     fn turn<E: Engine>(&mut self, engine: &mut E, now: Instant) -> io::Result<Progress> {
-        // What was asked since the last turn leaves before anything else is looked for.
-        let asked = self.send(engine, now)?;
-        let received = self.receive(engine, now)?;
-        let deposits = self.between.run(engine, now, &mut self.counters);
-        let answered = self.send(engine, now)?;
-        Ok(Progress { received: received + deposits, sent: asked + answered })
+        take_turn(self, engine, now, Self::send, Self::receive)
     }
 
-    fn interests(&self) -> Interests {
-        let fd = self.device.file.as_raw_fd();
-        [Interest { fd, readable: true, writable: self.blocked }].into_iter().collect()
+    fn is_blocked(&self) -> bool {
+        self.blocked
     }
 
     fn descriptors(&self) -> Descriptors<'_> {
@@ -256,9 +230,9 @@ impl Driver for TapDriver {
 impl fmt::Debug for TapDriver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TapDriver")
-            .field("path", &self.path)
+            .field("path", &self.state.path)
             .field("name", &self.device.name)
-            .field("counters", &self.counters)
+            .field("counters", &self.state.counters)
             .finish_non_exhaustive()
     }
 }

@@ -8,8 +8,9 @@ use std::sync::Arc;
 
 use landfall_placement::Span;
 
+use super::TapConfig;
 use super::device::Device;
-use super::{OpenError, TapConfig};
+use crate::OpenError;
 use crate::driver::Interest;
 use crate::memory::{Pins, Regions, Rights};
 use crate::packet::{Failure, VNET_HEADER};

@@ -45,13 +45,11 @@
 
 mod device;
 mod driver;
-mod error;
 mod frames;
 
 use std::net::IpAddr;
 
 pub use driver::TapDriver;
-pub use error::OpenError;
 pub use frames::{FrameReader, FrameWriter, OFFLOAD_HEADER, open_frames, open_super_frames};
 
 /// How a TAP interface is opened: made anew, or taken if it is there.

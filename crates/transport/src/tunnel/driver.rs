@@ -3,15 +3,14 @@
 use std::io;
 use std::net::SocketAddr;
 
-use landfall_placement::{Engine, Instant, PathId, PathLimits};
+use landfall_placement::{Engine, Instant, PathId};
 
 use super::layer::{Layer, State};
 use super::peers::{Peers, TooManyPeers, canonical};
 use super::stations::Stations;
 use super::{ETHERNET_HEADER, TunnelConfig, TunnelCounts};
-use crate::capability::{Capabilities, Feature};
-use crate::counters::Counters;
-use crate::driver::{Descriptors, Driver, Interests, Progress};
+use crate::capability::Feature;
+use crate::driver::{Descriptors, Driver, DriverState, Progress};
 use crate::memory::Regions;
 use crate::udp::{UdpConfig, UdpDriver};
 
@@ -47,7 +46,7 @@ impl TunnelDriver {
             ..UdpConfig::new(config.bind, config.frame)
         };
         let mut udp = UdpDriver::open_as("tunnel", path, udp, regions)?;
-        let found = udp.capabilities_mut();
+        let found = &mut udp.state_mut().capabilities;
         found.add(Feature::RawFrames);
         for feature in [Feature::TcpSegmentation, Feature::ChecksumOffload] {
             found.lack(feature, "no device looks into tunnelled frames; use tap or packet");
@@ -89,39 +88,23 @@ impl TunnelDriver {
 }
 
 impl Driver for TunnelDriver {
-    fn path(&self) -> PathId {
-        self.udp.path()
+    fn state(&self) -> &DriverState {
+        self.udp.state()
     }
 
-    fn limits(&self) -> PathLimits {
-        self.udp.limits()
-    }
-
-    fn capabilities(&self) -> &Capabilities {
-        self.udp.capabilities()
-    }
-
-    fn counters(&self) -> &Counters {
-        self.udp.counters()
-    }
-
-    fn counters_mut(&mut self) -> &mut Counters {
-        self.udp.counters_mut()
+    fn state_mut(&mut self) -> &mut DriverState {
+        self.udp.state_mut()
     }
 
     fn turn<E: Engine>(&mut self, engine: &mut E, now: Instant) -> io::Result<Progress> {
         self.udp.turn(&mut Layer { engine, state: &mut self.state }, now)
     }
 
-    fn interests(&self) -> Interests {
-        self.udp.interests()
+    fn is_blocked(&self) -> bool {
+        self.udp.is_blocked()
     }
 
     fn descriptors(&self) -> Descriptors<'_> {
         self.udp.descriptors()
-    }
-
-    fn poll_timeout(&self) -> Option<Instant> {
-        self.udp.poll_timeout()
     }
 }

@@ -4,31 +4,26 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd};
 
-use landfall_placement::{Engine, Instant, PathId, PathLimits};
+use landfall_placement::{Engine, Instant, PathId};
 use socket2::Socket;
 
 use super::receive::{Receiver, receive_message, something_waits};
 use super::{UdpConfig, send, socket};
-use crate::capability::{Capabilities, Feature};
-use crate::counters::Counters;
-use crate::driver::{Descriptors, Driver, Interest, Interests, Progress};
-use crate::exchange::{Between, HEAD_ROOM, Outbox};
+use crate::capability::Feature;
+use crate::driver::{Descriptors, Driver, DriverState, Progress, take_turn};
+use crate::exchange::Outbox;
 use crate::memory::{Pins, Regions};
 
 /// Runs any engine over a UDP socket.
 #[derive(Debug)]
 pub struct UdpDriver {
-    path: PathId,
+    pub(super) state: DriverState,
     pub(super) socket: Socket,
     /// IPv4 peers have IPv6 addresses on this socket.
     pub(super) ipv6: bool,
     local: SocketAddr,
     /// The only peer, if the socket is connected.
     pub(super) connected: Option<SocketAddr>,
-    limits: PathLimits,
-    capabilities: Capabilities,
-    pub(super) counters: Counters,
-    between: Between,
     receiver: Receiver,
     pub(super) outbox: Outbox,
     pub(super) batch_send: bool,
@@ -53,22 +48,18 @@ impl UdpDriver {
         regions: &Regions,
     ) -> io::Result<Self> {
         let (socket, capabilities) = socket::open(&config, driver)?;
-        let limits = PathLimits { head: HEAD_ROOM as u16, ..PathLimits::plain(config.unit) };
+        let limits = config.limits(&socket)?;
         let batch_receive = capabilities.has(Feature::BatchedReceive);
         Ok(Self {
-            path,
             ipv6: config.bind.is_ipv6(),
             local: socket::bound_to(&socket)?,
             connected: None,
-            limits,
-            counters: Counters::default(),
-            between: Between::new(regions),
             receiver: Receiver::new(path, regions, batch_receive, config.peek),
             outbox: Outbox::new(path, limits, Pins::new(regions), 0),
             batch_send: capabilities.has(Feature::BatchedSend),
             blocked: false,
             socket,
-            capabilities,
+            state: DriverState::new(path, limits, capabilities, regions),
         })
     }
 
@@ -97,15 +88,10 @@ impl UdpDriver {
         Ok(())
     }
 
-    /// What a driver that is made of this one can do besides.
-    pub(crate) fn capabilities_mut(&mut self) -> &mut Capabilities {
-        &mut self.capabilities
-    }
-
     /// The device refused a batch: from now on one unit a call.
     pub(super) fn lose_batched_send(&mut self, error: &io::Error) {
         self.batch_send = false;
-        socket::lack_batched_send(&mut self.capabilities, error);
+        socket::lack_batched_send(&mut self.state.capabilities, error);
     }
 
     /// Receives one batch and hands it to the engine. Gives the number of units.
@@ -114,51 +100,33 @@ impl UdpDriver {
         // Nothing came last time: looking is cheaper than to post for nothing,
         // and what a spinning thread does most.
         if self.receiver.is_idle() && !something_waits(fd)? {
-            self.counters.empty_calls += 1;
+            self.state.counters.empty_calls += 1;
             return Ok(0);
         }
-        let peeked = self.receiver.look(engine, now, &mut self.counters, fd)?;
+        let peeked = self.receiver.look(engine, now, &mut self.state.counters, fd)?;
         let pieces = self.receiver.post(engine, peeked.as_ref());
         // SAFETY: the receiver posts scratch memory of its own and lent memory that it has
         // pinned until `settle`.
         let message = unsafe { receive_message(fd, pieces, 0)? };
-        Ok(self.receiver.settle(engine, now, &mut self.counters, (message, peeked)))
+        Ok(self.receiver.settle(engine, now, &mut self.state.counters, (message, peeked)))
     }
 }
 
 impl Driver for UdpDriver {
-    fn path(&self) -> PathId {
-        self.path
+    fn state(&self) -> &DriverState {
+        &self.state
     }
 
-    fn limits(&self) -> PathLimits {
-        self.limits
-    }
-
-    fn capabilities(&self) -> &Capabilities {
-        &self.capabilities
-    }
-
-    fn counters(&self) -> &Counters {
-        &self.counters
-    }
-
-    fn counters_mut(&mut self) -> &mut Counters {
-        &mut self.counters
+    fn state_mut(&mut self) -> &mut DriverState {
+        &mut self.state
     }
 
     fn turn<E: Engine>(&mut self, engine: &mut E, now: Instant) -> io::Result<Progress> {
-        // What was asked since the last turn leaves before anything else is looked for.
-        let asked = send::send(self, engine, now)?;
-        let received = self.receive(engine, now)?;
-        let deposits = self.between.run(engine, now, &mut self.counters);
-        let answered = send::send(self, engine, now)?;
-        Ok(Progress { received: received + deposits, sent: asked + answered })
+        take_turn(self, engine, now, send::send, Self::receive)
     }
 
-    fn interests(&self) -> Interests {
-        let fd = self.socket.as_raw_fd();
-        [Interest { fd, readable: true, writable: self.blocked }].into_iter().collect()
+    fn is_blocked(&self) -> bool {
+        self.blocked
     }
 
     fn descriptors(&self) -> Descriptors<'_> {

@@ -25,9 +25,20 @@ pub(crate) use {
     socket::{bound_to, lack_batched_send, open},
 };
 
+use std::io;
 use std::net::SocketAddr;
+use std::os::fd::AsRawFd;
+
+use landfall_placement::PathLimits;
+use socket2::Socket;
 
 pub use driver::UdpDriver;
+
+use crate::driver::plain_limits;
+use crate::interfaces::mtu_at;
+
+/// The payload of a UDP datagram that every way is taken to carry (`BASE_PLPMTU` of RFC 8899).
+pub const SURE: u32 = 1200;
 
 /// How a UDP path is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +48,9 @@ pub struct UdpConfig {
     /// The largest UDP payload that crosses in one piece: the MTU less the IP
     /// and UDP headers (28 bytes for IPv4, 48 for IPv6).
     pub unit: u32,
+    /// Ask the interface of the local address how much it carries, when the path is opened,
+    /// in the place of `unit`: see [`UdpConfig::discover`].
+    pub discover: bool,
     /// Send and receive many units with one call, where the kernel can.
     /// Without it the portable path is used: one datagram a call.
     pub batch: bool,
@@ -57,9 +71,36 @@ impl UdpConfig {
         Self {
             bind,
             unit: if unit < largest { unit } else { largest },
+            discover: false,
             batch: true,
             socket_buffer: 16 << 20,
             peek: true,
         }
+    }
+
+    /// A path of which nobody has to know the MTU. The path carries what the interface of
+    /// the local address carries, or the largest of all interfaces where that is
+    /// unspecified; what is sure to get to every peer
+    /// ([`PathLimits::sure`](landfall_placement::PathLimits::sure)) is all of it on loopback
+    /// and [`SURE`] bytes elsewhere. An engine finds out what is between the two.
+    ///
+    /// Nothing is fragmented on the way, and what routers say of the MTU is not believed,
+    /// since anybody can say it: what is too long for the way, or for the interface, is lost.
+    /// Where no interface has the address, an MTU of 1500 is taken for its.
+    #[must_use]
+    pub const fn discover(bind: SocketAddr) -> Self {
+        Self { discover: true, ..Self::new(bind, 1500) }
+    }
+
+    /// What the path carries at once, once its socket is open.
+    pub(crate) fn limits(&self, socket: &Socket) -> io::Result<PathLimits> {
+        if !self.discover {
+            return Ok(plain_limits(self.unit));
+        }
+        let address = self.bind.ip();
+        let mtu = mtu_at(socket.as_raw_fd(), address)?;
+        let unit = mtu.map_or(self.unit, |mtu| Self::new(self.bind, mtu).unit);
+        let sure = if address.is_loopback() { unit } else { unit.min(SURE) };
+        Ok(PathLimits { sure, ..plain_limits(unit) })
     }
 }

@@ -28,7 +28,7 @@ pub(super) fn send<E: Engine>(
     let mut sent = 0;
     driver.blocked = false;
     while sent < UNITS_PER_TURN {
-        driver.outbox.fill(engine, now, &mut driver.counters, |_, _| {});
+        driver.outbox.fill(engine, now, &mut driver.state.counters, |_, _| {});
         if driver.outbox.is_empty() {
             break;
         }
@@ -55,7 +55,7 @@ fn send_run<E: Engine>(driver: &mut UdpDriver, engine: &mut E, now: Instant) -> 
     };
     let Ok(to) = to else {
         // Nowhere to send it: to the engine it is lost on the way.
-        driver.counters.send_failed += 1;
+        driver.state.counters.send_failed += 1;
         driver.outbox.done(engine, now, 1);
         return Ok(1);
     };
@@ -64,23 +64,32 @@ fn send_run<E: Engine>(driver: &mut UdpDriver, engine: &mut E, now: Instant) -> 
     // SAFETY: the list names heads of the outbox and lent memory that it has pinned.
     let sent = unsafe { send_message(fd, pieces, &sending) };
     let Err(error) = sent else {
-        driver.counters.send_calls += 1;
-        driver.counters.units_sent += count as u64;
+        driver.state.counters.send_calls += 1;
+        driver.state.counters.units_sent += count as u64;
         driver.outbox.done(engine, now, count);
         return Ok(count);
     };
     match SendFault::of(&error, count) {
         SendFault::NoRoom => {
-            driver.counters.send_blocked += 1;
+            driver.state.counters.send_blocked += 1;
             driver.blocked = true;
             Ok(0)
         }
         SendFault::CannotSegment => {
-            driver.lose_batched_send(&error);
-            send_run(driver, engine, now)
+            // The kernel says the same where the units are too long for the interface: one
+            // alone shows which it is.
+            driver.batch_send = false;
+            let failed = driver.state.counters.send_failed;
+            let sent = send_run(driver, engine, now)?;
+            let is_lost = driver.state.counters.send_failed > failed;
+            match is_lost || sent == 0 {
+                true => driver.batch_send = true,
+                false => driver.lose_batched_send(&error),
+            }
+            Ok(sent)
         }
         SendFault::Lost => {
-            driver.counters.send_failed += count as u64;
+            driver.state.counters.send_failed += count as u64;
             driver.outbox.done(engine, now, count);
             Ok(count)
         }

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, RawFd};
 
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
@@ -21,11 +21,25 @@ pub(crate) fn open(config: &UdpConfig, driver: &'static str) -> io::Result<(Sock
     socket.set_nonblocking(true)?;
     socket.bind(&SockAddr::from(config.bind))?;
     grow_buffers(socket.as_raw_fd(), config.socket_buffer);
+    if config.discover {
+        probe_only(socket.as_raw_fd(), domain == Domain::IPV6)?;
+    }
     found.add(Feature::DirectPlacement);
     enable_batches(&socket, config, &mut found);
     // A socket of IPv6 talks to peers of IPv4 too.
     enable_ecn(socket.as_raw_fd(), (true, domain == Domain::IPV6), &mut found);
     Ok((socket, found))
+}
+
+/// Nothing is fragmented, and what the kernel has learned of the way is not asked: ICMP
+/// messages can be forged, and a way that swallows them is as common.
+fn probe_only(fd: RawFd, ipv6: bool) -> io::Result<()> {
+    set_option(fd, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_PROBE)?;
+    if ipv6 {
+        let probe = libc::IPV6_PMTUDISC_PROBE;
+        set_option(fd, libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, probe)?;
+    }
+    Ok(())
 }
 
 fn enable_batches(socket: &Socket, config: &UdpConfig, found: &mut Capabilities) {

@@ -2,17 +2,16 @@
 
 use std::{fmt, io};
 
-use landfall_placement::{Engine, Instant, PathId, PathLimits, Transmit};
+use landfall_placement::{Engine, Instant, PathId, Transmit};
 use socket2::Socket;
 
 use super::flight::{Sender, Wire};
 use super::halves::Halves;
 use super::ring::Ring;
 use super::zero_copy::{Policy, ZeroCopy};
-use crate::capability::{Capabilities, Feature};
-use crate::counters::Counters;
-use crate::driver::{Descriptors, Driver, Interests, Progress};
-use crate::exchange::{Between, Gathered, Prefix, RunLimits};
+use crate::capability::Feature;
+use crate::driver::{Descriptors, Driver, DriverState, Interests, Progress};
+use crate::exchange::{Gathered, Prefix, RunLimits};
 use crate::inet::SendFault;
 use crate::memory::Regions;
 use crate::packet::{
@@ -26,11 +25,7 @@ use crate::packet::{
 /// Where the kernel had no room, the frames concerned leave after those that
 /// were queued behind them.
 pub struct UringPacketDriver {
-    path: PathId,
-    limits: PathLimits,
-    capabilities: Capabilities,
-    counters: Counters,
-    between: Between,
+    state: DriverState,
     room: Room,
     halves: Halves<Receiver, ReceiveHeader, PacketWire>,
 }
@@ -42,7 +37,7 @@ impl UringPacketDriver {
     ///
     /// # Errors
     /// There is no `io_uring` here ([`Unavailable`](super::Unavailable) inside
-    /// says why), or [`OpenError`](packet::OpenError) inside says what is
+    /// says why), or [`OpenError`](crate::OpenError) inside says what is
     /// missing for the socket.
     pub fn open(path: PathId, config: &PacketConfig, regions: &Regions) -> io::Result<Self> {
         let ring = Ring::open()?;
@@ -57,11 +52,7 @@ impl UringPacketDriver {
         let receiver = Receiver::new(path, link, regions);
         let sender = Sender::new(wire, path, limits, regions, never);
         Ok(Self {
-            path,
-            limits,
-            capabilities,
-            counters: Counters::default(),
-            between: Between::new(regions),
+            state: DriverState::new(path, limits, capabilities, regions),
             room: Room::Enough,
             halves: Halves::new(ring, receiver, ReceiveHeader::new(), sender),
         })
@@ -87,7 +78,7 @@ impl UringPacketDriver {
         now: Instant,
         mut send: bool,
     ) -> io::Result<u32> {
-        let counters = &mut self.counters;
+        let counters = &mut self.state.counters;
         let mut units = 0;
         self.halves.receiver().start_turn();
         while self.halves.receiver().wants_more() {
@@ -121,24 +112,12 @@ impl UringPacketDriver {
 }
 
 impl Driver for UringPacketDriver {
-    fn path(&self) -> PathId {
-        self.path
+    fn state(&self) -> &DriverState {
+        &self.state
     }
 
-    fn limits(&self) -> PathLimits {
-        self.limits
-    }
-
-    fn capabilities(&self) -> &Capabilities {
-        &self.capabilities
-    }
-
-    fn counters(&self) -> &Counters {
-        &self.counters
-    }
-
-    fn counters_mut(&mut self) -> &mut Counters {
-        &mut self.counters
+    fn state_mut(&mut self) -> &mut DriverState {
+        &mut self.state
     }
 
     fn turn<E: Engine>(&mut self, engine: &mut E, now: Instant) -> io::Result<Progress> {
@@ -146,19 +125,23 @@ impl Driver for UringPacketDriver {
         let may_send = !self.room.is_early(now);
         self.halves.sender_mut().start_turn();
         if may_send {
-            self.halves.sender_mut().fill(engine, now, &mut self.counters);
+            self.halves.sender_mut().fill(engine, now, &mut self.state.counters);
         }
         let received = self.exchange(engine, now, may_send)?;
-        let deposits = self.between.run(engine, now, &mut self.counters);
+        let deposits = self.state.settle(engine, now);
         if may_send {
-            self.halves.send(engine, now, &mut self.counters)?;
+            self.halves.send(engine, now, &mut self.state.counters)?;
             self.note_room(now);
         }
         Ok(Progress { received: received + deposits, sent: self.halves.sender().sent() })
     }
 
+    fn is_blocked(&self) -> bool {
+        self.room == Room::SocketFull
+    }
+
     fn interests(&self) -> Interests {
-        self.halves.interests(self.room == Room::SocketFull)
+        self.halves.interests(self.is_blocked())
     }
 
     fn descriptors(&self) -> Descriptors<'_> {
@@ -173,9 +156,9 @@ impl Driver for UringPacketDriver {
 impl fmt::Debug for UringPacketDriver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("UringPacketDriver")
-            .field("path", &self.path)
+            .field("path", &self.state.path)
             .field("link", &self.halves.sender().wire.link)
-            .field("counters", &self.counters)
+            .field("counters", &self.state.counters)
             .finish_non_exhaustive()
     }
 }

@@ -4,7 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
 
-use landfall_placement::{Engine, Instant, PathId, PathLimits, Peer};
+use landfall_placement::{Engine, Instant, PathId, Peer};
 use socket2::Socket;
 
 use super::flight::{Sender, Wire};
@@ -12,9 +12,8 @@ use super::halves::Halves;
 use super::ring::Ring;
 use super::zero_copy::{Policy, ZeroCopy, ZeroCopyUse};
 use crate::capability::{Capabilities, Feature};
-use crate::counters::Counters;
-use crate::driver::{Descriptors, Driver, Interests, Progress};
-use crate::exchange::{Between, Gathered, HEAD_ROOM, RunLimits};
+use crate::driver::{Descriptors, Driver, DriverState, Interests, Progress};
+use crate::exchange::{Gathered, RunLimits};
 use crate::inet::{SendFault, nothing_came};
 use crate::memory::Regions;
 use crate::udp::{self, ReceiveHeader, Receiver, SendHeader, Sending, UdpConfig};
@@ -55,12 +54,8 @@ impl UringUdpConfig {
 /// the regions concerned cannot be taken back any more.
 #[derive(Debug)]
 pub struct UringUdpDriver {
-    path: PathId,
+    state: DriverState,
     local: SocketAddr,
-    limits: PathLimits,
-    capabilities: Capabilities,
-    counters: Counters,
-    between: Between,
     halves: Halves<Receiver, ReceiveHeader, UdpWire>,
 }
 
@@ -75,7 +70,7 @@ impl UringUdpDriver {
         let ring = Ring::open()?;
         let (socket, mut capabilities) = udp::open(&config.udp, "uring-udp")?;
         let zero_copy = zero_copy_policy(&config, &ring, &mut capabilities)?;
-        let limits = PathLimits { head: HEAD_ROOM as u16, ..PathLimits::plain(config.udp.unit) };
+        let limits = config.udp.limits(&socket)?;
         let batch_receive = capabilities.has(Feature::BatchedReceive);
         let local = udp::bound_to(&socket)?;
         let wire = UdpWire {
@@ -87,13 +82,9 @@ impl UringUdpDriver {
         let receiver = Receiver::new(path, regions, batch_receive, config.udp.peek);
         let sender = Sender::new(wire, path, limits, regions, zero_copy);
         Ok(Self {
-            path,
+            state: DriverState::new(path, limits, capabilities, regions),
             local,
-            limits,
-            counters: Counters::default(),
-            between: Between::new(regions),
             halves: Halves::new(ring, receiver, ReceiveHeader::new(), sender),
-            capabilities,
         })
     }
 
@@ -111,7 +102,7 @@ impl UringUdpDriver {
 
     /// Receives one batch; sends what waited with the same entry into the kernel.
     fn exchange<E: Engine>(&mut self, engine: &mut E, now: Instant) -> io::Result<u32> {
-        let counters = &mut self.counters;
+        let counters = &mut self.state.counters;
         self.halves.sender_mut().fill(engine, now, counters);
         let fd = self.halves.sender().wire.socket.as_raw_fd();
         let peeked = self.halves.receiver().look(engine, now, counters, fd)?;
@@ -132,7 +123,7 @@ impl UringUdpDriver {
     /// Keeps the list of capabilities true.
     fn note_losses(&mut self) {
         if let Some(error) = self.halves.sender_mut().wire.refusal.take() {
-            udp::lack_batched_send(&mut self.capabilities, &error);
+            udp::lack_batched_send(&mut self.state.capabilities, &error);
         }
     }
 }
@@ -160,38 +151,30 @@ fn zero_copy_policy(
 }
 
 impl Driver for UringUdpDriver {
-    fn path(&self) -> PathId {
-        self.path
+    fn state(&self) -> &DriverState {
+        &self.state
     }
 
-    fn limits(&self) -> PathLimits {
-        self.limits
-    }
-
-    fn capabilities(&self) -> &Capabilities {
-        &self.capabilities
-    }
-
-    fn counters(&self) -> &Counters {
-        &self.counters
-    }
-
-    fn counters_mut(&mut self) -> &mut Counters {
-        &mut self.counters
+    fn state_mut(&mut self) -> &mut DriverState {
+        &mut self.state
     }
 
     fn turn<E: Engine>(&mut self, engine: &mut E, now: Instant) -> io::Result<Progress> {
         self.halves.check()?;
         self.halves.sender_mut().start_turn();
         let received = self.exchange(engine, now)?;
-        let deposits = self.between.run(engine, now, &mut self.counters);
-        self.halves.send(engine, now, &mut self.counters)?;
+        let deposits = self.state.settle(engine, now);
+        self.halves.send(engine, now, &mut self.state.counters)?;
         self.note_losses();
         Ok(Progress { received: received + deposits, sent: self.halves.sender().sent() })
     }
 
+    fn is_blocked(&self) -> bool {
+        self.halves.sender().is_blocked()
+    }
+
     fn interests(&self) -> Interests {
-        self.halves.interests(self.halves.sender().is_blocked())
+        self.halves.interests(self.is_blocked())
     }
 
     fn descriptors(&self) -> Descriptors<'_> {

@@ -4,31 +4,26 @@ use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::{fmt, io, ptr};
 
 use arrayvec::ArrayVec;
-use landfall_placement::{Engine, Instant, PathId, PathLimits, Peer};
+use landfall_placement::{Engine, Instant, PathId, Peer};
 
 use super::receive::Receiver;
 use super::send::BATCH_BYTES;
 use super::socket::{self, Opened};
-use super::{ETHERNET_HEADER, Framing, OpenError, XdpConfig, send};
-use crate::capability::Capabilities;
-use crate::counters::Counters;
-use crate::driver::{Descriptors, Driver, Interest, Interests, Progress};
-use crate::exchange::{Between, HEAD_ROOM, Outbox};
+use super::{ETHERNET_HEADER, Framing, XdpConfig, send};
+use crate::OpenError;
+use crate::driver::{Descriptors, Driver, DriverState, Progress, plain_limits, take_turn};
+use crate::exchange::Outbox;
 use crate::memory::{Pins, Regions};
 use crate::packet::Room;
 
 /// Runs any engine over the frames of an Ethernet interface, through rings that
 /// are mapped into this process.
 pub struct XdpDriver {
-    path: PathId,
+    pub(super) state: DriverState,
     pub(super) opened: Opened,
     station: [u8; 6],
     pub(super) framing: Framing,
     mtu: u32,
-    pub(super) limits: PathLimits,
-    capabilities: Capabilities,
-    pub(super) counters: Counters,
-    between: Between,
     receiver: Receiver,
     pub(super) outbox: Outbox,
     pub(super) room: Room,
@@ -48,18 +43,14 @@ impl XdpDriver {
         let (opened, link) = socket::open(config, true)?;
         let framing = config.framing;
         let station = framing.station(link.interface.station);
-        let limits = PathLimits { head: HEAD_ROOM as u16, ..PathLimits::plain(link.unit) };
+        let limits = plain_limits(link.unit);
         let outbox = Outbox::new(path, limits, Pins::new(regions), 0);
         Ok(Self {
-            path,
+            state: DriverState::new(path, limits, link.capabilities, regions),
             opened,
             station,
             framing,
             mtu: link.interface.mtu,
-            limits,
-            capabilities: link.capabilities,
-            counters: Counters::default(),
-            between: Between::new(regions),
             receiver: Receiver::new(path, regions, (station, framing)),
             outbox: outbox.with_batches_of(BATCH_BYTES),
             room: Room::Enough,
@@ -76,6 +67,17 @@ impl XdpDriver {
     #[must_use]
     pub fn mtu(&self) -> u32 {
         self.mtu
+    }
+
+    /// Receives what came and hands it to the engine. Gives the number of units.
+    fn receive<E: Engine>(&mut self, engine: &mut E, now: Instant) -> io::Result<u32> {
+        let came = (&mut self.opened.rings, &self.opened.frames);
+        let units = self.receiver.receive(engine, now, &mut self.state.counters, came)?;
+        if self.opened.rings.fill.needs_wakeup() {
+            // A device that receives into the rings' memory had run out of it.
+            wake_receiver(self.opened.socket.as_raw_fd())?;
+        }
+        Ok(units)
     }
 
     /// The driver's header of a unit to this peer: an empty one where the unit
@@ -95,43 +97,16 @@ impl XdpDriver {
 }
 
 impl Driver for XdpDriver {
-    fn path(&self) -> PathId {
-        self.path
+    fn state(&self) -> &DriverState {
+        &self.state
     }
 
-    fn limits(&self) -> PathLimits {
-        self.limits
-    }
-
-    fn capabilities(&self) -> &Capabilities {
-        &self.capabilities
-    }
-
-    fn counters(&self) -> &Counters {
-        &self.counters
-    }
-
-    fn counters_mut(&mut self) -> &mut Counters {
-        &mut self.counters
+    fn state_mut(&mut self) -> &mut DriverState {
+        &mut self.state
     }
 
     fn turn<E: Engine>(&mut self, engine: &mut E, now: Instant) -> io::Result<Progress> {
-        // What was asked since the last turn leaves before anything else is looked for.
-        let asked = send::send(self, engine, now)?;
-        let came = (&mut self.opened.rings, &self.opened.frames);
-        let received = self.receiver.receive(engine, now, &mut self.counters, came)?;
-        if self.opened.rings.fill.needs_wakeup() {
-            // A device that receives into the rings' memory had run out of it.
-            wake_receiver(self.opened.socket.as_raw_fd())?;
-        }
-        let deposits = self.between.run(engine, now, &mut self.counters);
-        let answered = send::send(self, engine, now)?;
-        Ok(Progress { received: received + deposits, sent: asked + answered })
-    }
-
-    fn interests(&self) -> Interests {
-        let fd = self.opened.socket.as_raw_fd();
-        [Interest { fd, readable: true, writable: false }].into_iter().collect()
+        take_turn(self, engine, now, send::send, Self::receive)
     }
 
     fn descriptors(&self) -> Descriptors<'_> {
@@ -162,9 +137,9 @@ pub(super) fn wake_receiver(fd: RawFd) -> io::Result<()> {
 impl fmt::Debug for XdpDriver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("XdpDriver")
-            .field("path", &self.path)
+            .field("path", &self.state.path)
             .field("framing", &self.framing)
-            .field("counters", &self.counters)
+            .field("counters", &self.state.counters)
             .finish_non_exhaustive()
     }
 }

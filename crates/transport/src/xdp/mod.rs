@@ -67,7 +67,6 @@
 //! What does not live here: steering, IP.
 
 mod driver;
-mod error;
 mod frames;
 mod lane;
 mod program;
@@ -77,10 +76,17 @@ mod send;
 mod socket;
 
 pub use driver::XdpDriver;
-pub use error::OpenError;
 pub use lane::{Burst, Lane};
 
+use std::io;
+
 use crate::packet::Interface;
+use crate::{OpenError, Privilege};
+
+/// Names what was tried, which a process without privileges may not do.
+fn failed(what: &'static str) -> impl FnOnce(io::Error) -> OpenError {
+    OpenError::needing(Privilege::Xdp, what)
+}
 
 /// Where the program looks at frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -36,13 +36,13 @@ pub(super) fn send<E: Engine>(
     let mut sent = 0;
     let mut is_full = false;
     while sent < UNITS_PER_TURN && !is_full {
-        driver.outbox.fill(engine, now, &mut driver.counters, |_, _| {});
+        driver.outbox.fill(engine, now, &mut driver.state.counters, |_, _| {});
         let mut listed = 0;
         while let Some(unit) = driver.outbox.front() {
             let (to, len) = (unit.to, unit.len);
             let header = driver.header_to(to).filter(|header| {
                 let whole = header.len() + len;
-                whole >= ETHERNET_HEADER && len <= driver.limits.unit as usize
+                whole >= ETHERNET_HEADER && len <= driver.state.limits.unit as usize
             });
             let Some(header) = header else {
                 lose(driver, engine, now);
@@ -58,18 +58,18 @@ pub(super) fn send<E: Engine>(
         if listed == 0 {
             break;
         }
-        driver.counters.units_sent += u64::from(listed);
+        driver.state.counters.units_sent += u64::from(listed);
         sent += listed;
         driver.opened.rings.send.show();
-        driver.opened.kick(&mut driver.counters)?;
+        driver.opened.kick(&mut driver.state.counters)?;
         driver.opened.reclaim();
     }
     if sent == 0 && driver.opened.rings.send.waiting() > 0 {
-        driver.opened.kick(&mut driver.counters)?;
+        driver.opened.kick(&mut driver.state.counters)?;
         driver.opened.reclaim();
     }
     let is_stuck = is_full || driver.opened.rings.send.waiting() > 0;
-    driver.counters.send_blocked += u64::from(is_stuck);
+    driver.state.counters.send_blocked += u64::from(is_stuck);
     // Nobody is told when the device has room again.
     driver.room = if is_stuck { driver.room.after_full_queue(now) } else { Room::Enough };
     Ok(sent)
@@ -96,7 +96,7 @@ fn list(driver: &mut XdpDriver, header: &[u8], len: usize) -> bool {
             into = rest;
         }
         let from = done.saturating_sub(header.len());
-        driver.counters.bytes_copied += driver.outbox.copy_part(from, into) as u64;
+        driver.state.counters.bytes_copied += driver.outbox.copy_part(from, into) as u64;
         done += here;
         let options = if done < whole { libc::XDP_PKT_CONTD } else { 0 };
         send.write(libc::xdp_desc { addr: chunk, len: here as u32, options });
@@ -106,7 +106,7 @@ fn list(driver: &mut XdpDriver, header: &[u8], len: usize) -> bool {
 
 /// To the engine the next unit is lost on the way.
 fn lose<E: Engine>(driver: &mut XdpDriver, engine: &mut E, now: Instant) {
-    driver.counters.send_failed += 1;
+    driver.state.counters.send_failed += 1;
     driver.outbox.done(engine, now, 1);
 }
 

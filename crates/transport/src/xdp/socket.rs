@@ -11,7 +11,8 @@ use socket2::{Domain, Socket, Type};
 use super::frames::Frames;
 use super::program::{BEFORE_THE_STACK, IN_THE_DRIVER, Map, Program};
 use super::ring::{self, Reader, Writer};
-use super::{Attach, ETHERNET_HEADER, Framing, OpenError, XdpConfig};
+use super::{Attach, ETHERNET_HEADER, Framing, XdpConfig, failed};
+use crate::OpenError;
 use crate::capability::{Capabilities, Feature};
 use crate::inet::grow_buffers;
 use crate::packet::{Found, find_interface, join_interface};
@@ -83,7 +84,7 @@ pub(super) fn open(config: &XdpConfig, allow_parts: bool) -> Result<(Opened, Lin
     }
     // XDP sockets themselves answer no questions about interfaces.
     let asking = Socket::new(Domain::UNIX, Type::DGRAM, None)
-        .map_err(OpenError::system("open a socket to ask for interfaces"))?;
+        .map_err(failed("open a socket to ask for interfaces"))?;
     let interface = find_interface(&asking, &config.interface)?;
     let socket = Socket::new(Domain::from(libc::AF_XDP), Type::RAW, None).map_err(why_no_socket)?;
     grow_buffers(socket.as_raw_fd(), SEND_BUFFER);
@@ -91,17 +92,15 @@ pub(super) fn open(config: &XdpConfig, allow_parts: bool) -> Result<(Opened, Lin
     let longest = interface.mtu.saturating_add(ETHERNET_HEADER as u32 + TAG);
     let fits = |chunk| longest <= Frames::received_in_one(chunk);
     let chunk = if fits(SHORT_CHUNK) { SHORT_CHUNK } else { LONG_CHUNK };
-    let frames = Frames::new(config.frames, chunk)
-        .map_err(OpenError::system("make memory for the frames"))?;
+    let frames = Frames::new(config.frames, chunk).map_err(failed("make memory for the frames"))?;
     let rings = register(&socket, &frames, config.frames)?;
 
-    let map = Map::new(config.queue).map_err(OpenError::system("make a map of sockets"))?;
+    let map = Map::new(config.queue).map_err(failed("make a map of sockets"))?;
     let program = Program::load(&config.framing, &map)
-        .map_err(OpenError::system("load the program that redirects frames"))?;
+        .map_err(failed("load the program that redirects frames"))?;
     let (attached, in_driver) = attach(config, &program, interface.index)?;
     let in_parts = bind(config, &socket, interface.index, allow_parts && !fits(chunk))?;
-    map.set(config.queue, socket.as_raw_fd())
-        .map_err(OpenError::system("tell the program of the socket"))?;
+    map.set(config.queue, socket.as_raw_fd()).map_err(failed("tell the program of the socket"))?;
 
     let in_one = Frames::received_in_one(chunk) - ETHERNET_HEADER as u32;
     let payload = if in_parts { interface.mtu } else { interface.mtu.min(in_one) };
@@ -134,13 +133,13 @@ fn memberships(config: &XdpConfig, interface: &Found) -> Result<Option<Socket>, 
         own.map_or(Ok(()), |own| join_interface(fd, interface.index, Some(own)))?;
         if groups { join_interface(fd, interface.index, None).map(|()| socket) } else { Ok(socket) }
     };
-    join().map(Some).map_err(OpenError::system("let the interface take frames of the path"))
+    join().map(Some).map_err(failed("let the interface take frames of the path"))
 }
 
 fn why_no_socket(error: io::Error) -> OpenError {
     match error.raw_os_error() {
         Some(libc::EAFNOSUPPORT) => OpenError::NoXdpSockets,
-        _ => OpenError::system("open an XDP socket")(error),
+        _ => failed("open an XDP socket")(error),
     }
 }
 
@@ -157,7 +156,7 @@ fn register(socket: &Socket, frames: &Frames, each_way: u32) -> Result<Rings, Op
         Some(libc::ENOBUFS | libc::ENOMEM | libc::EPERM) => {
             OpenError::LockedMemory { bytes: registration.len, source }
         }
-        _ => OpenError::system("register memory for the frames")(source),
+        _ => failed("register memory for the frames")(source),
     })?;
     // The kernel hands frames over before it shows that it has taken them from
     // this ring (`xsk_flush`): in between they may come round already.
@@ -169,7 +168,7 @@ fn register(socket: &Socket, frames: &Frames, each_way: u32) -> Result<Rings, Op
         (ring::SEND, each_way),
     ] {
         // SAFETY: a number names no memory.
-        unsafe { set_option(fd, kind.option, &size) }.map_err(OpenError::system("make a ring"))?;
+        unsafe { set_option(fd, kind.option, &size) }.map_err(failed("make a ring"))?;
     }
     let map = || {
         let at = ring_offsets(fd)?;
@@ -181,7 +180,7 @@ fn register(socket: &Socket, frames: &Frames, each_way: u32) -> Result<Rings, Op
             send: Writer::map(borrowed, ring::SEND, &at.tx, each_way)?,
         })
     };
-    let mut rings = map().map_err(OpenError::system("map the rings"))?;
+    let mut rings = map().map_err(failed("map the rings"))?;
     for nth in 0..each_way {
         rings.fill.write(u64::from(nth) * u64::from(frames.chunk()));
     }
@@ -194,7 +193,7 @@ fn register(socket: &Socket, frames: &Frames, each_way: u32) -> Result<Rings, Op
 fn attach(config: &XdpConfig, program: &Program, index: u32) -> Result<(OwnedFd, bool), OpenError> {
     let error = |error: io::Error| match error.raw_os_error() {
         Some(libc::EBUSY | libc::EEXIST) => OpenError::ProgramInUse(config.interface.clone()),
-        _ => OpenError::system("attach the program to the interface")(error),
+        _ => failed("attach the program to the interface")(error),
     };
     if config.attach != Attach::Generic {
         match (program.attach(index, IN_THE_DRIVER), config.attach) {
@@ -245,7 +244,7 @@ fn bind(
             Some(libc::EINVAL) => {
                 return Err(OpenError::NoQueue { interface: interface(), queue: config.queue });
             }
-            _ => return Err(OpenError::system("bind to the queue")(error)),
+            _ => return Err(failed("bind to the queue")(error)),
         }
     }
 }

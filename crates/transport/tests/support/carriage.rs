@@ -4,9 +4,9 @@ use std::sync::mpsc::TryRecvError;
 use std::time::Duration;
 
 use landfall_placement::{Engine, PathState, Peer};
-use landfall_test_engines::Area;
-use landfall_test_engines::numbered::Config;
-use landfall_test_engines::stream::{self, Event, Framing, Stream};
+use landfall_testkit::engines::Area;
+use landfall_testkit::engines::numbered::Config;
+use landfall_testkit::engines::stream::{self, Event, Framing, Stream};
 use landfall_transport::fault::{Faults, Faulty};
 use landfall_transport::memory::{Memory, Regions, Rights};
 use landfall_transport::{AsyncWaiter, Clock, Counters, Driver, Wait, Waiter};

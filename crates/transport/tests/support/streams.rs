@@ -3,8 +3,8 @@
 use std::net::Ipv4Addr;
 
 use landfall_placement::{Engine, PathState, RegionId};
-use landfall_test_engines::stream::{Config, Framing, Station};
-use landfall_test_engines::{Area, Stream};
+use landfall_testkit::engines::stream::{Config, Framing, Station};
+use landfall_testkit::engines::{Area, Stream};
 use landfall_transport::memory::{Memory, Regions, Rights};
 use landfall_transport::{Clock, Driver};
 

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use landfall_placement::{Engine, PathId, PathState, Peer, RegionId};
-use landfall_test_engines::numbered::{Config, Event};
-use landfall_test_engines::{Area, Numbered};
+use landfall_testkit::engines::numbered::{Config, Event};
+use landfall_testkit::engines::{Area, Numbered};
 use landfall_transport::memory::{Memory, Regions, Rights};
 use landfall_transport::{Clock, Driver};
 

@@ -7,18 +7,18 @@ use alloc::vec::Vec;
 
 use landfall_placement::{Area, Instant, Random, RegionId};
 
-use crate::access::{Access, Rights};
 use crate::address::{Address, HostId, WORD};
-use crate::burst::{Burst, Word, admit};
 use crate::config::Config;
 use crate::cookie::Cookie;
+use crate::cookie::{Access, Rights};
 use crate::ids::{ApertureId, TripwireId};
 use crate::memory::Memory;
+use crate::model::naive;
 use crate::model::naive::{Fired, NaiveHost, NaiveWire};
-use crate::model::wires;
+use crate::native::wire::{Symbol, words_of, write_packet};
 use crate::native::{Arrival, NativeLink, Settings, State};
+use crate::native::{Burst, Word, admit};
 use crate::tripwire::{Action, Firing, Place, Tripwires, Watch};
-use crate::wire::native::{Symbol, words_of, write_packet};
 
 /// How many tripwires a host sets in one run at most: more names than that
 /// would not find room in the queue.
@@ -173,12 +173,12 @@ impl Host {
             return;
         }
         let id = self.wires[which % self.wires.len()];
-        let changed = wires::change(&mut self.tripwires, &mut self.naive, id, how);
+        let changed = naive::change(&mut self.tripwires, &mut self.naive, id, how);
         changed.unwrap_or_else(|what| self.fail(what));
     }
 
     pub(super) fn pop(&mut self) {
-        let popped = wires::pop(&mut self.tripwires, &mut self.naive);
+        let popped = naive::pop(&mut self.tripwires, &mut self.naive);
         popped.map_or_else(|what| self.fail(what), drop);
     }
 
@@ -312,7 +312,7 @@ impl Host {
             self.compare(aperture.id.index as u16, aperture.memory);
         }
         for id in self.wires.clone() {
-            let compared = wires::compare(&mut self.tripwires, &self.naive, id);
+            let compared = naive::compare(&mut self.tripwires, &self.naive, id);
             compared.unwrap_or_else(|what| self.fail(what));
         }
         for _ in 0..=MOST_WIRES {

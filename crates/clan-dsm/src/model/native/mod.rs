@@ -13,10 +13,10 @@ mod net;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use crate::access::{Access, Rights};
 use crate::address::{Address, Kind, WORD};
-use crate::burst::Burst;
-use crate::model::choices::Choices;
+use crate::cookie::{Access, Rights};
+use crate::model::Choices;
+use crate::native::Burst;
 use crate::tripwire::{Action, Place, Watch};
 use net::Net;
 

@@ -10,11 +10,11 @@ use landfall_placement::{Instant, Random};
 use super::host::Host;
 use super::packet;
 use crate::address::{Address, HostId, Kind, WORD};
-use crate::burst::Word;
 use crate::cookie::Cookie;
-use crate::model::choices::Choices;
-use crate::switch::{Config, Event, Line, Loss, PortId, Switch};
-use crate::wire::native::Trailer;
+use crate::model::Choices;
+use crate::native::Word;
+use crate::native::switch::{Config, Event, Line, Loss, PortId, Switch};
+use crate::native::wire::Trailer;
 
 /// The group that some hosts are members of.
 const GROUP: u16 = 100;

@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 use landfall_placement::InternetSum;
 
 use super::Pair;
-use crate::model::choices::Choices;
+use crate::model::Choices;
 use crate::wire::crc;
 use crate::wire::frame::{Entry, HEADER_LEN, SUM_SLOT};
 

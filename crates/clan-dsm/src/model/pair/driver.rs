@@ -12,7 +12,7 @@ use landfall_placement::{
 
 use super::side::{LANES, SHARED, Shown, Side, TARGET, touches};
 use super::{Pair, UNIT};
-use crate::access::Access;
+use crate::cookie::Access;
 use crate::ids::ApertureId;
 use crate::wire::frame::Frame;
 

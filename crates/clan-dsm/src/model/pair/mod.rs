@@ -6,8 +6,6 @@ mod attack;
 mod calls;
 mod driver;
 mod ledger;
-mod news;
-mod shadow;
 mod side;
 
 use alloc::collections::VecDeque;
@@ -18,7 +16,7 @@ use alloc::vec::Vec;
 use landfall_placement::{Duration, Engine, Instant, PathId, PathLimits, Peer};
 
 use crate::config::Config;
-use crate::model::choices::Choices;
+use crate::model::Choices;
 use crate::nic::arrive::is_sum_right;
 use crate::wire::frame::Frame;
 use side::Side;

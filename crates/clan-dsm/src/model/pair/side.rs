@@ -12,18 +12,17 @@ use landfall_placement::{
     WordOp, WordWidth,
 };
 
-use super::ledger::Ledger;
-use super::shadow::Shadow;
-use crate::access::{Access, Rights};
+use super::ledger::{Ledger, Shadow};
 use crate::address::HostId;
 use crate::config::Config;
 use crate::cookie::Cookie;
+use crate::cookie::{Access, Rights};
 use crate::ids::{
     ApertureId, BarrierId, DmaId, EndpointId, LinkId, OperationId, ReadId, TripwireId, WindowId,
     WriteId,
 };
+use crate::model::naive;
 use crate::model::naive::{NaiveHost, NaiveWire};
-use crate::model::wires;
 use crate::nic::Nic;
 use crate::offload::Action;
 
@@ -244,12 +243,12 @@ impl Side {
             return;
         }
         let id = self.wires[which % self.wires.len()];
-        let changed = wires::change(&mut self.nic, &mut self.naive, id, how);
+        let changed = naive::change(&mut self.nic, &mut self.naive, id, how);
         changed.unwrap_or_else(|what| self.fail(what));
     }
 
     pub(super) fn pop(&mut self) -> bool {
-        let popped = wires::pop(&mut self.nic, &mut self.naive);
+        let popped = naive::pop(&mut self.nic, &mut self.naive);
         popped.unwrap_or_else(|what| {
             self.fail(what);
             false
@@ -273,7 +272,7 @@ impl Side {
     pub(super) fn compare_all(&mut self) {
         (0..self.shown.len()).for_each(|which| self.compare(which));
         for id in self.wires.clone() {
-            let compared = wires::compare(&mut self.nic, &self.naive, id);
+            let compared = naive::compare(&mut self.nic, &self.naive, id);
             compared.unwrap_or_else(|what| self.fail(what));
         }
         while self.pop() {}

@@ -1,6 +1,6 @@
 //! Groups: memory that many hosts have, each its own, and that is written at once.
 //!
-//! Where the network multicasts (the [switch](crate::switch) on native links
+//! Where the network multicasts (the [switch](crate::native::switch) on native links
 //! does), one packet goes to all. Over frames each link repeats what it lost by
 //! itself, so the adapter sends each member its own copy; but all of them are of
 //! one call, and of one memory.
@@ -9,16 +9,16 @@ use alloc::vec::Vec;
 
 use landfall_placement::{Area, Instant};
 
-use crate::access::Rights;
 use crate::address::{Address, HostId};
 use crate::cookie::Cookie;
+use crate::cookie::Rights;
 use crate::error::Error;
 use crate::events::EventQueue;
 use crate::ids::{ApertureId, WindowId, WriteId};
 use crate::nic::Nic;
 use crate::nic::line::Line;
+use crate::transfer::barriers::Writes;
 use crate::transfer::pio::WriteBuffer;
-use crate::transfer::writes::Writes;
 
 /// A part of what [`Nic::publish`] writes.
 #[derive(Clone, Copy, Debug)]

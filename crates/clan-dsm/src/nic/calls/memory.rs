@@ -2,8 +2,8 @@
 
 use landfall_placement::Area;
 
-use crate::access::Rights;
 use crate::cookie::Cookie;
+use crate::cookie::Rights;
 use crate::error::Error;
 use crate::ids::{ApertureId, LinkId, WindowId};
 use crate::nic::Nic;

@@ -2,8 +2,8 @@
 
 use landfall_placement::{Area, Instant, WordFunction, WordWidth};
 
-use crate::access::Rights;
 use crate::address::{Address, WHOLE, WORD};
+use crate::cookie::Rights;
 use crate::endpoint::EndpointState;
 use crate::error::Error;
 use crate::ids::{DmaId, EndpointId, LinkId, OperationId, ReadId, WindowId, WriteId};

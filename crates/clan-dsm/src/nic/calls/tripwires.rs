@@ -2,7 +2,7 @@
 
 use core::ops::Range;
 
-use crate::access::Access;
+use crate::cookie::Access;
 use crate::error::Error;
 use crate::events::Source;
 use crate::ids::{ApertureId, TripsetId, TripwireId, WindowId};

@@ -6,12 +6,12 @@ use landfall_placement::{
     Check, Instant, Landing, Placement, Refusal, Serial32, Spans, Ticket, Unit,
 };
 
-use crate::access::Rights;
 use crate::address::{Address, Kind, WHOLE, WORD};
-use crate::burst::{Admitted, Burst, admit};
+use crate::cookie::Rights;
 use crate::error::Reason;
 use crate::ids::{ApertureId, LinkId};
 use crate::native::Arrival;
+use crate::native::{Admitted, Burst, admit};
 use crate::nic::Nic;
 use crate::nic::line::Lands;
 use crate::offload::Landed;
@@ -71,6 +71,7 @@ impl Arriving {
 impl Nic {
     /// A unit of the native link came. What the adapter gave counts as seen here, unless its
     /// payload is still on its way.
+    #[inline(never)]
     pub(in crate::nic) fn arrive_packet(
         &mut self,
         now: Instant,
@@ -219,6 +220,7 @@ impl Nic {
     }
 
     /// A payload is in its place, or could not be put there.
+    #[inline(never)]
     pub(in crate::nic) fn land_packet(&mut self, ticket: Ticket, landing: Landing) {
         let Some(native) = &mut self.native else { return };
         let Some(Placed { burst, lands }) = native.arriving.pop(ticket) else { return };

@@ -3,10 +3,10 @@
 //! The tables of this host are the master. What changes is noted entry by entry,
 //! so that the notes never are more than the entries.
 
-use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use landfall_placement::Serial32;
+use landfall_tables::ChangeQueue;
 
 use crate::memory::Memory;
 use crate::offload::{Command, Line};
@@ -19,24 +19,17 @@ struct Wire {
     is_told: bool,
     /// It had no room for it.
     is_refused: bool,
-    is_changed: bool,
-}
-
-/// Numbers of what has changed, each once.
-#[derive(Debug, Default)]
-struct Slots {
-    changed: VecDeque<u16>,
-    is_changed: Vec<bool>,
 }
 
 /// What an adapter knows.
 #[derive(Debug, Default)]
 pub(in crate::nic) struct Mirror {
-    slots: Slots,
+    /// Slots of apertures that changed.
+    slots: ChangeQueue,
     /// Names of groups that it was told of, or is to be told of, and whether it is.
     groups: Vec<(u64, bool)>,
     wires: Vec<Wire>,
-    wires_changed: VecDeque<u32>,
+    wires_changed: ChangeQueue,
     wires_refused: u32,
     line: Line,
     is_line_changed: bool,
@@ -55,14 +48,7 @@ impl Mirror {
 
     /// An aperture came, went, or has one key more.
     pub(in crate::nic) fn slot_changed(&mut self, slot: u16) {
-        let at = usize::from(slot);
-        let Slots { changed, is_changed } = &mut self.slots;
-        if is_changed.len() <= at {
-            is_changed.resize(at + 1, false);
-        }
-        if !core::mem::replace(&mut is_changed[at], true) {
-            changed.push_back(slot);
-        }
+        self.slots.push(slot.into());
     }
 
     /// A group was joined or left.
@@ -84,9 +70,7 @@ impl Mirror {
         if self.wires.len() <= at {
             self.wires.resize(at + 1, Wire::default());
         }
-        if !core::mem::replace(&mut self.wires[at].is_changed, true) {
-            self.wires_changed.push_back(number);
-        }
+        self.wires_changed.push(number);
     }
 
     /// A tripwire fired: it may be disarmed by that.
@@ -176,10 +160,7 @@ impl Mirror {
     }
 
     fn next_slot(&mut self, memory: &Memory) -> Option<Command> {
-        let slot = self.slots.changed.pop_front()?;
-        if let Some(is_changed) = self.slots.is_changed.get_mut(usize::from(slot)) {
-            *is_changed = false;
-        }
+        let slot = self.slots.pop()? as u16;
         let (generation, aperture) = memory.entry(slot);
         Some(Command::Expose { slot, generation, aperture })
     }
@@ -198,7 +179,7 @@ impl Mirror {
     }
 
     fn next_wire(&mut self, wires: &mut Tripwires) -> Option<Command> {
-        while let Some(number) = self.wires_changed.front().copied() {
+        while let Some(number) = self.wires_changed.first() {
             let wanted = wires.watched_words(number);
             let wire = self.wires.get_mut(number as usize)?;
             if wire.is_told {
@@ -208,8 +189,7 @@ impl Mirror {
                 self.ask_again();
                 return Some(Command::Forget { number });
             }
-            self.wires_changed.pop_front();
-            wire.is_changed = false;
+            self.wires_changed.pop();
             self.wires_refused -= u32::from(core::mem::take(&mut wire.is_refused));
             if let Some((slot, first, last)) = wanted {
                 wire.is_told = true;
@@ -232,11 +212,7 @@ impl Mirror {
     /// It has forgotten all, and must be told anew.
     pub(super) fn lost(&mut self, memory: &Memory) {
         let lost = core::mem::take(self);
-        for slot in 0..lost.slots.is_changed.len() as u16 {
-            if memory.id_of(slot).is_some() {
-                self.slot_changed(slot);
-            }
-        }
+        memory.slots_in_use().for_each(|slot| self.slot_changed(slot));
         self.groups = lost.groups;
         self.groups_changed();
         for number in 0..lost.wires.len() as u32 {

@@ -29,12 +29,12 @@ use landfall_placement::{Instant, PathId, PathState, Serial32, Timeout};
 
 use super::Nic;
 use crate::address::{Address, HostId, WORD};
-use crate::burst::MOST_INDIVISIBLE;
 use crate::config::NativeConfig;
 use crate::cookie::Cookie;
 use crate::error::{Ended, Error};
 use crate::event::Event;
 use crate::ids::{ApertureId, LinkId, TripwireId};
+use crate::native::MOST_INDIVISIBLE;
 use crate::native::{NativeLink, Settings, State};
 use crate::offload::{Command, Report, group_key};
 
@@ -161,6 +161,7 @@ impl Native {
 
 impl Nic {
     /// Brings what depends on the state of the native link up to date.
+    #[inline(never)]
     pub(super) fn settle_native(&mut self, now: Instant) {
         let Some(native) = &mut self.native else { return };
         if native.link.take_restarted() {

@@ -9,15 +9,15 @@ use alloc::collections::VecDeque;
 use landfall_placement::{Ecn, Instant, PathId, Peer, Serial32, Spans, Ticket, Transmit};
 
 use crate::address::{Address, WORD};
-use crate::burst::Burst;
 use crate::ids::LinkId;
 use crate::link::{Cargo, MAX_INLINE, Room};
+use crate::native::Burst;
+use crate::native::wire::Symbol;
 use crate::nic::fill::Filler;
-use crate::nic::note::Note;
+use crate::nic::news::Note;
 use crate::nic::{MOST_ASKED, Nic};
 use crate::transfer::dma::Action;
 use crate::transfer::load::Load;
-use crate::wire::native::Symbol;
 use crate::wire::{Command, ReplyTo};
 
 use super::Native;
@@ -167,6 +167,7 @@ impl Nic {
     }
 
     /// The next unit for the native link.
+    #[inline(never)]
     pub(in crate::nic) fn poll_packet(
         &mut self,
         now: Instant,
@@ -192,6 +193,7 @@ impl Nic {
     }
 
     /// A driver has let a packet go: it counts as arrived.
+    #[inline(never)]
     pub(in crate::nic) fn sent_packet(&mut self, ticket: Ticket) {
         let Some(native) = &mut self.native else { return };
         let sent = &mut native.in_flight.sent;

@@ -1,12 +1,11 @@
 //! One program over every fabric: what an event queue promises, wherever it is.
 
 use std::collections::VecDeque;
-use std::path::PathBuf;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::Waker;
 use std::thread;
 use std::time::Duration;
 
+use landfall_testkit::TemporaryFolder;
 use landfall_transport::wait::until_ready;
 use proptest::prelude::*;
 
@@ -20,29 +19,9 @@ fn soon() -> Option<Instant> {
     Some(Instant::now() + Duration::from_secs(60))
 }
 
-/// A folder of its own for each pair of nodes.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new() -> Self {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("landfall-events-{}-{number}", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        std::fs::create_dir_all(&path).unwrap();
-        Self(path)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
-fn processes() -> (Folder, Shared, Shared) {
-    let folder = Folder::new();
-    let open = || Shared::open(SharedConfig::new(&folder.0)).unwrap();
+fn processes() -> (TemporaryFolder, Shared, Shared) {
+    let folder = TemporaryFolder::new("events");
+    let open = || Shared::open(SharedConfig::new(folder.path())).unwrap();
     let (here, there) = (open(), open());
     (folder, here, there)
 }

@@ -58,8 +58,6 @@ pub use stats::ClanIpStats;
 
 use std::io;
 
-use landfall_transport::tap;
-
 use super::Error;
 use super::network::OpenError;
 
@@ -78,7 +76,7 @@ pub enum ClanIpError {
     BadConfig(String),
     /// The interface could not be made.
     #[error(transparent)]
-    Tap(#[from] tap::OpenError),
+    Tap(#[from] landfall_transport::OpenError),
     /// The path below could not be opened.
     #[error(transparent)]
     Path(#[from] OpenError),

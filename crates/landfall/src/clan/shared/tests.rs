@@ -2,38 +2,17 @@
 //! from outside (`tests/clan_shared.rs`).
 
 use std::future::poll_fn;
-use std::path::PathBuf;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::Relaxed;
 use std::task::Poll;
 use std::thread;
 
 use clan_dsm::{Key, Reason};
+use landfall_testkit::TemporaryFolder;
 
 use super::*;
 use crate::clan::{Dma, Local, Remote, Stage, Tripwire};
 
-/// A folder where nodes meet, which goes with its test.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new() -> Self {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        let name = format!("landfall-shared-{}-{}", std::process::id(), NEXT.fetch_add(1, Relaxed));
-        let path = std::env::temp_dir().join(name);
-        std::fs::create_dir_all(&path).unwrap();
-        Self(path)
-    }
-
-    fn node(&self) -> Shared {
-        Shared::open(SharedConfig::new(&self.0)).unwrap()
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
+fn node_in(folder: &TemporaryFolder) -> Shared {
+    Shared::open(SharedConfig::new(folder.path())).unwrap()
 }
 
 /// More than any of this takes.
@@ -54,11 +33,11 @@ fn soon(what: &str, mut is_so: impl FnMut() -> bool) {
 /// where its own thread has not noticed yet that the one before has gone.
 #[test]
 fn a_node_with_the_number_of_one_that_has_gone_is_met_anew() {
-    let folder = Folder::new();
-    let stays = folder.node();
+    let folder = TemporaryFolder::new("shared");
+    let stays = node_in(&folder);
     let mut numbers = std::collections::BTreeSet::new();
     for round in 0..300 {
-        let comes = folder.node();
+        let comes = node_in(&folder);
         numbers.insert(comes.host());
         let (memory, cookie) = comes.expose(64, Rights::Write).unwrap();
         let mut remote = stays.map(&cookie).unwrap_or_else(|error| panic!("{round}: {error}"));
@@ -70,8 +49,8 @@ fn a_node_with_the_number_of_one_that_has_gone_is_met_anew() {
 
 #[test]
 fn words_bytes_and_dma_arrive_and_can_be_read_back() {
-    let folder = Folder::new();
-    let (one, two) = (folder.node(), folder.node());
+    let folder = TemporaryFolder::new("shared");
+    let (one, two) = (node_in(&folder), node_in(&folder));
     let (memory, cookie) = one.expose(5000, Rights::ReadWrite).unwrap();
     let mut remote = two.map(&cookie).unwrap();
     assert_eq!((remote.len(), memory.len()), (5000, 5000));
@@ -96,8 +75,8 @@ fn words_bytes_and_dma_arrive_and_can_be_read_back() {
 
 #[test]
 fn what_is_not_within_the_memory_is_refused() {
-    let folder = Folder::new();
-    let node = folder.node();
+    let folder = TemporaryFolder::new("shared");
+    let node = node_in(&folder);
     let (memory, cookie) = node.expose(100, Rights::ReadWrite).unwrap();
     // A node may map its own memory.
     let mut remote = node.map(&cookie).unwrap();
@@ -114,8 +93,8 @@ fn what_is_not_within_the_memory_is_refused() {
 
 #[test]
 fn a_cookie_is_good_for_what_it_says_and_nothing_else() {
-    let folder = Folder::new();
-    let (one, two) = (folder.node(), folder.node());
+    let folder = TemporaryFolder::new("shared");
+    let (one, two) = (node_in(&folder), node_in(&folder));
     let (memory, cookie) = one.expose(4096, Rights::Read).unwrap();
     memory.store(0, 7).unwrap();
     let mut remote = two.map(&cookie).unwrap();
@@ -142,8 +121,8 @@ fn a_cookie_is_good_for_what_it_says_and_nothing_else() {
 
 #[test]
 fn withdrawn_memory_is_refused_and_those_that_have_it_are_told() {
-    let folder = Folder::new();
-    let (one, two) = (folder.node(), folder.node());
+    let folder = TemporaryFolder::new("shared");
+    let (one, two) = (node_in(&folder), node_in(&folder));
     let (memory, cookie) = one.expose(4096, Rights::Write).unwrap();
     let mut remote = two.map(&cookie).unwrap();
     let other = two.map(&cookie).unwrap();
@@ -166,8 +145,8 @@ fn withdrawn_memory_is_refused_and_those_that_have_it_are_told() {
 
 #[test]
 fn a_tripwire_fires_once_per_arming_for_its_range_and_access() {
-    let folder = Folder::new();
-    let (one, two) = (folder.node(), folder.node());
+    let folder = TemporaryFolder::new("shared");
+    let (one, two) = (node_in(&folder), node_in(&folder));
     let (memory, cookie) = one.expose(4096, Rights::ReadWrite).unwrap();
     let mut remote = two.map(&cookie).unwrap();
     let writes = one.watch(&memory, 16..24, Access::Write, None).unwrap();
@@ -198,8 +177,8 @@ fn a_tripwire_fires_once_per_arming_for_its_range_and_access() {
 
 #[test]
 fn whoever_waits_wakes_whichever_thread_it_is() {
-    let folder = Folder::new();
-    let (one, two) = (folder.node(), folder.node());
+    let folder = TemporaryFolder::new("shared");
+    let (one, two) = (node_in(&folder), node_in(&folder));
     let (memory, cookie) = one.expose(4096, Rights::Write).unwrap();
     const ROUNDS: u64 = 300;
     // They outlive the threads: else the last answer might find no memory any more.
@@ -245,8 +224,8 @@ fn whoever_waits_wakes_whichever_thread_it_is() {
 
 #[test]
 fn a_wait_ends_with_its_deadline_and_with_the_node() {
-    let folder = Folder::new();
-    let node = folder.node();
+    let folder = TemporaryFolder::new("shared");
+    let node = node_in(&folder);
     let (memory, _) = node.expose(64, Rights::Write).unwrap();
     let wire = node.watch(&memory, 0..8, Access::Write, None).unwrap();
     wire.arm();
@@ -262,8 +241,8 @@ fn a_wait_ends_with_its_deadline_and_with_the_node() {
 
 #[test]
 fn a_peer_that_ends_is_lost_for_all_that_depend_on_it() {
-    let folder = Folder::new();
-    let (one, two) = (folder.node(), folder.node());
+    let folder = TemporaryFolder::new("shared");
+    let (one, two) = (node_in(&folder), node_in(&folder));
     let (memory, _) = one.expose(64, Rights::Write).unwrap();
     let (_theirs, cookie) = two.expose(64, Rights::Write).unwrap();
     let mut remote = one.map(&cookie).unwrap();
@@ -279,7 +258,7 @@ fn a_peer_that_ends_is_lost_for_all_that_depend_on_it() {
     assert!(one.watch(&memory, 0..8, Access::Write, Some(&remote)).unwrap().has_fired());
     assert!(one.map(&cookie).is_err());
     // A new node under the same number is another one.
-    let mut config = SharedConfig::new(&folder.0);
+    let mut config = SharedConfig::new(folder.path());
     config.host = Some(cookie.host().number());
     let again = Shared::open(config).unwrap();
     assert!(matches!(one.map(&cookie), Err(Error::StaleCookie)));
@@ -307,8 +286,8 @@ async fn word_comes(memory: &SharedLocal, wire: &SharedTripwire, word: u64) {
 #[test]
 fn tasks_are_woken_beside_threads() {
     const ROUNDS: u64 = 300;
-    let folder = Folder::new();
-    let (one, two) = (folder.node(), folder.node());
+    let folder = TemporaryFolder::new("shared");
+    let (one, two) = (node_in(&folder), node_in(&folder));
     let (memory, cookie) = one.expose(4096, Rights::Write).unwrap();
     let mut remote = two.map(&cookie).unwrap();
     let (back, to_back) = two.expose(64, Rights::Write).unwrap();
@@ -356,8 +335,8 @@ fn tasks_are_woken_beside_threads() {
 
 #[test]
 fn bounds_are_kept_and_what_is_dropped_makes_room() {
-    let folder = Folder::new();
-    let mut config = SharedConfig::new(&folder.0);
+    let folder = TemporaryFolder::new("shared");
+    let mut config = SharedConfig::new(folder.path());
     (config.most_apertures, config.most_tripwires, config.most_peers) = (2, 1, 1);
     let node = Shared::open(config).unwrap();
     let (first, cookie) = node.expose(64, Rights::Write).unwrap();
@@ -367,7 +346,7 @@ fn bounds_are_kept_and_what_is_dropped_makes_room() {
     assert!(matches!(node.watch(&first, 0..8, Access::Write, None), Err(Error::NoRoom(_))));
     drop(wire);
     let wire = node.watch(&first, 0..8, Access::Write, None).unwrap();
-    let (guest, late) = (folder.node(), folder.node());
+    let (guest, late) = (node_in(&folder), node_in(&folder));
     let remote = guest.map(&cookie).unwrap();
     assert!(matches!(late.map(&cookie), Err(Error::PeerLost)), "turned away");
     drop((remote, guest));
@@ -378,8 +357,8 @@ fn bounds_are_kept_and_what_is_dropped_makes_room() {
 
 #[test]
 fn an_overflow_of_news_fires_all_the_same() {
-    let folder = Folder::new();
-    let (one, two) = (folder.node(), folder.node());
+    let folder = TemporaryFolder::new("shared");
+    let (one, two) = (node_in(&folder), node_in(&folder));
     let (memory, cookie) = one.expose(64, Rights::Write).unwrap();
     let mut remote = two.map(&cookie).unwrap();
     let wire = one.watch(&memory, 0..8, Access::Write, None).unwrap();

@@ -2,8 +2,6 @@
 
 use std::io;
 
-use landfall_transport::tap;
-
 use super::super::error::{Error, OpenError};
 use super::{MTU_MAX, MTU_MIN};
 
@@ -19,7 +17,7 @@ pub enum BigMtuError {
     Memory(#[from] Error),
     /// The TAP interface could not be made.
     #[error(transparent)]
-    Tap(#[from] tap::OpenError),
+    Tap(#[from] landfall_transport::OpenError),
     /// The kernel uses the link below itself.
     #[error(
         "{lower} is in use by the kernel, with {what}: all that arrives there will be taken for \

@@ -1,7 +1,7 @@
 //! A firmware with a fault: what the comparison must notice.
 
+use clan_dsm::native::wire::{Symbol, Unit};
 use clan_dsm::offload::{Command, Report};
-use clan_dsm::wire::native::{Symbol, Unit};
 use clan_dsm::{Address, Kind, Rights, WHOLE, WORD};
 use landfall_placement::{Area, Spans};
 

@@ -1,4 +1,10 @@
-//! What may happen, decoded from any bytes: the same for property tests and fuzzing.
+//! What may happen, decoded from any bytes: the same for property tests and fuzzing; and
+//! frames that nobody sent so: what once came to the host, altered.
+
+use clan_dsm::{Address, WORD};
+use landfall_simnet::Frame;
+
+use crate::world::Choices;
 
 /// One thing that happens. `side` is the end that it happens to: 0 is the host under
 /// test, 1 its peer. `which` picks one of those that there are.
@@ -34,69 +40,87 @@ pub(super) enum Step {
     Settle,
 }
 
-/// Decodes steps until the bytes end.
-#[derive(Clone, Debug)]
-pub(super) struct Steps<'a>(pub(super) &'a [u8]);
-
-impl Steps<'_> {
-    fn byte(&mut self) -> u8 {
-        let Some((first, rest)) = self.0.split_first() else { return 0 };
-        self.0 = rest;
-        *first
-    }
-
-    /// Mostly short, and up to 1 KiB.
-    fn len(&mut self) -> u16 {
-        let (shape, fine) = (u16::from(self.byte()), u16::from(self.byte()));
-        match shape >> 6 {
-            0 => fine % 9 + 1,
-            1 => fine % 70 + 1,
-            _ => ((shape & 3) << 8 | fine) + 1,
-        }
-    }
-
-    /// A place, often at the beginning of a word.
-    fn at(&mut self) -> u16 {
-        let at = u16::from(self.byte());
-        if at & 1 == 0 { at * 4 } else { at }
-    }
-}
-
-impl Iterator for Steps<'_> {
-    type Item = Step;
-
-    fn next(&mut self) -> Option<Step> {
-        if self.0.is_empty() {
-            return None;
-        }
-        let code = self.byte();
+impl Step {
+    /// The next one that bytes stand for.
+    pub(super) fn next(choices: &mut Choices<'_>) -> Self {
+        let code = choices.byte();
         // Most happens to the host under test by way of its peer.
         let side = usize::from(code >> 7);
         let other = 1 - side.min(usize::from(code >> 6 & 1));
-        let which = self.byte();
-        Some(match code & 63 {
-            0..=4 => Step::Expose { side: 1 - other, len: self.len() },
-            5..=6 => Step::Revoke { side: 1 - other, which },
-            7..=13 => Step::Watch {
+        let which = choices.byte();
+        match code & 63 {
+            0..=4 => Self::Expose { side: 1 - other, len: len(choices) },
+            5..=6 => Self::Revoke { side: 1 - other, which },
+            7..=13 => Self::Watch {
                 side: 1 - other,
                 which,
-                at: self.at(),
-                len: self.len(),
-                how: self.byte(),
+                at: at(choices),
+                len: len(choices),
+                how: choices.byte(),
             },
-            14..=16 => Step::Change { side: 1 - other, which, how: self.byte() },
-            17..=31 => {
-                Step::Write { side: other, which, at: self.at(), len: self.len(), how: self.byte() }
-            }
-            32..=38 => Step::Move { side: other, which, at: self.at(), len: self.len() },
-            39..=41 => Step::Read { side, which, at: self.at(), len: self.len() },
-            42..=44 => Step::Group { side: 1 - other, which, how: self.byte() },
-            45..=47 => Step::Publish { side: other, which, at: self.at(), len: self.len() },
-            48 => Step::Link { is_up: code & 64 != 0 },
-            49..=54 => Step::Forge { which, how: self.byte(), by: self.byte() },
-            55 => Step::Junk { seed: which, len: self.byte() },
-            56..=61 => Step::Wait { micros: which },
-            _ => Step::Settle,
-        })
+            14..=16 => Self::Change { side: 1 - other, which, how: choices.byte() },
+            17..=31 => Self::Write {
+                side: other,
+                which,
+                at: at(choices),
+                len: len(choices),
+                how: choices.byte(),
+            },
+            32..=38 => Self::Move { side: other, which, at: at(choices), len: len(choices) },
+            39..=41 => Self::Read { side, which, at: at(choices), len: len(choices) },
+            42..=44 => Self::Group { side: 1 - other, which, how: choices.byte() },
+            45..=47 => Self::Publish { side: other, which, at: at(choices), len: len(choices) },
+            48 => Self::Link { is_up: code & 64 != 0 },
+            49..=54 => Self::Forge { which, how: choices.byte(), by: choices.byte() },
+            55 => Self::Junk { seed: which, len: choices.byte() },
+            56..=61 => Self::Wait { micros: which },
+            _ => Self::Settle,
+        }
+    }
+}
+
+/// Mostly short, and up to 1 KiB.
+fn len(choices: &mut Choices<'_>) -> u16 {
+    let (shape, fine) = (u16::from(choices.byte()), u16::from(choices.byte()));
+    match shape >> 6 {
+        0 => fine % 9 + 1,
+        1 => fine % 70 + 1,
+        _ => ((shape & 3) << 8 | fine) + 1,
+    }
+}
+
+/// A place, often at the beginning of a word.
+fn at(choices: &mut Choices<'_>) -> u16 {
+    let at = u16::from(choices.byte());
+    if at & 1 == 0 { at * 4 } else { at }
+}
+
+/// Alters a unit. The lowest bits of `how` say in which way.
+pub(super) fn forge(frame: &mut Frame, how: u8, by: u8) {
+    let bytes = &mut frame.bytes;
+    let word = WORD as usize;
+    match how & 15 {
+        // As it was.
+        0..=2 => {}
+        // Other words.
+        3..=4 => bytes.iter_mut().skip(Address::LEN).for_each(|byte| *byte ^= by | 1),
+        // A word less or more.
+        5 => bytes.truncate(bytes.len().saturating_sub(word)),
+        6 => bytes.extend(std::iter::repeat_n(by, word)),
+        7 => bytes.truncate(bytes.len().saturating_sub(usize::from(by % 9) + 1)),
+        // Another word, slot, host or kind.
+        8..=9 => add(bytes, 7, by & 15),
+        10 => add(bytes, 3, by & 3),
+        11 => add(bytes, 1, by & 1),
+        12 => add(bytes, 0, (by & 3) << 4),
+        // Another mask, another key.
+        13 => add(bytes, 8, by),
+        _ => add(bytes, 15, by | 1),
+    }
+}
+
+fn add(bytes: &mut [u8], at: usize, by: u8) {
+    if let Some(byte) = bytes.get_mut(at) {
+        *byte = byte.wrapping_add(by);
     }
 }

@@ -3,23 +3,17 @@
 //!
 //! | file | what lives there |
 //! | --- | --- |
-//! | `side` | what the two sides have in common |
-//! | `naive` | the engine's receiver with a driver that writes frames itself |
-//! | `offloaded` | the receiver with driver and adapter |
+//! | `sides` | what the two sides have in common; the engine's receiver with a driver that writes frames itself; with driver and adapter |
 //! | `pair` | both, under the same traffic and calls |
 //! | `faulty` | an adapter whose firmware has a fault |
 
 mod faulty;
-mod naive;
-mod offloaded;
 mod pair;
-mod side;
+mod sides;
 
 pub use faulty::{Fault, Faulty};
-pub use naive::NaiveSide;
-pub use offloaded::OffloadedSide;
 pub use pair::{Choices, Pair};
-pub use side::Side;
+pub use sides::{NaiveSide, OffloadedSide, Side};
 
 use spec_defrag::model::Steps;
 

@@ -12,7 +12,8 @@ use super::faulty::{Fault, Faulty};
 use super::world::Shape;
 use crate::lanai::{Helps, Lanai, LanaiSizes, LanaiTables, StageCosts};
 use crate::machine::{self, Costs, Parts, Requests, Sizes};
-use crate::node::{NicNode, Runs};
+use crate::node::NicNode;
+use crate::world::Runs;
 
 /// A card of a host of ours.
 pub type Card = machine::Adapter<'static, Faulty<Lanai<'static>>>;

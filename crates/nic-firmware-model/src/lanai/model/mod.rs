@@ -7,7 +7,6 @@
 //! | `network` | [`Network`]: what lies between two hosts: a link, or switches |
 //! | `world` | [`World`]: two hosts, the network between them, what their users do |
 //! | `play` | what bytes stand for: a network, calls of users, forged frames (feature `model`) |
-//! | `record` | [`Record`]: all that can be seen of a run |
 //! | `faulty` | [`Faulty`]: a card whose firmware has a fault |
 
 mod faulty;
@@ -15,15 +14,13 @@ mod host;
 mod network;
 #[cfg(feature = "model")]
 mod play;
-mod record;
 mod world;
 
 pub use faulty::{Fault, Faulty};
 pub use host::{Build, Card, Carded, Host, Plain, Told};
 pub use network::Network;
 #[cfg(feature = "model")]
-pub use play::{Choices, play};
-pub use record::Record;
+pub use play::play;
 pub use world::{Shape, World, pattern};
 
 /// Runs what these bytes stand for with a card and without; all in which they disagree.
@@ -37,6 +34,5 @@ pub fn disagreements(bytes: &[u8]) -> Vec<String> {
 #[cfg(feature = "model")]
 #[must_use]
 pub fn disagreements_with(fault: Option<Fault>, bytes: &[u8]) -> Vec<String> {
-    let plain = play::<Plain>(bytes, None);
-    play::<Carded>(bytes, fault).differences(&plain)
+    play::<Carded>(fault, bytes).differences(&play::<Plain>(None, bytes))
 }

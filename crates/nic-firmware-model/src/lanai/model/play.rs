@@ -8,45 +8,10 @@ use qpip::{Mapping, QueuePairId, TcpConfig};
 use super::faulty::Fault;
 use super::host::Host;
 use super::network::Network;
-use super::record::Record;
 use super::world::{Shape, World, pattern};
 use crate::lanai::switch::SwitchDesign;
-
-/// Bytes that choices are made with; zeros, where there are no more.
-#[derive(Clone, Copy, Debug)]
-pub struct Choices<'b>(&'b [u8]);
-
-impl<'b> Choices<'b> {
-    /// These bytes.
-    #[must_use]
-    pub const fn new(bytes: &'b [u8]) -> Self {
-        Self(bytes)
-    }
-
-    /// Are there more?
-    #[must_use]
-    pub const fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// The next byte.
-    pub fn byte(&mut self) -> u8 {
-        let Some((first, rest)) = self.0.split_first() else { return 0 };
-        self.0 = rest;
-        *first
-    }
-
-    /// Something below a limit of at most 65,536.
-    pub fn below(&mut self, limit: u32) -> u32 {
-        let word = u32::from(self.byte()) << 8 | u32::from(self.byte());
-        (word * limit) >> 16
-    }
-
-    /// One of several.
-    pub fn one_of<T: Copy, const N: usize>(&mut self, all: [T; N]) -> T {
-        all[usize::from(self.byte()) % N]
-    }
-}
+use crate::world::play::Play;
+use crate::world::{Choices, Record};
 
 fn shape(choices: &mut Choices<'_>, fault: Option<Fault>) -> Shape {
     let mut shape = Shape { memory: 512 << 10, ..Shape::default() };
@@ -78,47 +43,50 @@ fn shape(choices: &mut Choices<'_>, fault: Option<Fault>) -> Shape {
 }
 
 /// Two users who post, send and wait as bytes say.
-struct Play<'b, N: Host> {
+struct Players<N: Host> {
     world: World<N>,
-    choices: Choices<'b>,
     streams: Vec<[QueuePairId; 2]>,
     ports: [QueuePairId; 2],
     is_v6: bool,
     next: u64,
 }
 
-impl<N: Host> Play<'_, N> {
+impl<N: Host> Players<N> {
     fn name(&mut self) -> u64 {
         self.next += 1;
         self.next
     }
 
-    fn some_end(&mut self) -> (usize, QueuePairId) {
-        let (which, host) =
-            (usize::from(self.choices.byte()), usize::from(self.choices.byte() & 1));
+    fn some_end(&self, choices: &mut Choices<'_>) -> (usize, QueuePairId) {
+        let (which, host) = (usize::from(choices.byte()), usize::from(choices.byte() & 1));
         (host, self.streams[which % self.streams.len()][host])
     }
 
-    fn post(&mut self, host: usize, pair: QueuePairId) {
-        let count = 1 + self.choices.below(3);
-        let pieces: Vec<u32> = (0..count).map(|_| 1 + self.choices.below(3_000)).collect();
+    fn post(&mut self, host: usize, pair: QueuePairId, choices: &mut Choices<'_>) {
+        let count = 1 + choices.below(3);
+        let pieces: Vec<u32> = (0..count).map(|_| 1 + choices.below(3_000)).collect();
         let id = self.name();
         self.world.post_receive(host, pair, id, &pieces);
     }
 
-    fn send(&mut self, host: usize, pair: QueuePairId, to: Option<(bool, u16)>) {
-        let most = self.choices.one_of([100, 2_000, 6_000]);
-        let len = 1 + self.choices.below(most) as usize;
+    fn send(
+        &mut self,
+        host: usize,
+        pair: QueuePairId,
+        to: Option<(bool, u16)>,
+        choices: &mut Choices<'_>,
+    ) {
+        let most = choices.one_of([100, 2_000, 6_000]);
+        let len = 1 + choices.below(most) as usize;
         let id = self.name();
         self.world.send(host, pair, id, &pattern(id, len), to);
     }
 
-    fn forge(&mut self) {
-        let (host, which) =
-            (usize::from(self.choices.byte() & 1), usize::from(self.choices.byte()));
-        let kind = self.choices.byte();
+    fn forge(&mut self, choices: &mut Choices<'_>) {
+        let (host, which) = (usize::from(choices.byte() & 1), usize::from(choices.byte()));
+        let kind = choices.byte();
         let changes: Vec<(u8, u8)> =
-            (0..kind & 3).map(|_| (self.choices.byte(), self.choices.byte())).collect();
+            (0..kind & 3).map(|_| (choices.byte(), choices.byte())).collect();
         self.world.forge(host, which, |bytes| {
             for (at, value) in changes {
                 // Headers more often than payload.
@@ -133,39 +101,45 @@ impl<N: Host> Play<'_, N> {
             }
         });
     }
+}
 
-    fn step(&mut self) {
-        match self.choices.byte() % 40 {
+impl<N: Host> Play for Players<N> {
+    fn step(&mut self, choices: &mut Choices<'_>) {
+        match choices.byte() % 40 {
             0..13 => {
-                let (host, pair) = self.some_end();
-                self.post(host, pair);
+                let (host, pair) = self.some_end(choices);
+                self.post(host, pair, choices);
             }
             13..22 => {
-                let (host, pair) = self.some_end();
-                self.send(host, pair, None);
+                let (host, pair) = self.some_end(choices);
+                self.send(host, pair, None, choices);
             }
             22..25 => {
-                let host = usize::from(self.choices.byte() & 1);
-                self.post(host, self.ports[host]);
+                let host = usize::from(choices.byte() & 1);
+                self.post(host, self.ports[host], choices);
             }
             25..28 => {
-                let host = usize::from(self.choices.byte() & 1);
-                self.send(host, self.ports[host], Some((self.is_v6, 9)));
+                let host = usize::from(choices.byte() & 1);
+                self.send(host, self.ports[host], Some((self.is_v6, 9)), choices);
             }
             28 => {
-                let host = usize::from(self.choices.byte() & 1);
+                let host = usize::from(choices.byte() & 1);
                 self.world.change_interface(host);
             }
-            29..32 => self.forge(),
+            29..32 => self.forge(choices),
             _ => {
-                let micros = 1 + self.choices.below(2_000);
+                let micros = 1 + choices.below(2_000);
                 self.world.run_for(Duration::from_micros(u64::from(micros)));
             }
         }
     }
 
+    fn is_over(&self) -> bool {
+        !self.world.wrong().is_empty()
+    }
+
     /// Some connections end well, one does not; then all else ends.
-    fn end(&mut self) {
+    fn end(mut self) -> Record {
         self.world.run_for(Duration::from_millis(700));
         for (nth, pairs) in self.streams.clone().into_iter().enumerate() {
             for (host, pair) in pairs.into_iter().enumerate() {
@@ -186,12 +160,13 @@ impl<N: Host> Play<'_, N> {
             let _ = self.world.engine(host).destroy_queue_pair(now, pair);
         }
         self.world.run_for(Duration::from_secs(1));
+        self.world.record()
     }
 }
 
 /// Plays what these bytes stand for, and gives what was seen.
 #[must_use]
-pub fn play<N: Host>(bytes: &[u8], fault: Option<Fault>) -> Record {
+pub fn play<N: Host>(fault: Option<Fault>, bytes: &[u8]) -> Record {
     let mut choices = Choices::new(bytes);
     let shape = shape(&mut choices, fault);
     let mut world = World::<N>::new(u64::from(choices.byte()), &shape);
@@ -206,10 +181,5 @@ pub fn play<N: Host>(bytes: &[u8], fault: Option<Fault>) -> Record {
     let ports = [world.bound(0, is_v6, 9, false), world.bound(1, is_v6, 9, true)];
     world.run_for(Duration::from_millis(5));
     let streams = streams.to_vec();
-    let mut play = Play { world, choices, streams, ports, is_v6, next: 0 };
-    while !play.choices.is_empty() {
-        play.step();
-    }
-    play.end();
-    play.world.record()
+    Players { world, streams, ports, is_v6, next: 0 }.play(choices)
 }

@@ -1,13 +1,10 @@
 //! [`World`]: two hosts, the network between them, and what their users do.
 
-use std::cell::RefCell;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::rc::Rc;
 
-use landfall_placement::{Area, Duration, Engine, Instant, PathId, Random, RegionId};
-use landfall_simnet::sim::Fate;
-use landfall_simnet::{Frame, Handle, LinkConfig, Sim};
+use landfall_placement::{Duration, Engine, Instant, PathId, Random, RegionId};
+use landfall_simnet::{Frame, LinkConfig, PortId};
 use qpip::{
     Access, Adapter, Buffer, Completion, CompletionQueueId, Config, DomainId, Event, Interface,
     Mapping, MemoryKey, Operation, QueuePairId, QueuePairSetup, ReceiveWork, SendWork, Service,
@@ -15,11 +12,9 @@ use qpip::{
 
 use super::host::{Build, Host, Told};
 use super::network::{Network, Wires};
-use super::record::Record;
 use crate::lanai::switch::SwitchCounters;
+use crate::world::{self, Record};
 
-/// So many of the last frames are remembered, to be forged.
-const REMEMBERED: usize = 64;
 /// So much can happen at one moment.
 const MOST_STEPS: u32 = 200_000;
 
@@ -56,10 +51,9 @@ impl Default for Shape {
     }
 }
 
-/// A host and its user.
+/// The user of a host.
 #[derive(Debug)]
-struct Side<N> {
-    node: Handle<N>,
+struct User {
     domain: DomainId,
     key: MemoryKey,
     region: RegionId,
@@ -72,16 +66,14 @@ struct Side<N> {
     free: u64,
 }
 
-/// Two hosts and the network between them.
+/// Two hosts, the network between them, and the users of both.
 #[derive(Debug)]
 pub struct World<N: Host> {
-    sim: Sim,
-    sides: Vec<Side<N>>,
+    world: world::World<Adapter, N>,
+    users: [User; 2],
     wires: Wires,
-    past: Rc<RefCell<VecDeque<Vec<u8>>>>,
     depth: u32,
     memory: u32,
-    wrong: Vec<String>,
 }
 
 /// Bytes that tell where they come from.
@@ -120,122 +112,95 @@ impl<N: Host> World<N> {
     /// Where the engine does not take its own configuration.
     #[must_use]
     pub fn new(seed: u64, shape: &Shape) -> Self {
-        let mut sim = Sim::from_number(seed);
-        let sides: Vec<_> = (0..2).map(|host| Self::side(&mut sim, host, shape)).collect();
-        let hosts = [0, 1].map(|host: usize| sides[host].node.id());
-        let wires = Wires::connect(&mut sim, hosts, shape.network, shape.link).expect("two nodes");
+        let told = [Told::default(), Told::default()];
+        let [host, peer] = [0, 1].map(|host: usize| {
+            let config = Config { delegates: N::IS_CARDED, ..shape.config.clone() };
+            let mut engine = Adapter::new(config, [host as u8 + 7; 32]);
+            engine.add_interface(PathId(0), interface(host)).expect("an interface");
+            N::make(engine, told[host].clone(), host, shape)
+        });
+        let mut world = world::World::new(seed, ("host 0", host), ("host 1", peer));
+        let [first, second] = told;
+        let users =
+            [(0, first), (1, second)].map(|(host, told)| User::new(&mut world, host, told, shape));
+        let hosts = [0, 1].map(|host| world.id(host));
+        let sim = world.sim_mut();
+        let wires = Wires::connect(sim, hosts, shape.network, shape.link).expect("two nodes");
         if !N::IS_CARDED {
-            wires.route_for_hosts(&mut sim).expect("links");
+            wires.route_for_hosts(sim).expect("links");
         }
         // The links that there are: before, there was none.
         if shape.captures {
             sim.capture_all(wires.encapsulation());
         }
-        let past = Rc::new(RefCell::new(VecDeque::new()));
-        for way in wires.last_ways() {
-            let past = past.clone();
-            let remember = move |_: Instant, frame: &mut Frame| {
-                let mut past = past.borrow_mut();
-                past.truncate(REMEMBERED - 1);
-                past.push_front(frame.bytes.clone());
-                Fate::Pass
-            };
-            sim.intercept(way, remember).expect("a link");
-        }
-        let memory = shape.memory as u32;
-        Self { sim, sides, wires, past, depth: shape.depth, memory, wrong: Vec::new() }
-    }
-
-    fn side(sim: &mut Sim, host: usize, shape: &Shape) -> Side<N> {
-        let config = Config { delegates: N::IS_CARDED, ..shape.config.clone() };
-        let mut engine = Adapter::new(config, [host as u8 + 7; 32]);
-        engine.add_interface(PathId(0), interface(host)).expect("an interface");
-        let domain = engine.create_domain().expect("a domain");
-        let queue = engine.create_completion_queue(4_096).expect("a queue");
-        let told = Told::default();
-        let mut node = N::make(engine, told.clone(), host, shape);
-        let region = node.memory_mut().lend(vec![0; shape.memory]).expect("memory");
-        let area = Area::new(region, 0, shape.memory as u64);
-        let key = node.engine_mut().register(domain, area, Access::ReadWrite).expect("a key");
-        Side {
-            node: sim.add(&format!("host {host}"), node).expect("a node"),
-            domain,
-            key,
-            region,
-            queue,
-            told,
-            done: Vec::new(),
-            events: Vec::new(),
-            posted: BTreeMap::new(),
-            free: 0,
-        }
+        world.remember(wires.last_ways().map(|way| (way, PortId(0))));
+        Self { world, users, wires, depth: shape.depth, memory: shape.memory as u32 }
     }
 
     // ---- Looking at it -------------------------------------------------------
 
     /// The node of a host.
     pub fn node(&mut self, host: usize) -> &mut N {
-        self.sim.node_mut(self.sides[host].node).expect("a node of this simulation")
+        self.world.node_mut(host)
     }
 
     /// The engine of a host, to be used.
     pub fn engine(&mut self, host: usize) -> &mut Adapter {
-        self.node(host).engine_mut()
+        self.world.engine_mut(host)
     }
 
     /// The engine of a host; looking at it wakes nobody.
     #[must_use]
     pub fn look(&self, host: usize) -> &Adapter {
-        self.sim.node(self.sides[host].node).expect("a node of this simulation").engine()
+        self.world.engine(host)
     }
 
     /// The memory of a host that all requests lie in.
     #[must_use]
     pub fn region(&self, host: usize) -> RegionId {
-        self.sides[host].region
+        self.users[host].region
     }
 
     /// What time it is.
     #[must_use]
     pub fn now(&self) -> Instant {
-        self.sim.now()
+        self.world.now()
     }
 
     /// What a host was told in its completion queue.
     #[must_use]
     pub fn done(&self, host: usize) -> &[Completion] {
-        &self.sides[host].done
+        &self.users[host].done
     }
 
     /// Where a posted receive lies.
     #[must_use]
     pub fn place_of(&self, host: usize, pair: QueuePairId, id: u64) -> Option<u64> {
-        self.sides[host].posted.get(&(pair, id)).copied()
+        self.users[host].posted.get(&(pair, id)).copied()
     }
 
     /// Bytes of a host's memory.
     #[must_use]
     pub fn read(&self, host: usize, at: u64, len: u32) -> Vec<u8> {
-        let side = &self.sides[host];
-        let memory = self.sim.node(side.node).expect("a node of this simulation").memory();
-        memory.read(side.region.span(at, len)).expect("its own memory").to_vec()
+        let span = self.users[host].region.span(at, len);
+        self.world.memory(host).read(span).expect("its own memory").to_vec()
     }
 
     // ---- What users do -------------------------------------------------------
 
     /// So many bytes of memory that nobody else was given, as long as there are.
     pub fn allocate(&mut self, host: usize, len: u32) -> Option<u64> {
-        let side = &mut self.sides[host];
-        let at = side.free;
+        let user = &mut self.users[host];
+        let at = user.free;
         (at + u64::from(len) <= u64::from(self.memory)).then(|| {
-            side.free += u64::from(len);
+            user.free += u64::from(len);
             at
         })
     }
 
     /// A queue pair.
     pub fn queue_pair(&mut self, host: usize, service: Service) -> QueuePairId {
-        let Side { domain, queue, .. } = self.sides[host];
+        let User { domain, queue, .. } = self.users[host];
         let setup = QueuePairSetup {
             domain,
             send_completions: queue,
@@ -273,7 +238,7 @@ impl<N: Host> World<N> {
     pub fn post_receive(&mut self, host: usize, pair: QueuePairId, id: u64, pieces: &[u32]) {
         let all = pieces.iter().sum();
         let Some(start) = self.allocate(host, all) else { return };
-        let (key, now) = (self.sides[host].key, self.now());
+        let (key, now) = (self.users[host].key, self.now());
         let mut at = start;
         let mut into = Vec::new();
         for len in pieces {
@@ -282,7 +247,7 @@ impl<N: Host> World<N> {
         }
         let work = ReceiveWork { id, into: &into };
         if self.engine(host).post_receive(now, pair, &work).is_ok() {
-            self.sides[host].posted.insert((pair, id), start);
+            self.users[host].posted.insert((pair, id), start);
         }
     }
 
@@ -298,9 +263,9 @@ impl<N: Host> World<N> {
     ) -> bool {
         let len = bytes.len() as u32;
         let Some(at) = self.allocate(host, len) else { return false };
-        let (key, now) = (self.sides[host].key, self.now());
-        let span = self.sides[host].region.span(at, len);
-        let memory = self.node(host).memory_mut();
+        let (key, now) = (self.users[host].key, self.now());
+        let span = self.users[host].region.span(at, len);
+        let memory = self.world.memory_mut(host);
         let written = memory.write(now, landfall_simnet::memory::Writer::User, span, bytes);
         let to = to.map(|(is_v6, port)| SocketAddr::new(ip(1 - host, is_v6), port));
         let work = SendWork { id, from: &[Buffer::new(key, at, len)], to };
@@ -314,114 +279,113 @@ impl<N: Host> World<N> {
 
     /// A frame of the recent past, changed, comes to a host once more.
     pub fn forge(&mut self, host: usize, which: usize, change: impl FnOnce(&mut Vec<u8>)) {
-        let past = self.past.borrow();
-        let Some(mut bytes) = past.get(which % past.len().max(1)).cloned() else { return };
-        drop(past);
+        let Some((_, Frame { mut bytes, .. })) = self.world.past(which) else { return };
         change(&mut bytes);
         let (node, port) = self.wires.forger(host);
-        let sent = self.sim.send(node, port, Frame::raw(bytes));
-        self.note(sent.map_err(|error| error.to_string()));
+        self.world.send(node, port, Frame::raw(bytes));
     }
 
     /// Changes the link.
     pub fn configure(&mut self, link: LinkConfig) {
-        let changed = self.wires.configure(&mut self.sim, link);
-        self.note(changed.map_err(|error| error.to_string()));
+        let changed = self.wires.configure(self.world.sim_mut(), link);
+        self.world.note(changed);
     }
 
     // ---- Time ----------------------------------------------------------------
 
-    fn note<T>(&mut self, result: Result<T, String>) -> Option<T> {
-        match result {
-            Ok(value) => Some(value),
-            Err(wrong) => {
-                self.wrong.push(wrong);
-                None
-            }
-        }
-    }
-
     /// Polls what is done; what was received may not change any more.
-    fn collect(&mut self, host: usize) {
-        let side = &mut self.sides[host];
-        side.events.extend(side.told.borrow_mut().drain(..));
-        let node = self.sim.node(side.node).expect("a node of this simulation");
-        if node.engine().completions(side.queue) == 0 {
-            return;
-        }
-        let node = self.sim.node_mut(side.node).expect("a node of this simulation");
-        while let Some(done) = node.engine_mut().poll(side.queue) {
-            let at = side.posted.get(&(done.queue_pair, done.id));
-            if let Some(at) = at.filter(|_| done.operation == Operation::Receive)
-                && done.status.is_success()
-            {
-                let span = side.region.span(at + u64::from(done.offset), done.len);
-                node.memory_mut().freeze(span).expect("its own memory");
+    fn collect(&mut self) {
+        for (host, user) in self.users.iter_mut().enumerate() {
+            user.events.extend(user.told.borrow_mut().drain(..));
+            if self.world.engine(host).completions(user.queue) == 0 {
+                continue;
             }
-            side.done.push(done);
+            while let Some(done) = self.world.engine_mut(host).poll(user.queue) {
+                let at = user.posted.get(&(done.queue_pair, done.id));
+                if let Some(at) = at.filter(|_| done.operation == Operation::Receive)
+                    && done.status.is_success()
+                {
+                    let span = user.region.span(at + u64::from(done.offset), done.len);
+                    self.world.memory_mut(host).freeze(span).expect("its own memory");
+                }
+                user.done.push(done);
+            }
         }
     }
 
     /// The simulation does its next step, before some time. Says whether there was one.
     pub fn step(&mut self, deadline: Instant) -> bool {
-        let step = self.sim.step(deadline).map_err(|error| error.to_string());
-        let goes_on = self.note(step).unwrap_or(false);
-        self.collect(0);
-        self.collect(1);
+        let goes_on = self.world.step(deadline);
+        self.collect();
         goes_on
     }
 
     /// What a switch counted.
     #[must_use]
     pub fn switch(&self, nth: usize) -> Option<&SwitchCounters> {
-        self.wires.switch(&self.sim, nth)
+        self.wires.switch(self.world.sim(), nth)
     }
 
     /// What went wrong so far.
     #[must_use]
     pub fn wrong(&self) -> &[String] {
-        &self.wrong
+        self.world.wrong()
     }
 
     /// Lets so much time pass.
     pub fn run_for(&mut self, time: Duration) {
         let deadline = self.now() + time;
+        self.collect();
         for _ in 0..MOST_STEPS {
-            self.collect(0);
-            self.collect(1);
-            if !self.wrong.is_empty() {
+            if !self.wrong().is_empty() {
                 return;
             }
-            let step = self.sim.step(deadline).map_err(|error| error.to_string());
-            match self.note(step) {
-                Some(true) => {}
-                Some(false) => break,
-                None => return,
+            if !self.step(deadline) {
+                break;
             }
         }
-        let end = self.sim.run_until(deadline).map_err(|error| error.to_string());
-        self.note(end);
-        self.collect(0);
-        self.collect(1);
+        if self.wrong().is_empty() {
+            self.world.run_until(deadline);
+            self.collect();
+        }
     }
 
-    /// All that can be seen of this run.
+    /// All that can be seen of this run: what the seam took counts apart.
     #[must_use]
-    pub fn record(mut self) -> Record {
-        let mut record = Record { frames: self.sim.captured().to_vec(), ..Record::default() };
-        for host in 0..2 {
+    pub fn record(&self) -> Record {
+        let [first, second] = self.users.each_ref().map(|user| user.region);
+        let mut record = self.world.record([&[first], &[second]]);
+        for (host, user) in self.users.iter().enumerate() {
             let engine = self.look(host);
             let mut stats = *engine.stats();
             record.placed.0 += std::mem::take(&mut stats.segments_predicted);
             record.placed.0 += std::mem::take(&mut stats.datagrams_predicted);
             record.placed.1 += stats.segments_received + stats.datagrams_received;
-            record.refusals.push(format!("{:?}", engine.refusals()));
-            record.stats.push(stats);
-            record.memory.push(self.read(host, 0, self.memory));
-            record.done.push(std::mem::take(&mut self.sides[host].done));
-            record.events.push(std::mem::take(&mut self.sides[host].events));
+            record.count(host, format_args!("{:?}", engine.refusals()));
+            record.count(host, format_args!("{stats:?}"));
+            let done = user.done.iter().map(|done| format!("{done:?}"));
+            let events = user.events.iter().map(|event| format!("{event:?}"));
+            record.told[host] = done.chain(events).collect();
         }
-        record.wrong = std::mem::take(&mut self.wrong);
         record
+    }
+}
+
+impl User {
+    /// Lends memory, and lets all requests lie in it.
+    fn new<N: Host>(
+        world: &mut world::World<Adapter, N>,
+        host: usize,
+        told: Told,
+        shape: &Shape,
+    ) -> Self {
+        let area = world.lend(host, vec![0; shape.memory]);
+        let engine = world.engine_mut(host);
+        let domain = engine.create_domain().expect("a domain");
+        let queue = engine.create_completion_queue(4_096).expect("a queue");
+        let key = engine.register(domain, area, Access::ReadWrite).expect("a key");
+        let (done, events, posted) = Default::default();
+        let region = area.region;
+        Self { domain, key, region, queue, told, done, events, posted, free: 0 }
     }
 }

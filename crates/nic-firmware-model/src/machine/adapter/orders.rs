@@ -5,8 +5,8 @@ use landfall_placement::{Instant, Spans};
 
 use super::{Adapter, HostOrder};
 use crate::firmware::Firmware;
-use crate::machine::costs::Engines;
 use crate::machine::inbound::{Cargo, Pending};
+use crate::machine::parts::Engines;
 use crate::machine::requests::{Posted, Request};
 
 impl<F: Firmware> Adapter<'_, F> {

@@ -17,7 +17,7 @@ mod qpip;
 mod stp;
 mod today;
 
-use super::constant::Constant;
+use super::exhibit::Constant;
 use super::exhibit::{Exhibit, Row, Value};
 use super::pipeline::{self, Stage};
 use today::{LINKS, Nanos};

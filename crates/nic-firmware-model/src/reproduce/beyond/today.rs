@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use super::super::constant::Constant;
+use super::super::exhibit::Constant;
 use crate::machine::{BusCosts, Coalescing, Costs, DmaCosts, Engines};
 
 /// Nanoseconds.

@@ -16,7 +16,7 @@ use crate::hamachi;
 use landfall_placement::Duration;
 
 use self::hosts::{Load, Outcome, PAGE, Processor, Receiving, SEGMENT, crossing, transfer};
-use super::constant::Constant;
+use super::exhibit::Constant;
 use super::exhibit::{Design, Exhibit, Row, Value};
 
 /// Nanoseconds.

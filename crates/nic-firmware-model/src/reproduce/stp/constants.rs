@@ -1,6 +1,6 @@
 //! What the model is made of, each with the line that it comes from.
 
-use super::super::constant::Constant;
+use super::super::exhibit::Constant;
 use super::super::pipeline::Seconds;
 use super::hosts::{Costs, WRITE};
 use crate::tigon::figures::Design;

@@ -1,25 +1,21 @@
-//! Two hosts that get the same frames and calls, one behind a Tigon-II, one
-//! without: the generator of property tests and fuzzing, and the comparison.
+//! Two hosts that get the same frames and calls, one behind a Tigon-II, one without: the
+//! generator of property tests and fuzzing, and the comparison.
 //!
-//! Each runs in a simulated network of its own with the same peer and the same
-//! luck. While they do the same, they see the same; the first thing in which they
-//! differ is what is reported.
+//! Each runs in a [`World`](crate::world::World) of its own with the same peer and the same
+//! luck. While they do the same, they see the same; the first things in which they differ are
+//! what is reported.
 //!
 //! | file | what is there |
 //! | --- | --- |
-//! | `steps` | what may happen, decoded from any bytes |
 //! | `setup` | the configurations that are tried |
-//! | `world` | the host under test, its peer, the network between them |
-//! | `user` | what the users at both ends do by themselves |
-//! | `forger` | frames that nobody sent so |
+//! | `steps` | what may happen, decoded from any bytes; frames that nobody sent so |
+//! | `play` | the users at both ends, and what they do |
 //! | `faulty` | a firmware with a fault |
 
 mod faulty;
-mod forger;
+mod play;
 mod setup;
 mod steps;
-mod user;
-mod world;
 
 use landfall_simnet::EngineNode;
 use stp_core::Endpoint;
@@ -28,62 +24,46 @@ pub use faulty::{Fault, Faulty};
 
 use crate::machine::{Adapter, Costs, Parts};
 use crate::node::NicNode;
-pub use crate::seen::Record;
+use crate::world::play::Play;
+use crate::world::{Choices, Record};
+use play::Players;
 use setup::Setup;
-use world::World;
 
 /// The host behind a Tigon-II.
 pub type Adapted = NicNode<Faulty, Endpoint>;
 /// The host whose software does it all.
 pub type Plain = EngineNode<Endpoint>;
 
-/// Runs what these bytes stand for on both hosts, costs off, and gives all in
-/// which they differ.
+/// Runs what these bytes stand for on both hosts, costs off, and gives all in which they
+/// differ.
 #[must_use]
 pub fn disagreements(bytes: &[u8]) -> Vec<String> {
-    disagreements_with(bytes, None)
+    disagreements_with(None, bytes)
 }
 
 /// The same with a fault in the firmware.
 #[must_use]
-pub fn disagreements_with(bytes: &[u8], fault: Option<Fault>) -> Vec<String> {
-    adapted(bytes, fault).differences(&plain(bytes))
+pub fn disagreements_with(fault: Option<Fault>, bytes: &[u8]) -> Vec<String> {
+    adapted(fault, bytes).differences(&plain(bytes))
 }
 
 /// What happens at the host behind a Tigon-II with a fault, or none.
 #[must_use]
-pub fn adapted(bytes: &[u8], fault: Option<Fault>) -> Record {
-    let (setup, steps) = Setup::split(bytes);
-    adapted_world(&setup, fault).run(steps)
-}
-
-/// A capture of what crossed the links of the host behind a Tigon-II, and lines
-/// that tell of events, memory and refusals.
-#[must_use]
-pub fn adapted_trace(bytes: &[u8]) -> (Vec<u8>, String) {
-    let (setup, steps) = Setup::split(bytes);
-    adapted_world(&setup, None).trace(steps)
-}
-
-/// The same of the host without an adapter.
-#[must_use]
-pub fn plain_trace(bytes: &[u8]) -> (Vec<u8>, String) {
-    let (setup, steps) = Setup::split(bytes);
-    World::new(&setup, 0, Plain::with_config).trace(steps)
-}
-
-fn adapted_world(setup: &Setup, fault: Option<Fault>) -> World<Adapted> {
-    let make = |endpoint: Endpoint, config| -> Adapted {
+pub fn adapted(fault: Option<Fault>, bytes: &[u8]) -> Record {
+    let mut choices = Choices::new(bytes);
+    let setup = Setup::new(&mut choices);
+    let make = |engine, config| -> Adapted {
         let firmware = Faulty::new(setup.firmware(), fault);
         let adapter = Adapter::new(firmware, Parts::owned(&setup.sizes()), Costs::OFF);
-        NicNode::with_config(endpoint, vec![adapter], config)
+        NicNode::with_config(engine, vec![adapter], config)
     };
-    World::new(setup, 1, make)
+    Players::new(&setup, 1, make).play(choices)
 }
 
 /// What happens at the host without an adapter.
 #[must_use]
 pub fn plain(bytes: &[u8]) -> Record {
-    let (setup, steps) = Setup::split(bytes);
-    World::new(&setup, 0, Plain::with_config).run(steps)
+    let mut choices = Choices::new(bytes);
+    let setup = Setup::new(&mut choices);
+    Players::new(&setup, 0, Plain::with_config).play(choices)
 }

@@ -7,6 +7,7 @@ use stp_core::{Config, Policy};
 
 use super::super::{Config as Firmware, Cycles, Reports, Tables, Tigon};
 use crate::machine::Sizes;
+use crate::world::Choices;
 
 /// How many bytes say how a run is set up.
 const BYTES: usize = 6;
@@ -16,12 +17,9 @@ const BYTES: usize = 6;
 pub(super) struct Setup([u8; BYTES]);
 
 impl Setup {
-    /// The set-up that the first bytes stand for, and those behind.
-    pub(super) fn split(bytes: &[u8]) -> (Self, &[u8]) {
-        let (first, rest) = bytes.split_at(bytes.len().min(BYTES));
-        let mut choices = [0; BYTES];
-        choices[..first.len()].copy_from_slice(first);
-        (Self(choices), rest)
+    /// The set-up that the first bytes stand for.
+    pub(super) fn new(choices: &mut Choices<'_>) -> Self {
+        Self(choices.bytes())
     }
 
     const fn bit(self, nth: usize) -> bool {

@@ -1,4 +1,10 @@
-//! What may happen, decoded from any bytes: the same for property tests and fuzzing.
+//! What may happen, decoded from any bytes: the same for property tests and fuzzing; and
+//! frames that nobody sent so: what once came to the host, altered.
+
+use landfall_placement::InternetSum;
+use landfall_simnet::Frame;
+
+use crate::world::Choices;
 
 /// One thing that happens. `side` is the end that it happens to: 0 is the host
 /// under test, 1 its peer. `which` picks one of those that there are.
@@ -35,55 +41,119 @@ pub(super) enum Step {
     Settle,
 }
 
-/// Decodes steps until the bytes end.
-#[derive(Clone, Debug)]
-pub(super) struct Steps<'a>(pub(super) &'a [u8]);
-
-impl Steps<'_> {
-    fn byte(&mut self) -> u8 {
-        let Some((first, rest)) = self.0.split_first() else { return 0 };
-        self.0 = rest;
-        *first
-    }
-
-    /// Short ones sometimes, and up to 8 KiB.
-    fn len(&mut self) -> u32 {
-        let (shape, fine) = (u32::from(self.byte()), u32::from(self.byte()));
-        match shape >> 6 {
-            0 => fine % 80,
-            1 => fine + 1,
-            _ => ((shape & 31) << 8 | fine) + 1,
+impl Step {
+    /// The next one that bytes stand for.
+    pub(super) fn next(choices: &mut Choices<'_>) -> Self {
+        let code = choices.byte();
+        let side = usize::from(code >> 7);
+        let which = choices.byte();
+        match code & 63 {
+            0 | 1 => Self::Connect { side },
+            2..=9 => Self::Send { side: 1, which, len: len(choices) },
+            10 => Self::Send { side: 0, which, len: len(choices) },
+            11..=18 => Self::Post { side: 0, which, len: len(choices), lead: choices.byte() },
+            19 => Self::Post { side: 1, which, len: len(choices), lead: choices.byte() },
+            20..=22 => Self::Read { side, which, len: len(choices) },
+            23..=24 => Self::Ask { side, which },
+            25..=28 => Self::Remote { side, which, how: choices.byte(), len: len(choices) },
+            29..=31 => Self::Cancel { side, which, is_send: code & 64 != 0 },
+            32 => Self::Close { side, which, at_once: code & 64 != 0 },
+            33..=34 => Self::AddLink { side, which },
+            35..=36 => Self::Link { which, is_up: code & 64 != 0 },
+            37..=47 => Self::Forge { which, how: choices.byte(), by: choices.byte() },
+            48 => Self::Junk { seed: which, len: choices.byte() },
+            49..=61 => Self::Wait { units: which },
+            _ => Self::Settle,
         }
     }
 }
 
-impl Iterator for Steps<'_> {
-    type Item = Step;
-
-    fn next(&mut self) -> Option<Step> {
-        if self.0.is_empty() {
-            return None;
-        }
-        let code = self.byte();
-        let side = usize::from(code >> 7);
-        let which = self.byte();
-        Some(match code & 63 {
-            0 | 1 => Step::Connect { side },
-            2..=9 => Step::Send { side: 1, which, len: self.len() },
-            10 => Step::Send { side: 0, which, len: self.len() },
-            11..=18 => Step::Post { side: 0, which, len: self.len(), lead: self.byte() },
-            19 => Step::Post { side: 1, which, len: self.len(), lead: self.byte() },
-            20..=22 => Step::Read { side, which, len: self.len() },
-            23..=24 => Step::Ask { side, which },
-            25..=28 => Step::Remote { side, which, how: self.byte(), len: self.len() },
-            29..=31 => Step::Cancel { side, which, is_send: code & 64 != 0 },
-            32 => Step::Close { side, which, at_once: code & 64 != 0 },
-            33..=34 => Step::AddLink { side, which },
-            35..=36 => Step::Link { which, is_up: code & 64 != 0 },
-            37..=47 => Step::Forge { which, how: self.byte(), by: self.byte() },
-            48 => Step::Junk { seed: which, len: self.byte() },
-            49..=61 => Step::Wait { units: which },
-            _ => Step::Settle,
-        })
+/// Short ones sometimes, and up to 8 KiB.
+fn len(choices: &mut Choices<'_>) -> u32 {
+    let (shape, fine) = (u32::from(choices.byte()), u32::from(choices.byte()));
+    match shape >> 6 {
+        0 => fine % 80,
+        1 => fine + 1,
+        _ => ((shape & 31) << 8 | fine) + 1,
     }
+}
+
+/// Where the fields of the Schedule Header are that are worth altering.
+const FIELDS: [(usize, usize); 14] = [
+    (0, 1),  // Op
+    (1, 1),  // Flags
+    (2, 2),  // Param
+    (4, 2),  // D_Port
+    (6, 2),  // S_Port
+    (8, 4),  // D_Key
+    (12, 2), // Cksum
+    (14, 2), // Sync
+    (16, 4), // B_num
+    (20, 4), // Bufx
+    (24, 4), // Offset
+    (28, 8), // T_len
+    (36, 2), // D_id
+    (38, 2), // S_id
+];
+
+/// Alters a frame. The lowest bits of `how` say in which way, the highest whether
+/// the checksum is made right again.
+pub(super) fn forge(frame: &mut Frame, how: u8, by: u8) {
+    let bytes = &mut frame.bytes;
+    let had = bytes.len();
+    match how & 31 {
+        // As it was.
+        0..=3 => {}
+        // Other payload.
+        4..=6 => {
+            for byte in bytes.iter_mut().skip(40) {
+                *byte ^= by | 1;
+            }
+        }
+        7 => bytes.truncate(had.saturating_sub(usize::from(by % 64) + 1)),
+        8 => bytes.extend(std::iter::repeat_n(by, usize::from(by % 64) + 1)),
+        // To one of the next STUs, perhaps with another key.
+        9..=12 => {
+            add(bytes, 24, 4, 64 * u64::from(by & 31));
+            add(bytes, 8, 4, u64::from(how >> 6 & 1));
+        }
+        13 => add(bytes, 24, 4, u64::from(by)),
+        14 => add(bytes, 16, 4, 1),
+        15 => add(bytes, 20, 4, u64::from(by & 7)),
+        // An earlier generation of the same place.
+        16 => add(bytes, 20, 4, 0xffff_0000),
+        code => {
+            let (at, len) = FIELDS[usize::from(code) % FIELDS.len()];
+            add(bytes, at, len, u64::from(by) + 1);
+        }
+    }
+    if how & 128 == 0 {
+        seal(bytes);
+    }
+}
+
+/// Adds to a number in the header.
+fn add(bytes: &mut [u8], at: usize, len: usize, by: u64) {
+    let Some(field) = bytes.get_mut(at..at + len) else { return };
+    let mut number = 0u64;
+    for byte in field.iter() {
+        number = number << 8 | u64::from(*byte);
+    }
+    number = number.wrapping_add(by);
+    for byte in field.iter_mut().rev() {
+        *byte = number as u8;
+        number >>= 8;
+    }
+}
+
+/// Makes the checksum right, where there is one.
+fn seal(bytes: &mut [u8]) {
+    if bytes.len() < 40 || bytes[1] & stp_core::wire::Flags::SUM.0 == 0 {
+        return;
+    }
+    bytes[12..14].fill(0);
+    let mut sum = InternetSum::new();
+    sum.add(bytes);
+    let sum = !sum.sum();
+    bytes[12..14].copy_from_slice(&sum.to_be_bytes());
 }

@@ -10,6 +10,7 @@ use crate::tcp::config::{Mapping, TcpConfig};
 use crate::tcp::identity::Secret;
 use crate::tcp::input::Verdict;
 use crate::tcp::listen::{HalfOpen, Heard};
+use crate::tcp::receiver::Claim;
 use crate::tcp::segment::{Draft, Room, Segment};
 use crate::tcp::tcb::{News, Tcb};
 use crate::wire::tcp::Flags;
@@ -428,6 +429,23 @@ impl Pair {
         let side = &mut self.sides[to];
         let tcb = side.tcb.as_mut().unwrap();
         let verdict = tcb.handle(self.now, segment, &self.config, &mut side.queues);
+        side.collect();
+        verdict
+    }
+
+    /// A driver of a side asks where this payload belongs, and has not told yet that it
+    /// is there.
+    pub(super) fn place(&mut self, to: usize, segment: &Segment) -> Claim {
+        let side = &mut self.sides[to];
+        let tcb = side.tcb.as_mut().unwrap();
+        tcb.place(self.now, segment, &side.queues, &mut Spans::new()).claim
+    }
+
+    /// Now it is there.
+    pub(super) fn land(&mut self, to: usize, segment: &Segment, claim: Claim) -> Verdict {
+        let side = &mut self.sides[to];
+        let tcb = side.tcb.as_mut().unwrap();
+        let verdict = tcb.landed(self.now, segment, (claim, true), &self.config, &mut side.queues);
         side.collect();
         verdict
     }

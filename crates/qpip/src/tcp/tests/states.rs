@@ -108,6 +108,25 @@ fn an_end_that_came_too_early_counts_once_the_rest_is_there() {
     assert_eq!(reason(&pair, 0), Some(CloseReason::Finished));
 }
 
+/// The end was lost often, and is not due again for a minute. Meanwhile the other side asks
+/// whether our window is open: that does not put the next try off.
+#[test]
+fn a_lost_end_is_sent_again_though_the_other_side_asks_for_a_window() {
+    for sack in [false, true] {
+        let mut pair = open_with(TcpConfig { sack, ..TcpConfig::default() }, Wire::CLEAN);
+        pair.drop_next(0, 9);
+        pair.sides[0].tcb.as_mut().unwrap().shutdown();
+        pair.run_until("it was lost nine times", |pair| pair.sides[0].segments_sent == 11);
+        let due = pair.sides[0].tcb.as_ref().unwrap().sender().poll_timeout().unwrap().at;
+        assert!(due > pair.now + Duration::from_secs(50));
+        pair.sides[1].post_send(0, &[1; 50]);
+        pair.run_until("the end is heard", |pair| {
+            pair.sides[1].news.iter().any(|news| matches!(news, News::PeerFinished))
+        });
+        assert!(pair.now <= due + Duration::from_millis(1), "{}, and it was due {due}", pair.now);
+    }
+}
+
 #[test]
 fn one_direction_may_end_long_before_the_other() {
     let mut pair = open();
@@ -172,6 +191,45 @@ fn segments_from_the_past_are_refused() {
     let (value, echo) = old.options.timestamp.unwrap();
     old.options.timestamp = Some((value.wrapping_sub(10), echo));
     assert_eq!(pair.hand_in(1, &old).err(), Some(Refusal::Duplicate));
+}
+
+/// A driver places several units before it tells of the first. What is taken between
+/// would make the first look old, and its bytes lie in place: they count.
+#[test]
+fn what_has_a_place_is_not_refused_for_a_later_timestamp() {
+    let mut pair = open();
+    pair.sides[1].post_receive(0, 60_000);
+    pair.run_until("a window", |pair| pair.told_edge(1) > Some(1_000));
+    let data = Segment { payload: 50, ..forged(&pair, Flags::ACK | Flags::PSH) };
+    let claim = pair.place(1, &data);
+    assert!(!claim.is_empty());
+    let mut later = forged(&pair, Flags::ACK);
+    let (value, echo) = later.options.timestamp.unwrap();
+    later.options.timestamp = Some((value.wrapping_add(10), echo));
+    assert!(pair.hand_in(1, &later).is_ok());
+    assert!(pair.land(1, &data, claim).is_ok());
+    assert_eq!(pair.sides[1].received.len(), 50);
+}
+
+/// The same of acknowledgements: RFC 5961, 5.2 refuses what is older than a window.
+#[test]
+fn what_has_a_place_is_not_refused_for_a_newer_acknowledgement() {
+    let config = TcpConfig { timestamps: false, ..TcpConfig::default() };
+    let mut pair = open_with(config, Wire::CLEAN);
+    pair.sides[1].post_receive(0, 60_000);
+    pair.run_until("a window", |pair| pair.told_edge(1) > Some(1_000));
+    let data = Segment { payload: 50, ..forged(&pair, Flags::ACK | Flags::PSH) };
+    let claim = pair.place(1, &data);
+    assert!(!claim.is_empty());
+    for id in 0..20 {
+        pair.sides[0].post_receive(id, 100);
+        pair.sides[1].post_send(id, &[7; 100]);
+        pair.run_until("a message back", |pair| pair.sides[1].done.len() > id as usize);
+    }
+    let refused = pair.place(1, &data);
+    assert!(refused.is_empty(), "it is too old to be given a place now");
+    assert!(pair.land(1, &data, claim).is_ok());
+    assert_eq!(pair.sides[1].received.len(), 50);
 }
 
 #[test]

@@ -82,34 +82,23 @@ fn step(world: &mut World, choices: &mut Choices<'_>) {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use landfall_testkit::trials::{input, rounds, try_inputs};
 
-    fn random_bytes(seed: u64, most: u64) -> Vec<u8> {
-        let mut random = Random::from_number(seed);
-        let len = random.below(most);
-        (0..len).map(|_| random.next_u32() as u8).collect()
-    }
+    use super::*;
 
     #[test]
     fn no_sequence_of_calls_and_faults_breaks_a_rule() {
-        let rounds = if std::env::var_os("LANDFALL_LONG").is_some() { 50_000 } else { 400 };
-        for seed in 0..rounds {
-            let failures = disagreements(&random_bytes(seed, 2_000));
-            assert!(failures.is_empty(), "seed {seed}: {failures:#?}");
-        }
+        try_inputs(0..rounds(400, 50_000), 0..2_000, disagreements);
     }
 
     #[test]
     fn no_bytes_are_misread() {
-        for seed in 0..4_000 {
-            let failures = misreadings(&random_bytes(seed, 80));
-            assert!(failures.is_empty(), "seed {seed}: {failures:#?}");
-        }
+        try_inputs(0..4_000, 0..80, misreadings);
     }
 
     #[test]
     fn invariant_6_two_runs_are_the_same() {
-        let bytes = random_bytes(1, 4_000);
+        let bytes = input(1, 0..4_000);
         let run = || {
             let mut choices = Choices(&bytes);
             let mut world = World::new(5, 2, 9);

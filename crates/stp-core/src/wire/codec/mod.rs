@@ -14,6 +14,8 @@ mod memory;
 mod state;
 mod transfer;
 
+pub(super) use state::SIZE;
+
 use landfall_placement::Refusal;
 use zerocopy::IntoBytes;
 

@@ -2,8 +2,8 @@
 
 use landfall_placement::Refusal;
 
-use super::super::header::Header;
-use super::super::message::{Message, Question, State};
+use super::super::header::{HEADER_LEN, Header};
+use super::super::message::{Ids, Message, Question, State};
 use super::super::op::Flags;
 use super::super::reason::Reason;
 use super::{fill_ids, fill_serial, ids, is_rejected, only_flags, serial};
@@ -16,7 +16,10 @@ mod topic {
     pub(super) const MEMORY: u8 = 2;
     pub(super) const FETCHED: u8 = 3;
     pub(super) const GET_REFUSED: u8 = 4;
+    pub(in crate::wire) const SIZE: u8 = 5;
 }
+
+pub(in crate::wire) use self::topic::SIZE;
 
 pub(super) fn fill(message: &Message, header: &mut Header) {
     match *message {
@@ -40,6 +43,10 @@ fn fill_question(header: &mut Header, question: Question) {
             topic::TRANSFER
         }
         Question::Memory => topic::MEMORY,
+        Question::Size { ids, size, token } => {
+            fill_size(header, ids, size, token);
+            topic::SIZE
+        }
     };
     header.param = u16::from(topic).into();
 }
@@ -57,6 +64,10 @@ pub(super) fn parse_question(header: &Header) -> Result<Question, Refusal> {
         }
         topic::TRANSFER => Question::Transfer { ids, serial: serial(header)? },
         topic::MEMORY => Question::Memory,
+        topic::SIZE => {
+            let size = size(header)?;
+            Question::Size { ids, size, token: header.t_len.get() }
+        }
         _ => return Err(Refusal::Malformed),
     })
 }
@@ -91,6 +102,10 @@ fn fill_state(header: &mut Header, state: State) {
             fill_serial(header, serial);
             topic::GET_REFUSED
         }
+        State::Size { ids, size, token } => {
+            fill_size(header, ids, size, token);
+            topic::SIZE
+        }
     };
     header.param = u16::from(topic).into();
     if let State::Memory { refused: Some(reason), .. } | State::GetRefused { reason, .. } = state {
@@ -123,8 +138,24 @@ pub(super) fn parse_state(header: &Header) -> Result<State, Refusal> {
             let reason = reason.ok_or(Refusal::Malformed)?;
             State::GetRefused { d_id: ids.d_id, serial: serial(header)?, reason }
         }
+        topic::SIZE => {
+            let size = size(header)?;
+            State::Size { ids, size, token: header.t_len.get() }
+        }
         _ => return Err(Refusal::Malformed),
     })
+}
+
+fn fill_size(header: &mut Header, ids: Ids, size: u32, token: u64) {
+    fill_ids(header, ids);
+    fill_serial(header, size);
+    header.t_len = token.into();
+}
+
+/// The size of a packet, where a serial number is otherwise. None is shorter than its header.
+fn size(header: &Header) -> Result<u32, Refusal> {
+    let size = serial(header)?;
+    if size < HEADER_LEN as u32 { Err(Refusal::Malformed) } else { Ok(size) }
 }
 
 const fn flags_of(topic: u8) -> Flags {

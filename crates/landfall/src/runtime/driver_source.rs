@@ -1,0 +1,151 @@
+//! How a path is opened: one of the drivers of `landfall-transport`, or one that
+//! is handed in.
+
+use std::fmt;
+use std::io;
+
+use landfall_placement::{Engine, PathId, Peer};
+use landfall_transport::Driver;
+use landfall_transport::memory::Regions;
+use landfall_transport::packet::{Framing, PacketConfig, PacketDriver};
+use landfall_transport::rawip::{RawIpConfig, RawIpDriver};
+use landfall_transport::udp::{UdpConfig, UdpDriver};
+#[cfg(feature = "io-uring")]
+use landfall_transport::uring::{UringPacketDriver, UringUdpConfig, UringUdpDriver};
+use landfall_transport::xdp::{self, XdpConfig, XdpDriver};
+
+use super::{AnyDriver, Path, PeerKind};
+
+pub(crate) type Open<E> = dyn FnOnce(PathId, &Regions) -> io::Result<Box<dyn AnyDriver<E>>> + Send;
+
+/// See the module.
+pub(crate) enum DriverSource<E> {
+    Udp(UdpConfig),
+    Packet(PacketConfig),
+    #[cfg_attr(
+        not(any(feature = "nic", feature = "stp")),
+        expect(dead_code, reason = "only STP goes this way")
+    )]
+    RawIp(RawIpConfig),
+    Xdp(XdpConfig),
+    #[cfg(feature = "io-uring")]
+    UringUdp(UringUdpConfig),
+    #[cfg(feature = "io-uring")]
+    UringPacket(PacketConfig),
+    HandedIn(PeerKind, Box<Open<E>>),
+}
+
+impl<E: Engine + 'static> DriverSource<E> {
+    /// Frames whose payload is a unit, of this ethertype.
+    pub(crate) fn ethernet(config: PacketConfig, ethertype: u16) -> Self {
+        Self::Packet(PacketConfig { framing: Framing::Payload { ethertype }, ..config })
+    }
+
+    /// The same by AF_XDP.
+    pub(crate) fn xdp(config: XdpConfig, ethertype: u16) -> Self {
+        let framing = xdp::Framing::Payload { ethertype };
+        Self::Xdp(XdpConfig { framing, ..config })
+    }
+
+    /// The same by `io_uring`.
+    #[cfg(feature = "io-uring")]
+    pub(crate) fn ethernet_uring(config: PacketConfig, ethertype: u16) -> Self {
+        Self::UringPacket(PacketConfig { framing: Framing::Payload { ethertype }, ..config })
+    }
+
+    /// A driver that is opened with the others.
+    pub(crate) fn driver<D: Driver + Send + 'static>(
+        open: impl FnOnce(PathId, &Regions) -> io::Result<D> + Send + 'static,
+    ) -> Self {
+        Self::HandedIn(
+            PeerKind::Other,
+            Box::new(move |path, regions| Ok(Box::new(open(path, regions)?))),
+        )
+    }
+
+    /// A driver that is open, between two engines of this process.
+    pub(crate) fn joined(driver: impl Driver + Send + 'static) -> Self {
+        Self::HandedIn(PeerKind::Node, Box::new(move |_, _| Ok(Box::new(driver))))
+    }
+
+    /// The same way for another engine; a driver that was handed in is for this one.
+    #[cfg(feature = "nic")]
+    pub(crate) fn for_other<O>(self) -> Result<DriverSource<O>, Self> {
+        Ok(match self {
+            Self::Udp(config) => DriverSource::Udp(config),
+            Self::Packet(config) => DriverSource::Packet(config),
+            Self::RawIp(config) => DriverSource::RawIp(config),
+            Self::Xdp(config) => DriverSource::Xdp(config),
+            #[cfg(feature = "io-uring")]
+            Self::UringUdp(config) => DriverSource::UringUdp(config),
+            #[cfg(feature = "io-uring")]
+            Self::UringPacket(config) => DriverSource::UringPacket(config),
+            Self::HandedIn(..) => return Err(self),
+        })
+    }
+
+    /// Is it on a network that others share, so that it should yield to them?
+    pub(crate) const fn is_shared(&self) -> bool {
+        match self {
+            Self::Udp(_) | Self::RawIp(_) => true,
+            #[cfg(feature = "io-uring")]
+            Self::UringUdp(_) => true,
+            _ => false,
+        }
+    }
+
+    pub(crate) fn open(self, path: PathId, regions: &Regions) -> io::Result<Path<E>> {
+        let (driver, kind, local): (Box<dyn AnyDriver<E>>, _, _) = match self {
+            Self::Udp(config) => {
+                let driver = UdpDriver::open(path, config, regions)?;
+                let local = Peer::Socket(driver.local_address());
+                (Box::new(driver), PeerKind::Socket, Some(local))
+            }
+            Self::Packet(config) => {
+                let driver = PacketDriver::open(path, &config, regions)?;
+                let local = Peer::Ethernet(driver.station());
+                (Box::new(driver), PeerKind::Station, Some(local))
+            }
+            Self::RawIp(config) => {
+                let driver = RawIpDriver::open(path, &config, regions)?;
+                let local = Peer::Ip(driver.local_address());
+                (Box::new(driver), PeerKind::Host, Some(local))
+            }
+            Self::Xdp(config) => {
+                let driver = XdpDriver::open(path, &config, regions)?;
+                let local = Peer::Ethernet(driver.station());
+                (Box::new(driver), PeerKind::Station, Some(local))
+            }
+            #[cfg(feature = "io-uring")]
+            Self::UringUdp(config) => {
+                let driver = UringUdpDriver::open(path, config, regions)?;
+                let local = Peer::Socket(driver.local_address());
+                (Box::new(driver), PeerKind::Socket, Some(local))
+            }
+            #[cfg(feature = "io-uring")]
+            Self::UringPacket(config) => {
+                let driver = UringPacketDriver::open(path, &config, regions)?;
+                let local = Peer::Ethernet(driver.station());
+                (Box::new(driver), PeerKind::Station, Some(local))
+            }
+            Self::HandedIn(kind, open) => (open(path, regions)?, kind, None),
+        };
+        Ok(Path::new(driver, kind, local))
+    }
+}
+
+impl<E> fmt::Display for DriverSource<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Udp(config) => write!(f, "UDP on {}", config.bind),
+            Self::Packet(config) => write!(f, "Ethernet on {}", config.interface),
+            Self::RawIp(config) => write!(f, "IP on {}", config.bind),
+            Self::Xdp(config) => write!(f, "AF_XDP on {}", config.interface),
+            #[cfg(feature = "io-uring")]
+            Self::UringUdp(_) => f.write_str("UDP by io_uring"),
+            #[cfg(feature = "io-uring")]
+            Self::UringPacket(config) => write!(f, "Ethernet on {} by io_uring", config.interface),
+            Self::HandedIn(..) => f.write_str("a driver that was handed in"),
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! [`PathSource`]: what an endpoint or node is reached over: a driver, or a simulated adapter.
+
+use std::fmt;
+#[cfg(feature = "nic")]
+use std::io;
+
+use landfall_placement::Engine;
+#[cfg(feature = "nic")]
+use landfall_placement::PathId;
+#[cfg(feature = "nic")]
+use landfall_transport::memory::Regions;
+#[cfg(feature = "nic")]
+use nic_firmware_model::driver::Pace;
+#[cfg(feature = "nic")]
+use nic_firmware_model::firmware::Firmware;
+#[cfg(feature = "nic")]
+use nic_firmware_model::machine::Adapter;
+#[cfg(feature = "nic")]
+use nic_firmware_model::node::Offloaded;
+
+use super::DriverSource;
+#[cfg(feature = "nic")]
+use super::adapter_source::AdapterSource;
+#[cfg(feature = "nic")]
+use super::path::Path;
+
+/// See the module.
+pub(crate) enum PathSource<E> {
+    Driver(DriverSource<E>),
+    #[cfg(feature = "nic")]
+    Adapter(AdapterSource),
+}
+
+impl<E: Engine + 'static> PathSource<E> {
+    /// Is it on a network that others share, so that it should yield to them?
+    pub(crate) const fn is_shared(&self) -> bool {
+        match self {
+            Self::Driver(driver) => driver.is_shared(),
+            #[cfg(feature = "nic")]
+            Self::Adapter(adapter) => adapter.is_shared(),
+        }
+    }
+}
+
+#[cfg(feature = "nic")]
+impl<E: Offloaded + 'static> PathSource<E> {
+    /// What configuration says that it shall be.
+    pub(crate) fn configured(self) -> io::Result<Self> {
+        let Some(chosen) = crate::nic::chosen()? else { return Ok(self) };
+        Ok(match self {
+            Self::Driver(driver) if chosen.alone => {
+                match AdapterSource::of_units(&driver, chosen.pace) {
+                    Some(adapter) => Self::Adapter(adapter),
+                    None => Self::Driver(driver),
+                }
+            }
+            Self::Driver(_) => self.behind(chosen.pace),
+            Self::Adapter(_) => self,
+        })
+    }
+
+    /// An adapter stands in front of it; of a driver that was handed in none can.
+    pub(crate) fn behind(self, pace: Pace) -> Self {
+        match self {
+            Self::Driver(driver) => match driver.for_other() {
+                Ok(driver) => Self::Adapter(AdapterSource::before(driver, pace)),
+                Err(driver) => Self::Driver(driver),
+            },
+            Self::Adapter(adapter) => Self::Adapter(adapter),
+        }
+    }
+
+    /// Opens it; if it is an adapter, with the card that is made for units of such a length.
+    pub(crate) fn open<F>(
+        self,
+        path: PathId,
+        regions: &Regions,
+        card: impl FnOnce(u32, Pace) -> Adapter<'static, F>,
+    ) -> io::Result<Path<E>>
+    where
+        F: Firmware<Command = E::Command, Report = E::Report> + Send + 'static,
+        Adapter<'static, F>: Send,
+    {
+        match self {
+            Self::Driver(driver) => driver.open(path, regions),
+            Self::Adapter(adapter) => adapter.open(path, regions, card),
+        }
+    }
+}
+
+impl<E: Engine + 'static> fmt::Display for PathSource<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Driver(driver) => driver.fmt(f),
+            #[cfg(feature = "nic")]
+            Self::Adapter(adapter) => adapter.fmt(f),
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! Requests that this side gave up, and of which the other side may have heard nothing.
+//!
+//! Who answers requests takes none whose number lies a window beyond one that it has not
+//! heard to be over: [`Seen`]. So a request that was lost and given up would end all that
+//! come a window after it. Its number is kept here until the other side says that it knows
+//! it, and is said again with each request that comes after it.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use landfall_placement::Serial32;
+
+use crate::endpoint::Endpoint;
+use crate::region::Request;
+use crate::seen::Seen;
+use crate::wire::Reason;
+use crate::wire::message::{Ending, Ids, Message};
+
+/// Names nothing in tables, which are shorter.
+const NO_ID: u16 = u16::MAX;
+
+/// A Request_To_Receive.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Question {
+    pub(crate) serial: u32,
+    pub(crate) len: u64,
+    pub(crate) opaque: u32,
+}
+
+/// What was given up, in the order in which that was. The number of none is a window behind
+/// the next, so they are not many.
+#[derive(Debug, Default)]
+pub(crate) struct Unsettled {
+    /// Transfers, by their serial numbers.
+    sends: Vec<u32>,
+    reads: Vec<Question>,
+    /// Requests for regions, with the names that they had here.
+    regions: Vec<Request>,
+}
+
+impl Endpoint {
+    fn unsettled_mut(&mut self, connection: u32) -> Option<&mut Unsettled> {
+        self.connections.get_mut(connection)?.unsettled.as_deref_mut()
+    }
+
+    fn unsettled(&self, connection: u32) -> Option<&Unsettled> {
+        self.connections.get(connection)?.unsettled.as_deref()
+    }
+
+    /// This side gives up a Transfer, and the other side may not know of it.
+    pub(crate) fn leave_send_unsettled(&mut self, connection: u32, serial: u32) {
+        if let Some(known) = self.connections.get_mut(connection) {
+            known.unsettled.get_or_insert_with(Box::default).sends.push(serial);
+        }
+    }
+
+    /// This side gives up a read, and the other side may not know of it.
+    pub(crate) fn leave_read_unsettled(&mut self, connection: u32, question: Question) {
+        if let Some(known) = self.connections.get_mut(connection) {
+            known.unsettled.get_or_insert_with(Box::default).reads.push(question);
+        }
+    }
+
+    /// The other side knows that a Transfer is over. Says whether it was not known to.
+    pub(crate) fn settle_send(&mut self, connection: u32, serial: u32) -> bool {
+        let Some(unsettled) = self.unsettled_mut(connection) else { return false };
+        let before = unsettled.sends.len();
+        unsettled.sends.retain(|other| *other != serial);
+        let is_settled = unsettled.sends.len() < before;
+        if is_settled {
+            self.say_unsettled_send(connection);
+        }
+        is_settled
+    }
+
+    /// The other side knows that a read is over. Says whether it was not known to.
+    pub(crate) fn settle_read(&mut self, connection: u32, serial: u32) -> bool {
+        let Some(unsettled) = self.unsettled_mut(connection) else { return false };
+        let before = unsettled.reads.len();
+        unsettled.reads.retain(|other| other.serial != serial);
+        let is_settled = unsettled.reads.len() < before;
+        if is_settled {
+            self.say_unsettled_read(connection);
+        }
+        is_settled
+    }
+
+    /// This side gives up a request for a region, and the other side may not know of it.
+    pub(crate) fn leave_region_unsettled(&mut self, request: Request) {
+        if let Some(known) = self.connections.get_mut(request.connection) {
+            known.unsettled.get_or_insert_with(Box::default).regions.push(request);
+        }
+    }
+
+    /// The other side has answered a request for a region. Says whether that was given up.
+    pub(crate) fn settle_region(&mut self, connection: u32, serial: u32) -> bool {
+        let Some(unsettled) = self.unsettled_mut(connection) else { return false };
+        let before = unsettled.regions.len();
+        unsettled.regions.retain(|other| other.serial != serial);
+        let is_settled = unsettled.regions.len() < before;
+        if is_settled {
+            self.say_unsettled_region(connection);
+        }
+        is_settled
+    }
+
+    /// Is a Transfer with this number less than a window ahead of all that are unsettled?
+    pub(crate) fn is_near_unsettled_sends(&self, connection: u32, next: u32) -> bool {
+        let is_near = |serial: &u32| is_near(*serial, next);
+        self.unsettled(connection).is_none_or(|unsettled| unsettled.sends.iter().all(is_near))
+    }
+
+    /// The same of a read.
+    pub(crate) fn is_near_unsettled_reads(&self, connection: u32, next: u32) -> bool {
+        let is_near = |read: &Question| is_near(read.serial, next);
+        self.unsettled(connection).is_none_or(|unsettled| unsettled.reads.iter().all(is_near))
+    }
+
+    /// The same of a request for a region.
+    pub(crate) fn is_near_unsettled_regions(&self, connection: u32, next: u32) -> bool {
+        let is_near = |request: &Request| is_near(request.serial, next);
+        self.unsettled(connection).is_none_or(|unsettled| unsettled.regions.iter().all(is_near))
+    }
+
+    /// Says the end of the first Transfer that was given up.
+    pub(crate) fn say_unsettled_send(&mut self, connection: u32) {
+        let first = self.unsettled(connection).and_then(|unsettled| unsettled.sends.first());
+        let Some(&serial) = first else { return };
+        let ids = Ids { d_id: NO_ID, s_id: NO_ID };
+        let ending = Ending { ids, serial, by_receiver: false };
+        self.say(connection, &Message::End { ending, reason: Reason::Gone });
+    }
+
+    /// Asks again for the first read that was given up: what answers it is refused.
+    pub(crate) fn say_unsettled_read(&mut self, connection: u32) {
+        let first = self.unsettled(connection).and_then(|unsettled| unsettled.reads.first());
+        let Some(&Question { serial, len, opaque }) = first else { return };
+        let message = Message::RequestToReceive { s_id: NO_ID, serial, len, opaque };
+        self.say(connection, &message);
+    }
+
+    /// Asks again for the first region whose request was given up.
+    pub(crate) fn say_unsettled_region(&mut self, connection: u32) {
+        let first = self.unsettled(connection).and_then(|unsettled| unsettled.regions.first());
+        if let Some(request) = first {
+            let message = request.message(NO_ID);
+            self.say(connection, &message);
+        }
+    }
+}
+
+/// Is a number less than a window ahead of an earlier one?
+pub(crate) fn is_near(earlier: u32, next: u32) -> bool {
+    Serial32(next).since(Serial32(earlier)) < Seen::WINDOW
+}

@@ -1,0 +1,100 @@
+//! What an endpoint says is granted, checked against the Blocks that are open: room that no
+//! Block has is lost for ever, and a Transfer that nothing wakes waits for ever.
+
+use alloc::format;
+use alloc::string::String;
+
+use crate::endpoint::Endpoint;
+use crate::link::NO_BLOCK;
+use crate::receive::{State, Turn};
+
+/// What is wrong with the room that is granted; nothing where it is the sum of what open
+/// Blocks have, each of them is in one list, and whoever could go on may be woken.
+pub(super) fn wrong_room(endpoint: &Endpoint) -> Option<String> {
+    let (mut listed, mut bytes) = (0, 0);
+    for link in endpoint.links.indices() {
+        let (blocks, granted) = match blocks_of(endpoint, link) {
+            Ok(found) => found,
+            Err(wrong) => return Some(wrong),
+        };
+        listed += blocks;
+        bytes += granted;
+    }
+    if bytes != endpoint.granted.bytes {
+        let all = endpoint.granted.bytes;
+        return Some(format!("{all} bytes are granted, of which open Blocks have {bytes}"));
+    }
+    let (mut open, mut releasing) = (0, 0);
+    for index in endpoint.receives.indices() {
+        let receive = endpoint.receives.get(index)?;
+        open += receive.open.len();
+        releasing += usize::from(receive.releasing);
+        if let Some(wrong) = wrong_turn(endpoint, index) {
+            return Some(wrong);
+        }
+    }
+    if open != listed {
+        return Some(format!("Transfers have {open} Blocks, links have {listed}"));
+    }
+    let (free, all) = (endpoint.granted.free.len(), endpoint.granted.blocks.len());
+    // Adapters hold places of Blocks for a while that nobody has any more.
+    if !endpoint.granted.mirror.is_on() && free + open + releasing != all {
+        return Some(format!(
+            "{free} of {all} places are free while {open} + {releasing} are used"
+        ));
+    }
+    None
+}
+
+/// How many Blocks a link has, and how many bytes of them are granted.
+fn blocks_of(endpoint: &Endpoint, index: u32) -> Result<(usize, u64), String> {
+    let Some(link) = endpoint.links.get(index) else { return Ok((0, 0)) };
+    let (mut count, mut bytes) = (0, 0);
+    let (mut before, mut block) = (NO_BLOCK, link.first);
+    while let Some(grant) = endpoint.granted.grants.get(usize::from(block)) {
+        let receive = endpoint.receives.get(grant.receive);
+        let is_of_it = receive.is_some_and(|receive| receive.open.contains(&block));
+        let is_open = endpoint.granted.block(block).is_open();
+        if grant.link != index || grant.before != before || !is_of_it || !is_open {
+            return Err(format!("link {index} lists Block {block}, which is {grant:?}"));
+        }
+        (count, bytes) = (count + 1, bytes + u64::from(grant.granted));
+        if count > endpoint.granted.grants.len() {
+            return Err(format!("the Blocks of link {index} have no end"));
+        }
+        (before, block) = (block, grant.behind);
+    }
+    if before != link.last {
+        return Err(format!("link {index} ends with Block {before}, and says {}", link.last));
+    }
+    if bytes != link.granted {
+        return Err(format!("link {index} has {} granted, its Blocks {bytes}", link.granted));
+    }
+    if bytes > 0 && endpoint.link_timers.key_of(index).is_none() {
+        return Err(format!("nothing waits for the {bytes} bytes granted over link {index}"));
+    }
+    Ok((count, bytes))
+}
+
+/// Has a Transfer something to be granted, and nothing leads to that?
+fn wrong_turn(endpoint: &Endpoint, index: u32) -> Option<String> {
+    let receive = endpoint.receives.get(index)?;
+    if receive.state != State::Open || receive.rest == 0 {
+        return None;
+    }
+    let is_known = match receive.turn {
+        Turn::Ready => endpoint.ready.contains(index),
+        Turn::Waiting => {
+            let mut links = endpoint.connections.get(receive.connection)?.links();
+            links.any(|link| endpoint.links.get(link).is_some_and(|link| link.is_awaited_by(index)))
+        }
+        // A Block that is complete makes it ready again.
+        Turn::None => receive.open.last().is_some_and(|last| {
+            let block = endpoint.granted.block(*last);
+            block.granted() == block.stus()
+                && receive.open.len() >= usize::from(endpoint.config.blocks_ahead)
+        }),
+    };
+    let (turn, rest) = (receive.turn, receive.rest);
+    (!is_known).then(|| format!("Transfer {index} has {rest} bytes to be granted, and is {turn:?}"))
+}

@@ -1,0 +1,102 @@
+//! Room: how much is granted and has not arrived, of a Block, over a link and over all.
+//!
+//! The three counts change together, in [`Endpoint::take_room`] and
+//! [`Endpoint::return_room`] and nowhere else. So what a link and the window have granted
+//! is at all times the sum of what the open Blocks have, and a Block that is given up
+//! returns all that it had. The model checks that after each operation.
+
+use landfall_placement::Instant;
+
+use super::Grant;
+use crate::endpoint::Endpoint;
+use crate::link::NO_BLOCK;
+
+impl Endpoint {
+    /// Bytes of a Block are granted over its link: they are expected within its patience.
+    pub(super) fn take_room(&mut self, now: Instant, block: u16, bytes: u32) {
+        let (retry_after, floor) = (self.config.retry_after, self.config.retry_floor);
+        let config = self.congestion();
+        let grant = self.granted.grant(block);
+        grant.granted += bytes;
+        let index = grant.link;
+        self.granted.bytes += u64::from(bytes);
+        let Some(link) = self.links.get_mut(index) else { return };
+        if link.granted == 0 {
+            link.window.handle_start(&config, now);
+            link.active = now;
+        }
+        link.granted += u64::from(bytes);
+        if self.link_timers.key_of(index).is_none() {
+            let patience = link.patience(retry_after, floor);
+            self.link_timers.set(index, now + patience);
+        }
+    }
+
+    /// Bytes of a Block have arrived, or are not expected over its link any more.
+    #[inline]
+    pub(super) fn return_room(&mut self, block: u16, bytes: u32) {
+        let grant = self.granted.grant(block);
+        debug_assert!(grant.granted >= bytes, "Block {block} returns more than it has");
+        grant.granted = grant.granted.saturating_sub(bytes);
+        let index = grant.link;
+        self.granted.bytes = self.granted.bytes.saturating_sub(u64::from(bytes));
+        let link = self.links.get_mut(index);
+        debug_assert!(link.is_some(), "Block {block} is of a link that is gone");
+        if let Some(link) = link {
+            link.granted = link.granted.saturating_sub(u64::from(bytes));
+        }
+    }
+
+    // ---- The order of grants on a link ---------------------------------------
+
+    /// The Block is the last that was granted over a link.
+    pub(super) fn append_to_link(&mut self, now: Instant, index: u32, block: u16) {
+        let Some(link) = self.links.get_mut(index) else { return };
+        let last = core::mem::replace(&mut link.last, block);
+        if last == NO_BLOCK {
+            link.first = block;
+            link.active = now;
+        } else {
+            self.granted.grant(last).behind = block;
+        }
+        let path = usize::from(link.path);
+        let grant = self.granted.grant(block);
+        grant.before = last;
+        grant.behind = NO_BLOCK;
+        grant.link = index;
+        // If the path has no link that it expects Data from, it is this one.
+        let known = self.paths[path].last_link;
+        let is_idle =
+            known.and_then(|link| self.links.get(link)).is_none_or(|l| l.first == NO_BLOCK);
+        if is_idle {
+            self.paths[path].last_link = Some(index);
+        }
+    }
+
+    /// The Block is among those of its link no longer.
+    pub(super) fn take_from_link(&mut self, block: u16) {
+        let Grant { link, before, behind, .. } = self.granted.grants[usize::from(block)];
+        if before != NO_BLOCK {
+            self.granted.grant(before).behind = behind;
+        }
+        if behind != NO_BLOCK {
+            self.granted.grant(behind).before = before;
+        }
+        let Some(known) = self.links.get_mut(link) else { return };
+        if known.first == block {
+            known.first = behind;
+        }
+        if known.last == block {
+            known.last = before;
+        }
+        if known.first == NO_BLOCK {
+            self.link_timers.remove(link);
+        }
+    }
+
+    /// The Block goes from its link to another.
+    pub(super) fn move_to_link(&mut self, now: Instant, block: u16, link: u32) {
+        self.take_from_link(block);
+        self.append_to_link(now, link, block);
+    }
+}

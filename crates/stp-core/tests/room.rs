@@ -1,0 +1,182 @@
+//! What is used up comes back: room for grants, and numbers of requests. Whatever ends one
+//! Transfer, others go on.
+
+use std::time::Duration;
+
+use crate::two::{Two, is_received, noise, op, small, ticket};
+use landfall_placement::{Engine as _, Landing};
+use stp_core::model::wrong_room;
+use stp_core::wire::{Op, Reason};
+use stp_core::{Config, Ended, Event, Rights};
+
+/// The first Block of a Transfer never comes, and is given up at the moment when the second
+/// is complete: its place in the table is free once, as every other.
+#[test]
+fn a_block_that_is_complete_when_its_transfer_is_given_up_is_given_back_once() {
+    let config = Config { give_up_after: 1, ..small() };
+    let silence = config.retry_after * 512;
+    let mut two = Two::new(config);
+    let (area, packets) = two.granted(1_024);
+    // The time passes in which the first Block is asked for, again and again.
+    let mut asked = 0;
+    while asked < 4 {
+        let_time_pass_at(&mut two, 1);
+        asked += two.said(1).iter().filter(|packet| op(packet) == Op::ClearToSend).count();
+    }
+    assert!(two.endpoint(1).granted_bytes() > 0, "it is not given up yet");
+    // This machine pauses; then the second Block is there.
+    two.wire.now += silence + Duration::from_secs(1);
+    let now = two.wire.now;
+    for packet in packets.iter().skip_while(|packet| header_block(packet) == 0) {
+        let ticket = ticket(two.place(1, packet));
+        two.wire.sides[1].engine.handle_placed(now, ticket, Landing::Unchecked);
+    }
+    assert_eq!(wrong_room(two.endpoint(1)), None);
+    assert_eq!(two.endpoint(1).granted_bytes(), 0);
+    let is_over = |event: &Event| matches!(event, Event::ReceiveEnded { memory: Some(memory), .. } if *memory == area);
+    two.run_until("the end", |log| log[1].iter().any(is_over));
+    let into = two.transfer(two.ids, &noise(7, 2_000));
+    two.run_until("another Transfer", |log| log[1].iter().any(is_received));
+    assert_eq!(two.bytes(1, into), noise(7, 2_000));
+    two.check_contract();
+}
+
+fn header_block(packet: &[u8]) -> u32 {
+    stp_core::wire::Header::read(packet).unwrap().b_num.get()
+}
+
+/// Nothing reaches side 0, nor anybody from it, for as long as it is patient.
+fn hear_nothing_until_given_up(two: &mut Two) {
+    let is_given_up = |event: &Event| matches!(event, Event::SendEnded { why: Ended::Silent, .. });
+    while !two.log[0].iter().any(is_given_up) {
+        two.said(1);
+        let_time_pass_at(two, 0);
+        two.said(0);
+    }
+}
+
+/// The next timeout of one side comes.
+fn let_time_pass_at(two: &mut Two, side: usize) {
+    two.wire.now = two.wire.sides[side].engine.poll_timeout().unwrap().at;
+    let now = two.wire.now;
+    two.wire.sides[side].engine.handle_timeout(now);
+    two.hear();
+}
+
+/// A sender that has given up a Transfer says so to whoever grants it: the room is free at
+/// once, and not when the receiver loses its patience.
+#[test]
+fn a_grant_for_what_its_sender_gave_up_is_answered() {
+    let mut two = Two::new(Config { keep_alive: None, ..small() });
+    two.wire.settle(20);
+    let (now, [near, far]) = (two.wire.now, two.ids);
+    let from = two.lend(0, 0, &noise(1, 300));
+    two.endpoint(0).send(now, near, from, 9).unwrap();
+    two.exchange(0);
+    let offered = two.log[1].iter().find_map(|event| match event {
+        Event::Offered { receive, .. } => Some(*receive),
+        _ => None,
+    });
+    hear_nothing_until_given_up(&mut two);
+    let (now, into) = (two.wire.now, two.lend(1, 0, &[0; 300]));
+    two.endpoint(1).accept(now, offered.unwrap(), into, false).unwrap();
+    two.exchange(1);
+    assert_eq!(two.endpoint(1).granted_bytes(), 300);
+    two.exchange(0);
+    assert_eq!(two.endpoint(1).granted_bytes(), 0, "no time has passed");
+    let why = two.log[1].iter().find_map(|event| match event {
+        Event::ReceiveEnded { why, .. } => Some(*why),
+        _ => None,
+    });
+    assert_eq!(why, Some(Ended::There(Reason::Gone)));
+    two.exchange(1);
+    // Its number is used up: what comes next is as if it had never been.
+    two.transfer([near, far], &noise(2, 300));
+    two.run_until("another Transfer", |log| log[1].iter().any(is_received));
+    two.check_contract();
+}
+
+/// A Transfer whose request was lost, and that was given up, uses up its number at the other
+/// side, too: however many come after it, they are taken.
+#[test]
+fn a_transfer_that_was_lost_and_given_up_does_not_stop_those_after_it() {
+    let mut two = Two::new(Config { keep_alive: None, ..small() });
+    two.wire.settle(20);
+    let (now, near) = (two.wire.now, two.ids[0]);
+    let from = two.lend(0, 0, &noise(1, 300));
+    two.endpoint(0).send(now, near, from, 9).unwrap();
+    two.said(0);
+    hear_nothing_until_given_up(&mut two);
+    for round in 0..130 {
+        let seen = two.log[1].len();
+        two.transfer(two.ids, &noise(round, 20));
+        two.run_until("Transfer", |log| log[1][seen..].iter().any(is_received));
+        two.wire.settle(20);
+    }
+    two.check_contract();
+}
+
+/// The same of a read that its user cancels before it was heard.
+#[test]
+fn a_read_that_was_lost_and_cancelled_does_not_stop_those_after_it() {
+    let mut two = Two::new(small());
+    two.wire.settle(20);
+    let (now, near) = (two.wire.now, two.ids[0]);
+    let into = two.lend(0, 0, &[0; 8]);
+    let read = two.endpoint(0).read(now, near, into, 1_000).unwrap();
+    two.said(0);
+    two.endpoint(0).cancel_receive(now, read).unwrap();
+    let asked = |event: &Event| match event {
+        Event::ReadAsked { read, opaque, .. } => Some((*read, *opaque)),
+        _ => None,
+    };
+    for round in 0..130 {
+        let (now, into) = (two.wire.now, two.lend(0, 0, &[0; 8]));
+        two.endpoint(0).read(now, near, into, round).unwrap();
+        let seen = [two.log[0].len(), two.log[1].len()];
+        let is_it = |event: &Event| asked(event).is_some_and(|(_, opaque)| opaque == round);
+        two.run_until("the question", |log| log[1][seen[1]..].iter().any(is_it));
+        let questions: Vec<_> = two.log[1][seen[1]..].iter().filter_map(asked).collect();
+        for (read, _) in questions {
+            let (now, from) = (two.wire.now, two.lend(1, 0, &noise(round.into(), 8)));
+            two.endpoint(1).answer_read(now, read, from, 2).unwrap();
+        }
+        two.run_until("the answer", |log| log[0][seen[0]..].iter().any(is_received));
+    }
+    let questions = two.log[1].iter().filter_map(asked);
+    assert_eq!(questions.filter(|(_, opaque)| *opaque == 1_000).count(), 1, "asked as if late");
+    two.check_contract();
+}
+
+/// And of a request for a region.
+#[test]
+fn a_request_for_a_region_that_was_lost_and_given_up_does_not_stop_those_after_it() {
+    let mut two = Two::new(Config { keep_alive: None, ..small() });
+    two.wire.settle(20);
+    let (now, near) = (two.wire.now, two.ids[0]);
+    two.endpoint(0).request_region(now, near, 1_000, 8, Rights::ALL).unwrap();
+    let is_given_up =
+        |event: &Event| matches!(event, Event::RegionRefused { why: Ended::Silent, .. });
+    while !two.log[0].iter().any(is_given_up) {
+        two.said(0);
+        let_time_pass_at(&mut two, 0);
+    }
+    for round in 0..130 {
+        let now = two.wire.now;
+        two.endpoint(0).request_region(now, near, round, 8, Rights::ALL).unwrap();
+        let seen = [two.log[0].len(), two.log[1].len()];
+        let asked = |event: &Event| match event {
+            Event::RegionAsked { ask, name, .. } => Some((*ask, *name)),
+            _ => None,
+        };
+        let is_it = |event: &Event| asked(event).is_some_and(|(_, name)| name == round);
+        two.run_until("the question", |log| log[1][seen[1]..].iter().any(is_it));
+        let asks: Vec<_> = two.log[1][seen[1]..].iter().filter_map(asked).collect();
+        for (ask, _) in asks {
+            two.endpoint(1).refuse_region(ask, Reason::Refused).unwrap();
+        }
+        let is_refused = |event: &Event| matches!(event, Event::RegionRefused { .. });
+        two.run_until("the answer", |log| log[0][seen[0]..].iter().any(is_refused));
+    }
+    two.check_contract();
+}

@@ -1,0 +1,25 @@
+//! The simplest possible drivers, a checker of the contract, and operation
+//! sequences: the oracle of property tests and fuzzing. Clear, not fast.
+
+mod checked;
+mod choices;
+mod claimed;
+mod digest;
+mod memory;
+mod operations;
+mod packet;
+mod segments;
+mod subjects;
+mod under_way;
+mod wire;
+mod world;
+
+pub use checked::{Checked, Violation};
+pub use choices::Choices;
+pub use digest::digest;
+pub use memory::Memory;
+pub use packet::{Packet, gather, put};
+pub use segments::cut;
+pub use subjects::placement_bookkeeping;
+pub use under_way::{Bounds, UnderWay};
+pub use wire::{Faults, NaiveWire, Side};

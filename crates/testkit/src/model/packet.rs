@@ -1,0 +1,172 @@
+//! What a driver does with one packet, in the simplest way.
+
+use alloc::vec::Vec;
+
+use landfall_placement::{
+    Check, Ecn, Engine, Instant, InternetSum, Landing, PathId, Peer, Placement, Refusal, Spans,
+    Ticket, Transmit, Unit,
+};
+
+use super::memory::Memory;
+
+/// As much of a packet is shown to an engine at first: less than any header, so that it has
+/// to ask for more.
+const FIRST_HEAD: usize = 17;
+
+/// A packet under way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Packet {
+    /// The path that it comes by.
+    pub path: PathId,
+    /// Who sent it.
+    pub from: Peer,
+    /// All of it.
+    pub bytes: Vec<u8>,
+    /// The size of its segments, if a device would have cut it.
+    pub segment: Option<u16>,
+    /// It is not as it was sent.
+    pub is_changed: bool,
+}
+
+impl Packet {
+    /// A packet as it was sent, in one piece.
+    #[must_use]
+    pub const fn new(path: PathId, from: Peer, bytes: Vec<u8>) -> Self {
+        Self { path, from, bytes, segment: None, is_changed: false }
+    }
+
+    /// The same with segments of this size.
+    #[must_use]
+    pub fn segmented(self, segment: Option<u16>) -> Self {
+        Self { segment, ..self }
+    }
+
+    /// The same as somebody else's, or damaged.
+    #[must_use]
+    pub fn changed(self) -> Self {
+        Self { is_changed: true, ..self }
+    }
+
+    /// Flips one bit behind the first `from` bytes, in each packet at most once: two flips
+    /// may hide each other from an Internet checksum.
+    pub fn flip(&mut self, from: usize, bit: u16) {
+        if !self.is_changed && self.bytes.len() > from {
+            let bit = usize::from(bit) % ((self.bytes.len() - from) * 8);
+            self.bytes[from + bit / 8] ^= 1 << (bit % 8);
+            self.is_changed = true;
+        }
+    }
+
+    /// Asks the engine where it belongs, with more and more of its head.
+    ///
+    /// # Errors
+    ///
+    /// What the engine refuses it for; or that it is shorter than the head that is asked for.
+    pub fn place<E: Engine>(
+        &self,
+        engine: &mut E,
+        now: Instant,
+        into: &mut Spans,
+    ) -> Result<Placement, Refusal> {
+        let mut have = FIRST_HEAD;
+        // A head grows each time, so this ends at the length of the packet.
+        loop {
+            into.clear();
+            let unit = Unit {
+                path: self.path,
+                from: self.from,
+                head: &self.bytes[..self.bytes.len().min(have)],
+                len: self.bytes.len() as u32,
+                segment: self.segment,
+                ecn: Ecn::NotCapable,
+            };
+            match engine.place(now, &unit, into) {
+                Ok(Placement::NeedHead(more)) => {
+                    let more = usize::from(more);
+                    if more <= have || more > self.bytes.len() {
+                        return Err(Refusal::Truncated);
+                    }
+                    have = more;
+                }
+                other => return other,
+            }
+        }
+    }
+
+    /// Puts the payload where it belongs, if its check is good and nothing fails on the way.
+    /// Returns what is to be told to the engine.
+    pub fn land(
+        &self,
+        memory: &mut Memory,
+        placement: &Placement,
+        into: &Spans,
+        fails: bool,
+    ) -> Option<(Ticket, Landing)> {
+        match *placement {
+            Placement::Into { ticket, .. } | Placement::Word(_, ticket) if fails => {
+                Some((ticket, Landing::Failed))
+            }
+            Placement::Into { at, check, ticket } => {
+                let payload = self.bytes.get(usize::from(at)..).unwrap_or(&[]);
+                let verdict = match verify(&self.bytes, check) {
+                    Landing::Corrupt => Landing::Corrupt,
+                    _ if !put(memory, payload, into) => Landing::Failed,
+                    verdict => verdict,
+                };
+                Some((ticket, verdict))
+            }
+            Placement::Word(op, ticket) => {
+                Some((ticket, memory.word(&op).map_or(Landing::Failed, Landing::Old)))
+            }
+            Placement::NeedHead(_) | Placement::Consumed => None,
+        }
+    }
+}
+
+/// The whole packet of a transmission: head and payload in one, with its checksum filled in.
+/// `None` if it names memory that is not there.
+#[must_use]
+pub fn gather(memory: &Memory, transmit: &Transmit, head: &[u8], from: &Spans) -> Option<Vec<u8>> {
+    let mut bytes = head.get(..usize::from(transmit.head_len))?.to_vec();
+    for span in from.iter() {
+        bytes.extend_from_slice(memory.get(span)?);
+    }
+    if let Some(slot) = transmit.checksum {
+        let mut sum = InternetSum::new();
+        sum.add(bytes.get(usize::from(slot.start)..)?);
+        let at = usize::from(slot.start) + usize::from(slot.offset);
+        bytes.get_mut(at..at + 2)?.copy_from_slice(&sum.checksum().to_be_bytes());
+    }
+    bytes.truncate(bytes.len().checked_sub(transmit.sum_only as usize)?);
+    Some(bytes)
+}
+
+/// Writes bytes into spans, one after another, until either ends. False if a span is not
+/// there.
+pub fn put(memory: &mut Memory, bytes: &[u8], into: &Spans) -> bool {
+    let mut rest = bytes;
+    into.iter().all(|span| {
+        let part;
+        (part, rest) = rest.split_at(rest.len().min(span.len as usize));
+        memory.get_mut(span).map(|place| place[..part.len()].copy_from_slice(part)).is_some()
+    })
+}
+
+/// What a check says of a packet.
+fn verify(bytes: &[u8], check: Check) -> Landing {
+    match check {
+        Check::None => Landing::Unchecked,
+        Check::InternetSum { from, len, seed } => {
+            let from = usize::from(from);
+            let covered = from.checked_add(len as usize).and_then(|end| bytes.get(from..end));
+            let mut sum = InternetSum::new();
+            sum.add_word(seed);
+            sum.add(covered.unwrap_or(&[]));
+            if covered.is_some() && sum.sum() == 0xffff {
+                Landing::Verified
+            } else {
+                Landing::Corrupt
+            }
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! Frames, cables and drivers at their ends, for the tests of packet sockets.
+use std::net::Ipv4Addr;
+
+use landfall_placement::{
+    Check, Ecn, InternetSum, PathId, Peer, Placement, Refusal, RegionId, Segment, SegmentKind,
+    Span, Spans, SumSlot, Ticket, Unit, checksum::checksum,
+};
+use landfall_testbed::{Namespace, VethConfig, VethEnd, VethPair};
+use landfall_transport::Driver;
+use landfall_transport::OpenError;
+use landfall_transport::memory::{Regions, Rights};
+use landfall_transport::packet::{Filter, Framing, PacketConfig, PacketDriver};
+
+use crate::support::{Scripted, Sending, lent, turn_until};
+
+pub const PATH: PathId = PathId(3);
+/// For experiments (IEEE 802, local experimental ethertype 1).
+pub const EXPERIMENTAL: u16 = 0x88b5;
+/// What says that a cable works.
+const PROBE: u16 = 0x88b8;
+const IPV6: u16 = 0x86dd;
+pub const IPV4: u16 = 0x0800;
+pub const ETHERNET: usize = 14;
+/// Ethernet, IPv4 and TCP with timestamps.
+pub const TCP_HEAD: usize = ETHERNET + 20 + 32;
+
+/// Addresses that no kernel has, so that none answers.
+const SOURCE: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 1);
+const DESTINATION: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 2);
+
+/// A cable between two namespaces of its own.
+pub fn cable() -> VethPair {
+    cable_as(VethConfig::default())
+}
+
+/// A cable of this MTU.
+pub fn cable_of(mtu: u32) -> VethPair {
+    cable_as(VethConfig { mtu, ..VethConfig::default() })
+}
+
+fn cable_as(config: VethConfig) -> VethPair {
+    connected(&Namespace::new().unwrap(), &Namespace::new().unwrap(), config)
+}
+
+/// One more between the same two.
+pub fn cable_between(a: &Namespace, b: &Namespace, number: u8) -> VethPair {
+    connected(a, b, VethConfig { cable: number, ..VethConfig::default() })
+}
+
+fn connected(a: &Namespace, b: &Namespace, config: VethConfig) -> VethPair {
+    let pair = VethPair::between(a, b, config).unwrap();
+    wait_for_link(&pair);
+    pair
+}
+
+/// Sends from `a` until `b` hears it: an interface that was switched on drops
+/// what it shall send, without a word, until its queue is there.
+pub fn wait_for_link(pair: &VethPair) {
+    let (regions, _) = lent(&[0], Rights::WRITE);
+    let mut at_b = open(&pair.b, Filter::ethertypes([PROBE]), &regions);
+    let mut engine = Scripted::sender();
+    let (mut at_a, mut probe) = open_sender(&pair.a);
+    turn_until(&mut at_b, &mut engine, |engine, _| {
+        send_frames(&mut at_a, &mut probe, [numbered_frame(&pair.b, PROBE, 0)]);
+        !engine.seen.is_empty()
+    });
+}
+
+/// A driver at one end, as configured.
+pub fn open_as(
+    end: &VethEnd,
+    framing: Framing,
+    regions: &Regions,
+    adjust: impl FnOnce(PacketConfig) -> PacketConfig + Send,
+) -> Result<PacketDriver, OpenError> {
+    let config = adjust(PacketConfig::new(end.name.as_str(), framing));
+    end.namespace.enter(|| PacketDriver::open(PATH, &config, regions)).unwrap()
+}
+
+/// A driver of whole frames, with offloads.
+pub fn open(end: &VethEnd, filter: Filter, regions: &Regions) -> PacketDriver {
+    open_as(end, Framing::Ethernet { filter }, regions, |config| config).unwrap()
+}
+
+/// One that only sends, from an empty region.
+pub fn open_sender(end: &VethEnd) -> (PacketDriver, Scripted) {
+    let (regions, _) = lent(&[0], Rights::READ);
+    // It hears what nobody says.
+    (open(end, Filter::ethertypes([0xffff]), &regions), Scripted::sender())
+}
+
+/// Frames with a header and a number behind it.
+pub fn numbered_frame(to: &VethEnd, ethertype: u16, number: u32) -> Vec<u8> {
+    let mut frame = to.mac.0.to_vec();
+    frame.extend([2, 0, 0, 0, 0, 9]);
+    frame.extend(ethertype.to_be_bytes());
+    frame.extend(number.to_be_bytes());
+    frame.resize(60, 0);
+    frame
+}
+
+/// Sends frames, all of them.
+pub fn send_frames(
+    driver: &mut PacketDriver,
+    engine: &mut Scripted,
+    frames: impl IntoIterator<Item = Vec<u8>>,
+) {
+    let before = driver.counters().units_sent;
+    for frame in frames {
+        engine.send(Peer::Unaddressed, frame, &[]);
+    }
+    let count = engine.to_send.len() as u64;
+    turn_until(driver, engine, |_, driver| driver.counters().units_sent == before + count);
+}
+
+/// The numbers of the frames that were seen. What the kernel says of itself
+/// over IPv6 is not of interest.
+pub fn numbers_seen(engine: &Scripted) -> Vec<u32> {
+    let heads = engine.seen.iter().map(|(_, head, _)| head);
+    let numbered = heads.filter(|head| head[12..14] != IPV6.to_be_bytes());
+    numbered.map(|head| u32::from_be_bytes(head[14..18].try_into().unwrap())).collect()
+}
+
+/// The head of a TCP frame whose payload belongs at `offset`: its sequence
+/// number. The sum over the pseudo-header is in the checksum's slot.
+pub fn tcp_head(to: &VethEnd, offset: u32, payload: usize) -> Vec<u8> {
+    let mut head = to.mac.0.to_vec();
+    head.extend([2, 0, 0, 0, 0, 9]);
+    head.extend(IPV4.to_be_bytes());
+    let total = (TCP_HEAD - ETHERNET + payload) as u16;
+    // Version and header length, length, not to be fragmented, 64 hops, TCP.
+    head.extend([0x45, 0]);
+    head.extend(total.to_be_bytes());
+    head.extend([0, 0, 0x40, 0, 64, 6, 0, 0]);
+    head.extend(SOURCE.octets());
+    head.extend(DESTINATION.octets());
+    let sum = checksum(&head[ETHERNET..ETHERNET + 20]);
+    head[ETHERNET + 10..ETHERNET + 12].copy_from_slice(&sum.to_be_bytes());
+    head.extend([0x17, 0x70, 0x17, 0x71]);
+    head.extend(offset.to_be_bytes());
+    head.extend([0, 0, 0, 1]);
+    // 32 bytes of header, ACK, a window, no urgent data.
+    head.extend([0x80, 0x10, 0xff, 0xff]);
+    head.extend(pseudo_header(total - 20).to_be_bytes());
+    head.extend([0, 0]);
+    // Two no-operations and a timestamp.
+    head.extend([1, 1, 8, 10, 0, 0, 0, 1, 0, 0, 0, 1]);
+    head
+}
+
+/// The sum of the pseudo-header of so many bytes of TCP.
+pub fn pseudo_header(tcp_len: u16) -> u16 {
+    let mut sum = InternetSum::new();
+    sum.add(&SOURCE.octets());
+    sum.add(&DESTINATION.octets());
+    sum.add(&[0, 6]);
+    sum.add(&tcp_len.to_be_bytes());
+    sum.sum()
+}
+
+/// Where the sum of a TCP frame goes.
+pub const TCP_SUM: SumSlot = SumSlot { start: (ETHERNET + 20) as u16, offset: 16 };
+
+/// A TCP frame; with a segment size, one that the device cuts.
+pub fn tcp_frame(to: &VethEnd, payload: Span, offset: u32, segment: Option<u16>) -> Sending {
+    Sending {
+        to: Peer::Unaddressed,
+        head: tcp_head(to, offset, payload.len as usize),
+        payload: vec![payload],
+        segment: segment.map(|size| Segment { kind: SegmentKind::Tcp4, size }),
+        checksum: Some(TCP_SUM),
+        sum_only: 0,
+        ecn: Ecn::NotCapable,
+    }
+}
+
+/// Where a TCP frame's payload belongs: its offset in the region, its place in
+/// the frame and the check of its sum.
+pub fn place_tcp(
+    region: RegionId,
+    unit: &Unit<'_>,
+    into: &mut Spans,
+) -> Result<Placement, Refusal> {
+    let head: &[u8; TCP_HEAD] = match unit.head.first_chunk() {
+        Some(head) => head,
+        None if unit.head.len() < unit.len as usize => {
+            return Ok(Placement::NeedHead(TCP_HEAD as u16));
+        }
+        None => return Err(Refusal::Truncated),
+    };
+    let total = u16::from_be_bytes([head[16], head[17]]);
+    let offset = u32::from_be_bytes(head[38..42].try_into().unwrap());
+    let payload = u32::from(total) - 52;
+    into.push(region.span(u64::from(offset), payload)).unwrap();
+    let check = Check::InternetSum {
+        from: 34,
+        len: u32::from(total) - 20,
+        seed: pseudo_header(total - 20),
+    };
+    Ok(Placement::Into { at: TCP_HEAD as u16, check, ticket: Ticket::from_raw(offset.into()) })
+}
