@@ -249,13 +249,19 @@ impl<P: Protocol> Runtime<P> {
         }
         let (mut moved, mut leftovers) = (false, vec![leftover]);
         while let Some(mut state) = again {
-            let leftover = self.turn_with(&mut state, self.clock.now());
-            leftovers.push(leftover);
-            again = self.lock.release(state);
-            if again.is_none() || leftovers.len() >= ROUNDS {
+            leftovers.push(self.turn_with(&mut state, self.clock.now()));
+            again = if leftovers.len() < ROUNDS {
+                self.lock.release(state)
+            } else {
+                drop(state);
+                None
+            };
+            if again.is_none() {
+                // Wakers may call back: the lock is not held here.
                 for leftover in leftovers.drain(..) {
                     moved |= self.finish(leftover);
                 }
+                again = self.lock.take_for_others();
             }
         }
         moved

@@ -95,8 +95,13 @@ impl<T, S> EngineLock<T, S> {
     #[must_use = "what was left waits for it"]
     pub(super) fn release<'a>(&'a self, state: MutexGuard<'a, T>) -> Option<MutexGuard<'a, T>> {
         drop(state);
+        self.take_for_others()
+    }
+
+    /// The lock for what was left while it was taken, by whoever has let go of it. Nothing:
+    /// nothing was left, or whoever has the lock now looks after us.
+    pub(super) fn take_for_others(&self) -> Option<MutexGuard<'_, T>> {
         fence(Ordering::SeqCst);
-        // Whoever has it now looks after us.
         if self.submissions.is_empty() { None } else { self.try_lock() }
     }
 }

@@ -3,7 +3,7 @@
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::task::{Poll, Waker};
+use std::task::{Poll, Wake, Waker};
 use std::thread;
 
 use landfall_placement::{Duration, Instant};
@@ -25,6 +25,8 @@ struct Happenings {
     turns: u32,
     /// A turn says that it has begun, and goes on when it is told to.
     in_kernel: Option<(Sender<()>, Receiver<()>)>,
+    /// What another thread does during each turn.
+    meanwhile: Option<Box<dyn FnMut() + Send>>,
 }
 
 struct Wakers(Vec<Waker>);
@@ -62,6 +64,9 @@ impl Protocol for Happenings {
         if let Some((begun, go_on)) = self.in_kernel.take() {
             begun.send(()).unwrap();
             go_on.recv().unwrap();
+        }
+        if let Some(meanwhile) = &mut self.meanwhile {
+            meanwhile();
         }
         if self.due == 0 {
             return false;
@@ -103,9 +108,19 @@ impl Happenings {
         let paths = Paths::new(Vec::new(), clock, &mut engine);
         let (happened, due) = (0, 0);
         let (watchers, wake, told) = (Vec::new(), Vec::new(), Vec::new());
-        let (turns, in_kernel) = (0, None);
-        let protocol =
-            Self { engine, paths, happened, due, watchers, wake, told, turns, in_kernel };
+        let (turns, in_kernel, meanwhile) = (0, None, None);
+        let protocol = Self {
+            engine,
+            paths,
+            happened,
+            due,
+            watchers,
+            wake,
+            told,
+            turns,
+            in_kernel,
+            meanwhile,
+        };
         let config = RuntimeConfig { driving, wait, linger, thread: "landfall-test" };
         Handle(Runtime::start(protocol, clock, Bell::new().unwrap(), config).unwrap())
     }
@@ -267,6 +282,39 @@ fn a_submission_does_not_wait_for_a_turn_and_several_make_one() {
             assert_eq!(happened, 5, "{driving:?}");
             // The own thread may make some, too.
             assert!(turns == 2 || driving == Driving::Shared, "{turns} turns");
+        }
+    });
+}
+
+/// Calls back what woke it, as the wakers of sockets do.
+struct Looks(Arc<Runtime<Happenings>>);
+
+impl Wake for Looks {
+    fn wake(self: Arc<Self>) {
+        self.0.look(|_| ());
+    }
+}
+
+#[test]
+fn wakers_may_call_back_however_much_is_submitted_meanwhile() {
+    within_a_minute(|| {
+        for driving in [Driving::Callers, Driving::Shared] {
+            let handle = Happenings::start(driving, Wait::Block, LONG);
+            let runtime = &handle.0;
+            let (submitting, mut left) = (Arc::clone(runtime), 40);
+            runtime.ask(|protocol, _| {
+                protocol.watchers.push(Waker::from(Arc::new(Looks(Arc::clone(runtime)))));
+                protocol.due = 1;
+                protocol.meanwhile = Some(Box::new(move || {
+                    if left > 0 {
+                        left -= 1;
+                        submitting.submit(1);
+                    }
+                }));
+            });
+            // The own thread makes turns of its own.
+            assert_eq!(happened(runtime, 41), 41, "{driving:?}");
+            runtime.look(|protocol| protocol.meanwhile = None);
         }
     });
 }
