@@ -19,10 +19,10 @@ pub mod clan;
 pub mod defrag;
 #[cfg(any(feature = "clan", feature = "defrag", feature = "qpip", feature = "stp"))]
 #[cfg_attr(
-    not(any(feature = "clan", feature = "qpip", feature = "stp")),
-    allow(dead_code, reason = "some of it is for engines on paths alone")
+    not(all(feature = "clan", feature = "qpip", feature = "stp")),
+    allow(dead_code, unused_imports, reason = "each protocol uses a part of it")
 )]
-mod drive;
+mod runtime;
 
 #[cfg(all(
     feature = "nic",

@@ -45,7 +45,7 @@ use std::sync::Mutex;
 pub use nic_firmware_model::driver::{Pace, Port, Wire, WireConfig};
 
 #[cfg(any(feature = "clan", feature = "qpip", feature = "stp"))]
-use crate::drive::locked;
+use crate::runtime::locked;
 
 /// Where a program is told to use simulated adapters.
 pub const VARIABLE: &str = "LANDFALL_TRANSPORT";

@@ -26,7 +26,7 @@ use landfall_transport::memory::SharedMemory;
 use super::Error;
 use super::events::{Call, Eventful};
 use super::fabric::{Access, Cookie, Fabric, Local, Rights, Tripwire, WORD};
-use crate::drive::locked;
+use crate::runtime::locked;
 use memory::{Aperture, system};
 use tripwire::Wire;
 

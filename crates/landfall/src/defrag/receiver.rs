@@ -18,7 +18,7 @@ use super::packet::Packet;
 use super::returns::Returns;
 use super::stats::ReceiverStats;
 use super::technique::{Chosen, Delivery};
-use crate::drive::Patience;
+use crate::runtime::SpinBudget;
 
 /// Joins what comes over an interface, and hands out packets.
 ///
@@ -89,7 +89,7 @@ impl Receiver {
         }
         let mut now = self.parts.clock.now();
         let until = now + at_most;
-        let mut patience = Patience::new(self.parts.wait);
+        let mut budget = SpinBudget::new(self.parts.wait);
         loop {
             let moved = self.turn(now)?;
             if let Some(packet) = self.next() {
@@ -100,8 +100,8 @@ impl Receiver {
                 return Ok(None);
             }
             if moved {
-                patience.renew();
-            } else if patience.is_over(now) {
+                budget.renew();
+            } else if budget.is_spent(now) {
                 self.sleep(until.since(now))?;
                 now = self.parts.clock.now();
             } else {

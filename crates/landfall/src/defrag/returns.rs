@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use landfall_transport::Bell;
 use spec_defrag::ListId;
 
-use crate::drive::locked;
+use crate::runtime::locked;
 
 /// Where dropped packets go, for the receiver to fetch.
 #[derive(Debug)]

@@ -10,7 +10,7 @@ use landfall_placement::Duration;
 use super::error::{Error, OpenError};
 use super::packet::Packet;
 use super::receiver::Receiver;
-use crate::drive::locked;
+use crate::runtime::locked;
 
 /// Packets of a receiver that a thread of its own drives. Clones are the same
 /// receiver; it ends with the last of them.

@@ -10,12 +10,13 @@ use qpip::{Access, Stats};
 
 use super::builder::Builder;
 use super::completion_queue::CompletionQueue;
-use super::core::Lane;
+use super::core::{Handle, Submission};
 use super::error::{Error, Refused};
+use super::link::LinkInfo;
 use super::listener::Listener;
 use super::memory::{DomainName, MemoryRegion};
 use super::queue_pair::{QueuePair, QueuePairOptions};
-use super::shared::Handle;
+use crate::runtime::Path;
 
 /// A network adapter in software: stations on Ethernets, with TCP, UDP and IP of
 /// their own. Clones are the same adapter.
@@ -79,7 +80,7 @@ impl Adapter {
     /// Sleeps until a turn makes sense, for so long at most. Others that post
     /// something wake it.
     pub fn wait(&self, at_most: Duration) {
-        self.0.sleep(at_most, || false);
+        self.0.sleep(at_most, &[], || false);
     }
 
     /// The adapter's addresses.
@@ -91,7 +92,10 @@ impl Adapter {
     /// Its links, and how they fare.
     #[must_use]
     pub fn links(&self) -> Vec<LinkStatus> {
-        self.0.look(|core| core.lanes.iter().map(LinkStatus::of).collect())
+        self.0.look(|core| {
+            let links = core.paths.iter().zip(&core.links);
+            links.map(|(path, link)| LinkStatus::of(path, link)).collect()
+        })
     }
 
     /// What was done so far.
@@ -134,16 +138,16 @@ pub struct LinkStatus {
 }
 
 impl LinkStatus {
-    fn of(lane: &Lane) -> Self {
+    fn of(path: &Path<qpip::Adapter>, link: &LinkInfo) -> Self {
         const ETHERNET_HEADER: u32 = 14;
         Self {
-            what: lane.what.clone(),
-            mac: lane.station,
-            mtu: lane.driver.limits().unit.saturating_sub(ETHERNET_HEADER),
-            tunnel_address: lane.carrier,
-            broken: lane.broken.clone(),
-            capabilities: lane.driver.capabilities().clone(),
-            counters: *lane.driver.counters(),
+            what: link.what.clone(),
+            mac: link.station,
+            mtu: path.driver.limits().unit.saturating_sub(ETHERNET_HEADER),
+            tunnel_address: link.carrier,
+            broken: path.broken.clone(),
+            capabilities: path.driver.capabilities().clone(),
+            counters: *path.driver.counters(),
         }
     }
 }
@@ -191,6 +195,6 @@ impl ProtectionDomain {
 impl Drop for Domain {
     fn drop(&mut self) {
         let id = self.name.id;
-        self.handle.command(|core, _| core.drop_domain(id));
+        self.handle.submit(Submission::DropDomain(id));
     }
 }

@@ -4,17 +4,20 @@ use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use landfall_placement::{PathId, Random, Seed};
+use landfall_placement::{Duration, PathId, Random, Seed};
 use landfall_transport::channel::{ChannelConfig, channel};
 use landfall_transport::memory::Regions;
-use landfall_transport::{Bell, Wait};
+use landfall_transport::{Bell, Clock, Wait};
 use qpip::{Config, Interface};
 
 use super::adapter::Adapter;
-use super::core::{Core, Lane};
+use super::core::{Core, Handle, Paths};
 use super::error::OpenError;
 use super::link::Link;
-use super::shared::{Handle, Mode, Shared};
+use crate::runtime::{Driving, Runtime, RuntimeConfig};
+
+/// What is to be sent when the last handle goes may take so long.
+const LINGER: Duration = Duration::from_secs(1);
 
 /// Chooses what an adapter is like, then opens it.
 ///
@@ -174,11 +177,7 @@ impl Builder {
     /// # Errors
     /// [`OpenError`] says what could not be opened, why, and what helps.
     pub fn open(self) -> Result<Adapter, OpenError> {
-        let shared = self.build(Mode::Offloaded)?;
-        let handle = Arc::new(Handle(Arc::clone(&shared)));
-        let thread = std::thread::Builder::new().name("landfall-qpip".into());
-        thread.spawn(move || shared.run()).map_err(OpenError::Thread)?;
-        Ok(Adapter::new(handle))
+        self.build(Driving::OwnThread)
     }
 
     /// Opens the adapter without a thread: it moves while
@@ -188,10 +187,10 @@ impl Builder {
     /// # Errors
     /// Those of [`open`](Self::open).
     pub fn open_inline(self) -> Result<Adapter, OpenError> {
-        Ok(Adapter::new(Arc::new(Handle(self.build(Mode::Inline)?))))
+        self.build(Driving::Callers)
     }
 
-    fn build(mut self, mode: Mode) -> Result<Arc<Shared>, OpenError> {
+    fn build(mut self, driving: Driving) -> Result<Adapter, OpenError> {
         if let Some(mistake) = self.mistake {
             return Err(mistake);
         }
@@ -207,7 +206,7 @@ impl Builder {
         // The first link's card is the one that the engine tells what to place.
         self.config.delegates |= self.links.first().is_some_and(|(link, _)| link.is_adapter());
         let mut engine = qpip::Adapter::new(self.config, seed);
-        let mut lanes = Vec::with_capacity(self.links.len());
+        let (mut paths, mut infos) = (Vec::new(), Vec::new());
         for (index, (link, mut interface)) in (0..).zip(self.links) {
             let path = PathId(index);
             if interface.mac == [0; 6] {
@@ -217,14 +216,21 @@ impl Builder {
             engine
                 .add_interface(path, interface)
                 .map_err(|source| OpenError::Interface { link: name.clone(), source })?;
-            let opened = link
+            let (path, info) = link
                 .open(path, &regions, station, &seed)
-                .map_err(|source| OpenError::Link { link: name.clone(), source })?;
-            lanes.push(Lane::new(opened, name, station));
+                .map_err(|source| OpenError::Link { link: name, source })?;
+            paths.push(path);
+            infos.push(info);
         }
         let bell = Bell::new().map_err(OpenError::Bell)?;
-        let core = Core::new(engine, lanes, regions.clone());
-        Ok(Arc::new(Shared::new(core, regions, self.wait, mode, bell)))
+        let clock = Clock::start();
+        let paths = Paths::new(paths, clock, &mut engine);
+        let core = Core::new(engine, (paths, infos), clock, regions.clone());
+        let doorbells = Arc::clone(&core.doorbells);
+        let config =
+            RuntimeConfig { driving, wait: self.wait, linger: LINGER, thread: "landfall-qpip" };
+        let runtime = Runtime::start(core, clock, bell, config).map_err(OpenError::Thread)?;
+        Ok(Adapter::new(Arc::new(Handle::new(runtime, doorbells, regions))))
     }
 }
 

@@ -18,10 +18,10 @@ use landfall_placement::{Duration, Instant};
 use qpip::{Arm, Completion, CompletionQueueId};
 use rtrb::Consumer;
 
+use super::core::{Handle, Submission};
 use super::error::Error;
 use super::pending::Pending;
-use super::shared::{Handle, Mode};
-use crate::drive::{Patience, locked};
+use crate::runtime::{SpinBudget, locked};
 
 /// What both sides of a completion queue know.
 #[derive(Debug)]
@@ -296,20 +296,20 @@ impl CompletionQueue {
     /// Looks at the ring alone while it spins: nobody has to wake it then.
     fn wait_until(&mut self, until: Instant) -> Result<Option<Completion>, Error> {
         let handle = Arc::clone(&self.handle);
-        let mut patience = Patience::new(handle.wait);
+        let mut budget = SpinBudget::new(handle.wait);
         loop {
             if let Some(completion) = self.poll() {
                 return Ok(Some(completion));
             }
-            if handle.mode == Mode::Inline && handle.turn() {
-                patience.renew();
+            if handle.is_driven_by_callers() && handle.turn() {
+                budget.renew();
                 continue;
             }
             let now = handle.clock.now();
             if now >= until {
                 return Ok(None);
             }
-            if patience.is_over(now) {
+            if budget.is_spent(now) {
                 let next = poll_fn(|cx| self.poll_next(cx));
                 return handle.wait_until(next, until).transpose();
             }
@@ -322,7 +322,7 @@ impl CompletionQueue {
 impl Drop for CompletionQueue {
     fn drop(&mut self) {
         let id = self.id;
-        self.handle.command(|core, _| core.forget_queue(id));
+        self.handle.submit(Submission::ForgetQueue(id));
     }
 }
 

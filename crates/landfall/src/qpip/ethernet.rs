@@ -14,7 +14,7 @@ use landfall_transport::tunnel::{TunnelConfig, TunnelDriver};
 use landfall_transport::uring::UringPacketDriver;
 use landfall_transport::xdp::{self, XdpConfig, XdpDriver};
 
-use crate::drive::AnyDriver;
+use crate::runtime::AnyDriver;
 
 /// See the module.
 pub(super) enum Ethernet {

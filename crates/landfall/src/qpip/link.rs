@@ -4,9 +4,7 @@ use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 
-#[cfg(feature = "nic")]
-use landfall_placement::Peer;
-use landfall_placement::{PathId, Seed};
+use landfall_placement::{PathId, Peer, Seed};
 use landfall_transport::Driver;
 use landfall_transport::memory::Regions;
 use landfall_transport::packet::{Interface, PacketConfig};
@@ -18,11 +16,11 @@ use nic_firmware_model::driver::{Cable, NicDriver, lanai};
 use qpip::Adapter;
 
 use super::ethernet::{Ethernet, framing};
-use crate::drive::AnyDriver;
-#[cfg(feature = "nic")]
-use crate::drive::plug::{Nic, Plug, far, number};
 #[cfg(feature = "nic")]
 use crate::nic::{Pace, Wire};
+#[cfg(feature = "nic")]
+use crate::runtime::adapter_source::{AdapterDriver, AdapterSource, far, number};
+use crate::runtime::{AnyDriver, Path, PeerKind};
 
 /// An Ethernet that an adapter is a station of. All of them carry whole frames;
 /// the adapter has a station address and IP addresses of its own there, and
@@ -40,23 +38,25 @@ use crate::nic::{Pace, Wire};
     feature = "nic",
     doc = "| [`nic`](Self::nic) | the other cards on that wire, in this process | none |"
 )]
-pub struct Link(Way);
+pub struct Link(FrameSource);
 
 type Open = dyn FnOnce(PathId, &Regions) -> io::Result<Box<dyn AnyDriver<Adapter>>> + Send;
 
-enum Way {
+enum FrameSource {
     Ethernet(Ethernet),
     #[cfg(feature = "nic")]
-    Nic(Plug),
+    Adapter(AdapterSource),
     /// A card in front of an Ethernet.
     #[cfg(feature = "nic")]
-    Before(Ethernet, Pace),
-    Driver(&'static str, Box<Open>),
+    Behind(Ethernet, Pace),
+    HandedIn(&'static str, Box<Open>),
 }
 
-/// A link that is open.
-pub(crate) struct Opened {
-    pub(crate) driver: Box<dyn AnyDriver<Adapter>>,
+/// What is known of a link that is open, beside its path.
+#[derive(Debug)]
+pub(crate) struct LinkInfo {
+    pub(crate) what: String,
+    pub(crate) station: [u8; 6],
     /// Where the other ends of a tunnel send to.
     pub(crate) carrier: Option<SocketAddr>,
 }
@@ -74,7 +74,7 @@ impl Link {
     /// that cable.
     #[must_use]
     pub const fn tap_with(config: TapConfig) -> Self {
-        Self(Way::Ethernet(Ethernet::Tap(config)))
+        Self(FrameSource::Ethernet(Ethernet::Tap(config)))
     }
 
     /// Frames of an Ethernet interface that others use, too, with the device's
@@ -88,7 +88,7 @@ impl Link {
     /// must be.
     #[must_use]
     pub const fn packet_with(config: PacketConfig) -> Self {
-        Self(Way::Ethernet(Ethernet::Packet(config)))
+        Self(FrameSource::Ethernet(Ethernet::Packet(config)))
     }
 
     /// Frames of an Ethernet interface by way of `io_uring`.
@@ -96,7 +96,7 @@ impl Link {
     #[must_use]
     pub fn packet_uring(interface: impl Into<Interface>) -> Self {
         let config = PacketConfig::new(interface, framing([0; 6]));
-        Self(Way::Ethernet(Ethernet::UringPacket(config)))
+        Self(FrameSource::Ethernet(Ethernet::UringPacket(config)))
     }
 
     /// Frames of an Ethernet interface by AF_XDP: rings that are mapped into this
@@ -116,7 +116,7 @@ impl Link {
     /// The same with all that can be chosen; the station is the adapter's.
     #[must_use]
     pub const fn xdp_with(config: XdpConfig) -> Self {
-        Self(Way::Ethernet(Ethernet::Xdp(config)))
+        Self(FrameSource::Ethernet(Ethernet::Xdp(config)))
     }
 
     /// Whole frames inside of UDP, from a local address (port 0: any) to these
@@ -132,7 +132,7 @@ impl Link {
     /// The same with all that can be chosen.
     #[must_use]
     pub const fn tunnel_with(config: TunnelConfig) -> Self {
-        Self(Way::Ethernet(Ethernet::Tunnel(config)))
+        Self(FrameSource::Ethernet(Ethernet::Tunnel(config)))
     }
 
     /// A driver of your own, or one that is wrapped, as by
@@ -151,7 +151,7 @@ impl Link {
     #[cfg(feature = "nic")]
     #[must_use]
     pub fn nic(wire: &Wire, frame: u32, pace: Pace) -> Self {
-        Self(Way::Nic(Plug::on(wire.clone(), Peer::Unaddressed, frame, pace)))
+        Self(FrameSource::Adapter(AdapterSource::on(wire.clone(), Peer::Unaddressed, frame, pace)))
     }
 
     /// The same link with a LANai 9 in front of it: its frames go through the card, and
@@ -160,7 +160,7 @@ impl Link {
     #[must_use]
     pub fn behind_nic(self, pace: Pace) -> Self {
         Self(match self.0 {
-            Way::Ethernet(ethernet) => Way::Before(ethernet, pace),
+            FrameSource::Ethernet(ethernet) => FrameSource::Behind(ethernet, pace),
             other => other,
         })
     }
@@ -170,9 +170,9 @@ impl Link {
     pub(super) fn configured(self) -> io::Result<Self> {
         let Some(chosen) = crate::nic::chosen()? else { return Ok(self) };
         Ok(match self.0 {
-            Way::Ethernet(ethernet) if chosen.alone => {
+            FrameSource::Ethernet(ethernet) if chosen.alone => {
                 let (name, frame) = ethernet.wire();
-                Self(Way::Nic(Plug::of_frames(&name, frame, chosen.pace)))
+                Self(FrameSource::Adapter(AdapterSource::of_frames(&name, frame, chosen.pace)))
             }
             other => Self(other).behind_nic(chosen.pace),
         })
@@ -189,7 +189,7 @@ impl Link {
     pub(super) const fn is_adapter(&self) -> bool {
         match &self.0 {
             #[cfg(feature = "nic")]
-            Way::Nic(_) | Way::Before(..) => true,
+            FrameSource::Adapter(_) | FrameSource::Behind(..) => true,
             _ => false,
         }
     }
@@ -198,7 +198,10 @@ impl Link {
         what: &'static str,
         open: impl FnOnce(PathId, &Regions) -> io::Result<D> + Send + 'static,
     ) -> Self {
-        Self(Way::Driver(what, Box::new(move |path, regions| Ok(Box::new(open(path, regions)?)))))
+        Self(FrameSource::HandedIn(
+            what,
+            Box::new(move |path, regions| Ok(Box::new(open(path, regions)?))),
+        ))
     }
 
     /// Opens it for a station with this address, in an adapter with this seed.
@@ -212,23 +215,25 @@ impl Link {
             expect(unused_variables, reason = "what an adapter finds things by")
         )]
         seed: &Seed,
-    ) -> io::Result<Opened> {
+    ) -> io::Result<(Path<Adapter>, LinkInfo)> {
+        let what = self.to_string();
         let (driver, carrier) = match self.0 {
-            Way::Ethernet(ethernet) => ethernet.open(path, regions, station)?,
+            FrameSource::Ethernet(ethernet) => ethernet.open(path, regions, station)?,
             #[cfg(feature = "nic")]
-            Way::Nic(plug) => {
-                let (cable, unit) = plug.port(station)?;
-                (behind_card(cable, (unit, plug.pace), path, regions, seed), None)
+            FrameSource::Adapter(adapter) => {
+                let (cable, unit) = adapter.port(station)?;
+                (behind_card(cable, (unit, adapter.pace), path, regions, seed), None)
             }
             #[cfg(feature = "nic")]
-            Way::Before(ethernet, pace) => {
+            FrameSource::Behind(ethernet, pace) => {
                 let (far, carrier) = far(path, |regions| ethernet.open(path, regions, station))?;
                 let how = (far.unit(), pace);
                 (behind_card(Box::new(far), how, path, regions, seed), carrier)
             }
-            Way::Driver(_, open) => (open(path, regions)?, None),
+            FrameSource::HandedIn(_, open) => (open(path, regions)?, None),
         };
-        Ok(Opened { driver, carrier })
+        let path = Path::new(driver, PeerKind::Station, Some(Peer::Ethernet(station)));
+        Ok((path, LinkInfo { what, station, carrier }))
     }
 }
 
@@ -245,18 +250,18 @@ fn behind_card(
     // Where a connection is found in the card's index nobody else has to know.
     let mut random = super::builder::random_for(seed, path.0, b"the card");
     let card = lanai((random.next_u64(), random.next_u64()), frame, pace);
-    Box::new(Nic(NicDriver::new(path, number(path), card, cable, regions, frame)))
+    Box::new(AdapterDriver(NicDriver::new(path, number(path), card, cable, regions, frame)))
 }
 
 impl fmt::Display for Link {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            Way::Ethernet(ethernet) => ethernet.fmt(f),
+            FrameSource::Ethernet(ethernet) => ethernet.fmt(f),
             #[cfg(feature = "nic")]
-            Way::Nic(plug) => plug.fmt(f),
+            FrameSource::Adapter(adapter) => adapter.fmt(f),
             #[cfg(feature = "nic")]
-            Way::Before(ethernet, _) => write!(f, "a simulated adapter before {ethernet}"),
-            Way::Driver(what, _) => f.write_str(what),
+            FrameSource::Behind(ethernet, _) => write!(f, "a simulated adapter before {ethernet}"),
+            FrameSource::HandedIn(what, _) => f.write_str(what),
         }
     }
 }

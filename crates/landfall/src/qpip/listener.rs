@@ -9,12 +9,11 @@ use std::task::{Context, Poll};
 
 use qpip::{ListenerId, QueuePairId};
 
-use super::core::ListenerState;
+use super::core::{Handle, ListenerState, Submission};
 use super::error::{Error, Refused};
 use super::pending::Pending;
 use super::queue_pair::QueuePair;
-use super::shared::Handle;
-use crate::drive::locked;
+use crate::runtime::locked;
 
 /// A port where connections come in. Each is mated with an idle queue pair that
 /// was offered before, in the order of the offers; while there is none,
@@ -100,7 +99,7 @@ impl Listener {
 impl Drop for Listener {
     fn drop(&mut self) {
         let id = self.id;
-        self.handle.command(|core, _| core.stop_listening(id));
+        self.handle.submit(Submission::StopListening(id));
     }
 }
 

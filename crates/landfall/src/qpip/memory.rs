@@ -7,8 +7,8 @@ use landfall_placement::RegionId;
 use landfall_transport::memory::{Memory, Rights};
 use qpip::{Access, Buffer, DomainId, MemoryKey, PostError};
 
+use super::core::{Handle, Submission};
 use super::error::{Error, Refused};
-use super::shared::{Handle, Shared};
 
 /// Tells protection domains of this process apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -202,14 +202,14 @@ impl MemoryRegion {
 impl Drop for MemoryRegion {
     fn drop(&mut self) {
         if let Some(Grant { key, region }) = self.grant {
-            self.handle.command(|core, _| core.drop_memory(key, region));
+            self.handle.submit(Submission::DropMemory(key, region));
         }
     }
 }
 
 /// Lends memory and registers it.
 fn lend(
-    shared: &Shared,
+    adapter: &Handle,
     domain: DomainName,
     memory: Memory,
     access: Access,
@@ -218,15 +218,15 @@ fn lend(
     // both ways.
     let rights = Rights::READ | Rights::WRITE;
     let len = memory.len() as u64;
-    let region = match shared.regions.lend(memory, rights) {
+    let region = match adapter.regions.lend(memory, rights) {
         Ok(region) => region,
         Err(error) => return Err(Refused::new(Error::NotLent(error.why), error.into_memory())),
     };
-    shared.command(|core, _| match core.register(domain.id, region, (len, access)) {
+    adapter.command(|core, _| match core.register(domain.id, region, (len, access)) {
         Ok(key) => Ok(Grant { key, region }),
         Err(error) => {
             // Nobody has heard of it, so nobody uses it.
-            let memory = shared.regions.try_take_back(region);
+            let memory = adapter.regions.try_take_back(region);
             Err(Refused { error, item: memory.unwrap_or_else(|_| Memory::zeroed(0)) })
         }
     })

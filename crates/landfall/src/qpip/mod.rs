@@ -44,7 +44,6 @@ mod pair_state;
 mod pending;
 mod queue_pair;
 mod reassembler;
-mod shared;
 
 pub use adapter::{Adapter, LinkStatus, ProtectionDomain};
 pub use builder::Builder;

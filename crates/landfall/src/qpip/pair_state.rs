@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Waker};
 use qpip::{CloseReason, Operation};
 
 use super::error::Error;
-use crate::drive::locked;
+use crate::runtime::locked;
 
 /// Where a queue pair stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

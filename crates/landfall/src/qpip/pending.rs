@@ -6,9 +6,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use landfall_placement::{Duration, Instant};
+use landfall_placement::Duration;
 
-use super::shared::Handle;
+use super::core::Handle;
 
 /// Something that will happen: tasks `.await` it, threads [`wait`](Self::wait)
 /// for it. Dropping it changes nothing but that nobody waits.
@@ -28,10 +28,7 @@ impl<F: Future> Pending<F> {
 
     /// Waits on this thread.
     pub fn wait(self) -> F::Output {
-        match self.handle.wait_until(self.future, Instant::FAR_FUTURE) {
-            Some(output) => output,
-            None => unreachable!("584 years have passed"),
-        }
+        self.handle.wait_for(self.future)
     }
 
     /// Waits on this thread for so long at most.

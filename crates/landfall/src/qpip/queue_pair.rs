@@ -11,12 +11,12 @@ use qpip::{
 use rtrb::Producer;
 
 use super::completion_queue::{CompletionQueue, QueueState};
+use super::core::{Handle, Submission};
 use super::doorbell::{Entry, push};
 use super::error::Error;
 use super::memory::{DomainName, Part};
 use super::pair_state::{PairState, Phase};
 use super::pending::Pending;
-use super::shared::Handle;
 
 /// What a queue pair is like.
 ///
@@ -478,7 +478,7 @@ const fn how_it_ended(phase: Phase) -> Option<Result<(), Error>> {
 impl Drop for Common {
     fn drop(&mut self) {
         let id = self.id;
-        self.handle.command(|core, now| core.destroy_pair(now, id));
+        self.handle.submit(Submission::DestroyPair(id));
     }
 }
 

@@ -25,7 +25,7 @@ use landfall_transport::{Bell, Clock, Wait};
 use super::core::Core;
 use super::doorbell::Doorbells;
 use super::error::Error;
-use crate::drive::{Alarm, Patience, locked};
+use crate::runtime::{Alarm, Patience, locked};
 
 /// Nobody sleeps longer, whatever the timers say.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);

@@ -20,21 +20,18 @@
 //! ```
 
 use std::future::Future;
-use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
-use std::thread;
 
-use landfall_placement::{Duration, Instant, PathId, Peer};
+use landfall_placement::{Duration, PathId, Peer};
 use landfall_transport::memory::Memory;
 
+use super::core::Core;
 use super::operation::Output;
-use super::shared::Shared;
 use super::{
     BindError, Builder, Error, Link, Message, Offer, Operation, Part, Payload, ReadRequest,
     Received, Region, RegionRequest, RemoteMemory, RemoteRights, Sent, Stats, Transport,
 };
-use crate::drive::{Alarm, Patience};
+use crate::runtime::Runtime;
 
 /// One end of the Scheduled Transfer Protocol, for threads: see
 /// [`stp::Endpoint`](super::Endpoint).
@@ -117,14 +114,14 @@ impl Endpoint {
     /// Waits for anything that has to do with this endpoint, and drives it
     /// meanwhile.
     pub fn wait<F: Future>(&self, future: F) -> F::Output {
-        wait(self.0.handle(), future)
+        self.0.handle().wait_for(future)
     }
 
     /// Closes every connection gracefully, within [`Builder::linger`]: see
     /// [`stp::Endpoint::close`](super::Endpoint::close).
     pub fn close(self) {
-        let shared = Arc::clone(&self.0.handle().0);
-        wait(&shared, self.0.close());
+        let runtime = self.0.handle().runtime();
+        runtime.wait_for(self.0.close());
     }
 }
 
@@ -144,7 +141,7 @@ impl Listener {
     /// # Errors
     /// [`Error::EndpointClosed`].
     pub fn accept(&self) -> Result<Connection, Error> {
-        wait(self.0.handle(), self.0.accept()).map(Connection)
+        self.0.handle().wait_for(self.0.accept()).map(Connection)
     }
 
     /// The same for so long at most; nothing if none came.
@@ -152,7 +149,7 @@ impl Listener {
     /// # Errors
     /// [`Error::EndpointClosed`].
     pub fn accept_within(&self, limit: Duration) -> Result<Option<Connection>, Error> {
-        let accepted = wait_for(self.0.handle(), self.0.accept(), limit).transpose()?;
+        let accepted = wait_within(self.0.handle(), self.0.accept(), limit).transpose()?;
         Ok(accepted.map(Connection))
     }
 }
@@ -255,7 +252,7 @@ impl Connection {
     /// [`Error::Closed`] with why, where the end was not graceful.
     pub fn close(self) -> Result<(), Error> {
         let handle = Arc::clone(&self.0.inner().handle);
-        wait(&handle, self.0.close())
+        handle.wait_for(self.0.close())
     }
 
     /// Waits until the connection is over, whoever ends it.
@@ -274,7 +271,7 @@ impl Connection {
     /// Waits for anything that has to do with this connection, and drives its
     /// endpoint meanwhile.
     pub fn wait<F: Future>(&self, future: F) -> F::Output {
-        wait(&self.0.inner().handle, future)
+        self.0.inner().handle.wait_for(future)
     }
 }
 
@@ -285,7 +282,7 @@ impl<T: Output> Operation<T> {
     /// Why it did not succeed.
     pub fn wait(mut self) -> Result<T, Error> {
         let handle = Arc::clone(self.handle());
-        wait(&handle, &mut self)
+        handle.wait_for(&mut self)
     }
 
     /// The same for so long at most. What is not over then is given back: wait
@@ -295,53 +292,14 @@ impl<T: Output> Operation<T> {
     /// The operation, if it is not over.
     pub fn wait_for(mut self, limit: Duration) -> Result<Result<T, Error>, Self> {
         let handle = Arc::clone(self.handle());
-        wait_for(&handle, &mut self, limit).ok_or(self)
+        wait_within(&handle, &mut self, limit).ok_or(self)
     }
 }
 
-/// Waits without a limit.
-fn wait<F: Future>(shared: &Shared, future: F) -> F::Output {
-    match drive_until(shared, future, Instant::FAR_FUTURE) {
-        Some(output) => output,
-        None => unreachable!("584 years have passed"),
-    }
-}
-
-fn wait_for<F: Future>(shared: &Shared, future: F, limit: Duration) -> Option<F::Output> {
-    drive_until(shared, future, shared.clock.now() + limit)
-}
-
-/// Makes turns until the future is done, or the time is over. The future is
-/// polled only when it was woken: most turns find nothing for it.
-fn drive_until<F: Future>(shared: &Shared, future: F, until: Instant) -> Option<F::Output> {
-    /// How long a thread sleeps that leaves the descriptors to another: that
-    /// one may finish and go. About what a wake costs.
-    const ASIDE: Duration = Duration::from_micros(100);
-    let alarm = Alarm::of_this_thread();
-    let waker = Waker::from(Arc::clone(&alarm));
-    let mut context = Context::from_waker(&waker);
-    let mut future = pin!(future);
-    let mut patience = Patience::new(shared.wait);
-    let _blocking = shared.begin_blocking();
-    loop {
-        if alarm.has_rung()
-            && let Poll::Ready(output) = future.as_mut().poll(&mut context)
-        {
-            return Some(output);
-        }
-        // The endpoint is over, and so is whatever is waited for.
-        let moved = !shared.has_ended() && shared.turn();
-        let now = shared.clock.now();
-        if now >= until {
-            return None;
-        }
-        if moved || alarm.is_ringing() {
-            patience.renew();
-        } else if !patience.is_over(now) {
-            std::hint::spin_loop();
-        } else if shared.has_ended() || !shared.sleep(until.since(now), || false) {
-            shared.ask_for_seat();
-            thread::park_timeout(ASIDE.min(until.since(now)));
-        }
-    }
+fn wait_within<F: Future>(
+    runtime: &Runtime<Core>,
+    future: F,
+    limit: Duration,
+) -> Option<F::Output> {
+    runtime.wait_until(future, runtime.clock.now() + limit)
 }

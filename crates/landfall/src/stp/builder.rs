@@ -11,12 +11,12 @@ use landfall_transport::memory::ArenaConfig;
 use landfall_transport::{Bell, Clock, Wait};
 use stp_core::Config;
 
-use super::core::Core;
+use super::core::{Core, Handle, Paths};
 use super::endpoint::Endpoint;
 use super::error::BindError;
 use super::memory::Pool;
 use super::path::Transport;
-use super::shared::{Handle, Shared};
+use crate::runtime::{Driving, Runtime, RuntimeConfig};
 
 /// Chooses what an endpoint is like, then binds it.
 ///
@@ -181,26 +181,27 @@ impl Builder {
         if paths > most {
             return Err(BindError::TooManyPaths { paths, most });
         }
-        let mut lanes = Vec::with_capacity(paths);
+        let mut opened = Vec::with_capacity(paths);
         for (path, transport) in (0..).zip(self.paths) {
             let what = transport.to_string();
-            let lane = transport
+            let path = transport
                 .open(PathId(path), &pool.regions, engine.config())
                 .map_err(|source| BindError::Path { path, what, source })?;
-            lanes.push(lane);
+            opened.push(path);
         }
         let bell = Bell::new().map_err(BindError::Bell)?;
-        let core = Core::new(engine, lanes, Clock::start(), self.backlog);
-        let shared = Arc::new(Shared::new(core, pool, self.wait, self.linger, bell));
-        let handle = Arc::new(Handle(Arc::clone(&shared)));
-        start(shared).map_err(BindError::Thread)?;
-        Ok(Endpoint::new(handle))
+        let clock = Clock::start();
+        let paths = Paths::new(opened, clock, &mut engine);
+        let core = Core::new(engine, paths, Arc::clone(&pool), self.backlog);
+        let config = RuntimeConfig {
+            driving: Driving::Shared,
+            wait: self.wait,
+            linger: self.linger,
+            thread: "landfall-stp",
+        };
+        let runtime = Runtime::start(core, clock, bell, config).map_err(BindError::Thread)?;
+        Ok(Endpoint::new(Arc::new(Handle::new(runtime, pool))))
     }
-}
-
-fn start(shared: Arc<Shared>) -> io::Result<()> {
-    let thread = std::thread::Builder::new().name("landfall-stp".into());
-    thread.spawn(move || shared.drive()).map(drop)
 }
 
 fn seed_of_the_system() -> Result<Seed, BindError> {

@@ -7,12 +7,11 @@ use landfall_placement::{PathId, Peer};
 use landfall_transport::memory::{Memory, Rights};
 use stp_core::ConnectionId;
 
-use super::core::{Core, Known, OfferMade, ReadMade, Request};
+use super::core::{Core, Handle, Known, OfferMade, ReadMade, Request, Submission};
 use super::error::Error;
 use super::memory::{Held, Message, Part, Payload};
 use super::operation::{Operation, Received, Sent};
 use super::remote::{RegionRequest, RemoteMemory};
-use super::shared::Handle;
 use super::{Reason, RemoteRights};
 
 /// A connection to another endpoint. Clones are the same connection.
@@ -30,7 +29,7 @@ pub(crate) struct Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        self.handle.ask(|core, now| core.release(now, self.id));
+        self.handle.submit(Submission::Release(self.id));
     }
 }
 
@@ -66,7 +65,7 @@ impl Connection {
     /// reorders packets that need not be the order of the sends: number them
     /// with [`opaque`](Operation::opaque) where it matters.
     pub fn send(&self, payload: impl Into<Payload>) -> Operation<Sent> {
-        let held = payload.into().hold(&self.0.handle.pool);
+        let held = payload.into().hold(self.0.handle.pool());
         Operation::holding(&self.0, held, |memory| Request::Send { memory, opaque: 0 })
     }
 
@@ -151,7 +150,7 @@ impl Connection {
     pub fn add_link(&self, path: PathId, peer: impl Into<Peer>) -> Result<(), Error> {
         let peer = peer.into();
         self.0.handle.ask(|core, now| {
-            core.lane(path).ok_or(Error::UnknownPath(path))?;
+            core.paths.get(path).ok_or(Error::UnknownPath(path))?;
             Ok(core.engine.add_link(now, self.0.id, path, peer)?)
         })
     }
@@ -192,7 +191,7 @@ impl Connection {
     /// [`Error::Closed`] with why, where the end was not graceful.
     pub async fn close(self) -> Result<(), Error> {
         let id = self.0.id;
-        self.0.handle.ask(|core, now| core.close(now, id));
+        self.0.handle.submit(Submission::Close(id));
         self.closed().await
     }
 
@@ -209,15 +208,15 @@ impl Connection {
     /// Ends the connection now, with all that is under way; the other side is
     /// told.
     pub fn abort(&self) {
-        self.0.handle.ask(|core, now| core.abort(now, self.0.id, Reason::Cancelled));
+        self.0.handle.submit(Submission::Abort(self.0.id, Reason::Cancelled));
     }
 
     pub(crate) fn hold(&self, part: &Part) -> Result<Held, Error> {
-        Held::new(part.clone(), &self.0.handle.pool)
+        Held::new(part.clone(), self.0.handle.pool())
     }
 
     pub(crate) fn own(&self, memory: Memory) -> Result<Held, Error> {
-        Held::own(memory, Rights::READ | Rights::WRITE, &self.0.handle.pool)
+        Held::own(memory, Rights::READ | Rights::WRITE, self.0.handle.pool())
     }
 }
 
@@ -284,7 +283,7 @@ impl Offer {
     fn give_up(&mut self, reason: Reason) {
         if let Some(made) = self.made.take() {
             let handle = &self.connection.0.handle;
-            handle.ask(|core, now| core.refuse_offer(now, made.receive, reason));
+            handle.submit(Submission::RefuseOffer(made.receive, reason));
         }
     }
 }
@@ -325,7 +324,7 @@ impl ReadRequest {
     /// Sends this, at most as much as there is room for.
     pub fn answer(mut self, payload: impl Into<Payload>) -> Operation<Sent> {
         let inner = &self.connection.0;
-        let held = payload.into().hold(&inner.handle.pool);
+        let held = payload.into().hold(inner.handle.pool());
         let read = match (&held, self.made) {
             (Ok(_), Some(made)) => made.read,
             _ => return Operation::failed(inner, held.err()),
@@ -342,7 +341,7 @@ impl ReadRequest {
     fn give_up(&mut self, reason: Reason) {
         if let Some(made) = self.made.take() {
             let handle = &self.connection.0.handle;
-            handle.ask(|core, now| core.refuse_read(now, made.read, reason));
+            handle.submit(Submission::RefuseRead(made.read, reason));
         }
     }
 }

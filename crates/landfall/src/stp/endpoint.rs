@@ -10,11 +10,10 @@ use stp_core::Connect;
 
 use super::builder::Builder;
 use super::connection::Connection;
-use super::core::Status;
+use super::core::{Handle, Status, Submission};
 use super::error::{BindError, Error};
 use super::memory::Region;
 use super::path::Transport;
-use super::shared::Handle;
 use super::stats::{PathStats, Stats};
 
 /// One end of the Scheduled Transfer Protocol: connections, registered memory,
@@ -58,7 +57,7 @@ impl Endpoint {
     /// Where peers reach this endpoint on that path.
     #[must_use]
     pub fn local_of(&self, path: PathId) -> Option<Peer> {
-        self.0.look(|core| core.lane(path)?.local)
+        self.0.look(|core| core.paths.get(path)?.local)
     }
 
     /// Registers memory: it is lent until [`Region::take_back`].
@@ -66,7 +65,7 @@ impl Endpoint {
     /// # Errors
     /// As many regions are registered as may be.
     pub fn register(&self, memory: Memory) -> Result<Region, Error> {
-        self.0.pool.lend(memory, Rights::READ | Rights::WRITE | Rights::WORDS)
+        self.0.pool().lend(memory, Rights::READ | Rights::WRITE | Rights::WORDS)
     }
 
     /// `len` bytes of this endpoint's arena: page-aligned, friendly to huge
@@ -75,7 +74,7 @@ impl Endpoint {
     /// # Errors
     /// The arena's bound is reached, or the kernel has no more.
     pub fn memory(&self, len: usize) -> Result<Memory, Error> {
-        Ok(self.0.pool.arena.take(len)?)
+        Ok(self.0.pool().arena.take(len)?)
     }
 
     /// Lets connections come in at a port, from 0 to 65,535. It is STP's own
@@ -98,7 +97,7 @@ impl Endpoint {
         let peer = peer.into();
         let path = self.0.look(|core| {
             core.check_open()?;
-            core.path_to(peer).ok_or(Error::NoPathTo { peer })
+            core.paths.to(peer).ok_or(Error::NoPathTo { peer })
         })?;
         self.connect_over(path, peer, port, 0).await
     }
@@ -118,7 +117,7 @@ impl Endpoint {
         let peer = peer.into();
         let id = self.0.ask(|core, now| {
             core.check_open()?;
-            core.lane(path).ok_or(Error::UnknownPath(path))?;
+            core.paths.get(path).ok_or(Error::UnknownPath(path))?;
             core.connect(now, path, peer, Connect { port, local_port: None, hello })
         })?;
         // Dropped before it is open, it is given up.
@@ -138,7 +137,7 @@ impl Endpoint {
     /// The paths of this endpoint.
     #[must_use]
     pub fn paths(&self) -> Vec<PathId> {
-        self.0.look(|core| core.lanes.iter().map(|lane| lane.driver.path()).collect())
+        self.0.look(|core| core.paths.iter().map(|path| path.driver.path()).collect())
     }
 
     /// Switches a path off or on. What it had goes over the other links of its
@@ -153,7 +152,7 @@ impl Endpoint {
     /// What was done so far.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        let pool = &self.0.pool;
+        let pool = self.0.pool();
         self.0.look(|core| Stats {
             engine: *core.engine.stats(),
             refusals: *core.engine.refusals(),
@@ -162,7 +161,7 @@ impl Endpoint {
             operations: core.slots.len(),
             regions: pool.held(),
             bytes_copied_in: pool.copied(),
-            paths: core.lanes.iter().map(PathStats::of).collect(),
+            paths: core.paths.iter().map(PathStats::of).collect(),
         })
     }
 
@@ -211,6 +210,6 @@ impl Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        self.handle.ask(|core, now| core.stop_listening(now, self.port));
+        self.handle.submit(Submission::StopListening(self.port));
     }
 }

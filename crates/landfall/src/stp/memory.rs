@@ -17,7 +17,7 @@ use landfall_placement::{Area, RegionId};
 use landfall_transport::memory::{Arena, ArenaConfig, Memory, Regions, Rights, TakeBackError};
 
 use super::error::Error;
-use crate::drive::locked;
+use crate::runtime::locked;
 
 /// The longest packet of any path is shorter.
 const PADDING: usize = 1 << 16;
@@ -91,6 +91,11 @@ impl Pool {
 
     pub(crate) fn copied(&self) -> u64 {
         self.copied.load(Ordering::Relaxed)
+    }
+
+    /// Does anything wait for the end of a turn?
+    pub(crate) fn waits_for_turn(&self) -> bool {
+        self.has_orphans.load(Ordering::Acquire) || self.has_watchers.load(Ordering::Acquire)
     }
 
     /// After a turn: no driver holds more than it must.

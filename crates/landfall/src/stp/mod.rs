@@ -47,7 +47,6 @@ mod memory;
 mod operation;
 mod path;
 mod remote;
-mod shared;
 mod stats;
 
 pub use builder::Builder;

@@ -8,13 +8,13 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use landfall_transport::memory::Memory;
+use stp_core::wire::Reason;
 
 use super::connection::Inner;
-use super::core::{Key, Outcome, Request};
+use super::core::{Handle, Outcome, Request, Submission, Ticket};
 use super::error::Error;
 use super::memory::{Held, Message, Returning};
 use super::remote::RemoteMemory;
-use super::shared::Handle;
 
 /// Something under way, with its result.
 ///
@@ -35,7 +35,7 @@ enum Stage {
     New(Request, Option<Held>),
     /// It could not be.
     Failed(Error),
-    Started(Key),
+    Started(Arc<Ticket>),
     /// Over; the memory that was lent for it comes back.
     Returning(Outcome, Returning),
     Over,
@@ -76,9 +76,10 @@ impl<T> Operation<T> {
         if matches!(self.stage, Stage::New(..))
             && let Stage::New(request, held) = std::mem::replace(&mut self.stage, Stage::Over)
         {
-            let id = self.connection.id;
-            let key = self.connection.handle.ask(|core, now| core.start(now, id, request, held));
-            self.stage = Stage::Started(key);
+            let (connection, ticket) = (self.connection.id, Arc::<Ticket>::default());
+            self.stage = Stage::Started(Arc::clone(&ticket));
+            let start = Submission::Start { connection, request, held, ticket };
+            self.connection.handle.submit(start);
         }
     }
 
@@ -137,9 +138,10 @@ impl<T: Output> Future for Operation<T> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<T, Error>> {
         self.begin();
-        if let Stage::Started(key) = self.stage {
-            let found = self.connection.handle.look(|core| core.poll(key, cx));
-            let Poll::Ready((outcome, held)) = found else { return Poll::Pending };
+        if let Stage::Started(ticket) = &self.stage {
+            let Poll::Ready((outcome, held)) = ticket.poll(cx.waker()) else {
+                return Poll::Pending;
+            };
             self.stage = Stage::Over;
             match held.and_then(Held::end) {
                 None => return Poll::Ready(T::from_outcome(outcome, None, &self.connection)),
@@ -168,16 +170,19 @@ impl<T: Output> Future for Operation<T> {
 
 impl<T> Drop for Operation<T> {
     fn drop(&mut self) {
-        match &self.stage {
-            Stage::Started(key) => {
-                self.connection.handle.ask(|core, now| core.forget(now, *key));
-            }
+        let submission = match &self.stage {
+            Stage::Started(ticket) if ticket.is_over() => return,
+            Stage::Started(ticket) => Submission::Forget(Arc::clone(ticket)),
             // What was offered, and is not taken after all, is refused.
-            Stage::New(request @ (Request::Accept { .. } | Request::AnswerRead { .. }), _) => {
-                self.connection.handle.ask(|core, now| core.decline(now, request));
+            Stage::New(Request::Accept { receive, .. }, _) => {
+                Submission::RefuseOffer(*receive, Reason::Refused)
             }
-            _ => {}
-        }
+            Stage::New(Request::AnswerRead { read, .. }, _) => {
+                Submission::RefuseRead(*read, Reason::Refused)
+            }
+            _ => return,
+        };
+        self.connection.handle.submit(submission);
     }
 }
 

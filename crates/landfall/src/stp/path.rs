@@ -20,12 +20,11 @@ use nic_firmware_model::driver::tigon;
 use stp_core::wire::carrier::{ETHERTYPE, IP_PROTOCOL};
 use stp_core::{Config, Endpoint};
 
-use super::core::Lane;
-#[cfg(feature = "nic")]
-use crate::drive::plug::Plug;
-use crate::drive::{Over, Way};
 #[cfg(feature = "nic")]
 use crate::nic::{Pace, Wire};
+#[cfg(feature = "nic")]
+use crate::runtime::AdapterSource;
+use crate::runtime::{DriverSource, Path, PathSource};
 
 /// A path that an endpoint opens.
 ///
@@ -41,7 +40,7 @@ use crate::nic::{Pace, Wire};
 ///
 /// Two endpoints of one process are joined by
 /// [`Builder::bind_pair`](super::Builder::bind_pair).
-pub struct Transport(Over<Endpoint>);
+pub struct Transport(PathSource<Endpoint>);
 
 impl Transport {
     /// UDP on a local address, which finds out by itself how long packets may be: on
@@ -56,7 +55,7 @@ impl Transport {
     /// `UdpConfig::new(address, mtu)` for an MTU that is known.
     #[must_use]
     pub const fn udp_with(config: UdpConfig) -> Self {
-        Self(Over::Way(Way::Udp(config)))
+        Self(PathSource::Driver(DriverSource::Udp(config)))
     }
 
     /// Frames of ethertype 0x8181 on an Ethernet interface.
@@ -68,7 +67,7 @@ impl Transport {
     /// The same with all that can be chosen; the framing is what STP's must be.
     #[must_use]
     pub fn ethernet_with(config: PacketConfig) -> Self {
-        Self(Over::Way(Way::ethernet(config, ETHERTYPE)))
+        Self(PathSource::Driver(DriverSource::ethernet(config, ETHERTYPE)))
     }
 
     /// Packets of IP protocol 118 on a local address, for an MTU of 1500.
@@ -81,7 +80,7 @@ impl Transport {
     #[must_use]
     pub const fn ip_with(mut config: RawIpConfig) -> Self {
         config.protocol = IP_PROTOCOL;
-        Self(Over::Way(Way::RawIp(config)))
+        Self(PathSource::Driver(DriverSource::RawIp(config)))
     }
 
     /// Frames of ethertype 0x8181 by AF_XDP: rings that are mapped into this
@@ -94,21 +93,24 @@ impl Transport {
     /// The same with all that can be chosen; the ethertype is what STP's must be.
     #[must_use]
     pub fn xdp_with(config: XdpConfig) -> Self {
-        Self(Over::Way(Way::xdp(config, ETHERTYPE)))
+        Self(PathSource::Driver(DriverSource::xdp(config, ETHERTYPE)))
     }
 
     /// UDP by way of `io_uring`.
     #[cfg(feature = "io-uring")]
     #[must_use]
     pub const fn udp_uring(config: UringUdpConfig) -> Self {
-        Self(Over::Way(Way::UringUdp(config)))
+        Self(PathSource::Driver(DriverSource::UringUdp(config)))
     }
 
     /// Frames of ethertype 0x8181 by way of `io_uring`.
     #[cfg(feature = "io-uring")]
     #[must_use]
     pub fn ethernet_uring(interface: impl Into<Interface>) -> Self {
-        Self(Over::Way(Way::ethernet_uring(PacketConfig::new(interface, framing()), ETHERTYPE)))
+        Self(PathSource::Driver(DriverSource::ethernet_uring(
+            PacketConfig::new(interface, framing()),
+            ETHERTYPE,
+        )))
     }
 
     /// A driver of your own, or one that is wrapped, as by
@@ -119,12 +121,12 @@ impl Transport {
     pub fn driver<D: Driver + Send + 'static>(
         open: impl FnOnce(PathId, &Regions) -> io::Result<D> + Send + 'static,
     ) -> Self {
-        Self(Over::Way(Way::driver(open)))
+        Self(PathSource::Driver(DriverSource::driver(open)))
     }
 
     /// A driver that is open, between two endpoints of this process.
     pub(crate) fn joined(driver: impl Driver + Send + 'static) -> Self {
-        Self(Over::Way(Way::joined(driver)))
+        Self(PathSource::Driver(DriverSource::joined(driver)))
     }
 
     /// A Tigon-II of this process, plugged into a wire under an address: see
@@ -132,7 +134,7 @@ impl Transport {
     #[cfg(feature = "nic")]
     #[must_use]
     pub fn nic(wire: &Wire, address: impl Into<Peer>, pace: Pace) -> Self {
-        Self(Over::Nic(Plug::on(wire.clone(), address.into(), 1_500, pace)))
+        Self(PathSource::Adapter(AdapterSource::on(wire.clone(), address.into(), 1_500, pace)))
     }
 
     /// The same path with a Tigon-II in front of it: its frames go through the card, and
@@ -159,9 +161,9 @@ impl Transport {
     /// Is it an adapter that takes Data off the engine?
     pub(crate) const fn is_adapter(&self) -> bool {
         match &self.0 {
-            Over::Way(_) => false,
+            PathSource::Driver(_) => false,
             #[cfg(feature = "nic")]
-            Over::Nic(_) => true,
+            PathSource::Adapter(_) => true,
         }
     }
 
@@ -172,15 +174,25 @@ impl Transport {
 
     /// Opens it for an engine of this configuration.
     #[cfg(feature = "nic")]
-    pub(crate) fn open(self, path: PathId, regions: &Regions, config: &Config) -> io::Result<Lane> {
+    pub(crate) fn open(
+        self,
+        path: PathId,
+        regions: &Regions,
+        config: &Config,
+    ) -> io::Result<Path<Endpoint>> {
         self.0.open(path, regions, |unit, pace| tigon(config, unit, pace))
     }
 
     /// Opens it.
     #[cfg(not(feature = "nic"))]
-    pub(crate) fn open(self, path: PathId, regions: &Regions, _: &Config) -> io::Result<Lane> {
-        let Over::Way(way) = self.0;
-        way.open(path, regions)
+    pub(crate) fn open(
+        self,
+        path: PathId,
+        regions: &Regions,
+        _: &Config,
+    ) -> io::Result<Path<Endpoint>> {
+        let PathSource::Driver(driver) = self.0;
+        driver.open(path, regions)
     }
 }
 

@@ -8,7 +8,7 @@ use landfall_transport::memory::Memory;
 use stp_core::{ExposedId, RemoteRegion};
 
 use super::connection::{Connection, Inner};
-use super::core::{Notice, RegionMade, Request};
+use super::core::{Notice, RegionMade, Request, Submission};
 use super::error::Error;
 use super::memory::{Message, Part, Payload};
 use super::operation::{Operation, Put, Received};
@@ -52,7 +52,7 @@ impl RemoteMemory {
     pub fn put(&self, at: u64, payload: impl Into<Payload>) -> Operation<Put> {
         let inner = self.connection.inner();
         let region = self.region;
-        let held = payload.into().hold(&inner.handle.pool);
+        let held = payload.into().hold(inner.handle.pool());
         Operation::holding(inner, held, |memory| Request::Put {
             region,
             at,
@@ -163,7 +163,7 @@ impl RegionRequest {
         if let Some(made) = self.made.take() {
             let handle = &self.connection.inner().handle;
             // Over already: nobody waits for the answer.
-            let _ = handle.ask(|core, _| core.engine.refuse_region(made.ask, reason));
+            handle.submit(Submission::RefuseRegion(made.ask, reason));
         }
     }
 }
@@ -205,7 +205,7 @@ impl Exposed {
     /// memory then stays.
     pub async fn revoke(self) {
         let handle = &self.connection.inner().handle;
-        handle.ask(|core, now| core.revoke(now, self.id, false));
+        handle.submit(Submission::Revoke(self.id, false));
         let never = |_: &mut super::core::Shown| None::<()>;
         poll_fn(|cx| handle.look(|core| core.poll_shown(self.id, cx, never))).await;
     }
@@ -214,6 +214,6 @@ impl Exposed {
 impl Drop for Exposed {
     fn drop(&mut self) {
         let handle = &self.connection.inner().handle;
-        handle.ask(|core, now| core.revoke(now, self.id, true));
+        handle.submit(Submission::Revoke(self.id, true));
     }
 }

@@ -15,7 +15,7 @@ use rtrb::{Consumer, Producer, RingBuffer};
 
 use super::Event;
 use crate::clan::Error;
-use crate::drive::locked;
+use crate::runtime::locked;
 
 /// What kind of source a registration is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

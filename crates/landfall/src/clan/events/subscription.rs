@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, Weak};
 use std::task::Waker;
 
 use super::{Outlet, Registration, Source};
-use crate::drive::locked;
+use crate::runtime::locked;
 
 /// What can be told of when it is touched.
 pub(crate) trait Hearing {

@@ -18,7 +18,7 @@ use super::terms::BUFFER;
 use super::workers::{LOOK_UP, Shared};
 use crate::clan::network::Aperture;
 use crate::clan::{Fabric, Local};
-use crate::drive::locked;
+use crate::runtime::locked;
 
 /// Packets that have not left yet.
 const SLOTS: usize = 128;

@@ -7,7 +7,7 @@ use clan_dsm::HostId;
 
 use super::frame::HEADER;
 use super::outgoing::Outgoing;
-use crate::drive::locked;
+use crate::runtime::locked;
 
 /// So many packets wait for a connection that is being made. IP loses the rest.
 const HELD: usize = 64;

@@ -13,16 +13,16 @@ use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::Instant;
 
-use crate::drive::Alarm;
+use crate::runtime::ThreadWaker;
 
 /// Waits for a future that others wake; nothing if it is not done by the deadline.
 pub(super) fn wait_aside<F: Future>(future: F, deadline: Instant) -> Option<F::Output> {
-    let alarm = Alarm::of_this_thread();
-    let waker = Waker::from(Arc::clone(&alarm));
+    let thread_waker = ThreadWaker::of_this_thread();
+    let waker = Waker::from(Arc::clone(&thread_waker));
     let mut context = Context::from_waker(&waker);
     let mut future = pin!(future);
     loop {
-        if alarm.has_rung()
+        if thread_waker.take_wake()
             && let Poll::Ready(output) = future.as_mut().poll(&mut context)
         {
             return Some(output);
@@ -31,7 +31,7 @@ pub(super) fn wait_aside<F: Future>(future: F, deadline: Instant) -> Option<F::O
         if left.is_zero() {
             return None;
         }
-        if !alarm.is_ringing() {
+        if !thread_waker.is_woken() {
             thread::park_timeout(left);
         }
     }

@@ -22,7 +22,7 @@ use super::terms::Terms;
 use super::waiting::{Wheel, wait_aside};
 use crate::clan::Error;
 use crate::clan::network::{Endpoint, Node};
-use crate::drive::locked;
+use crate::runtime::locked;
 
 /// Nobody waits longer until he looks whether it is over.
 pub(super) const LOOK_UP: Duration = Duration::from_millis(50);

@@ -15,7 +15,7 @@ use landfall_transport::memory::{SharedMemory, SharedMemoryError};
 use super::Node;
 use super::tripwire::Wire;
 use crate::clan::{Access, Cookie, Dma, Error, Local, Remote, Rights, Stage, WORD};
-use crate::drive::locked;
+use crate::runtime::locked;
 
 /// Bytes that a copy from memory to memory holds in between.
 const PIECE: usize = 4096;

@@ -11,7 +11,7 @@ use super::Node;
 use super::memory::Aperture;
 use crate::clan::events::{Hearing, Subscription};
 use crate::clan::{Access, Tripwire};
-use crate::drive::locked;
+use crate::runtime::locked;
 
 const IDLE: u8 = 0;
 const ARMED: u8 = 1;

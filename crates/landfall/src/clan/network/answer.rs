@@ -5,7 +5,7 @@ use std::task::{Context, Poll, Waker};
 
 use clan_dsm::Ended;
 
-use crate::drive::locked;
+use crate::runtime::locked;
 
 /// Both sides hold it.
 #[derive(Debug)]

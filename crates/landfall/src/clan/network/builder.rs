@@ -15,7 +15,7 @@ use super::error::OpenError;
 use super::memory::Pool;
 use super::node::Node;
 use super::path::Transport;
-use crate::drive::Driven;
+use crate::runtime::{Driving, Paths, Runtime, RuntimeConfig};
 
 /// Chooses what a node is like, then opens it.
 ///
@@ -153,28 +153,28 @@ impl Builder {
         }
         let seed = self.seed.map_or_else(seed_of_the_system, Ok)?;
         let write_buffer = config.write_buffer;
-        let engine = Nic::new(config, self.host, seed);
-        let mut lanes = Vec::with_capacity(paths);
+        let mut engine = Nic::new(config, self.host, seed);
+        let mut opened = Vec::with_capacity(paths);
         for (path, transport) in (0..).zip(self.paths) {
             let what = transport.to_string();
-            let lane = transport
+            let path = transport
                 .open(PathId(path), &pool.regions, self.host)
                 .map_err(|source| OpenError::Path { path, what, source })?;
-            lanes.push(lane);
+            opened.push(path);
         }
         let bell = Bell::new().map_err(OpenError::Bell)?;
         let clock = Clock::start();
-        let core = Core::new(engine, lanes, clock, Arc::clone(&pool), write_buffer);
-        let driven = Arc::new(Driven::new(core, clock, self.wait, self.linger, bell));
-        let handle = NodeHandle::new(Arc::clone(&driven), pool);
-        start(driven).map_err(OpenError::Thread)?;
-        Ok(Node::new(handle, self.host))
+        let paths = Paths::new(opened, clock, &mut engine);
+        let core = Core::new(engine, paths, Arc::clone(&pool), write_buffer);
+        let config = RuntimeConfig {
+            driving: Driving::Shared,
+            wait: self.wait,
+            linger: self.linger,
+            thread: "landfall-clan",
+        };
+        let runtime = Runtime::start(core, clock, bell, config).map_err(OpenError::Thread)?;
+        Ok(Node::new(NodeHandle::new(runtime, pool), self.host))
     }
-}
-
-fn start(driven: Arc<Driven<Core>>) -> io::Result<()> {
-    let thread = std::thread::Builder::new().name("landfall-clan".into());
-    thread.spawn(move || driven.drive()).map(drop)
 }
 
 fn seed_of_the_system() -> Result<Seed, OpenError> {

@@ -12,7 +12,7 @@ use super::core::Core;
 use super::neighbour::Neighbour;
 use super::staging::Source;
 use crate::clan::Error;
-use crate::drive::locked;
+use crate::runtime::locked;
 
 /// Why there was no room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -18,14 +18,14 @@ use std::time::Instant;
 use clan_dsm::{DmaId, DmaRequest, Ended, EndpointId};
 use rtrb::{Consumer, Producer, RingBuffer};
 
-use super::core::{Core, NodeHandle};
+use super::core::{Core, NodeHandle, Submission};
 use super::endpoint::Endpoint;
 use super::error::{ended, refused};
 use super::events::{Kind, Outlet, Registration, sealed};
 use super::memory::{Aperture, Lent};
 use super::window::Window;
 use crate::clan::{Error, WORD};
-use crate::drive::locked;
+use crate::runtime::locked;
 
 /// One request of a chain. Offsets and ranges are multiples of eight.
 #[derive(Clone, Debug)]
@@ -191,7 +191,7 @@ impl QueueRecord {
 
 impl Core {
     /// Somebody put something into a ring that was empty.
-    fn call_queue(&mut self, id: EndpointId) {
+    pub(super) fn call_queue(&mut self, id: EndpointId) {
         if !self.busy.contains(&id) {
             self.busy.push(id);
         }
@@ -335,11 +335,7 @@ impl DmaQueue {
         if self.state.is_idle.load(Ordering::SeqCst)
             && self.state.is_idle.swap(false, Ordering::SeqCst)
         {
-            let id = self.endpoint.id();
-            handle.ask(|core, now| {
-                core.call_queue(id);
-                core.serve_queues(now);
-            });
+            handle.submit(Submission::ServeQueue(self.endpoint.id()));
         }
         Ok(self.put - 1)
     }

@@ -19,7 +19,7 @@ use super::dma::{DmaQueue, QueueRecord};
 use super::error::refused;
 use super::events::{Kind, Outlet, Registration, sealed};
 use crate::clan::Error;
-use crate::drive::locked;
+use crate::runtime::locked;
 
 /// The node's side, under its lock.
 #[derive(Debug)]

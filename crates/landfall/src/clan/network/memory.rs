@@ -17,7 +17,7 @@ use landfall_transport::memory::{
 use super::core::NodeHandle;
 use super::error::refused;
 use crate::clan::{Error, Local, WORD};
-use crate::drive::locked;
+use crate::runtime::locked;
 
 /// The memory of a node, and what of it waits to be free.
 #[derive(Debug)]

@@ -9,10 +9,10 @@ use std::time::Instant;
 use clan_dsm::{Ended, HostId, LinkId};
 use landfall_placement::Peer;
 
-use super::core::{Core, NodeHandle};
+use super::core::{Core, NodeHandle, Submission};
 use super::error::ended;
 use crate::clan::Error;
-use crate::drive::locked;
+use crate::runtime::locked;
 
 const OPENING: u8 = 0;
 const UP: u8 = 1;
@@ -164,9 +164,7 @@ impl Link {
 
     /// Ends it, and all that goes over it. The other end hears of it.
     pub fn close(&self) {
-        let link = self.neighbour.link;
-        // Over already: nothing is left to close.
-        let _ = self.handle.ask(|core, now| core.engine.close_link(now, link));
+        self.handle.submit(Submission::CloseLink(self.neighbour.link));
     }
 
     /// Is it up, and if not, what does that mean?

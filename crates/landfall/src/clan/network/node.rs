@@ -78,13 +78,13 @@ impl Node {
     /// Where peers reach this node on that path.
     #[must_use]
     pub fn local_of(&self, path: PathId) -> Option<Peer> {
-        self.handle.look(|core| core.lanes.iter().find(|lane| lane.driver.path() == path)?.local)
+        self.handle.look(|core| core.paths.get(path)?.local)
     }
 
     /// The paths of this node.
     #[must_use]
     pub fn paths(&self) -> Vec<PathId> {
-        self.handle.look(|core| core.lanes.iter().map(|lane| lane.driver.path()).collect())
+        self.handle.look(|core| core.paths.iter().map(|path| path.driver.path()).collect())
     }
 
     /// Opens the way to a peer, over the first path that leads to such peers. Ways
@@ -199,7 +199,7 @@ impl Node {
             refusals: *core.engine.refusals(),
             links: core.engine.links().filter(|(_, is_up)| *is_up).count(),
             regions: self.handle.pool().regions.held(),
-            paths: core.lanes.iter().map(PathStats::of).collect(),
+            paths: core.paths.iter().map(PathStats::of).collect(),
         })
     }
 

@@ -18,12 +18,11 @@ use landfall_transport::xdp::XdpConfig;
 #[cfg(feature = "nic")]
 use nic_firmware_model::driver::clan as card;
 
-use super::core::Lane;
-#[cfg(feature = "nic")]
-use crate::drive::plug::Plug;
-use crate::drive::{Over, Way};
 #[cfg(feature = "nic")]
 use crate::nic::{Pace, Wire};
+#[cfg(feature = "nic")]
+use crate::runtime::AdapterSource;
+use crate::runtime::{DriverSource, Path, PathSource};
 
 /// The ethertype of frames: the first that IEEE 802 sets aside for local
 /// experiments (IEEE 802-2014, 9.2.2).
@@ -42,7 +41,7 @@ pub const ETHERTYPE: u16 = 0x88b5;
 ///
 /// Two nodes of one process are joined by
 /// [`Builder::open_pair`](super::Builder::open_pair).
-pub struct Transport(Over<Nic>);
+pub struct Transport(PathSource<Nic>);
 
 impl Transport {
     /// UDP on a local address, for an MTU of 1500. Port 0 lets the kernel choose.
@@ -54,7 +53,7 @@ impl Transport {
     /// UDP with all that can be chosen: `UdpConfig::new(address, mtu)`.
     #[must_use]
     pub const fn udp_with(config: UdpConfig) -> Self {
-        Self(Over::Way(Way::Udp(config)))
+        Self(PathSource::Driver(DriverSource::Udp(config)))
     }
 
     /// Frames of ethertype 0x88b5 on an Ethernet interface.
@@ -66,27 +65,30 @@ impl Transport {
     /// The same with all that can be chosen; the framing is what CLAN's must be.
     #[must_use]
     pub fn ethernet_with(config: PacketConfig) -> Self {
-        Self(Over::Way(Way::ethernet(config, ETHERTYPE)))
+        Self(PathSource::Driver(DriverSource::ethernet(config, ETHERTYPE)))
     }
 
     /// Frames of ethertype 0x88b5 by AF_XDP, with the first queue of the interface.
     #[must_use]
     pub fn xdp(interface: impl Into<Interface>) -> Self {
-        Self(Over::Way(Way::xdp(XdpConfig::new(interface, ETHERTYPE), ETHERTYPE)))
+        Self(PathSource::Driver(DriverSource::xdp(XdpConfig::new(interface, ETHERTYPE), ETHERTYPE)))
     }
 
     /// UDP by way of `io_uring`.
     #[cfg(feature = "io-uring")]
     #[must_use]
     pub const fn udp_uring(config: UringUdpConfig) -> Self {
-        Self(Over::Way(Way::UringUdp(config)))
+        Self(PathSource::Driver(DriverSource::UringUdp(config)))
     }
 
     /// Frames of ethertype 0x88b5 by way of `io_uring`.
     #[cfg(feature = "io-uring")]
     #[must_use]
     pub fn ethernet_uring(interface: impl Into<Interface>) -> Self {
-        Self(Over::Way(Way::ethernet_uring(PacketConfig::new(interface, framing()), ETHERTYPE)))
+        Self(PathSource::Driver(DriverSource::ethernet_uring(
+            PacketConfig::new(interface, framing()),
+            ETHERTYPE,
+        )))
     }
 
     /// A driver of your own, or one that is wrapped, as by
@@ -96,12 +98,12 @@ impl Transport {
     pub fn driver<D: Driver + Send + 'static>(
         open: impl FnOnce(PathId, &Regions) -> io::Result<D> + Send + 'static,
     ) -> Self {
-        Self(Over::Way(Way::driver(open)))
+        Self(PathSource::Driver(DriverSource::driver(open)))
     }
 
     /// A driver that is open, between two nodes of this process.
     pub(crate) fn joined(driver: impl Driver + Send + 'static) -> Self {
-        Self(Over::Way(Way::joined(driver)))
+        Self(PathSource::Driver(DriverSource::joined(driver)))
     }
 
     /// Is it on a network that others share, so that it should yield to them?
@@ -114,7 +116,7 @@ impl Transport {
     #[cfg(feature = "nic")]
     #[must_use]
     pub fn nic(wire: &Wire, address: impl Into<Peer>, pace: Pace) -> Self {
-        Self(Over::Nic(Plug::on(wire.clone(), address.into(), 1_500, pace)))
+        Self(PathSource::Adapter(AdapterSource::on(wire.clone(), address.into(), 1_500, pace)))
     }
 
     /// The same path with a CLAN adapter in front of it: its frames go through the card, and
@@ -140,15 +142,20 @@ impl Transport {
 
     /// Opens it for the engine of this host.
     #[cfg(feature = "nic")]
-    pub(crate) fn open(self, path: PathId, regions: &Regions, host: HostId) -> io::Result<Lane> {
+    pub(crate) fn open(
+        self,
+        path: PathId,
+        regions: &Regions,
+        host: HostId,
+    ) -> io::Result<Path<Nic>> {
         self.0.open(path, regions, |unit, pace| card(host, unit, pace))
     }
 
     /// Opens it.
     #[cfg(not(feature = "nic"))]
-    pub(crate) fn open(self, path: PathId, regions: &Regions, _: HostId) -> io::Result<Lane> {
-        let Over::Way(way) = self.0;
-        way.open(path, regions)
+    pub(crate) fn open(self, path: PathId, regions: &Regions, _: HostId) -> io::Result<Path<Nic>> {
+        let PathSource::Driver(driver) = self.0;
+        driver.open(path, regions)
     }
 }
 

@@ -21,7 +21,7 @@ use super::memory::Aperture;
 use super::neighbour::Neighbour;
 use super::window::Window;
 use crate::clan::{self, Error};
-use crate::drive::locked;
+use crate::runtime::locked;
 
 const IDLE: u8 = 0;
 const ARMED: u8 = 1;

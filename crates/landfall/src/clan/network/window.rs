@@ -16,7 +16,7 @@ use landfall_placement::{WordFunction, WordWidth};
 use landfall_transport::memory::Memory;
 
 use super::answer::Answer;
-use super::core::NodeHandle;
+use super::core::{NodeHandle, Submission};
 use super::crowd::{Cause, WindowState};
 use super::error::{ended, refused};
 use super::memory::Aperture;
@@ -335,7 +335,7 @@ impl Remote for Window {
     fn commit(&mut self) -> Result<(), Error> {
         self.alive()?;
         if std::mem::take(&mut self.is_dirty) {
-            self.handle.ask(|_, _| ());
+            self.handle.submit(Submission::Flush);
         }
         Ok(())
     }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::super::error::Error;
 use super::super::stats::{ReceiverStats, SenderStats};
-use crate::drive::locked;
+use crate::runtime::locked;
 
 /// Nobody waits longer until he looks whether it is over, and tells what he did.
 pub(super) const LOOK_UP: Duration = Duration::from_millis(50);

@@ -3,35 +3,45 @@
 //!
 //! | file | what happens there |
 //! | --- | --- |
-//! | `lane` | a driver of any kind |
 //! | `posts` | work requests come out of their rings |
 //! | `completions` | what is done goes into completion queues |
 //! | `news` | what else the engine tells, and whom it concerns |
 //! | `commands` | what handles ask of the management |
+//! | `submission` | what is asked without an answer |
+//! | `handle` | what every handle holds |
 
 mod commands;
 mod completions;
-mod lane;
+mod handle;
 mod news;
 mod posts;
+mod submission;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::Waker;
 
-use landfall_placement::{Duration, Engine as _, Instant, RegionId};
+use landfall_placement::{Duration, Instant, RegionId};
 use landfall_transport::Clock;
-use landfall_transport::driver::Interest;
 use landfall_transport::memory::{Regions, TakeBackError};
 use qpip::{Adapter, CompletionQueueId, DomainId, Event, MemoryKey};
 
 use completions::Queue;
-pub(crate) use lane::Lane;
+pub(crate) use handle::Handle;
 pub(crate) use news::ListenerState;
 use news::Listening;
 use posts::Pair;
+pub(crate) use submission::Submission;
 
 use super::doorbell::{Doorbells, Request};
+use super::link::LinkInfo;
+use crate::runtime::{self, Aftermath, Protocol};
+
+/// The paths of an adapter.
+pub(crate) type Paths = runtime::Paths<Adapter>;
+
+/// So many turns let the last words leave.
+const LAST_TURNS: u32 = 256;
 
 /// How long the adapter sleeps at most while something waits for a moment that
 /// nobody will tell of.
@@ -41,8 +51,10 @@ const SHORT_SLEEP: Duration = Duration::from_millis(1);
 #[derive(Debug)]
 pub(crate) struct Core {
     pub(crate) engine: Adapter,
-    pub(crate) lanes: Vec<Lane>,
-    pub(crate) clock: Clock,
+    pub(crate) paths: Paths,
+    /// What else is known of each path.
+    pub(crate) links: Vec<LinkInfo>,
+    clock: Clock,
     pub(crate) doorbells: Arc<Doorbells>,
     regions: Regions,
     /// By the index of their names.
@@ -67,15 +79,23 @@ pub(crate) struct Core {
     /// Used again and again.
     rung: Vec<u32>,
     request: Request,
+    /// Of an adapter that ends, how many turns are left.
+    last_turns: Option<u32>,
 }
 
 impl Core {
-    pub(crate) fn new(engine: Adapter, lanes: Vec<Lane>, regions: Regions) -> Self {
+    pub(crate) fn new(
+        engine: Adapter,
+        (paths, links): (Paths, Vec<LinkInfo>),
+        clock: Clock,
+        regions: Regions,
+    ) -> Self {
         let doorbells = Arc::new(Doorbells::new(engine.config().queue_pairs));
-        let mut core = Self {
+        Self {
             engine,
-            lanes,
-            clock: Clock::start(),
+            paths,
+            links,
+            clock,
             doorbells,
             regions,
             pairs: Vec::new(),
@@ -91,29 +111,8 @@ impl Core {
             heard: VecDeque::new(),
             rung: Vec::new(),
             request: Request::default(),
-        };
-        let now = core.clock.now();
-        for lane in &mut core.lanes {
-            lane.set_up(&mut core.engine, now, true);
+            last_turns: None,
         }
-        core
-    }
-
-    /// One turn: what was posted, what the links carry, and what came of it.
-    /// Gives whether anything moved.
-    pub(crate) fn turn(&mut self) -> bool {
-        let mut moved = self.take_posts(self.clock.now());
-        for lane in &mut self.lanes {
-            moved |= lane.turn(&mut self.engine, self.clock.now());
-        }
-        let now = self.clock.now();
-        if self.engine.poll_timeout().is_some_and(|timeout| timeout.at <= now) {
-            // No link is up that would have let it fire.
-            self.engine.handle_timeout(now);
-        }
-        moved |= self.hear();
-        self.clean_up();
-        moved
     }
 
     /// What was dropped while it was in use goes when it is not any more: with
@@ -142,43 +141,83 @@ impl Core {
             matches!(regions.try_take_back(*region), Err(TakeBackError::StillInUse { .. }))
         });
     }
+}
 
-    /// When a turn makes sense, even if nothing comes.
+impl Protocol for Core {
+    type Engine = Adapter;
+    type Aftermath = Wakers;
+    type Submission = Submission;
+    type Remains = ();
+
+    fn engine(&self) -> &Adapter {
+        &self.engine
+    }
+
+    fn paths(&self) -> &Paths {
+        &self.paths
+    }
+
+    fn paths_mut(&mut self) -> &mut Paths {
+        &mut self.paths
+    }
+
+    fn serve(&mut self, now: Instant, submission: Submission) {
+        self.submitted(now, submission);
+    }
+
+    /// What was posted, what the links carry, and what came of it.
+    fn turn(&mut self, now: Instant) -> bool {
+        let mut moved = self.take_posts(now);
+        moved |= self.paths.turn(&mut self.engine, now);
+        moved |= self.hear();
+        self.clean_up();
+        if let Some(left) = &mut self.last_turns {
+            *left = if moved { left.saturating_sub(1) } else { 0 };
+        }
+        moved
+    }
+
+    fn take_aftermath(&mut self) -> Wakers {
+        Wakers(std::mem::take(&mut self.wake))
+    }
+
+    fn has_work(&self) -> bool {
+        self.doorbells.any() || self.has_room_where_it_stalled()
+    }
+
     fn next_wake(&self) -> Option<Instant> {
-        let lanes = self.lanes.iter().filter(|lane| lane.is_up);
-        let drivers = lanes.filter_map(|lane| lane.driver.poll_timeout());
         let soon = (!self.again.is_empty()).then(|| self.clock.now() + SHORT_SLEEP);
-        drivers.chain(self.engine.poll_timeout().map(|timeout| timeout.at)).chain(soon).min()
+        self.paths.next_wake(&self.engine).into_iter().chain(soon).min()
     }
 
-    /// A thread is about to sleep: what it waits for, and until when.
-    pub(crate) fn fall_asleep(&mut self, into: &mut Vec<Interest>) -> Option<Instant> {
-        for lane in self.lanes.iter().filter(|lane| lane.is_up) {
-            into.extend(lane.driver.interests());
-        }
-        if self.has_room_where_it_stalled() {
-            return Some(Instant::ZERO);
-        }
-        self.next_wake()
+    /// What was to be sent when the last handle went still leaves.
+    fn close(&mut self, _: Instant) {
+        self.last_turns = Some(LAST_TURNS);
     }
 
-    /// A sleeping thread was woken. Which link it was nobody asked: the first
-    /// one counts.
-    pub(crate) fn note_wakeup(&mut self) {
-        if let Some(lane) = self.lanes.first_mut() {
-            lane.driver.counters_mut().wakeups += 1;
-        }
+    fn is_closed(&self) -> bool {
+        self.last_turns == Some(0)
     }
 
-    /// Who is to be woken, once the lock is not held: wakers may run anything.
-    pub(crate) fn take_wakers(&mut self) -> Vec<Waker> {
-        std::mem::take(&mut self.wake)
+    /// Queue pairs went with their handles.
+    fn abort(&mut self, _: Instant) {}
+
+    fn is_quiet(&self) -> bool {
+        true
     }
 
-    /// Nothing moves any more: tells all who wait, and gives the drivers up.
-    pub(crate) fn let_go(&mut self) -> Vec<Lane> {
+    fn release(&mut self) {
         self.lose_all();
-        std::mem::take(&mut self.lanes)
+    }
+}
+
+/// Who is to be woken.
+#[derive(Debug)]
+pub(crate) struct Wakers(Vec<Waker>);
+
+impl Aftermath for Wakers {
+    fn run(self) {
+        self.0.into_iter().for_each(Waker::wake);
     }
 }
 

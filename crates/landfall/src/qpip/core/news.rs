@@ -8,9 +8,9 @@ use landfall_placement::Engine as _;
 use qpip::{Event, ListenerId, QueuePairId};
 
 use super::Core;
-use crate::drive::locked;
 use crate::qpip::error::Error;
 use crate::qpip::pair_state::{PairState, Phase, watch};
+use crate::runtime::locked;
 
 /// The adapter's end of a listener.
 #[derive(Debug)]

@@ -1,6 +1,7 @@
 //! What handles ask for. All of it returns at once.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use landfall_placement::{Instant, PathId, Peer};
@@ -9,7 +10,7 @@ use stp_core::{
     Admission, AskId, Connect, ConnectionId, Ended, ExposedId, ReadId, ReceiveId, Rights,
 };
 
-use super::{Core, Key, Known, Lane, Listening, Outcome, Request, Shown, Stage, Status};
+use super::{Core, Key, Known, Listening, Outcome, Request, Shown, Stage, Status, Ticket};
 use crate::stp::error::Error;
 use crate::stp::memory::Held;
 
@@ -39,9 +40,8 @@ impl Core {
         path: PathId,
         is_up: bool,
     ) -> Result<(), Error> {
-        let lane = self.lanes.iter_mut().find(|lane| lane.driver.path() == path);
-        lane.ok_or(Error::UnknownPath(path))?.set_up(&mut self.engine, now, is_up);
-        Ok(())
+        let known = self.paths.set_up(&mut self.engine, now, path, is_up);
+        known.ok_or(Error::UnknownPath(path))
     }
 
     pub(crate) fn check_open(&self) -> Result<(), Error> {
@@ -61,7 +61,7 @@ impl Core {
     }
 
     /// Closes a connection gracefully.
-    pub(crate) fn close(&mut self, now: Instant, id: ConnectionId) {
+    pub(crate) fn close_connection(&mut self, now: Instant, id: ConnectionId) {
         let Some(known) = self.connections.get_mut(&id) else { return };
         if !matches!(known.status, Status::Opening | Status::Open) {
             return;
@@ -74,13 +74,13 @@ impl Core {
         self.hear(now);
     }
 
-    pub(crate) fn abort(&mut self, now: Instant, id: ConnectionId, reason: Reason) {
+    pub(crate) fn abort_connection(&mut self, now: Instant, id: ConnectionId, reason: Reason) {
         let _ = self.engine.abort(now, id, reason);
         self.hear(now);
     }
 
     /// The last handle is gone.
-    pub(crate) fn release(&mut self, now: Instant, id: ConnectionId) {
+    pub(crate) fn release_connection(&mut self, now: Instant, id: ConnectionId) {
         let Some(known) = self.connections.get_mut(&id) else { return };
         known.is_released = true;
         match known.status {
@@ -89,7 +89,7 @@ impl Core {
                     self.after.forget.extend(known.watchers);
                 }
             }
-            _ => self.close(now, id),
+            _ => self.close_connection(now, id),
         }
     }
 
@@ -98,7 +98,7 @@ impl Core {
         if let Some(known) = self.connections.get_mut(&id) {
             known.is_released = true;
         }
-        self.abort(now, id, reason);
+        self.abort_connection(now, id, reason);
     }
 
     /// Begins an operation, or lets it wait for room or for a Transfer.
@@ -108,8 +108,9 @@ impl Core {
         id: ConnectionId,
         request: Request,
         held: Option<Held>,
-    ) -> Key {
-        let key = self.slots.add(id, request, held);
+        ticket: Arc<Ticket>,
+    ) {
+        let key = self.slots.add(id, request, held, ticket);
         let why = match self.connections.get(&id) {
             None => Some(Some(Ended::ConnectionGone)),
             // What came before the end may still be taken.
@@ -120,9 +121,9 @@ impl Core {
         };
         if let Some(why) = why {
             self.end(key, Outcome::Closed { why });
-            return key;
+            return;
         }
-        let Some(known) = self.connections.get_mut(&id) else { return key };
+        let Some(known) = self.connections.get_mut(&id) else { return };
         if matches!(request, Request::Receive { .. }) {
             match known.offers.pop_front() {
                 Some(offer) => self.join(now, key, offer),
@@ -131,7 +132,6 @@ impl Core {
         } else if !known.queue.is_empty() || !self.begin(now, key) {
             self.crowd(id, key);
         }
-        key
     }
 
     fn crowd(&mut self, id: ConnectionId, key: Key) {
@@ -143,25 +143,9 @@ impl Core {
         }
     }
 
-    /// How an operation went, and what it held.
-    pub(crate) fn poll(&mut self, key: Key, cx: &mut Context<'_>) -> Poll<(Outcome, Option<Held>)> {
-        let gone = (Outcome::Closed { why: Some(Ended::ConnectionGone) }, None);
-        let Some(slot) = self.slots.get(key) else { return Poll::Ready(gone) };
-        if let Stage::Over(outcome) = slot.stage {
-            let slot = self.slots.remove(key);
-            return Poll::Ready((outcome, slot.and_then(|slot| slot.held)));
-        }
-        if !slot.waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
-            let before = slot.waker.replace(cx.waker().clone());
-            self.after.forget.extend(before);
-        }
-        Poll::Pending
-    }
-
     /// Nobody waits for an operation any more.
-    pub(crate) fn forget(&mut self, now: Instant, key: Key) {
-        let Some(slot) = self.slots.get(key) else { return };
-        self.after.forget.extend(slot.waker.take());
+    pub(super) fn forget(&mut self, now: Instant, ticket: &Arc<Ticket>) {
+        let Some((key, slot)) = self.slots.of(ticket) else { return };
         let connection = slot.connection;
         match slot.stage {
             Stage::Begun(begun) => {
@@ -169,7 +153,7 @@ impl Core {
                 begun.cancel(&mut self.engine, now);
                 self.hear(now);
             }
-            Stage::Waiting | Stage::Over(_) => {
+            Stage::Waiting => {
                 if let Some(known) = self.connections.get_mut(&connection) {
                     known.queue.retain(|waiting| *waiting != key);
                     known.receivers.retain(|waiting| *waiting != key);
@@ -191,15 +175,6 @@ impl Core {
         // Over already: nobody waits for an answer.
         let _ = self.engine.refuse_read(now, read, reason);
         self.hear(now);
-    }
-
-    /// What the other side offered or asked for is not taken after all.
-    pub(crate) fn decline(&mut self, now: Instant, request: &Request) {
-        match *request {
-            Request::Accept { receive, .. } => self.refuse_offer(now, receive, Reason::Refused),
-            Request::AnswerRead { read, .. } => self.refuse_read(now, read, Reason::Refused),
-            _ => {}
-        }
     }
 
     /// Waits until the connection has changed so that `look` finds something.
@@ -308,7 +283,7 @@ impl Core {
     }
 
     /// The endpoint closes: every connection does.
-    pub(crate) fn close_all(&mut self, now: Instant) {
+    pub(super) fn close_all(&mut self, now: Instant) {
         self.is_closing = true;
         let ports: Vec<u16> = self.listeners.keys().copied().collect();
         for port in ports {
@@ -323,24 +298,25 @@ impl Core {
         }
         let ids: Vec<ConnectionId> = self.connections.keys().copied().collect();
         for id in ids {
-            self.close(now, id);
+            self.close_connection(now, id);
         }
     }
 
     /// Enough was waited: what is not closed ends now.
-    pub(crate) fn abort_all(&mut self, now: Instant) {
-        let ids: Vec<ConnectionId> = self.connections.keys().copied().collect();
+    pub(super) fn abort_all(&mut self, now: Instant) {
+        let is_open = |known: &Known| !matches!(known.status, Status::Closed(_));
+        let open = self.connections.iter().filter(|(_, known)| is_open(known));
+        let ids: Vec<ConnectionId> = open.map(|(id, _)| *id).collect();
         for id in ids {
-            self.abort(now, id, Reason::Closing);
+            self.abort_connection(now, id, Reason::Closing);
         }
     }
 
-    /// The last of all: the paths are given away to be closed, and whatever is
-    /// not over never will be.
-    pub(crate) fn let_go(&mut self) -> Vec<Lane> {
+    /// The last of all: whatever is not over never will be.
+    pub(super) fn end_all(&mut self) {
         self.is_closing = true;
         let why = Some(Ended::ConnectionGone);
-        for key in self.slots.under_way() {
+        for key in self.slots.keys() {
             self.end(key, Outcome::Closed { why });
         }
         for known in self.connections.values_mut() {
@@ -357,17 +333,5 @@ impl Core {
         for listening in self.listeners.values_mut() {
             Self::wake_all(&mut self.after, &mut listening.watchers);
         }
-        std::mem::take(&mut self.lanes)
-    }
-
-    /// Is every connection over, for its user?
-    pub(crate) fn is_closed(&self) -> bool {
-        let mut known = self.connections.values();
-        known.all(|known| matches!(known.status, Status::Closed(_)))
-    }
-
-    /// And has the engine forgotten them?
-    pub(crate) fn is_quiet(&self) -> bool {
-        self.engine.connections() == 0
     }
 }

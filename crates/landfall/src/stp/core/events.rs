@@ -6,7 +6,7 @@ use stp_core::{ConnectionId, Ended, Event};
 
 use super::connections::{Known, Notice, OfferMade, ReadMade, RegionMade, Status};
 use super::request::{Begun, Request};
-use super::slots::{Outcome, Stage};
+use super::slots::Outcome;
 use super::{Core, Key};
 
 /// So many notices of one region wait for its user; the oldest are forgotten.
@@ -246,15 +246,11 @@ impl Core {
 
     /// An operation is over: its user takes the outcome, or nobody does.
     pub(super) fn end(&mut self, key: Key, outcome: Outcome) {
-        let Some(slot) = self.slots.get(key) else { return };
-        let before = std::mem::replace(&mut slot.stage, Stage::Over(outcome));
-        self.after.wake.extend(slot.waker.take());
-        let is_orphan = slot.is_orphan;
-        if let Stage::Begun(begun) = before {
-            self.slots.note_over(begun);
-        }
-        if is_orphan && let Some(slot) = self.slots.remove(key) {
+        let Some(slot) = self.slots.remove(key) else { return };
+        if slot.is_orphan {
             self.after.free.extend(slot.held);
+        } else {
+            self.after.wake.extend(slot.ticket.end(outcome, slot.held));
         }
     }
 }

@@ -5,33 +5,42 @@
 //! | --- | --- |
 //! | `request` | what was asked of the engine, as data |
 //! | `slots` | operations, from the call to their end |
+//! | `ticket` | what an operation's user and the endpoint share |
+//! | `submission` | what handles ask for without an answer |
 //! | `connections` | who waits for what on a connection |
 //! | `events` | what the engine tells, and whom it concerns |
 //! | `calls` | what handles ask for |
+//! | `handle` | what every handle holds |
 
 mod calls;
 mod connections;
 mod events;
+mod handle;
 mod request;
 mod slots;
+mod submission;
+mod ticket;
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::task::Waker;
 
-use landfall_placement::{Engine as _, Instant, PathId, Peer};
-use landfall_transport::Clock;
-use landfall_transport::driver::Interest;
+use landfall_placement::Instant;
 use stp_core::{ConnectionId, Endpoint, ExposedId};
 
 pub use connections::Notice;
 pub(crate) use connections::{Known, Listening, OfferMade, ReadMade, RegionMade, Shown, Status};
+pub(crate) use handle::Handle;
 pub(crate) use request::Request;
 pub(crate) use slots::{Key, Outcome, Slots, Stage};
+pub(crate) use submission::Submission;
+pub(crate) use ticket::Ticket;
 
-use super::memory::Held;
+use super::memory::{Held, Pool};
+use crate::runtime::{self, Aftermath, Protocol};
 
-/// A path of an endpoint.
-pub(crate) type Lane = crate::drive::Lane<Endpoint>;
+/// The paths of an endpoint.
+pub(crate) type Paths = runtime::Paths<Endpoint>;
 
 /// What is done when the lock is no longer held: wakers may run anything.
 #[derive(Debug, Default)]
@@ -39,15 +48,37 @@ pub(crate) struct After {
     pub(crate) wake: Vec<Waker>,
     pub(crate) forget: Vec<Waker>,
     pub(crate) free: Vec<Held>,
+    /// It frees what drivers have let go of, and tells those who wait for that.
+    pool: Option<Arc<Pool>>,
+}
+
+impl Aftermath for After {
+    fn run(self) {
+        let Self { wake, forget, free, pool } = self;
+        wake.into_iter().for_each(Waker::wake);
+        drop((forget, free));
+        if let Some(pool) = pool {
+            pool.after_turn();
+        }
+    }
 }
 
 impl After {
-    pub(crate) fn run(self) {
-        self.wake.into_iter().for_each(Waker::wake);
-    }
-
     const fn is_empty(&self) -> bool {
-        self.wake.is_empty() && self.forget.is_empty() && self.free.is_empty()
+        self.wake.is_empty()
+            && self.forget.is_empty()
+            && self.free.is_empty()
+            && self.pool.is_none()
+    }
+}
+
+/// What remains of an endpoint: memory that its drivers held to the last.
+#[derive(Debug)]
+pub(crate) struct Remains(Arc<Pool>);
+
+impl Drop for Remains {
+    fn drop(&mut self) {
+        self.0.after_turn();
     }
 }
 
@@ -55,8 +86,8 @@ impl After {
 #[derive(Debug)]
 pub(crate) struct Core {
     pub(crate) engine: Endpoint,
-    pub(crate) lanes: Vec<Lane>,
-    pub(crate) clock: Clock,
+    pub(crate) paths: Paths,
+    pool: Arc<Pool>,
     pub(crate) slots: Slots,
     pub(crate) connections: HashMap<ConnectionId, Known>,
     /// Those with operations that wait for room.
@@ -67,24 +98,15 @@ pub(crate) struct Core {
     backlog: usize,
     /// The endpoint closes: nothing begins any more.
     pub(crate) is_closing: bool,
-    /// What a sleeping thread waits for, and until when.
-    pub(crate) asleep: Option<Asleep>,
     after: After,
 }
 
-/// A thread that sleeps at the descriptors.
-#[derive(Debug)]
-pub(crate) struct Asleep {
-    until: Option<Instant>,
-    interests: Vec<Interest>,
-}
-
 impl Core {
-    pub(crate) fn new(engine: Endpoint, lanes: Vec<Lane>, clock: Clock, backlog: usize) -> Self {
-        let mut core = Self {
+    pub(crate) fn new(engine: Endpoint, paths: Paths, pool: Arc<Pool>, backlog: usize) -> Self {
+        Self {
             engine,
-            lanes,
-            clock,
+            paths,
+            pool,
             slots: Slots::default(),
             connections: HashMap::new(),
             crowded: Vec::new(),
@@ -92,90 +114,8 @@ impl Core {
             shown: HashMap::new(),
             backlog,
             is_closing: false,
-            asleep: None,
             after: After::default(),
-        };
-        let now = clock.now();
-        for lane in &mut core.lanes {
-            lane.set_up(&mut core.engine, now, true);
         }
-        core
-    }
-
-    /// One turn of every path, and what came of it. Gives whether anything moved.
-    pub(crate) fn turn(&mut self) -> bool {
-        let mut moved = false;
-        for lane in &mut self.lanes {
-            moved |= lane.turn(&mut self.engine, self.clock.now());
-        }
-        let now = self.clock.now();
-        if self.engine.poll_timeout().is_some_and(|timeout| timeout.at <= now) {
-            // No path is up that would have let it fire.
-            self.engine.handle_timeout(now);
-        }
-        moved |= self.hear(now);
-        if !self.crowded.is_empty() {
-            moved |= self.begin_waiting(now);
-        }
-        moved
-    }
-
-    /// When a turn makes sense, even if nothing comes.
-    fn next_wake(&self) -> Option<Instant> {
-        let lanes = self.lanes.iter().filter(|lane| lane.is_up);
-        let drivers = lanes.filter_map(|lane| lane.driver.poll_timeout());
-        drivers.chain(self.engine.poll_timeout().map(|timeout| timeout.at)).min()
-    }
-
-    fn interests(&self, into: &mut Vec<Interest>) {
-        into.clear();
-        for lane in self.lanes.iter().filter(|lane| lane.is_up) {
-            into.extend(lane.driver.interests());
-        }
-    }
-
-    /// A thread is about to sleep: what it waits for, and until when.
-    pub(crate) fn fall_asleep(&mut self, into: &mut Vec<Interest>) -> Option<Instant> {
-        self.interests(into);
-        let until = self.next_wake();
-        self.asleep = Some(Asleep { until, interests: into.clone() });
-        until
-    }
-
-    /// The thread is awake, and finds something to do or does not.
-    pub(crate) fn wake_up(&mut self, is_ready: bool) {
-        self.asleep = None;
-        // Which path it was nobody asked: the first one counts.
-        if let (true, Some(lane)) = (is_ready, self.lanes.first_mut()) {
-            lane.driver.counters_mut().wakeups += 1;
-        }
-    }
-
-    /// After a turn while a thread sleeps: does it sleep for the wrong things?
-    pub(crate) fn must_wake_sleeper(&mut self) -> bool {
-        let Some(asleep) = &self.asleep else { return false };
-        let is_sooner = match (self.next_wake(), asleep.until) {
-            (Some(wake), Some(until)) => wake < until,
-            (wake, None) => wake.is_some(),
-            (None, Some(_)) => false,
-        };
-        let mut interests = Vec::with_capacity(asleep.interests.len());
-        // This also arms anew what a turn has disarmed.
-        self.interests(&mut interests);
-        is_sooner || interests != asleep.interests || self.is_closing
-    }
-
-    pub(crate) fn take_after(&mut self) -> After {
-        if self.after.is_empty() { After::default() } else { std::mem::take(&mut self.after) }
-    }
-
-    /// The first path that leads to such a peer.
-    pub(crate) fn path_to(&self, peer: Peer) -> Option<PathId> {
-        Lane::to(&self.lanes, peer).map(|lane| lane.driver.path())
-    }
-
-    pub(crate) fn lane(&mut self, path: PathId) -> Option<&mut Lane> {
-        self.lanes.iter_mut().find(|lane| lane.driver.path() == path)
     }
 
     fn wake_all(after: &mut After, wakers: &mut Vec<Waker>) {
@@ -192,5 +132,67 @@ impl Core {
             }
             wakers.push(waker.clone());
         }
+    }
+}
+
+impl Protocol for Core {
+    type Engine = Endpoint;
+    type Aftermath = After;
+    type Submission = Submission;
+    type Remains = Remains;
+
+    fn engine(&self) -> &Endpoint {
+        &self.engine
+    }
+
+    fn paths(&self) -> &Paths {
+        &self.paths
+    }
+
+    fn paths_mut(&mut self) -> &mut Paths {
+        &mut self.paths
+    }
+
+    fn serve(&mut self, now: Instant, submission: Submission) {
+        self.submitted(now, submission);
+    }
+
+    fn turn(&mut self, now: Instant) -> bool {
+        let mut moved = self.paths.turn(&mut self.engine, now);
+        moved |= self.hear(now);
+        if !self.crowded.is_empty() {
+            moved |= self.begin_waiting(now);
+        }
+        if self.pool.waits_for_turn() {
+            self.after.pool = Some(Arc::clone(&self.pool));
+        }
+        moved
+    }
+
+    fn take_aftermath(&mut self) -> After {
+        if self.after.is_empty() { After::default() } else { std::mem::take(&mut self.after) }
+    }
+
+    fn close(&mut self, now: Instant) {
+        self.close_all(now);
+    }
+
+    /// Is every connection over, for its user?
+    fn is_closed(&self) -> bool {
+        self.connections.values().all(|known| matches!(known.status, Status::Closed(_)))
+    }
+
+    fn abort(&mut self, now: Instant) {
+        self.abort_all(now);
+    }
+
+    /// Has the engine forgotten them, too?
+    fn is_quiet(&self) -> bool {
+        self.engine.connections() == 0
+    }
+
+    fn release(&mut self) -> Remains {
+        self.end_all();
+        Remains(Arc::clone(&self.pool))
     }
 }

@@ -1,12 +1,13 @@
-//! Operations: each has a slot from the call that asks for it until both its
-//! user and the engine are through with it.
+//! Operations: each has a slot from the call that asks for it until the engine is through
+//! with it.
 
 use std::collections::HashMap;
-use std::task::Waker;
+use std::sync::Arc;
 
 use stp_core::{ConnectionId, Ended, RemoteRegion};
 
 use super::request::{Begun, Request};
+use super::ticket::Ticket;
 use crate::stp::memory::Held;
 
 /// The name of a slot.
@@ -47,7 +48,6 @@ pub(crate) enum Stage {
     /// For room, or for something to be offered.
     Waiting,
     Begun(Begun),
-    Over(Outcome),
 }
 
 #[derive(Debug)]
@@ -56,7 +56,7 @@ pub(crate) struct Slot {
     pub(crate) request: Request,
     pub(crate) held: Option<Held>,
     pub(crate) stage: Stage,
-    pub(crate) waker: Option<Waker>,
+    pub(crate) ticket: Arc<Ticket>,
     /// Its user does not wait any more.
     pub(crate) is_orphan: bool,
 }
@@ -75,19 +75,17 @@ impl Slots {
         connection: ConnectionId,
         request: Request,
         held: Option<Held>,
+        ticket: Arc<Ticket>,
     ) -> Key {
+        let key = self.free.pop().unwrap_or(self.slots.len());
+        ticket.set_key(key);
         let stage = Stage::Waiting;
-        let slot = Slot { connection, request, held, stage, waker: None, is_orphan: false };
-        match self.free.pop() {
-            Some(key) => {
-                self.slots[key] = Some(slot);
-                key
-            }
-            None => {
-                self.slots.push(Some(slot));
-                self.slots.len() - 1
-            }
+        let slot = Slot { connection, request, held, stage, ticket, is_orphan: false };
+        match self.slots.get_mut(key) {
+            Some(free) => *free = Some(slot),
+            None => self.slots.push(Some(slot)),
         }
+        key
     }
 
     pub(crate) fn get(&mut self, key: Key) -> Option<&mut Slot> {
@@ -115,14 +113,17 @@ impl Slots {
         self.begun.remove(&begun)
     }
 
-    /// Those that are not over.
-    pub(crate) fn under_way(&self) -> Vec<Key> {
-        let is_under_way = |slot: &Slot| !matches!(slot.stage, Stage::Over(_));
+    /// Where the operation of this ticket is, if it is not over.
+    pub(crate) fn of(&mut self, ticket: &Arc<Ticket>) -> Option<(Key, &mut Slot)> {
+        let key = ticket.key()?;
+        let slot = self.get(key)?;
+        Arc::ptr_eq(&slot.ticket, ticket).then_some((key, slot))
+    }
+
+    /// All of them.
+    pub(crate) fn keys(&self) -> Vec<Key> {
         let slots = self.slots.iter().enumerate();
-        slots
-            .filter(|(_, slot)| slot.as_ref().is_some_and(is_under_way))
-            .map(|(key, _)| key)
-            .collect()
+        slots.filter(|(_, slot)| slot.is_some()).map(|(key, _)| key).collect()
     }
 
     /// How many there are.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::Sender;
 use crate::clan::{Error, Fabric};
-use crate::drive::locked;
+use crate::runtime::locked;
 
 /// A [`Sender`] that several threads use, with a thread that publishes what nobody
 /// publishes: no element waits much longer than the time of

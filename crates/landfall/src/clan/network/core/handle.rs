@@ -11,7 +11,7 @@ use landfall_transport::wait::until_ready;
 use super::Core;
 use crate::clan::Error;
 use crate::clan::network::memory::Pool;
-use crate::drive::{Driven, Handle};
+use crate::runtime::{Handle, Runtime};
 
 /// When the last is gone, the node ends.
 #[derive(Clone, Debug)]
@@ -24,17 +24,17 @@ struct Inner {
 }
 
 impl std::ops::Deref for NodeHandle {
-    type Target = Driven<Core>;
+    type Target = Runtime<Core>;
 
     #[inline]
-    fn deref(&self) -> &Driven<Core> {
+    fn deref(&self) -> &Runtime<Core> {
         &self.0.handle
     }
 }
 
 impl NodeHandle {
-    pub(crate) fn new(driven: Arc<Driven<Core>>, pool: Arc<Pool>) -> Self {
-        Self(Arc::new(Inner { handle: Handle(driven), pool }))
+    pub(crate) fn new(runtime: Arc<Runtime<Core>>, pool: Arc<Pool>) -> Self {
+        Self(Arc::new(Inner { handle: Handle(runtime), pool }))
     }
 
     pub(crate) fn pool(&self) -> &Arc<Pool> {
@@ -70,7 +70,7 @@ impl NodeHandle {
         let left = |deadline: StdInstant| deadline.saturating_duration_since(StdInstant::now());
         let until =
             deadline.map_or(Instant::FAR_FUTURE, |deadline| self.clock.now() + left(deadline));
-        let done = self.drive_until(future, until);
+        let done = self.wait_until(future, until);
         if done.is_none() {
             self.check()?;
         }
@@ -91,7 +91,7 @@ impl NodeHandle {
         /// While another thread leaves the seat.
         const ASIDE: Duration = Duration::from_micros(100);
         const LONG: Duration = Duration::from_secs(1);
-        let _blocking = self.begin_blocking();
+        let _driver = self.begin_driving();
         self.check()?;
         let moved = self.turn();
         if moved || has_news() {

@@ -20,9 +20,7 @@ use clan_dsm::{
     BarrierId, DmaId, EndpointId, HostId, LinkId, Nic, OperationId, ReadId, TripwireId, WindowId,
     WriteId,
 };
-use landfall_placement::{Engine as _, Instant, PathId, Peer};
-use landfall_transport::Clock;
-use landfall_transport::driver::Interest;
+use landfall_placement::{Instant, PathId, Peer};
 
 pub(crate) use handle::NodeHandle;
 use table::Names;
@@ -36,10 +34,10 @@ use super::memory::{Lent, Pool};
 use super::neighbour::Neighbour;
 use super::staging::Source;
 use super::tripwire::Record as TripwireRecord;
-use crate::drive;
+use crate::runtime::{self, Aftermath, Protocol};
 
-/// A path of a node.
-pub(crate) type Lane = drive::Lane<Nic>;
+/// The paths of a node.
+pub(crate) type Paths = runtime::Paths<Nic>;
 
 /// What is done when the lock is no longer held: wakers may run anything, and
 /// memory takes time to go.
@@ -51,17 +49,27 @@ pub(crate) struct After {
     pub(crate) unlend: Vec<Arc<Lent>>,
 }
 
-impl drive::After for After {
+impl Aftermath for After {
     fn run(self) {
         self.wake.into_iter().for_each(Waker::wake);
     }
+}
+
+/// What handles ask for without an answer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Submission {
+    /// What was written before leaves.
+    Flush,
+    /// An endpoint has DMA requests in its ring.
+    ServeQueue(EndpointId),
+    CloseLink(LinkId),
 }
 
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Core {
     pub(crate) engine: Nic,
-    pub(crate) lanes: Vec<Lane>,
+    pub(crate) paths: Paths,
     pool: Arc<Pool>,
     /// How many bytes the engine's write buffers have.
     pub(crate) write_buffer: usize,
@@ -88,32 +96,16 @@ pub(crate) struct Core {
     pub(crate) busy: Vec<EndpointId>,
     /// Who waits for any link to come up.
     pub(crate) arrivals: Vec<Waker>,
-    /// What a sleeping thread waits for, and until when.
-    asleep: Option<Asleep>,
     pub(crate) after: After,
-    is_closing: bool,
     /// Of a node that closes: when all that was written has arrived.
     pub(crate) parting: Vec<BarrierId>,
 }
 
-/// A thread that sleeps at the descriptors.
-#[derive(Debug)]
-struct Asleep {
-    until: Option<Instant>,
-    interests: Vec<Interest>,
-}
-
 impl Core {
-    pub(crate) fn new(
-        engine: Nic,
-        lanes: Vec<Lane>,
-        clock: Clock,
-        pool: Arc<Pool>,
-        write_buffer: usize,
-    ) -> Self {
-        let mut core = Self {
+    pub(crate) fn new(engine: Nic, paths: Paths, pool: Arc<Pool>, write_buffer: usize) -> Self {
+        Self {
             engine,
-            lanes,
+            paths,
             pool,
             write_buffer,
             links: Names::default(),
@@ -132,16 +124,9 @@ impl Core {
             has_answers: false,
             busy: Vec::new(),
             arrivals: Vec::new(),
-            asleep: None,
             after: After::default(),
-            is_closing: false,
             parting: Vec::new(),
-        };
-        let now = clock.now();
-        for lane in &mut core.lanes {
-            lane.set_up(&mut core.engine, now, true);
         }
-        core
     }
 
     /// Who is reached at that host, if a link to it is up.
@@ -152,7 +137,7 @@ impl Core {
 
     /// The link with a peer, if there is one.
     pub(crate) fn link_with(&mut self, peer: Peer) -> Option<Arc<Neighbour>> {
-        let path = Lane::to(&self.lanes, peer)?.driver.path();
+        let path = self.paths.to(peer)?;
         let link = self.engine.link_with(path, peer)?;
         self.links.get_mut(link).cloned()
     }
@@ -164,8 +149,7 @@ impl Core {
         path: Option<PathId>,
         peer: Peer,
     ) -> Result<Arc<Neighbour>, clan_dsm::Error> {
-        let found = || Lane::to(&self.lanes, peer).map(|lane| lane.driver.path());
-        let path = path.or_else(found).ok_or(clan_dsm::Error::PathDown)?;
+        let path = path.or_else(|| self.paths.to(peer)).ok_or(clan_dsm::Error::PathDown)?;
         let link = self.engine.open_link(now, path, peer)?;
         let neighbour = Neighbour::opening(link);
         self.links.insert(link, Arc::clone(&neighbour));
@@ -183,87 +167,61 @@ impl Core {
         wakers.push(waker.clone());
         before
     }
-
-    fn turn_lanes(&mut self, now: Instant) -> bool {
-        let mut moved = false;
-        for lane in &mut self.lanes {
-            moved |= lane.turn(&mut self.engine, now);
-        }
-        moved
-    }
-
-    /// When a turn makes sense, even if nothing comes.
-    fn next_wake(&self) -> Option<Instant> {
-        let lanes = self.lanes.iter().filter(|lane| lane.is_up);
-        let drivers = lanes.filter_map(|lane| lane.driver.poll_timeout());
-        drivers.chain(self.engine.poll_timeout().map(|timeout| timeout.at)).min()
-    }
-
-    fn interests(&self, into: &mut Vec<Interest>) {
-        into.clear();
-        for lane in self.lanes.iter().filter(|lane| lane.is_up) {
-            into.extend(lane.driver.interests());
-        }
-    }
 }
 
-impl drive::Core for Core {
-    type After = After;
-    type Left = (Vec<Lane>, Vec<(Outlet, Registration)>);
+impl Protocol for Core {
+    type Engine = Nic;
+    type Aftermath = After;
+    type Submission = Submission;
+    type Remains = Vec<(Outlet, Registration)>;
+
+    fn engine(&self) -> &Nic {
+        &self.engine
+    }
+
+    fn paths(&self) -> &Paths {
+        &self.paths
+    }
+
+    fn paths_mut(&mut self) -> &mut Paths {
+        &mut self.paths
+    }
+
+    fn serve(&mut self, now: Instant, submission: Submission) {
+        match submission {
+            // The turn that follows is all that it takes.
+            Submission::Flush => {}
+            Submission::ServeQueue(id) => {
+                self.call_queue(id);
+                self.serve_queues(now);
+            }
+            Submission::CloseLink(link) => {
+                // Gone already: there is nothing to close.
+                let _ = self.engine.close_link(now, link);
+            }
+        }
+    }
 
     fn turn(&mut self, now: Instant) -> bool {
         let mut moved = self.serve_queues(now);
-        moved |= self.turn_lanes(now);
-        if self.engine.poll_timeout().is_some_and(|timeout| timeout.at <= now) {
-            // No path is up that would have let it fire.
-            self.engine.handle_timeout(now);
-        }
+        moved |= self.paths.turn(&mut self.engine, now);
         let heard = self.hear();
         self.make_room();
         if heard && self.serve_queues(now) {
             // Nobody else may come to send it.
-            self.turn_lanes(now);
+            self.paths.turn(&mut self.engine, now);
             self.hear();
         }
         self.pool.after_turn();
         moved | heard
     }
 
-    fn fall_asleep(&mut self, into: &mut Vec<Interest>) -> Option<Instant> {
-        self.interests(into);
-        let until = self.next_wake();
-        self.asleep = Some(Asleep { until, interests: into.clone() });
-        until
-    }
-
-    fn wake_up(&mut self, is_ready: bool) {
-        self.asleep = None;
-        // Which path it was nobody asked: the first one counts.
-        if let (true, Some(lane)) = (is_ready, self.lanes.first_mut()) {
-            lane.driver.counters_mut().wakeups += 1;
-        }
-    }
-
-    fn must_wake_sleeper(&mut self) -> bool {
-        let Some(asleep) = &self.asleep else { return false };
-        let is_sooner = match (self.next_wake(), asleep.until) {
-            (Some(wake), Some(until)) => wake < until,
-            (wake, None) => wake.is_some(),
-            (None, Some(_)) => false,
-        };
-        let mut interests = Vec::with_capacity(asleep.interests.len());
-        // This also arms anew what a turn has disarmed.
-        self.interests(&mut interests);
-        is_sooner || interests != asleep.interests || self.is_closing
-    }
-
-    fn take_after(&mut self) -> After {
+    fn take_aftermath(&mut self) -> After {
         std::mem::take(&mut self.after)
     }
 
     /// What was written is still sent, and what was sent acknowledged.
     fn close(&mut self, now: Instant) {
-        self.is_closing = true;
         self.serve_queues(now);
         let links: Vec<LinkId> = self.engine.links().map(|(link, _)| link).collect();
         for link in links {
@@ -273,10 +231,10 @@ impl drive::Core for Core {
     }
 
     fn is_closed(&self) -> bool {
-        self.parting.is_empty() || !self.lanes.iter().any(|lane| lane.is_up)
+        self.parting.is_empty() || self.paths.up().next().is_none()
     }
 
-    fn part(&mut self, now: Instant) {
+    fn abort(&mut self, now: Instant) {
         let links: Vec<LinkId> = self.engine.links().map(|(link, _)| link).collect();
         for link in links {
             // It was there just now.
@@ -289,9 +247,7 @@ impl drive::Core for Core {
         self.engine.links().next().is_none()
     }
 
-    fn let_go(&mut self) -> Self::Left {
-        self.is_closing = true;
-        let events = self.lose_all();
-        (std::mem::take(&mut self.lanes), events)
+    fn release(&mut self) -> Self::Remains {
+        self.lose_all()
     }
 }

@@ -15,17 +15,17 @@ use nic_firmware_model::node::Offloaded;
 
 use super::AnyDriver;
 #[cfg(any(feature = "clan", feature = "stp"))]
-use super::{Kind, Lane, Way};
+use super::{DriverSource, Path, PeerKind};
 use crate::nic::wire_named;
 
 /// A card, before it is plugged in.
-pub(crate) struct Plug {
-    cord: Cord,
+pub(crate) struct AdapterSource {
+    cable: CableEnd,
     pub(crate) pace: Pace,
 }
 
 /// Where the cable of a card leads.
-enum Cord {
+enum CableEnd {
     /// To other cards of this process.
     Wire {
         wire: Wire,
@@ -36,7 +36,7 @@ enum Cord {
     },
     /// To whatever is there without a card.
     #[cfg(any(feature = "clan", feature = "stp"))]
-    Way(Way<Relay>),
+    Driver(DriverSource<Relay>),
 }
 
 /// So many bytes of IP are in a frame, unless something else was said.
@@ -45,37 +45,37 @@ const MTU: u32 = 1_500;
 #[cfg(feature = "qpip")]
 const ETHERNET: u32 = 14;
 
-impl Plug {
+impl AdapterSource {
     /// A card on a wire of this process, for units of at most so many bytes.
     pub(crate) const fn on(wire: Wire, address: Peer, unit: u32, pace: Pace) -> Self {
-        Self { cord: Cord::Wire { wire, address, unit }, pace }
+        Self { cable: CableEnd::Wire { wire, address, unit }, pace }
     }
 
-    /// A card in front of a way.
+    /// A card in front of a driver.
     #[cfg(any(feature = "clan", feature = "stp"))]
-    pub(crate) const fn before(way: Way<Relay>, pace: Pace) -> Self {
-        Self { cord: Cord::Way(way), pace }
+    pub(crate) const fn before(driver: DriverSource<Relay>, pace: Pace) -> Self {
+        Self { cable: CableEnd::Driver(driver), pace }
     }
 
-    /// What stands in for a way whose payloads are units, for cards of this process alone.
+    /// What stands in for a driver whose payloads are units, for cards of this process alone.
     /// Nothing does for a driver that was handed in.
     #[cfg(any(feature = "clan", feature = "stp"))]
-    pub(crate) fn of_units<E>(way: &Way<E>, pace: Pace) -> Option<Self> {
+    pub(crate) fn of_units<E>(driver: &DriverSource<E>, pace: Pace) -> Option<Self> {
         let sockets = || wire_named("sockets and hosts");
         let wire_of = |interface: &landfall_transport::packet::Interface| {
             // The wire knows a station address that is free.
             (wire_named(&interface.to_string()), Peer::Ethernet([0; 6]), MTU)
         };
-        let (wire, address, unit) = match way {
-            Way::Udp(config) => (sockets(), config.bind.into(), config.unit),
+        let (wire, address, unit) = match driver {
+            DriverSource::Udp(config) => (sockets(), config.bind.into(), config.unit),
             #[cfg(feature = "io-uring")]
-            Way::UringUdp(config) => (sockets(), config.udp.bind.into(), config.udp.unit),
-            Way::RawIp(config) => (sockets(), Peer::Ip(config.bind), config.unit),
-            Way::Packet(config) => wire_of(&config.interface),
+            DriverSource::UringUdp(config) => (sockets(), config.udp.bind.into(), config.udp.unit),
+            DriverSource::RawIp(config) => (sockets(), Peer::Ip(config.bind), config.unit),
+            DriverSource::Packet(config) => wire_of(&config.interface),
             #[cfg(feature = "io-uring")]
-            Way::UringPacket(config) => wire_of(&config.interface),
-            Way::Xdp(config) => wire_of(&config.interface),
-            Way::Driver(..) => return None,
+            DriverSource::UringPacket(config) => wire_of(&config.interface),
+            DriverSource::Xdp(config) => wire_of(&config.interface),
+            DriverSource::HandedIn(..) => return None,
         };
         Some(Self::on(wire, address, unit, pace))
     }
@@ -90,9 +90,9 @@ impl Plug {
     /// Is it on a network that others share, so that it should yield to them?
     #[cfg(any(feature = "clan", feature = "stp"))]
     pub(crate) const fn is_shared(&self) -> bool {
-        match &self.cord {
-            Cord::Wire { .. } => false,
-            Cord::Way(way) => way.is_shared(),
+        match &self.cable {
+            CableEnd::Wire { .. } => false,
+            CableEnd::Driver(driver) => driver.is_shared(),
         }
     }
 
@@ -103,21 +103,21 @@ impl Plug {
         path: PathId,
         regions: &Regions,
         card: impl FnOnce(u32, Pace) -> Adapter<'static, F>,
-    ) -> io::Result<Lane<E>>
+    ) -> io::Result<Path<E>>
     where
         E: Offloaded,
         F: Firmware<Command = E::Command, Report = E::Report> + Send + 'static,
         Adapter<'static, F>: Send,
     {
-        let (cable, unit, kind, local) = match self.cord {
-            Cord::Wire { wire, address, unit } => {
+        let (cable, unit, kind, local) = match self.cable {
+            CableEnd::Wire { wire, address, unit } => {
                 let port = wire.plug(address)?;
                 let local = port.address();
-                (Box::new(port) as Box<dyn Cable>, unit, Kind::of(local), Some(local))
+                (Box::new(port) as Box<dyn Cable>, unit, PeerKind::of(local), Some(local))
             }
-            Cord::Way(way) => {
+            CableEnd::Driver(driver) => {
                 let (far, (kind, local)) = far(path, |regions| {
-                    let Lane { driver, kind, local, .. } = way.open(path, regions)?;
+                    let Path { driver, kind, local, .. } = driver.open(path, regions)?;
                     Ok((driver, (kind, local)))
                 })?;
                 let unit = far.unit();
@@ -125,19 +125,22 @@ impl Plug {
             }
         };
         let card = card(unit, self.pace);
-        let driver = Box::new(Nic(NicDriver::new(path, number(path), card, cable, regions, unit)));
-        Ok(Lane { driver, kind, local, is_up: true, broken: None })
+        let driver =
+            Box::new(AdapterDriver(NicDriver::new(path, number(path), card, cable, regions, unit)));
+        Ok(Path::new(driver, kind, local))
     }
 
     /// Plugs the port of a card in whose address is its engine's. Gives the longest frame.
     #[cfg(feature = "qpip")]
     pub(crate) fn port(&self, station: [u8; 6]) -> io::Result<(Box<dyn Cable>, u32)> {
-        match &self.cord {
-            Cord::Wire { wire, unit, .. } => {
+        match &self.cable {
+            CableEnd::Wire { wire, unit, .. } => {
                 Ok((Box::new(wire.plug(Peer::Ethernet(station))?), *unit))
             }
             #[cfg(any(feature = "clan", feature = "stp"))]
-            Cord::Way(way) => Err(io::Error::other(format!("{way} carries no frames"))),
+            CableEnd::Driver(driver) => {
+                Err(io::Error::other(format!("{driver} carries no frames")))
+            }
         }
     }
 }
@@ -189,21 +192,21 @@ impl FarEnd for End {
     }
 }
 
-impl fmt::Display for Plug {
+impl fmt::Display for AdapterSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.cord {
-            Cord::Wire { address: Peer::Unaddressed, .. } => f.write_str("a simulated adapter"),
-            Cord::Wire { address, .. } => write!(f, "a simulated adapter at {address}"),
+        match &self.cable {
+            CableEnd::Wire { address: Peer::Unaddressed, .. } => f.write_str("a simulated adapter"),
+            CableEnd::Wire { address, .. } => write!(f, "a simulated adapter at {address}"),
             #[cfg(any(feature = "clan", feature = "stp"))]
-            Cord::Way(way) => write!(f, "a simulated adapter before {way}"),
+            CableEnd::Driver(driver) => write!(f, "a simulated adapter before {driver}"),
         }
     }
 }
 
 /// [`NicDriver`], among drivers of other kinds.
-pub(crate) struct Nic<F: Firmware>(pub(crate) NicDriver<F>);
+pub(crate) struct AdapterDriver<F: Firmware>(pub(crate) NicDriver<F>);
 
-impl<E, F> AnyDriver<E> for Nic<F>
+impl<E, F> AnyDriver<E> for AdapterDriver<F>
 where
     E: Offloaded,
     F: Firmware<Command = E::Command, Report = E::Report> + Send,

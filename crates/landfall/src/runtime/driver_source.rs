@@ -14,12 +14,12 @@ use landfall_transport::udp::{UdpConfig, UdpDriver};
 use landfall_transport::uring::{UringPacketDriver, UringUdpConfig, UringUdpDriver};
 use landfall_transport::xdp::{self, XdpConfig, XdpDriver};
 
-use super::{AnyDriver, Kind, Lane};
+use super::{AnyDriver, Path, PeerKind};
 
 pub(crate) type Open<E> = dyn FnOnce(PathId, &Regions) -> io::Result<Box<dyn AnyDriver<E>>> + Send;
 
 /// See the module.
-pub(crate) enum Way<E> {
+pub(crate) enum DriverSource<E> {
     Udp(UdpConfig),
     Packet(PacketConfig),
     #[cfg_attr(
@@ -32,10 +32,10 @@ pub(crate) enum Way<E> {
     UringUdp(UringUdpConfig),
     #[cfg(feature = "io-uring")]
     UringPacket(PacketConfig),
-    Driver(Kind, Box<Open<E>>),
+    HandedIn(PeerKind, Box<Open<E>>),
 }
 
-impl<E: Engine + 'static> Way<E> {
+impl<E: Engine + 'static> DriverSource<E> {
     /// Frames whose payload is a unit, of this ethertype.
     pub(crate) fn ethernet(config: PacketConfig, ethertype: u16) -> Self {
         Self::Packet(PacketConfig { framing: Framing::Payload { ethertype }, ..config })
@@ -57,27 +57,30 @@ impl<E: Engine + 'static> Way<E> {
     pub(crate) fn driver<D: Driver + Send + 'static>(
         open: impl FnOnce(PathId, &Regions) -> io::Result<D> + Send + 'static,
     ) -> Self {
-        Self::Driver(Kind::Other, Box::new(move |path, regions| Ok(Box::new(open(path, regions)?))))
+        Self::HandedIn(
+            PeerKind::Other,
+            Box::new(move |path, regions| Ok(Box::new(open(path, regions)?))),
+        )
     }
 
     /// A driver that is open, between two engines of this process.
     pub(crate) fn joined(driver: impl Driver + Send + 'static) -> Self {
-        Self::Driver(Kind::Node, Box::new(move |_, _| Ok(Box::new(driver))))
+        Self::HandedIn(PeerKind::Node, Box::new(move |_, _| Ok(Box::new(driver))))
     }
 
     /// The same way for another engine; a driver that was handed in is for this one.
     #[cfg(feature = "nic")]
-    pub(crate) fn for_other<O>(self) -> Result<Way<O>, Self> {
+    pub(crate) fn for_other<O>(self) -> Result<DriverSource<O>, Self> {
         Ok(match self {
-            Self::Udp(config) => Way::Udp(config),
-            Self::Packet(config) => Way::Packet(config),
-            Self::RawIp(config) => Way::RawIp(config),
-            Self::Xdp(config) => Way::Xdp(config),
+            Self::Udp(config) => DriverSource::Udp(config),
+            Self::Packet(config) => DriverSource::Packet(config),
+            Self::RawIp(config) => DriverSource::RawIp(config),
+            Self::Xdp(config) => DriverSource::Xdp(config),
             #[cfg(feature = "io-uring")]
-            Self::UringUdp(config) => Way::UringUdp(config),
+            Self::UringUdp(config) => DriverSource::UringUdp(config),
             #[cfg(feature = "io-uring")]
-            Self::UringPacket(config) => Way::UringPacket(config),
-            Self::Driver(..) => return Err(self),
+            Self::UringPacket(config) => DriverSource::UringPacket(config),
+            Self::HandedIn(..) => return Err(self),
         })
     }
 
@@ -91,47 +94,47 @@ impl<E: Engine + 'static> Way<E> {
         }
     }
 
-    pub(crate) fn open(self, path: PathId, regions: &Regions) -> io::Result<Lane<E>> {
+    pub(crate) fn open(self, path: PathId, regions: &Regions) -> io::Result<Path<E>> {
         let (driver, kind, local): (Box<dyn AnyDriver<E>>, _, _) = match self {
             Self::Udp(config) => {
                 let driver = UdpDriver::open(path, config, regions)?;
                 let local = Peer::Socket(driver.local_address());
-                (Box::new(driver), Kind::Socket, Some(local))
+                (Box::new(driver), PeerKind::Socket, Some(local))
             }
             Self::Packet(config) => {
                 let driver = PacketDriver::open(path, &config, regions)?;
                 let local = Peer::Ethernet(driver.station());
-                (Box::new(driver), Kind::Station, Some(local))
+                (Box::new(driver), PeerKind::Station, Some(local))
             }
             Self::RawIp(config) => {
                 let driver = RawIpDriver::open(path, &config, regions)?;
                 let local = Peer::Ip(driver.local_address());
-                (Box::new(driver), Kind::Host, Some(local))
+                (Box::new(driver), PeerKind::Host, Some(local))
             }
             Self::Xdp(config) => {
                 let driver = XdpDriver::open(path, &config, regions)?;
                 let local = Peer::Ethernet(driver.station());
-                (Box::new(driver), Kind::Station, Some(local))
+                (Box::new(driver), PeerKind::Station, Some(local))
             }
             #[cfg(feature = "io-uring")]
             Self::UringUdp(config) => {
                 let driver = UringUdpDriver::open(path, config, regions)?;
                 let local = Peer::Socket(driver.local_address());
-                (Box::new(driver), Kind::Socket, Some(local))
+                (Box::new(driver), PeerKind::Socket, Some(local))
             }
             #[cfg(feature = "io-uring")]
             Self::UringPacket(config) => {
                 let driver = UringPacketDriver::open(path, &config, regions)?;
                 let local = Peer::Ethernet(driver.station());
-                (Box::new(driver), Kind::Station, Some(local))
+                (Box::new(driver), PeerKind::Station, Some(local))
             }
-            Self::Driver(kind, open) => (open(path, regions)?, kind, None),
+            Self::HandedIn(kind, open) => (open(path, regions)?, kind, None),
         };
-        Ok(Lane { driver, kind, local, is_up: true, broken: None })
+        Ok(Path::new(driver, kind, local))
     }
 }
 
-impl<E> fmt::Display for Way<E> {
+impl<E> fmt::Display for DriverSource<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Udp(config) => write!(f, "UDP on {}", config.bind),
@@ -142,7 +145,7 @@ impl<E> fmt::Display for Way<E> {
             Self::UringUdp(_) => f.write_str("UDP by io_uring"),
             #[cfg(feature = "io-uring")]
             Self::UringPacket(config) => write!(f, "Ethernet on {} by io_uring", config.interface),
-            Self::Driver(..) => f.write_str("a driver that was handed in"),
+            Self::HandedIn(..) => f.write_str("a driver that was handed in"),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! [`Over`]: what an endpoint or node is reached over: a way, or a simulated adapter.
+//! [`PathSource`]: what an endpoint or node is reached over: a driver, or a simulated adapter.
 
 use std::fmt;
 #[cfg(feature = "nic")]
@@ -18,53 +18,55 @@ use nic_firmware_model::machine::Adapter;
 #[cfg(feature = "nic")]
 use nic_firmware_model::node::Offloaded;
 
-use super::Way;
+use super::DriverSource;
 #[cfg(feature = "nic")]
-use super::lane::Lane;
+use super::adapter_source::AdapterSource;
 #[cfg(feature = "nic")]
-use super::plug::Plug;
+use super::path::Path;
 
 /// See the module.
-pub(crate) enum Over<E> {
-    Way(Way<E>),
+pub(crate) enum PathSource<E> {
+    Driver(DriverSource<E>),
     #[cfg(feature = "nic")]
-    Nic(Plug),
+    Adapter(AdapterSource),
 }
 
-impl<E: Engine + 'static> Over<E> {
+impl<E: Engine + 'static> PathSource<E> {
     /// Is it on a network that others share, so that it should yield to them?
     pub(crate) const fn is_shared(&self) -> bool {
         match self {
-            Self::Way(way) => way.is_shared(),
+            Self::Driver(driver) => driver.is_shared(),
             #[cfg(feature = "nic")]
-            Self::Nic(plug) => plug.is_shared(),
+            Self::Adapter(adapter) => adapter.is_shared(),
         }
     }
 }
 
 #[cfg(feature = "nic")]
-impl<E: Offloaded + 'static> Over<E> {
+impl<E: Offloaded + 'static> PathSource<E> {
     /// What configuration says that it shall be.
     pub(crate) fn configured(self) -> io::Result<Self> {
         let Some(chosen) = crate::nic::chosen()? else { return Ok(self) };
         Ok(match self {
-            Self::Way(way) if chosen.alone => match Plug::of_units(&way, chosen.pace) {
-                Some(plug) => Self::Nic(plug),
-                None => Self::Way(way),
-            },
-            Self::Way(_) => self.behind(chosen.pace),
-            Self::Nic(_) => self,
+            Self::Driver(driver) if chosen.alone => {
+                match AdapterSource::of_units(&driver, chosen.pace) {
+                    Some(adapter) => Self::Adapter(adapter),
+                    None => Self::Driver(driver),
+                }
+            }
+            Self::Driver(_) => self.behind(chosen.pace),
+            Self::Adapter(_) => self,
         })
     }
 
     /// An adapter stands in front of it; of a driver that was handed in none can.
     pub(crate) fn behind(self, pace: Pace) -> Self {
         match self {
-            Self::Way(way) => match way.for_other() {
-                Ok(way) => Self::Nic(Plug::before(way, pace)),
-                Err(way) => Self::Way(way),
+            Self::Driver(driver) => match driver.for_other() {
+                Ok(driver) => Self::Adapter(AdapterSource::before(driver, pace)),
+                Err(driver) => Self::Driver(driver),
             },
-            Self::Nic(plug) => Self::Nic(plug),
+            Self::Adapter(adapter) => Self::Adapter(adapter),
         }
     }
 
@@ -74,24 +76,24 @@ impl<E: Offloaded + 'static> Over<E> {
         path: PathId,
         regions: &Regions,
         card: impl FnOnce(u32, Pace) -> Adapter<'static, F>,
-    ) -> io::Result<Lane<E>>
+    ) -> io::Result<Path<E>>
     where
         F: Firmware<Command = E::Command, Report = E::Report> + Send + 'static,
         Adapter<'static, F>: Send,
     {
         match self {
-            Self::Way(way) => way.open(path, regions),
-            Self::Nic(plug) => plug.open(path, regions, card),
+            Self::Driver(driver) => driver.open(path, regions),
+            Self::Adapter(adapter) => adapter.open(path, regions, card),
         }
     }
 }
 
-impl<E: Engine + 'static> fmt::Display for Over<E> {
+impl<E: Engine + 'static> fmt::Display for PathSource<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Way(way) => way.fmt(f),
+            Self::Driver(driver) => driver.fmt(f),
             #[cfg(feature = "nic")]
-            Self::Nic(plug) => plug.fmt(f),
+            Self::Adapter(adapter) => adapter.fmt(f),
         }
     }
 }

@@ -1,0 +1,594 @@
+//! [`Runtime`]: the lock around a protocol, and the turns.
+
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::thread;
+
+use landfall_placement::{Duration, Instant};
+use landfall_transport::driver::Interest;
+use landfall_transport::wait::until_ready;
+use landfall_transport::{Bell, Clock, Wait};
+
+use super::attendance::{Attendance, DriverGuard};
+use super::ending::{Ending, Stage};
+use super::lock::EngineLock;
+use super::seat::{Seat, Sleeper};
+use super::sync::MutexGuard;
+use super::{Aftermath, Path, Protocol, SpinBudget, ThreadWaker};
+
+/// Who makes the turns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Driving {
+    /// Whoever calls or waits; a thread of its own whenever nobody does.
+    Shared,
+    /// A thread of its own, and nobody else: whoever calls goes on meanwhile.
+    OwnThread,
+    /// Whoever calls or waits, and nobody else.
+    Callers,
+}
+
+/// What can be chosen about a runtime.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RuntimeConfig {
+    pub(crate) driving: Driving,
+    /// How a driving thread waits.
+    pub(crate) wait: Wait,
+    /// How long what is under way may take to end.
+    pub(crate) linger: Duration,
+    /// The name of its own thread.
+    pub(crate) thread: &'static str,
+}
+
+/// See the module.
+pub(crate) struct Runtime<P: Protocol> {
+    lock: EngineLock<State<P>, P::Submission>,
+    pub(crate) clock: Clock,
+    pub(crate) wait: Wait,
+    driving: Driving,
+    seat: Seat,
+    attendance: Attendance,
+    ending: Ending,
+}
+
+/// What is behind the lock.
+struct State<P> {
+    protocol: P,
+    sleeper: Option<Sleeper>,
+    stage: Stage,
+    /// Something was asked for, and no turn was made since.
+    must_turn: bool,
+}
+
+/// What a turn leaves to be done when the lock is not held any more.
+#[must_use = "somebody may wait for it"]
+struct Leftover<P: Protocol> {
+    moved: bool,
+    must_wake: bool,
+    is_over: bool,
+    aftermath: P::Aftermath,
+    ended: Option<Ended<P>>,
+}
+
+/// What is left of a runtime at its end, in the order in which it is dropped.
+struct Ended<P: Protocol> {
+    _paths: Vec<Path<P::Engine>>,
+    _remains: P::Remains,
+}
+
+/// Nobody sleeps longer, whatever the timers say. In tests a wake that gets lost shows.
+const LONGEST_SLEEP: Duration =
+    if cfg!(test) { Duration::from_secs(3600) } else { Duration::from_secs(1) };
+/// How long a driving thread lets others pass, in looks.
+const LOOKS: u32 = 1000;
+/// How long a thread sleeps that leaves the descriptors to another: that one may finish and
+/// go. About what a wake costs.
+const ASIDE: Duration = Duration::from_micros(100);
+/// So many things may wait for the lock's holder. Whoever finds no place waits for the lock.
+const SUBMISSIONS: usize = 128;
+/// So many turns for others are made before those are woken that wait for what they brought.
+const ROUNDS: usize = 8;
+/// So many turns let the last words leave where nobody waits for an answer.
+const LAST_TURNS: u32 = 256;
+
+impl<P: Protocol> Runtime<P> {
+    /// Starts it: with a thread of its own, if it has one.
+    ///
+    /// # Errors
+    /// The system gives no thread.
+    pub(crate) fn start(
+        protocol: P,
+        clock: Clock,
+        bell: Bell,
+        config: RuntimeConfig,
+    ) -> io::Result<Arc<Self>> {
+        let RuntimeConfig { driving, wait, linger, thread } = config;
+        let state = State { protocol, sleeper: None, stage: Stage::Running, must_turn: false };
+        let runtime = Arc::new(Self {
+            lock: EngineLock::new(state, SUBMISSIONS),
+            clock,
+            wait,
+            driving,
+            seat: Seat::new(bell),
+            attendance: Attendance::new(clock),
+            ending: Ending::new(linger),
+        });
+        if driving != Driving::Callers {
+            let own = Arc::clone(&runtime);
+            thread::Builder::new().name(thread.to_owned()).spawn(move || own.drive())?;
+        }
+        Ok(runtime)
+    }
+
+    /// Looks at the protocol, and does nothing that would have to be sent.
+    pub(crate) fn look<T>(&self, look: impl FnOnce(&mut P) -> T) -> T {
+        let mut state = self.lock.lock();
+        let must_turn = self.serve(&mut state);
+        let result = look(&mut state.protocol);
+        let leftover = match must_turn {
+            true => self.turn_with(&mut state, self.clock.now()),
+            false => Leftover::without_turn(&mut state),
+        };
+        self.release(state, leftover);
+        result
+    }
+
+    /// Asks the protocol for something, and lets what comes of it leave at once; by the
+    /// thread that drives, if callers don't.
+    pub(crate) fn ask<T>(&self, ask: impl FnOnce(&mut P, Instant) -> T) -> T {
+        let mut state = self.lock.lock();
+        self.serve(&mut state);
+        let now = self.clock.now();
+        let result = ask(&mut state.protocol, now);
+        self.turn_or_tell(state, now);
+        result
+    }
+
+    /// Asks the protocol for something that has no answer, and never waits for another
+    /// thread's turn: where one makes a turn just now, it makes one more for this.
+    pub(crate) fn submit(&self, submission: P::Submission) {
+        let left = match self.driving {
+            Driving::OwnThread => self.lock.leave(submission).map(|()| None),
+            Driving::Shared | Driving::Callers => self.lock.submit(submission),
+        };
+        match left {
+            Ok(Some(mut state)) => {
+                let now = self.clock.now();
+                let leftover = self.turn_with(&mut state, now);
+                self.release(state, leftover);
+            }
+            Ok(None) if self.driving == Driving::OwnThread => match self.has_ended() {
+                // There is no thread any more that it could be left to.
+                true => self.look(|_| ()),
+                false => self.seat.ring(),
+            },
+            Ok(None) => {}
+            Err(submission) => self.ask(|protocol, now| protocol.serve(now, submission)),
+        }
+    }
+
+    /// Something was asked for: a turn, by this thread or by the one that drives.
+    fn turn_or_tell(&self, mut state: MutexGuard<'_, State<P>>, now: Instant) {
+        let tells = self.driving == Driving::OwnThread;
+        let leftover = if tells {
+            state.must_turn = true;
+            Leftover::without_turn(&mut state)
+        } else {
+            self.turn_with(&mut state, now)
+        };
+        self.release(state, leftover);
+        if tells {
+            self.seat.ring();
+        }
+    }
+
+    /// One turn. Gives whether anything moved.
+    pub(crate) fn turn(&self) -> bool {
+        self.turn_and_tell().0
+    }
+
+    /// The same, and when it was made: a clock costs as much as a look at a socket.
+    fn turn_and_tell(&self) -> (bool, Instant) {
+        for _ in 0..LOOKS {
+            if !self.lock.is_wanted() {
+                break;
+            }
+            std::hint::spin_loop();
+        }
+        let mut state = self.lock.lock_to_drive();
+        let now = self.clock.now();
+        let leftover = self.turn_with(&mut state, now);
+        (self.release(state, leftover), now)
+    }
+
+    /// One turn for a thread that spins, unless somebody else makes one just now.
+    pub(crate) fn relax(&self) -> bool {
+        let state = if self.lock.is_wanted() { None } else { self.lock.try_lock() };
+        let now = self.clock.now();
+        self.attendance.note(now);
+        let Some(mut state) = state else {
+            std::hint::spin_loop();
+            return false;
+        };
+        let leftover = self.turn_with(&mut state, now);
+        self.release(state, leftover)
+    }
+
+    /// Does what was submitted. Gives whether anything was.
+    fn serve(&self, state: &mut MutexGuard<'_, State<P>>) -> bool {
+        let mut served = false;
+        while let Some(submission) = self.lock.next(state) {
+            state.protocol.serve(self.clock.now(), submission);
+            served = true;
+        }
+        served
+    }
+
+    fn turn_with(&self, state: &mut MutexGuard<'_, State<P>>, now: Instant) -> Leftover<P> {
+        let served = self.serve(state);
+        let (moved, is_over) = state.turn(now, &self.ending);
+        let ended = (state.stage == Stage::Ended).then(|| state.end(&self.ending)).flatten();
+        Leftover {
+            moved: moved || served,
+            must_wake: state.must_wake_sleeper(),
+            is_over,
+            aftermath: state.protocol.take_aftermath(),
+            ended,
+        }
+    }
+
+    /// Lets go of the lock, once nothing is left that was submitted meanwhile, and does what
+    /// is done without it. Gives whether anything moved.
+    fn release(&self, state: MutexGuard<'_, State<P>>, leftover: Leftover<P>) -> bool {
+        let mut again = self.lock.release(state);
+        if again.is_none() {
+            return self.finish(leftover);
+        }
+        let (mut moved, mut leftovers) = (false, vec![leftover]);
+        while let Some(mut state) = again {
+            leftovers.push(self.turn_with(&mut state, self.clock.now()));
+            again = if leftovers.len() < ROUNDS {
+                self.lock.release(state)
+            } else {
+                drop(state);
+                None
+            };
+            if again.is_none() {
+                // Wakers may call back: the lock is not held here.
+                for leftover in leftovers.drain(..) {
+                    moved |= self.finish(leftover);
+                }
+                again = self.lock.take_for_others();
+            }
+        }
+        moved
+    }
+
+    /// What is left of a turn, without the lock. Gives whether anything moved.
+    fn finish(&self, leftover: Leftover<P>) -> bool {
+        let Leftover { moved, must_wake, is_over, aftermath, ended } = leftover;
+        aftermath.run();
+        if must_wake {
+            self.seat.ring();
+        }
+        if is_over {
+            self.ending.tell_over();
+        }
+        // A driver may wait for the kernel.
+        drop(ended);
+        moved
+    }
+
+    /// The thread that drives has something to do.
+    #[inline]
+    pub(crate) fn ring(&self) {
+        self.seat.ring();
+    }
+
+    /// Sleeps at the descriptors and at those of `others`, if nobody else does.
+    /// None: somebody does. Otherwise whether any is ready. `must_not` is asked
+    /// when rings are heard already.
+    pub(crate) fn sleep(
+        &self,
+        at_most: Duration,
+        others: &[Interest],
+        must_not: impl Fn() -> bool,
+    ) -> Option<bool> {
+        // Rings are heard from here on.
+        let _seated = self.seat.take()?;
+        let mut interests: Vec<Interest> = Vec::new();
+        let until = self.look_at(|state| state.fall_asleep(&mut interests));
+        let patience = until.map_or(LONGEST_SLEEP, |until| self.clock.until(until));
+        let time = patience.min(at_most).min(LONGEST_SLEEP);
+        interests.push(self.seat.bell().interest());
+        interests.extend_from_slice(others);
+        let mut is_ready = false;
+        if !time.is_zero() && !self.lock.has_submissions() && !must_not() {
+            // A poll that fails is a short sleep: the next turn tells more.
+            is_ready = until_ready(&interests, time).unwrap_or(false);
+        }
+        self.look_at(|state| state.wake_up(is_ready));
+        Some(is_ready)
+    }
+
+    /// For a thread that makes a turn next, or will be told to.
+    fn look_at<T>(&self, look: impl FnOnce(&mut State<P>) -> T) -> T {
+        let mut state = self.lock.lock();
+        state.must_turn |= self.serve(&mut state);
+        let result = look(&mut state);
+        let leftover = Leftover::without_turn(&mut state);
+        self.release(state, leftover);
+        result
+    }
+
+    /// A thread that blocks wants the seat of the own thread.
+    pub(crate) fn ask_for_seat(&self) {
+        self.seat.ask_for();
+    }
+
+    /// This thread drives no more, and will be told by a descriptor: the own
+    /// thread has to see to it from now on.
+    pub(crate) fn hand_over(&self) {
+        self.attendance.hand_over();
+    }
+
+    /// A thread begins to wait in a blocking handle: it drives.
+    pub(crate) fn begin_driving(&self) -> DriverGuard<'_> {
+        self.attendance.begin()
+    }
+
+    /// Do threads that wait make turns?
+    pub(crate) fn is_driven_by_callers(&self) -> bool {
+        self.driving != Driving::OwnThread
+    }
+
+    /// Waits until the future is done, or the time is over, and makes turns meanwhile if
+    /// callers do. The future is polled only when it was woken: most turns find nothing for
+    /// it.
+    pub(crate) fn wait_until<F: Future>(&self, future: F, until: Instant) -> Option<F::Output> {
+        let thread_waker = ThreadWaker::of_this_thread();
+        let waker = Waker::from(Arc::clone(&thread_waker));
+        let mut context = Context::from_waker(&waker);
+        let mut future = pin!(future);
+        let mut budget = SpinBudget::new(self.wait);
+        let drives = self.is_driven_by_callers();
+        let _driver = drives.then(|| self.begin_driving());
+        loop {
+            if thread_waker.take_wake()
+                && let Poll::Ready(output) = future.as_mut().poll(&mut context)
+            {
+                return Some(output);
+            }
+            // At the end of it, what is waited for is over, too.
+            let (moved, now) = match drives && !self.has_ended() {
+                true => self.turn_and_tell(),
+                false => (false, self.clock.now()),
+            };
+            if now >= until {
+                return None;
+            }
+            let left = until.since(now);
+            if moved || thread_waker.is_woken() {
+                budget.renew();
+            } else if !budget.is_spent(now) {
+                std::hint::spin_loop();
+            } else if !drives {
+                thread::park_timeout(left.min(LONGEST_SLEEP));
+            } else if self.has_ended() || !self.sleep_at_seat(&thread_waker, left) {
+                self.ask_for_seat();
+                thread::park_timeout(ASIDE.min(left));
+            }
+        }
+    }
+
+    /// Waits without a limit.
+    pub(crate) fn wait_for<F: Future>(&self, future: F) -> F::Output {
+        match self.wait_until(future, Instant::FAR_FUTURE) {
+            Some(output) => output,
+            None => unreachable!("584 years have passed"),
+        }
+    }
+
+    /// Sleeps until there is something to do, or the waker of this thread is woken. False:
+    /// another thread has the seat.
+    fn sleep_at_seat(&self, waker: &ThreadWaker, at_most: Duration) -> bool {
+        let _reached = waker.reach_by(self.seat.bell());
+        self.sleep(at_most, &[], || waker.is_woken()).is_some()
+    }
+
+    /// No handle is left, or it shall close. Where nobody but callers drives and none is
+    /// left, the last words leave on this thread.
+    pub(crate) fn end(&self) {
+        self.ending.ask();
+        self.seat.ring();
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        self.ending.has_ended()
+    }
+
+    /// Is everything over that was under way? The waker is woken when it is.
+    pub(crate) fn watch_end(&self, waker: &Waker) -> bool {
+        self.ending.watch(waker)
+    }
+
+    /// What the own thread does.
+    fn drive(&self) {
+        self.attendance.enter_own();
+        // Whatever happens here, nobody waits for it in vain.
+        let _end = EndOnDrop(self);
+        let mut budget = SpinBudget::new(self.wait);
+        while !self.has_ended() {
+            let is_ending = self.ending.is_asked();
+            if !is_ending && self.attendance.is_driven_by_others() {
+                self.stay_aside();
+                continue;
+            }
+            if self.turn() {
+                budget.renew();
+            } else if is_ending
+                || self.attendance.was_driven_lately()
+                || budget.is_spent(self.clock.now())
+            {
+                self.sleep_as_own(is_ending);
+            } else {
+                std::hint::spin_loop();
+            }
+        }
+    }
+
+    fn sleep_as_own(&self, is_ending: bool) {
+        let must_not = || self.has_ended() || !is_ending && self.ending.is_asked();
+        self.seat.set_own(true);
+        let slept = self.sleep(LONGEST_SLEEP, &[], must_not);
+        self.seat.set_own(false);
+        if slept.is_none() {
+            self.stay_aside();
+        }
+    }
+
+    fn stay_aside(&self) {
+        let is_there = || self.attendance.is_driven_by_others() || self.seat.is_taken();
+        self.attendance.stay_aside(is_there);
+    }
+
+    /// The last handle is gone, and nobody drives any more: what has to be said leaves now.
+    fn end_here(&self) {
+        self.ending.ask();
+        for _ in 0..LAST_TURNS {
+            if self.has_ended() || !self.turn() {
+                break;
+            }
+        }
+        if !self.has_ended() {
+            self.ask(P::abort);
+            self.end_now();
+        }
+    }
+
+    /// Nothing moves any more.
+    fn end_now(&self) {
+        let mut state = self.lock.lock();
+        state.stage = Stage::Ended;
+        let ended = state.end(&self.ending);
+        let aftermath = state.protocol.take_aftermath();
+        let leftover = Leftover { moved: false, must_wake: true, is_over: true, aftermath, ended };
+        self.release(state, leftover);
+    }
+}
+
+impl<P: Protocol> Leftover<P> {
+    /// What is left where no turn was made.
+    fn without_turn(state: &mut State<P>) -> Self {
+        let aftermath = state.protocol.take_aftermath();
+        Self { moved: false, must_wake: false, is_over: false, aftermath, ended: None }
+    }
+}
+
+impl<P: Protocol> State<P> {
+    /// One turn, and how far it brings the end. Gives whether anything moved, and whether
+    /// all is over that was under way.
+    fn turn(&mut self, now: Instant, ending: &Ending) -> (bool, bool) {
+        self.must_turn = false;
+        if self.stage == Stage::Running && ending.is_asked() {
+            self.protocol.close(now);
+            self.stage = Stage::Closing(now + ending.linger);
+        }
+        let moved = self.protocol.turn(now);
+        match self.stage {
+            Stage::Closing(until) if self.protocol.is_closed() || now >= until => {
+                self.protocol.abort(now);
+                self.protocol.turn(now);
+                self.stage = Stage::Leaving(now + ending.linger);
+                (true, true)
+            }
+            Stage::Leaving(until) if self.protocol.is_quiet() || now >= until => {
+                self.stage = Stage::Ended;
+                (true, false)
+            }
+            _ => (moved, false),
+        }
+    }
+
+    /// The end, once: what is to be dropped without the lock.
+    fn end(&mut self, ending: &Ending) -> Option<Ended<P>> {
+        if ending.has_ended() {
+            return None;
+        }
+        ending.note_ended();
+        let remains = self.protocol.release();
+        Some(Ended { _paths: self.protocol.paths_mut().take(), _remains: remains })
+    }
+
+    /// When a turn makes sense, even if nothing comes.
+    fn next_wake(&self) -> Option<Instant> {
+        [self.protocol.next_wake(), self.stage.until()].into_iter().flatten().min()
+    }
+
+    /// A thread is about to sleep: what it waits for, and until when.
+    fn fall_asleep(&mut self, into: &mut Vec<Interest>) -> Option<Instant> {
+        self.protocol.paths().interests(into);
+        let has_work = self.must_turn || self.protocol.has_work();
+        let until = if has_work { Some(Instant::ZERO) } else { self.next_wake() };
+        self.sleeper = Some(Sleeper { until, interests: into.clone() });
+        until
+    }
+
+    /// The thread is awake, and finds something to do or does not.
+    fn wake_up(&mut self, is_ready: bool) {
+        self.sleeper = None;
+        if is_ready {
+            self.protocol.paths_mut().count_wakeup();
+        }
+    }
+
+    /// After a turn while a thread sleeps: does it sleep for the wrong things?
+    fn must_wake_sleeper(&self) -> bool {
+        let Some(sleeper) = &self.sleeper else { return false };
+        let mut interests = Vec::with_capacity(sleeper.interests.len());
+        self.protocol.paths().interests(&mut interests);
+        sleeper.is_stale(self.next_wake(), &interests) || self.stage != Stage::Running
+    }
+}
+
+impl<P: Protocol> fmt::Debug for Runtime<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Runtime").field("driving", &self.driving).finish_non_exhaustive()
+    }
+}
+
+/// The own thread is over, perhaps by a panic: nothing moves any more.
+struct EndOnDrop<'a, P: Protocol>(&'a Runtime<P>);
+
+impl<P: Protocol> Drop for EndOnDrop<'_, P> {
+    fn drop(&mut self) {
+        if !self.0.has_ended() {
+            self.0.end_now();
+        }
+    }
+}
+
+/// What every handle holds: when the last is gone, the runtime ends.
+#[derive(Debug)]
+pub(crate) struct Handle<P: Protocol>(pub(crate) Arc<Runtime<P>>);
+
+impl<P: Protocol> std::ops::Deref for Handle<P> {
+    type Target = Runtime<P>;
+
+    #[inline]
+    fn deref(&self) -> &Runtime<P> {
+        &self.0
+    }
+}
+
+impl<P: Protocol> Drop for Handle<P> {
+    fn drop(&mut self) {
+        match self.0.driving {
+            Driving::Callers => self.0.end_here(),
+            Driving::Shared | Driving::OwnThread => self.0.end(),
+        }
+    }
+}
