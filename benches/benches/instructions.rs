@@ -29,7 +29,7 @@ struct Counted {
 const PLACED: &str = "guess, place and placed";
 const RECEIVE: &str = "*Line*receive*";
 
-const ALL: [Counted; 25] = [
+const ALL: [Counted; 28] = [
     Counted {
         name: "numbered",
         what: PLACED,
@@ -48,6 +48,8 @@ const ALL: [Counted; 25] = [
     stp("stp, 1 connection, 64 KiB", |batches| rounds(1, 64 << 10, batches)),
     stp("stp, 1 connection, 64 MiB", |batches| rounds(1, 64 << 20, batches)),
     stp("stp, 1 connection, 64 GiB", |batches| rounds(1, 64 << 30, batches)),
+    stp("stp, unit by unit, 1 connection, 1 MiB", |batches| unit_by_unit(1, batches)),
+    stp("stp, unit by unit, 100000 connections, 1 MiB", |batches| unit_by_unit(100_000, batches)),
     Counted {
         name: "stp, 1 connection, 1 MiB",
         what: "requests, grants, acknowledgements and events of the receiver",
@@ -57,6 +59,7 @@ const ALL: [Counted; 25] = [
     stp_send("stp, 1 connection, 1 MiB", |batches| rounds(1, 1 << 20, batches)),
     stp_send("stp, 100000 connections, 1 MiB", |batches| rounds(100_000, 1 << 20, batches)),
     stp_send("stp, 1 connection, 64 GiB", |batches| rounds(1, 64 << 30, batches)),
+    stp_send("stp, unit by unit, 1 connection, 1 MiB", |batches| unit_by_unit(1, batches)),
     qpip("qpip, 1 connection", |batches| segments(QpipLine::new(1), batches)),
     qpip("qpip, 1 connection, without the seam", |batches| {
         segments(QpipLine::without_seam(1), batches)
@@ -129,7 +132,14 @@ fn endless<E: Endless>(line: &mut Line<E>, batches: usize) -> usize {
 }
 
 fn rounds(connections: usize, transfer: u64, batches: usize) -> usize {
-    let mut line = StpLine::new(connections, transfer);
+    stus(StpLine::new(connections, transfer), batches)
+}
+
+fn unit_by_unit(connections: usize, batches: usize) -> usize {
+    stus(StpLine::unit_by_unit(connections, 1 << 20), batches)
+}
+
+fn stus(mut line: StpLine, batches: usize) -> usize {
     let stus: usize = (0..batches).map(|_| line.round()).sum();
     assert!(stus > batches * STP_BATCH / 4, "only {stus} STUs in {batches} rounds");
     stus

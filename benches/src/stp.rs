@@ -6,7 +6,8 @@
 //! [`hear`](StpLine::hear).
 
 use landfall_placement::{
-    Area, Duration, Engine, Instant, Landing, PathLimits, PathState, Peer, RegionId, Spans, Ticket,
+    Area, Duration, Ecn, Engine, Heads, Instant, Landing, PathLimits, PathState, Peer, RegionId,
+    RunRoom, Spans, Ticket, TransmitRun, UnitRun,
 };
 use stp_core::{Admission, Config, Connect, ConnectionId, Endpoint, Event};
 
@@ -24,6 +25,26 @@ const BATCHES_AHEAD: u64 = 4;
 /// Connections that are opened at a time.
 const OPENED_AT_ONCE: usize = 64;
 
+/// Room for a head of a run, as drivers have it.
+const HEAD_ROOM: usize = 128;
+/// So many bytes leave with one call to the kernel.
+const LONGEST_RUN: u32 = 65_472;
+
+/// How a driver deals with units.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Dealing {
+    InRuns,
+    UnitByUnit,
+}
+
+/// What leaves together.
+#[derive(Clone, Copy, Debug)]
+enum Leaving {
+    Unit(Head),
+    /// Its heads begin at this byte of the room.
+    Run(TransmitRun, usize),
+}
+
 /// Two endpoints with connections between them, over which Transfers go in turn.
 #[derive(Debug)]
 pub struct StpLine {
@@ -39,16 +60,30 @@ pub struct StpLine {
     wanted: u64,
     /// The next Transfer goes over this connection.
     turn: usize,
-    batch: Vec<Head>,
+    dealing: Dealing,
+    batch: Vec<Leaving>,
+    /// The heads of the batch's runs.
+    heads: Box<[u8]>,
     answers: Vec<Head>,
     tickets: Vec<Ticket>,
     spans: Spans,
 }
 
 impl StpLine {
-    /// So many connections; Transfers of `transfer` bytes go over them in turn.
+    /// So many connections; Transfers of `transfer` bytes go over them in turn. Units leave
+    /// and come in runs, as drivers deal with them.
     #[must_use]
     pub fn new(connections: usize, transfer: u64) -> Self {
+        Self::dealing(Dealing::InRuns, connections, transfer)
+    }
+
+    /// The same, each unit by itself: what is out of order goes this way.
+    #[must_use]
+    pub fn unit_by_unit(connections: usize, transfer: u64) -> Self {
+        Self::dealing(Dealing::UnitByUnit, connections, transfer)
+    }
+
+    fn dealing(dealing: Dealing, connections: usize, transfer: u64) -> Self {
         let config = Config {
             max_stu: STU.ilog2() as u8,
             connections,
@@ -71,7 +106,9 @@ impl StpLine {
             under_way: 0,
             wanted: (BATCHES_AHEAD * BATCH as u64 * STU).div_ceil(transfer).clamp(2, 60),
             turn: 0,
+            dealing,
             batch: Vec::with_capacity(4 * BATCH),
+            heads: vec![0; BATCH * HEAD_ROOM].into(),
             answers: Vec::with_capacity(4 * BATCH),
             tickets: Vec::with_capacity(4 * BATCH),
             spans: Spans::new(),
@@ -141,16 +178,35 @@ impl StpLine {
     #[inline]
     fn fill(&mut self, stus: usize) -> usize {
         self.batch.clear();
-        let mut sent = 0;
+        let (mut sent, mut in_runs) = (0, 0);
         while sent < stus {
+            if let Some((run, at)) = self.poll_run(in_runs) {
+                sent += usize::from(run.units);
+                in_runs += usize::from(run.units);
+                self.batch.push(Leaving::Run(run, at));
+                continue;
+            }
             let Some(head) = poll(&mut self.sender, self.now, true, &mut self.spans) else { break };
             sent += usize::from(head.has_payload());
-            self.batch.push(head);
+            self.batch.push(Leaving::Unit(head));
         }
         sent
     }
 
-    /// What a driver does with the batch: a guess, a place for each, then all
+    /// The next run of the sender, which is sent at once, behind so many heads.
+    #[inline]
+    fn poll_run(&mut self, behind: usize) -> Option<(TransmitRun, usize)> {
+        if self.dealing == Dealing::UnitByUnit {
+            return None;
+        }
+        let at = behind * HEAD_ROOM;
+        let mut room = RunRoom::new(&mut self.heads[at..], HEAD_ROOM, LONGEST_RUN);
+        let run = self.sender.poll_transmit_run(self.now, PATH, &mut room)?;
+        self.sender.handle_sent(self.now, run.ticket);
+        Some((run, at))
+    }
+
+    /// What a driver does with the batch: a guess, a place for each run or unit, then all
     /// placed. Gives the number of STUs that got a place.
     #[inline(never)]
     pub fn receive(&mut self) -> usize {
@@ -161,13 +217,26 @@ impl StpLine {
     fn take_batch(&mut self) -> usize {
         self.tickets.clear();
         std::hint::black_box(self.receiver.guess(PATH, 0));
-        for head in &self.batch {
-            self.tickets.extend(place(&mut self.receiver, self.now, head, &mut self.spans));
+        let mut placed = 0;
+        for leaving in &self.batch {
+            match leaving {
+                Leaving::Unit(head) => {
+                    let ticket = place(&mut self.receiver, self.now, head, &mut self.spans);
+                    placed += usize::from(ticket.is_some());
+                    self.tickets.extend(ticket);
+                }
+                Leaving::Run(run, at) => {
+                    let heads = &self.heads[*at..];
+                    placed += place_run(&mut self.receiver, self.now, run, heads, |ticket| {
+                        self.tickets.push(ticket);
+                    });
+                }
+            }
         }
         for ticket in &self.tickets {
             self.receiver.handle_placed(self.now, *ticket, Landing::Unchecked);
         }
-        self.tickets.len()
+        placed
     }
 
     /// The rest of the receiver's work: events, grants, acknowledgements.
@@ -221,4 +290,32 @@ impl StpLine {
         self.hear();
         placed
     }
+}
+
+/// Asks an engine for the places of a run, and again for those behind the ones that it
+/// answered for. Gives how many got a place.
+#[inline]
+fn place_run(
+    engine: &mut Endpoint,
+    now: Instant,
+    run: &TransmitRun,
+    heads: &[u8],
+    mut placed: impl FnMut(Ticket),
+) -> usize {
+    let (units, head_len) = (usize::from(run.units), usize::from(run.head_len));
+    let unit_len = run.head_len as u32 + run.payload_len;
+    let mut done = 0;
+    while let Some(heads) = Heads::new(
+        heads.get(done * HEAD_ROOM..).unwrap_or_default(),
+        HEAD_ROOM,
+        head_len,
+        units - done,
+    ) {
+        let (from, ecn, last_len) = (Peer::Node(0), Ecn::NotCapable, run.last_len());
+        let came = UnitRun { path: PATH, from, heads, unit_len, last_len, ecn };
+        let Some(placement) = engine.place_run(now, &came) else { break };
+        placed(placement.ticket);
+        done += usize::from(placement.units);
+    }
+    done
 }
