@@ -11,6 +11,7 @@ use super::chosen::{Chosen, lossy};
 use super::group::Group;
 use super::row::{Mode, Subject};
 use crate::workload::bulk::{self, Tables};
+use crate::workload::front_door;
 use crate::workload::stp::{StpWork, Touch};
 use crate::workload::stp_paths::{Ethertype, OverIp, Rings};
 use crate::workload::talk;
@@ -111,10 +112,29 @@ where
     }
 }
 
+/// What a user gets who chooses nothing.
+const SHIPPED: Option<&str> = Some("as shipped");
+
+/// Transfers of 1 MiB through the public API with its defaults.
+fn add_shipped(group: &mut Group<'_>) {
+    let (plan, shape) = (group.setting.plan, StpWork::SHAPE);
+    let named = subject("udp", Mode::Throughput, shape.message as u64, 0);
+    let named = Subject { variant: SHIPPED, payload_bytes: None, ..named };
+    group.add(named, move || front_door::stream(plan, shape));
+}
+
+/// Puts of 8 bytes through the public API, spinning.
+fn add_shipped_latency(group: &mut Group<'_>) {
+    let plan = group.setting.plan.clone().polling(Polling::Spin);
+    let named = subject("udp", Mode::Latency, WORD as u64, WORD as u64);
+    group.add(Subject { variant: SHIPPED, ..named }, move || front_door::puts(&plan, WORD));
+}
+
 /// Transfers of 1 MiB, one stream of them.
 pub(super) fn add_throughput(group: &mut Group<'_>) {
     let mtu = group.setting.mtu;
     let arena = arena();
+    add_shipped(group);
     for stu in stus(mtu) {
         StpPath::new("udp", Udp { mtu }, stu).add_to(group, &arena);
     }
@@ -217,4 +237,5 @@ pub(super) fn add_latency(group: &mut Group<'_>) {
         StpPath::new("xdp-0x8181", Rings { pair }, STU).add_puts_to(group, WORD);
     }
     StpPath::new("udp", Udp { mtu }, STU).add_puts_to(group, WORD);
+    add_shipped_latency(group);
 }

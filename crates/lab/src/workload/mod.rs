@@ -10,6 +10,7 @@
 //! | `qpip`, `qpip_paths` | that work for queue pairs, and what carries their frames |
 //! | `qpip_socket` | a queue pair at one end, a kernel socket at the other |
 //! | `clan` | shared memory with tripwires: words, queues, streams, between threads or processes |
+//! | `front_door` | Transfers and Puts through the public API, with its defaults |
 //! | `defrag` | pages cut for the wire at one end, joined at the other |
 //! | `overhead` | what posting and reaping costs the thread that does it |
 //! | `bulk` | one side streams, the other receives in place |
@@ -24,6 +25,7 @@
 pub mod bulk;
 pub mod clan;
 pub(crate) mod defrag;
+pub(crate) mod front_door;
 pub mod numbered;
 pub(crate) mod overhead;
 pub mod pattern;
