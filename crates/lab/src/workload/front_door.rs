@@ -144,10 +144,9 @@ fn send_for(
     let started = StdInstant::now();
     let mut under_way: VecDeque<Operation<Sent>> = VecDeque::new();
     loop {
+        let is_full = under_way.len() as u64 >= shape.most_under_way();
         let is_over = started.elapsed() >= time;
-        let next = ready
-            .pop_front()
-            .filter(|_| !is_over && (under_way.len() as u64) < shape.most_under_way());
+        let next = if is_full || is_over { None } else { ready.pop_front() };
         match (next, under_way.pop_front()) {
             (Some(memory), oldest) => {
                 under_way.extend(oldest);
