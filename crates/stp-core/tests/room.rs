@@ -6,8 +6,8 @@ use std::time::Duration;
 use crate::two::{Two, is_received, noise, op, small, ticket};
 use landfall_placement::{Engine as _, Landing};
 use stp_core::model::wrong_room;
-use stp_core::wire::{Op, Reason};
-use stp_core::{Config, Ended, Event, Rights};
+use stp_core::wire::{Header, Op, Reason};
+use stp_core::{Config, Ended, Event, Policy, Rights};
 
 /// The first Block of a Transfer never comes, and is given up at the moment when the second
 /// is complete: its place in the table is free once, as every other.
@@ -41,8 +41,16 @@ fn a_block_that_is_complete_when_its_transfer_is_given_up_is_given_back_once() {
     two.check_contract();
 }
 
+/// Side 1 speaks, and side 0 takes it in. Gives whether it had something to say.
+fn said_something(two: &mut Two) -> bool {
+    let said = two.said(1);
+    two.wire.hand_in(0, &said);
+    two.hear();
+    !said.is_empty()
+}
+
 fn header_block(packet: &[u8]) -> u32 {
-    stp_core::wire::Header::read(packet).unwrap().b_num.get()
+    Header::read(packet).unwrap().b_num.get()
 }
 
 /// Nothing reaches side 0, nor anybody from it, for as long as it is patient.
@@ -179,4 +187,39 @@ fn a_request_for_a_region_that_was_lost_and_given_up_does_not_stop_those_after_i
         two.run_until("the answer", |log| log[0][seen[0]..].iter().any(is_refused));
     }
     two.check_contract();
+}
+
+/// Room comes back in small pieces. They are granted Block by Block, though several Transfers
+/// wait: so what comes is in runs, and where the next unit belongs can be guessed.
+#[test]
+fn a_block_that_was_begun_is_granted_to_its_end_before_it_is_anothers_turn() {
+    for policy in [Policy::Fair, Policy::ShortestFirst] {
+        let config = Config { policy, block_stus: 3, buffer: 10, window: 1_024, ..small() };
+        let mut two = Two::new(config);
+        for seed in 0..3 {
+            two.transfer(two.ids, &noise(seed, 4_000));
+        }
+        let mut came = Vec::new();
+        while two.log[1].iter().filter(|event| is_received(event)).count() < 3 {
+            let packets = two.said(0);
+            assert!(!packets.is_empty() || said_something(&mut two), "{policy:?}: nothing moves");
+            for packet in packets {
+                if op(&packet) == Op::Data {
+                    let header = Header::read(&packet).unwrap();
+                    came.push((header.d_id.get(), header.b_num.get()));
+                }
+                // One by one, so that each makes a little room.
+                two.wire.hand_in(1, &[packet]);
+                two.hear();
+                two.exchange(1);
+            }
+        }
+        let stus = came.len();
+        came.dedup();
+        let runs = came.len();
+        came.sort_unstable();
+        came.dedup();
+        assert_eq!(runs, came.len(), "{policy:?}: {stus} STUs in {runs} runs");
+        two.check_contract();
+    }
 }

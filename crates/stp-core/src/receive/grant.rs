@@ -3,7 +3,7 @@
 use landfall_placement::{Instant, Span};
 
 use super::schedule::Outcome;
-use super::{Grant, Kind, State};
+use super::{Grant, Kind, Receive, State};
 use crate::endpoint::Endpoint;
 use crate::link::Issued;
 use crate::offload::{Expected, words_per_block};
@@ -80,12 +80,7 @@ impl Endpoint {
     /// Grants the next STUs of a Transfer, where there is room.
     pub(super) fn grant_next(&mut self, now: Instant, index: u32) -> Outcome {
         let Some(receive) = self.receives.get(index) else { return Outcome::Enough };
-        let last = receive.open.last().copied();
-        let partial = last.filter(|block| {
-            let block = self.granted.block(*block);
-            block.granted() < block.stus()
-        });
-        let (block, link) = match partial {
+        let (block, link) = match self.begun_block(receive) {
             Some(block) => (block, self.granted.grants[usize::from(block)].link),
             None if receive.next_block >= receive.blocks => return Outcome::Enough,
             None if receive.open.len() >= usize::from(self.config.blocks_ahead) => {
@@ -102,6 +97,18 @@ impl Endpoint {
             }
         };
         self.extend_grant(now, index, block, link)
+    }
+
+    /// The Block of a Transfer of which a part is granted.
+    fn begun_block(&self, receive: &Receive) -> Option<u16> {
+        receive.open.last().copied().filter(|block| {
+            let block = self.granted.block(*block);
+            block.granted() < block.stus()
+        })
+    }
+
+    pub(super) fn has_begun_block(&self, index: u32) -> bool {
+        self.receives.get(index).is_some_and(|receive| self.begun_block(receive).is_some())
     }
 
     /// The link with the most room for grants: faster ones drain faster, so

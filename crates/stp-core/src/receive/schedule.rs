@@ -100,9 +100,14 @@ impl Endpoint {
                 continue;
             }
             let outcome = self.grant_next(now, index);
+            let is_begun = self.has_begun_block(index);
             let Some(receive) = self.receives.get_mut(index) else { continue };
             let rest = receive.rest;
             match outcome {
+                // A Block that was begun is granted to its end before it is another's turn:
+                // what is granted in turns comes in turns, and neither a run nor a guess gets
+                // farther than to the next.
+                Outcome::Granted if is_begun => self.ready.put_back(index, rest),
                 Outcome::Granted if rest > 0 => self.ready.enter(index, rest),
                 Outcome::Granted | Outcome::Enough => receive.turn = Turn::None,
                 Outcome::NoRoomOnLinks => self.wait_for_links(index),
