@@ -5,11 +5,12 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use landfall_placement::Duration;
+use landfall_testkit::model::Packet;
 
 use super::frame::seal;
 use super::ledger::Stage;
 use super::operations::Operation;
-use super::world::{Packet, World};
+use super::world::World;
 
 /// The side that is attacked, in the name of the other one.
 const VICTIM: usize = 1;
@@ -49,7 +50,7 @@ pub(super) fn withstand(bytes: &[u8], with_story: bool) -> Vec<String> {
     world.is_attacked = true;
     while let [kind, which, rest @ ..] = bytes {
         let end = &world.ends[VICTIM];
-        let known: Vec<&Packet> = end.inbox.iter().chain(&end.past).collect();
+        let known: Vec<&Packet> = end.under_way.known().collect();
         let template = known.get(usize::from(*which) % known.len().max(1));
         let Some(mut packet) = template.map(|packet| (*packet).clone()) else { break };
         bytes = change(&mut packet.bytes, rest, *kind);
@@ -57,7 +58,7 @@ pub(super) fn withstand(bytes: &[u8], with_story: bool) -> Vec<String> {
         if *kind & 0x80 == 0 {
             seal(&mut packet.bytes);
         }
-        world.ends[VICTIM].inbox.push_front(packet);
+        world.ends[VICTIM].under_way.enqueue_first(packet);
         world.turn(VICTIM, 1 + usize::from(*kind >> 6 & 1), 0, *which == 0);
         match *kind >> 4 & 3 {
             1 => world.scatter(VICTIM),

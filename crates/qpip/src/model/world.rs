@@ -1,13 +1,14 @@
 //! Two adapters and all that is between them.
 
-use alloc::collections::{BTreeSet, VecDeque};
+use alloc::collections::BTreeSet;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use landfall_placement::{Area, Duration, Engine, Instant, PathId, PathState, RegionId, Ticket};
-use landfall_testkit::model::{Checked, Memory, digest};
+use landfall_placement::{Area, Duration, Engine, Instant, PathId, PathState, RegionId};
+use landfall_testkit::model::{Checked, Memory, UnderWay, digest};
 
+use super::driver::BOUNDS;
 use super::ledger::Ledger;
 use super::operations::Operation;
 use super::setup::Setup;
@@ -26,16 +27,6 @@ const AROUND: usize = 9;
 /// What an operation takes: the numbers of TCP go on with the clock.
 const STEP: Duration = Duration::from_micros(5);
 
-/// A unit on its way.
-#[derive(Clone, Debug)]
-pub(super) struct Packet {
-    pub(super) bytes: Vec<u8>,
-    /// It stands for several segments of this size.
-    pub(super) segment: Option<u16>,
-    /// A bit of it was flipped: another flip might hide the first.
-    pub(super) is_changed: bool,
-}
-
 /// One side.
 #[derive(Debug)]
 pub(super) struct End {
@@ -47,12 +38,7 @@ pub(super) struct End {
     pub(super) queue: CompletionQueueId,
     pub(super) listener: ListenerId,
     pub(super) armed: Option<Arm>,
-    pub(super) inbox: VecDeque<Packet>,
-    /// Units that came a while ago.
-    pub(super) past: VecDeque<Packet>,
-    pub(super) held: VecDeque<Ticket>,
-    /// Tickets that are over: of placements, and of transmissions.
-    pub(super) old: [VecDeque<Ticket>; 2],
+    pub(super) under_way: UnderWay,
     /// What memory held when it was given back.
     pub(super) returned: Vec<(RegionId, Vec<u8>)>,
     pub(super) is_up: bool,
@@ -136,8 +122,8 @@ impl World {
             Operation::Lose { side, which } => {
                 self.pick(side, usize::from(which));
             }
-            Operation::Double { side, which } => self.double(side, usize::from(which)),
-            Operation::Replay { side, which } => self.replay(side, usize::from(which)),
+            Operation::Double { side, which } => self.ends[side].under_way.double(which.into()),
+            Operation::Replay { side, which } => self.ends[side].under_way.replay(which.into()),
             Operation::Flip { side, which, bit } => self.flip(side, usize::from(which), bit),
             Operation::Mark { side, which } => self.mark(side, usize::from(which)),
             Operation::Inject { side, bytes } => self.inject(side, bytes),
@@ -217,10 +203,7 @@ impl End {
             queue,
             listener,
             armed: None,
-            inbox: VecDeque::new(),
-            past: VecDeque::new(),
-            held: VecDeque::new(),
-            old: [VecDeque::new(), VecDeque::new()],
+            under_way: UnderWay::new(BOUNDS),
             returned: Vec::new(),
             is_up: true,
         }

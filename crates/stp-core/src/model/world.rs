@@ -1,16 +1,14 @@
 //! Several endpoints and all that is between them.
 
-use alloc::collections::VecDeque;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use landfall_placement::{
-    Area, Engine, Instant, PathId, PathState, Placement, RegionId, Spans, Ticket,
-};
-use landfall_testkit::model::{Checked, Memory};
+use landfall_placement::{Area, Engine, Instant, PathId, PathState, RegionId};
+use landfall_testkit::model::{Checked, Memory, UnderWay};
 
+use super::driver::BOUNDS;
 use super::ledger::{Truth, User};
 use super::operations::Operation;
 use super::room;
@@ -27,36 +25,12 @@ pub(super) const GUARD: u8 = 0xa7;
 /// How many bytes of that lie behind it.
 const BEHIND: usize = 9;
 
-/// A packet on its way.
-#[derive(Clone, Debug)]
-pub(super) struct Packet {
-    pub(super) path: PathId,
-    pub(super) from: usize,
-    pub(super) bytes: Vec<u8>,
-    /// A bit of it was flipped: another flip might hide the first.
-    pub(super) is_changed: bool,
-}
-
-/// A payload that has a place and is not there yet.
-#[derive(Clone, Debug)]
-pub(super) struct Landing {
-    pub(super) packet: Packet,
-    pub(super) placement: Placement,
-    pub(super) into: Spans,
-}
-
 /// One end.
 #[derive(Debug)]
 pub(super) struct End {
     pub(super) checked: Checked<Endpoint>,
     pub(super) memory: Memory,
-    pub(super) inbox: VecDeque<Packet>,
-    /// Packets that came a while ago.
-    pub(super) past: VecDeque<Packet>,
-    pub(super) landings: VecDeque<Landing>,
-    pub(super) held: VecDeque<Ticket>,
-    /// Tickets that are over: of placements, and of transmissions.
-    pub(super) old: [VecDeque<Ticket>; 2],
+    pub(super) under_way: UnderWay,
     pub(super) user: User,
     /// Memory that is shared on purpose: it may be written again and again.
     pub(super) shared: Vec<RegionId>,
@@ -144,10 +118,10 @@ impl World {
             Operation::Place { side, which } => self.place(side, usize::from(which)),
             Operation::Land { side, count, fails } => self.land(side, usize::from(count), fails),
             Operation::Lose { side, which } => {
-                self.pick(side, usize::from(which));
+                self.ends[side].under_way.pick(which.into());
             }
-            Operation::Double { side, which } => self.double(side, usize::from(which)),
-            Operation::Replay { side, which } => self.replay(side, usize::from(which)),
+            Operation::Double { side, which } => self.ends[side].under_way.double(which.into()),
+            Operation::Replay { side, which } => self.ends[side].under_way.replay(which.into()),
             Operation::Flip { side, which, bit } => self.flip(side, usize::from(which), bit),
             Operation::Inject { side, bytes } => self.inject(side, bytes),
             Operation::Scatter { side, path } => self.scatter(side, PathId(path)),
@@ -212,11 +186,7 @@ impl End {
         Self {
             checked,
             memory: Memory::new(),
-            inbox: VecDeque::new(),
-            past: VecDeque::new(),
-            landings: VecDeque::new(),
-            held: VecDeque::new(),
-            old: [VecDeque::new(), VecDeque::new()],
+            under_way: UnderWay::new(BOUNDS),
             user: User::default(),
             shared: Vec::new(),
             has_failed: false,

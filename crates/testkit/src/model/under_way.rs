@@ -1,6 +1,7 @@
 //! What is under way at one end: on the wire, and in the driver's hands.
 
 use alloc::collections::VecDeque;
+use alloc::vec::Vec;
 
 use landfall_placement::{Engine, Instant, Landing, Placement, Refusal, Spans, Ticket};
 
@@ -61,10 +62,19 @@ impl UnderWay {
         self.inbox.len()
     }
 
-    /// The packet that comes next.
-    #[must_use]
-    pub fn next(&self) -> Option<&Packet> {
-        self.inbox.front()
+    /// The packets on the wire, and those that came and may come again.
+    pub fn known(&self) -> impl Iterator<Item = &Packet> {
+        self.inbox.iter().chain(&self.past)
+    }
+
+    /// The packets on the wire, from this one on.
+    pub fn packets_from(&self, at: usize) -> impl Iterator<Item = &Packet> {
+        self.inbox.iter().skip(at)
+    }
+
+    /// A packet is on the wire before all others.
+    pub fn enqueue_first(&mut self, packet: Packet) {
+        self.inbox.push_front(packet);
     }
 
     /// A packet is on the wire from here on, unless that is full.
@@ -113,17 +123,32 @@ impl UnderWay {
         which: usize,
     ) -> Option<(Packet, Result<Placement, Refusal>, Spans)> {
         let packet = self.pick(which)?;
-        if !packet.is_changed {
-            if self.past.len() >= self.bounds.past {
-                self.past.pop_front();
-            }
-            if self.bounds.past > 0 {
-                self.past.push_back(packet.clone());
-            }
-        }
+        self.remember(&packet);
         let mut into = Spans::new();
         let placement = packet.place(engine, now, &mut into);
         Some((packet, placement, into))
+    }
+
+    /// Takes so many packets off the wire, from this one on.
+    ///
+    /// # Panics
+    ///
+    /// If there are not so many.
+    pub fn receive_run(&mut self, at: usize, count: usize) -> Vec<Packet> {
+        let packets: Vec<_> = self.inbox.drain(at..at + count).collect();
+        packets.iter().for_each(|packet| self.remember(packet));
+        packets
+    }
+
+    /// What came may come again later.
+    fn remember(&mut self, packet: &Packet) {
+        if packet.is_changed || self.bounds.past == 0 {
+            return;
+        }
+        if self.past.len() >= self.bounds.past {
+            self.past.pop_front();
+        }
+        self.past.push_back(packet.clone());
     }
 
     /// Keeps a placement until it is landed; what needs none is done with.
