@@ -5,6 +5,7 @@ use alloc::format;
 use alloc::vec::Vec;
 
 use landfall_placement::{Area, Engine, WordFunction, WordOp, WordWidth};
+use landfall_testkit::model::Choices;
 
 use super::Pair;
 use super::ledger::{Expected, What};
@@ -14,7 +15,6 @@ use crate::cookie::Cookie;
 use crate::cookie::Rights;
 use crate::error::{Ended, Error};
 use crate::event::Event;
-use crate::model::Choices;
 use crate::nic::DmaRequest;
 use crate::offload::Action;
 

@@ -14,9 +14,9 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use landfall_placement::{Duration, Engine, Instant, PathId, PathLimits, Peer};
+use landfall_testkit::model::Choices;
 
 use crate::config::Config;
-use crate::model::Choices;
 use crate::nic::arrive::is_sum_right;
 use crate::wire::frame::Frame;
 use side::Side;
@@ -270,7 +270,8 @@ impl Pair {
 
     /// Whatever comes from a stranger.
     fn inject(&mut self, side: usize, choices: &mut Choices<'_>) {
-        let bytes = choices.raw(200);
+        let len = choices.below(201);
+        let bytes = choices.raw(len);
         self.wires[side].push_back(bytes.into());
     }
 
