@@ -5,7 +5,7 @@ use alloc::format;
 use alloc::vec::Vec;
 
 use landfall_placement::{Duration, Engine, Landing, PathState, Peer, Placement, Spans, Transmit};
-use landfall_testkit::model::{Bounds, Packet, cut, gather, put};
+use landfall_testkit::model::{Bounds, Packet, cut, gather, pass_time, put, scatter};
 
 use super::frame;
 use super::setup::station;
@@ -165,29 +165,22 @@ impl World {
 
     /// A receive that was guessed wrong: junk wherever the engine allows it.
     pub(super) fn scatter(&mut self, side: usize) {
-        for nth in 0..4 {
-            let end = &mut self.ends[side];
-            let Some(guess) = end.checked.guess(PATH, nth) else { return };
-            self.check_place(side, &[guess.span]);
-            let end = &mut self.ends[side];
-            match end.memory.get_mut(&guess.span) {
-                Some(bytes) => bytes.fill(0xee),
-                None => return self.fail(side, &format!("guesses {}", guess.span)),
-            }
+        let mut guessed = Vec::new();
+        let End { checked, memory, .. } = &mut self.ends[side];
+        let found = scatter(checked, memory, PATH, |span| {
+            guessed.push(*span);
+            true
+        });
+        self.check_place(side, &guessed);
+        if let Err(span) = found {
+            self.fail(side, &format!("guesses {span}"));
         }
     }
 
     /// Time passes: by so many units of 64 µs, or up to the next timeout.
     pub(super) fn wait(&mut self, some: Option<u8>) {
-        let next =
-            self.ends.iter().filter_map(|end| end.checked.poll_timeout()).map(|t| t.at).min();
-        self.now = match some {
-            Some(some) => self.now + Duration::from_micros(u64::from(some) * 64),
-            None => self.now.max(next.unwrap_or(self.now)),
-        };
-        for end in &mut self.ends {
-            end.checked.handle_timeout(self.now);
-        }
+        let time = some.map(|some| Duration::from_micros(u64::from(some) * 64));
+        pass_time(&mut self.now, time, self.ends.iter_mut().map(|end| &mut end.checked));
         self.hear();
     }
 

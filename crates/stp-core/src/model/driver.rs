@@ -6,10 +6,10 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use landfall_placement::{
-    Check, Duration, Ecn, Engine, Heads, PathId, PathState, Peer, Placement, RunRoom, Spans,
+    Check, Duration, Ecn, Engine, Heads, PathId, PathState, Peer, Placement, RunRoom, Span, Spans,
     UnitRun,
 };
-use landfall_testkit::model::{Bounds, Packet, digest, gather};
+use landfall_testkit::model::{Bounds, Packet, digest, gather, pass_time, scatter};
 
 use super::world::{End, PATHS, World};
 use crate::wire::{HEADER_LEN, Message};
@@ -202,28 +202,17 @@ impl World {
 
     /// A receive that was guessed wrong: junk wherever the engine allows it.
     pub(super) fn scatter(&mut self, side: usize, path: PathId) {
-        for nth in 0..4 {
-            let end = &mut self.ends[side];
-            let Some(guess) = end.checked.guess(path, nth) else { return };
-            let is_shared = end.shared.contains(&guess.span.region);
-            match end.memory.get_mut(&guess.span) {
-                Some(bytes) if !is_shared => bytes.fill(0xee),
-                _ => return self.fail(side, &format!("guesses {}", guess.span)),
-            }
+        let End { checked, memory, shared, .. } = &mut self.ends[side];
+        let may_fall = |span: &Span| !shared.contains(&span.region);
+        if let Err(span) = scatter(checked, memory, path, may_fall) {
+            self.fail(side, &format!("guesses {span}"));
         }
     }
 
     /// Time passes: by so many units of 8 µs, or up to the next timeout.
     pub(super) fn wait(&mut self, some: Option<u8>) {
-        let next =
-            self.ends.iter().filter_map(|end| end.checked.poll_timeout()).map(|t| t.at).min();
-        self.now = match some {
-            Some(some) => self.now + Duration::from_micros(u64::from(some) * 8),
-            None => self.now.max(next.unwrap_or(self.now)),
-        };
-        for end in &mut self.ends {
-            end.checked.handle_timeout(self.now);
-        }
+        let time = some.map(|some| Duration::from_micros(u64::from(some) * 8));
+        pass_time(&mut self.now, time, self.ends.iter_mut().map(|end| &mut end.checked));
         self.hear();
     }
 

@@ -21,5 +21,5 @@ pub use memory::Memory;
 pub use packet::{Packet, gather, put};
 pub use segments::cut;
 pub use subjects::placement_bookkeeping;
-pub use under_way::{Bounds, UnderWay};
+pub use under_way::{Bounds, UnderWay, pass_time, scatter};
 pub use wire::{Faults, NaiveWire, Side};

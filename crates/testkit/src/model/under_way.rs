@@ -3,7 +3,9 @@
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use landfall_placement::{Engine, Instant, Landing, Placement, Refusal, Spans, Ticket};
+use landfall_placement::{
+    Duration, Engine, Instant, Landing, PathId, Placement, Refusal, Span, Spans, Ticket,
+};
 
 use super::checked::Checked;
 use super::memory::Memory;
@@ -235,6 +237,41 @@ impl UnderWay {
             checked.engine.handle_sent(now, ticket);
         }
     }
+}
+
+/// A receive that was guessed wrong: junk wherever the engine allows it, which must be
+/// memory that `may_fall` allows.
+///
+/// # Errors
+///
+/// A guess that names no memory, or memory where nothing may fall.
+pub fn scatter<E: Engine>(
+    engine: &E,
+    memory: &mut Memory,
+    path: PathId,
+    mut may_fall: impl FnMut(&Span) -> bool,
+) -> Result<(), Span> {
+    for nth in 0..4 {
+        let Some(guess) = engine.guess(path, nth) else { break };
+        let place = memory.get_mut(&guess.span).filter(|_| may_fall(&guess.span));
+        place.ok_or(guess.span)?.fill(0xee);
+    }
+    Ok(())
+}
+
+/// Time passes for all engines: so much, or up to the next timeout of any.
+pub fn pass_time<'e, E: Engine + 'e>(
+    now: &mut Instant,
+    time: Option<Duration>,
+    engines: impl IntoIterator<Item = &'e mut E>,
+) {
+    let engines: Vec<_> = engines.into_iter().collect();
+    let next = engines.iter().filter_map(|engine| engine.poll_timeout()).map(|t| t.at).min();
+    *now = match time {
+        Some(time) => *now + time,
+        None => (*now).max(next.unwrap_or(*now)),
+    };
+    engines.into_iter().for_each(|engine| engine.handle_timeout(*now));
 }
 
 impl Bounds {

@@ -15,7 +15,7 @@ use super::memory::Memory;
 use super::operations::Operation;
 use super::packet::{Packet, gather};
 use super::segments;
-use super::under_way::{Bounds, UnderWay};
+use super::under_way::{Bounds, UnderWay, pass_time, scatter};
 
 /// An engine as the world drives it.
 pub(super) trait Subject: Engine + Sized {
@@ -339,28 +339,15 @@ impl<E: Subject> World<E> {
 
     /// A receive that was guessed wrong: junk wherever the engine allows it.
     fn scatter(&mut self, side: usize) {
-        let end = &mut self.ends[side];
-        for nth in 0..4 {
-            let Some(guess) = end.checked.guess(PATH, nth) else { return };
-            if let Some(bytes) = end.memory.get_mut(&guess.span) {
-                bytes.fill(0xee);
-            } else {
-                self.failures.push(format!("side {side}: guesses {}", guess.span));
-                return;
-            }
+        let End { checked, memory, .. } = &mut self.ends[side];
+        if let Err(span) = scatter(checked, memory, PATH, |_| true) {
+            self.failures.push(format!("side {side}: guesses {span}"));
         }
     }
 
     fn wait(&mut self, micros: Option<u8>) {
-        let next =
-            self.ends.iter().filter_map(|end| end.checked.poll_timeout()).map(|t| t.at).min();
-        self.now = match micros {
-            Some(micros) => self.now + Duration::from_micros(micros.into()),
-            None => self.now.max(next.unwrap_or(self.now)),
-        };
-        for end in &mut self.ends {
-            end.checked.handle_timeout(self.now);
-        }
+        let time = micros.map(|micros| Duration::from_micros(micros.into()));
+        pass_time(&mut self.now, time, self.ends.iter_mut().map(|end| &mut end.checked));
         self.hear();
     }
 
