@@ -46,7 +46,7 @@ pub(super) fn withstand(bytes: &[u8], with_story: bool) -> Vec<String> {
     // Connections from the start, enough room, and neighbours that are known.
     let mut world = World::new(&[choice | 0x80, choice & 0x07, 0x80], with_story);
     prepare(&mut world);
-    let mut wrong = core::mem::take(&mut world.failures);
+    let mut wrong = world.findings.take_failures();
     world.is_attacked = true;
     while let [kind, which, rest @ ..] = bytes {
         let end = &world.ends[VICTIM];
@@ -68,16 +68,12 @@ pub(super) fn withstand(bytes: &[u8], with_story: bool) -> Vec<String> {
         world.transmit(VICTIM, 4, *kind & 8 == 0);
         world.hear();
     }
-    wrong.append(&mut world.failures);
+    wrong.extend(world.findings.take_failures());
     aftermath(&mut world);
-    wrong.append(&mut world.failures);
-    match &mut world.story {
-        Some(story) => {
-            story.append(&mut wrong);
-            core::mem::take(story)
-        }
-        None => wrong,
-    }
+    wrong.extend(world.findings.take_failures());
+    let mut story = world.findings.into_story();
+    story.append(&mut wrong);
+    story
 }
 
 /// Honest clients are served as before, and nothing was lost.

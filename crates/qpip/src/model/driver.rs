@@ -52,7 +52,7 @@ impl World {
             let what = format!("{} bytes to {} are too long", bytes.len(), transmit.to);
             return self.fail(side, &what);
         }
-        self.digest_bytes(&bytes);
+        self.findings.add(&bytes);
         self.write_down(|| format!("  {side} sends {}", spell(&bytes)));
         self.watch(side, &bytes);
         let is_up = self.ends[0].is_up && self.ends[1].is_up;
@@ -126,7 +126,7 @@ impl World {
             let End { checked, under_way, .. } = &mut self.ends[side];
             let Some(received) = under_way.receive(checked, self.now, nth * stride) else { break };
             let (packet, placement, into) = &received;
-            if self.story.is_some() {
+            if self.findings.is_told() {
                 let what = spell(&packet.bytes);
                 self.write_down(|| format!("  {side} gets {what}: {placement:?} {into:?}"));
             }

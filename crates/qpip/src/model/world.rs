@@ -6,7 +6,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use landfall_placement::{Area, Duration, Engine, Instant, PathId, PathState, RegionId};
-use landfall_testkit::model::{Checked, Memory, UnderWay, digest};
+use landfall_testkit::model::{Checked, Findings, Memory, UnderWay};
 
 use super::driver::BOUNDS;
 use super::ledger::Ledger;
@@ -53,17 +53,14 @@ pub(super) struct World {
     pub(super) now: Instant,
     /// The number of the next request.
     pub(super) next: u64,
-    pub(super) failures: Vec<String>,
+    pub(super) findings: Findings,
     /// What comes from the other side may be anybody's: only what must hold then
     /// is judged.
     pub(super) is_attacked: bool,
-    pub(super) digest: u64,
     /// Packets for each side that travel in pieces, one of which was changed.
     pub(super) flipped: BTreeSet<(usize, u32)>,
     /// A message that tells where a station is was changed, and has no checksum.
     pub(super) is_misled: bool,
-    /// What happened, if somebody wants to read it.
-    pub(super) story: Option<Vec<String>>,
 }
 
 impl World {
@@ -76,12 +73,10 @@ impl World {
             ledger: Ledger::default(),
             now: Instant::from_millis(1),
             next: 1,
-            failures: Vec::new(),
+            findings: Findings::new(with_story),
             is_attacked: false,
-            digest: 0xcbf2_9ce4_8422_2325,
             flipped: BTreeSet::new(),
             is_misled: false,
-            story: with_story.then(Vec::new),
         };
         if setup.begins_connected() {
             world.apply(Operation::Offer { side: 1 });
@@ -147,22 +142,13 @@ impl World {
     /// What must never be, whoever lies.
     pub(super) fn fail_badly(&mut self, side: usize, what: &str) {
         self.write_down(|| format!("side {side} FAILS: {what}"));
-        // As many say enough.
-        if self.failures.len() < 20 {
-            self.failures.push(format!("side {side} at {}: {what}", self.now));
-        }
+        self.findings.fail(format!("side {side} at {}: {what}", self.now));
     }
 
     /// Adds a line to the story.
     pub(super) fn write_down(&mut self, what: impl FnOnce() -> String) {
         let now = self.now;
-        if let Some(story) = &mut self.story {
-            story.push(format!("{now}  {}", what()));
-        }
-    }
-
-    pub(super) fn digest_bytes(&mut self, bytes: &[u8]) {
-        self.digest = digest(self.digest, bytes);
+        self.findings.tell(|| format!("{now}  {}", what()));
     }
 
     /// A name that nothing had before.

@@ -68,7 +68,7 @@ pub(super) fn withstand(mut bytes: &[u8]) -> Vec<String> {
             world.transmit(VICTIM, PathId(path), 4, false);
         }
         // What users are told by who lies to them is not the model's to judge.
-        world.failures.clear();
+        world.findings.take_failures();
     }
     world.land(VICTIM, usize::MAX, false);
     world.judge_memory(VICTIM)

@@ -9,7 +9,7 @@ use landfall_placement::{
     Check, Duration, Ecn, Engine, Heads, PathId, PathState, Peer, Placement, RunRoom, Span, Spans,
     UnitRun,
 };
-use landfall_testkit::model::{Bounds, Packet, digest, gather, pass_time, scatter};
+use landfall_testkit::model::{Bounds, Packet, gather, pass_time, scatter};
 
 use super::world::{End, PATHS, World};
 use crate::wire::{HEADER_LEN, Message};
@@ -95,7 +95,7 @@ impl World {
         if bytes.len() > self.setup.limits(path.0).unit as usize {
             return self.fail(side, &format!("{} bytes are too long for {path:?}", bytes.len()));
         }
-        self.digest_bytes(&bytes);
+        self.findings.add(&bytes);
         self.write_down(|| format!("  {side} → {to} on {}: {}", path.0, spell(&bytes)));
         let from = Peer::Node(side as u32);
         self.ends[to].under_way.enqueue(Packet::new(path, from, bytes));
@@ -136,7 +136,7 @@ impl World {
         let Some((packet, placement, into)) = under_way.receive(checked, self.now, which) else {
             return;
         };
-        if self.story.is_some() {
+        if self.findings.is_told() {
             self.write_down(|| format!("  {side} ← {}: {placement:?}", spell(&packet.bytes)));
         }
         if let Ok(placement) = placement {
@@ -258,10 +258,6 @@ impl World {
             self.hear();
         }
         moved
-    }
-
-    pub(super) fn digest_bytes(&mut self, bytes: &[u8]) {
-        self.digest = digest(self.digest, bytes);
     }
 }
 

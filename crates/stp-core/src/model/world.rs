@@ -6,7 +6,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use landfall_placement::{Area, Engine, Instant, PathId, PathState, RegionId};
-use landfall_testkit::model::{Checked, Memory, UnderWay};
+use landfall_testkit::model::{Checked, Findings, Memory, UnderWay};
 
 use super::driver::BOUNDS;
 use super::ledger::{Truth, User};
@@ -48,14 +48,11 @@ pub(super) struct World {
     pub(super) ends: Vec<End>,
     pub(super) truth: Truth,
     pub(super) now: Instant,
-    pub(super) failures: Vec<String>,
-    pub(super) digest: u64,
+    pub(super) findings: Findings,
     /// How often timeouts ran before the end, where everybody answers.
     pub(super) timeouts: u32,
     /// How much the users were told.
     pub(super) heard: u64,
-    /// What happened, if somebody wants to read it.
-    pub(super) story: Option<Vec<String>>,
 }
 
 impl World {
@@ -68,11 +65,9 @@ impl World {
             ends,
             truth: Truth::default(),
             now: Instant::from_millis(1),
-            failures: Vec::new(),
-            digest: 0xcbf2_9ce4_8422_2325,
+            findings: Findings::new(false),
             timeouts: 0,
             heard: 0,
-            story: None,
         };
         if setup.begins_connected() {
             world.apply(Operation::Connect { side: 0, to: 0, meets: false });
@@ -138,18 +133,13 @@ impl World {
     }
 
     pub(super) fn fail(&mut self, side: usize, what: &str) {
-        // As many say enough.
-        if self.failures.len() < 20 {
-            self.failures.push(format!("end {side} at {}: {what}", self.now));
-        }
+        self.findings.fail(format!("end {side} at {}: {what}", self.now));
     }
 
     /// Adds a line to the story.
     pub(super) fn write_down(&mut self, what: impl FnOnce() -> String) {
         let now = self.now;
-        if let Some(story) = &mut self.story {
-            story.push(format!("{now}  {}", what()));
-        }
+        self.findings.tell(|| format!("{now}  {}", what()));
     }
 
     /// Nothing is beyond its bound (invariant 5).

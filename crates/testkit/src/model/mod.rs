@@ -4,7 +4,7 @@
 mod checked;
 mod choices;
 mod claimed;
-mod digest;
+mod findings;
 mod memory;
 mod operations;
 mod packet;
@@ -16,7 +16,7 @@ mod world;
 
 pub use checked::{Checked, Violation};
 pub use choices::Choices;
-pub use digest::digest;
+pub use findings::Findings;
 pub use memory::Memory;
 pub use packet::{Packet, gather, put};
 pub use segments::cut;

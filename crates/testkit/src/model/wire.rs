@@ -9,6 +9,7 @@ use landfall_placement::{
 };
 
 use super::checked::Checked;
+use super::findings::digest;
 use super::memory::Memory;
 use super::packet::{Packet, gather, put};
 use super::segments;
@@ -180,10 +181,7 @@ impl<E: Engine> NaiveWire<E> {
                 if transmit.segment.is_some() { self.limits.super_unit } else { self.limits.unit };
             let is_for_other = matches!(transmit.to, Peer::Unaddressed)
                 || transmit.to == Peer::Node(1 - side as u32);
-            for byte in bytes.iter().flatten() {
-                // FNV-1a.
-                self.digest = (self.digest ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);
-            }
+            self.digest = digest(self.digest, bytes.as_deref().unwrap_or_default());
             if let Some(bytes) = bytes
                 && is_for_other
                 && bytes.len() <= most as usize

@@ -56,7 +56,7 @@ pub(super) fn withstand(bytes: &[u8]) -> Vec<String> {
     for side in &mut pair.sides {
         side.compare_all();
     }
-    pair.all_failures()
+    pair.into_story()
 }
 
 fn one_frame(pair: &mut Pair, choices: &mut Choices<'_>) {
