@@ -11,8 +11,7 @@ use landfall_placement::{
 use super::checked::Checked;
 use super::findings::digest;
 use super::memory::Memory;
-use super::packet::{Packet, gather, put};
-use super::segments;
+use super::packet::{Packet, cut, gather, put};
 
 /// What goes wrong on the wire, each in parts per million of units.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -195,7 +194,7 @@ impl<E: Engine> NaiveWire<E> {
     fn impair(&mut self, to: usize, bytes: Vec<u8>, segment: Option<Segment>) {
         let is_cut = self.random.chance(self.faults.cutting);
         let pieces = match segment {
-            Some(segment) if is_cut => segments::cut(&bytes, segment),
+            Some(segment) if is_cut => cut(&bytes, segment),
             _ => vec![bytes],
         };
         let segment = segment.filter(|_| !is_cut).map(|segment| segment.size);
