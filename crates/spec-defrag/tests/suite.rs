@@ -4,7 +4,6 @@
 #![allow(unreachable_pub, reason = "what the files share is theirs")]
 
 mod abuse;
-mod admission_corpus;
 mod admission_document;
 mod admission_network;
 mod differential;

@@ -10,13 +10,12 @@ use alloc::vec::Vec;
 use landfall_placement::{Duration, Instant, Refusal, Span};
 use landfall_testkit::model::Findings;
 
-use super::explain::is_made_of;
 use super::generator::Step;
 use super::memory::TestMemory;
 use super::naive::{Expired, Naive};
-use super::read::{Piece, Reading, read};
+use super::read::{Name, Piece, Reading, head_for, read};
 use super::setup::Setup;
-use crate::descriptor::{Descriptor, Lying};
+use crate::memory::{Descriptor, Lying};
 use crate::packet::{Body, Packet, Way};
 use crate::receiver::{Areas, Receiver};
 
@@ -397,4 +396,50 @@ impl Rig {
 fn outline(frame: &[u8]) -> String {
     let head = &frame[..frame.len().min(58)];
     format!("{} bytes, {head:02x?}", frame.len())
+}
+
+/// Whether one way to put pieces of one name together gives the packet.
+pub(super) fn is_made_of(packet: &[u8], seen: &[Piece]) -> bool {
+    let mut names: Vec<&Name> = Vec::new();
+    for first in seen.iter().filter(|piece| piece.offset == 0) {
+        if !names.contains(&&first.name) {
+            names.push(&first.name);
+        }
+    }
+    names.iter().any(|name| {
+        let of_name: Vec<&Piece> = seen.iter().filter(|piece| piece.name == **name).collect();
+        let firsts = of_name.iter().filter(|piece| piece.offset == 0);
+        firsts.into_iter().any(|first| {
+            let Some((head, payload)) = packet.split_at_checked(first.head.len()) else {
+                return false;
+            };
+            (0..4).any(|ecn| {
+                head_for(&first.head, ecn, payload.len()).is_some_and(|made| made == head)
+                    && is_tiled(payload, &of_name)
+            })
+        })
+    })
+}
+
+/// Whether pieces lie side by side and give these bytes.
+fn is_tiled(payload: &[u8], pieces: &[&Piece]) -> bool {
+    let mut reached = alloc::vec![0];
+    let mut at = 0;
+    while let Some(start) = reached.get(at).copied() {
+        at += 1;
+        for piece in pieces.iter().filter(|piece| piece.offset == start) {
+            let end = piece.end();
+            let fits = payload.get(start..end) == Some(&piece.bytes[..]);
+            if !fits || piece.more == (end == payload.len()) {
+                continue;
+            }
+            if !piece.more {
+                return true;
+            }
+            if !reached.contains(&end) {
+                reached.push(end);
+            }
+        }
+    }
+    false
 }
