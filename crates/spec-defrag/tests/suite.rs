@@ -7,7 +7,6 @@ mod abuse;
 mod admission_document;
 mod admission_network;
 mod differential;
-mod fuzz_corpus;
 mod invariants;
 mod offload;
 mod support;

@@ -1,4 +1,5 @@
-//! The eight invariants of the architecture, each held by tests that name it.
+//! The eight invariants of the architecture, each held by tests that name it;
+//! and the corpus of the fuzz target, so that what was found stays found.
 
 use landfall_placement::{
     Ecn, Engine, Instant, Landing, PathId, Peer, Placement, Random, Refusal, Spans, Ticket, Unit,
