@@ -1,16 +1,19 @@
 //! The eight invariants of the architecture, each held by tests that name it,
-//! and the engine beside a naive model of it.
+//! and the engine beside a naive model of it: over random bytes, and over the corpora of the
+//! fuzz targets, so that what was found stays found.
 
-use crate::two;
-use crate::two::{Two, Wire, ack, flags, forge, noise, payload_at, place, plain, seq, ticket};
 use landfall_placement::{
     Engine, Instant, Landing, PathLimits, PathState, Placement, Random, Ticket,
 };
+use landfall_testkit::corpus::replay;
 use landfall_testkit::model::Faults;
-use landfall_testkit::trials::{self, input, sequences, try_inputs};
+use landfall_testkit::trials::{self, input, rounds, sequences, try_inputs};
 use proptest::prelude::*;
 use qpip::model::{disagreements, run, withstand};
 use qpip::{Config, Error, Mapping, PostError, Service, Status};
+
+use crate::two;
+use crate::two::{Two, Wire, ack, flags, forge, noise, payload_at, place, plain, seq, ticket};
 
 const MAPPINGS: [Mapping; 3] = [Mapping::Segment, Mapping::Message, Mapping::Stream];
 
@@ -401,4 +404,19 @@ proptest! {
         treat_somehow(&mut two, 0, &junk, &mut random);
         prop_assert_eq!(withstand(&junk), Vec::<String>::new());
     }
+}
+
+#[test]
+fn the_corpus_of_pairs_breaks_no_rule() {
+    replay("qpip_pair", 10, disagreements);
+}
+
+#[test]
+fn the_corpus_of_attacks_breaks_no_rule() {
+    replay("qpip_packets", 10, withstand);
+}
+
+#[test]
+fn random_attacks_break_no_rule() {
+    try_inputs(0..rounds(200, 20_000), 0..1_500, withstand);
 }

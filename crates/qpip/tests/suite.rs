@@ -7,7 +7,6 @@ mod abuse;
 mod completion;
 mod connections;
 mod errors;
-mod fuzz_corpus;
 mod invariants;
 mod kernel_bulk;
 mod kernel_captures;

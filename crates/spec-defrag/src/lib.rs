@@ -10,7 +10,7 @@
 //! | [`cut`] | the sender's part |
 //! | [`admission`] | who may send fast |
 //! | [`wire`] | headers: read, adapted, made |
-//! | `buffers`, `memory`, `packet`, `descriptor`, `shape` | the words that all of them use |
+//! | `buffers`, `memory`, `packet`, `shape` | the words that all of them use |
 //!
 //! What does not live here: memory, I/O, clocks, randomness.
 #![no_std]
@@ -27,7 +27,6 @@ struct Readme;
 pub mod admission;
 mod buffers;
 pub mod cut;
-mod descriptor;
 pub mod format;
 mod memory;
 #[cfg(feature = "model")]
@@ -42,8 +41,8 @@ mod speculator;
 pub mod wire;
 
 pub use buffers::{BufferId, Buffers, LARGE, LEAD};
-pub use descriptor::{Descriptor, HEAD_SLOT, Lying};
-pub use memory::{Memory, Pieces};
+
+pub use memory::{Descriptor, HEAD_SLOT, Lying, Memory, Pieces};
 pub use packet::{Body, Head, ListId, Packet, Way};
 pub use predict::{Observed, Prediction};
 pub use receiver::{Areas, Config, ConfigError, Foreign, Lend, MOST_BURST, Receiver, Stats};

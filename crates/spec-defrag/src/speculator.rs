@@ -9,8 +9,8 @@ use alloc::vec::Vec;
 use landfall_placement::{Duration, Instant, Span};
 
 use crate::buffers::{BufferId, Buffers, LEAD};
-use crate::descriptor::Descriptor;
 use crate::format::Format;
+use crate::memory::Descriptor;
 use crate::offload::{self, Guess, Open, Verdict};
 use crate::packet::Head;
 use crate::predict::{Expected, NOBODY, Observed, Pace, Prediction, Predictor, Tally};

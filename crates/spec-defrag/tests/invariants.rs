@@ -1,15 +1,19 @@
 //! The eight invariants of the architecture, each held by tests that name it.
 //! Wherever a `Rig` takes part, the naive reassembler runs beside the receiver, and
-//! the memory watches what is written where.
+//! the memory watches what is written where. The corpora of the fuzz targets are run, too, so
+//! that what was found stays found.
+
+use landfall_placement::{Area, Duration, Instant, Random, Refusal, RegionId};
+use landfall_testkit::corpus::replay;
+use landfall_testkit::trials;
+use landfall_testkit::trials::{rounds, try_inputs};
+use proptest::prelude::*;
+use spec_defrag::model::{Flow, Rig, Setup, Shape, TestMemory, disagreements, play, withstand};
+use spec_defrag::{Areas, Body, Config, ConfigError, Receiver, admission, reassembly};
 
 use crate::support::{
     Sent, TCP6, UDP, expect_good, frames, hits, moved, page, resized, sent, trained, twin,
 };
-use landfall_placement::{Area, Duration, Instant, Random, Refusal, RegionId};
-use landfall_testkit::trials;
-use proptest::prelude::*;
-use spec_defrag::model::{Flow, Rig, Setup, Shape, TestMemory, play, withstand};
-use spec_defrag::{Areas, Body, Config, ConfigError, Receiver, reassembly};
 
 fn cases(few: u32) -> ProptestConfig {
     ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(trials::cases(few)) }
@@ -419,4 +423,33 @@ fn invariant_8_no_calls_make_a_receiver_panic() {
             }
         }
     }
+}
+
+#[test]
+fn the_corpus_of_pairs_breaks_no_rule() {
+    replay("defrag_pair", 10, disagreements);
+}
+
+#[test]
+fn the_corpus_of_frames_breaks_no_rule() {
+    replay("defrag_frames", 10, withstand);
+}
+
+#[test]
+fn random_frames_break_no_rule() {
+    try_inputs(0..rounds(200, 20_000), 0..1_500, withstand);
+}
+
+fn failures_of_admission(bytes: &[u8]) -> Vec<String> {
+    [admission::model::disagreements(bytes), admission::model::misreadings(bytes)].concat()
+}
+
+#[test]
+fn the_corpus_of_admission_breaks_no_rule() {
+    replay("defrag_admission", 20, failures_of_admission);
+}
+
+#[test]
+fn random_schedules_of_admission_break_no_rule() {
+    try_inputs(0xad01..0xad01 + rounds(100, 20_000), 0..3_000, failures_of_admission);
 }

@@ -4,11 +4,9 @@
 #![allow(unreachable_pub, reason = "what the files share is theirs")]
 
 mod abuse;
-mod admission_corpus;
 mod admission_document;
 mod admission_network;
 mod differential;
-mod fuzz_corpus;
 mod invariants;
 mod offload;
 mod support;

@@ -1,20 +1,23 @@
 //! The eight invariants of the architecture, each held by tests that name it,
-//! and the engine beside a naive model of it.
+//! and the engine beside a naive model of it: over random bytes, and over the corpora of the
+//! fuzz targets, so that what was found stays found.
 
-use crate::two::{
-    Two, Wire, decode, encode, is_received, is_sent, noise, offer, op, place, seal, small, ticket,
-};
 use landfall_placement::{
     Area, Engine, Instant, Landing, PathLimits, PathState, Peer, Placement, Random, Refusal, Spans,
     Ticket, WordFunction, WordWidth,
 };
+use landfall_testkit::corpus::replay;
 use landfall_testkit::model::Faults;
-use landfall_testkit::trials::{self, input, sequences, try_inputs};
+use landfall_testkit::trials::{self, input, rounds, sequences, try_inputs};
 use proptest::prelude::*;
-use stp_core::model::{disagreements, run};
+use stp_core::model::{disagreements, run, withstand};
 use stp_core::wire::message::{Message, State};
 use stp_core::wire::{Envelope, Op};
 use stp_core::{Admission, Config, Connect, Endpoint, Error, Event, Rights};
+
+use crate::two::{
+    Two, Wire, decode, encode, is_received, is_sent, noise, offer, op, place, seal, small, ticket,
+};
 
 fn cases(few: u32) -> ProptestConfig {
     ProptestConfig::with_cases(trials::cases(few))
@@ -546,4 +549,19 @@ proptest! {
         }
         treat_somehow(two.endpoint(0), &junk, Peer::Node(1), &mut random);
     }
+}
+
+#[test]
+fn the_corpus_of_pairs_breaks_no_rule() {
+    replay("stp_pair", 10, disagreements);
+}
+
+#[test]
+fn the_corpus_of_attacks_breaks_no_rule() {
+    replay("stp_endpoint", 10, withstand);
+}
+
+#[test]
+fn random_attacks_break_no_rule() {
+    try_inputs(0..rounds(200, 20_000), 0..1_500, withstand);
 }

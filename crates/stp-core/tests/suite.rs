@@ -9,7 +9,6 @@ mod congestion;
 mod connections;
 mod dissector;
 mod endings;
-mod fuzz_corpus;
 mod invariants;
 mod offload;
 mod partings;

@@ -1,18 +1,21 @@
-//! The eight invariants of the architecture, each held by tests that name it.
+//! The eight invariants of the architecture, each held by tests that name it;
+//! and the corpus of the fuzz target, so that what was found stays found.
+
+use landfall_placement::{
+    Ecn, Engine, Instant, Landing, PathId, Peer, Placement, Random, Refusal, Spans, Ticket, Unit,
+};
+use landfall_testkit::corpus::replay;
+use landfall_testkit::engines::Area;
+use landfall_testkit::engines::numbered::header::{Header, Kind};
+use landfall_testkit::engines::numbered::{self, Config, Numbered};
+use landfall_testkit::engines::stream::{self, Stream};
+use landfall_testkit::model::{Checked, Faults, NaiveWire, placement_bookkeeping};
+use landfall_testkit::trials::{cases, rounds, try_inputs};
+use proptest::prelude::*;
 
 use crate::support::numbered::{PATH, transfer, wire};
 use crate::support::stream::{Transfer, framings, limits};
 use crate::support::{BAD, pattern};
-use landfall_placement::{
-    Ecn, Engine, Instant, Landing, PathId, Peer, Placement, Random, Refusal, Spans, Ticket, Unit,
-};
-use landfall_testkit::engines::numbered::header::{Header, Kind};
-use landfall_testkit::engines::numbered::{self, Numbered};
-use landfall_testkit::engines::stream::{self, Stream};
-use landfall_testkit::engines::{Area, numbered::Config};
-use landfall_testkit::model::{Checked, Faults, NaiveWire, placement_bookkeeping};
-use landfall_testkit::trials::cases;
-use proptest::prelude::*;
 
 const LENS: [usize; 6] = [1, 1024, 3_000, 40_000, 40_000, 9];
 
@@ -485,4 +488,14 @@ proptest! {
             land_somehow(&mut wire.sides[0].engine.engine, &junk, &mut random);
         }
     }
+}
+
+#[test]
+fn random_operations_break_no_rule() {
+    try_inputs(0..rounds(1_000, 50_000), 1..901, placement_bookkeeping);
+}
+
+#[test]
+fn the_corpus_breaks_no_rule() {
+    replay("placement_bookkeeping", 20, placement_bookkeeping);
 }

@@ -3,7 +3,6 @@
 
 #![allow(unreachable_pub, reason = "what the files share is theirs")]
 
-mod fuzz_corpus;
 mod halves;
 mod invariants;
 mod numbered;

@@ -16,8 +16,8 @@ use crate::style::bytes;
 use crate::workload::bulk::{self, Tables};
 use crate::workload::overhead;
 use crate::workload::qpip::QpipWork;
-use crate::workload::qpip_paths::Tunnel;
 use crate::workload::qpip_socket::{self, Direction};
+use crate::workload::transport::Tunnel;
 
 const MTU: u32 = 65_536;
 const MESSAGE: usize = 16 << 10;

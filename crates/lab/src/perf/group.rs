@@ -6,7 +6,7 @@ use landfall_testbed::interleave::interleave_with;
 use landfall_testbed::rivals::{Plan, Workload};
 use landfall_testbed::{Candidate, Error, Measured, Sample, VethPair};
 
-use super::absent::Absent;
+use super::row::Absent;
 use super::row::{Mode, Row, Subject, Tcp, figure};
 use crate::style::Progress;
 

@@ -6,7 +6,7 @@
 //! | `options` | what to measure and how |
 //! | `local` | both ends on this machine |
 //! | `net` | one end in another program, perhaps on another machine: `server` and `client` |
-//! | `row` | one row of the result, with the documented fields |
+//! | `row` | one row of the result, with the documented fields; what could not be measured, and why |
 //! | `group` | candidates that are compared: one link, one setting |
 //! | `rivals` | the kernel's own |
 //! | `ours` | the drivers with a test engine |
@@ -15,10 +15,8 @@
 //! | `clan` | shared memory with tripwires, between processes and over a network |
 //! | `defrag` | pages over a wire that carries less, joined by us or by the kernel |
 //! | `chosen` | messages of one length, many connections, loss, what happens to the bytes |
-//! | `absent` | what could not be measured, and why |
 //! | `report`, `plot` | rows as a table, and as a picture |
 
-pub(crate) mod absent;
 pub(crate) mod chosen;
 pub(crate) mod clan;
 mod defrag;
@@ -43,8 +41,8 @@ pub(crate) use options::Protocol;
 
 use crate::machine::Machine;
 use crate::style::{self, Style};
-use absent::Absent;
 use options::Options;
+use row::Absent;
 use row::Row;
 
 /// The object that `--json` prints.
@@ -97,7 +95,7 @@ fn finish(
     server: Option<serde_json::Value>,
 ) -> Result<ExitCode> {
     let Results { rows, absent, pinned } = results;
-    for line in absent::lines(&absent) {
+    for line in row::lines_of_absent(&absent) {
         eprintln!("{line}");
     }
     let failed = absent.iter().any(|absent| absent.failed);

@@ -10,9 +10,9 @@ use super::row::{Mode, Subject};
 use crate::workload::bulk::{self, Tables};
 use crate::workload::overhead;
 use crate::workload::qpip::QpipWork;
-use crate::workload::qpip_paths::Tunnel;
 use crate::workload::qpip_socket::{self, Direction};
 use crate::workload::talk;
+use crate::workload::transport::Tunnel;
 use crate::workload::transport::{Channel, Packet, Transport, UringPacket};
 
 /// IPv4 and TCP headers, with the timestamp option.

@@ -13,8 +13,8 @@ use super::row::{Mode, Subject};
 use crate::workload::bulk::{self, Tables};
 use crate::workload::front_door;
 use crate::workload::stp::{StpWork, Touch};
-use crate::workload::stp_paths::{Ethertype, OverIp, Rings};
 use crate::workload::talk;
+use crate::workload::transport::{Ethertype, OverIp, Rings};
 use crate::workload::transport::{Transport, Udp, UringUdp, WithFaults};
 
 /// So many connections share a path.

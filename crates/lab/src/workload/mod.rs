@@ -6,8 +6,8 @@
 //! | `transport` | how the two ends of a path are opened: UDP, a channel, … |
 //! | this | what an engine is given to do: endless messages, or a conversation |
 //! | `numbered`, `stream` | that work for the scheduled and the byte-stream test engine |
-//! | `stp`, `stp_paths` | that work for the Scheduled Transfer Protocol, and its encapsulations |
-//! | `qpip`, `qpip_paths` | that work for queue pairs, and what carries their frames |
+//! | `stp` | that work for the Scheduled Transfer Protocol |
+//! | `qpip` | that work for queue pairs |
 //! | `qpip_socket` | a queue pair at one end, a kernel socket at the other |
 //! | `clan` | shared memory with tripwires: words, queues, streams, between threads or processes |
 //! | `front_door` | Transfers and Puts through the public API, with its defaults |
@@ -30,11 +30,9 @@ pub mod numbered;
 pub(crate) mod overhead;
 pub mod pattern;
 pub mod qpip;
-pub mod qpip_paths;
 pub(crate) mod qpip_socket;
 pub(crate) mod side;
 pub mod stp;
-pub mod stp_paths;
 pub mod stream;
 pub mod talk;
 pub mod transport;

@@ -20,8 +20,8 @@ use socket2::{Domain, Socket, Type};
 use super::bulk::{Shape, Tables};
 use super::pattern::Pattern;
 use super::qpip::{QpipSink, QpipSource, QpipWork};
-use super::qpip_paths::Found;
 use super::side::{DriverLoop, OtherSideEnded, Rendezvous, Shared, both, joined, place_thread};
+use super::transport::Found;
 use super::transport::{PATH, Role, Transport};
 use super::{HasEngine, Route, Sink, SlotLayout, Source};
 

@@ -1,4 +1,6 @@
-//! How the two ends of a path are opened.
+//! How the two ends of a path are opened; what carries frames of queue pairs beside AF_PACKET
+//! (a tunnel over UDP, for everybody; AF_PACKET as a station that others have to find); and
+//! the encapsulations of STP (an ethertype and an IP protocol number).
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -16,9 +18,11 @@ use landfall_transport::fault::{Faults, Faulty};
 use landfall_transport::memory::Regions;
 use landfall_transport::packet::{Filter, Framing, PacketConfig, PacketDriver};
 use landfall_transport::rawip::{RawIpConfig, RawIpDriver};
+use landfall_transport::tunnel::{TunnelConfig, TunnelDriver};
 use landfall_transport::udp::{UdpConfig, UdpDriver};
 use landfall_transport::uring::{UringPacketDriver, UringUdpConfig, UringUdpDriver};
 use landfall_transport::xdp::{XdpConfig, XdpDriver};
+use stp_core::wire::carrier;
 
 use crate::machine;
 
@@ -257,5 +261,117 @@ impl<T: Transport> Transport for WithFaults<T> {
         let faulty = Faulty::new(driver, self.faults, seed, regions)
             .context("cannot put faults around a path")?;
         Ok((faulty, peer))
+    }
+}
+
+const ARP: u16 = 0x0806;
+
+/// Frames inside of UDP, for a link of this MTU.
+#[derive(Clone, Copy, Debug)]
+pub struct Tunnel {
+    /// The MTU of the link.
+    pub mtu: u32,
+}
+
+impl Transport for Tunnel {
+    type Driver = TunnelDriver;
+
+    fn open(&self, _role: Role, side: &Side, regions: &Regions) -> Result<(TunnelDriver, Peer)> {
+        let here = SocketAddr::new(side.address, 0);
+        let driver = TunnelDriver::open(PATH, &TunnelConfig::new(here, self.mtu), regions)
+            .with_context(|| format!("cannot open a tunnel at {}", side.address))?;
+        let peer = driver.local_address().into();
+        Ok((driver, peer))
+    }
+
+    fn meet(&self, driver: &mut TunnelDriver, peer: Peer) -> Result<()> {
+        let Peer::Socket(peer) = peer else { return Ok(()) };
+        Ok(driver.add_peer(peer)?)
+    }
+}
+
+/// A station at the end of a cable that answers when the kernel at the other
+/// end asks who has its address.
+#[derive(Clone, Copy, Debug)]
+pub struct Found<'a> {
+    /// The cable.
+    pub pair: &'a VethPair,
+}
+
+impl Transport for Found<'_> {
+    type Driver = PacketDriver;
+
+    fn open(&self, role: Role, _side: &Side, regions: &Regions) -> Result<(PacketDriver, Peer)> {
+        let end = if role == Role::Send { &self.pair.a } else { &self.pair.b };
+        let own = station(end);
+        let filter =
+            Filter::ethertypes([ETHERTYPE_IPV4, ARP]).station_and_groups(own.mac).ipv4_to(own.ip);
+        let config = PacketConfig::new(end.name.as_str(), Framing::Ethernet { filter });
+        let driver = PacketDriver::open(PATH, &config, regions)?;
+        Ok((driver, Peer::Unaddressed))
+    }
+}
+
+fn interface(pair: &VethPair, role: Role) -> &str {
+    if role == Role::Send { &pair.a.name } else { &pair.b.name }
+}
+
+/// Frames of ethertype 0x8181 by plain calls.
+#[derive(Clone, Copy, Debug)]
+pub struct Ethertype<'a> {
+    /// The cable.
+    pub pair: &'a VethPair,
+}
+
+impl Transport for Ethertype<'_> {
+    type Driver = PacketDriver;
+
+    fn open(&self, role: Role, _side: &Side, regions: &Regions) -> Result<(PacketDriver, Peer)> {
+        let framing = Framing::Payload { ethertype: carrier::ETHERTYPE };
+        let config = PacketConfig::new(interface(self.pair, role), framing);
+        let driver = PacketDriver::open(PATH, &config, regions)?;
+        let peer = Peer::Ethernet(driver.station());
+        Ok((driver, peer))
+    }
+}
+
+/// The same through mapped rings.
+#[derive(Clone, Copy, Debug)]
+pub struct Rings<'a> {
+    /// The cable.
+    pub pair: &'a VethPair,
+}
+
+impl Transport for Rings<'_> {
+    type Driver = XdpDriver;
+
+    fn open(&self, role: Role, _side: &Side, regions: &Regions) -> Result<(XdpDriver, Peer)> {
+        let config = XdpConfig::new(interface(self.pair, role), carrier::ETHERTYPE);
+        let driver = XdpDriver::open(PATH, &config, regions)?;
+        let peer = Peer::Ethernet(driver.station());
+        Ok((driver, peer))
+    }
+}
+
+/// Packets of IP protocol 118, for links of this MTU.
+#[derive(Clone, Copy, Debug)]
+pub struct OverIp {
+    /// The MTU of the link.
+    pub mtu: u32,
+}
+
+impl Transport for OverIp {
+    type Driver = RawIpDriver;
+
+    fn open(&self, _role: Role, side: &Side, regions: &Regions) -> Result<(RawIpDriver, Peer)> {
+        let config = RawIpConfig::new(side.address, carrier::IP_PROTOCOL, self.mtu);
+        let driver = RawIpDriver::open(PATH, &config, regions)?;
+        let peer = Peer::Ip(driver.local_address());
+        Ok((driver, peer))
+    }
+
+    fn meet(&self, driver: &mut RawIpDriver, peer: Peer) -> Result<()> {
+        let Peer::Ip(peer) = peer else { return Ok(()) };
+        driver.connect(peer).context("cannot connect a raw IP path")
     }
 }

@@ -26,8 +26,6 @@ use landfall_simnet::{
     EngineNode, Frame, Handle, LinkConfig, LinkId, Memory, Node, NodeId, PortId, Sim, WayId,
 };
 
-#[cfg(feature = "model")]
-pub use play::Choices;
 pub use record::Record;
 
 use crate::firmware::Firmware;

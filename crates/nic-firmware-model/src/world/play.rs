@@ -9,49 +9,9 @@ use std::rc::Rc;
 
 use landfall_placement::{Area, Engine, Instant, Random, RegionId};
 use landfall_simnet::{Encapsulation, Memory, PortId};
+use landfall_testkit::model::Choices;
 
 use super::{Record, Runs, World};
-
-/// Bytes that choices are made with; zeros, where there are no more.
-#[derive(Clone, Copy, Debug)]
-pub struct Choices<'b>(&'b [u8]);
-
-impl<'b> Choices<'b> {
-    /// These bytes.
-    #[must_use]
-    pub const fn new(bytes: &'b [u8]) -> Self {
-        Self(bytes)
-    }
-
-    /// Are there no more?
-    #[must_use]
-    pub const fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// The next byte.
-    pub fn byte(&mut self) -> u8 {
-        let Some((first, rest)) = self.0.split_first() else { return 0 };
-        self.0 = rest;
-        *first
-    }
-
-    /// The next bytes.
-    pub fn bytes<const N: usize>(&mut self) -> [u8; N] {
-        core::array::from_fn(|_| self.byte())
-    }
-
-    /// Something below a limit of at most 65,536.
-    pub fn below(&mut self, limit: u32) -> u32 {
-        let word = u32::from(self.byte()) << 8 | u32::from(self.byte());
-        (word * limit) >> 16
-    }
-
-    /// One of several.
-    pub fn one_of<T: Copy, const N: usize>(&mut self, all: [T; N]) -> T {
-        all[usize::from(self.byte()) % N]
-    }
-}
 
 /// Somebody who uses the hosts of a world as bytes say.
 pub(crate) trait Play: Sized {
@@ -64,7 +24,7 @@ pub(crate) trait Play: Sized {
 
     /// Does all that is left.
     fn play(mut self, mut choices: Choices<'_>) -> Record {
-        while !choices.is_empty() && !self.is_over() {
+        while !choices.is_over() && !self.is_over() {
             self.step(&mut choices);
         }
         self.end()

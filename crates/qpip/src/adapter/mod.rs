@@ -14,7 +14,7 @@
 //! `delegation` takes what it reports.
 //!
 //! `settle` takes what these leave behind to completion queues and events;
-//! `timers` is what time brings; `config`, `error`, `event` and `stats` are what
+//! `timers` is what time brings; `config`, `error` and `event` are what
 //! the user chooses, did wrong, is told, and can count.
 //!
 //! What does not live here: TCP itself ([`tcp`](crate::tcp)), headers
@@ -40,7 +40,6 @@ mod predict;
 mod queue_pair;
 mod receive;
 mod settle;
-mod stats;
 mod timers;
 mod transmit;
 mod udp;
@@ -58,10 +57,9 @@ pub use completion_queue::Arm;
 pub use config::Config;
 pub use domain::Access;
 pub use error::{Error, Object, PostError};
-pub use event::Event;
+pub use event::{ConnectionStats, Event, Stats};
 pub use interface::Interface;
 pub use queue_pair::{QueuePairSetup, Service};
-pub use stats::{ConnectionStats, Stats};
 
 use crate::ids::{CompletionQueueId, ListenerId, QueuePairId};
 use crate::ip::answer::Limiter;

@@ -5,11 +5,12 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use landfall_placement::Duration;
+use landfall_testkit::model::Packet;
 
 use super::frame::seal;
 use super::ledger::Stage;
 use super::operations::Operation;
-use super::world::{Packet, World};
+use super::world::World;
 
 /// The side that is attacked, in the name of the other one.
 const VICTIM: usize = 1;
@@ -45,11 +46,11 @@ pub(super) fn withstand(bytes: &[u8], with_story: bool) -> Vec<String> {
     // Connections from the start, enough room, and neighbours that are known.
     let mut world = World::new(&[choice | 0x80, choice & 0x07, 0x80], with_story);
     prepare(&mut world);
-    let mut wrong = core::mem::take(&mut world.failures);
+    let mut wrong = world.findings.take_failures();
     world.is_attacked = true;
     while let [kind, which, rest @ ..] = bytes {
         let end = &world.ends[VICTIM];
-        let known: Vec<&Packet> = end.inbox.iter().chain(&end.past).collect();
+        let known: Vec<&Packet> = end.under_way.known().collect();
         let template = known.get(usize::from(*which) % known.len().max(1));
         let Some(mut packet) = template.map(|packet| (*packet).clone()) else { break };
         bytes = change(&mut packet.bytes, rest, *kind);
@@ -57,7 +58,7 @@ pub(super) fn withstand(bytes: &[u8], with_story: bool) -> Vec<String> {
         if *kind & 0x80 == 0 {
             seal(&mut packet.bytes);
         }
-        world.ends[VICTIM].inbox.push_front(packet);
+        world.ends[VICTIM].under_way.enqueue_first(packet);
         world.turn(VICTIM, 1 + usize::from(*kind >> 6 & 1), 0, *which == 0);
         match *kind >> 4 & 3 {
             1 => world.scatter(VICTIM),
@@ -67,16 +68,12 @@ pub(super) fn withstand(bytes: &[u8], with_story: bool) -> Vec<String> {
         world.transmit(VICTIM, 4, *kind & 8 == 0);
         world.hear();
     }
-    wrong.append(&mut world.failures);
+    wrong.extend(world.findings.take_failures());
     aftermath(&mut world);
-    wrong.append(&mut world.failures);
-    match &mut world.story {
-        Some(story) => {
-            story.append(&mut wrong);
-            core::mem::take(story)
-        }
-        None => wrong,
-    }
+    wrong.extend(world.findings.take_failures());
+    let mut story = world.findings.into_story();
+    story.append(&mut wrong);
+    story
 }
 
 /// Honest clients are served as before, and nothing was lost.

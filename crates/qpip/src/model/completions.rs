@@ -29,9 +29,9 @@ impl World {
         let Completion { id, operation, status, len, offset, .. } = *completion;
         let Completion { ends_message, ends_request, .. } = *completion;
         let flags = [operation == Operation::Send, ends_message, ends_request].map(u8::from);
-        self.digest_bytes(&id.to_le_bytes());
-        self.digest_bytes(&[len.to_le_bytes(), offset.to_le_bytes()].concat());
-        self.digest_bytes(&[flags[0], flags[1], flags[2], status as u8]);
+        self.findings.add(&id.to_le_bytes());
+        self.findings.add(&[len.to_le_bytes(), offset.to_le_bytes()].concat());
+        self.findings.add(&[flags[0], flags[1], flags[2], status as u8]);
     }
 
     /// Nobody sleeps while what it waits for is there.

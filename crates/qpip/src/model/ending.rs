@@ -42,7 +42,7 @@ impl World {
         self.let_go();
         self.check_returned();
         self.judge_contract();
-        if self.failures.is_empty() {
+        if self.findings.failures().is_empty() {
             self.begin_again();
         }
     }
@@ -73,7 +73,7 @@ impl World {
             // Who was given up, here or before, is told nothing more.
             let waits: Vec<usize> =
                 mated.iter().copied().filter(|at| self.ledger.pairs[*at].is_alive()).collect();
-            if !self.failures.is_empty() || waits.is_empty() || self.now > ends {
+            if !self.findings.failures().is_empty() || waits.is_empty() || self.now > ends {
                 break;
             }
             for index in waits {
@@ -273,7 +273,7 @@ impl World {
         let ends = self.now + most;
         for _ in 0..MOST_ROUNDS {
             self.everything();
-            if !self.failures.is_empty() || is_over(self) || self.now > ends {
+            if !self.findings.failures().is_empty() || is_over(self) || self.now > ends {
                 return;
             }
             if !self.round() {

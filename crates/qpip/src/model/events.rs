@@ -30,7 +30,7 @@ impl World {
         for side in 0..2 {
             while let Some(event) = self.ends[side].checked.poll_event() {
                 self.write_down(|| format!("  side {side}: {event:?}"));
-                self.digest_bytes(format!("{event:?}").as_bytes());
+                self.findings.add(format!("{event:?}").as_bytes());
                 self.hear_event(side, event);
             }
         }

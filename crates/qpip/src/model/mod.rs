@@ -30,6 +30,8 @@ mod world;
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use landfall_testkit::model::Findings;
+
 pub use frame::seal;
 
 /// Runs the operations that these bytes stand for on two adapters and on the
@@ -44,20 +46,15 @@ pub fn disagreements(bytes: &[u8]) -> Vec<String> {
 /// ones.
 #[must_use]
 pub fn run(bytes: &[u8]) -> (Vec<String>, u64) {
-    let mut world = play(bytes, false);
-    world.ending();
-    (world.failures, world.digest)
+    let findings = play(bytes, false);
+    (findings.failures().to_vec(), findings.digest())
 }
 
 /// What happens in such a run, line by line, for people who look for the reason
 /// of a disagreement.
 #[must_use]
 pub fn story(bytes: &[u8]) -> Vec<String> {
-    let mut world = play(bytes, true);
-    world.ending();
-    let mut story = world.story.take().unwrap_or_default();
-    story.append(&mut world.failures);
-    story
+    play(bytes, true).into_story()
 }
 
 /// Sends whatever these bytes stand for to one adapter with connections, a
@@ -75,11 +72,12 @@ pub fn story_of_attack(bytes: &[u8]) -> Vec<String> {
     attack::withstand(bytes, true)
 }
 
-fn play(bytes: &[u8], with_story: bool) -> world::World {
+fn play(bytes: &[u8], with_story: bool) -> Findings {
     let (choices, bytes) = bytes.split_at(bytes.len().min(setup::CHOICES));
     let mut world = world::World::new(choices, with_story);
     for operation in operations::Operations::new(bytes) {
         world.apply(operation);
     }
-    world
+    world.ending();
+    world.findings
 }

@@ -1,6 +1,8 @@
 //! What may happen to two adapters, decoded from any bytes: the same for
 //! property tests and fuzzing.
 
+use landfall_testkit::model::Choices;
+
 /// One thing that happens. `side` is the one that it happens to; `which` picks
 /// one of those that there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,19 +63,17 @@ pub(super) enum Operation<'a> {
 /// Decodes operations until the bytes end.
 #[derive(Clone, Debug)]
 pub(super) struct Operations<'a> {
-    bytes: &'a [u8],
+    choices: Choices<'a>,
 }
 
 impl<'a> Operations<'a> {
     /// The operations that these bytes stand for.
     pub(super) const fn new(bytes: &'a [u8]) -> Self {
-        Self { bytes }
+        Self { choices: Choices::new(bytes) }
     }
 
     fn byte(&mut self) -> u8 {
-        let Some((first, rest)) = self.bytes.split_first() else { return 0 };
-        self.bytes = rest;
-        *first
+        self.choices.byte()
     }
 
     /// Short ones often, none at all sometimes, and up to 8 KiB.
@@ -125,14 +125,12 @@ impl<'a> Operations<'a> {
             49 => Operation::Double { side, which },
             50 => Operation::Replay { side, which },
             51 => {
-                let bit = u16::from_be_bytes([self.byte(), self.byte()]);
+                let bit = self.choices.word();
                 Operation::Flip { side, which, bit }
             }
             52 => Operation::Mark { side, which },
             53 => {
-                let len = usize::from(which & 63).min(self.bytes.len());
-                let (bytes, rest) = self.bytes.split_at(len);
-                self.bytes = rest;
+                let bytes = self.choices.raw(usize::from(which & 63));
                 Operation::Inject { side, bytes }
             }
             54 => Operation::Scatter { side },
@@ -148,7 +146,7 @@ impl<'a> Iterator for Operations<'a> {
     type Item = Operation<'a>;
 
     fn next(&mut self) -> Option<Operation<'a>> {
-        if self.bytes.is_empty() {
+        if self.choices.is_over() {
             return None;
         }
         let code = self.byte();

@@ -1,13 +1,14 @@
 //! Two adapters and all that is between them.
 
-use alloc::collections::{BTreeSet, VecDeque};
+use alloc::collections::BTreeSet;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use landfall_placement::{Area, Duration, Engine, Instant, PathId, PathState, RegionId, Ticket};
-use landfall_testkit::model::{Checked, Memory, digest};
+use landfall_placement::{Area, Duration, Engine, Instant, PathId, PathState, RegionId};
+use landfall_testkit::model::{Checked, Findings, Memory, UnderWay};
 
+use super::driver::BOUNDS;
 use super::ledger::Ledger;
 use super::operations::Operation;
 use super::setup::Setup;
@@ -26,16 +27,6 @@ const AROUND: usize = 9;
 /// What an operation takes: the numbers of TCP go on with the clock.
 const STEP: Duration = Duration::from_micros(5);
 
-/// A unit on its way.
-#[derive(Clone, Debug)]
-pub(super) struct Packet {
-    pub(super) bytes: Vec<u8>,
-    /// It stands for several segments of this size.
-    pub(super) segment: Option<u16>,
-    /// A bit of it was flipped: another flip might hide the first.
-    pub(super) is_changed: bool,
-}
-
 /// One side.
 #[derive(Debug)]
 pub(super) struct End {
@@ -47,12 +38,7 @@ pub(super) struct End {
     pub(super) queue: CompletionQueueId,
     pub(super) listener: ListenerId,
     pub(super) armed: Option<Arm>,
-    pub(super) inbox: VecDeque<Packet>,
-    /// Units that came a while ago.
-    pub(super) past: VecDeque<Packet>,
-    pub(super) held: VecDeque<Ticket>,
-    /// Tickets that are over: of placements, and of transmissions.
-    pub(super) old: [VecDeque<Ticket>; 2],
+    pub(super) under_way: UnderWay,
     /// What memory held when it was given back.
     pub(super) returned: Vec<(RegionId, Vec<u8>)>,
     pub(super) is_up: bool,
@@ -67,17 +53,14 @@ pub(super) struct World {
     pub(super) now: Instant,
     /// The number of the next request.
     pub(super) next: u64,
-    pub(super) failures: Vec<String>,
+    pub(super) findings: Findings,
     /// What comes from the other side may be anybody's: only what must hold then
     /// is judged.
     pub(super) is_attacked: bool,
-    pub(super) digest: u64,
     /// Packets for each side that travel in pieces, one of which was changed.
     pub(super) flipped: BTreeSet<(usize, u32)>,
     /// A message that tells where a station is was changed, and has no checksum.
     pub(super) is_misled: bool,
-    /// What happened, if somebody wants to read it.
-    pub(super) story: Option<Vec<String>>,
 }
 
 impl World {
@@ -90,12 +73,10 @@ impl World {
             ledger: Ledger::default(),
             now: Instant::from_millis(1),
             next: 1,
-            failures: Vec::new(),
+            findings: Findings::new(with_story),
             is_attacked: false,
-            digest: 0xcbf2_9ce4_8422_2325,
             flipped: BTreeSet::new(),
             is_misled: false,
-            story: with_story.then(Vec::new),
         };
         if setup.begins_connected() {
             world.apply(Operation::Offer { side: 1 });
@@ -136,8 +117,8 @@ impl World {
             Operation::Lose { side, which } => {
                 self.pick(side, usize::from(which));
             }
-            Operation::Double { side, which } => self.double(side, usize::from(which)),
-            Operation::Replay { side, which } => self.replay(side, usize::from(which)),
+            Operation::Double { side, which } => self.ends[side].under_way.double(which.into()),
+            Operation::Replay { side, which } => self.ends[side].under_way.replay(which.into()),
             Operation::Flip { side, which, bit } => self.flip(side, usize::from(which), bit),
             Operation::Mark { side, which } => self.mark(side, usize::from(which)),
             Operation::Inject { side, bytes } => self.inject(side, bytes),
@@ -161,22 +142,13 @@ impl World {
     /// What must never be, whoever lies.
     pub(super) fn fail_badly(&mut self, side: usize, what: &str) {
         self.write_down(|| format!("side {side} FAILS: {what}"));
-        // As many say enough.
-        if self.failures.len() < 20 {
-            self.failures.push(format!("side {side} at {}: {what}", self.now));
-        }
+        self.findings.fail(format!("side {side} at {}: {what}", self.now));
     }
 
     /// Adds a line to the story.
     pub(super) fn write_down(&mut self, what: impl FnOnce() -> String) {
         let now = self.now;
-        if let Some(story) = &mut self.story {
-            story.push(format!("{now}  {}", what()));
-        }
-    }
-
-    pub(super) fn digest_bytes(&mut self, bytes: &[u8]) {
-        self.digest = digest(self.digest, bytes);
+        self.findings.tell(|| format!("{now}  {}", what()));
     }
 
     /// A name that nothing had before.
@@ -217,10 +189,7 @@ impl End {
             queue,
             listener,
             armed: None,
-            inbox: VecDeque::new(),
-            past: VecDeque::new(),
-            held: VecDeque::new(),
-            old: [VecDeque::new(), VecDeque::new()],
+            under_way: UnderWay::new(BOUNDS),
             returned: Vec::new(),
             is_up: true,
         }

@@ -6,7 +6,7 @@
 
 use landfall_placement::{Duration, Instant, Refusal, Spans};
 
-use super::config::TcpConfig;
+use super::config::{Mapping, TcpConfig};
 use super::listen::Terms;
 use super::receiver::Claim;
 use super::recovery::{Ack, CLOCK_STEP};
@@ -366,5 +366,29 @@ impl Tcb {
             self.opening.tries = 0;
         }
         Ok(None)
+    }
+}
+
+impl Tcb {
+    /// Is a segment with this number under way? Anybody can write an error; who
+    /// does not see what we send has to guess this (RFC 5927, 4.1).
+    pub(crate) fn is_under_way(&self, number: u32) -> bool {
+        match self.state {
+            State::Closed => false,
+            State::SynSent | State::SynReceived => number == self.terms.local_first,
+            _ => {
+                let position = self.sender.position_of(number);
+                let oldest = self.sender.acknowledged() as i64;
+                position >= oldest && position < self.sender.flight.next() as i64
+            }
+        }
+    }
+
+    /// The part of a request that was reported last was polled: what came
+    /// meanwhile may be told.
+    pub(crate) fn handle_polled_part(&mut self, queues: &mut Queues) {
+        if self.state.is_synchronized() && matches!(self.mapping, Mapping::Stream) {
+            self.receiver.report(&mut queues.receive);
+        }
     }
 }

@@ -10,7 +10,7 @@
 //! | file | state |
 //! | --- | --- |
 //! | `tcb` | one connection: what follows, and the state of RFC 9293 |
-//! | `input`, `output`, `network` | what a segment does to it; what is said next; what the network says |
+//! | `input`, `output` | what a segment does to it, and what the network says; what is said next |
 //! | `receiver` (`layout`, `ranges`) | what has come, and where it lies |
 //! | `sender` (`flight`, `rack`, `rtt`, `congestion`) | what was sent, what of it is lost, how much more may go |
 //! | `listen`, `time_wait` | connections before and after they have a queue pair |
@@ -23,7 +23,6 @@ pub(crate) mod identity;
 mod input;
 mod layout;
 pub(crate) mod listen;
-mod network;
 mod output;
 mod predict;
 pub(crate) mod rack;

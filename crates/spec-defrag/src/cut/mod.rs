@@ -3,31 +3,31 @@
 //!
 //! | module | what lives here |
 //! | --- | --- |
-//! | this | [`Cutter`]: which packets are cut, and what their pieces have in common |
-//! | `ids` | identifications for packets that have none |
+//! | this | [`Cutter`]: which packets are cut, what their pieces have in common, and their identifications |
 //! | `pieces` | [`Cut`]: one piece after another |
-//! | `headers`, `options` | their headers; which options of IPv4 every piece repeats |
+//! | `headers` | their headers; which options of IPv4 every piece repeats |
 //!
 //! The sums of the transport protocol have to be in the packet: a device that
 //! fills them in does so for one frame, not for a packet in several. What does
 //! not live here: sending.
 
 mod headers;
-mod ids;
-mod options;
 mod pieces;
 #[cfg(test)]
 mod tests;
 
+use core::hash::Hash;
+
 use landfall_inet::{Fragment, ethernet, fragment, ipv4, ipv6, protocol};
-use landfall_placement::{Refusal, Seed, Span};
+use landfall_placement::{Random, Refusal, Seed, Span};
+use landfall_tables::HashIndex;
 use zerocopy::FromBytes;
 
 use crate::packet::Head;
 use crate::wire::Walk;
 use headers::Headers;
-use ids::Ids;
 use pieces::Rest;
+
 pub use pieces::{Cut, Piece};
 
 /// Every link carries an IPv4 packet of so many bytes (RFC 791, section 3.2).
@@ -228,4 +228,28 @@ fn check_piece(piece: Fragment, len: usize, most: usize) -> Result<(), Refusal> 
         return Err(Refusal::OutOfBounds);
     }
     Ok(())
+}
+
+/// A counter that starts elsewhere for each pair of addresses (RFC 7739, section
+/// 5.3): no identification of a pair comes again before all others came, and who
+/// sees those of one pair cannot say those of another.
+#[derive(Clone, Debug)]
+struct Ids {
+    next: u32,
+    /// Only its keyed hash is used.
+    starts: HashIndex,
+}
+
+impl Ids {
+    fn new(seed: Seed) -> Self {
+        let mut random = Random::new(seed);
+        let secret = (random.next_u64(), random.next_u64());
+        Self { next: random.next_u32(), starts: HashIndex::new(secret) }
+    }
+
+    /// The next one for a pair of addresses.
+    fn next(&mut self, pair: &impl Hash) -> u32 {
+        self.next = self.next.wrapping_add(1);
+        self.next.wrapping_add(self.starts.hash(pair))
+    }
 }

@@ -10,8 +10,8 @@ use landfall_placement::{Area, RegionId, Span};
 
 use super::sparse::{CHUNK, Sparse};
 use crate::buffers::{Buffers, LARGE};
-use crate::descriptor::{Descriptor, HEAD_SLOT};
 use crate::memory::Memory;
+use crate::memory::{Descriptor, HEAD_SLOT};
 
 /// The longest frame: a spill slot has room for all of it.
 pub const LONGEST_FRAME: u32 = 65_535 + 18;

@@ -9,11 +9,10 @@
 //! | `operations`, `generator` | what may happen, decoded from any bytes |
 //! | `setup` | the configurations that are tried |
 //! | `memory`, `sparse` | memory that watches what is written where |
-//! | `rig`, `explain` | the receiver with driver and user, beside the model |
+//! | `rig` | the receiver with driver and user, beside the model |
 //! | `attack` | any frames at all |
 
 mod attack;
-mod explain;
 mod forge;
 mod generator;
 mod memory;

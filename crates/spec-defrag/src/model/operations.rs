@@ -1,6 +1,8 @@
 //! What may happen on the wire and at the receiver, decoded from any bytes: the
 //! same for property tests and fuzzing.
 
+use landfall_testkit::model::Choices;
+
 /// One thing that happens. `which` picks one of the frames under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Operation<'a> {
@@ -60,19 +62,17 @@ pub(super) struct Sending {
 /// Decodes operations until the bytes end.
 #[derive(Clone, Debug)]
 pub(super) struct Operations<'a> {
-    bytes: &'a [u8],
+    choices: Choices<'a>,
 }
 
 impl<'a> Operations<'a> {
     /// The operations that these bytes stand for.
     pub(super) const fn new(bytes: &'a [u8]) -> Self {
-        Self { bytes }
+        Self { choices: Choices::new(bytes) }
     }
 
     fn byte(&mut self) -> u8 {
-        let Some((first, rest)) = self.bytes.split_first() else { return 0 };
-        self.bytes = rest;
-        *first
+        self.choices.byte()
     }
 
     fn sending(&mut self) -> Sending {
@@ -89,7 +89,7 @@ impl<'a> Operations<'a> {
             32..=33 => Operation::Lose { which },
             34 => Operation::Double { which, later: self.byte() },
             35..=36 => Operation::Swap { which, other: self.byte() },
-            37 => Operation::Flip { which, bit: u16::from_be_bytes([self.byte(), self.byte()]) },
+            37 => Operation::Flip { which, bit: self.choices.word() },
             38..=39 => Operation::Change { which, at: self.byte(), value: self.byte() },
             40 => Operation::Resize { which, len: self.byte() },
             41..=42 => {
@@ -102,10 +102,8 @@ impl<'a> Operations<'a> {
             46..=47 => Operation::Foreign { kind: which, place: self.byte() },
             48 => Operation::Attack { kind: which, flow: self.byte() },
             _ => {
-                let len = usize::from(self.byte() & 63).min(self.bytes.len());
-                let (bytes, rest) = self.bytes.split_at(len);
-                self.bytes = rest;
-                Operation::Inject { flow: which, bytes }
+                let len = usize::from(self.byte() & 63);
+                Operation::Inject { flow: which, bytes: self.choices.raw(len) }
             }
         }
     }
@@ -115,7 +113,7 @@ impl<'a> Iterator for Operations<'a> {
     type Item = Operation<'a>;
 
     fn next(&mut self) -> Option<Operation<'a>> {
-        if self.bytes.is_empty() {
+        if self.choices.is_over() {
             return None;
         }
         Some(match self.byte() & 63 {

@@ -8,14 +8,14 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use landfall_placement::{Duration, Instant, Refusal, Span};
+use landfall_testkit::model::Findings;
 
-use super::explain::is_made_of;
 use super::generator::Step;
 use super::memory::TestMemory;
 use super::naive::{Expired, Naive};
-use super::read::{Piece, Reading, read};
+use super::read::{Name, Piece, Reading, head_for, read};
 use super::setup::Setup;
-use crate::descriptor::{Descriptor, Lying};
+use crate::memory::{Descriptor, Lying};
 use crate::packet::{Body, Packet, Way};
 use crate::receiver::{Areas, Receiver};
 
@@ -61,9 +61,7 @@ pub struct Rig {
     ring: u64,
     /// Frames that lie there since the last call.
     laid: Vec<Span>,
-    failures: Vec<String>,
-    digest: u64,
-    story: Option<Vec<String>>,
+    findings: Findings,
 }
 
 impl Rig {
@@ -92,9 +90,7 @@ impl Rig {
             is_exact: true,
             ring: 0,
             laid: Vec::new(),
-            failures: Vec::new(),
-            digest: 0xcbf2_9ce4_8422_2325,
-            story: with_story.then(Vec::new),
+            findings: Findings::new(with_story),
         }
     }
 
@@ -115,21 +111,19 @@ impl Rig {
     /// What went wrong.
     #[must_use]
     pub fn failures(&self) -> &[String] {
-        &self.failures
+        self.findings.failures()
     }
 
     /// What happened, line by line, with what went wrong at the end.
     #[must_use]
-    pub fn into_story(mut self) -> Vec<String> {
-        let mut story = self.story.take().unwrap_or_default();
-        story.append(&mut self.failures);
-        story
+    pub fn into_story(self) -> Vec<String> {
+        self.findings.into_story()
     }
 
     /// Of all that came out: equal runs have equal ones.
     #[must_use]
     pub const fn digest(&self) -> u64 {
-        self.digest
+        self.findings.digest()
     }
 
     /// What time it is.
@@ -144,16 +138,10 @@ impl Rig {
         self.held.len()
     }
 
-    fn tell(&mut self, line: impl FnOnce() -> String) {
-        if let Some(story) = &mut self.story {
-            story.push(line());
-        }
-    }
-
     fn fail(&mut self, what: &str) {
         let now = self.now;
-        self.tell(|| format!("FAILED: {what}"));
-        self.failures.push(format!("{now}: {what}"));
+        self.findings.tell(|| format!("FAILED: {what}"));
+        self.findings.fail(format!("{now}: {what}"));
     }
 
     /// Frames come, in bursts as long as the receiver has descriptors; gives what
@@ -189,7 +177,7 @@ impl Rig {
         self.memory.post(&list);
         let lens = self.memory.scatter(&list, frames);
         let (pages, large) = (self.receiver.free_pages(), self.receiver.free_large());
-        self.tell(|| {
+        self.findings.tell(|| {
             let (posted, came) = (list.len(), lens.len());
             format!("{posted} descriptors, {came} frames; {pages} pages, {large} large free")
         });
@@ -211,7 +199,7 @@ impl Rig {
             .zip(frames)
             .map(|(at, frame)| Lying { at: *at, head: &frame[..frame.len().min(SHOWN)] })
             .collect();
-        self.tell(|| format!("{} frames lie there", lying.len()));
+        self.findings.tell(|| format!("{} frames lie there", lying.len()));
         self.receiver.take(self.now, &lying, &mut self.memory);
         let count = lying.len();
         self.laid = spans;
@@ -307,7 +295,7 @@ impl Rig {
         if evicted + refused > 0 && self.is_exact {
             self.is_exact = false;
             let used = self.held.len() + self.naive.len() + came;
-            self.tell(|| format!("{evicted} evicted, {refused} refused for want of room"));
+            self.findings.tell(|| format!("{evicted} evicted, {refused} refused for want of room"));
             if self.setup.is_roomy() && used < self.setup.sizes().large as usize {
                 self.fail(&format!(
                     "{evicted} evicted, {refused} refused for want of room, with {used} under way"
@@ -334,15 +322,9 @@ impl Rig {
             self.fail(&format!("a body of {len} bytes says {}", packet.body_len));
         }
         self.held.push_back(Held { body: packet.body, spans });
-        // FNV-1a, of words.
-        for word in frame.chunks(8) {
-            let mut bytes = [0; 8];
-            bytes[..word.len()].copy_from_slice(word);
-            let mixed = self.digest ^ u64::from_le_bytes(bytes);
-            self.digest = (mixed ^ mixed >> 29).wrapping_mul(0x0100_0000_01b3);
-        }
+        self.findings.add(&frame);
         let way = packet.way;
-        self.tell(|| format!("{way:?}: {}", outline(&frame)));
+        self.findings.tell(|| format!("{way:?}: {}", outline(&frame)));
         Joined { frame, way }
     }
 
@@ -414,4 +396,50 @@ impl Rig {
 fn outline(frame: &[u8]) -> String {
     let head = &frame[..frame.len().min(58)];
     format!("{} bytes, {head:02x?}", frame.len())
+}
+
+/// Whether one way to put pieces of one name together gives the packet.
+pub(super) fn is_made_of(packet: &[u8], seen: &[Piece]) -> bool {
+    let mut names: Vec<&Name> = Vec::new();
+    for first in seen.iter().filter(|piece| piece.offset == 0) {
+        if !names.contains(&&first.name) {
+            names.push(&first.name);
+        }
+    }
+    names.iter().any(|name| {
+        let of_name: Vec<&Piece> = seen.iter().filter(|piece| piece.name == **name).collect();
+        let firsts = of_name.iter().filter(|piece| piece.offset == 0);
+        firsts.into_iter().any(|first| {
+            let Some((head, payload)) = packet.split_at_checked(first.head.len()) else {
+                return false;
+            };
+            (0..4).any(|ecn| {
+                head_for(&first.head, ecn, payload.len()).is_some_and(|made| made == head)
+                    && is_tiled(payload, &of_name)
+            })
+        })
+    })
+}
+
+/// Whether pieces lie side by side and give these bytes.
+fn is_tiled(payload: &[u8], pieces: &[&Piece]) -> bool {
+    let mut reached = alloc::vec![0];
+    let mut at = 0;
+    while let Some(start) = reached.get(at).copied() {
+        at += 1;
+        for piece in pieces.iter().filter(|piece| piece.offset == start) {
+            let end = piece.end();
+            let fits = payload.get(start..end) == Some(&piece.bytes[..]);
+            if !fits || piece.more == (end == payload.len()) {
+                continue;
+            }
+            if !piece.more {
+                return true;
+            }
+            if !reached.contains(&end) {
+                reached.push(end);
+            }
+        }
+    }
+    false
 }

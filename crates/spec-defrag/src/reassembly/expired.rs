@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use landfall_placement::Instant;
 
-use super::first::First;
+use super::gathering::First;
 use super::gathering::Gathering;
 use crate::buffers::Buffers;
 use crate::memory::Memory;

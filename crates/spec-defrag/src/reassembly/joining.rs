@@ -3,7 +3,7 @@
 use landfall_inet::reassembly::{Congestion, Holes, Piece};
 use landfall_placement::Refusal;
 
-use super::first::First;
+use super::gathering::First;
 use super::gathering::Gathering;
 use super::shelf::State;
 use super::{Arrived, Reassembly, SPLIT_MOST};

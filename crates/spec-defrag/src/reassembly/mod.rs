@@ -14,7 +14,7 @@
 //!
 //! | file | what lives there |
 //! | --- | --- |
-//! | `gathering`, `first` | one packet: its buffer, and what is kept of its first piece |
+//! | `gathering` | one packet: its buffer, and what is kept of its first piece |
 //! | `joining`, `adopting` | how a piece, and a page with pieces, gets to its place |
 //! | `shelf`, `sources` | all packets: which are kept, and which go |
 //! | `expired` | what is told of packets that were not whole in time |
@@ -36,7 +36,6 @@ use crate::wire::{Key, Parsed};
 mod adopting;
 mod config;
 mod expired;
-mod first;
 mod gathering;
 mod joining;
 mod shelf;
@@ -46,7 +45,7 @@ pub use config::{Config, Counters};
 pub use expired::Expired;
 
 use expired::Telling;
-use first::First;
+use gathering::First;
 use gathering::{Gathering, piece_of};
 use shelf::{Found, Shelf, State};
 

@@ -6,7 +6,7 @@ use landfall_placement::{Instant, Span};
 use super::astray::First;
 use super::lists::{self, Gathered, MOST_OPEN};
 use super::{Lend, Receiver};
-use crate::descriptor::Lying;
+use crate::memory::Lying;
 use crate::memory::{Memory, Pieces};
 use crate::packet::{Body, Head, ListId, Packet, Way};
 use crate::wire::{self, Parsed};

@@ -11,7 +11,7 @@
 //! | `settle` | frames behind posted descriptors |
 //! | `astray` | a frame that is not in place |
 //! | `lying`, `lists` | frames that lie somewhere already |
-//! | `config`, `stats` | what it is told, what it counts |
+//! | `config` | what it is told, what it counts |
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -19,8 +19,8 @@ use alloc::vec::Vec;
 use landfall_placement::{Duration, Instant, Random, Refusal, Refusals, Seed, Span, Timeout};
 
 use crate::buffers::{BufferId, Buffers};
-use crate::descriptor::Descriptor;
 use crate::format::{Begin, Ip};
+use crate::memory::Descriptor;
 use crate::memory::Memory;
 use crate::offload::{Guess, Open};
 use crate::packet::{Packet, Way};
@@ -33,12 +33,10 @@ mod config;
 mod lists;
 mod lying;
 mod settle;
-mod stats;
 
 use lists::{Gathered, Lists};
 
-pub use config::{Areas, Config, ConfigError, Foreign, Lend, MOST_BURST};
-pub use stats::Stats;
+pub use config::{Areas, Config, ConfigError, Foreign, Lend, MOST_BURST, Stats};
 
 /// Joins fragments of IP packets, in place where it can.
 ///

@@ -4,8 +4,8 @@ use landfall_placement::{Instant, Span};
 
 use super::Receiver;
 use crate::buffers::{BufferId, LEAD};
-use crate::descriptor::HEAD_SLOT;
 use crate::format::Begin;
+use crate::memory::HEAD_SLOT;
 use crate::memory::{Memory, Pieces};
 use crate::packet::{Body, Packet, Way};
 use crate::reassembly::{Adopted, Congestion};

@@ -7,15 +7,14 @@
 
 mod exceeded;
 mod parse;
-mod parsed;
 mod walk;
 mod whole;
 
 pub use exceeded::time_exceeded;
 pub use landfall_inet::Fragment;
 pub use landfall_inet::reassembly::Key;
-pub use parse::{parse, transport_len};
-pub use parsed::{Parsed, Stop};
+pub use parse::{Parsed, Stop, parse, transport_len};
+
 pub(crate) use walk::Walk;
 pub use whole::{adapt, whole_head};
 

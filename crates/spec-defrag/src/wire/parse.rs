@@ -1,13 +1,12 @@
 //! A frame is read as far as joining needs it.
 
 use landfall_inet::checksum::sum_of_words;
-use landfall_inet::reassembly::Piece;
-use landfall_inet::{ethernet, fragment, icmp, ipv4, ipv6, protocol, tcp, udp};
-use landfall_placement::Refusal;
+use landfall_inet::reassembly::{Key, Piece};
+use landfall_inet::{Fragment, ethernet, fragment, icmp, ipv4, ipv6, protocol, tcp, udp};
+use landfall_placement::{Ecn, Refusal};
 use zerocopy::FromBytes;
 
 use super::walk::Walk;
-use super::{Parsed, Stop};
 
 /// Reads the headers of a frame of `frame_len` bytes, of which the first ones are
 /// at hand in `head`.
@@ -212,4 +211,40 @@ pub fn transport_len(protocol: u8, payload: &[u8]) -> Option<u16> {
         _ => 0,
     };
     (payload.len() >= len).then_some(len as u16)
+}
+
+/// What the headers of an IP frame say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Parsed {
+    /// Which packet.
+    pub key: Key,
+    /// Which piece of it; `None` for a packet in one piece (without fragment header).
+    pub fragment: Option<Fragment>,
+    /// What follows the IP headers: for IPv6, what follows the fragment header.
+    pub protocol: u8,
+    /// Where the link header ends and the IP header begins.
+    pub network_at: u16,
+    /// Where the IP headers end (IPv6: the fragment header) and the piece begins.
+    pub payload_at: u16,
+    /// The length of the piece by the IP header: the frame may be padded.
+    pub payload_len: u32,
+    /// The congestion mark.
+    pub ecn: Ecn,
+}
+
+/// Why there is nothing to know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// The headers go on: show at least so many bytes.
+    NeedHead(u16),
+    /// Not IP, or IP in a form that nothing here looks into: pass it up as it is.
+    Foreign,
+    /// A standard receiver throws it away.
+    Refused(Refusal),
+}
+
+impl From<Refusal> for Stop {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(refusal)
+    }
 }

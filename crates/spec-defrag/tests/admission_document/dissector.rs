@@ -4,7 +4,7 @@ use landfall_placement::{Random, Refusal};
 use landfall_testkit::tshark::Dissector;
 use spec_defrag::admission::{ControlFrame, is_control};
 
-use super::document;
+use super::{vector, vectors};
 
 const LFAC: Dissector<'_> = Dissector {
     script: "lfac",
@@ -15,7 +15,7 @@ const LFAC: Dissector<'_> = Dissector {
 
 #[test]
 fn every_vector_is_dissected() {
-    let vectors = document::vectors();
+    let vectors = vectors();
     let frames: Vec<_> = vectors.iter().map(|vector| vector.bytes.clone()).collect();
     let Some(dissected) = LFAC.dissect(&frames, "lfac", &[]) else { return };
     let infos = [
@@ -42,7 +42,7 @@ fn every_vector_is_dissected() {
 
 #[test]
 fn every_field_is_shown_by_its_name() {
-    let frames = [document::vector("Fast_Ack"), document::vector("Fast_NAck with a place")];
+    let frames = [vector("Fast_Ack"), vector("Fast_NAck with a place")];
     for (filter, kind) in [
         (
             "lfac.version == 1 && lfac.nonce == 0x1122334455667788 && lfac.serial == 2 \
@@ -62,7 +62,7 @@ fn every_field_is_shown_by_its_name() {
 #[test]
 fn the_dissector_and_the_codec_agree() {
     let mut random = Random::from_number(11);
-    let vectors: Vec<_> = document::vectors()
+    let vectors: Vec<_> = vectors()
         .into_iter()
         .map(|vector| vector.bytes)
         .filter(|bytes| bytes[12] == 0x88)
@@ -98,7 +98,7 @@ fn the_dissector_and_the_codec_agree() {
 
 #[test]
 fn what_others_do_with_the_ethertype_is_left_alone() {
-    let mut frame = document::vector("Fast_Req");
+    let mut frame = vector("Fast_Req");
     frame[17] = b'X';
     let Some(dissected) = LFAC.dissect(&[frame], "frame", &[]) else { return };
     assert_eq!(dissected.len(), 1);

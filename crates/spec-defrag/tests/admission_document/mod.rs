@@ -2,12 +2,11 @@
 //! tables those of the code, the tests it names exist, and the dissector agrees.
 
 mod dissector;
-mod document;
 
 use std::collections::BTreeSet;
 
 use landfall_placement::{Duration, Instant};
-use landfall_testkit::document::{features, functions_below, unproven};
+use landfall_testkit::document::{self, Vector, features, functions_below, unproven};
 use landfall_testkit::root;
 use spec_defrag::admission::frame::{FRAME_LEN, Nonce};
 use spec_defrag::admission::{
@@ -55,7 +54,7 @@ fn expected() -> [(&'static str, ControlFrame); 10] {
 
 #[test]
 fn the_vectors_of_the_document_are_what_is_sent() {
-    let vectors = document::vectors();
+    let vectors = vectors();
     let names: Vec<_> = vectors.iter().map(|vector| vector.name.as_str()).collect();
     assert_eq!(names, expected().map(|(name, _)| name));
     for (vector, (name, frame)) in vectors.iter().zip(expected()) {
@@ -75,7 +74,7 @@ fn the_state_machines_speak_as_the_document_says() {
     let mut gate = Gate::new(GateConfig::new(RECEIVER), [2; 32]).unwrap();
     requester.ask(now).unwrap();
     let request = requester.poll_transmit(now).unwrap();
-    let vector = document::vector("Fast_Req with priority tag");
+    let vector = vector("Fast_Req with priority tag");
     // All but the nonce, which is random.
     assert_eq!((&request[..26], &request[34..]), (&vector[..26], &vector[34..]));
     gate.handle_frame(soon, &request).unwrap();
@@ -89,7 +88,7 @@ fn the_state_machines_speak_as_the_document_says() {
 
 #[test]
 fn the_tables_of_the_document_are_those_of_the_code() {
-    let page = document::section();
+    let page = section();
     let gate = GateConfig::new(RECEIVER);
     let requester = RequesterConfig::new(SENDER, RECEIVER);
     let timers = [
@@ -123,11 +122,28 @@ fn the_tests_that_the_section_names_exist() {
     for folder in ["src/admission", "tests"] {
         functions.extend(functions_below(&root().join("crates/spec-defrag").join(folder)));
     }
-    let page = document::section();
+    let page = section();
     let (_, table) =
         page.split_once("\n### Features of admission control and their tests\n").unwrap();
     let features = features(table);
     assert!(features.len() >= 20, "{}", features.len());
     let wrong = unproven(&features, &functions);
     assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// What the page says on admission control.
+fn section() -> String {
+    let page = document::page("docs/spec/spec-defrag.md");
+    let (_, section) = page.split_once("\n## Admission control\n").expect("it has the section");
+    section.split("\n## ").next().unwrap_or_default().to_owned()
+}
+
+/// Every vector of the section.
+fn vectors() -> Vec<Vector> {
+    document::vectors(&section())
+}
+
+/// The bytes of one vector.
+fn vector(name: &str) -> Vec<u8> {
+    document::vector(&section(), name)
 }

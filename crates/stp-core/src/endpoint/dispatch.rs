@@ -1,7 +1,8 @@
-//! A packet comes: what everything is checked for, and who it is for.
+//! A packet comes: what everything is checked for, and who it is for. A payload is in place, a
+//! transmission is over.
 
 use landfall_placement::{
-    Check, Instant, Peer, Placement, Refusal, RunPlacement, Spans, Unit, UnitRun,
+    Check, Instant, Landing, Peer, Placement, Refusal, RunPlacement, Spans, Ticket, Unit, UnitRun,
 };
 
 use super::Endpoint;
@@ -10,9 +11,8 @@ use crate::mirror::Owner;
 use crate::offload::{Hit, Incoming};
 use crate::ticket::Purpose;
 use crate::wire::header::SHORTEST_FRAME;
-use crate::wire::hold;
 use crate::wire::message::{Message, Question, State};
-use crate::wire::{Envelope, Flags, HEADER_LEN, Header, Op, Reason, header, proof};
+use crate::wire::{Envelope, Flags, HEADER_LEN, Header, Op, Reason, header, hold, proof};
 
 /// How many events wait at most, for each place in the queue of a path, before
 /// nothing more is taken in.
@@ -337,6 +337,45 @@ impl Endpoint {
             }
             ConnectionState::Opening | ConnectionState::Asked => Err(Refusal::Unexpected),
             _ => Ok(()),
+        }
+    }
+}
+
+impl Endpoint {
+    #[inline]
+    pub(super) fn land(&mut self, now: Instant, ticket: Ticket, landing: Landing) {
+        let is_in_place = matches!(landing, Landing::Verified | Landing::Unchecked);
+        match Purpose::unpack(ticket) {
+            Purpose::Stus(seats) => {
+                if landing == Landing::Corrupt {
+                    self.refusals.count(landfall_placement::Refusal::BadChecksum);
+                }
+                self.land_stus(now, seats, is_in_place, landing == Landing::Failed);
+            }
+            Purpose::Put(step) => {
+                if landing == Landing::Corrupt {
+                    self.refusals.count(landfall_placement::Refusal::BadChecksum);
+                }
+                self.land_put(now, step, landing);
+            }
+            Purpose::Fetch(step) => {
+                let old = if let Landing::Old(old) = landing { Some(old) } else { None };
+                self.land_fetch(now, step, old);
+            }
+            Purpose::Control
+            | Purpose::Send { .. }
+            | Purpose::Exposed { .. }
+            | Purpose::Operation(_) => {}
+        }
+    }
+
+    #[inline]
+    pub(super) fn let_go(&mut self, _now: Instant, ticket: Ticket) {
+        match Purpose::unpack(ticket) {
+            Purpose::Send { index, generation } => self.let_go_of_send(index, generation),
+            Purpose::Exposed { index, generation } => self.let_go_of_exposed(index, generation),
+            Purpose::Operation(step) => self.let_go_of_operation(step),
+            Purpose::Control | Purpose::Stus(_) | Purpose::Put(_) | Purpose::Fetch(_) => {}
         }
     }
 }

@@ -3,18 +3,14 @@
 //! | file | what happens there |
 //! | --- | --- |
 //! | `adapter` | adapters that take Data off the engine |
-//! | `dispatch` | a packet comes: checks, and who it is for |
-//! | `landing` | a payload is in place, a transmission is over |
-//! | `transmit` | what is sent next |
+//! | `dispatch` | a packet comes: checks, and who it is for; a payload is in place, a transmission is over |
+//! | `transmit` | what is sent next; a message to the other side of a connection |
 //! | `paths` | paths come, change and go |
 //! | `timers` | time passed |
-//! | `say` | a message to the other side of a connection |
 
 mod adapter;
 mod dispatch;
-mod landing;
 mod paths;
-mod say;
 mod timers;
 mod transmit;
 

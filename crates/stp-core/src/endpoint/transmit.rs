@@ -1,14 +1,16 @@
 //! What is sent next: first what carries no payload, for somebody waits for
 //! it; then Puts and FetchOps, which are short; then Data.
 
-use landfall_placement::{Ecn, Instant, RunRoom, Spans, SumSlot, Transmit, TransmitRun};
+use landfall_placement::{Ecn, Instant, Peer, RunRoom, Spans, SumSlot, Transmit, TransmitRun};
 use zerocopy::IntoBytes;
 
 use super::Endpoint;
-use crate::path::Source;
+use crate::connection::State;
+use crate::path::{Control, Source};
 use crate::ticket::Purpose;
 use crate::wire::header::SUM_OFFSET;
-use crate::wire::{HEADER_LEN, LONGEST_HEAD};
+use crate::wire::proof::{self, Secrets};
+use crate::wire::{Envelope, HEADER_LEN, LONGEST_HEAD, Message};
 
 /// Where the driver puts a checksum over header and payload.
 pub(crate) const SUM_SLOT: SumSlot = SumSlot { start: 0, offset: SUM_OFFSET };
@@ -177,5 +179,71 @@ impl Endpoint {
             }
             _ => {}
         }
+    }
+}
+
+impl Endpoint {
+    /// Queues a message on the first link of the connection that is up. If
+    /// there is none, or no room to wait, it is as if it were lost on the way:
+    /// whoever needs an answer asks again.
+    pub(crate) fn say(&mut self, connection: u32, message: &Message) {
+        let Some(known) = self.connections.get(connection) else { return };
+        let is_up = |link: &u32| self.links.get(*link).is_some_and(|link| link.is_up);
+        let link = known.known_links().find(is_up).unwrap_or(known.link);
+        self.say_over(link, connection, message);
+    }
+
+    /// Queues a message on one link.
+    pub(crate) fn say_over(&mut self, link: u32, connection: u32, message: &Message) {
+        let Some(known) = self.connections.get(connection) else { return };
+        // The other side has forgotten it: only a driver is still at something.
+        if known.state == State::Gone {
+            return;
+        }
+        let envelope = known.envelope();
+        let secrets = known.secrets_out();
+        let Some(link) = self.links.get(link) else { return };
+        let (path, to) = (usize::from(link.path), link.peer);
+        self.say_to(path, to, envelope, secrets, message);
+    }
+
+    /// Queues a message to somebody, who need not have a connection.
+    pub(crate) fn say_to(
+        &mut self,
+        path: usize,
+        to: Peer,
+        envelope: Envelope,
+        secrets: Secrets,
+        message: &Message,
+    ) {
+        self.say_filled(path, to, (envelope, secrets), message, 0);
+    }
+
+    /// The same with so many bytes behind it that mean nothing.
+    pub(crate) fn say_filled(
+        &mut self,
+        path: usize,
+        to: Peer,
+        (envelope, secrets): (Envelope, Secrets),
+        message: &Message,
+        filled: u32,
+    ) {
+        let Some(path) = self.paths.get_mut(path) else { return };
+        if path.control.len() >= self.config.queue || path.limits.is_none() {
+            self.stats.control_dropped += 1;
+            return;
+        }
+        let mut bytes = [0; LONGEST_HEAD];
+        if let Some(len) = message.encode(envelope, &mut bytes) {
+            proof::seal(&mut bytes[..len], secrets);
+            path.control.push_back(Control { to, len: len as u8, bytes, filled });
+        }
+    }
+
+    /// Is there room for messages on the path of a link?
+    pub(crate) fn can_say_over(&self, link: u32) -> bool {
+        let Some(link) = self.links.get(link) else { return false };
+        let path = &self.paths[usize::from(link.path)];
+        path.limits.is_some() && path.has_room_for_grants(self.config.queue)
     }
 }

@@ -5,10 +5,11 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::operations::Operation;
-use super::world::{PATHS, Packet, World};
+use super::world::{PATHS, World};
 use crate::endpoint::Endpoint;
 use crate::wire::{Flags, HEADER_LEN, Header, Message, Op, header, proof};
 use landfall_placement::PathId;
+use landfall_testkit::model::Packet;
 
 /// The side that is attacked, by the other one.
 const VICTIM: usize = 1;
@@ -44,7 +45,7 @@ pub(super) fn withstand(mut bytes: &[u8]) -> Vec<String> {
     world.round();
     while let [kind, which, rest @ ..] = bytes {
         let end = &world.ends[VICTIM];
-        let known: Vec<&Packet> = end.inbox.iter().chain(&end.past).collect();
+        let known: Vec<&Packet> = end.under_way.known().collect();
         let template = known.get(usize::from(*which) % known.len().max(1));
         let Some(mut packet) = template.map(|packet| (*packet).clone()) else { break };
         let changes = usize::from(*kind & 7);
@@ -55,7 +56,7 @@ pub(super) fn withstand(mut bytes: &[u8]) -> Vec<String> {
             prove(&world.ends[VICTIM].checked.engine, &mut packet.bytes);
         }
         packet.path = PathId(u16::from(*kind >> 5) % PATHS);
-        world.ends[VICTIM].inbox.push_front(packet);
+        world.ends[VICTIM].under_way.enqueue_first(packet);
         world.place(VICTIM, 0);
         match *kind >> 3 & 3 {
             0 => world.land(VICTIM, usize::MAX, *which == 0),
@@ -67,7 +68,7 @@ pub(super) fn withstand(mut bytes: &[u8]) -> Vec<String> {
             world.transmit(VICTIM, PathId(path), 4, false);
         }
         // What users are told by who lies to them is not the model's to judge.
-        world.failures.clear();
+        world.findings.take_failures();
     }
     world.land(VICTIM, usize::MAX, false);
     world.judge_memory(VICTIM)

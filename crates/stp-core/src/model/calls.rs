@@ -82,7 +82,7 @@ impl World {
 
     /// Bytes that no other Transfer or operation has.
     pub(super) fn pattern(&self, len: u32) -> Vec<u8> {
-        let salt = self.truth.transfers.len() as u64 * 2 + self.digest % 0x1_0000 + 1;
+        let salt = self.truth.transfers.len() as u64 * 2 + self.findings.digest() % 0x1_0000 + 1;
         let salt = salt.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let mut bytes = vec![0; (len as usize).next_multiple_of(8)];
         for (n, word) in (1u64..).zip(bytes.chunks_exact_mut(8)) {

@@ -6,20 +6,17 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use landfall_placement::{
-    Check, Duration, Ecn, Engine, Heads, InternetSum, Landing as Verdict, PathId, PathState, Peer,
-    Placement, Refusal, RunRoom, Spans, Ticket, Transmit, Unit, UnitRun,
+    Check, Duration, Ecn, Engine, Heads, PathId, PathState, Peer, Placement, RunRoom, Span, Spans,
+    UnitRun,
 };
-use landfall_testkit::model::{Memory, digest};
+use landfall_testkit::model::{Bounds, Packet, gather, pass_time, scatter};
 
-use super::world::{Landing, PATHS, Packet, World};
+use super::world::{End, PATHS, World};
 use crate::wire::{HEADER_LEN, Message};
 
 /// Bounds of what is under way; beyond them it is lost, or must land first.
-const INBOX: usize = 256;
-const LANDINGS: usize = 48;
-const HELD: usize = 48;
-const OLD: usize = 16;
-const PAST: usize = 48;
+pub(super) const BOUNDS: Bounds =
+    Bounds { inbox: 256, past: 48, landings: 48, held: 48, old: 16, reuses_tickets: false };
 /// The most units of a run.
 const RUN: usize = 16;
 
@@ -34,7 +31,7 @@ impl World {
     ) -> usize {
         let mut n = 0;
         while n < count {
-            if self.ends[side].held.len() >= HELD {
+            if self.ends[side].under_way.holds_most() {
                 self.release(side, false);
             }
             let sent = match self.transmit_run(side, path, count - n) {
@@ -62,7 +59,7 @@ impl World {
         let mut room = RunRoom::new(room, HEADER_LEN, most_bytes);
         let end = &mut self.ends[side];
         let Some(run) = end.checked.poll_transmit_run(self.now, path, &mut room) else { return 0 };
-        end.held.push_back(run.ticket);
+        end.under_way.hold(run.ticket);
         let mut rest = run.span;
         for head in heads.iter().take(usize::from(run.units)) {
             let (span, behind) = rest.split_at(run.payload_len);
@@ -82,7 +79,7 @@ impl World {
         let Some(transmit) = end.checked.poll_transmit(self.now, path, &mut head, &mut from) else {
             return 0;
         };
-        end.held.push_back(transmit.ticket);
+        end.under_way.hold(transmit.ticket);
         let bytes = gather(&end.memory, &transmit, &head, &from);
         self.send_packet(side, path, transmit.to, bytes);
         1
@@ -98,91 +95,52 @@ impl World {
         if bytes.len() > self.setup.limits(path.0).unit as usize {
             return self.fail(side, &format!("{} bytes are too long for {path:?}", bytes.len()));
         }
-        self.digest_bytes(&bytes);
+        self.findings.add(&bytes);
         self.write_down(|| format!("  {side} → {to} on {}: {}", path.0, spell(&bytes)));
-        self.enqueue(to, Packet { path, from: side, bytes, is_changed: false });
+        let from = Peer::Node(side as u32);
+        self.ends[to].under_way.enqueue(Packet::new(path, from, bytes));
     }
 
     /// The driver holds nothing any more.
     pub(super) fn release(&mut self, side: usize, newest_first: bool) {
-        loop {
-            let held = &mut self.ends[side].held;
-            let ticket = if newest_first { held.pop_back() } else { held.pop_front() };
-            let Some(ticket) = ticket else { return };
-            self.ends[side].checked.handle_sent(self.now, ticket);
-            keep_old(&mut self.ends[side].old[1], ticket);
-        }
+        let End { checked, under_way, .. } = &mut self.ends[side];
+        under_way.release(checked, self.now, newest_first);
     }
 
-    pub(super) fn enqueue(&mut self, side: usize, packet: Packet) {
-        let inbox = &mut self.ends[side].inbox;
-        if inbox.len() < INBOX {
-            inbox.push_back(packet);
-        }
-    }
-
-    pub(super) fn pick(&mut self, side: usize, which: usize) -> Option<Packet> {
-        let inbox = &mut self.ends[side].inbox;
-        let at = which % inbox.len().max(1);
-        inbox.remove(at)
-    }
-
-    pub(super) fn double(&mut self, side: usize, which: usize) {
-        if let Some(packet) = self.pick(side, which) {
-            self.enqueue(side, packet.clone());
-            self.enqueue(side, packet);
-        }
-    }
-
-    pub(super) fn replay(&mut self, side: usize, which: usize) {
-        let past = &self.ends[side].past;
-        if let Some(packet) = past.get(which % past.len().max(1)).cloned() {
-            self.enqueue(side, packet);
-        }
-    }
-
-    /// Flips one bit, in each packet at most once: two flips may hide each
-    /// other from an Internet checksum.
     pub(super) fn flip(&mut self, side: usize, which: usize, bit: u16) {
-        let Some(mut packet) = self.pick(side, which) else { return };
-        if !packet.is_changed && self.setup.has_checksum() {
-            let bit = usize::from(bit) % (packet.bytes.len() * 8).max(1);
-            if let Some(byte) = packet.bytes.get_mut(bit / 8) {
-                *byte ^= 1 << (bit % 8);
+        let can_flip = self.setup.has_checksum();
+        self.ends[side].under_way.change(which, |packet| {
+            if can_flip {
+                packet.flip(0, bit);
             }
-            packet.is_changed = true;
-        }
-        self.enqueue(side, packet);
+        });
     }
 
     pub(super) fn inject(&mut self, side: usize, bytes: &[u8]) {
-        let from = (side + 1) % self.sides();
+        let from = Peer::Node(((side + 1) % self.sides()) as u32);
         let path = PathId(bytes.len() as u16 % PATHS);
-        self.enqueue(side, Packet { path, from, bytes: bytes.to_vec(), is_changed: true });
+        self.ends[side].under_way.enqueue(Packet::new(path, from, bytes.to_vec()).changed());
     }
 
     /// Asks for the place of one of the packets under way; of those behind it, too, where
     /// they came with it and the engine answers for a run.
     pub(super) fn place(&mut self, side: usize, which: usize) {
-        if self.ends[side].landings.len() >= LANDINGS {
-            self.land(side, LANDINGS, false);
+        if self.ends[side].under_way.is_full() {
+            self.land(side, BOUNDS.landings, false);
         }
-        let at = which % self.ends[side].inbox.len().max(1);
+        let at = which % self.ends[side].under_way.packets().max(1);
         if self.place_run(side, at) {
             return self.hear();
         }
-        let Some(packet) = self.pick(side, which) else { return };
-        self.remember(side, &packet);
-        let end = &mut self.ends[side];
-        let mut into = Spans::new();
-        let placement = ask_place(&mut end.checked, self.now, &packet, &mut into);
-        if self.story.is_some() {
+        let End { checked, under_way, .. } = &mut self.ends[side];
+        let Some((packet, placement, into)) = under_way.receive(checked, self.now, which) else {
+            return;
+        };
+        if self.findings.is_told() {
             self.write_down(|| format!("  {side} ← {}: {placement:?}", spell(&packet.bytes)));
         }
-        if let Ok(placement) = placement
-            && !matches!(placement, Placement::Consumed | Placement::NeedHead(_))
-        {
-            self.ends[side].landings.push_back(Landing { packet, placement, into });
+        if let Ok(placement) = placement {
+            self.ends[side].under_way.keep(packet, placement, into);
         }
         self.hear();
     }
@@ -191,14 +149,14 @@ impl World {
     /// length, the last possibly shorter. Says whether the engine took any.
     fn place_run(&mut self, side: usize, at: usize) -> bool {
         let end = &mut self.ends[side];
-        let Some(first) = end.inbox.get(at) else { return false };
+        let Some(first) = end.under_way.packets_from(at).next() else { return false };
         let (path, from, unit_len) = (first.path, first.from, first.bytes.len());
         let alike = |packet: &&Packet| {
             packet.path == path && packet.from == from && packet.bytes.len() <= unit_len
         };
         let mut heads = Vec::new();
         let (mut units, mut last_len) = (0, unit_len);
-        for packet in end.inbox.iter().skip(at).take_while(alike).take(RUN) {
+        for packet in end.under_way.packets_from(at).take_while(alike).take(RUN) {
             let Some(head) = packet.bytes.first_chunk::<HEADER_LEN>() else { break };
             heads.extend_from_slice(head);
             (units, last_len) = (units + 1, packet.bytes.len());
@@ -209,52 +167,34 @@ impl World {
         let Some(heads) = Heads::new(&heads, HEADER_LEN, HEADER_LEN, units) else { return false };
         let run = UnitRun {
             path,
-            from: Peer::Node(from as u32),
+            from,
             heads,
             unit_len: unit_len as u32,
             last_len: last_len as u32,
             ecn: Ecn::NotCapable,
         };
         let Some(placed) = end.checked.place_run(self.now, &run) else { return false };
-        let packets: Vec<_> = end.inbox.drain(at..at + usize::from(placed.units)).collect();
         let mut payload = Vec::new();
-        for packet in &packets {
+        for packet in end.under_way.receive_run(at, placed.units.into()) {
             payload.extend_from_slice(&packet.bytes[usize::from(placed.at)..]);
-            self.remember(side, packet);
         }
         self.write_down(|| format!("  {side} ← a run: {placed:?}"));
         let mut into = Spans::new();
         let _ = into.push(placed.span);
         let placement = Placement::Into { at: 0, check: Check::None, ticket: placed.ticket };
-        let packet = Packet { path, from, bytes: payload, is_changed: false };
-        self.ends[side].landings.push_back(Landing { packet, placement, into });
+        self.ends[side].under_way.keep(Packet::new(path, from, payload), placement, into);
         true
-    }
-
-    /// What came may come again later.
-    fn remember(&mut self, side: usize, packet: &Packet) {
-        let past = &mut self.ends[side].past;
-        if !packet.is_changed {
-            if past.len() >= PAST {
-                past.pop_front();
-            }
-            past.push_back(packet.clone());
-        }
     }
 
     /// Tells of landings, in order; the first of them may fail.
     pub(super) fn land(&mut self, side: usize, count: usize, fails: bool) {
         for n in 0..count {
-            let end = &mut self.ends[side];
-            let Some(landing) = end.landings.pop_front() else { return };
+            let End { checked, memory, under_way, shared, has_failed, .. } = &mut self.ends[side];
             let fails = fails && n == 0 && self.setup.may_fail();
-            end.has_failed |= fails;
-            if let Some((ticket, verdict)) = carry_out(&mut end.memory, &landing, fails) {
-                end.checked.handle_placed(self.now, ticket, verdict);
-                for span in landing.into.iter().filter(|span| end.shared.contains(&span.region)) {
-                    end.checked.reuse(&(*span).into());
-                }
-                keep_old(&mut end.old[0], ticket);
+            let Some(into) = under_way.land(checked, memory, self.now, fails) else { return };
+            *has_failed |= fails;
+            for span in into.iter().filter(|span| shared.contains(&span.region)) {
+                checked.reuse(&(*span).into());
             }
             self.hear();
         }
@@ -262,28 +202,17 @@ impl World {
 
     /// A receive that was guessed wrong: junk wherever the engine allows it.
     pub(super) fn scatter(&mut self, side: usize, path: PathId) {
-        for nth in 0..4 {
-            let end = &mut self.ends[side];
-            let Some(guess) = end.checked.guess(path, nth) else { return };
-            let is_shared = end.shared.contains(&guess.span.region);
-            match end.memory.get_mut(&guess.span) {
-                Some(bytes) if !is_shared => bytes.fill(0xee),
-                _ => return self.fail(side, &format!("guesses {}", guess.span)),
-            }
+        let End { checked, memory, shared, .. } = &mut self.ends[side];
+        let may_fall = |span: &Span| !shared.contains(&span.region);
+        if let Err(span) = scatter(checked, memory, path, may_fall) {
+            self.fail(side, &format!("guesses {span}"));
         }
     }
 
     /// Time passes: by so many units of 8 µs, or up to the next timeout.
     pub(super) fn wait(&mut self, some: Option<u8>) {
-        let next =
-            self.ends.iter().filter_map(|end| end.checked.poll_timeout()).map(|t| t.at).min();
-        self.now = match some {
-            Some(some) => self.now + Duration::from_micros(u64::from(some) * 8),
-            None => self.now.max(next.unwrap_or(self.now)),
-        };
-        for end in &mut self.ends {
-            end.checked.handle_timeout(self.now);
-        }
+        let time = some.map(|some| Duration::from_micros(u64::from(some) * 8));
+        pass_time(&mut self.now, time, self.ends.iter_mut().map(|end| &mut end.checked));
         self.hear();
     }
 
@@ -292,21 +221,14 @@ impl World {
         self.ends[side].checked.handle_path(self.now, PathId(path), state);
     }
 
-    /// An old ticket comes back that means nothing now (invariant 7). It
-    /// passes by the checker, which would blame the driver.
+    /// Old tickets come back that mean nothing now (invariant 7).
     pub(super) fn bring_back_old(&mut self, side: usize) {
-        let end = &mut self.ends[side];
+        let End { checked, under_way, .. } = &mut self.ends[side];
         // Where units of the same Block are under way, it may name one of them.
-        if end.landings.is_empty()
-            && let Some(ticket) = end.old[0].pop_front()
-        {
-            end.checked.engine.handle_placed(self.now, ticket, Verdict::Verified);
+        if under_way.waiting() == 0 {
+            under_way.bring_back_placed(checked, self.now);
         }
-        if let Some(ticket) = end.old[1].pop_front()
-            && !end.held.contains(&ticket)
-        {
-            end.checked.engine.handle_sent(self.now, ticket);
-        }
+        under_way.bring_back_sent(checked, self.now);
     }
 
     /// Everything that is under way arrives, and what is said in answer. Says
@@ -321,25 +243,21 @@ impl World {
     pub(super) fn round(&mut self) -> bool {
         let mut moved = false;
         for side in 0..self.sides() {
-            moved |= !self.ends[side].inbox.is_empty() || !self.ends[side].landings.is_empty();
-            let most = self.ends[side].inbox.len();
-            for _ in 0..most {
-                if !self.ends[side].inbox.is_empty() {
+            let under_way = &self.ends[side].under_way;
+            moved |= under_way.packets() + under_way.waiting() > 0;
+            for _ in 0..under_way.packets() {
+                if self.ends[side].under_way.packets() > 0 {
                     self.place(side, 0);
                 }
             }
             self.land(side, usize::MAX, false);
             self.release(side, false);
             for path in 0..PATHS {
-                moved |= self.transmit(side, PathId(path), INBOX / 4, false) > 0;
+                moved |= self.transmit(side, PathId(path), BOUNDS.inbox / 4, false) > 0;
             }
             self.hear();
         }
         moved
-    }
-
-    pub(super) fn digest_bytes(&mut self, bytes: &[u8]) {
-        self.digest = digest(self.digest, bytes);
     }
 }
 
@@ -348,106 +266,5 @@ fn spell(bytes: &[u8]) -> String {
     match Message::decode(bytes) {
         Ok((_, message)) => format!("{message:?}"),
         Err(refusal) => format!("{} bytes: {refusal}", bytes.len()),
-    }
-}
-
-fn keep_old(old: &mut alloc::collections::VecDeque<Ticket>, ticket: Ticket) {
-    old.push_back(ticket);
-    if old.len() > OLD {
-        old.pop_front();
-    }
-}
-
-/// The whole packet: head and payload in one, with its checksum filled in.
-fn gather(memory: &Memory, transmit: &Transmit, head: &[u8], from: &Spans) -> Option<Vec<u8>> {
-    let mut bytes = head.get(..usize::from(transmit.head_len))?.to_vec();
-    for span in from.iter() {
-        bytes.extend_from_slice(memory.get(span)?);
-    }
-    if let Some(slot) = transmit.checksum {
-        let mut sum = InternetSum::new();
-        sum.add(bytes.get(usize::from(slot.start)..)?);
-        let at = usize::from(slot.start) + usize::from(slot.offset);
-        bytes.get_mut(at..at + 2)?.copy_from_slice(&sum.checksum().to_be_bytes());
-    }
-    Some(bytes)
-}
-
-/// Asks where a packet belongs, with more and more of its head.
-fn ask_place<E: Engine>(
-    engine: &mut E,
-    now: landfall_placement::Instant,
-    packet: &Packet,
-    into: &mut Spans,
-) -> Result<Placement, Refusal> {
-    let mut have = 17;
-    // A head grows each time, so this ends at the length of the packet.
-    loop {
-        into.clear();
-        let unit = Unit {
-            path: packet.path,
-            from: Peer::Node(packet.from as u32),
-            head: &packet.bytes[..packet.bytes.len().min(have)],
-            len: packet.bytes.len() as u32,
-            segment: None,
-            ecn: Ecn::NotCapable,
-        };
-        match engine.place(now, &unit, into) {
-            Ok(Placement::NeedHead(more)) => {
-                let more = usize::from(more);
-                if more <= have || more > packet.bytes.len() {
-                    return Err(Refusal::Truncated);
-                }
-                have = more;
-            }
-            other => return other,
-        }
-    }
-}
-
-/// Puts a payload where it belongs, if its check is good.
-fn carry_out(memory: &mut Memory, landing: &Landing, fails: bool) -> Option<(Ticket, Verdict)> {
-    let bytes = &landing.packet.bytes;
-    match landing.placement {
-        Placement::Into { ticket, .. } | Placement::Word(_, ticket) if fails => {
-            Some((ticket, Verdict::Failed))
-        }
-        Placement::Into { at, check, ticket } => {
-            let verdict = verify(bytes, check);
-            if verdict != Verdict::Corrupt {
-                let mut rest = bytes.get(usize::from(at)..).unwrap_or(&[]);
-                for span in landing.into.iter() {
-                    let part;
-                    (part, rest) = rest.split_at(rest.len().min(span.len as usize));
-                    match memory.get_mut(span) {
-                        Some(place) => place[..part.len()].copy_from_slice(part),
-                        None => return Some((ticket, Verdict::Failed)),
-                    }
-                }
-            }
-            Some((ticket, verdict))
-        }
-        Placement::Word(op, ticket) => {
-            Some((ticket, memory.word(&op).map_or(Verdict::Failed, Verdict::Old)))
-        }
-        Placement::NeedHead(_) | Placement::Consumed => None,
-    }
-}
-
-fn verify(bytes: &[u8], check: Check) -> Verdict {
-    match check {
-        Check::None => Verdict::Unchecked,
-        Check::InternetSum { from, len, seed } => {
-            let from = usize::from(from);
-            let covered = from.checked_add(len as usize).and_then(|end| bytes.get(from..end));
-            let mut sum = InternetSum::new();
-            sum.add_word(seed);
-            sum.add(covered.unwrap_or(&[]));
-            if covered.is_some() && sum.sum() == 0xffff {
-                Verdict::Verified
-            } else {
-                Verdict::Corrupt
-            }
-        }
     }
 }

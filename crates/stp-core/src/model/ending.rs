@@ -20,13 +20,7 @@ const TRIED_AGAIN: u32 = 16;
 const LONGEST: Duration = Duration::from_secs(120);
 
 impl World {
-    /// Lets everything that is under way come to its end, and gives all that
-    /// was found wrong.
-    pub(super) fn finish(mut self) -> (Vec<String>, u64) {
-        self.ending();
-        (self.failures, self.digest)
-    }
-
+    /// Lets everything that is under way come to its end.
     pub(super) fn ending(&mut self) {
         self.write_down(|| String::from("---- the end"));
         for side in 0..self.sides() {
@@ -83,7 +77,7 @@ impl World {
         // What users were told when they did something last, and how many turns ago.
         let (mut known, mut idle) = (self.heard, TRIED_AGAIN);
         for _ in 0..MOST_ROUNDS {
-            if !self.failures.is_empty() || is_over(self) {
+            if !self.findings.failures().is_empty() || is_over(self) {
                 return;
             }
             if self.heard != known || idle >= TRIED_AGAIN {
@@ -132,7 +126,7 @@ impl World {
     /// Whatever one end was sent: it kept the contract and its bounds, and wrote
     /// to nothing that was not given for it.
     pub(super) fn judge_memory(mut self, side: usize) -> Vec<String> {
-        self.failures.clear();
+        self.findings.take_failures();
         self.judge_contract(side);
         self.check_bounds();
         let end = &self.ends[side];
@@ -149,7 +143,7 @@ impl World {
                 self.fail(side, "memory that is sent from was written");
             }
         }
-        self.failures
+        self.findings.take_failures()
     }
 
     /// What the contract checker noted.

@@ -19,7 +19,7 @@ impl World {
         for side in 0..self.sides() {
             while let Some(event) = self.ends[side].checked.poll_event() {
                 self.heard += 1;
-                self.digest_bytes(&[side as u8]);
+                self.findings.add(&[side as u8]);
                 self.write_down(|| format!("{side} is told: {event:?}"));
                 self.take_event(side, event);
             }

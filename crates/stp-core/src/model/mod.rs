@@ -31,6 +31,8 @@ mod world;
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use landfall_testkit::model::Findings;
+
 use crate::endpoint::Endpoint;
 
 /// Runs the operations that these bytes stand for on two or three connected
@@ -67,25 +69,25 @@ pub fn wrong_room(endpoint: &Endpoint) -> Option<String> {
 /// of a disagreement.
 #[must_use]
 pub fn story(bytes: &[u8]) -> Vec<String> {
-    let (config, bytes) = bytes.split_at(bytes.len().min(3));
-    let mut world = world::World::new(config);
-    world.story = Some(Vec::new());
-    for operation in operations::Operations::new(bytes, world.sides()) {
-        world.apply(operation);
-    }
-    world.ending();
-    let mut story = world.story.take().unwrap_or_default();
-    story.append(&mut world.failures);
-    story
+    play(bytes, true).into_story()
 }
 
 /// The same, and a digest of all that was sent and told: equal runs have equal ones.
 #[must_use]
 pub fn run(bytes: &[u8]) -> (Vec<String>, u64) {
+    let findings = play(bytes, false);
+    (findings.failures().to_vec(), findings.digest())
+}
+
+fn play(bytes: &[u8], with_story: bool) -> Findings {
     let (config, bytes) = bytes.split_at(bytes.len().min(3));
     let mut world = world::World::new(config);
+    if with_story {
+        world.findings.begin_story();
+    }
     for operation in operations::Operations::new(bytes, world.sides()) {
         world.apply(operation);
     }
-    world.finish()
+    world.ending();
+    world.findings
 }

@@ -1,16 +1,14 @@
 //! Several endpoints and all that is between them.
 
-use alloc::collections::VecDeque;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use landfall_placement::{
-    Area, Engine, Instant, PathId, PathState, Placement, RegionId, Spans, Ticket,
-};
-use landfall_testkit::model::{Checked, Memory};
+use landfall_placement::{Area, Engine, Instant, PathId, PathState, RegionId};
+use landfall_testkit::model::{Checked, Findings, Memory, UnderWay};
 
+use super::driver::BOUNDS;
 use super::ledger::{Truth, User};
 use super::operations::Operation;
 use super::room;
@@ -27,36 +25,12 @@ pub(super) const GUARD: u8 = 0xa7;
 /// How many bytes of that lie behind it.
 const BEHIND: usize = 9;
 
-/// A packet on its way.
-#[derive(Clone, Debug)]
-pub(super) struct Packet {
-    pub(super) path: PathId,
-    pub(super) from: usize,
-    pub(super) bytes: Vec<u8>,
-    /// A bit of it was flipped: another flip might hide the first.
-    pub(super) is_changed: bool,
-}
-
-/// A payload that has a place and is not there yet.
-#[derive(Clone, Debug)]
-pub(super) struct Landing {
-    pub(super) packet: Packet,
-    pub(super) placement: Placement,
-    pub(super) into: Spans,
-}
-
 /// One end.
 #[derive(Debug)]
 pub(super) struct End {
     pub(super) checked: Checked<Endpoint>,
     pub(super) memory: Memory,
-    pub(super) inbox: VecDeque<Packet>,
-    /// Packets that came a while ago.
-    pub(super) past: VecDeque<Packet>,
-    pub(super) landings: VecDeque<Landing>,
-    pub(super) held: VecDeque<Ticket>,
-    /// Tickets that are over: of placements, and of transmissions.
-    pub(super) old: [VecDeque<Ticket>; 2],
+    pub(super) under_way: UnderWay,
     pub(super) user: User,
     /// Memory that is shared on purpose: it may be written again and again.
     pub(super) shared: Vec<RegionId>,
@@ -74,14 +48,11 @@ pub(super) struct World {
     pub(super) ends: Vec<End>,
     pub(super) truth: Truth,
     pub(super) now: Instant,
-    pub(super) failures: Vec<String>,
-    pub(super) digest: u64,
+    pub(super) findings: Findings,
     /// How often timeouts ran before the end, where everybody answers.
     pub(super) timeouts: u32,
     /// How much the users were told.
     pub(super) heard: u64,
-    /// What happened, if somebody wants to read it.
-    pub(super) story: Option<Vec<String>>,
 }
 
 impl World {
@@ -94,11 +65,9 @@ impl World {
             ends,
             truth: Truth::default(),
             now: Instant::from_millis(1),
-            failures: Vec::new(),
-            digest: 0xcbf2_9ce4_8422_2325,
+            findings: Findings::new(false),
             timeouts: 0,
             heard: 0,
-            story: None,
         };
         if setup.begins_connected() {
             world.apply(Operation::Connect { side: 0, to: 0, meets: false });
@@ -144,10 +113,10 @@ impl World {
             Operation::Place { side, which } => self.place(side, usize::from(which)),
             Operation::Land { side, count, fails } => self.land(side, usize::from(count), fails),
             Operation::Lose { side, which } => {
-                self.pick(side, usize::from(which));
+                self.ends[side].under_way.pick(which.into());
             }
-            Operation::Double { side, which } => self.double(side, usize::from(which)),
-            Operation::Replay { side, which } => self.replay(side, usize::from(which)),
+            Operation::Double { side, which } => self.ends[side].under_way.double(which.into()),
+            Operation::Replay { side, which } => self.ends[side].under_way.replay(which.into()),
             Operation::Flip { side, which, bit } => self.flip(side, usize::from(which), bit),
             Operation::Inject { side, bytes } => self.inject(side, bytes),
             Operation::Scatter { side, path } => self.scatter(side, PathId(path)),
@@ -164,18 +133,13 @@ impl World {
     }
 
     pub(super) fn fail(&mut self, side: usize, what: &str) {
-        // As many say enough.
-        if self.failures.len() < 20 {
-            self.failures.push(format!("end {side} at {}: {what}", self.now));
-        }
+        self.findings.fail(format!("end {side} at {}: {what}", self.now));
     }
 
     /// Adds a line to the story.
     pub(super) fn write_down(&mut self, what: impl FnOnce() -> String) {
         let now = self.now;
-        if let Some(story) = &mut self.story {
-            story.push(format!("{now}  {}", what()));
-        }
+        self.findings.tell(|| format!("{now}  {}", what()));
     }
 
     /// Nothing is beyond its bound (invariant 5).
@@ -212,11 +176,7 @@ impl End {
         Self {
             checked,
             memory: Memory::new(),
-            inbox: VecDeque::new(),
-            past: VecDeque::new(),
-            landings: VecDeque::new(),
-            held: VecDeque::new(),
-            old: [VecDeque::new(), VecDeque::new()],
+            under_way: UnderWay::new(BOUNDS),
             user: User::default(),
             shared: Vec::new(),
             has_failed: false,

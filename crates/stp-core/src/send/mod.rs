@@ -4,13 +4,11 @@
 //! | --- | --- |
 //! | `begin` | what the user asks for: send, answer a read, cancel |
 //! | `granted` | Clear_To_Send: which STUs may go, and where they belong |
-//! | `heard` | answers, acknowledgements and endings |
-//! | `waiting` | what is repeated when nothing was heard |
+//! | `heard` | answers, acknowledgements and endings; what is repeated when nothing was heard |
 
 mod begin;
 mod granted;
 mod heard;
-mod waiting;
 
 use landfall_placement::Area;
 

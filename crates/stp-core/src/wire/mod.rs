@@ -14,7 +14,6 @@
 //! `docs/spec/stp.md` lays the bytes out and has test vectors. What does not
 //! live here: what an operation does.
 
-pub mod carrier;
 mod codec;
 pub mod header;
 pub mod hold;
@@ -27,3 +26,16 @@ pub use header::{HEADER_LEN, Header, LONGEST_HEAD};
 pub use message::{Envelope, Message};
 pub use op::{Flags, Op};
 pub use reason::Reason;
+
+/// What STP packets are carried by.
+pub mod carrier {
+    /// The ethertype of STP.
+    pub const ETHERTYPE: u16 = 0x8181;
+
+    /// The number of STP among the protocols on IP.
+    pub const IP_PROTOCOL: u8 = 118;
+
+    /// The UDP port where nothing else is configured. None is registered; this one
+    /// has the digits of the ethertype.
+    pub const UDP_PORT: u16 = 8181;
+}

@@ -1,4 +1,4 @@
-//! The inputs of a fuzz target: one text file for each target.
+//! The inputs of a fuzz target, one text file for each target, and their replay.
 //!
 //! A line is an input: its name, a blank, and its bytes as lower-case hex digits, or `-` if
 //! it has none. Inputs are in the order of their names, byte by byte, and each name occurs
@@ -7,17 +7,14 @@
 //! and a blank line follows. There is one way to write an input, so that two corpora with
 //! the same inputs differ in comments alone.
 
-mod replay;
 #[cfg(test)]
 mod tests;
 
-pub use replay::{Outcome, replay};
-
+use std::any::Any;
 use std::collections::BTreeMap;
-use std::fmt;
-use std::fs;
-use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
+use std::{fmt, fs, io};
 
 use crate::root;
 
@@ -239,4 +236,74 @@ fn from_hex(digits: &str) -> Option<Vec<u8>> {
         return None;
     }
     pairs.iter().map(|[high, low]| Some(nibble(*high)? << 4 | nibble(*low)?)).collect()
+}
+
+/// What a check says of an input.
+pub trait Outcome {
+    /// What it found, if anything.
+    fn findings(self) -> Vec<String>;
+}
+
+impl Outcome for Vec<String> {
+    fn findings(self) -> Vec<String> {
+        self
+    }
+}
+
+/// For checks that panic if they find something.
+impl Outcome for () {
+    fn findings(self) -> Vec<String> {
+        Vec::new()
+    }
+}
+
+/// Checks every input of a target's corpus, which has at least `least` of them.
+///
+/// # Panics
+///
+/// If the corpus cannot be read, if it has too few inputs, or none, or if the check finds
+/// something or panics. The message names every input that failed.
+#[track_caller]
+pub fn replay<O: Outcome>(target: &str, least: usize, check: impl Fn(&[u8]) -> O) {
+    let corpus = Corpus::open(target).unwrap_or_else(|error| panic!("{error}"));
+    expect_passes(target, &corpus, least, check);
+}
+
+#[track_caller]
+pub(super) fn expect_passes<O: Outcome>(
+    target: &str,
+    corpus: &Corpus,
+    least: usize,
+    check: impl Fn(&[u8]) -> O,
+) {
+    let count = corpus.len();
+    let least = least.max(1);
+    assert!(count >= least, "{target} has {count} inputs, and should have at least {least}");
+    let failed = failures(corpus, check);
+    assert!(
+        failed.is_empty(),
+        "{} of {count} inputs of {target} fail:\n{}",
+        failed.len(),
+        failed.join("\n")
+    );
+}
+
+/// A line for each input that the check does not pass: its name and what was found.
+pub(super) fn failures<O: Outcome>(corpus: &Corpus, check: impl Fn(&[u8]) -> O) -> Vec<String> {
+    let mut failed = Vec::new();
+    for (name, bytes) in corpus.inputs() {
+        // A check only reads its bytes, and what it made is dropped: nothing that a panic
+        // left half done is seen again.
+        let findings = catch_unwind(AssertUnwindSafe(|| check(bytes).findings()))
+            .unwrap_or_else(|panic| vec![format!("it panicked: {}", message(panic.as_ref()))]);
+        if !findings.is_empty() {
+            failed.push(format!("  {name}: {}", findings.join("\n    ")));
+        }
+    }
+    failed
+}
+
+fn message(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without a message")
 }

@@ -1,7 +1,7 @@
 //! Corpora as they are written and read, and what a replay says.
 
-use super::replay::{expect_passes, failures};
 use super::{Corpus, Error, replay};
+use super::{expect_passes, failures};
 use crate::TemporaryFolder;
 
 const TEXT: &str = "\

@@ -38,6 +38,16 @@ impl<'a> Choices<'a> {
         usize::from(choice) % bound.max(1)
     }
 
+    /// One of `0..bound`, of two bytes: they say how far along it lies.
+    pub fn scaled(&mut self, bound: u32) -> u32 {
+        ((u64::from(self.word()) * u64::from(bound)) >> 16) as u32
+    }
+
+    /// The next bytes, or zeros.
+    pub fn array<const N: usize>(&mut self) -> [u8; N] {
+        core::array::from_fn(|_| self.byte())
+    }
+
     /// One of a list.
     ///
     /// # Panics
@@ -76,5 +86,8 @@ mod tests {
         assert!(choices.is_over());
         assert_eq!((choices.byte(), choices.word(), choices.below(0)), (0, 0, 0));
         assert_eq!(choices.raw(1), []);
+        let mut choices = Choices::new(&[0x80, 0, 0xff, 0xff, 4, 5]);
+        assert_eq!((choices.scaled(10), choices.scaled(10)), (5, 9));
+        assert_eq!(choices.array(), [4, 5, 0]);
     }
 }

@@ -23,6 +23,16 @@ impl Memory {
         RegionId::new(self.regions.len() as u32 - 1, 0)
     }
 
+    /// Makes a region this long, if the name is good and it is shorter; zeros follow.
+    pub fn grow(&mut self, region: RegionId, len: usize) {
+        if let Some((generation, bytes)) = self.regions.get_mut(region.index as usize)
+            && *generation == region.generation
+            && bytes.len() < len
+        {
+            bytes.resize(len, 0);
+        }
+    }
+
     /// Ends a grant: its name means nothing any more. Gives the new one.
     pub fn renew(&mut self, region: RegionId) -> Option<RegionId> {
         let (generation, _) = self.regions.get_mut(region.index as usize)?;

@@ -3,12 +3,9 @@
 
 mod checked;
 mod choices;
-mod claimed;
-mod digest;
+mod findings;
 mod memory;
-mod operations;
 mod packet;
-mod segments;
 mod subjects;
 mod under_way;
 mod wire;
@@ -16,10 +13,9 @@ mod world;
 
 pub use checked::{Checked, Violation};
 pub use choices::Choices;
-pub use digest::digest;
+pub use findings::Findings;
 pub use memory::Memory;
-pub use packet::{Packet, gather, put};
-pub use segments::cut;
+pub use packet::{Packet, cut, gather, put};
 pub use subjects::placement_bookkeeping;
-pub use under_way::{Bounds, UnderWay};
+pub use under_way::{Bounds, UnderWay, pass_time, scatter};
 pub use wire::{Faults, NaiveWire, Side};

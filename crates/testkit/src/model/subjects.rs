@@ -7,8 +7,7 @@ use landfall_placement::{
     Duration, Instant, Offloads, PathId, PathLimits, Peer, WordFunction, WordWidth,
 };
 
-use super::operations::Operations;
-use super::world::{Subject, Told, World};
+use super::world::{Operations, Subject, Told, World};
 use crate::engines::numbered::{self, Numbered};
 use crate::engines::stream::{self, Framing, Station, Stream};
 use landfall_placement::Area;

@@ -1,8 +1,11 @@
 //! What is under way at one end: on the wire, and in the driver's hands.
 
 use alloc::collections::VecDeque;
+use alloc::vec::Vec;
 
-use landfall_placement::{Engine, Instant, Landing, Placement, Refusal, Spans, Ticket};
+use landfall_placement::{
+    Duration, Engine, Instant, Landing, PathId, Placement, Refusal, Span, Spans, Ticket,
+};
 
 use super::checked::Checked;
 use super::memory::Memory;
@@ -61,10 +64,19 @@ impl UnderWay {
         self.inbox.len()
     }
 
-    /// The packet that comes next.
-    #[must_use]
-    pub fn next(&self) -> Option<&Packet> {
-        self.inbox.front()
+    /// The packets on the wire, and those that came and may come again.
+    pub fn known(&self) -> impl Iterator<Item = &Packet> {
+        self.inbox.iter().chain(&self.past)
+    }
+
+    /// The packets on the wire, from this one on.
+    pub fn packets_from(&self, at: usize) -> impl Iterator<Item = &Packet> {
+        self.inbox.iter().skip(at)
+    }
+
+    /// A packet is on the wire before all others.
+    pub fn enqueue_first(&mut self, packet: Packet) {
+        self.inbox.push_front(packet);
     }
 
     /// A packet is on the wire from here on, unless that is full.
@@ -113,17 +125,32 @@ impl UnderWay {
         which: usize,
     ) -> Option<(Packet, Result<Placement, Refusal>, Spans)> {
         let packet = self.pick(which)?;
-        if !packet.is_changed {
-            if self.past.len() >= self.bounds.past {
-                self.past.pop_front();
-            }
-            if self.bounds.past > 0 {
-                self.past.push_back(packet.clone());
-            }
-        }
+        self.remember(&packet);
         let mut into = Spans::new();
         let placement = packet.place(engine, now, &mut into);
         Some((packet, placement, into))
+    }
+
+    /// Takes so many packets off the wire, from this one on.
+    ///
+    /// # Panics
+    ///
+    /// If there are not so many.
+    pub fn receive_run(&mut self, at: usize, count: usize) -> Vec<Packet> {
+        let packets: Vec<_> = self.inbox.drain(at..at + count).collect();
+        packets.iter().for_each(|packet| self.remember(packet));
+        packets
+    }
+
+    /// What came may come again later.
+    fn remember(&mut self, packet: &Packet) {
+        if packet.is_changed || self.bounds.past == 0 {
+            return;
+        }
+        if self.past.len() >= self.bounds.past {
+            self.past.pop_front();
+        }
+        self.past.push_back(packet.clone());
     }
 
     /// Keeps a placement until it is landed; what needs none is done with.
@@ -210,6 +237,41 @@ impl UnderWay {
             checked.engine.handle_sent(now, ticket);
         }
     }
+}
+
+/// A receive that was guessed wrong: junk wherever the engine allows it, which must be
+/// memory that `may_fall` allows.
+///
+/// # Errors
+///
+/// A guess that names no memory, or memory where nothing may fall.
+pub fn scatter<E: Engine>(
+    engine: &E,
+    memory: &mut Memory,
+    path: PathId,
+    mut may_fall: impl FnMut(&Span) -> bool,
+) -> Result<(), Span> {
+    for nth in 0..4 {
+        let Some(guess) = engine.guess(path, nth) else { break };
+        let place = memory.get_mut(&guess.span).filter(|_| may_fall(&guess.span));
+        place.ok_or(guess.span)?.fill(0xee);
+    }
+    Ok(())
+}
+
+/// Time passes for all engines: so much, or up to the next timeout of any.
+pub fn pass_time<'e, E: Engine + 'e>(
+    now: &mut Instant,
+    time: Option<Duration>,
+    engines: impl IntoIterator<Item = &'e mut E>,
+) {
+    let engines: Vec<_> = engines.into_iter().collect();
+    let next = engines.iter().filter_map(|engine| engine.poll_timeout()).map(|t| t.at).min();
+    *now = match time {
+        Some(time) => *now + time,
+        None => (*now).max(next.unwrap_or(*now)),
+    };
+    engines.into_iter().for_each(|engine| engine.handle_timeout(*now));
 }
 
 impl Bounds {

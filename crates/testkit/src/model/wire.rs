@@ -9,9 +9,9 @@ use landfall_placement::{
 };
 
 use super::checked::Checked;
+use super::findings::digest;
 use super::memory::Memory;
-use super::packet::{Packet, gather, put};
-use super::segments;
+use super::packet::{Packet, cut, gather, put};
 
 /// What goes wrong on the wire, each in parts per million of units.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -180,10 +180,7 @@ impl<E: Engine> NaiveWire<E> {
                 if transmit.segment.is_some() { self.limits.super_unit } else { self.limits.unit };
             let is_for_other = matches!(transmit.to, Peer::Unaddressed)
                 || transmit.to == Peer::Node(1 - side as u32);
-            for byte in bytes.iter().flatten() {
-                // FNV-1a.
-                self.digest = (self.digest ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);
-            }
+            self.digest = digest(self.digest, bytes.as_deref().unwrap_or_default());
             if let Some(bytes) = bytes
                 && is_for_other
                 && bytes.len() <= most as usize
@@ -197,7 +194,7 @@ impl<E: Engine> NaiveWire<E> {
     fn impair(&mut self, to: usize, bytes: Vec<u8>, segment: Option<Segment>) {
         let is_cut = self.random.chance(self.faults.cutting);
         let pieces = match segment {
-            Some(segment) if is_cut => segments::cut(&bytes, segment),
+            Some(segment) if is_cut => cut(&bytes, segment),
             _ => vec![bytes],
         };
         let segment = segment.filter(|_| !is_cut).map(|segment| segment.size);

@@ -1,21 +1,20 @@
-//! Two engines under a sequence of operations, with every rule checked on the way.
+//! Two engines under a sequence of operations that any bytes stand for, with every rule
+//! checked on the way.
 
 use alloc::collections::VecDeque;
-use alloc::format;
 use alloc::string::String;
-use alloc::vec;
 use alloc::vec::Vec;
+use alloc::{format, vec};
 
 use landfall_placement::{
     Area, Duration, Engine, Instant, PathId, PathLimits, PathState, Peer, Spans,
 };
 
 use super::checked::Checked;
+use super::choices::Choices;
 use super::memory::Memory;
-use super::operations::Operation;
-use super::packet::{Packet, gather};
-use super::segments;
-use super::under_way::{Bounds, UnderWay};
+use super::packet::{Packet, cut, gather};
+use super::under_way::{Bounds, UnderWay, pass_time, scatter};
 
 /// An engine as the world drives it.
 pub(super) trait Subject: Engine + Sized {
@@ -289,7 +288,7 @@ impl<E: Subject> World<E> {
                 self.release(side);
             }
             let pieces = match transmit.segment {
-                Some(segment) if bytes.len() % 2 == 0 => segments::cut(&bytes, segment),
+                Some(segment) if bytes.len() % 2 == 0 => cut(&bytes, segment),
                 _ => vec![bytes],
             };
             for bytes in pieces {
@@ -339,28 +338,15 @@ impl<E: Subject> World<E> {
 
     /// A receive that was guessed wrong: junk wherever the engine allows it.
     fn scatter(&mut self, side: usize) {
-        let end = &mut self.ends[side];
-        for nth in 0..4 {
-            let Some(guess) = end.checked.guess(PATH, nth) else { return };
-            if let Some(bytes) = end.memory.get_mut(&guess.span) {
-                bytes.fill(0xee);
-            } else {
-                self.failures.push(format!("side {side}: guesses {}", guess.span));
-                return;
-            }
+        let End { checked, memory, .. } = &mut self.ends[side];
+        if let Err(span) = scatter(checked, memory, PATH, |_| true) {
+            self.failures.push(format!("side {side}: guesses {span}"));
         }
     }
 
     fn wait(&mut self, micros: Option<u8>) {
-        let next =
-            self.ends.iter().filter_map(|end| end.checked.poll_timeout()).map(|t| t.at).min();
-        self.now = match micros {
-            Some(micros) => self.now + Duration::from_micros(micros.into()),
-            None => self.now.max(next.unwrap_or(self.now)),
-        };
-        for end in &mut self.ends {
-            end.checked.handle_timeout(self.now);
-        }
+        let time = micros.map(|micros| Duration::from_micros(micros.into()));
+        pass_time(&mut self.now, time, self.ends.iter_mut().map(|end| &mut end.checked));
         self.hear();
     }
 
@@ -449,5 +435,110 @@ fn pattern(salt: u64, side: usize, n: u64) -> u8 {
 impl<E> core::fmt::Debug for World<E> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_struct("World").field("failures", &self.failures).finish_non_exhaustive()
+    }
+}
+
+/// One thing that happens. `side` is the end that it happens to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Operation<'a> {
+    /// The user sends so many bytes.
+    Send { side: usize, len: u32 },
+    /// The user posts memory for so many bytes.
+    Post { side: usize, len: u32 },
+    /// The driver sends up to so many units; it may hold them for a while.
+    Transmit { side: usize, count: u8, holds: bool },
+    /// The driver is done with what it held.
+    Release { side: usize },
+    /// The driver receives one of the units under way, and asks for its place.
+    Place { side: usize, which: u8 },
+    /// The driver tells of so many landings, the first of them failed or not.
+    Land { side: usize, count: u8, fails: bool },
+    /// A unit under way is lost.
+    Lose { side: usize, which: u8 },
+    /// A unit under way is doubled.
+    Double { side: usize, which: u8 },
+    /// A bit of a unit under way is flipped.
+    Flip { side: usize, which: u8, bit: u16 },
+    /// These bytes arrive.
+    Inject { side: usize, bytes: &'a [u8] },
+    /// Junk falls wherever the engine guesses.
+    Scatter { side: usize },
+    /// Time passes, up to the next timeout or by so many microseconds.
+    Wait { micros: Option<u8> },
+    /// The path goes down, or comes up again.
+    Path { side: usize, is_up: bool },
+    /// An old ticket comes back.
+    Stale { side: usize },
+    /// The user asks for something of its own: a word operation, the end of the stream.
+    Special { side: usize, value: u8 },
+}
+
+/// Decodes operations until the bytes end.
+#[derive(Clone, Debug)]
+pub(super) struct Operations<'a> {
+    choices: Choices<'a>,
+}
+
+impl<'a> Operations<'a> {
+    /// The operations that these bytes stand for.
+    #[must_use]
+    pub(super) const fn new(bytes: &'a [u8]) -> Self {
+        Self { choices: Choices::new(bytes) }
+    }
+
+    fn byte(&mut self) -> u8 {
+        self.choices.byte()
+    }
+
+    fn len(&mut self) -> u32 {
+        // Small ones often, and up to 4 KiB.
+        let (shape, fine) = (self.byte(), self.byte());
+        let wide = u32::from(shape & 15) << 8 | u32::from(fine);
+        if shape & 0x40 == 0 { u32::from(fine % 64) + 1 } else { wide + 1 }
+    }
+}
+
+impl<'a> Iterator for Operations<'a> {
+    type Item = Operation<'a>;
+
+    fn next(&mut self) -> Option<Operation<'a>> {
+        if self.choices.is_over() {
+            return None;
+        }
+        let code = self.byte();
+        let side = usize::from(code >> 7);
+        Some(match code & 0x7f {
+            0..=9 => Operation::Send { side, len: self.len() },
+            10..=19 => Operation::Post { side, len: self.len() },
+            20..=44 => {
+                let count = self.byte();
+                Operation::Transmit { side, count: count & 31, holds: count & 0x80 != 0 }
+            }
+            45..=49 => Operation::Release { side },
+            50..=74 => Operation::Place { side, which: self.byte() },
+            75..=94 => {
+                let count = self.byte();
+                Operation::Land { side, count: (count & 31) + 1, fails: count & 0xe0 == 0xe0 }
+            }
+            95..=97 => Operation::Lose { side, which: self.byte() },
+            98..=100 => Operation::Double { side, which: self.byte() },
+            101..=103 => {
+                let which = self.byte();
+                let bit = self.choices.word();
+                Operation::Flip { side, which, bit }
+            }
+            104..=106 => {
+                let len = self.byte().into();
+                Operation::Inject { side, bytes: self.choices.raw(len) }
+            }
+            107..=110 => Operation::Scatter { side },
+            111..=117 => {
+                let micros = self.byte();
+                Operation::Wait { micros: (micros & 1 == 0).then_some(micros) }
+            }
+            118 => Operation::Path { side, is_up: self.byte() & 3 != 0 },
+            119..=122 => Operation::Stale { side },
+            _ => Operation::Special { side, value: self.byte() },
+        })
     }
 }

@@ -13,9 +13,10 @@ mod net;
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use landfall_testkit::model::Choices;
+
 use crate::address::{Address, Kind, WORD};
 use crate::cookie::{Access, Rights};
-use crate::model::Choices;
 use crate::native::Burst;
 use crate::tripwire::{Action, Place, Watch};
 use net::Net;
@@ -63,7 +64,10 @@ fn step(net: &mut Net, choices: &mut Choices<'_>) {
             net.hosts[host].replace(choices.below(8));
         }
         25 => net.damage(choices.below(16), choices.flag(), choices.byte()),
-        26 => net.inject(choices.below(16), choices.flag(), choices.raw(63)),
+        26 => {
+            let (host, flag, len) = (choices.below(16), choices.flag(), choices.below(64));
+            net.inject(host, flag, choices.raw(len));
+        }
         27 => net.wait(),
         28 => net.unplug(choices.below(16)),
         29..=30 => burst_of_small_writes(net, choices),

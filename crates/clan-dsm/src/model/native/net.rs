@@ -6,12 +6,12 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use landfall_placement::{Instant, Random};
+use landfall_testkit::model::Choices;
 
 use super::host::Host;
 use super::packet;
 use crate::address::{Address, HostId, Kind, WORD};
 use crate::cookie::Cookie;
-use crate::model::Choices;
 use crate::native::Word;
 use crate::native::switch::{Config, Event, Line, Loss, PortId, Switch};
 use crate::native::wire::Trailer;

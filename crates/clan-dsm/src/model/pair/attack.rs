@@ -7,9 +7,9 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use landfall_placement::InternetSum;
+use landfall_testkit::model::Choices;
 
 use super::Pair;
-use crate::model::Choices;
 use crate::wire::crc;
 use crate::wire::frame::{Entry, HEADER_LEN, SUM_SLOT};
 
@@ -56,7 +56,7 @@ pub(super) fn withstand(bytes: &[u8]) -> Vec<String> {
     for side in &mut pair.sides {
         side.compare_all();
     }
-    pair.all_failures()
+    pair.into_story()
 }
 
 fn one_frame(pair: &mut Pair, choices: &mut Choices<'_>) {
@@ -68,7 +68,10 @@ fn one_frame(pair: &mut Pair, choices: &mut Choices<'_>) {
         _ if known.is_empty() => None,
         _ => Some(known[choices.below(known.len())].clone()),
     };
-    let mut unit = template.unwrap_or_else(|| choices.raw(255).to_vec());
+    let mut unit = template.unwrap_or_else(|| {
+        let len = choices.below(256);
+        choices.raw(len).to_vec()
+    });
     for _ in 0..how & 7 {
         change(&mut unit, choices);
     }

@@ -5,6 +5,7 @@ use alloc::format;
 use alloc::vec::Vec;
 
 use landfall_placement::{Area, Engine, WordFunction, WordOp, WordWidth};
+use landfall_testkit::model::Choices;
 
 use super::Pair;
 use super::ledger::{Expected, What};
@@ -14,7 +15,6 @@ use crate::cookie::Cookie;
 use crate::cookie::Rights;
 use crate::error::{Ended, Error};
 use crate::event::Event;
-use crate::model::Choices;
 use crate::nic::DmaRequest;
 use crate::offload::Action;
 
@@ -282,8 +282,7 @@ impl Pair {
 
 impl Side {
     fn source(&self, from: Area) -> Vec<u8> {
-        let at = from.offset as usize;
-        self.regions[1][at..at + from.len as usize].to_vec()
+        self.memory.area(&from).unwrap_or_default().to_vec()
     }
 
     /// An aperture of the other side is gone: what it holds is not known.
@@ -373,10 +372,9 @@ impl Side {
                     return self.fail(format!("{read} was not asked for"));
                 };
                 let (_, serial, aperture, offset, into) = self.pending.reads.remove(at);
-                let from = into.offset as usize;
-                let bytes = &self.regions[2][from..from + into.len as usize];
                 let shadow = &self.onto[aperture].shadow;
-                if result.is_ok() && !shadow.may_be(serial, offset as usize, bytes) {
+                let may_be = |bytes| shadow.may_be(serial, offset as usize, bytes);
+                if result.is_ok() && !self.memory.area(&into).is_some_and(may_be) {
                     self.fail(format!("{read} got what was never there, or no more"));
                 }
             }

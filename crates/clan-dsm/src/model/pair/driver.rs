@@ -6,9 +6,9 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use landfall_placement::{
-    Area, Check, Ecn, Engine, Instant, InternetSum, Landing, PathId, PathLimits, Peer, Placement,
-    Span, Spans, Unit, WordOp,
+    Area, Check, Engine, Landing, PathId, PathLimits, Peer, Placement, Span, Spans, WordOp,
 };
+use landfall_testkit::model::{Packet, gather};
 
 use super::side::{LANES, SHARED, Shown, Side, TARGET, touches};
 use super::{Pair, UNIT};
@@ -28,22 +28,11 @@ impl Pair {
         let Some(transmit) = one.nic.poll_transmit(now, PathId(0), head, &mut spans) else {
             return false;
         };
-        let mut unit = head[..usize::from(transmit.head_len)].to_vec();
-        for span in spans.iter() {
-            let region = &one.regions[span.region.index as usize % 3];
-            let from = span.offset as usize;
-            match region.get(from..from + span.len as usize) {
-                Some(bytes) => unit.extend_from_slice(bytes),
-                None => one.fail(format!("it sends {span}, which does not exist")),
-            }
-        }
-        if let Some(slot) = transmit.checksum {
-            let start = usize::from(slot.start);
-            let mut sum = InternetSum::new();
-            sum.add(&unit[start..]);
-            let at = start + usize::from(slot.offset);
-            unit[at..at + 2].copy_from_slice(&(!sum.sum()).to_be_bytes());
-        }
+        let unit = gather(&one.memory, &transmit, head, &spans);
+        let unit = unit.unwrap_or_else(|| {
+            one.fail("it sends what it does not have");
+            Vec::new()
+        });
         if unit.len() > limits.unit as usize {
             one.fail(format!("a unit of {} bytes", unit.len()));
         }
@@ -83,7 +72,8 @@ impl Pair {
         let mut under_way = VecDeque::new();
         for unit in units {
             let mut spans = Spans::new();
-            let placement = place(&mut self.sides[side], self.now, unit, &mut spans);
+            let packet = Packet::new(PathId(0), Peer::Node(1 - side as u32), unit.clone());
+            let placement = packet.place(&mut self.sides[side].nic, self.now, &mut spans).ok();
             self.tell(|| format!("  {side} gets {}: {placement:?} {spans:?}", spell(unit)));
             match placement {
                 Some(Placement::Into { at, check, ticket }) => {
@@ -151,8 +141,7 @@ impl Pair {
         if !one.pending.reads.iter().any(|(.., area)| is_inside(area)) {
             return one.fail(format!("{span} is nothing that is read into"));
         }
-        let from = span.offset as usize;
-        one.regions[2][from..from + bytes.len()].copy_from_slice(bytes);
+        one.write(span, bytes);
     }
 
     fn land_write(&mut self, side: usize, span: Span, bytes: &[u8]) {
@@ -203,24 +192,30 @@ impl Pair {
             here.fail(format!("{op:?} was not asked for next"));
             return Landing::Failed;
         };
-        let Some(old) = here.operate(op) else {
+        let Some(old) = here.memory.word(op) else {
             here.fail(format!("{op:?} is nowhere"));
             return Landing::Failed;
         };
         let shown = &here.shown[aperture];
         let (slot, at) = (shown.id.index() as u16, op.offset - shown.area.offset);
-        let from = op.offset as usize;
-        let new = &here.regions[0][from..from + op.width.bytes() as usize];
-        here.naive.put(slot, at, new, touches(op.function));
+        let new = here.memory.get(&op.region.span(op.offset, op.width.bytes()));
+        here.naive.put(slot, at, new.unwrap_or_default(), touches(op.function));
         Landing::Old(old)
     }
 }
 
 impl Side {
+    /// Bytes come to lie where a span says, which has as many.
+    fn write(&mut self, span: Span, bytes: &[u8]) {
+        match self.memory.get_mut(&span) {
+            Some(place) => place.copy_from_slice(bytes),
+            None => self.fail(format!("{span} does not exist")),
+        }
+    }
+
     /// Bytes come to lie in an aperture.
     fn put(&mut self, span: Span, id: ApertureId, area: Area, bytes: &[u8]) {
-        let from = span.offset as usize;
-        self.regions[0][from..from + bytes.len()].copy_from_slice(bytes);
+        self.write(span, bytes);
         self.naive.put(id.index() as u16, span.offset - area.offset, bytes, Access::Write);
     }
 }
@@ -230,30 +225,5 @@ fn spell(unit: &[u8]) -> String {
     match Frame::parse(unit, unit.len() as u32) {
         Ok(frame) => format!("{:?}", frame.header()),
         Err(why) => format!("{} bytes: {why:?}", unit.len()),
-    }
-}
-
-/// Asks where a unit belongs, with as much of it as the adapter wants to see.
-fn place(side: &mut Side, now: Instant, unit: &[u8], spans: &mut Spans) -> Option<Placement> {
-    let mut head = unit.len().min(64);
-    loop {
-        spans.clear();
-        let unit = Unit {
-            path: PathId(0),
-            from: Peer::Node(1 - side.number as u32),
-            head: &unit[..head],
-            len: unit.len() as u32,
-            segment: None,
-            ecn: Ecn::NotCapable,
-        };
-        match side.nic.place(now, &unit, spans) {
-            Ok(Placement::NeedHead(more))
-                if usize::from(more) > head && u32::from(more) <= unit.len =>
-            {
-                head = usize::from(more);
-            }
-            Ok(Placement::NeedHead(_)) | Err(_) => return None,
-            Ok(placement) => return Some(placement),
-        }
     }
 }

@@ -14,9 +14,9 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use landfall_placement::{Duration, Engine, Instant, PathId, PathLimits, Peer};
+use landfall_testkit::model::{Choices, Findings};
 
 use crate::config::Config;
-use crate::model::Choices;
 use crate::nic::arrive::is_sum_right;
 use crate::wire::frame::Frame;
 use side::Side;
@@ -76,39 +76,37 @@ struct Pair {
     /// Frames are made up that the adapters must believe: nothing is known of
     /// what was asked for, but memory that is nobody's must stay as it is.
     is_lawless: bool,
-    failures: Vec<String>,
-    /// What happened, if somebody wants to read it.
-    story: Option<Vec<String>>,
+    findings: Findings,
 }
 
 /// Runs what these bytes stand for, lets everything come to its end, and gives
 /// all in which the adapters and the naive model disagree.
 #[must_use]
 pub fn disagreements(bytes: &[u8]) -> Vec<String> {
-    run(bytes, false).all_failures()
+    run(bytes, false)
 }
 
 /// What happens in such a run, line by line, for people who look for the reason of a
 /// disagreement.
 #[must_use]
 pub fn story(bytes: &[u8]) -> Vec<String> {
-    let mut pair = run(bytes, true);
-    let mut story = pair.story.take().unwrap_or_default();
-    story.append(&mut pair.all_failures());
-    story
+    run(bytes, true)
 }
 
-fn run(bytes: &[u8], with_story: bool) -> Pair {
+/// The story of a run if it is wanted, and what is wrong at its end.
+fn run(bytes: &[u8], with_story: bool) -> Vec<String> {
     let mut choices = Choices::new(bytes);
     let mut pair = Pair::new(&mut choices);
-    pair.story = with_story.then(Vec::new);
+    if with_story {
+        pair.findings.begin_story();
+    }
     while !choices.is_over() {
         pair.step(&mut choices);
         pair.listen();
     }
     pair.tell(|| String::from("---- the end"));
     pair.finish();
-    pair
+    pair.into_story()
 }
 
 /// Gives one of the adapters, in the middle of its work, whatever frames these
@@ -155,8 +153,7 @@ impl Pair {
             hold: choices.pick(&[0, 3]),
             has_checksum,
             is_lawless: false,
-            failures: Vec::new(),
-            story: None,
+            findings: Findings::new(false),
         };
         pair.map();
         pair.open();
@@ -164,17 +161,16 @@ impl Pair {
         pair
     }
 
-    fn all_failures(&self) -> Vec<String> {
-        let sides = self.sides.iter().flat_map(|side| &side.failures);
-        self.failures.iter().chain(sides).cloned().collect()
+    fn into_story(self) -> Vec<String> {
+        let mut story = self.findings.into_story();
+        story.extend(self.sides.into_iter().flat_map(|side| side.failures));
+        story
     }
 
     /// Adds a line to the story.
     fn tell(&mut self, what: impl FnOnce() -> String) {
         let now = self.now;
-        if let Some(story) = &mut self.story {
-            story.push(format!("{now}  {}", what()));
-        }
+        self.findings.tell(|| format!("{now}  {}", what()));
     }
 
     /// Each side opens windows onto all that the other shows.
@@ -192,7 +188,7 @@ impl Pair {
         }
         let opened = self.sides[0].nic.open_link(self.now, PathId(0), Peer::Node(1));
         if let Err(error) = opened {
-            self.failures.push(format!("no link: {error}"));
+            self.findings.fail(format!("no link: {error}"));
         }
     }
 
@@ -270,7 +266,8 @@ impl Pair {
 
     /// Whatever comes from a stranger.
     fn inject(&mut self, side: usize, choices: &mut Choices<'_>) {
-        let bytes = choices.raw(200);
+        let len = choices.below(201);
+        let bytes = choices.raw(len);
         self.wires[side].push_back(bytes.into());
     }
 

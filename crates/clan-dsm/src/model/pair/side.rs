@@ -9,8 +9,8 @@ use core::fmt::Display;
 
 use landfall_placement::{
     Area, Engine, Instant, PathId, PathLimits, PathState, Random, RegionId, Ticket, WordFunction,
-    WordOp, WordWidth,
 };
+use landfall_testkit::model::Memory;
 
 use super::ledger::{Ledger, Shadow};
 use crate::address::HostId;
@@ -27,9 +27,9 @@ use crate::nic::Nic;
 use crate::offload::Action;
 
 /// Regions of a side: what others write, what is sent from, what is read into.
-pub(super) const SHARED: RegionId = RegionId::new(0, 1);
-pub(super) const SOURCE: RegionId = RegionId::new(1, 1);
-pub(super) const TARGET: RegionId = RegionId::new(2, 1);
+pub(super) const SHARED: RegionId = RegionId::new(0, 0);
+pub(super) const SOURCE: RegionId = RegionId::new(1, 0);
+pub(super) const TARGET: RegionId = RegionId::new(2, 0);
 
 /// Sizes of the other two regions.
 pub(super) const SOURCE_LEN: usize = 16 << 10;
@@ -82,7 +82,7 @@ impl Pending {
 pub(super) struct Side {
     pub(super) number: usize,
     pub(super) nic: Nic,
-    pub(super) regions: [Vec<u8>; 3],
+    pub(super) memory: Memory,
     pub(super) shown: Vec<Shown>,
     pub(super) onto: Vec<Onto>,
     pub(super) naive: NaiveHost,
@@ -106,10 +106,13 @@ impl Side {
         let host = HostId::new(number as u16 + 1).unwrap_or_default();
         let mut random = Random::from_number(number as u64 + 77);
         let source = (0..SOURCE_LEN).map(|at| source_byte(number, at)).collect();
+        let mut memory = Memory::new();
+        let lent = [Vec::new(), source, vec![0; TARGET_LEN]].map(|bytes| memory.lend(bytes));
+        debug_assert_eq!(lent, [SHARED, SOURCE, TARGET]);
         let mut side = Self {
             number,
             nic: Nic::new(config, host, random.fork()),
-            regions: [Vec::new(), source, vec![0; TARGET_LEN]],
+            memory,
             shown: Vec::new(),
             onto: Vec::new(),
             naive: NaiveHost::default(),
@@ -148,10 +151,14 @@ impl Side {
 
     // ---- Memory --------------------------------------------------------------
 
+    fn shared_len(&self) -> usize {
+        self.memory.region(SHARED).map_or(0, <[u8]>::len)
+    }
+
     fn show(&mut self, len: usize, lane: usize) {
         // Nothing lies right behind it.
-        let offset = self.regions[0].len().next_multiple_of(8) + 8;
-        self.regions[0].resize(offset + len, 0);
+        let offset = self.shared_len().next_multiple_of(8) + 8;
+        self.memory.grow(SHARED, offset + len);
         let area = Area::new(SHARED, offset as u64, len as u64);
         let id = match self.nic.expose(area) {
             Ok(id) => id,
@@ -166,7 +173,7 @@ impl Side {
 
     /// Ends the rights to an aperture, and shows another one that is as long.
     pub(super) fn replace(&mut self, which: usize) {
-        if self.regions[0].len() > 1 << 18 {
+        if self.shared_len() > 1 << 18 {
             return;
         }
         let old = self.shown[which].clone();
@@ -200,23 +207,6 @@ impl Side {
         let area = Area::new(TARGET, self.target_used as u64, len as u64);
         self.target_used += len;
         area
-    }
-
-    /// Does an operation on a word, as the machine does: gives the old value.
-    pub(super) fn operate(&mut self, op: &WordOp) -> Option<u64> {
-        let region = self.regions.get_mut(op.region.index as usize)?;
-        let at = usize::try_from(op.offset).ok()?;
-        let bytes = region.get_mut(at..at + op.width.bytes() as usize)?;
-        let old = match op.width {
-            WordWidth::Four => u64::from(u32::from_ne_bytes(bytes.try_into().ok()?)),
-            WordWidth::Eight => u64::from_ne_bytes(bytes.try_into().ok()?),
-        };
-        let new = op.function.apply(old);
-        match op.width {
-            WordWidth::Four => bytes.copy_from_slice(&(new as u32).to_ne_bytes()),
-            WordWidth::Eight => bytes.copy_from_slice(&new.to_ne_bytes()),
-        }
-        Some(old)
     }
 
     // ---- Tripwires -----------------------------------------------------------
@@ -263,8 +253,8 @@ impl Side {
         if is_gone {
             return;
         }
-        let (from, len) = (area.offset as usize, area.len as usize);
-        if self.naive.bytes(id.index() as u16) != Some(&self.regions[0][from..from + len]) {
+        let bytes = self.memory.area(&area);
+        if bytes.is_none() || self.naive.bytes(id.index() as u16) != bytes {
             self.fail(format!("the bytes of {id} differ"));
         }
     }

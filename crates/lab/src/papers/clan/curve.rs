@@ -1,9 +1,8 @@
 //! Bandwidth against size: its peak, where half of it is reached, and what a message
-//! costs whatever its length.
+//! costs whatever its length. And order in a handful of figures.
 
+use landfall_testbed::Spread;
 use serde::Serialize;
-
-use super::series;
 
 /// A point of a curve: a message of this length takes this long.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -36,7 +35,7 @@ pub(super) struct Curve {
 impl Curve {
     /// From points in the order of their lengths; nothing without points.
     pub(super) fn new(name: &'static str, peer: bool, points: Vec<Point>) -> Option<Self> {
-        let peak_mbit_per_s = series::most(points.iter().map(|point| point.mbit_per_s))?;
+        let peak_mbit_per_s = most(points.iter().map(|point| point.mbit_per_s))?;
         let shortest = points.first()?;
         let set_up_us = (shortest.ns - shortest.bytes as f64 * 8e3 / peak_mbit_per_s) / 1e3;
         let half_of_peak_bytes = half(&points, peak_mbit_per_s / 2.0);
@@ -60,4 +59,21 @@ fn half(points: &[Point], mbit_per_s: f64) -> Option<f64> {
     let bytes =
         bytes_per_ns * (before.ns - from * ns_per_byte) / (1.0 - bytes_per_ns * ns_per_byte);
     Some(bytes.clamp(from, to))
+}
+
+/// The middle of them; nothing of nothing.
+pub(super) fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
+    Some(Spread::of(values)?.median)
+}
+
+pub(super) fn most(values: impl IntoIterator<Item = f64>) -> Option<f64> {
+    Some(Spread::of(values)?.max)
+}
+
+/// How far the one farthest away is from the middle, as a share of it: 0.1 is "flat
+/// within 10 %".
+pub(super) fn unevenness(values: impl IntoIterator<Item = f64>) -> Option<f64> {
+    let spread = Spread::of(values)?;
+    let farthest = (spread.max - spread.median).max(spread.median - spread.min);
+    Some(farthest / spread.median)
 }

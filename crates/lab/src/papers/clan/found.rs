@@ -6,8 +6,8 @@ use std::time::Duration;
 use anyhow::Result;
 use landfall_testbed::rivals::Endpoints;
 
+use super::Scale;
 use super::curve::Curve;
-use super::scale::Scale;
 use super::server::Server;
 use super::sweep::Sweep;
 use super::{ip, server};

@@ -18,7 +18,7 @@ use landfall_testbed::{
 };
 use serde::Serialize;
 
-use super::scale::Scale;
+use super::Scale;
 use crate::style::Progress;
 
 const PORT: u16 = 7100;

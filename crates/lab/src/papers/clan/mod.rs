@@ -4,9 +4,8 @@
 //! | file | what it is |
 //! | --- | --- |
 //! | `paper` | the numbers of the paper |
-//! | `scale` | how much is measured |
 //! | `sweep` | words, and messages of growing length: Figures 7 and 10 |
-//! | `curve`, `series` | peaks, halves of peaks, medians |
+//! | `curve` | peaks, halves of peaks, medians |
 //! | `server` | the event-driven server: Figures 8 and 9 |
 //! | `ip` | Table 1, for who may make namespaces |
 //! | `found` | the same for `landfall reproduce --live`, at a smaller scale |
@@ -17,16 +16,13 @@ mod found;
 mod ip;
 mod paper;
 mod report;
-mod scale;
-mod series;
 mod server;
 mod sweep;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use found::found;
-
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::Result;
 use landfall_testbed::rivals::Endpoints;
@@ -35,8 +31,9 @@ use serde::Serialize;
 use crate::machine::Machine;
 use crate::style::{self, Progress, Style};
 use curve::Curve;
-use scale::Scale;
 use sweep::{RoundTrip, Sweep};
+
+pub(crate) use found::found;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -121,4 +118,46 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     }
     let has_failed = report.server_absent.iter().any(|absent| absent.failed);
     Ok(if has_failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// How much is measured.
+#[derive(Clone, Copy, Debug)]
+struct Scale {
+    rounds: usize,
+    /// How long a point of a curve is measured in a round.
+    time: Duration,
+    /// Lengths of messages, the shortest first: multiples of eight.
+    sizes: &'static [u32],
+    /// Numbers of endpoints, the fewest first.
+    endpoints: &'static [usize],
+    /// Round trips of the kernel's sockets at the start that are not recorded.
+    warm_up: u64,
+    /// So many requests find the server asleep.
+    idle: u32,
+    /// Longer than anything takes that goes right.
+    limit: Duration,
+}
+
+impl Scale {
+    /// Below two minutes.
+    const FULL: Self = Self {
+        rounds: 3,
+        time: Duration::from_millis(60),
+        sizes: &[8, 64, 256, 512, 752, 1024, 2048, 4096, 16_384, 65_536, 262_144],
+        endpoints: &[1, 10, 100, 1000, 10_000],
+        warm_up: 100,
+        idle: 200,
+        limit: Duration::from_secs(60),
+    };
+
+    /// To see that it works.
+    const QUICK: Self = Self {
+        rounds: 1,
+        time: Duration::from_millis(5),
+        sizes: &[8, 752, 16_384],
+        endpoints: &[1, 10, 100],
+        warm_up: 5,
+        idle: 5,
+        limit: Duration::from_secs(60),
+    };
 }

@@ -18,8 +18,8 @@ use anyhow::Result;
 use landfall_testbed::rivals::Endpoints;
 use serde::Serialize;
 
-use super::scale::Scale;
-use super::series::{median, most, unevenness};
+use super::Scale;
+use super::curve::{median, most, unevenness};
 use crate::style::Progress;
 
 /// What carries requests to a server, and replies back.

@@ -10,8 +10,8 @@ use landfall_testbed::rivals::{
 use landfall_testbed::{Candidate, Error, Measured, Sample};
 use serde::Serialize;
 
+use super::Scale;
 use super::curve::{Curve, Point};
-use super::scale::Scale;
 use crate::style::Progress;
 use crate::workload::clan::job::{Job, Waiting, Work};
 use crate::workload::clan::network::{self, Over};

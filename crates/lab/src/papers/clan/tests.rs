@@ -3,9 +3,9 @@
 
 use landfall_testbed::rivals::Endpoints;
 
-use super::curve::{Curve, Point};
-use super::scale::Scale;
-use super::{paper, series, server};
+use super::Scale;
+use super::curve::{Curve, Point, unevenness};
+use super::{paper, server};
 use crate::style::Progress;
 
 const SIZES: [u64; 8] = [8, 64, 256, 512, 1024, 4096, 65_536, 1 << 30];
@@ -61,10 +61,10 @@ fn the_paper_s_numbers_fit_together() {
 
 #[test]
 fn flat_is_said_of_the_farthest_from_the_middle() {
-    assert_eq!(series::unevenness([10.0, 10.0, 10.0]), Some(0.0));
-    assert_eq!(series::unevenness([10.0, 9.0, 12.0]), Some(0.2));
-    assert_eq!(series::unevenness([10.0, 5.0, 12.0]), Some(0.5));
-    assert_eq!(series::unevenness([]), None);
+    assert_eq!(unevenness([10.0, 10.0, 10.0]), Some(0.0));
+    assert_eq!(unevenness([10.0, 9.0, 12.0]), Some(0.2));
+    assert_eq!(unevenness([10.0, 5.0, 12.0]), Some(0.5));
+    assert_eq!(unevenness([]), None);
 }
 
 #[test]

@@ -19,9 +19,9 @@ use landfall_testbed::{VethConfig, VethPair, privileges};
 use serde::Serialize;
 
 use crate::machine::Machine;
-use crate::perf::absent::Absent;
 use crate::perf::chosen::{self, Chosen};
 use crate::perf::group::{Group, Setting};
+use crate::perf::row::Absent;
 use crate::perf::row::Row;
 use crate::perf::{local, stp};
 use crate::style::{self, Progress, Style};

@@ -2,7 +2,7 @@
 
 use super::paper::Stated;
 use super::{Beside, Ours, Report};
-use crate::perf::absent;
+use crate::perf::row::lines_of_absent;
 use crate::style::Style;
 use crate::table::Table;
 
@@ -59,7 +59,7 @@ pub(super) fn describe(report: &Report, style: Style) -> String {
         }
     }
     text += &format!("\n{ABOUT}\n");
-    for line in absent::lines(&report.absent) {
+    for line in lines_of_absent(&report.absent) {
         text += &format!("{line}\n");
     }
     text

@@ -22,10 +22,10 @@ use crate::perf::chosen::lossy;
 use crate::workload;
 use crate::workload::bulk::{self, Shape};
 use crate::workload::qpip::QpipWork;
-use crate::workload::qpip_paths::Tunnel;
 use crate::workload::side::{Rendezvous, Shared};
 use crate::workload::stp::{StpWork, Touch};
 use crate::workload::talk;
+use crate::workload::transport::Tunnel;
 use crate::workload::transport::{Role, Transport, Udp};
 
 /// A run that takes so much longer than it should has failed.

@@ -13,7 +13,7 @@ use crate::perf::group::{Group, Setting};
 use crate::perf::local::overhead;
 use crate::perf::qpip;
 use crate::perf::row::{Mode, Row};
-use crate::perf::{Protocol, absent::Absent, rivals};
+use crate::perf::{Protocol, rivals, row::Absent};
 use crate::style::Progress;
 
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -19,13 +19,14 @@ mod steps;
 
 use clan_dsm::Nic;
 use landfall_simnet::EngineNode;
+use landfall_testkit::model::Choices;
 
 pub use faulty::{Fault, Faulty};
 
 use crate::machine::{Adapter, Costs, Parts};
 use crate::node::NicNode;
+use crate::world::Record;
 use crate::world::play::Play;
-use crate::world::{Choices, Record};
 use play::Players;
 use setup::Setup;
 

@@ -7,12 +7,13 @@ use clan_dsm::{
 };
 use landfall_placement::{Duration, Instant};
 use landfall_simnet::{Encapsulation, EngineConfig, Frame, Memory, PortId};
+use landfall_testkit::model::Choices;
 
 use super::Plain;
 use super::setup::Setup;
 use super::steps::{Step, forge};
 use crate::world::play::{Has, Lends, NONE, Play, Used, User, junk, pick};
-use crate::world::{Choices, Record, Runs};
+use crate::world::{Record, Runs};
 
 /// An aperture of a user.
 #[derive(Clone, Copy, Debug)]

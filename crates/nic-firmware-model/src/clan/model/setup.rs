@@ -5,10 +5,10 @@ use clan_dsm::{HostId, NativeConfig, Nic};
 use landfall_placement::{Duration, Random};
 use landfall_simnet::link::Reordering;
 use landfall_simnet::{LinkConfig, Loss, Probability, TailDrop};
+use landfall_testkit::model::Choices;
 
 use super::super::{Clan, Config, Entries, Tables};
 use crate::machine::Sizes;
-use crate::world::Choices;
 
 /// How many bytes say how a run is set up.
 const BYTES: usize = 5;
@@ -20,7 +20,7 @@ pub(super) struct Setup([u8; BYTES]);
 impl Setup {
     /// The set-up that the first bytes stand for.
     pub(super) fn new(choices: &mut Choices<'_>) -> Self {
-        Self(choices.bytes())
+        Self(choices.array())
     }
 
     const fn bit(self, nth: usize) -> bool {

@@ -2,6 +2,7 @@
 
 use landfall_placement::Duration;
 use landfall_simnet::{Loss, Probability};
+use landfall_testkit::model::Choices;
 use qpip::model::seal;
 use qpip::{Mapping, QueuePairId, TcpConfig};
 
@@ -10,16 +11,16 @@ use super::host::Host;
 use super::network::Network;
 use super::world::{Shape, World, pattern};
 use crate::lanai::switch::SwitchDesign;
+use crate::world::Record;
 use crate::world::play::Play;
-use crate::world::{Choices, Record};
 
 fn shape(choices: &mut Choices<'_>, fault: Option<Fault>) -> Shape {
     let mut shape = Shape { memory: 512 << 10, ..Shape::default() };
     shape.card.fault = fault;
     // On every fourth network nothing goes wrong.
-    let worst = choices.one_of([0, 4, 4, 8]);
-    let percent = |choices: &mut Choices<'_>| Probability::percent(choices.below(worst + 1));
-    let mtu = choices.one_of([600, 1_500, 9_000]) + 14;
+    let worst = choices.pick(&[0, 4, 4, 8]);
+    let percent = |choices: &mut Choices<'_>| Probability::percent(choices.scaled(worst + 1));
+    let mtu = choices.pick(&[600, 1_500, 9_000]) + 14;
     shape.link = shape
         .link
         .mtu(mtu)
@@ -36,7 +37,7 @@ fn shape(choices: &mut Choices<'_>, fault: Option<Fault>) -> Shape {
         timestamps: switches & 3 > 0,
         sack: switches & 12 > 0,
         ecn: switches & 16 > 0,
-        most_window: choices.one_of([0, 30_000, 8 << 20]),
+        most_window: choices.pick(&[0, 30_000, 8 << 20]),
         ..TcpConfig::default()
     };
     shape
@@ -63,8 +64,8 @@ impl<N: Host> Players<N> {
     }
 
     fn post(&mut self, host: usize, pair: QueuePairId, choices: &mut Choices<'_>) {
-        let count = 1 + choices.below(3);
-        let pieces: Vec<u32> = (0..count).map(|_| 1 + choices.below(3_000)).collect();
+        let count = 1 + choices.scaled(3);
+        let pieces: Vec<u32> = (0..count).map(|_| 1 + choices.scaled(3_000)).collect();
         let id = self.name();
         self.world.post_receive(host, pair, id, &pieces);
     }
@@ -76,8 +77,8 @@ impl<N: Host> Players<N> {
         to: Option<(bool, u16)>,
         choices: &mut Choices<'_>,
     ) {
-        let most = choices.one_of([100, 2_000, 6_000]);
-        let len = 1 + choices.below(most) as usize;
+        let most = choices.pick(&[100, 2_000, 6_000]);
+        let len = 1 + choices.scaled(most) as usize;
         let id = self.name();
         self.world.send(host, pair, id, &pattern(id, len), to);
     }
@@ -128,7 +129,7 @@ impl<N: Host> Play for Players<N> {
             }
             29..32 => self.forge(choices),
             _ => {
-                let micros = 1 + choices.below(2_000);
+                let micros = 1 + choices.scaled(2_000);
                 self.world.run_for(Duration::from_micros(u64::from(micros)));
             }
         }
@@ -172,7 +173,7 @@ pub fn play<N: Host>(fault: Option<Fault>, bytes: &[u8]) -> Record {
     let mut world = World::<N>::new(u64::from(choices.byte()), &shape);
     let is_v6 = choices.byte() & 1 > 0;
     let mut port = 80;
-    let rare = choices.one_of([Mapping::Segment, Mapping::Message]);
+    let rare = choices.pick(&[Mapping::Segment, Mapping::Message]);
     let streams = [Mapping::Message, Mapping::Stream, rare].map(|mapping| {
         port += 1;
         world.pair_up(choices.byte() & 1 > 0, port, mapping)

@@ -18,14 +18,15 @@ mod setup;
 mod steps;
 
 use landfall_simnet::EngineNode;
+use landfall_testkit::model::Choices;
 use stp_core::Endpoint;
 
 pub use faulty::{Fault, Faulty};
 
 use crate::machine::{Adapter, Costs, Parts};
 use crate::node::NicNode;
+use crate::world::Record;
 use crate::world::play::Play;
-use crate::world::{Choices, Record};
 use play::Players;
 use setup::Setup;
 

@@ -2,6 +2,7 @@
 
 use landfall_placement::{Area, Duration, Instant, PathId, WordFunction, WordWidth};
 use landfall_simnet::{Encapsulation, EngineConfig, Frame, Memory, PortId};
+use landfall_testkit::model::Choices;
 use stp_core::wire::Reason;
 use stp_core::{
     Admission, Connect, ConnectionId, Endpoint, Error, Event, ReceiveId, RemoteRegion, Rights,
@@ -12,7 +13,7 @@ use super::Plain;
 use super::setup::Setup;
 use super::steps::{Step, forge};
 use crate::world::play::{Has, Lends, NONE, Play, Used, User, junk, pick};
-use crate::world::{Choices, Record, Runs};
+use crate::world::{Record, Runs};
 
 /// The port that both listen at.
 const PORT: u16 = 7;

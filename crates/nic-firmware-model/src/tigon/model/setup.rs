@@ -3,11 +3,11 @@
 use landfall_placement::Duration;
 use landfall_simnet::link::{Corruption, Reordering};
 use landfall_simnet::{LinkConfig, Loss, Probability, TailDrop};
+use landfall_testkit::model::Choices;
 use stp_core::{Config, Policy};
 
 use super::super::{Config as Firmware, Cycles, Reports, Tables, Tigon};
 use crate::machine::Sizes;
-use crate::world::Choices;
 
 /// How many bytes say how a run is set up.
 const BYTES: usize = 6;
@@ -19,7 +19,7 @@ pub(super) struct Setup([u8; BYTES]);
 impl Setup {
     /// The set-up that the first bytes stand for.
     pub(super) fn new(choices: &mut Choices<'_>) -> Self {
-        Self(choices.bytes())
+        Self(choices.array())
     }
 
     const fn bit(self, nth: usize) -> bool {

@@ -3,8 +3,7 @@
 
 use landfall_placement::InternetSum;
 use landfall_simnet::Frame;
-
-use crate::world::Choices;
+use landfall_testkit::model::Choices;
 
 /// One thing that happens. `side` is the end that it happens to: 0 is the host
 /// under test, 1 its peer. `which` picks one of those that there are.

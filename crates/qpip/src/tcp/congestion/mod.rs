@@ -10,18 +10,17 @@
 //! 3465) with no limit per acknowledgement, as Linux does: a limit of two
 //! segments would make slow start slower the better the receiver merges.
 
-use landfall_placement::{Duration, Instant};
-
 mod cubic;
 mod hystart;
-mod new_reno;
 mod prr;
 #[cfg(test)]
 mod tests;
 
+use landfall_placement::{Duration, Instant};
+
 use cubic::{Cubic, Epoch};
 use hystart::{HyStart, Verdict};
-use new_reno::NewReno;
+
 pub(crate) use prr::{Delivery, Prr};
 
 /// No window is larger: the receiver cannot offer more (RFC 7323, section 2.3).
@@ -261,5 +260,28 @@ impl Controller {
             Algorithm::Cubic(cubic) => cubic.on_congestion(used),
         };
         threshold.max(2 * self.mss)
+    }
+}
+
+/// Bytes acknowledged since the window last grew.
+#[derive(Clone, Copy, Debug, Default)]
+struct NewReno {
+    acked: u32,
+}
+
+impl NewReno {
+    /// What a window in congestion avoidance grows by: a segment for each window
+    /// of acknowledged bytes (RFC 3465, section 2.1).
+    fn growth(&mut self, window: u32, mss: u32, bytes: u32) -> u32 {
+        let acked = self.acked.saturating_add(bytes);
+        self.acked = acked % window;
+        // One acknowledgement never covers much more than a window.
+        if acked >= window { mss } else { 0 }
+    }
+
+    /// RFC 5681, equation 4.
+    fn on_congestion(&mut self, used: u32) -> u32 {
+        self.acked = 0;
+        used / 2
     }
 }

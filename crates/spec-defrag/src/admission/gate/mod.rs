@@ -1,7 +1,6 @@
 //! The receiver's side: a gate that lets few streams at a time be fast.
 
 mod config;
-mod event;
 mod queue;
 #[cfg(test)]
 mod tests;
@@ -14,9 +13,9 @@ use landfall_placement::{Duration, Instant, Random, Refusal, Refusals, Seed};
 
 use super::frame::{ControlFrame, FRAME_LEN, Lease, Mac, Message, Nonce, Ticket};
 use super::setup::{ConfigError, SHORTEST};
-pub use config::GateConfig;
-pub use event::{Ended, GateEvent};
 use queue::{Call, Queue, Waiter};
+
+pub use config::GateConfig;
 
 /// Frames that wait for [`Gate::poll_transmit`]. There is one for each frame that came
 /// and one for each stream that became free: only who does not drain has more.
@@ -398,4 +397,32 @@ impl Gate {
         seed[24..].copy_from_slice(&nonce.number().to_be_bytes());
         Ticket::from_number(Random::new(seed).next_u64())
     }
+}
+
+/// Something about a fast stream has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GateEvent {
+    /// This sender may send fast.
+    Granted {
+        /// Who.
+        source: Mac,
+        /// Up to when, unless it is renewed.
+        until: Instant,
+    },
+    /// This sender's lease is over.
+    Ended {
+        /// Who.
+        source: Mac,
+        /// Why.
+        why: Ended,
+    },
+}
+
+/// Why a lease is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// The sender said so.
+    Released,
+    /// It ran out: the sender was silent, or its turn was over.
+    RanOut,
 }

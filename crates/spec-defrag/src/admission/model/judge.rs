@@ -7,6 +7,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use landfall_placement::Instant;
+use landfall_testkit::model::Findings;
 
 use super::super::frame::{ControlFrame, Mac, Message, Nonce};
 use super::super::{Allowance, Gate, Mode, Requester, RequesterConfig};
@@ -20,7 +21,7 @@ pub(super) const LONGEST_PACKET: u64 = 65_535;
 /// A naive account of who was told what.
 #[derive(Debug, Default)]
 pub(super) struct Judge {
-    pub(super) failures: Vec<String>,
+    pub(super) findings: Findings,
     /// Up to when each sender was ever granted something.
     granted: BTreeMap<Mac, Instant>,
     /// Who was told a place in the queue, in that order.
@@ -38,9 +39,7 @@ impl Judge {
     }
 
     pub(super) fn find(&mut self, what: String) {
-        if self.failures.len() < 8 {
-            self.failures.push(what);
-        }
+        self.findings.fail(what);
     }
 
     /// The gate sends a frame.

@@ -4,50 +4,32 @@
 //! lost, repeated, delayed or forged. Property tests and the fuzz target share it.
 
 mod judge;
-mod parsing;
 mod world;
 
+use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use landfall_placement::{Duration, Random};
+use landfall_placement::{Duration, Instant, Random, Refusal};
+use landfall_testkit::model::Choices;
 
-pub use self::parsing::misreadings;
 use self::world::{Fault, World};
+use super::frame::{ControlFrame, ETHERTYPE, MAGIC, VERSION, is_control};
+use super::{Gate, GateConfig, Mode, Requester, RequesterConfig};
 
-/// Bytes as choices; after their end all are zero.
-#[derive(Debug)]
-struct Choices<'a>(&'a [u8]);
-
-impl Choices<'_> {
-    fn is_over(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    fn next(&mut self) -> u8 {
-        let Some((first, rest)) = self.0.split_first() else { return 0 };
-        self.0 = rest;
-        *first
-    }
-
-    fn below(&mut self, bound: usize) -> usize {
-        usize::from(self.next()) % bound.max(1)
-    }
-
-    /// Short times and long ones, up to two seconds.
-    fn time(&mut self) -> Duration {
-        let (value, scale) = (u64::from(self.next()) + 1, self.below(4) as u32);
-        Duration::from_micros(value * 20_u64.pow(scale))
-    }
+/// Short times and long ones, up to two seconds.
+fn time(choices: &mut Choices<'_>) -> Duration {
+    let (value, scale) = (u64::from(choices.byte()) + 1, choices.below(4) as u32);
+    Duration::from_micros(value * 20_u64.pow(scale))
 }
 
 /// Runs what the bytes say, then lets everything come right, and gives what broke a rule.
 #[must_use]
 pub fn disagreements(bytes: &[u8]) -> Vec<String> {
-    let mut choices = Choices(bytes);
+    let mut choices = Choices::new(bytes);
     let senders = 1 + choices.below(8);
     let streams = 1 + choices.below(3) as u16;
-    let mut world = World::new(senders, streams, choices.next());
+    let mut world = World::new(senders, streams, choices.byte());
     while !choices.is_over() && world.is_fine() {
         step(&mut world, &mut choices);
     }
@@ -58,25 +40,82 @@ pub fn disagreements(bytes: &[u8]) -> Vec<String> {
 fn step(world: &mut World, choices: &mut Choices<'_>) {
     let who = choices.below(world.senders());
     match choices.below(16) {
-        0..=3 => world.run_for(choices.time()),
+        0..=3 => world.run_for(time(choices)),
         4 => world.ask(who),
-        5 => world.begin(who, u64::from(choices.next()) << choices.below(16)),
+        5 => world.begin(who, u64::from(choices.byte()) << choices.below(16)),
         6 => world.end(who, choices.below(4)),
         7..=8 => {
-            let (packets, len) = (choices.below(32), u64::from(choices.next()) * 257);
+            let (packets, len) = (choices.below(32), u64::from(choices.byte()) * 257);
             world.send(who, packets, len);
         }
         9 => world.next_frame(Fault::Lost),
-        10 => world.next_frame(Fault::Twice(choices.time())),
-        11 => world.next_frame(Fault::Late(choices.time())),
-        12 => world.replay(choices.below(256), choices.time()),
+        10 => world.next_frame(Fault::Twice(time(choices))),
+        11 => world.next_frame(Fault::Late(time(choices))),
+        12 => world.replay(choices.below(256), time(choices)),
         13 => {
-            let mut random = Random::from_number(choices.next().into());
+            let mut random = Random::from_number(choices.byte().into());
             world.forge(&mut random);
         }
         14 => world.kill(who),
         _ if choices.below(8) == 0 => world.restart_gate(),
         _ => world.revive(who),
+    }
+}
+
+/// What breaks a rule about one frame: the bytes as they are, and made to begin like a
+/// control frame, so that they get deep.
+#[must_use]
+pub fn misreadings(bytes: &[u8]) -> Vec<String> {
+    let mut failures = Vec::new();
+    check(bytes, &mut failures);
+    let mut plain = bytes.to_vec();
+    for (at, part) in [(12, &ETHERTYPE.to_be_bytes()[..]), (14, &MAGIC), (18, &[VERSION])] {
+        if let Some(place) = plain.get_mut(at..at + part.len()) {
+            place.copy_from_slice(part);
+        }
+    }
+    check(&plain, &mut failures);
+    if let Some((addresses, rest)) = plain.split_at_checked(12) {
+        let tag = [0x81, 0, bytes[0] & 0xe0, 0];
+        check(&[addresses, &tag, rest].concat(), &mut failures);
+    }
+    failures
+}
+
+fn check(bytes: &[u8], failures: &mut Vec<String>) {
+    let parsed = ControlFrame::parse(bytes);
+    match parsed {
+        Ok(frame) => {
+            let again = ControlFrame::parse(&frame.to_bytes());
+            if again != Ok(frame) || !is_control(bytes) {
+                failures.push(format!("{frame:?} became {again:?}"));
+            }
+        }
+        Err(Refusal::Truncated | Refusal::Malformed | Refusal::Unsupported) => {}
+        Err(other) => failures.push(format!("{other} is not to be seen in a frame")),
+    }
+    deliver(bytes, parsed, failures);
+}
+
+fn deliver(bytes: &[u8], parsed: Result<ControlFrame, Refusal>, failures: &mut Vec<String>) {
+    let (sender, receiver) = ([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]);
+    let (to, from) = parsed.map_or((receiver, sender), |frame| (frame.to, frame.from));
+    let now = Instant::from_millis(1);
+    // Both are whom the frame names, so that no address stops it.
+    if let Ok(mut gate) = Gate::new(GateConfig::new(to), [1; 32]) {
+        let taken = gate.handle_frame(now, bytes);
+        let answers = core::iter::from_fn(|| gate.poll_transmit(now)).count();
+        if answers > 1 || (parsed.is_err() && (taken.is_ok() || answers > 0)) {
+            failures.push(format!("{parsed:?}: {taken:?} with {answers} answers"));
+        }
+    }
+    if let Ok(mut requester) = Requester::new(RequesterConfig::new(to, from), [2; 32]) {
+        let _ = requester.ask(now);
+        let _ = requester.poll_transmit(now);
+        let taken = requester.handle_frame(now, bytes);
+        if taken.is_ok() || requester.mode(now) != Mode::Slow || requester.poll_event().is_some() {
+            failures.push(format!("{parsed:?}: nobody could have known the nonce"));
+        }
     }
 }
 
@@ -100,7 +139,7 @@ mod tests {
     fn invariant_6_two_runs_are_the_same() {
         let bytes = input(1, 0..4_000);
         let run = || {
-            let mut choices = Choices(&bytes);
+            let mut choices = Choices::new(&bytes);
             let mut world = World::new(5, 2, 9);
             while !choices.is_over() {
                 step(&mut world, &mut choices);

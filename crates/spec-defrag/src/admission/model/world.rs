@@ -54,7 +54,6 @@ pub(super) struct World {
     faults: VecDeque<Fault>,
     remembered: VecDeque<(Mac, [u8; FRAME_LEN])>,
     judge: Judge,
-    digest: u64,
 }
 
 fn mac(sender: usize) -> Mac {
@@ -89,7 +88,6 @@ impl World {
             remembered: VecDeque::new(),
             // A queue that is full takes in who comes first when there is room.
             judge: Judge::new(variant & 1 == 0),
-            digest: 0,
         }
     }
 
@@ -98,16 +96,16 @@ impl World {
     }
 
     pub(super) fn is_fine(&self) -> bool {
-        self.judge.failures.is_empty()
+        self.judge.findings.failures().is_empty()
     }
 
     pub(super) fn failures(self) -> Vec<String> {
-        self.judge.failures
+        self.judge.findings.into_story()
     }
 
     #[cfg(test)]
     pub(super) fn digest(&self) -> (u64, u64, Instant) {
-        (self.digest, self.count, self.now)
+        (self.judge.findings.digest(), self.count, self.now)
     }
 }
 
@@ -332,9 +330,7 @@ impl World {
 
     fn deliver_at(&mut self, at: Instant, to: Mac, frame: [u8; FRAME_LEN]) {
         self.count += 1;
-        for byte in frame {
-            self.digest = (self.digest ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
-        }
+        self.judge.findings.add(&frame);
         self.under_way.insert((at, self.count), (to, frame));
     }
 }

@@ -12,7 +12,7 @@ use anyhow::{Context, Result, ensure};
 use landfall_testbed::RttHistogram;
 
 use super::{OFFERED, OVERLOADED, Seen};
-use crate::papers::clan::scale::Scale;
+use crate::papers::clan::Scale;
 
 /// Bytes of a request and of its reply: its number, and its endpoint's.
 pub(super) const MESSAGE: usize = 16;

@@ -17,7 +17,7 @@ use tokio::task::JoinSet;
 
 use super::Seen;
 use super::clients::{self, Clients, MESSAGE, ServerThread};
-use crate::papers::clan::scale::Scale;
+use crate::papers::clan::Scale;
 use crate::workload::side::{both, joined, place_thread};
 
 /// Which sockets.

@@ -16,7 +16,7 @@ use landfall_transport::udp::UdpConfig;
 
 use super::Seen;
 use super::clients::{self, Clients, MESSAGE, ServerThread};
-use crate::papers::clan::scale::Scale;
+use crate::papers::clan::Scale;
 use crate::workload::side::{both, joined, place_thread};
 
 /// What joins the two nodes.
