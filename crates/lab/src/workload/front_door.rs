@@ -100,7 +100,7 @@ pub(crate) fn stream(plan: &Plan, shape: Shape) -> Result<Sample> {
     let (sent, came) = two(
         plan,
         |endpoint, connection| send_for(plan, time, shape, endpoint, connection),
-        |endpoint, connection| receive_all(shape, endpoint, connection),
+        |endpoint, connection| receive_all(shape, endpoint, &connection),
     )?;
     let seconds = came.ended.saturating_duration_since(sent.started);
     let (left, placed) = (sent.stats.engine.stus_sent, came.stats.engine.stus_received);
@@ -137,22 +137,24 @@ fn send_for(
     for slot in 0..shape.send_slots as u64 {
         let mut memory = endpoint.memory(shape.message)?;
         Pattern(slot).fill(&mut memory);
-        ready.push_back(memory);
+        ready.push_back((slot as u32, memory));
     }
     let meter = CpuMeter::start()?;
     let soaking = plan.soaker_reading();
     let started = StdInstant::now();
-    let mut under_way: VecDeque<Operation<Sent>> = VecDeque::new();
+    let mut under_way: VecDeque<(u32, Operation<Sent>)> = VecDeque::new();
     loop {
         let is_full = under_way.len() as u64 >= shape.most_under_way();
         let is_over = started.elapsed() >= time;
         let next = if is_full || is_over { None } else { ready.pop_front() };
         match (next, under_way.pop_front()) {
-            (Some(memory), oldest) => {
+            (Some((slot, memory)), oldest) => {
                 under_way.extend(oldest);
-                under_way.push_back(connection.send(memory).start());
+                under_way.push_back((slot, connection.send(memory).opaque(slot).start()));
             }
-            (None, Some(oldest)) => ready.extend(oldest.wait()?.memory),
+            (None, Some((slot, oldest))) => {
+                ready.extend(oldest.wait()?.memory.map(|memory| (slot, memory)));
+            }
             (None, None) => break,
         }
     }
@@ -163,12 +165,13 @@ fn send_for(
     Ok(Streamed { started, cpu: used.thread, machine_s: used.machine_s, soaked, stats })
 }
 
-fn receive_all(shape: Shape, endpoint: &Endpoint, connection: Connection) -> Result<Came> {
+fn receive_all(shape: Shape, endpoint: &Endpoint, connection: &Connection) -> Result<Came> {
     let mut posted: VecDeque<Operation<Message>> = VecDeque::new();
     for _ in 1..shape.receive_slots {
         posted.push_back(connection.receive(endpoint.memory(shape.message)?).start());
     }
-    let mut last = Some(endpoint.memory(shape.message)?);
+    // Which slot was sent, and where it is; Transfers may overtake each other.
+    let mut last = (None, Some(endpoint.memory(shape.message)?));
     let before = TaskUse::of_this_thread()?;
     let (mut ended, mut bytes, mut messages) = (StdInstant::now(), 0, 0);
     while let Some(oldest) = posted.pop_front() {
@@ -181,17 +184,16 @@ fn receive_all(shape: Shape, endpoint: &Endpoint, connection: Connection) -> Res
         bytes += message.len() as u64;
         messages += 1;
         // The newest stays where it landed, to be looked at in the end.
-        if let Some(free) = last.replace(message.into_memory()) {
+        let slot = message.opaque();
+        let newest = (Some(slot), Some(message.into_memory()));
+        if let (_, Some(free)) = std::mem::replace(&mut last, newest) {
             posted.push_back(connection.receive(free).start());
         }
     }
     let cpu = TaskUse::of_this_thread()? - before;
-    if let (Some(memory), Some(newest)) = (&last, u64::checked_sub(messages, 1)) {
-        let pattern = Pattern(newest % shape.send_slots as u64);
-        ensure!(
-            pattern.first_difference(memory).is_none(),
-            "message {newest} is not what was sent"
-        );
+    if let (Some(slot), Some(memory)) = &last {
+        let difference = Pattern(u64::from(*slot)).first_difference(memory);
+        ensure!(difference.is_none(), "slot {slot} is not what was sent at byte {difference:?}");
     }
     Ok(Came { ended, bytes, messages, cpu, stats: endpoint.stats() })
 }
@@ -202,7 +204,7 @@ pub(crate) fn puts(plan: &Plan, len: usize) -> Result<Sample> {
     let ((rounds, seconds, round_trips, used), served) = two(
         plan,
         |endpoint, connection| put_for(time, len, endpoint, connection),
-        |endpoint, connection| serve(len, endpoint, connection),
+        |endpoint, connection| serve(len, endpoint, &connection),
     )?;
     Ok(Sample {
         bytes: rounds * len as u64,
@@ -249,7 +251,7 @@ fn put_for(
 }
 
 /// Lets the other side write until it has gone; drives meanwhile.
-fn serve(len: usize, endpoint: &Endpoint, connection: Connection) -> Result<TaskUse> {
+fn serve(len: usize, endpoint: &Endpoint, connection: &Connection) -> Result<TaskUse> {
     let region = endpoint.register(Memory::zeroed(len))?;
     let request = connection.region_request()?;
     let _exposed = request.expose(&region.whole(), RemoteRights::ALL)?;
