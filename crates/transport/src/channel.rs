@@ -1,23 +1,21 @@
 //! Two engines in one process, on one thread or on two.
 //!
-//! Units cross in frames of a bounded queue; a frame is given back and used
-//! again. A sleeping end is woken through an eventfd, and only if it sleeps.
+//! Units cross in frames of a bounded queue, one for each direction; a frame is given
+//! back and used again. A sleeping end is woken through an eventfd, and only if it sleeps.
 
-mod pipe;
-
+use std::collections::VecDeque;
 use std::io;
 use std::os::fd::AsFd;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use landfall_placement::{Ecn, Engine, Instant, PathId, Peer};
 
-use crate::bell::Bell;
 use crate::capability::{Capabilities, Feature};
 use crate::driver::{Descriptors, Driver, DriverState, Interests, Progress, plain_limits};
 use crate::exchange::{Arrival, Inbox, Loose, Outbox, Turn};
 use crate::memory::{Pins, Regions};
-use pipe::{Frame, Pipe};
+use crate::wait::Bell;
 
 /// How a channel is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -210,5 +208,70 @@ impl Drop for ChannelDriver {
 impl Default for Frame {
     fn default() -> Self {
         Self { bytes: Vec::new(), from: Peer::Unaddressed, ecn: Ecn::NotCapable }
+    }
+}
+
+/// One unit on its way.
+#[derive(Debug)]
+struct Frame {
+    bytes: Vec<u8>,
+    from: Peer,
+    ecn: Ecn,
+}
+
+#[derive(Debug)]
+struct Queue {
+    full: VecDeque<Frame>,
+    empty: Vec<Frame>,
+    closed: bool,
+}
+
+#[derive(Debug)]
+struct Pipe(Mutex<Queue>);
+
+impl Pipe {
+    fn new(frames: usize) -> Self {
+        let empty = std::iter::repeat_with(Frame::default).take(frames.max(1)).collect();
+        Self(Mutex::new(Queue { full: VecDeque::new(), empty, closed: false }))
+    }
+
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        // No code that can panic runs under the lock.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A frame to fill; none if all are on their way.
+    fn take_empty(&self) -> Option<Frame> {
+        self.queue().empty.pop()
+    }
+
+    fn push(&self, frame: Frame) {
+        self.queue().full.push_back(frame);
+    }
+
+    fn pop(&self) -> Option<Frame> {
+        self.queue().full.pop_front()
+    }
+
+    fn give_back(&self, frame: Frame) {
+        self.queue().empty.push(frame);
+    }
+
+    fn is_empty(&self) -> bool {
+        self.queue().full.is_empty()
+    }
+
+    fn has_room(&self) -> bool {
+        !self.queue().empty.is_empty()
+    }
+
+    fn close(&self) {
+        self.queue().closed = true;
+    }
+
+    /// Closed, and all that was sent before has been taken.
+    fn is_closed(&self) -> bool {
+        let queue = self.queue();
+        queue.closed && queue.full.is_empty()
     }
 }
