@@ -45,7 +45,6 @@
 //! (`clan-dsm`).
 
 mod queue;
-mod subscription;
 #[cfg(test)]
 mod tests;
 
@@ -57,9 +56,9 @@ use std::time::Instant;
 
 use landfall_transport::driver::Interest;
 
-pub(crate) use self::queue::{Call, Kind, Outlet, Queue, Registration, Source};
-pub(crate) use self::subscription::{Hearing, Subscription};
+pub(crate) use self::queue::{Call, Kind, Outlet, Queue, Registration};
 use super::{Error, Fabric};
+pub(crate) use queue::{Hearing, Subscription};
 
 /// What is in a queue. The token is what the source was registered with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

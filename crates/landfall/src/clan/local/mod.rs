@@ -8,7 +8,6 @@
 //! What does not live here: memory between processes (that is a way to run of its
 //! own), delays and losses.
 
-mod events;
 mod memory;
 mod tripwire;
 
@@ -30,9 +29,8 @@ use crate::runtime::locked;
 use memory::{Aperture, system};
 use tripwire::Wire;
 
-pub use events::ThreadsEvents;
 pub use memory::{ThreadsLocal, ThreadsRemote};
-pub use tripwire::ThreadsTripwire;
+pub use tripwire::{ThreadsEvents, ThreadsTripwire};
 
 /// The most apertures of one node.
 const MOST_APERTURES: u16 = u16::MAX;

@@ -10,7 +10,6 @@
 //!
 //! Example: see [`layer`](super).
 
-mod punctual;
 mod receiver;
 mod sender;
 
@@ -21,9 +20,8 @@ use landfall_transport::Wait;
 use super::ring;
 use crate::clan::{Error, WORD};
 
-pub use punctual::Punctual;
 pub use receiver::Receiver;
-pub use sender::Sender;
+pub use sender::{Punctual, Sender};
 
 /// What both sides agree on: size and number of elements. The rest each side
 /// chooses for itself.

@@ -25,16 +25,19 @@
 
 #[cfg(feature = "tokio")]
 mod asynchronous;
-mod both;
 mod reader;
 mod writer;
+
+use std::io;
+use std::io::{Read, Write};
+use std::time::Duration;
 
 use landfall_transport::Wait;
 
 use super::ring;
-use crate::clan::{Error, WORD};
+use crate::clan::layer::Half;
+use crate::clan::{Cookie, Error, Fabric, WORD};
 
-pub use both::{Opening, Stream};
 pub use reader::Reader;
 pub(super) use reader::copy_ring;
 pub use writer::Writer;
@@ -68,5 +71,84 @@ impl Config {
             return Err(Error::BadConfig("a ring has a multiple of eight bytes, and not none"));
         }
         ring::PLACES.checked_add(self.capacity).ok_or(Error::NoRoom("ring of that length"))
+    }
+}
+
+/// A stream in both directions.
+#[derive(Debug)]
+pub struct Stream<F: Fabric> {
+    reader: Reader<F>,
+    writer: Writer<F>,
+}
+
+/// One side of a stream, before it knows the other.
+#[derive(Debug)]
+pub struct Opening<F: Fabric> {
+    reader: Half<F, Reader<F>>,
+    writer: Half<F, Writer<F>>,
+}
+
+impl<F: Fabric> Opening<F> {
+    /// What the other side needs: for its writer, then for its reader.
+    #[must_use]
+    pub const fn cookies(&self) -> [Cookie; 2] {
+        [self.reader.cookie(), self.writer.cookie()]
+    }
+
+    /// Connects to the other side; see [`Half::connect`].
+    ///
+    /// # Errors
+    /// Those of [`Half::connect`].
+    pub fn connect(self, other: &[Cookie; 2]) -> Result<Stream<F>, Error> {
+        let [to_reader, to_writer] = other;
+        let reader = self.reader.connect(to_writer)?;
+        Ok(Stream { reader, writer: self.writer.connect(to_reader)? })
+    }
+}
+
+impl<F: Fabric> Stream<F> {
+    /// This side's half.
+    ///
+    /// # Errors
+    /// Those of [`Fabric::expose`], or the configuration makes no sense.
+    pub fn open(fabric: &F, config: Config) -> Result<Opening<F>, Error> {
+        let reader = Reader::open(fabric, config)?;
+        Ok(Opening { reader, writer: Writer::open(fabric, config)? })
+    }
+
+    /// How long reads and writes wait; for ever by default.
+    pub const fn set_timeout(&mut self, timeout: Option<Duration>) {
+        self.reader.set_timeout(timeout);
+        self.writer.set_timeout(timeout);
+    }
+
+    /// Ends this side's direction; the other one goes on.
+    ///
+    /// # Errors
+    /// Those of [`Writer::finish`].
+    pub fn finish(&mut self) -> Result<(), Error> {
+        self.writer.finish()
+    }
+
+    /// Each direction by itself, for two threads or tasks.
+    #[must_use]
+    pub fn into_split(self) -> (Reader<F>, Writer<F>) {
+        (self.reader, self.writer)
+    }
+}
+
+impl<F: Fabric> Read for Stream<F> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        self.reader.read(into)
+    }
+}
+
+impl<F: Fabric> Write for Stream<F> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.writer.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.writer.flush()
     }
 }
