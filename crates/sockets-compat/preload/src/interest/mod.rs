@@ -9,10 +9,12 @@
 //! is hot again. With it all others are that were busy until lately, so that one ring is
 //! enough for many. So what is idle costs nothing, and what is busy costs no calls.
 //!
-//! What lives in the modules below: how one sleeps, and what is *parked*, taken away by the
-//! program and still with the kernel.
+//! Programs take a descriptor away and add it again with each request. So what the program
+//! took away is *parked*: it is still with the kernel. If an event comes of such an entry
+//! nevertheless, it is taken away in earnest.
+//!
+//! What lives in the module below: how one sleeps.
 
-mod parked;
 pub(crate) mod sleeping;
 
 use std::collections::BTreeMap;
@@ -21,11 +23,10 @@ use std::sync::atomic::Ordering;
 use libc::{EPOLLET, EPOLLIN, EPOLLONESHOT, EPOLLOUT, EPOLLWRNORM, epoll_event};
 
 use crate::connection::Shared;
-use crate::kernel::{self, Outcome};
-use crate::readiness;
+use crate::kernel::Outcome;
 use crate::rings::Watch;
-use crate::table::{self, Guard};
-use crate::watched;
+use crate::table::Guard;
+use crate::{kernel, readiness, table, watched};
 
 const WRITE: u32 = (EPOLLOUT | EPOLLWRNORM) as u32;
 const EDGE: u32 = EPOLLET as u32;
@@ -493,4 +494,48 @@ fn is_news_of_an_end(entry: &Entry, shared: &Shared<'_>) -> bool {
 /// Asks the kernel's set for something else.
 pub(crate) fn apply(epoll: i32, change: &Change) -> Outcome {
     kernel::epoll_change(epoll, change.operation, change.fd, &change.event)
+}
+
+impl Interest {
+    /// Takes it away without a word to the kernel, if that can be.
+    pub(crate) fn parks(&mut self, fd: i32) -> bool {
+        let Some(&at) = self.by_fd.get(&fd) else { return false };
+        if !self.entries[at as usize].is_by_level() {
+            return false;
+        }
+        self.by_fd.remove(&fd);
+        self.cool(at);
+        self.entries[at as usize].is_parked = true;
+        self.parked.insert(fd, at);
+        true
+    }
+
+    pub(crate) fn has_parked(&self, fd: i32) -> bool {
+        self.parked.contains_key(&fd)
+    }
+
+    /// It is added again; `false` if it was not parked, or is another connection by now.
+    pub(crate) fn unparks(&mut self, fd: i32) -> bool {
+        let Some(at) = self.parked.remove(&fd) else { return false };
+        if !self.entries[at as usize].is_by_level() {
+            self.give_up(at);
+            return false;
+        }
+        let entry = &mut self.entries[at as usize];
+        (entry.is_parked, entry.idle_sleeps) = (false, 0);
+        self.by_fd.insert(fd, at);
+        true
+    }
+
+    /// It is taken away in earnest, if it is parked.
+    pub(crate) fn remove_parked(&mut self, fd: i32) -> Option<Change> {
+        let parked = self.parked.remove(&fd)?;
+        Some(self.give_up(parked))
+    }
+
+    /// All that is parked is taken away in earnest.
+    pub(crate) fn take_parked(&mut self) -> Vec<Change> {
+        let parked = std::mem::take(&mut self.parked);
+        parked.into_values().map(|at| self.give_up(at)).collect()
+    }
 }

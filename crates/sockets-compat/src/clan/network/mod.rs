@@ -12,20 +12,19 @@ mod door;
 mod greeting;
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Instant;
+use std::{fmt, io};
 
 use landfall::clan::Error;
 use landfall::clan::layer::stream::Stream;
 use landfall::clan::network::{Config, Endpoint, HostId, Node, Peer, Transport};
 
-use super::seqpacket::{self, ClanSeqPacket, ClanSeqPacketListener};
+use super::messages::{ClanSeqPacket, ClanSeqPacketListener};
 use super::stream::{Ends, Joined, Streams, failed};
-use super::{ClanListener, ClanOptions, ClanStream};
+use super::{ClanListener, ClanOptions, ClanStream, messages};
 use crate::address::{Address, ToAddress};
 use crate::errors;
 use crate::listener::Listener;
@@ -127,7 +126,7 @@ impl ClanNetwork {
     pub fn connect_messages(&self, address: impl ToAddress) -> io::Result<ClanSeqPacket> {
         let address = address.to_address().map_err(errors::invalid)?;
         let ends = self.ends(&address, Kind::Messages)?;
-        Ok(seqpacket::socket(ends, self.0.options.longest()))
+        Ok(messages::socket(ends, self.0.options.longest()))
     }
 
     /// Lets streams come in at a port; at 0 it is one that is free.
@@ -145,7 +144,7 @@ impl ClanNetwork {
     /// [`io::ErrorKind::AddrInUse`].
     pub fn listen_messages(&self, port: u16) -> io::Result<ClanSeqPacketListener> {
         let (reception, local) = Door::open(&self.0, port, Kind::Messages)?;
-        Ok(seqpacket::listener(reception, local, self.0.options.longest()))
+        Ok(messages::listener(reception, local, self.0.options.longest()))
     }
 
     fn ends(&self, address: &Address, kind: Kind) -> io::Result<Ends> {

@@ -3,7 +3,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use super::cursor::{Cursor, Malformed, put_short_bytes, put_text};
+use super::{Cursor, Malformed, put_short_bytes, put_text};
 use crate::transfer::path::{BadPath, MOST_PATH, RelPath};
 
 /// No text for people is longer.

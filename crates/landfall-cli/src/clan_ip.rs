@@ -1,19 +1,13 @@
 //! `landfall clan-ip`: an interface of the kernel whose packets travel by DMA into
-//! memory of other hosts.
-//!
-//! | file | what it is |
-//! | --- | --- |
-//! | this | the options, and the run until somebody ends it |
-//! | `report` | what was done, in a line for each second and at the end |
-
-mod report;
+//! memory of other hosts: the options, the run until somebody ends it, and what was done, in
+//! a line for each second and at the end.
 
 use std::net::{IpAddr, SocketAddr};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use landfall::clan::ip::{ClanIp, MTU_MAX, Neighbour};
+use landfall::clan::ip::{ClanIp, ClanIpStats, MTU_MAX, Neighbour};
 use landfall::clan::network::{HostId, Peer, Transport};
 use landfall_transport::signals::Endings;
 use landfall_transport::udp::UdpConfig;
@@ -150,14 +144,48 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         is_over |= until.is_some_and(|until| Instant::now() >= until);
         if args.stats > 0 && last.0.elapsed() >= Duration::from_secs(args.stats) {
             let now = (Instant::now(), clan.stats());
-            style::print(&report::line(&last.1, &now.1, now.0 - last.0))?;
+            style::print(&line(&last.1, &now.1, now.0 - last.0))?;
             last = now;
         }
     }
     let name = clan.name().to_owned();
     let stats = clan.stop().context("it broke")?;
-    style::print(&report::total(&name, &stats))?;
+    style::print(&total(&name, &stats))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// What happened since the line before.
+fn line(last: &ClanIpStats, now: &ClanIpStats, time: Duration) -> String {
+    let rate = |last: u64, now: u64| (now - last) as f64 / time.as_secs_f64();
+    format!(
+        "out {:8.0} packets/s {:7.1} MB/s   in {:8.0} packets/s {:7.1} MB/s   waited for a \
+         cookie {:4.1} %   dropped {}\n",
+        rate(last.sent, now.sent),
+        rate(last.sent_bytes, now.sent_bytes) / 1e6,
+        rate(last.received, now.received),
+        rate(last.received_bytes, now.received_bytes) / 1e6,
+        share(now.waited - last.waited, now.sent - last.sent),
+        now.dropped - last.dropped,
+    )
+}
+
+/// What happened altogether.
+fn total(name: &str, stats: &ClanIpStats) -> String {
+    let ClanIpStats { sent, sent_bytes, received, received_bytes, waited, .. } = *stats;
+    let ClanIpStats { dropped, not_taken, connections, misbehaved, .. } = *stats;
+    format!(
+        "{name} is gone. Out: {sent} packets, {:.1} MB, of which {waited} ({:.1} %) found no cookie \
+         at once. In: {received} packets, {:.1} MB. Dropped: {dropped}; not taken by the kernel: \
+         {not_taken}. Connections: {connections}; ended because the other side misbehaved: \
+         {misbehaved}.\n",
+        sent_bytes as f64 / 1e6,
+        share(waited, sent),
+        received_bytes as f64 / 1e6,
+    )
+}
+
+fn share(part: u64, of: u64) -> f64 {
+    if of == 0 { 0.0 } else { part as f64 / of as f64 * 100.0 }
 }
 
 #[cfg(test)]
@@ -180,5 +208,14 @@ mod tests {
         ] {
             assert!(neighbour(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn nothing_sent_is_no_division_by_nothing() {
+        let none = ClanIpStats::default();
+        assert!(line(&none, &none, Duration::from_secs(1)).contains("0.0 %"));
+        let some = ClanIpStats { sent: 200, waited: 5, received: 7, ..none };
+        assert!(line(&none, &some, Duration::from_secs(2)).contains("2.5 %"));
+        assert!(total("clan0", &some).contains("In: 7 packets"));
     }
 }

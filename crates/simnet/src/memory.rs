@@ -5,16 +5,12 @@
 //! who wrote where ([`Memory::journal`]), and it notices whoever writes into
 //! bytes that were delivered ([`Memory::freeze`]): invariant 1 of the family.
 
-mod intervals;
-
-use alloc::collections::VecDeque;
+use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use core::fmt;
 use core::ops::Range;
 
 use landfall_placement::{Instant, RegionId, Span, WordFunction, WordOp, WordWidth};
-
-use intervals::Intervals;
 
 /// Why memory was not read or written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -320,10 +316,61 @@ fn range(span: Span, region: &Region) -> Result<Range<usize>, MemoryError> {
     Ok(end - span.len as usize..end)
 }
 
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Intervals(BTreeMap<u64, u64>);
+
+impl Intervals {
+    /// Adds a range.
+    fn insert(&mut self, range: Range<u64>) {
+        if range.is_empty() {
+            return;
+        }
+        let Range { mut start, mut end } = range;
+        // Everything that touches it becomes one with it. Ranges do not
+        // overlap, so their ends are in the order of their starts.
+        while let Some((&s, &e)) = self.0.range(..=end).next_back().filter(|(_, e)| **e >= start) {
+            self.0.remove(&s);
+            start = start.min(s);
+            end = end.max(e);
+        }
+        self.0.insert(start, end);
+    }
+
+    /// Takes a range out.
+    fn remove(&mut self, range: Range<u64>) {
+        if range.is_empty() {
+            return;
+        }
+        while let Some(Range { start, end }) = self.last_overlap(&range) {
+            self.0.remove(&start);
+            if start < range.start {
+                self.0.insert(start, range.start);
+            }
+            if end > range.end {
+                self.0.insert(range.end, end);
+            }
+        }
+    }
+
+    /// The part of `range` that is in the set; of several parts the last.
+    fn overlap(&self, range: &Range<u64>) -> Option<Range<u64>> {
+        let found = self.last_overlap(range)?;
+        Some(found.start.max(range.start)..found.end.min(range.end))
+    }
+
+    fn last_overlap(&self, range: &Range<u64>) -> Option<Range<u64>> {
+        let (&start, &end) = self.0.range(..range.end).next_back()?;
+        (end > range.start && !range.is_empty()).then_some(start..end)
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::*;
     use alloc::vec;
+
+    use proptest::prelude::*;
+
+    use super::*;
 
     const NOW: Instant = Instant::from_micros(3);
 
@@ -414,5 +461,30 @@ mod tests {
         assert_eq!(memory.word(NOW, crooked), Err(MemoryError::Misaligned));
         let outside = op(16, WordWidth::Four, WordFunction::Load);
         assert_eq!(memory.word(NOW, outside), Err(MemoryError::OutOfBounds));
+    }
+
+    proptest! {
+        #[test]
+        fn equals_a_set_of_numbers(
+            steps in prop::collection::vec((any::<bool>(), 0u64..60, 0u64..12), 0..60),
+            asked in (0u64..60, 0u64..12),
+        ) {
+            let (mut intervals, mut model) = (Intervals::default(), [false; 80]);
+            for (insert, start, len) in steps {
+                let range = start..start + len;
+                model[start as usize..(start + len) as usize].fill(insert);
+                if insert { intervals.insert(range) } else { intervals.remove(range) }
+            }
+            let listed = intervals.0.iter().flat_map(|(&start, &end)| start..end);
+            let expected = (0..80).filter(|n| model[*n as usize]);
+            prop_assert!(listed.eq(expected));
+            let asked = asked.0..asked.0 + asked.1;
+            let hit = asked.clone().any(|n| model[n as usize]);
+            let overlap = intervals.overlap(&asked);
+            prop_assert_eq!(overlap.is_some(), hit);
+            for n in overlap.into_iter().flatten() {
+                prop_assert!(model[n as usize] && asked.contains(&n));
+            }
+        }
     }
 }

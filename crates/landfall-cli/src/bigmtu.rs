@@ -1,11 +1,6 @@
-//! `landfall bigmtu`: an interface with a large MTU above a link with an ordinary one.
-//!
-//! | file | what it is |
-//! | --- | --- |
-//! | this | the options, and the run until somebody ends it |
-//! | `report` | what was done, in a line for each second and at the end |
-
-mod report;
+//! `landfall bigmtu`: an interface with a large MTU above a link with an ordinary one: the
+//! options, the run until somebody ends it, and what was done, in a line for each second and
+//! at the end.
 
 use std::net::IpAddr;
 use std::process::ExitCode;
@@ -13,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use clap::ValueEnum;
-use landfall::defrag::bigmtu::{BigMtu, MTU_MAX};
+use landfall::defrag::bigmtu::{Amount, BigMtu, BigMtuStats, MTU_MAX};
 use landfall::defrag::{Prediction, Technique};
 use landfall_transport::signals::Endings;
 
@@ -129,13 +124,13 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         is_over |= until.is_some_and(|until| Instant::now() >= until);
         if args.stats > 0 && last.0.elapsed() >= Duration::from_secs(args.stats) {
             let now = (Instant::now(), big.stats());
-            style::print(&report::line(&last.1, &now.1, now.0 - last.0))?;
+            style::print(&line(&last.1, &now.1, now.0 - last.0))?;
             last = now;
         }
     }
     let name = big.name().to_owned();
     let stats = big.stop().context("the link broke")?;
-    style::print(&report::total(&name, &stats))?;
+    style::print(&total(&name, &stats))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -146,6 +141,65 @@ pub(crate) fn pause(stats: u64, last: Instant, until: Option<Instant>) -> Durati
     let now = Instant::now();
     let next = [line, until].into_iter().flatten().min();
     next.map_or(LONGEST, |next| next.saturating_duration_since(now).min(LONGEST))
+}
+
+/// What was done between two moments.
+fn line(before: &BigMtuStats, now: &BigMtuStats, time: Duration) -> String {
+    let seconds = time.as_secs_f64();
+    let rate = |now: Amount, before: Amount| {
+        let (packets, bytes) = (now.packets - before.packets, now.bytes - before.bytes);
+        format!(
+            "{:.3} GB/s, {:.0} packets/s",
+            bytes as f64 / 1e9 / seconds,
+            packets as f64 / seconds
+        )
+    };
+    let (joined, earlier) = (&now.joined.joined, &before.joined.joined);
+    format!(
+        "in {}; out {}; joined in place {}, by copying {}, passed as they came {}\n",
+        rate(now.to_kernel, before.to_kernel),
+        rate(now.from_kernel, before.from_kernel),
+        joined.speculated - earlier.speculated,
+        joined.conventional - earlier.conventional,
+        joined.whole - earlier.whole,
+    )
+}
+
+/// All of it.
+fn total(name: &str, stats: &BigMtuStats) -> String {
+    let BigMtuStats { joined, to_kernel, cut, from_kernel, .. } = stats;
+    let mut text = format!(
+        "{name} is gone.\n\
+         in   {} packets, {} bytes from {} frames: {} joined in place, {} by copying, {} passed \
+         as they came; {} bytes copied\n\
+         out  {} packets, {} bytes in {} frames\n",
+        to_kernel.packets,
+        to_kernel.bytes,
+        joined.kernel_frames,
+        joined.joined.speculated,
+        joined.joined.conventional,
+        joined.joined.whole,
+        joined.bytes_copied(),
+        from_kernel.packets,
+        from_kernel.bytes,
+        cut.frames,
+    );
+    let troubles = [
+        (joined.kernel_drops, "frames dropped by the kernel: no room in the socket buffer"),
+        (joined.gathered.expired, "packets did not become whole in time"),
+        (joined.gathered.evicted, "packets given up for want of memory"),
+        (joined.gathered.refused, "packets whose pieces contradicted each other"),
+        (joined.lost, "packets lost here"),
+        (stats.not_taken, "packets that the kernel did not take"),
+        (stats.not_cut, "packets that cannot be cut"),
+        (cut.failed, "frames that could not be sent"),
+        (stats.stuck, "times that the lower link took nothing"),
+        (stats.sums_finished, "packets of a local peer whose checksums were finished"),
+    ];
+    for (count, what) in troubles.into_iter().filter(|(count, _)| *count > 0) {
+        text += &format!("     {count} {what}\n");
+    }
+    text
 }
 
 #[cfg(test)]
