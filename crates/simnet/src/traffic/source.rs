@@ -14,7 +14,7 @@ use crate::node::{LinkState, Node, Outbox, PortId};
 /// What a [`Source`] sends, to whom and when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SourceConfig {
-    /// To whom: the address of a [`Sink`](super::Sink).
+    /// To whom: the address of a [`Sink`].
     pub to: Peer,
     /// The bytes of a segment, all of its frame.
     pub segment: u32,
@@ -87,7 +87,7 @@ struct Sent {
 /// Later segments that have to arrive before one counts as lost (RFC 5681, 3.2).
 const REORDERING: u64 = 3;
 
-/// A node with one port that sends to a [`Sink`](super::Sink) whatever its
+/// A node with one port that sends to a [`Sink`] whatever its
 /// [`Control`] allows.
 #[derive(Debug)]
 pub struct Source<C> {
@@ -244,7 +244,7 @@ impl<C: Control> Node for Source<C> {
     }
 }
 
-/// The other end of any number of [`Source`](super::Source)s.
+/// The other end of any number of [`Source`]s.
 #[derive(Debug, Default)]
 pub struct Sink {
     bytes: BTreeMap<Peer, u64>,
