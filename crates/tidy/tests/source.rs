@@ -1,5 +1,7 @@
 //! Rules for source files that no compiler checks.
 
+use std::collections::BTreeSet;
+
 use landfall_tidy::{File, Repository, expect_none};
 
 /// A longer file is asking to be two.
@@ -28,6 +30,26 @@ fn source_files_are_short() {
         .map(|file| format!("{}: {} lines", file.path, file.text.lines().count()))
         .collect();
     expect_none("split these by who owns the state", &long);
+}
+
+/// Two ways to declare a module with parts are two places to look for it.
+#[test]
+fn a_module_with_parts_is_a_mod_rs() {
+    let sources = sources();
+    let folders: BTreeSet<&str> = sources.iter().flat_map(|file| folders_of(&file.path)).collect();
+    let beside: Vec<_> = sources
+        .iter()
+        .filter_map(|file| {
+            let folder = file.path.strip_suffix(".rs")?;
+            folders.contains(folder).then(|| format!("{} to {folder}/mod.rs", file.path))
+        })
+        .collect();
+    expect_none("move these into their folders", &beside);
+}
+
+/// The folders that a file is in, from the innermost to the outermost.
+fn folders_of(path: &str) -> impl Iterator<Item = &str> {
+    path.rmatch_indices('/').map(|(at, _)| &path[..at])
 }
 
 #[test]

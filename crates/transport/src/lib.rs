@@ -31,7 +31,6 @@
 
 #[cfg(feature = "tokio")]
 mod asynchronous;
-mod bell;
 pub mod capability;
 pub mod channel;
 pub mod clock;
@@ -60,13 +59,12 @@ pub mod xdp;
 
 #[cfg(feature = "tokio")]
 pub use asynchronous::AsyncWaiter;
-pub use bell::Bell;
 pub use capability::{Capabilities, Feature, Missing};
 pub use clock::Clock;
 pub use counters::Counters;
 pub use driver::{Driver, DriverState, Interest, Progress};
 pub use open_error::{OpenError, Privilege};
-pub use wait::{Wait, Waiter};
+pub use wait::{Bell, Wait, Waiter};
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

@@ -10,8 +10,7 @@ use landfall::clan::network::server::{Server, Shape};
 use landfall::clan::network::{Config, HostId, Node, Port, Transport};
 
 use super::ledger::{Ledger, parting};
-use super::service::{PERIOD, Service, characters};
-use super::{Args, TICK};
+use super::{Args, PERIOD, Service, TICK, characters};
 
 /// The UDP port of CLAN.
 const UDP_PORT: u16 = 8182;

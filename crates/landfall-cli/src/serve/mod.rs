@@ -3,8 +3,7 @@
 //!
 //! | file | what it is |
 //! | --- | --- |
-//! | this | the options, and the run until somebody ends it |
-//! | `service` | what the three services do, and the characters of the third |
+//! | this | the options, what the three services do, and the run until somebody ends it |
 //! | `ledger` | who came, what was moved, and what is said about it |
 //! | `qpip` | over queue pairs: TCP and UDP, for any socket program |
 //! | `stp` | over the Scheduled Transfer Protocol |
@@ -14,7 +13,6 @@
 mod clan;
 mod ledger;
 mod qpip;
-mod service;
 mod shared;
 mod stp;
 
@@ -32,7 +30,6 @@ use serde::Serialize;
 
 use crate::style;
 use ledger::Ledger;
-use service::Service;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -250,10 +247,66 @@ impl Summary {
     }
 }
 
+/// What is done with whatever comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Service {
+    /// Send back what comes (RFC 862)
+    Echo,
+    /// Throw away what comes (RFC 863)
+    Discard,
+    /// Send characters, whatever comes (RFC 864)
+    Source,
+}
+
+impl Service {
+    /// The port that it is known at.
+    const fn port(self) -> u16 {
+        match self {
+            Self::Echo => 7,
+            Self::Discard => 9,
+            Self::Source => 19,
+        }
+    }
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Echo => "echo",
+            Self::Discard => "discard",
+            Self::Source => "source",
+        }
+    }
+}
+
+/// Ports of services that answer any datagram: echo, discard's neighbours, day, quote,
+/// characters, time. An answer to one of them could be answered again, for ever.
+const fn answers_anything(port: u16) -> bool {
+    matches!(port, 0 | 7 | 13 | 17 | 19 | 37)
+}
+
+/// The characters of a line, without its end.
+const LINE: usize = 72;
+/// The printable characters of ASCII, from the space on.
+const PRINTABLE: usize = 95;
+
+/// After so many bytes the characters begin again.
+const PERIOD: usize = PRINTABLE * (LINE + 2);
+
+/// The characters of RFC 864: lines of 72 of them, each beginning one further.
+fn characters(len: usize) -> Vec<u8> {
+    let character = |at: usize| match (at % PERIOD / (LINE + 2), at % (LINE + 2)) {
+        (_, LINE) => b'\r',
+        (line, column) if column < LINE => b' ' + ((line + column) % PRINTABLE) as u8,
+        _ => b'\n',
+    };
+    (0..len).map(character).collect()
+}
+
 #[cfg(test)]
 mod tests {
-    use super::*;
     use clap::Parser;
+
+    use super::*;
 
     #[derive(Debug, Parser)]
     struct Line {
@@ -289,5 +342,18 @@ mod tests {
             assert!(args(&format!("serve echo {line}")).check().is_err(), "{line}");
         }
         args("serve echo --over stp --address 127.0.0.1:0").check().unwrap();
+    }
+
+    #[test]
+    fn characters_are_those_of_the_rfc() {
+        let text = String::from_utf8(characters(2 * PERIOD)).unwrap();
+        let lines: Vec<_> = text.split_terminator("\r\n").collect();
+        assert_eq!(lines.len(), 2 * PRINTABLE);
+        // The first and the last line that RFC 864 shows begin so.
+        assert!(lines[0].starts_with(" !\"#$%&'()*+,-./0123456789:;<=>?@ABC"));
+        assert!(lines[1].starts_with("!\"#$%&'()*+,-./0123456789:;<=>?@ABCD"));
+        assert_eq!(lines[94].as_bytes()[..3], *b"~ !");
+        assert!(lines.iter().all(|line| line.len() == LINE));
+        assert_eq!(text[..PERIOD], text[PERIOD..]);
     }
 }

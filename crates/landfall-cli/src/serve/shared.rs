@@ -11,8 +11,7 @@ use anyhow::{Context, Result};
 use sockets_compat::{Address, ClanListener, ClanStream, Name};
 
 use super::ledger::{Ledger, parting};
-use super::service::{PERIOD, Service, characters};
-use super::{Args, TICK};
+use super::{Args, PERIOD, Service, TICK, characters};
 
 /// What is taken from a client, or sent to it, at once.
 const PART: usize = 64 << 10;

@@ -16,8 +16,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::ledger::{Ledger, parting};
-use super::service::{PERIOD, Service, characters};
-use super::{Args, TICK};
+use super::{Args, PERIOD, Service, TICK, characters};
 
 /// Longer Transfers are refused: each lies in memory until it has gone back.
 const LONGEST: u64 = 16 << 20;

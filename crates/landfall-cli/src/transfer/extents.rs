@@ -8,8 +8,8 @@ use std::os::unix::fs::FileExt;
 use rustix::fs::{SeekFrom, seek};
 use rustix::io::Errno;
 
+use super::Presence;
 use super::contents::ContentHasher;
-use super::presence::Presence;
 use super::wire::MOST_PIECE;
 
 /// Shorter holes are read as the zeros that they stand for: telling of them costs more.

@@ -3,7 +3,7 @@
 //! | file | what it is |
 //! | --- | --- |
 //! | `send`, `receive` | the commands: options, sessions, what is said to people |
-//! | `options` | what both are asked alike |
+//! | `options` | what both are asked alike; no faster than the user wants |
 //! | `ask`, `code` | from where the code comes; what is proven and sealed with it |
 //! | `reception`, `allowance` | who knocks: side by side, and guesses by rate and source |
 //! | `greet` | both sides prove that they know the code |
@@ -15,9 +15,7 @@
 //! | `output` | standard output in the place of a folder |
 //! | `admission` | how much the receiver lets in, and in what order |
 //! | `contents`, `extents` | the hashes of contents; holes in files |
-//! | `presence` | whether the other side is still there |
 //! | `folder`, `journal`, `path` | the receiver's folder, which no name leaves; partial files |
-//! | `pace` | no faster than the user wants |
 //! | `meter`, `outcome`, `report` | how far it is, how it went, and what is printed of that |
 //!
 //! The protocol is described in `docs/send-receive.md`. What does not live here: the
@@ -36,10 +34,8 @@ mod meter;
 mod options;
 mod outcome;
 mod output;
-mod pace;
 mod path;
 mod pipe;
-mod presence;
 pub(crate) mod receive;
 mod reception;
 mod report;
@@ -52,8 +48,11 @@ mod walk;
 mod ways;
 mod wire;
 
+use std::io;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::task::{self, Waker};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -132,3 +131,34 @@ impl<T, F> Part<T, F> {
 fn new_tally() -> Arc<Tally> {
     Arc::new(Tally::default())
 }
+
+/// Whether the other side is still there. What takes long asks, so that it ends with its
+/// session.
+#[derive(Clone)]
+pub(crate) struct Presence(Option<Connection>);
+
+impl Presence {
+    pub(crate) fn of(connection: &Connection) -> Self {
+        Self(Some(connection.clone()))
+    }
+
+    /// Of nobody who could go away.
+    #[cfg(test)]
+    pub(crate) const fn of_nobody() -> Self {
+        Self(None)
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        let Some(connection) = &self.0 else { return false };
+        let closed = pin!(connection.as_async().closed());
+        closed.poll(&mut task::Context::from_waker(Waker::noop())).is_ready()
+    }
+
+    /// An error once the connection is over.
+    pub(crate) fn check(&self) -> io::Result<()> {
+        if self.is_over() { Err(io::Error::other(GONE)) } else { Ok(()) }
+    }
+}
+
+/// What an error of [`Presence::check`] says.
+const GONE: &str = "the session ended meanwhile";

@@ -2,8 +2,8 @@
 
 use std::io::{self, Write};
 
+use super::Presence;
 use super::folder::Denied;
-use super::presence::Presence;
 use super::wire::MOST_PIECE;
 
 /// Writes a hole, as long as somebody is there who wants it.

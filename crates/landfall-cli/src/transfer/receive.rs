@@ -17,19 +17,18 @@ use crate::printable::printable;
 use super::admission::{Limits, USUAL_ENTRIES};
 use super::ask::CodeArgs;
 use super::code::{Code, Seals, Side};
-use super::folder::{self, Folder};
+use super::folder::Folder;
 use super::greet::Lock;
 use super::meter::{Meter, Tally};
 use super::options::Common;
 use super::outcome::{Failure, Outcome};
-use super::pace;
 use super::pipe::{Frame, Inlet, Outlet, WhenFull};
 use super::reception::Reception;
 use super::report::{Report, Ways};
-use super::sink::{self, Place, Sink};
-use super::ways::{self, Choice, Local};
+use super::sink::{Place, Sink};
+use super::ways::{Choice, Local};
 use super::wire::{MOST_PIECE, ToSender};
-use super::{Came, LOOK, new_tally, part, watch};
+use super::{Came, LOOK, folder, new_tally, options, part, sink, watch, ways};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -75,7 +74,7 @@ pub(crate) struct Args {
     #[arg(long)]
     keep: bool,
     /// Take no more bytes than this of one sender, holes included: 500M, 20G
-    #[arg(long, value_name = "SIZE", value_parser = pace::parse_size)]
+    #[arg(long, value_name = "SIZE", value_parser = options::parse_size)]
     max_size: Option<u64>,
     /// Take no more files, folders and links than this of one sender
     #[arg(long, value_name = "NUMBER", default_value_t = USUAL_ENTRIES)]

@@ -14,19 +14,17 @@ use crate::leaving;
 
 use super::ask::CodeArgs;
 use super::code::{Code, Seals, Side};
-use super::greet::{self, Rejected};
+use super::greet::Rejected;
 use super::meter::{Meter, Tally};
-use super::options::Common;
+use super::options::{Common, Pace};
 use super::outcome::{Failure, Outcome};
-use super::pace::{self, Pace};
 use super::pipe::{Frame, Inlet, Outlet, WhenFull};
-use super::presence::Presence;
 use super::report::{Report, Ways};
-use super::source::{self, Source};
+use super::source::Source;
 use super::walk::Roots;
-use super::ways::{self, Choice, Local};
+use super::ways::{Choice, Local};
 use super::wire::{Address, MOST_ANNOUNCED, MOST_ANSWERS, ToSender};
-use super::{Came, new_tally, part, watch};
+use super::{Came, Presence, greet, new_tally, options, part, source, watch, ways};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -66,7 +64,7 @@ pub(crate) struct Args {
     #[arg(long, default_value = "stdin")]
     name: String,
     /// No faster than so many bytes a second: 500K, 20M, 1G
-    #[arg(long, value_name = "RATE", value_parser = pace::parse)]
+    #[arg(long, value_name = "RATE", value_parser = options::parse_rate)]
     limit: Option<u64>,
     #[command(flatten)]
     common: Common,

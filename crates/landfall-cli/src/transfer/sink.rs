@@ -18,6 +18,7 @@ use std::sync::mpsc::{Receiver, SyncSender, TryRecvError};
 
 use blake3::Hash;
 
+use super::Presence;
 use super::admission::{Folders, Limits, Order, Unfinished};
 use super::contents::{Chain, ContentHasher};
 use super::folder::{Denied, Folder, Partial, Standing, TAKEN};
@@ -27,7 +28,6 @@ use super::outcome::{Failure, Outcome};
 use super::output::{flush_output, print, print_zeros};
 use super::path::{RelPath, check_target};
 use super::pipe::{Broken, Frame, Inlet, Outlet, Piece};
-use super::presence::Presence;
 use super::wire::{
     Answer, Bundle, Entry, FULL_ANSWERS, FileTime, Kind, MOST_ANNOUNCED, SMALL, ToReceiver,
     ToSender,

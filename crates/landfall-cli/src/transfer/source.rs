@@ -22,13 +22,13 @@ use std::time::Duration;
 
 use landfall::stp::blocking::Endpoint;
 
+use super::Presence;
 use super::contents::{Chain, ContentHasher};
 use super::extents::{Extent, Extents, hash_prefix};
 use super::meter::Tally;
+use super::options::Pace;
 use super::outcome::{Failure, Outcome};
-use super::pace::Pace;
 use super::pipe::{Frame, Inlet, MOST_CONTENTS, Outlet, Unsealed};
-use super::presence::Presence;
 use super::walk::{Found, Roots, Walk, modified};
 use super::wire::{
     Answer, Bundle, Entry, FULL_BUNDLE, Kind, MOST_ANNOUNCED, SMALL, ToReceiver, ToSender,

@@ -15,14 +15,13 @@ use spec_defrag::{
     Areas, Config, Foreign, LARGE, LEAD, Lend, Prediction, Receiver as Engine, reassembly,
 };
 
-use super::control::Control;
-use super::delivery::Deliverer;
+use super::asking::Control;
+use super::delivery::{Deliverer, Returns};
 use super::error::OpenError;
 #[cfg(feature = "nic")]
 use super::lane::HamachiLane;
 use super::lane::{Blocks, Lane, LyingLane, PostedLane, XdpRings};
 use super::receiver::{Parts, Receiver};
-use super::returns::Returns;
 use super::technique::{Chosen, Delivery, Technique, Wanted};
 
 /// Chooses what a receiver is like, then opens it.

@@ -1,20 +1,24 @@
-//! How packets of the engine become those of their user.
+//! How packets of the engine become those of their user, and come back from whatever thread
+//! drops them. The engine sees memory through a [`MemoryView`].
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
 use landfall_placement::Span;
+use landfall_transport::Bell;
 use landfall_transport::remap::{
     DeliverError, Delivered, Delivery as Way, FastBuffers, Pages, Remapping,
 };
+use landfall_transport::scatter::BurstMemory;
 use spec_defrag::{
-    Body as EngineBody, BufferId, ListId, Packet as EnginePacket, Receiver as Engine,
+    Body as EngineBody, BufferId, ListId, Memory, Packet as EnginePacket, Receiver as Engine,
 };
 
 use super::error::OpenError;
 use super::lane::Lane;
 use super::packet::{Body, Copied, List, Loaned, Packet};
-use super::returns::Returns;
 use super::technique::Delivery;
+use crate::runtime::locked;
 
 /// Hands packets out, and gives their memory back to the engine.
 #[derive(Debug)]
@@ -219,5 +223,98 @@ impl Deliverer {
         self.copied += u64::from(span.len);
         engine.release(id);
         Body::Copy(Copied { bytes, returns: Arc::clone(&self.returns) })
+    }
+}
+
+/// Where dropped packets go, for the receiver to fetch.
+#[derive(Debug)]
+pub(super) struct Returns {
+    /// Something is there: looked at without the lock.
+    is_there: AtomicBool,
+    back: Mutex<Back>,
+    pub(super) bell: Bell,
+}
+
+/// What came back.
+#[derive(Debug, Default)]
+pub(super) struct Back {
+    pub(super) lists: Vec<ListId>,
+    /// Memory of copies, to be used again: a few.
+    pub(super) copies: Vec<Vec<u8>>,
+}
+
+/// More spare memory than this is freed.
+const MOST_COPIES: usize = 256;
+
+impl Returns {
+    pub(super) const fn new(bell: Bell) -> Self {
+        Self {
+            is_there: AtomicBool::new(false),
+            back: Mutex::new(Back { lists: Vec::new(), copies: Vec::new() }),
+            bell,
+        }
+    }
+
+    /// A list is read no more.
+    pub(super) fn list(&self, list: ListId) {
+        locked(&self.back).lists.push(list);
+        self.tell();
+    }
+
+    /// The memory of a copy is free.
+    pub(super) fn copy(&self, memory: Vec<u8>) {
+        let mut back = locked(&self.back);
+        if back.copies.len() < MOST_COPIES {
+            back.copies.push(memory);
+        }
+    }
+
+    /// Something has changed that a receiver may wait for.
+    pub(super) fn tell(&self) {
+        self.is_there.store(true, Ordering::SeqCst);
+        self.bell.ring();
+    }
+
+    /// Has something come back since the last [`fetch`](Self::fetch)?
+    pub(super) fn is_there(&self) -> bool {
+        self.is_there.load(Ordering::SeqCst)
+    }
+
+    /// Lists that came back.
+    pub(super) fn fetch(&self, into: &mut Vec<ListId>) {
+        if self.is_there.swap(false, Ordering::SeqCst) {
+            into.append(&mut locked(&self.back).lists);
+        }
+    }
+
+    /// Memory for a copy, as long as there is some that was used before.
+    pub(super) fn spare(&self) -> Vec<u8> {
+        locked(&self.back).copies.pop().unwrap_or_default()
+    }
+}
+
+/// The memory of a burst, for an engine.
+///
+/// What the engine asks for lies in memory that it was given, so nothing is ever
+/// refused; if it were, bytes would be missing that a checksum finds.
+#[derive(Debug)]
+pub(super) struct MemoryView<'a>(pub(super) BurstMemory<'a>);
+
+impl Memory for MemoryView<'_> {
+    #[inline]
+    fn head(&self, slot: u16) -> &[u8] {
+        self.0.head(slot)
+    }
+
+    #[inline]
+    fn copy(&mut self, from: Span, to: Span) {
+        let copied = self.0.copy(&from, &to);
+        debug_assert_eq!(copied, Ok(()), "{from} to {to}");
+    }
+
+    #[inline]
+    fn read(&self, from: Span, into: &mut [u8]) {
+        let read = self.0.read(&from, into);
+        debug_assert_eq!(read, Ok(()), "{from}");
     }
 }

@@ -8,7 +8,7 @@ use landfall_placement::Span;
 use landfall_transport::remap::Delivered;
 use spec_defrag::{Head, ListId, Way};
 
-use super::returns::Returns;
+use super::delivery::Returns;
 
 /// An IP packet in an Ethernet frame, whole, as if the wire had room for it. Its
 /// memory goes back to the receiver when it is dropped, on any thread.

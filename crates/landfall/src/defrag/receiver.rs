@@ -9,15 +9,13 @@ use landfall_transport::{Clock, Wait};
 use spec_defrag::admission::Gate;
 use spec_defrag::{ListId, Packet as EnginePacket, Receiver as Engine};
 
+use super::asking::Control;
 use super::builder::ReceiverBuilder;
-use super::control::Control;
-use super::delivery::{Deliverer, NotNow};
+use super::delivery::{Deliverer, NotNow, Returns};
 use super::error::Error;
 use super::lane::{Lane, Moved};
 use super::packet::Packet;
-use super::returns::Returns;
-use super::stats::ReceiverStats;
-use super::technique::{Chosen, Delivery};
+use super::technique::{Chosen, Delivery, ReceiverStats};
 use crate::runtime::SpinBudget;
 
 /// Joins what comes over an interface, and hands out packets.

@@ -18,7 +18,7 @@ use super::error::Error;
 use super::fate::Fates;
 use super::registered::{Part, Registered};
 use super::sender_builder::SenderBuilder;
-use super::stats::SenderStats;
+use super::technique::SenderStats;
 
 /// Who cuts datagrams.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

@@ -9,9 +9,8 @@ use landfall_transport::scatter::{self, Cutting, Socket};
 use spec_defrag::admission::{Requester, RequesterConfig};
 use spec_defrag::cut::{Cutter, Df};
 
-use super::asking::Asking;
+use super::asking::{Asking, Control};
 use super::builder::seed_of_the_system;
-use super::control::Control;
 use super::error::OpenError;
 use super::fate::{Fate, Fates, Hook};
 use super::sender::{CutBy, Parts, Sender};

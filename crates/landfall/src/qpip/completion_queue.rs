@@ -20,7 +20,7 @@ use rtrb::Consumer;
 
 use super::core::{Handle, Submission};
 use super::error::Error;
-use super::pending::Pending;
+use super::listener::Pending;
 use crate::runtime::{SpinBudget, locked};
 
 /// What both sides of a completion queue know.

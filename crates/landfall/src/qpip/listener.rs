@@ -1,17 +1,19 @@
-//! [`Listener`]: idle queue pairs wait there for connections from outside.
+//! [`Listener`]: idle queue pairs wait there for connections from outside. What a task or a
+//! thread waits for is a [`Pending`].
 
 use std::collections::HashMap;
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 
+use landfall_placement::Duration;
 use qpip::{ListenerId, QueuePairId};
 
 use super::core::{Handle, ListenerState, Submission};
 use super::error::{Error, Refused};
-use super::pending::Pending;
 use super::queue_pair::QueuePair;
 use crate::runtime::locked;
 
@@ -106,5 +108,46 @@ impl Drop for Listener {
 impl fmt::Debug for Listener {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Listener").field("local", &self.local).finish_non_exhaustive()
+    }
+}
+
+/// Something that will happen: tasks `.await` it, threads [`wait`](Self::wait)
+/// for it. Dropping it changes nothing but that nobody waits.
+///
+/// Of an adapter that runs inline, a thread that waits here makes its turns;
+/// for a task that awaits somebody else has to.
+#[must_use = "it happens anyway, but nobody hears of it"]
+pub struct Pending<F> {
+    future: F,
+    handle: Arc<Handle>,
+}
+
+impl<F: Future> Pending<F> {
+    pub(crate) fn new(handle: &Arc<Handle>, future: F) -> Self {
+        Self { future, handle: Arc::clone(handle) }
+    }
+
+    /// Waits on this thread.
+    pub fn wait(self) -> F::Output {
+        self.handle.wait_for(self.future)
+    }
+
+    /// Waits on this thread for so long at most.
+    pub fn wait_for(self, limit: Duration) -> Option<F::Output> {
+        self.handle.wait_until(self.future, self.handle.clock.now() + limit)
+    }
+}
+
+impl<F: Future + Unpin> Future for Pending<F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        Pin::new(&mut self.future).poll(cx)
+    }
+}
+
+impl<F> fmt::Debug for Pending<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Pending")
     }
 }

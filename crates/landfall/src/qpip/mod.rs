@@ -36,12 +36,10 @@ mod completion_queue;
 mod core;
 mod doorbell;
 mod error;
-mod ethernet;
 mod link;
 mod listener;
 mod memory;
 mod pair_state;
-mod pending;
 mod queue_pair;
 mod reassembler;
 
@@ -50,10 +48,9 @@ pub use builder::Builder;
 pub use completion_queue::CompletionQueue;
 pub use error::{Error, OpenError, Refused};
 pub use link::Link;
-pub use listener::Listener;
+pub use listener::{Listener, Pending};
 pub use memory::{MemoryRegion, Part};
 pub use pair_state::Phase;
-pub use pending::Pending;
 pub use queue_pair::{QueuePair, QueuePairOptions, ReceiveQueue, SendQueue};
 pub use reassembler::{Delimiter, Framing, FramingError, LengthPrefix, Reassembler, Scan};
 

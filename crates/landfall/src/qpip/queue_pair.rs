@@ -14,9 +14,9 @@ use super::completion_queue::{CompletionQueue, QueueState};
 use super::core::{Handle, Submission};
 use super::doorbell::{Entry, push};
 use super::error::Error;
+use super::listener::Pending;
 use super::memory::{DomainName, Part};
 use super::pair_state::{PairState, Phase};
-use super::pending::Pending;
 
 /// What a queue pair is like.
 ///

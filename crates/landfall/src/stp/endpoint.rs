@@ -1,10 +1,10 @@
-//! [`Endpoint`] and [`Listener`].
+//! [`Endpoint`] and [`Listener`], and [`Stats`]: what was done so far.
 
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::Poll;
 
-use landfall_placement::{Engine as _, PathId, Peer};
+use landfall_placement::{Engine as _, PathId, Peer, Refusals};
 use landfall_transport::memory::{Memory, Rights};
 use stp_core::Connect;
 
@@ -14,7 +14,8 @@ use super::core::{Handle, Status, Submission};
 use super::error::{BindError, Error};
 use super::memory::Region;
 use super::path::Transport;
-use super::stats::{PathStats, Stats};
+
+pub use crate::runtime::PathStats;
 
 /// One end of the Scheduled Transfer Protocol: connections, registered memory,
 /// and the paths that they use. Clones are the same endpoint.
@@ -212,4 +213,26 @@ impl Drop for Listener {
     fn drop(&mut self) {
         self.handle.submit(Submission::StopListening(self.port));
     }
+}
+
+/// What an endpoint did so far, and how much of what there is at the moment.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Stats {
+    /// Counters of the protocol.
+    pub engine: stp_core::Stats,
+    /// How often which check refused a packet.
+    pub refusals: Refusals,
+    /// Connections, in any state.
+    pub connections: usize,
+    /// Bytes that senders may send and that have not arrived.
+    pub granted_bytes: u64,
+    /// Operations under way.
+    pub operations: usize,
+    /// Registered regions, with the memory of operations under way.
+    pub regions: u32,
+    /// Bytes that were not in registered memory, and were copied there.
+    pub bytes_copied_in: u64,
+    /// Each path.
+    pub paths: Vec<PathStats>,
 }

@@ -47,18 +47,16 @@ mod memory;
 mod operation;
 mod path;
 mod remote;
-mod stats;
 
 pub use builder::Builder;
 pub use connection::{Connection, Link, Offer, ReadRequest};
 pub use core::Notice;
-pub use endpoint::{Endpoint, Listener};
+pub use endpoint::{Endpoint, Listener, PathStats, Stats};
 pub use error::{BindError, Error};
 pub use memory::{Message, Part, Payload, Region};
 pub use operation::{Operation, Put, Received, Receives, Sent};
 pub use path::Transport;
 pub use remote::{Exposed, RegionRequest, RemoteMemory};
-pub use stats::{PathStats, Stats};
 
 pub use landfall_placement::{PathId, Peer, WordFunction, WordWidth};
 pub use landfall_transport::Wait;

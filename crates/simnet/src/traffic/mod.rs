@@ -32,13 +32,10 @@
 //! ```
 
 mod new_reno;
-mod sink;
 mod source;
-mod wire;
 
 pub use new_reno::NewReno;
-pub use sink::Sink;
-pub use source::{Source, SourceConfig, SourceStats};
+pub use source::{Sink, Source, SourceConfig, SourceStats};
 
 use landfall_placement::{Duration, Instant};
 

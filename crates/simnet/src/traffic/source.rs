@@ -1,10 +1,12 @@
-//! Sends as fast as its control allows: [`Source`].
+//! [`Source`]: sends as fast as its control allows; and [`Sink`]: takes segments and
+//! acknowledges each.
 
-use alloc::collections::VecDeque;
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec;
+use alloc::vec::Vec;
 
 use landfall_placement::{Ecn, Instant, Peer};
 
-use super::wire::Message;
 use super::{Acknowledged, Control};
 use crate::frame::Frame;
 use crate::node::{LinkState, Node, Outbox, PortId};
@@ -12,7 +14,7 @@ use crate::node::{LinkState, Node, Outbox, PortId};
 /// What a [`Source`] sends, to whom and when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SourceConfig {
-    /// To whom: the address of a [`Sink`](super::Sink).
+    /// To whom: the address of a [`Sink`].
     pub to: Peer,
     /// The bytes of a segment, all of its frame.
     pub segment: u32,
@@ -85,7 +87,7 @@ struct Sent {
 /// Later segments that have to arrive before one counts as lost (RFC 5681, 3.2).
 const REORDERING: u64 = 3;
 
-/// A node with one port that sends to a [`Sink`](super::Sink) whatever its
+/// A node with one port that sends to a [`Sink`] whatever its
 /// [`Control`] allows.
 #[derive(Debug)]
 pub struct Source<C> {
@@ -107,10 +109,7 @@ impl<C: Control> Source<C> {
     #[must_use]
     pub fn new(config: SourceConfig, control: C) -> Self {
         Self {
-            config: SourceConfig {
-                segment: config.segment.max(super::wire::LEAST as u32),
-                ..config
-            },
+            config: SourceConfig { segment: config.segment.max(LEAST as u32), ..config },
             control,
             sent: VecDeque::new(),
             oldest: 0,
@@ -242,5 +241,109 @@ impl<C: Control> Node for Source<C> {
     fn poll_timeout(&self) -> Option<Instant> {
         let next = self.may_send().then_some(self.next_send);
         [self.silence_at(), next].into_iter().flatten().min()
+    }
+}
+
+/// The other end of any number of [`Source`]s.
+#[derive(Debug, Default)]
+pub struct Sink {
+    bytes: BTreeMap<Peer, u64>,
+    marked: u64,
+}
+
+impl Sink {
+    /// A sink that has got nothing.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// How many bytes came from a source, whole frames counted.
+    #[must_use]
+    pub fn bytes_from(&self, source: Peer) -> u64 {
+        self.bytes.get(&source).copied().unwrap_or(0)
+    }
+
+    /// How many segments came with the mark of congestion.
+    #[must_use]
+    pub fn marked(&self) -> u64 {
+        self.marked
+    }
+}
+
+impl Node for Sink {
+    fn handle_frame(&mut self, _now: Instant, port: PortId, frame: Frame, out: &mut Outbox<'_>) {
+        if frame.to != out.node().peer() {
+            return; // A switch that does not know the way floods.
+        }
+        let Some(Message::Segment { number }) = Message::read(&frame.bytes) else { return };
+        let marked = frame.ecn == Ecn::CongestionExperienced;
+        self.marked += u64::from(marked);
+        *self.bytes.entry(frame.from).or_default() += frame.len() as u64;
+        let bytes = Message::Acknowledgement { number, marked }.write(LEAST);
+        out.send(port, Frame::addressed(frame.to, frame.from, bytes));
+    }
+}
+
+/// Bytes of an acknowledgement, and the least of a segment.
+pub(super) const LEAST: usize = 16;
+
+const SEGMENT: u8 = 1;
+const ACKNOWLEDGEMENT: u8 = 2;
+
+/// A message: its kind, a flag, a number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Message {
+    /// A segment of some length.
+    Segment { number: u64 },
+    /// That segment arrived.
+    Acknowledgement { number: u64, marked: bool },
+}
+
+impl Message {
+    pub(super) fn write(self, len: usize) -> Vec<u8> {
+        let mut bytes = vec![0; len.max(LEAST)];
+        let number = match self {
+            Self::Segment { number } => {
+                bytes[0] = SEGMENT;
+                number
+            }
+            Self::Acknowledgement { number, marked } => {
+                bytes[0] = ACKNOWLEDGEMENT;
+                bytes[1] = u8::from(marked);
+                number
+            }
+        };
+        bytes[8..16].copy_from_slice(&number.to_be_bytes());
+        bytes
+    }
+
+    pub(super) fn read(bytes: &[u8]) -> Option<Self> {
+        let number = u64::from_be_bytes(*bytes.get(8..)?.first_chunk()?);
+        match (bytes[0], bytes[1]) {
+            (SEGMENT, _) => Some(Self::Segment { number }),
+            (ACKNOWLEDGEMENT, flag) => Some(Self::Acknowledgement { number, marked: flag != 0 }),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_are_read_as_written_and_others_are_not() {
+        let messages = [
+            Message::Segment { number: u64::MAX },
+            Message::Acknowledgement { number: 7, marked: true },
+            Message::Acknowledgement { number: 8, marked: false },
+        ];
+        for message in messages {
+            assert_eq!(Message::read(&message.write(0)), Some(message));
+            assert_eq!(Message::read(&message.write(LEAST)[..LEAST - 1]), None);
+        }
+        assert_eq!(Message::read(&[9; 100]), None);
+        assert_eq!(Message::read(&[]), None);
     }
 }

@@ -27,7 +27,7 @@ use libc::{POLLERR, POLLHUP, POLLRDHUP};
 
 use crate::connection::{CLOSED, RESET, SHUT, Shared};
 use crate::kernel::{self, Errno};
-use crate::naps::Nap;
+use crate::patience::Nap;
 use crate::segment::Far;
 use crate::transfer::Silence;
 

@@ -18,7 +18,6 @@ mod lock;
 mod log;
 mod manner;
 mod messages;
-mod naps;
 mod narrow;
 #[cfg(not(test))]
 mod next;

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use crate::connection::{CLOSED, Connection, Shared};
 use crate::kernel;
 use crate::lock::hold_at_once;
-use crate::naps::Nap;
+use crate::patience::Nap;
 use crate::ring::ROOM_BY_TCP;
 use crate::rings::Watch;
 use crate::transfer::{Silence, silence};

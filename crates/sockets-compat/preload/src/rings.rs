@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 use crate::connection::Shared;
 use crate::kernel;
 use crate::lock::{hold_at_once, hold_for_call, is_held};
-use crate::naps::Nap;
+use crate::patience::Nap;
 use crate::readiness::ROOM_WORTH_TELLING;
 use crate::ring::{self, ROOM_BY_TCP, Wish};
 

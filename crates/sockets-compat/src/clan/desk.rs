@@ -1,14 +1,17 @@
-//! [`Desk`]: where connections are made, and wait until somebody accepts them.
+//! [`Desk`]: where connections are made, and wait until somebody accepts them; and
+//! [`Reception`]: where they come in, on this host or from others.
 //!
 //! Each is made on a thread of its own, so that a process that says nothing holds up
 //! nobody else; there is a bound on how many are made at a time.
 
 use std::collections::VecDeque;
-use std::io;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
+use std::thread::JoinHandle;
+use std::{io, thread};
 
+use super::stream::{Arrivals, Ends};
 use crate::waiting::locked;
 
 /// So many connections are made at a time.
@@ -103,5 +106,49 @@ impl<T: Send + 'static> Desk<T> {
         let (ready, waker) = (std::mem::take(&mut waiting.ready), waiting.waker.take());
         drop(waiting);
         drop((ready, waker));
+    }
+}
+
+/// What the threads of a listener share.
+pub(super) trait Entrance: Send + Sync + 'static {
+    /// Where connections are made, and wait until they are accepted.
+    fn desk(&self) -> &Desk<Ends>;
+
+    /// Wakes the thread that listens: it looks whether the desk was closed.
+    fn wake(&self);
+}
+
+/// A name or a port that is listened at, on a thread of its own. When this is dropped, that
+/// has ended.
+pub(super) struct Reception<E: Entrance> {
+    door: Arc<E>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl<E: Entrance> Reception<E> {
+    /// `serve` sees to those that come, until the desk is closed; what it owns is free then.
+    pub(super) fn open(door: E, serve: impl FnOnce(Arc<E>) + Send + 'static) -> io::Result<Self> {
+        let door = Arc::new(door);
+        let serving = Arc::clone(&door);
+        let thread = thread::Builder::new().name("clan-listen".into());
+        let thread = thread.spawn(move || serve(serving))?;
+        Ok(Self { door, thread: Some(thread) })
+    }
+}
+
+impl<E: Entrance> Arrivals for Reception<E> {
+    fn poll_ends(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Ends>> {
+        self.door.desk().poll_accept(cx)
+    }
+}
+
+impl<E: Entrance> Drop for Reception<E> {
+    fn drop(&mut self) {
+        self.door.desk().close();
+        self.door.wake();
+        // When this has ended, the name or the port is free again.
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
     }
 }

@@ -10,17 +10,14 @@
 mod desk;
 mod messages;
 mod network;
-mod reception;
 mod rendezvous;
-mod seqpacket;
 mod stream;
 
 use std::collections::BTreeMap;
-use std::fmt;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
+use std::{fmt, io};
 
 use landfall::clan::Error;
 use landfall::clan::layer::stream::{Config, Stream};
@@ -34,10 +31,10 @@ use crate::family::Clan;
 use crate::listener::Listener;
 use crate::stream::ByteStream;
 use crate::waiting::locked;
+use desk::Reception;
+pub use messages::{ClanSeqPacket, ClanSeqPacketListener};
 pub use network::ClanNetwork;
-use reception::Reception;
 use rendezvous::Door;
-pub use seqpacket::{ClanSeqPacket, ClanSeqPacketListener};
 use stream::{Ends, Joined, Streams};
 
 /// A byte stream over shared memory: to a process of this host, where the address names a
@@ -181,7 +178,7 @@ impl ClanHost {
     /// # Errors
     /// As [`connect`](Self::connect).
     pub fn connect_messages(&self, name: &Name) -> io::Result<ClanSeqPacket> {
-        Ok(seqpacket::socket(self.ends(name, MESSAGES)?, self.0.options.longest()))
+        Ok(messages::socket(self.ends(name, MESSAGES)?, self.0.options.longest()))
     }
 
     /// Takes a name, and lets others connect.
@@ -200,7 +197,7 @@ impl ClanHost {
     /// As [`listen`](Self::listen).
     pub fn listen_messages(&self, name: &Name) -> io::Result<ClanSeqPacketListener> {
         let (reception, local) = self.reception(name, MESSAGES)?;
-        Ok(seqpacket::listener(reception, local, self.0.options.longest()))
+        Ok(messages::listener(reception, local, self.0.options.longest()))
     }
 
     fn ends(&self, name: &Name, kind: &str) -> io::Result<Ends> {
@@ -322,7 +319,7 @@ impl ClanSeqPacket {
             Place::Here(host, name) => host.connect_messages(&name),
             Place::There(address) => {
                 let (ends, most) = ClanNetwork::usual_ends(&address, network::Kind::Messages)?;
-                Ok(seqpacket::socket(ends, most))
+                Ok(messages::socket(ends, most))
             }
         }
     }

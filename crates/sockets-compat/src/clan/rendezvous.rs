@@ -17,8 +17,7 @@ use landfall_transport::Bell;
 use landfall_transport::shm::rendezvous::{Channel, Listener, Message};
 use landfall_transport::wait::until_ready;
 
-use super::desk::Desk;
-use super::reception::{Entrance, Reception};
+use super::desk::{Desk, Entrance, Reception};
 use super::stream::{Ends, Joined};
 use super::{Inner, met};
 use crate::address::Address;

@@ -1,14 +1,18 @@
-//! A queue pair with what a socket needs of it, and how it ends.
+//! A queue pair with what a socket needs of it, from the wait for a connection to its end.
 
+use std::collections::HashMap;
 use std::future::{Future, poll_fn};
 use std::io;
+use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use landfall::qpip::{CompletionQueue, Mapping, QueuePair, QueuePairOptions};
+use landfall::qpip::{
+    CompletionQueue, Listener, Mapping, QueuePair, QueuePairId, QueuePairOptions,
+};
 
 use super::receiving::{Receives, Slots};
 use super::sending::{DEPTH, Ring, Sends};
@@ -17,6 +21,7 @@ use crate::address::Address;
 use crate::duplex::Duplex;
 use crate::errors;
 use crate::linger::see_off;
+use crate::listener::Accept;
 use crate::waiting::{locked, poll_once};
 
 /// Memory and queues of a connection to be.
@@ -120,6 +125,63 @@ fn comes(received: &mut CompletionQueue, cx: &mut Context<'_>) -> bool {
         // Dropped, this future loses nothing: it only waits.
         if !matches!(poll_once(cx, received.ready()), Poll::Ready(Ok(()))) {
             return false;
+        }
+    }
+}
+
+/// See the module.
+pub(super) struct Idle {
+    listener: Listener,
+    host: QpHost,
+    waiting: HashMap<QueuePairId, Ends>,
+}
+
+impl Idle {
+    pub(super) fn open(host: &QpHost, local: SocketAddr) -> io::Result<Self> {
+        let listener = host.adapter.listen(local).map_err(failed)?;
+        let mut idle = Self { listener, host: host.clone(), waiting: HashMap::new() };
+        idle.fill()?;
+        Ok(idle)
+    }
+
+    pub(super) const fn local(&self) -> SocketAddr {
+        self.listener.local_address()
+    }
+
+    /// So many wait as may.
+    fn fill(&mut self) -> io::Result<()> {
+        while self.waiting.len() < self.host.options.backlog.max(1) {
+            let (ends, pair) = Ends::new(&self.host)?;
+            self.waiting.insert(pair.id(), ends);
+            let id = pair.id();
+            if let Err(refused) = self.listener.offer(pair) {
+                self.waiting.remove(&id);
+                return Err(failed(refused.into()));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Accept<Duplex> for Idle {
+    fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Arc<Duplex>>> {
+        loop {
+            // Dropped, this future loses nothing: a queue pair leaves when it is ready.
+            let accepted = match poll_once(cx, self.listener.accept()) {
+                Poll::Ready(accepted) => accepted,
+                Poll::Pending => return Poll::Pending,
+            };
+            let pair = accepted.map_err(failed)?;
+            let ends = self.waiting.remove(&pair.id());
+            // Where there is no room for another one, those that are left have to do.
+            if let Err(error) = self.fill()
+                && self.waiting.is_empty()
+            {
+                return Poll::Ready(Err(error));
+            }
+            if let Some(ends) = ends {
+                return Poll::Ready(ends.duplex(pair, &self.host));
+            }
         }
     }
 }

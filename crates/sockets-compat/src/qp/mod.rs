@@ -3,15 +3,13 @@
 
 mod connection;
 mod datagram;
-mod listening;
 mod receiving;
 mod sending;
 
-use std::fmt;
-use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use std::{fmt, io};
 
 use landfall::qpip::{Adapter, CloseReason, CommandError, Error, ProtectionDomain, Status};
 
@@ -21,9 +19,8 @@ use crate::family::Qp;
 use crate::listener::Listener;
 use crate::stream::ByteStream;
 use crate::waiting::block_on;
-use connection::Ends;
+use connection::{Ends, Idle};
 pub use datagram::QpDatagram;
-use listening::Idle;
 
 /// A byte stream over a queue pair, to any socket that speaks TCP.
 pub type QpStream = ByteStream<Qp>;

@@ -1,34 +1,38 @@
 //! Sockets over the Scheduled Transfer Protocol: messages ([`StpSeqPacket`]) and bytes
 //! ([`StpStream`]).
+//!
+//! A connection ends with a [`Farewell`] when its socket is dropped.
 
-mod farewell;
 mod inbox;
-mod mark;
 mod outbox;
 mod seqpacket;
 mod stream;
 
 use std::collections::BTreeMap;
-use std::fmt;
-use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
+use std::{fmt, io};
 
-use landfall::stp::{Config, Connection, Ended, Endpoint, Error, Peer, Reason, Transport};
+use landfall::stp::{
+    Config, Connection, Ended, Endpoint, Error, Operation, Peer, Reason, Sent, Transport,
+};
 
 use crate::address::{Address, Carrier, ToAddress};
 use crate::errors;
 use crate::family::Stp;
+use crate::linger::see_off;
 use crate::listener::Listener;
 #[cfg(feature = "tokio")]
 use crate::packets::Packets;
 use crate::seqpacket::SeqPacket;
 use crate::stream::ByteStream;
 use crate::waiting::{block_on, locked, poll_once};
-pub use seqpacket::{StpListener, StpSeqPacket};
 use stream::Streams;
+
+pub use seqpacket::{StpListener, StpSeqPacket};
 
 /// A byte stream over STP: what is written travels in Transfers that are pieces of it.
 pub type StpStream = ByteStream<Stp>;
@@ -407,5 +411,68 @@ impl StpHost {
 impl fmt::Debug for StpHost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("StpHost").field(&self.0.endpoint).finish()
+    }
+}
+
+/// Goes when both directions are gone. What was sent still arrives, and the connection
+/// is closed behind it; where something was not read, the other side hears that it is
+/// lost, as of a kernel's socket.
+struct Farewell {
+    connection: Connection,
+    linger: Duration,
+    is_unread: AtomicBool,
+    under_way: Mutex<Vec<Operation<Sent>>>,
+}
+
+impl Farewell {
+    fn new(connection: Connection, linger: Duration) -> Self {
+        let under_way = Mutex::default();
+        Self { connection, linger, is_unread: AtomicBool::new(false), under_way }
+    }
+
+    fn leave_unread(&self) {
+        self.is_unread.store(true, Ordering::Relaxed);
+    }
+
+    fn leave(&self, under_way: impl Iterator<Item = Operation<Sent>>) {
+        locked(&self.under_way).extend(under_way);
+    }
+}
+
+impl Drop for Farewell {
+    fn drop(&mut self) {
+        if *self.is_unread.get_mut() {
+            self.connection.abort();
+            return;
+        }
+        let under_way = std::mem::take(&mut *locked(&self.under_way));
+        let last = Abort(Some(self.connection.clone()));
+        see_off(self.linger, async move {
+            for operation in under_way {
+                // Whether it arrives is nobody's concern any more.
+                let _ = operation.await;
+            }
+            last.close().await;
+        });
+    }
+}
+
+/// A connection that has to close in time.
+struct Abort(Option<Connection>);
+
+impl Abort {
+    async fn close(mut self) {
+        if let Some(connection) = self.0.clone() {
+            let _ = connection.close().await;
+        }
+        self.0 = None;
+    }
+}
+
+impl Drop for Abort {
+    fn drop(&mut self) {
+        if let Some(connection) = &self.0 {
+            connection.abort();
+        }
     }
 }

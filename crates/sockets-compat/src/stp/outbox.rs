@@ -13,9 +13,8 @@ use std::task::{Context, Poll, ready};
 
 use landfall::stp::{Connection, Ended, Error, Memory, Operation, Payload, Reason, Sent};
 
-use super::farewell::Farewell;
-use super::mark::{Mark, Number};
-use super::{Limits, failed};
+use super::inbox::{Mark, Number};
+use super::{Farewell, Limits, failed};
 use crate::duplex::total;
 use crate::errors;
 use crate::packets::{Outflow, Ticket};

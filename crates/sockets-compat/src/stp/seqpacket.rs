@@ -6,10 +6,9 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 
-use super::farewell::Farewell;
 use super::inbox::Inbox;
 use super::outbox::Outbox;
-use super::{Connected, Listening, StpHost};
+use super::{Connected, Farewell, Listening, StpHost};
 use crate::family::{Mode, Stp};
 use crate::listener::{Accept, Listener};
 use crate::packets::{Inflow, Packets};

@@ -4,10 +4,9 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use super::farewell::Farewell;
 use super::inbox::Inbox;
 use super::outbox::Outbox;
-use super::{Connected, Limits, Listening, StpHost};
+use super::{Connected, Farewell, Limits, Listening, StpHost};
 use crate::duplex::{Duplex, Sink, Source, scatter};
 use crate::listener::Accept;
 use crate::packets::Outflow;

@@ -35,25 +35,21 @@
 //! What does not live here: I/O, protocols, who waits for what.
 
 mod arena;
-mod error;
-mod loans;
+mod grant;
 mod mapping;
 mod owned;
 mod piece;
 mod pinned;
 mod pins;
 mod regions;
-mod rights;
 mod shared;
 mod slot;
-mod view;
 mod wide;
-mod window;
 mod words;
 
 pub use arena::{Arena, ArenaConfig, ArenaError};
-pub use error::{AccessError, LendError, LendRefusal, TakeBackError};
-pub(crate) use loans::Loans;
+pub(crate) use grant::Loans;
+pub use grant::{AccessError, LendError, LendRefusal, Rights, TakeBackError};
 pub(crate) use mapping::{HUGE_PAGE, Mapping, page_size};
 pub use owned::{Memory, OutOfMemory, SplitError};
 pub use piece::{Piece, PieceView};
@@ -61,9 +57,7 @@ pub use pinned::{Pinned, RawSpan};
 pub use pins::Pins;
 pub use regions::Regions;
 pub(crate) use regions::Seized;
-pub use rights::Rights;
-pub use shared::{SharedMemory, SharedMemoryError};
-pub use view::SharedView;
+pub use shared::{SharedMemory, SharedMemoryError, SharedView};
 pub use words::{copy_in as copy_into_words, copy_out as copy_out_of_words};
 
 #[cfg(test)]

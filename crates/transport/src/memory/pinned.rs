@@ -5,8 +5,8 @@ use core::ptr::NonNull;
 
 use landfall_placement::{RegionId, Span, WordOp};
 
+use super::grant::Window;
 use super::slot::Slot;
-use super::window::Window;
 use super::{AccessError, Regions, Rights, words};
 
 /// Where a span lies: for an `iovec`, or whatever else wants an address.

@@ -5,9 +5,9 @@ use core::ptr::NonNull;
 
 use landfall_placement::{InternetSum, RegionId, Span, WordOp};
 
+use super::grant::Window;
 use super::pinned::check_length;
 use super::slot::{Slot, State};
-use super::window::Window;
 use super::{AccessError, RawSpan, Regions, Rights, words};
 
 /// The regions that a driver uses during one turn: each is pinned at its first

@@ -9,10 +9,9 @@ use std::time::Instant;
 
 use landfall_placement::{RegionId, Span, WordOp};
 
-use super::loans::Loans;
+use super::grant::{Loans, Window};
 use super::pinned::Pinned;
 use super::slot::{Backing, Lent, Slot, Slots};
-use super::window::Window;
 use super::{AccessError, LendError, LendRefusal, Memory, Rights, SharedMemory, TakeBackError};
 
 /// The table of lent memory. Clones are the same table.

@@ -1,4 +1,5 @@
-//! [`SharedMemory`]: memory that another process may write at any moment.
+//! [`SharedMemory`]: bytes that other processes may write, with a descriptor to pass on;
+//! and [`SharedView`], such bytes to be read only.
 
 use std::ffi::CString;
 use std::io;
@@ -12,7 +13,8 @@ use landfall_placement::{WordFunction, WordWidth};
 use thiserror::Error;
 
 use super::mapping::Mapping;
-use super::words::{self, WORD};
+use super::words;
+use super::words::WORD;
 
 /// Memory that is shared with other processes by a file descriptor (memfd).
 /// It is never a slice: others may write it at any moment. Clones are the
@@ -277,5 +279,56 @@ pub(super) fn told(
     match result {
         -1 => Err(SharedMemoryError::System { call, error: io::Error::last_os_error() }),
         good => Ok(good),
+    }
+}
+
+/// Memory that is shared by a file descriptor (memfd) and mapped to be read
+/// only. Its owner may write it at any moment. Clones are the same memory.
+///
+/// The file cannot shrink, so no access can fail with a signal.
+#[derive(Clone, Debug)]
+pub struct SharedView(Arc<ViewInner>);
+
+#[derive(Debug)]
+struct ViewInner {
+    mapping: Mapping,
+    file: OwnedFd,
+}
+
+impl SharedView {
+    /// The memory behind a descriptor that came from another process, as long as
+    /// it is now.
+    ///
+    /// # Errors
+    /// It is no memfd whose size is sealed or can be, it is empty, or the kernel
+    /// refuses.
+    pub fn from_fd(file: OwnedFd) -> Result<Self, SharedMemoryError> {
+        seal_against_shrinking(file.as_raw_fd())?;
+        let size = size_of_file(file.as_raw_fd())?;
+        if size == 0 {
+            return Err(SharedMemoryError::Empty);
+        }
+        let len = isize::try_from(size).map_err(|_| SharedMemoryError::TooLong(size))?;
+        let mapping = Mapping::shared_to_read(file.as_fd(), len.unsigned_abs())
+            .map_err(|error| SharedMemoryError::System { call: "mmap", error })?;
+        Ok(Self(Arc::new(ViewInner { mapping, file })))
+    }
+
+    /// The descriptor.
+    #[must_use]
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.0.file.as_fd()
+    }
+
+    /// How many bytes there are; never none.
+    #[must_use]
+    #[expect(clippy::len_without_is_empty, reason = "it is never empty")]
+    pub fn len(&self) -> u64 {
+        self.0.mapping.len() as u64
+    }
+
+    /// Where the bytes lie, for as long as a clone of this exists.
+    pub(super) fn base(&self) -> NonNull<u8> {
+        self.0.mapping.base()
     }
 }

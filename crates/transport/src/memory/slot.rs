@@ -14,7 +14,7 @@ use std::sync::{Arc, OnceLock};
 
 use landfall_placement::RegionId;
 
-use super::window::Window;
+use super::grant::Window;
 use super::{AccessError, Memory, SharedMemory};
 
 /// What keeps lent memory alive.

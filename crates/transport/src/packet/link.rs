@@ -3,11 +3,10 @@
 
 use landfall_placement::{Ecn, Offloads, PathLimits, Peer};
 
-use super::address::LinkAddress;
-use super::control::Auxiliary;
-use super::interface::Found;
-use super::vnet::{self, VNET_HEADER};
-use super::{ETHERNET_HEADER, Framing};
+use super::message::{Auxiliary, LinkAddress};
+use super::socket::Found;
+use super::vnet::VNET_HEADER;
+use super::{ETHERNET_HEADER, Framing, vnet};
 use crate::driver::plain_limits;
 use crate::exchange::{Arrival, LONGEST, Prefix};
 

@@ -36,44 +36,126 @@
 //!
 //! What does not live here: IP addresses, ARP, routes.
 
-mod address;
-mod config;
-mod control;
 mod driver;
 mod filter;
-mod interface;
 mod link;
 mod message;
 mod receive;
 mod room;
-mod send;
 mod several;
 mod socket;
 mod vnet;
 
-pub(crate) use address::LinkAddress;
-pub(crate) use interface::{
-    Found, Request as InterfaceRequest, ask as ask_interface, find as find_interface, mtu_of,
-    named as named_interface,
-};
-pub(crate) use link::whole_frames;
-pub(crate) use room::{Failure, Room};
-pub(crate) use socket::{
-    ALL_PROTOCOLS, LEAST_ETHERTYPE, attach_filter, bind, grow_buffers, join as join_interface,
-    set_option, why_no_socket,
-};
-pub(crate) use vnet::{VNET_HEADER, read as read_vnet, write as write_vnet};
-#[cfg(feature = "io-uring")]
-pub(crate) use {
-    link::Link,
-    message::{ReceiveHeader, SendHeader},
-    receive::{Received, Receiver},
-    socket::{Opened, open},
-};
+use std::fmt;
 
-pub use config::{Framing, Interface, PacketConfig};
 pub use driver::PacketDriver;
 pub use filter::Filter;
+#[cfg(feature = "io-uring")]
+pub(crate) use link::Link;
+pub(crate) use link::whole_frames;
+pub(crate) use message::LinkAddress;
+#[cfg(feature = "io-uring")]
+pub(crate) use message::{ReceiveHeader, SendHeader};
+#[cfg(feature = "io-uring")]
+pub(crate) use receive::{Received, Receiver};
+pub(crate) use room::{Failure, Room};
+pub(crate) use socket::{
+    ALL_PROTOCOLS, Found, LEAST_ETHERTYPE, Request as InterfaceRequest, ask as ask_interface,
+    attach_filter, bind, find as find_interface, grow_buffers, join as join_interface, mtu_of,
+    named as named_interface, set_option, why_no_socket,
+};
+#[cfg(feature = "io-uring")]
+pub(crate) use socket::{Opened, open};
+pub(crate) use vnet::{VNET_HEADER, read as read_vnet, write as write_vnet};
 
 /// The header of an Ethernet frame: destination, source, ethertype.
 pub(crate) const ETHERNET_HEADER: usize = 14;
+
+/// An interface of the network namespace that the opening thread is in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Interface {
+    /// By its name.
+    Name(String),
+    /// By its index.
+    Index(u32),
+}
+
+impl From<&str> for Interface {
+    fn from(name: &str) -> Self {
+        Self::Name(name.to_owned())
+    }
+}
+
+impl From<u32> for Interface {
+    fn from(index: u32) -> Self {
+        Self::Index(index)
+    }
+}
+
+impl fmt::Display for Interface {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Name(name) => f.write_str(name),
+            Self::Index(index) => write!(f, "number {index}"),
+        }
+    }
+}
+
+/// What a unit is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Framing {
+    /// A whole frame that begins with its Ethernet header, written and read by
+    /// the engine.
+    Ethernet {
+        /// Which frames are for the engine; the kernel looks.
+        filter: Filter,
+    },
+    /// What follows the Ethernet header of frames of one ethertype; the kernel
+    /// writes and reads the header.
+    Payload {
+        /// The protocol by which the frames are told from others.
+        ethertype: u16,
+    },
+}
+
+/// How a path over an interface is opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PacketConfig {
+    /// The interface.
+    pub interface: Interface,
+    /// What a unit is.
+    pub framing: Framing,
+    /// Leave segmentation and checksums to the device, where the kernel can.
+    /// Frames of one ethertype without an offload get none either way.
+    pub offload: bool,
+    /// Pass the queueing discipline of the interface by: a little less latency,
+    /// no fairness towards others. Not together with `offload`.
+    pub bypass_queue: bool,
+    /// How large the kernel's socket buffers shall be.
+    pub socket_buffer: usize,
+}
+
+impl PacketConfig {
+    /// A path over this interface, with all offloads.
+    #[must_use]
+    pub fn new(interface: impl Into<Interface>, framing: Framing) -> Self {
+        Self {
+            interface: interface.into(),
+            framing,
+            offload: true,
+            bypass_queue: false,
+            socket_buffer: 32 << 20,
+        }
+    }
+
+    /// The same without offloads: frames of the MTU, sums by the driver.
+    #[must_use]
+    pub fn without_offload(self) -> Self {
+        Self { offload: false, ..self }
+    }
+
+    /// Are super-packets and checksums the device's?
+    fn wants_offload(&self) -> bool {
+        self.offload && matches!(self.framing, Framing::Ethernet { .. })
+    }
+}

@@ -36,11 +36,8 @@
 //! routes; neighbours.
 
 mod driver;
-mod header;
 mod messages;
-mod path_mtu;
 mod receive;
-mod send;
 mod socket;
 
 use std::net::IpAddr;

@@ -7,8 +7,7 @@ use std::os::fd::RawFd;
 use arrayvec::ArrayVec;
 use landfall_placement::{Engine, Instant, PathId, Peer};
 
-use super::header::Header;
-use super::messages::Messages;
+use super::messages::{Header, Messages};
 use crate::counters::Counters;
 use crate::exchange::{Arrival, Came, Inbox, MAX_LISTS, PREFIX_ROOM, Turn};
 use crate::inet::nothing_came;

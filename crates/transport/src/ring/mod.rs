@@ -40,22 +40,19 @@
 //!
 //! What does not live here: what a frame means, sending, other receive rings.
 
-mod block;
-mod heard;
+mod frames;
 mod open;
 
-use std::io;
-use std::mem;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
 use std::time::Duration;
+use std::{io, mem};
 
 use landfall_placement::RegionId;
 
-pub use block::{Block, Frame, Frames};
-pub use heard::{Heard, HeardFrames};
+pub use frames::{Block, Frame, Frames, Heard, HeardFrames};
 
-use block::Shared;
+use frames::Shared;
 
 use crate::driver::Interest;
 use crate::packet::{Filter, Interface};

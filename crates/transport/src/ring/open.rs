@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use socket2::{Domain, Socket, Type};
 
-use super::block::Shared;
+use super::frames::Shared;
 use super::{Ring, RingConfig, Statistics};
 use crate::OpenError;
 use crate::memory::{Mapping, Regions, page_size};

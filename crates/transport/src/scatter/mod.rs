@@ -32,15 +32,17 @@
 //!
 //! What does not live here: what a frame says, and what follows from it.
 
-mod config;
 mod cutting;
 mod faulty;
 mod memory;
 mod posted;
 mod send;
 mod socket;
+#[cfg(test)]
+mod tests;
 
-pub use config::{Config, Hearing};
+use crate::packet::{Filter, Interface};
+
 pub use cutting::{CutError, Cutting, Long};
 pub use faulty::{Fate, Faulty};
 pub use memory::BurstMemory;
@@ -50,5 +52,50 @@ pub use send::{MOST_OUTGOING, Outgoing};
 pub(crate) use socket::nothing_came;
 pub use socket::{Socket, Statistics};
 
-#[cfg(test)]
-mod tests;
+/// Where on its way through the kernel a frame is heard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hearing {
+    /// Before the hooks of netfilter at the ingress of the interface
+    /// (`ETH_P_ALL`): the kernel can be made to drop what is heard here.
+    Everything,
+    /// One ethertype, behind those hooks (`ETH_P_IP` for `0x0800`): what they
+    /// drop is not heard. To a station of one's own, frames of a VLAN are heard
+    /// as well: they have lost their tag by then.
+    Protocol(u16),
+}
+
+/// How a socket for bursts of frames is opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// The interface.
+    pub interface: Interface,
+    /// Which frames are wanted; the kernel looks. Those of a VLAN, of other
+    /// stations and those that leave here are never heard.
+    pub filter: Filter,
+    /// Where they are heard.
+    pub hearing: Hearing,
+    /// Pass the queueing discipline of the interface by when sending.
+    pub bypass_queue: bool,
+    /// How large the kernel's socket buffers shall be.
+    pub socket_buffer: usize,
+}
+
+impl Config {
+    /// All frames of the interface that pass the filter.
+    #[must_use]
+    pub fn new(interface: impl Into<Interface>, filter: Filter) -> Self {
+        Self {
+            interface: interface.into(),
+            filter,
+            hearing: Hearing::Everything,
+            bypass_queue: false,
+            socket_buffer: 64 << 20,
+        }
+    }
+
+    /// The same, heard behind the hooks of netfilter, one ethertype alone.
+    #[must_use]
+    pub fn behind_hooks(self, ethertype: u16) -> Self {
+        Self { hearing: Hearing::Protocol(ethertype), ..self }
+    }
+}

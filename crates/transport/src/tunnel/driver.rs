@@ -1,16 +1,21 @@
 //! [`TunnelDriver`]: a UDP driver whose units are frames.
+//!
+//! The UDP driver inside sees the engine through a [`Layer`]: frames find their peers in
+//! `poll_transmit`, and stations are learned in `place`.
 
 use std::io;
 use std::net::SocketAddr;
 
-use landfall_placement::{Engine, Instant, PathId};
+use landfall_placement::{
+    Deposit, Engine, Guess, Instant, Landing, PathId, PathState, Peer, Placement, Refusal,
+    Refusals, Span, Spans, Ticket, Timeout, Transmit, Unit,
+};
 
-use super::layer::{Layer, State};
-use super::peers::{Peers, TooManyPeers, canonical};
-use super::stations::Stations;
-use super::{ETHERNET_HEADER, TunnelConfig, TunnelCounts};
+use super::peers::{Peers, Stations, TooManyPeers, canonical};
+use super::{ETHERNET_HEADER, TunnelConfig, TunnelCounts, is_group};
 use crate::capability::Feature;
 use crate::driver::{Descriptors, Driver, DriverState, Progress};
+use crate::exchange::{HEAD_ROOM, Originals};
 use crate::memory::Regions;
 use crate::udp::{UdpConfig, UdpDriver};
 
@@ -106,5 +111,181 @@ impl Driver for TunnelDriver {
 
     fn descriptors(&self) -> Descriptors<'_> {
         self.udp.descriptors()
+    }
+}
+
+/// So many frames that go nowhere are taken in one call at most, then the
+/// driver gets a breath.
+const NOWHERE_PER_CALL: usize = 1024;
+
+/// What the tunnel remembers from turn to turn.
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) peers: Peers,
+    pub(super) stations: Stations,
+    pub(super) counts: TunnelCounts,
+    originals: Originals<()>,
+    copies: Copies,
+}
+
+/// A frame that goes to several peers, and to whom it has not gone yet.
+#[derive(Debug)]
+struct Copies {
+    left: Vec<std::net::SocketAddr>,
+    head: [u8; HEAD_ROOM],
+    spans: Vec<Span>,
+    transmit: Option<Transmit>,
+}
+
+impl State {
+    pub(super) fn new(peers: Peers, stations: Stations) -> Self {
+        let copies =
+            Copies { left: Vec::new(), head: [0; HEAD_ROOM], spans: Vec::new(), transmit: None };
+        let counts = TunnelCounts::default();
+        Self { peers, stations, counts, originals: Originals::default(), copies }
+    }
+
+    /// The next copy of a frame that goes to several peers.
+    fn next_copy(&mut self, head: &mut [u8], from: &mut Spans) -> Option<Transmit> {
+        let Copies { left, head: bytes, spans, transmit } = &mut self.copies;
+        let to = left.pop()?;
+        let transmit = (*transmit)?;
+        let head_len = usize::from(transmit.head_len);
+        head.get_mut(..head_len)?.copy_from_slice(&bytes[..head_len]);
+        for span in spans {
+            from.push(*span).ok()?;
+        }
+        Some(Transmit { to: Peer::Socket(to), ..transmit })
+    }
+
+    /// Sends a frame to one peer, now, or to all, of which the first is now.
+    /// None: there is nobody, or it is no frame.
+    fn route(&mut self, unit: Transmit, head: &[u8], from: &Spans) -> Option<Transmit> {
+        let frame = head.get(..usize::from(unit.head_len))?;
+        let to = *frame.first_chunk::<6>()?;
+        let known = if is_group(to) { None } else { self.stations.find(to) };
+        if let Some(peer) = known {
+            let ticket = self.originals.insert(unit.ticket, 1, ());
+            return Some(Transmit { to: Peer::Socket(peer), ticket, ..unit });
+        }
+        let left = &mut self.copies.left;
+        left.clear();
+        left.extend(self.peers.all());
+        let copies = left.len() as u32;
+        let first = left.pop()?;
+        self.counts.to_all += 1;
+        let ticket = self.originals.insert(unit.ticket, copies, ());
+        let unit = Transmit { ticket, ..unit };
+        self.copies.head[..frame.len()].copy_from_slice(frame);
+        self.copies.spans.clear();
+        self.copies.spans.extend_from_slice(from);
+        self.copies.transmit = Some(unit);
+        Some(Transmit { to: Peer::Socket(first), ..unit })
+    }
+
+    /// Is this for the engine? If so, its station is behind that peer.
+    fn admit(&mut self, now: Instant, unit: &Unit<'_>) -> Result<(), Refusal> {
+        let Peer::Socket(from) = unit.from else { return Err(Refusal::WrongAddress) };
+        let is_peer = self.peers.admit(now, from);
+        if self.peers.take_forgot() {
+            let peers = &self.peers;
+            self.stations.keep(|peer| peers.all().any(|other| other == peer));
+        }
+        if !is_peer {
+            self.counts.strangers += 1;
+            return Err(Refusal::WrongAddress);
+        }
+        if let Some(header) = unit.head.first_chunk::<ETHERNET_HEADER>() {
+            let [_, _, _, _, _, _, station @ .., _, _] = *header;
+            self.stations.learn(now, station, from);
+        }
+        Ok(())
+    }
+}
+
+/// An engine behind a tunnel.
+pub(super) struct Layer<'a, E> {
+    pub(super) engine: &'a mut E,
+    pub(super) state: &'a mut State,
+}
+
+impl<E: Engine> Engine for Layer<'_, E> {
+    type Event = E::Event;
+
+    fn handle_path(&mut self, now: Instant, path: PathId, state: PathState) {
+        self.engine.handle_path(now, path, state);
+    }
+
+    fn guess(&self, path: PathId, nth: usize) -> Option<Guess> {
+        self.engine.guess(path, nth)
+    }
+
+    fn place(
+        &mut self,
+        now: Instant,
+        unit: &Unit<'_>,
+        into: &mut Spans,
+    ) -> Result<Placement, Refusal> {
+        if unit.head.len() < ETHERNET_HEADER && unit.len as usize >= ETHERNET_HEADER {
+            return Ok(Placement::NeedHead(ETHERNET_HEADER as u16));
+        }
+        self.state.admit(now, unit)?;
+        if unit.head.len() < ETHERNET_HEADER {
+            self.state.counts.no_frames += 1;
+            return Err(Refusal::Truncated);
+        }
+        self.engine.place(now, &Unit { from: Peer::Unaddressed, ..*unit }, into)
+    }
+
+    fn handle_placed(&mut self, now: Instant, ticket: Ticket, landing: Landing) {
+        self.engine.handle_placed(now, ticket, landing);
+    }
+
+    fn poll_deposit(&mut self, now: Instant, into: &mut Spans) -> Option<Deposit<'_>> {
+        self.engine.poll_deposit(now, into)
+    }
+
+    fn poll_transmit(
+        &mut self,
+        now: Instant,
+        path: PathId,
+        head: &mut [u8],
+        from: &mut Spans,
+    ) -> Option<Transmit> {
+        if let Some(copy) = self.state.next_copy(head, from) {
+            return Some(copy);
+        }
+        for _ in 0..NOWHERE_PER_CALL {
+            from.clear();
+            let unit = self.engine.poll_transmit(now, path, head, from)?;
+            if let Some(unit) = self.state.route(unit, head, from) {
+                return Some(unit);
+            }
+            self.state.counts.to_nobody += 1;
+            self.engine.handle_sent(now, unit.ticket);
+        }
+        None
+    }
+
+    fn handle_sent(&mut self, now: Instant, ticket: Ticket) {
+        if let Some((ticket, ())) = self.state.originals.one_left(ticket) {
+            self.engine.handle_sent(now, ticket);
+        }
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        self.engine.handle_timeout(now);
+    }
+
+    fn poll_timeout(&self) -> Option<Timeout> {
+        self.engine.poll_timeout()
+    }
+
+    fn poll_event(&mut self) -> Option<Self::Event> {
+        self.engine.poll_event()
+    }
+
+    fn refusals(&self) -> &Refusals {
+        self.engine.refusals()
     }
 }

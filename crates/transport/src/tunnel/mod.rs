@@ -38,9 +38,7 @@
 //! What does not live here: encryption, forwarding, fragments.
 
 mod driver;
-mod layer;
 mod peers;
-mod stations;
 
 use std::net::SocketAddr;
 

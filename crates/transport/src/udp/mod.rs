@@ -12,18 +12,15 @@
 //! - a shorter unit ends a batch; peers and lengths never mix.
 
 mod driver;
-mod message;
 mod receive;
-mod send;
 mod socket;
 
 #[cfg(feature = "io-uring")]
-pub(crate) use {
-    message::{ReceiveHeader, SendHeader, Sending},
-    receive::Receiver,
-    send::{UNITS_PER_TURN, run_limits},
-    socket::{bound_to, lack_batched_send, open},
-};
+pub(crate) use driver::{UNITS_PER_TURN, run_limits};
+#[cfg(feature = "io-uring")]
+pub(crate) use receive::Receiver;
+#[cfg(feature = "io-uring")]
+pub(crate) use socket::{ReceiveHeader, SendHeader, Sending, bound_to, lack_batched_send, open};
 
 use std::io;
 use std::net::SocketAddr;

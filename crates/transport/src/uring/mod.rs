@@ -3,8 +3,7 @@
 //!
 //! | part | what it is |
 //! | --- | --- |
-//! | `ring` | the ring itself: opened, entered, emptied |
-//! | `unavailable` | why there is none here, in words that help |
+//! | `ring` | the ring itself: opened, or refused in words that help; entered, emptied |
 //! | `flight` | which units are in the kernel's hands, and until when |
 //! | `zero_copy` | whether sending without a copy is worth trying |
 //! | `halves` | what both drivers do alike |
@@ -44,11 +43,10 @@ mod halves;
 mod packet;
 mod ring;
 mod udp;
-mod unavailable;
 mod zero_copy;
 
 pub use burst::UringBurst;
 pub use packet::UringPacketDriver;
+pub use ring::Unavailable;
 pub use udp::{UringUdpConfig, UringUdpDriver};
-pub use unavailable::Unavailable;
 pub use zero_copy::{ZeroCopy, ZeroCopyUse};

@@ -1,12 +1,10 @@
-//! The ring: opened or refused in clear words, entered, emptied.
+//! The ring: entered and emptied; and opened, or refused in words that help.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::time::{Duration, Instant};
-use std::{fmt, io};
+use std::{fmt, fs, io};
 
 use io_uring::{IoUring, Probe, cqueue, opcode, squeue, types};
-
-use super::unavailable::explain;
 
 /// Operations that go in with one entry into the kernel at most.
 pub(super) const QUEUE: usize = 128;
@@ -113,7 +111,7 @@ pub(super) struct Ring {
 
 impl Ring {
     /// # Errors
-    /// [`Unavailable`](super::Unavailable) says why there is none and what would help.
+    /// [`Unavailable`] says why there is none and what would help.
     pub(super) fn open() -> io::Result<Self> {
         let uring = IoUring::builder()
             .dontfork()
@@ -316,5 +314,97 @@ impl fmt::Debug for Ring {
             .field("under_way", &self.under_way)
             .field("broken", &self.broken)
             .finish_non_exhaustive()
+    }
+}
+
+/// No `io_uring` can be had here, and what would help.
+///
+/// It is inside the [`io::Error`] of whatever was to be opened.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("io_uring is not available: {why} ({error}); {remedy}")]
+pub struct Unavailable {
+    /// What stands in the way.
+    pub why: &'static str,
+    /// What the kernel said.
+    pub error: String,
+    /// What to do about it.
+    pub remedy: &'static str,
+}
+
+/// Where an administrator forbids `io_uring`: 1 to those without privilege, 2 to all.
+const SETTING: &str = "/proc/sys/kernel/io_uring_disabled";
+
+/// What the kernel's refusal to open a ring means on this machine.
+pub(super) fn explain(error: &io::Error) -> io::Error {
+    let setting = fs::read_to_string(SETTING).ok();
+    explain_with(error, setting.as_deref().map(str::trim))
+}
+
+/// The same on a machine where [`SETTING`] reads like this.
+fn explain_with(error: &io::Error, setting: Option<&str>) -> io::Error {
+    let (why, remedy) = match (error.raw_os_error(), setting) {
+        (Some(libc::EPERM | libc::EACCES), Some("1")) => (
+            "this system allows it to privileged processes only",
+            "set kernel.io_uring_disabled to 0 with sysctl, run with CAP_SYS_ADMIN or in the \
+             group kernel.io_uring_group, or use the plain driver",
+        ),
+        (Some(libc::EPERM | libc::EACCES), Some("2")) => (
+            "this system forbids it",
+            "set kernel.io_uring_disabled to 0 with sysctl, or use the plain driver",
+        ),
+        (Some(libc::EPERM | libc::EACCES), _) => (
+            "a security policy forbids it, as container runtimes do by default",
+            "allow io_uring_setup, io_uring_enter and io_uring_register in the seccomp profile \
+             of the container, or use the plain driver",
+        ),
+        (Some(libc::ENOSYS), _) => (
+            "the kernel does not have it, or a security policy hides it",
+            "use Linux 5.19 or later, allow it in the seccomp profile of the container, or use \
+             the plain driver",
+        ),
+        (Some(libc::EINVAL), _) => {
+            ("the kernel is too old", "use Linux 5.19 or later, or use the plain driver")
+        }
+        (Some(libc::ENOMEM), _) => (
+            "there is no memory for it within the limit of locked memory",
+            "raise the limit with ulimit -l, or use the plain driver",
+        ),
+        (Some(libc::EMFILE | libc::ENFILE), _) => {
+            ("no file descriptor is left", "raise the limit with ulimit -n")
+        }
+        _ => ("the kernel refused it", "use the plain driver"),
+    };
+    io::Error::new(error.kind(), Unavailable { why, error: error.to_string(), remedy })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(number: i32, setting: Option<&str>) -> String {
+        explain_with(&io::Error::from_raw_os_error(number), setting).to_string()
+    }
+
+    #[test]
+    fn each_refusal_says_what_would_help() {
+        let text = words(libc::EPERM, Some("2"));
+        assert!(text.contains("set kernel.io_uring_disabled to 0"), "{text}");
+        let text = words(libc::EPERM, Some("1"));
+        assert!(text.contains("kernel.io_uring_group"), "{text}");
+        let text = words(libc::EPERM, Some("0"));
+        assert!(text.contains("seccomp profile"), "{text}");
+        assert_eq!(text, words(libc::EPERM, None), "a setting that cannot be read says nothing");
+        assert!(words(libc::ENOSYS, None).contains("Linux 5.19"));
+        assert!(words(libc::ENOMEM, Some("0")).contains("ulimit -l"));
+        assert!(words(libc::EMFILE, Some("0")).contains("ulimit -n"));
+        assert!(words(libc::EIO, Some("0")).contains("use the plain driver"));
+    }
+
+    #[test]
+    fn the_kind_stays_and_the_cause_can_be_found() {
+        let error = explain_with(&io::Error::from_raw_os_error(libc::EPERM), Some("2"));
+        assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
+        let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<Unavailable>());
+        assert_eq!(inner.map(|inner| inner.why), Some("this system forbids it"));
     }
 }

@@ -1,21 +1,18 @@
 //! [`Lane`]: frames as they lie in the memory of the rings.
 
-use std::fmt;
-use std::io;
 use std::os::fd::AsRawFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use std::{fmt, io};
 
 use landfall_placement::{Instant, RegionId, Span};
 use socket2::Socket;
 
-use super::driver::wake_receiver;
+use super::driver::{kick, parts_of_next, reclaim, wake_receiver};
 use super::frames::Frames;
-use super::receive::parts_of_next;
 use super::ring::{Reader, Writer};
-use super::send::{kick, reclaim};
-use super::socket::{self, Opened, Redirection, Rings};
-use super::{ETHERNET_HEADER, Framing, XdpConfig};
+use super::socket::{Opened, Redirection, Rings};
+use super::{ETHERNET_HEADER, Framing, XdpConfig, socket};
 use crate::OpenError;
 use crate::capability::Capabilities;
 use crate::counters::Counters;

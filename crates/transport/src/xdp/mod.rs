@@ -70,9 +70,7 @@ mod driver;
 mod frames;
 mod lane;
 mod program;
-mod receive;
 mod ring;
-mod send;
 mod socket;
 
 pub use driver::XdpDriver;

@@ -11,7 +11,7 @@ use landfall_placement::Random;
 
 use super::{Common, LETTERS};
 use crate::serve::ledger::Ledger;
-use crate::serve::service::{Service, answers_anything};
+use crate::serve::{Service, answers_anything};
 
 /// So many datagrams are being answered at a time; what comes beside them is lost, as
 /// datagrams may be.

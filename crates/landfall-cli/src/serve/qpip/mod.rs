@@ -24,8 +24,7 @@ use landfall::qpip::{
 };
 
 use super::ledger::Ledger;
-use super::service::{PERIOD, Service, characters};
-use super::{Args, TICK};
+use super::{Args, PERIOD, Service, TICK, characters};
 use crate::bigmtu;
 use datagrams::Datagrams;
 use session::{Idle, Session};

@@ -10,8 +10,8 @@ use landfall::qpip::{
 
 use super::room::{PIECES, Room};
 use super::{BIN, Common, LETTERS};
+use crate::serve::Service;
 use crate::serve::ledger::{Ledger, parting};
-use crate::serve::service::Service;
 
 /// So many sends of one client are under way at most: what comes meanwhile goes together.
 const SENDS: u32 = 32;

@@ -29,11 +29,11 @@ use blake3::Hash;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, Timespec, Timestamps};
 use rustix::io::Errno;
 
+use super::Presence;
 use super::contents::ContentHasher;
 use super::extents::hash_prefix;
 use super::journal::{self, Journal};
 use super::path::RelPath;
-use super::presence::Presence;
 use super::wire::{FileTime, SMALL};
 
 pub(crate) use partial::Partial;

@@ -8,8 +8,8 @@ use landfall::stp::blocking::Connection;
 use landfall::stp::{Memory, Operation, Sent};
 
 use super::{Broken, UNDER_WAY, Unsealed};
+use crate::transfer::Presence;
 use crate::transfer::code::{SEAL, Seals, Side};
-use crate::transfer::presence::Presence;
 use crate::transfer::wire::{Bundle, FrameKind, Label, State};
 
 /// So much may have been sent of which nobody knows yet whether it came.

@@ -11,8 +11,7 @@ use rustix::fs::{CWD, FileType, Mode, mknodat};
 use super::*;
 use crate::transfer::contents::{Chain, ContentHasher};
 use crate::transfer::extents::hash_prefix;
-use crate::transfer::presence::Presence;
-use crate::transfer::send;
+use crate::transfer::{Presence, send};
 
 /// How a receiver is set up, and what a sender says to it.
 struct Case {

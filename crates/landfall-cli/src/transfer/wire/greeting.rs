@@ -7,7 +7,7 @@
 //! receiver  Welcome   { keyed hash }             or Refused
 //! ```
 
-use super::cursor::{Cursor, Malformed};
+use super::{Cursor, Malformed};
 
 /// Fresh random bytes of a side.
 pub(crate) type Nonce = [u8; 32];

@@ -4,7 +4,7 @@
 //! right ones. Their seal tells, and the transfer is asked for again. So the other side keeps
 //! what it sent until it hears that all before a number came as it was sealed.
 
-use super::cursor::{Cursor, Malformed};
+use super::{Cursor, Malformed};
 
 /// What is asked of the other side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

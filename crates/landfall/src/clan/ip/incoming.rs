@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 
 use clan_dsm::Cookie;
 
-use super::frame::ROOM;
+use super::outgoing::ROOM;
 use super::terms::{BUFFER, Completion, Offer, Terms};
-use super::waiting::wait_aside;
+use super::workers::wait_aside;
 use crate::clan::layer::queue::{Receiver, Sender};
 use crate::clan::network::{Aperture, Node};
 use crate::clan::{Error, Local, Misbehaviour};

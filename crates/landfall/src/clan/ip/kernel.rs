@@ -10,9 +10,7 @@ use landfall_transport::tap::FrameReader;
 use landfall_transport::wait::until_ready;
 
 use super::ClanIpError;
-use super::frame::{HEADER, ROOM, ethernet, in_other_order};
-use super::outgoing::Leaving;
-use super::station::Destination;
+use super::outgoing::{Destination, HEADER, Leaving, ROOM, ethernet, in_other_order};
 use super::switchboard::{Held, Way};
 use super::terms::BUFFER;
 use super::workers::{LOOK_UP, Shared};

@@ -22,17 +22,12 @@
 //!
 //! | file | what it is |
 //! | --- | --- |
-//! | `builder` | what can be chosen |
-//! | `station` | hosts and their Ethernet addresses |
-//! | `frame` | what stands in front of a packet |
-//! | `terms` | what two hosts agree on, and the elements of both queues |
-//! | `meeting` | how a connection is made: who asks, who answers |
-//! | `outgoing`, `incoming` | the two directions of a connection |
+//! | `builder` | what can be chosen, and what was done |
+//! | `terms` | what two hosts agree on, and how they do; the elements of both queues |
+//! | `outgoing`, `incoming` | the two directions of a connection; what stands in front of a packet |
 //! | `switchboard` | which connections there are; what waits for one |
 //! | `kernel` | packets from the kernel |
-//! | `workers` | the threads |
-//! | `waiting` | which of them drives the node |
-//! | `stats` | what was done |
+//! | `workers` | the threads, and which of them drives the node |
 //!
 //! The kernel's super-packets travel whole: up to 64 KiB of TCP are one DMA and one
 //! completion, whatever the MTU, and nobody computes their sums.
@@ -40,21 +35,15 @@
 //! What does not live here: shared memory and queues (those are CLAN's), and IP.
 
 mod builder;
-mod frame;
 mod incoming;
 mod kernel;
-mod meeting;
 mod outgoing;
-mod station;
-mod stats;
 mod switchboard;
 mod terms;
-mod waiting;
 mod workers;
 
-pub use builder::{ClanIp, ClanIpBuilder, Neighbour};
-pub use station::station_of;
-pub use stats::ClanIpStats;
+pub use builder::{ClanIp, ClanIpBuilder, ClanIpStats, Neighbour};
+pub use outgoing::station_of;
 
 use std::io;
 

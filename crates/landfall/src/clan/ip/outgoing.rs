@@ -1,12 +1,18 @@
 //! Away from the kernel: a packet goes into a buffer of the other side, and a message
 //! says so.
+//!
+//! In front of a packet on its journey stand what the kernel left to be done and the
+//! Ethernet header, whose station address names a host. The kernel hands over super-packets
+//! of TCP in one piece, whatever the MTU, and sums that were not computed. Both go on as
+//! they are: the memory of the other side is no wire, and what carries them there checks
+//! every byte by itself.
 
 use std::time::{Duration, Instant};
 
-use clan_dsm::Cookie;
+use clan_dsm::{Cookie, HostId};
+use landfall_transport::tap::OFFLOAD_HEADER;
 
-use super::frame::HEADER;
-use super::stats::Counts;
+use super::builder::Counts;
 use super::terms::{BUFFER, Completion, Offer};
 use crate::clan::layer::queue::{Receiver, Sender};
 use crate::clan::network::{Aperture, Node, Window};
@@ -210,4 +216,106 @@ fn within_patience<T>(
 
 fn misplaced(at: u64, room: u64) -> Error {
     Error::PeerMisbehaved(Misbehaviour::Counter { from: 0, to: at, room })
+}
+
+/// Both headers.
+pub(super) const HEADER: usize = OFFLOAD_HEADER + ETHERNET;
+
+/// Room for any packet: IP has none that is longer than 65,535 bytes.
+pub(super) const ROOM: u32 = 65_536;
+
+/// The Ethernet header of the two.
+pub(super) fn ethernet(header: &[u8; HEADER]) -> [u8; ETHERNET] {
+    let mut ethernet = [0; ETHERNET];
+    ethernet.copy_from_slice(&header[OFFLOAD_HEADER..]);
+    ethernet
+}
+
+/// From this machine's byte order to that of the journey, which is little-endian, and
+/// back: the kernel's header has two bytes, then numbers of 16 bits.
+pub(super) fn in_other_order(mut header: [u8; HEADER]) -> [u8; HEADER] {
+    for number in header[2..OFFLOAD_HEADER].chunks_exact_mut(2) {
+        let swapped = u16::from_ne_bytes([number[0], number[1]]).to_le_bytes();
+        number.copy_from_slice(&swapped);
+    }
+    header
+}
+
+/// Bytes of an Ethernet address.
+pub(super) const STATION: usize = 6;
+/// Destination, source, type.
+pub(super) const ETHERNET: usize = 14;
+
+/// Locally administered, and "CLA".
+const PREFIX: [u8; 4] = [0x02, 0x43, 0x4c, 0x41];
+
+/// The Ethernet address of a host's interface.
+#[must_use]
+pub const fn station_of(host: HostId) -> [u8; STATION] {
+    let [high, low] = host.number().to_be_bytes();
+    let [a, b, c, d] = PREFIX;
+    [a, b, c, d, high, low]
+}
+
+/// Where a frame has to go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Destination {
+    /// To this host.
+    Host(HostId),
+    /// To every host: broadcast and multicast.
+    All,
+    /// To nobody who could be on this network.
+    Nobody,
+}
+
+impl Destination {
+    pub(super) fn of(header: &[u8; ETHERNET]) -> Self {
+        let [a, b, c, d, high, low, ..] = *header;
+        if a & 1 == 1 {
+            return Self::All;
+        }
+        match HostId::new(u16::from_be_bytes([high, low])) {
+            Some(host) if [a, b, c, d] == PREFIX => Self::Host(host),
+            _ => Self::Nobody,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_travel_little_endian_and_bytes_as_they_are() {
+        let mut header = [7; HEADER];
+        header[2..4].copy_from_slice(&0x1234_u16.to_ne_bytes());
+        header[8..10].copy_from_slice(&0x5678_u16.to_ne_bytes());
+        let travels = in_other_order(header);
+        assert_eq!((travels[2], travels[3], travels[8], travels[9]), (0x34, 0x12, 0x78, 0x56));
+        assert_eq!(in_other_order(travels), header);
+        assert_eq!(travels[..2], header[..2]);
+        assert_eq!(ethernet(&travels), ethernet(&header));
+    }
+
+    fn header(to: [u8; STATION]) -> [u8; ETHERNET] {
+        let mut header = [0; ETHERNET];
+        header[..STATION].copy_from_slice(&to);
+        header
+    }
+
+    #[test]
+    fn a_station_names_its_host() {
+        for number in [0, 1, 255, 256, HostId::MAX] {
+            let host = HostId::new(number).unwrap();
+            assert_eq!(Destination::of(&header(station_of(host))), Destination::Host(host));
+        }
+    }
+
+    #[test]
+    fn groups_are_for_all_and_strangers_for_nobody() {
+        assert_eq!(Destination::of(&header([0xff; 6])), Destination::All);
+        assert_eq!(Destination::of(&header([0x33, 0x33, 0, 0, 0, 1])), Destination::All);
+        assert_eq!(Destination::of(&header([0x02, 0, 0, 0, 0, 1])), Destination::Nobody);
+        assert_eq!(Destination::of(&header([2, 0x43, 0x4c, 0x41, 0x10, 0])), Destination::Nobody);
+    }
 }

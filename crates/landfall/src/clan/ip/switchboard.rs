@@ -5,8 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use clan_dsm::HostId;
 
-use super::frame::HEADER;
-use super::outgoing::Outgoing;
+use super::outgoing::{HEADER, Outgoing};
 use crate::runtime::locked;
 
 /// So many packets wait for a connection that is being made. IP loses the rest.

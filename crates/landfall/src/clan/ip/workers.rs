@@ -1,28 +1,35 @@
 //! The threads: one takes packets from the kernel, one opens the door to those who
 //! ask, and one for each connection hands packets to the kernel.
+//!
+//! A thread that waits in a blocking call of the node makes its turns meanwhile, and one
+//! of them sleeps at its descriptors. One such thread is enough: more would take turns
+//! from each other, and look for work ten thousand times a second. So one of the threads
+//! of connections does that, and all others wait aside, without driving the node.
 
 use std::collections::BTreeMap;
-use std::io::{self, IoSlice};
+use std::future::Future;
+use std::io::IoSlice;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::thread::{self, JoinHandle};
+use std::task::{Context, Poll, Waker};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use std::{io, thread};
 
 use clan_dsm::{ConnectRequest, HostId, Notice, Reason};
 use landfall_placement::Peer;
 use landfall_transport::tap::{FrameReader, FrameWriter};
 
-use super::ClanIpError;
-use super::frame::in_other_order;
+use super::builder::{ClanIpStats, Counts};
 use super::kernel::FromKernel;
-use super::meeting::{self, Connection};
-use super::stats::{ClanIpStats, Counts};
+use super::outgoing::in_other_order;
 use super::switchboard::{Held, Route, Switchboard, Visit, Way};
-use super::terms::Terms;
-use super::waiting::{Wheel, wait_aside};
+use super::terms::{Connection, Terms};
+use super::{ClanIpError, terms};
 use crate::clan::Error;
 use crate::clan::network::{Endpoint, Node};
-use crate::runtime::locked;
+use crate::runtime::{ThreadWaker, locked};
 
 /// Nobody waits longer until he looks whether it is over.
 pub(super) const LOOK_UP: Duration = Duration::from_millis(50);
@@ -153,7 +160,7 @@ impl Shared {
     fn ask(self: &Arc<Self>, host: HostId) {
         let deadline = Instant::now() + MEETING;
         let asked = self.reach(host, deadline);
-        match asked.and_then(|()| meeting::ask(&self.node, self.terms, host, deadline)) {
+        match asked.and_then(|()| terms::ask(&self.node, self.terms, host, deadline)) {
             Ok(connection) => self.serve(host, connection),
             Err(Error::Refused(Reason::Refused)) if host < self.node.host() => {
                 // The other side asks as well, and has the right of way.
@@ -191,7 +198,7 @@ impl Shared {
     fn answer(self: &Arc<Self>, request: &ConnectRequest) {
         let deadline = Instant::now() + MEETING;
         // Where it fails, who asked finds out by the deadline at the latest.
-        if let Ok(connection) = meeting::answer(&self.node, self.terms, request, deadline) {
+        if let Ok(connection) = terms::answer(&self.node, self.terms, request, deadline) {
             self.serve(request.from.host, connection);
         }
     }
@@ -325,4 +332,81 @@ pub(super) fn start(
     started("clan-ip-tap", take)
         .and_then(|()| started("clan-ip-door", open))
         .map_err(ClanIpError::io("a thread could not be started"))
+}
+
+/// Waits for a future that others wake; nothing if it is not done by the deadline.
+pub(super) fn wait_aside<F: Future>(future: F, deadline: Instant) -> Option<F::Output> {
+    let thread_waker = ThreadWaker::of_this_thread();
+    let waker = Waker::from(Arc::clone(&thread_waker));
+    let mut context = Context::from_waker(&waker);
+    let mut future = pin!(future);
+    loop {
+        if thread_waker.take_wake()
+            && let Poll::Ready(output) = future.as_mut().poll(&mut context)
+        {
+            return Some(output);
+        }
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return None;
+        }
+        if !thread_waker.is_woken() {
+            thread::park_timeout(left);
+        }
+    }
+}
+
+/// The one place of those who drive.
+#[derive(Debug, Default)]
+pub(super) struct Wheel(AtomicBool);
+
+/// Who holds it drives, until this is dropped.
+#[derive(Debug)]
+pub(super) struct AtTheWheel<'a>(&'a Wheel);
+
+impl Wheel {
+    /// Takes it, if nobody has it.
+    pub(super) fn take(&self) -> Option<AtTheWheel<'_>> {
+        (!self.0.swap(true, Ordering::Acquire)).then_some(AtTheWheel(self))
+    }
+}
+
+impl Drop for AtTheWheel<'_> {
+    fn drop(&mut self) {
+        self.0.0.store(false, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::{pending, poll_fn};
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn one_drives_at_a_time() {
+        let wheel = Wheel::default();
+        let driver = wheel.take().unwrap();
+        assert!(wheel.take().is_none());
+        drop(driver);
+        assert!(wheel.take().is_some());
+    }
+
+    #[test]
+    fn a_wait_ends_by_a_wake_or_by_its_deadline() {
+        let mut is_asked_again = false;
+        let woken_by_another = poll_fn(|context| {
+            if is_asked_again {
+                return Poll::Ready(7);
+            }
+            is_asked_again = true;
+            let waker = context.waker().clone();
+            thread::spawn(move || waker.wake());
+            Poll::Pending
+        });
+        let patience = Duration::from_secs(600);
+        assert_eq!(wait_aside(woken_by_another, Instant::now() + patience), Some(7));
+        assert_eq!(wait_aside(pending::<()>(), Instant::now()), None);
+    }
 }

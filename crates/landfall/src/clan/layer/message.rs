@@ -30,8 +30,7 @@ use std::time::Instant;
 
 use landfall_transport::Wait;
 
-use super::half::{Connect, Half, Joint};
-use super::waiting::{Side, Waiting, unless_lost};
+use super::waiting::{Connect, Half, Joint, Side, Waiting, unless_lost};
 use crate::clan::{Access, Error, Fabric, Local, Misbehaviour, Remote, WORD};
 
 /// The sender's flag, in the sender's memory.

@@ -53,7 +53,6 @@
 //!
 //! What does not live here: how memory is shared, and what messages mean.
 
-mod half;
 pub mod message;
 pub mod multipart;
 pub mod publish;
@@ -63,5 +62,5 @@ pub mod rpc;
 pub mod stream;
 mod waiting;
 
-pub use half::{Connect, Half};
 pub use landfall_transport::Wait;
+pub use waiting::{Connect, Half};

@@ -1,9 +1,10 @@
-//! [`Builder`]: everything that can be chosen about a node.
+//! [`Builder`]: everything that can be chosen about a node, and [`OpenError`]: why it could
+//! not be opened. What the engine's answers mean for users is here as well.
 
 use std::io;
 use std::sync::Arc;
 
-use clan_dsm::{Config, HostId, Nic};
+use clan_dsm::{Config, Ended, HostId, Nic, Reason};
 #[cfg(feature = "nic")]
 use landfall_placement::Peer;
 use landfall_placement::{Duration, PathId, Seed};
@@ -11,10 +12,10 @@ use landfall_transport::channel::{ChannelConfig, channel};
 use landfall_transport::{Bell, Clock, Wait};
 
 use super::core::{Core, NodeHandle};
-use super::error::OpenError;
 use super::memory::Pool;
 use super::node::Node;
 use super::path::Transport;
+use crate::clan::Error;
 use crate::runtime::{Driving, Paths, Runtime, RuntimeConfig};
 
 /// Chooses what a node is like, then opens it.
@@ -181,4 +182,67 @@ fn seed_of_the_system() -> Result<Seed, OpenError> {
     let mut seed = Seed::default();
     getrandom::fill(&mut seed).map_err(|error| OpenError::Seed(error.to_string()))?;
     Ok(seed)
+}
+
+/// Why a node could not be opened.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// There is no way for a packet.
+    #[error("a node needs at least one path: add one with `Builder::path`")]
+    NoPath,
+    /// More paths than the configuration allows.
+    #[error("{paths} paths are more than the {most} of the configuration: raise `Config::paths`")]
+    TooManyPaths {
+        /// How many.
+        paths: usize,
+        /// The bound.
+        most: usize,
+    },
+    /// A path could not be opened.
+    #[error("cannot open path {path}, {what}: {source}")]
+    Path {
+        /// Which, in the order in which they were added.
+        path: u16,
+        /// What it is.
+        what: String,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// The environment asks for a transport that there is not.
+    #[error("{0}")]
+    Configuration(#[source] io::Error),
+    /// The driving thread could not be started.
+    #[error("cannot start the driving thread: {0}")]
+    Thread(#[source] io::Error),
+    /// The process has no descriptor left.
+    #[error("cannot make an event descriptor: {0}")]
+    Bell(#[source] io::Error),
+    /// The operating system gave no random seed.
+    #[error("the operating system gives no random seed: {0}")]
+    Seed(String),
+}
+
+/// What an end means for whoever waited for a success.
+pub(crate) const fn ended(why: Ended) -> Error {
+    match why {
+        Ended::There(reason) => Error::Refused(reason),
+        Ended::MemoryFailed => Error::Refused(Reason::MemoryFailed),
+        Ended::Here => Error::Closed,
+        Ended::Silent | Ended::Restarted | Ended::LinkGone | Ended::Damaged => Error::PeerLost,
+    }
+}
+
+/// What a refusal of the engine means: `what` there was no room for.
+pub(crate) const fn refused(error: clan_dsm::Error, what: &'static str) -> Error {
+    use clan_dsm::Error as Engine;
+    match error {
+        Engine::PathDown | Engine::NoLink => Error::NoRoute,
+        Engine::NotOpen => Error::Closed,
+        Engine::Forbidden => Error::Forbidden,
+        Engine::Busy => Error::Busy,
+        Engine::NoRoom => Error::NoRoom(what),
+        other => Error::Engine(other),
+    }
 }

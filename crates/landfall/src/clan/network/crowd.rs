@@ -10,7 +10,7 @@ use landfall_placement::Instant;
 
 use super::core::Core;
 use super::neighbour::Neighbour;
-use super::staging::Source;
+use super::window::Source;
 use crate::clan::Error;
 use crate::runtime::locked;
 

@@ -18,9 +18,9 @@ use std::time::Instant;
 use clan_dsm::{DmaId, DmaRequest, Ended, EndpointId};
 use rtrb::{Consumer, Producer, RingBuffer};
 
+use super::builder::{ended, refused};
 use super::core::{Core, NodeHandle, Submission};
 use super::endpoint::Endpoint;
-use super::error::{ended, refused};
 use super::events::{Kind, Outlet, Registration, sealed};
 use super::memory::{Aperture, Lent};
 use super::window::Window;

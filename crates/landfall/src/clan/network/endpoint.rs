@@ -14,9 +14,9 @@ use clan_dsm::{
     Body, ConnectRequest, EndpointId, EndpointState, Notice, Port, PortAddress, Reason,
 };
 
+use super::builder::refused;
 use super::core::{Core, NodeHandle};
 use super::dma::{DmaQueue, QueueRecord};
-use super::error::refused;
 use super::events::{Kind, Outlet, Registration, sealed};
 use crate::clan::Error;
 use crate::runtime::locked;

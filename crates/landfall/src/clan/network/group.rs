@@ -18,14 +18,13 @@ use std::time::Instant;
 use clan_dsm::{Cookie, GroupWrite, HostId, WindowId};
 use landfall_transport::memory::Memory;
 
+use super::builder::refused;
 use super::core::{Core, NodeHandle};
 use super::crowd::{WindowState, WriteRecord};
-use super::error::refused;
 use super::memory::{Aperture, Lent};
 use super::neighbour::Neighbour;
 use super::node::Node;
-use super::staging::Source;
-use super::window::Window;
+use super::window::{Source, Window};
 use crate::clan::{Error, WORD, fabric};
 
 /// Up to here bytes are copied into the write buffers of the members.

@@ -14,8 +14,8 @@ use landfall_transport::memory::{
     AccessError, Memory, Pinned, Regions, Rights as Grants, TakeBackError,
 };
 
+use super::builder::refused;
 use super::core::NodeHandle;
-use super::error::refused;
 use crate::clan::{Error, Local, WORD};
 use crate::runtime::locked;
 

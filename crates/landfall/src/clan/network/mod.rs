@@ -56,7 +56,6 @@ mod core;
 mod crowd;
 mod dma;
 mod endpoint;
-mod error;
 mod events;
 mod group;
 mod memory;
@@ -64,18 +63,15 @@ mod neighbour;
 mod node;
 mod path;
 pub mod server;
-mod staging;
-mod stats;
 mod tripwire;
 mod window;
 
-pub use builder::Builder;
+pub use builder::{Builder, OpenError};
 pub use clan_dsm::{
     Body, Config, ConnectRequest, Ended, EndpointState, HostId, Notice, Port, PortAddress, Reason,
 };
 pub use dma::{DmaQueue, Done, Request};
 pub use endpoint::Endpoint;
-pub use error::OpenError;
 pub use events::{Event, Events, Source};
 pub use group::{Group, Told};
 pub use landfall_placement::{Duration, PathId, Peer, Seed, WordFunction};
@@ -83,8 +79,7 @@ pub use landfall_transport::channel::ChannelConfig;
 pub use landfall_transport::{Interest, Wait};
 pub use memory::Aperture;
 pub use neighbour::Link;
-pub use node::Node;
+pub use node::{Node, PathStats, Stats};
 pub use path::{ETHERTYPE, Transport};
-pub use stats::{PathStats, Stats};
 pub use tripwire::{Tripset, Tripwire};
 pub use window::Window;

@@ -9,8 +9,8 @@ use std::time::Instant;
 use clan_dsm::{Ended, HostId, LinkId};
 use landfall_placement::Peer;
 
+use super::builder::ended;
 use super::core::{Core, NodeHandle, Submission};
-use super::error::ended;
 use crate::clan::Error;
 use crate::runtime::locked;
 

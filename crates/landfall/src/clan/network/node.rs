@@ -1,4 +1,4 @@
-//! [`Node`]: one host of distributed shared memory.
+//! [`Node`]: one host of distributed shared memory, and [`Stats`]: what it did so far.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -8,21 +8,21 @@ use std::task::Poll;
 use std::time::Instant;
 
 use clan_dsm::{Access, Cookie, HostId, Port, Rights};
-use landfall_placement::{Engine as _, PathId, Peer};
+use landfall_placement::{Engine as _, PathId, Peer, Refusals};
 use landfall_transport::memory::Regions;
 
-use super::builder::Builder;
+use super::builder::{Builder, OpenError, refused};
 use super::core::{Core, NodeHandle};
 use super::endpoint::Endpoint;
-use super::error::{OpenError, refused};
 use super::events::Events;
 use super::memory::Aperture;
 use super::neighbour::Link;
 use super::path::Transport;
-use super::stats::{PathStats, Stats};
 use super::tripwire::{Tripwire, wait_any};
 use super::window::Window;
 use crate::clan::{Error, Eventful, Fabric, Group};
+
+pub use crate::runtime::PathStats;
 
 /// One host of distributed shared memory over networks. Clones are the same node.
 ///
@@ -273,4 +273,20 @@ impl Eventful for Node {
     fn events(&self, capacity: usize) -> Result<Events, Error> {
         Self::events(self, capacity)
     }
+}
+
+/// What a node did so far, and how much of what there is at the moment.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Stats {
+    /// Counters of the engine.
+    pub engine: clan_dsm::Stats,
+    /// How often which check refused a packet.
+    pub refusals: Refusals,
+    /// Links that are up.
+    pub links: usize,
+    /// Pieces of memory that are in use.
+    pub regions: u32,
+    /// Each path.
+    pub paths: Vec<PathStats>,
 }

@@ -14,8 +14,8 @@ use std::time::Instant;
 
 use clan_dsm::{Access, Action, TripwireId};
 
+use super::builder::refused;
 use super::core::{Core, NodeHandle};
-use super::error::refused;
 use super::events::{Kind, Outlet, Registration, sealed};
 use super::memory::Aperture;
 use super::neighbour::Neighbour;

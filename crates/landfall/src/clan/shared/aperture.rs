@@ -11,8 +11,8 @@ use landfall_transport::shm::watched::{Hit, Touch, Watched};
 
 use super::node::Node;
 use super::tripwire::Wire;
+use super::tripwire::Wires;
 use super::trouble::{self, locked};
-use super::wires::Wires;
 use crate::clan::fabric::{Local, WORD};
 use crate::clan::{Access, Cookie, Error};
 

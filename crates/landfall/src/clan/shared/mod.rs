@@ -61,7 +61,6 @@ mod service;
 mod speech;
 mod tripwire;
 mod trouble;
-mod wires;
 
 use std::fmt;
 use std::ops::Range;

@@ -1,9 +1,8 @@
 //! [`BigMtuBuilder`]: everything that can be chosen about an interface.
 
-use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::thread;
+use std::{fmt, thread};
 
 use landfall_placement::{Duration, Seed};
 use landfall_transport::packet::Filter;
@@ -16,11 +15,9 @@ use super::super::receiver::Receiver;
 use super::super::sender::{CutBy, Sender};
 use super::super::technique::{Delivery, Technique, Wanted};
 use super::down::Down;
-use super::error::BigMtuError;
 use super::lower::{Shield, in_use};
-use super::shared::Shared;
 use super::up::{Done, Up};
-use super::{BigMtu, MTU_MAX, MTU_MIN};
+use super::{BigMtu, BigMtuError, MTU_MAX, MTU_MIN, Shared};
 
 /// Chooses what an interface is like, then starts it.
 #[must_use = "nothing happens until it is started"]

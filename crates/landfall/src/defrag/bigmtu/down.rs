@@ -10,7 +10,7 @@ use landfall_transport::wait::until_ready;
 use super::super::error::Error;
 use super::super::registered::Registered;
 use super::super::sender::{Outgoing, Sender};
-use super::shared::{Amount, LOOK_UP, Shared, Told};
+use super::{Amount, LOOK_UP, Shared, Told};
 
 /// So many packets are read before they are sent.
 const MOST_PACKETS: usize = 64;

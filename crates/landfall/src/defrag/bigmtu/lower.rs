@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{self, Write};
 use std::process::{Command, Output, Stdio};
 
-use super::error::BigMtuError;
+use super::BigMtuError;
 
 /// What shows that the kernel uses an interface itself: a route of IPv4 over it, or an
 /// address of IPv6 beyond that of the link, which comes by itself.

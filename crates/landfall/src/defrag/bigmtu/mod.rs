@@ -46,23 +46,21 @@
 //! or routes beyond the one that can be given at the start.
 
 mod builder;
-mod checksum;
 mod down;
-mod error;
 mod lower;
-mod shared;
 mod up;
 
-use std::sync::Arc;
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use super::error::{Error, OpenError};
+use super::technique::{Chosen, ReceiverStats, SenderStats};
+use crate::runtime::locked;
 
 pub use builder::BigMtuBuilder;
-pub use error::BigMtuError;
-pub use shared::{Amount, BigMtuStats};
-
-use super::error::Error;
-use super::technique::Chosen;
-use shared::Shared;
 
 /// The largest MTU that Linux lets a TAP interface have (`drivers/net/tun.c`): a
 /// packet of 65,535 bytes, less the Ethernet header.
@@ -166,5 +164,162 @@ impl BigMtu {
 impl Drop for BigMtu {
     fn drop(&mut self) {
         self.end();
+    }
+}
+
+/// Why an interface with a large MTU could not be made.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BigMtuError {
+    /// The link below could not be opened, to receive or to send.
+    #[error("the link below: {0}")]
+    Lower(#[from] OpenError),
+    /// Memory for packets could not be registered.
+    #[error(transparent)]
+    Memory(#[from] Error),
+    /// The TAP interface could not be made.
+    #[error(transparent)]
+    Tap(#[from] landfall_transport::OpenError),
+    /// The kernel uses the link below itself.
+    #[error(
+        "{lower} is in use by the kernel, with {what}: all that arrives there will be taken for \
+         the interface above, so take its addresses away first (`ip address flush dev {lower}`)"
+    )]
+    LowerInUse {
+        /// The link below.
+        lower: String,
+        /// What shows it.
+        what: String,
+    },
+    /// No interface can have it.
+    #[error("an MTU of {0}: use {MTU_MIN} to {MTU_MAX}")]
+    Mtu(u32),
+    /// The link below carries so little that IPv6 would not work (1280), or as much as
+    /// is asked for above it.
+    #[error(
+        "{lower} has an MTU of {mtu}, and {above} is asked for above it: that of the lower one has \
+         to be 1280 or more, and the smaller of the two"
+    )]
+    NothingToDo {
+        /// The link below.
+        lower: String,
+        /// Its MTU.
+        mtu: u32,
+        /// What was asked for.
+        above: u32,
+    },
+    /// The program that sets up packet filters is not there.
+    #[error(
+        "needs nft, to keep the kernel from taking what arrives at the link below as well: \
+         install the package nftables ({0})"
+    )]
+    NoNft(#[source] io::Error),
+    /// It refused.
+    #[error("nft keeps nothing from the kernel at {lower}: {said}")]
+    Nft {
+        /// The link below.
+        lower: String,
+        /// What it said.
+        said: String,
+    },
+    /// A thread could not be started.
+    #[error("cannot start a thread: {0}")]
+    Thread(#[source] io::Error),
+}
+
+/// Nobody waits longer until he looks whether it is over, and tells what he did.
+const LOOK_UP: Duration = Duration::from_millis(50);
+
+/// What an interface did since it was started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BigMtuStats {
+    /// How packets from the link below were joined.
+    pub joined: ReceiverStats,
+    /// Packets and bytes of frames that the kernel was given.
+    pub to_kernel: Amount,
+    /// Packets that the kernel did not take, as when the interface is down.
+    pub not_taken: u64,
+    /// Packets of a peer on the same machine, whose checksums were finished.
+    pub sums_finished: u64,
+    /// How packets to the link below were cut.
+    pub cut: SenderStats,
+    /// Packets and bytes of frames that came from the kernel.
+    pub from_kernel: Amount,
+    /// Of those, packets that cannot be cut.
+    pub not_cut: u64,
+    /// Times that the link below took nothing for so long that frames were given up.
+    pub stuck: u64,
+}
+
+/// Packets, and their bytes from the Ethernet header on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Amount {
+    /// How many packets.
+    pub packets: u64,
+    /// How many bytes.
+    pub bytes: u64,
+}
+
+impl Amount {
+    const fn add(&mut self, bytes: usize) {
+        self.packets += 1;
+        self.bytes += bytes as u64;
+    }
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+struct Shared {
+    over: AtomicBool,
+    stats: Mutex<BigMtuStats>,
+    error: Mutex<Option<Error>>,
+}
+
+impl Shared {
+    fn is_over(&self) -> bool {
+        self.over.load(Ordering::Relaxed)
+    }
+
+    fn end(&self) {
+        self.over.store(true, Ordering::Relaxed);
+    }
+
+    /// A thread is done, for this reason if any: then the other shall end too.
+    fn done(&self, result: Result<(), Error>) {
+        if let Err(error) = result {
+            locked(&self.error).get_or_insert(error);
+        }
+        self.end();
+    }
+
+    fn take_error(&self) -> Option<Error> {
+        locked(&self.error).take()
+    }
+
+    fn stats(&self) -> BigMtuStats {
+        *locked(&self.stats)
+    }
+
+    fn tell(&self, write: impl FnOnce(&mut BigMtuStats)) {
+        write(&mut locked(&self.stats));
+    }
+}
+
+/// When a thread tells again what it did.
+#[derive(Debug)]
+struct Told(Instant);
+
+impl Told {
+    fn now() -> Self {
+        Self(Instant::now())
+    }
+
+    /// Is it time? Then the next time is a while from now.
+    fn is_due(&mut self) -> bool {
+        let is_due = self.0.elapsed() >= LOOK_UP;
+        if is_due {
+            *self = Self::now();
+        }
+        is_due
     }
 }

@@ -1,17 +1,25 @@
 //! From the link below to the kernel: packets, joined.
+//!
+//! A peer on the same machine leaves transport checksums to its device to finish. Over a
+//! virtual link the device never does, since the bytes leave no memory. Such a
+//! packet has the sum of its pseudo-header where the checksum belongs
+//! (`CHECKSUM_PARTIAL` of `linux/skbuff.h`). A packet that comes over a wire with just
+//! this number there by chance keeps the right checksum if it had it: it is the same.
 
-use std::io::{self, IoSlice};
+use std::io;
+use std::io::IoSlice;
 use std::sync::Arc;
 
+use landfall_inet::checksum::InternetSum;
+use landfall_inet::{checksum, ethernet, ipv4, ipv6, protocol, tcp, udp};
 use landfall_transport::tap::FrameWriter;
 use spec_defrag::Way;
 
 use super::super::error::Error;
 use super::super::packet::Packet;
 use super::super::receiver::Receiver;
-use super::checksum::Unfinished;
 use super::lower::{Shield, is_there};
-use super::shared::{Amount, LOOK_UP, Shared, Told};
+use super::{Amount, LOOK_UP, Shared, Told};
 
 /// Dropped on its own thread, which is in the namespace of the interface. The order of
 /// the fields is that in which they go.
@@ -96,5 +104,85 @@ impl Up {
             stats.sums_finished = sums_finished;
         });
         Ok(())
+    }
+}
+
+/// Where a packet lacks its checksum, and what it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Unfinished {
+    at: usize,
+    sum: [u8; 2],
+}
+
+/// Where the transport part of a packet is.
+struct Transport {
+    protocol: u8,
+    start: usize,
+    len: usize,
+    /// The sum of the pseudo-header, but for the length.
+    addresses: InternetSum,
+}
+
+impl Unfinished {
+    /// None where the checksum is there.
+    pub(super) fn of(packet: &Packet) -> Option<Self> {
+        let mut first = [0; ethernet::LEN + ipv4::LEN_MAX];
+        let len = packet.copy_out(0, &mut first);
+        let Transport { protocol, start, len, addresses } = Transport::of(&first[..len])?;
+        if start + len > packet.len() {
+            return None;
+        }
+        let is_tcp = protocol == protocol::TCP;
+        let at = start + usize::from(if is_tcp { tcp::SUM_OFFSET } else { udp::SUM_OFFSET });
+        let mut there = [0; 2];
+        if packet.copy_out(at, &mut there) < 2
+            || u16::from_be_bytes(there) != checksum::with_len(addresses, len as u32)
+        {
+            return None;
+        }
+        let mut sum = InternetSum::new();
+        packet.part(start..start + len).for_each(|piece| sum.add(piece));
+        let sum = if is_tcp { sum.checksum() } else { udp::Header::sum_field(sum.checksum()) };
+        Some(Self { at, sum: sum.to_be_bytes() })
+    }
+
+    /// The packet with the checksum in its place.
+    pub(super) fn around<'a>(
+        &'a self,
+        packet: &'a Packet,
+    ) -> (impl Iterator<Item = &'a [u8]>, &'a [u8], impl Iterator<Item = &'a [u8]>) {
+        (packet.part(0..self.at), &self.sum, packet.part(self.at + 2..packet.len()))
+    }
+}
+
+impl Transport {
+    /// Of TCP and UDP, not behind extension headers.
+    fn of(first: &[u8]) -> Option<Self> {
+        let (link, network) = ethernet::read(first).ok()?;
+        let (protocol, header_len, len, addresses) = match link.ethertype.get() {
+            ethernet::IPV4 => {
+                let (header, header_len) = ipv4::read(network).ok()?;
+                let len = usize::from(header.total_len.get()) - header_len;
+                let addresses = (header.source().into(), header.destination().into());
+                (
+                    header.protocol,
+                    header_len,
+                    Some(len).filter(|_| !header.is_fragment())?,
+                    addresses,
+                )
+            }
+            ethernet::IPV6 => {
+                let header = ipv6::read(network).ok()?;
+                let len = usize::from(header.payload_len.get());
+                let addresses = (header.source().into(), header.destination().into());
+                (header.next_header, ipv6::LEN, len, addresses)
+            }
+            _ => return None,
+        };
+        if !matches!(protocol, protocol::TCP | protocol::UDP) || len < udp::LEN {
+            return None;
+        }
+        let addresses = checksum::pseudo_header(addresses.0, addresses.1, protocol);
+        Some(Self { protocol, start: ethernet::LEN + header_len, len, addresses })
     }
 }

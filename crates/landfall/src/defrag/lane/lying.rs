@@ -12,7 +12,7 @@ use landfall_transport::scatter::Posted;
 use landfall_transport::xdp;
 use spec_defrag::{Head, Lying, Receiver as Engine};
 
-use super::super::memory::MemoryView;
+use super::super::delivery::MemoryView;
 use super::super::packet::Holder;
 use super::{Heard, Lane, Moved};
 

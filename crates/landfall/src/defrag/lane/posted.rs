@@ -11,7 +11,7 @@ use landfall_transport::scatter::{Descriptor, Posted, Socket};
 use landfall_transport::uring::UringBurst;
 use spec_defrag::Receiver as Engine;
 
-use super::super::memory::MemoryView;
+use super::super::delivery::MemoryView;
 use super::super::packet::Holder;
 use super::{Heard, Lane, Moved};
 

@@ -1,5 +1,6 @@
 //! What is behind an adapter's lock: the engine, its drivers, and the other ends
-//! of what its users hold.
+//! of what its users hold. Every handle of an adapter holds a [`Handle`], and asks for what
+//! needs no answer with a [`Submission`].
 //!
 //! | file | what happens there |
 //! | --- | --- |
@@ -7,35 +8,32 @@
 //! | `completions` | what is done goes into completion queues |
 //! | `news` | what else the engine tells, and whom it concerns |
 //! | `commands` | what handles ask of the management |
-//! | `submission` | what is asked without an answer |
-//! | `handle` | what every handle holds |
 
 mod commands;
 mod completions;
-mod handle;
 mod news;
 mod posts;
-mod submission;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::Waker;
 
 use landfall_placement::{Duration, Instant, RegionId};
 use landfall_transport::Clock;
 use landfall_transport::memory::{Regions, TakeBackError};
-use qpip::{Adapter, CompletionQueueId, DomainId, Event, MemoryKey};
-
-use completions::Queue;
-pub(crate) use handle::Handle;
-pub(crate) use news::ListenerState;
-use news::Listening;
-use posts::Pair;
-pub(crate) use submission::Submission;
+use qpip::{Adapter, CompletionQueueId, DomainId, Event, ListenerId, MemoryKey, QueuePairId};
 
 use super::doorbell::{Doorbells, Request};
 use super::link::LinkInfo;
-use crate::runtime::{self, Aftermath, Protocol};
+use crate::qpip::error::Error;
+use crate::runtime;
+use crate::runtime::{Aftermath, Protocol, Runtime};
+use completions::Queue;
+use news::Listening;
+use posts::Pair;
+
+pub(crate) use news::ListenerState;
 
 /// The paths of an adapter.
 pub(crate) type Paths = runtime::Paths<Adapter>;
@@ -228,4 +226,80 @@ fn enter<T>(table: &mut Vec<Option<T>>, index: u32, item: T) {
         table.resize_with(index + 1, || None);
     }
     table[index] = Some(item);
+}
+
+/// When the last is gone, the adapter ends.
+///
+/// Commands of the management take the runtime's lock. Posting and polling do not: see
+/// [`doorbell`](crate::qpip::doorbell) and [`completion_queue`](crate::qpip::completion_queue).
+#[derive(Debug)]
+pub(crate) struct Handle {
+    handle: runtime::Handle<Core>,
+    pub(crate) doorbells: Arc<Doorbells>,
+    pub(crate) regions: Regions,
+    /// Tells handles of this adapter from those of others.
+    pub(crate) serial: u32,
+}
+
+impl std::ops::Deref for Handle {
+    type Target = Runtime<Core>;
+
+    #[inline]
+    fn deref(&self) -> &Runtime<Core> {
+        &self.handle
+    }
+}
+
+impl Handle {
+    pub(crate) fn new(
+        runtime: Arc<Runtime<Core>>,
+        doorbells: Arc<Doorbells>,
+        regions: Regions,
+    ) -> Self {
+        static SERIAL: AtomicU32 = AtomicU32::new(0);
+        let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
+        Self { handle: runtime::Handle(runtime), doorbells, regions, serial }
+    }
+
+    /// Carries out a command of the management. What was posted before, by any
+    /// thread that this one has heard from, comes first.
+    pub(crate) fn command<T>(&self, command: impl FnOnce(&mut Core, Instant) -> T) -> T {
+        self.ask(|core, now| {
+            core.take_posts(now);
+            let result = command(core, now);
+            core.hear();
+            result
+        })
+    }
+
+    /// The adapter runs, or will when its user lets it.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        if self.has_ended() { Err(Error::AdapterGone) } else { Ok(()) }
+    }
+}
+
+/// Something that its user has dropped.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Submission {
+    DestroyPair(QueuePairId),
+    ForgetQueue(CompletionQueueId),
+    DropMemory(MemoryKey, RegionId),
+    DropDomain(DomainId),
+    StopListening(ListenerId),
+}
+
+impl Core {
+    /// What was posted before, by any thread that the submitting one has heard from, comes
+    /// first.
+    fn submitted(&mut self, now: Instant, submission: Submission) {
+        self.take_posts(now);
+        match submission {
+            Submission::DestroyPair(id) => self.destroy_pair(now, id),
+            Submission::ForgetQueue(id) => self.forget_queue(id),
+            Submission::DropMemory(key, region) => self.drop_memory(key, region),
+            Submission::DropDomain(id) => self.drop_domain(id),
+            Submission::StopListening(id) => self.stop_listening(id),
+        }
+        self.hear();
+    }
 }

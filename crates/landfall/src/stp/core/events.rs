@@ -5,8 +5,7 @@ use stp_core::wire::Reason;
 use stp_core::{ConnectionId, Ended, Event};
 
 use super::connections::{Known, Notice, OfferMade, ReadMade, RegionMade, Status};
-use super::request::{Begun, Request};
-use super::slots::Outcome;
+use super::slots::{Begun, Outcome, Request};
 use super::{Core, Key};
 
 /// So many notices of one region wait for its user; the oldest are forgotten.

@@ -1,43 +1,34 @@
 //! What is behind an endpoint's lock: the engine, its drivers, and who waits
-//! for what.
+//! for what. Every handle of an endpoint holds a [`Handle`], and asks for what needs no
+//! answer with a [`Submission`].
 //!
 //! | file | what happens there |
 //! | --- | --- |
-//! | `request` | what was asked of the engine, as data |
-//! | `slots` | operations, from the call to their end |
-//! | `ticket` | what an operation's user and the endpoint share |
-//! | `submission` | what handles ask for without an answer |
+//! | `slots` | operations, from the call to their end: what was asked, and the ticket of who asked |
 //! | `connections` | who waits for what on a connection |
 //! | `events` | what the engine tells, and whom it concerns |
 //! | `calls` | what handles ask for |
-//! | `handle` | what every handle holds |
 
 mod calls;
 mod connections;
 mod events;
-mod handle;
-mod request;
 mod slots;
-mod submission;
-mod ticket;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::task::Waker;
 
 use landfall_placement::Instant;
-use stp_core::{ConnectionId, Endpoint, ExposedId};
+use stp_core::wire::Reason;
+use stp_core::{AskId, ConnectionId, Endpoint, ExposedId, ReadId, ReceiveId};
+
+use super::memory::{Held, Pool};
+use crate::runtime;
+use crate::runtime::{Aftermath, Protocol, Runtime};
 
 pub use connections::Notice;
 pub(crate) use connections::{Known, Listening, OfferMade, ReadMade, RegionMade, Shown, Status};
-pub(crate) use handle::Handle;
-pub(crate) use request::Request;
-pub(crate) use slots::{Key, Outcome, Slots, Stage};
-pub(crate) use submission::Submission;
-pub(crate) use ticket::Ticket;
-
-use super::memory::{Held, Pool};
-use crate::runtime::{self, Aftermath, Protocol};
+pub(crate) use slots::{Key, Outcome, Request, Slots, Stage, Ticket};
 
 /// The paths of an endpoint.
 pub(crate) type Paths = runtime::Paths<Endpoint>;
@@ -194,5 +185,83 @@ impl Protocol for Core {
     fn release(&mut self) -> Remains {
         self.end_all();
         Remains(Arc::clone(&self.pool))
+    }
+}
+
+/// When the last is gone, the endpoint ends.
+#[derive(Debug)]
+pub(crate) struct Handle {
+    handle: runtime::Handle<Core>,
+    pool: Arc<Pool>,
+}
+
+impl std::ops::Deref for Handle {
+    type Target = Runtime<Core>;
+
+    #[inline]
+    fn deref(&self) -> &Runtime<Core> {
+        &self.handle
+    }
+}
+
+impl Handle {
+    pub(crate) fn new(runtime: Arc<Runtime<Core>>, pool: Arc<Pool>) -> Self {
+        Self { handle: runtime::Handle(runtime), pool }
+    }
+
+    /// The runtime alone: it outlives the handle.
+    pub(crate) fn runtime(&self) -> Arc<Runtime<Core>> {
+        Arc::clone(&self.handle.0)
+    }
+
+    pub(crate) const fn pool(&self) -> &Arc<Pool> {
+        &self.pool
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) enum Submission {
+    /// Begin an operation.
+    Start {
+        connection: ConnectionId,
+        request: Request,
+        held: Option<Held>,
+        ticket: Arc<Ticket>,
+    },
+    /// Nobody waits for it any more.
+    Forget(Arc<Ticket>),
+    /// What the other side offered or asked for is not taken after all.
+    RefuseOffer(ReceiveId, Reason),
+    RefuseRead(ReadId, Reason),
+    RefuseRegion(AskId, Reason),
+    /// End the use of a region by the other side; its handle is gone, or not.
+    Revoke(ExposedId, bool),
+    Close(ConnectionId),
+    Abort(ConnectionId, Reason),
+    /// The last handle of a connection is gone.
+    Release(ConnectionId),
+    StopListening(u16),
+}
+
+impl Core {
+    fn submitted(&mut self, now: Instant, submission: Submission) {
+        match submission {
+            Submission::Start { connection, request, held, ticket } => {
+                self.start(now, connection, request, held, ticket);
+            }
+            Submission::Forget(ticket) => self.forget(now, &ticket),
+            Submission::RefuseOffer(offer, reason) => self.refuse_offer(now, offer, reason),
+            Submission::RefuseRead(read, reason) => self.refuse_read(now, read, reason),
+            Submission::RefuseRegion(ask, reason) => {
+                // Over already: nobody waits for an answer.
+                let _ = self.engine.refuse_region(ask, reason);
+            }
+            Submission::Revoke(exposed, is_orphan) => self.revoke(now, exposed, is_orphan),
+            Submission::Close(connection) => self.close_connection(now, connection),
+            Submission::Abort(connection, reason) => self.abort_connection(now, connection, reason),
+            Submission::Release(connection) => self.release_connection(now, connection),
+            Submission::StopListening(port) => self.stop_listening(now, port),
+        }
     }
 }

@@ -1,13 +1,21 @@
 //! Operations: each has a slot from the call that asks for it until the engine is through
 //! with it.
+//!
+//! A [`Request`] is what was asked of the engine: as data, so that it can wait for room, and
+//! be cancelled in whatever state it is. A [`Ticket`] is what an operation's user and the
+//! endpoint share, so that neither waits for the other.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
+use std::task::{Poll, Waker};
 
-use stp_core::{ConnectionId, Ended, RemoteRegion};
+use landfall_placement::{Area, Instant, WordFunction, WordWidth};
+use stp_core::{
+    ConnectionId, Ended, Endpoint, Error, OperationId, ReadId, ReceiveId, RemoteRegion, RequestId,
+    Rights, SendId,
+};
 
-use super::request::{Begun, Request};
-use super::ticket::Ticket;
+use crate::runtime::locked;
 use crate::stp::memory::Held;
 
 /// The name of a slot.
@@ -129,5 +137,167 @@ impl Slots {
     /// How many there are.
     pub(crate) fn len(&self) -> usize {
         self.slots.len() - self.free.len()
+    }
+}
+
+/// An operation, from the call that asks for it until its user knows how it went. Its mutex
+/// is held for a few instructions at a time, by either side.
+#[derive(Debug, Default)]
+pub(crate) struct Ticket(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    /// Once the endpoint knows of it.
+    key: Option<Key>,
+    outcome: Option<(Outcome, Option<Held>)>,
+    waker: Option<Waker>,
+}
+
+impl Ticket {
+    /// How it went, and what it held; or the waker is woken when that is known.
+    pub(crate) fn poll(&self, waker: &Waker) -> Poll<(Outcome, Option<Held>)> {
+        let mut state = locked(&self.0);
+        if let Some(over) = state.outcome.take() {
+            return Poll::Ready(over);
+        }
+        let before = match &state.waker {
+            Some(known) if known.will_wake(waker) => None,
+            _ => state.waker.replace(waker.clone()),
+        };
+        drop(state);
+        // With it a whole task may go.
+        drop(before);
+        Poll::Pending
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        locked(&self.0).outcome.is_some()
+    }
+
+    pub(super) fn key(&self) -> Option<Key> {
+        locked(&self.0).key
+    }
+
+    pub(super) fn set_key(&self, key: Key) {
+        locked(&self.0).key = Some(key);
+    }
+
+    /// It is over. Gives who is to be woken.
+    pub(super) fn end(&self, outcome: Outcome, held: Option<Held>) -> Option<Waker> {
+        let mut state = locked(&self.0);
+        state.outcome = Some((outcome, held));
+        state.waker.take()
+    }
+}
+
+/// What was asked for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Request {
+    /// Send a Transfer.
+    Send {
+        memory: Area,
+        opaque: u32,
+    },
+    /// Send what the other side wants to read.
+    AnswerRead {
+        read: ReadId,
+        memory: Area,
+        opaque: u32,
+    },
+    /// Take the next Transfer that is offered: it waits here, not in the engine.
+    Receive {
+        memory: Area,
+        takes_part: bool,
+    },
+    /// Take this one.
+    Accept {
+        receive: ReceiveId,
+        memory: Area,
+        takes_part: bool,
+    },
+    /// Ask the other side to send.
+    Read {
+        memory: Area,
+        opaque: u32,
+    },
+    Get {
+        region: RemoteRegion,
+        at: u64,
+        memory: Area,
+    },
+    Put {
+        region: RemoteRegion,
+        at: u64,
+        memory: Area,
+        wants_notice: bool,
+    },
+    Fetch {
+        region: RemoteRegion,
+        at: u64,
+        width: WordWidth,
+        function: WordFunction,
+    },
+    Region {
+        name: u32,
+        len: u64,
+        rights: Rights,
+    },
+}
+
+/// What the engine calls it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Begun {
+    Send(SendId),
+    Receive(ReceiveId),
+    Operation(OperationId),
+    Region(RequestId),
+}
+
+impl Request {
+    pub(super) fn begin(
+        &self,
+        engine: &mut Endpoint,
+        now: Instant,
+        id: ConnectionId,
+    ) -> Result<Begun, Error> {
+        match *self {
+            Self::Send { memory, opaque } => engine.send(now, id, memory, opaque).map(Begun::Send),
+            Self::AnswerRead { read, memory, opaque } => {
+                engine.answer_read(now, read, memory, opaque).map(Begun::Send)
+            }
+            Self::Accept { receive, memory, takes_part } => {
+                engine.accept(now, receive, memory, takes_part).map(|()| Begun::Receive(receive))
+            }
+            Self::Read { memory, opaque } => {
+                engine.read(now, id, memory, opaque).map(Begun::Receive)
+            }
+            Self::Get { region, at, memory } => {
+                engine.get(now, id, &region, at, memory).map(Begun::Receive)
+            }
+            Self::Put { region, at, memory, wants_notice } => {
+                engine.put(now, id, &region, at, memory, wants_notice).map(Begun::Operation)
+            }
+            Self::Fetch { region, at, width, function } => {
+                engine.fetch_op(now, id, &region, at, width, function).map(Begun::Operation)
+            }
+            Self::Region { name, len, rights } => {
+                engine.request_region(now, id, name, len, rights).map(Begun::Region)
+            }
+            // It becomes an `Accept` when something is offered.
+            Self::Receive { .. } => Err(Error::Busy),
+        }
+    }
+}
+
+impl Begun {
+    /// Nobody waits for it any more. Its memory is free when the engine's last
+    /// event about it has come. A Put or FetchOp cannot be taken back.
+    pub(super) fn cancel(self, engine: &mut Endpoint, now: Instant) {
+        // What is over already needs no end.
+        let _ = match self {
+            Self::Send(id) => engine.cancel_send(now, id),
+            Self::Receive(id) => engine.cancel_receive(now, id),
+            Self::Operation(_) | Self::Region(_) => Ok(()),
+        };
     }
 }

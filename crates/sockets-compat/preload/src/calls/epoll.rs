@@ -6,14 +6,13 @@ use std::time::{Duration, Instant};
 use libc::{epoll_event, sigset_t, timespec};
 
 use super::{fail, told_int};
+use crate::interest::Interest;
 use crate::interest::sleeping::Sleeper;
-use crate::interest::{self, Interest};
-use crate::kernel::{self, Errno, Outcome};
-use crate::naps::Nap;
+use crate::kernel::{Errno, Outcome};
 use crate::next::next;
-use crate::patience::Patience;
-use crate::watched::{self, Set};
-use crate::{process, rules};
+use crate::patience::{Nap, Patience};
+use crate::watched::Set;
+use crate::{interest, kernel, process, rules, watched};
 
 /// How long is looked at memory before one sleeps.
 static PATIENCE: Patience = Patience::new();

@@ -6,14 +6,12 @@ use std::time::{Duration, Instant};
 use libc::{fd_set, nfds_t, pollfd, sigset_t, timespec, timeval};
 
 use super::{epoll, fail, told_int};
-use crate::kernel::{self, Outcome};
-use crate::naps::Nap;
+use crate::kernel::Outcome;
 use crate::next::next;
-use crate::patience::Patience;
-use crate::readiness;
+use crate::patience::{Nap, Patience};
 use crate::rings::Watch;
-use crate::table::{self, Guard};
-use crate::watched;
+use crate::table::Guard;
+use crate::{kernel, readiness, table, watched};
 
 /// How long is looked at memory before one sleeps.
 static PATIENCE: Patience = Patience::new();

@@ -4,7 +4,7 @@
 //! It is a process that an operator starts (`landfall carry`), for one user and one network
 //! namespace, with this library in it, so that the layout of the memory is one thing. A
 //! program that calls another host offers memory as it does within a host, and leaves a
-//! note at the `desk`. The carrier takes the other end of that memory, calls the
+//! note at the [`Desk`]. The carrier takes the other end of that memory, calls the
 //! carrier of the other host, and that one makes such a memory for the program there. From
 //! then on a `line` keeps the two alike: what is put into one is put into the other, and so
 //! are the words that say who is there, who has changed its way and what has ended.
@@ -12,42 +12,48 @@
 //! | module | what it is |
 //! | --- | --- |
 //! | `config` | what the operator has said |
-//! | `desk` | where programs of this host leave notes |
 //! | `roads` | streams between carriers, by STP or by queue pairs |
-//! | `greeting` | how two carriers know that they have the same key |
-//! | `wire` | what is said on such a stream |
+//! | `wire` | what is said on such a stream, and how two carriers know that they have the same key |
 //! | `line` | one connection: a thread for each way |
 //!
 //! Who is killed takes its connections with it: programs see that their carrier is gone,
 //! the other carrier that nothing is heard any more ([`crate::far`]).
+//!
+//! A [`Desk`] is a socket beside the memory that programs of this host offer. A note that
+//! they leave there is the name of a connection; all else is in its memory. Who may leave one
+//! may enter the folder, which is proven to belong to this user alone ([`crate::folder`]); and
+//! as whoever may do so can name any connection, the carrier asks the kernel before it takes one.
 
 mod config;
-mod desk;
-mod greeting;
 mod line;
 mod roads;
 mod wire;
 
-use std::fmt;
-use std::io;
+use std::ffi::OsStr;
 use std::net::IpAddr;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::UnixDatagram;
+use std::path::PathBuf;
 use std::process::exit;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{fmt, io, thread};
+
+use landfall_socket_rules::Way;
 
 use crate::connection::{ELSEWHERE, Offer, make};
-use crate::far::{self, Answer};
-use crate::kernel;
-use crate::log::{self, Verdict};
+use crate::far::Answer;
+use crate::folder::Folder;
+use crate::log::Verdict;
 use crate::registry::Name;
 use crate::segment::Side;
 use crate::witness::{ANY, Doubt, Known, Witness};
+use crate::{far, kernel, log, registry};
 use config::Config;
-use greeting::Welcome;
 use line::{Line, Mapping};
 use roads::{Road, Roads};
+use wire::Welcome;
 
 /// What the operator has said, if this process shall be a carrier.
 pub(crate) fn asked_for() -> Option<String> {
@@ -67,7 +73,7 @@ pub(crate) fn run(text: &str) -> ! {
 struct Carrier {
     config: Config,
     roads: Roads,
-    desk: desk::Desk,
+    desk: Desk,
     /// Connections that it carries, or is about to.
     taken: AtomicUsize,
     /// Hosts where nobody answered, and when that was.
@@ -86,7 +92,7 @@ impl Drop for Turn {
 impl Carrier {
     fn begin(text: &str) -> io::Result<Arc<Self>> {
         let config: Config = text.parse().map_err(io::Error::other)?;
-        let desk = desk::Desk::open(config.over)?;
+        let desk = Desk::open(config.over)?;
         desk.is_cleared_at_the_end()?;
         let roads = Roads::open(&config)?;
         Ok(Arc::new(Self {
@@ -182,7 +188,7 @@ impl Carrier {
             self.silent_since(host);
             Answer::Unreached
         })?;
-        match greeting::call(&road, &self.config.key, name) {
+        match wire::call(&road, &self.config.key, name) {
             Ok(Welcome::Yes) => Ok(road),
             Ok(Welcome::No) => Err(Answer::Refused),
             Err(why) => {
@@ -231,7 +237,7 @@ impl Carrier {
 
     /// Makes memory for a program of this host, if there is such a connection.
     fn is_called(&self, road: &Road) -> io::Result<Option<(Name, Mapping)>> {
-        let caller = greeting::hear(road, &self.config.key)?;
+        let caller = wire::hear(road, &self.config.key)?;
         let name = caller.name;
         let made = match expected(&name) {
             Some(addressee) => self.offers(&name, addressee),
@@ -311,4 +317,64 @@ fn expected(name: &Name) -> Option<u64> {
 /// An address as the roads want it.
 fn of_host(host: IpAddr) -> IpAddr {
     host.to_canonical()
+}
+
+/// The socket; its name is taken away with it.
+struct Desk {
+    socket: UnixDatagram,
+    /// By way of the folder, which stays open.
+    path: PathBuf,
+    _folder: Folder,
+}
+
+impl Desk {
+    fn open(way: Way) -> io::Result<Self> {
+        let folder = Folder::open_or_make().map_err(|why| io::Error::other(why.to_string()))?;
+        let path = folder.path_of(registry::carrier(way).as_c_str().to_bytes());
+        let path = PathBuf::from(OsStr::from_bytes(path.as_c_str().to_bytes()));
+        if UnixDatagram::unbound()?.connect(&path).is_ok() {
+            let text = format!("another carrier for {} is at work here", way.word());
+            return Err(io::Error::new(io::ErrorKind::AddrInUse, text));
+        }
+        // Of one that was killed.
+        let _ = std::fs::remove_file(&path);
+        Ok(Self { socket: UnixDatagram::bind(&path)?, path, _folder: folder })
+    }
+
+    /// When the operator ends the process, the name is taken away. To be called before
+    /// there is another thread: all that are started later leave these signals to one.
+    fn is_cleared_at_the_end(&self) -> io::Result<()> {
+        const ENDS: [i32; 3] = [libc::SIGTERM, libc::SIGINT, libc::SIGHUP];
+        // SAFETY: a set of ours; a set of zeros is a valid one.
+        let ends = unsafe {
+            let mut ends: libc::sigset_t = std::mem::zeroed();
+            for signal in ENDS {
+                libc::sigaddset(&raw mut ends, signal);
+            }
+            libc::pthread_sigmask(libc::SIG_BLOCK, &raw const ends, std::ptr::null_mut());
+            ends
+        };
+        let path = self.path.clone();
+        let wait = move || {
+            let mut signal = 0;
+            // SAFETY: the set from above, and a place for a number.
+            while unsafe { libc::sigwait(&raw const ends, &raw mut signal) } != 0 {}
+            let _ = std::fs::remove_file(path);
+            std::process::exit(128 + signal)
+        };
+        std::thread::Builder::new().name("signals".into()).spawn(wait).map(drop)
+    }
+
+    /// The next connection that is offered; nothing where the note makes no sense.
+    fn next(&self) -> io::Result<Option<Name>> {
+        let mut note = [0; Name::LEN + 1];
+        let len = self.socket.recv(&mut note)?;
+        Ok(note[..len].try_into().ok().map(|bytes: &[u8; Name::LEN]| Name::from_bytes(bytes)))
+    }
+}
+
+impl Drop for Desk {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
 }

@@ -4,7 +4,7 @@
 //! works with the set meanwhile.
 
 use super::{Change, Entry, IDLE_SLEEPS, Interest, WRITE, is_worth_a_look, shared_of};
-use crate::naps::Nap;
+use crate::patience::Nap;
 use crate::readiness;
 use crate::ring::ROOM_BY_TCP;
 use libc::EPOLLOUT;

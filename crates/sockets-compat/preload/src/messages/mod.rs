@@ -8,10 +8,11 @@
 //! service begins with the first of these sockets that connects or listens.
 //!
 //! What does not live here: the protocol (`sockets-compat`, and the engine below it).
+//!
+//! A [`Holder`] is a socket of messages within a record that is used again and again.
 
 mod carriers;
 mod exchange;
-mod holder;
 pub(crate) mod names;
 mod packets;
 mod page;
@@ -19,17 +20,17 @@ mod service;
 
 use std::ffi::c_int;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicPtr, Ordering};
 
-pub(crate) use exchange::{receive, send};
-pub(crate) use holder::Holder;
+use crate::kernel::Errno;
+use crate::lock::Locked;
+use crate::{kernel, process, rules, table};
 use packets::{File, Kind};
 use page::{Mapped, State};
 use service::{Order, Way};
-pub(crate) use service::{after_fork, end, goes_on, stands_still};
 
-use crate::kernel::{self, Errno};
-use crate::lock::Locked;
-use crate::{process, rules, table};
+pub(crate) use exchange::{receive, send};
+pub(crate) use service::{after_fork, end, goes_on, stands_still};
 
 /// The number of the protocol, as IP has it.
 pub(crate) const STP: c_int = 118;
@@ -231,5 +232,38 @@ impl Socket {
         let body: [&[u8]; 2] = [&[Kind::Limit as u8], &limit.to_ne_bytes()];
         packets::send_bytes(fd, &body, &[&answer], libc::MSG_NOSIGNAL)?;
         exchange::wait_for(&answer, fd, &self.page)
+    }
+}
+
+/// Holds one, or none.
+#[derive(Debug)]
+pub(crate) struct Holder(AtomicPtr<Socket>);
+
+impl Holder {
+    pub(crate) const fn new() -> Self {
+        Self(AtomicPtr::new(std::ptr::null_mut()))
+    }
+
+    /// Into a holder that has none, before anybody looks at it.
+    pub(crate) fn put(&self, socket: Box<Socket>) {
+        self.0.store(Box::into_raw(socket), Ordering::Release);
+    }
+
+    pub(crate) fn get(&self) -> Option<&Socket> {
+        // SAFETY: `put` has stored it, and who clears it promises that nobody looks.
+        unsafe { self.0.load(Ordering::Acquire).as_ref() }
+    }
+
+    /// Ends what it holds.
+    ///
+    /// # Safety
+    ///
+    /// Nobody has it, and nobody will ask for it before there is another.
+    pub(crate) unsafe fn clear(&self) {
+        let socket = self.0.swap(std::ptr::null_mut(), Ordering::AcqRel);
+        if !socket.is_null() {
+            // SAFETY: `put` made it of a box, and it is asked for no more.
+            drop(unsafe { Box::from_raw(socket) });
+        }
     }
 }

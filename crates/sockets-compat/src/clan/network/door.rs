@@ -1,16 +1,14 @@
 //! [`Door`]: a port that is listened at.
 
-use std::io;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
-use std::thread;
 use std::time::Duration;
+use std::{io, thread};
 
 use landfall::clan::Error;
 use landfall::clan::network::{Endpoint, Notice, Port, Reason};
 
-use super::super::desk::Desk;
-use super::super::reception::{Entrance, Reception};
+use super::super::desk::{Desk, Entrance, Reception};
 use super::super::stream::Ends;
 use super::greeting::{Guest, Kind, NO_ROOM};
 use super::{Inner, address_of, unconnected};

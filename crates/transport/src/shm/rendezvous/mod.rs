@@ -41,20 +41,17 @@
 //!
 //! What does not live here: what messages mean.
 
-mod address;
 mod channel;
 mod listener;
 mod message;
-mod peer;
 mod readiness;
 
 use std::io;
 use std::path::PathBuf;
 
-pub use channel::Channel;
+pub use channel::{Admit, Channel, Peer};
 pub use listener::Listener;
 pub use message::{MAX_BODY, MAX_FDS, Message};
-pub use peer::{Admit, Peer};
 pub use readiness::{MOST_READY, Readiness};
 use thiserror::Error;
 

@@ -25,12 +25,10 @@
 //! what the bytes mean.
 
 mod bytes;
-mod counters;
 mod layout;
 mod records;
 
 pub use bytes::{ByteConsumer, ByteProducer};
-pub use counters::Corrupt;
-pub(crate) use counters::{Emptied, Filled};
-pub use layout::{Bytes, LayoutError, Records};
+pub use layout::{Bytes, Corrupt, LayoutError, Records};
+pub(crate) use layout::{Emptied, Filled};
 pub use records::{Consumer, Producer, PushError};

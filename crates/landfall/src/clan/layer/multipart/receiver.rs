@@ -3,9 +3,9 @@
 use std::time::Instant;
 
 use super::{BODIES, Config, HEADERS, Head, filled_up};
-use crate::clan::layer::half::{Connect, Half, Joint};
 use crate::clan::layer::ring::{self, Consumer};
 use crate::clan::layer::stream::copy_ring;
+use crate::clan::layer::waiting::{Connect, Half, Joint};
 use crate::clan::layer::waiting::{Side, Waiting};
 use crate::clan::{Access, Error, Fabric, Misbehaviour, WORD};
 

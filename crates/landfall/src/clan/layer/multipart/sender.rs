@@ -3,8 +3,8 @@
 use std::time::Instant;
 
 use super::{BODIES, Config, HEADERS, Head, LONG, filled_up};
-use crate::clan::layer::half::{Connect, Half, Joint};
 use crate::clan::layer::ring::{self, Producer};
+use crate::clan::layer::waiting::{Connect, Half, Joint};
 use crate::clan::layer::waiting::{Side, Waiting};
 use crate::clan::{Access, Error, Fabric, WORD};
 

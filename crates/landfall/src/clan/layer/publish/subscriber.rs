@@ -6,8 +6,7 @@ use super::{
     BASE, BYTES, Config, END, GROUP, INVITED, LATEST, LEN, MOST_NUMBERS, PUBLISHER_LEN, REPLY,
     complete,
 };
-use crate::clan::layer::half::{Connect, Half, Joint};
-use crate::clan::layer::waiting::{Side, Waiting};
+use crate::clan::layer::waiting::{Connect, Half, Joint, Side, Waiting};
 use crate::clan::{Access, Cookie, Error, Fabric, Local, Misbehaviour, Remote, WORD};
 
 /// Gets publications, in their order, except those that it was too late for.

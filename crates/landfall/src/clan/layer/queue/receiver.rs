@@ -3,9 +3,9 @@
 use std::time::Instant;
 
 use super::{Config, Place};
-use crate::clan::layer::half::{Connect, Half, Joint};
 use crate::clan::layer::ring::{self, Consumer};
 use crate::clan::layer::waiting::Waiting;
+use crate::clan::layer::waiting::{Connect, Half, Joint};
 use crate::clan::{Access, Error, Fabric, Local, WORD};
 
 /// Takes elements out, in their order. Dropping it closes the queue: the sender

@@ -3,8 +3,7 @@
 use std::time::Instant;
 
 use super::{BUFFER, Config, FLAG, Flag, buffer_len, fits, get};
-use crate::clan::layer::half::{Connect, Half, Joint};
-use crate::clan::layer::waiting::{Side, Waiting, unless_lost};
+use crate::clan::layer::waiting::{Connect, Half, Joint, Side, Waiting, unless_lost};
 use crate::clan::{Access, Error, Fabric, Local, Misbehaviour, Remote, WORD};
 
 /// Answers calls of one client. Who serves many has one of these for each.

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use super::Config;
 use super::writer::after;
-use crate::clan::layer::half::{Connect, Half, Joint};
 use crate::clan::layer::ring::{self, Consumer};
+use crate::clan::layer::waiting::{Connect, Half, Joint};
 use crate::clan::layer::waiting::{Side, Waiting};
 use crate::clan::{Access, Error, Fabric, Local, Remote, Stage, WORD};
 

@@ -5,8 +5,8 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use super::Config;
-use crate::clan::layer::half::{Connect, Half, Joint};
 use crate::clan::layer::ring::{self, Producer};
+use crate::clan::layer::waiting::{Connect, Half, Joint};
 use crate::clan::layer::waiting::{Side, Waiting};
 use crate::clan::{Access, Error, Fabric, Remote, Stage, WORD};
 

@@ -1,8 +1,8 @@
 //! What is behind a node's lock: the engine, its drivers, and who waits for what.
+//! [`Names`] finds what belongs to the names that the engine gives by a look at one place.
 //!
 //! | file | what happens there |
 //! | --- | --- |
-//! | `table` | what belongs to the engine's names |
 //! | `news` | what the engine tells, and whom it concerns |
 //! | `handle` | what every handle of the node holds |
 //!
@@ -11,7 +11,6 @@
 
 mod handle;
 mod news;
-mod table;
 
 use std::sync::Arc;
 use std::task::Waker;
@@ -22,9 +21,6 @@ use clan_dsm::{
 };
 use landfall_placement::{Instant, PathId, Peer};
 
-pub(crate) use handle::NodeHandle;
-use table::Names;
-
 use super::answer::Answer;
 use super::crowd::{Cause, WindowState, WriteRecord};
 use super::dma::ChainRecord;
@@ -32,9 +28,12 @@ use super::endpoint::Record as EndpointRecord;
 use super::events::{Outlet, Registration};
 use super::memory::{Lent, Pool};
 use super::neighbour::Neighbour;
-use super::staging::Source;
 use super::tripwire::Record as TripwireRecord;
-use crate::runtime::{self, Aftermath, Protocol};
+use super::window::Source;
+use crate::runtime;
+use crate::runtime::{Aftermath, Protocol};
+
+pub(crate) use handle::NodeHandle;
 
 /// The paths of a node.
 pub(crate) type Paths = runtime::Paths<Nic>;
@@ -249,5 +248,69 @@ impl Protocol for Core {
 
     fn release(&mut self) -> Self::Remains {
         self.lose_all()
+    }
+}
+
+/// A name of the engine: a slot, and when it was given.
+pub(crate) trait Name: Copy + Eq {
+    fn slot(self) -> usize;
+}
+
+macro_rules! names {
+    ($($name:ty),+) => {$(
+        impl Name for $name {
+            fn slot(self) -> usize {
+                self.index() as usize
+            }
+        }
+    )+};
+}
+
+names!(BarrierId, DmaId, EndpointId, LinkId, OperationId, ReadId, TripwireId, WindowId, WriteId);
+
+/// See the module. It is as long as the largest slot that was used, and slots are
+/// bounded by the engine's configuration.
+#[derive(Debug)]
+pub(crate) struct Names<N, T>(Vec<Option<(N, T)>>);
+
+impl<N, T> Default for Names<N, T> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl<N: Name, T> Names<N, T> {
+    /// The engine gives a slot anew only when it was done with what had it.
+    pub(crate) fn insert(&mut self, name: N, item: T) {
+        let slot = name.slot();
+        if self.0.len() <= slot {
+            self.0.resize_with(slot + 1, || None);
+        }
+        self.0[slot] = Some((name, item));
+    }
+
+    pub(crate) fn get_mut(&mut self, name: N) -> Option<&mut T> {
+        match self.0.get_mut(name.slot())? {
+            Some((known, item)) if *known == name => Some(item),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn remove(&mut self, name: N) -> Option<T> {
+        let place = self.0.get_mut(name.slot())?;
+        if place.as_ref().is_some_and(|(known, _)| *known == name) {
+            place.take().map(|(_, item)| item)
+        } else {
+            None
+        }
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
+        self.0.iter().flatten().map(|(_, item)| item)
+    }
+
+    /// All of them, which leaves none.
+    pub(crate) fn take_all(&mut self) -> Vec<T> {
+        std::mem::take(&mut self.0).into_iter().flatten().map(|(_, item)| item).collect()
     }
 }

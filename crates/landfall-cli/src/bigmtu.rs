@@ -1,0 +1,221 @@
+//! `landfall bigmtu`: an interface with a large MTU above a link with an ordinary one: the
+//! options, the run until somebody ends it, and what was done, in a line for each second and
+//! at the end.
+
+use std::net::IpAddr;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use clap::ValueEnum;
+use landfall::defrag::bigmtu::{Amount, BigMtu, BigMtuStats, MTU_MAX};
+use landfall::defrag::{Prediction, Technique};
+use landfall_transport::signals::Endings;
+
+use crate::style;
+
+const EXAMPLES: &str = "\
+Examples, at both ends of a link whose interface has no address:
+  landfall bigmtu --lower eth1 --mtu 9000 --address 10.9.0.1/24
+  landfall bigmtu --lower eth1 --name big0 --stats 1
+
+It runs until SIGINT or SIGTERM (or for as long as --seconds says), and leaves nothing
+behind. What arrives at the lower interface is kept from the kernel meanwhile (nft). The
+other end may be an ordinary kernel: its IP joins what is cut here.";
+
+/// Options of `landfall bigmtu`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// The interface below, without an address, whose MTU is too small
+    #[arg(long, value_name = "INTERFACE")]
+    lower: String,
+    /// The name of the new interface
+    #[arg(long, default_value = "big0")]
+    name: String,
+    /// Its MTU: 4096 to 65521, or `max`; 65535 and 65536 mean the same as `max`
+    #[arg(long, default_value = "max", value_parser = mtu)]
+    mtu: u32,
+    /// An address for it, with the length of its subnet's prefix; `ip address add` gives it more
+    #[arg(long, value_name = "ADDRESS/PREFIX", value_parser = address)]
+    address: Option<(IpAddr, u8)>,
+    /// How frames come in
+    #[arg(long, value_enum, default_value = "packet")]
+    technique: By,
+    /// Guess nothing: join by copying, for comparison
+    #[arg(long)]
+    conventional: bool,
+    /// A line of statistics every so many seconds; 0: only at the end
+    #[arg(long, value_name = "SECONDS", default_value_t = 1)]
+    stats: u64,
+    /// End by itself after so many seconds
+    #[arg(long)]
+    seconds: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum By {
+    /// One call takes a burst, each frame into its place
+    Packet,
+    /// The same by way of io_uring
+    PacketUring,
+    /// Frames lie in a mapped ring: less CPU, a millisecond more delay
+    PacketRing,
+    /// AF_XDP
+    Xdp,
+}
+
+impl From<By> for Technique {
+    fn from(by: By) -> Self {
+        match by {
+            By::Packet => Self::Packet,
+            By::PacketUring => Self::PacketUring,
+            By::PacketRing => Self::PacketRing,
+            By::Xdp => Self::Xdp,
+        }
+    }
+}
+
+fn mtu(text: &str) -> Result<u32, String> {
+    match text {
+        "max" | "64k" | "65535" | "65536" => Ok(MTU_MAX),
+        _ => text.parse().map_err(|_| format!("{text:?} is no number of bytes")),
+    }
+}
+
+/// An address and the length of its subnet's prefix.
+pub(crate) fn address(text: &str) -> Result<(IpAddr, u8), String> {
+    let parse = || {
+        let (address, prefix) = text.split_once('/')?;
+        let (address, prefix): (IpAddr, u8) = (address.parse().ok()?, prefix.parse().ok()?);
+        (prefix <= if address.is_ipv4() { 32 } else { 128 }).then_some((address, prefix))
+    };
+    parse().ok_or_else(|| format!("{text:?} is none: 10.9.0.1/24 or fd00::1/64 would be"))
+}
+
+/// Runs until it is told to end.
+pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    // Before any thread is started.
+    let endings = Endings::catch().context("cannot wait for signals")?;
+    let mut builder = BigMtu::builder(args.lower.as_str())
+        .name(args.name.as_str())
+        .mtu(args.mtu)
+        .technique(args.technique.into());
+    if let Some((address, prefix)) = args.address {
+        builder = builder.address(address, prefix);
+    }
+    if args.conventional {
+        builder = builder.prediction(Prediction::Off);
+    }
+    let big = builder.start()?;
+    style::print(&format!(
+        "{} is up: MTU {} above {} with {}; frames come by {}\n",
+        big.name(),
+        big.mtu(),
+        args.lower,
+        big.lower_mtu(),
+        big.chosen().technique
+    ))?;
+    let until = args.seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds));
+    let mut last = (Instant::now(), big.stats());
+    let mut is_over = false;
+    while !is_over && big.is_running() {
+        is_over = endings.wait(pause(args.stats, last.0, until))?;
+        is_over |= until.is_some_and(|until| Instant::now() >= until);
+        if args.stats > 0 && last.0.elapsed() >= Duration::from_secs(args.stats) {
+            let now = (Instant::now(), big.stats());
+            style::print(&line(&last.1, &now.1, now.0 - last.0))?;
+            last = now;
+        }
+    }
+    let name = big.name().to_owned();
+    let stats = big.stop().context("the link broke")?;
+    style::print(&total(&name, &stats))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Until something is to be done; never long, so that a broken link is noticed.
+pub(crate) fn pause(stats: u64, last: Instant, until: Option<Instant>) -> Duration {
+    const LONGEST: Duration = Duration::from_millis(200);
+    let line = (stats > 0).then(|| last + Duration::from_secs(stats));
+    let now = Instant::now();
+    let next = [line, until].into_iter().flatten().min();
+    next.map_or(LONGEST, |next| next.saturating_duration_since(now).min(LONGEST))
+}
+
+/// What was done between two moments.
+fn line(before: &BigMtuStats, now: &BigMtuStats, time: Duration) -> String {
+    let seconds = time.as_secs_f64();
+    let rate = |now: Amount, before: Amount| {
+        let (packets, bytes) = (now.packets - before.packets, now.bytes - before.bytes);
+        format!(
+            "{:.3} GB/s, {:.0} packets/s",
+            bytes as f64 / 1e9 / seconds,
+            packets as f64 / seconds
+        )
+    };
+    let (joined, earlier) = (&now.joined.joined, &before.joined.joined);
+    format!(
+        "in {}; out {}; joined in place {}, by copying {}, passed as they came {}\n",
+        rate(now.to_kernel, before.to_kernel),
+        rate(now.from_kernel, before.from_kernel),
+        joined.speculated - earlier.speculated,
+        joined.conventional - earlier.conventional,
+        joined.whole - earlier.whole,
+    )
+}
+
+/// All of it.
+fn total(name: &str, stats: &BigMtuStats) -> String {
+    let BigMtuStats { joined, to_kernel, cut, from_kernel, .. } = stats;
+    let mut text = format!(
+        "{name} is gone.\n\
+         in   {} packets, {} bytes from {} frames: {} joined in place, {} by copying, {} passed \
+         as they came; {} bytes copied\n\
+         out  {} packets, {} bytes in {} frames\n",
+        to_kernel.packets,
+        to_kernel.bytes,
+        joined.kernel_frames,
+        joined.joined.speculated,
+        joined.joined.conventional,
+        joined.joined.whole,
+        joined.bytes_copied(),
+        from_kernel.packets,
+        from_kernel.bytes,
+        cut.frames,
+    );
+    let troubles = [
+        (joined.kernel_drops, "frames dropped by the kernel: no room in the socket buffer"),
+        (joined.gathered.expired, "packets did not become whole in time"),
+        (joined.gathered.evicted, "packets given up for want of memory"),
+        (joined.gathered.refused, "packets whose pieces contradicted each other"),
+        (joined.lost, "packets lost here"),
+        (stats.not_taken, "packets that the kernel did not take"),
+        (stats.not_cut, "packets that cannot be cut"),
+        (cut.failed, "frames that could not be sent"),
+        (stats.stuck, "times that the lower link took nothing"),
+        (stats.sums_finished, "packets of a local peer whose checksums were finished"),
+    ];
+    for (count, what) in troubles.into_iter().filter(|(count, _)| *count > 0) {
+        text += &format!("     {count} {what}\n");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_and_addresses_are_understood() {
+        assert_eq!(mtu("max"), Ok(MTU_MAX));
+        assert_eq!(mtu("65536"), Ok(MTU_MAX));
+        assert_eq!(mtu("9000"), Ok(9000));
+        assert!(mtu("much").is_err());
+        assert_eq!(address("10.9.0.1/24"), Ok(([10, 9, 0, 1].into(), 24)));
+        assert!(address("fd00::1/64").is_ok());
+        for bad in ["10.9.0.1", "10.9.0.1/33", "x/8", "fd00::1/129"] {
+            assert!(address(bad).is_err(), "{bad}");
+        }
+    }
+}
