@@ -303,7 +303,7 @@ fn place_run(
     mut placed: impl FnMut(Ticket),
 ) -> usize {
     let (units, head_len) = (usize::from(run.units), usize::from(run.head_len));
-    let unit_len = run.head_len as u32 + run.payload_len;
+    let unit_len = u32::from(run.head_len) + run.payload_len;
     let mut done = 0;
     while let Some(heads) = Heads::new(
         heads.get(done * HEAD_ROOM..).unwrap_or_default(),
