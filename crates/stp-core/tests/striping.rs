@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use crate::world::{Pair, is_received, is_sent, noise, read, run_for};
+use crate::world::{Pair, connect, is_received, is_sent, noise, place, read, run_for};
 use landfall_placement::{Engine as _, PathId, Peer};
 use landfall_simnet::{EngineConfig, LinkConfig, Loss, Probability, Sim, check};
-use stp_core::{Config, Error, Event};
+use stp_core::{Config, Ended, Error, Event};
 
 fn link(bits_per_second: u64) -> LinkConfig {
     LinkConfig::ethernet(bits_per_second).delay(Duration::from_micros(5)).mtu(1_500)
@@ -117,6 +117,48 @@ fn a_link_that_swallows_everything_is_found_and_left() {
         pair.run_until("the transfer", |a, b| a.iter().any(is_sent) && b.iter().any(is_received));
         assert!(read(&pair.sim, pair.b, area) == bytes);
         assert_eq!(pair.count_b(|e| matches!(e, Event::LinkDown { .. })), 1);
+    });
+}
+
+/// Another connection found the link dead. What has only this one is granted there all the
+/// same: so it is found out whether its sender is there.
+#[test]
+fn what_has_only_a_lost_link_ends_when_its_sender_is_gone() {
+    let links = [link(1_000_000_000); 2];
+    let config = Config { keep_alive: None, ..small_blocks() };
+    let mut pair = striped(Sim::from_number(4), config, &links);
+    let to = Peer::Node(pair.b.id().0);
+    let other = connect(&mut pair.sim, pair.a, PathId(0), to);
+    let (now, area) = (pair.now(), place(&mut pair.sim, pair.a, 0, &[1; 41]));
+    pair.run_until("the other connection", |a, _| {
+        a.iter().filter(|event| matches!(event, Event::Connected { .. })).count() == 2
+    });
+    pair.alice().send(now, other, area, 0).unwrap();
+    pair.run_until("the offer", |_, b| b.iter().any(|e| matches!(e, Event::Offered { .. })));
+    let offered = pair.b_log.borrow().iter().find_map(|event| match event {
+        Event::Offered { receive, .. } => Some(*receive),
+        _ => None,
+    });
+    let bytes = noise(1, 2 << 20);
+    pair.post(0, bytes.len());
+    pair.send(0, &bytes);
+    run_for(&mut pair.sim, Duration::from_millis(2));
+    let black_hole = links[0].loss(Loss::Uniform(Probability::percent(100)));
+    for way in [pair.links[0].there(), pair.links[0].back()] {
+        pair.sim.configure(way, black_hole).unwrap();
+    }
+    pair.run_until("both ends", |a, b| {
+        a.iter().any(|e| matches!(e, Event::SendEnded { why: Ended::Silent, .. }))
+            && b.iter().any(is_received)
+            && b.iter().any(|e| matches!(e, Event::LinkDown { .. }))
+    });
+    for way in [pair.links[0].there(), pair.links[0].back()] {
+        pair.sim.configure(way, links[0]).unwrap();
+    }
+    let (now, memory) = (pair.now(), place(&mut pair.sim, pair.b, 0, &[0; 41]));
+    pair.bob().accept(now, offered.unwrap(), memory, false).unwrap();
+    pair.run_until("the end of what nobody sends", |_, b| {
+        b.iter().any(|e| matches!(e, Event::ReceiveEnded { .. }))
     });
 }
 

@@ -66,7 +66,8 @@ impl Endpoint {
         self.resume_link(now, index);
     }
 
-    /// Nothing goes over this link: what it had goes over others, or waits.
+    /// Nothing goes over this link: what it had goes over others. Of connections without
+    /// another it stays, and what waited for its room has that now.
     pub(crate) fn lose_link(&mut self, now: Instant, index: u32) {
         let Some(link) = self.links.get_mut(index) else { return };
         if !core::mem::replace(&mut link.is_up, false) {
@@ -74,5 +75,6 @@ impl Endpoint {
         }
         self.tell_links(index, false);
         self.move_blocks(now, index);
+        self.wake_waiting(index);
     }
 }

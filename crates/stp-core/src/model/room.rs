@@ -86,7 +86,7 @@ fn wrong_turn(endpoint: &Endpoint, index: u32) -> Option<String> {
         Turn::Ready => endpoint.ready.contains(index),
         Turn::Waiting => {
             let mut links = endpoint.connections.get(receive.connection)?.links();
-            links.any(|link| endpoint.links.get(link).is_some_and(|link| link.is_awaited_by(index)))
+            links.any(|link| leads_to(endpoint, link, index))
         }
         // A Block that is complete makes it ready again.
         Turn::None => receive.open.last().is_some_and(|last| {
@@ -97,4 +97,15 @@ fn wrong_turn(endpoint: &Endpoint, index: u32) -> Option<String> {
     };
     let (turn, rest) = (receive.turn, receive.rest);
     (!is_known).then(|| format!("Transfer {index} has {rest} bytes to be granted, and is {turn:?}"))
+}
+
+/// Does a Transfer wait for room on a link, and will the link tell of some? What is granted
+/// arrives or times out, what arrived is told to the window soon, and a path that takes no
+/// grants has some under way or comes up.
+fn leads_to(endpoint: &Endpoint, link: u32, receive: u32) -> bool {
+    endpoint.links.get(link).is_some_and(|known| {
+        let waits_for_path = endpoint.paths[usize::from(known.path)].waiting.contains(&receive);
+        let is_due = known.granted > 0 || known.is_fresh;
+        known.is_awaited_by(receive) && (is_due || waits_for_path || !endpoint.can_say_over(link))
+    })
 }

@@ -113,21 +113,29 @@ impl Endpoint {
 
     /// The link with the most room for grants: faster ones drain faster, so
     /// unequal rates fill in proportion by themselves.
+    ///
+    /// Those for Data that are up are asked first, then whatever is up. Where none is, the
+    /// link was found dead with what another connection had there: a grant finds out
+    /// whether it is, and its time-outs end the Transfer if so.
     fn roomiest_link(&self, connection: u32, block_size: u8) -> Option<u32> {
         let known = self.connections.get(connection)?;
-        let is_up = |link: u32| self.links.get(link).is_some_and(|link| link.is_up);
+        let is_up = |link: &u32| self.links.get(*link).is_some_and(|link| link.is_up);
         // A link that came later may have STUs so small that a Block has too many.
         let most = words_per_block(1 << self.config.block_stus) << 6;
         let fits = |link: &u32| {
             let stu = self.sure_stu_on(connection, *link);
             stu.is_some_and(|stu| 1 << block_size.saturating_sub(stu) <= most)
         };
-        let with_room = |link: u32| (self.room_on(link), link);
-        let (room, link) = if known.data_links().any(is_up) {
-            known.data_links().filter(fits).map(with_room).max_by_key(|(room, _)| *room)?
-        } else {
-            known.known_links().filter(fits).map(with_room).max_by_key(|(room, _)| *room)?
+        let carries_data = known.data_links().any(|link| is_up(&link));
+        let any_is_up = known.known_links().any(|link| is_up(&link));
+        let may_carry = |link: &u32| {
+            fits(link)
+                && (is_up(link) || !any_is_up)
+                && (!carries_data || known.data_links().any(|data| data == *link))
         };
+        let with_room = |link: u32| (self.room_on(link), link);
+        let links = known.known_links().filter(may_carry).map(with_room);
+        let (room, link) = links.max_by_key(|(room, _)| *room)?;
         (room > 0).then_some(link)
     }
 

@@ -202,7 +202,7 @@ impl Endpoint {
     /// How many bytes may be granted over a link now.
     pub(super) fn room_on(&self, link: u32) -> u64 {
         let Some(known) = self.links.get(link) else { return 0 };
-        if !known.is_up || !self.can_say_over(link) {
+        if !self.can_say_over(link) {
             return 0;
         }
         match &self.config.congestion {
