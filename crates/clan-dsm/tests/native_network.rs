@@ -283,6 +283,28 @@ fn everybody_writes_to_everybody_over_two_switches() {
     }
 }
 
+/// At either switch a multicast waits for the wire between the two, while what came over
+/// that wire is for members of the multicast.
+#[test]
+fn multicasts_at_two_switches_do_not_wait_for_each_other() {
+    const ROUNDS: u32 = 40;
+    const WORDS: u32 = 300;
+    for seed in 0..8 {
+        let mut tree = Tree::new(seed, |number, host| {
+            for round in 0..ROUNDS {
+                let at = round * WORDS;
+                host.write(address(Kind::Multicast, 100, at), words(number, WORDS));
+                let to = (number + 1 + round as u16 % 3) % 4;
+                host.write(address(Kind::Burst, to, at), words(number, WORDS));
+            }
+        });
+        tree.run(Duration::from_millis(500));
+        let came: Vec<_> = (0..4).map(|at| tree.host(at).came.len()).collect();
+        let all = (4 * 3 + 4) * (ROUNDS * WORDS) as usize;
+        assert_eq!(came.iter().sum::<usize>(), all, "seed {seed}: {came:?}");
+    }
+}
+
 #[test]
 fn a_packet_that_was_cut_is_one_again_where_nobody_else_wants_to() {
     let mut tree = Tree::new(2, |number, host| {

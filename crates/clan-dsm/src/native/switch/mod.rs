@@ -10,7 +10,7 @@
 //! the two meet with nothing between them: here, or at a switch further on.
 //!
 //! A multicast goes to all members of its group at once: a piece of it moves
-//! when each of them has room, and holds nothing while it waits. So two
+//! when each of them has room, and keeps nobody from moving while it waits. So two
 //! multicasts never wait for each other; `schedule` says why none starves.
 //!
 //! Routes are fixed by host. They must be free of cycles, as in a tree: the
@@ -32,7 +32,7 @@ use landfall_placement::{Duration, Instant, Random, Refusal, Refusals, Timeout};
 
 use crate::address::HostId;
 use crate::error::{Ended, Error};
-use crate::native::Fifo;
+use crate::native::{Fifo, HEADER_WORDS};
 use crate::native::wire::{Trailer, words_of, write_packet};
 use crate::native::{Arrival, NativeLink, Settings, State};
 pub use schedule::{Event, Loss};
@@ -76,13 +76,14 @@ impl Default for Config {
 
 impl Config {
     fn within_bounds(self) -> Self {
-        let output = self.output.max(2 * Fifo::LEAST);
+        let output = self.output.max(2 * (Fifo::LEAST + HEADER_WORDS));
         Self {
             ports: self.ports.clamp(1, 64),
             input: self.input.max(Fifo::LEAST),
             output,
-            // A turn and its header fit into an empty output.
-            turn: self.turn.clamp(Fifo::LEAST, output - Fifo::LEAST),
+            // Two turns and their headers fit into an empty output: one may be kept for a
+            // multicast.
+            turn: self.turn.clamp(Fifo::LEAST, output / 2 - HEADER_WORDS),
             ..self
         }
     }

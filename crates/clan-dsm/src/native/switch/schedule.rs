@@ -11,8 +11,10 @@
 //!
 //! **Multicasts without starvation.** Members seldom have room at the same
 //! moment while others keep filling them. So one waiting multicast at a time
-//! may *reserve* its members: they take nothing else until it has moved, which
-//! waits for nothing but that what is in them leaves. Whoever it kept waiting
+//! *reserves* room for a piece at each of its members: others take what is left
+//! beside that. An output has room for two pieces, so whoever waits waits for an
+//! output with something in it, which leaves: never for the reservation, whose
+//! holder may wait for a switch that waits for this one. Whoever was kept waiting
 //! is *owed* a turn before a multicast goes there again.
 
 use alloc::vec;
@@ -21,7 +23,7 @@ use alloc::vec::Vec;
 use super::{Config, PortId};
 use crate::address::{Address, HostId, Kind};
 use crate::error::Ended;
-use crate::native::{Burst, Fifo, Word};
+use crate::native::{Burst, Fifo, HEADER_WORDS, Word};
 
 /// Whose turn it is at an output, and how much is left of it.
 #[derive(Clone, Copy, Debug, Default)]
@@ -32,7 +34,7 @@ struct Turn {
     owed: u32,
 }
 
-/// A multicast that its members wait for.
+/// A multicast that its members keep room for.
 #[derive(Clone, Copy, Debug)]
 struct Reservation {
     input: usize,
@@ -143,9 +145,7 @@ impl Schedule {
             turn.owed = 0;
             return None;
         }
-        if self.reservation.is_some_and(|held| held.members & 1 << output != 0) {
-            return None;
-        }
+        let kept = kept(self.reservation, self.turn, output);
         let is_contended = (singles | groups).count_ones() > 1;
         let goes_on = singles & 1 << turn.input != 0 && (turn.left > 0 || !is_contended);
         if !goes_on {
@@ -157,7 +157,7 @@ impl Schedule {
         }
         let (from, to) = (&mut self.inputs[turn.input], &mut self.outputs[output]);
         let head = from.first()?;
-        let room = to.room_for(&head.address());
+        let room = to.room_for(&head.address()).saturating_sub(kept);
         let most = if is_contended { room.min(turn.left.max(head.least())) } else { room };
         let (before, room_before) = (from.free(), to.free());
         let (burst, words) = from.pop(most)?;
@@ -190,15 +190,15 @@ impl Schedule {
             let Some(group) = self.group(input, routes, up) else { continue };
             let Group { head, members, .. } = group;
             let is_holder = self.reservation.is_some_and(|held| held.input == input);
-            let is_in_the_way = |held: Reservation| held.members & members != 0;
-            if !is_holder
-                && (self.reservation.is_some_and(is_in_the_way)
-                    || bits(members).any(|output| self.turns[output].owed > 0))
-            {
+            if !is_holder && bits(members).any(|output| self.turns[output].owed > 0) {
                 continue;
             }
+            let others = self.reservation.filter(|_| !is_holder);
             let piece = head.words().min(self.turn).max(head.least());
-            let fits = |output: usize| self.outputs[output].room_for(&head.address()) >= piece;
+            let fits = |output: usize| {
+                let room = self.outputs[output].room_for(&head.address());
+                room.saturating_sub(kept(others, self.turn, output)) >= piece
+            };
             if bits(members).all(fits) {
                 return self.multiply(input, piece, group, wants);
             }
@@ -248,6 +248,12 @@ impl Schedule {
         });
         Some(Step { input, freed: self.inputs[input].free() - before, lost })
     }
+}
+
+/// The words that an output keeps for a multicast: room for a turn, and its header.
+fn kept(reservation: Option<Reservation>, turn: u32, output: usize) -> u32 {
+    let is_member = |held: Reservation| held.members & 1 << output != 0;
+    if reservation.is_some_and(is_member) { turn + HEADER_WORDS } else { 0 }
 }
 
 /// The ports of a set.
