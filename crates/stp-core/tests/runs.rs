@@ -204,7 +204,7 @@ proptest! {
                     let is_behind = span.offset == at;
                     let is_whole = span.len == STU_LEN || taken + 1 == units.len();
                     let like = |unit: &Unit| Header {
-                        flags: 0,
+                        flags: unit.header.flags & !Flags::LAST.0,
                         offset: 0.into(),
                         ..unit.header
                     };
