@@ -46,7 +46,7 @@ pub enum Phase {
 ///
 /// Whoever decides what is sent next holds it: a sender, or a receiver that
 /// grants. It is told what arrived and what was lost, and when that had been
-/// sent. It takes at most 96 bytes, allocates nothing and calls nothing.
+/// sent. It takes at most 104 bytes, allocates nothing and calls nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
     bytes: u64,
@@ -60,19 +60,26 @@ pub struct Window {
     round: Instant,
     /// The most that was under way in this round, in steps of 64 bytes.
     peak: u32,
+    /// What arrived in this round, in steps of 64 bytes.
+    came: u32,
+    /// What the path held in the last rounds, without its queues, in steps of 64 bytes:
+    /// what arrived in a shortest round trip.
+    held: u32,
     rtt: RttEstimator,
     delay: DelayWatch,
     ledger: Ledger,
 }
 
 /// There may be very many.
-const _: () = assert!(size_of::<Window>() <= 96);
+const _: () = assert!(size_of::<Window>() <= 104);
 
 /// What a window becomes for a reason, as a share: numerator and denominator.
 type Share = (u64, u64);
 
-/// RFC 5681, 3.1.
+/// RFC 5681, 3.1: not less than this remains after a loss.
 const ON_LOSS: Share = (1, 2);
+/// And not more than RFC 9438, 4.6, leaves.
+const MOST_ON_LOSS: Share = (7, 10);
 /// RFC 9438, 4.6: beside flows that keep the queue full, who sends in bursts
 /// (as a receiver that grants makes its senders do) meets the end of the queue
 /// first and loses most. To give up less makes up for some of that.
@@ -84,6 +91,12 @@ const ON_MARK: Share = (7, 10);
 /// many for large windows. Flows that grow by one unit shall not be overtaken
 /// while they regain what a mark took from them.
 const PATIENCE: u64 = 32;
+/// On long paths that would be minutes: there it is a second, as in H-TCP, and so many rounds
+/// at least.
+const LONG_PATIENCE: (Duration, u64) = (Duration::from_secs(1), 8);
+/// What accelerates growth does so the more, the more such parts a window has: a path that
+/// holds thousands of units is filled in some rounds, not in some hundred.
+const UNITS_OF_LARGE: u64 = 256;
 
 impl Window {
     /// A window for a path of which nothing is known.
@@ -96,6 +109,8 @@ impl Window {
             decreased: Instant::ZERO,
             round: Instant::ZERO,
             peak: 0,
+            came: 0,
+            held: 0,
             rtt: RttEstimator::new(),
             delay: DelayWatch::new(),
             ledger: Ledger::new(),
@@ -184,18 +199,24 @@ impl Window {
             self.delay.handle_sample(config, self.rtt.base(), rtt);
         }
         if arrived.marked {
-            self.handle_congestion(config, now, arrived.sent, ON_MARK);
+            let (share, of) = ON_MARK;
+            self.handle_congestion(config, now, arrived.sent, self.bytes / of * share);
         }
         let under_way = u32::try_from(arrived.under_way.div_ceil(64)).unwrap_or(u32::MAX);
         self.peak = self.peak.max(under_way);
+        let came = u32::try_from(arrived.bytes.div_ceil(64)).unwrap_or(u32::MAX);
+        self.came = self.came.saturating_add(came);
         if self.is_used() && !arrived.marked && arrived.sent >= self.decreased {
             self.grow(config, arrived.bytes);
         }
         // The second condition follows from the first, where the caller means
         // what it says.
-        let is_long = Ticks::between(self.round, now) >= self.rtt.base();
-        if arrived.sent >= self.round && is_long {
-            (self.round, self.peak) = (now, under_way);
+        let took = Ticks::between(self.round, now);
+        if arrived.sent >= self.round && took >= self.rtt.base() {
+            // A round in which little was asked for says little: it counts for a few.
+            self.held -= self.held / 8;
+            self.held = self.held.max(scaled(self.came, self.rtt.base(), took));
+            (self.round, self.peak, self.came) = (now, under_way, 0);
             self.end_round(config, now);
         }
     }
@@ -206,10 +227,18 @@ impl Window {
         self.ledger.add_lost(config, bytes);
         let is_bearable = self.ledger.parts_per_million() <= config.loss_tolerance
             && self.delay.is_short(config, &self.rtt);
-        if !is_bearable {
-            let to = if self.delay.is_competing() { ON_LOSS_COMPETING } else { ON_LOSS };
-            self.handle_congestion(config, now, sent, to);
+        if is_bearable {
+            return;
         }
+        let of_window = |(share, of): Share| self.bytes / of * share;
+        let to = if self.delay.is_competing() {
+            of_window(ON_LOSS_COMPETING)
+        } else {
+            // What the path holds is no part of the queue that overflowed.
+            let held = u64::from(self.held) * 64;
+            held.min(of_window(MOST_ON_LOSS)).max(of_window(ON_LOSS))
+        };
+        self.handle_congestion(config, now, sent, to);
     }
 
     /// Nothing arrived for a whole [`timeout`](Self::timeout), although bytes
@@ -239,12 +268,11 @@ impl Window {
 
     /// A reason to send less, from something that was sent at `sent`. Once in
     /// a round trip: what was sent before the last decrease tells nothing new.
-    fn handle_congestion(&mut self, config: &Config, now: Instant, sent: Instant, to: Share) {
+    fn handle_congestion(&mut self, config: &Config, now: Instant, sent: Instant, to: u64) {
         if sent < self.decreased {
             return;
         }
-        let (share, of) = to;
-        self.bytes = config.bounded(self.bytes / of * share);
+        self.bytes = config.bounded(to);
         self.threshold = self.bytes;
         self.note_decrease(now);
     }
@@ -282,6 +310,14 @@ impl Window {
         self.peak as u64 * 64 * 2 >= self.bytes
     }
 
+    /// The rounds without a queue after which a window of so many units grows faster.
+    fn patience(&self, units: u64) -> u64 {
+        let (time, least) = LONG_PATIENCE;
+        let round = self.rtt.smoothed_ticks().0.max(1);
+        let rounds = u64::from(Ticks::from(time).0 / round).max(least);
+        (units / 4).clamp(PATIENCE, 4 * PATIENCE).min(rounds)
+    }
+
     fn grow(&mut self, config: &Config, bytes: u64) {
         if self.phase() == Phase::SlowStart {
             if !self.delay.holds_slow_start() {
@@ -296,10 +332,10 @@ impl Window {
         // the window in a round.
         let mut quarters = 4;
         let quiet = u64::from(self.delay.quiet_rounds());
-        if quiet > PATIENCE {
+        if quiet > LONG_PATIENCE.1 {
             let units = self.bytes / config.unit();
-            let patience = (units / 4).clamp(PATIENCE, 4 * PATIENCE);
-            quarters += quiet.saturating_sub(patience).min(units / 2);
+            let beyond = quiet.saturating_sub(self.patience(units));
+            quarters += (beyond * (units / UNITS_OF_LARGE).max(1)).min(units / 2);
         }
         self.credit = self.credit.saturating_add(bytes.saturating_mul(quarters));
         let step = self.bytes.max(1).saturating_mul(4);
@@ -310,4 +346,10 @@ impl Window {
             self.bytes = config.bounded(self.bytes.saturating_add(growth.max(1)));
         }
     }
+}
+
+/// So much of it as came in `part` of the time that it took.
+fn scaled(came: u32, part: Ticks, took: Ticks) -> u32 {
+    let wide = u64::from(came) * u64::from(part.0) / u64::from(took.0.max(1));
+    u32::try_from(wide).unwrap_or(u32::MAX)
 }

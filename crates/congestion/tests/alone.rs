@@ -100,6 +100,29 @@ fn a_longer_route_is_not_taken_for_a_queue_for_good() {
     assert!(figures.utilisation > 0.9 && figures.loss < 0.01, "{figures}");
 }
 
+/// The queue of such a path overflows long before half of what is under way lies in it.
+#[test]
+fn a_loss_leaves_what_a_long_path_holds() {
+    let path = Path::new(100, Duration::from_millis(100));
+    let mut net = Dumbbell::new(path, path.bdp() / 8, false, &[OURS]);
+    net.run(10 * SECOND);
+    let figures = net.run(20 * SECOND);
+    assert!(figures.utilisation > 0.85 && figures.loss < 0.001, "{figures}");
+}
+
+#[test]
+fn a_long_path_that_became_faster_is_filled_in_seconds() {
+    let path = Path::new(20, Duration::from_millis(100));
+    let mut net = Dumbbell::new(path, path.bdp(), false, &[OURS]);
+    net.run(10 * SECOND);
+    net.config = net.config.rate(Path::new(200, path.round_trip).rate);
+    net.sim.configure(net.bottleneck.there(), net.config).unwrap();
+    net.run(10 * SECOND);
+    let figures = net.run(5 * SECOND);
+    // The queue is a tenth of what the path holds now.
+    assert!(figures.utilisation > 0.85 && figures.loss < 0.01, "{figures}");
+}
+
 #[test]
 fn silence_ends_in_one_unit_and_recovery() {
     let path = Path::new(100, Duration::from_millis(10));

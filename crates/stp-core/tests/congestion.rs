@@ -6,32 +6,41 @@ use crate::world::{Host, PORT};
 use landfall_placement::{Area, Instant, PathId, Peer};
 use landfall_simnet::traffic::{NewReno, Sink, Source, SourceConfig};
 use landfall_simnet::{
-    EcnThreshold, EngineNode, Handle, LinkConfig, LinkId, Memory, QueuePolicy, Red, Sim, Switch,
-    TailDrop,
+    EcnThreshold, EngineNode, Handle, LinkConfig, LinkId, Loss, Memory, Probability, QueuePolicy,
+    Red, Sim, Switch, TailDrop,
 };
 use stp_core::{Admission, Config, Connect, Endpoint, Event};
 
 const LEN: u64 = 1 << 20;
-/// The bottleneck; everything else is ten times as fast.
-const RATE: u64 = 100_000_000;
-const ROUND_TRIP: Duration = Duration::from_millis(20);
 
-fn bdp() -> u64 {
-    RATE / 8 * ROUND_TRIP.as_millis() as u64 / 1_000
+/// The bottleneck; everything else is ten times as fast.
+#[derive(Clone, Copy)]
+struct Bottleneck {
+    rate: u64,
+    round_trip: Duration,
+}
+
+const USUAL: Bottleneck = Bottleneck { rate: 100_000_000, round_trip: Duration::from_millis(20) };
+
+impl Bottleneck {
+    /// What is under way where it is just full.
+    const fn bytes(self) -> u64 {
+        self.rate / 8 * self.round_trip.as_millis() as u64 / 1_000
+    }
 }
 
 fn config() -> Config {
     Config::shared_network()
 }
 
-/// Sends one Transfer after another.
-fn endless_sender(sim: &mut Sim) -> Handle<Host> {
+/// Sends one Transfer after another, some of them at a time.
+fn endless_sender(sim: &mut Sim, ahead: u64) -> Handle<Host> {
     let mut memory = Area::default();
     let node = EngineNode::new(Endpoint::new(config(), [1; 32])).on_event(
         move |now, endpoint: &mut Endpoint, store: &mut Memory, event| match event {
             Event::Connected { connection, .. } => {
                 memory = Area::new(store.lend(vec![5; LEN as usize]).unwrap(), 0, LEN);
-                for _ in 0..4 {
+                for _ in 0..ahead {
                     endpoint.send(now, connection, memory, 0).unwrap();
                 }
             }
@@ -45,13 +54,13 @@ fn endless_sender(sim: &mut Sim) -> Handle<Host> {
 }
 
 /// Has memory for each.
-fn endless_receiver(sim: &mut Sim) -> Handle<Host> {
+fn endless_receiver(sim: &mut Sim, ahead: u64) -> Handle<Host> {
     let mut endpoint = Endpoint::new(config(), [2; 32]);
     endpoint.listen(PORT, Admission::Open).unwrap();
     let node = EngineNode::new(endpoint).on_event(
         move |now, endpoint: &mut Endpoint, store: &mut Memory, event| match event {
             Event::Accepted { connection, .. } => {
-                for _ in 0..8 {
+                for _ in 0..2 * ahead {
                     let area = Area::new(store.lend(vec![0; LEN as usize]).unwrap(), 0, LEN);
                     endpoint.post(now, connection, area, false).unwrap();
                 }
@@ -70,6 +79,10 @@ fn endless_receiver(sim: &mut Sim) -> Handle<Host> {
 type SetPolicy = Box<dyn Fn(&mut Sim, LinkId)>;
 
 struct Network {
+    bottleneck: Bottleneck,
+    /// The slow link, and how what is granted goes back over it.
+    narrow: LinkId,
+    back: LinkConfig,
     sim: Sim,
     sender: Handle<Host>,
     receiver: Handle<Host>,
@@ -79,19 +92,30 @@ struct Network {
 
 impl Network {
     fn new(with_reno: bool, ecn: bool, policy: Option<SetPolicy>) -> Self {
+        Self::with(USUAL, with_reno, ecn, policy)
+    }
+
+    fn with(bottleneck: Bottleneck, with_reno: bool, ecn: bool, policy: Option<SetPolicy>) -> Self {
+        let Bottleneck { rate, round_trip } = bottleneck;
+        // An offer, its grant and its end take two round trips.
+        let ahead = (bottleneck.bytes() * 4).div_ceil(LEN).max(4);
         let mut sim = Sim::from_number(1);
         let left = sim.add("left", Switch::learning()).unwrap();
         let right = sim.add("right", Switch::learning()).unwrap();
-        let half = ROUND_TRIP / 2;
-        let slow = LinkConfig::new().rate(RATE).delay(half).queue_bytes(bdp());
-        let back = LinkConfig::new().rate(RATE * 10).delay(half);
-        let bottleneck = sim.connect_each(left, right, slow, back).unwrap();
+        let half = round_trip / 2;
+        let slow = LinkConfig::new()
+            .rate(rate)
+            .delay(half)
+            .queue_bytes(bottleneck.bytes())
+            .queue_frames(100_000);
+        let back = LinkConfig::new().rate(rate * 10).delay(half);
+        let narrow = sim.connect_each(left, right, slow, back).unwrap();
         if let Some(policy) = policy {
-            policy(&mut sim, bottleneck);
+            policy(&mut sim, narrow);
         }
-        let access = LinkConfig::new().rate(RATE * 10).mtu(1_500).queue_frames(100_000);
-        let sender = endless_sender(&mut sim);
-        let receiver = endless_receiver(&mut sim);
+        let access = LinkConfig::new().rate(rate * 10).mtu(1_500).queue_frames(100_000);
+        let sender = endless_sender(&mut sim, ahead);
+        let receiver = endless_receiver(&mut sim, ahead);
         sim.connect(sender, left, access).unwrap();
         sim.connect(receiver, right, access).unwrap();
         let sink = sim.add("sink", Sink::new()).unwrap();
@@ -108,7 +132,7 @@ impl Network {
         let connect = Connect { port: PORT, ..Connect::default() };
         let to = receiver.peer();
         sim.node_mut(sender).unwrap().engine_mut().connect(now, PathId(0), to, connect).unwrap();
-        Self { sim, sender, receiver, sink, reno }
+        Self { bottleneck, narrow, back, sim, sender, receiver, sink, reno }
     }
 
     /// Bytes of ours that arrived, STUs of ours that were sent, bytes of the other.
@@ -125,7 +149,7 @@ impl Network {
         self.sim.run_until(self.sim.now() + time).unwrap();
         let now = self.count();
         let [bytes, stus, reno] = [0, 1, 2].map(|n| (now[n] - before[n]) as f64);
-        let capacity = RATE as f64 / 8.0 * time.as_secs_f64();
+        let capacity = self.bottleneck.rate as f64 / 8.0 * time.as_secs_f64();
         let lost = (stus - bytes / 1024.0).max(0.0) / stus;
         (bytes / (bytes + reno), (bytes * 1064.0 / 1024.0 + reno) / capacity, lost)
     }
@@ -143,6 +167,32 @@ fn alone_it_fills_the_bottleneck_and_loses_next_to_nothing() {
     assert!(used > 0.9 && lost < 0.01, "used {used:.3}, lost {lost:.4}");
 }
 
+/// As where a host was busy elsewhere for a while: what is asked for again comes.
+#[test]
+fn one_time_out_is_not_taken_for_congestion() {
+    let mut net = Network::new(false, false, None);
+    net.run(Duration::from_secs(5));
+    let deaf = net.back.loss(Loss::Uniform(Probability::percent(100)));
+    net.sim.configure(net.narrow.back(), deaf).unwrap();
+    net.run(Duration::from_millis(30));
+    net.sim.configure(net.narrow.back(), net.back).unwrap();
+    net.run(Duration::from_millis(100));
+    let timeouts = net.sim.node(net.receiver).unwrap().engine().stats().link_timeouts;
+    let (_, used, _) = net.run(Duration::from_millis(100));
+    assert!(used > 0.3, "used {used:.3}");
+    assert_eq!(timeouts, 1);
+}
+
+/// Nobody has told the receiver how much the path holds: 12.5 MB.
+#[test]
+fn a_long_and_fast_path_is_filled_by_itself() {
+    let path = Bottleneck { rate: 1_000_000_000, round_trip: Duration::from_millis(100) };
+    let mut net = Network::with(path, false, false, None);
+    net.run(Duration::from_secs(3));
+    let (_, used, lost) = net.run(Duration::from_secs(3));
+    assert!(used > 0.9 && lost < 0.01, "used {used:.3}, lost {lost:.4}");
+}
+
 #[test]
 fn beside_one_aimd_flow_it_takes_its_share_and_no_more() {
     let mut net = Network::new(true, false, None);
@@ -154,8 +204,8 @@ fn beside_one_aimd_flow_it_takes_its_share_and_no_more() {
 
 #[test]
 fn queues_that_mark_are_heeded() {
-    let red = Red::new(2 * bdp(), RATE);
-    let threshold = EcnThreshold::bytes(bdp() / 4, TailDrop::bytes(bdp()));
+    let red = Red::new(2 * USUAL.bytes(), USUAL.rate);
+    let threshold = EcnThreshold::bytes(USUAL.bytes() / 4, TailDrop::bytes(USUAL.bytes()));
     for (name, policy) in [("RED", with(red)), ("threshold", with(threshold))] {
         let mut net = Network::new(true, true, policy);
         net.run(Duration::from_secs(10));

@@ -182,7 +182,12 @@ impl Endpoint {
         self.stats.link_timeouts += 1;
         link.strikes = link.strikes.saturating_add(1);
         link.active = now;
-        link.window.handle_timeout(&config, now);
+        // Silence for one time-out is as often a host that was busy as a network that lost
+        // everything: a probe finds out (RFC 9002, 6.2). Only longer silence is congestion
+        // (there in 7.6: three times as long).
+        if link.strikes > 1 {
+            link.window.handle_timeout(&config, now);
+        }
         let (strikes, is_up) = (link.strikes, link.is_up);
         let patience = link.patience(retry_after, floor);
         self.link_timers.set(index, now + patience);
