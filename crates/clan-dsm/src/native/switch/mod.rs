@@ -32,9 +32,9 @@ use landfall_placement::{Duration, Instant, Random, Refusal, Refusals, Timeout};
 
 use crate::address::HostId;
 use crate::error::{Ended, Error};
-use crate::native::{Fifo, HEADER_WORDS};
 use crate::native::wire::{Trailer, words_of, write_packet};
 use crate::native::{Arrival, NativeLink, Settings, State};
+use crate::native::{Fifo, HEADER_WORDS};
 pub use schedule::{Event, Loss};
 use schedule::{Routes, Schedule};
 
