@@ -396,8 +396,13 @@ impl Endpoint {
                         self.fail_connection(index, Some(Ended::Silent));
                         return Err(Refusal::Duplicate);
                     }
+                    let is_another = offer.secret != known.remote_secret;
                     self.connections.by_remote.remove(&old);
                     self.agree(index, Envelope { s_port, ..Envelope::default() }, offer);
+                    if is_another {
+                        // The other has our key, too, and may go on to send.
+                        self.change_key(index);
+                    }
                     self.ask_alive(now, index);
                     return Ok(());
                 }
@@ -418,6 +423,17 @@ impl Endpoint {
                 Ok(())
             }
         }
+    }
+
+    /// Somebody has the key of a connection who is not its other side: only that hears of
+    /// another, and nothing that comes with the old one is taken any more.
+    fn change_key(&mut self, index: u32) {
+        let key = self.connections.draw_key(&mut self.random);
+        let Some(known) = self.connections.get_mut(index) else { return };
+        let old = core::mem::replace(&mut known.local_key, key);
+        self.connections.keys.remove(old);
+        self.connections.keys.insert(key, index);
+        self.answer_connection(index);
     }
 
     /// The other side of a connection that came in has proved that it hears us.
