@@ -21,7 +21,8 @@ fn bdp() -> u64 {
 }
 
 fn config() -> Config {
-    Config::shared_network()
+    // What is counted below are STUs of 1 KiB.
+    Config { max_stu: 10, ..Config::shared_network() }
 }
 
 /// Sends one Transfer after another.
