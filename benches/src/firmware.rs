@@ -186,7 +186,7 @@ impl TigonLoad {
         blocks.close(0);
         let expected = Expected { key: KEY, peer: Peer::Node(1), ..Expected::default() };
         let memory = REGION.span(0, u32::from(STUS) * PAYLOAD);
-        assert!(blocks.open(0, expected, 0, memory, 10), "its place is free");
+        assert!(blocks.open(0, expected, 0, memory, PAYLOAD as u16), "its place is free");
         blocks.grant(0, STUS);
         let bufx = blocks.block(0).map_or(0, |block| block.bufx(0));
         self.frames.resize_with(usize::from(STUS), || vec![0; HEADER_LEN + PAYLOAD as usize]);

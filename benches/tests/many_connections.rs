@@ -82,8 +82,9 @@ impl Server {
     /// Request, answer, and the first packet with the key.
     fn admit(&mut self, number: u32) -> Client {
         let offer = Offer {
-            version: 2,
+            version: 3,
             max_stu: 10,
+            tail: 0,
             buffer: 21,
             slots: 16,
             s_key: number + 1,

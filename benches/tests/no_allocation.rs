@@ -113,7 +113,7 @@ fn the_offload_seam_allocates_nothing() {
         let (mut blocks, mut bits) = ([Block::default(); 2], [0; bits_needed(2, 64)]);
         let mut seam = Blocks::new(&mut blocks, &mut bits, 64);
         let memory = RegionId::new(0, 1).span(0, 64 << 10);
-        assert!(seam.open(1, expected, 0, memory, 10));
+        assert!(seam.open(1, expected, 0, memory, 1024));
         seam.grant(1, 64);
         let bufx = seam.block(1).map_or(0, |block| block.bufx(1));
         for stu in 0..64 {

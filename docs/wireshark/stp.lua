@@ -104,7 +104,8 @@ local f = {
     version = ProtoField.uint8("st.version", "Version"),
     max_stu = ProtoField.uint8("st.max_stu", "Largest STU, log2"),
     buffer = ProtoField.uint8("st.buffer", "Size of buffers, log2"),
-    slots = ProtoField.uint32("st.slots", "Slots"),
+    tail = ProtoField.uint8("st.tail", "Bytes of each packet that stay free"),
+    slots = ProtoField.uint8("st.slots", "Slots"),
     s_key = ProtoField.uint32("st.s_key", "S_Key", base.HEX),
     hello = ProtoField.bytes("st.hello", "Hello"),
     length = ProtoField.uint64("st.length", "Length"),
@@ -112,7 +113,7 @@ local f = {
     opaque = ProtoField.uint32("st.opaque", "Opaque", base.HEX),
     answers = ProtoField.uint32("st.answers", "Answers the Request_To_Receive with serial"),
     attempt = ProtoField.uint8("st.attempt", "Attempt"),
-    stu = ProtoField.uint16("st.stu", "Size of STUs, log2"),
+    stu = ProtoField.uint16("st.stu", "Size of STUs"),
     block_size = ProtoField.uint8("st.block_size", "Size of Blocks, log2"),
     block = ProtoField.uint32("st.block", "Block"),
     bufx_index = ProtoField.uint16("st.bufx.index", "Index"),
@@ -169,7 +170,7 @@ st.experts = e
 
 -- A Connection_Answer that gives a connection is longer than one that refuses.
 local function head_len(op, set)
-    if op == OP.Get or op == OP.FetchOp then return HEADER_LEN + EXTENSION_LEN end
+    if op == OP.Clear_To_Send or op == OP.Get or op == OP.FetchOp then return HEADER_LEN + EXTENSION_LEN end
     if op == OP.Connection_Answer and not set.REJECTED then return HEADER_LEN + EXTENSION_LEN end
     return HEADER_LEN
 end
@@ -244,6 +245,12 @@ function Packet:log2(item, field, range, value)
     if value > 31 then self:fault("malformed", "a size above 2^31", item) end
 end
 
+-- The size of an STU.
+function Packet:stu(item, range)
+    item:add(f.stu, range)
+    if range:uint() == 0 then self:fault("malformed", "STUs of nothing", item) end
+end
+
 -- A number of six bits and two sizes, as they share Param.
 function Packet:sizes(number, first, second)
     local item, range = self.items.param, self.tvb(2, 2)
@@ -303,12 +310,13 @@ local parse = {}
 local function offer(p)
     local i, tvb = p.items, p.tvb
     p:sizes(f.version, f.max_stu, f.buffer)
-    i.offset:add(f.slots, tvb(24, 4))
+    i.offset:add(f.tail, tvb(26, 1))
+    i.offset:add(f.slots, tvb(27, 1))
     i.bufx:add(f.s_key, tvb(20, 4))
     i.t_len:add(f.hello, tvb(28, 8))
-    if tvb(24, 2):uint() ~= 0 then p:fault("malformed", "more than 65535 slots", i.offset) end
+    if tvb(24, 2):uint() ~= 0 then p:fault("malformed", "an offer of more than 16 bits", i.offset) end
     local sizes = tvb(2, 2)
-    p:say("STU 2^%d buffer 2^%d slots %d", sizes:bitfield(6, 5), sizes:bitfield(11, 5), tvb(24, 4):uint())
+    p:say("STU 2^%d buffer 2^%d slots %d", sizes:bitfield(6, 5), sizes:bitfield(11, 5), tvb(27, 1):uint())
 end
 
 -- The secret is in three pieces where the packet is no longer than a header.
@@ -359,7 +367,9 @@ end
 
 parse[OP.Clear_To_Send] = function(p)
     local i, tvb = p.items, p.tvb
-    p:sizes(f.attempt, f.stu, f.block_size)
+    i.param:add(f.attempt, tvb(2, 2), tvb(2, 2):bitfield(0, 6))
+    p:log2(i.param, f.block_size, tvb(2, 2), tvb(2, 2):bitfield(11, 5))
+    p:stu(i.extension, tvb(HEADER_LEN, 2))
     i.b_num:add(f.block, tvb(16, 4))
     p:granted_block()
     p:say("block %d offset %d", tvb(16, 4):uint(), tvb(24, 4):uint())
@@ -430,7 +440,7 @@ parse[OP.Get] = function(p)
     local i, tvb, extension = p.items, p.tvb, p.items.extension
     p:serial(f.after)
     p:granted_block()
-    p:log2(i.param, f.stu, tvb(2, 2), tvb(2, 2):uint())
+    p:stu(i.param, tvb(2, 2))
     extension:add(f.handle, tvb(40, 4))
     extension:add(f.get_len, tvb(44, 4))
     extension:add(f.serial, tvb(48, 4))

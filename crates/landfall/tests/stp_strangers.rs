@@ -35,9 +35,9 @@ impl Raw {
         let envelope = Envelope { d_port: PORT, s_port: 50_000, d_key: 0 };
         let ids = Ids { d_id: 0, s_id: 7 };
         let mut raw = Self { socket, server, envelope, secrets: Secrets::default(), ids };
-        let (version, max_stu, buffer, slots) = (2, 13, 21, 64);
+        let (version, max_stu, tail, buffer, slots) = (3, 13, 0, 21, 64);
         let (s_key, s_id, hello, secret) = (0x1000, ids.s_id, 0, mine);
-        let offer = Offer { version, max_stu, buffer, slots, s_key, s_id, hello, secret };
+        let offer = Offer { version, max_stu, tail, buffer, slots, s_key, s_id, hello, secret };
         raw.say(&Message::RequestConnection(offer));
         let given = raw.hear(|message| match message {
             Message::ConnectionAnswer { result, .. } => Some(result.unwrap()),

@@ -25,9 +25,12 @@ pub enum Policy {
 /// the nearest one that makes sense.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// The largest STU, as a power of two (6 to 16). On a path with smaller
-    /// packets, the largest power of two that fits there.
+    /// No STU is longer than this power of two (6 to 16). On a path with smaller
+    /// packets an STU fills them, up to a multiple of 8 bytes.
     pub max_stu: u8,
+    /// How many bytes of each packet with Data stay free for what seals it: a tag and a
+    /// packet number. The side of a connection that asks for more has it.
+    pub tail: u8,
     /// The most STUs in a Block, as a power of two (0 to 12). One notification
     /// and one acknowledgement are for a whole Block.
     pub block_stus: u8,
@@ -36,7 +39,7 @@ pub struct Config {
     pub buffer: u8,
     /// How many Blocks of one Transfer are granted at a time.
     pub blocks_ahead: u16,
-    /// How many bytes may be granted and not have arrived, over all senders.
+    /// How many bytes may be granted and not have arrived, over all senders; one STU always.
     pub window: u64,
     /// Who gets the next grant.
     pub policy: Policy,
@@ -95,7 +98,8 @@ pub struct Config {
 impl Default for Config {
     fn default() -> Self {
         Self {
-            max_stu: 13,
+            max_stu: 16,
+            tail: 0,
             block_stus: 8,
             buffer: 21,
             blocks_ahead: 8,
@@ -159,9 +163,9 @@ impl Config {
     pub(crate) fn in_range(mut self) -> Self {
         self.max_stu = self.max_stu.clamp(6, 16);
         self.block_stus = self.block_stus.min(12);
-        self.buffer = self.buffer.clamp(self.max_stu + self.block_stus, 31);
+        self.buffer = self.buffer.clamp(self.max_stu, 31);
         self.blocks_ahead = self.blocks_ahead.max(1);
-        self.window = self.window.max(1 << self.max_stu);
+        self.window = self.window.max(1);
         self.retry_floor = self.retry_floor.max(Duration::from_micros(10));
         self.retry_after = self.retry_after.max(self.retry_floor);
         self.give_up_after = self.give_up_after.max(1);

@@ -8,6 +8,18 @@ use zerocopy::IntoBytes;
 
 use crate::wire::{Flags, HEADER_LEN, Header, LONGEST_HEAD, hold};
 
+/// The largest STU: what a number of 16 bits says, and a multiple of 64.
+pub(crate) const LARGEST_STU: u16 = u16::MAX / 64 * 64;
+
+/// The longest STU of so many bytes: a multiple of 8, so that words of memory are whole in
+/// one packet, and of a power of two that parts it into pieces of 1024 bytes at most, so that
+/// narrower links carry equal parts of it.
+pub(crate) fn whole_stu(payload: u32) -> u16 {
+    let payload = payload.min(LARGEST_STU.into());
+    let grain = payload.div_ceil(1_024).next_power_of_two().max(8);
+    (payload / grain * grain) as u16
+}
+
 /// A packet without payload, ready to go.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Control {
@@ -36,8 +48,8 @@ pub(crate) struct Order {
     /// Where in the region the byte for buffer offset `origin` is.
     pub(crate) at: u64,
     pub(crate) origin: u32,
-    /// The size of an STU, as a power of two.
-    pub(crate) stu: u8,
+    /// The size of an STU: of all but the last of the Block.
+    pub(crate) stu: u16,
     /// The buffer offset of the next STU.
     pub(crate) next: u32,
     /// Where the granted STUs end.
@@ -77,15 +89,11 @@ impl Order {
                 return None;
             }
             let skipped = bits.trailing_zeros();
-            if skipped > 0 {
-                let first = (u64::from(self.next) >> self.stu) + u64::from(skipped);
-                self.next = u32::try_from(first << self.stu).unwrap_or(u32::MAX);
-            }
+            self.next = self.next.saturating_add(skipped * u32::from(self.stu));
             self.wanted = Wanted::Bits(bits >> skipped >> 1);
         }
         let offset = self.next;
-        let next_stu = ((u64::from(offset) >> self.stu) + 1) << self.stu;
-        let end = next_stu.min(u64::from(self.end)) as u32;
+        let end = offset.saturating_add(self.stu.into()).min(self.end);
         if end <= offset {
             return None;
         }
@@ -97,18 +105,17 @@ impl Order {
     /// which there is room: writes their headers, and moves on.
     #[inline]
     pub(crate) fn take_run(&mut self, now: Instant, room: &mut RunRoom<'_>) -> Option<OrderRun> {
-        let stu_len = 1u32 << self.stu;
-        let is_whole = self.next & (stu_len - 1) == 0;
-        if self.wanted != Wanted::All || !is_whole || room.head_len() < HEADER_LEN {
+        if self.wanted != Wanted::All || room.head_len() < HEADER_LEN {
             return None;
         }
+        let stu_len = u32::from(self.stu.max(1));
         let left = self.end.saturating_sub(self.next);
         let most = room.units_of(stu_len + HEADER_LEN as u32).min(usize::from(u16::MAX));
         let stus = left.div_ceil(stu_len).min(most as u32);
         if stus < 2 {
             return None;
         }
-        let len = left.min(stus * stu_len);
+        let len = left.min(stus.saturating_mul(stu_len));
         let first = self.next;
         self.next = first + len;
         let mut header = self.header_at(now, first, stu_len, false);
@@ -182,25 +189,27 @@ impl Path {
         }
     }
 
-    /// The largest STU that a packet here holds, as a power of two.
-    pub(crate) fn largest_stu(&self) -> Option<u8> {
-        self.stu_of(self.limits.as_ref()?.unit)
+    /// The largest STU that a packet to every peer holds, with so many bytes left free.
+    pub(crate) fn sure_stu(&self, tail: u8) -> Option<u16> {
+        self.stu_of(self.limits.as_ref()?.sure, tail)
     }
 
-    /// The largest STU that a packet to every peer holds.
-    pub(crate) fn sure_stu(&self) -> Option<u8> {
-        self.stu_of(self.limits.as_ref()?.sure)
-    }
-
-    /// The largest STU that packets of so many bytes hold, where they may leave here.
-    pub(crate) fn stu_of(&self, unit: u32) -> Option<u8> {
+    /// The largest STU that packets of so many bytes hold, where they may leave here, with so
+    /// many bytes left free.
+    pub(crate) fn stu_of(&self, unit: u32, tail: u8) -> Option<u16> {
         let limits = self.limits.as_ref()?;
         let unit = unit.min(limits.unit);
         if usize::from(limits.head) < LONGEST_HEAD || (unit as usize) < LONGEST_HEAD {
             return None;
         }
-        let payload = unit - HEADER_LEN as u32;
-        Some(payload.ilog2().min(30) as u8)
+        let payload = unit.saturating_sub(HEADER_LEN as u32 + u32::from(tail));
+        Some(whole_stu(payload)).filter(|stu| *stu > 0)
+    }
+
+    /// Does a packet with such an STU, and so many bytes left free, fit what leaves here?
+    pub(crate) fn carries(&self, stu: u16, tail: u8) -> bool {
+        let len = u32::from(stu) + HEADER_LEN as u32 + u32::from(tail);
+        self.limits.as_ref().is_some_and(|limits| len <= limits.unit)
     }
 
     /// Half of the queue is for what is not a grant.
@@ -209,6 +218,6 @@ impl Path {
     }
 
     pub(crate) fn is_usable(&self) -> bool {
-        self.sure_stu().is_some()
+        self.sure_stu(0).is_some()
     }
 }

@@ -31,6 +31,10 @@ const ROUNDS: u8 = 3;
 /// When sizes that did not come are tried again (`PMTU_RAISE_TIMER`).
 const RAISE_AFTER: Duration = Duration::from_secs(600);
 
+/// What packets may have over links that are common, less the headers of UDP and IP: 1500
+/// bytes less those of a tunnel, 1500 over IPv6 and IPv4, 9000 over both.
+const COMMON: [u32; 5] = [1372, 1452, 1472, 8952, 8972];
+
 /// How many losses in a row, a round trip apart, say that long packets do not come any more.
 const LOSSES: u8 = 3;
 
@@ -137,15 +141,24 @@ impl Endpoint {
         self.ask_sizes(now, link);
     }
 
-    /// The next packet to be tried behind one of `size` bytes: it holds an STU twice as large
-    /// as what is granted, or as fits there.
+    /// The next packet to be tried behind one of `size` bytes, and behind what is granted:
+    /// what common links carry, or twice as large an STU, up to what this path carries.
     fn next_size(&self, link: u32, size: u32) -> Option<u32> {
         let known = self.links.get(link)?;
         let path = &self.paths[usize::from(known.path)];
-        let sure = path.limits.as_ref()?.sure;
-        let stu = path.stu_of(known.size.or_sure(sure).max(size))?;
-        let most = path.largest_stu()?.min(self.config.max_stu);
-        (stu < most).then(|| (1 << (stu + 1)) + HEADER_LEN as u32)
+        let limits = path.limits.as_ref()?;
+        let size = known.size.or_sure(limits.sure).max(size);
+        let (header, stu) = (HEADER_LEN as u32, path.stu_of(size, 0)?);
+        // The longest STU that a packet of this connection's side has, and its tail.
+        let most = header + (1 << self.config.max_stu) + u32::from(self.config.tail);
+        let most = most.min(limits.unit);
+        // Where nothing more fits into a longer packet, there is nothing to find out.
+        if path.stu_of(most, 0)? <= stu {
+            return None;
+        }
+        let twice = u32::from(stu) * 2 + header;
+        let common = COMMON.into_iter().filter(|common| *common > size);
+        Some(common.chain([twice]).min().unwrap_or(most).min(most))
     }
 
     /// Asks for each size once.
@@ -254,11 +267,11 @@ impl Endpoint {
     /// STUs of a Block come over a link of which long ones were lost.
     pub(crate) fn note_doubtful(&mut self, link: u32, seats: Seats) {
         let block = self.granted.block(seats.first.block);
+        // But for the last of a Block, none is longer than the first.
         let (_, first) = block.stu_at(seats.first.stu);
-        let (_, last) = block.stu_at(seats.end() - 1);
+        let sure = self.sure_stu_for(seats.first.block, link).unwrap_or(u16::MAX);
         let Some(known) = self.links.get_mut(link) else { return };
-        let sure = self.paths[usize::from(known.path)].limits.map_or(0, |limits| limits.sure);
-        if first.max(last) + HEADER_LEN as u32 > sure {
+        if first > sure.into() {
             known.size.losses = 0;
         } else {
             known.size.note_short();
@@ -271,10 +284,10 @@ impl Endpoint {
         let grant = self.granted.grants[usize::from(block)];
         let stu = self.granted.block(block).stu();
         let floor = self.config.retry_floor;
-        let Some(link) = self.links.get_mut(grant.link) else { return false };
-        if self.paths[usize::from(link.path)].sure_stu().is_none_or(|sure| stu <= sure) {
+        if self.sure_stu_for(block, grant.link).is_none_or(|sure| stu <= sure) {
             return false;
         }
+        let Some(link) = self.links.get_mut(grant.link) else { return false };
         let round = link.window.rtt().smoothed().unwrap_or(floor);
         let lost_at = core::mem::replace(&mut link.traffic().long_lost_at, now);
         let size = &mut link.size;
@@ -320,13 +333,51 @@ impl Endpoint {
 
     /// Lays a Block out in STUs that surely come over a link. False where it is as it was.
     pub(crate) fn shorten_stus(&mut self, block: u16, link: u32) -> bool {
-        let Some(known) = self.links.get(link) else { return false };
-        let Some(stu) = self.paths[usize::from(known.path)].sure_stu() else { return false };
+        let Some(sure) = self.sure_stu_for(block, link) else { return false };
+        let Some(stu) = equal_part(self.granted.block(block).stu(), sure) else { return false };
         let from = self.granted.grants[usize::from(block)].from;
         let Some(from) = self.granted.table().shorten(block, stu, from) else { return false };
         let grant = self.granted.grant(block);
         grant.from = from;
         grant.passed = 0;
         true
+    }
+
+    /// The longest STU that surely comes over a link, for the connection of a Block.
+    fn sure_stu_for(&self, block: u16, link: u32) -> Option<u16> {
+        let receive = self.receives.get(self.granted.grants[usize::from(block)].receive)?;
+        self.sure_stu_on(receive.connection, link)
+    }
+}
+
+/// The longest equal part of an STU that is no longer than another and longer than half of
+/// it. What has landed is whole parts then, and comes not again.
+fn equal_part(stu: u16, most: u16) -> Option<u16> {
+    let least = u32::from(stu).div_ceil(u32::from(most.max(1)));
+    let parts = (least..=2 * least).find(|parts| u32::from(stu).is_multiple_of(*parts))?;
+    Some((u32::from(stu) / parts) as u16)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::equal_part;
+    use crate::path::whole_stu;
+
+    /// What fills a packet has such parts for every link that carries 1024 bytes, and for
+    /// each that carries an eighth of it.
+    #[test]
+    fn an_stu_has_equal_parts_for_every_narrower_link() {
+        for packet in (8..=65_535).step_by(7) {
+            let stu = whole_stu(packet);
+            assert!(u32::from(stu) <= packet && packet - u32::from(stu) < 8.max(packet / 512));
+            for sure in [stu / 8, 1_024, 1_160, 1_328, 1_408, 1_432, 8_928] {
+                if sure >= stu || sure < stu / 8 && sure < 1_024 || sure == 0 {
+                    continue;
+                }
+                let part = equal_part(stu, sure).expect("there is one");
+                assert!(part <= sure && 2 * u32::from(part) > sure.into(), "{stu} {sure} {part}");
+                assert!(stu.is_multiple_of(part));
+            }
+        }
     }
 }

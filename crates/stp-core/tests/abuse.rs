@@ -25,7 +25,7 @@ fn every_operation() -> Vec<Message> {
         bufx: 1 << 16,
         offset: 0,
         attempt: 1,
-        stu: 7,
+        stu: 128,
         block_size: 9,
         is_limited: false,
         granted: next,
@@ -41,7 +41,7 @@ fn every_operation() -> Vec<Message> {
         block: 0,
         bufx: 1 << 16,
         offset: 0,
-        stu: 7,
+        stu: 128,
     };
     let (serial, handle, opaque) = (0, 0, 0);
     let (width, function) = (WordWidth::Eight, WordFunction::CompareSwap { expected: 1, new: 2 });
@@ -215,7 +215,9 @@ fn grants_beyond_what_was_asked_are_refused() {
         (ClearToSend { granted: far(5, u16::MAX, 0), ..grant }, Refusal::OutOfBounds),
         (ClearToSend { granted: far(512, 1, 0), ..grant }, Refusal::Malformed),
         (ClearToSend { granted: far(5, 1, 1), ..grant }, Refusal::Malformed),
-        (ClearToSend { stu: 12, block_size: 12, ..grant }, Refusal::Malformed),
+        (ClearToSend { stu: 4096, block_size: 12, ..grant }, Refusal::Malformed),
+        (ClearToSend { stu: 513, ..grant }, Refusal::Malformed),
+        (ClearToSend { offset: grant.offset + 128, stu: 96, ..grant }, Refusal::OutOfBounds),
         (ClearToSend { offset: grant.offset + 1, ..grant }, Refusal::OutOfBounds),
         (ClearToSend { sync: 7, ..grant }, Refusal::UnknownId),
         (ClearToSend { ids: Ids { d_id: 2, ..grant.ids }, ..grant }, Refusal::UnknownId),

@@ -30,7 +30,8 @@ impl Bottleneck {
 }
 
 fn config() -> Config {
-    Config::shared_network()
+    // What is counted below are STUs of 1 KiB.
+    Config { max_stu: 10, ..Config::shared_network() }
 }
 
 /// Sends one Transfer after another, some of them at a time.

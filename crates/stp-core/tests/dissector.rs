@@ -110,7 +110,7 @@ fn every_field_is_shown_by_its_name() {
     let filters = [
         (
             1,
-            "st.attempt == 1 && st.stu == 10 && st.block_size == 18 && st.block == 3 \
+            "st.attempt == 1 && st.stu == 1432 && st.block_size == 18 && st.block == 3 \
              && st.bufx.index == 17 && st.bufx.generation == 5 && st.lead == 512 \
              && st.count == 64 && st.behind == 1 && st.d_id == 12 && st.s_id == 21",
         ),
@@ -118,12 +118,15 @@ fn every_field_is_shown_by_its_name() {
         (2, "st.payload == 00:01:02:03:04:05:06:07:08:09:0a:0b:0c:0d:0e:0f"),
         (
             3,
-            "st.version == 2 && st.max_stu == 10 && st.buffer == 16 && st.slots == 8 \
+            "st.version == 3 && st.max_stu == 13 && st.buffer == 16 && st.slots == 8 \
              && st.s_key == 0xc0ffee01 && st.d_key == 0xa1b2c3d4",
         ),
         (4, "st.width == 4 && st.function == 8 && st.operand == 0x11223344"),
         (4, "st.expected == 0x55667788 && st.place == 4 && st.handle == 0x20007"),
-        (5, "st.after == 2 && st.get_len == 3000 && st.serial == 5 && st.place == 1024"),
+        (
+            5,
+            "st.after == 2 && st.get_len == 3000 && st.stu == 1432 && st.serial == 5 && st.place == 1024",
+        ),
     ];
     for (number, filter) in filters {
         let Some(dissected) = ST.read(capture.path(), filter, &[]) else { return };

@@ -64,20 +64,22 @@ struct Place {
 }
 
 impl Place {
-    /// Cuts the Block at every multiple of the STU, byte by byte as it were.
-    fn cut(start: u32, len: u32, stu: u8) -> Vec<Stu> {
+    /// Cuts the Block into STUs, the last of which is what is left.
+    fn cut(start: u32, len: u32, stu: u16) -> Vec<Stu> {
         let (mut from, end) = (u64::from(start), u64::from(start) + u64::from(len));
         let mut stus = Vec::new();
         while from < end {
-            let next = (from / (1 << stu) + 1) * (1 << stu);
-            let to = next.min(end);
+            let to = (from + u64::from(stu)).min(end);
             stus.push(Stu { offset: from as u32, len: (to - from) as u32, fate: Fate::Awaited });
             from = to;
         }
         stus
     }
 
-    fn open(&mut self, expected: Expected, start: u32, memory: Span, stu: u8) -> bool {
+    fn open(&mut self, expected: Expected, start: u32, memory: Span, stu: u16) -> bool {
+        if stu == 0 {
+            return false;
+        }
         let stus = Self::cut(start, memory.len, stu);
         // What lies beyond 32 bits cannot be named by a header.
         let is_named = u64::from(start) + u64::from(memory.len) <= 1 << 32;
@@ -90,18 +92,22 @@ impl Place {
         true
     }
 
-    /// Cut anew: each piece is what the one that it lies in was.
-    fn shorten(&mut self, stu: u8, size: u32) -> bool {
-        let Some(first) = self.stus.first() else { return false };
-        let stus = Self::cut(first.offset, self.memory.len, stu);
-        if !self.is_open || self.under_way > 0 || 1 << stu >= size || stus.len() > MOST {
+    /// Cut anew into equal parts: each is what the one that it lies in was.
+    fn shorten(&mut self, stu: u16, size: u32) -> bool {
+        let Some(first) = self.stus.first().copied() else { return false };
+        let is_part = (1..size).contains(&stu.into()) && size.is_multiple_of(stu.into());
+        if !self.is_open || self.under_way > 0 || !is_part {
             return false;
         }
-        let (old, ends) =
-            (std::mem::replace(&mut self.stus, stus), |stu: &Stu| stu.offset + stu.len);
+        let stus = Self::cut(first.offset, self.memory.len, stu);
+        if stus.len() > MOST {
+            return false;
+        }
+        let old = std::mem::replace(&mut self.stus, stus);
+        let ends = |stu: &Stu| u64::from(stu.offset) + u64::from(stu.len);
         let end_of = |count: usize| old[..count].last().map(ends);
         let (granted, highest) = (end_of(self.granted), end_of(self.highest));
-        let count = |end| self.stus.iter().filter(|stu| Some(stu.offset) < end).count();
+        let count = |end| self.stus.iter().filter(|stu| Some(u64::from(stu.offset)) < end).count();
         (self.granted, self.highest) = (count(granted), count(highest));
         for stu in &mut self.stus {
             let whole = old.iter().rfind(|old| old.offset <= stu.offset);
@@ -181,11 +187,11 @@ impl Place {
 /// Something that an engine or an adapter does. Places beyond the table are tried too.
 #[derive(Clone, Debug)]
 enum Step {
-    Open { place: u16, start: u32, len: u32, stu: u8 },
+    Open { place: u16, start: u32, len: u32, stu: u16 },
     Grant { place: u16, end: u16 },
     Close { place: u16 },
     Redirect { place: u16, peer: u32 },
-    Shorten { place: u16, stu: u8 },
+    Shorten { place: u16, parts: u16 },
     TakeMarked { place: u16 },
     Data { place: u16, stu: usize, wrong: Wrong, len: i32, is_marked: bool },
     Land { nth: usize, is_in_place: bool },
@@ -309,14 +315,16 @@ impl Both {
                     (known.expected.path, known.expected.peer) = (path, peer);
                 }
             }
-            Step::Shorten { place, stu } => {
+            Step::Shorten { place, parts } => {
                 let size = self.sizes.get(usize::from(place)).copied().unwrap_or(0);
+                // Also what is no equal part.
+                let stu = (size / u32::from(parts.max(1))) as u16;
                 let known = self.model.get_mut(usize::from(place));
                 let is_shorter = known.is_some_and(|known| known.shorten(stu, size));
                 let answer = self.storage.seam().shorten(place, stu, 0);
                 assert_eq!(answer, is_shorter.then_some(0));
                 if is_shorter {
-                    self.sizes[usize::from(place)] = 1 << stu;
+                    self.sizes[usize::from(place)] = stu.into();
                 }
             }
             Step::TakeMarked { place } => {
@@ -333,7 +341,7 @@ impl Both {
         self.compare();
     }
 
-    fn open(&mut self, place: u16, start: u32, len: u32, stu: u8) {
+    fn open(&mut self, place: u16, start: u32, len: u32, stu: u16) {
         self.opened += 1;
         let expected = expected(place, self.opened);
         let memory = RegionId::new(u32::from(place), 1).span(1 << 40, len);
@@ -341,7 +349,7 @@ impl Both {
         let is_open = known.is_some_and(|known| known.open(expected, start, memory, stu));
         assert_eq!(self.storage.seam().open(place, expected, start, memory, stu), is_open);
         if is_open {
-            self.sizes[usize::from(place)] = 1 << stu;
+            self.sizes[usize::from(place)] = stu.into();
         }
     }
 
@@ -433,13 +441,13 @@ fn step() -> impl Strategy<Value = Step> {
     ];
     let off = prop_oneof![12 => Just(0), 1 => -1..=1i32, 1 => 2..8i32];
     prop_oneof![
-        3 => (place(), start, 0u32..2_000, 2u8..8)
+        3 => (place(), start, 0u32..2_000, prop_oneof![0u16..200, (0u16..25).prop_map(|stu| stu * 8)])
             .prop_map(|(place, start, len, stu)| Step::Open { place, start, len, stu }),
         3 => (place(), 0u16..140).prop_map(|(place, end)| Step::Grant { place, end }),
         1 => place().prop_map(|place| Step::Close { place }),
         1 => (place(), 0u32..3).prop_map(|(place, peer)| Step::Redirect { place, peer }),
         1 => place().prop_map(|place| Step::TakeMarked { place }),
-        2 => (place(), 2u8..7).prop_map(|(place, stu)| Step::Shorten { place, stu }),
+        2 => (place(), 0u16..7).prop_map(|(place, parts)| Step::Shorten { place, parts }),
         30 => (place(), 0usize..40, wrong, off, any::<bool>()).prop_map(
             |(place, stu, wrong, len, is_marked)| Step::Data { place, stu, wrong, len, is_marked }
         ),
@@ -471,13 +479,13 @@ proptest! {
         header in any_header(),
         (bufx, generation) in (0u32..5, 0u32..2),
         len in any::<u32>(),
-        (start, block_len, stu) in (any::<u32>(), any::<u32>(), any::<u8>()),
+        (start, block_len, stu) in (any::<u32>(), any::<u32>(), any::<u16>()),
         seat in (0u16..5, 0u16..3, any::<u16>()),
     ) {
         let mut storage = Storage::new();
         let memory = RegionId::new(0, 1).span(u64::MAX - 100, block_len);
         storage.seam().open(1, expected(1, 1), start, memory, stu);
-        storage.seam().open(2, expected(2, 2), 0, RegionId::new(0, 1).span(0, 5_000), 6);
+        storage.seam().open(2, expected(2, 2), 0, RegionId::new(0, 1).span(0, 5_000), 72);
         storage.seam().grant(1, u16::MAX);
         storage.seam().grant(2, u16::MAX);
         for header in [header, Header { bufx: (generation << 16 | bufx).into(), ..header }] {
@@ -496,7 +504,7 @@ proptest! {
 fn opened(granted: u16) -> (Storage, Expected, u32) {
     let (mut storage, expected) = (Storage::new(), expected(2, 1));
     let memory = RegionId::new(5, 1).span(1_000, 138);
-    assert!(storage.seam().open(2, expected, 64, memory, 6));
+    assert!(storage.seam().open(2, expected, 64, memory, 64));
     storage.seam().grant(2, granted);
     let bufx = storage.blocks[2].bufx(2);
     (storage, expected, bufx)
@@ -545,9 +553,9 @@ fn memory_is_free_only_when_nothing_is_under_way_to_it() {
     let hit = storage.seam().place(&incoming(&expected, &header, 104, Wrong::Nothing)).unwrap();
     assert!(!storage.seam().close(2));
     let memory = RegionId::new(6, 1).span(0, 64);
-    assert!(!storage.seam().open(2, expected, 0, memory, 6), "its place is taken still");
+    assert!(!storage.seam().open(2, expected, 0, memory, 64), "its place is taken still");
     assert_eq!(storage.seam().landed(hit.seat, true), Arrival::Released);
-    assert!(storage.seam().open(2, expected, 0, memory, 6));
+    assert!(storage.seam().open(2, expected, 0, memory, 64));
     assert_eq!(storage.seam().landed(hit.seat, true), Arrival::Stale);
 }
 
@@ -557,9 +565,9 @@ fn storage_that_is_too_short_makes_for_fewer_blocks() {
     let mut seam = Blocks::new(&mut blocks, &mut bits, 64);
     let memory = RegionId::new(0, 1).span(0, 64);
     for place in 0..3 {
-        assert!(seam.open(place, expected(place, 1), 0, memory, 6));
+        assert!(seam.open(place, expected(place, 1), 0, memory, 64));
     }
-    assert!(!seam.open(3, expected(3, 1), 0, memory, 6));
+    assert!(!seam.open(3, expected(3, 1), 0, memory, 64));
     assert!(seam.block(3).is_none());
 }
 
@@ -570,8 +578,8 @@ fn a_block_of_the_most_stus_is_complete_after_the_last() {
     let mut seam = Blocks::new(&mut blocks, &mut bits, u16::MAX);
     let memory = |stus: u32| RegionId::new(0, 1).span(0, stus * 64);
     let expected = expected(0, 1);
-    assert!(!seam.open(0, expected, 0, memory(65_536), 6), "too many");
-    assert!(seam.open(0, expected, 0, memory(65_535), 6));
+    assert!(!seam.open(0, expected, 0, memory(65_536), 64), "too many");
+    assert!(seam.open(0, expected, 0, memory(65_535), 64));
     seam.grant(0, u16::MAX);
     let bufx = seam.block(0).unwrap().bufx(0);
     for stu in 0..65_535 {
@@ -587,6 +595,6 @@ fn a_block_of_the_most_stus_is_complete_after_the_last() {
 #[test]
 fn a_block_may_end_where_offsets_do() {
     let mut both = Both::new();
-    both.step(&Step::Open { place: 0, start: 4_294_966_795, len: 501, stu: 5 });
+    both.step(&Step::Open { place: 0, start: 4_294_966_795, len: 501, stu: 32 });
     both.step(&Step::Grant { place: 0, end: 16 });
 }

@@ -5,7 +5,7 @@ use crate::two::{Two, Wire, decode, encode, offer, op, place, seal, small};
 use landfall_placement::{Engine, Peer, Placement, Refusal, Spans};
 use proptest::prelude::*;
 use stp_core::wire::message::{Ending, Ids, Message, Offer, Question, State, Verdict};
-use stp_core::wire::proof::Secret;
+use stp_core::wire::proof::{Secret, Secrets};
 use stp_core::wire::{Envelope, HEADER_LEN, Header, Op, Reason, proof};
 use stp_core::{Admission, Config, Connect, Ended, Endpoint, Event};
 
@@ -310,12 +310,43 @@ fn who_speaks_an_older_version_is_told_so() {
     assert_eq!(two.log[0].last(), Some(&Event::Closed { connection: id, why }));
     // It asks: it is refused in a form that it knows.
     let old = Offer { version: 1, secret: Secret(0), ..offer };
-    let request = encode(ports, &Message::RequestConnection(old));
-    assert_eq!(hear(&mut two, 1, Peer::Node(0), &request), Err(Refusal::Unsupported));
-    let answer = said(&mut two, 1).remove(0).1;
+    is_told(&mut two, &encode(ports, &Message::RequestConnection(old)), offer);
+}
+
+/// Somebody hears in a form of 40 bytes that its request cannot be understood.
+fn is_told(two: &mut Two, request: &[u8], offer: Offer) {
+    assert_eq!(hear(two, 1, Peer::Node(0), request), Err(Refusal::Unsupported));
+    let answer = said(two, 1).remove(0).1;
     assert_eq!(answer.len(), HEADER_LEN);
     let result = Err(Reason::Incompatible);
     assert_eq!(decode(&answer).1, Message::ConnectionAnswer { d_id: offer.s_id, result });
+}
+
+/// STUs are powers of two there, and slots have all of Offset: it reads our request, for
+/// what it takes for slots is below 65,536, and we read its.
+#[test]
+fn who_speaks_version_2_is_told_so() {
+    let mut two = Two::new(Config { tail: 255, slots: 64, ..small() });
+    let (_, mut request) = asking(&mut two);
+    let (ports, Message::RequestConnection(offer)) = decode(&request) else {
+        panic!("{request:?}")
+    };
+    let header = Header::read(&request).unwrap();
+    assert_eq!((offer.version, header.param.get() >> 10), (3, 3));
+    assert!(header.offset.get() <= 65_535, "version 2 refuses more without a word");
+    // Version 2, STUs of up to 2^13, buffers of 2^21, 40,000 slots.
+    request[2..4].copy_from_slice(&(2u16 << 10 | 13 << 5 | 21).to_be_bytes());
+    request[24..28].copy_from_slice(&40_000u32.to_be_bytes());
+    seal(&mut request);
+    is_told(&mut two, &request, offer);
+    // It says so with a proof, as in this version.
+    let back = Envelope { d_port: ports.s_port, s_port: ports.d_port, d_key: offer.s_key };
+    let result = Err(Reason::Incompatible);
+    let mut answer = encode(back, &Message::ConnectionAnswer { d_id: offer.s_id, result });
+    proof::seal(&mut answer, Secrets { receiver: offer.secret, sender: Secret(0) });
+    assert_eq!(hear(&mut two, 0, Peer::Node(1), &answer), Ok(Placement::Consumed));
+    let why = Some(Ended::There(Reason::Incompatible));
+    assert!(matches!(two.log[0].last(), Some(Event::Closed { why: w, .. }) if *w == why));
 }
 
 #[test]

@@ -9,8 +9,8 @@ use zerocopy::IntoBytes;
 
 const STUS: u16 = 200;
 const BITS: usize = bits_needed(1, STUS);
-const STU: u8 = 6;
-const STU_LEN: u32 = 1 << STU;
+const STU: u16 = 72;
+const STU_LEN: u32 = STU as u32;
 /// Room for a head and what lies between two of them.
 const STRIDE: usize = 64;
 const FROM: Peer = Peer::Node(9);

@@ -35,7 +35,7 @@ fn fast() -> LinkConfig {
 
 /// STUs of 1 KiB in Blocks of 8, so that grants are small and flow.
 fn config(policy: Policy, window: u64) -> Config {
-    Config { policy, window, block_stus: 3, blocks_ahead: 64, ..Config::default() }
+    Config { policy, window, max_stu: 10, block_stus: 3, blocks_ahead: 64, ..Config::default() }
 }
 
 impl Incast {

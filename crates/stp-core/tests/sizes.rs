@@ -15,9 +15,10 @@ use stp_core::{Config, Event};
 /// What every way carries, and what interfaces of 9000 bytes do.
 const SURE: u32 = 1200;
 const JUMBO: u32 = 8972;
-/// Packets that hold an STU of 8 KiB, and of 4 KiB.
-const EIGHT: u32 = 8192 + 40;
-const FOUR: u32 = 4096 + 40;
+/// Data with the longest STU that such an interface carries: a multiple of 8 bytes.
+const FULL: u32 = 8928 + 40;
+/// What is tried behind 1500 bytes over IPv4: an STU twice as long.
+const TWICE: u32 = 2 * 1432 + 40;
 
 fn how() -> EngineConfig {
     EngineConfig { sure: SURE, ..EngineConfig::default() }
@@ -108,8 +109,15 @@ fn carry(pair: &mut Pair, seed: u64, len: usize) {
 
 #[test]
 fn each_way_is_used_as_far_as_it_carries() {
-    // 1280, 1500 and 9000, less the headers of IPv6; and something between.
-    let cases = [(1232, SURE, 1064), (1452, SURE, 1064), (5000, FOUR, FOUR), (8952, EIGHT, EIGHT)];
+    // 1280, 1500 and 9000, less the headers of IPv6 and IPv4; and something between.
+    let cases = [
+        (1232, SURE, SURE),
+        (1452, 1452, 1448),
+        (1472, 1472, 1472),
+        (5000, TWICE, TWICE),
+        (8952, 8952, 8952),
+        (8972, JUMBO, FULL),
+    ];
     for (carries, wanted, data) in cases {
         let (mut pair, narrow) = pair(&Config::default(), carries);
         run_for(&mut pair.sim, Duration::from_millis(1));
@@ -125,13 +133,13 @@ fn where_all_is_sure_nothing_is_asked() {
     let link = jumbo();
     let mut pair = Pair::new(Sim::from_number(1), Config::default(), &[link]);
     let narrow = Narrow::of(&mut pair.sim, pair.links[0].there(), JUMBO);
-    narrow.proven.set(EIGHT);
+    narrow.proven.set(JUMBO);
     run_for(&mut pair.sim, Duration::from_millis(1));
     let before = pair.sim.stats(pair.links[0].there()).sent_bytes;
     run_for(&mut pair.sim, Duration::from_millis(100));
     assert_eq!(pair.sim.stats(pair.links[0].there()).sent_bytes, before);
     carry(&mut pair, 1, 1 << 20);
-    assert_eq!(narrow.longest.get(), EIGHT, "at once");
+    assert_eq!(narrow.longest.get(), FULL, "at once");
 }
 
 /// The first question goes out with the first packet: whoever has a round trip's time has
@@ -140,7 +148,7 @@ fn where_all_is_sure_nothing_is_asked() {
 fn a_size_is_known_a_round_trip_after_the_connection() {
     let (mut pair, _) = pair(&Config::default(), JUMBO);
     run_for(&mut pair.sim, Duration::from_micros(150));
-    assert_eq!(proven(&mut pair), EIGHT);
+    assert_eq!(proven(&mut pair), JUMBO);
 }
 
 #[test]
@@ -148,7 +156,7 @@ fn a_way_that_becomes_narrow_in_mid_transfer_loses_nothing() {
     for (seed, config) in [(1, Config::default()), (2, Config::shared_network())] {
         let (mut pair, narrow) = pair_over(Sim::from_number(seed), &config, jumbo(), JUMBO);
         carry(&mut pair, 1, 1 << 20);
-        assert_eq!(proven(&mut pair), EIGHT);
+        assert_eq!(proven(&mut pair), JUMBO);
         let bytes = noise(seed, 32 << 20);
         let area = pair.post(100, bytes.len());
         pair.send(7, &bytes);
@@ -171,10 +179,10 @@ fn a_way_that_becomes_wide_again_is_used_again() {
         narrow.carries.set(1472);
         carry(&mut pair, 2, 4 << 20);
         run_for(&mut pair.sim, Duration::from_secs(1));
-        assert_eq!(proven(&mut pair), SURE);
+        assert_eq!(proven(&mut pair), 1472, "it was looked for anew");
         narrow.carries.set(JUMBO);
         run_for(&mut pair.sim, Duration::from_secs(601));
-        assert_eq!(proven(&mut pair), EIGHT, "after the timer of ten minutes");
+        assert_eq!(proven(&mut pair), JUMBO, "after the timer of ten minutes");
         carry(&mut pair, 3, 4 << 20);
     }
     assert_eq!(pair.bob().stats().sizes_lost, 3);
@@ -217,7 +225,7 @@ fn a_link_that_is_silent_for_a_while_keeps_its_size() {
     narrow.carries.set(JUMBO);
     pair.run_until("the transfer", |_, b| b.iter().filter(|e| is_received(e)).count() == 2);
     assert!(read(&pair.sim, pair.b, area) == bytes);
-    assert_eq!((proven(&mut pair), pair.bob().stats().sizes_lost), (EIGHT, 0));
+    assert_eq!((proven(&mut pair), pair.bob().stats().sizes_lost), (JUMBO, 0));
 }
 
 #[test]
@@ -233,7 +241,7 @@ fn sizes_are_found_whatever_is_lost() {
         let (mut pair, _) = pair_over(sim, &config, lossy, 5000);
         carry(&mut pair, 1, 1 << 20);
         let start = pair.now();
-        while proven(&mut pair) < FOUR {
+        while proven(&mut pair) < TWICE {
             assert!(pair.now().since(start) < Duration::from_secs(7200));
             run_for(&mut pair.sim, Duration::from_secs(60));
         }
@@ -252,7 +260,7 @@ fn who_does_not_answer_gets_what_is_sure() {
     let narrow = Narrow::of(&mut sim, link.there(), JUMBO);
     let mut pair = Pair::between(sim, a, b, vec![link]);
     carry(&mut pair, 1, 1 << 20);
-    assert_eq!((proven(&mut pair), narrow.longest.get()), (SURE, 1064));
+    assert_eq!((proven(&mut pair), narrow.longest.get()), (SURE, SURE));
     assert!(pair.alice().refusals().of(Refusal::Unsupported) >= 3);
     run_for(&mut pair.sim, Duration::from_secs(1));
     let asked = pair.alice().refusals().total();
@@ -270,7 +278,7 @@ fn blocks_go_over_from_a_wide_link_to_a_narrow_one() {
     pair.alice().add_link(now, id, PathId(1), bob).unwrap();
     pair.run_until("the link", |_, b| b.iter().any(|e| matches!(e, Event::LinkUp { .. })));
     run_for(&mut pair.sim, Duration::from_millis(1));
-    assert_eq!(proven(&mut pair), EIGHT);
+    assert_eq!(proven(&mut pair), JUMBO);
     let bytes = noise(1, 8 << 20);
     let area = pair.post(100, bytes.len());
     pair.send(7, &bytes);
@@ -281,4 +289,64 @@ fn blocks_go_over_from_a_wide_link_to_a_narrow_one() {
     pair.run_until("the transfer", |_, b| b.iter().any(is_received));
     assert!(read(&pair.sim, pair.b, area) == bytes);
     assert!(pair.bob().stats().blocks_moved > 0);
+}
+
+/// What IPv4 and IPv6 leave of 1500 and 9000 bytes, of the loopback interface, and of a
+/// datagram that is sure to arrive.
+#[test]
+fn an_stu_fills_the_packet_whatever_carries_it() {
+    let cases = [
+        (1472, 0, 1432),
+        (1452, 0, 1408),
+        (8972, 0, 8928),
+        (8952, 0, 8912),
+        (65_507, 0, 65_408),
+        (1200, 0, 1160),
+        (1472, 24, 1408),
+        (1452, 24, 1384),
+        (65_507, 24, 65_408),
+    ];
+    for (unit, tail, stu) in cases {
+        let config = Config { tail, ..Config::default() };
+        let link = jumbo().mtu(unit);
+        let mut pair = Pair::new(Sim::from_number(1), config, &[link]);
+        let narrow = Narrow::of(&mut pair.sim, pair.links[0].there(), unit);
+        narrow.proven.set(unit);
+        let len = 1_000_000;
+        carry(&mut pair, 1, len);
+        assert_eq!(narrow.longest.get(), stu + 40, "packets of {unit}, tail {tail}");
+        // One in each Block is what is left of it.
+        let stats = pair.bob().stats();
+        let whole = (len as u32).div_ceil(stu);
+        let most = u64::from(whole) + stats.block_notifications;
+        assert!((whole.into()..=most).contains(&stats.stus_received), "{stats:?}");
+    }
+}
+
+/// Who wants more room for what seals packets has it, whatever the other side wants.
+#[test]
+fn a_tail_stays_free_in_every_packet() {
+    let unit = 1472;
+    for (there, here) in [(0, 24), (24, 0), (16, 24)] {
+        let config = |tail| Config { tail, ..Config::default() };
+        let mut pair = Pair::with(
+            Sim::from_number(1),
+            config(there),
+            config(here),
+            EngineConfig::default(),
+            &[jumbo().mtu(unit)],
+        );
+        let longest = Rc::new(Cell::new(0));
+        for way in [pair.links[0].there(), pair.links[0].back()] {
+            let longest = longest.clone();
+            pair.sim
+                .intercept(way, move |_, frame| {
+                    longest.set(longest.get().max(frame.bytes.len() as u32));
+                    Fate::Pass
+                })
+                .unwrap();
+        }
+        carry(&mut pair, 1, 100_000);
+        assert_eq!(longest.get(), 1408 + 40, "tails of {there} and {here}");
+    }
 }

@@ -359,13 +359,13 @@ fn sizes_that_have_no_place_are_refused() {
     }
     if let Message::ClearToSend(grant) = sample("Clear_To_Send") {
         let nothing = Granted::Next { lead: 0, count: 0, behind: 0 };
-        wrong.push(Message::ClearToSend(ClearToSend { stu: 32, ..grant }));
+        wrong.push(Message::ClearToSend(ClearToSend { stu: 0, ..grant }));
         wrong.push(Message::ClearToSend(ClearToSend { block_size: 32, ..grant }));
         wrong.push(Message::ClearToSend(ClearToSend { granted: nothing, ..grant }));
         wrong.push(Message::ClearToSend(ClearToSend { granted: Granted::Again(0), ..grant }));
     }
     if let Message::Get(get) = sample("Get") {
-        wrong.push(Message::Get(Get { stu: 32, ..get }));
+        wrong.push(Message::Get(Get { stu: 0, ..get }));
     }
     assert_eq!(wrong.len(), 10);
     for message in wrong {
@@ -379,9 +379,10 @@ fn sizes_that_have_no_place_are_refused() {
     };
     malformed("Request_To_Send", 2, &[0, 32]);
     malformed("Request_To_Send", 2, &[1, 0]);
-    malformed("Get", 2, &[0, 32]);
+    malformed("Get", 2, &[0, 0]);
     malformed("Request_Connection", 24, &[0, 1, 0, 0]);
     malformed("Clear_To_Send", 32, &[0, 0]);
+    malformed("Clear_To_Send", HEADER_LEN, &[0, 0]);
     malformed("Clear_To_Send again", 28, &[0; 8]);
     malformed("Request_State memory", 2, &[0, 3]);
     malformed("Request_State_Response memory", 2, &[0, 5]);

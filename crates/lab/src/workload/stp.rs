@@ -65,13 +65,14 @@ impl Touch {
 }
 
 impl StpWork {
-    /// With STUs of this size, a power of two, and the patience of kernel TCP
+    /// With STUs of this size, or as long as the path's packets hold if that is less and it
+    /// is no power of two; and with the patience of kernel TCP
     /// (`TCP_RTO_MIN`): on a busy machine a thread may have to wait for its core.
     pub fn with_stu(stu: u32) -> Self {
         let patience = Duration::from_millis(200);
         let usual = Config::default();
         let config = Config {
-            max_stu: stu.ilog2() as u8,
+            max_stu: stu.next_power_of_two().ilog2() as u8,
             window: usual.window.min(Self::room()),
             retry_after: patience,
             retry_floor: patience,
@@ -238,9 +239,9 @@ impl Source for StpSource {
 
     fn retransmitted(&self) -> u64 {
         // What was sent beyond the bytes of the messages, in STUs.
-        let stu = 1 << self.engine.config().max_stu;
-        let needed = self.offered * self.layout.message.div_ceil(stu);
-        self.engine.stats().stus_sent.saturating_sub(needed)
+        let stats = self.engine.stats();
+        let again = stats.bytes_sent.saturating_sub(self.offered * self.layout.message);
+        (again * stats.stus_sent).div_ceil(stats.bytes_sent.max(1))
     }
 }
 

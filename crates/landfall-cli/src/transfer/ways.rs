@@ -1,14 +1,13 @@
 //! Ways between the two sides: addresses, interfaces, and endpoints on them.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use landfall::stp::blocking::{Connection, Endpoint};
 use landfall::stp::{Builder, Config, PathId, Peer, Transport, UDP_PORT};
 use landfall_transport::interfaces;
-use landfall_transport::udp::UdpConfig;
 
 use super::wire::{Address, MOST_PIECE, SERVICE};
 use landfall_lab::workload::transport::receive_buffer;
@@ -97,9 +96,7 @@ pub(crate) fn open_sender(choice: &Choice, to: SocketAddr) -> Result<Endpoint> {
     };
     let addresses: Vec<SocketAddr> =
         locals.iter().map(|local| local.resolve(0)).collect::<Result<_>>()?;
-    let mtus = addresses.iter().map(|from| mtu_between(*from, to));
-    let mtu = mtus.min().unwrap_or(FEWEST);
-    open(&addresses, choice, mtu, to.ip().is_loopback())
+    open(&addresses, choice, to.ip().is_loopback())
 }
 
 /// The receiver's endpoint; the network of its peers is not known yet.
@@ -112,17 +109,9 @@ pub(crate) fn open_receiver(choice: &Choice) -> Result<Endpoint> {
     let addresses: Vec<SocketAddr> =
         locals.iter().map(|local| local.resolve(UDP_PORT)).collect::<Result<_>>()?;
     let is_own = addresses.iter().all(|address| address.ip().is_loopback());
-    // The sender knows how long packets may be, and asks for no longer ones.
-    open(&addresses, choice, LOOPBACK_MTU, is_own)
+    open(&addresses, choice, is_own)
 }
 
-const LOOPBACK_MTU: u32 = 65_536;
-/// What every network of IP carries, near enough.
-const FEWEST: u32 = 1_280;
-/// IP, UDP and STP are in front of each unit.
-const HEADERS: u32 = 48 + 40;
-/// The largest unit worth its while: with 8 KiB seven go out with one call.
-const MOST_STU: u8 = 13;
 /// A queued datagram takes more kernel memory than it has bytes.
 const BUFFER_PER_WINDOW: u32 = 3;
 
@@ -133,20 +122,19 @@ const BACKLOG: usize = 128;
 /// not answer that is remembered until its `--patience` is over.
 const CONNECTIONS: usize = 8192;
 
-fn open(addresses: &[SocketAddr], choice: &Choice, mtu: u32, is_own: bool) -> Result<Endpoint> {
-    let mut builder = Builder::default().config(config(choice, mtu, is_own)).backlog(BACKLOG);
+fn open(addresses: &[SocketAddr], choice: &Choice, is_own: bool) -> Result<Endpoint> {
+    let mut builder = Builder::default().config(config(choice, is_own)).backlog(BACKLOG);
     for address in addresses {
-        builder = builder.path(Transport::udp_with(UdpConfig::new(*address, mtu)));
+        builder = builder.path(Transport::udp(*address));
     }
     Ok(Endpoint::from(builder.bind()?))
 }
 
-fn config(choice: &Choice, mtu: u32, is_own: bool) -> Config {
+fn config(choice: &Choice, is_own: bool) -> Config {
     let usual = if is_own { Config::default() } else { Config::shared_network() };
     // The engine gives up after 512 times as long.
     let retry_after = (choice.patience / 512).max(Duration::from_millis(5));
     Config {
-        max_stu: mtu.saturating_sub(HEADERS).max(64).ilog2().min(MOST_STU.into()) as u8,
         window: window(),
         retry_after,
         retry_floor: retry_after,
@@ -168,21 +156,6 @@ fn window() -> u64 {
 
 fn any_like(to: SocketAddr) -> IpAddr {
     if to.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() }
-}
-
-/// How long packets may be between two addresses, as far as the kernel knows.
-fn mtu_between(from: SocketAddr, to: SocketAddr) -> u32 {
-    let ask = || {
-        let socket = UdpSocket::bind(SocketAddr::new(from.ip(), 0))?;
-        socket.connect(to)?;
-        let mtu = if to.is_ipv4() {
-            rustix::net::sockopt::ip_mtu(&socket)
-        } else {
-            rustix::net::sockopt::ipv6_mtu(&socket)
-        };
-        mtu.map_err(io::Error::from)
-    };
-    ask().unwrap_or(FEWEST).max(FEWEST)
 }
 
 /// Connects over the first local address from where the receiver answers.

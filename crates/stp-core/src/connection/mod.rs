@@ -82,8 +82,10 @@ pub(crate) struct Connection {
     pub(crate) is_proved: bool,
     /// How often what waits for an answer was repeated.
     pub(crate) retries: u8,
-    /// The largest STU that both sides can receive, as a power of two.
-    pub(crate) max_stu: u8,
+    /// The largest STU that both sides can receive.
+    pub(crate) max_stu: u16,
+    /// How many bytes of each packet with Data stay free.
+    pub(crate) tail: u8,
     /// How many requests the other side lets us have unanswered.
     pub(crate) slots: u16,
     pub(crate) local_port: u16,
@@ -151,6 +153,7 @@ impl Connection {
             is_proved: false,
             retries: 0,
             max_stu: 0,
+            tail: 0,
             slots: 0,
             local_port: 0,
             remote_port: 0,

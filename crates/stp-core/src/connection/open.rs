@@ -15,12 +15,13 @@ use crate::endpoint::Endpoint;
 use crate::error::{Ended, Error};
 use crate::event::Event;
 use crate::ids::ConnectionId;
+use crate::path::LARGEST_STU;
 use crate::wire::message::{Message, Offer, Question};
 use crate::wire::proof::{Secret, Secrets};
 use crate::wire::{Envelope, Reason};
 
 /// The version of the encoding that is spoken here.
-pub(crate) const VERSION: u8 = 2;
+pub(crate) const VERSION: u8 = 3;
 
 /// The smallest STU of a peer that is of use, as a power of two.
 const LEAST_STU: u8 = 4;
@@ -183,8 +184,9 @@ impl Endpoint {
         Offer {
             version: VERSION,
             max_stu: self.config.max_stu,
+            tail: self.config.tail,
             buffer: self.config.buffer,
-            slots: self.config.slots,
+            slots: self.config.slots.try_into().unwrap_or(u8::MAX),
             s_key: key,
             s_id: index as u16,
             hello,
@@ -315,14 +317,16 @@ impl Endpoint {
 
     /// Takes over what the other side said of itself.
     fn agree(&mut self, index: u32, envelope: Envelope, offer: Offer) {
-        let max_stu = self.config.max_stu.min(offer.max_stu);
+        let most = 1u32 << self.config.max_stu.min(offer.max_stu).min(16);
+        let tail = self.config.tail.max(offer.tail);
         let Some(known) = self.connections.get_mut(index) else { return };
         known.remote_key = offer.s_key;
         known.remote_secret = offer.secret;
         known.remote_id = offer.s_id;
         known.remote_port = envelope.s_port;
-        known.max_stu = max_stu;
-        known.slots = offer.slots;
+        known.max_stu = most.min(LARGEST_STU.into()) as u16;
+        known.tail = tail;
+        known.slots = offer.slots.into();
         let link = known.link;
         self.connections.by_remote.insert((link, offer.s_key), index);
     }

@@ -55,7 +55,9 @@ pub(crate) struct Granted {
 
 impl Granted {
     fn new(config: &Config, random: &mut Random) -> Self {
-        let stus = 1 << config.block_stus;
+        // Twice as many as a Block is given: where STUs become shorter, they are equal parts of
+        // the old ones, and may be little more than half of what the link carries.
+        let stus = (words_per_block(1 << config.block_stus) * 2 * 64) as u16;
         let count = config.blocks;
         Self {
             // Where generations begin is one thing more that forged Data must know.

@@ -63,6 +63,7 @@ impl Setup {
         let shared = congestion::Config::new(64);
         Config {
             max_stu: 7,
+            tail: if self.has(19) && self.has(20) && !self.has(23) { 24 } else { 0 },
             block_stus: self.0[2] & 3,
             buffer: 9,
             blocks_ahead: few(1, 3) as u16,

@@ -30,8 +30,10 @@ pub struct Block {
     pub(super) is_open: bool,
     /// How often this place of the table was used before.
     pub(super) generation: u16,
-    /// The size of an STU, as a power of two.
-    pub(super) stu: u8,
+    /// The size of an STU: of all but the last, which may be shorter.
+    pub(super) stu: u16,
+    /// How many STUs there are.
+    pub(super) stus: u16,
     pub(super) expected: Expected,
     /// The memory that the Block lies in.
     pub(super) region: RegionId,
@@ -76,12 +78,9 @@ impl Block {
 
     /// How many STUs the whole Block has.
     #[must_use]
+    #[inline]
     pub const fn stus(&self) -> u16 {
-        if self.len == 0 {
-            return 0;
-        }
-        let last = (self.start as u64 + self.len as u64 - 1) >> self.stu;
-        (last - (self.start as u64 >> self.stu) + 1) as u16
+        self.stus
     }
 
     /// How many of them, from the first on, are granted.
@@ -115,9 +114,10 @@ impl Block {
         self.is_open
     }
 
-    /// The size of an STU, as a power of two.
+    /// The size of an STU: of all but the last, which may be shorter.
     #[must_use]
-    pub const fn stu(&self) -> u8 {
+    #[inline]
+    pub const fn stu(&self) -> u16 {
         self.stu
     }
 
@@ -127,16 +127,14 @@ impl Block {
         &self.expected
     }
 
-    /// Where in the buffer an STU begins, and how long it is. STUs lie at
-    /// multiples of their size, so that none crosses a buffer; the first and
-    /// the last of a Block may be shorter.
+    /// Where in the buffer an STU begins, and how long it is. STUs lie one behind another
+    /// from the start of their Block, which crosses no buffer; the last may be shorter.
     #[must_use]
     #[inline]
     pub const fn stu_at(&self, index: u16) -> (u32, u32) {
         let (start, end) = (self.start as u64, self.start as u64 + self.len as u64);
-        let first = (start >> self.stu) + index as u64;
-        let (from, to) = (first << self.stu, (first + 1) << self.stu);
-        let from = if from < start { start } else { from };
+        let from = start + index as u64 * self.stu as u64;
+        let to = from + self.stu as u64;
         let to = if to > end { end } else { to };
         (from as u32, to.saturating_sub(from) as u32)
     }

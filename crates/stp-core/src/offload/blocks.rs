@@ -128,23 +128,25 @@ impl<'a> Blocks<'a> {
         expected: Expected,
         start: u32,
         memory: Span,
-        stu: u8,
+        stu: u16,
     ) -> bool {
-        let most = (self.words * 64).min(usize::from(u16::MAX)) as u64;
+        let most = self.most_stus();
         let Some(block) = self.blocks.get_mut(usize::from(index)) else { return false };
         let is_free = !block.is_open && block.under_way == 0;
         let end = u64::from(start) + u64::from(memory.len);
         // Headers name places in the buffer by 32 bits.
-        if !is_free || memory.len == 0 || stu > 30 || end > 1 << 32 {
+        if !is_free || memory.len == 0 || stu == 0 || end > 1 << 32 {
             return false;
         }
-        if ((end - 1) >> stu) - (u64::from(start) >> stu) + 1 > most {
+        let stus = memory.len.div_ceil(stu.into());
+        if stus > most {
             return false;
         }
         *block = Block {
             is_open: true,
             generation: block.generation.wrapping_add(1),
             stu,
+            stus: stus as u16,
             expected,
             region: memory.region,
             at: memory.offset,
@@ -165,30 +167,32 @@ impl<'a> Blocks<'a> {
         }
     }
 
-    /// Lays an open Block out anew, in STUs of this smaller size: what has landed has landed,
-    /// and all else is to be asked for with the new `bufx`. Gives what the number of the STU
-    /// `from` has become. None, and nothing changed, where the Block is closed, its STUs are
-    /// as small, they would be too many, or payloads are under way to it.
-    pub fn shorten(&mut self, index: u16, stu: u8, from: u16) -> Option<u16> {
-        let most = (self.words * 64).min(usize::from(u16::MAX)) as u64;
+    /// The most STUs that a Block has.
+    fn most_stus(&self) -> u32 {
+        (self.words * 64).min(usize::from(u16::MAX)) as u32
+    }
+
+    /// Lays an open Block out anew, in STUs of this size, which each of the old ones holds
+    /// several of: what has landed has landed, and all else is to be asked for with the new
+    /// `bufx`. Gives what the number of the STU `from` has become. None, and nothing changed,
+    /// where the Block is closed, its STUs are no multiple of that, they would be too many,
+    /// or payloads are under way to it.
+    pub fn shorten(&mut self, index: u16, stu: u16, from: u16) -> Option<u16> {
+        let most = self.most_stus();
         let old = *self.block(index)?;
-        if !old.is_open || old.under_way > 0 || stu >= old.stu {
+        let is_part = stu > 0 && stu < old.stu && old.stu.is_multiple_of(stu);
+        if !old.is_open || old.under_way > 0 || !is_part {
             return None;
         }
-        let (start, end) = (u64::from(old.start), u64::from(old.start) + u64::from(old.len));
-        let first = start >> stu;
-        let count = ((end - 1) >> stu) - first + 1;
-        if count > most {
+        let (stus, parts) = (old.len.div_ceil(stu.into()), u32::from(old.stu / stu));
+        if stus > most {
             return None;
         }
-        let place_of = |nth: u16| {
-            let is_end = nth >= old.stus();
-            (if is_end { count } else { (u64::from(old.stu_at(nth).0) >> stu) - first }) as u16
-        };
+        let place_of = |nth: u16| (u32::from(nth) * parts).min(stus) as u16;
         let mut landed = 0;
         let bits = self.bits_mut(index)?;
         // The last first: each STU becomes one or several, none of them before its own place.
-        for nth in (0..old.stus()).rev() {
+        for nth in (0..old.stus).rev() {
             let has_landed = is_set(bits, nth);
             let (stu, count) = (place_of(nth), place_of(nth + 1) - place_of(nth));
             landed += if has_landed { count } else { 0 };
@@ -197,6 +201,7 @@ impl<'a> Blocks<'a> {
         }
         *self.blocks.get_mut(usize::from(index))? = Block {
             stu,
+            stus: stus as u16,
             generation: old.generation.wrapping_add(1),
             granted: place_of(old.granted),
             highest: place_of(old.highest),
@@ -276,7 +281,8 @@ impl<'a> Blocks<'a> {
         if offset < block.start || offset - block.start >= block.len {
             return Err(Refusal::OutOfBounds);
         }
-        let stu = (offset >> block.stu) - (block.start >> block.stu);
+        // The size of an STU of an open Block is not zero.
+        let stu = (offset - block.start) / u32::from(block.stu.max(1));
         if stu >= u32::from(block.granted) {
             return Err(Refusal::OutOfBounds);
         }
@@ -435,8 +441,8 @@ pub fn run(blocks: &[Block], bits: &[u64], words: usize, index: u16, from: u16) 
     let bits = bits.get(usize::from(index) * words..)?.get(..words)?;
     let first = (from..block.granted).find(|stu| !is_set(bits, *stu))?;
     let (offset, payload_len) = block.stu_at(first);
-    // A first STU that is short makes a run of its own.
-    let is_short = payload_len < 1 << block.stu;
+    // The last STU, where it is short, makes a run of its own.
+    let is_short = payload_len < u32::from(block.stu);
     let most = if is_short { first + 1 } else { block.granted };
     // Beyond the highest that came, none has come.
     let mut end = if first >= block.highest { most } else { first + 1 };

@@ -89,7 +89,7 @@ impl Blocks<'_> {
     #[inline]
     fn expected_from(&self, seat: Seat, len: u32, units: u16, run: &UnitRun<'_>) -> u16 {
         let Some(block) = self.block(seat.block) else { return 1 };
-        if len != 1 << block.stu() {
+        if len != u32::from(block.stu()) {
             return 1;
         }
         let most = units.min(block.granted() - seat.stu).min(self.missing_from(seat));

@@ -86,7 +86,7 @@ impl Endpoint {
             return;
         }
         self.stats.stus_marked += u64::from(marked);
-        let bytes = u64::from(marked) << self.granted.block(block).stu();
+        let bytes = u64::from(marked) * u64::from(self.granted.block(block).stu());
         let link = self.granted.grants[usize::from(block)].link;
         if let Some(link) = self.links.get_mut(link) {
             link.traffic().news.marked += bytes;

@@ -15,8 +15,8 @@ const PARTS: u64 = 8;
 /// And so many where others share the network: bursts are what queues drop.
 const PARTS_ON_SHARED: u64 = 64;
 
-/// The smallest STU of any path that can be used, as a power of two.
-const SMALLEST_STU: u8 = 4;
+/// The smallest STU of any path that can be used.
+const SMALLEST_STU: u16 = 16;
 
 impl Endpoint {
     /// A Transfer has its memory: lays out its Blocks. False where it has more
@@ -27,10 +27,11 @@ impl Endpoint {
         let stu = self.smallest_stu(connection);
         let Some(receive) = self.receives.get_mut(index) else { return false };
         let Some(memory) = receive.memory else { return false };
-        let block_size = (stu + self.config.block_stus).min(most_block).min(self.config.buffer);
+        // Buffers lie at multiples of their size in a region, Blocks at multiples of theirs in
+        // a buffer. They are powers of two, whatever STUs are: those change with the path.
+        let block_size = (u32::from(stu) << self.config.block_stus).ilog2() as u8;
+        let block_size = block_size.min(most_block).min(self.config.buffer);
         let size = 1u64 << block_size;
-        // Buffers lie at multiples of their size in a region, Blocks at
-        // multiples of theirs in a buffer.
         let lead = memory.offset & (size - 1);
         let blocks = if receive.len == 0 { 0 } else { (lead + receive.len).div_ceil(size) };
         let Ok(blocks) = u32::try_from(blocks) else { return false };
@@ -51,9 +52,9 @@ impl Endpoint {
     }
 
     /// The smallest STU over the links of a connection, as far as is sure: by it Blocks are
-    /// sized, so that on each link they have no more STUs than may be, whatever becomes of it. While none is up
-    /// nothing is known of them, and the smallest STU is sure to fit.
-    fn smallest_stu(&self, connection: u32) -> u8 {
+    /// sized, so that on each link they have no more STUs than may be, whatever becomes of it.
+    /// While none is up nothing is known of them, and the smallest STU is sure to fit.
+    fn smallest_stu(&self, connection: u32) -> u16 {
         let Some(known) = self.connections.get(connection) else { return SMALLEST_STU };
         let stu_on = |link| self.sure_stu_on(connection, link);
         let on_data_links = known.data_links().filter_map(stu_on).min();
@@ -61,20 +62,20 @@ impl Endpoint {
         on_data_links.or_else(on_any).unwrap_or(known.max_stu.min(SMALLEST_STU))
     }
 
-    /// The STU for a connection on one of its links, as a power of two.
-    pub(crate) fn stu_on(&self, connection: u32, link: u32) -> Option<u8> {
+    /// The STU for a connection on one of its links: what fills a packet there.
+    pub(crate) fn stu_on(&self, connection: u32, link: u32) -> Option<u16> {
         let known = self.connections.get(connection)?;
         let link = self.links.get(link)?;
         let path = &self.paths[usize::from(link.path)];
         let unit = link.size.or_sure(path.limits.as_ref()?.sure);
-        Some(path.stu_of(unit)?.min(known.max_stu))
+        Some(path.stu_of(unit, known.tail)?.min(known.max_stu))
     }
 
     /// The same, whatever becomes of the link.
-    pub(crate) fn sure_stu_on(&self, connection: u32, link: u32) -> Option<u8> {
+    pub(crate) fn sure_stu_on(&self, connection: u32, link: u32) -> Option<u16> {
         let known = self.connections.get(connection)?;
         let path = usize::from(self.links.get(link)?.path);
-        Some(self.paths[path].sure_stu()?.min(known.max_stu))
+        Some(self.paths[path].sure_stu(known.tail)?.min(known.max_stu))
     }
 
     /// Grants the next STUs of a Transfer, where there is room.
@@ -121,10 +122,10 @@ impl Endpoint {
         let known = self.connections.get(connection)?;
         let is_up = |link: &u32| self.links.get(*link).is_some_and(|link| link.is_up);
         // A link that came later may have STUs so small that a Block has too many.
-        let most = words_per_block(1 << self.config.block_stus) << 6;
+        let most = (words_per_block(1 << self.config.block_stus) as u64) << 6;
         let fits = |link: &u32| {
             let stu = self.sure_stu_on(connection, *link);
-            stu.is_some_and(|stu| 1 << block_size.saturating_sub(stu) <= most)
+            stu.is_some_and(|stu| (1u64 << block_size).div_ceil(stu.into()) <= most)
         };
         let carries_data = known.data_links().any(|link| is_up(&link));
         let any_is_up = known.known_links().any(|link| is_up(&link));
@@ -145,7 +146,7 @@ impl Endpoint {
         let Some(receive) = self.receives.get(index) else { return Err(Outcome::Enough) };
         let stu = self.stu_on(receive.connection, link).ok_or(Outcome::NoRoomOnLinks)?;
         let Some(memory) = receive.memory else { return Err(Outcome::Enough) };
-        let stu = stu.min(receive.block_size);
+        let stu = (1u64 << receive.block_size).min(stu.into()) as u16;
         let position = receive.position_of(receive.next_block);
         let at = memory.offset + position;
         let size = 1u64 << receive.block_size;
@@ -191,12 +192,13 @@ impl Endpoint {
         let known = *self.granted.block(block);
         let (granted, stus) = (known.granted(), known.stus());
         let whole = u64::from(known.bytes_of(granted, stus));
-        let stu = 1u64 << known.stu();
+        let stu = u64::from(known.stu());
         let (all, on_link) = (self.room_for_all(), self.room_on(link));
         // Not less than a part of the window, or many small grants would go out.
         let least = whole.min(stu.max(self.config.window / PARTS));
         let least_on_link = whole.min(stu.max(self.least_part(link)));
-        if all < least {
+        // One STU always may be granted where nothing is.
+        if all < least && self.granted.bytes > 0 {
             return Outcome::NoRoom;
         }
         if on_link < least_on_link && self.links.get(link).is_some_and(|link| link.granted > 0) {

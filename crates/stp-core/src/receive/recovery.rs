@@ -70,7 +70,7 @@ impl Endpoint {
         let grant = self.granted.grant(block);
         grant.passed = grant.passed.saturating_add(1);
         if grant.passed >= MARGIN && self.may_ask(now, block) {
-            self.count_lost(now, block, u32::from(known.holes()) << known.stu());
+            self.count_lost(now, block, u32::from(known.holes()) * u32::from(known.stu()));
             // What lies behind the highest may be on its way.
             self.ask_again(now, block, known.highest());
         }

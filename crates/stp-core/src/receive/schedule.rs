@@ -211,12 +211,8 @@ impl Endpoint {
         }
     }
 
-    /// How many bytes may be granted now over all links. One STU always may be
-    /// where nothing is.
+    /// How many bytes may be granted now over all links.
     pub(super) fn room_for_all(&self) -> u64 {
-        if self.granted.bytes == 0 {
-            return self.config.window.max(1 << self.config.max_stu);
-        }
         self.config.window.saturating_sub(self.granted.bytes)
     }
 }

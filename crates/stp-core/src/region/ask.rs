@@ -47,7 +47,7 @@ impl Endpoint {
         let link = self.connection(id)?.link;
         // Each packet has its number, so they cannot become shorter later.
         let stu = self.sure_stu_on(id.index, link).ok_or(Error::PathDown)?;
-        let count = memory.len.div_ceil(1 << stu).max(1);
+        let count = memory.len.div_ceil(stu.into()).max(1);
         let count = u32::try_from(count).map_err(|_| Error::TooLong)?;
         if count > 1 << 30 {
             return Err(Error::TooLong);
@@ -85,7 +85,7 @@ impl Endpoint {
         work: Work,
         (handle, at): (u32, u64),
         count: u32,
-        stu: u8,
+        stu: u16,
     ) -> Result<OperationId, Error> {
         let bound = self.config.operations;
         let known = self.connection_mut(id)?;
@@ -444,8 +444,8 @@ impl Operation {
         let is_void = self.ended.is_some();
         match self.work {
             Work::Put { memory, wants_notice } if !is_void => {
-                let from = u64::from(nth) << self.stu;
-                let len = (memory.len - from).min(1 << self.stu) as u32;
+                let from = u64::from(nth) * u64::from(self.stu);
+                let len = (memory.len - from).min(self.stu.into()) as u32;
                 let put = Message::Put {
                     serial,
                     handle,

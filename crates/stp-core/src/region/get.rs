@@ -70,13 +70,13 @@ impl Endpoint {
         get: &Get,
     ) -> Result<(), Refusal> {
         let path = self.path_index(unit.path).ok_or(Refusal::WrongAddress)?;
-        let largest = self.paths[path].largest_stu().ok_or(Refusal::Unexpected)?;
-        let end = get.offset.checked_add(get.len);
-        let Some(end) = end.filter(|_| get.len > 0 && get.stu <= largest) else {
-            return Err(Refusal::Malformed);
-        };
         let Some(known) = self.connections.get_mut(connection) else {
             return Err(Refusal::UnknownId);
+        };
+        let fits = self.paths[path].carries(get.stu, known.tail);
+        let end = get.offset.checked_add(get.len);
+        let Some(end) = end.filter(|_| get.len > 0 && fits) else {
+            return Err(Refusal::Malformed);
         };
         if !known.serves() {
             return Err(Refusal::Unexpected);

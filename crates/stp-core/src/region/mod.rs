@@ -72,8 +72,8 @@ pub(crate) struct Operation {
     /// Its first serial number, and how many it has: one for each packet.
     pub(crate) first: u32,
     pub(crate) count: u32,
-    /// The payload of each packet but the last, as a power of two.
-    pub(crate) stu: u8,
+    /// The payload of each packet but the last.
+    pub(crate) stu: u16,
     /// Transmissions whose memory a driver holds.
     pub(crate) held: u32,
     pub(crate) old: Option<u64>,

@@ -27,7 +27,8 @@ impl Endpoint {
     ) -> Result<(), Refusal> {
         let index = u32::from(grant.ids.d_id);
         let path = self.path_index(unit.path).ok_or(Refusal::WrongAddress)?;
-        let largest = self.paths[path].largest_stu().ok_or(Refusal::Unexpected)?;
+        let tail = self.connections.get(connection).map_or(0, |known| known.tail);
+        let fits = self.paths[path].carries(grant.stu, tail);
         let is_meant = |send: &Send| {
             send.connection == connection
                 && send.serial as u16 == grant.sync
@@ -41,7 +42,7 @@ impl Endpoint {
             // How much is taken is asked for when nothing else is heard.
             return Err(Refusal::Unexpected);
         }
-        if grant.stu > largest || grant.block_size < grant.stu {
+        if !fits || 1 << grant.block_size < u32::from(grant.stu) {
             return Err(Refusal::Malformed);
         }
         let layout = send.layout(grant)?;
@@ -196,20 +197,20 @@ impl Send {
 
 /// Where the granted STUs end, and which of them are wanted.
 fn granted_range(grant: &ClearToSend, layout: &Layout) -> Result<(u32, Wanted), Refusal> {
-    let offset = grant.offset;
-    let is_start = offset == layout.start || offset & ((1 << grant.stu) - 1) == 0;
-    if offset < layout.start || offset >= layout.end || !is_start {
+    let (offset, stu) = (grant.offset, u32::from(grant.stu));
+    let is_inside = (layout.start..layout.end).contains(&offset);
+    if !is_inside || !(offset - layout.start).is_multiple_of(stu) {
         return Err(Refusal::OutOfBounds);
     }
-    let first = u64::from(offset) >> grant.stu;
     let (stus, wanted) = match grant.granted {
         Granted::Next { count, .. } => (u64::from(count), Wanted::All),
         Granted::Again(bits) => (64 - u64::from(bits.leading_zeros()), Wanted::Bits(bits)),
     };
     // The last of the granted STUs must begin inside of the Block.
-    if (first + stus - 1) << grant.stu >= u64::from(layout.end) {
+    let last = u64::from(offset) + (stus - 1) * u64::from(stu);
+    if last >= u64::from(layout.end) {
         return Err(Refusal::OutOfBounds);
     }
-    let end = ((first + stus) << grant.stu).min(u64::from(layout.end));
+    let end = (last + u64::from(stu)).min(u64::from(layout.end));
     Ok((end as u32, wanted))
 }

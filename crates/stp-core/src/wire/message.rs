@@ -25,13 +25,15 @@ pub struct Envelope {
 pub struct Offer {
     /// The version of this encoding.
     pub version: u8,
-    /// The largest STU that can be received, as a power of two.
+    /// No STU is to be longer than this power of two.
     pub max_stu: u8,
+    /// How many bytes of each packet with Data are to stay free for what seals it.
+    pub tail: u8,
     /// The size of receive buffers, as a power of two: no STU crosses a
     /// multiple of it.
     pub buffer: u8,
     /// How many requests may be unanswered at a time.
-    pub slots: u16,
+    pub slots: u8,
     /// The key that packets to who sends this must have.
     pub s_key: u32,
     /// The connection's identifier at who sends this.
@@ -93,8 +95,8 @@ pub struct ClearToSend {
     pub offset: u32,
     /// Counts the grants of this Block, modulo 64: a duplicate is not a new grant.
     pub attempt: u8,
-    /// The size of an STU, as a power of two.
-    pub stu: u8,
+    /// The size of an STU: of all but the last of the Block. Not zero.
+    pub stu: u16,
     /// The size of a Block, as a power of two.
     pub block_size: u8,
     /// The receiver takes less than was offered: the Request_Answer says how much.
@@ -124,8 +126,8 @@ pub struct Get {
     pub bufx: u32,
     /// Where in the buffer the first byte belongs.
     pub offset: u32,
-    /// The size of an STU, as a power of two.
-    pub stu: u8,
+    /// The size of an STU: of all but the last. Not zero.
+    pub stu: u16,
 }
 
 /// What a Request_State asks for.

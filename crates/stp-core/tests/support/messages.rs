@@ -36,10 +36,11 @@ fn long() -> impl Strategy<Value = u64> {
 
 fn offer() -> impl Strategy<Value = Offer> {
     let sizes = (0..64u8, log_size(), log_size());
-    (sizes, any::<(u16, u32, u16)>(), long(), long()).prop_map(
-        |((version, max_stu, buffer), (slots, s_key, s_id), hello, secret)| Offer {
+    (sizes, any::<(u8, u8, u32, u16)>(), long(), long()).prop_map(
+        |((version, max_stu, buffer), (tail, slots, s_key, s_id), hello, secret)| Offer {
             version,
             max_stu,
+            tail,
             buffer,
             slots,
             s_key,
@@ -102,7 +103,7 @@ fn granted() -> impl Strategy<Value = Granted> {
 
 fn grant() -> impl Strategy<Value = Message> {
     let numbers = any::<(u16, u32, u32, u32, bool)>();
-    (ids(), numbers, (0..64u8, log_size(), log_size()), granted()).prop_map(
+    (ids(), numbers, (0..64u8, 1..=u16::MAX, log_size()), granted()).prop_map(
         |(ids, (sync, block, bufx, offset, is_limited), (attempt, stu, block_size), granted)| {
             Message::ClearToSend(ClearToSend {
                 ids,
@@ -174,7 +175,7 @@ fn access() -> impl Strategy<Value = Message> {
                 is_void,
             }
         ),
-        (any::<(u16, u32, u32, u32, u32, u32, u32, u32)>(), long(), log_size()).prop_map(
+        (any::<(u16, u32, u32, u32, u32, u32, u32, u32)>(), long(), 1..=u16::MAX).prop_map(
             |((s_id, after, handle, len, serial, block, bufx, offset), at, stu)| {
                 Message::Get(Get { s_id, after, handle, at, len, serial, block, bufx, offset, stu })
             }

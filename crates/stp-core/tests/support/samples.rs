@@ -87,8 +87,9 @@ pub fn all() -> Vec<Sample> {
 
 fn connections() -> Vec<Sample> {
     let asked = Offer {
-        version: 2,
-        max_stu: 13,
+        version: 3,
+        max_stu: 16,
+        tail: 24,
         buffer: 21,
         slots: 64,
         s_key: THEIR_KEY,
@@ -97,7 +98,8 @@ fn connections() -> Vec<Sample> {
         secret: ASKERS_SECRET,
     };
     let given = Offer {
-        max_stu: 10,
+        max_stu: 13,
+        tail: 0,
         buffer: 16,
         slots: 8,
         s_key: KEY,
@@ -170,7 +172,7 @@ fn grants_and_data() -> Vec<Sample> {
         bufx: 0x0005_0011,
         offset: 65_536,
         attempt: 1,
-        stu: 10,
+        stu: 1432,
         block_size: 18,
         is_limited: false,
         granted: Granted::Next { lead: 512, count: 64, behind: 1 },
@@ -180,7 +182,7 @@ fn grants_and_data() -> Vec<Sample> {
         bufx: 0x0006_0012,
         offset: 81_920,
         attempt: 63,
-        stu: 13,
+        stu: 8928,
         block_size: 20,
         is_limited: true,
         granted: Granted::Again(1 << 63 | 1 << 2 | 1),
@@ -245,7 +247,7 @@ fn accesses() -> Vec<Sample> {
         block: 0,
         bufx: 0x0001_0000,
         offset: 4096,
-        stu: 10,
+        stu: 1432,
     };
     let fetch = |serial, at, width, function| Message::FetchOp {
         serial,

@@ -42,9 +42,9 @@ pub fn small() -> Config {
 
 /// What somebody without an engine asks for a connection with.
 pub fn offer(s_key: u32) -> Offer {
-    let (version, max_stu, buffer, slots) = (2, 7, 9, 4);
+    let (version, max_stu, tail, buffer, slots) = (3, 7, 0, 9, 4);
     let (s_id, hello, secret) = (s_key as u16, 3, Secret(5));
-    Offer { version, max_stu, buffer, slots, s_key, s_id, hello, secret }
+    Offer { version, max_stu, tail, buffer, slots, s_key, s_id, hello, secret }
 }
 
 /// Two endpoints with a connection between them. Side 0 opened it.

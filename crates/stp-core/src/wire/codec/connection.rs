@@ -75,7 +75,7 @@ pub(super) fn parse(op: Op, header: &Header, extension: &[u8]) -> Result<Message
 
 fn fill_offer(header: &mut Header, offer: &Offer) -> Option<()> {
     header.param = pack_sizes(offer.version, offer.max_stu, offer.buffer)?.into();
-    header.offset = u32::from(offer.slots).into();
+    header.offset = (u32::from(offer.tail) << 8 | u32::from(offer.slots)).into();
     header.bufx = offer.s_key.into();
     header.s_id = offer.s_id.into();
     header.t_len = offer.hello.into();
@@ -84,11 +84,14 @@ fn fill_offer(header: &mut Header, offer: &Offer) -> Option<()> {
 
 fn parse_offer(header: &Header, secret: Secret) -> Result<Offer, Refusal> {
     let (version, max_stu, buffer) = unpack_sizes(header.param.get());
+    // Version 2 has the slots in all of it, and takes nothing above 16 bits.
+    let small = u16::try_from(header.offset.get()).map_err(|_| Refusal::Malformed)?;
     Ok(Offer {
         version,
         max_stu,
+        tail: (small >> 8) as u8,
         buffer,
-        slots: u16::try_from(header.offset.get()).map_err(|_| Refusal::Malformed)?,
+        slots: small as u8,
         s_key: header.bufx.get(),
         s_id: header.s_id.get(),
         hello: header.t_len.get(),

@@ -6,7 +6,7 @@ use zerocopy::FromBytes;
 use super::super::header::{EXTENSION_LEN, Header, two_words};
 use super::super::message::{Get, Message};
 use super::super::op::{Flags, Op};
-use super::{LOG_SIZES, fill_rejected, fill_serial, is_rejected, log_size, reason, serial};
+use super::{fill_rejected, fill_serial, is_rejected, reason, serial};
 
 /// The numbers of the functions of FetchOp.
 mod function {
@@ -121,12 +121,12 @@ pub(super) fn parse(op: Op, header: &Header, extension: &[u8]) -> Result<Message
 }
 
 fn fill_get(header: &mut Header, extension: &mut [u8; EXTENSION_LEN], get: &Get) -> Option<()> {
-    if get.stu >= LOG_SIZES {
+    if get.stu == 0 {
         return None;
     }
     header.s_id = get.s_id.into();
     fill_serial(header, get.after);
-    header.param = u16::from(get.stu).into();
+    header.param = get.stu.into();
     header.bufx = get.bufx.into();
     header.offset = get.offset.into();
     header.t_len = get.at.into();
@@ -136,6 +136,10 @@ fn fill_get(header: &mut Header, extension: &mut [u8; EXTENSION_LEN], get: &Get)
 
 fn parse_get(header: &Header, after: u32, extension: &[u8]) -> Result<Get, Refusal> {
     let [handle, len, serial, block] = words(extension)?;
+    let stu = header.param.get();
+    if stu == 0 {
+        return Err(Refusal::Malformed);
+    }
     Ok(Get {
         s_id: header.s_id.get(),
         after,
@@ -146,7 +150,7 @@ fn parse_get(header: &Header, after: u32, extension: &[u8]) -> Result<Get, Refus
         block,
         bufx: header.bufx.get(),
         offset: header.offset.get(),
-        stu: log_size(header)?,
+        stu,
     })
 }
 

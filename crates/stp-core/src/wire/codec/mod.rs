@@ -33,7 +33,7 @@ impl Message {
     #[inline]
     pub const fn head_len(op: Op, flags: Flags) -> usize {
         match op {
-            Op::Get | Op::FetchOp => LONGEST_HEAD,
+            Op::ClearToSend | Op::Get | Op::FetchOp => LONGEST_HEAD,
             Op::ConnectionAnswer if !flags.has(Flags::REJECTED) => LONGEST_HEAD,
             _ => HEADER_LEN,
         }
@@ -45,7 +45,7 @@ impl Message {
     ///
     /// Returns the length, or nothing where `head` is too short or a value
     /// does not fit its place: a size of 2^32 or more, a version above 63, a
-    /// grant of nothing.
+    /// grant of nothing, or in STUs of nothing.
     #[must_use]
     pub fn encode(&self, envelope: Envelope, head: &mut [u8]) -> Option<usize> {
         let op = self.op();
@@ -86,7 +86,7 @@ impl Message {
             | Op::ClearToSend
             | Op::Data
             | Op::End
-            | Op::EndAck => transfer::fill(self, header),
+            | Op::EndAck => transfer::fill(self, header, extension),
             Op::RequestMemoryRegion
             | Op::MemoryRegionAvailable
             | Op::Put
@@ -134,7 +134,7 @@ impl Message {
             | Op::ClearToSend
             | Op::Data
             | Op::End
-            | Op::EndAck => transfer::parse(op, header)?,
+            | Op::EndAck => transfer::parse(op, header, extension)?,
             Op::RequestMemoryRegion
             | Op::MemoryRegionAvailable
             | Op::Put

@@ -2,7 +2,7 @@
 
 use landfall_placement::Refusal;
 
-use super::super::header::{Header, two_words};
+use super::super::header::{EXTENSION_LEN, Header, two_words};
 use super::super::message::{ClearToSend, Ending, Granted, Ids, Message, Verdict};
 use super::super::op::{Flags, Op};
 use super::{
@@ -10,7 +10,11 @@ use super::{
     reason, serial, unpack_sizes,
 };
 
-pub(super) fn fill(message: &Message, header: &mut Header) -> Option<()> {
+pub(super) fn fill(
+    message: &Message,
+    header: &mut Header,
+    extension: &mut [u8; EXTENSION_LEN],
+) -> Option<()> {
     match *message {
         Message::RequestToSend { s_id, serial, len, max_block, opaque, answers } => {
             if max_block >= LOG_SIZES {
@@ -45,7 +49,7 @@ pub(super) fn fill(message: &Message, header: &mut Header) -> Option<()> {
             header.t_len = len.into();
             header.offset = opaque.into();
         }
-        Message::ClearToSend(grant) => fill_grant(header, &grant)?,
+        Message::ClearToSend(grant) => fill_grant(header, extension, &grant)?,
         Message::Data { d_id, block, bufx, offset, hold, serial, opaque, is_last } => {
             header.d_id = d_id.into();
             header.sync = (serial as u16).into();
@@ -66,7 +70,7 @@ pub(super) fn fill(message: &Message, header: &mut Header) -> Option<()> {
     Some(())
 }
 
-pub(super) fn parse(op: Op, header: &Header) -> Result<Message, Refusal> {
+pub(super) fn parse(op: Op, header: &Header, extension: &[u8]) -> Result<Message, Refusal> {
     let ids = ids(header);
     let flags = header.flags();
     let is_answer = flags.has(Flags::ANSWER);
@@ -95,7 +99,7 @@ pub(super) fn parse(op: Op, header: &Header) -> Result<Message, Refusal> {
             len: header.t_len.get(),
             opaque: header.offset.get(),
         },
-        Op::ClearToSend => Message::ClearToSend(parse_grant(header)?),
+        Op::ClearToSend => Message::ClearToSend(parse_grant(header, extension)?),
         Op::Data => parse_data(header)?,
         Op::End => Message::End { ending: ending()?, reason: reason(header) },
         _ => Message::EndAck(ending()?),
@@ -125,8 +129,12 @@ fn fill_ending(header: &mut Header, ending: Ending) {
     header.flags |= Flags::NONE.with_if(ending.by_receiver, Flags::ANSWER).0;
 }
 
-fn fill_grant(header: &mut Header, grant: &ClearToSend) -> Option<()> {
-    if is_of_nothing(grant.granted) {
+fn fill_grant(
+    header: &mut Header,
+    extension: &mut [u8; EXTENSION_LEN],
+    grant: &ClearToSend,
+) -> Option<()> {
+    if is_of_nothing(grant.granted) || grant.stu == 0 {
         return None;
     }
     fill_ids(header, grant.ids);
@@ -134,7 +142,8 @@ fn fill_grant(header: &mut Header, grant: &ClearToSend) -> Option<()> {
     header.b_num = grant.block.into();
     header.bufx = grant.bufx.into();
     header.offset = grant.offset.into();
-    header.param = pack_sizes(grant.attempt & 63, grant.stu, grant.block_size)?.into();
+    header.param = pack_sizes(grant.attempt & 63, 0, grant.block_size)?.into();
+    extension[..2].copy_from_slice(&grant.stu.to_be_bytes());
     header.flags |= Flags::NONE.with_if(grant.is_limited, Flags::LIMITED).0;
     header.t_len = match grant.granted {
         Granted::Next { lead, count, behind } => {
@@ -149,7 +158,7 @@ fn fill_grant(header: &mut Header, grant: &ClearToSend) -> Option<()> {
     Some(())
 }
 
-fn parse_grant(header: &Header) -> Result<ClearToSend, Refusal> {
+fn parse_grant(header: &Header, extension: &[u8]) -> Result<ClearToSend, Refusal> {
     let flags = header.flags();
     let granted = if flags.has(Flags::RESEND) {
         Granted::Again(header.t_len.get())
@@ -157,10 +166,11 @@ fn parse_grant(header: &Header) -> Result<ClearToSend, Refusal> {
         let low = header.low();
         Granted::Next { lead: header.high(), count: (low >> 16) as u16, behind: low as u16 }
     };
-    if is_of_nothing(granted) {
+    let stu = u16::from_be_bytes(*extension.first_chunk().ok_or(Refusal::Truncated)?);
+    if is_of_nothing(granted) || stu == 0 {
         return Err(Refusal::Malformed);
     }
-    let (attempt, stu, block_size) = unpack_sizes(header.param.get());
+    let (attempt, _, block_size) = unpack_sizes(header.param.get());
     Ok(ClearToSend {
         ids: ids(header),
         sync: header.sync.get(),
