@@ -7,7 +7,7 @@ use std::os::fd::RawFd;
 use landfall_placement::{Engine, Instant, Landing, PathId, Placement, Spans, Unit};
 
 use super::socket::{Message, ReceiveHeader};
-use crate::counters::Counters;
+use crate::driver::Counters;
 use crate::exchange::{Arrival, Doubt, HEAD_ROOM, Inbox, MAX_UNITS, Peeked, Turn};
 use crate::inet::nothing_came;
 use crate::memory::{Pins, Regions};

@@ -10,8 +10,6 @@ mod copies;
 mod corpus;
 mod grants;
 mod model;
-mod owned;
-mod properties;
 mod seized;
 #[cfg(not(miri))]
 mod shared;
