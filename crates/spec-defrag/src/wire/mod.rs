@@ -7,7 +7,6 @@
 
 mod exceeded;
 mod parse;
-mod walk;
 mod whole;
 
 pub use exceeded::time_exceeded;
@@ -15,7 +14,7 @@ pub use landfall_inet::Fragment;
 pub use landfall_inet::reassembly::Key;
 pub use parse::{Parsed, Stop, parse, transport_len};
 
-pub(crate) use walk::Walk;
+pub(crate) use parse::Walk;
 pub use whole::{adapt, whole_head};
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use landfall_inet::{ethernet, fragment, ipv4, ipv6};
 use landfall_placement::{Ecn, Refusal};
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::walk::Walk;
+use super::parse::Walk;
 use super::{Key, Parsed};
 use crate::packet::Head;
 
