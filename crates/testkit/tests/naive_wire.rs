@@ -1,10 +1,11 @@
 //! Halves over the naive wire: one checksum over two units, and deposits.
 
-use crate::support::pattern;
 use landfall_placement::{Engine, Instant, PathLimits, Peer, Placement, Refusal, Spans, Unit};
 use landfall_testkit::engines::Halves;
 use landfall_testkit::engines::halves::Event;
 use landfall_testkit::model::{Checked, Faults, NaiveWire};
+
+use crate::support::pattern;
 
 type Wire = NaiveWire<Checked<Halves>>;
 
@@ -100,4 +101,102 @@ fn invariant_8_no_panic_on_junk() {
         assert!(engine.poll_deposit(Instant::ZERO, &mut Spans::new()).is_none());
     }
     assert_eq!(engine.violations(), []);
+}
+
+/// The numbered engine over the naive wire.
+mod numbered {
+    use crate::support::BAD;
+    use crate::support::numbered::{PATH, transfer, wire};
+    use landfall_placement::{Engine, Peer, WordFunction, WordWidth};
+    use landfall_testkit::engines::Area;
+    use landfall_testkit::engines::numbered::{Config, Event};
+    use landfall_testkit::model::Faults;
+
+    #[test]
+    fn messages_of_all_sizes_come_whole() {
+        let lens = [1, 1023, 1024, 1025, 5000, 100_000, 100_000, 100_000, 7, 7, 1024, 300_000];
+        let mut lens = lens.to_vec();
+        lens.sort_unstable();
+        transfer(Config::default(), Faults::default(), 1, &lens);
+        transfer(Config::with_unit(1424).with_checksum(), Faults::default(), 1, &lens);
+    }
+
+    #[test]
+    fn faults_cost_time_only() {
+        let lens = [20_000, 20_000, 20_000, 20_000, 200_000, 200_000, 200_000];
+        for seed in 0..10 {
+            transfer(Config::default().with_checksum(), BAD, seed, &lens);
+        }
+    }
+
+    #[test]
+    fn words_take_effect_once() {
+        let faults = Faults {
+            loss: 100_000,
+            duplication: 200_000,
+            reordering: 200_000,
+            ..Faults::default()
+        };
+        let mut wire = wire(Config { give_up_after: 100, ..Config::default() }, faults, 5);
+        let region = wire.sides[1].memory.lend(vec![0; 64]);
+        wire.sides[1].engine.engine.serve_words(Some(Area::new(region, 0, 64))).unwrap();
+        let mut asked = 0;
+        let mut olds = Vec::new();
+        while olds.len() < 500 {
+            let now = wire.now;
+            while asked < 500 {
+                let word = (8, WordWidth::Eight);
+                let add = WordFunction::Add(1);
+                if wire.sides[0].engine.engine.fetch(now, PATH, Peer::Node(1), word, add).is_err() {
+                    break;
+                }
+                asked += 1;
+            }
+            assert!(wire.turn() || wire.pass_time());
+            while let Some(event) = wire.sides[0].engine.poll_event() {
+                let Event::Fetched { old, .. } = event else { panic!("{event:?}") };
+                olds.push(old);
+            }
+        }
+        olds.sort_unstable();
+        assert!(olds.into_iter().eq(0..500));
+    }
+}
+
+/// The byte stream over the naive wire.
+mod stream {
+    use crate::support::BAD;
+    use crate::support::stream::{Transfer, framings};
+    use landfall_placement::PathId;
+    use landfall_testkit::engines::stream::Config;
+    use landfall_testkit::model::Faults;
+
+    #[test]
+    fn streams_of_every_framing_come_whole() {
+        for framing in framings() {
+            for cuts in [false, true] {
+                let config = Config::new(framing, PathId(0));
+                let small = Transfer { piece: 777, slot: 1000, slots: 7, total: 50_000 };
+                small.run(config, cuts, Faults::default(), 1);
+                let large = Transfer { piece: 300_000, slot: 57_920, slots: 16, total: 3_000_000 };
+                large.run(config.steady(), cuts, Faults::default(), 1);
+            }
+        }
+    }
+
+    #[test]
+    fn faults_cost_time_only() {
+        for (n, framing) in framings().into_iter().enumerate() {
+            for seed in 0..5 {
+                let mut config = Config::new(framing, PathId(0));
+                config.checksum = true;
+                config.give_up_after = 100;
+                let cuts = (seed + n as u64).is_multiple_of(2);
+                let many = Transfer { piece: 3_001, slot: 2_999, slots: 20, total: 200_000 };
+                many.run(config, cuts, BAD, seed);
+                let few = Transfer { piece: 100_000, slot: 70_000, slots: 3, total: 500_000 };
+                few.run(config, cuts, BAD, seed);
+            }
+        }
+    }
 }
