@@ -21,11 +21,10 @@ use clan_dsm::{
 };
 use landfall_placement::{Instant, PathId, Peer};
 
-use super::answer::Answer;
 use super::crowd::{Cause, WindowState, WriteRecord};
 use super::dma::ChainRecord;
 use super::endpoint::Record as EndpointRecord;
-use super::events::{Outlet, Registration};
+use super::events::{Answer, Outlet, Registration};
 use super::memory::{Lent, Pool};
 use super::neighbour::Neighbour;
 use super::tripwire::Record as TripwireRecord;

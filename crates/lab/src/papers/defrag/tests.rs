@@ -1,16 +1,16 @@
 //! The traces are real frames, shaped as they should be, and the same each time; the
 //! engine counts what the paper's ring would; the tables come out as in the paper.
 
-mod ring;
+use std::time::Duration;
 
-use spec_defrag::Prediction;
-use spec_defrag::wire;
+use landfall_placement::Instant;
+use spec_defrag::{Prediction, wire};
 
-use super::SEED;
 use super::adapter::{SILENCE, score};
-use super::tables::{self, Application, Scale, Station, tcp, udp};
+use super::tables::{Application, Scale, Station, tcp, udp};
 use super::trace::ttcp::Disturber;
-use super::trace::{Arrival, Service, TCP, UDP, sor, tpcd, ttcp};
+use super::trace::{Arrival, Headers, Host, Service, TCP, UDP, sor, tpcd, ttcp};
+use super::{SEED, tables};
 
 /// A tenth of the database's traffic.
 fn few_queries() -> tpcd::Workload {
@@ -103,7 +103,7 @@ fn the_engine_with_the_papers_predictor_counts_what_the_papers_ring_does() {
     let both = |arrivals: &[Arrival], predictor, what: &str| {
         let ours = score(arrivals, predictor).unwrap();
         assert!(ours.packets > 0);
-        assert_eq!(ours.successful, ring::successful(arrivals, SILENCE), "{what}");
+        assert_eq!(ours.successful, successful(arrivals, SILENCE), "{what}");
     };
     for seed in 0..4 {
         for service in [Service::InTurn, Service::InOrder] {
@@ -195,4 +195,74 @@ fn table_1_has_few_failures_where_the_sender_disturbs_itself() {
             Disturber::Another => assert!((1..=2 * foreign).contains(&line.failed), "{line:?}"),
         }
     }
+}
+
+// The paper's ring, written down as plainly as can be: the oracle of the engine's
+// receiver with the paper's predictor.
+
+/// The pieces of a page.
+const PIECES: u16 = 3;
+/// The bytes of all pieces but the last, as they count in the offset.
+const PIECE: u16 = 1480;
+
+/// A ring of descriptors for three pieces, one after the other, of whatever packet.
+#[derive(Default)]
+struct Ring {
+    /// The piece that each host sends next.
+    next: [u16; 3],
+    /// The host that was heard last: its next piece is guessed.
+    last: Host,
+    /// The packet whose pieces lie in the page, up to the one that is guessed.
+    page: Option<(Host, u16)>,
+    /// Since the ring was loaded, something landed where it does not belong.
+    is_displaced: bool,
+    /// So many frames will be looked at together.
+    left: u16,
+    successful: u64,
+}
+
+impl Ring {
+    /// The driver looks, and loads the ring: for the rest of the packet in the page, or
+    /// for a new one. The rest of a packet that is not there is waited for one by one.
+    fn load(&mut self) {
+        let next = self.next[usize::from(self.last)];
+        let is_begun = self.page.is_some_and(|(host, _)| host == self.last);
+        self.left = if next == 0 || is_begun { PIECES - next } else { 1 };
+        self.is_displaced = next > 0 && !is_begun;
+    }
+
+    fn land(&mut self, arrival: &Arrival) {
+        if self.left == 0 {
+            self.load();
+        }
+        self.left -= 1;
+        let Some(headers) = Headers::read(arrival.head()).filter(Headers::is_fragment) else {
+            (self.page, self.is_displaced) = (None, true);
+            return;
+        };
+        let guessed = self.next[usize::from(self.last)];
+        let Headers { from, id, more, .. } = headers;
+        let index = headers.offset / PIECE;
+        let belongs = index == guessed && (index == 0 || self.page == Some((from, id)));
+        self.page = (belongs && !self.is_displaced).then_some((from, id));
+        self.is_displaced |= self.page.is_none();
+        self.next[usize::from(from)] = if more { index + 1 } else { 0 };
+        self.last = from;
+        if !more && self.page.take().is_some() {
+            self.successful += 1;
+        }
+    }
+}
+
+/// How many packets land in their page.
+fn successful(arrivals: &[Arrival], silence: Duration) -> u64 {
+    let (mut ring, mut last) = (Ring::default(), Instant::ZERO);
+    for arrival in arrivals {
+        if arrival.at.since(last) > silence {
+            ring.left = 0;
+        }
+        last = arrival.at;
+        ring.land(arrival);
+    }
+    ring.successful
 }
