@@ -7,8 +7,7 @@ use landfall_testbed::{VethConfig, VethPair, require_namespaces, skip_unless};
 use sockets_compat::StpStream;
 
 use crate::ground::{Ground, Running, missing};
-use crate::hosts::{CARRIERS, Host, Hosts, PORT, carriers_orders};
-use crate::liar::{Liar, frame};
+use crate::hosts::{CARRIERS, Host, Hosts, Liar, PORT, carriers_orders, frame};
 
 const SCRIPT: &str = include_str!("between.py");
 const WAYS: [&str; 2] = ["stp", "qpip"];

@@ -3,10 +3,7 @@
 mod between;
 mod ground;
 mod hosts;
-mod liar;
-mod nfs;
-mod postgres;
-mod ssh;
+mod servers;
 
 use ground::{Ground, Where, each, missing};
 use landfall_testbed::skip_unless;
