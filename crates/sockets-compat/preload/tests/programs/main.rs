@@ -1,6 +1,8 @@
 //! Programs that know nothing of it: at both ends, at one end, at the other.
 
 mod between;
+#[path = "../common/mod.rs"]
+mod common;
 mod ground;
 mod hosts;
 mod servers;
