@@ -18,11 +18,11 @@ use landfall_transport::uring::{UringBurst, UringPacketDriver};
 use landfall_transport::{Clock, Driver, Feature, OpenError};
 
 use crate::support;
+use crate::support::packet::uring::why_no_uring;
 use crate::support::packet::{
     EXPERIMENTAL, IPV4, PATH, TCP_HEAD, cable, numbered_frame, place_tcp, send_frames, tcp_frame,
 };
 use crate::support::scatter::{Receiver, pages, socket};
-use crate::support::uring::why_no_uring;
 use crate::support::{PATIENCE, Scripted, assert_same, contents, lent, pattern, turn_until};
 
 const SEGMENT: u16 = 1448;

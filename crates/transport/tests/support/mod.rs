@@ -5,8 +5,6 @@ pub mod packet;
 pub mod scatter;
 pub mod streams;
 pub mod transfer;
-#[cfg(feature = "io-uring")]
-pub mod uring;
 
 use std::collections::VecDeque;
 use std::time::{Duration as StdDuration, Instant as StdInstant};

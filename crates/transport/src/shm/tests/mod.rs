@@ -3,8 +3,6 @@
 
 // Miri has neither mappings nor eventfds.
 #[cfg(not(miri))]
-mod corpus;
-#[cfg(not(miri))]
 mod rendezvous;
 mod rings;
 #[cfg(not(miri))]

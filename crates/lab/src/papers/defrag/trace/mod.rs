@@ -14,7 +14,6 @@
 //! | `sor` | distributed shared memory: pages to the hosts and back |
 
 mod admission;
-mod connection;
 pub(crate) mod sor;
 mod station;
 pub(crate) mod tpcd;
