@@ -6,10 +6,9 @@ use crate::memory;
 #[cfg(not(miri))]
 mod arena;
 mod copies;
-#[cfg(not(miri))]
-mod corpus;
 mod grants;
 mod model;
+mod properties;
 mod seized;
 #[cfg(not(miri))]
 mod shared;

@@ -3,6 +3,8 @@
 
 // Miri has neither mappings nor eventfds.
 #[cfg(not(miri))]
+mod corpus;
+#[cfg(not(miri))]
 mod rendezvous;
 mod rings;
 #[cfg(not(miri))]

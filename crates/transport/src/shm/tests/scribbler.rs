@@ -5,9 +5,6 @@
 //! shared memory changes, no counter leaves its ring, each error is one of the other
 //! side's doing, and an honest peer of the same owner is heard.
 
-use landfall_testkit::corpus::replay;
-use proptest::prelude::*;
-
 use crate::memory::{Piece, SharedView};
 use crate::shm::ring::{ByteConsumer, ByteProducer, Bytes, Consumer, Producer, PushError, Records};
 use crate::shm::watched::{Hits, News, Reporter, Touch, Watched, Writer};
@@ -170,22 +167,4 @@ fn news(input: &mut Input<'_>) {
 
 fn hits() -> Hits {
     Hits::create().expect("memory and descriptors")
-}
-
-// The inputs that the fuzz target `shm_control_words` found worth keeping, replayed;
-// and random ones.
-
-#[test]
-fn the_corpus_of_the_fuzz_target_breaks_nothing() {
-    replay("shm_control_words", 1, run);
-}
-
-proptest! {
-    /// Invariants 3, 5 and 8 against a peer that writes anything anywhere.
-    #[test]
-    fn a_peer_that_scribbles_breaks_nothing(
-        steps in prop::collection::vec(any::<u8>(), 0..400),
-    ) {
-        run(&steps);
-    }
 }
