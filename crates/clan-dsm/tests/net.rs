@@ -1,7 +1,5 @@
 //! Several hosts around one switch, each with an adapter.
-use std::cell::RefCell;
 use std::ops::ControlFlow;
-use std::rc::Rc;
 use std::time::Duration;
 
 use clan_dsm::{
@@ -11,14 +9,14 @@ use clan_dsm::{
 use landfall_placement::{Area, Engine, Instant, PathId, Peer};
 use landfall_simnet::{
     EngineConfig, EngineNode, Frame, Handle, LinkConfig, Loss, Memory, PortId, Probability, Sim,
-    Switch,
+    Switch, check,
 };
 use landfall_testkit::trials;
 pub use landfall_testkit::trials::noise;
 use proptest::prelude::ProptestConfig;
 
 pub type Host = EngineNode<Nic>;
-pub type Log = Rc<RefCell<Vec<Event>>>;
+pub type Log = check::Log<Event>;
 
 /// The one path of each host.
 pub const PATH: PathId = PathId(0);
@@ -117,16 +115,10 @@ impl Net {
             starts: configs.len() as u8,
         };
         for (number, config) in configs.iter().enumerate() {
-            let log: Log = Rc::default();
-            let events = log.clone();
             let seed = [number as u8 + 1; 32];
             let nic = Nic::new(config.clone(), host_id(number), seed);
-            let mut node = EngineNode::with_config(nic, EngineConfig { shared: true, ..how });
-            if is_heard {
-                node = node.on_event(move |_, _: &mut Nic, _: &mut Memory, event| {
-                    events.borrow_mut().push(event);
-                });
-            }
+            let node = EngineNode::with_config(nic, EngineConfig { shared: true, ..how });
+            let (node, log) = if is_heard { check::logged(node) } else { (node, Log::default()) };
             let host = net.sim.add(&format!("host {}", number + 1), node).unwrap();
             // One flipped bit is found by every sum, two need not be: a frame is
             // damaged on one of its two ways at most.
@@ -197,22 +189,18 @@ impl Net {
 
     /// Memory of a host with these bytes in it, some way into its region.
     pub fn lend(&mut self, host: usize, bytes: &[u8]) -> Area {
-        let mut all = vec![0xa7; 24];
-        all.extend_from_slice(bytes);
-        all.extend_from_slice(&[0xa7; 24]);
-        let region = self.memory(host).lend(all).unwrap();
-        Area::new(region, 24, bytes.len() as u64)
+        check::lend(&mut self.sim, self.hosts[host], [24, 24], bytes)
     }
 
     pub fn bytes(&self, host: usize, area: Area) -> Vec<u8> {
-        self.node(host).memory().read(area.span(0, area.len as u32)).unwrap().to_vec()
+        check::read(&self.sim, self.hosts[host], area)
     }
 
     /// Are the bytes around an area as they were lent?
     pub fn is_intact_around(&self, host: usize, area: Area) -> bool {
         let all = self.node(host).memory().bytes(area.region).unwrap();
         let end = (area.offset + area.len) as usize;
-        all[..area.offset as usize].iter().chain(&all[end..]).all(|byte| *byte == 0xa7)
+        all[..area.offset as usize].iter().chain(&all[end..]).all(|byte| *byte == check::AROUND)
     }
 
     /// An aperture of a host, full of zeros.
@@ -230,8 +218,7 @@ impl Net {
     }
 
     pub fn run_for(&mut self, time: Duration) {
-        let end = self.now() + time;
-        self.sim.run_until(end).unwrap();
+        check::run_for(&mut self.sim, time);
     }
 
     /// Runs until it is so; panics where it is not so in time.

@@ -1,18 +1,16 @@
 //! Hosts with an adapter each on a simulated network.
-use std::cell::RefCell;
-use std::ops::ControlFlow;
-use std::rc::Rc;
 use std::time::Duration;
 
 use clan_dsm::{
     ApertureId, Config, Cookie, Event, HostId, LinkId, Nic, Rights, TripwireId, WindowId,
 };
 use landfall_placement::{Area, Instant, PathId, Peer};
-use landfall_simnet::{EngineConfig, EngineNode, Handle, LinkConfig, Memory, Sim};
+pub use landfall_simnet::check::run_until;
+use landfall_simnet::{EngineConfig, EngineNode, Handle, LinkConfig, Sim, check};
 pub use landfall_testkit::trials::noise;
 
 pub type Host = EngineNode<Nic>;
-pub type Log = Rc<RefCell<Vec<Event>>>;
+pub type Log = check::Log<Event>;
 
 /// A host whose events are kept, with what its memory held when each was told
 /// left to the test.
@@ -22,23 +20,9 @@ pub fn add_host(
     config: Config,
     how: EngineConfig,
 ) -> (Handle<Host>, Log) {
-    let log: Log = Rc::default();
-    let events = log.clone();
     let nic = Nic::new(config, HostId::new(number).unwrap(), [number as u8; 32]);
-    let node = EngineNode::with_config(nic, how)
-        .on_event(move |_, _: &mut Nic, _: &mut Memory, event| events.borrow_mut().push(event));
+    let (node, log) = check::logged(EngineNode::with_config(nic, how));
     (sim.add(&format!("host {number}"), node).unwrap(), log)
-}
-
-/// Runs until it is so; panics where it is not within `time`.
-pub fn run_until(sim: &mut Sim, time: Duration, what: &str, done: impl Fn() -> bool) {
-    let end = sim.now() + time;
-    sim.run_until_with(end, |_| match done() {
-        true => ControlFlow::Break(()),
-        false => ControlFlow::Continue(()),
-    })
-    .unwrap();
-    assert!(done(), "{what} did not happen by {}", sim.now());
 }
 
 /// Two hosts with a link between them that side 0 opened.
@@ -77,15 +61,11 @@ impl Pair {
 
     /// Memory of a side with these bytes in it, some way into its region.
     pub fn lend(&mut self, side: usize, bytes: &[u8]) -> Area {
-        let mut all = vec![0xa7; 16];
-        all.extend_from_slice(bytes);
-        let region = self.sim.node_mut(self.hosts[side]).unwrap().memory_mut().lend(all).unwrap();
-        Area::new(region, 16, bytes.len() as u64)
+        check::lend(&mut self.sim, self.hosts[side], [16, 0], bytes)
     }
 
     pub fn bytes(&self, side: usize, area: Area) -> Vec<u8> {
-        let memory = self.sim.node(self.hosts[side]).unwrap().memory();
-        memory.read(area.span(0, area.len as u32)).unwrap().to_vec()
+        check::read(&self.sim, self.hosts[side], area)
     }
 
     /// An aperture of a side, empty, with a cookie for it.
@@ -109,23 +89,14 @@ impl Pair {
     }
 
     pub fn run_for(&mut self, time: Duration) {
-        let end = self.now() + time;
-        self.sim.run_until(end).unwrap();
+        check::run_for(&mut self.sim, time);
     }
 
     /// Runs until the events of both sides say so.
     pub fn run_until(&mut self, what: &str, done: impl Fn(&[Event], &[Event]) -> bool) {
         let [a, b] = self.logs.clone();
-        let end = self.now() + Duration::from_secs(600);
         let is_done = || done(&a.borrow(), &b.borrow());
-        self.sim
-            .run_until_with(end, |_| match is_done() {
-                true => ControlFlow::Break(()),
-                false => ControlFlow::Continue(()),
-            })
-            .unwrap();
-        let now = self.now();
-        assert!(is_done(), "{what} did not happen by {now}: {:?} {:?}", a.borrow(), b.borrow());
+        check::run_until(&mut self.sim, Duration::from_secs(600), what, is_done);
     }
 
     /// Until all that side 0 wrote is in place at side 1.

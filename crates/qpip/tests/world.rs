@@ -4,15 +4,13 @@
 //! memory registered in one protection domain, and one completion queue. Bytes
 //! that were reported as received are final until they are posted again: the
 //! simulation notices whoever writes into them (the first invariant).
-use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::rc::Rc;
 use std::time::Duration;
 
 use landfall_placement::{Area, Instant, PathId, Random, RegionId};
 use landfall_simnet::{
-    Encapsulation, EngineConfig, EngineNode, Handle, LinkConfig, LinkId, Sim, Switch,
+    Encapsulation, EngineConfig, EngineNode, Handle, LinkConfig, LinkId, Sim, Switch, check,
 };
 use qpip::{
     Access, Adapter, Buffer, Completion, CompletionQueueId, Config, DomainId, Event, Interface,
@@ -87,7 +85,7 @@ pub struct Host {
     /// Completions and events that were not asked for yet.
     pub done: VecDeque<Completion>,
     pub events: VecDeque<Event>,
-    told: Rc<RefCell<VecDeque<Event>>>,
+    told: check::Log<Event>,
     /// Where each posted receive lies.
     posted: BTreeMap<(QueuePairId, u64), (u64, u32)>,
     free: u64,
@@ -157,10 +155,8 @@ impl<'a> World<'a> {
                 let queue = adapter.create_completion_queue(4_096).unwrap();
                 // Events are handed over as they come: asking for them would wake
                 // the node, and time would stand still.
-                let told = Rc::new(RefCell::new(VecDeque::new()));
-                let tell = told.clone();
-                let mut node = EngineNode::with_config(adapter, shape.engine)
-                    .on_event(move |_, _, _, event| tell.borrow_mut().push_back(event));
+                let (mut node, told) =
+                    check::logged(EngineNode::with_config(adapter, shape.engine));
                 let region = node.memory_mut().lend(vec![0; shape.memory]).unwrap();
                 let area = Area::new(region, 0, shape.memory as u64);
                 let key = node.engine_mut().register(domain, area, Access::ReadWrite).unwrap();
@@ -220,8 +216,8 @@ impl<'a> World<'a> {
     }
 
     pub fn read(&mut self, host: usize, at: u64, len: u32) -> Vec<u8> {
-        let span = self.hosts[host].region.span(at, len);
-        self.node(host).memory().read(span).unwrap().to_vec()
+        let Host { node, region, .. } = self.hosts[host];
+        check::read(self.sim, node, Area::new(region, at, len.into()))
     }
 
     pub fn buffer(&self, host: usize, at: u64, len: u32) -> Buffer {
@@ -299,7 +295,7 @@ impl<'a> World<'a> {
     fn collect(&mut self, host: usize) {
         let queue = self.hosts[host].queue;
         let known = &mut self.hosts[host];
-        known.events.extend(known.told.borrow_mut().drain(..));
+        known.events.extend(known.told.take());
         // Only who has something to poll is woken.
         if self.sim.node(known.node).unwrap().engine().completions(queue) == 0 {
             return;
