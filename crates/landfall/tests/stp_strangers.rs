@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use landfall::stp::blocking::Endpoint;
 use landfall::stp::{Memory, Peer, RemoteRights};
-use landfall_testbed::batch::send_in_batches;
+use landfall_testbed::offload::send_in_batches;
 use stp_core::wire::message::{Ids, Offer, Question, State};
 use stp_core::wire::proof::{self, Secret, Secrets};
 use stp_core::wire::{Envelope, HEADER_LEN, LONGEST_HEAD, Message, Reason};

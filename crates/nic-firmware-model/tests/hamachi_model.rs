@@ -3,6 +3,7 @@
 //! counters; and each of the faults that a firmware may have is seen.
 
 use crate::kept;
+use crate::models::Comparison;
 use std::fmt::Write as _;
 
 use landfall_placement::{Duration, Instant, Random};
@@ -29,8 +30,7 @@ proptest! {
     fn with_and_without_an_adapter_it_is_the_same(
         bytes in proptest::collection::vec(any::<u8>(), CHOICES..600),
     ) {
-        let differ = disagreements(&bytes);
-        prop_assert!(differ.is_empty(), "{differ:#?}");
+        COMPARISON.agrees_about(&bytes)?;
     }
 
     /// Whatever comes: it stays within its memory and changes nothing that was delivered.
@@ -39,8 +39,7 @@ proptest! {
         mut bytes in proptest::collection::vec(any::<u8>(), CHOICES..600),
     ) {
         bytes[CHOICES - 1] |= 3;
-        let differ = disagreements(&bytes);
-        prop_assert!(differ.is_empty(), "{differ:#?}");
+        COMPARISON.agrees_about(&bytes)?;
     }
 
     #[test]
@@ -137,24 +136,18 @@ fn headers_as_long_as_others_are_not_taken_for_them() {
     }
 }
 
+const COMPARISON: Comparison<Fault> = Comparison {
+    run: |seed| random_bytes(seed, 500),
+    disagreements: disagreements_with,
+    faults: &Fault::ALL,
+    runs: 0..32,
+};
+
 /// A run of the generator catches each fault; which run does, and how, is printed.
 #[test]
 fn each_fault_is_caught() {
-    for fault in Fault::ALL {
-        let caught = (0..32).find_map(|seed| {
-            let bytes = random_bytes(seed, 500);
-            let differ = disagreements_with(Some(fault), &bytes);
-            differ.into_iter().next().map(|what| (seed, what))
-        });
-        match caught {
-            Some((seed, what)) => println!("{fault:?}: run {seed}, {what}"),
-            None => panic!("{fault:?} was not noticed"),
-        }
-    }
-    for seed in 0..32 {
-        let differ = disagreements(&random_bytes(seed, 500));
-        assert!(differ.is_empty(), "run {seed}, without a fault: {differ:#?}");
-    }
+    COMPARISON.each_fault_is_caught();
+    COMPARISON.agrees();
 }
 
 /// What the fuzz target `firmware_hamachi` runs, over its corpus: what was found stays found.

@@ -1,5 +1,5 @@
 //! Runs that are kept in the repository: what crossed the link, and what was there in
-//! the end. `cargo test -p nic-firmware-model --test suite _model` shows what differs, and
+//! the end. `cargo test -p nic-firmware-model --test suite model` shows what differs, and
 //! where.
 
 use std::path::PathBuf;

@@ -5,17 +5,12 @@
 
 mod clan_faults;
 mod clan_flow;
-mod clan_latency;
-mod clan_model;
 mod clan_switch;
 mod hamachi_faults;
 mod hamachi_model;
 mod kept;
 mod lanai_faults;
-mod lanai_figures;
-mod lanai_model;
 mod lanai_switch;
+mod models;
 mod reproduction;
 mod tigon_faults;
-mod tigon_figures;
-mod tigon_model;

@@ -43,8 +43,7 @@ use crate::refusal::{Refusal, Refusals};
 use crate::run::{RunPlacement, RunRoom, TransmitRun, UnitRun};
 use crate::span::Spans;
 use crate::time::Instant;
-use crate::transmit::Transmit;
-use crate::unit::{Deposit, Guess, Landing, Placement, Ticket, Unit};
+use crate::unit::{Deposit, Guess, Landing, Placement, Ticket, Transmit, Unit};
 
 /// When an engine wants [`Engine::handle_timeout`] to be called, and why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,10 +9,8 @@
 //! | module | what it says |
 //! | --- | --- |
 //! | [`engine`] | the [`Engine`] trait: the whole contract between protocol and I/O |
-//! | [`span`] | which bytes of which region |
-//! | [`area`] | the same for a whole message: any length |
-//! | [`mod@unit`] | what arrives, where it belongs, and that it is there |
-//! | [`transmit`] | what leaves |
+//! | [`span`] | which bytes of which region: those of a unit, or of a whole message |
+//! | [`mod@unit`] | what arrives, where it belongs, and that it is there; what leaves |
 //! | [`mod@run`] | units that travel together |
 //! | [`path`] | over which path, to whom, within which limits |
 //! | [`refusal`] | why something was not accepted, counted |
@@ -32,7 +30,6 @@ extern crate std;
 #[doc = include_str!("../README.md")]
 struct Readme;
 
-pub mod area;
 pub mod checksum;
 pub mod engine;
 pub mod path;
@@ -42,10 +39,8 @@ pub mod run;
 pub mod serial;
 pub mod span;
 pub mod time;
-pub mod transmit;
 pub mod unit;
 
-pub use area::Area;
 pub use checksum::InternetSum;
 pub use engine::{Engine, Timeout};
 pub use path::{Ecn, Offloads, PathId, PathLimits, PathState, Peer};
@@ -53,9 +48,9 @@ pub use random::{Random, Seed};
 pub use refusal::{Refusal, Refusals};
 pub use run::{Heads, RunPlacement, RunRoom, TransmitRun, UnitRun};
 pub use serial::{Serial16, Serial32};
-pub use span::{Full, RegionId, Span, Spans};
+pub use span::{Area, Full, RegionId, Span, Spans};
 pub use time::{Duration, Instant};
-pub use transmit::{Segment, SegmentKind, SumSlot, Transmit};
 pub use unit::{
-    Check, Deposit, Guess, Landing, Placement, Ticket, Unit, WordFunction, WordOp, WordWidth,
+    Check, Deposit, Guess, Landing, Placement, Segment, SegmentKind, SumSlot, Ticket, Transmit,
+    Unit, WordFunction, WordOp, WordWidth,
 };

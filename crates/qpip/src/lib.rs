@@ -27,7 +27,6 @@ extern crate std;
 struct Readme;
 
 mod adapter;
-mod ids;
 pub mod ip;
 #[cfg(feature = "model")]
 pub mod model;
@@ -42,8 +41,10 @@ pub use adapter::{
     Access, Adapter, Arm, Config, ConnectionStats, Error, Event, Interface, Object, PostError,
     QueuePairSetup, Service, Stats,
 };
-pub use ids::{CompletionQueueId, DomainId, ListenerId, MemoryKey, QueuePairId};
 pub use tcp::config::{KeepAlive, Mapping, TcpConfig};
 pub use tcp::congestion::CongestionControl;
 pub use tcp::tcb::CloseReason;
-pub use work::{Buffer, Completion, Operation, ReceiveWork, SendWork, Status};
+pub use work::{
+    Buffer, Completion, CompletionQueueId, DomainId, ListenerId, MemoryKey, Operation, QueuePairId,
+    ReceiveWork, SendWork, Status,
+};

@@ -4,10 +4,9 @@
 use landfall_testbed::{Offload, skip_unless};
 use qpip::{CloseReason, Config, Interface};
 
-use crate::station::capture::{Capture, why_no_tshark};
+use crate::station::conversation::Saying;
 use crate::station::exchange::{Exchange, OPENINGS};
-use crate::station::net::{Cable, interface, open, shared};
-use crate::station::program::Saying;
+use crate::station::net::{Cable, Capture, interface, open, shared, why_no_tshark};
 use crate::station::{Shape, Station};
 
 const SOME: u64 = 2 << 20;

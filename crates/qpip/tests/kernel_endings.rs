@@ -11,10 +11,10 @@ use landfall_testbed::require_namespaces;
 use landfall_transport::Driver;
 use qpip::CloseReason;
 
+use crate::station::conversation::{Echo, Saying, Script};
 use crate::station::exchange::{OPENINGS, PORT, open};
 use crate::station::kernel::{self, Heard, Kernel};
 use crate::station::net::{Cable, Tap};
-use crate::station::program::{Echo, Saying, Script};
 use crate::station::{Shape, Station};
 
 /// How many connections are opened and closed.
@@ -99,7 +99,7 @@ fn ask<D: Driver>(station: &mut Station<D>, kernel: &Kernel, many: usize) {
             let report = station.report(pair);
             assert_eq!(report.closed, Some(CloseReason::Finished));
             assert_eq!((report.sent, report.received), (8, 8));
-            assert_eq!(report.hash, station::program::hash_of(number as u64, 8));
+            assert_eq!(report.hash, station::conversation::hash_of(number as u64, 8));
         }
     }
 }

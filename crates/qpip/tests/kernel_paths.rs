@@ -7,10 +7,10 @@ use qpip::CloseReason;
 
 use crate::station::Shape;
 use crate::station::bridge::Bridge;
+use crate::station::conversation::{Echo, Saying, Script, hash_of};
 use crate::station::exchange::{Exchange, OPENINGS, Opener, PORT, open};
 use crate::station::kernel::{self, Heard};
 use crate::station::net::{Cable, Routed, ours, run};
-use crate::station::program::{Echo, Saying, Script, hash_of};
 
 const MEGABYTE: u64 = 1 << 20;
 const PERCENT: u32 = 10_000;

@@ -14,12 +14,11 @@ use landfall_testbed::{privileges, skip_unless};
 use landfall_transport::packet::PacketDriver;
 use qpip::CloseReason;
 
-use crate::station::exchange::PORT;
-use crate::station::http::{Server, content_length, split_message};
+use crate::station::conversation::{Echo, Pattern, Script};
+use crate::station::exchange::{PORT, Server, content_length, split_message};
 use crate::station::iperf::{Connection, Stage, Test};
 use crate::station::kernel::Kernel;
 use crate::station::net::Cable;
-use crate::station::program::{Echo, Pattern, Script};
 use crate::station::{Shape, Station};
 use landfall_testkit::TemporaryFolder;
 

@@ -17,7 +17,6 @@ mod memory;
 mod neighbours;
 mod offload;
 mod predicted;
-mod sharing;
 mod smoltcp;
 mod station;
 mod two;

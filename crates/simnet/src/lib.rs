@@ -19,7 +19,7 @@
 //! | [`capture`] | pcapng, for Wireshark |
 //! | [`stats`] | what became of the frames |
 //! | [`error`] | what can go wrong with a simulation, and its bounds |
-//! | [`check`](mod@check) | running a test under many seeds (feature `std`) |
+//! | [`check`](mod@check) | what tests share: many seeds, logs, memory, waiting (feature `std`) |
 //!
 //! What does not live here: any protocol, real I/O, real time.
 #![cfg_attr(not(feature = "std"), no_std)]

@@ -10,8 +10,7 @@
 //! | --- | --- |
 //! | [`namespace`] | network namespaces without names, which leave nothing behind |
 //! | [`veth`] | a cable between two namespaces |
-//! | [`offload`] | segmentation, joining, checksums: read and set; real frames |
-//! | [`batch`] | datagrams that arrive together |
+//! | [`offload`] | segmentation, joining, checksums: read and set; real frames; datagrams that arrive together |
 //! | [`ingress`] | fragments that are lost where they enter a machine |
 //! | [`cpu`] | who used how much processor; pinning |
 //! | [`soaker`] | the same from outside: what is left for a thread of the lowest priority |
@@ -24,7 +23,6 @@
 #[doc = include_str!("../README.md")]
 struct Readme;
 
-pub mod batch;
 pub mod cpu;
 pub mod error;
 pub mod ingress;

@@ -7,7 +7,9 @@ use std::net::{Ipv4Addr, UdpSocket};
 use std::os::fd::AsFd;
 
 use crate::error::{Error, Tried};
-use crate::sys::{self, EthtoolCommand, Features, MOST_FEATURES};
+use crate::rivals::UDP_SEGMENT;
+use crate::sys;
+use crate::sys::{EthtoolCommand, Features, MOST_FEATURES};
 use crate::veth::{VethEnd, VethPair};
 
 /// A group of kernel features that goes by one name.
@@ -212,6 +214,18 @@ fn word(bytes: &[u8], at: usize) -> u32 {
 fn text(field: &[u8]) -> String {
     let end = field.iter().position(|byte| *byte == 0).unwrap_or(field.len());
     String::from_utf8_lossy(&field[..end]).into_owned()
+}
+
+// Datagrams that arrive together, for tests of what a driver does with a batch.
+
+/// From now on the kernel cuts what is sent on a socket into datagrams of this
+/// length. On loopback they arrive in one piece, for a receiver that takes them so.
+///
+/// # Errors
+/// The kernel refused `UDP_SEGMENT`.
+pub fn send_in_batches(socket: &UdpSocket, datagram: u16) -> Result<(), Error> {
+    sys::set_option(socket.as_fd(), libc::SOL_UDP, UDP_SEGMENT, datagram.into())
+        .map_err(|source| Error::system("switch UDP segmentation on", source))
 }
 
 #[cfg(test)]

@@ -3,9 +3,7 @@
 
 #![allow(unreachable_pub, reason = "what the files share is theirs")]
 
-mod halves;
 mod invariants;
-mod numbered;
+mod naive_wire;
 mod numbered_order;
-mod stream;
 mod support;

@@ -12,8 +12,7 @@ use tokio::io::Interest as TokioInterest;
 use tokio::io::unix::{AsyncFd, AsyncFdReadyGuard};
 use tokio::time::sleep;
 
-use crate::clock::Clock;
-use crate::driver::{Driver, Interests, Progress};
+use crate::driver::{Clock, Driver, Interests, Progress};
 use crate::wait::next_wake;
 
 /// Runs turns of a driver on a tokio task.

@@ -21,9 +21,9 @@
 //! | [`signals`] | the wish that a program ends, asked for instead of interrupting |
 //! | [`wait`] | spin, block, or spin and then block |
 //! | [`Bell`] | wakes a thread that sleeps there |
-//! | [`clock`] | where `now` comes from |
+//! | [`Clock`] | where `now` comes from |
 //! | [`capability`] | what a driver could switch on here, and in clear words what not |
-//! | [`counters`] | what a driver did |
+//! | [`Counters`] | what a driver did |
 //! | [`OpenError`] | why a path could not be opened, and what would help |
 //!
 //! This is the one library of the family with `unsafe` in it: memory that the
@@ -33,8 +33,6 @@
 mod asynchronous;
 pub mod capability;
 pub mod channel;
-pub mod clock;
-pub mod counters;
 pub mod driver;
 mod exchange;
 pub mod fault;
@@ -60,9 +58,7 @@ pub mod xdp;
 #[cfg(feature = "tokio")]
 pub use asynchronous::AsyncWaiter;
 pub use capability::{Capabilities, Feature, Missing};
-pub use clock::Clock;
-pub use counters::Counters;
-pub use driver::{Driver, DriverState, Interest, Progress};
+pub use driver::{Clock, Counters, Driver, DriverState, Interest, Progress};
 pub use open_error::{OpenError, Privilege};
 pub use wait::{Bell, Wait, Waiter};
 

@@ -9,8 +9,7 @@ use std::time::Instant as StdInstant;
 use arrayvec::ArrayVec;
 use landfall_placement::{Duration, Engine, Instant};
 
-use crate::clock::Clock;
-use crate::driver::{Driver, Interest};
+use crate::driver::{Clock, Driver, Interest};
 
 /// How a thread waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

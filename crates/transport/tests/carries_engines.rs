@@ -4,10 +4,6 @@
 
 use std::time::Duration;
 
-use crate::support::transfer::{
-    DEFAULT, End, PATH, PATIENT, SIZES, messages, run_to_the_end, start,
-};
-use crate::support::{PATIENCE, assert_same, pattern};
 use landfall_placement::{Engine, Peer, Random, WordFunction, WordWidth};
 use landfall_testkit::engines::Area;
 use landfall_testkit::engines::numbered::Config;
@@ -16,6 +12,11 @@ use landfall_transport::fault::{FaultCounts, Faults, Faulty};
 use landfall_transport::memory::Regions;
 use landfall_transport::udp::{UdpConfig, UdpDriver};
 use landfall_transport::{AsyncWaiter, Clock, Driver, Wait, Waiter};
+
+use crate::support::transfer::{
+    DEFAULT, End, PATH, PATIENT, SIZES, messages, run_to_the_end, start,
+};
+use crate::support::{PATIENCE, assert_same, pattern};
 
 fn udp(regions: &Regions, unit: u32, batch: bool) -> UdpDriver {
     let config = UdpConfig { batch, unit, ..UdpConfig::new("127.0.0.1:0".parse().unwrap(), 1500) };
@@ -285,5 +286,264 @@ fn a_blocked_thread_is_woken_by_what_arrives_and_by_its_timers() {
         assert!(clock.now() < deadline, "overslept");
         waiter.idle(&mut sleeper.driver, &sleeper.engine, &clock, PATIENCE).unwrap();
         sleeper.driver.turn(&mut sleeper.engine, clock.now()).unwrap();
+    }
+}
+
+/// Raw sockets carry both test engines, over IPv4 and IPv6: the same bytes
+/// arrive however the threads wait, and in steady flow none is copied in user
+/// space. As an ordinary user each test skips with one line.
+mod rawip {
+    use crate::support::carriage;
+    use crate::support::packet::cable;
+    use crate::support::packet::rawip::{VERSIONS, pair};
+    use landfall_placement::Duration;
+    use landfall_testbed::{cpu, require_namespaces};
+    use landfall_transport::Wait;
+
+    #[test]
+    fn messages_cross_in_units_of_all_lengths() {
+        require_namespaces!();
+        let cable = cable();
+        for version in VERSIONS {
+            // The longest fills a packet: 40 bytes are the engine's.
+            for unit in [100, 1024, 1420] {
+                carriage::messages_in_units(pair(&cable, version), unit);
+            }
+        }
+    }
+
+    #[test]
+    fn a_stream_with_heads_of_all_lengths_crosses() {
+        require_namespaces!();
+        let cable = cable();
+        for version in VERSIONS {
+            carriage::stream(pair(&cable, version));
+        }
+    }
+
+    /// Packets of one sender overtake each other if its thread moves to another
+    /// core: it shall not.
+    fn stay_on_one_core() {
+        let core = cpu::allowed_cores().unwrap()[0];
+        cpu::pin_this_thread(core).unwrap();
+    }
+
+    #[test]
+    fn a_clean_stream_of_messages_is_copied_only_behind_what_was_not_data() {
+        require_namespaces!();
+        let cable = cable();
+        stay_on_one_core();
+        for version in VERSIONS {
+            let [warm, end] = carriage::steady_messages(pair(&cable, version));
+            let placed = end.guessed_right + end.guessed_wrong;
+            let others = end.units_received - placed;
+            // Of the 16 units of a call, one that was not guessed displaces the 15
+            // behind it, and each of those is moved aside and back.
+            assert!(end.guessed_wrong <= 15 * others, "{end:?}");
+            assert!(end.bytes_copied <= 2 * 1024 * 15 * others, "{end:?}");
+            assert!(end.guessed_right > warm.guessed_right);
+            assert!(end.units_per_receive() > 1.0, "{end:?}");
+        }
+    }
+
+    #[test]
+    fn threads_may_wait_in_any_way() {
+        require_namespaces!();
+        let cable = cable();
+        let ways = [Wait::Block, Wait::Spin, Wait::SpinThenBlock(Duration::from_micros(50))];
+        for (version, wait) in VERSIONS.into_iter().zip(ways) {
+            carriage::messages_between_threads(pair(&cable, version), wait);
+        }
+        carriage::messages_between_threads(pair(&cable, VERSIONS[0]), ways[2]);
+    }
+
+    #[test]
+    fn tokio_tasks_drive_both_ends() {
+        require_namespaces!();
+        let cable = cable();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        for version in VERSIONS {
+            runtime.block_on(carriage::messages_between_tasks(pair(&cable, version)));
+        }
+    }
+}
+
+/// A TAP interface carries an engine: the same bytes arrive, in super-packets
+/// both ways, and in steady flow no byte is copied in user space. At the
+/// kernel's side a packet socket is the other end. As an ordinary user each
+/// test skips with one line.
+mod tap {
+    use std::net::Ipv4Addr;
+
+    use crate::support::packet::tap::{ENGINE, IPV4, KERNEL, STATION, open_as, open_packet};
+    use crate::support::streams::carry_stream;
+    use landfall_testbed::{Namespace, require_namespaces};
+    use landfall_testkit::engines::stream::Station;
+    use landfall_transport::Driver;
+    use landfall_transport::memory::Regions;
+    use landfall_transport::packet::PacketDriver;
+    use landfall_transport::tap::{TapConfig, TapDriver};
+
+    const LEN: usize = 64 * 57_920;
+    const KERNEL_STATION: [u8; 6] = [2, 0, 0, 0, 0, 7];
+    const AT_TAP: Station<Ipv4Addr> = Station { mac: STATION, ip: ENGINE, port: 7000 };
+    /// Not the kernel's address: nobody shall answer but the packet socket.
+    const AT_KERNEL: Station<Ipv4Addr> =
+        Station { mac: KERNEL_STATION, ip: Ipv4Addr::new(10, 78, 0, 3), port: 7000 };
+
+    type Ends = ((TapDriver, Regions), (PacketDriver, Regions));
+
+    /// Both sides of an interface.
+    fn open(offload: bool) -> Ends {
+        let namespace = Namespace::new().unwrap();
+        let [one, two] = [(); 2].map(|()| Regions::new(8));
+        let adjust = |config| TapConfig {
+            offload,
+            kernel_station: Some(KERNEL_STATION),
+            kernel_address: None,
+            ..config
+        };
+        let tap = open_as(&namespace, &one, adjust).unwrap();
+        assert_ne!(AT_KERNEL.ip, KERNEL);
+        let packet = open_packet(&namespace, &two, IPV4);
+        ((tap, one), (packet, two))
+    }
+
+    #[test]
+    fn a_stream_into_the_kernel_lands_in_place_without_a_copy() {
+        require_namespaces!();
+        let (tap, packet) = open(true);
+        let (from, to) = carry_stream(tap, packet, [AT_TAP, AT_KERNEL], LEN);
+        let (sent, received) = (from.driver.counters(), to.driver.counters());
+        assert!(received.units_received < 200, "super-packets: {received:?}");
+        assert_eq!((received.bytes_copied, sent.bytes_copied), (0, 0));
+        assert_eq!((received.bytes_summed, sent.bytes_summed), (0, 0));
+        assert_eq!((received.guessed_wrong, received.corrupt), (0, 0));
+    }
+
+    #[test]
+    fn a_stream_out_of_the_kernel_lands_in_place_without_a_copy() {
+        require_namespaces!();
+        let (tap, packet) = open(true);
+        let (from, to) = carry_stream(packet, tap, [AT_KERNEL, AT_TAP], LEN);
+        let (sent, received) = (from.driver.counters(), to.driver.counters());
+        assert!(received.units_received < 200, "super-packets: {received:?}");
+        assert_eq!((received.bytes_copied, sent.bytes_copied), (0, 0));
+        assert_eq!((received.bytes_summed, sent.bytes_summed), (0, 0));
+        assert_eq!((received.guessed_wrong, received.corrupt), (0, 0));
+    }
+
+    #[test]
+    fn a_stream_without_offloads_arrives_all_the_same() {
+        require_namespaces!();
+        let (tap, packet) = open(false);
+        let (from, _) = carry_stream(tap, packet, [AT_TAP, AT_KERNEL], LEN / 8);
+        assert!(from.driver.counters().bytes_summed > LEN as u64 / 8);
+        let (tap, packet) = open(false);
+        let (_, to) = carry_stream(packet, tap, [AT_KERNEL, AT_TAP], LEN / 8);
+        // The kernel cuts the super-packets, and fills the sums in.
+        let received = to.driver.counters();
+        assert!(received.units_received > 300 && received.corrupt == 0, "{received:?}");
+        assert!(received.bytes_summed > LEN as u64 / 8);
+    }
+}
+
+/// AF_XDP carries both test engines: the same bytes arrive however the threads
+/// wait, wherever the program runs, and whether frames fit a chunk of memory or
+/// not; each payload is copied once at each end. As an ordinary user each test
+/// skips with one line.
+mod xdp {
+    use crate::support::carriage::{self, Opened};
+    use crate::support::packet::xdp::{MODES, open_as, pair, require_xdp};
+    use crate::support::packet::{cable, cable_of};
+    use landfall_placement::{Duration, Peer};
+    use landfall_transport::Wait;
+    use landfall_transport::memory::Regions;
+    use landfall_transport::xdp::XdpConfig;
+
+    #[test]
+    fn messages_cross_in_units_of_all_lengths() {
+        require_xdp!();
+        let cable = cable();
+        for attach in MODES {
+            // The longest fills a frame: 40 bytes are the engine's.
+            for unit in [100, 1024, 1460] {
+                carriage::messages_in_units(pair(&cable, attach), unit);
+            }
+        }
+    }
+
+    #[test]
+    fn messages_cross_in_frames_that_need_several_chunks() {
+        require_xdp!();
+        let cable = cable_of(9000);
+        for attach in MODES {
+            for unit in [1024, 4050, 4096, 8192, 8960] {
+                carriage::messages_in_units(pair(&cable, attach), unit);
+            }
+        }
+    }
+
+    /// Frames go round and round, and some are lost for want of room.
+    #[test]
+    fn few_frames_carry_much() {
+        require_xdp!();
+        for mtu in [1500, 9000] {
+            let cable = cable_of(mtu);
+            for attach in MODES {
+                let ends = [&cable.a, &cable.b].map(|end| {
+                    let regions = Regions::new(8);
+                    let few = |config| XdpConfig { attach, frames: 256, ..config };
+                    let driver = open_as(end, &regions, few).unwrap();
+                    Opened { driver, regions, name: Peer::Ethernet(end.mac.0) }
+                });
+                carriage::messages_in_units(ends, mtu - 100);
+            }
+        }
+    }
+
+    #[test]
+    fn a_stream_with_heads_of_all_lengths_crosses() {
+        require_xdp!();
+        let cable = cable();
+        for attach in MODES {
+            carriage::stream(pair(&cable, attach));
+        }
+    }
+
+    #[test]
+    fn each_payload_is_copied_once() {
+        require_xdp!();
+        for mtu in [1500, 9000] {
+            let cable = cable_of(mtu);
+            for attach in MODES {
+                let [warm, end] = carriage::steady_messages(pair(&cable, attach));
+                let placed = end.payload_bytes - warm.payload_bytes;
+                assert!(placed > 0);
+                assert_eq!(end.bytes_copied - warm.bytes_copied, placed, "{end:?}");
+                assert_eq!((end.guessed_right, end.guessed_wrong), (0, 0));
+            }
+        }
+    }
+
+    #[test]
+    fn threads_may_wait_in_any_way() {
+        require_xdp!();
+        let cable = cable();
+        for attach in MODES {
+            for wait in [Wait::Block, Wait::Spin, Wait::SpinThenBlock(Duration::from_micros(50))] {
+                carriage::messages_between_threads(pair(&cable, attach), wait);
+            }
+        }
+    }
+
+    #[test]
+    fn tokio_tasks_drive_both_ends() {
+        require_xdp!();
+        let cable = cable();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        for attach in MODES {
+            runtime.block_on(carriage::messages_between_tasks(pair(&cable, attach)));
+        }
     }
 }

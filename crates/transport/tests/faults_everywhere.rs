@@ -2,13 +2,14 @@
 //! behaves: loss, duplication, reordering and corruption in both directions.
 
 use crate::support;
-use crate::support::xdp::require_xdp;
+use crate::support::packet::xdp::require_xdp;
 use std::net::Ipv4Addr;
 
-use crate::support::carriage;
 use crate::support::packet::{EXPERIMENTAL, IPV4, PATH, cable, open_as};
 use crate::support::transfer::{DEFAULT, End, messages, run_to_the_end, start};
-use crate::support::{PATIENCE, Scripted, assert_same, contents, lent, pattern, turn_until};
+use crate::support::{
+    PATIENCE, Scripted, assert_same, carriage, contents, lent, pattern, turn_until,
+};
 use landfall_placement::{Duration, Engine, PathState, Peer, Refusal};
 use landfall_testbed::{VethEnd, require_namespaces};
 use landfall_testkit::engines::Area;
@@ -112,8 +113,8 @@ fn invariant_4_packets_by_io_uring_survive_every_fault() {
 fn invariant_4_raw_ip_survives_every_fault() {
     require_namespaces!();
     let cable = cable();
-    for version in support::rawip::VERSIONS {
-        carriage::messages_through_faults(support::rawip::pair(&cable, version), FAULTS);
+    for version in support::packet::rawip::VERSIONS {
+        carriage::messages_through_faults(support::packet::rawip::pair(&cable, version), FAULTS);
     }
 }
 
@@ -122,8 +123,8 @@ fn invariant_4_xdp_survives_every_fault() {
     require_xdp!();
     for mtu in [1500, 9000] {
         let cable = support::packet::cable_of(mtu);
-        for attach in support::xdp::MODES {
-            carriage::messages_through_faults(support::xdp::pair(&cable, attach), FAULTS);
+        for attach in support::packet::xdp::MODES {
+            carriage::messages_through_faults(support::packet::xdp::pair(&cable, attach), FAULTS);
         }
     }
 }

@@ -107,7 +107,7 @@ fn udp_carries_messages_in_halves() {
 #[test]
 fn uring_carries_messages_in_halves() {
     use landfall_transport::uring::{UringUdpConfig, UringUdpDriver};
-    landfall_testbed::skip_unless!(support::uring::why_no_uring());
+    landfall_testbed::skip_unless!(support::packet::uring::why_no_uring());
     let open = |regions: &Regions| {
         let config = UringUdpConfig::new("127.0.0.1:0".parse().unwrap(), 1500);
         UringUdpDriver::open(PATH, config, regions).unwrap()

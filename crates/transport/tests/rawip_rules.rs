@@ -8,7 +8,7 @@ use std::os::fd::AsRawFd;
 use std::thread;
 
 use crate::support::packet::cable;
-use crate::support::rawip::{MTU, PROTOCOL, VERSIONS, Version, address, open, open_in};
+use crate::support::packet::rawip::{MTU, PROTOCOL, VERSIONS, Version, address, open, open_in};
 use crate::support::transfer::PATH;
 use crate::support::{
     LABEL, PATIENCE, Scripted, Sending, assert_same, become_nobody, contents, labelled_head, lent,

@@ -10,18 +10,13 @@ mod packet_bad_input;
 mod packet_engines;
 mod packet_offload;
 mod packet_rules;
-mod rawip_engines;
 mod rawip_rules;
 mod remap_rules;
 mod ring_rules;
-mod scatter_faults;
 mod scatter_kernel;
 mod scatter_rules;
-#[cfg(feature = "io-uring")]
-mod scatter_uring;
 mod shm_kill;
 mod support;
-mod tap_engines;
 mod tap_rules;
 mod tunnel;
 mod udp_rules;
@@ -31,7 +26,6 @@ mod uring_engines;
 mod uring_packet;
 #[cfg(feature = "io-uring")]
 mod uring_udp;
-mod xdp_engines;
 mod xdp_frames;
 mod xdp_lane;
 mod xdp_rules;

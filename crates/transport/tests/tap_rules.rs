@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use crate::support::datagram::{self, TO_PORT};
-use crate::support::tap::{
+use crate::support::packet::tap::{
     ENGINE, IPV4, KERNEL, NAME, PATH, datagram, open, open_as, open_packet, socket,
 };
 use crate::support::{

@@ -3,8 +3,8 @@
 use std::net::{SocketAddr, UdpSocket};
 use std::thread;
 
+use crate::support::packet::uring::why_no_uring;
 use crate::support::transfer::DEFAULT;
-use crate::support::uring::why_no_uring;
 use crate::support::{PATIENCE, assert_same, contents, pattern};
 use landfall_placement::{Duration, Engine, Instant, PathId, PathState, Random, RegionId};
 use landfall_testbed::skip_unless;

@@ -1,10 +1,9 @@
 //! UDP by way of `io_uring`, over loopback and, where a notification has to be
 //! held back, over a veth pair.
-use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::thread;
+use std::{fs, thread};
 
-use crate::support::uring::why_no_uring;
+use crate::support::packet::uring::why_no_uring;
 use crate::support::{LABEL, PATIENCE, Scripted, assert_same, contents, lent, pattern, turn_until};
 use landfall_placement::{Guess, Instant, Landing, PathId, RegionId};
 use landfall_testbed::{VethConfig, VethPair, require_namespaces, skip_unless};

@@ -4,12 +4,12 @@
 use crate::support;
 use std::net::Ipv4Addr;
 
+use crate::support::packet::xdp::{MODES, require_xdp};
 use crate::support::packet::{
     EXPERIMENTAL, IPV4, cable, cable_of, numbered_frame, open_sender, send_frames,
 };
 use crate::support::streams::carry_stream;
 use crate::support::transfer::PATH;
-use crate::support::xdp::{MODES, require_xdp};
 use crate::support::{Scripted, turn_until};
 use landfall_placement::{Peer, Placement};
 use landfall_testbed::VethEnd;

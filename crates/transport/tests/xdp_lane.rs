@@ -5,17 +5,16 @@ use std::net::{IpAddr, UdpSocket};
 use std::thread;
 use std::time::{Duration, Instant as StdInstant};
 
+use crate::support::packet::xdp::{MODES, require_xdp};
 use crate::support::packet::{EXPERIMENTAL, cable, numbered_frame, open_sender, send_frames};
-use crate::support::xdp::{MODES, require_xdp};
 use crate::support::{PATIENCE, lent, pattern};
 use landfall_placement::{Duration as Span, Instant};
 use landfall_testbed::VethEnd;
-use landfall_transport::Feature;
-use landfall_transport::OpenError;
 use landfall_transport::memory::{Regions, Rights};
 use landfall_transport::scatter::Outgoing;
 use landfall_transport::wait::until_ready;
 use landfall_transport::xdp::{Attach, Burst, Lane, XdpConfig};
+use landfall_transport::{Feature, OpenError};
 
 fn try_open(end: &VethEnd, regions: &Regions, config: &XdpConfig) -> Result<Lane, OpenError> {
     end.namespace.enter(|| Lane::open(config, regions)).unwrap()

@@ -5,11 +5,11 @@ use crate::support;
 use std::net::{TcpListener, TcpStream};
 use std::thread;
 
+use crate::support::packet::xdp::{MODES, open, open_as, require_xdp};
 use crate::support::packet::{
     EXPERIMENTAL, cable, cable_of, numbered_frame, open_sender, send_frames,
 };
 use crate::support::transfer::PATH;
-use crate::support::xdp::{MODES, open, open_as, require_xdp};
 use crate::support::{
     LABEL, PATIENCE, Scripted, assert_same, become_nobody, contents, labelled_head, lent, pattern,
     turn_until,

@@ -24,7 +24,6 @@
 //! [`switch`] have them), and what is in them.
 
 mod burst;
-mod credit;
 mod fifo;
 mod state;
 pub mod switch;
@@ -38,9 +37,8 @@ use landfall_placement::{Duration, Instant, Refusal, Serial32, Timeout};
 use crate::address::{Address, HostId, WORD};
 use crate::error::Ended;
 pub use burst::{Admitted, Burst, HEADER_WORDS, MOST_INDIVISIBLE, admit};
-pub use credit::due as credit_due;
-use credit::{Inbound, Outbound};
-pub use fifo::{Fifo, Word};
+pub use fifo::{Fifo, Word, due as credit_due};
+use fifo::{Inbound, Outbound};
 pub use state::State;
 use state::{Handshake, Heard};
 use wire::{Symbol, Unit};

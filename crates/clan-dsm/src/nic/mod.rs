@@ -30,8 +30,6 @@
 
 pub(crate) mod arrive;
 mod calls;
-mod commands;
-mod deposit;
 mod engine;
 mod fill;
 mod land;
@@ -56,12 +54,11 @@ use crate::link::Links;
 use crate::memory::Memory;
 use crate::transfer::barriers::Writes;
 use crate::transfer::dma::Dma;
-use crate::transfer::reads::Operations;
-use crate::transfer::reads::Reads;
+use crate::transfer::reads::{Operations, Reads};
 use crate::tripwire::{Place, Touched, Tripwires};
 use crate::wire::frame::{HEADER_LEN, MAX_PARAMETERS};
 
-use deposit::Depositing;
+use arrive::Depositing;
 use line::{Chains, Lines};
 use native::Native;
 use windows::Windows;

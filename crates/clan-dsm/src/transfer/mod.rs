@@ -10,7 +10,6 @@
 //! | `dma` | queues of requests to the DMA engine, and their turns |
 
 pub(crate) mod barriers;
-pub(crate) mod cut;
 pub(crate) mod dma;
 pub(crate) mod load;
 pub(crate) mod pio;

@@ -13,8 +13,7 @@ use crate::address::{Address, WHOLE, WORD};
 use crate::error::Error;
 use crate::ids::{BarrierId, WriteId};
 use crate::nic::news::{Bytes, Note};
-use crate::transfer::cut::{Part, cut, piece_len};
-use crate::transfer::load::Load;
+use crate::transfer::load::{Load, Part, cut, piece_len};
 
 /// What a thing that waits costs beside its bytes.
 const COST: usize = 64;
@@ -326,8 +325,7 @@ mod tests {
 
     use super::*;
     use crate::address::{HostId, Key};
-    use crate::cookie::Cookie;
-    use crate::cookie::Rights;
+    use crate::cookie::{Cookie, Rights};
     use crate::link::{Cargo, Room};
     use crate::wire::Command;
 

@@ -24,8 +24,7 @@ use crate::ids::{ApertureId, DmaId, OperationId, ReadId};
 use crate::memory::Memory;
 use crate::nic::news::Note;
 use crate::offload::Spot;
-use crate::transfer::cut::{Part, cut, piece_len};
-use crate::transfer::load::Load;
+use crate::transfer::load::{Load, Part, cut, piece_len};
 
 /// Who wanted to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -13,7 +13,7 @@ use serde::Serialize;
 use super::other::{self, Ask, Other, Told, within_limit};
 use super::{Scale, Shown, median, speed};
 use crate::style::bytes;
-use crate::workload::pattern::Pattern;
+use crate::workload::Pattern;
 
 const TCP: &str = "kernel TCP";
 const OURS: &str = "STP over UDP";

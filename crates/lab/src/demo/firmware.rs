@@ -14,7 +14,7 @@ use serde::Serialize;
 use super::other::{PORT, within_limit};
 use super::{Scale, Shown, speed};
 use crate::style::bytes;
-use crate::workload::pattern::Pattern;
+use crate::workload::Pattern;
 
 const TCP: &str = "kernel TCP, loopback";
 const HOST: &str = "the host's processor";

@@ -16,8 +16,8 @@ use spec_defrag::{Body, Prediction, Receiver, Way};
 use super::{Scale, Shown, speed};
 use crate::papers::defrag::Ram;
 use crate::style::bytes;
+use crate::workload::Pattern;
 use crate::workload::defrag::{self, Cut, Join, Work};
-use crate::workload::pattern::Pattern;
 
 const PAGE: u32 = 4096;
 /// Packets of a run before, with, and after something foreign in each.

@@ -16,7 +16,7 @@ use stp_core::{Admission, Config, Connect, ConnectionId, Endpoint, Event, Stats}
 
 use super::{Scale, Shown};
 use crate::style::bytes;
-use crate::workload::pattern::Pattern;
+use crate::workload::Pattern;
 
 const SEED: u64 = 2000;
 const PORT: u16 = 1;

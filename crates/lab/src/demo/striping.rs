@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::other::{self, Ask, Other, Told, within_limit};
 use super::{Scale, Shown, speed};
 use crate::style::bytes;
-use crate::workload::pattern::Pattern;
+use crate::workload::Pattern;
 
 #[derive(Debug, Serialize)]
 struct Facts {

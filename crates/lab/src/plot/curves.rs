@@ -2,8 +2,7 @@
 
 use nic_firmware_model::reproduce::{Standing, Value};
 
-use super::panel::{Curves, Line};
-use super::scale::Scale;
+use super::panel::{Curves, Line, Scale};
 use super::svg::{self, Anchor, Drawing};
 use super::{LEADING, Legend, WIDTH, words};
 

@@ -10,7 +10,6 @@
 mod bars;
 mod curves;
 pub mod panel;
-mod scale;
 pub(crate) mod svg;
 
 use nic_firmware_model::reproduce::report::number;

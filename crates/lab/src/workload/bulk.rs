@@ -10,13 +10,12 @@ use landfall_testbed::{CpuSplit, Sample, Soaked};
 use landfall_transport::Driver;
 use landfall_transport::memory::{Arena, Regions, Rights};
 
-use super::pattern::Pattern;
 use super::side::{
     DriverLoop, OtherSideEnded, Rendezvous, Shared, both, joined, limit_of, open_route,
     place_thread,
 };
 use super::transport::{Role, Transport};
-use super::{HasEngine, Sink, SlotLayout, Source, Workload};
+use super::{HasEngine, Pattern, Sink, SlotLayout, Source, Workload};
 
 /// What junk looks like: memory is filled with it before a run, so that what
 /// was not written by this run is seen.

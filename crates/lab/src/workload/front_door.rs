@@ -18,8 +18,8 @@ use landfall_testbed::cpu::{CpuMeter, CpuUse, TaskUse};
 use landfall_testbed::rivals::{Amount, Plan, Polling, Side};
 use landfall_testbed::{CpuSplit, RttHistogram, Sample, Soaked};
 
+use super::Pattern;
 use super::bulk::Shape;
-use super::pattern::Pattern;
 use super::side::{Rendezvous, both, joined, place_thread};
 
 /// The port of STP.

@@ -28,7 +28,6 @@ pub(crate) mod defrag;
 pub(crate) mod front_door;
 pub mod numbered;
 pub(crate) mod overhead;
-pub mod pattern;
 pub mod qpip;
 pub(crate) mod qpip_socket;
 pub(crate) mod side;
@@ -42,7 +41,6 @@ use anyhow::Result;
 use landfall_placement::{Engine, Instant, PathId, PathLimits, Peer, RegionId};
 use landfall_testkit::engines::Area;
 use landfall_transport::memory::{Memory, Regions};
-
 use transport::Role;
 
 /// Memory that was lent for some work, and how it is divided.
@@ -175,5 +173,61 @@ impl TalkMemory {
 
     fn area(&self, slot: u64) -> Area {
         Area::new(self.region, slot * self.message.next_multiple_of(Self::LINE), self.message)
+    }
+}
+
+// Contents that can be checked: every eight bytes depend on where they are and
+// on whose they are, so that nothing misplaced looks right.
+
+/// What one slot of the sender's memory holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pattern(pub(crate) u64);
+
+impl Pattern {
+    /// The eight bytes at word `index`: the mixing steps of SplitMix64.
+    const fn word(self, index: u64) -> [u8; 8] {
+        let mut z = (self.0 << 40 ^ index).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ z >> 31).to_le_bytes()
+    }
+
+    /// Writes the pattern into all of `bytes`.
+    pub fn fill(self, bytes: &mut [u8]) {
+        for (index, chunk) in bytes.chunks_mut(8).enumerate() {
+            let word = self.word(index as u64);
+            chunk.copy_from_slice(&word[..chunk.len()]);
+        }
+    }
+
+    /// Where `bytes` first differ from the pattern.
+    pub fn first_difference(self, bytes: &[u8]) -> Option<usize> {
+        let (index, chunk) = bytes.chunks(8).enumerate().find(|(index, chunk)| {
+            let word = self.word(*index as u64);
+            word[..chunk.len()] != **chunk
+        })?;
+        let word = self.word(index as u64);
+        let within = chunk.iter().zip(word).position(|(is, should)| *is != should)?;
+        Some(index * 8 + within)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_wrong_byte_is_found() {
+        let mut bytes = vec![0; 1003];
+        Pattern(7).fill(&mut bytes);
+        assert_eq!(Pattern(7).first_difference(&bytes), None);
+        assert_eq!(Pattern(8).first_difference(&bytes), Some(0), "another slot");
+        for at in [0, 9, 500, 1002] {
+            bytes[at] ^= 1;
+            assert_eq!(Pattern(7).first_difference(&bytes), Some(at));
+            bytes[at] ^= 1;
+        }
+        bytes.rotate_left(8);
+        assert!(Pattern(7).first_difference(&bytes).is_some(), "moved by a word");
     }
 }

@@ -9,9 +9,8 @@ use landfall_testkit::engines::{Area, Numbered};
 use landfall_transport::memory::{Memory, Regions};
 
 use super::bulk::Shape;
-use super::pattern::Pattern;
 use super::transport::receive_buffer;
-use super::{HasEngine, Route, Sink, SlotLayout, Source, TalkMemory, Talker, Workload};
+use super::{HasEngine, Pattern, Route, Sink, SlotLayout, Source, TalkMemory, Talker, Workload};
 
 /// Messages are a multiple of this long.
 const GRANULE: usize = 16 << 10;

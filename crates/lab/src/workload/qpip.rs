@@ -14,9 +14,8 @@ use qpip::{
 };
 
 use super::bulk::Shape;
-use super::pattern::Pattern;
 use super::transport::{Role, station};
-use super::{HasEngine, Route, Sink, SlotLayout, Source, TalkMemory, Talker, Workload};
+use super::{HasEngine, Pattern, Route, Sink, SlotLayout, Source, TalkMemory, Talker, Workload};
 
 /// Both sides use this port, by which a packet filter knows their frames.
 const PORT: u16 = 7000;

@@ -18,12 +18,10 @@ use qpip::Mapping;
 use socket2::{Domain, Socket, Type};
 
 use super::bulk::{Shape, Tables};
-use super::pattern::Pattern;
 use super::qpip::{QpipSink, QpipSource, QpipWork};
 use super::side::{DriverLoop, OtherSideEnded, Rendezvous, Shared, both, joined, place_thread};
-use super::transport::Found;
-use super::transport::{PATH, Role, Transport};
-use super::{HasEngine, Route, Sink, SlotLayout, Source};
+use super::transport::{Found, PATH, Role, Transport};
+use super::{HasEngine, Pattern, Route, Sink, SlotLayout, Source};
 
 /// What one `send` or `recv` of the socket is given, and each request to send:
 /// the loop that kernel TCP runs beside it.

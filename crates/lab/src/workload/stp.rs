@@ -14,9 +14,8 @@ use stp_core::{
 };
 
 use super::bulk::Shape;
-use super::pattern::Pattern;
 use super::transport::{Role, receive_buffer};
-use super::{HasEngine, Route, Sink, SlotLayout, Source, TalkMemory, Talker, Workload};
+use super::{HasEngine, Pattern, Route, Sink, SlotLayout, Source, TalkMemory, Talker, Workload};
 
 const PORT: u16 = 1;
 /// Transfers of long messages under way at a time: the next are asked for while others are

@@ -10,9 +10,8 @@ use landfall_testkit::engines::stream::{Config, Error, Event, Framing};
 use landfall_testkit::engines::{Area, Stream};
 use landfall_transport::memory::{Memory, Regions};
 
-use super::pattern::Pattern;
 use super::transport::{PATH, Role};
-use super::{HasEngine, Route, Sink, SlotLayout, Source, TalkMemory, Talker, Workload};
+use super::{HasEngine, Pattern, Route, Sink, SlotLayout, Source, TalkMemory, Talker, Workload};
 
 /// Makes the two ends of a stream, with work.
 #[derive(Clone, Copy, Debug)]

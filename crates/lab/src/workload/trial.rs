@@ -10,9 +10,8 @@ use landfall_transport::udp::{UdpConfig, UdpDriver};
 use landfall_transport::{Clock, Counters, Driver, Feature, Missing};
 
 use super::numbered::NumberedWork;
-use super::pattern::Pattern;
 use super::transport::PATH;
-use super::{HasEngine, Route, Sink, SlotLayout, Source, Workload};
+use super::{HasEngine, Pattern, Route, Sink, SlotLayout, Source, Workload};
 
 const LEN: usize = 1 << 20;
 

@@ -33,7 +33,6 @@ mod journal;
 mod meter;
 mod options;
 mod outcome;
-mod output;
 mod path;
 mod pipe;
 pub(crate) mod receive;

@@ -1,5 +1,7 @@
 //! `landfall receive`.
 
+use std::io;
+use std::io::Write;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -9,15 +11,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use landfall::stp::blocking::{Connection, Endpoint};
-use landfall_transport::signals::{self, Endings};
-
-use crate::leaving;
-use crate::printable::printable;
+use landfall_transport::signals;
+use landfall_transport::signals::Endings;
 
 use super::admission::{Limits, USUAL_ENTRIES};
 use super::ask::CodeArgs;
 use super::code::{Code, Seals, Side};
-use super::folder::Folder;
+use super::folder::{Denied, Folder};
 use super::greet::Lock;
 use super::meter::{Meter, Tally};
 use super::options::Common;
@@ -28,7 +28,9 @@ use super::report::{Report, Ways};
 use super::sink::{Place, Sink};
 use super::ways::{Choice, Local};
 use super::wire::{MOST_PIECE, ToSender};
-use super::{Came, LOOK, folder, new_tally, options, part, sink, watch, ways};
+use super::{Came, LOOK, Presence, folder, new_tally, options, part, sink, watch, ways};
+use crate::leaving;
+use crate::printable::printable;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -304,4 +306,33 @@ fn pass_over(frames: &Receiver<Frame>) {
     const LIMIT: Duration = Duration::from_secs(5);
     let until = Instant::now() + LIMIT;
     while frames.recv_timeout(until.saturating_duration_since(Instant::now())).is_ok() {}
+}
+
+// Standard output, as the place of one file.
+
+/// Writes a hole, as long as somebody is there who wants it.
+pub(super) fn print_zeros(len: u64, presence: &Presence) -> Result<(), Denied> {
+    let zeros = vec![0; MOST_PIECE.min(usize::try_from(len).unwrap_or(MOST_PIECE))];
+    let mut left = len;
+    while left > 0 {
+        presence.check().map_err(|gone| Denied::Fatal(gone.to_string()))?;
+        let part = left.min(zeros.len() as u64);
+        print(&zeros[..part as usize])?;
+        left -= part;
+    }
+    Ok(())
+}
+
+/// Writes contents.
+pub(super) fn print(bytes: &[u8]) -> Result<(), Denied> {
+    io::stdout().lock().write_all(bytes).map_err(|error| output_denied(&error))
+}
+
+/// All that was written is out.
+pub(super) fn flush_output() -> Result<(), Denied> {
+    io::stdout().lock().flush().map_err(|error| output_denied(&error))
+}
+
+fn output_denied(error: &io::Error) -> Denied {
+    Denied::Fatal(format!("the receiver's standard output: {error}"))
 }

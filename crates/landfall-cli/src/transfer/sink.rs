@@ -25,9 +25,9 @@ use super::folder::{Denied, Folder, Partial, Standing, TAKEN};
 use super::journal::Journal;
 use super::meter::Tally;
 use super::outcome::{Failure, Outcome};
-use super::output::{flush_output, print, print_zeros};
 use super::path::{RelPath, check_target};
 use super::pipe::{Broken, Frame, Inlet, Outlet, Piece};
+use super::receive::{flush_output, print, print_zeros};
 use super::wire::{
     Answer, Bundle, Entry, FULL_ANSWERS, FileTime, Kind, MOST_ANNOUNCED, SMALL, ToReceiver,
     ToSender,

@@ -51,7 +51,6 @@ mod sender;
 mod sender_builder;
 mod tasks;
 mod technique;
-mod whole;
 
 pub use builder::ReceiverBuilder;
 pub use datagram::{DATAGRAM_MAX, Datagrams, Station};

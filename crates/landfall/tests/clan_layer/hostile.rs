@@ -4,7 +4,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::pieces;
+use crate::support;
 use crate::support::{bytes, cases, is_blamed_on_the_peer, scribble};
 use landfall::clan::layer::{Half, Wait, message, multipart, publish, queue, rpc, stream};
 use landfall::clan::{Cookie, Error, Threads};
@@ -74,7 +74,7 @@ fn now() -> Option<Instant> {
 /// A connection between the same nodes that nobody scribbles on.
 fn bystander_works(victim: &Victim) {
     let config = queue::Config::new(8, 4).singly();
-    let (mut sender, mut receiver) = pieces::queue(&victim.there, &victim.here, config);
+    let (mut sender, mut receiver) = support::queue(&victim.there, &victim.here, config);
     sender.put(&[7; 8], now()).unwrap();
     let mut into = [0; 8];
     receiver.get(&mut into, now()).unwrap();

@@ -9,7 +9,7 @@ use landfall::clan::layer::{multipart, queue, rpc, stream};
 use landfall::clan::{Error, Threads};
 
 use crate::lab::Lab;
-use crate::pieces;
+use crate::support;
 
 const MESSAGE: [u8; 8] = *b"the last";
 
@@ -31,7 +31,7 @@ fn batches_of(elements: u32) -> queue::Config {
 #[test]
 fn a_queue_whose_receiver_goes_with_the_last_element_is_drained() {
     let lab = Lab::pair(60);
-    let (mut sender, mut receiver) = pieces::queue(&lab.0, &lab.1, batches_of(1));
+    let (mut sender, mut receiver) = support::queue(&lab.0, &lab.1, batches_of(1));
     let taken = Arc::new(Mutex::new([0; 8]));
     let into = Arc::clone(&taken);
     interrupt(&lab, move || {
@@ -47,7 +47,7 @@ fn a_queue_whose_receiver_goes_with_the_last_element_is_drained() {
 #[test]
 fn a_queue_whose_receiver_goes_before_the_last_element_is_not_drained() {
     let lab = Lab::pair(60);
-    let (mut sender, mut receiver) = pieces::queue(&lab.0, &lab.1, batches_of(2));
+    let (mut sender, mut receiver) = support::queue(&lab.0, &lab.1, batches_of(2));
     interrupt(&lab, move || {
         assert!(receiver.try_get(&mut [0; 8]).unwrap());
     });
@@ -61,7 +61,7 @@ fn a_queue_whose_receiver_goes_before_the_last_element_is_not_drained() {
 #[test]
 fn a_stream_whose_reader_goes_with_the_last_bytes_is_drained() {
     let lab = Lab::pair(60);
-    let (mut writer, mut reader) = pieces::stream(&lab.0, &lab.1, stream::Config::new(64));
+    let (mut writer, mut reader) = support::stream(&lab.0, &lab.1, stream::Config::new(64));
     let taken = Arc::new(Mutex::new([0; 8]));
     let into = Arc::clone(&taken);
     interrupt(&lab, move || {
@@ -75,14 +75,14 @@ fn a_stream_whose_reader_goes_with_the_last_bytes_is_drained() {
 #[test]
 fn the_end_of_what_was_taken_whole_is_no_failure_though_nobody_hears_it() {
     let (one, two) = Threads::pair().unwrap();
-    let (mut sender, mut receiver) = pieces::queue(&one, &two, batches_of(1));
+    let (mut sender, mut receiver) = support::queue(&one, &two, batches_of(1));
     assert!(sender.try_put(&MESSAGE).unwrap());
     assert!(receiver.try_get(&mut [0; 8]).unwrap());
     drop(receiver);
     sender.finish().unwrap();
     sender.drain(None).unwrap();
 
-    let (mut writer, mut reader) = pieces::stream(&one, &two, stream::Config::new(64));
+    let (mut writer, mut reader) = support::stream(&one, &two, stream::Config::new(64));
     assert_eq!(writer.write_some(&MESSAGE, None).unwrap(), 8);
     assert_eq!(reader.read_some(&mut [0; 8], None).unwrap(), 8);
     drop(reader);
@@ -94,7 +94,7 @@ fn the_end_of_what_was_taken_whole_is_no_failure_though_nobody_hears_it() {
 #[test]
 fn what_nobody_took_has_failed_with_its_end() {
     let (one, two) = Threads::pair().unwrap();
-    let (mut sender, receiver) = pieces::queue(&one, &two, batches_of(2));
+    let (mut sender, receiver) = support::queue(&one, &two, batches_of(2));
     assert!(sender.try_put(&MESSAGE).unwrap());
     drop(receiver);
     assert!(matches!(sender.finish(), Err(Error::Closed)), "it was not taken");
@@ -119,10 +119,10 @@ fn a_receiver_that_goes_before_it_says_a_word_has_closed() {
 fn parting_in_any_moment_is_no_failure() {
     let (one, two) = Threads::pair().unwrap();
     for round in 0..2000_usize {
-        let (mut sender, mut receiver) = pieces::queue(&one, &two, batches_of(1));
-        let (mut writer, mut reader) = pieces::stream(&one, &two, stream::Config::new(64));
+        let (mut sender, mut receiver) = support::queue(&one, &two, batches_of(1));
+        let (mut writer, mut reader) = support::stream(&one, &two, stream::Config::new(64));
         let config = multipart::Config::DEFAULT.ring(8192);
-        let (mut speaker, mut listener) = pieces::multipart(&one, &two, config);
+        let (mut speaker, mut listener) = support::multipart(&one, &two, config);
         std::thread::scope(|scope| {
             scope.spawn(move || {
                 let mut element = [0; 8];
@@ -152,7 +152,7 @@ fn parting_in_any_moment_is_no_failure() {
 #[tokio::test]
 async fn the_end_of_its_own_node_wakes_a_task() {
     let (one, two) = Threads::pair().unwrap();
-    let (_client, mut server) = pieces::rpc(&one, &two, rpc::Config::new(64, 64));
+    let (_client, mut server) = support::rpc(&one, &two, rpc::Config::new(64, 64));
     let waits = async { server.next_async().await.map(drop) };
     let ends = async {
         tokio::task::yield_now().await;
@@ -167,7 +167,7 @@ async fn the_end_of_its_own_node_wakes_a_task() {
 #[test]
 fn an_end_that_met_a_full_way_is_said_again() {
     let lab = Lab::pair(60);
-    let (mut sender, receiver) = pieces::queue(&lab.0, &lab.1, batches_of(1));
+    let (mut sender, receiver) = support::queue(&lab.0, &lab.1, batches_of(1));
     lab.0.refuses_commits(1, || Error::Busy);
     let finished = sender.finish();
     assert!(matches!(finished, Err(Error::Busy)), "{finished:?}");
@@ -181,7 +181,7 @@ fn an_end_that_met_a_full_way_is_said_again() {
 fn a_receiver_of_messages_that_goes_with_the_end_is_no_failure() {
     let lab = Lab::pair(600);
     let config = multipart::Config::DEFAULT.ring(8192);
-    let (mut sender, mut receiver) = pieces::multipart(&lab.0, &lab.1, config);
+    let (mut sender, mut receiver) = support::multipart(&lab.0, &lab.1, config);
     sender.send(b"meta", &[&MESSAGE], None).unwrap();
     lab.0.deliver_all();
     receiver.next(None).unwrap().parts(None).unwrap();
@@ -207,7 +207,7 @@ fn what_came_is_read_whatever_the_answer_to_it_meets() {
     ];
     for why in ways {
         let lab = Lab::pair(6_000);
-        let (mut writer, mut reader) = pieces::stream(&lab.0, &lab.1, stream::Config::new(4096));
+        let (mut writer, mut reader) = support::stream(&lab.0, &lab.1, stream::Config::new(4096));
         let bytes = [7; 4000];
         writer.write_all(&bytes).unwrap();
         writer.finish().unwrap();
@@ -229,7 +229,7 @@ fn what_is_delivered_is_read_though_its_node_is_gone() {
         let (one, two) = nodes.open_pair(builder(2), ChannelConfig::default()).unwrap();
         one.link(Peer::Node(1)).unwrap().wait_up(None).unwrap();
         two.wait_reached(one.host(), None).unwrap();
-        let (mut writer, mut reader) = pieces::stream(&one, &two, stream::Config::DEFAULT);
+        let (mut writer, mut reader) = support::stream(&one, &two, stream::Config::DEFAULT);
         let bytes: Vec<u8> = (0..=round * 20_000).map(|at| (at % 255) as u8).collect();
         writer.write_all(&bytes).unwrap();
         writer.finish().unwrap();
@@ -245,7 +245,7 @@ fn what_is_delivered_is_read_though_its_node_is_gone() {
 #[test]
 fn a_reader_that_closes_is_heard_of_by_who_waits_for_room() {
     let (one, two) = Threads::pair().unwrap();
-    let (mut writer, mut reader) = pieces::stream(&one, &two, stream::Config::new(64));
+    let (mut writer, mut reader) = support::stream(&one, &two, stream::Config::new(64));
     while writer.try_write(&[7; 64]).unwrap().is_some() {}
     let waiting = std::thread::spawn(move || writer.write_some(&[8], None));
     done_at_once(reader.close_async()).unwrap();

@@ -3,7 +3,7 @@
 //! moment, gives what a list would give, and no more.
 
 use crate::lab::Lab;
-use crate::pieces;
+use crate::support;
 use crate::support::{bytes, cases};
 use landfall::clan::Error;
 use landfall::clan::layer::{queue, stream};
@@ -127,7 +127,7 @@ proptest! {
         let (here, there) = Lab::pair(way);
         let config = queue::Config::new(size as u32, capacity)
             .batch(batch, std::time::Duration::MAX);
-        let (sender, receiver) = pieces::queue(&here, &there, config);
+        let (sender, receiver) = support::queue(&here, &there, config);
         let mut queue = Queue { sender, receiver, size, put: 0, got: 0 };
         for op in ops {
             unless_busy(queue.apply(op, (&here, &there)));
@@ -173,7 +173,7 @@ proptest! {
         end in end(),
     ) {
         let (here, there) = Lab::pair(way);
-        let (mut writer, mut reader) = pieces::stream(&here, &there, stream::Config::new(words * 8));
+        let (mut writer, mut reader) = support::stream(&here, &there, stream::Config::new(words * 8));
         let all = bytes(5, 100 * 150);
         let (mut put, mut got) = (0, 0);
         let mut read = |reader: &mut stream::Reader<Lab>, len: usize| {

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use landfall::clan::layer::{Wait, message, multipart, publish, queue, rpc, stream};
 use landfall::clan::{Error, Fabric};
 
-use crate::pieces;
+use crate::support;
 use crate::support::bytes;
 
 /// Makes a test of each function here.
@@ -63,7 +63,7 @@ pub(crate) fn a_queue_keeps_order<F: Fabric>(one: &F, two: &F) {
     for (wait, count) in WAITS.into_iter().zip([500, 3_000, 300]) {
         for config in [queue::Config::new(20, 64), queue::Config::new(32, 7).singly()] {
             let config = config.wait(wait);
-            let (mut sender, mut receiver) = pieces::queue(one, two, config);
+            let (mut sender, mut receiver) = support::queue(one, two, config);
             thread::scope(|scope| {
                 let element = config.element_len();
                 scope.spawn(move || {
@@ -86,7 +86,7 @@ pub(crate) fn a_queue_keeps_order<F: Fabric>(one: &F, two: &F) {
 
 pub(crate) fn a_punctual_queue_waits_for_nobody<F: Fabric>(one: &F, two: &F) {
     let config = queue::Config::new(8, 1024).batch(1000, Duration::from_micros(50));
-    let (sender, mut receiver) = pieces::queue(one, two, config);
+    let (sender, mut receiver) = support::queue(one, two, config);
     let sender = sender.into_punctual().unwrap();
     for nth in 0..20_u64 {
         // Nobody publishes, and the batch is never full.
@@ -99,7 +99,7 @@ pub(crate) fn a_punctual_queue_waits_for_nobody<F: Fabric>(one: &F, two: &F) {
 
 pub(crate) fn a_stream_carries_bytes<F: Fabric>(one: &F, two: &F) {
     for (wait, ring) in WAITS.into_iter().zip([4096, 65_536, 512]) {
-        let (mut here, there) = pieces::both(one, two, stream::Config::new(ring).wait(wait));
+        let (mut here, there) = support::both(one, two, stream::Config::new(ring).wait(wait));
         let all = bytes(9, 100_000);
         thread::scope(|scope| {
             // The other side echoes.
@@ -132,7 +132,7 @@ pub(crate) fn a_stream_carries_bytes<F: Fabric>(one: &F, two: &F) {
 pub(crate) fn calls_are_answered<F: Fabric>(one: &F, two: &F) {
     for wait in WAITS {
         let config = rpc::Config::new(1000, 1000).wait(wait);
-        let (mut client, mut server) = pieces::rpc(one, two, config);
+        let (mut client, mut server) = support::rpc(one, two, config);
         thread::scope(|scope| {
             scope.spawn(move || {
                 for _ in 0..500 {
@@ -154,7 +154,7 @@ pub(crate) fn calls_are_answered<F: Fabric>(one: &F, two: &F) {
 
 /// A call that was given up does not get into the way of the next one.
 pub(crate) fn a_late_reply_is_dropped<F: Fabric>(one: &F, two: &F) {
-    let (mut client, mut server) = pieces::rpc(one, two, rpc::Config::new(8, 8));
+    let (mut client, mut server) = support::rpc(one, two, rpc::Config::new(8, 8));
     let early = client.call(b"first", Some(Instant::now()));
     assert!(matches!(early, Err(Error::TimedOut)), "{early:?}");
     let again = client.call(b"second", Some(Instant::now()));
@@ -173,7 +173,7 @@ pub(crate) fn a_late_reply_is_dropped<F: Fabric>(one: &F, two: &F) {
 pub(crate) fn messages_arrive_one_by_one<F: Fabric>(one: &F, two: &F) {
     for wait in WAITS {
         let (mut sender, mut receiver) =
-            pieces::message(one, two, message::Config::new(20_000).wait(wait));
+            support::message(one, two, message::Config::new(20_000).wait(wait));
         thread::scope(|scope| {
             scope.spawn(move || {
                 for nth in 0..200 {
@@ -194,7 +194,7 @@ pub(crate) fn messages_arrive_one_by_one<F: Fabric>(one: &F, two: &F) {
 
 pub(crate) fn a_header_comes_before_its_body<F: Fabric>(one: &F, two: &F) {
     let config = multipart::Config::DEFAULT.ring(8192);
-    let (mut sender, mut receiver) = pieces::multipart(one, two, config);
+    let (mut sender, mut receiver) = support::multipart(one, two, config);
     let body = bytes(4, 100_000);
     thread::scope(|scope| {
         let parts = [&body[..], b"end"];
@@ -217,7 +217,7 @@ pub(crate) fn a_header_comes_before_its_body<F: Fabric>(one: &F, two: &F) {
 
 pub(crate) fn a_message_that_is_given_up_is_cut<F: Fabric>(one: &F, two: &F) {
     let config = multipart::Config::DEFAULT.ring(8192);
-    let (mut sender, mut receiver) = pieces::multipart(one, two, config);
+    let (mut sender, mut receiver) = support::multipart(one, two, config);
     let soon = Some(Instant::now() + Duration::from_millis(20));
     let sent = sender.send(b"", &[&[1; 10_000]], soon);
     assert!(matches!(sent, Err(Error::TimedOut)), "{sent:?}");
@@ -231,7 +231,7 @@ pub(crate) fn a_message_that_is_given_up_is_cut<F: Fabric>(one: &F, two: &F) {
 
 pub(crate) fn publications_reach_all<F: Fabric>(one: &F, two: &F) {
     let config = publish::Config::new(64, 256);
-    let (mut publisher, first) = pieces::publish(one, two, config);
+    let (mut publisher, first) = support::publish(one, two, config);
     let second = publish::Subscriber::open(two, config).unwrap();
     publisher.add(&second.cookie()).unwrap();
     let second = second.connect(&publisher.cookie()).unwrap();
@@ -272,11 +272,11 @@ pub(crate) fn a_deadline_ends_every_wait<F: Fabric>(one: &F, two: &F) {
     for wait in WAITS {
         let soon = || Some(Instant::now() + Duration::from_millis(5));
         let (mut sender, mut receiver) =
-            pieces::queue(one, two, queue::Config::new(8, 1).wait(wait));
-        let (_caller, mut server) = pieces::rpc(one, two, rpc::Config::new(8, 8).wait(wait));
-        let (_writer, mut reader) = pieces::stream(one, two, stream::Config::new(64).wait(wait));
+            support::queue(one, two, queue::Config::new(8, 1).wait(wait));
+        let (_caller, mut server) = support::rpc(one, two, rpc::Config::new(8, 8).wait(wait));
+        let (_writer, mut reader) = support::stream(one, two, stream::Config::new(64).wait(wait));
         let (_publisher, mut subscriber) =
-            pieces::publish(one, two, publish::Config::new(8, 2).wait(wait));
+            support::publish(one, two, publish::Config::new(8, 2).wait(wait));
         let ends = [
             receiver.get(&mut [0; 8], soon()),
             server.next(soon()).map(drop),
@@ -292,14 +292,14 @@ pub(crate) fn a_deadline_ends_every_wait<F: Fabric>(one: &F, two: &F) {
 
 /// Whoever sleeps when the other node ends is woken and told.
 pub(crate) fn the_end_of_a_node_is_told<F: Fabric>(one: &F, two: &F, end: impl FnOnce() + Send) {
-    let (_sender, mut elements) = pieces::queue(two, one, queue::Config::new(8, 4));
-    let (mut full, _receiver) = pieces::queue(one, two, queue::Config::new(8, 1));
-    let (_writer, mut reader) = pieces::stream(two, one, stream::Config::DEFAULT);
-    let (mut client, _server) = pieces::rpc(one, two, rpc::Config::new(8, 8));
-    let (_other, mut server) = pieces::rpc(two, one, rpc::Config::new(8, 8));
-    let (_parts, mut multipart) = pieces::multipart(two, one, multipart::Config::DEFAULT);
-    let (_message, mut message) = pieces::message(two, one, message::Config::new(8));
-    let (publisher, mut subscriber) = pieces::publish(two, one, publish::Config::new(8, 2));
+    let (_sender, mut elements) = support::queue(two, one, queue::Config::new(8, 4));
+    let (mut full, _receiver) = support::queue(one, two, queue::Config::new(8, 1));
+    let (_writer, mut reader) = support::stream(two, one, stream::Config::DEFAULT);
+    let (mut client, _server) = support::rpc(one, two, rpc::Config::new(8, 8));
+    let (_other, mut server) = support::rpc(two, one, rpc::Config::new(8, 8));
+    let (_parts, mut multipart) = support::multipart(two, one, multipart::Config::DEFAULT);
+    let (_message, mut message) = support::message(two, one, message::Config::new(8));
+    let (publisher, mut subscriber) = support::publish(two, one, publish::Config::new(8, 2));
     thread::scope(|scope| {
         let waiting = [
             scope.spawn(move || elements.get(&mut [0; 8], patience())),

@@ -1,7 +1,7 @@
 //! The programming layer over the fabric between threads of one process.
 
 use crate::support::bytes;
-use crate::{pieces, suite};
+use crate::{suite, support};
 use landfall::clan::layer::{multipart, queue, rpc, stream};
 use landfall::clan::{Error, Fabric, Rights, Threads};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -14,7 +14,7 @@ suite::over_each_test! {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tasks_wait_without_a_thread() {
     let (one, two) = Threads::pair().unwrap();
-    let (mut here, mut there) = pieces::both(&one, &two, stream::Config::new(4096));
+    let (mut here, mut there) = support::both(&one, &two, stream::Config::new(4096));
     let echo = tokio::spawn(async move {
         let (mut reader, mut writer) = tokio::io::split(&mut there);
         tokio::io::copy(&mut reader, &mut writer).await.unwrap();
@@ -33,7 +33,7 @@ async fn tasks_wait_without_a_thread() {
     assert!(got == all);
     echo.await.unwrap();
 
-    let (mut sender, mut receiver) = pieces::queue(&one, &two, queue::Config::new(8, 16));
+    let (mut sender, mut receiver) = support::queue(&one, &two, queue::Config::new(8, 16));
     let putting = tokio::spawn(async move {
         for nth in 0..5000_u64 {
             sender.put_async(&nth.to_le_bytes()).await.unwrap();
@@ -46,7 +46,7 @@ async fn tasks_wait_without_a_thread() {
     }
     putting.await.unwrap();
 
-    let (mut client, mut server) = pieces::rpc(&one, &two, rpc::Config::new(64, 64));
+    let (mut client, mut server) = support::rpc(&one, &two, rpc::Config::new(64, 64));
     let serving = tokio::spawn(async move {
         while let Ok(request) = server.next_async().await {
             let bytes = request.to_vec().unwrap();
@@ -80,7 +80,7 @@ fn both_sides_have_to_agree() {
 #[test]
 fn what_does_not_fit_is_refused_and_changes_nothing() {
     let (one, two) = Threads::pair().unwrap();
-    let (mut sender, mut receiver) = pieces::queue(&one, &two, queue::Config::new(8, 4).singly());
+    let (mut sender, mut receiver) = support::queue(&one, &two, queue::Config::new(8, 4).singly());
     for wrong in [sender.try_put(&[0; 7]).map(drop), sender.try_put_many(&[0; 17]).map(drop)] {
         assert!(matches!(wrong, Err(Error::TooLong { .. })), "{wrong:?}");
     }
@@ -90,7 +90,7 @@ fn what_does_not_fit_is_refused_and_changes_nothing() {
     let mut part = [0; 3];
     assert!(receiver.peek(5, &mut part).unwrap());
     assert_eq!((part, receiver.available().unwrap()), ([1; 3], 1));
-    let (mut client, _server) = pieces::rpc(&one, &two, rpc::Config::new(4, 4));
+    let (mut client, _server) = support::rpc(&one, &two, rpc::Config::new(4, 4));
     let wrong = client.call(&[0; 5], None);
     assert!(matches!(wrong, Err(Error::TooLong { len: 5, most: 4 })), "{wrong:?}");
 }
@@ -98,7 +98,7 @@ fn what_does_not_fit_is_refused_and_changes_nothing() {
 #[test]
 fn a_receiver_that_closes_is_noticed_when_there_is_no_room() {
     let (one, two) = Threads::pair().unwrap();
-    let (mut sender, receiver) = pieces::queue(&one, &two, queue::Config::new(8, 4).singly());
+    let (mut sender, receiver) = support::queue(&one, &two, queue::Config::new(8, 4).singly());
     drop(receiver);
     let end = (0..6).find_map(|_| sender.put(&[0; 8], None).err());
     assert!(matches!(end, Some(Error::Closed)), "{end:?}");

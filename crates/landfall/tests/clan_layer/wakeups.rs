@@ -5,9 +5,8 @@
 use std::cell::Cell;
 
 use crate::lab::Lab;
-use crate::pieces;
-use crate::support::{bytes, cases};
-use crate::tasks::{Running, run, run_until, yield_once};
+use crate::support;
+use crate::support::{Running, bytes, cases, run, run_until, yield_once};
 use landfall::clan::Error;
 use landfall::clan::layer::{message, multipart, publish, queue, rpc, stream};
 use proptest::prelude::*;
@@ -195,7 +194,7 @@ proptest! {
     #[test]
     fn of_a_queue(scene in scene(), seed: u64, capacity in 1_u32..9, batch in 1_u32..5) {
         let config = queue::Config::new(20, capacity).batch(batch, std::time::Duration::MAX);
-        let (sender, receiver) = pieces::queue(scene.sender(), scene.receiver(), config);
+        let (sender, receiver) = support::queue(scene.sender(), scene.receiver(), config);
         scene.run(seed, vec![
             Box::pin(send_elements(&scene, sender, 40)),
             Box::pin(receive_elements(&scene, receiver, 40)),
@@ -205,7 +204,7 @@ proptest! {
     #[test]
     fn of_a_stream(scene in scene(), seed: u64, words in 1_u64..20) {
         let config = stream::Config::new(words * 8);
-        let (writer, reader) = pieces::stream(scene.sender(), scene.receiver(), config);
+        let (writer, reader) = support::stream(scene.sender(), scene.receiver(), config);
         let all = bytes(3, 3000);
         scene.run(seed, vec![
             Box::pin(write_bytes(&scene, writer, &all)),
@@ -223,7 +222,7 @@ proptest! {
             (0_usize..20, proptest::collection::vec(0_usize..200, 0..4)), 1..8),
     ) {
         let config = multipart::Config::DEFAULT.ring(words * 8).limits(4, 20, 1000);
-        let (sender, receiver) = pieces::multipart(scene.sender(), scene.receiver(), config);
+        let (sender, receiver) = support::multipart(scene.sender(), scene.receiver(), config);
         let shapes = (1..).zip(shapes);
         let messages: Vec<Parts> = shapes.map(|(nth, (meta, parts))| {
             (bytes(nth, meta), parts.iter().map(|len| bytes(nth * 7, *len)).collect())
@@ -237,7 +236,7 @@ proptest! {
     #[test]
     fn of_messages(scene in scene(), seed: u64, lens in proptest::collection::vec(0_usize..100, 1..12)) {
         let config = message::Config::new(100);
-        let (mut sender, mut receiver) = pieces::message(scene.sender(), scene.receiver(), config);
+        let (mut sender, mut receiver) = support::message(scene.sender(), scene.receiver(), config);
         scene.run(seed, vec![
             Box::pin(async {
                 for (nth, len) in (0..).zip(&lens) {
@@ -256,7 +255,7 @@ proptest! {
     #[test]
     fn of_calls(mut scene in scene(), seed: u64, lens in proptest::collection::vec(0_usize..100, 1..12)) {
         let config = rpc::Config::new(100, 101);
-        let (client, server) = pieces::rpc(scene.sender(), scene.receiver(), config);
+        let (client, server) = support::rpc(scene.sender(), scene.receiver(), config);
         scene.death = scene.death.min(1 << 40);
         run_until([&scene.here, &scene.there], seed, scene.death, vec![
             Box::pin(call(&scene, client, &lens)),
@@ -268,7 +267,7 @@ proptest! {
     fn of_publications(seed: u64, way in 12_usize..60, slots in 1_u32..6, count in 1_u64..60) {
         let (here, there) = Lab::pair(way);
         let config = publish::Config::new(40, slots);
-        let (mut publisher, mut subscriber) = pieces::publish(&here, &there, config);
+        let (mut publisher, mut subscriber) = support::publish(&here, &there, config);
         // What the way is too full for is not sent: so there is always another one.
         let is_enough = Cell::new(false);
         run([&here, &there], seed, vec![

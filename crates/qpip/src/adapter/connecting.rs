@@ -9,15 +9,15 @@ use core::net::{IpAddr, SocketAddr};
 use landfall_placement::Instant;
 
 use super::Adapter;
+use super::completion_queue::ConnectionStats;
 use super::demux::{Ends, any_of, bound_ends, plain};
 use super::error::{Error, Object};
-use super::event::ConnectionStats;
 use super::interface::{Route, is_remote, route};
 use super::opening::Listener;
 use super::queue_pair::{Connection, Phase, QueuePair, Role};
-use crate::ids::{ListenerId, QueuePairId};
 use crate::tcp::{Mapping, Tcb};
 use crate::wire::{checksum, ipv4, ipv6, protocol, tcp};
+use crate::work::{ListenerId, QueuePairId};
 
 /// Ports for those who do not care which (RFC 6335).
 const FIRST_EPHEMERAL: u16 = 49_152;

@@ -17,8 +17,8 @@ use landfall_tables::ChangeQueue;
 use super::Adapter;
 use super::queue_pair::{QueuePair, Role};
 use super::receive::heard;
-use crate::ids::QueuePairId;
 use crate::offload::{Datagram, Prediction, Report, Segment};
+use crate::work::QueuePairId;
 
 /// What is known of a card.
 #[derive(Debug, Default)]

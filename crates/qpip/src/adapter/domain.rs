@@ -9,9 +9,8 @@ use landfall_tables::Table;
 
 use super::config::Config;
 use super::error::{Error, Object, PostError};
-use crate::ids::{DomainId, MemoryKey};
 use crate::queue::{Gather, Piece};
-use crate::work::Buffer;
+use crate::work::{Buffer, DomainId, MemoryKey};
 
 /// What registered memory may be used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -13,9 +13,8 @@ use super::domain::Access;
 use super::error::PostError;
 use super::interface::route;
 use super::queue_pair::{Phase, QueuePair, Role, Stream};
-use crate::ids::QueuePairId;
 use crate::queue::Gather;
-use crate::work::{ReceiveWork, SendWork};
+use crate::work::{QueuePairId, ReceiveWork, SendWork};
 
 /// The headers of IPv4 and UDP.
 const HEADERS_V4: u32 = 28;

@@ -24,13 +24,11 @@ mod commands;
 mod completion_queue;
 mod config;
 mod connecting;
-mod control;
 mod delegation;
 mod demux;
 mod domain;
 mod doorbell;
 mod error;
-mod event;
 mod fragments;
 mod interface;
 mod landing;
@@ -39,8 +37,6 @@ mod opening;
 mod predict;
 mod queue_pair;
 mod receive;
-mod settle;
-mod timers;
 mod transmit;
 mod udp;
 
@@ -53,19 +49,17 @@ use landfall_placement::{
 };
 use landfall_tables::{IndexedHeap, Table};
 
-pub use completion_queue::Arm;
+pub use completion_queue::{Arm, ConnectionStats, Event, Stats};
 pub use config::Config;
 pub use domain::Access;
 pub use error::{Error, Object, PostError};
-pub use event::{ConnectionStats, Event, Stats};
 pub use interface::Interface;
 pub use queue_pair::{QueuePairSetup, Service};
 
-use crate::ids::{CompletionQueueId, ListenerId, QueuePairId};
 use crate::ip::answer::Limiter;
 use crate::ip::path_mtu::{self, PathMtus};
 use crate::tcp::Secret;
-use crate::work::Completion;
+use crate::work::{Completion, CompletionQueueId, ListenerId, QueuePairId};
 use completion_queue::CompletionQueues;
 use delegation::Delegation;
 use demux::Demux;

@@ -9,9 +9,9 @@ use landfall_placement::{Instant, Random};
 use landfall_tables::{IndexedHeap, Table};
 
 use super::demux::{ByEnds, Ends};
-use crate::ids::{ListenerId, QueuePairId};
 use crate::tcp::{HalfOpen, Segment, TimeWait};
 use crate::wire::Mac;
+use crate::work::{ListenerId, QueuePairId};
 
 /// A port that is listened on, and the idle queue pairs that wait there.
 #[derive(Debug)]

@@ -10,8 +10,8 @@ use super::Adapter;
 use super::interface::Link;
 use super::queue_pair::{QueuePair, Role};
 use super::udp::Datagrams;
-use crate::ids::QueuePairId;
 use crate::offload::{Ends, Entry, Miss, Pointer, Prediction, Tables};
+use crate::work::QueuePairId;
 
 /// The tables of the offload seam. They grow with the queue pairs that something
 /// has come for.

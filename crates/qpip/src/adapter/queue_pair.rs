@@ -5,10 +5,9 @@ use core::net::IpAddr;
 use landfall_placement::InternetSum;
 
 use super::udp::Datagrams;
-use crate::ids::{CompletionQueueId, DomainId, ListenerId, QueuePairId};
 use crate::queue::{Done, Queues};
 use crate::tcp::{Mapping, Tcb};
-use crate::work::Operation;
+use crate::work::{CompletionQueueId, DomainId, ListenerId, Operation, QueuePairId};
 
 /// What a queue pair speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -10,18 +10,16 @@ use landfall_placement::{Ecn, Instant, Segment, SegmentKind, Spans, Ticket, Tran
 use zerocopy::IntoBytes;
 
 use super::Adapter;
-use super::control::Control;
 use super::fragments::Outgoing;
-use super::interface::{Link, Route, route};
+use super::interface::{Control, Link, Route, route};
 use super::landing::{Held, Sending};
 use super::queue_pair::{Connection, Role};
-use crate::ids::QueuePairId;
 use crate::ip::answer::{self, Host};
 use crate::ip::neighbours::{Found, Question};
 use crate::tcp::tcb::CloseReason;
 use crate::tcp::{Draft, Room};
 use crate::wire::{Envelope, Mac, Tcp, checksum, ipv4, ipv6, protocol, tcp, udp};
-use crate::work::Status;
+use crate::work::{QueuePairId, Status};
 
 /// What became of a queue pair's turn.
 enum Turn {
@@ -191,7 +189,7 @@ impl Adapter {
             payload: draft.payload,
             cut,
             envelope,
-            ticket: super::control::NO_TICKET,
+            ticket: super::interface::NO_TICKET,
         };
         let held = (draft.payload > 0).then_some(Held::Requests(draft.hold));
         let mtu = packet + envelope.ip_len() as u32;
@@ -298,7 +296,7 @@ impl Adapter {
             payload: len,
             cut: None,
             envelope,
-            ticket: super::control::NO_TICKET,
+            ticket: super::interface::NO_TICKET,
         };
         let units = packet.units(mtu);
         let unit = self.write_packet(way.link, id, mtu, packet, Some(held), head, from);

@@ -1,8 +1,7 @@
 //! What users do, and whether the adapter takes it as it must.
 
-use alloc::format;
-use alloc::vec;
 use alloc::vec::Vec;
+use alloc::{format, vec};
 use core::net::SocketAddr;
 
 use landfall_placement::Area;
@@ -10,8 +9,7 @@ use landfall_placement::Area;
 use super::ledger::{Pair, Request, Stage};
 use super::world::{ALL_FRESH, End, FRESH, World};
 use crate::adapter::{Access, Arm, Error, PostError, QueuePairSetup, Service};
-use crate::ids::{MemoryKey, QueuePairId};
-use crate::work::{Buffer, Operation, ReceiveWork, SendWork};
+use crate::work::{Buffer, MemoryKey, Operation, QueuePairId, ReceiveWork, SendWork};
 
 /// A port that nobody is bound to.
 const NOBODY: u16 = 999;

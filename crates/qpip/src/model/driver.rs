@@ -8,7 +8,7 @@ use landfall_placement::{Duration, Engine, Landing, PathState, Peer, Placement, 
 use landfall_testkit::model::{Bounds, Packet, cut, gather, pass_time, put, scatter};
 
 use super::frame;
-use super::setup::station;
+use super::operations::station;
 use super::world::{End, PATH, World};
 
 /// Bounds of what is under way; beyond them it is lost, or must land first.

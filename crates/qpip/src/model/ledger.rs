@@ -7,10 +7,9 @@ use core::net::SocketAddr;
 use landfall_placement::Area;
 
 use crate::adapter::Service;
-use crate::ids::{MemoryKey, QueuePairId};
 use crate::tcp::Mapping;
 use crate::tcp::tcb::CloseReason;
-use crate::work::Operation;
+use crate::work::{MemoryKey, Operation, QueuePairId};
 
 /// A posted request.
 #[derive(Clone, Debug)]

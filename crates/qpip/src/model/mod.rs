@@ -14,16 +14,13 @@
 //! | `attack` | one adapter under frames of somebody who sees all |
 //! | `ending` | everything comes to its end over a good wire |
 
-mod attack;
 mod calls;
 mod completions;
 mod driver;
 mod ending;
-mod events;
 mod frame;
 mod ledger;
 mod operations;
-mod setup;
 mod watch;
 mod world;
 
@@ -63,17 +60,17 @@ pub fn story(bytes: &[u8]) -> Vec<String> {
 /// requests that complete twice, and a listener that answers nobody any more.
 #[must_use]
 pub fn withstand(bytes: &[u8]) -> Vec<String> {
-    attack::withstand(bytes, false)
+    frame::withstand(bytes, false)
 }
 
 /// What happens in such a run, line by line.
 #[must_use]
 pub fn story_of_attack(bytes: &[u8]) -> Vec<String> {
-    attack::withstand(bytes, true)
+    frame::withstand(bytes, true)
 }
 
 fn play(bytes: &[u8], with_story: bool) -> Findings {
-    let (choices, bytes) = bytes.split_at(bytes.len().min(setup::CHOICES));
+    let (choices, bytes) = bytes.split_at(bytes.len().min(operations::CHOICES));
     let mut world = world::World::new(choices, with_story);
     for operation in operations::Operations::new(bytes) {
         world.apply(operation);

@@ -10,10 +10,9 @@ use landfall_testkit::model::{Checked, Findings, Memory, UnderWay};
 
 use super::driver::BOUNDS;
 use super::ledger::Ledger;
-use super::operations::Operation;
-use super::setup::Setup;
+use super::operations::{Operation, Setup};
 use crate::adapter::{Adapter, Arm};
-use crate::ids::{CompletionQueueId, DomainId, ListenerId};
+use crate::work::{CompletionQueueId, DomainId, ListenerId};
 
 /// The only path.
 pub(super) const PATH: PathId = PathId(0);

@@ -1,9 +1,8 @@
 //! [`Entry`]: what is expected of one queue pair.
 
-use landfall_placement::{PathId, Serial32};
+use landfall_placement::{PathId, Serial32, Span, Spans};
 
-use super::ends::Ends;
-use super::places::Places;
+use super::tables::Ends;
 
 /// What an engine says of a connection: the next segment will very likely be
 /// this one, and its payload belongs there.
@@ -119,5 +118,163 @@ impl Entry {
             Known::Port(port) if port.is_armed => Some((&port.places, port.course)),
             _ => None,
         }
+    }
+}
+
+// `Places`: where the next bytes belong.
+
+/// A few spans, one after another: the rest of the request that is being
+/// filled, and requests that follow it. How many there are is bounded; what
+/// lies behind them the engine knows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Places {
+    list: [Span; Self::MOST],
+    /// A bit for each span that is the last of its request.
+    ends: u8,
+    /// Those from here on are left.
+    at: u8,
+    len: u8,
+}
+
+impl Places {
+    /// The most spans.
+    pub const MOST: usize = 4;
+
+    /// None.
+    #[must_use]
+    pub const fn new() -> Self {
+        let nothing = landfall_placement::RegionId::new(0, 0).span(0, 0);
+        Self { list: [nothing; Self::MOST], ends: 0, at: 0, len: 0 }
+    }
+
+    /// Adds a span behind the others; `ends_request` says whether it is the last
+    /// of its request. Says whether there was room. A span without bytes holds
+    /// nothing and takes none.
+    pub fn push(&mut self, span: Span, ends_request: bool) -> bool {
+        let Some(place) = self.list.get_mut(usize::from(self.len)) else { return false };
+        if span.len > 0 {
+            *place = span;
+            self.ends |= u8::from(ends_request) << self.len;
+            self.len += 1;
+        }
+        true
+    }
+
+    /// Those behind what `known` has left, where these begin with it; nothing where
+    /// they do not.
+    #[must_use]
+    pub fn behind(&self, known: &Self) -> Option<Self> {
+        let mut mine = self.iter();
+        if known.iter().any(|place| mine.next() != Some(place)) {
+            return None;
+        }
+        let mut rest = Self::new();
+        for (span, ends_request) in mine {
+            rest.push(span, ends_request);
+        }
+        Some(rest)
+    }
+
+    /// Adds others behind those that are left. Says whether all found room; where
+    /// not, none was added.
+    pub fn append(&mut self, more: &Self) -> bool {
+        let mut all = Self::new();
+        let fits = self.iter().chain(more.iter()).all(|(span, ends)| all.push(span, ends));
+        if fits {
+            *self = all;
+        }
+        fits
+    }
+
+    /// Takes the next `len` bytes, as they were taken elsewhere: see
+    /// [`Tables::receive`](super::Tables::receive). Says whether so many were left.
+    pub fn pass(&mut self, len: u32, ends_message: bool) -> bool {
+        self.take(len, ends_message, &mut Spans::new())
+    }
+
+    /// Nothing is left.
+    #[must_use]
+    #[inline]
+    pub const fn is_empty(&self) -> bool {
+        self.at >= self.len
+    }
+
+    /// Is one more than is there too much?
+    #[must_use]
+    pub const fn is_full(&self) -> bool {
+        self.len as usize >= Self::MOST
+    }
+
+    #[inline]
+    const fn ends_at(&self, nth: usize) -> bool {
+        self.ends >> nth & 1 == 1
+    }
+
+    /// Those that are left, and whether each is the last of its request.
+    pub fn iter(&self) -> impl Iterator<Item = (Span, bool)> + '_ {
+        let all = self.list.iter().enumerate().take(usize::from(self.len));
+        all.skip(usize::from(self.at)).map(|(nth, span)| (*span, self.ends_at(nth)))
+    }
+
+    /// Are so many bytes left?
+    #[inline]
+    pub(super) fn have(&self, len: u32) -> bool {
+        let mut missing = len;
+        for (span, _) in self.iter() {
+            missing = missing.saturating_sub(span.len);
+            if missing == 0 {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// How many bytes the first request has room for; `None` where its end is
+    /// not among these.
+    #[inline]
+    pub(super) fn first_request(&self) -> Option<u64> {
+        let mut room = 0;
+        for (span, ends_request) in self.iter() {
+            room += u64::from(span.len);
+            if ends_request {
+                return Some(room);
+            }
+        }
+        None
+    }
+
+    /// Takes the next `len` bytes, which must not be zero, and fills in where
+    /// they belong. If a message ends with them, what is left of its request is
+    /// given up. Nothing is taken, where so many are not left.
+    #[inline]
+    pub(super) fn take(&mut self, len: u32, ends_message: bool, into: &mut Spans) -> bool {
+        let mut wanted = len;
+        let mut nth = usize::from(self.at);
+        let end = usize::from(self.len);
+        let rest = loop {
+            let span = self.list.get(nth).filter(|_| nth < end);
+            let parts = span.map(|span| span.split_at(wanted));
+            let Some((part, rest)) = parts.filter(|(part, _)| into.push(*part).is_ok()) else {
+                into.clear();
+                return false;
+            };
+            wanted -= part.len;
+            if wanted == 0 {
+                break rest;
+            }
+            nth += 1;
+        };
+        if ends_message {
+            while nth < end && !self.ends_at(nth) {
+                nth += 1;
+            }
+            nth += 1;
+        } else if rest.len == 0 {
+            nth += 1;
+        } else if let Some(place) = self.list.get_mut(nth) {
+            *place = rest;
+        }
+        self.at = nth.min(end) as u8;
+        true
     }
 }

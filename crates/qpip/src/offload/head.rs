@@ -6,8 +6,8 @@ use core::net::IpAddr;
 use landfall_placement::{Check, Ecn, InternetSum, PathId};
 use zerocopy::FromBytes;
 
-use super::ends::Ends;
-use super::miss::{Miss, Whose};
+use super::hit::{Miss, Whose};
+use super::tables::Ends;
 use crate::wire::checksum::{sum_of_words, with_len};
 use crate::wire::{Mac, ethernet, ipv4, ipv6};
 

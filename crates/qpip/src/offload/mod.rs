@@ -27,22 +27,14 @@
 //!
 //! What does not live here: acknowledgements, completions, timers. That is TCP's.
 
-mod ends;
 mod entry;
 mod head;
 mod hit;
-mod index;
-mod miss;
-mod places;
 mod tables;
 mod talk;
 
-pub use ends::Ends;
-pub use entry::{Entry, Prediction};
+pub use entry::{Entry, Places, Prediction};
 pub use head::Incoming;
-pub use hit::{Datagram, Hit, Segment};
-pub use index::Pointer;
-pub use miss::{Miss, Missed, Whose};
-pub use places::Places;
-pub use tables::Tables;
+pub use hit::{Datagram, Hit, Miss, Missed, Segment, Whose};
+pub use tables::{Ends, Pointer, Tables};
 pub use talk::{Addresses, Command, Report};

@@ -1,15 +1,15 @@
 //! [`Tables`]: what is expected of every queue pair, and what an adapter does
 //! with it.
 
-use landfall_placement::{Check, PathId, Spans};
+use core::hash::Hasher;
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use super::ends::Ends;
-use super::entry::{Entry, Known, Port, Prediction, Stream};
+use landfall_placement::{Check, PathId, Spans};
+use siphasher::sip::SipHasher13;
+
+use super::entry::{Entry, Known, Places, Port, Prediction, Stream};
 use super::head::{Incoming, read, unread};
-use super::hit::Hit;
-use super::index::{Index, Pointer};
-use super::miss::{Miss, Missed, Whose};
-use super::places::Places;
+use super::hit::{Hit, Miss, Missed, Whose};
 use crate::wire::protocol;
 
 /// The tables, in storage that somebody else owns.
@@ -209,5 +209,252 @@ impl<'a> Tables<'a> {
         let is_it = |slot: u32| self.entry(slot).and_then(Entry::ends) == Some(ends);
         let likely = likely.filter(|slot| is_it(*slot));
         likely.or_else(|| self.index.find(ends.hash(self.secret), is_it))
+    }
+}
+
+// `Index`: from the two ends of a packet to an entry, in storage that
+// somebody else owns.
+
+/// A place of the index: a hash and an entry, or nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pointer {
+    hash: u32,
+    /// One more than the entry's slot; zero in an empty place.
+    slot: u32,
+}
+
+/// Open addressing. Half as many entries as places make for short searches; every
+/// search is bounded by the number of places.
+#[derive(Debug)]
+pub(super) struct Index<'a> {
+    places: &'a mut [Pointer],
+    mask: usize,
+}
+
+impl<'a> Index<'a> {
+    /// The first places of the storage are used, as many as a power of two has.
+    #[inline]
+    pub(super) fn new(places: &'a mut [Pointer]) -> Self {
+        let used = places.len().checked_ilog2().map_or(0, |log| 1 << log);
+        Self { places, mask: usize::wrapping_sub(used, 1) }
+    }
+
+    const fn len(&self) -> usize {
+        self.mask.wrapping_add(1)
+    }
+
+    #[inline]
+    fn at(&self, place: usize) -> Pointer {
+        self.places.get(place).copied().unwrap_or_default()
+    }
+
+    fn set(&mut self, place: usize, pointer: Pointer) {
+        if let Some(old) = self.places.get_mut(place) {
+            *old = pointer;
+        }
+    }
+
+    /// Of the slots that were entered with this hash the one that is meant.
+    #[inline]
+    pub(super) fn find(&self, hash: u32, is_meant: impl Fn(u32) -> bool) -> Option<u32> {
+        for n in 0..self.len() {
+            let found = self.at((hash as usize).wrapping_add(n) & self.mask);
+            if found.slot == 0 {
+                return None;
+            }
+            if found.hash == hash && is_meant(found.slot - 1) {
+                return Some(found.slot - 1);
+            }
+        }
+        None
+    }
+
+    /// Enters a slot; false where there is no place for it.
+    pub(super) fn insert(&mut self, hash: u32, slot: u32) -> bool {
+        let places = (0..self.len()).map(|n| (hash as usize).wrapping_add(n) & self.mask);
+        let free = places.into_iter().find(|place| self.at(*place).slot == 0);
+        let (Some(free), Some(slot)) = (free, slot.checked_add(1)) else { return false };
+        self.set(free, Pointer { hash, slot });
+        true
+    }
+
+    /// Takes a slot out. Those behind it move up, so that no gap breaks a search.
+    pub(super) fn remove(&mut self, hash: u32, slot: u32) {
+        let wanted = Pointer { hash, slot: slot.wrapping_add(1) };
+        let mut places = (0..self.len()).map(|n| (hash as usize).wrapping_add(n) & self.mask);
+        let Some(mut gap) = places.find(|place| self.at(*place) == wanted) else { return };
+        let start = gap;
+        for n in 1..self.len() {
+            let place = start.wrapping_add(n) & self.mask;
+            let other = self.at(place);
+            if other.slot == 0 {
+                break;
+            }
+            // It may move up to the gap if its home is not behind the gap.
+            let home = other.hash as usize;
+            if place.wrapping_sub(home) & self.mask >= place.wrapping_sub(gap) & self.mask {
+                self.set(gap, other);
+                gap = place;
+            }
+        }
+        self.set(gap, Pointer::default());
+    }
+}
+
+// `Ends`: the two ends of a connection, in few words.
+
+/// Our end and theirs. A port that is only bound has nobody as its other end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ends {
+    local: [u64; 2],
+    remote: [u64; 2],
+    /// Ours in the high half.
+    ports: u32,
+    is_v6: bool,
+}
+
+impl Ends {
+    /// Both ends are of the same version of IP.
+    #[must_use]
+    pub const fn new(local: SocketAddr, remote: SocketAddr) -> Self {
+        Self {
+            local: words(local.ip()),
+            remote: words(remote.ip()),
+            ports: (local.port() as u32) << 16 | remote.port() as u32,
+            is_v6: local.is_ipv6(),
+        }
+    }
+
+    /// A bound port, on one of our addresses or on any of them.
+    #[must_use]
+    pub const fn bound(local: SocketAddr) -> Self {
+        Self {
+            local: words(local.ip()),
+            remote: [0; 2],
+            ports: (local.port() as u32) << 16,
+            is_v6: local.is_ipv6(),
+        }
+    }
+
+    /// The ends of a packet of version 4, with the four bytes of its ports as
+    /// they came: the sender's first.
+    #[inline]
+    pub(super) const fn of_v4(source: [u8; 4], destination: [u8; 4], ports: [u8; 4]) -> Self {
+        Self {
+            local: [0, u32::from_be_bytes(destination) as u64],
+            remote: [0, u32::from_be_bytes(source) as u64],
+            ports: u32::from_be_bytes(ports).rotate_left(16),
+            is_v6: false,
+        }
+    }
+
+    /// The same of version 6.
+    #[inline]
+    pub(super) const fn of_v6(source: [u8; 16], destination: [u8; 16], ports: [u8; 4]) -> Self {
+        Self {
+            local: halves(u128::from_be_bytes(destination)),
+            remote: halves(u128::from_be_bytes(source)),
+            ports: u32::from_be_bytes(ports).rotate_left(16),
+            is_v6: true,
+        }
+    }
+
+    #[inline]
+    pub(super) const fn is_v4(&self) -> bool {
+        !self.is_v6
+    }
+
+    /// Our end, and theirs.
+    #[inline]
+    pub(super) const fn addresses(&self) -> (SocketAddr, SocketAddr) {
+        let local = SocketAddr::new(address(self.local, self.is_v6), (self.ports >> 16) as u16);
+        (local, SocketAddr::new(address(self.remote, self.is_v6), self.ports as u16))
+    }
+
+    /// Our end alone, on the address that was meant.
+    #[inline]
+    pub(super) const fn without_remote(self) -> Self {
+        Self { remote: [0; 2], ports: self.ports & 0xffff_0000, ..self }
+    }
+
+    /// Our port alone, on any address.
+    #[inline]
+    pub(super) const fn on_any(self) -> Self {
+        Self { local: [0; 2], ..self.without_remote() }
+    }
+
+    /// Strangers choose most of it, so it is hashed with a secret.
+    #[inline]
+    pub(super) fn hash(&self, secret: (u64, u64)) -> u32 {
+        let mut hasher = SipHasher13::new_with_keys(secret.0, secret.1);
+        if self.is_v6 {
+            for word in [self.local[0], self.local[1], self.remote[0], self.remote[1]] {
+                hasher.write_u64(word);
+            }
+        } else {
+            hasher.write_u64(self.local[1] << 32 | self.remote[1]);
+        }
+        hasher.write_u64(u64::from(self.ports));
+        hasher.finish() as u32
+    }
+}
+
+const fn words(address: IpAddr) -> [u64; 2] {
+    match address {
+        IpAddr::V4(address) => [0, address.to_bits() as u64],
+        IpAddr::V6(address) => halves(address.to_bits()),
+    }
+}
+
+const fn halves(bits: u128) -> [u64; 2] {
+    [(bits >> 64) as u64, bits as u64]
+}
+
+#[inline]
+const fn address([high, low]: [u64; 2], is_v6: bool) -> IpAddr {
+    if is_v6 {
+        IpAddr::V6(Ipv6Addr::from_bits((high as u128) << 64 | low as u128))
+    } else {
+        IpAddr::V4(Ipv4Addr::from_bits(low as u32))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+    use std::vec;
+
+    proptest! {
+        // Few hashes, so that homes collide and wrap around; storage may be full,
+        // and need not be a power of two.
+        #[test]
+        fn it_finds_what_a_set_finds(
+            room in 0usize..20,
+            steps in prop::collection::vec((0u32..9, 0u32..4, any::<bool>()), 0..200),
+        ) {
+            let mut storage = vec![Pointer::default(); room];
+            let mut model = BTreeSet::new();
+            for (hash, slot, enters) in steps {
+                let hash = hash.wrapping_sub(4);
+                let mut index = Index::new(&mut storage);
+                let most = index.len();
+                if enters && !model.contains(&(hash, slot)) {
+                    prop_assert_eq!(index.insert(hash, slot), model.len() < most);
+                    if model.len() < most {
+                        model.insert((hash, slot));
+                    }
+                } else if !enters {
+                    index.remove(hash, slot);
+                    model.remove(&(hash, slot));
+                }
+                for (hash, slot) in (0..9).flat_map(|hash| (0..4).map(move |slot| (hash, slot))) {
+                    let hash = u32::wrapping_sub(hash, 4);
+                    let found = index.find(hash, |found| found == slot);
+                    prop_assert_eq!(found.is_some(), model.contains(&(hash, slot)));
+                }
+            }
+        }
     }
 }

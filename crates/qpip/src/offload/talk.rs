@@ -23,10 +23,9 @@ use core::net::{IpAddr, Ipv4Addr};
 
 use landfall_placement::PathId;
 
-use super::ends::Ends;
-use super::entry::Prediction;
+use super::entry::{Places, Prediction};
 use super::hit::{Datagram, Segment};
-use super::places::Places;
+use super::tables::Ends;
 use crate::wire::Mac;
 
 /// The addresses of a station, as many as a card keeps.

@@ -3,16 +3,14 @@
 //! They know positions in a stream, but nothing of TCP: who sends and receives
 //! says how far it is.
 
-mod gather;
 mod receive;
 mod send;
 
 use alloc::collections::VecDeque;
 use core::net::SocketAddr;
 
-pub(crate) use gather::{Gather, Piece};
 pub(crate) use receive::ReceiveQueue;
-pub(crate) use send::{Hold, SendQueue};
+pub(crate) use send::{Gather, Hold, Piece, SendQueue};
 
 use crate::work::{Operation, Status};
 

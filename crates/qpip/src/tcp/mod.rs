@@ -19,12 +19,10 @@
 pub(crate) mod config;
 pub(crate) mod congestion;
 pub(crate) mod flight;
-pub(crate) mod identity;
 mod input;
 mod layout;
 pub(crate) mod listen;
 mod output;
-mod predict;
 pub(crate) mod rack;
 mod ranges;
 mod receiver;
@@ -35,13 +33,9 @@ mod sender;
 pub(crate) mod tcb;
 #[cfg(test)]
 mod tests;
-mod time_wait;
-mod timestamps;
 
 pub(crate) use config::{Mapping, TcpConfig};
-pub(crate) use identity::Secret;
-pub(crate) use listen::{HalfOpen, Heard};
+pub(crate) use listen::{HalfOpen, Heard, Secret};
 pub(crate) use receiver::Claim;
 pub(crate) use segment::{Draft, Room, Segment};
-pub(crate) use tcb::{News, Placed, Tcb};
-pub(crate) use time_wait::{Late, TimeWait};
+pub(crate) use tcb::{Late, News, Placed, Tcb, TimeWait};

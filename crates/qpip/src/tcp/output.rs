@@ -4,10 +4,10 @@ use landfall_placement::{Ecn, Instant, Spans};
 
 use super::config::{Mapping, TcpConfig};
 use super::receiver::Receiver;
+use super::segment;
 use super::segment::{Draft, Room};
 use super::sender::{Plan, Posted, Sizes};
 use super::tcb::{State, Tcb};
-use super::timestamps;
 use crate::queue::{Hold, Queues};
 use crate::wire::tcp::Flags;
 use crate::wire::tcp_options::{Blocks, Options};
@@ -92,7 +92,7 @@ impl Tcb {
             mss: Some(mss),
             window_scale: config.scale(),
             sack_permitted: config.sack,
-            timestamp: config.timestamps.then(|| (timestamps::clock(offset, now), 0)),
+            timestamp: config.timestamps.then(|| (segment::timestamp_clock(offset, now), 0)),
             ..Options::default()
         };
         Some(Draft { window, options, ..self.bare(Flags::SYN | ecn, seq) })

@@ -1,6 +1,6 @@
 //! [`Segment`]: what a TCP header says; [`Draft`]: what one is to say.
 
-use landfall_placement::Ecn;
+use landfall_placement::{Duration, Ecn, Instant, Serial32};
 
 use crate::queue::Hold;
 use crate::wire::tcp::Flags;
@@ -66,4 +66,79 @@ pub(crate) struct Room {
     pub(crate) super_packet: u32,
     /// Into how many pieces it cuts at most.
     pub(crate) pieces: u16,
+}
+
+// `Timestamps`: the option of RFC 7323, and what it protects against.
+
+/// Timestamps of a connection on which both sides send them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Timestamps {
+    /// Our clock starts anywhere, so that it tells nothing of the machine.
+    offset: u32,
+    /// The latest of theirs that counts, and when it came.
+    recent: u32,
+    recent_at: Instant,
+}
+
+/// RFC 7323, 5.5: after so long without a segment the latest is too old to
+/// compare with.
+const OUTDATED: Duration = Duration::from_secs(24 * 24 * 3600);
+
+impl Timestamps {
+    pub(crate) const fn new(offset: u32, recent: u32, now: Instant) -> Self {
+        Self { offset, recent, recent_at: now }
+    }
+
+    /// Our clock, in milliseconds, and the latest of theirs.
+    #[inline]
+    pub(crate) fn option(&self, now: Instant) -> (u32, u32) {
+        (timestamp_clock(self.offset, now), self.recent)
+    }
+
+    pub(crate) const fn recent(&self) -> u32 {
+        self.recent
+    }
+
+    pub(crate) const fn offset(&self) -> u32 {
+        self.offset
+    }
+
+    /// PAWS (RFC 7323, 5.3, R1): does the segment come from an earlier time?
+    #[inline]
+    pub(crate) fn is_old(&self, now: Instant, value: u32) -> bool {
+        Serial32(value).precedes(Serial32(self.recent)) && now.since(self.recent_at) < OUTDATED
+    }
+
+    /// RFC 7323, 4.3: a segment that is not in front of what was acknowledged
+    /// last is the one to be echoed.
+    #[inline]
+    pub(crate) fn learn(&mut self, now: Instant, value: u32) {
+        if !Serial32(value).precedes(Serial32(self.recent)) {
+            self.recent = value;
+            self.recent_at = now;
+        }
+    }
+}
+
+/// A clock that starts at `offset`, in milliseconds.
+#[inline]
+pub(crate) fn timestamp_clock(offset: u32, now: Instant) -> u32 {
+    offset.wrapping_add((now.as_nanos() / 1_000_000) as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_old_is_seen_across_the_wrap() {
+        let now = Instant::from_millis(5);
+        let mut stamps = Timestamps::new(0, u32::MAX - 1, now);
+        assert!(!stamps.is_old(now, 3));
+        stamps.learn(now, 3);
+        assert!(stamps.is_old(now, u32::MAX));
+        stamps.learn(now, u32::MAX);
+        assert_eq!(stamps.recent(), 3, "time does not go back");
+        assert!(!stamps.is_old(now + OUTDATED, u32::MAX), "after 24 days nothing is old");
+    }
 }

@@ -9,7 +9,7 @@ use qpip::offload::{
     Datagram, Ends, Entry, Hit, Miss, Missed, Places, Pointer, Prediction, Segment, Tables, Whose,
 };
 
-use super::frames::{Frame, PATH, addresses, incoming, seal};
+use super::{Frame, PATH, addresses, incoming, seal};
 
 /// What was changed on its way.
 enum Change {

@@ -7,7 +7,7 @@ use landfall_placement::{Check, Ecn, PathId, RegionId, Span, Spans};
 use proptest::prelude::*;
 use qpip::offload::{Datagram, Ends, Entry, Hit, Places, Pointer, Prediction, Segment, Tables};
 
-use super::frames::{Frame, PATH, addresses, incoming};
+use super::{Frame, PATH, addresses, incoming};
 
 const SLOTS: u32 = 4;
 const SECRET: (u64, u64) = (0x1234, 0x5678);

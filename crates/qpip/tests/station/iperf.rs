@@ -4,7 +4,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use super::program::{Program, Say};
+use super::conversation::{Program, Say};
 
 const COOKIE: usize = 37;
 const TEST_START: u8 = 1;

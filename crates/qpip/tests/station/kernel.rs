@@ -10,7 +10,7 @@ use landfall_testbed::{Error, Namespace, VethEnd};
 use landfall_transport::Driver;
 use socket2::SockRef;
 
-use super::program::Pattern;
+use super::conversation::Pattern;
 use super::{PATIENCE, Station};
 
 /// A kernel that the station talks to.
@@ -125,7 +125,7 @@ pub struct Heard {
 impl Heard {
     /// So many bytes of a seed.
     pub fn of(seed: u64, len: u64) -> Self {
-        Self { len, hash: super::program::hash_of(seed, len) }
+        Self { len, hash: super::conversation::hash_of(seed, len) }
     }
 }
 

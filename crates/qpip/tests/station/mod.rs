@@ -15,14 +15,11 @@
 //! The test's own thread drives the station; the kernel's side runs on threads
 //! in its namespace. Everything that is waited for has a bound.
 pub mod bridge;
-pub mod capture;
 pub mod conversation;
 pub mod exchange;
-pub mod http;
 pub mod iperf;
 pub mod kernel;
 pub mod net;
-pub mod program;
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -37,8 +34,7 @@ use qpip::{
     Service,
 };
 
-pub use conversation::{Conversation, Report, Shape};
-pub use program::{Program, Say};
+pub use conversation::{Conversation, Program, Report, Say, Shape};
 
 /// Nothing that is waited for may stand still for so long.
 pub const PATIENCE: Duration = Duration::from_secs(60);

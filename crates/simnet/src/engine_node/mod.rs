@@ -6,7 +6,6 @@
 //! [`Error::Broken`](crate::Error::Broken) and says how.
 
 mod receive;
-mod segment;
 mod send;
 
 use alloc::boxed::Box;

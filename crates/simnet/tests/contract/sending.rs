@@ -7,8 +7,7 @@ use landfall_placement::{
 };
 use landfall_simnet::{EngineConfig, Error, LinkConfig, Outcome};
 
-use super::puppet::Puppet;
-use super::stage;
+use super::{Puppet, stage};
 
 const REGION: RegionId = RegionId::new(0, 0);
 

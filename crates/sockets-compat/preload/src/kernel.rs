@@ -8,7 +8,7 @@ use std::ptr;
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
-use crate::{narrow, sandbox};
+use crate::sandbox;
 
 /// Why a system call failed: a number of `errno`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,7 +72,7 @@ pub(crate) struct Part {
 pub(crate) unsafe fn receive(fd: c_int, part: Part, flags: c_int) -> Outcome {
     if sandbox::forbids(libc::SYS_recvfrom) {
         // SAFETY: as promised.
-        return unsafe { narrow::receive(fd, part, flags) };
+        return unsafe { sandbox::receive(fd, part, flags) };
     }
     let nobody = ptr::null::<c_void>();
     call!(libc::SYS_recvfrom, fd, part.base, part.len, flags, nobody, nobody)
@@ -109,7 +109,7 @@ pub(crate) fn ring(fd: c_int) -> Outcome {
     if sandbox::forbids(libc::SYS_sendto) {
         let part = Part { base: byte.as_ptr().cast_mut(), len: 1 };
         // SAFETY: one byte of ours.
-        return unsafe { narrow::send(fd, &[part], flags) };
+        return unsafe { sandbox::send(fd, &[part], flags) };
     }
     call!(libc::SYS_sendto, fd, byte.as_ptr(), 1_usize, flags, nobody, 0_usize)
 }
@@ -122,7 +122,7 @@ pub(crate) fn ring(fd: c_int) -> Outcome {
 pub(crate) unsafe fn send(fd: c_int, parts: &[Part], flags: c_int) -> Outcome {
     if sandbox::forbids(libc::SYS_sendmsg) {
         // SAFETY: as promised.
-        return unsafe { narrow::send(fd, parts, flags) };
+        return unsafe { sandbox::send(fd, parts, flags) };
     }
     // SAFETY: a header of zeros is one without address and control data.
     let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
@@ -139,7 +139,7 @@ pub(crate) unsafe fn send(fd: c_int, parts: &[Part], flags: c_int) -> Outcome {
 pub(crate) unsafe fn receive_parts(fd: c_int, parts: &[Part], flags: c_int) -> Outcome {
     if sandbox::forbids(libc::SYS_recvmsg) {
         // SAFETY: as promised.
-        return unsafe { narrow::receive_parts(fd, parts, flags) };
+        return unsafe { sandbox::receive_parts(fd, parts, flags) };
     }
     // SAFETY: a header of zeros is one without address and control data.
     let mut header: libc::msghdr = unsafe { std::mem::zeroed() };

@@ -8,7 +8,6 @@ mod allocator;
 mod calls;
 mod carrier;
 mod connection;
-mod counts;
 mod far;
 mod folder;
 mod fork;
@@ -16,9 +15,7 @@ mod interest;
 mod kernel;
 mod lock;
 mod log;
-mod manner;
 mod messages;
-mod narrow;
 #[cfg(not(test))]
 mod next;
 mod patience;
@@ -31,7 +28,6 @@ mod rules;
 mod sandbox;
 mod segment;
 mod signals;
-mod sweep;
 mod table;
 mod thread;
 mod transfer;
@@ -74,7 +70,7 @@ extern "C" fn begin() {
     // SAFETY: functions of this library, which is never unloaded.
     unsafe { libc::pthread_atfork(Some(before), Some(parent), Some(child)) };
     take_in_what_was_open();
-    sweep::sweep();
+    registry::sweep();
 }
 
 /// The descriptors that may be open. Where `/proc` says it, no program that starts has to

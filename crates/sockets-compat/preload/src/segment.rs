@@ -82,7 +82,7 @@ pub(crate) struct Sending {
     pub(crate) wants_room: AtomicU32,
     /// No more will come: shut down or closed, and not by a killed process.
     pub(crate) has_ended: AtomicU32,
-    /// What the program said of `TCP_NODELAY` and `TCP_CORK`; see [`crate::manner`].
+    /// What the program said of `TCP_NODELAY` and `TCP_CORK`; see [`crate::rings`].
     pub(crate) manner: AtomicU32,
 }
 

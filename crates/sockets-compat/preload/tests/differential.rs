@@ -3,10 +3,13 @@
 
 mod common;
 
+use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::process::Command;
+use std::time::{Duration, SystemTime};
 
-use common::example;
+use common::{example, fault_of};
 
 fn run(with_library: bool) -> Vec<String> {
     let mut command = Command::new(example("socket_cases"));
@@ -42,16 +45,16 @@ fn with_and_without_it_sockets_are_the_same() {
 /// Names of connections that processes of this user have left behind, in this network.
 fn names() -> usize {
     const LEN: usize = 72;
-    let network = std::fs::metadata("/proc/self/ns/net").expect("it has a network").ino();
+    let network = fs::metadata("/proc/self/ns/net").expect("it has a network").ino();
     let network = format!("-{:08x}", network as u32);
-    let folders = std::fs::read_dir("/dev/shm").expect("there is shared memory").flatten();
-    let owner = |path: &std::path::Path| std::fs::metadata(path).map(|data| data.uid()).ok();
+    let folders = fs::read_dir("/dev/shm").expect("there is shared memory").flatten();
+    let owner = |path: &Path| fs::metadata(path).map(|data| data.uid()).ok();
     let me = owner("/proc/self".as_ref());
     folders
         .filter(|folder| owner(&folder.path()) == me)
         .filter(|folder| folder.file_name().to_string_lossy().starts_with("landfall-sockets-"))
         .filter(|folder| folder.file_name().to_string_lossy().ends_with(&network))
-        .filter_map(|folder| std::fs::read_dir(folder.path()).ok())
+        .filter_map(|folder| fs::read_dir(folder.path()).ok())
         .map(|names| names.flatten().filter(|name| name.file_name().len() == LEN).count())
         .sum()
 }
@@ -78,4 +81,44 @@ fn who_is_killed_is_swept_up_after() {
         next.env("LD_PRELOAD", example("libpreload_for_tests.so"));
         assert!(next.status().expect("it starts").success());
     }
+}
+
+#[test]
+fn an_example_that_is_older_than_its_sources_is_refused() {
+    let folder = std::env::temp_dir().join(format!("landfall-stale-{}", std::process::id()));
+    fs::create_dir_all(&folder).unwrap();
+    let write = |name: &str, text: &str| {
+        let path = folder.join(name);
+        fs::write(&path, text).unwrap();
+        path
+    };
+    let (source, other) = (write("a source.rs", "1"), write("other.rs", "1"));
+    let built = write("library.so", "1");
+    let list = |sources: &[&Path]| {
+        let escaped = sources.iter().map(|path| path.to_str().unwrap().replace(' ', "\\ "));
+        let sources: Vec<String> = escaped.collect();
+        write("library.d", &format!("library.so: {}\n", sources.join(" ")));
+    };
+    let at = |path: &Path, seconds| {
+        let file = File::options().write(true).open(path).unwrap();
+        file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)).unwrap();
+    };
+    let fault = || fault_of(&built, &folder);
+
+    assert_eq!(fault().unwrap(), "has no list of its sources beside it");
+    list(&[&source, &other]);
+    at(&source, 10);
+    at(&other, 20);
+    at(&built, 20);
+    assert_eq!(fault(), None);
+    at(&source, 21);
+    assert_eq!(fault().unwrap(), format!("is older than {}", source.display()));
+    at(&source, 10);
+    fs::remove_file(&other).unwrap();
+    assert_eq!(fault().unwrap(), format!("is built from {}, which is gone", other.display()));
+    list(&["/elsewhere/lib.rs".as_ref()]);
+    assert!(fault().unwrap().starts_with("is built from other sources than "));
+    fs::remove_file(&built).unwrap();
+    assert_eq!(fault().unwrap(), "is missing");
+    fs::remove_dir_all(&folder).unwrap();
 }

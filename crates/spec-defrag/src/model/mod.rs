@@ -12,7 +12,6 @@
 //! | `rig` | the receiver with driver and user, beside the model |
 //! | `attack` | any frames at all |
 
-mod attack;
 mod forge;
 mod generator;
 mod memory;
@@ -20,8 +19,6 @@ mod naive;
 mod operations;
 mod read;
 mod rig;
-mod setup;
-mod sparse;
 mod traffic;
 
 use alloc::string::String;
@@ -30,9 +27,9 @@ use alloc::vec::Vec;
 pub use generator::{Step, Steps};
 pub use memory::{LONGEST_FRAME, Sizes, TestMemory};
 pub use naive::{Expired, Naive};
+pub use operations::{CHOICES, Setup};
 pub use read::{Name, Piece, Reading, read};
 pub use rig::{Joined, Rig};
-pub use setup::{CHOICES, Setup};
 pub use traffic::{Flow, Shape, cut, seal};
 
 /// Runs the steps that these bytes stand for on a receiver and on the naive
@@ -52,7 +49,7 @@ pub fn disagreements(bytes: &[u8]) -> Vec<String> {
 /// gives all that is wrong then.
 #[must_use]
 pub fn withstand(bytes: &[u8]) -> Vec<String> {
-    attack::withstand(bytes)
+    forge::withstand(bytes)
 }
 
 /// What happens in a run of [`play`], line by line, for people who look for the reason of

@@ -8,7 +8,6 @@ use landfall_placement::{Instant, Refusal};
 use landfall_tables::{AgeLinks, AgeList, HashIndex, Table};
 
 use super::gathering::Gathering;
-use super::sources::{Sources, address};
 use super::{Config, Counters};
 use crate::buffers::{BufferId, Buffers, LARGE};
 use crate::wire::Key;
@@ -381,5 +380,99 @@ impl Shelf {
     #[cfg(test)]
     pub(super) fn sizes(&self) -> (usize, usize, u64) {
         (self.entries.len(), self.sources.len(), self.bytes)
+    }
+}
+
+// Who sends, and how much of what is kept is theirs.
+
+/// A host that pieces come from: its address, and whether that is one of IPv6.
+pub(super) type Address = (u128, bool);
+
+/// The sender of a packet's pieces.
+#[inline]
+pub(super) const fn address(key: &Key) -> Address {
+    (key.source, key.protocol == Key::IPV6)
+}
+
+/// What is kept for one source.
+#[derive(Debug)]
+pub(super) struct Source {
+    address: Address,
+    hash: u32,
+    /// How much its packets hold.
+    pub(super) bytes: u64,
+    /// Its packets, in the order in which they began.
+    pub(super) packets: AgeList,
+}
+
+/// The sources of all packets, and the one that was asked for last.
+#[derive(Debug)]
+pub(super) struct Sources {
+    table: Table<Source>,
+    index: HashIndex,
+    /// Stays without any packet until another is asked for: the next packet is
+    /// likely to be its.
+    recent: Option<u32>,
+}
+
+impl Sources {
+    pub(super) fn new(packets: u32, secret: (u64, u64)) -> Self {
+        // One more than packets: the recent source needs none.
+        let table = Table::new(packets as usize + 1);
+        Self { table, index: HashIndex::new(secret), recent: None }
+    }
+
+    /// The entry of this source, which is made if there is none. It stays until
+    /// another is asked for, and for as long as it has packets.
+    #[inline]
+    pub(super) fn enter(&mut self, address: Address) -> Option<u32> {
+        if let Some(recent) = self.recent
+            && self.table.get(recent).is_some_and(|source| source.address == address)
+        {
+            return Some(recent);
+        }
+        self.enter_other(address)
+    }
+
+    fn enter_other(&mut self, address: Address) -> Option<u32> {
+        if let Some(recent) = self.recent.take() {
+            self.leave(recent);
+        }
+        let hash = self.index.hash(&address);
+        let is_meant = |at| self.table.get(at).is_some_and(|source| source.address == address);
+        if let Some(at) = self.index.find_hashed(hash, is_meant) {
+            self.recent = Some(at);
+            return Some(at);
+        }
+        let source = Source { address, hash, bytes: 0, packets: AgeList::new() };
+        let (at, _) = self.table.insert(source)?;
+        self.index.insert_hashed(hash, at);
+        self.recent = Some(at);
+        Some(at)
+    }
+
+    /// A source without packets is forgotten, unless it was asked for last.
+    #[inline]
+    pub(super) fn leave(&mut self, at: u32) {
+        let Some(source) = self.table.get(at) else { return };
+        if source.packets.is_empty() && self.recent != Some(at) {
+            self.index.remove_hashed(source.hash, at);
+            self.table.remove(at);
+        }
+    }
+
+    #[inline]
+    pub(super) fn get(&self, at: u32) -> Option<&Source> {
+        self.table.get(at)
+    }
+
+    #[inline]
+    pub(super) fn get_mut(&mut self, at: u32) -> Option<&mut Source> {
+        self.table.get_mut(at)
+    }
+
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.table.len()
     }
 }

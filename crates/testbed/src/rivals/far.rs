@@ -15,8 +15,9 @@ use super::measure::{Goal, Patience, pattern, pattern_sum};
 use super::ping_pong::{Kind, PingPong};
 use super::stream::{Received, Sent, Sink, Source, StreamShape};
 use super::tcp::{set_receive_buffer, set_send_buffer, tcp_socket};
-use super::udp::LARGEST_PAYLOAD;
-use super::udp_bulk::{BUFFER_PER_WINDOW, QUIET, ROOM, UDP_GRO, UDP_SEGMENT, batch_of};
+use super::udp_bulk::{
+    BUFFER_PER_WINDOW, LARGEST_PAYLOAD, QUIET, ROOM, UDP_GRO, UDP_SEGMENT, batch_of,
+};
 use super::{Plan, Side, TcpOptions, many, retransmitted_segments};
 use crate::cpu::{self, CpuMeter, TaskUse};
 use crate::error::{Error, Tried};

@@ -13,10 +13,8 @@ mod overhead;
 mod ping_pong;
 mod stream;
 mod tcp;
-mod udp;
 mod udp_bulk;
 pub(crate) use udp_bulk::UDP_SEGMENT;
-mod unix;
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -26,11 +24,10 @@ use std::time::Duration;
 pub use overhead::TcpOverhead;
 pub use stream::StreamShape;
 pub use tcp::{
-    Congestion, TcpLatency, TcpOptions, TcpThroughput, retransmitted_segments, set_receive_buffer,
+    Congestion, TcpLatency, TcpOptions, TcpThroughput, UnixLatency, UnixThroughput,
+    retransmitted_segments, set_receive_buffer,
 };
-pub use udp::UdpLatency;
-pub use udp_bulk::UdpThroughput;
-pub use unix::{UnixLatency, UnixThroughput};
+pub use udp_bulk::{UdpLatency, UdpThroughput};
 
 use crate::cpu;
 use crate::error::Error;

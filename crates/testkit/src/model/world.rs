@@ -10,8 +10,8 @@ use landfall_placement::{
     Area, Duration, Engine, Instant, PathId, PathLimits, PathState, Peer, Spans,
 };
 
+use super::Choices;
 use super::checked::Checked;
-use super::choices::Choices;
 use super::memory::Memory;
 use super::packet::{Packet, cut, gather};
 use super::under_way::{Bounds, UnderWay, pass_time, scatter};

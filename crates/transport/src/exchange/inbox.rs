@@ -9,7 +9,7 @@ use landfall_placement::{
     Ecn, Engine, Landing, PathId, Peer, Placement, Refusal, Span, Spans, Ticket, WordOp,
 };
 
-use super::{Doubt, HEAD_ROOM, IoVecs, LONGEST, MAX_UNITS, PREFIX_ROOM, Prefix};
+use super::{HEAD_ROOM, IoVecs, LONGEST, MAX_UNITS, PREFIX_ROOM, Prefix};
 use crate::memory::{Pins, RawSpan, Rights};
 
 /// What one receive brought: one unit, or several of equal length behind each
@@ -398,5 +398,55 @@ impl Inbox {
     /// what is not posted for is copied.
     pub(super) fn learn(&mut self, units: usize) {
         self.worth_posting = (2 * units).max(self.worth_posting - 1).clamp(2, MAX_UNITS);
+    }
+}
+
+// Whether something that guesses well most of the time does so now.
+
+/// Counts misses, and says when to do without guesses for a while.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Doubt {
+    /// Misses in a row.
+    misses: u32,
+    /// So many times it will still be done without.
+    left: u32,
+}
+
+/// So many misses in a row are no accident.
+const MISSES: u32 = 2;
+/// Then it is done without so many times, before guesses get another chance.
+const TIMES: u32 = 64;
+
+impl Doubt {
+    /// Shall it be done without this time?
+    pub(crate) fn is_due(&mut self) -> bool {
+        let due = self.left > 0;
+        self.left = self.left.saturating_sub(1);
+        due
+    }
+
+    /// A guess was right, or missed.
+    pub(crate) fn learn(&mut self, missed: bool) {
+        self.misses = if missed { self.misses + 1 } else { 0 };
+        if self.misses >= MISSES {
+            *self = Self { misses: 0, left: TIMES };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn misses_in_a_row_are_believed_for_a_while() {
+        let mut doubt = Doubt::default();
+        for missed in [true, false, true] {
+            doubt.learn(missed);
+            assert!(!doubt.is_due());
+        }
+        doubt.learn(true);
+        assert!((0..TIMES).all(|_| doubt.is_due()));
+        assert!(!doubt.is_due(), "another chance");
     }
 }

@@ -1,34 +1,24 @@
 //! What every driver does alike: [`Inbox`] posts guesses and settles what came;
 //! [`Outbox`] gathers what leaves. The system calls between are the drivers'.
 
-mod batch;
-mod between;
-mod doubt;
-mod header;
 mod inbox;
-mod iovecs;
 mod loose;
-mod originals;
+mod message;
 mod outbox;
-mod pace;
 mod settle;
+mod turn;
 
-pub(crate) use batch::Batch;
-pub(crate) use between::Between;
-pub(crate) use doubt::Doubt;
-pub(crate) use header::MessageHeader;
-pub(crate) use inbox::{Arrival, Came, Inbox, Peeked};
-pub(crate) use iovecs::IoVecs;
+pub(crate) use inbox::{Arrival, Came, Doubt, Inbox, Peeked};
 pub(crate) use loose::Loose;
-pub(crate) use originals::Originals;
+pub(crate) use message::{Batch, IoVecs, MessageHeader};
 #[cfg(feature = "io-uring")]
 pub(crate) use outbox::Gathered;
-pub(crate) use outbox::{LONGEST_BATCH, Outbox, RunLimits, fill_in_sum};
-pub(crate) use pace::Pace;
+pub(crate) use outbox::{LONGEST_BATCH, Originals, Outbox, RunLimits, fill_in_sum};
+pub(crate) use turn::{Between, Pace};
 
 use landfall_placement::Instant;
 
-use crate::counters::Counters;
+use crate::driver::Counters;
 use crate::memory::Pins;
 
 /// What one turn of a driver works with.

@@ -41,7 +41,6 @@ mod filter;
 mod link;
 mod message;
 mod receive;
-mod room;
 mod several;
 mod socket;
 mod vnet;
@@ -58,11 +57,10 @@ pub(crate) use message::LinkAddress;
 pub(crate) use message::{ReceiveHeader, SendHeader};
 #[cfg(feature = "io-uring")]
 pub(crate) use receive::{Received, Receiver};
-pub(crate) use room::{Failure, Room};
 pub(crate) use socket::{
-    ALL_PROTOCOLS, Found, LEAST_ETHERTYPE, Request as InterfaceRequest, ask as ask_interface,
-    attach_filter, bind, find as find_interface, grow_buffers, join as join_interface, mtu_of,
-    named as named_interface, set_option, why_no_socket,
+    ALL_PROTOCOLS, Failure, Found, LEAST_ETHERTYPE, Request as InterfaceRequest, Room,
+    ask as ask_interface, attach_filter, bind, find as find_interface, grow_buffers,
+    join as join_interface, mtu_of, named as named_interface, set_option, why_no_socket,
 };
 #[cfg(feature = "io-uring")]
 pub(crate) use socket::{Opened, open};

@@ -8,7 +8,7 @@ use landfall_placement::{Engine, Instant, PathId};
 
 use super::link::{Frame, Link};
 use super::message::ReceiveHeader;
-use crate::counters::Counters;
+use crate::driver::Counters;
 use crate::exchange::{Inbox, Pace, Turn};
 use crate::memory::{Pins, Regions};
 

@@ -10,7 +10,7 @@ use landfall_placement::{Engine, Instant, PathId};
 use super::link::Link;
 use super::message::{ReceiveHeader, SendHeader};
 use super::receive::Received;
-use crate::counters::Counters;
+use crate::driver::Counters;
 use crate::exchange::{Batch, Came, Inbox, MAX_LISTS, MAX_UNITS, Outbox, Turn};
 use crate::memory::{Pins, Regions};
 

@@ -8,8 +8,7 @@ use std::{fmt, io};
 use landfall_placement::{Engine, Instant, PathId, PathLimits, PathState, Peer};
 use socket2::Socket;
 
-use super::messages::Messages;
-use super::receive::Receiver;
+use super::messages::{Messages, Receiver};
 use super::socket::{Opened, Ways};
 use super::{RawIpConfig, header_and_largest, socket};
 use crate::OpenError;

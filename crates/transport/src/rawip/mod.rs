@@ -37,7 +37,6 @@
 
 mod driver;
 mod messages;
-mod receive;
 mod socket;
 
 use std::net::IpAddr;

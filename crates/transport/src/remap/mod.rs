@@ -51,12 +51,10 @@ mod fast;
 mod landing;
 mod pages;
 mod remapping;
-mod strip;
 
-use std::fmt;
-use std::io;
 use std::ops::Deref;
 use std::ptr::NonNull;
+use std::{fmt, io};
 
 use landfall_placement::{Area, Span};
 
@@ -169,7 +167,7 @@ pub struct Delivered {
 
 /// Where delivered bytes are at home.
 enum Home {
-    Strip { _place: strip::Taken },
+    Strip { _place: landing::Taken },
     Buffer { _loan: fast::Loan },
 }
 

@@ -1,13 +1,12 @@
 //! [`Remapping`]: the pages of a buffer move to the application.
 
 use std::collections::VecDeque;
-use std::io;
-use std::ptr;
 use std::sync::Arc;
+use std::{io, ptr};
 
 use landfall_placement::{Area, Span};
 
-use super::strip::{Choice, Strip};
+use super::landing::{Choice, Strip};
 use super::{DeliverError, Delivered, Delivery, DeliveryCounters, Home, Pages};
 use crate::memory::Mapping;
 

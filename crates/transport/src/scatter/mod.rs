@@ -32,7 +32,6 @@
 //!
 //! What does not live here: what a frame says, and what follows from it.
 
-mod cutting;
 mod faulty;
 mod memory;
 mod posted;
@@ -43,11 +42,10 @@ mod tests;
 
 use crate::packet::{Filter, Interface};
 
-pub use cutting::{CutError, Cutting, Long};
 pub use faulty::{Fate, Faulty};
 pub use memory::BurstMemory;
 pub use posted::{Descriptor, FRAME_MAX, HEAD_SLOT, MOST_DESCRIPTORS, PostError, Posted};
-pub use send::{MOST_OUTGOING, Outgoing};
+pub use send::{CutError, Cutting, Long, MOST_OUTGOING, Outgoing};
 #[cfg(feature = "io-uring")]
 pub(crate) use socket::nothing_came;
 pub use socket::{Socket, Statistics};

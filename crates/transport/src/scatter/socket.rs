@@ -9,8 +9,7 @@ use socket2::{Domain, Socket as PlainSocket, Type};
 use super::send::Sender;
 use super::{Config, Hearing, Outgoing, Posted};
 use crate::OpenError;
-use crate::counters::Counters;
-use crate::driver::Interest;
+use crate::driver::{Counters, Interest};
 use crate::memory::Regions;
 use crate::packet::{self, Found};
 

@@ -10,10 +10,10 @@ use loom::sync::Arc;
 use loom::sync::atomic::AtomicU64;
 use loom::thread;
 
+use super::Word;
 use super::ring::{Emptied, Filled};
 use super::wake::{announce, awaited, retract};
 use super::watched::filter::Filter;
-use super::word::Word;
 
 fn words<const N: usize>() -> Arc<[AtomicU64; N]> {
     Arc::new(std::array::from_fn(|_| AtomicU64::new(0)))

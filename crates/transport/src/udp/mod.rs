@@ -12,13 +12,12 @@
 //! - a shorter unit ends a batch; peers and lengths never mix.
 
 mod driver;
-mod receive;
 mod socket;
 
 #[cfg(feature = "io-uring")]
-pub(crate) use driver::{UNITS_PER_TURN, run_limits};
+pub(crate) use driver::Receiver;
 #[cfg(feature = "io-uring")]
-pub(crate) use receive::Receiver;
+pub(crate) use driver::{UNITS_PER_TURN, run_limits};
 #[cfg(feature = "io-uring")]
 pub(crate) use socket::{ReceiveHeader, SendHeader, Sending, bound_to, lack_batched_send, open};
 

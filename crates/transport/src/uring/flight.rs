@@ -14,8 +14,8 @@ use landfall_placement::{Engine, Instant, PathId, PathLimits, Transmit};
 use socket2::Socket;
 
 use super::ring::{Completion, Operation, QUEUE, Ring};
-use super::zero_copy::Policy;
-use crate::counters::Counters;
+use super::udp::Policy;
+use crate::driver::Counters;
 use crate::exchange::{Gathered, Outbox, Prefix, RunLimits};
 use crate::inet::SendFault;
 use crate::memory::{Pins, Regions};

@@ -9,8 +9,7 @@ use landfall_placement::{Engine, Instant};
 
 use super::flight::{Sender, Wire};
 use super::ring::{Completion, Operation, Ring};
-use crate::counters::Counters;
-use crate::driver::{Descriptors, Interest, Interests};
+use crate::driver::{Counters, Descriptors, Interest, Interests};
 
 /// The token of the receive; sends have larger ones.
 const RECEIVE: u64 = 0;

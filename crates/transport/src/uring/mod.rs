@@ -43,10 +43,8 @@ mod halves;
 mod packet;
 mod ring;
 mod udp;
-mod zero_copy;
 
 pub use burst::UringBurst;
 pub use packet::UringPacketDriver;
 pub use ring::Unavailable;
-pub use udp::{UringUdpConfig, UringUdpDriver};
-pub use zero_copy::{ZeroCopy, ZeroCopyUse};
+pub use udp::{UringUdpConfig, UringUdpDriver, ZeroCopy, ZeroCopyUse};

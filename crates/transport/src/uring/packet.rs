@@ -8,7 +8,7 @@ use socket2::Socket;
 use super::flight::{Sender, Wire};
 use super::halves::Halves;
 use super::ring::Ring;
-use super::zero_copy::{Policy, ZeroCopy};
+use super::udp::{Policy, ZeroCopy};
 use crate::capability::Feature;
 use crate::driver::{Descriptors, Driver, DriverState, Interests, Progress};
 use crate::exchange::{Gathered, Prefix, RunLimits};

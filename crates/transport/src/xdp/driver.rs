@@ -16,8 +16,9 @@ use super::ring::{Reader, Writer};
 use super::socket::{Opened, Rings};
 use super::{ETHERNET_HEADER, Framing, XdpConfig, socket};
 use crate::OpenError;
-use crate::counters::Counters;
-use crate::driver::{Descriptors, Driver, DriverState, Progress, plain_limits, take_turn};
+use crate::driver::{
+    Counters, Descriptors, Driver, DriverState, Progress, plain_limits, take_turn,
+};
 use crate::exchange::{Arrival, Inbox, Loose, MAX_UNITS, Outbox, Turn};
 use crate::memory::{Pins, Regions};
 use crate::packet::Room;

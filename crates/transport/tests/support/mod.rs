@@ -2,14 +2,9 @@
 pub mod carriage;
 pub mod datagram;
 pub mod packet;
-pub mod rawip;
 pub mod scatter;
 pub mod streams;
-pub mod tap;
 pub mod transfer;
-#[cfg(feature = "io-uring")]
-pub mod uring;
-pub mod xdp;
 
 use std::collections::VecDeque;
 use std::time::{Duration as StdDuration, Instant as StdInstant};

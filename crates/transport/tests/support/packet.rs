@@ -1,15 +1,16 @@
 //! Frames, cables and drivers at their ends, for the tests of packet sockets.
+
 use std::net::Ipv4Addr;
 
+use landfall_placement::checksum::checksum;
 use landfall_placement::{
     Check, Ecn, InternetSum, PathId, Peer, Placement, Refusal, RegionId, Segment, SegmentKind,
-    Span, Spans, SumSlot, Ticket, Unit, checksum::checksum,
+    Span, Spans, SumSlot, Ticket, Unit,
 };
 use landfall_testbed::{Namespace, VethConfig, VethEnd, VethPair};
-use landfall_transport::Driver;
-use landfall_transport::OpenError;
 use landfall_transport::memory::{Regions, Rights};
 use landfall_transport::packet::{Filter, Framing, PacketConfig, PacketDriver};
+use landfall_transport::{Driver, OpenError};
 
 use crate::support::{Scripted, Sending, lent, turn_until};
 
@@ -198,4 +199,200 @@ pub fn place_tcp(
         seed: pseudo_header(total - 20),
     };
     Ok(Placement::Into { at: TCP_HEAD as u16, check, ticket: Ticket::from_raw(offset.into()) })
+}
+
+/// TAP interfaces in namespaces of their own, for tests.
+pub mod tap {
+    use std::net::{IpAddr, Ipv4Addr, UdpSocket};
+
+    use landfall_placement::PathId;
+    use landfall_testbed::Namespace;
+    use landfall_transport::OpenError;
+    use landfall_transport::memory::Regions;
+    use landfall_transport::packet::{Filter, Framing, PacketConfig, PacketDriver};
+    use landfall_transport::tap::{TapConfig, TapDriver};
+
+    use crate::support::PATIENCE;
+    use crate::support::datagram::{Datagram, TO_PORT};
+
+    pub const PATH: PathId = PathId(4);
+    pub const NAME: &str = "lftap0";
+    /// The engine's station, which no kernel is.
+    pub const STATION: [u8; 6] = [2, 0, 0, 0, 0, 9];
+    pub const KERNEL: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 1);
+    pub const ENGINE: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 2);
+    pub const IPV4: u16 = 0x0800;
+
+    /// An interface as configured, whose kernel side has an address.
+    pub fn open_as(
+        namespace: &Namespace,
+        regions: &Regions,
+        adjust: impl FnOnce(TapConfig) -> TapConfig + Send,
+    ) -> Result<TapDriver, OpenError> {
+        let kernel_address = Some((IpAddr::from(KERNEL), 24));
+        let config = adjust(TapConfig { kernel_address, ..TapConfig::new(NAME) });
+        namespace.enter(|| TapDriver::open(PATH, &config, regions)).unwrap()
+    }
+
+    pub fn open(namespace: &Namespace, regions: &Regions) -> TapDriver {
+        open_as(namespace, regions, |config| config).unwrap()
+    }
+
+    /// A packet socket on the kernel's side.
+    pub fn open_packet(namespace: &Namespace, regions: &Regions, ethertype: u16) -> PacketDriver {
+        let framing = Framing::Ethernet { filter: Filter::ethertypes([ethertype]) };
+        let config = PacketConfig::new(NAME, framing);
+        namespace.enter(|| PacketDriver::open(PATH, &config, regions)).unwrap().unwrap()
+    }
+
+    /// A socket of the kernel that hears the datagrams below.
+    pub fn socket(namespace: &Namespace) -> UdpSocket {
+        let bind = || UdpSocket::bind((KERNEL, TO_PORT)).unwrap();
+        let socket = namespace.enter(bind).unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        socket
+    }
+
+    /// From the engine to the kernel.
+    pub fn datagram(driver: &TapDriver) -> Datagram {
+        Datagram { to: (driver.kernel_station(), KERNEL), from: ENGINE }
+    }
+}
+
+/// Raw sockets at the ends of a cable, or several in one namespace.
+pub mod rawip {
+    use std::net::IpAddr;
+
+    use landfall_placement::Peer;
+    use landfall_testbed::{Namespace, VethEnd, VethPair};
+    use landfall_transport::OpenError;
+    use landfall_transport::memory::Regions;
+    use landfall_transport::rawip::{RawIpConfig, RawIpDriver};
+
+    use crate::support::carriage::Opened;
+    use crate::support::transfer::PATH;
+
+    /// For experiments (RFC 3692).
+    pub const PROTOCOL: u8 = 253;
+    pub const MTU: u32 = 1500;
+
+    /// The versions of IP.
+    pub const VERSIONS: [Version; 2] = [Version::Four, Version::Six];
+
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Version {
+        Four,
+        Six,
+    }
+
+    /// The address of an end.
+    pub fn address(end: &VethEnd, version: Version) -> IpAddr {
+        match version {
+            Version::Four => end.ipv4.into(),
+            Version::Six => end.ipv6.into(),
+        }
+    }
+
+    /// A driver in this namespace, as configured.
+    pub fn open_in(
+        namespace: &Namespace,
+        config: &RawIpConfig,
+        regions: &Regions,
+    ) -> Result<RawIpDriver, OpenError> {
+        namespace.enter(|| RawIpDriver::open(PATH, config, regions)).unwrap()
+    }
+
+    /// A driver at an end of a cable.
+    pub fn open(end: &VethEnd, version: Version, regions: &Regions) -> RawIpDriver {
+        let config = RawIpConfig::new(address(end, version), PROTOCOL, MTU);
+        open_in(&end.namespace, &config, regions).unwrap()
+    }
+
+    /// Drivers at both ends, with tables of their own, each connected to the other.
+    pub fn pair(cable: &VethPair, version: Version) -> [Opened<RawIpDriver>; 2] {
+        let opened = |end: &VethEnd, other: &VethEnd| {
+            let regions = Regions::new(8);
+            let mut driver = open(end, version, &regions);
+            driver.connect(address(other, version)).unwrap();
+            Opened { driver, regions, name: Peer::Ip(address(end, version)) }
+        };
+        [opened(&cable.a, &cable.b), opened(&cable.b, &cable.a)]
+    }
+}
+
+/// XDP sockets at the ends of a cable.
+pub mod xdp {
+    use landfall_placement::Peer;
+    use landfall_testbed::{Namespace, VethEnd, VethPair};
+    use landfall_transport::memory::Regions;
+    use landfall_transport::xdp::{Attach, XdpConfig, XdpDriver};
+    use landfall_transport::{OpenError, Privilege};
+
+    use crate::support::carriage::Opened;
+    use crate::support::packet::EXPERIMENTAL;
+    use crate::support::transfer::PATH;
+
+    pub const MODES: [Attach; 2] = [Attach::Driver, Attach::Generic];
+
+    /// Why this machine cannot do it; none if it can.
+    pub fn why_no_xdp() -> Option<String> {
+        let namespace = Namespace::new().ok()?;
+        let config = XdpConfig { frames: 64, ..XdpConfig::new("lo", EXPERIMENTAL) };
+        let open = || XdpDriver::open(PATH, &config, &Regions::new(1)).map(drop);
+        match namespace.enter(open).ok()? {
+            Err(error @ (OpenError::NoXdpSockets | OpenError::NoPrivilege(Privilege::Xdp))) => {
+                Some(error.to_string())
+            }
+            _ => None,
+        }
+    }
+
+    /// Leaves a test with one clear line where there are no XDP sockets.
+    macro_rules! require_xdp {
+        () => {
+            landfall_testbed::require_namespaces!();
+            landfall_testbed::skip_unless!($crate::support::packet::xdp::why_no_xdp());
+        };
+    }
+    pub(crate) use require_xdp;
+
+    /// A driver at one end, as configured.
+    pub fn open_as(
+        end: &VethEnd,
+        regions: &Regions,
+        adjust: impl FnOnce(XdpConfig) -> XdpConfig + Send,
+    ) -> Result<XdpDriver, OpenError> {
+        let config = adjust(XdpConfig::new(end.name.as_str(), EXPERIMENTAL));
+        end.namespace.enter(|| XdpDriver::open(PATH, &config, regions)).unwrap()
+    }
+
+    /// A driver at one end, whose program runs there.
+    pub fn open(end: &VethEnd, attach: Attach, regions: &Regions) -> XdpDriver {
+        open_as(end, regions, |config| XdpConfig { attach, ..config }).unwrap()
+    }
+
+    /// Drivers at both ends, with tables of their own.
+    pub fn pair(cable: &VethPair, attach: Attach) -> [Opened<XdpDriver>; 2] {
+        [&cable.a, &cable.b].map(|end| {
+            let regions = Regions::new(8);
+            let driver = open(end, attach, &regions);
+            Opened { driver, regions, name: Peer::Ethernet(end.mac.0) }
+        })
+    }
+}
+
+/// Tests of rings skip where there are none.
+#[cfg(feature = "io-uring")]
+pub mod uring {
+    use landfall_placement::PathId;
+    use landfall_transport::memory::Regions;
+    use landfall_transport::uring::{Unavailable, UringUdpConfig, UringUdpDriver};
+
+    /// Why this machine has no `io_uring`; none if it has.
+    pub(crate) fn why_no_uring() -> Option<String> {
+        let config = UringUdpConfig::new("127.0.0.1:0".parse().unwrap(), 1500);
+        let error = UringUdpDriver::open(PathId(0), config, &Regions::new(1)).err()?;
+        let why = error.get_ref()?.downcast_ref::<Unavailable>()?;
+        Some(why.to_string())
+    }
 }

@@ -11,8 +11,6 @@
 //! | `found` | the same for `landfall reproduce --live`, at a smaller scale |
 //! | `report` | the tables, for people |
 
-mod curve;
-mod found;
 mod ip;
 mod paper;
 mod report;
@@ -30,10 +28,9 @@ use serde::Serialize;
 
 use crate::machine::Machine;
 use crate::style::{self, Progress, Style};
-use curve::Curve;
-use sweep::{RoundTrip, Sweep};
+use sweep::{Curve, RoundTrip, Sweep};
 
-pub(crate) use found::found;
+pub(crate) use report::found;
 
 const EXAMPLES: &str = "\
 Examples:

@@ -3,9 +3,8 @@
 
 use landfall_testbed::rivals::Endpoints;
 
-use super::Scale;
-use super::curve::{Curve, Point, unevenness};
-use super::{paper, server};
+use super::sweep::{Curve, Point, unevenness};
+use super::{Scale, paper, server};
 use crate::style::Progress;
 
 const SIZES: [u64; 8] = [8, 64, 256, 512, 1024, 4096, 65_536, 1 << 30];

@@ -13,19 +13,17 @@
 //! | `report`, `live_report` | the tables, for people |
 
 mod adapter;
-mod found;
 mod live;
 mod live_report;
 mod paper;
-mod ram;
 mod report;
 mod tables;
 #[cfg(test)]
 mod tests;
 mod trace;
 
-pub(crate) use found::found;
-pub(crate) use ram::Ram;
+pub(crate) use adapter::Ram;
+pub(crate) use live::found;
 
 use std::process::ExitCode;
 

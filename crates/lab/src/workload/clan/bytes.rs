@@ -11,7 +11,7 @@ use landfall_testbed::cpu::{CpuMeter, TaskUse};
 
 use super::job::{Answered, Asked, Job};
 use super::meet::Meet;
-use crate::workload::pattern::Pattern;
+use crate::workload::Pattern;
 
 /// Both sides walk through as much memory as the kernel's rivals do in their widest
 /// loop: it does not stay in the cache.

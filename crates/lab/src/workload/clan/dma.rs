@@ -12,7 +12,7 @@ use landfall_testbed::cpu::{CpuMeter, TaskUse};
 use super::bytes::WALK;
 use super::job::{Answered, Asked, Job};
 use super::meet::Meet;
-use crate::workload::pattern::Pattern;
+use crate::workload::Pattern;
 
 /// So many requests are under way.
 const UNDER_WAY: usize = 8;

@@ -20,7 +20,7 @@ use landfall_testbed::cpu::{CpuMeter, TaskUse};
 use landfall_testbed::rivals::{Amount, Plan};
 use landfall_testbed::{CpuSplit, IngressLoss, Lose, Sample, VethPair, ingress};
 
-use super::pattern::Pattern;
+use super::Pattern;
 use super::side::{Rendezvous, Shared, both, joined, place_thread};
 use flow::{Flow, Phase, Window};
 use sink::{Came, Sink, Told};

@@ -12,7 +12,7 @@ use landfall_placement::{InternetSum, Random, RegionId};
 use landfall_testbed::{VethEnd, VethPair};
 use spec_defrag::cut::Cutter;
 
-use super::super::pattern::Pattern;
+use super::super::Pattern;
 use super::{CLOSING, Cut, Foreign, PORT, Work};
 
 /// Memory of the sender: far beyond what lies in caches nearest to a core.

@@ -14,7 +14,6 @@
 //! that was there before keeps its own.
 
 mod partial;
-mod room;
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};

@@ -12,11 +12,17 @@
 //! To sleep next to other I/O there is a descriptor, for `select`, `poll`, `epoll`
 //! or tokio's `AsyncFd`: see [`Events::arm`].
 
+pub use crate::clan::Event;
+
+pub(crate) use crate::clan::events::{Kind, Outlet, Registration};
+
 use std::future::poll_fn;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
-use std::task::{Context, Poll};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
+use clan_dsm::Ended;
 use landfall_transport::driver::Interest;
 
 use super::core::NodeHandle;
@@ -24,9 +30,8 @@ use super::dma::DmaQueue;
 use super::endpoint::Endpoint;
 use super::tripwire::Tripwire;
 use crate::clan::Error;
-pub use crate::clan::Event;
 use crate::clan::events::{EventQueue, Queue};
-pub(crate) use crate::clan::events::{Kind, Outlet, Registration};
+use crate::runtime::locked;
 
 /// See the module.
 #[derive(Debug)]
@@ -225,5 +230,47 @@ impl EventQueue for Events {
 
     fn poll_recv(&mut self, context: &mut Context<'_>) -> Poll<Result<Event, Error>> {
         Self::poll_recv(self, context)
+    }
+}
+
+// `Answer`: what somebody waits for, until the engine tells it.
+
+/// Both sides hold it.
+#[derive(Debug)]
+pub(crate) struct Answer<T>(Arc<Mutex<Inner<T>>>);
+
+#[derive(Debug)]
+struct Inner<T> {
+    result: Option<Result<T, Ended>>,
+    waker: Option<Waker>,
+}
+
+impl<T> Clone for Answer<T> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<T: Copy> Answer<T> {
+    pub(crate) fn new() -> Self {
+        Self(Arc::new(Mutex::new(Inner { result: None, waker: None })))
+    }
+
+    /// It is known now. Gives whom to wake.
+    pub(crate) fn tell(&self, result: Result<T, Ended>) -> Option<Waker> {
+        let mut inner = locked(&self.0);
+        inner.result = Some(result);
+        inner.waker.take()
+    }
+
+    pub(crate) fn poll(&self, context: &mut Context<'_>) -> Poll<Result<T, Ended>> {
+        let mut inner = locked(&self.0);
+        match inner.result {
+            Some(result) => Poll::Ready(result),
+            None => {
+                inner.waker = Some(context.waker().clone());
+                Poll::Pending
+            }
+        }
     }
 }

@@ -50,7 +50,6 @@
 //! What does not live here: the protocol (`clan-dsm`), sockets and memory mappings
 //! (`landfall-transport`), and what the bytes mean (the layer above).
 
-mod answer;
 mod builder;
 mod core;
 mod crowd;

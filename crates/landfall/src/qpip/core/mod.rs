@@ -9,9 +9,7 @@
 //! | `news` | what else the engine tells, and whom it concerns |
 //! | `commands` | what handles ask of the management |
 
-mod commands;
 mod completions;
-mod news;
 mod posts;
 
 use std::collections::VecDeque;
@@ -29,11 +27,10 @@ use super::link::LinkInfo;
 use crate::qpip::error::Error;
 use crate::runtime;
 use crate::runtime::{Aftermath, Protocol, Runtime};
-use completions::Queue;
-use news::Listening;
+use completions::{Listening, Queue};
 use posts::Pair;
 
-pub(crate) use news::ListenerState;
+pub(crate) use completions::ListenerState;
 
 /// The paths of an adapter.
 pub(crate) type Paths = runtime::Paths<Adapter>;

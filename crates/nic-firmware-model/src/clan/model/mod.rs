@@ -14,7 +14,6 @@
 
 mod faulty;
 mod play;
-mod setup;
 mod steps;
 
 use clan_dsm::Nic;
@@ -28,7 +27,7 @@ use crate::node::NicNode;
 use crate::world::Record;
 use crate::world::play::Play;
 use play::Players;
-use setup::Setup;
+use steps::Setup;
 
 /// The host behind a CLAN adapter.
 pub type Adapted = NicNode<Faulty, Nic>;

@@ -10,15 +10,13 @@
 //! | `faulty` | [`Faulty`]: a card whose firmware has a fault |
 
 mod faulty;
-mod host;
 mod network;
 #[cfg(feature = "model")]
 mod play;
 mod world;
 
 pub use faulty::{Fault, Faulty};
-pub use host::{Build, Card, Carded, Host, Plain, Told};
-pub use network::Network;
+pub use network::{Build, Card, Carded, Host, Network, Plain, Told};
 #[cfg(feature = "model")]
 pub use play::play;
 pub use world::{Shape, World, pattern};

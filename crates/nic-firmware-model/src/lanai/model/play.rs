@@ -7,8 +7,7 @@ use qpip::model::seal;
 use qpip::{Mapping, QueuePairId, TcpConfig};
 
 use super::faulty::Fault;
-use super::host::Host;
-use super::network::Network;
+use super::network::{Host, Network};
 use super::world::{Shape, World, pattern};
 use crate::lanai::switch::SwitchDesign;
 use crate::world::Record;

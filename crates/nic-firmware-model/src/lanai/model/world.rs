@@ -10,8 +10,7 @@ use qpip::{
     Mapping, MemoryKey, Operation, QueuePairId, QueuePairSetup, ReceiveWork, SendWork, Service,
 };
 
-use super::host::{Build, Host, Told};
-use super::network::{Network, Wires};
+use super::network::{Build, Host, Network, Told, Wires};
 use crate::lanai::switch::SwitchCounters;
 use crate::world::{self, Record};
 

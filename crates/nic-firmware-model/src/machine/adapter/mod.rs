@@ -6,14 +6,10 @@ mod orders;
 use landfall_placement::Instant;
 
 use crate::firmware::{Arrival, Firmware, HostMemory, Landed, Stage, Verdict};
-use crate::machine::dma::Bus;
-use crate::machine::dma::Dma;
-use crate::machine::inbound::{About, Cargo, Pending, Stand};
-use crate::machine::interrupt::Interrupt;
+use crate::machine::dma::{Bus, Dma};
+use crate::machine::inbound::{About, Cargo, Interrupt, Pending, Stand};
 use crate::machine::outbound::{Departure, Send};
-use crate::machine::parts::Parts;
-use crate::machine::parts::{Costs, Engines};
-use crate::machine::processor::Processor;
+use crate::machine::parts::{Costs, Engines, Parts, Processor};
 use crate::machine::requests::{Batch, Posted, Requests};
 
 /// What the host wants of its adapter.

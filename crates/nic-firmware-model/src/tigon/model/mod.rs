@@ -14,7 +14,6 @@
 
 mod faulty;
 mod play;
-mod setup;
 mod steps;
 
 use landfall_simnet::EngineNode;
@@ -28,7 +27,7 @@ use crate::node::NicNode;
 use crate::world::Record;
 use crate::world::play::Play;
 use play::Players;
-use setup::Setup;
+use steps::Setup;
 
 /// The host behind a Tigon-II.
 pub type Adapted = NicNode<Faulty, Endpoint>;

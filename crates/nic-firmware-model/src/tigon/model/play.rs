@@ -10,8 +10,7 @@ use stp_core::{
 };
 
 use super::Plain;
-use super::setup::Setup;
-use super::steps::{Step, forge};
+use super::steps::{Setup, Step, forge};
 use crate::world::play::{Has, Lends, NONE, Play, Used, User, junk, pick};
 use crate::world::{Record, Runs};
 

@@ -9,7 +9,6 @@ use super::{Arrival, Outcome};
 use crate::adapter::Adapter;
 use crate::adapter::interface::{LEAST_MTU, is_remote};
 use crate::adapter::queue_pair::QueuePair;
-use crate::ids::QueuePairId;
 use crate::ip::answer::{self, Host};
 use crate::ip::neighbours::Word;
 use crate::tcp::tcb::CloseReason;
@@ -17,6 +16,7 @@ use crate::wire::arp::{Arp, Operation};
 use crate::wire::icmp::{Echo, Report, Trouble};
 use crate::wire::ndp::Neighbour;
 use crate::wire::{Mac, icmp4, icmp6, ndp, protocol};
+use crate::work::QueuePairId;
 
 impl Adapter {
     /// RFC 826, with what RFC 5227 says of probes.

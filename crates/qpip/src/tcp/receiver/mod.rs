@@ -4,7 +4,6 @@
 //! There is no byte ring: what comes is placed into posted requests, in order
 //! or not. The window that is offered is the posted memory.
 
-mod predicted;
 mod window;
 
 use landfall_placement::{Duration, Instant, Serial32, Spans};

@@ -7,9 +7,8 @@ use landfall_placement::{Duration, Ecn, Instant, Random, RegionId, Spans};
 
 use crate::queue::{Done, Gather, Piece, Queues};
 use crate::tcp::config::{Mapping, TcpConfig};
-use crate::tcp::identity::Secret;
 use crate::tcp::input::Verdict;
-use crate::tcp::listen::{HalfOpen, Heard};
+use crate::tcp::listen::{HalfOpen, Heard, Secret};
 use crate::tcp::receiver::Claim;
 use crate::tcp::segment::{Draft, Room, Segment};
 use crate::tcp::tcb::{News, Tcb};

@@ -15,7 +15,6 @@ use std::sync::atomic::Ordering;
 use landfall_socket_rules::Way;
 
 use super::{Connection, Proof, Shared, Stage};
-use crate::counts;
 use crate::far::{self, Answer};
 use crate::folder::Fault;
 use crate::kernel;
@@ -175,7 +174,7 @@ impl Connection {
         let (received, sent) =
             (self.early_received.load(Ordering::SeqCst), self.early_sent.load(Ordering::SeqCst));
         let is_sure = self.early_in_flight.load(Ordering::SeqCst) == 0
-            && counts::received(fd) == Some(received);
+            && witness::received(fd) == Some(received);
         is_sure.then_some((received, sent))
     }
 

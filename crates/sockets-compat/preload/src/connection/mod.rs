@@ -18,8 +18,6 @@ use landfall_socket_rules::Way;
 use meeting::proof_of_inherited;
 pub(crate) use meeting::{ELSEWHERE, NOBODY, Offer, make};
 
-use crate::counts;
-use crate::far;
 use crate::kernel::{self, Errno, Outcome};
 use crate::lock::hold_at_once;
 use crate::log::{self, Verdict};
@@ -28,6 +26,7 @@ use crate::patience::Patience;
 use crate::registry::{Name, NameCell};
 use crate::ring::{self, Incoming, Outgoing};
 use crate::segment::{Direction, End, Far, Own, Segment, Side};
+use crate::{far, witness};
 
 /// `has_ended` of a half that was shut down: nothing more comes, or is wanted.
 pub(crate) const SHUT: u32 = 1;
@@ -273,7 +272,7 @@ impl Connection {
         if let Ok(way) = crate::rules::allow(&name)
             && may_be(way)
             && let (Some(received), Some(sent)) =
-                (counts::received(fd), counts::sent(fd, Side::Acceptor))
+                (witness::received(fd), witness::sent(fd, Side::Acceptor))
         {
             crate::table::insert(fd, |connection| {
                 connection.begin(Side::Acceptor, Stage::Seeking, name, way);
@@ -513,7 +512,7 @@ impl<'a> Shared<'a> {
             return;
         }
         let by_tcp = own.by_tcp.load(Ordering::SeqCst);
-        if counts::sent(fd, self.side) != Some(by_tcp) {
+        if witness::sent(fd, self.side) != Some(by_tcp) {
             own.in_flight.fetch_and(!GATE, Ordering::SeqCst);
             return;
         }

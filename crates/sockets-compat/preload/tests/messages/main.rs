@@ -1,6 +1,9 @@
 //! The paper's `socket(PF_INET, SOCK_SEQPACKET, IPPROTO_STP)` from a program in C that
 //! knows nothing of us: among its kind, and with `StpSeqPacket` at the other end.
 
+#[path = "../common/mod.rs"]
+mod common;
+
 use std::io::{BufRead, BufReader, Read};
 use std::net::UdpSocket;
 use std::os::unix::fs::MetadataExt;
@@ -9,6 +12,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
+use common::example;
 use landfall_testbed::skip_unless;
 use sockets_compat::{StpListener, StpSeqPacket};
 
@@ -19,11 +23,6 @@ const PORT: u16 = 7;
 fn missing() -> Option<String> {
     let has = Command::new("cc").arg("--version").stdout(Stdio::null()).status();
     has.is_err().then(|| "needs a compiler of C (cc)".to_owned())
-}
-
-fn folder() -> PathBuf {
-    let test = std::env::current_exe().expect("a test has a path");
-    test.parent().and_then(Path::parent).expect("target/<profile>/deps").join("examples")
 }
 
 /// The program, compiled once for all tests of this process.
@@ -57,7 +56,7 @@ impl Running {
     fn start(role: &'static str, udp: u16) -> Self {
         let mut command = Command::new(program());
         command.args([role, &PORT.to_string()]).env("LANDFALL_STP", format!("udp/{udp}"));
-        command.env("LD_PRELOAD", folder().join("libpreload_for_tests.so"));
+        command.env("LD_PRELOAD", example("libpreload_for_tests.so"));
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         Self(command.spawn().expect("it starts"))
     }
@@ -187,7 +186,7 @@ fn without_the_library_there_is_no_such_socket() {
     assert!(status.success());
     let mut off = Command::new(program());
     off.args(["no_such_socket", "7"]).env("LANDFALL_SOCKETS", "off");
-    off.env("LD_PRELOAD", folder().join("libpreload_for_tests.so"));
+    off.env("LD_PRELOAD", example("libpreload_for_tests.so"));
     assert!(off.status().expect("it starts").success());
 }
 

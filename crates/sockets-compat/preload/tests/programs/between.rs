@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use landfall_testbed::{VethConfig, VethPair, require_namespaces, skip_unless};
 use sockets_compat::StpStream;
 
+use crate::common::example;
 use crate::ground::{Ground, Running, missing};
-use crate::hosts::{CARRIERS, Host, Hosts, PORT, carriers_orders};
-use crate::liar::{Liar, frame};
+use crate::hosts::{CARRIERS, Host, Hosts, Liar, PORT, carriers_orders, frame};
 
 const SCRIPT: &str = include_str!("between.py");
 const WAYS: [&str; 2] = ["stp", "qpip"];
@@ -397,7 +397,7 @@ fn sockets_are_the_same_between_hosts() {
     let said = carriers_orders("stp", at.into(), at.into(), &key);
     let home = &one.a.namespace;
     let start = |library: bool, arguments: &[&str], variables: &[(&str, &str)]| {
-        let program = crate::ground::example("socket_cases");
+        let program = example("socket_cases").to_string_lossy().into_owned();
         home.enter(|| ground.start_told(library, &program, arguments, variables))
             .expect("it starts")
     };

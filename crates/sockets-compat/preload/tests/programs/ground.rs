@@ -7,6 +7,8 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::common::example;
+
 /// Whatever takes longer has failed.
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -48,13 +50,6 @@ pub(crate) fn missing(programs: &[&str]) -> Option<String> {
         .unwrap_or_default();
     let absent = |name: &&&str| !folders.iter().any(|folder| folder.join(name).exists());
     programs.iter().find(absent).map(|name| format!("needs the program {name}"))
-}
-
-/// Cargo builds examples before tests, beside them.
-pub(crate) fn example(name: &str) -> String {
-    let test = std::env::current_exe().expect("a test has a path");
-    let folder = test.parent().and_then(Path::parent).expect("target/<profile>/deps");
-    folder.join("examples").join(name).to_string_lossy().into_owned()
 }
 
 /// What the library says once a connection goes through memory.

@@ -1,12 +1,11 @@
 //! Programs that know nothing of it: at both ends, at one end, at the other.
 
 mod between;
+#[path = "../common/mod.rs"]
+mod common;
 mod ground;
 mod hosts;
-mod liar;
-mod nfs;
-mod postgres;
-mod ssh;
+mod servers;
 
 use ground::{Ground, Where, each, missing};
 use landfall_testbed::skip_unless;

@@ -2,9 +2,6 @@
 
 mod answers;
 mod config;
-mod event;
-mod meter;
-mod series;
 #[cfg(test)]
 mod tests;
 mod throttle;
@@ -15,12 +12,10 @@ use landfall_placement::{Duration, Instant, Random, Refusal, Refusals, Seed};
 use landfall_tables::Table;
 
 use super::frame::{ControlFrame, FRAME_LEN, Lease, Message};
-use super::setup::{ConfigError, TooMany};
-pub use config::RequesterConfig;
-pub use event::{Allowance, Answer, Lost, Mode, RequesterEvent};
-use meter::Meter;
-use series::Series;
-use throttle::Throttle;
+use super::{ConfigError, TooMany};
+use answers::Series;
+pub use config::{Allowance, Answer, Lost, Mode, RequesterConfig, RequesterEvent};
+use throttle::{Meter, Throttle};
 
 /// Events that wait for [`Requester::poll_event`]; older ones are forgotten.
 const MOST_EVENTS: usize = 64;

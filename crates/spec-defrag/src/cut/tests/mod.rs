@@ -2,7 +2,6 @@
 
 mod properties;
 mod rules;
-mod vectors;
 
 use std::vec::Vec;
 

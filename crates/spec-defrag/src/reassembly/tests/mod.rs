@@ -15,7 +15,6 @@ mod bounds;
 mod model;
 mod rules;
 mod sequences;
-mod time;
 
 const NOW: Instant = Instant::from_millis(1);
 const PAGE: u32 = 4096;

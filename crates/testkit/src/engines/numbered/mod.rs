@@ -47,7 +47,6 @@ pub mod header;
 mod incoming;
 mod outgoing;
 mod receive;
-mod ticket;
 mod timers;
 mod transmit;
 

@@ -6,11 +6,10 @@ use landfall_placement::{
 use zerocopy::FromBytes;
 
 use super::header::{
-    self, FETCH_LEN, FLAG_DONE, FLAG_HELLO, FLAG_SUM, FetchBody, HEADER_LEN, Header, Kind,
-    SLOT_EAGER,
+    self, FETCH_LEN, FLAG_DONE, FLAG_HELLO, FLAG_SUM, FetchBody, HEADER_LEN, Header, Kind, Parts,
+    Purpose, SLOT_EAGER,
 };
 use super::incoming::{self, Incoming, Landed, Report};
-use super::ticket::{Parts, Purpose};
 use super::{Event, Numbered};
 use crate::engines::bits::IdWindow;
 

@@ -3,12 +3,10 @@
 use landfall_placement::{Ecn, Instant, Spans, SumSlot, Ticket, Transmit};
 
 use super::header::{
-    FETCH_LEN, FLAG_DONE, FLAG_HELLO, FLAG_SUM, HEADER_LEN, Header, Kind, SUM_OFFSET,
-    encode_function, write_fetch,
+    CONTROL, FETCH_LEN, FLAG_DONE, FLAG_HELLO, FLAG_SUM, HEADER_LEN, Header, Kind, Parts, Purpose,
+    SUM_OFFSET, encode_function, write_fetch,
 };
-use super::outgoing;
-use super::ticket::{CONTROL, Parts, Purpose};
-use super::{Event, Numbered};
+use super::{Event, Numbered, outgoing};
 
 impl Numbered {
     #[inline]

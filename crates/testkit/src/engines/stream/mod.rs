@@ -30,7 +30,6 @@
 //! | `input` | what a unit does to all of them, and the states of the connection |
 //! | `output` | what is sent next |
 
-mod areas;
 mod config;
 mod frame;
 pub mod header;
@@ -39,7 +38,6 @@ mod intervals;
 mod output;
 mod receiver;
 mod sender;
-mod slots;
 
 use alloc::collections::VecDeque;
 

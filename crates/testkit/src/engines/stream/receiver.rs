@@ -2,11 +2,9 @@
 
 use landfall_placement::{Guess, Instant, Refusal, Spans, Ticket};
 
-use super::areas::Areas;
 use super::config::Config;
 use super::header::{MAX_BLOCKS, Options};
-use super::intervals::{Interval, Intervals};
-use super::slots::Slots;
+use super::intervals::{Areas, Interval, Intervals, Slots};
 
 /// What a segment with payload said besides; it counts once the payload is in place.
 #[derive(Clone, Copy, Debug)]

@@ -2,10 +2,8 @@
 
 use landfall_placement::{Duration, Instant};
 
-use super::areas::Areas;
 use super::config::Config;
-use super::intervals::{Interval, Intervals};
-use super::slots::Slots;
+use super::intervals::{Areas, Interval, Intervals, Slots};
 
 /// What to send next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,11 +6,8 @@ use crate::memory;
 #[cfg(not(miri))]
 mod arena;
 mod copies;
-#[cfg(not(miri))]
-mod corpus;
 mod grants;
 mod model;
-mod owned;
 mod properties;
 mod seized;
 #[cfg(not(miri))]

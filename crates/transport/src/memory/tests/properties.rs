@@ -1,5 +1,8 @@
-//! Properties that hold for whatever comes.
+//! Properties that hold for whatever comes, and the inputs of the fuzz target `region_table`
+//! that were found worth keeping, replayed.
 
+#[cfg(not(miri))]
+use landfall_testkit::corpus::replay;
 use proptest::prelude::*;
 
 use super::model;
@@ -50,4 +53,11 @@ proptest! {
         pins.release();
         prop_assert_eq!(&regions.take_back(id).unwrap()[..], &expected[..]);
     }
+}
+
+// Miri has no files.
+#[cfg(not(miri))]
+#[test]
+fn the_corpus_of_the_fuzz_target_agrees_with_the_model() {
+    replay("region_table", 1, model::run);
 }

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use arrayvec::ArrayVec;
 
 use super::RendezvousError;
-use crate::shm::descriptor::{close_aside, is_event, is_memory};
+use crate::shm::{close_aside, is_event, is_memory};
 
 /// The most bytes that a message carries.
 pub const MAX_BODY: usize = 240;

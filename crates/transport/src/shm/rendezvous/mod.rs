@@ -44,15 +44,13 @@
 mod channel;
 mod listener;
 mod message;
-mod readiness;
 
 use std::io;
 use std::path::PathBuf;
 
 pub use channel::{Admit, Channel, Peer};
-pub use listener::Listener;
+pub use listener::{Listener, MOST_READY, Readiness};
 pub use message::{MAX_BODY, MAX_FDS, Message};
-pub use readiness::{MOST_READY, Readiness};
 use thiserror::Error;
 
 /// Why processes did not meet, or a message did not get through.

@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering::{Acquire, Release};
 use thiserror::Error;
 
 use crate::memory::{Piece, SharedMemoryError};
-use crate::shm::word::Word;
+use crate::shm::Word;
 
 /// Bytes that one side's words have to themselves.
 pub(crate) const APART: u64 = 128;

@@ -17,18 +17,16 @@
 //! timer that is set to now (`timerfd_settime`) waits for nothing either, but for the timer
 //! of the processor, which takes eight times as long on a virtual machine.
 
-use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::ptr;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Relaxed, SeqCst};
+use std::{io, ptr};
 
 use thiserror::Error;
 
 use super::futex;
 use crate::memory::{Piece, SharedMemoryError};
-use crate::shm::descriptor::is_event;
-use crate::shm::word::Word;
+use crate::shm::{Word, is_event};
 
 /// In the word: somebody is about to sleep at the eventfd, or sleeps there.
 pub(super) const AT_EVENT: u64 = 1;

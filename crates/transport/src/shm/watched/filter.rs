@@ -11,7 +11,7 @@ use std::ops::Range;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use super::report::Touch;
-use crate::shm::word::Word;
+use crate::shm::Word;
 
 /// Bits of a word of the filter.
 const BITS: u64 = 64;

@@ -11,9 +11,9 @@ use std::sync::{Mutex, PoisonError};
 use thiserror::Error;
 
 use crate::memory::{Piece, SharedMemory, SharedMemoryError};
+use crate::shm::Word;
 use crate::shm::ring::{Corrupt, Emptied, Filled};
 use crate::shm::wake::{Doorbell, Ringer, WakeError};
-use crate::shm::word::Word;
 
 /// How memory was touched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -19,7 +19,7 @@ use landfall_testbed::rivals::Endpoints;
 use serde::Serialize;
 
 use super::Scale;
-use super::curve::{median, most, unevenness};
+use super::sweep::{median, most, unevenness};
 use crate::style::Progress;
 
 /// What carries requests to a server, and replies back.

@@ -14,10 +14,8 @@
 //! | `sor` | distributed shared memory: pages to the hosts and back |
 
 mod admission;
-mod connection;
 pub(crate) mod sor;
 mod station;
-mod switch;
 pub(crate) mod tpcd;
 pub(crate) mod ttcp;
 mod wire;
@@ -30,10 +28,8 @@ use landfall_simnet::{LinkConfig, Outcome, Sim};
 
 use admission::Admission;
 use station::{Costs, Program, Station};
-pub(crate) use switch::Service;
-use switch::Switch;
-pub(crate) use wire::{Headers, Host};
-use wire::{KEPT, stations};
+pub(crate) use wire::{Headers, Host, Service};
+use wire::{KEPT, Switch, stations};
 #[cfg(test)]
 pub(crate) use wire::{TCP, UDP};
 

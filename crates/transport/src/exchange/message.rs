@@ -1,0 +1,149 @@
+//! Calls that move several units, each by a header of its own
+//! (`recvmmsg`, `sendmmsg`).
+
+use std::os::fd::RawFd;
+use std::ptr::NonNull;
+use std::{io, ptr};
+
+use super::MAX_UNITS;
+
+/// The headers of one call, copied from those of its units.
+///
+/// They are listed anew for each call. What they name belongs to whoever lists
+/// them, and stays where it is until the call is over.
+pub(crate) struct Batch(Vec<libc::mmsghdr>);
+
+// SAFETY: the pointers are made anew for each call and read only in it; between
+// calls nobody follows them, and moving a header to another thread moves numbers.
+unsafe impl Send for Batch {}
+// SAFETY: shared headers can only be read as numbers.
+unsafe impl Sync for Batch {}
+
+impl Batch {
+    pub(crate) fn new() -> Self {
+        Self(Vec::with_capacity(MAX_UNITS))
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    pub(crate) fn add(&mut self, header: &MessageHeader) {
+        self.0.push(libc::mmsghdr { msg_hdr: header.0, msg_len: 0 });
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// One call that receives, and never waits. Gives how many units came.
+    ///
+    /// # Safety
+    /// Each header names room for an address and for control messages, and a
+    /// list of pieces of memory, all of which live until the call is over and
+    /// may be written by the kernel.
+    pub(crate) unsafe fn receive(&mut self, fd: RawFd) -> io::Result<usize> {
+        let (headers, count) = (self.0.as_mut_ptr(), self.0.len() as libc::c_uint);
+        // SAFETY: there are `count` headers; the caller vouches for the rest.
+        let came =
+            unsafe { libc::recvmmsg(fd, headers, count, libc::MSG_DONTWAIT, ptr::null_mut()) };
+        usize::try_from(came).map_err(|_| io::Error::last_os_error())
+    }
+
+    /// One call that sends, and never waits. Gives how many units left; the
+    /// error of the first, if none did.
+    ///
+    /// # Safety
+    /// Each header names an address, control messages and a list of pieces of
+    /// memory, all of which live until the call is over.
+    pub(crate) unsafe fn send(&mut self, fd: RawFd) -> io::Result<usize> {
+        let (headers, count) = (self.0.as_mut_ptr(), self.0.len() as libc::c_uint);
+        // SAFETY: there are `count` headers; the caller vouches for the rest.
+        let left = unsafe { libc::sendmmsg(fd, headers, count, libc::MSG_DONTWAIT) };
+        usize::try_from(left).map_err(|_| io::Error::last_os_error())
+    }
+
+    /// What the kernel told about a unit of the last receive: its header, and
+    /// how long it is.
+    pub(crate) fn told(&self, nth: usize) -> (MessageHeader, usize) {
+        let told = &self.0[nth];
+        (MessageHeader(told.msg_hdr), told.msg_len as usize)
+    }
+}
+
+// The header of one message call, as all socket drivers use it.
+
+/// A `msghdr` that is filled in for one call and names memory of its owner.
+#[derive(Debug)]
+pub(crate) struct MessageHeader(pub(crate) libc::msghdr);
+
+// SAFETY: the pointers are made anew for each call and read only in it; between
+// calls nobody follows them, and moving a header to another thread moves numbers.
+unsafe impl Send for MessageHeader {}
+// SAFETY: a shared header can only be read as numbers.
+unsafe impl Sync for MessageHeader {}
+
+impl MessageHeader {
+    /// Names nothing.
+    pub(crate) const EMPTY: Self = Self(libc::msghdr {
+        msg_name: ptr::null_mut(),
+        msg_namelen: 0,
+        msg_iov: ptr::null_mut(),
+        msg_iovlen: 0,
+        msg_control: ptr::null_mut(),
+        msg_controllen: 0,
+        msg_flags: 0,
+    });
+}
+
+// A list of memory pieces for the kernel.
+
+/// Pieces of memory that one system call scatters to or gathers from.
+///
+/// The pointers are made anew in each turn and read by the kernel only in it
+/// (or, for a send under way, while the memory is pinned).
+#[derive(Debug, Default)]
+pub(crate) struct IoVecs(Vec<libc::iovec>);
+
+// SAFETY: the pointers are only handed to the kernel, in calls whose drivers
+// vouch for the memory; moving the list to another thread moves numbers.
+unsafe impl Send for IoVecs {}
+// SAFETY: a shared list can only be read as numbers.
+unsafe impl Sync for IoVecs {}
+
+impl IoVecs {
+    pub(crate) fn with_capacity(pieces: usize) -> Self {
+        Self(Vec::with_capacity(pieces))
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    pub(crate) fn truncate(&mut self, len: usize) {
+        self.0.truncate(len);
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    #[inline]
+    pub(crate) fn push(&mut self, start: NonNull<u8>, len: usize) {
+        self.0.push(libc::iovec { iov_base: start.as_ptr().cast(), iov_len: len });
+    }
+
+    /// Memory of this process that the kernel will write.
+    #[inline]
+    pub(crate) fn push_slice(&mut self, bytes: &mut [u8]) {
+        self.push(NonNull::from(&mut *bytes).cast(), bytes.len());
+    }
+
+    pub(crate) fn as_slice(&self) -> &[libc::iovec] {
+        &self.0
+    }
+
+    pub(crate) fn as_mut_slice(&mut self) -> &mut [libc::iovec] {
+        &mut self.0
+    }
+}
