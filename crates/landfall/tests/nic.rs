@@ -88,7 +88,9 @@ fn a_card_before_a_path_changes_nothing_for_the_other_side() {
             assert!(message[..] == bytes[..], "every byte, once, at its place");
             if !is_sender {
                 let counters = receiver.stats().paths[0].counters;
-                assert!(counters.guessed_right > 100, "the card placed: {counters:?}");
+                // A unit has less than 64 KiB.
+                let least = LEN as u64 >> 16;
+                assert!(counters.guessed_right >= least, "the card placed: {counters:?}");
             }
             within(connection.close()).await.expect("closed");
         }

@@ -17,7 +17,7 @@ use alloc::vec::Vec;
 
 use landfall_placement::{Area, Duration, Instant, PathId, Peer, Refusal, Unit};
 
-use crate::connection::Connection;
+use crate::connection::{Connection, NONE};
 use crate::endpoint::Endpoint;
 use crate::error::{Error, check_memory};
 use crate::ids::ConnectionId;
@@ -39,7 +39,7 @@ const COMMON: [u32; 5] = [1372, 1452, 1472, 8952, 8972];
 const LOSSES: u8 = 3;
 
 /// What is known of the size of packets that come over a link.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct LinkSize {
     /// The longest packet that came whole, of those that were asked for.
     proven: u32,
@@ -47,12 +47,19 @@ pub(crate) struct LinkSize {
     token: u64,
     /// How often they were asked; 0 when nothing is being asked.
     rounds: u8,
-    /// The connection whose other side is asked.
-    asks: Option<ConnectionId>,
+    /// The connection whose other side is asked; one that there never is for none.
+    asks: ConnectionId,
     /// How often in a row long STUs were lost; when last is in the link's traffic.
     losses: u8,
     /// Something short came since the first of them.
     short_came: bool,
+}
+
+impl Default for LinkSize {
+    fn default() -> Self {
+        let asks = ConnectionId { index: NONE, generation: 0 };
+        Self { proven: 0, token: 0, rounds: 0, asks, losses: 0, short_came: false }
+    }
 }
 
 impl LinkSize {
@@ -103,7 +110,7 @@ impl Endpoint {
     /// A connection has a link: finds out how long packets over it may be, unless that is
     /// known or being found out.
     pub(crate) fn find_size(&mut self, now: Instant, connection: u32, link: u32) {
-        let asks = Some(self.id_of(connection));
+        let asks = self.id_of(connection);
         let is_known = self.size_timers.key_of(link).is_some();
         let Some(known) = self.links.get_mut(link) else { return };
         known.size.asks = asks;
@@ -192,10 +199,10 @@ impl Endpoint {
     /// A connection that the other side of a link can be asked by.
     fn asking(&self, link: u32) -> Option<u32> {
         let is_live = |index: u32| self.connections.get(index).is_some_and(Connection::is_live);
-        let known = self.links.get(link)?.size.asks.filter(|id| self.connection(*id).is_ok());
-        known
-            .map(|id| id.index)
-            .filter(|index| is_live(*index))
+        let asks = self.links.get(link)?.size.asks;
+        let is_known = self.connection(asks).is_ok() && is_live(asks.index);
+        is_known
+            .then_some(asks.index)
             .or_else(|| self.users_of(link).into_iter().find(|index| is_live(*index)))
     }
 

@@ -208,12 +208,16 @@ fn what_no_interface_can_have_is_said() {
         |config| TapConfig { mtu: Some(10), ..config },
         |config| TapConfig { kernel_station: Some([1, 0, 0, 0, 0, 1]), ..config },
     ];
+    // The kernel chooses their names: one that was just closed may still be in use where
+    // another test is about to start a program.
+    let unnamed = |config| TapConfig { name: String::new(), ..config };
     for adjust in bad {
-        let error = open_as(&namespace, &regions, adjust).unwrap_err();
+        let error = open_as(&namespace, &regions, |config| adjust(unnamed(config))).unwrap_err();
         assert!(matches!(error, OpenError::Impossible { .. }), "{error}");
     }
     for kernel_address in [address("10.0.0.1", 33), address("fd00::1", 129)] {
-        let error = open_as(&namespace, &regions, |config| TapConfig { kernel_address, ..config });
+        let adjust = |config| TapConfig { kernel_address, ..unnamed(config) };
+        let error = open_as(&namespace, &regions, adjust);
         let error = error.unwrap_err();
         assert!(error.to_string().contains("the address"), "{error}");
     }

@@ -117,7 +117,9 @@ fn hex(digest: u64) -> String {
 /// Two hosts, and between them a fast link and a slow one with every fault.
 fn hosts(sim: &mut Sim) -> Result<(Host, Host, Vec<LinkId>)> {
     let config = Config {
-        // Blocks of 64 units, many at a time, so that both links have some.
+        // Blocks of 64 units of 1 KiB, as in the paper, many at a time, so that both links
+        // have some.
+        max_stu: 10,
         block_stus: 6,
         blocks_ahead: 64,
         window: 512 << 10,

@@ -27,6 +27,7 @@ mod firmware;
 #[cfg(feature = "std")]
 pub mod model;
 mod requests;
+mod routes;
 mod stages;
 #[cfg(feature = "std")]
 pub mod switch;
@@ -34,6 +35,6 @@ mod tables;
 
 pub use firmware::{Lanai, Token};
 pub use requests::Mapping;
+pub use routes::{Known, hop};
 pub use stages::{Account, Helps, Paper, StageCosts};
-pub use switch::{Known, hop};
 pub use tables::{LanaiSizes, LanaiTables, Watch};

@@ -4,7 +4,7 @@ use landfall_placement::PathId;
 use qpip::offload::{Addresses, Entry, Pointer, Tables};
 
 use super::requests::{Mapped, Mapping};
-use super::switch::{Known, Routes};
+use super::routes::{Known, Routes};
 use crate::machine::{Batch, Bell, Exhausted, Request, Sram, Store};
 
 /// How many entries and places of the index there are.

@@ -87,7 +87,7 @@ pub(crate) struct Connection {
     /// How many bytes of each packet with Data stay free.
     pub(crate) tail: u8,
     /// How many requests the other side lets us have unanswered.
-    pub(crate) slots: u16,
+    pub(crate) slots: u8,
     pub(crate) local_port: u16,
     pub(crate) remote_port: u16,
     /// What the other side calls this connection.

@@ -326,7 +326,7 @@ impl Endpoint {
         known.remote_port = envelope.s_port;
         known.max_stu = most.min(LARGEST_STU.into()) as u16;
         known.tail = tail;
-        known.slots = offer.slots.into();
+        known.slots = offer.slots;
         let link = known.link;
         self.connections.by_remote.insert((link, offer.s_key), index);
     }
