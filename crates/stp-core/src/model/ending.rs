@@ -12,12 +12,13 @@ use super::ledger::User;
 use super::world::{End, PATHS, World};
 
 /// Bounds of the end: of turns, and of time in the run. Who is gone is given up
-/// after ten seconds, in which the others may take very many turns.
+/// after ten seconds, in which the others may take very many turns; or, where round trips
+/// were measured over waits of half a second, after some tens of time-outs of as many seconds.
 const MOST_ROUNDS: usize = 400_000;
 /// Who is refused for want of room tries again after so many turns in which it was told
 /// of nothing.
 const TRIED_AGAIN: u32 = 16;
-const LONGEST: Duration = Duration::from_secs(120);
+const LONGEST: Duration = Duration::from_secs(600);
 
 impl World {
     /// Lets everything that is under way come to its end.
