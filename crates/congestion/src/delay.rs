@@ -206,12 +206,12 @@ fn has_helped(before: u64, window: u64, rtt_before: Ticks, rtt: Ticks, base: Tic
 }
 
 /// `value` × `by` / `of`, without overflow on the way.
-fn scaled(value: u64, by: u32, of: u32) -> u64 {
+pub(crate) fn scaled(value: u64, by: u32, of: u32) -> u64 {
     let wide = u128::from(value) * u128::from(by) / u128::from(of.max(1));
     u64::try_from(wide).unwrap_or(u64::MAX)
 }
 
-fn clamp_u32(value: u64) -> u32 {
+pub(crate) fn clamp_u32(value: u64) -> u32 {
     u32::try_from(value).unwrap_or(u32::MAX)
 }
 

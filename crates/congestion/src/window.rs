@@ -3,7 +3,7 @@
 use landfall_placement::{Duration, Instant};
 
 use crate::config::Config;
-use crate::delay::{Advice, DelayWatch};
+use crate::delay::{Advice, DelayWatch, clamp_u32, scaled};
 use crate::ledger::Ledger;
 use crate::rtt::RttEstimator;
 use crate::ticks::Ticks;
@@ -199,13 +199,11 @@ impl Window {
             self.delay.handle_sample(config, self.rtt.base(), rtt);
         }
         if arrived.marked {
-            let (share, of) = ON_MARK;
-            self.handle_congestion(config, now, arrived.sent, self.bytes / of * share);
+            self.handle_congestion(config, now, arrived.sent, self.part(ON_MARK));
         }
-        let under_way = u32::try_from(arrived.under_way.div_ceil(64)).unwrap_or(u32::MAX);
+        let under_way = clamp_u32(arrived.under_way.div_ceil(64));
         self.peak = self.peak.max(under_way);
-        let came = u32::try_from(arrived.bytes.div_ceil(64)).unwrap_or(u32::MAX);
-        self.came = self.came.saturating_add(came);
+        self.came = self.came.saturating_add(clamp_u32(arrived.bytes.div_ceil(64)));
         if self.is_used() && !arrived.marked && arrived.sent >= self.decreased {
             self.grow(config, arrived.bytes);
         }
@@ -215,7 +213,8 @@ impl Window {
         if arrived.sent >= self.round && took >= self.rtt.base() {
             // A round in which little was asked for says little: it counts for a few.
             self.held -= self.held / 8;
-            self.held = self.held.max(scaled(self.came, self.rtt.base(), took));
+            let held = scaled(u64::from(self.came), self.rtt.base().0, took.0);
+            self.held = self.held.max(clamp_u32(held));
             (self.round, self.peak, self.came) = (now, under_way, 0);
             self.end_round(config, now);
         }
@@ -230,13 +229,12 @@ impl Window {
         if is_bearable {
             return;
         }
-        let of_window = |(share, of): Share| self.bytes / of * share;
         let to = if self.delay.is_competing() {
-            of_window(ON_LOSS_COMPETING)
+            self.part(ON_LOSS_COMPETING)
         } else {
             // What the path holds is no part of the queue that overflowed.
             let held = u64::from(self.held) * 64;
-            held.min(of_window(MOST_ON_LOSS)).max(of_window(ON_LOSS))
+            held.min(self.part(MOST_ON_LOSS)).max(self.part(ON_LOSS))
         };
         self.handle_congestion(config, now, sent, to);
     }
@@ -264,6 +262,10 @@ impl Window {
             self.credit = 0;
             self.round = now;
         }
+    }
+
+    const fn part(&self, (share, of): Share) -> u64 {
+        self.bytes / of * share
     }
 
     /// A reason to send less, from something that was sent at `sent`. Once in
@@ -346,10 +348,4 @@ impl Window {
             self.bytes = config.bounded(self.bytes.saturating_add(growth.max(1)));
         }
     }
-}
-
-/// So much of it as came in `part` of the time that it took.
-fn scaled(came: u32, part: Ticks, took: Ticks) -> u32 {
-    let wide = u64::from(came) * u64::from(part.0) / u64::from(took.0.max(1));
-    u32::try_from(wide).unwrap_or(u32::MAX)
 }
