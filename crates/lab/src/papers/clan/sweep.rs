@@ -253,7 +253,8 @@ impl Point {
     }
 }
 
-/// See the module.
+/// How fast one way of sending is at each length, and what sums that up: its peak, the length
+/// that has half of it, and what it takes to begin.
 #[derive(Debug, Serialize)]
 pub(super) struct Curve {
     pub(super) name: &'static str,
