@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::two::{Two, is_received, noise, op, small, ticket};
+use crate::two::{Two, is_received, is_sent, noise, op, small, ticket};
 use landfall_placement::{Engine as _, Landing};
 use stp_core::model::wrong_room;
 use stp_core::wire::{Header, Op, Reason};
@@ -69,6 +69,43 @@ fn let_time_pass_at(two: &mut Two, side: usize) {
     let now = two.wire.now;
     two.wire.sides[side].engine.handle_timeout(now);
     two.hear();
+}
+
+/// A receiver that has no room for a Transfer, or whose user has not answered, is asked how
+/// things stand, and less and less often.
+#[test]
+fn who_has_nothing_new_to_say_is_asked_less_and_less_often() {
+    let mut two = Two::new(Config { keep_alive: None, ..small() });
+    two.wire.settle(20);
+    let (start, near) = (two.wire.now, two.ids[0]);
+    let from = two.lend(0, 0, &noise(1, 300));
+    two.endpoint(0).send(start, near, from, 9).unwrap();
+    let mut asked = Vec::new();
+    while two.wire.now < start + Duration::from_secs(20) {
+        let said = two.said(0);
+        if said.iter().any(|packet| op(packet) == Op::RequestState) {
+            asked.push(two.wire.now);
+        }
+        two.wire.hand_in(1, &said);
+        two.hear();
+        two.exchange(1);
+        let_time_pass_at(&mut two, 0);
+    }
+    let waits: Vec<_> = asked.windows(2).map(|pair| pair[1].since(pair[0])).collect();
+    assert!(waits.is_sorted(), "{waits:?}");
+    assert!(asked.len() >= 8 && *waits.last().unwrap() >= waits[0] * 8, "{waits:?}");
+    // What comes in the end is received as ever.
+    let offered = two.log[1].iter().find_map(|event| match event {
+        Event::Offered { receive, .. } => Some(*receive),
+        _ => None,
+    });
+    let (now, into) = (two.wire.now, two.lend(1, 0, &[0; 300]));
+    two.endpoint(1).accept(now, offered.unwrap(), into, false).unwrap();
+    two.run_until("the Transfer", |log| {
+        log[0].iter().any(is_sent) && log[1].iter().any(is_received)
+    });
+    assert_eq!(two.bytes(1, into), noise(1, 300));
+    two.check_contract();
 }
 
 /// A sender that has given up a Transfer says so to whoever grants it: the room is free at

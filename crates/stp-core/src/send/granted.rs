@@ -59,9 +59,8 @@ impl Endpoint {
         if !send.is_new_grant(grant.block, grant.attempt) {
             return Err(Refusal::Duplicate);
         }
-        send.state = State::Heard;
-        send.retries = 0;
-        send.peer_id = grant.ids.s_id;
+        send.hear(grant.ids.s_id);
+        send.asked = 0;
         let order = Order {
             source: Source::Send { index, generation: self.sends.generation(index) },
             to: unit.from,
@@ -82,7 +81,7 @@ impl Endpoint {
         };
         self.queue_order(path, order);
         self.note_acked(index, acked);
-        self.send_timers.set(index, now + self.patience_of_sender(connection));
+        self.wait_for_news(now, index);
         Ok(())
     }
 

@@ -5,7 +5,7 @@
 //! long asks how things stand. That also finds the final acknowledgement that was lost, and a
 //! receiver that fell silent.
 
-use landfall_placement::{Duration, Instant, Refusal, Serial32};
+use landfall_placement::{Instant, Refusal, Serial32};
 
 use super::State;
 use crate::endpoint::Endpoint;
@@ -39,7 +39,6 @@ impl Endpoint {
             return Ok(());
         }
         let index = self.find_send(connection, ids, serial)?;
-        let patience = self.patience_of_sender(connection);
         let send = self.sends.get_mut(index).ok_or(Refusal::UnknownId)?;
         if !send.is_live() {
             return Err(Refusal::Unexpected);
@@ -57,10 +56,8 @@ impl Endpoint {
             }
             Verdict::Pending => {}
         }
-        send.state = State::Heard;
-        send.retries = 0;
-        send.peer_id = ids.s_id;
-        self.send_timers.set(index, now + patience);
+        send.hear(ids.s_id);
+        self.wait_for_news(now, index);
         Ok(())
     }
 
@@ -77,7 +74,6 @@ impl Endpoint {
             return Ok(());
         }
         let index = self.find_send(connection, ids, serial)?;
-        let patience = self.patience_of_sender(connection);
         let send = self.sends.get_mut(index).ok_or(Refusal::UnknownId)?;
         if is_complete {
             if matches!(send.state, State::Over(_)) {
@@ -99,11 +95,9 @@ impl Endpoint {
         }
         send.len = len;
         send.knows_limit = true;
-        send.state = State::Heard;
-        send.retries = 0;
-        send.peer_id = ids.s_id;
+        send.hear(ids.s_id);
         self.note_acked(index, acked);
-        self.send_timers.set(index, now + patience);
+        self.wait_for_news(now, index);
         Ok(())
     }
 
@@ -120,6 +114,7 @@ impl Endpoint {
             return;
         }
         send.acked = acked;
+        send.asked = 0;
         if tells {
             let (connection, len) = (send.connection, send.acked_bytes());
             let connection = self.id_of(connection);
@@ -175,15 +170,19 @@ impl Endpoint {
 }
 
 impl Endpoint {
-    /// After how long without a word the sender asks: some round trips, for
-    /// the receiver may have others to grant to.
-    pub(super) fn patience_of_sender(&self, connection: u32) -> Duration {
-        self.patience(connection, 2)
+    /// Sets when the sender asks how things stand: after some round trips without a word,
+    /// for the receiver may have others to grant to, and later each time that it answers with
+    /// nothing new, as TCP probes a closed window (RFC 9293, 3.8.6.1).
+    pub(super) fn wait_for_news(&mut self, now: Instant, index: u32) {
+        let Some(send) = self.sends.get(index) else { return };
+        let patience = self.patience(send.connection, send.asked.saturating_add(2));
+        self.send_timers.set(index, now + patience);
     }
 
     pub(crate) fn time_out_send(&mut self, now: Instant, index: u32) {
         let Some(send) = self.sends.get_mut(index) else { return };
         send.retries = send.retries.saturating_add(1);
+        send.asked = send.asked.saturating_add(1);
         let (retries, state, connection) = (send.retries, send.state, send.connection);
         let (serial, peer_id) = (send.serial, send.peer_id);
         if self.gives_up(now, connection, retries) {

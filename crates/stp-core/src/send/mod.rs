@@ -64,6 +64,8 @@ pub(crate) struct Send {
     /// Transmissions whose memory a driver holds.
     pub(crate) held: u32,
     pub(crate) retries: u8,
+    /// How often its timer ran out since the receiver last said anything new.
+    pub(crate) asked: u8,
     pub(crate) next_in_connection: u32,
     recent: [Recent; RECENT],
 }
@@ -85,6 +87,7 @@ impl Send {
             acked: 0,
             held: 0,
             retries: 0,
+            asked: 0,
             next_in_connection: NONE,
             recent: [NOTHING; RECENT],
         }
@@ -94,6 +97,16 @@ impl Send {
     #[inline]
     pub(crate) const fn is_live(&self) -> bool {
         matches!(self.state, State::Asking | State::Heard)
+    }
+
+    /// The receiver said something, and what it calls this Transfer.
+    const fn hear(&mut self, peer_id: u16) {
+        if matches!(self.state, State::Asking) {
+            self.asked = 0;
+        }
+        self.state = State::Heard;
+        self.retries = 0;
+        self.peer_id = peer_id;
     }
 
     /// How many bytes from the start are in place at the receiver.
