@@ -11,14 +11,15 @@ use landfall_testkit::model::Violation;
 use super::ledger::User;
 use super::world::{End, PATHS, World};
 
-/// Bounds of the end: of turns, and of time in the run. Who is gone is given up
-/// after ten seconds, in which the others may take very many turns; or, where round trips
-/// were measured over waits of half a second, after some tens of time-outs of as many seconds.
+/// Bounds of the end: of turns, and of time in the run. Patient ends give up after
+/// [`PATIENCE`](super::setup::PATIENCE) waits of sixteen time-outs, and a time-out is more than
+/// a second where round trips were measured over waits of half a second. Others may take very
+/// many turns meanwhile.
 const MOST_ROUNDS: usize = 400_000;
 /// Who is refused for want of room tries again after so many turns in which it was told
 /// of nothing.
 const TRIED_AGAIN: u32 = 16;
-const LONGEST: Duration = Duration::from_secs(600);
+const LONGEST: Duration = Duration::from_secs(2000);
 
 impl World {
     /// Lets everything that is under way come to its end.
