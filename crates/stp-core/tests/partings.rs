@@ -411,10 +411,47 @@ fn an_old_request_that_is_answered_anew_moves_no_connection_that_was_proved() {
     assert_eq!(two.place(0, &answer), Err(Refusal::Duplicate));
 }
 
-/// An old request met ours, and the side of then asked for something. When the true answer
-/// comes, the connection ends: what was asked is not answered to somebody else.
+/// Our request is answered twice, by two, and the first asked for something before it proved
+/// itself. The connection ends: what was asked is not answered to somebody else.
 #[test]
-fn what_was_asked_by_an_old_request_is_not_answered_to_another() {
+fn what_was_asked_by_who_answered_first_is_not_answered_to_another() {
+    let mut two = Two::new(small());
+    two.wire.settle(20);
+    let now = two.wire.now;
+    let connect = Connect { port: PORT, local_port: None, hello: 7 };
+    let near = two.endpoint(0).connect(now, Wire::PATH, Peer::Node(1), connect).unwrap();
+    let request = two.said(0).pop().unwrap();
+    let Message::RequestConnection(own) = decode(&request).1 else { panic!("a request") };
+    assert_eq!(two.place(1, &request), Ok(Placement::Consumed));
+    let answer = two.said(1).pop().unwrap();
+    assert_eq!(two.place(0, &answer), Ok(Placement::Consumed));
+    two.exchange(0);
+    let far = two.log[1].iter().find_map(|event| match event {
+        Event::Accepted { connection, hello: 7, .. } => Some(*connection),
+        _ => None,
+    });
+    let into = two.lend(1, 0, &[0; 8]);
+    two.endpoint(1).read(now, far.unwrap(), into, 1).unwrap();
+    // Its proof comes later.
+    let read = two.said(1).into_iter().find(|packet| op(packet) == Op::RequestToReceive).unwrap();
+    assert_eq!(two.place(0, &read), Ok(Placement::Consumed));
+    two.hear();
+    let asked = two.log[0].iter().find_map(|event| match event {
+        Event::ReadAsked { read, connection, .. } if *connection == near => Some(*read),
+        _ => None,
+    });
+    assert_eq!(answered_by_another(&mut two, own.s_id, &read), Err(Refusal::Duplicate));
+    let is_closed =
+        |event: &Event| matches!(event, Event::Closed { connection, .. } if *connection == near);
+    assert!(two.log[0].iter().any(is_closed), "{:?}", two.log[0]);
+    let from = two.lend(0, 0, &[1; 8]);
+    assert_eq!(two.endpoint(0).answer_read(now, asked.unwrap(), from, 2), Err(Error::Unknown));
+}
+
+/// An old request met ours. Until it proved itself nothing begins, there or here: the true
+/// answer is believed, and the connection is its own from the first byte.
+#[test]
+fn what_an_old_request_asks_is_not_taken_before_its_proof() {
     let mut two = Two::new(small());
     two.wire.settle(20);
     let now = two.wire.now;
@@ -425,25 +462,31 @@ fn what_was_asked_by_an_old_request_is_not_answered_to_another() {
     let request = two.said(0).pop().unwrap();
     let Message::RequestConnection(own) = decode(&request).1 else { panic!("a request") };
     assert_eq!(two.place(0, &old), Ok(Placement::Consumed));
+    let area = two.lend(0, 0, &[1; 8]);
+    assert_eq!(two.endpoint(0).send(now, near, area, 1), Err(Error::NotOpen));
     let answer = two.said(0).into_iter().find(|packet| op(packet) == Op::ConnectionAnswer);
     assert_eq!(two.place(1, &answer.unwrap()), Ok(Placement::Consumed));
     let into = two.lend(1, 0, &[0; 8]);
     two.endpoint(1).read(now, far, into, 1).unwrap();
     let read = two.said(1).into_iter().find(|packet| op(packet) == Op::RequestToReceive).unwrap();
-    assert_eq!(two.place(0, &read), Ok(Placement::Consumed));
+    assert_eq!(two.place(0, &read), Err(Refusal::Unexpected));
     two.hear();
-    let asked = two.log[0].iter().find_map(|event| match event {
-        Event::ReadAsked { read, connection, .. } if *connection == near => Some(*read),
-        _ => None,
-    });
-    let answers = Message::ConnectionAnswer { d_id: own.s_id, result: Ok(offer(77)) };
-    let mut packet = encode(decode(&read).0, &answers);
+    let is_told =
+        |event: &Event| matches!(event, Event::Connected { connection, .. } if *connection == near);
+    assert!(!two.log[0].iter().any(is_told), "{:?}", two.log[0]);
+    assert_eq!(answered_by_another(&mut two, own.s_id, &read), Ok(Placement::Consumed));
+    assert_eq!(two.log[0].iter().filter(|event| is_told(event)).count(), 1);
+    // The key is another now: who has the old one asks in vain.
+    assert_eq!(two.place(0, &read), Err(Refusal::WrongKey));
+    two.check_contract();
+}
+
+/// An answer to side 0 from who is neither of the two, in the envelope of a packet that came.
+fn answered_by_another(two: &mut Two, d_id: u16, like: &[u8]) -> Result<Placement, Refusal> {
+    let answers = Message::ConnectionAnswer { d_id, result: Ok(offer(77)) };
+    let mut packet = encode(decode(like).0, &answers);
     two.prove(0, &mut packet);
-    assert_eq!(two.place(0, &packet), Err(Refusal::Duplicate));
+    let placed = two.place(0, &packet);
     two.hear();
-    let is_closed =
-        |event: &Event| matches!(event, Event::Closed { connection, .. } if *connection == near);
-    assert!(two.log[0].iter().any(is_closed), "{:?}", two.log[0]);
-    let from = two.lend(0, 0, &[1; 8]);
-    assert_eq!(two.endpoint(0).answer_read(now, asked.unwrap(), from, 2), Err(Error::Unknown));
+    placed
 }

@@ -316,6 +316,6 @@ impl Endpoint {
     /// Is it open, or on its way there?
     #[must_use]
     pub fn is_opening(&self, id: ConnectionId) -> bool {
-        self.connection(id).is_ok_and(|known| known.state == State::Opening)
+        self.connection(id).is_ok_and(|known| matches!(known.state, State::Opening | State::Met))
     }
 }

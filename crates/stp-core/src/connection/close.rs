@@ -20,7 +20,7 @@ impl Endpoint {
     pub fn close(&mut self, now: Instant, id: ConnectionId) -> Result<(), Error> {
         let known = self.connection_mut(id)?;
         match known.state {
-            State::Opening | State::Asked => {
+            State::Opening | State::Met | State::Asked => {
                 self.abort(now, id, Reason::Cancelled)?;
             }
             State::Open | State::Answered => {
@@ -123,9 +123,11 @@ impl Endpoint {
             return Ok(());
         }
         match state {
-            State::Answered | State::Open => {
-                if state == State::Answered {
-                    self.finish_accept(now, index);
+            State::Met | State::Answered | State::Open => {
+                match state {
+                    State::Answered => self.finish_accept(now, index),
+                    State::Met => self.finish_connect(now, index),
+                    _ => {}
                 }
                 self.set_state(index, State::Asking);
                 self.tell(Event::Closing { connection });
@@ -288,7 +290,7 @@ impl Endpoint {
         let again = self.retry_after(known.retries);
         let after = match known.state {
             State::Gone => return,
-            State::Opening | State::Closing | State::Confirming => again,
+            State::Opening | State::Met | State::Closing | State::Confirming => again,
             State::Asked | State::Answered => {
                 self.config.retry_after * 16 * u32::from(self.config.give_up_after)
             }
@@ -345,7 +347,7 @@ impl Endpoint {
             return self.give_up(index, state);
         }
         match state {
-            State::Opening => return self.repeat_request(now, index),
+            State::Opening | State::Met => return self.repeat_request(now, index),
             State::Closing => self.say(index, &Message::RequestDisconnect { ids, abort: None }),
             State::Confirming => self.say(index, &Message::DisconnectAnswer { ids }),
             State::Lingering => self.say(index, &Message::RequestDisconnect { ids, abort }),

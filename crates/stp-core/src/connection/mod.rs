@@ -39,6 +39,9 @@ pub(crate) const MOST_LINKS: usize = 8;
 pub(crate) enum State {
     /// We asked, and wait for an answer.
     Opening,
+    /// A request of the other side met ours, and was answered. Whoever sent it may have met
+    /// another of ours: nothing begins before a proof or an answer.
+    Met,
     /// It came in, and the user has not decided.
     Asked,
     /// It came in and was answered; the other side has not proved that it heard.
@@ -78,7 +81,7 @@ pub(crate) struct Connection {
     /// The user knows of it, and will be told when it is no more.
     pub(crate) is_told: bool,
     /// Something came that was made with the secrets of both sides: the other side is who
-    /// answered, and no old request that met ours.
+    /// answered.
     pub(crate) is_proved: bool,
     /// How often what waits for an answer was repeated.
     pub(crate) retries: u8,

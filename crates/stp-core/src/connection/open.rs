@@ -229,9 +229,7 @@ impl Endpoint {
             }
             let ports = (link, envelope.d_port, envelope.s_port);
             if let Some(index) = self.connections.opening.get(&ports).copied() {
-                // Both sides asked at once: what came is as good as an answer,
-                // and so is ours.
-                return self.adopt(now, index, envelope, offer, true);
+                return self.meet(now, index, envelope, offer);
             }
         }
         let Some(admission) = self.connections.listeners.get(&envelope.d_port).copied() else {
@@ -277,7 +275,7 @@ impl Endpoint {
     fn repeat_answer(&mut self, index: u32) -> Result<(), Refusal> {
         let Some(known) = self.connections.get(index) else { return Err(Refusal::UnknownId) };
         match (known.state, known.abort) {
-            (State::Answered | State::Open, _) => self.answer_connection(index),
+            (State::Met | State::Answered | State::Open, _) => self.answer_connection(index),
             // Who did not hear the answer has no proof of the abort either.
             (State::Lingering, Some(reason)) => {
                 let d_id = known.remote_id;
@@ -331,37 +329,80 @@ impl Endpoint {
         self.connections.by_remote.insert((link, offer.s_key), index);
     }
 
-    /// The answer to what we asked, or a request that met ours.
+    /// A request met ours: both sides asked at once. Each answers the other.
+    fn meet(
+        &mut self,
+        now: Instant,
+        index: u32,
+        envelope: Envelope,
+        offer: Offer,
+    ) -> Result<(), Refusal> {
+        self.refuse_incompatible(index, &offer)?;
+        self.forget_opening(index);
+        self.agree(index, envelope, offer);
+        if let Some(known) = self.connections.get_mut(index) {
+            known.state = State::Met;
+            known.hello = offer.hello;
+            known.retries = 1;
+        }
+        self.answer_connection(index);
+        self.ask_alive(now, index);
+        self.arm_connection(now, index);
+        Ok(())
+    }
+
+    /// What we asked for was answered, perhaps by another than whose request met ours.
     fn adopt(
         &mut self,
         now: Instant,
         index: u32,
         envelope: Envelope,
         offer: Offer,
-        is_request: bool,
     ) -> Result<(), Refusal> {
-        if !is_compatible(&offer) {
-            self.fail_connection(index, Some(Ended::There(Reason::Incompatible)));
-            return Err(Refusal::Unsupported);
-        }
+        self.refuse_incompatible(index, &offer)?;
         self.forget_opening(index);
-        self.agree(index, envelope, offer);
-        if is_request {
-            self.answer_connection(index);
-        }
+        self.believe(index, envelope, offer);
         if let Some(known) = self.connections.get_mut(index) {
-            known.state = State::Open;
-            // Asked below, and again soon unless it is answered.
-            known.retries = 1;
-            known.heard = now;
+            known.hello = offer.hello;
         }
-        let connection = self.id_of(index);
-        self.tell(Event::Connected { connection, hello: offer.hello });
+        self.finish_connect(now, index);
+        Ok(())
+    }
+
+    fn refuse_incompatible(&mut self, index: u32, offer: &Offer) -> Result<(), Refusal> {
+        if is_compatible(offer) {
+            return Ok(());
+        }
+        self.fail_connection(index, Some(Ended::There(Reason::Incompatible)));
+        Err(Refusal::Unsupported)
+    }
+
+    /// Takes an answer for what it is, in the place of what was taken for one before.
+    fn believe(&mut self, index: u32, envelope: Envelope, offer: Offer) {
+        let Some(known) = self.connections.get(index) else { return };
+        let (old, secret) = ((known.link, known.remote_key), known.remote_secret);
+        let is_another = old.1 != 0 && offer.secret != secret;
+        self.connections.by_remote.remove(&old);
+        self.agree(index, envelope, offer);
+        if is_another {
+            // The other has our key, too, and may go on to send.
+            self.change_key(index);
+        }
+    }
+
+    /// There is an other side, and it answered or proved itself.
+    pub(crate) fn finish_connect(&mut self, now: Instant, index: u32) {
+        let Some(known) = self.connections.get_mut(index) else { return };
+        known.state = State::Open;
+        // Asked below, and again soon unless it is answered.
+        known.retries = 1;
+        known.heard = now;
+        let hello = known.hello;
+        self.tell(Event::Connected { connection: self.id_of(index), hello });
         // The first packet with its key tells the other side that we hear it.
         self.ask_alive(now, index);
         self.find_size_of(now, index);
         self.arm_connection(now, index);
-        Ok(())
     }
 
     pub(super) fn forget_opening(&mut self, index: u32) {
@@ -384,48 +425,33 @@ impl Endpoint {
         if d_id != index as u16 {
             return Err(Refusal::UnknownId);
         }
-        if known.state != State::Opening {
-            let (is_open, is_proved, key) = (known.is_open(), known.is_proved, known.remote_key);
-            let (old, s_port) = ((known.link, key), known.remote_port);
-            match result {
-                Ok(offer) if is_open && offer.s_key == key => {
-                    // The other side does not know that we heard.
-                    self.ask_alive(now, index);
-                }
-                Ok(offer) if is_open && !is_proved && offer.s_key != 0 => {
-                    // What met our request was old. This has our key: it is the answer. What
-                    // was begun with the other is not begun again with this one, nor what
-                    // that began.
-                    if !known.is_untouched() {
-                        self.fail_connection(index, Some(Ended::Silent));
-                        return Err(Refusal::Duplicate);
-                    }
-                    let is_another = offer.secret != known.remote_secret;
-                    self.connections.by_remote.remove(&old);
-                    self.agree(index, Envelope { s_port, ..Envelope::default() }, offer);
-                    if is_another {
-                        // The other has our key, too, and may go on to send.
-                        self.change_key(index);
-                    }
-                    self.ask_alive(now, index);
-                    return Ok(());
-                }
-                _ => {}
-            }
-            return Err(Refusal::Duplicate);
-        }
-        match result {
-            Ok(offer) if offer.s_key == 0 => Err(Refusal::Malformed),
-            Ok(offer) => {
-                let header = crate::wire::Header::read(unit.head).ok_or(Refusal::Truncated)?;
-                let s_port = header.s_port.get();
-                let envelope = Envelope { s_port, ..Envelope::default() };
-                self.adopt(now, index, envelope, offer, false)
-            }
-            Err(reason) => {
+        let header = crate::wire::Header::read(unit.head).ok_or(Refusal::Truncated)?;
+        let envelope = Envelope { s_port: header.s_port.get(), ..Envelope::default() };
+        match (known.state, result) {
+            (State::Opening | State::Met, Ok(offer)) if offer.s_key == 0 => Err(Refusal::Malformed),
+            (State::Opening | State::Met, Ok(offer)) => self.adopt(now, index, envelope, offer),
+            (State::Opening, Err(reason)) => {
                 self.fail_connection(index, Some(Ended::There(reason)));
                 Ok(())
             }
+            (_, Ok(offer)) if known.is_open() && offer.s_key == known.remote_key => {
+                // The other side does not know that we heard.
+                self.ask_alive(now, index);
+                Err(Refusal::Duplicate)
+            }
+            (_, Ok(offer)) if known.is_open() && !known.is_proved && offer.s_key != 0 => {
+                // Our request was answered before, by somebody who is no more. What was begun
+                // there is not begun again with this one, nor what that began.
+                if !known.is_untouched() {
+                    self.fail_connection(index, Some(Ended::Silent));
+                    return Err(Refusal::Duplicate);
+                }
+                let envelope = Envelope { s_port: known.remote_port, ..envelope };
+                self.believe(index, envelope, offer);
+                self.ask_alive(now, index);
+                Ok(())
+            }
+            _ => Err(Refusal::Duplicate),
         }
     }
 

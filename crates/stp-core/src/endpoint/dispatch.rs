@@ -330,9 +330,15 @@ impl Endpoint {
         known.is_proved |= has_proof;
         match known.state {
             // The key alone may have been guessed: what proves more comes again.
-            ConnectionState::Answered if !has_proof => Err(Refusal::Unexpected),
+            ConnectionState::Answered | ConnectionState::Met if !has_proof => {
+                Err(Refusal::Unexpected)
+            }
             ConnectionState::Answered => {
                 self.finish_accept(now, connection);
+                Ok(())
+            }
+            ConnectionState::Met => {
+                self.finish_connect(now, connection);
                 Ok(())
             }
             ConnectionState::Opening | ConnectionState::Asked => Err(Refusal::Unexpected),
