@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use landfall_testbed::rivals::{
-    Amount, Congestion, Endpoints, Plan, Polling, TcpLatency, TcpThroughput, UdpLatency,
+    Amount, Congestion, Endpoints, Plan, Polling, Scatter, TcpLatency, TcpThroughput, UdpLatency,
     UdpThroughput, UnixLatency, UnixThroughput, Workload,
 };
 use landfall_testbed::{Error, VethConfig, VethPair, require_namespaces};
@@ -104,6 +104,11 @@ fn udp_accounts_for_every_byte() {
             udp.workload = Workload::Touch;
             let sample = udp.run().unwrap();
             assert_eq!(sample.bytes + sample.lost_bytes, BYTES);
+            assert!(sample.bytes > 0);
+            udp.workload = Workload::Plain;
+            udp.scatter = Some(Scatter { head: 40, memory: 1 << 20 });
+            let sample = udp.run().unwrap();
+            assert_eq!(sample.bytes + sample.lost_bytes, BYTES, "heads are no payload");
             assert!(sample.bytes > 0);
         }
     }

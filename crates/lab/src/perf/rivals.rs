@@ -1,14 +1,15 @@
 //! The kernel's own transports, each as good as it can be made.
 
 use landfall_testbed::rivals::{
-    Congestion, Polling, TcpLatency, TcpOverhead, TcpThroughput, UdpLatency, UdpThroughput,
-    UnixLatency, UnixThroughput,
+    Congestion, Polling, Scatter, TcpLatency, TcpOverhead, TcpThroughput, UdpLatency,
+    UdpThroughput, UnixLatency, UnixThroughput,
 };
 
 use super::Protocol;
 use super::group::Group;
 use super::ours::payloads;
 use super::row::{Mode, Subject};
+use super::stp::stus;
 use crate::workload::bulk::Shape;
 
 const PLAIN: usize = 128 << 10;
@@ -62,15 +63,27 @@ pub(super) fn add_tcp(group: &mut Group<'_>) {
     }
 }
 
-/// UDP without a protocol: what batching alone gives.
+/// UDP without a protocol: what batching alone gives, and what it gives who gathers and
+/// scatters heads and payloads, through as much memory as our engines.
 pub(super) fn add_udp(group: &mut Group<'_>) {
-    let Some(payload) = payloads(group.setting.mtu).last().copied() else { return };
-    let udp = UdpThroughput::new(group.setting.plan.clone(), payload as usize);
-    // The largest batch that the kernel keeps whole: 64 datagrams, 65,472 bytes.
-    let batch = (65_472 / payload).clamp(1, 64) * payload;
+    let mtu = group.setting.mtu;
+    if let Some(payload) = payloads(mtu).last().copied() {
+        add_udp_batches(group, payload, None);
+    }
+    if let Some(payload) = stus(mtu).last().copied() {
+        let memory = Shape::STREAM.message * Shape::STREAM.send_slots;
+        add_udp_batches(group, payload, Some(Scatter { head: stp_core::wire::HEADER_LEN, memory }));
+    }
+}
+
+fn add_udp_batches(group: &mut Group<'_>, payload: u32, scatter: Option<Scatter>) {
+    let mut udp = UdpThroughput::new(group.setting.plan.clone(), payload as usize);
+    udp.scatter = scatter;
+    let batch = udp.batch() as u64;
     let subject = Subject {
         payload_bytes: Some(payload.into()),
-        ..rival("udp", Mode::Throughput, batch.into())
+        variant: scatter.map(|_| "bare, heads and payloads apart, over 64 MiB"),
+        ..rival("udp", Mode::Throughput, batch)
     };
     group.add_rival(subject, move || udp.run());
 }

@@ -19,7 +19,7 @@ use super::{HasEngine, Pattern, Sink, SlotLayout, Source, Workload};
 
 /// What junk looks like: memory is filled with it before a run, so that what
 /// was not written by this run is seen.
-const JUNK: u8 = 0xa5;
+pub(super) const JUNK: u8 = 0xa5;
 /// Regions that one side has at most: its memory, and what wrappers need.
 const MOST_REGIONS: u32 = 8;
 /// After its time a run sends so many messages more. They are not posted

@@ -19,8 +19,9 @@ use landfall_testbed::rivals::{Amount, Plan, Polling, Side};
 use landfall_testbed::{CpuSplit, RttHistogram, Sample, Soaked};
 
 use super::Pattern;
-use super::bulk::Shape;
+use super::bulk::{JUNK, Shape};
 use super::side::{Rendezvous, both, joined, place_thread};
+use super::stp::UNDER_WAY;
 
 /// The port of STP.
 const PORT: u16 = 7;
@@ -45,8 +46,8 @@ fn bind(plan: &Plan, side: &Side) -> Result<Endpoint> {
 /// Runs both sides, each on a thread of its own.
 fn two<S: Send, R: Send>(
     plan: &Plan,
-    send: impl FnOnce(&Endpoint, Connection) -> Result<S> + Send,
-    receive: impl FnOnce(&Endpoint, Connection) -> Result<R> + Send,
+    send: impl FnOnce(&Endpoint, Connection, &Rendezvous) -> Result<S> + Send,
+    receive: impl FnOnce(&Endpoint, Connection, &Rendezvous) -> Result<R> + Send,
 ) -> Result<(S, R)> {
     let (ours, theirs) = Rendezvous::between_two(plan.limit);
     let calls = move || {
@@ -54,14 +55,14 @@ fn two<S: Send, R: Send>(
         let own = endpoint.local().context("UDP has an address")?;
         let to = ours.exchange(own)?;
         let connection = endpoint.connect(to, PORT)?;
-        send(&endpoint, connection)
+        send(&endpoint, connection, &ours)
     };
     let is_called = move || {
         let endpoint = bind(plan, &plan.endpoints.receive)?;
         let listener = endpoint.listen(PORT)?;
         theirs.exchange(endpoint.local().context("UDP has an address")?)?;
         let connection = listener.accept_within(plan.limit)?.context("nobody calls")?;
-        receive(&endpoint, connection)
+        receive(&endpoint, connection, &theirs)
     };
     thread::scope(|scope| {
         let [send, receive] = ["landfall-send", "landfall-receive"]
@@ -99,8 +100,10 @@ pub(crate) fn stream(plan: &Plan, shape: Shape) -> Result<Sample> {
     let Amount::Time(time) = plan.amount else { bail!("a stream is measured for a time") };
     let (sent, came) = two(
         plan,
-        |endpoint, connection| send_for(plan, time, shape, endpoint, connection),
-        |endpoint, connection| receive_all(shape, endpoint, &connection),
+        |endpoint, connection, meeting| {
+            send_for(plan, (time, shape), endpoint, connection, meeting)
+        },
+        |endpoint, connection, meeting| receive_all(shape, endpoint, &connection, meeting),
     )?;
     let seconds = came.ended.saturating_duration_since(sent.started);
     let (left, placed) = (sent.stats.engine.stus_sent, came.stats.engine.stus_received);
@@ -128,10 +131,10 @@ fn copied(stats: &Stats) -> u64 {
 
 fn send_for(
     plan: &Plan,
-    time: Duration,
-    shape: Shape,
+    (time, shape): (Duration, Shape),
     endpoint: &Endpoint,
     connection: Connection,
+    meeting: &Rendezvous,
 ) -> Result<Streamed> {
     let mut ready = VecDeque::new();
     for slot in 0..shape.send_slots as u64 {
@@ -139,12 +142,13 @@ fn send_for(
         Pattern(slot).fill(&mut memory);
         ready.push_back((slot as u32, memory));
     }
+    meeting.ready()?;
     let meter = CpuMeter::start()?;
     let soaking = plan.soaker_reading();
     let started = StdInstant::now();
     let mut under_way: VecDeque<(u32, Operation<Sent>)> = VecDeque::new();
     loop {
-        let is_full = under_way.len() as u64 >= shape.most_under_way();
+        let is_full = under_way.len() >= UNDER_WAY;
         let is_over = started.elapsed() >= time;
         let next = if is_full || is_over { None } else { ready.pop_front() };
         match (next, under_way.pop_front()) {
@@ -165,13 +169,25 @@ fn send_for(
     Ok(Streamed { started, cpu: used.thread, machine_s: used.machine_s, soaked, stats })
 }
 
-fn receive_all(shape: Shape, endpoint: &Endpoint, connection: &Connection) -> Result<Came> {
+fn receive_all(
+    shape: Shape,
+    endpoint: &Endpoint,
+    connection: &Connection,
+    meeting: &Rendezvous,
+) -> Result<Came> {
+    // Memory that was used before, as a program's is after a while, with something else in it.
+    let place = || -> Result<Memory> {
+        let mut memory = endpoint.memory(shape.message)?;
+        memory.fill(JUNK);
+        Ok(memory)
+    };
     let mut posted: VecDeque<Operation<Message>> = VecDeque::new();
     for _ in 1..shape.receive_slots {
-        posted.push_back(connection.receive(endpoint.memory(shape.message)?).start());
+        posted.push_back(connection.receive(place()?).start());
     }
-    // Which slot was sent, and where it is; Transfers may overtake each other.
-    let mut last = (None, Some(endpoint.memory(shape.message)?));
+    // Transfers may overtake each other: what came last tells itself which slot it was.
+    let (mut spare, mut newest) = (Some(place()?), None);
+    meeting.ready()?;
     let before = TaskUse::of_this_thread()?;
     let (mut ended, mut bytes, mut messages) = (StdInstant::now(), 0, 0);
     while let Some(oldest) = posted.pop_front() {
@@ -184,15 +200,15 @@ fn receive_all(shape: Shape, endpoint: &Endpoint, connection: &Connection) -> Re
         bytes += message.len() as u64;
         messages += 1;
         // The newest stays where it landed, to be looked at in the end.
-        let slot = message.opaque();
-        let newest = (Some(slot), Some(message.into_memory()));
-        if let (_, Some(free)) = std::mem::replace(&mut last, newest) {
+        let before = newest.replace(message).map(Message::into_memory);
+        if let Some(free) = before.or_else(|| spare.take()) {
             posted.push_back(connection.receive(free).start());
         }
     }
     let cpu = TaskUse::of_this_thread()? - before;
-    if let (Some(slot), Some(memory)) = &last {
-        let difference = Pattern(u64::from(*slot)).first_difference(memory);
+    if let Some(message) = newest {
+        let slot = message.opaque();
+        let difference = Pattern(u64::from(slot)).first_difference(&message.into_memory());
         ensure!(difference.is_none(), "slot {slot} is not what was sent at byte {difference:?}");
     }
     Ok(Came { ended, bytes, messages, cpu, stats: endpoint.stats() })
@@ -203,8 +219,8 @@ pub(crate) fn puts(plan: &Plan, len: usize) -> Result<Sample> {
     let Amount::Time(time) = plan.amount else { bail!("round trips are measured for a time") };
     let ((rounds, seconds, round_trips, used), served) = two(
         plan,
-        |endpoint, connection| put_for(time, len, endpoint, connection),
-        |endpoint, connection| serve(len, endpoint, &connection),
+        |endpoint, connection, _| put_for(time, len, endpoint, connection),
+        |endpoint, connection, _| serve(len, endpoint, &connection),
     )?;
     Ok(Sample {
         bytes: rounds * len as u64,

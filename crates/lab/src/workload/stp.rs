@@ -20,7 +20,7 @@ use super::{HasEngine, Pattern, Route, Sink, SlotLayout, Source, TalkMemory, Tal
 const PORT: u16 = 1;
 /// Transfers of long messages under way at a time: the next are asked for while others are
 /// sent.
-const UNDER_WAY: usize = 16;
+pub(super) const UNDER_WAY: usize = 16;
 /// Up to this length a window of Transfers is no window of bytes that matters: as many are
 /// under way as the other side answers at a time. Fewer would make both sides sleep in turn,
 /// three times for each window, and on a busy machine each time is a turn of the scheduler.

@@ -27,7 +27,7 @@ pub use tcp::{
     Congestion, TcpLatency, TcpOptions, TcpThroughput, UnixLatency, UnixThroughput,
     retransmitted_segments, set_receive_buffer,
 };
-pub use udp_bulk::{UdpLatency, UdpThroughput};
+pub use udp_bulk::{Scatter, UdpLatency, UdpThroughput};
 
 use crate::cpu;
 use crate::error::Error;

@@ -5,8 +5,12 @@
 //! only loss. So the sender keeps a window: the receiver counts what it got
 //! in a word of shared memory, which costs next to nothing and needs no
 //! acknowledgements on the wire. That favours this rival, and is meant to.
+//!
+//! With [`Scatter`] it does what a protocol does that places bytes, and nothing else: each
+//! datagram is gathered from a head and a piece of a large memory, and received into a head
+//! and the next place of another. That is the limit of such a protocol on a path.
 
-use std::io::Read;
+use std::io::{IoSlice, IoSliceMut, Read};
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::sync::OnceLock;
@@ -15,6 +19,7 @@ use std::thread::Thread;
 use std::time::{Duration, Instant};
 use std::{io, thread};
 
+use arrayvec::ArrayVec;
 use socket2::{Domain, Socket, Type};
 
 use super::measure::{Goal, Measured, Patience, byte_sum, measure, pattern, pattern_sum};
@@ -40,6 +45,15 @@ pub(super) const QUIET: Duration = Duration::from_millis(100);
 /// `n` when it is small; a window of this fraction of the buffer is safe.
 pub(super) const BUFFER_PER_WINDOW: usize = 4;
 
+/// Where the bytes of datagrams come from and go to, if not from one buffer into another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Scatter {
+    /// Bytes in front of each payload, from and into a place of their own.
+    pub head: usize,
+    /// How much memory the payloads walk through on each side.
+    pub memory: usize,
+}
+
 /// A bulk transfer over UDP.
 #[derive(Clone, Debug)]
 pub struct UdpThroughput {
@@ -52,15 +66,18 @@ pub struct UdpThroughput {
     pub offload: bool,
     /// Buffer of each socket in bytes. Less is granted without privilege.
     pub buffer: usize,
-    /// [`Workload::Plain`] or [`Workload::Touch`].
+    /// [`Workload::Plain`] or [`Workload::Touch`]; with scatter only the first.
     pub workload: Workload,
+    /// Heads and payloads apart.
+    pub scatter: Option<Scatter>,
 }
 
 impl UdpThroughput {
     /// Batched datagrams of `payload` bytes with buffers of 8 MiB.
     #[must_use]
     pub fn new(plan: Plan, payload: usize) -> Self {
-        Self { plan, payload, offload: true, buffer: 8 << 20, workload: Workload::Plain }
+        let (buffer, workload) = (8 << 20, Workload::Plain);
+        Self { plan, payload, offload: true, buffer, workload, scatter: None }
     }
 
     /// One run over a new pair of sockets. What was lost is reported, not an
@@ -71,13 +88,14 @@ impl UdpThroughput {
         let granted = to.recv_buffer_size().tried("read the receive buffer")?;
         let flow = Flow::new((granted / BUFFER_PER_WINDOW).max(batch));
         let goal = Goal::new(self.plan.amount, self.payload);
-        let source = pattern(batch);
-        let mut sink = vec![0xff; ROOM];
+        let room = if self.scatter.is_some() { MOST_SEGMENTS * self.payload } else { ROOM };
+        let (mut source, mut sink) =
+            (self.side(batch, pattern), self.side(room, |len| vec![0xff; len]));
         let measured = measure(
             &self.plan,
             |patience| {
                 let end = End { flow: &flow, socket: &from };
-                let sent = send(&from, &source, goal, &flow, patience);
+                let sent = send(&from, &mut source, goal, &flow, patience);
                 drop(end);
                 sent
             },
@@ -106,26 +124,40 @@ impl UdpThroughput {
         })
     }
 
-    /// Payload bytes per send.
-    fn batch(&self) -> usize {
-        batch_of(self.payload, self.offload)
+    /// Payload bytes per send: the largest batch that the kernel keeps whole.
+    #[must_use]
+    pub fn batch(&self) -> usize {
+        batch_of(self.segment(), self.offload) / self.segment() * self.payload
+    }
+
+    /// Bytes of a datagram.
+    fn segment(&self) -> usize {
+        self.payload + self.scatter.map_or(0, |scatter| scatter.head)
+    }
+
+    /// What one side has, where so many payload bytes are sent or taken at once.
+    fn side(&self, batch: usize, filled: impl Fn(usize) -> Vec<u8>) -> Buffers {
+        let Scatter { head, memory } = self.scatter.unwrap_or(Scatter { head: 0, memory: batch });
+        let (heads, memory) = (filled(head * MOST_SEGMENTS), filled(memory.max(batch)));
+        Buffers { payload: self.payload, head, heads, memory, batch, at: 0 }
     }
 
     fn sockets(&self) -> Result<(Socket, Socket), Error> {
-        if !(1..=LARGEST_PAYLOAD).contains(&self.payload) {
-            let payload = self.payload;
+        if !(1..=LARGEST_PAYLOAD).contains(&self.segment()) || self.payload == 0 {
+            let payload = self.segment();
             return Err(Error::BadRequest(format!(
                 "datagrams of {payload} bytes; 1 to {LARGEST_PAYLOAD} are possible"
             )));
         }
-        if !matches!(self.workload, Workload::Plain | Workload::Touch) {
+        let has_touch = self.workload == Workload::Touch && self.scatter.is_none();
+        if self.workload != Workload::Plain && !has_touch {
             return Err(Error::Unsupported(format!("workload {} over UDP", self.workload)));
         }
         let (from, to) = connected_pair(&self.plan.endpoints)?;
         set_send_buffer(&from, self.buffer)?;
         set_receive_buffer(&to, self.buffer)?;
         if self.offload {
-            let segment = self.payload as libc::c_int;
+            let segment = self.segment() as libc::c_int;
             sys::set_option(from.as_fd(), libc::SOL_UDP, UDP_SEGMENT, segment)
                 .tried("switch UDP segmentation on")?;
             sys::set_option(to.as_fd(), libc::SOL_UDP, UDP_GRO, 1).tried("switch UDP GRO on")?;
@@ -138,6 +170,56 @@ impl UdpThroughput {
 pub(super) fn batch_of(payload: usize, offload: bool) -> usize {
     let segments = (LARGEST_BATCH / payload.max(1)).clamp(1, MOST_SEGMENTS);
     if offload { segments * payload } else { payload }
+}
+
+/// The memory of one side.
+struct Buffers {
+    payload: usize,
+    head: usize,
+    heads: Vec<u8>,
+    memory: Vec<u8>,
+    /// Payload bytes that are sent or taken at once.
+    batch: usize,
+    /// Where the next ones are.
+    at: usize,
+}
+
+impl Buffers {
+    /// The next place for a whole batch.
+    fn advance(&mut self, bytes: usize) {
+        self.at += bytes;
+        if self.at + self.batch > self.memory.len() {
+            self.at = 0;
+        }
+    }
+
+    /// Sends so many payload bytes, at most a batch.
+    fn send(&self, socket: &Socket, len: usize) -> io::Result<usize> {
+        let payloads = &self.memory[self.at..self.at + len];
+        if self.head == 0 {
+            return socket.send(payloads);
+        }
+        let pieces = self.heads.chunks(self.head).zip(payloads.chunks(self.payload));
+        let pieces: ArrayVec<IoSlice<'_>, { 2 * MOST_SEGMENTS }> = pieces
+            .flat_map(|(head, payload)| [IoSlice::new(head), IoSlice::new(payload)])
+            .collect();
+        socket.send_vectored(&pieces)
+    }
+
+    /// Takes what is there; says how many payload bytes that are.
+    fn receive(&mut self, mut socket: &Socket) -> io::Result<usize> {
+        let payloads = &mut self.memory[self.at..self.at + self.batch];
+        if self.head == 0 {
+            return socket.read(payloads);
+        }
+        let pieces = self.heads.chunks_mut(self.head).zip(payloads.chunks_mut(self.payload));
+        let mut pieces: ArrayVec<IoSliceMut<'_>, { 2 * MOST_SEGMENTS }> = pieces
+            .flat_map(|(head, payload)| [IoSliceMut::new(head), IoSliceMut::new(payload)])
+            .collect();
+        let got = socket.read_vectored(&mut pieces)?;
+        let segment = self.head + self.payload;
+        Ok(got / segment * self.payload + (got % segment).saturating_sub(self.head))
+    }
 }
 
 struct Sent {
@@ -244,7 +326,7 @@ impl Drop for End<'_> {
 
 fn send(
     socket: &Socket,
-    source: &[u8],
+    source: &mut Buffers,
     goal: Goal,
     flow: &Flow,
     patience: &Patience,
@@ -256,7 +338,7 @@ fn send(
     let (mut bytes, mut sum, mut lost) = (0, 0, 0);
     loop {
         let now = Instant::now();
-        let len = goal.left(bytes, now - started).min(source.len() as u64);
+        let len = goal.left(bytes, now - started).min(source.batch as u64);
         if len == 0 {
             return Ok(Sent { started, bytes, sum });
         }
@@ -264,16 +346,16 @@ fn send(
         lost = flow.wait_for_room(bytes, len, lost, patience)?;
         // Before the send: the receiver must never see more than this.
         flow.sent.store(bytes + len, Ordering::SeqCst);
-        let piece = &source[..len as usize];
-        patience.wait_for("send datagrams", || socket.send(piece))?;
+        patience.wait_for("send datagrams", || source.send(socket, len as usize))?;
+        source.advance(len as usize);
         bytes += len;
-        sum += pattern_sum(0, piece.len());
+        sum += pattern_sum(0, len as usize);
     }
 }
 
 fn receive(
-    mut socket: &Socket,
-    sink: &mut [u8],
+    socket: &Socket,
+    sink: &mut Buffers,
     workload: Workload,
     flow: &Flow,
     patience: &Patience,
@@ -285,7 +367,7 @@ fn receive(
     let (mut bytes, mut calls, mut sum) = (0, 0, 0);
     let mut ended = Instant::now();
     loop {
-        let got = match socket.read(sink) {
+        let got = match sink.receive(socket) {
             Ok(got) => got,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 if patience.polling() == Polling::Spin {
@@ -302,8 +384,9 @@ fn receive(
             calls += 1;
             ended = now;
             if workload == Workload::Touch {
-                sum += byte_sum(&sink[..got]);
+                sum += byte_sum(&sink.memory[..got]);
             }
+            sink.advance(got);
             flow.note_arrived(bytes);
         }
         patience.check("receiving", now)?;
@@ -393,5 +476,27 @@ mod tests {
             udp.offload = false;
             assert_eq!(udp.batch(), payload);
         }
+    }
+
+    #[test]
+    fn heads_and_payloads_land_apart() {
+        let plan = Plan::new(Endpoints::loopback().unwrap(), Amount::Bytes(1));
+        let mut udp = UdpThroughput::new(plan, 1000);
+        udp.scatter = Some(Scatter { head: 40, memory: 100_000 });
+        let (from, to) = udp.sockets().unwrap();
+        let source = udp.side(udp.batch(), pattern);
+        let mut sink = udp.side(MOST_SEGMENTS * 1000, |len| vec![0xff; len]);
+        source.send(&from, 2500).unwrap();
+        to.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        let mut got = 0;
+        while got < 2500 {
+            let bytes = sink.receive(&to).unwrap();
+            sink.advance(bytes);
+            got += bytes;
+        }
+        assert_eq!((got, sink.at), (2500, 2500));
+        assert!(sink.memory[..2500] == source.memory[..2500], "payloads are behind one another");
+        assert_eq!(sink.memory[2500], 0xff);
+        assert_eq!(sink.heads[..40], source.heads[..40]);
     }
 }
