@@ -1,6 +1,6 @@
 //! Opening Blocks, and Clear_To_Send.
 
-use landfall_placement::{Instant, Span};
+use landfall_placement::{Duration, Instant, Span};
 
 use super::schedule::Outcome;
 use super::{Grant, Kind, Receive, State};
@@ -14,6 +14,10 @@ const PARTS: u64 = 8;
 
 /// And so many where others share the network: bursts are what queues drop.
 const PARTS_ON_SHARED: u64 = 64;
+/// But what a host sends in one call, and a link carries in a moment, is no burst: as much as
+/// TCP gives to a host's segmentation at a time.
+const ONE_CALL: u64 = 64 << 10;
+const MOMENT: Duration = Duration::from_millis(1);
 
 /// The smallest STU of any path that can be used.
 const SMALLEST_STU: u16 = 16;
@@ -229,10 +233,15 @@ impl Endpoint {
 
     /// What is granted over a link at a time, at least.
     fn least_part(&self, link: u32) -> u64 {
-        match (&self.config.congestion, self.links.get(link)) {
-            (Some(_), Some(link)) => link.window.bytes() / PARTS_ON_SHARED,
-            _ => self.config.window / PARTS,
-        }
+        let (Some(_), Some(link)) = (&self.config.congestion, self.links.get(link)) else {
+            return self.config.window / PARTS;
+        };
+        let window = link.window.bytes();
+        let in_a_moment = link.window.rtt().smoothed().map_or(0, |round| {
+            window.saturating_mul(MOMENT.as_nanos() as u64) / round.max(MOMENT).as_nanos() as u64
+        });
+        let call = ONE_CALL.min(window / PARTS).min(in_a_moment);
+        call.max(window / PARTS_ON_SHARED)
     }
 
     /// Tells the sender that it may send the STUs from `first` to before `end`.
