@@ -15,6 +15,7 @@ use crate::endpoint::Endpoint;
 use crate::error::{Ended, Error};
 use crate::event::Event;
 use crate::ids::ConnectionId;
+use crate::link::Link;
 use crate::path::LARGEST_STU;
 use crate::wire::message::{Message, Offer, Question};
 use crate::wire::proof::{Secret, Secrets};
@@ -163,6 +164,18 @@ impl Endpoint {
     /// How round trips are measured where windows are not asked for.
     pub(crate) fn congestion(&self) -> Congestion {
         self.config.congestion.unwrap_or_else(|| Congestion::new(1 << 10))
+    }
+
+    /// How the window of a link moves: by what fills a packet there, also where that is more
+    /// than the configuration counts with.
+    pub(crate) fn congestion_on(&self, link: u32) -> Congestion {
+        let usual = self.congestion();
+        let stu_on = |link: &Link| {
+            let path = &self.paths[usize::from(link.path)];
+            path.stu_of(link.size.or_sure(path.limits.as_ref()?.sure), self.config.tail)
+        };
+        let stu = self.links.get(link).and_then(stu_on).map_or(0, u32::from);
+        Congestion { unit: usual.unit.max(stu), ..usual }
     }
 
     fn add_connection(&mut self, state: State, link: u32, now: Instant) -> ConnectionId {

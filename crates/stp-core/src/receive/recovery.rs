@@ -87,7 +87,7 @@ impl Endpoint {
     /// The window of its link learns that granted bytes will not arrive.
     fn count_lost(&mut self, now: Instant, block: u16, bytes: u32) {
         let grant = self.granted.grants[usize::from(block)];
-        let config = self.congestion();
+        let config = self.congestion_on(grant.link);
         if let Some(link) = self.links.get_mut(grant.link) {
             // What overtook it was granted a round trip ago, and it was before
             // that; the Block's last grant may be younger.
@@ -165,7 +165,7 @@ impl Endpoint {
     /// Nothing came over a link for a while, although it is expected.
     pub(crate) fn time_out_link(&mut self, now: Instant, index: u32) {
         let (retry_after, floor) = (self.config.retry_after, self.config.retry_floor);
-        let config = self.congestion();
+        let config = self.congestion_on(index);
         let Some(link) = self.links.get_mut(index) else { return };
         if link.first == NO_BLOCK {
             return;

@@ -187,8 +187,8 @@ impl Endpoint {
 
     /// Tells the windows of links what arrived, and wakes what waited for room.
     fn tell_windows(&mut self, now: Instant) {
-        let config = self.congestion();
         while let Some(index) = self.fresh_links.pop() {
+            let config = self.congestion_on(index);
             let Some(link) = self.links.get_mut(index) else { continue };
             link.is_fresh = false;
             link.tell_window(&config, now);
