@@ -10,6 +10,9 @@ use landfall_transport::Clock;
 /// After another thread has driven, the own thread stays aside for so long: most
 /// likely it does so again.
 const ASIDE: Duration = Duration::from_millis(1);
+/// So often it doubles that time while it finds others driving whenever it looks: to look
+/// interrupts whoever spins on the same processor, for some tens of microseconds.
+const MOST_DOUBLINGS: u32 = 2;
 /// Whoever spins may only have been interrupted, and perhaps shares a processor with the own
 /// thread: for so long that one does not spin in its place.
 const LATELY: Duration = Duration::from_secs(1);
@@ -25,6 +28,8 @@ pub(super) struct Attendance {
     /// The own thread, and whether it stays aside.
     own: OnceLock<Thread>,
     is_own_aside: AtomicBool,
+    /// How often the own thread has doubled its time aside.
+    doublings: AtomicU32,
 }
 
 impl Attendance {
@@ -35,6 +40,7 @@ impl Attendance {
             driven_at: AtomicU64::new(0),
             own: OnceLock::new(),
             is_own_aside: AtomicBool::new(false),
+            doublings: AtomicU32::new(0),
         }
     }
 
@@ -81,10 +87,14 @@ impl Attendance {
     /// The own thread leaves it to others for a while, unless nobody `is_there` after all.
     pub(super) fn stay_aside(&self, is_there: impl Fn() -> bool) {
         self.is_own_aside.store(true, Ordering::SeqCst);
-        // Whoever hands over looks at this after it said so.
+        // Only this thread counts them.
+        let doublings = self.doublings.load(Ordering::Relaxed);
+        // Whoever hands over looks at whether it is aside after it said so.
         if is_there() {
-            thread::park_timeout(ASIDE);
+            thread::park_timeout(ASIDE * (1 << doublings));
         }
+        let next = if is_there() { (doublings + 1).min(MOST_DOUBLINGS) } else { 0 };
+        self.doublings.store(next, Ordering::Relaxed);
         self.is_own_aside.store(false, Ordering::SeqCst);
     }
 }
