@@ -9,6 +9,7 @@ use landfall_placement::{Duration, Engine, Instant, PathId, PathLimits};
 
 use crate::capability::Capabilities;
 use crate::exchange::{Between, HEAD_ROOM};
+use crate::fault::FaultCounts;
 use crate::memory::Regions;
 
 /// What a turn moved. Nothing moved: it is time to wait.
@@ -115,6 +116,11 @@ pub trait Driver {
     /// What the path carries: for [`Engine::handle_path`].
     fn limits(&self) -> PathLimits {
         self.state().limits
+    }
+
+    /// What went wrong on purpose, where faults were put around the path.
+    fn faults(&self) -> Option<FaultCounts> {
+        None
     }
 
     /// What could be switched on, and what not.

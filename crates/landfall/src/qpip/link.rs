@@ -6,6 +6,8 @@ use std::{fmt, io};
 
 use landfall_inet::ethernet::{ARP, IPV4, IPV6};
 use landfall_placement::{Engine, PathId, Peer, Seed};
+#[cfg(feature = "faults")]
+use landfall_transport::fault::Faults;
 use landfall_transport::memory::Regions;
 use landfall_transport::packet::{Filter, Framing, Interface, PacketConfig, PacketDriver};
 use landfall_transport::tap::{TapConfig, TapDriver};
@@ -22,7 +24,7 @@ use qpip::Adapter;
 use crate::nic::{Pace, Wire};
 #[cfg(feature = "nic")]
 use crate::runtime::adapter_source::{AdapterDriver, AdapterSource, far, number};
-use crate::runtime::{AnyDriver, Path, PeerKind};
+use crate::runtime::{AnyDriver, Impairment, Path, PeerKind};
 
 /// An Ethernet that an adapter is a station of. All of them carry whole frames;
 /// the adapter has a station address and IP addresses of its own there, and
@@ -52,6 +54,9 @@ enum FrameSource {
     #[cfg(feature = "nic")]
     Behind(Ethernet, Pace),
     HandedIn(&'static str, Box<Open>),
+    /// An Ethernet on which things go wrong.
+    #[cfg(feature = "faults")]
+    Impaired(Ethernet, Impairment),
 }
 
 /// What is known of a link that is open, beside its path.
@@ -167,6 +172,21 @@ impl Link {
         })
     }
 
+    /// The same link with faults on purpose, drawn from this seed, for tests: see
+    /// [`Transport::with_faults`](crate::stp::Transport::with_faults). Adapters of this
+    /// process have the faults of their wire instead, and a driver of your own is wrapped
+    /// before it is handed in.
+    #[cfg(feature = "faults")]
+    #[must_use]
+    pub fn with_faults(self, faults: Faults, seed: Seed) -> Self {
+        Self(match self.0 {
+            FrameSource::Ethernet(ethernet) | FrameSource::Impaired(ethernet, _) => {
+                FrameSource::Impaired(ethernet, Impairment::new(faults, seed))
+            }
+            other => other,
+        })
+    }
+
     /// What configuration says that it shall be.
     #[cfg(feature = "nic")]
     pub(super) fn configured(self) -> io::Result<Self> {
@@ -220,7 +240,13 @@ impl Link {
     ) -> io::Result<(Path<Adapter>, LinkInfo)> {
         let what = self.to_string();
         let (driver, carrier) = match self.0 {
-            FrameSource::Ethernet(ethernet) => ethernet.open(path, regions, station)?,
+            FrameSource::Ethernet(ethernet) => {
+                ethernet.open(path, regions, station, &Impairment::default())?
+            }
+            #[cfg(feature = "faults")]
+            FrameSource::Impaired(ethernet, impairment) => {
+                ethernet.open(path, regions, station, &impairment)?
+            }
             #[cfg(feature = "nic")]
             FrameSource::Adapter(adapter) => {
                 let (cable, unit) = adapter.port(station)?;
@@ -228,7 +254,9 @@ impl Link {
             }
             #[cfg(feature = "nic")]
             FrameSource::Behind(ethernet, pace) => {
-                let (far, carrier) = far(path, |regions| ethernet.open(path, regions, station))?;
+                let (far, carrier) = far(path, |regions| {
+                    ethernet.open(path, regions, station, &Impairment::default())
+                })?;
                 let how = (far.unit(), pace);
                 (behind_card(Box::new(far), how, path, regions, seed), carrier)
             }
@@ -264,6 +292,8 @@ impl fmt::Display for Link {
             #[cfg(feature = "nic")]
             FrameSource::Behind(ethernet, _) => write!(f, "a simulated adapter before {ethernet}"),
             FrameSource::HandedIn(what, _) => f.write_str(what),
+            #[cfg(feature = "faults")]
+            FrameSource::Impaired(ethernet, _) => write!(f, "{ethernet}, with faults"),
         }
     }
 }
@@ -294,28 +324,34 @@ impl Ethernet {
         path: PathId,
         regions: &Regions,
         station: [u8; 6],
+        impairment: &Impairment,
     ) -> io::Result<Found<E>> {
         Ok(match self {
-            Self::Tap(config) => (Box::new(TapDriver::open(path, &config, regions)?), None),
+            Self::Tap(config) => {
+                (impairment.around(TapDriver::open(path, &config, regions)?, regions)?, None)
+            }
             Self::Packet(config) => {
                 let config = PacketConfig { framing: framing(station), ..config };
-                (Box::new(PacketDriver::open(path, &config, regions)?), None)
+                (impairment.around(PacketDriver::open(path, &config, regions)?, regions)?, None)
             }
             #[cfg(feature = "io-uring")]
             Self::UringPacket(config) => {
                 let config = PacketConfig { framing: framing(station), ..config };
-                (Box::new(UringPacketDriver::open(path, &config, regions)?), None)
+                (
+                    impairment.around(UringPacketDriver::open(path, &config, regions)?, regions)?,
+                    None,
+                )
             }
             Self::Xdp(config) => {
                 let groups = matches!(config.framing, xdp::Framing::Frames { groups: true, .. });
                 let framing = xdp::Framing::Frames { station, groups };
                 let config = XdpConfig { framing, ..config };
-                (Box::new(XdpDriver::open(path, &config, regions)?), None)
+                (impairment.around(XdpDriver::open(path, &config, regions)?, regions)?, None)
             }
             Self::Tunnel(config) => {
                 let driver = TunnelDriver::open(path, &config, regions)?;
                 let carrier = driver.local_address();
-                (Box::new(driver), Some(carrier))
+                (impairment.around(driver, regions)?, Some(carrier))
             }
         })
     }

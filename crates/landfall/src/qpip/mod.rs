@@ -56,6 +56,8 @@ pub use reassembler::{Delimiter, Framing, FramingError, LengthPrefix, Reassemble
 
 pub use landfall_transport::Wait;
 pub use landfall_transport::channel::ChannelConfig;
+#[cfg(feature = "faults")]
+pub use landfall_transport::fault::{FaultCounts, Faults};
 pub use landfall_transport::memory::{Arena, ArenaConfig, Memory};
 pub use landfall_transport::packet::PacketConfig;
 pub use landfall_transport::tap::TapConfig;

@@ -76,6 +76,8 @@ impl AdapterSource {
             DriverSource::UringPacket(config) => wire_of(&config.interface),
             DriverSource::Xdp(config) => wire_of(&config.interface),
             DriverSource::HandedIn(..) => return None,
+            #[cfg(feature = "faults")]
+            DriverSource::Impaired(..) => return None,
         };
         Some(Self::on(wire, address, unit, pace))
     }

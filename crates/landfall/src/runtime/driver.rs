@@ -4,6 +4,7 @@ use std::io;
 
 use landfall_placement::{Engine, Instant, PathId, PathLimits};
 use landfall_transport::driver::Interests;
+use landfall_transport::fault::FaultCounts;
 use landfall_transport::{Capabilities, Counters, Driver, Progress};
 
 /// [`Driver`] for one engine, so that drivers of several kinds fit one list.
@@ -16,6 +17,11 @@ pub(crate) trait AnyDriver<E>: Send {
     fn turn(&mut self, engine: &mut E, now: Instant) -> io::Result<Progress>;
     fn interests(&self) -> Interests;
     fn poll_timeout(&self) -> Option<Instant>;
+
+    /// What went wrong on purpose.
+    fn faults(&self) -> Option<FaultCounts> {
+        None
+    }
 
     /// The path went down: there are no turns until it is up again.
     fn cut(&mut self, engine: &mut E, now: Instant) {
@@ -42,6 +48,10 @@ impl<E: Engine, D: Driver + Send> AnyDriver<E> for D {
 
     fn counters_mut(&mut self) -> &mut Counters {
         Driver::counters_mut(self)
+    }
+
+    fn faults(&self) -> Option<FaultCounts> {
+        Driver::faults(self)
     }
 
     fn turn(&mut self, engine: &mut E, now: Instant) -> io::Result<Progress> {

@@ -4,8 +4,12 @@
 use std::fmt;
 use std::io;
 
+#[cfg(feature = "faults")]
+use landfall_placement::Seed;
 use landfall_placement::{Engine, PathId, Peer};
 use landfall_transport::Driver;
+#[cfg(feature = "faults")]
+use landfall_transport::fault::{Faults, Faulty};
 use landfall_transport::memory::Regions;
 use landfall_transport::packet::{Framing, PacketConfig, PacketDriver};
 use landfall_transport::rawip::{RawIpConfig, RawIpDriver};
@@ -16,9 +20,40 @@ use landfall_transport::xdp::{self, XdpConfig, XdpDriver};
 
 use super::{AnyDriver, Path, PeerKind};
 
-pub(crate) type Open<E> = dyn FnOnce(PathId, &Regions) -> io::Result<Box<dyn AnyDriver<E>>> + Send;
+type Open<E> =
+    dyn FnOnce(PathId, &Regions, &Impairment) -> io::Result<Box<dyn AnyDriver<E>>> + Send;
 
-/// See the module.
+/// What is done to the units of a path on purpose, for tests: nothing, or
+/// [`Faults`](landfall_transport::fault::Faults).
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Impairment {
+    #[cfg(feature = "faults")]
+    faults: Option<(Faults, Seed)>,
+}
+
+impl Impairment {
+    #[cfg(feature = "faults")]
+    pub(crate) const fn new(faults: Faults, seed: Seed) -> Self {
+        Self { faults: Some((faults, seed)) }
+    }
+
+    /// Makes a driver one of its engine's, with what impairs its path around it.
+    pub(crate) fn around<E: Engine, D: Driver + Send + 'static>(
+        &self,
+        driver: D,
+        regions: &Regions,
+    ) -> io::Result<Box<dyn AnyDriver<E>>> {
+        #[cfg(feature = "faults")]
+        if let Some((faults, seed)) = self.faults {
+            let faulty = Faulty::new(driver, faults, seed, regions).map_err(io::Error::other)?;
+            return Ok(Box::new(faulty));
+        }
+        let _ = regions;
+        Ok(Box::new(driver))
+    }
+}
+
+/// Which driver a path has.
 pub(crate) enum DriverSource<E> {
     Udp(UdpConfig),
     Packet(PacketConfig),
@@ -33,6 +68,9 @@ pub(crate) enum DriverSource<E> {
     #[cfg(feature = "io-uring")]
     UringPacket(PacketConfig),
     HandedIn(PeerKind, Box<Open<E>>),
+    /// Any of these, on which things go wrong.
+    #[cfg(feature = "faults")]
+    Impaired(Box<Self>, Impairment),
 }
 
 impl<E: Engine + 'static> DriverSource<E> {
@@ -59,13 +97,18 @@ impl<E: Engine + 'static> DriverSource<E> {
     ) -> Self {
         Self::HandedIn(
             PeerKind::Other,
-            Box::new(move |path, regions| Ok(Box::new(open(path, regions)?))),
+            Box::new(move |path, regions, impairment| {
+                impairment.around(open(path, regions)?, regions)
+            }),
         )
     }
 
     /// A driver that is open, between two engines of this process.
     pub(crate) fn joined(driver: impl Driver + Send + 'static) -> Self {
-        Self::HandedIn(PeerKind::Node, Box::new(move |_, _| Ok(Box::new(driver))))
+        let open = move |_: PathId, regions: &Regions, impairment: &Impairment| {
+            impairment.around(driver, regions)
+        };
+        Self::HandedIn(PeerKind::Node, Box::new(open))
     }
 
     /// The same way for another engine; a driver that was handed in is for this one.
@@ -81,6 +124,8 @@ impl<E: Engine + 'static> DriverSource<E> {
             #[cfg(feature = "io-uring")]
             Self::UringPacket(config) => DriverSource::UringPacket(config),
             Self::HandedIn(..) => return Err(self),
+            #[cfg(feature = "faults")]
+            Self::Impaired(..) => return Err(self),
         })
     }
 
@@ -90,45 +135,68 @@ impl<E: Engine + 'static> DriverSource<E> {
             Self::Udp(_) | Self::RawIp(_) => true,
             #[cfg(feature = "io-uring")]
             Self::UringUdp(_) => true,
+            #[cfg(feature = "faults")]
+            Self::Impaired(source, _) => source.is_shared(),
             _ => false,
         }
     }
 
+    /// The same path, on which things go wrong.
+    #[cfg(feature = "faults")]
+    pub(crate) fn impaired(self, faults: Faults, seed: Seed) -> Self {
+        Self::Impaired(Box::new(self), Impairment::new(faults, seed))
+    }
+
     pub(crate) fn open(self, path: PathId, regions: &Regions) -> io::Result<Path<E>> {
+        match self {
+            #[cfg(feature = "faults")]
+            Self::Impaired(source, impairment) => source.open_with(path, regions, &impairment),
+            source => source.open_with(path, regions, &Impairment::default()),
+        }
+    }
+
+    fn open_with(
+        self,
+        path: PathId,
+        regions: &Regions,
+        impairment: &Impairment,
+    ) -> io::Result<Path<E>> {
         let (driver, kind, local): (Box<dyn AnyDriver<E>>, _, _) = match self {
             Self::Udp(config) => {
                 let driver = UdpDriver::open(path, config, regions)?;
                 let local = Peer::Socket(driver.local_address());
-                (Box::new(driver), PeerKind::Socket, Some(local))
+                (impairment.around(driver, regions)?, PeerKind::Socket, Some(local))
             }
             Self::Packet(config) => {
                 let driver = PacketDriver::open(path, &config, regions)?;
                 let local = Peer::Ethernet(driver.station());
-                (Box::new(driver), PeerKind::Station, Some(local))
+                (impairment.around(driver, regions)?, PeerKind::Station, Some(local))
             }
             Self::RawIp(config) => {
                 let driver = RawIpDriver::open(path, &config, regions)?;
                 let local = Peer::Ip(driver.local_address());
-                (Box::new(driver), PeerKind::Host, Some(local))
+                (impairment.around(driver, regions)?, PeerKind::Host, Some(local))
             }
             Self::Xdp(config) => {
                 let driver = XdpDriver::open(path, &config, regions)?;
                 let local = Peer::Ethernet(driver.station());
-                (Box::new(driver), PeerKind::Station, Some(local))
+                (impairment.around(driver, regions)?, PeerKind::Station, Some(local))
             }
             #[cfg(feature = "io-uring")]
             Self::UringUdp(config) => {
                 let driver = UringUdpDriver::open(path, config, regions)?;
                 let local = Peer::Socket(driver.local_address());
-                (Box::new(driver), PeerKind::Socket, Some(local))
+                (impairment.around(driver, regions)?, PeerKind::Socket, Some(local))
             }
             #[cfg(feature = "io-uring")]
             Self::UringPacket(config) => {
                 let driver = UringPacketDriver::open(path, &config, regions)?;
                 let local = Peer::Ethernet(driver.station());
-                (Box::new(driver), PeerKind::Station, Some(local))
+                (impairment.around(driver, regions)?, PeerKind::Station, Some(local))
             }
-            Self::HandedIn(kind, open) => (open(path, regions)?, kind, None),
+            Self::HandedIn(kind, open) => (open(path, regions, impairment)?, kind, None),
+            #[cfg(feature = "faults")]
+            Self::Impaired(source, first) => return source.open_with(path, regions, &first),
         };
         Ok(Path::new(driver, kind, local))
     }
@@ -146,6 +214,8 @@ impl<E> fmt::Display for DriverSource<E> {
             #[cfg(feature = "io-uring")]
             Self::UringPacket(config) => write!(f, "Ethernet on {} by io_uring", config.interface),
             Self::HandedIn(..) => f.write_str("a driver that was handed in"),
+            #[cfg(feature = "faults")]
+            Self::Impaired(source, _) => write!(f, "{source}, with faults"),
         }
     }
 }

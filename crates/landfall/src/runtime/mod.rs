@@ -73,7 +73,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 pub(crate) use adapter_source::AdapterSource;
 pub(crate) use driver::AnyDriver;
 #[cfg(any(feature = "clan", feature = "stp"))]
-pub(crate) use driver_source::DriverSource;
+pub(crate) use driver_source::{DriverSource, Impairment};
 pub(crate) use driving::{Driving, Handle, Runtime, RuntimeConfig};
 pub(crate) use path::{Path, Paths, PeerKind};
 #[cfg(any(feature = "clan", feature = "stp"))]

@@ -7,6 +7,10 @@ use std::io;
 use landfall_placement::Engine;
 #[cfg(feature = "nic")]
 use landfall_placement::PathId;
+#[cfg(feature = "faults")]
+use landfall_placement::Seed;
+#[cfg(feature = "faults")]
+use landfall_transport::fault::Faults;
 #[cfg(feature = "nic")]
 use landfall_transport::memory::Regions;
 #[cfg(feature = "nic")]
@@ -32,6 +36,17 @@ pub(crate) enum PathSource<E> {
 }
 
 impl<E: Engine + 'static> PathSource<E> {
+    /// The same path, on which things go wrong. Around a simulated adapter they do not: its
+    /// wire has faults of its own.
+    #[cfg(feature = "faults")]
+    pub(crate) fn impaired(self, faults: Faults, seed: Seed) -> Self {
+        match self {
+            Self::Driver(driver) => Self::Driver(driver.impaired(faults, seed)),
+            #[cfg(feature = "nic")]
+            Self::Adapter(adapter) => Self::Adapter(adapter),
+        }
+    }
+
     /// Is it on a network that others share, so that it should yield to them?
     pub(crate) const fn is_shared(&self) -> bool {
         match self {

@@ -1,6 +1,7 @@
 //! [`PathStats`]: what a path did so far.
 
 use landfall_placement::{Engine, PathId, PathLimits};
+use landfall_transport::fault::FaultCounts;
 use landfall_transport::{Capabilities, Counters};
 
 use super::Path;
@@ -21,6 +22,8 @@ pub struct PathStats {
     pub capabilities: Capabilities,
     /// What its driver did.
     pub counters: Counters,
+    /// What went wrong on purpose, where faults were asked for.
+    pub faults: Option<FaultCounts>,
 }
 
 impl PathStats {
@@ -32,6 +35,7 @@ impl PathStats {
             limits: path.driver.limits(),
             capabilities: path.driver.capabilities().clone(),
             counters: *path.driver.counters(),
+            faults: path.driver.faults(),
         }
     }
 }

@@ -61,6 +61,8 @@ pub use remote::{Exposed, RegionRequest, RemoteMemory};
 pub use landfall_placement::{PathId, Peer, WordFunction, WordWidth};
 pub use landfall_transport::Wait;
 pub use landfall_transport::channel::ChannelConfig;
+#[cfg(feature = "faults")]
+pub use landfall_transport::fault::{FaultCounts, Faults};
 pub use landfall_transport::memory::{Arena, ArenaConfig, Memory};
 pub use stp_core::wire::Reason;
 pub use stp_core::wire::carrier::UDP_PORT;

@@ -7,7 +7,11 @@ use std::net::{IpAddr, SocketAddr};
 use landfall_placement::PathId;
 #[cfg(any(doc, feature = "nic"))]
 use landfall_placement::Peer;
+#[cfg(feature = "faults")]
+use landfall_placement::Seed;
 use landfall_transport::Driver;
+#[cfg(feature = "faults")]
+use landfall_transport::fault::Faults;
 use landfall_transport::memory::Regions;
 use landfall_transport::packet::{Framing, Interface, PacketConfig};
 use landfall_transport::rawip::RawIpConfig;
@@ -122,6 +126,26 @@ impl Transport {
         open: impl FnOnce(PathId, &Regions) -> io::Result<D> + Send + 'static,
     ) -> Self {
         Self(PathSource::Driver(DriverSource::driver(open)))
+    }
+
+    /// The same path with faults on purpose, drawn from this seed: loss, repetition,
+    /// reordering, corruption, delay. For tests of what is built on an endpoint; all else
+    /// is as it was, the default configuration included. Segmentation by the device is off,
+    /// so that a fault hits one packet. A simulated adapter has the faults of its wire
+    /// instead.
+    ///
+    /// ```
+    /// use landfall::stp::{Endpoint, Faults, Transport};
+    ///
+    /// let lossy = Transport::udp("127.0.0.1:0".parse()?).with_faults(Faults::loss(10_000), [7; 32]);
+    /// let endpoint = Endpoint::bind(lossy)?;
+    /// # drop(endpoint);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[cfg(feature = "faults")]
+    #[must_use]
+    pub fn with_faults(self, faults: Faults, seed: Seed) -> Self {
+        Self(self.0.impaired(faults, seed))
     }
 
     /// A driver that is open, between two endpoints of this process.

@@ -193,6 +193,10 @@ impl<D: Driver> Driver for Faulty<D> {
         &self.capabilities
     }
 
+    fn faults(&self) -> Option<FaultCounts> {
+        Some(self.state.counts)
+    }
+
     fn turn<E: Engine>(&mut self, engine: &mut E, now: Instant) -> io::Result<Progress> {
         let progress = self.inner.turn(&mut Layer { engine, state: &mut self.state }, now);
         self.state.pins.release();
