@@ -3,6 +3,7 @@
 use std::fs;
 
 use landfall_testbed::cpu;
+use landfall_testbed::privileges::{self, Privilege};
 use serde::Serialize;
 
 /// What a measurement ran on.
@@ -87,6 +88,18 @@ fn processor() -> Option<String> {
         (key.trim() == "model name").then(|| value.trim().to_owned())
     };
     text.lines().find_map(name)
+}
+
+/// How large a socket's receive buffer will be. Without privilege it is at most twice
+/// `rmem_max` (`sock_setsockopt` doubles), and over loopback nobody paces a sender but its
+/// window: more under way than fits the buffer is lost.
+pub fn receive_buffer() -> u32 {
+    const PLENTY: u32 = 32 << 20;
+    if privileges::has(Privilege::NetAdmin) {
+        return PLENTY;
+    }
+    let most = number("/proc/sys/net/core/rmem_max").unwrap_or(208 << 10);
+    u32::try_from(most).map_or(PLENTY, |most| most.saturating_mul(2).min(PLENTY))
 }
 
 #[cfg(test)]

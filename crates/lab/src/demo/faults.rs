@@ -1,23 +1,20 @@
 //! Transfers over UDP on a path that loses, repeats, reorders and corrupts.
 
 use anyhow::Result;
+use landfall::stp::{Config, FaultCounts, Faults, PathStats, Stats};
 use landfall_placement::Duration;
 use landfall_testbed::rivals::{Amount, Endpoints, Plan};
-use landfall_transport::Driver;
-use landfall_transport::fault::{FaultCounts, Faults, Faulty};
-use landfall_transport::memory::{Arena, ArenaConfig};
-use landfall_transport::udp::UdpDriver;
 use serde::Serialize;
-use stp_core::Config;
 
 use super::{Scale, Shown};
 use crate::style::bytes;
-use crate::workload::bulk::{self, Outcome, Shape, Tables};
-use crate::workload::stp::StpWork;
-use crate::workload::transport::{Udp, WithFaults};
+use crate::workload::Shape;
+use crate::workload::stp::{self, Below, Outcome, Setup};
 
 const SEED: u8 = 42;
 const MESSAGE: usize = 1 << 20;
+/// Little enough for the socket's buffer, since nothing else holds the sender back.
+const WINDOW: u64 = 1 << 20;
 /// In parts per million.
 const FAULTS: Faults = Faults {
     loss: 20_000,
@@ -49,27 +46,33 @@ pub(super) fn play(scale: Scale) -> Result<Shown> {
     let slots = scale.messages as usize;
     let plan = Plan::new(Endpoints::loopback()?, Amount::Messages(scale.messages));
     let shape = Shape { message: MESSAGE, send_slots: slots, receive_slots: slots };
-    let path = WithFaults { inner: Udp { mtu: 1500 }, faults: FAULTS, seed: [SEED; 32] };
-    let mut work = StpWork::with_stu(1024);
-    work.config = Config {
+    let config = Config {
         // The path is short: what is missing is missed soon.
         retry_after: Duration::from_millis(10),
         retry_floor: Duration::from_millis(10),
-        // Bad luck is no reason to give up.
+        // Bad luck is no reason to give up, and no sign of a busy network.
         give_up_after: 100,
-        ..work.config.with_checksum()
+        congestion: None,
+        window: WINDOW,
+        ..Config::shared_network().with_checksum()
     };
-    let arena = Arena::new(ArenaConfig::default());
-    let outcome = bulk::run(&plan, shape, (&path, &work), &arena, &Tables::new())?;
+    let faults = Some((FAULTS, [SEED; 32]));
+    let setup = Setup { faults, config: Some(config), ..Setup::over(Below::UdpOf(1500)) };
+    let outcome = stp::stream(&plan, &setup, shape)?;
     let facts = facts(&outcome);
     Shown::new(lines(&facts), &facts)
 }
 
-fn facts(outcome: &Outcome<Faulty<UdpDriver>>) -> Facts {
-    let ends = [&outcome.send, &outcome.receive];
-    let faults = |count: fn(&FaultCounts) -> u64| ends.map(|end| count(&end.counts())).iter().sum();
-    let received = outcome.receive.counters();
-    let caught = ends.map(|end| end.counters().corrupt + end.counters().refused);
+fn facts(outcome: &Outcome) -> Facts {
+    fn paths(stats: &Stats) -> impl Iterator<Item = &PathStats> {
+        stats.paths.iter()
+    }
+    let both = || paths(&outcome.sender).chain(paths(&outcome.receiver));
+    let faults = |count: fn(&FaultCounts) -> u64| -> u64 {
+        both().filter_map(|path| path.faults.as_ref()).map(count).sum()
+    };
+    let caught = both().map(|path| path.counters.corrupt + path.counters.refused);
+    let received = |count: fn(&PathStats) -> u64| paths(&outcome.receiver).map(count).sum();
     Facts {
         seed: SEED,
         sent_bytes: outcome.sample.bytes,
@@ -78,10 +81,10 @@ fn facts(outcome: &Outcome<Faulty<UdpDriver>>) -> Facts {
         duplicated: faults(|counts| counts.duplicated),
         reordered: faults(|counts| counts.reordered),
         corrupted: faults(|counts| counts.corrupted),
-        corruption_caught: caught.iter().sum(),
+        corruption_caught: caught.sum(),
         retransmitted: outcome.sample.retransmitted,
-        guessed_right: received.guessed_right,
-        guessed_wrong: received.guessed_wrong,
+        guessed_right: received(|path| path.counters.guessed_right),
+        guessed_wrong: received(|path| path.counters.guessed_wrong),
         user_copied_bytes: outcome.sample.user_copied_bytes,
         compared_bytes: outcome.compared,
         equal: outcome.compared == outcome.sample.bytes,

@@ -8,16 +8,13 @@ use landfall_testbed::rivals::{Amount, Endpoints, Plan, TcpOverhead, TcpThroughp
 use landfall_testbed::{
     Candidate, Error, Measured, Sample, VethConfig, VethPair, interleave, privileges,
 };
-use landfall_transport::memory::{Arena, ArenaConfig};
 use serde::Serialize;
 
 use super::{Scale, Shown, speed, without_failure};
 use crate::style::bytes;
-use crate::workload::bulk::{self, Tables};
 use crate::workload::overhead;
-use crate::workload::qpip::QpipWork;
+use crate::workload::qpip::{self, Below, Setup};
 use crate::workload::qpip_socket::{self, Direction};
-use crate::workload::transport::Tunnel;
 
 const MTU: u32 = 65_536;
 const MESSAGE: usize = 16 << 10;
@@ -64,25 +61,23 @@ pub(super) fn play(scale: Scale) -> Result<Shown> {
         .ok()
         .context("two candidates were measured")?
         .map(without_failure);
-    let (shape, arena) = (QpipWork::shape(MESSAGE), Arena::new(ArenaConfig::default()));
-    let pieces = (&Tunnel { mtu: MTU }, &QpipWork::alone());
-    let outcome = bulk::run(&plan, shape, pieces, &arena, &Tables::new())?;
+    let outcome = qpip::stream(&plan, &Setup::over(Below::Tunnel(MTU)), qpip::shape(MESSAGE))?;
     let facts = facts(&tcp?, &ours?, &outcome.sample, outcome.compared);
     let mut facts = facts.context("no run was completed")?;
     facts.why_no_kernel = privileges::why_no_namespaces();
     if facts.why_no_kernel.is_none() {
-        facts.kernel = Some(to_the_kernel(scale, &arena)?);
+        facts.kernel = Some(to_the_kernel(scale)?);
     }
     Shown::new(lines(&facts), &facts)
 }
 
 /// A byte stream to a socket at the other end of a cable, and one from socket to socket.
-fn to_the_kernel(scale: Scale, arena: &Arena) -> Result<Kernel> {
+fn to_the_kernel(scale: Scale) -> Result<Kernel> {
     let pair = VethPair::new(VethConfig::default())?;
     let plan = Plan::new(Endpoints::over(&pair)?, Amount::Time(scale.time / 2));
     let tcp = TcpThroughput::new(plan.clone()).run()?;
     // A byte that is not the one that was sent ends the run.
-    let ours = qpip_socket::run(&plan, &pair, Direction::ToSocket, arena)?;
+    let ours = qpip_socket::run(&plan, &pair, Direction::ToSocket)?;
     Ok(Kernel {
         bytes: ours.bytes,
         goodput_bytes_per_s: ours.goodput(),

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use anyhow::{Result, bail, ensure};
-use landfall_transport::memory::{Memory, Rights};
+use landfall_transport::memory::{Memory, Regions, Rights};
 use serde::Serialize;
 
 use super::{Scale, Shown};
@@ -23,9 +23,11 @@ struct Facts {
 
 pub(super) fn play(_scale: Scale) -> Result<Shown> {
     let delivered = trial::over_udp(Duration::from_secs(20))?;
-    let trial::Delivery { regions, region, memory, was_at } = delivered.delivery;
-    let read_where_it_landed = memory.as_ptr() as usize == was_at;
+    let read_where_it_landed = delivered.memory.as_ptr() as usize == delivered.was_at;
     ensure!(read_where_it_landed, "the memory came back from elsewhere");
+    let (regions, len) = (Regions::new(2), delivered.memory.len());
+    let region = regions.lend(delivered.memory, Rights::READ | Rights::WRITE)?;
+    let memory = regions.take_back(region)?;
     let Err(stale) = regions.write(&region.span(0, 4), b"late") else {
         bail!("a write to memory that was taken back was not refused");
     };
@@ -36,8 +38,8 @@ pub(super) fn play(_scale: Scale) -> Result<Shown> {
     ensure!(next != region, "a name was given out twice");
     let facts = Facts {
         region: region.to_string(),
-        delivered_bytes: memory.len(),
-        user_copied_bytes: delivered.receive.bytes_copied,
+        delivered_bytes: len,
+        user_copied_bytes: delivered.receiver.counters.bytes_copied,
         read_where_it_landed,
         stale_use: stale.to_string(),
         next_region: next.to_string(),

@@ -2,19 +2,19 @@
 //! connections, so much loss, what happens to the bytes. A row for each transport that can
 //! do it beside kernel TCP, and a reason for each that cannot.
 
+use landfall::stp::Faults;
+use landfall_placement::Seed;
 use landfall_testbed::rivals::{
     Congestion, Polling, TcpLatency, TcpThroughput, UdpLatency, UdpThroughput, UnixLatency,
     UnixThroughput, Workload,
 };
-use landfall_transport::fault::Faults;
 
 use super::Protocol;
 use super::group::Group;
-use super::ours::payloads;
+use super::rivals::datagram;
 use super::row::{Mode, Subject};
 use super::{clan, qpip, stp};
-use crate::workload::TalkMemory;
-use crate::workload::transport::WithFaults;
+use crate::workload::qpip::LONGEST_TALK;
 
 /// What a socket is given at once if nobody says otherwise.
 const PLAIN: usize = 128 << 10;
@@ -54,11 +54,12 @@ impl Chosen {
     }
 }
 
-/// A path on which this share of units is lost: thrown away where they arrive, so that
-/// what is sent costs what it costs without.
-pub(crate) fn lossy<T>(inner: T, loss: f64) -> WithFaults<T> {
+/// What loses this share of units: they are thrown away where they arrive, so that what is
+/// sent costs what it costs without.
+pub(crate) fn faults_of(loss: f64) -> Option<(Faults, Seed)> {
     let loss_at_place = (loss * 1e6).round().clamp(0.0, 1e6) as u32;
-    WithFaults { inner, faults: Faults { loss_at_place, ..Faults::loss(0) }, seed: [3; 32] }
+    let faults = Faults { loss_at_place, ..Faults::default() };
+    (loss_at_place > 0).then_some((faults, [3; 32]))
 }
 
 fn rival(protocol: &'static str, chosen: &Chosen, message_bytes: u64) -> Subject {
@@ -95,12 +96,10 @@ pub(crate) fn add_throughput(
     if wants(Protocol::Clan) {
         clan::add_chosen(group, chosen);
     }
-    for (protocol, name) in [(Protocol::Defrag, "defrag"), (Protocol::Test, "test")] {
-        if wants(protocol) {
-            let why = "its rows have messages and conditions of their own: measured without \
-                       these options";
-            group.lacks((name, "all"), Mode::Throughput, why);
-        }
+    if wants(Protocol::Defrag) {
+        let why = "its rows have messages and conditions of their own: measured without these \
+                   options";
+        group.lacks(("defrag", "all"), Mode::Throughput, why);
     }
 }
 
@@ -153,7 +152,7 @@ pub(crate) fn add_tcp(group: &mut Group<'_>, chosen: &Chosen) {
 }
 
 fn add_udp(group: &mut Group<'_>, chosen: &Chosen) {
-    let Some(most) = payloads(group.setting.mtu).last().copied() else { return };
+    let most = datagram(group.setting.mtu);
     let payload = chosen.message.unwrap_or(most as usize);
     if chosen.connections > 1 || payload > most as usize {
         let why = format!(
@@ -203,8 +202,8 @@ pub(crate) fn add_latency(
     wants: impl Fn(Protocol) -> bool,
 ) {
     let message = chosen.message.unwrap_or(1);
-    if message > TalkMemory::LONGEST as usize {
-        let why = format!("round trips are measured with at most {} bytes", TalkMemory::LONGEST);
+    if message > LONGEST_TALK {
+        let why = format!("round trips are measured with at most {} bytes", LONGEST_TALK);
         return group.lacks(("all", "all"), Mode::Latency, &why);
     }
     let plan = group.setting.plan.clone().polling(Polling::Spin);
@@ -242,8 +241,9 @@ mod tests {
 
     #[test]
     fn a_share_becomes_parts_per_million() {
-        assert_eq!(lossy((), 0.01).faults.loss_at_place, 10_000);
-        assert_eq!(lossy((), 0.0).faults.loss_at_place, 0);
-        assert_eq!(lossy((), 7.0).faults.loss_at_place, 1_000_000);
+        let lost = |loss| faults_of(loss).map(|(faults, _)| faults.loss_at_place);
+        assert_eq!(lost(0.01), Some(10_000));
+        assert_eq!(lost(0.0), None);
+        assert_eq!(lost(7.0), Some(1_000_000));
     }
 }

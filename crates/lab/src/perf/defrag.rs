@@ -4,8 +4,8 @@
 
 use landfall::defrag::{Technique, Wanted};
 
+use super::NEEDS_CABLE;
 use super::group::Group;
-use super::ours::NEEDS_CABLE;
 use super::row::{Mode, Subject};
 use crate::workload::defrag::{self, Cut, Foreign, Join, Work};
 

@@ -11,7 +11,7 @@ use landfall_testbed::{Soaker, VethConfig, VethPair, privileges};
 use super::chosen::{self, Chosen};
 use super::group::{Group, Setting};
 use super::options::{Options, Protocol};
-use super::{Results, clan, defrag, finish, ours, qpip, rivals, stp};
+use super::{Results, clan, defrag, finish, qpip, rivals, stp};
 use crate::style::Progress;
 
 /// The MTU of the loopback interface.
@@ -192,12 +192,11 @@ fn chosen_groups(
 type Add = for<'a> fn(&mut Group<'a>);
 
 /// What each protocol of ours adds: to what is streamed, and to what goes there and back.
-const OURS: [(Protocol, Add, Option<Add>); 5] = [
+const OURS: [(Protocol, Add, Option<Add>); 4] = [
     (Protocol::Stp, stp::add_throughput, Some(stp::add_latency)),
     (Protocol::Qpip, qpip::add_throughput, Some(qpip::add_latency)),
     (Protocol::Defrag, defrag::add_throughput, None),
     (Protocol::Clan, clan::add_throughput, Some(clan::add_latency)),
-    (Protocol::Test, ours::add_throughput, Some(ours::add_latency)),
 ];
 
 fn throughput<'a>(options: &Options, setting: Setting<'a>) -> Group<'a> {

@@ -1,5 +1,5 @@
-//! `landfall perf`: drivers with a test engine, STP, QPIP, speculative defragmentation and
-//! CLAN against kernel TCP and UDP, interleaved.
+//! `landfall perf`: STP, QPIP, speculative defragmentation and CLAN through the public API of
+//! `landfall`, against kernel TCP and UDP, interleaved.
 //!
 //! | file | what it is |
 //! | --- | --- |
@@ -9,7 +9,6 @@
 //! | `row` | one row of the result, with the documented fields; what could not be measured, and why |
 //! | `group` | candidates that are compared: one link, one setting |
 //! | `rivals` | the kernel's own |
-//! | `ours` | the drivers with a test engine |
 //! | `stp` | the Scheduled Transfer Protocol, over each of its encapsulations |
 //! | `qpip` | queue pairs, to each other and to sockets |
 //! | `clan` | shared memory with tripwires, between processes and over a network |
@@ -24,7 +23,6 @@ pub(crate) mod group;
 pub mod local;
 pub mod net;
 mod options;
-mod ours;
 mod plot;
 pub(crate) mod qpip;
 mod report;
@@ -35,6 +33,7 @@ pub(crate) mod stp;
 use std::process::ExitCode;
 
 use anyhow::Result;
+use io_uring::IoUring;
 use serde::Serialize;
 
 pub(crate) use options::Protocol;
@@ -44,6 +43,13 @@ use crate::style::{self, Style};
 use options::Options;
 use row::Absent;
 use row::Row;
+
+const NEEDS_CABLE: &str = "needs a cable: run `sudo landfall perf local --veth`";
+
+fn why_no_ring() -> Option<String> {
+    let error = IoUring::new(8).err()?;
+    Some(format!("io_uring: {error}; `landfall doctor` says what to do"))
+}
 
 /// The object that `--json` prints.
 #[derive(Debug, Serialize)]

@@ -28,8 +28,6 @@ pub(crate) enum Protocol {
     Qpip,
     /// The Scheduled Transfer Protocol
     Stp,
-    /// The test engines of Landfall over its drivers
-    Test,
     /// Kernel TCP
     Tcp,
     /// Kernel UDP with segmentation offload and GRO

@@ -7,14 +7,32 @@ use landfall_testbed::rivals::{
 
 use super::Protocol;
 use super::group::Group;
-use super::ours::payloads;
 use super::row::{Mode, Subject};
-use super::stp::stus;
-use crate::workload::bulk::Shape;
 
 const PLAIN: usize = 128 << 10;
+/// As much memory as our Transfers go through.
+const SPREAD: usize = 64 << 20;
+/// IPv4 and UDP headers.
+const HEADERS: u32 = 28;
+/// The header of STP.
+const HEAD: u32 = 40;
+/// The longest payload of a datagram that is measured: a page or two, where it fits.
+const LARGE: u32 = 8192;
 /// What many programs hand to a socket at once, and ask it for.
 const SMALL: usize = 16 << 10;
+
+/// What datagrams carry over links of this MTU: a power of two where it fits, and otherwise
+/// what fills them, in multiples of 16.
+pub(crate) fn datagram(mtu: u32) -> u32 {
+    let room = mtu.saturating_sub(HEADERS + HEAD);
+    if room >= LARGE { LARGE } else { room / 16 * 16 }
+}
+
+/// What a packet has room for behind the header of STP.
+fn unit(mtu: u32) -> u32 {
+    let packet = mtu.saturating_sub(HEADERS).min(65_507);
+    packet.saturating_sub(HEAD) / 8 * 8
+}
 
 fn rival(protocol: &'static str, mode: Mode, message_bytes: u64) -> Subject {
     Subject {
@@ -40,7 +58,7 @@ pub(super) fn add_tcp(group: &mut Group<'_>) {
     let mut window = reno.clone();
     window.options.receive_buffer = Some(4 << 20);
     let mut spread = reno.clone();
-    spread.shape.memory = Shape::STREAM.message * Shape::STREAM.send_slots;
+    spread.shape.memory = SPREAD;
     let small = |tcp: &TcpThroughput| {
         let mut tcp = tcp.clone();
         (tcp.shape.send_size, tcp.shape.receive_size) = (SMALL, SMALL);
@@ -67,13 +85,9 @@ pub(super) fn add_tcp(group: &mut Group<'_>) {
 /// scatters heads and payloads, through as much memory as our engines.
 pub(super) fn add_udp(group: &mut Group<'_>) {
     let mtu = group.setting.mtu;
-    if let Some(payload) = payloads(mtu).last().copied() {
-        add_udp_batches(group, payload, None);
-    }
-    if let Some(payload) = stus(mtu).last().copied() {
-        let memory = Shape::STREAM.message * Shape::STREAM.send_slots;
-        add_udp_batches(group, payload, Some(Scatter { head: stp_core::wire::HEADER_LEN, memory }));
-    }
+    let scatter = Scatter { head: stp_core::wire::HEADER_LEN, memory: SPREAD };
+    add_udp_batches(group, datagram(mtu), None);
+    add_udp_batches(group, unit(mtu), Some(scatter));
 }
 
 fn add_udp_batches(group: &mut Group<'_>, payload: u32, scatter: Option<Scatter>) {
@@ -115,5 +129,16 @@ pub(crate) fn add_latency(group: &mut Group<'_>, wants: impl Fn(Protocol) -> boo
     if wants(Protocol::Unix) && group.setting.pair.is_none() {
         let unix = UnixLatency::new(plan, 1);
         group.add_rival(rival("unix", Mode::Latency, 1), move || unix.run());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn payloads_fit_the_mtu() {
+        assert_eq!([1500, 9000, 65_536, 1280].map(datagram), [1424, 8192, 8192, 1200]);
+        assert_eq!([1500, 9000, 65_536].map(unit), [1432, 8928, 65_464]);
     }
 }

@@ -1,248 +1,158 @@
-//! The Scheduled Transfer Protocol, over each of its encapsulations.
+//! The Scheduled Transfer Protocol, over each of its encapsulations, as its users have it.
 
-use std::sync::Arc;
+use landfall_testbed::rivals::{Polling, Workload};
 
-use anyhow::Result;
-use landfall_testbed::Sample;
-use landfall_testbed::rivals::{Plan, Polling, Workload};
-use landfall_transport::memory::{Arena, ArenaConfig};
-
-use super::chosen::{Chosen, lossy};
+use super::chosen::{Chosen, faults_of};
 use super::group::Group;
 use super::row::{Mode, Subject};
-use crate::workload::bulk::{self, Tables};
-use crate::workload::front_door;
-use crate::workload::stp::{StpWork, Touch};
-use crate::workload::talk;
-use crate::workload::transport::{Ethertype, OverIp, Rings};
-use crate::workload::transport::{Transport, Udp, UringUdp, WithFaults};
+use super::{NEEDS_CABLE, why_no_ring};
+use crate::workload::Shape;
+use crate::workload::stp::{self, Below, SHAPE, Setup};
 
 /// So many connections share a path.
 const MANY: u32 = 100;
 /// This share of units is lost on purpose.
 const LOSS: f64 = 0.01;
-
+/// The STU that the paper measured.
+const PAPERS_STU: u32 = 1024;
 /// What is written to the other side when round trips are measured.
 const WORD: usize = 8;
+/// The MTU of the loopback interface.
+pub(crate) const LOOPBACK_MTU: u32 = 65_536;
 
-fn subject(transport: &'static str, mode: Mode, message_bytes: u64, payload: u64) -> Subject {
-    Subject {
-        protocol: "stp",
-        transport,
-        mode,
-        polling: mode == Mode::Latency,
-        message_bytes,
-        payload_bytes: Some(payload),
-        ..Subject::BASE
-    }
-}
-
-/// The STUs that are measured over links of this MTU: what fills a packet of UDP over IPv4,
-/// and 1024 bytes, which the paper measured.
-pub(crate) fn stus(mtu: u32) -> Vec<u32> {
-    let largest = full_stu(mtu, 28);
-    if largest > 1024 { vec![1024, largest] } else { vec![largest] }
-}
-
-/// What fills a packet behind the headers of its carrier.
-fn full_stu(mtu: u32, headers: u32) -> u32 {
-    let packet = mtu.saturating_sub(headers).min(65_507);
-    (packet.saturating_sub(40) / 8 * 8).max(64)
-}
-
-/// Memory is used again from run to run; both sides fit.
-fn arena() -> Arena {
-    Arena::new(ArenaConfig { chunk: 64 << 20, max_bytes: 256 << 20, ..ArenaConfig::default() })
-}
-
-/// One candidate: a transport under a name, and what goes over it.
-struct StpPath<T> {
+/// What is measured: an encapsulation under a name, and what differs from the defaults.
+#[derive(Clone)]
+struct Candidate<'a> {
     name: &'static str,
     variant: Option<&'static str>,
-    transport: T,
-    stu: u32,
-    work: StpWork,
+    setup: Setup<'a>,
     loss: f64,
 }
 
-impl<T> StpPath<T> {
-    fn new(name: &'static str, transport: T, stu: u32) -> Self {
-        let work = StpWork::with_stu(stu);
-        Self { name, variant: None, transport, stu, work, loss: 0.0 }
+impl<'a> Candidate<'a> {
+    fn over(name: &'static str, below: Below<'a>) -> Self {
+        Self { name, variant: None, setup: Setup::over(below), loss: 0.0 }
+    }
+
+    fn named(self, variant: &'static str) -> Self {
+        Self { variant: Some(variant), ..self }
+    }
+
+    fn with_loss(mut self, loss: f64) -> Self {
+        (self.setup.faults, self.loss) = (faults_of(loss), loss);
+        self
     }
 
     fn subject(&self, mode: Mode, message: u64) -> Subject {
-        let named = subject(self.name, mode, message, u64::from(self.stu).min(message));
-        let connections = if mode == Mode::Throughput { self.work.connections } else { 1 };
-        Subject { variant: self.variant, connections, loss: self.loss, ..named }
-    }
-}
-
-impl<'a, T: Transport + Copy + 'a> StpPath<T>
-where
-    T::Driver: Send,
-{
-    /// Messages of the usual length, one stream of them.
-    fn add_to(self, group: &mut Group<'a>, arena: &Arena) {
-        self.add_messages_to(group, arena, StpWork::SHAPE.message);
-    }
-
-    fn add_messages_to(self, group: &mut Group<'a>, arena: &Arena, message: usize) {
-        let (plan, arena, shape) = (group.setting.plan, arena.clone(), StpWork::shape(message));
-        group.add(self.subject(Mode::Throughput, message as u64), move || {
-            let pieces = (&self.transport, &self.work);
-            Ok(bulk::run(plan, shape, pieces, &arena, &Tables::new())?.sample)
-        });
+        let throughput = mode == Mode::Throughput;
+        Subject {
+            protocol: "stp",
+            transport: self.name,
+            mode,
+            polling: !throughput,
+            message_bytes: message,
+            payload_bytes: if throughput { self.setup.stu.map(u64::from) } else { Some(message) },
+            variant: self.variant,
+            connections: if throughput { self.setup.connections } else { 1 },
+            loss: self.loss,
+            ..Subject::BASE
+        }
     }
 
-    /// The same, where the receiver reads every byte of a message before its place is
-    /// used again.
-    fn add_touched_to(self, group: &mut Group<'a>, arena: &Arena, message: usize) {
-        let (plan, arena, shape) = (group.setting.plan, arena.clone(), StpWork::shape(message));
-        let sums = Touch::sums(shape);
-        let named = self.subject(Mode::Throughput, message as u64);
-        group.add(Subject { workload: Workload::Touch, ..named }, move || {
-            let tables = Tables::new();
-            let touch = Touch { regions: tables.receive.clone(), sums: Arc::clone(&sums) };
-            let work = StpWork { touch: Some(touch), ..self.work.clone() };
-            Ok(bulk::run(plan, shape, (&self.transport, &work), &arena, &tables)?.sample)
+    /// Transfers of this shape, one stream of them.
+    fn add_stream(self, group: &mut Group<'a>, shape: Shape) {
+        let plan = group.setting.plan;
+        let named = self.subject(Mode::Throughput, shape.message as u64);
+        let workload = if self.setup.touches { Workload::Touch } else { Workload::Plain };
+        group.add(Subject { workload, ..named }, move || {
+            Ok(stp::stream(plan, &self.setup, shape)?.sample)
         });
     }
 
     /// Puts of this length and their acknowledgements, spinning.
-    fn add_puts_to(self, group: &mut Group<'a>, message: usize) {
+    fn add_puts(self, group: &mut Group<'a>, message: usize) {
         let plan = group.setting.plan.clone().polling(Polling::Spin);
         let named = self.subject(Mode::Latency, message as u64);
-        let named = Subject { payload_bytes: Some(message as u64), ..named };
-        group.add(named, move || put(&plan, message, &self.transport, &self.work));
+        group.add(named, move || stp::puts(&plan, &self.setup, message));
     }
 }
 
-/// What a user gets who chooses nothing.
-const SHIPPED: Option<&str> = Some("as shipped");
-
-/// Transfers of 1 MiB through the public API with its defaults.
-fn add_shipped(group: &mut Group<'_>) {
-    let (plan, shape) = (group.setting.plan, StpWork::SHAPE);
-    let named = subject("udp", Mode::Throughput, shape.message as u64, 0);
-    let named = Subject { variant: SHIPPED, payload_bytes: None, ..named };
-    group.add(named, move || front_door::stream(plan, shape));
+/// UDP by itself where a link has an MTU of its own; loopback, for units of another.
+fn udp<'a>(group: &Group<'a>) -> Below<'a> {
+    let mtu = group.setting.mtu;
+    let is_told = group.setting.pair.is_none() && mtu != LOOPBACK_MTU;
+    if is_told { Below::UdpOf(mtu) } else { Below::Udp }
 }
 
-/// Puts of 8 bytes through the public API, spinning.
-fn add_shipped_latency(group: &mut Group<'_>) {
-    let plan = group.setting.plan.clone().polling(Polling::Spin);
-    let named = subject("udp", Mode::Latency, WORD as u64, WORD as u64);
-    group.add(Subject { variant: SHIPPED, ..named }, move || front_door::puts(&plan, WORD));
+/// Each way below STP that there is here.
+fn ways<'a>(group: &Group<'a>) -> Vec<(&'static str, Below<'a>)> {
+    let mut ways = vec![("udp", udp(group))];
+    if why_no_ring().is_none() {
+        ways.push(("uring-udp", Below::UringUdp(group.setting.mtu)));
+    }
+    if let Some(pair) = group.setting.pair {
+        ways.push(("0x8181", Below::Ethernet(pair)));
+        ways.push(("ip-118", Below::Ip(group.setting.mtu)));
+        ways.push(("xdp-0x8181", Below::Xdp(pair)));
+    }
+    ways
 }
 
 /// Transfers of 1 MiB, one stream of them.
 pub(super) fn add_throughput(group: &mut Group<'_>) {
-    let mtu = group.setting.mtu;
-    let arena = arena();
-    add_shipped(group);
-    for stu in stus(mtu) {
-        StpPath::new("udp", Udp { mtu }, stu).add_to(group, &arena);
+    for (name, below) in ways(group) {
+        Candidate::over(name, below).add_stream(group, SHAPE);
     }
-    let Some(largest) = stus(mtu).last().copied() else { return };
-    let mut many = StpPath::new("udp", Udp { mtu }, largest);
-    (many.variant, many.work.connections) = (Some("100 connections"), MANY);
-    many.add_to(group, &arena);
-    let mut with_loss = StpPath::new("udp", lossy(Udp { mtu }, LOSS), largest);
-    (with_loss.variant, with_loss.loss) = (Some("1 % lost"), LOSS);
-    with_loss.work = with_loss.work.impatient();
-    with_loss.add_to(group, &arena);
-    StpPath::new("uring-udp", UringUdp { mtu }, largest).add_to(group, &arena);
-    let Some(pair) = group.setting.pair else { return };
-    let (frame, packet) = (full_stu(mtu, 0), full_stu(mtu, 20));
-    StpPath::new("0x8181", Ethertype { pair }, frame).add_to(group, &arena);
-    StpPath::new("ip-118", OverIp { mtu }, packet).add_to(group, &arena);
-    StpPath::new("xdp-0x8181", Rings { pair }, frame).add_to(group, &arena);
+    let udp = Candidate::over("udp", udp(group));
+    let mut short = udp.clone().named("STU of 1024");
+    short.setup = short.setup.with_stu(Some(PAPERS_STU));
+    short.add_stream(group, SHAPE);
+    let mut many = udp.clone().named("100 connections");
+    many.setup.connections = MANY;
+    many.add_stream(group, SHAPE);
+    udp.named("1 % lost").with_loss(LOSS).add_stream(group, SHAPE);
+    if let Some(why) = why_no_ring() {
+        group.lacks(("stp", "uring-udp"), Mode::Throughput, &why);
+    }
+    if group.setting.pair.is_none() {
+        group.lacks(("stp", "0x8181"), Mode::Throughput, NEEDS_CABLE);
+    }
 }
 
 /// What was asked for, over UDP, and over Ethernet where there is a cable.
+fn chosen_ways<'a>(group: &Group<'a>, chosen: &Chosen) -> Vec<Candidate<'a>> {
+    let ethernet = group.setting.pair.map(|pair| Candidate::over("0x8181", Below::Ethernet(pair)));
+    let ways = [Some(Candidate::over("udp", udp(group))), ethernet];
+    let configured = |mut way: Candidate<'a>| {
+        (way.setup.stu, way.setup.connections) = (chosen.stu, chosen.connections);
+        way.with_loss(chosen.loss)
+    };
+    ways.into_iter().flatten().map(configured).collect()
+}
+
 pub(crate) fn add_chosen(group: &mut Group<'_>, chosen: &Chosen) {
-    let mtu = group.setting.mtu;
-    let arena = arena();
-    add_chosen_over(group, ("udp", Udp { mtu }), chosen, &arena);
-    if let Some(pair) = group.setting.pair {
-        add_chosen_over(group, ("0x8181", Ethertype { pair }), chosen, &arena);
-    }
-}
-
-/// The path that was asked for, without its loss.
-fn path_of<T>((name, transport): (&'static str, T), chosen: &Chosen, mtu: u32) -> StpPath<T> {
-    let largest = stus(mtu).last().copied().unwrap_or(1024);
-    let mut path = StpPath::new(name, transport, chosen.stu.unwrap_or(largest).min(largest));
-    path.work.connections = chosen.connections;
-    path
-}
-
-/// The same on a path that loses as much as was asked for.
-fn lossy_path_of<T>(named: (&'static str, T), chosen: &Chosen, mtu: u32) -> StpPath<WithFaults<T>> {
-    let StpPath { name, transport, stu, work, .. } = path_of(named, chosen, mtu);
-    let (work, loss) = (work.impatient(), chosen.loss);
-    StpPath { name, variant: None, transport: lossy(transport, loss), stu, work, loss }
-}
-
-fn add_chosen_over<'a, T: Transport + Copy + 'a>(
-    group: &mut Group<'a>,
-    named: (&'static str, T),
-    chosen: &Chosen,
-    arena: &Arena,
-) where
-    T::Driver: Send,
-{
-    let mtu = group.setting.mtu;
-    if chosen.loss > 0.0 {
-        add_workloads(group, &|| lossy_path_of(named, chosen, mtu), chosen, arena);
-    } else {
-        add_workloads(group, &|| path_of(named, chosen, mtu), chosen, arena);
-    }
-}
-
-fn add_workloads<'a, T: Transport + Copy + 'a>(
-    group: &mut Group<'a>,
-    path: &dyn Fn() -> StpPath<T>,
-    chosen: &Chosen,
-    arena: &Arena,
-) where
-    T::Driver: Send,
-{
-    let message = chosen.message.unwrap_or(StpWork::SHAPE.message);
-    path().add_messages_to(group, arena, message);
-    if chosen.workloads.contains(&Workload::Touch) {
-        path().add_touched_to(group, arena, message);
+    let shape = stp::shape(chosen.message.unwrap_or(SHAPE.message));
+    for way in chosen_ways(group, chosen) {
+        way.clone().add_stream(group, shape);
+        if chosen.workloads.contains(&Workload::Touch) {
+            let mut touching = way;
+            touching.setup.touches = true;
+            touching.add_stream(group, shape);
+        }
     }
 }
 
 /// Round trips of what was asked for.
 pub(super) fn add_chosen_latency(group: &mut Group<'_>, chosen: &Chosen) {
-    let mtu = group.setting.mtu;
-    let message = chosen.message.unwrap_or(WORD);
-    let named = ("udp", Udp { mtu });
-    if chosen.loss > 0.0 {
-        lossy_path_of(named, chosen, mtu).add_puts_to(group, message);
-    } else {
-        path_of(named, chosen, mtu).add_puts_to(group, message);
+    for mut way in chosen_ways(group, chosen) {
+        way.setup.connections = 1;
+        way.add_puts(group, chosen.message.unwrap_or(WORD));
     }
-    let (Some(pair), false) = (group.setting.pair, chosen.loss > 0.0) else { return };
-    path_of(("0x8181", Ethertype { pair }), chosen, mtu).add_puts_to(group, message);
-}
-
-fn put<T: Transport>(plan: &Plan, len: usize, transport: &T, work: &StpWork) -> Result<Sample> {
-    talk::run(plan, len, (transport, work), &Tables::new())
 }
 
 /// A Put of 8 bytes and its acknowledgement, spinning.
 pub(super) fn add_latency(group: &mut Group<'_>) {
-    const STU: u32 = 1024;
-    let mtu = group.setting.mtu;
-    if let Some(pair) = group.setting.pair {
-        StpPath::new("0x8181", Ethertype { pair }, STU).add_puts_to(group, WORD);
-        StpPath::new("ip-118", OverIp { mtu }, STU).add_puts_to(group, WORD);
-        StpPath::new("xdp-0x8181", Rings { pair }, STU).add_puts_to(group, WORD);
+    for (name, below) in ways(group) {
+        Candidate::over(name, below).add_puts(group, WORD);
     }
-    StpPath::new("udp", Udp { mtu }, STU).add_puts_to(group, WORD);
-    add_shipped_latency(group);
 }

@@ -18,8 +18,8 @@ use landfall_testbed::cpu;
 use landfall_testbed::rivals::{Amount, Plan};
 use landfall_testbed::{RttHistogram, Sample};
 
+use super::Role;
 use super::side::joined;
-use super::transport::Role;
 
 /// Messages between two looks at the clock.
 const BATCH: u64 = 32;

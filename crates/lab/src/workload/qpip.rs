@@ -1,456 +1,668 @@
-//! QPIP at work: a connection between two queue pairs, messages that are posted,
-//! sent, received in place and reaped.
+//! Queue pairs as their users have them: messages that are posted, sent, received in place
+//! and reaped through the public API of `landfall`, by adapters that run inline.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::collections::VecDeque;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::thread;
+use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail, ensure};
-use landfall_placement::{Area, Duration, Engine, Instant, PathState, RegionId, Seed};
-use landfall_testbed::VethPair;
-use landfall_transport::memory::{Memory, Regions};
-use qpip::{
-    Access, Adapter, Buffer, Completion, CompletionQueueId, Config, DomainId, Event, Interface,
-    Mapping, MemoryKey, Operation, QueuePairId, QueuePairSetup, ReceiveWork, SendWork, Service,
-    Status, TcpConfig,
+use anyhow::{Context, Result, bail, ensure};
+use landfall::qpip::{
+    Access, Adapter, Arena, ArenaConfig, Builder, ChannelConfig, Completion, CompletionQueue,
+    Faults, Link, Mapping, MemoryRegion, Operation, Part, QueuePair, QueuePairOptions, Status,
+    TunnelConfig, Wait,
 };
+use landfall_placement::{Peer, Seed};
+use landfall_testbed::cpu::{CpuMeter, CpuUse, TaskUse};
+use landfall_testbed::rivals::{Amount, Plan, Polling};
+use landfall_testbed::{CpuSplit, RttHistogram, Sample, Soaked, VethEnd, VethPair};
 
-use super::bulk::Shape;
-use super::transport::{Role, station};
-use super::{HasEngine, Pattern, Route, Sink, SlotLayout, Source, TalkMemory, Talker, Workload};
+use super::side::{Rendezvous, both, joined, place_thread};
+use super::{JUNK, Pattern, Role, Shape};
 
-/// Both sides use this port, by which a packet filter knows their frames.
+/// Both sides use this port.
 const PORT: u16 = 7000;
-/// All stations of this program share a link.
-const PREFIX: u8 = 24;
+/// Rounds at the start that are not recorded, as with the kernel's rivals.
+const WARM_UP: u64 = 1000;
+/// Messages that stay where they landed, to be compared when the clock has stopped.
+const KEPT: u64 = 4;
+/// The longest message of a conversation.
+pub(crate) const LONGEST_TALK: usize = 1 << 10;
+/// Receives that a conversation has posted.
+const TALK_DEPTH: u64 = 8;
 
 /// Who a side is: a station with one address.
-#[derive(Clone, Copy, Debug)]
-pub struct Station {
-    pub(crate) mac: [u8; 6],
-    pub(crate) ip: Ipv4Addr,
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Station {
+    mac: [u8; 6],
+    ip: Ipv4Addr,
 }
 
-/// Makes the two ends of a connection, with work.
-#[derive(Clone, Copy, Debug)]
-pub struct QpipWork {
-    /// The sender or who asks, and the other.
-    pub stations: [Station; 2],
-    pub(crate) mapping: Mapping,
-    pub(crate) seed: Seed,
-}
-
-impl QpipWork {
-    /// Messages between two stations of their own at the ends of a cable.
-    pub fn over(pair: &VethPair) -> Self {
-        let stations = [&pair.a, &pair.b].map(|end| {
-            let found = station(end);
-            Station { mac: found.mac, ip: found.ip }
-        });
-        Self { stations, mapping: Mapping::Message, seed: [5; 32] }
+impl Station {
+    /// A station at an end of a cable, with addresses that the kernel does not have: to its
+    /// own IP address it would answer that nobody listens.
+    fn at(end: &VethEnd) -> Self {
+        let [a, b, c, d] = end.ipv4.octets();
+        let mut mac = end.mac.0;
+        mac[5] ^= 0x80;
+        Self { mac, ip: Ipv4Addr::new(a, b, c, d ^ 0x80) }
     }
 
     /// The same on a link of which nobody else is part.
-    pub const fn alone() -> Self {
-        const fn nth(n: u8) -> Station {
-            Station { mac: [2, b'l', b'f', 0, 0, n], ip: Ipv4Addr::new(10, 79, 0, n) }
+    const fn nth(n: u8) -> Self {
+        Self { mac: [2, b'l', b'f', 0, 0, n], ip: Ipv4Addr::new(10, 79, 0, n) }
+    }
+
+    pub(crate) const fn address(self) -> SocketAddr {
+        SocketAddr::new(std::net::IpAddr::V4(self.ip), PORT)
+    }
+}
+
+/// What carries the frames of queue pairs.
+#[derive(Clone, Copy, Debug)]
+pub enum Below<'a> {
+    /// A cable, by AF_PACKET.
+    Packet(&'a VethPair),
+    /// The same by io_uring.
+    UringPacket(&'a VethPair),
+    /// UDP, for links of this MTU.
+    Tunnel(u32),
+    /// A channel within this process.
+    Process,
+}
+
+impl Below<'_> {
+    /// The station of a side.
+    pub(crate) fn station(self, role: Role) -> Station {
+        match self {
+            Self::Packet(pair) | Self::UringPacket(pair) => Station::at(end(pair, role)),
+            Self::Tunnel(_) | Self::Process => Station::nth(role as u8 + 1),
         }
-        Self { stations: [nth(1), nth(2)], mapping: Mapping::Message, seed: [5; 32] }
     }
+}
 
-    /// Messages of this length through memory that a cache of the second or
-    /// third level holds, as a socket's buffer and a loop's would.
-    pub const fn shape(message: usize) -> Shape {
-        const ROOM: usize = 4 << 20;
-        /// As deep as a queue is allowed to be, with room for both directions.
-        const MOST: usize = 256;
-        let slots = if ROOM / message < MOST { ROOM / message } else { MOST };
-        Shape { message, send_slots: slots, receive_slots: slots - 1 }
+fn end(pair: &VethPair, role: Role) -> &VethEnd {
+    if role == Role::Send { &pair.a } else { &pair.b }
+}
+
+/// How both sides are set up.
+#[derive(Clone, Copy, Debug)]
+pub struct Setup<'a> {
+    /// What is below.
+    pub below: Below<'a>,
+    /// What goes wrong on the path, in both directions.
+    pub faults: Option<(Faults, Seed)>,
+}
+
+impl<'a> Setup<'a> {
+    /// As a user gets it who chooses nothing but the link.
+    pub const fn over(below: Below<'a>) -> Self {
+        Self { below, faults: None }
     }
+}
 
-    /// The other side, as this one knows it.
-    fn other(&self, role: Role) -> SocketAddr {
-        SocketAddr::new(self.stations[1 - role as usize].ip.into(), PORT)
-    }
+/// Messages of this length through memory that a cache of the second or third level holds, as
+/// a socket's buffer and a loop's would.
+pub const fn shape(message: usize) -> Shape {
+    const ROOM: usize = 4 << 20;
+    /// As deep as a queue is allowed to be, with room for both directions.
+    const MOST: usize = 256;
+    let slots = if ROOM / message < MOST { ROOM / message } else { MOST };
+    Shape { message, send_slots: slots, receive_slots: slots - 1 }
+}
 
-    /// An adapter with one queue pair, whose queues are so deep.
-    pub fn host(&self, route: Route, role: Role, depth: u64) -> Result<Host> {
-        let (own, other) = (self.stations[role as usize], self.stations[1 - role as usize]);
-        let mut seed = self.seed;
-        seed[31] ^= role as u8;
-        let tcp = TcpConfig { least_timeout: Duration::from_millis(200), ..TcpConfig::default() };
-        let mut adapter = Adapter::new(Config { tcp, ..Config::default() }, seed);
-        let interface = Interface {
-            mac: own.mac,
-            addresses: vec![(own.ip.into(), PREFIX)],
-            gateways: Vec::new(),
-            neighbours: vec![(other.ip.into(), other.mac)],
-        };
-        adapter.add_interface(route.path, interface)?;
-        adapter.handle_path(Instant::ZERO, route.path, PathState::Up(route.limits));
-        let domain = adapter.create_domain()?;
-        let depth = u32::try_from(depth)?;
-        let completions = adapter.create_completion_queue(2 * depth)?;
-        let pair = adapter.create_queue_pair(&QueuePairSetup {
-            domain,
-            send_completions: completions,
-            receive_completions: completions,
-            service: Service::Tcp(self.mapping),
+/// What a run of messages gave.
+#[derive(Debug)]
+pub struct Outcome {
+    /// In the terms that all candidates share.
+    pub sample: Sample,
+    /// Bytes that were compared with what was sent, after the clock stopped.
+    pub compared: u64,
+}
+
+/// What the sender saw.
+pub(crate) struct Streamed {
+    pub(crate) started: Instant,
+    pub(crate) cpu: TaskUse,
+    pub(crate) machine_s: f64,
+    pub(crate) soaked: Option<Soaked>,
+    pub(crate) retransmitted: u64,
+    pub(crate) copied: u64,
+}
+
+/// What the receiver saw.
+pub(crate) struct Received {
+    pub(crate) started: Instant,
+    pub(crate) ended: Instant,
+    pub(crate) bytes: u64,
+    pub(crate) messages: u64,
+    pub(crate) compared: u64,
+    pub(crate) cpu: TaskUse,
+    pub(crate) copied: u64,
+}
+
+/// What the side saw that asked.
+pub(crate) struct Asked {
+    pub(crate) rounds: u64,
+    pub(crate) seconds: f64,
+    pub(crate) round_trips: RttHistogram,
+    pub(crate) used: CpuUse,
+    pub(crate) copied: u64,
+}
+
+/// An adapter with one queue pair, and memory for so many messages.
+pub(crate) struct Side {
+    pub(crate) adapter: Adapter,
+    pub(crate) pair: Option<QueuePair>,
+    pub(crate) done: CompletionQueue,
+    pub(crate) memory: MemoryRegion,
+    message: u64,
+    slots: u64,
+    limit: Duration,
+}
+
+impl Side {
+    /// With a queue pair of this mapping, and slots for so many messages.
+    pub(crate) fn new(
+        adapter: Adapter,
+        mapping: Mapping,
+        (message, slots): (usize, usize),
+        limit: Duration,
+    ) -> Result<Self> {
+        let domain = adapter.domain()?;
+        let depth = u32::try_from(slots)?;
+        let done = adapter.completion_queue(4 * depth)?;
+        let options = QueuePairOptions {
             send_depth: depth,
             receive_depth: depth,
-        })?;
-        Ok(Host { adapter, domain, completions, pair, own: own.ip.into(), has_ended: false })
-    }
-}
-
-/// An adapter with one queue pair.
-#[derive(Debug)]
-pub struct Host {
-    pub(crate) adapter: Adapter,
-    domain: DomainId,
-    completions: CompletionQueueId,
-    pub(crate) pair: QueuePairId,
-    own: IpAddr,
-    /// The other side sends no more.
-    pub has_ended: bool,
-}
-
-impl Host {
-    /// Where it connects from, or listens.
-    pub const fn address(&self) -> SocketAddr {
-        SocketAddr::new(self.own, PORT)
+            ..QueuePairOptions::tcp(mapping)
+        };
+        let pair = Some(domain.queue_pair(&options, &done, &done)?);
+        // Memory that was used before, as a program's is after a while.
+        let mut memory = Arena::new(ArenaConfig::default()).take(message * slots)?;
+        memory.fill(JUNK);
+        let memory = domain.register(memory, Access::ReadWrite)?;
+        let (message, slots) = (message as u64, slots as u64);
+        Ok(Self { adapter, pair, done, memory, message, slots, limit })
     }
 
-    fn register(&mut self, region: RegionId, len: u64) -> Result<MemoryKey> {
-        let area = Area::new(region, 0, len);
-        Ok(self.adapter.register(self.domain, area, Access::ReadWrite)?)
+    /// Writes into each slot what tells it from others.
+    pub(crate) fn fill(&self) -> Result<()> {
+        let mut bytes = vec![0; self.message as usize];
+        for slot in 0..self.slots {
+            Pattern(slot).fill(&mut bytes);
+            self.memory.copy_in(slot * self.message, &bytes)?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn pair(&mut self) -> Result<&mut QueuePair> {
+        self.pair.as_mut().context("the queue pair is offered")
+    }
+
+    fn slot(&self, nth: u64) -> Result<Part> {
+        let at = nth % self.slots * self.message;
+        Ok(self.memory.part(at..at + self.message)?)
     }
 
     pub(crate) fn connect(&mut self, to: SocketAddr) -> Result<()> {
-        Ok(self.adapter.connect(Instant::ZERO, self.pair, Some(self.address()), to)?)
+        let limit = self.limit;
+        Ok(self.pair()?.connect(to).wait_for(limit).context("nobody answers")??)
     }
 
-    pub(crate) fn listen(&mut self) -> Result<()> {
-        let listener = self.adapter.listen(self.address())?;
-        Ok(self.adapter.offer(listener, self.pair)?)
+    /// Offers the queue pair to who connects. Then all can meet, and `accept` waits.
+    pub(crate) fn listen(&mut self, at: SocketAddr) -> Result<landfall::qpip::Listener> {
+        let listener = self.adapter.listen(at)?;
+        listener.offer(self.pair.take().context("the queue pair is offered")?)?;
+        Ok(listener)
     }
 
-    fn post_receive(&mut self, id: u64, into: Buffer) -> Result<()> {
-        let work = ReceiveWork { id, into: &[into] };
-        Ok(self.adapter.post_receive(Instant::ZERO, self.pair, &work)?)
-    }
-
-    fn post_send(&mut self, now: Instant, id: u64, from: Buffer) -> Result<()> {
-        let work = SendWork { id, from: &[from], to: None };
-        Ok(self.adapter.post_send(now, self.pair, &work)?)
-    }
-
-    /// The next request that is done, and done well. Those that are left over
-    /// when the other side has ended are not counted.
-    #[inline]
-    fn reap(&mut self) -> Result<Option<Completion>> {
-        while let Some(done) = self.adapter.poll(self.completions) {
-            if done.status == Status::Flushed && self.has_ended {
-                continue;
-            }
-            ensure!(done.status.is_success(), "request {}: {}", done.id, done.status);
-            return Ok(Some(done));
-        }
-        Ok(None)
-    }
-
-    fn sort_events(&mut self) -> Result<()> {
-        while let Some(event) = self.adapter.poll_event() {
-            match event {
-                Event::Connected { .. } | Event::Accepted { .. } => {}
-                Event::PeerFinished { .. } => self.has_ended = true,
-                other => bail!("a host was told {other:?}"),
-            }
-        }
-        Ok(())
-    }
-}
-
-impl Workload for QpipWork {
-    type Source = QpipSource;
-    type Sink = QpipSink;
-    type Talker = QpipTalker;
-
-    fn source(&self, route: Route, layout: SlotLayout) -> Result<QpipSource> {
-        QpipSource::new(self, route, layout, self.other(Role::Send))
-    }
-
-    fn sink(&self, route: Route, layout: SlotLayout) -> Result<QpipSink> {
-        QpipSink::new(self, route, layout)
-    }
-
-    fn talker(&self, route: Route, regions: &Regions, memory: TalkMemory) -> Result<QpipTalker> {
-        let mut host = self.host(route, memory.role, TalkMemory::SLOTS)?;
-        let key = host.register(memory.region, TalkMemory::ROOM as u64)?;
-        for nth in 0..TalkMemory::SLOTS {
-            host.post_receive(nth, buffer(key, memory.inward(nth)))?;
-        }
-        match memory.role {
-            Role::Send => host.connect(self.other(Role::Send))?,
-            Role::Receive => host.listen()?,
-        }
-        let regions = regions.clone();
-        Ok(QpipTalker { host, key, regions, memory, said: 0, done: 0, waiting: None })
-    }
-}
-
-fn buffer(key: MemoryKey, area: Area) -> Buffer {
-    Buffer::new(key, area.offset, area.len as u32)
-}
-
-/// Sends slot after slot.
-#[derive(Debug)]
-pub struct QpipSource {
-    pub(crate) host: Host,
-    key: MemoryKey,
-    layout: SlotLayout,
-    offered: u64,
-    done: u64,
-}
-
-impl QpipSource {
-    /// It will send to there.
-    pub fn new(work: &QpipWork, route: Route, layout: SlotLayout, to: SocketAddr) -> Result<Self> {
-        let mut host = work.host(route, Role::Send, layout.slots)?;
-        let key = host.register(layout.region, layout.slots * layout.message)?;
-        host.connect(to)?;
-        Ok(Self { host, key, layout, offered: 0, done: 0 })
-    }
-}
-
-impl HasEngine for QpipSource {
-    type Engine = Adapter;
-
-    fn engine(&mut self) -> &mut Adapter {
-        &mut self.host.adapter
-    }
-}
-
-impl Source for QpipSource {
-    fn step(&mut self, now: Instant, until: u64) -> Result<()> {
-        self.host.sort_events()?;
-        while let Some(done) = self.host.reap()? {
-            let in_turn = done.operation == Operation::Send && done.id == self.done;
-            ensure!(in_turn, "the sender reaped {done:?} after {} messages", self.done);
-            self.done += 1;
-        }
-        while self.offered < until && self.offered - self.done < self.layout.slots {
-            let from = buffer(self.key, self.layout.area(self.offered));
-            self.host.post_send(now, self.offered, from)?;
-            self.offered += 1;
-        }
+    pub(crate) fn accept(&mut self, listener: &landfall::qpip::Listener) -> Result<()> {
+        self.pair = Some(listener.accept().wait_for(self.limit).context("nobody connects")??);
         Ok(())
     }
 
-    fn offered(&self) -> u64 {
-        self.offered
+    pub(crate) fn post_send(&mut self, nth: u64) -> Result<()> {
+        let part = self.slot(nth)?;
+        Ok(self.pair()?.post_send(nth, &[part])?)
     }
 
-    fn done(&self) -> u64 {
-        self.done
+    pub(crate) fn post_receive(&mut self, nth: u64) -> Result<()> {
+        let part = self.slot(nth)?;
+        Ok(self.pair()?.post_receive(nth, &[part])?)
     }
 
-    fn retransmitted(&self) -> u64 {
-        let stats = self.host.adapter.connection_stats(self.host.pair);
+    /// The next completion; drives the adapter until there is one.
+    pub(crate) fn next(&mut self) -> Result<Completion> {
+        let limit = self.limit;
+        let next = self.done.wait_for(limit)?;
+        next.with_context(|| format!("nothing was completed within {limit:?}"))
+    }
+
+    pub(crate) fn retransmitted(&self) -> u64 {
+        let stats = self.pair.as_ref().and_then(QueuePair::stats);
         stats.map_or(0, |stats| stats.segments_again)
     }
-}
 
-/// Receives into slot after slot, each of which takes one message; of a byte
-/// stream, as much as it has room for.
-#[derive(Debug)]
-pub struct QpipSink {
-    pub(crate) host: Host,
-    key: MemoryKey,
-    layout: SlotLayout,
-    received: u64,
-    bytes: u64,
-    /// The message that each slot holds, unless it was posted again: then a
-    /// guess may write anything there.
-    holds: Vec<Option<u64>>,
-    comparing: Option<Comparing>,
-    compared: u64,
-}
-
-/// Slots are compared before they are posted again.
-#[derive(Debug)]
-struct Comparing {
-    regions: Regions,
-    /// How long the sender's messages are, and how many slots it has. Of a byte
-    /// stream several of them may lie in one slot here.
-    sent: (usize, u64),
-    bytes: Vec<u8>,
-}
-
-impl QpipSink {
-    /// Who connects will send.
-    pub fn new(work: &QpipWork, route: Route, layout: SlotLayout) -> Result<Self> {
-        let mut host = work.host(route, Role::Receive, layout.slots)?;
-        let key = host.register(layout.region, layout.slots * layout.message)?;
-        let holds = vec![None; layout.slots as usize];
-        let mut sink =
-            Self { host, key, layout, received: 0, bytes: 0, compared: 0, holds, comparing: None };
-        for slot in 0..layout.slots {
-            sink.post(slot)?;
-        }
-        sink.host.listen()?;
-        Ok(sink)
+    pub(crate) fn copied(&self) -> u64 {
+        self.adapter.links().iter().map(|link| link.counters.bytes_copied).sum()
     }
 
-    /// From now on each message is compared with what was sent, at once: where a
-    /// sender does not wait, there is no end at which all slots could stay as
-    /// they are.
-    pub fn compare(&mut self, regions: &Regions, sent: (usize, u64)) {
-        if self.comparing.is_none() {
-            let bytes = vec![0; self.layout.message as usize];
-            self.comparing = Some(Comparing { regions: regions.clone(), sent, bytes });
-        }
-    }
-
-    /// Has a message been compared?
-    pub const fn has_compared(&self) -> bool {
-        self.compared > 0
-    }
-
-    fn look_at(&mut self, slot: u64, message: u64) -> Result<()> {
-        let Some(Comparing { regions, sent, bytes }) = &mut self.comparing else { return Ok(()) };
-        let area = self.layout.area(slot);
-        regions.read(&area.span(0, area.len as u32), bytes)?;
-        self.compared += 1;
-        let (piece, slots) = *sent;
-        let first = message * (bytes.len() / piece) as u64;
-        let mut pieces = (first..).zip(bytes.chunks(piece));
-        pieces.try_for_each(|(nth, piece)| check_message(nth, slots, piece))
-    }
-
-    fn post(&mut self, slot: u64) -> Result<()> {
-        self.holds[slot as usize] = None;
-        let area = self.layout.area(slot);
-        self.host.post_receive(slot, buffer(self.key, area))
-    }
-}
-
-impl HasEngine for QpipSink {
-    type Engine = Adapter;
-
-    fn engine(&mut self) -> &mut Adapter {
-        &mut self.host.adapter
-    }
-}
-
-impl Sink for QpipSink {
-    fn step(&mut self, repost: bool) -> Result<u64> {
-        self.host.sort_events()?;
-        let before = self.bytes;
-        while let Some(done) = self.host.reap()? {
-            self.bytes += u64::from(done.len);
-            if !done.ends_request {
-                continue;
-            }
-            let slot = self.received % self.layout.slots;
-            let is_full = self.bytes == (self.received + 1) * self.layout.message;
-            if self.host.has_ended && !is_full {
-                // A byte stream ends anywhere.
-                continue;
-            }
-            ensure!(done.id == slot && is_full, "{done:?} after {} messages", self.received);
-            self.look_at(slot, self.received)?;
-            self.holds[slot as usize] = Some(self.received);
-            self.received += 1;
-            if repost && !self.host.has_ended {
-                self.post(slot)?;
-            }
-        }
-        Ok(self.bytes - before)
-    }
-
-    fn delivered(&self) -> u64 {
-        self.received
-    }
-
-    fn check(&self, memory: &Memory, sent: SlotLayout) -> Result<u64> {
-        let mut compared = 0;
-        for (slot, bytes) in memory.chunks(self.layout.message as usize).enumerate() {
-            let Some(message) = self.holds[slot] else { continue };
-            check_message(message, sent.slots, bytes)?;
-            compared += bytes.len() as u64;
-        }
-        ensure!(compared > 0, "no message was there to be compared");
-        Ok(compared)
-    }
-}
-
-/// Is it what a sender with so many slots sends?
-fn check_message(message: u64, slots: u64, bytes: &[u8]) -> Result<()> {
-    match Pattern(message % slots).first_difference(bytes) {
-        Some(at) => bail!("message {message} is wrong from its byte {at} on"),
-        None => Ok(()),
-    }
-}
-
-/// Talks in short messages.
-#[derive(Debug)]
-pub struct QpipTalker {
-    host: Host,
-    key: MemoryKey,
-    regions: Regions,
-    memory: TalkMemory,
-    said: u64,
-    done: u64,
-    /// The request that a message came to, which was not heard yet.
-    waiting: Option<u64>,
-}
-
-impl HasEngine for QpipTalker {
-    type Engine = Adapter;
-
-    fn engine(&mut self) -> &mut Adapter {
-        &mut self.host.adapter
-    }
-}
-
-impl QpipTalker {
-    /// Reaps until a message came.
-    fn listen(&mut self) -> Result<()> {
-        self.host.sort_events()?;
-        while self.waiting.is_none()
-            && let Some(done) = self.host.reap()?
-        {
-            match done.operation {
-                Operation::Send => self.done += 1,
-                Operation::Receive => {
-                    let len = u64::from(done.len);
-                    ensure!(done.ends_message && len == self.memory.message, "{done:?}");
-                    self.waiting = Some(done.id);
-                }
-            }
-        }
+    /// Says that nothing more is sent, and lets the other side hear it.
+    pub(crate) fn finish(mut self) -> Result<()> {
+        let pair = self.pair.take().context("the queue pair is offered")?;
+        // An end that is reset by the other's leaving has ended, too.
+        let _ = pair.close().wait_for(self.limit);
         Ok(())
     }
 }
 
-impl Talker for QpipTalker {
-    fn send(&mut self, now: Instant, message: &[u8]) -> Result<bool> {
-        self.listen()?;
-        if self.said - self.done >= TalkMemory::SLOTS {
-            return Ok(false);
-        }
-        let area = self.memory.out(self.said);
-        self.regions.write(&area.span(0, message.len() as u32), message)?;
-        self.host.post_send(now, self.said, buffer(self.key, area))?;
-        self.said += 1;
-        Ok(true)
+/// A plan and a set-up: what both sides of a run know.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Run<'a> {
+    pub(crate) plan: &'a Plan,
+    pub(crate) setup: &'a Setup<'a>,
+}
+
+/// Messages of one length from queue pair to queue pair.
+pub fn stream(plan: &Plan, setup: &Setup<'_>, shape: Shape) -> Result<Outcome> {
+    let run = Run { plan, setup };
+    let (sent, came) = run.both_sides(
+        |adapter, meeting| run.send(adapter, shape, meeting),
+        |adapter, meeting| run.receive(adapter, shape, meeting),
+    )?;
+    Ok(Outcome { sample: sample(&sent, &came), compared: came.compared })
+}
+
+/// Both sides of a stream.
+pub(crate) fn sample(sent: &Streamed, came: &Received) -> Sample {
+    let time = came.ended.saturating_duration_since(sent.started);
+    Sample {
+        bytes: came.bytes,
+        messages: came.messages,
+        seconds: time.max(Duration::from_nanos(1)).as_secs_f64(),
+        cpu: CpuSplit {
+            send_s: sent.cpu.busy_s(),
+            receive_s: came.cpu.busy_s(),
+            machine_s: sent.machine_s,
+        },
+        soaked: sent.soaked,
+        wakeups: sent.cpu.sleeps + came.cpu.sleeps,
+        retransmitted: sent.retransmitted,
+        user_copied_bytes: sent.copied + came.copied,
+        ..Sample::default()
+    }
+}
+
+/// Messages of `len` bytes there and back, timed one by one.
+pub(crate) fn talk(plan: &Plan, setup: &Setup<'_>, len: usize) -> Result<Sample> {
+    let run = Run { plan, setup };
+    let (asked, (answered, copied)) = run.both_sides(
+        |adapter, meeting| run.ask(adapter, len, meeting),
+        |adapter, meeting| run.answer(adapter, len, meeting),
+    )?;
+    Ok(Sample {
+        bytes: asked.rounds * len as u64,
+        messages: asked.rounds,
+        seconds: asked.seconds,
+        cpu: CpuSplit {
+            send_s: asked.used.thread.busy_s(),
+            receive_s: answered.busy_s(),
+            machine_s: asked.used.machine_s,
+        },
+        rtt: asked.round_trips.summary(),
+        wakeups: asked.used.thread.sleeps + answered.sleeps,
+        user_copied_bytes: asked.copied + copied,
+        ..Sample::default()
+    })
+}
+
+impl Run<'_> {
+    /// Runs both sides, each on a thread of its own.
+    fn both_sides<S: Send, R: Send>(
+        &self,
+        send: impl FnOnce(Adapter, &Rendezvous) -> Result<S> + Send,
+        receive: impl FnOnce(Adapter, &Rendezvous) -> Result<R> + Send,
+    ) -> Result<(S, R)> {
+        let (ours, theirs) = Rendezvous::between_two(self.plan.limit);
+        let [one, two] = match self.setup.below {
+            Below::Process => {
+                let builders = (self.builder(), self.builder());
+                let (one, two) = builders.0.pair(builders.1, ChannelConfig::default())?;
+                [Some(one), Some(two)]
+            }
+            _ => [None, None],
+        };
+        let sends = move || {
+            let adapter = self.open(Role::Send, one, &ours)?;
+            send(adapter, &ours)
+        };
+        let receives = move || {
+            let adapter = self.open(Role::Receive, two, &theirs)?;
+            receive(adapter, &theirs)
+        };
+        thread::scope(|scope| {
+            let [send, receive] = ["landfall-send", "landfall-receive"]
+                .map(|name| thread::Builder::new().name(name.to_owned()));
+            let sent = send.spawn_scoped(scope, sends).context("cannot start a thread");
+            let came = receive.spawn_scoped(scope, receives).context("cannot start a thread");
+            both(
+                sent.and_then(|sent| joined(sent.join())),
+                came.and_then(|came| joined(came.join())),
+            )
+        })
     }
 
-    fn receive(&mut self, message: &mut [u8]) -> Result<bool> {
-        self.listen()?;
-        let Some(request) = self.waiting.take() else { return Ok(false) };
-        let area = self.memory.inward(request);
-        self.regions.read(&area.span(0, area.len as u32), message)?;
-        self.host.post_receive(request, buffer(self.key, area))?;
-        Ok(true)
+    fn builder(&self) -> Builder {
+        let builder = Adapter::builder();
+        // By itself an adapter spins for a while before it sleeps.
+        if self.plan.polling == Polling::Spin { builder.wait(Wait::Spin) } else { builder }
+    }
+
+    /// The adapter of a side, which knows the other; this thread moves to where the side is.
+    pub(crate) fn open(
+        &self,
+        role: Role,
+        joined: Option<Builder>,
+        meeting: &Rendezvous,
+    ) -> Result<Adapter> {
+        let side = role.side(self.plan);
+        place_thread(side)?;
+        let here = SocketAddr::new(side.address, 0);
+        let adapter = match (joined, self.setup.below) {
+            (Some(builder), _) => self.addressed(builder, role)?,
+            (None, Below::Tunnel(mtu)) => return self.open_tunnel(role, (here, mtu), meeting),
+            (None, _) => self.plugged(role)?,
+        };
+        meeting.exchange(here.into())?;
+        Ok(adapter)
+    }
+
+    /// The adapter at an end of a cable.
+    pub(crate) fn plugged(&self, role: Role) -> Result<Adapter> {
+        let link = match self.setup.below {
+            Below::Packet(pair) => Link::packet(end(pair, role).name.as_str()),
+            Below::UringPacket(pair) => Link::packet_uring(end(pair, role).name.as_str()),
+            Below::Tunnel(_) | Below::Process => bail!("there is no cable"),
+        };
+        self.addressed(self.linked(link, role), role)
+    }
+
+    /// The sender has to know where the receiver's end of the tunnel is, which learns who
+    /// sends.
+    fn open_tunnel(
+        &self,
+        role: Role,
+        (here, mtu): (SocketAddr, u32),
+        meeting: &Rendezvous,
+    ) -> Result<Adapter> {
+        let config = TunnelConfig::new(here, mtu);
+        if role == Role::Receive {
+            let config = TunnelConfig { learn_peers: true, ..config };
+            let adapter = self.addressed(self.linked(Link::tunnel_with(config), role), role)?;
+            let own = adapter.links().first().and_then(|link| link.tunnel_address);
+            meeting.exchange(own.context("a tunnel has an address")?.into())?;
+            return Ok(adapter);
+        }
+        let Peer::Socket(there) = meeting.exchange(here.into())? else {
+            bail!("a tunnel without an address");
+        };
+        let config = TunnelConfig { peers: vec![there], ..config };
+        self.addressed(self.linked(Link::tunnel_with(config), role), role)
+    }
+
+    fn linked(&self, link: Link, role: Role) -> Builder {
+        let link = match self.setup.faults {
+            Some((faults, mut seed)) => {
+                seed[0] ^= role as u8; // each direction has its own bad luck
+                link.with_faults(faults, seed)
+            }
+            None => link,
+        };
+        self.builder().link(link)
+    }
+
+    fn addressed(&self, builder: Builder, role: Role) -> Result<Adapter> {
+        let own = self.setup.below.station(role);
+        let builder = builder.address(format!("{}/24", own.ip)).mac(own.mac);
+        builder.open_inline().context("cannot open an adapter")
+    }
+
+    fn side(&self, adapter: Adapter, (message, slots): (usize, usize)) -> Result<Side> {
+        Side::new(adapter, Mapping::Message, (message, slots), limit_of(self.plan))
+    }
+
+    /// Sends for as long, or as many messages, as the plan says.
+    pub(crate) fn send(
+        &self,
+        adapter: Adapter,
+        shape: Shape,
+        meeting: &Rendezvous,
+    ) -> Result<Streamed> {
+        let mut side = self.side(adapter, (shape.message, shape.send_slots))?;
+        side.fill()?;
+        meeting.ready()?;
+        side.connect(self.setup.below.station(Role::Receive).address())?;
+        let sent = stream_from(&mut side, self.plan)?;
+        side.finish()?;
+        Ok(sent)
+    }
+
+    /// Receives until the sender has finished.
+    pub(crate) fn receive(
+        &self,
+        adapter: Adapter,
+        shape: Shape,
+        meeting: &Rendezvous,
+    ) -> Result<Received> {
+        let mut side = self.side(adapter, (shape.message, shape.receive_slots))?;
+        (0..side.slots).try_for_each(|slot| side.post_receive(slot))?;
+        let listener = side.listen(self.setup.below.station(Role::Receive).address())?;
+        meeting.ready()?;
+        side.accept(&listener)?;
+        let (before, started) = (TaskUse::of_this_thread()?, Instant::now());
+        let keep = match self.plan.amount {
+            Amount::Messages(most) => most.min(side.slots),
+            _ => KEPT,
+        };
+        let (mut ended, mut messages, mut kept) = (started, 0, VecDeque::new());
+        loop {
+            let done = side.next()?;
+            if done.status == Status::Flushed {
+                break;
+            }
+            let is_whole = done.status.is_success() && u64::from(done.len) == side.message;
+            ensure!(is_whole && done.ends_message, "{done:?} after {messages} messages");
+            ended = Instant::now();
+            kept.push_back((messages, done.id));
+            messages += 1;
+            if kept.len() as u64 > keep
+                && let Some((_, request)) = kept.pop_front()
+            {
+                side.post_receive(request + side.slots)?;
+            }
+        }
+        let cpu = TaskUse::of_this_thread()? - before;
+        let mut bytes = vec![0; shape.message];
+        for (message, request) in &kept {
+            side.memory.copy_out(request % side.slots * side.message, &mut bytes)?;
+            let sent = Pattern(message % shape.send_slots as u64);
+            if let Some(wrong) = sent.first_difference(&bytes) {
+                bail!("message {message} is wrong from its byte {wrong} on");
+            }
+        }
+        let compared = kept.len() as u64 * side.message;
+        let (bytes, copied) = (messages * side.message, side.copied());
+        side.finish()?;
+        Ok(Received { started, ended, bytes, messages, compared, cpu, copied })
+    }
+
+    /// Asks until the plan's time is over.
+    pub(crate) fn ask(&self, adapter: Adapter, len: usize, meeting: &Rendezvous) -> Result<Asked> {
+        let Amount::Time(time) = self.plan.amount else {
+            bail!("round trips are measured for a time")
+        };
+        ensure!((1..=LONGEST_TALK).contains(&len), "{len} bytes a message; 1 to {LONGEST_TALK}");
+        let mut talk = self.talker(adapter, len)?;
+        meeting.ready()?;
+        talk.connect(self.setup.below.station(Role::Receive).address())?;
+        let (mut round_trips, meter) = (RttHistogram::new(), CpuMeter::start()?);
+        let (mut started, mut round) = (Instant::now(), 0);
+        loop {
+            let asked = Instant::now();
+            if round == WARM_UP {
+                started = asked;
+            }
+            if round > WARM_UP && asked - started >= time {
+                break;
+            }
+            talk.post_send(2 * round)?;
+            ensure!(hear(&mut talk, round)?, "the other side has finished");
+            if round >= WARM_UP {
+                round_trips.record(asked.elapsed());
+            }
+            round += 1;
+        }
+        let (seconds, used) = (started.elapsed().as_secs_f64(), meter.stop()?);
+        let copied = talk.copied();
+        talk.finish()?;
+        Ok(Asked { rounds: round - WARM_UP, seconds, round_trips, used, copied })
+    }
+
+    /// Answers until the other side has finished.
+    pub(crate) fn answer(
+        &self,
+        adapter: Adapter,
+        len: usize,
+        meeting: &Rendezvous,
+    ) -> Result<(TaskUse, u64)> {
+        let mut talk = self.talker(adapter, len)?;
+        let listener = talk.listen(self.setup.below.station(Role::Receive).address())?;
+        meeting.ready()?;
+        talk.accept(&listener)?;
+        let before = TaskUse::of_this_thread()?;
+        let mut round = 0;
+        while hear(&mut talk, round)? {
+            talk.post_send(2 * round)?;
+            round += 1;
+        }
+        let cpu = TaskUse::of_this_thread()? - before;
+        let copied = talk.copied();
+        talk.finish()?;
+        Ok((cpu, copied))
+    }
+
+    /// Even slots are for what goes out, odd ones for what comes in.
+    fn talker(&self, adapter: Adapter, len: usize) -> Result<Side> {
+        let mut talk = self.side(adapter, (len, 4 * TALK_DEPTH as usize))?;
+        for round in 0..TALK_DEPTH {
+            talk.post_receive(2 * round + 1)?;
+        }
+        Ok(talk)
+    }
+}
+
+/// Sends slot after slot for as long, or as many messages, as the plan says.
+pub(crate) fn stream_from(side: &mut Side, plan: &Plan) -> Result<Streamed> {
+    let meter = CpuMeter::start()?;
+    let soaking = plan.soaker_reading();
+    let started = Instant::now();
+    let (mut posted, mut done) = (0, 0);
+    loop {
+        let until = match plan.amount {
+            Amount::Time(time) if started.elapsed() >= time => posted,
+            Amount::Time(_) => u64::MAX,
+            Amount::Messages(most) => most,
+            Amount::Bytes(most) => most.div_ceil(side.message),
+        };
+        while posted < until && posted - done < side.slots {
+            side.post_send(posted)?;
+            posted += 1;
+        }
+        if done == posted {
+            break;
+        }
+        let mut next = Some(side.next()?);
+        while let Some(completion) = next {
+            let in_turn = completion.operation == Operation::Send && completion.id == done;
+            ensure!(
+                in_turn && completion.status.is_success(),
+                "{completion:?} after {done} messages"
+            );
+            done += 1;
+            next = side.done.poll();
+        }
+    }
+    let soaked = plan.soaked_since(soaking.as_ref());
+    let used = meter.stop()?;
+    Ok(Streamed {
+        started,
+        cpu: used.thread,
+        machine_s: used.machine_s,
+        soaked,
+        retransmitted: side.retransmitted(),
+        copied: side.copied(),
+    })
+}
+
+/// Waits for the message of a round, and posts its place again. False: there is no more.
+fn hear(talk: &mut Side, round: u64) -> Result<bool> {
+    loop {
+        let done = talk.next()?;
+        match (done.operation, done.status) {
+            (Operation::Send, Status::Success) => {}
+            (Operation::Receive, Status::Success) => {
+                ensure!(done.id == 2 * (round % TALK_DEPTH) + 1, "{done:?} in round {round}");
+                talk.post_receive(done.id)?;
+                return Ok(true);
+            }
+            (_, Status::Flushed) => return Ok(false),
+            _ => bail!("{done:?} in round {round}"),
+        }
+    }
+}
+
+/// A run that takes longer than its time and the patience of the plan has failed.
+pub(crate) const fn limit_of(plan: &Plan) -> Duration {
+    let own = match plan.amount {
+        Amount::Time(time) => time,
+        Amount::Bytes(_) | Amount::Messages(_) => Duration::ZERO,
+    };
+    own.saturating_add(plan.limit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use landfall_testbed::rivals::Endpoints;
+
+    fn plan(amount: Amount) -> Plan {
+        Plan::new(Endpoints::loopback().unwrap(), amount)
+    }
+
+    #[test]
+    fn messages_cross_and_are_compared() {
+        for below in [Below::Tunnel(1500), Below::Process] {
+            let plan = plan(Amount::Messages(40));
+            let outcome = stream(&plan, &Setup::over(below), shape(16 << 10)).unwrap();
+            let bytes = 40 * (16 << 10);
+            assert_eq!((outcome.sample.bytes, outcome.compared), (bytes, bytes), "{below:?}");
+        }
+    }
+
+    #[test]
+    fn loss_is_mended() {
+        let faults = Some((Faults { loss_at_place: 20_000, ..Faults::default() }, [3; 32]));
+        let setup = Setup { faults, ..Setup::over(Below::Tunnel(1500)) };
+        let outcome = stream(&plan(Amount::Messages(60)), &setup, shape(16 << 10)).unwrap();
+        assert_eq!(outcome.compared, 60 * (16 << 10));
+        assert!(outcome.sample.retransmitted > 0);
+    }
+
+    #[test]
+    fn a_conversation_is_timed() {
+        let plan = plan(Amount::Time(Duration::from_millis(20))).polling(Polling::Spin);
+        let sample = talk(&plan, &Setup::over(Below::Tunnel(1500)), 100).unwrap();
+        assert!(sample.messages > 0 && sample.rtt.is_some());
     }
 }

@@ -4,24 +4,21 @@
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr};
 use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::{Duration, Instant as StdInstant};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use landfall_placement::{Engine, Peer};
+use landfall::qpip::{Mapping, Status};
+use landfall_placement::Peer;
 use landfall_testbed::cpu::{CpuMeter, TaskUse};
-use landfall_testbed::rivals::{Amount, Plan, Side, retransmitted_segments};
-use landfall_testbed::{CpuSplit, Sample, VethPair};
-use landfall_transport::Driver;
-use landfall_transport::memory::{Arena, Regions, Rights};
-use qpip::Mapping;
+use landfall_testbed::rivals::{Amount, Plan, retransmitted_segments};
+use landfall_testbed::{Sample, VethPair};
 use socket2::{Domain, Socket, Type};
 
-use super::bulk::{Shape, Tables};
-use super::qpip::{QpipSink, QpipSource, QpipWork};
-use super::side::{DriverLoop, OtherSideEnded, Rendezvous, Shared, both, joined, place_thread};
-use super::transport::{Found, PATH, Role, Transport};
-use super::{HasEngine, Pattern, Route, Sink, SlotLayout, Source};
+use super::qpip::{self, Below, Received, Run, Setup, Side, Streamed, stream_from};
+use super::side::{Rendezvous, Shared, both, joined, place_thread};
+use super::{Pattern, Role, Shape};
 
 /// What one `send` or `recv` of the socket is given, and each request to send:
 /// the loop that kernel TCP runs beside it.
@@ -42,52 +39,29 @@ pub(crate) enum Direction {
     FromSocket,
 }
 
-struct Sent {
-    started: StdInstant,
-    cpu: TaskUse,
-    machine_s: f64,
-    retransmitted: u64,
-    copied: u64,
-}
-
-struct Received {
-    ended: StdInstant,
-    bytes: u64,
-    messages: u64,
-    cpu: TaskUse,
-    copied: u64,
-}
-
 /// Streams for as long as the plan says, and compares what lies in the
 /// receiver's memory at the end.
-pub(crate) fn run(
-    plan: &Plan,
-    pair: &VethPair,
-    direction: Direction,
-    arena: &Arena,
-) -> Result<Sample> {
+pub(crate) fn run(plan: &Plan, pair: &VethPair, direction: Direction) -> Result<Sample> {
     let Amount::Time(time) = plan.amount else { bail!("a stream to a socket takes its time") };
-    let (shared, tables) = (Shared::default(), Tables::new());
     let (ours, theirs) = Rendezvous::between_two(plan.limit);
-    let work = QpipWork { mapping: Mapping::Stream, ..QpipWork::over(pair) };
-    let run = Run { plan, time, work, path: Found { pair }, arena, shared: &shared };
+    let setup = Setup::over(Below::Packet(pair));
+    let (is_draining, shared) = (AtomicBool::new(false), Shared::default());
+    let run = Between { plan, time, setup: &setup, is_draining: &is_draining, shared: &shared };
     let (sent, received) = thread::scope(|scope| {
         let send = thread::Builder::new().name("landfall-send".into());
         let send = send.spawn_scoped(scope, || {
             let (_end, meeting) = (shared.end_when_dropped(), ours);
-            place_thread(&plan.endpoints.send)?;
             match direction {
-                Direction::ToSocket => run.queue_pair_sends(&tables.send, &meeting),
+                Direction::ToSocket => run.queue_pair_sends(&meeting),
                 Direction::FromSocket => run.socket_sends(&meeting),
             }
         });
         let receive = thread::Builder::new().name("landfall-receive".into());
         let receive = receive.spawn_scoped(scope, || {
             let (_end, meeting) = (shared.end_when_dropped(), theirs);
-            place_thread(&plan.endpoints.receive)?;
             match direction {
                 Direction::ToSocket => run.socket_receives(&meeting),
-                Direction::FromSocket => run.queue_pair_receives(&tables.receive, &meeting),
+                Direction::FromSocket => run.queue_pair_receives(&meeting),
             }
         });
         let sent = send.context("cannot start a thread").and_then(|send| joined(send.join()));
@@ -95,143 +69,92 @@ pub(crate) fn run(
             receive.context("cannot start a thread").and_then(|receive| joined(receive.join()));
         both(sent, received)
     })?;
-    Ok(sample(&sent, &received))
+    Ok(qpip::sample(&sent, &received))
 }
 
-fn sample(sent: &Sent, received: &Received) -> Sample {
-    let time = received.ended.saturating_duration_since(sent.started);
-    Sample {
-        bytes: received.bytes,
-        messages: received.messages,
-        seconds: time.max(Duration::from_nanos(1)).as_secs_f64(),
-        cpu: CpuSplit {
-            send_s: sent.cpu.busy_s(),
-            receive_s: received.cpu.busy_s(),
-            machine_s: sent.machine_s,
-        },
-        wakeups: sent.cpu.sleeps + received.cpu.sleeps,
-        retransmitted: sent.retransmitted,
-        user_copied_bytes: sent.copied + received.copied,
-        ..Sample::default()
-    }
-}
-
-struct Run<'a> {
+/// What both ends know.
+struct Between<'a> {
     plan: &'a Plan,
     time: Duration,
-    work: QpipWork,
-    path: Found<'a>,
-    arena: &'a Arena,
+    setup: &'a Setup<'a>,
+    /// The socket's time is over: what comes from now on is compared, and does not count.
+    is_draining: &'a AtomicBool,
     shared: &'a Shared,
 }
 
-type Driven<'a> = <Found<'a> as Transport>::Driver;
-
-impl<'a> Run<'a> {
-    const SHAPE: Shape = QpipWork::shape(PIECE);
-
-    fn side(&self, role: Role) -> &Side {
-        let endpoints = &self.plan.endpoints;
-        if role == Role::Send { &endpoints.send } else { &endpoints.receive }
-    }
-
-    /// A driver of the queue pair's side, and the way for its engine.
-    fn open(&self, role: Role, regions: &Regions) -> Result<(Driven<'a>, Route)> {
-        let (driver, _) = self.path.open(role, self.side(role), regions)?;
-        let route = Route { path: PATH, limits: driver.limits(), to: Peer::Unaddressed };
-        Ok((driver, route))
-    }
+impl Between<'_> {
+    const SHAPE: Shape = qpip::shape(PIECE);
 
     fn limit(&self) -> Duration {
-        self.time.saturating_add(self.plan.limit)
+        qpip::limit_of(self.plan)
     }
 
-    fn driver_loop(&self, driver: Driven<'a>) -> DriverLoop<Driven<'a>> {
-        DriverLoop::new(driver, self.plan, self.limit())
+    /// The queue pair's end, with memory for requests of this length. Whose turn it is, the
+    /// other end has to find its station.
+    fn side(&self, role: Role, request: usize, meeting: &Rendezvous) -> Result<(Side, Peer)> {
+        let run = Run { plan: self.plan, setup: self.setup };
+        place_thread(role.side(self.plan))?;
+        let adapter = run.plugged(role)?;
+        let own = self.setup.below.station(role).address();
+        let other = meeting.exchange(own.into())?;
+        let slots = qpip::shape(request).send_slots;
+        Ok((Side::new(adapter, Mapping::Stream, (request, slots), self.limit())?, other))
     }
 
-    fn turn(
-        &self,
-        driver_loop: &mut DriverLoop<Driven<'a>>,
-        engine: &mut impl Engine,
-    ) -> Result<()> {
-        if self.shared.is_over() {
-            return Err(OtherSideEnded.into());
-        }
-        driver_loop.turn(engine)
-    }
-
-    fn queue_pair_sends(&self, regions: &Regions, meeting: &Rendezvous) -> Result<Sent> {
-        let Shape { message, send_slots, .. } = Self::SHAPE;
-        let mut memory = self.arena.take(message * send_slots)?;
-        fill(&mut memory);
-        let region = regions.lend(memory, Rights::READ)?;
-        let (driver, route) = self.open(Role::Send, regions)?;
-        let Peer::Socket(to) = meeting.exchange(Peer::Unaddressed)? else {
-            bail!("the socket has no address");
-        };
-        let layout = SlotLayout { region, message: message as u64, slots: send_slots as u64 };
-        let mut source = QpipSource::new(&self.work, route, layout, to)?;
+    fn queue_pair_sends(&self, meeting: &Rendezvous) -> Result<Streamed> {
+        let (mut side, to) = self.side(Role::Send, PIECE, meeting)?;
+        let Peer::Socket(to) = to else { bail!("the socket has no address") };
+        side.fill()?;
         meeting.ready()?;
-        let meter = CpuMeter::start()?;
-        let started = StdInstant::now();
-        let mut driver_loop = self.driver_loop(driver);
+        side.connect(to)?;
+        let sent = stream_from(&mut side, self.plan)?;
+        side.finish()?;
+        Ok(sent)
+    }
+
+    fn queue_pair_receives(&self, meeting: &Rendezvous) -> Result<Received> {
+        let (mut side, _) = self.side(Role::Receive, REQUEST, meeting)?;
+        let slots = qpip::shape(REQUEST).send_slots as u64;
+        (0..slots).try_for_each(|slot| side.post_receive(slot))?;
+        let listener = side.listen(self.setup.below.station(Role::Receive).address())?;
+        meeting.ready()?;
+        side.accept(&listener)?;
+        let (before, started) = (TaskUse::of_this_thread()?, Instant::now());
+        let (mut bytes, mut messages, mut ended, mut cpu) = (0, 0, started, None);
+        let (mut piece, mut compared) = (vec![0; REQUEST], 0);
         loop {
-            let is_time_over = started.elapsed() >= self.time;
-            let until = if is_time_over { source.offered() } else { u64::MAX };
-            source.step(driver_loop.now(), until)?;
-            if is_time_over && source.done() == source.offered() {
+            let done = side.next()?;
+            if done.status == Status::Flushed {
                 break;
             }
-            self.turn(&mut driver_loop, source.engine())?;
-        }
-        let used = meter.stop()?;
-        source.host.adapter.shutdown(driver_loop.now(), source.host.pair)?;
-        // The socket hears of the end, and has nothing more to do.
-        while !self.shared.is_over() {
-            driver_loop.turn(source.engine())?;
-        }
-        let (retransmitted, copied) =
-            (source.retransmitted(), driver_loop.driver.counters().bytes_copied);
-        Ok(Sent { started, cpu: used.thread, machine_s: used.machine_s, retransmitted, copied })
-    }
-
-    fn queue_pair_receives(&self, regions: &Regions, meeting: &Rendezvous) -> Result<Received> {
-        let Shape { message, send_slots: receive_slots, .. } = QpipWork::shape(REQUEST);
-        let memory = self.arena.take(message * receive_slots)?;
-        let region = regions.lend(memory, Rights::READ | Rights::WRITE)?;
-        let (driver, route) = self.open(Role::Receive, regions)?;
-        let layout = SlotLayout { region, message: message as u64, slots: receive_slots as u64 };
-        let mut sink = QpipSink::new(&self.work, route, layout)?;
-        let listens_at = sink.host.address();
-        meeting.exchange(listens_at.into())?;
-        meeting.ready()?;
-        let before = TaskUse::of_this_thread()?;
-        let mut driver_loop = self.driver_loop(driver);
-        let (mut bytes, mut ended) = (0, StdInstant::now());
-        let mut cpu = None;
-        while !sink.host.has_ended {
-            self.turn(&mut driver_loop, sink.engine())?;
-            let fresh = sink.step(true)?;
-            if cpu.is_some() {
+            ensure!(done.status.is_success(), "{done:?}");
+            // What is still in buffers when the socket has its last byte does not count, and
+            // is compared.
+            if cpu.is_none() && self.is_draining.load(Ordering::Acquire) {
+                cpu = Some(TaskUse::of_this_thread()? - before);
+            }
+            if cpu.is_none() {
+                (bytes, ended) = (bytes + u64::from(done.len), Instant::now());
+            }
+            if !done.ends_request {
                 continue;
             }
-            if fresh > 0 {
-                bytes += fresh;
-                ended = StdInstant::now();
+            // The last request of a stream may end before it is full.
+            let end = u64::from(done.offset) + u64::from(done.len);
+            if cpu.is_some() && end == REQUEST as u64 {
+                side.memory.copy_out(done.id % slots * REQUEST as u64, &mut piece)?;
+                compared += check_request(done.id, &piece)?;
             }
-            // What is still in buffers when the socket has its last byte does
-            // not count, and is compared.
-            if self.shared.is_draining() {
-                cpu = Some(TaskUse::of_this_thread()? - before);
-                sink.compare(regions, (PIECE, SOCKET_PIECES as u64));
+            messages += 1;
+            if end == REQUEST as u64 {
+                side.post_receive(done.id + slots)?;
             }
         }
         let cpu = cpu.context("the socket ended before its time")?;
-        ensure!(sink.has_compared(), "nothing came after the time was over");
-        let copied = driver_loop.driver.counters().bytes_copied;
-        regions.take_back(region)?;
-        Ok(Received { ended, bytes, messages: sink.delivered(), cpu, copied })
+        ensure!(compared > 0, "nothing came after the time was over");
+        let copied = side.copied();
+        side.finish()?;
+        Ok(Received { started, ended, bytes, messages, compared, cpu, copied })
     }
 
     fn socket(&self, at: SocketAddr) -> Result<Socket> {
@@ -244,28 +167,30 @@ impl<'a> Run<'a> {
         Ok(socket)
     }
 
-    fn socket_sends(&self, meeting: &Rendezvous) -> Result<Sent> {
+    fn socket_sends(&self, meeting: &Rendezvous) -> Result<Streamed> {
+        place_thread(&self.plan.endpoints.send)?;
         let mut memory = vec![0; PIECE * SOCKET_PIECES];
         fill(&mut memory);
-        let Peer::Socket(to) = meeting.exchange(Peer::Unaddressed)? else {
+        let own = SocketAddr::new(self.plan.endpoints.send.address, 0);
+        let Peer::Socket(to) = meeting.exchange(own.into())? else {
             bail!("the queue pair has no address");
         };
-        let mut socket = self.socket(SocketAddr::new(self.side(Role::Send).address, 0))?;
+        let mut socket = self.socket(own)?;
         meeting.ready()?;
         socket
             .connect_timeout(&to.into(), self.plan.limit)
             .context("cannot connect to a station")?;
         let meter = CpuMeter::start()?;
-        let started = StdInstant::now();
+        let started = Instant::now();
         while started.elapsed() < self.time {
             for piece in memory.chunks(PIECE) {
                 socket.write_all(piece).context("cannot send to a queue pair")?;
             }
         }
         let used = meter.stop()?;
-        self.shared.drain();
+        self.is_draining.store(true, Ordering::Release);
         // So that there is a request to compare, however little was buffered.
-        for piece in memory.chunks(PIECE).cycle().take(2 * REQUEST / PIECE) {
+        for piece in memory.chunks(PIECE).cycle().take(SOCKET_PIECES * 2 * REQUEST / PIECE) {
             socket.write_all(piece).context("cannot send to a queue pair")?;
         }
         socket.shutdown(Shutdown::Write)?;
@@ -274,42 +199,44 @@ impl<'a> Run<'a> {
             thread::sleep(GLANCE);
         }
         let retransmitted = retransmitted_segments(socket.as_fd())?;
-        Ok(Sent {
+        Ok(Streamed {
             started,
             cpu: used.thread,
             machine_s: used.machine_s,
+            soaked: None,
             retransmitted,
             copied: 0, // in user space
         })
     }
 
     fn socket_receives(&self, meeting: &Rendezvous) -> Result<Received> {
-        let listener = self.socket(SocketAddr::new(self.side(Role::Receive).address, 0))?;
+        place_thread(&self.plan.endpoints.receive)?;
+        let listener = self.socket(SocketAddr::new(self.plan.endpoints.receive.address, 0))?;
         listener.listen(1)?;
         let own = listener.local_addr()?.as_socket().context("a TCP socket has an address")?;
         meeting.exchange(own.into())?;
         meeting.ready()?;
-        let before = TaskUse::of_this_thread()?;
         // The listener's read time-out bounds this.
         let (mut socket, _) = listener.accept().context("no queue pair has connected")?;
         socket.set_read_timeout(Some(self.limit()))?;
+        let (before, started) = (TaskUse::of_this_thread()?, Instant::now());
         let mut memory = vec![0; PIECE * SOCKET_PIECES];
         let (mut bytes, mut calls, mut at) = (0u64, 0, 0);
-        let mut ended = StdInstant::now();
+        let mut ended = started;
         loop {
             let end = (at + PIECE).min(memory.len());
             let got = socket.read(&mut memory[at..end]).context("cannot receive")?;
             if got == 0 {
                 break;
             }
-            ended = StdInstant::now();
+            ended = Instant::now();
             bytes += got as u64;
             calls += 1;
             at = (at + got) % (PIECE * SOCKET_PIECES);
         }
         let cpu = TaskUse::of_this_thread()? - before;
-        check(&memory, bytes)?;
-        Ok(Received { ended, bytes, messages: calls, cpu, copied: 0 })
+        let compared = check(&memory, bytes)?;
+        Ok(Received { started, ended, bytes, messages: calls, compared, cpu, copied: 0 })
     }
 }
 
@@ -322,15 +249,26 @@ fn fill(memory: &mut [u8]) {
 
 /// The last pieces of a stream of so many bytes, round and round, are those that
 /// a queue pair sent.
-fn check(memory: &[u8], bytes: u64) -> Result<()> {
+fn check(memory: &[u8], bytes: u64) -> Result<u64> {
     let pieces = bytes / PIECE as u64;
     ensure!(bytes > 0 && bytes.is_multiple_of(PIECE as u64), "{bytes} bytes are no whole pieces");
     for piece in pieces.saturating_sub(SOCKET_PIECES as u64)..pieces {
         let at = (piece % SOCKET_PIECES as u64) as usize * PIECE;
-        let sent = Pattern(piece % Run::SHAPE.send_slots as u64);
+        let sent = Pattern(piece % Between::SHAPE.send_slots as u64);
         if let Some(wrong) = sent.first_difference(&memory[at..at + PIECE]) {
             bail!("piece {piece} is wrong from its byte {wrong} on");
         }
     }
-    Ok(())
+    Ok(pieces.min(SOCKET_PIECES as u64) * PIECE as u64)
+}
+
+/// What the `nth` request has of the socket's stream. Gives how much was compared.
+fn check_request(nth: u64, bytes: &[u8]) -> Result<u64> {
+    let first = nth * (REQUEST / PIECE) as u64;
+    for (piece, bytes) in (first..).zip(bytes.chunks(PIECE)) {
+        if let Some(wrong) = Pattern(piece % SOCKET_PIECES as u64).first_difference(bytes) {
+            bail!("piece {piece} of the socket is wrong from its byte {wrong} on");
+        }
+    }
+    Ok(bytes.len() as u64)
 }

@@ -1,24 +1,16 @@
-//! What both threads of a run have in common: core and namespace, how they
-//! meet, how they wait, and how one ends when the other does.
+//! What both sides of a run have in common: core and namespace, how they meet, and how one
+//! ends when the other does.
 
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::time::{Duration, Instant as StdInstant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use landfall_placement::{Engine, Instant, Peer};
+use landfall_placement::Peer;
 use landfall_testbed::cpu;
-use landfall_testbed::rivals::{Amount, Plan, Polling, Side};
-use landfall_transport::memory::Regions;
-use landfall_transport::{Clock, Driver, Wait, Waiter};
-
-use super::Route;
-use super::transport::{PATH, Role, Transport};
-
-/// A sleeping side looks so often whether the other has ended.
-const LOOK_EVERY: Duration = Duration::from_millis(5);
+use landfall_testbed::rivals::Side;
 
 /// Said by a side that ended because the other did.
 #[derive(Debug)]
@@ -37,10 +29,6 @@ impl std::error::Error for OtherSideEnded {}
 pub(crate) enum Update {
     /// Its name; none once it is ready.
     Met(Option<Peer>),
-    /// The last messages are coming.
-    Draining,
-    /// It knows: what comes from now on is not posted again.
-    Drained,
     /// It has ended.
     Over,
 }
@@ -65,8 +53,6 @@ impl fmt::Debug for RemoteSide {
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
     over: AtomicBool,
-    draining: AtomicBool,
-    drained: AtomicBool,
     remote: Option<RemoteSide>,
 }
 
@@ -80,8 +66,6 @@ impl Shared {
     pub(crate) fn hear(&self, news: Update) {
         match news {
             Update::Met(_) => {}
-            Update::Draining => self.draining.store(true, Ordering::Release),
-            Update::Drained => self.drained.store(true, Ordering::Release),
             Update::Over => self.over.store(true, Ordering::Relaxed),
         }
     }
@@ -95,27 +79,6 @@ impl Shared {
 
     pub(crate) fn is_over(&self) -> bool {
         self.over.load(Ordering::Relaxed)
-    }
-
-    /// The last messages are coming: what they fill is not posted again.
-    pub(super) fn drain(&self) {
-        self.tell(Update::Draining);
-    }
-
-    pub(super) fn is_draining(&self) -> bool {
-        self.draining.load(Ordering::Acquire)
-    }
-
-    /// Whoever receives has heard that the last messages are coming.
-    pub(super) fn know_of_draining(&self) {
-        if !self.is_drained() {
-            self.tell(Update::Drained);
-        }
-    }
-
-    /// Has it?
-    pub(super) fn is_drained(&self) -> bool {
-        self.drained.load(Ordering::Acquire)
     }
 
     /// Tells the other side, however the holder ends.
@@ -186,73 +149,6 @@ pub(crate) fn place_thread(side: &Side) -> Result<()> {
         namespace.join_this_thread()?;
     }
     Ok(())
-}
-
-/// A driver that knows who is at the other end, and the way there. On the thread that will
-/// drive it, in its namespace.
-pub(super) fn open_route<T: Transport>(
-    transport: &T,
-    role: Role,
-    side: &Side,
-    regions: &Regions,
-    meeting: &Rendezvous,
-) -> Result<(T::Driver, Route)> {
-    let (mut driver, own) = transport.open(role, side, regions)?;
-    let to = meeting.exchange(own)?;
-    transport.meet(&mut driver, to)?;
-    let way = Route { path: PATH, limits: driver.limits(), to };
-    Ok((driver, way))
-}
-
-/// A run that takes longer than its time and the patience of the plan has failed.
-pub(super) const fn limit_of(plan: &Plan) -> Duration {
-    let own = match plan.amount {
-        Amount::Time(time) => time,
-        Amount::Bytes(_) | Amount::Messages(_) => Duration::ZERO,
-    };
-    own.saturating_add(plan.limit)
-}
-
-/// A driver, and how its thread waits.
-#[derive(Debug)]
-pub(super) struct DriverLoop<D> {
-    pub(super) driver: D,
-    waiter: Waiter,
-    clock: Clock,
-    started: StdInstant,
-    limit: Duration,
-}
-
-impl<D: Driver> DriverLoop<D> {
-    pub(super) fn new(driver: D, plan: &Plan, limit: Duration) -> Self {
-        let wait = match plan.polling {
-            Polling::Block => Wait::Block,
-            Polling::Spin => Wait::Spin,
-        };
-        let (waiter, clock) = (Waiter::new(wait), Clock::start());
-        Self { driver, waiter, clock, started: StdInstant::now(), limit }
-    }
-
-    pub(super) fn now(&self) -> Instant {
-        self.clock.now()
-    }
-
-    /// One turn, and a wait if nothing moved. An error once the time is over.
-    #[inline]
-    pub(super) fn turn<E: Engine>(&mut self, engine: &mut E) -> Result<()> {
-        let now = self.clock.now();
-        if self.driver.turn(engine, now)?.any() {
-            self.waiter.busy();
-        } else {
-            self.waiter.idle(&mut self.driver, engine, &self.clock, LOOK_EVERY)?;
-        }
-        if now.since(Instant::ZERO) > self.limit {
-            let time = self.started.elapsed();
-            let counters = self.driver.counters();
-            bail!("no end after {time:?}; refused: {}; {counters:?}", engine.refusals());
-        }
-        Ok(())
-    }
 }
 
 /// Both results, or the error that explains the other.

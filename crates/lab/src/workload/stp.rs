@@ -1,427 +1,572 @@
-//! The Scheduled Transfer Work at work: a connection, Transfers over it,
-//! and Puts into a region of the other side.
+//! The Scheduled Transfer Protocol as its users have it: Transfers and Puts through the public
+//! API of `landfall`. What differs from its defaults is in [`Setup`], and in the name of the
+//! row that is measured with it.
 
 use std::collections::VecDeque;
+use std::net::SocketAddr;
 use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail, ensure};
-use landfall_placement::checksum::sum_of;
-use landfall_placement::{Area, Duration, Engine, Instant, PathState, Seed};
-use landfall_transport::memory::{Memory, Pins, Regions};
-use stp_core::{
-    Admission, Config, Connect, ConnectionId, Endpoint, Error, Event, ReceiveId, RemoteRegion,
-    Rights, SendId,
+use anyhow::{Context, Result, bail, ensure};
+use landfall::stp::blocking::{Connection, Endpoint, Listener};
+use landfall::stp::{
+    Builder, ChannelConfig, Config, Error, Faults, Memory, Message, Operation, Peer, RemoteRights,
+    Sent, Stats, Transport, Wait,
 };
+use landfall_placement::Seed;
+use landfall_placement::checksum::sum_of;
+use landfall_testbed::cpu::{CpuMeter, CpuUse, TaskUse};
+use landfall_testbed::rivals::{Amount, Plan, Polling, Side};
+use landfall_testbed::{CpuSplit, RttHistogram, Sample, Soaked, VethPair};
+use landfall_transport::packet::Interface;
+use landfall_transport::rawip::RawIpConfig;
+use landfall_transport::udp::UdpConfig;
+use landfall_transport::uring::UringUdpConfig;
+use stp_core::wire::carrier::IP_PROTOCOL;
 
-use super::bulk::Shape;
-use super::transport::{Role, receive_buffer};
-use super::{HasEngine, Pattern, Route, Sink, SlotLayout, Source, TalkMemory, Talker, Workload};
+use super::side::{Rendezvous, both, joined, place_thread};
+use super::{JUNK, Pattern, Role, Shape};
 
-const PORT: u16 = 1;
-/// Transfers of long messages under way at a time: the next are asked for while others are
-/// sent.
-pub(super) const UNDER_WAY: usize = 16;
-/// Up to this length a window of Transfers is no window of bytes that matters: as many are
-/// under way as the other side answers at a time. Fewer would make both sides sleep in turn,
-/// three times for each window, and on a busy machine each time is a turn of the scheduler.
-const SHORT: u64 = 64 << 10;
-/// Of the receive buffer what is granted takes so much: a queued datagram takes
-/// more kernel memory than it has bytes.
-const BUFFER_PER_WINDOW: u32 = 3;
+/// The port of STP.
+const PORT: u16 = 7;
+/// What both sides call the region that is written to.
+const NAME: u32 = 1;
+/// Rounds at the start that are not recorded, as with the kernel's rivals.
+const WARM_UP: u64 = 1000;
+/// Transfers under way at a time: the next are asked for while others are sent.
+const UNDER_WAY: usize = 16;
+/// Of short Transfers more are under way, so that neither side sleeps in turn.
+const SHORT: usize = 64 << 10;
+/// So many of them.
+const SHORT_UNDER_WAY: usize = 64;
+/// Messages that stay where they landed, to be compared when the clock has stopped.
+const KEPT: usize = 4;
 
-/// Makes STP endpoints with work.
+/// What is below STP.
+#[derive(Clone, Copy, Debug)]
+pub enum Below<'a> {
+    /// UDP, which finds its MTU by itself.
+    Udp,
+    /// UDP for an MTU that was chosen.
+    UdpOf(u32),
+    /// UDP by io_uring, for an MTU that was chosen.
+    UringUdp(u32),
+    /// Frames of ethertype 0x8181 along a cable.
+    Ethernet(&'a VethPair),
+    /// The same through mapped rings.
+    Xdp(&'a VethPair),
+    /// Packets of IP protocol 118, for links of this MTU.
+    Ip(u32),
+    /// A channel within this process.
+    Process,
+}
+
+impl Below<'_> {
+    fn transport(self, role: Role, side: &Side) -> Transport {
+        let at = SocketAddr::new(side.address, 0);
+        let interface = |pair: &VethPair| {
+            let end = if role == Role::Send { &pair.a } else { &pair.b };
+            Interface::from(end.name.as_str())
+        };
+        match self {
+            Self::Udp | Self::Process => Transport::udp(at),
+            Self::UdpOf(mtu) => Transport::udp_with(UdpConfig::new(at, mtu)),
+            Self::UringUdp(mtu) => Transport::udp_uring(UringUdpConfig::new(at, mtu)),
+            Self::Ethernet(pair) => Transport::ethernet(interface(pair)),
+            Self::Xdp(pair) => Transport::xdp(interface(pair)),
+            Self::Ip(mtu) => Transport::ip_with(RawIpConfig::new(side.address, IP_PROTOCOL, mtu)),
+        }
+    }
+
+    /// What an endpoint is configured with that nobody configures.
+    fn usual(self) -> Config {
+        match self {
+            Self::Ethernet(_) | Self::Xdp(_) | Self::Process => Config::default(),
+            _ => Config::shared_network(),
+        }
+    }
+}
+
+/// How both sides are set up.
 #[derive(Clone, Debug)]
-pub struct StpWork {
-    /// How both engines are configured.
-    pub config: Config,
-    /// Their randomness.
-    pub seed: Seed,
+pub struct Setup<'a> {
+    /// What is below.
+    pub below: Below<'a>,
+    /// No longer STU than this; without it, what fills a packet.
+    pub stu: Option<u32>,
     /// The connections that Transfers go over, in turn.
     pub connections: u32,
+    /// What goes wrong on the path, in both directions.
+    pub faults: Option<(Faults, Seed)>,
+    /// In place of what is usual there.
+    pub config: Option<Config>,
     /// The receiver reads every byte of a Transfer before its place is used again.
-    pub touch: Option<Touch>,
+    pub touches: bool,
 }
 
-/// What a receiver needs that reads what came.
-#[derive(Clone, Debug)]
-pub struct Touch {
-    /// Its memory.
-    pub regions: Regions,
-    /// What the bytes of each of the sender's slots come to.
-    pub sums: Arc<[u16]>,
-}
-
-impl Touch {
-    /// The sums of what a sender with this memory sends.
-    pub fn sums(shape: Shape) -> Arc<[u16]> {
-        let mut bytes = vec![0; shape.message];
-        let mut sum = |slot| {
-            Pattern(slot).fill(&mut bytes);
-            sum_of(&bytes)
-        };
-        (0..shape.send_slots as u64).map(&mut sum).collect()
-    }
-}
-
-impl StpWork {
-    /// With STUs of this size, or as long as the path's packets hold if that is less and it
-    /// is no power of two; and with the patience of kernel TCP
-    /// (`TCP_RTO_MIN`): on a busy machine a thread may have to wait for its core.
-    pub fn with_stu(stu: u32) -> Self {
-        let patience = Duration::from_millis(200);
-        let usual = Config::default();
-        let config = Config {
-            max_stu: stu.next_power_of_two().ilog2() as u8,
-            window: usual.window.min(Self::room()),
-            retry_after: patience,
-            retry_floor: patience,
-            ..usual
-        };
-        Self { config, seed: [9; 32], connections: 1, touch: None }
+impl<'a> Setup<'a> {
+    /// As a user gets it who chooses nothing but the transport.
+    pub const fn over(below: Below<'a>) -> Self {
+        Self { below, stu: None, connections: 1, faults: None, config: None, touches: false }
     }
 
-    /// The same with less patience, for paths that lose something.
-    pub fn impatient(mut self) -> Self {
-        let usual = Config::default();
-        self.config.retry_after = usual.retry_after;
-        self.config.retry_floor = usual.retry_floor;
-        self
+    /// The same with an STU of at most this.
+    #[must_use]
+    pub fn with_stu(self, stu: Option<u32>) -> Self {
+        Self { stu, ..self }
     }
 
-    /// Transfers of 1 MiB, over as much memory as others use.
-    pub const SHAPE: Shape = Shape {
-        message: 1 << 20,
-        send_slots: Shape::STREAM.send_slots << 2,
-        receive_slots: Shape::STREAM.receive_slots << 2,
-    };
-
-    /// The same with messages of another length: as many places as there are for 1 MiB,
-    /// fewer of longer ones, and twice as many of short ones, of which more are under way.
-    pub const fn shape(message: usize) -> Shape {
-        if message as u64 <= SHORT {
-            let slots = Self::SHAPE.send_slots << 1;
-            return Shape { message, send_slots: slots, receive_slots: slots - 1 };
+    /// The configuration, where it is not the usual one.
+    fn configured(&self) -> Option<Config> {
+        let max_stu = self.stu.map(|stu| stu.next_power_of_two().ilog2() as u8);
+        let base = self.config.clone();
+        match (base, max_stu) {
+            (base, None) => base,
+            (base, Some(max_stu)) => {
+                Some(Config { max_stu, ..base.unwrap_or_else(|| self.below.usual()) })
+            }
         }
-        if message <= Self::SHAPE.message {
-            return Shape { message, ..Self::SHAPE };
-        }
-        let slots = Self::SHAPE.message * Self::SHAPE.send_slots / message;
-        Shape { message, send_slots: slots, receive_slots: slots - 1 }
     }
 
-    /// What may be granted where the receive buffer is what bounds it: whole
-    /// Transfers if it holds one, since one that is granted in two parts has
-    /// others between them, and guesses miss.
-    fn room() -> u64 {
-        let room = u64::from(receive_buffer() / BUFFER_PER_WINDOW);
-        let transfer = Self::SHAPE.message as u64;
-        if room < transfer { room } else { room / transfer * transfer }
+    fn builder(&self, plan: &Plan) -> Builder {
+        let mut builder = Endpoint::builder();
+        if let Some(config) = self.configured() {
+            builder = builder.config(config);
+        }
+        // By itself an endpoint spins for a while before it sleeps.
+        if plan.polling == Polling::Spin { builder.wait(Wait::Spin) } else { builder }
+    }
+
+    /// An endpoint in the namespace of its side; this thread moves there.
+    fn bind(&self, plan: &Plan, role: Role) -> Result<Endpoint> {
+        let side = role.side(plan);
+        place_thread(side)?;
+        let mut transport = self.below.transport(role, side);
+        if let Some((faults, mut seed)) = self.faults {
+            seed[0] ^= role as u8; // each direction has its own bad luck
+            transport = transport.with_faults(faults, seed);
+        }
+        let endpoint = self.builder(plan).path(transport).bind();
+        Ok(endpoint.with_context(|| format!("cannot bind an endpoint at {}", side.address))?.into())
+    }
+
+    /// Two endpoints of this process, and what each is called by the other.
+    fn bind_pair(&self, plan: &Plan) -> Result<[(Endpoint, Peer); 2]> {
+        let builders = (self.builder(plan), self.builder(plan));
+        let (one, two) = builders.0.bind_pair(builders.1, ChannelConfig::default())?;
+        Ok([(one.into(), Peer::Node(0)), (two.into(), Peer::Node(1))])
     }
 
     /// So many Transfers of this length are under way at a time.
-    fn under_way(&self, message: u64) -> usize {
-        let most = if message <= SHORT { usize::from(self.config.slots) } else { UNDER_WAY };
+    fn under_way(&self, shape: Shape) -> usize {
+        let most = if shape.message <= SHORT { SHORT_UNDER_WAY } else { UNDER_WAY };
         most.max(self.connections as usize)
     }
-
-    fn endpoint(&self, route: Route, side: u8) -> Endpoint {
-        let mut seed = self.seed;
-        seed[31] ^= side;
-        let mut endpoint = Endpoint::new(self.config.clone(), seed);
-        endpoint.handle_path(Instant::ZERO, route.path, PathState::Up(route.limits));
-        endpoint
-    }
 }
 
-impl Workload for StpWork {
-    type Source = StpSource;
-    type Sink = StpSink;
-    type Talker = StpTalker;
+/// Transfers of 1 MiB, over 64 MiB of memory at each side.
+pub const SHAPE: Shape = Shape { message: 1 << 20, send_slots: 64, receive_slots: 63 };
 
-    fn source(&self, route: Route, layout: SlotLayout) -> Result<StpSource> {
-        let mut engine = self.endpoint(route, 1);
-        let connect = Connect { port: PORT, ..Connect::default() };
-        let connect = |_| engine.connect(Instant::ZERO, route.path, route.to, connect);
-        let connections = (0..self.connections).map(connect).collect::<Result<_, _>>()?;
-        let (most, under_way) = (self.under_way(layout.message), VecDeque::new());
-        Ok(StpSource { engine, connections, layout, offered: 0, under_way, most })
-    }
-
-    fn sink(&self, route: Route, layout: SlotLayout) -> Result<StpSink> {
-        let mut engine = self.endpoint(route, 2);
-        engine.listen(PORT, Admission::Open)?;
-        let holds = vec![None; layout.slots as usize];
-        let free = (0..layout.slots).collect();
-        let waiting = VecDeque::new();
-        let toucher =
-            self.touch.as_ref().map(|touch| (Pins::new(&touch.regions), touch.sums.clone()));
-        Ok(StpSink { engine, layout, free, waiting, delivered: 0, holds, toucher })
-    }
-
-    fn talker(&self, route: Route, regions: &Regions, memory: TalkMemory) -> Result<StpTalker> {
-        let mut engine = self.endpoint(route, 1 + memory.role as u8);
-        let connection = if memory.role == Role::Send {
-            let connect = Connect { port: PORT, ..Connect::default() };
-            Some(engine.connect(Instant::ZERO, route.path, route.to, connect)?)
-        } else {
-            engine.listen(PORT, Admission::Open)?;
-            None
-        };
-        let (regions, region) = (regions.clone(), None);
-        Ok(StpTalker { engine, connection, region, regions, memory, put: 0, done: 0, heard: 0 })
-    }
+/// The same with messages of another length: as many places as there are for 1 MiB, fewer of
+/// longer ones, and twice as many of short ones, of which more are under way.
+pub const fn shape(message: usize) -> Shape {
+    let slots = if message <= SHORT {
+        2 * SHAPE.send_slots
+    } else if message <= SHAPE.message {
+        SHAPE.send_slots
+    } else {
+        SHAPE.message * SHAPE.send_slots / message
+    };
+    Shape { message, send_slots: slots, receive_slots: slots - 1 }
 }
 
-/// Sends slot after slot.
+/// What the bytes of each of the sender's slots come to.
+fn sums(shape: Shape) -> Arc<[u16]> {
+    let mut bytes = vec![0; shape.message];
+    let mut sum = |slot| {
+        Pattern(slot).fill(&mut bytes);
+        sum_of(&bytes)
+    };
+    (0..shape.send_slots as u64).map(&mut sum).collect()
+}
+
+/// What a run of Transfers gave.
 #[derive(Debug)]
-pub struct StpSource {
-    engine: Endpoint,
-    connections: Vec<ConnectionId>,
-    layout: SlotLayout,
-    offered: u64,
-    /// Transfers that are not acknowledged, and which they are, oldest first.
-    under_way: VecDeque<(SendId, u64)>,
-    /// No more of them.
-    most: usize,
+pub struct Outcome {
+    /// In the terms that all candidates share.
+    pub sample: Sample,
+    /// Bytes that were compared with what was sent, after the clock stopped.
+    pub compared: u64,
+    /// What the sender's endpoint did.
+    pub sender: Stats,
+    /// What the receiver's did.
+    pub receiver: Stats,
 }
 
-impl HasEngine for StpSource {
-    type Engine = Endpoint;
+/// What the sender saw.
+pub(crate) struct Streamed {
+    started: Instant,
+    pub(crate) cpu: TaskUse,
+    pub(crate) machine_s: f64,
+    /// STUs that left beyond what the messages have.
+    pub(crate) retransmitted: u64,
+    soaked: Option<Soaked>,
+    pub(crate) stats: Stats,
+}
 
-    fn engine(&mut self) -> &mut Endpoint {
-        &mut self.engine
+/// What the receiver saw.
+pub(crate) struct Received {
+    pub(crate) started: Instant,
+    pub(crate) ended: Instant,
+    pub(crate) bytes: u64,
+    pub(crate) messages: u64,
+    compared: u64,
+    pub(crate) cpu: TaskUse,
+    pub(crate) stats: Stats,
+}
+
+/// What the side saw that asked.
+pub(crate) struct Asked {
+    pub(crate) rounds: u64,
+    pub(crate) seconds: f64,
+    pub(crate) round_trips: RttHistogram,
+    pub(crate) used: CpuUse,
+}
+
+pub(crate) fn copied(stats: &Stats) -> u64 {
+    stats.paths.iter().map(|path| path.counters.bytes_copied).sum()
+}
+
+/// Lets the other side in.
+pub(crate) fn listen(endpoint: &Endpoint) -> Result<Listener> {
+    Ok(endpoint.listen(PORT)?)
+}
+
+/// A plan and a set-up: what both sides of a run know.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Run<'a> {
+    pub(crate) plan: &'a Plan,
+    pub(crate) setup: &'a Setup<'a>,
+}
+
+/// Transfers of one length, one stream of them, out of memory and into memory that is lent
+/// for each and comes back.
+pub fn stream(plan: &Plan, setup: &Setup<'_>, shape: Shape) -> Result<Outcome> {
+    let run = Run { plan, setup };
+    let (sent, came) = run.both_sides(
+        |endpoint, to, meeting| run.send(shape, endpoint, to, meeting),
+        |endpoint, listener, meeting| run.receive(shape, endpoint, listener, meeting),
+    )?;
+    let time = came.ended.saturating_duration_since(sent.started);
+    let sample = Sample {
+        bytes: came.bytes,
+        messages: came.messages,
+        seconds: time.max(Duration::from_nanos(1)).as_secs_f64(),
+        cpu: CpuSplit {
+            send_s: sent.cpu.busy_s(),
+            receive_s: came.cpu.busy_s(),
+            machine_s: sent.machine_s,
+        },
+        soaked: sent.soaked,
+        wakeups: sent.cpu.sleeps + came.cpu.sleeps,
+        retransmitted: sent.retransmitted,
+        user_copied_bytes: copied(&sent.stats) + copied(&came.stats),
+        ..Sample::default()
+    };
+    Ok(Outcome { sample, compared: came.compared, sender: sent.stats, receiver: came.stats })
+}
+
+/// Puts of this length and their acknowledgements, one by one.
+pub(crate) fn puts(plan: &Plan, setup: &Setup<'_>, len: usize) -> Result<Sample> {
+    let run = Run { plan, setup };
+    let (asked, served) = run.both_sides(
+        |endpoint, to, _| run.ask(len, endpoint, to),
+        |endpoint, listener, _| run.answer(len, endpoint, listener),
+    )?;
+    Ok(Sample {
+        bytes: asked.rounds * len as u64,
+        messages: asked.rounds,
+        seconds: asked.seconds,
+        cpu: CpuSplit {
+            send_s: asked.used.thread.busy_s(),
+            receive_s: served.busy_s(),
+            machine_s: asked.used.machine_s,
+        },
+        rtt: asked.round_trips.summary(),
+        wakeups: asked.used.thread.sleeps + served.sleeps,
+        ..Sample::default()
+    })
+}
+
+impl Run<'_> {
+    /// Runs both sides, each on a thread of its own.
+    fn both_sides<S: Send, R: Send>(
+        &self,
+        send: impl FnOnce(&Endpoint, Peer, &Rendezvous) -> Result<S> + Send,
+        receive: impl FnOnce(&Endpoint, &Listener, &Rendezvous) -> Result<R> + Send,
+    ) -> Result<(S, R)> {
+        let Self { plan, setup } = *self;
+        let (ours, theirs) = Rendezvous::between_two(plan.limit);
+        let [mut one, mut two] = match setup.below {
+            Below::Process => setup.bind_pair(plan)?.map(Some),
+            _ => [None, None],
+        };
+        let bound = |given: Option<(Endpoint, Peer)>, role| match given {
+            Some(given) => anyhow::Ok(given),
+            None => self.bind(role),
+        };
+        let calls = move || {
+            let (endpoint, own) = bound(one.take(), Role::Send)?;
+            let to = ours.exchange(own)?;
+            send(&endpoint, to, &ours)
+        };
+        let is_called = move || {
+            let (endpoint, own) = bound(two.take(), Role::Receive)?;
+            // Nobody is called before somebody listens.
+            let listener = listen(&endpoint)?;
+            theirs.exchange(own)?;
+            receive(&endpoint, &listener, &theirs)
+        };
+        thread::scope(|scope| {
+            let [send, receive] = ["landfall-send", "landfall-receive"]
+                .map(|name| thread::Builder::new().name(name.to_owned()));
+            let sent = send.spawn_scoped(scope, calls).context("cannot start a thread");
+            let received = receive.spawn_scoped(scope, is_called).context("cannot start a thread");
+            both(
+                sent.and_then(|sent| joined(sent.join())),
+                received.and_then(|came| joined(came.join())),
+            )
+        })
     }
-}
 
-impl StpSource {
-    /// The slot of the next message is the engine's while that of a round
-    /// before is under way.
-    fn next_slot_is_free(&self) -> bool {
-        self.under_way.front().is_none_or(|(_, oldest)| self.offered - oldest < self.layout.slots)
+    /// The endpoint of a side, and by what name the other reaches it.
+    pub(crate) fn bind(&self, role: Role) -> Result<(Endpoint, Peer)> {
+        let endpoint = self.setup.bind(self.plan, role)?;
+        let own = endpoint.local().context("the path has no address of its own")?;
+        Ok((endpoint, own))
     }
-}
 
-impl Source for StpSource {
-    fn step(&mut self, now: Instant, until: u64) -> Result<()> {
-        while let Some(event) = self.engine.poll_event() {
-            match event {
-                Event::Connected { .. } => {}
-                Event::Sent { send, .. } => self.under_way.retain(|(id, _)| *id != send),
-                other => bail!("the sender was told {other:?}"),
+    /// Sends for as long, or as many messages, as the plan says.
+    pub(crate) fn send(
+        &self,
+        shape: Shape,
+        endpoint: &Endpoint,
+        to: Peer,
+        meeting: &Rendezvous,
+    ) -> Result<Streamed> {
+        let plan = self.plan;
+        let connect = |_| endpoint.connect(to, PORT);
+        let connections: Vec<Connection> =
+            (0..self.setup.connections).map(connect).collect::<Result<_, _>>()?;
+        let mut ready = VecDeque::new();
+        for slot in 0..shape.send_slots as u64 {
+            let mut memory = endpoint.memory(shape.message)?;
+            Pattern(slot).fill(&mut memory);
+            ready.push_back((slot as u32, memory));
+        }
+        let most = self.setup.under_way(shape);
+        meeting.ready()?;
+        let meter = CpuMeter::start()?;
+        let soaking = plan.soaker_reading();
+        let started = Instant::now();
+        let mut under_way: VecDeque<(u32, Operation<Sent>)> = VecDeque::new();
+        let mut turn = connections.iter().cycle();
+        let mut begun = 0;
+        loop {
+            let is_over = match plan.amount {
+                Amount::Time(time) => started.elapsed() >= time,
+                Amount::Messages(most) => begun >= most,
+                Amount::Bytes(most) => begun * shape.message as u64 >= most,
+            };
+            let is_full = under_way.len() >= most;
+            let next = if is_full || is_over { None } else { ready.pop_front() };
+            match (next, under_way.pop_front()) {
+                (Some((slot, memory)), oldest) => {
+                    let connection = turn.next().context("there is a connection")?;
+                    under_way.extend(oldest);
+                    under_way.push_back((slot, connection.send(memory).opaque(slot).start()));
+                    begun += 1;
+                }
+                (None, Some((slot, oldest))) => {
+                    ready.extend(oldest.wait()?.memory.map(|memory| (slot, memory)));
+                }
+                (None, None) => break,
             }
         }
-        let is_open = self.connections.iter().all(|id| self.engine.is_open(*id));
-        while is_open
-            && self.offered < until
-            && self.under_way.len() < self.most
-            && self.next_slot_is_free()
-        {
-            let area = self.layout.area(self.offered);
-            let connection = self.connections[self.offered as usize % self.connections.len()];
-            match self.engine.send(now, connection, area, self.offered as u32) {
-                Ok(id) => self.under_way.push_back((id, self.offered)),
-                Err(Error::Busy) => break,
+        let soaked = plan.soaked_since(soaking.as_ref());
+        let used = meter.stop()?;
+        let stats = endpoint.stats();
+        connections.into_iter().try_for_each(Connection::close)?;
+        let again = stats.engine.bytes_sent.saturating_sub(begun * shape.message as u64);
+        let sent = (stats.engine.stus_sent, stats.engine.bytes_sent.max(1));
+        Ok(Streamed {
+            started,
+            cpu: used.thread,
+            machine_s: used.machine_s,
+            retransmitted: (again * sent.0).div_ceil(sent.1),
+            soaked,
+            stats,
+        })
+    }
+
+    /// Receives until the sender has closed its connections.
+    pub(crate) fn receive(
+        &self,
+        shape: Shape,
+        endpoint: &Endpoint,
+        listener: &Listener,
+        meeting: &Rendezvous,
+    ) -> Result<Received> {
+        let sums = self.setup.touches.then(|| sums(shape));
+        // Memory that was used before, as a program's is after a while, with something else in
+        // it.
+        let place = || -> Result<Memory> {
+            let mut memory = endpoint.memory(shape.message)?;
+            memory.fill(JUNK);
+            Ok(memory)
+        };
+        let keep = match self.plan.amount {
+            Amount::Messages(most) => (most as usize).min(shape.receive_slots),
+            _ => KEPT,
+        };
+        let places = (0..shape.receive_slots).map(|_| place()).collect::<Result<Vec<_>>>()?;
+        let mut spare = places.into_iter();
+        let accept = |_| listener.accept_within(self.plan.limit)?.context("nobody calls");
+        let connections: Vec<Connection> =
+            (0..self.setup.connections).map(accept).collect::<Result<_>>()?;
+        let mut posted: VecDeque<(&Connection, Operation<Message>)> = VecDeque::new();
+        for (connection, memory) in connections.iter().cycle().zip(spare.by_ref()) {
+            posted.push_back((connection, connection.receive(memory).start()));
+        }
+        let mut kept: VecDeque<Message> = VecDeque::new();
+        meeting.ready()?;
+        let (before, started) = (TaskUse::of_this_thread()?, Instant::now());
+        let (mut ended, mut bytes, mut messages) = (started, 0, 0);
+        while let Some((connection, oldest)) = posted.pop_front() {
+            let message = match oldest.wait() {
+                Ok(message) => message,
+                Err(Error::Closed { .. }) => continue,
                 Err(error) => return Err(error.into()),
+            };
+            ended = Instant::now();
+            bytes += message.len() as u64;
+            messages += 1;
+            if let Some(sums) = &sums {
+                let wanted = sums.get(message.opaque() as usize);
+                ensure!(wanted == Some(&sum_of(&message)), "the bytes have another sum");
             }
-            self.offered += 1;
-        }
-        Ok(())
-    }
-
-    fn offered(&self) -> u64 {
-        self.offered
-    }
-
-    fn done(&self) -> u64 {
-        self.offered - self.under_way.len() as u64
-    }
-
-    fn retransmitted(&self) -> u64 {
-        // What was sent beyond the bytes of the messages, in STUs.
-        let stats = self.engine.stats();
-        let again = stats.bytes_sent.saturating_sub(self.offered * self.layout.message);
-        (again * stats.stus_sent).div_ceil(stats.bytes_sent.max(1))
-    }
-}
-
-/// Receives into whatever slot is free.
-#[derive(Debug)]
-pub struct StpSink {
-    engine: Endpoint,
-    layout: SlotLayout,
-    free: VecDeque<u64>,
-    /// What was offered while no slot was free.
-    waiting: VecDeque<ReceiveId>,
-    delivered: u64,
-    /// The message that each slot holds, unless it is used again.
-    holds: Vec<Option<u32>>,
-    /// Reads what came, and knows what it comes to.
-    toucher: Option<(Pins, Arc<[u16]>)>,
-}
-
-impl HasEngine for StpSink {
-    type Engine = Endpoint;
-
-    fn engine(&mut self) -> &mut Endpoint {
-        &mut self.engine
-    }
-}
-
-impl StpSink {
-    /// Reads every byte of a message where it lies, and sees that it is the right one.
-    fn touch(&mut self, memory: Area, message: u32) -> Result<()> {
-        let Some((pins, sums)) = &mut self.toucher else { return Ok(()) };
-        let sum = pins.sum(&[memory.span(0, u32::try_from(memory.len)?)])?;
-        pins.release();
-        let expected = sums[message as usize % sums.len()];
-        ensure!(sum.sum() == expected, "message {message} has another sum than what was sent");
-        Ok(())
-    }
-
-    /// Gives what was offered the slots that are free.
-    fn accept(&mut self) -> Result<()> {
-        while !self.free.is_empty()
-            && let Some(offer) = self.waiting.pop_front()
-            && let Some(slot) = self.free.pop_front()
-        {
-            self.holds[slot as usize] = None;
-            self.engine.accept(Instant::ZERO, offer, self.layout.area(slot), false)?;
-        }
-        Ok(())
-    }
-}
-
-impl Sink for StpSink {
-    fn step(&mut self, repost: bool) -> Result<u64> {
-        let mut bytes = 0;
-        while let Some(event) = self.engine.poll_event() {
-            match event {
-                Event::Accepted { .. } => {}
-                Event::Received { memory, len, opaque, .. } => {
-                    bytes += len;
-                    self.delivered += 1;
-                    self.touch(memory, opaque)?;
-                    let slot = memory.offset / self.layout.message;
-                    self.holds[slot as usize] = Some(opaque);
-                    if repost {
-                        self.free.push_back(slot);
-                    }
-                }
-                Event::Offered { receive, .. } => self.waiting.push_back(receive),
-                other => bail!("the receiver was told {other:?}"),
+            // The newest stay where they landed, to be looked at in the end.
+            kept.push_back(message);
+            if kept.len() > keep
+                && let Some(oldest) = kept.pop_front()
+            {
+                posted.push_back((connection, connection.receive(oldest.into_memory()).start()));
             }
         }
-        self.accept()?;
-        Ok(bytes)
-    }
-
-    fn delivered(&self) -> u64 {
-        self.delivered
-    }
-
-    fn check(&self, memory: &Memory, sent: SlotLayout) -> Result<u64> {
+        let cpu = TaskUse::of_this_thread()? - before;
         let mut compared = 0;
-        for (slot, bytes) in memory.chunks(self.layout.message as usize).enumerate() {
-            let Some(message) = self.holds[slot] else { continue };
-            let wrong = Pattern(u64::from(message) % sent.slots).first_difference(bytes);
-            if let Some(at) = wrong {
-                bail!("message {message} is wrong from its byte {at} on");
-            }
-            compared += bytes.len() as u64;
+        for message in kept {
+            let slot = message.opaque();
+            let difference = Pattern(u64::from(slot)).first_difference(&message);
+            ensure!(
+                difference.is_none(),
+                "slot {slot} is not what was sent from byte {difference:?} on"
+            );
+            compared += message.len() as u64;
         }
-        ensure!(compared > 0, "no message was there to be compared");
-        Ok(compared)
+        let stats = endpoint.stats();
+        Ok(Received { started, ended, bytes, messages, compared, cpu, stats })
     }
-}
 
-/// Puts into a region of the other side, and hears the acknowledgement. The
-/// other side has nothing to say: its engine answers.
-#[derive(Debug)]
-pub struct StpTalker {
-    engine: Endpoint,
-    connection: Option<ConnectionId>,
-    region: Option<RemoteRegion>,
-    regions: Regions,
-    memory: TalkMemory,
-    put: u64,
-    done: u64,
-    heard: u64,
-}
-
-impl HasEngine for StpTalker {
-    type Engine = Endpoint;
-
-    fn engine(&mut self) -> &mut Endpoint {
-        &mut self.engine
-    }
-}
-
-impl StpTalker {
-    fn sort_events(&mut self, now: Instant) -> Result<()> {
-        while let Some(event) = self.engine.poll_event() {
-            match event {
-                Event::Connected { connection, .. } => {
-                    let len = TalkMemory::ROOM as u64;
-                    self.engine.request_region(now, connection, 0, len, Rights::PUT)?;
-                }
-                Event::Accepted { .. } => {}
-                Event::RegionAsked { ask, len, .. } => {
-                    let area = Area::new(self.memory.region, 0, len);
-                    self.engine.expose(ask, area, Rights::PUT)?;
-                }
-                Event::RegionAvailable { region, .. } => self.region = Some(region),
-                Event::PutDone { .. } => self.done += 1,
-                other => bail!("a talker was told {other:?}"),
-            }
-        }
-        Ok(())
-    }
-}
-
-impl Talker for StpTalker {
-    fn send(&mut self, now: Instant, message: &[u8]) -> Result<bool> {
-        self.sort_events(now)?;
-        let (Some(region), Some(connection)) = (self.region, self.connection) else {
-            return Ok(false);
+    /// Writes to the other side, a Put at a time.
+    pub(crate) fn ask(&self, len: usize, endpoint: &Endpoint, to: Peer) -> Result<Asked> {
+        let Amount::Time(time) = self.plan.amount else {
+            bail!("round trips are measured for a time")
         };
-        let area = self.memory.out(self.put);
-        self.regions.write(&area.span(0, message.len() as u32), message)?;
-        let at = self.memory.inward(self.put).offset;
-        self.engine.put(now, connection, &region, at, area, false)?;
-        self.put += 1;
-        Ok(true)
+        let connection = endpoint.connect(to, PORT)?;
+        let remote = connection.request_region(NAME, len as u64, RemoteRights::ALL).wait()?;
+        let word = endpoint.register(Memory::zeroed(len))?;
+        let (mut round_trips, meter) = (RttHistogram::new(), CpuMeter::start()?);
+        let (mut started, mut round) = (Instant::now(), 0);
+        loop {
+            let asked = Instant::now();
+            if round == WARM_UP {
+                started = asked;
+            }
+            if round > WARM_UP && asked - started >= time {
+                break;
+            }
+            remote.put(0, &word).wait()?;
+            if round >= WARM_UP {
+                round_trips.record(asked.elapsed());
+            }
+            round += 1;
+        }
+        let (seconds, used) = (started.elapsed().as_secs_f64(), meter.stop()?);
+        connection.close()?;
+        Ok(Asked { rounds: round - WARM_UP, seconds, round_trips, used })
     }
 
-    fn receive(&mut self, message: &mut [u8]) -> Result<bool> {
-        self.sort_events(Instant::ZERO)?;
-        if self.heard == self.done {
-            return Ok(false);
-        }
-        // What was acknowledged is what was put.
-        let area = self.memory.out(self.heard);
-        self.regions.read(&area.span(0, message.len() as u32), message)?;
-        self.heard += 1;
-        Ok(true)
+    /// Lets the other side write until it has gone; drives meanwhile.
+    pub(crate) fn answer(
+        &self,
+        len: usize,
+        endpoint: &Endpoint,
+        listener: &Listener,
+    ) -> Result<TaskUse> {
+        let connection = listener.accept_within(self.plan.limit)?.context("nobody calls")?;
+        let region = endpoint.register(Memory::zeroed(len))?;
+        let request = connection.region_request()?;
+        let _exposed = request.expose(&region.whole(), RemoteRights::ALL)?;
+        let before = TaskUse::of_this_thread()?;
+        connection.closed()?;
+        Ok(TaskUse::of_this_thread()? - before)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use landfall_testbed::rivals::Endpoints;
 
-    /// With sixteen at a time both sides slept most of the time, and short messages went at
-    /// a third of their rate.
+    fn plan(messages: u64) -> Plan {
+        Plan::new(Endpoints::loopback().unwrap(), Amount::Messages(messages))
+    }
+
     #[test]
-    fn short_messages_fill_the_slots_of_a_connection() {
-        let work = StpWork::with_stu(1024);
-        let slots = usize::from(work.config.slots);
-        for message in [1, 64, 1024, 64 << 10] {
-            let shape = StpWork::shape(message);
-            assert!(work.under_way(message as u64) >= slots);
-            assert!(shape.most_under_way() >= slots as u64, "there are places for them: {shape:?}");
-            assert_ne!(shape.send_slots, shape.receive_slots, "each place holds something else");
+    fn transfers_cross_and_are_compared() {
+        for below in [Below::Udp, Below::UdpOf(1500), Below::Process] {
+            let setup = Setup { connections: 3, touches: true, ..Setup::over(below) };
+            let outcome = stream(&plan(7), &setup, shape(100_000)).unwrap();
+            assert_eq!((outcome.sample.bytes, outcome.compared), (700_000, 700_000), "{below:?}");
         }
-        // What is granted bounds the others.
-        assert_eq!(work.under_way(1 << 20), UNDER_WAY);
+    }
+
+    #[test]
+    fn loss_is_mended_and_counted() {
+        let faults = Some((Faults { loss_at_place: 50_000, ..Faults::default() }, [3; 32]));
+        let setup = Setup { faults, ..Setup::over(Below::UdpOf(1500)) };
+        let outcome = stream(&plan(4), &setup, shape(200_000)).unwrap();
+        assert_eq!(outcome.compared, 800_000);
+        let lost: u64 = outcome
+            .receiver
+            .paths
+            .iter()
+            .filter_map(|path| path.faults)
+            .map(|f| f.lost_at_place)
+            .sum();
+        assert!(lost > 0 && outcome.sample.retransmitted > 0, "{lost}");
+    }
+
+    #[test]
+    fn an_stu_that_was_chosen_is_the_longest() {
+        let setup = Setup::over(Below::Udp).with_stu(Some(1024));
+        assert_eq!(setup.configured().unwrap().max_stu, 10);
+        assert!(setup.configured().unwrap().congestion.is_some());
+        let usual = Setup::over(Below::Udp);
+        assert!(usual.configured().is_none());
+        assert_eq!(usual.under_way(shape(64)), SHORT_UNDER_WAY);
+        assert_eq!(usual.under_way(SHAPE), UNDER_WAY);
     }
 }

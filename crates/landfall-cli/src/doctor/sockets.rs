@@ -4,6 +4,7 @@ use std::fs::OpenOptions;
 use std::io;
 use std::net::Ipv4Addr;
 
+use landfall_placement::PathId;
 use landfall_testbed::Namespace;
 use landfall_testbed::ingress::why_no_ingress;
 use landfall_testbed::privileges::{self, Privilege};
@@ -17,7 +18,6 @@ use socket2::{Domain, Socket, Type};
 
 use super::{Feature, Finding};
 use crate::style;
-use landfall_lab::workload::transport::PATH;
 
 /// An ethertype for experiments on one's own network (RFC 9542): nobody
 /// sends it here.
@@ -56,7 +56,8 @@ fn packet_offload() -> Finding {
 
 fn try_offload() -> anyhow::Result<()> {
     let framing = Framing::Ethernet { filter: Filter::ethertypes([LOCAL_EXPERIMENT]) };
-    let driver = PacketDriver::open(PATH, &PacketConfig::new("lo", framing), &Regions::new(1))?;
+    let driver =
+        PacketDriver::open(PathId(0), &PacketConfig::new("lo", framing), &Regions::new(1))?;
     Ok(driver.capabilities().require(transport::Feature::TcpSegmentation)?)
 }
 
@@ -96,7 +97,7 @@ fn tap() -> Finding {
 fn raw_ip() -> Finding {
     let (feature, name) = (Feature::RawIp, "raw IP");
     let config = RawIpConfig::new(Ipv4Addr::LOCALHOST.into(), PROTOCOL_FOR_EXPERIMENTS, 1500);
-    match RawIpDriver::open(PATH, &config, &Regions::new(1)) {
+    match RawIpDriver::open(PathId(0), &config, &Regions::new(1)) {
         Ok(_) => Finding::present(feature, name, "a raw IPv4 socket was opened"),
         Err(error) => Finding::missing(feature, name, error.to_string(), RAW_REMEDY),
     }
@@ -124,6 +125,6 @@ const XDP_REMEDY: &str = "run as root; in a container add `--cap-add NET_ADMIN -
 
 fn try_xdp() -> anyhow::Result<()> {
     let config = XdpConfig { frames: 64, ..XdpConfig::new("lo", LOCAL_EXPERIMENT) };
-    let open = || XdpDriver::open(PATH, &config, &Regions::new(1)).map(drop);
+    let open = || XdpDriver::open(PathId(0), &config, &Regions::new(1)).map(drop);
     Ok(Namespace::new()?.enter(open)??)
 }

@@ -1,11 +1,12 @@
-//! UDP batching, tried with two engines over loopback; socket buffers.
+//! UDP batching, tried with two endpoints over loopback; socket buffers.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
+use landfall::stp::PathStats;
 use landfall_testbed::privileges::{self, Privilege};
+use landfall_transport::Missing;
 use landfall_transport::udp::UdpConfig;
-use landfall_transport::{Counters, Missing};
 
 use super::{Feature, Finding};
 use crate::machine;
@@ -34,16 +35,15 @@ const GSO: &str = "UDP batched send";
 const GRO: &str = "UDP batched receive";
 
 fn batching(trial: &Trial) -> [Finding; 2] {
-    let per_send = |counters: &Counters| ratio(counters.units_sent, counters.send_calls);
+    let Trial { sender, receiver, .. } = trial;
+    let missing = |path: &PathStats, feature| path.capabilities.require(feature).err();
+    let per_send = ratio(sender.counters.units_sent, sender.counters.send_calls);
+    let per_receive = receiver.counters.units_per_receive();
+    let send = missing(sender, landfall_transport::Feature::BatchedSend);
+    let receive = missing(receiver, landfall_transport::Feature::BatchedReceive);
     [
-        batch(Feature::UdpGso, GSO, per_send(&trial.send), "send", trial.batched_send.as_ref()),
-        batch(
-            Feature::UdpGro,
-            GRO,
-            trial.receive.units_per_receive(),
-            "receive",
-            trial.batched_receive.as_ref(),
-        ),
+        batch(Feature::UdpGso, GSO, per_send, "send", send.as_ref()),
+        batch(Feature::UdpGro, GRO, per_receive, "receive", receive.as_ref()),
     ]
 }
 

@@ -10,7 +10,7 @@ use landfall::stp::{Builder, Config, PathId, Peer, Transport, UDP_PORT};
 use landfall_transport::interfaces;
 
 use super::wire::{Address, MOST_PIECE, SERVICE};
-use landfall_lab::workload::transport::receive_buffer;
+use landfall_lab::machine::receive_buffer;
 
 /// An address of this machine, as the user named it.
 #[derive(Clone, Debug, PartialEq, Eq)]

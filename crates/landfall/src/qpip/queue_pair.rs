@@ -6,7 +6,8 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use qpip::{
-    Access, CloseReason, Mapping, Operation, PostError, QueuePairId, QueuePairSetup, Service,
+    Access, CloseReason, ConnectionStats, Mapping, Operation, PostError, QueuePairId,
+    QueuePairSetup, Service,
 };
 use rtrb::Producer;
 
@@ -428,6 +429,14 @@ impl QueuePair {
     #[must_use]
     pub fn phase(&self) -> Phase {
         self.common.state.phase()
+    }
+
+    /// How its connection is doing: round trip, congestion window, what was sent again.
+    /// Nothing without a connection.
+    #[must_use]
+    pub fn stats(&self) -> Option<ConnectionStats> {
+        let id = self.common.id;
+        self.handle().look(|core| core.engine.connection_stats(id))
     }
 
     /// Is there a connection?

@@ -70,7 +70,7 @@ impl Side {
                 self.transfer(&connection, len, true)
             }
             Ask::Stream { len } => self.stream(len),
-            Ask::Words => self.words(),
+            Ask::Words { spins } => self.words(spins),
             Ask::Expose => {
                 let connection = self.met(connection)?.clone();
                 self.expose(&connection)
@@ -164,11 +164,12 @@ impl Side {
         self.meet.say(&serde_json::to_string(&told)?)
     }
 
-    fn words(&mut self) -> Result<()> {
+    fn words(&mut self, spins: bool) -> Result<()> {
         self.meet.say(READY)?;
         let (mut stream, _) = self.tcp.accept()?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(LIMIT))?;
+        stream.set_nonblocking(spins)?;
         let mut word = [0; 8];
         while read_word(&mut stream, &mut word)? {
             stream.write_all(&word)?;
@@ -206,6 +207,8 @@ pub(in crate::demo) fn read_word(stream: &mut TcpStream, word: &mut [u8]) -> io:
         match stream.read(&mut word[at..]) {
             Ok(0) => return Ok(false),
             Ok(len) => at += len,
+            // Where the stream does not block, whoever reads spins.
+            Err(error) if error.kind() == ErrorKind::WouldBlock => std::hint::spin_loop(),
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }

@@ -13,22 +13,16 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use landfall::stp::Transport;
 use landfall::stp::blocking::{Connection, Endpoint};
-use landfall::stp::{Config, Transport};
-use landfall_transport::udp::UdpConfig;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::workload::clan::meet::ByPipe;
-use crate::workload::stp::StpWork;
 
 pub use answer::answer;
 pub(super) use answer::read_word;
 
-/// The loopback carries packets of this length.
-const MTU: u32 = 65_536;
-/// Bytes in a unit of Data.
-pub(super) const STU: u32 = 8192;
 /// The port of STP, and what both sides call the memory of the other process.
 pub(super) const PORT: u16 = 7;
 pub(super) const NAME: u32 = 1;
@@ -53,8 +47,8 @@ pub(super) enum Ask {
     TransferLosingAPath { len: usize },
     /// Take so many bytes by TCP, and say when they are there.
     Stream { len: usize },
-    /// Send words back by TCP, without sleeping, until the connection ends.
-    Words,
+    /// Send words back by TCP until the connection ends, spinning or sleeping.
+    Words { spins: bool },
     /// Let this side into its memory, for as long as the connection lives.
     Expose,
 }
@@ -128,9 +122,8 @@ impl Drop for Other {
 
 /// An endpoint with two paths on the loopback.
 pub(super) fn endpoint() -> Result<Endpoint> {
-    let path = || Transport::udp_with(UdpConfig::new(([127, 0, 0, 1], 0).into(), MTU));
-    let config: Config = StpWork::with_stu(STU).config;
-    let endpoint = Endpoint::builder().path(path()).path(path()).config(config).bind()?;
+    let path = || Transport::udp(([127, 0, 0, 1], 0).into());
+    let endpoint = Endpoint::builder().path(path()).path(path()).bind()?;
     Ok(endpoint.into())
 }
 

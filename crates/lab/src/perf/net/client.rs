@@ -17,11 +17,11 @@ use crate::perf::chosen::{Chosen, UNPACED};
 use crate::perf::group::{Group, Setting};
 use crate::perf::options::{Options, Protocol};
 use crate::perf::row::{Mode, Subject};
-use crate::perf::{Results, finish, ours, plot, stp};
+use crate::perf::{Results, finish, plot, rivals};
 use crate::printable::printable;
 use crate::style::Progress;
-use crate::workload::TalkMemory;
-use crate::workload::transport::Role;
+use crate::workload::Role;
+use crate::workload::qpip::LONGEST_TALK;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -80,7 +80,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     for chosen in &all {
         for latency in [false, true] {
             let mut group = Group::new(setting);
-            add(&mut group, &session, (chosen, latency), options);
+            add(&mut group, &session, (chosen, latency), args);
             results.add(group.measure(options.rounds.into(), &progress));
             session.check()?;
         }
@@ -195,23 +195,21 @@ fn add<'a>(
     group: &mut Group<'a>,
     session: &'a Session,
     (chosen, latency): (&Chosen, bool),
-    options: &Options,
+    args: &Args,
 ) {
+    let options = &args.options;
     let mode = if latency { Mode::Latency } else { Mode::Throughput };
-    let elsewhere = [
-        (Protocol::Clan, "clan"),
-        (Protocol::Defrag, "defrag"),
-        (Protocol::Test, "test"),
-        (Protocol::Unix, "unix"),
-    ];
+    let elsewhere =
+        [(Protocol::Clan, "clan"), (Protocol::Defrag, "defrag"), (Protocol::Unix, "unix")];
     for (_, name) in elsewhere.into_iter().filter(|(one, _)| options.protocol.contains(one)) {
         let why = "not measured between two programs: `landfall perf local` does";
         group.lacks((name, "all"), mode, why);
     }
-    if latency && chosen.message.is_some_and(|message| message > TalkMemory::LONGEST as usize) {
-        let why = format!("round trips are measured with at most {} bytes", TalkMemory::LONGEST);
+    if latency && chosen.message.is_some_and(|message| message > LONGEST_TALK) {
+        let why = format!("round trips are measured with at most {} bytes", LONGEST_TALK);
         return group.lacks(("all", "all"), mode, &why);
     }
+    let mtu = (group.setting.mtu, args.mtu.is_some());
     for kind in Kind::ALL {
         if kind != Kind::Tcp && !options.wants(protocol(kind)) {
             continue;
@@ -220,7 +218,7 @@ fn add<'a>(
             group.lacks((kind.name(), transport(kind)), mode, "the server does not offer it");
             continue;
         }
-        for test in tests(kind, chosen, latency, group.setting.mtu, options.seconds) {
+        for test in tests(kind, (chosen, latency), mtu, options.seconds) {
             match test.check() {
                 Ok(()) => add_test(group, session, test),
                 Err(why) => group.lacks((kind.name(), transport(kind)), mode, &why.to_string()),
@@ -230,26 +228,32 @@ fn add<'a>(
 }
 
 /// What a protocol is measured with.
-fn tests(kind: Kind, chosen: &Chosen, latency: bool, mtu: u32, time: Duration) -> Vec<Test> {
+fn tests(
+    kind: Kind,
+    (chosen, latency): (&Chosen, bool),
+    (mtu, is_mtu_chosen): (u32, bool),
+    time: Duration,
+) -> Vec<Test> {
     let usual = match (kind, latency) {
         (Kind::Stp, true) => 8,
         (_, true) => 1,
         (Kind::Stp, false) => 1 << 20,
         (Kind::Qpip, false) => 16 << 10,
         (Kind::Tcp, false) => 128 << 10,
-        (Kind::Udp, false) => ours::payloads(mtu).last().copied().unwrap_or(1024) as usize,
+        (Kind::Udp, false) => rivals::datagram(mtu) as usize,
     };
     let is_ours = matches!(kind, Kind::Stp | Kind::Qpip);
     let one = Test {
         kind,
         latency,
         message: chosen.message.unwrap_or(usual),
-        stu: stp::stus(mtu).last().copied().unwrap_or(1024),
+        stu: chosen.stu,
         seconds: time.as_secs_f64(),
         connections: if latency { 1 } else { chosen.connections },
         loss: if is_ours { chosen.loss } else { 0.0 },
         workload: Workload::Plain.name().into(),
         mtu,
+        is_mtu_chosen,
         unpaced: false,
     };
     if latency {
@@ -279,7 +283,7 @@ fn add_test<'a>(group: &mut Group<'a>, session: &'a Session, test: Test) {
     let payload_bytes = match (test.kind, test.latency) {
         (Kind::Tcp, _) => None,
         (_, true) | (Kind::Udp, _) => Some(message),
-        (Kind::Stp, false) => Some(message.min(test.stu.into())),
+        (Kind::Stp, false) => test.stu.map(|stu| message.min(stu.into())),
         (Kind::Qpip, false) => Some(message.min(u64::from(test.mtu.saturating_sub(52)))),
     };
     let variant = match (test.kind, test.latency, test.unpaced) {

@@ -11,8 +11,8 @@ use landfall_placement::Peer;
 use super::control::{Control, Happening, Word};
 use super::half::{self, Half, Open, PATIENCE, Seat};
 use super::test::Test;
+use crate::workload::Role;
 use crate::workload::side::{OtherSideEnded, Rendezvous, Shared, Update};
-use crate::workload::transport::Role;
 
 /// Why a test gave nothing.
 #[derive(Debug)]
@@ -123,8 +123,6 @@ impl Carrier<'_> {
                     let _ = met.send(name.map(Peer::Socket));
                 }
             }
-            Word::Draining => self.shared.hear(Update::Draining),
-            Word::Drained => self.shared.hear(Update::Drained),
             Word::Over => {
                 self.shared.hear(Update::Over);
                 if self.is_datagrams {

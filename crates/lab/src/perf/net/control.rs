@@ -21,7 +21,7 @@ use crate::machine;
 use crate::workload::side::{RemoteSide, Update};
 
 /// What both must speak.
-pub(super) const PROTOCOL: u32 = 1;
+pub(super) const PROTOCOL: u32 = 2;
 /// Where a server listens if nobody says otherwise.
 pub(super) const PORT: u16 = 7337;
 /// Longer lines are none of ours.
@@ -59,8 +59,6 @@ pub(super) enum Word {
     Met {
         name: Option<SocketAddr>,
     },
-    Draining,
-    Drained,
     Over,
     /// What a side has to say when a test is done.
     Done(Half),
@@ -81,8 +79,6 @@ impl Word {
             Update::Met(Some(Peer::Socket(name))) => Self::Met { name: Some(name) },
             // No other kind of name is met here.
             Update::Met(_) => Self::Met { name: None },
-            Update::Draining => Self::Draining,
-            Update::Drained => Self::Drained,
             Update::Over => Self::Over,
         }
     }

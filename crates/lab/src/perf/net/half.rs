@@ -6,34 +6,25 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use landfall_placement::Peer;
+use landfall_testbed::cpu::{CpuUse, TaskUse};
 use landfall_testbed::rivals::far::{self, Conversation};
 use landfall_testbed::rivals::{
     Amount, Congestion, Endpoints, Plan, Polling, Side, StreamShape, TcpOptions, Workload,
 };
 use landfall_testbed::{CpuSplit, Rtt, Sample, cpu};
-use landfall_transport::Driver;
-use landfall_transport::memory::{Arena, ArenaConfig, Regions};
 use serde::{Deserialize, Serialize};
 use socket2::Socket;
 
 use super::control::Control;
 use super::test::{Kind, Test};
-use crate::perf::chosen::lossy;
-use crate::workload;
-use crate::workload::bulk::{self, Shape};
-use crate::workload::qpip::QpipWork;
+use crate::perf::chosen::faults_of;
 use crate::workload::side::{Rendezvous, Shared};
-use crate::workload::stp::{StpWork, Touch};
-use crate::workload::talk;
-use crate::workload::transport::Tunnel;
-use crate::workload::transport::{Role, Transport, Udp};
+use crate::workload::{Role, qpip, stp};
 
 /// A run that takes so much longer than it should has failed.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 /// Rounds at the start that are not recorded, as elsewhere.
 const WARM_UP: u64 = 1000;
-/// Regions that one side has at most.
-const MOST_REGIONS: u32 = 8;
 
 /// What one side saw.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -153,105 +144,146 @@ pub(super) fn plan(test: &Test, role: Role, control: &Control) -> Result<Plan> {
 
 /// Does one side's half.
 pub(super) fn run(seat: &Seat<'_>) -> Result<Half> {
-    let (test, mtu) = (seat.test, seat.test.mtu);
-    match test.kind {
+    match seat.test.kind {
         Kind::Tcp => tcp(seat),
         Kind::Udp => udp(seat),
-        Kind::Stp => {
-            let mut work = StpWork::with_stu(test.stu);
-            work.connections = test.connections;
-            let shape = StpWork::shape(test.message);
-            let regions = Regions::new(MOST_REGIONS);
-            if test.workload()? == Workload::Touch {
-                let sums = Touch::sums(shape);
-                work.touch = Some(Touch { regions: regions.clone(), sums });
-            }
-            if test.loss > 0.0 {
-                let path = (&lossy(Udp { mtu }, test.loss), &work.impatient());
-                return engines(seat, path, shape, &regions);
-            }
-            engines(seat, (&Udp { mtu }, &work), shape, &regions)
-        }
-        Kind::Qpip => {
-            let (work, shape) = (QpipWork::alone(), QpipWork::shape(test.message));
-            let regions = Regions::new(MOST_REGIONS);
-            if test.loss > 0.0 {
-                let path = (&lossy(Tunnel { mtu }, test.loss), &work);
-                return engines(seat, path, shape, &regions);
-            }
-            engines(seat, (&Tunnel { mtu }, &work), shape, &regions)
-        }
+        Kind::Stp => transfers(seat),
+        Kind::Qpip => queue_pairs(seat),
     }
 }
 
-/// An engine of ours over a driver of ours.
-fn engines<T: Transport, W: workload::Workload>(
-    seat: &Seat<'_>,
-    (transport, work): (&T, &W),
-    shape: Shape,
-    regions: &Regions,
-) -> Result<Half>
-where
-    T::Driver: Send,
-{
-    let Seat { test, role, plan, meeting, shared, .. } = seat;
-    if test.latency {
-        let half = talk::Half { plan, len: test.message, transport, work, shared };
-        return match role {
-            Role::Send => Ok(asked(&half.ask(regions, meeting)?, test)),
-            Role::Receive => {
-                let (cpu, counters) = half.answer(regions, meeting)?;
-                let user_copied_bytes = counters.bytes_copied;
-                let (cpu_s, sleeps) = (cpu.busy_s(), cpu.sleeps);
-                Ok(Half { cpu_s, sleeps, user_copied_bytes, ..Half::default() })
-            }
-        };
-    }
-    let config = ArenaConfig { chunk: 64 << 20, max_bytes: 128 << 20, ..ArenaConfig::default() };
-    let arena = Arena::new(config);
-    let half = bulk::Half { plan, shape, transport, work, arena: &arena, shared };
+/// Transfers or Puts of ours.
+fn transfers(seat: &Seat<'_>) -> Result<Half> {
+    let Seat { test, role, plan, meeting, .. } = seat;
+    let below = if test.is_mtu_chosen { stp::Below::UdpOf(test.mtu) } else { stp::Below::Udp };
+    let setup = stp::Setup {
+        stu: test.stu,
+        connections: test.connections,
+        faults: faults_of(test.loss),
+        touches: test.workload()? == Workload::Touch,
+        ..stp::Setup::over(below)
+    };
+    let (run, shape) = (stp::Run { plan, setup: &setup }, stp::shape(test.message));
+    let (endpoint, own) = run.bind(*role)?;
     match role {
         Role::Send => {
-            let sent = half.send(regions, meeting)?;
+            let to = meeting.exchange(own)?;
+            if test.latency {
+                let asked = run.ask(test.message, &endpoint, to)?;
+                let copied = stp::copied(&endpoint.stats());
+                return Ok(asked_half(
+                    test,
+                    (asked.rounds, asked.seconds),
+                    &asked.used,
+                    copied,
+                    asked.round_trips.summary(),
+                ));
+            }
+            let sent = run.send(shape, &endpoint, to, meeting)?;
             Ok(Half {
                 cpu_s: sent.cpu.busy_s(),
                 sleeps: sent.cpu.sleeps,
                 machine_s: sent.machine_s,
-                user_copied_bytes: sent.driver.counters().bytes_copied,
+                user_copied_bytes: stp::copied(&sent.stats),
                 retransmitted: sent.retransmitted,
                 ..Half::default()
             })
         }
         Role::Receive => {
-            let received = half.receive(regions, meeting)?;
+            let listener = stp::listen(&endpoint)?;
+            meeting.exchange(own)?;
+            if test.latency {
+                let cpu = run.answer(test.message, &endpoint, &listener)?;
+                let copied = stp::copied(&endpoint.stats());
+                return Ok(answered(&cpu, copied));
+            }
+            let came = run.receive(shape, &endpoint, &listener, meeting)?;
             Ok(Half {
-                bytes: received.bytes,
-                messages: received.messages,
-                seconds: received.time.as_secs_f64(),
-                cpu_s: received.cpu.busy_s(),
-                sleeps: received.cpu.sleeps,
-                user_copied_bytes: received.driver.counters().bytes_copied,
+                bytes: came.bytes,
+                messages: came.messages,
+                seconds: came.ended.saturating_duration_since(came.started).as_secs_f64(),
+                cpu_s: came.cpu.busy_s(),
+                sleeps: came.cpu.sleeps,
+                user_copied_bytes: stp::copied(&came.stats),
                 ..Half::default()
             })
         }
     }
 }
 
-fn asked(asked: &talk::Asked, test: &Test) -> Half {
+/// Messages of ours, in frames inside of UDP.
+fn queue_pairs(seat: &Seat<'_>) -> Result<Half> {
+    let Seat { test, role, plan, meeting, .. } = seat;
+    let setup = qpip::Setup { below: qpip::Below::Tunnel(test.mtu), faults: faults_of(test.loss) };
+    let (run, shape) = (qpip::Run { plan, setup: &setup }, qpip::shape(test.message));
+    let adapter = run.open(*role, None, meeting)?;
+    match (role, test.latency) {
+        (Role::Send, true) => {
+            let asked = run.ask(adapter, test.message, meeting)?;
+            Ok(asked_half(
+                test,
+                (asked.rounds, asked.seconds),
+                &asked.used,
+                asked.copied,
+                asked.round_trips.summary(),
+            ))
+        }
+        (Role::Receive, true) => {
+            let (cpu, copied) = run.answer(adapter, test.message, meeting)?;
+            Ok(answered(&cpu, copied))
+        }
+        (Role::Send, false) => {
+            let sent = run.send(adapter, shape, meeting)?;
+            Ok(Half {
+                cpu_s: sent.cpu.busy_s(),
+                sleeps: sent.cpu.sleeps,
+                machine_s: sent.machine_s,
+                user_copied_bytes: sent.copied,
+                retransmitted: sent.retransmitted,
+                ..Half::default()
+            })
+        }
+        (Role::Receive, false) => {
+            let came = run.receive(adapter, shape, meeting)?;
+            Ok(Half {
+                bytes: came.bytes,
+                messages: came.messages,
+                seconds: came.ended.saturating_duration_since(came.started).as_secs_f64(),
+                cpu_s: came.cpu.busy_s(),
+                sleeps: came.cpu.sleeps,
+                user_copied_bytes: came.copied,
+                ..Half::default()
+            })
+        }
+    }
+}
+
+/// What the side saw that asked.
+fn asked_half(
+    test: &Test,
+    (rounds, seconds): (u64, f64),
+    used: &CpuUse,
+    user_copied_bytes: u64,
+    rtt: Option<Rtt>,
+) -> Half {
     Half {
-        bytes: asked.rounds * test.message as u64,
-        messages: asked.rounds,
-        seconds: asked.seconds,
-        cpu_s: asked.cpu.busy_s(),
-        sleeps: asked.cpu.sleeps,
-        machine_s: asked.machine_s,
-        user_copied_bytes: asked.counters.bytes_copied,
-        rtt: asked.round_trips.summary(),
+        bytes: rounds * test.message as u64,
+        messages: rounds,
+        seconds,
+        cpu_s: used.thread.busy_s(),
+        sleeps: used.thread.sleeps,
+        machine_s: used.machine_s,
+        user_copied_bytes,
+        rtt,
         ..Half::default()
     }
 }
 
-/// The name of the other side.
+/// What the side saw that answered.
+fn answered(cpu: &TaskUse, user_copied_bytes: u64) -> Half {
+    Half { cpu_s: cpu.busy_s(), sleeps: cpu.sleeps, user_copied_bytes, ..Half::default() }
+}
+
 fn name_of(peer: Peer) -> Result<SocketAddr> {
     let Peer::Socket(name) = peer else { bail!("a side without an address") };
     Ok(name)

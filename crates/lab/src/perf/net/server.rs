@@ -21,7 +21,7 @@ use super::test::{Kind, Test};
 use crate::machine::Machine;
 use crate::printable::printable;
 use crate::style;
-use crate::workload::transport::Role;
+use crate::workload::Role;
 
 const EXAMPLES: &str = "\
 Examples:

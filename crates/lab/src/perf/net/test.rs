@@ -38,15 +38,16 @@ pub(super) struct Test {
     pub(super) latency: bool,
     /// What is handed over at once.
     pub(super) message: usize,
-    /// Of STP.
-    pub(super) stu: u32,
+    /// The longest of STP; without it, what fills a packet.
+    pub(super) stu: Option<u32>,
     pub(super) seconds: f64,
     pub(super) connections: u32,
     pub(super) loss: f64,
     /// By its name.
     pub(super) workload: String,
-    /// What units are sized for.
+    /// What units are sized for; of STP where it was chosen, which finds its own otherwise.
     pub(super) mtu: u32,
+    pub(super) is_mtu_chosen: bool,
     /// TCP's congestion control does not pace.
     pub(super) unpaced: bool,
 }
@@ -74,7 +75,7 @@ impl Test {
         let longest = if self.latency { 1 << 10 } else { 8 << 20 };
         let bounds = [
             ("message", self.message as f64, 1.0, f64::from(longest)),
-            ("stu", f64::from(self.stu), 64.0, 65_536.0),
+            ("stu", f64::from(self.stu.unwrap_or(1024)), 64.0, 65_536.0),
             ("seconds", self.seconds, 0.01, 600.0),
             ("connections", f64::from(self.connections), 1.0, 1000.0),
             ("loss", self.loss, 0.0, 0.5),
@@ -114,12 +115,13 @@ mod tests {
             kind: Kind::Stp,
             latency: false,
             message: 1 << 20,
-            stu: 1024,
+            stu: Some(1024),
             seconds: 1.0,
             connections: 1,
             loss: 0.0,
             workload: "plain".into(),
             mtu: 1500,
+            is_mtu_chosen: false,
             unpaced: false,
         }
     }
@@ -131,7 +133,7 @@ mod tests {
             Test { message: 0, ..test() },
             Test { message: usize::MAX, ..test() },
             Test { latency: true, ..test() },
-            Test { stu: 0, ..test() },
+            Test { stu: Some(0), ..test() },
             Test { seconds: f64::NAN, ..test() },
             Test { seconds: 1e300, ..test() },
             Test { connections: u32::MAX, ..test() },
