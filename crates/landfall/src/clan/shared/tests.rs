@@ -1,5 +1,5 @@
 //! Nodes that meet in a folder, within one process; with real processes it is tested
-//! from outside (`tests/clan_shared.rs`).
+//! from outside (`tests/clan/shared.rs`).
 
 use std::future::poll_fn;
 use std::task::Poll;

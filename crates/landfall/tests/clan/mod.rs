@@ -1,0 +1,74 @@
+//! Distributed shared memory, and what its tests share: nodes, links, bounds on time.
+
+mod carriers;
+mod events;
+mod faults;
+mod groups;
+mod layer;
+mod network;
+mod server;
+mod shared;
+
+use std::time::Instant;
+
+use landfall::clan::network::{Builder, ChannelConfig, Config, HostId, Node, Peer, Transport};
+
+use crate::support::PATIENCE;
+pub(crate) use crate::support::noise;
+
+/// Nothing takes so long.
+pub(crate) fn soon() -> Option<Instant> {
+    Some(Instant::now() + PATIENCE)
+}
+
+pub(crate) fn host(number: u16) -> HostId {
+    HostId::new(number).expect("a host")
+}
+
+pub(crate) fn loopback() -> Transport {
+    Transport::udp("127.0.0.1:0".parse().expect("an address"))
+}
+
+pub(crate) fn builder(number: u16) -> Builder {
+    Node::builder(host(number))
+}
+
+/// Two nodes with a link, over UDP on loopback.
+pub(crate) fn udp_pair() -> (Node, Node) {
+    let open = |number| builder(number).path(loopback()).open().expect("loopback");
+    linked((open(1), open(2)), None)
+}
+
+/// Two nodes with a link, within this process.
+pub(crate) fn channel_pair() -> (Node, Node) {
+    channel_pair_with(&Config::default())
+}
+
+pub(crate) fn channel_pair_with(config: &Config) -> (Node, Node) {
+    let builder = |number| builder(number).config(config.clone());
+    let pair = builder(1).open_pair(builder(2), ChannelConfig::default()).expect("a channel");
+    linked(pair, Some(Peer::Node(1)))
+}
+
+/// Opens the link from the first to the second, and waits until both have it.
+pub(crate) fn linked((here, there): (Node, Node), peer: Option<Peer>) -> (Node, Node) {
+    let peer = peer.or_else(|| there.local()).expect("an address");
+    let link = here.link(peer).expect("a way");
+    assert_eq!(link.wait_up(soon()).expect("up"), there.host());
+    there.wait_reached(here.host(), soon()).expect("up");
+    (here, there)
+}
+
+/// Each way that needs no privileges.
+pub(crate) fn pairs() -> [(&'static str, (Node, Node)); 2] {
+    [("UDP", udp_pair()), ("channel", channel_pair())]
+}
+
+/// Asks until it is so, while the node moves on.
+pub(crate) fn until(node: &Node, mut is_so: impl FnMut() -> bool) {
+    let deadline = soon();
+    while !is_so() {
+        node.turn();
+        assert!(Some(Instant::now()) < deadline, "it never came to be");
+    }
+}

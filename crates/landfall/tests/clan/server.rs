@@ -1,0 +1,150 @@
+//! The event-driven server of the paper, with few clients and with many.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use super::{builder, channel_pair_with, linked, loopback, noise, pairs, soon};
+use landfall::clan::network::server::{Client, Server, ServerStats, Shape};
+use landfall::clan::network::{Config, Node, Port, PortAddress, Reason, Wait};
+use landfall::clan::{Error, Fabric, Local, Rights};
+
+const PORT: Port = Port(7);
+
+/// A server that turns requests around, for as long as the clients do something.
+fn with_server(
+    (here, there): &(Node, Node),
+    shape: Shape,
+    most: usize,
+    clients: impl FnOnce(&Node, PortAddress) + Send,
+) -> ServerStats {
+    let at = PortAddress { host: here.host(), port: PORT };
+    let done = AtomicBool::new(false);
+    let turn_around = |request: &[u8], reply: &mut Vec<u8>| reply.extend(request.iter().rev());
+    let mut server = Server::open(here, PORT, shape, most, turn_around).unwrap();
+    let until = Some(Instant::now() + Duration::from_secs(120));
+    std::thread::scope(|scope| {
+        let serving = scope.spawn(|| {
+            // What was said last is still heard.
+            while !(done.load(Ordering::Relaxed) && server.connections() == 0) {
+                server.round(&[], Some(Duration::from_millis(10))).unwrap();
+                assert!(Some(Instant::now()) < until, "some never said good-bye");
+            }
+            server.stats()
+        });
+        // Also when a client panics: then the server stops, and the test fails.
+        let flag = Flag(&done);
+        clients(there, at);
+        drop(flag);
+        serving.join().unwrap()
+    })
+}
+
+struct Flag<'a>(&'a AtomicBool);
+
+impl Drop for Flag<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+fn reversed(bytes: &[u8]) -> Vec<u8> {
+    bytes.iter().rev().copied().collect()
+}
+
+#[test]
+fn requests_of_any_length_are_answered_in_their_order() {
+    for (name, pair) in pairs() {
+        let shape = Shape { size: 5000, depth: 4 };
+        let stats = with_server(&pair, shape, 8, |node, at| {
+            let mut client = Client::connect(node, at, shape, soon()).unwrap();
+            let mut reply = Vec::new();
+            for (nth, len) in [0, 1, 8, 100, 4999, 5000, 17].into_iter().enumerate() {
+                let request = noise(nth as u64, len);
+                client.call(&request, &mut reply, soon()).unwrap();
+                assert!(reply == reversed(&request), "{name}, {len} bytes");
+            }
+            // As many at a time as there are places, and one more is not taken.
+            for round in 0..50 {
+                let request = |n: u64| noise(round * 10 + n, 300);
+                (0..4).for_each(|n| client.send(&request(n)).unwrap());
+                assert!(matches!(client.send(b"more"), Err(Error::Busy)), "{name}");
+                for n in 0..4 {
+                    client.wait_reply(&mut reply, soon()).unwrap();
+                    assert!(reply == reversed(&request(n)), "{name}");
+                }
+            }
+            assert!(!client.try_reply(&mut reply).unwrap());
+            assert!(matches!(client.send(&[0; 5001]), Err(Error::TooLong { .. })), "{name}");
+            let (memory, _) = node.expose(4096, Rights::Read).unwrap();
+            memory.copy_in(0, &noise(9, 4096)).unwrap();
+            client.send_from(&memory, 0..4096).unwrap();
+            client.spin_reply(&mut reply, soon()).unwrap();
+            assert!(reply == reversed(&noise(9, 4096)), "{name}");
+            client.close().unwrap();
+        });
+        assert_eq!((stats.requests, stats.accepted, stats.ended), (208, 1, 1), "{name}");
+    }
+}
+
+#[test]
+fn thousands_of_endpoints_are_served_by_one_thread() {
+    const CLIENTS: usize = 2000;
+    let config = Config {
+        endpoints: CLIENTS + 10,
+        apertures: CLIENTS + 10,
+        windows: CLIENTS + 10,
+        tripwires: CLIENTS + 10,
+        ..Config::default()
+    };
+    let shape = Shape { size: 64, depth: 1 };
+    let pair = channel_pair_with(&config);
+    let stats = with_server(&pair, shape, CLIENTS, |node, at| {
+        let connect = |_| Client::connect(node, at, shape, soon()).unwrap();
+        let mut clients: Vec<Client> = (0..CLIENTS).map(connect).collect();
+        let refused = Client::connect(node, at, shape, soon());
+        assert!(matches!(refused, Err(Error::Refused(Reason::NoRoom))), "{refused:?}");
+        let mut reply = Vec::new();
+        for round in 0..3u64 {
+            for (n, client) in (0..).zip(&mut clients) {
+                while let Err(error) = client.send(&noise(round + n, 40)) {
+                    assert!(matches!(error, Error::Busy), "{error}");
+                    node.turn();
+                }
+            }
+            for (n, client) in (0..).zip(&mut clients) {
+                client.spin_reply(&mut reply, soon()).unwrap();
+                assert!(reply == reversed(&noise(round + n, 40)));
+            }
+        }
+        for client in clients {
+            // The way may be full of good-byes.
+            while let Err(Error::Busy) = client.close() {
+                node.turn();
+            }
+        }
+    });
+    assert_eq!(stats.requests, 3 * CLIENTS as u64);
+    assert_eq!((stats.accepted, stats.ended), (CLIENTS as u64, CLIENTS as u64));
+}
+
+#[test]
+fn clients_that_make_no_sense_spoil_only_their_own_connection() {
+    let open = |number| builder(number).path(loopback()).wait(Wait::Block).open().unwrap();
+    let pair = linked((open(1), open(2)), None);
+    let shape = Shape { size: 64, depth: 2 };
+    let stats = with_server(&pair, shape, 4, |node, at| {
+        let mut good = Client::connect(node, at, shape, soon()).unwrap();
+        let other = Shape { size: 65, depth: 2 };
+        let refused = Client::connect(node, at, other, soon());
+        assert!(matches!(refused, Err(Error::Refused(Reason::Malformed))), "{refused:?}");
+        let mut bad = Client::connect(node, at, shape, soon()).unwrap();
+        bad.scribble(99 << 32 | 1).unwrap();
+        let mut reply = Vec::new();
+        for _ in 0..20 {
+            good.call(b"still there", &mut reply, soon()).unwrap();
+            assert_eq!(reply, reversed(b"still there"));
+        }
+        good.close().unwrap();
+    });
+    assert_eq!((stats.accepted, stats.ended, stats.requests), (2, 2, 20));
+}

@@ -1,0 +1,259 @@
+//! Bounds, time-outs and errors of speculative defragmentation's front door.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use super::*;
+use landfall::defrag::{
+    Answer, CutBy, Delivery, Error, Fate, GateConfig, Memory, Mode, OpenError, Outgoing, Packet,
+    PageReceiver, Receiver, RequesterConfig, Sender, Technique, reassembly,
+};
+use landfall_placement::InternetSum;
+use landfall_testbed::{VethPair, require_namespaces};
+
+/// Sends pages with these numbers; gives what they are.
+fn send(cable: &VethPair, sender: &mut Sender, count: u64) -> Vec<Vec<u8>> {
+    let payloads: Vec<_> = (0..count).map(|n| noise(n, 4096)).collect();
+    let memory = sender.register(Memory::from_bytes(&payloads.concat())).unwrap();
+    let parts: Vec<_> = (0..count).map(|n| memory.part(n * 4096, 4096).unwrap()).collect();
+    sender.send_datagrams(&mut datagrams(cable, true), &parts).unwrap();
+    payloads
+}
+
+fn own_cut(cable: &VethPair) -> Sender {
+    sender_as(&cable.a, |builder| builder.cut_by(CutBy::Sender))
+}
+
+/// Receives as many as come without anything being given back.
+fn hold(receiver: &mut Receiver, most: usize) -> Vec<Packet> {
+    let mut held = Vec::new();
+    while held.len() < most {
+        match receiver.receive(Duration::from_millis(200)).unwrap() {
+            Some(packet) => held.push(packet),
+            None => break,
+        }
+    }
+    held
+}
+
+#[test]
+fn who_holds_all_pages_gets_no_more_and_loses_nothing() {
+    require_namespaces!();
+    const SENT: usize = 200;
+    let cable = cable();
+    for delivery in [Delivery::FastBuffers, Delivery::Remap] {
+        for technique in [Technique::Packet, Technique::PacketRing] {
+            let mut receiver = receiver_as(&cable.b, |builder| {
+                builder.technique(technique).delivery(delivery).pages(16, 4096).burst(4)
+            })
+            .unwrap();
+            let what = format!("{technique}, {delivery}");
+            let mut sent = Vec::new();
+            let mut sender = own_cut(&cable);
+            for _ in 0..SENT / 50 {
+                sent.extend(send(&cable, &mut sender, 50));
+            }
+            let held = hold(&mut receiver, SENT);
+            let count = held.len();
+            assert!((1..SENT).contains(&count), "{what}: {count} packets were held");
+            // What is held stays as it was.
+            for (packet, payload) in held.iter().zip(&sent) {
+                assert!(packet.to_vec().ends_with(payload), "{what}");
+            }
+            drop(held);
+            for payload in &sent[count..] {
+                let packet = receiver.receive(PATIENCE).unwrap().expect("the next one");
+                assert!(packet.to_vec().ends_with(payload), "{what}");
+            }
+            assert_eq!(receiver.stats().unwrap().kernel_drops, 0, "{what}");
+        }
+    }
+}
+
+#[test]
+fn a_packet_on_another_thread_gives_its_page_back() {
+    require_namespaces!();
+    let cable = cable();
+    let mut receiver = receiver_as(&cable.b, |builder| {
+        builder.technique(Technique::Packet).pages(16, 4096).burst(4)
+    })
+    .unwrap();
+    let mut sender = own_cut(&cable);
+    let payloads = send(&cable, &mut sender, 100);
+    let (give, take) = std::sync::mpsc::channel::<Packet>();
+    std::thread::scope(|scope| {
+        scope.spawn(move || take.into_iter().for_each(drop));
+        for payload in &payloads {
+            let packet = receiver.receive(PATIENCE).unwrap().expect("pages come back");
+            assert!(packet.to_vec().ends_with(payload));
+            give.send(packet).unwrap();
+        }
+        drop(give);
+    });
+}
+
+/// How many ICMP time exceeded the kernel at an end has heard.
+fn times_exceeded(cable: &VethPair) -> u64 {
+    let read = || std::fs::read_to_string("/proc/thread-self/net/snmp").unwrap();
+    let text = cable.a.namespace.enter(read).unwrap();
+    let mut lines = text.lines().filter(|line| line.starts_with("Icmp:"));
+    let names = lines.next().unwrap().split_whitespace();
+    let numbers = lines.next().unwrap().split_whitespace();
+    let (_, number) = names.zip(numbers).find(|(name, _)| *name == "InTimeExcds").unwrap();
+    number.parse().unwrap()
+}
+
+#[test]
+fn who_lost_a_piece_is_told() {
+    require_namespaces!();
+    let cable = cable();
+    let mut receiver = receiver_as(&cable.b, |builder| {
+        builder.technique(Technique::Packet).reassembly(reassembly::Config {
+            lifetime: Duration::from_millis(20),
+            ..reassembly::Config::default()
+        })
+    })
+    .unwrap();
+    let mut nth = 0;
+    let mut sender = sender_as(&cable.a, |builder| {
+        builder.fate(move |_, _| {
+            nth += 1;
+            if nth == 2 { Fate::Lost } else { Fate::Sent }
+        })
+    });
+    send(&cable, &mut sender, 1);
+    let started = std::time::Instant::now();
+    while receiver.stats().unwrap().answers == 0 {
+        assert!(started.elapsed() < PATIENCE, "{:?}", receiver.stats());
+        assert!(receiver.receive(Duration::from_millis(10)).unwrap().is_none());
+    }
+    while times_exceeded(&cable) == 0 {
+        assert!(started.elapsed() < PATIENCE, "the answer is not understood");
+    }
+    assert_eq!(receiver.stats().unwrap().gathered.expired, 1);
+}
+
+#[test]
+fn one_sender_at_a_time_is_fast() {
+    require_namespaces!();
+    let cable = cable();
+    let gate = GateConfig::new(cable.b.mac.0);
+    let mut receiver =
+        receiver_as(&cable.b, |builder| builder.technique(Technique::Packet).gate_with(gate))
+            .unwrap();
+    let ask = RequesterConfig::new([0; 6], cable.b.mac.0);
+    let mut sender = sender_as(&cable.a, |builder| builder.cut_by(CutBy::Sender).ask(ask));
+    let is_over = AtomicBool::new(false);
+    let joined = std::thread::scope(|scope| {
+        let receiving = scope.spawn(|| {
+            let mut joined = 0;
+            while !is_over.load(Ordering::Relaxed) {
+                joined += u64::from(receiver.receive(Duration::from_millis(1)).unwrap().is_some());
+            }
+            while receiver.try_receive().unwrap().is_some() {
+                joined += 1;
+            }
+            joined
+        });
+        assert_eq!(sender.mode(), Some(Mode::Plain));
+        let transfer = sender.ask().unwrap();
+        let answer = sender.answer(transfer, PATIENCE).unwrap();
+        assert!(matches!(answer, Answer::Granted { .. }), "{answer:?}");
+        assert!(matches!(sender.mode(), Some(Mode::Fast { .. })));
+        for _ in 0..4 {
+            send(&cable, &mut sender, 32);
+        }
+        sender.end(transfer).unwrap();
+        assert_eq!(sender.mode(), Some(Mode::Plain));
+        // A long one asks by itself.
+        let transfer = sender.begin(1 << 30).unwrap();
+        let answer = sender.answer(transfer, PATIENCE).unwrap();
+        assert!(matches!(answer, Answer::Granted { .. }), "{answer:?}");
+        sender.end(transfer).unwrap();
+        is_over.store(true, Ordering::Relaxed);
+        receiving.join().unwrap()
+    });
+    assert_eq!(joined, 128);
+}
+
+#[test]
+fn without_a_gate_nobody_waits() {
+    require_namespaces!();
+    let cable = cable();
+    let ask = RequesterConfig::new([0; 6], cable.b.mac.0);
+    let mut sender = sender_as(&cable.a, |builder| builder.ask(ask));
+    let transfer = sender.ask().unwrap();
+    let started = std::time::Instant::now();
+    while sender.answer(transfer, Duration::from_millis(50)).unwrap() != Answer::NoGate {
+        assert!(started.elapsed() < PATIENCE);
+    }
+    assert_eq!(sender.mode(), Some(Mode::Plain));
+    sender.end(transfer).unwrap();
+    let mut plain = own_cut(&cable);
+    assert!(matches!(plain.ask(), Err(Error::NoAdmission)));
+}
+
+#[test]
+fn tasks_get_the_same_packets() {
+    require_namespaces!();
+    let cable = cable();
+    let packets = receiver(&cable.b, Technique::Auto, Delivery::FastBuffers).into_tasks().unwrap();
+    let mut sender = own_cut(&cable);
+    let payloads = send(&cable, &mut sender, 40);
+    run(async {
+        for payload in &payloads {
+            let packet = packets.receive().await.unwrap();
+            assert!(packet.to_vec().ends_with(payload));
+        }
+        assert!(packets.try_receive().unwrap().is_none());
+    });
+}
+
+#[test]
+fn what_cannot_work_says_what_would() {
+    require_namespaces!();
+    let cable = cable();
+    let refused = receiver_as(&cable.b, |builder| {
+        builder.technique(Technique::Packet).delivery(Delivery::List)
+    });
+    assert!(matches!(refused, Err(OpenError::NothingToLend { .. })), "{refused:?}");
+    let refused = cable.b.namespace.enter(|| Receiver::builder("nowhere").open()).unwrap();
+    let text = refused.unwrap_err().to_string();
+    assert!(text.contains("nowhere") && text.contains("ip link"), "{text}");
+    let auto = receiver(&cable.b, Technique::Auto, Delivery::FastBuffers);
+    assert_eq!(auto.chosen().technique, Technique::PacketRing, "{}", auto.chosen());
+    let (one, two) = (own_cut(&cable), own_cut(&cable));
+    let memory = one.register(Memory::zeroed(4096)).unwrap();
+    let mut two = two;
+    let part = memory.part(0, 4096).unwrap();
+    let sent = two.send_datagrams(&mut datagrams(&cable, true), &[part]);
+    assert!(matches!(sent, Err(Error::ForeignMemory)), "{sent:?}");
+    assert!(matches!(memory.part(1, 4096), Err(Error::OutOfBounds { .. })));
+    assert_eq!(memory.take_back().unwrap().len(), 4096);
+}
+
+#[test]
+fn a_page_that_changed_on_the_way_is_not_handed_out() {
+    require_namespaces!();
+    let cable = cable();
+    for is_ipv4 in [true, false] {
+        let receiver = receiver(&cable.b, Technique::Packet, Delivery::FastBuffers);
+        let mut pages = PageReceiver::new(receiver, PORT);
+        let mut sender = own_cut(&cable);
+        let mut datagrams = datagrams(&cable, is_ipv4);
+        let payload = noise(1, 4096);
+        let memory = sender.register(Memory::from_bytes(&payload)).unwrap();
+        let body = memory.part(0, 4096).unwrap();
+        let mut sum = InternetSum::new();
+        sum.add(&payload);
+        // The sum of other bytes than those that are sent.
+        let mut other = sum;
+        other.add_word(1);
+        for sum in [other, sum] {
+            let head = datagrams.next(4096, sum).unwrap();
+            sender.send(&[Outgoing { head: &head, body }]).unwrap();
+        }
+        assert!(next(&mut pages).bytes() == payload);
+        assert_eq!(pages.corrupt(), 1);
+    }
+}

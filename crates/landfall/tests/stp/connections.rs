@@ -1,0 +1,290 @@
+//! Connections come and go: many at once, closed in the middle, refused.
+//! What people do with handles goes well over bad networks too.
+
+use std::io;
+
+use super::{PORT, joined, loopback, noise, pairs, run, udp_pair, within};
+use landfall::stp::{Config, Endpoint, Error, Memory, Peer, RemoteRights, Transport};
+use landfall_placement::{Duration, PathId};
+use landfall_transport::fault::{Faults, Faulty};
+use landfall_transport::udp::{UdpConfig, UdpDriver};
+
+#[test]
+fn many_connections_carry_transfers_at_once() {
+    run(async {
+        for (name, (a, b, to_b)) in pairs() {
+            let listener = b.listen(PORT).unwrap();
+            let clients: Vec<_> = (0..100u32)
+                .map(|n| {
+                    let a = a.clone();
+                    tokio::spawn(async move {
+                        let here = a.connect_over(PathId(0), to_b, PORT, n.into()).await?;
+                        let bytes = noise(n.into(), 50_000);
+                        here.send(bytes.clone()).await?;
+                        let back = here.receive(Memory::zeroed(50_000)).await?;
+                        assert!(*back == bytes);
+                        here.close().await
+                    })
+                })
+                .collect();
+            let serving = tokio::spawn(async move {
+                for _ in 0..100 {
+                    let there = listener.accept().await.unwrap();
+                    tokio::spawn(async move {
+                        let message = there.receive(Memory::zeroed(50_000)).await?;
+                        assert!(*message == noise(there.hello(), 50_000));
+                        there.send(message.into_memory()).await?;
+                        there.closed().await
+                    });
+                }
+            });
+            for client in clients {
+                within(client).await.unwrap().unwrap_or_else(|error| panic!("{name}: {error}"));
+            }
+            within(serving).await.unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_close_waits_for_what_is_under_way() {
+    run(async {
+        for (name, pair) in pairs() {
+            let (here, there) = joined(&pair).await;
+            let bytes = noise(1, 8 << 20);
+            let sending = here.send(bytes.clone()).start();
+            let receiving = there.receive(Memory::zeroed(bytes.len())).start();
+            let closing = here.close();
+            let (closed, message, sent) =
+                within(async { tokio::join!(closing, receiving, sending) }).await;
+            closed.unwrap();
+            assert!(*message.unwrap() == bytes, "{name}");
+            assert_eq!(sent.unwrap().len, 8 << 20);
+            let error = within(there.receive(Memory::zeroed(1))).await.unwrap_err();
+            assert!(error.is_graceful_close(), "{name}: {error}");
+            within(there.closed()).await.unwrap();
+        }
+    });
+}
+
+#[test]
+fn an_abort_ends_what_is_under_way_on_both_sides() {
+    run(async {
+        for (name, pair) in pairs() {
+            let (here, there) = joined(&pair).await;
+            let sending = here.send(noise(1, 8 << 20)).start();
+            let receiving = there.receive(Memory::zeroed(8 << 20)).start();
+            let waiting = there.receive(Memory::zeroed(1)).start();
+            let unwanted = there.send("nobody has memory for this").start();
+            here.abort();
+            // Within one process eight megabytes may be there before the abort is: then both
+            // sides say so.
+            let (sent, received) = (within(sending).await, within(receiving).await);
+            let is_ended = matches!(sent, Err(Error::Ended { .. }));
+            assert!(is_ended || received.is_ok(), "{name}: {sent:?}, {received:?}");
+            let is_ended = matches!(received, Err(Error::Ended { .. } | Error::Closed { .. }));
+            assert!(is_ended || received.is_ok(), "{name}: {received:?}");
+            let unwanted = within(unwanted).await;
+            let is_ended = matches!(unwanted, Err(Error::Ended { .. } | Error::Closed { .. }));
+            assert!(is_ended, "{name}: {unwanted:?}");
+            let error = within(waiting).await.unwrap_err();
+            assert!(matches!(error, Error::Closed { why: Some(_) }), "{name}: {error}");
+            within(there.closed()).await.unwrap_err();
+        }
+    });
+}
+
+#[test]
+fn dropped_handles_close_in_the_background() {
+    run(async {
+        for (_, pair) in pairs() {
+            let (here, there) = joined(&pair).await;
+            let sending = here.send("goodbye").start();
+            drop(here);
+            assert_eq!(&*within(there.receive(Memory::zeroed(7))).await.unwrap(), b"goodbye");
+            within(sending).await.unwrap();
+            within(there.closed()).await.unwrap();
+        }
+    });
+}
+
+#[test]
+fn an_endpoint_closes_its_connections() {
+    run(async {
+        for (name, pair) in pairs() {
+            let (here, there) = joined(&pair).await;
+            let (a, b, to_b) = pair;
+            let listener = a.listen(9).unwrap();
+            within(a.clone().close()).await;
+            within(there.closed()).await.unwrap();
+            let error = within(here.send("x")).await.unwrap_err();
+            assert!(matches!(error, Error::Closed { .. }), "{name}: {error}");
+            assert!(matches!(within(a.connect(to_b, PORT)).await, Err(Error::EndpointClosed)));
+            assert!(matches!(within(listener.accept()).await, Err(Error::EndpointClosed)));
+            assert!(matches!(a.listen(10), Err(Error::EndpointClosed)));
+            drop(b);
+        }
+    });
+}
+
+#[test]
+fn what_cannot_be_is_said() {
+    run(async {
+        let (a, b, to_b) = udp_pair();
+        let error = within(a.connect(to_b, 99)).await.unwrap_err();
+        assert_eq!(error.to_string(), "no connection: nobody listens at that port");
+        let error = within(a.connect(Peer::Ethernet([2; 6]), 1)).await.unwrap_err();
+        assert!(error.to_string().contains("no path of this endpoint leads to"), "{error}");
+        let error = within(a.connect_over(PathId(5), to_b, 1, 0)).await.unwrap_err();
+        assert!(matches!(error, Error::UnknownPath(PathId(5))));
+        let _listener = b.listen(PORT).unwrap();
+        assert!(matches!(b.listen(PORT), Err(Error::Refused(_))));
+        let error = Endpoint::builder().bind().unwrap_err();
+        assert!(error.to_string().contains("at least one path"), "{error}");
+        let taken = match to_b {
+            Peer::Socket(address) => address,
+            other => panic!("{other}"),
+        };
+        let error = Endpoint::bind(landfall::stp::Transport::udp(taken)).unwrap_err();
+        assert!(error.to_string().contains("UDP on 127.0.0.1"), "{error}");
+        let many = (0..9).fold(Endpoint::builder(), |builder, _| builder.path(loopback()));
+        assert!(many.bind().unwrap_err().to_string().contains("raise `Config::paths`"));
+
+        let region = b.register(Memory::zeroed(100)).unwrap();
+        let here = within(a.connect(to_b, PORT)).await.unwrap();
+        let error = within(here.send(&region)).await.unwrap_err();
+        assert!(matches!(error, Error::ForeignMemory), "{error}");
+        assert!(matches!(region.part(10..101), Err(Error::OutOfBounds { .. })));
+    });
+}
+
+#[test]
+fn a_peer_that_is_gone_is_noticed() {
+    run(async {
+        let config = Config {
+            keep_alive: Some(Duration::from_millis(50)),
+            retry_after: Duration::from_millis(5),
+            give_up_after: 5,
+            ..Config::default()
+        };
+        let bind = || Endpoint::builder().path(loopback()).config(config.clone()).bind().unwrap();
+        let (a, b) = (bind(), bind());
+        let to_b = b.local().unwrap();
+        let (here, _there) = joined(&(a, b.clone(), to_b)).await;
+        let sending = here.send(vec![1; 100]).start();
+        b.set_path_up(PathId(0), false).unwrap();
+        let error = within(sending).await.unwrap_err();
+        assert!(matches!(error, Error::Ended { .. } | Error::Closed { .. }), "{error}");
+        let error = within(here.closed()).await.unwrap_err();
+        assert!(error.to_string().contains("stopped answering"), "{error}");
+    });
+}
+
+#[test]
+fn a_backlog_that_is_full_refuses() {
+    run(async {
+        let a = Endpoint::bind(loopback()).unwrap();
+        let b = Endpoint::builder().path(loopback()).backlog(2).bind().unwrap();
+        let listener = b.listen(PORT).unwrap();
+        let mut open = Vec::new();
+        for _ in 0..2 {
+            open.push(within(a.connect(b.local().unwrap(), PORT)).await.unwrap());
+        }
+        // The third is refused, or ended once it is open: whoever is first to notice.
+        match within(a.connect(b.local().unwrap(), PORT)).await {
+            Ok(third) => {
+                let error = within(third.closed()).await.unwrap_err();
+                assert!(error.to_string().contains("no room"), "{error}");
+            }
+            Err(error) => assert!(matches!(error, Error::NotConnected(_)), "{error}"),
+        }
+        for here in &open[..2] {
+            let there = within(listener.accept()).await.unwrap();
+            let sending = here.send("hello").start();
+            assert_eq!(&*within(there.receive(Memory::zeroed(5))).await.unwrap(), b"hello");
+            within(sending).await.unwrap();
+        }
+    });
+}
+
+/// Of a million packets.
+const MANY: u32 = 100_000;
+
+fn bad_udp(seed: u8) -> Transport {
+    let faults = Faults {
+        loss: MANY,
+        duplication: MANY,
+        reordering: MANY,
+        corruption: MANY / 5,
+        ..Faults::default()
+    };
+    Transport::driver(move |path, regions| {
+        let config = UdpConfig::new(([127, 0, 0, 1], 0).into(), 1500);
+        let driver = UdpDriver::open(path, config, regions)?;
+        PORTS.with(|ports| ports.borrow_mut().push(driver.local_address()));
+        Faulty::new(driver, faults, [seed; 32], regions).map_err(io::Error::other)
+    })
+}
+
+thread_local! {
+    /// A driver that was handed in has an address that only it knows.
+    static PORTS: std::cell::RefCell<Vec<std::net::SocketAddr>> = const { std::cell::RefCell::new(Vec::new()) };
+}
+
+fn bad_pair() -> (Endpoint, Endpoint, Peer) {
+    let config =
+        Config { give_up_after: 100, retry_after: Duration::from_millis(10), ..Config::default() }
+            .with_checksum();
+    let bind = |seed| {
+        let builder = Endpoint::builder().config(config.clone());
+        builder.path(bad_udp(seed)).bind().expect("loopback")
+    };
+    let (a, b) = (bind(1), bind(2));
+    let to_b = PORTS.with(|ports| ports.take()).pop().expect("an address");
+    (a, b, Peer::from(to_b))
+}
+
+#[test]
+fn transfers_reads_and_remote_memory_survive_every_fault() {
+    run(async {
+        let pair = bad_pair();
+        let (here, there) = joined(&pair).await;
+        let sending: Vec<_> =
+            (0..10u32).map(|n| here.send(noise(n.into(), 100_000)).opaque(n).start()).collect();
+        let mut arrived = Vec::new();
+        for _ in 0..10 {
+            let message = within(there.receive(Memory::zeroed(100_000))).await.unwrap();
+            assert!(*message == noise(message.opaque().into(), 100_000));
+            arrived.push(message.opaque());
+        }
+        arrived.sort_unstable();
+        assert!(arrived.into_iter().eq(0..10), "each once");
+        for sending in sending {
+            within(sending).await.unwrap();
+        }
+
+        let reading = here.read(Memory::zeroed(50_000), 1).start();
+        let request = within(there.read_request()).await.unwrap();
+        let answering = request.answer(noise(50, 50_000)).start();
+        assert!(*within(reading).await.unwrap() == noise(50, 50_000));
+        within(answering).await.unwrap();
+
+        let region = pair.1.register(Memory::zeroed(4096)).unwrap();
+        let asking = here.request_region(1, 4096, RemoteRights::ALL).start();
+        let asked = within(there.region_request()).await.unwrap();
+        let exposed = asked.expose(&region.whole(), RemoteRights::ALL).unwrap();
+        let remote = within(asking).await.unwrap();
+        let adding: Vec<_> = (0..100).map(|_| remote.fetch_add(0, 1).start()).collect();
+        for (n, adding) in adding.into_iter().enumerate() {
+            assert_eq!(within(adding).await.unwrap(), n as u64, "each once, in order");
+        }
+        within(exposed.revoke()).await;
+        let memory = within(region.take_back()).await.unwrap();
+        assert_eq!(memory[..8], 100u64.to_le_bytes());
+
+        within(here.close()).await.unwrap();
+        within(there.closed()).await.unwrap();
+        let stats = pair.1.stats();
+        assert_eq!((stats.operations, stats.granted_bytes), (0, 0));
+    });
+}

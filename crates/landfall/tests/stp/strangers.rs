@@ -1,0 +1,211 @@
+//! Peers that are no Landfall: raw packets over UDP on loopback, from somebody who
+//! speaks the protocol, and from somebody else.
+
+use std::net::{SocketAddr, UdpSocket};
+use std::time::Duration;
+
+use super::{PORT, loopback};
+use landfall::stp::blocking::Endpoint;
+use landfall::stp::{Memory, Peer, RemoteRights};
+use landfall_testbed::offload::send_in_batches;
+use stp_core::wire::message::{Ids, Offer, Question, State};
+use stp_core::wire::proof::{self, Secret, Secrets};
+use stp_core::wire::{Envelope, HEADER_LEN, LONGEST_HEAD, Message, Reason};
+
+/// Nothing on loopback takes so long.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A peer of raw packets.
+struct Raw {
+    socket: UdpSocket,
+    server: SocketAddr,
+    envelope: Envelope,
+    secrets: Secrets,
+    ids: Ids,
+}
+
+impl Raw {
+    /// Asks for a connection, and proves that it hears the answer.
+    fn connect(server: SocketAddr) -> Self {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mine = Secret(0x5ec7e7);
+        let envelope = Envelope { d_port: PORT, s_port: 50_000, d_key: 0 };
+        let ids = Ids { d_id: 0, s_id: 7 };
+        let mut raw = Self { socket, server, envelope, secrets: Secrets::default(), ids };
+        let (version, max_stu, tail, buffer, slots) = (3, 13, 0, 21, 64);
+        let (s_key, s_id, hello, secret) = (0x1000, ids.s_id, 0, mine);
+        let offer = Offer { version, max_stu, tail, buffer, slots, s_key, s_id, hello, secret };
+        raw.say(&Message::RequestConnection(offer));
+        let given = raw.hear(|message| match message {
+            Message::ConnectionAnswer { result, .. } => Some(result.unwrap()),
+            _ => None,
+        });
+        raw.envelope.d_key = given.s_key;
+        raw.ids.d_id = given.s_id;
+        raw.secrets = Secrets { receiver: given.secret, sender: mine };
+        raw.ask();
+        raw
+    }
+
+    fn packet(&self, message: &Message) -> Vec<u8> {
+        let mut head = [0; LONGEST_HEAD];
+        let len = message.encode(self.envelope, &mut head).unwrap();
+        proof::seal(&mut head[..len], self.secrets);
+        head[..len].to_vec()
+    }
+
+    fn say(&self, message: &Message) {
+        self.socket.send_to(&self.packet(message), self.server).unwrap();
+    }
+
+    /// What comes until this is found; questions are answered.
+    fn hear<T>(&self, found: impl Fn(Message) -> Option<T>) -> T {
+        let mut bytes = [0; 2048];
+        loop {
+            let (len, _) = self.socket.recv_from(&mut bytes).expect("an answer in time");
+            let Ok((_, message)) = Message::decode(&bytes[..len]) else { continue };
+            if let Message::RequestState(Question::Connection { token, .. }) = message {
+                let answer = State::Connection { ids: self.ids, is_link: false, token };
+                self.say(&Message::RequestStateResponse(answer));
+            }
+            if let Some(found) = found(message) {
+                return found;
+            }
+        }
+    }
+
+    /// Asks whether the other side is alive, and waits for the answer.
+    fn ask(&self) {
+        let token = 0x700d;
+        let question = Question::Connection { ids: self.ids, is_link: false, token };
+        self.say(&Message::RequestState(question));
+        self.hear(|message| match message {
+            Message::RequestStateResponse(State::Connection { token: 0x700d, .. }) => Some(()),
+            _ => None,
+        });
+    }
+}
+
+fn serve() -> (Endpoint, SocketAddr) {
+    let server = Endpoint::bind(loopback()).unwrap();
+    let Some(Peer::Socket(address)) = server.local() else { panic!("UDP has an address") };
+    (server, address)
+}
+
+/// A Put, an abort and the word that all is over come at once, again and again: the
+/// memory that was shown comes back each time, and with it the connection is over.
+#[test]
+fn memory_comes_back_from_a_peer_that_ends_all_at_once() {
+    let (server, address) = serve();
+    let listener = server.listen(PORT).unwrap();
+    for _ in 0..20 {
+        let peer = std::thread::spawn(move || {
+            let raw = Raw::connect(address);
+            let (len, name, rights) = (4096, 1, 7);
+            raw.say(&Message::RequestMemoryRegion { s_id: 3, serial: 0, len, name, rights });
+            let handle = raw.hear(|message| match message {
+                Message::MemoryRegionAvailable { result, .. } => Some(result.unwrap().0),
+                _ => None,
+            });
+            // All three in one batch: a driver places each before it tells of any.
+            const DATAGRAM: usize = HEADER_LEN + 6;
+            let put = Message::Put {
+                serial: 0,
+                handle,
+                at: 0,
+                len: 6,
+                wants_answer: false,
+                wants_notice: false,
+                is_void: false,
+            };
+            let abort = Message::RequestDisconnect { ids: raw.ids, abort: Some(Reason::Cancelled) };
+            let complete = Message::DisconnectComplete { ids: raw.ids };
+            let batch = [put, abort, complete].map(|message| {
+                let mut packet = raw.packet(&message);
+                packet.resize(DATAGRAM, b'A');
+                packet
+            });
+            send_in_batches(&raw.socket, DATAGRAM as u16).unwrap();
+            raw.socket.send_to(&batch.concat(), raw.server).unwrap();
+        });
+        let connection = listener.accept_within(PATIENCE).unwrap().expect("a connection");
+        let region = server.register(Memory::zeroed(4096)).unwrap();
+        let exposed = connection.region_request().unwrap();
+        let exposed = exposed.expose(&region.whole(), RemoteRights::ALL).unwrap();
+        assert!(connection.closed().is_err(), "it was aborted");
+        peer.join().unwrap();
+        drop(exposed);
+        let (tell, told) = std::sync::mpsc::channel();
+        let endpoint = server.clone();
+        std::thread::spawn(move || {
+            tell.send(endpoint.take_back(region).map(|memory| memory.len()))
+        });
+        let len = told.recv_timeout(PATIENCE).expect("the memory comes back").unwrap();
+        assert_eq!(len, 4096);
+    }
+}
+
+/// Somebody at another address knows the key. It can neither join nor abort; who the
+/// connection belongs to can do both, and goes on until then.
+#[test]
+fn a_stranger_with_the_key_neither_joins_nor_aborts() {
+    let (server, address) = serve();
+    let listener = server.listen(PORT).unwrap();
+    let raw = Raw::connect(address);
+    let connection = listener.accept_within(PATIENCE).unwrap().expect("a connection");
+    let link = Question::Connection { ids: raw.ids, is_link: true, token: 0x4242 };
+    let link = Message::RequestState(link);
+    let abort = Message::RequestDisconnect { ids: raw.ids, abort: Some(Reason::Cancelled) };
+    // The key and all that the headers say, and no secret.
+    let own = Raw::connect(address);
+    let own_end = listener.accept_within(PATIENCE).unwrap().expect("a connection");
+    let guess = Secrets { receiver: own.secrets.receiver, sender: raw.secrets.sender };
+    let (socket, envelope) = (own.socket.try_clone().unwrap(), raw.envelope);
+    let (server_address, ids) = (address, raw.ids);
+    let stranger = Raw { socket, server: server_address, envelope, secrets: guess, ids };
+    for _ in 0..10 {
+        stranger.say(&link);
+        stranger.say(&abort);
+    }
+    // What the owner said, repeated from elsewhere: one challenge for each.
+    let overheard = raw.packet(&link);
+    for _ in 0..10 {
+        stranger.socket.send_to(&overheard, address).unwrap();
+        let token = stranger.hear(|message| match message {
+            Message::RequestStateResponse(State::Connection { is_link: true, token, .. }) => {
+                Some(token)
+            }
+            _ => None,
+        });
+        let again = Question::Connection { ids, is_link: true, token };
+        stranger.say(&Message::RequestState(again));
+        stranger.socket.send_to(&raw.packet(&abort), address).unwrap();
+    }
+    own.ask();
+    raw.ask();
+    assert_eq!(connection.links().len(), 1);
+    // The owner at a second address: asked to prove that it hears there, it does.
+    let second = UdpSocket::bind("127.0.0.1:0").unwrap();
+    second.set_read_timeout(Some(PATIENCE)).unwrap();
+    let Raw { server, envelope, secrets, ids, .. } = raw;
+    let second = Raw { socket: second, server, envelope, secrets, ids };
+    second.say(&link);
+    let token = second.hear(|message| match message {
+        Message::RequestStateResponse(State::Connection { is_link: true, token, .. }) => {
+            Some(token)
+        }
+        _ => None,
+    });
+    let again = Question::Connection { ids, is_link: true, token };
+    second.say(&Message::RequestState(again));
+    second.hear(|message| match message {
+        Message::RequestStateResponse(State::Connection { is_link: false, .. }) => Some(()),
+        _ => None,
+    });
+    assert_eq!(connection.links().len(), 2);
+    second.say(&abort);
+    assert!(connection.closed().is_err(), "its owner aborts it, from either address");
+    own.ask();
+    assert_eq!(own_end.links().len(), 1, "the stranger's own one is left alone");
+}
