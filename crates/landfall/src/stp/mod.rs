@@ -9,6 +9,7 @@
 //! | remote memory | [`Connection::request_region`], [`RemoteMemory`], [`Connection::region_request`], [`Exposed`] |
 //! | registered memory | [`Endpoint::register`], [`Region`], [`Part`], [`Payload`] |
 //! | what was done | [`Endpoint::stats`] |
+//! | turns in a reactor of your own | [`Builder::bind_without_thread`], [`EndpointDriver`] |
 //! | the same for threads | [`blocking`] |
 //!
 //! # Memory
@@ -32,7 +33,8 @@
 //! Each endpoint has a thread that drives it when nobody else does, so futures
 //! work on any executor. A thread that waits in a [`blocking`] handle drives
 //! the endpoint itself: that is the way to the lowest latency. See [`Wait`] for
-//! how long they spin before they sleep.
+//! how long they spin before they sleep. An endpoint without a thread
+//! ([`Builder::bind_without_thread`]) is driven by a reactor of your own.
 //!
 //! What does not live here: the protocol (`stp-core`), drivers
 //! (`landfall-transport`), discovery of peers, encryption.
@@ -41,6 +43,7 @@ pub mod blocking;
 mod builder;
 mod connection;
 mod core;
+mod driver;
 mod endpoint;
 mod error;
 mod memory;
@@ -51,6 +54,7 @@ mod remote;
 pub use builder::Builder;
 pub use connection::{Connection, Link, Offer, ReadRequest};
 pub use core::Notice;
+pub use driver::EndpointDriver;
 pub use endpoint::{Endpoint, Listener, PathStats, Stats};
 pub use error::{BindError, Error};
 pub use memory::{Message, Part, Payload, Region};
@@ -58,6 +62,7 @@ pub use operation::{Operation, Put, Received, Receives, Sent};
 pub use path::Transport;
 pub use remote::{Exposed, RegionRequest, RemoteMemory};
 
+pub use crate::runtime::Turned;
 pub use landfall_placement::{PathId, Peer, WordFunction, WordWidth};
 pub use landfall_transport::Wait;
 pub use landfall_transport::channel::ChannelConfig;
