@@ -191,7 +191,7 @@ fn receive_all(
     let before = TaskUse::of_this_thread()?;
     let (mut ended, mut bytes, mut messages) = (StdInstant::now(), 0, 0);
     while let Some(oldest) = posted.pop_front() {
-        let message = match oldest.wait() {
+        let message = match oldest.wait().map_err(Error::from) {
             Ok(message) => message,
             Err(Error::Closed { .. }) => break,
             Err(error) => return Err(error.into()),

@@ -28,6 +28,9 @@
 //! stays lent until it says that no driver uses it. No use after free is
 //! possible by construction: operations own what they use.
 //!
+//! Whatever way an operation fails, the [`Memory`] that was lent for it comes back in
+//! [`Failed`]. [`Operation::cancel`] ends one early and gives its memory back as well.
+//!
 //! # Who drives
 //!
 //! Each endpoint has a thread that drives it when nobody else does, so futures
@@ -56,7 +59,7 @@ pub use connection::{Connection, Link, Offer, ReadRequest};
 pub use core::Notice;
 pub use driver::EndpointDriver;
 pub use endpoint::{Endpoint, Listener, PathStats, Stats};
-pub use error::{BindError, Error};
+pub use error::{BindError, Error, Failed};
 pub use memory::{Message, Part, Payload, Region};
 pub use operation::{Operation, Put, Received, Receives, Sent};
 pub use path::Transport;
