@@ -20,7 +20,7 @@ pub mod defrag;
 #[cfg(any(feature = "clan", feature = "defrag", feature = "qpip", feature = "stp"))]
 #[cfg_attr(
     not(all(feature = "clan", feature = "qpip", feature = "stp")),
-    allow(dead_code, unused_imports, reason = "each protocol uses a part of it")
+    allow(dead_code, unreachable_pub, unused_imports, reason = "each protocol uses a part of it")
 )]
 mod runtime;
 

@@ -307,6 +307,12 @@ fn the_example_bulk_runs_over_adapters() {
 }
 
 #[test]
+fn the_example_reactor_runs_over_an_adapter_at_both_ends() {
+    skip_unless!(why_not("reactor"));
+    says("reactor", &["16"], &["hello from elsewhere", "on one thread"]);
+}
+
+#[test]
 fn the_example_striping_runs_over_two_adapters_each() {
     skip_unless!(why_not("striping"));
     says("striping", &["16"], &["the second path is dropped", "at both ends"]);

@@ -8,5 +8,6 @@ mod clan;
 mod defrag;
 mod nic;
 mod qpip;
+mod reactor;
 mod stp;
 mod support;

@@ -21,6 +21,7 @@
 //! | [`signals`] | the wish that a program ends, asked for instead of interrupting |
 //! | [`wait`] | spin, block, or spin and then block |
 //! | [`Bell`] | wakes a thread that sleeps there |
+//! | [`ReadySet`] | one descriptor for all that a driver waits for, for a reactor of the user's own |
 //! | [`Clock`] | where `now` comes from |
 //! | [`capability`] | what a driver could switch on here, and in clear words what not |
 //! | [`Counters`] | what a driver did |
@@ -42,6 +43,7 @@ pub mod memory;
 mod open_error;
 pub mod packet;
 pub mod rawip;
+mod ready_set;
 pub mod remap;
 pub mod ring;
 pub mod scatter;
@@ -60,6 +62,7 @@ pub use asynchronous::AsyncWaiter;
 pub use capability::{Capabilities, Feature, Missing};
 pub use driver::{Clock, Counters, Driver, DriverState, Interest, Progress};
 pub use open_error::{OpenError, Privilege};
+pub use ready_set::ReadySet;
 pub use wait::{Bell, Wait, Waiter};
 
 #[cfg(doctest)]

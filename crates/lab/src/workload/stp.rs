@@ -444,7 +444,7 @@ impl Run<'_> {
         let (before, started) = (TaskUse::of_this_thread()?, Instant::now());
         let (mut ended, mut bytes, mut messages) = (started, 0, 0);
         while let Some((connection, oldest)) = posted.pop_front() {
-            let message = match oldest.wait() {
+            let message = match oldest.wait().map_err(Error::from) {
                 Ok(message) => message,
                 Err(Error::Closed { .. }) => continue,
                 Err(error) => return Err(error.into()),

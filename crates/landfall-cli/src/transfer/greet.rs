@@ -28,7 +28,7 @@ pub(crate) fn random<const N: usize>() -> Result<[u8; N]> {
 fn hear(connection: &Connection) -> Result<Option<Greeting>, Rejected> {
     match connection.receive(Memory::zeroed(MOST_GREETING)).wait_for(LIMIT) {
         Ok(heard) => {
-            let heard = heard.map_err(Rejected::Ended)?;
+            let heard = heard.map_err(|failed| Rejected::Ended(failed.into()))?;
             Ok(Some(Greeting::parse(&heard).map_err(anyhow::Error::from)?))
         }
         Err(_cancelled) => Ok(None),
@@ -37,7 +37,7 @@ fn hear(connection: &Connection) -> Result<Option<Greeting>, Rejected> {
 
 fn say(connection: &Connection, greeting: Greeting) -> Result<(), Rejected> {
     match connection.send(greeting.to_bytes()).wait_for(LIMIT) {
-        Ok(sent) => sent.map(drop).map_err(Rejected::Ended),
+        Ok(sent) => sent.map(drop).map_err(|failed| Rejected::Ended(failed.into())),
         Err(_cancelled) => Err(anyhow!("the other side does not listen").into()),
     }
 }

@@ -12,6 +12,7 @@ use qpip::{Config, Interface};
 
 use super::adapter::Adapter;
 use super::core::{Core, Handle, Paths};
+use super::driver::AdapterDriver;
 use super::error::OpenError;
 use super::link::Link;
 use crate::runtime::{Driving, Runtime, RuntimeConfig};
@@ -177,7 +178,7 @@ impl Builder {
     /// # Errors
     /// [`OpenError`] says what could not be opened, why, and what helps.
     pub fn open(self) -> Result<Adapter, OpenError> {
-        self.build(Driving::OwnThread)
+        self.open_driven(Driving::OwnThread)
     }
 
     /// Opens the adapter without a thread: it moves while
@@ -187,10 +188,32 @@ impl Builder {
     /// # Errors
     /// Those of [`open`](Self::open).
     pub fn open_inline(self) -> Result<Adapter, OpenError> {
-        self.build(Driving::Callers)
+        self.open_driven(Driving::Callers)
     }
 
-    fn build(mut self, driving: Driving) -> Result<Adapter, OpenError> {
+    /// Opens the adapter without a thread, for a reactor of your own: you make its turns
+    /// whenever the descriptor of the [`AdapterDriver`] is readable.
+    ///
+    /// # Errors
+    /// Those of [`open`](Self::open).
+    pub fn open_without_thread(self) -> Result<(Adapter, AdapterDriver), OpenError> {
+        let Parts { core, clock, bell, config, regions } = self.build(Driving::Callers)?;
+        let doorbells = Arc::clone(&core.doorbells);
+        let started = Runtime::start_for_reactor(core, clock, bell, config);
+        let (runtime, turns) = started.map_err(OpenError::Bell)?;
+        let handle = Arc::new(Handle::new(runtime, doorbells, regions));
+        Ok((Adapter::new(handle), AdapterDriver::new(turns)))
+    }
+
+    fn open_driven(self, driving: Driving) -> Result<Adapter, OpenError> {
+        let Parts { core, clock, bell, config, regions } = self.build(driving)?;
+        let doorbells = Arc::clone(&core.doorbells);
+        let runtime = Runtime::start(core, clock, bell, config).map_err(OpenError::Thread)?;
+        Ok(Adapter::new(Arc::new(Handle::new(runtime, doorbells, regions))))
+    }
+
+    /// Opens the links, and makes the engine.
+    fn build(mut self, driving: Driving) -> Result<Parts, OpenError> {
         if let Some(mistake) = self.mistake {
             return Err(mistake);
         }
@@ -226,12 +249,19 @@ impl Builder {
         let clock = Clock::start();
         let paths = Paths::new(paths, clock, &mut engine);
         let core = Core::new(engine, (paths, infos), clock, regions.clone());
-        let doorbells = Arc::clone(&core.doorbells);
         let config =
             RuntimeConfig { driving, wait: self.wait, linger: LINGER, thread: "landfall-qpip" };
-        let runtime = Runtime::start(core, clock, bell, config).map_err(OpenError::Thread)?;
-        Ok(Adapter::new(Arc::new(Handle::new(runtime, doorbells, regions))))
+        Ok(Parts { core, clock, bell, config, regions })
     }
+}
+
+/// What a runtime is made of.
+struct Parts {
+    core: Core,
+    clock: Clock,
+    bell: Bell,
+    config: RuntimeConfig,
+    regions: Regions,
 }
 
 /// A station address that is locally administered (RFC 9542, 2.1). Of one seed

@@ -23,8 +23,9 @@
 //! *Offloaded*, the adapter is a thread, as the card of the paper: posting is a
 //! few stores and polling a load, without a lock or a system call; only where
 //! the adapter sleeps its bell is rung. *Inline*, whoever holds the handles makes
-//! its turns, and threads that wait do so by themselves. All handles are the same
-//! in both.
+//! its turns, and threads that wait do so by themselves. *Without a thread*
+//! ([`Builder::open_without_thread`]) a reactor of your own makes them, when a descriptor
+//! is readable. All handles are the same in all of these.
 //!
 //! What does not live here: the protocols (`qpip`), drivers
 //! (`landfall-transport`), names of hosts, encryption. There is no remote memory
@@ -35,6 +36,7 @@ mod builder;
 mod completion_queue;
 mod core;
 mod doorbell;
+mod driver;
 mod error;
 mod link;
 mod listener;
@@ -46,6 +48,7 @@ mod reassembler;
 pub use adapter::{Adapter, LinkStatus, ProtectionDomain};
 pub use builder::Builder;
 pub use completion_queue::CompletionQueue;
+pub use driver::AdapterDriver;
 pub use error::{Error, OpenError, Refused};
 pub use link::Link;
 pub use listener::{Listener, Pending};
@@ -54,6 +57,7 @@ pub use pair_state::Phase;
 pub use queue_pair::{QueuePair, QueuePairOptions, ReceiveQueue, SendQueue};
 pub use reassembler::{Delimiter, Framing, FramingError, LengthPrefix, Reassembler, Scan};
 
+pub use crate::runtime::Turned;
 pub use landfall_transport::Wait;
 pub use landfall_transport::channel::ChannelConfig;
 #[cfg(feature = "faults")]

@@ -16,9 +16,11 @@ use landfall_transport::{Bell, Clock, Wait};
 use super::attendance::{Attendance, DriverGuard};
 use super::ending::{Ending, Stage};
 use super::lock::EngineLock;
-use super::seat::{Seat, Sleeper};
+use super::reactor::{Reactor, ReactorHandle};
+use super::seat::Seat;
+use super::state::{Leftover, State};
 use super::sync::MutexGuard;
-use super::{Aftermath, Path, Protocol, SpinBudget, ThreadWaker};
+use super::{Aftermath, Protocol, SpinBudget, ThreadWaker};
 
 /// Who makes the turns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,33 +52,10 @@ pub(crate) struct Runtime<P: Protocol> {
     pub(crate) wait: Wait,
     driving: Driving,
     seat: Seat,
+    /// Of a user who makes the turns when a descriptor is readable.
+    reactor: Option<Arc<Reactor>>,
     attendance: Attendance,
     ending: Ending,
-}
-
-/// What is behind the lock.
-struct State<P> {
-    protocol: P,
-    sleeper: Option<Sleeper>,
-    stage: Stage,
-    /// Something was asked for, and no turn was made since.
-    must_turn: bool,
-}
-
-/// What a turn leaves to be done when the lock is not held any more.
-#[must_use = "somebody may wait for it"]
-struct Leftover<P: Protocol> {
-    moved: bool,
-    must_wake: bool,
-    is_over: bool,
-    aftermath: P::Aftermath,
-    ended: Option<Ended<P>>,
-}
-
-/// What is left of a runtime at its end, in the order in which it is dropped.
-struct Ended<P: Protocol> {
-    _paths: Vec<Path<P::Engine>>,
-    _remains: P::Remains,
 }
 
 /// Nobody sleeps longer, whatever the timers say. In tests a wake that gets lost shows.
@@ -105,22 +84,49 @@ impl<P: Protocol> Runtime<P> {
         bell: Bell,
         config: RuntimeConfig,
     ) -> io::Result<Arc<Self>> {
-        let RuntimeConfig { driving, wait, linger, thread } = config;
-        let state = State { protocol, sleeper: None, stage: Stage::Running, must_turn: false };
-        let runtime = Arc::new(Self {
-            lock: EngineLock::new(state, SUBMISSIONS),
-            clock,
-            wait,
-            driving,
-            seat: Seat::new(bell),
-            attendance: Attendance::new(clock),
-            ending: Ending::new(linger),
-        });
-        if driving != Driving::Callers {
-            let own = Arc::clone(&runtime);
-            thread::Builder::new().name(thread.to_owned()).spawn(move || own.drive())?;
+        let runtime = Arc::new(Self::new(protocol, clock, bell, config, None));
+        if config.driving != Driving::Callers {
+            let (own, name) = (Arc::clone(&runtime), config.thread.to_owned());
+            thread::Builder::new().name(name).spawn(move || own.drive())?;
         }
         Ok(runtime)
+    }
+
+    /// Starts it without a thread of its own: whoever calls or waits makes the turns, and
+    /// for what comes while nobody does, a reactor of the user's own.
+    ///
+    /// # Errors
+    /// The process has no descriptor left.
+    pub(crate) fn start_for_reactor(
+        protocol: P,
+        clock: Clock,
+        bell: Bell,
+        config: RuntimeConfig,
+    ) -> io::Result<(Arc<Self>, ReactorHandle<P>)> {
+        let (config, reactor) =
+            (RuntimeConfig { driving: Driving::Callers, ..config }, Arc::new(Reactor::new()?));
+        let known = Some(Arc::clone(&reactor));
+        let runtime = Arc::new(Self::new(protocol, clock, bell, config, known));
+        Ok((Arc::clone(&runtime), ReactorHandle::new(runtime, reactor)))
+    }
+
+    fn new(
+        protocol: P,
+        clock: Clock,
+        bell: Bell,
+        config: RuntimeConfig,
+        reactor: Option<Arc<Reactor>>,
+    ) -> Self {
+        Self {
+            lock: EngineLock::new(State::new(protocol), SUBMISSIONS),
+            clock,
+            wait: config.wait,
+            driving: config.driving,
+            seat: Seat::new(bell),
+            reactor,
+            attendance: Attendance::new(clock),
+            ending: Ending::new(config.linger),
+        }
     }
 
     /// Looks at the protocol, and does nothing that would have to be sent.
@@ -277,15 +283,37 @@ impl<P: Protocol> Runtime<P> {
         if is_over {
             self.ending.tell_over();
         }
+        if let Some(reactor) = &self.reactor {
+            if ended.is_some() {
+                reactor.forget_all();
+            }
+            // There may be more to do, and what its user waits for may be done.
+            if moved || must_wake || ended.is_some() {
+                reactor.ring();
+            }
+        }
         // A driver may wait for the kernel.
         drop(ended);
         moved
     }
 
-    /// The thread that drives has something to do.
+    /// The thread or reactor that drives has something to do.
     #[inline]
     pub(crate) fn ring(&self) {
         self.seat.ring();
+        if let Some(reactor) = &self.reactor {
+            reactor.ring();
+        }
+    }
+
+    /// A reactor goes on to wait: for what, and until when.
+    pub(super) fn leave_to_reactor(&self, into: &mut Vec<Interest>) -> Option<Instant> {
+        self.look_at(|state| state.leave_to_reactor(into, &self.ending))
+    }
+
+    /// Was anything left that nobody has served?
+    pub(super) fn has_submissions(&self) -> bool {
+        self.lock.has_submissions()
     }
 
     /// Sleeps at the descriptors and at those of `others`, if nobody else does.
@@ -403,7 +431,7 @@ impl<P: Protocol> Runtime<P> {
     /// left, the last words leave on this thread.
     pub(crate) fn end(&self) {
         self.ending.ask();
-        self.seat.ring();
+        self.ring();
     }
 
     pub(crate) fn has_ended(&self) -> bool {
@@ -456,7 +484,7 @@ impl<P: Protocol> Runtime<P> {
     }
 
     /// The last handle is gone, and nobody drives any more: what has to be said leaves now.
-    fn end_here(&self) {
+    pub(super) fn end_here(&self) {
         self.ending.ask();
         for _ in 0..LAST_TURNS {
             if self.has_ended() || !self.turn() {
@@ -477,80 +505,6 @@ impl<P: Protocol> Runtime<P> {
         let aftermath = state.protocol.take_aftermath();
         let leftover = Leftover { moved: false, must_wake: true, is_over: true, aftermath, ended };
         self.release(state, leftover);
-    }
-}
-
-impl<P: Protocol> Leftover<P> {
-    /// What is left where no turn was made.
-    fn without_turn(state: &mut State<P>) -> Self {
-        let aftermath = state.protocol.take_aftermath();
-        Self { moved: false, must_wake: false, is_over: false, aftermath, ended: None }
-    }
-}
-
-impl<P: Protocol> State<P> {
-    /// One turn, and how far it brings the end. Gives whether anything moved, and whether
-    /// all is over that was under way.
-    fn turn(&mut self, now: Instant, ending: &Ending) -> (bool, bool) {
-        self.must_turn = false;
-        if self.stage == Stage::Running && ending.is_asked() {
-            self.protocol.close(now);
-            self.stage = Stage::Closing(now + ending.linger);
-        }
-        let moved = self.protocol.turn(now);
-        match self.stage {
-            Stage::Closing(until) if self.protocol.is_closed() || now >= until => {
-                self.protocol.abort(now);
-                self.protocol.turn(now);
-                self.stage = Stage::Leaving(now + ending.linger);
-                (true, true)
-            }
-            Stage::Leaving(until) if self.protocol.is_quiet() || now >= until => {
-                self.stage = Stage::Ended;
-                (true, false)
-            }
-            _ => (moved, false),
-        }
-    }
-
-    /// The end, once: what is to be dropped without the lock.
-    fn end(&mut self, ending: &Ending) -> Option<Ended<P>> {
-        if ending.has_ended() {
-            return None;
-        }
-        ending.note_ended();
-        let remains = self.protocol.release();
-        Some(Ended { _paths: self.protocol.paths_mut().take(), _remains: remains })
-    }
-
-    /// When a turn makes sense, even if nothing comes.
-    fn next_wake(&self) -> Option<Instant> {
-        [self.protocol.next_wake(), self.stage.until()].into_iter().flatten().min()
-    }
-
-    /// A thread is about to sleep: what it waits for, and until when.
-    fn fall_asleep(&mut self, into: &mut Vec<Interest>) -> Option<Instant> {
-        self.protocol.paths().interests(into);
-        let has_work = self.must_turn || self.protocol.has_work();
-        let until = if has_work { Some(Instant::ZERO) } else { self.next_wake() };
-        self.sleeper = Some(Sleeper { until, interests: into.clone() });
-        until
-    }
-
-    /// The thread is awake, and finds something to do or does not.
-    fn wake_up(&mut self, is_ready: bool) {
-        self.sleeper = None;
-        if is_ready {
-            self.protocol.paths_mut().count_wakeup();
-        }
-    }
-
-    /// After a turn while a thread sleeps: does it sleep for the wrong things?
-    fn must_wake_sleeper(&self) -> bool {
-        let Some(sleeper) = &self.sleeper else { return false };
-        let mut interests = Vec::with_capacity(sleeper.interests.len());
-        self.protocol.paths().interests(&mut interests);
-        sleeper.is_stale(self.next_wake(), &interests) || self.stage != Stage::Running
     }
 }
 
@@ -587,7 +541,11 @@ impl<P: Protocol> std::ops::Deref for Handle<P> {
 impl<P: Protocol> Drop for Handle<P> {
     fn drop(&mut self) {
         match self.0.driving {
-            Driving::Callers => self.0.end_here(),
+            Driving::Callers => match &self.0.reactor {
+                // The turns of the reactor bring it to its end.
+                Some(reactor) if reactor.is_left_to() => self.0.end(),
+                _ => self.0.end_here(),
+            },
             Driving::Shared | Driving::OwnThread => self.0.end(),
         }
     }

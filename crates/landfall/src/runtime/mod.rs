@@ -13,7 +13,8 @@
 //!   others drive.
 //!
 //! [`Driving`] chooses among them: all three, the own thread alone (an adapter that works
-//! beside its users), or no own thread.
+//! beside its users), or no own thread. In place of that a reactor of the user's own may
+//! make the turns, whenever a descriptor is readable.
 //!
 //! A task on a tokio runtime was the alternative to the own thread. It would tie an endpoint
 //! to one runtime, and to what else runs there. Here futures work on any executor.
@@ -28,6 +29,8 @@
 //! | file | what happens there |
 //! | --- | --- |
 //! | `driving` | the lock, the turns, and threads that wait |
+//! | `state` | what is behind the lock, and what a turn leaves to be done without it |
+//! | `reactor` | turns for a reactor of the user's own, in place of the own thread |
 //! | `lock` | the lock, and who serves what was submitted meanwhile |
 //! | `submissions` | the queue of what was submitted |
 //! | `models` | both in every order of their steps |
@@ -60,7 +63,9 @@ mod path_source;
 #[cfg(any(feature = "clan", feature = "stp"))]
 mod path_stats;
 mod protocol;
+mod reactor;
 mod seat;
+mod state;
 mod submissions;
 mod sync;
 #[cfg(all(test, not(loom), feature = "stp"))]
@@ -81,6 +86,10 @@ pub(crate) use path_source::PathSource;
 #[cfg(any(feature = "clan", feature = "stp"))]
 pub use path_stats::PathStats;
 pub(crate) use protocol::{Aftermath, Protocol};
+#[cfg(any(feature = "qpip", feature = "stp"))]
+pub(crate) use reactor::ReactorHandle;
+#[cfg(any(feature = "qpip", feature = "stp"))]
+pub use reactor::Turned;
 pub(crate) use waker::{SpinBudget, ThreadWaker};
 
 /// A thread that panicked under one of these locks left nothing half done.

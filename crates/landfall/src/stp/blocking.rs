@@ -28,7 +28,7 @@ use landfall_transport::memory::Memory;
 use super::core::Core;
 use super::operation::Output;
 use super::{
-    BindError, Builder, Error, Link, Message, Offer, Operation, Part, Payload, ReadRequest,
+    BindError, Builder, Error, Failed, Link, Message, Offer, Operation, Part, Payload, ReadRequest,
     Received, Region, RegionRequest, RemoteMemory, RemoteRights, Sent, Stats, Transport,
 };
 use crate::runtime::Runtime;
@@ -68,8 +68,8 @@ impl Endpoint {
     /// Registers memory: it is lent until [`take_back`](Self::take_back).
     ///
     /// # Errors
-    /// As many regions are registered as may be.
-    pub fn register(&self, memory: Memory) -> Result<Region, Error> {
+    /// As many regions are registered as may be; the memory is given back.
+    pub fn register(&self, memory: Memory) -> Result<Region, Failed> {
         self.0.register(memory)
     }
 
@@ -279,18 +279,18 @@ impl<T: Output> Operation<T> {
     /// Waits for the end on this thread, which drives the endpoint meanwhile.
     ///
     /// # Errors
-    /// Why it did not succeed.
-    pub fn wait(mut self) -> Result<T, Error> {
+    /// Why it did not succeed, with the memory that was lent for it.
+    pub fn wait(mut self) -> Result<T, Failed> {
         let handle = Arc::clone(self.handle());
         handle.wait_for(&mut self)
     }
 
     /// The same for so long at most. What is not over then is given back: wait
-    /// on, or drop it to cancel it.
+    /// on, [`cancel`](Self::cancel) it to get its memory, or drop it.
     ///
     /// # Errors
     /// The operation, if it is not over.
-    pub fn wait_for(mut self, limit: Duration) -> Result<Result<T, Error>, Self> {
+    pub fn wait_for(mut self, limit: Duration) -> Result<Result<T, Failed>, Self> {
         let handle = Arc::clone(self.handle());
         wait_within(&handle, &mut self, limit).ok_or(self)
     }

@@ -12,6 +12,7 @@ use landfall_transport::{Bell, Clock, Wait};
 use stp_core::Config;
 
 use super::core::{Core, Handle, Paths};
+use super::driver::EndpointDriver;
 use super::endpoint::Endpoint;
 use super::error::BindError;
 use super::memory::Pool;
@@ -125,6 +126,20 @@ impl Builder {
         self.bind_with(pool)
     }
 
+    /// The same without a thread: you make the turns, in a reactor of your own, whenever the
+    /// descriptor of the [`EndpointDriver`] is readable.
+    ///
+    /// # Errors
+    /// As [`bind`](Self::bind).
+    pub fn bind_without_thread(self) -> Result<(Endpoint, EndpointDriver), BindError> {
+        let pool = Arc::new(Pool::new(self.regions, self.arena));
+        let Parts { core, clock, bell, config } = self.open(&pool)?;
+        let started = Runtime::start_for_reactor(core, clock, bell, config);
+        let (runtime, turns) = started.map_err(BindError::Bell)?;
+        let endpoint = Endpoint::new(Arc::new(Handle::new(runtime, pool)));
+        Ok((endpoint, EndpointDriver::new(turns)))
+    }
+
     /// Binds two endpoints with one more path each, which joins them within
     /// this process: to the second the first is `Peer::Node(0)`, to the first
     /// the second `Peer::Node(1)`.
@@ -159,7 +174,14 @@ impl Builder {
         Ok((self.bind_with(pool)?, other.bind_with(other_pool)?))
     }
 
-    fn bind_with(mut self, pool: Arc<Pool>) -> Result<Endpoint, BindError> {
+    fn bind_with(self, pool: Arc<Pool>) -> Result<Endpoint, BindError> {
+        let Parts { core, clock, bell, config } = self.open(&pool)?;
+        let runtime = Runtime::start(core, clock, bell, config).map_err(BindError::Thread)?;
+        Ok(Endpoint::new(Arc::new(Handle::new(runtime, pool))))
+    }
+
+    /// Opens the paths, and makes the engine.
+    fn open(mut self, pool: &Arc<Pool>) -> Result<Parts, BindError> {
         if self.paths.is_empty() {
             return Err(BindError::NoPath);
         }
@@ -192,16 +214,23 @@ impl Builder {
         let bell = Bell::new().map_err(BindError::Bell)?;
         let clock = Clock::start();
         let paths = Paths::new(opened, clock, &mut engine);
-        let core = Core::new(engine, paths, Arc::clone(&pool), self.backlog);
+        let core = Core::new(engine, paths, Arc::clone(pool), self.backlog);
         let config = RuntimeConfig {
             driving: Driving::Shared,
             wait: self.wait,
             linger: self.linger,
             thread: "landfall-stp",
         };
-        let runtime = Runtime::start(core, clock, bell, config).map_err(BindError::Thread)?;
-        Ok(Endpoint::new(Arc::new(Handle::new(runtime, pool))))
+        Ok(Parts { core, clock, bell, config })
     }
+}
+
+/// What a runtime is made of.
+struct Parts {
+    core: Core,
+    clock: Clock,
+    bell: Bell,
+    config: RuntimeConfig,
 }
 
 fn seed_of_the_system() -> Result<Seed, BindError> {

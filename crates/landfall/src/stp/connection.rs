@@ -8,7 +8,7 @@ use landfall_transport::memory::{Memory, Rights};
 use stp_core::ConnectionId;
 
 use super::core::{Core, Handle, Known, OfferMade, ReadMade, Request, Submission};
-use super::error::Error;
+use super::error::{Error, Failed};
 use super::memory::{Held, Message, Part, Payload};
 use super::operation::{Operation, Received, Sent};
 use super::remote::{RegionRequest, RemoteMemory};
@@ -211,11 +211,11 @@ impl Connection {
         self.0.handle.submit(Submission::Abort(self.0.id, Reason::Cancelled));
     }
 
-    pub(crate) fn hold(&self, part: &Part) -> Result<Held, Error> {
-        Held::new(part.clone(), self.0.handle.pool())
+    pub(crate) fn hold(&self, part: &Part) -> Result<Held, Failed> {
+        Ok(Held::new(part.clone(), self.0.handle.pool())?)
     }
 
-    pub(crate) fn own(&self, memory: Memory) -> Result<Held, Error> {
+    pub(crate) fn own(&self, memory: Memory) -> Result<Held, Failed> {
         Held::own(memory, Rights::READ | Rights::WRITE, self.0.handle.pool())
     }
 }
@@ -260,7 +260,7 @@ impl Offer {
         self.begin(held)
     }
 
-    fn begin<T>(&mut self, held: Result<Held, Error>) -> Operation<T> {
+    fn begin<T>(&mut self, held: Result<Held, Failed>) -> Operation<T> {
         let inner = &self.connection.0;
         // An offer is there until it is used up, which takes it by value.
         let receive = match (&held, self.made) {

@@ -11,7 +11,7 @@ use stp_core::Connect;
 use super::builder::Builder;
 use super::connection::Connection;
 use super::core::{Handle, Status, Submission};
-use super::error::{BindError, Error};
+use super::error::{BindError, Error, Failed};
 use super::memory::Region;
 use super::path::Transport;
 
@@ -64,8 +64,8 @@ impl Endpoint {
     /// Registers memory: it is lent until [`Region::take_back`].
     ///
     /// # Errors
-    /// As many regions are registered as may be.
-    pub fn register(&self, memory: Memory) -> Result<Region, Error> {
+    /// As many regions are registered as may be; the memory is given back.
+    pub fn register(&self, memory: Memory) -> Result<Region, Failed> {
         self.0.pool().lend(memory, Rights::READ | Rights::WRITE | Rights::WORDS)
     }
 

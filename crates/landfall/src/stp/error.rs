@@ -1,9 +1,11 @@
 //! What can go wrong, and what to do about it.
 
+use std::fmt;
 use std::io;
+use std::ops::Deref;
 
 use landfall_placement::{PathId, Peer};
-use landfall_transport::memory::{AccessError, ArenaError, LendRefusal, TakeBackError};
+use landfall_transport::memory::{AccessError, ArenaError, LendRefusal, Memory, TakeBackError};
 use stp_core::Ended;
 
 /// Why an operation was not begun, or did not succeed.
@@ -84,6 +86,97 @@ impl Error {
     #[must_use]
     pub const fn is_graceful_close(&self) -> bool {
         matches!(self, Self::Closed { why: None })
+    }
+}
+
+/// Why an operation failed, and the memory that was lent for it.
+///
+/// Whatever the reason (the other side refused or is gone, the endpoint was closed, it was
+/// [cancelled](super::Operation::cancel)): nobody uses the memory any more. It derefs to the
+/// reason, and `?` makes an [`Error`] of it where that is all that counts.
+///
+/// ```
+/// use landfall::stp::{Error, Memory, Transport, blocking::Endpoint};
+///
+/// let server = Endpoint::bind(Transport::udp("127.0.0.1:0".parse()?))?;
+/// let client = Endpoint::bind(Transport::udp("127.0.0.1:0".parse()?))?;
+/// let listener = server.listen(7)?;
+/// let connection = client.connect(server.local().unwrap(), 7)?;
+/// let sending = connection.send(Memory::from_bytes(b"to nobody")).start();
+/// drop(listener.accept()?.offer()?); // The other side does not want it.
+///
+/// let failed = sending.wait().unwrap_err();
+/// assert!(matches!(*failed, Error::Ended { len: 0, .. }), "{failed}");
+/// let memory = failed.into_memory().expect("it was lent");
+/// assert_eq!(&*memory, b"to nobody");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Failed {
+    why: Error,
+    memory: Option<Memory>,
+}
+
+impl Failed {
+    pub(crate) const fn new(why: Error, memory: Option<Memory>) -> Self {
+        Self { why, memory }
+    }
+
+    /// Why.
+    #[must_use]
+    pub const fn why(&self) -> &Error {
+        &self.why
+    }
+
+    /// The memory, with whatever arrived in it. Nothing where none was lent for this operation
+    /// alone: registered memory stays registered, and of other bytes there is a copy only.
+    #[must_use]
+    pub fn into_memory(self) -> Option<Memory> {
+        self.memory
+    }
+
+    /// Both.
+    #[must_use]
+    pub fn into_parts(self) -> (Error, Option<Memory>) {
+        (self.why, self.memory)
+    }
+}
+
+impl From<Error> for Failed {
+    fn from(why: Error) -> Self {
+        Self::new(why, None)
+    }
+}
+
+impl From<Failed> for Error {
+    fn from(failed: Failed) -> Self {
+        failed.why
+    }
+}
+
+impl Deref for Failed {
+    type Target = Error;
+
+    fn deref(&self) -> &Error {
+        &self.why
+    }
+}
+
+impl fmt::Display for Failed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.why.fmt(f)
+    }
+}
+
+impl fmt::Debug for Failed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let memory = self.memory.as_ref().map(|memory| memory.len());
+        f.debug_struct("Failed").field("why", &self.why).field("memory", &memory).finish()
+    }
+}
+
+impl std::error::Error for Failed {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.why.source()
     }
 }
 

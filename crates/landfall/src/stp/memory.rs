@@ -16,7 +16,7 @@ use bytes::Bytes;
 use landfall_placement::{Area, RegionId};
 use landfall_transport::memory::{Arena, ArenaConfig, Memory, Regions, Rights, TakeBackError};
 
-use super::error::Error;
+use super::error::{Error, Failed};
 use crate::runtime::locked;
 
 /// The longest packet of any path is shorter.
@@ -62,9 +62,12 @@ impl Pool {
         self.regions.held() - u32::from(self.padding.is_some())
     }
 
-    pub(crate) fn lend(self: &Arc<Self>, memory: Memory, rights: Rights) -> Result<Region, Error> {
+    pub(crate) fn lend(self: &Arc<Self>, memory: Memory, rights: Rights) -> Result<Region, Failed> {
         let len = memory.len() as u64;
-        let id = self.regions.lend(memory, rights).map_err(|error| Error::NotLent(error.why))?;
+        let id = self.regions.lend(memory, rights).map_err(|error| {
+            let why = Error::NotLent(error.why);
+            Failed::new(why, Some(error.into_memory()))
+        })?;
         Ok(Region(Arc::new(Inner {
             pool: Arc::clone(self),
             id,
@@ -322,7 +325,7 @@ impl Held {
     }
 
     /// Memory that is lent for one operation.
-    pub(crate) fn own(memory: Memory, rights: Rights, pool: &Arc<Pool>) -> Result<Self, Error> {
+    pub(crate) fn own(memory: Memory, rights: Rights, pool: &Arc<Pool>) -> Result<Self, Failed> {
         let mut held = Self::new(pool.lend(memory, rights)?.whole(), pool)?;
         held.is_own = true;
         Ok(held)
@@ -372,13 +375,14 @@ pub enum Payload {
 }
 
 impl Payload {
-    pub(crate) fn hold(self, pool: &Arc<Pool>) -> Result<Held, Error> {
+    pub(crate) fn hold(self, pool: &Arc<Pool>) -> Result<Held, Failed> {
         match self {
-            Self::Part(part) => Held::new(part, pool),
+            Self::Part(part) => Ok(Held::new(part, pool)?),
             Self::Memory(memory) => Held::own(memory, Rights::READ, pool),
             Self::Bytes(bytes) => {
-                // Freed with the operation: nobody asks for it back.
-                Held::new(pool.lend(pool.copy(&bytes)?, Rights::READ)?.whole(), pool)
+                // Freed with the operation: nobody asks for the copy back.
+                let region = pool.lend(pool.copy(&bytes)?, Rights::READ).map_err(Error::from)?;
+                Ok(Held::new(region.whole(), pool)?)
             }
         }
     }

@@ -9,6 +9,7 @@
 //! | remote memory | [`Connection::request_region`], [`RemoteMemory`], [`Connection::region_request`], [`Exposed`] |
 //! | registered memory | [`Endpoint::register`], [`Region`], [`Part`], [`Payload`] |
 //! | what was done | [`Endpoint::stats`] |
+//! | turns in a reactor of your own | [`Builder::bind_without_thread`], [`EndpointDriver`] |
 //! | the same for threads | [`blocking`] |
 //!
 //! # Memory
@@ -27,12 +28,16 @@
 //! stays lent until it says that no driver uses it. No use after free is
 //! possible by construction: operations own what they use.
 //!
+//! Whatever way an operation fails, the [`Memory`] that was lent for it comes back in
+//! [`Failed`]. [`Operation::cancel`] ends one early and gives its memory back as well.
+//!
 //! # Who drives
 //!
 //! Each endpoint has a thread that drives it when nobody else does, so futures
 //! work on any executor. A thread that waits in a [`blocking`] handle drives
 //! the endpoint itself: that is the way to the lowest latency. See [`Wait`] for
-//! how long they spin before they sleep.
+//! how long they spin before they sleep. An endpoint without a thread
+//! ([`Builder::bind_without_thread`]) is driven by a reactor of your own.
 //!
 //! What does not live here: the protocol (`stp-core`), drivers
 //! (`landfall-transport`), discovery of peers, encryption.
@@ -41,6 +46,7 @@ pub mod blocking;
 mod builder;
 mod connection;
 mod core;
+mod driver;
 mod endpoint;
 mod error;
 mod memory;
@@ -51,13 +57,15 @@ mod remote;
 pub use builder::Builder;
 pub use connection::{Connection, Link, Offer, ReadRequest};
 pub use core::Notice;
+pub use driver::EndpointDriver;
 pub use endpoint::{Endpoint, Listener, PathStats, Stats};
-pub use error::{BindError, Error};
+pub use error::{BindError, Error, Failed};
 pub use memory::{Message, Part, Payload, Region};
 pub use operation::{Operation, Put, Received, Receives, Sent};
 pub use path::Transport;
 pub use remote::{Exposed, RegionRequest, RemoteMemory};
 
+pub use crate::runtime::Turned;
 pub use landfall_placement::{PathId, Peer, WordFunction, WordWidth};
 pub use landfall_transport::Wait;
 pub use landfall_transport::channel::ChannelConfig;

@@ -8,11 +8,12 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use landfall_transport::memory::Memory;
+use stp_core::Ended;
 use stp_core::wire::Reason;
 
 use super::connection::Inner;
 use super::core::{Handle, Outcome, Request, Submission, Ticket};
-use super::error::Error;
+use super::error::{Error, Failed};
 use super::memory::{Held, Message, Returning};
 use super::remote::RemoteMemory;
 
@@ -34,7 +35,7 @@ enum Stage {
     /// Not begun.
     New(Request, Option<Held>),
     /// It could not be.
-    Failed(Error),
+    Failed(Failed),
     Started(Arc<Ticket>),
     /// Over; the memory that was lent for it comes back.
     Returning(Outcome, Returning),
@@ -50,19 +51,19 @@ impl<T> Operation<T> {
     /// With memory, if that can be held.
     pub(crate) fn holding(
         connection: &Arc<Inner>,
-        held: Result<Held, Error>,
+        held: Result<Held, Failed>,
         request: impl FnOnce(landfall_placement::Area) -> Request,
     ) -> Self {
         match held {
             Ok(held) => Self::new(connection, request(held.area()), Some(held)),
-            Err(error) => Self::failed(connection, Some(error)),
+            Err(failed) => Self::failed(connection, Some(failed)),
         }
     }
 
     /// It cannot be begun.
-    pub(crate) fn failed(connection: &Arc<Inner>, why: Option<Error>) -> Self {
-        let why = why.unwrap_or(Error::Refused(stp_core::Error::Unknown));
-        let stage = Stage::Failed(why);
+    pub(crate) fn failed(connection: &Arc<Inner>, why: Option<Failed>) -> Self {
+        let unknown = || Error::Refused(stp_core::Error::Unknown).into();
+        let stage = Stage::Failed(why.unwrap_or_else(unknown));
         Self { connection: Arc::clone(connection), stage, result: PhantomData }
     }
 
@@ -70,6 +71,62 @@ impl<T> Operation<T> {
     pub fn start(mut self) -> Self {
         self.begin();
         self
+    }
+
+    /// Ends it early, and lets it come to its end: the memory that was lent for it is given
+    /// back there, as soon as nobody uses it, by [`Failed::into_memory`]. What is over already
+    /// stays what it is, and a Put or FetchOp that was begun takes effect.
+    ///
+    /// Dropping it cancels it as well, and frees its memory.
+    ///
+    /// ```
+    /// use landfall::stp::{Memory, Transport, blocking::Endpoint};
+    /// use std::time::Duration;
+    ///
+    /// let server = Endpoint::bind(Transport::udp("127.0.0.1:0".parse()?))?;
+    /// let client = Endpoint::bind(Transport::udp("127.0.0.1:0".parse()?))?;
+    /// let listener = server.listen(7)?;
+    /// let connection = client.connect(server.local().unwrap(), 7)?;
+    ///
+    /// // Nothing comes in time.
+    /// let receiving = connection.receive(Memory::zeroed(1000));
+    /// let mut receiving = receiving.wait_for(Duration::from_millis(1)).unwrap_err();
+    /// receiving.cancel();
+    /// let memory = receiving.wait().unwrap_err().into_memory();
+    /// assert_eq!(memory.unwrap().len(), 1000);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn cancel(&mut self) {
+        if let Stage::Started(ticket) = &self.stage {
+            if !ticket.is_over() {
+                self.connection.handle.submit(Submission::Cancel(Arc::clone(ticket)));
+            }
+            return;
+        }
+        if matches!(self.stage, Stage::New(..)) {
+            self.give_up();
+            if let Stage::New(_, held) = std::mem::replace(&mut self.stage, Stage::Over) {
+                let outcome = Outcome::Ended { len: 0, why: Ended::Here };
+                self.stage = match held.and_then(Held::end) {
+                    Some(returning) => Stage::Returning(outcome, returning),
+                    None => Stage::Failed(failed(outcome).into()),
+                };
+            }
+        }
+    }
+
+    /// What was offered, and is not taken after all, is refused.
+    fn give_up(&self) {
+        let submission = match &self.stage {
+            Stage::New(Request::Accept { receive, .. }, _) => {
+                Submission::RefuseOffer(*receive, Reason::Refused)
+            }
+            Stage::New(Request::AnswerRead { read, .. }, _) => {
+                Submission::RefuseRead(*read, Reason::Refused)
+            }
+            _ => return,
+        };
+        self.connection.handle.submit(submission);
     }
 
     fn begin(&mut self) {
@@ -134,9 +191,9 @@ impl<T: Receives> Operation<T> {
 }
 
 impl<T: Output> Future for Operation<T> {
-    type Output = Result<T, Error>;
+    type Output = Result<T, Failed>;
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<T, Error>> {
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<T, Failed>> {
         self.begin();
         if let Stage::Started(ticket) = &self.stage {
             let Poll::Ready((outcome, held)) = ticket.poll(cx.waker()) else {
@@ -144,7 +201,7 @@ impl<T: Output> Future for Operation<T> {
             };
             self.stage = Stage::Over;
             match held.and_then(Held::end) {
-                None => return Poll::Ready(T::from_outcome(outcome, None, &self.connection)),
+                None => return Poll::Ready(result(outcome, None, &self.connection)),
                 Some(returning) => self.stage = Stage::Returning(outcome, returning),
             }
         }
@@ -154,35 +211,37 @@ impl<T: Output> Future for Operation<T> {
                 let Poll::Ready(memory) = returning.poll(cx) else { return Poll::Pending };
                 self.stage = Stage::Over;
                 Poll::Ready(match memory {
-                    Ok(memory) => T::from_outcome(outcome, Some(memory), &self.connection),
-                    Err(error) => Err(error),
+                    Ok(memory) => result(outcome, Some(memory), &self.connection),
+                    Err(error) => Err(error.into()),
                 })
             }
             Stage::Failed(_) => match std::mem::replace(&mut self.stage, Stage::Over) {
-                Stage::Failed(error) => Poll::Ready(Err(error)),
-                _ => Poll::Ready(Err(Error::EndpointClosed)),
+                Stage::Failed(failed) => Poll::Ready(Err(failed)),
+                _ => Poll::Ready(Err(Error::EndpointClosed.into())),
             },
             // Polled after its end.
-            _ => Poll::Ready(Err(Error::Refused(stp_core::Error::Unknown))),
+            _ => Poll::Ready(Err(Error::Refused(stp_core::Error::Unknown).into())),
         }
     }
 }
 
+/// What its user gets: the memory comes with it, whatever became of it.
+fn result<T: Output>(
+    outcome: Outcome,
+    mut memory: Option<Memory>,
+    connection: &Arc<Inner>,
+) -> Result<T, Failed> {
+    T::from_outcome(outcome, &mut memory, connection).map_err(|why| Failed::new(why, memory))
+}
+
 impl<T> Drop for Operation<T> {
     fn drop(&mut self) {
-        let submission = match &self.stage {
-            Stage::Started(ticket) if ticket.is_over() => return,
-            Stage::Started(ticket) => Submission::Forget(Arc::clone(ticket)),
-            // What was offered, and is not taken after all, is refused.
-            Stage::New(Request::Accept { receive, .. }, _) => {
-                Submission::RefuseOffer(*receive, Reason::Refused)
+        match &self.stage {
+            Stage::Started(ticket) if !ticket.is_over() => {
+                self.connection.handle.submit(Submission::Forget(Arc::clone(ticket)));
             }
-            Stage::New(Request::AnswerRead { read, .. }, _) => {
-                Submission::RefuseRead(*read, Reason::Refused)
-            }
-            _ => return,
-        };
-        self.connection.handle.submit(submission);
+            _ => self.give_up(),
+        }
     }
 }
 
@@ -234,7 +293,7 @@ mod sealed {
         #[allow(private_interfaces, reason = "nobody else can implement it")]
         fn from_outcome(
             outcome: Outcome,
-            memory: Option<Memory>,
+            memory: &mut Option<Memory>,
             connection: &Arc<Inner>,
         ) -> Result<Self, Error>;
     }
@@ -262,11 +321,11 @@ fn failed(outcome: Outcome) -> Error {
 impl Output for Sent {
     fn from_outcome(
         outcome: Outcome,
-        memory: Option<Memory>,
+        memory: &mut Option<Memory>,
         _: &Arc<Inner>,
     ) -> Result<Self, Error> {
         match outcome {
-            Outcome::Done { len } => Ok(Self { len, memory }),
+            Outcome::Done { len } => Ok(Self { len, memory: memory.take() }),
             other => Err(failed(other)),
         }
     }
@@ -276,11 +335,11 @@ impl Output for Sent {
 impl Output for Put {
     fn from_outcome(
         outcome: Outcome,
-        memory: Option<Memory>,
+        memory: &mut Option<Memory>,
         _: &Arc<Inner>,
     ) -> Result<Self, Error> {
         match outcome {
-            Outcome::Done { .. } => Ok(Self { memory }),
+            Outcome::Done { .. } => Ok(Self { memory: memory.take() }),
             other => Err(failed(other)),
         }
     }
@@ -288,7 +347,11 @@ impl Output for Put {
 
 #[allow(private_interfaces, reason = "nobody else can implement it")]
 impl Output for Received {
-    fn from_outcome(outcome: Outcome, _: Option<Memory>, _: &Arc<Inner>) -> Result<Self, Error> {
+    fn from_outcome(
+        outcome: Outcome,
+        _: &mut Option<Memory>,
+        _: &Arc<Inner>,
+    ) -> Result<Self, Error> {
         match outcome {
             Outcome::Received { len, offered, opaque } => Ok(Self { len, offered, opaque }),
             other => Err(failed(other)),
@@ -300,21 +363,26 @@ impl Output for Received {
 impl Output for Message {
     fn from_outcome(
         outcome: Outcome,
-        memory: Option<Memory>,
+        memory: &mut Option<Memory>,
         _: &Arc<Inner>,
     ) -> Result<Self, Error> {
-        match (outcome, memory) {
-            (Outcome::Received { len, offered, opaque }, Some(memory)) => {
+        match outcome {
+            Outcome::Received { len, offered, opaque } => {
+                let memory = memory.take().ok_or(Error::EndpointClosed)?;
                 Ok(Self { memory, len: len as usize, offered, opaque })
             }
-            (other, _) => Err(failed(other)),
+            other => Err(failed(other)),
         }
     }
 }
 
 #[allow(private_interfaces, reason = "nobody else can implement it")]
 impl Output for u64 {
-    fn from_outcome(outcome: Outcome, _: Option<Memory>, _: &Arc<Inner>) -> Result<Self, Error> {
+    fn from_outcome(
+        outcome: Outcome,
+        _: &mut Option<Memory>,
+        _: &Arc<Inner>,
+    ) -> Result<Self, Error> {
         match outcome {
             Outcome::Fetched { old } => Ok(old),
             other => Err(failed(other)),
@@ -326,7 +394,7 @@ impl Output for u64 {
 impl Output for RemoteMemory {
     fn from_outcome(
         outcome: Outcome,
-        _: Option<Memory>,
+        _: &mut Option<Memory>,
         connection: &Arc<Inner>,
     ) -> Result<Self, Error> {
         match outcome {

@@ -130,7 +130,7 @@ fn transfers_are_cut_in_the_middle_from_either_end() {
                 } else {
                     drop(receiving);
                     if let Err(error) = within(sending).await {
-                        assert!(matches!(error, Error::Ended { .. }), "{name}: {error}");
+                        assert!(matches!(*error, Error::Ended { .. }), "{name}: {error}");
                     }
                 }
             }
@@ -178,7 +178,7 @@ fn a_region_that_is_taken_back_takes_no_more_operations() {
             let memory = within(taking).await.unwrap().unwrap();
             assert_eq!(&memory[..11], b"lands still");
             let error = within(there.receive_into(&part)).await.unwrap_err();
-            assert!(matches!(error, Error::TakenBack), "{error}");
+            assert!(matches!(*error, Error::TakenBack), "{error}");
             within(sending).await.unwrap();
         }
     });

@@ -4,7 +4,7 @@
 use std::io;
 
 use super::{PORT, joined, loopback, noise, pairs, run, udp_pair, within};
-use landfall::stp::{Config, Endpoint, Error, Memory, Peer, RemoteRights, Transport};
+use landfall::stp::{Config, Endpoint, Error, Failed, Memory, Peer, RemoteRights, Transport};
 use landfall_placement::{Duration, PathId};
 use landfall_transport::fault::{Faults, Faulty};
 use landfall_transport::udp::{UdpConfig, UdpDriver};
@@ -80,15 +80,21 @@ fn an_abort_ends_what_is_under_way_on_both_sides() {
             // Within one process eight megabytes may be there before the abort is: then both
             // sides say so.
             let (sent, received) = (within(sending).await, within(receiving).await);
-            let is_ended = matches!(sent, Err(Error::Ended { .. }));
+            let is_ended = matches!(sent.as_ref().map_err(Failed::why), Err(Error::Ended { .. }));
             assert!(is_ended || received.is_ok(), "{name}: {sent:?}, {received:?}");
-            let is_ended = matches!(received, Err(Error::Ended { .. } | Error::Closed { .. }));
+            let is_ended = matches!(
+                received.as_ref().map_err(Failed::why),
+                Err(Error::Ended { .. } | Error::Closed { .. })
+            );
             assert!(is_ended || received.is_ok(), "{name}: {received:?}");
             let unwanted = within(unwanted).await;
-            let is_ended = matches!(unwanted, Err(Error::Ended { .. } | Error::Closed { .. }));
+            let is_ended = matches!(
+                unwanted.as_ref().map_err(Failed::why),
+                Err(Error::Ended { .. } | Error::Closed { .. })
+            );
             assert!(is_ended, "{name}: {unwanted:?}");
             let error = within(waiting).await.unwrap_err();
-            assert!(matches!(error, Error::Closed { why: Some(_) }), "{name}: {error}");
+            assert!(matches!(*error, Error::Closed { why: Some(_) }), "{name}: {error}");
             within(there.closed()).await.unwrap_err();
         }
     });
@@ -118,7 +124,7 @@ fn an_endpoint_closes_its_connections() {
             within(a.clone().close()).await;
             within(there.closed()).await.unwrap();
             let error = within(here.send("x")).await.unwrap_err();
-            assert!(matches!(error, Error::Closed { .. }), "{name}: {error}");
+            assert!(matches!(*error, Error::Closed { .. }), "{name}: {error}");
             assert!(matches!(within(a.connect(to_b, PORT)).await, Err(Error::EndpointClosed)));
             assert!(matches!(within(listener.accept()).await, Err(Error::EndpointClosed)));
             assert!(matches!(a.listen(10), Err(Error::EndpointClosed)));
@@ -153,7 +159,7 @@ fn what_cannot_be_is_said() {
         let region = b.register(Memory::zeroed(100)).unwrap();
         let here = within(a.connect(to_b, PORT)).await.unwrap();
         let error = within(here.send(&region)).await.unwrap_err();
-        assert!(matches!(error, Error::ForeignMemory), "{error}");
+        assert!(matches!(*error, Error::ForeignMemory), "{error}");
         assert!(matches!(region.part(10..101), Err(Error::OutOfBounds { .. })));
     });
 }
@@ -174,7 +180,7 @@ fn a_peer_that_is_gone_is_noticed() {
         let sending = here.send(vec![1; 100]).start();
         b.set_path_up(PathId(0), false).unwrap();
         let error = within(sending).await.unwrap_err();
-        assert!(matches!(error, Error::Ended { .. } | Error::Closed { .. }), "{error}");
+        assert!(matches!(*error, Error::Ended { .. } | Error::Closed { .. }), "{error}");
         let error = within(here.closed()).await.unwrap_err();
         assert!(error.to_string().contains("stopped answering"), "{error}");
     });

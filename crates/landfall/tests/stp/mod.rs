@@ -5,6 +5,7 @@ mod cancellation;
 mod carriers;
 mod connections;
 mod exchange;
+mod memory_back;
 mod strangers;
 mod transfers;
 

@@ -249,7 +249,7 @@ fn rights_bounds_and_revocation_are_answered() {
             assert_eq!(shown.remote.rights(), Rights::PUT);
             let error = within(shown.remote.get(0, Memory::zeroed(8))).await.unwrap_err();
             assert!(
-                matches!(error, Error::Refused(stp_error) if stp_error.to_string().contains("not given for that")),
+                matches!(&*error, Error::Refused(stp_error) if stp_error.to_string().contains("not given for that")),
                 "{name}"
             );
             let error = within(shown.remote.put(4090, vec![0; 8])).await.unwrap_err();

@@ -196,7 +196,7 @@ impl Tend for Outbox {
                 Poll::Pending => index += 1,
                 Poll::Ready(result) => {
                     if let Some(leaving) = self.under_way.remove(index) {
-                        self.settle(&leaving, result.map(drop));
+                        self.settle(&leaving, result.map(drop).map_err(Error::from));
                     }
                 }
             }

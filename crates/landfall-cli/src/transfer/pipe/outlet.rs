@@ -5,7 +5,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use landfall::stp::blocking::Connection;
-use landfall::stp::{Memory, Operation, Sent};
+use landfall::stp::{Error, Memory, Operation, Sent};
 
 use super::{Broken, UNDER_WAY, Unsealed};
 use crate::transfer::Presence;
@@ -184,7 +184,7 @@ impl Outbox {
         let Some((label, sending)) = self.lock().under_way.pop_front() else { return Ok(false) };
         match sending.wait_for(idle) {
             Ok(sent) => {
-                self.finished(label, sent?.memory);
+                self.finished(label, sent.map_err(Error::from)?.memory);
                 Ok(true)
             }
             // Dropped, and with it cancelled.
@@ -245,7 +245,7 @@ impl Outbox {
         drop(sent);
         match sending.wait_for(SOON) {
             Ok(done) => {
-                if let Some(memory) = done?.memory {
+                if let Some(memory) = done.map_err(Error::from)?.memory {
                     self.begin(label, memory);
                 }
             }

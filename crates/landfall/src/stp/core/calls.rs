@@ -143,25 +143,34 @@ impl Core {
         }
     }
 
-    /// Nobody waits for an operation any more.
-    pub(super) fn forget(&mut self, now: Instant, ticket: &Arc<Ticket>) {
+    /// Ends an operation early. Its user is told when the engine is through with it.
+    pub(super) fn cancel(&mut self, now: Instant, ticket: &Arc<Ticket>) {
         let Some((key, slot)) = self.slots.of(ticket) else { return };
-        let connection = slot.connection;
         match slot.stage {
             Stage::Begun(begun) => {
-                slot.is_orphan = true;
                 begun.cancel(&mut self.engine, now);
                 self.hear(now);
             }
             Stage::Waiting => {
-                if let Some(known) = self.connections.get_mut(&connection) {
-                    known.queue.retain(|waiting| *waiting != key);
-                    known.receivers.retain(|waiting| *waiting != key);
-                }
-                if let Some(slot) = self.slots.remove(key) {
-                    self.after.free.extend(slot.held);
-                }
+                self.wait_no_more(key);
+                self.end(key, Outcome::Ended { len: 0, why: Ended::Here });
             }
+        }
+    }
+
+    /// Nobody waits for an operation any more.
+    pub(super) fn forget(&mut self, now: Instant, ticket: &Arc<Ticket>) {
+        if let Some((_, slot)) = self.slots.of(ticket) {
+            slot.is_orphan = true;
+            self.cancel(now, ticket);
+        }
+    }
+
+    fn wait_no_more(&mut self, key: Key) {
+        let connection = self.slots.get(key).map(|slot| slot.connection);
+        if let Some(known) = connection.and_then(|id| self.connections.get_mut(&id)) {
+            known.queue.retain(|waiting| *waiting != key);
+            known.receivers.retain(|waiting| *waiting != key);
         }
     }
 

@@ -229,6 +229,8 @@ pub(crate) enum Submission {
         held: Option<Held>,
         ticket: Arc<Ticket>,
     },
+    /// End it early; its user waits for the end.
+    Cancel(Arc<Ticket>),
     /// Nobody waits for it any more.
     Forget(Arc<Ticket>),
     /// What the other side offered or asked for is not taken after all.
@@ -250,6 +252,7 @@ impl Core {
             Submission::Start { connection, request, held, ticket } => {
                 self.start(now, connection, request, held, ticket);
             }
+            Submission::Cancel(ticket) => self.cancel(now, &ticket),
             Submission::Forget(ticket) => self.forget(now, &ticket),
             Submission::RefuseOffer(offer, reason) => self.refuse_offer(now, offer, reason),
             Submission::RefuseRead(read, reason) => self.refuse_read(now, read, reason),

@@ -1,0 +1,321 @@
+//! Endpoints and adapters without a thread of their own: a reactor of the user's, here
+//! `poll(2)`, makes their turns.
+
+use std::future::Future;
+use std::os::fd::AsFd;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+use std::thread;
+use std::time::Duration;
+
+use crate::stp::{PORT, loopback, memory_with, noise};
+use landfall::qpip::{
+    Access, Adapter, AdapterDriver, Link, Mapping, Memory as PairMemory, QueuePairOptions, Status,
+};
+use landfall::stp::{
+    Config, Connection, Ended, Endpoint, EndpointDriver, Error, Memory, Peer, Turned,
+};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+/// Nothing here takes so long on the slowest machine; a test that hangs fails.
+const PATIENCE: Timespec = Timespec { tv_sec: 60, tv_nsec: 0 };
+const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
+
+trait Turns: AsFd {
+    fn turn(&self) -> Turned;
+}
+
+impl Turns for EndpointDriver {
+    fn turn(&self) -> Turned {
+        Self::turn(self)
+    }
+}
+
+impl Turns for AdapterDriver {
+    fn turn(&self) -> Turned {
+        Self::turn(self)
+    }
+}
+
+fn is_readable(driver: &impl AsFd) -> bool {
+    poll(&mut [PollFd::new(driver, PollFlags::IN)], Some(&AT_ONCE)).unwrap() > 0
+}
+
+/// Sleeps until one of them has something to do, and lets those make a turn.
+fn poll_once(drivers: &[&dyn Turns]) {
+    let mut fds: Vec<_> = drivers
+        .iter()
+        .map(|driver| PollFd::from_borrowed_fd(driver.as_fd(), PollFlags::IN))
+        .collect();
+    assert!(poll(&mut fds, Some(&PATIENCE)).unwrap() > 0, "nobody has anything to do");
+    for (fd, driver) in fds.iter().zip(drivers) {
+        if fd.revents().contains(PollFlags::IN) {
+            driver.turn();
+        }
+    }
+}
+
+/// Waits for a future, with nothing but the descriptors to tell when to look.
+fn wait_for<F: Future>(drivers: &[&dyn Turns], future: F) -> F::Output {
+    let mut future = pin!(future);
+    let mut context = Context::from_waker(Waker::noop());
+    loop {
+        if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
+            return output;
+        }
+        poll_once(drivers);
+    }
+}
+
+fn endpoint() -> (Endpoint, EndpointDriver) {
+    endpoint_with(Config::shared_network())
+}
+
+fn endpoint_with(config: Config) -> (Endpoint, EndpointDriver) {
+    let builder = Endpoint::builder().config(config).linger(Duration::from_secs(60));
+    builder.path(loopback()).bind_without_thread().expect("loopback")
+}
+
+/// Two endpoints with a connection, and who makes their turns.
+struct Joined {
+    a: Endpoint,
+    turns_a: EndpointDriver,
+    b: Endpoint,
+    turns_b: EndpointDriver,
+    here: Connection,
+    there: Connection,
+}
+
+impl Joined {
+    fn new() -> Self {
+        let ((a, turns_a), (b, turns_b)) = (endpoint(), endpoint());
+        let listener = b.listen(PORT).unwrap();
+        let to_b = b.local().unwrap();
+        let (here, there) = wait_for(&[&turns_a, &turns_b], async {
+            let here = a.connect(to_b, PORT).await.unwrap();
+            (here, listener.accept().await.unwrap())
+        });
+        Self { a, turns_a, b, turns_b, here, there }
+    }
+
+    fn wait_for<F: Future>(&self, future: F) -> F::Output {
+        wait_for(&[&self.turns_a, &self.turns_b], future)
+    }
+}
+
+#[test]
+fn two_endpoints_move_transfers_with_turns_and_poll_alone() {
+    let joined = Joined::new();
+    for (seed, from, to) in [(1, &joined.here, &joined.there), (2, &joined.there, &joined.here)] {
+        let bytes = noise(seed, 3_000_000);
+        let message = joined.wait_for(async {
+            let sending = from.send(memory_with(&bytes)).start();
+            let message = to.receive(Memory::zeroed(bytes.len())).await.unwrap();
+            assert_eq!(sending.await.unwrap().len, 3_000_000);
+            message
+        });
+        assert!(*message == *bytes);
+    }
+    // More at a time than there are slots.
+    joined.wait_for(async {
+        let sending: Vec<_> =
+            (0..500u32).map(|n| joined.here.send(n.to_le_bytes().to_vec()).start()).collect();
+        let mut arrived = Vec::new();
+        for _ in 0..500 {
+            let message = joined.there.receive(Memory::zeroed(4)).await.unwrap();
+            arrived.push(u32::from_le_bytes(message[..].try_into().unwrap()));
+        }
+        arrived.sort_unstable();
+        assert!(arrived.into_iter().eq(0..500));
+        for sending in sending {
+            sending.await.unwrap();
+        }
+    });
+    assert!(thread_names().iter().all(|name| name != "landfall-stp"), "{:?}", thread_names());
+}
+
+/// The threads of this process.
+fn thread_names() -> Vec<String> {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+    let name = |task: std::io::Result<std::fs::DirEntry>| {
+        // It may have ended meanwhile.
+        std::fs::read_to_string(task.ok()?.path().join("comm")).ok()
+    };
+    tasks.filter_map(name).map(|name| name.trim().to_owned()).collect()
+}
+
+#[test]
+fn forgetting_to_make_turns_loses_nothing() {
+    let joined = Joined::new();
+    let sending: Vec<_> =
+        (0..50u32).map(|n| joined.here.send(noise(n.into(), 20_000)).opaque(n).start()).collect();
+    let receiving: Vec<_> =
+        (0..50).map(|_| joined.there.receive(Memory::zeroed(20_000)).start()).collect();
+    // Only one side makes turns, and makes more of them than anybody asks for.
+    for _ in 0..500 {
+        joined.turns_a.turn();
+    }
+    assert!(is_readable(&joined.turns_b), "what came waits there");
+    assert!(is_readable(&joined.turns_b), "and goes on to do so");
+    joined.wait_for(async {
+        for receiving in receiving {
+            let message = receiving.await.unwrap();
+            assert!(*message == noise(message.opaque().into(), 20_000));
+        }
+        for sending in sending {
+            assert_eq!(sending.await.unwrap().len, 20_000);
+        }
+    });
+}
+
+#[test]
+fn who_has_nothing_to_do_is_not_readable_and_tells_when_to_come_again() {
+    let joined = Joined::new();
+    joined.wait_for(async {
+        let sending = joined.here.send("hello").start();
+        joined.there.receive(Memory::zeroed(5)).await.unwrap();
+        sending.await.unwrap();
+    });
+    for turns in [&joined.turns_a, &joined.turns_b] {
+        // The last acknowledgements may still be on their way.
+        let idle = (0..10_000).find_map(|_| {
+            let turned = turns.turn();
+            (!turned.moved && !is_readable(turns)).then_some(turned)
+        });
+        let next = idle.expect("it has something to do for ever").next;
+        assert!(next.is_some_and(|next| !next.is_zero()), "keep-alive is a timer: {next:?}");
+    }
+}
+
+#[test]
+fn a_timer_makes_the_descriptor_readable() {
+    let retry_after = Duration::from_millis(5);
+    let config = Config { retry_after, give_up_after: 3, ..Config::shared_network() };
+    let (a, turns) = endpoint_with(config);
+    // Nobody is there, and nothing comes back.
+    let silent = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let to = Peer::from(silent.local_addr().unwrap());
+    let error = wait_for(&[&turns], a.connect(to, PORT)).unwrap_err();
+    assert!(matches!(error, Error::NotConnected(Ended::Silent)), "{error}");
+}
+
+#[test]
+fn what_another_thread_asks_for_makes_the_descriptor_readable() {
+    let joined = Joined::new();
+    while joined.turns_a.turn().moved || is_readable(&joined.turns_a) {}
+    let connection = joined.here.clone();
+    let asking = thread::spawn(move || connection.send(noise(7, 1_000_000)).start());
+    let message = joined.wait_for(joined.there.receive(Memory::zeroed(1_000_000))).unwrap();
+    assert!(*message == noise(7, 1_000_000));
+    joined.wait_for(asking.join().unwrap()).unwrap();
+}
+
+#[test]
+fn a_thread_that_waits_and_a_reactor_get_along() {
+    let joined = Joined::new();
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| {
+            for round in 0..50 {
+                let message = joined.there.receive(Memory::zeroed(100)).wait().unwrap();
+                assert_eq!(message[..], [round; 100]);
+            }
+        });
+        for round in 0..50 {
+            let sending = joined.here.send(vec![round; 100]).start();
+            joined.wait_for(sending).unwrap();
+        }
+        waiter.join().unwrap();
+    });
+}
+
+#[test]
+fn turns_bring_an_endpoint_whose_handles_are_dropped_to_its_end() {
+    let Joined { a, turns_a, b, turns_b, here, there } = Joined::new();
+    // It is under way when the last handle goes, with the connection that it keeps.
+    let sending = here.send(noise(1, 2_000_000)).start();
+    let receiving = there.receive(Memory::zeroed(2_000_000)).start();
+    drop((a, here));
+    let message = wait_for(&[&turns_a, &turns_b], async {
+        let message = receiving.await.unwrap();
+        sending.await.unwrap();
+        message
+    });
+    assert!(*message == noise(1, 2_000_000));
+    wait_for(&[&turns_a, &turns_b], there.closed()).unwrap();
+    drop((b, there));
+    for (turns, other) in [(&turns_a, &turns_b), (&turns_b, &turns_a)] {
+        while !turns.turn().is_over {
+            let fds = [turns, other].map(|turns| PollFd::new(turns, PollFlags::IN));
+            assert!(poll(&mut { fds }, Some(&PATIENCE)).unwrap() > 0);
+            other.turn();
+        }
+    }
+    let turned = turns_a.turn();
+    assert_eq!((turned.moved, turned.next, turned.is_over), (false, None, true));
+}
+
+#[test]
+fn without_its_driver_an_endpoint_ends_with_its_last_handle() {
+    let Joined { a, turns_a, b: _b, turns_b, here, there } = Joined::new();
+    drop(turns_a);
+    // Who waits still drives it.
+    assert_eq!(a.stats().connections, 1);
+    drop((a, here));
+    let error = wait_for(&[&turns_b], there.closed()).unwrap_err();
+    assert!(matches!(error, Error::Closed { why: Some(_) }), "{error}");
+}
+
+#[test]
+fn an_endpoint_ends_with_its_driver_where_no_other_handle_is_left() {
+    let Joined { a, turns_a, b: _b, turns_b, here, there } = Joined::new();
+    drop((a, here));
+    drop(turns_a);
+    // It said so, or was about to: nobody waits for a time-out.
+    let _ = wait_for(&[&turns_b], there.closed());
+}
+
+#[test]
+fn two_adapters_move_messages_with_turns_and_poll_alone() {
+    let here = "127.0.0.1:0".parse().unwrap();
+    let two = Adapter::builder().link(Link::tunnel(here, [])).address("10.0.0.2/24");
+    let (two, turns_two) = two.open_without_thread().expect("loopback");
+    let there = two.links()[0].tunnel_address.expect("a tunnel has an address");
+    let one = Adapter::builder().link(Link::tunnel(here, [there])).address("10.0.0.1/24");
+    let (one, turns_one) = one.open_without_thread().expect("loopback");
+    let drivers: [&dyn Turns; 2] = [&turns_one, &turns_two];
+
+    let options = QueuePairOptions::tcp(Mapping::Message);
+    let (from, to) = (one.domain().unwrap(), two.domain().unwrap());
+    let (mut sent, mut done) =
+        (one.completion_queue(64).unwrap(), two.completion_queue(64).unwrap());
+    let mut sending = from.queue_pair(&options, &sent, &sent).unwrap();
+    let mut taking = to.queue_pair(&options, &done, &done).unwrap();
+    let room = to.register(PairMemory::zeroed(40_000), Access::Write).unwrap();
+    taking.post_receive(1, &[room.whole().unwrap()]).unwrap();
+    let server = "10.0.0.2:7000".parse().unwrap();
+    let listener = two.listen(server).unwrap();
+    listener.offer(taking).unwrap();
+    let bytes = noise(3, 40_000);
+    let out = from.register(PairMemory::from_bytes(&bytes), Access::Read).unwrap();
+    let _taking = wait_for(&drivers, async {
+        sending.connect(server).await.unwrap();
+        listener.accept().await.unwrap()
+    });
+
+    while turns_one.turn().moved || is_readable(&turns_one) {}
+    sending.post_send(2, &[out.whole().unwrap()]).unwrap();
+    assert!(is_readable(&turns_one), "a doorbell was rung");
+    let mut completed = [0; 2];
+    while completed != [1; 2] {
+        poll_once(&drivers);
+        for (queue, count) in [&mut sent, &mut done].into_iter().zip(&mut completed) {
+            while let Some(completion) = queue.poll() {
+                assert_eq!(completion.status, Status::Success);
+                *count += 1;
+            }
+        }
+    }
+    let mut came = vec![0; 40_000];
+    room.copy_out(0, &mut came).unwrap();
+    assert!(came == bytes);
+}
