@@ -3,15 +3,17 @@
 use std::sync::Arc;
 
 use anyhow::Result;
+use landfall::stp::Transport as Transports;
 use landfall_testbed::Sample;
 use landfall_testbed::rivals::{Plan, Polling, Workload};
 use landfall_transport::memory::{Arena, ArenaConfig};
 
 use super::chosen::{Chosen, lossy};
 use super::group::Group;
+use super::ours::NEEDS_CABLE;
 use super::row::{Mode, Subject};
 use crate::workload::bulk::{self, Tables};
-use crate::workload::front_door;
+use crate::workload::front_door::{self, OpenPath};
 use crate::workload::stp::{StpWork, Touch};
 use crate::workload::talk;
 use crate::workload::transport::{Ethertype, OverIp, Rings};
@@ -121,19 +123,35 @@ where
 /// What a user gets who chooses nothing.
 const SHIPPED: Option<&str> = Some("as shipped");
 
+/// The ways that are measured through the public API: UDP, and UDP by packets where there is
+/// a cable.
+fn shipped(group: &mut Group<'_>, mode: Mode) -> Vec<(&'static str, OpenPath)> {
+    let mut ways: Vec<(_, OpenPath)> = vec![("udp", Transports::udp)];
+    match group.setting.pair {
+        Some(_) => ways.push(("udp-packet", Transports::udp_packet)),
+        None => group.lacks(("stp", "udp-packet"), mode, NEEDS_CABLE),
+    }
+    ways
+}
+
 /// Transfers of 1 MiB through the public API with its defaults.
 fn add_shipped(group: &mut Group<'_>) {
     let (plan, shape) = (group.setting.plan, StpWork::SHAPE);
-    let named = subject("udp", Mode::Throughput, shape.message as u64, 0);
-    let named = Subject { variant: SHIPPED, payload_bytes: None, ..named };
-    group.add(named, move || front_door::stream(plan, shape));
+    for (name, open) in shipped(group, Mode::Throughput) {
+        let named = subject(name, Mode::Throughput, shape.message as u64, 0);
+        let named = Subject { variant: SHIPPED, payload_bytes: None, ..named };
+        group.add(named, move || front_door::stream(open, plan, shape));
+    }
 }
 
 /// Puts of 8 bytes through the public API, spinning.
 fn add_shipped_latency(group: &mut Group<'_>) {
-    let plan = group.setting.plan.clone().polling(Polling::Spin);
-    let named = subject("udp", Mode::Latency, WORD as u64, WORD as u64);
-    group.add(Subject { variant: SHIPPED, ..named }, move || front_door::puts(&plan, WORD));
+    for (name, open) in shipped(group, Mode::Latency) {
+        let plan = group.setting.plan.clone().polling(Polling::Spin);
+        let named = subject(name, Mode::Latency, WORD as u64, WORD as u64);
+        let named = Subject { variant: SHIPPED, ..named };
+        group.add(named, move || front_door::puts(open, &plan, WORD));
+    }
 }
 
 /// Transfers of 1 MiB, one stream of them.

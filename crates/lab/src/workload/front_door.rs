@@ -30,11 +30,14 @@ const NAME: u32 = 1;
 /// Rounds at the start that are not recorded, as with the kernel's rivals.
 const WARM_UP: u64 = 1000;
 
+/// What opens the path of an endpoint.
+pub(crate) type OpenPath = fn(SocketAddr) -> Transport;
+
 /// An endpoint over UDP as [`Endpoint::bind`] gives it, but for the way of waiting where the
 /// plan asks for one: by itself an endpoint spins for a while before it sleeps.
-fn bind(plan: &Plan, side: &Side) -> Result<Endpoint> {
+fn bind(open: OpenPath, plan: &Plan, side: &Side) -> Result<Endpoint> {
     place_thread(side)?;
-    let path = Transport::udp(SocketAddr::new(side.address, 0));
+    let path = open(SocketAddr::new(side.address, 0));
     let mut builder = Endpoint::builder().path(path);
     if plan.polling == Polling::Spin {
         builder = builder.wait(Wait::Spin);
@@ -45,20 +48,21 @@ fn bind(plan: &Plan, side: &Side) -> Result<Endpoint> {
 
 /// Runs both sides, each on a thread of its own.
 fn two<S: Send, R: Send>(
+    open: OpenPath,
     plan: &Plan,
     send: impl FnOnce(&Endpoint, Connection, &Rendezvous) -> Result<S> + Send,
     receive: impl FnOnce(&Endpoint, Connection, &Rendezvous) -> Result<R> + Send,
 ) -> Result<(S, R)> {
     let (ours, theirs) = Rendezvous::between_two(plan.limit);
     let calls = move || {
-        let endpoint = bind(plan, &plan.endpoints.send)?;
+        let endpoint = bind(open, plan, &plan.endpoints.send)?;
         let own = endpoint.local().context("UDP has an address")?;
         let to = ours.exchange(own)?;
         let connection = endpoint.connect(to, PORT)?;
         send(&endpoint, connection, &ours)
     };
     let is_called = move || {
-        let endpoint = bind(plan, &plan.endpoints.receive)?;
+        let endpoint = bind(open, plan, &plan.endpoints.receive)?;
         let listener = endpoint.listen(PORT)?;
         theirs.exchange(endpoint.local().context("UDP has an address")?)?;
         let connection = listener.accept_within(plan.limit)?.context("nobody calls")?;
@@ -96,9 +100,10 @@ struct Came {
 
 /// Transfers of one length, one stream of them, out of memory and into memory that is lent
 /// for each and comes back.
-pub(crate) fn stream(plan: &Plan, shape: Shape) -> Result<Sample> {
+pub(crate) fn stream(open: OpenPath, plan: &Plan, shape: Shape) -> Result<Sample> {
     let Amount::Time(time) = plan.amount else { bail!("a stream is measured for a time") };
     let (sent, came) = two(
+        open,
         plan,
         |endpoint, connection, meeting| {
             send_for(plan, (time, shape), endpoint, connection, meeting)
@@ -215,9 +220,10 @@ fn receive_all(
 }
 
 /// Puts of this length and their acknowledgements, one by one.
-pub(crate) fn puts(plan: &Plan, len: usize) -> Result<Sample> {
+pub(crate) fn puts(open: OpenPath, plan: &Plan, len: usize) -> Result<Sample> {
     let Amount::Time(time) = plan.amount else { bail!("round trips are measured for a time") };
     let ((rounds, seconds, round_trips, used), served) = two(
+        open,
         plan,
         |endpoint, connection, _| put_for(time, len, endpoint, connection),
         |endpoint, connection, _| serve(len, endpoint, &connection),
