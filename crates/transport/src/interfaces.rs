@@ -19,6 +19,15 @@ pub fn addresses_of(interface: &str) -> io::Result<Vec<IpAddr>> {
     Ok(found)
 }
 
+/// The name of the interface that has this address. None where none that is up has it.
+///
+/// # Errors
+/// The kernel does not say.
+pub(crate) fn interface_at(address: IpAddr) -> io::Result<Option<String>> {
+    let is_its = |entry: &Entry| entry.address == Some(address);
+    Ok(entries()?.into_iter().find(is_its).map(|entry| entry.name))
+}
+
 /// The MTU of the interface that has this address, or the largest of all interfaces where
 /// the address is unspecified. None where no interface that is up has it. The socket is any
 /// of the network namespace.
@@ -101,6 +110,13 @@ mod tests {
         let found = addresses_of("lo").unwrap();
         assert!(found.first().is_none_or(IpAddr::is_loopback), "{found:?}");
         assert!(addresses_of("no such interface").unwrap().is_empty());
+    }
+
+    #[test]
+    fn an_address_leads_to_its_interface() {
+        let loopback = interface_at(Ipv4Addr::LOCALHOST.into()).unwrap();
+        assert!(loopback.is_none_or(|name| name == "lo"));
+        assert_eq!(interface_at("192.0.2.77".parse().unwrap()).unwrap(), None);
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! | [`memory`] | registered memory: lent to engines, kernel and peers, and taken back |
 //! | [`driver`] | the [`Driver`] trait: one turn after another moves units between an engine and a path |
 //! | [`udp`] | UDP with segmentation offload, receiving straight into guessed spans |
+//! | [`udp_packet`] | the same to the same peers, by AF_PACKET: one header before many datagrams |
 //! | [`packet`] | AF_PACKET: frames of an interface, with the device's segmentation and checksums |
 //! | [`rawip`] | a protocol number of its own, directly on IPv4 or IPv6 |
 //! | [`shm`] | memory shared between processes: rings, watched memory, waking, meeting |
@@ -52,6 +53,7 @@ pub mod signals;
 pub mod tap;
 pub mod tunnel;
 pub mod udp;
+pub mod udp_packet;
 #[cfg(feature = "io-uring")]
 pub mod uring;
 pub mod wait;

@@ -110,6 +110,23 @@ pub enum OpenError {
     #[error("this network namespace has no address {0}; `ip address` lists those that it has")]
     NoAddress(IpAddr),
 
+    /// The address is no single interface's, or that of one without a wire.
+    #[error(
+        "{0} is not the address of one Ethernet interface: name one that `ip address` shows \
+         there; plain UDP serves loopback and all interfaces together"
+    )]
+    NotOfOneWire(IpAddr),
+    /// The kernel lacks what the path is made of.
+    #[error("this kernel ({release}) cannot {what}: Linux {since} or later can; use plain UDP")]
+    OldKernel {
+        /// What it says of itself.
+        release: String,
+        /// What it cannot, as the end of "cannot …".
+        what: &'static str,
+        /// From which version on it can.
+        since: &'static str,
+    },
+
     /// The number names no protocol on Ethernet.
     #[error("{0:#06x} is no ethertype: those begin at 0x0600")]
     NotAnEthertype(u16),
@@ -250,10 +267,12 @@ impl OpenError {
             | Self::NoXdpSockets
             | Self::NoTapDevices
             | Self::NoFamily(_)
+            | Self::OldKernel { .. }
             | Self::NoDriverMode { .. } => io::ErrorKind::Unsupported,
             Self::NoInterface(_) | Self::NoQueue { .. } => io::ErrorKind::NotFound,
             Self::NoAddress(_) => io::ErrorKind::AddrNotAvailable,
             Self::NotEthernet { .. }
+            | Self::NotOfOneWire(_)
             | Self::NotAnEthertype(_)
             | Self::NotAStation(_)
             | Self::NotForUs(_)

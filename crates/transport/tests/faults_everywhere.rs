@@ -110,6 +110,15 @@ fn invariant_4_packets_by_io_uring_survive_every_fault() {
 }
 
 #[test]
+fn invariant_4_udp_by_packets_survives_every_fault() {
+    require_namespaces!();
+    let cable = cable();
+    for version in support::packet::rawip::VERSIONS {
+        carriage::messages_through_faults(support::packet::udp::pair(&cable, version), FAULTS);
+    }
+}
+
+#[test]
 fn invariant_4_raw_ip_survives_every_fault() {
     require_namespaces!();
     let cable = cable();

@@ -19,6 +19,8 @@ mod shm_kill;
 mod support;
 mod tap_rules;
 mod tunnel;
+mod udp_packet;
+mod udp_packet_bad_input;
 mod udp_rules;
 #[cfg(feature = "io-uring")]
 mod uring_engines;

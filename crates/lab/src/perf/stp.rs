@@ -91,6 +91,7 @@ fn ways<'a>(group: &Group<'a>) -> Vec<(&'static str, Below<'a>)> {
         ways.push(("uring-udp", Below::UringUdp(group.setting.mtu)));
     }
     if let Some(pair) = group.setting.pair {
+        ways.push(("udp-packet", Below::UdpPacket));
         ways.push(("0x8181", Below::Ethernet(pair)));
         ways.push(("ip-118", Below::Ip(group.setting.mtu)));
         ways.push(("xdp-0x8181", Below::Xdp(pair)));
@@ -115,6 +116,7 @@ pub(super) fn add_throughput(group: &mut Group<'_>) {
         group.lacks(("stp", "uring-udp"), Mode::Throughput, &why);
     }
     if group.setting.pair.is_none() {
+        group.lacks(("stp", "udp-packet"), Mode::Throughput, NEEDS_CABLE);
         group.lacks(("stp", "0x8181"), Mode::Throughput, NEEDS_CABLE);
     }
 }

@@ -50,6 +50,8 @@ pub enum Below<'a> {
     Udp,
     /// UDP for an MTU that was chosen.
     UdpOf(u32),
+    /// UDP by a packet socket.
+    UdpPacket,
     /// UDP by io_uring, for an MTU that was chosen.
     UringUdp(u32),
     /// Frames of ethertype 0x8181 along a cable.
@@ -72,6 +74,7 @@ impl Below<'_> {
         match self {
             Self::Udp | Self::Process => Transport::udp(at),
             Self::UdpOf(mtu) => Transport::udp_with(UdpConfig::new(at, mtu)),
+            Self::UdpPacket => Transport::udp_packet(at),
             Self::UringUdp(mtu) => Transport::udp_uring(UringUdpConfig::new(at, mtu)),
             Self::Ethernet(pair) => Transport::ethernet(interface(pair)),
             Self::Xdp(pair) => Transport::xdp(interface(pair)),

@@ -68,6 +68,7 @@ impl AdapterSource {
         };
         let (wire, address, unit) = match driver {
             DriverSource::Udp(config) => (sockets(), config.bind.into(), config.unit),
+            DriverSource::UdpPacket(config) => (sockets(), config.udp.bind.into(), config.udp.unit),
             #[cfg(feature = "io-uring")]
             DriverSource::UringUdp(config) => (sockets(), config.udp.bind.into(), config.udp.unit),
             DriverSource::RawIp(config) => (sockets(), Peer::Ip(config.bind), config.unit),

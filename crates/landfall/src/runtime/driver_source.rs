@@ -14,6 +14,7 @@ use landfall_transport::memory::Regions;
 use landfall_transport::packet::{Framing, PacketConfig, PacketDriver};
 use landfall_transport::rawip::{RawIpConfig, RawIpDriver};
 use landfall_transport::udp::{UdpConfig, UdpDriver};
+use landfall_transport::udp_packet::{UdpPacketConfig, UdpPacketDriver};
 #[cfg(feature = "io-uring")]
 use landfall_transport::uring::{UringPacketDriver, UringUdpConfig, UringUdpDriver};
 use landfall_transport::xdp::{self, XdpConfig, XdpDriver};
@@ -56,6 +57,11 @@ impl Impairment {
 /// Which driver a path has.
 pub(crate) enum DriverSource<E> {
     Udp(UdpConfig),
+    #[cfg_attr(
+        not(any(feature = "nic", feature = "stp")),
+        expect(dead_code, reason = "only STP goes this way")
+    )]
+    UdpPacket(UdpPacketConfig),
     Packet(PacketConfig),
     #[cfg_attr(
         not(any(feature = "nic", feature = "stp")),
@@ -116,6 +122,7 @@ impl<E: Engine + 'static> DriverSource<E> {
     pub(crate) fn for_other<O>(self) -> Result<DriverSource<O>, Self> {
         Ok(match self {
             Self::Udp(config) => DriverSource::Udp(config),
+            Self::UdpPacket(config) => DriverSource::UdpPacket(config),
             Self::Packet(config) => DriverSource::Packet(config),
             Self::RawIp(config) => DriverSource::RawIp(config),
             Self::Xdp(config) => DriverSource::Xdp(config),
@@ -132,7 +139,7 @@ impl<E: Engine + 'static> DriverSource<E> {
     /// Is it on a network that others share, so that it should yield to them?
     pub(crate) const fn is_shared(&self) -> bool {
         match self {
-            Self::Udp(_) | Self::RawIp(_) => true,
+            Self::Udp(_) | Self::UdpPacket(_) | Self::RawIp(_) => true,
             #[cfg(feature = "io-uring")]
             Self::UringUdp(_) => true,
             #[cfg(feature = "faults")]
@@ -164,6 +171,11 @@ impl<E: Engine + 'static> DriverSource<E> {
         let (driver, kind, local): (Box<dyn AnyDriver<E>>, _, _) = match self {
             Self::Udp(config) => {
                 let driver = UdpDriver::open(path, config, regions)?;
+                let local = Peer::Socket(driver.local_address());
+                (impairment.around(driver, regions)?, PeerKind::Socket, Some(local))
+            }
+            Self::UdpPacket(config) => {
+                let driver = UdpPacketDriver::open(path, &config, regions)?;
                 let local = Peer::Socket(driver.local_address());
                 (impairment.around(driver, regions)?, PeerKind::Socket, Some(local))
             }
@@ -206,6 +218,7 @@ impl<E> fmt::Display for DriverSource<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Udp(config) => write!(f, "UDP on {}", config.bind),
+            Self::UdpPacket(config) => write!(f, "UDP on {} by packets", config.udp.bind),
             Self::Packet(config) => write!(f, "Ethernet on {}", config.interface),
             Self::RawIp(config) => write!(f, "IP on {}", config.bind),
             Self::Xdp(config) => write!(f, "AF_XDP on {}", config.interface),

@@ -16,6 +16,7 @@ use landfall_transport::memory::Regions;
 use landfall_transport::packet::{Framing, Interface, PacketConfig};
 use landfall_transport::rawip::RawIpConfig;
 use landfall_transport::udp::UdpConfig;
+use landfall_transport::udp_packet::UdpPacketConfig;
 #[cfg(feature = "io-uring")]
 use landfall_transport::uring::UringUdpConfig;
 use landfall_transport::xdp::XdpConfig;
@@ -35,6 +36,7 @@ use crate::runtime::{DriverSource, Path, PathSource};
 /// | path | peers | privileges |
 /// | --- | --- | --- |
 /// | [`udp`](Self::udp) | [`SocketAddr`] | none |
+/// | [`udp_packet`](Self::udp_packet) | [`SocketAddr`] | `CAP_NET_RAW` |
 /// | [`ethernet`](Self::ethernet), ethertype 0x8181 | [`Peer::Ethernet`] | `CAP_NET_RAW` |
 /// | [`ip`](Self::ip), protocol 118 | [`Peer::Ip`] | `CAP_NET_RAW` |
 /// | [`xdp`](Self::xdp), ethertype 0x8181 | [`Peer::Ethernet`] | `CAP_NET_RAW`, `CAP_NET_ADMIN`, `CAP_BPF` |
@@ -60,6 +62,31 @@ impl Transport {
     #[must_use]
     pub const fn udp_with(config: UdpConfig) -> Self {
         Self(PathSource::Driver(DriverSource::Udp(config)))
+    }
+
+    /// UDP on the address of an Ethernet interface, by a packet socket: as fast as frames, to
+    /// the same peers as [`udp`](Self::udp), which need nothing for it. Peers that are not
+    /// reached over that interface do not hear from it: those of this host use `udp`.
+    ///
+    /// ```no_run
+    /// use landfall::stp::{Endpoint, Transport};
+    ///
+    /// # fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// let fast = Transport::udp_packet("192.0.2.7:0".parse()?);
+    /// let endpoint = Endpoint::bind(fast)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub const fn udp_packet(address: SocketAddr) -> Self {
+        Self::udp_packet_with(UdpPacketConfig::discover(address))
+    }
+
+    /// The same with all that can be chosen: the interface, where several have the address,
+    /// and what [`udp_with`](Self::udp_with) has.
+    #[must_use]
+    pub const fn udp_packet_with(config: UdpPacketConfig) -> Self {
+        Self(PathSource::Driver(DriverSource::UdpPacket(config)))
     }
 
     /// Frames of ethertype 0x8181 on an Ethernet interface.

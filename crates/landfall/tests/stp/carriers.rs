@@ -113,6 +113,29 @@ fn ip_protocol_118_carries_it_over_both_versions() {
 }
 
 #[test]
+fn udp_by_packets_carries_it_to_its_like_and_to_ordinary_sockets() {
+    require_namespaces!();
+    let four = |end: &VethEnd| SocketAddr::new(end.ipv4.into(), UDP_PORT);
+    let six = |end: &VethEnd| SocketAddr::new(end.ipv6.into(), UDP_PORT);
+    try_over(|end| Transport::udp_packet(four(end)), socket);
+    try_over(
+        |end| Transport::udp_packet(six(end)),
+        |end| Peer::Socket(SocketAddr::new(end.ipv6.into(), UDP_PORT)),
+    );
+    // By custom the first end has this name, the other one that.
+    let is_first = |end: &VethEnd| end.name.ends_with('a');
+    for first in [true, false] {
+        try_over(
+            |end| match is_first(end) == first {
+                true => Transport::udp_packet(four(end)),
+                false => Transport::udp(four(end)),
+            },
+            socket,
+        );
+    }
+}
+
+#[test]
 fn af_xdp_carries_it() {
     require_namespaces!();
     try_over(|end| Transport::xdp(&*end.name), station);

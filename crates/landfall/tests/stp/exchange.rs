@@ -1,5 +1,5 @@
 //! Two processes in two network namespaces exchange bytes over a virtual cable:
-//! by UDP, as frames of ethertype 0x8181, and as IP protocol 118; and again
+//! by UDP (of the kernel, and by packets), as frames of ethertype 0x8181, and as IP protocol 118; and again
 //! with 2 % of the packets lost each way. The hashes at both ends are equal.
 //!
 //! 64 MB for each carrier; with `LANDFALL_LONG=1` 10 GB.
@@ -22,6 +22,7 @@ use landfall_transport::memory::Regions;
 use landfall_transport::packet::{Framing, PacketConfig, PacketDriver};
 use landfall_transport::rawip::{RawIpConfig, RawIpDriver};
 use landfall_transport::udp::{UdpConfig, UdpDriver};
+use landfall_transport::udp_packet::{UdpPacketConfig, UdpPacketDriver};
 
 /// One Transfer; a few of them are under way at a time.
 const CHUNK: usize = 4 << 20;
@@ -34,6 +35,12 @@ const LOSS: u32 = 20_000;
 fn two_processes_exchange_bytes_over_udp() {
     require_namespaces!();
     exchange("udp", None);
+}
+
+#[test]
+fn two_processes_exchange_bytes_over_udp_by_packets() {
+    require_namespaces!();
+    exchange("udp-packet", None);
 }
 
 #[test]
@@ -52,6 +59,12 @@ fn two_processes_exchange_bytes_over_ip() {
 fn they_do_so_over_udp_with_loss() {
     require_namespaces!();
     exchange("udp", Some(LOSS));
+}
+
+#[test]
+fn they_do_so_over_udp_by_packets_with_loss() {
+    require_namespaces!();
+    exchange("udp-packet", Some(LOSS));
 }
 
 #[test]
@@ -193,6 +206,13 @@ fn bind() -> anyhow::Result<Endpoint> {
                 UdpDriver::open(path, config, regions)
             })
         }
+        "udp-packet" => {
+            let address = std::net::SocketAddr::new(here, UDP_PORT);
+            let config = UdpPacketConfig::new(address, MTU);
+            lossy(loss, Transport::udp_packet_with(config.clone()), move |path, regions| {
+                Ok(UdpPacketDriver::open(path, &config, regions)?)
+            })
+        }
         "ethernet" => {
             let framing = Framing::Payload { ethertype: 0x8181 };
             let config = PacketConfig::new(&*interface, framing);
@@ -230,7 +250,7 @@ fn lossy<D: Driver + Send + 'static>(
 fn peer() -> anyhow::Result<Peer> {
     let there = variable("THERE")?.parse()?;
     Ok(match variable("CARRIER")?.as_str() {
-        "udp" => Peer::Socket(std::net::SocketAddr::new(there, UDP_PORT)),
+        "udp" | "udp-packet" => Peer::Socket(std::net::SocketAddr::new(there, UDP_PORT)),
         "ethernet" => {
             let digits = variable("STATION")?;
             let mut station = [0; 6];

@@ -6,7 +6,8 @@
 
 use arrayvec::ArrayVec;
 use landfall_placement::{
-    Ecn, Engine, Landing, PathId, Peer, Placement, Refusal, Span, Spans, Ticket, WordOp,
+    Ecn, Engine, InternetSum, Landing, PathId, Peer, Placement, Refusal, Span, Spans, Ticket,
+    WordOp,
 };
 
 use super::{HEAD_ROOM, IoVecs, LONGEST, MAX_UNITS, PREFIX_ROOM, Prefix};
@@ -379,6 +380,24 @@ impl Inbox {
             }
         }
         true
+    }
+
+    /// Sums the first `len` bytes that came behind the prefix, where they lie. None where the
+    /// memory of some is not lent any more.
+    pub(crate) fn sum(&self, len: usize, pins: &mut Pins) -> Option<InternetSum> {
+        let (mut sum, mut at) = (InternetSum::new(), 0);
+        for (slot, head) in self.slots.iter().zip(self.heads.iter()) {
+            if at == len {
+                break;
+            }
+            let in_slot = slot.len().min(len - at);
+            let in_head = slot.head_len.min(in_slot);
+            sum.add(&head[..in_head]);
+            sum.append(pins.sum(&[slot.payload(0, in_slot - in_head)]).ok()?);
+            at += in_slot;
+        }
+        sum.add(&self.linear[at..len]);
+        Some(sum)
     }
 
     /// Makes the bytes one piece again: the price of a wrong length guessed.

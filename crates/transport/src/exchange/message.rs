@@ -139,6 +139,12 @@ impl IoVecs {
         self.push(NonNull::from(&mut *bytes).cast(), bytes.len());
     }
 
+    /// The pieces of another list behind those of this one.
+    #[inline]
+    pub(crate) fn extend(&mut self, pieces: &[libc::iovec]) {
+        self.0.extend_from_slice(pieces);
+    }
+
     pub(crate) fn as_slice(&self) -> &[libc::iovec] {
         &self.0
     }

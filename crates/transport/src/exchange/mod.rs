@@ -32,8 +32,9 @@ pub(crate) struct Turn<'a, E> {
 
 /// The longest head that a driver gives room for.
 pub(crate) const HEAD_ROOM: usize = 256;
-/// The longest header that a driver wants in front of a unit: that of IPv4.
-pub(crate) const PREFIX_ROOM: usize = 20;
+/// The longest header that a driver wants in front of a unit: a virtio-net header, Ethernet,
+/// IPv6 and UDP.
+pub(crate) const PREFIX_ROOM: usize = 10 + 14 + 40 + 8;
 /// What a driver puts in front of a unit, or receives in front of it.
 pub(crate) type Prefix = [u8; PREFIX_ROOM];
 /// The most units in one batch: GRO never coalesces more.

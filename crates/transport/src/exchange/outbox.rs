@@ -50,8 +50,8 @@ pub(crate) struct RunLimits {
 
 /// A longer UDP batch falls apart into single datagrams, silently.
 pub(crate) const LONGEST_BATCH: usize = 65_472;
-/// Linux takes no longer list (UIO_MAXIOV).
-const MAX_PIECES: usize = 1024;
+/// Linux takes a list of 1024 (UIO_MAXIOV), of which a driver may want one for a header.
+const MAX_PIECES: usize = 1023;
 
 /// The sending half of a driver, without its system call.
 #[derive(Debug)]

@@ -84,7 +84,7 @@ impl PacketDriver {
             let pieces = self.receiver.post(engine);
             // SAFETY: the receiver posts scratch memory of its own and lent memory that it
             // has pinned until `settle`.
-            let received = unsafe { receive_frame(fd, pieces)? };
+            let received = unsafe { receive_frame(fd, pieces, 0)? };
             units += self.receiver.settle(engine, now, &mut self.state.counters, &received);
         }
         Ok(units)
@@ -216,9 +216,15 @@ fn account<E: Engine>(
     Ok(count)
 }
 
+/// One `sendmsg`.
+///
 /// # Safety
 /// The pieces may be read until the call is over.
-unsafe fn send_frame(fd: RawFd, to: LinkAddress, pieces: &[libc::iovec]) -> io::Result<()> {
+pub(crate) unsafe fn send_frame(
+    fd: RawFd,
+    to: LinkAddress,
+    pieces: &[libc::iovec],
+) -> io::Result<()> {
     let mut header = SendHeader::new();
     let prepared = header.prepare(pieces, to);
     // SAFETY: the header names an address and a list that live through the

@@ -1,7 +1,9 @@
 //! Which frames of an interface are for a path, as a program of the kernel's
 //! packet filter (classic BPF, `Documentation/networking/filter.rst`).
 
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use super::step::{Step, Targets, instruction};
 
 const ETHERTYPE_IPV4: u16 = 0x0800;
 const ETHERTYPE_IPV6: u16 = 0x86dd;
@@ -31,6 +33,8 @@ pub struct Filter {
     groups: bool,
     host: Option<Ipv4Addr>,
     port: Option<u16>,
+    /// Only UDP to this address, of its version of IP.
+    socket: Option<SocketAddr>,
     fragments: bool,
     /// The interface took the frame for its own station, or for a group.
     only_received: bool,
@@ -83,6 +87,15 @@ impl Filter {
     #[must_use]
     pub fn port(self, port: u16) -> Self {
         Self { port: Some(port), ..self }
+    }
+
+    /// Datagrams of UDP to this address and port. The first fragment of one passes, so that
+    /// its receiver can count it; the others have no port, and do not. Neither do IPv6
+    /// packets with extension headers.
+    #[must_use]
+    pub(crate) fn udp_to(address: SocketAddr) -> Self {
+        let ethertype = if address.is_ipv4() { ETHERTYPE_IPV4 } else { ETHERTYPE_IPV6 };
+        Self { socket: Some(address), ..Self::ethertypes([ethertype]) }
     }
 
     /// Of those, no IPv4 or IPv6 packets but fragments. Other protocols pass.
@@ -177,6 +190,9 @@ impl Filter {
         if self.fragments {
             Self::fragment_steps(&mut steps);
         }
+        if let Some(socket) = self.socket {
+            Self::socket_steps(socket, &mut steps);
+        }
         if self.host.is_some() || self.port.is_some() {
             steps.push(Step::half(12));
             steps.push(Step::accept_unless(u32::from(ETHERTYPE_IPV4)));
@@ -216,6 +232,26 @@ impl Filter {
         steps.push(Step::must_have(0x3fff));
     }
 
+    /// The ethertype is the right one already.
+    fn socket_steps(socket: SocketAddr, steps: &mut Vec<Step>) {
+        let port = u32::from(socket.port());
+        match socket.ip() {
+            IpAddr::V4(host) => {
+                let udp_to = Self { host: Some(host), port: Some(socket.port()), ..Self::any() };
+                steps.extend([Step::byte(23), Step::must_be(UDP)]);
+                udp_to.ipv4_steps(steps);
+            }
+            IpAddr::V6(host) => {
+                for (at, word) in (38..).step_by(4).zip(host.octets().as_chunks::<4>().0) {
+                    steps.push(Step::word(at));
+                    steps.push(Step::must_be(u32::from_be_bytes(*word)));
+                }
+                steps.extend([Step::byte(20), Step::must_be(UDP)]);
+                steps.extend([Step::half(14 + 40 + 2), Step::must_be(port)]);
+            }
+        }
+    }
+
     fn ipv4_steps(&self, steps: &mut Vec<Step>) {
         if let Some(host) = self.host {
             steps.push(Step::word(30));
@@ -234,119 +270,6 @@ impl Filter {
             steps.push(Step::must_be(u32::from(port)));
         }
     }
-}
-
-/// One step of the program before jumps have their distances.
-#[derive(Clone, Copy)]
-struct Step {
-    code: u32,
-    operand: u32,
-    yes: Target,
-    no: Target,
-}
-
-/// Where a step leads.
-#[derive(Clone, Copy)]
-enum Target {
-    Next,
-    /// Over so many steps.
-    Skip(usize),
-    Accept,
-    Reject,
-}
-
-/// Where the program ends.
-struct Targets {
-    accept: usize,
-    reject: usize,
-}
-
-impl Step {
-    const fn load(code: u32, operand: u32) -> Self {
-        Self { code, operand, yes: Target::Next, no: Target::Next }
-    }
-
-    const fn byte(at: u32) -> Self {
-        Self::load(libc::BPF_LD | libc::BPF_B | libc::BPF_ABS, at)
-    }
-
-    /// What the kernel knows beside the bytes of the frame.
-    const fn ancillary(what: libc::c_int) -> Self {
-        Self::word((libc::SKF_AD_OFF + what).cast_unsigned())
-    }
-
-    const fn half(at: u32) -> Self {
-        Self::load(libc::BPF_LD | libc::BPF_H | libc::BPF_ABS, at)
-    }
-
-    const fn word(at: u32) -> Self {
-        Self::load(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, at)
-    }
-
-    /// X becomes the length of the IPv4 header that starts there.
-    const fn header_length(at: u32) -> Self {
-        Self::load(libc::BPF_LDX | libc::BPF_B | libc::BPF_MSH, at)
-    }
-
-    const fn half_behind_header(at: u32) -> Self {
-        Self::load(libc::BPF_LD | libc::BPF_H | libc::BPF_IND, at)
-    }
-
-    const fn jump(test: u32, operand: u32, yes: Target, no: Target) -> Self {
-        Self { code: libc::BPF_JMP | test | libc::BPF_K, operand, yes, no }
-    }
-
-    const fn must_be(value: u32) -> Self {
-        Self::jump(libc::BPF_JEQ, value, Target::Next, Target::Reject)
-    }
-
-    const fn must_lack(bits: u32) -> Self {
-        Self::jump(libc::BPF_JSET, bits, Target::Reject, Target::Next)
-    }
-
-    const fn must_have(bits: u32) -> Self {
-        Self::jump(libc::BPF_JSET, bits, Target::Next, Target::Reject)
-    }
-
-    const fn must_not_exceed(value: u32) -> Self {
-        Self::jump(libc::BPF_JGT, value, Target::Reject, Target::Next)
-    }
-
-    const fn skip_if(value: u32, steps: usize) -> Self {
-        Self::jump(libc::BPF_JEQ, value, Target::Skip(steps), Target::Next)
-    }
-
-    const fn skip_if_set(bits: u32, steps: usize) -> Self {
-        Self::jump(libc::BPF_JSET, bits, Target::Skip(steps), Target::Next)
-    }
-
-    const fn accept_unless(value: u32) -> Self {
-        Self::jump(libc::BPF_JEQ, value, Target::Next, Target::Accept)
-    }
-
-    const fn accept_if(value: u32) -> Self {
-        Self::jump(libc::BPF_JEQ, value, Target::Accept, Target::Next)
-    }
-
-    const fn accept_only_if(value: u32) -> Self {
-        Self::jump(libc::BPF_JEQ, value, Target::Accept, Target::Reject)
-    }
-
-    fn assemble(&self, at: usize, targets: &Targets) -> libc::sock_filter {
-        // The longest program has fewer steps than a distance can count.
-        let distance = |target| match target {
-            Target::Next => 0,
-            Target::Skip(steps) => steps as u8,
-            Target::Accept => (targets.accept - at - 1) as u8,
-            Target::Reject => (targets.reject - at - 1) as u8,
-        };
-        let (jt, jf) = (distance(self.yes), distance(self.no));
-        libc::sock_filter { jt, jf, ..instruction(self.code, self.operand) }
-    }
-}
-
-const fn instruction(code: u32, operand: u32) -> libc::sock_filter {
-    libc::sock_filter { code: code as u16, jt: 0, jf: 0, k: operand }
 }
 
 /// The kernel runs the programs: on datagrams between two Unix sockets, which
@@ -523,6 +446,36 @@ mod tests {
         ipv6[20] = 44;
         assert!(!passes(&filter, &ipv6), "not listed");
         assert!(passes(&Filter::any().fragments().ipv4_to(HOST), &ipv6), "hosts are of IPv4");
+    }
+
+    #[test]
+    fn only_udp_to_one_socket_passes() {
+        let filter = Filter::udp_to((HOST, 7000).into());
+        assert_eq!(filter.only_ethertype(), Some(0x0800));
+        assert!(passes(&filter, &ipv4(17, 0)));
+        assert!(passes(&filter, &ipv4(17, 3)), "options are for the receiver to refuse");
+        assert!(!passes(&filter, &ipv4(6, 0)), "TCP");
+        assert!(!passes(&Filter::udp_to((HOST, 7001).into()), &ipv4(17, 0)), "another port");
+        assert!(!passes(&Filter::udp_to(([10, 1, 2, 4], 7000).into()), &ipv4(17, 0)));
+        let mut fragment = ipv4(17, 0);
+        fragment[20] = 0x20;
+        assert!(passes(&filter, &fragment), "the first one has a port");
+        fragment[21] = 1;
+        assert!(!passes(&filter, &fragment));
+
+        let host: std::net::Ipv6Addr = "fd00::1:2".parse().unwrap();
+        let filter = Filter::udp_to((host, 7000).into());
+        let mut packet = frame(0x86dd);
+        packet.resize(80, 0);
+        packet[20] = 17;
+        packet[38..54].copy_from_slice(&host.octets());
+        packet[56..58].copy_from_slice(&7000u16.to_be_bytes());
+        assert!(passes(&filter, &packet));
+        for (at, byte) in [(12, 8), (20, 44), (38, 0xfe), (53, 3), (57, 0)] {
+            let mut other = packet.clone();
+            other[at] = byte;
+            assert!(!passes(&filter, &other), "{at}");
+        }
     }
 
     #[test]

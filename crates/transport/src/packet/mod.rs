@@ -43,28 +43,31 @@ mod message;
 mod receive;
 mod several;
 mod socket;
+mod step;
 mod vnet;
 
 use std::fmt;
 
 pub use driver::PacketDriver;
+pub(crate) use driver::send_frame;
 pub use filter::Filter;
-#[cfg(feature = "io-uring")]
-pub(crate) use link::Link;
-pub(crate) use link::whole_frames;
+pub(crate) use link::{Frame, Link, whole_frames};
 pub(crate) use message::LinkAddress;
 #[cfg(feature = "io-uring")]
 pub(crate) use message::{ReceiveHeader, SendHeader};
 #[cfg(feature = "io-uring")]
-pub(crate) use receive::{Received, Receiver};
+pub(crate) use receive::Receiver;
+pub(crate) use receive::{Received, receive_frame};
 pub(crate) use socket::{
     ALL_PROTOCOLS, Failure, Found, LEAST_ETHERTYPE, Request as InterfaceRequest, Room,
-    ask as ask_interface, attach_filter, bind, find as find_interface, grow_buffers,
-    join as join_interface, mtu_of, named as named_interface, set_option, why_no_socket,
+    ask as ask_interface, attach_filter, bind, exists as interface_exists, find as find_interface,
+    grow_buffers, join as join_interface, mtu_of, named as named_interface, set_option,
+    why_no_socket,
 };
-#[cfg(feature = "io-uring")]
 pub(crate) use socket::{Opened, open};
-pub(crate) use vnet::{VNET_HEADER, read as read_vnet, write as write_vnet};
+pub(crate) use vnet::{
+    VNET_HEADER, read as read_vnet, write as write_vnet, write_udp as write_vnet_udp,
+};
 
 /// The header of an Ethernet frame: destination, source, ethertype.
 pub(crate) const ETHERNET_HEADER: usize = 14;

@@ -121,12 +121,16 @@ impl Receiver {
 /// # Safety
 /// The pieces may be written until the call is over: scratch memory to which there is no
 /// reference, or lent memory that is pinned.
-pub(super) unsafe fn receive_frame(fd: RawFd, pieces: &mut [libc::iovec]) -> io::Result<Received> {
+pub(crate) unsafe fn receive_frame(
+    fd: RawFd,
+    pieces: &mut [libc::iovec],
+    flags: i32,
+) -> io::Result<Received> {
     let mut header = ReceiveHeader::new();
     let prepared = header.prepare(pieces);
     // SAFETY: the header names an address, a control buffer and a list that
     // live through the call; the caller vouches for what the list names.
-    let len = unsafe { libc::recvmsg(fd, prepared, libc::MSG_DONTWAIT) };
+    let len = unsafe { libc::recvmsg(fd, prepared, flags | libc::MSG_DONTWAIT) };
     match usize::try_from(len) {
         Ok(len) => Ok(Received::Frame(header.frame(len))),
         Err(_) => Received::without_frame(io::Error::last_os_error()),

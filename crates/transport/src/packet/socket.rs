@@ -225,6 +225,12 @@ pub(crate) fn named(name: &str) -> Option<libc::ifreq> {
     Some(request)
 }
 
+/// Is there an interface with that index, in the namespace that the socket is in? The error
+/// says not.
+pub(crate) fn exists(fd: RawFd, index: u32) -> io::Result<()> {
+    name_of(fd, index).map(drop)
+}
+
 /// A request about the interface with that index.
 fn name_of(fd: RawFd, index: u32) -> io::Result<libc::ifreq> {
     let invalid = |_| io::Error::from(io::ErrorKind::NotFound);

@@ -1,7 +1,7 @@
 //! The virtio-net header before each frame: what the device shall do, or did
 //! (`linux/virtio_net.h`; packet sockets have it in the machine's byte order).
 
-use landfall_placement::{SegmentKind, Transmit};
+use landfall_placement::{SegmentKind, SumSlot, Transmit};
 
 use crate::exchange::Prefix;
 
@@ -13,6 +13,8 @@ const SUM_IS_VALID: u8 = 2;
 const NO_SEGMENTS: u8 = 0;
 const TCP_OVER_IPV4: u8 = 1;
 const TCP_OVER_IPV6: u8 = 4;
+/// `VIRTIO_NET_HDR_GSO_UDP_L4`: datagrams of one length behind one header; Linux 6.2.
+const UDP_DATAGRAMS: u8 = 5;
 /// A bit beside the kind: the segments carry congestion signals.
 const ECN: u8 = 0x80;
 
@@ -28,24 +30,29 @@ pub(crate) struct Received {
 
 /// Asks for the checksum and the segmentation that a unit wants.
 pub(crate) fn write(unit: &Transmit, header: &mut Prefix) {
-    header.fill(0);
-    let mut word = |at: usize, value: u16| {
-        header[at..at + 2].copy_from_slice(&value.to_ne_bytes());
-    };
-    word(2, unit.head_len);
-    if let Some(segment) = unit.segment {
-        word(4, segment.size);
-    }
-    if let Some(sum) = unit.checksum {
-        word(6, sum.start);
-        word(8, sum.offset);
-    }
-    header[0] = if unit.checksum.is_some() { NEEDS_SUM } else { 0 };
-    header[1] = match unit.segment.map(|segment| segment.kind) {
+    let kind = match unit.segment.map(|segment| segment.kind) {
         None => NO_SEGMENTS,
         Some(SegmentKind::Tcp4) => TCP_OVER_IPV4,
         Some(SegmentKind::Tcp6) => TCP_OVER_IPV6,
     };
+    let size = unit.segment.map_or(0, |segment| segment.size);
+    fill_in(header, (kind, size), unit.head_len, unit.checksum);
+}
+
+/// Asks for the checksum of a datagram of UDP whose headers end at `head_len`; with a
+/// `unit_len`, of several such, which the kernel or the device cuts from this one.
+pub(crate) fn write_udp(header: &mut Prefix, head_len: u16, unit_len: Option<u16>, sum: SumSlot) {
+    let segments = unit_len.map_or((NO_SEGMENTS, 0), |unit_len| (UDP_DATAGRAMS, unit_len));
+    fill_in(header, segments, head_len, Some(sum));
+}
+
+fn fill_in(header: &mut Prefix, (kind, size): (u8, u16), head_len: u16, sum: Option<SumSlot>) {
+    let (start, offset) = sum.map_or((0, 0), |sum| (sum.start, sum.offset));
+    header[0] = if sum.is_some() { NEEDS_SUM } else { 0 };
+    header[1] = kind;
+    for (at, value) in [(2, head_len), (4, size), (6, start), (8, offset)] {
+        header[at..at + 2].copy_from_slice(&value.to_ne_bytes());
+    }
 }
 
 /// Reads what the kernel wrote before a frame.
@@ -61,7 +68,8 @@ pub(crate) fn read(header: &Prefix) -> Received {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use landfall_placement::{Ecn, Peer, Segment, SumSlot, Ticket};
+    use crate::exchange::PREFIX_ROOM;
+    use landfall_placement::{Ecn, Peer, Segment, Ticket};
 
     fn unit(segment: Option<Segment>, checksum: Option<SumSlot>) -> Transmit {
         Transmit {
@@ -77,20 +85,31 @@ mod tests {
 
     #[test]
     fn what_is_asked_for_is_what_arrives_on_this_machine() {
-        let mut header = [0xff; 20];
+        let mut header = [0xff; PREFIX_ROOM];
         write(&unit(None, None), &mut header);
         assert_eq!(read(&header), Received::default());
         let segment = Segment { kind: SegmentKind::Tcp4, size: 1448 };
         write(&unit(Some(segment), Some(SumSlot { start: 34, offset: 16 })), &mut header);
         assert_eq!(read(&header), Received { verified: true, coalesced: Some(1448) });
-        let words = header.as_chunks::<2>().0;
+        let words = header[..VNET_HEADER].as_chunks::<2>().0;
         let words: Vec<u16> = words[1..5].iter().map(|word| u16::from_ne_bytes(*word)).collect();
         assert_eq!(words, [66, 1448, 34, 16]);
     }
 
     #[test]
+    fn datagrams_are_cut_where_there_are_several() {
+        let (mut header, sum) = ([0xff; PREFIX_ROOM], SumSlot { start: 34, offset: 6 });
+        write_udp(&mut header, 42, Some(1472), sum);
+        assert_eq!(header[..2], [NEEDS_SUM, UDP_DATAGRAMS]);
+        assert_eq!(read(&header), Received { verified: true, coalesced: Some(1472) });
+        write_udp(&mut header, 42, None, sum);
+        assert_eq!(header[..2], [NEEDS_SUM, NO_SEGMENTS]);
+        assert_eq!(read(&header), Received { verified: true, coalesced: None });
+    }
+
+    #[test]
     fn congestion_signals_are_no_segments() {
-        let mut header = [0; 20];
+        let mut header = [0; PREFIX_ROOM];
         header[1] = ECN;
         header[4..6].copy_from_slice(&1448u16.to_ne_bytes());
         assert_eq!(read(&header).coalesced, None);

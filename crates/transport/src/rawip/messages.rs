@@ -14,7 +14,7 @@ use landfall_placement::{Ecn, Engine, Instant, PathId, Peer};
 
 use crate::driver::Counters;
 use crate::exchange::{
-    Arrival, Batch, Came, Inbox, MAX_LISTS, MAX_UNITS, MessageHeader, PREFIX_ROOM, Prefix, Turn,
+    Arrival, Batch, Came, Inbox, MAX_LISTS, MAX_UNITS, MessageHeader, Prefix, Turn,
 };
 use crate::inet::{Control, RawAddress, nothing_came};
 use crate::memory::{Pins, Regions};
@@ -162,7 +162,7 @@ impl Header {
     /// Reads the header of a packet that is `len` bytes long. The kernel has
     /// checked it; what makes no sense all the same is no packet.
     pub(super) fn read(header: &Prefix, len: usize) -> Option<Self> {
-        let header = ipv4::Header::view(header);
+        let header = ipv4::Header::view(header.first_chunk()?);
         if header.version() != 4 || header.header_len() > len {
             return None;
         }
@@ -203,7 +203,7 @@ pub(super) struct Receiver {
 impl Receiver {
     pub(super) fn new(path: PathId, regions: &Regions, batch: bool, ipv6: bool) -> Self {
         // Over IPv6 the header does not come with the packet.
-        let prefix_len = if ipv6 { 0 } else { PREFIX_ROOM };
+        let prefix_len = if ipv6 { 0 } else { ipv4::LEN };
         Self {
             inbox: Inbox::of_lists(path, if batch { MAX_LISTS } else { 1 }, prefix_len),
             pins: Pins::new(regions),
@@ -272,7 +272,7 @@ impl Receiver {
         if !self.ipv6 {
             let header = Header::read(self.inbox.prefix(nth), told.len)?;
             skip = header.options;
-            len = told.len - PREFIX_ROOM - skip;
+            len = told.len - ipv4::LEN - skip;
             (from, ecn) = (Peer::Ip(header.from.into()), header.ecn);
         }
         let unit_len = len.max(1);
@@ -286,7 +286,7 @@ mod tests {
     use super::*;
 
     fn header(version_and_len: u8) -> Prefix {
-        let mut header = [0; 20];
+        let mut header = [0; 72];
         header[0] = version_and_len;
         header[1] = 0xfd;
         header[12..16].copy_from_slice(&[10, 1, 2, 3]);

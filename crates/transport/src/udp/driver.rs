@@ -5,7 +5,9 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 
-use landfall_placement::{Engine, Instant, Landing, PathId, Peer, Placement, Spans, Unit};
+use landfall_placement::{
+    Engine, Instant, InternetSum, Landing, PathId, Peer, Placement, Spans, Unit,
+};
 use socket2::Socket;
 
 use super::socket::{Message, ReceiveHeader, SendHeader, Sending};
@@ -13,7 +15,8 @@ use super::{UdpConfig, socket};
 use crate::capability::Feature;
 use crate::driver::{Counters, Descriptors, Driver, DriverState, Progress, take_turn};
 use crate::exchange::{
-    Arrival, Doubt, HEAD_ROOM, Inbox, LONGEST_BATCH, MAX_UNITS, Outbox, Peeked, RunLimits, Turn,
+    Arrival, Doubt, HEAD_ROOM, Inbox, LONGEST_BATCH, MAX_UNITS, Outbox, Peeked, Prefix, RunLimits,
+    Turn,
 };
 use crate::inet::{SendFault, nothing_came};
 use crate::memory::{Pins, Regions};
@@ -107,7 +110,8 @@ impl UdpDriver {
             self.state.counters.empty_calls += 1;
             return Ok(0);
         }
-        let peeked = self.receiver.look(engine, now, &mut self.state.counters, fd)?;
+        let counters = &mut self.state.counters;
+        let peeked = self.receiver.look(engine, now, counters, |head| peek(fd, head))?;
         let pieces = self.receiver.post(engine, peeked.as_ref());
         // SAFETY: the receiver posts scratch memory of its own and lent memory that it has
         // pinned until `settle`.
@@ -227,7 +231,11 @@ fn send_run<E: Engine>(driver: &mut UdpDriver, engine: &mut E, now: Instant) -> 
 
 /// # Safety
 /// The pieces may be read until the call is over.
-unsafe fn send_message(fd: RawFd, pieces: &mut [libc::iovec], sending: &Sending) -> io::Result<()> {
+pub(crate) unsafe fn send_message(
+    fd: RawFd,
+    pieces: &mut [libc::iovec],
+    sending: &Sending,
+) -> io::Result<()> {
     let mut header = SendHeader::new();
     let prepared = header.prepare(pieces, sending);
     // SAFETY: the header names an address, a control buffer and a list that
@@ -255,8 +263,19 @@ pub(crate) struct Receiver {
 impl Receiver {
     /// `batches`: several units may come with one call.
     pub(crate) fn new(path: PathId, regions: &Regions, batches: bool, peek: bool) -> Self {
+        Self::behind(0, path, regions, batches, peek)
+    }
+
+    /// The same for a driver that wants so many bytes in front of what it receives.
+    pub(crate) fn behind(
+        prefix_len: usize,
+        path: PathId,
+        regions: &Regions,
+        batches: bool,
+        peek: bool,
+    ) -> Self {
         Self {
-            inbox: Inbox::new(path, if batches { MAX_UNITS } else { 1 }, 0),
+            inbox: Inbox::new(path, if batches { MAX_UNITS } else { 1 }, prefix_len),
             pins: Pins::new(regions),
             may_peek: peek && batches,
             doubt: Doubt::default(),
@@ -269,6 +288,16 @@ impl Receiver {
         self.idle
     }
 
+    /// What came in front of the units.
+    pub(crate) fn prefix(&self) -> &Prefix {
+        self.inbox.prefix(0)
+    }
+
+    /// Sums the first `len` bytes behind that: see [`Inbox::sum`].
+    pub(crate) fn sum(&mut self, len: usize) -> Option<InternetSum> {
+        self.inbox.sum(len, &mut self.pins)
+    }
+
     /// Looks at the first head in the socket, if that seems wise, and asks for
     /// its place.
     pub(crate) fn look<E: Engine>(
@@ -276,17 +305,13 @@ impl Receiver {
         engine: &mut E,
         now: Instant,
         counters: &mut Counters,
-        fd: RawFd,
+        peek: impl FnOnce(&mut [u8; HEAD_ROOM]) -> io::Result<Option<Message>>,
     ) -> io::Result<Option<Peeked>> {
         if !self.doubt.is_due() {
             return Ok(None);
         }
         let mut head = [0u8; HEAD_ROOM];
-        let mut iovec = [libc::iovec { iov_base: head.as_mut_ptr().cast(), iov_len: head.len() }];
-        let flags = libc::MSG_PEEK | libc::MSG_TRUNC;
-        // SAFETY: the piece is `head`.
-        let came = unsafe { receive_message(fd, &mut iovec, flags)? };
-        let Some(message) = came else { return Ok(None) };
+        let Some(message) = peek(&mut head)? else { return Ok(None) };
         counters.peeks += 1;
         let unit_len = message.control.unit_len.unwrap_or(message.len);
         let first_len = unit_len.min(message.len);
@@ -364,6 +389,14 @@ fn promised(peeked: &Peeked) -> Option<landfall_placement::Ticket> {
         Ok(Placement::Into { ticket, .. } | Placement::Word(_, ticket)) => Some(ticket),
         _ => None,
     }
+}
+
+/// Looks at the first datagram in the socket, which stays there.
+pub(crate) fn peek(fd: RawFd, head: &mut [u8; HEAD_ROOM]) -> io::Result<Option<Message>> {
+    let mut iovec = [libc::iovec { iov_base: head.as_mut_ptr().cast(), iov_len: head.len() }];
+    let flags = libc::MSG_PEEK | libc::MSG_TRUNC;
+    // SAFETY: the piece is `head`.
+    unsafe { receive_message(fd, &mut iovec, flags) }
 }
 
 /// Is there anything to receive? An error of the network that concerned

@@ -15,11 +15,11 @@ mod driver;
 mod socket;
 
 #[cfg(feature = "io-uring")]
-pub(crate) use driver::Receiver;
+pub(crate) use driver::peek;
+pub(crate) use driver::{Receiver, UNITS_PER_TURN, run_limits, send_message};
+pub(crate) use socket::{Message, Sending, bound_to, open};
 #[cfg(feature = "io-uring")]
-pub(crate) use driver::{UNITS_PER_TURN, run_limits};
-#[cfg(feature = "io-uring")]
-pub(crate) use socket::{ReceiveHeader, SendHeader, Sending, bound_to, lack_batched_send, open};
+pub(crate) use socket::{ReceiveHeader, SendHeader, lack_batched_send};
 
 use std::io;
 use std::net::SocketAddr;

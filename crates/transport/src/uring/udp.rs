@@ -105,7 +105,8 @@ impl UringUdpDriver {
         let counters = &mut self.state.counters;
         self.halves.sender_mut().fill(engine, now, counters);
         let fd = self.halves.sender().wire.socket.as_raw_fd();
-        let peeked = self.halves.receiver().look(engine, now, counters, fd)?;
+        let peeked =
+            self.halves.receiver().look(engine, now, counters, |head| udp::peek(fd, head))?;
         let prepare = |receiver: &mut Receiver, header: &mut ReceiveHeader| {
             header.prepare(receiver.post(engine, peeked.as_ref()))
         };

@@ -22,7 +22,7 @@ pub struct Opened<D> {
 }
 
 impl<D: Driver> Opened<D> {
-    fn end(self, memory: &[u8], config: Config, seed: u8, clock: &Clock) -> End<D> {
+    pub fn end(self, memory: &[u8], config: Config, seed: u8, clock: &Clock) -> End<D> {
         End::new(self.driver, self.regions, memory, config, seed, clock)
     }
 }

@@ -320,6 +320,62 @@ pub mod rawip {
     }
 }
 
+/// UDP by packet sockets at the ends of a cable.
+pub mod udp {
+    use std::net::SocketAddr;
+
+    use landfall_placement::Peer;
+    use landfall_testbed::{VethEnd, VethPair};
+    use landfall_transport::OpenError;
+    use landfall_transport::memory::Regions;
+    use landfall_transport::udp::{UdpConfig, UdpDriver};
+    use landfall_transport::udp_packet::{UdpPacketConfig, UdpPacketDriver};
+
+    use super::rawip::{Version, address};
+    use crate::support::carriage::Opened;
+    use crate::support::transfer::PATH;
+
+    pub const MTU: u32 = 1500;
+
+    /// A driver at an end of a cable, as configured.
+    pub fn open_as(
+        end: &VethEnd,
+        config: &UdpPacketConfig,
+        regions: &Regions,
+    ) -> Result<UdpPacketDriver, OpenError> {
+        end.namespace.enter(|| UdpPacketDriver::open(PATH, config, regions)).unwrap()
+    }
+
+    /// A driver at an end of a cable, with a port that the kernel chooses.
+    pub fn open(end: &VethEnd, version: Version, regions: &Regions) -> UdpPacketDriver {
+        let bind = SocketAddr::new(address(end, version), 0);
+        open_as(end, &UdpPacketConfig::new(bind, MTU), regions).unwrap()
+    }
+
+    /// One with a table of its own.
+    pub fn opened(end: &VethEnd, version: Version) -> Opened<UdpPacketDriver> {
+        let regions = Regions::new(8);
+        let driver = open(end, version, &regions);
+        let name = Peer::Socket(driver.local_address());
+        Opened { driver, regions, name }
+    }
+
+    /// Drivers at both ends.
+    pub fn pair(cable: &VethPair, version: Version) -> [Opened<UdpPacketDriver>; 2] {
+        [opened(&cable.a, version), opened(&cable.b, version)]
+    }
+
+    /// The ordinary driver at an end, with a table of its own.
+    pub fn ordinary(end: &VethEnd, version: Version) -> Opened<UdpDriver> {
+        let regions = Regions::new(8);
+        let config = UdpConfig::new(SocketAddr::new(address(end, version), 0), MTU);
+        let driver = end.namespace.enter(|| UdpDriver::open(PATH, config, &regions));
+        let driver = driver.unwrap().unwrap();
+        let name = Peer::Socket(driver.local_address());
+        Opened { driver, regions, name }
+    }
+}
+
 /// XDP sockets at the ends of a cable.
 pub mod xdp {
     use landfall_placement::Peer;
