@@ -1,0 +1,29 @@
+#![doc = include_str!("../README.md")]
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+#[cfg(any(feature = "std", test))]
+extern crate std;
+
+mod aead;
+mod handshake;
+mod keys;
+#[cfg(feature = "model")]
+pub mod model;
+pub mod provider;
+mod record;
+mod secret;
+
+pub use aead::{
+    Aead, CipherKey, Forged, Limits, MOST_HEAD, MOST_PAYLOAD, NONCE_LEN, Suite, TAG_LEN, Tag,
+};
+pub use handshake::{
+    BadFingerprint, Established, Fingerprint, Handshake, HandshakeError, MOST_MESSAGE, Noise,
+    NoiseConfig, Pake, PeerIdentity, PublicKey, StaticKey,
+};
+pub use keys::{Keys, Role};
+pub use record::{
+    BadUnits, OpenError, Opener, Position, RecordConfig, SealError, Sealer, Slot, Units,
+};
+pub use secret::{Secret, Seed};

@@ -1,0 +1,7 @@
+//! The tests of `landfall-seal`, in one program.
+
+mod handshakes;
+mod nonces;
+mod providers;
+mod records;
+mod vectors;
