@@ -10,6 +10,7 @@ mod connections;
 mod dissector;
 mod endings;
 mod invariants;
+mod moving;
 mod offload;
 mod partings;
 mod proofs;

@@ -105,8 +105,8 @@ impl Endpoint {
         now: Instant,
         unit: &Unit<'_>,
         index: u32,
-        ids: Ids,
-        token: u64,
+        (ids, token): (Ids, u64),
+        has_moved: bool,
     ) -> Result<bool, Refusal> {
         let (path, from) = (self.path_index(unit.path).unwrap_or_default(), unit.from);
         let Some(known) = self.connections.get(index) else { return Err(Refusal::UnknownId) };
@@ -114,7 +114,9 @@ impl Endpoint {
             return Err(Refusal::Unexpected);
         }
         let is_new = self.links.find(path as u8, from).is_none();
-        if known.links().count() >= MOST_LINKS || is_new && !self.links.has_room() {
+        let has_room = known.links().count() < MOST_LINKS
+            || has_moved && self.left_behind(index, path as u8).is_some();
+        if !has_room || is_new && !self.links.has_room() {
             return Err(Refusal::NoRoom);
         }
         let challenge = self.challenge(index, path as u8, from);
@@ -127,7 +129,14 @@ impl Endpoint {
             self.say_to(path, from, envelope, secrets, &message);
             return Ok(false);
         }
+        if has_moved && self.connections.get(index).is_some_and(|k| k.links().count() == MOST_LINKS)
+        {
+            self.drop_link_left_behind(index, path as u8);
+        }
         let link = self.attach_link(index, path as u8, from).map_err(|_| Refusal::NoRoom)?;
+        if has_moved {
+            self.leave_behind(now, index, link);
+        }
         self.find_size(now, index, link);
         let path = path as u8;
         if self.connections.get(index).is_some_and(|known| known.is_told) {
@@ -136,6 +145,59 @@ impl Endpoint {
         }
         self.wake_receives(index);
         Ok(true)
+    }
+
+    /// The other side has moved to this link: those on the same path lead nowhere. What was
+    /// granted over them is granted again over this one. A packet over one of them, if there
+    /// ever is one, brings it back.
+    fn leave_behind(&mut self, now: Instant, index: u32, link: u32) {
+        let Some(path) = self.links.get(link).map(|link| link.path) else { return };
+        let Some(known) = self.connections.get(index) else { return };
+        let links: alloc::vec::Vec<u32> = known.links().filter(|old| *old != link).collect();
+        for old in links {
+            if self.links.get(old).is_some_and(|old| old.path == path) {
+                self.lose_link(now, old);
+            }
+        }
+    }
+
+    /// A further link on a path that the other side left: what it is among the further links.
+    fn left_behind(&self, index: u32, path: u8) -> Option<usize> {
+        let more = &self.connections.get(index)?.more_links;
+        more.iter().position(|link| {
+            self.links.get(*link).is_some_and(|link| {
+                !link.is_up && link.path == path && link.first == crate::link::NO_BLOCK
+            })
+        })
+    }
+
+    /// Who moves often leaves many links behind: one of them makes room.
+    fn drop_link_left_behind(&mut self, index: u32, path: u8) {
+        let Some(nth) = self.left_behind(index, path) else { return };
+        let Some(known) = self.connections.get_mut(index) else { return };
+        let link = known.forget_link(nth);
+        self.leave_link(link);
+    }
+
+    /// Something was asked, and nothing is heard: perhaps packets of this side come from
+    /// another address now, since a translator on the way forgot it or this host moved.
+    /// Then the other side takes nothing but this question.
+    pub(crate) fn suspect_move(&mut self, now: Instant, index: u32) {
+        let silence = self.config.retry_after.saturating_mul(2);
+        let Some(known) = self.connections.get_mut(index) else { return };
+        let is_due = known.heard + silence <= now && known.asked_moved + silence <= now;
+        if !known.is_live() || !is_due {
+            return;
+        }
+        known.asked_moved = now;
+        known.challenges = CHALLENGES;
+        let ids = ids_of(known.remote_id, index);
+        let links: alloc::vec::Vec<u32> = known.links().collect();
+        known.moved = ((1_u16 << links.len()) - 1) as u8;
+        for link in links {
+            let question = Question::Moved { ids, token: now.as_nanos() };
+            self.say_over(link, index, &Message::RequestState(question));
+        }
     }
 
     /// What somebody must have heard at an address to have a link there: nobody
@@ -159,12 +221,17 @@ impl Endpoint {
         let link = self.links.find(path, unit.from).ok_or(Refusal::WrongAddress)?;
         let Some(known) = self.connections.get_mut(index) else { return Err(Refusal::UnknownId) };
         let nth = known.links().position(|own| own == link).unwrap_or_default();
-        if known.unheard >> nth & 1 == 0 {
+        let (is_new, has_moved) = (known.unheard >> nth & 1 == 1, known.moved >> nth & 1 == 1);
+        if !is_new && !has_moved {
             return Err(Refusal::Duplicate);
         }
         known.challenges = known.challenges.checked_sub(1).ok_or(Refusal::Unexpected)?;
         let ids = ids_of(known.remote_id, index);
-        let question = Question::Connection { ids, is_link: true, token };
+        let question = if is_new {
+            Question::Connection { ids, is_link: true, token }
+        } else {
+            Question::Moved { ids, token }
+        };
         self.say_over(link, index, &Message::RequestState(question));
         Ok(())
     }
@@ -186,7 +253,11 @@ impl Endpoint {
             message,
             Message::RequestStateResponse(Answer::Connection { is_link: true, .. })
         );
-        if known.unheard == 0 || is_challenge {
+        if is_challenge {
+            return;
+        }
+        known.moved = 0;
+        if known.unheard == 0 {
             return;
         }
         let nth = known.links().position(|own| own == link).unwrap_or_default();
@@ -262,6 +333,7 @@ impl Endpoint {
         for link in links {
             self.ask_over(now, index, link);
         }
+        self.suspect_move(now, index);
         self.arm_connection(now, index);
     }
 

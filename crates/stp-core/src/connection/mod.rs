@@ -112,6 +112,11 @@ pub(crate) struct Connection {
     /// By the same numbers: links that we added, and the other side has not
     /// answered over. It may not know them yet.
     pub(crate) unheard: u8,
+    /// By the same numbers: links over which the other side was asked whether it knows us
+    /// there, since nothing was heard.
+    pub(crate) moved: u8,
+    /// When that was.
+    pub(crate) asked_moved: Instant,
     /// How often the other side may still want a proof that a link is ours, before
     /// this side asks again by itself.
     pub(crate) challenges: u8,
@@ -169,6 +174,8 @@ impl Connection {
             link,
             spared: 0,
             unheard: 0,
+            moved: 0,
+            asked_moved: now,
             challenges: 0,
             more_links: Vec::new(),
             own_hello: 0,
@@ -217,6 +224,15 @@ impl Connection {
     /// The links that Data for us comes over.
     pub(crate) fn data_links(&self) -> impl Iterator<Item = u32> + '_ {
         self.links_without(self.unheard | self.spared)
+    }
+
+    /// One of the further links goes; gives it. Those behind it move up.
+    pub(crate) fn forget_link(&mut self, nth: usize) -> u32 {
+        let below = (1 << (nth + 1)) - 1;
+        for bits in [&mut self.spared, &mut self.unheard, &mut self.moved] {
+            *bits = *bits & below | *bits >> 1 & !below;
+        }
+        self.more_links.remove(nth)
     }
 
     /// Its links, but for those whose bits are set.

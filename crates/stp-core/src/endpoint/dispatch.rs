@@ -213,12 +213,15 @@ impl Endpoint {
         connection: u32,
         (head, message): (&[u8], &Message),
     ) -> Result<Placement, Refusal> {
-        let Message::RequestState(Question::Connection { ids, is_link: true, token }) = *message
-        else {
-            return Err(Refusal::WrongAddress);
+        let (ids, token, has_moved) = match *message {
+            Message::RequestState(Question::Connection { ids, is_link: true, token }) => {
+                (ids, token, false)
+            }
+            Message::RequestState(Question::Moved { ids, token }) => (ids, token, true),
+            _ => return Err(Refusal::WrongAddress),
         };
         self.check_proof(connection, head, message)?;
-        if self.learn_link(now, unit, connection, ids, token)? {
+        if self.learn_link(now, unit, connection, (ids, token), has_moved)? {
             self.prove(now, connection, true)?;
             self.answer_alive(unit, connection, ids, token);
         }
@@ -291,7 +294,7 @@ impl Endpoint {
         question: Question,
     ) -> Result<(), Refusal> {
         match question {
-            Question::Connection { ids, token, .. } => {
+            Question::Connection { ids, token, .. } | Question::Moved { ids, token } => {
                 self.answer_alive(unit, connection, ids, token);
                 Ok(())
             }

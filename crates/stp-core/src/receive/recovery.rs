@@ -197,6 +197,11 @@ impl Endpoint {
         if is_up && strikes >= 3 && self.has_other_links(index) {
             return self.lose_link(now, index);
         }
+        if strikes > 1
+            && let Some(connection) = self.first_waiting_on(index)
+        {
+            self.suspect_move(now, connection);
+        }
         // Perhaps this machine only paused: the first Block shows, and to ask for
         // all of them would double what is on its way.
         let most = if strikes == 1 { 1 } else { usize::MAX };
@@ -242,12 +247,15 @@ impl Endpoint {
     }
 
     fn has_other_links(&self, link: u32) -> bool {
-        let Some(known) = self.links.get(link) else { return false };
-        self.granted
-            .grants
-            .get(usize::from(known.first))
-            .and_then(|grant| self.receives.get(grant.receive))
-            .is_some_and(|receive| self.other_link(receive.connection, link).is_some())
+        let first = self.first_waiting_on(link);
+        first.is_some_and(|connection| self.other_link(connection, link).is_some())
+    }
+
+    /// The connection of the first Block that is granted over a link.
+    fn first_waiting_on(&self, link: u32) -> Option<u32> {
+        let first = usize::from(self.links.get(link)?.first);
+        let receive = self.granted.grants.get(first)?.receive;
+        Some(self.receives.get(receive)?.connection)
     }
 
     /// Another link of a connection that is up.
@@ -323,6 +331,7 @@ impl Endpoint {
             State::Ending(_) => self.say_end_of_receive(index),
             State::Offered | State::Open => return,
         }
+        self.suspect_move(now, connection);
         self.receive_timers.set(index, now + self.patience(connection, retries));
     }
 }

@@ -288,6 +288,7 @@ impl Endpoint {
             return self.finish_request(index, Err(Ended::Silent));
         }
         self.say_region_request(index);
+        self.suspect_move(now, connection);
         self.request_timers.set(index, now + self.retry_after(retries));
     }
 

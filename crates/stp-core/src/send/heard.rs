@@ -202,6 +202,7 @@ impl Endpoint {
             State::Ending(_) => self.say_end(index),
             State::Over(_) => return,
         }
+        self.suspect_move(now, connection);
         self.send_timers.set(index, now + self.patience(connection, retries));
     }
 }

@@ -142,6 +142,14 @@ pub enum Question {
         /// Comes back in the answer.
         token: u64,
     },
+    /// The same from who hears nothing any more: perhaps its packets come from another
+    /// address now. If that is so, this link takes the place of those on its path.
+    Moved {
+        /// The connection.
+        ids: Ids,
+        /// Comes back in the answer.
+        token: u64,
+    },
     /// How far is a Transfer?
     Transfer {
         /// The Transfer.

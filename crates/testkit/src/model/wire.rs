@@ -41,7 +41,8 @@ pub struct Side<E> {
 }
 
 /// Two engines joined by a wire that is as bad as the faults say. One path,
-/// [`NaiveWire::PATH`]; the ends are [`Peer::Node`] 0 and 1.
+/// [`NaiveWire::PATH`]; the ends are [`Peer::Node`] 0 and 1, until one is
+/// [renamed](NaiveWire::rename).
 ///
 /// It receives as a real driver does: into guessed spans first, so that a guess
 /// that names accepted memory is found out, then every unit is placed, what lies
@@ -60,6 +61,7 @@ pub struct NaiveWire<E> {
     pub digest: u64,
     limits: PathLimits,
     random: Random,
+    names: [u32; 2],
 }
 
 impl<E: Engine> NaiveWire<E> {
@@ -72,8 +74,16 @@ impl<E: Engine> NaiveWire<E> {
     pub fn new(engines: [E; 2], limits: PathLimits, faults: Faults, seed: u64) -> Self {
         let sides = engines.map(|engine| Side { engine, memory: Memory::new(), inbox: Vec::new() });
         let random = Random::from_number(seed);
-        let mut wire =
-            Self { sides, now: Instant::ZERO, faults, batch: 8, digest: 0, limits, random };
+        let mut wire = Self {
+            sides,
+            now: Instant::ZERO,
+            faults,
+            batch: 8,
+            digest: 0,
+            limits,
+            random,
+            names: [0, 1],
+        };
         for side in &mut wire.sides {
             side.engine.handle_path(Instant::ZERO, Self::PATH, PathState::Up(limits));
         }
@@ -126,8 +136,14 @@ impl<E: Engine> NaiveWire<E> {
 
     /// Puts bytes on the wire to `side` as if they came from the other one.
     pub fn inject(&mut self, side: usize, bytes: Vec<u8>) {
-        let from = Peer::Node(1 - side as u32);
+        let from = Peer::Node(self.names[1 - side]);
         self.enqueue(side, Packet::new(Self::PATH, from, bytes));
+    }
+
+    /// A side has another address from now on, as behind a translator that forgot it: what
+    /// is sent to the old one is lost.
+    pub fn rename(&mut self, side: usize, name: u32) {
+        self.names[side] = name;
     }
 
     /// Takes the path down or up at both ends.
@@ -179,7 +195,7 @@ impl<E: Engine> NaiveWire<E> {
             let most =
                 if transmit.segment.is_some() { self.limits.super_unit } else { self.limits.unit };
             let is_for_other = matches!(transmit.to, Peer::Unaddressed)
-                || transmit.to == Peer::Node(1 - side as u32);
+                || transmit.to == Peer::Node(self.names[1 - side]);
             self.digest = digest(self.digest, bytes.as_deref().unwrap_or_default());
             if let Some(bytes) = bytes
                 && is_for_other
@@ -199,7 +215,7 @@ impl<E: Engine> NaiveWire<E> {
         };
         let segment = segment.filter(|_| !is_cut).map(|segment| segment.size);
         for bytes in pieces {
-            let from = Peer::Node(1 - to as u32);
+            let from = Peer::Node(self.names[1 - to]);
             let mut packet = Packet::new(Self::PATH, from, bytes).segmented(segment);
             if self.random.chance(self.faults.loss) {
                 continue;

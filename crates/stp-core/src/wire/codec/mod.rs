@@ -162,7 +162,7 @@ const fn flags_of(op: Op) -> Flags {
         Op::ClearToSend => Flags::RESEND.with(Flags::LIMITED),
         Op::Data => Flags::LAST,
         Op::Put => Flags::LAST.with(Flags::NOTIFY).with(Flags::REJECTED),
-        Op::RequestState => Flags::LINK,
+        Op::RequestState => Flags::LINK.with(Flags::LAST),
         Op::RequestStateResponse => Flags::LAST.with(Flags::REJECTED).with(Flags::LINK),
         _ => Flags::NONE,
     }

@@ -37,6 +37,12 @@ fn fill_question(header: &mut Header, question: Question) {
             header.flags |= Flags::NONE.with_if(is_link, Flags::LINK).0;
             topic::CONNECTION
         }
+        Question::Moved { ids, token } => {
+            fill_ids(header, ids);
+            header.t_len = token.into();
+            header.flags |= Flags::LINK.0 | Flags::LAST.0;
+            topic::CONNECTION
+        }
         Question::Transfer { ids, serial } => {
             fill_ids(header, ids);
             fill_serial(header, serial);
@@ -59,8 +65,12 @@ pub(super) fn parse_question(header: &Header) -> Result<Question, Refusal> {
     }
     Ok(match topic {
         topic::CONNECTION => {
-            let is_link = header.flags().has(Flags::LINK);
-            Question::Connection { ids, is_link, token: header.t_len.get() }
+            let (is_link, token) = (header.flags().has(Flags::LINK), header.t_len.get());
+            match header.flags().has(Flags::LAST) {
+                true if is_link => Question::Moved { ids, token },
+                true => return Err(Refusal::Malformed),
+                false => Question::Connection { ids, is_link, token },
+            }
         }
         topic::TRANSFER => Question::Transfer { ids, serial: serial(header)? },
         topic::MEMORY => Question::Memory,
