@@ -13,6 +13,7 @@ mod invariants;
 mod offload;
 mod partings;
 mod proofs;
+mod puts;
 mod regions;
 mod room;
 mod runs;
