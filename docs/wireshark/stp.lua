@@ -65,7 +65,7 @@ local allowed_flags = {
     [OP.Data] = { LAST = true },
     [OP.Memory_Region_Available] = { REJECTED = true },
     [OP.Put] = { LAST = true, NOTIFY = true, REJECTED = true },
-    [OP.Request_State] = { LINK = true },
+    [OP.Request_State] = { LAST = true, LINK = true },
     [OP.Request_State_Response] = { LAST = true, REJECTED = true, LINK = true },
     [OP.End] = { ANSWER = true },
     [OP.End_Ack] = { ANSWER = true },
@@ -131,6 +131,12 @@ local f = {
     handle = ProtoField.uint32("st.handle", "Region", base.HEX),
     place = ProtoField.uint64("st.place", "Place in the region"),
     payload_len = ProtoField.uint32("st.payload_len", "Length of the payload"),
+    overtakes = ProtoField.uint16("st.overtakes", "Packets before it that it may overtake"),
+    part = ProtoField.uint32("st.part", "Place in its Put, in units of 8 bytes"),
+    window = ProtoField.uint16("st.window", "Packets of Puts that are taken in"),
+    first_ahead = ProtoField.uint16("st.ahead.first", "Puts to the lowest bit"),
+    ahead = ProtoField.uint64("st.ahead", "Puts in place beyond", base.HEX),
+    marked = ProtoField.uint16("st.marked", "Puts that came marked"),
     after = ProtoField.uint32("st.after", "After all Puts and FetchOps below"),
     below = ProtoField.uint32("st.below", "All below"),
     get_len = ProtoField.uint32("st.get_len", "Length"),
@@ -421,6 +427,7 @@ parse[OP.Memory_Region_Available] = function(p)
     if p:is_rejected() then return end
     p.items.bufx:add(f.handle, p.tvb(20, 4))
     p:rights(p.tvb(3, 1))
+    p.items.s_id:add(f.window, p.tvb(38, 2))
     p:say("region 0x%08x of %s bytes", p.tvb(20, 4):uint(), p:long(f.length))
 end
 
@@ -433,6 +440,8 @@ end
 parse[OP.Put] = function(p)
     access(p)
     p.items.offset:add(f.payload_len, p.tvb(24, 4))
+    p.items.param:add(f.overtakes, p.tvb(2, 2))
+    p.items.d_id:add(f.part, p.tvb(36, 4))
     p:say(p.flags.REJECTED and "void" or p.tvb(24, 4):uint() .. " bytes")
 end
 
@@ -495,12 +504,18 @@ function Packet:size()
 end
 
 parse[OP.Request_State] = function(p)
-    local topic = topic_of(p, 5, { [0] = { LINK = true } })
+    local topic = topic_of(p, 5, { [0] = { LAST = true, LINK = true } })
     if topic == 3 or topic == 4 then p:fault("malformed", "no question", p.items.param) end
     if topic == 0 then
         p:long(f.token)
         p:say("token 0x" .. p.tvb(28, 8):uint64():tohex())
-        if p.flags.LINK then p:say("link") end
+        if p.flags.LAST and not p.flags.LINK then
+            p:fault("malformed", "flag LAST without LINK with this topic", p.items.flags)
+        elseif p.flags.LAST then
+            p:say("moved")
+        elseif p.flags.LINK then
+            p:say("link")
+        end
     elseif topic == 1 then
         p:say(tostring(p:serial()))
     elseif topic == 5 then
@@ -520,6 +535,14 @@ parse[OP.Request_State_Response] = function(p)
         if p.flags.LAST then p:say("complete") end
     elseif topic == 2 then
         p:say("applied below " .. p:serial(f.below))
+        if not p.flags.REJECTED then
+            p.items.d_id:add(f.first_ahead, p.tvb(36, 2))
+            p.items.s_id:add(f.marked, p.tvb(38, 2))
+            p.items.t_len:add(f.ahead, p.tvb(28, 8))
+            if p.tvb(28, 8):uint64() ~= UInt64(0) then
+                p:say("and 0x%s from %d on", p.tvb(28, 8):uint64():tohex(), p.tvb(16, 4):uint() + p.tvb(36, 2):uint())
+            end
+        end
     elseif topic == 3 then
         p:long(f.old)
         p:say(p:serial() .. " old 0x" .. p.tvb(28, 8):uint64():tohex())

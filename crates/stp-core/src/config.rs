@@ -3,6 +3,7 @@
 use landfall_congestion as congestion;
 use landfall_placement::Duration;
 
+use crate::region::{MOST_AHEAD, STREAM_WINDOW};
 use crate::ticket::CONNECTION_BITS;
 
 /// What counts as one packet for a window: what an Ethernet carries. Others on
@@ -83,6 +84,9 @@ pub struct Config {
     pub exposed: usize,
     /// The most Puts and FetchOps of one connection that are under way.
     pub operations: usize,
+    /// How many packets of the Puts and FetchOps of a connection may be under way, 32 to
+    /// 32,768: towards this side, which says so, and from it.
+    pub puts_ahead: u16,
     /// How many adapters take Data off this endpoint
     /// ([`Endpoint::poll_command`](crate::Endpoint::poll_command)): the path with
     /// number 0 is on the first of them, and so on; all further paths are on
@@ -123,6 +127,7 @@ impl Default for Config {
             posted: 4096,
             exposed: 256,
             operations: 64,
+            puts_ahead: 1 << 13,
             adapters: 0,
             queue: 4096,
         }
@@ -142,6 +147,7 @@ impl Config {
             // Windows of paths say how much is under way; these hold 5 Gbit/s at 100 ms.
             window: 64 << 20,
             blocks_ahead: 64,
+            puts_ahead: 1 << 15,
             retry_after: Duration::from_millis(200),
             ..Self::default()
         }
@@ -181,6 +187,7 @@ impl Config {
         self.posted = self.posted.max(1);
         self.exposed = self.exposed.clamp(1, 0xffff);
         self.operations = self.operations.clamp(1, 1 << 12);
+        self.puts_ahead = self.puts_ahead.clamp(STREAM_WINDOW as u16, MOST_AHEAD);
         self.queue = self.queue.clamp(16, 1 << 20);
         self
     }

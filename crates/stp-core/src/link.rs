@@ -78,6 +78,16 @@ impl Traffic {
     }
 }
 
+/// What this side decides to send over a link: Puts and FetchOps.
+#[derive(Debug)]
+pub(crate) struct Outgoing {
+    pub(crate) window: Window,
+    /// Bytes that were sent, and of which it is not known what became of them.
+    pub(crate) under_way: u64,
+    /// Connections that wait for room.
+    pub(crate) waiting: Vec<u32>,
+}
+
 /// One link.
 #[derive(Debug)]
 pub(crate) struct Link {
@@ -103,6 +113,7 @@ pub(crate) struct Link {
     /// It is among the links with news.
     pub(crate) is_fresh: bool,
     traffic: Option<Box<Traffic>>,
+    outgoing: Option<Box<Outgoing>>,
 }
 
 impl Link {
@@ -121,6 +132,47 @@ impl Link {
             active: Instant::ZERO,
             is_fresh: false,
             traffic: None,
+            outgoing: None,
+        }
+    }
+
+    /// What this side sends there unasked, from when it does.
+    pub(crate) fn outgoing(&mut self, config: &Congestion) -> &mut Outgoing {
+        self.outgoing.get_or_insert_with(|| {
+            let window = Window::new(config);
+            Box::new(Outgoing { window, under_way: 0, waiting: Vec::new() })
+        })
+    }
+
+    /// How many bytes of Puts may leave.
+    pub(crate) fn room_for_puts(&self, config: &Congestion) -> u64 {
+        self.outgoing
+            .as_ref()
+            .map_or(config.initial_window, |out| out.window.room(config, out.under_way))
+    }
+
+    /// Bytes of Puts that are under way.
+    pub(crate) fn puts_under_way(&self) -> u64 {
+        self.outgoing.as_ref().map_or(0, |out| out.under_way)
+    }
+
+    /// Those of a connection are not any more. Gives who waited for room.
+    pub(crate) fn free_puts(&mut self, bytes: u64) -> Vec<u32> {
+        let Some(outgoing) = &mut self.outgoing else { return Vec::new() };
+        outgoing.under_way = outgoing.under_way.saturating_sub(bytes);
+        core::mem::take(&mut outgoing.waiting)
+    }
+
+    /// How long the answer to a Put takes, once that was measured.
+    pub(crate) fn rtt_of_puts(&self) -> Option<Duration> {
+        self.outgoing.as_ref()?.window.rtt().smoothed()
+    }
+
+    /// How long it takes at most, usually.
+    pub(crate) fn time_out_of_puts(&self, retry_after: Duration, floor: Duration) -> Duration {
+        match &self.outgoing {
+            Some(outgoing) => time_out(&outgoing.window, retry_after, floor),
+            None => retry_after,
         }
     }
 
@@ -206,11 +258,15 @@ impl Link {
 
     /// How long an answer takes at most, usually (RFC 6298, 2.3).
     pub(crate) fn time_out(&self, retry_after: Duration, floor: Duration) -> Duration {
-        let rtt = self.window.rtt();
-        match (rtt.smoothed(), rtt.variation()) {
-            (Some(smoothed), Some(variation)) => (smoothed + variation * 4).max(floor),
-            _ => retry_after,
-        }
+        time_out(&self.window, retry_after, floor)
+    }
+}
+
+fn time_out(window: &Window, retry_after: Duration, floor: Duration) -> Duration {
+    let rtt = window.rtt();
+    match (rtt.smoothed(), rtt.variation()) {
+        (Some(smoothed), Some(variation)) => (smoothed + variation * 4).max(floor),
+        _ => retry_after,
     }
 }
 

@@ -7,7 +7,7 @@ use crate::two::{
 };
 use landfall_placement::{Engine, Landing, Peer, Placement, Refusal, WordFunction, WordWidth};
 use stp_core::wire::message::{
-    ClearToSend, Ending, Get, Granted, Ids, Message, Question, State, Verdict,
+    Ahead, ClearToSend, Ending, Get, Granted, Ids, Message, Question, State, Verdict,
 };
 use stp_core::wire::{Envelope, Flags, Op, Reason};
 use stp_core::{Config, Ended, Event, RemoteRegion, Rights};
@@ -54,7 +54,7 @@ fn every_operation() -> Vec<Message> {
         Message::ClearToSend(grant),
         Message::ClearToSend(ClearToSend { granted: Granted::Again(5), attempt: 2, ..grant }),
         Message::RequestMemoryRegion { s_id: 0, serial, len: 100, name: 1, rights: 7 },
-        Message::MemoryRegionAvailable { d_id: 0, serial, result: Ok((0, 100, 7)) },
+        Message::MemoryRegionAvailable { d_id: 0, serial, result: Ok((0, 100, 7, 64)) },
         Message::Get(get),
         Message::FetchOp { serial, handle, at, width, function },
         Message::FetchOpComplete { below: 1 },
@@ -70,7 +70,11 @@ fn every_operation() -> Vec<Message> {
             len: 100,
             is_complete: false,
         }),
-        Message::RequestStateResponse(State::Memory { applied: 1, refused: None }),
+        Message::RequestStateResponse(State::Memory {
+            applied: 1,
+            refused: None,
+            ahead: Ahead::default(),
+        }),
         Message::RequestStateResponse(State::Fetched { serial, old: 1 }),
         Message::RequestStateResponse(State::GetRefused { d_id: 0, serial, reason: Reason::Gone }),
         Message::End { ending, reason: Reason::Cancelled },
@@ -125,6 +129,8 @@ fn every_field_of_every_operation_mutated() {
         wants_answer: true,
         wants_notice: true,
         is_void: false,
+        overtakes: 0,
+        behind: 0,
     };
     packets.push([&encode(envelope, &put)[..], &[7; 60]].concat());
     let values = [0, 1, 2, 7, 0x20, 0x3f, 0x7f, 0x80, 0xfe, 0xff];

@@ -11,7 +11,7 @@ use landfall_testkit::model::Faults;
 use landfall_testkit::trials::{self, input, rounds, sequences, try_inputs};
 use proptest::prelude::*;
 use stp_core::model::{disagreements, run, withstand};
-use stp_core::wire::message::{Message, State};
+use stp_core::wire::message::{Ahead, Message, State};
 use stp_core::wire::{Envelope, Op};
 use stp_core::{Admission, Config, Connect, Endpoint, Error, Event, Rights};
 
@@ -162,7 +162,7 @@ fn invariant_2_operations_take_effect_before_they_are_answered() {
     assert!(two.log[1].iter().any(|event| matches!(event, Event::Written { .. })));
     let applied =
         |said: Vec<Vec<u8>>| said.iter().map(|packet| decode(packet).1).collect::<Vec<_>>();
-    let one = State::Memory { applied: 1, refused: None };
+    let one = State::Memory { applied: 1, refused: None, ahead: Ahead::default() };
     assert_eq!(applied(two.said(1)), [Message::RequestStateResponse(one)]);
     two.wire.sides[1].engine.handle_placed(now, tickets[1], Landing::Old(7));
     let fetched = State::Fetched { serial: 1, old: 7 };

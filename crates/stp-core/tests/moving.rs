@@ -78,20 +78,16 @@ fn who_moves_while_idle_is_found_after_its_next_sign_of_life() {
     }
 }
 
-/// Each time the old links make room, however often that is; both sides at once as well.
+/// Each time an old link makes room, however often that is. (Both sides at once is one more
+/// than they can find out: neither knows where to ask.)
 #[test]
 fn a_connection_survives_any_number_of_moves() {
     let mut two = Two::new(config());
     for move_number in 0..40 {
         two.wire.rename(move_number % 2, 10 + move_number as u32);
-        if move_number % 5 == 0 {
-            two.wire.rename(1 - move_number % 2, 100 + move_number as u32);
-        }
         transfer(&mut two, move_number % 2, 3_000);
         transfer(&mut two, 1 - move_number % 2, 3_000);
     }
-    let links = two.ids.map(|_| ());
-    assert_eq!(links.len(), 2);
     for side in 0..2 {
         let id = two.ids[side];
         let links = two.endpoint(side).links_of(id).unwrap();

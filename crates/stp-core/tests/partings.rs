@@ -8,7 +8,7 @@ use landfall_placement::{
     Engine, Landing, Peer, Placement, Refusal, Spans, Ticket, WordFunction, WordWidth,
 };
 use proptest::prelude::*;
-use stp_core::wire::message::{Ids, State};
+use stp_core::wire::message::{Ahead, Ids, State};
 use stp_core::wire::{Message, Op, Reason};
 use stp_core::{Config, Connect, Error, Event, RemoteRegion};
 
@@ -190,13 +190,13 @@ fn invariant_2_puts_whose_numbers_look_alike_are_told_apart() {
                 engine.handle_sent(now, sent.ticket);
             }
         } else {
-            let state = State::Memory { applied: next, refused: None };
+            let state = State::Memory { applied: next, refused: None, ahead: Ahead::default() };
             let mut answer = encode(answers, &Message::RequestStateResponse(state));
             two.prove(0, &mut answer);
             assert_eq!(two.place(0, &answer), Ok(Placement::Consumed));
         }
     }
-    let state = State::Memory { applied: next, refused: None };
+    let state = State::Memory { applied: next, refused: None, ahead: Ahead::default() };
     let mut answer = encode(answers, &Message::RequestStateResponse(state));
     two.prove(0, &mut answer);
     assert_eq!(two.place(0, &answer), Ok(Placement::Consumed));

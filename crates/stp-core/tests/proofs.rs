@@ -4,7 +4,7 @@
 use crate::two::{Two, Wire, decode, encode, offer, op, place, seal, small};
 use landfall_placement::{Engine, Peer, Placement, Refusal, Spans};
 use proptest::prelude::*;
-use stp_core::wire::message::{Ending, Ids, Message, Offer, Question, State, Verdict};
+use stp_core::wire::message::{Ahead, Ending, Ids, Message, Offer, Question, State, Verdict};
 use stp_core::wire::proof::{Secret, Secrets};
 use stp_core::wire::{Envelope, HEADER_LEN, Header, Op, Reason, proof};
 use stp_core::{Admission, Config, Connect, Ended, Endpoint, Event};
@@ -70,7 +70,7 @@ fn proved_operations() -> Vec<Message> {
         Message::End { ending, reason: Reason::Cancelled },
         Message::EndAck(ending),
         Message::MemoryRegionAvailable { d_id: 0, serial, result: Err(Reason::Gone) },
-        Message::MemoryRegionAvailable { d_id: 0, serial, result: Ok((1, 8, 7)) },
+        Message::MemoryRegionAvailable { d_id: 0, serial, result: Ok((1, 8, 7, 0)) },
         Message::FetchOpComplete { below: 1 },
         Message::RequestState(Question::Connection { ids, is_link: false, token: 1 }),
         Message::RequestState(Question::Connection { ids, is_link: true, token: 1 }),
@@ -79,7 +79,11 @@ fn proved_operations() -> Vec<Message> {
         Message::RequestStateResponse(State::Connection { ids, is_link: true, token: 1 }),
         Message::RequestStateResponse(transfer(true)),
         Message::RequestStateResponse(transfer(false)),
-        Message::RequestStateResponse(State::Memory { applied: 0, refused: Some(Reason::Gone) }),
+        Message::RequestStateResponse(State::Memory {
+            applied: 0,
+            refused: Some(Reason::Gone),
+            ahead: Ahead::default(),
+        }),
         Message::RequestStateResponse(State::Fetched { serial, old: 1 }),
     ]
 }

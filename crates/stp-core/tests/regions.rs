@@ -25,7 +25,7 @@ fn patient() -> Config {
 }
 
 /// Alice asks for a region, and Bob gives her this memory.
-fn expose(pair: &mut Pair, memory: Area, rights: Rights) -> (ExposedId, RemoteRegion) {
+pub(crate) fn expose(pair: &mut Pair, memory: Area, rights: Rights) -> (ExposedId, RemoteRegion) {
     let (now, id) = (pair.now(), pair.from_a);
     pair.alice().request_region(now, id, 99, memory.len, Rights::ALL).unwrap();
     let before = pair.count_a(|e| matches!(e, Event::RegionAvailable { .. }));

@@ -11,7 +11,7 @@ fn link(bits_per_second: u64) -> LinkConfig {
     LinkConfig::ethernet(bits_per_second).delay(Duration::from_micros(5)).mtu(1_500)
 }
 
-fn striped(sim: Sim, config: Config, links: &[LinkConfig]) -> Pair {
+pub(crate) fn striped(sim: Sim, config: Config, links: &[LinkConfig]) -> Pair {
     let mut pair = Pair::new(sim, config, links);
     let (id, to) = (pair.from_a, Peer::Node(pair.b.id().0));
     for path in 1..links.len() as u16 {

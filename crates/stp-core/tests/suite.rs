@@ -14,6 +14,7 @@ mod moving;
 mod offload;
 mod partings;
 mod proofs;
+mod puts;
 mod regions;
 mod room;
 mod runs;

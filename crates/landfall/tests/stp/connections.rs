@@ -2,9 +2,16 @@
 //! What people do with handles goes well over bad networks too.
 
 use std::io;
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 use super::{PORT, joined, loopback, noise, pairs, run, udp_pair, within};
-use landfall::stp::{Config, Endpoint, Error, Failed, Memory, Peer, RemoteRights, Transport};
+use crate::support::PATIENCE;
+use landfall::stp::{
+    Config, Endpoint, Error, Failed, Memory, Peer, RemoteRights, Transport, blocking,
+};
 use landfall_placement::{Duration, PathId};
 use landfall_transport::fault::{Faults, Faulty};
 use landfall_transport::udp::{UdpConfig, UdpDriver};
@@ -293,4 +300,72 @@ fn transfers_reads_and_remote_memory_survive_every_fault() {
         let stats = pair.1.stats();
         assert_eq!((stats.operations, stats.granted_bytes), (0, 0));
     });
+}
+
+/// Passes datagrams on as an address translator does, and forgets in the middle what it
+/// translated to: from then on the server sees another port.
+fn forgetful_translator(server: SocketAddr, remembers: Duration) -> (SocketAddr, Arc<AtomicBool>) {
+    let front = Arc::new(UdpSocket::bind("127.0.0.1:0").expect("loopback"));
+    let (at, is_over) = (front.local_addr().expect("an address"), Arc::new(AtomicBool::new(false)));
+    let over = Arc::clone(&is_over);
+    std::thread::spawn(move || {
+        let outside = || {
+            let socket = UdpSocket::bind("127.0.0.1:0").expect("loopback");
+            socket.connect(server).expect("loopback");
+            socket.set_nonblocking(true).expect("a socket");
+            socket
+        };
+        front.set_nonblocking(true).expect("a socket");
+        let (mut back, mut client, started) = (outside(), None, Instant::now());
+        let (mut has_forgotten, mut packet) = (false, vec![0; 65_536]);
+        while !over.load(Ordering::Relaxed) {
+            if !has_forgotten && started.elapsed() > remembers {
+                (back, has_forgotten) = (outside(), true);
+            }
+            let mut moved = false;
+            while let Ok((len, from)) = front.recv_from(&mut packet) {
+                client = Some(from);
+                let _ = back.send(&packet[..len]);
+                moved = true;
+            }
+            while let Ok(len) = back.recv(&mut packet) {
+                if let Some(client) = client {
+                    let _ = front.send_to(&packet[..len], client);
+                }
+                moved = true;
+            }
+            if !moved {
+                std::thread::sleep(Duration::from_micros(100));
+            }
+        }
+    });
+    (at, is_over)
+}
+
+#[test]
+fn a_connection_outlives_a_translator_that_forgets_it() {
+    let server = blocking::Endpoint::bind(loopback()).expect("loopback");
+    let listener = server.listen(PORT).expect("a free port");
+    let Some(Peer::Socket(to)) = server.local() else { panic!("UDP has an address") };
+    let (at, is_over) = forgetful_translator(to, Duration::from_millis(300));
+    let client = blocking::Endpoint::bind(loopback()).expect("loopback");
+    let connection = client.connect(at, PORT).expect("connected");
+    let accepted = listener.accept_within(PATIENCE).expect("listening").expect("in time");
+    let before = accepted.links();
+    // Both directions, until the server has seen the client at another address, and after.
+    let (bytes, started) = (noise(5, 300_000), Instant::now());
+    let mut rounds_after = 0;
+    while rounds_after < 3 {
+        assert!(started.elapsed() < PATIENCE, "the client is not found at its new address");
+        for (from, into) in [(&connection, &accepted), (&accepted, &connection)] {
+            let taking = into.receive(Memory::zeroed(bytes.len())).start();
+            let sending = from.send(bytes.clone()).start();
+            let came = taking.wait_for(PATIENCE).expect("in time").expect("it comes");
+            sending.wait_for(PATIENCE).expect("in time").expect("it is taken");
+            assert!(*came == bytes[..]);
+        }
+        rounds_after += usize::from(accepted.links().len() > before.len());
+    }
+    is_over.store(true, Ordering::Relaxed);
+    connection.close().expect("closed");
 }

@@ -8,11 +8,12 @@ use landfall_placement::{Duration, Instant, PathId, Peer, Refusal, Unit};
 use siphasher::sip::SipHasher24;
 
 use super::close::ids_of;
-use super::{MOST_LINKS, State};
+use super::{Connection, MOST_LINKS, State};
 use crate::endpoint::Endpoint;
 use crate::error::{Ended, Error};
 use crate::event::Event;
 use crate::ids::ConnectionId;
+use crate::link::NO_BLOCK;
 use crate::wire::message::{Ids, Message, Question, State as Answer};
 
 /// What came back later than this says nothing of the network.
@@ -114,8 +115,8 @@ impl Endpoint {
             return Err(Refusal::Unexpected);
         }
         let is_new = self.links.find(path as u8, from).is_none();
-        let has_room = known.links().count() < MOST_LINKS
-            || has_moved && self.left_behind(index, path as u8).is_some();
+        let has_room =
+            !known.has_all_links() || has_moved && self.left_behind(index, path as u8).is_some();
         if !has_room || is_new && !self.links.has_room() {
             return Err(Refusal::NoRoom);
         }
@@ -129,11 +130,15 @@ impl Endpoint {
             self.say_to(path, from, envelope, secrets, &message);
             return Ok(false);
         }
-        if has_moved && self.connections.get(index).is_some_and(|k| k.links().count() == MOST_LINKS)
-        {
-            self.drop_link_left_behind(index, path as u8);
-        }
+        let is_full = self.connections.get(index).is_some_and(Connection::has_all_links);
+        let dropped = if is_full { self.drop_link_left_behind(index, path as u8) } else { None };
         let link = self.attach_link(index, path as u8, from).map_err(|_| Refusal::NoRoom)?;
+        if let Some(old) = dropped
+            && let Some(known) = self.connections.get_mut(index)
+            && let Some(remote) = known.remote.as_deref_mut()
+        {
+            remote.outgoing.flight.replace_link(old, link);
+        }
         if has_moved {
             self.leave_behind(now, index, link);
         }
@@ -163,20 +168,23 @@ impl Endpoint {
 
     /// A further link on a path that the other side left: what it is among the further links.
     fn left_behind(&self, index: u32, path: u8) -> Option<usize> {
-        let more = &self.connections.get(index)?.more_links;
-        more.iter().position(|link| {
-            self.links.get(*link).is_some_and(|link| {
-                !link.is_up && link.path == path && link.first == crate::link::NO_BLOCK
+        let known = self.connections.get(index)?;
+        let is_idle = |link: u32| {
+            known.remote.as_deref().is_none_or(|remote| remote.outgoing.flight.is_idle_on(link))
+        };
+        known.more_links.iter().position(|index| {
+            self.links.get(*index).is_some_and(|link| {
+                !link.is_up && link.path == path && link.first == NO_BLOCK && is_idle(*index)
             })
         })
     }
 
     /// Who moves often leaves many links behind: one of them makes room.
-    fn drop_link_left_behind(&mut self, index: u32, path: u8) {
-        let Some(nth) = self.left_behind(index, path) else { return };
-        let Some(known) = self.connections.get_mut(index) else { return };
-        let link = known.forget_link(nth);
+    fn drop_link_left_behind(&mut self, index: u32, path: u8) -> Option<u32> {
+        let nth = self.left_behind(index, path)?;
+        let link = self.connections.get_mut(index)?.forget_link(nth);
         self.leave_link(link);
+        Some(link)
     }
 
     /// Something was asked, and nothing is heard: perhaps packets of this side come from
@@ -327,13 +335,16 @@ impl Endpoint {
             return;
         }
         known.retries = known.retries.saturating_add(1);
-        if known.retries > self.config.give_up_after {
+        let retries = known.retries;
+        if retries > self.config.give_up_after {
             return self.fail_connection(index, Some(Ended::Silent));
         }
         for link in links {
             self.ask_over(now, index, link);
         }
-        self.suspect_move(now, index);
+        if retries > 1 {
+            self.suspect_move(now, index);
+        }
         self.arm_connection(now, index);
     }
 

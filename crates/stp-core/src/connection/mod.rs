@@ -226,6 +226,11 @@ impl Connection {
         self.links_without(self.unheard | self.spared)
     }
 
+    /// Has it as many links as it may have?
+    pub(crate) fn has_all_links(&self) -> bool {
+        self.links().count() >= MOST_LINKS
+    }
+
     /// One of the further links goes; gives it. Those behind it move up.
     pub(crate) fn forget_link(&mut self, nth: usize) -> u32 {
         let below = (1 << (nth + 1)) - 1;

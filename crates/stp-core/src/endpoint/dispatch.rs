@@ -300,7 +300,7 @@ impl Endpoint {
             }
             Question::Transfer { ids, serial } => self.answer_progress(connection, ids, serial),
             Question::Memory => {
-                self.answer_applied(connection, None);
+                self.answer_applied(connection, None, None);
                 Ok(())
             }
             Question::Size { ids, size, token } => {
@@ -315,8 +315,8 @@ impl Endpoint {
             State::Transfer { ids, serial, acked, len, is_complete } => {
                 self.take_progress(now, connection, (ids, serial), acked, len, is_complete)
             }
-            State::Memory { applied, refused } => {
-                self.take_applied(now, connection, applied, refused)
+            State::Memory { applied, refused, ahead } => {
+                self.take_applied(now, connection, applied, refused, &ahead)
             }
             State::Fetched { serial, old } => self.take_fetched(now, connection, serial, old),
             State::GetRefused { d_id, serial, reason } => {

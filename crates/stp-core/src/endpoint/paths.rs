@@ -43,7 +43,7 @@ impl Endpoint {
         path.orders.clear();
         for connection in core::mem::take(&mut path.streams) {
             if let Some(known) = self.connections.get_mut(connection) {
-                known.remote_mut().outgoing.is_queued = false;
+                known.remote_mut().outgoing.queued &= !(1 << index);
             }
         }
         for link in self.links.on_path(index as u8) {
@@ -64,6 +64,7 @@ impl Endpoint {
         }
         self.tell_links(index, true);
         self.resume_link(now, index);
+        self.move_streams(now, index, true);
     }
 
     /// Nothing goes over this link: what it had goes over others. Of connections without
@@ -76,5 +77,6 @@ impl Endpoint {
         self.tell_links(index, false);
         self.move_blocks(now, index);
         self.wake_waiting(index);
+        self.move_streams(now, index, false);
     }
 }

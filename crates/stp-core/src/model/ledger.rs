@@ -87,8 +87,8 @@ pub(super) struct Exposure {
     pub(super) is_uncertain: bool,
     pub(super) is_revoked: bool,
     /// Puts that want to be known of, and those that were told of.
-    pub(super) notices: u32,
-    pub(super) written: u32,
+    pub(super) notices: Vec<(u64, u64)>,
+    pub(super) written: usize,
     /// Operations that were not told to be over.
     pub(super) open: u32,
     /// Counts those that were begun.

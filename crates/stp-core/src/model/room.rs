@@ -20,6 +20,19 @@ pub(super) fn wrong_room(endpoint: &Endpoint) -> Option<String> {
         listed += blocks;
         bytes += granted;
     }
+    for link in endpoint.links.indices() {
+        let said = endpoint.links.get(link).map_or(0, crate::link::Link::puts_under_way);
+        let have: u64 = endpoint
+            .connections
+            .table
+            .indices()
+            .filter_map(|index| endpoint.connections.get(index)?.remote.as_deref())
+            .map(|remote| remote.outgoing.flight.bytes_on(link))
+            .sum();
+        if said != have {
+            return Some(format!("link {link} has {said} bytes of Puts under way, and not {have}"));
+        }
+    }
     if bytes != endpoint.granted.bytes {
         let all = endpoint.granted.bytes;
         return Some(format!("{all} bytes are granted, of which open Blocks have {bytes}"));

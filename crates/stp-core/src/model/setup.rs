@@ -87,6 +87,7 @@ impl Setup {
             posted: few(2, 16),
             exposed: few(2, 8),
             operations: few(2, 16),
+            puts_ahead: few(32, 100) as u16,
             adapters: 0,
             queue: few(16, 128),
         }

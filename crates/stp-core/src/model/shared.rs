@@ -75,7 +75,7 @@ impl World {
                     expected: vec![FRESH; len as usize],
                     is_uncertain: false,
                     is_revoked: false,
-                    notices: 0,
+                    notices: Vec::new(),
                     written: 0,
                     open: 0,
                     begun: 0,
@@ -140,8 +140,11 @@ impl World {
             Ok(id) => {
                 let begun = (id, Some(area), None);
                 self.begin(side, &remote, begun, is_wrong, at, &bytes);
-                if let Some(exposed) = &mut self.truth.regions[remote.region].exposed {
-                    exposed.notices += u32::from(wants_notice && !is_wrong);
+                if let Some(exposed) = &mut self.truth.regions[remote.region].exposed
+                    && wants_notice
+                    && !is_wrong
+                {
+                    exposed.notices.push((at, len));
                 }
             }
             Err(error) => {
@@ -312,9 +315,14 @@ impl World {
     fn take_written(&mut self, side: usize, id: crate::ids::ExposedId, at: u64, len: u64) {
         let found = self.ends[side].user.exposed.iter().find(|(known, _)| *known == id);
         let region = found.and_then(|(_, name)| self.truth.regions[*name].exposed.as_mut());
+        // Of the whole Put, and in the order of the calls; of those that were ended none.
         let is_right = region.is_some_and(|exposed| {
-            exposed.written += 1;
-            at + len <= exposed.area.len && exposed.written <= exposed.notices
+            let rest = &exposed.notices[exposed.written..];
+            let Some(nth) = rest.iter().position(|notice| *notice == (at, len)) else {
+                return false;
+            };
+            exposed.written += nth + 1;
+            nth == 0 || exposed.is_uncertain
         });
         if !is_right {
             self.fail(side, &format!("{id} is told to be written, and is not"));
@@ -399,7 +407,7 @@ impl World {
             }
             if self.ends[region.owner].bytes(&exposed.area) != exposed.expected {
                 wrong.push((region.owner, format!("region {name} does not hold what was written")));
-            } else if exposed.written != exposed.notices {
+            } else if exposed.written != exposed.notices.len() {
                 wrong.push((region.owner, format!("region {name}: a notice is missing")));
             }
         }

@@ -1,26 +1,29 @@
 //! What the other side wants to be done here: in order, and each exactly once.
 //!
-//! Only the packet that is expected next is placed. One that was applied is a
-//! duplicate and answered again; one from further ahead is refused, and the
-//! sender told where to go on.
-
-use alloc::boxed::Box;
+//! A packet is placed when all before it were, or when its sender says that it may
+//! come to lie in place before those that are missing. It takes effect once all before
+//! it did. One that was accepted is a duplicate and answered again; one that has to
+//! wait is refused, and the sender told what is missing.
 
 use landfall_placement::{
-    Check, Instant, Landing, Placement, Refusal, Serial32, Spans, Unit, WordOp,
+    Check, Ecn, Instant, Landing, Placement, Refusal, Serial32, Spans, Unit, WordOp,
 };
 
-use super::{Replay, STREAM_WINDOW, UnderWay};
+use super::{Answered, Notice, Replay, STREAM_WINDOW, UnderWay};
 use crate::endpoint::Endpoint;
 use crate::event::Event;
 use crate::ids::{ExposedId, Rights};
 use crate::ticket::{Purpose, Step};
-use crate::wire::message::{Message, State};
+use crate::wire::message::{Ahead, Message, State};
 use crate::wire::{Flags, HEADER_LEN, Header, Reason, header};
 
 /// Units of this length are at hand with their payload: their checksum is
 /// looked at before they are placed, and several can be placed at a time.
 const SHORT_UNIT: u32 = 128;
+
+/// How many Puts are remembered that the user is to be told of, while something before
+/// them is missing.
+const MOST_NOTICES: usize = 64;
 
 impl Endpoint {
     pub(crate) fn place_put(
@@ -31,37 +34,36 @@ impl Endpoint {
         head: &[u8],
         into: &mut Spans,
     ) -> Result<Placement, Refusal> {
-        let Message::Put { serial, handle, at, len, wants_answer, wants_notice, is_void } =
-            *message
+        let Message::Put {
+            serial,
+            handle,
+            at,
+            len,
+            wants_answer,
+            wants_notice,
+            is_void,
+            overtakes,
+            behind,
+        } = *message
         else {
             return Err(Refusal::Malformed);
         };
-        let whole = (HEADER_LEN as u32).checked_add(len).ok_or(Refusal::Malformed)?;
-        if unit.len < whole {
-            return Err(Refusal::Truncated);
-        }
-        if unit.len > whole.max(header::SHORTEST_FRAME) {
+        let behind = u64::from(behind) * 8;
+        if wants_notice && !is_void && behind > at {
             return Err(Refusal::Malformed);
         }
-        let flags = Header::read(head).ok_or(Refusal::Truncated)?.flags();
-        let is_summed = flags.has(Flags::SUM);
-        if self.config.checksum && !is_summed {
-            return Err(Refusal::BadChecksum);
+        let check = match self.check_of_put(unit, len, head) {
+            Ok(check) => check,
+            Err(otherwise) => return otherwise,
+        };
+        if unit.ecn == Ecn::CongestionExperienced {
+            self.note_marked_put(connection);
         }
-        let mut check = Check::None;
-        if is_summed && (whole <= SHORT_UNIT || len == 0) {
-            let Some(bytes) = unit.head.get(..whole as usize) else {
-                return Ok(Placement::NeedHead(whole as u16));
-            };
-            if !header::is_sealed(bytes) {
-                return Err(Refusal::BadChecksum);
-            }
-        } else if is_summed {
-            check = Check::InternetSum { from: 0, len: whole, seed: 0 };
-        }
-        if let Err(refusal) = self.expect(connection, serial, check != Check::None) {
+        // What is void changes nothing: it has no order to keep.
+        let overtakes = if is_void { u16::MAX } else { overtakes };
+        if let Err(refusal) = self.expect(connection, serial, overtakes, wants_notice) {
             if refusal == Refusal::Duplicate && wants_answer {
-                self.answer_applied(connection, None);
+                self.answer_applied(connection, None, Some(serial));
             }
             return Err(refusal);
         }
@@ -73,7 +75,7 @@ impl Endpoint {
             Err(reason) => {
                 // The header may be what is corrupt: nothing is refused for good
                 // before the checksum was looked at.
-                if check != Check::None {
+                if let Check::InternetSum { len: whole, .. } = check {
                     let Ok(whole) = u16::try_from(whole) else { return Err(Refusal::NoRoom) };
                     let Some(bytes) = unit.head.get(..usize::from(whole)) else {
                         return Ok(Placement::NeedHead(whole));
@@ -82,18 +84,60 @@ impl Endpoint {
                         return Err(Refusal::BadChecksum);
                     }
                 }
-                return self.refuse_operation(connection, reason);
+                return self.refuse_operation(connection, serial, reason);
             }
         };
-        let under_way = UnderWay { serial, exposed, at, len, wants_answer, wants_notice };
+        let notice = wants_notice.then(|| Notice {
+            serial,
+            exposed: ExposedId::new((exposed, self.exposed.generation(exposed))),
+            at: at - behind,
+            len: u64::from(len) + behind,
+        });
         if len == 0 {
-            return self.apply_empty(connection, under_way);
+            self.note_notice(connection, notice);
+            self.stats.operations_applied += 1;
+            return self.apply_void(connection, serial);
         }
+        let is_doubtful = check != Check::None;
+        let is_fetch = false;
+        let under_way = UnderWay { serial, exposed, wants_answer, is_doubtful, is_fetch, notice };
         if let Some(span) = self.exposed.get(exposed).map(|known| known.memory.span(at, len)) {
             into.push(span).map_err(|_| Refusal::NoRoom)?;
         }
         let ticket = Purpose::Put(self.begin_applying(connection, under_way)).pack();
         Ok(Placement::Into { at: HEADER_LEN as u16, check, ticket })
+    }
+
+    /// What is left to be checked of a Put whose payload has this length, or what becomes of
+    /// it if that cannot be said yet, or it is no good.
+    fn check_of_put(
+        &self,
+        unit: &Unit<'_>,
+        len: u32,
+        head: &[u8],
+    ) -> Result<Check, Result<Placement, Refusal>> {
+        let whole = (HEADER_LEN as u32).checked_add(len).ok_or(Err(Refusal::Malformed))?;
+        if unit.len < whole {
+            return Err(Err(Refusal::Truncated));
+        }
+        if unit.len > whole.max(header::SHORTEST_FRAME) {
+            return Err(Err(Refusal::Malformed));
+        }
+        let flags = Header::read(head).ok_or(Err(Refusal::Truncated))?.flags();
+        let is_summed = flags.has(Flags::SUM);
+        if self.config.checksum && !is_summed {
+            return Err(Err(Refusal::BadChecksum));
+        }
+        if !is_summed {
+            return Ok(Check::None);
+        }
+        if whole > SHORT_UNIT && len > 0 {
+            return Ok(Check::InternetSum { from: 0, len: whole, seed: 0 });
+        }
+        let Some(bytes) = unit.head.get(..whole as usize) else {
+            return Err(Ok(Placement::NeedHead(whole as u16)));
+        };
+        if header::is_sealed(bytes) { Ok(Check::None) } else { Err(Err(Refusal::BadChecksum)) }
     }
 
     pub(crate) fn place_fetch(
@@ -107,37 +151,44 @@ impl Endpoint {
         if self.repeat_fetched(connection, serial) {
             return Err(Refusal::Duplicate);
         }
-        if let Err(refusal) = self.expect(connection, serial, false) {
+        if let Err(refusal) = self.expect(connection, serial, 0, false) {
             if refusal == Refusal::Duplicate {
-                self.answer_applied(connection, None);
+                self.answer_applied(connection, None, Some(serial));
             }
             return Err(refusal);
         }
         let len = width.bytes();
         let exposed = match self.usable(connection, handle, Rights::FETCH, at, u64::from(len)) {
             Ok(exposed) => exposed,
-            Err(reason) => return self.refuse_operation(connection, reason),
+            Err(reason) => return self.refuse_operation(connection, serial, reason),
         };
         let Some(memory) = self.exposed.get(exposed).map(|known| known.memory) else {
-            return self.refuse_operation(connection, Reason::NoRegion);
+            return self.refuse_operation(connection, serial, Reason::NoRegion);
         };
         let offset = memory.offset.wrapping_add(at);
         if !offset.is_multiple_of(u64::from(len)) || !at.is_multiple_of(u64::from(len)) {
-            return self.refuse_operation(connection, Reason::Unaligned);
+            return self.refuse_operation(connection, serial, Reason::Unaligned);
         }
-        if !self.has_replay_room(connection, serial) {
+        if !self.has_replay_room(connection) {
             return Err(Refusal::NoRoom);
         }
-        let (wants_answer, wants_notice) = (false, false);
-        let under_way = UnderWay { serial, exposed, at, len, wants_answer, wants_notice };
+        let (wants_answer, is_doubtful, is_fetch, notice) = (false, false, true, None);
+        let under_way = UnderWay { serial, exposed, wants_answer, is_doubtful, is_fetch, notice };
         let word = WordOp { region: memory.region, offset, width, function };
         let ticket = Purpose::Fetch(self.begin_applying(connection, under_way)).pack();
         Ok(Placement::Word(word, ticket))
     }
 
-    /// Is this the packet that is to be placed next? `alone` where it may fail
-    /// a check, so that nothing behind it must be placed before it is.
-    fn expect(&mut self, connection: u32, serial: u32, alone: bool) -> Result<(), Refusal> {
+    /// May this packet be placed now? It may come to lie in place before so many of those
+    /// before it, and no others.
+    fn expect(
+        &mut self,
+        connection: u32,
+        serial: u32,
+        overtakes: u16,
+        wants_notice: bool,
+    ) -> Result<(), Refusal> {
+        let window = self.config.puts_ahead;
         let Some(known) = self.connections.get_mut(connection) else {
             return Err(Refusal::UnknownId);
         };
@@ -146,76 +197,77 @@ impl Endpoint {
         }
         let answered = &mut known.remote_mut().incoming;
         let ahead = Serial32(serial).offset_from(Serial32(answered.expected));
-        let under_way = answered.under_way.len();
-        if ahead < 0 {
+        if ahead < 0 || answered.ahead.has(serial) {
             return Err(Refusal::Duplicate);
         }
-        if ahead > 0 {
-            // Told once: who sent much behind a gap would hear it as often.
-            let applied = answered.applied;
-            let is_new = under_way == 0 && answered.gap_told != Some(applied);
-            if is_new {
-                answered.gap_told = Some(applied);
-                self.answer_applied(connection, None);
-            }
-            return Err(Refusal::OutOfBounds);
+        let beyond = Serial32(serial).offset_from(Serial32(answered.applied));
+        let missing = Serial32(serial).offset_from(Serial32(answered.first_missing()));
+        let has_room = ahead == 0 || !wants_notice || answered.notices.len() < MOST_NOTICES;
+        if beyond < i32::from(window) && missing <= i32::from(overtakes) {
+            return if has_room { Ok(()) } else { Err(Refusal::NoRoom) };
         }
-        let waits = under_way > 0 && (alone || answered.is_alone);
-        if under_way >= STREAM_WINDOW as usize || waits {
+        if ahead == 0 {
+            // What the driver is at may fail its check.
             return Err(Refusal::NoRoom);
         }
-        answered.is_alone = alone;
-        Ok(())
+        if answered.under_way.is_empty() && answered.tells_gap() {
+            self.answer_applied(connection, None, None);
+        }
+        Err(Refusal::OutOfBounds)
     }
 
     /// The driver is at it from now on, until its ticket comes back.
-    fn begin_applying(&mut self, connection: u32, under_way: UnderWay) -> Step {
+    fn begin_applying(&mut self, connection: u32, mut under_way: UnderWay) -> Step {
+        let serial = under_way.serial;
         if let Some(exposed) = self.exposed.get_mut(under_way.exposed) {
             exposed.writing += 1;
         }
         if let Some(known) = self.connections.get_mut(connection) {
             let answered = &mut known.remote_mut().incoming;
-            answered.expected = answered.expected.wrapping_add(1);
+            let is_next = answered.accept(serial);
+            under_way.wants_answer |= !is_next && answered.tells_gap();
+            answered.doubtful += u32::from(under_way.is_doubtful);
             answered.under_way.push_back(under_way);
         }
         let generation = self.connections.table.generation(connection);
-        Step::new(connection, generation, under_way.serial as u16)
+        Step::new(connection, generation, serial as u16)
     }
 
-    /// An operation that was refused keeps its place in the order.
+    /// An operation that has nothing to be placed keeps its place in the order: it was
+    /// refused before, or it is a Put of no bytes.
     fn apply_void(&mut self, connection: u32, serial: u32) -> Result<Placement, Refusal> {
         let Some(known) = self.connections.get_mut(connection) else {
             return Err(Refusal::UnknownId);
         };
-        let answered = &mut known.remote_mut().incoming;
-        if !answered.under_way.is_empty() {
-            return Err(Refusal::NoRoom);
-        }
-        answered.expected = serial.wrapping_add(1);
-        answered.applied = answered.expected;
-        self.answer_applied(connection, None);
+        known.remote_mut().incoming.accept(serial);
+        self.note_applied(connection);
+        self.answer_applied(connection, None, Some(serial));
         Ok(Placement::Consumed)
     }
 
-    /// A Put of no bytes takes effect in its turn, without the driver: it has no
-    /// payload that could be put anywhere.
-    fn apply_empty(&mut self, connection: u32, put: UnderWay) -> Result<Placement, Refusal> {
-        let placement = self.apply_void(connection, put.serial)?;
-        self.stats.operations_applied += 1;
-        self.tell_written(connection, &put);
-        Ok(placement)
+    fn note_marked_put(&mut self, connection: u32) {
+        self.stats.stus_marked += 1;
+        if let Some(known) = self.connections.get_mut(connection) {
+            let answered = &mut known.remote_mut().incoming;
+            answered.marked = answered.marked.wrapping_add(1);
+        }
     }
 
     /// Says why the next operation is not done. It is not passed over: its
     /// sender sends it again as a void one.
-    fn refuse_operation(&mut self, connection: u32, reason: Reason) -> Result<Placement, Refusal> {
+    fn refuse_operation(
+        &mut self,
+        connection: u32,
+        serial: u32,
+        reason: Reason,
+    ) -> Result<Placement, Refusal> {
         let is_next = self
             .connections
             .get(connection)
             .and_then(|known| known.remote.as_ref())
-            .is_some_and(|remote| remote.incoming.under_way.is_empty());
+            .is_some_and(|remote| remote.incoming.applied == serial);
         if is_next {
-            self.answer_applied(connection, Some(reason));
+            self.answer_applied(connection, Some(reason), None);
         }
         Err(match reason {
             Reason::Forbidden => Refusal::Forbidden,
@@ -225,11 +277,17 @@ impl Endpoint {
         })
     }
 
-    /// Says what took effect.
-    pub(crate) fn answer_applied(&mut self, connection: u32, refused: Option<Reason>) {
+    /// Says what took effect; and what is in place beyond, about one packet.
+    pub(crate) fn answer_applied(
+        &mut self,
+        connection: u32,
+        refused: Option<Reason>,
+        about: Option<u32>,
+    ) {
         let Some(known) = self.connections.get_mut(connection) else { return };
-        let applied = known.remote_mut().incoming.applied;
-        let state = State::Memory { applied, refused };
+        let answered = &known.remote_mut().incoming;
+        let (applied, ahead) = (answered.applied, answered.ahead_about(about));
+        let state = State::Memory { applied, refused, ahead };
         self.say(connection, &Message::RequestStateResponse(state));
     }
 
@@ -241,6 +299,7 @@ impl Endpoint {
         if first.serial as u16 != step.number {
             return None;
         }
+        answered.doubtful -= u32::from(first.is_doubtful);
         answered.under_way.pop_front()
     }
 
@@ -248,40 +307,60 @@ impl Endpoint {
         let Some(done) = self.end_applying(step) else { return };
         let connection = step.connection;
         if matches!(landing, Landing::Verified | Landing::Unchecked) {
-            self.note_applied(connection, done.serial);
-            self.tell_written(connection, &done);
+            self.stats.operations_applied += 1;
+            self.note_notice(connection, done.notice);
+            self.note_applied(connection);
             if done.wants_answer {
-                self.answer_applied(connection, None);
+                self.answer_applied(connection, None, Some(done.serial));
             }
         } else {
-            self.take_back(now, connection, done.serial, landing);
+            self.take_back(now, connection, &done, landing);
         }
         // A region that was revoked comes back after what it was written for.
         self.end_writing(done.exposed);
         self.remove_if_gone(connection);
     }
 
-    /// Tells the user of a Put, where that is wanted.
-    fn tell_written(&mut self, connection: u32, put: &UnderWay) {
-        if put.wants_notice {
-            let exposed = ExposedId::new((put.exposed, self.exposed.generation(put.exposed)));
-            let (connection, len) = (self.id_of(connection), u64::from(put.len));
-            self.tell(Event::Written { exposed, connection, at: put.at, len });
-        }
+    /// A Put is in place: its user is told when all before it took effect.
+    fn note_notice(&mut self, connection: u32, notice: Option<Notice>) {
+        let (Some(notice), Some(known)) = (notice, self.connections.get_mut(connection)) else {
+            return;
+        };
+        let notices = &mut known.remote_mut().incoming.notices;
+        let is_before = |other: &&Notice| Serial32(notice.serial).precedes(Serial32(other.serial));
+        let behind = notices.iter().rev().take_while(is_before).count();
+        notices.insert(notices.len() - behind, notice);
     }
 
-    fn note_applied(&mut self, connection: u32, serial: u32) {
-        self.stats.operations_applied += 1;
-        if let Some(known) = self.connections.get_mut(connection) {
-            known.remote_mut().incoming.applied = serial.wrapping_add(1);
-        }
-    }
-
-    /// It did not take effect, and is expected again.
-    fn take_back(&mut self, now: Instant, connection: u32, serial: u32, landing: Landing) {
+    /// Something was accepted, or has landed: what took effect?
+    fn note_applied(&mut self, connection: u32) {
         let Some(known) = self.connections.get_mut(connection) else { return };
         let answered = &mut known.remote_mut().incoming;
-        if !answered.under_way.is_empty() {
+        answered.advance();
+        while let Some(notice) = self.due_notice(connection) {
+            // A region that was given back meanwhile is the user's.
+            let Notice { exposed, at, len, .. } = notice;
+            if self.exposed.named(exposed.index, exposed.generation).is_some() {
+                let connection = self.id_of(connection);
+                self.tell(Event::Written { exposed, connection, at, len });
+            }
+        }
+    }
+
+    fn due_notice(&mut self, connection: u32) -> Option<Notice> {
+        let answered = &mut self.connections.get_mut(connection)?.remote_mut().incoming;
+        let first = answered.notices.front()?;
+        let is_due = Serial32(first.serial).precedes(Serial32(answered.applied));
+        if is_due { answered.notices.pop_front() } else { None }
+    }
+
+    /// It did not come to lie in place, and is expected again.
+    fn take_back(&mut self, now: Instant, connection: u32, done: &UnderWay, landing: Landing) {
+        let Some(known) = self.connections.get_mut(connection) else { return };
+        let answered = &mut known.remote_mut().incoming;
+        // What was accepted behind what may fail its check may lie in place before it.
+        let is_foreseen = landing == Landing::Corrupt && done.is_doubtful;
+        if !is_foreseen && answered.has_accepted_behind(done.serial) {
             // Later ones have landed, or will: the order is broken for good. Where
             // the connection is over, that ends nothing more.
             // Only memory that goes away under the engine's hands does that.
@@ -289,9 +368,9 @@ impl Endpoint {
             let _ = self.abort(now, id, Reason::MemoryFailed);
             return;
         }
-        answered.expected = serial;
+        answered.expect_again(done.serial);
         if landing == Landing::Failed {
-            self.answer_applied(connection, Some(Reason::MemoryFailed));
+            self.answer_applied(connection, Some(Reason::MemoryFailed), None);
         }
     }
 
@@ -300,7 +379,7 @@ impl Endpoint {
         let connection = step.connection;
         match old {
             Some(old) => self.note_fetched(connection, done.serial, old),
-            None => self.take_back(now, connection, done.serial, Landing::Failed),
+            None => self.take_back(now, connection, &done, Landing::Failed),
         }
         self.end_writing(done.exposed);
         self.remove_if_gone(connection);
@@ -308,12 +387,10 @@ impl Endpoint {
 
     /// A FetchOp took effect: its answer is remembered, and said.
     fn note_fetched(&mut self, connection: u32, serial: u32, old: u64) {
-        self.note_applied(connection, serial);
+        self.stats.operations_applied += 1;
+        self.note_applied(connection);
         let Some(known) = self.connections.get_mut(connection) else { return };
-        let answered = &mut known.remote_mut().incoming;
-        let replays = answered.replays.get_or_insert_with(Box::default);
-        let replay = &mut replays[(serial % STREAM_WINDOW) as usize];
-        *replay = Replay { serial, old: Some(old), is_used: true };
+        known.remote_mut().incoming.replays.push(Replay { serial, old });
         self.say(connection, &Message::RequestStateResponse(State::Fetched { serial, old }));
     }
 
@@ -321,25 +398,21 @@ impl Endpoint {
     fn repeat_fetched(&mut self, connection: u32, serial: u32) -> bool {
         let Some(known) = self.connections.get(connection) else { return false };
         let Some(remote) = known.remote.as_deref() else { return false };
-        let Some(replays) = remote.incoming.replays.as_deref() else { return false };
-        let replay = replays[(serial % STREAM_WINDOW) as usize];
-        if !replay.is_used || replay.serial != serial {
-            return false;
-        }
-        if let Some(old) = replay.old {
-            let state = State::Fetched { serial, old };
-            self.say(connection, &Message::RequestStateResponse(state));
-        }
+        let found = remote.incoming.replays.iter().find(|replay| replay.serial == serial);
+        let Some(Replay { serial, old }) = found.copied() else { return false };
+        self.say(connection, &Message::RequestStateResponse(State::Fetched { serial, old }));
         true
     }
 
     /// An answer that was not confirmed is not forgotten for a new one.
-    fn has_replay_room(&self, connection: u32, serial: u32) -> bool {
+    fn has_replay_room(&self, connection: u32) -> bool {
         let remote = self.connections.get(connection).and_then(|known| known.remote.as_deref());
-        let Some(replays) = remote.and_then(|remote| remote.incoming.replays.as_deref()) else {
-            return true;
-        };
-        !replays[(serial % STREAM_WINDOW) as usize].is_used
+        // A FetchOp that the driver is at will have an answer, too.
+        remote.is_none_or(|remote| {
+            let incoming = &remote.incoming;
+            let under_way = incoming.under_way.iter().filter(|under_way| under_way.is_fetch);
+            incoming.replays.len() + under_way.count() < STREAM_WINDOW as usize
+        })
     }
 
     /// The answers below need not be remembered any longer.
@@ -352,12 +425,101 @@ impl Endpoint {
             return Err(Refusal::UnknownId);
         };
         let Some(remote) = known.remote.as_deref_mut() else { return Err(Refusal::Unexpected) };
-        let Some(replays) = remote.incoming.replays.as_deref_mut() else { return Ok(()) };
-        for replay in replays.iter_mut() {
-            if replay.is_used && Serial32(replay.serial).precedes(Serial32(below)) {
-                replay.is_used = false;
-            }
-        }
+        let replays = &mut remote.incoming.replays;
+        replays.retain(|replay| !Serial32(replay.serial).precedes(Serial32(below)));
         Ok(())
     }
+}
+
+impl Answered {
+    /// The first packet that is not sure to lie in place: it has not come, or may fail its
+    /// check.
+    fn first_missing(&self) -> u32 {
+        if self.doubtful == 0 {
+            return self.expected;
+        }
+        let doubtful = self.under_way.iter().filter(|under_way| under_way.is_doubtful);
+        doubtful.map(|under_way| under_way.serial).fold(self.expected, earlier)
+    }
+
+    /// Accepts a packet. Says whether it is the one that was expected next.
+    fn accept(&mut self, serial: u32) -> bool {
+        if serial != self.expected {
+            self.is_mixed = true;
+            self.ahead.insert(self.applied, serial);
+            return false;
+        }
+        self.expected = serial.wrapping_add(1);
+        if !self.ahead.is_empty() {
+            self.expected = self.ahead.first_without(self.expected);
+            self.ahead.forget_below(self.expected);
+        }
+        true
+    }
+
+    /// All before what the driver is at took effect.
+    fn advance(&mut self) {
+        if self.is_mixed {
+            let under_way = self.under_way.iter().map(|under_way| under_way.serial);
+            self.applied = under_way.fold(self.expected, earlier);
+            self.is_mixed = !self.under_way.is_empty() || !self.ahead.is_empty();
+        } else {
+            self.applied = self.under_way.front().map_or(self.expected, |first| first.serial);
+        }
+    }
+
+    /// Was anything accepted behind this packet?
+    fn has_accepted_behind(&self, serial: u32) -> bool {
+        let next = serial.wrapping_add(1);
+        Serial32(next).precedes(Serial32(self.expected)) || !self.ahead.is_empty()
+    }
+
+    /// A packet was accepted, and has not come after all.
+    fn expect_again(&mut self, serial: u32) {
+        if Serial32(serial).precedes(Serial32(self.expected)) {
+            let mut behind = serial.wrapping_add(1);
+            while behind != self.expected {
+                self.ahead.insert(self.applied, behind);
+                behind = behind.wrapping_add(1);
+            }
+            self.expected = serial;
+            self.is_mixed = true;
+        } else {
+            self.ahead.remove(serial);
+        }
+    }
+
+    /// Is the sender to be told that something is missing? Once for each: who sent much
+    /// behind it would hear it as often.
+    fn tells_gap(&mut self) -> bool {
+        self.gap_told.replace(self.applied) != Some(self.applied)
+    }
+
+    /// What is in place behind those that took effect, about a packet.
+    fn ahead_about(&self, about: Option<u32>) -> Ahead {
+        let marked = self.marked;
+        let distance =
+            about.map_or(0, |serial| Serial32(serial).offset_from(Serial32(self.applied)));
+        let first = distance.saturating_sub(63).max(0) as u32;
+        let start = self.applied.wrapping_add(first);
+        let below = Serial32(self.expected).offset_from(Serial32(start));
+        let accepted = match below {
+            ..=0 => 0,
+            1..=63 => (1 << below) - 1,
+            _ => u64::MAX,
+        };
+        let mut bits = self.ahead.bits_from(start) | accepted;
+        for under_way in &self.under_way {
+            let nth = under_way.serial.wrapping_sub(start);
+            bits &= !1u64.checked_shl(nth).unwrap_or(0);
+        }
+        if bits == 0 {
+            return Ahead { marked, ..Ahead::default() };
+        }
+        Ahead { first: first as u16, bits, marked }
+    }
+}
+
+fn earlier(one: u32, other: u32) -> u32 {
+    if Serial32(other).precedes(Serial32(one)) { other } else { one }
 }

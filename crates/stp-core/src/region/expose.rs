@@ -172,7 +172,8 @@ impl Endpoint {
 
     fn say_region(&mut self, index: u32) {
         let Some(known) = self.exposed.get(index).copied() else { return };
-        let result = Ok((self.handle_of(index), known.memory.len, known.rights.0));
+        let window = self.config.puts_ahead;
+        let result = Ok((self.handle_of(index), known.memory.len, known.rights.0, window));
         let (d_id, serial) = (known.peer_id, known.request);
         self.say(known.connection, &Message::MemoryRegionAvailable { d_id, serial, result });
     }
@@ -242,7 +243,7 @@ impl Endpoint {
         connection: u32,
         d_id: u16,
         serial: u32,
-        result: Result<(u32, u64, u8), Reason>,
+        result: Result<(u32, u64, u8, u16), Reason>,
     ) -> Result<(), Refusal> {
         if self.settle_region(connection, serial) {
             return Ok(());
@@ -253,7 +254,11 @@ impl Endpoint {
             return Err(Refusal::UnknownId);
         }
         match result {
-            Ok((handle, len, rights)) => {
+            Ok((handle, len, rights, window)) => {
+                if let Some(known) = self.connections.get_mut(connection) {
+                    let known = &mut known.remote_mut().outgoing.peer_window;
+                    *known = window.max(*known);
+                }
                 let region = RemoteRegion { handle, len, rights: Rights(rights) };
                 self.finish_request(index, Ok(region));
             }

@@ -4,27 +4,41 @@
 //! | file | what happens there |
 //! | --- | --- |
 //! | `expose` | Request_Memory_Region and Memory_Region_Available, revocation |
-//! | `ask` | what this side wants to be done: Put, FetchOp, and their stream |
+//! | `ask` | what this side wants to be done: Put and FetchOp, and how they end |
+//! | `stream` | their packets: over which link each goes, what was answered, what is repeated |
+//! | `packets` | which goes next, and what it is; what was said of them |
+//! | `flight` | which of them are under way, and which are lost |
 //! | `answer` | what the other side wants to be done here, in order and exactly once |
+//! | `ahead` | what came behind something that has not come |
 //! | `get` | Get, on both sides |
 
+mod ahead;
 mod answer;
 mod ask;
 mod expose;
+mod flight;
 mod get;
+mod packets;
+mod stream;
 
-use alloc::boxed::Box;
 use alloc::collections::VecDeque;
+use alloc::vec::Vec;
 
 use landfall_placement::{Area, Instant, WordFunction, WordWidth};
 
 use crate::error::Ended;
-use crate::ids::Rights;
+use crate::ids::{ExposedId, Rights};
 use crate::seen::Seen;
 
-/// How many Puts and FetchOps of a connection are under way at most, and how
+use ahead::Accepted;
+use flight::Flight;
+
+/// How many packets of a stream everybody takes in beyond those that took effect, and how
 /// many answers to FetchOps are remembered. Part of the protocol.
 pub(crate) const STREAM_WINDOW: u32 = 32;
+
+/// The most that anybody takes in: tickets tell as many apart, and half of 16 bits do.
+pub(crate) const MOST_AHEAD: u16 = 1 << 15;
 
 /// The Puts and FetchOps of a connection, in both directions.
 #[derive(Debug, Default)]
@@ -43,15 +57,50 @@ pub(crate) struct Asked {
     /// The serial number of the next operation, and its number among all.
     pub(crate) next: u32,
     pub(crate) next_number: u16,
-    /// The next packet to be sent.
-    pub(crate) sent: u32,
     /// All packets below took effect.
     pub(crate) acked: u32,
+    /// What was sent from there on.
+    pub(crate) flight: Flight,
     pub(crate) retries: u8,
-    /// When packets that were sent began to be sent again last.
+    /// When packets were taken for lost last because nothing new took effect.
     pub(crate) back_at: Instant,
-    /// It is in the queue of a path.
-    pub(crate) is_queued: bool,
+    /// A bit for each path that it is in the queue of.
+    pub(crate) queued: u64,
+    /// How many packets beyond those that took effect the other side takes in; 0 where it
+    /// takes in none but the next one.
+    pub(crate) peer_window: u16,
+    /// How many Puts of ours the network marked, as the other side said last.
+    pub(crate) marked: u16,
+    /// Packets since the last that wants an answer, and their bytes.
+    pub(crate) unasked: (u32, u64),
+    /// What the last operations write, which do not lie in each other's way.
+    pub(crate) apart: Apart,
+}
+
+/// Puts that follow each other, write to one region, and share no byte.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Apart {
+    handle: u32,
+    /// They lie between these places.
+    from: u64,
+    to: u64,
+    /// The serial number of the first.
+    first: u32,
+    is_put: bool,
+}
+
+impl Apart {
+    /// Adds a Put; gives the first of those that it may overtake.
+    fn add(&mut self, handle: u32, at: u64, len: u64, serial: u32) -> u32 {
+        let end = at + len;
+        let is_apart = self.is_put && self.handle == handle && (at >= self.to || end <= self.from);
+        if is_apart {
+            (self.from, self.to) = (self.from.min(at), self.to.max(end));
+        } else {
+            *self = Self { handle, from: at, to: end, first: serial, is_put: true };
+        }
+        self.first
+    }
 }
 
 /// What an operation does.
@@ -74,6 +123,8 @@ pub(crate) struct Operation {
     pub(crate) count: u32,
     /// The payload of each packet but the last.
     pub(crate) stu: u16,
+    /// Its packets may come to lie in place before those from this one on.
+    pub(crate) overtakes: u32,
     /// Transmissions whose memory a driver holds.
     pub(crate) held: u32,
     pub(crate) old: Option<u64>,
@@ -81,28 +132,35 @@ pub(crate) struct Operation {
 }
 
 /// What became of a FetchOp that the other side asked for.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Replay {
     pub(crate) serial: u32,
-    pub(crate) old: Option<u64>,
-    pub(crate) is_used: bool,
+    pub(crate) old: u64,
 }
 
 /// What the other side asks us to do.
 #[derive(Debug, Default)]
 pub(crate) struct Answered {
-    /// The serial number to be placed next.
+    /// All below were accepted.
     pub(crate) expected: u32,
     /// All below took effect.
     pub(crate) applied: u32,
-    /// Of those between, what each does.
+    /// Those that were accepted beyond.
+    pub(crate) ahead: Accepted,
+    /// Those that the driver is at, in its order, and how many of them may fail their check.
     pub(crate) under_way: VecDeque<UnderWay>,
-    /// What is under way may fail its check: nothing is placed behind it.
-    pub(crate) is_alone: bool,
+    pub(crate) doubtful: u32,
+    /// The driver may be at some in another order than that of their numbers.
+    pub(crate) is_mixed: bool,
+    /// What the user is to be told once all before it took effect, by serial numbers.
+    pub(crate) notices: VecDeque<Notice>,
+    /// How many Puts came that the network had marked.
+    pub(crate) marked: u16,
     /// The sender was told that something before what came is missing, when
     /// all below this had taken effect.
     pub(crate) gap_told: Option<u32>,
-    pub(crate) replays: Option<Box<[Replay; STREAM_WINDOW as usize]>>,
+    /// The answers to FetchOps that may have to be given again.
+    pub(crate) replays: Vec<Replay>,
 }
 
 /// A Put or FetchOp that the driver is at.
@@ -110,10 +168,20 @@ pub(crate) struct Answered {
 pub(crate) struct UnderWay {
     pub(crate) serial: u32,
     pub(crate) exposed: u32,
-    pub(crate) at: u64,
-    pub(crate) len: u32,
     pub(crate) wants_answer: bool,
-    pub(crate) wants_notice: bool,
+    /// It may fail its check.
+    pub(crate) is_doubtful: bool,
+    pub(crate) is_fetch: bool,
+    pub(crate) notice: Option<Notice>,
+}
+
+/// What the user is told of a Put.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Notice {
+    pub(crate) serial: u32,
+    pub(crate) exposed: ExposedId,
+    pub(crate) at: u64,
+    pub(crate) len: u64,
 }
 
 /// A region that the other side may use.

@@ -202,6 +202,8 @@ pub enum State {
         applied: u32,
         /// And this one is refused.
         refused: Option<Reason>,
+        /// What is in place beyond, where it is not.
+        ahead: Ahead,
     },
     /// A FetchOp took effect.
     Fetched {
@@ -228,6 +230,17 @@ pub enum State {
         /// As it was asked with.
         token: u64,
     },
+}
+
+/// Which Puts are in place behind those that took effect.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ahead {
+    /// How far behind the first that did not take effect the lowest bit stands.
+    pub first: u16,
+    /// Bit `n`: the Put `n` behind that is in place.
+    pub bits: u64,
+    /// How many Puts came that the network had marked, modulo 2^16.
+    pub marked: u16,
 }
 
 /// Names a Transfer in End and `End_Ack`.
@@ -306,7 +319,9 @@ pub enum Message {
     MemoryRegionAvailable {
         d_id: u16,
         serial: u32,
-        result: Result<(u32, u64, u8), Reason>,
+        /// The handle, the length, the rights; and how many packets beyond those that
+        /// took effect are taken in, in any order that they allow. 0 says nothing.
+        result: Result<(u32, u64, u8, u16), Reason>,
     },
     Put {
         serial: u32,
@@ -318,6 +333,11 @@ pub enum Message {
         wants_notice: bool,
         /// It was refused before: only its number counts.
         is_void: bool,
+        /// So many of the packets before it may come to lie in place after it.
+        overtakes: u16,
+        /// Where the user is to be told: how far behind the start of its Put this packet
+        /// begins, in units of 8 bytes.
+        behind: u32,
     },
     Get(Get),
     FetchOp {

@@ -3,7 +3,8 @@
 use landfall_placement::{WordFunction, WordWidth};
 use proptest::prelude::*;
 use stp_core::wire::message::{
-    ClearToSend, Ending, Envelope, Get, Granted, Ids, Message, Offer, Question, State, Verdict,
+    Ahead, ClearToSend, Ending, Envelope, Get, Granted, Ids, Message, Offer, Question, State,
+    Verdict,
 };
 use stp_core::wire::proof::Secret;
 use stp_core::wire::reason::Reason;
@@ -137,7 +138,7 @@ fn data() -> impl Strategy<Value = Message> {
 }
 
 fn region() -> impl Strategy<Value = Message> {
-    let given = (any::<u32>(), long(), any::<u8>());
+    let given = (any::<u32>(), long(), any::<u8>(), any::<u16>());
     prop_oneof![
         (any::<(u16, u32, u32, u8)>(), long()).prop_map(|((s_id, serial, name, rights), len)| {
             Message::RequestMemoryRegion { s_id, serial, len, name, rights }
@@ -164,8 +165,11 @@ fn function() -> impl Strategy<Value = WordFunction> {
 fn access() -> impl Strategy<Value = Message> {
     let width = prop::sample::select(&[WordWidth::Four, WordWidth::Eight][..]);
     prop_oneof![
-        (any::<(u32, u32, u32, bool, bool, bool)>(), long()).prop_map(
-            |((serial, handle, len, wants_answer, wants_notice, is_void), at)| Message::Put {
+        (any::<(u32, u32, u32, bool, bool, bool, u16, u32)>(), long()).prop_map(
+            |(
+                (serial, handle, len, wants_answer, wants_notice, is_void, overtakes, behind),
+                at,
+            )| Message::Put {
                 serial,
                 handle,
                 at,
@@ -173,6 +177,8 @@ fn access() -> impl Strategy<Value = Message> {
                 wants_answer,
                 wants_notice,
                 is_void,
+                overtakes,
+                behind,
             }
         ),
         (any::<(u16, u32, u32, u32, u32, u32, u32, u32)>(), long(), 1..=u16::MAX).prop_map(
@@ -200,6 +206,7 @@ fn question() -> impl Strategy<Value = Question> {
             is_link,
             token
         }),
+        (ids(), long()).prop_map(|(ids, token)| Question::Moved { ids, token }),
         (ids(), any::<u32>()).prop_map(|(ids, serial)| Question::Transfer { ids, serial }),
         Just(Question::Memory),
         (ids(), 40u32.., long()).prop_map(|(ids, size, token)| Question::Size { ids, size, token }),
@@ -222,8 +229,14 @@ fn answer() -> impl Strategy<Value = State> {
                 is_complete,
             }
         ),
-        (any::<u32>(), prop::option::of(reason()))
-            .prop_map(|(applied, refused)| State::Memory { applied, refused }),
+        (any::<u32>(), reason()).prop_map(|(applied, reason)| State::Memory {
+            applied,
+            refused: Some(reason),
+            ahead: Ahead::default(),
+        }),
+        (any::<(u32, u16, u16)>(), long()).prop_map(|((applied, first, marked), bits)| {
+            State::Memory { applied, refused: None, ahead: Ahead { first, bits, marked } }
+        }),
         (any::<u32>(), long()).prop_map(|(serial, old)| State::Fetched { serial, old }),
         (any::<(u16, u32)>(), reason()).prop_map(|((d_id, serial), reason)| State::GetRefused {
             d_id,

@@ -3,7 +3,8 @@
 use landfall_placement::{WordFunction, WordWidth};
 use stp_core::wire::header::seal;
 use stp_core::wire::message::{
-    ClearToSend, Ending, Envelope, Get, Granted, Ids, Message, Offer, Question, State, Verdict,
+    Ahead, ClearToSend, Ending, Envelope, Get, Granted, Ids, Message, Offer, Question, State,
+    Verdict,
 };
 use stp_core::wire::proof::{self, Secret, Secrets};
 use stp_core::wire::{Flags, LONGEST_HEAD, Op, Reason};
@@ -222,7 +223,7 @@ fn regions() -> Vec<Sample> {
     let available = |result| Message::MemoryRegionAvailable { d_id: 2, serial: 4, result };
     vec![
         Sample::new("Request_Memory_Region", request),
-        Sample::new("Memory_Region_Available", available(Ok((HANDLE, 32_768, 1)))),
+        Sample::new("Memory_Region_Available", available(Ok((HANDLE, 32_768, 1, 1024)))),
         Sample::new("Memory_Region_Available rejected", available(Err(Reason::NoRegion))),
     ]
 }
@@ -236,6 +237,19 @@ fn accesses() -> Vec<Sample> {
         wants_answer,
         wants_notice,
         is_void,
+        overtakes: 0,
+        behind: 0,
+    };
+    let last = Message::Put {
+        serial: 9,
+        handle: HANDLE,
+        at: 2_864,
+        len: 4,
+        wants_answer: true,
+        wants_notice: true,
+        is_void: false,
+        overtakes: 5,
+        behind: 358,
     };
     let get = Get {
         s_id: 33,
@@ -263,6 +277,7 @@ fn accesses() -> Vec<Sample> {
         Sample::new("Put with checksum", put(0, 16, 8, false, false, false))
             .with(&[0x01, 0x23, 0x45, 0x67, 0x89, 0xab, 0xcd, 0xef])
             .summed(),
+        Sample::new("Put overtaking", last).with(b"last"),
         Sample::new("Put void", put(1, 0, 0, true, false, true)).summed(),
         Sample::new("Get", Message::Get(get)),
         Sample::new("FetchOp add", fetch(2, 64, WordWidth::Eight, add)),
@@ -286,15 +301,22 @@ fn states() -> Vec<Sample> {
         is_complete: true,
     };
     let refused = State::GetRefused { d_id: 33, serial: 5, reason: Reason::Forbidden };
-    let memory = |refused| State::Memory { applied: 17, refused };
+    let memory = |refused| State::Memory { applied: 17, refused, ahead: Ahead::default() };
+    let ahead = State::Memory {
+        applied: 17,
+        refused: None,
+        ahead: Ahead { first: 36, bits: 0x8000_0000_0000_7ffe, marked: 2 },
+    };
     vec![
         ask("Request_State connection", link),
+        ask("Request_State moved", Question::Moved { ids: ids(300, 7), token }),
         ask("Request_State transfer", transfer),
         ask("Request_State memory", Question::Memory),
         tell("Request_State_Response connection", alive(false)).back(),
         tell("Request_State_Response challenge", alive(true)).back(),
         tell("Request_State_Response transfer", complete),
         tell("Request_State_Response memory", memory(None)),
+        tell("Request_State_Response memory ahead", ahead),
         tell("Request_State_Response memory refused", memory(Some(Reason::OutOfBounds))),
         tell("Request_State_Response fetched", State::Fetched { serial: 3, old: 0x5566_7788 }),
         tell("Request_State_Response get refused", refused),

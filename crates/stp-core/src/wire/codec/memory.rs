@@ -37,16 +37,30 @@ pub(super) fn fill(
             header.d_id = d_id.into();
             fill_serial(header, serial);
             match result {
-                Ok((handle, len, rights)) => {
+                Ok((handle, len, rights, window)) => {
                     header.bufx = handle.into();
+                    header.s_id = window.into();
                     header.t_len = len.into();
                     header.param = u16::from(rights).into();
                 }
                 Err(reason) => fill_rejected(header, reason),
             }
         }
-        Message::Put { serial, handle, at, len, wants_answer, wants_notice, is_void } => {
+        Message::Put {
+            serial,
+            handle,
+            at,
+            len,
+            wants_answer,
+            wants_notice,
+            is_void,
+            overtakes,
+            behind,
+        } => {
             fill_serial(header, serial);
+            header.param = overtakes.into();
+            header.d_id = ((behind >> 16) as u16).into();
+            header.s_id = (behind as u16).into();
             header.bufx = handle.into();
             header.t_len = at.into();
             header.offset = len.into();
@@ -87,7 +101,8 @@ pub(super) fn parse(op: Op, header: &Header, extension: &[u8]) -> Result<Message
             let result = if is_rejected(header) {
                 Err(reason(header))
             } else {
-                Ok((header.bufx.get(), header.t_len.get(), param as u8))
+                let window = header.s_id.get();
+                Ok((header.bufx.get(), header.t_len.get(), param as u8, window))
             };
             Message::MemoryRegionAvailable { d_id: header.d_id.get(), serial, result }
         }
@@ -99,6 +114,8 @@ pub(super) fn parse(op: Op, header: &Header, extension: &[u8]) -> Result<Message
             wants_answer: flags.has(Flags::LAST),
             wants_notice: flags.has(Flags::NOTIFY),
             is_void: is_rejected(header),
+            overtakes: param,
+            behind: u32::from(header.d_id.get()) << 16 | u32::from(header.s_id.get()),
         },
         Op::Get => Message::Get(parse_get(header, serial, extension)?),
         Op::FetchOp => {

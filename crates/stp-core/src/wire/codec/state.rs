@@ -3,7 +3,7 @@
 use landfall_placement::Refusal;
 
 use super::super::header::{HEADER_LEN, Header};
-use super::super::message::{Ids, Message, Question, State};
+use super::super::message::{Ahead, Ids, Message, Question, State};
 use super::super::op::Flags;
 use super::super::reason::Reason;
 use super::{fill_ids, fill_serial, ids, is_rejected, only_flags, serial};
@@ -98,8 +98,13 @@ fn fill_state(header: &mut Header, state: State) {
             header.flags |= Flags::NONE.with_if(is_complete, Flags::LAST).0;
             topic::TRANSFER
         }
-        State::Memory { applied, .. } => {
+        State::Memory { applied, refused, ahead } => {
             fill_serial(header, applied);
+            if refused.is_none() {
+                header.d_id = ahead.first.into();
+                header.s_id = ahead.marked.into();
+                header.t_len = ahead.bits.into();
+            }
             topic::MEMORY
         }
         State::Fetched { serial, old } => {
@@ -142,7 +147,12 @@ pub(super) fn parse_state(header: &Header) -> Result<State, Refusal> {
             len: header.t_len.get(),
             is_complete: header.flags().has(Flags::LAST),
         },
-        topic::MEMORY => State::Memory { applied: serial(header)?, refused: reason },
+        topic::MEMORY => {
+            let said = Ahead { first: ids.d_id, bits: header.t_len.get(), marked: ids.s_id };
+            // In the rejected form these fields are not used.
+            let ahead = if reason.is_some() { Ahead::default() } else { said };
+            State::Memory { applied: serial(header)?, refused: reason, ahead }
+        }
         topic::FETCHED => State::Fetched { serial: serial(header)?, old: header.t_len.get() },
         topic::GET_REFUSED => {
             let reason = reason.ok_or(Refusal::Malformed)?;
