@@ -114,6 +114,17 @@ fn puts_go_on_after_a_move() {
     }
 }
 
+#[test]
+fn who_moves_and_closes_is_heard() {
+    let mut two = Two::new(config());
+    transfer(&mut two, 0, 1_000);
+    two.wire.rename(0, 9);
+    let (now, id) = (two.wire.now, two.ids[0]);
+    two.endpoint(0).disconnect(now, id).unwrap();
+    let is_closed = |event: &Event| matches!(event, Event::Closed { why: None, .. });
+    two.run_until("the end", |log| log.iter().all(|log| log.iter().any(is_closed)));
+}
+
 /// The packets of a side that suspects to have moved: the question is among them.
 fn asked(two: &mut Two, side: usize) -> Vec<u8> {
     for _ in 0..1_000 {

@@ -366,6 +366,6 @@ fn a_connection_outlives_a_translator_that_forgets_it() {
         }
         rounds_after += usize::from(accepted.links().len() > before.len());
     }
-    is_over.store(true, Ordering::Relaxed);
     connection.close().expect("closed");
+    is_over.store(true, Ordering::Relaxed);
 }

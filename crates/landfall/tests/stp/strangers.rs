@@ -118,6 +118,8 @@ fn memory_comes_back_from_a_peer_that_ends_all_at_once() {
                 wants_answer: false,
                 wants_notice: false,
                 is_void: false,
+                overtakes: 0,
+                behind: 0,
             };
             let abort = Message::RequestDisconnect { ids: raw.ids, abort: Some(Reason::Cancelled) };
             let complete = Message::DisconnectComplete { ids: raw.ids };

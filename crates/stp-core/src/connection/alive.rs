@@ -194,7 +194,7 @@ impl Endpoint {
         let silence = self.config.retry_after.saturating_mul(2);
         let Some(known) = self.connections.get_mut(index) else { return };
         let is_due = known.heard + silence <= now && known.asked_moved + silence <= now;
-        if !known.is_live() || !is_due {
+        if !known.serves() || !is_due {
             return;
         }
         known.asked_moved = now;

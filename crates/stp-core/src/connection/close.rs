@@ -348,7 +348,10 @@ impl Endpoint {
         }
         match state {
             State::Opening | State::Met => return self.repeat_request(now, index),
-            State::Closing => self.say(index, &Message::RequestDisconnect { ids, abort: None }),
+            State::Closing => {
+                self.say(index, &Message::RequestDisconnect { ids, abort: None });
+                self.suspect_move(now, index);
+            }
             State::Confirming => self.say(index, &Message::DisconnectAnswer { ids }),
             State::Lingering => self.say(index, &Message::RequestDisconnect { ids, abort }),
             _ => {}
