@@ -18,7 +18,7 @@ use serde::Serialize;
 
 use crate::machine::Machine;
 use crate::perf::chosen::{self, Chosen};
-use crate::perf::group::{Group, Setting};
+use crate::perf::local::{Group, Setting};
 use crate::perf::row::{Absent, Row};
 use crate::perf::{local, stp};
 use crate::style::{self, Progress, Style};

@@ -13,8 +13,7 @@ use nic_firmware_model::reproduce::report::number;
 
 use super::{Found, Live, LiveExhibit, LiveValue};
 use crate::perf::chosen::{self, Chosen, UNPACED};
-use crate::perf::group::{Group, Setting};
-use crate::perf::local::overhead;
+use crate::perf::local::{Group, Setting, overhead};
 use crate::perf::row::{Absent, Mode, Row};
 use crate::perf::{Protocol, qpip, rivals};
 use crate::plot::svg::escape;
