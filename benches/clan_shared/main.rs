@@ -8,6 +8,7 @@
 //!
 //! With `--test` each is run once and briefly, to see that it works.
 
+mod bare;
 mod clan;
 mod iceoryx;
 mod kernel;
@@ -70,7 +71,7 @@ const fn one_way(bytes: usize, is_stream: bool) -> Work {
 const SWEEP: [usize; 10] = [64, 128, 256, 512, 750, 1024, 2048, 4096, 16 << 10, PIECE];
 
 const LANES: [(&str, Open); 7] = [
-    ("bare memory", kernel::open),
+    ("bare memory", bare::open),
     ("CLAN", clan::open),
     ("CLAN, 64 published at once", clan::open_batched),
     ("iceoryx2", iceoryx::open),
