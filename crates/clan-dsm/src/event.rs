@@ -1,11 +1,10 @@
 //! What an adapter tells its user.
 
-use crate::address::{Address, HostId};
-use crate::error::{Ended, Reason};
-use crate::ids::{
-    ApertureId, BarrierId, DmaId, EndpointId, LinkId, OperationId, ReadId, TripwireId, WindowId,
-    WriteId,
+use crate::address::{
+    Address, ApertureId, BarrierId, DmaId, EndpointId, HostId, LinkId, OperationId, ReadId,
+    TripwireId, WindowId, WriteId,
 };
+use crate::error::{Ended, Reason};
 
 /// What the user is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

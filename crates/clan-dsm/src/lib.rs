@@ -25,7 +25,6 @@ mod endpoint;
 mod error;
 mod event;
 mod events;
-mod ids;
 mod link;
 mod memory;
 #[cfg(any(test, feature = "model"))]
@@ -37,7 +36,10 @@ mod transfer;
 pub mod tripwire;
 pub mod wire;
 
-pub use address::{Address, HostId, Key, Kind, WHOLE, WORD};
+pub use address::{
+    Address, ApertureId, BarrierId, DmaId, EndpointId, HostId, Key, Kind, LinkId, OperationId,
+    ReadId, TripsetId, TripwireId, WHOLE, WORD, WindowId, WriteId,
+};
 pub use config::{Config, NativeConfig};
 pub use cookie::{Access, Cookie, NoCookie, Rights};
 pub use endpoint::{
@@ -46,9 +48,5 @@ pub use endpoint::{
 pub use error::{Ended, Error, Reason};
 pub use event::Event;
 pub use events::Source;
-pub use ids::{
-    ApertureId, BarrierId, DmaId, EndpointId, LinkId, OperationId, ReadId, TripsetId, TripwireId,
-    WindowId, WriteId,
-};
 pub use nic::{DmaRequest, GroupWrite, Nic, Stats};
 pub use offload::Action;

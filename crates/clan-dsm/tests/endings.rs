@@ -1,11 +1,17 @@
 //! What ends: apertures, links, hosts.
+//!
+//! Who shares a link, or an adapter: endpoints, those who are held back.
 
 use std::time::Duration;
 
-use crate::world::{Pair, noise, open};
-use clan_dsm::{Access, Action, Config, DmaRequest, Ended, Event, HostId, Nic, Reason, Rights};
+use clan_dsm::{
+    Access, Action, Config, DmaRequest, Ended, Error, Event, HostId, Nic, Notice, PortAddress,
+    Reason, Rights, Source,
+};
 use landfall_placement::{Engine, PathId, PathLimits, PathState, WordFunction, WordWidth};
 use landfall_simnet::{LinkConfig, Sim};
+
+use crate::world::{Pair, fired, noise, open};
 
 fn pair() -> Pair {
     let config = Config { keep_alive: Some(Duration::from_millis(500)), ..Config::default() };
@@ -162,4 +168,163 @@ fn a_link_that_was_closed_can_be_opened_again() {
         pair.flush();
         assert_eq!(pair.bytes(1, area), [round as u8; 64]);
     }
+}
+
+/// Few frames are under way at a time, so that there is something to wait for.
+fn narrow_pair() -> Pair {
+    let config = Config { frames: 16, ..Config::default() };
+    Pair::new(Sim::from_number(4), config, LinkConfig::ethernet(100_000_000))
+}
+
+#[test]
+fn the_program_does_not_wait_for_the_dma_engine_nor_that_for_it() {
+    let mut pair = narrow_pair();
+    let (area, aperture, window) = pair.window(1 << 20);
+    let endpoint = pair.nic(0).open_endpoint(None).unwrap();
+    let data = noise(1, 900_000);
+    let from = pair.lend(0, &data);
+    let now = pair.now();
+    let chain = [DmaRequest::Write { from, window, offset: 0 }];
+    let dma = pair.nic(0).dma(now, endpoint, &chain).unwrap();
+    pair.run_for(Duration::from_millis(1));
+    let flag =
+        pair.nic(1).watch(aperture, 1_000_000..1_000_008, Access::Write, Action::Event, false);
+    let now = pair.now();
+    pair.nic(0).write_word(now, window, 1_000_000, 1).unwrap();
+    pair.run_until("the word", |_, b| fired(b, flag.unwrap()));
+    let done = Event::Dma { endpoint, dma, result: Ok(()) };
+    assert!(!pair.logs[0].borrow().contains(&done), "the word overtook the DMA engine");
+    // Now the program writes without a pause.
+    for n in 0.. {
+        let now = pair.now();
+        let _ = pair.nic(0).write(now, window, 950_000 + 8 * (n % 1000), &[1; 16]);
+        if pair.logs[0].borrow().contains(&done) {
+            break;
+        }
+        assert!(n < 100_000, "the program starves the DMA engine");
+        pair.run_for(Duration::from_micros(20));
+    }
+    assert!(pair.bytes(1, area)[..900_000] == data);
+}
+
+#[test]
+fn endpoints_take_turns_at_the_dma_engine() {
+    let config = Config { dma_turn: 8192, ..Config::default() };
+    let mut pair = Pair::new(Sim::from_number(4), config, LinkConfig::ethernet(100_000_000));
+    let (_, _, window) = pair.window(4 << 20);
+    let long = pair.lend(0, &noise(1, 2 << 20));
+    let short = pair.lend(0, &noise(2, 10_000));
+    let [greedy, modest] = [(); 2].map(|()| pair.nic(0).open_endpoint(None).unwrap());
+    let now = pair.now();
+    let much = [DmaRequest::Write { from: long, window, offset: 0 }];
+    let little = [DmaRequest::Write { from: short, window, offset: 3 << 20 }];
+    let much = pair.nic(0).dma(now, greedy, &much).unwrap();
+    let little = pair.nic(0).dma(now, modest, &little).unwrap();
+    pair.run_until("both", |a, _| a.iter().filter(|e| matches!(e, Event::Dma { .. })).count() == 2);
+    let order: Vec<_> = pair.logs[0]
+        .borrow()
+        .iter()
+        .filter_map(|e| match e {
+            Event::Dma { dma, result: Ok(()), .. } => Some(*dma),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(order, [little, much]);
+}
+
+#[test]
+fn what_is_cancelled_ends_and_the_rest_goes_on() {
+    let mut pair = narrow_pair();
+    let (_, _, window) = pair.window(1 << 20);
+    let from = pair.lend(0, &noise(1, 1 << 19));
+    let [one, other] = [(); 2].map(|()| pair.nic(0).open_endpoint(None).unwrap());
+    let now = pair.now();
+    let chain = [DmaRequest::Write { from, window, offset: 0 }];
+    let given_up = pair.nic(0).dma(now, one, &chain).unwrap();
+    let kept = pair.nic(0).dma(now, other, &chain).unwrap();
+    pair.run_for(Duration::from_millis(2));
+    let now = pair.now();
+    pair.nic(0).cancel_dma(now, one).unwrap();
+    pair.run_until("both", |a, _| a.iter().filter(|e| matches!(e, Event::Dma { .. })).count() == 2);
+    let result = Err(clan_dsm::Ended::Here);
+    assert!(pair.logs[0].borrow().contains(&Event::Dma { endpoint: one, dma: given_up, result }));
+    assert!(pair.logs[0].borrow().contains(&Event::Dma {
+        endpoint: other,
+        dma: kept,
+        result: Ok(())
+    }));
+}
+
+#[test]
+fn who_is_held_back_gets_answers_and_sends_later() {
+    let mut pair = narrow_pair();
+    let (area, _, window) = pair.window(4096);
+    let (_, _, back) = pair.expose(0, 4096, Rights::ReadWrite);
+    let back = pair.nic(1).map(&back).unwrap();
+    let (there, into) = (pair.links[1], pair.lend(1, &[0; 500]));
+    pair.nic(1).hold(there, true).unwrap();
+    // What is said first says Xoff as well.
+    let now = pair.now();
+    pair.nic(1).write(now, back, 0, &[1; 8]).unwrap();
+    pair.run_for(Duration::from_millis(1));
+    let now = pair.now();
+    pair.nic(0).write(now, window, 0, &[7; 100]).unwrap();
+    let read = pair.nic(1).read(now, back, 0, into).unwrap();
+    pair.run_until("the answer", |_, b| b.contains(&Event::Read { read, result: Ok(()) }));
+    pair.run_for(Duration::from_secs(1));
+    assert_eq!(pair.bytes(1, area)[..100], [0; 100], "it is held back");
+    pair.nic(1).hold(there, false).unwrap();
+    pair.flush();
+    assert_eq!(pair.bytes(1, area)[..100], [7; 100]);
+}
+
+#[test]
+fn messages_and_connections_go_through() {
+    let mut pair = narrow_pair();
+    let listener = pair.nic(1).open_endpoint(Some(clan_dsm::Port(7))).unwrap();
+    pair.nic(1).listen(listener).unwrap();
+    let caller = pair.nic(0).open_endpoint(None).unwrap();
+    let to = PortAddress { host: HostId::new(2).unwrap(), port: clan_dsm::Port(7) };
+    pair.nic(0).connect(caller, to, [5; 40]).unwrap();
+    pair.run_until("the request", |_, b| b.contains(&Event::OutOfBand { endpoint: listener }));
+    let Some(Notice::Request(request)) = pair.nic(1).poll_notice(listener) else { panic!() };
+    assert_eq!(request.body, [5; 40]);
+    let server = pair.nic(1).open_endpoint(None).unwrap();
+    pair.nic(1).accept(server, &request, [6; 40]).unwrap();
+    pair.run_until("the answer", |a, _| a.contains(&Event::OutOfBand { endpoint: caller }));
+    assert!(
+        matches!(pair.nic(0).poll_notice(caller), Some(Notice::Accepted { body, .. }) if body == [6; 40])
+    );
+    pair.nic(1).send(server, [7; 40]).unwrap();
+    pair.clear();
+    pair.run_until("the message", |a, _| a.contains(&Event::OutOfBand { endpoint: caller }));
+    assert!(
+        matches!(pair.nic(0).poll_notice(caller), Some(Notice::Message { body, .. }) if body == [7; 40])
+    );
+    // Who is not there is told of.
+    let nobody = PortAddress { host: HostId::new(9).unwrap(), ..to };
+    assert_eq!(pair.nic(0).send_to(caller, nobody, [0; 40]), Err(Error::NoLink));
+    pair.sim.set_link(pair.wire, false).unwrap();
+    let now = pair.now();
+    let window = pair.window(64).2;
+    pair.nic(0).write(now, window, 0, &[1]).unwrap();
+    pair.run_until("the end", |a, _| a.iter().any(|e| matches!(e, Event::LinkDown { .. })));
+    assert!(matches!(pair.nic(0).poll_notice(caller), Some(Notice::Ended { .. })));
+}
+
+#[test]
+fn what_is_not_registered_is_not_told() {
+    let mut pair = narrow_pair();
+    let (_, aperture, window) = pair.window(64);
+    let trip = pair.nic(1).watch(aperture, 0..64, Access::Write, Action::Event, false).unwrap();
+    pair.nic(1).unregister(Source::Tripwire(trip));
+    let now = pair.now();
+    pair.nic(0).write(now, window, 0, &[1; 8]).unwrap();
+    pair.flush();
+    assert!(!fired(&pair.logs[1].borrow(), trip));
+    assert!(pair.nic(1).has_fired(trip).unwrap(), "it is remembered");
+    pair.nic(1).register(Source::Tripwire(trip));
+    let now = pair.now();
+    pair.nic(0).write(now, window, 0, &[2; 8]).unwrap();
+    pair.run_until("the event", |_, b| fired(b, trip));
 }

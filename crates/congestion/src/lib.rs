@@ -2,11 +2,10 @@
 //!
 //! | module | what lives there |
 //! | --- | --- |
-//! | [`window`] | the [`Window`]: what arrived, what was lost, how much may be under way |
+//! | [`window`] | the [`Window`]: what arrived, what was lost, how much may be under way; how much was lost lately |
 //! | [`rtt`] | round trips and the time-out (RFC 6298) |
 //! | [`config`] | what can be chosen |
 //! | `delay` | what round trips say about queues, and whether it helps to yield to them |
-//! | `ledger` | how much was lost lately |
 //!
 //! The algorithm, its sources, and what it has of RFC 8085 are in the README.
 //!
@@ -23,7 +22,6 @@ struct Readme;
 
 pub mod config;
 mod delay;
-mod ledger;
 pub mod rtt;
 mod ticks;
 pub mod window;

@@ -7,4 +7,3 @@ mod alone;
 mod common;
 mod granting;
 mod safety;
-mod shared;

@@ -1,19 +1,18 @@
 //! `landfall capture` as people use it; tshark reads what it writes.
 
-mod common;
-
 use std::fs;
 use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use common::landfall;
 use landfall::stp::Transport;
 use landfall::stp::blocking::Endpoint;
 use landfall_testbed::{Namespace, VethConfig, VethPair, require_namespaces};
 use landfall_testkit::{TemporaryFolder, tshark};
 use serde_json::Value;
+
+use crate::common::landfall;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 

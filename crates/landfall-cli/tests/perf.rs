@@ -1,17 +1,13 @@
 //! `perf local` end to end: every row has exactly the documented fields, and
 //! what they say is possible. How fast it was is nobody's business here.
 
-mod common;
-#[path = "common/schema.rs"]
-mod schema;
-#[path = "../../lab/src/xml.rs"]
-mod xml;
-
 use std::collections::BTreeSet;
 
-use common::{json, landfall};
 use landfall_testbed::require_namespaces;
 use serde_json::Value;
+
+use crate::common::{json, landfall, schema};
+use crate::xml;
 
 const CPU: [&str; 3] = ["cpu_s_per_gb_send", "cpu_s_per_gb_receive", "cpu_s_per_gb_total"];
 const SOAKER: [&str; 2] = ["cpu_soaker_percent_send", "cpu_soaker_percent_receive"];

@@ -1,18 +1,15 @@
 //! `perf server` and `perf client` end to end: two programs over loopback, whatever the
 //! speed of the machine.
 
-mod common;
-#[path = "common/schema.rs"]
-mod schema;
-
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{json, landfall};
 use serde_json::Value;
+
+use crate::common::{json, landfall, schema};
 
 /// Long for whatever a test waits for, on however slow a machine.
 const LIMIT: Duration = Duration::from_secs(60);

@@ -1,20 +1,16 @@
 //! `landfall reproduce` as people use it.
 
-mod common;
-#[path = "common/schema.rs"]
-mod schema;
-#[path = "../../lab/src/xml.rs"]
-mod xml;
-
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use common::{json, landfall};
 use landfall_testbed::{Namespace, require_namespaces, skip_unless};
 use landfall_testkit::TemporaryFolder;
 use serde_json::Value;
+
+use crate::common::{json, landfall, schema};
+use crate::xml;
 
 /// A folder that is not there yet, and is not left.
 struct Out {

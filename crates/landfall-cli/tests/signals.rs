@@ -1,8 +1,6 @@
 //! Ctrl-C and SIGTERM in the middle of the work: a clear exit code, and nothing is left:
 //! no process, no interface, no temporary file.
 
-mod common;
-
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -7,7 +7,6 @@ mod clan_faults;
 mod clan_flow;
 mod clan_switch;
 mod hamachi_faults;
-mod hamachi_model;
 mod kept;
 mod lanai_faults;
 mod lanai_switch;

@@ -16,8 +16,7 @@ use qpip::CloseReason;
 
 use crate::station::conversation::{Echo, Pattern, Script};
 use crate::station::exchange::{PORT, Server, content_length, split_message};
-use crate::station::iperf::{Connection, Stage, Test};
-use crate::station::kernel::Kernel;
+use crate::station::kernel::{Connection, Kernel, Stage, Test};
 use crate::station::net::Cable;
 use crate::station::{Shape, Station};
 use landfall_testkit::TemporaryFolder;

@@ -14,7 +14,6 @@ mod kernel_endings;
 mod kernel_paths;
 mod kernel_programs;
 mod memory;
-mod neighbours;
 mod offload;
 mod predicted;
 mod smoltcp;

@@ -1,14 +1,12 @@
 //! Byte streams over the memory of other hosts.
-#![cfg(feature = "clan")]
-
-mod support;
 
 use std::io::{ErrorKind, Read, Write};
 use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
 use sockets_compat::{Address, ClanListener, ClanNetwork, ClanOptions, ClanStream};
-use support::{likeness, until, within};
+
+use crate::support::{likeness, until, within};
 
 static ALONE: Mutex<()> = Mutex::new(());
 
@@ -18,7 +16,7 @@ fn pair() -> (ClanStream, ClanStream) {
     let bind = || ClanListener::bind("clan://127.0.0.1:7/udp/0").expect("loopback");
     let listener = LISTENER.get_or_init(bind);
     // Of two that connect at a time each shall get its own.
-    let _alone = support::locked(&ALONE);
+    let _alone = crate::support::locked(&ALONE);
     let client = ClanStream::connect(listener.local_addr().unwrap()).expect("it listens");
     (client, listener.accept().expect("it has connected").0)
 }
@@ -34,13 +32,13 @@ fn streams_are_like_the_kernels() {
 
 #[test]
 fn whatever_is_done_nothing_is_lost() {
-    support::model::nothing_is_lost(64, pair);
+    crate::support::model::nothing_is_lost(64, pair);
 }
 
 #[cfg(feature = "tokio")]
 #[test]
 fn tasks_wait_give_up_and_split() {
-    support::tasks::all(pair);
+    crate::support::tasks::all(pair);
 }
 
 /// Writer, node and all are gone long before the reader looks.
@@ -158,7 +156,7 @@ fn connections_come_in_from_many_threads_at_a_time() {
         // However long they wait for each other.
         let patient = || {
             let mut options = ClanOptions::default();
-            options.patience = support::PATIENCE;
+            options.patience = crate::support::PATIENCE;
             ClanNetwork::bind_udp("127.0.0.1:0".parse().unwrap(), options).unwrap()
         };
         let (server, client) = (patient(), patient());

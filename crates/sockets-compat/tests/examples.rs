@@ -1,12 +1,11 @@
 //! The examples run, and print what they promise.
 
-mod support;
-
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use landfall_testkit::skip::skip;
-use support::within;
+
+use crate::support::within;
 
 /// `cargo test` builds examples beside tests; with `--test` it does not.
 fn built(name: &str) -> PathBuf {

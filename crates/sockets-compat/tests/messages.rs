@@ -1,7 +1,4 @@
 //! Random sequences of what can be done with sockets for messages, against a queue of them.
-#![cfg(any(feature = "clan", feature = "stp"))]
-
-mod support;
 
 use std::collections::VecDeque;
 use std::io::ErrorKind;
@@ -14,7 +11,8 @@ use sockets_compat::{ClanHost, ClanNetwork, ClanOptions, ClanSeqPacket, Name};
 use sockets_compat::{Messages, SeqPacket};
 #[cfg(feature = "stp")]
 use sockets_compat::{StpListener, StpSeqPacket};
-use support::{TOO_LONG, until, within};
+
+use crate::support::{TOO_LONG, until, within};
 
 /// The limit at the beginning.
 const LIMIT: usize = 2000;
@@ -197,7 +195,7 @@ fn limited() -> ClanOptions {
 #[test]
 fn messages_within_a_host_stay_whole_and_in_order() {
     within(|| {
-        let folder = support::Folder::new("messages");
+        let folder = crate::support::Folder::new("messages");
         let host = ClanHost::open(folder.path(), limited()).unwrap();
         let name = Name::new("model").unwrap();
         let listener = host.listen_messages(&name).unwrap();

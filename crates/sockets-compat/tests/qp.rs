@@ -1,7 +1,4 @@
 //! Byte streams and datagrams over queue pairs.
-#![cfg(feature = "qpip")]
-
-mod support;
 
 use std::io::{ErrorKind, IoSlice, IoSliceMut};
 use std::sync::{Mutex, OnceLock};
@@ -9,7 +6,8 @@ use std::time::Duration;
 
 use landfall::qpip::{Adapter, ChannelConfig};
 use sockets_compat::{QpHost, QpListener, QpOptions, QpStream};
-use support::{TOO_LONG, likeness, until, within};
+
+use crate::support::{TOO_LONG, likeness, until, within};
 
 /// Two hosts, joined within this process.
 fn hosts() -> (QpHost, QpHost) {
@@ -32,7 +30,7 @@ fn streams() -> (QpStream, QpStream) {
         (client, server.listen(SERVER).expect("its address"))
     });
     // Of two that connect at a time each shall get its own.
-    let _alone = support::locked(&ALONE);
+    let _alone = crate::support::locked(&ALONE);
     let client = client.connect(SERVER).expect("it listens");
     (client, listener.accept().expect("it has connected").0)
 }
@@ -172,13 +170,13 @@ fn whom_a_socket_is_connected_to_is_all_that_it_hears() {
 
 #[test]
 fn whatever_is_done_nothing_is_lost() {
-    support::model::nothing_is_lost(64, streams);
+    crate::support::model::nothing_is_lost(64, streams);
 }
 
 #[cfg(feature = "tokio")]
 #[test]
 fn tasks_wait_give_up_and_split() {
-    support::tasks::all(streams);
+    crate::support::tasks::all(streams);
 }
 
 #[cfg(feature = "tokio")]
@@ -188,7 +186,7 @@ fn tasks_exchange_datagrams() {
     let (one, two) = hosts();
     let here = one.datagram("qp://10.0.0.1:4000").unwrap();
     let there = two.datagram("qp://10.0.0.2:53").unwrap();
-    support::tasks::run(async {
+    crate::support::tasks::run(async {
         let here = QpDatagram::from_std(here).unwrap();
         let there = QpDatagram::from_std(there).unwrap();
         here.connect("qp://10.0.0.2:53").unwrap();

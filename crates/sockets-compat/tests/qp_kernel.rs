@@ -1,8 +1,5 @@
 //! Queue pairs as sockets, with the kernel's own sockets at the other end: over TAP, in a
 //! network namespace.
-#![cfg(feature = "qpip")]
-
-mod support;
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -11,7 +8,8 @@ use std::thread;
 use landfall::qpip::{Adapter, Link, TapConfig};
 use landfall_testbed::{Namespace, require_namespaces};
 use sockets_compat::{QpHost, QpListener, QpOptions, QpStream};
-use support::{PATIENCE, within};
+
+use crate::support::{PATIENCE, within};
 
 const HERE: &str = "10.9.0.2";
 const KERNEL: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 9, 0, 1));

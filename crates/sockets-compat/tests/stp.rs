@@ -1,7 +1,4 @@
 //! Messages and byte streams over the Scheduled Transfer Protocol.
-#![cfg(feature = "stp")]
-
-mod support;
 
 use std::io::ErrorKind;
 use std::sync::{Mutex, OnceLock};
@@ -10,7 +7,8 @@ use std::time::Duration;
 use sockets_compat::{
     Stp, StpHost, StpListener, StpOptions, StpSeqPacket, StpStream, StpStreamListener,
 };
-use support::{TOO_LONG, likeness, packets, until, within};
+
+use crate::support::{TOO_LONG, likeness, packets, until, within};
 
 static STREAMS: Mutex<()> = Mutex::new(());
 static PACKETS: Mutex<()> = Mutex::new(());
@@ -20,7 +18,7 @@ fn streams() -> (StpStream, StpStream) {
     let bind = || StpStreamListener::bind("stp://127.0.0.1:7/udp/0").expect("loopback");
     let listener = LISTENER.get_or_init(bind);
     // Of two that connect at a time each shall get its own.
-    let _alone = support::locked(&STREAMS);
+    let _alone = crate::support::locked(&STREAMS);
     let client = StpStream::connect(listener.local_addr().unwrap()).expect("it listens");
     (client, listener.accept().expect("it has connected").0)
 }
@@ -29,7 +27,7 @@ fn connected() -> packets::Pair<Stp> {
     static LISTENER: OnceLock<StpListener> = OnceLock::new();
     let bind = || StpListener::bind("stp://127.0.0.1:9/udp/0").expect("loopback");
     let listener = LISTENER.get_or_init(bind);
-    let _alone = support::locked(&PACKETS);
+    let _alone = crate::support::locked(&PACKETS);
     let client = StpSeqPacket::connect(listener.local_addr().unwrap()).expect("it listens");
     (client, listener.accept().expect("it has connected").0)
 }
@@ -164,13 +162,13 @@ fn a_plain_endpoint_of_stp_is_as_good_a_peer() {
 
 #[test]
 fn whatever_is_done_nothing_is_lost() {
-    support::model::nothing_is_lost(64, streams);
+    crate::support::model::nothing_is_lost(64, streams);
 }
 
 #[cfg(feature = "tokio")]
 #[test]
 fn tasks_wait_give_up_and_split() {
-    support::tasks::all(streams);
+    crate::support::tasks::all(streams);
 }
 
 #[cfg(feature = "tokio")]
@@ -178,7 +176,7 @@ fn tasks_wait_give_up_and_split() {
 fn tasks_send_and_receive_messages() {
     use sockets_compat::tokio::{StpListener, StpSeqPacket};
     use tokio::io::AsyncWriteExt;
-    support::tasks::run(async {
+    crate::support::tasks::run(async {
         let listener = StpListener::bind("stp://127.0.0.1:13/udp/0").unwrap();
         let there = listener.local_addr().unwrap();
         let (one, accepted) = tokio::join!(StpSeqPacket::connect(there), listener.accept());

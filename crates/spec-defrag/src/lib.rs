@@ -10,7 +10,7 @@
 //! | [`cut`] | the sender's part |
 //! | [`admission`] | who may send fast |
 //! | [`wire`] | headers: read, adapted, made |
-//! | `buffers`, `memory`, `packet`, `shape` | the words that all of them use |
+//! | `buffers`, `memory`, `memory`, `shape` | the words that all of them use |
 //!
 //! What does not live here: memory, I/O, clocks, randomness.
 #![no_std]
@@ -32,7 +32,6 @@ mod memory;
 #[cfg(feature = "model")]
 pub mod model;
 pub mod offload;
-mod packet;
 mod predict;
 pub mod reassembly;
 mod receiver;
@@ -42,8 +41,7 @@ pub mod wire;
 
 pub use buffers::{BufferId, Buffers, LARGE, LEAD};
 
-pub use memory::{Descriptor, HEAD_SLOT, Lying, Memory, Pieces};
-pub use packet::{Body, Head, ListId, Packet, Way};
+pub use memory::{Body, Descriptor, HEAD_SLOT, Head, ListId, Lying, Memory, Packet, Pieces, Way};
 pub use predict::{Observed, Prediction};
 pub use receiver::{Areas, Config, ConfigError, Foreign, Lend, MOST_BURST, Receiver, Stats};
 pub use shape::Shape;

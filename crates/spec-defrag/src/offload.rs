@@ -8,7 +8,7 @@
 
 use crate::buffers::BufferId;
 use crate::format::Format;
-use crate::packet::Head;
+use crate::memory::Head;
 use crate::shape::Shape;
 
 /// What was guessed for one descriptor.

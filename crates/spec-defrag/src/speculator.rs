@@ -10,9 +10,8 @@ use landfall_placement::{Duration, Instant, Span};
 
 use crate::buffers::{BufferId, Buffers, LEAD};
 use crate::format::Format;
-use crate::memory::Descriptor;
+use crate::memory::{Descriptor, Head};
 use crate::offload::{self, Guess, Open, Verdict};
-use crate::packet::Head;
 use crate::predict::{Expected, NOBODY, Observed, Pace, Prediction, Predictor, Tally};
 use crate::shape::Shape;
 

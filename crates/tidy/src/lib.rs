@@ -35,7 +35,7 @@ pub struct Package {
 /// Folders that hold no text that somebody wrote, wherever they are.
 const BUILT: [&str; 2] = [".git", "target"];
 
-/// What programs found: cargo-fuzz's folders, and the corpora, which `tests/corpora.rs`
+/// What programs found: cargo-fuzz's folders, and the corpora, which `tests/packages.rs`
 /// judges.
 const FOUND: [&str; 3] = ["fuzz/artifacts", "fuzz/corpus", "fuzz/coverage"];
 

@@ -1,6 +1,12 @@
-//! Rules for packages: what each must have, and who may depend on whom.
+//! Rules for packages: what each must have, who may depend on whom, the licences of all
+//! dependencies (the part of `cargo deny` that needs no installation), and the corpora of the
+//! fuzz targets.
 
-use landfall_tidy::{Package, Repository, expect_none};
+use std::collections::BTreeSet;
+use std::fs;
+
+use landfall_testkit::corpus::{Corpus, path};
+use landfall_tidy::{Package, Repository, cargo_metadata, expect_none};
 
 /// What a crate that runs without an operating system must not lean on.
 const OPERATING_SYSTEM: [&str; 10] = [
@@ -125,7 +131,8 @@ fn engines_share_one_set_of_clippy_rules() {
 }
 
 /// A package whose tests are one program says so, and then cargo looks for no others: a
-/// file that is forgotten there would never run.
+/// file that is forgotten there, or among those that are programs of their own, would never
+/// run.
 #[test]
 fn every_file_of_tests_is_in_its_program() {
     let repository = Repository::here();
@@ -135,6 +142,8 @@ fn every_file_of_tests_is_in_its_program() {
         .flat_map(|package| {
             let folder = format!("{}/tests", package.folder);
             let suite = repository.read(&format!("{folder}/suite.rs")).unwrap_or_default();
+            let manifest = format!("{}/Cargo.toml", package.folder);
+            let manifest = repository.read(&manifest).unwrap_or_default();
             let entries = std::fs::read_dir(repository.root().join(&folder));
             let names = entries.into_iter().flatten().flatten().map(|entry| entry.path());
             let names: Vec<_> = names
@@ -143,6 +152,11 @@ fn every_file_of_tests_is_in_its_program() {
                 })
                 .filter_map(|path| Some(path.file_stem()?.to_str()?.to_owned()))
                 .filter(|name| name != "suite" && !suite.contains(&format!("mod {name};")))
+                .filter(|name| {
+                    // One that needs a process of its own is a program of its own.
+                    let path = format!("path = \"tests/{name}.rs\"");
+                    !manifest.lines().any(|line| line == path)
+                })
                 .collect();
             names.into_iter().map(move |name| format!("{folder}/{name}"))
         })
@@ -179,4 +193,128 @@ fn without_operating_system() -> Vec<Package> {
         "no crate says that it is no_std: is this test looking at the right place?"
     );
     found
+}
+
+#[test]
+fn every_dependency_has_an_allowed_licence() {
+    let deny = Repository::here().read("deny.toml").expect("there is a deny.toml");
+    let allowed = list(&deny, "[licenses]");
+    assert!(allowed.contains(&"MIT"), "the list in deny.toml was not understood");
+    let Some(packages) = dependencies() else { return };
+    assert!(packages.len() > 5, "cargo names too few packages: {packages:?}");
+    let refused: Vec<_> = packages
+        .iter()
+        .filter(|package| !is_allowed(&package.licence, &allowed))
+        .map(|package| format!("{}: {}", package.name, package.licence))
+        .collect();
+    expect_none("licences that deny.toml does not allow", &refused);
+}
+
+#[derive(Debug)]
+struct Dependency {
+    name: String,
+    licence: String,
+}
+
+/// Everything the lock file means on this machine. `None` if cargo cannot say.
+fn dependencies() -> Option<Vec<Dependency>> {
+    let platform = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
+    let metadata = cargo_metadata(&["--locked", "--filter-platform", &platform])?;
+    let packages = metadata["packages"].as_array().expect("cargo lists packages");
+    let word = |value: &serde_json::Value| value.as_str().unwrap_or("none given").to_owned();
+    Some(
+        packages
+            .iter()
+            .map(|package| Dependency {
+                name: word(&package["name"]),
+                licence: word(&package["license"]),
+            })
+            .collect(),
+    )
+}
+
+/// The quoted words of `allow = [ … ]` below `header`.
+fn list<'a>(deny: &'a str, header: &str) -> Vec<&'a str> {
+    deny.split_once(header)
+        .and_then(|(_, rest)| rest.split_once("allow = ["))
+        .and_then(|(_, rest)| rest.split_once(']'))
+        .map(|(list, _)| list.split('"').skip(1).step_by(2).collect())
+        .unwrap_or_default()
+}
+
+/// Whether an SPDX expression can be fulfilled with the allowed licences: each part
+/// between ANDs needs one allowed choice between its ORs.
+fn is_allowed(expression: &str, allowed: &[&str]) -> bool {
+    let plain = expression.replace('/', " OR ").replace(" or ", " OR ").replace(['(', ')'], "");
+    plain
+        .split(" AND ")
+        .all(|part| part.split(" OR ").any(|choice| allowed.contains(&choice.trim())))
+}
+
+#[test]
+fn expressions_are_understood() {
+    let allowed = ["MIT", "Apache-2.0", "Unicode-3.0"];
+    for good in ["MIT", "MIT/Apache-2.0", "GPL-3.0 OR MIT", "(MIT OR GPL-3.0) AND Unicode-3.0"] {
+        assert!(is_allowed(good, &allowed), "{good}");
+    }
+    for bad in ["GPL-3.0", "MIT AND GPL-3.0", "none given", ""] {
+        assert!(!is_allowed(bad, &allowed), "{bad}");
+    }
+}
+
+#[test]
+fn the_list_is_read() {
+    assert_eq!(
+        list("[x]\nallow = [\"A\"]\n[licenses]\nallow = [\n  \"B\", \"C\",\n]\n", "[licenses]"),
+        ["B", "C"]
+    );
+}
+
+/// A corpus keeps findings found: `cargo test` replays it where there is no fuzzer.
+#[test]
+fn every_fuzz_target_has_a_corpus() {
+    let without: Vec<_> = targets()
+        .into_iter()
+        .filter(|target| Corpus::open(target).map_or(true, |corpus| corpus.is_empty()))
+        .collect();
+    expect_none("these need at least one input in fuzz/corpus/<target>.hex", &without);
+}
+
+/// A misspelt name would never be replayed. Folders are what a fuzzer works in; git ignores
+/// them.
+#[test]
+fn every_corpus_is_that_of_a_fuzz_target() {
+    let expected: BTreeSet<_> = targets().iter().map(|target| path(target)).collect();
+    let strangers: Vec<_> = fs::read_dir(Repository::here().root().join("fuzz/corpus"))
+        .expect("there are corpora")
+        .map(|entry| entry.expect("it can be read").path())
+        .filter(|file| !file.is_dir())
+        .filter(|file| !expected.iter().any(|path| path.file_name() == file.file_name()))
+        .map(|file| file.display().to_string())
+        .collect();
+    expect_none("these belong to no fuzz target", &strangers);
+}
+
+/// Whoever adds an input by the program changes no other line.
+#[test]
+fn every_corpus_is_as_it_is_written() {
+    let different: Vec<_> = targets()
+        .into_iter()
+        .filter(|target| {
+            let text = fs::read_to_string(path(target)).unwrap_or_default();
+            Corpus::open(target).map_or(true, |corpus| corpus.to_string() != text)
+        })
+        .collect();
+    expect_none("these are not as `corpus` writes them", &different);
+}
+
+fn targets() -> Vec<String> {
+    let manifest = Repository::here().read("fuzz/Cargo.toml").expect("fuzz has a Cargo.toml");
+    let names = manifest.split("[[bin]]").skip(1);
+    let targets: Vec<_> = names
+        .filter_map(|target| target.split_once("name = \"")?.1.split('"').next())
+        .map(str::to_owned)
+        .collect();
+    assert!(!targets.is_empty(), "fuzz/Cargo.toml names no target");
+    targets
 }

@@ -5,10 +5,10 @@ use crate::support;
 use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex};
 
-use crate::support::datagram::{self, Datagram};
 use crate::support::packet::{
     ETHERNET, IPV4, TCP_HEAD, TCP_SUM, cable, open, open_as, place_tcp, pseudo_header, tcp_frame,
 };
+use crate::support::streams::{self, Datagram};
 use crate::support::{Scripted, assert_same, contents, lent, pattern, turn_until};
 use landfall_placement::{Check, Guess, InternetSum, Landing, Placement, RegionId, Ticket};
 use landfall_testbed::{Offload, VethPair, require_namespaces};
@@ -230,7 +230,7 @@ fn a_datagram_in_fragments_has_one_checksum_that_no_device_can_fill_in() {
     let socket = cable
         .b
         .namespace
-        .enter(|| std::net::UdpSocket::bind((cable.b.ipv4, datagram::TO_PORT)).unwrap())
+        .enter(|| std::net::UdpSocket::bind((cable.b.ipv4, streams::TO_PORT)).unwrap())
         .unwrap();
     socket.set_read_timeout(Some(support::PATIENCE)).unwrap();
     for offload in [true, false] {

@@ -6,7 +6,6 @@
 mod carries_engines;
 mod faults_everywhere;
 mod halves;
-mod packet_bad_input;
 mod packet_engines;
 mod packet_offload;
 mod packet_rules;

@@ -5,10 +5,10 @@ use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
-use crate::support::datagram::{self, TO_PORT};
 use crate::support::packet::tap::{
     ENGINE, IPV4, KERNEL, NAME, PATH, datagram, open, open_as, open_packet, socket,
 };
+use crate::support::streams::{self, TO_PORT};
 use crate::support::{
     PATIENCE, Scripted, assert_same, become_nobody, contents, lent, pattern, turn_until,
 };
@@ -36,7 +36,7 @@ fn the_kernel_gets_datagrams_with_right_checksums() {
         let mut engine = Scripted::sender();
         // The kernel looks: one that is wrong does not arrive.
         let mut wrong = datagram(&driver).whole(source.span(0, 1000));
-        wrong.head[datagram::HEAD - 1] ^= 1;
+        wrong.head[streams::HEAD - 1] ^= 1;
         wrong.checksum = None;
         let right = datagram(&driver).whole(source.span(0, 1201));
         engine.to_send.extend([wrong, right]);
@@ -44,10 +44,10 @@ fn the_kernel_gets_datagrams_with_right_checksums() {
         let mut arrived = [0; 2000];
         let (len, from) = socket.recv_from(&mut arrived).unwrap();
         assert_same(&arrived[..len], &message);
-        assert_eq!(from, SocketAddr::from((ENGINE, datagram::FROM_PORT)));
+        assert_eq!(from, SocketAddr::from((ENGINE, streams::FROM_PORT)));
         let counters = driver.counters();
         assert_eq!((counters.units_sent, counters.send_failed), (2, 0));
-        let summed = if offload { 0 } else { (1201 + datagram::HEAD) as u64 };
+        let summed = if offload { 0 } else { (1201 + streams::HEAD) as u64 };
         assert_eq!(counters.bytes_summed, summed);
     }
 }
@@ -81,14 +81,14 @@ fn place_datagram(
     if unit.head[12..14] != IPV4.to_be_bytes() {
         return Err(Refusal::Unsupported);
     }
-    let payload = unit.len - datagram::HEAD as u32;
+    let payload = unit.len - streams::HEAD as u32;
     into.push(region.span(0, payload)).unwrap();
     let mut pseudo = landfall_placement::InternetSum::new();
     pseudo.add(&unit.head[26..34]);
     pseudo.add_word(17);
     pseudo.add_word(8 + payload as u16);
     let check = Check::InternetSum { from: 34, len: 8 + payload, seed: pseudo.sum() };
-    Ok(Placement::Into { at: datagram::HEAD as u16, check, ticket: Ticket::from_raw(1) })
+    Ok(Placement::Into { at: streams::HEAD as u16, check, ticket: Ticket::from_raw(1) })
 }
 
 #[test]

@@ -9,8 +9,7 @@
 //! | --- | --- |
 //! | `message` | what crosses the network; what the user finds in the queue of an endpoint |
 //! | `connection` | the states of a connection, and what leads from one to another |
-//! | `answers` | what is owed to other hosts |
-//! | `incoming` | what comes in |
+//! | `incoming` | what comes in; what is owed to other hosts |
 //!
 //! What a user asks for gives a message that the caller hands to the link
 //! beneath, at once and in order; ask the link for room before. What comes in
@@ -23,7 +22,6 @@
 //!
 //! What does not live here: links, memory, and what the event queue tells.
 
-mod answers;
 mod connection;
 mod incoming;
 mod message;
@@ -32,13 +30,12 @@ pub use connection::EndpointState;
 use message::Inbox;
 pub use message::{Body, ConnectRequest, Notice, OutOfBand, OutOfBandKind, Port, PortAddress};
 
-use crate::address::HostId;
+use crate::address::{EndpointId, HostId};
 use crate::error::{Ended, Error, Reason};
-use crate::ids::EndpointId;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
-use answers::Hosts;
 use connection::{Session, State, Step};
+use incoming::Hosts;
 use landfall_tables::{AgeLinks, HashIndex, Table};
 
 /// Where ports begin that nobody asked for by number.

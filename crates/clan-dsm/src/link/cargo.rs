@@ -1,7 +1,15 @@
 //! [`Cargo`]: what one frame carries, while it is put together.
+//!
+//! [`Shelf`]: what frames carry, kept until it has arrived.
+//!
+//! A frame is put on the shelf as it stands on the wire, behind the header, so
+//! a repetition is a copy. Frames leave in the order in which they came: three
+//! rings are enough, and a frame takes no more of them than it has.
+
+use alloc::collections::VecDeque;
 
 use arrayvec::ArrayVec;
-use landfall_placement::Span;
+use landfall_placement::{Full, Span, Spans};
 
 use crate::address::WORD;
 use crate::nic::news::Note;
@@ -109,9 +117,129 @@ impl Room {
     }
 }
 
+/// Where a frame lies on the shelf.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stored {
+    /// Counted from the first byte, and the first span, that ever lay there.
+    head_at: u32,
+    span_at: u32,
+    head_len: u16,
+    /// Copied and gathered bytes together.
+    pub(crate) payload_len: u16,
+    pub(crate) entries: u8,
+    pub(crate) spans: u8,
+    pub(crate) notes: u8,
+}
+
+impl Stored {
+    /// The length of the frame.
+    pub(crate) const fn frame_len(&self) -> u32 {
+        (HEADER_LEN + self.entries as usize * Entry::LEN) as u32 + self.payload_len as u32
+    }
+
+    /// How much of it is written into the head.
+    pub(crate) const fn head_len(&self) -> usize {
+        HEADER_LEN + self.head_len as usize
+    }
+}
+
+/// What frames carry, the oldest first.
+#[derive(Debug)]
+pub(crate) struct Shelf<N> {
+    heads: VecDeque<u8>,
+    spans: VecDeque<Span>,
+    notes: VecDeque<N>,
+    head_start: u32,
+    span_start: u32,
+    /// Notes of frames that have left.
+    free_notes: usize,
+}
+
+impl<N: Copy> Shelf<N> {
+    pub(crate) const fn new() -> Self {
+        Self {
+            heads: VecDeque::new(),
+            spans: VecDeque::new(),
+            notes: VecDeque::new(),
+            head_start: 0,
+            span_start: 0,
+            free_notes: 0,
+        }
+    }
+
+    /// Keeps what a frame carries. `None` where its entries do not say as many
+    /// bytes as there are, or more than a frame can have.
+    pub(crate) fn put(&mut self, cargo: &Cargo<N>) -> Option<Stored> {
+        let payload_len = u16::try_from(cargo.bytes()).ok()?;
+        if cargo.entries.is_empty() || u32::from(payload_len) != cargo.payload_len() {
+            return None;
+        }
+        let stored = Stored {
+            head_at: self.head_start.wrapping_add(self.heads.len() as u32),
+            span_at: self.span_start.wrapping_add(self.spans.len() as u32),
+            head_len: (cargo.entries.len() * Entry::LEN + cargo.inline.len()) as u16,
+            payload_len,
+            entries: cargo.entries.len() as u8,
+            spans: cargo.spans.len() as u8,
+            notes: cargo.notes.len() as u8,
+        };
+        for entry in &cargo.entries {
+            self.heads.extend(&entry.to_bytes());
+        }
+        self.heads.extend(&cargo.inline);
+        self.spans.extend(&cargo.spans);
+        self.notes.extend(&cargo.notes);
+        Some(stored)
+    }
+
+    /// Writes a frame behind its header; `None` where `head` or `from` is too small.
+    pub(crate) fn write(&self, stored: &Stored, head: &mut [u8], from: &mut Spans) -> Option<()> {
+        let into = head.get_mut(HEADER_LEN..stored.head_len())?;
+        let at = stored.head_at.wrapping_sub(self.head_start) as usize;
+        let (first, second) = self.heads.as_slices();
+        let first = first.get(at..).unwrap_or(&[]);
+        let behind = at.saturating_sub(self.heads.as_slices().0.len());
+        let second = second.get(behind..)?;
+        let (a, b) = into.split_at_mut(first.len().min(into.len()));
+        a.copy_from_slice(&first[..a.len()]);
+        b.copy_from_slice(second.get(..b.len())?);
+        let at = stored.span_at.wrapping_sub(self.span_start) as usize;
+        for span in self.spans.range(at..at + usize::from(stored.spans)) {
+            if let Err(Full) = from.push(*span) {
+                return None;
+            }
+        }
+        Some(())
+    }
+
+    /// The oldest frame leaves; its notes wait to be asked for.
+    pub(crate) fn take_away(&mut self, stored: &Stored) {
+        self.heads.drain(..usize::from(stored.head_len).min(self.heads.len()));
+        self.spans.drain(..usize::from(stored.spans).min(self.spans.len()));
+        self.head_start = self.head_start.wrapping_add(u32::from(stored.head_len));
+        self.span_start = self.span_start.wrapping_add(u32::from(stored.spans));
+        self.free_notes += usize::from(stored.notes);
+    }
+
+    /// The next note of a frame that has left.
+    pub(crate) fn poll_note(&mut self) -> Option<N> {
+        self.free_notes = self.free_notes.checked_sub(1)?;
+        self.notes.pop_front()
+    }
+
+    /// Are there notes to be asked for?
+    pub(crate) const fn has_notes(&self) -> bool {
+        self.free_notes > 0
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::address::{Address, HostId, Key, Kind, WHOLE};
+    use landfall_placement::RegionId;
+    use proptest::prelude::*;
+    use std::vec::Vec;
 
     #[test]
     fn frames_full_of_words_are_as_long_as_any() {
@@ -125,5 +253,66 @@ mod tests {
                 assert!(2 * Entry::LEN + first + second <= alone, "unit {unit}, {first} bytes");
             }
         }
+    }
+
+    fn cargo(inline: u8, span: u16, note: u32) -> Cargo<u32> {
+        let address = Address {
+            kind: Kind::Burst,
+            host: HostId::default(),
+            slot: 1,
+            word: note,
+            mask: WHOLE,
+            key: Key::default(),
+        };
+        let mut cargo = Cargo::default();
+        cargo.entries.push(Entry { address, words: u16::from(inline) });
+        cargo.inline.extend((0..inline * 8).map(|n| n ^ note as u8));
+        if span > 0 {
+            cargo.entries.push(Entry { address, words: span });
+            cargo.spans.push(RegionId::new(1, 1).span(u64::from(note), u32::from(span) * 8));
+        }
+        cargo.notes.push(note);
+        cargo
+    }
+
+    proptest! {
+        #[test]
+        fn what_was_put_there_comes_back_in_order(
+            sizes in prop::collection::vec((1u8..20, 0u16..50, 1usize..8), 1..200),
+        ) {
+            let mut shelf = Shelf::new();
+            let mut inside: VecDeque<(Stored, Cargo<u32>)> = VecDeque::new();
+            let mut notes = Vec::new();
+            for (n, (inline, span, most)) in sizes.iter().enumerate() {
+                let cargo = cargo(*inline, *span, n as u32);
+                inside.push_back((shelf.put(&cargo).unwrap(), cargo));
+                while inside.len() > *most {
+                    let (stored, _) = inside.pop_front().unwrap();
+                    shelf.take_away(&stored);
+                    notes.extend(shelf.poll_note());
+                }
+                for (stored, cargo) in &inside {
+                    let (mut head, mut from) = ([0; 256], Spans::new());
+                    shelf.write(stored, &mut head, &mut from).unwrap();
+                    let table: Vec<u8> = cargo.entries.iter().flat_map(|e| e.to_bytes()).collect();
+                    let end = HEADER_LEN + table.len();
+                    prop_assert_eq!(&head[HEADER_LEN..end], &table[..]);
+                    prop_assert_eq!(&head[end..stored.head_len()], &cargo.inline[..]);
+                    prop_assert_eq!(from.as_slice(), &cargo.spans[..]);
+                    let len = end as u64 + cargo.bytes();
+                    prop_assert_eq!(u64::from(stored.frame_len()), len);
+                }
+            }
+            prop_assert_eq!(notes, (0..(sizes.len() - inside.len()) as u32).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn what_contradicts_itself_is_not_kept() {
+        let mut shelf = Shelf::<u32>::new();
+        let mut wrong = cargo(1, 0, 0);
+        wrong.inline.pop();
+        assert!(shelf.put(&wrong).is_none());
+        assert!(shelf.put(&Cargo::default()).is_none());
     }
 }

@@ -10,10 +10,9 @@ use landfall_placement::{
 };
 use landfall_tables::{HashIndex, IndexedHeap, Table};
 
-use crate::address::HostId;
+use crate::address::{HostId, LinkId};
 use crate::config::Config;
 use crate::error::{Ended, Error, Reason};
-use crate::ids::LinkId;
 use crate::link::cargo::{Cargo, Room};
 use crate::link::meet::{Doorway, Reply};
 use crate::link::one::{Common, Link, Outgoing, State, bare};

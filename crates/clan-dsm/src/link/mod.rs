@@ -4,13 +4,11 @@
 //! | module | what lives there |
 //! | --- | --- |
 //! | `links` | [`Links`]: every link of an adapter, found by peer and by host; timers; who has something to send |
-//! | `meet` | how links come to be, and end: who may open one, and who is told apart |
+//! | `meet` | how links come to be, and end: who may open one, and who is told apart; what is said when links begin and end |
 //! | `one` | one link: its life, and how its halves share frames |
 //! | `sender` | what is under way, what is lost, what may be sent |
 //! | `receiver` | which frame is next, which came too early, what is acknowledged |
-//! | `shelf` | what frames carry, kept until it has arrived |
-//! | `hello` | what is said when links begin and end |
-//! | `cargo` | what one frame carries, while it is put together |
+//! | `cargo` | what one frame carries, while it is put together; what frames carry, kept until it has arrived |
 //!
 //! Rules that both sides rely on:
 //!
@@ -26,13 +24,11 @@
 //! What does not live here: apertures, memory, and what packets mean.
 
 mod cargo;
-mod hello;
 mod links;
 mod meet;
 mod one;
 mod receiver;
 mod sender;
-mod shelf;
 #[cfg(test)]
 mod tests;
 
@@ -43,5 +39,5 @@ pub(crate) use receiver::Kept;
 /// What is said beside data, for who shows it.
 #[cfg(test)]
 pub(crate) mod spoken {
-    pub(crate) use super::hello::{Hello, Stage, Stranger, bye};
+    pub(crate) use super::meet::{Hello, Stage, Stranger, bye};
 }

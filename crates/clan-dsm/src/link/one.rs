@@ -4,14 +4,12 @@ use landfall_placement::{
     Duration, Ecn, Instant, PathId, PathLimits, Peer, Refusal, Serial32, Spans, Ticket, Transmit,
 };
 
-use crate::address::HostId;
+use crate::address::{HostId, LinkId};
 use crate::error::{Ended, Reason};
-use crate::ids::LinkId;
-use crate::link::cargo::{Cargo, Room};
-use crate::link::hello::{self, Hello, Stage};
+use crate::link::cargo::{Cargo, Room, Stored};
+use crate::link::meet::{self, Hello, Stage};
 use crate::link::receiver::Receiver;
 use crate::link::sender::{Habits, Sender};
-use crate::link::shelf::Stored;
 use crate::wire::frame::{Entry, Frame, FrameFlags, FrameHeader, FrameKind, HEADER_LEN, SUM_SLOT};
 
 /// What all links of an adapter have in common.
@@ -277,7 +275,7 @@ impl<N: Copy> Link<N> {
             State::Parting(reason) => {
                 self.take_question(now)?;
                 let to = self.theirs?.tag;
-                bare(FrameKind::Bye, to, &hello::bye(reason), self.peer, out.head)
+                bare(FrameKind::Bye, to, &meet::bye(reason), self.peer, out.head)
             }
             State::Up => self
                 .poll_data(common, now, out, cargo, load)

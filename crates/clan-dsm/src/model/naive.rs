@@ -5,10 +5,9 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use crate::address::{Address, HostId, Key, Kind, WORD};
+use crate::address::{Address, HostId, Key, Kind, TripwireId, WORD};
 use crate::cookie::{Access, Rights};
 use crate::error::Error;
-use crate::ids::TripwireId;
 use crate::native::Word;
 use crate::nic::Nic;
 use crate::tripwire::Tripwires;

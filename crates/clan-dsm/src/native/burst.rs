@@ -10,11 +10,16 @@
 //!
 //! What does not live here: the words themselves (see [`Fifo`](super::Fifo)), and who decides
 //! where to cut (see [`switch`](crate::native::switch)).
+//!
+//! [`Fifo`]: a few words on their way, as the packets that they make up.
 
-use landfall_placement::Refusal;
+use alloc::collections::VecDeque;
+
+use landfall_placement::{Refusal, Serial32};
 
 use crate::address::{Address, Kind, WORD};
 use crate::cookie::Rights;
+use crate::native::wire::Symbol;
 use crate::offload::{Apertures, Spot};
 
 /// What a header costs, in words: it takes as much of a link and of a FIFO as two.
@@ -158,11 +163,234 @@ pub fn admit(apertures: &Apertures<'_>, burst: Burst) -> Admitted {
     }
 }
 
+/// The bytes of a word, in the order of memory.
+pub type Word = [u8; WORD as usize];
+
+/// A bounded FIFO of packets: what goes in behind the last word of another is
+/// one packet with it when it comes out, and what comes out may be a part.
+///
+/// Its room is counted in words, headers included, and never grows.
+#[derive(Clone, Debug)]
+pub struct Fifo {
+    bursts: VecDeque<Burst>,
+    words: VecDeque<Word>,
+    room: u32,
+}
+
+impl Fifo {
+    /// The least room that makes sense: for a packet that cannot be split.
+    pub const LEAST: u32 = HEADER_WORDS + MOST_INDIVISIBLE;
+
+    /// A FIFO with room for so many words, headers included; no less than [`Self::LEAST`].
+    #[must_use]
+    pub fn new(room: u32) -> Self {
+        let room = room.max(Self::LEAST);
+        Self {
+            bursts: VecDeque::with_capacity((room / HEADER_WORDS) as usize),
+            words: VecDeque::with_capacity(room as usize),
+            room,
+        }
+    }
+
+    /// How many words it holds, headers included, at most.
+    #[must_use]
+    pub const fn capacity(&self) -> u32 {
+        self.room
+    }
+
+    /// How many more words find room, headers included.
+    #[must_use]
+    pub fn free(&self) -> u32 {
+        let headers = self.bursts.len() as u32 * HEADER_WORDS;
+        self.room.saturating_sub(self.words.len() as u32 + headers)
+    }
+
+    /// Whether nothing is in it.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.bursts.is_empty()
+    }
+
+    /// The oldest packet, as far as it has come in.
+    #[must_use]
+    pub fn first(&self) -> Option<Burst> {
+        self.bursts.front().copied()
+    }
+
+    /// How many words of a packet with this address find room now: a header less
+    /// is needed where it goes on behind the last one.
+    #[must_use]
+    pub fn room_for(&self, address: &Address) -> u32 {
+        let goes_on = self.bursts.back().is_some_and(|last| {
+            last.address().is_burst()
+                && address.is_burst()
+                && last.address().advanced(last.words()) == Some(*address)
+        });
+        self.free().saturating_sub(if goes_on { 0 } else { HEADER_WORDS })
+    }
+
+    /// Puts a packet in, or nothing of it: `false` where it finds no room, or
+    /// where `words` are not as many as it has.
+    #[must_use]
+    pub fn push(&mut self, burst: Burst, words: impl ExactSizeIterator<Item = Word>) -> bool {
+        let fits = words.len() == burst.words() as usize
+            && self.room_for(&burst.address()) >= burst.words();
+        if !fits {
+            return false;
+        }
+        match self.bursts.back_mut() {
+            Some(last) if let Some(both) = last.joined(burst) => *last = both,
+            _ => self.bursts.push_back(burst),
+        }
+        self.words.extend(words);
+        true
+    }
+
+    /// Takes the oldest packet out, or its first `most` words: the header, and
+    /// the words in `words`, which come out even if nobody looks at them.
+    /// `None` where nothing may come out: it is empty, or the packet has more
+    /// words than that and cannot be split.
+    pub fn pop(&mut self, most: u32) -> Option<(Burst, impl ExactSizeIterator<Item = Word> + '_)> {
+        let first = self.bursts.front_mut()?;
+        let taken = match first.split_at(most) {
+            Some((taken, rest)) => {
+                *first = rest;
+                taken
+            }
+            None if first.words() <= most => self.bursts.pop_front()?,
+            None => return None,
+        };
+        let len = (taken.words() as usize).min(self.words.len());
+        Some((taken, self.words.drain(..len)))
+    }
+
+    /// Throws everything away, and says how many words that were.
+    pub fn clear(&mut self) -> u64 {
+        let lost = self.words.len() as u64;
+        self.bursts.clear();
+        self.words.clear();
+        lost
+    }
+}
+
+// How much may be on the way: credit in words, headers included, and Xoff.
+
+/// What this end may send.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Outbound {
+    sent: Serial32,
+    /// Up to where the other end has room.
+    edge: Serial32,
+    stopped: bool,
+}
+
+impl Outbound {
+    /// How many words a packet may have now.
+    pub(super) fn room(&self) -> u32 {
+        if self.stopped || self.edge.precedes(self.sent) {
+            return 0;
+        }
+        self.edge.since(self.sent).saturating_sub(HEADER_WORDS)
+    }
+
+    pub(super) fn sent(&mut self, cost: u32) {
+        self.sent = self.sent.plus(cost);
+    }
+
+    pub(super) fn stop(&mut self, stopped: bool) {
+        self.stopped = stopped;
+    }
+
+    /// Says whether that is more than before.
+    pub(super) fn credit(&mut self, edge: Serial32) -> bool {
+        let is_more = self.edge.precedes(edge);
+        self.edge = self.edge.later(edge);
+        is_more
+    }
+}
+
+/// What the other end may send.
+#[derive(Clone, Debug)]
+pub(super) struct Inbound {
+    /// The most that is here at a time.
+    room: u32,
+    arrived: Serial32,
+    /// How much of it is still here.
+    used: u32,
+    /// Up to where the other end knows that it may send.
+    told: Serial32,
+    told_hold: bool,
+}
+
+impl Inbound {
+    pub(super) fn new(room: u32) -> Self {
+        let zero = Serial32(0);
+        Self { room, arrived: zero, used: 0, told: zero, told_hold: false }
+    }
+
+    /// Something came. `false`: it had no leave to.
+    #[must_use]
+    pub(super) fn arrived(&mut self, cost: u32) -> bool {
+        if cost > self.told.since(self.arrived) {
+            return false;
+        }
+        self.arrived = self.arrived.plus(cost);
+        self.used += cost;
+        true
+    }
+
+    /// How much has arrived, and up to where the other end may send.
+    pub(super) const fn window(&self) -> (Serial32, Serial32) {
+        (self.arrived, self.told)
+    }
+
+    pub(super) fn occupied(&mut self, words: u32) {
+        self.used = self.used.saturating_add(words).min(self.room);
+    }
+
+    pub(super) fn freed(&mut self, words: u32) {
+        self.used = self.used.saturating_sub(words);
+    }
+
+    /// What the other end is to know.
+    pub(super) fn poll(&mut self, hold: bool) -> Option<Symbol> {
+        if self.told_hold != hold {
+            self.told_hold = hold;
+            return Some(if hold { Symbol::Xoff } else { Symbol::Xon });
+        }
+        let edge = due(self.room, self.room.saturating_sub(self.used), self.window())?;
+        self.told = edge;
+        Some(Symbol::Credit(edge))
+    }
+
+    /// Somebody else has told it that it may send up to there.
+    pub(super) fn told(&mut self, edge: Serial32) {
+        self.told = self.told.later(edge);
+    }
+}
+
+/// Up to where the other end shall hear that it may send, of which so much has arrived
+/// and which knows of so much: there are so many words of room, and so many are free.
+/// Nothing where that is not worth a symbol.
+///
+/// Credit is told in steps of a quarter of the room, so that a link is not full of symbols
+/// and packets are not cut small. But an end that has less than the longest packet that
+/// cannot be split hears of every word: it may be waiting for just that one.
+#[must_use]
+pub fn due(room: u32, free: u32, (arrived, told): (Serial32, Serial32)) -> Option<Serial32> {
+    let edge = arrived.plus(free);
+    let step = edge.offset_from(told);
+    let is_due = step >= (room / 4).min(i32::MAX as u32) as i32
+        || step > 0 && told.since(arrived) < Fifo::LEAST;
+    is_due.then_some(edge)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::address::{HostId, Key, WHOLE};
+    use crate::address::{HostId, Key, Kind, WHOLE};
     use proptest::prelude::*;
+    use std::vec::Vec;
 
     fn address(kind: Kind, word: u32, mask: u8) -> Address {
         let host = HostId::new(5).unwrap();
@@ -233,6 +461,75 @@ mod tests {
                 }
                 None => prop_assert!(cut == 0 || cut >= words),
             }
+        }
+    }
+
+    fn burst(word: u32, words: u32) -> Burst {
+        let host = HostId::new(1).unwrap();
+        let address =
+            Address { kind: Kind::Burst, host, slot: 0, word, mask: WHOLE, key: Key::default() };
+        Burst::new(address, words).unwrap()
+    }
+
+    fn words(burst: &Burst) -> impl ExactSizeIterator<Item = Word> + use<> {
+        let from = burst.address().word as usize;
+        (from..from + burst.words() as usize).map(|n| (n as u64).to_le_bytes())
+    }
+
+    #[test]
+    fn a_full_one_takes_nothing_and_keeps_what_it_has() {
+        let mut fifo = Fifo::new(0);
+        assert_eq!(fifo.capacity(), Fifo::LEAST);
+        assert!(fifo.push(burst(0, 10), words(&burst(0, 10))));
+        let more = burst(100, 1);
+        assert!(!fifo.push(more, words(&more)), "two words are left: the header takes them");
+        let behind = burst(10, 2);
+        assert!(fifo.push(behind, words(&behind)), "behind the last one it needs no header");
+        assert_eq!(fifo.free(), 0);
+        let (all, content) = fifo.pop(u32::MAX).unwrap();
+        assert_eq!((all, content.count()), (burst(0, 12), 12));
+        assert!(fifo.is_empty() && fifo.free() == fifo.capacity());
+    }
+
+    #[test]
+    fn words_that_do_not_belong_to_the_header_stay_outside() {
+        let mut fifo = Fifo::new(64);
+        assert!(!fifo.push(burst(0, 3), words(&burst(0, 2))));
+        assert!(fifo.is_empty());
+    }
+
+    proptest! {
+        /// Whatever is put in and taken out in whatever pieces: each word comes
+        /// out once, in order, at its own address.
+        #[test]
+        fn every_word_keeps_its_address(
+            steps in proptest::collection::vec((any::<bool>(), 0..6u32, 1..40u32), 1..80),
+        ) {
+            let mut fifo = Fifo::new(64);
+            let (mut next, mut into, mut out) = (0, Vec::new(), Vec::new());
+            let mut take = |fifo: &mut Fifo, most| {
+                let Some((taken, content)) = fifo.pop(most) else { return false };
+                assert!(taken.words() <= most);
+                for (n, word) in content.enumerate() {
+                    assert_eq!(u64::from_le_bytes(word), u64::from(taken.address().word) + n as u64);
+                    out.push(u64::from_le_bytes(word));
+                }
+                true
+            };
+            for (put, gap, len) in steps {
+                if put {
+                    let new = burst(next + gap, len);
+                    if fifo.push(new, words(&new)) {
+                        into.extend((next + gap..next + gap + len).map(u64::from));
+                        next += gap + len;
+                    }
+                } else {
+                    take(&mut fifo, len);
+                }
+                prop_assert!(fifo.free() <= fifo.capacity());
+            }
+            while take(&mut fifo, 7) {}
+            prop_assert_eq!(into, out);
         }
     }
 }

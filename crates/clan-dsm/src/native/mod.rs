@@ -14,9 +14,8 @@
 //!
 //! | file | what lives there |
 //! | --- | --- |
-//! | `mod` | [`NativeLink`]: one end of a link |
 //! | `state`, `credit` | how it begins, and begins anew; how much may be on the way |
-//! | `burst`, `fifo` | [`Burst`]: a packet is split at any word, and joined again; [`admit`]: what of it belongs to this host; [`Fifo`]: a few words on their way |
+//! | `burst`, `burst` | [`Burst`]: a packet is split at any word, and joined again; [`admit`]: what of it belongs to this host; [`Fifo`]: a few words on their way |
 //! | [`wire`] | what stands on the wire, bit by bit |
 //! | [`switch`] | a worm-hole switch between such links |
 //!
@@ -24,7 +23,6 @@
 //! [`switch`] have them), and what is in them.
 
 mod burst;
-mod fifo;
 mod state;
 pub mod switch;
 pub mod wire;
@@ -36,9 +34,10 @@ use landfall_placement::{Duration, Instant, Refusal, Serial32, Timeout};
 
 use crate::address::{Address, HostId, WORD};
 use crate::error::Ended;
-pub use burst::{Admitted, Burst, HEADER_WORDS, MOST_INDIVISIBLE, admit};
-pub use fifo::{Fifo, Word, due as credit_due};
-use fifo::{Inbound, Outbound};
+pub use burst::{
+    Admitted, Burst, Fifo, HEADER_WORDS, MOST_INDIVISIBLE, Word, admit, due as credit_due,
+};
+use burst::{Inbound, Outbound};
 pub use state::State;
 use state::{Handshake, Heard};
 use wire::{Symbol, Unit};

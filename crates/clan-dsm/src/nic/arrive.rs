@@ -14,10 +14,9 @@ use landfall_placement::{
 
 use super::Nic;
 use super::line::{Lands, Placed};
-use crate::address::{Address, HostId, Key, Kind, WHOLE};
+use crate::address::{Address, HostId, Key, Kind, LinkId, Purpose, WHOLE, pack};
 use crate::cookie::{Access, Rights};
 use crate::error::Reason;
-use crate::ids::{LinkId, Purpose, pack};
 use crate::link::{Arrival, Kept};
 use crate::offload::Spot;
 use crate::wire::command::{ReplyTo, word_width};
@@ -252,7 +251,7 @@ impl Nic {
         &self,
         address: &Address,
         function: WordFunction,
-    ) -> Result<(WordOp, crate::ids::ApertureId, u64), Refusal> {
+    ) -> Result<(WordOp, crate::address::ApertureId, u64), Refusal> {
         let width = word_width(address).ok_or(Refusal::Malformed)?;
         if address.kind != Kind::Burst || address.host != self.host {
             return Err(Refusal::WrongAddress);

@@ -1,13 +1,34 @@
 //! The contract with drivers.
+//!
+//! What goes into the next frame of a link.
+//!
+//! What is copied (the answers that others wait for, and what the program wrote)
+//! and what lies in memory (what others read, and the DMA engine's) take turns to
+//! be first, so that neither has to wait for a pause of the other.
+
+use alloc::vec::Vec;
 
 use landfall_placement::{
-    Deposit, Engine, Guess, Instant, Landing, PathId, PathLimits, PathState, Placement, Refusal,
-    Refusals, Spans, Ticket, Timeout, Transmit, Unit,
+    Deposit, Engine, Guess, Instant, Landing, PathId, PathLimits, PathState, Placement, Random,
+    Refusal, Refusals, Spans, Ticket, Timeout, Transmit, Unit,
 };
 
-use super::{LEAST_UNIT, Nic};
+use super::line::{Line, Lines};
+use super::windows::Windows;
+use super::{LEAST_UNIT, Nic, Stats};
+use crate::address::{Address, DmaId, HostId, Key, LinkId, Purpose, WORD, WindowId, pack, unpack};
+use crate::endpoint::Endpoints;
+use crate::error::Ended;
 use crate::event::Event;
-use crate::ids::{Purpose, pack, unpack};
+use crate::link::{Cargo, Room};
+use crate::memory::Memory;
+use crate::nic::MOST_ASKED;
+use crate::nic::news::{Bytes, Note};
+use crate::transfer::dma::{Action, Dma, Piece};
+use crate::transfer::load::{Load, Part, cut, piece_len};
+use crate::transfer::pio::Filled;
+use crate::transfer::reads::{Reader, Reads};
+use crate::wire::{Command, ReplyTo};
 
 impl Engine for Nic {
     type Event = Event;
@@ -141,4 +162,247 @@ impl Engine for Nic {
 /// Can every command cross the path, and each frame have at least a word?
 fn is_of_use(limits: &PathLimits) -> bool {
     limits.unit as usize >= LEAST_UNIT && usize::from(limits.head) >= LEAST_UNIT
+}
+
+/// What the DMA engine adds to a frame that has something in it already: not
+/// less than this, or memory would leave in crumbs.
+const LEAST_JOINED: u32 = 256;
+
+/// All that frames are filled from.
+pub(super) struct Filler<'a> {
+    pub(super) lines: &'a mut Lines,
+    pub(super) memory: &'a Memory,
+    pub(super) windows: &'a Windows,
+    pub(super) dma: &'a mut Dma,
+    pub(super) reads: &'a mut Reads,
+    pub(super) endpoints: &'a mut Endpoints,
+    pub(super) random: &'a mut Random,
+    pub(super) stats: &'a mut Stats,
+    /// Links with a barrier that all before it was loaded of: where all of that
+    /// has arrived already, nobody else would notice.
+    pub(super) marked: &'a mut Vec<LinkId>,
+}
+
+/// What became of a piece that the DMA engine had.
+enum Fate {
+    /// It is in the frame.
+    Loaded,
+    /// It, or what is left of it, needs another frame.
+    Waits(Piece),
+    /// It will never be sent.
+    Failed,
+}
+
+impl Filler<'_> {
+    /// Fills a frame, as far as there is anything to fill it with.
+    pub(super) fn fill(&mut self, link: LinkId, room: &Room, cargo: &mut Cargo) {
+        let Some(line) = self.lines.get_mut(link) else { return };
+        let Some(host) = line.host else { return };
+        let mut load = Load::new(*room, cargo);
+        let is_memorys_turn = line.is_memorys_turn;
+        line.is_memorys_turn = !is_memorys_turn;
+        if is_memorys_turn {
+            self.memory(link, host, room.answers_only, &mut load);
+        }
+        self.programs(link, host, room.answers_only, &mut load);
+        if !is_memorys_turn {
+            self.memory(link, host, room.answers_only, &mut load);
+        }
+        let is_empty = load.is_empty();
+        if let Some(line) = self.lines.get(link)
+            && line.has_nothing_to_fill_with()
+            && !self.dma.has_work(link.index, true)
+        {
+            load.mark_last();
+        }
+        if let Some(line) = self.lines.get_mut(link).filter(|_| !is_empty) {
+            line.barriers.frame_loaded();
+            self.stats.frames += 1;
+        }
+    }
+
+    /// What is copied: answers, and what the program wrote.
+    fn programs(&mut self, link: LinkId, host: HostId, answers_only: bool, load: &mut Load<'_>) {
+        let Some(line) = self.lines.get_mut(link) else { return };
+        answers(line, host, load);
+        messages(self.endpoints, host, load);
+        if !answers_only {
+            self.writes(link, load);
+        }
+    }
+
+    fn writes(&mut self, link: LinkId, load: &mut Load<'_>) {
+        let Some(line) = self.lines.get_mut(link) else { return };
+        while let Filled::Mark(barrier) = line.writes.load(load) {
+            line.barriers.loaded_up_to(barrier, !load.is_empty());
+            self.marked.push(link);
+        }
+    }
+
+    /// What lies in memory: answers to readers, and the DMA engine's.
+    fn memory(&mut self, link: LinkId, host: HostId, answers_only: bool, load: &mut Load<'_>) {
+        let Some(line) = self.lines.get_mut(link) else { return };
+        while !line.serving.is_empty() && load.span_room() >= WORD as usize {
+            if let Some((asked, reason)) = line.serving.load(self.memory, host, load) {
+                let reply = ReplyTo { slot: asked.slot, nonce: asked.nonce };
+                line.answer(Command::ReadRefused { reply, reason });
+                self.stats.refused += 1;
+            }
+        }
+        if answers_only {
+            return;
+        }
+        while let Some(piece) = self.next_piece(link, load) {
+            if !self.carry(link, piece, load) {
+                return;
+            }
+        }
+    }
+
+    /// Loads a piece of the DMA engine's. False where it, or some of it, has to wait.
+    #[inline(always)]
+    pub(super) fn carry(&mut self, link: LinkId, piece: Piece, load: &mut Load<'_>) -> bool {
+        match self.piece(link, piece, load) {
+            Fate::Loaded => {}
+            Fate::Failed => self.dma.handle_done(piece.dma, Err(Ended::Here)),
+            Fate::Waits(piece) => {
+                if let Some(line) = self.lines.get_mut(link) {
+                    line.piece = Some(piece);
+                }
+                return false;
+            }
+        }
+        true
+    }
+
+    /// What the DMA engine has for this link. It is asked only when a frame has
+    /// room for something.
+    pub(super) fn next_piece(&mut self, link: LinkId, load: &Load<'_>) -> Option<Piece> {
+        let line = self.lines.get_mut(link)?;
+        if let Some(piece) = line.piece.take() {
+            return Some(piece);
+        }
+        let room = load.span_room();
+        let least = if load.is_empty() { WORD } else { LEAST_JOINED };
+        if room < least as usize {
+            return None;
+        }
+        let may_read = line.reads < MOST_ASKED && self.reads.has_room();
+        // No entry counts more words.
+        let most = u32::from(u16::MAX) * WORD;
+        let max = u32::try_from(room).unwrap_or(most).min(most);
+        self.dma.next_piece(link.index, max, may_read)
+    }
+
+    fn piece(&mut self, link: LinkId, piece: Piece, load: &mut Load<'_>) -> Fate {
+        let Piece { dma, action } = piece;
+        match action {
+            Action::Write { window, offset, from } => {
+                let len = piece_len(offset, u64::from(from.len), load.span_room());
+                if len == 0 {
+                    return Fate::Waits(piece);
+                }
+                let Some((base, parts)) = self.parts(window, offset, len) else {
+                    return Fate::Failed;
+                };
+                let (now, rest) = from.split_at(len);
+                load.put_span(&parts, now);
+                if rest.len > 0 {
+                    // Frames arrive in order: who has the end has all of it.
+                    let bytes = Bytes { slot: base.slot, offset, len };
+                    load.note(Note::Written(base.host, bytes));
+                    let offset = offset + u64::from(len);
+                    let action = Action::Write { window, offset, from: rest };
+                    return Fate::Waits(Piece { dma, action });
+                }
+                load.note(note(dma, base, offset, len));
+                Fate::Loaded
+            }
+            Action::Word { window, offset, value } => {
+                if load.inline_room() < WORD as usize || !load.has_note_room() {
+                    return Fate::Waits(piece);
+                }
+                let Some((base, parts)) = self.parts(window, offset, WORD) else {
+                    return Fate::Failed;
+                };
+                let [part] = parts[..] else { return Fate::Failed };
+                load.put_inline(part, value.to_le_bytes().into_iter());
+                load.note(note(dma, base, offset, WORD));
+                Fate::Loaded
+            }
+            Action::Read { window, offset, into } => {
+                let Some(address) = self.first_byte(window, offset) else { return Fate::Failed };
+                let nonce = Key::from_bits(self.random.next_u64());
+                let reader = Reader::Dma(dma);
+                let Some(read) = self.reads.begin(link.index, reader, into.into(), nonce) else {
+                    return Fate::Waits(piece);
+                };
+                let reply = ReplyTo { slot: read.index as u16, nonce };
+                let command = Command::Read { from: address, len: into.len, reply };
+                if !load.put_command(&command, address.host) {
+                    self.reads.forget(read);
+                    return Fate::Waits(piece);
+                }
+                if let Some(line) = self.lines.get_mut(link) {
+                    line.reads += 1;
+                }
+                Fate::Loaded
+            }
+        }
+    }
+
+    /// The packets for bytes of a window, if it is still open.
+    fn parts(
+        &self,
+        window: WindowId,
+        offset: u64,
+        len: u32,
+    ) -> Option<(Address, arrayvec::ArrayVec<Part, 3>)> {
+        let base = self.windows.get(window).ok()?.base();
+        Some((base, cut(base, offset, len)?))
+    }
+
+    fn first_byte(&self, window: WindowId, offset: u64) -> Option<Address> {
+        self.windows.get(window).ok()?.byte(offset)
+    }
+}
+
+fn note(dma: DmaId, base: Address, offset: u64, len: u32) -> Note {
+    Note::Dma(dma, base.host, Bytes { slot: base.slot, offset, len })
+}
+
+/// Answers to what the other side asked.
+fn answers(line: &mut Line, host: HostId, load: &mut Load<'_>) {
+    while let Some(answer) = line.next_answer() {
+        if !load.put_command(answer, host) {
+            return;
+        }
+        line.drop_answer();
+    }
+}
+
+/// What endpoints owe to the other side.
+fn messages(endpoints: &mut Endpoints, host: HostId, load: &mut Load<'_>) {
+    while load.inline_room() >= crate::endpoint::OutOfBand::LEN {
+        let Some(message) = endpoints.poll_answer(host) else { return };
+        load.put_command(&Command::OutOfBand(message.to_bytes()), host);
+    }
+}
+
+impl Nic {
+    /// The parts that frames are filled from, and the links apart from them.
+    pub(super) fn filler(&mut self) -> (&mut crate::link::Links, Filler<'_>) {
+        let filler = Filler {
+            lines: &mut self.lines,
+            memory: &self.memory,
+            windows: &self.windows,
+            dma: &mut self.dma,
+            reads: &mut self.reads,
+            endpoints: &mut self.endpoints,
+            random: &mut self.random,
+            stats: &mut self.stats,
+            marked: &mut self.marked,
+        };
+        (&mut self.links, filler)
+    }
 }

@@ -8,11 +8,10 @@ use landfall_placement::{Instant, Landing, Ticket};
 
 use super::Nic;
 use super::line::{Lands, Placed};
+use crate::address::{LinkId, Meaning, Purpose, unpack};
 use crate::cookie::Access;
 use crate::error::{Ended, Reason};
 use crate::event::Event;
-use crate::ids::LinkId;
-use crate::ids::{Meaning, Purpose, unpack};
 use crate::transfer::reads::{Over, Reader};
 use crate::tripwire::{Place, Touched};
 use crate::wire::Command;
@@ -168,7 +167,7 @@ impl Nic {
     pub(super) fn word_over(
         &mut self,
         link: LinkId,
-        operation: crate::ids::OperationId,
+        operation: crate::address::OperationId,
         result: Result<u64, Ended>,
     ) {
         if let Some(line) = self.lines.get_mut(link) {

@@ -5,12 +5,11 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use super::Nic;
-use crate::address::{Address, HostId};
+use crate::address::{Address, ApertureId, DmaId, HostId, LinkId, ReadId};
 use crate::error::Ended;
-use crate::ids::{ApertureId, DmaId, LinkId, ReadId};
 use crate::nic::{MOST_ASKED, MOST_EXCEPTIONS};
-use crate::transfer::barriers::Barriers;
 use crate::transfer::dma::{Done, Piece};
+use crate::transfer::load::Barriers;
 use crate::transfer::pio::WriteBuffer;
 use crate::transfer::reads::Serving;
 use crate::wire::{Command, ReplyTo};

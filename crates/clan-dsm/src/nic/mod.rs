@@ -2,13 +2,12 @@
 //!
 //! | file | what lives there |
 //! | --- | --- |
-//! | `engine` | the contract with drivers |
+//! | `engine` | the contract with drivers; what goes into the next frame |
 //! | `line` | what belongs to one link, and what a frame under way has in it |
 //! | `arrive` | where the bytes of a frame belong |
 //! | `land` | what happens once they are there |
 //! | `deposit` | frames that had to be kept, packet by packet |
 //! | `commands` | what others ask, answer and complain of |
-//! | `fill` | what goes into the next frame |
 //! | `news` | links that come and go, what has arrived at the other side and what is to be done then |
 //! | `windows` | memory of others that this host may touch |
 //! | `calls` | what the user asks for |
@@ -31,7 +30,6 @@
 pub(crate) mod arrive;
 mod calls;
 mod engine;
-mod fill;
 mod land;
 mod line;
 mod native;
@@ -44,16 +42,15 @@ use alloc::vec::Vec;
 
 use landfall_placement::{PathId, PathLimits, Random, Refusals, Seed};
 
-use crate::address::{HostId, Key};
+use crate::address::{ApertureId, HostId, Key, LinkId, TripwireId};
 use crate::config::Config;
 use crate::endpoint::Endpoints;
 use crate::event::Event;
 use crate::events::EventQueue;
-use crate::ids::{ApertureId, LinkId, TripwireId};
 use crate::link::Links;
 use crate::memory::Memory;
-use crate::transfer::barriers::Writes;
 use crate::transfer::dma::Dma;
+use crate::transfer::load::Writes;
 use crate::transfer::reads::{Operations, Reads};
 use crate::tripwire::{Place, Touched, Tripwires};
 use crate::wire::frame::{HEADER_LEN, MAX_PARAMETERS};
@@ -120,7 +117,7 @@ impl Nic {
     pub fn new(config: Config, host: HostId, seed: Seed) -> Self {
         let mut config = config;
         config.paths = config.paths.clamp(1, 64);
-        config.links = config.links.clamp(1, crate::ids::MOST_LINKS);
+        config.links = config.links.clamp(1, crate::address::MOST_LINKS);
         config.write_buffer = config.write_buffer.max(4096);
         let mut random = Random::new(seed);
         // At a native link, what it does not need draws elsewhere.

@@ -5,11 +5,11 @@ use alloc::vec::Vec;
 
 use landfall_tables::Table;
 
+use crate::address::WindowId;
 use crate::address::{Address, HostId, Key, Kind, WORD};
 use crate::cookie::Cookie;
 use crate::cookie::Rights;
 use crate::error::Error;
-use crate::ids::WindowId;
 
 /// What a window opens on.
 #[derive(Clone, Debug)]

@@ -9,34 +9,27 @@
 //!
 //! | module | what lives there |
 //! | --- | --- |
-//! | `apertures` | the check of headers |
-//! | `map` | tables with a secret, so that nobody can choose keys that crowd |
-//! | `place` | the names under which tables know parts of memory |
-//! | `filter` | is any tripwire touched? |
-//! | `wire` | one tripwire |
+//! | `map` | tables with a secret, so that nobody can choose keys that crowd; the check of headers |
+//! | `filter` | is any tripwire touched?; the names under which tables know parts of memory |
 //! | `tables` | tripwires are registered, armed, disarmed, taken out |
 //! | `touch` | the match, its order, and what firings leave behind |
-//! | `adapter` | what a host and an adapter at a native link say to each other |
+//! | `adapter` | what a host and an adapter at a native link say to each other; one tripwire |
 
 mod adapter;
-mod apertures;
 mod filter;
 mod map;
-mod place;
 mod tables;
 mod touch;
-mod wire;
 
-pub use adapter::{Command, Exposed, Landed, Line, Report};
-pub use apertures::{Aperture, Apertures, Group, Spot};
-pub use filter::Filter;
-pub use map::{Cell, Map, Secret};
-pub use place::Place;
+pub use adapter::{
+    Action, Command, Ends, Exposed, Firing, Knot, Landed, Line, Report, Watch, Wire,
+};
+pub use filter::{Filter, Place};
+pub use map::{Aperture, Apertures, Cell, Group, Map, Secret, Spot};
 pub use tables::{Needs, Tables, Totals};
 pub use touch::{Actions, Queued, Touched};
-pub use wire::{Action, Ends, Firing, Knot, Watch, Wire};
 
-pub(crate) use apertures::group_key;
+pub(crate) use map::group_key;
 
 #[cfg(test)]
 mod tests;

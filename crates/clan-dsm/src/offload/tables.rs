@@ -1,10 +1,9 @@
 //! The tables of tripwires: registered, armed, disarmed, taken out.
 
-use super::filter::{Filter, FilterMut, PAGES_PER_LIST, Tiers};
+use super::adapter::{Ends, Handle, Held, Knot, Link, State, Watch, Wire};
+use super::filter::{Filter, FilterMut, ListKey, PAGES_PER_LIST, Tiers, Track, blocks};
 use super::map::Map;
-use super::place::{ListKey, Track, blocks};
 use super::touch::Actions;
-use super::wire::{Ends, Handle, Held, Knot, Link, State, Watch, Wire};
 use crate::address::WORD;
 use crate::cookie::Access;
 

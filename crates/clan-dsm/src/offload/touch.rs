@@ -12,10 +12,9 @@
 
 use arrayvec::ArrayVec;
 
-use super::filter::Filter;
-use super::place::{ListKey, Place, TIER, Track};
+use super::adapter::{Action, Firing, Handle, State};
+use super::filter::{Filter, ListKey, Place, TIER, Track};
 use super::tables::Tables;
-use super::wire::{Action, Firing, Handle, State};
 use crate::address::WORD;
 use crate::cookie::Access;
 

@@ -9,9 +9,8 @@ use alloc::collections::VecDeque;
 
 use landfall_placement::Area;
 
-use crate::address::{Address, WHOLE, WORD};
+use crate::address::{Address, BarrierId, WHOLE, WORD, WriteId};
 use crate::error::Error;
-use crate::ids::{BarrierId, WriteId};
 use crate::nic::news::{Bytes, Note};
 use crate::transfer::load::{Load, Part, cut, piece_len};
 

@@ -17,10 +17,11 @@ use arrayvec::ArrayVec;
 use landfall_placement::{Area, Refusal, Span};
 use landfall_tables::Table;
 
-use crate::address::{Address, HostId, Key, Kind, WHOLE, WORD};
+use crate::address::{
+    Address, ApertureId, DmaId, HostId, Key, Kind, OperationId, ReadId, WHOLE, WORD,
+};
 use crate::cookie::Rights;
 use crate::error::{Ended, Reason};
-use crate::ids::{ApertureId, DmaId, OperationId, ReadId};
 use crate::memory::Memory;
 use crate::nic::news::Note;
 use crate::offload::Spot;

@@ -16,10 +16,10 @@ use landfall_placement::Random;
 
 pub use crate::offload::{Action, Place, Touched, Watch};
 
+use crate::address::{TripsetId, TripwireId};
 use crate::config::Config;
 use crate::cookie::Access;
 use crate::error::Error;
-use crate::ids::{TripsetId, TripwireId};
 use crate::offload::Tables;
 use sets::{Chain, Chains, Ends, Sets};
 use storage::Storage;

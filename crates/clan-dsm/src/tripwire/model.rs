@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::vec::Vec;
 
 use super::{Action, Place, Watch};
+use crate::address::TripwireId;
 use crate::cookie::Access;
-use crate::ids::TripwireId;
 
 #[derive(Clone, Debug)]
 pub(super) struct Wire {

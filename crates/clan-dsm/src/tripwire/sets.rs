@@ -7,8 +7,8 @@ use alloc::vec::Vec;
 
 use landfall_tables::Table;
 
+use crate::address::TripsetId;
 use crate::error::Error;
-use crate::ids::TripsetId;
 
 /// The tripsets of one host.
 #[derive(Debug)]

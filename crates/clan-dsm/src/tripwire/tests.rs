@@ -9,11 +9,10 @@ use proptest::prelude::*;
 
 use super::model::{Fired, Model, ROOM};
 use super::{Action, Firing, Place, Touched, Tripwires, Watch};
-use crate::address::HostId;
+use crate::address::{HostId, TripsetId, TripwireId};
 use crate::config::Config;
 use crate::cookie::Access;
 use crate::error::Error;
-use crate::ids::{TripsetId, TripwireId};
 
 const ACCESSES: [Access; 3] = [Access::Read, Access::Write, Access::Both];
 /// Words of all apertures there can be.

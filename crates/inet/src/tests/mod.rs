@@ -2,6 +2,5 @@
 //! against arbitrary bytes.
 
 mod foreign;
-mod hostile;
 mod second;
 mod vectors;

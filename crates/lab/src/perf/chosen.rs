@@ -9,11 +9,10 @@ use landfall_testbed::rivals::{
     UnixThroughput, Workload,
 };
 
-use super::Protocol;
-use super::group::Group;
+use super::local::Group;
 use super::rivals::datagram;
 use super::row::{Mode, Subject};
-use super::{clan, qpip, stp};
+use super::{Protocol, clan, qpip, stp};
 use crate::workload::qpip::LONGEST_TALK;
 
 /// What a socket is given at once if nobody says otherwise.

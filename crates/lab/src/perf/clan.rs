@@ -6,12 +6,11 @@ use std::time::Duration;
 use landfall_testbed::rivals::{Amount, Plan, Polling, TcpLatency, UnixLatency};
 
 use super::chosen::{Chosen, lacks_workloads};
-use super::group::Group;
+use super::local::Group;
 use super::row::{Mode, Subject};
-use crate::workload::clan::bare;
 use crate::workload::clan::job::{Job, Waiting, Work};
 use crate::workload::clan::network::{self, Over};
-use crate::workload::clan::process;
+use crate::workload::clan::{bare, process};
 
 /// Round trips within a machine that are timed as one.
 pub(crate) const TOGETHER: u32 = 16;

@@ -5,7 +5,7 @@
 use landfall::defrag::{Technique, Wanted};
 
 use super::NEEDS_CABLE;
-use super::group::Group;
+use super::local::Group;
 use super::row::{Mode, Subject};
 use crate::workload::defrag::{self, Cut, Foreign, Join, Work};
 

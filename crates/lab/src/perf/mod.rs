@@ -4,26 +4,23 @@
 //! | file | what it is |
 //! | --- | --- |
 //! | `options` | what to measure and how |
-//! | `local` | both ends on this machine |
+//! | `local` | both ends on this machine; candidates that are compared: one link, one setting |
 //! | `net` | one end in another program, perhaps on another machine: `server` and `client` |
 //! | `row` | one row of the result, with the documented fields; what could not be measured, and why |
-//! | `group` | candidates that are compared: one link, one setting |
 //! | `rivals` | the kernel's own |
 //! | `stp` | the Scheduled Transfer Protocol, over each of its encapsulations |
 //! | `qpip` | queue pairs, to each other and to sockets |
 //! | `clan` | shared memory with tripwires, between processes and over a network |
 //! | `defrag` | pages over a wire that carries less, joined by us or by the kernel |
 //! | `chosen` | messages of one length, many connections, loss, what happens to the bytes |
-//! | `report`, `plot` | rows as a table, and as a picture |
+//! | `report`, `report` | rows as a table, and as a picture |
 
 pub(crate) mod chosen;
 pub(crate) mod clan;
 mod defrag;
-pub(crate) mod group;
 pub mod local;
 pub mod net;
 mod options;
-mod plot;
 pub(crate) mod qpip;
 mod report;
 pub(crate) mod rivals;
@@ -41,8 +38,7 @@ pub(crate) use options::Protocol;
 use crate::machine::Machine;
 use crate::style::{self, Style};
 use options::Options;
-use row::Absent;
-use row::Row;
+use row::{Absent, Row};
 
 const NEEDS_CABLE: &str = "needs a cable: run `sudo landfall perf local --veth`";
 
@@ -116,7 +112,7 @@ fn finish(
     };
     let report = Report { machine, rows };
     if let Some(path) = &options.plot {
-        plot::write(path, &report)?;
+        report::write(path, &report)?;
     }
     if options.json {
         style::print_json(&report)?;

@@ -4,7 +4,7 @@
 use landfall_testbed::rivals::Polling;
 
 use super::chosen::{Chosen, faults_of, lacks_workloads};
-use super::group::Group;
+use super::local::Group;
 use super::row::{Mode, Subject};
 use super::{NEEDS_CABLE, why_no_ring};
 use crate::workload::overhead;

@@ -6,7 +6,7 @@ use landfall_testbed::rivals::{
 };
 
 use super::Protocol;
-use super::group::Group;
+use super::local::Group;
 use super::row::{Mode, Subject};
 
 const PLAIN: usize = 128 << 10;

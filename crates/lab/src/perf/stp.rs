@@ -3,7 +3,7 @@
 use landfall_testbed::rivals::{Polling, Workload};
 
 use super::chosen::{Chosen, faults_of};
-use super::group::Group;
+use super::local::Group;
 use super::row::{Mode, Subject};
 use super::{NEEDS_CABLE, why_no_ring};
 use crate::workload::Shape;

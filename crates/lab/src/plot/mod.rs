@@ -4,10 +4,9 @@
 //! | --- | --- |
 //! | this | a drawing of panels, and what their marks mean |
 //! | `panel` | bars and curves; which values of an exhibit share a panel |
-//! | `bars`, `curves`, `scale` | where things are in it |
+//! | `curves`, `scale` | where things are in it |
 //! | `svg` | how they are written down |
 
-mod bars;
 mod curves;
 pub mod panel;
 pub(crate) mod svg;
@@ -62,7 +61,7 @@ pub fn of_panels(title: &str, panels: &[Panel]) -> Plot {
     }
     for panel in panels {
         y = match panel {
-            Panel::Bars(panel) => bars::draw(&mut drawing, panel, y + 14.0),
+            Panel::Bars(panel) => svg::draw(&mut drawing, panel, y + 14.0),
             Panel::Curves(panel) => curves::draw(&mut drawing, panel, y + 14.0),
         };
     }

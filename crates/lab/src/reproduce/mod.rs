@@ -3,10 +3,9 @@
 //! | file | what it is |
 //! | --- | --- |
 //! | this | the options, and which files there are |
-//! | `names` | what exhibits and files are called |
 //! | `folder` | writing files without harming others' |
 //! | `table` | CSV and JSON |
-//! | `page` | all of it in HTML |
+//! | `page` | all of it in HTML; what exhibits and files are called |
 //! | `live` | what this machine measures for the same exhibits |
 //!
 //! What does not live here: the exhibits and the page in Markdown, which are the model's;
@@ -14,7 +13,6 @@
 
 mod folder;
 pub(crate) mod live;
-mod names;
 mod page;
 mod table;
 
@@ -113,7 +111,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     }
     let progress = Progress::on_stderr();
     let simulate = |design: Option<Design>| {
-        progress.say(&format!("simulating: {}", names::key(design)));
+        progress.say(&format!("simulating: {}", page::key(design)));
         Chapter::of(design)
     };
     let chapters: Vec<Chapter> = args.paper.chapters().into_iter().map(simulate).collect();
@@ -146,12 +144,12 @@ fn files(chapters: &[Chapter], live: Option<&Live>) -> Vec<(String, String)> {
     let mut files = Vec::new();
     for (chapter, plots) in chapters.iter().zip(&plots) {
         let exhibits: &[Exhibit] = &chapter.exhibits;
-        for ((exhibit, plot), id) in exhibits.iter().zip(plots).zip(names::ids(chapter)) {
+        for ((exhibit, plot), id) in exhibits.iter().zip(plots).zip(page::ids(chapter)) {
             files.push((format!("{id}.csv"), table::csv(exhibit)));
             files.push((format!("{id}.svg"), plot.file()));
         }
         let constants = table::constants_csv(&chapter.constants);
-        files.push((format!("{}-constants.csv", names::key(chapter.design)), constants));
+        files.push((format!("{}-constants.csv", page::key(chapter.design)), constants));
     }
     for exhibit in live.iter().flat_map(|live| &live.exhibits) {
         files.push((format!("{}-live.csv", exhibit.id), live::csv(exhibit)));

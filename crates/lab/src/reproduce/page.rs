@@ -1,14 +1,15 @@
 //! All exhibits as one page of HTML that needs nothing else: no scripts, no network.
 //!
 //! It is well-formed XML, too, so that tests can see that every tag ends.
+//!
+//! What exhibits and their files are called.
 
 use std::fmt::Write as _;
 
 use nic_firmware_model::reproduce::report::{Chapter, Summary, number, share};
-use nic_firmware_model::reproduce::{Exhibit, Note, Standing, Value};
+use nic_firmware_model::reproduce::{Design, Exhibit, Note, Standing, Value};
 
 use super::live::{self, Live};
-use super::names::{self, key};
 use crate::plot::svg::{self, escape};
 use crate::plot::{Plot, WIDTH};
 
@@ -70,7 +71,7 @@ pub(crate) fn page(chapters: &[Chapter], plots: &[Vec<Plot>], live: Option<&Live
     for (chapter, plots) in chapters.iter().zip(plots) {
         let id = key(chapter.design);
         let _ = writeln!(page, "<h2 id=\"{id}\">{}</h2>", escape(chapter.title()));
-        let ids = names::ids(chapter);
+        let ids = ids(chapter);
         for ((exhibit, plot), id) in chapter.exhibits.iter().zip(plots).zip(ids) {
             write_exhibit(&mut page, exhibit, plot, &id);
             if let Some(live) = live {
@@ -116,7 +117,7 @@ fn contents(page: &mut String, chapters: &[Chapter]) {
     for chapter in chapters {
         let (id, title) = (key(chapter.design), escape(chapter.title()));
         let _ = writeln!(page, "<li><a href=\"#{id}\">{title}</a>\n<ul>");
-        for (exhibit, id) in chapter.exhibits.iter().zip(names::ids(chapter)) {
+        for (exhibit, id) in chapter.exhibits.iter().zip(ids(chapter)) {
             let (name, title) = (escape(exhibit.name), escape(exhibit.title));
             let _ = writeln!(page, "<li><a href=\"#{id}\">{name}</a>: {title}</li>");
         }
@@ -208,9 +209,48 @@ fn constants(page: &mut String, chapter: &Chapter) {
     );
 }
 
+/// What the command line calls a chapter.
+pub(crate) fn key(design: Option<Design>) -> &'static str {
+    match design {
+        Some(Design::Stp) => "stp",
+        Some(Design::Qpip) => "qpip",
+        Some(Design::Defrag) => "defrag",
+        Some(Design::Clan) => "clan",
+        None => "beyond",
+    }
+}
+
+/// A name for each exhibit, different from all others: "clan-figure-7". Where two have the
+/// same name in a chapter, their titles tell them apart.
+pub(crate) fn ids(chapter: &Chapter) -> Vec<String> {
+    let exhibits = &chapter.exhibits;
+    let id = |words: &str| format!("{}-{}", key(chapter.design), slug(words));
+    let name = exhibits.iter().map(|exhibit| {
+        let is_shared = exhibits.iter().filter(|other| other.name == exhibit.name).count() > 1;
+        if is_shared {
+            id(&format!("{} {}", exhibit.name, exhibit.title))
+        } else {
+            id(exhibit.name)
+        }
+    });
+    name.collect()
+}
+
+/// In letters that every file system and every address takes.
+fn slug(words: &str) -> String {
+    let words: String = words
+        .chars()
+        .map(
+            |letter| if letter.is_ascii_alphanumeric() { letter.to_ascii_lowercase() } else { ' ' },
+        )
+        .collect();
+    words.split_whitespace().collect::<Vec<_>>().join("-")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use nic_firmware_model::reproduce::Exhibit;
 
     #[test]
     fn backticks_are_code_where_they_have_partners() {
@@ -224,5 +264,26 @@ mod tests {
         assert!(!cell(&Value::predicted(10.0, 11.0)).contains("off"));
         assert!(!cell(&Value::calibrated(10.0, 12.0)).contains("off"));
         assert_eq!(cell(&Value::alone(3.0)), "3");
+    }
+
+    #[test]
+    fn names_suit_file_systems() {
+        assert_eq!(slug("Section 4.2.1, Figure 3"), "section-4-2-1-figure-3");
+        assert_eq!(slug("../µ/\"x\""), "x");
+    }
+
+    #[test]
+    fn equal_names_are_told_apart() {
+        let exhibit = |title| Exhibit {
+            design: Design::Stp,
+            name: "STP",
+            title,
+            columns: Vec::new(),
+            rows: Vec::new(),
+            remarks: Vec::new(),
+        };
+        let exhibits = vec![exhibit("one"), exhibit("two")];
+        let chapter = Chapter { design: None, exhibits, constants: Vec::new() };
+        assert_eq!(ids(&chapter), ["beyond-stp-one", "beyond-stp-two"]);
     }
 }

@@ -5,7 +5,7 @@ use nic_firmware_model::reproduce::{Constant, Exhibit, Value};
 use serde::Serialize;
 
 use super::live::Live;
-use super::names::{self, key};
+use super::page::{self, key};
 use crate::table::{csv_number, csv_record};
 
 /// The first line of each CSV file of an exhibit.
@@ -130,7 +130,7 @@ fn chapter(chapter: &Chapter) -> JsonChapter<'_> {
         predicted_median: it.median,
         predicted_worst: it.worst,
     };
-    let ids = names::ids(chapter);
+    let ids = page::ids(chapter);
     JsonChapter {
         design: key(chapter.design),
         title: chapter.title(),

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use landfall_placement::Instant;
-use landfall_simnet::capture::pcapng::{self, Direction, Packet};
+use landfall_simnet::capture::{self, Direction, Packet};
 use landfall_transport::driver::Interest;
 use landfall_transport::memory::Regions;
 use landfall_transport::packet::Filter;
@@ -71,9 +71,9 @@ impl Recorder {
             most,
             count: Summary::default(),
         };
-        pcapng::section_header(&mut sheet.block, "landfall");
+        capture::section_header(&mut sheet.block, "landfall");
         for name in interfaces {
-            pcapng::interface(&mut sheet.block, ETHERNET, snap, name);
+            capture::interface(&mut sheet.block, ETHERNET, snap, name);
         }
         sheet.flush()?;
         let over = Arc::new(AtomicBool::new(false));
@@ -148,7 +148,7 @@ impl Sheet {
             len: heard.len as usize,
             comment: "",
         };
-        pcapng::packet(&mut self.block, &packet, &[], heard.bytes);
+        capture::packet(&mut self.block, &packet, &[], heard.bytes);
         if self.count.file_bytes + self.block.len() as u64 > self.most {
             self.block.clear();
             self.count.not_written += 1;

@@ -4,8 +4,6 @@
 mod memory;
 mod privileges;
 mod sockets;
-mod udp;
-mod uring;
 
 use std::fmt;
 use std::process::ExitCode;
@@ -65,9 +63,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 
 fn examine() -> Vec<Finding> {
     let mut findings = privileges::examine();
-    findings.extend(udp::examine());
+    findings.extend(sockets::examine_udp());
     findings.extend(sockets::examine());
-    findings.extend(uring::examine());
+    findings.extend(sockets::examine_uring());
     findings.extend(memory::examine());
     findings
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use landfall_testbed::require_namespaces;
 
-use crate::hosts::{Host, PATIENCE, Triangle, address, stop_all};
+use super::hosts::{Host, PATIENCE, Triangle, address, stop_all};
 
 const PORT: u16 = 5000;
 

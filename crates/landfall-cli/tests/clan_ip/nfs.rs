@@ -12,7 +12,7 @@ use std::thread;
 
 use landfall_testbed::{require_namespaces, skip_unless};
 
-use crate::hosts::{Folder, Server, Triangle, address, bytes, stop_all, why_missing};
+use super::hosts::{Folder, Server, Triangle, address, bytes, stop_all, why_missing};
 
 /// Files by their paths in the tree.
 type Tree = BTreeMap<String, Vec<u8>>;

@@ -10,8 +10,8 @@ use landfall::stp::blocking::Endpoint;
 use landfall::stp::{Memory as StpMemory, Transport};
 use serde_json::Value;
 
+use super::{PATIENCE, Serving, is_characters, noise};
 use crate::common::landfall;
-use crate::running::{PATIENCE, Serving, is_characters, noise};
 
 fn soon() -> Option<Instant> {
     Some(Instant::now() + PATIENCE)

@@ -10,7 +10,7 @@ use landfall_testbed::{Namespace, VethConfig, VethPair, require_namespaces};
 use landfall_testkit::skip::skip;
 use socket2::SockRef;
 
-use crate::running::{PATIENCE, Serving, is_characters, noise};
+use super::{PATIENCE, Serving, is_characters, noise};
 
 const LEN: usize = 400_000;
 

@@ -11,8 +11,8 @@ use landfall_testkit::TemporaryFolder;
 use landfall_testkit::skip::skip;
 use sockets_compat::ClanStream;
 
+use super::{PATIENCE, Serving, is_characters, noise};
 use crate::common::landfall;
-use crate::running::{PATIENCE, Serving, is_characters, noise};
 
 const LEN: usize = 2_000_000;
 

@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use rustix::pty::{OpenptFlags, openpt, ptsname, unlockpt};
 use rustix::termios::{LocalModes, tcgetattr};
 
-use crate::ends::{CODE, Running, Scratch, landfall, listening, receive, send, until};
+use super::ends::{CODE, Running, Scratch, landfall, listening, receive, send, until};
 
 /// A receiver that has the code by no option on the command line.
 fn receiving(dir: &Path, more: &[&str]) -> Command {
@@ -55,7 +55,7 @@ fn the_code_comes_by_environment_file_or_input_at_either_end() {
                     fed(&mut receiving(&dir, &["--code-stdin"]), &format!("{CODE}\n"));
                 let at = running.line("listening on ");
                 running.line("code: ");
-                crate::ends::Listening { running, at }
+                super::ends::Listening { running, at }
             }
         };
         let hint = receiver.running.line("on the other machine: ");

@@ -8,7 +8,7 @@ use std::process::Command;
 
 use landfall_testbed::{privileges, skip_unless};
 
-use crate::ends::{CODE, Scratch, landfall, leftovers, listening, noise, receive, send, until};
+use super::ends::{CODE, Scratch, landfall, leftovers, listening, noise, receive, send, until};
 
 fn set_mode(path: &Path, mode: u32) {
     fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
@@ -54,7 +54,7 @@ fn a_folder_that_is_there_keeps_its_time_if_nothing_comes_into_it() {
 }
 
 /// The receiver, started by a shell that sets something first.
-fn after(script: &str, dir: &Path) -> crate::ends::Listening {
+fn after(script: &str, dir: &Path) -> super::ends::Listening {
     let mut command = Command::new("sh");
     command.args(["-c", &format!("{script} && exec \"$@\""), "sh"]);
     command.arg(env!("CARGO_BIN_EXE_landfall")).arg("receive").arg("--dir").arg(dir);
@@ -280,7 +280,7 @@ fn what_is_more_than_the_receiver_takes_is_refused_and_told() {
     let mut command = landfall();
     command.args(["send", "--code", CODE, "-", &receiver.at]);
     let input = File::open(tree.join("b")).unwrap();
-    let ended = crate::ends::Running::start(command.stdin(input)).end().expect(1);
+    let ended = super::ends::Running::start(command.stdin(input)).end().expect(1);
     ended.says("--max-size");
     receiver.running.end().expect(1).says("--max-size");
     assert_eq!(fs::read_dir(scratch.path("other")).unwrap().count(), 0);

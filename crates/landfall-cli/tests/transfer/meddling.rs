@@ -6,8 +6,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::ends::{Scratch, leftovers, noise, receive, send};
-use crate::middle::{Passing, stand_before};
+use super::ends::{Scratch, leftovers, noise, receive, send};
+use super::middle::{Passing, stand_before};
 
 const SIZE: usize = (6 << 20) + 4321;
 

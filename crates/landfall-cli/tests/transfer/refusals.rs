@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 
 use landfall_testbed::{privileges, skip_unless};
 
-use crate::ends::{CODE, Scratch, landfall, leftovers, listening, noise, receive, send};
+use super::ends::{CODE, Scratch, landfall, leftovers, listening, noise, receive, send};
 
 #[test]
 fn what_is_there_is_replaced_only_where_that_was_asked_for() {
@@ -135,7 +135,7 @@ fn on_small_disk(dir: &Path) -> Option<Command> {
     Some(command)
 }
 
-fn receiving(mut command: Command, dir: &Path) -> crate::ends::Listening {
+fn receiving(mut command: Command, dir: &Path) -> super::ends::Listening {
     command.arg("receive").arg("--dir").arg(dir).args(["--code", CODE]);
     listening(command.stdin(Stdio::null()).args(["--local", "127.0.0.1:0"]))
 }

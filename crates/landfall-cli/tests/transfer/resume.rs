@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::process::Signal;
 
-use crate::ends::{Listening, Running, Scratch, leftovers, noise, receive, send, until};
+use super::ends::{Listening, Running, Scratch, leftovers, noise, receive, send, until};
 
 /// Slow enough that there is something to kill.
 const PACE: [&str; 2] = ["--limit", "40M"];

@@ -9,8 +9,8 @@ use std::time::Duration;
 use landfall::stp::Memory;
 use landfall::stp::blocking::{Connection, Endpoint};
 
-use crate::ends::{Running, Scratch, landfall, leftovers, noise, receive, send, until};
-use crate::middle::endpoint;
+use super::ends::{Running, Scratch, landfall, leftovers, noise, receive, send, until};
+use super::middle::endpoint;
 
 /// The port of STP at which receivers listen.
 const SERVICE: u16 = 8182;

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime};
 
-use crate::ends::{CODE, Running, Scratch, describe, landfall, leftovers, noise, receive, send};
+use super::ends::{CODE, Running, Scratch, describe, landfall, leftovers, noise, receive, send};
 
 fn set(path: &Path, mode: u32, seconds: u64) {
     fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();

@@ -12,8 +12,7 @@ use spec_defrag::cut::{Cutter, Df};
 use super::asking::{Asking, Control};
 use super::builder::seed_of_the_system;
 use super::error::OpenError;
-use super::fate::{Fate, Fates, Hook};
-use super::sender::{CutBy, Parts, Sender};
+use super::sender::{CutBy, Fate, Fates, Hook, Parts, Sender};
 
 /// Chooses what a sender is like, then opens it.
 #[must_use = "nothing happens until it is opened"]

@@ -15,7 +15,6 @@
 //!
 //! | file | what is there |
 //! | --- | --- |
-//! | `mod` | [`Clan`]: the firmware; what the machine of the paper costs |
 //! | `tables` | its tables, and how much memory they take |
 //! | `watch` | the tripwires, in the CAM |
 //! | `flow` | what it tells the other end of its link by itself: credit, Xon and Xoff |

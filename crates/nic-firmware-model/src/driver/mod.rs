@@ -4,7 +4,6 @@
 //!
 //! | file | what is there |
 //! | --- | --- |
-//! | `mod` | [`NicDriver`]: one turn after another, as with every driver; memory as card and processor reach it |
 //! | `wire` | [`Cable`]: what a card is plugged into; [`Wire`]: what cards of one process are |
 //! | `far` | [`Far`]: a cable with a real driver at its other end |
 //! | `relay` | the engine that this driver runs |

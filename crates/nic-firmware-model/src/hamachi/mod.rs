@@ -10,7 +10,6 @@
 //!
 //! | module | what lives there |
 //! | --- | --- |
-//! | `mod` | what the adapter of the paper costs |
 //! | `receive` | [`Hamachi`]: the receive processor, and what driver and adapter say to each other |
 //! | `steer` | what the paper hoped for: the adapter reads headers, and chooses the descriptor |
 //! | `loader` | [`Loader`]: what loads the lists of a Hamachi |

@@ -6,7 +6,7 @@
 //! | `inbound`, `outbound` | the one queue from arrival to report; from the send ring to the wire, with a [`Route`] in front for switches that keep no tables |
 //! | `parts` | [`Parts`] and [`Sizes`]: what it is made of, in storage that is handed in; [`Costs`]: what everything costs, with [`Costs::OFF`] all at the same instant |
 //! | `sram` | [`Sram`]: the budget of its memory, which can run out |
-//! | `ring`, `slots`, `cam` | [`Store`]: storage that is owned or handed in; tables of fixed size in it |
+//! | `ring`, `slots`, `ring` | [`Store`]: storage that is owned or handed in; tables of fixed size in it |
 //! | `requests` | [`Requests`]: work requests in a ring of the host, and their [`Doorbells`], fetched before their command is obeyed |
 //! | `dma`, `processor`, `interrupt` | who takes that time: DMA engines and their bus, the processor, the host's interrupts |
 //!
@@ -17,7 +17,6 @@
 //! What does not live here: protocols, the host's own costs.
 
 mod adapter;
-mod cam;
 mod dma;
 mod inbound;
 mod outbound;
@@ -29,11 +28,10 @@ mod slots;
 mod tests;
 
 pub use adapter::{Adapter, Counters, Full, HostOrder, Upcall};
-pub use cam::Cam;
 pub use dma::{Bus, BusCosts, Dma};
 pub use inbound::{About, Cargo, Coalescing, Inbound, Interrupt, Pending, Stand};
 pub use outbound::{Departure, Leg, Order, Outbound, Route, Send};
 pub use parts::{Costs, DmaCosts, Engines, Parts, Processor, Sizes, time_of};
 pub use requests::{Batch, Bell, Doorbells, Posted, Request, Requests};
-pub use ring::{Ring, Store};
+pub use ring::{Cam, Ring, Store};
 pub use slots::{Exhausted, Reservation, Slots, Sram, Taken};

@@ -1,5 +1,7 @@
 //! A queue of fixed length, and the storage of all tables: borrowed on an adapter, owned on a
 //! host.
+//!
+//! Content-addressable memory: asked for a key, it answers in one step.
 
 use core::ops::{Deref, DerefMut};
 
@@ -119,48 +121,6 @@ impl<'s, T: Copy> Ring<'s, T> {
     }
 }
 
-#[cfg(all(test, feature = "std"))]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-    use std::collections::VecDeque;
-
-    proptest! {
-        #[test]
-        fn it_is_a_queue_with_a_bound(
-            capacity in 0usize..6,
-            steps in proptest::collection::vec(proptest::option::of(any::<u8>()), 0..60),
-        ) {
-            let mut ring = Ring::<u8>::owned(capacity);
-            let mut model = VecDeque::new();
-            for step in steps {
-                match step {
-                    Some(item) => {
-                        let fits = model.len() < capacity;
-                        prop_assert_eq!(ring.push(item), fits);
-                        if fits {
-                            model.push_back(item);
-                        }
-                    }
-                    None => prop_assert_eq!(ring.pop(), model.pop_front()),
-                }
-                prop_assert_eq!((ring.len(), ring.room()), (model.len(), capacity - model.len()));
-                for nth in 0..=capacity {
-                    prop_assert_eq!(ring.get(nth), model.get(nth));
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn it_lies_in_memory_that_was_handed_in() {
-        let mut places = [None; 2];
-        let mut ring = Ring::new(&mut places[..]);
-        assert!(ring.push(1) && ring.push(2) && !ring.push(3));
-        assert_eq!((ring.pop(), ring.pop(), ring.pop()), (Some(1), Some(2), None));
-    }
-}
-
 /// A table of fixed length, in memory that was handed in.
 ///
 /// On a bare machine that is a slice of a static; where there is an allocator it
@@ -210,5 +170,174 @@ impl<T> DerefMut for Store<'_, T> {
             #[cfg(feature = "std")]
             Self::Owned(slice) => slice,
         }
+    }
+}
+
+/// Entries of fixed number, found by their keys.
+///
+/// The hardware compares all keys at once; here they lie in order.
+#[derive(Debug)]
+pub struct Cam<'s, K, V> {
+    entries: Store<'s, Option<(K, V)>>,
+    len: usize,
+}
+
+impl<'s, K: Copy + Ord, V: Copy> Cam<'s, K, V> {
+    /// How many entries the CAM of a CLAN adapter has.
+    pub const CLAN: usize = 4096;
+
+    /// An empty one in this storage.
+    #[must_use]
+    pub fn new(entries: impl Into<Store<'s, Option<(K, V)>>>) -> Self {
+        Self { entries: entries.into(), len: 0 }
+    }
+
+    /// An empty one for so many entries, in memory of its own.
+    #[cfg(feature = "std")]
+    #[must_use]
+    pub fn owned(capacity: usize) -> Self {
+        Self { entries: Store::filled_with(capacity, || None), len: 0 }
+    }
+
+    /// Where a key is, or would be.
+    fn find(&self, key: K) -> Result<usize, usize> {
+        let known = self.entries.get(..self.len).unwrap_or(&[]);
+        // A place below `len` is never empty.
+        known.binary_search_by(|entry| entry.as_ref().map_or(key, |(other, _)| *other).cmp(&key))
+    }
+
+    /// What belongs to a key.
+    #[must_use]
+    pub fn get(&self, key: K) -> Option<V> {
+        let at = self.find(key).ok()?;
+        self.entries.get(at)?.map(|(_, value)| value)
+    }
+
+    /// The first entry whose key is not less.
+    #[must_use]
+    pub fn first_from(&self, key: K) -> Option<(K, V)> {
+        let at = self.find(key).unwrap_or_else(|at| at);
+        *self.entries.get(..self.len)?.get(at)?
+    }
+
+    /// Enters a value under a key, or replaces it. False, and nothing changed,
+    /// where there is no room.
+    pub fn insert(&mut self, key: K, value: V) -> bool {
+        match self.find(key) {
+            Ok(at) => {
+                if let Some(entry) = self.entries.get_mut(at) {
+                    *entry = Some((key, value));
+                }
+                true
+            }
+            Err(at) => {
+                let Some(moved) = self.entries.get_mut(at..=self.len) else { return false };
+                let mut carried = Some((key, value));
+                moved.iter_mut().for_each(|place| core::mem::swap(place, &mut carried));
+                self.len += 1;
+                true
+            }
+        }
+    }
+
+    /// Removes a key.
+    pub fn remove(&mut self, key: K) -> Option<V> {
+        let at = self.find(key).ok()?;
+        let moved = self.entries.get_mut(at..self.len)?;
+        let mut carried = None;
+        moved.iter_mut().rev().for_each(|place| core::mem::swap(place, &mut carried));
+        self.len -= 1;
+        carried.map(|(_, value)| value)
+    }
+
+    /// How many entries there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Are there none?
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Forgets all.
+    pub fn clear(&mut self) {
+        for entry in self.entries.iter_mut() {
+            *entry = None;
+        }
+        self.len = 0;
+    }
+}
+
+#[cfg(all(test, feature = "std"))]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::{BTreeMap, VecDeque};
+
+    proptest! {
+        #[test]
+        fn it_is_a_map_with_a_bound(
+            capacity in 0usize..8,
+            steps in proptest::collection::vec((0u8..12, proptest::option::of(any::<u8>())), 0..80),
+        ) {
+            let mut cam = Cam::<u8, u8>::owned(capacity);
+            let mut model = BTreeMap::new();
+            for (key, step) in steps {
+                match step {
+                    Some(value) => {
+                        let fits = model.contains_key(&key) || model.len() < capacity;
+                        prop_assert_eq!(cam.insert(key, value), fits);
+                        if fits {
+                            model.insert(key, value);
+                        }
+                    }
+                    None => prop_assert_eq!(cam.remove(key), model.remove(&key)),
+                }
+                prop_assert_eq!(cam.len(), model.len());
+                for key in 0..13 {
+                    prop_assert_eq!(cam.get(key), model.get(&key).copied());
+                    let from = model.range(key..).next().map(|(key, value)| (*key, *value));
+                    prop_assert_eq!(cam.first_from(key), from);
+                }
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn it_is_a_queue_with_a_bound(
+            capacity in 0usize..6,
+            steps in proptest::collection::vec(proptest::option::of(any::<u8>()), 0..60),
+        ) {
+            let mut ring = Ring::<u8>::owned(capacity);
+            let mut model = VecDeque::new();
+            for step in steps {
+                match step {
+                    Some(item) => {
+                        let fits = model.len() < capacity;
+                        prop_assert_eq!(ring.push(item), fits);
+                        if fits {
+                            model.push_back(item);
+                        }
+                    }
+                    None => prop_assert_eq!(ring.pop(), model.pop_front()),
+                }
+                prop_assert_eq!((ring.len(), ring.room()), (model.len(), capacity - model.len()));
+                for nth in 0..=capacity {
+                    prop_assert_eq!(ring.get(nth), model.get(nth));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn it_lies_in_memory_that_was_handed_in() {
+        let mut places = [None; 2];
+        let mut ring = Ring::new(&mut places[..]);
+        assert!(ring.push(1) && ring.push(2) && !ring.push(3));
+        assert_eq!((ring.pop(), ring.pop(), ring.pop()), (Some(1), Some(2), None));
     }
 }

@@ -7,7 +7,6 @@
 //!
 //! | file | what is there |
 //! | --- | --- |
-//! | `mod` | [`Tigon`]: the firmware; what the machine of the paper costs |
 //! | `tables` | its tables, and how much SRAM they take |
 //! | `figures` | two hosts with such adapters, measured in virtual time (feature `std`) |
 //! | `model` | the comparison with a host without an adapter (feature `model`) |

@@ -3,7 +3,6 @@
 //!
 //! | file | what is there |
 //! | --- | --- |
-//! | `mod` | the world: its hosts, its links, time; [`Runs`]: a host behind adapters, or one without |
 //! | `record` | [`Record`]: all that can be seen of a run, and in what two runs differ |
 //! | `play` | runs that are decoded from bytes, and the users in them (feature `model`) |
 //!

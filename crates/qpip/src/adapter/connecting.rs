@@ -10,10 +10,9 @@ use landfall_placement::Instant;
 
 use super::Adapter;
 use super::completion_queue::ConnectionStats;
-use super::demux::{Ends, any_of, bound_ends, plain};
+use super::demux::{Ends, Listener, any_of, bound_ends, plain};
 use super::error::{Error, Object};
 use super::interface::{Route, is_remote, route};
-use super::opening::Listener;
 use super::queue_pair::{Connection, Phase, QueuePair, Role};
 use crate::tcp::{Mapping, Tcb};
 use crate::wire::{checksum, ipv4, ipv6, protocol, tcp};

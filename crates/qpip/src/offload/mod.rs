@@ -13,7 +13,7 @@
 //! | `places` | [`Places`]: where the next bytes belong |
 //! | `ends`, `index` | [`Ends`]: what an entry is found by; [`Pointer`]: the storage of the index |
 //! | `tables` | [`Tables`]: the engine's side, and [`receive`](Tables::receive) |
-//! | `head`, `hit`, `miss` | a frame read; [`Hit`], [`Miss`]: what came of it |
+//! | `hit`, `hit`, `miss` | a frame read; [`Hit`], [`Miss`]: what came of it |
 //! | `talk` | [`Command`], [`Report`]: between an engine and tables in another machine |
 //!
 //! The engine arms an entry ([`Tables::arm`], [`Tables::arm_port`]) with what it
@@ -28,13 +28,11 @@
 //! What does not live here: acknowledgements, completions, timers. That is TCP's.
 
 mod entry;
-mod head;
 mod hit;
 mod tables;
 mod talk;
 
 pub use entry::{Entry, Places, Prediction};
-pub use head::Incoming;
-pub use hit::{Datagram, Hit, Miss, Missed, Segment, Whose};
+pub use hit::{Datagram, Hit, Incoming, Miss, Missed, Segment, Whose};
 pub use tables::{Ends, Pointer, Tables};
 pub use talk::{Addresses, Command, Report};

@@ -8,8 +8,7 @@ use landfall_placement::{Check, PathId, Spans};
 use siphasher::sip::SipHasher13;
 
 use super::entry::{Entry, Known, Places, Port, Prediction, Stream};
-use super::head::{Incoming, read, unread};
-use super::hit::{Hit, Miss, Missed, Whose};
+use super::hit::{Hit, Incoming, Miss, Missed, Whose, read, unread};
 use crate::wire::protocol;
 
 /// The tables, in storage that somebody else owns.

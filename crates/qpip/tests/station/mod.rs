@@ -9,7 +9,7 @@
 //! | `bridge` | a bridge on which things go wrong |
 //! | `net` | cables, routers, namespaces |
 //! | `kernel` | the kernel's side of a conversation |
-//! | `http`, `iperf` | what programs of others want to talk to |
+//! | `http` | what programs of others want to talk to |
 //! | `capture` | what tshark says of the frames |
 //!
 //! The test's own thread drives the station; the kernel's side runs on threads
@@ -17,7 +17,6 @@
 pub mod bridge;
 pub mod conversation;
 pub mod exchange;
-pub mod iperf;
 pub mod kernel;
 pub mod net;
 

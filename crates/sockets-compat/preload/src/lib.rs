@@ -10,7 +10,6 @@ mod carrier;
 mod connection;
 mod far;
 mod folder;
-mod fork;
 mod interest;
 mod kernel;
 mod lock;
@@ -31,7 +30,6 @@ mod signals;
 mod table;
 mod thread;
 mod transfer;
-mod waits;
 mod watched;
 mod witness;
 
@@ -96,16 +94,16 @@ fn take_in_what_was_open() {
 extern "C" fn before_fork() {
     table::for_each(connection::Connection::is_held_once_more);
     watched::before_fork();
-    fork::begins();
+    process::begins();
 }
 
 extern "C" fn after_fork_in_parent() {
-    fork::is_over();
+    process::is_over();
 }
 
 extern "C" fn after_fork() {
     process::begin();
-    fork::is_over();
+    process::is_over();
     table::after_fork();
     table::for_each(connection::Connection::after_fork);
     watched::after_fork();

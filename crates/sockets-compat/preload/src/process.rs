@@ -1,8 +1,17 @@
 //! Which process this is: the one that has the tables, or a child that only borrows them.
+//!
+//! What stands still during a fork.
+//!
+//! The child has one thread, and a copy of what all threads of its parent were in the middle of.
+//! So who forks takes the locks of this process first, each in the order in which others
+//! take them, too. Locks in memory that processes share stay with their holders: those go on
+//! in the parent, and the child waits for them as for any other.
 
+use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::kernel;
+use crate::watched::{self, Set};
+use crate::{allocator, kernel, messages, table};
 
 static OWNER: AtomicU32 = AtomicU32::new(0);
 static EPOCH: AtomicU32 = AtomicU32::new(0);
@@ -27,4 +36,39 @@ pub(crate) fn owner() -> u32 {
 /// memory until it calls `exec`: what it closes is closed for itself, not for the parent.
 pub(crate) fn owns_the_tables() -> bool {
     OWNER.load(Ordering::Relaxed) == kernel::process()
+}
+
+#[cfg(not(test))]
+use crate::calls::streams;
+
+/// The sets of `epoll` that stand still.
+struct Still(UnsafeCell<Vec<Set>>);
+
+// SAFETY: only who has all the locks looks at it.
+unsafe impl Sync for Still {}
+
+static STILL: Still = Still(UnsafeCell::new(Vec::new()));
+
+/// From here on nothing changes.
+pub(crate) fn begins() {
+    messages::stands_still();
+    let sets = watched::stands_still();
+    // SAFETY: whoever forks has the locks now, and nobody else forks.
+    unsafe { *STILL.0.get() = sets };
+    #[cfg(not(test))]
+    streams::stands_still();
+    table::stands_still();
+    allocator::stands_still();
+}
+
+/// In the parent, and in the child.
+pub(crate) fn is_over() {
+    allocator::goes_on();
+    table::goes_on();
+    #[cfg(not(test))]
+    streams::goes_on();
+    // SAFETY: as above.
+    let sets = std::mem::take(unsafe { &mut *STILL.0.get() });
+    watched::goes_on(&sets);
+    messages::goes_on();
 }

@@ -1,8 +1,15 @@
 //! A queue pair with what a socket needs of it, from the wait for a connection to its end.
+//!
+//! Bytes that go over a queue pair: copied once, into a ring of registered memory, where
+//! they stay until they are acknowledged.
+//!
+//! Bytes that come over a queue pair: memory is posted in slots, and read where it was
+//! filled.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::future::{Future, poll_fn};
 use std::io;
+use std::io::{IoSlice, IoSliceMut};
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,14 +18,13 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use landfall::qpip::{
-    CompletionQueue, Listener, Mapping, QueuePair, QueuePairId, QueuePairOptions,
+    Access, Adapter, CloseReason, Completion, CompletionQueue, Error, Listener, Mapping, Memory,
+    MemoryRegion, Part, Phase, PostError, QueuePair, QueuePairId, QueuePairOptions, Status,
 };
 
-use super::receiving::{Receives, Slots};
-use super::sending::{DEPTH, Ring, Sends};
-use super::{QpHost, failed};
+use super::{QpHost, broken, ended, failed};
 use crate::address::Address;
-use crate::duplex::Duplex;
+use crate::duplex::{Duplex, Sink, Source};
 use crate::errors;
 use crate::linger::see_off;
 use crate::listener::Accept;
@@ -182,6 +188,340 @@ impl Accept<Duplex> for Idle {
             if let Some(ends) = ends {
                 return Poll::Ready(ends.duplex(pair, &self.host));
             }
+        }
+    }
+}
+
+/// So many sends are under way at a time.
+pub(super) const DEPTH: u32 = 64;
+
+/// The ring: what is posted lies in it one after another, and is done in that order.
+pub(super) struct Ring {
+    memory: MemoryRegion,
+    len: usize,
+    /// Where the next byte goes.
+    at: usize,
+    free: usize,
+    under_way: VecDeque<usize>,
+    pub(super) done: CompletionQueue,
+}
+
+impl Ring {
+    pub(super) fn new(host: &QpHost) -> io::Result<Self> {
+        Self::of(host, host.options.send_buffer.max(4096))
+    }
+
+    pub(super) fn of(host: &QpHost, len: usize) -> io::Result<Self> {
+        let memory = host.domain.register(Memory::zeroed(len), Access::Read);
+        let memory = memory.map_err(|error| failed(error.into()))?;
+        let done = host.adapter.completion_queue(DEPTH).map_err(failed)?;
+        Ok(Self { memory, len, at: 0, free: len, under_way: VecDeque::new(), done })
+    }
+
+    /// Frees what is done; an error where something was not.
+    pub(super) fn reap(&mut self) -> Result<(), Status> {
+        let mut result = Ok(());
+        while let Some(completion) = self.done.poll() {
+            if completion.ends_request {
+                self.free += self.under_way.pop_front().unwrap_or_default();
+            }
+            if !completion.status.is_success() && result.is_ok() {
+                result = Err(completion.status);
+            }
+        }
+        result
+    }
+
+    /// Room for so many bytes; a waker is told when there may be.
+    pub(super) fn poll_room(
+        &mut self,
+        cx: &mut Context<'_>,
+        least: usize,
+    ) -> Poll<io::Result<usize>> {
+        loop {
+            if self.free >= least && self.under_way.len() < DEPTH as usize {
+                return Poll::Ready(Ok(self.free));
+            }
+            // Dropped, this future loses nothing: it only waits.
+            match poll_once(cx, self.done.ready()) {
+                Poll::Ready(Ok(())) => self.reap().map_err(broken)?,
+                Poll::Ready(Err(_)) => return Poll::Ready(Err(errors::reset())),
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+    }
+
+    /// Copies bytes in, as many as there is room for, and gives where they lie.
+    fn fill(&self, from: &[IoSlice<'_>]) -> io::Result<usize> {
+        let mut filled = 0;
+        for part in from {
+            let mut rest = &part[..part.len().min(self.free - filled)];
+            while !rest.is_empty() {
+                let at = (self.at + filled) % self.len;
+                let (now, later) = rest.split_at(rest.len().min(self.len - at));
+                self.memory.copy_in(at as u64, now).map_err(failed)?;
+                filled += now.len();
+                rest = later;
+            }
+        }
+        Ok(filled)
+    }
+
+    /// Copies bytes in and posts them; gives how many.
+    pub(super) fn post(
+        &mut self,
+        from: &[IoSlice<'_>],
+        post: impl FnOnce(&[Part]) -> Result<(), PostError>,
+    ) -> io::Result<Result<usize, PostError>> {
+        let len = self.fill(from)?;
+        let first = len.min(self.len - self.at);
+        let part = |start: usize, len: usize| {
+            self.memory.part(start as u64..(start + len) as u64).map_err(failed)
+        };
+        let parts = [part(self.at, first)?, part(0, len - first)?];
+        let count = if len > first { 2 } else { 1 };
+        Ok(post(&parts[..count]).map(|()| {
+            self.at = (self.at + len) % self.len;
+            self.free -= len;
+            self.under_way.push_back(len);
+            len
+        }))
+    }
+}
+
+/// The writing direction of a connection.
+pub(super) struct Sends {
+    ring: Ring,
+    wire: Arc<Wire>,
+    broken: Option<Status>,
+    is_finished: bool,
+}
+
+impl Sends {
+    pub(super) const fn new(ring: Ring, wire: Arc<Wire>) -> Self {
+        Self { ring, wire, broken: None, is_finished: false }
+    }
+
+    fn check(&mut self) -> io::Result<()> {
+        if let Err(status) = self.ring.reap() {
+            self.broken = self.broken.or(Some(status));
+        }
+        match (self.broken, self.wire.with(|live| live.pair.phase())) {
+            (_, Some(Phase::Closed(why))) => Err(ended(why)),
+            (Some(status), _) => Err(broken(status)),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Sink for Sends {
+    fn poll_write(
+        &mut self,
+        cx: &mut Context<'_>,
+        from: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.check()?;
+        match self.ring.poll_room(cx, 1) {
+            Poll::Ready(Ok(_)) => {}
+            other => return other,
+        }
+        let Self { ring, wire, .. } = self;
+        let posted = ring.post(from, |parts| {
+            wire.with(|live| live.pair.post_send(0, parts)).unwrap_or(Err(PostError::Ended))
+        });
+        match posted? {
+            Ok(len) => Poll::Ready(Ok(len)),
+            Err(PostError::Ended) => {
+                Poll::Ready(Err(self.check().err().unwrap_or_else(errors::broken_pipe)))
+            }
+            Err(other) => Poll::Ready(Err(io::Error::other(other))),
+        }
+    }
+
+    /// What is posted is on its way.
+    fn poll_flush(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_finish(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.is_finished {
+            return Poll::Ready(Ok(()));
+        }
+        self.is_finished = true;
+        match self.wire.with(|live| live.pair.shutdown()) {
+            Some(Err(_)) => Poll::Ready(Err(io::Error::from_raw_os_error(libc::ENOTCONN))),
+            _ => Poll::Ready(Ok(())),
+        }
+    }
+}
+
+/// Memory for what comes, in slots that are posted one by one.
+pub(super) struct Slots {
+    memory: MemoryRegion,
+    slot: u64,
+}
+
+impl Slots {
+    /// So many, that some are posted while others are read.
+    pub(super) const COUNT: u32 = 8;
+
+    pub(super) fn new(host: &QpHost) -> io::Result<Self> {
+        let slot = host.options.receive_buffer.div_ceil(Self::COUNT as usize).max(2048);
+        let memory = Memory::zeroed(slot * Self::COUNT as usize);
+        let memory =
+            host.domain.register(memory, Access::Write).map_err(|error| failed(error.into()))?;
+        Ok(Self { memory, slot: slot as u64 })
+    }
+
+    pub(super) fn post_all(&self, pair: &mut QueuePair) -> io::Result<()> {
+        (0..u64::from(Self::COUNT)).try_for_each(|slot| self.post(pair, slot))
+    }
+
+    fn post(&self, pair: &mut QueuePair, slot: u64) -> io::Result<()> {
+        let part = self.memory.part(slot * self.slot..(slot + 1) * self.slot).map_err(failed)?;
+        pair.post_receive(slot, &[part]).map_err(io::Error::other)
+    }
+}
+
+/// The reading direction of a connection.
+pub(super) struct Receives {
+    slots: Slots,
+    wire: Arc<Wire>,
+    adapter: Adapter,
+    ready: VecDeque<Filled>,
+    /// Nothing more comes.
+    over: Option<Status>,
+}
+
+/// Bytes that are there.
+struct Filled {
+    slot: u64,
+    at: u64,
+    len: usize,
+    /// The slot is used up with them.
+    is_last: bool,
+}
+
+impl Receives {
+    pub(super) const fn new(slots: Slots, wire: Arc<Wire>, adapter: Adapter) -> Self {
+        Self { slots, wire, adapter, ready: VecDeque::new(), over: None }
+    }
+
+    fn hear_all(&mut self) {
+        while let Some(Some(completion)) = self.wire.with(|live| live.received.poll()) {
+            self.hear(&completion);
+        }
+    }
+
+    fn hear(&mut self, completion: &Completion) {
+        if !completion.status.is_success() {
+            self.over = self.over.or(Some(completion.status));
+            return;
+        }
+        self.ready.push_back(Filled {
+            slot: completion.id,
+            at: u64::from(completion.offset),
+            len: completion.len as usize,
+            is_last: completion.ends_request,
+        });
+    }
+
+    /// The next bytes go into this buffer, as many as there are of one piece.
+    fn take(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let Some(front) = self.ready.front_mut() else { return Ok(0) };
+        let len = front.len.min(into.len());
+        let at = front.slot * self.slots.slot + front.at;
+        self.slots.memory.copy_out(at, &mut into[..len]).map_err(failed)?;
+        front.at += len as u64;
+        front.len -= len;
+        self.release();
+        Ok(len)
+    }
+
+    /// A slot that was read goes back to where it is filled.
+    fn release(&mut self) {
+        while self.ready.front().is_some_and(|front| front.len == 0) {
+            let Some(front) = self.ready.pop_front() else { return };
+            if front.is_last && self.over.is_none() {
+                // Refused only when the connection is over: then nothing is to come.
+                let slots = &self.slots;
+                let _ = self.wire.with(|live| slots.post(&mut live.pair, front.slot));
+            }
+        }
+    }
+
+    /// Nothing is there, and nothing comes: is that the end, or worse?
+    fn how_it_ended(&self, status: Status) -> io::Result<usize> {
+        let phase = self.wire.with(|live| live.pair.phase());
+        match (status, phase) {
+            (Status::Flushed, Some(Phase::Closed(why))) => match why {
+                CloseReason::Finished | CloseReason::Aborted => Ok(0),
+                why => Err(ended(why)),
+            },
+            (Status::Flushed, _) => Ok(0),
+            (status, _) => Err(broken(status)),
+        }
+    }
+}
+
+impl Source for Receives {
+    fn poll_read(
+        &mut self,
+        cx: &mut Context<'_>,
+        into: &mut [IoSliceMut<'_>],
+    ) -> Poll<io::Result<usize>> {
+        loop {
+            self.hear_all();
+            self.release();
+            if !self.ready.is_empty() {
+                break;
+            }
+            if let Some(status) = self.over {
+                return Poll::Ready(self.how_it_ended(status));
+            }
+            // Where nothing was posted when it came, no completion tells of the end.
+            if let Some(Poll::Ready(finished)) =
+                self.wire.with(|live| poll_once(cx, live.pair.peer_finished()))
+            {
+                self.hear_all();
+                if self.ready.is_empty() {
+                    // It may have found no room for what came before the end: any command
+                    // lets it hand that over.
+                    let _ = self.adapter.domain();
+                    self.hear_all();
+                }
+                if self.ready.iter().all(|filled| filled.len == 0) {
+                    return Poll::Ready(match finished {
+                        Ok(()) | Err(Error::Ended(CloseReason::Aborted)) => Ok(0),
+                        Err(error) => Err(failed(error)),
+                    });
+                }
+                break;
+            }
+            // Dropped, these futures lose nothing: they only wait.
+            match self.wire.with(|live| poll_once(cx, live.received.ready())) {
+                Some(Poll::Ready(Ok(()))) => {}
+                Some(Poll::Pending) => return Poll::Pending,
+                _ => return Poll::Ready(Err(errors::reset())),
+            }
+        }
+        let mut filled = 0;
+        for buffer in into {
+            let mut at = 0;
+            while at < buffer.len() && !self.ready.is_empty() {
+                at += self.take(&mut buffer[at..])?;
+            }
+            filled += at;
+        }
+        Poll::Ready(Ok(filled))
+    }
+}
+
+impl Drop for Receives {
+    fn drop(&mut self) {
+        self.hear_all();
+        if self.ready.iter().any(|filled| filled.len > 0) {
+            self.wire.leave_unread();
         }
     }
 }

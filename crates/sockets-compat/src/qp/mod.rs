@@ -3,8 +3,6 @@
 
 mod connection;
 mod datagram;
-mod receiving;
-mod sending;
 
 use std::net::SocketAddr;
 use std::sync::Arc;

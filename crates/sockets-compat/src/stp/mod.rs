@@ -5,7 +5,6 @@
 
 mod inbox;
 mod outbox;
-mod seqpacket;
 mod stream;
 
 use std::collections::BTreeMap;
@@ -32,7 +31,7 @@ use crate::stream::ByteStream;
 use crate::waiting::{block_on, locked, poll_once};
 use stream::Streams;
 
-pub use seqpacket::{StpListener, StpSeqPacket};
+pub use stream::{StpListener, StpSeqPacket};
 
 /// A byte stream over STP: what is written travels in Transfers that are pieces of it.
 pub type StpStream = ByteStream<Stp>;

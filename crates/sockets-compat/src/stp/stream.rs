@@ -1,15 +1,22 @@
 //! A byte stream over STP: each write one Transfer, whose bytes are read as they lie.
+//!
+//! [`StpSeqPacket`]: messages, each one Transfer.
 
-use std::io::{self, IoSlice, IoSliceMut};
+use std::io;
+use std::io::{IoSlice, IoSliceMut};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
 
 use super::inbox::Inbox;
 use super::outbox::Outbox;
 use super::{Connected, Farewell, Limits, Listening, StpHost};
 use crate::duplex::{Duplex, Sink, Source, scatter};
-use crate::listener::Accept;
-use crate::packets::Outflow;
+use crate::family::{Mode, Stp};
+use crate::listener::{Accept, Listener};
+use crate::packets::{Inflow, Outflow, Packets};
+use crate::seqpacket::SeqPacket;
 use crate::waiting::Tend;
 
 /// The longest piece: Transfers of that length are carried well.
@@ -124,5 +131,108 @@ impl Accept<Duplex> for Streams {
             Ok(connected) => Poll::Ready(Ok(self.0.host.duplex(connected))),
             Err(error) => Poll::Ready(Err(error)),
         }
+    }
+}
+
+/// A socket for messages: `socket(PF_INET, SOCK_SEQPACKET, IPPROTO_STP)`. Each write is
+/// one Transfer, and each read takes a whole one.
+///
+/// - **A message that the other side has no room for** comes back to its writer as
+///   "Message too long" (`EMSGSIZE`), and the connection goes on. How long they may be
+///   is the reader's choice ([`set_message_limit`](Self::set_message_limit)).
+/// - **A buffer that is too short for the message that is there** is the same error at
+///   the reader. Nothing is cut off: the message stays for a longer one.
+/// - **A write that waits** returns when the other side has taken the message in; one
+///   that does not wait ([`set_nonblocking`](Self::set_nonblocking)) returns when it is
+///   on its way, and the next call tells what became of it.
+/// - **An empty message** is one, and a read of it gives 0, as the end does;
+///   [`recv_message`](Self::recv_message) tells the two apart.
+///
+/// ```
+/// use sockets_compat::{StpListener, StpSeqPacket};
+///
+/// let listener = StpListener::bind("stp://127.0.0.1:7/udp/0")?;
+/// let client = StpSeqPacket::connect(listener.local_addr()?)?;
+/// let (server, _) = listener.accept()?;
+/// server.set_message_limit(16);
+///
+/// assert_eq!(client.send(b"hello")?, 5);
+/// let too_long = client.send(&[0; 17]).unwrap_err();
+/// assert_eq!(too_long.to_string(), "Message too long (os error 90)");
+///
+/// assert!(server.recv(&mut [0; 4]).is_err(), "it is longer than that, and stays");
+/// let mut message = [0; 16];
+/// assert_eq!(server.recv(&mut message)?, 5);
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub type StpSeqPacket = SeqPacket<Stp>;
+
+/// Where [`StpSeqPacket`]s come in. Dropped, none do any more.
+pub type StpListener = Listener<StpSeqPacket>;
+
+impl<M: Mode> SeqPacket<Stp, M> {
+    /// The longest message that is taken in from now on; those that were before are not
+    /// concerned.
+    pub fn set_message_limit(&self, most: usize) {
+        self.packets.set_most(most);
+    }
+}
+
+impl StpHost {
+    pub(super) fn packets(&self, connected: Connected) -> Arc<Packets> {
+        let Connected { connection, local, peer } = connected;
+        let limits = self.0.options.clone();
+        let farewell = Arc::new(Farewell::new(connection.clone(), limits.linger));
+        let inbox = Inbox::new(connection.clone(), limits.clone(), Arc::clone(&farewell));
+        let incoming = Box::new(Incoming { inbox, host: self.clone() });
+        let outgoing = Box::new(Outbox::new(connection, limits, farewell));
+        Packets::new((incoming, outgoing), local, peer, None)
+    }
+
+    pub(super) fn listener(&self, port: u16) -> io::Result<StpListener> {
+        let listening = Listening::open(self, port)?;
+        let local = listening.local.clone();
+        Ok(Listener::open(Letters(listening), local))
+    }
+}
+
+/// What comes.
+struct Incoming {
+    inbox: Inbox,
+    #[expect(dead_code, reason = "the endpoint's place among the usual ones lives as long")]
+    host: StpHost,
+}
+
+impl Tend for Incoming {
+    fn tend(&mut self, cx: &mut Context<'_>) {
+        self.inbox.tend(cx);
+    }
+}
+
+impl Inflow for Incoming {
+    fn poll_front(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Option<&[u8]>>> {
+        self.inbox.poll_front(cx)
+    }
+
+    fn pop_front(&mut self, cx: &mut Context<'_>) -> Option<Bytes> {
+        self.inbox.pop_front(cx).map(landfall::stp::Message::into_bytes)
+    }
+
+    fn most(&self) -> usize {
+        self.inbox.most()
+    }
+
+    fn set_most(&mut self, most: usize) {
+        self.inbox.set_most(most);
+    }
+}
+
+/// Sockets for messages that come in.
+struct Letters(Listening);
+
+impl Accept<Packets> for Letters {
+    fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Arc<Packets>>> {
+        let connected = ready!(self.0.poll_accept(cx))?;
+        Poll::Ready(Ok(self.0.host.packets(connected)))
     }
 }

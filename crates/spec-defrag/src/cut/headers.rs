@@ -4,7 +4,7 @@ use landfall_inet::{Fragment, ethernet, fragment, ipv4, ipv6, protocol};
 use landfall_placement::Refusal;
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::packet::Head;
+use crate::memory::Head;
 
 /// Where the options of an IPv4 header are.
 const OPTIONS_AT: usize = ethernet::LEN + ipv4::LEN;

@@ -23,7 +23,7 @@ use landfall_placement::{Random, Refusal, Seed, Span};
 use landfall_tables::HashIndex;
 use zerocopy::FromBytes;
 
-use crate::packet::Head;
+use crate::memory::Head;
 use crate::wire::Walk;
 use headers::Headers;
 use pieces::Rest;

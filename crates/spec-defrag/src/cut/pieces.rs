@@ -6,7 +6,7 @@ use landfall_placement::Span;
 
 use super::CutError;
 use super::headers::Headers;
-use crate::packet::Head;
+use crate::memory::Head;
 use crate::wire::Fragment;
 
 /// One frame to send, in two descriptors.

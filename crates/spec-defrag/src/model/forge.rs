@@ -6,9 +6,8 @@ use alloc::vec::Vec;
 
 use landfall_placement::RegionId;
 
-use super::naive::Naive;
+use super::naive::{ETHERNET, Naive, Reading, is_on_its_way, read, word};
 use super::operations::{CHOICES, Setup};
-use super::read::{ETHERNET, Reading, is_on_its_way, read, word};
 use super::rig::Rig;
 use super::traffic::{Flow, Shape, cut, seal};
 use crate::cut::{Cutter, Df};

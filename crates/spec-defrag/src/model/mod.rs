@@ -3,34 +3,30 @@
 //!
 //! | file | what lives there |
 //! | --- | --- |
-//! | `read`, `naive` | the reference model: frames in, packets out |
+//! | `naive`, `naive` | the reference model: frames in, packets out |
 //! | `traffic` | flows, their packets, and a naive cutter |
 //! | `forge` | frames that were changed, and frames that were made to harm |
-//! | `operations`, `generator` | what may happen, decoded from any bytes |
+//! | `operations` | what may happen, decoded from any bytes |
 //! | `setup` | the configurations that are tried |
 //! | `memory`, `sparse` | memory that watches what is written where |
 //! | `rig` | the receiver with driver and user, beside the model |
 //! | `attack` | any frames at all |
 
 mod forge;
-mod generator;
 mod memory;
 mod naive;
 mod operations;
-mod read;
 mod rig;
 mod traffic;
 
 use alloc::string::String;
 use alloc::vec::Vec;
 
-pub use generator::{Step, Steps};
 pub use memory::{LONGEST_FRAME, Sizes, TestMemory};
-pub use naive::{Expired, Naive};
+pub use naive::{Expired, Naive, Name, Piece, Reading, read};
 pub use operations::{CHOICES, Setup};
-pub use read::{Name, Piece, Reading, read};
 pub use rig::{Joined, Rig};
-pub use traffic::{Flow, Shape, cut, seal};
+pub use traffic::{Flow, Shape, Step, Steps, cut, seal};
 
 /// Runs the steps that these bytes stand for on a receiver and on the naive
 /// reassembler, and lets everything come to its end.

@@ -6,7 +6,7 @@ use landfall_testkit::model::Choices;
 
 use super::memory::{LONGEST_FRAME, Sizes};
 use crate::buffers::LEAD;
-use crate::packet::Head;
+use crate::memory::Head;
 use crate::predict::Prediction;
 use crate::reassembly;
 use crate::receiver::{Config, Foreign, Lend};
@@ -300,4 +300,4 @@ impl Setup {
 }
 
 /// Heads longer than this are nobody's.
-const _: () = assert!(Head::MOST == super::read::LONGEST_HEAD);
+const _: () = assert!(Head::MOST == super::naive::LONGEST_HEAD);

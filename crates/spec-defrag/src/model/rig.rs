@@ -10,13 +10,11 @@ use alloc::vec::Vec;
 use landfall_placement::{Duration, Instant, Refusal, Span};
 use landfall_testkit::model::Findings;
 
-use super::generator::Step;
 use super::memory::TestMemory;
-use super::naive::{Expired, Naive};
+use super::naive::{Expired, Naive, Name, Piece, Reading, head_for, read};
 use super::operations::Setup;
-use super::read::{Name, Piece, Reading, head_for, read};
-use crate::memory::{Descriptor, Lying};
-use crate::packet::{Body, Packet, Way};
+use super::traffic::Step;
+use crate::memory::{Body, Descriptor, Lying, Packet, Way};
 use crate::receiver::{Areas, Receiver};
 
 /// A packet that came out, as one frame.

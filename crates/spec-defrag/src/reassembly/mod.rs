@@ -14,32 +14,28 @@
 //!
 //! | file | what lives there |
 //! | --- | --- |
-//! | `gathering` | one packet: its buffer, and what is kept of its first piece |
-//! | `joining`, `adopting` | how a piece, and a page with pieces, gets to its place |
+//! | `joining` | how a piece, and a page with pieces, gets to its place; one packet: its buffer, and what is kept of its first piece |
 //! | `shelf`, `sources` | all packets: which are kept, and which go |
 //! | `expired` | what is told of packets that were not whole in time |
 //!
 //! What does not live here: the reading of headers, and of frames that landed where
 //! they belong.
 
-mod adopting;
-mod gathering;
 mod joining;
 mod shelf;
 
-pub use gathering::Expired;
+pub use joining::Expired;
 pub use landfall_inet::reassembly::Congestion;
 
 use alloc::vec::Vec;
 
-use gathering::{First, Gathering, Telling, piece_of};
+use joining::{First, Gathering, Telling, piece_of};
 use landfall_inet::reassembly::Holes;
 use landfall_placement::{Duration, Instant, Refusal};
 use shelf::{Found, Shelf, State};
 
 use crate::buffers::{BufferId, Buffers};
-use crate::memory::{Memory, Pieces};
-use crate::packet::{Head, Packet};
+use crate::memory::{Head, Memory, Packet, Pieces};
 use crate::wire::{Key, Parsed};
 
 /// The longest split: longer transport headers there are not.

@@ -7,7 +7,7 @@
 use landfall_placement::{Instant, Refusal};
 use landfall_tables::{AgeLinks, AgeList, HashIndex, Table};
 
-use super::gathering::Gathering;
+use super::joining::Gathering;
 use super::{Config, Counters};
 use crate::buffers::{BufferId, Buffers, LARGE};
 use crate::wire::Key;

@@ -8,10 +8,9 @@
 //!
 //! | file | what it does |
 //! | --- | --- |
-//! | `settle` | frames behind posted descriptors |
+//! | `settle` | frames behind posted descriptors; what it is told, what it counts |
 //! | `astray` | a frame that is not in place |
-//! | `lying`, `lists` | frames that lie somewhere already |
-//! | `config` | what it is told, what it counts |
+//! |  | frames that lie somewhere already |
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -20,23 +19,18 @@ use landfall_placement::{Duration, Instant, Random, Refusal, Refusals, Seed, Spa
 
 use crate::buffers::{BufferId, Buffers};
 use crate::format::{Begin, Ip};
-use crate::memory::Descriptor;
-use crate::memory::Memory;
+use crate::memory::{Descriptor, Memory, Packet, Way};
 use crate::offload::{Guess, Open};
-use crate::packet::{Packet, Way};
 use crate::reassembly::{self, Expired, Reassembly};
 use crate::speculator::Speculator;
 use crate::wire::{Key, Parsed};
 
 mod astray;
-mod config;
-mod lists;
-mod lying;
 mod settle;
 
-use lists::{Gathered, Lists};
+use astray::{Gathered, Lists};
 
-pub use config::{Areas, Config, ConfigError, Foreign, Lend, MOST_BURST, Stats};
+pub use settle::{Areas, Config, ConfigError, Foreign, Lend, MOST_BURST, Stats};
 
 /// Joins fragments of IP packets, in place where it can.
 ///
@@ -88,7 +82,7 @@ impl Receiver {
             reassembly: Reassembly::new(config.reassembly, secret()),
             most_begun: pages / 8,
             packets: VecDeque::with_capacity(usize::from(config.burst)),
-            gathered: Vec::with_capacity(lists::MOST_OPEN),
+            gathered: Vec::with_capacity(astray::MOST_OPEN),
             spare_list: None,
             lists: Lists::new(config.lists.into()),
             config,

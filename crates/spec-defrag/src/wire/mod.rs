@@ -22,7 +22,7 @@ use landfall_inet::{ethernet, fragment, ipv4, ipv6};
 use landfall_placement::{Ecn, Refusal};
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::packet::Head;
+use crate::memory::Head;
 
 // The head of a first piece becomes the head of the whole packet.
 //

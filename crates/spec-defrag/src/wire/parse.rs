@@ -8,7 +8,7 @@ use landfall_inet::{
 use landfall_placement::{Ecn, Refusal};
 use zerocopy::FromBytes;
 
-use crate::packet::Head;
+use crate::memory::Head;
 
 /// Reads the headers of a frame of `frame_len` bytes, of which the first ones are
 /// at hand in `head`.

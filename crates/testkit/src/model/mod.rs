@@ -2,7 +2,6 @@
 //! sequences: the oracle of property tests and fuzzing. Clear, not fast.
 
 mod checked;
-mod findings;
 mod memory;
 mod packet;
 mod subjects;
@@ -11,10 +10,9 @@ mod wire;
 mod world;
 
 pub use checked::{Checked, Violation};
-pub use findings::Findings;
 pub use memory::Memory;
 pub use packet::{Packet, cut, gather, put};
-pub use subjects::placement_bookkeeping;
+pub use subjects::{Findings, placement_bookkeeping};
 pub use under_way::{Bounds, UnderWay, pass_time, scatter};
 pub use wire::{Faults, NaiveWire, Side};
 

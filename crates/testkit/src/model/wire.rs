@@ -9,9 +9,9 @@ use landfall_placement::{
 };
 
 use super::checked::Checked;
-use super::findings::digest;
 use super::memory::Memory;
 use super::packet::{Packet, cut, gather, put};
+use super::subjects::digest;
 
 /// What goes wrong on the wire, each in parts per million of units.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

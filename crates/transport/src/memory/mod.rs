@@ -44,7 +44,6 @@ mod pins;
 mod regions;
 mod shared;
 mod slot;
-mod wide;
 mod words;
 
 pub use arena::{Arena, ArenaConfig, ArenaError};

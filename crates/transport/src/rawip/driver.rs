@@ -9,8 +9,7 @@ use landfall_placement::{Engine, Instant, PathId, PathLimits, PathState, Peer};
 use socket2::Socket;
 
 use super::messages::{Messages, Receiver};
-use super::socket::{Opened, Ways};
-use super::{RawIpConfig, header_and_largest, socket};
+use super::{Opened, RawIpConfig, Ways, header_and_largest};
 use crate::OpenError;
 use crate::driver::{Descriptors, Driver, DriverState, Progress, plain_limits, take_turn};
 use crate::exchange::{MAX_UNITS, Outbox};
@@ -44,8 +43,8 @@ impl RawIpDriver {
     /// # Errors
     /// [`OpenError`] says what is missing and what would help.
     pub fn open(path: PathId, config: &RawIpConfig, regions: &Regions) -> Result<Self, OpenError> {
-        let Opened { socket, ways, capabilities } = socket::open(config)?;
-        let local = socket::local_address(&socket)
+        let Opened { socket, ways, capabilities } = super::open(config)?;
+        let local = super::local_address(&socket)
             .map_err(OpenError::system("ask for the local address"))?;
         let ipv6 = config.bind.is_ipv6();
         let unit = config.unit.min(header_and_largest(ipv6).1);
@@ -82,7 +81,7 @@ impl RawIpDriver {
     pub fn connect(&mut self, peer: IpAddr) -> io::Result<()> {
         self.socket.connect(&SocketAddr::new(peer, 0).into())?;
         self.connected = Some(peer);
-        self.local = socket::local_address(&self.socket)?;
+        self.local = super::local_address(&self.socket)?;
         Ok(())
     }
 

@@ -47,7 +47,6 @@
 //!
 //! What does not live here: which bytes make a packet, and who gets it.
 
-mod fast;
 mod landing;
 mod pages;
 mod remapping;
@@ -58,8 +57,7 @@ use std::{fmt, io};
 
 use landfall_placement::{Area, Span};
 
-pub use fast::FastBuffers;
-pub use landing::Landing;
+pub use landing::{FastBuffers, Landing};
 pub use pages::{Pages, PagesError};
 pub use remapping::Remapping;
 
@@ -168,7 +166,7 @@ pub struct Delivered {
 /// Where delivered bytes are at home.
 enum Home {
     Strip { _place: landing::Taken },
-    Buffer { _loan: fast::Loan },
+    Buffer { _loan: landing::Loan },
 }
 
 // SAFETY: bytes that are only read, in memory that the home keeps as it is, and

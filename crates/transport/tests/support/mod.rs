@@ -1,6 +1,5 @@
 //! An engine that does what a test tells it, and what else tests of drivers share.
 pub mod carriage;
-pub mod datagram;
 pub mod packet;
 pub mod scatter;
 pub mod streams;

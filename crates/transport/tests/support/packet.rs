@@ -213,7 +213,7 @@ pub mod tap {
     use landfall_transport::tap::{TapConfig, TapDriver};
 
     use crate::support::PATIENCE;
-    use crate::support::datagram::{Datagram, TO_PORT};
+    use crate::support::streams::{Datagram, TO_PORT};
 
     pub const PATH: PathId = PathId(4);
     pub const NAME: &str = "lftap0";

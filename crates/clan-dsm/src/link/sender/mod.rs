@@ -6,8 +6,7 @@ use alloc::collections::VecDeque;
 use landfall_congestion::{Arrived, Config as Congestion, Window};
 use landfall_placement::{Duration, Instant, Refusal, Serial32, Spans};
 
-use crate::link::cargo::Cargo;
-use crate::link::shelf::{Shelf, Stored};
+use crate::link::cargo::{Cargo, Shelf, Stored};
 use crate::wire::frame::FrameHeader;
 
 /// How a link sends: from the configuration.

@@ -8,8 +8,7 @@ use alloc::vec::Vec;
 use landfall_placement::{Instant, Random};
 use landfall_testkit::model::Choices;
 
-use super::host::Host;
-use super::packet;
+use super::{Host, packet};
 use crate::address::{Address, HostId, Kind, WORD};
 use crate::cookie::Cookie;
 use crate::native::Word;

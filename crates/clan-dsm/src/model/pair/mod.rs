@@ -2,9 +2,7 @@
 //! and what may happen to them: each write must take effect once, in its order,
 //! with the bytes, the firings and the results of the naive model.
 
-mod attack;
 mod calls;
-mod driver;
 mod ledger;
 mod side;
 
@@ -113,7 +111,7 @@ fn run(bytes: &[u8], with_story: bool) -> Vec<String> {
 /// bytes stand for, and gives all that is wrong then.
 #[must_use]
 pub fn withstand(bytes: &[u8]) -> Vec<String> {
-    attack::withstand(bytes)
+    calls::withstand(bytes)
 }
 
 /// Is it a frame, as it was sent?

@@ -9,15 +9,13 @@ use alloc::vec::Vec;
 
 use landfall_placement::{Area, Instant};
 
-use crate::address::{Address, HostId};
-use crate::cookie::Cookie;
-use crate::cookie::Rights;
+use crate::address::{Address, ApertureId, HostId, WindowId, WriteId};
+use crate::cookie::{Cookie, Rights};
 use crate::error::Error;
 use crate::events::EventQueue;
-use crate::ids::{ApertureId, WindowId, WriteId};
 use crate::nic::Nic;
 use crate::nic::line::Line;
-use crate::transfer::barriers::Writes;
+use crate::transfer::load::Writes;
 use crate::transfer::pio::WriteBuffer;
 
 /// A part of what [`Nic::publish`] writes.

@@ -2,10 +2,9 @@
 
 use landfall_placement::Area;
 
-use crate::cookie::Cookie;
-use crate::cookie::Rights;
+use crate::address::{ApertureId, LinkId, WindowId};
+use crate::cookie::{Cookie, Rights};
 use crate::error::Error;
-use crate::ids::{ApertureId, LinkId, WindowId};
 use crate::nic::Nic;
 use crate::tripwire::Place;
 

@@ -6,7 +6,6 @@
 
 mod endpoints;
 mod groups;
-mod links;
 mod memory;
 mod transfers;
 mod tripwires;

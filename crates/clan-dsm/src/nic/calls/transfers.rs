@@ -2,11 +2,12 @@
 
 use landfall_placement::{Area, Instant, WordFunction, WordWidth};
 
-use crate::address::{Address, WHOLE, WORD};
+use crate::address::{
+    Address, DmaId, EndpointId, LinkId, OperationId, ReadId, WHOLE, WORD, WindowId, WriteId,
+};
 use crate::cookie::Rights;
 use crate::endpoint::EndpointState;
 use crate::error::Error;
-use crate::ids::{DmaId, EndpointId, LinkId, OperationId, ReadId, WindowId, WriteId};
 use crate::nic::line::Line;
 use crate::nic::{MOST_ASKED, Nic};
 use crate::transfer::dma::DmaRequest;

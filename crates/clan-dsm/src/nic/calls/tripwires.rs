@@ -2,10 +2,10 @@
 
 use core::ops::Range;
 
+use crate::address::{ApertureId, TripsetId, TripwireId, WindowId};
 use crate::cookie::Access;
 use crate::error::Error;
 use crate::events::Source;
-use crate::ids::{ApertureId, TripsetId, TripwireId, WindowId};
 use crate::nic::Nic;
 use crate::offload::{Action, Place, Watch};
 

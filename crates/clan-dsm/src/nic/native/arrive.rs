@@ -6,12 +6,10 @@ use landfall_placement::{
     Check, Instant, Landing, Placement, Refusal, Serial32, Spans, Ticket, Unit,
 };
 
-use crate::address::{Address, Kind, WHOLE, WORD};
+use crate::address::{Address, ApertureId, Kind, LinkId, WHOLE, WORD};
 use crate::cookie::Rights;
 use crate::error::Reason;
-use crate::ids::{ApertureId, LinkId};
-use crate::native::Arrival;
-use crate::native::{Admitted, Burst, admit};
+use crate::native::{Admitted, Arrival, Burst, admit};
 use crate::nic::Nic;
 use crate::nic::line::Lands;
 use crate::offload::Landed;

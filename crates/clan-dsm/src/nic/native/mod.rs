@@ -8,7 +8,6 @@
 //!
 //! | file | what lives there |
 //! | --- | --- |
-//! | `mod` | the link: up, down, begun anew; who waits for what an adapter still does |
 //! | `arrive` | where packets belong, and what happens once they are there |
 //! | `send` | what goes into the next packet |
 //! | `mirror` | what an adapter knows that takes packets off this host |
@@ -28,14 +27,12 @@ use alloc::collections::VecDeque;
 use landfall_placement::{Instant, PathId, PathState, Serial32, Timeout};
 
 use super::Nic;
-use crate::address::{Address, HostId, WORD};
+use crate::address::{Address, ApertureId, HostId, LinkId, TripwireId, WORD};
 use crate::config::NativeConfig;
 use crate::cookie::Cookie;
 use crate::error::{Ended, Error};
 use crate::event::Event;
-use crate::ids::{ApertureId, LinkId, TripwireId};
-use crate::native::MOST_INDIVISIBLE;
-use crate::native::{NativeLink, Settings, State};
+use crate::native::{MOST_INDIVISIBLE, NativeLink, Settings, State};
 use crate::offload::{Command, Report, group_key};
 
 use arrive::Arriving;

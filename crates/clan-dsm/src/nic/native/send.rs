@@ -8,12 +8,11 @@ use alloc::collections::VecDeque;
 
 use landfall_placement::{Ecn, Instant, PathId, Peer, Serial32, Spans, Ticket, Transmit};
 
-use crate::address::{Address, WORD};
-use crate::ids::LinkId;
+use crate::address::{Address, LinkId, WORD};
 use crate::link::{Cargo, MAX_INLINE, Room};
 use crate::native::Burst;
 use crate::native::wire::Symbol;
-use crate::nic::fill::Filler;
+use crate::nic::engine::Filler;
 use crate::nic::news::Note;
 use crate::nic::{MOST_ASKED, Nic};
 use crate::transfer::dma::Action;

@@ -16,9 +16,8 @@
 #[cfg(test)]
 mod tests;
 
-use crate::address::WORD;
+use crate::address::{DmaId, EndpointId, WORD, WindowId};
 use crate::error::{Ended, Error};
-use crate::ids::{DmaId, EndpointId, WindowId};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use landfall_placement::{Area, Span};

@@ -13,7 +13,7 @@ use landfall::stp::{Memory, Peer, RemoteRights};
 use super::{Ask, Doors, EXPOSED, LIMIT, PORT, READY, Told, endpoint, within_limit};
 use crate::leaving::end_with_parent;
 use crate::style::hex;
-use crate::workload::clan::meet::ByPipe;
+use crate::workload::clan::job::ByPipe;
 
 /// So often it looks how far a Transfer is.
 const LOOK_EVERY: Duration = Duration::from_micros(200);

@@ -18,7 +18,7 @@ use landfall::stp::blocking::{Connection, Endpoint};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::workload::clan::meet::ByPipe;
+use crate::workload::clan::job::ByPipe;
 
 pub use answer::answer;
 pub(super) use answer::read_word;

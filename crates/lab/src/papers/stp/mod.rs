@@ -2,13 +2,11 @@
 //!
 //! | file | what it is |
 //! | --- | --- |
-//! | `paper` | the numbers of the paper |
-//! | `report` | the tables, for people |
+//! | `report` | the tables, for people; the numbers of the paper |
 //!
 //! What does not live here: how a line is measured; that is `perf`'s.
 
-pub(crate) mod paper;
-mod report;
+pub(crate) mod report;
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -20,12 +18,11 @@ use serde::Serialize;
 
 use crate::machine::Machine;
 use crate::perf::chosen::{self, Chosen};
-use crate::perf::group::{Group, Setting};
-use crate::perf::row::Absent;
-use crate::perf::row::Row;
+use crate::perf::local::{Group, Setting};
+use crate::perf::row::{Absent, Row};
 use crate::perf::{local, stp};
 use crate::style::{self, Progress, Style};
-use paper::{Line, Stated, TABLE_1, TABLE_2};
+use report::{Line, Stated, TABLE_1, TABLE_2};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -177,7 +174,7 @@ fn lines(setting: Setting<'_>) -> Group<'_> {
             Workload::SendfileTrunc,
             Workload::Touch,
         ],
-        stu: Some(paper::stu(setting.mtu)),
+        stu: Some(report::stu(setting.mtu)),
         bounds_segments: setting.pair.is_none(),
         ..Chosen::usual()
     };

@@ -9,15 +9,14 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use landfall_testbed::rivals::{Amount, Endpoints, Plan, Workload};
 use landfall_testbed::{Sample, cpu};
 
-use super::conduct::{Failure, conduct};
-use super::control::{Control, PORT, Word, boot};
+use super::control::{Control, Failure, PORT, Word, boot, conduct};
 use super::half;
-use super::test::{Kind, Test};
+use super::half::{Kind, Test};
 use crate::perf::chosen::{Chosen, UNPACED};
-use crate::perf::group::{Group, Setting};
+use crate::perf::local::{Group, Setting};
 use crate::perf::options::{Options, Protocol};
 use crate::perf::row::{Mode, Subject};
-use crate::perf::{Results, finish, plot, rivals};
+use crate::perf::{Results, finish, report, rivals};
 use crate::printable::printable;
 use crate::style::Progress;
 use crate::workload::Role;
@@ -60,7 +59,7 @@ pub struct Args {
 /// Measures, and prints the result.
 pub fn run(args: &Args) -> Result<ExitCode> {
     let options = &args.options;
-    plot::check(options.plot.as_deref())?;
+    report::check(options.plot.as_deref())?;
     ensure!(
         !options.soaker,
         "--soaker: it watches the cores of both sides, and is there for `perf local` only"

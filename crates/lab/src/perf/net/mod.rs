@@ -3,18 +3,14 @@
 //!
 //! | file | what it is |
 //! | --- | --- |
-//! | `control` | the connection by which both agree: one JSON object a line |
-//! | `test` | what is measured next, and what a server can bear |
-//! | `half` | what one program does of it; both halves as one result |
-//! | `conduct` | a test under way: our half, and the news for the other |
+//! | `control` | the connection by which both agree: one JSON object a line; a test under way: our half, and the news for the other |
+//! | `half` | what one program does of it; both halves as one result; what is measured next, and what a server can bear |
 //! | `server`, `client` | the commands |
 //!
 //! What does not live here: how a side sends or receives. The engines' halves are those of
 //! `workload` (`bulk`, `talk`), the kernel's the testbed's (`rivals::far`).
 
 pub mod client;
-mod conduct;
 mod control;
 mod half;
 pub mod server;
-mod test;

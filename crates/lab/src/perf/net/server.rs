@@ -15,9 +15,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use landfall_transport::signals::Endings;
 
-use super::conduct::{Failure, conduct};
-use super::control::{Control, Ender, PORT, PROTOCOL, Word, boot, plain};
-use super::test::{Kind, Test};
+use super::control::{Control, Ender, Failure, PORT, PROTOCOL, Word, boot, conduct, plain};
+use super::half::{Kind, Test};
 use crate::machine::Machine;
 use crate::printable::printable;
 use crate::style;

@@ -3,14 +3,12 @@
 //! | file | what it is |
 //! | --- | --- |
 //! | this | all papers in turn, each value beside the paper's and the model's |
-//! | `qpip` | QPIP's figures, by the paths of `perf` |
-//! | `words` | the values in Markdown, HTML and CSV |
+//! | `qpip` | QPIP's figures, by the paths of `perf`; the values in Markdown, HTML and CSV |
 //!
 //! What does not live here: how STP, speculative defragmentation and CLAN are measured;
 //! that is `paper stp`, `paper defrag` and `paper clan`, at a smaller scale.
 
 mod qpip;
-mod words;
 
 use std::time::Duration;
 
@@ -18,12 +16,12 @@ use nic_firmware_model::reproduce::report::Chapter;
 use nic_firmware_model::reproduce::{Design, Exhibit};
 use serde::Serialize;
 
-use super::names;
+use super::page;
 use crate::machine::Machine;
 use crate::papers::{clan, defrag, stp};
 use crate::style::Progress;
 
-pub(super) use words::{csv, html, introduction, markdown};
+pub(super) use qpip::{csv, html, introduction, markdown};
 
 /// A value that was measured, and where it belongs.
 #[derive(Clone, Debug, PartialEq)]
@@ -99,7 +97,7 @@ pub(super) fn measure(chapters: &[Chapter], quick: bool, progress: &Progress) ->
     let (mut exhibits, mut absent) = (Vec::new(), Vec::new());
     for chapter in chapters {
         let Some(design) = chapter.design else { continue };
-        let key = names::key(chapter.design);
+        let key = page::key(chapter.design);
         progress.say(&format!("measuring: {key}"));
         let (found, lacks) = match of(design, quick, progress) {
             Ok(measured) => measured,
@@ -156,7 +154,7 @@ fn stp(quick: bool, progress: &Progress) -> Measured {
 
 /// What was found, at the exhibits that it belongs to.
 fn beside(chapter: &Chapter, found: &[Found]) -> Vec<LiveExhibit> {
-    let ids = names::ids(chapter);
+    let ids = page::ids(chapter);
     let exhibits = chapter.exhibits.iter().zip(ids).map(|(exhibit, id)| {
         let of_it = found.iter().filter(|found| found.exhibit == exhibit.name);
         let values = of_it.map(|found| value(exhibit, found)).collect();

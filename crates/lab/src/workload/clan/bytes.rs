@@ -9,8 +9,7 @@ use landfall::clan::{Error, Fabric};
 use landfall_testbed::RttHistogram;
 use landfall_testbed::cpu::{CpuMeter, TaskUse};
 
-use super::job::{Answered, Asked, Job};
-use super::meet::Meet;
+use super::job::{Answered, Asked, Job, Meet};
 use crate::workload::Pattern;
 
 /// Both sides walk through as much memory as the kernel's rivals do in their widest

@@ -8,8 +8,7 @@ use landfall::clan::{Error, Fabric, Local, Remote, Rights, Stage, WORD};
 use landfall_testbed::RttHistogram;
 use landfall_testbed::cpu::{CpuMeter, TaskUse};
 
-use super::job::{Answered, Asked, Job, Work};
-use super::meet::Meet;
+use super::job::{Answered, Asked, Job, Meet, Work};
 
 /// So many round trips at the start are not recorded, or as many as fit into the time.
 const WARM_UP: u64 = 100;

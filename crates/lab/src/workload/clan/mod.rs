@@ -2,12 +2,10 @@
 //!
 //! | file | what it is |
 //! | --- | --- |
-//! | `job` | what is done, for how long, and what came of it |
-//! | `meet` | how the two sides exchange their cookies |
+//! | `job` | what is done, for how long, and what came of it; how the two sides exchange their cookies |
 //! | `word` | a word written, seen and answered |
 //! | `message` | a message written, its end seen and answered |
-//! | `elements` | elements through a distributed queue |
-//! | `dma` | memory into the other side's memory |
+//! | `elements` | elements through a distributed queue; memory into the other side's memory |
 //! | `bytes` | bytes through a stream |
 //! | `threads` | two sides as threads of this process |
 //! | `network` | two nodes over UDP or Ethernet |
@@ -16,10 +14,8 @@
 
 pub(crate) mod bare;
 mod bytes;
-mod dma;
 mod elements;
 pub(crate) mod job;
-pub(crate) mod meet;
 mod message;
 pub(crate) mod network;
 pub mod process;
@@ -29,8 +25,7 @@ mod word;
 use anyhow::Result;
 use landfall::clan::Fabric;
 
-use job::{Answered, Asked, Job, Work};
-use meet::Meet;
+use job::{Answered, Asked, Job, Meet, Work};
 
 /// The side that begins, and that counts.
 fn ask<F: Fabric>(fabric: &F, meet: &mut dyn Meet, job: &Job) -> Result<Asked> {
@@ -38,7 +33,7 @@ fn ask<F: Fabric>(fabric: &F, meet: &mut dyn Meet, job: &Job) -> Result<Asked> {
         Work::Word { .. } => word::ask(fabric, meet, job),
         Work::Message { .. } => message::ask(fabric, meet, job),
         Work::Elements { batch, .. } => elements::put(fabric, meet, job, batch),
-        Work::Dma { request } => dma::write(fabric, meet, job, request),
+        Work::Dma { request } => elements::write(fabric, meet, job, request),
         Work::Bytes { message, acknowledged } => {
             bytes::write(fabric, meet, job, (message, acknowledged))
         }
@@ -51,7 +46,7 @@ fn answer<F: Fabric>(fabric: &F, meet: &mut dyn Meet, job: &Job) -> Result<Answe
         Work::Word { .. } => word::answer(fabric, meet, job),
         Work::Message { .. } => message::answer(fabric, meet, job),
         Work::Elements { .. } => elements::get(fabric, meet, job),
-        Work::Dma { request } => dma::receive(fabric, meet, job, request),
+        Work::Dma { request } => elements::receive(fabric, meet, job, request),
         Work::Bytes { message, acknowledged } => {
             bytes::read(fabric, meet, job, (message, acknowledged))
         }

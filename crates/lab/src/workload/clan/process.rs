@@ -12,8 +12,7 @@ use landfall::clan::shared::{Shared, SharedConfig};
 use landfall_testbed::rivals::Endpoints;
 use landfall_testbed::{Sample, cpu};
 
-use super::job::{Answered, Job, sample};
-use super::meet::ByPipe;
+use super::job::{Answered, ByPipe, Job, sample};
 use crate::leaving::{TemporaryFolder, end_with_parent};
 use crate::workload::side::place_thread;
 

@@ -8,8 +8,7 @@ use landfall::clan::Fabric;
 use landfall_testbed::Sample;
 use landfall_testbed::rivals::{Endpoints, Side};
 
-use super::job::{Job, sample};
-use super::meet::ByChannel;
+use super::job::{ByChannel, Job, sample};
 use crate::workload::side::{both, joined, place_thread};
 
 /// Makes the node of a side, on its thread.

@@ -8,8 +8,7 @@ use landfall::clan::{Access, Error, Fabric, Local, Remote, Rights, Stage, Tripwi
 use landfall_testbed::RttHistogram;
 use landfall_testbed::cpu::{CpuMeter, TaskUse};
 
-use super::job::{Answered, Asked, Job, Waiting, Work};
-use super::meet::Meet;
+use super::job::{Answered, Asked, Job, Meet, Waiting, Work};
 
 /// Round trips at the start that are not recorded, as with the kernel's rivals.
 const WARM_UP: u64 = 1000;

@@ -4,10 +4,8 @@
 //! | file | what it is |
 //! | --- | --- |
 //! | `source` | who sends them, and what comes in between |
-//! | `sink` | who joins them |
-//! | `flow` | the window, and the phases of a run |
+//! | `sink` | who joins them; the window, and the phases of a run |
 
-mod flow;
 mod sink;
 mod source;
 
@@ -22,8 +20,7 @@ use landfall_testbed::{CpuSplit, IngressLoss, Lose, Sample, VethPair, ingress};
 
 use super::Pattern;
 use super::side::{Rendezvous, Shared, both, joined, place_thread};
-use flow::{Flow, Phase, Window};
-use sink::{Came, Sink, Told};
+use sink::{Came, Flow, Phase, Sink, Told, Window};
 use source::Source;
 
 /// Where pages go.

@@ -3,11 +3,9 @@
 //! | file | what it is |
 //! | --- | --- |
 //! | this | the adapter on its link, and one loop for all clients |
-//! | `session` | a client's connection |
+//! | `session` | a client's connection; clients without a connection |
 //! | `room` | where what is echoed lies between coming and going |
-//! | `datagrams` | clients without a connection |
 
-mod datagrams;
 mod room;
 mod session;
 
@@ -26,8 +24,7 @@ use landfall::qpip::{
 use super::ledger::Ledger;
 use super::{Args, PERIOD, Service, TICK, characters};
 use crate::bigmtu;
-use datagrams::Datagrams;
-use session::{Idle, Session};
+use session::{Datagrams, Idle, Session};
 
 /// Where it serves, if nothing else is said.
 const USUAL_ADDRESS: &str = "10.9.0.2/24";
@@ -169,7 +166,7 @@ impl<'a> Hall<'a> {
     fn open(adapter: &Adapter, local: SocketAddr, args: &Args, ledger: &'a Ledger) -> Result<Self> {
         let most = usize::from(args.clients);
         let domain = adapter.domain()?;
-        let places = most as u32 * session::COMPLETIONS + datagrams::COMPLETIONS;
+        let places = most as u32 * session::COMPLETIONS + session::DATAGRAM_COMPLETIONS;
         let done = adapter.completion_queue(places)?;
         let letters = Memory::from_bytes(&characters(LETTERS));
         let letters = domain.register(letters, Access::Read)?;

@@ -24,7 +24,7 @@
 //! | --- | --- |
 //! | `builder` | what can be chosen, and what was done |
 //! | `terms` | what two hosts agree on, and how they do; the elements of both queues |
-//! | `outgoing`, `incoming` | the two directions of a connection; what stands in front of a packet |
+//! | `outgoing` | the two directions of a connection; what stands in front of a packet |
 //! | `switchboard` | which connections there are; what waits for one |
 //! | `kernel` | packets from the kernel |
 //! | `workers` | the threads, and which of them drives the node |
@@ -35,7 +35,6 @@
 //! What does not live here: shared memory and queues (those are CLAN's), and IP.
 
 mod builder;
-mod incoming;
 mod kernel;
 mod outgoing;
 mod switchboard;

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use clan_dsm::{ConnectRequest, Cookie, HostId, Notice, Port, PortAddress, Rights};
 use landfall_transport::Wait;
 
-use super::incoming::Incoming;
 use super::outgoing::{HEADER, Outgoing, ROOM};
+use super::workers::Incoming;
 use crate::clan::layer::queue::{Receiver, Sender};
 use crate::clan::layer::{Half, queue};
 use crate::clan::network::{Aperture, Endpoint, Node};

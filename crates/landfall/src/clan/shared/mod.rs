@@ -53,7 +53,6 @@
 
 mod aperture;
 mod events;
-mod guest;
 mod host;
 mod node;
 mod remote;

@@ -15,8 +15,8 @@ use landfall_transport::{Bell, Wait};
 
 use super::SharedConfig;
 use super::aperture::Aperture;
-use super::guest::Inlet;
 use super::host::Host;
+use super::remote::Inlet;
 use super::tripwire::Wire;
 use super::trouble::{self, locked};
 use crate::clan::events::Call;

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use landfall_transport::shm::rendezvous::{Channel, Listener, Readiness, RendezvousError};
 
-use super::guest::Guest;
 use super::host::Host;
 use super::node::Node;
+use super::remote::Guest;
 use super::trouble::{self, locked};
 use crate::clan::Error;
 

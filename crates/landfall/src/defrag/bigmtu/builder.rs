@@ -10,9 +10,8 @@ use landfall_transport::tap::{TapConfig, open_frames};
 use spec_defrag::cut::Df;
 use spec_defrag::{Prediction, reassembly};
 
-use super::super::fate::{Fate, Hook};
 use super::super::receiver::Receiver;
-use super::super::sender::{CutBy, Sender};
+use super::super::sender::{CutBy, Fate, Hook, Sender};
 use super::super::technique::{Delivery, Technique, Wanted};
 use super::down::Down;
 use super::lower::{Shield, in_use};

@@ -17,8 +17,7 @@ use nic_firmware_model::machine::Adapter;
 use spec_defrag::{Descriptor, Receiver as Engine};
 
 use super::super::packet::Holder;
-use super::posted::Receive as _;
-use super::{Heard, Lane, Moved};
+use super::{Heard, Lane, Moved, Receive as _};
 
 /// See the module.
 #[derive(Debug)]

@@ -8,7 +8,7 @@ use spec_defrag::model::{LONGEST_FRAME, Naive, Reading, Setup, Step, read};
 use spec_defrag::{Body, Config, Lend, Packet, Way};
 
 use super::faulty::Fault;
-use super::sides::{NaiveSide, OffloadedSide, Side};
+use super::{NaiveSide, OffloadedSide, Side};
 use crate::hamachi::{DriverConfig, Ram, Room, Tables, WhenOut};
 
 /// How a run is set up.

@@ -2,7 +2,6 @@
 //!
 //! | file | what is there |
 //! | --- | --- |
-//! | `mod` | what is shown of each design, in one form |
 //! | `today` | today's constants, each with where it comes from |
 //! | `stp`, `qpip` | frame by frame, on two simulated hosts with such adapters |
 //! | `defrag`, `clan` | stages of a pipeline |

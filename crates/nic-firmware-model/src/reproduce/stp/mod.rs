@@ -6,11 +6,8 @@
 //!
 //! | file | what is there |
 //! | --- | --- |
-//! | `mod` | the exhibits, and the promise of GSN |
-//! | `hosts` | what the tables state, and what the machines spend, fitted to the lines that may be fitted to |
-//! | `constants` | the same, each with the line that it comes from |
+//! | `hosts` | what the tables state, and what the machines spend, fitted to the lines that may be fitted to; the same, each with the line that it comes from |
 
-mod constants;
 mod hosts;
 
 use core::time::Duration;
@@ -21,7 +18,7 @@ use super::exhibit::{Design as Paper, Exhibit, Row, Value};
 use crate::machine::{self, Coalescing};
 use crate::tigon::figures::{Account, Design, Message, one_way, transfer};
 
-pub use constants::constants;
+pub use hosts::constants;
 
 const COLUMNS: [&str; 3] = ["MB/s (2^20)", "receiver, %", "sender, %"];
 

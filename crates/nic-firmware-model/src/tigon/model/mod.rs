@@ -8,13 +8,11 @@
 //! | file | what is there |
 //! | --- | --- |
 //! | `setup` | the configurations that are tried |
-//! | `steps` | what may happen, decoded from any bytes; frames that nobody sent so |
-//! | `play` | the users at both ends, and what they do |
+//! | `play` | the users at both ends, and what they do; what may happen, decoded from any bytes; frames that nobody sent so |
 //! | `faulty` | a firmware with a fault |
 
 mod faulty;
 mod play;
-mod steps;
 
 use landfall_simnet::EngineNode;
 use landfall_testkit::model::Choices;
@@ -26,8 +24,7 @@ use crate::machine::{Adapter, Costs, Parts};
 use crate::node::NicNode;
 use crate::world::Record;
 use crate::world::play::Play;
-use play::Players;
-use steps::Setup;
+use play::{Players, Setup};
 
 /// The host behind a Tigon-II.
 pub type Adapted = NicNode<Faulty, Endpoint>;

@@ -6,10 +6,9 @@ use landfall_placement::{Check, Instant, Placement, Refusal, Spans, Unit};
 
 use super::{Arrival, Outcome, is_intact, sum_of};
 use crate::adapter::Adapter;
-use crate::adapter::demux::{Ends, any_of};
+use crate::adapter::demux::{Ends, Opening, any_of};
 use crate::adapter::interface::route;
 use crate::adapter::landing::{Origin, Placing};
-use crate::adapter::opening::Opening;
 use crate::adapter::queue_pair::{Phase, QueuePair, Role};
 use crate::offload::{Datagram, Hit, Incoming, Segment as Expected};
 use crate::queue::Hold;

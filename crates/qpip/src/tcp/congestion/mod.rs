@@ -11,15 +11,13 @@
 //! segments would make slow start slower the better the receiver merges.
 
 mod cubic;
-mod hystart;
 mod prr;
 #[cfg(test)]
 mod tests;
 
 use landfall_placement::{Duration, Instant};
 
-use cubic::{Cubic, Epoch};
-use hystart::{HyStart, Verdict};
+use cubic::{Cubic, Epoch, HyStart, Verdict};
 
 pub(crate) use prr::{Delivery, Prr};
 
@@ -160,7 +158,7 @@ impl Controller {
         let step = match verdict {
             _ if !may_grow => 0,
             Verdict::Grow => bytes,
-            Verdict::GrowSlowly => bytes / hystart::SLOWER_BY,
+            Verdict::GrowSlowly => bytes / cubic::SLOWER_BY,
             Verdict::Leave => {
                 self.threshold = self.window;
                 self.past = Past::Nothing;

@@ -4,4 +4,3 @@
 mod messages;
 mod pair;
 mod states;
-mod windows;

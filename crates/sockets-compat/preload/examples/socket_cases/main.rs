@@ -7,14 +7,11 @@
 mod abuse;
 mod basics;
 mod busy_sets;
-mod duplex;
 mod ends;
 mod forks;
 mod handlers;
 mod options;
 mod pair;
-mod pipes;
-mod sandbox;
 mod strangers;
 mod watching;
 
@@ -32,16 +29,13 @@ fn main() {
         ["echoed_by", port] => return pair::echoed_by(port.parse().expect("a port")),
         _ => {}
     }
-    let groups: [&[Case]; 12] = [
+    let groups: [&[Case]; 9] = [
         basics::CASES,
         ends::CASES,
         watching::CASES,
         busy_sets::CASES,
-        duplex::CASES,
         options::CASES,
-        pipes::CASES,
         forks::CASES,
-        sandbox::CASES,
         abuse::CASES,
         handlers::CASES,
         strangers::CASES,

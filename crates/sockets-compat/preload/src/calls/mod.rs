@@ -17,14 +17,11 @@
 //! else what stood behind the name before.
 
 mod bytes;
-mod connect;
 mod descriptors;
 mod epoll;
-mod files;
 mod messages;
 mod processes;
 mod sockets;
-mod splice;
 pub(crate) mod streams;
 mod waiting;
 

@@ -11,8 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use super::roads::Road;
-use super::wire::{Frame, HEAD, Nonsense, PIECE};
+use super::wire::{Frame, HEAD, Nonsense, PIECE, Road};
 use crate::connection::{CLOSED, NOBODY, RESET, SHUT};
 use crate::far::{Answer, LEFT};
 use crate::kernel::{self, Part};

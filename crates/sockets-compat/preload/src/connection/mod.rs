@@ -486,12 +486,12 @@ impl<'a> Shared<'a> {
     /// Whether calls on this end wait.
     pub(crate) fn waits(&self, fd: i32) -> bool {
         let word = &self.segment.end(self.side).waits;
-        crate::waits::do_they(word, || !kernel::is_nonblocking(fd))
+        crate::patience::do_they(word, || !kernel::is_nonblocking(fd))
     }
 
     /// Somebody has said whether calls on this end shall wait.
     pub(crate) fn forget_whether_it_waits(&self) {
-        crate::waits::forget(&self.segment.end(self.side).waits);
+        crate::patience::forget(&self.segment.end(self.side).waits);
     }
 
     /// Whether what we send goes into the ring.

@@ -13,9 +13,8 @@ use sockets_compat::tokio::{StpListener, StpSeqPacket};
 use sockets_compat::{Address, Carrier, StpHost, StpOptions};
 use tokio::io::AsyncWrite;
 
-use super::names;
+use super::exchange::{Mapped, State};
 use super::packets::{self, File, Kind, LONGEST};
-use super::page::{Mapped, State};
 use super::service::{Alive, Far, Order, Way, is_ending, ready, spawn, within};
 use crate::kernel::{Errno, Part};
 
@@ -184,7 +183,7 @@ async fn hand_in(
         its_page.set_limit(limit);
     }
     its_page.set_state(State::Connected);
-    let names = names::write(here, there);
+    let names = packets::write(here, there);
     loop {
         let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
         match packets::send_bytes(far.fd(), &[&names], &[&near, &file], flags) {

@@ -13,9 +13,7 @@
 
 mod carriers;
 mod exchange;
-pub(crate) mod names;
-mod packets;
-mod page;
+pub(crate) mod packets;
 mod service;
 
 use std::ffi::c_int;
@@ -25,8 +23,8 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use crate::kernel::Errno;
 use crate::lock::Locked;
 use crate::{kernel, process, rules, table};
+use exchange::{Mapped, State};
 use packets::{File, Kind};
-use page::{Mapped, State};
 use service::{Order, Way};
 
 pub(crate) use exchange::{receive, send};
@@ -174,14 +172,14 @@ impl Socket {
         {
             return Err(Errno(libc::EINVAL));
         }
-        let mut body = [0_u8; names::BOTH];
+        let mut body = [0_u8; packets::BOTH];
         let parts = [kernel::Part { base: body.as_mut_ptr(), len: body.len() }];
         // SAFETY: memory of ours.
         let packet = unsafe { packets::receive(fd, &parts, 0) }?;
         let [Some(near), Some(page)] = packet.files else {
             return Err(Errno(if packet.len == 0 { libc::EINVAL } else { libc::ECONNABORTED }));
         };
-        let (here, there) = names::read(&body).ok_or(Errno(libc::ECONNABORTED))?;
+        let (here, there) = packets::read(&body).ok_or(Errno(libc::ECONNABORTED))?;
         packets::set_flags(&near, flags)?;
         let names = Names { here: Some(here), there: Some(there) };
         let socket = Socket {

@@ -18,8 +18,8 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use super::carriers::{self, Hosts};
+use super::exchange::Mapped;
 use super::packets::{self, File};
-use super::page::Mapped;
 use crate::kernel::{self, Errno};
 use crate::lock::Locked;
 

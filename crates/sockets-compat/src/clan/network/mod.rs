@@ -8,7 +8,6 @@
 //!                    <- Message  likewise
 //! ```
 
-mod door;
 mod greeting;
 
 use std::collections::BTreeMap;
@@ -30,7 +29,7 @@ use crate::errors;
 use crate::listener::Listener;
 use crate::stream::ByteStream;
 use crate::waiting::locked;
-use door::Door;
+use greeting::Door;
 pub(super) use greeting::Kind;
 
 /// This process's place in a network of hosts whose memory others write. Clones are the

@@ -9,7 +9,7 @@ use landfall_placement::{Duration, Instant, Random};
 
 use super::super::frame::{ControlFrame, FRAME_LEN, Lease, Mac, Message, Nonce, Ticket};
 use super::super::{Gate, GateConfig, Mode, Requester, RequesterConfig, TransferId};
-use super::judge::{Judge, LONGEST_PACKET};
+use super::{Judge, LONGEST_PACKET};
 
 const GATE: Mac = [2, 0, 0, 0, 1, 0];
 const DELAY: Duration = Duration::from_micros(15);

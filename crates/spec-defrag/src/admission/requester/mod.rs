@@ -1,7 +1,6 @@
 //! The sender's side, towards one receiver: asks, refreshes, and keeps to what it got.
 
 mod answers;
-mod config;
 #[cfg(test)]
 mod tests;
 mod throttle;
@@ -14,7 +13,7 @@ use landfall_tables::Table;
 use super::frame::{ControlFrame, FRAME_LEN, Lease, Message};
 use super::{ConfigError, TooMany};
 use answers::Series;
-pub use config::{Allowance, Answer, Lost, Mode, RequesterConfig, RequesterEvent};
+pub use throttle::{Allowance, Answer, Lost, Mode, RequesterConfig, RequesterEvent};
 use throttle::{Meter, Throttle};
 
 /// Events that wait for [`Requester::poll_event`]; older ones are forgotten.

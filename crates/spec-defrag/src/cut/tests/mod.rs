@@ -1,7 +1,6 @@
 //! Vectors that were worked out by hand, second opinions, and properties.
 
 mod properties;
-mod rules;
 
 use std::vec::Vec;
 

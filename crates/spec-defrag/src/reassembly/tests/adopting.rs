@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::buffers::LEAD;
-use crate::packet::Way;
+use crate::memory::Way;
 use crate::reassembly::{Adopted, Congestion};
 
 /// What landed in a page: `filled` bytes of a packet in pieces of `unit`, the

@@ -6,15 +6,13 @@ use landfall_placement::{Area, Duration, Ecn, Instant, Refusal, RegionId, Span};
 
 use super::{Arrived, Config, Reassembly};
 use crate::buffers::{Buffers, LARGE};
-use crate::memory::{Memory, Pieces};
-use crate::packet::{Body, Packet};
+use crate::memory::{Body, Memory, Packet, Pieces};
 use crate::wire::{Fragment, Parsed, parse};
 
 mod adopting;
 mod bounds;
 mod model;
 mod rules;
-mod sequences;
 
 const NOW: Instant = Instant::from_millis(1);
 const PAGE: u32 = 4096;

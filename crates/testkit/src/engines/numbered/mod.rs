@@ -34,12 +34,11 @@
 //!
 //! | file | state |
 //! | --- | --- |
-//! | `connection` | keys, numbers used, answers remembered |
+//! | `connection` | keys, numbers used, answers remembered; what happens when nothing comes |
 //! | `incoming` | one message that is received |
 //! | `outgoing` | one message that is sent |
 //! | `receive` | what a unit does to all of them |
 //! | `transmit` | what is sent next |
-//! | `timers` | what happens when nothing comes |
 
 mod config;
 mod connection;
@@ -47,7 +46,6 @@ pub mod header;
 mod incoming;
 mod outgoing;
 mod receive;
-mod timers;
 mod transmit;
 
 use alloc::boxed::Box;

@@ -16,15 +16,17 @@
 //! much again, for what was sent has to be taken out, and descriptors could come with it; a
 //! timer that is set to now (`timerfd_settime`) waits for nothing either, but for the timer
 //! of the processor, which takes eight times as long on a virtual machine.
+//!
+//! Sleeping at a word: the kernel's futex, across processes.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Relaxed, SeqCst};
+use std::time::Duration;
 use std::{io, ptr};
 
 use thiserror::Error;
 
-use super::futex;
 use crate::memory::{Piece, SharedMemoryError};
 use crate::shm::{Word, is_event};
 
@@ -142,7 +144,7 @@ impl Ringer {
     #[cold]
     fn wake(&self, word: &AtomicU64, sleepers: u64) {
         if sleepers & AT_WORD != 0 {
-            futex::wake(word);
+            wake(word);
         }
         if sleepers & !AT_WORD != 0 {
             signal(self.event.as_fd());
@@ -196,4 +198,46 @@ pub(crate) fn retract(word: &impl Word, place: u64) {
 pub(crate) fn awaited<W: Word>(word: &W) -> u64 {
     W::fence(SeqCst);
     if word.load(Relaxed) == 0 { 0 } else { word.swap(0, AcqRel) }
+}
+
+/// The half of the word that holds its low bits: the kernel compares 32 bits.
+const fn low_half(word: &AtomicU64) -> *const u32 {
+    let first = word.as_ptr().cast_const().cast::<u32>();
+    if cfg!(target_endian = "big") { first.wrapping_add(1) } else { first }
+}
+
+/// Sleeps until somebody calls [`wake`], or the time is over; not at all if the low half
+/// of the word is another than that of `seen` now. It may return early.
+pub(super) fn wait(word: &AtomicU64, seen: u64, at_most: Duration) -> Result<(), WakeError> {
+    // Bounded by the caller to parts of a second.
+    let time = libc::timespec {
+        tv_sec: at_most.as_secs() as libc::time_t,
+        tv_nsec: at_most.subsec_nanos().into(),
+    };
+    let (word, operation) = (low_half(word), libc::FUTEX_WAIT);
+    // SAFETY: the kernel reads four bytes of a live atomic, which are aligned, and a time
+    // that outlives the call.
+    match unsafe { libc::syscall(libc::SYS_futex, word, operation, seen as u32, &raw const time) } {
+        0 => Ok(()),
+        _ => match io::Error::last_os_error() {
+            error
+                if matches!(
+                    error.raw_os_error(),
+                    Some(libc::EAGAIN | libc::EINTR | libc::ETIMEDOUT)
+                ) =>
+            {
+                Ok(())
+            }
+            error => Err(WakeError::System { call: "futex", error }),
+        },
+    }
+}
+
+/// Wakes all that sleep at the word.
+pub(super) fn wake(word: &AtomicU64) {
+    let (word, operation, all) = (low_half(word), libc::FUTEX_WAKE, i32::MAX);
+    let no_time = ptr::null::<libc::timespec>();
+    // SAFETY: four bytes of a live atomic; the kernel takes their address, and reads
+    // nothing. Nobody there is no error.
+    let _ = unsafe { libc::syscall(libc::SYS_futex, word, operation, all, no_time) };
 }

@@ -38,7 +38,6 @@
 //! announcement that was not taken back.
 
 mod doorbell;
-mod futex;
 mod sleeper;
 
 pub use doorbell::{Doorbell, Ringer, WakeError};

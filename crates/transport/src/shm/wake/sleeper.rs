@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
+use super::doorbell;
 use super::doorbell::{AT_EVENT, AT_WORD, Doorbell, WakeError, announce, awaited, retract, signal};
-use super::futex;
 use crate::driver::Interest;
 use crate::memory::Piece;
 use crate::wait::Wait;
@@ -284,7 +284,7 @@ impl Sleeper {
     ) -> Result<bool, WakeError> {
         let Some(word) = place.words().first() else { return Ok(ready()) };
         let is_ready = ready();
-        let slept = if is_ready { Ok(()) } else { futex::wait(word, held, at_most) };
+        let slept = if is_ready { Ok(()) } else { doorbell::wait(word, held, at_most) };
         retract(word, AT_WORD);
         self.retract(AT_WORD);
         slept.map(|()| is_ready || ready())
@@ -353,7 +353,7 @@ impl Sleeper {
 fn rouse(word: &Piece) {
     if let Some(word) = word.words().first() {
         retract(word, AT_WORD);
-        futex::wake(word);
+        doorbell::wake(word);
     }
 }
 

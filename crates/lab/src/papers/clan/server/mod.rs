@@ -4,12 +4,10 @@
 //! | file | what it is |
 //! | --- | --- |
 //! | this | which servers take turns, and what is said of each |
-//! | `clients` | what a client does, written once for all servers |
+//! | `clients` | what a client does, written once for all servers; connections of the kernel behind `epoll` |
 //! | `ours` | endpoints, tripwires and the event queue |
-//! | `kernel` | connections of the kernel behind `epoll` |
 
 mod clients;
-mod kernel;
 mod ours;
 
 use std::fs;
@@ -152,8 +150,8 @@ fn run(carrier: Carrier, at: &Endpoints, scale: Scale, endpoints: usize) -> Resu
     match carrier {
         Carrier::Channel => ours::run(ours::Way::Channel, at, scale, endpoints),
         Carrier::Udp => ours::run(ours::Way::Udp, at, scale, endpoints),
-        Carrier::Unix => kernel::run(kernel::Kind::Unix, at, scale, endpoints),
-        Carrier::Tcp => kernel::run(kernel::Kind::Tcp, at, scale, endpoints),
+        Carrier::Unix => clients::run(clients::Kind::Unix, at, scale, endpoints),
+        Carrier::Tcp => clients::run(clients::Kind::Tcp, at, scale, endpoints),
     }
 }
 

@@ -6,14 +6,12 @@
 //! | --- | --- |
 //! | `wire` | real headers: Ethernet, IPv4, TCP, UDP, fragments |
 //! | `connection` | TCP as far as it shapes traffic |
-//! | `admission` | the driver's part in admission control |
 //! | `switch` | in which order frames for one station leave |
 //! | `station` | a processor, a driver, an adapter, a program |
 //! | `tpcd` | a distributed database: two hosts answer one master |
-//! | `ttcp` | one long transfer, and what disturbs it |
+//! | `ttcp` | one long transfer, and what disturbs it; the driver's part in admission control |
 //! | `sor` | distributed shared memory: pages to the hosts and back |
 
-mod admission;
 pub(crate) mod sor;
 mod station;
 pub(crate) mod tpcd;
@@ -26,8 +24,8 @@ use anyhow::{Result, ensure};
 use landfall_placement::{Instant, Random};
 use landfall_simnet::{LinkConfig, Outcome, Sim};
 
-use admission::Admission;
 use station::{Costs, Program, Station};
+use ttcp::Admission;
 pub(crate) use wire::{Headers, Host, Service};
 use wire::{KEPT, Switch, stations};
 #[cfg(test)]

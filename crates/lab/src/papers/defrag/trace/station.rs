@@ -9,7 +9,7 @@ use landfall_simnet::{Frame, LinkState, Node, Outbox, PortId};
 use spec_defrag::admission::{Mode, is_control};
 
 use super::Arrival;
-use super::admission::Admission;
+use super::ttcp::Admission;
 use super::wire::{Headers, Host, MSS, Message, PAGE, Packet, Transport, stations};
 
 /// How long the processor takes.

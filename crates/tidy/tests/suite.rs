@@ -1,0 +1,6 @@
+//! All rules of this repository, as one program.
+
+mod documents;
+mod graph;
+mod packages;
+mod source;
