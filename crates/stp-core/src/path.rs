@@ -45,16 +45,16 @@ pub(crate) struct Order {
     /// The header of its Data, but for what differs from STU to STU.
     pub(crate) header: Header,
     pub(crate) region: RegionId,
-    /// Where in the region the byte for buffer offset `origin` is.
+    /// Where in the region the first byte of the Block is, and where in the buffer.
     pub(crate) at: u64,
     pub(crate) origin: u32,
     /// The size of an STU: of all but the last of the Block.
     pub(crate) stu: u16,
-    /// The buffer offset of the next STU.
+    /// How far into the Block the next STU begins.
     pub(crate) next: u32,
-    /// Where the granted STUs end.
+    /// Where in it the granted STUs end.
     pub(crate) end: u32,
-    /// Where the Block ends.
+    /// How long it is.
     pub(crate) block_end: u32,
     /// Which STUs from `next` on are wanted; the lowest bit is set while any is.
     pub(crate) wanted: Wanted,
@@ -81,7 +81,7 @@ pub(crate) enum Wanted {
 }
 
 impl Order {
-    /// The next STU: its buffer offset and memory, and moves on.
+    /// The next STU: its place in the Block and its memory; and moves on.
     #[inline]
     pub(crate) fn take(&mut self) -> Option<(u32, Span)> {
         if let Wanted::Bits(bits) = self.wanted {
@@ -92,13 +92,13 @@ impl Order {
             self.next = self.next.saturating_add(skipped * u32::from(self.stu));
             self.wanted = Wanted::Bits(bits >> skipped >> 1);
         }
-        let offset = self.next;
-        let end = offset.saturating_add(self.stu.into()).min(self.end);
-        if end <= offset {
+        let from = self.next;
+        let end = from.saturating_add(self.stu.into()).min(self.end);
+        if end <= from {
             return None;
         }
         self.next = end;
-        Some((offset, self.span_at(offset, end - offset)))
+        Some((from, self.span_at(from, end - from)))
     }
 
     /// The next STUs, if there are several whole ones of which all are wanted and for
@@ -131,21 +131,20 @@ impl Order {
         Some(OrderRun { stus: stus as u16, stu_len, span: self.span_at(first, len) })
     }
 
-    /// The header of the STU of `len` bytes at this offset.
+    /// The header of the STU of `len` bytes at this place in the Block.
     #[inline]
-    pub(crate) fn header_at(&self, now: Instant, offset: u32, len: u32, is_summed: bool) -> Header {
+    pub(crate) fn header_at(&self, now: Instant, from: u32, len: u32, is_summed: bool) -> Header {
         let mut header = self.header;
-        header.offset = offset.into();
-        header.flags = self.flags(offset.wrapping_add(len), is_summed);
+        header.offset = self.origin.wrapping_add(from).into();
+        header.flags = self.flags(from.wrapping_add(len), is_summed);
         header.param = hold::encode(now.since(self.since)).into();
         header
     }
 
-    /// The memory of a part of the buffer.
+    /// The memory of a part of the Block.
     #[inline]
-    fn span_at(&self, offset: u32, len: u32) -> Span {
-        let at = self.at.wrapping_add(u64::from(offset.wrapping_sub(self.origin)));
-        self.region.span(at, len)
+    fn span_at(&self, from: u32, len: u32) -> Span {
+        self.region.span(self.at.wrapping_add(from.into()), len)
     }
 
     /// Is nothing left to send?

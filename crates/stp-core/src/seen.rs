@@ -1,29 +1,40 @@
 //! Which serial numbers of the other side were used up.
 
+use alloc::boxed::Box;
+
 use landfall_placement::Serial32;
+
+use crate::wire::Reason;
 
 /// A request of the other side by its serial number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Serial {
     /// It is over, and went well: what comes is a duplicate.
     Complete,
-    /// It is over, and ended early.
-    Failed,
+    /// It is over, and ended early, for this reason.
+    Failed(Reason),
     /// It is not over.
     Open,
     /// So far ahead that its sender breaks the bound on requests under way.
     Beyond,
+    /// So far back that its sender is not waiting for it, or never begun: how it ended is
+    /// not known any more.
+    Forgotten,
 }
 
 /// The requests that are over: all below `base`, and those of the 64 from
 /// `base` on whose bit is set. Who asks has at most 64 of them under way, and
 /// never two whose numbers lie further apart.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Seen {
     base: Serial32,
     bits: u64,
+    /// How many below `base` are known: 64 at most.
+    known: u8,
     /// By the number modulo 64: the last one there ended early.
     failed: u64,
+    /// Why, once one did.
+    reasons: Option<Box<[Reason; Self::WINDOW as usize]>>,
 }
 
 impl Seen {
@@ -31,10 +42,10 @@ impl Seen {
     pub(crate) const WINDOW: u32 = 64;
 
     pub(crate) const fn new() -> Self {
-        Self { base: Serial32(0), bits: 0, failed: 0 }
+        Self { base: Serial32(0), bits: 0, known: 0, failed: 0, reasons: None }
     }
 
-    pub(crate) const fn of(self, serial: u32) -> Serial {
+    pub(crate) fn of(&self, serial: u32) -> Serial {
         let ahead = Serial32(serial).offset_from(self.base);
         if ahead >= Self::WINDOW as i32 {
             return Serial::Beyond;
@@ -42,21 +53,34 @@ impl Seen {
         if ahead >= 0 && self.bits >> ahead & 1 == 0 {
             return Serial::Open;
         }
-        if self.failed >> (serial % Self::WINDOW) & 1 == 1 {
-            Serial::Failed
-        } else {
-            Serial::Complete
+        if ahead < -i32::from(self.known) {
+            return Serial::Forgotten;
         }
+        let place = serial % Self::WINDOW;
+        if self.failed >> place & 1 == 0 {
+            return Serial::Complete;
+        }
+        let reasons = self.reasons.as_deref();
+        Serial::Failed(reasons.map_or(Reason::Gone, |reasons| reasons[place as usize]))
     }
 
-    pub(crate) fn end(&mut self, serial: u32, is_complete: bool) {
+    /// A request is over: it went well, or ended early for a reason.
+    pub(crate) fn end(&mut self, serial: u32, result: Result<(), Reason>) {
         let ahead = Serial32(serial).offset_from(self.base);
         if (0..Self::WINDOW as i32).contains(&ahead) {
-            let place = 1 << (serial % Self::WINDOW);
-            self.failed = if is_complete { self.failed & !place } else { self.failed | place };
+            let nth = serial % Self::WINDOW;
+            self.failed &= !(1 << nth);
+            if let Err(reason) = result {
+                self.failed |= 1 << nth;
+                let reasons = self
+                    .reasons
+                    .get_or_insert_with(|| Box::new([Reason::Gone; Self::WINDOW as usize]));
+                reasons[nth as usize] = reason;
+            }
             self.bits |= 1 << ahead;
             let done = self.bits.trailing_ones();
             self.base = self.base.plus(done);
+            self.known = (u32::from(self.known) + done).min(Self::WINDOW) as u8;
             self.bits = self.bits.checked_shr(done).unwrap_or(0);
         }
     }
@@ -71,15 +95,17 @@ mod tests {
         let mut seen = Seen { base: Serial32(u32::MAX - 2), ..Seen::new() };
         for serial in [1u32, 0, u32::MAX, u32::MAX - 2, u32::MAX - 1] {
             assert_eq!(seen.of(serial), Serial::Open);
-            seen.end(serial, serial != 0);
-            let over = if serial == 0 { Serial::Failed } else { Serial::Complete };
+            let result = if serial == 0 { Err(Reason::TooLong) } else { Ok(()) };
+            seen.end(serial, result);
+            let over = if serial == 0 { Serial::Failed(Reason::TooLong) } else { Serial::Complete };
             assert_eq!(seen.of(serial), over);
         }
         assert_eq!(seen.base, Serial32(2));
-        assert_eq!(seen.of(0), Serial::Failed, "how it ended is remembered for a window");
+        let failed = Serial::Failed(Reason::TooLong);
+        assert_eq!(seen.of(0), failed, "how it ended is remembered for a window");
         assert_eq!(seen.of(2 + 63), Serial::Open);
         assert_eq!(seen.of(2 + 64), Serial::Beyond);
-        seen.end(2 + 64, true);
+        seen.end(2 + 64, Ok(()));
         assert_eq!(seen.of(2 + 64), Serial::Beyond, "it changes nothing");
     }
 
@@ -87,8 +113,20 @@ mod tests {
     fn a_whole_window_that_is_over_moves_on_at_once() {
         let mut seen = Seen::new();
         for serial in (0..64).rev() {
-            seen.end(serial, true);
+            seen.end(serial, Ok(()));
         }
-        assert_eq!(seen, Seen { base: Serial32(64), ..Seen::new() });
+        assert_eq!(seen, Seen { base: Serial32(64), known: 64, ..Seen::new() });
+    }
+
+    #[test]
+    fn of_what_was_not_begun_or_is_far_back_nothing_is_said() {
+        let mut seen = Seen::new();
+        assert_eq!(seen.of(u32::MAX), Serial::Forgotten, "nothing was begun before 0");
+        for serial in 0..200 {
+            seen.end(serial, if serial == 0 { Err(Reason::Refused) } else { Ok(()) });
+        }
+        assert_eq!(seen.of(0), Serial::Forgotten);
+        assert_eq!(seen.of(135), Serial::Forgotten);
+        assert_eq!(seen.of(136), Serial::Complete);
     }
 }

@@ -137,6 +137,7 @@ impl Place {
             && header.d_id.get() == expected.d_id
             && header.high() == expected.serial
             && header.b_num.get() == expected.number
+            && u32::from(header.sync.get()) == expected.serial & 0xffff
             && header.flags & !(Flags::LAST.0 | Flags::SUM.0) == 0;
         let at = |stu: &Stu| stu.offset == header.offset.get();
         let stu = self.stus[..self.granted].iter().position(at)?;
@@ -209,13 +210,14 @@ enum Wrong {
     DId,
     Serial,
     Number,
+    Sync,
     Flag,
     Offset,
     Path,
     Peer,
 }
 
-const WRONGS: [(Wrong, Refusal); 11] = [
+const WRONGS: [(Wrong, Refusal); 12] = [
     (Wrong::Generation, Refusal::UnknownId),
     (Wrong::Key, Refusal::WrongKey),
     (Wrong::DPort, Refusal::WrongAddress),
@@ -223,6 +225,7 @@ const WRONGS: [(Wrong, Refusal); 11] = [
     (Wrong::DId, Refusal::UnknownId),
     (Wrong::Serial, Refusal::UnknownId),
     (Wrong::Number, Refusal::UnknownId),
+    (Wrong::Sync, Refusal::Malformed),
     (Wrong::Flag, Refusal::Malformed),
     (Wrong::Offset, Refusal::Malformed),
     (Wrong::Path, Refusal::WrongAddress),
@@ -253,6 +256,7 @@ fn header(expected: &Expected, bufx: u32, offset: u32, wrong: Wrong) -> Header {
         d_port: (expected.d_port ^ off(Wrong::DPort)).into(),
         s_port: (expected.s_port ^ off(Wrong::SPort)).into(),
         d_key: (expected.key ^ off_by(Wrong::Key)).into(),
+        sync: (expected.serial as u16 ^ off(Wrong::Sync)).into(),
         b_num: (expected.number ^ off_by(Wrong::Number)).into(),
         bufx: (bufx ^ off_by(Wrong::Generation) << 16).into(),
         offset: offset.wrapping_add(off_by(Wrong::Offset)).into(),

@@ -497,3 +497,24 @@ proptest! {
         prop_assert!(two.bytes(1, area) == expected);
     }
 }
+
+/// Packets of the sender come from another address than before: the Put goes on.
+#[test]
+fn puts_go_on_when_their_sender_moves() {
+    for moment in 1..8 {
+        let config = Config { links: 32, ..Config::shared_network() };
+        let mut two = Two::new(config);
+        let (region, _, area) = two.region(two.ids, 200_000);
+        let (now, near) = (two.wire.now, two.ids[0]);
+        let bytes = noise(moment, 200_000);
+        let from = two.lend(0, 0, &bytes);
+        two.endpoint(0).put(now, near, &region, 0, from, false).unwrap();
+        for _ in 0..moment {
+            two.wire.turn();
+        }
+        two.wire.rename(0, 9);
+        two.run_until("the put", |log| log[0].iter().any(is_done));
+        assert!(two.bytes(1, area) == bytes);
+        two.check_contract();
+    }
+}

@@ -71,6 +71,7 @@ fn unit(storage: &Storage, stu: u16) -> Unit {
         d_port: 10.into(),
         s_port: 20.into(),
         d_key: 0x5eed.into(),
+        sync: 77.into(),
         b_num: 5.into(),
         bufx: storage.blocks[0].bufx(0).into(),
         offset: offset.into(),

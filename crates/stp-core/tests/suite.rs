@@ -4,6 +4,7 @@
 #![allow(unreachable_pub, reason = "what the files share is theirs")]
 
 mod abuse;
+mod answers;
 mod captured_run;
 mod congestion;
 mod connections;

@@ -276,7 +276,7 @@ impl Connection {
     pub(crate) fn is_untouched(&self) -> bool {
         !self.is_in_use()
             && (self.next_send, self.next_read, self.reads_waiting) == (0, 0, 0)
-            && (self.sends_seen, self.reads_seen) == (Seen::new(), Seen::new())
+            && (&self.sends_seen, &self.reads_seen) == (&Seen::new(), &Seen::new())
             && self.remote.is_none()
             && self.more_links.is_empty()
     }

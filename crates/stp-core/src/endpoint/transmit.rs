@@ -78,11 +78,11 @@ impl Endpoint {
             let is_summed = self.config.checksum;
             let order = self.paths[path].orders.front_mut()?;
             let to = order.to;
-            let Some((offset, span)) = order.take() else {
+            let Some((from_start, span)) = order.take() else {
                 self.paths[path].orders.pop_front();
                 continue;
             };
-            let header = order.header_at(now, offset, span.len, is_summed);
+            let header = order.header_at(now, from_start, span.len, is_summed);
             if order.is_done() {
                 self.paths[path].orders.pop_front();
             }

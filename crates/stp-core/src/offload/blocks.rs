@@ -493,6 +493,10 @@ fn check_expected(expected: &Expected, data: &Incoming<'_>) -> Result<(), Refusa
     {
         return Err(Refusal::UnknownId);
     }
+    // A packet that contradicts itself is not believed.
+    if header.sync.get() != expected.serial as u16 {
+        return Err(Refusal::Malformed);
+    }
     if header.flags().has_besides(Flags::LAST.with(Flags::SUM)) {
         return Err(Refusal::Malformed);
     }

@@ -8,6 +8,7 @@ use crate::endpoint::Endpoint;
 use crate::error::Ended;
 use crate::event::Event;
 use crate::offload::{Arrival, Seats};
+use crate::wire::Reason;
 use crate::wire::message::{Ids, Message, State as Answer};
 
 impl Endpoint {
@@ -169,6 +170,23 @@ impl Endpoint {
 
     /// It is over: its number is used up, and its memory the user's again.
     pub(crate) fn finish_receive(&mut self, index: u32, result: Result<(), Ended>) {
+        let reason = match result {
+            Err(Ended::There(reason)) => reason,
+            Err(Ended::Here) => Reason::Cancelled,
+            Err(Ended::MemoryFailed) => Reason::MemoryFailed,
+            Err(Ended::Silent) => Reason::Silent,
+            Err(Ended::ConnectionGone) | Ok(()) => Reason::Gone,
+        };
+        self.finish_receive_as(index, result, reason);
+    }
+
+    /// The same; whoever asks again is told this reason, where it ended early.
+    pub(super) fn finish_receive_as(
+        &mut self,
+        index: u32,
+        result: Result<(), Ended>,
+        reason: Reason,
+    ) {
         let Some(receive) = self.receives.get(index) else { return };
         // Where its Blocks were taken back, what had come before that was noted.
         let is_ending = matches!(receive.state, State::Ending(_));
@@ -182,7 +200,7 @@ impl Endpoint {
         if receive.is_transfer()
             && let Some(known) = self.connections.get_mut(receive.connection)
         {
-            known.sends_seen.end(receive.serial, result.is_ok());
+            known.sends_seen.end(receive.serial, result.map_err(|_| reason));
         }
         if let (State::Asking, Kind::Read(serial)) = (receive.state, receive.kind)
             && matches!(result, Err(Ended::Here | Ended::Silent))

@@ -172,7 +172,7 @@ impl Endpoint {
         match known.sends_seen.of(ending.serial) {
             // All of it had come before the sender changed its mind.
             Serial::Complete => return self.answer_progress(connection, ending.ids, ending.serial),
-            Serial::Failed => {
+            Serial::Failed(_) | Serial::Forgotten => {
                 self.say(connection, &Message::EndAck(Ending { ids, ..ending }));
                 return Err(Refusal::Duplicate);
             }
@@ -183,7 +183,7 @@ impl Endpoint {
         let Some(index) = self.find_receive(connection, ending.serial) else {
             // Its Request_To_Send has not come, and must not count when it does.
             if let Some(known) = self.connections.get_mut(connection) {
-                known.sends_seen.end(ending.serial, false);
+                known.sends_seen.end(ending.serial, Err(reason));
             }
             return Ok(());
         };

@@ -111,7 +111,8 @@ impl Endpoint {
         }
         match known.sends_seen.of(serial) {
             Serial::Beyond => return Err(Refusal::OutOfBounds),
-            Serial::Complete | Serial::Failed => {
+            Serial::Forgotten => return Err(Refusal::Duplicate),
+            Serial::Complete | Serial::Failed(_) => {
                 self.answer_over(connection, s_id, serial);
                 return Err(Refusal::Duplicate);
             }
@@ -190,7 +191,7 @@ impl Endpoint {
         let verdict = Verdict::Rejected(reason);
         self.say(connection, &Message::RequestAnswer { ids, serial, is_read: false, verdict });
         let why = if reason == Reason::TooLong { Ended::There(reason) } else { Ended::Here };
-        self.finish_receive(index, Err(why));
+        self.finish_receive_as(index, Err(why), reason);
     }
 
     fn say_pending(&mut self, index: u32) {
@@ -230,14 +231,17 @@ impl Endpoint {
     fn answer_over(&mut self, connection: u32, peer_id: u16, serial: u32) {
         let Some(known) = self.connections.get(connection) else { return };
         let ids = Ids { d_id: peer_id, s_id: 0 };
-        let message = if known.sends_seen.of(serial) == Serial::Complete {
-            let len = u64::MAX;
-            let is_complete = true;
-            let answer = Answer::Transfer { ids, serial, acked: 0, len, is_complete };
-            Message::RequestStateResponse(answer)
-        } else {
-            let verdict = Verdict::Rejected(Reason::Gone);
-            Message::RequestAnswer { ids, serial, is_read: false, verdict }
+        let message = match known.sends_seen.of(serial) {
+            Serial::Complete => {
+                let (len, is_complete) = (u64::MAX, true);
+                let answer = Answer::Transfer { ids, serial, acked: 0, len, is_complete };
+                Message::RequestStateResponse(answer)
+            }
+            over => {
+                let reason = if let Serial::Failed(reason) = over { reason } else { Reason::Gone };
+                let verdict = Verdict::Rejected(reason);
+                Message::RequestAnswer { ids, serial, is_read: false, verdict }
+            }
         };
         self.say(connection, &message);
     }
@@ -251,7 +255,8 @@ impl Endpoint {
     ) -> Result<(), Refusal> {
         let Some(known) = self.connections.get(connection) else { return Err(Refusal::UnknownId) };
         match known.sends_seen.of(serial) {
-            Serial::Complete | Serial::Failed => self.answer_over(connection, ids.s_id, serial),
+            Serial::Complete | Serial::Failed(_) => self.answer_over(connection, ids.s_id, serial),
+            Serial::Forgotten => return Err(Refusal::UnknownId),
             Serial::Open => {
                 let index = self.find_receive(connection, serial).ok_or(Refusal::UnknownId)?;
                 match self.receives.get(index).map(|receive| receive.state) {

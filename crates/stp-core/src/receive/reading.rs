@@ -114,7 +114,7 @@ impl Endpoint {
     /// A Transfer answers a read that is over: it is over, too.
     fn refuse_answer(&mut self, connection: u32, s_id: u16, serial: u32) {
         if let Some(known) = self.connections.get_mut(connection) {
-            known.sends_seen.end(serial, false);
+            known.sends_seen.end(serial, Err(Reason::Gone));
         }
         let ids = Ids { d_id: s_id, s_id: 0 };
         let (is_read, verdict) = (false, Verdict::Rejected(Reason::Gone));
@@ -133,9 +133,15 @@ impl Endpoint {
         let is_open = known.is_open();
         let verdict = match known.reads_seen.of(serial) {
             Serial::Beyond => return Err(Refusal::OutOfBounds),
-            // It was answered by a Transfer, or refused. The Transfer speaks for
-            // itself; whatever else became of it, it is over.
-            Serial::Complete | Serial::Failed => {
+            Serial::Forgotten => return Err(Refusal::Duplicate),
+            // It was refused: said again in the same words.
+            Serial::Failed(reason) => {
+                self.refuse_over(connection, s_id, serial, reason);
+                return Err(Refusal::Duplicate);
+            }
+            // It was answered by a Transfer, which speaks for itself; if that is over, so
+            // is this.
+            Serial::Complete => {
                 let is_under_way = self.is_read_answered(connection, serial);
                 if !is_under_way {
                     self.refuse_over(connection, s_id, serial, Reason::Gone);
@@ -189,11 +195,11 @@ impl Endpoint {
     }
 
     /// A read that the user has answered or refused.
-    pub(crate) fn end_read(&mut self, index: u32) {
+    pub(crate) fn end_read(&mut self, index: u32, result: Result<(), Reason>) {
         let Some(read) = self.reads.remove(index) else { return };
         if let Some(known) = self.connections.get_mut(read.connection) {
             known.reads_waiting = known.reads_waiting.saturating_sub(1);
-            known.reads_seen.end(read.serial, true);
+            known.reads_seen.end(read.serial, result);
         }
     }
 
@@ -208,7 +214,7 @@ impl Endpoint {
             |index: &u32| self.reads.get(*index).is_some_and(|read| read.connection == connection);
         let indices: alloc::vec::Vec<u32> = self.reads.indices().filter(of_it).collect();
         for index in indices {
-            self.end_read(index);
+            self.end_read(index, Err(Reason::Closing));
         }
     }
 

@@ -71,7 +71,7 @@ impl Endpoint {
             is_revoked: false,
         };
         let name = self.exposed.insert(exposed).ok_or(Error::Busy)?;
-        self.end_ask(id.index, true);
+        self.end_ask(id.index, Ok(()));
         self.say_region(name.0);
         Ok(ExposedId::new(name))
     }
@@ -83,7 +83,7 @@ impl Endpoint {
     pub fn refuse_region(&mut self, id: AskId, reason: Reason) -> Result<(), Error> {
         let ask = *self.asks.named(id.index, id.generation).ok_or(Error::Unknown)?;
         self.refuse_request(ask.connection, ask.peer_id, ask.serial, reason);
-        self.end_ask(id.index, false);
+        self.end_ask(id.index, Err(reason));
         Ok(())
     }
 
@@ -183,10 +183,10 @@ impl Endpoint {
         self.say(connection, &Message::MemoryRegionAvailable { d_id, serial, result });
     }
 
-    fn end_ask(&mut self, index: u32, is_granted: bool) {
+    fn end_ask(&mut self, index: u32, result: Result<(), Reason>) {
         let Some(ask) = self.asks.remove(index) else { return };
         if let Some(known) = self.connections.get_mut(ask.connection) {
-            known.remote_mut().requests_seen.end(ask.serial, is_granted);
+            known.remote_mut().requests_seen.end(ask.serial, result);
         }
     }
 
@@ -205,7 +205,12 @@ impl Endpoint {
         let is_open = known.is_open();
         match known.remote_mut().requests_seen.of(serial) {
             Serial::Beyond => return Err(Refusal::OutOfBounds),
-            Serial::Complete | Serial::Failed => {
+            Serial::Forgotten => return Err(Refusal::Duplicate),
+            Serial::Failed(reason) => {
+                self.refuse_request(connection, s_id, serial, reason);
+                return Err(Refusal::Duplicate);
+            }
+            Serial::Complete => {
                 let answers = |index: &u32| {
                     let exposed = self.exposed.get(*index);
                     exposed.is_some_and(|e| e.connection == connection && e.request == serial)
@@ -313,7 +318,7 @@ impl Endpoint {
             |index: &u32| self.asks.get(*index).is_some_and(|ask| ask.connection == connection);
         let indices: Vec<u32> = self.asks.indices().filter(asks).collect();
         for index in indices {
-            self.end_ask(index, false);
+            self.end_ask(index, Err(Reason::Closing));
         }
         let exposed = |index: &u32| {
             self.exposed.get(*index).is_some_and(|known| known.connection == connection)

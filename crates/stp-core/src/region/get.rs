@@ -74,10 +74,11 @@ impl Endpoint {
             return Err(Refusal::UnknownId);
         };
         let fits = self.paths[path].carries(get.stu, known.tail);
-        let end = get.offset.checked_add(get.len);
-        let Some(end) = end.filter(|_| get.len > 0 && fits) else {
+        // It may end at 2^32.
+        let end = u64::from(get.offset) + u64::from(get.len);
+        if get.len == 0 || end > 1 << 32 || !fits {
             return Err(Refusal::Malformed);
-        };
+        }
         if !known.serves() {
             return Err(Refusal::Unexpected);
         }
@@ -125,9 +126,9 @@ impl Endpoint {
             at: memory.offset.wrapping_add(get.at),
             origin: get.offset,
             stu: get.stu,
-            next: get.offset,
-            end,
-            block_end: end,
+            next: 0,
+            end: get.len,
+            block_end: get.len,
             wanted: Wanted::All,
             since: now,
         };

@@ -49,7 +49,7 @@ impl Endpoint {
         let memory = Area { len: memory.len.min(read.len), ..memory };
         let answers = Some((read.peer_id, read.serial));
         let send = self.begin_send(now, read.connection, memory, opaque, answers)?;
-        self.end_read(id.index);
+        self.end_read(id.index, Ok(()));
         Ok(send)
     }
 
@@ -63,7 +63,7 @@ impl Endpoint {
         let verdict = Verdict::Rejected(reason);
         let (serial, is_read) = (read.serial, true);
         self.say(read.connection, &Message::RequestAnswer { ids, serial, is_read, verdict });
-        self.end_read(id.index);
+        self.end_read(id.index, Err(reason));
         self.disconnect_if_idle(now, read.connection);
         Ok(())
     }

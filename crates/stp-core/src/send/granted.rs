@@ -12,9 +12,9 @@ use crate::wire::{Header, Op, Reason, header};
 struct Layout {
     /// Where in the Transfer it begins.
     position: u64,
-    /// Where in the receiver's buffer it begins and ends.
+    /// Where in the receiver's buffer it begins, and its length: it may end at 2^32.
     start: u32,
-    end: u32,
+    len: u32,
 }
 
 impl Endpoint {
@@ -46,7 +46,7 @@ impl Endpoint {
             return Err(Refusal::Malformed);
         }
         let layout = send.layout(grant)?;
-        let (end, wanted) = granted_range(grant, &layout)?;
+        let (next, end, wanted) = granted_range(grant, &layout)?;
         if self.paths[path].orders.len() >= self.config.queue {
             return Err(Refusal::NoRoom);
         }
@@ -69,9 +69,9 @@ impl Endpoint {
             at: self.place_in_send(index, layout.position),
             origin: layout.start,
             stu: grant.stu,
-            next: grant.offset,
+            next,
             end,
-            block_end: layout.end,
+            block_end: layout.len,
             wanted,
             since: now,
         };
@@ -143,7 +143,6 @@ impl Endpoint {
         header.bufx = grant.bufx.into();
         header.t_len = header::two_words(serial, opaque).into();
         header.d_id = grant.ids.s_id.into();
-        header.s_id = (index as u16).into();
         header
     }
 
@@ -186,19 +185,20 @@ impl Send {
         }
         let base = u64::from(grant.offset) & !(size - 1);
         let start = if grant.block == 0 { base + u64::from(lead) } else { base };
-        let end = (base + size).min(start + (self.len - position));
-        let (Ok(start), Ok(end)) = (u32::try_from(start), u32::try_from(end)) else {
+        let len = (base + size - start).min(self.len - position);
+        let (Ok(start), Ok(len)) = (u32::try_from(start), u32::try_from(len)) else {
             return Err(Refusal::OutOfBounds);
         };
-        Ok(Layout { position, start, end })
+        Ok(Layout { position, start, len })
     }
 }
 
-/// Where the granted STUs end, and which of them are wanted.
-fn granted_range(grant: &ClearToSend, layout: &Layout) -> Result<(u32, Wanted), Refusal> {
-    let (offset, stu) = (grant.offset, u32::from(grant.stu));
-    let is_inside = (layout.start..layout.end).contains(&offset);
-    if !is_inside || !(offset - layout.start).is_multiple_of(stu) {
+/// Where in the Block the granted STUs begin and end, and which of them are wanted.
+fn granted_range(grant: &ClearToSend, layout: &Layout) -> Result<(u32, u32, Wanted), Refusal> {
+    let stu = u64::from(grant.stu);
+    let from = grant.offset.checked_sub(layout.start).filter(|from| *from < layout.len);
+    let from = from.ok_or(Refusal::OutOfBounds)?;
+    if !from.is_multiple_of(grant.stu.into()) {
         return Err(Refusal::OutOfBounds);
     }
     let (stus, wanted) = match grant.granted {
@@ -206,10 +206,9 @@ fn granted_range(grant: &ClearToSend, layout: &Layout) -> Result<(u32, Wanted), 
         Granted::Again(bits) => (64 - u64::from(bits.leading_zeros()), Wanted::Bits(bits)),
     };
     // The last of the granted STUs must begin inside of the Block.
-    let last = u64::from(offset) + (stus - 1) * u64::from(stu);
-    if last >= u64::from(layout.end) {
+    let last = u64::from(from) + (stus - 1) * stu;
+    if last >= u64::from(layout.len) {
         return Err(Refusal::OutOfBounds);
     }
-    let end = (last + u64::from(stu)).min(u64::from(layout.end));
-    Ok((end as u32, wanted))
+    Ok((from, (last + stu).min(u64::from(layout.len)) as u32, wanted))
 }
