@@ -120,7 +120,7 @@ fn who_moves_and_closes_is_heard() {
     transfer(&mut two, 0, 1_000);
     two.wire.rename(0, 9);
     let (now, id) = (two.wire.now, two.ids[0]);
-    two.endpoint(0).disconnect(now, id).unwrap();
+    two.endpoint(0).close(now, id).unwrap();
     let is_closed = |event: &Event| matches!(event, Event::Closed { why: None, .. });
     two.run_until("the end", |log| log.iter().all(|log| log.iter().any(is_closed)));
 }
