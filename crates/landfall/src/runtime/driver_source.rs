@@ -62,6 +62,12 @@ pub(crate) enum DriverSource<E> {
         expect(dead_code, reason = "only STP goes this way")
     )]
     UdpPacket(UdpPacketConfig),
+    /// One of several sockets at a port, which are opened together.
+    #[cfg_attr(
+        not(any(feature = "nic", feature = "stp")),
+        expect(dead_code, reason = "only STP has shards")
+    )]
+    UdpOfGroup(Box<UdpDriver>),
     Packet(PacketConfig),
     #[cfg_attr(
         not(any(feature = "nic", feature = "stp")),
@@ -123,6 +129,7 @@ impl<E: Engine + 'static> DriverSource<E> {
         Ok(match self {
             Self::Udp(config) => DriverSource::Udp(config),
             Self::UdpPacket(config) => DriverSource::UdpPacket(config),
+            Self::UdpOfGroup(driver) => DriverSource::UdpOfGroup(driver),
             Self::Packet(config) => DriverSource::Packet(config),
             Self::RawIp(config) => DriverSource::RawIp(config),
             Self::Xdp(config) => DriverSource::Xdp(config),
@@ -139,7 +146,7 @@ impl<E: Engine + 'static> DriverSource<E> {
     /// Is it on a network that others share, so that it should yield to them?
     pub(crate) const fn is_shared(&self) -> bool {
         match self {
-            Self::Udp(_) | Self::UdpPacket(_) | Self::RawIp(_) => true,
+            Self::Udp(_) | Self::UdpOfGroup(_) | Self::UdpPacket(_) | Self::RawIp(_) => true,
             #[cfg(feature = "io-uring")]
             Self::UringUdp(_) => true,
             #[cfg(feature = "faults")]
@@ -178,6 +185,10 @@ impl<E: Engine + 'static> DriverSource<E> {
                 let driver = UdpPacketDriver::open(path, &config, regions)?;
                 let local = Peer::Socket(driver.local_address());
                 (impairment.around(driver, regions)?, PeerKind::Socket, Some(local))
+            }
+            Self::UdpOfGroup(driver) => {
+                let local = Peer::Socket(driver.local_address());
+                (impairment.around(*driver, regions)?, PeerKind::Socket, Some(local))
             }
             Self::Packet(config) => {
                 let driver = PacketDriver::open(path, &config, regions)?;
@@ -219,6 +230,7 @@ impl<E> fmt::Display for DriverSource<E> {
         match self {
             Self::Udp(config) => write!(f, "UDP on {}", config.bind),
             Self::UdpPacket(config) => write!(f, "UDP on {} by packets", config.udp.bind),
+            Self::UdpOfGroup(driver) => write!(f, "UDP on {}", driver.local_address()),
             Self::Packet(config) => write!(f, "Ethernet on {}", config.interface),
             Self::RawIp(config) => write!(f, "IP on {}", config.bind),
             Self::Xdp(config) => write!(f, "AF_XDP on {}", config.interface),
