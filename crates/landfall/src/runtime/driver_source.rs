@@ -4,12 +4,8 @@
 use std::fmt;
 use std::io;
 
-#[cfg(feature = "faults")]
-use landfall_placement::Seed;
 use landfall_placement::{Engine, PathId, Peer};
 use landfall_transport::Driver;
-#[cfg(feature = "faults")]
-use landfall_transport::fault::{Faults, Faulty};
 use landfall_transport::memory::Regions;
 use landfall_transport::packet::{Framing, PacketConfig, PacketDriver};
 use landfall_transport::rawip::{RawIpConfig, RawIpDriver};
@@ -19,40 +15,10 @@ use landfall_transport::udp_packet::{UdpPacketConfig, UdpPacketDriver};
 use landfall_transport::uring::{UringPacketDriver, UringUdpConfig, UringUdpDriver};
 use landfall_transport::xdp::{self, XdpConfig, XdpDriver};
 
-use super::{AnyDriver, Path, PeerKind};
+use super::{AnyDriver, Impairment, Path, PeerKind};
 
 type Open<E> =
     dyn FnOnce(PathId, &Regions, &Impairment) -> io::Result<Box<dyn AnyDriver<E>>> + Send;
-
-/// What is done to the units of a path on purpose, for tests: nothing, or
-/// [`Faults`](landfall_transport::fault::Faults).
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Impairment {
-    #[cfg(feature = "faults")]
-    faults: Option<(Faults, Seed)>,
-}
-
-impl Impairment {
-    #[cfg(feature = "faults")]
-    pub(crate) const fn new(faults: Faults, seed: Seed) -> Self {
-        Self { faults: Some((faults, seed)) }
-    }
-
-    /// Makes a driver one of its engine's, with what impairs its path around it.
-    pub(crate) fn around<E: Engine, D: Driver + Send + 'static>(
-        &self,
-        driver: D,
-        regions: &Regions,
-    ) -> io::Result<Box<dyn AnyDriver<E>>> {
-        #[cfg(feature = "faults")]
-        if let Some((faults, seed)) = self.faults {
-            let faulty = Faulty::new(driver, faults, seed, regions).map_err(io::Error::other)?;
-            return Ok(Box::new(faulty));
-        }
-        let _ = regions;
-        Ok(Box::new(driver))
-    }
-}
 
 /// Which driver a path has.
 pub(crate) enum DriverSource<E> {
