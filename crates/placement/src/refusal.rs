@@ -97,6 +97,15 @@ impl Refusals {
     }
 }
 
+/// Those of several engines, added up.
+impl core::ops::AddAssign for Refusals {
+    fn add_assign(&mut self, other: Self) {
+        for (sum, n) in self.0.iter_mut().zip(other.0) {
+            *sum = sum.wrapping_add(n);
+        }
+    }
+}
+
 impl fmt::Display for Refusals {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut separator = "";
@@ -125,5 +134,8 @@ mod tests {
         }
         let n = Refusal::ALL.len() as u64;
         assert_eq!(refusals.total(), n * (n + 1) / 2);
+        refusals += refusals;
+        assert_eq!(refusals.of(Refusal::ALL[2]), 6);
+        assert_eq!(refusals.total(), n * (n + 1));
     }
 }

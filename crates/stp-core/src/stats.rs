@@ -49,3 +49,57 @@ impl Stats {
         saved.saturating_mul(1000) / self.stus_received
     }
 }
+
+/// Those of several endpoints, added up.
+impl core::ops::AddAssign for Stats {
+    fn add_assign(&mut self, other: Self) {
+        // All of them are named, so that a new one is not forgotten.
+        let Self {
+            stus_received,
+            bytes_received,
+            block_notifications,
+            stus_sent,
+            bytes_sent,
+            control_sent,
+            control_dropped,
+            blocks_asked_again,
+            link_timeouts,
+            sizes_lost,
+            blocks_moved,
+            stus_marked,
+            operations_applied,
+            operations_repeated,
+            half_open_dropped,
+        } = other;
+        self.stus_received += stus_received;
+        self.bytes_received += bytes_received;
+        self.block_notifications += block_notifications;
+        self.stus_sent += stus_sent;
+        self.bytes_sent += bytes_sent;
+        self.control_sent += control_sent;
+        self.control_dropped += control_dropped;
+        self.blocks_asked_again += blocks_asked_again;
+        self.link_timeouts += link_timeouts;
+        self.sizes_lost += sizes_lost;
+        self.blocks_moved += blocks_moved;
+        self.stus_marked += stus_marked;
+        self.operations_applied += operations_applied;
+        self.operations_repeated += operations_repeated;
+        self.half_open_dropped += half_open_dropped;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statistics_are_added_up() {
+        let one = Stats { stus_received: 1, half_open_dropped: 2, ..Stats::default() };
+        let mut all = Stats { stus_received: 10, blocks_moved: 5, ..Stats::default() };
+        all += one;
+        let wanted =
+            Stats { stus_received: 11, blocks_moved: 5, half_open_dropped: 2, ..Stats::default() };
+        assert_eq!(all, wanted);
+    }
+}

@@ -262,6 +262,67 @@ fn progress_is_told_and_frees_buffers() {
 }
 
 #[test]
+fn progress_is_told_of_what_is_watched_and_of_nothing_else() {
+    let config = Config { block_stus: 4, blocks_ahead: 2, ..Config::default() };
+    let mut pair = Pair::new(Sim::from_number(1), config, &[ethernet()]);
+    let bytes = noise(1, 1 << 20);
+    let begin = |pair: &mut Pair, before| {
+        let area = place(&mut pair.sim, pair.a, before, &bytes);
+        let (now, id) = (pair.now(), pair.from_a);
+        pair.alice().send(now, id, area, before as u32).unwrap()
+    };
+    let sends = [0, 1, 2].map(|before| begin(&mut pair, before));
+    assert_eq!(pair.alice().watch_send(sends[1], true), Ok(0));
+    // Who looks no more is told no more.
+    assert_eq!(pair.alice().watch_send(sends[2], true), Ok(0));
+    assert_eq!(pair.alice().watch_send(sends[2], false), Ok(0));
+    let is_offered = |event: &Event| matches!(event, Event::Offered { .. });
+    pair.run_until("offers", |_, b| b.iter().filter(|event| is_offered(event)).count() == 3);
+    let offers: Vec<_> = pair
+        .b_log
+        .borrow()
+        .iter()
+        .filter_map(|event| match event {
+            Event::Offered { receive, opaque, .. } => Some((*receive, *opaque)),
+            _ => None,
+        })
+        .collect();
+    for (receive, opaque) in &offers {
+        let area = place(&mut pair.sim, pair.b, *opaque as usize, &vec![0; bytes.len()]);
+        let now = pair.now();
+        pair.bob().accept(now, *receive, area, false).unwrap();
+        if *opaque == 0 {
+            assert_eq!(pair.bob().watch_receive(*receive, true), Ok(0));
+        }
+    }
+    pair.run_until("three", |a, b| {
+        let sent = a.iter().filter(|event| is_sent(event)).count();
+        (sent, b.iter().filter(|event| is_received(event)).count()) == (3, 3)
+    });
+    let watched = offers.iter().find(|(_, opaque)| *opaque == 0).unwrap().0;
+    let (mut sent, mut received) = (Vec::new(), Vec::new());
+    for event in pair.a_log.borrow().iter().chain(pair.b_log.borrow().iter()) {
+        match event {
+            Event::SendProgress { send, len, .. } => {
+                assert_eq!(*send, sends[1]);
+                sent.push(*len);
+            }
+            Event::ReceiveProgress { receive, len, .. } => {
+                assert_eq!(*receive, watched);
+                received.push(*len);
+            }
+            _ => {}
+        }
+    }
+    for told in [sent, received] {
+        assert!(told.len() > 10 && told.is_sorted() && *told.last().unwrap() < 1 << 20, "{told:?}");
+    }
+    // What is over has no progress.
+    assert!(pair.alice().watch_send(sends[1], true).is_err());
+    assert!(pair.bob().watch_receive(watched, true).is_err());
+}
+
+#[test]
 fn sixty_four_stus_in_a_block_save_the_papers_interrupts() {
     let config = Config { max_stu: 10, block_stus: 6, ..Config::default() };
     let mut pair = Pair::new(Sim::from_number(1), config, &[ethernet()]);

@@ -76,7 +76,7 @@ impl AdapterSource {
             #[cfg(feature = "io-uring")]
             DriverSource::UringPacket(config) => wire_of(&config.interface),
             DriverSource::Xdp(config) => wire_of(&config.interface),
-            DriverSource::HandedIn(..) => return None,
+            DriverSource::UdpOfGroup(_) | DriverSource::HandedIn(..) => return None,
             #[cfg(feature = "faults")]
             DriverSource::Impaired(..) => return None,
         };

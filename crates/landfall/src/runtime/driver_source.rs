@@ -4,12 +4,8 @@
 use std::fmt;
 use std::io;
 
-#[cfg(feature = "faults")]
-use landfall_placement::Seed;
 use landfall_placement::{Engine, PathId, Peer};
 use landfall_transport::Driver;
-#[cfg(feature = "faults")]
-use landfall_transport::fault::{Faults, Faulty};
 use landfall_transport::memory::Regions;
 use landfall_transport::packet::{Framing, PacketConfig, PacketDriver};
 use landfall_transport::rawip::{RawIpConfig, RawIpDriver};
@@ -19,40 +15,10 @@ use landfall_transport::udp_packet::{UdpPacketConfig, UdpPacketDriver};
 use landfall_transport::uring::{UringPacketDriver, UringUdpConfig, UringUdpDriver};
 use landfall_transport::xdp::{self, XdpConfig, XdpDriver};
 
-use super::{AnyDriver, Path, PeerKind};
+use super::{AnyDriver, Impairment, Path, PeerKind};
 
 type Open<E> =
     dyn FnOnce(PathId, &Regions, &Impairment) -> io::Result<Box<dyn AnyDriver<E>>> + Send;
-
-/// What is done to the units of a path on purpose, for tests: nothing, or
-/// [`Faults`](landfall_transport::fault::Faults).
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Impairment {
-    #[cfg(feature = "faults")]
-    faults: Option<(Faults, Seed)>,
-}
-
-impl Impairment {
-    #[cfg(feature = "faults")]
-    pub(crate) const fn new(faults: Faults, seed: Seed) -> Self {
-        Self { faults: Some((faults, seed)) }
-    }
-
-    /// Makes a driver one of its engine's, with what impairs its path around it.
-    pub(crate) fn around<E: Engine, D: Driver + Send + 'static>(
-        &self,
-        driver: D,
-        regions: &Regions,
-    ) -> io::Result<Box<dyn AnyDriver<E>>> {
-        #[cfg(feature = "faults")]
-        if let Some((faults, seed)) = self.faults {
-            let faulty = Faulty::new(driver, faults, seed, regions).map_err(io::Error::other)?;
-            return Ok(Box::new(faulty));
-        }
-        let _ = regions;
-        Ok(Box::new(driver))
-    }
-}
 
 /// Which driver a path has.
 pub(crate) enum DriverSource<E> {
@@ -62,6 +28,12 @@ pub(crate) enum DriverSource<E> {
         expect(dead_code, reason = "only STP goes this way")
     )]
     UdpPacket(UdpPacketConfig),
+    /// One of several sockets at a port, which are opened together.
+    #[cfg_attr(
+        not(any(feature = "nic", feature = "stp")),
+        expect(dead_code, reason = "only STP has shards")
+    )]
+    UdpOfGroup(Box<UdpDriver>),
     Packet(PacketConfig),
     #[cfg_attr(
         not(any(feature = "nic", feature = "stp")),
@@ -123,6 +95,7 @@ impl<E: Engine + 'static> DriverSource<E> {
         Ok(match self {
             Self::Udp(config) => DriverSource::Udp(config),
             Self::UdpPacket(config) => DriverSource::UdpPacket(config),
+            Self::UdpOfGroup(driver) => DriverSource::UdpOfGroup(driver),
             Self::Packet(config) => DriverSource::Packet(config),
             Self::RawIp(config) => DriverSource::RawIp(config),
             Self::Xdp(config) => DriverSource::Xdp(config),
@@ -139,7 +112,7 @@ impl<E: Engine + 'static> DriverSource<E> {
     /// Is it on a network that others share, so that it should yield to them?
     pub(crate) const fn is_shared(&self) -> bool {
         match self {
-            Self::Udp(_) | Self::UdpPacket(_) | Self::RawIp(_) => true,
+            Self::Udp(_) | Self::UdpOfGroup(_) | Self::UdpPacket(_) | Self::RawIp(_) => true,
             #[cfg(feature = "io-uring")]
             Self::UringUdp(_) => true,
             #[cfg(feature = "faults")]
@@ -178,6 +151,10 @@ impl<E: Engine + 'static> DriverSource<E> {
                 let driver = UdpPacketDriver::open(path, &config, regions)?;
                 let local = Peer::Socket(driver.local_address());
                 (impairment.around(driver, regions)?, PeerKind::Socket, Some(local))
+            }
+            Self::UdpOfGroup(driver) => {
+                let local = Peer::Socket(driver.local_address());
+                (impairment.around(*driver, regions)?, PeerKind::Socket, Some(local))
             }
             Self::Packet(config) => {
                 let driver = PacketDriver::open(path, &config, regions)?;
@@ -219,6 +196,7 @@ impl<E> fmt::Display for DriverSource<E> {
         match self {
             Self::Udp(config) => write!(f, "UDP on {}", config.bind),
             Self::UdpPacket(config) => write!(f, "UDP on {} by packets", config.udp.bind),
+            Self::UdpOfGroup(driver) => write!(f, "UDP on {}", driver.local_address()),
             Self::Packet(config) => write!(f, "Ethernet on {}", config.interface),
             Self::RawIp(config) => write!(f, "IP on {}", config.bind),
             Self::Xdp(config) => write!(f, "AF_XDP on {}", config.interface),

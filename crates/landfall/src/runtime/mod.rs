@@ -43,6 +43,7 @@
 //! | `path` | a path that is open, and all of an engine |
 //! | `path_stats` | what a path did so far |
 //! | `path_source` | a driver to be opened, or a simulated adapter |
+//! | `impairment` | faults on purpose around a driver, for tests |
 //! | `driver_source` | which driver a path is opened with |
 //! | `adapter_source` | a path by a simulated adapter (feature `nic`) |
 
@@ -54,6 +55,7 @@ mod driver;
 mod driver_source;
 mod driving;
 mod ending;
+mod impairment;
 mod lock;
 #[cfg(all(test, loom))]
 mod models;
@@ -78,8 +80,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 pub(crate) use adapter_source::AdapterSource;
 pub(crate) use driver::AnyDriver;
 #[cfg(any(feature = "clan", feature = "stp"))]
-pub(crate) use driver_source::{DriverSource, Impairment};
+pub(crate) use driver_source::DriverSource;
 pub(crate) use driving::{Driving, Handle, Runtime, RuntimeConfig};
+pub(crate) use impairment::Impairment;
 pub(crate) use path::{Path, Paths, PeerKind};
 #[cfg(any(feature = "clan", feature = "stp"))]
 pub(crate) use path_source::PathSource;

@@ -1,19 +1,21 @@
 //! [`Builder`]: everything that can be chosen about an endpoint.
 
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 #[cfg(feature = "nic")]
 use landfall_placement::Peer;
-use landfall_placement::{Duration, PathId, Seed};
+use landfall_placement::{Duration, PathId, Random, Seed};
 use landfall_transport::channel::{ChannelConfig, channel};
 use landfall_transport::memory::ArenaConfig;
+use landfall_transport::udp::{UdpConfig, UdpDriver};
 use landfall_transport::{Bell, Clock, Wait};
 use stp_core::Config;
 
 use super::core::{Core, Handle, Paths};
 use super::driver::EndpointDriver;
-use super::endpoint::Endpoint;
+use super::endpoint::{Endpoint, LISTENING};
 use super::error::BindError;
 use super::memory::Pool;
 use super::path::Transport;
@@ -44,6 +46,7 @@ pub struct Builder {
     backlog: usize,
     linger: Duration,
     seed: Option<Seed>,
+    threads: usize,
 }
 
 impl Default for Builder {
@@ -57,6 +60,7 @@ impl Default for Builder {
             backlog: 1024,
             linger: Duration::from_secs(5),
             seed: None,
+            threads: 1,
         }
     }
 }
@@ -116,6 +120,36 @@ impl Builder {
         self
     }
 
+    /// How many engines share the work, each with a thread of its own: 1, unless you choose
+    /// otherwise. The endpoint has one [UDP](Transport::udp) path then, whose port all of them
+    /// share; handles look the same as with one.
+    ///
+    /// A connection belongs to one engine for all of its life. Those that come in are spread
+    /// by the kernel, which hashes the addresses and ports of both ends (`SO_REUSEPORT`), so
+    /// all that come from one port of a peer meet in one engine. Those that go out are spread
+    /// in turn, and each engine connects from a port of its own. Registered memory serves all.
+    ///
+    /// The bounds of the [`Config`] (connections, slots, windows) are those of each engine.
+    ///
+    /// A connection that came in survives a change of its peer's address (behind a NAT that
+    /// forgot it) only where the kernel finds the same engine for the new one. Another engine
+    /// refuses what the peer says, and to the connection the peer has fallen silent. For the
+    /// same reason the other side cannot [add links](super::Connection::add_link) to a
+    /// connection that came in here. Leave this out where that matters more than a second core.
+    ///
+    /// ```
+    /// use landfall::stp::{Endpoint, Transport};
+    ///
+    /// let path = Transport::udp("127.0.0.1:0".parse()?);
+    /// let endpoint = Endpoint::builder().path(path).threads(2).bind()?;
+    /// assert_eq!(endpoint.threads(), 2);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub const fn threads(mut self, count: usize) -> Self {
+        self.threads = count;
+        self
+    }
+
     /// Opens the paths, in the network namespace of this thread, and starts the
     /// thread that drives them.
     ///
@@ -123,7 +157,10 @@ impl Builder {
     /// [`BindError`] says which path could not be opened, why, and what helps.
     pub fn bind(self) -> Result<Endpoint, BindError> {
         let pool = Arc::new(Pool::new(self.regions, self.arena));
-        self.bind_with(pool)
+        match self.threads {
+            0 | 1 => self.bind_with(pool),
+            _ => self.bind_shards(&pool),
+        }
     }
 
     /// The same without a thread: you make the turns, in a reactor of your own, whenever the
@@ -132,6 +169,7 @@ impl Builder {
     /// # Errors
     /// As [`bind`](Self::bind).
     pub fn bind_without_thread(self) -> Result<(Endpoint, EndpointDriver), BindError> {
+        self.check_one_thread()?;
         let pool = Arc::new(Pool::new(self.regions, self.arena));
         let Parts { core, clock, bell, config } = self.open(&pool)?;
         let started = Runtime::start_for_reactor(core, clock, bell, config);
@@ -151,6 +189,8 @@ impl Builder {
         mut other: Self,
         config: ChannelConfig,
     ) -> Result<(Endpoint, Endpoint), BindError> {
+        self.check_one_thread()?;
+        other.check_one_thread()?;
         let pools = [
             Arc::new(Pool::new(self.regions, self.arena)),
             Arc::new(Pool::new(other.regions, other.arena)),
@@ -178,6 +218,45 @@ impl Builder {
         let Parts { core, clock, bell, config } = self.open(&pool)?;
         let runtime = Runtime::start(core, clock, bell, config).map_err(BindError::Thread)?;
         Ok(Endpoint::new(Arc::new(Handle::new(runtime, pool))))
+    }
+
+    /// Several engines cannot share what is asked for.
+    const fn check_one_thread(&self) -> Result<(), BindError> {
+        if self.threads > 1 { Err(BindError::NotShared) } else { Ok(()) }
+    }
+
+    /// An engine for each thread. The first path of each is its own, to connect from; the
+    /// second one is where peers come in.
+    fn bind_shards(mut self, pool: &Arc<Pool>) -> Result<Endpoint, BindError> {
+        let [transport] = &self.paths[..] else {
+            let is_none = self.paths.is_empty();
+            return Err(if is_none { BindError::NoPath } else { BindError::NotShared });
+        };
+        let config = transport.as_udp().ok_or(BindError::NotShared)?;
+        #[cfg(feature = "nic")]
+        if crate::nic::chosen().map_err(BindError::Configuration)?.is_some() {
+            // A simulated adapter has one engine behind it.
+            return self.bind_with(Arc::clone(pool));
+        }
+        let what = transport.to_string();
+        let group = UdpDriver::open_group(LISTENING, config, &pool.regions, self.threads);
+        let group = group.map_err(|source| BindError::Path { path: LISTENING.0, what, source })?;
+        let own = UdpConfig { bind: SocketAddr::new(config.bind.ip(), 0), ..config };
+        let mut seeds = Random::new(self.seed.map_or_else(seed_of_the_system, Ok)?);
+        self.paths.clear();
+        let mut handles = Vec::with_capacity(self.threads);
+        for driver in group {
+            let paths = vec![Transport::udp_with(own), Transport::of_group(driver)];
+            let mut seed = Seed::default();
+            for word in seed.as_chunks_mut::<8>().0 {
+                *word = seeds.next_u64().to_le_bytes();
+            }
+            let shard = Self { paths, seed: Some(seed), config: self.config.clone(), ..self };
+            let Parts { core, clock, bell, config } = shard.open(pool)?;
+            let runtime = Runtime::start(core, clock, bell, config).map_err(BindError::Thread)?;
+            handles.push(Arc::new(Handle::new(runtime, Arc::clone(pool))));
+        }
+        Ok(Endpoint::of_shards(handles))
     }
 
     /// Opens the paths, and makes the engine.

@@ -8,6 +8,7 @@ use landfall_transport::memory::{Memory, Rights};
 use stp_core::ConnectionId;
 
 use super::core::{Core, Handle, Known, OfferMade, ReadMade, Request, Submission};
+use super::endpoint::Shards;
 use super::error::{Error, Failed};
 use super::memory::{Held, Message, Part, Payload};
 use super::operation::{Operation, Received, Sent};
@@ -25,6 +26,8 @@ pub struct Connection(Arc<Inner>);
 pub(crate) struct Inner {
     pub(crate) handle: Arc<Handle>,
     pub(crate) id: ConnectionId,
+    /// The other engines answer at their port as long as there is any handle.
+    _shards: Arc<Shards>,
 }
 
 impl Drop for Inner {
@@ -45,8 +48,8 @@ pub struct Link {
 }
 
 impl Connection {
-    pub(crate) fn new(handle: &Arc<Handle>, id: ConnectionId) -> Self {
-        Self(Arc::new(Inner { handle: Arc::clone(handle), id }))
+    pub(super) fn new(shards: &Arc<Shards>, handle: &Arc<Handle>, id: ConnectionId) -> Self {
+        Self(Arc::new(Inner { handle: Arc::clone(handle), id, _shards: Arc::clone(shards) }))
     }
 
     pub(crate) fn of(inner: &Arc<Inner>) -> Self {

@@ -2,6 +2,7 @@
 
 use std::future::poll_fn;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Poll;
 
 use landfall_placement::{Engine as _, PathId, Peer, Refusals};
@@ -24,15 +25,60 @@ pub use crate::runtime::PathStats;
 /// operations), connections are closed in the background, for as long as
 /// [`Builder::linger`] says. [`close`](Self::close) waits for that.
 #[derive(Clone, Debug)]
-pub struct Endpoint(Arc<Handle>);
+pub struct Endpoint(Arc<Shards>);
 
-impl Endpoint {
-    pub(crate) const fn new(handle: Arc<Handle>) -> Self {
-        Self(handle)
+/// The engines of an endpoint: one, or one for each of [`Builder::threads`]. They share the
+/// registered memory, and the port where connections come in.
+#[derive(Debug)]
+pub(super) struct Shards {
+    /// At least one.
+    handles: Vec<Arc<Handle>>,
+    /// How many connections went out, or were accepted: the next one's turn.
+    turn: AtomicUsize,
+}
+
+/// Of several engines, the path of each where connections come in; its first one is for those
+/// that go out, for answers to a port that all share might come to any of them.
+pub(crate) const LISTENING: PathId = PathId(1);
+
+impl Shards {
+    fn are_several(&self) -> bool {
+        self.handles.len() > 1
     }
 
-    pub(crate) const fn handle(&self) -> &Arc<Handle> {
-        &self.0
+    /// All of them, beginning with another one each time.
+    fn in_turn(&self) -> impl Iterator<Item = &Arc<Handle>> {
+        let first = self.turn.fetch_add(1, Ordering::Relaxed) % self.handles.len();
+        self.handles.iter().cycle().skip(first).take(self.handles.len())
+    }
+
+    /// Is this a path that users know of?
+    fn check_path(&self, path: PathId) -> Result<(), Error> {
+        let is_hidden = self.are_several() && path == LISTENING;
+        if is_hidden { Err(Error::UnknownPath(path)) } else { Ok(()) }
+    }
+}
+
+impl Endpoint {
+    pub(crate) fn new(handle: Arc<Handle>) -> Self {
+        Self::of_shards(vec![handle])
+    }
+
+    /// Of at least one engine, with the same memory.
+    pub(crate) fn of_shards(handles: Vec<Arc<Handle>>) -> Self {
+        debug_assert!(!handles.is_empty(), "an endpoint has an engine");
+        Self(Arc::new(Shards { handles, turn: AtomicUsize::new(0) }))
+    }
+
+    /// The first of its engines.
+    pub(crate) fn handle(&self) -> &Arc<Handle> {
+        &self.0.handles[0]
+    }
+
+    /// How many engines it has, each with a thread of its own: see [`Builder::threads`].
+    #[must_use]
+    pub fn threads(&self) -> usize {
+        self.0.handles.len()
     }
 
     /// An endpoint with one path, and otherwise as usual.
@@ -58,7 +104,9 @@ impl Endpoint {
     /// Where peers reach this endpoint on that path.
     #[must_use]
     pub fn local_of(&self, path: PathId) -> Option<Peer> {
-        self.0.look(|core| core.paths.get(path)?.local)
+        self.0.check_path(path).ok()?;
+        let path = if self.0.are_several() && path == PathId(0) { LISTENING } else { path };
+        self.handle().look(|core| core.paths.get(path)?.local)
     }
 
     /// Registers memory: it is lent until [`Region::take_back`].
@@ -66,7 +114,7 @@ impl Endpoint {
     /// # Errors
     /// As many regions are registered as may be; the memory is given back.
     pub fn register(&self, memory: Memory) -> Result<Region, Failed> {
-        self.0.pool().lend(memory, Rights::READ | Rights::WRITE | Rights::WORDS)
+        self.handle().pool().lend(memory, Rights::READ | Rights::WRITE | Rights::WORDS)
     }
 
     /// `len` bytes of this endpoint's arena: page-aligned, friendly to huge
@@ -75,7 +123,7 @@ impl Endpoint {
     /// # Errors
     /// The arena's bound is reached, or the kernel has no more.
     pub fn memory(&self, len: usize) -> Result<Memory, Error> {
-        Ok(self.0.pool().arena.take(len)?)
+        Ok(self.handle().pool().arena.take(len)?)
     }
 
     /// Lets connections come in at a port, from 0 to 65,535. It is STP's own
@@ -84,8 +132,15 @@ impl Endpoint {
     /// # Errors
     /// Somebody listens there already, or the endpoint is closed.
     pub fn listen(&self, port: u16) -> Result<Listener, Error> {
-        self.0.ask(|core, _| core.listen(port))?;
-        Ok(Listener { handle: Arc::clone(&self.0), port })
+        for (at, handle) in self.0.handles.iter().enumerate() {
+            if let Err(error) = handle.ask(|core, _| core.listen(port)) {
+                for handle in &self.0.handles[..at] {
+                    handle.submit(Submission::StopListening(port));
+                }
+                return Err(error);
+            }
+        }
+        Ok(Listener { shards: Arc::clone(&self.0), port })
     }
 
     /// Opens a connection to a peer, where somebody listens at that port, over
@@ -95,12 +150,16 @@ impl Endpoint {
     /// [`Error::NoPathTo`], [`Error::Refused`] at a bound, and
     /// [`Error::NotConnected`] where the peer does not want it or is silent.
     pub async fn connect(&self, peer: impl Into<Peer>, port: u16) -> Result<Connection, Error> {
-        let peer = peer.into();
-        let path = self.0.look(|core| {
+        let (peer, handle) = (peer.into(), self.next_handle());
+        let path = handle.look(|core| {
             core.check_open()?;
             core.paths.to(peer).ok_or(Error::NoPathTo { peer })
         })?;
-        self.connect_over(path, peer, port, 0).await
+        self.connect_from(handle, path, peer, port, 0).await
+    }
+
+    fn next_handle(&self) -> &Arc<Handle> {
+        self.0.in_turn().next().unwrap_or_else(|| self.handle())
     }
 
     /// Opens a connection over a path of your choice, with eight bytes for the
@@ -115,16 +174,27 @@ impl Endpoint {
         port: u16,
         hello: u64,
     ) -> Result<Connection, Error> {
-        let peer = peer.into();
-        let id = self.0.ask(|core, now| {
+        self.0.check_path(path)?;
+        self.connect_from(self.next_handle(), path, peer.into(), port, hello).await
+    }
+
+    async fn connect_from(
+        &self,
+        handle: &Arc<Handle>,
+        path: PathId,
+        peer: Peer,
+        port: u16,
+        hello: u64,
+    ) -> Result<Connection, Error> {
+        let id = handle.ask(|core, now| {
             core.check_open()?;
             core.paths.get(path).ok_or(Error::UnknownPath(path))?;
             core.connect(now, path, peer, Connect { port, local_port: None, hello })
         })?;
         // Dropped before it is open, it is given up.
-        let connection = Connection::new(&self.0, id);
+        let connection = Connection::new(&self.0, handle, id);
         let opened = poll_fn(|cx| {
-            self.0.look(|core| {
+            handle.look(|core| {
                 core.poll_known(id, cx, |known| (known.status == Status::Open).then_some(()))
             })
         });
@@ -138,7 +208,9 @@ impl Endpoint {
     /// The paths of this endpoint.
     #[must_use]
     pub fn paths(&self) -> Vec<PathId> {
-        self.0.look(|core| core.paths.iter().map(|path| path.driver.path()).collect())
+        let all: Vec<_> =
+            self.handle().look(|core| core.paths.iter().map(|path| path.driver.path()).collect());
+        all.into_iter().filter(|path| self.0.check_path(*path).is_ok()).collect()
     }
 
     /// Switches a path off or on. What it had goes over the other links of its
@@ -147,23 +219,41 @@ impl Endpoint {
     /// # Errors
     /// [`Error::UnknownPath`].
     pub fn set_path_up(&self, path: PathId, is_up: bool) -> Result<(), Error> {
-        self.0.ask(|core, now| core.set_path_up(now, path, is_up))
+        self.0.check_path(path)?;
+        for handle in &self.0.handles {
+            handle.ask(|core, now| core.set_path_up(now, path, is_up))?;
+            if self.0.are_several() {
+                handle.ask(|core, now| core.set_path_up(now, LISTENING, is_up))?;
+            }
+        }
+        Ok(())
     }
 
-    /// What was done so far.
+    /// What was done so far, by all engines together.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        let pool = self.0.pool();
-        self.0.look(|core| Stats {
-            engine: *core.engine.stats(),
-            refusals: *core.engine.refusals(),
-            connections: core.engine.connections(),
-            granted_bytes: core.engine.granted_bytes(),
-            operations: core.slots.len(),
+        let pool = self.handle().pool();
+        let mut all = Stats {
+            engine: stp_core::Stats::default(),
+            refusals: Refusals::new(),
+            connections: 0,
+            granted_bytes: 0,
+            operations: 0,
             regions: pool.held(),
             bytes_copied_in: pool.copied(),
-            paths: core.paths.iter().map(PathStats::of).collect(),
-        })
+            paths: Vec::new(),
+        };
+        for handle in &self.0.handles {
+            handle.look(|core| {
+                all.engine += *core.engine.stats();
+                all.refusals += *core.engine.refusals();
+                all.connections += core.engine.connections();
+                all.granted_bytes += core.engine.granted_bytes();
+                all.operations += core.slots.len();
+                all.paths.extend(core.paths.iter().map(PathStats::of));
+            });
+        }
+        all
     }
 
     /// Closes every connection gracefully, within [`Builder::linger`], and ends
@@ -171,12 +261,15 @@ impl Endpoint {
     /// afterwards. It lets go of its paths in the background: for a while it
     /// answers peers that did not hear the last word.
     pub async fn close(self) {
-        self.0.end();
-        poll_fn(|cx| match self.0.watch_end(cx.waker()) {
-            true => Poll::Ready(()),
-            false => Poll::Pending,
-        })
-        .await;
+        let handles = &self.0.handles;
+        handles.iter().for_each(|handle| handle.end());
+        for handle in handles {
+            poll_fn(|cx| match handle.watch_end(cx.waker()) {
+                true => Poll::Ready(()),
+                false => Poll::Pending,
+            })
+            .await;
+        }
     }
 }
 
@@ -184,7 +277,7 @@ impl Endpoint {
 /// nobody accepted are refused.
 #[derive(Debug)]
 pub struct Listener {
-    handle: Arc<Handle>,
+    shards: Arc<Shards>,
     port: u16,
 }
 
@@ -194,8 +287,18 @@ impl Listener {
     /// # Errors
     /// [`Error::EndpointClosed`].
     pub async fn accept(&self) -> Result<Connection, Error> {
-        let accepted = poll_fn(|cx| self.handle.look(|core| core.poll_accept(self.port, cx)));
-        accepted.await.map(|id| Connection::new(&self.handle, id))
+        poll_fn(|cx| {
+            // None is left behind though another always has one.
+            for handle in self.shards.in_turn() {
+                if let Poll::Ready(accepted) = handle.look(|core| core.poll_accept(self.port, cx)) {
+                    return Poll::Ready(
+                        accepted.map(|id| Connection::new(&self.shards, handle, id)),
+                    );
+                }
+            }
+            Poll::Pending
+        })
+        .await
     }
 
     /// The port.
@@ -204,14 +307,17 @@ impl Listener {
         self.port
     }
 
-    pub(crate) const fn handle(&self) -> &Arc<Handle> {
-        &self.handle
+    /// The first of the endpoint's engines.
+    pub(crate) fn handle(&self) -> &Arc<Handle> {
+        &self.shards.handles[0]
     }
 }
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        self.handle.submit(Submission::StopListening(self.port));
+        for handle in &self.shards.handles {
+            handle.submit(Submission::StopListening(self.port));
+        }
     }
 }
 
@@ -233,6 +339,7 @@ pub struct Stats {
     pub regions: u32,
     /// Bytes that were not in registered memory, and were copied there.
     pub bytes_copied_in: u64,
-    /// Each path.
+    /// Each path; of [several threads](Builder::threads) those of all engines, one after another,
+    /// first the one from which connections go out and then the one where they come in.
     pub paths: Vec<PathStats>,
 }

@@ -195,6 +195,12 @@ pub enum BindError {
         /// The bound.
         most: usize,
     },
+    /// Several threads share one UDP path, and nothing else.
+    #[error(
+        "several threads need exactly one path, of `Transport::udp`, and `Builder::bind`: \
+         leave `Builder::threads` out for anything else"
+    )]
+    NotShared,
     /// A path could not be opened.
     #[error("cannot open path {path}, {what}: {source}")]
     Path {

@@ -5,6 +5,7 @@
 //! | an endpoint, over one path or several | [`Endpoint::bind`], [`Builder`], [`Transport`] |
 //! | connections | [`Endpoint::listen`], [`Endpoint::connect`], [`Connection`] |
 //! | Transfers | [`Connection::send`], [`Connection::receive`], [`Connection::receive_into`], [`Connection::offer`] |
+//! | how far a Transfer is | [`Operation::progress`], [`Progress`] |
 //! | reads | [`Connection::read`], [`Connection::read_request`] |
 //! | remote memory | [`Connection::request_region`], [`RemoteMemory`], [`Connection::region_request`], [`Exposed`] |
 //! | registered memory | [`Endpoint::register`], [`Region`], [`Part`], [`Payload`] |
@@ -52,6 +53,7 @@ mod error;
 mod memory;
 mod operation;
 mod path;
+mod progress;
 mod remote;
 
 pub use builder::Builder;
@@ -63,6 +65,7 @@ pub use error::{BindError, Error, Failed};
 pub use memory::{Message, Part, Payload, Region};
 pub use operation::{Operation, Put, Received, Receives, Sent};
 pub use path::Transport;
+pub use progress::{Progress, Stalled};
 pub use remote::{Exposed, RegionRequest, RemoteMemory};
 
 pub use crate::runtime::Turned;

@@ -140,6 +140,17 @@ impl<T> Operation<T> {
         }
     }
 
+    /// What those who look at its progress share with it; of what is over, or could not
+    /// begin, something that tells just that.
+    pub(crate) fn looked_at(&mut self) -> (&Arc<Handle>, Arc<Ticket>) {
+        self.begin();
+        let ticket = match &self.stage {
+            Stage::Started(ticket) => Arc::clone(ticket),
+            _ => Arc::new(Ticket::over()),
+        };
+        (&self.connection.handle, ticket)
+    }
+
     pub(crate) fn handle(&self) -> &Arc<Handle> {
         &self.connection.handle
     }

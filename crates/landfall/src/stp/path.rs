@@ -15,7 +15,7 @@ use landfall_transport::fault::Faults;
 use landfall_transport::memory::Regions;
 use landfall_transport::packet::{Framing, Interface, PacketConfig};
 use landfall_transport::rawip::RawIpConfig;
-use landfall_transport::udp::UdpConfig;
+use landfall_transport::udp::{UdpConfig, UdpDriver};
 use landfall_transport::udp_packet::UdpPacketConfig;
 #[cfg(feature = "io-uring")]
 use landfall_transport::uring::UringUdpConfig;
@@ -173,6 +173,19 @@ impl Transport {
     #[must_use]
     pub fn with_faults(self, faults: Faults, seed: Seed) -> Self {
         Self(self.0.impaired(faults, seed))
+    }
+
+    /// What it is, if it is plain UDP: then several engines can share its port.
+    pub(crate) const fn as_udp(&self) -> Option<UdpConfig> {
+        match &self.0 {
+            PathSource::Driver(DriverSource::Udp(config)) => Some(*config),
+            _ => None,
+        }
+    }
+
+    /// A socket of a port that several engines share.
+    pub(crate) fn of_group(driver: UdpDriver) -> Self {
+        Self(PathSource::Driver(DriverSource::UdpOfGroup(Box::new(driver))))
     }
 
     /// A driver that is open, between two endpoints of this process.

@@ -6,12 +6,14 @@ mod carriers;
 mod connections;
 mod exchange;
 mod memory_back;
+mod progress;
+mod shards;
 mod strangers;
 mod transfers;
 
 use landfall::stp::{ChannelConfig, Config, Connection, Endpoint, Memory, Peer, Transport};
 
-pub(crate) use crate::support::{noise, run, within};
+pub(crate) use crate::support::{PATIENCE, noise, run, within};
 
 /// The port that servers listen at.
 pub(crate) const PORT: u16 = 7;

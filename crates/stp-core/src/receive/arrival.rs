@@ -5,8 +5,9 @@ use landfall_placement::{Duration, Instant};
 use super::{Kind, Receive, State};
 use crate::connection::{NONE, Question};
 use crate::endpoint::Endpoint;
-use crate::error::Ended;
+use crate::error::{Ended, Error};
 use crate::event::Event;
+use crate::ids::ReceiveId;
 use crate::offload::{Arrival, Seats};
 use crate::wire::Reason;
 use crate::wire::message::{Ids, Message, State as Answer};
@@ -126,13 +127,32 @@ impl Endpoint {
         receive.position_of(acked).min(receive.len)
     }
 
+    /// Tells of the progress of one Transfer that is being received (of a read or Get, too),
+    /// Block by Block, or does so no more: [`Event::ReceiveProgress`]. Gives how many bytes,
+    /// from the start, are in place. [`Config::progress`](crate::Config::progress) does it for
+    /// all but Gets.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`].
+    pub fn watch_receive(&mut self, id: ReceiveId, is_watched: bool) -> Result<u64, Error> {
+        let receive = self.receives.named(id.index, id.generation).ok_or(Error::Unknown)?;
+        let is_open = receive.state == State::Open && receive.blocks > 0;
+        let len = if is_open { self.contiguous(receive) } else { 0 };
+        if let Some(receive) = self.receives.get_mut(id.index) {
+            receive.is_watched = is_watched;
+            receive.told = receive.told.max(len);
+        }
+        Ok(len)
+    }
+
     fn tell_progress(&mut self, index: u32) {
-        if !self.config.progress {
+        let Some(receive) = self.receives.get(index) else { return };
+        let is_of_all = self.config.progress && !matches!(receive.kind, Kind::Get { .. });
+        if !is_of_all && !receive.is_watched {
             return;
         }
-        let Some(receive) = self.receives.get(index) else { return };
         let len = self.contiguous(receive);
-        if len <= receive.told || matches!(receive.kind, Kind::Get { .. }) {
+        if len <= receive.told {
             return;
         }
         let connection = self.id_of(receive.connection);

@@ -102,6 +102,8 @@ pub(crate) struct Receive {
     pub(crate) retries: u8,
     /// How many bytes from the start the user was told of.
     pub(crate) told: u64,
+    /// The user wants to know how far it is.
+    pub(crate) is_watched: bool,
     pub(crate) next_in_connection: u32,
 }
 
@@ -129,6 +131,7 @@ impl Receive {
             is_told: true,
             retries: 0,
             told: 0,
+            is_watched: false,
             next_in_connection: NONE,
         }
     }

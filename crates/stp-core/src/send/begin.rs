@@ -81,6 +81,22 @@ impl Endpoint {
         Ok(())
     }
 
+    /// Tells of the progress of one Transfer that is being sent, Block by Block, or does so no
+    /// more: [`Event::SendProgress`]. Gives how many bytes, from the start, are in place at
+    /// the other side as far as is known. [`Config::progress`](crate::Config::progress) does
+    /// it for all.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`].
+    pub fn watch_send(&mut self, id: SendId, is_watched: bool) -> Result<u64, Error> {
+        let send = self.sends.named(id.index, id.generation).ok_or(Error::Unknown)?;
+        let acked = send.acked_bytes();
+        if let Some(send) = self.sends.get_mut(id.index) {
+            send.is_watched = is_watched;
+        }
+        Ok(acked)
+    }
+
     fn begin_send(
         &mut self,
         now: Instant,

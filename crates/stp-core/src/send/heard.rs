@@ -115,7 +115,7 @@ impl Endpoint {
         }
         send.acked = acked;
         send.asked = 0;
-        if tells {
+        if tells || send.is_watched {
             let (connection, len) = (send.connection, send.acked_bytes());
             let connection = self.id_of(connection);
             let send = SendId::new((index, self.sends.generation(index)));

@@ -61,6 +61,8 @@ pub(crate) struct Send {
     pub(crate) knows_limit: bool,
     /// All Blocks below are in place.
     pub(crate) acked: u32,
+    /// The user wants to know how far it is.
+    pub(crate) is_watched: bool,
     /// Transmissions whose memory a driver holds.
     pub(crate) held: u32,
     pub(crate) retries: u8,
@@ -85,6 +87,7 @@ impl Send {
             tiling: None,
             knows_limit: false,
             acked: 0,
+            is_watched: false,
             held: 0,
             retries: 0,
             asked: 0,

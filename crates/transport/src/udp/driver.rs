@@ -4,13 +4,14 @@
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::sync::Arc;
 
 use landfall_placement::{
     Engine, Instant, InternetSum, Landing, PathId, Peer, Placement, Spans, Unit,
 };
 use socket2::Socket;
 
-use super::socket::{Message, ReceiveHeader, SendHeader, Sending};
+use super::socket::{Message, ReceiveHeader, SendHeader, Sending, Sharing};
 use super::{UdpConfig, socket};
 use crate::capability::Feature;
 use crate::driver::{Counters, Descriptors, Driver, DriverState, Progress, take_turn};
@@ -36,6 +37,8 @@ pub struct UdpDriver {
     pub(super) batch_send: bool,
     /// The kernel had no room for more.
     pub(super) blocked: bool,
+    /// All sockets of this port: they stay open as long as one of their drivers.
+    _group: Option<Arc<[Socket]>>,
 }
 
 impl UdpDriver {
@@ -54,7 +57,62 @@ impl UdpDriver {
         config: UdpConfig,
         regions: &Regions,
     ) -> io::Result<Self> {
-        let (socket, capabilities) = socket::open(&config, driver)?;
+        Self::open_sharing(driver, path, config, regions, Sharing::Alone)
+    }
+
+    /// Opens several sockets at one address and port (`SO_REUSEPORT`), each for an engine of
+    /// its own. The kernel spreads peers over them by a hash of both addresses and ports: all
+    /// that one peer sends from one port comes to the same socket, for as long as any of these
+    /// drivers exists. A peer whose address changes may come to another one.
+    ///
+    /// ```
+    /// use landfall_placement::PathId;
+    /// use landfall_transport::memory::Regions;
+    /// use landfall_transport::udp::{UdpConfig, UdpDriver};
+    ///
+    /// let config = UdpConfig::discover(([127, 0, 0, 1], 0).into());
+    /// let drivers = UdpDriver::open_group(PathId(0), config, &Regions::new(16), 4)?;
+    /// let port = drivers[0].local_address();
+    /// assert!(drivers.iter().all(|driver| driver.local_address() == port));
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`open`](Self::open). A port that somebody else has is refused, also where
+    /// they would share it.
+    pub fn open_group(
+        path: PathId,
+        mut config: UdpConfig,
+        regions: &Regions,
+        count: usize,
+    ) -> io::Result<Vec<Self>> {
+        let mut drivers: Vec<Self> = Vec::with_capacity(count);
+        for at in 0..count {
+            let sharing = if at == 0 { Sharing::First } else { Sharing::Joining };
+            let driver = Self::open_sharing("udp", path, config, regions, sharing)?;
+            // Where the kernel chose a port, the others have the same.
+            config.bind = driver.local;
+            drivers.push(driver);
+        }
+        // One that is closed would leave the group, and peers of the others would come to
+        // other sockets than before.
+        let group: io::Result<Arc<[Socket]>> =
+            drivers.iter().map(|driver| driver.socket.try_clone()).collect();
+        let group = group?;
+        for driver in &mut drivers {
+            driver._group = Some(Arc::clone(&group));
+        }
+        Ok(drivers)
+    }
+
+    fn open_sharing(
+        driver: &'static str,
+        path: PathId,
+        config: UdpConfig,
+        regions: &Regions,
+        sharing: Sharing,
+    ) -> io::Result<Self> {
+        let (socket, capabilities) = socket::open(&config, driver, sharing)?;
         let limits = config.limits(&socket)?;
         let batch_receive = capabilities.has(Feature::BatchedReceive);
         Ok(Self {
@@ -65,6 +123,7 @@ impl UdpDriver {
             outbox: Outbox::new(path, limits, Pins::new(regions), 0),
             batch_send: capabilities.has(Feature::BatchedSend),
             blocked: false,
+            _group: None,
             socket,
             state: DriverState::new(path, limits, capabilities, regions),
         })
@@ -434,5 +493,65 @@ pub(super) unsafe fn receive_message(
             error if nothing_came(&error) => Ok(None),
             error => Err(error),
         },
+    }
+}
+
+#[cfg(all(test, not(loom), not(miri)))]
+mod tests {
+    use std::mem::MaybeUninit;
+    use std::net::UdpSocket;
+
+    use super::*;
+
+    /// Which of these sockets has a datagram, and no other has.
+    fn who_heard(sockets: &[&Socket]) -> usize {
+        let mut buffer = [MaybeUninit::uninit(); 16];
+        let heard: Vec<_> =
+            (0..sockets.len()).filter(|at| sockets[*at].recv(&mut buffer).is_ok()).collect();
+        assert_eq!(heard.len(), 1, "one of them hears it");
+        heard[0]
+    }
+
+    #[test]
+    fn a_peer_comes_to_the_same_socket_of_a_group_though_others_are_closed() {
+        const COUNT: usize = 4;
+        let config = UdpConfig::new(([127, 0, 0, 1], 0).into(), 1500);
+        let mut drivers =
+            UdpDriver::open_group(PathId(0), config, &Regions::new(16), COUNT).unwrap();
+        let to = drivers[0].local_address();
+        let peers: Vec<_> = (0..64).map(|_| UdpSocket::bind("127.0.0.1:0").unwrap()).collect();
+        let heard = |drivers: &[UdpDriver]| -> Vec<usize> {
+            let all: Vec<_> = drivers.iter().map(|driver| &driver.socket).collect();
+            let heard = |peer: &UdpSocket| {
+                peer.send_to(b"hello", to).unwrap();
+                who_heard(&all)
+            };
+            peers.iter().map(heard).collect()
+        };
+        let before = heard(&drivers);
+        assert_eq!(heard(&drivers), before);
+        assert!((0..COUNT).all(|at| before.contains(&at)), "{before:?}");
+        // The last one is left, and those who came to it still do. For others nobody listens.
+        let last = drivers.pop().unwrap();
+        drop(drivers);
+        let mut buffer = [MaybeUninit::uninit(); 16];
+        for (peer, before) in peers.iter().zip(before) {
+            peer.send_to(b"hello", to).unwrap();
+            assert_eq!(last.socket.recv(&mut buffer).is_ok(), before == COUNT - 1);
+        }
+        drop(last);
+        UdpSocket::bind(to).expect("the port is free again");
+    }
+
+    #[test]
+    fn a_group_takes_no_port_that_somebody_has() {
+        let config = UdpConfig::new(([127, 0, 0, 1], 0).into(), 1500);
+        let regions = Regions::new(16);
+        let group = UdpDriver::open_group(PathId(0), config, &regions, 2).unwrap();
+        let taken = UdpConfig { bind: group[0].local_address(), ..config };
+        let error = UdpDriver::open_group(PathId(0), taken, &regions, 2).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
+        let error = UdpDriver::open(PathId(0), taken, &regions).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
     }
 }

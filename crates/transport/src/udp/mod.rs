@@ -17,7 +17,7 @@ mod socket;
 #[cfg(feature = "io-uring")]
 pub(crate) use driver::peek;
 pub(crate) use driver::{Receiver, UNITS_PER_TURN, run_limits, send_message};
-pub(crate) use socket::{Message, Sending, bound_to, open};
+pub(crate) use socket::{Message, Sending, Sharing, bound_to, open};
 #[cfg(feature = "io-uring")]
 pub(crate) use socket::{ReceiveHeader, SendHeader, lack_batched_send};
 

@@ -17,8 +17,23 @@ use crate::capability::{Capabilities, Feature};
 use crate::exchange::MessageHeader;
 use crate::inet::{Control, RawAddress, Received, enable_ecn, grow_buffers, set_option};
 
+/// Whether other sockets are bound to the same address and port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sharing {
+    /// None is.
+    Alone,
+    /// None is yet: the first of a group.
+    First,
+    /// Others of this user are.
+    Joining,
+}
+
 /// Opens the socket and finds out what works, in the name of this driver.
-pub(crate) fn open(config: &UdpConfig, driver: &'static str) -> io::Result<(Socket, Capabilities)> {
+pub(crate) fn open(
+    config: &UdpConfig,
+    driver: &'static str,
+    sharing: Sharing,
+) -> io::Result<(Socket, Capabilities)> {
     let domain = Domain::for_address(config.bind);
     let socket = Socket::new(domain, Type::DGRAM, Some(Protocol::UDP))?;
     let mut found = Capabilities::of(driver);
@@ -26,7 +41,16 @@ pub(crate) fn open(config: &UdpConfig, driver: &'static str) -> io::Result<(Sock
         socket.set_only_v6(false)?;
     }
     socket.set_nonblocking(true)?;
+    let share =
+        |socket: &Socket| set_option(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_REUSEPORT, 1);
+    if sharing == Sharing::Joining {
+        share(&socket)?;
+    }
     socket.bind(&SockAddr::from(config.bind))?;
+    if sharing == Sharing::First {
+        // Not before it is bound: a port that is somebody else's is refused, sharing or not.
+        share(&socket)?;
+    }
     grow_buffers(socket.as_raw_fd(), config.socket_buffer);
     if config.discover {
         probe_only(socket.as_raw_fd(), domain == Domain::IPV6)?;

@@ -31,8 +31,8 @@ pub(super) struct Opened {
 pub(super) fn open(config: &UdpPacketConfig, driver: &'static str) -> Result<Opened, OpenError> {
     check_kernel()?;
     let interface = interface_of(config)?;
-    let (kernel, mut capabilities) =
-        udp::open(&config.udp, driver).map_err(|error| why_no_port(error, config.udp.bind))?;
+    let (kernel, mut capabilities) = udp::open(&config.udp, driver, udp::Sharing::Alone)
+        .map_err(|error| why_no_port(error, config.udp.bind))?;
     // What came before is left in the queue; nothing joins it.
     attach_filter(kernel.as_raw_fd(), &[NOTHING])
         .map_err(OpenError::system("keep the queue of the UDP socket empty"))?;

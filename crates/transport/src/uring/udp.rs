@@ -68,7 +68,7 @@ impl UringUdpDriver {
     /// [`ZeroCopy::Always`] is asked of a kernel that cannot do it.
     pub fn open(path: PathId, config: UringUdpConfig, regions: &Regions) -> io::Result<Self> {
         let ring = Ring::open()?;
-        let (socket, mut capabilities) = udp::open(&config.udp, "uring-udp")?;
+        let (socket, mut capabilities) = udp::open(&config.udp, "uring-udp", udp::Sharing::Alone)?;
         let zero_copy = zero_copy_policy(&config, &ring, &mut capabilities)?;
         let limits = config.udp.limits(&socket)?;
         let batch_receive = capabilities.has(Feature::BatchedReceive);

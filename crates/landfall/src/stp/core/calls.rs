@@ -158,6 +158,16 @@ impl Core {
         }
     }
 
+    /// Somebody wants to know how far an operation is, or nobody does any more.
+    pub(super) fn watch_progress(&mut self, ticket: &Arc<Ticket>, is_watched: bool) {
+        let Some((_, slot)) = self.slots.of(ticket) else { return };
+        slot.is_watched = is_watched;
+        if let Stage::Begun(begun) = slot.stage {
+            let len = begun.watch(&mut self.engine, is_watched);
+            ticket.tell_progress(len, &mut self.after.wake);
+        }
+    }
+
     /// Nobody waits for an operation any more.
     pub(super) fn forget(&mut self, now: Instant, ticket: &Arc<Ticket>) {
         if let Some((_, slot)) = self.slots.of(ticket) {

@@ -59,6 +59,10 @@ impl Core {
                 let (len, offered, opaque) = (memory.len, memory.len, 0);
                 self.over(Begun::Receive(receive), Outcome::Received { len, offered, opaque });
             }
+            Event::SendProgress { send, len, .. } => self.progressed(Begun::Send(send), len),
+            Event::ReceiveProgress { receive, len, .. } => {
+                self.progressed(Begun::Receive(receive), len);
+            }
             Event::ReadAsked { read, connection, len, opaque } => {
                 if let Some(known) = self.connections.get_mut(&connection) {
                     known.reads.push_back(ReadMade { read, len, opaque });
@@ -110,8 +114,7 @@ impl Core {
                     self.shown.remove(&exposed);
                 }
             }
-            // Progress is not asked for, and memory is never posted: a Transfer
-            // meets its memory in `offered`.
+            // Memory is never posted: a Transfer meets its memory in `offered`.
             _ => {}
         }
     }
@@ -208,7 +211,13 @@ impl Core {
         let Some(slot) = self.slots.get(key) else { return true };
         let (request, connection) = (slot.request, slot.connection);
         match request.begin(&mut self.engine, now, connection) {
-            Ok(begun) => self.slots.note_begun(key, begun),
+            Ok(begun) => {
+                let is_watched = slot.is_watched;
+                self.slots.note_begun(key, begun);
+                if is_watched {
+                    begun.watch(&mut self.engine, true);
+                }
+            }
             Err(stp_core::Error::Busy) => return false,
             Err(error) => self.end(key, Outcome::Refused(error)),
         }
@@ -237,6 +246,12 @@ impl Core {
         self.connections.get(&id)?.queue.front().copied()
     }
 
+    fn progressed(&mut self, begun: Begun, len: u64) {
+        if let Some(slot) = self.slots.begun(begun) {
+            slot.ticket.tell_progress(len, &mut self.after.wake);
+        }
+    }
+
     fn over(&mut self, begun: Begun, outcome: Outcome) {
         if let Some(key) = self.slots.note_over(begun) {
             self.end(key, outcome);
@@ -249,7 +264,7 @@ impl Core {
         if slot.is_orphan {
             self.after.free.extend(slot.held);
         } else {
-            self.after.wake.extend(slot.ticket.end(outcome, slot.held));
+            slot.ticket.end(outcome, slot.held, &mut self.after.wake);
         }
     }
 }

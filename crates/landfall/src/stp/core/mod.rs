@@ -229,6 +229,8 @@ pub(crate) enum Submission {
         held: Option<Held>,
         ticket: Arc<Ticket>,
     },
+    /// Somebody wants to know how far it is, or nobody does any more.
+    WatchProgress(Arc<Ticket>, bool),
     /// End it early; its user waits for the end.
     Cancel(Arc<Ticket>),
     /// Nobody waits for it any more.
@@ -251,6 +253,9 @@ impl Core {
         match submission {
             Submission::Start { connection, request, held, ticket } => {
                 self.start(now, connection, request, held, ticket);
+            }
+            Submission::WatchProgress(ticket, is_watched) => {
+                self.watch_progress(&ticket, is_watched);
             }
             Submission::Cancel(ticket) => self.cancel(now, &ticket),
             Submission::Forget(ticket) => self.forget(now, &ticket),

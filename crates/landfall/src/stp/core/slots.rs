@@ -67,6 +67,8 @@ pub(crate) struct Slot {
     pub(crate) ticket: Arc<Ticket>,
     /// Its user does not wait any more.
     pub(crate) is_orphan: bool,
+    /// Somebody wants to know how far it is.
+    pub(crate) is_watched: bool,
 }
 
 /// The slots, and what the engine calls them.
@@ -88,7 +90,8 @@ impl Slots {
         let key = self.free.pop().unwrap_or(self.slots.len());
         ticket.set_key(key);
         let stage = Stage::Waiting;
-        let slot = Slot { connection, request, held, stage, ticket, is_orphan: false };
+        let (is_orphan, is_watched) = (false, false);
+        let slot = Slot { connection, request, held, stage, ticket, is_orphan, is_watched };
         match self.slots.get_mut(key) {
             Some(free) => *free = Some(slot),
             None => self.slots.push(Some(slot)),
@@ -114,6 +117,12 @@ impl Slots {
             slot.stage = Stage::Begun(begun);
             self.begun.insert(begun, key);
         }
+    }
+
+    /// The operation with this name, if it is not over.
+    pub(crate) fn begun(&mut self, begun: Begun) -> Option<&mut Slot> {
+        let key = *self.begun.get(&begun)?;
+        self.get(key)
     }
 
     /// The operation is over: the engine has no name for it any more.
@@ -151,9 +160,26 @@ struct State {
     key: Option<Key>,
     outcome: Option<(Outcome, Option<Held>)>,
     waker: Option<Waker>,
+    /// How far it is, for those who look.
+    progress: Watched,
+}
+
+/// What those who look at the progress of an operation share.
+#[derive(Debug, Default)]
+struct Watched {
+    len: u64,
+    is_over: bool,
+    lookers: u32,
+    wakers: Vec<Waker>,
 }
 
 impl Ticket {
+    /// One of nothing that is under way.
+    pub(crate) fn over() -> Self {
+        let progress = Watched { is_over: true, ..Watched::default() };
+        Self(Mutex::new(State { progress, ..State::default() }))
+    }
+
     /// How it went, and what it held; or the waker is woken when that is known.
     pub(crate) fn poll(&self, waker: &Waker) -> Poll<(Outcome, Option<Held>)> {
         let mut state = locked(&self.0);
@@ -182,11 +208,63 @@ impl Ticket {
         locked(&self.0).key = Some(key);
     }
 
-    /// It is over. Gives who is to be woken.
-    pub(super) fn end(&self, outcome: Outcome, held: Option<Held>) -> Option<Waker> {
+    /// It is over. Wakes are left to be done.
+    pub(super) fn end(&self, outcome: Outcome, held: Option<Held>, wake: &mut Vec<Waker>) {
         let mut state = locked(&self.0);
+        if let Outcome::Done { len } | Outcome::Received { len, .. } = outcome {
+            state.progress.len = len;
+        }
         state.outcome = Some((outcome, held));
-        state.waker.take()
+        state.progress.is_over = true;
+        wake.append(&mut state.progress.wakers);
+        wake.extend(state.waker.take());
+    }
+
+    /// So many bytes are in place. Wakes are left to be done.
+    pub(super) fn tell_progress(&self, len: u64, wake: &mut Vec<Waker>) {
+        let progress = &mut locked(&self.0).progress;
+        if len > progress.len {
+            progress.len = len;
+            wake.append(&mut progress.wakers);
+        }
+    }
+
+    /// So many bytes are in place, as far as is known.
+    pub(crate) fn progress(&self) -> u64 {
+        locked(&self.0).progress.len
+    }
+
+    /// The same, once it is more than `seen`; nothing more where it is over.
+    pub(crate) fn poll_progress(&self, seen: u64, waker: &Waker) -> Poll<Option<u64>> {
+        let progress = &mut locked(&self.0).progress;
+        if progress.len > seen {
+            return Poll::Ready(Some(progress.len));
+        }
+        if progress.is_over {
+            return Poll::Ready(None);
+        }
+        if !progress.wakers.iter().any(|known| known.will_wake(waker)) {
+            progress.wakers.push(waker.clone());
+        }
+        Poll::Pending
+    }
+
+    /// Somebody begins to look. Is it the first one, of what is not over?
+    pub(crate) fn begin_looking(&self) -> bool {
+        let progress = &mut locked(&self.0).progress;
+        progress.lookers += 1;
+        progress.lookers == 1 && !progress.is_over
+    }
+
+    /// Somebody looks no more. Was it the last one, of what is not over? With the wakers
+    /// whole tasks may go: they are given away.
+    pub(crate) fn end_looking(&self) -> (bool, Vec<Waker>) {
+        let progress = &mut locked(&self.0).progress;
+        progress.lookers -= 1;
+        match progress.lookers {
+            0 => (!progress.is_over, std::mem::take(&mut progress.wakers)),
+            _ => (false, Vec::new()),
+        }
     }
 }
 
@@ -290,6 +368,17 @@ impl Request {
 }
 
 impl Begun {
+    /// Begins or ends to tell of its progress. Gives how far it is.
+    pub(super) fn watch(self, engine: &mut Endpoint, is_watched: bool) -> u64 {
+        let progress = match self {
+            Self::Send(id) => engine.watch_send(id, is_watched),
+            Self::Receive(id) => engine.watch_receive(id, is_watched),
+            Self::Operation(_) | Self::Region(_) => Ok(0),
+        };
+        // What is over is about to be told so.
+        progress.unwrap_or(0)
+    }
+
     /// Nobody waits for it any more. Its memory is free when the engine's last
     /// event about it has come. A Put or FetchOp cannot be taken back.
     pub(super) fn cancel(self, engine: &mut Endpoint, now: Instant) {
