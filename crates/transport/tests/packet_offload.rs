@@ -71,6 +71,89 @@ fn send_super(cable: &VethPair, message: &[u8]) -> PacketDriver {
     driver
 }
 
+/// Sends so many messages as a super-packet each. Gives how many calls that took.
+fn send_supers(cable: &VethPair, message: &[u8], count: u32) -> u64 {
+    let (regions, source) = lent(message, Rights::READ);
+    let mut driver = open(&cable.a, Filter::ethertypes([0xffff]), &regions);
+    let mut engine = Scripted::sender();
+    for at in (0..count).map(|nth| nth * SUPER) {
+        let payload = source.span(u64::from(at), SUPER);
+        engine.to_send.push_back(tcp_frame(&cable.b, payload, at, Some(SEGMENT)));
+    }
+    turn_until(&mut driver, &mut engine, |engine, _| engine.sent.len() == count as usize);
+    driver.counters().send_calls
+}
+
+#[test]
+fn super_packets_that_fill_their_places_leave_and_come_several_a_call() {
+    require_namespaces!();
+    let cable = cable();
+    let message = pattern(8 * SUPER as usize, 5);
+    let mut receiver = Receiver::new(&cable, 8 * SUPER);
+    let place = |nth| receiver.target.span(u64::from(nth * SUPER), SUPER);
+    let guess = |nth| Guess { span: place(nth), head_len: TCP_HEAD as u16, payload_len: SUPER };
+    receiver.engine.guesses = (0..8).map(guess).collect();
+    assert_eq!(send_supers(&cable, &message, 8), 1);
+    receiver.receive(message.len() as u64);
+    let counters = *receiver.driver.counters();
+    // The first alone, then two, four, and the last.
+    assert_eq!((counters.receive_calls, counters.guessed_right), (4, 8), "{counters:?}");
+    assert_eq!((counters.bytes_copied, counters.guessed_wrong), (0, 0));
+    assert_same(&receiver.contents(), &message);
+}
+
+#[test]
+fn super_packets_of_a_stream_come_one_a_call_and_are_not_copied() {
+    require_namespaces!();
+    let cable = cable();
+    let message = pattern(8 * SUPER as usize, 6);
+    // One place for all: how much of it each takes is not known before.
+    let mut receiver = Receiver::new(&cable, 8 * SUPER);
+    send_supers(&cable, &message, 8);
+    receiver.receive(message.len() as u64);
+    let counters = *receiver.driver.counters();
+    assert_eq!((counters.receive_calls, counters.guessed_right), (8, 8), "{counters:?}");
+    assert_eq!((counters.bytes_copied, counters.guessed_wrong), (0, 0));
+    assert_same(&receiver.contents(), &message);
+}
+
+#[test]
+fn where_one_place_ends_the_next_is_posted_too() {
+    require_namespaces!();
+    let cable = cable();
+    let message = pattern(8 * SUPER as usize, 7);
+    let mut receiver = Receiver::new(&cable, 8 * SUPER);
+    // Each takes two, which are as long as they happen to be.
+    let place = |nth: u32| receiver.target.span(u64::from(nth * 2 * SUPER), 2 * SUPER);
+    let guess = |nth| Guess { span: place(nth), head_len: TCP_HEAD as u16, payload_len: 65_000 };
+    receiver.engine.guesses = (0..4).map(guess).collect();
+    send_supers(&cable, &message, 8);
+    receiver.receive(message.len() as u64);
+    let counters = *receiver.driver.counters();
+    assert_eq!((counters.receive_calls, counters.guessed_right), (5, 8), "{counters:?}");
+    assert_eq!(counters.bytes_copied, 0);
+    assert_same(&receiver.contents(), &message);
+}
+
+#[test]
+fn after_a_miss_among_several_there_is_one_a_call() {
+    require_namespaces!();
+    let cable = cable();
+    let message = pattern(8 * SUPER as usize, 8);
+    let mut receiver = Receiver::new(&cable, 8 * SUPER);
+    // The second super-packet does not fit what the first one leaves of the first place.
+    let (first, all) = (60_000, 8 * SUPER);
+    let spans = [receiver.target.span(0, first), receiver.target.span(60_000, all - first)];
+    let guess = |span| Guess { span, head_len: TCP_HEAD as u16, payload_len: 65_000 };
+    receiver.engine.guesses = spans.map(guess).to_vec();
+    send_supers(&cable, &message, 8);
+    receiver.receive(message.len() as u64);
+    let counters = *receiver.driver.counters();
+    assert_eq!((counters.guessed_wrong, counters.guessed_right), (2, 6), "{counters:?}");
+    assert_eq!(counters.receive_calls, 7, "one, two, and then one by one");
+    assert_same(&receiver.contents(), &message);
+}
+
 #[test]
 fn a_super_packet_passes_whole_straight_into_its_place() {
     require_namespaces!();

@@ -138,7 +138,12 @@ fn what_is_configured_is_so() {
     let packet = open_packet(&namespace, &regions, IPV4);
     assert_eq!((packet.mtu(), packet.station()), (9000, [2, 0, 0, 1, 2, 3]));
     let bind = |address: IpAddr| namespace.enter(move || UdpSocket::bind((address, 0))).unwrap();
-    bind("fd00:78::1".parse().unwrap()).unwrap();
+    // The kernel says later that nobody else has it, and until then nobody can use it.
+    let started = std::time::Instant::now();
+    while let Err(error) = bind("fd00:78::1".parse().unwrap()) {
+        assert!(started.elapsed() < PATIENCE, "{error}");
+        std::thread::yield_now();
+    }
     assert!(bind(KERNEL.into()).is_err(), "it was not asked for");
 }
 

@@ -41,6 +41,35 @@ fn whole_frames(end: &VethEnd, filter: Filter) -> PacketConfig {
 }
 
 #[test]
+fn super_packets_that_fill_their_places_come_several_an_entry() {
+    require_namespaces!();
+    skip_unless!(why_no_uring());
+    let cable = cable();
+    let message = pattern(8 * SUPER as usize, 2);
+    let (send_regions, source) = lent(&message, Rights::READ);
+    let (regions, target) = lent(&vec![0; message.len()], Rights::WRITE);
+    let nothing = whole_frames(&cable.a, Filter::ethertypes([0xffff]));
+    let mut sender = open_as(&cable.a, &nothing, &send_regions);
+    let tcp = whole_frames(&cable.b, Filter::ethertypes([IPV4]));
+    let mut receiver = open_as(&cable.b, &tcp, &regions);
+    let mut to = Scripted::new(move |unit, into| place_tcp(target, unit, into));
+    let mut from = Scripted::sender();
+    for at in (0..8).map(|number| number * SUPER) {
+        let payload = source.span(u64::from(at), SUPER);
+        from.to_send.push_back(tcp_frame(&cable.b, payload, at, Some(SEGMENT)));
+        let span = target.span(u64::from(at), SUPER);
+        to.guesses.push(Guess { span, head_len: TCP_HEAD as u16, payload_len: SUPER });
+    }
+    turn_until(&mut sender, &mut from, |from, _| from.sent.len() == 8);
+    turn_until(&mut receiver, &mut to, |to, _| to.landings.len() == 8);
+    let counters = *receiver.counters();
+    // The first alone, then two, four, and the last.
+    assert_eq!((counters.receive_calls, counters.guessed_right), (4, 8), "{counters:?}");
+    assert_eq!((counters.bytes_copied, counters.guessed_wrong), (0, 0));
+    assert_same(&contents(&regions, target), &message);
+}
+
+#[test]
 fn several_super_packets_leave_with_one_entry_and_arrive_in_their_place() {
     require_namespaces!();
     skip_unless!(why_no_uring());

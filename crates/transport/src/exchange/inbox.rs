@@ -148,8 +148,11 @@ pub(crate) struct Inbox {
     pub(super) guesses: Doubt,
     /// So many slots belong to the first run of guesses.
     pub(super) first_run: usize,
-    /// Whether the runs behind it tell the truth.
-    pub(super) later_runs: Doubt,
+    /// How far the runs behind it tell the truth.
+    pub(super) later_runs: Reach,
+    /// A unit may be shorter than guessed, and then the next one follows on it: a run is
+    /// posted by one list, and runs behind it if that takes all of it.
+    lengths_vary: bool,
 }
 
 impl Inbox {
@@ -185,8 +188,15 @@ impl Inbox {
             ends: Vec::with_capacity(MAX_UNITS),
             guesses: Doubt::default(),
             first_run: 0,
-            later_runs: Doubt::default(),
+            later_runs: Reach::of(MAX_UNITS),
+            lengths_vary: false,
         }
+    }
+
+    /// The same for whole frames, which are as long as others have joined them.
+    pub(crate) fn of_frames(path: PathId, max_units: usize, prefix_len: usize) -> Self {
+        let later_runs = Reach::of(2);
+        Self { lengths_vary: true, later_runs, ..Self::of_lists(path, max_units, prefix_len) }
     }
 
     /// What came in front of the units, by this list.
@@ -250,7 +260,7 @@ impl Inbox {
 
     /// Lists for the units that the engine guesses, whatever their lengths.
     fn guess_each<E: Engine>(&mut self, engine: &E, pins: &mut Pins, lists: usize) {
-        let runs = if self.later_runs.is_due() { 1 } else { lists };
+        let runs = self.later_runs.runs().min(lists);
         self.first_run = usize::MAX;
         for nth in 0..runs {
             if nth == 1 {
@@ -275,6 +285,9 @@ impl Inbox {
                 }
                 self.end_list(head_len + span.len as usize);
                 rest = behind;
+                if self.lengths_vary && rest.len > 0 {
+                    return;
+                }
             }
         }
     }
@@ -453,6 +466,40 @@ impl Doubt {
     }
 }
 
+// How many runs of guesses are posted at once.
+
+/// Doubles while all of them are right; after a miss it is one for a while, and two then.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reach {
+    runs: usize,
+    /// So many times it will still be one.
+    left: u32,
+}
+
+impl Reach {
+    /// Begins with so many.
+    const fn of(runs: usize) -> Self {
+        Self { runs, left: 0 }
+    }
+
+    /// So many are posted this time.
+    fn runs(&mut self) -> usize {
+        if self.left > 0 {
+            self.left -= 1;
+            return 1;
+        }
+        self.runs
+    }
+
+    /// All runs behind the first were right, or one of them missed.
+    pub(super) fn learn(&mut self, missed: bool) {
+        *self = match missed {
+            true => Self { runs: 2, left: TIMES },
+            false => Self { runs: (2 * self.runs).min(MAX_UNITS), left: 0 },
+        };
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -467,5 +514,21 @@ mod tests {
         doubt.learn(true);
         assert!((0..TIMES).all(|_| doubt.is_due()));
         assert!(!doubt.is_due(), "another chance");
+    }
+
+    #[test]
+    fn runs_that_are_right_become_more_and_a_miss_makes_them_one() {
+        let mut reach = Reach::of(2);
+        let tried: Vec<usize> = (0..6)
+            .map(|_| {
+                let runs = reach.runs();
+                reach.learn(false);
+                runs
+            })
+            .collect();
+        assert_eq!(tried, [2, 4, 8, 16, 32, MAX_UNITS]);
+        reach.learn(true);
+        assert!((0..TIMES).all(|_| reach.runs() == 1));
+        assert_eq!(reach.runs(), 2, "another chance");
     }
 }

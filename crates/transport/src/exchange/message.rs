@@ -1,5 +1,5 @@
 //! Calls that move several units, each by a header of its own
-//! (`recvmmsg`, `sendmmsg`).
+//! (`recvmmsg`, `sendmmsg`); one alone goes by the simpler call.
 
 use std::os::fd::RawFd;
 use std::ptr::NonNull;
@@ -43,6 +43,12 @@ impl Batch {
     /// list of pieces of memory, all of which live until the call is over and
     /// may be written by the kernel.
     pub(crate) unsafe fn receive(&mut self, fd: RawFd) -> io::Result<usize> {
+        if let [only] = &mut self.0[..] {
+            // SAFETY: the caller vouches for the header.
+            let len = unsafe { libc::recvmsg(fd, &raw mut only.msg_hdr, libc::MSG_DONTWAIT) };
+            only.msg_len = libc::c_uint::try_from(len).map_err(|_| io::Error::last_os_error())?;
+            return Ok(1);
+        }
         let (headers, count) = (self.0.as_mut_ptr(), self.0.len() as libc::c_uint);
         // SAFETY: there are `count` headers; the caller vouches for the rest.
         let came =
@@ -57,6 +63,11 @@ impl Batch {
     /// Each header names an address, control messages and a list of pieces of
     /// memory, all of which live until the call is over.
     pub(crate) unsafe fn send(&mut self, fd: RawFd) -> io::Result<usize> {
+        if let [only] = &self.0[..] {
+            // SAFETY: the caller vouches for the header.
+            let len = unsafe { libc::sendmsg(fd, &raw const only.msg_hdr, libc::MSG_DONTWAIT) };
+            return usize::try_from(len).map(|_| 1).map_err(|_| io::Error::last_os_error());
+        }
         let (headers, count) = (self.0.as_mut_ptr(), self.0.len() as libc::c_uint);
         // SAFETY: there are `count` headers; the caller vouches for the rest.
         let left = unsafe { libc::sendmmsg(fd, headers, count, libc::MSG_DONTWAIT) };

@@ -32,8 +32,10 @@ pub(crate) struct Outgoing {
 /// Units that may leave with one system call.
 #[derive(Debug)]
 pub(crate) struct Gathered<'a> {
+    #[cfg_attr(not(feature = "io-uring"), expect(dead_code, reason = "for sends of several"))]
     pub(crate) first: &'a Outgoing,
     /// The head of the first.
+    #[cfg_attr(not(feature = "io-uring"), expect(dead_code, reason = "for sends of several"))]
     pub(crate) head: &'a [u8],
     #[cfg_attr(not(feature = "io-uring"), expect(dead_code, reason = "for sends of several"))]
     pub(crate) count: usize,
@@ -374,9 +376,13 @@ impl Outbox {
         self.run(0, count).map_or(&mut [], |units| units.pieces)
     }
 
-    /// The units that wait, each with its pieces.
-    pub(crate) fn each(&self) -> impl Iterator<Item = (&Outgoing, &[libc::iovec])> {
-        self.waiting.iter().map(|unit| (unit, &self.iovecs.as_slice()[unit.iovecs.clone()]))
+    /// The units that wait, each with its head and its pieces.
+    pub(crate) fn each(&self) -> impl Iterator<Item = (&Outgoing, &[u8], &[libc::iovec])> {
+        let heads = &self.heads[self.filled - self.waiting.len()..];
+        self.waiting.iter().zip(heads).map(|(unit, head)| {
+            let pieces = &self.iovecs.as_slice()[unit.iovecs.clone()];
+            (unit, &head[..unit.head_len], pieces)
+        })
     }
 
     /// The `count` units from number `at` of those that wait.

@@ -1,20 +1,18 @@
-//! [`PacketDriver`]: a packet socket, an inbox and an outbox. It sends one frame or
-//! super-packet a call, or several frames, gathered from where they lie.
+//! [`PacketDriver`]: a packet socket, an inbox and an outbox. It sends several frames or
+//! super-packets a call, gathered from where they lie.
 
-use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd};
 use std::{fmt, io};
 
 use landfall_placement::{Engine, Instant, PathId};
 use socket2::Socket;
 
 use super::link::Link;
-use super::message::{LinkAddress, SendHeader};
-use super::receive::{Receiver, receive_frame};
+use super::receive::Receiver;
 use super::several::Several;
 use super::socket::{Failure, Opened, Room};
 use super::{PacketConfig, socket, vnet};
 use crate::OpenError;
-use crate::capability::Feature;
 use crate::driver::{Descriptors, Driver, DriverState, Progress, take_turn};
 use crate::exchange::Outbox;
 use crate::memory::{Pins, Regions};
@@ -25,8 +23,7 @@ pub struct PacketDriver {
     pub(super) socket: Socket,
     pub(super) link: Link,
     receiver: Receiver,
-    /// Several frames move with a call; otherwise one does.
-    pub(super) several: Option<Several>,
+    several: Several,
     pub(super) outbox: Outbox,
     pub(super) room: Room,
 }
@@ -39,23 +36,16 @@ impl PacketDriver {
     /// # Errors
     /// [`OpenError`] says what is missing and what would help.
     pub fn open(path: PathId, config: &PacketConfig, regions: &Regions) -> Result<Self, OpenError> {
-        let Opened { socket, link, mut capabilities } = socket::open(config, "packet")?;
+        let Opened { socket, link, capabilities } = socket::open(config, "packet")?;
         let limits = link.limits();
         let outbox = Outbox::new(path, limits, Pins::new(regions), link.prefix_len());
-        let (several, outbox) = if link.is_payload() {
-            capabilities.add(Feature::BatchedSend);
-            capabilities.add(Feature::BatchedReceive);
-            (Some(Several::new(path, link, regions)), outbox.with_batches_of(MOST_BYTES))
-        } else {
-            (None, outbox)
-        };
         Ok(Self {
             state: DriverState::new(path, limits, capabilities, regions),
             socket,
             link,
             receiver: Receiver::new(path, link, regions),
-            several,
-            outbox,
+            several: Several::new(),
+            outbox: outbox.with_batches_of(MOST_BYTES),
             room: Room::Enough,
         })
     }
@@ -75,17 +65,15 @@ impl PacketDriver {
     /// Receives what came, call by call. Gives the number of units.
     fn receive<E: Engine>(&mut self, engine: &mut E, now: Instant) -> io::Result<u32> {
         let fd = self.socket.as_raw_fd();
-        if let Some(several) = &mut self.several {
-            return several.receive(engine, now, &mut self.state.counters, fd);
-        }
+        let (receiver, counters) = (&mut self.receiver, &mut self.state.counters);
         let mut units = 0;
-        self.receiver.start_turn();
-        while self.receiver.wants_more() {
-            let pieces = self.receiver.post(engine);
-            // SAFETY: the receiver posts scratch memory of its own and lent memory that it
-            // has pinned until `settle`.
-            let received = unsafe { receive_frame(fd, pieces, 0)? };
-            units += self.receiver.settle(engine, now, &mut self.state.counters, &received);
+        receiver.start_turn();
+        while receiver.wants_more() {
+            let headers = receiver.post(engine);
+            // SAFETY: the receiver has prepared them, with scratch memory of its own and
+            // lent memory that it has pinned until `settle`.
+            let outcomes = unsafe { self.several.receive(headers, fd) };
+            units += receiver.settle(engine, now, counters, outcomes)?;
         }
         Ok(units)
     }
@@ -150,13 +138,8 @@ pub(super) fn send<E: Engine>(
             break;
         };
         let len = unit.len;
-        let count = match &mut driver.several {
-            Some(several) => {
-                let left = several.send(&driver.outbox, driver.socket.as_raw_fd());
-                account(driver, engine, now, left)?
-            }
-            None => send_unit(driver, engine, now)?,
-        };
+        let left = driver.several.send(&driver.link, &driver.outbox, driver.socket.as_raw_fd());
+        let count = account(driver, engine, now, left)?;
         if count == 0 {
             break;
         }
@@ -164,20 +147,6 @@ pub(super) fn send<E: Engine>(
         sent += count as u32;
     }
     Ok(sent)
-}
-
-/// Sends the next unit. Gives how many are out of our hands.
-fn send_unit<E: Engine>(
-    driver: &mut PacketDriver,
-    engine: &mut E,
-    now: Instant,
-) -> io::Result<usize> {
-    let Some(unit) = driver.outbox.run(0, 1) else { return Ok(0) };
-    let to = driver.link.destination(unit.first.to, unit.head);
-    let fd = driver.socket.as_raw_fd();
-    // SAFETY: the list names heads of the outbox and lent memory that it has pinned.
-    let left = to.map(|to| unsafe { send_frame(fd, to, unit.pieces) }.map(|()| 1));
-    account(driver, engine, now, left)
 }
 
 /// Notes what became of the next units: so many left, or why the first did not;
@@ -214,21 +183,4 @@ fn account<E: Engine>(
     }
     driver.outbox.done(engine, now, count);
     Ok(count)
-}
-
-/// One `sendmsg`.
-///
-/// # Safety
-/// The pieces may be read until the call is over.
-pub(crate) unsafe fn send_frame(
-    fd: RawFd,
-    to: LinkAddress,
-    pieces: &[libc::iovec],
-) -> io::Result<()> {
-    let mut header = SendHeader::new();
-    let prepared = header.prepare(pieces, to);
-    // SAFETY: the header names an address and a list that live through the
-    // call; the caller vouches for what the list names.
-    let sent = unsafe { libc::sendmsg(fd, prepared, libc::MSG_DONTWAIT) };
-    if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }

@@ -48,6 +48,12 @@ impl ReceiveHeader {
         &self.header
     }
 
+    /// The same, for one by which the kernel writes into it.
+    #[cfg(feature = "io-uring")]
+    pub(crate) fn prepared_mut(&mut self) -> *mut libc::msghdr {
+        &raw mut self.header.0
+    }
+
     /// What such a call made of it.
     pub(crate) fn note(&mut self, told: MessageHeader) {
         self.header = told;

@@ -3,7 +3,7 @@
 //!
 //! | [`Framing`] | who writes the link header | peers | offloads |
 //! | --- | --- | --- | --- |
-//! | [`Framing::Ethernet`] | the engine: its units are whole frames | [`Peer::Unaddressed`](landfall_placement::Peer::Unaddressed) | TCP segmentation and checksums, both ways |
+//! | [`Framing::Ethernet`] | the engine: its units are whole frames | [`Peer::Unaddressed`](landfall_placement::Peer::Unaddressed) | TCP segmentation and checksums, both ways; many frames move with one call |
 //! | [`Framing::Payload`] | the kernel: units are what follows the header | [`Peer::Ethernet`](landfall_placement::Peer::Ethernet) | none: devices know TCP and UDP only; many frames move with one call |
 //!
 //! How the kernel behaves here was found by probing and by reading
@@ -22,6 +22,11 @@
 //!   (VLAN 0) changes nothing;
 //! - on a veth super-packets pass whole, and MTU-sized frames that its
 //!   receiver joins may come out of order: the last one, which has PSH, first.
+//!
+//! Several frames move with one call, each by a list of its own: super-packets too. How long
+//! a whole frame will be nobody knows, so one list is posted for each place that is guessed,
+//! and one for the next place where the first is full then. After a miss there is one list a
+//! call for a while: what lands in a wrong place is copied twice, and a call costs less.
 //!
 //! Ethernet pads frames to 60 bytes. The padding is part of the unit: what an
 //! engine puts into short units has to say its own length.
@@ -42,6 +47,7 @@ mod link;
 mod message;
 mod receive;
 mod several;
+mod single;
 mod socket;
 mod step;
 mod vnet;
@@ -49,15 +55,15 @@ mod vnet;
 use std::fmt;
 
 pub use driver::PacketDriver;
-pub(crate) use driver::send_frame;
 pub use filter::Filter;
 pub(crate) use link::{Frame, Link, whole_frames};
 pub(crate) use message::LinkAddress;
 #[cfg(feature = "io-uring")]
 pub(crate) use message::{ReceiveHeader, SendHeader};
+pub(crate) use receive::Received;
 #[cfg(feature = "io-uring")]
-pub(crate) use receive::Receiver;
-pub(crate) use receive::{Received, receive_frame};
+pub(crate) use receive::{Outcomes, Receiver};
+pub(crate) use single::{receive_frame, send_frame};
 pub(crate) use socket::{
     ALL_PROTOCOLS, Failure, Found, LEAST_ETHERTYPE, Request as InterfaceRequest, Room,
     ask as ask_interface, attach_filter, bind, exists as interface_exists, find as find_interface,

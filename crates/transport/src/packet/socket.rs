@@ -98,7 +98,9 @@ pub(crate) fn grow_buffers(fd: RawFd, size: usize) {
 
 /// Switches the virtio-net header on. Gives whether it is there.
 fn enable_offload(fd: RawFd, config: &PacketConfig, found: &mut Capabilities) -> bool {
-    found.add(Feature::DirectPlacement);
+    for feature in [Feature::DirectPlacement, Feature::BatchedSend, Feature::BatchedReceive] {
+        found.add(feature);
+    }
     let raw = matches!(config.framing, Framing::Ethernet { .. });
     if raw {
         found.add(Feature::RawFrames);

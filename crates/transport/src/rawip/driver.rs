@@ -227,7 +227,7 @@ fn send_some<E: Engine>(
 fn list(driver: &mut RawIpDriver) {
     let most = if driver.batch { MAX_UNITS } else { 1 };
     driver.sending.start_sending();
-    for (unit, pieces) in driver.outbox.each().take(most) {
+    for (unit, _, pieces) in driver.outbox.each().take(most) {
         let to = match (address(unit.to), driver.connected) {
             (Some(to), None) if to.is_ipv6() == driver.ipv6 => Some(to),
             (Some(to), Some(peer)) if to == peer => None,

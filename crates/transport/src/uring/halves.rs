@@ -5,18 +5,24 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
 use std::{fmt, io};
 
+use arrayvec::ArrayVec;
 use landfall_placement::{Engine, Instant};
 
 use super::flight::{Sender, Wire};
-use super::ring::{Completion, Operation, Ring};
+use super::ring::{Operation, Ring};
 use crate::driver::{Counters, Descriptors, Interest, Interests};
+use crate::exchange::MAX_LISTS;
+use crate::packet::Outcomes;
 
-/// The token of the receive; sends have larger ones.
-const RECEIVE: u64 = 0;
+/// Receives have smaller tokens, from zero on; sends have larger ones.
+const RECEIVES: u64 = MAX_LISTS as u64;
 /// How long a dropped driver waits until the kernel is done with its memory.
 const FAREWELL: Duration = Duration::from_secs(1);
 
-/// A receiving half `R` with the header `H` of its receive, and a sending half.
+/// The headers of one entry's receives.
+pub(super) type Headers = ArrayVec<*mut libc::msghdr, MAX_LISTS>;
+
+/// A receiving half `R` with a header `H` of its receive, and a sending half.
 /// All that operations name is in one place that never moves, and that goes
 /// only when the kernel is done with it.
 pub(super) struct Halves<R, H, W: Wire> {
@@ -48,39 +54,42 @@ impl<R, H, W: Wire> Halves<R, H, W> {
         &mut self.memory.sender
     }
 
-    /// Receives once, into what `prepare` has posted and named in the header,
-    /// and sends what waits with the same entry into the kernel. Gives the
-    /// number of bytes or the error, the header as the kernel left it, and the
-    /// receiving half to settle it.
+    /// Receives by the headers that `prepare` gives, in order, and sends what waits with the
+    /// same entry into the kernel. Gives the number of bytes or the error of each, the header
+    /// as the kernel left it, and the receiving half to settle it.
     ///
     /// # Errors
     /// The ring is broken for good.
     ///
     /// # Safety
-    /// What `prepare` posted is memory of the receiving half, or pinned by it
-    /// until it settles.
+    /// The headers are in `H` or in the receiving half, at a place that does not change. What
+    /// they name is memory of the receiving half, or pinned by it until it settles.
     pub(super) unsafe fn exchange(
         &mut self,
         counters: &mut Counters,
-        prepare: impl FnOnce(&mut R, &mut H) -> *mut libc::msghdr,
+        prepare: impl FnOnce(&mut R, &mut H) -> Headers,
         send: bool,
-    ) -> io::Result<(io::Result<usize>, &H, &mut R)> {
+    ) -> io::Result<(Outcomes, &H, &mut R)> {
         let Memory { receiver, header, sender } = &mut **self.memory;
-        let receive = Operation::Receive(prepare(receiver, header));
-        // SAFETY: header and scratch memory are in `memory`, which stays until
-        // the ring is quiet; the caller vouches for the rest.
-        unsafe { self.ring.push(sender.wire.socket().as_raw_fd(), receive, RECEIVE) };
+        let mut outcomes = Outcomes::new();
+        for (token, header) in (0..).zip(prepare(receiver, header)) {
+            let receive = Operation::Receive(header);
+            // SAFETY: header and scratch memory are in `memory`, which stays until
+            // the ring is quiet; the caller vouches for the rest.
+            unsafe { self.ring.push(sender.wire.socket().as_raw_fd(), receive, token) };
+            outcomes.push(Err(io::ErrorKind::WouldBlock.into()));
+        }
         if send {
             sender.queue(&mut self.ring, counters);
         }
-        let mut came = None;
-        self.ring.run(|completion| match completion.token {
-            RECEIVE => came = Some(completion),
-            _ => sender.complete(&completion, counters),
+        self.ring.run(|completion| {
+            let nth = usize::try_from(completion.token).ok();
+            match nth.and_then(|nth| outcomes.get_mut(nth)) {
+                Some(outcome) => *outcome = completion.outcome(),
+                None => sender.complete(&completion, counters),
+            }
         })?;
-        let nothing = || Err(io::ErrorKind::WouldBlock.into());
-        let outcome = came.as_ref().map_or_else(nothing, Completion::outcome);
-        Ok((outcome, header, receiver))
+        Ok((outcomes, header, receiver))
     }
 
     /// Sends what the engine has, until it has nothing, the kernel has no room,
@@ -143,7 +152,7 @@ impl<R, H, W: Wire> Drop for Halves<R, H, W> {
         let sender = &mut self.memory.sender;
         let quiet = self.ring.settle(FAREWELL, |completion| {
             if let Some(completion) = completion
-                && completion.token != RECEIVE
+                && completion.token >= RECEIVES
             {
                 sender.complete(&completion, &mut counters);
             }

@@ -15,11 +15,11 @@ use crate::exchange::{Gathered, Prefix, RunLimits};
 use crate::inet::SendFault;
 use crate::memory::Regions;
 use crate::packet::{
-    self, Failure, Link, Opened, PacketConfig, ReceiveHeader, Received, Receiver, Room, SendHeader,
+    self, Failure, Link, Opened, PacketConfig, ReceiveHeader, Receiver, Room, SendHeader,
 };
 
 /// Runs any engine over the frames of an Ethernet interface, entering the
-/// kernel once for a receive and all frames that wait to be sent.
+/// kernel once for several receives and all frames that wait to be sent.
 ///
 /// Packet sockets copy what is sent; there is no zero-copy send for them.
 /// Where the kernel had no room, the frames concerned leave after those that
@@ -27,7 +27,7 @@ use crate::packet::{
 pub struct UringPacketDriver {
     state: DriverState,
     room: Room,
-    halves: Halves<Receiver, ReceiveHeader, PacketWire>,
+    halves: Halves<Receiver, (), PacketWire>,
 }
 
 impl UringPacketDriver {
@@ -54,7 +54,7 @@ impl UringPacketDriver {
         Ok(Self {
             state: DriverState::new(path, limits, capabilities, regions),
             room: Room::Enough,
-            halves: Halves::new(ring, receiver, ReceiveHeader::new(), sender),
+            halves: Halves::new(ring, receiver, (), sender),
         })
     }
 
@@ -70,8 +70,8 @@ impl UringPacketDriver {
         self.halves.sender().wire.link.interface.mtu
     }
 
-    /// Receives what came, frame by frame, and sends what waits with the first
-    /// entry into the kernel. Gives the number of units received.
+    /// Receives what came, several frames with an entry into the kernel, and sends what
+    /// waits with the first. Gives the number of units received.
     fn exchange<E: Engine>(
         &mut self,
         engine: &mut E,
@@ -82,18 +82,14 @@ impl UringPacketDriver {
         let mut units = 0;
         self.halves.receiver().start_turn();
         while self.halves.receiver().wants_more() {
-            let prepare = |receiver: &mut Receiver, header: &mut ReceiveHeader| {
-                header.prepare(receiver.post(engine))
+            let prepare = |receiver: &mut Receiver, (): &mut ()| {
+                receiver.post(engine).iter_mut().map(ReceiveHeader::prepared_mut).collect()
             };
-            // SAFETY: the receiver posts scratch memory of its own and lent
-            // memory that it has pinned until `settle`.
-            let (outcome, header, receiver) =
+            // SAFETY: the headers are in a box of the receiver's; it posts scratch memory of
+            // its own and lent memory that it has pinned until `settle`.
+            let (outcomes, (), receiver) =
                 unsafe { self.halves.exchange(counters, prepare, send)? };
-            let received = match outcome {
-                Ok(len) => Received::Frame(header.frame(len)),
-                Err(error) => Received::without_frame(error)?,
-            };
-            units += receiver.settle(engine, now, counters, &received);
+            units += receiver.settle(engine, now, counters, outcomes)?;
             send = false;
         }
         Ok(units)

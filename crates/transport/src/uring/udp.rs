@@ -108,15 +108,16 @@ impl UringUdpDriver {
         let peeked =
             self.halves.receiver().look(engine, now, counters, |head| udp::peek(fd, head))?;
         let prepare = |receiver: &mut Receiver, header: &mut ReceiveHeader| {
-            header.prepare(receiver.post(engine, peeked.as_ref()))
+            [header.prepare(receiver.post(engine, peeked.as_ref()))].into_iter().collect()
         };
         // SAFETY: the receiver posts scratch memory of its own and lent memory
         // that it has pinned until `settle`.
-        let (outcome, header, receiver) = unsafe { self.halves.exchange(counters, prepare, true)? };
-        let message = match outcome {
-            Ok(len) => Some(header.message(len)),
-            Err(error) if nothing_came(&error) => None,
-            Err(error) => return Err(error),
+        let (outcomes, header, receiver) =
+            unsafe { self.halves.exchange(counters, prepare, true)? };
+        let message = match outcomes.into_iter().next() {
+            Some(Ok(len)) => Some(header.message(len)),
+            Some(Err(error)) if !nothing_came(&error) => return Err(error),
+            _ => None,
         };
         Ok(receiver.settle(engine, now, counters, (message, peeked)))
     }

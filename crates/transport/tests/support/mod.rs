@@ -133,10 +133,12 @@ impl Engine for Scripted {
     }
 
     fn guess(&self, _: PathId, nth: usize) -> Option<Guess> {
-        let mut guess = *self.guesses.get(nth)?;
-        let taken = self.highest.saturating_sub(guess.span.offset);
-        guess.span = guess.span.split_at(u32::try_from(taken).unwrap_or(u32::MAX)).1;
-        (guess.span.len > 0).then_some(guess)
+        let left = self.guesses.iter().map(|guess| {
+            let taken = self.highest.saturating_sub(guess.span.offset);
+            let span = guess.span.split_at(u32::try_from(taken).unwrap_or(u32::MAX)).1;
+            Guess { span, ..*guess }
+        });
+        left.filter(|guess| guess.span.len > 0).nth(nth)
     }
 
     fn place(
