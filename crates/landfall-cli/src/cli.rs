@@ -56,9 +56,9 @@ enum Command {
     Serve(serve::Args),
     /// Record what goes over an interface, or what a command sends and receives, as pcapng
     Capture(capture::Args),
-    /// Send files and folders to a machine where `landfall receive` runs (not encrypted)
+    /// Send files and folders to a machine where `landfall receive` runs
     Send(send::Args),
-    /// Receive files and folders from whoever knows the code (not encrypted)
+    /// Receive files and folders from whoever knows the code
     Receive(receive::Args),
     /// Run a program as it is: its TCP connections within this host become shared memory
     Run(run::Args),

@@ -150,7 +150,7 @@ impl ContentHasher {
 }
 
 /// The hash of a file on its way: over the hash of what the receiver had of it, and then over
-/// each piece, by the hash under which it was sealed, and each hole. So nothing is hashed twice.
+/// each piece, by its hash, and each hole. So nothing is hashed twice.
 #[derive(Clone, Debug)]
 pub(crate) struct Chain(Hasher);
 

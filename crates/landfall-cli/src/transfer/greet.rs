@@ -1,27 +1,50 @@
-//! The greeting: each side proves that it knows the code, and learns the other does.
+//! The greeting: each side proves that it knows the code, and learns that the other does.
+//!
+//! It is the code's handshake of `landfall-seal` (CPace, confirmed by both): who listens has
+//! nothing to try codes with, and who takes part can try one, which the other side notices.
 
 use std::time::Duration;
 
-use anyhow::{Result, anyhow, bail};
-use blake3::Hash;
+use anyhow::{Context, Result, anyhow, bail};
 use landfall::stp;
 use landfall::stp::blocking::Connection;
 use landfall::stp::{Memory, Message};
+use landfall_seal::{Handshake, HandshakeError, Pake, Seed};
 
-use super::code::{Code, CodeKey, Seals, Side, Transcript};
-use super::wire::{Greeting, MOST_GREETING, Nonce, Refusal, SERVICE, Salt, VERSION};
+use super::code::Code;
+use super::seals::{SUITE, Seals};
+use super::wire::{First, Greeting, MOST_GREETING, Refusal, SERVICE, Share, VERSION};
 
 /// How long a receiver may take for its next word.
 const LIMIT: Duration = Duration::from_secs(15);
-
-fn nonce() -> Result<Nonce> {
-    random()
-}
+/// A sender shows so many proofs at most before it gives up: whoever answers in the place of
+/// its receiver can try a code with each of them.
+pub(crate) const MOST_PROOFS: u32 = 8;
 
 pub(crate) fn random<const N: usize>() -> Result<[u8; N]> {
     let mut bytes = [0; N];
     getrandom::fill(&mut bytes).map_err(|error| anyhow!("no random bytes: {error}"))?;
     Ok(bytes)
+}
+
+fn seed() -> Result<Seed> {
+    Ok(Seed::new(random()?))
+}
+
+/// What both sides have to agree on: it is a part of the keys.
+fn context(udp_port: u16) -> Vec<u8> {
+    let [version, service, port] = [VERSION, SERVICE, udp_port].map(u16::to_le_bytes);
+    [&b"landfall file transfer"[..], &version, &service, &port].concat()
+}
+
+/// The handshake's next message, of which there has to be one of this length.
+fn next<const N: usize>(pake: &mut Pake) -> Result<[u8; N]> {
+    let message = pake.poll_message().context("the handshake says nothing")?;
+    message.try_into().map_err(|_| anyhow!("the handshake says something else"))
+}
+
+fn finish(pake: Pake) -> Result<Seals> {
+    Ok(Seals::new(pake.finish()?.keys))
 }
 
 /// What a receive gives within the limit; nothing where the other side says nothing.
@@ -55,18 +78,18 @@ pub(crate) enum Rejected {
     For(#[from] anyhow::Error),
 }
 
-/// The sender's part. `udp_port` is the receiver's; the key of a chosen code is `known` when
-/// the sender comes again, and does not have to be made.
+/// The sender's part. `udp_port` is the receiver's; `proofs` counts those that were shown.
 pub(crate) fn as_sender(
     connection: &Connection,
     code: &Code,
     udp_port: u16,
-    known: &mut Option<(Salt, CodeKey)>,
+    proofs: &mut u32,
 ) -> Result<Seals, Rejected> {
-    let sender = nonce()?;
-    say(connection, Greeting::Hello { version: VERSION, nonce: sender })?;
-    let (receiver, salt) = match hear(connection)? {
-        Some(Greeting::Challenge { version: VERSION, nonce, salt }) => (nonce, salt),
+    let mut pake = Pake::initiator(code.as_bytes(), &context(udp_port), SUITE, seed()?);
+    let first: First = next(&mut pake)?;
+    say(connection, Greeting::Hello { version: VERSION, first })?;
+    let share = match hear(connection)? {
+        Some(Greeting::Challenge { version: VERSION, share }) => share,
         Some(Greeting::Challenge { version, .. } | Greeting::Refused { version, .. })
             if version != VERSION =>
         {
@@ -78,18 +101,11 @@ pub(crate) fn as_sender(
         }
         heard => return Err(unexpected(heard)),
     };
-    let key = match known {
-        Some((known, key)) if *known == salt => key.clone(),
-        _ => known.insert((salt, code.key(&salt)?)).1.clone(),
-    };
-    let transcript = Transcript { service: SERVICE, udp_port, sender, receiver };
-    say(connection, Greeting::Proof(key.proof(Side::Sender, &transcript).into()))?;
+    pake.handle_message(&share).map_err(anyhow::Error::from)?;
+    *proofs += 1;
+    say(connection, Greeting::Proof(next(&mut pake)?))?;
     match hear(connection)? {
-        Some(Greeting::Welcome(proof))
-            if key.proof(Side::Receiver, &transcript) == Hash::from_bytes(proof) =>
-        {
-            Ok(key.seals(&transcript))
-        }
+        Some(Greeting::Welcome(proof)) if pake.handle_message(&proof).is_ok() => Ok(finish(pake)?),
         Some(Greeting::Welcome(_)) => Err(anyhow!(
             "whoever answers at that address does not know the code either: it is not your \
              receiver"
@@ -114,25 +130,10 @@ fn unexpected(heard: Option<Greeting>) -> Rejected {
     Rejected::For(anyhow!(why))
 }
 
-/// What a receiver keeps of its code: the key, and the salt that made it.
-#[derive(Clone)]
-pub(crate) struct Lock {
-    key: CodeKey,
-    salt: Salt,
-}
-
-impl Lock {
-    /// Takes a moment for a chosen code.
-    pub(crate) fn new(code: &Code) -> Result<Self> {
-        let salt = random()?;
-        Ok(Self { key: code.key(&salt)?, salt })
-    }
-}
-
 /// How a greeting went for the receiver.
 pub(crate) enum Greeted {
     /// The sender knows the code.
-    Knows(Proven),
+    Knows(Box<Proven>),
     /// It does not.
     Wrong,
     /// It is told to come again.
@@ -140,16 +141,16 @@ pub(crate) enum Greeted {
 }
 
 /// A sender that knows the code, and has not heard that this side does.
-pub(crate) struct Proven {
-    seals: Seals,
-    proof: Hash,
-}
+pub(crate) struct Proven(Pake);
 
 impl Proven {
     /// Proves that this side knows the code, too: the session begins.
-    pub(crate) async fn welcome(self, connection: &stp::Connection) -> Result<Seals> {
-        answer(connection, Greeting::Welcome(self.proof.into())).await?;
-        Ok(self.seals)
+    pub(crate) async fn welcome(
+        mut self: Box<Self>,
+        connection: &stp::Connection,
+    ) -> Result<Seals> {
+        answer(connection, Greeting::Welcome(next(&mut self.0)?)).await?;
+        finish(self.0)
     }
 }
 
@@ -159,12 +160,12 @@ impl Proven {
 /// How long it takes is the caller's to bound.
 pub(crate) async fn as_receiver(
     connection: &stp::Connection,
-    lock: &Lock,
+    code: &Code,
     udp_port: u16,
     may_try: impl FnOnce() -> bool,
 ) -> Result<Greeted> {
-    let sender = match take(connection).await? {
-        Greeting::Hello { version: VERSION, nonce } => nonce,
+    let first = match take(connection).await? {
+        Greeting::Hello { version: VERSION, first } => first,
         Greeting::Hello { version, .. } => {
             refuse(connection, Refusal::VERSION).await?;
             bail!("a sender of version {version} of the file transfer; this one is {VERSION}");
@@ -174,18 +175,18 @@ pub(crate) async fn as_receiver(
     if !may_try() {
         return Ok(Greeted::Later);
     }
-    let receiver = nonce()?;
-    let salt = lock.salt;
-    answer(connection, Greeting::Challenge { version: VERSION, nonce: receiver, salt }).await?;
-    let transcript = Transcript { service: SERVICE, udp_port, sender, receiver };
+    let mut pake = Pake::responder(code.as_bytes(), &context(udp_port), SUITE, seed()?);
+    pake.handle_message(&first)?;
+    let share: Share = next(&mut pake)?;
+    answer(connection, Greeting::Challenge { version: VERSION, share }).await?;
     let Greeting::Proof(proof) = take(connection).await? else {
         bail!("it does not prove that it knows the code");
     };
-    if lock.key.proof(Side::Sender, &transcript) != Hash::from_bytes(proof) {
-        return Ok(Greeted::Wrong);
+    match pake.handle_message(&proof) {
+        Ok(()) => Ok(Greeted::Knows(Box::new(Proven(pake)))),
+        Err(HandshakeError::NotProven) => Ok(Greeted::Wrong),
+        Err(error) => Err(error.into()),
     }
-    let proof = lock.key.proof(Side::Receiver, &transcript);
-    Ok(Greeted::Knows(Proven { seals: lock.key.seals(&transcript), proof }))
 }
 
 /// Tells a sender that it is not let in.

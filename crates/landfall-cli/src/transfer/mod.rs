@@ -4,11 +4,12 @@
 //! | --- | --- |
 //! | `send`, `receive` | the commands: options, sessions, what is said to people |
 //! | `options` | what both are asked alike; no faster than the user wants |
-//! | `ask`, `code` | from where the code comes; what is proven and sealed with it |
+//! | `ask`, `code` | from where the code comes; which are taken |
 //! | `reception`, `allowance` | who knocks: side by side, and guesses by rate and source |
-//! | `greet` | both sides prove that they know the code |
+//! | `greet` | both sides prove that they know the code, and have keys then |
+//! | `seals` | what all is encrypted with after that |
 //! | `wire` | the messages |
-//! | `pipe` | transfers of STP in their order, and as they were sealed |
+//! | `pipe` | transfers of STP in their order, sealed and opened in place |
 //! | `ways` | addresses, interfaces, endpoints on them |
 //! | `walk`, `source` | the sender: what there is; announcing, reading, hashing it |
 //! | `sink` | the receiver: answering, writing |
@@ -19,7 +20,7 @@
 //! | `meter`, `outcome`, `report` | how far it is, how it went, and what is printed of that |
 //!
 //! The protocol is described in `docs/send-receive.md`. What does not live here: the
-//! transport (`landfall::stp`), and encryption, which there is not yet.
+//! transport (`landfall::stp`), and what encryption is made of (`landfall-seal`).
 
 mod admission;
 mod allowance;
@@ -38,6 +39,7 @@ mod pipe;
 pub(crate) mod receive;
 mod reception;
 mod report;
+mod seals;
 pub(crate) mod send;
 mod sink;
 mod source;

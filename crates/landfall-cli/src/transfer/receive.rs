@@ -16,15 +16,15 @@ use landfall_transport::signals::Endings;
 
 use super::admission::{Limits, USUAL_ENTRIES};
 use super::ask::CodeArgs;
-use super::code::{Code, Seals, Side};
+use super::code::Code;
 use super::folder::{Denied, Folder};
-use super::greet::Lock;
 use super::meter::{Meter, Tally};
 use super::options::Common;
 use super::outcome::{Failure, Outcome};
 use super::pipe::{Frame, Inlet, Outlet, WhenFull};
-use super::reception::Reception;
+use super::reception::{Admitted, Reception};
 use super::report::{Report, Ways};
+use super::seals::Seals;
 use super::sink::{Place, Sink};
 use super::ways::{Choice, Local};
 use super::wire::{MOST_PIECE, ToSender};
@@ -39,9 +39,8 @@ Examples:
   landfall receive --dir /srv/in --local eth0 --local eth1 --keep
   landfall receive --dir - | tar x             one file, to standard output
 
-Nobody sends without the code, however often somebody tries, and nothing is written that was
-changed on the way. But there is NO ENCRYPTION yet: names and contents can be READ by
-everybody on the way.
+Nobody sends without the code, however often somebody tries. Everything is encrypted: who is
+on the way can read neither names nor contents, and nothing is written that was changed there.
 
 Without an option for it, the code is the one in the environment variable LANDFALL_CODE, or
 one is made and printed. One of your own has to be hard to guess: four words or more.
@@ -102,7 +101,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     };
     let choice = Choice { locals: args.local.clone(), patience: args.common.patience };
     let endpoint = ways::open_receiver(&choice)?;
-    let reception = Reception::open(&endpoint, Lock::new(&code)?)?;
+    let reception = Reception::open(&endpoint, code.clone())?;
     invite(args, is_made.then_some(&code), &ways::addresses_of(&endpoint));
     loop {
         if endings.wait(Duration::ZERO).context("cannot wait for signals")? {
@@ -110,7 +109,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
             return Ok(ExitCode::from(leaving::code_of_ending(&endings)));
         }
         let Some(admitted) = reception.next(LOOK)? else { continue };
-        match session(args, &endpoint, &admitted.connection, &admitted.seals, &endings)? {
+        let Admitted { connection, seals, place: _place } = admitted;
+        match session(args, &endpoint, &connection, seals, &endings)? {
             Over::Interrupted => return Ok(ExitCode::from(leaving::code_of_ending(&endings))),
             Over::Gone => eprintln!("waiting for the sender to come again (Ctrl-C to end)"),
             Over::Failed(why) if !args.keep => bail!("{why}"),
@@ -165,7 +165,6 @@ fn invite(args: &Args, made: Option<&Code>, addresses: &[SocketAddr]) {
         });
         // Without the code: everybody can read the command line there.
         eprintln!("on the other machine: landfall send PATH… {host}   (it asks for the code)");
-        eprintln!("not encrypted: contents can be read on the way");
     }
 }
 
@@ -184,7 +183,7 @@ fn session(
     args: &Args,
     endpoint: &Endpoint,
     connection: &Connection,
-    seals: &Seals,
+    seals: Seals,
     endings: &Endings,
 ) -> Result<Over> {
     let tally = new_tally();
@@ -192,11 +191,11 @@ fn session(
     let (done, result) = sync_channel(1);
     let work = {
         let (endpoint, connection) = (endpoint.clone(), connection.clone());
-        let (seals, tally) = (seals.clone(), Arc::clone(&tally));
+        let tally = Arc::clone(&tally);
         let place = (args.place()?, args.limits(), args.common.idle);
         move || {
             // The command may have been interrupted: nobody waits then.
-            let _ = done.send(converse(&endpoint, &connection, &seals, place, &tally));
+            let _ = done.send(converse(&endpoint, &connection, seals, place, &tally));
         }
     };
     std::thread::Builder::new().name("landfall-receive".into()).spawn(work)?;
@@ -262,14 +261,15 @@ fn explain(failure: &Failure, dir: &Path) -> String {
 pub(super) fn converse(
     endpoint: &Endpoint,
     connection: &Connection,
-    seals: &Seals,
+    seals: Seals,
     (place, limits, idle): (Place, Limits, Duration),
     tally: &Arc<Tally>,
 ) -> Result<(Outcome, Option<Failure>, Ways)> {
     /// So many transfers wait to be written, beside those that are under way.
     const WRITE_BEHIND: usize = 4;
-    let outlet = Outlet::new(connection, seals, Side::Receiver, idle);
-    let (taking, inlet) = Inlet::open(endpoint, connection, seals, Side::Sender, MOST_PIECE)?
+    let (sealer, opening) = seals.split();
+    let outlet = Outlet::new(connection, sealer, idle);
+    let (taking, inlet) = Inlet::open(endpoint, connection, opening, MOST_PIECE)?
         .confirming(&outlet, WhenFull::End)
         .split();
     let taking = taking.map(|taking| part("landfall-take", connection, move || taking.run()));

@@ -28,8 +28,9 @@ use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::timeout;
 
 use super::allowance::{Allowance, Guesses, Source};
-use super::code::Seals;
-use super::greet::{self, Greeted, Lock, Proven};
+use super::code::Code;
+use super::greet::{self, Greeted, Proven};
+use super::seals::Seals;
 use super::ways;
 use super::wire::{Refusal, SERVICE};
 
@@ -48,11 +49,12 @@ const LOOK: Duration = Duration::from_millis(100);
 pub(crate) struct Admitted {
     pub(crate) connection: Connection,
     pub(crate) seals: Seals,
-    _place: Place,
+    /// Whoever holds it is the one that is served.
+    pub(crate) place: Place,
 }
 
 /// The place of the one sender that is served.
-struct Place(Arc<AtomicBool>);
+pub(crate) struct Place(Arc<AtomicBool>);
 
 impl Place {
     fn take(taken: &Arc<AtomicBool>) -> Option<Self> {
@@ -75,13 +77,13 @@ pub(crate) struct Reception {
 
 impl Reception {
     /// Listens, and greets from now on.
-    pub(crate) fn open(endpoint: &Endpoint, lock: Lock) -> Result<Self> {
+    pub(crate) fn open(endpoint: &Endpoint, code: Code) -> Result<Self> {
         let listener = endpoint.as_async().listen(SERVICE)?;
         let (to, admitted) = sync_channel(1);
         let is_over = Arc::new(AtomicBool::new(false));
         let ports = ways::addresses_of(endpoint).iter().map(std::net::SocketAddr::port).collect();
         let desk = Desk {
-            lock,
+            code,
             ports,
             guesses: Mutex::default(),
             notices: Mutex::new(Notices::new()),
@@ -118,7 +120,7 @@ impl Drop for Reception {
 
 /// What all greetings share.
 struct Desk {
-    lock: Lock,
+    code: Code,
     /// The UDP port of each path.
     ports: Vec<u16>,
     guesses: Mutex<Guesses>,
@@ -182,7 +184,7 @@ async fn greet(
     let from = connection.peer();
     let port = desk.ports.get(usize::from(connection.path().0)).copied().unwrap_or(0);
     let may_try = || desk.guesses().may_try(source, Instant::now());
-    let greeting = greet::as_receiver(&connection, &desk.lock, port, may_try);
+    let greeting = greet::as_receiver(&connection, &desk.code, port, may_try);
     let refusal = match timeout(GREETING, greeting).await {
         Ok(Ok(Greeted::Knows(proven))) => {
             has_proven.store(true, Ordering::Relaxed);
@@ -221,7 +223,7 @@ async fn greet(
 }
 
 /// Waits for the place, and hands the sender over.
-async fn admit(desk: &Desk, connection: &stp::Connection, proven: Proven) -> Result<()> {
+async fn admit(desk: &Desk, connection: &stp::Connection, proven: Box<Proven>) -> Result<()> {
     let until = Instant::now() + WAITING;
     let place = loop {
         if let Some(place) = Place::take(&desk.is_taken) {
@@ -238,7 +240,7 @@ async fn admit(desk: &Desk, connection: &stp::Connection, proven: Proven) -> Res
     let seals = timeout(GREETING, proven.welcome(connection)).await??;
     let connection = Connection::from(connection.clone());
     // Who has the place is the only one: there is room, unless the receiver has ended.
-    let _ = desk.to.try_send(Admitted { connection, seals, _place: place });
+    let _ = desk.to.try_send(Admitted { connection, seals, place });
     Ok(())
 }
 

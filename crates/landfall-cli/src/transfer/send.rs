@@ -13,13 +13,14 @@ use landfall_transport::signals::Endings;
 use crate::leaving;
 
 use super::ask::CodeArgs;
-use super::code::{Code, Seals, Side};
-use super::greet::Rejected;
+use super::code::Code;
+use super::greet::{MOST_PROOFS, Rejected};
 use super::meter::{Meter, Tally};
 use super::options::{Common, Pace};
 use super::outcome::{Failure, Outcome};
 use super::pipe::{Frame, Inlet, Outlet, WhenFull};
 use super::report::{Report, Ways};
+use super::seals::Seals;
 use super::source::Source;
 use super::walk::Roots;
 use super::ways::{Choice, Local};
@@ -35,9 +36,8 @@ Examples:
 
 The code is the receiver's: `landfall receive` prints it. Without an option for it, it is the
 one in the environment variable LANDFALL_CODE, or is asked for at the terminal. It is proven
-and never sent, and who does not know it can change nothing on the way. But there is NO ENCRYPTION yet: names
-and contents can be READ by everybody on the way. Do not send secrets over networks that
-you do not trust.
+and never sent, and nobody can guess it from what is sent. Everything is encrypted: who is on
+the way can read neither names nor contents, and can change nothing unnoticed.
 
 Symbolic links in folders are sent as links, if they stay within what is sent; those that
 you name are followed. Interrupted? Send the same again: the receiver keeps what came, and
@@ -174,7 +174,7 @@ pub(super) fn greet_and_send(
     let plan = roots.count();
     tally.total_files.store(plan.0, std::sync::atomic::Ordering::Relaxed);
     tally.total_bytes.store(plan.1, std::sync::atomic::Ordering::Relaxed);
-    converse(endpoint, connection, &seals, to, (roots.clone(), plan, limits), tally)
+    converse(endpoint, connection, seals, to, (roots.clone(), plan, limits), tally)
 }
 
 /// Connects, and proves the code; comes again where the receiver is pestered by others.
@@ -186,15 +186,17 @@ fn connect_and_greet(
 ) -> Result<(Connection, Seals)> {
     const LIMIT: Duration = Duration::from_secs(60);
     let until = Instant::now() + LIMIT;
-    let mut known = None;
+    let mut proofs = 0;
     loop {
         tally.say(format!("connecting to {to}"));
         let connection = ways::connect(endpoint, to)?;
         // For the one who hears signals.
         *open.lock().unwrap_or_else(PoisonError::into_inner) = Some(connection.clone());
-        match greet::as_sender(&connection, code, to.port(), &mut known) {
+        match greet::as_sender(&connection, code, to.port(), &mut proofs) {
             Ok(seals) => return Ok((connection, seals)),
-            Err(Rejected::Later | Rejected::Ended(_)) if Instant::now() < until => {
+            Err(Rejected::Later | Rejected::Ended(_))
+                if Instant::now() < until && proofs < MOST_PROOFS =>
+            {
                 connection.abort();
                 // Not in step with whoever else waits.
                 let [more] = greet::random()?;
@@ -208,15 +210,16 @@ fn connect_and_greet(
 pub(super) fn converse(
     endpoint: &Endpoint,
     connection: Connection,
-    seals: &Seals,
+    seals: Seals,
     to: Address,
     (roots, plan, (rate, idle)): (Roots, (u64, u64), Limits),
     tally: &Arc<Tally>,
 ) -> Result<Session> {
     /// So many pieces wait to be sent, beside those that are under way.
     const READ_AHEAD: usize = 4;
-    let outlet = Outlet::new(&connection, seals, Side::Sender, idle);
-    let mut inlet = Inlet::open(endpoint, &connection, seals, Side::Receiver, MOST_ANSWERS)?
+    let (sealer, opening) = seals.split();
+    let outlet = Outlet::new(&connection, sealer, idle);
+    let mut inlet = Inlet::open(endpoint, &connection, opening, MOST_ANSWERS)?
         .confirming(&outlet, WhenFull::Wait);
     let others = match ready(&mut inlet) {
         Ok(others) => others,

@@ -4,7 +4,7 @@
 //! | thread | what it does |
 //! | --- | --- |
 //! | `Taking` | takes transfers |
-//! | [`check`] | checks their seals, and puts them in order |
+//! | [`check`] | opens them, and puts them in order |
 //! | [`Sink`] | answers, and writes |
 //!
 //! A sender that knows the code is still not trusted with more than the folder: whatever

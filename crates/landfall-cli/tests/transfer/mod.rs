@@ -8,12 +8,13 @@
 //! | `strangers` | who does not know the code |
 //! | `resume` | either side killed at any moment, and sources that change meanwhile |
 //! | `folder` | what names, permissions and holes do to the receiver's folder |
-//! | `middle`, `meddling` | who changes bytes on the way |
+//! | `middle`, `meddling`, `listening` | who changes bytes on the way, and who records them |
 //! | `refusals` | what is there already, what cannot be written, full disks |
 
 mod codes;
 mod ends;
 mod folder;
+mod listening;
 mod meddling;
 mod middle;
 mod refusals;

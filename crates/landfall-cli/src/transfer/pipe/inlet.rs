@@ -1,17 +1,16 @@
-//! Where what the other side says comes out: in order, and as it was sealed.
+//! Where what the other side says comes out: in order, and opened.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::Duration;
 
-use blake3::Hash;
 use landfall::stp::blocking::{Connection, Endpoint};
 use landfall::stp::{Error, Message, Operation, Sent};
 
 use super::outlet::Outbox;
 use super::{Broken, Frame, Opened, Outlet, Piece, UNDER_WAY, WhenFull};
-use crate::transfer::code::{SEAL, Seals, Side};
+use crate::transfer::seals::{InletSeals, SEAL};
 use crate::transfer::wire::{Ask, FrameKind, Label, MOST_PIECE, State};
 
 /// An honest side has sent so many at most behind one that is missing.
@@ -61,7 +60,7 @@ impl Arrivals {
 /// From where an [`Inlet`] has what comes.
 enum Source {
     Own(Arrivals),
-    /// Of a thread that takes, while this one checks seals.
+    /// Of a thread that takes, while this one opens.
     Handed(Receiver<Message>),
 }
 
@@ -87,9 +86,7 @@ impl Taking {
 pub(crate) struct Inlet {
     source: Source,
     connection: Connection,
-    seals: Seals,
-    /// The other side.
-    side: Side,
+    seals: InletSeals,
     next: u64,
     early: BTreeMap<u64, Frame>,
     /// What this side sent, of which the other says what came.
@@ -104,8 +101,6 @@ pub(crate) struct Inlet {
 /// The words about transfers, of both sides.
 #[derive(Default)]
 struct States {
-    /// The number of the next of this side.
-    next: u64,
     under_way: VecDeque<Operation<Sent>>,
     /// What the other side was told last.
     told: u64,
@@ -118,8 +113,7 @@ impl Inlet {
     pub(crate) fn open(
         endpoint: &Endpoint,
         connection: &Connection,
-        seals: &Seals,
-        side: Side,
+        seals: InletSeals,
         longest: usize,
     ) -> Result<Self, Error> {
         let mut arrivals = Arrivals {
@@ -134,8 +128,7 @@ impl Inlet {
         Ok(Self {
             source: Source::Own(arrivals),
             connection: connection.clone(),
-            seals: seals.clone(),
-            side,
+            seals,
             next: 0,
             early: BTreeMap::new(),
             outbox: None,
@@ -209,7 +202,7 @@ impl Inlet {
     fn sort(&mut self, message: Message) -> Result<(), Broken> {
         let bits = message.opaque();
         if Label::kind_of(bits) == FrameKind::State {
-            return self.hear_state(&message);
+            return self.hear_state(message);
         }
         let label = Label::from_wire(bits, self.next);
         if self.is_known(label) {
@@ -236,19 +229,14 @@ impl Inlet {
                 .any(|number| Label { number, ..label }.to_wire() == label.to_wire())
     }
 
-    fn open_frame(&self, label: Label, message: Message) -> Option<Frame> {
-        let Label { number, kind } = label;
-        match kind {
-            FrameKind::Bundle => {
-                self.seals.open(self.side, kind, number, &message)?;
-                Some(Frame::Bundle(Opened(message)))
-            }
+    fn open_frame(&mut self, label: Label, message: Message) -> Option<Frame> {
+        let open = || Opened::new(&mut self.seals.transfers, label, message);
+        match label.kind {
+            FrameKind::Bundle => open().map(Frame::Bundle),
             FrameKind::Piece => {
-                let (contents, seal) = message.split_last_chunk::<SEAL>()?;
-                let digest = blake3::hash(contents);
-                let right = self.seals.of(self.side, kind, number, digest.as_bytes());
-                // `Hash` compares in constant time.
-                (right == Hash::from_bytes(*seal)).then(|| Frame::Piece(Piece { message, digest }))
+                let opened = open()?;
+                let digest = blake3::hash(&opened);
+                Some(Frame::Piece(Piece { opened, digest }))
             }
             FrameKind::State | FrameKind::Unknown => None,
         }
@@ -269,10 +257,10 @@ impl Inlet {
         Ok(())
     }
 
-    fn hear_state(&mut self, message: &Message) -> Result<(), Broken> {
+    fn hear_state(&mut self, message: Message) -> Result<(), Broken> {
         let label = Label::from_wire(message.opaque(), self.states.heard);
-        let opened = self.seals.open(self.side, FrameKind::State, label.number, message);
-        let Some(Ok(state)) = opened.map(State::parse) else {
+        let opened = Opened::new(&mut self.seals.states, label, message);
+        let Some(Ok(state)) = opened.map(|opened| State::parse(&opened)) else {
             // One that was overtaken says nothing new. Or it is something else under a
             // changed label: then that is missing.
             self.is_suspicious = true;
@@ -311,12 +299,10 @@ impl Inlet {
         let early = ahead.filter(|ahead| (1..=64).contains(ahead));
         let early = early.fold(0, |bits, ahead| bits | 1 << (ahead - 1));
         let mut bytes = State { next: self.next, early, ask }.to_bytes();
-        let label = Label { number: states.next, kind: FrameKind::State };
-        let own = self.side.other();
-        self.seals.seal(own, FrameKind::State, label.number, &mut bytes);
+        bytes.extend_from_slice(&[0; SEAL]);
+        let Ok(label) = self.seals.own_states.seal(FrameKind::State, &mut bytes) else { return };
         let sending = self.connection.send(bytes).opaque(label.to_wire()).start();
         states.under_way.push_back(sending);
-        states.next += 1;
         states.told = self.next;
     }
 }

@@ -3,11 +3,12 @@
 //! | file | what it is |
 //! | --- | --- |
 //! | `outlet` | seals and sends; keeps what was sent until it is known to have come |
-//! | `inlet` | takes, checks seals, puts in order, asks again for what was changed on the way |
+//! | `inlet` | takes, opens, puts in order, asks again for what was changed on the way |
 //!
 //! Several transfers are under way at a time, each to memory of its own, and may overtake
-//! each other; [`Inlet`] puts them in order by their labels. **Nothing comes out of it whose
-//! seal was not checked**, bundle or piece. The engines place bytes as they come, so whoever
+//! each other; [`Inlet`] puts them in order by their labels. All of them are encrypted, and
+//! decrypted in the memory where they landed. **Nothing comes out of an inlet that the other
+//! side has not sealed**, bundle or piece. The engines place bytes as they come, so whoever
 //! is on the way can spoil a transfer; it is asked for again, and only where that happens
 //! over and over does the session end. How much waits is bounded at both ends: so many
 //! posted receives there are, so many sends are begun, so many are kept.
@@ -21,9 +22,10 @@ use std::time::Duration;
 use blake3::Hash;
 use landfall::stp::blocking::Endpoint;
 use landfall::stp::{Error, Memory, Message};
+use landfall_seal::SealError;
 
-use super::code::SEAL;
-use super::wire::{MOST_PIECE, Malformed};
+use super::seals::{Opener, SEAL};
+use super::wire::{Label, MOST_PIECE, Malformed};
 
 pub(crate) use inlet::Inlet;
 pub(crate) use outlet::{Outlet, WhenFull};
@@ -56,6 +58,9 @@ pub(crate) enum Broken {
          code, so somebody on the way changes it"
     )]
     ForgedThere,
+    /// Nothing more can be sealed, which takes longer than anybody sends.
+    #[error(transparent)]
+    Sealing(#[from] SealError),
     /// Another thread of this side knows why.
     #[error("the other direction is over")]
     Over,
@@ -95,9 +100,33 @@ pub(crate) enum Frame {
     Bundle(Opened),
 }
 
-/// A piece whose seal was right; it derefs to its contents.
+/// A transfer that was opened where it landed; it derefs to its contents.
+pub(crate) struct Opened {
+    memory: Memory,
+    len: usize,
+}
+
+impl Opened {
+    /// Decrypts what came, in its place.
+    fn new(opener: &mut Opener, label: Label, message: Message) -> Option<Self> {
+        let sealed = message.len();
+        let mut memory = message.into_memory();
+        let len = opener.open(label, memory.get_mut(..sealed)?).ok()?.len();
+        Some(Self { memory, len })
+    }
+}
+
+impl Deref for Opened {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.memory[..self.len]
+    }
+}
+
+/// A piece of a file, and its hash; it derefs to its contents.
 pub(crate) struct Piece {
-    message: Message,
+    opened: Opened,
     digest: Hash,
 }
 
@@ -111,17 +140,6 @@ impl Deref for Piece {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        &self.message[..self.message.len() - SEAL]
-    }
-}
-
-/// A bundle whose seal was right; it derefs to its messages.
-pub(crate) struct Opened(Message);
-
-impl Deref for Opened {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        &self.0[..self.0.len() - SEAL]
+        &self.opened
     }
 }

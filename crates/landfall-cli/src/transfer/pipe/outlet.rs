@@ -9,7 +9,7 @@ use landfall::stp::{Error, Memory, Operation, Sent};
 
 use super::{Broken, UNDER_WAY, Unsealed};
 use crate::transfer::Presence;
-use crate::transfer::code::{SEAL, Seals, Side};
+use crate::transfer::seals::{SEAL, Sealer};
 use crate::transfer::wire::{Bundle, FrameKind, Label, State};
 
 /// So much may have been sent of which nobody knows yet whether it came.
@@ -31,9 +31,7 @@ pub(crate) enum WhenFull {
 /// Where a side puts what it says.
 pub(crate) struct Outlet {
     connection: Connection,
-    seals: Seals,
-    side: Side,
-    next: u64,
+    sealer: Sealer,
     outbox: Arc<Outbox>,
     idle: Duration,
 }
@@ -41,10 +39,10 @@ pub(crate) struct Outlet {
 impl Outlet {
     /// The other side may take so long to take something. Nothing is kept, unless an
     /// [`Inlet`](super::Inlet) hears for it what came.
-    pub(crate) fn new(connection: &Connection, seals: &Seals, side: Side, idle: Duration) -> Self {
-        let (connection, seals) = (connection.clone(), seals.clone());
+    pub(crate) fn new(connection: &Connection, sealer: Sealer, idle: Duration) -> Self {
+        let connection = connection.clone();
         let outbox = Arc::new(Outbox::new(&connection));
-        Self { connection, seals, side, next: 0, outbox, idle }
+        Self { connection, sealer, outbox, idle }
     }
 
     /// How long the other side may do nothing.
@@ -69,23 +67,19 @@ impl Outlet {
     /// Begins to send messages; waits only where too much is under way.
     pub(crate) fn bundle(&mut self, bundle: Bundle) -> Result<(), Broken> {
         let mut bytes = bundle.0;
-        self.seals.seal(self.side, FrameKind::Bundle, self.next, &mut bytes);
+        bytes.extend_from_slice(&[0; SEAL]);
         self.start(Memory::from_bytes(&bytes), FrameKind::Bundle)
     }
 
     /// Begins to send a piece of the file that is open.
     pub(crate) fn piece(&mut self, piece: Unsealed) -> Result<(), Broken> {
-        let Unsealed { mut memory, digest } = piece;
-        let seal = self.seals.of(self.side, FrameKind::Piece, self.next, digest.as_bytes());
-        let at = memory.len() - SEAL;
-        memory[at..].copy_from_slice(seal.as_bytes());
-        self.start(memory, FrameKind::Piece)
+        self.start(piece.memory, FrameKind::Piece)
     }
 
-    fn start(&mut self, memory: Memory, kind: FrameKind) -> Result<(), Broken> {
+    /// Seals in place what has room for it at its end.
+    fn start(&mut self, mut memory: Memory, kind: FrameKind) -> Result<(), Broken> {
         self.outbox.make_room(self.idle)?;
-        let label = Label { number: self.next, kind };
-        self.next += 1;
+        let label = self.sealer.seal(kind, &mut memory)?;
         self.outbox.begin(label, memory);
         Ok(())
     }

@@ -64,9 +64,9 @@ fn hear(yard: &Yard, case: &Case, what: Vec<Put>) -> Heard {
     let heard = &mut answers;
     let (outcome, failure) =
         set_up_against((folder, case.limits), IDLE, |endpoint, connection, seals| {
-            let mut inlet =
-                Inlet::open(endpoint, connection, seals, Side::Receiver, MOST_ANSWERS).unwrap();
-            let mut outlet = Outlet::new(connection, seals, Side::Sender, IDLE);
+            let (sealer, opening) = seals.split();
+            let mut inlet = Inlet::open(endpoint, connection, opening, MOST_ANSWERS).unwrap();
+            let mut outlet = Outlet::new(connection, sealer, IDLE);
             for put in what {
                 // It may be cut off at any time.
                 let _ = match put {
@@ -413,9 +413,9 @@ fn a_partial_file_with_another_name_is_not_resumed() {
 fn offered(yard: &Yard) -> u64 {
     let mut offered = None;
     against(yard, |endpoint, connection, seals| {
-        let mut inlet =
-            Inlet::open(endpoint, connection, seals, Side::Receiver, MOST_ANSWERS).unwrap();
-        let mut outlet = Outlet::new(connection, seals, Side::Sender, IDLE);
+        let (sealer, opening) = seals.split();
+        let mut inlet = Inlet::open(endpoint, connection, opening, MOST_ANSWERS).unwrap();
+        let mut outlet = Outlet::new(connection, sealer, IDLE);
         let Put::Bundle(announced) = bundle(&[file(0, "x", 70_000)]) else { unreachable!() };
         outlet.bundle(announced).unwrap();
         while offered.is_none() {
@@ -469,19 +469,20 @@ fn sending(hostile: impl FnOnce(&mut Outlet) + Send) -> (Outcome, Option<Failure
         scope.spawn(move || {
             let connection = listener.accept().unwrap();
             let seals = greeted(&endpoint, &connection).unwrap();
-            let _inlet = Inlet::open(&endpoint, &connection, &seals, Side::Sender, 1 << 20);
-            let mut outlet = Outlet::new(&connection, &seals, Side::Receiver, IDLE);
+            let (sealer, opening) = seals.split();
+            let _inlet = Inlet::open(&endpoint, &connection, opening, 1 << 20);
+            let mut outlet = Outlet::new(&connection, sealer, IDLE);
             hostile(&mut outlet);
             let _ = outlet.drain();
             let _ = connection.closed();
         });
         let endpoint = ways::open_sender(&choice(), to).unwrap();
         let connection = ways::connect(&endpoint, to).unwrap();
-        let seals = greet::as_sender(&connection, &code(), to.port(), &mut None).unwrap();
+        let seals = greet::as_sender(&connection, &code(), to.port(), &mut 0).unwrap();
         let limits = (None, IDLE);
         let tally = Arc::new(Tally::default());
         let session =
-            send::converse(&endpoint, connection, &seals, to, (roots, (1, 8), limits), &tally);
+            send::converse(&endpoint, connection, seals, to, (roots, (1, 8), limits), &tally);
         let session = session.unwrap();
         (session.outcome, session.failure)
     })

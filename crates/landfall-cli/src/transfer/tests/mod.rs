@@ -8,17 +8,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use landfall::stp::blocking::{Connection, Endpoint};
+use landfall_seal::{Keys, Role, Secret};
 use landfall_testkit::TemporaryFolder;
 
 use super::admission::Limits;
-use super::code::{Code, Seals, Side};
+use super::code::Code;
 use super::folder::Folder;
-use super::greet::{self, Greeted, Lock};
+use super::greet::{self, Greeted};
 use super::meter::Tally;
 use super::outcome::{Failure, Outcome};
 use super::path::RelPath;
 use super::pipe::{Frame, Inlet, Outlet, Unsealed};
 use super::receive::converse;
+use super::seals::{SUITE, Seals};
 use super::send::{OpenConnection, greet_and_send};
 use super::sink::Place;
 use super::walk::Roots;
@@ -29,6 +31,7 @@ use super::wire::{
 };
 
 mod bounds;
+mod greeting;
 
 /// Nothing of a test takes so long.
 const IDLE: Duration = Duration::from_secs(240);
@@ -69,11 +72,10 @@ fn code() -> Code {
 
 /// The receiver's part of a greeting.
 fn greeted(endpoint: &Endpoint, connection: &Connection) -> anyhow::Result<Seals> {
-    let lock = Lock::new(&code()).unwrap();
     let port = ways::addresses_of(endpoint)[0].port();
     let connection = connection.as_async();
     endpoint.wait(async {
-        match greet::as_receiver(connection, &lock, port, || true).await? {
+        match greet::as_receiver(connection, &code(), port, || true).await? {
             Greeted::Knows(proven) => proven.welcome(connection).await,
             Greeted::Wrong | Greeted::Later => anyhow::bail!("it knows the code"),
         }
@@ -83,7 +85,7 @@ fn greeted(endpoint: &Endpoint, connection: &Connection) -> anyhow::Result<Seals
 /// Runs a receiver of this folder against a sender that does as it likes.
 fn against(
     yard: &Yard,
-    hostile: impl FnOnce(&Endpoint, &Connection, &Seals) + Send,
+    hostile: impl FnOnce(&Endpoint, &Connection, Seals) + Send,
 ) -> (Outcome, Option<Failure>) {
     patiently_against(yard, IDLE, hostile)
 }
@@ -92,7 +94,7 @@ fn against(
 fn patiently_against(
     yard: &Yard,
     idle: Duration,
-    hostile: impl FnOnce(&Endpoint, &Connection, &Seals) + Send,
+    hostile: impl FnOnce(&Endpoint, &Connection, Seals) + Send,
 ) -> (Outcome, Option<Failure>) {
     let folder = Folder::open(&yard.inside(), false, false).unwrap();
     set_up_against((folder, Limits::default()), idle, hostile)
@@ -102,7 +104,7 @@ fn patiently_against(
 fn set_up_against(
     (folder, limits): (Folder, Limits),
     idle: Duration,
-    hostile: impl FnOnce(&Endpoint, &Connection, &Seals) + Send,
+    hostile: impl FnOnce(&Endpoint, &Connection, Seals) + Send,
 ) -> (Outcome, Option<Failure>) {
     let endpoint = ways::open_receiver(&choice()).unwrap();
     let listener = endpoint.listen(SERVICE).unwrap();
@@ -111,8 +113,8 @@ fn set_up_against(
         scope.spawn(move || {
             let endpoint = ways::open_sender(&choice(), to).unwrap();
             let connection = ways::connect(&endpoint, to).unwrap();
-            let seals = greet::as_sender(&connection, &code(), to.port(), &mut None).unwrap();
-            hostile(&endpoint, &connection, &seals);
+            let seals = greet::as_sender(&connection, &code(), to.port(), &mut 0).unwrap();
+            hostile(&endpoint, &connection, seals);
             // Its last words are heard; then it is gone.
             let _ = connection.close();
         });
@@ -120,8 +122,7 @@ fn set_up_against(
         let seals = greeted(&endpoint, &connection).unwrap();
         let place = (Place::Folder(folder), limits, idle);
         let tally = std::sync::Arc::new(Tally::default());
-        let (outcome, failure, _) =
-            converse(&endpoint, &connection, &seals, place, &tally).unwrap();
+        let (outcome, failure, _) = converse(&endpoint, &connection, seals, place, &tally).unwrap();
         (outcome, failure)
     })
 }
@@ -135,11 +136,11 @@ enum Put {
 /// Says these things, and hears the answers.
 fn say(yard: &Yard, what: Vec<Put>) -> (Outcome, Option<Failure>) {
     against(yard, |endpoint, connection, seals| {
-        let from = Side::Receiver;
         // Who does not say that it has finished is not answered that all is in place.
         let finishes = matches!(what.last(), Some(Put::Bundle(last)) if last.0.ends_with(&[8]));
-        let mut inlet = Inlet::open(endpoint, connection, seals, from, MOST_ANSWERS).unwrap();
-        let mut outlet = Outlet::new(connection, seals, Side::Sender, IDLE);
+        let (sealer, opening) = seals.split();
+        let mut inlet = Inlet::open(endpoint, connection, opening, MOST_ANSWERS).unwrap();
+        let mut outlet = Outlet::new(connection, sealer, IDLE);
         for put in what {
             // It may be cut off at any time.
             let _ = match put {
@@ -316,10 +317,8 @@ fn what_is_out_of_turn_ends_the_session() {
 fn what_is_not_sealed_with_the_code_ends_the_session() {
     let yard = Yard::new("seals");
     let ended = against(&yard, |_, connection, _| {
-        let transcript =
-            super::code::Transcript { service: 0, udp_port: 0, sender: NONE, receiver: NONE };
-        let others = code().key(&[0; 16]).unwrap().seals(&transcript);
-        let mut outlet = Outlet::new(connection, &others, Side::Sender, IDLE);
+        let others = Keys::new(Secret::new(NONE), Role::Initiator, SUITE);
+        let mut outlet = Outlet::new(connection, Seals::new(others).split().0, IDLE);
         let Put::Bundle(bundle) = bundle(&[ToReceiver::Finish]) else { unreachable!() };
         let _ = outlet.bundle(bundle).and_then(|()| outlet.drain());
     });
@@ -337,7 +336,7 @@ fn a_sender_that_does_not_go_on_holds_nobody_for_ever() {
         let yard = Yard::new(&format!("stalls-{nth}"));
         let Put::Bundle(said) = said else { unreachable!() };
         let (outcome, failure) = patiently_against(&yard, SHORT, |endpoint, connection, seals| {
-            let mut outlet = Outlet::new(connection, seals, Side::Sender, IDLE);
+            let mut outlet = Outlet::new(connection, seals.split().0, IDLE);
             let _ = outlet.bundle(said).and_then(|()| outlet.drain());
             // Its machine goes on answering until it hears that the connection is over.
             let memory = endpoint.memory(MOST_ANSWERS).unwrap();
@@ -362,7 +361,7 @@ fn a_sender_that_takes_no_answers_holds_nobody_for_ever() {
     const SHORT: Duration = Duration::from_secs(1);
     let yard = Yard::new("deaf");
     let (_, failure) = patiently_against(&yard, SHORT, |_, connection, seals| {
-        let mut outlet = Outlet::new(connection, seals, Side::Sender, IDLE);
+        let mut outlet = Outlet::new(connection, seals.split().0, IDLE);
         // One answer each, and more of them than may be under way.
         for index in 0..MOST_ANNOUNCED as u64 {
             let Put::Bundle(more) = bundle(&[file(index, &index.to_string(), 1)]) else {
@@ -375,28 +374,6 @@ fn a_sender_that_takes_no_answers_holds_nobody_for_ever() {
         panic!("the receiver goes on without being heard");
     });
     assert!(matches!(failure, Some(Failure::Lost(_))), "{failure:?}");
-}
-
-#[test]
-fn another_version_is_told_which_one_this_is() {
-    let endpoint = ways::open_receiver(&choice()).unwrap();
-    let listener = endpoint.listen(SERVICE).unwrap();
-    let to = ways::addresses_of(&endpoint)[0];
-    std::thread::scope(|scope| {
-        let sender = scope.spawn(move || {
-            let endpoint = ways::open_sender(&choice(), to).unwrap();
-            let connection = ways::connect(&endpoint, to).unwrap();
-            let hello = Greeting::Hello { version: VERSION + 1, nonce: NONE };
-            connection.send(hello.to_bytes()).wait().unwrap();
-            let heard = connection.receive(endpoint.memory(64).unwrap()).wait().unwrap();
-            Greeting::parse(&heard).unwrap()
-        });
-        let connection = listener.accept().unwrap();
-        let why = greeted(&endpoint, &connection).err().unwrap().to_string();
-        assert!(why.contains(&format!("version {}", VERSION + 1)), "{why}");
-        let told = Greeting::Refused { version: VERSION, why: Refusal::VERSION };
-        assert_eq!(sender.join().unwrap(), told);
-    });
 }
 
 /// It knows the code, and what it says commands a terminal.
@@ -418,9 +395,9 @@ fn what_a_receiver_says_is_safe_to_print() {
         });
         let connection = listener.accept().unwrap();
         let seals = greeted(&endpoint, &connection).unwrap();
-        let mut inlet =
-            Inlet::open(&endpoint, &connection, &seals, Side::Sender, MOST_PIECE).unwrap();
-        let mut outlet = Outlet::new(&connection, &seals, Side::Receiver, IDLE);
+        let (sealer, opening) = seals.split();
+        let mut inlet = Inlet::open(&endpoint, &connection, opening, MOST_PIECE).unwrap();
+        let mut outlet = Outlet::new(&connection, sealer, IDLE);
         let mut say = |messages: &[ToSender]| {
             let mut bundle = Bundle::default();
             messages.iter().for_each(|message| bundle.push_to_sender(message));

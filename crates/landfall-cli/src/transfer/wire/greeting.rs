@@ -1,35 +1,37 @@
-//! Before anything else: both sides prove that they know the code.
+//! Before anything else: a key exchange that is tied to the code, and confirmed by both.
 //!
 //! ```text
-//! sender    Hello     { version, nonce }
-//! receiver  Challenge { version, nonce, salt }   or Refused
-//! sender    Proof     { keyed hash }
-//! receiver  Welcome   { keyed hash }             or Refused
+//! sender    Hello     { version, session and share }
+//! receiver  Challenge { version, share }               or Refused
+//! sender    Proof     { proof }
+//! receiver  Welcome   { proof }                        or Refused
 //! ```
+//!
+//! What the four carry is the code's handshake of `landfall-seal`.
 
-use super::{Cursor, Malformed};
+use super::{Cursor, Malformed, VERSION};
 
-/// Fresh random bytes of a side.
-pub(crate) type Nonce = [u8; 32];
-
-/// What a receiver stretches a chosen code with.
-pub(crate) type Salt = [u8; 16];
+/// The first message of the handshake: the number of the try, and the sender's share.
+pub(crate) type First = [u8; 48];
+/// The receiver's share.
+pub(crate) type Share = [u8; 32];
 
 /// No greeting is longer.
 pub(crate) const MOST_GREETING: usize = 64;
 const MAGIC: [u8; 4] = *b"LFft";
 
-/// A message before the code is known to be known.
+/// A message before the two sides have proven themselves to each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Greeting {
     Hello {
         version: u16,
-        nonce: Nonce,
+        /// Zeros where the version is another one.
+        first: First,
     },
     Challenge {
         version: u16,
-        nonce: Nonce,
-        salt: Salt,
+        /// Zeros where the version is another one.
+        share: Share,
     },
     Proof([u8; 32]),
     Welcome([u8; 32]),
@@ -59,20 +61,19 @@ impl Greeting {
     pub(crate) fn to_bytes(self) -> Vec<u8> {
         let mut out = MAGIC.to_vec();
         match self {
-            Self::Hello { version, nonce } => {
+            Self::Hello { version, first } => {
                 out.push(1);
                 out.extend_from_slice(&version.to_le_bytes());
-                out.extend_from_slice(&nonce);
+                out.extend_from_slice(&first);
             }
-            Self::Challenge { version, nonce, salt } => {
+            Self::Challenge { version, share } => {
                 out.push(2);
                 out.extend_from_slice(&version.to_le_bytes());
-                out.extend_from_slice(&nonce);
-                out.extend_from_slice(&salt);
+                out.extend_from_slice(&share);
             }
-            Self::Proof(hash) | Self::Welcome(hash) => {
+            Self::Proof(proof) | Self::Welcome(proof) => {
                 out.push(if matches!(self, Self::Proof(_)) { 3 } else { 4 });
-                out.extend_from_slice(&hash);
+                out.extend_from_slice(&proof);
             }
             Self::Refused { version, why } => {
                 out.push(5);
@@ -83,20 +84,23 @@ impl Greeting {
         out
     }
 
-    /// Whatever later versions append to their first two messages is passed over, so that
-    /// each side can say which version it speaks.
+    /// Of another version's first two messages nothing but the version is read, so that each
+    /// side can say which one it speaks.
     pub(crate) fn parse(bytes: &[u8]) -> Result<Self, Malformed> {
         let mut cursor = Cursor::new(bytes);
         if cursor.array()? != MAGIC {
             return Err(Malformed("it is no greeting of a file transfer"));
         }
         Ok(match cursor.u8()? {
-            1 => Self::Hello { version: cursor.u16()?, nonce: cursor.array()? },
+            1 => {
+                let version = cursor.u16()?;
+                let first = if version == VERSION { cursor.array()? } else { [0; 48] };
+                Self::Hello { version, first }
+            }
             2 => {
-                let (version, nonce) = (cursor.u16()?, cursor.array()?);
-                // The first version had none, and is told apart by its number.
-                let salt = if version == 1 { Salt::default() } else { cursor.array()? };
-                Self::Challenge { version, nonce, salt }
+                let version = cursor.u16()?;
+                let share = if version == VERSION { cursor.array()? } else { [0; 32] };
+                Self::Challenge { version, share }
             }
             3 => Self::Proof(cursor.array()?),
             4 => Self::Welcome(cursor.array()?),
@@ -113,15 +117,16 @@ mod tests {
     use super::*;
 
     fn greetings() -> impl Strategy<Value = Greeting> {
-        let version = any::<u16>;
+        let proof = any::<[u8; 32]>;
         prop_oneof![
-            (version(), any::<Nonce>())
-                .prop_map(|(version, nonce)| Greeting::Hello { version, nonce }),
-            (2u16.., any::<Nonce>(), any::<Salt>())
-                .prop_map(|(version, nonce, salt)| Greeting::Challenge { version, nonce, salt }),
-            any::<[u8; 32]>().prop_map(Greeting::Proof),
-            any::<[u8; 32]>().prop_map(Greeting::Welcome),
-            (version(), any::<u8>())
+            (proof(), any::<[u8; 16]>()).prop_map(|(share, session)| Greeting::Hello {
+                version: VERSION,
+                first: [&session[..], &share].concat().try_into().unwrap(),
+            }),
+            proof().prop_map(|share| Greeting::Challenge { version: VERSION, share }),
+            proof().prop_map(Greeting::Proof),
+            proof().prop_map(Greeting::Welcome),
+            (any::<u16>(), any::<u8>())
                 .prop_map(|(version, why)| Greeting::Refused { version, why: Refusal(why) }),
         ]
     }
@@ -136,6 +141,24 @@ mod tests {
             prop_assert!(bytes.len() <= MOST_GREETING);
             prop_assert_eq!(Greeting::parse(&bytes), Ok(greeting));
             prop_assert!(Greeting::parse(&bytes[..cut.index(bytes.len())]).is_err());
+        }
+
+        /// Whatever another version says first, it is told which one this is.
+        #[test]
+        fn of_another_version_the_version_is_read(
+            version in any::<u16>(),
+            which in 1u8..3,
+            rest in prop::collection::vec(any::<u8>(), 0..60),
+        ) {
+            prop_assume!(version != VERSION);
+            let bytes = [&MAGIC[..], &[which], &version.to_le_bytes(), &rest].concat();
+            let heard = Greeting::parse(&bytes).unwrap();
+            let (Greeting::Hello { version: read, .. } | Greeting::Challenge { version: read, .. }) =
+                heard
+            else {
+                panic!("{heard:?}")
+            };
+            prop_assert_eq!(read, version);
         }
 
         #[test]

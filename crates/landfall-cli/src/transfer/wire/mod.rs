@@ -4,7 +4,7 @@
 //! | file | what it is |
 //! | --- | --- |
 //! | `greeting` | who knows the code: before anything else, one message a transfer |
-//! | `message` | afterwards: bundles of messages, each bundle with its seal |
+//! | `message` | afterwards: bundles of messages, each bundle sealed |
 //! | `state` | what came, and what is asked for again |
 //! | `properties` | what holds for any bytes: for the fuzz target `transfer_wire` |
 //!
@@ -13,7 +13,7 @@
 //! and number it, since transfers may overtake each other. Whatever comes is checked, bounded, and refused
 //! with a reason where it makes no sense: nothing here panics.
 //!
-//! What does not live here: seals (`code`), order and windows (`pipe`).
+//! What does not live here: seals (`seals`), order and windows (`pipe`).
 
 mod greeting;
 mod message;
@@ -25,12 +25,12 @@ use std::fmt;
 
 use crate::printable::printable_bytes;
 
-pub(crate) use greeting::{Greeting, MOST_GREETING, Nonce, Refusal, Salt};
+pub(crate) use greeting::{First, Greeting, MOST_GREETING, Refusal, Share};
 pub(crate) use message::{Address, Answer, Bundle, Entry, FileTime, Kind, ToReceiver, ToSender};
 pub(crate) use state::{Ask, State};
 
 /// The version of what is said here.
-pub(crate) const VERSION: u16 = 2;
+pub(crate) const VERSION: u16 = 3;
 /// The port of STP at which a receiver listens; it has nothing to do with ports of UDP.
 pub(crate) const SERVICE: u16 = 8182;
 /// No transfer is longer: so much memory waits for each.

@@ -1,7 +1,7 @@
 //! What holds for any bytes that come: checked by the fuzz target `transfer_wire`, over its
 //! corpus by `cargo test`, and by nothing else.
 
-use super::{Bundle, Greeting, Kind, Label, MOST_GREETING, ToReceiver, ToSender};
+use super::{Bundle, Greeting, Kind, Label, MOST_GREETING, ToReceiver, ToSender, VERSION};
 use crate::printable::printable;
 use crate::transfer::path::{MOST_PATH, check_target};
 
@@ -19,8 +19,10 @@ pub(crate) fn check(bytes: &[u8]) {
 /// What is a greeting is one again, however much a later version has appended.
 fn greeting(bytes: &[u8]) {
     let Ok(greeting) = Greeting::parse(bytes) else { return };
-    // The first version's had no salt.
-    if matches!(greeting, Greeting::Challenge { version: 1, .. }) {
+    // Of other versions nothing else is read.
+    if let Greeting::Hello { version, .. } | Greeting::Challenge { version, .. } = greeting
+        && version != VERSION
+    {
         return;
     }
     let again = greeting.to_bytes();
