@@ -4,8 +4,8 @@ use std::collections::HashSet;
 use std::fs;
 use std::sync::{Arc, Mutex};
 
-use crate::ends::{Scratch, noise, receive, send};
-use crate::middle::{Passing, stand_before};
+use super::ends::{Scratch, noise, receive, send};
+use super::middle::{Passing, stand_before};
 
 /// All that went by, in both directions.
 type Recording = Arc<Mutex<Vec<u8>>>;
