@@ -6,8 +6,6 @@
 //! | `line` | what belongs to one link, and what a frame under way has in it |
 //! | `arrive` | where the bytes of a frame belong |
 //! | `land` | what happens once they are there |
-//! | `deposit` | frames that had to be kept, packet by packet |
-//! | `commands` | what others ask, answer and complain of |
 //! | `news` | links that come and go, what has arrived at the other side and what is to be done then |
 //! | `windows` | memory of others that this host may touch |
 //! | `calls` | what the user asks for |

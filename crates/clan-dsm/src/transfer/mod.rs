@@ -2,7 +2,6 @@
 //!
 //! | module | what lives there |
 //! | --- | --- |
-//! | `cut` | bytes at any place, as packets |
 //! | `load` | one frame while it is filled; what is told once writes have arrived: barriers, and writes from memory |
 //! | `pio` | what the program wrote, waiting in order |
 //! | `reads` | what is asked of another host: remote reads, of the reader and of who is read; read-modify-write operations on words |

@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | this | a drawing of panels, and what their marks mean |
 //! | `panel` | bars and curves; which values of an exhibit share a panel |
-//! | `curves`, `scale` | where things are in it |
+//! | `curves` | where things are in it |
 //! | `svg` | how they are written down |
 
 mod curves;

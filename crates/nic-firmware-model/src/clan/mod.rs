@@ -17,7 +17,6 @@
 //! | --- | --- |
 //! | `tables` | its tables, and how much memory they take |
 //! | `watch` | the tripwires, in the CAM |
-//! | `flow` | what it tells the other end of its link by itself: credit, Xon and Xoff |
 //! | `bridge` | the bridge between the adapter and the host's bus, and its lock |
 //! | `switch` | the worm-hole switch as a node of the simulator (feature `std`) |
 //! | `model` | the comparison with a host without an adapter (feature `model`) |

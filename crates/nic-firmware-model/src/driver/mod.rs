@@ -8,7 +8,6 @@
 //! | `far` | [`Far`]: a cable with a real driver at its other end |
 //! | `relay` | the engine that this driver runs |
 //! | `frames` | what a cable carries, out of what a kernel hands over |
-//! | `cards` | a card for each engine, free of charge or as slow as the paper's |
 //!
 //! What does not live here: who makes the turns, and what transport a program
 //! chooses: that is `landfall`'s.

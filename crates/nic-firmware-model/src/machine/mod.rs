@@ -2,13 +2,12 @@
 //!
 //! | file | what is there |
 //! | --- | --- |
-//! | `adapter`, `orders` | [`Adapter`]: joins the wire, the firmware and the host; how the host's orders are obeyed |
+//! | `adapter` | [`Adapter`]: joins the wire, the firmware and the host; how the host's orders are obeyed |
 //! | `inbound`, `outbound` | the one queue from arrival to report; from the send ring to the wire, with a [`Route`] in front for switches that keep no tables |
 //! | `parts` | [`Parts`] and [`Sizes`]: what it is made of, in storage that is handed in; [`Costs`]: what everything costs, with [`Costs::OFF`] all at the same instant |
-//! | `sram` | [`Sram`]: the budget of its memory, which can run out |
 //! | `ring`, `slots`, `ring` | [`Store`]: storage that is owned or handed in; tables of fixed size in it |
 //! | `requests` | [`Requests`]: work requests in a ring of the host, and their [`Doorbells`], fetched before their command is obeyed |
-//! | `dma`, `processor`, `interrupt` | who takes that time: DMA engines and their bus, the processor, the host's interrupts |
+//! | `dma` | who takes that time: DMA engines and their bus, the processor, the host's interrupts |
 //!
 //! Time: whoever runs an adapter calls [`Adapter::run`] when
 //! [`Adapter::poll_timeout`] says so. Handlers of the firmware take effect when

@@ -6,7 +6,6 @@
 //!
 //! | file | what happens there |
 //! | --- | --- |
-//! | `offloaded` | [`Offloaded`]: an engine that an adapter takes work off; those of the papers |
 //! | `software` | what the adapters tell: reports, and whole frames, which the engine places and the processor copies |
 //! | `outgoing` | what the engine sends, behind the commands that it gave before |
 

@@ -7,7 +7,6 @@
 //!
 //! | file | what is there |
 //! | --- | --- |
-//! | `tables` | its tables, and how much SRAM they take |
 //! | `figures` | two hosts with such adapters, measured in virtual time (feature `std`) |
 //! | `model` | the comparison with a host without an adapter (feature `model`) |
 //!

@@ -4,13 +4,11 @@
 //! | file | what lives there |
 //! | --- | --- |
 //! | `operations` | what may happen, decoded from any bytes |
-//! | `setup` | the configurations that are tried |
 //! | `ledger` | what the users know: the reference model itself |
 //! | `world` | two adapters and all that is between them; the driver of each, and the wire |
 //! | `calls` | what users do |
-//! | `events`, `completions` | what users are told, checked against the model |
+//! | `completions` | what users are told, checked against the model |
 //! | `frame`, `watch` | what is seen on the wire, checked against the model |
-//! | `attack` | one adapter under frames of somebody who sees all |
 //! | `ending` | everything comes to its end over a good wire |
 
 mod calls;

@@ -10,10 +10,8 @@
 //! | file | what is there |
 //! | --- | --- |
 //! | `entry` | [`Entry`]: one queue pair; [`Prediction`]: what its connection expects |
-//! | `places` | [`Places`]: where the next bytes belong |
-//! | `ends`, `index` | [`Ends`]: what an entry is found by; [`Pointer`]: the storage of the index |
 //! | `tables` | [`Tables`]: the engine's side, and [`receive`](Tables::receive) |
-//! | `hit`, `hit`, `miss` | a frame read; [`Hit`], [`Miss`]: what came of it |
+//! | `hit` | a frame read; [`Hit`], [`Miss`]: what came of it |
 //! | `talk` | [`Command`], [`Report`]: between an engine and tables in another machine |
 //!
 //! The engine arms an entry ([`Tables::arm`], [`Tables::arm_port`]) with what it

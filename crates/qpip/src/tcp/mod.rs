@@ -13,8 +13,7 @@
 //! | `input`, `output` | what a segment does to it, and what the network says; what is said next |
 //! | `receiver` (`layout`, `ranges`) | what has come, and where it lies |
 //! | `sender` (`flight`, `rack`, `rtt`, `congestion`) | what was sent, what of it is lost, how much more may go |
-//! | `listen`, `time_wait` | connections before and after they have a queue pair |
-//! | `identity`, `timestamps` | numbers that strangers cannot guess; clocks |
+//! | `listen` | connections before and after they have a queue pair |
 
 pub(crate) mod config;
 pub(crate) mod congestion;

@@ -3,14 +3,11 @@
 //!
 //! | module | what lives there |
 //! | --- | --- |
-//! | `program` | what a connection is for |
 //! | `conversation` | one connection and its memory |
 //! | `exchange` | bytes both ways, with equal hashes |
 //! | `bridge` | a bridge on which things go wrong |
 //! | `net` | cables, routers, namespaces |
 //! | `kernel` | the kernel's side of a conversation |
-//! | `http` | what programs of others want to talk to |
-//! | `capture` | what tshark says of the frames |
 //!
 //! The test's own thread drives the station; the kernel's side runs on threads
 //! in its namespace. Everything that is waited for has a bound.

@@ -7,10 +7,8 @@
 //! | `traffic` | flows, their packets, and a naive cutter |
 //! | `forge` | frames that were changed, and frames that were made to harm |
 //! | `operations` | what may happen, decoded from any bytes |
-//! | `setup` | the configurations that are tried |
-//! | `memory`, `sparse` | memory that watches what is written where |
+//! | `memory` | memory that watches what is written where |
 //! | `rig` | the receiver with driver and user, beside the model |
-//! | `attack` | any frames at all |
 
 mod forge;
 mod memory;

@@ -15,8 +15,7 @@
 //! | file | what lives there |
 //! | --- | --- |
 //! | `joining` | how a piece, and a page with pieces, gets to its place; one packet: its buffer, and what is kept of its first piece |
-//! | `shelf`, `sources` | all packets: which are kept, and which go |
-//! | `expired` | what is told of packets that were not whole in time |
+//! | `shelf` | all packets: which are kept, and which go |
 //!
 //! What does not live here: the reading of headers, and of frames that landed where
 //! they belong.

@@ -5,10 +5,8 @@
 //! | --- | --- |
 //! | `paper` | the numbers of the paper |
 //! | `sweep` | words, and messages of growing length: Figures 7 and 10 |
-//! | `curve` | peaks, halves of peaks, medians |
 //! | `server` | the event-driven server: Figures 8 and 9 |
 //! | `ip` | Table 1, for who may make namespaces |
-//! | `found` | the same for `landfall reproduce --live`, at a smaller scale |
 //! | `report` | the tables, for people |
 
 mod ip;

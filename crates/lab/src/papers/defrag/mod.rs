@@ -5,11 +5,9 @@
 //! | --- | --- |
 //! | `paper` | the numbers of the paper |
 //! | `trace` | simulated traffic, shaped like that of its applications |
-//! | `ram` | memory for it |
 //! | `adapter` | the engine's receiver behind an adapter that knows only descriptors |
 //! | `tables` | traces through receivers: both tables |
 //! | `live` | Table 1 and Figures 4 and 5 on a cable of this machine |
-//! | `found` | the same for `landfall reproduce --live` |
 //! | `report`, `live_report` | the tables, for people |
 
 mod adapter;

@@ -7,7 +7,6 @@
 //!
 //! | file | what is there |
 //! | --- | --- |
-//! | `setup` | the configurations that are tried |
 //! | `play` | the users at both ends, and what they do; what may happen, decoded from any bytes; units that nobody sent so |
 //! | `faulty` | a firmware with a fault |
 

@@ -3,7 +3,6 @@
 //!
 //! | file | what lives there |
 //! | --- | --- |
-//! | `host` | [`Host`]: a node that runs the engine, with a card or with a naive driver |
 //! | `network` | [`Network`]: what lies between two hosts: a link, or switches |
 //! | `world` | [`World`]: two hosts, the network between them, what their users do |
 //! | `play` | what bytes stand for: a network, calls of users, forged frames (feature `model`) |

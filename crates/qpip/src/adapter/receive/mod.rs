@@ -3,9 +3,7 @@
 //!
 //! | file | what it takes |
 //! | --- | --- |
-//! | `predicted` | what comes as expected: most of TCP and UDP |
 //! | `segments` | TCP |
-//! | `datagrams` | UDP |
 //! | `control` | ARP, ICMP and neighbour discovery |
 //! | `pieces` | fragments of IP, and the packets they become |
 //!

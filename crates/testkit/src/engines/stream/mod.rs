@@ -25,7 +25,6 @@
 //! | --- | --- |
 //! | `receiver` | which bytes are in place, holes, what is acknowledged when |
 //! | `sender` | which bytes the other side has, the window, repetition |
-//! | `areas` | memory laid end to end along the stream |
 //! | `frame` | the headers before the TCP header |
 //! | `input` | what a unit does to all of them, and the states of the connection |
 //! | `output` | what is sent next |

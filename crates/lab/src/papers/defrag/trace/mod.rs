@@ -5,8 +5,6 @@
 //! | file | what it is |
 //! | --- | --- |
 //! | `wire` | real headers: Ethernet, IPv4, TCP, UDP, fragments |
-//! | `connection` | TCP as far as it shapes traffic |
-//! | `switch` | in which order frames for one station leave |
 //! | `station` | a processor, a driver, an adapter, a program |
 //! | `tpcd` | a distributed database: two hosts answer one master |
 //! | `ttcp` | one long transfer, and what disturbs it; the driver's part in admission control |

@@ -4,7 +4,6 @@
 //! | file | what happens there |
 //! | --- | --- |
 //! | `news` | what the engine tells, and whom it concerns |
-//! | `handle` | what every handle of the node holds |
 //!
 //! What belongs to one kind of handle is with the handle: `tripwire`, `crowd`
 //! (writes), `dma`, `endpoint`.
