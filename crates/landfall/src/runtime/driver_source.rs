@@ -4,8 +4,12 @@
 use std::fmt;
 use std::io;
 
+#[cfg(feature = "faults")]
+use landfall_placement::Seed;
 use landfall_placement::{Engine, PathId, Peer};
 use landfall_transport::Driver;
+#[cfg(feature = "faults")]
+use landfall_transport::fault::Faults;
 use landfall_transport::memory::Regions;
 use landfall_transport::packet::{Framing, PacketConfig, PacketDriver};
 use landfall_transport::rawip::{RawIpConfig, RawIpDriver};
