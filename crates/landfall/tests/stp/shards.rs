@@ -2,13 +2,16 @@
 //! as with one.
 
 use std::collections::BTreeMap;
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
 use super::{PATIENCE, PORT, loopback, memory_with, noise, run, within};
 use landfall::stp::{
-    BindError, ChannelConfig, Connection, Ended, Endpoint, Error, Listener, Memory, PathId, Peer,
-    Reason, RemoteRights, Stats, Transport, blocking,
+    BindError, ChannelConfig, Config, Connection, Ended, Endpoint, Error, Listener, Memory, PathId,
+    Peer, Reason, RemoteRights, Stats, Transport, blocking,
 };
 
 const SHARDS: usize = 4;
@@ -321,4 +324,112 @@ fn what_threads_cannot_share_is_refused() {
     is_not_shared(shared().bind_pair(Endpoint::builder(), channel).unwrap_err());
     assert!(matches!(shared().bind().unwrap_err(), BindError::NoPath));
     assert_eq!(endpoint(0).threads(), 1);
+}
+
+/// What is between a client and a server, and changes the client's address as a NAT does.
+struct Nat {
+    inside: UdpSocket,
+    outside: Mutex<Arc<UdpSocket>>,
+    is_over: AtomicBool,
+}
+
+impl Nat {
+    fn outside() -> Arc<UdpSocket> {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        socket.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
+        Arc::new(socket)
+    }
+
+    fn new() -> Self {
+        let inside = UdpSocket::bind("127.0.0.1:0").unwrap();
+        inside.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
+        Self { inside, outside: Mutex::new(Self::outside()), is_over: AtomicBool::new(false) }
+    }
+
+    /// It forgets the client: what comes from now on has another address.
+    fn forget(&self) {
+        *self.outside.lock().unwrap() = Self::outside();
+    }
+
+    fn carry(&self, server: SocketAddr) {
+        let (mut buffer, mut client) = (vec![0; 1 << 16], None);
+        while !self.is_over.load(Ordering::Relaxed) {
+            let outside = Arc::clone(&self.outside.lock().unwrap());
+            if let Ok((len, from)) = self.inside.recv_from(&mut buffer) {
+                client = Some(from);
+                let _ = outside.send_to(&buffer[..len], server);
+            }
+            outside.set_nonblocking(true).unwrap();
+            while let (Ok(len), Some(client)) = (outside.recv(&mut buffer), client) {
+                let _ = self.inside.send_to(&buffer[..len], client);
+            }
+        }
+    }
+}
+
+/// Whether the kernel finds the same engine for the new address is its choice: where it does
+/// not, the connection ends, and nobody waits for it in vain.
+#[test]
+fn a_peer_whose_address_changes_is_heard_or_falls_silent_and_its_neighbours_go_on() {
+    let config = Config {
+        retry_after: Duration::from_millis(10),
+        give_up_after: 6,
+        ..Config::shared_network()
+    };
+    let builder = || Endpoint::builder().config(config.clone()).path(loopback());
+    let server = builder().threads(SHARDS).bind().unwrap();
+    let Some(Peer::Socket(to)) = server.local() else { panic!("UDP has an address") };
+    let nats: Vec<_> = (0..6).map(|_| Nat::new()).collect();
+    thread::scope(|scope| {
+        for nat in &nats {
+            scope.spawn(move || nat.carry(to));
+        }
+        // However this ends, the threads do.
+        let _over = EndOnDrop(&nats);
+        run(async {
+            let listener = server.listen(PORT).unwrap();
+            let neighbour = builder().bind().unwrap();
+            let steady = connections(&neighbour, &listener, Peer::Socket(to), 1).await.remove(0);
+            let mut all = Vec::new();
+            for nat in &nats {
+                let client = builder().bind().unwrap();
+                let address = Peer::Socket(nat.inside.local_addr().unwrap());
+                let pair = connections(&client, &listener, address, 1).await.remove(0);
+                all.push((client, pair));
+            }
+            for round in 0..2 {
+                for (_, (here, there)) in &all {
+                    let receiving = there.receive(Memory::zeroed(1_000)).start();
+                    match within(here.send(noise(round, 1_000))).await {
+                        Ok(sent) => {
+                            assert_eq!(sent.len, 1_000);
+                            assert!(*within(receiving).await.unwrap() == noise(round, 1_000));
+                        }
+                        Err(failed) => {
+                            assert!(round > 0, "{failed}");
+                            let is_silent = matches!(
+                                *failed,
+                                Error::Ended { why: Ended::Silent | Ended::ConnectionGone, .. }
+                                    | Error::Closed { .. }
+                            );
+                            assert!(is_silent, "{failed}");
+                        }
+                    }
+                }
+                nats.iter().for_each(Nat::forget);
+                let sending = steady.0.send(noise(9, 100_000)).start();
+                let came = within(steady.1.receive(Memory::zeroed(100_000))).await.unwrap();
+                assert!(*came == noise(9, 100_000));
+                within(sending).await.unwrap();
+            }
+        });
+    });
+}
+
+struct EndOnDrop<'a>(&'a [Nat]);
+
+impl Drop for EndOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.iter().for_each(|nat| nat.is_over.store(true, Ordering::Relaxed));
+    }
 }
