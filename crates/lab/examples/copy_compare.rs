@@ -23,7 +23,6 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 
 const BUFFER: usize = 128 << 10;
-/// Of the form of those that are made: it takes no time to make a key of it.
 const CODE: &str = "2d8n-x0rv-9k3c-wp5t";
 
 fn main() -> Result<()> {

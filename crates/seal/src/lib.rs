@@ -22,6 +22,8 @@ pub use handshake::{
     BadFingerprint, Established, Fingerprint, Handshake, HandshakeError, MOST_MESSAGE, Noise,
     NoiseConfig, Pake, PeerIdentity, PublicKey, StaticKey,
 };
+#[cfg(feature = "rustls")]
+pub use handshake::{Tls, TlsError};
 pub use keys::{Keys, Role};
 pub use record::{
     BadUnits, OpenError, Opener, Position, RecordConfig, SealError, Sealer, Slot, Units,

@@ -4,4 +4,5 @@ mod handshakes;
 mod nonces;
 mod providers;
 mod records;
+mod tls;
 mod vectors;

@@ -8,7 +8,7 @@ use rustix::process::Signal;
 use super::ends::{Listening, Running, Scratch, leftovers, noise, receive, send, until};
 
 /// Slow enough that there is something to kill.
-const PACE: [&str; 2] = ["--limit", "40M"];
+const PACE: [&str; 2] = ["--limit", "10M"];
 const SIZE: usize = 12 << 20;
 
 /// How much of the one unfinished file has come.

@@ -4,16 +4,19 @@
 //! | --- | --- |
 //! | `noise`, `primitives` | Noise: key pairs (XX) and pre-shared keys (NNpsk0), by `snow` |
 //! | `pake`, `cpace` | a code that people read out, by CPace |
+//! | `tls` | certificates and raw public keys, by rustls (feature `rustls`) |
 //!
 //! Whoever carries the messages (a datagram, a stream, an operation of a protocol) keeps
 //! their borders and their order; a lost message is the carrier's to repeat. A handshake
 //! needs no clock and no source of randomness: a [`Seed`](crate::Seed) goes into its
-//! constructor.
+//! constructor. Only TLS takes both from the configuration of rustls.
 
 mod cpace;
 mod noise;
 mod pake;
 mod primitives;
+#[cfg(feature = "rustls")]
+mod tls;
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -26,9 +29,11 @@ use crate::secret::Secret;
 
 pub use noise::{Noise, NoiseConfig, StaticKey};
 pub use pake::Pake;
+#[cfg(feature = "rustls")]
+pub use tls::{Tls, TlsError};
 
 /// No message of a handshake is longer.
-pub const MOST_MESSAGE: usize = 1024;
+pub const MOST_MESSAGE: usize = 16 << 10;
 
 /// What a handshake needs to be carried.
 ///
@@ -77,10 +82,18 @@ pub enum PeerIdentity {
     /// It has the secret key of this public key. Whether that is the right one is for the
     /// caller to say, unless it was pinned.
     PublicKey(PublicKey),
+    /// It has the secret key of this certificate or raw public key, which was accepted by the
+    /// configuration of TLS.
+    #[cfg(feature = "rustls")]
+    Certificate(Fingerprint),
+    /// It has proven nothing: a client of TLS from which no certificate was asked.
+    #[cfg(feature = "rustls")]
+    Anonymous,
 }
 
 /// Why a handshake failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum HandshakeError {
     /// A message has the wrong length, or bytes that mean nothing.
     #[error("a message of the handshake makes no sense: {0}")]
@@ -99,6 +112,10 @@ pub enum HandshakeError {
     /// The peer has not proven itself yet.
     #[error("the handshake is not finished")]
     Unfinished,
+    /// TLS says why not.
+    #[cfg(feature = "rustls")]
+    #[error(transparent)]
+    Tls(TlsError),
 }
 
 /// A public key of X25519.
@@ -109,10 +126,7 @@ impl PublicKey {
     /// What people compare.
     #[must_use]
     pub fn fingerprint(&self) -> Fingerprint {
-        let hash = Sha256::new_with_prefix(b"landfall public key").chain_update(self.0).finalize();
-        let mut fingerprint = Fingerprint([0; 20]);
-        fingerprint.0.copy_from_slice(&hash[..20]);
-        fingerprint
+        Fingerprint::of(b"landfall public key", &self.0)
     }
 }
 
@@ -132,6 +146,16 @@ impl fmt::Debug for PublicKey {
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Fingerprint(pub [u8; 20]);
+
+impl Fingerprint {
+    /// That of some bytes, by what they are.
+    fn of(kind: &[u8], bytes: &[u8]) -> Self {
+        let hash = Sha256::new_with_prefix(kind).chain_update(bytes).finalize();
+        let mut fingerprint = Self([0; 20]);
+        fingerprint.0.copy_from_slice(&hash[..20]);
+        fingerprint
+    }
+}
 
 /// No two of them look alike.
 const SYMBOLS: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";

@@ -15,13 +15,14 @@ use zeroize::Zeroizing;
 
 use super::primitives::{Primitives, public_key};
 use super::{
-    Established, Fingerprint, Handshake, HandshakeError, MOST_MESSAGE, PeerIdentity, PublicKey,
-    agreement, master,
+    Established, Fingerprint, Handshake, HandshakeError, PeerIdentity, PublicKey, agreement, master,
 };
 use crate::aead::Suite;
 use crate::keys::{Keys, Role};
 use crate::secret::{Secret, Seed};
 
+/// No message of either pattern is longer.
+const MOST_NOISE: usize = 128;
 const XX: &str = "Noise_XX_25519_ChaChaPoly_SHA256";
 const NN_PSK0: &str = "Noise_NNpsk0_25519_ChaChaPoly_SHA256";
 
@@ -138,7 +139,7 @@ impl Noise {
 
     fn write(&mut self) -> Result<(), HandshakeError> {
         let state = self.state.as_mut().ok_or(HandshakeError::OutOfTurn)?;
-        let mut message = vec![0; MOST_MESSAGE];
+        let mut message = vec![0; MOST_NOISE];
         let written = state.write_message(&[], &mut message);
         // What may fail is a key exchange with a key of small order.
         message.truncate(written.map_err(|_| HandshakeError::NotProven)?);
@@ -151,10 +152,10 @@ impl Noise {
         if state.is_handshake_finished() || state.is_my_turn() {
             return Err(HandshakeError::OutOfTurn);
         }
-        if message.len() > MOST_MESSAGE {
+        if message.len() > MOST_NOISE {
             return Err(HandshakeError::Malformed("it is too long"));
         }
-        let mut payload = vec![0; MOST_MESSAGE];
+        let mut payload = vec![0; MOST_NOISE];
         let read = state.read_message(message, &mut payload).map_err(|error| match error {
             snow::Error::Input => HandshakeError::Malformed("it is cut short"),
             _ => HandshakeError::NotProven,
@@ -258,7 +259,7 @@ mod tests {
         let mut ends = [end(0, Role::Initiator), end(1, Role::Responder)];
         for (nth, (payload, expected)) in messages.iter().enumerate() {
             let (from, to) = (nth % 2, (nth + 1) % 2);
-            let (mut message, mut heard) = (vec![0; MOST_MESSAGE], vec![0; MOST_MESSAGE]);
+            let (mut message, mut heard) = (vec![0; 1024], vec![0; 1024]);
             let written = ends[from].write_message(&hex(payload), &mut message).unwrap();
             assert_eq!(message[..written], hex(expected), "message {nth}");
             let read = ends[to].read_message(&message[..written], &mut heard).unwrap();
