@@ -13,8 +13,8 @@ use serde::Serialize;
 use super::{Scale, Shown, speed, without_failure};
 use crate::style::bytes;
 use crate::workload::overhead;
+use crate::workload::qpip::socket::{self, Direction};
 use crate::workload::qpip::{self, Below, Setup};
-use crate::workload::qpip_socket::{self, Direction};
 
 const MTU: u32 = 65_536;
 const MESSAGE: usize = 16 << 10;
@@ -77,7 +77,7 @@ fn to_the_kernel(scale: Scale) -> Result<Kernel> {
     let plan = Plan::new(Endpoints::over(&pair)?, Amount::Time(scale.time / 2));
     let tcp = TcpThroughput::new(plan.clone()).run()?;
     // A byte that is not the one that was sent ends the run.
-    let ours = qpip_socket::run(&plan, &pair, Direction::ToSocket)?;
+    let ours = socket::run(&plan, &pair, Direction::ToSocket)?;
     Ok(Kernel {
         bytes: ours.bytes,
         goodput_bytes_per_s: ours.goodput(),

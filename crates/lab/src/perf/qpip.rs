@@ -8,8 +8,8 @@ use super::local::Group;
 use super::row::{Mode, Subject};
 use super::{NEEDS_CABLE, why_no_ring};
 use crate::workload::overhead;
+use crate::workload::qpip::socket::{self, Direction};
 use crate::workload::qpip::{self, Below, Setup};
-use crate::workload::qpip_socket::{self, Direction};
 
 /// IPv4 and TCP headers, with the timestamp option.
 const HEADERS: u32 = 20 + 20 + 12;
@@ -63,9 +63,9 @@ pub(super) fn add_throughput(group: &mut Group<'_>) {
     let directions =
         [("to a socket", Direction::ToSocket), ("from a socket", Direction::FromSocket)];
     for (variant, direction) in directions {
-        let named = subject(group, "packet", Mode::Throughput, qpip_socket::PIECE);
+        let named = subject(group, "packet", Mode::Throughput, socket::PIECE);
         group.add(Subject { variant: Some(variant), ..named }, move || {
-            qpip_socket::run(plan, pair, direction)
+            socket::run(plan, pair, direction)
         });
     }
 }

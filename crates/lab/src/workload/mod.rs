@@ -5,8 +5,7 @@
 //! | file | what it is |
 //! | --- | --- |
 //! | `stp` | Transfers and Puts of the Scheduled Transfer Protocol |
-//! | `qpip` | messages of queue pairs |
-//! | `qpip_socket` | a queue pair at one end, a kernel socket at the other |
+//! | `qpip` | messages of queue pairs, to each other and to sockets |
 //! | `clan` | shared memory with tripwires: words, queues, streams, between threads or processes |
 //! | `defrag` | pages cut for the wire at one end, joined at the other |
 //! | `overhead` | what posting and reaping costs the thread that does it |
@@ -19,7 +18,6 @@ pub mod clan;
 pub(crate) mod defrag;
 pub(crate) mod overhead;
 pub mod qpip;
-pub(crate) mod qpip_socket;
 pub(crate) mod side;
 pub mod stp;
 pub mod trial;

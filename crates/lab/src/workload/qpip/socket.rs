@@ -16,9 +16,10 @@ use landfall_testbed::rivals::{Amount, Plan, retransmitted_segments};
 use landfall_testbed::{Sample, VethPair};
 use socket2::{Domain, Socket, Type};
 
-use super::qpip::{self, Below, Received, Run, Setup, Side, Streamed, stream_from};
-use super::side::{Rendezvous, Shared, both, joined, place_thread};
-use super::{Pattern, Role, Shape};
+use super::super::side::{Rendezvous, Shared, both, joined, place_thread};
+use super::super::{Pattern, Role, Shape};
+use super::side::{Side, stream_from};
+use super::{Below, Received, Run, Setup, Streamed};
 
 /// What one `send` or `recv` of the socket is given, and each request to send:
 /// the loop that kernel TCP runs beside it.
@@ -69,7 +70,7 @@ pub(crate) fn run(plan: &Plan, pair: &VethPair, direction: Direction) -> Result<
             receive.context("cannot start a thread").and_then(|receive| joined(receive.join()));
         both(sent, received)
     })?;
-    Ok(qpip::sample(&sent, &received))
+    Ok(super::sample(&sent, &received))
 }
 
 /// What both ends know.
@@ -83,10 +84,10 @@ struct Between<'a> {
 }
 
 impl Between<'_> {
-    const SHAPE: Shape = qpip::shape(PIECE);
+    const SHAPE: Shape = super::shape(PIECE);
 
     fn limit(&self) -> Duration {
-        qpip::limit_of(self.plan)
+        super::limit_of(self.plan)
     }
 
     /// The queue pair's end, with memory for requests of this length. Whose turn it is, the
@@ -97,7 +98,7 @@ impl Between<'_> {
         let adapter = run.plugged(role)?;
         let own = self.setup.below.station(role).address();
         let other = meeting.exchange(own.into())?;
-        let slots = qpip::shape(request).send_slots;
+        let slots = super::shape(request).send_slots;
         Ok((Side::new(adapter, Mapping::Stream, (request, slots), self.limit())?, other))
     }
 
@@ -114,7 +115,7 @@ impl Between<'_> {
 
     fn queue_pair_receives(&self, meeting: &Rendezvous) -> Result<Received> {
         let (mut side, _) = self.side(Role::Receive, REQUEST, meeting)?;
-        let slots = qpip::shape(REQUEST).send_slots as u64;
+        let slots = super::shape(REQUEST).send_slots as u64;
         (0..slots).try_for_each(|slot| side.post_receive(slot))?;
         let listener = side.listen(self.setup.below.station(Role::Receive).address())?;
         meeting.ready()?;

@@ -1,5 +1,14 @@
 //! Queue pairs as their users have them: messages that are posted, sent, received in place
 //! and reaped through the public API of `landfall`, by adapters that run inline.
+//!
+//! | file | what it is |
+//! | --- | --- |
+//! | this | both sides of a run, and how they are set up |
+//! | `side` | an adapter with a queue pair and its memory |
+//! | `socket` | a queue pair at one end, a kernel socket at the other |
+
+mod side;
+pub(crate) mod socket;
 
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -8,9 +17,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use landfall::qpip::{
-    Access, Adapter, Arena, ArenaConfig, Builder, ChannelConfig, Completion, CompletionQueue,
-    Faults, Link, Mapping, MemoryRegion, Operation, Part, QueuePair, QueuePairOptions, Status,
-    TunnelConfig, Wait,
+    Adapter, Builder, ChannelConfig, Faults, Link, Mapping, Operation, Status, TunnelConfig, Wait,
 };
 use landfall_placement::{Peer, Seed};
 use landfall_testbed::cpu::{CpuMeter, CpuUse, TaskUse};
@@ -18,7 +25,8 @@ use landfall_testbed::rivals::{Amount, Plan, Polling};
 use landfall_testbed::{CpuSplit, RttHistogram, Sample, Soaked, VethEnd, VethPair};
 
 use super::side::{Rendezvous, both, joined, place_thread};
-use super::{JUNK, Pattern, Role, Shape};
+use super::{Pattern, Role, Shape};
+use side::{Side, stream_from};
 
 /// Both sides use this port.
 const PORT: u16 = 7000;
@@ -148,113 +156,6 @@ pub(crate) struct Asked {
     pub(crate) round_trips: RttHistogram,
     pub(crate) used: CpuUse,
     pub(crate) copied: u64,
-}
-
-/// An adapter with one queue pair, and memory for so many messages.
-pub(crate) struct Side {
-    pub(crate) adapter: Adapter,
-    pub(crate) pair: Option<QueuePair>,
-    pub(crate) done: CompletionQueue,
-    pub(crate) memory: MemoryRegion,
-    message: u64,
-    slots: u64,
-    limit: Duration,
-}
-
-impl Side {
-    /// With a queue pair of this mapping, and slots for so many messages.
-    pub(crate) fn new(
-        adapter: Adapter,
-        mapping: Mapping,
-        (message, slots): (usize, usize),
-        limit: Duration,
-    ) -> Result<Self> {
-        let domain = adapter.domain()?;
-        let depth = u32::try_from(slots)?;
-        let done = adapter.completion_queue(4 * depth)?;
-        let options = QueuePairOptions {
-            send_depth: depth,
-            receive_depth: depth,
-            ..QueuePairOptions::tcp(mapping)
-        };
-        let pair = Some(domain.queue_pair(&options, &done, &done)?);
-        // Memory that was used before, as a program's is after a while.
-        let mut memory = Arena::new(ArenaConfig::default()).take(message * slots)?;
-        memory.fill(JUNK);
-        let memory = domain.register(memory, Access::ReadWrite)?;
-        let (message, slots) = (message as u64, slots as u64);
-        Ok(Self { adapter, pair, done, memory, message, slots, limit })
-    }
-
-    /// Writes into each slot what tells it from others.
-    pub(crate) fn fill(&self) -> Result<()> {
-        let mut bytes = vec![0; self.message as usize];
-        for slot in 0..self.slots {
-            Pattern(slot).fill(&mut bytes);
-            self.memory.copy_in(slot * self.message, &bytes)?;
-        }
-        Ok(())
-    }
-
-    pub(crate) fn pair(&mut self) -> Result<&mut QueuePair> {
-        self.pair.as_mut().context("the queue pair is offered")
-    }
-
-    fn slot(&self, nth: u64) -> Result<Part> {
-        let at = nth % self.slots * self.message;
-        Ok(self.memory.part(at..at + self.message)?)
-    }
-
-    pub(crate) fn connect(&mut self, to: SocketAddr) -> Result<()> {
-        let limit = self.limit;
-        Ok(self.pair()?.connect(to).wait_for(limit).context("nobody answers")??)
-    }
-
-    /// Offers the queue pair to who connects. Then all can meet, and `accept` waits.
-    pub(crate) fn listen(&mut self, at: SocketAddr) -> Result<landfall::qpip::Listener> {
-        let listener = self.adapter.listen(at)?;
-        listener.offer(self.pair.take().context("the queue pair is offered")?)?;
-        Ok(listener)
-    }
-
-    pub(crate) fn accept(&mut self, listener: &landfall::qpip::Listener) -> Result<()> {
-        self.pair = Some(listener.accept().wait_for(self.limit).context("nobody connects")??);
-        Ok(())
-    }
-
-    pub(crate) fn post_send(&mut self, nth: u64) -> Result<()> {
-        let part = self.slot(nth)?;
-        Ok(self.pair()?.post_send(nth, &[part])?)
-    }
-
-    pub(crate) fn post_receive(&mut self, nth: u64) -> Result<()> {
-        let part = self.slot(nth)?;
-        Ok(self.pair()?.post_receive(nth, &[part])?)
-    }
-
-    /// The next completion; drives the adapter until there is one.
-    pub(crate) fn next(&mut self) -> Result<Completion> {
-        let limit = self.limit;
-        let next = self.done.wait_for(limit)?;
-        next.with_context(|| format!("nothing was completed within {limit:?}"))
-    }
-
-    pub(crate) fn retransmitted(&self) -> u64 {
-        let stats = self.pair.as_ref().and_then(QueuePair::stats);
-        stats.map_or(0, |stats| stats.segments_again)
-    }
-
-    pub(crate) fn copied(&self) -> u64 {
-        self.adapter.links().iter().map(|link| link.counters.bytes_copied).sum()
-    }
-
-    /// Says that nothing more is sent, and lets the other side hear it.
-    pub(crate) fn finish(mut self) -> Result<()> {
-        let pair = self.pair.take().context("the queue pair is offered")?;
-        // An end that is reset by the other's leaving has ended, too.
-        let _ = pair.close().wait_for(self.limit);
-        Ok(())
-    }
 }
 
 /// A plan and a set-up: what both sides of a run know.
@@ -560,49 +461,6 @@ impl Run<'_> {
         }
         Ok(talk)
     }
-}
-
-/// Sends slot after slot for as long, or as many messages, as the plan says.
-pub(crate) fn stream_from(side: &mut Side, plan: &Plan) -> Result<Streamed> {
-    let meter = CpuMeter::start()?;
-    let soaking = plan.soaker_reading();
-    let started = Instant::now();
-    let (mut posted, mut done) = (0, 0);
-    loop {
-        let until = match plan.amount {
-            Amount::Time(time) if started.elapsed() >= time => posted,
-            Amount::Time(_) => u64::MAX,
-            Amount::Messages(most) => most,
-            Amount::Bytes(most) => most.div_ceil(side.message),
-        };
-        while posted < until && posted - done < side.slots {
-            side.post_send(posted)?;
-            posted += 1;
-        }
-        if done == posted {
-            break;
-        }
-        let mut next = Some(side.next()?);
-        while let Some(completion) = next {
-            let in_turn = completion.operation == Operation::Send && completion.id == done;
-            ensure!(
-                in_turn && completion.status.is_success(),
-                "{completion:?} after {done} messages"
-            );
-            done += 1;
-            next = side.done.poll();
-        }
-    }
-    let soaked = plan.soaked_since(soaking.as_ref());
-    let used = meter.stop()?;
-    Ok(Streamed {
-        started,
-        cpu: used.thread,
-        machine_s: used.machine_s,
-        soaked,
-        retransmitted: side.retransmitted(),
-        copied: side.copied(),
-    })
 }
 
 /// Waits for the message of a round, and posts its place again. False: there is no more.
