@@ -62,6 +62,8 @@ pub(crate) struct Traffic {
     pub(crate) waiting: Vec<u32>,
     /// When long STUs were lost last, while some were.
     pub(crate) long_lost_at: Instant,
+    /// What this side sends unasked.
+    outgoing: Option<Outgoing>,
 }
 
 impl Traffic {
@@ -113,7 +115,6 @@ pub(crate) struct Link {
     /// It is among the links with news.
     pub(crate) is_fresh: bool,
     traffic: Option<Box<Traffic>>,
-    outgoing: Option<Box<Outgoing>>,
 }
 
 impl Link {
@@ -132,45 +133,49 @@ impl Link {
             active: Instant::ZERO,
             is_fresh: false,
             traffic: None,
-            outgoing: None,
         }
     }
 
     /// What this side sends there unasked, from when it does.
     pub(crate) fn outgoing(&mut self, config: &Congestion) -> &mut Outgoing {
-        self.outgoing.get_or_insert_with(|| {
+        self.traffic().outgoing.get_or_insert_with(|| {
             let window = Window::new(config);
-            Box::new(Outgoing { window, under_way: 0, waiting: Vec::new() })
+            Outgoing { window, under_way: 0, waiting: Vec::new() }
         })
+    }
+
+    fn sends(&self) -> Option<&Outgoing> {
+        self.traffic.as_ref()?.outgoing.as_ref()
     }
 
     /// How many bytes of Puts may leave.
     pub(crate) fn room_for_puts(&self, config: &Congestion) -> u64 {
-        self.outgoing
-            .as_ref()
-            .map_or(config.initial_window, |out| out.window.room(config, out.under_way))
+        self.sends().map_or(config.initial_window, |out| out.window.room(config, out.under_way))
     }
 
     /// Bytes of Puts that are under way.
     pub(crate) fn puts_under_way(&self) -> u64 {
-        self.outgoing.as_ref().map_or(0, |out| out.under_way)
+        self.sends().map_or(0, |out| out.under_way)
     }
 
     /// Those of a connection are not any more. Gives who waited for room.
     pub(crate) fn free_puts(&mut self, bytes: u64) -> Vec<u32> {
-        let Some(outgoing) = &mut self.outgoing else { return Vec::new() };
+        let traffic = self.traffic.as_deref_mut();
+        let Some(outgoing) = traffic.and_then(|traffic| traffic.outgoing.as_mut()) else {
+            return Vec::new();
+        };
         outgoing.under_way = outgoing.under_way.saturating_sub(bytes);
         core::mem::take(&mut outgoing.waiting)
     }
 
     /// How long the answer to a Put takes, once that was measured.
     pub(crate) fn rtt_of_puts(&self) -> Option<Duration> {
-        self.outgoing.as_ref()?.window.rtt().smoothed()
+        self.sends()?.window.rtt().smoothed()
     }
 
     /// How long it takes at most, usually.
     pub(crate) fn time_out_of_puts(&self, retry_after: Duration, floor: Duration) -> Duration {
-        match &self.outgoing {
+        match self.sends() {
             Some(outgoing) => time_out(&outgoing.window, retry_after, floor),
             None => retry_after,
         }

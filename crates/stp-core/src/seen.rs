@@ -31,10 +31,8 @@ pub(crate) struct Seen {
     bits: u64,
     /// How many below `base` are known: 64 at most.
     known: u8,
-    /// By the number modulo 64: the last one there ended early.
-    failed: u64,
-    /// Why, once one did.
-    reasons: Option<Box<[Reason; Self::WINDOW as usize]>>,
+    /// By the number modulo 64, once one did: the last one there ended early, and why.
+    failed: Option<Box<[Option<Reason>; Self::WINDOW as usize]>>,
 }
 
 impl Seen {
@@ -42,7 +40,7 @@ impl Seen {
     pub(crate) const WINDOW: u32 = 64;
 
     pub(crate) const fn new() -> Self {
-        Self { base: Serial32(0), bits: 0, known: 0, failed: 0, reasons: None }
+        Self { base: Serial32(0), bits: 0, known: 0, failed: None }
     }
 
     pub(crate) fn of(&self, serial: u32) -> Serial {
@@ -56,26 +54,24 @@ impl Seen {
         if ahead < -i32::from(self.known) {
             return Serial::Forgotten;
         }
-        let place = serial % Self::WINDOW;
-        if self.failed >> place & 1 == 0 {
-            return Serial::Complete;
+        let failed = self.failed.as_deref();
+        match failed.and_then(|failed| failed[(serial % Self::WINDOW) as usize]) {
+            Some(reason) => Serial::Failed(reason),
+            None => Serial::Complete,
         }
-        let reasons = self.reasons.as_deref();
-        Serial::Failed(reasons.map_or(Reason::Gone, |reasons| reasons[place as usize]))
     }
 
     /// A request is over: it went well, or ended early for a reason.
     pub(crate) fn end(&mut self, serial: u32, result: Result<(), Reason>) {
         let ahead = Serial32(serial).offset_from(self.base);
         if (0..Self::WINDOW as i32).contains(&ahead) {
-            let nth = serial % Self::WINDOW;
-            self.failed &= !(1 << nth);
-            if let Err(reason) = result {
-                self.failed |= 1 << nth;
-                let reasons = self
-                    .reasons
-                    .get_or_insert_with(|| Box::new([Reason::Gone; Self::WINDOW as usize]));
-                reasons[nth as usize] = reason;
+            let nth = (serial % Self::WINDOW) as usize;
+            match (result, &mut self.failed) {
+                (Ok(()), None) => {}
+                (_, failed) => {
+                    failed.get_or_insert_with(|| Box::new([None; Self::WINDOW as usize]))[nth] =
+                        result.err();
+                }
             }
             self.bits |= 1 << ahead;
             let done = self.bits.trailing_ones();
