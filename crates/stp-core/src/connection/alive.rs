@@ -24,6 +24,12 @@ const MOST_ROUND_TRIP: Duration = Duration::from_secs(10);
 /// address does not make them speak for ever.
 const CHALLENGES: u8 = 2 * MOST_LINKS as u8;
 
+/// A time in units of 64 ms, for what is remembered of every connection. It begins anew after
+/// 70 minutes; a question that is late or early then costs nothing.
+const fn moment(at: Instant) -> u16 {
+    (at.as_nanos() >> 26) as u16
+}
+
 impl Endpoint {
     /// Adds a link to a connection: Transfers to this side are striped over all
     /// of its links, and control operations go over the first that is up. The
@@ -193,11 +199,14 @@ impl Endpoint {
     pub(crate) fn suspect_move(&mut self, now: Instant, index: u32) {
         let silence = self.config.retry_after.saturating_mul(2);
         let Some(known) = self.connections.get_mut(index) else { return };
-        let is_due = known.heard + silence <= now && known.asked_moved + silence <= now;
+        // Since it was asked as long as never, or for as long as that.
+        let since = moment(now).wrapping_sub(known.asked_moved);
+        let is_again = known.moved != 0 && since <= moment(Instant::ZERO + silence);
+        let is_due = known.heard + silence <= now && !is_again;
         if !known.serves() || !is_due {
             return;
         }
-        known.asked_moved = now;
+        known.asked_moved = moment(now);
         known.challenges = CHALLENGES;
         let ids = ids_of(known.remote_id, index);
         let links: alloc::vec::Vec<u32> = known.links().collect();

@@ -115,8 +115,8 @@ pub(crate) struct Connection {
     /// By the same numbers: links over which the other side was asked whether it knows us
     /// there, since nothing was heard.
     pub(crate) moved: u8,
-    /// When that was.
-    pub(crate) asked_moved: Instant,
+    /// When that was, in short: see `alive::moment`.
+    pub(crate) asked_moved: u16,
     /// How often the other side may still want a proof that a link is ours, before
     /// this side asks again by itself.
     pub(crate) challenges: u8,
@@ -175,7 +175,7 @@ impl Connection {
             spared: 0,
             unheard: 0,
             moved: 0,
-            asked_moved: now,
+            asked_moved: 0,
             challenges: 0,
             more_links: Vec::new(),
             own_hello: 0,
