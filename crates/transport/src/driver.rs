@@ -236,6 +236,8 @@ pub struct Counters {
     pub bytes_summed: u64,
     /// Receives that looked at the first head before they chose a place.
     pub peeks: u64,
+    /// Calls that asked whether something waits before places were posted for it.
+    pub looks: u64,
     /// Units that the engine refused.
     pub refused: u64,
     /// Units that the path cut short, or that no engine could read.

@@ -72,6 +72,34 @@ fn a_batch_arrives_with_one_call_straight_in_its_place() {
 }
 
 #[test]
+fn in_a_conversation_nobody_looks_before_receiving() {
+    let (regions, target) = lent(&[0; 1000], Rights::WRITE | Rights::READ);
+    let (mut one, mut two) = (open(&regions), open(&regions));
+    let (mut here, mut there) = (Scripted::labelled(target), Scripted::labelled(target));
+    // After a long silence many places are posted, and it takes so many rounds until few are.
+    const WARM: usize = 80;
+    let mut looks = 0;
+    for round in 0..WARM + 20 {
+        if round == WARM {
+            looks = one.counters().looks + two.counters().looks;
+        }
+        here.send(two.local_address().into(), labelled_head(0), &[target.span(0, 8)]);
+        turn_until(&mut one, &mut here, |here, _| here.sent.len() > round);
+        turn_until(&mut two, &mut there, |there, _| there.landings.len() > round);
+        there.send(one.local_address().into(), labelled_head(8), &[target.span(0, 8)]);
+        turn_until(&mut two, &mut there, |there, _| there.sent.len() > round);
+        turn_until(&mut one, &mut here, |here, _| here.landings.len() > round);
+        // Nothing more comes: both are idle.
+        for (driver, engine) in [(&mut one, &mut here), (&mut two, &mut there)] {
+            driver.turn(engine, landfall_placement::Instant::ZERO).unwrap();
+        }
+    }
+    assert!(looks > 0, "at first it is worth it");
+    assert_eq!(one.counters().looks + two.counters().looks, looks);
+    assert_eq!(one.counters().receive_calls, (WARM + 20) as u64);
+}
+
+#[test]
 fn batches_stay_below_the_length_at_which_they_fall_apart() {
     // 1032 bytes a unit: 63 of them are 65,016 bytes, 64 would be 66,048.
     let message = pattern(200 * 1024, 2);

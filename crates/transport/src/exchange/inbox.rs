@@ -199,6 +199,13 @@ impl Inbox {
         Self { lengths_vary: true, later_runs, ..Self::of_lists(path, max_units, prefix_len) }
     }
 
+    /// Are so many units likely to come that posting for them takes longer than a call that
+    /// asks whether anything came?
+    pub(crate) const fn posts_many(&self) -> bool {
+        const FEW: usize = 4;
+        self.worth_posting > FEW
+    }
+
     /// What came in front of the units, by this list.
     pub(crate) fn prefix(&self, list: usize) -> &Prefix {
         &self.prefixes[list]

@@ -163,11 +163,15 @@ impl UdpDriver {
     /// Receives one batch and hands it to the engine. Gives the number of units.
     fn receive<E: Engine>(&mut self, engine: &mut E, now: Instant) -> io::Result<u32> {
         let fd = self.socket.as_raw_fd();
-        // Nothing came last time: looking is cheaper than to post for nothing,
-        // and what a spinning thread does most.
-        if self.receiver.is_idle() && !something_waits(fd)? {
-            self.state.counters.empty_calls += 1;
-            return Ok(0);
+        // Nothing came last time: looking is cheaper than to post many places for nothing,
+        // and what a spinning thread does most. In a conversation few are posted, and there
+        // looking would be one more call before each answer.
+        if self.receiver.is_idle() && self.receiver.posts_many() {
+            self.state.counters.looks += 1;
+            if !something_waits(fd)? {
+                self.state.counters.empty_calls += 1;
+                return Ok(0);
+            }
         }
         let counters = &mut self.state.counters;
         let peeked = self.receiver.look(engine, now, counters, |head| peek(fd, head))?;
@@ -345,6 +349,11 @@ impl Receiver {
     /// Did the last receive find nothing?
     pub(super) fn is_idle(&self) -> bool {
         self.idle
+    }
+
+    /// Are there many places in the next list, as after long batches?
+    pub(super) fn posts_many(&self) -> bool {
+        self.inbox.posts_many()
     }
 
     /// What came in front of the units.
