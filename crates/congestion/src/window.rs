@@ -1,6 +1,6 @@
 //! The window itself: [`Window`].
 //!
-//! How much was lost lately: [`Ledger`].
+//! How much was lost lately: `Ledger`.
 
 use landfall_placement::{Duration, Instant};
 

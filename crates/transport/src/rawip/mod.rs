@@ -36,7 +36,7 @@
 //! routes; neighbours.
 //!
 //! A raw socket with all that the kernel offers switched on, as far as it is there, and
-//! [`Ways`]: what the kernel has learned of the way to a peer, how long a packet may be.
+//! `Ways`: what the kernel has learned of the way to a peer, how long a packet may be.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
