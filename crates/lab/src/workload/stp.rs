@@ -430,23 +430,27 @@ impl Run<'_> {
             Ok(memory)
         };
         let keep = match self.plan.amount {
-            Amount::Messages(most) => (most as usize).min(shape.receive_slots),
-            _ => KEPT,
+            Amount::Messages(most) if most <= shape.receive_slots as u64 => most as usize,
+            _ => KEPT.min(shape.receive_slots - 1),
         };
         let places = (0..shape.receive_slots).map(|_| place()).collect::<Result<Vec<_>>>()?;
-        let mut spare = places.into_iter();
         let accept = |_| listener.accept_within(self.plan.limit)?.context("nobody calls");
         let connections: Vec<Connection> =
             (0..self.setup.connections).map(accept).collect::<Result<_>>()?;
-        let mut posted: VecDeque<(&Connection, Operation<Message>)> = VecDeque::new();
-        for (connection, memory) in connections.iter().cycle().zip(spare.by_ref()) {
-            posted.push_back((connection, connection.receive(memory).start()));
-        }
+        // In the order in which the sender goes over them, also where they are more than there
+        // are places.
+        let mut turn = connections.iter().cycle();
+        let mut post = |memory| {
+            let connection = turn.next().context("there is a connection")?;
+            anyhow::Ok(connection.receive(memory).start())
+        };
+        let mut posted: VecDeque<Operation<Message>> =
+            places.into_iter().map(&mut post).collect::<Result<_>>()?;
         let mut kept: VecDeque<Message> = VecDeque::new();
         meeting.ready()?;
         let (before, started) = (TaskUse::of_this_thread()?, Instant::now());
         let (mut ended, mut bytes, mut messages) = (started, 0, 0);
-        while let Some((connection, oldest)) = posted.pop_front() {
+        while let Some(oldest) = posted.pop_front() {
             let message = match oldest.wait().map_err(Error::from) {
                 Ok(message) => message,
                 Err(Error::Closed { .. }) => continue,
@@ -464,7 +468,7 @@ impl Run<'_> {
             if kept.len() > keep
                 && let Some(oldest) = kept.pop_front()
             {
-                posted.push_back((connection, connection.receive(oldest.into_memory()).start()));
+                posted.push_back(post(oldest.into_memory())?);
             }
         }
         let cpu = TaskUse::of_this_thread()? - before;
@@ -544,6 +548,14 @@ mod tests {
             let outcome = stream(&plan(7), &setup, shape(100_000)).unwrap();
             assert_eq!((outcome.sample.bytes, outcome.compared), (700_000, 700_000), "{below:?}");
         }
+    }
+
+    #[test]
+    fn more_connections_than_places_take_their_turns() {
+        let setup = Setup { connections: 9, ..Setup::over(Below::Process) };
+        let shape = Shape { message: 10_000, send_slots: 5, receive_slots: 6 };
+        let outcome = stream(&plan(50), &setup, shape).unwrap();
+        assert_eq!(outcome.sample.messages, 50);
     }
 
     #[test]

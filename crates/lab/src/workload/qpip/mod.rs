@@ -363,8 +363,8 @@ impl Run<'_> {
         side.accept(&listener)?;
         let (before, started) = (TaskUse::of_this_thread()?, Instant::now());
         let keep = match self.plan.amount {
-            Amount::Messages(most) => most.min(side.slots),
-            _ => KEPT,
+            Amount::Messages(most) if most <= side.slots => most,
+            _ => KEPT.min(side.slots - 1),
         };
         let (mut ended, mut messages, mut kept) = (started, 0, VecDeque::new());
         loop {
