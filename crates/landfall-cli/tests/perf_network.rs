@@ -280,7 +280,7 @@ fn a_server_that_is_killed_is_missed_and_told() {
 fn one_client_at_a_time_and_the_other_is_told() {
     let server = Server::start(&[]);
     let mut first = server.connect();
-    let hello = "{\"say\":\"hello\",\"landfall_perf\":1,\"version\":\"";
+    let hello = "{\"say\":\"hello\",\"landfall_perf\":2,\"version\":\"";
     writeln!(first, "{hello}{}\"}}", env!("CARGO_PKG_VERSION")).unwrap();
     let mut line = String::new();
     BufReader::new(first.try_clone().unwrap()).read_line(&mut line).unwrap();
