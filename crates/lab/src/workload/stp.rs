@@ -322,14 +322,20 @@ impl Run<'_> {
         let calls = move || {
             let (endpoint, own) = bound(one.take(), Role::Send)?;
             let to = ours.exchange(own)?;
-            send(&endpoint, to, &ours)
+            let sent = send(&endpoint, to, &ours);
+            // What comes next may be at the same address, where this one would answer.
+            endpoint.close();
+            sent
         };
         let is_called = move || {
             let (endpoint, own) = bound(two.take(), Role::Receive)?;
             // Nobody is called before somebody listens.
             let listener = listen(&endpoint)?;
             theirs.exchange(own)?;
-            receive(&endpoint, &listener, &theirs)
+            let came = receive(&endpoint, &listener, &theirs);
+            drop(listener);
+            endpoint.close();
+            came
         };
         thread::scope(|scope| {
             let [send, receive] = ["landfall-send", "landfall-receive"]
