@@ -241,6 +241,21 @@ pub(crate) fn copied(stats: &Stats) -> u64 {
     stats.paths.iter().map(|path| path.counters.bytes_copied).sum()
 }
 
+/// Calls the other side, which listens. Frames to a station reach each endpoint there, and one
+/// of the run before, which lingers for who missed its last word, may say that nobody listens.
+fn connect(endpoint: &Endpoint, to: Peer, limit: Duration) -> Result<Connection> {
+    const AGAIN_AFTER: Duration = Duration::from_millis(20);
+    let started = Instant::now();
+    loop {
+        match endpoint.connect(to, PORT) {
+            Err(Error::NotConnected { .. }) if started.elapsed() < limit => {
+                thread::sleep(AGAIN_AFTER);
+            }
+            connected => return Ok(connected?),
+        }
+    }
+}
+
 /// Lets the other side in.
 pub(crate) fn listen(endpoint: &Endpoint) -> Result<Listener> {
     Ok(endpoint.listen(PORT)?)
@@ -365,7 +380,7 @@ impl Run<'_> {
         meeting: &Rendezvous,
     ) -> Result<Streamed> {
         let plan = self.plan;
-        let connect = |_| endpoint.connect(to, PORT);
+        let connect = |_| connect(endpoint, to, plan.limit);
         let connections: Vec<Connection> =
             (0..self.setup.connections).map(connect).collect::<Result<_, _>>()?;
         let mut ready = VecDeque::new();
@@ -497,7 +512,7 @@ impl Run<'_> {
         let Amount::Time(time) = self.plan.amount else {
             bail!("round trips are measured for a time")
         };
-        let connection = endpoint.connect(to, PORT)?;
+        let connection = connect(endpoint, to, self.plan.limit)?;
         let remote = connection.request_region(NAME, len as u64, RemoteRights::ALL).wait()?;
         let word = endpoint.register(Memory::zeroed(len))?;
         let (mut round_trips, meter) = (RttHistogram::new(), CpuMeter::start()?);
