@@ -2,31 +2,25 @@
 //! API of `landfall`. What differs from its defaults is in [`Setup`], and in the name of the
 //! row that is measured with it.
 
+mod setup;
+
 use std::collections::VecDeque;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use landfall::stp::blocking::{Connection, Endpoint, Listener};
-use landfall::stp::{
-    Builder, ChannelConfig, Config, Error, Faults, Memory, Message, Operation, Peer, RemoteRights,
-    Sent, Stats, Transport, Wait,
-};
-use landfall_placement::Seed;
+use landfall::stp::{Error, Memory, Message, Operation, Peer, RemoteRights, Sent, Stats};
 use landfall_placement::checksum::sum_of;
 use landfall_testbed::cpu::{CpuMeter, CpuUse, TaskUse};
-use landfall_testbed::rivals::{Amount, Plan, Polling, Side};
-use landfall_testbed::{CpuSplit, RttHistogram, Sample, Soaked, VethPair};
-use landfall_transport::packet::Interface;
-use landfall_transport::rawip::RawIpConfig;
-use landfall_transport::udp::UdpConfig;
-use landfall_transport::uring::UringUdpConfig;
-use stp_core::wire::carrier::IP_PROTOCOL;
+use landfall_testbed::rivals::{Amount, Plan};
+use landfall_testbed::{CpuSplit, RttHistogram, Sample, Soaked};
 
-use super::side::{Rendezvous, both, joined, place_thread};
+use super::side::{Rendezvous, both, joined};
 use super::{JUNK, Pattern, Role, Shape};
+use setup::SHORT;
+pub use setup::{Below, Setup};
 
 /// The port of STP.
 const PORT: u16 = 7;
@@ -34,139 +28,8 @@ const PORT: u16 = 7;
 const NAME: u32 = 1;
 /// Rounds at the start that are not recorded, as with the kernel's rivals.
 const WARM_UP: u64 = 1000;
-/// Transfers under way at a time: the next are asked for while others are sent.
-const UNDER_WAY: usize = 16;
-/// Of short Transfers more are under way, so that neither side sleeps in turn.
-const SHORT: usize = 64 << 10;
-/// So many of them.
-const SHORT_UNDER_WAY: usize = 64;
 /// Messages that stay where they landed, to be compared when the clock has stopped.
 const KEPT: usize = 4;
-
-/// What is below STP.
-#[derive(Clone, Copy, Debug)]
-pub enum Below<'a> {
-    /// UDP, which finds its MTU by itself.
-    Udp,
-    /// UDP for an MTU that was chosen.
-    UdpOf(u32),
-    /// UDP by a packet socket.
-    UdpPacket,
-    /// UDP by io_uring, for an MTU that was chosen.
-    UringUdp(u32),
-    /// Frames of ethertype 0x8181 along a cable.
-    Ethernet(&'a VethPair),
-    /// The same through mapped rings.
-    Xdp(&'a VethPair),
-    /// Packets of IP protocol 118, for links of this MTU.
-    Ip(u32),
-    /// A channel within this process.
-    Process,
-}
-
-impl Below<'_> {
-    fn transport(self, role: Role, side: &Side) -> Transport {
-        let at = SocketAddr::new(side.address, 0);
-        let interface = |pair: &VethPair| {
-            let end = if role == Role::Send { &pair.a } else { &pair.b };
-            Interface::from(end.name.as_str())
-        };
-        match self {
-            Self::Udp | Self::Process => Transport::udp(at),
-            Self::UdpOf(mtu) => Transport::udp_with(UdpConfig::new(at, mtu)),
-            Self::UdpPacket => Transport::udp_packet(at),
-            Self::UringUdp(mtu) => Transport::udp_uring(UringUdpConfig::new(at, mtu)),
-            Self::Ethernet(pair) => Transport::ethernet(interface(pair)),
-            Self::Xdp(pair) => Transport::xdp(interface(pair)),
-            Self::Ip(mtu) => Transport::ip_with(RawIpConfig::new(side.address, IP_PROTOCOL, mtu)),
-        }
-    }
-
-    /// What an endpoint is configured with that nobody configures.
-    fn usual(self) -> Config {
-        match self {
-            Self::Ethernet(_) | Self::Xdp(_) | Self::Process => Config::default(),
-            _ => Config::shared_network(),
-        }
-    }
-}
-
-/// How both sides are set up.
-#[derive(Clone, Debug)]
-pub struct Setup<'a> {
-    /// What is below.
-    pub below: Below<'a>,
-    /// No longer STU than this; without it, what fills a packet.
-    pub stu: Option<u32>,
-    /// The connections that Transfers go over, in turn.
-    pub connections: u32,
-    /// What goes wrong on the path, in both directions.
-    pub faults: Option<(Faults, Seed)>,
-    /// In place of what is usual there.
-    pub config: Option<Config>,
-    /// The receiver reads every byte of a Transfer before its place is used again.
-    pub touches: bool,
-}
-
-impl<'a> Setup<'a> {
-    /// As a user gets it who chooses nothing but the transport.
-    pub const fn over(below: Below<'a>) -> Self {
-        Self { below, stu: None, connections: 1, faults: None, config: None, touches: false }
-    }
-
-    /// The same with an STU of at most this.
-    #[must_use]
-    pub fn with_stu(self, stu: Option<u32>) -> Self {
-        Self { stu, ..self }
-    }
-
-    /// The configuration, where it is not the usual one.
-    fn configured(&self) -> Option<Config> {
-        let max_stu = self.stu.map(|stu| stu.next_power_of_two().ilog2() as u8);
-        let base = self.config.clone();
-        match (base, max_stu) {
-            (base, None) => base,
-            (base, Some(max_stu)) => {
-                Some(Config { max_stu, ..base.unwrap_or_else(|| self.below.usual()) })
-            }
-        }
-    }
-
-    fn builder(&self, plan: &Plan) -> Builder {
-        let mut builder = Endpoint::builder();
-        if let Some(config) = self.configured() {
-            builder = builder.config(config);
-        }
-        // By itself an endpoint spins for a while before it sleeps.
-        if plan.polling == Polling::Spin { builder.wait(Wait::Spin) } else { builder }
-    }
-
-    /// An endpoint in the namespace of its side; this thread moves there.
-    fn bind(&self, plan: &Plan, role: Role) -> Result<Endpoint> {
-        let side = role.side(plan);
-        place_thread(side)?;
-        let mut transport = self.below.transport(role, side);
-        if let Some((faults, mut seed)) = self.faults {
-            seed[0] ^= role as u8; // each direction has its own bad luck
-            transport = transport.with_faults(faults, seed);
-        }
-        let endpoint = self.builder(plan).path(transport).bind();
-        Ok(endpoint.with_context(|| format!("cannot bind an endpoint at {}", side.address))?.into())
-    }
-
-    /// Two endpoints of this process, and what each is called by the other.
-    fn bind_pair(&self, plan: &Plan) -> Result<[(Endpoint, Peer); 2]> {
-        let builders = (self.builder(plan), self.builder(plan));
-        let (one, two) = builders.0.bind_pair(builders.1, ChannelConfig::default())?;
-        Ok([(one.into(), Peer::Node(0)), (two.into(), Peer::Node(1))])
-    }
-
-    /// So many Transfers of this length are under way at a time.
-    fn under_way(&self, shape: Shape) -> usize {
-        let most = if shape.message <= SHORT { SHORT_UNDER_WAY } else { UNDER_WAY };
-        most.max(self.connections as usize)
-    }
-}
 
 /// Transfers of 1 MiB, over 64 MiB of memory at each side.
 pub const SHAPE: Shape = Shape { message: 1 << 20, send_slots: 64, receive_slots: 63 };
@@ -555,7 +418,9 @@ impl Run<'_> {
 
 #[cfg(test)]
 mod tests {
+    use super::setup::{SHORT_UNDER_WAY, UNDER_WAY};
     use super::*;
+    use landfall::stp::Faults;
     use landfall_testbed::rivals::Endpoints;
 
     fn plan(messages: u64) -> Plan {
