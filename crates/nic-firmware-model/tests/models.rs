@@ -179,7 +179,7 @@ mod tigon {
         run: steps,
         disagreements: disagreements_with,
         faults: &Fault::ALL,
-        runs: 0..32,
+        runs: 0..80,
     };
 
     /// A run of many steps, from a number.
