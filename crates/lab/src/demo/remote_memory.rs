@@ -16,7 +16,7 @@ use crate::style::hex;
 
 const TCP: &str = "kernel TCP, 8 bytes there and back, spinning";
 const TCP_ASLEEP: &str = "the same, asleep";
-const PUT: &str = "STP, Put of 8 bytes and its answer, spinning";
+const PUT: &str = "STP, Put of 8 bytes and its answer, by default";
 const FETCH: &str = "STP, fetch and add of 8 bytes";
 const GET: &str = "STP, Get of 4 KiB";
 
