@@ -9,6 +9,7 @@
 //! | `clan` | shared memory with tripwires: words, queues, streams, between threads or processes |
 //! | `defrag` | pages cut for the wire at one end, joined at the other |
 //! | `overhead` | what posting and reaping costs the thread that does it |
+//! | `halves` | what each side saw, and what both come to |
 //! | `side` | what both threads have in common: core, namespace, how they meet, end |
 //! | `trial` | one megabyte over loopback: does it work at all? |
 //!
@@ -16,6 +17,7 @@
 
 pub mod clan;
 pub(crate) mod defrag;
+pub(crate) mod halves;
 pub(crate) mod overhead;
 pub mod qpip;
 pub(crate) mod side;

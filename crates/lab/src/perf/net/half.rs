@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use landfall_placement::Peer;
-use landfall_testbed::cpu::{CpuUse, TaskUse};
 use landfall_testbed::rivals::far::{self, Conversation};
 use landfall_testbed::rivals::{
     Amount, Congestion, Endpoints, Plan, Polling, Side, StreamShape, TcpOptions, Workload,
@@ -19,6 +18,7 @@ use socket2::Socket;
 
 use super::control::Control;
 use crate::perf::chosen::faults_of;
+use crate::workload::halves::{Answered, Asked, Received, Streamed};
 use crate::workload::side::{Rendezvous, Shared};
 use crate::workload::{Role, qpip, stp};
 
@@ -57,6 +57,58 @@ impl From<far::Half> for Half {
             retransmitted: half.retransmitted,
             sum: half.sum,
             rtt: half.rtt,
+        }
+    }
+}
+
+impl From<&Streamed> for Half {
+    fn from(sent: &Streamed) -> Self {
+        Self {
+            cpu_s: sent.cpu.busy_s(),
+            sleeps: sent.cpu.sleeps,
+            machine_s: sent.machine_s,
+            user_copied_bytes: sent.copied,
+            retransmitted: sent.retransmitted,
+            ..Self::default()
+        }
+    }
+}
+
+impl From<&Received> for Half {
+    fn from(came: &Received) -> Self {
+        Self {
+            bytes: came.bytes,
+            messages: came.messages,
+            seconds: came.ended.saturating_duration_since(came.started).as_secs_f64(),
+            cpu_s: came.cpu.busy_s(),
+            sleeps: came.cpu.sleeps,
+            user_copied_bytes: came.copied,
+            ..Self::default()
+        }
+    }
+}
+
+impl From<&Answered> for Half {
+    fn from(answered: &Answered) -> Self {
+        let Answered { cpu, copied } = answered;
+        let (cpu_s, sleeps, user_copied_bytes) = (cpu.busy_s(), cpu.sleeps, *copied);
+        Self { cpu_s, sleeps, user_copied_bytes, ..Self::default() }
+    }
+}
+
+impl Half {
+    /// What the side saw that asked in messages of `len` bytes.
+    fn of_asked(asked: &Asked, len: usize) -> Self {
+        Self {
+            bytes: asked.rounds * len as u64,
+            messages: asked.rounds,
+            seconds: asked.seconds,
+            cpu_s: asked.used.thread.busy_s(),
+            sleeps: asked.used.thread.sleeps,
+            machine_s: asked.used.machine_s,
+            user_copied_bytes: asked.copied,
+            rtt: asked.round_trips.summary(),
+            ..Self::default()
         }
     }
 }
@@ -166,50 +218,19 @@ fn transfers(seat: &Seat<'_>) -> Result<Half> {
     };
     let (run, shape) = (stp::Run { plan, setup: &setup }, stp::shape(test.message));
     let (endpoint, own) = run.bind(*role)?;
-    match role {
-        Role::Send => {
-            let to = meeting.exchange(own)?;
-            if test.latency {
-                let asked = run.ask(test.message, &endpoint, to)?;
-                let copied = stp::copied(&endpoint.stats());
-                return Ok(asked_half(
-                    test,
-                    (asked.rounds, asked.seconds),
-                    &asked.used,
-                    copied,
-                    asked.round_trips.summary(),
-                ));
-            }
-            let sent = run.send(shape, &endpoint, to, meeting)?;
-            Ok(Half {
-                cpu_s: sent.cpu.busy_s(),
-                sleeps: sent.cpu.sleeps,
-                machine_s: sent.machine_s,
-                user_copied_bytes: stp::copied(&sent.stats),
-                retransmitted: sent.retransmitted,
-                ..Half::default()
-            })
-        }
-        Role::Receive => {
-            let listener = stp::listen(&endpoint)?;
-            meeting.exchange(own)?;
-            if test.latency {
-                let cpu = run.answer(test.message, &endpoint, &listener)?;
-                let copied = stp::copied(&endpoint.stats());
-                return Ok(answered(&cpu, copied));
-            }
-            let came = run.receive(shape, &endpoint, &listener, meeting)?;
-            Ok(Half {
-                bytes: came.bytes,
-                messages: came.messages,
-                seconds: came.ended.saturating_duration_since(came.started).as_secs_f64(),
-                cpu_s: came.cpu.busy_s(),
-                sleeps: came.cpu.sleeps,
-                user_copied_bytes: stp::copied(&came.stats),
-                ..Half::default()
-            })
-        }
+    if *role == Role::Send {
+        let to = meeting.exchange(own)?;
+        return Ok(match test.latency {
+            true => Half::of_asked(&run.ask(test.message, &endpoint, to)?, test.message),
+            false => (&run.send(shape, &endpoint, to, meeting)?.0).into(),
+        });
     }
+    let listener = stp::listen(&endpoint)?;
+    meeting.exchange(own)?;
+    Ok(match test.latency {
+        true => (&run.answer(test.message, &endpoint, &listener)?).into(),
+        false => (&run.receive(shape, &endpoint, &listener, meeting)?.0).into(),
+    })
 }
 
 /// Messages of ours, in frames inside of UDP.
@@ -218,71 +239,14 @@ fn queue_pairs(seat: &Seat<'_>) -> Result<Half> {
     let setup = qpip::Setup { below: qpip::Below::Tunnel(test.mtu), faults: faults_of(test.loss) };
     let (run, shape) = (qpip::Run { plan, setup: &setup }, qpip::shape(test.message));
     let adapter = run.open(*role, None, meeting)?;
-    match (role, test.latency) {
+    Ok(match (role, test.latency) {
         (Role::Send, true) => {
-            let asked = run.ask(adapter, test.message, meeting)?;
-            Ok(asked_half(
-                test,
-                (asked.rounds, asked.seconds),
-                &asked.used,
-                asked.copied,
-                asked.round_trips.summary(),
-            ))
+            Half::of_asked(&run.ask(adapter, test.message, meeting)?, test.message)
         }
-        (Role::Receive, true) => {
-            let (cpu, copied) = run.answer(adapter, test.message, meeting)?;
-            Ok(answered(&cpu, copied))
-        }
-        (Role::Send, false) => {
-            let sent = run.send(adapter, shape, meeting)?;
-            Ok(Half {
-                cpu_s: sent.cpu.busy_s(),
-                sleeps: sent.cpu.sleeps,
-                machine_s: sent.machine_s,
-                user_copied_bytes: sent.copied,
-                retransmitted: sent.retransmitted,
-                ..Half::default()
-            })
-        }
-        (Role::Receive, false) => {
-            let came = run.receive(adapter, shape, meeting)?;
-            Ok(Half {
-                bytes: came.bytes,
-                messages: came.messages,
-                seconds: came.ended.saturating_duration_since(came.started).as_secs_f64(),
-                cpu_s: came.cpu.busy_s(),
-                sleeps: came.cpu.sleeps,
-                user_copied_bytes: came.copied,
-                ..Half::default()
-            })
-        }
-    }
-}
-
-/// What the side saw that asked.
-fn asked_half(
-    test: &Test,
-    (rounds, seconds): (u64, f64),
-    used: &CpuUse,
-    user_copied_bytes: u64,
-    rtt: Option<Rtt>,
-) -> Half {
-    Half {
-        bytes: rounds * test.message as u64,
-        messages: rounds,
-        seconds,
-        cpu_s: used.thread.busy_s(),
-        sleeps: used.thread.sleeps,
-        machine_s: used.machine_s,
-        user_copied_bytes,
-        rtt,
-        ..Half::default()
-    }
-}
-
-/// What the side saw that answered.
-fn answered(cpu: &TaskUse, user_copied_bytes: u64) -> Half {
-    Half { cpu_s: cpu.busy_s(), sleeps: cpu.sleeps, user_copied_bytes, ..Half::default() }
+        (Role::Receive, true) => (&run.answer(adapter, test.message, meeting)?).into(),
+        (Role::Send, false) => (&run.send(adapter, shape, meeting)?).into(),
+        (Role::Receive, false) => (&run.receive(adapter, shape, meeting)?).into(),
+    })
 }
 
 fn name_of(peer: Peer) -> Result<SocketAddr> {

@@ -12,7 +12,6 @@ pub(crate) mod socket;
 
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -20,11 +19,12 @@ use landfall::qpip::{
     Adapter, Builder, ChannelConfig, Faults, Link, Mapping, Operation, Status, TunnelConfig, Wait,
 };
 use landfall_placement::{Peer, Seed};
-use landfall_testbed::cpu::{CpuMeter, CpuUse, TaskUse};
+use landfall_testbed::cpu::{CpuMeter, TaskUse};
 use landfall_testbed::rivals::{Amount, Plan, Polling};
-use landfall_testbed::{CpuSplit, RttHistogram, Sample, Soaked, VethEnd, VethPair};
+use landfall_testbed::{RttHistogram, Sample, VethEnd, VethPair};
 
-use super::side::{Rendezvous, both, joined, place_thread};
+use super::halves::{self, Answered, Asked, Received, Streamed, on_two_threads};
+use super::side::{Rendezvous, place_thread};
 use super::{Pattern, Role, Shape};
 use side::{Side, stream_from};
 
@@ -128,36 +128,6 @@ pub struct Outcome {
     pub compared: u64,
 }
 
-/// What the sender saw.
-pub(crate) struct Streamed {
-    pub(crate) started: Instant,
-    pub(crate) cpu: TaskUse,
-    pub(crate) machine_s: f64,
-    pub(crate) soaked: Option<Soaked>,
-    pub(crate) retransmitted: u64,
-    pub(crate) copied: u64,
-}
-
-/// What the receiver saw.
-pub(crate) struct Received {
-    pub(crate) started: Instant,
-    pub(crate) ended: Instant,
-    pub(crate) bytes: u64,
-    pub(crate) messages: u64,
-    pub(crate) compared: u64,
-    pub(crate) cpu: TaskUse,
-    pub(crate) copied: u64,
-}
-
-/// What the side saw that asked.
-pub(crate) struct Asked {
-    pub(crate) rounds: u64,
-    pub(crate) seconds: f64,
-    pub(crate) round_trips: RttHistogram,
-    pub(crate) used: CpuUse,
-    pub(crate) copied: u64,
-}
-
 /// A plan and a set-up: what both sides of a run know.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Run<'a> {
@@ -172,50 +142,17 @@ pub fn stream(plan: &Plan, setup: &Setup<'_>, shape: Shape) -> Result<Outcome> {
         |adapter, meeting| run.send(adapter, shape, meeting),
         |adapter, meeting| run.receive(adapter, shape, meeting),
     )?;
-    Ok(Outcome { sample: sample(&sent, &came), compared: came.compared })
-}
-
-/// Both sides of a stream.
-pub(crate) fn sample(sent: &Streamed, came: &Received) -> Sample {
-    let time = came.ended.saturating_duration_since(sent.started);
-    Sample {
-        bytes: came.bytes,
-        messages: came.messages,
-        seconds: time.max(Duration::from_nanos(1)).as_secs_f64(),
-        cpu: CpuSplit {
-            send_s: sent.cpu.busy_s(),
-            receive_s: came.cpu.busy_s(),
-            machine_s: sent.machine_s,
-        },
-        soaked: sent.soaked,
-        wakeups: sent.cpu.sleeps + came.cpu.sleeps,
-        retransmitted: sent.retransmitted,
-        user_copied_bytes: sent.copied + came.copied,
-        ..Sample::default()
-    }
+    Ok(Outcome { sample: halves::of_stream(&sent, &came), compared: came.compared })
 }
 
 /// Messages of `len` bytes there and back, timed one by one.
 pub(crate) fn talk(plan: &Plan, setup: &Setup<'_>, len: usize) -> Result<Sample> {
     let run = Run { plan, setup };
-    let (asked, (answered, copied)) = run.both_sides(
+    let (asked, answered) = run.both_sides(
         |adapter, meeting| run.ask(adapter, len, meeting),
         |adapter, meeting| run.answer(adapter, len, meeting),
     )?;
-    Ok(Sample {
-        bytes: asked.rounds * len as u64,
-        messages: asked.rounds,
-        seconds: asked.seconds,
-        cpu: CpuSplit {
-            send_s: asked.used.thread.busy_s(),
-            receive_s: answered.busy_s(),
-            machine_s: asked.used.machine_s,
-        },
-        rtt: asked.round_trips.summary(),
-        wakeups: asked.used.thread.sleeps + answered.sleeps,
-        user_copied_bytes: asked.copied + copied,
-        ..Sample::default()
-    })
+    Ok(halves::of_talk(len, &asked, &answered))
 }
 
 impl Run<'_> {
@@ -242,16 +179,7 @@ impl Run<'_> {
             let adapter = self.open(Role::Receive, two, &theirs)?;
             receive(adapter, &theirs)
         };
-        thread::scope(|scope| {
-            let [send, receive] = ["landfall-send", "landfall-receive"]
-                .map(|name| thread::Builder::new().name(name.to_owned()));
-            let sent = send.spawn_scoped(scope, sends).context("cannot start a thread");
-            let came = receive.spawn_scoped(scope, receives).context("cannot start a thread");
-            both(
-                sent.and_then(|sent| joined(sent.join())),
-                came.and_then(|came| joined(came.join())),
-            )
-        })
+        on_two_threads(sends, receives)
     }
 
     fn builder(&self) -> Builder {
@@ -436,7 +364,7 @@ impl Run<'_> {
         adapter: Adapter,
         len: usize,
         meeting: &Rendezvous,
-    ) -> Result<(TaskUse, u64)> {
+    ) -> Result<Answered> {
         let mut talk = self.talker(adapter, len)?;
         let listener = talk.listen(self.setup.below.station(Role::Receive).address())?;
         meeting.ready()?;
@@ -450,7 +378,7 @@ impl Run<'_> {
         let cpu = TaskUse::of_this_thread()? - before;
         let copied = talk.copied();
         talk.finish()?;
-        Ok((cpu, copied))
+        Ok(Answered { cpu, copied })
     }
 
     /// Even slots are for what goes out, odd ones for what comes in.

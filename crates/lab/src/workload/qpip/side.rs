@@ -11,8 +11,8 @@ use landfall::qpip::{
 use landfall_testbed::cpu::CpuMeter;
 use landfall_testbed::rivals::{Amount, Plan};
 
+use super::super::halves::Streamed;
 use super::super::{JUNK, Pattern};
-use super::Streamed;
 
 /// An adapter with one queue pair, and memory for so many messages.
 pub(crate) struct Side {

@@ -16,10 +16,11 @@ use landfall_testbed::rivals::{Amount, Plan, retransmitted_segments};
 use landfall_testbed::{Sample, VethPair};
 use socket2::{Domain, Socket, Type};
 
-use super::super::side::{Rendezvous, Shared, both, joined, place_thread};
+use super::super::halves::{self, Received, Streamed, on_two_threads};
+use super::super::side::{Rendezvous, Shared, place_thread};
 use super::super::{Pattern, Role, Shape};
 use super::side::{Side, stream_from};
-use super::{Below, Received, Run, Setup, Streamed};
+use super::{Below, Run, Setup};
 
 /// What one `send` or `recv` of the socket is given, and each request to send:
 /// the loop that kernel TCP runs beside it.
@@ -48,29 +49,22 @@ pub(crate) fn run(plan: &Plan, pair: &VethPair, direction: Direction) -> Result<
     let setup = Setup::over(Below::Packet(pair));
     let (is_draining, shared) = (AtomicBool::new(false), Shared::default());
     let run = Between { plan, time, setup: &setup, is_draining: &is_draining, shared: &shared };
-    let (sent, received) = thread::scope(|scope| {
-        let send = thread::Builder::new().name("landfall-send".into());
-        let send = send.spawn_scoped(scope, || {
-            let (_end, meeting) = (shared.end_when_dropped(), ours);
-            match direction {
-                Direction::ToSocket => run.queue_pair_sends(&meeting),
-                Direction::FromSocket => run.socket_sends(&meeting),
-            }
-        });
-        let receive = thread::Builder::new().name("landfall-receive".into());
-        let receive = receive.spawn_scoped(scope, || {
-            let (_end, meeting) = (shared.end_when_dropped(), theirs);
-            match direction {
-                Direction::ToSocket => run.socket_receives(&meeting),
-                Direction::FromSocket => run.queue_pair_receives(&meeting),
-            }
-        });
-        let sent = send.context("cannot start a thread").and_then(|send| joined(send.join()));
-        let received =
-            receive.context("cannot start a thread").and_then(|receive| joined(receive.join()));
-        both(sent, received)
-    })?;
-    Ok(super::sample(&sent, &received))
+    let sends = || {
+        let (_end, meeting) = (shared.end_when_dropped(), ours);
+        match direction {
+            Direction::ToSocket => run.queue_pair_sends(&meeting),
+            Direction::FromSocket => run.socket_sends(&meeting),
+        }
+    };
+    let receives = || {
+        let (_end, meeting) = (shared.end_when_dropped(), theirs);
+        match direction {
+            Direction::ToSocket => run.socket_receives(&meeting),
+            Direction::FromSocket => run.queue_pair_receives(&meeting),
+        }
+    };
+    let (sent, received) = on_two_threads(sends, receives)?;
+    Ok(halves::of_stream(&sent, &received))
 }
 
 /// What both ends know.

@@ -13,11 +13,12 @@ use anyhow::{Context, Result, bail, ensure};
 use landfall::stp::blocking::{Connection, Endpoint, Listener};
 use landfall::stp::{Error, Memory, Message, Operation, Peer, RemoteRights, Sent, Stats};
 use landfall_placement::checksum::sum_of;
-use landfall_testbed::cpu::{CpuMeter, CpuUse, TaskUse};
+use landfall_testbed::cpu::{CpuMeter, TaskUse};
 use landfall_testbed::rivals::{Amount, Plan};
-use landfall_testbed::{CpuSplit, RttHistogram, Sample, Soaked};
+use landfall_testbed::{RttHistogram, Sample};
 
-use super::side::{Rendezvous, both, joined};
+use super::halves::{self, Answered, Asked, Received, Streamed, on_two_threads};
+use super::side::Rendezvous;
 use super::{JUNK, Pattern, Role, Shape};
 use setup::SHORT;
 pub use setup::{Below, Setup};
@@ -70,37 +71,7 @@ pub struct Outcome {
     pub receiver: Stats,
 }
 
-/// What the sender saw.
-pub(crate) struct Streamed {
-    started: Instant,
-    pub(crate) cpu: TaskUse,
-    pub(crate) machine_s: f64,
-    /// STUs that left beyond what the messages have.
-    pub(crate) retransmitted: u64,
-    soaked: Option<Soaked>,
-    pub(crate) stats: Stats,
-}
-
-/// What the receiver saw.
-pub(crate) struct Received {
-    pub(crate) started: Instant,
-    pub(crate) ended: Instant,
-    pub(crate) bytes: u64,
-    pub(crate) messages: u64,
-    compared: u64,
-    pub(crate) cpu: TaskUse,
-    pub(crate) stats: Stats,
-}
-
-/// What the side saw that asked.
-pub(crate) struct Asked {
-    pub(crate) rounds: u64,
-    pub(crate) seconds: f64,
-    pub(crate) round_trips: RttHistogram,
-    pub(crate) used: CpuUse,
-}
-
-pub(crate) fn copied(stats: &Stats) -> u64 {
+fn copied(stats: &Stats) -> u64 {
     stats.paths.iter().map(|path| path.counters.bytes_copied).sum()
 }
 
@@ -135,49 +106,22 @@ pub(crate) struct Run<'a> {
 /// for each and comes back.
 pub fn stream(plan: &Plan, setup: &Setup<'_>, shape: Shape) -> Result<Outcome> {
     let run = Run { plan, setup };
-    let (sent, came) = run.both_sides(
+    let ((sent, sender), (came, receiver)) = run.both_sides(
         |endpoint, to, meeting| run.send(shape, endpoint, to, meeting),
         |endpoint, listener, meeting| run.receive(shape, endpoint, listener, meeting),
     )?;
-    let time = came.ended.saturating_duration_since(sent.started);
-    let sample = Sample {
-        bytes: came.bytes,
-        messages: came.messages,
-        seconds: time.max(Duration::from_nanos(1)).as_secs_f64(),
-        cpu: CpuSplit {
-            send_s: sent.cpu.busy_s(),
-            receive_s: came.cpu.busy_s(),
-            machine_s: sent.machine_s,
-        },
-        soaked: sent.soaked,
-        wakeups: sent.cpu.sleeps + came.cpu.sleeps,
-        retransmitted: sent.retransmitted,
-        user_copied_bytes: copied(&sent.stats) + copied(&came.stats),
-        ..Sample::default()
-    };
-    Ok(Outcome { sample, compared: came.compared, sender: sent.stats, receiver: came.stats })
+    let sample = halves::of_stream(&sent, &came);
+    Ok(Outcome { sample, compared: came.compared, sender, receiver })
 }
 
 /// Puts of this length and their acknowledgements, one by one.
 pub(crate) fn puts(plan: &Plan, setup: &Setup<'_>, len: usize) -> Result<Sample> {
     let run = Run { plan, setup };
-    let (asked, served) = run.both_sides(
+    let (asked, answered) = run.both_sides(
         |endpoint, to, _| run.ask(len, endpoint, to),
         |endpoint, listener, _| run.answer(len, endpoint, listener),
     )?;
-    Ok(Sample {
-        bytes: asked.rounds * len as u64,
-        messages: asked.rounds,
-        seconds: asked.seconds,
-        cpu: CpuSplit {
-            send_s: asked.used.thread.busy_s(),
-            receive_s: served.busy_s(),
-            machine_s: asked.used.machine_s,
-        },
-        rtt: asked.round_trips.summary(),
-        wakeups: asked.used.thread.sleeps + served.sleeps,
-        ..Sample::default()
-    })
+    Ok(halves::of_talk(len, &asked, &answered))
 }
 
 impl Run<'_> {
@@ -215,16 +159,7 @@ impl Run<'_> {
             endpoint.close();
             came
         };
-        thread::scope(|scope| {
-            let [send, receive] = ["landfall-send", "landfall-receive"]
-                .map(|name| thread::Builder::new().name(name.to_owned()));
-            let sent = send.spawn_scoped(scope, calls).context("cannot start a thread");
-            let received = receive.spawn_scoped(scope, is_called).context("cannot start a thread");
-            both(
-                sent.and_then(|sent| joined(sent.join())),
-                received.and_then(|came| joined(came.join())),
-            )
-        })
+        on_two_threads(calls, is_called)
     }
 
     /// The endpoint of a side, and by what name the other reaches it.
@@ -241,7 +176,7 @@ impl Run<'_> {
         endpoint: &Endpoint,
         to: Peer,
         meeting: &Rendezvous,
-    ) -> Result<Streamed> {
+    ) -> Result<(Streamed, Stats)> {
         let plan = self.plan;
         let connect = |_| connect(endpoint, to, plan.limit);
         let connections: Vec<Connection> =
@@ -287,14 +222,15 @@ impl Run<'_> {
         connections.into_iter().try_for_each(Connection::close)?;
         let again = stats.engine.bytes_sent.saturating_sub(begun * shape.message as u64);
         let sent = (stats.engine.stus_sent, stats.engine.bytes_sent.max(1));
-        Ok(Streamed {
+        let seen = Streamed {
             started,
             cpu: used.thread,
             machine_s: used.machine_s,
-            retransmitted: (again * sent.0).div_ceil(sent.1),
             soaked,
-            stats,
-        })
+            retransmitted: (again * sent.0).div_ceil(sent.1),
+            copied: copied(&stats),
+        };
+        Ok((seen, stats))
     }
 
     /// Receives until the sender has closed its connections.
@@ -304,7 +240,7 @@ impl Run<'_> {
         endpoint: &Endpoint,
         listener: &Listener,
         meeting: &Rendezvous,
-    ) -> Result<Received> {
+    ) -> Result<(Received, Stats)> {
         let sums = self.setup.touches.then(|| sums(shape));
         // Memory that was used before, as a program's is after a while, with something else in
         // it.
@@ -367,7 +303,8 @@ impl Run<'_> {
             compared += message.len() as u64;
         }
         let stats = endpoint.stats();
-        Ok(Received { started, ended, bytes, messages, compared, cpu, stats })
+        let copied = copied(&stats);
+        Ok((Received { started, ended, bytes, messages, compared, cpu, copied }, stats))
     }
 
     /// Writes to the other side, a Put at a time.
@@ -395,8 +332,9 @@ impl Run<'_> {
             round += 1;
         }
         let (seconds, used) = (started.elapsed().as_secs_f64(), meter.stop()?);
+        let copied = copied(&endpoint.stats());
         connection.close()?;
-        Ok(Asked { rounds: round - WARM_UP, seconds, round_trips, used })
+        Ok(Asked { rounds: round - WARM_UP, seconds, round_trips, used, copied })
     }
 
     /// Lets the other side write until it has gone; drives meanwhile.
@@ -405,14 +343,15 @@ impl Run<'_> {
         len: usize,
         endpoint: &Endpoint,
         listener: &Listener,
-    ) -> Result<TaskUse> {
+    ) -> Result<Answered> {
         let connection = listener.accept_within(self.plan.limit)?.context("nobody calls")?;
         let region = endpoint.register(Memory::zeroed(len))?;
         let request = connection.region_request()?;
         let _exposed = request.expose(&region.whole(), RemoteRights::ALL)?;
         let before = TaskUse::of_this_thread()?;
         connection.closed()?;
-        Ok(TaskUse::of_this_thread()? - before)
+        let cpu = TaskUse::of_this_thread()? - before;
+        Ok(Answered { cpu, copied: copied(&endpoint.stats()) })
     }
 }
 
