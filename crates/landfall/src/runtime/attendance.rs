@@ -17,7 +17,7 @@ const MOST_DOUBLINGS: u32 = 2;
 /// thread: for so long that one does not spin in its place.
 const LATELY: Duration = Duration::from_secs(1);
 
-/// See the module.
+/// Whether threads of the user drive, so that the own thread may stay aside.
 #[derive(Debug)]
 pub(super) struct Attendance {
     clock: Clock,

@@ -45,7 +45,7 @@ pub(crate) struct RuntimeConfig {
     pub(crate) thread: &'static str,
 }
 
-/// See the module.
+/// The runtime of an engine: the lock around its protocol, and who makes its turns.
 pub(crate) struct Runtime<P: Protocol> {
     lock: EngineLock<State<P>, P::Submission>,
     pub(crate) clock: Clock,

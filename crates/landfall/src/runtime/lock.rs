@@ -13,7 +13,7 @@ use std::sync::{PoisonError, TryLockError};
 use super::submissions::Submissions;
 use super::sync::{AtomicU32, Mutex, MutexGuard, Ordering, fence};
 
-/// See the module.
+/// A lock around an engine, with a queue for who finds it taken.
 #[derive(Debug)]
 pub(super) struct EngineLock<T, S> {
     state: Mutex<T>,

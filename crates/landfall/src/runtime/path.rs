@@ -31,7 +31,7 @@ impl PeerKind {
     }
 }
 
-/// See the module.
+/// A driver that is open, and how it fares.
 pub(crate) struct Path<E> {
     pub(crate) driver: Box<dyn AnyDriver<E>>,
     pub(crate) kind: PeerKind,

@@ -28,7 +28,7 @@ use super::adapter_source::AdapterSource;
 #[cfg(feature = "nic")]
 use super::path::Path;
 
-/// See the module.
+/// What an endpoint or node is reached over: a driver, or a simulated adapter.
 pub(crate) enum PathSource<E> {
     Driver(DriverSource<E>),
     #[cfg(feature = "nic")]

@@ -83,7 +83,7 @@ impl Reactor {
     }
 }
 
-/// See the module. It keeps nothing open: when every other handle is gone, the runtime ends,
+/// Makes the turns of a runtime that has no thread. It keeps nothing open: when every other handle is gone, the runtime ends,
 /// and its turns bring it to that end. Where it is dropped before, they end at once.
 pub(crate) struct ReactorHandle<P: Protocol> {
     runtime: Arc<Runtime<P>>,

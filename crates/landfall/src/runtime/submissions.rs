@@ -10,7 +10,7 @@ use std::sync::PoisonError;
 
 use super::sync::{AtomicUsize, Mutex, Ordering};
 
-/// See the module.
+/// What was asked for while another thread had the lock, up to a bound.
 pub(super) struct Submissions<S> {
     places: Box<[Place<S>]>,
     /// How many were ever put in, and taken out.

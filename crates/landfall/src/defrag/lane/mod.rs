@@ -126,7 +126,7 @@ impl Receive for ThroughRing {
     }
 }
 
-/// See the module.
+/// A lane of places that are posted: one call fills them.
 #[derive(Debug)]
 pub(super) struct PostedLane<S> {
     socket: S,

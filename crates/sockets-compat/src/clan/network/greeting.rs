@@ -283,7 +283,7 @@ impl Guest {
     }
 }
 
-/// See the module.
+/// A port that is listened at.
 pub(super) struct Door {
     desk: Arc<Desk<Ends>>,
     inner: Arc<Inner>,
