@@ -49,7 +49,7 @@ struct News {
     watchers: Vec<Waker>,
 }
 
-/// See the module.
+/// State of a queue pair that its holder reads without the adapter's lock.
 #[derive(Debug, Default)]
 pub(crate) struct PairState {
     /// Requests that are done, ever: so much room there is again.

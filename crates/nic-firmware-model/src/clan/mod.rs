@@ -41,7 +41,7 @@ pub use switch::SwitchNode;
 
 use clan_dsm::native::wire::{Symbol, Unit};
 use clan_dsm::native::{Admitted, Burst, Fifo, admit, credit_due};
-use clan_dsm::offload::{Command, Landed as There, Line, Report, Destination};
+use clan_dsm::offload::{Command, Destination, Landed as There, Line, Report};
 use clan_dsm::{Address, HostId, Kind, WORD};
 use landfall_placement::{Duration, PathId, Serial32, Spans};
 

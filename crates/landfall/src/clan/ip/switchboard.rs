@@ -49,7 +49,7 @@ pub(super) enum Visit {
     TheyWait,
 }
 
-/// See the module.
+/// Connections by host, and the packets that wait for one.
 #[derive(Debug)]
 pub(super) struct Switchboard {
     ours: HostId,

@@ -23,7 +23,7 @@ const HEAD: usize = 176;
 /// Packets start at cache lines.
 const LINE: usize = 64;
 
-/// See the module.
+/// Takes packets from the kernel, and sends them in frames of the link below.
 #[derive(Debug)]
 pub(super) struct Down {
     tap: FrameReader,

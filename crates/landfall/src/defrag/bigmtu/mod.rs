@@ -267,7 +267,7 @@ impl Amount {
     }
 }
 
-/// See the module.
+/// What the threads of an interface share with its handle.
 #[derive(Debug, Default)]
 struct Shared {
     over: AtomicBool,

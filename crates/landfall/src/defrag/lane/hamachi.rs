@@ -19,7 +19,7 @@ use spec_defrag::{Descriptor, Receiver as Engine};
 use super::super::packet::Holder;
 use super::{Heard, Lane, Moved, Receive as _};
 
-/// See the module.
+/// Offers the engine frames that a simulated Hamachi received.
 #[derive(Debug)]
 pub(in super::super) struct HamachiLane {
     socket: Socket,

@@ -32,7 +32,7 @@ pub(in super::super) trait Bunch: Holder + std::fmt::Debug + 'static {
     fn frames(&self) -> impl Iterator<Item = Frame<'_>>;
 }
 
-/// See the module.
+/// Offers the engine frames where the kernel put them.
 #[derive(Debug)]
 pub(in super::super) struct LyingLane<S: Source> {
     source: S,

@@ -73,7 +73,7 @@ impl Drop for Remains {
     }
 }
 
-/// See the module.
+/// What the endpoint's lock guards: engine, paths, memory and operations.
 #[derive(Debug)]
 pub(crate) struct Core {
     pub(crate) engine: Endpoint,
@@ -219,7 +219,7 @@ impl Handle {
     }
 }
 
-/// See the module.
+/// A request that needs no answer: it waits in a queue while another thread has the lock.
 #[derive(Debug)]
 pub(crate) enum Submission {
     /// Begin an operation.

@@ -64,7 +64,7 @@ pub(crate) enum Submission {
     CloseLink(LinkId),
 }
 
-/// See the module.
+/// What the node's lock guards: engine, paths, memory, and who waits for what.
 #[derive(Debug)]
 pub(crate) struct Core {
     pub(crate) engine: Nic,
@@ -268,7 +268,7 @@ macro_rules! names {
 
 names!(BarrierId, DmaId, EndpointId, LinkId, OperationId, ReadId, TripwireId, WindowId, WriteId);
 
-/// See the module. It is as long as the largest slot that was used, and slots are
+/// A table by slot of the engine's names. It is as long as the largest slot that was used, and slots are
 /// bounded by the engine's configuration.
 #[derive(Debug)]
 pub(crate) struct Names<N, T>(Vec<Option<(N, T)>>);
