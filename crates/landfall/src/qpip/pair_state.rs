@@ -41,7 +41,7 @@ impl Phase {
 }
 
 #[derive(Debug, Default)]
-struct News {
+struct PendingUpdates {
     phase: Phase,
     local: Option<SocketAddr>,
     remote: Option<SocketAddr>,
@@ -56,7 +56,7 @@ pub(crate) struct PairState {
     sends_done: AtomicU32,
     receives_done: AtomicU32,
     phase: AtomicU8,
-    news: Mutex<News>,
+    news: Mutex<PendingUpdates>,
 }
 
 impl PairState {
@@ -100,7 +100,7 @@ impl PairState {
     }
 
     /// Something changed; who waits is to be woken, without the adapter's lock.
-    fn tell(&self, wake: &mut Vec<Waker>, change: impl FnOnce(&mut News)) {
+    fn tell(&self, wake: &mut Vec<Waker>, change: impl FnOnce(&mut PendingUpdates)) {
         let mut news = locked(&self.news);
         change(&mut news);
         self.phase.store(news.phase.code(), Ordering::Release);

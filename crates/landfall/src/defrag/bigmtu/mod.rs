@@ -307,9 +307,9 @@ impl Shared {
 
 /// When a thread tells again what it did.
 #[derive(Debug)]
-struct Told(Instant);
+struct ReportTimer(Instant);
 
-impl Told {
+impl ReportTimer {
     fn now() -> Self {
         Self(Instant::now())
     }
