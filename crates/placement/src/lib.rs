@@ -17,6 +17,7 @@
 //! | [`time`] | virtual time |
 //! | [`serial`] | numbers that wrap |
 //! | [`checksum`] | the Internet checksum |
+//! | [`mod@trace`] | what engines do, told while they work |
 //! | [`random`] | numbers that nobody else can guess, from a seed |
 //!
 //! What does not live here: memory itself, system calls, any protocol.
@@ -39,6 +40,7 @@ pub mod run;
 pub mod serial;
 pub mod span;
 pub mod time;
+pub mod trace;
 pub mod unit;
 
 pub use checksum::InternetSum;
