@@ -20,6 +20,9 @@
 //! | [`mod@trace`] | what engines do, told while they work |
 //! | [`random`] | numbers that nobody else can guess, from a seed |
 //!
+//! The words are in the
+//! [glossary](https://github.com/landfall-rs/landfall/blob/main/docs/glossary.md).
+//!
 //! What does not live here: memory itself, system calls, any protocol.
 #![no_std]
 #![forbid(unsafe_code)]
