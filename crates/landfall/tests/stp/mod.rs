@@ -7,6 +7,7 @@ mod connections;
 mod exchange;
 mod memory_back;
 mod progress;
+mod same_host;
 mod shards;
 mod strangers;
 mod transfers;
