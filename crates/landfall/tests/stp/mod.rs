@@ -6,6 +6,7 @@ mod carriers;
 mod connections;
 mod exchange;
 mod memory_back;
+mod minimal_peer;
 mod progress;
 mod same_host;
 mod shards;

@@ -187,6 +187,7 @@ impl Adapter {
                 }
             };
             if is_told {
+                landfall_placement::trace!(?event);
                 self.events.push_back(event);
             }
         }

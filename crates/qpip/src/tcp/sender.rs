@@ -405,6 +405,7 @@ impl Sender {
     #[inline]
     pub(super) fn sent(&mut self, now: Instant, plan: Plan, end: u64) {
         if plan.is_again {
+            landfall_placement::trace!(from = plan.start, to = end, "retransmitted");
             self.flight.retransmitted(plan.start..end, now);
             self.retransmitted = self.retransmitted.wrapping_add(1);
             if self.first_again.is_none() && !matches!(self.recovery, Recovery::No) {

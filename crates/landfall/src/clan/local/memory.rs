@@ -48,11 +48,11 @@ pub(super) fn system(error: SharedMemoryError) -> Error {
 
 /// Memory of a [`Threads`](super::Threads) node.
 #[derive(Clone)]
-pub struct ThreadsLocal(Arc<Tenure>);
+pub struct ThreadsLocal(Arc<WithdrawOnDrop>);
 
 impl ThreadsLocal {
     pub(super) fn new(aperture: Arc<Aperture>) -> Self {
-        Self(Arc::new(Tenure(aperture)))
+        Self(Arc::new(WithdrawOnDrop(aperture)))
     }
 
     pub(super) fn aperture(&self) -> &Arc<Aperture> {
@@ -61,9 +61,9 @@ impl ThreadsLocal {
 }
 
 /// The last one withdraws the aperture.
-struct Tenure(Arc<Aperture>);
+struct WithdrawOnDrop(Arc<Aperture>);
 
-impl Drop for Tenure {
+impl Drop for WithdrawOnDrop {
     fn drop(&mut self) {
         self.0.is_withdrawn.store(true, Release);
         let place = (self.0.owner.host.number(), self.0.slot);

@@ -79,12 +79,12 @@ pub(super) const fn words_of(bytes: Range<u64>) -> Range<u64> {
 /// Memory of a [`Shared`](super::Shared) node, mapped by other processes. Clones are
 /// the same memory; with the last one it is withdrawn.
 #[derive(Clone)]
-pub struct SharedLocal(pub(super) Arc<Tenure>);
+pub struct SharedLocal(pub(super) Arc<WithdrawOnDrop>);
 
 /// The last one withdraws the aperture.
-pub(super) struct Tenure(pub(super) Arc<Aperture>);
+pub(super) struct WithdrawOnDrop(pub(super) Arc<Aperture>);
 
-impl Drop for Tenure {
+impl Drop for WithdrawOnDrop {
     fn drop(&mut self) {
         self.0.node.withdraw(&self.0);
     }

@@ -12,8 +12,8 @@ use landfall_transport::memory::SharedMemory;
 use landfall_transport::shm::rendezvous::{Channel, Message};
 use landfall_transport::shm::watched::Reporter;
 
+use super::control::ControlMessage;
 use super::node::Node;
-use super::speech::Speech;
 use super::tripwire::Wire;
 use super::trouble::{self, locked};
 use crate::clan::{Cookie, Error};
@@ -88,12 +88,12 @@ impl Host {
         let patience = node.config.patience;
         let path = node.path_of(host);
         let channel = Channel::connect(&path, &node.config.admit).map_err(trouble::rendezvous)?;
-        let (kind, body) = Speech::Hello { host: node.host }.encode();
+        let (kind, body) = ControlMessage::Hello { host: node.host }.encode();
         channel.send(kind, &body, &[]).map_err(trouble::rendezvous)?;
         let message = channel.receive(patience).map_err(trouble::rendezvous)?;
         let mut message = message.ok_or(Error::TimedOut)?;
-        let speech = Speech::decode(message.kind, &message.body);
-        if speech != Some(Speech::Welcome { host }) {
+        let control = ControlMessage::decode(message.kind, &message.body);
+        if control != Some(ControlMessage::Welcome { host }) {
             return Err(Error::PeerLost);
         }
         let (Some(doorbell), Some(memory)) = (message.fds.pop(), message.fds.pop()) else {
@@ -122,7 +122,7 @@ impl Host {
     pub(super) fn map(&self, cookie: &Cookie, patience: Duration) -> Result<Mapped, Error> {
         let request = self.next_request.fetch_add(1, Relaxed);
         locked(&self.asked).insert(request, None);
-        let (kind, body) = Speech::Map { request, cookie: *cookie }.encode();
+        let (kind, body) = ControlMessage::Map { request, cookie: *cookie }.encode();
         let sent = self.channel.send(kind, &body, &[]).map_err(trouble::rendezvous);
         let answer = sent.and_then(|()| self.wait_for(request, patience));
         locked(&self.asked).remove(&request);
@@ -171,14 +171,14 @@ impl Host {
     }
 
     fn hear(&self, mut message: Message) -> Option<()> {
-        match Speech::decode(message.kind, &message.body)? {
-            Speech::Mapped { request, tag } => {
+        match ControlMessage::decode(message.kind, &message.body)? {
+            ControlMessage::Mapped { request, tag } => {
                 let (filter, data) = (message.fds.pop()?, message.fds.pop()?);
                 let mapped = Mapped { window: self.window(tag), data, filter };
                 self.answer(request, Answer::Mapped(mapped));
             }
-            Speech::Refused { request } => self.answer(request, Answer::Refused),
-            Speech::Withdrawn { tag } => {
+            ControlMessage::Refused { request } => self.answer(request, Answer::Refused),
+            ControlMessage::Withdrawn { tag } => {
                 let window = locked(&self.windows).remove(&tag).and_then(|weak| weak.upgrade());
                 if let Some(window) = window {
                     window.set(WITHDRAWN);
@@ -215,7 +215,7 @@ impl Host {
 
     /// What was mapped under this tag is used no more.
     pub(super) fn unmap(&self, tag: u32) {
-        let (kind, body) = Speech::Unmap { tag }.encode();
+        let (kind, body) = ControlMessage::Unmap { tag }.encode();
         // A host that does not listen holds its memory a little longer, for its own part.
         let _ = self.channel.send(kind, &body, &[]);
     }

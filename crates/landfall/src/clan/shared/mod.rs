@@ -52,12 +52,12 @@
 //! the memory means.
 
 mod aperture;
+mod control;
 mod events;
 mod host;
 mod node;
 mod remote;
 mod service;
-mod speech;
 mod tripwire;
 mod trouble;
 
@@ -77,7 +77,7 @@ use landfall_transport::shm::rendezvous::{Listener, RendezvousError};
 pub use remote::SharedRemote;
 pub use tripwire::SharedTripwire;
 
-use self::aperture::Tenure;
+use self::aperture::WithdrawOnDrop;
 use self::host::Host;
 use self::node::Node;
 use self::service::Service;
@@ -235,7 +235,7 @@ impl Fabric for Shared {
     fn expose(&self, len: u64, rights: Rights) -> Result<(SharedLocal, Cookie), Error> {
         let aperture = self.0.node.expose(len, rights)?;
         let cookie = aperture.cookie;
-        Ok((SharedLocal(Arc::new(Tenure(aperture))), cookie))
+        Ok((SharedLocal(Arc::new(WithdrawOnDrop(aperture))), cookie))
     }
 
     fn map(&self, cookie: &Cookie) -> Result<SharedRemote, Error> {

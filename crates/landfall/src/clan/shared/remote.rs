@@ -1,6 +1,6 @@
 //! [`SharedRemote`]: memory of another process, written by stores.
 //!
-//! [`Guest`]: a process that maps memory of this node.
+//! [`PeerProcess`]: a process that maps memory of this node.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,9 +18,9 @@ use landfall_transport::shm::wake::DoorbellId;
 use landfall_transport::shm::watched::{Hits, ReadOnly, Writer};
 
 use super::aperture::{Aperture, SharedLocal};
+use super::control::ControlMessage;
 use super::host::{Host, Mapped, Window};
 use super::node::Node;
-use super::speech::Speech;
 use super::tripwire::Wire;
 use super::trouble;
 use super::trouble::locked;
@@ -179,7 +179,7 @@ impl fmt::Debug for SharedRemote {
 }
 
 /// A process that maps memory of this node.
-pub(super) struct Guest {
+pub(super) struct PeerProcess {
     pub(super) channel: Channel,
     /// What it maps, and how often: all of which it may tell news.
     granted: Mutex<BTreeMap<u32, Grant>>,
@@ -193,7 +193,7 @@ struct Grant {
 
 /// The news of one guest.
 pub(super) struct Inlet {
-    pub(super) guest: Arc<Guest>,
+    pub(super) guest: Arc<PeerProcess>,
     pub(super) hits: Hits,
     pub(super) doorbell: DoorbellId,
     /// It wrote what cannot be, and is heard no more.
@@ -201,15 +201,15 @@ pub(super) struct Inlet {
 }
 
 /// A guest that has to go, and why does not matter: it is gone, or makes no sense.
-pub(super) struct Farewell;
+pub(super) struct CloseGuard;
 
-impl Guest {
+impl PeerProcess {
     pub(super) fn new(channel: Channel) -> Self {
         Self { channel, granted: Mutex::default(), has_greeted: AtomicBool::new(false) }
     }
 
     /// Answers all that it has said.
-    pub(super) fn serve(self: &Arc<Self>, node: &Node) -> Result<(), Farewell> {
+    pub(super) fn serve(self: &Arc<Self>, node: &Node) -> Result<(), CloseGuard> {
         /// Others want to be served too.
         const AT_ONCE: usize = 64;
         // In this order: what it said before it ended has come when it is gone.
@@ -218,38 +218,40 @@ impl Guest {
             let message = match self.channel.receive(Duration::ZERO) {
                 Ok(Some(message)) => message,
                 Ok(None) if !is_gone => return Ok(()),
-                _ => return Err(Farewell),
+                _ => return Err(CloseGuard),
             };
-            let speech = Speech::decode(message.kind, &message.body).ok_or(Farewell)?;
-            match speech {
-                Speech::Hello { .. } if !self.has_greeted.swap(true, SeqCst) => self.welcome(node),
-                Speech::Map { request, cookie } if self.has_greeted.load(Acquire) => {
+            let control = ControlMessage::decode(message.kind, &message.body).ok_or(CloseGuard)?;
+            match control {
+                ControlMessage::Hello { .. } if !self.has_greeted.swap(true, SeqCst) => {
+                    self.welcome(node)
+                }
+                ControlMessage::Map { request, cookie } if self.has_greeted.load(Acquire) => {
                     self.map(node, request, &cookie)
                 }
-                Speech::Unmap { tag } => {
+                ControlMessage::Unmap { tag } => {
                     // Its last news are read while it still may tell them.
                     node.drain();
                     self.unmap(tag);
                     Ok(())
                 }
-                _ => Err(Farewell),
+                _ => Err(CloseGuard),
             }?;
         }
         Ok(())
     }
 
-    fn welcome(self: &Arc<Self>, node: &Node) -> Result<(), Farewell> {
+    fn welcome(self: &Arc<Self>, node: &Node) -> Result<(), CloseGuard> {
         // Only the thread that calls this adds to them.
         if locked(&node.inbox).len() >= node.config.most_peers {
-            return Err(Farewell);
+            return Err(CloseGuard);
         }
-        let hits = Hits::create().map_err(|_| Farewell)?;
-        let doorbell = node.sleeper.add(hits.doorbell()).map_err(|_| Farewell)?;
-        let (kind, body) = Speech::Welcome { host: node.host }.encode();
+        let hits = Hits::create().map_err(|_| CloseGuard)?;
+        let doorbell = node.sleeper.add(hits.doorbell()).map_err(|_| CloseGuard)?;
+        let (kind, body) = ControlMessage::Welcome { host: node.host }.encode();
         let sent = self.channel.send(kind, &body, &[hits.memory().fd(), hits.doorbell().fd()]);
         if sent.is_err() {
             node.sleeper.remove(doorbell);
-            return Err(Farewell);
+            return Err(CloseGuard);
         }
         let guest = Arc::clone(self);
         locked(&node.inbox).push(Inlet { guest, hits, doorbell, is_corrupt: false });
@@ -257,20 +259,20 @@ impl Guest {
     }
 
     /// Checks key and rights, and only then hands over the memory.
-    fn map(&self, node: &Node, request: u32, cookie: &Cookie) -> Result<(), Farewell> {
+    fn map(&self, node: &Node, request: u32, cookie: &Cookie) -> Result<(), CloseGuard> {
         let Some(aperture) = node.find(cookie) else {
-            return self.say(Speech::Refused { request });
+            return self.say(ControlMessage::Refused { request });
         };
         let tag = aperture.tag;
         let mut granted = locked(&self.granted);
         let grant = granted
             .entry(tag)
             .or_insert_with(|| Grant { aperture: Arc::clone(&aperture), count: 0 });
-        grant.count = grant.count.checked_add(1).ok_or(Farewell)?;
+        grant.count = grant.count.checked_add(1).ok_or(CloseGuard)?;
         drop(granted);
-        let (kind, body) = Speech::Mapped { request, tag }.encode();
+        let (kind, body) = ControlMessage::Mapped { request, tag }.encode();
         let fds = [aperture.watched.data().fd(), aperture.watched.filter_fd()];
-        self.channel.send(kind, &body, &fds).map_err(|_| Farewell)?;
+        self.channel.send(kind, &body, &fds).map_err(|_| CloseGuard)?;
         // It may have been withdrawn since it was found, when this guest was not known
         // to have it.
         if aperture.is_withdrawn() {
@@ -301,7 +303,8 @@ impl Guest {
     }
 
     pub(super) fn tell_withdrawn(&self, tag: u32) {
-        if locked(&self.granted).contains_key(&tag) && self.say(Speech::Withdrawn { tag }).is_err()
+        if locked(&self.granted).contains_key(&tag)
+            && self.say(ControlMessage::Withdrawn { tag }).is_err()
         {
             // It does not listen, and shall know all the same.
             self.hang_up();
@@ -313,11 +316,11 @@ impl Guest {
         self.channel.hang_up();
     }
 
-    fn say(&self, speech: Speech) -> Result<(), Farewell> {
-        let (kind, body) = speech.encode();
+    fn say(&self, control: ControlMessage) -> Result<(), CloseGuard> {
+        let (kind, body) = control.encode();
         match self.channel.send(kind, &body, &[]) {
             Ok(()) => Ok(()),
-            Err(RendezvousError::System { .. }) | Err(_) => Err(Farewell),
+            Err(RendezvousError::System { .. }) | Err(_) => Err(CloseGuard),
         }
     }
 
@@ -336,7 +339,7 @@ impl Guest {
     }
 }
 
-impl AsFd for Guest {
+impl AsFd for PeerProcess {
     fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
         self.channel.as_fd()
     }

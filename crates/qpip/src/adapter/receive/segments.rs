@@ -472,6 +472,7 @@ impl Adapter {
             Ok(Hit::Segment(segment)) => self.book_segment(link, &segment, unit.segment),
             Ok(Hit::Datagram(datagram)) => self.book_datagram(&datagram),
             Err(miss) => {
+                landfall_placement::trace!(?miss, "not predicted");
                 self.predictions.count(miss);
                 None
             }

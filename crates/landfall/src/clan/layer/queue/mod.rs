@@ -15,7 +15,7 @@
 use std::time::{Duration, Instant};
 
 use landfall_transport::Wait;
-pub use sender::{Punctual, Sender};
+pub use sender::{FlushingSender, Sender};
 
 use super::ring;
 use super::ring::Consumer;

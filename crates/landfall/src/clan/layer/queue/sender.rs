@@ -1,4 +1,4 @@
-//! The sender's side of a queue, and [`Punctual`]: a sender whose batches are published in
+//! The sender's side of a queue, and [`FlushingSender`]: a sender whose batches are published in
 //! time by themselves.
 
 use std::sync::atomic::AtomicBool;
@@ -183,8 +183,8 @@ impl<F: Fabric> Sender<F> {
     ///
     /// # Errors
     /// The thread could not be started.
-    pub fn into_punctual(self) -> Result<Punctual<F>, Error> {
-        Punctual::new(self)
+    pub fn into_punctual(self) -> Result<FlushingSender<F>, Error> {
+        FlushingSender::new(self)
     }
 
     /// Waits until the receiver has got all, and has said so: it does when it looks for
@@ -268,7 +268,7 @@ impl<F: Fabric> Drop for Sender<F> {
 /// publishes: no element waits much longer than the time of
 /// [`Config::batch`](super::Config::batch). While nothing is put in, the thread sleeps.
 #[derive(Debug)]
-pub struct Punctual<F: Fabric> {
+pub struct FlushingSender<F: Fabric> {
     shared: Arc<Shared<F>>,
     /// Wakes the thread; its end is the thread's.
     wake: Option<mpsc::Sender<()>>,
@@ -287,7 +287,7 @@ const TICK: Duration = Duration::from_micros(10);
 /// So often it finds nothing before it sleeps until it is woken.
 const QUIET_TICKS: u32 = 50;
 
-impl<F: Fabric> Punctual<F> {
+impl<F: Fabric> FlushingSender<F> {
     pub(super) fn new(sender: Sender<F>) -> Result<Self, Error> {
         let tick = sender.within().max(TICK);
         let shared = Shared { sender: Mutex::new(sender), is_idle: AtomicBool::new(false) };
@@ -357,7 +357,7 @@ fn publish_in_time<F: Fabric>(shared: &Shared<F>, woken: &mpsc::Receiver<()>, ti
     }
 }
 
-impl<F: Fabric> Drop for Punctual<F> {
+impl<F: Fabric> Drop for FlushingSender<F> {
     fn drop(&mut self) {
         drop(self.wake.take());
         if let Some(thread) = self.thread.take() {

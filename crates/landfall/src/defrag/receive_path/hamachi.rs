@@ -17,11 +17,11 @@ use nic_firmware_model::machine::Adapter;
 use spec_defrag::{Descriptor, Receiver as Engine};
 
 use super::super::packet::Holder;
-use super::{Heard, Lane, Moved, Receive as _};
+use super::{KernelCounts, Moved, Receive as _, ReceivePath};
 
-/// See the module.
+/// Offers the engine frames that a simulated Hamachi received.
 #[derive(Debug)]
-pub(in super::super) struct HamachiLane {
+pub(in super::super) struct HamachiPath {
     socket: Socket,
     /// Where frames lie before the card has them: its cable.
     cable: Posted,
@@ -34,7 +34,7 @@ pub(in super::super) struct HamachiLane {
     now: Instant,
 }
 
-impl HamachiLane {
+impl HamachiPath {
     /// A card between this socket and an engine whose lists have so many descriptors.
     pub(in super::super) fn new(
         socket: Socket,
@@ -96,7 +96,7 @@ impl HamachiLane {
     }
 }
 
-impl Lane for HamachiLane {
+impl ReceivePath for HamachiPath {
     fn slots(&self) -> (Area, Area) {
         (self.ram.heads, self.ram.spill)
     }
@@ -137,7 +137,7 @@ impl Lane for HamachiLane {
         self.card.poll_timeout().map(|at| at.since(self.now))
     }
 
-    fn heard(&mut self) -> io::Result<Heard> {
+    fn heard(&mut self) -> io::Result<KernelCounts> {
         self.socket.heard()
     }
 }

@@ -6,7 +6,7 @@ use clan_dsm::{Ended, Event, HostId, LinkId, WindowId};
 use landfall_placement::Engine as _;
 
 use super::{Core, Outlet, Registration};
-use crate::clan::network::crowd::WindowState;
+use crate::clan::network::back_pressure::WindowState;
 use crate::clan::network::neighbour::Neighbour;
 
 impl Core {

@@ -8,7 +8,7 @@ use super::Nic;
 use crate::address::{Address, ApertureId, DmaId, HostId, LinkId, ReadId};
 use crate::error::Ended;
 use crate::nic::{MOST_ASKED, MOST_EXCEPTIONS};
-use crate::transfer::dma::{Done, Piece};
+use crate::transfer::dma::{FinishedChain, Piece};
 use crate::transfer::load::Barriers;
 use crate::transfer::pio::WriteBuffer;
 use crate::transfer::reads::Serving;
@@ -16,7 +16,7 @@ use crate::wire::{Command, ReplyTo};
 
 /// What is done when one packet of a frame has come to lie in its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Lands {
+pub(super) enum PacketEffect {
     /// Memory that others may write.
     Aperture { address: Address, aperture: ApertureId, at: u64, len: u32 },
     /// What was read from another host.
@@ -41,7 +41,7 @@ pub(super) enum Placed {
 
 /// What belongs to one link.
 #[derive(Debug)]
-pub(super) struct Line {
+pub(super) struct LinkState {
     pub(super) id: LinkId,
     /// Who is there, once it is known.
     pub(super) host: Option<HostId>,
@@ -61,7 +61,7 @@ pub(super) struct Line {
     /// Frames on their way to their places, oldest first.
     placed: VecDeque<Placed>,
     /// The packets in them.
-    pub(super) lands: VecDeque<Lands>,
+    pub(super) lands: VecDeque<PacketEffect>,
     /// The number of the oldest of them.
     oldest: u32,
     /// How many reads and operations on words are under way.
@@ -73,7 +73,7 @@ pub(super) struct Line {
     pub(super) is_promised: bool,
 }
 
-impl Line {
+impl LinkState {
     pub(super) fn new(id: LinkId, write_buffer: usize) -> Self {
         Self {
             id,
@@ -127,7 +127,7 @@ impl Line {
     pub(super) fn ahead(&self, packets: usize, slot: u16) -> u64 {
         let last = self.lands.iter().rev().take(packets);
         let of_it = last.map(|lands| match lands {
-            Lands::Read { read, len } if read.index == u32::from(slot) => u64::from(*len),
+            PacketEffect::Read { read, len } if read.index == u32::from(slot) => u64::from(*len),
             _ => 0,
         });
         of_it.sum()
@@ -171,11 +171,11 @@ impl Line {
 
 /// The lines of all links, by the slots of their names.
 #[derive(Debug, Default)]
-pub(super) struct Lines(Vec<Option<Line>>);
+pub(super) struct LinkTable(Vec<Option<LinkState>>);
 
-impl Lines {
+impl LinkTable {
     /// A line for this link. What was in its slot is forgotten.
-    pub(super) fn insert(&mut self, line: Line) {
+    pub(super) fn insert(&mut self, line: LinkState) {
         let index = line.id.index as usize;
         if self.0.len() <= index {
             self.0.resize_with(index + 1, || None);
@@ -184,12 +184,12 @@ impl Lines {
     }
 
     #[inline]
-    pub(super) fn get(&self, id: LinkId) -> Option<&Line> {
+    pub(super) fn get(&self, id: LinkId) -> Option<&LinkState> {
         self.0.get(id.index as usize)?.as_ref().filter(|line| line.id == id)
     }
 
     #[inline]
-    pub(super) fn get_mut(&mut self, id: LinkId) -> Option<&mut Line> {
+    pub(super) fn get_mut(&mut self, id: LinkId) -> Option<&mut LinkState> {
         self.0.get_mut(id.index as usize)?.as_mut().filter(|line| line.id == id)
     }
 
@@ -200,7 +200,7 @@ impl Lines {
     }
 
     /// To be changed, by its slot.
-    pub(super) fn at_mut(&mut self, index: u32) -> Option<&mut Line> {
+    pub(super) fn at_mut(&mut self, index: u32) -> Option<&mut LinkState> {
         self.0.get_mut(index as usize)?.as_mut()
     }
 
@@ -211,7 +211,7 @@ impl Lines {
     }
 
     /// The link after this slot, in ascending order.
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Line> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &LinkState> {
         self.0.iter().flatten()
     }
 }
@@ -247,7 +247,7 @@ impl Chains {
 impl Nic {
     /// Tells of the chains that are done.
     pub(super) fn settle_chains(&mut self) {
-        while let Some(Done { endpoint, dma, result }) = self.dma.poll_done() {
+        while let Some(FinishedChain { endpoint, dma, result }) = self.dma.poll_done() {
             self.events.push_promised(crate::Event::Dma { endpoint, dma, result });
             let Some((link, number)) = self.chains.done(dma) else { continue };
             if let Some(line) = self.lines.get_mut(link) {

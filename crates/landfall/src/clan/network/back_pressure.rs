@@ -27,7 +27,7 @@ pub(crate) enum Cause {
     Answers,
 }
 
-/// See the module.
+/// Progress and back-pressure of a window, shared by the node and the window's handle.
 #[derive(Debug)]
 pub(crate) struct WindowState {
     neighbour: Arc<Neighbour>,

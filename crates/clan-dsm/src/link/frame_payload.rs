@@ -1,6 +1,6 @@
-//! [`Cargo`]: what one frame carries, while it is put together.
+//! [`FramePayload`]: what one frame carries, while it is put together.
 //!
-//! [`Shelf`]: what frames carry, kept until it has arrived.
+//! [`RetransmitBuffer`]: what frames carry, kept until it has arrived.
 //!
 //! A frame is put on the shelf as it stands on the wire, behind the header, so
 //! a repetition is a copy. Frames leave in the order in which they came: three
@@ -12,7 +12,7 @@ use arrayvec::ArrayVec;
 use landfall_placement::{Full, Span, Spans};
 
 use crate::address::WORD;
-use crate::nic::news::Note;
+use crate::nic::updates::Note;
 use crate::wire::frame::{Entry, HEADER_LEN, MAX_ENTRIES};
 
 /// The most bytes of a frame that are copied into its head: what the drivers'
@@ -28,7 +28,7 @@ pub(crate) const MAX_SPANS: usize = 12;
 /// the same order. The bytes that `spans` name stay untouched until the notes
 /// come back.
 #[derive(Clone, Debug)]
-pub(crate) struct Cargo<N: Copy = Note> {
+pub(crate) struct FramePayload<N: Copy = Note> {
     /// The packets.
     pub(crate) entries: ArrayVec<Entry, MAX_ENTRIES>,
     /// Payload that is copied.
@@ -41,7 +41,7 @@ pub(crate) struct Cargo<N: Copy = Note> {
     pub(crate) is_last: bool,
 }
 
-impl<N: Copy> Default for Cargo<N> {
+impl<N: Copy> Default for FramePayload<N> {
     fn default() -> Self {
         Self {
             entries: ArrayVec::new(),
@@ -53,7 +53,7 @@ impl<N: Copy> Default for Cargo<N> {
     }
 }
 
-impl<N: Copy> Cargo<N> {
+impl<N: Copy> FramePayload<N> {
     pub(crate) fn clear(&mut self) {
         self.entries.clear();
         self.inline.clear();
@@ -76,7 +76,7 @@ impl<N: Copy> Cargo<N> {
 
 /// How much a frame has room for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Room {
+pub(crate) struct FrameRoom {
     /// Bytes for entries and what is copied.
     pub(crate) head: usize,
     /// Bytes for entries, what is copied, and what is gathered.
@@ -90,7 +90,7 @@ pub(crate) struct Room {
 /// either end, and words.
 pub(crate) const MOST_PARTS: usize = 3;
 
-impl Room {
+impl FrameRoom {
     /// The room of a frame whose head, and which as a whole, has at most so many bytes.
     ///
     /// Frames full of words from one piece of memory are as long as any: then those of a long
@@ -145,7 +145,7 @@ impl Stored {
 
 /// What frames carry, the oldest first.
 #[derive(Debug)]
-pub(crate) struct Shelf<N> {
+pub(crate) struct RetransmitBuffer<N> {
     heads: VecDeque<u8>,
     spans: VecDeque<Span>,
     notes: VecDeque<N>,
@@ -155,7 +155,7 @@ pub(crate) struct Shelf<N> {
     free_notes: usize,
 }
 
-impl<N: Copy> Shelf<N> {
+impl<N: Copy> RetransmitBuffer<N> {
     pub(crate) const fn new() -> Self {
         Self {
             heads: VecDeque::new(),
@@ -169,26 +169,26 @@ impl<N: Copy> Shelf<N> {
 
     /// Keeps what a frame carries. `None` where its entries do not say as many
     /// bytes as there are, or more than a frame can have.
-    pub(crate) fn put(&mut self, cargo: &Cargo<N>) -> Option<Stored> {
-        let payload_len = u16::try_from(cargo.bytes()).ok()?;
-        if cargo.entries.is_empty() || u32::from(payload_len) != cargo.payload_len() {
+    pub(crate) fn put(&mut self, payload: &FramePayload<N>) -> Option<Stored> {
+        let payload_len = u16::try_from(payload.bytes()).ok()?;
+        if payload.entries.is_empty() || u32::from(payload_len) != payload.payload_len() {
             return None;
         }
         let stored = Stored {
             head_at: self.head_start.wrapping_add(self.heads.len() as u32),
             span_at: self.span_start.wrapping_add(self.spans.len() as u32),
-            head_len: (cargo.entries.len() * Entry::LEN + cargo.inline.len()) as u16,
+            head_len: (payload.entries.len() * Entry::LEN + payload.inline.len()) as u16,
             payload_len,
-            entries: cargo.entries.len() as u8,
-            spans: cargo.spans.len() as u8,
-            notes: cargo.notes.len() as u8,
+            entries: payload.entries.len() as u8,
+            spans: payload.spans.len() as u8,
+            notes: payload.notes.len() as u8,
         };
-        for entry in &cargo.entries {
+        for entry in &payload.entries {
             self.heads.extend(&entry.to_bytes());
         }
-        self.heads.extend(&cargo.inline);
-        self.spans.extend(&cargo.spans);
-        self.notes.extend(&cargo.notes);
+        self.heads.extend(&payload.inline);
+        self.spans.extend(&payload.spans);
+        self.notes.extend(&payload.notes);
         Some(stored)
     }
 
@@ -244,7 +244,7 @@ mod tests {
     #[test]
     fn frames_full_of_words_are_as_long_as_any() {
         for unit in 200..2000 {
-            let room = Room::of(256, unit, false).unit;
+            let room = FrameRoom::of(256, unit, false).unit;
             let alone = Entry::LEN + (room - MOST_PARTS * Entry::LEN) / 8 * 8;
             // A piece that ends in the frame, of any length, and the beginning of another.
             for first in (8..room - 5 * Entry::LEN).step_by(8) {
@@ -255,7 +255,7 @@ mod tests {
         }
     }
 
-    fn cargo(inline: u8, span: u16, note: u32) -> Cargo<u32> {
+    fn payload(inline: u8, span: u16, note: u32) -> FramePayload<u32> {
         let address = Address {
             kind: Kind::Burst,
             host: HostId::default(),
@@ -264,15 +264,15 @@ mod tests {
             mask: WHOLE,
             key: Key::default(),
         };
-        let mut cargo = Cargo::default();
-        cargo.entries.push(Entry { address, words: u16::from(inline) });
-        cargo.inline.extend((0..inline * 8).map(|n| n ^ note as u8));
+        let mut payload = FramePayload::default();
+        payload.entries.push(Entry { address, words: u16::from(inline) });
+        payload.inline.extend((0..inline * 8).map(|n| n ^ note as u8));
         if span > 0 {
-            cargo.entries.push(Entry { address, words: span });
-            cargo.spans.push(RegionId::new(1, 1).span(u64::from(note), u32::from(span) * 8));
+            payload.entries.push(Entry { address, words: span });
+            payload.spans.push(RegionId::new(1, 1).span(u64::from(note), u32::from(span) * 8));
         }
-        cargo.notes.push(note);
-        cargo
+        payload.notes.push(note);
+        payload
     }
 
     proptest! {
@@ -280,26 +280,26 @@ mod tests {
         fn what_was_put_there_comes_back_in_order(
             sizes in prop::collection::vec((1u8..20, 0u16..50, 1usize..8), 1..200),
         ) {
-            let mut shelf = Shelf::new();
-            let mut inside: VecDeque<(Stored, Cargo<u32>)> = VecDeque::new();
+            let mut retransmit = RetransmitBuffer::new();
+            let mut inside: VecDeque<(Stored, FramePayload<u32>)> = VecDeque::new();
             let mut notes = Vec::new();
             for (n, (inline, span, most)) in sizes.iter().enumerate() {
-                let cargo = cargo(*inline, *span, n as u32);
-                inside.push_back((shelf.put(&cargo).unwrap(), cargo));
+                let payload = payload(*inline, *span, n as u32);
+                inside.push_back((retransmit.put(&payload).unwrap(), payload));
                 while inside.len() > *most {
                     let (stored, _) = inside.pop_front().unwrap();
-                    shelf.take_away(&stored);
-                    notes.extend(shelf.poll_note());
+                    retransmit.take_away(&stored);
+                    notes.extend(retransmit.poll_note());
                 }
-                for (stored, cargo) in &inside {
+                for (stored, payload) in &inside {
                     let (mut head, mut from) = ([0; 256], Spans::new());
-                    shelf.write(stored, &mut head, &mut from).unwrap();
-                    let table: Vec<u8> = cargo.entries.iter().flat_map(|e| e.to_bytes()).collect();
+                    retransmit.write(stored, &mut head, &mut from).unwrap();
+                    let table: Vec<u8> = payload.entries.iter().flat_map(|e| e.to_bytes()).collect();
                     let end = HEADER_LEN + table.len();
                     prop_assert_eq!(&head[HEADER_LEN..end], &table[..]);
-                    prop_assert_eq!(&head[end..stored.head_len()], &cargo.inline[..]);
-                    prop_assert_eq!(from.as_slice(), &cargo.spans[..]);
-                    let len = end as u64 + cargo.bytes();
+                    prop_assert_eq!(&head[end..stored.head_len()], &payload.inline[..]);
+                    prop_assert_eq!(from.as_slice(), &payload.spans[..]);
+                    let len = end as u64 + payload.bytes();
                     prop_assert_eq!(u64::from(stored.frame_len()), len);
                 }
             }
@@ -309,10 +309,10 @@ mod tests {
 
     #[test]
     fn what_contradicts_itself_is_not_kept() {
-        let mut shelf = Shelf::<u32>::new();
-        let mut wrong = cargo(1, 0, 0);
+        let mut retransmit = RetransmitBuffer::<u32>::new();
+        let mut wrong = payload(1, 0, 0);
         wrong.inline.pop();
-        assert!(shelf.put(&wrong).is_none());
-        assert!(shelf.put(&Cargo::default()).is_none());
+        assert!(retransmit.put(&wrong).is_none());
+        assert!(retransmit.put(&FramePayload::default()).is_none());
     }
 }

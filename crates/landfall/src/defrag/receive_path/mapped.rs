@@ -14,7 +14,7 @@ use spec_defrag::{Head, Lying, Receiver as Engine};
 
 use super::super::delivery::MemoryView;
 use super::super::packet::Holder;
-use super::{Heard, Lane, Moved};
+use super::{KernelCounts, Moved, ReceivePath};
 
 /// Where bunches of frames come from.
 pub(in super::super) trait Source: Send + std::fmt::Debug {
@@ -24,7 +24,7 @@ pub(in super::super) trait Source: Send + std::fmt::Debug {
     fn next(&mut self) -> io::Result<Option<Self::Bunch>>;
     fn interest(&self) -> Option<Interest>;
     fn look_again(&self) -> Option<Duration>;
-    fn heard(&mut self) -> io::Result<Heard>;
+    fn heard(&mut self) -> io::Result<KernelCounts>;
 }
 
 /// Frames that go back to the kernel together.
@@ -32,9 +32,9 @@ pub(in super::super) trait Bunch: Holder + std::fmt::Debug + 'static {
     fn frames(&self) -> impl Iterator<Item = Frame<'_>>;
 }
 
-/// See the module.
+/// Offers the engine frames where the kernel put them.
 #[derive(Debug)]
-pub(in super::super) struct LyingLane<S: Source> {
+pub(in super::super) struct MappedPath<S: Source> {
     source: S,
     /// Whose memory is used; nothing is posted there.
     posted: Posted,
@@ -47,7 +47,7 @@ pub(in super::super) struct LyingLane<S: Source> {
     has_more: bool,
 }
 
-impl<S: Source> LyingLane<S> {
+impl<S: Source> MappedPath<S> {
     pub(in super::super) fn new(source: S, regions: &Regions) -> Result<Self, LendRefusal> {
         Ok(Self {
             source,
@@ -59,7 +59,7 @@ impl<S: Source> LyingLane<S> {
     }
 }
 
-impl<S: Source> Lane for LyingLane<S> {
+impl<S: Source> ReceivePath for MappedPath<S> {
     fn slots(&self) -> (Area, Area) {
         (self.posted.heads(), self.posted.spill())
     }
@@ -118,7 +118,7 @@ impl<S: Source> Lane for LyingLane<S> {
         self.source.look_again()
     }
 
-    fn heard(&mut self) -> io::Result<Heard> {
+    fn heard(&mut self) -> io::Result<KernelCounts> {
         self.source.heard()
     }
 }
@@ -154,10 +154,10 @@ impl Source for Blocks {
         (!self.ring.is_readiness_telling()).then_some(self.retire)
     }
 
-    fn heard(&mut self) -> io::Result<Heard> {
+    fn heard(&mut self) -> io::Result<KernelCounts> {
         let told = self.ring.statistics()?;
         let frames = told.frames.saturating_sub(told.drops);
-        Ok(Heard { frames, dropped: told.drops, calls: self.taken })
+        Ok(KernelCounts { frames, dropped: told.drops, calls: self.taken })
     }
 }
 
@@ -176,13 +176,13 @@ impl Holder for Block {
 /// The rings of AF_XDP.
 #[derive(Debug)]
 pub(in super::super) struct XdpRings {
-    lane: xdp::Lane,
-    heard: Heard,
+    receive_path: xdp::Lane,
+    heard: KernelCounts,
 }
 
 impl XdpRings {
-    pub(in super::super) fn new(lane: xdp::Lane) -> Self {
-        Self { lane, heard: Heard::default() }
+    pub(in super::super) fn new(receive_path: xdp::Lane) -> Self {
+        Self { receive_path, heard: KernelCounts::default() }
     }
 }
 
@@ -190,7 +190,7 @@ impl Source for XdpRings {
     type Bunch = xdp::Burst;
 
     fn next(&mut self) -> io::Result<Option<xdp::Burst>> {
-        let burst = self.lane.receive()?;
+        let burst = self.receive_path.receive()?;
         if let Some(burst) = &burst {
             self.heard.calls += 1;
             self.heard.frames += burst.frames().len() as u64;
@@ -199,14 +199,14 @@ impl Source for XdpRings {
     }
 
     fn interest(&self) -> Option<Interest> {
-        Some(self.lane.interest())
+        Some(self.receive_path.interest())
     }
 
     fn look_again(&self) -> Option<Duration> {
         None
     }
 
-    fn heard(&mut self) -> io::Result<Heard> {
+    fn heard(&mut self) -> io::Result<KernelCounts> {
         Ok(self.heard)
     }
 }

@@ -25,8 +25,8 @@ use siphasher::sip::SipHasher24;
 
 use crate::address::HostId;
 use crate::error::{Ended, Reason};
-use crate::link::links::{Arrival, Links, News};
-use crate::link::one::State;
+use crate::link::link_state::State;
+use crate::link::links::{FrameAction, LinkUpdate, Links};
 use crate::wire::frame::{Frame, FrameKind};
 
 /// The most answers that wait to be sent to those that no link leads to.
@@ -47,7 +47,7 @@ pub(crate) struct Reply {
 
 /// Where strangers are answered. Nothing is kept of them.
 #[derive(Debug)]
-pub(crate) struct Doorway {
+pub(crate) struct HandshakeResponder {
     secret: (u64, u64),
     /// How many links to some of all peers have ended: a tag that was good for
     /// one that ended is good no more.
@@ -55,7 +55,7 @@ pub(crate) struct Doorway {
     replies: VecDeque<Reply>,
 }
 
-impl Doorway {
+impl HandshakeResponder {
     pub(crate) fn new(random: &mut Random) -> Self {
         Self {
             secret: (random.next_u64(), random.next_u64()),
@@ -128,7 +128,7 @@ impl<N: Copy> Links<N> {
     /// Who used this tag hears that nobody here knows it.
     fn say_stranger(&mut self, unit: &Unit<'_>, tag: u64) {
         let body = Stranger { tag, incarnation: self.common.incarnation }.to_bytes();
-        self.doorway.say(unit, FrameKind::Stranger, 0, &body);
+        self.responder.say(unit, FrameKind::Stranger, 0, &body);
     }
 
     pub(super) fn handle_hello(
@@ -136,7 +136,7 @@ impl<N: Copy> Links<N> {
         now: Instant,
         unit: &Unit<'_>,
         frame: &Frame<'_>,
-    ) -> Result<Arrival, Refusal> {
+    ) -> Result<FrameAction, Refusal> {
         let hello = Hello::from_body(frame.payload())?;
         if hello.incarnation == self.common.incarnation {
             return Err(Refusal::WrongAddress); // We hear ourselves.
@@ -155,7 +155,7 @@ impl<N: Copy> Links<N> {
             Stage::Answer => self.handle_answer(now, unit, frame, hello)?,
             Stage::Confirm => self.handle_confirm(now, unit, frame, hello)?,
         }
-        Ok(Arrival::Consumed)
+        Ok(FrameAction::Consumed)
     }
 
     /// Says who we are, and keeps nothing.
@@ -167,15 +167,15 @@ impl<N: Copy> Links<N> {
             Some(link) if matches!(link.state, State::Asking | State::Confirming) => link.tag,
             // An old question comes late.
             Some(link) if link.theirs.is_some_and(|theirs| theirs.tag == hello.tag) => link.tag,
-            Some(link) => self.doorway.proof(unit.path, unit.from, hello, link.tag),
-            None => self.doorway.proof(unit.path, unit.from, hello, 0),
+            Some(link) => self.responder.proof(unit.path, unit.from, hello, link.tag),
+            None => self.responder.proof(unit.path, unit.from, hello, 0),
         };
         let body = self.common.hello(Stage::Answer, tag).to_bytes();
-        self.doorway.say(unit, FrameKind::Hello, hello.tag, &body);
+        self.responder.say(unit, FrameKind::Hello, hello.tag, &body);
     }
 
     fn refuse(&mut self, unit: &Unit<'_>, hello: &Hello) {
-        self.doorway.say(unit, FrameKind::Bye, hello.tag, &bye(Reason::Refused));
+        self.responder.say(unit, FrameKind::Bye, hello.tag, &bye(Reason::Refused));
     }
 
     fn handle_answer(
@@ -216,7 +216,7 @@ impl<N: Copy> Links<N> {
         let is_begun = |state| matches!(state, State::Asking | State::Confirming);
         let established = link.as_ref().filter(|link| !is_begun(link.state));
         let current = established.map_or(0, |link| link.tag);
-        let is_proof = tag == self.doorway.proof(unit.path, unit.from, &hello, current);
+        let is_proof = tag == self.responder.proof(unit.path, unit.from, &hello, current);
         let is_new = match (link, index) {
             (Some(link), Some(index)) if link.is_ours(tag) => match link.state {
                 State::Asking | State::Confirming => Some(index),
@@ -286,7 +286,7 @@ impl<N: Copy> Links<N> {
     pub(super) fn set_up(&mut self, now: Instant, index: u32, theirs: Hello) {
         let Some(link) = self.table.get_mut(index) else { return };
         link.set_up(now, theirs);
-        self.news.push_back(News::Up { link: link.id, host: theirs.host });
+        self.updates.push_back(LinkUpdate::Up { link: link.id, host: theirs.host });
         self.by_host.entry(theirs.host).or_insert(index);
         self.touch(index);
     }
@@ -295,7 +295,7 @@ impl<N: Copy> Links<N> {
         &mut self,
         unit: &Unit<'_>,
         frame: &Frame<'_>,
-    ) -> Result<Arrival, Refusal> {
+    ) -> Result<FrameAction, Refusal> {
         let reason = bye_from(frame.payload())?;
         let index = self.speaker(unit, frame)?;
         let theirs = self.table.get(index).and_then(|link| link.theirs);
@@ -304,7 +304,7 @@ impl<N: Copy> Links<N> {
         if theirs.is_some() {
             self.say_stranger(unit, frame.header().tag);
         }
-        Ok(Arrival::Consumed)
+        Ok(FrameAction::Consumed)
     }
 
     /// The other side knows nothing of a link that we have with it.
@@ -313,7 +313,7 @@ impl<N: Copy> Links<N> {
         now: Instant,
         unit: &Unit<'_>,
         frame: &Frame<'_>,
-    ) -> Result<Arrival, Refusal> {
+    ) -> Result<FrameAction, Refusal> {
         let said = Stranger::from_body(frame.payload())?;
         let index = self.index_of(unit.path, unit.from).ok_or(Refusal::UnknownId)?;
         let link = self.table.get(index).ok_or(Refusal::UnknownId)?;
@@ -328,14 +328,14 @@ impl<N: Copy> Links<N> {
             _ => return Err(Refusal::Unexpected),
         }
         let _ = now;
-        Ok(Arrival::Consumed)
+        Ok(FrameAction::Consumed)
     }
 
     /// Ends a link and says goodbye.
     pub(super) fn part(&mut self, now: Instant, index: u32, reason: Reason, why: Ended) {
         let Some(link) = self.table.get_mut(index) else { return };
         link.part(now, reason);
-        self.news.push_back(News::Down { link: link.id, why });
+        self.updates.push_back(LinkUpdate::Down { link: link.id, why });
         self.unlist_host(index);
         if self.table.get(index).is_some_and(|link| link.state == State::Ended) {
             self.unlist(index);
@@ -353,7 +353,7 @@ impl<N: Copy> Links<N> {
         }
         link.end();
         if !was_parting {
-            self.news.push_back(News::Down { link: link.id, why });
+            self.updates.push_back(LinkUpdate::Down { link: link.id, why });
         }
         self.unlist_host(index);
         self.unlist(index);
@@ -365,7 +365,7 @@ impl<N: Copy> Links<N> {
         let Some(link) = self.table.get(index) else { return };
         let (path, peer) = (link.path, link.peer);
         self.by_peer.remove(&(path, peer), index);
-        self.doorway.note_ending(path, peer);
+        self.responder.note_ending(path, peer);
     }
 
     /// Another link to its host takes over, if there is one.

@@ -12,7 +12,7 @@ const VERSION: u16 = 2;
 
 /// What is said; descriptors go beside it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Speech {
+pub(super) enum ControlMessage {
     /// First of all, from who came.
     Hello { host: HostId },
     /// The answer, with the memory for news and the doorbell.
@@ -32,7 +32,7 @@ pub(super) enum Speech {
 /// The bytes of a message.
 pub(super) type Body = ArrayVec<u8, { 4 + Cookie::LEN }>;
 
-impl Speech {
+impl ControlMessage {
     /// As kind and bytes.
     pub(super) fn encode(self) -> (u16, Body) {
         let mut body = Body::new();
@@ -113,22 +113,22 @@ mod tests {
         let host = HostId::new(0xabc).unwrap();
         let cookie = Cookie::new(host, 7, Rights::Read, Key::from_bits(9), 4096);
         let all = [
-            Speech::Hello { host },
-            Speech::Welcome { host },
-            Speech::Map { request: 1, cookie },
-            Speech::Mapped { request: 2, tag: 3 },
-            Speech::Refused { request: 4 },
-            Speech::Unmap { tag: 5 },
-            Speech::Withdrawn { tag: 6 },
+            ControlMessage::Hello { host },
+            ControlMessage::Welcome { host },
+            ControlMessage::Map { request: 1, cookie },
+            ControlMessage::Mapped { request: 2, tag: 3 },
+            ControlMessage::Refused { request: 4 },
+            ControlMessage::Unmap { tag: 5 },
+            ControlMessage::Withdrawn { tag: 6 },
         ];
-        for speech in all {
-            let (kind, body) = speech.encode();
-            assert_eq!(Speech::decode(kind, &body), Some(speech));
-            assert_eq!(Speech::decode(kind, &body[..body.len() - 1]), None);
-            assert_eq!(Speech::decode(kind + 7, &body), None);
+        for control in all {
+            let (kind, body) = control.encode();
+            assert_eq!(ControlMessage::decode(kind, &body), Some(control));
+            assert_eq!(ControlMessage::decode(kind, &body[..body.len() - 1]), None);
+            assert_eq!(ControlMessage::decode(kind + 7, &body), None);
             let longer = [&body[..], &[0]].concat();
-            assert_eq!(Speech::decode(kind, &longer), None);
+            assert_eq!(ControlMessage::decode(kind, &longer), None);
         }
-        assert_eq!(Speech::decode(1, &[9, 0, 1, 0]), None, "another version");
+        assert_eq!(ControlMessage::decode(1, &[9, 0, 1, 0]), None, "another version");
     }
 }

@@ -9,7 +9,7 @@ use landfall_placement::{Area, Duration, Instant, Span};
 use landfall_transport::driver::Interest;
 use landfall_transport::memory::{LendRefusal, Regions};
 use landfall_transport::scatter::{Descriptor, Posted, Socket};
-pub(super) use lying::{Blocks, LyingLane, XdpRings};
+pub(super) use mapped::{Blocks, MappedPath, XdpRings};
 use spec_defrag::Receiver as Engine;
 
 use super::delivery::MemoryView;
@@ -17,11 +17,11 @@ use super::packet::Holder;
 
 #[cfg(feature = "nic")]
 mod hamachi;
-mod lying;
+mod mapped;
 
 #[cfg(feature = "io-uring")]
 #[cfg(feature = "nic")]
-pub(super) use hamachi::HamachiLane;
+pub(super) use hamachi::HamachiPath;
 
 /// What a lane could do in a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,14 +36,14 @@ pub(super) enum Moved {
 
 /// What the kernel counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Heard {
+pub(super) struct KernelCounts {
     pub(super) frames: u64,
     pub(super) dropped: u64,
     pub(super) calls: u64,
 }
 
 /// Frames, from an interface to an engine.
-pub(super) trait Lane: Send + std::fmt::Debug {
+pub(super) trait ReceivePath: Send + std::fmt::Debug {
     /// The names of the slots for heads and spilled bytes.
     fn slots(&self) -> (Area, Area);
 
@@ -67,7 +67,7 @@ pub(super) trait Lane: Send + std::fmt::Debug {
     fn look_again(&self) -> Option<Duration>;
 
     /// Frames since it was opened.
-    fn heard(&mut self) -> io::Result<Heard>;
+    fn heard(&mut self) -> io::Result<KernelCounts>;
 }
 
 #[cfg(feature = "io-uring")]
@@ -77,7 +77,7 @@ use landfall_transport::uring::UringBurst;
 pub(super) trait Receive: Send + std::fmt::Debug {
     fn receive(&mut self, posted: &mut Posted) -> io::Result<usize>;
     fn interest(&self) -> Interest;
-    fn heard(&mut self) -> io::Result<Heard>;
+    fn heard(&mut self) -> io::Result<KernelCounts>;
 }
 
 impl Receive for Socket {
@@ -89,10 +89,10 @@ impl Receive for Socket {
         self.interest()
     }
 
-    fn heard(&mut self) -> io::Result<Heard> {
+    fn heard(&mut self) -> io::Result<KernelCounts> {
         let told = self.statistics()?;
         let calls = self.counters().receive_calls;
-        Ok(Heard { frames: told.frames, dropped: told.dropped, calls })
+        Ok(KernelCounts { frames: told.frames, dropped: told.dropped, calls })
     }
 }
 
@@ -121,21 +121,21 @@ impl Receive for ThroughRing {
         self.socket.interest()
     }
 
-    fn heard(&mut self) -> io::Result<Heard> {
+    fn heard(&mut self) -> io::Result<KernelCounts> {
         Receive::heard(&mut self.socket)
     }
 }
 
 /// A lane of places that are posted: one call fills them.
 #[derive(Debug)]
-pub(super) struct PostedLane<S> {
+pub(super) struct PostedPath<S> {
     socket: S,
     posted: Posted,
     /// The engine's list is there, and its pages are pinned.
     is_posted: bool,
 }
 
-impl<S: Receive> PostedLane<S> {
+impl<S: Receive> PostedPath<S> {
     pub(super) fn new(socket: S, regions: &Regions, burst: u16) -> Result<Self, LendRefusal> {
         let posted = Posted::new(regions, burst.into())?;
         Ok(Self { socket, posted, is_posted: false })
@@ -161,7 +161,7 @@ impl<S: Receive> PostedLane<S> {
     }
 }
 
-impl<S: Receive> Lane for PostedLane<S> {
+impl<S: Receive> ReceivePath for PostedPath<S> {
     fn slots(&self) -> (Area, Area) {
         (self.posted.heads(), self.posted.spill())
     }
@@ -204,7 +204,7 @@ impl<S: Receive> Lane for PostedLane<S> {
         None
     }
 
-    fn heard(&mut self) -> io::Result<Heard> {
+    fn heard(&mut self) -> io::Result<KernelCounts> {
         self.socket.heard()
     }
 }

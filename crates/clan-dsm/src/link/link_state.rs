@@ -6,16 +6,16 @@ use landfall_placement::{
 
 use crate::address::{HostId, LinkId};
 use crate::error::{Ended, Reason};
-use crate::link::cargo::{Cargo, Room, Stored};
-use crate::link::meet::{self, Hello, Stage};
+use crate::link::frame_payload::{FramePayload, FrameRoom, Stored};
+use crate::link::handshake::{self, Hello, Stage};
 use crate::link::receiver::Receiver;
-use crate::link::sender::{Habits, Sender};
+use crate::link::sender::{Sender, SenderConfig};
 use crate::wire::frame::{Entry, Frame, FrameFlags, FrameHeader, FrameKind, HEADER_LEN, SUM_SLOT};
 
 /// What all links of an adapter have in common.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Common {
-    pub(crate) habits: Habits,
+pub(crate) struct LinkContext {
+    pub(crate) sender_config: SenderConfig,
     pub(crate) host: HostId,
     pub(crate) incarnation: u64,
     pub(crate) frames: u16,
@@ -28,7 +28,7 @@ pub(crate) struct Common {
     pub(crate) keep_alive: Option<Duration>,
 }
 
-impl Common {
+impl LinkContext {
     /// What this side says of itself.
     pub(crate) const fn hello(&self, stage: Stage, tag: u64) -> Hello {
         Hello {
@@ -117,7 +117,13 @@ pub(crate) struct Link<N> {
 }
 
 impl<N: Copy> Link<N> {
-    pub(crate) fn new(common: &Common, now: Instant, path: PathId, peer: Peer, tag: u64) -> Self {
+    pub(crate) fn new(
+        common: &LinkContext,
+        now: Instant,
+        path: PathId,
+        peer: Peer,
+        tag: u64,
+    ) -> Self {
         Self {
             id: LinkId::new((0, 0)),
             path,
@@ -126,7 +132,7 @@ impl<N: Copy> Link<N> {
             tag,
             other_tag: 0,
             theirs: None,
-            sender: Sender::new(&common.habits),
+            sender: Sender::new(&common.sender_config),
             receiver: Receiver::new(common.frames, common.early_bytes as usize),
             question: Some(Question::new(now)),
             held_back: None,
@@ -229,7 +235,7 @@ impl<N: Copy> Link<N> {
     /// What an acknowledgement or a frame of data says in its header.
     pub(crate) fn handle_header(
         &mut self,
-        common: &Common,
+        common: &LinkContext,
         now: Instant,
         frame: &Frame<'_>,
     ) -> Result<(), Refusal> {
@@ -237,7 +243,7 @@ impl<N: Copy> Link<N> {
         let is_stale = Serial32(header.ack).precedes(self.sender.acked());
         let more = if header.kind == FrameKind::Ack { frame.payload() } else { &[] };
         let is_late = header.flags.has(FrameFlags::LATE);
-        self.sender.handle_ack(&common.habits, now, header, more, is_late)?;
+        self.sender.handle_ack(&common.sender_config, now, header, more, is_late)?;
         self.handle_heard(now);
         if header.flags.has(FrameFlags::ASK) {
             self.receiver.hurry();
@@ -249,7 +255,7 @@ impl<N: Copy> Link<N> {
         if !is_held {
             self.held_back = None;
         } else if self.held_back.is_none() {
-            self.held_back = Some((now + self.sender.patience(&common.habits), 0));
+            self.held_back = Some((now + self.sender.patience(&common.sender_config), 0));
         }
         Ok(())
     }
@@ -257,11 +263,11 @@ impl<N: Copy> Link<N> {
     /// The next frame of this link.
     pub(crate) fn poll_transmit(
         &mut self,
-        common: &Common,
+        common: &LinkContext,
         now: Instant,
         out: &mut Outgoing<'_>,
-        cargo: &mut Cargo<N>,
-        load: &mut dyn FnMut(LinkId, &Room, &mut Cargo<N>),
+        payload: &mut FramePayload<N>,
+        load: &mut dyn FnMut(LinkId, &FrameRoom, &mut FramePayload<N>),
     ) -> Option<Transmit> {
         match self.state {
             State::Ended => None,
@@ -275,10 +281,10 @@ impl<N: Copy> Link<N> {
             State::Parting(reason) => {
                 self.take_question(now)?;
                 let to = self.theirs?.tag;
-                bare(FrameKind::Bye, to, &meet::bye(reason), self.peer, out.head)
+                bare(FrameKind::Bye, to, &handshake::bye(reason), self.peer, out.head)
             }
             State::Up => self
-                .poll_data(common, now, out, cargo, load)
+                .poll_data(common, now, out, payload, load)
                 .or_else(|| self.poll_ack(common, now, out)),
         }
     }
@@ -292,39 +298,39 @@ impl<N: Copy> Link<N> {
 
     fn poll_data(
         &mut self,
-        common: &Common,
+        common: &LinkContext,
         now: Instant,
         out: &mut Outgoing<'_>,
-        cargo: &mut Cargo<N>,
-        load: &mut dyn FnMut(LinkId, &Room, &mut Cargo<N>),
+        payload: &mut FramePayload<N>,
+        load: &mut dyn FnMut(LinkId, &FrameRoom, &mut FramePayload<N>),
     ) -> Option<Transmit> {
-        let habits = &common.habits;
+        let sender_config = &common.sender_config;
         let unit = out.limits.unit.min(u32::from(u16::MAX));
-        self.paced = self.sender.paced_until(habits, now);
-        cargo.clear();
-        let seq = match self.sender.next_lost(habits, now) {
+        self.paced = self.sender.paced_until(sender_config, now);
+        payload.clear();
+        let seq = match self.sender.next_lost(sender_config, now) {
             Some(seq) => seq,
-            None if self.sender.may_send(habits, now, unit) => {
+            None if self.sender.may_send(sender_config, now, unit) => {
                 let head = out.head.len().min(usize::from(out.limits.head));
-                let room = Room::of(head, unit as usize, self.peer_xoff);
+                let room = FrameRoom::of(head, unit as usize, self.peer_xoff);
                 if room.head.min(room.unit) < Entry::LEN {
                     return None;
                 }
-                load(self.id, &room, cargo);
-                self.sender.load(habits, now, cargo)?
+                load(self.id, &room, payload);
+                self.sender.load(sender_config, now, payload)?
             }
             None => return None,
         };
-        let stored = self.sender.write(habits, now, seq, out.head, out.from)?;
-        let is_last = stored.spans > 0 && cargo.is_last
-            || self.sender.in_flight() == 1 && !self.sender.has_room(habits, unit.into());
+        let stored = self.sender.write(sender_config, now, seq, out.head, out.from)?;
+        let is_last = stored.spans > 0 && payload.is_last
+            || self.sender.in_flight() == 1 && !self.sender.has_room(sender_config, unit.into());
         let flags = if is_last { FrameFlags::ASK } else { FrameFlags::default() };
         Some(self.finish_data(common, seq, &stored, flags, out.head))
     }
 
     fn finish_data(
         &mut self,
-        common: &Common,
+        common: &LinkContext,
         seq: Serial32,
         stored: &Stored,
         flags: FrameFlags,
@@ -346,7 +352,7 @@ impl<N: Copy> Link<N> {
             segment: None,
             checksum: has_sum.then_some(SUM_SLOT),
             sum_only: 0,
-            ecn: if common.habits.yields { Ecn::Capable0 } else { Ecn::NotCapable },
+            ecn: if common.sender_config.yields { Ecn::Capable0 } else { Ecn::NotCapable },
             ticket: if holds { Ticket::new(seq.0, 0) } else { Ticket::new(0, 1) },
         }
     }
@@ -354,7 +360,7 @@ impl<N: Copy> Link<N> {
     /// An acknowledgement, or a question whether the other side is there.
     fn poll_ack(
         &mut self,
-        common: &Common,
+        common: &LinkContext,
         now: Instant,
         out: &mut Outgoing<'_>,
     ) -> Option<Transmit> {
@@ -375,7 +381,7 @@ impl<N: Copy> Link<N> {
     }
 
     /// What every frame says of what has arrived.
-    fn header(&mut self, common: &Common, kind: FrameKind, flags: FrameFlags) -> FrameHeader {
+    fn header(&mut self, common: &LinkContext, kind: FrameKind, flags: FrameFlags) -> FrameHeader {
         let (ack, sack) = self.receiver.ack();
         let is_late = self.receiver.note_acked();
         let late = if is_late { FrameFlags::LATE } else { FrameFlags::default() };
@@ -395,7 +401,7 @@ impl<N: Copy> Link<N> {
     }
 
     /// Time passed. Says why the link is over, if it is.
-    pub(crate) fn handle_timeout(&mut self, common: &Common, now: Instant) -> Option<Ended> {
+    pub(crate) fn handle_timeout(&mut self, common: &LinkContext, now: Instant) -> Option<Ended> {
         let patience = self.question_patience(common);
         let is_silent = now.since(self.heard) >= common.silence;
         if let Some(question) = &mut self.question
@@ -419,18 +425,19 @@ impl<N: Copy> Link<N> {
         }
         self.receiver.handle_timeout(now);
         self.paced = self.paced.filter(|until| *until > now);
-        if self.sender.timeout_at(&common.habits).is_some_and(|at| at <= now) {
+        if self.sender.timeout_at(&common.sender_config).is_some_and(|at| at <= now) {
             self.strikes = self.strikes.saturating_add(1);
             if self.strikes > common.give_up_after && is_silent {
                 return Some(Ended::Silent);
             }
-            self.sender.handle_timeout(&common.habits, now);
+            self.sender.handle_timeout(&common.sender_config, now);
         }
         if let Some((at, times)) = self.held_back
             && at <= now
         {
             self.ask(now);
-            let next = self.sender.patience(&common.habits).saturating_mul(1 << times.min(4));
+            let next =
+                self.sender.patience(&common.sender_config).saturating_mul(1 << times.min(4));
             self.held_back = Some((now + next, times.saturating_add(1)));
         }
         if self.sender.is_idle() && self.idle_until(common).is_some_and(|at| at <= now) {
@@ -439,26 +446,26 @@ impl<N: Copy> Link<N> {
         None
     }
 
-    fn question_patience(&self, common: &Common) -> Duration {
+    fn question_patience(&self, common: &LinkContext) -> Duration {
         match self.state {
-            State::Up => self.sender.patience(&common.habits),
-            _ => common.habits.retry_after,
+            State::Up => self.sender.patience(&common.sender_config),
+            _ => common.sender_config.retry_after,
         }
     }
 
-    fn idle_until(&self, common: &Common) -> Option<Instant> {
+    fn idle_until(&self, common: &LinkContext) -> Option<Instant> {
         common.keep_alive.map(|keep_alive| self.heard + keep_alive)
     }
 
     /// When [`Self::handle_timeout`], or [`Self::poll_transmit`], has something
     /// to do that nothing else will bring about.
-    pub(crate) fn poll_timeout(&self, common: &Common) -> Option<Instant> {
+    pub(crate) fn poll_timeout(&self, common: &LinkContext) -> Option<Instant> {
         let patience = || self.question_patience(common);
         let question = self.question.as_ref().map(|question| question.repeat_at(patience()));
         if self.state != State::Up {
             return question;
         }
-        let repeat = self.sender.timeout_at(&common.habits);
+        let repeat = self.sender.timeout_at(&common.sender_config);
         let idle =
             if repeat.is_none() && question.is_none() { self.idle_until(common) } else { None };
         let held_back = self.held_back.map(|(at, _)| at);

@@ -3,15 +3,15 @@
 use landfall_placement::{Instant, Refusal};
 
 use super::Nic;
-use super::line::Line;
+use super::link_table::LinkState;
 use crate::address::{Address, HostId};
 use crate::address::{ApertureId, DmaId, LinkId, WriteId};
 use crate::cookie::Access;
 use crate::endpoint::OutOfBand;
 use crate::error::{Ended, Reason};
 use crate::event::Event;
-use crate::link::News;
-use crate::transfer::reads::Asked;
+use crate::link::LinkUpdate;
+use crate::transfer::reads::PeerRead;
 use crate::tripwire::Place;
 use crate::wire::{Command, ReplyTo};
 
@@ -34,12 +34,12 @@ impl Nic {
     /// Takes note of links that came, have something to tell, or went.
     #[inline]
     pub(super) fn hear_links(&mut self, now: Instant) {
-        while let Some(news) = self.links.poll_news() {
-            match news {
-                News::Up { link, host } => self.link_up(now, link, host),
-                News::Notes { link } => self.arrived(link),
-                News::Down { link, why } => self.link_down(link, why),
-                News::Gone { link } => self.link_gone(link),
+        while let Some(updates) = self.links.poll_news() {
+            match updates {
+                LinkUpdate::Up { link, host } => self.link_up(now, link, host),
+                LinkUpdate::Notes { link } => self.arrived(link),
+                LinkUpdate::Down { link, why } => self.link_down(link, why),
+                LinkUpdate::Gone { link } => self.link_gone(link),
             }
         }
     }
@@ -63,7 +63,7 @@ impl Nic {
     pub(super) fn new_line(&mut self, link: LinkId) -> bool {
         let is_promised = self.events.promise();
         if is_promised {
-            let mut line = Line::new(link, self.config.write_buffer);
+            let mut line = LinkState::new(link, self.config.write_buffer);
             line.is_promised = true;
             if let Some(native) = &self.native {
                 line.writes.send_packets(native.pio_burst());
@@ -166,7 +166,7 @@ impl Nic {
     /// Nobody holds anything of it any more: what was accepted before its end is in its
     /// place, and what that touches was told.
     pub(super) fn link_gone(&mut self, link: LinkId) {
-        debug_assert!(self.lines.get(link).is_none_or(Line::is_settled), "{link:?} is in use");
+        debug_assert!(self.lines.get(link).is_none_or(LinkState::is_settled), "{link:?} is in use");
         self.end_questions(link);
         self.lines.remove(link);
     }
@@ -230,7 +230,7 @@ impl Nic {
         match Command::parse(address, parameters)? {
             Command::Read { from, len, reply } => {
                 let ReplyTo { slot, nonce } = reply;
-                let asked = Asked { address: from, len: u64::from(len), slot, nonce };
+                let asked = PeerRead { address: from, len: u64::from(len), slot, nonce };
                 self.asked(link, asked);
             }
             Command::ReadRefused { reply: ReplyTo { slot, nonce }, reason } => {
@@ -265,7 +265,7 @@ impl Nic {
     }
 
     /// The other side wants to read.
-    fn asked(&mut self, link: LinkId, asked: Asked) {
+    fn asked(&mut self, link: LinkId, asked: PeerRead) {
         let most = self.config.reads.min(super::MOST_ASKED);
         let Self { lines, memory, .. } = self;
         let Some(line) = lines.get_mut(link) else { return };
