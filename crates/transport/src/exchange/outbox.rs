@@ -436,7 +436,7 @@ impl Outbox {
     /// the engine is to hear when they are out of its hands, of which there is one at most in
     /// a [`front_run`](Self::front_run).
     pub(crate) fn hand_over(&mut self, count: usize) -> Option<Ticket> {
-        let ticket = self.waiting.drain(..count).filter_map(|unit| unit.ticket).last();
+        let ticket = self.waiting.drain(..count).filter_map(|unit| unit.ticket).next_back();
         if self.waiting.is_empty() {
             self.pins.release();
         }

@@ -253,8 +253,8 @@ impl Neighbour {
         if read > self.read {
             (self.read, self.read_at) = (read, now);
         }
-        while let Some(told) = self.told.pop_front_if(|told| told.end <= read) {
-            if let Some(ticket) = told.ticket {
+        while self.told.front().is_some_and(|told| told.end <= read) {
+            if let Some(ticket) = self.told.pop_front().and_then(|told| told.ticket) {
                 engine.handle_sent(now, ticket);
             }
         }

@@ -369,9 +369,10 @@ fn credentials(header: &libc::msghdr) -> Option<libc::ucred> {
     while let Some(control) = unsafe { next.as_ref() } {
         // SAFETY: this computes from a number.
         let whole = unsafe { libc::CMSG_LEN(size_of::<libc::ucred>() as libc::c_uint) } as usize;
+        let len: usize = control.cmsg_len as _;
         let is_it = (control.cmsg_level, control.cmsg_type)
             == (libc::SOL_SOCKET, libc::SCM_CREDENTIALS)
-            && control.cmsg_len as usize >= whole;
+            && len >= whole;
         if is_it {
             // SAFETY: so many bytes are there, by its length; they need not be aligned.
             return Some(unsafe {
