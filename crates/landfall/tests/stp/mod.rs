@@ -8,6 +8,7 @@ mod exchange;
 mod memory_back;
 mod minimal_peer;
 mod progress;
+mod same_host;
 mod shards;
 mod strangers;
 mod transfers;

@@ -36,6 +36,7 @@
 //! What does not live here: I/O, protocols, who waits for what.
 
 mod arena;
+mod exported;
 mod grant;
 mod mapped;
 mod mapping;
@@ -49,6 +50,7 @@ mod slot;
 mod words;
 
 pub use arena::{Arena, ArenaConfig, ArenaError};
+pub(crate) use exported::{ExportedFile, changes as exported_changes, file_at, is_mapped};
 pub(crate) use grant::Loans;
 pub use grant::{AccessError, LendError, LendRefusal, Rights, TakeBackError};
 pub use mapped::MappedMemory;
