@@ -106,7 +106,7 @@ impl Nic {
                 self.touched(aperture, at, len, Access::Write);
             }
             PacketEffect::Aperture { address, .. } => {
-                self.complain(link, address, Reason::MemoryFailed)
+                self.complain(link, address, Reason::MemoryFailed);
             }
             PacketEffect::Read { read, len } => {
                 if let Some(over) = self.reads.landed(read, len, is_there) {
