@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use arrayvec::ArrayVec;
 use clan_dsm::Reason;
-use landfall_transport::memory::{SharedMemory, SharedMemoryError};
+use landfall_transport::memory::{Piece, SharedMemory, SharedMemoryError};
 
 use super::Node;
 use super::tripwire::Wire;
@@ -42,6 +42,7 @@ pub(super) fn system(error: SharedMemoryError) -> Error {
         SharedMemoryError::OutOfBounds { offset, len, size } => {
             Error::OutOfBounds { offset, len: len as u64, size }
         }
+        SharedMemoryError::Misaligned { offset, .. } => Error::Unaligned(offset),
         _ => Error::BadConfig("memory has at least one byte"),
     }
 }
@@ -149,6 +150,10 @@ impl Local for ThreadsLocal {
     #[inline]
     fn copy_in(&self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
         self.0.0.memory.copy_in(offset, bytes).map_err(system)
+    }
+
+    fn piece(&self, part: Range<u64>) -> Result<Option<Piece>, Error> {
+        Piece::of(&self.0.0.memory, part).map(Some).map_err(system)
     }
 }
 
@@ -259,6 +264,14 @@ impl Remote for ThreadsRemote {
         }
         self.requests += 1;
         Ok(Dma(self.requests))
+    }
+
+    fn piece(&mut self, part: Range<u64>) -> Result<Option<Piece>, Error> {
+        self.check_for(Rights::Write)?;
+        let len = part.end.saturating_sub(part.start);
+        let piece = Piece::of(&self.aperture.memory, part.clone()).map_err(system)?;
+        self.note(part.start, len);
+        Ok(Some(piece))
     }
 
     #[inline]

@@ -7,11 +7,18 @@
 use arrayvec::ArrayVec;
 use clan_dsm::{Cookie, HostId};
 
+use super::directory::MAX_NAME;
+
 /// The version of all this. Processes that speak another one do not talk.
-const VERSION: u16 = 2;
+const VERSION: u16 = 3;
+
+/// A name that is offered.
+pub(super) type Name = ArrayVec<u8, MAX_NAME>;
+/// What those say who find a name, and the answer.
+pub(super) type Greeting = ArrayVec<u8, { ControlMessage::MAX_GREETING }>;
 
 /// What is said; descriptors go beside it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ControlMessage {
     /// First of all, from who came.
     Hello { host: HostId },
@@ -27,14 +34,21 @@ pub(super) enum ControlMessage {
     Unmap { tag: u32 },
     /// What was mapped is withdrawn.
     Withdrawn { tag: u32 },
+    /// Asks those who offer this name.
+    Ask { request: u32, name: Name, greeting: Greeting },
+    /// Their answer.
+    Answered { request: u32, answer: Greeting },
 }
 
 /// The bytes of a message.
-pub(super) type Body = ArrayVec<u8, { 4 + Cookie::LEN }>;
+pub(super) type Body = ArrayVec<u8, { 5 + MAX_NAME + ControlMessage::MAX_GREETING }>;
 
 impl ControlMessage {
+    /// The most bytes that are said to who offers a name, and answered.
+    pub(super) const MAX_GREETING: usize = 128;
+
     /// As kind and bytes.
-    pub(super) fn encode(self) -> (u16, Body) {
+    pub(super) fn encode(&self) -> (u16, Body) {
         let mut body = Body::new();
         let mut add = |bytes: &[u8]| {
             // The longest fits: see `Body`.
@@ -68,6 +82,18 @@ impl ControlMessage {
                 add(&tag.to_le_bytes());
                 7
             }
+            Self::Ask { request, name, greeting } => {
+                add(&request.to_le_bytes());
+                add(&[name.len() as u8]);
+                add(name);
+                add(greeting);
+                8
+            }
+            Self::Answered { request, answer } => {
+                add(&request.to_le_bytes());
+                add(answer);
+                9
+            }
         };
         (kind, body)
     }
@@ -97,6 +123,12 @@ impl ControlMessage {
             (5, []) => Self::Refused { request: number },
             (6, []) => Self::Unmap { tag: number },
             (7, []) => Self::Withdrawn { tag: number },
+            (8, [len, rest @ ..]) => {
+                let (name, greeting) = rest.split_at_checked(usize::from(*len))?;
+                let name = name.try_into().ok()?;
+                Self::Ask { request: number, name, greeting: greeting.try_into().ok()? }
+            }
+            (9, answer) => Self::Answered { request: number, answer: answer.try_into().ok()? },
             _ => return None,
         })
     }
@@ -123,12 +155,42 @@ mod tests {
         ];
         for control in all {
             let (kind, body) = control.encode();
-            assert_eq!(ControlMessage::decode(kind, &body), Some(control));
+            assert_eq!(ControlMessage::decode(kind, &body), Some(control.clone()));
             assert_eq!(ControlMessage::decode(kind, &body[..body.len() - 1]), None);
-            assert_eq!(ControlMessage::decode(kind + 7, &body), None);
+            assert_eq!(ControlMessage::decode(kind + 9, &body), None);
             let longer = [&body[..], &[0]].concat();
             assert_eq!(ControlMessage::decode(kind, &longer), None);
         }
         assert_eq!(ControlMessage::decode(1, &[9, 0, 1, 0]), None, "another version");
+    }
+
+    /// These end with as many bytes as there are, up to a bound.
+    #[test]
+    fn names_and_what_is_said_to_them_have_their_bounds() {
+        let bytes = |len: usize| vec![7; len];
+        for len in [0, 1, MAX_NAME] {
+            for greeting in [0, 1, ControlMessage::MAX_GREETING] {
+                let (name, greeting) = (bytes(len), bytes(greeting));
+                let answer = greeting[..].try_into().unwrap();
+                let ask = ControlMessage::Ask {
+                    request: 9,
+                    name: name[..].try_into().unwrap(),
+                    greeting: greeting[..].try_into().unwrap(),
+                };
+                for control in [ask, ControlMessage::Answered { request: 9, answer }] {
+                    let (kind, body) = control.encode();
+                    assert_eq!(ControlMessage::decode(kind, &body), Some(control));
+                }
+            }
+        }
+        let ask = |len: u8, there: usize| {
+            let body = [&[0, 0, 0, 0, len][..], &bytes(there)].concat();
+            ControlMessage::decode(8, &body)
+        };
+        assert!(ask(5, 4).is_none(), "a name that is not all there");
+        assert!(ask(65, 65).is_none(), "a name that is too long");
+        assert!(ask(64, 64 + 129).is_none(), "more than is said");
+        assert!(ControlMessage::decode(8, &[0; 4]).is_none());
+        assert!(ControlMessage::decode(9, &bytes(4 + 129)).is_none());
     }
 }

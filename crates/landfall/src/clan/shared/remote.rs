@@ -8,12 +8,12 @@ use std::ops::Range;
 use std::os::fd::AsFd;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, SeqCst};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use landfall_transport::memory::{SharedMemory, SharedView};
-use landfall_transport::shm::rendezvous::{Channel, RendezvousError};
+use landfall_transport::memory::{Piece, SharedMemory, SharedView};
+use landfall_transport::shm::rendezvous::Channel;
 use landfall_transport::shm::wake::DoorbellId;
 use landfall_transport::shm::watched::{Hits, ReadOnly, Writer};
 
@@ -31,7 +31,7 @@ use crate::clan::{Cookie, Error, Rights};
 /// store into it; who waits at a tripwire is told with the next commit.
 pub struct SharedRemote {
     pub(super) host: Arc<Host>,
-    window: Arc<Window>,
+    pub(super) window: Arc<Window>,
     cookie: Cookie,
     memory: Memory,
     requests: u64,
@@ -120,9 +120,13 @@ impl Remote for SharedRemote {
         if let Some(offset) = [offset, range.start, range.end].into_iter().find(unaligned) {
             return Err(Error::Unaligned(offset));
         }
-        self.writer()?.write_from(offset, from.piece(), range).map_err(trouble::memory)?;
+        self.writer()?.write_from(offset, from.memory(), range).map_err(trouble::memory)?;
         self.requests += 1;
         Ok(Dma(self.requests))
+    }
+
+    fn piece(&mut self, part: Range<u64>) -> Result<Option<Piece>, Error> {
+        self.writer()?.piece(part).map(Some).map_err(trouble::memory)
     }
 
     #[inline]
@@ -183,6 +187,8 @@ pub(super) struct PeerProcess {
     pub(super) channel: Channel,
     /// What it maps, and how often: all of which it may tell news.
     granted: Mutex<BTreeMap<u32, Grant>>,
+    /// Where its news come, once it has greeted.
+    inlet: OnceLock<Weak<Inlet>>,
     has_greeted: AtomicBool,
 }
 
@@ -194,8 +200,13 @@ struct Grant {
 /// The news of one guest.
 pub(super) struct Inlet {
     pub(super) guest: Arc<PeerProcess>,
+    pub(super) news: Mutex<Incoming>,
+    doorbell: DoorbellId,
+}
+
+/// What one guest tells.
+pub(super) struct Incoming {
     pub(super) hits: Hits,
-    pub(super) doorbell: DoorbellId,
     /// It wrote what cannot be, and is heard no more.
     pub(super) is_corrupt: bool,
 }
@@ -205,7 +216,8 @@ pub(super) struct CloseGuard;
 
 impl PeerProcess {
     pub(super) fn new(channel: Channel) -> Self {
-        Self { channel, granted: Mutex::default(), has_greeted: AtomicBool::new(false) }
+        let (granted, inlet) = (Mutex::default(), OnceLock::new());
+        Self { channel, granted, inlet, has_greeted: AtomicBool::new(false) }
     }
 
     /// Answers all that it has said.
@@ -227,6 +239,17 @@ impl PeerProcess {
                 }
                 ControlMessage::Map { request, cookie } if self.has_greeted.load(Acquire) => {
                     self.map(node, request, &cookie)
+                }
+                ControlMessage::Ask { request, name, greeting }
+                    if self.has_greeted.load(Acquire) =>
+                {
+                    match node.named(&name) {
+                        Some(service) => {
+                            service.ask(self, request, greeting);
+                            Ok(())
+                        }
+                        None => self.say(&ControlMessage::Refused { request }),
+                    }
                 }
                 ControlMessage::Unmap { tag } => {
                     // Its last news are read while it still may tell them.
@@ -253,15 +276,24 @@ impl PeerProcess {
             node.sleeper.remove(doorbell);
             return Err(CloseGuard);
         }
-        let guest = Arc::clone(self);
-        locked(&node.inbox).push(Inlet { guest, hits, doorbell, is_corrupt: false });
+        let news = Mutex::new(Incoming { hits, is_corrupt: false });
+        let inlet = Arc::new(Inlet { guest: Arc::clone(self), news, doorbell });
+        // It greets once: nothing is there yet.
+        let _ = self.inlet.set(Arc::downgrade(&inlet));
+        locked(&node.inbox).push(inlet);
         Ok(())
+    }
+
+    /// Where its news come, until it is dismissed.
+    fn inlet(&self) -> Option<Arc<Inlet>> {
+        self.inlet.get().and_then(Weak::upgrade)
     }
 
     /// Checks key and rights, and only then hands over the memory.
     fn map(&self, node: &Node, request: u32, cookie: &Cookie) -> Result<(), CloseGuard> {
-        let Some(aperture) = node.find(cookie) else {
-            return self.say(ControlMessage::Refused { request });
+        let may = |aperture: &Arc<Aperture>| aperture.is_for(&self.channel.peer());
+        let Some(aperture) = node.find(cookie).filter(may) else {
+            return self.say(&ControlMessage::Refused { request });
         };
         let tag = aperture.tag;
         let mut granted = locked(&self.granted);
@@ -269,7 +301,12 @@ impl PeerProcess {
             .entry(tag)
             .or_insert_with(|| Grant { aperture: Arc::clone(&aperture), count: 0 });
         grant.count = grant.count.checked_add(1).ok_or(CloseGuard)?;
+        let is_first = grant.count == 1;
         drop(granted);
+        if is_first {
+            // Before it can write there: from now on whoever arms looks at its news.
+            aperture.add_reader(self.inlet().ok_or(CloseGuard)?);
+        }
         let (kind, body) = ControlMessage::Mapped { request, tag }.encode();
         let fds = [aperture.watched.data().fd(), aperture.watched.filter_fd()];
         self.channel.send(kind, &body, &fds).map_err(|_| CloseGuard)?;
@@ -277,6 +314,8 @@ impl PeerProcess {
         // to have it.
         if aperture.is_withdrawn() {
             self.tell_withdrawn(tag);
+        } else if !aperture.is_for(&self.channel.peer()) {
+            self.bar(tag);
         }
         Ok(())
     }
@@ -285,8 +324,10 @@ impl PeerProcess {
         let mut granted = locked(&self.granted);
         let Some(grant) = granted.get_mut(&tag) else { return };
         grant.count -= 1;
-        if grant.count == 0 {
-            granted.remove(&tag);
+        let last = if grant.count == 0 { granted.remove(&tag) } else { None };
+        drop(granted);
+        if let Some(last) = last {
+            last.aperture.remove_reader(self);
         }
     }
 
@@ -304,7 +345,7 @@ impl PeerProcess {
 
     pub(super) fn tell_withdrawn(&self, tag: u32) {
         if locked(&self.granted).contains_key(&tag)
-            && self.say(ControlMessage::Withdrawn { tag }).is_err()
+            && self.say(&ControlMessage::Withdrawn { tag }).is_err()
         {
             // It does not listen, and shall know all the same.
             self.hang_up();
@@ -316,11 +357,24 @@ impl PeerProcess {
         self.channel.hang_up();
     }
 
-    fn say(&self, control: ControlMessage) -> Result<(), CloseGuard> {
+    fn say(&self, control: &ControlMessage) -> Result<(), CloseGuard> {
+        self.tell(control).map_err(|_| CloseGuard)
+    }
+
+    /// The same for threads of the program.
+    pub(super) fn tell(&self, control: &ControlMessage) -> Result<(), Error> {
         let (kind, body) = control.encode();
-        match self.channel.send(kind, &body, &[]) {
-            Ok(()) => Ok(()),
-            Err(RendezvousError::System { .. }) | Err(_) => Err(CloseGuard),
+        self.channel.send(kind, &body, &[]).map_err(trouble::rendezvous)
+    }
+
+    /// This memory is withdrawn from it, and from nobody else.
+    pub(super) fn bar(&self, tag: u32) {
+        let granted = locked(&self.granted).remove(&tag);
+        if let Some(granted) = granted {
+            granted.aperture.remove_reader(self);
+            if self.tell(&ControlMessage::Withdrawn { tag }).is_err() {
+                self.hang_up();
+            }
         }
     }
 
@@ -335,7 +389,8 @@ impl PeerProcess {
             node.sleeper.remove(inlet.doorbell);
         }
         self.hang_up();
-        locked(&self.granted).clear();
+        let granted = std::mem::take(&mut *locked(&self.granted));
+        granted.into_values().for_each(|grant| grant.aperture.remove_reader(self));
     }
 }
 

@@ -87,7 +87,7 @@ impl Service {
                 {
                     self.dismiss(number);
                 } else if let Some(host) = self.hosts.get(&number)
-                    && !host.listen()
+                    && !host.listen(&self.node)
                 {
                     self.lose(number);
                 }
@@ -200,5 +200,6 @@ impl Service {
         guests.into_iter().for_each(|number| self.dismiss(number));
         self.node.sleeper.wake();
         self.node.call_queues();
+        self.node.end_names();
     }
 }

@@ -156,7 +156,7 @@ impl Tripwire for SharedTripwire {
     fn arm(&self) {
         let wire = &self.0;
         // What came before is not what it waits for.
-        wire.aperture.node.drain();
+        wire.aperture.drain();
         wire.state.store(ARMED, SeqCst);
         locked(&wire.armed).get_or_insert_with(|| wire.listen());
         fence(SeqCst);
@@ -170,7 +170,7 @@ impl Tripwire for SharedTripwire {
 
     fn has_fired(&self) -> bool {
         if !self.0.is_fired() {
-            self.0.aperture.node.drain();
+            self.0.aperture.drain();
         }
         self.0.is_fired()
     }

@@ -9,6 +9,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::{Config, Place};
+use crate::clan::layer::any::{Waitable, readiness};
 use crate::clan::layer::ring;
 use crate::clan::layer::ring::Producer;
 use crate::clan::layer::waiting::{Connect, Half, Joint, Side, Waiting};
@@ -21,10 +22,10 @@ const ELEMENTS_PER_GLANCE_AT_THE_CLOCK: u64 = 8;
 /// Puts elements in. Dropping it ends the queue, after the last of them.
 #[derive(Debug)]
 pub struct Sender<F: Fabric> {
-    side: Producer<F>,
-    waiting: Waiting<F>,
-    place: Place,
-    element: usize,
+    pub(super) side: Producer<F>,
+    pub(super) waiting: Waiting<F>,
+    pub(super) place: Place,
+    pub(super) element: usize,
     batch: u64,
     within: Duration,
     /// When the first element that is not published was put in.
@@ -46,8 +47,10 @@ impl<F: Fabric> Connect<F> for Sender<F> {
         let Joint { fabric, local, remote } = joint;
         let words = ring::READ..ring::CLOSED + WORD;
         let wire = fabric.watch(&local, words, Access::Write, Some(&remote))?;
+        let mut side = Producer::new(local, remote, u64::from(config.capacity));
+        side.set_layout(config.layout);
         Ok(Self {
-            side: Producer::new(local, remote, u64::from(config.capacity)),
+            side,
             waiting: Waiting::new(fabric, config.wait, wire),
             place: Place::first(&config),
             element: config.element as usize,
@@ -187,6 +190,12 @@ impl<F: Fabric> Sender<F> {
         FlushingSender::new(self)
     }
 
+    /// How many elements the receiver has not taken out, as far as it has said: it does in
+    /// quarters of the queue, and when it looks for more and finds none.
+    pub fn under_way(&mut self) -> u64 {
+        self.side.under_way()
+    }
+
     /// Waits until the receiver has got all, and has said so: it does when it looks for
     /// more, or is dropped.
     ///
@@ -221,6 +230,17 @@ impl<F: Fabric> Sender<F> {
     #[inline]
     fn fill(&mut self, elements: &[u8], count: u64) -> Result<(), Error> {
         self.side.write(self.place.at, elements)?;
+        self.filled(count)
+    }
+
+    /// The element was written into its place, for which there was room.
+    #[inline]
+    pub(super) fn fill_in_place(&mut self) -> Result<(), Error> {
+        self.filled(1)
+    }
+
+    #[inline]
+    fn filled(&mut self, count: u64) -> Result<(), Error> {
         self.place.advance(count);
         self.side.advance(count);
         let unpublished = self.side.unpublished();
@@ -240,7 +260,7 @@ impl<F: Fabric> Sender<F> {
     }
 
     /// The element is in: a way that is full delays the publication only.
-    fn publish_if_possible(&mut self) -> Result<(), Error> {
+    pub(super) fn publish_if_possible(&mut self) -> Result<(), Error> {
         match self.publish() {
             Err(Error::Busy) => Ok(()),
             other => other,
@@ -254,6 +274,16 @@ impl<F: Fabric> Sender<F> {
     async fn make_room_async(&mut self) -> Result<(), Error> {
         let remote = self.side.remote();
         std::future::poll_fn(|context| remote.poll_reached(Stage::Room, context)).await
+    }
+}
+
+impl<F: Fabric> Waitable<F> for Sender<F> {
+    fn tripwire(&self) -> &F::Tripwire {
+        self.waiting.tripwire()
+    }
+
+    fn is_ready(&mut self) -> Result<bool, Error> {
+        readiness(self.side.room(1))
     }
 }
 

@@ -41,18 +41,16 @@
 //! # Ok::<(), landfall::clan::Error>(())
 //! ```
 //!
-//! The side that publishes.
-//!
-//! The side that listens.
+//! What does not live here: waking those who wait for several things at once.
 
-use std::time::Instant;
+mod subscriber;
 
 use landfall_transport::Wait;
 
-use crate::clan::layer::waiting::{Connect, Half, Joint, Side, Waiting};
-use crate::clan::{
-    Access, Cookie, Error, Fabric, Group, Local, Misbehaviour, Remote, Rights, WORD,
-};
+use crate::clan::layer::place::Place;
+use crate::clan::{Cookie, Error, Fabric, Group, Local, Remote, Rights, WORD};
+
+pub use subscriber::{Publication, Sight, Subscriber};
 
 const LATEST: u64 = 0;
 const BASE: u64 = WORD;
@@ -92,13 +90,13 @@ impl Config {
         Self { wait, ..self }
     }
 
-    fn stride(&self) -> u64 {
-        BYTES + u64::from(self.most).next_multiple_of(WORD)
+    const fn stride(&self) -> u64 {
+        BYTES + (self.most as u64).next_multiple_of(WORD)
     }
 
     /// Where the slot of a publication begins.
-    fn slot(&self, number: u64) -> u64 {
-        SLOTS + number % u64::from(self.slots) * self.stride()
+    const fn slot(&self, number: u64) -> u64 {
+        SLOTS + number % (self.slots as u64) * self.stride()
     }
 
     fn subscriber_len(&self) -> Result<u64, Error> {
@@ -277,6 +275,37 @@ impl<F: Fabric> Publisher<F> {
         if failed { Err(Error::NodeGone) } else { Ok(delivery) }
     }
 
+    /// Publishes what `fill` writes into the memory of each subscriber: it is called for each
+    /// of them, and has to write the same `len` bytes. Members of a group are written to one
+    /// by one, too.
+    ///
+    /// # Errors
+    /// It is too long, or this node does not run any more. What `fill` returns for a
+    /// subscriber makes it miss this one.
+    pub fn publish_with(
+        &mut self,
+        len: usize,
+        mut fill: impl FnMut(&mut Place<'_, F::Remote>) -> Result<(), Error>,
+    ) -> Result<Delivery, Error> {
+        let (len, most) = (len as u64, u64::from(self.config.most));
+        if len > most {
+            return Err(Error::TooLong { len, most });
+        }
+        let number = self.published;
+        let slot = self.config.slot(number);
+        let mut delivery = Delivery::default();
+        let mut failed = false;
+        self.subscribers.retain_mut(|Reader { remote, .. }| {
+            let result = put_with(remote, slot, number, len, |remote| {
+                fill(&mut Place::new(remote, slot + BYTES, len))
+            });
+            failed |= matches!(result, Err(Error::NodeGone));
+            delivery.count(&result)
+        });
+        self.published += 1;
+        if failed { Err(Error::NodeGone) } else { Ok(delivery) }
+    }
+
     /// Those who have joined are members from now on.
     fn take_in(&mut self) {
         let Some(group) = &mut self.group else { return };
@@ -322,9 +351,20 @@ impl<F: Fabric> Publisher<F> {
 
 /// Writes one slot. What is cut off by a full way leaves a stamp that says so.
 fn put<R: Remote>(remote: &mut R, slot: u64, number: u64, bytes: &[u8]) -> Result<(), Error> {
+    let len = bytes.len() as u64;
+    put_with(remote, slot, number, len, |remote| remote.write(slot + BYTES, bytes))
+}
+
+fn put_with<R: Remote>(
+    remote: &mut R,
+    slot: u64,
+    number: u64,
+    len: u64,
+    fill: impl FnOnce(&mut R) -> Result<(), Error>,
+) -> Result<(), Error> {
     remote.store(slot, incomplete(number))?;
-    remote.store(slot + LEN, bytes.len() as u64)?;
-    remote.write(slot + BYTES, bytes)?;
+    remote.store(slot + LEN, len)?;
+    fill(remote)?;
     remote.store(slot, complete(number))?;
     remote.store(LATEST, number + 2)?;
     remote.commit()
@@ -336,216 +376,5 @@ impl<F: Fabric> Drop for Publisher<F> {
             // Whoever cannot be told finds the publisher gone.
             let _ = remote.store(END, 1).and_then(|()| remote.commit());
         }
-    }
-}
-
-/// Gets publications, in their order, except those that it was too late for.
-#[derive(Debug)]
-pub struct Subscriber<F: Fabric> {
-    side: Listening<F>,
-    waiting: Waiting<F>,
-}
-
-/// What was published.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Publication {
-    /// Which it is, counted from the publisher's first.
-    pub number: u64,
-    /// So many before it were overtaken by later ones, or never sent, since the last
-    /// that was got here.
-    pub missed: u64,
-    /// Its bytes.
-    pub bytes: Vec<u8>,
-}
-
-#[derive(Debug)]
-struct Listening<F: Fabric> {
-    fabric: F,
-    local: F::Local,
-    remote: F::Remote,
-    config: Config,
-    /// So many were published, as far as is known here; nothing before it begins.
-    latest: Option<u64>,
-    /// The one that is wanted next.
-    next: u64,
-    missed: u64,
-    /// It was invited into the group, and tried.
-    is_invited: bool,
-}
-
-impl<F: Fabric> Side<F> for Listening<F> {
-    fn remote(&mut self) -> &mut F::Remote {
-        &mut self.remote
-    }
-}
-
-impl<F: Fabric> Connect<F> for Subscriber<F> {
-    type Config = Config;
-
-    fn ours(config: &Config) -> Result<u64, Error> {
-        config.subscriber_len()
-    }
-
-    fn theirs(_: &Config) -> Result<u64, Error> {
-        Ok(PUBLISHER_LEN)
-    }
-
-    fn join(joint: Joint<F>, config: Config) -> Result<Self, Error> {
-        let Joint { fabric, local, remote } = joint;
-        let wire = fabric.watch(&local, LATEST..END + WORD, Access::Write, Some(&remote))?;
-        let waiting = Waiting::new(fabric.clone(), config.wait, wire);
-        let (latest, next, missed, is_invited) = (None, 0, 0, false);
-        let side = Listening { fabric, local, remote, config, latest, next, missed, is_invited };
-        Ok(Self { side, waiting })
-    }
-}
-
-impl<F: Fabric> Subscriber<F> {
-    /// This side's half. Its cookie goes to [`Publisher::add`](Publisher::add).
-    ///
-    /// # Errors
-    /// Those of [`Fabric::expose`], or the configuration makes no sense.
-    pub fn open(fabric: &F, config: Config) -> Result<Half<F, Self>, Error> {
-        Half::open(fabric, config)
-    }
-
-    /// The next publication, if it is there.
-    ///
-    /// # Errors
-    /// The publisher has ended it ([`Error::Closed`]), or is gone or mad.
-    pub fn try_next(&mut self) -> Result<Option<Publication>, Error> {
-        self.side.look()
-    }
-
-    /// The next publication.
-    ///
-    /// # Errors
-    /// Those of [`try_next`](Self::try_next), or the deadline is over.
-    pub fn next(&mut self, deadline: Option<Instant>) -> Result<Publication, Error> {
-        let Self { side, waiting } = self;
-        waiting.until(side, deadline, Listening::look)
-    }
-
-    /// The same for a task.
-    ///
-    /// # Errors
-    /// Those of [`try_next`](Self::try_next).
-    pub async fn next_async(&mut self) -> Result<Publication, Error> {
-        let Self { side, waiting } = self;
-        waiting.reached(side, Listening::look).await
-    }
-
-    /// Wants nothing that is older than the latest publication: for those to whom
-    /// only the state of things counts. How many that leaves out.
-    ///
-    /// # Errors
-    /// The publisher is mad.
-    pub fn skip_to_latest(&mut self) -> Result<u64, Error> {
-        let latest = self.side.latest()?.unwrap_or(0);
-        let skipped = latest.saturating_sub(1).saturating_sub(self.side.next);
-        self.side.next += skipped;
-        Ok(skipped)
-    }
-}
-
-impl<F: Fabric> Listening<F> {
-    fn look(&mut self) -> Result<Option<Publication>, Error> {
-        if !self.is_invited && self.local.load(INVITED)? == 1 {
-            self.is_invited = true;
-            // One that cannot join is written to by itself, for ever.
-            let _ = self.join_group();
-        }
-        if let Some(publication) = self.get()? {
-            return Ok(Some(publication));
-        }
-        // Before the last look: what came until it went away is found by that.
-        let state = self.remote.check();
-        let has_ended = match self.local.load(END)? {
-            0 => false,
-            1 => true,
-            other => return Err(Error::PeerMisbehaved(Misbehaviour::Flag(other))),
-        };
-        match self.get()? {
-            Some(publication) => Ok(Some(publication)),
-            None if has_ended => Err(Error::Closed),
-            None => state.map(|()| None),
-        }
-    }
-
-    /// Joins the publisher's group, and says so.
-    fn join_group(&self) -> Result<(), Error> {
-        let cookie = |at| {
-            let mut bytes = [0; Cookie::LEN];
-            self.local.copy_out(at, &mut bytes)?;
-            Ok::<_, Error>(Cookie::from_bytes(&bytes)?)
-        };
-        let (group, reply) = (cookie(GROUP)?, cookie(REPLY)?);
-        let mut reply = self.fabric.map(&reply)?;
-        self.fabric.join_group(&group, &self.local)?;
-        reply.store(0, 1)?;
-        reply.commit()
-    }
-
-    /// So many were published; nothing before the subscription has begun.
-    fn latest(&mut self) -> Result<Option<u64>, Error> {
-        let Some(latest) = self.local.load(LATEST)?.checked_sub(1) else { return Ok(None) };
-        let known = match self.latest {
-            Some(known) => known,
-            None => {
-                self.next = self.local.load(BASE)?;
-                self.next
-            }
-        };
-        if latest < known || latest > MOST_NUMBERS {
-            let (from, to, room) = (known, latest, MOST_NUMBERS.saturating_sub(known));
-            return Err(Error::PeerMisbehaved(Misbehaviour::Counter { from, to, room }));
-        }
-        self.latest = Some(latest);
-        Ok(Some(latest))
-    }
-
-    /// The next one that is whole. When the publisher overtakes it time and again, it
-    /// lets its caller look elsewhere in between; there will be another write then.
-    fn get(&mut self) -> Result<Option<Publication>, Error> {
-        let slots = u64::from(self.config.slots);
-        for _ in 0..=2 * slots {
-            let Some(latest) = self.latest()?.filter(|latest| self.next < *latest) else {
-                return Ok(None);
-            };
-            // Older ones are overwritten.
-            let overtaken = latest.saturating_sub(slots).saturating_sub(self.next);
-            self.missed += overtaken;
-            self.next += overtaken;
-            let number = self.next;
-            let copied = self.copy(number)?;
-            self.next += 1;
-            if let Some(bytes) = copied {
-                let missed = std::mem::take(&mut self.missed);
-                return Ok(Some(Publication { number, missed, bytes }));
-            }
-            self.missed += 1;
-        }
-        Ok(None)
-    }
-
-    /// The bytes of a publication, if it is whole before and after they were copied.
-    fn copy(&self, number: u64) -> Result<Option<Vec<u8>>, Error> {
-        let slot = self.config.slot(number);
-        if self.local.load(slot)? != complete(number) {
-            return Ok(None);
-        }
-        let (len, most) = (self.local.load(slot + LEN)?, u64::from(self.config.most));
-        let mut bytes = Vec::new();
-        if len <= most {
-            bytes.resize(len as usize, 0);
-            self.local.copy_out(slot + BYTES, &mut bytes)?;
-        }
-        if self.local.load(slot)? != complete(number) {
-            return Ok(None);
-        }
-        if len > most {
-            return Err(Error::PeerMisbehaved(Misbehaviour::Length { len, most }));
-        }
-        Ok(Some(bytes))
     }
 }
