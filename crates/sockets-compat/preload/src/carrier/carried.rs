@@ -48,6 +48,9 @@ const MOST_UNDER_WAY: usize = 32;
 /// So many parts may have come before one that comes first.
 const MOST_EARLY: usize = 64;
 
+/// After so many links that were lost it is left to TCP.
+const MOST_LOST_LINKS: u32 = 3;
+
 /// A mapping of the memory.
 pub(super) struct Mapping(Segment);
 
@@ -156,6 +159,8 @@ pub(super) struct CarriedConnection {
     /// The program there has not taken what was offered: nothing is carried.
     is_off: bool,
     is_broken: bool,
+    /// Links that were lost before the other carrier had answered.
+    lost_links: u32,
     began: Instant,
     asked: Instant,
 }
@@ -200,6 +205,7 @@ impl CarriedConnection {
             is_all_heard: false,
             is_off: false,
             is_broken: false,
+            lost_links: 0,
             began: now,
             asked: now,
         }
@@ -254,6 +260,13 @@ impl CarriedConnection {
         self.is_open = true;
         self.seen = None;
         self.memory.far().verdict.store(Answer::Offered as u32, Ordering::Release);
+    }
+
+    /// Counts one more link that was lost before there was an answer; whether another one is
+    /// worth a try.
+    pub(super) const fn may_be_called_again(&mut self) -> bool {
+        self.lost_links += 1;
+        self.lost_links <= MOST_LOST_LINKS
     }
 
     pub(super) fn is_opening(&self) -> bool {
@@ -351,6 +364,7 @@ impl CarriedConnection {
             batch.push(id, Frame::Unwanted(unwanted));
             is_new = true;
         }
+        self.drops_all |= unwanted == CLOSED || self.has_left;
         is_new |= self.tell_of_room(id, batch)?;
         // A change of ways that came since the look above is told before its bytes are.
         let mut is_all = true;

@@ -223,7 +223,21 @@ impl Link {
             Ok(false) => Poll::Pending,
             Err(why) => Poll::Ready(Err(why)),
         })
+        .await?;
+        // Whoever ends the link after that does not take it back.
+        poll_fn(|cx| match self.has_room(cx) {
+            Ok(_) if self.has_sent_all() => Poll::Ready(Ok(())),
+            Ok(_) => Poll::Pending,
+            Err(why) => Poll::Ready(Err(why)),
+        })
         .await
+    }
+
+    fn has_sent_all(&self) -> bool {
+        match self {
+            Self::Stp(link) => link.under_way.is_empty(),
+            Self::Qp(link) => link.output.is_empty(),
+        }
     }
 
     /// Receives something of that length before there are batches.

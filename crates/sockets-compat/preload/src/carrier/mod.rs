@@ -188,13 +188,14 @@ impl Carrier {
         if let Some(driver) = self.network.driver() {
             moved |= driver.turn().moved;
         }
-        let (due, now) = (&mut self.due, self.now);
+        let (due, now, mut unanswered) = (&mut self.due, self.now, Vec::new());
         self.trunks.retain_mut(|trunk| {
             let received = trunk.receive(cx, due, now);
             let sent = received.and_then(|received| Ok(trunk.send(cx, due, now)? | received));
             moved |= *sent.as_ref().unwrap_or(&true);
-            sent.inspect_err(|why| trunk.is_lost(why, due)).is_ok()
+            sent.inspect_err(|why| trunk.is_lost(why, due, &mut unanswered)).is_ok()
         });
+        unanswered.into_iter().for_each(|connection| self.call(connection));
         self.due.ring();
         moved
     }
@@ -215,7 +216,7 @@ impl Carrier {
     fn look_after_trunks(&mut self) {
         // Without descriptors nobody can be asked now.
         let Ok(witness) = Witness::open() else { return };
-        let (due, now) = (&mut self.due, self.now);
+        let (due, now, mut unanswered) = (&mut self.due, self.now, Vec::new());
         let (over, most) = (self.config.over, self.config.most);
         let mut count: usize = self.trunks.iter().map(Trunk::len).sum();
         self.trunks.retain_mut(|trunk| {
@@ -225,8 +226,9 @@ impl Carrier {
                 made
             });
             let looked = trunk.look_after(now, &witness);
-            looked.inspect_err(|why| trunk.is_lost(why, due)).is_ok()
+            looked.inspect_err(|why| trunk.is_lost(why, due, &mut unanswered)).is_ok()
         });
+        unanswered.into_iter().for_each(|connection| self.call(connection));
     }
 
     fn wants_to_send(&self) -> bool {

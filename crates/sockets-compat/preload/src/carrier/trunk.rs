@@ -267,11 +267,18 @@ impl Trunk {
         Ok(())
     }
 
-    /// The link is no more: nor are its connections.
-    pub(super) fn is_lost(&mut self, why: &io::Error, due: &mut DueBells) {
-        for connection in self.connections.values_mut() {
-            if connection.is_opening() {
-                log_of(&connection.name, format_args!("is left to TCP"));
+    /// The link is no more: nor are its connections, but for those that the other carrier has
+    /// not answered yet. Another one may have taken its place.
+    pub(super) fn is_lost(
+        &mut self,
+        why: &io::Error,
+        due: &mut DueBells,
+        unanswered: &mut Vec<CarriedConnection>,
+    ) {
+        for (_, mut connection) in std::mem::take(&mut self.connections) {
+            if connection.is_opening() && connection.may_be_called_again() {
+                unanswered.push(connection);
+            } else if connection.is_opening() {
                 connection.refuse(Answer::Unreached, due);
             } else if connection.breaks(due) {
                 log::say(format_args!("{}: is broken: {why}", words(&connection.name)));
