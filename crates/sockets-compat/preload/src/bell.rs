@@ -20,7 +20,7 @@ use landfall_socket_rules::Way;
 use libc::epoll_event;
 
 use crate::kernel::{self, Errno, Outcome, call};
-use crate::{far, registry};
+use crate::{far, registry, sandbox};
 
 /// What an `epoll` set says of the descriptor: no entry of the program's has that number.
 pub(crate) const DATA: u64 = u64::MAX;
@@ -58,8 +58,10 @@ pub(crate) fn pair() -> Option<Pair> {
 
 /// The same; it is made if there is none.
 fn pair_or_new() -> Option<Pair> {
-    if let Some(pair) = pair() {
-        return Some(pair);
+    let pair_there_is = pair();
+    // Who has locked itself in may not make more.
+    if pair_there_is.is_some() || sandbox::is_on() {
+        return pair_there_is;
     }
     let (for_process, for_carrier) = (event_descriptor().ok()?, event_descriptor());
     let Ok(for_carrier) = for_carrier else {
@@ -129,9 +131,11 @@ pub(crate) fn announce(way: Way, note: &registry::Note) -> Result<u32, crate::fo
 }
 
 /// Whether the carrier wakes this process for a connection that was announced with this serial
-/// number.
+/// number, wherever it sleeps.
 pub(crate) fn is_rung_for(serial: u32) -> bool {
-    serial != 0 && pair().is_some_and(|pair| pair.serial == serial)
+    serial != 0
+        && pair().is_some_and(|pair| pair.serial == serial)
+        && !sandbox::forbids(libc::SYS_epoll_create1)
 }
 
 /// Wakes the carrier of this host.

@@ -520,7 +520,7 @@ mod tests {
                 let segment =
                     unsafe { Segment::from_base(std::ptr::with_exposed_provenance_mut(peer)) };
                 // SAFETY: as above.
-                let ring = unsafe { words(segment.bytes_from(Side::Connector)) };
+                let ring = unsafe { words((segment.bytes_from(Side::Connector), CAPACITY)) };
                 for at in (0..ring.len()).cycle() {
                     ring[at].store(u64::MAX, Ordering::Relaxed);
                     if is_over.load(Ordering::Relaxed) {

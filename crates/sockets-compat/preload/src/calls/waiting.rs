@@ -64,12 +64,16 @@ fn wait(
         }
         asked.clear();
         asked.extend_from_slice(entries);
-        let doorbell = if is_rung_for_one(ours) { Doorbell::new() } else { None };
+        let is_rung = is_rung_for_one(ours);
+        let doorbell = if is_rung { Doorbell::new() } else { None };
         asked.extend(doorbell.as_ref().map(Doorbell::entry));
         let mut watches = Vec::with_capacity(ours.len());
         let prepared = prepare(entries, ours, &mut asked, &mut watches);
         let slept = prepared.map(|nap| {
             let left = limit.map(|limit| limit.saturating_sub(begin.elapsed()));
+            // Without one it has to look by itself.
+            let is_deaf = is_rung && doorbell.is_none();
+            let nap = nap.and(if is_deaf { Nap::SHORT } else { Nap::NONE });
             kernel::poll(&mut asked, nap.within(left), mask)
         });
         stop_watching(&watches, ours);
