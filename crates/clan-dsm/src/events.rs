@@ -166,6 +166,7 @@ impl EventQueue {
     /// Tells of something. Without room, that something is missing stands in
     /// its place. Says whether the event waits in the queue.
     pub(crate) fn push(&mut self, event: Event) -> bool {
+        landfall_placement::trace!(?event);
         let source = Source::of(&event);
         if !self.is_told(source) {
             return false;
@@ -185,6 +186,7 @@ impl EventQueue {
 
     /// Tells how something ended that a place was promised for.
     pub(crate) fn push_promised(&mut self, event: Event) {
+        landfall_placement::trace!(?event);
         let source = Source::of(&event);
         if !self.is_told(source) || self.says_already(source) {
             self.release_promise();

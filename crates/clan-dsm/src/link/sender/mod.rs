@@ -461,6 +461,7 @@ impl<N: Copy> Sender<N> {
     fn lose(&mut self, seq: Serial32) {
         let Some(flight) = self.flights.get_mut(seq.since(self.first) as usize) else { return };
         if flight.whereabouts == FrameState::UnderWay {
+            landfall_placement::trace!(?seq, "lost");
             flight.whereabouts = FrameState::Lost;
             self.under_way -= u64::from(flight.stored.frame_len());
             self.lost += 1;

@@ -169,7 +169,7 @@ impl Side {
         self.naive.expose(id.index() as u16, len);
         match self.nic.cookie(id, Rights::ReadWrite) {
             Ok(cookie) => {
-                self.shown.push(ExposedAperture { id, area, cookie, is_gone: false, lane })
+                self.shown.push(ExposedAperture { id, area, cookie, is_gone: false, lane });
             }
             Err(error) => self.fail(format!("no cookie: {error}")),
         }
