@@ -1,7 +1,7 @@
 """Shared memory between processes of one host: queues, publications and calls.
 
     import landfall
-    node = landfall.Node("/tmp/quotes")
+    node = landfall.Node("a-folder")
     for price in node.find_receiver("quotes", "{price:f64@0}8"):
         print(price)
 

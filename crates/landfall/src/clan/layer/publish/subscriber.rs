@@ -112,7 +112,7 @@ impl<F: Fabric> Connect<F> for Subscriber<F> {
 }
 
 impl<F: Fabric> Subscriber<F> {
-    /// This side's half. Its cookie goes to [`Publisher::add`](Publisher::add).
+    /// This side's half. Its cookie goes to [`Publisher::add`](super::Publisher::add).
     ///
     /// # Errors
     /// Those of [`Fabric::expose`], or the configuration makes no sense.
