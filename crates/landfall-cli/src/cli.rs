@@ -7,7 +7,7 @@ use landfall_lab::workload::clan::process;
 use landfall_lab::{demo, papers, perf, reproduce};
 
 use crate::transfer::{receive, send};
-use crate::{bigmtu, capture, carry, clan_ip, doctor, install, leaving, run, serve};
+use crate::{bigmtu, capture, carry, clan_ip, doctor, install, leaving, nbd, run, serve};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -21,6 +21,7 @@ Examples:
   sudo landfall serve echo            a service for `nc` and other socket programs
   landfall run -- redis-server        a program as it is, over shared memory
   landfall carry --help               the same between hosts, by STP or by queue pairs
+  landfall nbd serve --help           block devices for nbdcopy, qemu, fio and the kernel
   sudo landfall bigmtu --lower eth1   a large MTU above an ordinary link
   landfall paper stp                  the tables of a paper, live, ours beside its own
   landfall paper defrag               the tables of a paper, ours beside its own
@@ -68,6 +69,9 @@ enum Command {
     Bigmtu(bigmtu::Args),
     /// An interface whose packets travel by DMA into memory of other hosts
     ClanIp(clan_ip::Args),
+    /// Network block devices: serve them to any client, copy, look and measure
+    #[command(subcommand)]
+    Nbd(nbd::Nbd),
     /// The figures of the papers, ours beside theirs
     #[command(subcommand)]
     Paper(Paper),
@@ -89,6 +93,9 @@ impl Command {
     /// It runs until it is told to end, and takes down itself what it has set up; or it
     /// becomes another program, which shall find signals as they were.
     const fn waits_for_signals(&self) -> bool {
+        if let Self::Nbd(command) = self {
+            return command.waits_for_signals();
+        }
         matches!(
             self,
             Self::Perf(Perf::Server(_))
@@ -146,6 +153,7 @@ impl Cli {
             Command::Carry(args) => carry::carry(&args),
             Command::Bigmtu(args) => bigmtu::run(&args),
             Command::ClanIp(args) => clan_ip::run(&args),
+            Command::Nbd(command) => command.run(),
             Command::Paper(Paper::Stp(args)) => papers::stp::run(&args),
             Command::Paper(Paper::Defrag(args)) => papers::defrag::run(&args),
             Command::Paper(Paper::Clan(args)) => papers::clan::run(&args),

@@ -8,6 +8,7 @@
 //! | `carry` | what such programs say to other hosts, by STP or by queue pairs |
 //! | `bigmtu` | an interface with a large MTU above a link with an ordinary one |
 //! | `clan_ip` | an interface whose packets travel by DMA |
+//! | `nbd` | network block devices, served and used |
 //! | `serve` | echo, discard and source, for whatever wants to talk to our protocols |
 //! | `capture` | frames of an interface, or of a command's own network, as pcapng |
 //! | `install` | completions for shells, and pages for `man` |
@@ -26,6 +27,7 @@ mod clan_ip;
 mod cli;
 mod doctor;
 mod install;
+mod nbd;
 mod run;
 mod serve;
 #[cfg(test)]

@@ -1,0 +1,13 @@
+#![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
+
+pub mod client;
+pub mod device;
+pub mod server;
+pub mod stream;
+
+pub use landfall_nbd::{BlockSizes, Command, Errno, Export, Extent, Features, Replies};
+#[cfg(feature = "tls")]
+pub use rustls;
+#[cfg(feature = "family")]
+pub use sockets_compat;

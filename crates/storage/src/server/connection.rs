@@ -1,0 +1,449 @@
+//! [`serve`]: one client, from its greeting to its goodbye.
+//!
+//! One thread reads requests and carries out what needs no waiting: reads that the page cache
+//! has, and writes into it. Requests that came together are answered together, with one call.
+//! What may wait for a medium goes to the [workers](super::workers), so that it holds up
+//! nobody.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use landfall_nbd::server::{Config, Incoming, Negotiation, Session, Step, Ticket};
+use landfall_nbd::{Command, Errno, ProtocolError};
+
+use super::exports::{ExportTable, Offered};
+use super::workers::Workers;
+use crate::stream::Stream;
+
+/// What was received and not used yet has so much room.
+const INPUT: usize = 1 << 20;
+/// Replies are collected up to so many bytes.
+const OUTPUT: usize = 1 << 20;
+/// A longer read is left to a worker.
+const INLINE_READ: u32 = 512 << 10;
+/// So many jobs of one client may be under way, and so many bytes of their data.
+const MOST_JOBS: usize = 128;
+const MOST_BYTES: usize = 64 << 20;
+/// How long a client may think about what it wants.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Why a connection ended otherwise than by the client's goodbye.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Ended {
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    #[error(transparent)]
+    Protocol(#[from] ProtocolError),
+    #[error("the client went away in mid-request")]
+    Vanished,
+}
+
+/// What all connections of a server share.
+pub(crate) struct Common {
+    pub(crate) exports: ExportTable,
+    pub(crate) workers: Workers,
+    pub(crate) config: Config,
+    pub(crate) is_ending: AtomicBool,
+    pub(crate) secure: Option<Secure>,
+}
+
+/// Makes a stream one with TLS.
+pub(crate) type Secure = Box<dyn Fn(Arc<dyn Stream>) -> io::Result<Arc<dyn Stream>> + Send + Sync>;
+
+/// Bytes that were received.
+pub(crate) struct Input {
+    bytes: Vec<u8>,
+    begin: usize,
+    end: usize,
+}
+
+impl Input {
+    pub(crate) fn new(room: usize) -> Self {
+        Self { bytes: vec![0; room], begin: 0, end: 0 }
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes[self.begin..self.end]
+    }
+
+    pub(crate) const fn consume(&mut self, count: usize) {
+        self.begin += count;
+        if self.begin == self.end {
+            (self.begin, self.end) = (0, 0);
+        }
+    }
+
+    /// Receives more; false at the end.
+    pub(crate) fn fill(&mut self, stream: &dyn Stream) -> io::Result<bool> {
+        if self.end == self.bytes.len() {
+            self.bytes.copy_within(self.begin..self.end, 0);
+            (self.begin, self.end) = (0, self.end - self.begin);
+        }
+        let count = stream.read(&mut self.bytes[self.end..])?;
+        self.end += count;
+        Ok(count > 0)
+    }
+}
+
+/// Serves a client until it goes.
+pub(crate) fn serve(stream: Arc<dyn Stream>, common: &Arc<Common>) -> Result<(), Ended> {
+    stream.set_read_timeout(Some(PATIENCE))?;
+    let mut input = Input::new(INPUT);
+    let (stream, session) = match negotiate(stream, &mut input, common)? {
+        Some(agreed) => agreed,
+        None => return Ok(()),
+    };
+    stream.set_read_timeout(None)?;
+    let Some(offered) = common.exports.get(&session.export().name) else { return Ok(()) };
+    let shared = Shared {
+        stream,
+        session,
+        offered,
+        writing: Mutex::new(()),
+        jobs: Mutex::new(Jobs::default()),
+        fewer: Condvar::new(),
+    };
+    let shared = Arc::new(shared);
+    let mut connection = Connection {
+        shared: Arc::clone(&shared),
+        common: Arc::clone(common),
+        input,
+        output: Output { bytes: vec![0; OUTPUT], end: 0 },
+        head: Vec::with_capacity(64),
+    };
+    let ended = connection.run();
+    // What was begun is ended: writes have to reach the device whether or not the client
+    // waits for its answer.
+    shared.wait_for_jobs(0, 0);
+    shared.stream.shut_down();
+    ended
+}
+
+/// The stream of a client that has chosen its export.
+type Agreed = (Arc<dyn Stream>, Session);
+
+/// Gives the stream, which may have become one with TLS, and what was agreed on.
+fn negotiate(
+    mut stream: Arc<dyn Stream>,
+    input: &mut Input,
+    common: &Common,
+) -> Result<Option<Agreed>, Ended> {
+    let mut negotiation = Negotiation::new(common.config);
+    loop {
+        let (used, step) = negotiation.handle(input.bytes(), &common.exports)?;
+        input.consume(used);
+        if let Some(output) = negotiation.poll_output() {
+            stream.write(&output, &[])?;
+        }
+        match step {
+            Step::More if used > 0 => {}
+            Step::More => {
+                if !input.fill(&*stream)? {
+                    return Ok(None);
+                }
+            }
+            Step::StartTls => {
+                let Some(secure) = &common.secure else { return Err(Ended::Vanished) };
+                if !input.bytes().is_empty() {
+                    return Err(ProtocolError::Malformed("bytes in the open before TLS").into());
+                }
+                stream = secure(stream)?;
+                negotiation.secured();
+            }
+            Step::Transmission(session) => return Ok(Some((stream, session))),
+            Step::Ended => return Ok(None),
+        }
+    }
+}
+
+#[derive(Default)]
+struct Jobs {
+    count: usize,
+    bytes: usize,
+}
+
+/// What the thread of a connection and its jobs share.
+struct Shared {
+    stream: Arc<dyn Stream>,
+    session: Session,
+    offered: Arc<Offered>,
+    /// Whoever writes a reply holds it.
+    writing: Mutex<()>,
+    jobs: Mutex<Jobs>,
+    fewer: Condvar,
+}
+
+impl Shared {
+    fn send(&self, head: &[u8], payload: &[u8]) -> io::Result<()> {
+        let _writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        self.stream.write(head, payload)
+    }
+
+    fn jobs(&self) -> MutexGuard<'_, Jobs> {
+        self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wait_for_jobs(&self, count: usize, bytes: usize) {
+        let mut jobs = self.jobs();
+        while jobs.count > count || jobs.bytes > bytes {
+            jobs = self.fewer.wait(jobs).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Carries out a command that has no payload any more, and replies.
+    fn carry_out(&self, ticket: Ticket, command: Command) {
+        let (device, session, mut head) = (&*self.offered.device, &self.session, Vec::new());
+        let mut data = Vec::new();
+        let done = match command {
+            Command::Read { offset, length, .. } => {
+                data.resize(length as usize, 0);
+                device.read(offset, &mut data).map(|()| {
+                    session.data(&mut head, ticket, offset, length, true);
+                })
+            }
+            Command::BlockStatus { offset, length, one } => {
+                let most = if one { 1 } else { 1024 };
+                device.extents(offset, length, most).map(|extents| {
+                    session.status(&mut head, ticket, &extents);
+                })
+            }
+            // The data of a write is there.
+            Command::Write { .. } => device.flush(),
+            Command::Flush => device.flush(),
+            Command::Trim { offset, length, fua } => {
+                device.trim(offset, length).and_then(|()| if fua { device.flush() } else { Ok(()) })
+            }
+            Command::Cache { offset, length } => device.cache(offset, length),
+            Command::WriteZeroes { offset, length, fua, no_hole, fast_only } => device
+                .write_zeroes(offset, length, !no_hole, fast_only)
+                .and_then(|()| if fua { device.flush() } else { Ok(()) }),
+            Command::Resize { size } => device.resize(size),
+            Command::Disconnect => Ok(()),
+        };
+        match done {
+            Ok(()) if head.is_empty() => session.done(&mut head, ticket),
+            Ok(()) => {}
+            Err(error) => {
+                data.clear();
+                session.error(&mut head, ticket, errno(&error), &error.to_string());
+            }
+        }
+        if self.send(&head, &data).is_err() {
+            // Whoever reads hears of it.
+            self.stream.shut_down();
+        }
+    }
+}
+
+fn errno(error: &io::Error) -> Errno {
+    match (error.raw_os_error(), error.kind()) {
+        (Some(number), _) => Errno::from_os(number),
+        (None, io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) => Errno::NO_SPACE,
+        (None, io::ErrorKind::Unsupported) => Errno::NOT_SUPPORTED,
+        (None, io::ErrorKind::InvalidInput | io::ErrorKind::UnexpectedEof) => Errno::INVALID,
+        _ => Errno::IO,
+    }
+}
+
+/// A job under way; it counts as one however it ends.
+struct Job {
+    shared: Arc<Shared>,
+    bytes: usize,
+}
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        let mut jobs = self.shared.jobs();
+        jobs.count -= 1;
+        jobs.bytes -= self.bytes;
+        drop(jobs);
+        self.shared.fewer.notify_all();
+    }
+}
+
+/// Replies that are not sent yet.
+struct Output {
+    bytes: Vec<u8>,
+    end: usize,
+}
+
+struct Connection {
+    shared: Arc<Shared>,
+    common: Arc<Common>,
+    input: Input,
+    output: Output,
+    head: Vec<u8>,
+}
+
+impl Connection {
+    fn run(&mut self) -> Result<(), Ended> {
+        let head_len = self.shared.session.head_len();
+        loop {
+            if self.input.bytes().len() < head_len {
+                self.send()?;
+                let partial = !self.input.bytes().is_empty();
+                if !self.input.fill(&*self.shared.stream)? {
+                    return if partial { Err(Ended::Vanished) } else { Ok(()) };
+                }
+                continue;
+            }
+            let size = self.shared.offered.device.size();
+            let incoming = self.shared.session.request(self.input.bytes(), size)?;
+            self.input.consume(head_len);
+            if incoming.command == Ok(Command::Disconnect) {
+                return Ok(self.send()?);
+            }
+            self.request(incoming)?;
+        }
+    }
+
+    fn request(&mut self, incoming: Incoming) -> Result<(), Ended> {
+        let Incoming { ticket, payload, command } = incoming;
+        let is_ending = self.common.is_ending.load(Ordering::Acquire);
+        if is_ending || self.shared.offered.is_removed() {
+            self.skip(payload)?;
+            return self.error(ticket, Errno::SHUTDOWN, "the export is withdrawn");
+        }
+        match command {
+            Err(refusal) => {
+                self.skip(payload)?;
+                self.error(ticket, refusal.errno, refusal.why)
+            }
+            Ok(Command::Read { length: 0, .. }) => self.done(ticket),
+            Ok(Command::Read { offset, length, .. }) if length <= INLINE_READ => {
+                self.read(ticket, offset, length)
+            }
+            Ok(Command::Write { offset, length, fua }) => {
+                let wrote = self.write(offset, u64::from(length))?;
+                match wrote {
+                    Ok(()) if fua => self.hand_over(ticket, Command::Write { offset, length, fua }),
+                    Ok(()) => self.done(ticket),
+                    Err(error) => self.error(ticket, errno(&error), &error.to_string()),
+                }
+            }
+            Ok(command) => self.hand_over(ticket, command),
+        }
+    }
+
+    /// A read that the page cache may have.
+    fn read(&mut self, ticket: Ticket, offset: u64, length: u32) -> Result<(), Ended> {
+        let shared = Arc::clone(&self.shared);
+        self.head.clear();
+        shared.session.data(&mut self.head, ticket, offset, length, true);
+        let (head, len) = (self.head.len(), length as usize);
+        if self.output.bytes.len() - self.output.end < head + len {
+            self.send()?;
+        }
+        let at = self.output.end;
+        let room = &mut self.output.bytes[at..at + head + len];
+        match shared.offered.device.read_if_cached(offset, &mut room[head..]) {
+            Ok(true) => {
+                room[..head].copy_from_slice(&self.head);
+                self.output.end += head + len;
+                Ok(())
+            }
+            Ok(false) => {
+                self.hand_over(ticket, Command::Read { offset, length, dont_fragment: false })
+            }
+            Err(error) => self.error(ticket, errno(&error), &error.to_string()),
+        }
+    }
+
+    /// Writes what follows the request as it comes, however long it is. What is left after
+    /// an error is skipped.
+    fn write(&mut self, mut offset: u64, length: u64) -> Result<io::Result<()>, Ended> {
+        let (mut left, mut result) = (length, Ok(()));
+        while left > 0 {
+            let there = self.input.bytes();
+            if there.is_empty() {
+                // Replies shall not wait for a client that is slow to send.
+                self.send()?;
+                if !self.input.fill(&*self.shared.stream)? {
+                    return Err(Ended::Vanished);
+                }
+                continue;
+            }
+            let piece = there.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+            if result.is_ok() {
+                result = self.shared.offered.device.write(offset, &there[..piece]);
+            }
+            self.input.consume(piece);
+            offset += piece as u64;
+            left -= piece as u64;
+        }
+        Ok(result)
+    }
+
+    fn skip(&mut self, mut left: u64) -> Result<(), Ended> {
+        while left > 0 {
+            let there = self.input.bytes().len();
+            if there == 0 {
+                if !self.input.fill(&*self.shared.stream)? {
+                    return Err(Ended::Vanished);
+                }
+                continue;
+            }
+            let piece = there.min(usize::try_from(left).unwrap_or(usize::MAX));
+            self.input.consume(piece);
+            left -= piece as u64;
+        }
+        Ok(())
+    }
+
+    /// Leaves a command to the workers.
+    fn hand_over(&mut self, ticket: Ticket, command: Command) -> Result<(), Ended> {
+        let bytes = match command {
+            Command::Read { length, .. } => length as usize,
+            _ => 0,
+        };
+        let is_full = {
+            let jobs = self.shared.jobs();
+            jobs.count >= MOST_JOBS || jobs.bytes + bytes > MOST_BYTES
+        };
+        if is_full {
+            self.send()?;
+            self.shared.wait_for_jobs(MOST_JOBS - 1, MOST_BYTES - bytes);
+        }
+        {
+            let mut jobs = self.shared.jobs();
+            jobs.count += 1;
+            jobs.bytes += bytes;
+        }
+        let job = Job { shared: Arc::clone(&self.shared), bytes };
+        self.common.workers.run(move || job.shared.carry_out(ticket, command));
+        Ok(())
+    }
+
+    fn done(&mut self, ticket: Ticket) -> Result<(), Ended> {
+        self.head.clear();
+        self.shared.session.done(&mut self.head, ticket);
+        self.reply()
+    }
+
+    fn error(&mut self, ticket: Ticket, errno: Errno, why: &str) -> Result<(), Ended> {
+        self.head.clear();
+        self.shared.session.error(&mut self.head, ticket, errno, why);
+        self.reply()
+    }
+
+    /// Adds what is in `head` to what is sent.
+    fn reply(&mut self) -> Result<(), Ended> {
+        if self.output.bytes.len() - self.output.end < self.head.len() {
+            self.send()?;
+        }
+        let end = self.output.end + self.head.len();
+        self.output.bytes[self.output.end..end].copy_from_slice(&self.head);
+        self.output.end = end;
+        Ok(())
+    }
+
+    fn send(&mut self) -> io::Result<()> {
+        if self.output.end > 0 {
+            self.shared.send(&self.output.bytes[..self.output.end], &[])?;
+            self.output.end = 0;
+        }
+        Ok(())
+    }
+}

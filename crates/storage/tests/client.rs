@@ -1,0 +1,146 @@
+//! Our client with our server: many requests under way, futures, threads.
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread;
+
+use landfall_storage::client::{Client, Error, Options, export_of, exports_of};
+use landfall_storage::device::MemoryDevice;
+use landfall_storage::server::Offer;
+use landfall_storage::{BlockSizes, Errno, Replies};
+
+use crate::support::{connect, pattern, serve};
+
+const SIZE: u64 = 8 << 20;
+
+struct Unpark(thread::Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// The smallest executor.
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let (mut future, mut cx) = (pin!(future), Context::from_waker(&waker));
+    loop {
+        match future.as_mut().poll(&mut cx) {
+            Poll::Ready(value) => return value,
+            Poll::Pending => thread::park(),
+        }
+    }
+}
+
+#[test]
+fn futures_are_woken_by_their_replies() {
+    let (_server, address) = serve(Offer::new("disk", MemoryDevice::new(SIZE)));
+    let client = connect(address);
+    block_on(async {
+        let writes: Vec<_> =
+            (0..64u64).map(|nth| client.write(nth * 4096, pattern(nth, 4096))).collect();
+        for write in writes {
+            write.await.unwrap();
+        }
+        client.flush().await.unwrap();
+        for nth in (0..64).rev() {
+            assert_eq!(client.read(nth * 4096, vec![0; 4096]).await.unwrap(), pattern(nth, 4096));
+        }
+    });
+}
+
+#[test]
+fn threads_share_a_connection() {
+    let (_server, address) = serve(Offer::new("disk", MemoryDevice::new(SIZE)));
+    let client = connect(address);
+    thread::scope(|scope| {
+        for part in 0..4u64 {
+            let client = client.clone();
+            scope.spawn(move || {
+                for nth in 0..100 {
+                    let (number, offset) = (part * 1000 + nth, part * (SIZE / 4) + nth * 8192);
+                    client.write(offset, pattern(number, 8192)).wait().unwrap();
+                    let back = client.read(offset, vec![0; 8192]).wait().unwrap();
+                    assert!(back == pattern(number, 8192), "{number}");
+                }
+            });
+        }
+    });
+}
+
+/// Each side would wait for the other to read, if nobody read while writing.
+#[test]
+fn long_reads_and_long_writes_at_a_time_do_not_block_each_other() {
+    let (_server, address) = serve(Offer::new("disk", MemoryDevice::new(256 << 20)));
+    let client = connect(address);
+    let len = 2 << 20;
+    let mut reads = Vec::new();
+    let mut writes = Vec::new();
+    for nth in 0..32u64 {
+        reads.push(client.read(nth * len as u64, vec![1; len]));
+        writes.push(client.write((64 + nth) * len as u64, vec![nth as u8; len]));
+    }
+    for read in reads {
+        assert!(read.wait().unwrap().iter().all(|byte| *byte == 0));
+    }
+    for write in writes {
+        write.wait().unwrap();
+    }
+}
+
+#[test]
+fn every_kind_of_reply_carries_every_command() {
+    for replies in [Replies::Simple, Replies::Structured, Replies::Extended] {
+        let (_server, address) = serve(Offer::new("disk", MemoryDevice::new(SIZE)));
+        let options = Options { replies, ..Options::export("disk") };
+        let client = Client::connect_tcp(address, &options).unwrap();
+        assert_eq!(client.replies(), replies);
+        client.write_durably(100, pattern(1, 1 << 20)).wait().unwrap();
+        assert_eq!(client.read(100, vec![0; 1 << 20]).wait().unwrap(), pattern(1, 1 << 20));
+        assert_eq!(client.read(0, Vec::new()).wait().unwrap(), []);
+        client.trim(0, SIZE).wait().unwrap();
+        client.write_zeroes(0, SIZE, true).wait().unwrap();
+        assert_eq!(client.read(100, vec![1; 4096]).wait().unwrap(), [0; 4096]);
+        client.flush().wait().unwrap();
+        client.resize(SIZE / 2).wait().unwrap();
+        assert_eq!(client.export().size, SIZE / 2);
+        assert!(matches!(client.read(SIZE / 2, vec![0]).wait(), Err(Error::NotIssued(_))));
+        if client.has_status() {
+            let extents = client.status(0, SIZE / 2).wait().unwrap();
+            assert!(extents[0].is_zero, "{extents:?}");
+        }
+        // What another client cut off is the server's to refuse.
+        connect(address).resize(512).wait().unwrap();
+        let Err(Error::Failed(failed)) = client.read(512, vec![0]).wait() else { panic!() };
+        assert_eq!(failed.errno, Errno::INVALID);
+    }
+}
+
+#[test]
+fn a_server_with_blocks_has_them_kept_to() {
+    let blocks = BlockSizes { minimum: 4096, preferred: 4096, maximum: 65_536 };
+    let (_server, address) = serve(Offer::new("disk", MemoryDevice::new(SIZE)).blocks(blocks));
+    let client = connect(address);
+    assert_eq!(client.export().blocks, blocks);
+    assert!(matches!(client.write(1, vec![0; 4096]).wait(), Err(Error::NotIssued(_))));
+    assert!(matches!(client.read(0, vec![0; 131_072]).wait(), Err(Error::NotIssued(_))));
+    client.write(4096, vec![1; 4096]).wait().unwrap();
+}
+
+#[test]
+fn exports_are_listed_and_looked_at_without_being_used() {
+    let (server, address) = serve(Offer::new("disk", MemoryDevice::new(SIZE)).description("words"));
+    assert!(server.offer(Offer::new("other", MemoryDevice::new(1))));
+    assert!(!server.offer(Offer::new("other", MemoryDevice::new(2))), "the name is taken");
+    let stream = || Arc::new(std::net::TcpStream::connect(address).unwrap());
+    let options = Options::export("disk");
+    let listed = exports_of(stream(), &options).unwrap();
+    let names: Vec<_> = listed.iter().map(|listed| listed.name.as_str()).collect();
+    assert_eq!(names, ["disk", "other"]);
+    let looked = export_of(stream(), &options).unwrap();
+    assert_eq!((looked.export().size, looked.export().description.as_str()), (SIZE, "words"));
+    assert!(Client::connect_tcp(address, &Options::export("none")).is_err());
+}

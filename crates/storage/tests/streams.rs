@@ -1,0 +1,171 @@
+//! The same over whatever carries bytes.
+
+use std::io;
+use std::sync::Arc;
+
+use landfall::qpip::{Adapter, ChannelConfig};
+use landfall_storage::client::{Client, ConnectError, Options};
+use landfall_storage::device::MemoryDevice;
+use landfall_storage::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use landfall_storage::rustls::{ClientConfig, RootCertStore, ServerConfig};
+use landfall_storage::server::{Offer, Server};
+use landfall_storage::sockets_compat::{QpHost, QpOptions, StpStream, StpStreamListener};
+use landfall_storage::stream::Stream;
+
+use crate::support::{Folder, has, pattern, succeed};
+
+fn exercise(client: &Client) {
+    let writes: Vec<_> =
+        (0..32u64).map(|nth| client.write(nth * 65_536, pattern(nth, 65_536))).collect();
+    for write in writes {
+        write.wait().unwrap();
+    }
+    client.flush().wait().unwrap();
+    let reads: Vec<_> = (0..32u64).map(|nth| client.read(nth * 65_536, vec![0; 65_536])).collect();
+    for (nth, read) in (0..).zip(reads) {
+        assert!(read.wait().unwrap() == pattern(nth, 65_536), "{nth}");
+    }
+}
+
+fn server() -> Server {
+    Server::builder().offer(Offer::new("disk", MemoryDevice::new(4 << 20))).start().unwrap()
+}
+
+#[test]
+fn over_a_unix_socket() {
+    let (folder, server) = (Folder::new(), server());
+    let path = folder.file("socket");
+    server.listen_unix(&path).unwrap();
+    exercise(&Client::connect_unix(&path, &Options::export("disk")).unwrap());
+    drop(server);
+    assert!(!path.exists(), "it is cleaned up");
+}
+
+#[test]
+fn over_queue_pairs() {
+    let server = server();
+    let (one, two) = Adapter::builder().pair(Adapter::builder(), ChannelConfig::default()).unwrap();
+    let open = |adapter| QpHost::new(adapter, QpOptions::default()).unwrap();
+    let near = open(one.address("10.0.0.1/24").open().unwrap());
+    let far = open(two.address("10.0.0.2/24").open().unwrap());
+    let listener = far.listen("qp://10.0.0.2:10809").unwrap();
+    listener.set_accept_timeout(Some(std::time::Duration::from_millis(50))).unwrap();
+    let accept = move || {
+        let (stream, from) = listener.accept()?;
+        Ok((Arc::new(stream) as Arc<dyn Stream>, from.to_string()))
+    };
+    server.accept(accept, || {}).unwrap();
+    let stream = Arc::new(near.connect("qp://10.0.0.2:10809").unwrap());
+    exercise(&Client::connect(stream, &Options::export("disk")).unwrap());
+}
+
+#[test]
+fn over_stp() {
+    let server = server();
+    let listener = StpStreamListener::bind("stp://127.0.0.1:7/udp/0").unwrap();
+    let address = listener.local_addr().unwrap();
+    listener.set_accept_timeout(Some(std::time::Duration::from_millis(50))).unwrap();
+    let accept = move || {
+        let (stream, from) = listener.accept()?;
+        Ok((Arc::new(stream) as Arc<dyn Stream>, from.to_string()))
+    };
+    server.accept(accept, || {}).unwrap();
+    let stream = Arc::new(StpStream::connect(address).unwrap());
+    exercise(&Client::connect(stream, &Options::export("disk")).unwrap());
+}
+
+/// A certificate as text.
+fn pem(der: &[u8]) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::from("-----BEGIN CERTIFICATE-----\n");
+    for line in der.chunks(48) {
+        for three in line.chunks(3) {
+            let bits = (0..3).fold(0, |bits, at| {
+                bits << 8 | u32::from(three.get(at).copied().unwrap_or_default())
+            });
+            for at in 0..4 {
+                let digit = DIGITS[(bits >> (18 - 6 * at) & 63) as usize];
+                text.push(if at <= three.len() { digit.into() } else { '=' });
+            }
+        }
+        text.push('\n');
+    }
+    text + "-----END CERTIFICATE-----\n"
+}
+
+/// A certificate for `localhost` that is its own root, and its key.
+fn identity() -> (CertificateDer<'static>, PrivateKeyDer<'static>, String) {
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
+    let pem = pem(made.cert.der());
+    (made.cert.der().clone(), key, pem)
+}
+
+fn trusting(certificate: &CertificateDer<'static>) -> Options {
+    let mut roots = RootCertStore::empty();
+    roots.add(certificate.clone()).unwrap();
+    let config = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
+    let name = ServerName::try_from("localhost").unwrap();
+    Options { tls: Some((Arc::new(config), name)), ..Options::export("disk") }
+}
+
+fn secure_server(
+    required: bool,
+) -> (Server, std::net::SocketAddr, CertificateDer<'static>, String) {
+    let (certificate, key, pem) = identity();
+    let config = ServerConfig::builder().with_no_client_auth();
+    let config = config.with_single_cert(vec![certificate.clone()], key).unwrap();
+    let offer = Offer::new("disk", MemoryDevice::new(4 << 20)).tls_only(!required);
+    let server = Server::builder().offer(offer).tls(Arc::new(config), required).start().unwrap();
+    let address = server.listen("127.0.0.1:0").unwrap();
+    (server, address, certificate, pem)
+}
+
+#[test]
+fn over_tls_and_not_without() {
+    for required in [true, false] {
+        let (_server, address, certificate, _) = secure_server(required);
+        exercise(&Client::connect_tcp(address, &trusting(&certificate)).unwrap());
+        let open = Client::connect_tcp(address, &Options::export("disk"));
+        let error = open.map(drop).unwrap_err();
+        assert!(matches!(error, ConnectError::Negotiation(_)), "{error}");
+        // Another certificate of that name.
+        let (stranger, _, _) = identity();
+        assert!(Client::connect_tcp(address, &trusting(&stranger)).is_err());
+    }
+}
+
+#[test]
+fn a_server_without_tls_is_not_used_by_a_client_that_wants_it() {
+    let server = server();
+    let address = server.listen("127.0.0.1:0").unwrap();
+    let (certificate, _, _) = identity();
+    let error = Client::connect_tcp(address, &trusting(&certificate)).map(drop).unwrap_err();
+    assert!(error.to_string().contains("TLS"), "{error}");
+}
+
+#[test]
+fn nbdinfo_comes_in_by_tls() {
+    if !has("nbdinfo") {
+        return landfall_testkit::skip::skip("nbdinfo_comes_in_by_tls", "needs nbdinfo");
+    }
+    let (_server, address, _, pem) = secure_server(true);
+    let folder = Folder::new();
+    std::fs::write(folder.file("ca-cert.pem"), pem).unwrap();
+    let certificates = folder.file("");
+    let port = address.port();
+    let uri = format!(
+        "nbds://localhost:{port}/disk?tls-certificates={}",
+        certificates.to_str().unwrap().trim_end_matches('/')
+    );
+    let told = succeed("nbdinfo", &[&uri]);
+    assert!(told.contains("with TLS"), "{told}");
+}
+
+#[test]
+fn two_exports_of_one_name_are_refused() {
+    let twice = Server::builder()
+        .offer(Offer::new("disk", MemoryDevice::new(1)))
+        .offer(Offer::new("disk", MemoryDevice::new(2)));
+    assert_eq!(twice.start().map(drop).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+}
