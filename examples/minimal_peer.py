@@ -128,13 +128,12 @@ class Connection:
         self.queue.append(data)
 
     def say_sends(self):
-        waiting = sum(not send.is_heard for send in self.sends.values())
-        while self.queue and self.is_proven and waiting < self.slots:
+        while self.queue and self.is_proven and len(self.sends) < self.slots:
             data = self.queue.pop(0)
             self.sends[self.peer.new_id()] = SimpleNamespace(
                 number=self.next_send, data=data, length=len(data), peer_id=0, lead=None,
                 seen=set(), is_heard=False, is_limited=False, timer=Timer(RETRY, True))
-            self.next_send, waiting = self.next_send + 1 & ALL, waiting + 1
+            self.next_send = self.next_send + 1 & ALL
         for id, send in self.sends.items():
             if send.timer.is_due():
                 if send.is_heard:

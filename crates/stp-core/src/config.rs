@@ -58,6 +58,9 @@ pub struct Config {
     pub retry_floor: Duration,
     /// After how many unanswered repetitions the other side counts as gone.
     pub give_up_after: u8,
+    /// A connection that is asked for is given up when there is no answer for so long, however
+    /// few repetitions that allows.
+    pub connect_within: Duration,
     /// An idle connection asks after this time whether the other side is alive.
     pub keep_alive: Option<Duration>,
     /// The most paths, up to 64.
@@ -115,6 +118,7 @@ impl Default for Config {
             retry_after: Duration::from_millis(20),
             retry_floor: Duration::from_millis(5),
             give_up_after: 10,
+            connect_within: Duration::from_secs(5),
             keep_alive: Some(Duration::from_secs(5)),
             paths: 8,
             connections: 1024,

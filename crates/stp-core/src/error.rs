@@ -60,6 +60,10 @@ pub enum Ended {
     /// The driver could not use the memory.
     #[error("the memory could not be used")]
     MemoryFailed,
+    /// This side refused it, for it does not fit the memory that was meant for it. The other
+    /// side hears [`Reason::TooLong`].
+    #[error("it does not fit the memory that was meant for it, and was refused by this side")]
+    DoesNotFit,
 }
 
 /// Is the end of this memory a number?

@@ -62,4 +62,6 @@ pub use ids::{
     AskId, ConnectionId, ExposedId, OperationId, ReadId, ReceiveId, RemoteRegion, RequestId,
     Rights, SendId,
 };
+/// How a window yields to congestion: what [`Config::congestion`] has.
+pub use landfall_congestion::Config as CongestionConfig;
 pub use stats::Stats;

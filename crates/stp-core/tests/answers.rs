@@ -3,7 +3,7 @@
 
 use crate::two::{Two, decode, encode, noise, op, small};
 use landfall_placement::{Placement, Refusal};
-use stp_core::wire::message::{ClearToSend, Get, Granted, Ids, Question, State};
+use stp_core::wire::message::{ClearToSend, Get, Granted, Ids, Question, State, Verdict};
 use stp_core::wire::{Envelope, Message, Op, Reason};
 use stp_core::{Ended, Event, Rights};
 
@@ -96,7 +96,7 @@ fn a_refusal_that_is_repeated_has_the_same_reason() {
 /// A Transfer that was refused is not called complete, however far back it lies; before the
 /// first there is none.
 #[test]
-fn of_what_is_far_back_nothing_is_said() {
+fn what_is_far_back_is_answered_as_it_ended() {
     let mut two = Two::new(small());
     let (now, near) = (two.wire.now, two.ids[0]);
     let from = two.lend(0, 0, &noise(1, 20));
@@ -123,8 +123,12 @@ fn of_what_is_far_back_nothing_is_said() {
             log[0].iter().filter(|event| matches!(event, Event::Sent { .. })).count() == n + 1
         });
     }
-    assert_eq!(answers(&mut two, &first), []);
-    // Of the last 64 it is known.
+    let again = answers(&mut two, &first);
+    let is_refusal = |message: &Message| {
+        let verdict = Verdict::Rejected(Reason::Refused);
+        matches!(message, Message::RequestAnswer { verdict: said, .. } if *said == verdict)
+    };
+    assert!(again.len() == 1 && is_refusal(&again[0]), "{again:?}");
     let last = answers(&mut two, &renumbered(&first, 200));
     let is_complete = |message: &Message| {
         let state = State::Transfer {

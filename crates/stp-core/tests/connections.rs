@@ -326,3 +326,30 @@ fn an_old_request_that_meets_ours_does_not_stand_for_the_answer() {
         b_log.borrow().iter().any(|e| matches!(e, Event::Offered { len: 10, .. }))
     });
 }
+
+/// Who asks for a connection where nobody is gives up within the time that is configured,
+/// however long repetitions would go on.
+#[test]
+fn a_connection_is_given_up_in_time() {
+    for within in [1u64, 5] {
+        let limit = Duration::from_secs(within);
+        let config = Config { connect_within: limit, ..Config::shared_network() };
+        let mut sim = Sim::from_number(1);
+        let (a, log) = add_host(&mut sim, "alice", config, EngineConfig::default());
+        let (nobody, _) = add_host(&mut sim, "nobody", Config::default(), EngineConfig::default());
+        let cable = sim.connect(a.id(), nobody.id(), ethernet()).unwrap();
+        run_for(&mut sim, Duration::from_millis(1));
+        let nothing = ethernet().loss(Loss::Uniform(Probability::percent(100)));
+        sim.configure(cable.there(), nothing).unwrap();
+        let (now, to) = (sim.now(), Peer::Node(nobody.id().0));
+        let connect = Connect { port: world::PORT, ..Connect::default() };
+        let node = sim.node_mut(a).unwrap();
+        node.engine_mut().connect(now, PathId(0), to, connect).unwrap();
+        run_for(&mut sim, limit - Duration::from_millis(1));
+        assert!(log.borrow().is_empty(), "{:?}", log.borrow());
+        run_for(&mut sim, Duration::from_millis(2));
+        let ended = log.borrow_mut().pop();
+        let is_silent = matches!(ended, Some(Event::Closed { why: Some(Ended::Silent), .. }));
+        assert!(is_silent, "{ended:?}");
+    }
+}

@@ -98,7 +98,7 @@ fn a_message_that_is_too_long_is_refused_or_limited() {
                 )
             }) && b
                 .iter()
-                .any(|e| matches!(e, Event::ReceiveEnded { memory: Some(m), .. } if *m == small))
+                .any(|e| matches!(e, Event::ReceiveEnded { memory: Some(m), why: Ended::DoesNotFit, .. } if *m == small))
         });
         // Limited: its start is taken, and both sides know how much.
         let now = pair.now();

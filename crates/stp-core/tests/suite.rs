@@ -10,6 +10,7 @@ mod congestion;
 mod connections;
 mod dissector;
 mod endings;
+mod independence;
 mod invariants;
 mod moving;
 mod offload;

@@ -29,7 +29,7 @@ use super::core::Core;
 use super::operation::Output;
 use super::{
     BindError, Builder, Error, Failed, Link, Message, Offer, Operation, Part, Payload, ReadRequest,
-    Received, Region, RegionRequest, RemoteMemory, RemoteRights, Sent, Stats, Transport,
+    Received, Region, RegionRequest, RemoteMemory, RemoteRights, Sent, Stats, ToPeers, Transport,
 };
 use crate::runtime::Runtime;
 
@@ -101,8 +101,22 @@ impl Endpoint {
     ///
     /// # Errors
     /// Those of [`stp::Endpoint::connect`](super::Endpoint::connect).
-    pub fn connect(&self, peer: impl Into<Peer>, port: u16) -> Result<Connection, Error> {
+    pub fn connect(&self, peer: impl ToPeers, port: u16) -> Result<Connection, Error> {
         self.wait(self.0.connect(peer, port)).map(Connection)
+    }
+
+    /// The same for so long at most, of all addresses together.
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`], and those of [`connect`](Self::connect).
+    pub fn connect_within(
+        &self,
+        peer: impl ToPeers,
+        port: u16,
+        limit: Duration,
+    ) -> Result<Connection, Error> {
+        let opened = wait_within(self.0.handle(), self.0.connect(peer, port), limit);
+        opened.unwrap_or(Err(Error::TimedOut { limit })).map(Connection)
     }
 
     /// What was done so far.
@@ -214,6 +228,14 @@ impl Connection {
     /// [`Error::Closed`] where none will come.
     pub fn offer(&self) -> Result<Offer, Error> {
         self.wait(self.0.offer())
+    }
+
+    /// The same for so long at most; nothing if there was none.
+    ///
+    /// # Errors
+    /// [`Error::Closed`] where none will come.
+    pub fn offer_within(&self, limit: Duration) -> Result<Option<Offer>, Error> {
+        wait_within(&self.0.inner().handle, self.0.offer(), limit).transpose()
     }
 
     /// Waits for the next read of the other side.

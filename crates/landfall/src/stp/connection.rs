@@ -66,7 +66,14 @@ impl Connection {
     /// Transfers are independent of each other. They are offered there in the
     /// order in which their requests arrive, and where the network loses or
     /// reorders packets that need not be the order of the sends: number them
-    /// with [`opaque`](Operation::opaque) where it matters.
+    /// with [`opaque`](Operation::opaque) where it matters, or use an
+    /// [`OrderedSender`](super::OrderedSender). At most 64 are open on a connection; more wait
+    /// here for their turn.
+    ///
+    /// Registered memory and [`Memory`] may be as long as they are. Other bytes are copied into
+    /// the endpoint's arena, and no more than that holds:
+    /// [`ArenaConfig::max_bytes`](super::ArenaConfig::max_bytes), 1 GiB, beyond which it fails with
+    /// [`Error::Arena`].
     pub fn send(&self, payload: impl Into<Payload>) -> Operation<Sent> {
         let held = payload.into().hold(self.0.handle.pool());
         Operation::holding(&self.0, held, |memory| Request::Send { memory, opaque: 0 })
@@ -255,6 +262,27 @@ impl Offer {
     pub fn accept(mut self, memory: Memory) -> Operation<Message> {
         let held = self.connection.own(memory);
         self.begin(held)
+    }
+
+    /// Takes as much of it as there is memory for, however much there is: the other side
+    /// hears how much that is, and sends no more.
+    ///
+    /// ```
+    /// use landfall::stp::{Memory, Transport, blocking::Endpoint};
+    ///
+    /// let server = Endpoint::bind(Transport::udp("127.0.0.1:0".parse()?))?;
+    /// let client = Endpoint::bind(Transport::udp("127.0.0.1:0".parse()?))?;
+    /// let listener = server.listen(7)?;
+    /// let connection = client.connect(server.local().unwrap(), 7)?;
+    /// let sending = connection.send(Memory::from_bytes(b"much too much")).start();
+    /// let offer = listener.accept()?.offer()?;
+    /// assert_eq!(offer.len(), 13);
+    /// assert_eq!(&*offer.accept_start(Memory::zeroed(4)).wait()?, b"much");
+    /// assert_eq!(sending.wait()?.len, 4);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn accept_start(self, memory: Memory) -> Operation<Message> {
+        self.accept(memory).taking_part()
     }
 
     /// Takes it into registered memory.

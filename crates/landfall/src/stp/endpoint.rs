@@ -15,6 +15,7 @@ use super::core::{Handle, Status, Submission};
 use super::error::{BindError, Error, Failed};
 use super::memory::Region;
 use super::path::Transport;
+use super::reach::ToPeers;
 
 pub use crate::runtime::PathStats;
 
@@ -154,18 +155,47 @@ impl Endpoint {
     }
 
     /// Opens a connection to a peer, where somebody listens at that port, over
-    /// the first path that leads to such a peer.
+    /// the first path that leads to such a peer. A host may be given by its name
+    /// ([`ToPeers`]); where that has several addresses they are tried in turn.
+    ///
+    /// A peer that does not answer is given up after
+    /// [`Config::connect_within`](super::Config::connect_within), 5 seconds.
+    ///
+    /// ```
+    /// use landfall::stp::{Transport, blocking::Endpoint};
+    ///
+    /// let server = Endpoint::bind(Transport::udp("127.0.0.1:0".parse()?))?;
+    /// let listener = server.listen(7)?;
+    /// let at = server.local().unwrap().to_string();
+    /// let client = Endpoint::bind(Transport::udp("127.0.0.1:0".parse()?))?;
+    /// let connection = client.connect(at, 7)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
-    /// [`Error::NoPathTo`], [`Error::Refused`] at a bound, and
-    /// [`Error::NotConnected`] where the peer does not want it or is silent.
-    pub async fn connect(&self, peer: impl Into<Peer>, port: u16) -> Result<Connection, Error> {
-        let (peer, handle) = (peer.into(), self.next_handle());
-        let path = handle.look(|core| {
-            core.check_open()?;
-            core.paths.to(peer).ok_or(Error::NoPathTo { peer })
-        })?;
-        self.connect_from(handle, path, peer, port, 0).await
+    /// [`Error::Name`], [`Error::NoPathTo`], [`Error::Refused`] at a bound, and
+    /// [`Error::NotConnected`] where the peer does not want it or is silent. Of several
+    /// addresses it is what became of the last one.
+    pub async fn connect(&self, peer: impl ToPeers, port: u16) -> Result<Connection, Error> {
+        let peers = peer.to_peers()?;
+        drop(peer);
+        let mut last = Error::NoPathTo { peer: Peer::default() };
+        for peer in peers {
+            let handle = self.next_handle();
+            let path = handle.look(|core| {
+                core.check_open()?;
+                core.paths.to(peer).ok_or(Error::NoPathTo { peer })
+            });
+            let opened = match path {
+                Ok(path) => self.connect_from(handle, path, peer, port, 0).await,
+                Err(error) => Err(error),
+            };
+            match opened {
+                Ok(connection) => return Ok(connection),
+                Err(error) => last = error,
+            }
+        }
+        Err(last)
     }
 
     fn next_handle(&self) -> &Arc<Handle> {

@@ -32,6 +32,21 @@ pub enum Error {
     /// The other side did not accept the connection.
     #[error("no connection: {0}")]
     NotConnected(Ended),
+    /// The host's name could not be looked up.
+    #[error("the host {name} is not known: {source}")]
+    Name {
+        /// What was looked up.
+        name: String,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// It was not over in the time that was given for it, and was given up.
+    #[error("not done within {limit:?}")]
+    TimedOut {
+        /// The time.
+        limit: landfall_placement::Duration,
+    },
     /// No path of this endpoint leads to such a peer.
     #[error(
         "no path of this endpoint leads to {peer}: bind one of its kind (UDP for a socket \

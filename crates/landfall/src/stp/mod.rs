@@ -3,8 +3,9 @@
 //! | what | how |
 //! | --- | --- |
 //! | an endpoint, over one path or several | [`Endpoint::bind`], [`Builder`], [`Transport`] |
-//! | connections | [`Endpoint::listen`], [`Endpoint::connect`], [`Connection`] |
+//! | connections | [`Endpoint::listen`], [`Endpoint::connect`] to a [`Peer`] or a host by name ([`ToPeers`]), [`Connection`] |
 //! | Transfers | [`Connection::send`], [`Connection::receive`], [`Connection::receive_into`], [`Connection::offer`] |
+//! | several at once, or in an order | [`OperationSet`], [`OrderedSender`], [`OrderedReceiver`] |
 //! | how far a Transfer is | [`Operation::progress`], [`Progress`] |
 //! | reads | [`Connection::read`], [`Connection::read_request`] |
 //! | remote memory | [`Connection::request_region`], [`RemoteMemory`], [`Connection::region_request`], [`Exposed`] |
@@ -52,9 +53,12 @@ mod endpoint;
 mod error;
 mod memory;
 mod operation;
+mod ordered;
 mod path;
 mod progress;
+mod reach;
 mod remote;
+mod set;
 
 pub use builder::Builder;
 pub use connection::{Connection, Link, Offer, ReadRequest};
@@ -64,9 +68,12 @@ pub use endpoint::{Endpoint, Listener, PathStats, Stats};
 pub use error::{BindError, Error, Failed};
 pub use memory::{Message, Part, Payload, Region};
 pub use operation::{Operation, Put, Received, Receives, Sent};
+pub use ordered::{OrderedReceiver, OrderedSender};
 pub use path::Transport;
 pub use progress::{Progress, Stalled};
+pub use reach::ToPeers;
 pub use remote::{Exposed, RegionRequest, RemoteMemory};
+pub use set::OperationSet;
 
 pub use crate::runtime::Turned;
 pub use landfall_placement::{PathId, Peer, WordFunction, WordWidth};
@@ -74,7 +81,17 @@ pub use landfall_transport::Wait;
 pub use landfall_transport::channel::ChannelConfig;
 #[cfg(feature = "faults")]
 pub use landfall_transport::fault::{FaultCounts, Faults};
-pub use landfall_transport::memory::{Arena, ArenaConfig, MappedMemory, Memory};
+pub use landfall_transport::memory::{
+    AccessError, Arena, ArenaConfig, ArenaError, LendRefusal, MappedMemory, Memory, OutOfMemory,
+    TakeBackError,
+};
+pub use landfall_transport::packet::PacketConfig;
+pub use landfall_transport::rawip::RawIpConfig;
+pub use landfall_transport::udp::UdpConfig;
+pub use landfall_transport::udp_packet::UdpPacketConfig;
+pub use landfall_transport::xdp::XdpConfig;
+/// Why the engine did not begin something: what [`Error::Refused`] has.
+pub use stp_core::Error as EngineError;
 pub use stp_core::wire::Reason;
 pub use stp_core::wire::carrier::UDP_PORT;
-pub use stp_core::{Config, Ended, Policy, Rights as RemoteRights};
+pub use stp_core::{Config, CongestionConfig, Ended, Policy, Rights as RemoteRights};

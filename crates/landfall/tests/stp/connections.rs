@@ -10,7 +10,8 @@ use std::time::Instant;
 use super::{PORT, joined, loopback, noise, pairs, run, udp_pair, within};
 use crate::support::PATIENCE;
 use landfall::stp::{
-    Config, Endpoint, Error, Failed, Memory, Peer, RemoteRights, Transport, blocking,
+    Config, Ended, Endpoint, Error, Failed, Memory, OperationSet, OrderedReceiver, OrderedSender,
+    Peer, RemoteRights, Transport, blocking,
 };
 use landfall_placement::{Duration, PathId};
 use landfall_transport::fault::{Faults, Faulty};
@@ -368,4 +369,80 @@ fn a_connection_outlives_a_translator_that_forgets_it() {
     }
     connection.close().expect("closed");
     is_over.store(true, Ordering::Relaxed);
+}
+
+/// A host may be given by its name, and all that the name means is tried.
+#[test]
+fn a_connection_is_opened_to_a_host_by_name() {
+    run(async {
+        let (a, b, to_b) = udp_pair();
+        let listener = b.listen(PORT).unwrap();
+        let Peer::Socket(address) = to_b else { panic!("{to_b}") };
+        let nobody: SocketAddr = "[::1]:9".parse().unwrap();
+        let several = [nobody, address];
+        let names = (format!("localhost:{}", address.port()), ("localhost", address.port()));
+        for nth in 0..4 {
+            let here = match nth {
+                0 => within(a.connect(&names.0, PORT)).await,
+                1 => within(a.connect(names.1, PORT)).await,
+                2 => within(a.connect(&several[..], PORT)).await,
+                _ => within(a.connect(address.to_string(), PORT)).await,
+            };
+            let here = here.unwrap();
+            let there = within(listener.accept()).await.unwrap();
+            assert_eq!(here.peer(), to_b);
+            within(here.close()).await.unwrap();
+            within(there.closed()).await.unwrap();
+        }
+        let unknown = within(a.connect("no such host", PORT)).await.unwrap_err();
+        assert!(matches!(unknown, Error::Name { .. }), "{unknown}");
+    });
+}
+
+/// Where nobody answers a connection is given up: after what the configuration says, or
+/// after what the call says.
+#[test]
+fn a_connection_to_nobody_is_given_up() {
+    let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let to = silent.local_addr().unwrap();
+    let config = Config { connect_within: Duration::from_millis(300), ..Config::shared_network() };
+    let endpoint = blocking::Endpoint::from(
+        Endpoint::builder().path(loopback()).config(config).bind().unwrap(),
+    );
+    let error = endpoint.connect(to, PORT).unwrap_err();
+    assert!(matches!(error, Error::NotConnected(Ended::Silent)), "{error}");
+    let patient = blocking::Endpoint::bind(loopback()).unwrap();
+    let limit = Duration::from_millis(50);
+    let error = patient.connect_within(to, PORT, limit).unwrap_err();
+    assert!(matches!(error, Error::TimedOut { .. }), "{error}");
+}
+
+/// What is sent in an order comes in it, though the network reorders and loses.
+#[test]
+fn ordered_messages_come_in_their_order() {
+    let faults =
+        Faults { loss: 20_000, reordering: 200_000, duplication: 50_000, ..Faults::default() };
+    let bind = |seed| Endpoint::bind(loopback().with_faults(faults, [seed; 32])).unwrap();
+    let (a, b) = (bind(1), bind(2));
+    let pair = (a, b.clone(), b.local().unwrap());
+    run(async {
+        let (here, there) = joined(&pair).await;
+        let (mut sender, mut receiver) = (OrderedSender::new(&here), OrderedReceiver::new(&there));
+        let mut sends = OperationSet::new();
+        for nth in 0..200u32 {
+            sends.push(nth, sender.send(noise(nth.into(), nth as usize * 10)));
+        }
+        for nth in 0..200u32 {
+            let offer = within(receiver.offer()).await.unwrap();
+            let memory = Memory::zeroed(usize::try_from(offer.len()).unwrap());
+            let message = within(offer.accept(memory)).await.unwrap();
+            assert!(*message == noise(nth.into(), nth as usize * 10), "message {nth}");
+        }
+        let mut count = 0;
+        while let Some((nth, result)) = within(sends.next()).await {
+            assert_eq!(result.unwrap().len, u64::from(nth) * 10);
+            count += 1;
+        }
+        assert_eq!(count, 200);
+    });
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::{PORT, loopback};
 use landfall::stp::blocking::Endpoint;
-use landfall::stp::{Memory, Peer, RemoteRights};
+use landfall::stp::{Config, Memory, Peer, RemoteRights};
 use landfall_testbed::offload::send_in_batches;
 use stp_core::wire::message::{Ids, Offer, Question, State};
 use stp_core::wire::proof::{self, Secret, Secrets};
@@ -210,4 +210,53 @@ fn a_stranger_with_the_key_neither_joins_nor_aborts() {
     assert!(connection.closed().is_err(), "its owner aborts it, from either address");
     own.ask();
     assert_eq!(own_end.links().len(), 1, "the stranger's own one is left alone");
+}
+
+/// A thousand peers ask to send, are granted something, and say nothing more: others are
+/// served as if they were not there, and their window is not used up.
+#[test]
+fn a_thousand_silent_peers_hold_up_nobody() {
+    const SILENT: usize = 1_000;
+    let config = Config {
+        connections: 4_096,
+        links: 4_096,
+        receives: 4_096,
+        blocks: 4_096,
+        ..Config::default()
+    };
+    let window = config.window;
+    let server = landfall::stp::Endpoint::builder().path(loopback()).config(config).bind().unwrap();
+    let Some(Peer::Socket(at)) = server.local() else { panic!("UDP has an address") };
+    let server = Endpoint::from(server);
+    let listener = server.listen(PORT).unwrap();
+    let mut kept = Vec::new();
+    for _ in 0..SILENT {
+        let raw = Raw::connect(at);
+        let connection = listener.accept_within(PATIENCE).unwrap().expect("it came in");
+        let receiving = connection.receive(Memory::zeroed(1 << 20)).start();
+        let (s_id, len) = (3, 1 << 20);
+        let request = Message::RequestToSend {
+            s_id,
+            serial: 0,
+            len,
+            max_block: 21,
+            opaque: 0,
+            answers: None,
+        };
+        raw.say(&request);
+        kept.push((raw, connection, receiving));
+    }
+    let client = Endpoint::bind(loopback()).unwrap();
+    let here = client.connect(at, PORT).unwrap();
+    let there = listener.accept_within(PATIENCE).unwrap().expect("it came in");
+    let bytes = landfall_testkit::trials::noise(5, 10 << 20);
+    for _ in 0..5 {
+        let sending = here.send(bytes.clone()).start();
+        let message = there.receive(Memory::zeroed(bytes.len())).wait().unwrap();
+        assert!(*message == bytes);
+        sending.wait().unwrap();
+    }
+    let granted = server.stats().granted_bytes;
+    assert!(granted <= window, "{granted} bytes count as granted");
+    drop(kept);
 }

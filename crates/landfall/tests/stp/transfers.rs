@@ -134,7 +134,7 @@ fn a_transfer_that_is_too_long_is_refused_or_taken_in_part() {
             let (here, there) = joined(&pair).await;
             let sending = here.send(noise(1, 5_000)).start();
             let error = within(there.receive(Memory::zeroed(4_999))).await.unwrap_err();
-            assert!(error.to_string().contains("too long"), "{name}: {error}");
+            assert!(error.to_string().contains("does not fit"), "{name}: {error}");
             let error = within(sending).await.unwrap_err();
             assert!(error.to_string().contains("too long"), "{name}: {error}");
 

@@ -290,7 +290,12 @@ impl Endpoint {
         let again = self.retry_after(known.retries);
         let after = match known.state {
             State::Gone => return,
-            State::Opening | State::Met | State::Closing | State::Confirming => again,
+            // Nothing was heard yet: that is when it was asked for.
+            State::Opening => {
+                let until = known.heard + self.config.connect_within;
+                if until > now { again.min(until.since(now)) } else { again }
+            }
+            State::Met | State::Closing | State::Confirming => again,
             State::Asked | State::Answered => {
                 self.config.retry_after * 16 * u32::from(self.config.give_up_after)
             }
@@ -340,7 +345,9 @@ impl Endpoint {
             return self.check_alive(now, index);
         }
         known.retries = known.retries.saturating_add(1);
-        if known.retries > self.config.give_up_after
+        let is_late = state == State::Opening && known.heard + self.config.connect_within <= now;
+        if is_late
+            || known.retries > self.config.give_up_after
             || matches!(state, State::Answered | State::Asked)
             || state == State::Lingering && abort.is_none()
         {

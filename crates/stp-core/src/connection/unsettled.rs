@@ -1,9 +1,9 @@
 //! Requests that this side gave up, and of which the other side may have heard nothing.
 //!
-//! Who answers requests takes none whose number lies a window beyond one that it has not
-//! heard to be over: [`Seen`]. So a request that was lost and given up would end all that
-//! come a window after it. Its number is kept here until the other side says that it knows
-//! it, and is said again with each request that comes after it.
+//! Who answers requests takes no more than 64 that it has not heard to be over: [`Seen`]. So
+//! 64 requests that were lost and given up would end all that come after them. Their numbers
+//! are kept here, and count as open, until the other side says that it knows them; the oldest
+//! is said again with each request that comes after it.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -27,8 +27,7 @@ pub(crate) struct Question {
     pub(crate) opaque: u32,
 }
 
-/// What was given up, in the order in which that was. The number of none is a window behind
-/// the next, so they are not many.
+/// What was given up, in the order in which that was: no more than may be open.
 #[derive(Debug, Default)]
 pub(crate) struct Unsettled {
     /// Transfers, by their serial numbers.
@@ -104,22 +103,25 @@ impl Endpoint {
         is_settled
     }
 
-    /// Is a Transfer with this number less than a window ahead of all that are unsettled?
-    pub(crate) fn is_near_unsettled_sends(&self, connection: u32, next: u32) -> bool {
-        let is_near = |serial: &u32| is_near(*serial, next);
-        self.unsettled(connection).is_none_or(|unsettled| unsettled.sends.iter().all(is_near))
+    /// How many Transfers are unsettled, and whether none of them is too far behind the next.
+    pub(crate) fn unsettled_sends(&self, connection: u32, next: u32) -> (usize, bool) {
+        let Some(unsettled) = self.unsettled(connection) else { return (0, true) };
+        let sends = &unsettled.sends;
+        (sends.len(), sends.iter().all(|serial| is_near(*serial, next)))
     }
 
-    /// The same of a read.
-    pub(crate) fn is_near_unsettled_reads(&self, connection: u32, next: u32) -> bool {
-        let is_near = |read: &Question| is_near(read.serial, next);
-        self.unsettled(connection).is_none_or(|unsettled| unsettled.reads.iter().all(is_near))
+    /// The same of reads.
+    pub(crate) fn unsettled_reads(&self, connection: u32, next: u32) -> (usize, bool) {
+        let Some(unsettled) = self.unsettled(connection) else { return (0, true) };
+        let reads = &unsettled.reads;
+        (reads.len(), reads.iter().all(|read| is_near(read.serial, next)))
     }
 
-    /// The same of a request for a region.
-    pub(crate) fn is_near_unsettled_regions(&self, connection: u32, next: u32) -> bool {
-        let is_near = |request: &Request| is_near(request.serial, next);
-        self.unsettled(connection).is_none_or(|unsettled| unsettled.regions.iter().all(is_near))
+    /// The same of requests for regions.
+    pub(crate) fn unsettled_regions(&self, connection: u32, next: u32) -> (usize, bool) {
+        let Some(unsettled) = self.unsettled(connection) else { return (0, true) };
+        let regions = &unsettled.regions;
+        (regions.len(), regions.iter().all(|request| is_near(request.serial, next)))
     }
 
     /// Says the end of the first Transfer that was given up.
@@ -149,7 +151,7 @@ impl Endpoint {
     }
 }
 
-/// Is a number less than a window ahead of an earlier one?
+/// Is a number so near an earlier one that it is clear which of them that is?
 pub(crate) fn is_near(earlier: u32, next: u32) -> bool {
-    Serial32(next).since(Serial32(earlier)) < Seen::WINDOW
+    Serial32(next).since(Serial32(earlier)) < Seen::SPAN
 }

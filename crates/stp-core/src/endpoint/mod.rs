@@ -49,8 +49,10 @@ pub(crate) struct Granted {
     pub(crate) grants: Vec<Grant>,
     pub(crate) mirror: Mirror,
     pub(crate) free: Vec<u16>,
-    /// Granted and not arrived, in bytes, over all links.
+    /// Granted and not arrived, in bytes, over all links, but for what is not used.
     pub(crate) bytes: u64,
+    /// How much of that went to those from whom nothing has come yet.
+    pub(crate) new: u64,
 }
 
 impl Granted {
@@ -68,6 +70,7 @@ impl Granted {
             mirror: Mirror::new(config.adapters, count),
             free: (0..count).rev().map(|index| index as u16).collect(),
             bytes: 0,
+            new: 0,
         }
     }
 

@@ -337,11 +337,11 @@ impl World {
             .map(|known| known.connect)
             .or_else(|| Some(self.ends[side].user.connection(connection)?.connect));
         let Some(connect) = connect else { return };
-        if why == Ended::There(Reason::TooLong) {
+        if why == Ended::DoesNotFit {
             self.truth.connects[connect].was_too_long = true;
         }
         let is_excused = match known.map(|known| known.what) {
-            _ if why == Ended::There(Reason::TooLong) => true,
+            _ if why == Ended::DoesNotFit => true,
             Some(What::Offer { transfer }) => self.truth.transfers[transfer].is_excused,
             Some(What::Read { read }) => self.truth.reads[read].is_excused || self.is_ended(read),
             Some(What::Get { region, may_fail, .. }) => may_fail || self.is_revoked(region),

@@ -11,14 +11,15 @@ use crate::receive::{State, Turn};
 /// What is wrong with the room that is granted; nothing where it is the sum of what open
 /// Blocks have, each of them is in one list, and whoever could go on may be woken.
 pub(super) fn wrong_room(endpoint: &Endpoint) -> Option<String> {
-    let (mut listed, mut bytes) = (0, 0);
+    let (mut listed, mut bytes, mut new) = (0, 0, 0);
     for link in endpoint.links.indices() {
         let (blocks, granted) = match blocks_of(endpoint, link) {
             Ok(found) => found,
             Err(wrong) => return Some(wrong),
         };
         listed += blocks;
-        bytes += granted;
+        bytes += granted - endpoint.links.get(link).map_or(0, crate::link::Link::unused);
+        new += endpoint.links.get(link).map_or(0, crate::link::Link::new_bytes);
     }
     for link in endpoint.links.indices() {
         let said = endpoint.links.get(link).map_or(0, crate::link::Link::puts_under_way);
@@ -35,7 +36,10 @@ pub(super) fn wrong_room(endpoint: &Endpoint) -> Option<String> {
     }
     if bytes != endpoint.granted.bytes {
         let all = endpoint.granted.bytes;
-        return Some(format!("{all} bytes are granted, of which open Blocks have {bytes}"));
+        return Some(format!("{all} bytes count as granted, of which open Blocks have {bytes}"));
+    }
+    if new != endpoint.granted.new {
+        return Some(format!("{} bytes count as new, and links have {new}", endpoint.granted.new));
     }
     let (mut open, mut releasing) = (0, 0);
     for index in endpoint.receives.indices() {
@@ -79,6 +83,9 @@ fn blocks_of(endpoint: &Endpoint, index: u32) -> Result<(usize, u64), String> {
     }
     if before != link.last {
         return Err(format!("link {index} ends with Block {before}, and says {}", link.last));
+    }
+    if link.unused() > bytes {
+        return Err(format!("of {bytes} bytes over link {index} {} are not used", link.unused()));
     }
     if bytes != link.granted {
         return Err(format!("link {index} has {} granted, its Blocks {bytes}", link.granted));

@@ -75,6 +75,7 @@ impl Setup {
             retry_after: Duration::from_millis(1),
             retry_floor: Duration::from_micros(300),
             give_up_after: if self.is_patient() { PATIENCE } else { 2 },
+            connect_within: Duration::from_secs(60),
             keep_alive: self.has(14).then_some(Duration::from_millis(20)),
             paths: 2,
             connections: few(3, 12),

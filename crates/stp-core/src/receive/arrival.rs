@@ -21,6 +21,7 @@ impl Endpoint {
         let Some(link) = self.links.get_mut(grant.link) else { return };
         link.active = now;
         link.strikes = 0;
+        link.has_delivered = true;
         // How long the network took is known where it is clear which grant this
         // answers.
         let issued = link.granted_at(seats);
@@ -194,6 +195,7 @@ impl Endpoint {
             Err(Ended::There(reason)) => reason,
             Err(Ended::Here) => Reason::Cancelled,
             Err(Ended::MemoryFailed) => Reason::MemoryFailed,
+            Err(Ended::DoesNotFit) => Reason::TooLong,
             Err(Ended::Silent) => Reason::Silent,
             Err(Ended::ConnectionGone) | Ok(()) => Reason::Gone,
         };

@@ -197,15 +197,23 @@ impl Endpoint {
         let (granted, stus) = (known.granted(), known.stus());
         let whole = u64::from(known.bytes_of(granted, stus));
         let stu = u64::from(known.stu());
-        let (all, on_link) = (self.room_for_all(), self.room_on(link));
+        let is_new = self.links.get(link).is_some_and(|link| !link.is_proven());
+        let all = if is_new { self.room_for_new(stu) } else { self.room_for_all() };
+        let on_link = self.room_on(link);
+        let has_some = self.links.get(link).is_some_and(|link| link.granted > 0);
+        // Whoever is new is granted little, and more when some of that has come.
+        let on_link = if is_new && has_some && self.is_busy() { 0 } else { on_link };
         // Not less than a part of the window, or many small grants would go out.
         let least = whole.min(stu.max(self.config.window / PARTS));
         let least_on_link = whole.min(stu.max(self.least_part(link)));
         // One STU always may be granted where nothing is.
-        if all < least && self.granted.bytes > 0 {
+        if self.room_for_all() < least && self.granted.bytes > 0 {
             return Outcome::NoRoom;
         }
-        if on_link < least_on_link && self.links.get(link).is_some_and(|link| link.granted > 0) {
+        if is_new && all < stu.min(whole) && self.granted.new > 0 {
+            return Outcome::NoBlock;
+        }
+        if on_link < least_on_link && has_some {
             return Outcome::NoRoomOnLinks;
         }
         let room = whole.min(all.min(on_link).max(stu));

@@ -190,7 +190,7 @@ impl Endpoint {
         let (connection, serial) = (receive.connection, receive.serial);
         let verdict = Verdict::Rejected(reason);
         self.say(connection, &Message::RequestAnswer { ids, serial, is_read: false, verdict });
-        let why = if reason == Reason::TooLong { Ended::There(reason) } else { Ended::Here };
+        let why = if reason == Reason::TooLong { Ended::DoesNotFit } else { Ended::Here };
         self.finish_receive_as(index, Err(why), reason);
     }
 

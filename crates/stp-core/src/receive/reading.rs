@@ -32,16 +32,15 @@ impl Endpoint {
         }
         check_memory(memory)?;
         let (serial, first, slots) = (known.next_read, known.first_receive, known.slots);
-        let (mut asking, mut is_near) = (0, true);
+        let (mut asking, mut is_near) = self.unsettled_reads(id.index, serial);
         for index in self.receives_of(id.index) {
             let Some(other) = self.receives.get(index) else { continue };
             if let (Kind::Read(read), State::Asking) = (other.kind, other.state) {
                 asking += 1;
-                is_near &= Serial32(serial).since(Serial32(read)) < Seen::WINDOW;
+                is_near &= Serial32(serial).since(Serial32(read)) < Seen::SPAN;
             }
         }
-        is_near &= self.is_near_unsettled_reads(id.index, serial);
-        if !is_near || asking >= slots {
+        if !is_near || asking >= usize::from(slots).min(Seen::MOST_OPEN) {
             self.say_unsettled_read(id.index);
             return Err(Error::Busy);
         }

@@ -168,6 +168,7 @@ impl Endpoint {
     pub(crate) fn time_out_link(&mut self, now: Instant, index: u32) {
         let (retry_after, floor) = (self.config.retry_after, self.config.retry_floor);
         let config = self.congestion_on(index);
+        self.take_unused(now, index);
         let Some(link) = self.links.get_mut(index) else { return };
         if link.first == NO_BLOCK {
             return;

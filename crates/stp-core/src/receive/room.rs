@@ -1,9 +1,10 @@
 //! Room: how much is granted and has not arrived, of a Block, over a link and over all.
 //!
 //! The three counts change together, in [`Endpoint::take_room`] and
-//! [`Endpoint::return_room`] and nowhere else. So what a link and the window have granted
-//! is at all times the sum of what the open Blocks have, and a Block that is given up
-//! returns all that it had. The model checks that after each operation.
+//! [`Endpoint::return_room`] and nowhere else. So what a link has granted
+//! is at all times the sum of what its open Blocks have, and a Block that is given up
+//! returns all that it had. The window has granted what all links have, but for what their
+//! senders do not use. The model checks that after each operation.
 
 use landfall_placement::Instant;
 
@@ -25,7 +26,9 @@ impl Endpoint {
             link.window.handle_start(&config, now);
             link.active = now;
         }
-        link.granted += u64::from(bytes);
+        let is_new = !link.is_proven();
+        link.note_granted(now, u64::from(bytes), is_new);
+        self.granted.new += if is_new { u64::from(bytes) } else { 0 };
         if self.link_timers.key_of(index).is_none() {
             let patience = link.patience(retry_after, floor);
             self.link_timers.set(index, now + patience);
@@ -39,11 +42,25 @@ impl Endpoint {
         debug_assert!(grant.granted >= bytes, "Block {block} returns more than it has");
         grant.granted = grant.granted.saturating_sub(bytes);
         let index = grant.link;
-        self.granted.bytes = self.granted.bytes.saturating_sub(u64::from(bytes));
         let link = self.links.get_mut(index);
         debug_assert!(link.is_some(), "Block {block} is of a link that is gone");
-        if let Some(link) = link {
-            link.granted = link.granted.saturating_sub(u64::from(bytes));
+        let Some(link) = link else { return };
+        let (counted, new) = (link.note_returned(u64::from(bytes)), link.take_new());
+        self.granted.bytes = self.granted.bytes.saturating_sub(counted);
+        self.granted.new = self.granted.new.saturating_sub(new);
+    }
+
+    /// Takes back from the window what is granted over a link and not used. Its sender may
+    /// still send it, and gets nothing else until it has.
+    pub(super) fn take_unused(&mut self, now: Instant, link: u32) {
+        let (retry_after, floor) = (self.config.retry_after, self.config.retry_floor);
+        let Some(known) = self.links.get_mut(link) else { return };
+        let unused = known.judge(now, retry_after, floor);
+        if unused > 0 {
+            let new = known.take_new();
+            self.granted.bytes = self.granted.bytes.saturating_sub(unused);
+            self.granted.new = self.granted.new.saturating_sub(new);
+            self.grants_due = true;
         }
     }
 

@@ -13,6 +13,10 @@ use landfall_tables::IndexedHeap;
 use super::{State, Turn};
 use crate::config::Policy;
 use crate::endpoint::Endpoint;
+use crate::link::Link;
+
+/// What whoever is new is granted at first where there are others: this part of the window.
+const FIRST_PART: u64 = 128;
 
 /// Transfers that may get the next grant, in the order of the policy.
 #[derive(Debug)]
@@ -81,7 +85,8 @@ pub(super) enum Outcome {
     Enough,
     /// None of its links has room.
     NoRoomOnLinks,
-    /// There is no place for another Block; those that have one may go on.
+    /// There is no place for another Block; those that have one may go on. Or nothing has
+    /// come from its sender yet, and others of those have what is meant for them.
     NoBlock,
     /// There is no room for anybody.
     NoRoom,
@@ -192,7 +197,8 @@ impl Endpoint {
             let Some(link) = self.links.get_mut(index) else { continue };
             link.is_fresh = false;
             link.tell_window(&config, now);
-            if link.has_waiting() {
+            self.take_unused(now, index);
+            if self.links.get(index).is_some_and(Link::has_waiting) {
                 self.wake_waiting(index);
             }
         }
@@ -202,7 +208,7 @@ impl Endpoint {
     /// How many bytes may be granted over a link now.
     pub(super) fn room_on(&self, link: u32) -> u64 {
         let Some(known) = self.links.get(link) else { return 0 };
-        if !self.can_say_over(link) {
+        if !self.can_say_over(link) || known.unused() > 0 {
             return 0;
         }
         match &self.config.congestion {
@@ -214,5 +220,18 @@ impl Endpoint {
     /// How many bytes may be granted now over all links.
     pub(super) fn room_for_all(&self) -> u64 {
         self.config.window.saturating_sub(self.granted.bytes)
+    }
+
+    /// Is so much granted that others notice what somebody does not use?
+    pub(super) const fn is_busy(&self) -> bool {
+        self.granted.bytes > self.config.window / 4
+    }
+
+    /// How many of them to whom nothing has come from yet: together no more than half of the
+    /// window, and little each where there are several.
+    pub(super) fn room_for_new(&self, stu: u64) -> u64 {
+        let half = (self.config.window / 2).saturating_sub(self.granted.new);
+        let most = if self.is_busy() { stu.max(self.config.window / FIRST_PART) } else { half };
+        self.room_for_all().min(half).min(most)
     }
 }

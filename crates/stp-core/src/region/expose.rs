@@ -33,7 +33,7 @@ impl Endpoint {
             return Err(Error::NotOpen);
         }
         let serial = known.remote_mut().next_request;
-        let (mut waiting, mut is_near) = (0, self.is_near_unsettled_regions(id.index, serial));
+        let (mut waiting, mut is_near) = self.unsettled_regions(id.index, serial);
         for request in self.requests.indices().filter_map(|index| self.requests.get(index)) {
             if request.connection == id.index {
                 waiting += 1;

@@ -126,23 +126,22 @@ impl Endpoint {
         Ok(SendId::new(name))
     }
 
-    /// Are there slots at the other side, and is the oldest Transfer under way
-    /// not so old that its serial number could be forgotten?
+    /// Are there slots at the other side? What was given up and may not have been heard of
+    /// has one, too.
     fn may_begin(&self, connection: u32) -> bool {
         let Some(known) = self.connections.get(connection) else { return false };
         let next = Serial32(known.next_send);
-        let (mut count, mut is_near) = (0, true);
+        let (mut count, mut is_near) = self.unsettled_sends(connection, known.next_send);
         let mut index = known.first_send;
         while let Some(send) = self.sends.get(index) {
             // What only waits for a driver is over at the other side.
             if !matches!(send.state, State::Over(_)) {
                 count += 1;
-                is_near &= next.since(Serial32(send.serial)) < Seen::WINDOW;
+                is_near &= next.since(Serial32(send.serial)) < Seen::SPAN;
             }
             index = send.next_in_connection;
         }
-        is_near &= self.is_near_unsettled_sends(connection, known.next_send);
-        is_near && count < u32::from(known.slots).min(Seen::WINDOW)
+        is_near && count < usize::from(known.slots).min(Seen::MOST_OPEN)
     }
 
     /// How many Transfers may be begun on a connection at the moment.
