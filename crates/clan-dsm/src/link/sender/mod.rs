@@ -60,9 +60,6 @@ const MOST_REORDERING: u32 = 64;
 /// frames.
 const BURST: Duration = Duration::from_millis(1);
 
-/// So often the oldest frame alone is sent again before all are (RFC 9002, 6.2.4).
-const PROBES: u8 = 2;
-
 /// What one call of a driver carries at most.
 const BATCH: u64 = 64 << 10;
 
@@ -462,7 +459,11 @@ impl<N: Copy> Sender<N> {
             .find(|n| self.flights[*n].whereabouts != Whereabouts::Arrived)
             .map(|n| self.first.plus(n as u32));
         let Some(oldest) = oldest else { return };
-        if self.backoff <= PROBES && self.flights.len() > 1 {
+        let is_probe = match habits.yields {
+            true => self.window.handle_silence(&habits.congestion, now, self.backoff),
+            false => habits.congestion.is_probe(self.backoff),
+        };
+        if is_probe {
             return self.lose(oldest);
         }
         for n in oldest.since(self.first)..self.flights.len() as u32 {
@@ -470,9 +471,6 @@ impl<N: Copy> Sender<N> {
         }
         self.oldest = self.oldest.plus(self.order.len() as u32);
         self.order.clear();
-        if habits.yields {
-            self.window.handle_timeout(&habits.congestion, now);
-        }
         self.paced = now;
     }
 
