@@ -51,9 +51,9 @@
 //! What does not live here: the protocol (`clan-dsm`), sockets and memory mappings
 //! (`landfall-transport`), and what the bytes mean (the layer above).
 
+mod back_pressure;
 mod builder;
 mod core;
-mod crowd;
 mod dma;
 mod driver;
 mod endpoint;
@@ -75,7 +75,7 @@ pub use dma::{DmaQueue, Done, Request};
 pub use driver::NodeDriver;
 pub use endpoint::Endpoint;
 pub use events::{Event, Events, Source};
-pub use group::{Group, Told};
+pub use group::{Group, MemberDelivery};
 pub use landfall_placement::{Duration, PathId, Peer, Seed, WordFunction};
 pub use landfall_transport::channel::ChannelConfig;
 pub use landfall_transport::{Interest, Wait};
