@@ -10,6 +10,15 @@ use crate::native::Settings;
 /// the same network count so too, and the shares are to be alike.
 const UNIT: u32 = 1_460;
 
+/// So many time-outs in a row are probes. The first comes after milliseconds, and a core that
+/// others use pauses for longer than the second.
+const PROBES: u8 = 2;
+
+/// How a window yields where nothing else is chosen.
+pub(crate) const fn usual_congestion(unit: u32) -> congestion::Config {
+    congestion::Config { probes: PROBES, ..congestion::Config::new(unit) }
+}
+
 /// The bounds and habits of a `Nic`.
 ///
 /// Everything that grows has its bound here. Values out of range are moved to
@@ -149,7 +158,7 @@ impl Config {
     #[must_use]
     pub fn shared_network() -> Self {
         Self {
-            congestion: Some(congestion::Config::new(UNIT)),
+            congestion: Some(usual_congestion(UNIT)),
             retry_after: Duration::from_millis(200),
             ..Self::default()
         }

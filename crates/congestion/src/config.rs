@@ -38,6 +38,11 @@ pub struct Config {
     pub min_timeout: Duration,
     /// The time-out is never longer, however often it was backed off.
     pub max_timeout: Duration,
+    /// So many time-outs in a row only have something sent that shows what became of the
+    /// rest (RFC 8985, 7): silence for one is as often a host that was busy as a network that
+    /// lost everything. With one, the default, a time-out counts after three times as long,
+    /// since each is twice as long as the one before (RFC 9002, 7.6.1).
+    pub probes: u8,
     /// Loss, in parts per million of what was sent lately, that is *not* taken
     /// for congestion as long as round trips say that no queue stands.
     ///
@@ -63,8 +68,15 @@ impl Config {
             initial_timeout: Duration::from_secs(1),
             min_timeout: Duration::from_millis(10),
             max_timeout: Duration::from_secs(60),
+            probes: 1,
             loss_tolerance: 0,
         }
+    }
+
+    /// Is this time-out, counted from one on since something came last, only a probe?
+    #[must_use]
+    pub const fn is_probe(&self, nth: u8) -> bool {
+        nth <= self.probes
     }
 
     pub(crate) fn unit(&self) -> u64 {

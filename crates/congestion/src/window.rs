@@ -251,6 +251,33 @@ impl Window {
         self.note_decrease(now);
     }
 
+    /// Nothing arrived for a whole [`timeout`](Self::timeout), the `nth` in a row, counted from
+    /// one: [`handle_timeout`](Self::handle_timeout), unless it is a probe
+    /// ([`Config::probes`]), which leaves the window as it is. Says whether it was one: then
+    /// what is under way is not lost yet, and the oldest of it is sent again to find out.
+    ///
+    /// Whoever calls this keeps the time of the next time-out, twice as long as this one.
+    ///
+    /// ```
+    /// use landfall_congestion::{Config, Window};
+    /// use landfall_placement::Instant;
+    ///
+    /// let config = Config::new(1_460);
+    /// let mut window = Window::new(&config);
+    /// let before = window.bytes();
+    /// assert!(window.handle_silence(&config, Instant::from_millis(20), 1));
+    /// assert_eq!(window.bytes(), before);
+    /// assert!(!window.handle_silence(&config, Instant::from_millis(60), 2));
+    /// assert!(window.bytes() < before);
+    /// ```
+    pub fn handle_silence(&mut self, config: &Config, now: Instant, nth: u8) -> bool {
+        let is_probe = config.is_probe(nth);
+        if !is_probe {
+            self.handle_timeout(config, now);
+        }
+        is_probe
+    }
+
     /// Something is sent, or granted, while nothing was under way. If that was
     /// so for long, the window starts again (RFC 5681, 4.1): what it was is
     /// remembered as the end of slow start.

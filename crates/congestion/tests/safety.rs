@@ -10,6 +10,7 @@ enum Call {
     Arrived { after: u64, ago: u64, bytes: u64, under_way: u64, timed: bool, marked: bool },
     Lost { after: u64, ago: u64, bytes: u64 },
     Timeout { after: u64 },
+    Silence { after: u64, nth: u8 },
     Start { after: u64 },
 }
 
@@ -34,6 +35,7 @@ fn call() -> impl Strategy<Value = Call> {
         12 => arrived,
         3 => (time(), time(), number(100_000)).prop_map(|(after, ago, bytes)| Call::Lost { after, ago, bytes }),
         1 => time().prop_map(|after| Call::Timeout { after }),
+        1 => (time(), any::<u8>()).prop_map(|(after, nth)| Call::Silence { after, nth }),
         1 => time().prop_map(|after| Call::Start { after }),
     ]
 }
@@ -41,8 +43,9 @@ fn call() -> impl Strategy<Value = Call> {
 fn config() -> impl Strategy<Value = Config> {
     let windows = (number(100_000), number(100_000), number(10_000_000));
     let times = [number(1_000_000_000), number(1_000_000_000), number(1_000_000_000)];
-    (any::<u32>(), windows, times, number(1_000_000), any::<u32>()).prop_map(
-        |(unit, (initial_window, min_window, max_window), times, floor, loss_tolerance)| {
+    (any::<u32>(), windows, times, number(1_000_000), (any::<u8>(), any::<u32>())).prop_map(
+        |(unit, windows, times, floor, (probes, loss_tolerance))| {
+            let (initial_window, min_window, max_window) = windows;
             let [initial_timeout, min_timeout, max_timeout] = times.map(Duration::from_nanos);
             let delay_floor = Duration::from_nanos(floor);
             Config {
@@ -54,6 +57,7 @@ fn config() -> impl Strategy<Value = Config> {
                 initial_timeout,
                 min_timeout,
                 max_timeout,
+                probes,
                 loss_tolerance,
             }
         },
@@ -87,6 +91,11 @@ fn apply(window: &mut Window, config: &Config, now: &mut Instant, call: Call) ->
             let now = pass(after);
             window.handle_lost(config, now, now - Duration::from_nanos(ago), bytes);
         }
+        Call::Silence { after, nth } => {
+            let before = window.bytes();
+            let is_probe = window.handle_silence(config, pass(after), nth);
+            assert!(!is_probe || window.bytes() == before, "a probe costs no window");
+        }
         Call::Timeout { after } => window.handle_timeout(config, pass(after)),
         Call::Start { after } => window.handle_start(config, pass(after)),
     }
@@ -114,7 +123,10 @@ proptest! {
                     prop_assert!(bytes <= most, "{call:?}: {before:?}, then {window:?}");
                     prop_assert!(!marked || bytes <= before.bytes(), "{call:?}: a mark is no reason to grow");
                 }
-                Call::Lost { .. } | Call::Timeout { .. } | Call::Start { .. } => {
+                Call::Lost { .. }
+                | Call::Timeout { .. }
+                | Call::Silence { .. }
+                | Call::Start { .. } => {
                     prop_assert!(bytes <= before.bytes(), "{call:?}: {before:?}, then {window:?}");
                 }
             }

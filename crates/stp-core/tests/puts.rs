@@ -5,13 +5,15 @@ use std::time::Duration;
 
 use crate::regions::expose;
 use crate::striping::striped;
-use crate::two::{Two, decode, encode, op, small};
+use crate::two::{Two, Wire, decode, encode, op, small};
 use crate::world::{Pair, is_sent, noise, place, read};
-use landfall_placement::{Area, Refusal, WordFunction, WordWidth};
+use landfall_placement::{
+    Area, Ecn, Engine, Heads, Landing, Peer, Refusal, RunRoom, UnitRun, WordFunction, WordWidth,
+};
 use landfall_simnet::{LinkConfig, Loss, Probability, Sim, check};
 use proptest::prelude::*;
 use stp_core::wire::message::{Ahead, State};
-use stp_core::wire::{Message, Op, Reason};
+use stp_core::wire::{HEADER_LEN, Message, Op, Reason};
 use stp_core::{Config, Event, RemoteRegion, Rights};
 
 const MIB: usize = 1 << 20;
@@ -171,6 +173,195 @@ fn written(two: &Two) -> Vec<(u64, u64)> {
         _ => None,
     });
     events.collect()
+}
+
+/// Side 1 is offered packets that came together, and takes those of them by themselves that it
+/// does not answer for; their payloads land. Gives how many it took in runs.
+fn take_in_together(two: &mut Two, packets: &[Vec<u8>]) -> usize {
+    let (mut at, mut in_runs) = (0, 0);
+    while at < packets.len() {
+        let rest = &packets[at..];
+        // One receive brings packets of one length, the last possibly shorter.
+        let alike = rest.iter().take_while(|packet| packet.len() == rest[0].len()).count();
+        let shorter = rest.get(alike).is_some_and(|packet| packet.len() < rest[0].len());
+        let run = &rest[..alike + usize::from(shorter)];
+        match take_in_run(two, run, Landing::Unchecked) {
+            0 => {
+                take_in(two, &run[0]);
+                at += 1;
+            }
+            taken => (at, in_runs) = (at + taken, in_runs + taken),
+        }
+    }
+    two.hear();
+    in_runs
+}
+
+/// Offers a run to side 1, and lets what it takes of it land. Gives how many packets that is.
+fn take_in_run(two: &mut Two, run: &[Vec<u8>], landing: Landing) -> usize {
+    let now = two.wire.now;
+    let heads: Vec<u8> = run.iter().flat_map(|packet| &packet[..HEADER_LEN]).copied().collect();
+    let offered = UnitRun {
+        path: Wire::PATH,
+        from: Peer::Node(0),
+        heads: Heads::new(&heads, HEADER_LEN, HEADER_LEN, run.len()).unwrap(),
+        unit_len: run[0].len() as u32,
+        last_len: run[run.len() - 1].len() as u32,
+        ecn: Ecn::NotCapable,
+    };
+    let side = &mut two.wire.sides[1];
+    let Some(placed) = side.engine.place_run(now, &offered) else { return 0 };
+    let taken = usize::from(placed.units);
+    let payload = run[..taken].concat();
+    let mut payloads = Vec::new();
+    let mut rest = &payload[..];
+    for packet in &run[..taken] {
+        payloads.extend_from_slice(&rest[usize::from(placed.at)..packet.len()]);
+        rest = &rest[packet.len()..];
+    }
+    if landing == Landing::Unchecked {
+        side.memory.get_mut(&placed.span).unwrap().copy_from_slice(&payloads);
+    }
+    side.engine.handle_placed(now, placed.ticket, landing);
+    two.hear();
+    taken
+}
+
+/// What side 0 has to send, run by run where it makes runs: packets, and how many were in them.
+fn said_in_runs(two: &mut Two) -> (Vec<Vec<u8>>, usize) {
+    let (mut packets, now) = (Vec::new(), two.wire.now);
+    let mut heads = [0; 64 * 256];
+    let side = &mut two.wire.sides[0];
+    loop {
+        let mut room = RunRoom::new(&mut heads, 256, 60_000);
+        let Some(run) = side.engine.poll_transmit_run(now, Wire::PATH, &mut room) else { break };
+        let mut rest = run.span;
+        for head in heads.chunks(256).take(run.units.into()) {
+            let (span, behind) = rest.split_at(run.payload_len);
+            rest = behind;
+            let payload = side.memory.get(&span).unwrap();
+            packets.push([&head[..usize::from(run.head_len)], payload].concat());
+        }
+        side.engine.handle_sent(now, run.ticket);
+    }
+    let in_runs = packets.len();
+    packets.extend(two.said(0));
+    (packets, in_runs)
+}
+
+/// Two endpoints, a region of side 1, and a Put of noise that side 0 has begun.
+fn begun(len: usize) -> (Two, Area, Vec<u8>) {
+    let mut two = Two::new(small());
+    let (region, _, area) = two.region(two.ids, len);
+    let bytes = noise(len as u64, len);
+    let from = two.lend(0, 0, &bytes);
+    let (now, id) = (two.wire.now, two.ids[0]);
+    two.endpoint(0).put(now, id, &region, 0, from, true).unwrap();
+    (two, area, bytes)
+}
+
+#[test]
+fn a_put_leaves_and_comes_in_runs() {
+    for len in [256, 300, 2_000] {
+        let (mut two, area, bytes) = begun(len);
+        let (packets, sent) = said_in_runs(&mut two);
+        assert_eq!(packets.len(), len.div_ceil(128), "all of {len} bytes");
+        assert_eq!(sent, packets.len(), "in a run");
+        // The user is told of the last, which comes by itself.
+        let taken = take_in_together(&mut two, &packets);
+        assert_eq!(taken, if packets.len() > 2 { packets.len() - 1 } else { 0 }, "of {len}");
+        assert_eq!(two.bytes(1, area), bytes);
+        assert_eq!(written(&two), [(0, len as u64)]);
+        assert_eq!(told(&mut two), Some((packets.len() as u32, Ahead::default())));
+        two.check_contract();
+    }
+}
+
+#[test]
+fn a_run_of_puts_leaves_the_packets_that_packets_alone_would_be() {
+    let ((mut one, ..), (mut other, ..)) = (begun(2_000), begun(2_000));
+    assert_eq!(said_in_runs(&mut one).0, other.said(0));
+}
+
+#[test]
+fn a_run_of_puts_that_does_not_land_comes_again() {
+    let (mut two, area, bytes) = begun(2_000);
+    let (packets, _) = said_in_runs(&mut two);
+    let taken = take_in_run(&mut two, &packets[..8], Landing::Corrupt);
+    assert_eq!(taken, 8);
+    assert_eq!(told(&mut two), None, "nothing took effect");
+    assert_eq!(take_in_together(&mut two, &packets), packets.len() - 1);
+    assert_eq!(two.bytes(1, area), bytes);
+    two.check_contract();
+}
+
+/// A run that lies is cut before the lie, and what is left is looked at by itself.
+#[test]
+fn a_run_of_puts_that_lies_is_cut_before_the_lie() {
+    type Lie = fn(&mut Message);
+    let lies: [(&str, Lie); 6] = [
+        ("a serial number is left out", |put| {
+            if let Message::Put { serial, .. } = put {
+                *serial += 1;
+            }
+        }),
+        ("another region", |put| {
+            if let Message::Put { handle, .. } = put {
+                *handle ^= 1;
+            }
+        }),
+        ("a gap in memory", |put| {
+            if let Message::Put { at, .. } = put {
+                *at += 8;
+            }
+        }),
+        ("a length that the packet has not", |put| {
+            if let Message::Put { len, .. } = put {
+                *len -= 8;
+            }
+        }),
+        ("void", |put| {
+            if let Message::Put { is_void, .. } = put {
+                *is_void = true;
+            }
+        }),
+        ("out of the region", |put| {
+            if let Message::Put { at, .. } = put {
+                *at = u64::MAX - 64;
+            }
+        }),
+    ];
+    for (what, lie) in lies {
+        let (mut two, area, bytes) = begun(2_000);
+        let (mut packets, _) = said_in_runs(&mut two);
+        let honest = packets.clone();
+        let (envelope, mut message) = decode(&packets[5]);
+        lie(&mut message);
+        let head = encode(envelope, &message);
+        packets[5][..HEADER_LEN].copy_from_slice(&head[..HEADER_LEN]);
+        assert_eq!(take_in_run(&mut two, &packets[..12], Landing::Unchecked), 5, "{what}");
+        assert_eq!(two.bytes(1, area)[..640], bytes[..640], "{what}");
+        assert!(two.bytes(1, area)[640..].iter().all(|byte| *byte == 0), "{what}");
+        // The honest packets go on where the run was cut.
+        take_in_together(&mut two, &honest[5..]);
+        assert_eq!(two.bytes(1, area), bytes, "{what}");
+        two.check_contract();
+    }
+}
+
+#[test]
+fn a_run_of_puts_behind_something_missing_goes_packet_by_packet() {
+    let (mut two, area, bytes) = begun(2_000);
+    let (packets, _) = said_in_runs(&mut two);
+    assert_eq!(take_in_run(&mut two, &packets[1..9], Landing::Unchecked), 0);
+    for packet in &packets[1..9] {
+        take_in(&mut two, packet);
+    }
+    assert_eq!(take_in_run(&mut two, &packets[..4], Landing::Unchecked), 0, "half is there");
+    take_in(&mut two, &packets[0]);
+    assert_eq!(take_in_together(&mut two, &packets[9..]), packets.len() - 10);
+    assert_eq!(two.bytes(1, area), bytes);
+    two.check_contract();
 }
 
 #[test]

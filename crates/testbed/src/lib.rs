@@ -12,6 +12,7 @@
 //! | [`veth`] | a cable between two namespaces |
 //! | [`offload`] | segmentation, joining, checksums: read and set; real frames; datagrams that arrive together |
 //! | [`ingress`] | fragments that are lost where they enter a machine |
+//! | [`loss`] | a cable that loses frames at random |
 //! | [`cpu`] | who used how much processor; pinning |
 //! | [`soaker`] | the same from outside: what is left for a thread of the lowest priority |
 //! | [`rivals`] | kernel TCP, UDP and Unix sockets, measured |
@@ -27,6 +28,7 @@ pub mod cpu;
 pub mod error;
 pub mod ingress;
 pub mod interleave;
+pub mod loss;
 pub mod namespace;
 mod netlink;
 pub mod offload;
@@ -44,6 +46,7 @@ pub use cpu::{CpuMeter, CpuUse};
 pub use error::Error;
 pub use ingress::{IngressLoss, Lose};
 pub use interleave::{Candidate, Comparison, Measured, Spread, interleave};
+pub use loss::FrameLoss;
 pub use namespace::Namespace;
 pub use offload::Offload;
 pub use sample::{CpuSplit, Rtt, RttHistogram, Sample, Soaked};

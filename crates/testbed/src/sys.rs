@@ -309,3 +309,86 @@ impl Epoll {
         Ok(self.ready[..count as usize].iter().map(|event| event.u64))
     }
 }
+
+/// Loads a program of XDP, a whole number of instructions, and attaches it to an interface of
+/// the calling thread's namespace, in the interface's driver. It stays until the descriptor is
+/// closed.
+pub(crate) fn attach_xdp(interface: u32, program: &[u8]) -> io::Result<OwnedFd> {
+    /// The commands, `BPF_PROG_TYPE_XDP` and the attach type `BPF_XDP` of `linux/bpf.h`.
+    const PROG_LOAD: libc::c_long = 5;
+    const LINK_CREATE: libc::c_long = 28;
+    const PROG_TYPE_XDP: u32 = 6;
+    const ATTACH_TYPE_XDP: u32 = 37;
+    /// The program looks at no bytes, so that frames may be in several pieces.
+    const HAS_FRAGS: u32 = 1 << 5;
+    /// `XDP_FLAGS_DRV_MODE` of `linux/if_link.h`.
+    const IN_DRIVER: u32 = 1 << 2;
+    const INSTRUCTION: usize = 8;
+
+    /// The beginning of `union bpf_attr` for `BPF_PROG_LOAD`.
+    #[repr(C)]
+    struct Load {
+        prog_type: u32,
+        insn_cnt: u32,
+        insns: u64,
+        license: u64,
+        log_level: u32,
+        log_size: u32,
+        log_buf: u64,
+        kern_version: u32,
+        prog_flags: u32,
+        prog_name: [u8; 16],
+        prog_ifindex: u32,
+        expected_attach_type: u32,
+    }
+
+    /// The same for `BPF_LINK_CREATE`.
+    #[repr(C)]
+    struct Create {
+        prog_fd: u32,
+        target_ifindex: u32,
+        attach_type: u32,
+        flags: u32,
+    }
+
+    let load = Load {
+        prog_type: PROG_TYPE_XDP,
+        insn_cnt: (program.len() / INSTRUCTION) as u32,
+        insns: program.as_ptr().expose_provenance() as u64,
+        license: c"MIT".as_ptr().expose_provenance() as u64,
+        log_level: 0,
+        log_size: 0,
+        log_buf: 0,
+        kern_version: 0,
+        prog_flags: HAS_FRAGS,
+        prog_name: *b"landfall_loss\0\0\0",
+        prog_ifindex: 0,
+        expected_attach_type: ATTACH_TYPE_XDP,
+    };
+    // SAFETY: the structure is the beginning of what the command reads; the instructions,
+    // of which there are as many as it says, and the licence live through the call.
+    let program = unsafe { bpf(PROG_LOAD, &load) }?;
+    let create = Create {
+        prog_fd: program.as_raw_fd().cast_unsigned(),
+        target_ifindex: interface,
+        attach_type: ATTACH_TYPE_XDP,
+        flags: IN_DRIVER,
+    };
+    // SAFETY: the structure is the beginning of what the command reads, and names no memory.
+    unsafe { bpf(LINK_CREATE, &create) }
+}
+
+/// A command of `bpf(2)` that opens something.
+///
+/// # Safety
+/// The attributes are what the command reads, or the beginning of it; what they name lives
+/// through the call.
+unsafe fn bpf<T>(command: libc::c_long, attributes: &T) -> io::Result<OwnedFd> {
+    let attributes = std::ptr::from_ref(attributes);
+    // SAFETY: the structure lives through the call, and its length is told; the kernel takes
+    // what is behind it for zeros. The caller vouches for the rest.
+    let fd = unsafe { libc::syscall(libc::SYS_bpf, command, attributes, size_of::<T>()) };
+    let fd = check(fd as libc::c_int)?;
+    // SAFETY: the kernel just made this descriptor for us alone.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}

@@ -3,7 +3,6 @@
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
-use landfall_congestion as congestion;
 use landfall_placement::{
     Ecn, Instant, PathId, PathLimits, Peer, Random, Refusal, Serial32, Spans, Timeout, Transmit,
     Unit,
@@ -11,7 +10,7 @@ use landfall_placement::{
 use landfall_tables::{HashIndex, IndexedHeap, Table};
 
 use crate::address::{HostId, LinkId};
-use crate::config::Config;
+use crate::config::{Config, usual_congestion};
 use crate::error::{Ended, Error, Reason};
 use crate::link::frame_payload::{FramePayload, FrameRoom};
 use crate::link::handshake::{HandshakeResponder, Reply};
@@ -85,7 +84,7 @@ impl<N: Copy> Links<N> {
         let mut random = Random::new(random.fork());
         let frames = config.frames.clamp(1, 1 << 15) as u16;
         let sender_config = SenderConfig {
-            congestion: config.congestion.unwrap_or_else(|| congestion::Config::new(1_460)),
+            congestion: config.congestion.unwrap_or_else(|| usual_congestion(1_460)),
             yields: config.congestion.is_some(),
             frames: usize::from(frames),
             retry_after: config.retry_after,

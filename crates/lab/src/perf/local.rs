@@ -263,6 +263,11 @@ impl<'a> Group<'a> {
         Self { setting, subjects: Vec::new(), candidates: Vec::new(), absent: Vec::new() }
     }
 
+    /// The cable, where it carries frames of the MTU and some of them can be lost.
+    pub(crate) fn lossy_cable(&self) -> Option<&'a VethPair> {
+        self.setting.pair.filter(|_| !self.setting.offload)
+    }
+
     /// Adds a rival, whose run is the testbed's.
     pub(crate) fn add_rival(
         &mut self,
@@ -350,8 +355,12 @@ fn best_tcp<'m>(
     };
     let workload =
         if subject.workload == Workload::Touch { Workload::Touch } else { Workload::Plain };
+    // What is lost on purpose is compared with TCP that loses as much, where there is one.
+    let lossy = |other: &Subject| other.protocol == "tcp" && other.loss == subject.loss;
+    let loss = if all.iter().any(|(other, _)| lossy(other)) { subject.loss } else { 0.0 };
     let tcp = all.iter().filter(|(other, _)| {
         other.protocol == "tcp"
+            && other.loss == loss
             && other.mode == subject.mode
             && other.polling == subject.polling
             && other.workload == workload

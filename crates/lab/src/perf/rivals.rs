@@ -1,5 +1,6 @@
 //! The kernel's own transports, each as good as it can be made.
 
+use landfall_testbed::FrameLoss;
 use landfall_testbed::rivals::{
     Congestion, Polling, Scatter, TcpLatency, TcpOverhead, TcpThroughput, UdpLatency,
     UdpThroughput, UnixLatency, UnixThroughput,
@@ -79,6 +80,28 @@ pub(super) fn add_tcp(group: &mut Group<'_>) {
         let message = tcp.shape.send_size as u64;
         let subject = Subject { variant: Some(variant), ..rival("tcp", Mode::Throughput, message) };
         group.add_rival(subject, move || tcp.run());
+    }
+    add_lossy_tcp(group);
+}
+
+/// TCP with the congestion control of most machines over a cable that loses 1 % of its frames.
+fn add_lossy_tcp(group: &mut Group<'_>) {
+    const LOSS: f64 = 0.01;
+    let Some(cable) = group.lossy_cable() else { return };
+    let mut cubic = TcpThroughput::new(group.setting.plan.clone());
+    cubic.options.congestion = Some(Congestion::Cubic);
+    cubic.shape.memory = SPREAD;
+    let named = rival("tcp", Mode::Throughput, cubic.shape.send_size as u64);
+    let variants = [
+        ("128 KiB loop, cubic, over 64 MiB, cable as in the next row, none lost", 0.0),
+        ("128 KiB loop, cubic, over 64 MiB, 1 % lost", LOSS),
+    ];
+    for (variant, loss) in variants {
+        let (cubic, subject) = (cubic.clone(), Subject { variant: Some(variant), loss, ..named });
+        group.add_rival(subject, move || {
+            let _lossy = FrameLoss::new(cable, (loss * 1e6) as u32)?;
+            cubic.run()
+        });
     }
 }
 

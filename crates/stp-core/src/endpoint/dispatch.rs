@@ -91,7 +91,7 @@ impl Endpoint {
     }
 
     /// Does nobody take the events? Whatever comes then will be sent again.
-    fn is_full(&self) -> bool {
+    pub(crate) fn is_full(&self) -> bool {
         self.events.len() >= self.config.queue * EVENTS_PER_PLACE
     }
 
@@ -159,7 +159,11 @@ impl Endpoint {
     }
 
     /// The connection that the key belongs to, if the ports are right too.
-    fn connection_of(&self, envelope: Envelope, message: &Message) -> Result<u32, Refusal> {
+    pub(crate) fn connection_of(
+        &self,
+        envelope: Envelope,
+        message: &Message,
+    ) -> Result<u32, Refusal> {
         let index = self.connections.keys.get(envelope.d_key).ok_or(Refusal::WrongKey)?;
         let known = self.connections.get(index).ok_or(Refusal::WrongKey)?;
         if envelope.d_port != known.local_port {
@@ -174,7 +178,7 @@ impl Endpoint {
     }
 
     /// The link of a connection that a packet came over, if it is one of them.
-    fn link_from(&self, connection: u32, path: u8, from: Peer) -> Option<u32> {
+    pub(crate) fn link_from(&self, connection: u32, path: u8, from: Peer) -> Option<u32> {
         let is_it = |link: &u32| {
             self.links.get(*link).is_some_and(|link| link.path == path && link.peer == from)
         };
@@ -183,7 +187,7 @@ impl Endpoint {
 
     /// Does a packet come from the other side of its connection? Says whether it
     /// proves that, or is of those that carry no proof.
-    fn check_proof(
+    pub(crate) fn check_proof(
         &self,
         connection: u32,
         head: &[u8],

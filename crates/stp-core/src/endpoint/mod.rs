@@ -269,7 +269,7 @@ impl Engine for Endpoint {
 
     #[inline]
     fn place_run(&mut self, now: Instant, run: &UnitRun<'_>) -> Option<RunPlacement> {
-        self.place_data_run(now, run)
+        self.place_data_run(now, run).or_else(|| self.place_put_run(now, run))
     }
 
     #[inline]
@@ -299,7 +299,7 @@ impl Engine for Endpoint {
     ) -> Option<TransmitRun> {
         self.prepare_transmit(now);
         let path = self.path_index(path)?;
-        self.next_data_run(now, path, room)
+        self.next_run(now, path, room)
     }
 
     #[inline]

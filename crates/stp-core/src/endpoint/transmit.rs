@@ -101,19 +101,32 @@ impl Endpoint {
         }
     }
 
-    /// Data that is sent next, if nothing comes before it and it is a run.
+    /// Puts or Data that are sent next, if nothing comes before them and they are a run.
     #[inline]
-    pub(super) fn next_data_run(
+    pub(super) fn next_run(
         &mut self,
         now: Instant,
         path: usize,
         room: &mut RunRoom<'_>,
     ) -> Option<TransmitRun> {
         let known = &self.paths[path];
-        let has_others = !known.control.is_empty() || !known.streams.is_empty();
-        if has_others || known.limits.is_none() || self.config.checksum {
+        if !known.control.is_empty() || known.limits.is_none() || self.config.checksum {
             return None;
         }
+        if known.streams.is_empty() {
+            self.next_data_run(now, path, room)
+        } else {
+            self.next_put_run(now, path, room)
+        }
+    }
+
+    #[inline]
+    fn next_data_run(
+        &mut self,
+        now: Instant,
+        path: usize,
+        room: &mut RunRoom<'_>,
+    ) -> Option<TransmitRun> {
         let ticket = self.first_order(path)?;
         let order = self.paths[path].orders.front_mut()?;
         let run = order.take_run(now, room)?;

@@ -18,6 +18,10 @@ const PARTS_ON_SHARED: u64 = 64;
 /// grant less costs a tenth of the speed within a machine, in small batches and many grants.
 const FEW_CALLS: u64 = 256 << 10;
 const MOMENT: Duration = Duration::from_millis(1);
+/// Of a window that losses keep small half is granted at once, up to so many packets (RFC
+/// 6928: a path of which nothing is known takes them), where the link carries that in a moment:
+/// packet by packet, each would cost both hosts a call.
+const SMALL_BURST: u64 = 10;
 
 /// The smallest STU of any path that can be used.
 const SMALLEST_STU: u16 = 16;
@@ -241,6 +245,7 @@ impl Endpoint {
 
     /// What is granted over a link at a time, at least.
     fn least_part(&self, link: u32) -> u64 {
+        let congestion = self.congestion_on(link);
         let (Some(_), Some(link)) = (&self.config.congestion, self.links.get(link)) else {
             return self.config.window / PARTS;
         };
@@ -249,7 +254,8 @@ impl Endpoint {
             window.saturating_mul(MOMENT.as_nanos() as u64) / round.max(MOMENT).as_nanos() as u64
         });
         let call = FEW_CALLS.min(window / PARTS).min(in_a_moment);
-        call.max(window / PARTS_ON_SHARED)
+        let burst = (window / 2).min(SMALL_BURST * u64::from(congestion.unit)).min(in_a_moment);
+        call.max(burst).max(window / PARTS_ON_SHARED)
     }
 
     /// Tells the sender that it may send the STUs from `first` to before `end`.

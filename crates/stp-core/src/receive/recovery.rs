@@ -185,12 +185,7 @@ impl Endpoint {
         self.stats.link_timeouts += 1;
         link.strikes = link.strikes.saturating_add(1);
         link.active = now;
-        // Silence for one time-out is as often a host that was busy as a network that lost
-        // everything: a probe finds out (RFC 9002, 6.2). Only longer silence is congestion
-        // (there in 7.6: three times as long).
-        if link.strikes > 1 {
-            link.window.handle_timeout(&config, now);
-        }
+        let is_probe = link.window.handle_silence(&config, now, link.strikes);
         let (strikes, is_up) = (link.strikes, link.is_up);
         let patience = link.patience(retry_after, floor);
         self.link_timers.set(index, now + patience);
@@ -207,7 +202,7 @@ impl Endpoint {
         }
         // Perhaps this machine only paused: the first Block shows, and to ask for
         // all of them would double what is on its way.
-        let most = if strikes == 1 { 1 } else { usize::MAX };
+        let most = if is_probe { 1 } else { usize::MAX };
         for block in self.blocks_of(index).into_iter().take(most) {
             let grant = self.granted.grant(block);
             // With the first all may have been.

@@ -100,7 +100,8 @@ impl Endpoint {
         }
         let is_doubtful = check != Check::None;
         let is_fetch = false;
-        let under_way = UnderWay { serial, exposed, wants_answer, is_doubtful, is_fetch, notice };
+        let under_way =
+            UnderWay { serial, count: 1, exposed, wants_answer, is_doubtful, is_fetch, notice };
         if let Some(span) = self.exposed.get(exposed).map(|known| known.memory.span(at, len)) {
             into.push(span).map_err(|_| Refusal::NoRoom)?;
         }
@@ -173,7 +174,8 @@ impl Endpoint {
             return Err(Refusal::NoRoom);
         }
         let (wants_answer, is_doubtful, is_fetch, notice) = (false, false, true, None);
-        let under_way = UnderWay { serial, exposed, wants_answer, is_doubtful, is_fetch, notice };
+        let under_way =
+            UnderWay { serial, count: 1, exposed, wants_answer, is_doubtful, is_fetch, notice };
         let word = WordOp { region: memory.region, offset, width, function };
         let ticket = Purpose::Fetch(self.begin_applying(connection, under_way)).pack();
         Ok(Placement::Word(word, ticket))
@@ -217,14 +219,14 @@ impl Endpoint {
     }
 
     /// The driver is at it from now on, until its ticket comes back.
-    fn begin_applying(&mut self, connection: u32, mut under_way: UnderWay) -> Step {
-        let serial = under_way.serial;
+    pub(super) fn begin_applying(&mut self, connection: u32, mut under_way: UnderWay) -> Step {
+        let UnderWay { serial, count, .. } = under_way;
         if let Some(exposed) = self.exposed.get_mut(under_way.exposed) {
             exposed.writing += 1;
         }
         if let Some(known) = self.connections.get_mut(connection) {
             let answered = &mut known.remote_mut().incoming;
-            let is_next = answered.accept(serial);
+            let is_next = answered.accept(serial, count);
             under_way.wants_answer |= !is_next && answered.tells_gap();
             answered.doubtful += u32::from(under_way.is_doubtful);
             answered.under_way.push_back(under_way);
@@ -239,7 +241,7 @@ impl Endpoint {
         let Some(known) = self.connections.get_mut(connection) else {
             return Err(Refusal::UnknownId);
         };
-        known.remote_mut().incoming.accept(serial);
+        known.remote_mut().incoming.accept(serial, 1);
         self.note_applied(connection);
         self.answer_applied(connection, None, Some(serial));
         Ok(Placement::Consumed)
@@ -307,11 +309,11 @@ impl Endpoint {
         let Some(done) = self.end_applying(step) else { return };
         let connection = step.connection;
         if matches!(landing, Landing::Verified | Landing::Unchecked) {
-            self.stats.operations_applied += 1;
+            self.stats.operations_applied += u64::from(done.count);
             self.note_notice(connection, done.notice);
             self.note_applied(connection);
             if done.wants_answer {
-                self.answer_applied(connection, None, Some(done.serial));
+                self.answer_applied(connection, None, Some(done.end().wrapping_sub(1)));
             }
         } else {
             self.take_back(now, connection, &done, landing);
@@ -360,7 +362,7 @@ impl Endpoint {
         let answered = &mut known.remote_mut().incoming;
         // What was accepted behind what may fail its check may lie in place before it.
         let is_foreseen = landing == Landing::Corrupt && done.is_doubtful;
-        if !is_foreseen && answered.has_accepted_behind(done.serial) {
+        if !is_foreseen && answered.has_accepted_behind(done) {
             // Later ones have landed, or will: the order is broken for good. Where
             // the connection is over, that ends nothing more.
             // Only memory that goes away under the engine's hands does that.
@@ -368,7 +370,7 @@ impl Endpoint {
             let _ = self.abort(now, id, Reason::MemoryFailed);
             return;
         }
-        answered.expect_again(done.serial);
+        answered.expect_again(done);
         if landing == Landing::Failed {
             self.answer_applied(connection, Some(Reason::MemoryFailed), None);
         }
@@ -442,14 +444,16 @@ impl Answered {
         doubtful.map(|under_way| under_way.serial).fold(self.expected, earlier)
     }
 
-    /// Accepts a packet. Says whether it is the one that was expected next.
-    fn accept(&mut self, serial: u32) -> bool {
+    /// Accepts a packet, or several where they are the ones that were expected next. Says
+    /// whether they are.
+    fn accept(&mut self, serial: u32, count: u16) -> bool {
         if serial != self.expected {
+            debug_assert_eq!(count, 1, "runs are accepted in order");
             self.is_mixed = true;
             self.ahead.insert(self.applied, serial);
             return false;
         }
-        self.expected = serial.wrapping_add(1);
+        self.expected = serial.wrapping_add(count.into());
         if !self.ahead.is_empty() {
             self.expected = self.ahead.first_without(self.expected);
             self.ahead.forget_below(self.expected);
@@ -468,16 +472,16 @@ impl Answered {
         }
     }
 
-    /// Was anything accepted behind this packet?
-    fn has_accepted_behind(&self, serial: u32) -> bool {
-        let next = serial.wrapping_add(1);
-        Serial32(next).precedes(Serial32(self.expected)) || !self.ahead.is_empty()
+    /// Was anything accepted behind these packets?
+    fn has_accepted_behind(&self, done: &UnderWay) -> bool {
+        Serial32(done.end()).precedes(Serial32(self.expected)) || !self.ahead.is_empty()
     }
 
-    /// A packet was accepted, and has not come after all.
-    fn expect_again(&mut self, serial: u32) {
+    /// Packets were accepted, and have not come after all.
+    fn expect_again(&mut self, done: &UnderWay) {
+        let serial = done.serial;
         if Serial32(serial).precedes(Serial32(self.expected)) {
-            let mut behind = serial.wrapping_add(1);
+            let mut behind = done.end();
             while behind != self.expected {
                 self.ahead.insert(self.applied, behind);
                 behind = behind.wrapping_add(1);
@@ -510,13 +514,22 @@ impl Answered {
         };
         let mut bits = self.ahead.bits_from(start) | accepted;
         for under_way in &self.under_way {
-            let nth = under_way.serial.wrapping_sub(start);
-            bits &= !1u64.checked_shl(nth).unwrap_or(0);
+            for more in 0..under_way.count {
+                let nth = under_way.serial.wrapping_add(more.into()).wrapping_sub(start);
+                bits &= !1u64.checked_shl(nth).unwrap_or(0);
+            }
         }
         if bits == 0 {
             return Ahead { marked, ..Ahead::default() };
         }
         Ahead { first: first as u16, bits, marked }
+    }
+}
+
+impl UnderWay {
+    /// One past the last of its serial numbers.
+    const fn end(&self) -> u32 {
+        self.serial.wrapping_add(self.count as u32)
     }
 }
 

@@ -6,6 +6,7 @@
 //! | `expose` | Request_Memory_Region and Memory_Region_Available, revocation |
 //! | `ask` | what this side wants to be done: Put and FetchOp, and how they end |
 //! | `stream` | their packets: over which link each goes, what was answered, what is repeated |
+//! | `runs` | packets of one Put that leave together, or come together |
 //! | `packets` | which goes next, and what it is; what was said of them |
 //! | `flight` | which of them are under way, and which are lost |
 //! | `answer` | what the other side wants to be done here, in order and exactly once |
@@ -19,6 +20,7 @@ mod expose;
 mod flight;
 mod get;
 mod packets;
+mod runs;
 mod stream;
 
 use alloc::collections::VecDeque;
@@ -163,10 +165,12 @@ pub(crate) struct Answered {
     pub(crate) replays: Vec<Replay>,
 }
 
-/// A Put or FetchOp that the driver is at.
+/// A Put or FetchOp that the driver is at, or the packets of a run of Puts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct UnderWay {
     pub(crate) serial: u32,
+    /// How many packets there are, of serial numbers that follow each other.
+    pub(crate) count: u16,
     pub(crate) exposed: u32,
     pub(crate) wants_answer: bool,
     /// It may fail its check.

@@ -79,7 +79,7 @@ impl Endpoint {
 
     /// How the window moves that Puts over a link have. They are not granted: so there is
     /// one also where the network is ours alone.
-    fn congestion_of_puts(&self, link: u32) -> Congestion {
+    pub(super) fn congestion_of_puts(&self, link: u32) -> Congestion {
         let usual = self.congestion_on(link);
         if self.config.congestion.is_some() {
             return usual;
@@ -178,7 +178,7 @@ impl Endpoint {
 
     /// The link of a path that a packet goes over: the one with the most room. None where it
     /// has to wait, for room or for what must lie in place before it.
-    fn link_for(
+    pub(super) fn link_for(
         &mut self,
         now: Instant,
         connection: u32,

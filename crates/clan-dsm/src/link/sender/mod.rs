@@ -60,9 +60,6 @@ const MOST_REORDERING: u32 = 64;
 /// frames.
 const BURST: Duration = Duration::from_millis(1);
 
-/// So often the oldest frame alone is sent again before all are (RFC 9002, 6.2.4).
-const PROBES: u8 = 2;
-
 /// What one call of a driver carries at most.
 const BATCH: u64 = 64 << 10;
 
@@ -482,7 +479,11 @@ impl<N: Copy> Sender<N> {
             .find(|n| self.flights[*n].whereabouts != FrameState::Arrived)
             .map(|n| self.first.plus(n as u32));
         let Some(oldest) = oldest else { return };
-        if self.backoff <= PROBES && self.flights.len() > 1 {
+        let is_probe = match sender_config.yields {
+            true => self.window.handle_silence(&sender_config.congestion, now, self.backoff),
+            false => sender_config.congestion.is_probe(self.backoff),
+        };
+        if is_probe {
             return self.lose(oldest);
         }
         for n in oldest.since(self.first)..self.flights.len() as u32 {
@@ -490,9 +491,6 @@ impl<N: Copy> Sender<N> {
         }
         self.oldest = self.oldest.plus(self.order.len() as u32);
         self.order.clear();
-        if sender_config.yields {
-            self.window.handle_timeout(&sender_config.congestion, now);
-        }
         self.paced = now;
     }
 

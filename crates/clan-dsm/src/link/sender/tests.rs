@@ -83,6 +83,35 @@ fn a_bound_of_few_frames_is_no_bound_on_batches() {
 }
 
 #[test]
+fn a_time_out_is_a_probe_first_and_costs_no_window() {
+    let config = SenderConfig { yields: true, ..sender_config() };
+    for frames in [1, 8] {
+        let mut sender = Sender::<()>::new(&config);
+        sender.set_peer(1024, 1 << 20);
+        let put = |sender: &mut Sender<()>, seq, now| {
+            let (mut head, mut from) = ([0; 256], Spans::new());
+            sender.write(&config, now, seq, &mut head, &mut from).unwrap();
+            sender.handle_sent(seq);
+        };
+        for _ in 0..frames {
+            let seq = sender.load(&config, NOW, &payload()).unwrap();
+            put(&mut sender, seq, NOW);
+        }
+        let before = sender.window.bytes();
+        let mut now = sender.timeout_at(&config).unwrap();
+        sender.handle_timeout(&config, now);
+        assert_eq!((sender.lost, sender.window.bytes()), (1, before), "of {frames}");
+        let again = sender.next_lost(&config, now).unwrap();
+        put(&mut sender, again, now);
+        // Nothing comes: then all are lost, and so is the window.
+        now = sender.timeout_at(&config).unwrap();
+        sender.handle_timeout(&config, now);
+        assert_eq!(sender.lost, frames);
+        assert!(sender.window.bytes() < before, "of {frames}");
+    }
+}
+
+#[test]
 fn a_word_under_way_holds_none_up_however_long_frames_may_be() {
     const LONG: u32 = 65_507;
     let sender_config = SenderConfig { yields: true, ..sender_config() };

@@ -16,7 +16,7 @@ use landfall::stp::{Error, Memory, Message, Operation, Peer, RemoteRights, Sent,
 use landfall_placement::checksum::sum_of;
 use landfall_testbed::cpu::{CpuMeter, TaskUse};
 use landfall_testbed::rivals::{Amount, Plan};
-use landfall_testbed::{RttHistogram, Sample};
+use landfall_testbed::{FrameLoss, RttHistogram, Sample};
 
 use super::halves::{self, Answered, Asked, Received, Streamed, on_two_threads};
 use super::side::Rendezvous;
@@ -134,6 +134,8 @@ impl Run<'_> {
         receive: impl FnOnce(&Endpoint, &Listener, &Rendezvous) -> Result<R> + Send,
     ) -> Result<(S, R)> {
         let Self { plan, setup } = *self;
+        let lossy = |(cable, share)| FrameLoss::new(cable, share);
+        let _lossy = setup.cable.map(lossy).transpose()?;
         let (ours, theirs) = Rendezvous::between_two(plan.limit);
         let [mut one, mut two] = match setup.below {
             Below::Process => setup.bind_pair(plan)?.map(Some),

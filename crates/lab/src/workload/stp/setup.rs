@@ -90,6 +90,8 @@ pub struct Setup<'a> {
     pub connections: u32,
     /// What goes wrong on the path, in both directions.
     pub faults: Option<(Faults, Seed)>,
+    /// A cable that loses so many of a million frames while the run lasts.
+    pub cable: Option<(&'a VethPair, u32)>,
     /// In place of what is usual there.
     pub config: Option<Config>,
     /// The receiver reads every byte of a Transfer before its place is used again.
@@ -99,7 +101,15 @@ pub struct Setup<'a> {
 impl<'a> Setup<'a> {
     /// As a user gets it who chooses nothing but the transport.
     pub const fn over(below: Below<'a>) -> Self {
-        Self { below, stu: None, connections: 1, faults: None, config: None, touches: false }
+        Self {
+            below,
+            stu: None,
+            connections: 1,
+            faults: None,
+            cable: None,
+            config: None,
+            touches: false,
+        }
     }
 
     /// The same with an STU of at most this.

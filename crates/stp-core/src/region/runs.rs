@@ -1,0 +1,190 @@
+//! Packets of one Put that leave together, and that come together.
+//!
+//! As with Data, what is expected goes in runs: new packets of one Put whose payloads lie
+//! behind one another. What is repeated, void, summed, out of order or of no payload goes
+//! packet by packet, through the checks of `answer`.
+
+use landfall_placement::{Instant, RunPlacement, RunRoom, Serial32, Span, TransmitRun, UnitRun};
+
+use super::flight::Sent;
+use super::{UnderWay, Work};
+use crate::endpoint::Endpoint;
+use crate::ids::Rights;
+use crate::ticket::{Purpose, Step};
+use crate::wire::message::Message;
+use crate::wire::{Envelope, Flags, HEADER_LEN, Header, Op};
+
+/// The most packets that are placed together.
+const LONGEST_RUN: usize = 64;
+
+/// Packets of a run of Puts that came.
+struct Run {
+    /// The first of them.
+    serial: u32,
+    handle: u32,
+    at: u64,
+    /// How many there are, and the length of their payloads together.
+    count: u16,
+    len: u32,
+    /// One of them wants an answer.
+    wants_answer: bool,
+}
+
+impl Endpoint {
+    /// The next packets of a stream, if they are new ones of a Put, and several may leave.
+    pub(crate) fn next_put_run(
+        &mut self,
+        now: Instant,
+        path: usize,
+        room: &mut RunRoom<'_>,
+    ) -> Option<TransmitRun> {
+        let puts_ahead = self.config.puts_ahead;
+        let connection = self.paths[path].streams.front().copied()?;
+        let asked = &mut self.connections.get_mut(connection)?.remote.as_deref_mut()?.outgoing;
+        let first = asked.next_packet(puts_ahead)?;
+        let operation = *asked.operations.get(asked.operation_at(first)?)?;
+        let Work::Put { memory, .. } = operation.work else { return None };
+        if first != asked.flight.end() || operation.ended.is_some() || memory.len == 0 {
+            return None;
+        }
+        let (unit, nth) = (HEADER_LEN as u32 + u32::from(operation.stu), first - operation.first);
+        let left = operation.count - nth;
+        let taken_in = asked.window(puts_ahead).saturating_sub(asked.flight.len());
+        let most = left.min(taken_in).min(room.units_of(unit).try_into().unwrap_or(u32::MAX));
+        if most < 2 || room.head_len() < HEADER_LEN {
+            return None;
+        }
+        let link = self.link_for(now, connection, path, first, &operation)?;
+        let config = self.congestion_of_puts(link);
+        let (generation, ecn) = (self.connections.table.generation(connection), self.ecn());
+        let known = self.connections.get_mut(connection)?;
+        let envelope = known.envelope();
+        let asked = &mut known.remote_mut().outgoing;
+        let known = self.links.get_mut(link)?;
+        let to = known.peer;
+        let outgoing = known.outgoing(&config);
+        let may_leave = outgoing.window.room(&config, outgoing.under_way) / u64::from(unit);
+        let count = most.min(may_leave.try_into().unwrap_or(u32::MAX)).min(u16::MAX.into());
+        if count < 2 {
+            return None;
+        }
+        let window = outgoing.window.bytes();
+        let serials = (0..count).map(|more| first.wrapping_add(more));
+        for (serial, head) in serials.zip(room.heads()) {
+            let (message, _) = operation.packet(serial);
+            let len = operation.packet_len(serial);
+            outgoing.under_way += u64::from(len);
+            asked.flight.send(now, Sent { serial, link, len, is_fetch: false });
+            let is_full = outgoing.window.room(&config, outgoing.under_way) < u64::from(len)
+                || asked.flight.len() >= asked.window(puts_ahead);
+            let wants_answer = is_full || asked.wants_answer(&operation, serial, len, window);
+            // There is room for the head of a Put.
+            message.wanting_answer(wants_answer).encode(envelope, head)?;
+        }
+        let place = asked.operation_at(first)?;
+        asked.operations.get_mut(place)?.held += 1;
+        let from = u64::from(nth) * u64::from(operation.stu);
+        let whole = u64::from(count) * u64::from(operation.stu);
+        let span = memory.span(from, whole.min(memory.len - from) as u32);
+        self.arm_stream(now, connection);
+        let step = Step::new(connection, generation, operation.number);
+        Some(TransmitRun {
+            to,
+            units: count as u16,
+            head_len: HEADER_LEN as u16,
+            payload_len: operation.stu.into(),
+            span,
+            ecn,
+            ticket: Purpose::Operation(step).pack(),
+        })
+    }
+
+    /// A run of Puts: the leading part that is expected next, where that is several packets.
+    /// `None`, and nothing changed, where it is not.
+    pub(crate) fn place_put_run(
+        &mut self,
+        now: Instant,
+        run: &UnitRun<'_>,
+    ) -> Option<RunPlacement> {
+        let first = run.heads.first();
+        let may_be = Header::read(first)?.op == Op::Put as u8 && !run.ecn.is_congested();
+        if !may_be || self.granted.mirror.is_on() || self.config.checksum || self.is_full() {
+            return None;
+        }
+        let (envelope, message) = plain_put(first)?;
+        let connection = self.connection_of(envelope, &message).ok()?;
+        let path = self.path_index(run.path)? as u8;
+        let link = self.link_from(connection, path, run.from)?;
+        self.check_proof(connection, first, &message).ok()?;
+        let most = self.expected_puts(connection, &message)?;
+        let puts = Run::of(envelope, &message, run, most)?;
+        let (handle, at, len) = (puts.handle, puts.at, puts.len);
+        let exposed = self.usable(connection, handle, Rights::PUT, at, len.into()).ok()?;
+        let span: Span = self.exposed.get(exposed)?.memory.span(at, len);
+        self.note_heard(now, connection, link, &message);
+        let under_way = UnderWay {
+            serial: puts.serial,
+            count: puts.count,
+            exposed,
+            wants_answer: puts.wants_answer,
+            is_doubtful: false,
+            is_fetch: false,
+            notice: None,
+        };
+        let ticket = Purpose::Put(self.begin_applying(connection, under_way)).pack();
+        Some(RunPlacement { units: puts.count, at: HEADER_LEN as u16, span, ticket })
+    }
+
+    /// How many packets from this one on are taken in, if it is the next one and nothing is
+    /// missing before it or came ahead of it.
+    fn expected_puts(&self, connection: u32, message: &Message) -> Option<usize> {
+        let Message::Put { serial, .. } = *message else { return None };
+        let known = self.connections.get(connection)?;
+        let answered = &known.remote.as_deref()?.incoming;
+        let is_next = serial == answered.expected && answered.ahead.is_empty();
+        if !known.serves() || !is_next || answered.doubtful > 0 {
+            return None;
+        }
+        let beyond = Serial32(serial).offset_from(Serial32(answered.applied));
+        usize::try_from(i32::from(self.config.puts_ahead) - beyond).ok()
+    }
+}
+
+impl Run {
+    /// The packets that follow on the first, each behind the one before: up to `most`, and
+    /// at least two.
+    fn of(envelope: Envelope, first: &Message, run: &UnitRun<'_>, most: usize) -> Option<Self> {
+        let Message::Put { serial, handle, at, len: stu, .. } = *first else { return None };
+        let mut puts = Self { serial, handle, at, count: 0, len: 0, wants_answer: false };
+        let last = run.heads.count() - 1;
+        for (nth, head) in run.heads.iter().enumerate().take(most.min(LONGEST_RUN)) {
+            let Some((same, message)) = plain_put(head) else { break };
+            let Message::Put { serial, handle, at, len, wants_answer, .. } = message else { break };
+            let unit = if nth == last { run.last_len } else { run.unit_len };
+            let is_whole = unit.checked_sub(HEADER_LEN as u32) == Some(len);
+            let follows = serial == puts.serial.wrapping_add(puts.count.into())
+                && handle == puts.handle
+                && Some(at) == puts.at.checked_add(puts.len.into());
+            // Only the last may be shorter: what follows would not lie behind it.
+            if same != envelope || !is_whole || !follows || len > stu {
+                break;
+            }
+            puts.len = puts.len.checked_add(len)?;
+            (puts.count, puts.wants_answer) = (puts.count + 1, puts.wants_answer || wants_answer);
+            if len < stu {
+                break;
+            }
+        }
+        (puts.count > 1).then_some(puts)
+    }
+}
+
+/// A Put that carries payload and of which the user is not to be told, without a checksum.
+fn plain_put(head: &[u8]) -> Option<(Envelope, Message)> {
+    if Header::read(head)?.flags().has(Flags::SUM) {
+        return None;
+    }
+    let (envelope, message) = Message::decode(head).ok()?;
+    let Message::Put { len, wants_notice, is_void, .. } = message else { return None };
+    (len > 0 && !wants_notice && !is_void).then_some((envelope, message))
+}
