@@ -19,7 +19,7 @@ type Last = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// Polls a future until it is done, or for so long at most; then it is dropped.
 pub(crate) fn see_off(limit: Duration, last: impl Future<Output = ()> + Send + 'static) {
     let Some(deadline) = Instant::now().checked_add(limit) else { return };
-    let mut parlour = locked(&PARLOUR);
+    let mut parlour = locked(&LINGERING);
     if parlour.count >= MOST {
         drop(parlour);
         // Without a goodbye.
@@ -48,15 +48,15 @@ pub(crate) fn see_off(limit: Duration, last: impl Future<Output = ()> + Send + '
 /// So many at a time.
 const MOST: usize = 1 << 16;
 
-struct Parlour {
+struct LingerQueue {
     arrived: Vec<(Instant, Last)>,
     /// Those that have arrived, with those that the thread has.
     count: usize,
     thread: Option<Thread>,
 }
 
-static PARLOUR: Mutex<Parlour> =
-    Mutex::new(Parlour { arrived: Vec::new(), count: 0, thread: None });
+static LINGERING: Mutex<LingerQueue> =
+    Mutex::new(LingerQueue { arrived: Vec::new(), count: 0, thread: None });
 
 /// One that the thread sees off.
 struct Leaving {
@@ -84,7 +84,7 @@ fn work() {
         let gone = leaving.len();
         leaving.retain_mut(Leaving::stays);
         let gone = gone - leaving.len();
-        let mut parlour = locked(&PARLOUR);
+        let mut parlour = locked(&LINGERING);
         parlour.count = parlour.count.saturating_sub(gone);
         let arrived = std::mem::take(&mut parlour.arrived);
         if arrived.is_empty() && leaving.is_empty() {

@@ -28,7 +28,7 @@ use libc::{POLLERR, POLLHUP, POLLRDHUP};
 use crate::bell::{self, Doorbell};
 use crate::connection::{CLOSED, RESET, SHUT, Shared};
 use crate::kernel::{self, Errno};
-use crate::patience::Nap;
+use crate::patience::SleepLimit;
 use crate::segment::Far;
 use crate::transfer::Silence;
 
@@ -181,34 +181,34 @@ impl Shared<'_> {
     }
 
     /// How long one may sleep who waits for what the kernel does not tell.
-    pub(crate) fn nap(&self, fd: i32) -> Nap {
-        let Some(far) = self.far else { return Nap::NONE };
+    pub(crate) fn sleep_limit(&self, fd: i32) -> SleepLimit {
+        let Some(far) = self.far else { return SleepLimit::NONE };
         far.is_used();
         if far.owes_ring.load(Ordering::Relaxed) != 0 {
             far.ring_now_and_then(fd);
         }
         if self.lacks_the_word_of_an_end() && far.ended_at.load(Ordering::Relaxed) != 0 {
-            return Nap::BLIND;
+            return SleepLimit::BLIND;
         }
         if self.is_woken_by_carrier() {
             // Only of a carrier that is gone nobody tells.
             return match self.looks_after_its_carrier(far, fd) {
-                true => Nap::SHORT,
-                false => Nap::of(QUIET),
+                true => SleepLimit::SHORT,
+                false => SleepLimit::of(QUIET),
             };
         }
         let busy_at = far.news_at.load(Ordering::Relaxed).max(far.sent_at.load(Ordering::Relaxed));
         let age = kernel::milliseconds().saturating_sub(busy_at);
         if age < BRISK_MS {
-            Nap::of(BRISK)
+            SleepLimit::of(BRISK)
         } else if age < BUSY_MS {
-            Nap::SHORT
+            SleepLimit::SHORT
         } else if age < LIVELY_MS {
-            Nap::of(LIVELY)
+            SleepLimit::of(LIVELY)
         } else if self.looks_after_its_carrier(far, fd) {
-            Nap::SHORT
+            SleepLimit::SHORT
         } else {
-            Nap::of(QUIET)
+            SleepLimit::of(QUIET)
         }
     }
 
@@ -308,7 +308,7 @@ impl Shared<'_> {
         let Some(doorbell) = doorbell else {
             // Without one it has to look by itself.
             let is_deaf = self.is_woken_by_carrier();
-            let limit = if is_deaf { Nap::SHORT.within(limit) } else { limit };
+            let limit = if is_deaf { SleepLimit::SHORT.within(limit) } else { limit };
             return kernel::poll_one_for(fd, libc::POLLIN, limit).map(|_| ());
         };
         let watch = self.watches(true, false);
@@ -329,13 +329,16 @@ impl Shared<'_> {
         fd: i32,
         most: Option<Duration>,
     ) -> Result<(), Errno> {
-        let nap = self.nap(fd);
-        if !self.is_done_with_tcp() && !nap.is_blind {
-            return self.sleeps_for_tcp(fd, nap.within(most));
+        let sleep_limit = self.sleep_limit(fd);
+        if !self.is_done_with_tcp() && !sleep_limit.is_blind {
+            return self.sleeps_for_tcp(fd, sleep_limit.within(most));
         }
         // Here the carrier wakes us; what the kernel alone knows is looked at now and then.
-        let by_memory =
-            if nap.is_blind || nap == Nap::of(QUIET) { nap } else { Nap::of(LIVELY * 5) };
+        let by_memory = if sleep_limit.is_blind || sleep_limit == SleepLimit::of(QUIET) {
+            sleep_limit
+        } else {
+            SleepLimit::of(LIVELY * 5)
+        };
         let sleepers = &self.receives.receiving.sleepers;
         sleepers.fetch_add(1, Ordering::SeqCst);
         let word = self.incoming.word_of_bytes();

@@ -1,4 +1,4 @@
-//! How long one looks at memory before one sleeps; and [`Nap`]: how long one may sleep in
+//! How long one looks at memory before one sleeps; and [`SleepLimit`]: how long one may sleep in
 //! the kernel where that cannot tell all that is waited for.
 //!
 //! To look is best while the other end runs on another core and answers soon; where cores
@@ -81,13 +81,13 @@ impl Patience {
 
 /// The longest sleep before one has to look by oneself again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Nap {
+pub(crate) struct SleepLimit {
     longest: Option<Duration>,
     /// What the kernel would tell is known already, and would end each sleep at once.
     pub(crate) is_blind: bool,
 }
 
-impl Nap {
+impl SleepLimit {
     /// The kernel tells all: as long as it takes.
     pub(crate) const NONE: Self = Self { longest: None, is_blind: false };
     /// Something may come at any moment.
@@ -185,12 +185,12 @@ mod tests {
 
     #[test]
     fn the_shortest_counts() {
-        let second = Nap::of(Duration::from_secs(1));
-        assert_eq!(second.and(Nap::NONE), second);
-        assert_eq!(Nap::NONE.and(second).and(Nap::SHORT), Nap::SHORT);
-        assert_eq!(second.and(Nap::BLIND), Nap::BLIND);
-        assert_eq!(Nap::NONE.within(None), None);
-        assert_eq!(Nap::NONE.within(Some(Duration::ZERO)), Some(Duration::ZERO));
+        let second = SleepLimit::of(Duration::from_secs(1));
+        assert_eq!(second.and(SleepLimit::NONE), second);
+        assert_eq!(SleepLimit::NONE.and(second).and(SleepLimit::SHORT), SleepLimit::SHORT);
+        assert_eq!(second.and(SleepLimit::BLIND), SleepLimit::BLIND);
+        assert_eq!(SleepLimit::NONE.within(None), None);
+        assert_eq!(SleepLimit::NONE.within(Some(Duration::ZERO)), Some(Duration::ZERO));
         assert_eq!(second.within(Some(Duration::from_secs(2))), Some(Duration::from_secs(1)));
     }
 

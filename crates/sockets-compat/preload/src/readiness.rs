@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use crate::connection::{CLOSED, Connection, Shared};
 use crate::kernel;
 use crate::lock::hold_at_once;
-use crate::patience::Nap;
+use crate::patience::SleepLimit;
 use crate::ring::ROOM_BY_TCP;
 use crate::rings::Watch;
 use crate::transfer::{Silence, silence};
@@ -145,7 +145,7 @@ pub(crate) struct Sleep {
     /// What the kernel is asked for.
     pub(crate) events: i16,
     /// How long the kernel can be left to it.
-    pub(crate) nap: Nap,
+    pub(crate) sleep_limit: SleepLimit,
     pub(crate) watch: Watch,
 }
 
@@ -166,11 +166,12 @@ pub(crate) fn prepare(
     let is_short =
         waits_for_room && (needs_looks_for_room(shared) || !reads && !takes_rings_away(shared, fd));
     let watch = shared.watches(reads, waits_for_room);
-    let mut nap = if is_short { Nap::SHORT } else { watch.nap };
+    let mut sleep_limit = if is_short { SleepLimit::SHORT } else { watch.sleep_limit };
     if (reads || !is_short) && shared.keeps_a_ring_for_another(fd) {
-        nap = Nap::BLIND;
+        sleep_limit = SleepLimit::BLIND;
     }
-    let mut sleep = Sleep { events: wanted, nap: nap.and(shared.nap(fd)), watch };
+    let mut sleep =
+        Sleep { events: wanted, sleep_limit: sleep_limit.and(shared.sleep_limit(fd)), watch };
     if waits_for_room {
         let _ = shared.outgoing.wants_room(ROOM_BY_TCP);
         // Of a ring the kernel tells as of something to read.

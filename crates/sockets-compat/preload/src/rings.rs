@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 
 use crate::connection::Shared;
 use crate::lock::{hold_at_once, hold_for_call, is_held};
-use crate::patience::Nap;
+use crate::patience::SleepLimit;
 use crate::ring::{ROOM_BY_TCP, Wish};
 use crate::{kernel, ring};
 
@@ -21,7 +21,7 @@ pub(crate) struct Watch {
     wish: Option<Wish>,
     for_room: bool,
     /// How long it may sleep before it looks by itself.
-    pub(crate) nap: Nap,
+    pub(crate) sleep_limit: SleepLimit,
 }
 
 impl Shared<'_> {
@@ -157,13 +157,13 @@ impl Shared<'_> {
             self.own.room_watchers.fetch_add(1, Ordering::SeqCst);
         }
         let wish = for_bytes.then(|| self.incoming.wants_the_next_ring());
-        Watch { wish, for_room, nap: self.nap_of_a_sleeper() }
+        Watch { wish, for_room, sleep_limit: self.limit_of_a_sleeper() }
     }
 
     /// How long one may sleep who has just said that it does: whoever is at the rings now
     /// may not know of it.
-    pub(crate) fn nap_of_a_sleeper(&self) -> Nap {
-        if is_held(&self.own.receiving.lock) { Nap::SHORT } else { Nap::NONE }
+    pub(crate) fn limit_of_a_sleeper(&self) -> SleepLimit {
+        if is_held(&self.own.receiving.lock) { SleepLimit::SHORT } else { SleepLimit::NONE }
     }
 
     pub(crate) fn stops_watching(&self, watch: Watch) {

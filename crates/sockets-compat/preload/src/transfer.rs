@@ -153,7 +153,7 @@ fn wait_for_room(connection: &Connection, shared: &Shared<'_>, fd: i32) -> Resul
             }
             _ => {}
         }
-        let _ = shared.nap(fd);
+        let _ = shared.sleep_limit(fd);
         if is_gone(shared, fd)? || shared.is_broken(fd) || shared.outgoing.room()? > 0 {
             return Ok(());
         }
@@ -505,9 +505,9 @@ fn wait_for_bytes(shared: &Shared<'_>, fd: i32) -> Result<(), Errno> {
     sleepers.fetch_add(1, Ordering::SeqCst);
     let woken = match shared.incoming.wants_to_be_rung() {
         Ok(Some(wish)) => {
-            let woken = match shared.nap_of_a_sleeper().within(None) {
+            let woken = match shared.limit_of_a_sleeper().within(None) {
                 None => kernel::glance(fd, libc::MSG_PEEK).map(|_| ()),
-                nap => match kernel::poll_one_for(fd, libc::POLLIN, nap) {
+                sleep_limit => match kernel::poll_one_for(fd, libc::POLLIN, sleep_limit) {
                     // The kernel lets a `recv` go on, and no `poll`.
                     Err(Errno(libc::EINTR)) if crate::signals::all_restart() => Ok(()),
                     woken => woken.map(|_| ()),

@@ -314,16 +314,16 @@ pub(super) fn listener(
     local: Address,
     most: u64,
 ) -> ClanSeqPacketListener {
-    Listener::open(Letters { arrivals, most }, local)
+    Listener::open(MessageAcceptor { arrivals, most }, local)
 }
 
 /// Connections of which each becomes a socket for messages.
-struct Letters<A> {
+struct MessageAcceptor<A> {
     arrivals: A,
     most: u64,
 }
 
-impl<A: Arrivals> Accept<Packets> for Letters<A> {
+impl<A: Arrivals> Accept<Packets> for MessageAcceptor<A> {
     fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Arc<Packets>>> {
         let ends = ready!(self.arrivals.poll_ends(cx))?;
         Poll::Ready(Ok(packets(ends, self.most)))

@@ -7,7 +7,7 @@
 //! ([`ClanNetwork`]) a service has a port, cookies go from port to port, and writes into
 //! the other's memory travel as bursts in packets. What is above is the same.
 
-mod desk;
+mod accept_thread;
 mod messages;
 mod network;
 mod rendezvous;
@@ -31,10 +31,10 @@ use crate::family::Clan;
 use crate::listener::Listener;
 use crate::stream::ByteStream;
 use crate::waiting::locked;
-use desk::Reception;
+use accept_thread::AcceptThread;
 pub use messages::{ClanSeqPacket, ClanSeqPacketListener};
 pub use network::ClanNetwork;
-use rendezvous::Door;
+use rendezvous::LocalListener;
 use stream::{Ends, Joined, Streams};
 
 /// A byte stream over shared memory: to a process of this host, where the address names a
@@ -186,8 +186,8 @@ impl ClanHost {
     /// # Errors
     /// [`io::ErrorKind::AddrInUse`] where somebody has that name.
     pub fn listen(&self, name: &Name) -> io::Result<ClanListener> {
-        let (reception, local) = self.reception(name, STREAMS)?;
-        Ok(Listener::open(Streams(reception), local))
+        let (accept_thread, local) = self.accept_thread(name, STREAMS)?;
+        Ok(Listener::open(Streams(accept_thread), local))
     }
 
     /// Takes a name, and lets others connect for messages. A service for streams may have
@@ -196,8 +196,8 @@ impl ClanHost {
     /// # Errors
     /// As [`listen`](Self::listen).
     pub fn listen_messages(&self, name: &Name) -> io::Result<ClanSeqPacketListener> {
-        let (reception, local) = self.reception(name, MESSAGES)?;
-        Ok(messages::listener(reception, local, self.0.options.longest()))
+        let (accept_thread, local) = self.accept_thread(name, MESSAGES)?;
+        Ok(messages::listener(accept_thread, local, self.0.options.longest()))
     }
 
     fn ends(&self, name: &Name, kind: &str) -> io::Result<Ends> {
@@ -205,9 +205,13 @@ impl ClanHost {
         Ok(Ends::new(joined, self.unnamed(), self.named(name)))
     }
 
-    fn reception(&self, name: &Name, kind: &str) -> io::Result<(Reception<Door>, Address)> {
+    fn accept_thread(
+        &self,
+        name: &Name,
+        kind: &str,
+    ) -> io::Result<(AcceptThread<LocalListener>, Address)> {
         let (path, local) = (self.0.path_of(name, kind), self.named(name));
-        Ok((Door::open(&self.0, &path, (local.clone(), self.unnamed()))?, local))
+        Ok((LocalListener::open(&self.0, &path, (local.clone(), self.unnamed()))?, local))
     }
 
     fn named(&self, name: &Name) -> Address {

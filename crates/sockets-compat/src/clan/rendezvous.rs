@@ -17,7 +17,7 @@ use landfall_transport::Bell;
 use landfall_transport::shm::rendezvous::{Channel, Listener, Message};
 use landfall_transport::wait::until_ready;
 
-use super::desk::{Desk, Entrance, Reception};
+use super::accept_thread::{AcceptThread, Backlog, ConnectionSource};
 use super::stream::{Ends, Joined};
 use super::{Inner, met};
 use crate::address::Address;
@@ -95,8 +95,8 @@ fn no_sense() -> io::Error {
 }
 
 /// A name that is listened at.
-pub(super) struct Door {
-    desk: Arc<Desk<Ends>>,
+pub(super) struct LocalListener {
+    queue: Arc<Backlog<Ends>>,
     host: Arc<Inner>,
     bell: Bell,
     /// Names for both ends of what comes in.
@@ -104,17 +104,17 @@ pub(super) struct Door {
     peer: Address,
 }
 
-impl Door {
+impl LocalListener {
     pub(super) fn open(
         host: &Arc<Inner>,
         path: &Path,
         (local, peer): (Address, Address),
-    ) -> io::Result<Reception<Self>> {
+    ) -> io::Result<AcceptThread<Self>> {
         let listener = Listener::bind(path, host.options.admit.clone()).map_err(met)?;
-        let desk = Desk::new(host.options.backlog);
+        let queue = Backlog::new(host.options.backlog);
         let (host, bell) = (Arc::clone(host), Bell::new()?);
-        let door = Self { desk, host, bell, local, peer };
-        Reception::open(door, move |door| door.serve(&listener))
+        let source = Self { queue, host, bell, local, peer };
+        AcceptThread::open(source, move |source| source.serve(&listener))
     }
 
     /// Sees to those that come, until the listener is dropped.
@@ -123,15 +123,15 @@ impl Door {
         const BREATH: Duration = Duration::from_millis(10);
         loop {
             self.bell.arm();
-            if self.desk.is_over() {
+            if self.queue.is_over() {
                 return;
             }
             let slept = until_ready(&[listener.interest(), self.bell.interest()], Duration::MAX);
             self.bell.silence();
             match slept.map_err(drop).and_then(|_| listener.accept(Duration::ZERO).map_err(drop)) {
                 Ok(Some(channel)) => {
-                    let door = Arc::clone(self);
-                    self.desk.receive(move || door.greet(&channel));
+                    let source = Arc::clone(self);
+                    self.queue.receive(move || source.greet(&channel));
                 }
                 Ok(None) => {}
                 Err(()) => std::thread::park_timeout(BREATH),
@@ -157,7 +157,7 @@ impl Door {
             return None;
         }
         let (most, theirs) = limit_and_cookies_of(rest)?;
-        if self.desk.is_full() {
+        if self.queue.is_full() {
             refuse(NO_ROOM);
             return None;
         }
@@ -174,9 +174,9 @@ impl Door {
     }
 }
 
-impl Entrance for Door {
-    fn desk(&self) -> &Desk<Ends> {
-        &self.desk
+impl ConnectionSource for LocalListener {
+    fn queue(&self) -> &Backlog<Ends> {
+        &self.queue
     }
 
     fn wake(&self) {

@@ -23,7 +23,7 @@ use std::task::{Context, Poll};
 
 use landfall::stp::{Connection, Error, Memory, Message, Offer, Operation, Reason};
 
-use super::{Farewell, Limits, failed};
+use super::{CloseGuard, Limits, failed};
 use crate::errors;
 use crate::waiting::{Tend, poll_once};
 
@@ -40,7 +40,7 @@ pub(super) struct Inbox {
     over: Option<Error>,
     has_ended: bool,
     /// For when this socket is dropped.
-    farewell: Arc<Farewell>,
+    close_guard: Arc<CloseGuard>,
 }
 
 struct Arrival {
@@ -60,7 +60,11 @@ enum Stage {
 }
 
 impl Inbox {
-    pub(super) fn new(connection: Connection, limits: Limits, farewell: Arc<Farewell>) -> Self {
+    pub(super) fn new(
+        connection: Connection,
+        limits: Limits,
+        close_guard: Arc<CloseGuard>,
+    ) -> Self {
         Self {
             connection,
             limits,
@@ -69,7 +73,7 @@ impl Inbox {
             taken: 0,
             over: None,
             has_ended: false,
-            farewell,
+            close_guard,
         }
     }
 
@@ -221,7 +225,7 @@ impl Drop for Inbox {
         let is_unread =
             |arrival: &Arrival| !arrival.mark.is_end && !matches!(arrival.stage, Stage::Skipped);
         if self.arrivals.iter().any(is_unread) {
-            self.farewell.leave_unread();
+            self.close_guard.leave_unread();
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Sockets over the Scheduled Transfer Protocol: messages ([`StpSeqPacket`]) and bytes
 //! ([`StpStream`]).
 //!
-//! A connection ends with a [`Farewell`] when its socket is dropped.
+//! A connection ends with a [`CloseGuard`] when its socket is dropped.
 
 mod inbox;
 mod outbox;
@@ -416,14 +416,14 @@ impl fmt::Debug for StpHost {
 /// Goes when both directions are gone. What was sent still arrives, and the connection
 /// is closed behind it; where something was not read, the other side hears that it is
 /// lost, as of a kernel's socket.
-struct Farewell {
+struct CloseGuard {
     connection: Connection,
     linger: Duration,
     is_unread: AtomicBool,
     under_way: Mutex<Vec<Operation<Sent>>>,
 }
 
-impl Farewell {
+impl CloseGuard {
     fn new(connection: Connection, linger: Duration) -> Self {
         let under_way = Mutex::default();
         Self { connection, linger, is_unread: AtomicBool::new(false), under_way }
@@ -438,7 +438,7 @@ impl Farewell {
     }
 }
 
-impl Drop for Farewell {
+impl Drop for CloseGuard {
     fn drop(&mut self) {
         if *self.is_unread.get_mut() {
             self.connection.abort();

@@ -14,7 +14,7 @@ use std::task::{Context, Poll, ready};
 use landfall::stp::{Connection, Ended, Error, Memory, Operation, Payload, Reason, Sent};
 
 use super::inbox::{Mark, Number};
-use super::{Farewell, Limits, failed};
+use super::{CloseGuard, Limits, failed};
 use crate::duplex::total;
 use crate::errors;
 use crate::packets::{Outflow, Ticket};
@@ -35,7 +35,7 @@ pub(super) struct Outbox {
     /// Why nothing is sent any more.
     broken: Option<i32>,
     has_ended: bool,
-    farewell: Arc<Farewell>,
+    close_guard: Arc<CloseGuard>,
 }
 
 struct Leaving {
@@ -48,7 +48,11 @@ struct Leaving {
 const MOST_UNDER_WAY: usize = 64;
 
 impl Outbox {
-    pub(super) fn new(connection: Connection, limits: Limits, farewell: Arc<Farewell>) -> Self {
+    pub(super) fn new(
+        connection: Connection,
+        limits: Limits,
+        close_guard: Arc<CloseGuard>,
+    ) -> Self {
         Self {
             connection,
             limits,
@@ -60,7 +64,7 @@ impl Outbox {
             untold: None,
             broken: None,
             has_ended: false,
-            farewell,
+            close_guard,
         }
     }
 
@@ -218,6 +222,6 @@ fn gather(from: &[IoSlice<'_>], len: usize) -> Payload {
 impl Drop for Outbox {
     fn drop(&mut self) {
         let under_way = std::mem::take(&mut self.under_way);
-        self.farewell.leave(under_way.into_iter().map(|leaving| leaving.operation));
+        self.close_guard.leave(under_way.into_iter().map(|leaving| leaving.operation));
     }
 }

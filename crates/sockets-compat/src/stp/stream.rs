@@ -11,7 +11,7 @@ use bytes::Bytes;
 
 use super::inbox::Inbox;
 use super::outbox::Outbox;
-use super::{Connected, Farewell, Limits, Listening, StpHost};
+use super::{CloseGuard, Connected, Limits, Listening, StpHost};
 use crate::duplex::{Duplex, Sink, Source, scatter};
 use crate::family::{Mode, Stp};
 use crate::listener::{Accept, Listener};
@@ -28,9 +28,9 @@ impl StpHost {
         // A piece is never too long.
         let mut limits: Limits = self.0.options.clone();
         limits.message = limits.message.max(PIECE);
-        let farewell = Arc::new(Farewell::new(connection.clone(), limits.linger));
-        let inbox = Inbox::new(connection.clone(), limits.clone(), Arc::clone(&farewell));
-        let outbox = Outbox::new(connection, limits, farewell);
+        let close_guard = Arc::new(CloseGuard::new(connection.clone(), limits.linger));
+        let inbox = Inbox::new(connection.clone(), limits.clone(), Arc::clone(&close_guard));
+        let outbox = Outbox::new(connection, limits, close_guard);
         let source = Pieces { inbox, at: 0, host: self.clone() };
         Duplex::new((Box::new(source), Box::new(outbox)), local, peer)
     }
@@ -182,17 +182,17 @@ impl StpHost {
     pub(super) fn packets(&self, connected: Connected) -> Arc<Packets> {
         let Connected { connection, local, peer } = connected;
         let limits = self.0.options.clone();
-        let farewell = Arc::new(Farewell::new(connection.clone(), limits.linger));
-        let inbox = Inbox::new(connection.clone(), limits.clone(), Arc::clone(&farewell));
+        let close_guard = Arc::new(CloseGuard::new(connection.clone(), limits.linger));
+        let inbox = Inbox::new(connection.clone(), limits.clone(), Arc::clone(&close_guard));
         let incoming = Box::new(Incoming { inbox, host: self.clone() });
-        let outgoing = Box::new(Outbox::new(connection, limits, farewell));
+        let outgoing = Box::new(Outbox::new(connection, limits, close_guard));
         Packets::new((incoming, outgoing), local, peer, None)
     }
 
     pub(super) fn listener(&self, port: u16) -> io::Result<StpListener> {
         let listening = Listening::open(self, port)?;
         let local = listening.local.clone();
-        Ok(Listener::open(Letters(listening), local))
+        Ok(Listener::open(MessageAcceptor(listening), local))
     }
 }
 
@@ -228,9 +228,9 @@ impl Inflow for Incoming {
 }
 
 /// Sockets for messages that come in.
-struct Letters(Listening);
+struct MessageAcceptor(Listening);
 
-impl Accept<Packets> for Letters {
+impl Accept<Packets> for MessageAcceptor {
     fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Arc<Packets>>> {
         let connected = ready!(self.0.poll_accept(cx))?;
         Poll::Ready(Ok(self.0.host.packets(connected)))

@@ -10,7 +10,7 @@ use crate::interest::Interest;
 use crate::interest::sleeping::Sleeper;
 use crate::kernel::{Errno, Outcome};
 use crate::next::next;
-use crate::patience::{Nap, Patience};
+use crate::patience::{Patience, SleepLimit};
 use crate::watched::Set;
 use crate::{bell, interest, kernel, process, rules, watched};
 
@@ -200,16 +200,16 @@ fn sleep(
     mask: *const sigset_t,
 ) -> Result<(), Errno> {
     set.with(Interest::falls_asleep);
-    let Some(nap) = arm(epoll, set, DEEPEST, Sleeper::OnThis) else {
+    let Some(sleep_limit) = arm(epoll, set, DEEPEST, Sleeper::OnThis) else {
         set.with(Interest::wakes_up);
         return Ok(());
     };
     let mut events = [NOTHING; MOST];
     let room = most - found.len();
-    let told = if nap.is_blind {
-        kernel::poll(&mut [], nap.within(left), mask)
+    let told = if sleep_limit.is_blind {
+        kernel::poll(&mut [], sleep_limit.within(left), mask)
     } else {
-        kernel::epoll_wait_for(epoll, &mut events[..room], nap.within(left), mask)
+        kernel::epoll_wait_for(epoll, &mut events[..room], sleep_limit.within(left), mask)
     };
     set.with(Interest::wakes_up);
     translate(epoll, set, &events[..told?], found);
@@ -240,10 +240,10 @@ pub(super) fn has_something(epoll: c_int) -> bool {
 
 /// Says to all other ends what is waited for, in sets within the set, too; `None` if
 /// something is there already, else how long one may sleep.
-fn arm(epoll: c_int, set: &Set, depth: usize, sleeper: Sleeper) -> Option<Nap> {
-    let (mut nap, inner, bell) = set.with(|interest| {
-        let nap = interest.arm(sleeper)?;
-        Some((nap, interest.nested(), interest.lacks_the_bell()))
+fn arm(epoll: c_int, set: &Set, depth: usize, sleeper: Sleeper) -> Option<SleepLimit> {
+    let (mut sleep_limit, inner, bell) = set.with(|interest| {
+        let sleep_limit = interest.arm(sleeper)?;
+        Some((sleep_limit, interest.nested(), interest.lacks_the_bell()))
     })?;
     // Rings from before are told at once.
     if let Some(pair) = bell {
@@ -251,20 +251,20 @@ fn arm(epoll: c_int, set: &Set, depth: usize, sleeper: Sleeper) -> Option<Nap> {
     }
     for (inner, _) in inner {
         if depth > 0 {
-            nap = nap.and(arm_for(inner, depth - 1)?);
+            sleep_limit = sleep_limit.and(arm_for(inner, depth - 1)?);
         }
     }
-    Some(nap)
+    Some(sleep_limit)
 }
 
 /// The same for one who will sleep on the descriptor itself.
-pub(super) fn arm_before_sleep(epoll: c_int) -> Option<Nap> {
+pub(super) fn arm_before_sleep(epoll: c_int) -> Option<SleepLimit> {
     arm_for(epoll, DEEPEST)
 }
 
-fn arm_for(epoll: c_int, depth: usize) -> Option<Nap> {
+fn arm_for(epoll: c_int, depth: usize) -> Option<SleepLimit> {
     let found = watched::find(epoll);
-    found.map_or(Some(Nap::NONE), |set| arm(epoll, &set, depth, Sleeper::OnAnother))
+    found.map_or(Some(SleepLimit::NONE), |set| arm(epoll, &set, depth, Sleeper::OnAnother))
 }
 
 /// What the kernel tells without waiting, in the program's words.

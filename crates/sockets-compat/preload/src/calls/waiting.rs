@@ -9,7 +9,7 @@ use super::{epoll, fail, told_int};
 use crate::bell::Doorbell;
 use crate::kernel::Outcome;
 use crate::next::next;
-use crate::patience::{Nap, Patience};
+use crate::patience::{Patience, SleepLimit};
 use crate::rings::Watch;
 use crate::table::Guard;
 use crate::{kernel, readiness, table, watched};
@@ -69,12 +69,13 @@ fn wait(
         asked.extend(doorbell.as_ref().map(Doorbell::entry));
         let mut watches = Vec::with_capacity(ours.len());
         let prepared = prepare(entries, ours, &mut asked, &mut watches);
-        let slept = prepared.map(|nap| {
+        let slept = prepared.map(|sleep_limit| {
             let left = limit.map(|limit| limit.saturating_sub(begin.elapsed()));
             // Without one it has to look by itself.
             let is_deaf = is_rung && doorbell.is_none();
-            let nap = nap.and(if is_deaf { Nap::SHORT } else { Nap::NONE });
-            kernel::poll(&mut asked, nap.within(left), mask)
+            let sleep_limit =
+                sleep_limit.and(if is_deaf { SleepLimit::SHORT } else { SleepLimit::NONE });
+            kernel::poll(&mut asked, sleep_limit.within(left), mask)
         });
         stop_watching(&watches, ours);
         let Some(slept) = slept else { continue };
@@ -149,29 +150,29 @@ fn prepare(
     ours: &[Ours],
     asked: &mut [pollfd],
     watches: &mut Vec<(usize, Watch)>,
-) -> Option<Nap> {
-    let mut nap = Nap::NONE;
+) -> Option<SleepLimit> {
+    let mut sleep_limit = SleepLimit::NONE;
     for (which, Ours { at, what }) in ours.iter().enumerate() {
         let (entry, asked) = (&entries[*at], &mut asked[*at]);
         let What::Memory(guard) = what else {
             let of_set = epoll::arm_before_sleep(entry.fd)?;
             ignore_if_blind(asked, of_set);
-            nap = nap.and(of_set);
+            sleep_limit = sleep_limit.and(of_set);
             continue;
         };
         let Some(shared) = guard.shared() else { continue };
         let sleep = readiness::prepare(guard, &shared, entry.fd, entry.events)?;
         watches.push((which, sleep.watch));
         asked.events = sleep.events;
-        ignore_if_blind(asked, sleep.nap);
-        nap = nap.and(sleep.nap);
+        ignore_if_blind(asked, sleep.sleep_limit);
+        sleep_limit = sleep_limit.and(sleep.sleep_limit);
     }
-    Some(nap)
+    Some(sleep_limit)
 }
 
 /// The kernel is not asked for what would end each sleep at once.
-const fn ignore_if_blind(asked: &mut pollfd, nap: Nap) {
-    if nap.is_blind {
+const fn ignore_if_blind(asked: &mut pollfd, sleep_limit: SleepLimit) {
+    if sleep_limit.is_blind {
         asked.fd = -1;
     }
 }

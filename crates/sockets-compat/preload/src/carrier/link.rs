@@ -26,9 +26,9 @@ use sockets_compat::tokio::{QpListener, QpStream};
 use sockets_compat::{QpHost, QpOptions};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::carried::Mapping;
 use super::config::Config;
 use super::frame::{BATCH, whole};
+use super::mapping::Mapping;
 use crate::segment::FAR_CAPACITY;
 
 /// The port of STP at which carriers hear each other: protocol 118 is STP's own.

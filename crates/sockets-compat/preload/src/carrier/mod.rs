@@ -23,6 +23,7 @@
 //! | `frame` | what they tell each other |
 //! | `trunk` | all connections that share a link |
 //! | `carried` | one connection |
+//! | `mapping` | its memory |
 //!
 //! Who is killed takes its connections with it: programs see that their carrier is gone,
 //! the other carrier that nothing is heard any more ([`crate::far`]).
@@ -50,9 +51,10 @@ use crate::segment::{FAR_CAPACITY, Side};
 use crate::witness::{ANY, Doubt, Known, Witness};
 use crate::{far, kernel, log};
 
-use carried::{CarriedConnection, Mapping};
+use carried::CarriedConnection;
 use config::Config;
 use link::{Link, Network};
+use mapping::Mapping;
 use note_socket::{NoteSocket, Received};
 use trunk::Trunk;
 use waking::{DueBells, LoopWaker, Poller, Programs};
@@ -62,6 +64,7 @@ mod config;
 mod frame;
 mod handshake;
 mod link;
+mod mapping;
 mod note_socket;
 mod trunk;
 mod waking;

@@ -10,9 +10,10 @@ use std::time::{Duration, Instant};
 
 use landfall::stp::Part;
 
-use super::carried::{Broken, CarriedConnection};
+use super::carried::CarriedConnection;
 use super::frame::{Batch, Frame, Frames};
 use super::link::{CONNECTIONS, Link, Receiver};
+use super::mapping::Broken;
 use super::waking::{DueBells, ProgramBell};
 use super::{log_of, words};
 use crate::far::Answer;
@@ -135,7 +136,7 @@ impl Trunk {
         let same =
             |known: &Name| (known.connector, known.acceptor) == (name.connector, name.acceptor);
         let mut all = self.connections.values_mut();
-        let found = all.find(|known| known.side() == side && same(&known.name));
+        let found = all.find(|known| known.side == side && same(&known.name));
         found.map(|connection| connection.join(Rc::clone(bell))).is_some()
     }
 

@@ -5,7 +5,7 @@
 
 use super::{Change, Entry, IDLE_SLEEPS, Interest, WRITE, is_worth_a_look, shared_of};
 use crate::bell::{self, Pair};
-use crate::patience::Nap;
+use crate::patience::SleepLimit;
 use crate::readiness;
 use crate::ring::ROOM_BY_TCP;
 use libc::EPOLLOUT;
@@ -22,12 +22,12 @@ pub(crate) enum Sleeper {
 impl Interest {
     /// Says to all other ends what is waited for, so that they ring; `None` if something is
     /// there already, else how long the kernel can be left to it.
-    pub(crate) fn arm(&mut self, sleeper: Sleeper) -> Option<Nap> {
-        let mut all = Nap::NONE;
+    pub(crate) fn arm(&mut self, sleeper: Sleeper) -> Option<SleepLimit> {
+        let mut all = SleepLimit::NONE;
         for at in 0..self.hot.len() {
             let entry = &mut self.entries[self.hot[at] as usize];
             match arm_one(entry) {
-                Armed::Quiet(nap) => all = all.and(nap),
+                Armed::Quiet(sleep_limit) => all = all.and(sleep_limit),
                 Armed::Ready => {
                     self.disarm(at + 1);
                     return None;
@@ -147,12 +147,12 @@ impl Interest {
 /// What came of arming an entry.
 enum Armed {
     /// All that it waits for will be rung for, or has to be looked for.
-    Quiet(Nap),
+    Quiet(SleepLimit),
     Ready,
 }
 
 fn arm_one(entry: &mut Entry) -> Armed {
-    const QUIET: Armed = Armed::Quiet(Nap::NONE);
+    const QUIET: Armed = Armed::Quiet(SleepLimit::NONE);
     entry.stops_watching();
     if entry.is_done {
         return QUIET;
@@ -165,16 +165,16 @@ fn arm_one(entry: &mut Entry) -> Armed {
     }
     let waits_for_room = entry.events & WRITE != 0 && shared.is_sending_switched();
     let watch = shared.watches(true, waits_for_room);
-    let mut nap = shared.nap(entry.fd).and(watch.nap);
+    let mut sleep_limit = shared.sleep_limit(entry.fd).and(watch.sleep_limit);
     entry.watch = Some(watch);
     if shared.keeps_a_ring_for_another(entry.fd) {
-        nap = nap.and(Nap::BLIND);
+        sleep_limit = sleep_limit.and(SleepLimit::BLIND);
     }
     if waits_for_room {
         let _ = shared.outgoing.wants_room(ROOM_BY_TCP);
         if readiness::needs_looks_for_room(&shared) {
-            nap = nap.and(Nap::SHORT);
+            sleep_limit = sleep_limit.and(SleepLimit::SHORT);
         }
     }
-    if is_worth_a_look(entry, &guard, &shared) { Armed::Ready } else { Armed::Quiet(nap) }
+    if is_worth_a_look(entry, &guard, &shared) { Armed::Ready } else { Armed::Quiet(sleep_limit) }
 }

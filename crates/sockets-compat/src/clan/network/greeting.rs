@@ -1,6 +1,6 @@
 //! What the two sides say to each other before there is a connection.
 //!
-//! [`Door`]: a port that is listened at.
+//! [`NetworkListener`]: a port that is listened at.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -14,7 +14,7 @@ use landfall::clan::network::{
 };
 use landfall::clan::{Cookie, Error};
 
-use super::super::desk::{Desk, Entrance, Reception};
+use super::super::accept_thread::{AcceptThread, Backlog, ConnectionSource};
 use super::super::rendezvous::other_ring;
 use super::super::stream::{Ends, Joined};
 use super::{Inner, address_of, unconnected};
@@ -232,14 +232,14 @@ fn refused(why: u8) -> io::Error {
 }
 
 /// Somebody who wants a connection, and what was made ready for it.
-pub(super) struct Guest {
+pub(super) struct Caller {
     request: ConnectRequest,
     endpoint: Endpoint,
     opening: Opening<Node>,
     theirs: Cookie,
 }
 
-impl Guest {
+impl Caller {
     /// # Errors
     /// Why there will be no connection.
     pub(super) fn of(inner: &Inner, request: ConnectRequest, kind: Kind) -> Result<Self, u8> {
@@ -284,8 +284,8 @@ impl Guest {
 }
 
 /// A port that is listened at.
-pub(super) struct Door {
-    desk: Arc<Desk<Ends>>,
+pub(super) struct NetworkListener {
+    queue: Arc<Backlog<Ends>>,
     inner: Arc<Inner>,
     kind: Kind,
     local: Address,
@@ -293,27 +293,27 @@ pub(super) struct Door {
     waker: Mutex<Option<Waker>>,
 }
 
-impl Door {
+impl NetworkListener {
     /// Opens it, and the address that it has.
     pub(super) fn open(
         inner: &Arc<Inner>,
         port: u16,
         kind: Kind,
-    ) -> io::Result<(Reception<Self>, Address)> {
+    ) -> io::Result<(AcceptThread<Self>, Address)> {
         let (endpoint, port) = endpoint_at(inner, port)?;
         endpoint.listen().map_err(unconnected)?;
         let local = inner.local(port);
-        let desk = Desk::new(inner.options.backlog);
+        let queue = Backlog::new(inner.options.backlog);
         let (inner, waker) = (Arc::clone(inner), Mutex::default());
-        let door = Self { desk, inner, kind, local: local.clone(), waker };
-        Ok((Reception::open(door, move |door| door.serve(&endpoint))?, local))
+        let source = Self { queue, inner, kind, local: local.clone(), waker };
+        Ok((AcceptThread::open(source, move |source| source.serve(&endpoint))?, local))
     }
 
     /// Sees to those that come, until the listener is dropped or its node is gone.
     fn serve(self: &Arc<Self>, endpoint: &Endpoint) {
         let next = |cx: &mut Context<'_>| {
             *locked(&self.waker) = Some(cx.waker().clone());
-            match self.desk.is_over() {
+            match self.queue.is_over() {
                 true => Poll::Ready(Err(Error::Closed)),
                 false => endpoint.poll_next(cx),
             }
@@ -321,14 +321,14 @@ impl Door {
         while let Some(Ok(notice)) = block_until(None, next) {
             let Notice::Request(request) = notice else { continue };
             self.wait_for_hands();
-            let guest = match self.desk.is_full() {
+            let caller = match self.queue.is_full() {
                 true => Err(NO_ROOM),
-                false => Guest::of(&self.inner, request, self.kind),
+                false => Caller::of(&self.inner, request, self.kind),
             };
-            match guest {
-                Ok(guest) => {
-                    let door = Arc::clone(self);
-                    self.desk.receive(move || door.greet(guest));
+            match caller {
+                Ok(caller) => {
+                    let source = Arc::clone(self);
+                    self.queue.receive(move || source.greet(caller));
                 }
                 Err(why) => {
                     let mut body = [0; 40];
@@ -342,14 +342,14 @@ impl Door {
 
     /// As many are made at a time as may be: others wait in the queue of the endpoint.
     fn wait_for_hands(&self) {
-        while self.desk.is_busy() && !self.desk.is_over() {
+        while self.queue.is_busy() && !self.queue.is_over() {
             thread::sleep(Duration::from_millis(1));
         }
     }
 
-    fn greet(&self, guest: Guest) -> Option<Ends> {
-        let peer = self.inner.node.link_to(guest.host()).and_then(|link| link.peer());
-        let joined = guest.welcome(&self.inner, self.kind)?;
+    fn greet(&self, caller: Caller) -> Option<Ends> {
+        let peer = self.inner.node.link_to(caller.host()).and_then(|link| link.peer());
+        let joined = caller.welcome(&self.inner, self.kind)?;
         Some(Ends::new(joined, self.local.clone(), address_of(peer, 0)))
     }
 }
@@ -369,9 +369,9 @@ fn endpoint_at(inner: &Inner, port: u16) -> io::Result<(Endpoint, u16)> {
     Err(io::Error::new(io::ErrorKind::AddrInUse, "somebody listens at that port"))
 }
 
-impl Entrance for Door {
-    fn desk(&self) -> &Desk<Ends> {
-        &self.desk
+impl ConnectionSource for NetworkListener {
+    fn queue(&self) -> &Backlog<Ends> {
+        &self.queue
     }
 
     fn wake(&self) {

@@ -29,8 +29,8 @@ use crate::errors;
 use crate::listener::Listener;
 use crate::stream::ByteStream;
 use crate::waiting::locked;
-use greeting::Door;
 pub(super) use greeting::Kind;
+use greeting::NetworkListener;
 
 /// This process's place in a network of hosts whose memory others write. Clones are the
 /// same; it ends with the last clone, stream and listener of it.
@@ -133,8 +133,8 @@ impl ClanNetwork {
     /// # Errors
     /// [`io::ErrorKind::AddrInUse`].
     pub fn listen(&self, port: u16) -> io::Result<ClanListener> {
-        let (reception, local) = Door::open(&self.0, port, Kind::Stream)?;
-        Ok(Listener::open(Streams(reception), local))
+        let (accept_thread, local) = NetworkListener::open(&self.0, port, Kind::Stream)?;
+        Ok(Listener::open(Streams(accept_thread), local))
     }
 
     /// Lets sockets for messages come in at a port; at 0 it is one that is free.
@@ -142,8 +142,8 @@ impl ClanNetwork {
     /// # Errors
     /// [`io::ErrorKind::AddrInUse`].
     pub fn listen_messages(&self, port: u16) -> io::Result<ClanSeqPacketListener> {
-        let (reception, local) = Door::open(&self.0, port, Kind::Messages)?;
-        Ok(messages::listener(reception, local, self.0.options.longest()))
+        let (accept_thread, local) = NetworkListener::open(&self.0, port, Kind::Messages)?;
+        Ok(messages::listener(accept_thread, local, self.0.options.longest()))
     }
 
     fn ends(&self, address: &Address, kind: Kind) -> io::Result<Ends> {

@@ -1,5 +1,5 @@
-//! [`Desk`]: where connections are made, and wait until somebody accepts them; and
-//! [`Reception`]: where they come in, on this host or from others.
+//! [`Backlog`]: where connections are made, and wait until somebody accepts them; and
+//! [`AcceptThread`]: where they come in, on this host or from others.
 //!
 //! Each is made on a thread of its own, so that a process that says nothing holds up
 //! nobody else; there is a bound on how many are made at a time.
@@ -18,7 +18,7 @@ use crate::waiting::locked;
 const MOST_AT_ONCE: usize = 64;
 
 /// See the module.
-pub(super) struct Desk<T> {
+pub(super) struct Backlog<T> {
     waiting: Mutex<Waiting<T>>,
     is_over: AtomicBool,
     under_way: AtomicUsize,
@@ -32,7 +32,7 @@ struct Waiting<T> {
     waker: Option<Waker>,
 }
 
-impl<T: Send + 'static> Desk<T> {
+impl<T: Send + 'static> Backlog<T> {
     pub(super) fn new(backlog: usize) -> Arc<Self> {
         Arc::new(Self {
             waiting: Mutex::new(Waiting { ready: VecDeque::new(), waker: None }),
@@ -62,13 +62,13 @@ impl<T: Send + 'static> Desk<T> {
             self.under_way.fetch_sub(1, Ordering::SeqCst);
             return;
         }
-        let desk = Arc::clone(self);
+        let queue = Arc::clone(self);
         let thread = std::thread::Builder::new().name("clan-accept".into());
         let started = thread.spawn(move || {
             let came = make();
-            desk.under_way.fetch_sub(1, Ordering::SeqCst);
+            queue.under_way.fetch_sub(1, Ordering::SeqCst);
             if let Some(came) = came {
-                desk.put(came);
+                queue.put(came);
             }
         });
         if started.is_err() {
@@ -110,42 +110,42 @@ impl<T: Send + 'static> Desk<T> {
 }
 
 /// What the threads of a listener share.
-pub(super) trait Entrance: Send + Sync + 'static {
+pub(super) trait ConnectionSource: Send + Sync + 'static {
     /// Where connections are made, and wait until they are accepted.
-    fn desk(&self) -> &Desk<Ends>;
+    fn queue(&self) -> &Backlog<Ends>;
 
-    /// Wakes the thread that listens: it looks whether the desk was closed.
+    /// Wakes the thread that listens: it looks whether the queue was closed.
     fn wake(&self);
 }
 
 /// A name or a port that is listened at, on a thread of its own. When this is dropped, that
 /// has ended.
-pub(super) struct Reception<E: Entrance> {
-    door: Arc<E>,
+pub(super) struct AcceptThread<E: ConnectionSource> {
+    source: Arc<E>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl<E: Entrance> Reception<E> {
-    /// `serve` sees to those that come, until the desk is closed; what it owns is free then.
-    pub(super) fn open(door: E, serve: impl FnOnce(Arc<E>) + Send + 'static) -> io::Result<Self> {
-        let door = Arc::new(door);
-        let serving = Arc::clone(&door);
+impl<E: ConnectionSource> AcceptThread<E> {
+    /// `serve` sees to those that come, until the queue is closed; what it owns is free then.
+    pub(super) fn open(source: E, serve: impl FnOnce(Arc<E>) + Send + 'static) -> io::Result<Self> {
+        let source = Arc::new(source);
+        let serving = Arc::clone(&source);
         let thread = thread::Builder::new().name("clan-listen".into());
         let thread = thread.spawn(move || serve(serving))?;
-        Ok(Self { door, thread: Some(thread) })
+        Ok(Self { source, thread: Some(thread) })
     }
 }
 
-impl<E: Entrance> Arrivals for Reception<E> {
+impl<E: ConnectionSource> Arrivals for AcceptThread<E> {
     fn poll_ends(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Ends>> {
-        self.door.desk().poll_accept(cx)
+        self.source.queue().poll_accept(cx)
     }
 }
 
-impl<E: Entrance> Drop for Reception<E> {
+impl<E: ConnectionSource> Drop for AcceptThread<E> {
     fn drop(&mut self) {
-        self.door.desk().close();
-        self.door.wake();
+        self.source.queue().close();
+        self.source.wake();
         // When this has ended, the name or the port is free again.
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();

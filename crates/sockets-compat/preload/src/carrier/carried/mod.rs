@@ -6,28 +6,27 @@
 //! room for, so whoever reads slowly keeps no other connection of the two hosts waiting.
 
 use std::collections::VecDeque;
-use std::fmt;
 use std::future::Future;
-use std::ops::{Deref, Range};
+use std::ops::Range;
 use std::pin::Pin;
-use std::ptr::NonNull;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering, fence};
+use std::sync::atomic::{Ordering, fence};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use landfall::stp::{MappedMemory, Operation, Part, Region, Sent};
+use landfall::stp::{Operation, Part, Region, Sent};
 
 use super::frame::{Batch, Frame, LONGEST};
 use super::link::Link;
+use super::mapping::{Broken, Mapping};
 use super::waking::{DueBells, ProgramBell};
 use crate::connection::{CLOSED, NOBODY, RESET, SHUT};
 use crate::far::{Answer, LEFT};
 use crate::kernel;
 use crate::registry::Name;
 use crate::ring::{self, Incoming, Outgoing, ROOM_BY_BELL, ROOM_BY_MEMORY, ROOM_BY_TCP};
-use crate::segment::{Direction, FAR_CAPACITY, Segment, Side};
+use crate::segment::{Direction, FAR_CAPACITY, Side};
 use crate::witness::Witness;
 
 /// How long an offer stays that the program here has not taken.
@@ -51,75 +50,11 @@ const MOST_EARLY: usize = 64;
 /// After so many links that were lost it is left to TCP.
 const MOST_LOST_LINKS: u32 = 3;
 
-/// A mapping of the memory.
-pub(super) struct Mapping(Segment);
-
-// SAFETY: it is atomics, and bytes that are only copied; see `Segment`.
-unsafe impl Send for Mapping {}
-// SAFETY: as above.
-unsafe impl Sync for Mapping {}
-
-impl Mapping {
-    pub(super) fn of(segment: Segment) -> Arc<Self> {
-        Arc::new(Self(segment))
-    }
-
-    /// Both rings, for drivers to send from and to place bytes in.
-    pub(super) fn rings(self: &Arc<Self>) -> Option<MappedMemory> {
-        let (base, len) = self.both_rings();
-        // SAFETY: it begins at a page and has whole pages, which stay mapped until the last
-        // owner of the mapping is gone; all that uses them copies by words.
-        Some(unsafe { MappedMemory::new(NonNull::new(base)?, len, Arc::clone(self) as _) })
-    }
-}
-
-impl Deref for Mapping {
-    type Target = Segment;
-
-    fn deref(&self) -> &Segment {
-        &self.0
-    }
-}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: references into it are borrowed from this.
-        unsafe { self.0.unmap() };
-    }
-}
-
 /// A part of the stream that has left the ring, or is about to.
 struct UnderWay {
     end: u64,
     /// The Transfer that carries it; nothing where it was copied into a batch.
     transfer: Option<Operation<Sent>>,
-}
-
-/// Why a connection is broken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Broken {
-    /// The program has written nonsense into the memory.
-    ByProgram,
-    /// The other carrier talks nonsense.
-    ByCarrier,
-    /// The other carrier has said so.
-    There,
-}
-
-impl fmt::Display for Broken {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::ByProgram => "the program has written nonsense",
-            Self::ByCarrier => "the other carrier talks nonsense",
-            Self::There => "it is broken there",
-        })
-    }
-}
-
-impl From<ring::Nonsense> for Broken {
-    fn from(_: ring::Nonsense) -> Self {
-        Self::ByProgram
-    }
 }
 
 /// See the module.
@@ -128,7 +63,7 @@ pub(super) struct CarriedConnection {
     /// The same for a link whose Transfers go from ring to ring.
     region: Option<Region>,
     /// The end of the program on this host.
-    side: Side,
+    pub(super) side: Side,
     pub(super) name: Name,
     bells: Vec<Rc<ProgramBell>>,
     /// The other carrier has memory for it, too.
@@ -209,10 +144,6 @@ impl CarriedConnection {
             began: now,
             asked: now,
         }
-    }
-
-    pub(super) const fn side(&self) -> Side {
-        self.side
     }
 
     /// One more process that has the program's end.
@@ -552,7 +483,7 @@ impl CarriedConnection {
                 self.end_if_all_came(due);
             }
             Frame::Unwanted(how) => {
-                raise(&self.ours().receiving.has_ended, how);
+                self.ours().receiving.has_ended.fetch_max(how, Ordering::AcqRel);
                 self.wake_program(due);
             }
             Frame::Nobody if self.side == Side::Connector => self.refuse(Answer::Nobody, due),
@@ -657,135 +588,12 @@ impl CarriedConnection {
                 self.is_off = true;
                 return Some(Frame::Nobody);
             }
-        } else if self.is_left(witness, cookie) {
+        } else if self.memory.is_left(witness, &self.name, self.side, cookie) {
             self.has_left = true;
         }
         None
     }
-
-    /// Whether no process has the program's end any more.
-    fn is_left(&self, witness: &Witness, cookie: u64) -> bool {
-        let end = self.memory.end(self.side);
-        let interface = end.interface.load(Ordering::Relaxed);
-        match witness.end_of(&self.name, self.side, cookie, interface) {
-            Ok(Some(known)) if known.is_connected() => !known.has_file,
-            // Both directions of TCP are over, which says nothing of the program: it may
-            // have to read yet what the end by TCP has overtaken.
-            Ok(_) => {
-                let process = self.memory.far().process.load(Ordering::Relaxed);
-                let holders = end.holders.load(Ordering::Acquire);
-                process != 0 && !kernel::is_alive(process) && holders <= 1
-            }
-            Err(_) => false,
-        }
-    }
-}
-
-fn raise(word: &AtomicU32, to: u32) {
-    word.fetch_max(to, Ordering::AcqRel);
 }
 
 #[cfg(test)]
-mod tests {
-    use std::fs::OpenOptions;
-    use std::os::fd::AsRawFd;
-    use std::os::unix::fs::OpenOptionsExt;
-
-    use proptest::prelude::*;
-
-    use super::*;
-
-    /// A connection whose other program sends by memory already.
-    fn carried() -> CarriedConnection {
-        let mut options = OpenOptions::new();
-        let options = options.read(true).write(true).mode(0o600);
-        let file = options.custom_flags(libc::O_TMPFILE).open("/dev/shm").unwrap();
-        let name = Name::from_bytes(&[7; Name::LEN]);
-        let segment = Segment::create(file.as_raw_fd(), &name, FAR_CAPACITY).unwrap();
-        let connection =
-            CarriedConnection::new(Mapping::of(segment), Side::Connector, name, Instant::now());
-        connection.theirs().sending.switched.store(1, Ordering::SeqCst);
-        connection
-    }
-
-    fn bytes(at: u64, len: u64) -> Vec<u8> {
-        (at..at + len).map(|at| (at % 251) as u8).collect()
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig::with_cases(32))]
-
-        /// In whatever order parts of a stream land, the program has those before the first
-        /// that is missing, and no others.
-        #[test]
-        fn a_program_has_what_came_before_the_first_gap(
-            lens in prop::collection::vec(1..40_000_u64, 1..40), seed: u64,
-        ) {
-            let mut due = DueBells::default();
-            let mut connection = carried();
-            let mut parts = Vec::new();
-            let mut end = 0;
-            for len in lens {
-                parts.push((end, len));
-                end += len;
-            }
-            let mut noise = seed | 1;
-            let mut landed = vec![false; parts.len()];
-            let mut left: Vec<usize> = (0..parts.len()).collect();
-            while !left.is_empty() {
-                noise = noise.wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(17);
-                let which = left.swap_remove((noise >> 33) as usize % left.len());
-                let (at, len) = parts[which];
-                prop_assert_eq!(connection.may_come(at, len), Ok(()));
-                connection.rings().0.prepares(at, len).unwrap();
-                connection.rings().0.place(at, &bytes(at, len));
-                connection.landed(at, len, &mut due).unwrap();
-                landed[which] = true;
-                let first_gap = landed.iter().position(|landed| !landed);
-                let has = first_gap.map_or(end, |gap| parts[gap].0);
-                let (_, incoming) = ring::ends(**connection.memory, Side::Connector);
-                prop_assert_eq!(incoming.available(), Ok(has));
-            }
-            let mut all = vec![0; end as usize];
-            ring::ends(**connection.memory, Side::Connector).1.copy(0, &mut all);
-            prop_assert_eq!(all, bytes(0, end));
-        }
-
-        /// What is not within the room that was given is refused, wherever it is said to be.
-        #[test]
-        fn nothing_comes_where_there_is_no_room(
-            place in 0..FAR_CAPACITY, len in prop_oneof![Just(0), 1..FAR_CAPACITY * 2],
-            received in 0..FAR_CAPACITY * 3, untaken in 0..FAR_CAPACITY,
-        ) {
-            let mut connection = carried();
-            connection.received = received;
-            connection.taken_told = received.saturating_sub(untaken);
-            let most = connection.taken_told + FAR_CAPACITY;
-            let at = received + place.wrapping_sub(received) % FAR_CAPACITY;
-            let fits = at + len <= most;
-            prop_assert_eq!(connection.may_come(at, len).is_ok(), fits);
-            // Without a region there is no place, but what is refused is refused before that.
-            prop_assert!(connection.place(place, len).is_none());
-        }
-    }
-
-    #[test]
-    fn an_end_waits_for_the_bytes_before_it() {
-        let (mut connection, mut due) = (carried(), DueBells::default());
-        let ended = Frame::Ended { how: CLOSED, at: 10 };
-        connection.handle(ended, &[], &mut due).unwrap();
-        let how = |connection: &CarriedConnection| {
-            connection.theirs().sending.has_ended.load(Ordering::SeqCst)
-        };
-        assert_eq!(how(&connection), 0);
-        let late = Frame::Bytes { len: 5, at: 5 };
-        connection.handle(late, b"later", &mut due).unwrap();
-        assert_eq!(how(&connection), 0);
-        let behind = Frame::Bytes { len: 1, at: 10 };
-        assert_eq!(connection.handle(behind, b"x", &mut due), Err(Broken::ByCarrier));
-        let first = Frame::Bytes { len: 5, at: 0 };
-        connection.handle(first, b"first", &mut due).unwrap();
-        assert_eq!(how(&connection), CLOSED);
-        assert_eq!(connection.rings().0.backlog(), Ok(10));
-    }
-}
+mod tests;
