@@ -7,6 +7,7 @@ mod connections;
 mod exchange;
 mod memory_back;
 mod progress;
+mod sealed;
 mod shards;
 mod strangers;
 mod transfers;
