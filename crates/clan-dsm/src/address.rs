@@ -278,7 +278,7 @@ impl Purpose {
 
 /// A ticket, unpacked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Meaning {
+pub(crate) struct TicketParts {
     pub(crate) purpose: Purpose,
     /// The link's slot.
     pub(crate) link: u32,
@@ -299,9 +299,9 @@ pub(crate) const fn pack(purpose: Purpose, link: LinkId, number: u32) -> Ticket 
     Ticket::from_raw((purpose as u64) << 60 | generation << 48 | link << 32 | number as u64)
 }
 
-pub(crate) fn unpack(ticket: Ticket) -> Option<Meaning> {
+pub(crate) fn unpack(ticket: Ticket) -> Option<TicketParts> {
     let raw = ticket.raw();
-    Some(Meaning {
+    Some(TicketParts {
         purpose: *Purpose::ALL.get(((raw >> 60) as usize).checked_sub(1)?)?,
         link: u32::from((raw >> 32) as u16),
         generation: (raw >> 48) as u16 & GENERATION,
@@ -309,7 +309,7 @@ pub(crate) fn unpack(ticket: Ticket) -> Option<Meaning> {
     })
 }
 
-impl Meaning {
+impl TicketParts {
     /// Is the link still the one that the ticket was given for?
     pub(crate) const fn is_of(&self, generation: u32) -> bool {
         generation as u16 & GENERATION == self.generation

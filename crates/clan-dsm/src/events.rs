@@ -70,12 +70,12 @@ struct Record {
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     event: Event,
-    room: Room,
+    room: EntrySlot,
 }
 
 /// What holds the place of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Room {
+enum EntrySlot {
     /// The capacity of the queue.
     Common,
     /// A promise.
@@ -166,6 +166,7 @@ impl EventQueue {
     /// Tells of something. Without room, that something is missing stands in
     /// its place. Says whether the event waits in the queue.
     pub(crate) fn push(&mut self, event: Event) -> bool {
+        landfall_placement::trace!(?event);
         let source = Source::of(&event);
         if !self.is_told(source) {
             return false;
@@ -176,7 +177,7 @@ impl EventQueue {
         let has_room = self.common < self.capacity;
         if has_room {
             self.common += 1;
-            self.enter(Entry { event, room: Room::Common }, source);
+            self.enter(Entry { event, room: EntrySlot::Common }, source);
         } else {
             self.overflow();
         }
@@ -185,12 +186,13 @@ impl EventQueue {
 
     /// Tells how something ended that a place was promised for.
     pub(crate) fn push_promised(&mut self, event: Event) {
+        landfall_placement::trace!(?event);
         let source = Source::of(&event);
         if !self.is_told(source) || self.says_already(source) {
             self.release_promise();
             return;
         }
-        self.enter(Entry { event, room: Room::Promised }, source);
+        self.enter(Entry { event, room: EntrySlot::Promised }, source);
     }
 
     /// The next event.
@@ -241,7 +243,7 @@ impl EventQueue {
             *lost = lost.saturating_add(1);
         } else {
             let event = Event::Overflow { lost: 1 };
-            self.enter(Entry { event, room: Room::Overflow }, None);
+            self.enter(Entry { event, room: EntrySlot::Overflow }, None);
         }
     }
 
@@ -253,9 +255,9 @@ impl EventQueue {
             self.siblings.remove(&mut self.sources[kind][index].waiting, place);
         }
         match entry.room {
-            Room::Common => self.common -= 1,
-            Room::Promised => self.release_promise(),
-            Room::Overflow => {}
+            EntrySlot::Common => self.common -= 1,
+            EntrySlot::Promised => self.release_promise(),
+            EntrySlot::Overflow => {}
         }
         Some(entry)
     }

@@ -6,6 +6,9 @@
 //! two things: the sender writes, and the receiver decides which of the writes
 //! it wants to hear of.
 //!
+//! The words are in the
+//! [glossary](https://github.com/landfall-rs/landfall/blob/main/docs/glossary.md).
+//!
 //! What does not live here: memory, I/O, clocks, randomness.
 #![no_std]
 #![forbid(unsafe_code)]

@@ -15,7 +15,7 @@ use crate::address::{Address, ApertureId, HostId, Key, WORD};
 use crate::config::Config;
 use crate::cookie::{Cookie, Rights};
 use crate::error::Error;
-use crate::offload::{Aperture, Apertures, Cell, Group, Map, Secret, Spot, group_key};
+use crate::offload::{Aperture, Apertures, Cell, Destination, Group, Map, Secret, group_key};
 
 /// The longest aperture: words are counted by 32 bits.
 pub(crate) const LONGEST: u64 = (u32::MAX as u64 + 1) * WORD as u64;
@@ -235,7 +235,7 @@ impl Memory {
         address: &Address,
         words: u32,
         needed: Rights,
-    ) -> Result<Spot, Refusal> {
+    ) -> Result<Destination, Refusal> {
         self.apertures().check(address, words, needed)
     }
 
@@ -247,7 +247,7 @@ impl Memory {
         from: u32,
         len: u32,
         needed: Rights,
-    ) -> Result<Spot, Refusal> {
+    ) -> Result<Destination, Refusal> {
         self.apertures().check_bytes(address, from, len, needed)
     }
 }

@@ -9,6 +9,9 @@
 //! | `nic` | simulated adapters as a transport, alone or in front of real ones | `nic`, with any of the others |
 //! | [`memory`] | registered memory, where bytes land and are read | |
 //!
+//! The words are in the
+//! [glossary](https://github.com/landfall-rs/landfall/blob/main/docs/glossary.md).
+//!
 //! What does not live here: protocols (they are engines of their own), drivers
 //! and `unsafe` code (those are in `landfall-transport`).
 #![forbid(unsafe_code)]

@@ -1,14 +1,18 @@
-//! Endpoints and adapters without a thread of their own: a reactor of the user's, here
+//! Endpoints, adapters and nodes without a thread of their own: a reactor of the user's, here
 //! `poll(2)`, makes their turns.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::os::fd::AsFd;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::Duration;
 
+use crate::clan::host;
 use crate::stp::{PORT, loopback, memory_with, noise};
+use landfall::clan::Error as NodeError;
+use landfall::clan::network::{Node, NodeDriver, Transport as NodeTransport, Window};
+use landfall::clan::{Access as Touch, Fabric, Local, Remote, Rights, Stage, Tripwire};
 use landfall::qpip::{
     Access, Adapter, AdapterDriver, Link, Mapping, Memory as PairMemory, QueuePairOptions, Status,
 };
@@ -32,6 +36,12 @@ impl Turns for EndpointDriver {
 }
 
 impl Turns for AdapterDriver {
+    fn turn(&self) -> Turned {
+        Self::turn(self)
+    }
+}
+
+impl Turns for NodeDriver {
     fn turn(&self) -> Turned {
         Self::turn(self)
     }
@@ -318,4 +328,100 @@ fn two_adapters_move_messages_with_turns_and_poll_alone() {
     let mut came = vec![0; 40_000];
     room.copy_out(0, &mut came).unwrap();
     assert!(came == bytes);
+}
+
+fn node(number: u16) -> (Node, NodeDriver) {
+    let path = NodeTransport::udp("127.0.0.1:0".parse().unwrap());
+    let builder = Node::builder(host(number)).linger(Duration::from_secs(60));
+    builder.path(path).open_without_thread().expect("loopback")
+}
+
+/// Two nodes with a link.
+fn linked_nodes() -> [(Node, NodeDriver); 2] {
+    let [(here, turns_here), (there, turns_there)] = [node(1), node(2)];
+    let link = here.link(there.local().unwrap()).unwrap();
+    wait_for(&[&turns_here, &turns_there], async {
+        assert_eq!(link.up().await.unwrap(), there.host());
+        there.reached(here.host()).await.unwrap();
+    });
+    [(here, turns_here), (there, turns_there)]
+}
+
+/// Writes bytes and then a word, waiting for room where there is none.
+async fn write(window: &mut Window, bytes: &[u8], word: u64) {
+    while let Err(error) = window.write(8, bytes) {
+        assert!(matches!(error, NodeError::Busy), "{error}");
+        poll_fn(|context| window.poll_reached(Stage::Room, context)).await.unwrap();
+    }
+    while let Err(error) = window.store(0, word) {
+        assert!(matches!(error, NodeError::Busy), "{error}");
+        poll_fn(|context| window.poll_reached(Stage::Room, context)).await.unwrap();
+    }
+    window.commit().unwrap();
+}
+
+#[test]
+fn two_nodes_write_and_read_memory_with_turns_and_poll_alone() {
+    let [(here, turns_here), (there, turns_there)] = linked_nodes();
+    let drivers: [&dyn Turns; 2] = [&turns_here, &turns_there];
+    let (memory, cookie) = here.expose(1 << 20, Rights::ReadWrite).unwrap();
+    let tripwire = here.watch(&memory, 0..8, Touch::Write, None).unwrap();
+    let mut window = there.map(&cookie).unwrap();
+    for round in 1..=20u64 {
+        tripwire.arm();
+        let bytes = noise(round, 100_000);
+        wait_for(&drivers, async {
+            write(&mut window, &bytes, round).await;
+            tripwire.fired().await;
+        });
+        assert_eq!(memory.load(0).unwrap(), round);
+        let mut came = vec![0; bytes.len()];
+        memory.copy_out(8, &mut came).unwrap();
+        assert!(came == bytes, "what was written before the word is there before it");
+    }
+    let (into, _) = there.expose(100_000, Rights::Read).unwrap();
+    wait_for(&drivers, window.read_into(8, &into, 0..100_000)).unwrap();
+    let mut read = vec![0; 100_000];
+    into.copy_out(0, &mut read).unwrap();
+    assert!(read == noise(20, 100_000));
+    assert!(thread_names().iter().all(|name| name != "landfall-clan"), "{:?}", thread_names());
+}
+
+#[test]
+fn turns_deliver_what_a_node_wrote_before_its_last_handle_went() {
+    let [(here, turns_here), (there, turns_there)] = linked_nodes();
+    let (memory, cookie) = here.expose(1 << 20, Rights::Write).unwrap();
+    let tripwire = here.watch(&memory, 0..8, Touch::Write, None).unwrap();
+    tripwire.arm();
+    let mut window = there.map(&cookie).unwrap();
+    let bytes = noise(1, 100_000);
+    wait_for(&[&turns_here, &turns_there], write(&mut window, &bytes, 1));
+    drop((window, there));
+    wait_for(&[&turns_here, &turns_there], tripwire.fired());
+    let mut came = vec![0; bytes.len()];
+    memory.copy_out(8, &mut came).unwrap();
+    assert!(came == bytes);
+    while !turns_there.turn().is_over {
+        poll_once(&[&turns_here, &turns_there]);
+    }
+}
+
+#[test]
+fn a_thread_that_waits_drives_a_node_whose_reactor_is_gone() {
+    let [(here, turns_here), (there, turns_there)] = linked_nodes();
+    let (_memory, cookie) = here.expose(4096, Rights::Write).unwrap();
+    let mut window = there.map(&cookie).unwrap();
+    drop(turns_there);
+    window.store(0, 7).unwrap();
+    window.commit().unwrap();
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| {
+            let deadline = Some(std::time::Instant::now() + Duration::from_secs(60));
+            window.wait_for(Stage::Delivered, deadline)
+        });
+        while !waiter.is_finished() {
+            turns_here.turn();
+        }
+        waiter.join().unwrap().unwrap();
+    });
 }

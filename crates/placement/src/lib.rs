@@ -17,7 +17,11 @@
 //! | [`time`] | virtual time |
 //! | [`serial`] | numbers that wrap |
 //! | [`checksum`] | the Internet checksum |
+//! | [`mod@trace`] | what engines do, told while they work |
 //! | [`random`] | numbers that nobody else can guess, from a seed |
+//!
+//! The words are in the
+//! [glossary](https://github.com/landfall-rs/landfall/blob/main/docs/glossary.md).
 //!
 //! What does not live here: memory itself, system calls, any protocol.
 #![no_std]
@@ -39,6 +43,7 @@ pub mod run;
 pub mod serial;
 pub mod span;
 pub mod time;
+pub mod trace;
 pub mod unit;
 
 pub use checksum::InternetSum;

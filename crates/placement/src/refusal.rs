@@ -74,7 +74,8 @@ impl Refusals {
 
     /// Counts one, and gives the reason back, so that `Err(count(r))` reads well.
     #[inline]
-    pub const fn count(&mut self, reason: Refusal) -> Refusal {
+    pub fn count(&mut self, reason: Refusal) -> Refusal {
+        crate::trace!(reason = reason.as_str(), "refused");
         self.0[reason as usize] = self.0[reason as usize].wrapping_add(1);
         reason
     }

@@ -13,6 +13,9 @@
 //! | [`wire`] | every header: the crate `landfall-inet` |
 //! | [`offload`] | the receive path that an adapter would run by itself |
 //!
+//! The words are in the
+//! [glossary](https://github.com/landfall-rs/landfall/blob/main/docs/glossary.md).
+//!
 //! What does not live here: memory, I/O, clocks, randomness. There is no remote
 //! memory access: QPIP is send and receive only, and adds no format of its own.
 #![no_std]

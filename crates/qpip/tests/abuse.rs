@@ -13,6 +13,7 @@ use landfall_placement::{Engine, Refusal};
 use landfall_testkit::model::Faults;
 use qpip::{
     Buffer, Config, Error, Event, Mapping, Object, PostError, ReceiveWork, SendWork, Service,
+    TcpConfig,
 };
 
 fn open(mapping: Mapping) -> Two {
@@ -253,7 +254,8 @@ fn a_flood_of_openings_keeps_nobody_out() {
         }
     }
     two.said(1);
-    assert!(two.adapter(1).stats().half_open_dropped >= 2_900);
+    assert!(two.adapter(1).stats().cookies_sent >= 2_900);
+    assert_eq!(two.adapter(1).stats().half_open_dropped, 0);
     two.until("an honest client", |two| {
         two.events[1].iter().any(
             |event| matches!(event, Event::Accepted { queue_pair, .. } if *queue_pair == there),
@@ -436,4 +438,88 @@ fn memory_in_use_is_not_deregistered_by_anybody() {
     two.hand_in(1, &frames);
     assert_eq!(two.bytes(1, area), noise(3, 500));
     assert!(window(&frames[0]) < u16::MAX);
+}
+
+/// RFC 4987: openings of strangers come all the time, more of them in one round trip than
+/// may be kept, while somebody connects whose round trip is long.
+#[test]
+fn a_flood_keeps_nobody_out_while_it_lasts() {
+    for timestamps in [true, false] {
+        let tcp = TcpConfig { timestamps, ..TcpConfig::default() };
+        let config = Config { half_open: 8, tcp, ..Config::default() };
+        let mut two = Two::new(&config, Mapping::Message, Faults::default(), 1);
+        let there = two.offer(Mapping::Message);
+        let mut n = 0u32;
+        let flood = |two: &mut Two, opening: &[u8], n: &mut u32| {
+            for _ in 0..200 {
+                *n += 1;
+                let forged = forge(opening, |frame| {
+                    frame[TCP..TCP + 2].copy_from_slice(&(1_024 + *n as u16).to_be_bytes());
+                    frame[29] = 100 + (*n % 100) as u8;
+                    set_seq(frame, n.wrapping_mul(0x9e37_79b9));
+                });
+                two.hand_in(1, &[forged]);
+            }
+            two.said(1)
+        };
+        let here = two.connect(Mapping::Message);
+        let opening = two.said(0).remove(0);
+        flood(&mut two, &opening, &mut n);
+        two.hand_in(1, std::slice::from_ref(&opening));
+        let answer = two.said(1);
+        assert_eq!(answer.len(), 1, "a flood takes no answer away");
+        // A round trip with many times more strangers than may be kept.
+        for _ in 0..10 {
+            flood(&mut two, &opening, &mut n);
+        }
+        two.hand_in(0, &answer);
+        let proof = two.said(0);
+        for _ in 0..10 {
+            flood(&mut two, &opening, &mut n);
+        }
+        two.hand_in(1, &proof);
+        let is_there = |event: &Event| matches!(event, Event::Accepted { queue_pair, .. } if *queue_pair == there);
+        assert!(two.events[1].iter().any(is_there), "timestamps {timestamps}");
+        let stats = *two.adapter(1).stats();
+        // One stranger made room for who is proved.
+        assert_eq!((stats.cookies_accepted, stats.half_open_dropped), (1, 1));
+        assert!(stats.cookies_sent > 4_000);
+        two.pairs = [here, there];
+        still_works(&mut two);
+        two.check_contract();
+    }
+}
+
+/// Numbers that nobody was given prove nothing, and draw no resets while there are such.
+#[test]
+fn nobody_is_let_in_by_a_number_that_was_not_given_out() {
+    let config = Config { half_open: 1, ..plain() };
+    let mut two = Two::new(&config, Mapping::Message, Faults::default(), 1);
+    let there = two.offer(Mapping::Message);
+    two.connect(Mapping::Message);
+    let opening = two.said(0).remove(0);
+    for port in 1_024..1_034u16 {
+        let forged = forge(&opening, |frame| {
+            frame[TCP..TCP + 2].copy_from_slice(&port.to_be_bytes());
+        });
+        two.hand_in(1, &[forged]);
+    }
+    let answers = two.said(1);
+    assert_eq!(answers.len(), 10);
+    for (n, off) in (0..2_000u32).zip((1..).map(|n: u32| n.wrapping_mul(0x9e37_79b9))) {
+        let wrong = forge(&opening, |frame| {
+            frame.truncate(TCP + 20);
+            frame[TCP + 12] = 5 << 4;
+            frame[TCP..TCP + 2].copy_from_slice(&1_033u16.to_be_bytes());
+            frame[TCP + 13] = ACK;
+            set_seq(frame, seq(&opening).wrapping_add(1));
+            set_ack(frame, seq(&answers[9]).wrapping_add(1).wrapping_add(off.max(1) + n));
+        });
+        two.hand_in(1, &[wrong]);
+    }
+    assert_eq!(two.said(1), Vec::<Vec<u8>>::new());
+    assert_eq!(two.adapter(1).stats().cookies_accepted, 0);
+    let is_there =
+        |event: &Event| matches!(event, Event::Accepted { queue_pair, .. } if *queue_pair == there);
+    assert!(!two.events[1].iter().any(is_there));
 }

@@ -16,6 +16,7 @@ mod kernel_programs;
 mod memory;
 mod offload;
 mod predicted;
+mod scripts;
 mod smoltcp;
 mod station;
 mod two;

@@ -368,3 +368,43 @@ fn a_port_on_one_address_keeps_its_datagrams_from_one_on_any() {
         });
     }
 }
+
+/// A neighbour that does not answer is asked for some seconds.
+#[test]
+fn who_does_not_answer_holds_up_no_datagram_for_others() {
+    check(1..=2, |sim| {
+        let shape = Shape { hosts: 3, knows_neighbours: false, ..Shape::default() };
+        let mut world = World::new(sim, &shape);
+        for version in BOTH {
+            let here = world.udp(0, version, 1_000);
+            let others = [1, 2].map(|host| world.udp(host, version, 2_000));
+            let nobody = address(77, version, 2_000);
+            for (host, there) in [1, 2].into_iter().zip(others) {
+                world.post_receives(host, there, 0, 4, 100);
+            }
+            let from = world.store(0, &pattern(1, 100));
+            let start = world.now();
+            // Between all others some for who is not there.
+            for id in 0..4 {
+                world.post_send(0, here, 10 * id, from, Some(nobody)).unwrap();
+                for host in [1, 2] {
+                    let to = Some(address(host, version, 2_000));
+                    world.post_send(0, here, 10 * id + host as u64, from, to).unwrap();
+                }
+            }
+            for host in [1, 2] {
+                world.await_completions(host, 4);
+            }
+            let took = world.now().since(start);
+            assert!(took < Duration::from_millis(100), "{version:?}: {took:?}");
+            // All complete, in the order of posting.
+            let done = world.await_completions(0, 12);
+            for (nth, done) in done.iter().enumerate() {
+                let (id, host) = (nth as u64 / 3, nth % 3);
+                assert_eq!(done.id, 10 * id + host as u64);
+                let wanted = if host == 0 { Status::Unreachable } else { Status::Success };
+                assert_eq!(done.status, wanted, "{version:?} {nth}");
+            }
+        }
+    });
+}

@@ -12,6 +12,9 @@
 //! | [`wire`] | headers: read, adapted, made |
 //! | `buffers`, `memory`, `memory`, `shape` | the words that all of them use |
 //!
+//! The words are in the
+//! [glossary](https://github.com/landfall-rs/landfall/blob/main/docs/glossary.md).
+//!
 //! What does not live here: memory, I/O, clocks, randomness.
 #![no_std]
 #![forbid(unsafe_code)]

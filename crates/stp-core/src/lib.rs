@@ -17,6 +17,9 @@
 //! | `mirror` | which Blocks adapters have, and what they must be told |
 //! | `config`, `event`, `error`, `ids`, `stats` | what the user chooses, is told, did wrong, names and counts |
 //!
+//! The words are in the
+//! [glossary](https://github.com/landfall-rs/landfall/blob/main/docs/glossary.md).
+//!
 //! What does not live here: memory, I/O, clocks, randomness.
 #![no_std]
 #![forbid(unsafe_code)]

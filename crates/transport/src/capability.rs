@@ -25,6 +25,8 @@ pub enum Feature {
     ZeroCopyRings,
     /// The congestion marks of the IP header are seen and can be set.
     Ecn,
+    /// Processes of this host and user are reached through shared memory.
+    SameHost,
 }
 
 impl fmt::Display for Feature {
@@ -39,6 +41,7 @@ impl fmt::Display for Feature {
             Self::RawFrames => "raw link-layer frames",
             Self::ZeroCopyRings => "zero-copy rings (XDP_ZEROCOPY)",
             Self::Ecn => "ECN marks",
+            Self::SameHost => "neighbours on the same host",
         })
     }
 }

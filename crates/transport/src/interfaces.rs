@@ -28,6 +28,14 @@ pub(crate) fn interface_at(address: IpAddr) -> io::Result<Option<String>> {
     Ok(entries()?.into_iter().find(is_its).map(|entry| entry.name))
 }
 
+/// The addresses of all interfaces that are up.
+///
+/// # Errors
+/// The kernel does not say.
+pub(crate) fn own_addresses() -> io::Result<Vec<IpAddr>> {
+    Ok(entries()?.into_iter().filter_map(|entry| entry.address).collect())
+}
+
 /// The MTU of the interface that has this address, or the largest of all interfaces where
 /// the address is unspecified. None where no interface that is up has it. The socket is any
 /// of the network namespace.

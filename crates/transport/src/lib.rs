@@ -47,6 +47,7 @@ pub mod rawip;
 mod ready_set;
 pub mod remap;
 pub mod ring;
+mod same_host;
 pub mod scatter;
 pub mod shm;
 pub mod signals;

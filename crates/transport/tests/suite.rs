@@ -12,6 +12,7 @@ mod packet_rules;
 mod rawip_rules;
 mod remap_rules;
 mod ring_rules;
+mod same_host;
 mod scatter_kernel;
 mod scatter_rules;
 mod shm_kill;

@@ -13,17 +13,17 @@ use landfall_tables::{HashIndex, IndexedHeap, Table};
 use crate::address::{HostId, LinkId};
 use crate::config::Config;
 use crate::error::{Ended, Error, Reason};
-use crate::link::cargo::{Cargo, Room};
-use crate::link::meet::{Doorway, Reply};
-use crate::link::one::{Common, Link, Outgoing, State, bare};
-use crate::link::receiver::{Kept, Turn};
-use crate::link::sender::Habits;
-use crate::nic::news::Note;
+use crate::link::frame_payload::{FramePayload, FrameRoom};
+use crate::link::handshake::{HandshakeResponder, Reply};
+use crate::link::link_state::{Link, LinkContext, Outgoing, State, bare};
+use crate::link::receiver::{FrameDecision, HeldFrame};
+use crate::link::sender::SenderConfig;
+use crate::nic::updates::Note;
 use crate::wire::frame::{Frame, FrameKind};
 
 /// What to do with a frame that came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Arrival {
+pub(crate) enum FrameAction {
     /// The next of this link: it may go to its place at once, or be kept.
     Next(LinkId),
     /// It came too early: it may be kept.
@@ -34,7 +34,7 @@ pub(crate) enum Arrival {
 
 /// What the adapter should know of its links.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum News {
+pub(crate) enum LinkUpdate {
     /// A link is up.
     Up { link: LinkId, host: HostId },
     /// Frames have come back: ask for their notes, and for the progress.
@@ -62,20 +62,20 @@ struct Ready {
 /// Every link of an adapter, found by peer and by host.
 #[derive(Debug)]
 pub(crate) struct Links<N: Copy = Note> {
-    pub(super) common: Common,
+    pub(super) common: LinkContext,
     pub(super) table: Table<Link<N>>,
     pub(super) by_peer: HashIndex,
     /// Who was found last.
     pub(super) recent: u32,
     /// The links that are up, one for each host.
     pub(super) by_host: BTreeMap<HostId, u32>,
-    pub(super) doorway: Doorway,
+    pub(super) responder: HandshakeResponder,
     pub(super) random: Random,
     timers: IndexedHeap<Instant>,
     ready: Vec<Ready>,
     most_paths: usize,
-    pub(super) news: VecDeque<News>,
-    cargo: Cargo<N>,
+    pub(super) updates: VecDeque<LinkUpdate>,
+    payload: FramePayload<N>,
     /// The native link while it is up, and who is at its other end; none is a switch.
     pub(crate) native: Option<(LinkId, Option<HostId>)>,
 }
@@ -84,15 +84,15 @@ impl<N: Copy> Links<N> {
     pub(crate) fn new(config: &Config, host: HostId, random: &mut Random) -> Self {
         let mut random = Random::new(random.fork());
         let frames = config.frames.clamp(1, 1 << 15) as u16;
-        let habits = Habits {
+        let sender_config = SenderConfig {
             congestion: config.congestion.unwrap_or_else(|| congestion::Config::new(1_460)),
             yields: config.congestion.is_some(),
             frames: usize::from(frames),
             retry_after: config.retry_after,
             retry_floor: config.retry_floor,
         };
-        let common = Common {
-            habits,
+        let common = LinkContext {
+            sender_config,
             host,
             incarnation: random.next_u64(),
             frames,
@@ -108,13 +108,13 @@ impl<N: Copy> Links<N> {
             by_peer: HashIndex::new((random.next_u64(), random.next_u64())),
             recent: 0,
             by_host: BTreeMap::new(),
-            doorway: Doorway::new(&mut random),
+            responder: HandshakeResponder::new(&mut random),
             random,
             timers: IndexedHeap::new(),
             ready: Vec::new(),
             most_paths: config.paths.clamp(1, 64),
-            news: VecDeque::new(),
-            cargo: Cargo::default(),
+            updates: VecDeque::new(),
+            payload: FramePayload::default(),
             native: None,
         }
     }
@@ -196,9 +196,9 @@ impl<N: Copy> Links<N> {
         self.table.named_mut(link.index, link.generation)
     }
 
-    // Beginning and end; see also `meet`.
+    // Beginning and end; see also `handshake`.
 
-    /// Opens a link. [`News::Up`] or [`News::Down`] says how that went.
+    /// Opens a link. [`LinkUpdate::Up`] or [`LinkUpdate::Down`] says how that went.
     ///
     /// # Errors
     /// There is one already, or no room for one more.
@@ -269,7 +269,7 @@ impl<N: Copy> Links<N> {
         now: Instant,
         unit: &Unit<'_>,
         frame: &Frame<'_>,
-    ) -> Result<Arrival, Refusal> {
+    ) -> Result<FrameAction, Refusal> {
         match frame.kind() {
             FrameKind::Hello => self.handle_hello(now, unit, frame),
             FrameKind::Bye => self.handle_bye(unit, frame),
@@ -283,7 +283,7 @@ impl<N: Copy> Links<N> {
         now: Instant,
         unit: &Unit<'_>,
         frame: &Frame<'_>,
-    ) -> Result<Arrival, Refusal> {
+    ) -> Result<FrameAction, Refusal> {
         let index = self.speaker(unit, frame)?;
         let Some(link) = self.table.get_mut(index) else { return Err(Refusal::UnknownId) };
         match link.state {
@@ -303,11 +303,11 @@ impl<N: Copy> Links<N> {
             FrameKind::Data => {
                 let seq = Serial32(frame.header().seq);
                 link.receiver.look(seq, frame.end()).map(|turn| match turn {
-                    Turn::Next => Arrival::Next(link.id),
-                    Turn::Early => Arrival::Early(link.id),
+                    FrameDecision::Next => FrameAction::Next(link.id),
+                    FrameDecision::Early => FrameAction::Early(link.id),
                 })
             }
-            _ => Ok(Arrival::Consumed),
+            _ => Ok(FrameAction::Consumed),
         };
         self.tell_notes(index);
         self.make_ready(index);
@@ -342,7 +342,7 @@ impl<N: Copy> Links<N> {
 
     /// The next frame of a link that was kept, once all before it are in place.
     /// It counts as accepted: [`Self::handle_applied`] will be called for it.
-    pub(crate) fn next_kept(&mut self, link: LinkId) -> Option<Kept> {
+    pub(crate) fn next_kept(&mut self, link: LinkId) -> Option<HeldFrame> {
         let link = self.named_mut(link).filter(|link| link.state == State::Up)?;
         link.receiver.next_kept()
     }
@@ -354,7 +354,7 @@ impl<N: Copy> Links<N> {
     }
 
     /// The bytes of a kept frame are not needed any more.
-    pub(crate) fn give_back(&mut self, link: LinkId, kept: Kept) {
+    pub(crate) fn give_back(&mut self, link: LinkId, kept: HeldFrame) {
         if let Some(link) = self.named_mut(link) {
             link.receiver.give_back(kept);
         }
@@ -421,7 +421,7 @@ impl<N: Copy> Links<N> {
         limits: &PathLimits,
         head: &mut [u8],
         from: &mut Spans,
-        load: &mut dyn FnMut(LinkId, &Room, &mut Cargo<N>),
+        load: &mut dyn FnMut(LinkId, &FrameRoom, &mut FramePayload<N>),
     ) -> Option<(LinkId, Transmit)> {
         let nth = self.ready.iter().position(|ready| ready.path == path);
         while let Some(ready) = nth.and_then(|nth| self.ready.get_mut(nth)) {
@@ -429,7 +429,7 @@ impl<N: Copy> Links<N> {
             let mut out = Outgoing { limits, head: &mut *head, from: &mut *from };
             if let Some(link) = self.table.get_mut(index)
                 && let Some(transmit) =
-                    link.poll_transmit(&self.common, now, &mut out, &mut self.cargo, load)
+                    link.poll_transmit(&self.common, now, &mut out, &mut self.payload, load)
             {
                 let id = link.id;
                 ready.sent += 1;
@@ -460,7 +460,7 @@ impl<N: Copy> Links<N> {
 
     /// What is said to those that no link leads to.
     fn poll_reply(&mut self, path: PathId, head: &mut [u8]) -> Option<(LinkId, Transmit)> {
-        let Reply { to, kind, tag, body, .. } = self.doorway.poll_reply(path)?;
+        let Reply { to, kind, tag, body, .. } = self.responder.poll_reply(path)?;
         let nobody = LinkId::new((u32::MAX, u32::MAX));
         bare(kind, tag, &body, to, head).map(|transmit| (nobody, transmit))
     }
@@ -481,12 +481,12 @@ impl<N: Copy> Links<N> {
         let (_, released) = link.sender.progress();
         if released != link.told_released && !link.has_told {
             link.has_told = true;
-            self.news.push_back(News::Notes { link: link.id });
+            self.updates.push_back(LinkUpdate::Notes { link: link.id });
         }
         self.forget_if_drained(index);
     }
 
-    /// The next note of this link, once [`News::Notes`] said that there are some.
+    /// The next note of this link, once [`LinkUpdate::Notes`] said that there are some.
     pub(crate) fn poll_note(&mut self, link: LinkId) -> Option<N> {
         let found = self.table.named_mut(link.index, link.generation)?;
         found.has_told = false;
@@ -498,8 +498,8 @@ impl<N: Copy> Links<N> {
         note
     }
 
-    pub(crate) fn poll_news(&mut self) -> Option<News> {
-        self.news.pop_front()
+    pub(crate) fn poll_news(&mut self) -> Option<LinkUpdate> {
+        self.updates.pop_front()
     }
 
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
@@ -533,6 +533,6 @@ impl<N: Copy> Links<N> {
         }
         self.timers.remove(index);
         self.table.remove(index);
-        self.news.push_back(News::Gone { link: id });
+        self.updates.push_back(LinkUpdate::Gone { link: id });
     }
 }

@@ -4,11 +4,11 @@
 //! | module | what lives there |
 //! | --- | --- |
 //! | `links` | [`Links`]: every link of an adapter, found by peer and by host; timers; who has something to send |
-//! | `meet` | how links come to be, and end: who may open one, and who is told apart; what is said when links begin and end |
-//! | `one` | one link: its life, and how its halves share frames |
+//! | `handshake` | how links come to be, and end: who may open one, and who is told apart; what is said when links begin and end |
+//! | `link_state` | one link: its life, and how its halves share frames |
 //! | `sender` | what is under way, what is lost, what may be sent |
 //! | `receiver` | which frame is next, which came too early, what is acknowledged |
-//! | `cargo` | what one frame carries, while it is put together; what frames carry, kept until it has arrived |
+//! | `frame_payload` | what one frame carries, while it is put together; what frames carry, kept until it has arrived |
 //!
 //! Rules that both sides rely on:
 //!
@@ -23,21 +23,21 @@
 //!
 //! What does not live here: apertures, memory, and what packets mean.
 
-mod cargo;
+mod frame_payload;
+mod handshake;
+mod link_state;
 mod links;
-mod meet;
-mod one;
 mod receiver;
 mod sender;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use cargo::{Cargo, MAX_INLINE, MOST_PARTS, Room};
-pub(crate) use links::{Arrival, Links, News};
-pub(crate) use receiver::Kept;
+pub(crate) use frame_payload::{FramePayload, FrameRoom, MAX_INLINE, MOST_PARTS};
+pub(crate) use links::{FrameAction, LinkUpdate, Links};
+pub(crate) use receiver::HeldFrame;
 
 /// What is said beside data, for who shows it.
 #[cfg(test)]
 pub(crate) mod spoken {
-    pub(crate) use super::meet::{Hello, Stage, Stranger, bye};
+    pub(crate) use super::handshake::{Hello, Stage, Stranger, bye};
 }

@@ -21,18 +21,18 @@ const MOST_SPARE: usize = 32;
 
 /// What to do with a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Turn {
+pub(crate) enum FrameDecision {
     Next,
     Early,
 }
 
 /// A frame that was kept.
 #[derive(Debug)]
-pub(crate) struct Kept {
+pub(crate) struct HeldFrame {
     unit: Vec<u8>,
 }
 
-impl Kept {
+impl HeldFrame {
     /// The frame. It was looked at before it was kept; so `None` never comes.
     pub(crate) fn frame(&self) -> Option<Frame<'_>> {
         Frame::parse(&self.unit, self.unit.len() as u32).ok()
@@ -84,7 +84,7 @@ impl Receiver {
     }
 
     /// Is this frame the next? Nothing is taken by asking.
-    pub(crate) fn look(&mut self, seq: Serial32, len: u32) -> Result<Turn, Refusal> {
+    pub(crate) fn look(&mut self, seq: Serial32, len: u32) -> Result<FrameDecision, Refusal> {
         if seq.precedes(self.taken) {
             let is_recent = self.taken.since(seq) <= self.frames;
             // The sender does not know that it arrived.
@@ -103,9 +103,9 @@ impl Receiver {
             // A gap: its sender should hear of it.
             self.is_urgent = true;
             let fits = len as usize <= self.most_bytes.saturating_sub(self.early_bytes);
-            return if fits { Ok(Turn::Early) } else { Err(Refusal::NoRoom) };
+            return if fits { Ok(FrameDecision::Early) } else { Err(Refusal::NoRoom) };
         }
-        Ok(if self.is_depositing { Turn::Early } else { Turn::Next })
+        Ok(if self.is_depositing { FrameDecision::Early } else { FrameDecision::Next })
     }
 
     /// The next frame goes straight to its place.
@@ -141,7 +141,7 @@ impl Receiver {
     }
 
     /// The next frame, if it was kept, and all before it are in place.
-    pub(crate) fn next_kept(&mut self) -> Option<Kept> {
+    pub(crate) fn next_kept(&mut self) -> Option<HeldFrame> {
         if self.taken != self.applied || self.is_depositing {
             return None;
         }
@@ -149,7 +149,7 @@ impl Receiver {
         let unit = self.advance()?;
         self.early_bytes = self.early_bytes.saturating_sub(unit.len());
         self.is_depositing = true;
-        Some(Kept { unit })
+        Some(HeldFrame { unit })
     }
 
     /// Could [`Self::next_kept`] give something?
@@ -160,7 +160,7 @@ impl Receiver {
     }
 
     /// A kept frame is done with.
-    pub(crate) fn give_back(&mut self, kept: Kept) {
+    pub(crate) fn give_back(&mut self, kept: HeldFrame) {
         if self.spare.len() < MOST_SPARE {
             self.spare.push(kept.unit);
         }

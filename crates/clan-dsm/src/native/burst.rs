@@ -20,7 +20,7 @@ use landfall_placement::{Refusal, Serial32};
 use crate::address::{Address, Kind, WORD};
 use crate::cookie::Rights;
 use crate::native::wire::Symbol;
-use crate::offload::{Apertures, Spot};
+use crate::offload::{Apertures, Destination};
 
 /// What a header costs, in words: it takes as much of a link and of a FIFO as two.
 pub const HEADER_WORDS: u32 = Address::LEN as u32 / WORD;
@@ -121,7 +121,7 @@ const fn command_words(bytes: u32) -> u32 {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Admitted {
     /// What is accepted, and where it belongs.
-    pub taken: Option<(Burst, Spot)>,
+    pub taken: Option<(Burst, Destination)>,
     /// What is refused, and why.
     pub refused: Option<(Burst, Refusal)>,
 }

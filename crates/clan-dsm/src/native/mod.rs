@@ -39,7 +39,7 @@ pub use burst::{
 };
 use burst::{Inbound, Outbound};
 pub use state::State;
-use state::{Handshake, Heard};
+use state::{Handshake, SymbolMeaning};
 use wire::{Symbol, Unit};
 
 /// What one end of a link is like.
@@ -267,9 +267,9 @@ impl NativeLink {
 
     fn handle_symbol(&mut self, now: Instant, symbol: Symbol) -> Arrival {
         match self.handshake.handle(now, symbol) {
-            Heard::Stale => return Arrival::Stale,
-            Heard::Nothing => {}
-            Heard::Restarted => {
+            SymbolMeaning::Stale => return Arrival::Stale,
+            SymbolMeaning::Nothing => {}
+            SymbolMeaning::Restarted => {
                 self.forget();
                 self.restarted = true;
             }

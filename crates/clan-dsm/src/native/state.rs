@@ -28,7 +28,7 @@ const RETRY: Duration = Duration::from_millis(1);
 const MOST_RETRY: Duration = Duration::from_secs(1);
 
 /// What a symbol meant for the beginning.
-pub(super) enum Heard {
+pub(super) enum SymbolMeaning {
     /// It is from before this end began.
     Stale,
     /// Go on.
@@ -109,40 +109,40 @@ impl Handshake {
         });
     }
 
-    pub(super) fn handle(&mut self, now: Instant, symbol: Symbol) -> Heard {
+    pub(super) fn handle(&mut self, now: Instant, symbol: Symbol) -> SymbolMeaning {
         if self.down.is_some() {
-            return Heard::Stale;
+            return SymbolMeaning::Stale;
         }
         match symbol {
             Symbol::Begin { host, session } => self.handle_begin(now, host, session),
             Symbol::Ready { session, .. } => {
                 if session != self.session {
-                    return Heard::Stale;
+                    return SymbolMeaning::Stale;
                 }
                 self.hearing = true;
-                Heard::Nothing
+                SymbolMeaning::Nothing
             }
-            _ if self.hearing => Heard::Nothing,
-            _ => Heard::Stale,
+            _ if self.hearing => SymbolMeaning::Nothing,
+            _ => SymbolMeaning::Stale,
         }
     }
 
-    fn handle_begin(&mut self, now: Instant, host: Option<HostId>, session: u32) -> Heard {
+    fn handle_begin(&mut self, now: Instant, host: Option<HostId>, session: u32) -> SymbolMeaning {
         self.owe_ready = true;
         let before = self.peer.replace((host, session));
         if before.is_some_and(|(_, known)| known == session) {
-            return Heard::Nothing;
+            return SymbolMeaning::Nothing;
         }
         self.owe_begin = true;
         if before.is_none() || !self.hearing {
-            return Heard::Nothing;
+            return SymbolMeaning::Nothing;
         }
         // It knows nothing of what we counted: neither do we.
         self.session = self.session.wrapping_add(1);
         self.hearing = false;
         self.pause = RETRY;
         self.repeat_at = now + self.pause;
-        Heard::Restarted
+        SymbolMeaning::Restarted
     }
 
     /// The next symbol of the handshake. What is owed is said before anything else.

@@ -13,19 +13,19 @@ use landfall_placement::{
 };
 
 use super::Nic;
-use super::line::{Lands, Placed};
+use super::link_table::{PacketEffect, Placed};
 use crate::address::{Address, HostId, Key, Kind, LinkId, Purpose, WHOLE, pack};
 use crate::cookie::{Access, Rights};
 use crate::error::Reason;
-use crate::link::{Arrival, Kept};
-use crate::offload::Spot;
+use crate::link::{FrameAction, HeldFrame};
+use crate::offload::Destination;
 use crate::wire::command::{ReplyTo, word_width};
 use crate::wire::{Command, Entry, Frame, FrameKind, Incomplete};
 
 /// A packet that was checked: where its bytes belong, and what that means.
 pub(super) struct Checked {
     pub(super) span: landfall_placement::Span,
-    pub(super) lands: Lands,
+    pub(super) lands: PacketEffect,
 }
 
 impl Nic {
@@ -55,13 +55,13 @@ impl Nic {
         // never comes again.
         self.hear_links(now);
         match arrival {
-            Arrival::Consumed => Ok(Placement::Consumed),
-            Arrival::Next(link) | Arrival::Early(link) if !self.is_known(link) => {
+            FrameAction::Consumed => Ok(Placement::Consumed),
+            FrameAction::Next(link) | FrameAction::Early(link) if !self.is_known(link) => {
                 // There was no room for what belongs to it: it ends. The frame was not taken.
                 Err(Refusal::NoRoom)
             }
-            Arrival::Next(link) => self.next(now, link, unit, &frame, into),
-            Arrival::Early(link) => self.early(link, unit, &frame),
+            FrameAction::Next(link) => self.next(now, link, unit, &frame, into),
+            FrameAction::Early(link) => self.early(link, unit, &frame),
         }
     }
 
@@ -109,7 +109,7 @@ impl Nic {
             return Ok(placement);
         }
         let is_plain = frame.entries().all(|entry| entry.address.kind == Kind::Command)
-            && self.lines.get(link).is_some_and(super::line::Line::is_settled);
+            && self.lines.get(link).is_some_and(super::link_table::LinkState::is_settled);
         if !is_plain {
             return self.keep(link, unit, frame);
         }
@@ -185,12 +185,12 @@ impl Nic {
             let ahead = self.lines.get(link).map_or(0, |line| line.ahead(packets, address.slot));
             let len = entry.payload_len();
             let (read, span) = self.reads.check(link.index, &address, len, ahead)?;
-            return Ok(Checked { span, lands: Lands::Read { read, len } });
+            return Ok(Checked { span, lands: PacketEffect::Read { read, len } });
         }
         if address.kind == Kind::Burst && address.host != self.host {
             return Err(Refusal::WrongAddress);
         }
-        let Spot { slot, at, span } =
+        let Destination { slot, at, span } =
             self.memory.check(&address, u32::from(words), Rights::Write)?;
         if address.kind == Kind::Multicast {
             let from = self.lines.get(link).and_then(|line| line.host);
@@ -199,7 +199,7 @@ impl Nic {
             }
         }
         let aperture = self.memory.id_of(slot).ok_or(Refusal::UnknownId)?;
-        let lands = Lands::Aperture { address, aperture, at, len: span.len };
+        let lands = PacketEffect::Aperture { address, aperture, at, len: span.len };
         Ok(Checked { span, lands })
     }
 
@@ -215,7 +215,7 @@ impl Nic {
         let Self { lines, reads, .. } = self;
         let number = lines.get_mut(link).map_or(0, |line| {
             for lands in line.lands.iter().rev().take(packets) {
-                if let Lands::Read { read, len } = *lands {
+                if let PacketEffect::Read { read, len } = *lands {
                     reads.placed(read, len);
                 }
             }
@@ -256,7 +256,7 @@ impl Nic {
         if address.kind != Kind::Burst || address.host != self.host {
             return Err(Refusal::WrongAddress);
         }
-        let Spot { slot, at, span } = self.memory.check(address, 1, Rights::ReadWrite)?;
+        let Destination { slot, at, span } = self.memory.check(address, 1, Rights::ReadWrite)?;
         let aperture = self.memory.id_of(slot).ok_or(Refusal::UnknownId)?;
         let operation = WordOp { region: span.region, offset: span.offset, width, function };
         Ok((operation, aperture, at))
@@ -313,14 +313,14 @@ pub(crate) fn is_sum_right(frame: &Frame<'_>, whole: &[u8]) -> bool {
 
 /// A kept frame whose turn it is.
 #[derive(Debug)]
-pub(super) struct Depositing {
+pub(super) struct PendingDeposit {
     link: LinkId,
-    kept: Kept,
+    kept: HeldFrame,
     /// Which packet is next, and where in the payload it begins.
     entry: usize,
     at: usize,
     /// The packet that is being written. Its number is in the ticket.
-    landing: Option<Lands>,
+    landing: Option<PacketEffect>,
     number: u32,
 }
 
@@ -375,17 +375,24 @@ impl Nic {
         self.depositing.as_ref()?.kept.frame()?.payload().get(range)
     }
 
-    fn take_kept(&mut self) -> Option<Depositing> {
+    fn take_kept(&mut self) -> Option<PendingDeposit> {
         while let Some(link) = self.deposits.front().copied() {
             if let Some(kept) = self.links.next_kept(link) {
-                return Some(Depositing { link, kept, entry: 0, at: 0, landing: None, number: 0 });
+                return Some(PendingDeposit {
+                    link,
+                    kept,
+                    entry: 0,
+                    at: 0,
+                    landing: None,
+                    number: 0,
+                });
             }
             self.deposits.pop_front();
         }
         None
     }
 
-    fn step(&mut self, now: Instant, current: &mut Depositing, into: &mut Spans) -> Step {
+    fn step(&mut self, now: Instant, current: &mut PendingDeposit, into: &mut Spans) -> Step {
         let link = current.link;
         let Some(frame) = current.kept.frame() else { return Step::End };
         let entry = frame.entries().nth(current.entry);
@@ -401,7 +408,7 @@ impl Nic {
         }
         match self.check(link, &entry, 0) {
             Ok(Checked { span, lands }) => {
-                if let Lands::Read { read, len } = lands {
+                if let PacketEffect::Read { read, len } = lands {
                     self.reads.placed(read, len);
                 }
                 into.clear();

@@ -13,20 +13,20 @@ use landfall_placement::{
     Refusal, Refusals, Spans, Ticket, Timeout, Transmit, Unit,
 };
 
-use super::line::{Line, Lines};
+use super::link_table::{LinkState, LinkTable};
 use super::windows::Windows;
 use super::{LEAST_UNIT, Nic, Stats};
 use crate::address::{Address, DmaId, HostId, Key, LinkId, Purpose, WORD, WindowId, pack, unpack};
 use crate::endpoint::Endpoints;
 use crate::error::Ended;
 use crate::event::Event;
-use crate::link::{Cargo, Room};
+use crate::link::{FramePayload, FrameRoom};
 use crate::memory::Memory;
 use crate::nic::MOST_ASKED;
-use crate::nic::news::{Bytes, Note};
+use crate::nic::updates::{Bytes, Note};
 use crate::transfer::dma::{Action, Dma, Piece};
 use crate::transfer::load::{Load, Part, cut, piece_len};
-use crate::transfer::pio::Filled;
+use crate::transfer::pio::FillOutcome;
 use crate::transfer::reads::{Reader, Reads};
 use crate::wire::{Command, ReplyTo};
 
@@ -102,7 +102,7 @@ impl Engine for Nic {
         }
         let limits = self.paths.iter().find(|(known, _)| *known == path)?.1;
         let (links, mut filler) = self.filler();
-        let mut load = |link, room: &_, cargo: &mut _| filler.fill(link, room, cargo);
+        let mut load = |link, room: &_, payload: &mut _| filler.fill(link, room, payload);
         let next = links.poll_transmit(now, path, &limits, head, from, &mut load);
         while let Some(link) = self.marked.pop() {
             self.reach_barriers(link);
@@ -169,8 +169,8 @@ fn is_of_use(limits: &PathLimits) -> bool {
 const LEAST_JOINED: u32 = 256;
 
 /// All that frames are filled from.
-pub(super) struct Filler<'a> {
-    pub(super) lines: &'a mut Lines,
+pub(super) struct FrameFiller<'a> {
+    pub(super) lines: &'a mut LinkTable,
     pub(super) memory: &'a Memory,
     pub(super) windows: &'a Windows,
     pub(super) dma: &'a mut Dma,
@@ -184,7 +184,7 @@ pub(super) struct Filler<'a> {
 }
 
 /// What became of a piece that the DMA engine had.
-enum Fate {
+enum PieceOutcome {
     /// It is in the frame.
     Loaded,
     /// It, or what is left of it, needs another frame.
@@ -193,12 +193,12 @@ enum Fate {
     Failed,
 }
 
-impl Filler<'_> {
+impl FrameFiller<'_> {
     /// Fills a frame, as far as there is anything to fill it with.
-    pub(super) fn fill(&mut self, link: LinkId, room: &Room, cargo: &mut Cargo) {
+    pub(super) fn fill(&mut self, link: LinkId, room: &FrameRoom, payload: &mut FramePayload) {
         let Some(line) = self.lines.get_mut(link) else { return };
         let Some(host) = line.host else { return };
-        let mut load = Load::new(*room, cargo);
+        let mut load = Load::new(*room, payload);
         let is_memorys_turn = line.is_memorys_turn;
         line.is_memorys_turn = !is_memorys_turn;
         if is_memorys_turn {
@@ -233,7 +233,7 @@ impl Filler<'_> {
 
     fn writes(&mut self, link: LinkId, load: &mut Load<'_>) {
         let Some(line) = self.lines.get_mut(link) else { return };
-        while let Filled::Mark(barrier) = line.writes.load(load) {
+        while let FillOutcome::Mark(barrier) = line.writes.load(load) {
             line.barriers.loaded_up_to(barrier, !load.is_empty());
             self.marked.push(link);
         }
@@ -263,9 +263,9 @@ impl Filler<'_> {
     #[inline(always)]
     pub(super) fn carry(&mut self, link: LinkId, piece: Piece, load: &mut Load<'_>) -> bool {
         match self.piece(link, piece, load) {
-            Fate::Loaded => {}
-            Fate::Failed => self.dma.handle_done(piece.dma, Err(Ended::Here)),
-            Fate::Waits(piece) => {
+            PieceOutcome::Loaded => {}
+            PieceOutcome::Failed => self.dma.handle_done(piece.dma, Err(Ended::Here)),
+            PieceOutcome::Waits(piece) => {
                 if let Some(line) = self.lines.get_mut(link) {
                     line.piece = Some(piece);
                 }
@@ -294,16 +294,16 @@ impl Filler<'_> {
         self.dma.next_piece(link.index, max, may_read)
     }
 
-    fn piece(&mut self, link: LinkId, piece: Piece, load: &mut Load<'_>) -> Fate {
+    fn piece(&mut self, link: LinkId, piece: Piece, load: &mut Load<'_>) -> PieceOutcome {
         let Piece { dma, action } = piece;
         match action {
             Action::Write { window, offset, from } => {
                 let len = piece_len(offset, u64::from(from.len), load.span_room());
                 if len == 0 {
-                    return Fate::Waits(piece);
+                    return PieceOutcome::Waits(piece);
                 }
                 let Some((base, parts)) = self.parts(window, offset, len) else {
-                    return Fate::Failed;
+                    return PieceOutcome::Failed;
                 };
                 let (now, rest) = from.split_at(len);
                 load.put_span(&parts, now);
@@ -313,40 +313,42 @@ impl Filler<'_> {
                     load.note(Note::Written(base.host, bytes));
                     let offset = offset + u64::from(len);
                     let action = Action::Write { window, offset, from: rest };
-                    return Fate::Waits(Piece { dma, action });
+                    return PieceOutcome::Waits(Piece { dma, action });
                 }
                 load.note(note(dma, base, offset, len));
-                Fate::Loaded
+                PieceOutcome::Loaded
             }
             Action::Word { window, offset, value } => {
                 if load.inline_room() < WORD as usize || !load.has_note_room() {
-                    return Fate::Waits(piece);
+                    return PieceOutcome::Waits(piece);
                 }
                 let Some((base, parts)) = self.parts(window, offset, WORD) else {
-                    return Fate::Failed;
+                    return PieceOutcome::Failed;
                 };
-                let [part] = parts[..] else { return Fate::Failed };
+                let [part] = parts[..] else { return PieceOutcome::Failed };
                 load.put_inline(part, value.to_le_bytes().into_iter());
                 load.note(note(dma, base, offset, WORD));
-                Fate::Loaded
+                PieceOutcome::Loaded
             }
             Action::Read { window, offset, into } => {
-                let Some(address) = self.first_byte(window, offset) else { return Fate::Failed };
+                let Some(address) = self.first_byte(window, offset) else {
+                    return PieceOutcome::Failed;
+                };
                 let nonce = Key::from_bits(self.random.next_u64());
                 let reader = Reader::Dma(dma);
                 let Some(read) = self.reads.begin(link.index, reader, into.into(), nonce) else {
-                    return Fate::Waits(piece);
+                    return PieceOutcome::Waits(piece);
                 };
                 let reply = ReplyTo { slot: read.index as u16, nonce };
                 let command = Command::Read { from: address, len: into.len, reply };
                 if !load.put_command(&command, address.host) {
                     self.reads.forget(read);
-                    return Fate::Waits(piece);
+                    return PieceOutcome::Waits(piece);
                 }
                 if let Some(line) = self.lines.get_mut(link) {
                     line.reads += 1;
                 }
-                Fate::Loaded
+                PieceOutcome::Loaded
             }
         }
     }
@@ -372,7 +374,7 @@ fn note(dma: DmaId, base: Address, offset: u64, len: u32) -> Note {
 }
 
 /// Answers to what the other side asked.
-fn answers(line: &mut Line, host: HostId, load: &mut Load<'_>) {
+fn answers(line: &mut LinkState, host: HostId, load: &mut Load<'_>) {
     while let Some(answer) = line.next_answer() {
         if !load.put_command(answer, host) {
             return;
@@ -391,8 +393,8 @@ fn messages(endpoints: &mut Endpoints, host: HostId, load: &mut Load<'_>) {
 
 impl Nic {
     /// The parts that frames are filled from, and the links apart from them.
-    pub(super) fn filler(&mut self) -> (&mut crate::link::Links, Filler<'_>) {
-        let filler = Filler {
+    pub(super) fn filler(&mut self) -> (&mut crate::link::Links, FrameFiller<'_>) {
+        let filler = FrameFiller {
             lines: &mut self.lines,
             memory: &self.memory,
             windows: &self.windows,

@@ -7,19 +7,19 @@ use arrayvec::ArrayVec;
 use landfall_placement::{Instant, Landing, Ticket};
 
 use super::Nic;
-use super::line::{Lands, Placed};
-use crate::address::{LinkId, Meaning, Purpose, unpack};
+use super::link_table::{PacketEffect, Placed};
+use crate::address::{LinkId, Purpose, TicketParts, unpack};
 use crate::cookie::Access;
 use crate::error::{Ended, Reason};
 use crate::event::Event;
-use crate::transfer::reads::{Over, Reader};
+use crate::transfer::reads::{FinishedRead, Reader};
 use crate::tripwire::{Place, Touched};
 use crate::wire::Command;
 use crate::wire::frame::MAX_ENTRIES;
 
 impl Nic {
     /// The link that a ticket was given for, if it is still there.
-    pub(super) fn link_of_ticket(&self, meaning: &Meaning) -> Option<LinkId> {
+    pub(super) fn link_of_ticket(&self, meaning: &TicketParts) -> Option<LinkId> {
         let link = self.lines.id_at(meaning.link)?;
         meaning.is_of(link.generation).then_some(link)
     }
@@ -89,8 +89,8 @@ impl Nic {
     }
 
     /// What a packet that is in place touches, if it is memory that is still there.
-    fn touched_by(&self, lands: &Lands) -> Option<Touched> {
-        let Lands::Aperture { aperture, at, len, .. } = *lands else { return None };
+    fn touched_by(&self, lands: &PacketEffect) -> Option<Touched> {
+        let PacketEffect::Aperture { aperture, at, len, .. } = *lands else { return None };
         let slot = aperture.index as u16;
         if self.memory.id_of(slot) != Some(aperture) {
             return None;
@@ -100,13 +100,15 @@ impl Nic {
     }
 
     /// A packet is in place, or could not be put there.
-    pub(super) fn land_one(&mut self, link: LinkId, lands: Lands, is_there: bool) {
+    pub(super) fn land_one(&mut self, link: LinkId, lands: PacketEffect, is_there: bool) {
         match lands {
-            Lands::Aperture { aperture, at, len, .. } if is_there => {
+            PacketEffect::Aperture { aperture, at, len, .. } if is_there => {
                 self.touched(aperture, at, len, Access::Write);
             }
-            Lands::Aperture { address, .. } => self.complain(link, address, Reason::MemoryFailed),
-            Lands::Read { read, len } => {
+            PacketEffect::Aperture { address, .. } => {
+                self.complain(link, address, Reason::MemoryFailed);
+            }
+            PacketEffect::Read { read, len } => {
                 if let Some(over) = self.reads.landed(read, len, is_there) {
                     self.read_over(over);
                 }
@@ -123,8 +125,8 @@ impl Nic {
     }
 
     /// A read has ended.
-    pub(super) fn read_over(&mut self, over: Over) {
-        let Over { read, link, reader, result } = over;
+    pub(super) fn read_over(&mut self, over: FinishedRead) {
+        let FinishedRead { read, link, reader, result } = over;
         if let Some(line) = self.lines.at_mut(link) {
             line.reads = line.reads.saturating_sub(1);
             let id = line.id;

@@ -3,10 +3,10 @@
 //! | file | what lives there |
 //! | --- | --- |
 //! | `engine` | the contract with drivers; what goes into the next frame |
-//! | `line` | what belongs to one link, and what a frame under way has in it |
+//! | `link_table` | what belongs to one link, and what a frame under way has in it |
 //! | `arrive` | where the bytes of a frame belong |
 //! | `land` | what happens once they are there |
-//! | `news` | links that come and go, what has arrived at the other side and what is to be done then |
+//! | `updates` | links that come and go, what has arrived at the other side and what is to be done then |
 //! | `windows` | memory of others that this host may touch |
 //! | `calls` | what the user asks for |
 //! | `native` | a native link below all that, in place of frames and networks |
@@ -29,9 +29,9 @@ pub(crate) mod arrive;
 mod calls;
 mod engine;
 mod land;
-mod line;
+mod link_table;
 mod native;
-pub(crate) mod news;
+pub(crate) mod updates;
 mod windows;
 
 use alloc::boxed::Box;
@@ -53,8 +53,8 @@ use crate::transfer::reads::{Operations, Reads};
 use crate::tripwire::{Place, Touched, Tripwires};
 use crate::wire::frame::{HEADER_LEN, MAX_PARAMETERS};
 
-use arrive::Depositing;
-use line::{Chains, Lines};
+use arrive::PendingDeposit;
+use link_table::{Chains, LinkTable};
 use native::Native;
 use windows::Windows;
 
@@ -82,7 +82,7 @@ pub struct Nic {
     random: Random,
     paths: Vec<(PathId, PathLimits)>,
     links: Links,
-    lines: Lines,
+    lines: LinkTable,
     memory: Memory,
     tripwires: Tripwires,
     windows: Windows,
@@ -98,7 +98,7 @@ pub struct Nic {
     untold: Vec<TripwireId>,
     /// Links that may have kept frames whose turn has come.
     deposits: VecDeque<LinkId>,
-    depositing: Option<Depositing>,
+    depositing: Option<PendingDeposit>,
     deposits_made: u32,
     /// Links whose barriers may be reached; empty between calls.
     marked: Vec<LinkId>,
@@ -136,7 +136,7 @@ impl Nic {
             random,
             paths: Vec::new(),
             links,
-            lines: Lines::default(),
+            lines: LinkTable::default(),
             memory,
             tripwires,
             windows: Windows::new(config.windows),

@@ -270,15 +270,15 @@ pub struct Ends {
     pub(super) last: Handle,
 }
 
-/// What is in a list: a tripwire itself, or a [`Knot`] of it. Zero is nothing.
+/// What is in a list: a tripwire itself, or a [`ListNode`] of it. Zero is nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Handle(u32);
 
 /// What a [`Handle`] stands for.
-pub(super) enum Held {
+pub(super) enum HandleTarget {
     Nothing,
     Wire(u32),
-    Knot(u32),
+    ListNode(u32),
 }
 
 const KNOT: u32 = 1 << 31;
@@ -295,11 +295,11 @@ impl Handle {
     }
 
     #[inline]
-    pub(super) const fn held(self) -> Held {
+    pub(super) const fn held(self) -> HandleTarget {
         match self.0 {
-            0 => Held::Nothing,
-            own if own & KNOT == 0 => Held::Wire(own - 1),
-            other => Held::Knot((other & !KNOT) - 1),
+            0 => HandleTarget::Nothing,
+            own if own & KNOT == 0 => HandleTarget::Wire(own - 1),
+            other => HandleTarget::ListNode((other & !KNOT) - 1),
         }
     }
 
@@ -381,7 +381,7 @@ impl State {
 
 /// Ties a tripwire into one more list.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Knot {
+pub struct ListNode {
     pub(super) key: ListKey,
     pub(super) link: Link,
     pub(super) wire: u32,

@@ -11,14 +11,14 @@
 //!
 //! Which memory a tripwire watches, and the names under which tables know parts of it.
 //!
-//! All names are numbers of 64 bits. A [`Track`] is one memory seen in one way
+//! All names are numbers of 64 bits. A [`WatchedMemory`] is one memory seen in one way
 //! (its reads, or its writes). On a track there are words, and *blocks*: block
 //! `b` of level `l` is the `2^l` words from `b * 2^l` on. Blocks are numbered
 //! like the nodes of a heap, so that one number tells level and place. Six levels
 //! make a *tier*; a *page* is what one tier knows of 64 neighbours.
 
-use super::map::{Cell, Look, Map, Secret};
-use super::tables::Totals;
+use super::map::{Cell, Map, Secret, TableView};
+use super::tables::TableTotals;
 use crate::address::HostId;
 use crate::cookie::Access;
 
@@ -40,8 +40,8 @@ static ABOVE: [u128; 64] = {
 /// What is armed, to be asked.
 #[derive(Clone, Copy, Debug)]
 pub struct Filter<'t> {
-    pub(super) marks: Look<'t, u64>,
-    pub(super) trees: Look<'t, u128>,
+    pub(super) marks: TableView<'t, u64>,
+    pub(super) trees: TableView<'t, u128>,
     /// Bit `t` is set where tier `t` has a tree.
     pub(super) tiers: u8,
 }
@@ -53,16 +53,16 @@ impl<'t> Filter<'t> {
     pub fn new(
         marks: &'t [Cell<u64>],
         trees: &'t [Cell<u128>],
-        totals: &Totals,
+        totals: &TableTotals,
         secret: Secret,
     ) -> Self {
         let tiers = totals.tiers.used;
-        Self { marks: Look::new(marks, secret), trees: Look::new(trees, secret), tiers }
+        Self { marks: TableView::new(marks, secret), trees: TableView::new(trees, secret), tiers }
     }
 
     /// The first word from `from` to `last` that a tripwire begins at.
     #[inline]
-    pub(super) fn next_start(self, track: Track, from: u32, last: u32) -> Option<u32> {
+    pub(super) fn next_start(self, track: WatchedMemory, from: u32, last: u32) -> Option<u32> {
         let (page, last_page) = (from >> TIER, last >> TIER);
         let marks = self.marks_from(track, page, from);
         if marks != 0 {
@@ -72,13 +72,13 @@ impl<'t> Filter<'t> {
     }
 
     #[inline(never)]
-    fn next_start_behind(self, track: Track, page: u32, last: u32) -> Option<u32> {
+    fn next_start_behind(self, track: WatchedMemory, page: u32, last: u32) -> Option<u32> {
         let page = self.next_page(track, page, last)?;
         first_of(page, self.marks_of(track, 0, page)).filter(|found| *found <= last)
     }
 
     /// The first page behind `page`, up to that of the word `last`, that has marks.
-    pub(super) fn next_page(self, track: Track, page: u32, last: u32) -> Option<u32> {
+    pub(super) fn next_page(self, track: WatchedMemory, page: u32, last: u32) -> Option<u32> {
         let last = last >> TIER;
         if page >= last {
             return None;
@@ -99,18 +99,18 @@ impl<'t> Filter<'t> {
 
     /// The marks of a page at the word `from`, which lies in it, and behind.
     #[inline]
-    pub(super) fn marks_from(self, track: Track, page: u32, from: u32) -> u64 {
+    pub(super) fn marks_from(self, track: WatchedMemory, page: u32, from: u32) -> u64 {
         self.marks_of(track, 0, page) & (u64::MAX << (from & 63))
     }
 
     #[inline]
-    fn marks_of(self, track: Track, tier: u32, page: u32) -> u64 {
+    fn marks_of(self, track: WatchedMemory, tier: u32, page: u32) -> u64 {
         self.marks.get(page_key(track, tier, page)).unwrap_or(0)
     }
 
     /// The blocks that this word lies in and that tripwires cover, by tier.
     #[inline]
-    pub(super) fn covers(self, track: Track, word: u32) -> impl Iterator<Item = ListKey> {
+    pub(super) fn covers(self, track: WatchedMemory, word: u32) -> impl Iterator<Item = ListKey> {
         let mut tiers = self.tiers;
         let (mut tier, mut tree) = (0, 0u128);
         core::iter::from_fn(move || {
@@ -131,7 +131,7 @@ impl<'t> Filter<'t> {
 
     /// Does a tripwire that began before this word cover it?
     #[inline]
-    pub(super) fn is_covered(self, track: Track, word: u32) -> bool {
+    pub(super) fn is_covered(self, track: WatchedMemory, word: u32) -> bool {
         let mut tiers = self.tiers;
         while tiers != 0 {
             if self.tree_above(track, tiers.trailing_zeros(), word) != 0 {
@@ -143,7 +143,7 @@ impl<'t> Filter<'t> {
     }
 
     #[inline]
-    fn tree_above(self, track: Track, tier: u32, word: u32) -> u128 {
+    fn tree_above(self, track: WatchedMemory, tier: u32, word: u32) -> u128 {
         let page = shifted(word, (tier + 1) * TIER);
         let leaf = shifted(word, tier * TIER) as usize & 63;
         self.trees.get(page_key(track, tier, page)).unwrap_or(0) & ABOVE[leaf]
@@ -194,8 +194,8 @@ impl FilterMut<'_, '_> {
     /// A list has its first tripwire.
     pub(super) fn set(&mut self, key: ListKey) {
         match key.listed() {
-            Listed::Start { track, word } => self.mark(track, word),
-            Listed::Cover { track, level, block } => {
+            ListPosition::Start { track, word } => self.mark(track, word),
+            ListPosition::Cover { track, level, block } => {
                 let (tier, page, node) = node_of(level, block);
                 if let Some(tree) = self.trees.entry(page_key(track, tier, page)) {
                     if *tree == 0 {
@@ -210,8 +210,8 @@ impl FilterMut<'_, '_> {
     /// A list has lost its last tripwire.
     pub(super) fn clear(&mut self, key: ListKey) {
         match key.listed() {
-            Listed::Start { track, word } => self.unmark(track, word),
-            Listed::Cover { track, level, block } => {
+            ListPosition::Start { track, word } => self.unmark(track, word),
+            ListPosition::Cover { track, level, block } => {
                 let (tier, page, node) = node_of(level, block);
                 let key = page_key(track, tier, page);
                 let Some(tree) = self.trees.get_mut(key) else { return };
@@ -224,7 +224,7 @@ impl FilterMut<'_, '_> {
         }
     }
 
-    fn mark(&mut self, track: Track, word: u32) {
+    fn mark(&mut self, track: WatchedMemory, word: u32) {
         for (tier, at) in [(0, word), (1, word >> TIER)] {
             if let Some(marks) = self.marks.entry(page_key(track, tier, at >> TIER)) {
                 *marks |= 1 << (at & 63);
@@ -232,7 +232,7 @@ impl FilterMut<'_, '_> {
         }
     }
 
-    fn unmark(&mut self, track: Track, word: u32) {
+    fn unmark(&mut self, track: WatchedMemory, word: u32) {
         for (tier, at) in [(0, word), (1, word >> TIER)] {
             let key = page_key(track, tier, at >> TIER);
             let Some(marks) = self.marks.get_mut(key) else { return };
@@ -272,9 +272,9 @@ impl Place {
 
 /// One memory, seen in one way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Track(u32);
+pub(super) struct WatchedMemory(u32);
 
-impl Track {
+impl WatchedMemory {
     /// The tracks that such accesses to a place are seen on: one, or two.
     #[inline]
     pub(super) const fn of(place: u32, access: Access) -> (Self, Option<Self>) {
@@ -304,9 +304,9 @@ pub(super) struct ListKey(pub(super) u64);
 
 /// What a [`ListKey`] says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Listed {
-    Start { track: Track, word: u32 },
-    Cover { track: Track, level: u32, block: u32 },
+pub(super) enum ListPosition {
+    Start { track: WatchedMemory, word: u32 },
+    Cover { track: WatchedMemory, level: u32, block: u32 },
 }
 
 const START: u64 = 1 << 33;
@@ -314,19 +314,19 @@ const WORDS: u64 = 1 << 32;
 
 impl ListKey {
     #[inline]
-    pub(super) const fn start(track: Track, word: u32) -> Self {
+    pub(super) const fn start(track: WatchedMemory, word: u32) -> Self {
         Self(track.high() | START | word as u64)
     }
 
     #[inline]
-    pub(super) const fn cover(track: Track, level: u32, block: u32) -> Self {
+    pub(super) const fn cover(track: WatchedMemory, level: u32, block: u32) -> Self {
         Self(track.high() | WORDS >> level | block as u64)
     }
 
-    pub(super) const fn listed(self) -> Listed {
-        let track = Track((self.0 >> 34) as u32);
+    pub(super) const fn listed(self) -> ListPosition {
+        let track = WatchedMemory((self.0 >> 34) as u32);
         if self.0 & START != 0 {
-            return Listed::Start { track, word: self.0 as u32 };
+            return ListPosition::Start { track, word: self.0 as u32 };
         }
         let heap = self.0 & (START - 1);
         let height = match heap.checked_ilog2() {
@@ -334,13 +334,17 @@ impl ListKey {
             // No key is so: the block of all words has number one.
             None => 0,
         };
-        Listed::Cover { track, level: 32 - height, block: (heap & ((1 << height) - 1)) as u32 }
+        ListPosition::Cover {
+            track,
+            level: 32 - height,
+            block: (heap & ((1 << height) - 1)) as u32,
+        }
     }
 }
 
 /// What a page is found by.
 #[inline]
-pub(super) const fn page_key(track: Track, tier: u32, page: u32) -> u64 {
+pub(super) const fn page_key(track: WatchedMemory, tier: u32, page: u32) -> u64 {
     track.high() | 1 << 33 | (tier as u64) << 27 | page as u64
 }
 
@@ -368,16 +372,16 @@ mod tests {
     proptest! {
         #[test]
         fn names_say_what_they_were_made_of(place in 0u32..1 << 29, level in 0u32..=32, word: u32) {
-            let (read, write) = Track::of(place, Access::Both);
+            let (read, write) = WatchedMemory::of(place, Access::Both);
             for track in [read, write.unwrap()] {
                 let block = u32::try_from(u64::from(word) >> level).unwrap();
                 prop_assert_eq!(
                     ListKey::cover(track, level, block).listed(),
-                    Listed::Cover { track, level, block }
+                    ListPosition::Cover { track, level, block }
                 );
                 prop_assert_eq!(
                     ListKey::start(track, word).listed(),
-                    Listed::Start { track, word }
+                    ListPosition::Start { track, word }
                 );
                 prop_assert!(ListKey::cover(track, level, block).0 != 0);
             }

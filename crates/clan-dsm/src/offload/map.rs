@@ -71,12 +71,12 @@ const fn usable(cells: usize) -> usize {
 
 /// A table to be looked into.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Look<'t, V> {
+pub(super) struct TableView<'t, V> {
     cells: &'t [Cell<V>],
     secret: Secret,
 }
 
-impl<'t, V: Copy> Look<'t, V> {
+impl<'t, V: Copy> TableView<'t, V> {
     /// The table in this storage. Cells beyond a power of two stay unused.
     #[inline]
     pub(super) fn new(cells: &'t [Cell<V>], secret: Secret) -> Self {
@@ -126,8 +126,8 @@ impl<'t, V: Copy + Default> Map<'t, V> {
     }
 
     #[inline]
-    pub(super) const fn look(&self) -> Look<'_, V> {
-        Look { cells: self.cells, secret: self.secret }
+    pub(super) const fn look(&self) -> TableView<'_, V> {
+        TableView { cells: self.cells, secret: self.secret }
     }
 
     /// How many cells are taken.
@@ -243,7 +243,7 @@ pub struct Group {
 
 /// Where what follows a header belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Spot {
+pub struct Destination {
     /// The aperture.
     pub slot: u16,
     /// Where in the aperture, in bytes.
@@ -256,7 +256,7 @@ pub struct Spot {
 #[derive(Clone, Copy, Debug)]
 pub struct Apertures<'t> {
     slots: &'t [Aperture],
-    groups: Look<'t, Group>,
+    groups: TableView<'t, Group>,
 }
 
 impl<'t> Apertures<'t> {
@@ -264,11 +264,11 @@ impl<'t> Apertures<'t> {
     #[must_use]
     #[inline]
     pub fn new(slots: &'t [Aperture], groups: &'t [Cell<Group>], secret: Secret) -> Self {
-        Self { slots, groups: Look::new(groups, secret) }
+        Self { slots, groups: TableView::new(groups, secret) }
     }
 
     /// The same where the groups are a table already.
-    pub(super) const fn among(slots: &'t [Aperture], groups: Look<'t, Group>) -> Self {
+    pub(super) const fn among(slots: &'t [Aperture], groups: TableView<'t, Group>) -> Self {
         Self { slots, groups }
     }
 
@@ -278,7 +278,12 @@ impl<'t> Apertures<'t> {
     /// # Errors
     /// The check that refused it.
     #[inline]
-    pub fn check(&self, address: &Address, words: u32, needed: Rights) -> Result<Spot, Refusal> {
+    pub fn check(
+        &self,
+        address: &Address,
+        words: u32,
+        needed: Rights,
+    ) -> Result<Destination, Refusal> {
         if words == 0 || (address.mask != WHOLE && words != 1) {
             return Err(Refusal::Malformed);
         }
@@ -300,7 +305,7 @@ impl<'t> Apertures<'t> {
         from: u32,
         len: u32,
         needed: Rights,
-    ) -> Result<Spot, Refusal> {
+    ) -> Result<Destination, Refusal> {
         let (slot, limit) = match address.kind {
             Kind::Burst => (self.may_touch(address, needed)?, u64::MAX),
             Kind::Multicast => self.may_publish(address, needed)?,
@@ -312,7 +317,7 @@ impl<'t> Apertures<'t> {
         if len == 0 || at + u64::from(len) > memory.len.min(limit) {
             return Err(Refusal::OutOfBounds);
         }
-        Ok(Spot { slot, at, span: memory.span(at, len) })
+        Ok(Destination { slot, at, span: memory.span(at, len) })
     }
 
     /// A slot that is free and a key that is wrong get the same answer: nobody

@@ -22,11 +22,11 @@ mod tables;
 mod touch;
 
 pub use adapter::{
-    Action, Command, Ends, Exposed, Firing, Knot, Landed, Line, Report, Watch, Wire,
+    Action, Command, Ends, Exposed, Firing, Landed, Line, ListNode, Report, Watch, Wire,
 };
 pub use filter::{Filter, Place};
-pub use map::{Aperture, Apertures, Cell, Group, Map, Secret, Spot};
-pub use tables::{Needs, Tables, Totals};
+pub use map::{Aperture, Apertures, Cell, Destination, Group, Map, Secret};
+pub use tables::{Needs, TableTotals, Tables};
 pub use touch::{Actions, Queued, Touched};
 
 pub(crate) use map::group_key;

@@ -1,7 +1,7 @@
 //! The tables of tripwires: registered, armed, disarmed, taken out.
 
-use super::adapter::{Ends, Handle, Held, Knot, Link, State, Watch, Wire};
-use super::filter::{Filter, FilterMut, ListKey, PAGES_PER_LIST, Tiers, Track, blocks};
+use super::adapter::{Ends, Handle, HandleTarget, Link, ListNode, State, Watch, Wire};
+use super::filter::{Filter, FilterMut, ListKey, PAGES_PER_LIST, Tiers, WatchedMemory, blocks};
 use super::map::Map;
 use super::touch::Actions;
 use crate::address::WORD;
@@ -9,7 +9,7 @@ use crate::cookie::Access;
 
 /// What the tables know of themselves.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Totals {
+pub struct TableTotals {
     /// Places of each table that were ever used.
     wires: u32,
     knots: u32,
@@ -28,7 +28,7 @@ pub struct Tables<'t> {
     /// The tripwires.
     pub wires: &'t mut [Wire],
     /// What ties those of more than one word, or for both accesses, into more lists.
-    pub knots: &'t mut [Knot],
+    pub knots: &'t mut [ListNode],
     /// The lists of armed tripwires that begin at one word or cover one block, in
     /// the order in which they were armed.
     pub lists: Map<'t, Ends>,
@@ -37,7 +37,7 @@ pub struct Tables<'t> {
     /// Which blocks are covered.
     pub trees: Map<'t, u128>,
     /// What the tables know of themselves.
-    pub totals: &'t mut Totals,
+    pub totals: &'t mut TableTotals,
     /// What firings leave behind.
     pub actions: Actions<'t>,
 }
@@ -54,8 +54,8 @@ pub struct Needs {
 }
 
 impl Watch {
-    pub(super) fn tracks(&self) -> impl Iterator<Item = Track> {
-        let (first, second) = Track::of(self.place.number(), self.access);
+    pub(super) fn tracks(&self) -> impl Iterator<Item = WatchedMemory> {
+        let (first, second) = WatchedMemory::of(self.place.number(), self.access);
         core::iter::once(first).chain(second)
     }
 
@@ -102,7 +102,7 @@ impl<'t> Tables<'t> {
         for key in watch.lists().skip(1) {
             let knot = self.take_knot()?;
             let entry = self.knots.get_mut(knot as usize)?;
-            *entry = Knot { key, link: Link::default(), wire: index, sibling: knots };
+            *entry = ListNode { key, link: Link::default(), wire: index, sibling: knots };
             knots = Handle::knot(knot);
         }
         let wire = self.wires.get_mut(index as usize)?;
@@ -136,7 +136,7 @@ impl<'t> Tables<'t> {
         wire.state = State::default();
         wire.knots = core::mem::replace(&mut self.totals.free_wires, Handle::wire(index));
         self.totals.wires_in_use -= 1;
-        while let Held::Knot(knot) = at.held() {
+        while let HandleTarget::ListNode(knot) = at.held() {
             let Some(entry) = self.knots.get_mut(knot as usize) else { return };
             let next = entry.sibling;
             entry.sibling = core::mem::replace(&mut self.totals.free_knots, at);
@@ -174,8 +174,8 @@ impl<'t> Tables<'t> {
         wire.state.put(State::ARMED, true);
         let mut at = wire.knots;
         self.tie(key, Handle::wire(index));
-        while let Held::Knot(knot) = at.held() {
-            let Some(Knot { key, sibling, .. }) = self.knots.get(knot as usize).copied() else {
+        while let HandleTarget::ListNode(knot) = at.held() {
+            let Some(ListNode { key, sibling, .. }) = self.knots.get(knot as usize).copied() else {
                 break;
             };
             self.tie(key, at);
@@ -192,8 +192,8 @@ impl<'t> Tables<'t> {
         }
         let (key, mut at) = (wire.start(), wire.knots);
         self.untie(key, Handle::wire(index));
-        while let Held::Knot(knot) = at.held() {
-            let Some(Knot { key, sibling, .. }) = self.knots.get(knot as usize).copied() else {
+        while let HandleTarget::ListNode(knot) = at.held() {
+            let Some(ListNode { key, sibling, .. }) = self.knots.get(knot as usize).copied() else {
                 break;
             };
             self.untie(key, at);
@@ -321,9 +321,9 @@ impl<'t> Tables<'t> {
     #[inline]
     fn link_mut(&mut self, handle: Handle) -> Option<&mut Link> {
         match handle.held() {
-            Held::Nothing => None,
-            Held::Wire(index) => Some(&mut self.wires.get_mut(index as usize)?.link),
-            Held::Knot(index) => Some(&mut self.knots.get_mut(index as usize)?.link),
+            HandleTarget::Nothing => None,
+            HandleTarget::Wire(index) => Some(&mut self.wires.get_mut(index as usize)?.link),
+            HandleTarget::ListNode(index) => Some(&mut self.knots.get_mut(index as usize)?.link),
         }
     }
 
@@ -331,9 +331,9 @@ impl<'t> Tables<'t> {
     #[inline]
     pub(super) fn look_at(&self, handle: Handle) -> Option<(u32, Handle)> {
         match handle.held() {
-            Held::Nothing => None,
-            Held::Wire(index) => Some((index, self.wires.get(index as usize)?.link.after)),
-            Held::Knot(index) => {
+            HandleTarget::Nothing => None,
+            HandleTarget::Wire(index) => Some((index, self.wires.get(index as usize)?.link.after)),
+            HandleTarget::ListNode(index) => {
                 let knot = self.knots.get(index as usize)?;
                 Some((knot.wire, knot.link.after))
             }
@@ -359,10 +359,10 @@ impl<'t> Tables<'t> {
 
     // ---- Places in the tables ------------------------------------------------
 
-    fn knots_of(&self, wire: &Wire) -> impl Iterator<Item = &Knot> {
+    fn knots_of(&self, wire: &Wire) -> impl Iterator<Item = &ListNode> {
         let mut at = wire.knots;
         core::iter::from_fn(move || {
-            let Held::Knot(index) = at.held() else { return None };
+            let HandleTarget::ListNode(index) = at.held() else { return None };
             let knot = self.knots.get(index as usize)?;
             at = knot.sibling;
             Some(knot)
@@ -376,7 +376,7 @@ impl<'t> Tables<'t> {
     fn take_wire(&mut self) -> Option<u32> {
         let totals = &mut *self.totals;
         let index = match totals.free_wires.held() {
-            Held::Wire(index) => {
+            HandleTarget::Wire(index) => {
                 totals.free_wires = self.wires.get(index as usize)?.knots;
                 index
             }
@@ -393,7 +393,7 @@ impl<'t> Tables<'t> {
     fn take_knot(&mut self) -> Option<u32> {
         let totals = &mut *self.totals;
         let index = match totals.free_knots.held() {
-            Held::Knot(index) => {
+            HandleTarget::ListNode(index) => {
                 totals.free_knots = self.knots.get(index as usize)?.sibling;
                 index
             }
@@ -412,11 +412,11 @@ impl Wire {
     /// The list of the tripwire itself.
     fn start(&self) -> ListKey {
         let word = (self.from / u64::from(WORD)) as u32;
-        ListKey::start(Track::of(self.place, self.access).0, word)
+        ListKey::start(WatchedMemory::of(self.place, self.access).0, word)
     }
 }
 
-impl Totals {
+impl TableTotals {
     /// How many tripwires are registered.
     #[must_use]
     pub const fn wires_in_use(&self) -> usize {

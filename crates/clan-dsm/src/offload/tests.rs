@@ -16,11 +16,11 @@ const KNOTS: usize = 2 * TRIPWIRES;
 
 struct Sram {
     wires: Vec<Wire>,
-    knots: Vec<Knot>,
+    knots: Vec<ListNode>,
     lists: (Vec<Cell<Ends>>, u32),
     marks: (Vec<Cell<u64>>, u32),
     trees: (Vec<Cell<u128>>, u32),
-    totals: Totals,
+    totals: TableTotals,
     names: Vec<(u32, u32)>,
     queued: Queued,
     secret: Secret,
@@ -30,11 +30,11 @@ impl Sram {
     fn new(cells: usize) -> Self {
         Self {
             wires: vec![Wire::default(); TRIPWIRES],
-            knots: vec![Knot::default(); KNOTS],
+            knots: vec![ListNode::default(); KNOTS],
             lists: (vec![Cell::default(); cells], 0),
             marks: (vec![Cell::default(); cells], 0),
             trees: (vec![Cell::default(); cells], 0),
-            totals: Totals::default(),
+            totals: TableTotals::default(),
             names: vec![(0, 0); 8],
             queued: Queued::default(),
             secret: Secret::new(&mut Random::from_number(5)),

@@ -13,7 +13,7 @@
 use arrayvec::ArrayVec;
 
 use super::adapter::{Action, Firing, Handle, State};
-use super::filter::{Filter, ListKey, Place, TIER, Track};
+use super::filter::{Filter, ListKey, Place, TIER, WatchedMemory};
 use super::tables::Tables;
 use crate::address::WORD;
 use crate::cookie::Access;
@@ -53,8 +53,8 @@ impl Touched {
     }
 
     #[inline]
-    fn tracks(self) -> impl Iterator<Item = Track> + use<> {
-        let (first, second) = Track::of(self.place, self.access);
+    fn tracks(self) -> impl Iterator<Item = WatchedMemory> + use<> {
+        let (first, second) = WatchedMemory::of(self.place, self.access);
         core::iter::once(first).chain(second)
     }
 
@@ -72,7 +72,7 @@ impl Filter<'_> {
     #[inline]
     pub fn first(self, touched: Touched) -> Option<u32> {
         let (first, last) = touched.words();
-        let (one, other) = Track::of(touched.place, touched.access);
+        let (one, other) = WatchedMemory::of(touched.place, touched.access);
         match (self.first_on(one, first, last), other) {
             (found, None) => found,
             (None, Some(track)) => self.first_on(track, first, last),
@@ -84,7 +84,7 @@ impl Filter<'_> {
     }
 
     #[inline]
-    fn first_on(self, track: Track, first: u32, last: u32) -> Option<u32> {
+    fn first_on(self, track: WatchedMemory, first: u32, last: u32) -> Option<u32> {
         if self.is_covered(track, first) {
             return Some(first);
         }
@@ -124,7 +124,7 @@ impl Tables<'_> {
     fn fire_all(&mut self, found: &Found, sink: &mut impl FnMut(Firing)) {
         if found.len() > 1 {
             let begins = found.iter().map(|(touched, word)| {
-                let (track, _) = Track::of(touched.place, touched.access);
+                let (track, _) = WatchedMemory::of(touched.place, touched.access);
                 (track, *word)
             });
             self.look_ahead(begins);
@@ -139,7 +139,7 @@ impl Tables<'_> {
     /// Looks at the lists of these words, and at the first of each list, only so that
     /// they are in the cache when it is their turn. None of the searches waits for
     /// another, as they would where each leads to a firing.
-    fn look_ahead(&self, begins: impl Iterator<Item = (Track, u32)>) {
+    fn look_ahead(&self, begins: impl Iterator<Item = (WatchedMemory, u32)>) {
         let lists = begins.map(|(track, word)| self.first_of(ListKey::start(track, word)));
         let firsts: ArrayVec<Handle, AHEAD> = lists.take(AHEAD).collect();
         let seen = firsts.iter().filter_map(|first| {
@@ -175,7 +175,7 @@ impl Tables<'_> {
             let mut ahead = 0;
             while marks != 0 {
                 if ahead == 0 && !marks.is_power_of_two() {
-                    let (track, _) = Track::of(touched.place, touched.access);
+                    let (track, _) = WatchedMemory::of(touched.place, touched.access);
                     self.look_ahead(bits_of(marks).map(|bit| (track, page << TIER | bit)));
                     ahead = AHEAD;
                 }

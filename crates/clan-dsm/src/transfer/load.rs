@@ -21,14 +21,14 @@ use landfall_tables::Table;
 
 use crate::address::{Address, BarrierId, HostId, Kind, WHOLE, WORD, WriteId};
 use crate::error::Ended;
-use crate::link::{Cargo, MOST_PARTS, Room};
-use crate::nic::news::Note;
+use crate::link::{FramePayload, FrameRoom, MOST_PARTS};
+use crate::nic::updates::Note;
 use crate::wire::{Command, Entry};
 
 /// A frame that is being filled.
 #[derive(Debug)]
 pub(crate) struct Load<'a> {
-    cargo: &'a mut Cargo,
+    cargo: &'a mut FramePayload,
     /// Bytes of the head that are left.
     head: usize,
     /// Bytes of the unit that are left.
@@ -41,7 +41,7 @@ pub(crate) struct Load<'a> {
 }
 
 impl<'a> Load<'a> {
-    pub(crate) fn new(room: Room, cargo: &'a mut Cargo) -> Self {
+    pub(crate) fn new(room: FrameRoom, cargo: &'a mut FramePayload) -> Self {
         Self { cargo, head: room.head, unit: room.unit, has_command: false, is_closed: false }
     }
 

@@ -11,7 +11,7 @@ use landfall_placement::Area;
 
 use crate::address::{Address, BarrierId, WHOLE, WORD, WriteId};
 use crate::error::Error;
-use crate::nic::news::{Bytes, Note};
+use crate::nic::updates::{Bytes, Note};
 use crate::transfer::load::{Load, Part, cut, piece_len};
 
 /// What a thing that waits costs beside its bytes.
@@ -42,7 +42,7 @@ enum Waiting {
 
 /// What a frame is after it was filled with what waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Filled {
+pub(crate) enum FillOutcome {
     /// All that waited is in it.
     Open,
     /// What waits must not, or cannot, join it; nor may what comes later.
@@ -211,13 +211,13 @@ impl WriteBuffer {
     }
 
     /// Fills a frame with what waits, in order.
-    pub(crate) fn load(&mut self, load: &mut Load<'_>) -> Filled {
+    pub(crate) fn load(&mut self, load: &mut Load<'_>) -> FillOutcome {
         while let Some(first) = self.waiting.front().copied() {
             if let Err(filled) = self.load_first(first, load) {
                 return filled;
             }
         }
-        Filled::Open
+        FillOutcome::Open
     }
 
     /// Fills a packet of a native link with what is first, as far as it fits.
@@ -230,17 +230,17 @@ impl WriteBuffer {
 
     /// Loads what is first. The error says why nothing may follow it.
     #[inline(always)]
-    fn load_first(&mut self, first: Waiting, load: &mut Load<'_>) -> Result<(), Filled> {
+    fn load_first(&mut self, first: Waiting, load: &mut Load<'_>) -> Result<(), FillOutcome> {
         let is_loaded = match first {
             Waiting::Write(part) => self.load_write(part, load),
             Waiting::Command { part, is_alone } => {
                 if is_alone && !load.is_empty() {
-                    return Err(Filled::Closed);
+                    return Err(FillOutcome::Closed);
                 }
                 let is_loaded = self.load_command(part, load);
                 if is_alone {
                     load.close();
-                    return Err(Filled::Closed);
+                    return Err(FillOutcome::Closed);
                 }
                 is_loaded
             }
@@ -251,10 +251,10 @@ impl WriteBuffer {
             }
             Waiting::Mark(barrier) => {
                 self.waiting.pop_front();
-                return Err(Filled::Mark(barrier));
+                return Err(FillOutcome::Mark(barrier));
             }
         };
-        if is_loaded { Ok(()) } else { Err(Filled::Closed) }
+        if is_loaded { Ok(()) } else { Err(FillOutcome::Closed) }
     }
 
     #[inline]
@@ -325,7 +325,7 @@ mod tests {
     use super::*;
     use crate::address::{HostId, Key};
     use crate::cookie::{Cookie, Rights};
-    use crate::link::{Cargo, Room};
+    use crate::link::{FramePayload, FrameRoom};
     use crate::wire::Command;
 
     fn base() -> Address {
@@ -334,14 +334,14 @@ mod tests {
     }
 
     /// What a frame takes: where its first byte goes, and its bytes.
-    fn frame(buffer: &mut WriteBuffer, head: usize, unit: usize) -> (Cargo, Filled) {
-        let mut cargo = Cargo::default();
-        let room = Room { head, unit, answers_only: false };
+    fn frame(buffer: &mut WriteBuffer, head: usize, unit: usize) -> (FramePayload, FillOutcome) {
+        let mut cargo = FramePayload::default();
+        let room = FrameRoom { head, unit, answers_only: false };
         let filled = buffer.load(&mut Load::new(room, &mut cargo));
         (cargo, filled)
     }
 
-    fn entries(cargo: &Cargo) -> Vec<(u32, u8, u32)> {
+    fn entries(cargo: &FramePayload) -> Vec<(u32, u8, u32)> {
         let of = |entry: &crate::wire::Entry| {
             (entry.address.word, entry.address.mask, entry.payload_len())
         };
@@ -358,7 +358,7 @@ mod tests {
         buffer.write(base(), 8 * 4, &[4; 11]).unwrap();
         buffer.write(base(), 8 * 5 + 3, &[6; 5]).unwrap();
         let (cargo, filled) = frame(&mut buffer, 200, 1400);
-        assert_eq!(filled, Filled::Open);
+        assert_eq!(filled, FillOutcome::Open);
         let wanted =
             [(0, 0xff, 32), (9, 0xff, 8), (4, 0xff, 8), (5, 0b111, 3), (5, 0b1111_1000, 5)];
         assert_eq!(entries(&cargo), wanted);
@@ -390,15 +390,15 @@ mod tests {
         buffer.write_from(write, base(), 8, area).unwrap();
         buffer.write(base(), 64, &[2; 8]).unwrap();
         let (cargo, filled) = frame(&mut buffer, 200, 128);
-        assert_eq!(filled, Filled::Closed);
+        assert_eq!(filled, FillOutcome::Closed);
         // 128 bytes: an entry and its word, room for three more, and 48 of the memory.
         assert_eq!(entries(&cargo), [(0, 0xff, 8), (1, 0xff, 48)]);
         assert_eq!(cargo.spans[..], [area.span(0, 48)]);
         let (cargo, filled) = frame(&mut buffer, 200, 128);
-        assert_eq!((entries(&cargo), filled), (vec![(7, 0b11, 2)], Filled::Closed));
+        assert_eq!((entries(&cargo), filled), (vec![(7, 0b11, 2)], FillOutcome::Closed));
         assert_eq!(cargo.spans[..], [area.span(48, 2)]);
         let (cargo, filled) = frame(&mut buffer, 200, 128);
-        assert_eq!((entries(&cargo), filled), (vec![(8, 0xff, 8)], Filled::Open));
+        assert_eq!((entries(&cargo), filled), (vec![(8, 0xff, 8)], FillOutcome::Open));
     }
 
     #[test]
@@ -411,11 +411,11 @@ mod tests {
         buffer.command(address, &parameters, true).unwrap();
         buffer.write(base(), 8, &[1; 8]).unwrap();
         let (cargo, filled) = frame(&mut buffer, 200, 1400);
-        assert_eq!((cargo.entries.len(), filled), (1, Filled::Mark(barrier)));
+        assert_eq!((cargo.entries.len(), filled), (1, FillOutcome::Mark(barrier)));
         let (cargo, filled) = frame(&mut buffer, 200, 1400);
-        assert_eq!((&cargo.inline[..], filled), (&parameters[..], Filled::Closed));
+        assert_eq!((&cargo.inline[..], filled), (&parameters[..], FillOutcome::Closed));
         let (cargo, filled) = frame(&mut buffer, 200, 1400);
-        assert_eq!((cargo.entries.len(), filled), (1, Filled::Open));
+        assert_eq!((cargo.entries.len(), filled), (1, FillOutcome::Open));
     }
 
     #[test]

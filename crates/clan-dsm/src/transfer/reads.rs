@@ -23,8 +23,8 @@ use crate::address::{
 use crate::cookie::Rights;
 use crate::error::{Ended, Reason};
 use crate::memory::Memory;
-use crate::nic::news::Note;
-use crate::offload::Spot;
+use crate::nic::updates::Note;
+use crate::offload::Destination;
 use crate::transfer::load::{Load, Part, cut, piece_len};
 
 /// Who wanted to read.
@@ -50,7 +50,7 @@ struct Read {
 
 /// A read that is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Over {
+pub(crate) struct FinishedRead {
     pub(crate) read: ReadId,
     pub(crate) link: u32,
     pub(crate) reader: Reader,
@@ -129,7 +129,7 @@ impl Reads {
     }
 
     /// A piece is in place, or could not be put there.
-    pub(crate) fn landed(&mut self, id: ReadId, len: u32, is_there: bool) -> Option<Over> {
+    pub(crate) fn landed(&mut self, id: ReadId, len: u32, is_there: bool) -> Option<FinishedRead> {
         let read = self.table.named_mut(id.index, id.generation)?;
         if !is_there {
             return self.end(id.index, Err(Ended::MemoryFailed));
@@ -148,28 +148,28 @@ impl Reads {
         slot: u16,
         nonce: Key,
         reason: Reason,
-    ) -> Result<Over, Refusal> {
+    ) -> Result<FinishedRead, Refusal> {
         self.meant(link, slot, nonce)?;
         self.end(u32::from(slot), Err(Ended::There(reason))).ok_or(Refusal::UnknownId)
     }
 
     /// Some read of a link that is gone; to be asked until there is none.
-    pub(crate) fn link_gone(&mut self, link: u32, why: Ended) -> Option<Over> {
+    pub(crate) fn link_gone(&mut self, link: u32, why: Ended) -> Option<FinishedRead> {
         let of_it = |index: &u32| self.table.get(*index).is_some_and(|read| read.link == link);
         let index = self.table.indices().find(of_it)?;
         self.end(index, Err(why))
     }
 
-    fn end(&mut self, index: u32, result: Result<(), Ended>) -> Option<Over> {
+    fn end(&mut self, index: u32, result: Result<(), Ended>) -> Option<FinishedRead> {
         let id = ReadId::new((index, self.table.generation(index)));
         let read = self.table.remove(index)?;
-        Some(Over { read: id, link: read.link, reader: read.reader, result })
+        Some(FinishedRead { read: id, link: read.link, reader: read.reader, result })
     }
 }
 
 /// What the other side of a link reads here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Asked {
+pub(crate) struct PeerRead {
     /// Whose memory, and the proof; the mask says at which byte it begins.
     pub(crate) address: Address,
     /// How many bytes.
@@ -180,7 +180,7 @@ pub(crate) struct Asked {
     pub(crate) nonce: Key,
 }
 
-impl Asked {
+impl PeerRead {
     /// The address of the byte `at` bytes further on: its word, and which byte
     /// of it.
     fn byte(&self, at: u64) -> Option<(Address, u32)> {
@@ -192,7 +192,7 @@ impl Asked {
     }
 
     /// Where so many bytes lie, if the reader may read them.
-    fn check(&self, memory: &Memory, at: u64, len: u32) -> Result<Spot, Refusal> {
+    fn check(&self, memory: &Memory, at: u64, len: u32) -> Result<Destination, Refusal> {
         let (address, from) = self.byte(at).ok_or(Refusal::OutOfBounds)?;
         memory.check_bytes(&address, from, len, Rights::Read)
     }
@@ -204,7 +204,7 @@ impl Asked {
         answer: Address,
         at: u64,
         len: u32,
-    ) -> Result<(ApertureId, Spot, ArrayVec<Part, 3>), Refusal> {
+    ) -> Result<(ApertureId, Destination, ArrayVec<Part, 3>), Refusal> {
         let spot = self.check(memory, at, len)?;
         let aperture = memory.id_of(spot.slot).ok_or(Refusal::UnknownId)?;
         let parts = cut(answer, at, len).ok_or(Refusal::OutOfBounds)?;
@@ -215,7 +215,7 @@ impl Asked {
 /// The reads of one other host that are being answered, in their order.
 #[derive(Debug, Default)]
 pub(crate) struct Serving {
-    queue: VecDeque<(Asked, u64)>,
+    queue: VecDeque<(PeerRead, u64)>,
 }
 
 impl Serving {
@@ -224,7 +224,12 @@ impl Serving {
     }
 
     /// One more, if it is allowed as a whole.
-    pub(crate) fn ask(&mut self, memory: &Memory, asked: Asked, most: usize) -> Result<(), Reason> {
+    pub(crate) fn ask(
+        &mut self,
+        memory: &Memory,
+        asked: PeerRead,
+        most: usize,
+    ) -> Result<(), Reason> {
         if asked.len == 0 {
             return Err(Reason::Malformed);
         }
@@ -251,7 +256,7 @@ impl Serving {
         memory: &Memory,
         reader: HostId,
         load: &mut Load<'_>,
-    ) -> Option<(Asked, Reason)> {
+    ) -> Option<(PeerRead, Reason)> {
         let (asked, at) = self.queue.front_mut()?;
         let len = piece_len(*at, asked.len - *at, load.span_room());
         if len == 0 {

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use landfall_placement::Random;
 
 use crate::offload::{
-    Actions, Cell, Ends, Filter, Knot, Map, Needs, Queued, Secret, Tables, Totals, Wire,
+    Actions, Cell, Ends, Filter, ListNode, Map, Needs, Queued, Secret, TableTotals, Tables, Wire,
 };
 
 /// Storage for tripwires.
@@ -16,11 +16,11 @@ pub(super) struct Storage {
     /// The most tripwires.
     most: usize,
     wires: Vec<Wire>,
-    knots: Vec<Knot>,
+    knots: Vec<ListNode>,
     lists: Hashed<Ends>,
     marks: Hashed<u64>,
     trees: Hashed<u128>,
-    totals: Totals,
+    totals: TableTotals,
     names: Vec<(u32, u32)>,
     queued: Queued,
     bits: Vec<u64>,
@@ -41,7 +41,7 @@ impl Storage {
             lists: Hashed::new(),
             marks: Hashed::new(),
             trees: Hashed::new(),
-            totals: Totals::default(),
+            totals: TableTotals::default(),
             names: Vec::new(),
             queued: Queued::default(),
             bits: Vec::new(),
@@ -91,7 +91,7 @@ impl Storage {
         }
         let knots = self.totals.knots_in_use() + needs.knots;
         if knots > self.knots.len() {
-            self.knots.resize(knots.next_power_of_two(), Knot::default());
+            self.knots.resize(knots.next_power_of_two(), ListNode::default());
         }
         true
     }

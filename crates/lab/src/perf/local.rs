@@ -214,6 +214,9 @@ fn throughput<'a>(options: &Options, setting: Setting<'a>) -> Group<'a> {
     if options.wants(Protocol::Unix) && setting.pair.is_none() {
         rivals::add_unix(&mut group);
     }
+    if options.wants(Protocol::Stp) && setting.pair.is_none() {
+        rivals::add_memcpy(&mut group);
+    }
     let wanted = OURS.iter().filter(|(protocol, ..)| options.wants(*protocol));
     wanted.for_each(|(_, add, _)| add(&mut group));
     group

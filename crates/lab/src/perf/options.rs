@@ -53,7 +53,7 @@ enum Task {
     All,
 }
 
-/// See the module.
+/// What to measure, and how.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Options {
     /// What to measure; everything if not given

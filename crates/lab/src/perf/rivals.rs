@@ -8,6 +8,7 @@ use landfall_testbed::rivals::{
 use super::Protocol;
 use super::local::Group;
 use super::row::{Mode, Subject};
+use crate::workload::{memcpy, stp};
 
 const PLAIN: usize = 128 << 10;
 /// As much memory as our Transfers go through.
@@ -100,6 +101,15 @@ fn add_udp_batches(group: &mut Group<'_>, payload: u32, scatter: Option<Scatter>
         ..rival("udp", Mode::Throughput, batch)
     };
     group.add_rival(subject, move || udp.run());
+}
+
+/// One copy within the machine, without a protocol.
+pub(super) fn add_memcpy(group: &mut Group<'_>) {
+    let plan = group.setting.plan;
+    let (transport, variant) = ("memory", Some("1 MiB from a memfd, over 64 MiB"));
+    let message = stp::SHAPE.message as u64;
+    let subject = Subject { transport, variant, ..rival("memcpy", Mode::Throughput, message) };
+    group.add(subject, move || memcpy::stream(plan, stp::SHAPE));
 }
 
 /// Unix sockets, which exist within one machine only.

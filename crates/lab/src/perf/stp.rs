@@ -15,6 +15,10 @@ const MANY: u32 = 100;
 const LOSS: f64 = 0.01;
 /// The STU that the paper measured.
 const PAPERS_STU: u32 = 1024;
+/// UDP as it is by default, where both ends are on one host.
+const NEIGHBOURS: &str = "same-host";
+/// A short Transfer.
+const SHORT: usize = 64;
 /// What is written to the other side when round trips are measured.
 const WORD: usize = 8;
 /// The MTU of the loopback interface.
@@ -69,6 +73,15 @@ impl<'a> Candidate<'a> {
         });
     }
 
+    /// Transfers of this length there and back, spinning.
+    fn add_transfers(self, group: &mut Group<'a>, message: usize) {
+        let plan = group.setting.plan.clone().polling(Polling::Spin);
+        let named = self.named("a Transfer each way");
+        group.add(named.subject(Mode::Latency, message as u64), move || {
+            stp::transfers(&plan, &named.setup, message)
+        });
+    }
+
     /// Puts of this length and their acknowledgements, spinning.
     fn add_puts(self, group: &mut Group<'a>, message: usize) {
         let plan = group.setting.plan.clone().polling(Polling::Spin);
@@ -103,6 +116,9 @@ fn ways<'a>(group: &Group<'a>) -> Vec<(&'static str, Below<'a>)> {
 pub(super) fn add_throughput(group: &mut Group<'_>) {
     for (name, below) in ways(group) {
         Candidate::over(name, below).add_stream(group, SHAPE);
+    }
+    if group.setting.pair.is_none() {
+        Candidate::over(NEIGHBOURS, Below::SameHost).add_stream(group, SHAPE);
     }
     let udp = Candidate::over("udp", udp(group));
     let mut short = udp.clone().named("STU of 1024");
@@ -156,5 +172,11 @@ pub(super) fn add_chosen_latency(group: &mut Group<'_>, chosen: &Chosen) {
 pub(super) fn add_latency(group: &mut Group<'_>) {
     for (name, below) in ways(group) {
         Candidate::over(name, below).add_puts(group, WORD);
+    }
+    if group.setting.pair.is_none() {
+        let neighbours = Candidate::over(NEIGHBOURS, Below::SameHost);
+        neighbours.clone().add_puts(group, WORD);
+        neighbours.add_transfers(group, SHORT);
+        Candidate::over("udp", udp(group)).add_transfers(group, SHORT);
     }
 }

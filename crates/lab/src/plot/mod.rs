@@ -109,7 +109,7 @@ impl Legend<'_> {
             drawing.text("", (x + 24.0, y), Anchor::Start, words);
         }
         if self.has_fitted {
-            let words = "pale: given or calibrated, not predicted";
+            let words = "pale: given, fitted or restated, not predicted";
             let (x, y) = room(words);
             drawing.bar("f0 fitted", (x + 4.0, y - 9.0), (12.0, 10.0), words);
             drawing.text("", (x + 24.0, y), Anchor::Start, words);
@@ -146,7 +146,7 @@ mod tests {
             let values = [
                 Value::predicted(f64::from(endpoints), 3.0),
                 Value::alone(f64::NAN),
-                Value::calibrated(0.0, 0.0),
+                Value::fitted(0.0, 0.0),
                 Value::alone(7e9),
             ];
             Row::new(format!("{endpoints} endpoints"), values.to_vec())
@@ -186,7 +186,7 @@ mod tests {
     fn a_value_is_told_with_the_papers() {
         assert_eq!(words(&Value::alone(2.5)), "2.5");
         assert_eq!(words(&Value::predicted(2.0, 2.5)), "2.5, paper 2 (+25.0 %)");
-        assert_eq!(words(&Value::calibrated(2.0, 2.0)), "2, paper 2 (calibrated)");
+        assert_eq!(words(&Value::fitted(2.0, 2.0)), "2, paper 2 (fitted)");
         assert_eq!(words(&Value::predicted(0.0, 2.0)), "2, paper 0");
     }
 }

@@ -67,9 +67,13 @@ struct JsonChapter<'a> {
 /// Errors are shares of the paper's values, without signs.
 #[derive(Debug, Serialize)]
 struct JsonSummary {
-    calibrated_worst: Option<f64>,
+    given: usize,
+    fitted: usize,
+    restated: usize,
+    free_constants: usize,
     predicted: usize,
     within_15_percent: usize,
+    missed: usize,
     predicted_median: Option<f64>,
     predicted_worst: Option<f64>,
 }
@@ -124,9 +128,13 @@ fn chapter(chapter: &Chapter) -> JsonChapter<'_> {
         source: it.source,
     };
     let summary = |it: Summary| JsonSummary {
-        calibrated_worst: it.calibrated_worst,
+        given: it.given,
+        fitted: it.fitted,
+        restated: it.restated,
+        free_constants: it.free_constants,
         predicted: it.predicted,
-        within_15_percent: it.within,
+        within_15_percent: it.met,
+        missed: it.missed,
         predicted_median: it.median,
         predicted_worst: it.worst,
     };
@@ -144,7 +152,7 @@ fn exhibit(exhibit: &Exhibit, id: String) -> JsonExhibit<'_> {
     let mut values = Vec::new();
     for row in &exhibit.rows {
         for (column, value) in exhibit.columns.iter().zip(&row.values) {
-            let Value { paper, model, standing } = *value;
+            let Value { paper, model, standing, bound: _ } = *value;
             let (kind, error) = (standing.to_string(), value.error());
             values.push(JsonValue { row: &row.label, column, paper, model, kind, error });
         }

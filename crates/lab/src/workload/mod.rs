@@ -8,6 +8,7 @@
 //! | `qpip` | messages of queue pairs, to each other and to sockets |
 //! | `clan` | shared memory with tripwires: words, queues, streams, between threads or processes |
 //! | `defrag` | pages cut for the wire at one end, joined at the other |
+//! | `memcpy` | what one copy within the machine costs by itself |
 //! | `overhead` | what posting and reaping costs the thread that does it |
 //! | `halves` | what each side saw, and what both come to |
 //! | `side` | what both threads have in common: core, namespace, how they meet, end |
@@ -18,6 +19,7 @@
 pub mod clan;
 pub(crate) mod defrag;
 pub(crate) mod halves;
+pub(crate) mod memcpy;
 pub(crate) mod overhead;
 pub mod qpip;
 pub(crate) mod side;

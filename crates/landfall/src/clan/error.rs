@@ -76,6 +76,17 @@ pub enum Error {
         /// How many there are.
         found: u64,
     },
+    /// The peer takes the elements for something else than this side does.
+    #[error(
+        "the peer's elements are of another layout: {theirs:#018x} where this side has \
+         {ours:#018x}: compile both with the same declaration"
+    )]
+    OtherLayout {
+        /// The fingerprint of this side's layout.
+        ours: u64,
+        /// That of the peer's; zero: it has none.
+        theirs: u64,
+    },
     /// The configuration makes no sense.
     #[error("that cannot be configured: {0}")]
     BadConfig(&'static str),

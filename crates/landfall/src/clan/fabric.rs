@@ -57,6 +57,7 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 
 pub use clan_dsm::{Access, Cookie, Rights};
+pub use landfall_transport::memory::Piece;
 
 use super::Error;
 
@@ -178,6 +179,16 @@ pub trait Local: Clone + Debug + Send + Sync + 'static {
     /// # Errors
     /// They do not all fit.
     fn copy_in(&self, offset: u64, bytes: &[u8]) -> Result<(), Error>;
+
+    /// A part of this memory as it is, where it can be had: between threads, and between
+    /// processes of one host. It begins at a multiple of eight.
+    ///
+    /// # Errors
+    /// It is not all there, or begins elsewhere.
+    fn piece(&self, part: Range<u64>) -> Result<Option<Piece>, Error> {
+        let _ = part;
+        Ok(None)
+    }
 }
 
 /// How far a write has come, asked with [`Remote::is_reached`].
@@ -233,6 +244,17 @@ pub trait Remote: Debug + Send + 'static {
         from: &Self::Local,
         range: Range<u64>,
     ) -> Result<Dma, Error>;
+
+    /// A part of the peer's memory as it is, to be written, where it can be had: between
+    /// threads, and between processes of one host. It begins at a multiple of eight. All of
+    /// it counts as written by now: its tripwires fire with the next commit.
+    ///
+    /// # Errors
+    /// It is not all there or begins elsewhere, it is not for writing, or the peer is gone.
+    fn piece(&mut self, part: Range<u64>) -> Result<Option<Piece>, Error> {
+        let _ = part;
+        Ok(None)
+    }
 
     /// Publishes what was written: the peer sees it, and its tripwires fire, without
     /// any further call. Nothing to publish is fine. What was taken has its room: this

@@ -33,6 +33,6 @@ pub mod shared;
 pub use error::{Error, Misbehaviour};
 pub use events::{Event, EventQueue, Eventful};
 pub use fabric::{
-    Access, Cookie, Dma, Fabric, Group, Local, Remote, Rights, Stage, Tripwire, WORD,
+    Access, Cookie, Dma, Fabric, Group, Local, Piece, Remote, Rights, Stage, Tripwire, WORD,
 };
 pub use local::{Threads, ThreadsEvents, ThreadsLocal, ThreadsRemote, ThreadsTripwire};

@@ -19,8 +19,8 @@ use super::asking::Control;
 use super::delivery::{Deliverer, Returns};
 use super::error::OpenError;
 #[cfg(feature = "nic")]
-use super::lane::HamachiLane;
-use super::lane::{Blocks, Lane, LyingLane, PostedLane, XdpRings};
+use super::receive_path::HamachiPath;
+use super::receive_path::{Blocks, MappedPath, PostedPath, ReceivePath, XdpRings};
 use super::receiver::{Parts, Receiver};
 use super::technique::{Chosen, Delivery, Technique, Wanted};
 
@@ -230,13 +230,13 @@ impl ReceiverBuilder {
         if self.delivery == Delivery::List {
             self.config.lend = Lend::List;
         }
-        let (lane, chosen) = self.open_lane(&regions)?;
+        let (receive_path, chosen) = self.open_lane(&regions)?;
         if self.delivery == Delivery::List && !chosen.technique.shares_memory() {
             let (delivery, technique) = (self.delivery, chosen.technique);
             return Err(OpenError::NothingToLend { delivery, technique });
         }
         let returns = Arc::new(Returns::new(Bell::new().map_err(OpenError::Bell)?));
-        let (areas, deliverer) = self.pool(&regions, lane.as_ref(), &returns)?;
+        let (areas, deliverer) = self.pool(&regions, receive_path.as_ref(), &returns)?;
         let engine = Engine::new(self.config.clone(), areas, seed)?;
         let control = match self.gate.is_some() || self.answers {
             true => Some(Control::open(&self.interface, &regions)?),
@@ -253,7 +253,7 @@ impl ReceiverBuilder {
         };
         Ok(Receiver::new(Parts {
             engine,
-            lane,
+            receive_path,
             deliverer,
             returns,
             control,
@@ -276,20 +276,23 @@ impl ReceiverBuilder {
         }
     }
 
-    fn open_lane(&mut self, regions: &Regions) -> Result<(Box<dyn Lane>, Chosen), OpenError> {
+    fn open_lane(
+        &mut self,
+        regions: &Regions,
+    ) -> Result<(Box<dyn ReceivePath>, Chosen), OpenError> {
         let asked = || "it was asked for".to_owned();
         match self.technique {
             Technique::Auto => match self.open_ring(regions) {
-                Ok(lane) => {
+                Ok(receive_path) => {
                     let why = "the mapped ring costs about half of the CPU of a call per burst, \
                                with its copy"
                         .to_owned();
-                    Ok((lane, Chosen { technique: Technique::PacketRing, why }))
+                    Ok((receive_path, Chosen { technique: Technique::PacketRing, why }))
                 }
                 Err(OpenError::Path(error)) => {
-                    let lane = self.open_packet(regions)?;
+                    let receive_path = self.open_packet(regions)?;
                     let why = format!("the ring, which costs less, is not to be had: {error}");
-                    Ok((lane, Chosen { technique: Technique::Packet, why }))
+                    Ok((receive_path, Chosen { technique: Technique::Packet, why }))
                 }
                 Err(error) => Err(error),
             },
@@ -308,8 +311,8 @@ impl ReceiverBuilder {
             #[cfg(feature = "nic")]
             technique @ Technique::Nic => {
                 let socket = self.open_socket(regions)?;
-                let lane = HamachiLane::new(socket, regions, self.config.burst, self.pace)?;
-                Ok((Box::new(lane), Chosen { technique, why: asked() }))
+                let receive_path = HamachiPath::new(socket, regions, self.config.burst, self.pace)?;
+                Ok((Box::new(receive_path), Chosen { technique, why: asked() }))
             }
         }
     }
@@ -323,35 +326,35 @@ impl ReceiverBuilder {
         Ok(Socket::open(&config, regions)?)
     }
 
-    fn open_packet(&self, regions: &Regions) -> Result<Box<dyn Lane>, OpenError> {
+    fn open_packet(&self, regions: &Regions) -> Result<Box<dyn ReceivePath>, OpenError> {
         let socket = self.open_socket(regions)?;
-        Ok(Box::new(PostedLane::new(socket, regions, self.config.burst)?))
+        Ok(Box::new(PostedPath::new(socket, regions, self.config.burst)?))
     }
 
     #[cfg(feature = "io-uring")]
-    fn open_uring(&self, regions: &Regions) -> Result<Box<dyn Lane>, OpenError> {
+    fn open_uring(&self, regions: &Regions) -> Result<Box<dyn ReceivePath>, OpenError> {
         let socket = self.open_socket(regions)?;
-        let socket = super::lane::ThroughRing::new(socket).map_err(OpenError::Uring)?;
-        Ok(Box::new(PostedLane::new(socket, regions, self.config.burst)?))
+        let socket = super::receive_path::ThroughRing::new(socket).map_err(OpenError::Uring)?;
+        Ok(Box::new(PostedPath::new(socket, regions, self.config.burst)?))
     }
 
     #[cfg(not(feature = "io-uring"))]
-    fn open_uring(&self, _regions: &Regions) -> Result<Box<dyn Lane>, OpenError> {
+    fn open_uring(&self, _regions: &Regions) -> Result<Box<dyn ReceivePath>, OpenError> {
         let help = "build with the feature `io-uring`";
         Err(OpenError::NotBuilt { technique: self.technique, help })
     }
 
-    fn open_xdp(&mut self, regions: &Regions) -> Result<Box<dyn Lane>, OpenError> {
+    fn open_xdp(&mut self, regions: &Regions) -> Result<Box<dyn ReceivePath>, OpenError> {
         if self.wanted != Wanted::Fragments || self.filter.is_some() {
             return Err(OpenError::OnlyFragments);
         }
-        let lane = xdp::Lane::open(&XdpConfig::fragments(self.interface.clone()), regions)?;
+        let receive_path = xdp::Lane::open(&XdpConfig::fragments(self.interface.clone()), regions)?;
         // Nothing is posted here.
         self.config.burst = 1;
-        Ok(Box::new(LyingLane::new(XdpRings::new(lane), regions)?))
+        Ok(Box::new(MappedPath::new(XdpRings::new(receive_path), regions)?))
     }
 
-    fn open_ring(&mut self, regions: &Regions) -> Result<Box<dyn Lane>, OpenError> {
+    fn open_ring(&mut self, regions: &Regions) -> Result<Box<dyn ReceivePath>, OpenError> {
         let (block_size, blocks, retire) = self.ring;
         let config = RingConfig {
             hearing: self.hearing,
@@ -363,19 +366,19 @@ impl ReceiverBuilder {
         let ring = Ring::open(&config, regions)?;
         // Nothing is posted here.
         self.config.burst = 1;
-        Ok(Box::new(LyingLane::new(Blocks::new(ring, retire), regions)?))
+        Ok(Box::new(MappedPath::new(Blocks::new(ring, retire), regions)?))
     }
 
     /// The pages, and whoever hands them out.
     fn pool(
         &self,
         regions: &Regions,
-        lane: &dyn Lane,
+        receive_path: &dyn ReceivePath,
         returns: &Arc<Returns>,
     ) -> Result<(Areas, Deliverer), OpenError> {
         let pages = Pages::new(regions, self.pages, LEAD + self.config.page_len)?;
         let large = Pages::new(regions, self.large, LEAD + LARGE)?;
-        let (heads, spill) = lane.slots();
+        let (heads, spill) = receive_path.slots();
         let areas = Areas { pages: pages.area(), large: large.area(), heads, spill };
         let returns = Arc::clone(returns);
         Ok((areas, Deliverer::new(self.delivery, pages, large, returns)?))

@@ -15,8 +15,8 @@ use spec_defrag::{
 };
 
 use super::error::OpenError;
-use super::lane::Lane;
 use super::packet::{Body, Copied, List, Loaned, Packet};
+use super::receive_path::ReceivePath;
 use super::technique::Delivery;
 use crate::runtime::locked;
 
@@ -155,7 +155,7 @@ impl Deliverer {
         &mut self,
         run: &[EnginePacket],
         engine: &mut Engine,
-        lane: &mut dyn Lane,
+        receive_path: &mut dyn ReceivePath,
         mut hand_out: impl FnMut(Packet),
     ) -> Result<(), NotNow> {
         let mut finish = |packet: &EnginePacket, body| {
@@ -164,9 +164,9 @@ impl Deliverer {
         };
         match run.first().map(|packet| packet.body) {
             None => {}
-            Some(EngineBody::Lent(id)) => finish(&run[0], self.list(id, engine, lane)?),
+            Some(EngineBody::Lent(id)) => finish(&run[0], self.list(id, engine, receive_path)?),
             Some(EngineBody::Buffer(id, span)) if !self.is_moved(span) => {
-                finish(&run[0], self.copy(id, span, engine, lane));
+                finish(&run[0], self.copy(id, span, engine, receive_path));
             }
             Some(EngineBody::Buffer(_, span)) => {
                 self.lend(run, span)?;
@@ -210,16 +210,27 @@ impl Deliverer {
         }
     }
 
-    fn list(&self, id: ListId, engine: &Engine, lane: &dyn Lane) -> Result<Body, NotNow> {
+    fn list(
+        &self,
+        id: ListId,
+        engine: &Engine,
+        receive_path: &dyn ReceivePath,
+    ) -> Result<Body, NotNow> {
         let spans = engine.lent(id).ok_or(NotNow::Gone)?.into();
         let returns = Arc::clone(&self.returns);
-        Ok(Body::List(List { spans, id, holder: lane.holder(), returns }))
+        Ok(Body::List(List { spans, id, holder: receive_path.holder(), returns }))
     }
 
-    fn copy(&mut self, id: BufferId, span: Span, engine: &mut Engine, lane: &mut dyn Lane) -> Body {
+    fn copy(
+        &mut self,
+        id: BufferId,
+        span: Span,
+        engine: &mut Engine,
+        receive_path: &mut dyn ReceivePath,
+    ) -> Body {
         let mut bytes = self.returns.spare();
         bytes.resize(span.len as usize, 0);
-        lane.read(&span, &mut bytes);
+        receive_path.read(&span, &mut bytes);
         self.copied += u64::from(span.len);
         engine.release(id);
         Body::Copy(Copied { bytes, returns: Arc::clone(&self.returns) })

@@ -45,12 +45,12 @@ pub(super) enum Body {
 pub(super) struct Loaned {
     /// Dropped first: whoever is told finds it returned.
     delivered: Delivered,
-    _told: Told,
+    _told: NotifyOnDrop,
 }
 
-struct Told(Arc<Returns>);
+struct NotifyOnDrop(Arc<Returns>);
 
-impl Drop for Told {
+impl Drop for NotifyOnDrop {
     fn drop(&mut self) {
         self.0.tell();
     }
@@ -58,7 +58,7 @@ impl Drop for Told {
 
 impl Loaned {
     pub(super) const fn new(delivered: Delivered, returns: Arc<Returns>) -> Self {
-        Self { delivered, _told: Told(returns) }
+        Self { delivered, _told: NotifyOnDrop(returns) }
     }
 }
 

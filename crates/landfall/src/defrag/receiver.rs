@@ -13,8 +13,8 @@ use super::asking::Control;
 use super::builder::ReceiverBuilder;
 use super::delivery::{Deliverer, NotNow, Returns};
 use super::error::Error;
-use super::lane::{Lane, Moved};
 use super::packet::Packet;
+use super::receive_path::{Moved, ReceivePath};
 use super::technique::{Chosen, Delivery, ReceiverStats};
 use crate::runtime::SpinBudget;
 
@@ -41,7 +41,7 @@ pub struct Receiver {
 #[derive(Debug)]
 pub(super) struct Parts {
     pub(super) engine: Engine,
-    pub(super) lane: Box<dyn Lane>,
+    pub(super) receive_path: Box<dyn ReceivePath>,
     pub(super) deliverer: Deliverer,
     pub(super) returns: Arc<Returns>,
     pub(super) control: Option<Control>,
@@ -139,7 +139,7 @@ impl Receiver {
     /// # Errors
     /// The kernel does not say what it counted: the socket is broken.
     pub fn stats(&mut self) -> Result<ReceiverStats, Error> {
-        let heard = self.parts.lane.heard()?;
+        let heard = self.parts.receive_path.heard()?;
         let engine = &self.parts.engine;
         Ok(ReceiverStats {
             joined: *engine.stats(),
@@ -170,7 +170,7 @@ impl Receiver {
 
     /// Hands out what became whole, as much together as can be.
     fn hand_out(&mut self) {
-        let Parts { engine, lane, deliverer, .. } = &mut self.parts;
+        let Parts { engine, receive_path, deliverer, .. } = &mut self.parts;
         if self.handed == self.whole.len() {
             self.whole.clear();
             self.handed = 0;
@@ -180,7 +180,7 @@ impl Receiver {
         while let Some(rest) = self.whole.get(self.handed..).filter(|rest| !rest.is_empty()) {
             let run = if alone { 1 } else { deliverer.run(rest) };
             let hand_out = |packet| self.ready.push_back(packet);
-            match deliverer.deliver(&rest[..run], engine, lane.as_mut(), hand_out) {
+            match deliverer.deliver(&rest[..run], engine, receive_path.as_mut(), hand_out) {
                 Ok(()) => self.handed += run,
                 // One of them stands in the way of all.
                 Err(_) if run > 1 => alone = true,
@@ -199,12 +199,12 @@ impl Receiver {
     /// One turn: what came back, frames, timers, what is to be sent.
     fn turn(&mut self, now: Instant) -> Result<bool, Error> {
         self.fetch_returns();
-        let Parts { engine, lane, deliverer, .. } = &mut self.parts;
+        let Parts { engine, receive_path, deliverer, .. } = &mut self.parts;
         let mut moved = false;
         self.is_short =
             self.handed < self.whole.len() || engine.free_large() == 0 && deliverer.has_large_out();
         if !self.is_short {
-            match lane.turn(engine, now)? {
+            match receive_path.turn(engine, now)? {
                 Moved::Frames => moved = true,
                 Moved::Nothing => {}
                 Moved::NoPages => {
@@ -214,7 +214,7 @@ impl Receiver {
             }
         }
         if engine.poll_timeout().is_some_and(|timeout| timeout.at <= now) {
-            lane.handle_timeout(engine, now);
+            receive_path.handle_timeout(engine, now);
             moved = true;
         }
         self.answer(now)?;
@@ -270,11 +270,11 @@ impl Receiver {
 
     /// Sleeps until a turn makes sense.
     fn sleep(&mut self, at_most: Duration) -> Result<(), Error> {
-        let Parts { engine, lane, returns, control, gate, clock, .. } = &self.parts;
+        let Parts { engine, receive_path, returns, control, gate, clock, .. } = &self.parts;
         let mut list = [returns.bell.interest(); 3];
         let mut count = 1;
         let control = control.as_ref().filter(|_| gate.is_some()).map(Control::interest);
-        let frames = lane.interest().filter(|_| !self.is_short);
+        let frames = receive_path.interest().filter(|_| !self.is_short);
         for interest in [frames, control].into_iter().flatten() {
             list[count] = interest;
             count += 1;
@@ -284,7 +284,7 @@ impl Receiver {
         let wake = [engine, gate].into_iter().flatten().min();
         let mut sleep = at_most.min(LONGEST_SLEEP);
         sleep = sleep.min(wake.map_or(sleep, |at| clock.until(at)));
-        sleep = sleep.min(lane.look_again().unwrap_or(sleep));
+        sleep = sleep.min(receive_path.look_again().unwrap_or(sleep));
         returns.bell.arm();
         if !returns.is_there() && !sleep.is_zero() {
             until_ready(&list[..count], sleep)?;

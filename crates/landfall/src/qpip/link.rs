@@ -304,7 +304,7 @@ impl fmt::Debug for Link {
     }
 }
 
-/// See the module.
+/// A kind of Ethernet link, with what it takes to open one.
 pub(super) enum Ethernet {
     Tap(TapConfig),
     Packet(PacketConfig),

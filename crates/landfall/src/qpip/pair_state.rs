@@ -41,7 +41,7 @@ impl Phase {
 }
 
 #[derive(Debug, Default)]
-struct News {
+struct PendingUpdates {
     phase: Phase,
     local: Option<SocketAddr>,
     remote: Option<SocketAddr>,
@@ -49,14 +49,14 @@ struct News {
     watchers: Vec<Waker>,
 }
 
-/// See the module.
+/// State of a queue pair that its holder reads without the adapter's lock.
 #[derive(Debug, Default)]
 pub(crate) struct PairState {
     /// Requests that are done, ever: so much room there is again.
     sends_done: AtomicU32,
     receives_done: AtomicU32,
     phase: AtomicU8,
-    news: Mutex<News>,
+    news: Mutex<PendingUpdates>,
 }
 
 impl PairState {
@@ -100,7 +100,7 @@ impl PairState {
     }
 
     /// Something changed; who waits is to be woken, without the adapter's lock.
-    fn tell(&self, wake: &mut Vec<Waker>, change: impl FnOnce(&mut News)) {
+    fn tell(&self, wake: &mut Vec<Waker>, change: impl FnOnce(&mut PendingUpdates)) {
         let mut news = locked(&self.news);
         change(&mut news);
         self.phase.store(news.phase.code(), Ordering::Release);

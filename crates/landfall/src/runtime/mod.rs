@@ -91,9 +91,7 @@ pub(crate) use path_source::PathSource;
 #[cfg(any(feature = "clan", feature = "stp"))]
 pub use path_stats::PathStats;
 pub(crate) use protocol::{Aftermath, Protocol};
-#[cfg(any(feature = "qpip", feature = "stp"))]
 pub(crate) use reactor::ReactorHandle;
-#[cfg(any(feature = "qpip", feature = "stp"))]
 pub use reactor::Turned;
 pub(crate) use waker::{SpinBudget, ThreadWaker};
 

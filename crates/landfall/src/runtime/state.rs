@@ -52,6 +52,12 @@ impl<P: Protocol> State<P> {
     /// One turn, and how far it brings the end. Gives whether anything moved, and whether
     /// all is over that was under way.
     pub(super) fn turn(&mut self, now: Instant, ending: &Ending) -> (bool, bool) {
+        // Events of the engine say in whose turn they are told.
+        #[cfg(feature = "tracing")]
+        let _turn = {
+            let (engine, at) = (core::any::type_name::<P::Engine>(), core::ptr::from_ref(self));
+            tracing::trace_span!("turn", engine, runtime = ?at).entered()
+        };
         self.must_turn = false;
         if self.stage == Stage::Running && ending.is_asked() {
             self.protocol.close(now);

@@ -230,7 +230,7 @@ impl Builder {
     /// # Errors
     /// [`BindError`] says which path could not be opened, why, and what helps.
     pub fn bind(self) -> Result<Endpoint, BindError> {
-        let pool = Arc::new(Pool::new(self.regions, self.arena));
+        let pool = self.pool();
         match self.threads {
             0 | 1 => self.bind_with(pool),
             _ => self.bind_shards(&pool),
@@ -244,7 +244,7 @@ impl Builder {
     /// As [`bind`](Self::bind).
     pub fn bind_without_thread(self) -> Result<(Endpoint, EndpointDriver), BindError> {
         self.check_one_thread()?;
-        let pool = Arc::new(Pool::new(self.regions, self.arena));
+        let pool = self.pool();
         let Parts { core, clock, bell, config } = self.open(&pool)?;
         let started = Runtime::start_for_reactor(core, clock, bell, config);
         let (runtime, turns) = started.map_err(BindError::Bell)?;
@@ -265,10 +265,7 @@ impl Builder {
     ) -> Result<(Endpoint, Endpoint), BindError> {
         self.check_one_thread()?;
         other.check_one_thread()?;
-        let pools = [
-            Arc::new(Pool::new(self.regions, self.arena)),
-            Arc::new(Pool::new(other.regions, other.arena)),
-        ];
+        let pools = [self.pool(), other.pool()];
         #[cfg(feature = "nic")]
         if let Some(chosen) = crate::nic::chosen().map_err(BindError::Configuration)? {
             let wire = crate::nic::Wire::new(crate::nic::WireConfig::default());
@@ -292,6 +289,16 @@ impl Builder {
         let Parts { core, clock, bell, config } = self.open(&pool)?;
         let runtime = Runtime::start(core, clock, bell, config).map_err(BindError::Thread)?;
         Ok(Endpoint::new(Arc::new(Handle::new(runtime, pool))))
+    }
+
+    /// The memory of the endpoint. Where a path may find neighbours they can read what is of
+    /// its arena.
+    fn pool(&self) -> Arc<Pool> {
+        let finds_neighbours = |path: &Transport| {
+            path.as_udp().is_some_and(|config| config.same_host && self.threads <= 1)
+        };
+        let same_host = self.arena.same_host || self.paths.iter().any(finds_neighbours);
+        Arc::new(Pool::new(self.regions, ArenaConfig { same_host, ..self.arena }))
     }
 
     /// Several engines cannot share what is asked for.

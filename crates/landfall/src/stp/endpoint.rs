@@ -7,7 +7,7 @@ use std::task::Poll;
 
 use landfall_placement::{Engine as _, PathId, Peer, Refusals};
 use landfall_seal::{Fingerprint, SealStats};
-use landfall_transport::memory::{Memory, Rights};
+use landfall_transport::memory::{MappedMemory, Memory, Rights};
 use stp_core::Connect;
 
 use super::builder::Builder;
@@ -116,6 +116,16 @@ impl Endpoint {
     /// As many regions are registered as may be; the memory is given back.
     pub fn register(&self, memory: Memory) -> Result<Region, Failed> {
         self.handle().pool().lend(memory, Rights::READ | Rights::WRITE | Rights::WORDS)
+    }
+
+    /// Registers memory that the caller has mapped by itself, such as a file that processes
+    /// share: what comes is placed there for all of them to see. The grant ends with the last
+    /// handle of the [`Region`] and its last operation; there is nothing to take back.
+    ///
+    /// # Errors
+    /// The region limit is reached.
+    pub fn register_mapped(&self, memory: &MappedMemory) -> Result<Region, Error> {
+        self.handle().pool().lend_mapped(memory)
     }
 
     /// `len` bytes of this endpoint's arena: page-aligned, friendly to huge

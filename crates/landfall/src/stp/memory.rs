@@ -11,10 +11,13 @@ use std::ops::{Deref, Range};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use bytes::Bytes;
 use landfall_placement::{Area, RegionId};
-use landfall_transport::memory::{Arena, ArenaConfig, Memory, Regions, Rights, TakeBackError};
+use landfall_transport::memory::{
+    Arena, ArenaConfig, MappedMemory, Memory, Regions, Rights, TakeBackError,
+};
 
 use super::error::{Error, Failed};
 use crate::runtime::locked;
@@ -68,7 +71,17 @@ impl Pool {
             let why = Error::NotLent(error.why);
             Failed::new(why, Some(error.into_memory()))
         })?;
-        Ok(Region(Arc::new(Inner {
+        Ok(self.region(id, len))
+    }
+
+    pub(crate) fn lend_mapped(self: &Arc<Self>, memory: &MappedMemory) -> Result<Region, Error> {
+        let rights = Rights::READ | Rights::WRITE;
+        let id = self.regions.lend_mapped_memory(memory, rights).map_err(Error::NotLent)?;
+        Ok(self.region(id, memory.len() as u64))
+    }
+
+    fn region(self: &Arc<Self>, id: RegionId, len: u64) -> Region {
+        Region(Arc::new(Inner {
             pool: Arc::clone(self),
             id,
             len,
@@ -76,7 +89,7 @@ impl Pool {
             ended: AtomicBool::new(false),
             taken: AtomicBool::new(false),
             wakers: Mutex::default(),
-        })))
+        }))
     }
 
     /// Bytes that are not registered are copied, once, into memory that is.
@@ -114,7 +127,11 @@ impl Pool {
     }
 
     fn free(&self, region: RegionId) {
-        if let Err(TakeBackError::StillInUse { .. }) = self.regions.try_take_back(region) {
+        let ended = match self.regions.try_take_back(region) {
+            Err(TakeBackError::Shared(_)) => self.regions.take_back_shared(region, Duration::ZERO),
+            ended => ended.map(drop),
+        };
+        if let Err(TakeBackError::StillInUse { .. }) = ended {
             locked(&self.orphans).push(region);
             self.has_orphans.store(true, Ordering::Release);
         }

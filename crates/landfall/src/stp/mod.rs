@@ -89,7 +89,7 @@ pub use landfall_transport::Wait;
 pub use landfall_transport::channel::ChannelConfig;
 #[cfg(feature = "faults")]
 pub use landfall_transport::fault::{FaultCounts, Faults};
-pub use landfall_transport::memory::{Arena, ArenaConfig, Memory};
+pub use landfall_transport::memory::{Arena, ArenaConfig, MappedMemory, Memory};
 pub use stp_core::wire::Reason;
 pub use stp_core::wire::carrier::UDP_PORT;
 pub use stp_core::{Config, Ended, Policy, Rights as RemoteRights};

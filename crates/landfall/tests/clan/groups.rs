@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use super::{builder, channel_pair_with, host, loopback, noise, soon, until};
 use landfall::clan::layer::publish::{Config as Publishing, Publisher, Subscriber};
-use landfall::clan::network::{Aperture, Config, Group, Node, Peer, Told, Transport};
+use landfall::clan::network::{Aperture, Config, Group, MemberDelivery, Node, Peer, Transport};
 use landfall::clan::{Access, Error, Fabric, Local, Remote, Rights, Tripwire};
 use landfall_testbed::{VethConfig, VethEnd, VethPair, require_namespaces};
 
@@ -38,7 +38,7 @@ fn group_of(writer: &Node, members: &[Node]) -> (Group, Vec<Aperture>) {
 }
 
 /// Those that got it.
-fn taken(told: &[Told]) -> Vec<u16> {
+fn taken(told: &[MemberDelivery]) -> Vec<u16> {
     told.iter().filter(|told| told.result.is_ok()).map(|told| told.member.number()).collect()
 }
 
@@ -88,7 +88,7 @@ fn a_member_that_dies_or_leaves_stops_nobody() {
         round += 1;
         let body = noise(round, 3000);
         let told = group.publish(&[(64, &body), (0, &round.to_le_bytes())]).unwrap();
-        for Told { member, result } in told {
+        for MemberDelivery { member, result } in told {
             match (member.number(), result) {
                 (2, Err(error)) if !matches!(error, Error::Busy) => told_of_the_first = Some(error),
                 (3, Err(error)) if !matches!(error, Error::Busy) => {

@@ -7,6 +7,7 @@
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use landfall::clan::layer::queue;
 use landfall::clan::shared::{Shared, SharedConfig, SharedLocal, SharedRemote, SharedTripwire};
 use landfall::clan::{
     Access, Cookie, Error, Event, EventQueue, Eventful, Fabric, Local, Remote, Rights, Tripwire,
@@ -21,6 +22,7 @@ fn node_in(folder: &TemporaryFolder) -> Shared {
 /// Where the other process meets us, and what it has to do there.
 const FOLDER: &str = "LANDFALL_CLAN_FOLDER";
 const COOKIE: &str = "LANDFALL_CLAN_COOKIE";
+const NAME: &str = "LANDFALL_CLAN_NAME";
 
 /// More than anything here takes: when it is over, somebody hangs.
 fn long() -> Option<Instant> {
@@ -43,9 +45,22 @@ struct Other(Child);
 
 impl Other {
     fn start(folder: &TemporaryFolder, cookie: &Cookie) -> Self {
+        Self::run("the_other_process", |command| {
+            command.env(FOLDER, folder.path()).env(COOKIE, hex(cookie));
+        })
+    }
+
+    /// One that offers a name.
+    fn offer(folder: &TemporaryFolder) -> Self {
+        Self::run("the_offering_process", |command| {
+            command.env(FOLDER, folder.path()).env(NAME, "prices");
+        })
+    }
+
+    fn run(test: &str, configure: impl FnOnce(&mut Command)) -> Self {
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", "clan::shared::the_other_process", "--test-threads=1"]);
-        command.env(FOLDER, folder.path()).env(COOKIE, hex(cookie)).stdout(Stdio::null());
+        command.args(["--exact", &format!("clan::shared::{test}"), "--test-threads=1"]);
+        configure(command.stdout(Stdio::null()));
         Self(command.spawn().unwrap())
     }
 
@@ -209,11 +224,62 @@ fn events_of_another_process_and_its_death_make_the_descriptor_readable() {
     assert!(wire.has_fired());
 }
 
+/// A process that offers a name is killed, time and again, at whatever it does: who has found
+/// it loses it and gets no half element, nobody finds the name any more, and the next process
+/// takes it over.
+#[test]
+fn a_name_survives_the_death_of_who_offers_it() {
+    let folder = TemporaryFolder::new("clan");
+    let node = node_in(&folder);
+    let config = queue::Config::new(64, 8);
+    for time in 0..20 {
+        let mut other = Other::offer(&folder);
+        let found = node.find("prices", long()).unwrap();
+        assert_eq!(node.names().unwrap(), ["prices"]);
+        let half = queue::Receiver::open(&node, config).unwrap();
+        let mut receiver = found.join(half, long()).unwrap();
+        let mut next = 0u64;
+        let lost = loop {
+            let elements = match receiver.elements(long()) {
+                Ok(elements) => elements,
+                Err(error) => break error,
+            };
+            for element in elements.iter() {
+                assert_eq!(element.get::<[u64; 8]>(0).unwrap(), [next; 8]);
+                next += 1;
+            }
+            if next > time * 37 {
+                other.kill();
+            }
+        };
+        assert!(matches!(lost, Error::PeerLost), "{lost}");
+        other.0.wait().unwrap();
+        assert!(node.try_find("prices").unwrap().is_none(), "nobody offers it");
+        assert!(node.names().unwrap().is_empty());
+        assert!(found.ask(b"still there?", long()).is_err());
+    }
+}
+
+/// Not a test but a process: it offers a name, and sends numbers to whoever comes.
+#[test]
+fn the_offering_process() {
+    let (Some(folder), Ok(name)) = (std::env::var_os(FOLDER), std::env::var(NAME)) else { return };
+    let node = Shared::open(SharedConfig::new(folder.as_ref())).unwrap();
+    let offer = node.offer(&name).unwrap();
+    let half = queue::Sender::open(&node, queue::Config::new(64, 8).singly()).unwrap();
+    let mut sender = offer.accept(long()).unwrap().join(half).unwrap();
+    for number in 0u64.. {
+        let Ok(mut loan) = sender.loan(long()) else { return };
+        loan.put(0, &[number; 8]).and_then(|()| loan.publish()).unwrap();
+    }
+}
+
 /// Not a test but a process: what it finds in its environment it is made for.
 #[test]
 fn the_other_process() {
     let Some(folder) = std::env::var_os(FOLDER) else { return };
-    let cookie = from_hex(&std::env::var(COOKIE).unwrap());
+    let Ok(cookie) = std::env::var(COOKIE) else { return };
+    let cookie = from_hex(&cookie);
     let node = Shared::open(SharedConfig::new(folder.as_ref())).unwrap();
     let mut remote = node.map(&cookie).unwrap();
     let (memory, token) = node.expose(64, Rights::ReadWrite).unwrap();

@@ -41,7 +41,7 @@ pub use switch::SwitchNode;
 
 use clan_dsm::native::wire::{Symbol, Unit};
 use clan_dsm::native::{Admitted, Burst, Fifo, admit, credit_due};
-use clan_dsm::offload::{Command, Landed as There, Line, Report, Spot};
+use clan_dsm::offload::{Command, Destination, Landed as There, Line, Report};
 use clan_dsm::{Address, HostId, Kind, WORD};
 use landfall_placement::{Duration, PathId, Serial32, Spans};
 
@@ -90,7 +90,7 @@ pub struct Token {
     /// Its header, and how many words followed.
     pub burst: Burst,
     /// Where it belongs.
-    pub spot: Spot,
+    pub spot: Destination,
     /// How often that slot was revoked before.
     pub generation: u32,
     /// The beginning of the link that it came in.

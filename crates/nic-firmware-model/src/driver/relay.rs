@@ -42,7 +42,7 @@ struct Slot {
     is_free: bool,
 }
 
-/// See the module.
+/// An engine that passes frames between a card and a real driver.
 #[derive(Debug)]
 pub struct Relay {
     path: PathId,

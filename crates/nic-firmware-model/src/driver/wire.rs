@@ -48,7 +48,7 @@ struct Switch {
     ports: BTreeMap<Peer, Plugged>,
 }
 
-/// See the module. Clones are the same wire.
+/// A lossless switch that cards of one process are plugged into. Clones are the same wire.
 #[derive(Clone)]
 pub struct Wire(Arc<Mutex<Switch>>);
 

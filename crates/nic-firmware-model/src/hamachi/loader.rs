@@ -83,7 +83,7 @@ enum State {
     Over,
 }
 
-/// See the module.
+/// Loads lists of guesses into a card, and settles them when they are used.
 #[derive(Debug)]
 pub struct Loader {
     config: DriverConfig,

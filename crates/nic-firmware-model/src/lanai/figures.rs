@@ -93,7 +93,7 @@ impl Design {
 /// So much of the SRAM is slots for frames that came.
 const SLOTS: u32 = 768 << 10;
 /// So much may be under way on a connection.
-const WINDOW: u32 = 256 << 10;
+pub(crate) const WINDOW: u32 = 256 << 10;
 
 /// A stage of a table, in microseconds; nothing where the stage is not passed.
 #[derive(Clone, Copy, Debug, PartialEq)]

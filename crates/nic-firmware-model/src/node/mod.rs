@@ -12,14 +12,12 @@
 mod outgoing;
 pub(crate) mod software;
 
-use std::collections::VecDeque;
 use std::fmt;
+use std::ops::{Deref, DerefMut};
 
 use clan_dsm::Nic;
-use landfall_placement::{
-    Duration, Engine, Instant, PathId, PathLimits, PathState, Refusals, Span, WordOp,
-};
-use landfall_simnet::engine_node::Counters;
+use landfall_placement::{Duration, Engine, Instant, PathId, Span, WordOp};
+use landfall_simnet::engine_node::EngineHost;
 use landfall_simnet::memory::Writer;
 use landfall_simnet::{EngineConfig, Frame, LinkState, Memory, Node, Outbox, PortId};
 use outgoing::Outgoing;
@@ -28,9 +26,6 @@ use stp_core::Endpoint;
 
 use crate::firmware::{Arrival, Firmware, HostMemory};
 use crate::machine::Adapter;
-
-/// Takes the events of an engine as they come.
-type Handler<E> = Box<dyn FnMut(Instant, &mut E, &mut Memory, <E as Engine>::Event)>;
 
 /// The most units and events that are handled in one call; more in the next.
 const BUDGET: usize = 1_024;
@@ -44,24 +39,36 @@ where
     E: Offloaded,
     F: Firmware<Command = E::Command, Report = E::Report>,
 {
-    engine: E,
+    host: EngineHost<E>,
     adapters: Vec<Adapter<'static, F>>,
-    memory: Memory,
-    config: EngineConfig,
     /// From an interrupt until the host looks.
     latency: Duration,
     /// When it looks.
     look_at: Option<Instant>,
-    /// The limits of each path that is up.
-    paths: Vec<Option<PathLimits>>,
     /// Given out by the engine, not yet taken by its adapter.
     waiting: Vec<Option<Outgoing>>,
-    events: VecDeque<E::Event>,
-    handler: Option<Handler<E>>,
-    /// The engine or its memory was used from outside, or there is more to do.
-    restless: bool,
-    refusals: Refusals,
-    counters: Counters,
+}
+
+impl<F, E> Deref for NicNode<F, E>
+where
+    E: Offloaded,
+    F: Firmware<Command = E::Command, Report = E::Report>,
+{
+    type Target = EngineHost<E>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.host
+    }
+}
+
+impl<F, E> DerefMut for NicNode<F, E>
+where
+    E: Offloaded,
+    F: Firmware<Command = E::Command, Report = E::Report>,
+{
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.host
+    }
 }
 
 impl<F, E> fmt::Debug for NicNode<F, E>
@@ -71,9 +78,8 @@ where
 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("NicNode")
-            .field("engine", &self.engine)
+            .field("host", &self.host)
             .field("adapters", &self.adapters)
-            .field("counters", &self.counters)
             .finish_non_exhaustive()
     }
 }
@@ -127,18 +133,10 @@ where
     ) -> Self {
         Self {
             waiting: (0..adapters.len()).map(|_| None).collect(),
-            engine,
+            host: EngineHost::new(engine, config),
             adapters,
-            memory: Memory::default(),
-            config,
             latency: Duration::ZERO,
             look_at: None,
-            paths: Vec::new(),
-            events: VecDeque::new(),
-            handler: None,
-            restless: true,
-            refusals: Refusals::new(),
-            counters: Counters::default(),
         }
     }
 
@@ -150,26 +148,14 @@ where
     }
 
     /// Hands each event to a function at once. Without one they are kept for
-    /// [`poll_event`](Self::poll_event).
+    /// [`poll_event`](EngineHost::poll_event).
     #[must_use]
     pub fn on_event(
         mut self,
         handler: impl FnMut(Instant, &mut E, &mut Memory, E::Event) + 'static,
     ) -> Self {
-        self.handler = Some(Box::new(handler));
+        self.host.set_handler(handler);
         self
-    }
-
-    /// The engine.
-    #[must_use]
-    pub fn engine(&self) -> &E {
-        &self.engine
-    }
-
-    /// The engine, to be used; the node goes on with it at once.
-    pub fn engine_mut(&mut self) -> &mut E {
-        self.restless = true;
-        &mut self.engine
     }
 
     /// The adapters.
@@ -180,37 +166,8 @@ where
 
     /// An adapter, to be tampered with by a test.
     pub fn adapter_mut(&mut self, adapter: u8) -> Option<&mut Adapter<'static, F>> {
-        self.restless = true;
+        self.host.restless = true;
         self.adapters.get_mut(usize::from(adapter))
-    }
-
-    /// The memory.
-    #[must_use]
-    pub fn memory(&self) -> &Memory {
-        &self.memory
-    }
-
-    /// The memory, to be changed.
-    pub fn memory_mut(&mut self) -> &mut Memory {
-        &mut self.memory
-    }
-
-    /// The next event that was kept.
-    pub fn poll_event(&mut self) -> Option<E::Event> {
-        self.restless = true;
-        self.events.pop_front()
-    }
-
-    /// Units that the node itself refused; those of the engine are its own.
-    #[must_use]
-    pub fn refusals(&self) -> &Refusals {
-        &self.refusals
-    }
-
-    /// What the host did.
-    #[must_use]
-    pub fn counters(&self) -> &Counters {
-        &self.counters
     }
 
     /// The driver loads the firmware of an adapter anew.
@@ -218,7 +175,7 @@ where
     /// What it had reported counts; what it had not never came. Frames for it
     /// that were under way are lost.
     pub fn restart(&mut self, now: Instant, adapter: u8) {
-        self.restless = true;
+        self.host.restless = true;
         let index = usize::from(adapter);
         if index >= self.adapters.len() {
             return;
@@ -226,7 +183,7 @@ where
         self.take_upcalls(now, index);
         self.adapters[index].restart();
         self.take_sent(now, index);
-        self.engine.adapter_lost(now, adapter);
+        self.host.engine.adapter_lost(now, adapter);
     }
 
     /// The adapter that a port belongs to.
@@ -255,11 +212,11 @@ where
                 return;
             }
         }
-        self.restless = true;
+        self.host.restless = true;
     }
 
     fn run_adapter(&mut self, now: Instant, index: usize) {
-        let mut memory = Reached { memory: &mut self.memory, now };
+        let mut memory = Reached { memory: &mut self.host.memory, now };
         self.adapters[index].run(now, &mut memory);
     }
 
@@ -278,7 +235,7 @@ where
 
     /// Takes out whatever the engine has to say and to send, until it is silent.
     fn drain(&mut self, now: Instant, out: &mut Outbox<'_>) {
-        self.restless = false;
+        self.host.restless = false;
         let mut budget = BUDGET;
         while budget > 0 {
             let before = budget;
@@ -290,29 +247,8 @@ where
                 break;
             }
         }
-        self.restless |= budget == 0;
-        if let Some(violation) = self.memory.violation() {
-            out.fail(format!("{violation}"));
-        }
-    }
-
-    fn drain_events(&mut self, now: Instant, budget: &mut usize) {
-        while *budget > 0 && (self.handler.is_some() || self.events.len() < self.config.events) {
-            let Some(event) = self.engine.poll_event() else { return };
-            *budget -= 1;
-            match &mut self.handler {
-                Some(handler) => handler(now, &mut self.engine, &mut self.memory, event),
-                None => self.events.push_back(event),
-            }
-        }
-    }
-
-    /// What the engine is told of a link.
-    fn limits(&self, mtu: u32) -> PathLimits {
-        let unit = mtu.min(self.config.most_unit);
-        let mut limits = PathLimits { head: self.config.head, ..PathLimits::plain(unit) };
-        limits.offloads.sum_send = true;
-        limits
+        self.host.restless |= budget == 0;
+        self.check_memory(out);
     }
 }
 
@@ -332,20 +268,9 @@ where
     }
 
     fn handle_link(&mut self, now: Instant, port: PortId, state: LinkState, out: &mut Outbox<'_>) {
-        let index = usize::from(port.0);
-        if self.paths.len() <= index {
-            self.paths.resize(index + 1, None);
-        }
-        let state = match state {
-            LinkState::Up { mtu } => PathState::Up(self.limits(mtu)),
-            LinkState::Down => PathState::Down,
-        };
-        self.paths[index] = match state {
-            PathState::Up(limits) => Some(limits),
-            PathState::Down => None,
-        };
+        let state = self.note_link(port, state);
         self.pump(now, out);
-        self.engine.handle_path(now, PathId(port.0), state);
+        self.host.engine.handle_path(now, PathId(port.0), state);
         self.drain(now, out);
     }
 
@@ -355,23 +280,23 @@ where
 
     fn handle_timeout(&mut self, now: Instant, out: &mut Outbox<'_>) {
         self.pump(now, out);
-        if self.engine.poll_timeout().is_some_and(|timeout| timeout.at <= now) {
+        if self.host.engine.poll_timeout().is_some_and(|timeout| timeout.at <= now) {
             // A host that is awake looks before it concludes that nothing came.
             for index in 0..self.adapters.len() {
                 self.take_upcalls(now, index);
             }
-            if self.engine.poll_timeout().is_some_and(|timeout| timeout.at <= now) {
-                self.engine.handle_timeout(now);
+            if self.host.engine.poll_timeout().is_some_and(|timeout| timeout.at <= now) {
+                self.host.engine.handle_timeout(now);
             }
         }
         self.drain(now, out);
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        if self.restless {
+        if self.host.restless {
             return Some(Instant::ZERO);
         }
-        let engine = self.engine.poll_timeout().map(|timeout| timeout.at);
+        let engine = self.host.engine.poll_timeout().map(|timeout| timeout.at);
         let adapters = self.adapters.iter().filter_map(Adapter::poll_timeout).min();
         [engine, adapters, self.look_at].into_iter().flatten().min()
     }

@@ -29,7 +29,7 @@ where
             if !adapter.has_room_for_orders() {
                 return is_busy;
             }
-            let Some(command) = self.engine.poll_command(index as u8) else { break };
+            let Some(command) = self.host.engine.poll_command(index as u8) else { break };
             // There is room.
             let _ = adapter.command(command);
             is_busy = true;
@@ -53,8 +53,8 @@ where
             // It is too long for any slot: what cannot be sent is let go.
             let ticket = unit.transmit.ticket;
             self.waiting[index] = None;
-            self.counters.unsendable += 1;
-            self.engine.handle_sent(now, ticket);
+            self.host.counted.unsendable += 1;
+            self.host.engine.handle_sent(now, ticket);
             return true;
         }
         is_busy
@@ -68,8 +68,8 @@ where
         budget: &mut usize,
     ) {
         let mut spans = Spans::new();
-        for index in 0..self.paths.len() {
-            let Some(limits) = self.paths[index] else { continue };
+        for index in 0..self.host.paths.len() {
+            let Some(limits) = self.host.paths[index] else { continue };
             let port = PortId(index as u16);
             let adapter = self.adapter_of(port);
             while *budget > 0 && self.waiting.get(adapter).is_some_and(Option::is_none) {
@@ -83,10 +83,10 @@ where
                 let mut head = vec![0; usize::from(limits.head)];
                 spans.clear();
                 let path = PathId(port.0);
-                let transmit = self.engine.poll_transmit(now, path, &mut head, &mut spans);
+                let transmit = self.host.engine.poll_transmit(now, path, &mut head, &mut spans);
                 let Some(transmit) = transmit else { break };
                 *budget -= 1;
-                self.counters.transmits += 1;
+                self.host.counted.transmits += 1;
                 if transmit.segment.is_some() {
                     return out.fail("a unit to be cut, which this adapter does not do");
                 }
@@ -132,7 +132,7 @@ where
             // Frames with their addresses among their bytes have none beside them.
             let from = match departure.to {
                 Peer::Unaddressed => Peer::Unaddressed,
-                _ => self.config.address.unwrap_or(out.node().peer()),
+                _ => self.host.config.address.unwrap_or(out.node().peer()),
             };
             let frame = Frame {
                 bytes: [departure.route.bytes(), departure.bytes].concat(),
@@ -140,7 +140,7 @@ where
                 to: departure.to,
                 ecn: departure.ecn,
             };
-            self.counters.frames += 1;
+            self.host.counted.frames += 1;
             out.send(port, frame);
             self.adapters[index].departed();
             is_busy = true;
@@ -153,7 +153,7 @@ where
         let mut is_busy = false;
         while let Some(ticket) = self.adapters[index].poll_sent() {
             is_busy = true;
-            self.engine.handle_sent(now, landfall_placement::Ticket::from_raw(ticket));
+            self.host.engine.handle_sent(now, landfall_placement::Ticket::from_raw(ticket));
         }
         is_busy
     }

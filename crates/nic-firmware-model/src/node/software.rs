@@ -169,7 +169,7 @@ where
             is_busy = true;
             match upcall {
                 Upcall::Report(report) => {
-                    self.engine.handle_report(now, index as u8, &report);
+                    self.host.engine.handle_report(now, index as u8, &report);
                 }
                 Upcall::Frame(buffer) => {
                     self.take_frame(now, index, buffer);
@@ -183,9 +183,10 @@ where
     /// The software path: place, write, report.
     fn take_frame(&mut self, now: Instant, index: usize, buffer: u16) {
         let Some(frame) = self.adapters[index].frame(buffer) else { return };
-        let mut memory = Reached { memory: &mut self.memory, now };
-        let took = take_frame(&mut self.engine, &mut memory, now, &frame, &mut self.refusals);
-        let counters = &mut self.counters;
+        let mut memory = Reached { memory: &mut self.host.memory, now };
+        let took =
+            take_frame(&mut self.host.engine, &mut memory, now, &frame, &mut self.host.refused);
+        let counters = &mut self.host.counted;
         counters.units += 1;
         match took {
             Took::Copied(bytes) => counters.copied_bytes += bytes,
@@ -200,16 +201,17 @@ where
     /// What the engine kept goes to its place.
     pub(super) fn take_deposits(&mut self, now: Instant, budget: &mut usize) {
         while *budget > 0 {
-            let mut memory = Reached { memory: &mut self.memory, now };
-            let Some((bytes, is_there)) = take_deposit(&mut self.engine, &mut memory, now) else {
+            let mut memory = Reached { memory: &mut self.host.memory, now };
+            let Some((bytes, is_there)) = take_deposit(&mut self.host.engine, &mut memory, now)
+            else {
                 return;
             };
             *budget -= 1;
             if is_there {
-                self.counters.deposits += 1;
-                self.counters.copied_bytes += bytes;
+                self.host.counted.deposits += 1;
+                self.host.counted.copied_bytes += bytes;
             } else {
-                self.counters.failed += 1;
+                self.host.counted.failed += 1;
             }
         }
     }

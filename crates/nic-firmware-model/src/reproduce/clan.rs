@@ -8,7 +8,8 @@
 use crate::clan::Bridge;
 
 use super::exhibit::Constant;
-use super::exhibit::{Design, Exhibit, Row, Standing, Value};
+use super::exhibit::{Design, Exhibit, Row, Value};
+use super::sensitivity::{self, Effect, Variable};
 
 /// Microseconds.
 type Micros = f64;
@@ -26,8 +27,42 @@ const BUS: f64 = 1056.0;
 const BUS_CLOCK: u64 = 33_000_000;
 /// So long that its beginning does not count.
 const LONG: u32 = 1 << 20;
-/// Sending and receiving a small message through a host's TCP/IP.
-const STACK: Micros = 29.9;
+
+/// What the paper does not say, and so was chosen.
+#[derive(Clone, Copy)]
+struct Assumed {
+    /// Sending and receiving a small message through a host's TCP/IP.
+    stack: Micros,
+    /// The bridge, for what programs of the other side write.
+    bridge: Bridge,
+}
+
+impl Default for Assumed {
+    fn default() -> Self {
+        Self { stack: 29.9, bridge: Bridge::PIO }
+    }
+}
+
+const STACK: &str = "TCP/IP in a host";
+const FIFO: &str = "words in the FIFO of the bridge";
+const BACK_OFF: &str = "cycles that the adapter backs off when the bridge has locked";
+const RECOVERS: &str = "cycles after which the bridge has recovered";
+const FEED: &str = "words that the sender's bus and the link deliver in a cycle";
+
+impl Assumed {
+    const ALL: [Variable<Self>; 5] = [
+        (STACK, |it, by| it.stack *= by),
+        (FIFO, |it, by| it.bridge.fifo = (f64::from(it.bridge.fifo) * by) as u32),
+        (BACK_OFF, |it, by| it.bridge.back_off = (f64::from(it.bridge.back_off) * by) as u32),
+        (RECOVERS, |it, by| it.bridge.recovers = (f64::from(it.bridge.recovers) * by) as u32),
+        (FEED, |it, by| it.bridge.feed = (f64::from(it.bridge.feed) * by) as u32),
+    ];
+}
+
+/// The same bridge, for what DMA of the other side sends.
+const fn for_dma(bridge: Bridge) -> Bridge {
+    Bridge { burst: Bridge::DMA_BURST, locks: false, back_off: 0, ..bridge }
+}
 
 /// From a program into the memory of another host, where a program sees it.
 const fn one_way() -> Micros {
@@ -62,29 +97,30 @@ fn streaming(bytes: f64, rate: f64, setup: Micros) -> f64 {
     bits / (bits / rate + setup)
 }
 
-fn section_5_2() -> Exhibit {
+fn section_5_2(bridge: Bridge) -> Exhibit {
     Exhibit {
         design: Design::Clan,
         name: "Section 5.2",
         title: "Shared memory, spinning",
         columns: vec!["value"],
         rows: vec![
-            Row::new(
-                "a word, one way, µs",
-                vec![Value { paper: Some(1.9), model: one_way(), standing: Standing::Given }],
-            ),
-            Row::new("a word there and back, µs", vec![Value::predicted(3.7, 2.0 * one_way())]),
+            Row::new("a word, one way, µs", vec![Value::given(1.9, one_way())]),
+            Row::new("a word there and back, µs", vec![Value::restated(3.7, 2.0 * one_way())]),
             Row::new(
                 "peak with DMA, bursts of 256 words, Mbit/s",
-                vec![Value::calibrated(PEAK, through(&Bridge::DMA, LONG))],
+                vec![Value::fitted(PEAK, through(&for_dma(bridge), LONG))],
+            ),
+            Row::new(
+                "the same if a burst stalled for one cycle, as the paper says it does, Mbit/s",
+                vec![Value::alone(through(&Bridge { stall: 1, ..for_dma(bridge) }, LONG))],
             ),
             Row::new(
                 "programmed I/O, bursts of 16 words, a bridge that never locks, Mbit/s",
-                vec![Value::alone(through(&Bridge { locks: false, ..Bridge::PIO }, LONG))],
+                vec![Value::alone(through(&Bridge { locks: false, ..bridge }, LONG))],
             ),
             Row::new(
                 "programmed I/O, its bursts joined by the receiver, Mbit/s",
-                vec![Value::alone(through(&Bridge::PIO.joined(), LONG))],
+                vec![Value::alone(through(&bridge.joined(), LONG))],
             ),
         ],
         remarks: vec![
@@ -94,10 +130,9 @@ fn section_5_2() -> Exhibit {
     }
 }
 
-fn figure_7() -> Exhibit {
+fn figure_7(bridge: Bridge) -> Exhibit {
     let rows = [256, 512, 1024, 2048, 4096, 16_384, 65_536].map(|bytes| {
-        let bridges =
-            [Bridge::DMA, Bridge::PIO, Bridge { back_off: 0, ..Bridge::PIO }, Bridge::PIO.joined()];
+        let bridges = [for_dma(bridge), bridge, Bridge { back_off: 0, ..bridge }, bridge.joined()];
         let values = bridges.map(|bridge| Value::alone(through(&bridge, bytes)));
         Row::new(format!("{bytes} bytes"), values.to_vec())
     });
@@ -130,8 +165,8 @@ fn figure_7() -> Exhibit {
     }
 }
 
-fn the_next_adapter() -> Exhibit {
-    let peak = through(&Bridge::PIO, LONG);
+fn the_next_adapter(bridge: Bridge) -> Exhibit {
+    let peak = through(&bridge, LONG);
     let half = |setup: Micros| STREAM * setup / 8.0;
     let row = |label: &str, [idle, busy, half, peak]: [f64; 4]| {
         Row::new(label, [idle, busy, half, peak].map(Value::alone).to_vec())
@@ -162,7 +197,7 @@ fn the_next_adapter() -> Exhibit {
             ),
             row(
                 "bursts joined on the receiver",
-                [idle_server(), busy_server(), half(SETUP), through(&Bridge::PIO.joined(), LONG)],
+                [idle_server(), busy_server(), half(SETUP), through(&bridge.joined(), LONG)],
             ),
         ],
         remarks: vec![
@@ -190,9 +225,9 @@ fn section_5_3() -> Exhibit {
             ),
             Row::new(
                 "requests per second that the curve tends to, thousands",
-                vec![Value::predicted(340.0, requests(f64::INFINITY) / 1e3)],
+                vec![Value::restated(340.0, requests(f64::INFINITY) / 1e3)],
             ),
-            Row::new("overhead of a message, µs", vec![Value::predicted(2.9, INTERRUPT)]),
+            Row::new("overhead of a message, µs", vec![Value::restated(2.9, INTERRUPT)]),
         ],
         remarks: vec![
             "A sleeping server costs an interrupt, a process that is woken, and the end of the \
@@ -239,7 +274,7 @@ fn figure_10() -> Exhibit {
     let half = STREAM * SETUP / 8.0;
     let mut rows = vec![Row::new(
         "(b) half of the bandwidth, at messages of so many bytes",
-        vec![Value::predicted(750.0, half), Value::alone(half / SETUP * (SETUP - INTERRUPT))],
+        vec![Value::restated(750.0, half), Value::alone(half / SETUP * (SETUP - INTERRUPT))],
     )];
     rows.extend([256.0, 1024.0, 4096.0, 16_384.0, 65_536.0].map(|bytes| {
         let now = streaming(bytes, STREAM, SETUP);
@@ -270,9 +305,9 @@ fn figure_10() -> Exhibit {
     }
 }
 
-fn table_1() -> Exhibit {
-    let there_and_back = 2.0 * (STACK + SETUP + one_way() + INTERRUPT + RESCHEDULE);
-    let message = STACK + SETUP;
+fn table_1(stack: Micros) -> Exhibit {
+    let there_and_back = 2.0 * (stack + SETUP + one_way() + INTERRUPT + RESCHEDULE);
+    let message = stack + SETUP;
     let values = vec![
         Value::predicted(100.0, there_and_back),
         Value::predicted(225.0, 8.0 * 1024.0 / message),
@@ -291,9 +326,9 @@ fn table_1() -> Exhibit {
     }
 }
 
-fn figure_12() -> Exhibit {
+fn figure_12(stack: Micros) -> Exhibit {
     let rows = [64.0, 256.0, 1024.0, 4096.0, 16_384.0].map(|bytes: f64| {
-        let values = vec![Value::alone(streaming(bytes, PEAK, STACK + SETUP))];
+        let values = vec![Value::alone(streaming(bytes, PEAK, stack + SETUP))];
         Row::new(format!("{bytes} bytes"), values)
     });
     Exhibit {
@@ -312,6 +347,8 @@ fn figure_12() -> Exhibit {
 /// What the model is made of.
 #[must_use]
 pub fn constants() -> Vec<Constant> {
+    let Assumed { stack, bridge } = Assumed::default();
+    let Bridge { fifo, burst, stall, feed, locks: _, back_off, recovers, joins: _ } = bridge;
     vec![
         Constant::given("system call", SYSTEM_CALL, "µs", "5.1: \"about .75 µs\""),
         Constant::given("waking a process", RESCHEDULE, "µs", "5.1: \"8 µs\""),
@@ -332,23 +369,40 @@ pub fn constants() -> Vec<Constant> {
         ),
         Constant::given(
             "words of a burst with programmed I/O",
-            f64::from(Bridge::PIO_BURST),
+            f64::from(burst),
             "",
             "5.2: \"16 DWORD bursts on the PCI bus for PIO traffic\"",
         ),
         Constant::given("stream", STREAM, "Mbit/s", "5.3.2: \"a bandwidth of 900 Mbps\""),
         Constant::given("set-up of a message", SETUP, "µs", "5.3.2: \"a setup time of 6 µs\""),
-        Constant::given(
-            "TCP/IP in a host",
+        Constant::given("peak", PEAK, "Mbit/s", "5.2: \"Peak bandwidth is 910 Mbit/s\""),
+        Constant::given("bus clock", BUS_CLOCK as f64 / 1e6, "MHz", "5.2: PCI, 32 bits at 33 MHz"),
+        Constant::assumed(
             STACK,
+            stack,
             "µs",
-            "the QPIP paper, Table 1: host-based IP, transmit and receive",
+            "the QPIP paper, Table 1: host-based IP, transmit and receive, on other hosts",
         ),
-        Constant::calibrated(
-            "bus cycles beside the words, each burst",
-            f64::from(Bridge::DMA.stall),
+        Constant::assumed(FIFO, f64::from(fifo), "", "640 bytes, for both directions"),
+        Constant::assumed(
+            BACK_OFF,
+            f64::from(back_off),
             "",
-            "5.2: \"Peak bandwidth is 910 Mbit/s\"",
+            "5.2 says that it does, and not how long",
+        ),
+        Constant::assumed(RECOVERS, f64::from(recovers), "", "the same"),
+        Constant::assumed(
+            FEED,
+            f64::from(feed) / 1e3,
+            "",
+            "one: no limit but the receiving bridge",
+        ),
+        Constant::fitted(
+            "bus cycles beside the words, each burst",
+            f64::from(stall),
+            "",
+            "5.2: \"Peak bandwidth is 910 Mbit/s\". The paper says that a burst stalls for one cycle: \
+             what that gives stands in section 5.2's table",
         ),
     ]
 }
@@ -356,15 +410,25 @@ pub fn constants() -> Vec<Constant> {
 /// All exhibits of the paper.
 #[must_use]
 pub fn exhibits() -> Vec<Exhibit> {
+    with(&Assumed::default())
+}
+
+fn with(&Assumed { stack, bridge }: &Assumed) -> Vec<Exhibit> {
     vec![
-        section_5_2(),
-        figure_7(),
+        section_5_2(bridge),
+        figure_7(bridge),
         section_5_3(),
         figure_8(),
         figure_9(),
         figure_10(),
-        table_1(),
-        figure_12(),
-        the_next_adapter(),
+        table_1(stack),
+        figure_12(stack),
+        the_next_adapter(bridge),
     ]
+}
+
+/// What the assumed constants do to the values.
+#[must_use]
+pub fn sensitivity() -> Vec<Effect> {
+    sensitivity::of(&Assumed::default(), &Assumed::ALL, with)
 }

@@ -33,8 +33,13 @@ pub enum Standing {
     /// The model was fed it.
     Given,
     /// Constants of the model were fitted to it.
-    Calibrated,
-    /// The model says so by itself.
+    Fitted,
+    /// No source states it: a constant that was chosen, within a range.
+    Assumed,
+    /// An input, or another row, said again: an identity, or one input and arithmetic. It is
+    /// shown; that it is met is no success, that it is missed is a failure.
+    Restated,
+    /// The model says so by itself, from inputs that were stated apart.
     Predicted,
 }
 
@@ -42,11 +47,16 @@ impl fmt::Display for Standing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Given => "given",
-            Self::Calibrated => "calibrated",
+            Self::Fitted => "fitted",
+            Self::Assumed => "assumed",
+            Self::Restated => "restated",
             Self::Predicted => "predicted",
         })
     }
 }
+
+/// Whatever is this close to the paper is met.
+pub const MET: f64 = 0.15;
 
 /// One value.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -57,31 +67,67 @@ pub struct Value {
     pub model: f64,
     /// Where that comes from.
     pub standing: Standing,
+    /// How far off the model may be, as a share of the paper's value. A test fails beyond
+    /// it, and where the model is much closer than that.
+    pub bound: f64,
 }
 
 impl Value {
+    const fn new(paper: Option<f64>, model: f64, standing: Standing) -> Self {
+        Self { paper, model, standing, bound: MET }
+    }
+
     /// Something that the paper states and the model predicts.
     #[must_use]
     pub const fn predicted(paper: f64, model: f64) -> Self {
-        Self { paper: Some(paper), model, standing: Standing::Predicted }
+        Self::new(Some(paper), model, Standing::Predicted)
     }
 
     /// Something that the paper states and constants were fitted to.
     #[must_use]
-    pub const fn calibrated(paper: f64, model: f64) -> Self {
-        Self { paper: Some(paper), model, standing: Standing::Calibrated }
+    pub const fn fitted(paper: f64, model: f64) -> Self {
+        Self::new(Some(paper), model, Standing::Fitted)
+    }
+
+    /// Something that the paper states and the model was fed.
+    #[must_use]
+    pub const fn given(paper: f64, model: f64) -> Self {
+        Self::new(Some(paper), model, Standing::Given)
+    }
+
+    /// Something that the paper states and that follows from an input, or from another row.
+    #[must_use]
+    pub const fn restated(paper: f64, model: f64) -> Self {
+        Self::new(Some(paper), model, Standing::Restated)
     }
 
     /// Something that the paper does not state in words.
     #[must_use]
     pub const fn alone(model: f64) -> Self {
-        Self { paper: None, model, standing: Standing::Predicted }
+        Self::new(None, model, Standing::Predicted)
+    }
+
+    /// The same with a bound of its own.
+    #[must_use]
+    pub const fn within(self, bound: f64) -> Self {
+        Self { bound, ..self }
     }
 
     /// How far off the model is, as a share of the paper's value.
     #[must_use]
     pub fn error(&self) -> Option<f64> {
         self.paper.map(|paper| (self.model - paper) / paper)
+    }
+
+    /// Is it scored, and how far off is it? What is restated counts where it is missed only.
+    #[must_use]
+    pub fn scored(&self) -> Option<f64> {
+        let error = self.error()?.abs();
+        match self.standing {
+            Standing::Predicted => Some(error),
+            Standing::Restated if error > MET => Some(error),
+            _ => None,
+        }
     }
 }
 
@@ -175,7 +221,7 @@ pub struct Constant {
     pub unit: &'static str,
     /// The words of the paper that it comes from, or what it was fitted to.
     pub source: &'static str,
-    /// Given by the paper, or calibrated.
+    /// Given by a paper, fitted, or assumed.
     pub standing: Standing,
 }
 
@@ -191,14 +237,25 @@ impl Constant {
         Self { name, value, unit, source, standing: Standing::Given }
     }
 
-    /// One that was fitted.
+    /// One that no source states; `source` says why this much, and in which range it may lie.
     #[must_use]
-    pub const fn calibrated(
+    pub const fn assumed(
         name: &'static str,
         value: f64,
         unit: &'static str,
         source: &'static str,
     ) -> Self {
-        Self { name, value, unit, source, standing: Standing::Calibrated }
+        Self { name, value, unit, source, standing: Standing::Assumed }
+    }
+
+    /// One that was fitted.
+    #[must_use]
+    pub const fn fitted(
+        name: &'static str,
+        value: f64,
+        unit: &'static str,
+        source: &'static str,
+    ) -> Self {
+        Self { name, value, unit, source, standing: Standing::Fitted }
     }
 }

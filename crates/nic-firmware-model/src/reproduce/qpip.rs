@@ -5,15 +5,51 @@
 //! ([`crate::lanai::figures`]). In this paper a megabyte is 10^6 bytes.
 
 use super::exhibit::Constant;
-use super::exhibit::{Design, Exhibit, Row, Standing, Value};
+use super::exhibit::{Design, Exhibit, Row, Value};
+use super::sensitivity::{self, Effect, Variable, times};
 use crate::lanai::figures::{
     self, Design as Card, Occupancy, Protocol, receive_side, round_trip, transmit_side,
 };
 use crate::lanai::figures::{Access, Traffic, block_throughput};
 use crate::lanai::{Helps, Paper};
 
-const fn given(paper: f64, model: f64) -> Value {
-    Value { paper: Some(paper), model, standing: Standing::Given }
+/// What no table states, and so was chosen.
+#[derive(Clone, Copy)]
+struct Assumed {
+    /// Seconds for a byte that is read and written. The STP paper, 1: "several hundred MB/s",
+    /// taken as 300.
+    copy: f64,
+    card: Card,
+}
+
+impl Default for Assumed {
+    fn default() -> Self {
+        Self { copy: 2.0 / 300e6, card: Card::PAPER }
+    }
+}
+
+const COPY: &str = "copy, each byte (read and written)";
+const SWITCH: &str = "switch that cuts through";
+const FRAMING: &str = "type and check sequence of Myrinet";
+const UDP: &str = "headers of UDP, built and parsed";
+const LOOKUP: &str = "search for the connection, of the 7 µs of a parse";
+
+impl Assumed {
+    const ALL: [Variable<Self>; 5] = [
+        (COPY, |it, by| it.copy *= by),
+        (SWITCH, |it, by| it.card.way = times(it.card.way, by)),
+        (FRAMING, |it, by| it.card.framing = (f64::from(it.card.framing) * by) as u32),
+        (UDP, |it, by| {
+            for cycles in [&mut it.card.stages.build_udp, &mut it.card.stages.parse_udp] {
+                *cycles = (f64::from(*cycles) * by) as u32;
+            }
+        }),
+        (LOOKUP, |it, by| {
+            // A parse stays as long as it is.
+            let stages = &mut it.card.stages;
+            stages.lookup = (f64::from(stages.lookup) * by) as u32;
+        }),
+    ];
 }
 
 /// What did not come back has no value.
@@ -48,8 +84,8 @@ fn stages(
     papers: &[(f64, f64)],
 ) -> Exhibit {
     let row = |(ours, (data, ack)): (&Occupancy, &(f64, f64))| {
-        let ack = if *ack == 0.0 { Value::alone(ours.ack) } else { given(*ack, ours.ack) };
-        Row::new(stage_name(ours.stage), vec![given(*data, ours.data), ack])
+        let ack = if *ack == 0.0 { Value::alone(ours.ack) } else { Value::given(*ack, ours.ack) };
+        Row::new(stage_name(ours.stage), vec![Value::given(*data, ours.data), ack])
     };
     Exhibit {
         design: Design::Qpip,
@@ -93,11 +129,11 @@ fn table_3() -> Exhibit {
     )
 }
 
-fn figure_3() -> Exhibit {
-    let without = Card::PAPER.with_firmware_checksum();
+fn figure_3(card: &Card) -> Exhibit {
+    let without = card.with_firmware_checksum();
     let row = |label, protocol, paper| {
         let in_firmware = Value::predicted(paper, measured(round_trip(&without, protocol)));
-        let emulated = Value::alone(measured(round_trip(&Card::PAPER, protocol)));
+        let emulated = Value::alone(measured(round_trip(card, protocol)));
         Row::new(label, vec![in_firmware, emulated])
     };
     Exhibit {
@@ -122,23 +158,20 @@ mod host {
     pub(super) const CLOCK: f64 = 550e6;
     /// The same.
     pub(super) const PROCESSORS: f64 = 4.0;
-    /// The STP paper, 1: "several hundred MB/s", taken as 300, read and written.
-    pub(super) const COPY: f64 = 2.0 / 300e6;
     /// 4.2.3: of all processors, for the filesystem.
     pub(super) const FILESYSTEM: f64 = 0.26;
 
     /// Seconds that one end of a connection spends on a byte, in packets that hold so
     /// many: half of a message for each packet, and a copy.
-    pub(super) fn socket(payload: f64) -> f64 {
-        SOCKET / 2.0 / payload + COPY
+    pub(super) fn socket(payload: f64, copy: f64) -> f64 {
+        SOCKET / 2.0 / payload + copy
     }
 }
 
 fn table_1() -> Exhibit {
-    let row = |label, cycles, micros: f64, standing| {
-        let value = |paper, model| Value { paper: Some(paper), model, standing };
-        let time = micros / 1e6;
-        Row::new(label, vec![value(micros, micros), value(cycles, time * host::CLOCK)])
+    let row = |label, cycles, micros: f64| {
+        let in_cycles = micros / 1e6 * host::CLOCK;
+        Row::new(label, vec![Value::given(micros, micros), Value::given(cycles, in_cycles)])
     };
     Exhibit {
         design: Design::Qpip,
@@ -146,8 +179,8 @@ fn table_1() -> Exhibit {
         title: "Host overhead for transmit and receive paths",
         columns: vec!["µs", "cycles"],
         rows: vec![
-            row("Host-based IP", 16_445.0, host::SOCKET * 1e6, Standing::Calibrated),
-            row("QPIP", 1_386.0, host::QUEUE_PAIR * 1e6, Standing::Given),
+            row("Host-based IP", 16_445.0, host::SOCKET * 1e6),
+            row("QPIP", 1_386.0, host::QUEUE_PAIR * 1e6),
         ],
         remarks: vec!["Cycles are those of a processor of 550 MHz."],
     }
@@ -168,15 +201,15 @@ struct Streams {
 
 /// Blocks of a network block device with MTU 9000, four requests of 64 KiB at a time:
 /// millions of bytes in a second.
-fn blocks(access: Access) -> f64 {
+fn blocks(card: &Card, access: Access) -> f64 {
     let traffic = Traffic { access, block: 64 << 10, ahead: 4, count: 100 };
-    measured(block_throughput(&Card::PAPER, 9_000, &traffic))
+    measured(block_throughput(card, 9_000, &traffic))
 }
 
 impl Streams {
-    fn run() -> Self {
+    fn run(card: &Card) -> Self {
         const NATIVE: u32 = figures::CHUNK + 72;
-        let (with, without) = (Card::PAPER, Card::PAPER.with_firmware_checksum());
+        let (with, without) = (*card, card.with_firmware_checksum());
         Self {
             native: stream(&with, NATIVE),
             firmware_checksum: stream(&without, NATIVE),
@@ -186,30 +219,30 @@ impl Streams {
     }
 }
 
-fn figure_4(streams: &Streams) -> Exhibit {
+fn figure_4(streams: &Streams, copy: f64) -> Exhibit {
     let queue_pair = |rate: Value| {
         let chunks = rate.model * 1e6 / f64::from(figures::CHUNK);
         vec![rate, Value::alone(chunks * host::QUEUE_PAIR / 2.0 * 100.0)]
     };
     // "22% less than the gigabit Ethernet", of which no other number is stated.
     let ethernet = 35.4 / (1.0 - 0.22);
-    let busy = ethernet * 1e6 * host::socket(1_448.0) * 100.0;
+    let busy = ethernet * 1e6 * host::socket(1_448.0, copy) * 100.0;
     Exhibit {
         design: Design::Qpip,
         name: "Section 4.2.1, Figure 4",
         title: "Throughput of 10 MB in chunks of 16 KiB over TCP",
         columns: vec!["MB/s (10^6)", "processor of one host, %"],
         rows: vec![
-            Row::new("native MTU", queue_pair(Value::calibrated(75.6, streams.native))),
+            Row::new("native MTU", queue_pair(Value::fitted(75.6, streams.native))),
             Row::new(
                 "native MTU, checksum in firmware",
-                queue_pair(Value::calibrated(26.4, streams.firmware_checksum)),
+                queue_pair(Value::fitted(26.4, streams.firmware_checksum)),
             ),
             Row::new("MTU 9000", queue_pair(Value::predicted(70.1, streams.mtu_9000))),
             Row::new("MTU 1500", queue_pair(Value::predicted(35.4, streams.mtu_1500))),
             Row::new(
                 "Gigabit Ethernet, MTU 1500",
-                vec![given(ethernet, ethernet), Value::alone(busy)],
+                vec![Value::given(ethernet, ethernet), Value::alone(busy)],
             ),
         ],
         remarks: vec![
@@ -223,15 +256,18 @@ fn figure_4(streams: &Streams) -> Exhibit {
 }
 
 /// The client's processor does the filesystem's work for all three, and TCP's for two.
-fn figure_7() -> Exhibit {
-    let [reads, writes] = [blocks(Access::Read), blocks(Access::Write)];
+fn figure_7(Assumed { copy, card }: &Assumed) -> Exhibit {
+    let [reads, writes] = [blocks(card, Access::Read), blocks(card, Access::Write)];
     let queue_pair = f64::midpoint(reads, writes) * 1e6;
     // What the filesystem spends on a byte, where QPIP keeps its card busy.
     let filesystem = host::FILESYSTEM * host::PROCESSORS / queue_pair;
-    let socket = |payload| filesystem + host::socket(payload);
+    let socket = |payload| filesystem + host::socket(payload, *copy);
     let message = host::QUEUE_PAIR / f64::from(64 << 10);
     let row = |label, payload: f64, rate: Option<f64>, effect: Option<f64>| {
-        let value = |paper, model| Value { paper, model, standing: Standing::Predicted };
+        let value = |paper: Option<f64>, model| match paper {
+            Some(paper) => Value::predicted(paper, model),
+            None => Value::alone(model),
+        };
         let sockets_rate = 1.0 / socket(payload);
         Row::new(
             label,
@@ -270,7 +306,7 @@ fn figure_7() -> Exhibit {
 }
 
 /// "Key areas for hardware support", each by itself and all together.
-fn helps() -> Exhibit {
+fn helps(card: &Card) -> Exhibit {
     let none = Helps::default();
     let all = Helps { doorbells: true, checksum: true, lookup: true, arithmetic: true };
     let rows = [
@@ -282,7 +318,7 @@ fn helps() -> Exhibit {
         ("all four", all),
     ];
     let row = |(label, helps): (&str, Helps)| {
-        let card = Card { helps, ..Card::PAPER };
+        let card = Card { helps, ..*card };
         Row::new(label, vec![Value::alone(measured(round_trip(&card, Protocol::Tcp)))])
     };
     Exhibit {
@@ -295,12 +331,11 @@ fn helps() -> Exhibit {
     }
 }
 
-/// What the model is made of, beside Tables 2 and 3.
+/// What the model is made of, beside Tables 1 to 3, which it was given.
 #[must_use]
 pub fn constants() -> Vec<Constant> {
     let card = Card::PAPER;
-    let micro = |time: core::time::Duration| time.as_secs_f64() * 1e6;
-    vec![
+    let mut all = vec![
         Constant::given(
             "processor",
             card.clock as f64 / 1e6,
@@ -309,18 +344,23 @@ pub fn constants() -> Vec<Constant> {
         ),
         Constant::given("links", card.link as f64 / 1e9, "Gbit/s", "4.1: \"operate at 2.0 Gbs\""),
         Constant::given("bus", 264.0, "MB/s", "4.2: \"64-bit/33MHz PCI bus\""),
-        Constant::given("host, each message", micro(card.host), "µs", "Table 1: QPIP, 2.5 µs"),
-        Constant::calibrated(
+        Constant::given(
+            "host, each message",
+            host::QUEUE_PAIR * 1e6,
+            "µs",
+            "Table 1: QPIP, 2.5 µs",
+        ),
+        Constant::given(
             "host with sockets, each message or packet, both ends",
             host::SOCKET * 1e6,
             "µs",
             "Table 1: host-based IP",
         ),
         Constant::given(
-            "copy, each byte (read and written)",
-            host::COPY * 1e9,
-            "ns",
-            "the STP paper, 1: \"several hundred MB/s\", taken as 300",
+            "processor of a host, of which it has four",
+            host::CLOCK / 1e6,
+            "MHz",
+            "4.2: \"4x550MHz Pentium-III processors\"",
         ),
         Constant::given(
             "filesystem, of four processors",
@@ -328,23 +368,52 @@ pub fn constants() -> Vec<Constant> {
             "%",
             "4.2.3: \"at least 26% for filesystem processing\"",
         ),
-        Constant::calibrated(
+        Constant::fitted(
             "payload that the card's processor waits for",
             f64::from(card.stages.bytes_in_1024_cycles) / 1024.0 * card.clock as f64 / 1e6,
             "MB/s",
             "4.2.1: \"75.6 MB/sec\"",
         ),
-        Constant::calibrated(
+        Constant::fitted(
             "checksum in firmware, each byte",
             f64::from(card.stages.sum_of_1024) / 1024.0,
             "cycles",
             "4.2.1: \"26.4 MB/sec\"",
         ),
-        Constant::given(
-            "switch that cuts through",
-            micro(card.way),
+    ];
+    all.extend(assumed());
+    all
+}
+
+fn assumed() -> Vec<Constant> {
+    let Assumed { copy, card } = Assumed::default();
+    let in_micros = |cycles: u32| f64::from(cycles) / card.clock as f64 * 1e6;
+    vec![
+        Constant::assumed(
+            COPY,
+            copy * 1e9,
+            "ns",
+            "the STP paper, 1: \"several hundred MB/s\", taken as 300",
+        ),
+        Constant::assumed(SWITCH, card.way.as_secs_f64() * 1e6, "µs", "4.1 has one, and no time"),
+        Constant::assumed(FRAMING, f64::from(card.framing), "bytes", "not in the paper"),
+        Constant::assumed(
+            UDP,
+            in_micros(card.stages.build_udp + card.stages.parse_udp),
             "µs",
-            "4.1 has one: how long it takes is assumed",
+            "taken to be what IP's take: Tables 2 and 3 are TCP's",
+        ),
+        Constant::assumed(
+            LOOKUP,
+            in_micros(card.stages.lookup),
+            "µs",
+            "taken to be two; only the adapter with help has none",
+        ),
+        Constant::assumed(
+            "window of a connection",
+            f64::from(figures::WINDOW) / 1024.0,
+            "KiB",
+            "the paper's has none; more than a round trip holds",
         ),
     ]
 }
@@ -352,6 +421,25 @@ pub fn constants() -> Vec<Constant> {
 /// All exhibits of the paper that are modelled.
 #[must_use]
 pub fn exhibits() -> Vec<Exhibit> {
-    let streams = Streams::run();
-    vec![table_1(), figure_3(), figure_4(&streams), figure_7(), table_2(), table_3(), helps()]
+    with(&Assumed::default())
+}
+
+fn with(assumed: &Assumed) -> Vec<Exhibit> {
+    let Assumed { copy, card } = assumed;
+    let streams = Streams::run(card);
+    vec![
+        table_1(),
+        figure_3(card),
+        figure_4(&streams, *copy),
+        figure_7(assumed),
+        table_2(),
+        table_3(),
+        helps(card),
+    ]
+}
+
+/// What the assumed constants do to the values.
+#[must_use]
+pub fn sensitivity() -> Vec<Effect> {
+    sensitivity::of(&Assumed::default(), &Assumed::ALL, with)
 }

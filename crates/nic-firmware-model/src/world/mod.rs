@@ -17,85 +17,35 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::fmt;
 use std::marker::PhantomData;
+use std::ops::DerefMut;
 use std::rc::Rc;
 
-use landfall_placement::{Area, Duration, Engine, Instant, Refusals};
+use landfall_placement::{Area, Duration, Engine, Instant};
+use landfall_simnet::engine_node::EngineHost;
 use landfall_simnet::sim::Fate;
 use landfall_simnet::{
-    EngineNode, Frame, Handle, LinkConfig, LinkId, Memory, Node, NodeId, PortId, Sim, WayId,
+    Frame, Handle, LinkConfig, LinkId, Memory, Node, NodeId, PortId, Sim, WayId,
 };
 
 pub use record::Record;
-
-use crate::firmware::Firmware;
-use crate::node::{NicNode, Offloaded};
 
 /// So many of the last frames are remembered, to be forged.
 const REMEMBERED: usize = 64;
 
 /// A node that runs this engine, behind adapters or without.
-pub trait Runs<E: Engine>: Node + Sized {
+pub trait Runs<E: Engine>: Node + Sized + DerefMut<Target = EngineHost<E>> {
     /// Hands each event to a function at once.
     #[must_use]
     fn with_handler(
-        self,
+        mut self,
         handler: impl FnMut(Instant, &mut E, &mut Memory, E::Event) + 'static,
-    ) -> Self;
-    /// The engine, to be used.
-    fn engine_mut(&mut self) -> &mut E;
-    /// The engine.
-    fn engine(&self) -> &E;
-    /// The memory, to be changed.
-    fn memory_mut(&mut self) -> &mut Memory;
-    /// The memory.
-    fn memory(&self) -> &Memory;
-    /// What the node itself refused.
-    fn refused(&self) -> Refusals;
+    ) -> Self {
+        self.set_handler(handler);
+        self
+    }
 }
 
-/// Both have these calls of their own.
-macro_rules! by_its_own_calls {
-    () => {
-        fn with_handler(
-            self,
-            handler: impl FnMut(Instant, &mut E, &mut Memory, E::Event) + 'static,
-        ) -> Self {
-            self.on_event(handler)
-        }
-
-        fn engine_mut(&mut self) -> &mut E {
-            Self::engine_mut(self)
-        }
-
-        fn engine(&self) -> &E {
-            Self::engine(self)
-        }
-
-        fn memory_mut(&mut self) -> &mut Memory {
-            Self::memory_mut(self)
-        }
-
-        fn memory(&self) -> &Memory {
-            Self::memory(self)
-        }
-
-        fn refused(&self) -> Refusals {
-            *Self::refusals(self)
-        }
-    };
-}
-
-impl<E: Engine + 'static> Runs<E> for EngineNode<E> {
-    by_its_own_calls!();
-}
-
-impl<F, E> Runs<E> for NicNode<F, E>
-where
-    E: Offloaded + 'static,
-    F: Firmware<Command = E::Command, Report = E::Report> + 'static,
-{
-    by_its_own_calls!();
-}
+impl<E: Engine, N: Node + DerefMut<Target = EngineHost<E>>> Runs<E> for N {}
 
 /// Frames that were sent, the newest first, and by which port of their sender.
 type Past = Rc<RefCell<VecDeque<(PortId, Frame)>>>;

@@ -144,7 +144,7 @@ impl<E: Engine + 'static, H: Runs<E>, P: Runs<E>, T: Has<E>> Used<E, H, P, T> {
         let mut record = self.world.record([&users[0].lent, &users[1].lent]);
         record.told = users.map(|user| user.log.clone());
         record.count(0, self.world.engine(0).refusals());
-        record.count(0, self.world.host().refused());
+        record.count(0, *self.world.host().refusals());
         record
     }
 }

@@ -254,8 +254,13 @@ pub struct Stats {
     pub resets_sent: u64,
     /// Connections that came in and were mated with a queue pair.
     pub accepted: u64,
-    /// Openings that were forgotten to make room for others.
+    /// Openings that were not proved, and forgotten to make room for some that were.
     pub half_open_dropped: u64,
+    /// Openings that were answered without keeping anything, for as many as may were kept
+    /// (SYN cookies).
+    pub cookies_sent: u64,
+    /// Connections that were proved by such an answer.
+    pub cookies_accepted: u64,
     /// Connections that were ready, and for which no queue pair was offered.
     pub unmated: u64,
     /// Errors of ICMP that were believed.

@@ -14,7 +14,7 @@ use super::demux::{Ends, Listener, any_of, bound_ends, plain};
 use super::error::{Error, Object};
 use super::interface::{Route, is_remote, route};
 use super::queue_pair::{Connection, Phase, QueuePair, Role};
-use crate::tcp::{Mapping, Tcb};
+use crate::tcp::{Mapping, Tcb, TcpConfig};
 use crate::wire::{checksum, ipv4, ipv6, protocol, tcp};
 use crate::work::{ListenerId, QueuePairId};
 
@@ -61,11 +61,38 @@ impl Adapter {
         };
         let mss = self.largest_segment(&route, mapping);
         let ends = (local, remote);
-        let tcb = Tcb::connect(now, &self.config.tcp, &self.secret, ends, mapping, mss);
+        let config =
+            self.known(id).map_or(&self.config.tcp, |pair| pair.tcp_config(&self.config.tcp));
+        let tcb = Tcb::connect(now, config, &self.secret, ends, mapping, mss);
         self.open(id, tcb, &route, None);
         self.mark_ready(id);
         self.settle(id);
         Ok(())
+    }
+
+    /// Chooses about the connection of this queue pair alone; all others have what the
+    /// adapter's configuration says.
+    ///
+    /// Timers, keep-alive, limits and marks hold at once. Congestion control, options of
+    /// the opening and the scale of the window hold for connections that are opened from
+    /// now on; of a connection that comes in the options are the adapter's, for they
+    /// are agreed on before anybody knows which queue pair it will have.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`], [`Error::WrongService`].
+    pub fn set_tcp(&mut self, id: QueuePairId, config: TcpConfig) -> Result<(), Error> {
+        let pair = self.known_mut(id).ok_or(Error::Unknown(Object::QueuePair))?;
+        let Role::Stream(stream) = &mut pair.role else { return Err(Error::WrongService) };
+        stream.config = Some(Box::new(config.in_range()));
+        self.mark_ready(id);
+        self.settle(id);
+        Ok(())
+    }
+
+    /// What is chosen about the connection of this queue pair.
+    #[must_use]
+    pub fn tcp(&self, id: QueuePairId) -> Option<&TcpConfig> {
+        Some(self.known(id)?.tcp_config(&self.config.tcp))
     }
 
     /// Gives an idle queue pair its connection.
@@ -77,6 +104,9 @@ impl Adapter {
         listener: Option<ListenerId>,
     ) {
         let ends @ (local, remote) = (tcb.local, tcb.remote);
+        // RFC 6437, 3: hard to guess, and different for each connection.
+        let label = (self.secret.hash(local, remote) >> 40) as u32 & 0xf_ffff;
+        let label = label.max(1);
         let Some(pair) = self.known_mut(id) else { return };
         let Role::Stream(stream) = &mut pair.role else { return };
         stream.phase = Phase::Open(Box::new(Connection {
@@ -84,6 +114,7 @@ impl Adapter {
             link: route.link,
             next_hop: route.next_hop,
             addresses: checksum::pseudo_header(local.ip(), remote.ip(), protocol::TCP),
+            label,
             listener,
         }));
         self.demux.connections.insert(ends, id.index);

@@ -160,19 +160,34 @@ impl Openings {
         self.table.get_mut(index)
     }
 
-    /// Enters one; says whether another had to make room.
-    pub(super) fn insert(&mut self, opening: Opening) -> (Option<u32>, bool) {
+    /// Is there room for one more, or does a stranger have to be answered without?
+    pub(super) fn has_room(&self) -> bool {
+        self.table.has_room()
+    }
+
+    /// Enters one that is proved; says whether one that is not had to make room. Nobody
+    /// who is proved makes room for anybody.
+    pub(super) fn insert_proved(&mut self, opening: Opening) -> (Option<u32>, bool) {
         let is_full = !self.table.has_room();
-        // All wait equally long for their first answer: the one whose time is up
-        // first is the one that has waited longest.
-        if is_full && let Some((_, oldest)) = self.timers.first() {
-            self.remove(oldest);
+        if is_full {
+            let is_unproved =
+                |index: &u32| self.table.get(*index).is_some_and(|known| known.proof.is_none());
+            let stranger = self.table.indices().find(is_unproved);
+            if let Some(stranger) = stranger {
+                self.remove(stranger);
+            }
         }
+        let index = self.insert(opening);
+        (index, is_full && index.is_some())
+    }
+
+    /// Enters one, where there is room.
+    pub(super) fn insert(&mut self, opening: Opening) -> Option<u32> {
         let (ends, deadline) = (opening.ends(), opening.half.deadline());
-        let Some((index, _)) = self.table.insert(opening) else { return (None, is_full) };
+        let (index, _) = self.table.insert(opening)?;
         self.by_ends.insert(ends, index);
         self.timers.set(index, deadline);
-        (Some(index), is_full)
+        Some(index)
     }
 
     pub(super) fn remove(&mut self, index: u32) -> Option<Opening> {
@@ -259,6 +274,13 @@ impl TimeWaits {
         if let Some(rest) = self.table.get_mut(index) {
             rest.until = until;
             self.timers.set(index, until);
+        }
+    }
+
+    /// Something that is no end was answered.
+    pub(super) fn note_answer(&mut self, index: u32, now: Instant) {
+        if let Some(rest) = self.table.get_mut(index) {
+            rest.answered_at = Some(now);
         }
     }
 

@@ -137,7 +137,8 @@ impl Adapter {
     #[inline]
     pub(super) fn mark_ready(&mut self, id: QueuePairId) {
         let Some(pair) = self.pairs.named_mut(id.index, id.generation) else { return };
-        if pair.is_ready || pair.is_parked {
+        let waits = pair.is_parked && matches!(pair.role, Role::Stream(_));
+        if pair.is_ready || waits {
             return;
         }
         let link = match &pair.role {

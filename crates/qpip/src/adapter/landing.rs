@@ -187,6 +187,7 @@ impl Adapter {
                 }
             };
             if is_told {
+                landfall_placement::trace!(?event);
                 self.events.push_back(event);
             }
         }
@@ -198,7 +199,8 @@ impl Adapter {
     pub(super) fn set_timer(&mut self, id: QueuePairId) {
         let Some(pair) = self.pairs.named(id.index, id.generation) else { return };
         let Some(connection) = pair.connection() else { return };
-        let Some(wanted) = connection.tcb.poll_timeout(&self.config.tcp) else { return };
+        let config = pair.tcp_config(&self.config.tcp);
+        let Some(wanted) = connection.tcb.poll_timeout(config) else { return };
         let is_early = self.pair_timers.key_of(id.index).is_some_and(|at| at <= wanted.at);
         if !is_early {
             self.pair_timers.set(id.index, wanted.at);

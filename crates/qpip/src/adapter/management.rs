@@ -246,7 +246,7 @@ impl Adapter {
         if connection.tcb.is_closed() {
             return;
         }
-        if let Some(draft) = connection.tcb.abort(reason, queues) {
+        if let Some(draft) = connection.tcb.abort(now, reason, queues) {
             self.say_draft(now, id, &draft);
         }
     }
@@ -299,10 +299,11 @@ impl Adapter {
     fn time_out_pair(&mut self, now: Instant, index: u32) {
         let id = QueuePairId::new(index, self.pairs.generation(index));
         let pair = self.pairs.get_mut(index);
-        let Some((connection, queues)) = pair.and_then(QueuePair::connection_mut) else { return };
-        let due = connection.tcb.poll_timeout(&self.config.tcp);
+        let configured = pair.and_then(|pair| pair.configured_mut(&self.config.tcp));
+        let Some((connection, queues, config)) = configured else { return };
+        let due = connection.tcb.poll_timeout(config);
         if due.is_some_and(|timeout| timeout.at <= now) {
-            let reset = connection.tcb.handle_timeout(now, &self.config.tcp, queues);
+            let reset = connection.tcb.handle_timeout(now, config, queues);
             if let Some(draft) = reset {
                 self.say_draft(now, id, &draft);
             }

@@ -57,7 +57,7 @@ pub use queue_pair::{QueuePairSetup, Service};
 
 use crate::ip::answer::Limiter;
 use crate::ip::path_mtu::{self, PathMtus};
-use crate::tcp::Secret;
+use crate::tcp::{Cookies, Secret};
 use crate::work::{Completion, CompletionQueueId, ListenerId, QueuePairId};
 use completion_queue::CompletionQueues;
 use delegation::Delegation;
@@ -80,6 +80,7 @@ pub struct Adapter {
     config: Config,
     random: Random,
     secret: Secret,
+    cookies: Cookies,
     refusals: Refusals,
     stats: Stats,
     events: VecDeque<Event>,
@@ -122,6 +123,7 @@ impl Adapter {
         let mtus = path_mtu::Config { capacity: config.path_mtus, ..path_mtu::Config::default() };
         Self {
             secret: Secret::new(&mut random),
+            cookies: Cookies::new(&mut random),
             refusals: Refusals::new(),
             stats: Stats::default(),
             events: VecDeque::new(),

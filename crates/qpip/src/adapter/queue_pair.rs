@@ -6,7 +6,7 @@ use landfall_placement::InternetSum;
 
 use super::udp::Datagrams;
 use crate::queue::{Done, Queues};
-use crate::tcp::{Mapping, Tcb};
+use crate::tcp::{Mapping, Tcb, TcpConfig};
 use crate::work::{CompletionQueueId, DomainId, ListenerId, Operation, QueuePairId};
 
 /// What a queue pair speaks.
@@ -66,6 +66,8 @@ pub(super) struct Stream {
     pub(super) mapping: Mapping,
     pub(super) queues: Queues,
     pub(super) phase: Phase,
+    /// What was chosen for this connection alone.
+    pub(super) config: Option<alloc::boxed::Box<TcpConfig>>,
 }
 
 /// How far its connection is.
@@ -89,6 +91,8 @@ pub(super) struct Connection {
     pub(super) next_hop: IpAddr,
     /// The sum over the addresses and the protocol.
     pub(super) addresses: InternetSum,
+    /// The label of its packets (RFC 6437): 20 bits, never zero.
+    pub(super) label: u32,
     /// The listener that it came to.
     pub(super) listener: Option<ListenerId>,
 }
@@ -101,6 +105,7 @@ impl QueuePair {
                 mapping,
                 queues: Queues::new(send, receive),
                 phase: Phase::Idle,
+                config: None,
             }),
             Service::Udp => Role::Datagrams(Datagrams::new(send, receive)),
         };
@@ -152,6 +157,29 @@ impl QueuePair {
     pub(super) fn connection(&self) -> Option<&Connection> {
         match &self.role {
             Role::Stream(Stream { phase: Phase::Open(connection), .. }) => Some(connection),
+            _ => None,
+        }
+    }
+
+    /// What is chosen about its connection.
+    #[inline]
+    pub(super) fn tcp_config<'a>(&'a self, usual: &'a TcpConfig) -> &'a TcpConfig {
+        match &self.role {
+            Role::Stream(stream) => stream.config.as_deref().unwrap_or(usual),
+            Role::Datagrams(_) => usual,
+        }
+    }
+
+    /// The connection, the queues that it works on, and what is chosen about it.
+    #[inline]
+    pub(super) fn configured_mut<'a>(
+        &'a mut self,
+        usual: &'a TcpConfig,
+    ) -> Option<(&'a mut Connection, &'a mut Queues, &'a TcpConfig)> {
+        match &mut self.role {
+            Role::Stream(Stream { phase: Phase::Open(connection), queues, config, .. }) => {
+                Some((connection, queues, config.as_deref().unwrap_or(usual)))
+            }
             _ => None,
         }
     }

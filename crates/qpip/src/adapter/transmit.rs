@@ -98,6 +98,8 @@ impl Adapter {
                 Turn::Again => self.mark_ready(id),
                 Turn::Waits => {
                     self.park(link, id);
+                    // Datagrams behind the one that waits may be for others.
+                    self.mark_ready(id);
                     // The question for the neighbour is the next to leave.
                     if let Some(transmit) = self.next_control(now, link, head) {
                         return Some(transmit);
@@ -119,7 +121,9 @@ impl Adapter {
         from: &mut Spans,
     ) -> Turn {
         let Some(pair) = self.pairs.named_mut(id.index, id.generation) else { return Turn::Idle };
-        let Some((connection, queues)) = pair.connection_mut() else { return Turn::Idle };
+        let Some((connection, queues, config)) = pair.configured_mut(&self.config.tcp) else {
+            return Turn::Idle;
+        };
         let known = &mut self.links[link];
         let station = match known.neighbours.lookup(now, connection.next_hop) {
             Found::Station(station) => Some(station),
@@ -139,7 +143,7 @@ impl Adapter {
             connection,
         );
         let tcp = &mut connection.tcb;
-        let Some(draft) = tcp.poll_transmit(now, &room, &self.config.tcp, queues, from) else {
+        let Some(draft) = tcp.poll_transmit(now, &room, config, queues, from) else {
             self.settle(id);
             return Turn::Idle;
         };
@@ -167,7 +171,9 @@ impl Adapter {
         head: &mut [u8],
         from: &Spans,
     ) -> Option<Transmit> {
-        let connection = self.pairs.get(id.index)?.connection()?;
+        let pair = self.pairs.get(id.index)?;
+        let connection = pair.connection()?;
+        let config = pair.tcp_config(&self.config.tcp);
         let (local, remote) = (connection.tcb.local, connection.tcb.remote);
         let own = self.links[link].station()?.mac;
         let mut header = [0; tcp::LEN_MAX];
@@ -175,7 +181,8 @@ impl Adapter {
         let sum = checksum::with_len(connection.addresses, header_len + draft.payload);
         let len = header_of(draft, local, remote).write(&mut header, sum)?;
         let mut envelope = Envelope::new((own, local.ip()), (station, remote.ip()), protocol::TCP);
-        envelope.traffic_class = draft.ecn as u8;
+        envelope.traffic_class = config.dscp << 2 | draft.ecn as u8;
+        envelope.flow_label = if config.flow_label { connection.label } else { 0 };
         // A message that is one segment cannot be made shorter: where a link on
         // the way carries less, routers may cut it.
         envelope.dont_fragment = !draft.is_message;
@@ -250,7 +257,10 @@ impl Adapter {
         }
         let station = match self.links[link].neighbours.lookup(now, way.next_hop) {
             Found::Station(station) => station,
-            Found::Waiting => return Turn::Waits,
+            Found::Waiting => {
+                datagrams.outbound.wait();
+                return Turn::Waits;
+            }
             Found::Unreachable => {
                 datagrams.outbound.fail(Status::Unreachable);
                 self.settle(id);
@@ -315,15 +325,17 @@ impl Adapter {
     /// Sends a segment of a connection beside its turn: a reset, for which no
     /// turn may come any more.
     pub(super) fn say_draft(&mut self, now: Instant, id: QueuePairId, draft: &Draft) {
-        let Some(connection) = self.pairs.get(id.index).and_then(|pair| pair.connection()) else {
-            return;
-        };
+        let Some(pair) = self.pairs.get(id.index) else { return };
+        let Some(connection) = pair.connection() else { return };
         let (link, next_hop) = (connection.link, connection.next_hop);
         let ends = (connection.tcb.local, connection.tcb.remote);
+        let config = pair.tcp_config(&self.config.tcp);
+        let label = if config.flow_label { connection.label } else { 0 };
+        let marks = (config.dscp, label);
         if let Some(known) = self.links.get_mut(link)
             && let Found::Station(station) = known.neighbours.lookup(now, next_hop)
         {
-            self.say_to(link, station, ends, draft);
+            self.say_marked(link, station, ends, marks, draft);
         }
     }
 
@@ -332,13 +344,26 @@ impl Adapter {
         &mut self,
         link: usize,
         station: Mac,
+        ends: (SocketAddr, SocketAddr),
+        draft: &Draft,
+    ) {
+        self.say_marked(link, station, ends, (0, 0), draft);
+    }
+
+    /// The same with a code point and the label of a flow.
+    fn say_marked(
+        &mut self,
+        link: usize,
+        station: Mac,
         (local, remote): (SocketAddr, SocketAddr),
+        (dscp, label): (u8, u32),
         draft: &Draft,
     ) {
         let Some(own) = self.links.get(link).and_then(Link::station) else { return };
         let mut envelope =
             Envelope::new((own.mac, local.ip()), (station, remote.ip()), protocol::TCP);
-        envelope.traffic_class = Ecn::NotCapable as u8;
+        envelope.traffic_class = dscp << 2 | Ecn::NotCapable as u8;
+        envelope.flow_label = label;
         let header = header_of(draft, local, remote);
         self.queue_control(link, |into| write_sealed(&envelope, &header, into));
     }
@@ -387,8 +412,11 @@ impl Adapter {
     fn park(&mut self, link: usize, id: QueuePairId) {
         let Some(pair) = self.pairs.named_mut(id.index, id.generation) else { return };
         pair.is_parked = true;
+        let is_stream = matches!(pair.role, Role::Stream(_));
         let parked = &mut self.links[link].parked;
-        parked.push(id);
+        if is_stream || !parked.contains(&id) {
+            parked.push(id);
+        }
         if parked.len() > self.config.queue_pairs {
             let pairs = &self.pairs;
             parked.retain(|id| pairs.named(id.index, id.generation).is_some());
@@ -418,6 +446,7 @@ impl Adapter {
                 }
             }
             Role::Datagrams(datagrams) => {
+                datagrams.outbound.retry();
                 let own = datagrams.local.map(|local| local.ip());
                 let own = own.filter(|ip| !ip.is_unspecified());
                 while let Some(next) = datagrams.outbound.next() {

@@ -31,7 +31,7 @@ impl Datagrams {
             outbound: Outbound {
                 requests: VecDeque::new(),
                 depth: send_depth,
-                left: 0,
+                next: 0,
                 first: 0,
                 is_flushed: false,
             },
@@ -79,8 +79,8 @@ struct Outgoing {
 pub(super) struct Outbound {
     requests: VecDeque<Outgoing>,
     depth: u32,
-    /// So many of them have left.
-    left: usize,
+    /// The one that is sent next: all in front of it have left, or wait for a neighbour.
+    next: usize,
     /// The number of the first one.
     first: u32,
     is_flushed: bool,
@@ -108,27 +108,48 @@ impl Outbound {
     /// The datagram that is sent next.
     #[inline]
     pub(super) fn next(&self) -> Option<Next<'_>> {
-        let Outgoing { to, gather, .. } = self.requests.get(self.left)?;
-        let number = self.first.wrapping_add(self.left as u32);
+        let Outgoing { to, gather, .. } = self.requests.get(self.next)?;
+        let number = self.first.wrapping_add(self.next as u32);
         (!self.is_flushed).then_some(Next { number, to: *to, gather })
     }
 
     /// The next datagram leaves: drivers read its memory, so many times.
     #[inline]
     pub(super) fn begin(&mut self, holds: u32) {
-        if let Some(request) = self.requests.get_mut(self.left) {
+        if let Some(request) = self.requests.get_mut(self.next) {
             request.holds = holds;
             request.status = Some(Status::Success);
-            self.left += 1;
+        }
+        self.go_on();
+    }
+
+    /// The next datagram waits for a neighbour, and those behind it do not: no order is
+    /// promised, and they may be for others.
+    pub(super) fn wait(&mut self) {
+        self.next = (self.next + 1).min(self.requests.len());
+        self.go_on();
+    }
+
+    /// Those that wait for a neighbour are sent next.
+    pub(super) fn retry(&mut self) {
+        self.next = 0;
+        self.go_on();
+    }
+
+    /// The next one is one that has not left.
+    #[inline]
+    fn go_on(&mut self) {
+        while self.requests.get(self.next).is_some_and(|request| request.status.is_some()) {
+            self.next += 1;
         }
     }
 
     /// The next datagram cannot leave.
     pub(super) fn fail(&mut self, status: Status) {
-        if let Some(request) = self.requests.get_mut(self.left) {
+        if let Some(request) = self.requests.get_mut(self.next) {
             request.status = Some(status);
-            self.left += 1;
         }
+        self.go_on();
     }
 
     /// One of the transmissions of this datagram is over.
@@ -153,7 +174,7 @@ impl Outbound {
         }
         let Outgoing { id, gather, .. } = self.requests.pop_front()?;
         self.first = self.first.wrapping_add(1);
-        self.left = self.left.saturating_sub(1);
+        self.next = self.next.saturating_sub(1);
         let len = if status.is_success() { gather.len() } else { 0 };
         Some(Done {
             id,

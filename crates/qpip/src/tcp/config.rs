@@ -66,17 +66,28 @@ pub struct TcpConfig {
     /// Nothing acknowledged for so long, and the connection is given up
     /// (RFC 9293, 3.8.3, R2).
     pub give_up_after: Duration,
-    /// So often an opening is repeated before it is given up.
+    /// So often an opening is repeated before it is given up: after one second, two,
+    /// four, and so on up to 64. As by default it is given up after three minutes
+    /// (RFC 1122, 4.2.3.5). The answer to an opening is repeated five times at most.
     pub opening_retries: u8,
     /// Whether and how the other side is asked whether it is still there.
     pub keep_alive: Option<KeepAlive>,
     /// How long a connection that we have closed waits for the other side to
-    /// close too.
+    /// close too, where no request to receive is posted. Who receives may wait for as
+    /// long as it likes.
     pub finish_within: Duration,
     /// How long TIME-WAIT lasts (twice the lifetime of a segment).
     pub time_wait: Duration,
     /// So many bytes are under way at most.
     pub most_under_way: u32,
+    /// The code point for differentiated services (RFC 2474) of what is sent, below 64.
+    pub dscp: u8,
+    /// Packets of IPv6 have a label that is the same for all of a connection and differs
+    /// between connections (RFC 6437), so that routers spread them over several links.
+    pub flow_label: bool,
+    /// A short segment waits while an earlier one is not acknowledged (Nagle's algorithm,
+    /// RFC 9293, 3.7.4). Off: a message that was posted leaves.
+    pub corks: bool,
 }
 
 impl Default for TcpConfig {
@@ -90,11 +101,14 @@ impl Default for TcpConfig {
             acknowledge_after: Duration::from_millis(20),
             least_timeout: Duration::from_millis(200),
             give_up_after: Duration::from_secs(300),
-            opening_retries: 6,
+            opening_retries: 7,
             keep_alive: None,
             finish_within: Duration::from_secs(60),
             time_wait: Duration::from_secs(60),
             most_under_way: 64 << 20,
+            dscp: 0,
+            flow_label: true,
+            corks: false,
         }
     }
 }
@@ -108,6 +122,7 @@ impl TcpConfig {
         self.acknowledge_after = limit(self.acknowledge_after, 500);
         self.least_timeout = limit(self.least_timeout, 60_000).max(Duration::from_millis(1));
         self.most_under_way = self.most_under_way.clamp(65_535, 1 << 30);
+        self.dscp &= 63;
         self
     }
 

@@ -119,11 +119,11 @@ impl Tcb {
     ) -> Result<(), Refusal> {
         let at = self.receiver.position_of(segment.seq);
         if self.is_from_the_past(now, segment) {
-            self.receiver.owe_now();
+            self.answer_unacceptable(now, segment);
             return Err(Refusal::Duplicate);
         }
         if !self.receiver.is_acceptable(at, segment.len()) {
-            return self.refuse_outside(at, segment);
+            return self.refuse_outside(now, at, segment);
         }
         if segment.has(Flags::RST) {
             return self.handle_reset(now, at, queues);
@@ -155,7 +155,7 @@ impl Tcb {
     }
 
     /// It does not touch the window: they do not know what we have.
-    fn refuse_outside(&mut self, at: i64, segment: &Segment) -> Result<(), Refusal> {
+    fn refuse_outside(&mut self, now: Instant, at: i64, segment: &Segment) -> Result<(), Refusal> {
         if segment.has(Flags::RST) {
             return Err(Refusal::OutOfBounds);
         }
@@ -164,9 +164,24 @@ impl Tcb {
         if is_answer && segment.has(Flags::SYN | Flags::ACK) {
             return Ok(());
         }
-        self.receiver.owe_now();
+        self.answer_unacceptable(now, segment);
         let is_before = at + i64::from(segment.len()) <= self.receiver.next() as i64;
+        if is_before && !segment.has(Flags::SYN) {
+            self.receiver.note_old(at, segment.payload);
+        }
         Err(if is_before { Refusal::Duplicate } else { Refusal::OutOfBounds })
+    }
+
+    /// RFC 9293, 3.10.7.4: what is not acceptable is acknowledged. Data is each time: it
+    /// comes again because an acknowledgement was lost. All else may be the answer of a
+    /// stack that takes ours for as unacceptable: two of them must not go on for ever, nor
+    /// may a stranger draw one for each opening (RFC 5961, 7).
+    fn answer_unacceptable(&mut self, now: Instant, segment: &Segment) {
+        if segment.len() > 0 && !segment.has(Flags::SYN) {
+            self.receiver.owe_now();
+        } else {
+            self.challenge(now);
+        }
     }
 
     /// RFC 5961, 3.2: only the very next number resets.
@@ -186,12 +201,11 @@ impl Tcb {
 
     /// Says where we are, to whoever is on the other side, but not too often.
     fn challenge(&mut self, now: Instant) {
-        let (since, count) = &mut self.challenges;
-        if now.since(*since) >= CHALLENGE_SPAN {
-            (*since, *count) = (now, 0);
+        if now.since(self.challenged) >= CHALLENGE_SPAN {
+            (self.challenged, self.challenges) = (now, 0);
         }
-        if *count < MOST_CHALLENGES {
-            *count += 1;
+        if self.challenges < MOST_CHALLENGES {
+            self.challenges += 1;
             self.receiver.owe_now();
         }
     }
@@ -208,14 +222,16 @@ impl Tcb {
         let at = self.receiver.position_of(segment.seq);
         if self.state == State::SynReceived {
             if self.sender.position_of(segment.ack) != 1 {
-                let reset = self.bare(Flags::RST, segment.ack);
+                let reset = self.reset(now, Flags::RST, segment.ack);
                 return Ok(Some(reset));
             }
             self.become_open(now);
         }
         self.heard = now;
         self.alive_probes = 0;
-        self.sender.heard(now);
+        // Where messages wait for memory nothing is acknowledged, however long it takes: who
+        // answers is there all the same.
+        self.sender.heard(now, !matches!(self.mapping, Mapping::Stream));
         self.take_ecn(segment);
         let told = self.receiver.told() as i64;
         if let (Some(stamps), Some((value, _))) = (&mut self.stamps, segment.options.timestamp)
@@ -237,6 +253,7 @@ impl Tcb {
             }
         }
         self.take_fin(now, segment, at, config, queues);
+        self.limit_half_close(now, config, queues);
         Ok(self.last_words(now, queues))
     }
 
@@ -278,6 +295,7 @@ impl Tcb {
             is_bare: segment.len() == 0,
             echo: self.echoed(now, segment),
             is_marked: self.ecn.is_on && segment.has(Flags::ECE) && !segment.has(Flags::SYN),
+            asks_again: segment.len() == 0 && segment.has(Flags::PSH),
         };
         let outcome = self.sender.handle_ack(now, &ack, &segment.options.sack);
         if outcome.reduced {
@@ -333,7 +351,8 @@ impl Tcb {
         let expected = self.terms.local_first.wrapping_add(1);
         let acknowledges = segment.has(Flags::ACK);
         if acknowledges && segment.ack != expected {
-            let reset = (!segment.has(Flags::RST)).then(|| self.bare(Flags::RST, segment.ack));
+            let reset =
+                (!segment.has(Flags::RST)).then(|| self.reset(now, Flags::RST, segment.ack));
             return if reset.is_some() { Ok(reset) } else { Err(Refusal::WrongKey) };
         }
         if segment.has(Flags::RST) {
@@ -346,7 +365,7 @@ impl Tcb {
             return Err(Refusal::Unexpected);
         }
         let offset = self.terms.stamps.map_or(0, |(offset, _)| offset);
-        let terms = Terms::agree(config, self.terms.local_first, offset, segment);
+        let terms = Terms::agree(config, (self.terms.local_first, offset), self.remote, segment);
         let offered = u64::from(super::receiver::Receiver::first_window(&queues.receive));
         self.agree(now, config, terms, offered);
         if acknowledges {
@@ -359,6 +378,7 @@ impl Tcb {
                 is_bare: false,
                 echo: None,
                 is_marked: false,
+                asks_again: false,
             };
             self.sender.handle_ack(now, &ack, &segment.options.sack);
         } else {
@@ -382,6 +402,16 @@ impl Tcb {
                 let oldest = self.sender.acknowledged() as i64;
                 position >= oldest && position < self.sender.flight.next() as i64
             }
+        }
+    }
+
+    /// The segment with this number was too long for the path, and so were those behind
+    /// it: they leave again at once, in shorter ones (RFC 1191, 6.4).
+    pub(crate) fn handle_shorter_path(&mut self, now: Instant, number: u32) {
+        if let Ok(position) = u64::try_from(self.sender.position_of(number))
+            && self.state.is_synchronized()
+        {
+            self.sender.send_again_from(now, position);
         }
     }
 

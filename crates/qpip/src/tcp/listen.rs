@@ -35,8 +35,8 @@ impl Terms {
     /// What follows from what we would have and what they say in their opening.
     pub(crate) fn agree(
         config: &TcpConfig,
-        local_first: u32,
-        clock_offset: u32,
+        (local_first, clock_offset): (u32, u32),
+        remote: SocketAddr,
         segment: &Segment,
     ) -> Self {
         let options = &segment.options;
@@ -53,12 +53,16 @@ impl Terms {
             remote_first: segment.seq,
             local_scale: scales.map_or(0, |(ours, _)| ours),
             remote_scale: scales.map_or(0, |(_, theirs)| theirs),
-            // RFC 9293, 3.7.1: without the option, 536.
-            remote_mss: options.mss.unwrap_or(536).max(64),
+            remote_mss: options.mss.unwrap_or_else(|| Self::usual_mss(remote)).max(64),
             sack: config.sack && options.sack_permitted,
             stamps: stamps.map(|(value, _)| (clock_offset, value)),
             ecn: config.ecn && asks,
         }
+    }
+
+    /// RFC 9293, 3.7.1: the largest segment of who doesn't say how long it may be.
+    pub(crate) const fn usual_mss(remote: SocketAddr) -> u16 {
+        if remote.is_ipv4() { 536 } else { 1_220 }
     }
 
     /// The options of an answer: what was asked for and agreed to.
@@ -86,7 +90,8 @@ pub(crate) struct HalfOpen {
     pub(crate) offered: u16,
     /// The largest segment that we want.
     mss: u16,
-    answered_at: Instant,
+    /// When it was first answered; nothing where that was not kept.
+    answered_at: Option<Instant>,
     tries: u8,
     deadline: Instant,
     is_answer_due: bool,
@@ -110,6 +115,9 @@ pub(crate) enum Heard {
 }
 
 const FIRST_TIMEOUT: Duration = Duration::from_secs(1);
+/// An answer is repeated no more often, for about a minute: who asked asks again, and
+/// strangers who do not fill the table.
+const MOST_ANSWERS: u8 = 5;
 
 impl HalfOpen {
     pub(crate) fn new(
@@ -121,7 +129,8 @@ impl HalfOpen {
         (offered, mss): (u16, u16),
     ) -> Self {
         let first = secret.first_number(now, local, remote);
-        let terms = Terms::agree(config, first, secret.clock_offset(local, remote), segment);
+        let numbers = (first, secret.clock_offset(local, remote));
+        let terms = Terms::agree(config, numbers, remote, segment);
         let is_scaled = config.scale().is_some() && segment.options.window_scale.is_some();
         Self {
             local,
@@ -130,10 +139,31 @@ impl HalfOpen {
             is_scaled,
             offered,
             mss,
-            answered_at: now,
+            answered_at: None,
             tries: 0,
             deadline: now + FIRST_TIMEOUT,
             is_answer_due: true,
+        }
+    }
+
+    /// A connection whose opening was answered without keeping anything, and is proved.
+    pub(crate) fn proved(
+        now: Instant,
+        (local, remote): (SocketAddr, SocketAddr),
+        terms: Terms,
+        (offered, mss): (u16, u16),
+    ) -> Self {
+        Self {
+            local,
+            remote,
+            terms,
+            is_scaled: terms.local_scale > 0 || terms.remote_scale > 0,
+            offered,
+            mss,
+            answered_at: None,
+            tries: 0,
+            deadline: now + FIRST_TIMEOUT,
+            is_answer_due: false,
         }
     }
 
@@ -143,7 +173,7 @@ impl HalfOpen {
             return None;
         }
         if self.tries == 0 {
-            self.answered_at = now;
+            self.answered_at = Some(now);
         }
         let ecn = if self.terms.ecn { Flags::ECE } else { Flags::NONE };
         Some(Draft {
@@ -185,7 +215,12 @@ impl HalfOpen {
 
     /// How long the answer took to be acknowledged, if it was sent once.
     pub(crate) fn round_trip(&self, now: Instant) -> Option<Duration> {
-        (self.tries == 0).then(|| now.since(self.answered_at))
+        self.answered_at.filter(|_| self.tries == 0).map(|at| now.since(at))
+    }
+
+    /// Was the answer sent more than once?
+    pub(crate) const fn was_repeated(&self) -> bool {
+        self.tries > 0
     }
 
     pub(crate) const fn deadline(&self) -> Instant {
@@ -201,7 +236,7 @@ impl HalfOpen {
         self.tries += 1;
         self.deadline = now + FIRST_TIMEOUT * (1 << self.tries.min(6));
         self.is_answer_due = true;
-        self.tries <= config.opening_retries
+        self.tries <= config.opening_retries.min(MOST_ANSWERS)
     }
 }
 

@@ -13,10 +13,11 @@
 //! | `input`, `output` | what a segment does to it, and what the network says; what is said next |
 //! | `receiver` (`layout`, `ranges`) | what has come, and where it lies |
 //! | `sender` (`flight`, `rack`, `rtt`, `congestion`) | what was sent, what of it is lost, how much more may go |
-//! | `listen` | connections before and after they have a queue pair |
+//! | `listen`, `cookie` | connections before and after they have a queue pair |
 
 pub(crate) mod config;
 pub(crate) mod congestion;
+mod cookie;
 pub(crate) mod flight;
 mod input;
 mod layout;
@@ -34,6 +35,7 @@ pub(crate) mod tcb;
 mod tests;
 
 pub(crate) use config::{Mapping, TcpConfig};
+pub(crate) use cookie::Cookies;
 pub(crate) use listen::{HalfOpen, Heard, Secret};
 pub(crate) use receiver::Claim;
 pub(crate) use segment::{Draft, Room, Segment};

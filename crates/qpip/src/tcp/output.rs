@@ -34,10 +34,11 @@ impl Tcb {
         }
         // What came is told first where there is more to it than a number:
         // blocks do not fit beside a full payload.
-        if self.receiver.is_owed_now() && self.receiver.has_blocks() {
+        let says_more = self.receiver.has_blocks() || self.receiver.asks_again();
+        if self.receiver.is_owed_now() && says_more {
             return Some(self.say_acknowledgement(now, queues));
         }
-        if let Some(draft) = self.say_data(now, room, queues, from) {
+        if let Some(draft) = self.say_data(now, room, config, queues, from) {
             return Some(draft);
         }
         if core::mem::take(&mut self.is_probe_due)
@@ -63,6 +64,11 @@ impl Tcb {
             hold: Hold::default(),
             ecn: Ecn::NotCapable,
         }
+    }
+
+    /// A reset. Where both sides send timestamps it has one, too (RFC 7323, 3.2).
+    pub(super) fn reset(&self, now: Instant, flags: Flags, seq: u32) -> Draft {
+        Draft { options: self.plain_options(now), ..self.bare(flags, seq) }
     }
 
     fn say_opening(&mut self, now: Instant, config: &TcpConfig, queues: &Queues) -> Option<Draft> {
@@ -102,10 +108,11 @@ impl Tcb {
         &mut self,
         now: Instant,
         room: &Room,
+        config: &TcpConfig,
         queues: &mut Queues,
         from: &mut Spans,
     ) -> Option<Draft> {
-        let sizes = self.sizes(room);
+        let sizes = self.sizes(room, config.corks);
         let posted = Posted { end: queues.send.end(), is_last: self.is_shut };
         let is_stream = matches!(self.mapping, Mapping::Stream);
         let plan = self.sender.plan(now, posted, sizes, |position| {
@@ -195,8 +202,11 @@ impl Tcb {
             }
         }
         let echo = if self.ecn.echoes { Flags::ECE } else { Flags::NONE };
+        // Nobody else sets PSH where there is no payload, and whoever gets it sees
+        // nothing in it but an acknowledgement; a queue pair sends again.
+        let again = if self.receiver.asks_again() { Flags::PSH } else { Flags::NONE };
         let window = self.receiver.window(&queues.receive);
-        let draft = self.bare(Flags::ACK | echo, self.sender.next_number());
+        let draft = self.bare(Flags::ACK | echo | again, self.sender.next_number());
         self.receiver.acknowledged();
         Draft { window, options, ..draft }
     }
@@ -210,7 +220,7 @@ impl Tcb {
     }
 
     /// How much a segment may hold now.
-    fn sizes(&self, room: &Room) -> Sizes {
+    fn sizes(&self, room: &Room, corks: bool) -> Sizes {
         let options = self.header_len() - HEADER;
         let wanted = u32::from(self.terms.remote_mss);
         let mss = room.packet.saturating_sub(HEADER).min(wanted).saturating_sub(options).max(1);
@@ -219,6 +229,6 @@ impl Tcb {
         let pieces = u64::from(room.pieces.max(1));
         let most = u64::from(most).min(u64::from(mss) * pieces).max(u64::from(mss)) as u32;
         let most = if most > mss { most / mss * mss } else { mss };
-        Sizes { mss, most, whole_messages }
+        Sizes { mss, most, whole_messages, corks }
     }
 }

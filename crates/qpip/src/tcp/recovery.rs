@@ -1,5 +1,7 @@
 //! What acknowledgements, and their absence, do to the [`Sender`].
 
+use alloc::boxed::Box;
+
 use landfall_placement::{Duration, Instant};
 
 use super::config::TcpConfig;
@@ -24,6 +26,8 @@ pub(super) struct Ack {
     pub(super) echo: Option<Instant>,
     /// The network marked what we sent.
     pub(super) is_marked: bool,
+    /// What it had no memory for may come again.
+    pub(super) asks_again: bool,
 }
 
 impl Sender {
@@ -42,7 +46,7 @@ impl Sender {
             self.progress_at = now;
             self.rtt.end_back_off();
             self.persists = 0;
-            self.repeats = 0;
+            self.forget_repeats(delivered.acknowledged);
         }
         self.measure(now, &delivered);
         if delivered.bytes > 0 {
@@ -50,12 +54,15 @@ impl Sender {
         }
         let is_repair = self.take_probe_answer(ack, duplicate, is_repeat);
         self.undo_mistake(ack, &delivered);
-        let (lost, late) = self.find_lost(now, is_repeat, &delivered);
+        let (mut lost, late) = self.find_lost(now, is_repeat, &delivered);
         if (lost > 0 || is_repair) && matches!(self.recovery, Recovery::No) {
             self.enter_recovery(&before);
         }
         let reduced = self.take_mark(ack, &before);
         self.grow(now, ack, &delivered, &before, lost);
+        if ack.asks_again && ack.upto == self.acknowledged() && !self.flight.is_empty() {
+            lost += self.send_again(now);
+        }
         // A repetition does not put the time-out off (RFC 6298, 5.3): who asks our closed
         // window again and again says nothing else.
         if delivered.bytes > 0 || lost > 0 || late.is_some() {
@@ -177,8 +184,13 @@ impl Sender {
             return self.rack.detect(now, &mut self.flight, &path, is_recovering);
         }
         // RFC 6582: three repetitions, and each acknowledgement in a recovery
-        // that does not end it, say that the first segment is lost.
-        self.repeats += u32::from(is_repeat);
+        // that does not end it, say that the first segment is lost. After a time-out
+        // repetitions say nothing: they may be of what was sent again.
+        let may_count = is_repeat && !matches!(self.recovery, Recovery::Loss { .. });
+        let most = self.flight.outstanding().div_ceil(u64::from(self.mss)).saturating_sub(1);
+        if may_count && u64::from(self.repeats) < most {
+            self.repeats += 1;
+        }
         let is_partial = match self.recovery {
             Recovery::Fast { end, .. } => delivered.acknowledged > 0 && self.acknowledged() < end,
             Recovery::No => is_repeat && self.repeats == 3,
@@ -188,6 +200,44 @@ impl Sender {
         let Some(start) = first.map(super::flight::Record::start) else { return (0, None) };
         let end = start + u64::from(self.mss);
         (self.flight.mark_lost(start..end), None)
+    }
+
+    /// Something new was acknowledged. Of the segments that repetitions told of it
+    /// covers some: all but the one that was missing.
+    fn forget_repeats(&mut self, acknowledged: u64) {
+        let is_partial = match self.recovery {
+            Recovery::Fast { end, .. } => self.acknowledged() < end,
+            Recovery::No | Recovery::Loss { .. } => false,
+        };
+        let segments = acknowledged.div_ceil(u64::from(self.mss)).saturating_sub(1);
+        let covered =
+            if is_partial { u32::try_from(segments).unwrap_or(u32::MAX) } else { u32::MAX };
+        self.repeats = self.repeats.saturating_sub(covered);
+    }
+
+    /// The other side had no memory for what came, and has some now. Nothing was
+    /// congested and nothing got lost; what left long enough ago leaves again at once.
+    fn send_again(&mut self, now: Instant) -> u64 {
+        self.progress_at = now;
+        self.rtt.end_back_off();
+        if matches!(self.recovery, Recovery::Loss { .. }) {
+            self.controller.undo();
+            self.recovery = Recovery::No;
+            self.first_again = None;
+        }
+        self.probe.forget();
+        self.is_probe_due = false;
+        let path = self.path();
+        self.rack.on_timeout(now, &mut self.flight, &path)
+    }
+
+    /// What is under way from here on did not arrive, and nothing was congested.
+    pub(super) fn send_again_from(&mut self, now: Instant, position: u64) {
+        if self.flight.mark_lost(position..self.flight.next()) > 0 {
+            self.probe.forget();
+            self.is_probe_due = false;
+            self.arm(now, None);
+        }
     }
 
     fn path(&self) -> Path {
@@ -202,6 +252,7 @@ impl Sender {
         self.controller.on_congestion(Cause::Loss, before.outstanding);
         let flight = before.outstanding.saturating_sub(before.sacked);
         let prr = Prr::new(flight, self.controller.slow_start_threshold(), self.mss);
+        let prr = Box::new(prr);
         self.recovery = Recovery::Fast { end: self.flight.next(), prr };
         self.first_again = None;
     }
@@ -223,24 +274,27 @@ impl Sender {
             Recovery::Fast { end, .. } | Recovery::Loss { end } => Some(end),
             Recovery::No => None,
         };
+        let bytes = self.growth(delivered);
         if end.is_some_and(|end| self.acknowledged() >= end) {
             self.recovery = Recovery::No;
             self.rack.on_recovery_end();
             self.first_again = None;
         }
-        let repeats = u64::from(self.repeats) * u64::from(self.mss);
+        // What repetitions told of is not delivered once more when it is acknowledged.
+        let told = before.repeated.saturating_sub(self.repeated_bytes());
+        let repeated = self.repeated_bytes().saturating_sub(before.repeated);
+        let pipe = self.pipe();
         if let Recovery::Fast { prr, .. } = &mut self.recovery {
-            let is_repeat = !self.sack && delivered.bytes == 0 && self.repeats > 0;
             prr.on_ack(&Delivery {
-                bytes: if is_repeat { u64::from(self.mss) } else { delivered.bytes },
-                pipe: self.flight.pipe().saturating_sub(if self.sack { 0 } else { repeats }),
+                bytes: delivered.bytes.saturating_sub(told) + repeated,
+                pipe,
                 is_safe: delivered.acknowledged > 0 && lost == 0,
             });
-        } else if delivered.bytes > 0 {
+        } else if bytes > 0 {
             let smoothed = self.rtt.smoothed().unwrap_or_default();
             self.controller.on_ack(&Progress {
                 now,
-                bytes: delivered.bytes,
+                bytes,
                 acknowledged: ack.upto,
                 next: self.flight.next(),
                 rtt: delivered.newest_original.map(|sent| now.since(sent.at)),
@@ -248,6 +302,22 @@ impl Sender {
                 in_flight: before.pipe,
                 is_window_limited: ack.upto <= self.limited_upto,
             });
+        }
+    }
+
+    /// What the window may grow by: what was acknowledged by its number (RFC 5681, 3.1).
+    /// Something that came behind a hole may mean that the path is congested.
+    ///
+    /// After a time-out most of what an acknowledgement covers was there before, and says
+    /// nothing about what the path carries now: there it is what is known to be there for
+    /// the first time, and a segment each time where nobody can tell (RFC 3465, 2.3).
+    fn growth(&self, delivered: &Delivered) -> u64 {
+        match self.recovery {
+            Recovery::Loss { .. } if self.sack => delivered.acknowledged.min(delivered.bytes),
+            Recovery::Loss { .. } => delivered.acknowledged.min(u64::from(self.mss)),
+            // A recovery leads to the threshold, and ends there (RFC 6582, 3.2).
+            Recovery::Fast { .. } => 0,
+            Recovery::No => delivered.acknowledged,
         }
     }
 
@@ -263,20 +333,29 @@ impl Sender {
             return;
         }
         self.arm_retransmission(now);
+        self.arm_probe(now);
+    }
+
+    /// Has a probe leave before the retransmission time-out, where one may.
+    #[inline]
+    pub(super) fn arm_probe(&mut self, now: Instant) {
         let may_probe = self.sack
             && matches!(self.recovery, Recovery::No)
             && self.flight.sacked_bytes() == 0
             && !self.is_probe_due;
-        let Some((timeout, _)) = self.timer.filter(|_| may_probe) else { return };
-        let smoothed = self.rtt.smoothed();
-        let probe = self.probe.deadline(now, &self.flight, smoothed, self.mss, timeout);
-        if let Some(at) = probe.filter(|at| *at < timeout) {
-            self.timer = Some((at, Waits::Probe));
+        if !may_probe {
+            return;
         }
+        let (smoothed, timeout) = (self.rtt.smoothed(), self.retransmit_at);
+        let probe = self.probe.deadline(now, &self.flight, smoothed, self.mss, timeout);
+        let Some(at) = probe else { return };
+        let waits = if at < timeout { Waits::Probe } else { Waits::Retransmit };
+        self.timer = Some((at, waits));
     }
 
     pub(super) fn arm_retransmission(&mut self, now: Instant) {
-        self.timer = Some((now + self.timeout(), Waits::Retransmit));
+        self.retransmit_at = now + self.timeout();
+        self.timer = Some((self.retransmit_at, Waits::Retransmit));
     }
 
     /// Time passed. True: nobody answers any more.
@@ -293,7 +372,7 @@ impl Sender {
                     self.enter_recovery(&before);
                     // What was delivered when it was found late has been counted.
                     if let Recovery::Fast { prr, .. } = &mut self.recovery {
-                        let pipe = self.flight.pipe();
+                        let pipe = self.flight.pipe().saturating_sub(before.repeated);
                         prr.on_ack(&Delivery { bytes: 0, pipe, is_safe: false });
                     }
                 }
@@ -320,7 +399,8 @@ impl Sender {
         Before {
             pipe: self.flight.pipe(),
             outstanding: self.flight.outstanding(),
-            sacked: self.flight.sacked_bytes(),
+            sacked: self.flight.sacked_bytes() + self.repeated_bytes(),
+            repeated: self.repeated_bytes(),
         }
     }
 
@@ -356,9 +436,10 @@ impl Sender {
         false
     }
 
-    /// The other side is there: a closed window is no reason to give up.
-    pub(super) fn heard(&mut self, now: Instant) {
-        if self.flight.is_empty() {
+    /// The other side is there: a closed window is no reason to give up, nor is want of
+    /// memory for messages (`waits_for_memory`), which closes no window.
+    pub(super) fn heard(&mut self, now: Instant, waits_for_memory: bool) {
+        if waits_for_memory || self.flight.is_empty() {
             self.progress_at = now;
         }
     }
@@ -369,7 +450,9 @@ impl Sender {
 struct Before {
     pipe: u64,
     outstanding: u64,
+    /// What came behind holes, as blocks or repetitions told.
     sacked: u64,
+    repeated: u64,
 }
 
 /// What an acknowledgement did.

@@ -3,6 +3,8 @@
 //!
 //! What acknowledgements and time do to it is in `recovery`.
 
+use alloc::boxed::Box;
+
 use landfall_placement::{Duration, Instant, Serial32, Timeout};
 
 use super::config::TcpConfig;
@@ -13,13 +15,14 @@ use super::rack::{LossProbe, Rack};
 use super::rtt::{RoundTrip, TimeoutLimits};
 
 /// Whether something that was lost is being repaired.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) enum Recovery {
     No,
     /// Later data has arrived: fast recovery, until this position is acknowledged.
     Fast {
         end: u64,
-        prr: Prr,
+        /// In a place of its own: few connections are in a recovery at a time.
+        prr: Box<Prr>,
     },
     /// The time-out ran out: slow start from one segment, until then.
     Loss {
@@ -78,6 +81,8 @@ pub(super) struct Sizes {
     pub(super) most: u32,
     /// A message is one segment, however long.
     pub(super) whole_messages: bool,
+    /// What is shorter than a segment waits for what is under way.
+    pub(super) corks: bool,
 }
 
 /// What there is to send, as the queue has it.
@@ -102,7 +107,7 @@ pub(crate) struct Sender {
     least_timeout: u32,
     pub(super) controller: Controller,
     pub(super) recovery: Recovery,
-    pub(super) first_again: Option<FirstAgain>,
+    pub(super) first_again: Option<Box<FirstAgain>>,
     /// The right edge of the window that is offered to us.
     pub(super) window_end: u64,
     /// The segment that said so: its position, and what it acknowledged.
@@ -113,6 +118,9 @@ pub(crate) struct Sender {
     pub(super) sack: bool,
     pub(super) mss: u32,
     pub(super) timer: Option<(Instant, Waits)>,
+    /// When the retransmission time-out ends. New data does not put it off (RFC 6298,
+    /// 5.1), while it does put off the probe.
+    pub(super) retransmit_at: Instant,
     pub(super) persists: u8,
     /// When something was acknowledged last, or the first byte left.
     pub(super) progress_at: Instant,
@@ -126,7 +134,9 @@ pub(crate) struct Sender {
     pub(super) is_window_probe_due: bool,
     /// A small segment may leave, although the window has no room for more.
     pub(super) may_be_small: bool,
-    /// Acknowledgements that repeat the last one, where there are no blocks.
+    /// Segments that have left the network since the last acknowledgement of something
+    /// new, each of which made the other side repeat it: all that is known of what came
+    /// behind a hole, where there are no blocks.
     pub(super) repeats: u32,
     /// Marks count again from this position on.
     pub(super) marks_from: u64,
@@ -158,6 +168,7 @@ impl Sender {
             sack: terms.sack,
             mss,
             timer: None,
+            retransmit_at: Instant::FAR_FUTURE,
             persists: 0,
             progress_at: now,
             sent_at: now,
@@ -235,6 +246,21 @@ impl Sender {
         (self.retransmitted as u64, self.timeouts as u64)
     }
 
+    /// Bytes believed to be in the network (RFC 6675: `pipe`). Without blocks each
+    /// repeated acknowledgement stands for a segment that has left it: so a segment more
+    /// may leave for each of the first two (RFC 3042), and a recovery counts as with
+    /// blocks.
+    #[inline]
+    pub(super) fn pipe(&self) -> u64 {
+        self.flight.pipe().saturating_sub(self.repeated_bytes())
+    }
+
+    /// What repeated acknowledgements stand for; nothing where there are blocks.
+    #[inline]
+    pub(super) fn repeated_bytes(&self) -> u64 {
+        u64::from(self.repeats) * u64::from(self.mss)
+    }
+
     /// So many bytes may be under way now.
     #[inline]
     pub(super) fn allowance(&self) -> u64 {
@@ -280,7 +306,7 @@ impl Sender {
         if self.flight.lost_bytes() == 0 {
             return None;
         }
-        let pipe = self.flight.pipe();
+        let pipe = self.pipe();
         let room = self.allowance().saturating_sub(pipe);
         // After a time-out the first segment leaves whatever else may still be
         // under way: nothing goes on without it.
@@ -316,18 +342,27 @@ impl Sender {
             return is_end.then_some(Plan { start, end: start + 1, is_again: false });
         }
         let cut = message_end(start).unwrap_or(posted.end);
-        let end = self.reach(now, start, cut, sizes)?;
+        let is_end = cut == posted.end && posted.is_last;
+        let end = self.reach(now, start, cut, is_end, sizes)?;
         let takes_fin = end == posted.end && posted.is_last;
         Some(Plan { start, end: end + u64::from(takes_fin), is_again: false })
     }
 
-    /// How far a segment of new data may reach that would like to reach `cut`.
-    fn reach(&mut self, now: Instant, start: u64, cut: u64, sizes: Sizes) -> Option<u64> {
+    /// How far a segment of new data may reach that would like to reach `cut`, where the
+    /// stream may end (`is_end`).
+    fn reach(
+        &mut self,
+        now: Instant,
+        start: u64,
+        cut: u64,
+        is_end: bool,
+        sizes: Sizes,
+    ) -> Option<u64> {
         if !self.flight.has_room() {
             return None;
         }
-        let pipe = self.flight.pipe();
-        if pipe == 0 {
+        let pipe = self.pipe();
+        if self.flight.pipe() == 0 {
             self.restart_after_idle(now);
         }
         let mss = u64::from(sizes.mss);
@@ -351,7 +386,12 @@ impl Sender {
             }
         }
         let mut len = wanted.min(offered);
-        let room = self.allowance().saturating_sub(pipe);
+        let mut room = self.allowance().saturating_sub(pipe);
+        if self.is_probe_due {
+            // RFC 8985, 7.3: a probe of new data leaves however full the window of
+            // congestion is: it is one segment in two round trips.
+            room = room.max(mss);
+        }
         if len > room {
             self.limited_upto = self.flight.next();
             if pipe > 0 {
@@ -368,6 +408,9 @@ impl Sender {
         }
         if len > mss && start + len < cut && !sizes.whole_messages {
             len = len / mss * mss;
+        }
+        if sizes.corks && len < mss && pipe > 0 && !self.is_probe_due && !is_end {
+            return None;
         }
         Some(start + len)
     }
@@ -405,11 +448,12 @@ impl Sender {
     #[inline]
     pub(super) fn sent(&mut self, now: Instant, plan: Plan, end: u64) {
         if plan.is_again {
+            landfall_placement::trace!(from = plan.start, to = end, "retransmitted");
             self.flight.retransmitted(plan.start..end, now);
             self.retransmitted = self.retransmitted.wrapping_add(1);
             if self.first_again.is_none() && !matches!(self.recovery, Recovery::No) {
                 let (at, start) = (now, plan.start);
-                self.first_again = Some(FirstAgain { at, start, is_judged: false });
+                self.first_again = Some(Box::new(FirstAgain { at, start, is_judged: false }));
             }
         } else {
             if self.flight.is_empty() {
@@ -425,9 +469,13 @@ impl Sender {
             self.is_probe_due = false;
             self.probe.on_sent(&self.flight, plan.is_again);
             self.arm_retransmission(now);
-        } else if self.timer.is_none_or(|(_, waits)| matches!(waits, Waits::Probe | Waits::Persist))
-        {
-            self.arm(now, None);
+            return;
+        }
+        match self.timer {
+            None | Some((_, Waits::Persist)) => self.arm(now, None),
+            // RFC 8985, 7.2: with each transmission of new data the probe is put off.
+            Some((_, Waits::Probe | Waits::Retransmit)) if !plan.is_again => self.arm_probe(now),
+            Some(_) => {}
         }
     }
 

@@ -159,7 +159,8 @@ pub(crate) struct Tcb {
     /// When the other side has to have closed, once we have.
     pub(super) finish_by: Instant,
     /// RFC 5961, 7: since when so many challenges were sent.
-    pub(super) challenges: (Instant, u8),
+    pub(super) challenged: Instant,
+    pub(super) challenges: u8,
     untold: Untold,
 }
 
@@ -181,7 +182,7 @@ impl Tcb {
             remote_first: 0,
             local_scale: 0,
             remote_scale: 0,
-            remote_mss: 536,
+            remote_mss: Terms::usual_mss(remote),
             sack: false,
             stamps: Some((offset, 0)),
             ecn: false,
@@ -207,7 +208,8 @@ impl Tcb {
         let mut tcb = Self::new(now, config, ends, mapping, half.terms, (offered, mss));
         match half.round_trip(now) {
             Some(rtt) => tcb.sender.sample(now, rtt),
-            None => tcb.sender.opening_was_lost(),
+            None if half.was_repeated() => tcb.sender.opening_was_lost(),
+            None => {}
         }
         tcb.untold.connected = true;
         tcb
@@ -243,7 +245,8 @@ impl Tcb {
             alive_probes: 0,
             is_probe_due: false,
             finish_by: Instant::FAR_FUTURE,
-            challenges: (now, 0),
+            challenged: now,
+            challenges: 0,
             untold: Untold::default(),
         }
     }
@@ -313,9 +316,15 @@ impl Tcb {
 
     /// Gives the connection up. The reset has to be sent, where there is
     /// somebody who would otherwise wait.
-    pub(crate) fn abort(&mut self, reason: CloseReason, queues: &mut Queues) -> Option<Draft> {
-        let reset = self.state.is_synchronized() || self.state == State::SynReceived;
-        let draft = reset.then(|| self.bare(Flags::RST | Flags::ACK, self.sender.next_number()));
+    pub(crate) fn abort(
+        &mut self,
+        now: Instant,
+        reason: CloseReason,
+        queues: &mut Queues,
+    ) -> Option<Draft> {
+        let is_known = self.state.is_synchronized() || self.state == State::SynReceived;
+        let next = self.sender.next_number();
+        let draft = is_known.then(|| self.reset(now, Flags::RST | Flags::ACK, next));
         self.close(reason, None, queues);
         draft
     }
@@ -357,11 +366,22 @@ impl Tcb {
         match self.state {
             State::FinWait1 => {
                 self.state = State::FinWait2;
-                self.finish_by = now + config.finish_within;
+                self.limit_half_close(now, config, queues);
             }
             State::Closing => self.wait_out(now, config, queues),
             State::LastAck => self.close(CloseReason::Finished, None, queues),
             _ => {}
+        }
+    }
+
+    /// Who has ended its own half and receives on may do so for as long as it likes: the
+    /// other side sends when it sends. Only where nobody waits for anything does the end
+    /// have to come, for nothing else would end the connection.
+    pub(super) fn limit_half_close(&mut self, now: Instant, config: &TcpConfig, queues: &Queues) {
+        if self.state == State::FinWait2 {
+            let is_receiving = queues.receive.len() > 0;
+            let limit = now + config.finish_within;
+            self.finish_by = if is_receiving { Instant::FAR_FUTURE } else { limit };
         }
     }
 
@@ -377,13 +397,21 @@ impl Tcb {
             receive_next: self.receiver.next_number(),
             stamps: self.stamps,
             until,
+            answered_at: None,
         }
     }
 
     /// A request to receive was posted: the window may open.
     pub(crate) fn handle_posted_receive(&mut self, queues: &Queues) {
-        if self.state.is_synchronized() && self.receiver.is_update_due(&queues.receive) {
+        if !self.state.is_synchronized() {
+            return;
+        }
+        self.receiver.ask_again();
+        if self.receiver.is_update_due(&queues.receive) {
             self.receiver.owe_now();
+        }
+        if self.state == State::FinWait2 {
+            self.finish_by = Instant::FAR_FUTURE;
         }
     }
 
@@ -467,12 +495,12 @@ impl Tcb {
         }
         self.receiver.handle_timeout(now, &mut queues.receive);
         if self.sender.handle_timeout(now, config) || self.finish_by <= now {
-            return self.abort(CloseReason::TimedOut, queues);
+            return self.abort(now, CloseReason::TimedOut, queues);
         }
         if self.alive_deadline(config).is_some_and(|at| at <= now) {
             let most = config.keep_alive.map_or(0, |alive| alive.probes);
             if self.alive_probes >= most {
-                return self.abort(CloseReason::TimedOut, queues);
+                return self.abort(now, CloseReason::TimedOut, queues);
             }
             self.alive_probes += 1;
             self.is_probe_due = true;
@@ -513,7 +541,12 @@ pub(crate) struct TimeWait {
     pub(crate) stamps: Option<Timestamps>,
     /// When it is over.
     pub(crate) until: Instant,
+    /// When something other than their end was answered last.
+    pub(crate) answered_at: Option<Instant>,
 }
+
+/// Two stacks that answer each other's acknowledgements do so this seldom.
+const ANSWER_PAUSE: Duration = Duration::from_millis(500);
 
 /// What a segment to such a connection leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -522,6 +555,9 @@ pub(crate) enum Late {
     Ignore,
     /// They did not hear our last acknowledgement: it is sent again, and the
     /// time starts again.
+    Restart,
+    /// Something else that is late: it is acknowledged, but not too often, and the time
+    /// goes on (RFC 9293, 3.10.7.4: it starts again for a FIN only).
     Acknowledge,
     /// A new connection of the same two ends: this one is forgotten
     /// (RFC 9293, 3.10.7.4 and RFC 6191).
@@ -543,6 +579,8 @@ impl TimeWait {
         match (segment.has(Flags::SYN), segment.has(Flags::ACK)) {
             (true, false) if is_later => Late::Reopen,
             (false, _) if segment.len() == 0 && segment.seq == self.receive_next => Late::Ignore,
+            (false, _) if segment.has(Flags::FIN) => Late::Restart,
+            _ if self.answered_at.is_some_and(|at| now.since(at) < ANSWER_PAUSE) => Late::Ignore,
             _ => Late::Acknowledge,
         }
     }

@@ -5,26 +5,20 @@
 //! Each port is a path. Where the engine breaks the contract the run ends with
 //! [`Error::Broken`](crate::Error::Broken) and says how.
 
+mod host;
 mod receive;
 mod send;
 
-use alloc::boxed::Box;
 use alloc::collections::VecDeque;
-use alloc::vec::Vec;
-use core::fmt;
+use core::ops::{Deref, DerefMut};
 
-use landfall_placement::{
-    Duration, Engine, Instant, PathId, PathLimits, PathState, Peer, Refusals,
-};
+use landfall_placement::{Duration, Engine, Instant, PathId, PathLimits, Peer};
 
 use crate::frame::Frame;
 use crate::memory::Memory;
 use crate::node::{LinkState, Node, Outbox, PortId};
+pub use host::EngineHost;
 use send::Outgoing;
-
-/// Takes the events of an engine as they come: it may use the engine and its
-/// memory at once.
-type Handler<E> = Box<dyn FnMut(Instant, &mut E, &mut Memory, <E as Engine>::Event)>;
 
 /// The most units and events that are handled in one call. More go on in the
 /// next, so that an engine that never stops sending is noticed as
@@ -32,12 +26,9 @@ type Handler<E> = Box<dyn FnMut(Instant, &mut E, &mut Memory, <E as Engine>::Eve
 const BUDGET: usize = 1_024;
 
 /// A node that runs an engine.
+#[derive(Debug)]
 pub struct EngineNode<E: Engine> {
-    engine: E,
-    memory: Memory,
-    config: EngineConfig,
-    /// The limits of each path that is up.
-    paths: Vec<Option<PathLimits>>,
+    host: EngineHost<E>,
     /// Received, but not yet looked at.
     received: VecDeque<(PathId, Frame)>,
     flush_at: Option<Instant>,
@@ -45,21 +36,19 @@ pub struct EngineNode<E: Engine> {
     outgoing: VecDeque<Outgoing>,
     /// The first of `outgoing` waits for room, not for time.
     no_room: bool,
-    events: VecDeque<E::Event>,
-    handler: Option<Handler<E>>,
-    /// The engine or its memory was used from outside, or there is more to do.
-    restless: bool,
-    refusals: Refusals,
-    counters: Counters,
 }
 
-impl<E: Engine + fmt::Debug> fmt::Debug for EngineNode<E> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("EngineNode")
-            .field("engine", &self.engine)
-            .field("paths", &self.paths)
-            .field("counters", &self.counters)
-            .finish_non_exhaustive()
+impl<E: Engine> Deref for EngineNode<E> {
+    type Target = EngineHost<E>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.host
+    }
+}
+
+impl<E: Engine> DerefMut for EngineNode<E> {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.host
     }
 }
 
@@ -74,77 +63,28 @@ impl<E: Engine + 'static> EngineNode<E> {
     #[must_use]
     pub fn with_config(engine: E, config: EngineConfig) -> Self {
         Self {
-            engine,
-            memory: Memory::default(),
-            config,
-            paths: Vec::new(),
+            host: EngineHost::new(engine, config),
             received: VecDeque::new(),
             flush_at: None,
             outgoing: VecDeque::new(),
             no_room: false,
-            events: VecDeque::new(),
-            handler: None,
-            restless: true,
-            refusals: Refusals::new(),
-            counters: Counters::default(),
         }
     }
 
     /// Hands each event to a function at once. Without one they are kept for
-    /// [`poll_event`](Self::poll_event).
+    /// [`poll_event`](EngineHost::poll_event).
     #[must_use]
     pub fn on_event(
         mut self,
         handler: impl FnMut(Instant, &mut E, &mut Memory, E::Event) + 'static,
     ) -> Self {
-        self.handler = Some(Box::new(handler));
+        self.host.set_handler(handler);
         self
-    }
-
-    /// The engine.
-    #[must_use]
-    pub fn engine(&self) -> &E {
-        &self.engine
-    }
-
-    /// The engine, to be used; the node goes on with it at once.
-    pub fn engine_mut(&mut self) -> &mut E {
-        self.restless = true;
-        &mut self.engine
-    }
-
-    /// The memory.
-    #[must_use]
-    pub fn memory(&self) -> &Memory {
-        &self.memory
-    }
-
-    /// The memory, to be changed.
-    pub fn memory_mut(&mut self) -> &mut Memory {
-        &mut self.memory
-    }
-
-    /// The next event that was kept.
-    pub fn poll_event(&mut self) -> Option<E::Event> {
-        self.restless = true;
-        self.events.pop_front()
-    }
-
-    /// Units that the node itself refused; those of the engine are its own.
-    #[must_use]
-    pub fn refusals(&self) -> &Refusals {
-        &self.refusals
-    }
-
-    /// What the node did.
-    #[must_use]
-    pub fn counters(&self) -> &Counters {
-        &self.counters
     }
 
     /// Takes out whatever the engine has to say and to send, until it is silent.
     fn drain(&mut self, now: Instant, out: &mut Outbox<'_>) {
-        self.restless = false;
+        self.host.restless = false;
         let mut budget = BUDGET;
         while budget > 0 {
             let before = budget;
@@ -156,37 +96,8 @@ impl<E: Engine + 'static> EngineNode<E> {
                 break;
             }
         }
-        self.restless = budget == 0;
-        if let Some(violation) = self.memory.violation() {
-            out.fail(alloc::format!("{violation}"));
-        }
-    }
-
-    fn drain_events(&mut self, now: Instant, budget: &mut usize) {
-        while *budget > 0 && (self.handler.is_some() || self.events.len() < self.config.events) {
-            let Some(event) = self.engine.poll_event() else { return };
-            *budget -= 1;
-            match &mut self.handler {
-                Some(handler) => handler(now, &mut self.engine, &mut self.memory, event),
-                None => self.events.push_back(event),
-            }
-        }
-    }
-
-    /// What the engine is told of a link.
-    fn limits(&self, mtu: u32) -> PathLimits {
-        let config = &self.config;
-        let unit = mtu.min(config.most_unit);
-        let sure = unit.min(config.sure);
-        let mut limits = PathLimits { sure, head: config.head, ..PathLimits::plain(unit) };
-        if let Some((super_unit, segments)) = config.segmentation {
-            limits.super_unit = super_unit.max(unit);
-            limits.segments = segments.max(1);
-            limits.offloads.segment_tcp4 = true;
-            limits.offloads.segment_tcp6 = true;
-        }
-        limits.offloads.sum_send = true;
-        limits
+        self.host.restless = budget == 0;
+        self.check_memory(out);
     }
 }
 
@@ -199,30 +110,19 @@ impl<E: Engine + 'static> Node for EngineNode<E> {
         out: &mut Outbox<'_>,
     ) {
         self.received.push_back((PathId(port), frame));
-        if self.received.len() >= self.config.batch {
+        if self.received.len() >= self.host.config.batch {
             self.receive(now, out);
         } else if self.flush_at.is_none() {
-            self.flush_at = Some(now + self.config.hold);
+            self.flush_at = Some(now + self.host.config.hold);
         }
         self.drain(now, out);
     }
 
     fn handle_link(&mut self, now: Instant, port: PortId, state: LinkState, out: &mut Outbox<'_>) {
-        let index = usize::from(port.0);
-        if self.paths.len() <= index {
-            self.paths.resize(index + 1, None);
-        }
-        let state = match state {
-            LinkState::Up { mtu } => PathState::Up(self.limits(mtu)),
-            LinkState::Down => PathState::Down,
-        };
-        self.paths[index] = match state {
-            PathState::Up(limits) => Some(limits),
-            PathState::Down => None,
-        };
+        let state = self.note_link(port, state);
         // What waited for room in the queue of this link waits no longer.
         self.no_room = false;
-        self.engine.handle_path(now, PathId(port.0), state);
+        self.host.engine.handle_path(now, PathId(port.0), state);
         self.drain(now, out);
     }
 
@@ -235,18 +135,18 @@ impl<E: Engine + 'static> Node for EngineNode<E> {
         if self.flush_at.is_some_and(|at| at <= now) {
             self.receive(now, out);
         }
-        if self.engine.poll_timeout().is_some_and(|timeout| timeout.at <= now) {
-            self.engine.handle_timeout(now);
+        if self.host.engine.poll_timeout().is_some_and(|timeout| timeout.at <= now) {
+            self.host.engine.handle_timeout(now);
         }
         self.drain(now, out);
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        if self.restless {
+        if self.host.restless {
             return Some(Instant::ZERO);
         }
         let outgoing = self.outgoing.front().filter(|_| !self.no_room).map(|next| next.due);
-        let engine = self.engine.poll_timeout().map(|timeout| timeout.at);
+        let engine = self.host.engine.poll_timeout().map(|timeout| timeout.at);
         [outgoing, engine, self.flush_at].into_iter().flatten().min()
     }
 }
@@ -320,6 +220,21 @@ impl EngineConfig {
     #[must_use]
     pub fn guessing(batch: usize) -> Self {
         Self { receive: Receive::Guessed, batch, ..Self::default() }
+    }
+
+    /// What an engine is told of a link that carries units of so many bytes.
+    fn limits(&self, mtu: u32) -> PathLimits {
+        let unit = mtu.min(self.most_unit);
+        let sure = unit.min(self.sure);
+        let mut limits = PathLimits { sure, head: self.head, ..PathLimits::plain(unit) };
+        if let Some((super_unit, segments)) = self.segmentation {
+            limits.super_unit = super_unit.max(unit);
+            limits.segments = segments.max(1);
+            limits.offloads.segment_tcp4 = true;
+            limits.offloads.segment_tcp6 = true;
+        }
+        limits.offloads.sum_send = true;
+        limits
     }
 }
 

@@ -64,7 +64,7 @@ impl<E: Engine + 'static> EngineNode<E> {
         self.flush_at = None;
         let landed = self.land(now);
         let under_way = self.place(now, &landed);
-        let overlap = if self.config.shared { None } else { overlap(&under_way) };
+        let overlap = if self.host.config.shared { None } else { overlap(&under_way) };
         if let Some((one, other)) = overlap {
             out.fail(alloc::format!("two placements under way overlap: {one} and {other}"));
         }
@@ -82,7 +82,7 @@ impl<E: Engine + 'static> EngineNode<E> {
         };
         let landings: Vec<_> = under_way.iter().zip(plans).map(write).collect();
         for (unit, landing) in under_way.iter().zip(landings) {
-            self.engine.handle_placed(now, unit.ticket, landing);
+            self.host.engine.handle_placed(now, unit.ticket, landing);
         }
     }
 
@@ -91,18 +91,18 @@ impl<E: Engine + 'static> EngineNode<E> {
         let mut cursors = BTreeMap::<PathId, Cursor>::new();
         let mut all = Vec::with_capacity(self.received.len());
         for (path, frame) in self.received.drain(..) {
-            self.counters.units += 1;
+            self.host.counted.units += 1;
             let mut landed = Landed { path, head: frame.len(), frame, slot: None };
-            if self.config.receive == Receive::Guessed {
-                let guess = cursors.entry(path).or_default().next(&self.engine, path);
+            if self.host.config.receive == Receive::Guessed {
+                let guess = cursors.entry(path).or_default().next(&self.host.engine, path);
                 // A driver posts no memory that it does not have.
-                let guess = guess.filter(|(_, slot)| self.memory.check(*slot).is_ok());
+                let guess = guess.filter(|(_, slot)| self.host.memory.check(*slot).is_ok());
                 if let Some((head, slot)) = guess {
                     landed.head = usize::from(head).min(landed.frame.len());
                     landed.slot = Some(slot);
                     let payload = &landed.frame.bytes[landed.head..];
                     // The span was checked.
-                    let _ = self.memory.write(now, Writer::Guess, slot, payload);
+                    let _ = self.host.memory.write(now, Writer::Guess, slot, payload);
                 }
             }
             all.push(landed);
@@ -150,11 +150,11 @@ impl<E: Engine + 'static> EngineNode<E> {
                 segment: None,
                 ecn: frame.ecn,
             };
-            let placement = self.engine.place(now, &unit, into)?;
+            let placement = self.host.engine.place(now, &unit, into)?;
             let Placement::NeedHead(more) = placement else { return Ok(placement) };
             let more = usize::from(more);
             if more <= head || more > frame.len() {
-                return Err(self.refusals.count(Refusal::Truncated));
+                return Err(self.host.refused.count(Refusal::Truncated));
             }
             into.clear();
             head = more;
@@ -168,16 +168,16 @@ impl<E: Engine + 'static> EngineNode<E> {
         };
         let landed = &all[*landed];
         let len = spans.iter().map(|span| span.len as usize).sum::<usize>();
-        let good = spans.iter().all(|span| self.memory.check(*span).is_ok());
+        let good = spans.iter().all(|span| self.host.memory.check(*span).is_ok());
         if !good || at.saturating_add(len) > landed.frame.len() {
-            self.counters.failed += 1;
+            self.host.counted.failed += 1;
             return Plan::Announce(Landing::Failed);
         }
         let landing = match check {
             Check::None => Landing::Unchecked,
             Check::InternetSum { from, len, seed } => {
                 if !sum_is_right(&landed.frame, usize::from(*from), *len as usize, *seed) {
-                    self.counters.corrupt += 1;
+                    self.host.counted.corrupt += 1;
                     return Plan::Announce(Landing::Corrupt);
                 }
                 Landing::Verified
@@ -186,7 +186,7 @@ impl<E: Engine + 'static> EngineNode<E> {
                 let (head, payload) = landed.frame.bytes.split_at(*at);
                 let mut payload = payload.to_vec();
                 if !self.engine.open(*key, head, &mut payload) {
-                    self.counters.corrupt += 1;
+                    self.host.counted.corrupt += 1;
                     return Plan::Announce(Landing::Corrupt);
                 }
                 return Plan::WriteOpened(payload);
@@ -194,10 +194,10 @@ impl<E: Engine + 'static> EngineNode<E> {
         };
         match landed.slot {
             Some(slot) if lies_there(slot, landed, *at, spans) => {
-                self.counters.guessed_right += 1;
+                self.host.counted.guessed_right += 1;
                 return Plan::Announce(landing);
             }
-            Some(_) => self.counters.guessed_wrong += 1,
+            Some(_) => self.host.counted.guessed_wrong += 1,
             None => {}
         }
         Plan::Write(landing)
@@ -208,25 +208,25 @@ impl<E: Engine + 'static> EngineNode<E> {
         let mut into = Spans::new();
         while *budget > 0 {
             into.clear();
-            let Some(deposit) = self.engine.poll_deposit(now, &mut into) else { return };
+            let Some(deposit) = self.host.engine.poll_deposit(now, &mut into) else { return };
             *budget -= 1;
             let (ticket, mut rest) = (deposit.ticket, deposit.bytes);
             let is_good = into.total_len() == rest.len() as u64
-                && into.iter().all(|span| self.memory.check(*span).is_ok());
+                && into.iter().all(|span| self.host.memory.check(*span).is_ok());
             let is_there = is_good
                 && into.iter().all(|span| {
                     let (part, behind) = rest.split_at(span.len as usize);
                     rest = behind;
-                    self.memory.write(now, Writer::Placed, *span, part).is_ok()
+                    self.host.memory.write(now, Writer::Placed, *span, part).is_ok()
                 });
             if is_there {
-                self.counters.deposits += 1;
-                self.counters.copied_bytes += into.total_len();
+                self.host.counted.deposits += 1;
+                self.host.counted.copied_bytes += into.total_len();
             } else {
-                self.counters.failed += 1;
+                self.host.counted.failed += 1;
             }
             let landing = if is_there { Landing::Verified } else { Landing::Failed };
-            self.engine.handle_placed(now, ticket, landing);
+            self.host.engine.handle_placed(now, ticket, landing);
         }
     }
 
@@ -234,8 +234,8 @@ impl<E: Engine + 'static> EngineNode<E> {
     fn write(&mut self, now: Instant, what: &What, all: &[Landed], landing: Landing) -> Landing {
         match what {
             What::Word(op) => {
-                self.counters.words += 1;
-                self.memory.word(now, *op).map_or(Landing::Failed, Landing::Old)
+                self.host.counted.words += 1;
+                self.host.memory.word(now, *op).map_or(Landing::Failed, Landing::Old)
             }
             What::Payload { landed, at, spans, .. } => {
                 self.write_spans(now, spans, &all[*landed].frame.bytes[*at..], landing)
@@ -252,10 +252,10 @@ impl<E: Engine + 'static> EngineNode<E> {
     ) -> Landing {
         for span in spans {
             let (part, rest) = payload.split_at(span.len as usize);
-            if self.memory.write(now, Writer::Placed, *span, part).is_err() {
+            if self.host.memory.write(now, Writer::Placed, *span, part).is_err() {
                 return Landing::Failed;
             }
-            self.counters.copied_bytes += part.len() as u64;
+            self.host.counted.copied_bytes += part.len() as u64;
             payload = rest;
         }
         landing

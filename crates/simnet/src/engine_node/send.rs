@@ -32,11 +32,11 @@ impl<E: Engine + 'static> EngineNode<E> {
         budget: &mut usize,
     ) {
         let mut spans = Spans::new();
-        for index in 0..self.paths.len() {
-            let Some(limits) = self.paths[index] else { continue };
+        for index in 0..self.host.paths.len() {
+            let Some(limits) = self.host.paths[index] else { continue };
             let port = PortId(index as u16);
             while *budget > 0 {
-                if self.outgoing.len() >= self.config.send_ring.max(1) {
+                if self.outgoing.len() >= self.host.config.send_ring.max(1) {
                     return; // Goes on when the first of them is sent.
                 }
                 if !out.has_room(port) {
@@ -46,15 +46,15 @@ impl<E: Engine + 'static> EngineNode<E> {
                 let mut head = vec![0; usize::from(limits.head)];
                 spans.clear();
                 let path = PathId(port.0);
-                let transmit = self.engine.poll_transmit(now, path, &mut head, &mut spans);
+                let transmit = self.host.engine.poll_transmit(now, path, &mut head, &mut spans);
                 let Some(transmit) = transmit else { break };
                 *budget -= 1;
-                self.counters.transmits += 1;
+                self.host.counted.transmits += 1;
                 if let Err(what) = keeps_limits(&transmit, &limits, &spans) {
                     return out.fail(what);
                 }
                 head.truncate(usize::from(transmit.head_len));
-                let due = now + self.config.send_delay;
+                let due = now + self.host.config.send_delay;
                 let spans = spans.to_vec();
                 self.outgoing.push_back(Outgoing { due, port, head, spans, transmit });
                 self.send_due(now, out);
@@ -73,15 +73,15 @@ impl<E: Engine + 'static> EngineNode<E> {
             let Some(next) = self.outgoing.pop_front() else { return };
             let ticket = next.transmit.ticket;
             self.send_one(next, out);
-            self.engine.handle_sent(now, ticket);
+            self.host.engine.handle_sent(now, ticket);
         }
     }
 
     fn send_one(&mut self, unit: Outgoing, out: &mut Outbox<'_>) {
         let Outgoing { port, head: mut bytes, spans, transmit, .. } = unit;
         for span in spans {
-            let Ok(payload) = self.memory.read(span) else {
-                self.counters.unsendable += 1;
+            let Ok(payload) = self.host.memory.read(span) else {
+                self.host.counted.unsendable += 1;
                 return;
             };
             bytes.extend_from_slice(payload);
@@ -89,7 +89,7 @@ impl<E: Engine + 'static> EngineNode<E> {
         if self.engine.seals() {
             let (head, payload) = bytes.split_at_mut(usize::from(transmit.head_len));
             if !self.engine.seal(head, payload) {
-                self.counters.unsendable += 1;
+                self.host.counted.unsendable += 1;
                 return;
             }
         }
@@ -104,16 +104,16 @@ impl<E: Engine + 'static> EngineNode<E> {
             }
         };
         let Some(pieces) = pieces else {
-            self.counters.unsendable += 1;
+            self.host.counted.unsendable += 1;
             return;
         };
         // Frames with their addresses among their bytes have none beside them.
         let from = match transmit.to {
             Peer::Unaddressed => Peer::Unaddressed,
-            _ => self.config.address.unwrap_or(out.node().peer()),
+            _ => self.host.config.address.unwrap_or(out.node().peer()),
         };
         for bytes in pieces {
-            self.counters.frames += 1;
+            self.host.counted.frames += 1;
             out.send(port, Frame { bytes, from, to: transmit.to, ecn: transmit.ecn });
         }
     }

@@ -25,6 +25,7 @@ use std::time::Duration;
 use landfall_socket_rules::Way;
 use libc::{POLLERR, POLLHUP, POLLRDHUP};
 
+use crate::bell::{self, Doorbell};
 use crate::connection::{CLOSED, RESET, SHUT, Shared};
 use crate::kernel::{self, Errno};
 use crate::patience::Nap;
@@ -121,11 +122,13 @@ impl Far {
         self.ring_the_bell();
     }
 
-    /// The other thread of a line has something for the one that listens to the bell.
-    pub(crate) fn ring_the_bell(&self) {
+    fn ring_the_bell(&self) {
         self.bell.fetch_add(1, Ordering::SeqCst);
-        if self.carrier_sleeps.load(Ordering::SeqCst) != 0 {
-            kernel::wake(&self.bell, 1);
+        if self.carrier_sleeps.load(Ordering::SeqCst) != 0
+            && self.carrier_sleeps.swap(0, Ordering::SeqCst) != 0
+            && let Some(way) = self.way()
+        {
+            bell::wake_carrier(way);
         }
     }
 
@@ -186,6 +189,13 @@ impl Shared<'_> {
         }
         if self.lacks_the_word_of_an_end() && far.ended_at.load(Ordering::Relaxed) != 0 {
             return Nap::BLIND;
+        }
+        if self.is_woken_by_carrier() {
+            // Only of a carrier that is gone nobody tells.
+            return match self.looks_after_its_carrier(far, fd) {
+                true => Nap::SHORT,
+                false => Nap::of(QUIET),
+            };
         }
         let busy_at = far.news_at.load(Ordering::Relaxed).max(far.sent_at.load(Ordering::Relaxed));
         let age = kernel::milliseconds().saturating_sub(busy_at);
@@ -292,6 +302,27 @@ impl Shared<'_> {
         if self.is_broken(fd) { after_a_break(fd) } else { Ok(Silence::Open) }
     }
 
+    /// The same while bytes still come by TCP: that they do not any more is told by the carrier.
+    fn sleeps_for_tcp(&self, fd: i32, limit: Option<Duration>) -> Result<(), Errno> {
+        let doorbell = if self.is_woken_by_carrier() { Doorbell::new() } else { None };
+        let Some(doorbell) = doorbell else {
+            // Without one it has to look by itself.
+            let is_deaf = self.is_woken_by_carrier();
+            let limit = if is_deaf { Nap::SHORT.within(limit) } else { limit };
+            return kernel::poll_one_for(fd, libc::POLLIN, limit).map(|_| ());
+        };
+        let watch = self.watches(true, false);
+        let slept = match self.is_done_with_tcp() || self.knows_of_a_far_end() {
+            true => Ok(0),
+            false => {
+                let tcp = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+                kernel::poll(&mut [tcp, doorbell.entry()], limit, std::ptr::null())
+            }
+        };
+        self.stops_watching(watch);
+        slept.map(|_| ())
+    }
+
     /// Sleeps until there may be bytes, or an end; at most for so long.
     pub(crate) fn sleeps_for_far_bytes(
         &self,
@@ -300,8 +331,7 @@ impl Shared<'_> {
     ) -> Result<(), Errno> {
         let nap = self.nap(fd);
         if !self.is_done_with_tcp() && !nap.is_blind {
-            // Bytes still come by TCP.
-            return kernel::poll_one_for(fd, libc::POLLIN, nap.within(most)).map(|_| ());
+            return self.sleeps_for_tcp(fd, nap.within(most));
         }
         // Here the carrier wakes us; what the kernel alone knows is looked at now and then.
         let by_memory =

@@ -265,11 +265,11 @@ pub(crate) fn close(fd: c_int) -> Outcome {
     call!(libc::SYS_close, fd)
 }
 
-/// Maps a file for reading and writing, shared with all who do so.
-pub(crate) fn map(fd: c_int, len: usize) -> Result<*mut u8, Errno> {
+/// Maps a part of a file for reading and writing, shared with all who do so.
+pub(crate) fn map(fd: c_int, from: usize, len: usize) -> Result<*mut u8, Errno> {
     let rights = libc::PROT_READ | libc::PROT_WRITE;
     let anywhere = ptr::null::<c_void>();
-    call!(libc::SYS_mmap, anywhere, len, rights, libc::MAP_SHARED, fd, 0_usize)
+    call!(libc::SYS_mmap, anywhere, len, rights, libc::MAP_SHARED, fd, from)
         .map(ptr::with_exposed_provenance_mut)
 }
 
@@ -550,29 +550,4 @@ pub(crate) fn break_off(fd: c_int) {
     let nobody = [0_u8; 16];
     const { assert!(libc::AF_UNSPEC == 0, "an address of zeros would be one of a family") };
     let _ = call!(libc::SYS_connect, fd, nobody.as_ptr(), nobody.len());
-}
-
-/// Sends a message to whoever has this socket of the file system. It waits a little if more
-/// have done so than fit.
-pub(crate) fn send_note(path: &CStr, note: &[u8]) -> Result<(), Errno> {
-    // SAFETY: an address of zeros is a valid one.
-    let mut address: libc::sockaddr_un = unsafe { std::mem::zeroed() };
-    address.sun_family = libc::AF_UNIX as libc::sa_family_t;
-    let name = path.to_bytes();
-    if name.len() >= address.sun_path.len() {
-        return Err(Errno(libc::ENAMETOOLONG));
-    }
-    for (place, byte) in address.sun_path.iter_mut().zip(name) {
-        *place = byte.cast_signed();
-    }
-    let kind = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC;
-    let socket = call!(libc::SYS_socket, libc::AF_UNIX, kind, 0 as c_int)? as c_int;
-    let a_little = libc::timeval { tv_sec: 0, tv_usec: 100_000 };
-    let _ = set_option(socket, libc::SOL_SOCKET, libc::SO_SNDTIMEO, &a_little);
-    let flags = libc::MSG_NOSIGNAL;
-    let (base, to) = (note.as_ptr(), ptr::from_ref(&address));
-    let len = size_of::<libc::sockaddr_un>();
-    let sent = call!(libc::SYS_sendto, socket, base, note.len(), flags, to, len);
-    let _ = close(socket);
-    sent.map(|_| ())
 }

@@ -4,6 +4,7 @@
 #![cfg_attr(test, allow(dead_code))]
 
 mod allocator;
+mod bell;
 #[cfg(not(test))]
 mod calls;
 mod carrier;
@@ -17,6 +18,7 @@ mod log;
 mod messages;
 #[cfg(not(test))]
 mod next;
+mod notes;
 mod patience;
 mod process;
 mod readiness;

@@ -21,8 +21,6 @@ const POLLWRNORM: i16 = 0x100;
 /// What one asks for when one wants to read, or to write.
 pub(crate) const READING: i16 = POLLIN | POLLRDNORM;
 pub(crate) const WRITING: i16 = POLLOUT | POLLWRNORM;
-/// A writer is told of room when so much is free, as TCP does it: not for each byte.
-pub(crate) const ROOM_WORTH_TELLING: u64 = crate::segment::CAPACITY / 3;
 
 /// What of the wanted the ring alone says this is ready for: a look at memory, without a
 /// call.
@@ -34,8 +32,7 @@ pub(crate) fn by_ring(shared: &Shared<'_>, wanted: i16) -> i16 {
     if shared.knows_of_a_far_end() {
         ready |= READING;
     }
-    let has_room = |room| room >= ROOM_WORTH_TELLING;
-    if shared.is_sending_switched() && shared.outgoing.room().is_ok_and(has_room) {
+    if shared.is_sending_switched() && shared.outgoing.has_room_worth_telling() == Ok(true) {
         ready |= WRITING;
     }
     ready & wanted
@@ -130,8 +127,8 @@ fn writing(shared: &Shared<'_>, fd: i32, kernel: i16) -> i16 {
     {
         return kernel & WRITING;
     }
-    match shared.outgoing.room() {
-        Ok(room) if room < ROOM_WORTH_TELLING => {
+    match shared.outgoing.has_room_worth_telling() {
+        Ok(false) => {
             // From one who is gone no room comes, but the kernel's word that he is.
             if shared.is_doubtful() {
                 let _ = kernel::ring(fd);
@@ -192,10 +189,10 @@ pub(crate) fn prepare(
 }
 
 /// Whether who waits for room has to look for it now and then: an end that has never sent
-/// cannot ring, and neither can a carrier. The former makes itself able to when it sees that
+/// cannot ring, and neither can a carrier that has not been told how. The former makes itself able to when it sees that
 /// somebody waits.
 pub(crate) fn needs_looks_for_room(shared: &Shared<'_>) -> bool {
-    shared.far.is_some() || shared.incoming_by_tcp().is_none()
+    shared.far.map_or(shared.incoming_by_tcp().is_none(), |_| !shared.is_woken_by_carrier())
 }
 
 /// Whether nothing is left in TCP's queue that would wake who waits for room only.

@@ -21,6 +21,8 @@ use landfall_socket_rules::Way;
 use crate::folder::{Fault, Folder, Path};
 use crate::kernel;
 use crate::kernel::Errno;
+use crate::notes;
+pub(crate) use crate::notes::Note;
 use crate::segment::Side;
 use crate::witness::{ANY, Known, Witness};
 
@@ -261,11 +263,11 @@ pub(crate) fn carrier(way: Way) -> Path {
     name
 }
 
-/// Leaves a note for the carrier of this host.
-pub(crate) fn send_to_carrier(way: Way, note: &[u8]) -> Result<(), Fault> {
+/// Sends a note to the carrier of this host, with descriptors. An empty one only wakes it.
+pub(crate) fn send_to_carrier(way: Way, note: &[u8], descriptors: &[i32]) -> Result<(), Fault> {
     let folder = Folder::open()?;
     let path = folder.path_of(carrier(way).as_c_str().to_bytes());
-    Ok(kernel::send_note(path.as_c_str(), note)?)
+    Ok(notes::send(path.as_c_str(), note, descriptors)?)
 }
 
 // What killed processes left behind: names of connections that are no more.

@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use landfall_transport::memory::{copy_into_words, copy_out_of_words};
 
 use crate::kernel::{self, Part};
-use crate::segment::{CAPACITY, Direction, Receiving, Segment, Sending, Side};
+use crate::segment::{Direction, Receiving, Segment, Sending, Side};
 
 /// The other end wrote counters that cannot be, or there is no memory for the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,8 +45,12 @@ const WORD: usize = size_of::<AtomicU64>();
 pub(crate) const ROOM_BY_MEMORY: u32 = 1;
 /// A sender sleeps in `poll` or `epoll`, where only TCP wakes it.
 pub(crate) const ROOM_BY_TCP: u32 = 2;
-/// A sender that waits is woken when so much is free: not for each byte.
-const ROOM_WORTH_A_WAKE: u64 = CAPACITY / 4;
+/// The sender is a carrier.
+pub(crate) const ROOM_BY_BELL: u32 = 4;
+/// A sender that waits is woken when so much of the ring is free: not for each byte.
+const WORTH_A_WAKE: u64 = 4;
+/// The same for one who is told of room by `poll`, as TCP does it.
+const WORTH_TELLING: u64 = 3;
 
 /// What is done with bytes that have come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,6 +68,7 @@ pub(crate) struct Outgoing<'a> {
     own: &'a Sending,
     other: &'a Receiving,
     bytes: *mut u8,
+    capacity: u64,
 }
 
 /// The receiver's end of a ring.
@@ -72,29 +77,37 @@ pub(crate) struct Incoming<'a> {
     own: &'a Receiving,
     other: &'a Sending,
     bytes: *mut u8,
+    capacity: u64,
 }
 
 /// The two ends that one side of a connection has.
 pub(crate) fn ends<'a>(segment: Segment, side: Side) -> (Outgoing<'a>, Incoming<'a>) {
+    let capacity = segment.capacity();
     let Direction { sending, receiving } = segment.direction_from(side);
-    let outgoing = Outgoing { own: sending, other: receiving, bytes: segment.bytes_from(side) };
+    let bytes = segment.bytes_from(side);
+    let outgoing = Outgoing { own: sending, other: receiving, bytes, capacity };
     let Direction { sending, receiving } = segment.direction_from(side.other());
-    let incoming =
-        Incoming { own: receiving, other: sending, bytes: segment.bytes_from(side.other()) };
+    let bytes = segment.bytes_from(side.other());
+    let incoming = Incoming { own: receiving, other: sending, bytes, capacity };
     (outgoing, incoming)
 }
 
 impl Outgoing<'_> {
     /// How many bytes the ring still takes.
     pub(crate) fn room(&self) -> Result<u64, Nonsense> {
-        Ok(CAPACITY - self.backlog()?)
+        Ok(self.capacity - self.backlog()?)
+    }
+
+    /// Whether so much is free that one who waits for it in `poll` is told.
+    pub(crate) fn has_room_worth_telling(&self) -> Result<bool, Nonsense> {
+        Ok(self.room()? >= self.capacity / WORTH_TELLING)
     }
 
     /// How many bytes the other end has not taken yet.
     pub(crate) fn backlog(&self) -> Result<u64, Nonsense> {
         let tail = self.other.tail.load(Ordering::Acquire);
         let inside = self.own.head.load(Ordering::Relaxed).wrapping_sub(tail);
-        if inside > CAPACITY { Err(Nonsense) } else { Ok(inside) }
+        if inside > self.capacity { Err(Nonsense) } else { Ok(inside) }
     }
 
     /// Puts in what fits and publishes it; the caller has the lock of this half.
@@ -110,7 +123,7 @@ impl Outgoing<'_> {
         for part in parts {
             let len = (part.len as u64).min(room);
             // SAFETY: `part` may be read, and as much is free in the ring.
-            unsafe { copy_in(self.bytes, at, part.base, len as usize) };
+            unsafe { copy_in((self.bytes, self.capacity), at, part.base, len as usize) };
             (at, room) = (at.wrapping_add(len), room - len);
             if room == 0 {
                 break;
@@ -126,16 +139,42 @@ impl Outgoing<'_> {
     /// all that there is), that ends the connection, and not the program.
     fn gets_memory(&self, head: u64, len: u64) -> Result<(), Nonsense> {
         const PAGE: u64 = 4096;
-        if head >= CAPACITY {
+        if head >= self.capacity {
             return Ok(());
         }
-        let (first, end) = (head.next_multiple_of(PAGE), (head + len).min(CAPACITY));
+        let (first, end) = (head.next_multiple_of(PAGE), (head + len).min(self.capacity));
         if first >= end {
             return Ok(());
         }
         // SAFETY: inside of the ring.
         let from = unsafe { self.bytes.add(first as usize) };
         kernel::populate(from, (end - first) as usize).map_err(|_| Nonsense)
+    }
+
+    /// Sees to it that there is memory for bytes at this position, wherever the ring's end is.
+    /// For who places bytes there before those that come first, as a carrier does.
+    pub(crate) fn prepares(&self, at: u64, len: u64) -> Result<(), Nonsense> {
+        const PAGE: u64 = 4096;
+        self.gets_memory(at / PAGE * PAGE, at % PAGE + len)
+    }
+
+    /// Copies bytes to a position behind the end. They are not published; `len` is at most the
+    /// capacity.
+    pub(crate) fn place(&self, at: u64, bytes: &[u8]) {
+        debug_assert!(bytes.len() as u64 <= self.capacity);
+        // SAFETY: the bytes may be read, and the ring is mapped.
+        unsafe { copy_in((self.bytes, self.capacity), at, bytes.as_ptr(), bytes.len()) };
+    }
+
+    /// All bytes before this position are there from now on.
+    pub(crate) fn publish(&self, to: u64) {
+        self.own.head.store(to, Ordering::Release);
+    }
+
+    /// How many of the bytes that were published the other end has taken.
+    pub(crate) fn taken(&self) -> Result<u64, Nonsense> {
+        let backlog = self.backlog()?;
+        self.own.head.load(Ordering::Relaxed).checked_sub(backlog).ok_or(Nonsense)
     }
 
     /// After something was put in: whether the other end has to be rung now.
@@ -184,7 +223,7 @@ impl Incoming<'_> {
     pub(crate) fn available(&self) -> Result<u64, Nonsense> {
         let head = self.other.head.load(Ordering::Acquire);
         let inside = head.wrapping_sub(self.own.tail.load(Ordering::Relaxed));
-        if inside > CAPACITY { Err(Nonsense) } else { Ok(inside) }
+        if inside > self.capacity { Err(Nonsense) } else { Ok(inside) }
     }
 
     /// How many bytes ever came: it changes when there is news.
@@ -215,7 +254,7 @@ impl Incoming<'_> {
             let len = (part.len as u64).min(left);
             if how != Taking::Discard {
                 // SAFETY: `part` may be written, and as much is in the ring.
-                unsafe { copy_out(self.bytes, at, part.base, len as usize) };
+                unsafe { copy_out((self.bytes, self.capacity), at, part.base, len as usize) };
             }
             (at, left) = (at.wrapping_add(len), left - len);
             if left == 0 {
@@ -228,11 +267,30 @@ impl Incoming<'_> {
         Ok(at.wrapping_sub(tail) as usize)
     }
 
+    /// How many bytes ever came, for who has taken so many of them.
+    pub(crate) fn put_in(&self, taken: u64) -> Result<u64, Nonsense> {
+        let head = self.other.head.load(Ordering::Acquire);
+        let inside = head.checked_sub(taken).ok_or(Nonsense)?;
+        if inside > self.capacity { Err(Nonsense) } else { Ok(head) }
+    }
+
+    /// Copies bytes that came at this position, and leaves them there.
+    pub(crate) fn copy(&self, at: u64, into: &mut [u8]) {
+        debug_assert!(into.len() as u64 <= self.capacity);
+        // SAFETY: the place may be written, and the ring is mapped.
+        unsafe { copy_out((self.bytes, self.capacity), at, into.as_mut_ptr(), into.len()) };
+    }
+
+    /// All bytes before this position are taken.
+    pub(crate) fn release(&self, to: u64) {
+        self.own.tail.store(to, Ordering::Release);
+    }
+
     /// After bytes were taken: how a sender that waits for room has to be woken now.
     pub(crate) fn takes_the_wish_for_room(&self) -> u32 {
         fence(Ordering::SeqCst);
         if self.other.wants_room.load(Ordering::Relaxed) == 0
-            || self.available().unwrap_or(0) > CAPACITY - ROOM_WORTH_A_WAKE
+            || self.available().unwrap_or(0) > self.capacity - self.capacity / WORTH_A_WAKE
         {
             return 0;
         }
@@ -286,16 +344,16 @@ impl Incoming<'_> {
 /// # Safety
 ///
 /// The ring is mapped for so long.
-unsafe fn words<'a>(ring: *mut u8) -> &'a [AtomicU64] {
+unsafe fn words<'a>((ring, capacity): (*mut u8, u64)) -> &'a [AtomicU64] {
     // SAFETY: as promised; a ring begins at a page, and others use atomics there, too. What a
     // peer does otherwise is as if it had written garbage.
-    unsafe { std::slice::from_raw_parts(ring.cast::<AtomicU64>(), CAPACITY as usize / WORD) }
+    unsafe { std::slice::from_raw_parts(ring.cast::<AtomicU64>(), capacity as usize / WORD) }
 }
 
 /// Where a copy that begins at this place of the ring is cut: at its end.
-fn cut(at: u64, len: usize) -> (usize, usize) {
-    let place = (at % CAPACITY) as usize;
-    (place, len.min(CAPACITY as usize - place))
+fn cut(at: u64, len: usize, capacity: u64) -> (usize, usize) {
+    let place = (at % capacity) as usize;
+    (place, len.min(capacity as usize - place))
 }
 
 /// Copies into the ring, around its end.
@@ -303,16 +361,16 @@ fn cut(at: u64, len: usize) -> (usize, usize) {
 /// # Safety
 ///
 /// `from` may be read, `len` is at most the capacity, and the ring is mapped.
-unsafe fn copy_in(ring: *mut u8, at: u64, from: *const u8, len: usize) {
+unsafe fn copy_in(ring: (*mut u8, u64), at: u64, from: *const u8, len: usize) {
     if len == 0 {
         return;
     }
     // SAFETY: as promised.
-    let (ring, bytes) = unsafe { (words(ring), std::slice::from_raw_parts(from, len)) };
-    let (place, first) = cut(at, len);
+    let (words, bytes) = unsafe { (words(ring), std::slice::from_raw_parts(from, len)) };
+    let (place, first) = cut(at, len, ring.1);
     let (first, rest) = bytes.split_at(first);
-    copy_into_words(ring, place, first);
-    copy_into_words(ring, 0, rest);
+    copy_into_words(words, place, first);
+    copy_into_words(words, 0, rest);
 }
 
 /// Copies out of the ring, around its end.
@@ -320,16 +378,16 @@ unsafe fn copy_in(ring: *mut u8, at: u64, from: *const u8, len: usize) {
 /// # Safety
 ///
 /// `to` may be written, `len` is at most the capacity, and the ring is mapped.
-unsafe fn copy_out(ring: *mut u8, at: u64, to: *mut u8, len: usize) {
+unsafe fn copy_out(ring: (*mut u8, u64), at: u64, to: *mut u8, len: usize) {
     if len == 0 {
         return;
     }
     // SAFETY: as promised.
-    let (ring, bytes) = unsafe { (words(ring), std::slice::from_raw_parts_mut(to, len)) };
-    let (place, first) = cut(at, len);
+    let (words, bytes) = unsafe { (words(ring), std::slice::from_raw_parts_mut(to, len)) };
+    let (place, first) = cut(at, len, ring.1);
     let (first, rest) = bytes.split_at_mut(first);
-    copy_out_of_words(ring, place, first);
-    copy_out_of_words(ring, 0, rest);
+    copy_out_of_words(words, place, first);
+    copy_out_of_words(words, 0, rest);
 }
 
 /// The half of a counter that changes first: a futex has 32 bits.
@@ -342,6 +400,7 @@ fn lower_half(counter: &AtomicU64) -> &AtomicU32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::segment::CAPACITY;
     use crate::segment::tests::two_mappings;
     use proptest::prelude::*;
     use std::collections::VecDeque;
@@ -461,7 +520,7 @@ mod tests {
                 let segment =
                     unsafe { Segment::from_base(std::ptr::with_exposed_provenance_mut(peer)) };
                 // SAFETY: as above.
-                let ring = unsafe { words(segment.bytes_from(Side::Connector)) };
+                let ring = unsafe { words((segment.bytes_from(Side::Connector), CAPACITY)) };
                 for at in (0..ring.len()).cycle() {
                     ring[at].store(u64::MAX, Ordering::Relaxed);
                     if is_over.load(Ordering::Relaxed) {
@@ -502,7 +561,7 @@ mod tests {
         assert_eq!(incoming.wants_to_be_rung(), Ok(None));
         assert!(!outgoing.takes_the_wish_to_be_rung(), "a wish was left behind");
         assert_eq!(outgoing.wants_room(ROOM_BY_TCP), Ok(false));
-        let (little, much) = bytes.split_at_mut(ROOM_WORTH_A_WAKE as usize - 1);
+        let (little, much) = bytes.split_at_mut((CAPACITY / WORTH_A_WAKE) as usize - 1);
         // SAFETY: what the program gave, as libc asks for it.
         unsafe { incoming.take(&[part(little)], Taking::Take) }.unwrap();
         assert_eq!(incoming.takes_the_wish_for_room(), 0, "too little to wake somebody");

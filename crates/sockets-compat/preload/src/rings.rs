@@ -12,7 +12,6 @@ use std::sync::atomic::Ordering;
 use crate::connection::Shared;
 use crate::lock::{hold_at_once, hold_for_call, is_held};
 use crate::patience::Nap;
-use crate::readiness::ROOM_WORTH_TELLING;
 use crate::ring::{ROOM_BY_TCP, Wish};
 use crate::{kernel, ring};
 
@@ -52,6 +51,9 @@ impl Shared<'_> {
         let how = self.incoming.takes_the_wish_for_room();
         if how & ring::ROOM_BY_MEMORY != 0 {
             kernel::wake(self.incoming.word_of_room(), i32::MAX);
+        }
+        if how & ring::ROOM_BY_BELL != 0 {
+            self.tells_carrier();
         }
         // To one who has ended a byte would be an offence: the kernel answers with a reset.
         let sends_on = self.receives.sending.has_ended.load(Ordering::Acquire) == 0;
@@ -144,7 +146,7 @@ impl Shared<'_> {
             return true;
         }
         let _ = self.outgoing.wants_room(ROOM_BY_TCP);
-        self.outgoing.room().is_ok_and(|room| room < ROOM_WORTH_TELLING)
+        self.outgoing.has_room_worth_telling() == Ok(false)
     }
 
     /// Somebody will sleep who watches this end, until [`Shared::stops_watching`]. Who

@@ -33,6 +33,7 @@ const CALLS: &[(c_long, [u64; 3])] = &[
     (libc::SYS_write, [0; 3]),
     (libc::SYS_lseek, [0; 3]),
     (libc::SYS_ppoll, [0; 3]),
+    (libc::SYS_epoll_create1, [0; 3]),
     (libc::SYS_epoll_ctl, [0; 3]),
     (libc::SYS_epoll_pwait, [0; 3]),
     (libc::SYS_fcntl, [0, libc::F_GETFL as u64, 0]),
@@ -121,6 +122,11 @@ pub(crate) fn forbids(number: c_long) -> bool {
     IS_ON.load(Ordering::Relaxed)
         && place(number)
             .is_some_and(|(word, bit)| FORBIDDEN[word].load(Ordering::Relaxed) & bit != 0)
+}
+
+/// Whether a filter is in force at all.
+pub(crate) fn is_on() -> bool {
+    IS_ON.load(Ordering::Relaxed)
 }
 
 /// Whether a signal cannot be queued again that came too early: then none may come.

@@ -1,6 +1,7 @@
 //! The memory that both ends of a connection share: what lies where.
 //!
-//! A page of counters, and behind it two rings of bytes, one for each direction. Counters
+//! A page of counters, and behind it two rings of bytes, one for each direction; before it a page
+//! for each end alone. Counters
 //! of a direction lie in two pairs of cache lines, by who moves them. Either end may hold
 //! a program that writes whatever it likes: each number is checked where it is used.
 //!
@@ -15,16 +16,25 @@ use crate::kernel::{self, Errno};
 use crate::registry::Name;
 
 /// Says that this is ours, and how its parts lie: another version has another number.
-pub(crate) const MAGIC: u64 = u64::from_be_bytes(*b"landfal6");
-/// What a ring holds. As much as a core's own cache has room for, several times over.
+pub(crate) const MAGIC: u64 = u64::from_be_bytes(*b"landfal7");
+/// What a ring holds within a host. As much as a core's own cache has room for, several times
+/// over.
 pub(crate) const CAPACITY: u64 = 256 * 1024;
+/// What it holds where the other end is on another host: as much as may be under way.
+pub(crate) const FAR_CAPACITY: u64 = 2 * 1024 * 1024;
 const HEADER: usize = 4096;
-const LEN: usize = HEADER + 2 * CAPACITY as usize;
-/// Behind that lies a page for each end, which only its own processes map.
+/// The file begins with a page for each end, which only its own processes map: the
+/// connector's, and the acceptor's. Counters and rings lie behind them.
 const PAGE: usize = 4096;
-const FILE_LEN: usize = LEN + 2 * PAGE;
-/// What each process maps: what both ends share, and its end's page.
-const MAPPED: usize = LEN + PAGE;
+
+const fn file_len(capacity: u64) -> usize {
+    PAGE + mapped_len(capacity)
+}
+
+/// What each process maps: its end's page, and what both ends share.
+const fn mapped_len(capacity: u64) -> usize {
+    PAGE + HEADER + 2 * capacity as usize
+}
 
 /// Which end of a connection this is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -165,6 +175,8 @@ pub(crate) struct Own {
     pub(crate) room_watchers: AtomicU32,
     /// A process of the connector's has had the kernel's word of who has claimed its offer.
     pub(crate) is_sure: AtomicU32,
+    /// What each ring holds. The other end could say otherwise in what both share.
+    capacity: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -269,25 +281,36 @@ impl fmt::Display for Unusable {
 
 impl Segment {
     /// Makes the memory of a connection in a file that was just made, for the connector.
-    pub(crate) fn create(file: i32, name: &Name) -> Result<Self, Unusable> {
+    pub(crate) fn create(file: i32, name: &Name, capacity: u64) -> Result<Self, Unusable> {
         let status = kernel::status(file)?;
-        kernel::set_len(file, FILE_LEN as u64)?;
-        let segment = Self { base: kernel::map(file, MAPPED)? };
+        kernel::set_len(file, file_len(capacity) as u64)?;
         // A store for which there is no memory would end the program (SIGBUS). The rings get
         // theirs as they are filled, and the acceptor its page when it comes.
-        let has_memory = kernel::populate(segment.base, HEADER)
-            .and_then(|()| kernel::populate(segment.own_page(), PAGE));
-        if let Err(why) = has_memory {
-            // SAFETY: nobody knows of it yet.
-            unsafe { segment.unmap() };
-            return Err(why.into());
-        }
+        let segment = Self::map_pages(file, Side::Connector, capacity, PAGE + HEADER)?;
         for side in [Side::Connector, Side::Acceptor] {
             // The first bytes find nobody who looks at the ring, only one at TCP.
             segment.direction_from(side).receiving.wishes.store(1, Ordering::Relaxed);
         }
         segment.identity().write(&status, name);
         segment.header().magic.store(MAGIC, Ordering::Release);
+        Ok(segment)
+    }
+
+    /// Maps the page of one end and what both share, of which so much has memory from here on.
+    fn map_pages(file: i32, side: Side, capacity: u64, populated: usize) -> Result<Self, Errno> {
+        let base = kernel::map(file, PAGE, mapped_len(capacity))?;
+        let mapped = match side {
+            Side::Acceptor => Ok(0),
+            // SAFETY: the first page of what was mapped just now.
+            Side::Connector => unsafe { kernel::map_over(base, file, 0, PAGE) },
+        };
+        if let Err(why) = mapped.and_then(|_| kernel::populate(base, populated)) {
+            // SAFETY: nobody knows of it yet.
+            unsafe { kernel::unmap(base, mapped_len(capacity)) };
+            return Err(why);
+        }
+        let segment = Self { base };
+        segment.own().capacity.store(capacity, Ordering::Relaxed);
         Ok(segment)
     }
 
@@ -315,33 +338,16 @@ impl Segment {
 
     /// Maps what has the length and the version of such memory, with the page of one end.
     fn map(file: i32, status: &libc::stat, side: Side) -> Result<Self, Unusable> {
-        if status.st_size != FILE_LEN as i64 {
-            return Err(Unusable::Unknown);
-        }
-        let segment = Self { base: kernel::map(file, MAPPED)? };
+        let has_length = |capacity: &u64| status.st_size == file_len(*capacity) as i64;
+        let capacity = [CAPACITY, FAR_CAPACITY].into_iter().find(has_length);
+        let capacity = capacity.ok_or(Unusable::Unknown)?;
+        let segment = Self::map_pages(file, side, capacity, PAGE)?;
         if segment.header().magic.load(Ordering::Acquire) == MAGIC {
-            match segment.has_the_page_of(file, side) {
-                Ok(()) => return Ok(segment),
-                Err(why) => {
-                    // SAFETY: nobody knows of it yet.
-                    unsafe { segment.unmap() };
-                    return Err(why.into());
-                }
-            }
+            return Ok(segment);
         }
         // SAFETY: nobody knows of it yet.
         unsafe { segment.unmap() };
         Err(Unusable::Unknown)
-    }
-
-    /// The page behind what both share is the connector's, unless it is mapped over. It has
-    /// memory from here on, as the counters have.
-    fn has_the_page_of(self, file: i32, side: Side) -> Result<(), Errno> {
-        if side == Side::Acceptor {
-            // SAFETY: the last page of what was mapped just now.
-            unsafe { kernel::map_over(self.own_page(), file, LEN + PAGE, PAGE) }?;
-        }
-        kernel::populate(self.own_page(), PAGE)
     }
 
     /// Ends the mapping.
@@ -351,7 +357,12 @@ impl Segment {
     /// Nobody uses it, or a reference into it, any more.
     pub(crate) unsafe fn unmap(self) {
         // SAFETY: as promised.
-        unsafe { kernel::unmap(self.base, MAPPED) }
+        unsafe { kernel::unmap(self.base, mapped_len(self.capacity())) }
+    }
+
+    /// What each ring holds.
+    pub(crate) fn capacity(self) -> u64 {
+        self.own().capacity.load(Ordering::Relaxed)
     }
 
     pub(crate) const fn base(self) -> *mut u8 {
@@ -368,7 +379,7 @@ impl Segment {
     const fn header<'a>(self) -> &'a Header {
         // SAFETY: the mapping is long enough, page aligned, and of atomics alone. Who
         // unmaps it promises that no reference is left.
-        unsafe { &*self.base.cast::<Header>() }
+        unsafe { &*self.base.add(PAGE).cast::<Header>() }
     }
 
     pub(crate) const fn end<'a>(self, side: Side) -> &'a End {
@@ -382,14 +393,9 @@ impl Segment {
 
     /// What the processes of this end have for themselves.
     pub(crate) const fn own<'a>(self) -> &'a Own {
-        // SAFETY: behind what both share there is a page, and it is of atomics alone. Who
+        // SAFETY: the mapping begins with a page of that, and it is of atomics alone. Who
         // unmaps it promises that no reference is left.
-        unsafe { &*self.own_page().cast::<Own>() }
-    }
-
-    const fn own_page(self) -> *mut u8 {
-        // SAFETY: inside of the mapping.
-        unsafe { self.base.add(LEN) }
+        unsafe { &*self.base.cast::<Own>() }
     }
 
     pub(crate) const fn far<'a>(self) -> &'a Far {
@@ -400,10 +406,20 @@ impl Segment {
         &self.header().identity
     }
 
+    /// Both rings, as one piece of memory: where it begins, and how long it is.
+    pub(crate) fn both_rings(self) -> (*mut u8, usize) {
+        (self.bytes_from(Side::Connector), 2 * self.capacity() as usize)
+    }
+
+    /// Where in that piece the bytes of a direction begin.
+    pub(crate) fn place_of_ring_from(self, side: Side) -> u64 {
+        side.index() as u64 * self.capacity()
+    }
+
     /// Where the bytes of that direction lie.
-    pub(crate) const fn bytes_from(self, side: Side) -> *mut u8 {
+    pub(crate) fn bytes_from(self, side: Side) -> *mut u8 {
         // SAFETY: inside of the mapping.
-        unsafe { self.base.add(HEADER + side.index() * CAPACITY as usize) }
+        unsafe { self.base.add(PAGE + HEADER + self.place_of_ring_from(side) as usize) }
     }
 }
 
@@ -424,7 +440,7 @@ pub(crate) mod tests {
     /// Memory without a name, mapped twice: as two processes have it.
     pub(crate) fn two_mappings() -> (Segment, Segment) {
         let file = scratch_file();
-        let first = Segment::create(file.as_raw_fd(), &name(1)).unwrap();
+        let first = Segment::create(file.as_raw_fd(), &name(1), CAPACITY).unwrap();
         (first, another_mapping(&file, Side::Acceptor))
     }
 
@@ -482,14 +498,14 @@ pub(crate) mod tests {
     #[test]
     fn an_end_has_what_the_other_does_not_see() {
         let file = scratch_file();
-        let connector = Segment::create(file.as_raw_fd(), &name(1)).unwrap();
+        let connector = Segment::create(file.as_raw_fd(), &name(1), CAPACITY).unwrap();
         let [acceptor, sibling] = [Side::Acceptor; 2].map(|side| another_mapping(&file, side));
         acceptor.own().sending.lock.store(7, Ordering::Relaxed);
         assert_eq!(sibling.own().sending.lock.load(Ordering::Relaxed), 7);
         assert_eq!(connector.own().sending.lock.load(Ordering::Relaxed), 0);
         // All that one end has mapped is nothing of the other's.
         // SAFETY: mapped so.
-        unsafe { connector.base().write_bytes(0xFF, MAPPED) };
+        unsafe { connector.base().write_bytes(0xFF, mapped_len(CAPACITY)) };
         assert_eq!(acceptor.own().sending.lock.load(Ordering::Relaxed), 7);
     }
 
@@ -497,14 +513,34 @@ pub(crate) mod tests {
     fn what_is_something_else_is_not_mapped() {
         let file = Named::new("nothing");
         assert_eq!(file.opened(&name(1)), Err(Unusable::Unknown));
-        kernel::set_len(file.1.as_raw_fd(), FILE_LEN as u64).unwrap();
+        kernel::set_len(file.1.as_raw_fd(), file_len(CAPACITY) as u64).unwrap();
         assert_eq!(file.opened(&name(1)), Err(Unusable::Unknown));
+    }
+
+    #[test]
+    fn rings_are_as_long_as_they_were_made() {
+        for capacity in [CAPACITY, FAR_CAPACITY] {
+            let file = Named::new("capacity");
+            let made = Segment::create(file.1.as_raw_fd(), &name(1), capacity).unwrap();
+            let opened = Segment::open(file.1.as_raw_fd(), &name(1), Side::Acceptor).unwrap();
+            assert_eq!((made.capacity(), opened.capacity()), (capacity, capacity));
+            for side in [Side::Connector, Side::Acceptor] {
+                // The last byte of a ring is the same for both.
+                // SAFETY: mapped so, and nobody else's.
+                unsafe { made.bytes_from(side).add(capacity as usize - 1).write(side as u8 + 7) };
+                // SAFETY: as above.
+                let seen = unsafe { opened.bytes_from(side).add(capacity as usize - 1).read() };
+                assert_eq!(seen, side as u8 + 7);
+            }
+            // SAFETY: nobody knows of them.
+            unsafe { (made.unmap(), opened.unmap()) };
+        }
     }
 
     #[test]
     fn memory_is_that_of_its_own_connection_only() {
         let file = Named::new("own");
-        Segment::create(file.1.as_raw_fd(), &name(1)).unwrap();
+        Segment::create(file.1.as_raw_fd(), &name(1), CAPACITY).unwrap();
         assert_eq!(file.opened(&name(1)), Ok(()));
         assert_eq!(file.opened(&name(2)), Err(Unusable::OfAnother));
         assert_eq!(file.opened(&name(1).turned()), Err(Unusable::OfAnother));
@@ -513,7 +549,7 @@ pub(crate) mod tests {
     #[test]
     fn a_copy_of_memory_is_not_it() {
         let (file, copy) = (Named::new("original"), Named::new("copy"));
-        Segment::create(file.1.as_raw_fd(), &name(1)).unwrap();
+        Segment::create(file.1.as_raw_fd(), &name(1), CAPACITY).unwrap();
         fs::copy(&file.0, &copy.0).unwrap();
         assert_eq!(copy.opened(&name(1)), Err(Unusable::OfAnother));
     }
@@ -521,7 +557,7 @@ pub(crate) mod tests {
     #[test]
     fn memory_with_a_second_name_or_none_is_refused() {
         let file = Named::new("names");
-        Segment::create(file.1.as_raw_fd(), &name(1)).unwrap();
+        Segment::create(file.1.as_raw_fd(), &name(1), CAPACITY).unwrap();
         let link = file.0.with_extension("link");
         fs::hard_link(&file.0, &link).unwrap();
         assert_eq!(file.opened(&name(1)), Err(Unusable::Names(2)));
@@ -534,7 +570,7 @@ pub(crate) mod tests {
     #[test]
     fn memory_that_others_may_open_is_refused() {
         let file = Named::new("mode");
-        Segment::create(file.1.as_raw_fd(), &name(1)).unwrap();
+        Segment::create(file.1.as_raw_fd(), &name(1), CAPACITY).unwrap();
         for mode in [0o606, 0o660, 0o640, 0o604] {
             fs::set_permissions(&file.0, Permissions::from_mode(mode)).unwrap();
             assert_eq!(file.opened(&name(1)), Err(Unusable::OpenToOthers(libc::S_IFREG | mode)));

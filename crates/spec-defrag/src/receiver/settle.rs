@@ -27,6 +27,7 @@ impl Receiver {
             }
             self.stats.frames += 1;
             let outcome = self.speculator.check(now, patience, n, memory.head(n as u16), len);
+            landfall_placement::trace!(n, len, ?outcome, "landed behind a guess");
             match outcome {
                 Outcome::InPlace => self.stats.in_place += 1,
                 Outcome::Whole => self.joined(),

@@ -219,6 +219,7 @@ impl Endpoint {
     }
 
     pub(crate) fn tell(&mut self, event: Event) {
+        landfall_placement::trace!(?event);
         // Memory is the user's once nothing is under way to it.
         let is_over = matches!(event, Event::ReceiveEnded { .. });
         let after = if is_over { self.granted.mirror.left() } else { 0 };

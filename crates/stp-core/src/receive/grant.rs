@@ -249,6 +249,7 @@ impl Endpoint {
         let grant = self.granted.grants[usize::from(block)];
         let known = *self.granted.block(block);
         let Some(receive) = self.receives.get(grant.receive) else { return };
+        landfall_placement::trace!(block, first, end, link = grant.link, "granted");
         let (offset, _) = known.stu_at(first);
         let message = match receive.kind {
             Kind::Get { .. } => self.get_message(block, first, end),

@@ -88,6 +88,7 @@ impl Endpoint {
     fn count_lost(&mut self, now: Instant, block: u16, bytes: u32) {
         let grant = self.granted.grants[usize::from(block)];
         let config = self.congestion_on(grant.link);
+        landfall_placement::trace!(block, bytes, "lost");
         if let Some(link) = self.links.get_mut(grant.link) {
             // What overtook it was granted a round trip ago, and it was before
             // that; the Block's last grant may be younger.
@@ -157,6 +158,7 @@ impl Endpoint {
         let grant = self.granted.grants[usize::from(block)];
         let Some(receive) = self.receives.get(grant.receive) else { return };
         let connection = receive.connection;
+        landfall_placement::trace!(block, first, bits, "asked for again");
         if let Some(message) = self.clear_to_send(block, offset, Granted::Again(bits)) {
             self.say_over(grant.link, connection, &message);
         }

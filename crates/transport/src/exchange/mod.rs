@@ -12,7 +12,7 @@ pub(crate) use inbox::{Arrival, Came, Doubt, Inbox, Peeked};
 pub(crate) use message::{Batch, IoVecs, MessageHeader};
 #[cfg(feature = "io-uring")]
 pub(crate) use outbox::Gathered;
-pub(crate) use outbox::{LONGEST_BATCH, Originals, Outbox, RunLimits, fill_in_sum};
+pub(crate) use outbox::{FrontRun, LONGEST_BATCH, Originals, Outbox, RunLimits, fill_in_sum};
 pub(crate) use settle::Loose;
 pub(crate) use turn::{Between, Pace};
 

@@ -5,6 +5,7 @@
 
 use std::collections::VecDeque;
 use std::ops::Range;
+use std::sync::atomic::AtomicU64;
 
 use landfall_placement::{
     Ecn, Engine, Instant, InternetSum, PathId, PathLimits, Peer, RunRoom, Span, Spans, SumSlot,
@@ -14,7 +15,7 @@ use landfall_placement::{
 use super::sealed::SealedBytes;
 use super::{HEAD_ROOM, IoVecs, MAX_UNITS, PREFIX_ROOM, Prefix};
 use crate::driver::Counters;
-use crate::memory::{Pins, Rights};
+use crate::memory::{Pinned, Pins, RawSpan, Rights};
 
 /// One unit that waits to be sent.
 #[derive(Clone, Debug)]
@@ -44,6 +45,20 @@ pub(crate) struct Gathered<'a> {
     pub(crate) count: usize,
     /// The pieces of all.
     pub(crate) pieces: &'a mut [libc::iovec],
+}
+
+/// Units of one length whose payloads lie behind one another.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FrontRun {
+    pub(crate) count: usize,
+    pub(crate) ecn: Ecn,
+    pub(crate) head_len: usize,
+    /// The length of each payload but the last, which may be shorter.
+    pub(crate) each: usize,
+    /// The length of all.
+    pub(crate) payload: usize,
+    /// Where all of them lie. None: in several places, or nowhere.
+    pub(crate) span: Option<Span>,
 }
 
 /// What one system call may send at once.
@@ -393,6 +408,63 @@ impl Outbox {
             rest = behind;
         }
         copied
+    }
+
+    /// The next units that can be told of together: payloads of one length behind one
+    /// another, up to where the engine wants to hear that its memory is free.
+    pub(crate) fn front_run(&self) -> Option<FrontRun> {
+        let spans = |unit: &Outgoing| &self.payloads[unit.payload.clone()];
+        let mut unit = self.waiting.front()?;
+        let each = unit.len - unit.head_len;
+        let span = if let [span] = spans(unit) { Some(*span) } else { None };
+        let (to, ecn, head_len) = (unit.to, unit.ecn, unit.head_len);
+        let mut run = FrontRun { count: 1, ecn, head_len, each, payload: each, span };
+        for next in self.waiting.range(1..) {
+            let (Some(all), [span]) = (&mut run.span, spans(next)) else { break };
+            let len = next.len - next.head_len;
+            let is_behind = span.region == all.region && all.end() == Some(span.offset);
+            let is_alike = (next.to, next.ecn, next.head_len) == (to, ecn, head_len);
+            let is_last = unit.ticket.is_some() || unit.len < each + head_len;
+            if is_last || !is_behind || !is_alike || len > each {
+                break;
+            }
+            all.len += span.len;
+            run.payload += len;
+            run.count += 1;
+            unit = next;
+        }
+        Some(run)
+    }
+
+    /// Copies the payloads of the next `count` units behind one another into words that
+    /// others may read. Gives whether all of them were there.
+    pub(crate) fn copy_payloads(&mut self, count: usize, to: &[AtomicU64], mut at: usize) -> bool {
+        let mut is_there = true;
+        for unit in self.waiting.iter().take(count) {
+            for span in &self.payloads[unit.payload.clone()] {
+                is_there &= self.pins.copy_to_words(span, to, at).is_ok();
+                at += span.len as usize;
+            }
+        }
+        is_there
+    }
+
+    /// Where a payload lies, held until the pin is dropped.
+    pub(crate) fn pin(&self, span: &Span) -> Option<(Pinned, RawSpan)> {
+        let pinned = self.pins.regions().pin(span.region).ok()?;
+        let place = pinned.resolve(span, Rights::READ).ok()?;
+        Some((pinned, place))
+    }
+
+    /// Takes the next `count` units out, which somebody else sees to from now on. Gives what
+    /// the engine is to hear when they are out of its hands, of which there is one at most in
+    /// a [`front_run`](Self::front_run).
+    pub(crate) fn hand_over(&mut self, count: usize) -> Option<Ticket> {
+        let ticket = self.waiting.drain(..count).filter_map(|unit| unit.ticket).next_back();
+        if self.waiting.is_empty() {
+            self.pins.release();
+        }
+        ticket
     }
 
     /// The pieces of the next `count` units.

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use thiserror::Error;
 
 use super::Memory;
+use super::exported::ExportedMapping;
 use super::mapping::{HUGE_PAGE, Mapping, page_size};
 
 /// How an [`Arena`] grows, and how far.
@@ -22,11 +23,16 @@ pub struct ArenaConfig {
     /// Ask the kernel for huge pages. Fewer entries in the translation cache
     /// make large transfers faster; but each first touch takes 2 MiB.
     pub huge_pages: bool,
+    /// Let neighbours map it, to be read: processes of this user on this host, which a
+    /// driver finds. Then bytes go to them with one copy. Its pages are those of files that
+    /// nobody else can write, and children of this process do not have them. Where the
+    /// kernel has no such files, it is memory like any other.
+    pub same_host: bool,
 }
 
 impl Default for ArenaConfig {
     fn default() -> Self {
-        Self { chunk: 16 << 20, max_bytes: 1 << 30, huge_pages: true }
+        Self { chunk: 16 << 20, max_bytes: 1 << 30, huge_pages: true, same_host: false }
     }
 }
 
@@ -88,9 +94,33 @@ struct Chunks {
     used: usize,
 }
 
+/// Pages of this process alone, or of a file that neighbours may read.
+enum Pages {
+    Private(Mapping),
+    Exported(ExportedMapping),
+}
+
+impl Pages {
+    fn new(len: usize, config: &ArenaConfig) -> io::Result<Self> {
+        if config.same_host
+            && let Ok(mapping) = ExportedMapping::new(len, config.huge_pages)
+        {
+            return Ok(Self::Exported(mapping));
+        }
+        Mapping::anonymous(len, config.huge_pages).map(Self::Private)
+    }
+
+    const fn mapping(&self) -> &Mapping {
+        match self {
+            Self::Private(mapping) => mapping,
+            Self::Exported(exported) => exported.mapping(),
+        }
+    }
+}
+
 /// One mapping, parts of which are taken.
 struct Chunk {
-    mapping: Mapping,
+    pages: Pages,
     /// Free parts: length by offset. Neighbours are joined, so a chunk that
     /// is free as a whole has one entry.
     free: BTreeMap<usize, usize>,
@@ -199,17 +229,18 @@ impl Inner {
                 fits(chunks, wanted[0]).or_else(|| fits(chunks, wanted[1])).ok_or(full)?
             }
         };
-        let mapping = Mapping::anonymous(len, self.config.huge_pages)
-            .map_err(|error| ArenaError::Kernel { len, error })?;
-        chunks.add(mapping);
+        let pages =
+            Pages::new(len, &self.config).map_err(|error| ArenaError::Kernel { len, error })?;
+        chunks.add(pages);
         Ok(())
     }
 }
 
 impl Chunks {
-    fn add(&mut self, mapping: Mapping) {
-        self.mapped += mapping.len();
-        let chunk = Chunk { free: BTreeMap::from([(0, mapping.len())]), mapping };
+    fn add(&mut self, pages: Pages) {
+        let len = pages.mapping().len();
+        self.mapped += len;
+        let chunk = Chunk { free: BTreeMap::from([(0, len)]), pages };
         match self.list.iter_mut().find(|place| place.is_none()) {
             Some(place) => *place = Some(chunk),
             None => self.list.push(Some(chunk)),
@@ -226,7 +257,7 @@ impl Chunks {
                 chunk.free.insert(offset + size, len - size);
             }
             // SAFETY: free parts lie within the mapping.
-            Some((index, offset, unsafe { chunk.mapping.base().add(offset) }))
+            Some((index, offset, unsafe { chunk.pages.mapping().base().add(offset) }))
         })
     }
 
@@ -248,8 +279,9 @@ impl Chunks {
 
     fn trim(&mut self) {
         for place in &mut self.list {
-            let idle = place.take_if(|chunk| chunk.free.get(&0) == Some(&chunk.mapping.len()));
-            self.mapped -= idle.map_or(0, |chunk| chunk.mapping.len());
+            let len = |chunk: &Chunk| chunk.pages.mapping().len();
+            let idle = place.take_if(|chunk| chunk.free.get(&0) == Some(&len(chunk)));
+            self.mapped -= idle.as_ref().map_or(0, len);
         }
     }
 }

@@ -133,6 +133,39 @@ impl Mapping {
         Self::new(len, libc::MAP_SHARED, Some((file, offset)))
     }
 
+    /// The same at a multiple of [`HUGE_PAGE`], as `len` is, and not for children of this
+    /// process: what they wrote would be written here.
+    pub(super) fn shared_aligned(
+        file: BorrowedFd<'_>,
+        len: usize,
+        huge_pages: bool,
+    ) -> io::Result<Self> {
+        // Address space first, of which the file takes the place.
+        let mapping = Self::anonymous(len, false)?;
+        let start = mapping.base.as_ptr().cast();
+        let (access, fd) = (libc::PROT_READ | libc::PROT_WRITE, file.as_raw_fd());
+        // SAFETY: pages of ours that nobody knows of yet are replaced.
+        let mapped =
+            unsafe { libc::mmap(start, len, access, libc::MAP_SHARED | libc::MAP_FIXED, fd, 0) };
+        if mapped == libc::MAP_FAILED {
+            let error = io::Error::last_os_error();
+            // The kernel may have taken the pages away, and what is there now may be
+            // another thread's: only what is sure to be ours is unmapped.
+            std::mem::forget(mapping);
+            return Err(error);
+        }
+        // SAFETY: these are our pages.
+        if unsafe { libc::madvise(start, len, libc::MADV_DONTFORK) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        if huge_pages {
+            // SAFETY: these are our pages; a kernel without huge pages for files says no, and
+            // that is no harm.
+            unsafe { libc::madvise(start, len, libc::MADV_HUGEPAGE) };
+        }
+        Ok(mapping)
+    }
+
     /// The pages of a file, to be read only: a store to them ends the process.
     pub(super) fn shared_to_read(file: BorrowedFd<'_>, len: usize) -> io::Result<Self> {
         Self::with_access(libc::PROT_READ, len, libc::MAP_SHARED, Some((file, 0)))

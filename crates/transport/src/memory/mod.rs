@@ -12,6 +12,7 @@
 //! | [`Arena`] | where much of it comes from: large pages, used again |
 //! | [`SharedMemory`] | bytes that another process may write, never a slice |
 //! | [`SharedView`] | such bytes, to be read only |
+//! | [`MappedMemory`] | such bytes that the caller has mapped by itself |
 //! | [`copy_into_words`], [`copy_out_of_words`] | the same for who has mapped it by itself |
 //! | [`Piece`] | a part of them, as words that are checked once |
 //! | [`Regions`] | the table of what is lent, to whom it may concern |
@@ -35,7 +36,9 @@
 //! What does not live here: I/O, protocols, who waits for what.
 
 mod arena;
+mod exported;
 mod grant;
+mod mapped;
 mod mapping;
 mod owned;
 mod piece;
@@ -47,8 +50,10 @@ mod slot;
 mod words;
 
 pub use arena::{Arena, ArenaConfig, ArenaError};
+pub(crate) use exported::{ExportedFile, changes as exported_changes, file_at, is_mapped};
 pub(crate) use grant::Loans;
 pub use grant::{AccessError, LendError, LendRefusal, Rights, TakeBackError};
+pub use mapped::MappedMemory;
 pub(crate) use mapping::{HUGE_PAGE, Mapping, page_size};
 pub use owned::{Memory, OutOfMemory, SplitError};
 pub use piece::{Piece, PieceView};

@@ -118,6 +118,13 @@ impl Piece {
         PieceView(self.clone())
     }
 
+    /// Where the bytes lie, for other languages: they are there while this piece or a clone of
+    /// it is. Others may write there at any moment, so it is no place for a slice.
+    #[must_use]
+    pub const fn address(&self) -> NonNull<u8> {
+        self.base.cast()
+    }
+
     /// Reads the word at a multiple of eight, and with it all that was written
     /// before it.
     ///

@@ -2,6 +2,7 @@
 
 use core::fmt;
 use core::ptr::NonNull;
+use core::sync::atomic::AtomicU64;
 
 use landfall_placement::{InternetSum, RegionId, Span, WordOp};
 
@@ -136,6 +137,43 @@ impl Pins {
         check_length(span, into.len())?;
         // SAFETY: pinned until `release`, which needs `self` exclusively.
         words::copy_out(unsafe { held.window.words() }, range.start, into);
+        Ok(())
+    }
+
+    /// Copies words of memory that is not in the table into a span. Others may write both
+    /// meanwhile.
+    ///
+    /// # Errors
+    /// The span may not be written, or there are not as many bytes from byte `at` on.
+    pub(crate) fn copy_from_words(
+        &mut self,
+        from: &[AtomicU64],
+        at: usize,
+        to: &Span,
+    ) -> Result<(), AccessError> {
+        let window = self.window(to.region)?;
+        let range = window.check(to, Rights::WRITE)?;
+        check_length(to, size_of_val(from).saturating_sub(at).min(range.len()))?;
+        // SAFETY: pinned until `release`, which needs `self` exclusively.
+        words::copy(from, at, unsafe { window.words() }, range.start, range.len());
+        Ok(())
+    }
+
+    /// Copies a span out to words of memory that is not in the table.
+    ///
+    /// # Errors
+    /// The span may not be read, or there is no room for it from byte `at` on.
+    pub(crate) fn copy_to_words(
+        &mut self,
+        from: &Span,
+        to: &[AtomicU64],
+        at: usize,
+    ) -> Result<(), AccessError> {
+        let window = self.window(from.region)?;
+        let range = window.check(from, Rights::READ)?;
+        check_length(from, size_of_val(to).saturating_sub(at).min(range.len()))?;
+        // SAFETY: pinned until `release`, which needs `self` exclusively.
+        words::copy(unsafe { window.words() }, range.start, to, at, range.len());
         Ok(())
     }
 

@@ -12,7 +12,9 @@ use landfall_placement::{RegionId, Span, WordOp};
 use super::grant::{Loans, Window};
 use super::pinned::Pinned;
 use super::slot::{Backing, Lent, Slot, Slots};
-use super::{AccessError, LendError, LendRefusal, Memory, Rights, SharedMemory, TakeBackError};
+use super::{
+    AccessError, LendError, LendRefusal, MappedMemory, Memory, Rights, SharedMemory, TakeBackError,
+};
 
 /// The table of lent memory. Clones are the same table.
 ///
@@ -151,6 +153,20 @@ impl Regions {
         // plain bytes of it; the slot keeps it mapped.
         let window = unsafe { Window::new(base, (end - start) as usize, rights) };
         Ok(self.vacant(rights)?.grant(window, Backing::Shared(memory.clone())))
+    }
+
+    /// Grants the use of memory that the caller has mapped by itself. Its grant ends as that of
+    /// shared memory does.
+    ///
+    /// # Errors
+    /// The table is full, or the rights allow nothing.
+    pub fn lend_mapped_memory(
+        &self,
+        memory: &MappedMemory,
+        rights: Rights,
+    ) -> Result<RegionId, LendRefusal> {
+        // SAFETY: what whoever made it has promised; the slot keeps it mapped.
+        unsafe { self.lend_mapped(memory.base(), memory.len(), rights, memory.owner()) }
     }
 
     /// Grants the use of memory that a driver has: the kernel's ring, or pages

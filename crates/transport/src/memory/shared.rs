@@ -218,7 +218,7 @@ impl SharedMemory {
     }
 
     /// The last page is mapped as a whole, so the last word is too.
-    pub(super) fn words(&self) -> &[AtomicU64] {
+    pub(crate) fn words(&self) -> &[AtomicU64] {
         let len = self.0.mapping.len().div_ceil(WORD);
         // SAFETY: mapped as long as `self` is borrowed, and it cannot shrink;
         // other processes' writes are allowed behind a reference to atomics.
@@ -312,6 +312,22 @@ impl SharedView {
         let mapping = Mapping::shared_to_read(file.as_fd(), len.unsigned_abs())
             .map_err(|error| SharedMemoryError::System { call: "mmap", error })?;
         Ok(Self(Arc::new(ViewInner { mapping, file })))
+    }
+
+    /// The same of memory that somebody else has sealed: its length stays, and it need not be
+    /// changed to be sure of that.
+    ///
+    /// # Errors
+    /// As [`from_fd`](Self::from_fd); the file can still shrink or grow.
+    pub(crate) fn from_sealed_fd(file: OwnedFd) -> Result<Self, SharedMemoryError> {
+        let needed = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW;
+        // SAFETY: an open descriptor. What has no seals gives -1, which has every bit: then
+        // `from_fd` refuses it.
+        let seals = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GET_SEALS) };
+        if seals & needed != needed {
+            return Err(SharedMemoryError::NotSealable);
+        }
+        Self::from_fd(file)
     }
 
     /// The descriptor.

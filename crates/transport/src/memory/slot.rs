@@ -102,7 +102,7 @@ impl State {
     }
 }
 
-/// See the module.
+/// An entry of the region table.
 pub(super) struct Slot {
     state: AtomicU64,
     /// Read while pinned or under the table's lock; written under the table's

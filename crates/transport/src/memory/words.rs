@@ -50,16 +50,21 @@ pub fn copy_in(memory: &[AtomicU64], offset: usize, bytes: &[u8]) {
         merge(memory, lead, edge);
         (memory, bytes) = (memory.get(1..).unwrap_or_default(), rest);
     }
-    // The last word may be the flag of all before it, and a wide store shows its words in
-    // any order: where it crosses a cache line, on every processor.
-    let before_last = bytes.len().saturating_sub(1) / WORD * WORD;
-    let done = store(memory, &bytes[..before_last]);
+    let done = store(memory, &bytes[..before_last(bytes.len())]);
     (memory, bytes) = (&memory[done / WORD..], &bytes[done..]);
     let (whole, edge) = bytes.as_chunks::<WORD>();
     for (word, bytes) in memory.iter().zip(whole) {
         word.store(u64::from_ne_bytes(*bytes), Release);
     }
     merge(memory.get(whole.len()..).unwrap_or_default(), 0, edge);
+}
+
+/// How many of `len` bytes lie in words before the last one. The last word may be the flag
+/// of all before it, and a wide store shows its words in any order: where it crosses a cache
+/// line, on every processor.
+#[inline]
+const fn before_last(len: usize) -> usize {
+    len.saturating_sub(1) / WORD * WORD
 }
 
 /// Writes the few `bytes` into the first word, from its byte `at` on.
@@ -116,14 +121,15 @@ pub fn copy_out(memory: &[AtomicU64], offset: usize, into: &mut [u8]) {
 
 /// Copies bytes of one memory into another, or into a part of the same that
 /// has none of them. Where the two do not begin at the same byte of a word,
-/// words that change meanwhile may be cut.
+/// words that change meanwhile may be cut. The last word is written last, as by
+/// [`copy_in`]: whoever sees it sees all before it.
 pub(super) fn copy(from: &[AtomicU64], at: usize, to: &[AtomicU64], offset: usize, len: usize) {
     fence(Release);
     // To where a word of the target begins.
     let lead = (offset.next_multiple_of(WORD) - offset).min(len);
     copy_edge(from, at, to, offset, lead);
     let target = to.get((offset + lead) / WORD..).unwrap_or_default();
-    let done = lead + transfer(from, at + lead, target, len - lead);
+    let done = lead + transfer(from, at + lead, target, before_last(len - lead));
     copy_edge(from, at + done, to, offset + done, len - done);
     fence(Acquire);
 }

@@ -49,7 +49,7 @@ fn is_event(fd: BorrowedFd<'_>) -> std::io::Result<bool> {
 
 /// Closes descriptors, and does not wait for it. Where no thread can be had for that they
 /// stay open.
-fn close_aside(fds: impl IntoIterator<Item = OwnedFd>) {
+pub(crate) fn close_aside(fds: impl IntoIterator<Item = OwnedFd>) {
     let numbers: Vec<RawFd> = fds.into_iter().map(IntoRawFd::into_raw_fd).collect();
     if numbers.is_empty() {
         return;

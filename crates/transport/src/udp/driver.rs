@@ -14,13 +14,16 @@ use socket2::Socket;
 use super::socket::{Message, ReceiveHeader, SendHeader, Sending, Sharing};
 use super::{UdpConfig, socket};
 use crate::capability::Feature;
-use crate::driver::{Counters, Descriptors, Driver, DriverState, Progress, take_turn};
+use crate::driver::{
+    Counters, Descriptors, Driver, DriverState, Interest, Interests, Progress, take_turn,
+};
 use crate::exchange::{
     Arrival, Doubt, HEAD_ROOM, Inbox, LONGEST_BATCH, MAX_UNITS, Outbox, Peeked, Prefix, RunLimits,
     Turn,
 };
 use crate::inet::{SendFault, nothing_came};
 use crate::memory::{Pins, Regions};
+use crate::same_host::SameHost;
 
 /// Runs any engine over a UDP socket.
 #[derive(Debug)]
@@ -39,6 +42,8 @@ pub struct UdpDriver {
     pub(super) blocked: bool,
     /// All sockets of this port: they stay open as long as one of their drivers.
     _group: Option<Arc<[Socket]>>,
+    /// Processes of this host that are reached without the socket.
+    same_host: Option<Box<SameHost>>,
 }
 
 impl UdpDriver {
@@ -112,12 +117,31 @@ impl UdpDriver {
         regions: &Regions,
         sharing: Sharing,
     ) -> io::Result<Self> {
-        let (socket, capabilities) = socket::open(&config, driver, sharing)?;
+        let (socket, mut capabilities) = socket::open(&config, driver, sharing)?;
         let limits = config.limits(&socket)?;
         let batch_receive = capabilities.has(Feature::BatchedReceive);
+        let local = socket::bound_to(&socket)?;
+        let same_host = match (config.same_host, sharing) {
+            (false, _) => Err("switched off by the configuration".to_owned()),
+            (_, Sharing::First | Sharing::Joining) => Err("several engines share the port".into()),
+            (true, Sharing::Alone) => {
+                SameHost::open(path, local, regions).map_err(|error| error.to_string())
+            }
+        };
+        let same_host = match same_host {
+            Ok(same_host) => {
+                capabilities.add(Feature::SameHost);
+                Some(Box::new(same_host))
+            }
+            Err(why) => {
+                capabilities.lack(Feature::SameHost, why);
+                None
+            }
+        };
         Ok(Self {
             ipv6: config.bind.is_ipv6(),
-            local: socket::bound_to(&socket)?,
+            local,
+            same_host,
             connected: None,
             receiver: Receiver::new(path, regions, batch_receive, config.peek),
             outbox: Outbox::new(path, limits, Pins::new(regions), 0),
@@ -152,6 +176,24 @@ impl UdpDriver {
         self.connected = Some(peer);
         self.local = socket::bound_to(&self.socket)?;
         Ok(())
+    }
+
+    /// How many processes of this host it has met and reaches without the socket.
+    #[must_use]
+    pub fn neighbours(&self) -> usize {
+        self.same_host.as_ref().map_or(0, |same_host| same_host.met())
+    }
+
+    /// Receives what neighbours have, and one batch of the socket.
+    fn receive_all<E: Engine>(&mut self, engine: &mut E, now: Instant) -> io::Result<u32> {
+        let mut units = 0;
+        if let Some(same_host) = &mut self.same_host {
+            units = same_host.receive(engine, now, &mut self.state.counters);
+            if same_host.skips_socket() {
+                return Ok(units);
+            }
+        }
+        Ok(units + self.receive(engine, now)?)
     }
 
     /// The device refused a batch: from now on one unit a call.
@@ -193,15 +235,36 @@ impl Driver for UdpDriver {
     }
 
     fn turn<E: Engine>(&mut self, engine: &mut E, now: Instant) -> io::Result<Progress> {
-        take_turn(self, engine, now, send, Self::receive)
+        let progress = take_turn(self, engine, now, send, Self::receive_all)?;
+        if let Some(same_host) = &mut self.same_host {
+            same_host.finish(engine, now);
+        }
+        Ok(progress)
     }
 
     fn is_blocked(&self) -> bool {
         self.blocked
     }
 
+    fn interests(&self) -> Interests {
+        let (fd, writable) = (self.socket.as_raw_fd(), self.blocked);
+        let mut interests = Interests::new();
+        interests.push(Interest { fd, readable: true, writable });
+        if let Some(same_host) = &self.same_host {
+            same_host.fall_asleep();
+            let fd = same_host.as_fd().as_raw_fd();
+            interests.push(Interest { fd, readable: true, writable: false });
+        }
+        interests
+    }
+
     fn descriptors(&self) -> Descriptors<'_> {
-        [self.socket.as_fd()].into_iter().collect()
+        let same_host = self.same_host.as_ref().map(|same_host| same_host.as_fd());
+        [Some(self.socket.as_fd()), same_host].into_iter().flatten().collect()
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.same_host.as_ref()?.poll_timeout()
     }
 }
 
@@ -227,7 +290,15 @@ pub(super) fn send<E: Engine>(
         if driver.outbox.is_empty() {
             break;
         }
-        let count = send_run(driver, engine, now)?;
+        let UdpDriver { same_host, outbox, state, .. } = driver;
+        let told = same_host
+            .as_mut()
+            .filter(|_| !engine.seals())
+            .and_then(|same_host| same_host.send(outbox, engine, now, &mut state.counters));
+        let count = match told {
+            Some(count) => count,
+            None => send_run(driver, engine, now)?,
+        };
         if count == 0 {
             break;
         }

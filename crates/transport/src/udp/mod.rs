@@ -10,6 +10,29 @@
 //! - the control message, not the guess, says the unit length; a single
 //!   datagram has none;
 //! - a shorter unit ends a batch; peers and lengths never mix.
+//!
+//! # Processes of this host
+//!
+//! What is sent to an address of this host may be for a process of the same user that has such
+//! a path, too. Then it goes through memory that both share, and the kernel sees none of it:
+//! the receiver copies payloads once, from where they lie at the sender to where they belong.
+//! The two find each other by themselves. [`UdpConfig::discover`] has it switched on;
+//! [`UdpConfig::new`], which says what the path is, has it off, and
+//! [`same_host`](UdpConfig::same_host) chooses:
+//!
+//! ```
+//! use landfall_transport::udp::UdpConfig;
+//!
+//! let config = UdpConfig::discover(([127, 0, 0, 1], 0).into());
+//! let by_the_socket = UdpConfig { same_host: false, ..config };
+//! # assert!(config.same_host && !by_the_socket.same_host);
+//! ```
+//!
+//! Payloads are read where they lie if they are in an [`Arena`](crate::memory::Arena) whose
+//! configuration says so, else by `process_vm_readv` where the kernel lets a process of the
+//! same user do that, else they are copied twice, by way of the memory that is shared. Several
+//! engines at one port ([`UdpDriver::open_group`]) have no neighbours, since the kernel alone
+//! knows which of them a packet is for.
 
 mod driver;
 mod socket;
@@ -55,6 +78,9 @@ pub struct UdpConfig {
     /// Look at the first head before receiving when guesses keep missing, as
     /// they do when several peers alternate on one socket.
     pub peek: bool,
+    /// Reach processes of this host and user without the socket, with one copy: see
+    /// [the module](self#processes-of-this-host).
+    pub same_host: bool,
 }
 
 impl UdpConfig {
@@ -71,6 +97,7 @@ impl UdpConfig {
             batch: true,
             socket_buffer: 16 << 20,
             peek: true,
+            same_host: false,
         }
     }
 
@@ -85,7 +112,7 @@ impl UdpConfig {
     /// Where no interface has the address, an MTU of 1500 is taken for its.
     #[must_use]
     pub const fn discover(bind: SocketAddr) -> Self {
-        Self { discover: true, ..Self::new(bind, 1500) }
+        Self { discover: true, same_host: true, ..Self::new(bind, 1500) }
     }
 
     /// What the path carries at once, once its socket is open.

@@ -6,12 +6,12 @@ use alloc::collections::VecDeque;
 use landfall_congestion::{Arrived, Config as Congestion, Window};
 use landfall_placement::{Duration, Instant, Refusal, Serial32, Spans};
 
-use crate::link::cargo::{Cargo, Shelf, Stored};
+use crate::link::frame_payload::{FramePayload, RetransmitBuffer, Stored};
 use crate::wire::frame::FrameHeader;
 
 /// How a link sends: from the configuration.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Habits {
+pub(crate) struct SenderConfig {
     pub(crate) congestion: Congestion,
     /// Whether the window and its pauses are obeyed.
     pub(crate) yields: bool,
@@ -22,7 +22,7 @@ pub(crate) struct Habits {
 
 /// Where a frame is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Whereabouts {
+enum FrameState {
     /// To be sent again.
     Lost,
     UnderWay,
@@ -31,12 +31,12 @@ enum Whereabouts {
 
 /// A frame that is not known to have arrived, or whose memory a driver holds.
 #[derive(Clone, Copy, Debug)]
-struct Flight {
+struct InFlightFrame {
     sent: Instant,
     /// Which transmission of all it was that went last.
     serial: Serial32,
     stored: Stored,
-    whereabouts: Whereabouts,
+    whereabouts: FrameState,
     /// How often it was sent.
     times: u8,
     /// So many transmissions of it hold its memory.
@@ -69,12 +69,12 @@ const BATCH: u64 = 64 << 10;
 /// The sending half.
 #[derive(Debug)]
 pub(crate) struct Sender<N> {
-    flights: VecDeque<Flight>,
+    flights: VecDeque<InFlightFrame>,
     /// The number of the first of them.
     first: Serial32,
     /// All before this one are known to have arrived.
     acked: Serial32,
-    shelf: Shelf<N>,
+    retransmit: RetransmitBuffer<N>,
     /// The transmissions that may still get lost, in their order; `oldest` is
     /// the serial of the first of them.
     order: VecDeque<Serial32>,
@@ -104,12 +104,12 @@ pub(crate) struct Sender<N> {
 }
 
 impl<N: Copy> Sender<N> {
-    pub(crate) fn new(habits: &Habits) -> Self {
+    pub(crate) fn new(sender_config: &SenderConfig) -> Self {
         Self {
             flights: VecDeque::new(),
             first: Serial32(0),
             acked: Serial32(0),
-            shelf: Shelf::new(),
+            retransmit: RetransmitBuffer::new(),
             order: VecDeque::new(),
             oldest: Serial32(0),
             newest_arrived: None,
@@ -121,7 +121,7 @@ impl<N: Copy> Sender<N> {
             edge: Serial32(0),
             peer_bytes: 0,
             is_full: false,
-            window: Window::new(&habits.congestion),
+            window: Window::new(&sender_config.congestion),
             paced: Instant::ZERO,
             since: Instant::ZERO,
             backoff: 0,
@@ -167,26 +167,31 @@ impl<N: Copy> Sender<N> {
     /// acknowledgement of a few frames would let as few leave, they would be
     /// acknowledged as soon, and no call of a driver would ever have many again:
     /// the silly window of RFC 1122, 4.2.3.4, with batches for segments.
-    pub(crate) fn may_send(&mut self, habits: &Habits, now: Instant, unit: u32) -> bool {
+    pub(crate) fn may_send(
+        &mut self,
+        sender_config: &SenderConfig,
+        now: Instant,
+        unit: u32,
+    ) -> bool {
         let least =
-            if self.is_full { self.batch(habits).max(u64::from(unit)) } else { unit.into() };
-        self.is_full = !self.has_room(habits, least);
-        !self.is_full && self.paced_until(habits, now).is_none()
+            if self.is_full { self.batch(sender_config).max(u64::from(unit)) } else { unit.into() };
+        self.is_full = !self.has_room(sender_config, least);
+        !self.is_full && self.paced_until(sender_config, now).is_none()
     }
 
     /// Have so many more bytes room, at the other side and in the network?
-    pub(crate) fn has_room(&self, habits: &Habits, bytes: u64) -> bool {
-        self.flights.len() < habits.frames
+    pub(crate) fn has_room(&self, sender_config: &SenderConfig, bytes: u64) -> bool {
+        self.flights.len() < sender_config.frames
             && !self.has_no_credit()
             && (self.is_idle() || self.unacked_bytes + bytes <= self.peer_bytes)
-            && self.has_window(habits, bytes)
+            && self.has_window(sender_config, bytes)
     }
 
     /// What is worth to be waited for: a driver's call, but not more than half of
     /// what may be under way, nor than what passes in a moment. Where the way is
     /// long, acknowledgements let frames leave one by one, as they should.
-    fn batch(&self, habits: &Habits) -> u64 {
-        let window = if habits.yields { self.window.bytes() } else { u64::MAX };
+    fn batch(&self, sender_config: &SenderConfig) -> u64 {
+        let window = if sender_config.yields { self.window.bytes() } else { u64::MAX };
         let most = self.peer_bytes.min(window);
         let round = self.window.rtt().smoothed().unwrap_or_default().max(BURST);
         let in_a_moment = most.saturating_mul(BURST.as_nanos() as u64) / round.as_nanos() as u64;
@@ -200,20 +205,24 @@ impl<N: Copy> Sender<N> {
 
     /// A frame may be longer than the window. Then half of the window has to be free: a
     /// word that is under way holds no other one up.
-    fn has_window(&self, habits: &Habits, bytes: u64) -> bool {
-        !habits.yields
+    fn has_window(&self, sender_config: &SenderConfig, bytes: u64) -> bool {
+        !sender_config.yields
             || self.under_way == 0
-            || self.window.room(&habits.congestion, self.under_way)
+            || self.window.room(&sender_config.congestion, self.under_way)
                 >= bytes.min(self.window.bytes() / 2)
     }
 
     /// Until when the pace holds everything back.
-    pub(crate) fn paced_until(&self, habits: &Habits, now: Instant) -> Option<Instant> {
-        if !habits.yields {
+    pub(crate) fn paced_until(
+        &self,
+        sender_config: &SenderConfig,
+        now: Instant,
+    ) -> Option<Instant> {
+        if !sender_config.yields {
             return None;
         }
         // Below one unit the pause alone keeps the rate down.
-        let is_small = self.window.bytes() < u64::from(habits.congestion.unit);
+        let is_small = self.window.bytes() < u64::from(sender_config.congestion.unit);
         let until = if is_small { self.paced } else { self.paced - BURST };
         (until > now).then_some(until)
     }
@@ -221,22 +230,22 @@ impl<N: Copy> Sender<N> {
     /// Puts a new frame on the shelf, to be written by [`Self::write`].
     pub(crate) fn load(
         &mut self,
-        habits: &Habits,
+        sender_config: &SenderConfig,
         now: Instant,
-        cargo: &Cargo<N>,
+        payload: &FramePayload<N>,
     ) -> Option<Serial32> {
-        let stored = self.shelf.put(cargo)?;
-        if habits.yields && self.under_way == 0 {
-            self.window.handle_start(&habits.congestion, now);
+        let stored = self.retransmit.put(payload)?;
+        if sender_config.yields && self.under_way == 0 {
+            self.window.handle_start(&sender_config.congestion, now);
         }
         let seq = self.next();
         self.unacked_bytes += u64::from(stored.frame_len());
         self.lost += 1;
-        self.flights.push_back(Flight {
+        self.flights.push_back(InFlightFrame {
             sent: now,
             serial: Serial32(0),
             stored,
-            whereabouts: Whereabouts::Lost,
+            whereabouts: FrameState::Lost,
             times: 0,
             held: 0,
         });
@@ -244,24 +253,28 @@ impl<N: Copy> Sender<N> {
     }
 
     /// The frame to be sent again, if there is one and it may go now.
-    pub(crate) fn next_lost(&mut self, habits: &Habits, now: Instant) -> Option<Serial32> {
-        if self.lost == 0 || self.paced_until(habits, now).is_some() {
+    pub(crate) fn next_lost(
+        &mut self,
+        sender_config: &SenderConfig,
+        now: Instant,
+    ) -> Option<Serial32> {
+        if self.lost == 0 || self.paced_until(sender_config, now).is_some() {
             return None;
         }
         let from = self.lost_from.later(self.acked).since(self.first) as usize;
         let ahead = self.flights.range(from.min(self.flights.len())..);
-        let nth = ahead.take_while(|flight| flight.whereabouts != Whereabouts::Lost).count();
+        let nth = ahead.take_while(|flight| flight.whereabouts != FrameState::Lost).count();
         let seq = self.first.plus((from + nth) as u32);
         self.lost_from = seq;
         let flight = self.flights.get(from + nth)?;
-        self.has_window(habits, flight.stored.frame_len().into()).then_some(seq)
+        self.has_window(sender_config, flight.stored.frame_len().into()).then_some(seq)
     }
 
     /// Writes a frame behind the place of its header. Gives what the header has
     /// to say of it, and whether the driver holds memory until it says otherwise.
     pub(crate) fn write(
         &mut self,
-        habits: &Habits,
+        sender_config: &SenderConfig,
         now: Instant,
         seq: Serial32,
         head: &mut [u8],
@@ -269,28 +282,28 @@ impl<N: Copy> Sender<N> {
     ) -> Option<Stored> {
         let flight = self.flights.get_mut(seq.since(self.first) as usize)?;
         let stored = flight.stored;
-        self.shelf.write(&stored, head, from)?;
+        self.retransmit.write(&stored, head, from)?;
         let serial = self.oldest.plus(self.order.len() as u32);
         let len = u64::from(stored.frame_len());
-        if flight.whereabouts == Whereabouts::Lost {
+        if flight.whereabouts == FrameState::Lost {
             self.lost -= 1;
             self.under_way += len;
         }
-        flight.whereabouts = Whereabouts::UnderWay;
+        flight.whereabouts = FrameState::UnderWay;
         (flight.sent, flight.serial) = (now, serial);
         flight.times = flight.times.saturating_add(1);
         flight.held = flight.held.saturating_add(u8::from(stored.spans > 0));
         if self.under_way == len {
             self.since = now;
         }
-        if self.order.len() >= habits.frames.saturating_mul(4) {
+        if self.order.len() >= sender_config.frames.saturating_mul(4) {
             // So old that the time-out sees to it.
             self.order.pop_front();
             self.oldest = self.oldest.plus(1);
         }
         self.order.push_back(seq);
-        if habits.yields {
-            let pause = self.window.pause(&habits.congestion, len);
+        if sender_config.yields {
+            let pause = self.window.pause(&sender_config.congestion, len);
             self.paced = self.paced.max(now - BURST) + pause;
         }
         Some(stored)
@@ -308,7 +321,7 @@ impl<N: Copy> Sender<N> {
     /// Says whether anything is new.
     pub(crate) fn handle_ack(
         &mut self,
-        habits: &Habits,
+        sender_config: &SenderConfig,
         now: Instant,
         header: &FrameHeader,
         more_sack: &[u8],
@@ -328,7 +341,7 @@ impl<N: Copy> Sender<N> {
         let mut batch = Batch::default();
         let under_way = self.under_way;
         for n in 0..ack.since(self.acked) {
-            self.handle_arrived(habits, now, self.acked.plus(n), &mut batch);
+            self.handle_arrived(sender_config, now, self.acked.plus(n), &mut batch);
         }
         for n in self.acked.since(self.first)..ack.since(self.first) {
             let flight = &self.flights[n as usize];
@@ -341,12 +354,12 @@ impl<N: Copy> Sender<N> {
                 let n = nth as u32 * 64 + word.trailing_zeros() + 1;
                 word &= word - 1;
                 if ack.plus(n).precedes(next) {
-                    self.handle_arrived(habits, now, ack.plus(n), &mut batch);
+                    self.handle_arrived(sender_config, now, ack.plus(n), &mut batch);
                 }
             }
         }
-        self.tell_window(habits, now, &batch, header.marks, under_way, is_late);
-        self.find_lost(habits, now);
+        self.tell_window(sender_config, now, &batch, header.marks, under_way, is_late);
+        self.find_lost(sender_config, now);
         self.release();
         let is_new = batch.bytes > 0;
         if is_new {
@@ -356,24 +369,30 @@ impl<N: Copy> Sender<N> {
     }
 
     /// One frame has arrived.
-    fn handle_arrived(&mut self, habits: &Habits, now: Instant, seq: Serial32, batch: &mut Batch) {
+    fn handle_arrived(
+        &mut self,
+        sender_config: &SenderConfig,
+        now: Instant,
+        seq: Serial32,
+        batch: &mut Batch,
+    ) {
         let Some(flight) = self.flights.get_mut(seq.since(self.first) as usize) else { return };
         let len = u64::from(flight.stored.frame_len());
-        let before = core::mem::replace(&mut flight.whereabouts, Whereabouts::Arrived);
+        let before = core::mem::replace(&mut flight.whereabouts, FrameState::Arrived);
         let flight = *flight;
         match before {
-            Whereabouts::Arrived => return,
-            Whereabouts::UnderWay => self.under_way -= len,
-            Whereabouts::Lost => self.lost -= 1,
+            FrameState::Arrived => return,
+            FrameState::UnderWay => self.under_way -= len,
+            FrameState::Lost => self.lost -= 1,
         }
         batch.bytes += len;
         // Of a frame that was sent twice nobody knows which of the two arrived:
         // the first, if the answer came sooner than any can (RFC 8985, 6.2).
         let shortest = self.window.rtt().shortest().unwrap_or_default();
         let was_needless =
-            before == Whereabouts::Lost || flight.times > 1 && now.since(flight.sent) < shortest;
+            before == FrameState::Lost || flight.times > 1 && now.since(flight.sent) < shortest;
         if was_needless {
-            let most = MOST_REORDERING.min(habits.frames as u32).max(REORDERING);
+            let most = MOST_REORDERING.min(sender_config.frames as u32).max(REORDERING);
             self.reordering = (self.reordering * 2).min(most);
             return;
         }
@@ -388,7 +407,7 @@ impl<N: Copy> Sender<N> {
 
     fn tell_window(
         &mut self,
-        habits: &Habits,
+        sender_config: &SenderConfig,
         now: Instant,
         batch: &Batch,
         marks: u8,
@@ -406,20 +425,20 @@ impl<N: Copy> Sender<N> {
             batch.newest.map_or((self.since, false), |(_, sent, once)| (sent, once));
         let timed = timed && !is_late;
         let arrived = Arrived { bytes: batch.bytes, sent, timed, marked, under_way };
-        self.window.handle_arrived(&habits.congestion, now, &arrived);
+        self.window.handle_arrived(&sender_config.congestion, now, &arrived);
     }
 
     /// Transmissions that later ones have overtaken by a margin are lost.
-    fn find_lost(&mut self, habits: &Habits, now: Instant) {
+    fn find_lost(&mut self, sender_config: &SenderConfig, now: Instant) {
         let Some(newest) = self.newest_arrived else { return };
         // RFC 9002, 6.1.2.
-        let smoothed = self.window.rtt().smoothed().unwrap_or(habits.retry_after);
+        let smoothed = self.window.rtt().smoothed().unwrap_or(sender_config.retry_after);
         let patience = (smoothed * 9 / 8).max(Duration::from_millis(1));
         while let Some(seq) = self.order.front() {
             let serial = self.oldest;
             let flight = self.flights.get_mut(seq.since(self.first) as usize);
             if let Some(flight) = flight
-                && flight.whereabouts == Whereabouts::UnderWay
+                && flight.whereabouts == FrameState::UnderWay
                 && flight.serial == serial
             {
                 let is_overtaken = newest.offset_from(serial) >= self.reordering as i32;
@@ -429,8 +448,8 @@ impl<N: Copy> Sender<N> {
                 }
                 let (sent, len) = (flight.sent, u64::from(flight.stored.frame_len()));
                 self.lose(*seq);
-                if habits.yields {
-                    self.window.handle_lost(&habits.congestion, now, sent, len);
+                if sender_config.yields {
+                    self.window.handle_lost(&sender_config.congestion, now, sent, len);
                 }
             }
             self.order.pop_front();
@@ -441,8 +460,9 @@ impl<N: Copy> Sender<N> {
     /// A frame under way is to be sent again.
     fn lose(&mut self, seq: Serial32) {
         let Some(flight) = self.flights.get_mut(seq.since(self.first) as usize) else { return };
-        if flight.whereabouts == Whereabouts::UnderWay {
-            flight.whereabouts = Whereabouts::Lost;
+        if flight.whereabouts == FrameState::UnderWay {
+            landfall_placement::trace!(?seq, "lost");
+            flight.whereabouts = FrameState::Lost;
             self.under_way -= u64::from(flight.stored.frame_len());
             self.lost += 1;
             if seq.precedes(self.lost_from) {
@@ -455,11 +475,11 @@ impl<N: Copy> Sender<N> {
     /// again, to hear what is missing; if that is not heard either, all are. A host
     /// that has much to do pauses for longer than most round trips take, and that is
     /// no reason to begin anew (RFC 9002, 7.6.1).
-    pub(crate) fn handle_timeout(&mut self, habits: &Habits, now: Instant) {
+    pub(crate) fn handle_timeout(&mut self, sender_config: &SenderConfig, now: Instant) {
         self.backoff = self.backoff.saturating_add(1);
         self.since = now;
         let oldest = (0..self.flights.len())
-            .find(|n| self.flights[*n].whereabouts != Whereabouts::Arrived)
+            .find(|n| self.flights[*n].whereabouts != FrameState::Arrived)
             .map(|n| self.first.plus(n as u32));
         let Some(oldest) = oldest else { return };
         if self.backoff <= PROBES && self.flights.len() > 1 {
@@ -470,25 +490,25 @@ impl<N: Copy> Sender<N> {
         }
         self.oldest = self.oldest.plus(self.order.len() as u32);
         self.order.clear();
-        if habits.yields {
-            self.window.handle_timeout(&habits.congestion, now);
+        if sender_config.yields {
+            self.window.handle_timeout(&sender_config.congestion, now);
         }
         self.paced = now;
     }
 
     /// When what is under way should have been answered.
-    pub(crate) fn timeout_at(&self, habits: &Habits) -> Option<Instant> {
-        (!self.is_idle()).then(|| self.since + self.patience(habits))
+    pub(crate) fn timeout_at(&self, sender_config: &SenderConfig) -> Option<Instant> {
+        (!self.is_idle()).then(|| self.since + self.patience(sender_config))
     }
 
     /// How long to wait for an answer (RFC 6298, 2.3), longer each time.
-    pub(crate) fn patience(&self, habits: &Habits) -> Duration {
+    pub(crate) fn patience(&self, sender_config: &SenderConfig) -> Duration {
         let rtt = self.window.rtt();
         let once = match (rtt.smoothed(), rtt.variation()) {
             (Some(smoothed), Some(variation)) => {
-                smoothed.saturating_add(variation.saturating_mul(4)).max(habits.retry_floor)
+                smoothed.saturating_add(variation.saturating_mul(4)).max(sender_config.retry_floor)
             }
-            _ => habits.retry_after,
+            _ => sender_config.retry_after,
         };
         once.saturating_mul(1 << self.backoff.min(4))
     }
@@ -496,11 +516,11 @@ impl<N: Copy> Sender<N> {
     /// Frames that arrived and that nobody holds go back to their owner, in order.
     fn release(&mut self) {
         while let Some(flight) = self.flights.front()
-            && flight.whereabouts == Whereabouts::Arrived
+            && flight.whereabouts == FrameState::Arrived
             && flight.held == 0
             && self.first.precedes(self.acked)
         {
-            self.shelf.take_away(&flight.stored);
+            self.retransmit.take_away(&flight.stored);
             self.flights.pop_front();
             self.first = self.first.plus(1);
             self.released += 1;
@@ -510,7 +530,7 @@ impl<N: Copy> Sender<N> {
     /// The link is gone: what was sent goes back as soon as nobody holds it.
     pub(crate) fn abandon(&mut self) {
         for flight in &mut self.flights {
-            flight.whereabouts = Whereabouts::Arrived;
+            flight.whereabouts = FrameState::Arrived;
         }
         self.acked = self.next();
         (self.under_way, self.unacked_bytes, self.lost) = (0, 0, 0);
@@ -519,12 +539,12 @@ impl<N: Copy> Sender<N> {
     }
 
     pub(crate) fn poll_note(&mut self) -> Option<N> {
-        self.shelf.poll_note()
+        self.retransmit.poll_note()
     }
 
     /// Has everything gone back to its owner?
     pub(crate) fn is_drained(&self) -> bool {
-        self.flights.is_empty() && !self.shelf.has_notes()
+        self.flights.is_empty() && !self.retransmit.has_notes()
     }
 }
 

@@ -15,9 +15,9 @@ use super::{config, exchange, serials};
 use crate::address::{Address, HostId, Key, Kind, LinkId, WHOLE};
 use crate::config::Config;
 use crate::error::{Ended, Reason};
-use crate::link::links::{Arrival, Links, News};
-use crate::link::meet::{self, Hello, Stage, Stranger};
-use crate::link::{Cargo, Room};
+use crate::link::handshake::{self, Hello, Stage, Stranger};
+use crate::link::links::{FrameAction, LinkUpdate, Links};
+use crate::link::{FramePayload, FrameRoom};
 use crate::wire::frame::{Entry, Frame, FrameFlags, FrameHeader, FrameKind, HEADER_LEN};
 
 fn frame(header: FrameHeader, body: &[u8]) -> Vec<u8> {
@@ -57,7 +57,7 @@ fn ask(host: u16, tag: u64) -> Vec<u8> {
 }
 
 /// Hands bytes to host 0 as if they came from `from`.
-fn hand(world: &mut World, from: Peer, bytes: &[u8]) -> Result<Arrival, Refusal> {
+fn hand(world: &mut World, from: Peer, bytes: &[u8]) -> Result<FrameAction, Refusal> {
     let len = bytes.len() as u32;
     let ecn = landfall_placement::Ecn::NotCapable;
     let unit = Unit { path: PATH, from, head: bytes, len, segment: None, ecn };
@@ -72,7 +72,7 @@ fn callers_that_cannot_hear_the_answer_take_no_room() {
     let mut world = World::new(2, &config(), Faults::default(), 20);
     for n in 0..10_000 {
         let from = Peer::Node(1_000 + n);
-        assert_eq!(hand(&mut world, from, &ask(77, 1 + u64::from(n))), Ok(Arrival::Consumed));
+        assert_eq!(hand(&mut world, from, &ask(77, 1 + u64::from(n))), Ok(FrameAction::Consumed));
         assert_eq!(world.hosts[0].links.find(PATH, from), None);
     }
     assert_eq!(world.hosts[0].links.id_at(0), None);
@@ -85,7 +85,7 @@ fn a_blind_stranger_neither_ends_a_link_nor_speaks_on_it() {
     exchange(&mut world, 20);
     let peer = world.hosts[1].peer;
     for tag in (0..64).map(|bit| 1u64 << bit).chain([0, u64::MAX]) {
-        let bye = frame(header(FrameKind::Bye, tag, 8), &meet::bye(Reason::Refused));
+        let bye = frame(header(FrameKind::Bye, tag, 8), &handshake::bye(Reason::Refused));
         assert!(hand(&mut world, peer, &bye).is_err());
         let ack = FrameHeader { ack: 20, ..header(FrameKind::Ack, tag, 0) };
         assert_eq!(hand(&mut world, peer, &frame(ack, &[])), Err(Refusal::WrongKey));
@@ -93,7 +93,7 @@ fn a_blind_stranger_neither_ends_a_link_nor_speaks_on_it() {
         let stranger = frame(header(FrameKind::Stranger, 0, 16), &body);
         assert_eq!(hand(&mut world, peer, &stranger), Err(Refusal::WrongKey));
         // Who says to have been started anew has to be heard with it.
-        assert_eq!(hand(&mut world, peer, &ask(2, tag.max(1))), Ok(Arrival::Consumed));
+        assert_eq!(hand(&mut world, peer, &ask(2, tag.max(1))), Ok(FrameAction::Consumed));
         let mut confirm = ask(2, tag.max(1));
         confirm[HEADER_LEN] = Stage::Confirm as u8;
         let confirm = frame(header(FrameKind::Hello, tag, Hello::LEN), &confirm[HEADER_LEN..]);
@@ -161,7 +161,7 @@ proptest! {
             let bytes = tagged(tag, &mut world.random);
             let arrival = hand(&mut world, peer, &bytes);
             let parsed = Frame::parse(&bytes, bytes.len() as u32).unwrap();
-            if let Ok(Arrival::Next(link) | Arrival::Early(link)) = arrival {
+            if let Ok(FrameAction::Next(link) | FrameAction::Early(link)) = arrival {
                 let ecn = landfall_placement::Ecn::NotCapable;
                 world.hosts[0].links.keep(link, &parsed, &bytes, ecn).unwrap();
                 kept += 1;
@@ -217,7 +217,7 @@ fn byte_at(offset: u64) -> u8 {
 }
 
 /// A frame's first word says which it is.
-fn cargo_of(serial: u32, room: &Room, cargo: &mut Cargo<u32>) {
+fn cargo_of(serial: u32, room: &FrameRoom, payload: &mut FramePayload<u32>) {
     let address = Address {
         kind: Kind::Burst,
         host: HostId::default(),
@@ -226,8 +226,8 @@ fn cargo_of(serial: u32, room: &Room, cargo: &mut Cargo<u32>) {
         mask: WHOLE,
         key: Key::default(),
     };
-    cargo.entries.push(Entry { address, words: 1 });
-    cargo.inline.extend(u64::from(serial).to_be_bytes());
+    payload.entries.push(Entry { address, words: 1 });
+    payload.inline.extend(u64::from(serial).to_be_bytes());
     let left = room.unit - 2 * Entry::LEN - 8;
     let words = match serial % 4 {
         0 => 0,
@@ -235,10 +235,10 @@ fn cargo_of(serial: u32, room: &Room, cargo: &mut Cargo<u32>) {
         _ => left / 8,
     };
     if words > 0 {
-        cargo.entries.push(Entry { address, words: words as u16 });
-        cargo.spans.push(RegionId::new(0, 0).span(u64::from(serial) << 16, words as u32 * 8));
+        payload.entries.push(Entry { address, words: words as u16 });
+        payload.spans.push(RegionId::new(0, 0).span(u64::from(serial) << 16, words as u32 * 8));
     }
-    cargo.notes.push(serial);
+    payload.notes.push(serial);
 }
 
 #[derive(Debug)]
@@ -281,16 +281,16 @@ impl Host {
     }
 
     fn hear_news(&mut self) {
-        while let Some(news) = self.links.poll_news() {
-            match news {
-                News::Up { link, host } => self.up.push((link, host)),
-                News::Notes { link } => {
+        while let Some(updates) = self.links.poll_news() {
+            match updates {
+                LinkUpdate::Up { link, host } => self.up.push((link, host)),
+                LinkUpdate::Notes { link } => {
                     while let Some(note) = self.links.poll_note(link) {
                         self.noted.push(note);
                     }
                 }
-                News::Down { why, .. } => self.down.push(why),
-                News::Gone { .. } => self.gone += 1,
+                LinkUpdate::Down { why, .. } => self.down.push(why),
+                LinkUpdate::Gone { .. } => self.gone += 1,
             }
         }
     }
@@ -389,14 +389,14 @@ impl World {
                 continue;
             }
             match arrival {
-                Ok(Arrival::Next(link)) if !random.chance(faults.kept) => {
+                Ok(FrameAction::Next(link)) if !random.chance(faults.kept) => {
                     host.links.accept(link, ecn);
                     placed.push((link, serial_of(&frame)));
                 }
-                Ok(Arrival::Next(link) | Arrival::Early(link)) => {
+                Ok(FrameAction::Next(link) | FrameAction::Early(link)) => {
                     host.links.keep(link, &frame, &packet.bytes, ecn).unwrap();
                 }
-                Ok(Arrival::Consumed) | Err(_) => {}
+                Ok(FrameAction::Consumed) | Err(_) => {}
             }
         }
         for (link, serial) in placed {
@@ -433,9 +433,9 @@ impl World {
             let Host { links, to_send, next, up, .. } = &mut *host;
             let current = up.last().map(|(link, _)| *link);
             let (mut head, mut from) = ([0; 256], Spans::new());
-            let mut load = |link: LinkId, room: &Room, cargo: &mut Cargo<u32>| {
+            let mut load = |link: LinkId, room: &FrameRoom, payload: &mut FramePayload<u32>| {
                 if Some(link) == current && *to_send > 0 && !room.answers_only {
-                    cargo_of(*next, room, cargo);
+                    cargo_of(*next, room, payload);
                     (*next, *to_send) = (*next + 1, *to_send - 1);
                 }
             };

@@ -283,9 +283,9 @@ proptest! {
         world.connect(which, 1 - which);
         let other = 1 - which;
         world.hosts[other].to_send = 0;
-        let news = world.hosts[other].up.len();
+        let updates = world.hosts[other].up.len();
         prop_assert!(world.run(LONG, |hosts| hosts[which].up.len() == 1));
-        prop_assert!(world.run(LONG, |hosts| hosts[other].up.len() > news.min(1) || news == 0));
+        prop_assert!(world.run(LONG, |hosts| hosts[other].up.len() > updates.min(1) || updates == 0));
         world.hosts[other].received.clear();
         world.hosts[which].received.clear();
         world.hosts[which].to_send = 50;

@@ -15,7 +15,7 @@ use landfall_testkit::model::Choices;
 
 use super::Pair;
 use super::ledger::{Expected, What};
-use super::side::{SHARED, SOURCE, SOURCE_LEN, Shown, Side};
+use super::side::{ExposedAperture, SHARED, SOURCE, SOURCE_LEN, Side};
 use crate::address::Key;
 use crate::cookie::{Cookie, Rights};
 use crate::error::{Ended, Error};
@@ -26,9 +26,9 @@ use crate::wire::crc;
 use crate::wire::frame::{Entry, HEADER_LEN, SUM_SLOT};
 
 /// A place in an aperture of the other side.
-struct Goal {
+struct ApertureOffset {
     aperture: usize,
-    shown: Shown,
+    shown: ExposedAperture,
     offset: usize,
     len: usize,
 }
@@ -42,7 +42,7 @@ impl Pair {
         lane: usize,
         most: usize,
         choices: &mut Choices<'_>,
-    ) -> Option<Goal> {
+    ) -> Option<ApertureOffset> {
         let there = &self.sides[1 - side];
         let of_lane: Vec<usize> =
             (0..there.shown.len()).filter(|n| there.shown[*n].lane == lane).collect();
@@ -57,11 +57,11 @@ impl Pair {
         let all = shown.area.len as usize;
         let offset = choices.below(all);
         let len = 1 + choices.below((all - offset).min(most));
-        Some(Goal { aperture, shown, offset, len })
+        Some(ApertureOffset { aperture, shown, offset, len })
     }
 
     /// Notes what must take effect at the other side.
-    fn expect(&mut self, side: usize, lane: usize, goal: &Goal, bytes: &[u8]) -> u64 {
+    fn expect(&mut self, side: usize, lane: usize, goal: &ApertureOffset, bytes: &[u8]) -> u64 {
         let here = &mut self.sides[side];
         let serial = here.serial();
         let at = goal.shown.area.offset + goal.offset as u64;
@@ -301,7 +301,7 @@ impl Side {
 }
 
 /// Memory to send from, as long as the goal.
-fn source(goal: &Goal, choices: &mut Choices<'_>) -> Area {
+fn source(goal: &ApertureOffset, choices: &mut Choices<'_>) -> Area {
     let offset = choices.below(SOURCE_LEN - goal.len);
     Area::new(SOURCE, offset as u64, goal.len as u64)
 }

@@ -45,7 +45,7 @@ pub(super) const LANES: usize = 3;
 
 /// An aperture. Each is written in one order only.
 #[derive(Clone, Debug)]
-pub(super) struct Shown {
+pub(super) struct ExposedAperture {
     pub(super) id: ApertureId,
     pub(super) area: Area,
     pub(super) cookie: Cookie,
@@ -55,7 +55,7 @@ pub(super) struct Shown {
 
 /// A window onto an aperture of the other side, of the same number.
 #[derive(Clone, Debug)]
-pub(super) struct Onto {
+pub(super) struct WindowOnPeer {
     pub(super) window: WindowId,
     pub(super) shadow: Shadow,
 }
@@ -85,8 +85,8 @@ pub(super) struct Side {
     pub(super) number: usize,
     pub(super) nic: Nic,
     pub(super) memory: Memory,
-    pub(super) shown: Vec<Shown>,
-    pub(super) onto: Vec<Onto>,
+    pub(super) shown: Vec<ExposedAperture>,
+    pub(super) onto: Vec<WindowOnPeer>,
     pub(super) naive: NaiveHost,
     pub(super) wires: Vec<TripwireId>,
     /// Tripwires that hear of reads: only their counts are compared.
@@ -168,7 +168,9 @@ impl Side {
         };
         self.naive.expose(id.index() as u16, len);
         match self.nic.cookie(id, Rights::ReadWrite) {
-            Ok(cookie) => self.shown.push(Shown { id, area, cookie, is_gone: false, lane }),
+            Ok(cookie) => {
+                self.shown.push(ExposedAperture { id, area, cookie, is_gone: false, lane });
+            }
             Err(error) => self.fail(format!("no cookie: {error}")),
         }
     }
@@ -189,12 +191,12 @@ impl Side {
     }
 
     /// Opens windows onto all that the other side shows and that has none yet.
-    pub(super) fn map(&mut self, shown: &[Shown]) {
+    pub(super) fn map(&mut self, shown: &[ExposedAperture]) {
         for one in &shown[self.onto.len()..] {
             match self.nic.map(&one.cookie) {
                 Ok(window) => {
                     let shadow = Shadow::new(one.area.len as usize);
-                    self.onto.push(Onto { window, shadow });
+                    self.onto.push(WindowOnPeer { window, shadow });
                 }
                 Err(error) => return self.fail(format!("no window: {error}")),
             }
@@ -251,7 +253,7 @@ impl Side {
 
     /// The memory of an aperture, and what watches it, are as in the naive model.
     pub(super) fn compare(&mut self, which: usize) {
-        let Shown { id, area, is_gone, .. } = self.shown[which];
+        let ExposedAperture { id, area, is_gone, .. } = self.shown[which];
         if is_gone {
             return;
         }
@@ -421,10 +423,11 @@ impl Pair {
             area.offset <= span.offset
                 && span.end().is_some_and(|end| end <= area.offset + area.len)
         };
-        let is_live = |shown: &&Shown| is_inside(shown.area) && !shown.is_gone;
+        let is_live = |shown: &&ExposedAperture| is_inside(shown.area) && !shown.is_gone;
         if self.is_lawless {
             // Whoever has a cookie may write what and when it likes; but nowhere else.
-            let Some(Shown { id, area, .. }) = here.shown.iter().find(is_live).cloned() else {
+            let Some(ExposedAperture { id, area, .. }) = here.shown.iter().find(is_live).cloned()
+            else {
                 return here.fail(format!("{span} is no aperture"));
             };
             return here.put(span, id, area, bytes);
@@ -437,7 +440,7 @@ impl Pair {
         let Some(aperture) = there.lanes[lane].land(span.offset, bytes, is_gone) else {
             return here.fail(format!("{span}: not what was written next: {bytes:?}"));
         };
-        let Shown { id, area, is_gone, .. } = here.shown[aperture];
+        let ExposedAperture { id, area, is_gone, .. } = here.shown[aperture];
         if is_gone {
             return here.fail(format!("it writes to {id}, which is gone"));
         }
@@ -449,7 +452,7 @@ impl Pair {
         let (here, there) = if side == 0 { (first, second) } else { (second, first) };
         let is_gone = |aperture: usize| here.shown.get(aperture).is_none_or(|shown| shown.is_gone);
         let aperture = if self.is_lawless {
-            let is_inside = |shown: &Shown| {
+            let is_inside = |shown: &ExposedAperture| {
                 let area = shown.area;
                 let end = op.offset + u64::from(op.width.bytes());
                 !shown.is_gone && area.offset <= op.offset && end <= area.offset + area.len

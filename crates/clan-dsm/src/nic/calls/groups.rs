@@ -14,7 +14,7 @@ use crate::cookie::{Cookie, Rights};
 use crate::error::Error;
 use crate::events::EventQueue;
 use crate::nic::Nic;
-use crate::nic::line::Line;
+use crate::nic::link_table::LinkState;
 use crate::transfer::load::Writes;
 use crate::transfer::pio::WriteBuffer;
 
@@ -221,7 +221,7 @@ impl Nic {
 
 /// Puts all of it behind what waits for one member, or nothing.
 fn put(
-    line: &mut Line,
+    line: &mut LinkState,
     base: Address,
     writes: &[GroupWrite<'_>],
     needs: Needs,

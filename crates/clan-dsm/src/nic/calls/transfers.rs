@@ -8,7 +8,7 @@ use crate::address::{
 use crate::cookie::Rights;
 use crate::endpoint::EndpointState;
 use crate::error::Error;
-use crate::nic::line::Line;
+use crate::nic::link_table::LinkState;
 use crate::nic::{MOST_ASKED, Nic};
 use crate::transfer::dma::DmaRequest;
 use crate::transfer::reads::Reader;
@@ -275,12 +275,12 @@ impl Nic {
 }
 
 /// Is there room for one more question, of which so many are under way?
-fn may_ask(line: &Line, under_way: usize) -> bool {
+fn may_ask(line: &LinkState, under_way: usize) -> bool {
     under_way < MOST_ASKED && line.writes.has_room(1, crate::wire::frame::MAX_PARAMETERS)
 }
 
 /// Puts a command behind what was written; there must be room.
-fn put(line: &mut Line, command: &Command, host: crate::HostId) -> Result<(), Error> {
+fn put(line: &mut LinkState, command: &Command, host: crate::HostId) -> Result<(), Error> {
     let (address, parameters) = command.encode(host);
     let is_alone = matches!(command, Command::WordOp { .. });
     line.writes.command(address, &parameters, is_alone)

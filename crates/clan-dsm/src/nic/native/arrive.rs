@@ -11,7 +11,7 @@ use crate::cookie::Rights;
 use crate::error::Reason;
 use crate::native::{Admitted, Arrival, Burst, admit};
 use crate::nic::Nic;
-use crate::nic::line::Lands;
+use crate::nic::link_table::PacketEffect;
 use crate::offload::Landed;
 use crate::wire::Command;
 
@@ -22,7 +22,7 @@ use super::mirror::Mirror;
 #[derive(Clone, Copy, Debug)]
 struct Placed {
     burst: Burst,
-    lands: Lands,
+    lands: PacketEffect,
 }
 
 /// Packets on their way to their places, oldest first.
@@ -145,7 +145,7 @@ impl Nic {
         link: LinkId,
         burst: &Burst,
         into: &mut Spans,
-    ) -> Result<Lands, Refusal> {
+    ) -> Result<PacketEffect, Refusal> {
         let address = burst.address();
         if address.kind == Kind::Burst && address.host != self.host {
             return Err(Refusal::WrongAddress);
@@ -167,7 +167,7 @@ impl Nic {
         let aperture = self.memory.id_of(spot.slot).ok_or(Refusal::UnknownId)?;
         // The list comes empty.
         let _ = into.push(spot.span);
-        Ok(Lands::Aperture { address, aperture, at: spot.at, len: spot.span.len })
+        Ok(PacketEffect::Aperture { address, aperture, at: spot.at, len: spot.span.len })
     }
 
     /// Words that this host asked for.
@@ -176,7 +176,7 @@ impl Nic {
         link: LinkId,
         burst: &Burst,
         into: &mut Spans,
-    ) -> Result<Lands, Refusal> {
+    ) -> Result<PacketEffect, Refusal> {
         let address = burst.address();
         if address.host != self.host {
             return Err(Refusal::WrongAddress);
@@ -188,7 +188,7 @@ impl Nic {
         let (read, span) = self.reads.check(link.index, &address, len, 0)?;
         self.reads.placed(read, len);
         let _ = into.push(span);
-        Ok(Lands::Read { read, len })
+        Ok(PacketEffect::Read { read, len })
     }
 
     fn packet_command(&mut self, link: LinkId, burst: &Burst, head: &[u8]) -> Result<(), Refusal> {
@@ -228,8 +228,8 @@ impl Nic {
         self.land_here(lands, is_there);
     }
 
-    fn land_here(&mut self, lands: Lands, is_there: bool) {
-        let is_burst = is_there && matches!(lands, Lands::Aperture { .. });
+    fn land_here(&mut self, lands: PacketEffect, is_there: bool) {
+        let is_burst = is_there && matches!(lands, PacketEffect::Aperture { .. });
         self.stats.bursts += u64::from(is_burst);
         // Where the link is down, there is nobody to complain to.
         let link = self.native.as_ref().and_then(|native| native.up);
@@ -252,6 +252,6 @@ impl Nic {
         }
         let aperture = ApertureId::new((u32::from(slot), generation));
         let address = burst.address();
-        self.land_here(Lands::Aperture { address, aperture, at, len }, is_there);
+        self.land_here(PacketEffect::Aperture { address, aperture, at, len }, is_there);
     }
 }

@@ -44,7 +44,7 @@ const LEAST_UNIT: u32 = Address::LEN as u32 + MOST_INDIVISIBLE * WORD;
 
 /// An aperture that was revoked, until nothing writes there any more.
 #[derive(Clone, Copy, Debug)]
-struct Releasing {
+struct RevokedAperture {
     aperture: ApertureId,
     /// Up to which placement drivers may write there.
     placement: Serial32,
@@ -66,7 +66,7 @@ pub(super) struct Native {
     times_up: u32,
     arriving: Arriving,
     in_flight: InFlight,
-    releasing: VecDeque<Releasing>,
+    releasing: VecDeque<RevokedAperture>,
     pub(super) mirror: Option<Mirror>,
 }
 
@@ -221,7 +221,7 @@ impl Nic {
             mirror.fence()
         });
         let placement = native.arriving.next();
-        native.releasing.push_back(Releasing { aperture, placement, fence });
+        native.releasing.push_back(RevokedAperture { aperture, placement, fence });
         self.release();
     }
 

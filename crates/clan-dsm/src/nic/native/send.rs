@@ -9,11 +9,11 @@ use alloc::collections::VecDeque;
 use landfall_placement::{Ecn, Instant, PathId, Peer, Serial32, Spans, Ticket, Transmit};
 
 use crate::address::{Address, LinkId, WORD};
-use crate::link::{Cargo, MAX_INLINE, Room};
+use crate::link::{FramePayload, FrameRoom, MAX_INLINE};
 use crate::native::Burst;
 use crate::native::wire::Symbol;
-use crate::nic::engine::Filler;
-use crate::nic::news::Note;
+use crate::nic::engine::FrameFiller;
+use crate::nic::updates::Note;
 use crate::nic::{MOST_ASKED, Nic};
 use crate::transfer::dma::Action;
 use crate::transfer::load::Load;
@@ -44,9 +44,9 @@ pub(super) struct InFlight {
 
 /// How much a packet has room for, whichever it is filled with.
 #[derive(Clone, Copy, Debug)]
-struct Rooms {
-    copied: Room,
-    moved: Room,
+struct PacketRooms {
+    copied: FrameRoom,
+    moved: FrameRoom,
 }
 
 impl Native {
@@ -56,7 +56,7 @@ impl Native {
         now: Instant,
         head: &mut [u8],
         from: &mut Spans,
-        filler: &mut Filler<'_>,
+        filler: &mut FrameFiller<'_>,
     ) -> Option<(u16, Ticket)> {
         if let Some(symbol) = self.link.poll_symbol(now) {
             head.get_mut(..Symbol::LEN)?.copy_from_slice(&symbol.to_bytes());
@@ -68,22 +68,22 @@ impl Native {
             return None;
         }
         let most = (head.len().saturating_sub(Address::LEN) / WORD as usize) as u32;
-        let rooms = Rooms {
-            copied: Room::copied(room.min(most).min(MOST_COPIED)),
-            moved: Room::moved(room.min(self.config.dma_burst)),
+        let rooms = PacketRooms {
+            copied: FrameRoom::copied(room.min(most).min(MOST_COPIED)),
+            moved: FrameRoom::moved(room.min(self.config.dma_burst)),
         };
-        let mut cargo = Cargo::default();
-        filler.fill_packet(link, rooms, &mut cargo);
-        let (burst, len) = put(&cargo, head, from)?;
+        let mut payload = FramePayload::default();
+        filler.fill_packet(link, rooms, &mut payload);
+        let (burst, len) = put(&payload, head, from)?;
         self.link.handle_sent(&burst);
         let number = self.in_flight.next;
         self.in_flight.next = number.plus(1);
-        self.in_flight.sent.push_back(Sent { number, note: cargo.notes.first().copied() });
+        self.in_flight.sent.push_back(Sent { number, note: payload.notes.first().copied() });
         Some((len, Ticket::from_raw(u64::from(number.0))))
     }
 }
 
-impl Filler<'_> {
+impl FrameFiller<'_> {
     /// Does anything wait that is copied, or that lies in memory?
     fn waiting(&self, link: LinkId) -> (bool, bool) {
         let Some(line) = self.lines.get(link) else { return (false, false) };
@@ -96,26 +96,26 @@ impl Filler<'_> {
         (is_copied, is_moved)
     }
 
-    fn fill_packet(&mut self, link: LinkId, rooms: Rooms, cargo: &mut Cargo) {
+    fn fill_packet(&mut self, link: LinkId, rooms: PacketRooms, payload: &mut FramePayload) {
         let (has_copied, has_moved) = self.waiting(link);
         let Some(line) = self.lines.get(link) else { return };
         let is_memorys_turn = line.is_memorys_turn && has_moved;
         if is_memorys_turn || !has_copied {
-            self.move_one(link, rooms, cargo);
+            self.move_one(link, rooms, payload);
         }
         // Where a read was refused, that is to be said.
-        if cargo.entries.is_empty() {
-            self.copy_one(link, rooms, cargo);
+        if payload.entries.is_empty() {
+            self.copy_one(link, rooms, payload);
         }
-        if let Some(line) = self.lines.get_mut(link).filter(|_| !cargo.entries.is_empty()) {
+        if let Some(line) = self.lines.get_mut(link).filter(|_| !payload.entries.is_empty()) {
             line.is_memorys_turn = !is_memorys_turn;
             self.stats.frames += 1;
         }
     }
 
-    fn copy_one(&mut self, link: LinkId, rooms: Rooms, cargo: &mut Cargo) {
+    fn copy_one(&mut self, link: LinkId, rooms: PacketRooms, payload: &mut FramePayload) {
         let Some(line) = self.lines.get_mut(link) else { return };
-        let mut load = Load::new(rooms.copied, cargo);
+        let mut load = Load::new(rooms.copied, payload);
         if let Some(host) = line.host {
             if let Some(answer) = line.next_answer() {
                 if load.put_command(answer, host) {
@@ -130,26 +130,28 @@ impl Filler<'_> {
             }
         }
         let room = if line.writes.is_memory_next() { rooms.moved } else { rooms.copied };
-        line.writes.load_packet(&mut Load::new(room, cargo));
+        line.writes.load_packet(&mut Load::new(room, payload));
     }
 
-    fn move_one(&mut self, link: LinkId, rooms: Rooms, cargo: &mut Cargo) {
+    fn move_one(&mut self, link: LinkId, rooms: PacketRooms, payload: &mut FramePayload) {
         let Some(line) = self.lines.get_mut(link) else { return };
         if let Some(host) = line.host {
-            let mut load = Load::new(rooms.moved, cargo);
+            let mut load = Load::new(rooms.moved, payload);
             while let Some((asked, reason)) = line.serving.load(self.memory, host, &mut load) {
                 let reply = ReplyTo { slot: asked.slot, nonce: asked.nonce };
                 line.answer(Command::ReadRefused { reply, reason });
                 self.stats.refused += 1;
             }
         }
-        while cargo.entries.is_empty() {
-            let Some(piece) = self.next_piece(link, &Load::new(rooms.moved, cargo)) else { return };
+        while payload.entries.is_empty() {
+            let Some(piece) = self.next_piece(link, &Load::new(rooms.moved, payload)) else {
+                return;
+            };
             let room = match piece.action {
                 Action::Write { .. } => rooms.moved,
                 Action::Read { .. } | Action::Word { .. } => rooms.copied,
             };
-            if !self.carry(link, piece, &mut Load::new(room, cargo)) {
+            if !self.carry(link, piece, &mut Load::new(room, payload)) {
                 return;
             }
         }
@@ -204,13 +206,13 @@ impl Nic {
 }
 
 /// Writes a packet as it stands on the wire. What lies in memory is left there.
-fn put(cargo: &Cargo, head: &mut [u8], from: &mut Spans) -> Option<(Burst, u16)> {
-    let entry = cargo.entries.first()?;
+fn put(payload: &FramePayload, head: &mut [u8], from: &mut Spans) -> Option<(Burst, u16)> {
+    let entry = payload.entries.first()?;
     let burst = Burst::new(entry.address, u32::from(entry.words).max(1))?;
     let (start, rest) = head.split_at_mut_checked(Address::LEN)?;
     start.copy_from_slice(&entry.address.to_bytes());
     from.clear();
-    if let Some(span) = cargo.spans.first() {
+    if let Some(span) = payload.spans.first() {
         from.push(*span).ok()?;
         return Some((burst, Address::LEN as u16));
     }
@@ -218,6 +220,6 @@ fn put(cargo: &Cargo, head: &mut [u8], from: &mut Spans) -> Option<(Burst, u16)>
     words.fill(0);
     let (lead, _) = entry.address.enabled();
     let places = words.iter_mut().skip(lead as usize);
-    places.zip(&cargo.inline).for_each(|(place, byte)| *place = *byte);
+    places.zip(&payload.inline).for_each(|(place, byte)| *place = *byte);
     Some((burst, (Address::LEN + words.len()) as u16))
 }

@@ -72,7 +72,7 @@ pub(crate) struct Piece {
 
 /// A chain that is done, or broke off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Done {
+pub(crate) struct FinishedChain {
     pub(crate) endpoint: EndpointId,
     pub(crate) dma: DmaId,
     pub(crate) result: Result<(), Ended>,
@@ -106,20 +106,20 @@ struct Queue {
     turn: u32,
     /// When it came to its place in the circle.
     since: u64,
-    place: Option<Place>,
+    place: Option<QueuePosition>,
 }
 
 /// In which circle a queue stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Place {
+struct QueuePosition {
     link: u32,
-    circle: Circle,
+    circle: RoundRobin,
 }
 
 /// Those who want to read stand apart: reads may be at their bound when writes
 /// are not. Who came to its place first has its turn first, across both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Circle {
+enum RoundRobin {
     Writes = 0,
     Reads = 1,
 }
@@ -144,7 +144,7 @@ pub(crate) struct Dma {
     queue_links: AgeLinks,
     chain_links: AgeLinks,
     circle_links: AgeLinks,
-    done: VecDeque<Done>,
+    done: VecDeque<FinishedChain>,
     /// How many requests wait at one endpoint.
     limit: usize,
     turn: u32,
@@ -304,7 +304,7 @@ impl Dma {
     }
 
     /// The next chain that is done.
-    pub(crate) fn poll_done(&mut self) -> Option<Done> {
+    pub(crate) fn poll_done(&mut self) -> Option<FinishedChain> {
         self.done.pop_front()
     }
 
@@ -339,15 +339,15 @@ impl Dma {
     }
 
     /// Where a queue belongs: nowhere, if it is empty or waits for a read.
-    fn place_of(&self, index: u32) -> Option<Place> {
+    fn place_of(&self, index: u32) -> Option<QueuePosition> {
         let chain = self.chains.get(self.queues[index as usize].chains.oldest()?)?;
         let request = self.steps.get(chain.steps.oldest()?)?;
         let circle = match request {
-            DmaRequest::Read { .. } => Circle::Reads,
-            DmaRequest::Write { .. } | DmaRequest::Word { .. } => Circle::Writes,
+            DmaRequest::Read { .. } => RoundRobin::Reads,
+            DmaRequest::Write { .. } | DmaRequest::Word { .. } => RoundRobin::Writes,
         };
-        let waits = chain.has_read && chain.at == 0 && circle == Circle::Writes;
-        (!waits).then_some(Place { link: chain.link, circle })
+        let waits = chain.has_read && chain.at == 0 && circle == RoundRobin::Writes;
+        (!waits).then_some(QueuePosition { link: chain.link, circle })
     }
 
     /// Puts a queue at the end of the circle where it belongs, with a new turn.
@@ -355,7 +355,7 @@ impl Dma {
         let place = self.place_of(index);
         let queue = &mut self.queues[index as usize];
         queue.place = place;
-        let Some(Place { link, circle }) = place else { return };
+        let Some(QueuePosition { link, circle }) = place else { return };
         self.now += 1;
         queue.since = self.now;
         queue.turn = self.turn;
@@ -370,7 +370,7 @@ impl Dma {
         if queue.turn > 0 && queue.place == self.place_of(index) {
             return;
         }
-        if let Some(Place { link, circle }) = queue.place {
+        if let Some(QueuePosition { link, circle }) = queue.place {
             let circles = &mut link_of(&mut self.links, link).circles;
             self.circle_links.remove(&mut circles[circle as usize], index);
         }
@@ -409,7 +409,7 @@ impl Dma {
         if queue.generation == chain.endpoint.generation {
             queue.requests -= chain.requests;
         }
-        self.done.push_back(Done { endpoint: chain.endpoint, dma, result: chain.result });
+        self.done.push_back(FinishedChain { endpoint: chain.endpoint, dma, result: chain.result });
     }
 }
 

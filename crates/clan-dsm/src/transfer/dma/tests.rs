@@ -237,7 +237,7 @@ proptest! {
                 }
             }
             let mut expected = model.take_done();
-            while let Some(Done { endpoint, dma, result }) = dma.poll_done() {
+            while let Some(FinishedChain { endpoint, dma, result }) = dma.poll_done() {
                 prop_assert_eq!(expected.remove(&dma.raw()), Some(result));
                 let (index, count) = counts.remove(&dma.raw()).unwrap();
                 prop_assert_eq!(endpoint.index, index);
@@ -339,13 +339,13 @@ fn an_endpoint_that_is_opened_again_begins_with_an_empty_queue() {
     assert_eq!(dma.waiting(endpoint(0, 1)), 1);
     dma.handle_done(piece.dma, Ok(()));
     let result = Err(Ended::Here);
-    assert_eq!(dma.poll_done(), Some(Done { endpoint: endpoint(0, 0), dma: old, result }));
+    assert_eq!(dma.poll_done(), Some(FinishedChain { endpoint: endpoint(0, 0), dma: old, result }));
     dma.handle_done(piece.dma, Ok(()));
     dma.cancel(endpoint(0, 0));
     let piece = dma.next_piece(0, 100, true).unwrap();
     assert_eq!(piece.dma, new);
     dma.handle_done(piece.dma, Ok(()));
     let result = Ok(());
-    assert_eq!(dma.poll_done(), Some(Done { endpoint: endpoint(0, 1), dma: new, result }));
+    assert_eq!(dma.poll_done(), Some(FinishedChain { endpoint: endpoint(0, 1), dma: new, result }));
     assert_eq!(dma.waiting(endpoint(0, 1)), 0);
 }

@@ -192,8 +192,12 @@ mod tests {
             rows: vec![Row::new("TCP", vec![Value::predicted(75.0, 74.0), Value::alone(3.0)])],
             remarks: Vec::new(),
         };
-        let chapter =
-            Chapter { design: Some(Design::Stp), exhibits: vec![exhibit], constants: Vec::new() };
+        let chapter = Chapter {
+            design: Some(Design::Stp),
+            exhibits: vec![exhibit],
+            constants: Vec::new(),
+            effects: Vec::new(),
+        };
         let found = [
             Found::new("Table 1", "TCP", "MB/s", 3000.0, "kernel"),
             Found::new("Table 1", "TCP", "%", 50.0, "kernel"),

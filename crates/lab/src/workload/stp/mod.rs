@@ -3,6 +3,7 @@
 //! row that is measured with it.
 
 mod setup;
+mod talk;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -22,6 +23,7 @@ use super::side::Rendezvous;
 use super::{JUNK, Pattern, Role, Shape};
 use setup::SHORT;
 pub use setup::{Below, Setup};
+pub(crate) use talk::transfers;
 
 /// The port of STP.
 const PORT: u16 = 7;
@@ -368,7 +370,7 @@ mod tests {
 
     #[test]
     fn transfers_cross_and_are_compared() {
-        for below in [Below::Udp, Below::UdpOf(1500), Below::Process] {
+        for below in [Below::Udp, Below::SameHost, Below::UdpOf(1500), Below::Process] {
             let setup = Setup { connections: 3, touches: true, ..Setup::over(below) };
             let outcome = stream(&plan(7), &setup, shape(100_000)).unwrap();
             assert_eq!((outcome.sample.bytes, outcome.compared), (700_000, 700_000), "{below:?}");

@@ -28,8 +28,11 @@ pub(super) const SHORT_UNDER_WAY: usize = 64;
 /// What is below STP.
 #[derive(Clone, Copy, Debug)]
 pub enum Below<'a> {
-    /// UDP, which finds its MTU by itself.
+    /// UDP, which finds its MTU by itself, by the socket.
     Udp,
+    /// The same as it is by default: what both ends are on one host for goes without the
+    /// socket.
+    SameHost,
     /// UDP for an MTU that was chosen.
     UdpOf(u32),
     /// UDP by a packet socket.
@@ -54,7 +57,10 @@ impl Below<'_> {
             Interface::from(end.name.as_str())
         };
         match self {
-            Self::Udp | Self::Process => Transport::udp(at),
+            Self::Udp => {
+                Transport::udp_with(UdpConfig { same_host: false, ..UdpConfig::discover(at) })
+            }
+            Self::SameHost | Self::Process => Transport::udp(at),
             Self::UdpOf(mtu) => Transport::udp_with(UdpConfig::new(at, mtu)),
             Self::UdpPacket => Transport::udp_packet(at),
             Self::UringUdp(mtu) => Transport::udp_uring(UringUdpConfig::new(at, mtu)),

@@ -58,7 +58,7 @@ use landfall_transport::driver::Interest;
 
 pub(crate) use self::queue::{Call, Kind, Outlet, Queue, Registration};
 use super::{Error, Fabric};
-pub(crate) use queue::{Hearing, Subscription};
+pub(crate) use queue::{EventSource, Subscription};
 
 /// What is in a queue. The token is what the source was registered with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -266,35 +266,35 @@ impl<T> AsFd for Queue<T> {
 }
 
 /// What can be told of when it is touched.
-pub(crate) trait Hearing {
+pub(crate) trait EventSource {
     /// While it is there, writers look out; dropping it ends that.
-    type Ear;
+    type ArmedGuard;
 
     /// From now on writers look out. A touch that a look at the memory behind this
     /// does not see is told.
-    fn listen(&self) -> Self::Ear;
+    fn listen(&self) -> Self::ArmedGuard;
 }
 
 /// Whether a tripwire is registered, and with what.
-pub(crate) struct Subscription<W: Hearing> {
+pub(crate) struct Subscription<W: EventSource> {
     /// A look that costs nothing, for those that are not registered.
     is_there: AtomicBool,
     place: Mutex<Option<Place<W>>>,
 }
 
-struct Place<W: Hearing> {
+struct Place<W: EventSource> {
     outlet: Outlet<Weak<W>>,
     _registration: Registration<Weak<W>>,
-    ear: Option<W::Ear>,
+    guard: Option<W::ArmedGuard>,
 }
 
-impl<W: Hearing> Default for Subscription<W> {
+impl<W: EventSource> Default for Subscription<W> {
     fn default() -> Self {
         Self { is_there: AtomicBool::new(false), place: Mutex::default() }
     }
 }
 
-impl<W: Hearing> Subscription<W> {
+impl<W: EventSource> Subscription<W> {
     /// Tells this queue from now on.
     pub(crate) fn begin(
         &self,
@@ -303,8 +303,8 @@ impl<W: Hearing> Subscription<W> {
         registration: Registration<Weak<W>>,
     ) {
         let mut place = locked(&self.place);
-        let ear = Some(wire.listen());
-        let before = place.replace(Place { outlet, _registration: registration, ear });
+        let guard = Some(wire.listen());
+        let before = place.replace(Place { outlet, _registration: registration, guard });
         self.is_there.store(true, SeqCst);
         drop(place);
         drop(before);
@@ -335,7 +335,7 @@ impl<W: Hearing> Subscription<W> {
         let waker = place.outlet.tell();
         // Where it was taken out meanwhile, `hear` waits for this lock and listens anew.
         if place.outlet.source().is_queued() {
-            place.ear = None;
+            place.guard = None;
         }
         (true, waker)
     }
@@ -344,14 +344,16 @@ impl<W: Hearing> Subscription<W> {
     pub(crate) fn hear(&self, wire: &W, source: &Arc<Source<Weak<W>>>) {
         let mut slot = locked(&self.place);
         let Some(place) = slot.as_mut() else { return };
-        if Arc::ptr_eq(place.outlet.source(), source) && !source.is_queued() && place.ear.is_none()
+        if Arc::ptr_eq(place.outlet.source(), source)
+            && !source.is_queued()
+            && place.guard.is_none()
         {
-            place.ear = Some(wire.listen());
+            place.guard = Some(wire.listen());
         }
     }
 }
 
-impl<W: Hearing> fmt::Debug for Subscription<W> {
+impl<W: EventSource> fmt::Debug for Subscription<W> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Subscription({})", self.is_there.load(SeqCst))
     }

@@ -27,7 +27,7 @@ const TOGETHER: usize = 32;
 #[derive(Debug, Default)]
 struct Slot(Option<(Way, Leaving)>);
 
-/// See the module.
+/// Reads packets of the kernel into registered memory, slot by slot.
 #[derive(Debug)]
 pub(super) struct FromKernel {
     reader: FrameReader,

@@ -42,14 +42,14 @@ pub(super) enum Route {
 
 /// What is to be done about somebody who asks for a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Visit {
+pub(super) enum ConnectDecision {
     /// Let him in. What there was before is over.
     Welcome,
     /// This side asks already, and has the right of way.
     TheyWait,
 }
 
-/// See the module.
+/// Connections by host, and the packets that wait for one.
 #[derive(Debug)]
 pub(super) struct Switchboard {
     ours: HostId,
@@ -87,10 +87,10 @@ impl Switchboard {
 
     /// Two that ask each other at the same time need one connection: that of the
     /// host with the lower number.
-    pub(super) fn visit(&self, host: HostId) -> Visit {
+    pub(super) fn visit(&self, host: HostId) -> ConnectDecision {
         match locked(&self.places).get(&host) {
-            Some(Place::Asking(_)) if self.ours < host => Visit::TheyWait,
-            _ => Visit::Welcome,
+            Some(Place::Asking(_)) if self.ours < host => ConnectDecision::TheyWait,
+            _ => ConnectDecision::Welcome,
         }
     }
 
@@ -163,10 +163,10 @@ mod tests {
     #[test]
     fn of_two_that_ask_each_other_the_lower_one_is_answered() {
         let (low, high) = (Switchboard::new(host(1)), Switchboard::new(host(2)));
-        assert_eq!(low.visit(host(2)), Visit::Welcome);
+        assert_eq!(low.visit(host(2)), ConnectDecision::Welcome);
         low.route(host(2));
         high.route(host(1));
-        assert_eq!(low.visit(host(2)), Visit::TheyWait);
-        assert_eq!(high.visit(host(1)), Visit::Welcome);
+        assert_eq!(low.visit(host(2)), ConnectDecision::TheyWait);
+        assert_eq!(high.visit(host(1)), ConnectDecision::Welcome);
     }
 }

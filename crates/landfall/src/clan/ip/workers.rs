@@ -26,7 +26,7 @@ use landfall_transport::tap::{FrameReader, FrameWriter};
 use super::builder::{ClanIpStats, Counts};
 use super::kernel::FromKernel;
 use super::outgoing::{ROOM, in_other_order};
-use super::switchboard::{Held, Route, Switchboard, Visit, Way};
+use super::switchboard::{ConnectDecision, Held, Route, Switchboard, Way};
 use super::terms::{BUFFER, Completion, Connection, Offer, Terms};
 use super::{ClanIpError, terms};
 use crate::clan::layer::queue::{Receiver, Sender};
@@ -270,13 +270,14 @@ impl Shared {
 
     fn let_in(self: &Arc<Self>, listener: &Endpoint, request: ConnectRequest) {
         let host = request.from.host;
-        let reason = if !self.is_neighbour(host) || self.board.visit(host) == Visit::TheyWait {
-            Reason::Refused
-        } else if self.spawn(host, move |shared| shared.answer(&request)) {
-            return;
-        } else {
-            Reason::NoRoom
-        };
+        let reason =
+            if !self.is_neighbour(host) || self.board.visit(host) == ConnectDecision::TheyWait {
+                Reason::Refused
+            } else if self.spawn(host, move |shared| shared.answer(&request)) {
+                return;
+            } else {
+                Reason::NoRoom
+            };
         // Who is not even reached any more needs no answer.
         let _ = listener.refuse(&request, reason, [0; 40]);
     }

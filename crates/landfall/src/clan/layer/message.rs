@@ -30,6 +30,8 @@ use std::time::Instant;
 
 use landfall_transport::Wait;
 
+use super::any::{Waitable, readiness};
+use super::place::{Place, View};
 use super::waiting::{Connect, Half, Joint, Side, Waiting, unless_lost};
 use crate::clan::{Access, Error, Fabric, Local, Misbehaviour, Remote, WORD};
 
@@ -151,6 +153,32 @@ impl<F: Fabric> Sender<F> {
         waiting.until(&mut *again.0, deadline, |side| side.send(message))
     }
 
+    /// The buffer of the receiver, once it is free: write a message into it, then
+    /// [publish](Loan::publish) it.
+    ///
+    /// # Errors
+    /// The deadline is over, or the peer is gone or mad.
+    ///
+    /// ```
+    /// # use landfall::clan::Threads;
+    /// # use landfall::clan::layer::message::{Config, Receiver, Sender};
+    /// # let (here, there) = Threads::pair()?;
+    /// # let config = Config::new(4096);
+    /// # let (sender, receiver) = (Sender::open(&here, config)?, Receiver::open(&there, config)?);
+    /// # let (to_receiver, to_sender) = (receiver.cookie(), sender.cookie());
+    /// # let (mut sender, mut receiver) = (sender.connect(&to_receiver)?, receiver.connect(&to_sender)?);
+    /// let mut loan = sender.loan(None)?;
+    /// loan.place().write(0, b"written once")?;
+    /// loan.publish(12)?;
+    /// assert_eq!(receiver.receive(None)?.view().get::<[u8; 12]>(0)?, *b"written once");
+    /// # Ok::<(), landfall::clan::Error>(())
+    /// ```
+    pub fn loan(&mut self, deadline: Option<Instant>) -> Result<Loan<'_, F>, Error> {
+        let Self { side, waiting } = self;
+        waiting.until(side, deadline, Sending::free)?;
+        Ok(Loan(side))
+    }
+
     /// The same for a task.
     ///
     /// # Errors
@@ -159,6 +187,33 @@ impl<F: Fabric> Sender<F> {
         let Self { side, waiting } = self;
         let again = Again(side);
         waiting.reached(&mut *again.0, |side| side.send(message)).await
+    }
+}
+
+/// The buffer of the receiver, which is free. Dropped before it is
+/// [published](Self::publish), it stays free.
+#[derive(Debug)]
+pub struct Loan<'a, F: Fabric>(&'a mut Sending<F>);
+
+impl<F: Fabric> Loan<'_, F> {
+    /// The buffer, to be written into.
+    pub fn place(&mut self) -> Place<'_, F::Remote> {
+        let len = u64::from(self.0.capacity);
+        Place::new(&mut self.0.remote, BUFFER, len)
+    }
+
+    /// Its first `len` bytes are the message.
+    ///
+    /// # Errors
+    /// They do not fit, the way is full (what was written is lost), or the peer is gone.
+    pub fn publish(self, len: usize) -> Result<(), Error> {
+        let most = u64::from(self.0.capacity);
+        if len as u64 > most {
+            return Err(Error::TooLong { len: len as u64, most });
+        }
+        let Again(side) = &mut Again(self.0);
+        side.progress = Progress::Filled;
+        side.finish(len as u64)
     }
 }
 
@@ -180,13 +235,26 @@ impl<F: Fabric> Sending<F> {
         if len > most {
             return Err(Error::TooLong { len, most });
         }
-        if self.progress < Progress::Flagged && !is_set(&self.local)? {
-            let lost = unless_lost(&self.remote, || Ok(is_set(&self.local)?.then_some(())))?;
-            if lost.is_none() {
-                return Ok(None);
-            }
+        if self.progress < Progress::Flagged && self.is_free()?.is_none() {
+            return Ok(None);
         }
         self.put(message).map(Some)
+    }
+
+    /// Is the buffer free?
+    fn is_free(&self) -> Result<Option<()>, Error> {
+        if is_set(&self.local)? {
+            return Ok(Some(()));
+        }
+        unless_lost(&self.remote, || Ok(is_set(&self.local)?.then_some(())))
+    }
+
+    /// The same, after a message that the receiver was not told of for certain.
+    fn free(&mut self) -> Result<Option<()>, Error> {
+        if self.progress == Progress::Flagged {
+            self.finish(0)?;
+        }
+        self.is_free()
     }
 
     /// What the way is too full for is done by the next call, and what is done is not
@@ -205,9 +273,14 @@ impl<F: Fabric> Sending<F> {
             self.remote.write(BUFFER + first.len() as u64, rest)?;
             self.progress = Progress::Filled;
         }
+        self.finish(message.len() as u64)
+    }
+
+    /// The message is in the buffer: sets the flag, unless it is, and tells the receiver.
+    fn finish(&mut self, len: u64) -> Result<(), Error> {
         if self.progress < Progress::Flagged {
             self.local.store(TX_READY, 0)?;
-            if let Err(error) = self.remote.store(RX_READY, message.len() as u64 + 1) {
+            if let Err(error) = self.remote.store(RX_READY, len + 1) {
                 self.local.store(TX_READY, 1)?;
                 return Err(error);
             }
@@ -308,6 +381,16 @@ impl<F: Fabric> Receiver<F> {
     }
 }
 
+impl<F: Fabric> Waitable<F> for Receiver<F> {
+    fn tripwire(&self) -> &F::Tripwire {
+        self.waiting.tripwire()
+    }
+
+    fn is_ready(&mut self) -> Result<bool, Error> {
+        readiness(self.side.look())
+    }
+}
+
 impl<F: Fabric> Receiving<F> {
     /// The length of the message that is there.
     fn look(&mut self) -> Result<Option<u32>, Error> {
@@ -361,6 +444,12 @@ impl<F: Fabric> Message<'_, F> {
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
+    }
+
+    /// Its bytes, where they lie.
+    #[must_use]
+    pub const fn view(&self) -> View<'_, F::Local> {
+        View::new(&self.side.local, BUFFER, self.len as u64)
     }
 
     /// Copies bytes of it out, from `at` on.

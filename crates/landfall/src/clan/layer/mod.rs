@@ -8,7 +8,12 @@
 //! | [`rpc`] | a request and its reply: two buffers, two flags, two tripwires |
 //! | [`stream`] | bytes, for whoever knows `Read` and `Write` |
 //! | [`multipart`] | messages of several parts with meta-data; the header comes first |
-//! | [`publish`] | one publisher, any number of subscribers, nobody waits |
+//! | [`place`] | loans: bytes that are written and read where they lie |
+//! | [`typed`] | queues of values, whose layout both sides compare |
+//! | [`publish`] | one publisher, any number of subscribers, nobody waits; who is late loses the oldest, and is told how many |
+//! | [`merge`] | many producers, many consumers; work queues |
+//! | [`board`] | a blackboard: the last value of each key |
+//! | [`any`] | waiting for several of these at once |
 //!
 //! # What they have in common
 //!
@@ -53,13 +58,18 @@
 //!
 //! What does not live here: how memory is shared, and what messages mean.
 
+pub mod any;
+pub mod board;
+pub mod merge;
 pub mod message;
 pub mod multipart;
+pub mod place;
 pub mod publish;
 pub mod queue;
 mod ring;
 pub mod rpc;
 pub mod stream;
+pub mod typed;
 mod waiting;
 
 pub use landfall_transport::Wait;

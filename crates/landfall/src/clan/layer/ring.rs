@@ -5,7 +5,8 @@
 //!  memory of the producer         memory of the consumer
 //!    0  read: a copy                0  written: a copy
 //!    8  closed                      8  end: 0, or one more than all there will be
-//!                                  16  two words for whoever builds on it
+//!   16  layout, of a typed queue   16  two words for whoever builds on it; of a typed
+//!                                      queue, the first is its layout
 //!                                 128  places: CAPACITY of them, used in turn
 //! ```
 //!
@@ -32,6 +33,8 @@ pub(super) const PLACES: u64 = 128;
 pub(super) const READ: u64 = 0;
 /// Where it says that nobody reads any more.
 pub(super) const CLOSED: u64 = WORD;
+/// Where the consumer says what it takes elements for.
+const LAYOUT: u64 = 2 * WORD;
 /// Bytes that the producer exposes.
 pub(super) const PRODUCER_LEN: u64 = 64;
 
@@ -50,6 +53,31 @@ pub(super) struct Producer<F: Fabric> {
     /// Something was written that was not committed.
     is_uncommitted: bool,
     end: End,
+    layout: OurLayout,
+}
+
+/// What this side takes elements for; zero: it does not say. It is told the peer once, and
+/// compared until the peer has told.
+#[derive(Clone, Copy, Debug, Default)]
+struct OurLayout {
+    to_tell: u64,
+    to_compare: u64,
+}
+
+impl OurLayout {
+    const fn new(fingerprint: u64) -> Self {
+        Self { to_tell: fingerprint, to_compare: fingerprint }
+    }
+
+    /// Compares what the peer has said, if it is to have said something by now.
+    const fn compare(&mut self, theirs: u64, is_due: bool) -> Result<(), Error> {
+        if theirs == self.to_compare {
+            self.to_compare = 0;
+        } else if is_due || theirs != 0 {
+            return Err(Error::OtherLayout { ours: self.to_compare, theirs });
+        }
+        Ok(())
+    }
 }
 
 /// How far the end has come.
@@ -64,7 +92,13 @@ impl<F: Fabric> Producer<F> {
     pub(super) fn new(local: F::Local, remote: F::Remote, capacity: u64) -> Self {
         let (written, told, read) = (0, 0, 0);
         let (is_uncommitted, end) = (false, End::No);
-        Self { local, remote, capacity, written, told, read, is_uncommitted, end }
+        let layout = OurLayout::default();
+        Self { local, remote, capacity, written, told, read, is_uncommitted, end, layout }
+    }
+
+    /// The peer takes elements for the same as this side, or nothing is put in.
+    pub(super) const fn set_layout(&mut self, fingerprint: u64) {
+        self.layout = OurLayout::new(fingerprint);
     }
 
     /// So many were put in.
@@ -129,6 +163,13 @@ impl<F: Fabric> Producer<F> {
         Ok((room >= least).then_some(room))
     }
 
+    /// How many the consumer has not taken out, as far as it has said.
+    pub(super) fn under_way(&mut self) -> u64 {
+        // One that makes no sense is found out by the next call.
+        let _ = self.look(0);
+        self.written - self.read
+    }
+
     /// Writes into the memory of the consumer, where [`room`](Self::room) is.
     #[inline]
     pub(super) fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
@@ -161,6 +202,9 @@ impl<F: Fabric> Producer<F> {
     }
 
     fn publish_counters(&mut self) -> Result<(), Error> {
+        if self.layout.to_compare | self.layout.to_tell != 0 {
+            self.compare_layouts()?;
+        }
         if self.told != self.written {
             self.store(WRITTEN, self.written)?;
             self.told = self.written;
@@ -170,6 +214,24 @@ impl<F: Fabric> Producer<F> {
             self.tell(END, self.written + 1)?;
             self.end = End::Told;
             self.is_uncommitted = true;
+        }
+        Ok(())
+    }
+
+    /// Says before the first element what it is, and looks whether the consumer has said.
+    #[cold]
+    fn compare_layouts(&mut self) -> Result<(), Error> {
+        // Said first: so a consumer that takes them for something else hears of it, too.
+        if self.layout.to_tell != 0 {
+            self.store(SPARE, self.layout.to_tell)?;
+            self.layout.to_tell = 0;
+        }
+        if self.layout.to_compare != 0
+            && let Err(other) = self.layout.compare(self.local.load(LAYOUT)?, false)
+        {
+            // That it differs is what is to be reported.
+            let _ = self.remote.commit();
+            return Err(other);
         }
         Ok(())
     }
@@ -263,12 +325,21 @@ pub(super) struct Consumer<F: Fabric> {
     /// So many the producer was told of.
     told: u64,
     is_uncommitted: bool,
+    layout: OurLayout,
 }
 
 impl<F: Fabric> Consumer<F> {
     pub(super) fn new(local: F::Local, remote: F::Remote, capacity: u64) -> Self {
         let (written, read, told) = (0, 0, 0);
-        Self { local, remote, capacity, written, read, told, is_uncommitted: false }
+        let (is_uncommitted, layout) = (false, OurLayout::default());
+        Self { local, remote, capacity, written, read, told, is_uncommitted, layout }
+    }
+
+    /// The peer takes elements for the same as this side, or none is taken out. It is told;
+    /// a way that is full delays that.
+    pub(super) fn set_layout(&mut self, fingerprint: u64) -> Result<(), Error> {
+        self.layout = OurLayout::new(fingerprint);
+        self.tell_if_possible()
     }
 
     /// The memory that the places are in.
@@ -322,6 +393,10 @@ impl<F: Fabric> Consumer<F> {
         if written < self.written || written - self.written > room {
             let (from, to) = (self.written, written);
             return Err(Error::PeerMisbehaved(Misbehaviour::Counter { from, to, room }));
+        }
+        if self.layout.to_compare != 0 {
+            // It was written before the counter.
+            self.layout.compare(self.local.load(SPARE)?, written > 0)?;
         }
         self.written = written;
         let there = self.known();
@@ -377,6 +452,11 @@ impl<F: Fabric> Consumer<F> {
 
     /// Tells the producer of all that was taken out.
     pub(super) fn tell(&mut self) -> Result<(), Error> {
+        if self.layout.to_tell != 0 {
+            self.remote.store(LAYOUT, self.layout.to_tell)?;
+            self.layout.to_tell = 0;
+            self.is_uncommitted = true;
+        }
         if self.told != self.read {
             self.is_uncommitted = true;
             self.remote.store(READ, self.read)?;

@@ -44,6 +44,11 @@ impl<F: Fabric> Waiting<F> {
         Self { fabric, wait, wire }
     }
 
+    /// What it sleeps at.
+    pub(super) const fn tripwire(&self) -> &F::Tripwire {
+        &self.wire
+    }
+
     /// For threads.
     #[inline]
     pub(super) fn until<S: Side<F>, T>(

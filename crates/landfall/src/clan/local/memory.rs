@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use arrayvec::ArrayVec;
 use clan_dsm::Reason;
-use landfall_transport::memory::{SharedMemory, SharedMemoryError};
+use landfall_transport::memory::{Piece, SharedMemory, SharedMemoryError};
 
 use super::Node;
 use super::tripwire::Wire;
@@ -42,17 +42,18 @@ pub(super) fn system(error: SharedMemoryError) -> Error {
         SharedMemoryError::OutOfBounds { offset, len, size } => {
             Error::OutOfBounds { offset, len: len as u64, size }
         }
+        SharedMemoryError::Misaligned { offset, .. } => Error::Unaligned(offset),
         _ => Error::BadConfig("memory has at least one byte"),
     }
 }
 
 /// Memory of a [`Threads`](super::Threads) node.
 #[derive(Clone)]
-pub struct ThreadsLocal(Arc<Tenure>);
+pub struct ThreadsLocal(Arc<WithdrawOnDrop>);
 
 impl ThreadsLocal {
     pub(super) fn new(aperture: Arc<Aperture>) -> Self {
-        Self(Arc::new(Tenure(aperture)))
+        Self(Arc::new(WithdrawOnDrop(aperture)))
     }
 
     pub(super) fn aperture(&self) -> &Arc<Aperture> {
@@ -61,9 +62,9 @@ impl ThreadsLocal {
 }
 
 /// The last one withdraws the aperture.
-struct Tenure(Arc<Aperture>);
+struct WithdrawOnDrop(Arc<Aperture>);
 
-impl Drop for Tenure {
+impl Drop for WithdrawOnDrop {
     fn drop(&mut self) {
         self.0.is_withdrawn.store(true, Release);
         let place = (self.0.owner.host.number(), self.0.slot);
@@ -149,6 +150,10 @@ impl Local for ThreadsLocal {
     #[inline]
     fn copy_in(&self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
         self.0.0.memory.copy_in(offset, bytes).map_err(system)
+    }
+
+    fn piece(&self, part: Range<u64>) -> Result<Option<Piece>, Error> {
+        Piece::of(&self.0.0.memory, part).map(Some).map_err(system)
     }
 }
 
@@ -259,6 +264,14 @@ impl Remote for ThreadsRemote {
         }
         self.requests += 1;
         Ok(Dma(self.requests))
+    }
+
+    fn piece(&mut self, part: Range<u64>) -> Result<Option<Piece>, Error> {
+        self.check_for(Rights::Write)?;
+        let len = part.end.saturating_sub(part.start);
+        let piece = Piece::of(&self.aperture.memory, part.clone()).map_err(system)?;
+        self.note(part.start, len);
+        Ok(Some(piece))
     }
 
     #[inline]

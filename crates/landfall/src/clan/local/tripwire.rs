@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use super::Node;
 use super::memory::Aperture;
-use crate::clan::events::{EventQueue, Hearing, Kind, Queue, Subscription};
+use crate::clan::events::{EventQueue, EventSource, Kind, Queue, Subscription};
 use crate::clan::{Access, Error, Event, Tripwire};
 use crate::runtime::locked;
 
@@ -34,9 +34,9 @@ impl ThreadsTripwire {
 }
 
 /// While it is there, writers of an aperture look at its tripwires.
-pub(super) struct Ear(Arc<Aperture>);
+pub(super) struct ArmedGuard(Arc<Aperture>);
 
-impl Drop for Ear {
+impl Drop for ArmedGuard {
     fn drop(&mut self) {
         self.0.armed().fetch_sub(1, AcqRel);
     }
@@ -130,13 +130,13 @@ impl Wire {
     }
 }
 
-impl Hearing for Wire {
-    type Ear = Ear;
+impl EventSource for Wire {
+    type ArmedGuard = ArmedGuard;
 
-    fn listen(&self) -> Ear {
+    fn listen(&self) -> ArmedGuard {
         self.aperture.armed().fetch_add(1, SeqCst);
         fence(SeqCst);
-        Ear(Arc::clone(&self.aperture))
+        ArmedGuard(Arc::clone(&self.aperture))
     }
 }
 

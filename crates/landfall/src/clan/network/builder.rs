@@ -12,6 +12,7 @@ use landfall_transport::channel::{ChannelConfig, channel};
 use landfall_transport::{Bell, Clock, Wait};
 
 use super::core::{Core, NodeHandle};
+use super::driver::NodeDriver;
 use super::memory::Pool;
 use super::node::Node;
 use super::path::Transport;
@@ -108,6 +109,20 @@ impl Builder {
         self.open_with(pool)
     }
 
+    /// Opens the paths, and no thread: you make the node's turns whenever the descriptor of
+    /// the [`NodeDriver`] is readable. Threads that wait for something of the node make turns
+    /// as well.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_without_thread(self) -> Result<(Node, NodeDriver), OpenError> {
+        let (host, pool) = (self.host, Arc::new(Pool::new(self.regions)));
+        let Parts { core, clock, bell, config } = self.build(&pool)?;
+        let started = Runtime::start_for_reactor(core, clock, bell, config);
+        let (runtime, turns) = started.map_err(OpenError::Bell)?;
+        Ok((Node::new(NodeHandle::new(runtime, pool), host), NodeDriver::new(turns)))
+    }
+
     /// Opens two nodes with one more path each, which joins them within this
     /// process: to the second the first is `Peer::Node(0)`, to the first the second
     /// `Peer::Node(1)`.
@@ -139,7 +154,15 @@ impl Builder {
         Ok((self.open_with(pool)?, other.open_with(other_pool)?))
     }
 
-    fn open_with(mut self, pool: Arc<Pool>) -> Result<Node, OpenError> {
+    fn open_with(self, pool: Arc<Pool>) -> Result<Node, OpenError> {
+        let host = self.host;
+        let Parts { core, clock, bell, config } = self.build(&pool)?;
+        let runtime = Runtime::start(core, clock, bell, config).map_err(OpenError::Thread)?;
+        Ok(Node::new(NodeHandle::new(runtime, pool), host))
+    }
+
+    /// Opens the paths, and makes the engine.
+    fn build(mut self, pool: &Arc<Pool>) -> Result<Parts, OpenError> {
         if self.paths.is_empty() {
             return Err(OpenError::NoPath);
         }
@@ -166,16 +189,23 @@ impl Builder {
         let bell = Bell::new().map_err(OpenError::Bell)?;
         let clock = Clock::start();
         let paths = Paths::new(opened, clock, &mut engine);
-        let core = Core::new(engine, paths, Arc::clone(&pool), write_buffer);
+        let core = Core::new(engine, paths, Arc::clone(pool), write_buffer);
         let config = RuntimeConfig {
             driving: Driving::Shared,
             wait: self.wait,
             linger: self.linger,
             thread: "landfall-clan",
         };
-        let runtime = Runtime::start(core, clock, bell, config).map_err(OpenError::Thread)?;
-        Ok(Node::new(NodeHandle::new(runtime, pool), self.host))
+        Ok(Parts { core, clock, bell, config })
     }
+}
+
+/// What a runtime is made of.
+struct Parts {
+    core: Core,
+    clock: Clock,
+    bell: Bell,
+    config: RuntimeConfig,
 }
 
 fn seed_of_the_system() -> Result<Seed, OpenError> {

@@ -33,7 +33,7 @@ use crate::clan::Error;
 use crate::clan::events::{EventQueue, Queue};
 use crate::runtime::locked;
 
-/// See the module.
+/// A circular queue of events, filled by the node and emptied by the application.
 #[derive(Debug)]
 pub struct Events {
     handle: NodeHandle,

@@ -18,9 +18,9 @@ use std::time::Instant;
 use clan_dsm::{Cookie, GroupWrite, HostId, WindowId};
 use landfall_transport::memory::Memory;
 
+use super::back_pressure::{WindowState, WriteRecord};
 use super::builder::refused;
 use super::core::{Core, NodeHandle};
-use super::crowd::{WindowState, WriteRecord};
 use super::memory::{Aperture, Lent};
 use super::neighbour::Neighbour;
 use super::node::Node;
@@ -94,7 +94,7 @@ struct Member {
 
 /// What became of a publication at one member.
 #[derive(Debug)]
-pub struct Told {
+pub struct MemberDelivery {
     /// Which.
     pub member: HostId,
     /// It has it, or will have it in a moment; [`Error::Busy`]: it gets nothing of this
@@ -208,10 +208,10 @@ impl Group {
     /// # Errors
     /// What is the same for all, and then nobody got anything: a place is not within the
     /// memory, there is no room for the bytes, or the node does not run any more.
-    pub fn publish(&mut self, writes: &[(u64, &[u8])]) -> Result<Vec<Told>, Error> {
+    pub fn publish(&mut self, writes: &[(u64, &[u8])]) -> Result<Vec<MemberDelivery>, Error> {
         let mut told = Vec::with_capacity(self.members.len());
         self.publish_to_each(writes, &mut |member, result| {
-            told.push(Told { member: member.host, result });
+            told.push(MemberDelivery { member: member.host, result });
         })?;
         Ok(told)
     }

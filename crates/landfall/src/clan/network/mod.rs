@@ -40,6 +40,7 @@
 //! | [`Endpoint`] | connections and messages of 40 bytes, out of band |
 //! | [`DmaQueue`] | requests to the DMA engine, filled without a call while it is busy |
 //! | [`Events`] | all of these in one queue, with a descriptor for `epoll` |
+//! | [`NodeDriver`] | turns in a reactor of your own, for a node without a thread |
 //! | [`server`] | the event-driven server of the paper, over all of this |
 //!
 //! Each handle has a way for threads (`wait_…`, and `try_…` for those who spin) and
@@ -50,10 +51,11 @@
 //! What does not live here: the protocol (`clan-dsm`), sockets and memory mappings
 //! (`landfall-transport`), and what the bytes mean (the layer above).
 
+mod back_pressure;
 mod builder;
 mod core;
-mod crowd;
 mod dma;
+mod driver;
 mod endpoint;
 mod events;
 mod group;
@@ -70,9 +72,10 @@ pub use clan_dsm::{
     Body, Config, ConnectRequest, Ended, EndpointState, HostId, Notice, Port, PortAddress, Reason,
 };
 pub use dma::{DmaQueue, Done, Request};
+pub use driver::NodeDriver;
 pub use endpoint::Endpoint;
 pub use events::{Event, Events, Source};
-pub use group::{Group, Told};
+pub use group::{Group, MemberDelivery};
 pub use landfall_placement::{Duration, PathId, Peer, Seed, WordFunction};
 pub use landfall_transport::channel::ChannelConfig;
 pub use landfall_transport::{Interest, Wait};
@@ -82,3 +85,5 @@ pub use node::{Node, PathStats, Stats};
 pub use path::{ETHERTYPE, Transport};
 pub use tripwire::{Tripset, Tripwire};
 pub use window::Window;
+
+pub use crate::runtime::Turned;

@@ -17,9 +17,9 @@ use clan_dsm::{Cookie, HostId, WindowId};
 use landfall_placement::{Area, WordFunction, WordWidth};
 use landfall_transport::memory::Memory;
 
+use super::back_pressure::{Cause, WindowState};
 use super::builder::{ended, refused};
 use super::core::{NodeHandle, Submission};
-use super::crowd::{Cause, WindowState};
 use super::events::Answer;
 use super::memory::{Aperture, Lent, Pool};
 use super::neighbour::Neighbour;

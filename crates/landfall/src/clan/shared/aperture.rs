@@ -7,14 +7,24 @@ use std::sync::atomic::Ordering::{Acquire, SeqCst};
 use std::sync::{Arc, Mutex, Weak};
 
 use landfall_transport::memory::Piece;
+use landfall_transport::shm::rendezvous::Peer;
 use landfall_transport::shm::watched::{Hit, Touch, Watched};
 
 use super::node::Node;
+use super::remote::{Inlet, PeerProcess};
 use super::tripwire::Wire;
 use super::tripwire::Wires;
 use super::trouble::{self, locked};
 use crate::clan::fabric::{Local, WORD};
 use crate::clan::{Access, Cookie, Error};
+
+/// Which processes may map an aperture, by their numbers as the kernel knows them.
+#[derive(Default)]
+struct Audience {
+    /// None: all.
+    only: Option<Vec<i32>>,
+    barred: Vec<i32>,
+}
 
 /// Memory of this node, as others know it.
 pub(super) struct Aperture {
@@ -26,6 +36,10 @@ pub(super) struct Aperture {
     /// Its owner does not want it to be used any more.
     is_withdrawn: AtomicBool,
     pub(super) wires: Mutex<Wires<Weak<Wire>>>,
+    /// Which processes may map it.
+    audience: Mutex<Audience>,
+    /// Those who map it: nobody else can have touched it.
+    readers: Mutex<Vec<Arc<Inlet>>>,
 }
 
 impl Aperture {
@@ -37,6 +51,50 @@ impl Aperture {
             tag,
             is_withdrawn: AtomicBool::new(false),
             wires: Mutex::default(),
+            audience: Mutex::default(),
+            readers: Mutex::default(),
+        }
+    }
+
+    /// May this process map it, with the cookie?
+    pub(super) fn is_for(&self, peer: &Peer) -> bool {
+        let audience = locked(&self.audience);
+        audience.only.as_ref().is_none_or(|only| only.contains(&peer.pid))
+            && !audience.barred.contains(&peer.pid)
+    }
+
+    /// From now on this process does not get the memory, and if it has it, it is told.
+    fn bar(&self, peer: &Peer) {
+        let mut audience = locked(&self.audience);
+        if !audience.barred.contains(&peer.pid) {
+            audience.barred.push(peer.pid);
+        }
+        drop(audience);
+        let readers = locked(&self.readers).clone();
+        for inlet in readers.iter().filter(|inlet| inlet.guest.channel.peer().pid == peer.pid) {
+            inlet.guest.bar(self.tag);
+        }
+    }
+
+    /// Somebody maps this memory from now on.
+    pub(super) fn add_reader(&self, inlet: Arc<Inlet>) {
+        locked(&self.readers).push(inlet);
+    }
+
+    /// Not any more.
+    pub(super) fn remove_reader(&self, guest: &PeerProcess) {
+        locked(&self.readers).retain(|inlet| !std::ptr::eq(&raw const *inlet.guest, guest));
+    }
+
+    /// Reads the news of all that map this memory, and fires what they touch. It costs a
+    /// look for each of them, however many peers the node has.
+    pub(super) fn drain(&self) {
+        let mut fired = Vec::new();
+        for inlet in &*locked(&self.readers) {
+            inlet.read(&mut fired);
+        }
+        if !fired.is_empty() {
+            self.node.fire(fired);
         }
     }
 
@@ -79,12 +137,12 @@ pub(super) const fn words_of(bytes: Range<u64>) -> Range<u64> {
 /// Memory of a [`Shared`](super::Shared) node, mapped by other processes. Clones are
 /// the same memory; with the last one it is withdrawn.
 #[derive(Clone)]
-pub struct SharedLocal(pub(super) Arc<Tenure>);
+pub struct SharedLocal(pub(super) Arc<WithdrawOnDrop>);
 
 /// The last one withdraws the aperture.
-pub(super) struct Tenure(pub(super) Arc<Aperture>);
+pub(super) struct WithdrawOnDrop(pub(super) Arc<Aperture>);
 
-impl Drop for Tenure {
+impl Drop for WithdrawOnDrop {
     fn drop(&mut self) {
         self.0.node.withdraw(&self.0);
     }
@@ -109,11 +167,30 @@ impl SharedLocal {
         self.aperture().node.withdraw(self.aperture());
     }
 
+    /// From now on the cookie is good for this process only (and for those that this was
+    /// called for before): whoever else got hold of it is refused. Who maps the memory
+    /// already keeps it; [`revoke_from`](Self::revoke_from) takes it away.
+    ///
+    /// A process is known by its number, as the kernel says. Only while it lives that
+    /// is it, so ask for it where the process has just come: [`Visitor::peer`](super::Visitor::peer).
+    pub fn restrict_to(&self, peer: &Peer) {
+        locked(&self.aperture().audience).only.get_or_insert_default().push(peer.pid);
+    }
+
+    /// Ends the use of this memory by one process: it is refused the cookie from now on, and
+    /// where it maps the memory it is told, gets an error at its next use, and fires no
+    /// tripwire any more. Everybody else goes on.
+    ///
+    /// What [`revoke`](Self::revoke) says of a process that ignores it holds here too.
+    pub fn revoke_from(&self, peer: &Peer) {
+        self.aperture().bar(peer);
+    }
+
     pub(super) fn aperture(&self) -> &Arc<Aperture> {
         &self.0.0
     }
 
-    pub(super) fn piece(&self) -> &Piece {
+    pub(super) fn memory(&self) -> &Piece {
         self.0.0.watched.memory()
     }
 }
@@ -121,27 +198,31 @@ impl SharedLocal {
 impl Local for SharedLocal {
     #[inline]
     fn len(&self) -> u64 {
-        self.piece().len()
+        self.memory().len()
     }
 
     #[inline]
     fn load(&self, offset: u64) -> Result<u64, Error> {
-        self.piece().load(offset).map(u64::from_le).map_err(trouble::memory)
+        self.memory().load(offset).map(u64::from_le).map_err(trouble::memory)
     }
 
     #[inline]
     fn store(&self, offset: u64, word: u64) -> Result<(), Error> {
-        self.piece().store(offset, word.to_le()).map_err(trouble::memory)
+        self.memory().store(offset, word.to_le()).map_err(trouble::memory)
     }
 
     #[inline]
     fn copy_out(&self, offset: u64, into: &mut [u8]) -> Result<(), Error> {
-        self.piece().copy_out(offset, into).map_err(trouble::memory)
+        self.memory().copy_out(offset, into).map_err(trouble::memory)
     }
 
     #[inline]
     fn copy_in(&self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
-        self.piece().copy_in(offset, bytes).map_err(trouble::memory)
+        self.memory().copy_in(offset, bytes).map_err(trouble::memory)
+    }
+
+    fn piece(&self, part: Range<u64>) -> Result<Option<Piece>, Error> {
+        self.memory().part(part).map(Some).map_err(trouble::memory)
     }
 }
 

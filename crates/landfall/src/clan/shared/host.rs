@@ -12,8 +12,8 @@ use landfall_transport::memory::SharedMemory;
 use landfall_transport::shm::rendezvous::{Channel, Message};
 use landfall_transport::shm::watched::Reporter;
 
+use super::control::{ControlMessage, Greeting, Name};
 use super::node::Node;
-use super::speech::Speech;
 use super::tripwire::Wire;
 use super::trouble::{self, locked};
 use crate::clan::{Cookie, Error};
@@ -29,14 +29,16 @@ pub(super) struct Host {
     next_request: AtomicU32,
     /// What is mapped, by the owner's name for it.
     windows: Mutex<BTreeMap<u32, Weak<Window>>>,
-    /// Tripwires that fire when it is lost.
-    mourners: Mutex<Vec<Weak<Wire>>>,
+    /// Tripwires that fire when it is lost, or withdraws the memory of this name.
+    mourners: Mutex<Vec<(u32, Weak<Wire>)>>,
 }
 
 /// What came of a request.
 pub(super) enum Answer {
     Refused,
     Mapped(Mapped),
+    /// By those who offer a name.
+    Answered(Greeting),
 }
 
 /// Memory that was handed over.
@@ -88,12 +90,12 @@ impl Host {
         let patience = node.config.patience;
         let path = node.path_of(host);
         let channel = Channel::connect(&path, &node.config.admit).map_err(trouble::rendezvous)?;
-        let (kind, body) = Speech::Hello { host: node.host }.encode();
+        let (kind, body) = ControlMessage::Hello { host: node.host }.encode();
         channel.send(kind, &body, &[]).map_err(trouble::rendezvous)?;
         let message = channel.receive(patience).map_err(trouble::rendezvous)?;
         let mut message = message.ok_or(Error::TimedOut)?;
-        let speech = Speech::decode(message.kind, &message.body);
-        if speech != Some(Speech::Welcome { host }) {
+        let control = ControlMessage::decode(message.kind, &message.body);
+        if control != Some(ControlMessage::Welcome { host }) {
             return Err(Error::PeerLost);
         }
         let (Some(doorbell), Some(memory)) = (message.fds.pop(), message.fds.pop()) else {
@@ -121,19 +123,41 @@ impl Host {
     /// Asks for the memory of a cookie. The thread of the node receives the answer.
     pub(super) fn map(&self, cookie: &Cookie, patience: Duration) -> Result<Mapped, Error> {
         let request = self.next_request.fetch_add(1, Relaxed);
-        locked(&self.asked).insert(request, None);
-        let (kind, body) = Speech::Map { request, cookie: *cookie }.encode();
-        let sent = self.channel.send(kind, &body, &[]).map_err(trouble::rendezvous);
-        let answer = sent.and_then(|()| self.wait_for(request, patience));
-        locked(&self.asked).remove(&request);
-        match answer? {
+        match self.request(request, &ControlMessage::Map { request, cookie: *cookie }, patience)? {
             Answer::Mapped(mapped) => Ok(mapped),
             Answer::Refused => Err(Error::StaleCookie),
+            Answer::Answered(_) => Err(Error::PeerLost),
         }
     }
 
+    /// Asks those who offer a name there.
+    pub(super) fn ask(
+        &self,
+        name: &Name,
+        greeting: Greeting,
+        patience: Duration,
+    ) -> Result<Answer, Error> {
+        let request = self.next_request.fetch_add(1, Relaxed);
+        let control = ControlMessage::Ask { request, name: name.clone(), greeting };
+        self.request(request, &control, patience)
+    }
+
+    fn request(
+        &self,
+        request: u32,
+        control: &ControlMessage,
+        patience: Duration,
+    ) -> Result<Answer, Error> {
+        locked(&self.asked).insert(request, None);
+        let (kind, body) = control.encode();
+        let sent = self.channel.send(kind, &body, &[]).map_err(trouble::rendezvous);
+        let answer = sent.and_then(|()| self.wait_for(request, patience));
+        locked(&self.asked).remove(&request);
+        answer
+    }
+
     fn wait_for(&self, request: u32, patience: Duration) -> Result<Answer, Error> {
-        let deadline = Instant::now() + patience;
+        let deadline = Instant::now().checked_add(patience);
         let mut asked = locked(&self.asked);
         loop {
             if let Some(answer) = asked.get_mut(&request).and_then(Option::take) {
@@ -142,7 +166,8 @@ impl Host {
             if self.is_gone() {
                 return Err(Error::PeerLost);
             }
-            let left = deadline.saturating_duration_since(Instant::now());
+            let left = deadline
+                .map_or(patience, |deadline| deadline.saturating_duration_since(Instant::now()));
             if left.is_zero() {
                 return Err(Error::TimedOut);
             }
@@ -152,14 +177,14 @@ impl Host {
     }
 
     /// Reads what the host has said; false if it is gone, or makes no sense.
-    pub(super) fn listen(&self) -> bool {
+    pub(super) fn listen(&self, node: &Node) -> bool {
         const AT_ONCE: usize = 64;
         // In this order: what it said before it ended has come when it is gone.
         let is_gone = self.channel.is_gone();
         for _ in 0..AT_ONCE {
             match self.channel.receive(Duration::ZERO) {
                 Ok(Some(message)) => {
-                    if self.hear(message).is_none() {
+                    if self.hear(node, message).is_none() {
                         return false;
                     }
                 }
@@ -170,23 +195,47 @@ impl Host {
         true
     }
 
-    fn hear(&self, mut message: Message) -> Option<()> {
-        match Speech::decode(message.kind, &message.body)? {
-            Speech::Mapped { request, tag } => {
+    fn hear(&self, node: &Node, mut message: Message) -> Option<()> {
+        match ControlMessage::decode(message.kind, &message.body)? {
+            ControlMessage::Mapped { request, tag } => {
                 let (filter, data) = (message.fds.pop()?, message.fds.pop()?);
                 let mapped = Mapped { window: self.window(tag), data, filter };
                 self.answer(request, Answer::Mapped(mapped));
             }
-            Speech::Refused { request } => self.answer(request, Answer::Refused),
-            Speech::Withdrawn { tag } => {
-                let window = locked(&self.windows).remove(&tag).and_then(|weak| weak.upgrade());
-                if let Some(window) = window {
-                    window.set(WITHDRAWN);
-                }
+            ControlMessage::Refused { request } => self.answer(request, Answer::Refused),
+            ControlMessage::Answered { request, answer } => {
+                self.answer(request, Answer::Answered(answer));
+            }
+            ControlMessage::Withdrawn { tag } => {
+                self.withdrawn(node, tag);
             }
             _ => return None,
         }
         Some(())
+    }
+
+    /// Whoever sleeps until something comes of it is told: nothing will.
+    fn withdrawn(&self, node: &Node, tag: u32) {
+        let mut told = Vec::new();
+        locked(&self.mourners).retain(|(of, wire)| {
+            if *of == tag {
+                told.extend(wire.upgrade());
+            }
+            *of != tag
+        });
+        // Before the window: who finds the memory withdrawn finds its tripwire fired.
+        told.iter().for_each(|wire| wire.bereave());
+        let window = locked(&self.windows).remove(&tag).and_then(|weak| weak.upgrade());
+        if let Some(window) = window {
+            window.set(WITHDRAWN);
+        }
+        for wire in &told {
+            wire.tell_queue();
+            wire.tell_task();
+        }
+        if !told.is_empty() {
+            node.sleeper.wake();
+        }
     }
 
     /// The window of this tag: the same for all that map it.
@@ -215,21 +264,21 @@ impl Host {
 
     /// What was mapped under this tag is used no more.
     pub(super) fn unmap(&self, tag: u32) {
-        let (kind, body) = Speech::Unmap { tag }.encode();
+        let (kind, body) = ControlMessage::Unmap { tag }.encode();
         // A host that does not listen holds its memory a little longer, for its own part.
         let _ = self.channel.send(kind, &body, &[]);
     }
 
-    /// Fires when this host is lost.
-    pub(super) fn mourn(&self, wire: &Arc<Wire>) {
+    /// Fires when this host is lost, or withdraws that memory.
+    pub(super) fn mourn(&self, window: &Window, wire: &Arc<Wire>) {
         {
             let mut mourners = locked(&self.mourners);
             if mourners.len() == mourners.capacity() {
-                mourners.retain(|wire| wire.strong_count() > 0);
+                mourners.retain(|(_, wire)| wire.strong_count() > 0);
             }
-            mourners.push(Arc::downgrade(wire));
+            mourners.push((window.tag, Arc::downgrade(wire)));
         }
-        if self.is_gone() {
+        if self.is_gone() || window.check().is_err() {
             wire.bereave();
             wire.tell_queue();
             wire.tell_task();
@@ -240,7 +289,7 @@ impl Host {
     pub(super) fn lose(&self, node: &Node) {
         self.is_gone.store(true, SeqCst);
         let mourners = std::mem::take(&mut *locked(&self.mourners));
-        let mourners: Vec<_> = mourners.iter().filter_map(Weak::upgrade).collect();
+        let mourners: Vec<_> = mourners.iter().filter_map(|(_, wire)| wire.upgrade()).collect();
         // Before the windows: who finds the peer lost there finds its tripwire fired.
         for wire in &mourners {
             wire.bereave();

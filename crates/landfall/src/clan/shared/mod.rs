@@ -25,6 +25,10 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! **Names.** Processes find each other by names in the folder: [`Shared::offer`] and
+//! [`Shared::find`], with which halves of the [`layer`](super::layer) connect. A name goes with
+//! the process that offers it, however it ends. Who has come is the kernel's word.
+//!
 //! **Rights.** Memory that is exposed to be read is sealed: no other process can map
 //! it for writing, by whatever way it got the descriptor. Memory that is exposed to be
 //! written can be read as well by a process that goes around this library, for a
@@ -52,12 +56,14 @@
 //! the memory means.
 
 mod aperture;
+mod control;
+mod directory;
 mod events;
 mod host;
+mod names;
 mod node;
 mod remote;
 mod service;
-mod speech;
 mod tripwire;
 mod trouble;
 
@@ -72,12 +78,13 @@ pub use aperture::SharedLocal;
 use clan_dsm::HostId;
 pub use events::SharedEvents;
 use landfall_transport::Wait;
-pub use landfall_transport::shm::rendezvous::Admit;
+pub use landfall_transport::shm::rendezvous::{Admit, Peer};
 use landfall_transport::shm::rendezvous::{Listener, RendezvousError};
+pub use names::{Found, Offer, Visitor};
 pub use remote::SharedRemote;
 pub use tripwire::SharedTripwire;
 
-use self::aperture::Tenure;
+use self::aperture::WithdrawOnDrop;
 use self::host::Host;
 use self::node::Node;
 use self::service::Service;
@@ -125,11 +132,19 @@ impl SharedConfig {
         self.folder.join(format!("clan-{}.socket", host.number()))
     }
 
-    /// Listens as this number, or as the first that is free.
+    /// Listens as this number, or as one that is free. Which are is asked from a number on
+    /// that the process's own makes likely to be free: of thousands of nodes each would else
+    /// ask at all that were there before.
     fn listen(&self) -> Result<(HostId, Listener), Error> {
-        let numbers = self.host.map_or(0..=HostId::MAX, |number| number..=number);
-        for number in numbers {
-            let host = HostId::new(number).ok_or(Error::BadConfig("hosts are 0 to 4,095"))?;
+        const COUNT: u32 = HostId::MAX as u32 + 1;
+        let (first, count) = match self.host {
+            Some(number) => (u32::from(number), 1),
+            None => (start_of_search(), COUNT),
+        };
+        for nth in 0..count {
+            let number = if count == 1 { first } else { (first + nth) % COUNT };
+            let host = u16::try_from(number).ok().and_then(HostId::new);
+            let host = host.ok_or(Error::BadConfig("hosts are 0 to HostId::MAX"))?;
             match Listener::bind(&self.path_of(host), self.admit.clone()) {
                 Ok(listener) => return Ok((host, listener)),
                 Err(RendezvousError::InUse(_)) if self.host.is_none() => {}
@@ -138,6 +153,12 @@ impl SharedConfig {
         }
         Err(Error::NoRoom("node in this folder"))
     }
+}
+
+/// Where this process begins to look for a number that is free. Numbers of processes that
+/// follow each other lead to places far apart.
+fn start_of_search() -> u32 {
+    std::process::id().wrapping_mul(0x9e37_79b1) >> 8
 }
 
 /// A node of this process, which shares memory with other processes of its host.
@@ -192,24 +213,27 @@ impl Shared {
     }
 
     /// The host of a cookie, met anew if it was not yet.
+    ///
+    /// No lock is held while a host is met: one that does not answer delays only those who
+    /// ask for its memory. Two threads may so meet one host at a time; the first to be
+    /// through stays, and the other meeting is given up.
     fn reach(&self, number: HostId) -> Result<Arc<Host>, Error> {
         let node = &self.0.node;
-        let known = || {
-            let found = locked(&node.hosts).get(&number.number()).cloned();
-            // The thread of this node may not have noticed yet that it has gone; another
-            // may have its number already.
-            found.filter(|host| !host.is_gone() && !host.channel.is_gone())
-        };
-        if let Some(host) = known() {
-            return Ok(host);
-        }
-        let _one_at_a_time = locked(&node.connecting);
-        if let Some(host) = known() {
+        // The thread of this node may not have noticed yet that it has gone; another may
+        // have its number already.
+        let is_there = |host: &Arc<Host>| !host.is_gone() && !host.channel.is_gone();
+        let found = locked(&node.hosts).get(&number.number()).cloned();
+        if let Some(host) = found.filter(is_there) {
             return Ok(host);
         }
         let host = Arc::new(Host::connect(node, number)?);
-        locked(&node.hosts).insert(number.number(), Arc::clone(&host));
+        let mut hosts = locked(&node.hosts);
+        if let Some(first) = hosts.get(&number.number()).filter(|host| is_there(host)) {
+            return Ok(Arc::clone(first));
+        }
+        hosts.insert(number.number(), Arc::clone(&host));
         locked(&node.arrivals).push(Arc::clone(&host));
+        drop(hosts);
         node.bell.ring();
         Ok(host)
     }
@@ -235,7 +259,7 @@ impl Fabric for Shared {
     fn expose(&self, len: u64, rights: Rights) -> Result<(SharedLocal, Cookie), Error> {
         let aperture = self.0.node.expose(len, rights)?;
         let cookie = aperture.cookie;
-        Ok((SharedLocal(Arc::new(Tenure(aperture))), cookie))
+        Ok((SharedLocal(Arc::new(WithdrawOnDrop(aperture))), cookie))
     }
 
     fn map(&self, cookie: &Cookie) -> Result<SharedRemote, Error> {
@@ -265,7 +289,7 @@ impl Fabric for Shared {
         let wire = Wire::new(aperture, range, access, id);
         let tripwire = SharedTripwire(Arc::clone(&wire));
         if let Some(peer) = peer {
-            peer.host.mourn(&wire);
+            peer.host.mourn(&peer.window, &wire);
         }
         Ok(tripwire)
     }
@@ -281,7 +305,8 @@ impl Fabric for Shared {
             if fired() || node.is_down() {
                 return true;
             }
-            node.drain();
+            // Others that sleep here look at what is theirs.
+            tripwires.iter().for_each(|tripwire| tripwire.0.aperture.drain());
             fired()
         };
         node.sleep(Wait::Block, deadline, &mut ready)?;

@@ -2,6 +2,7 @@
 //! tripwires.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, fence};
@@ -15,7 +16,9 @@ use landfall_transport::{Bell, Wait};
 
 use super::SharedConfig;
 use super::aperture::Aperture;
+use super::control::Name;
 use super::host::Host;
+use super::names;
 use super::remote::Inlet;
 use super::tripwire::Wire;
 use super::trouble::{self, locked};
@@ -33,13 +36,11 @@ pub(super) struct Node {
     is_down: AtomicBool,
     apertures: Mutex<Apertures>,
     /// News from those that map memory of this node. Never locked for long.
-    pub(super) inbox: Mutex<Vec<Inlet>>,
+    pub(super) inbox: Mutex<Vec<Arc<Inlet>>>,
     /// Those whose memory this node maps.
     pub(super) hosts: Mutex<BTreeMap<u16, Arc<Host>>>,
     /// Of these the thread does not know yet.
     pub(super) arrivals: Mutex<Vec<Arc<Host>>>,
-    /// One connection is made at a time.
-    pub(super) connecting: Mutex<()>,
     /// Tripwires and event queues that a task waits for, or a thread elsewhere.
     tasks: AtomicI64,
     /// The thread of the node hears the doorbells, for them.
@@ -48,6 +49,8 @@ pub(super) struct Node {
     /// The event queues of this node.
     queues: Mutex<Vec<Weak<Call>>>,
     next_id: AtomicU64,
+    /// What this node offers.
+    names: Mutex<BTreeMap<Name, Arc<names::Service>>>,
 }
 
 #[derive(Default)]
@@ -71,12 +74,12 @@ impl Node {
             inbox: Mutex::default(),
             hosts: Mutex::default(),
             arrivals: Mutex::default(),
-            connecting: Mutex::default(),
             tasks: AtomicI64::new(0),
             is_followed: AtomicBool::new(false),
             tripwires: AtomicUsize::new(0),
             queues: Mutex::default(),
             next_id: AtomicU64::new(0),
+            names: Mutex::default(),
         }))
     }
 
@@ -158,6 +161,41 @@ impl Node {
         }
     }
 
+    // ---- Names ------------------------------------------------------------------
+
+    pub(super) fn offer_name(
+        &self,
+        name: Name,
+        service: &Arc<names::Service>,
+    ) -> Result<(), Error> {
+        match locked(&self.names).entry(name) {
+            Entry::Vacant(place) => _ = place.insert(Arc::clone(service)),
+            Entry::Occupied(_) => {
+                return Err(Error::BadConfig("this node offers this name already"));
+            }
+        }
+        // A node that ended meanwhile has told those only who were there.
+        if self.is_down() {
+            self.end_names();
+        }
+        Ok(())
+    }
+
+    pub(super) fn withdraw_name(&self, name: &Name) {
+        locked(&self.names).remove(name);
+    }
+
+    /// Who offers this name.
+    pub(super) fn named(&self, name: &Name) -> Option<Arc<names::Service>> {
+        locked(&self.names).get(name).cloned()
+    }
+
+    /// The node ends: nobody comes any more.
+    pub(super) fn end_names(&self) {
+        let services: Vec<_> = locked(&self.names).values().cloned().collect();
+        services.iter().for_each(|service| service.end());
+    }
+
     // ---- Tripwires --------------------------------------------------------------
 
     /// Room for one more, and a number for it.
@@ -178,7 +216,7 @@ impl Node {
     #[inline]
     pub(super) fn drain(&self) {
         let mut fired = Vec::new();
-        for inlet in &mut *locked(&self.inbox) {
+        for inlet in &*locked(&self.inbox) {
             inlet.read(&mut fired);
         }
         if !fired.is_empty() {
@@ -264,14 +302,15 @@ impl Node {
 
 impl Inlet {
     /// Reads the news of one writer, at most as many as there are at a time.
-    pub(super) fn read(&mut self, fired: &mut Vec<Arc<Wire>>) {
+    pub(super) fn read(&self, fired: &mut Vec<Arc<Wire>>) {
         /// A writer that never ceases must not hold up the others.
         const AT_ONCE: usize = 4096;
-        if self.is_corrupt {
+        let mut news = locked(&self.news);
+        if news.is_corrupt {
             return;
         }
         for _ in 0..AT_ONCE {
-            match self.hits.poll() {
+            match news.hits.poll() {
                 Ok(None) => return,
                 Ok(Some(News::Hit(hit))) => {
                     if let Some(aperture) = self.guest.granted(hit.tag) {
@@ -282,7 +321,7 @@ impl Inlet {
                 Err(_) => {
                     // Nothing that comes from there can be believed. What it may have
                     // touched is looked at once more.
-                    self.is_corrupt = true;
+                    news.is_corrupt = true;
                     self.guest.touch_all(fired);
                     self.guest.hang_up();
                     return;

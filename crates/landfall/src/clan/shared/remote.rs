@@ -1,6 +1,6 @@
 //! [`SharedRemote`]: memory of another process, written by stores.
 //!
-//! [`Guest`]: a process that maps memory of this node.
+//! [`PeerProcess`]: a process that maps memory of this node.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,19 +8,19 @@ use std::ops::Range;
 use std::os::fd::AsFd;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, SeqCst};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use landfall_transport::memory::{SharedMemory, SharedView};
-use landfall_transport::shm::rendezvous::{Channel, RendezvousError};
+use landfall_transport::memory::{Piece, SharedMemory, SharedView};
+use landfall_transport::shm::rendezvous::Channel;
 use landfall_transport::shm::wake::DoorbellId;
 use landfall_transport::shm::watched::{Hits, ReadOnly, Writer};
 
 use super::aperture::{Aperture, SharedLocal};
+use super::control::ControlMessage;
 use super::host::{Host, Mapped, Window};
 use super::node::Node;
-use super::speech::Speech;
 use super::tripwire::Wire;
 use super::trouble;
 use super::trouble::locked;
@@ -31,7 +31,7 @@ use crate::clan::{Cookie, Error, Rights};
 /// store into it; who waits at a tripwire is told with the next commit.
 pub struct SharedRemote {
     pub(super) host: Arc<Host>,
-    window: Arc<Window>,
+    pub(super) window: Arc<Window>,
     cookie: Cookie,
     memory: Memory,
     requests: u64,
@@ -120,9 +120,13 @@ impl Remote for SharedRemote {
         if let Some(offset) = [offset, range.start, range.end].into_iter().find(unaligned) {
             return Err(Error::Unaligned(offset));
         }
-        self.writer()?.write_from(offset, from.piece(), range).map_err(trouble::memory)?;
+        self.writer()?.write_from(offset, from.memory(), range).map_err(trouble::memory)?;
         self.requests += 1;
         Ok(Dma(self.requests))
+    }
+
+    fn piece(&mut self, part: Range<u64>) -> Result<Option<Piece>, Error> {
+        self.writer()?.piece(part).map(Some).map_err(trouble::memory)
     }
 
     #[inline]
@@ -179,10 +183,12 @@ impl fmt::Debug for SharedRemote {
 }
 
 /// A process that maps memory of this node.
-pub(super) struct Guest {
+pub(super) struct PeerProcess {
     pub(super) channel: Channel,
     /// What it maps, and how often: all of which it may tell news.
     granted: Mutex<BTreeMap<u32, Grant>>,
+    /// Where its news come, once it has greeted.
+    inlet: OnceLock<Weak<Inlet>>,
     has_greeted: AtomicBool,
 }
 
@@ -193,23 +199,29 @@ struct Grant {
 
 /// The news of one guest.
 pub(super) struct Inlet {
-    pub(super) guest: Arc<Guest>,
+    pub(super) guest: Arc<PeerProcess>,
+    pub(super) news: Mutex<Incoming>,
+    doorbell: DoorbellId,
+}
+
+/// What one guest tells.
+pub(super) struct Incoming {
     pub(super) hits: Hits,
-    pub(super) doorbell: DoorbellId,
     /// It wrote what cannot be, and is heard no more.
     pub(super) is_corrupt: bool,
 }
 
 /// A guest that has to go, and why does not matter: it is gone, or makes no sense.
-pub(super) struct Farewell;
+pub(super) struct CloseGuard;
 
-impl Guest {
+impl PeerProcess {
     pub(super) fn new(channel: Channel) -> Self {
-        Self { channel, granted: Mutex::default(), has_greeted: AtomicBool::new(false) }
+        let (granted, inlet) = (Mutex::default(), OnceLock::new());
+        Self { channel, granted, inlet, has_greeted: AtomicBool::new(false) }
     }
 
     /// Answers all that it has said.
-    pub(super) fn serve(self: &Arc<Self>, node: &Node) -> Result<(), Farewell> {
+    pub(super) fn serve(self: &Arc<Self>, node: &Node) -> Result<(), CloseGuard> {
         /// Others want to be served too.
         const AT_ONCE: usize = 64;
         // In this order: what it said before it ended has come when it is gone.
@@ -218,63 +230,92 @@ impl Guest {
             let message = match self.channel.receive(Duration::ZERO) {
                 Ok(Some(message)) => message,
                 Ok(None) if !is_gone => return Ok(()),
-                _ => return Err(Farewell),
+                _ => return Err(CloseGuard),
             };
-            let speech = Speech::decode(message.kind, &message.body).ok_or(Farewell)?;
-            match speech {
-                Speech::Hello { .. } if !self.has_greeted.swap(true, SeqCst) => self.welcome(node),
-                Speech::Map { request, cookie } if self.has_greeted.load(Acquire) => {
+            let control = ControlMessage::decode(message.kind, &message.body).ok_or(CloseGuard)?;
+            match control {
+                ControlMessage::Hello { .. } if !self.has_greeted.swap(true, SeqCst) => {
+                    self.welcome(node)
+                }
+                ControlMessage::Map { request, cookie } if self.has_greeted.load(Acquire) => {
                     self.map(node, request, &cookie)
                 }
-                Speech::Unmap { tag } => {
+                ControlMessage::Ask { request, name, greeting }
+                    if self.has_greeted.load(Acquire) =>
+                {
+                    match node.named(&name) {
+                        Some(service) => {
+                            service.ask(self, request, greeting);
+                            Ok(())
+                        }
+                        None => self.say(&ControlMessage::Refused { request }),
+                    }
+                }
+                ControlMessage::Unmap { tag } => {
                     // Its last news are read while it still may tell them.
                     node.drain();
                     self.unmap(tag);
                     Ok(())
                 }
-                _ => Err(Farewell),
+                _ => Err(CloseGuard),
             }?;
         }
         Ok(())
     }
 
-    fn welcome(self: &Arc<Self>, node: &Node) -> Result<(), Farewell> {
+    fn welcome(self: &Arc<Self>, node: &Node) -> Result<(), CloseGuard> {
         // Only the thread that calls this adds to them.
         if locked(&node.inbox).len() >= node.config.most_peers {
-            return Err(Farewell);
+            return Err(CloseGuard);
         }
-        let hits = Hits::create().map_err(|_| Farewell)?;
-        let doorbell = node.sleeper.add(hits.doorbell()).map_err(|_| Farewell)?;
-        let (kind, body) = Speech::Welcome { host: node.host }.encode();
+        let hits = Hits::create().map_err(|_| CloseGuard)?;
+        let doorbell = node.sleeper.add(hits.doorbell()).map_err(|_| CloseGuard)?;
+        let (kind, body) = ControlMessage::Welcome { host: node.host }.encode();
         let sent = self.channel.send(kind, &body, &[hits.memory().fd(), hits.doorbell().fd()]);
         if sent.is_err() {
             node.sleeper.remove(doorbell);
-            return Err(Farewell);
+            return Err(CloseGuard);
         }
-        let guest = Arc::clone(self);
-        locked(&node.inbox).push(Inlet { guest, hits, doorbell, is_corrupt: false });
+        let news = Mutex::new(Incoming { hits, is_corrupt: false });
+        let inlet = Arc::new(Inlet { guest: Arc::clone(self), news, doorbell });
+        // It greets once: nothing is there yet.
+        let _ = self.inlet.set(Arc::downgrade(&inlet));
+        locked(&node.inbox).push(inlet);
         Ok(())
     }
 
+    /// Where its news come, until it is dismissed.
+    fn inlet(&self) -> Option<Arc<Inlet>> {
+        self.inlet.get().and_then(Weak::upgrade)
+    }
+
     /// Checks key and rights, and only then hands over the memory.
-    fn map(&self, node: &Node, request: u32, cookie: &Cookie) -> Result<(), Farewell> {
-        let Some(aperture) = node.find(cookie) else {
-            return self.say(Speech::Refused { request });
+    fn map(&self, node: &Node, request: u32, cookie: &Cookie) -> Result<(), CloseGuard> {
+        let may = |aperture: &Arc<Aperture>| aperture.is_for(&self.channel.peer());
+        let Some(aperture) = node.find(cookie).filter(may) else {
+            return self.say(&ControlMessage::Refused { request });
         };
         let tag = aperture.tag;
         let mut granted = locked(&self.granted);
         let grant = granted
             .entry(tag)
             .or_insert_with(|| Grant { aperture: Arc::clone(&aperture), count: 0 });
-        grant.count = grant.count.checked_add(1).ok_or(Farewell)?;
+        grant.count = grant.count.checked_add(1).ok_or(CloseGuard)?;
+        let is_first = grant.count == 1;
         drop(granted);
-        let (kind, body) = Speech::Mapped { request, tag }.encode();
+        if is_first {
+            // Before it can write there: from now on whoever arms looks at its news.
+            aperture.add_reader(self.inlet().ok_or(CloseGuard)?);
+        }
+        let (kind, body) = ControlMessage::Mapped { request, tag }.encode();
         let fds = [aperture.watched.data().fd(), aperture.watched.filter_fd()];
-        self.channel.send(kind, &body, &fds).map_err(|_| Farewell)?;
+        self.channel.send(kind, &body, &fds).map_err(|_| CloseGuard)?;
         // It may have been withdrawn since it was found, when this guest was not known
         // to have it.
         if aperture.is_withdrawn() {
             self.tell_withdrawn(tag);
+        } else if !aperture.is_for(&self.channel.peer()) {
+            self.bar(tag);
         }
         Ok(())
     }
@@ -283,8 +324,10 @@ impl Guest {
         let mut granted = locked(&self.granted);
         let Some(grant) = granted.get_mut(&tag) else { return };
         grant.count -= 1;
-        if grant.count == 0 {
-            granted.remove(&tag);
+        let last = if grant.count == 0 { granted.remove(&tag) } else { None };
+        drop(granted);
+        if let Some(last) = last {
+            last.aperture.remove_reader(self);
         }
     }
 
@@ -301,7 +344,8 @@ impl Guest {
     }
 
     pub(super) fn tell_withdrawn(&self, tag: u32) {
-        if locked(&self.granted).contains_key(&tag) && self.say(Speech::Withdrawn { tag }).is_err()
+        if locked(&self.granted).contains_key(&tag)
+            && self.say(&ControlMessage::Withdrawn { tag }).is_err()
         {
             // It does not listen, and shall know all the same.
             self.hang_up();
@@ -313,11 +357,24 @@ impl Guest {
         self.channel.hang_up();
     }
 
-    fn say(&self, speech: Speech) -> Result<(), Farewell> {
-        let (kind, body) = speech.encode();
-        match self.channel.send(kind, &body, &[]) {
-            Ok(()) => Ok(()),
-            Err(RendezvousError::System { .. }) | Err(_) => Err(Farewell),
+    fn say(&self, control: &ControlMessage) -> Result<(), CloseGuard> {
+        self.tell(control).map_err(|_| CloseGuard)
+    }
+
+    /// The same for threads of the program.
+    pub(super) fn tell(&self, control: &ControlMessage) -> Result<(), Error> {
+        let (kind, body) = control.encode();
+        self.channel.send(kind, &body, &[]).map_err(trouble::rendezvous)
+    }
+
+    /// This memory is withdrawn from it, and from nobody else.
+    pub(super) fn bar(&self, tag: u32) {
+        let granted = locked(&self.granted).remove(&tag);
+        if let Some(granted) = granted {
+            granted.aperture.remove_reader(self);
+            if self.tell(&ControlMessage::Withdrawn { tag }).is_err() {
+                self.hang_up();
+            }
         }
     }
 
@@ -332,11 +389,12 @@ impl Guest {
             node.sleeper.remove(inlet.doorbell);
         }
         self.hang_up();
-        locked(&self.granted).clear();
+        let granted = std::mem::take(&mut *locked(&self.granted));
+        granted.into_values().for_each(|grant| grant.aperture.remove_reader(self));
     }
 }
 
-impl AsFd for Guest {
+impl AsFd for PeerProcess {
     fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
         self.channel.as_fd()
     }

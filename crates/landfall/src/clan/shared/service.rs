@@ -9,7 +9,7 @@ use landfall_transport::shm::rendezvous::{Channel, Listener, Readiness, Rendezvo
 
 use super::host::Host;
 use super::node::Node;
-use super::remote::Guest;
+use super::remote::PeerProcess;
 use super::trouble::{self, locked};
 use crate::clan::Error;
 
@@ -32,7 +32,7 @@ pub(super) struct Service {
     node: Arc<Node>,
     listener: Listener,
     readiness: Readiness,
-    guests: BTreeMap<u64, Arc<Guest>>,
+    guests: BTreeMap<u64, Arc<PeerProcess>>,
     hosts: BTreeMap<u64, Arc<Host>>,
     next: u64,
     /// When doorbells were waited for last.
@@ -87,7 +87,7 @@ impl Service {
                 {
                     self.dismiss(number);
                 } else if let Some(host) = self.hosts.get(&number)
-                    && !host.listen()
+                    && !host.listen(&self.node)
                 {
                     self.lose(number);
                 }
@@ -121,7 +121,7 @@ impl Service {
                     let number = self.next;
                     self.next += 1;
                     if self.add(&channel, number) {
-                        self.guests.insert(number, Arc::new(Guest::new(channel)));
+                        self.guests.insert(number, Arc::new(PeerProcess::new(channel)));
                     }
                 }
                 // It is turned away: the channel goes.
@@ -200,5 +200,6 @@ impl Service {
         guests.into_iter().for_each(|number| self.dismiss(number));
         self.node.sleeper.wake();
         self.node.call_queues();
+        self.node.end_names();
     }
 }

@@ -115,7 +115,9 @@ fn a_cookie_is_good_for_what_it_says_and_nothing_else() {
     assert!(stale(forged(key ^ 1, Rights::Read, 4096)), "another key");
     assert!(stale(forged(key, Rights::ReadWrite, 4096)), "more rights");
     assert!(stale(forged(key, Rights::Read, 8192)), "more bytes");
-    let nobody = Cookie::new(HostId::new(4000).unwrap(), 0, Rights::Read, cookie.key(), 4096);
+    let is_free = |number: &u16| ![one.host(), two.host()].contains(number);
+    let free = (0..).find(is_free).and_then(HostId::new).unwrap();
+    let nobody = Cookie::new(free, 0, Rights::Read, cookie.key(), 4096);
     assert!(matches!(two.map(&nobody), Err(Error::NoRoute)));
 }
 
@@ -373,4 +375,203 @@ fn an_overflow_of_news_fires_all_the_same() {
     remote.store(56, 1).unwrap();
     remote.commit().unwrap();
     assert!(wire.has_fired() && last.has_fired());
+}
+
+/// Somebody listens at the place of a node and says nothing: who asks it waits, and nobody
+/// else does.
+#[test]
+fn a_mute_peer_delays_only_who_asks_it() {
+    let folder = TemporaryFolder::new("shared");
+    let patient =
+        SharedConfig { patience: Duration::from_secs(300), ..SharedConfig::new(folder.path()) };
+    let (node, other) = (Shared::open(patient).unwrap(), node_in(&folder));
+    let taken = [node.host(), other.host()];
+    let free = (0..).find(|number| !taken.contains(number)).and_then(HostId::new).unwrap();
+    let path = node.0.node.path_of(free);
+    let mute = Listener::bind(&path, Admit::SameUser).unwrap();
+    let cookie = Cookie::new(free, 0, Rights::Write, Key::from_bits(1), 64);
+    let waiting = [(); 2].map(|()| {
+        let node = node.clone();
+        thread::spawn(move || node.map(&cookie).map(drop))
+    });
+    // Both are there, so neither waits for the other's turn.
+    let met = [(); 2].map(|()| mute.accept(Duration::from_secs(60)).unwrap().unwrap());
+    let (memory, cookie) = other.expose(64, Rights::Write).unwrap();
+    let mut remote = node.map(&cookie).unwrap();
+    remote.store(0, 7).unwrap();
+    assert_eq!(memory.load(0).unwrap(), 7);
+    assert!(waiting.iter().all(|thread| !thread.is_finished()), "the mute one is asked still");
+    drop((mute, met));
+    for thread in waiting {
+        assert!(thread.join().unwrap().is_err(), "it has gone without a word");
+    }
+}
+
+/// Two threads meet a host at a time: one meeting stays, and both have the memory.
+#[test]
+fn a_host_that_many_meet_at_once_is_met() {
+    let folder = TemporaryFolder::new("shared");
+    let (one, two) = (node_in(&folder), node_in(&folder));
+    let (memory, cookie) = one.expose(4096, Rights::Write).unwrap();
+    let start = std::sync::Barrier::new(8);
+    thread::scope(|scope| {
+        for nth in 0..8u64 {
+            let (two, start, cookie) = (&two, &start, &cookie);
+            scope.spawn(move || {
+                start.wait();
+                let mut remote = two.map(cookie).unwrap();
+                remote.store(nth * 8, nth + 1).unwrap();
+                remote.commit().unwrap();
+            });
+        }
+    });
+    assert!((0..8).all(|nth| memory.load(nth * 8).unwrap() == nth + 1));
+    soon("the other meetings were given up", || one.peers() == 1);
+}
+
+/// News of another peer do not fire what only this one can touch, and each aperture hears
+/// of those who map it: also when one maps it twice, and gives it back once.
+#[test]
+fn each_aperture_hears_of_those_who_map_it() {
+    let folder = TemporaryFolder::new("shared");
+    let (owner, one, two) = (node_in(&folder), node_in(&folder), node_in(&folder));
+    let (first, to_first) = owner.expose(64, Rights::Write).unwrap();
+    let (second, to_second) = owner.expose(64, Rights::Write).unwrap();
+    let wires =
+        [&first, &second].map(|memory| owner.watch(memory, 0..8, Access::Write, None).unwrap());
+    let (mut of_one, again) = (one.map(&to_first).unwrap(), one.map(&to_first).unwrap());
+    let mut of_two = two.map(&to_second).unwrap();
+    drop(again);
+    for round in 1..=3 {
+        wires.iter().for_each(Tripwire::arm);
+        of_one.store(0, round).unwrap();
+        of_one.commit().unwrap();
+        assert!(owner.wait(&[&wires[0]], long()).unwrap());
+        assert!(wires[0].has_fired() && !wires[1].has_fired());
+        of_two.store(0, round).unwrap();
+        of_two.commit().unwrap();
+        assert!(owner.wait(&[&wires[1]], long()).unwrap() && wires[1].has_fired());
+    }
+}
+
+#[test]
+fn who_finds_a_name_is_answered_or_refused() {
+    let folder = TemporaryFolder::new("shared");
+    let (one, two) = (node_in(&folder), node_in(&folder));
+    assert!(two.try_find("prices").unwrap().is_none());
+    assert!(matches!(two.find("prices", Some(Instant::now())), Err(Error::TimedOut)));
+    // Who waits for it finds it when it comes.
+    let waiting = thread::spawn({
+        let two = two.clone();
+        move || two.find("prices", long())
+    });
+    let offer = one.offer("prices").unwrap();
+    let found = waiting.join().unwrap().unwrap();
+    assert!(one.offer("prices").is_err() && two.offer("prices").is_err(), "it is taken");
+    assert_eq!(two.names().unwrap(), ["prices"]);
+
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let visitor = offer.accept(long()).unwrap();
+            let peer = visitor.peer();
+            assert_eq!(peer.pid, std::process::id() as i32);
+            assert_eq!(visitor.greeting(), b"who is there?");
+            visitor.answer(b"one").unwrap();
+            drop(offer.accept(long()).unwrap());
+            let too_long = offer.accept(long()).unwrap().answer(&[0; 129]);
+            assert!(matches!(too_long, Err(Error::TooLong { len: 129, most: 128 })));
+        });
+        assert_eq!(found.ask(b"who is there?", long()).unwrap(), b"one");
+        for _ in 0..2 {
+            let refused = found.ask(b"", long());
+            assert!(matches!(refused, Err(Error::Refused(Reason::Refused))), "{refused:?}");
+        }
+    });
+    assert!(matches!(found.ask(&[0; 129], long()), Err(Error::TooLong { .. })));
+    assert!(offer.try_accept().unwrap().is_none());
+    assert!(matches!(offer.accept(Some(Instant::now())), Err(Error::TimedOut)));
+
+    // Who has asked when it ends is refused, and so is who comes later.
+    thread::scope(|scope| {
+        let asking = scope.spawn(|| found.ask(b"late", long()));
+        soon("it has asked", || !offer.is_empty());
+        drop(offer);
+        assert!(matches!(asking.join().unwrap(), Err(Error::Refused(_))));
+    });
+    assert!(matches!(found.ask(b"later", long()), Err(Error::Refused(_))));
+    assert!(two.try_find("prices").unwrap().is_none());
+    let offer = two.offer("prices").unwrap();
+    two.close();
+    assert!(matches!(offer.accept(None), Err(Error::NodeGone)));
+    assert!(matches!(two.offer("others"), Err(Error::NodeGone)));
+}
+
+#[test]
+fn a_name_is_for_those_who_are_admitted() {
+    let folder = TemporaryFolder::new("shared");
+    let (one, two) = (node_in(&folder), node_in(&folder));
+    let nobody = one.offer_to("prices", Admit::Users(vec![u32::MAX - 7])).unwrap();
+    let found = two.find("prices", long()).unwrap();
+    assert!(matches!(found.ask(b"", long()), Err(Error::Refused(_))));
+    assert!(nobody.is_empty());
+    // A file of somebody who is not admitted is not believed.
+    let strict = SharedConfig {
+        admit: Admit::Users(vec![u32::MAX - 7]),
+        ..SharedConfig::new(folder.path())
+    };
+    let strict = Shared::open(strict).unwrap();
+    assert!(matches!(strict.try_find("prices"), Err(Error::Forbidden)));
+    assert!(strict.names().unwrap().is_empty());
+}
+
+/// Who sleeps until something comes of a peer wakes when the peer takes its memory away.
+#[test]
+fn whoever_waits_is_told_when_the_memory_of_the_peer_is_withdrawn() {
+    let folder = TemporaryFolder::new("shared");
+    let (one, two) = (node_in(&folder), node_in(&folder));
+    let (theirs, cookie) = two.expose(64, Rights::Write).unwrap();
+    let (memory, _) = one.expose(64, Rights::Write).unwrap();
+    let remote = one.map(&cookie).unwrap();
+    let wire = one.watch(&memory, 0..8, Access::Write, Some(&remote)).unwrap();
+    let waiting = thread::spawn({
+        let one = one.clone();
+        move || {
+            wire.arm();
+            let woken = one.wait(&[&wire], long()).unwrap();
+            (woken, wire)
+        }
+    });
+    drop(theirs);
+    let (woken, wire) = waiting.join().unwrap();
+    assert!(woken && wire.has_fired());
+    assert!(matches!(remote.check(), Err(Error::Refused(Reason::BadKey))));
+    let late = one.watch(&memory, 8..16, Access::Write, Some(&remote)).unwrap();
+    assert!(late.has_fired(), "it is known already");
+}
+
+/// One peer loses the memory, the other goes on. (Both are this process, so the rest is
+/// tested with processes: `tests/clan/shared.rs`.)
+#[test]
+fn a_cookie_can_be_for_one_process_and_be_taken_from_it() {
+    let folder = TemporaryFolder::new("shared");
+    let (one, two) = (node_in(&folder), node_in(&folder));
+    let me = Peer { pid: std::process::id() as i32, uid: 0, gid: 0 };
+    let other = Peer { pid: 1, ..me };
+    let (memory, cookie) = one.expose(64, Rights::Write).unwrap();
+    let mut remote = two.map(&cookie).unwrap();
+    memory.restrict_to(&other);
+    assert!(matches!(two.map(&cookie), Err(Error::StaleCookie)), "it is for another one");
+    remote.store(0, 1).unwrap();
+    memory.restrict_to(&me);
+    let mut again = two.map(&cookie).unwrap();
+    memory.revoke_from(&other);
+    again.store(0, 2).unwrap();
+    let wire = one.watch(&memory, 0..8, Access::Write, None).unwrap();
+    memory.revoke_from(&me);
+    soon("it is told", || remote.check().is_err() && again.check().is_err());
+    assert!(matches!(again.store(0, 3), Err(Error::Refused(Reason::BadKey))));
+    assert!(matches!(two.map(&cookie), Err(Error::StaleCookie)));
+    wire.arm();
+    assert!(!wire.has_fired());
+    assert_eq!(memory.load(0).unwrap(), 2);
 }

@@ -15,7 +15,7 @@ use landfall_transport::shm::watched::{Armed, Touch};
 use super::aperture::{Aperture, words_of};
 use super::trouble::locked;
 use crate::clan::Access;
-use crate::clan::events::{Hearing, Subscription};
+use crate::clan::events::{EventSource, Subscription};
 use crate::clan::fabric::Tripwire;
 
 const IDLE: u8 = 0;
@@ -35,19 +35,19 @@ pub(super) struct Wire {
     /// The peer that it was made for is lost.
     is_bereft: AtomicBool,
     /// While it is armed.
-    armed: Mutex<Option<Ear>>,
+    armed: Mutex<Option<ArmedGuard>>,
     waker: Mutex<Option<Waker>>,
     /// The event queue that it is registered with.
     subscription: Subscription<Self>,
 }
 
 /// What of the filter is set, for as long as this is there.
-pub(super) struct Ear {
+pub(super) struct ArmedGuard {
     aperture: Arc<Aperture>,
     tokens: ArrayVec<Armed, 2>,
 }
 
-impl Ear {
+impl ArmedGuard {
     /// Sets the bits of the filter, with the full fence that follows them.
     fn open(aperture: &Arc<Aperture>, range: &Range<u64>, access: Access) -> Self {
         let touches: &[Touch] = match access {
@@ -67,7 +67,7 @@ impl Ear {
     }
 }
 
-impl Drop for Ear {
+impl Drop for ArmedGuard {
     /// Writers need not look out for it any more.
     fn drop(&mut self) {
         for token in self.tokens.drain(..) {
@@ -144,11 +144,11 @@ impl Wire {
     }
 }
 
-impl Hearing for Wire {
-    type Ear = Ear;
+impl EventSource for Wire {
+    type ArmedGuard = ArmedGuard;
 
-    fn listen(&self) -> Ear {
-        Ear::open(&self.aperture, &self.range, self.access)
+    fn listen(&self) -> ArmedGuard {
+        ArmedGuard::open(&self.aperture, &self.range, self.access)
     }
 }
 
@@ -156,7 +156,7 @@ impl Tripwire for SharedTripwire {
     fn arm(&self) {
         let wire = &self.0;
         // What came before is not what it waits for.
-        wire.aperture.node.drain();
+        wire.aperture.drain();
         wire.state.store(ARMED, SeqCst);
         locked(&wire.armed).get_or_insert_with(|| wire.listen());
         fence(SeqCst);
@@ -170,7 +170,7 @@ impl Tripwire for SharedTripwire {
 
     fn has_fired(&self) -> bool {
         if !self.0.is_fired() {
-            self.0.aperture.node.drain();
+            self.0.aperture.drain();
         }
         self.0.is_fired()
     }

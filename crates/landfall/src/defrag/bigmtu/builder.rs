@@ -14,7 +14,7 @@ use super::super::receiver::Receiver;
 use super::super::sender::{CutBy, Fate, Hook, Sender};
 use super::super::technique::{Delivery, Technique, Wanted};
 use super::down::Down;
-use super::lower::{Shield, in_use};
+use super::lower::{InterfaceGuard, in_use};
 use super::up::{Done, Up};
 use super::{BigMtu, BigMtuError, MTU_MAX, MTU_MIN, Shared};
 
@@ -123,7 +123,7 @@ impl BigMtuBuilder {
         }
         let receiver = self.open_receiver(station)?;
         let chosen = receiver.chosen().clone();
-        let shield = Shield::raise(&self.lower)?;
+        let shield = InterfaceGuard::raise(&self.lower)?;
         let config = TapConfig {
             mtu: Some(self.mtu),
             kernel_station: Some(station),

@@ -10,7 +10,7 @@ use landfall_transport::wait::until_ready;
 use super::super::error::Error;
 use super::super::registered::Registered;
 use super::super::sender::{Outgoing, Sender};
-use super::{Amount, LOOK_UP, Shared, Told};
+use super::{Amount, LOOK_UP, ReportTimer, Shared};
 
 /// So many packets are read before they are sent.
 const MOST_PACKETS: usize = 64;
@@ -23,7 +23,7 @@ const HEAD: usize = 176;
 /// Packets start at cache lines.
 const LINE: usize = 64;
 
-/// See the module.
+/// Takes packets from the kernel, and sends them in frames of the link below.
 #[derive(Debug)]
 pub(super) struct Down {
     tap: FrameReader,
@@ -65,7 +65,7 @@ impl Down {
     }
 
     fn work(&mut self, shared: &Shared) -> Result<(), Error> {
-        let mut told = Told::now();
+        let mut told = ReportTimer::now();
         while !shared.is_over() {
             if self.read()? {
                 self.send()?;

@@ -55,11 +55,11 @@ fn ipv6_address(table: &str, lower: &str) -> Option<String> {
 /// Keeps all that arrives at an interface from the kernel's protocols, as long as it
 /// lives. Dropped in another network namespace it leaves the rule behind.
 #[derive(Debug)]
-pub(super) struct Shield {
+pub(super) struct InterfaceGuard {
     table: String,
 }
 
-impl Shield {
+impl InterfaceGuard {
     pub(super) fn raise(lower: &str) -> Result<Self, BigMtuError> {
         /// Before everything else that hangs on the hook.
         const PRIORITY: i32 = -500;
@@ -81,7 +81,7 @@ impl Shield {
     }
 }
 
-impl Drop for Shield {
+impl Drop for InterfaceGuard {
     fn drop(&mut self) {
         // Nothing can be done about a failure here; with the lower link it goes too.
         let _ = nft(&["delete", "table", "netdev", &self.table], "");

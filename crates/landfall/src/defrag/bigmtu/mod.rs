@@ -267,7 +267,7 @@ impl Amount {
     }
 }
 
-/// See the module.
+/// What the threads of an interface share with its handle.
 #[derive(Debug, Default)]
 struct Shared {
     over: AtomicBool,
@@ -307,9 +307,9 @@ impl Shared {
 
 /// When a thread tells again what it did.
 #[derive(Debug)]
-struct Told(Instant);
+struct ReportTimer(Instant);
 
-impl Told {
+impl ReportTimer {
     fn now() -> Self {
         Self(Instant::now())
     }

@@ -18,8 +18,8 @@ use spec_defrag::Way;
 use super::super::error::Error;
 use super::super::packet::Packet;
 use super::super::receiver::Receiver;
-use super::lower::{Shield, is_there};
-use super::{Amount, LOOK_UP, Shared, Told};
+use super::lower::{InterfaceGuard, is_there};
+use super::{Amount, LOOK_UP, ReportTimer, Shared};
 
 /// Dropped on its own thread, which is in the namespace of the interface. The order of
 /// the fields is that in which they go.
@@ -28,7 +28,7 @@ pub(super) struct Up {
     pub(super) receiver: Receiver,
     pub(super) lower: String,
     pub(super) tap: FrameWriter,
-    pub(super) _shield: Shield,
+    pub(super) _shield: InterfaceGuard,
     pub(super) done: Done,
 }
 
@@ -49,7 +49,7 @@ impl Up {
     }
 
     fn work(&mut self, shared: &Shared) -> Result<(), Error> {
-        let mut told = Told::now();
+        let mut told = ReportTimer::now();
         while !shared.is_over() {
             if let Some(packet) = self.receiver.receive(LOOK_UP)? {
                 self.hand_over(&packet)?;

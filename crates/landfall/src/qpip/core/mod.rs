@@ -42,7 +42,7 @@ const LAST_TURNS: u32 = 256;
 /// nobody will tell of.
 const SHORT_SLEEP: Duration = Duration::from_millis(1);
 
-/// See the module.
+/// What the adapter's lock guards: engine, paths, and queue pairs.
 #[derive(Debug)]
 pub(crate) struct Core {
     pub(crate) engine: Adapter,

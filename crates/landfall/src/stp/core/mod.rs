@@ -36,7 +36,7 @@ pub(crate) type Paths = runtime::Paths<Engine>;
 
 /// What is done when the lock is no longer held: wakers may run anything.
 #[derive(Debug, Default)]
-pub(crate) struct After {
+pub(crate) struct DeferredWork {
     pub(crate) wake: Vec<Waker>,
     pub(crate) forget: Vec<Waker>,
     pub(crate) free: Vec<Held>,
@@ -44,7 +44,7 @@ pub(crate) struct After {
     pool: Option<Arc<Pool>>,
 }
 
-impl Aftermath for After {
+impl Aftermath for DeferredWork {
     fn run(self) {
         let Self { wake, forget, free, pool } = self;
         wake.into_iter().for_each(Waker::wake);
@@ -55,7 +55,7 @@ impl Aftermath for After {
     }
 }
 
-impl After {
+impl DeferredWork {
     const fn is_empty(&self) -> bool {
         self.wake.is_empty()
             && self.forget.is_empty()
@@ -74,7 +74,7 @@ impl Drop for Remains {
     }
 }
 
-/// See the module.
+/// What the endpoint's lock guards: engine, paths, memory and operations.
 #[derive(Debug)]
 pub(crate) struct Core {
     pub(crate) engine: Engine,
@@ -91,7 +91,7 @@ pub(crate) struct Core {
     backlog: usize,
     /// The endpoint closes: nothing begins any more.
     pub(crate) is_closing: bool,
-    after: After,
+    after: DeferredWork,
 }
 
 impl Core {
@@ -113,16 +113,16 @@ impl Core {
             shown: HashMap::new(),
             backlog,
             is_closing: false,
-            after: After::default(),
+            after: DeferredWork::default(),
         }
     }
 
-    fn wake_all(after: &mut After, wakers: &mut Vec<Waker>) {
+    fn wake_all(after: &mut DeferredWork, wakers: &mut Vec<Waker>) {
         after.wake.append(wakers);
     }
 
     /// Remembers a waker once; what it replaces is dropped without the lock.
-    pub(crate) fn watch(after: &mut After, wakers: &mut Vec<Waker>, waker: &Waker) {
+    pub(crate) fn watch(after: &mut DeferredWork, wakers: &mut Vec<Waker>, waker: &Waker) {
         if !wakers.iter().any(|known| known.will_wake(waker)) {
             /// Handles that are polled by ever new tasks leave wakers behind.
             const MOST: usize = 64;
@@ -136,7 +136,7 @@ impl Core {
 
 impl Protocol for Core {
     type Engine = Engine;
-    type Aftermath = After;
+    type Aftermath = DeferredWork;
     type Submission = Submission;
     type Remains = Remains;
 
@@ -168,8 +168,12 @@ impl Protocol for Core {
         moved
     }
 
-    fn take_aftermath(&mut self) -> After {
-        if self.after.is_empty() { After::default() } else { std::mem::take(&mut self.after) }
+    fn take_aftermath(&mut self) -> DeferredWork {
+        if self.after.is_empty() {
+            DeferredWork::default()
+        } else {
+            std::mem::take(&mut self.after)
+        }
     }
 
     fn close(&mut self, now: Instant) {
@@ -227,7 +231,7 @@ impl Handle {
     }
 }
 
-/// See the module.
+/// A request that needs no answer: it waits in a queue while another thread has the lock.
 #[derive(Debug)]
 pub(crate) enum Submission {
     /// Begin an operation.

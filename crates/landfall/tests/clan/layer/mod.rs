@@ -9,6 +9,7 @@
 //! | `threads` | all of it between threads that really wait |
 //! | `shared` | the same over memory that processes share |
 //! | `network` | the same over a network |
+//! | `shapes` | many producers and consumers, work queues, blackboards, waiting for any |
 //! | `lab` | a fabric on which each word arrives on its own |
 //! | `suite` | what holds on any fabric |
 
@@ -16,6 +17,7 @@ mod hostile;
 mod lab;
 mod partings;
 mod sequences;
+mod shapes;
 mod suite;
 mod support;
 mod threads;

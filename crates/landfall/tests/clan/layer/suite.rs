@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use landfall::clan::layer::{Wait, message, multipart, publish, queue, rpc, stream};
+use landfall::clan::layer::{Wait, message, multipart, publish, queue, rpc, stream, typed};
 use landfall::clan::{Error, Fabric};
 
 use super::support;
@@ -28,6 +28,11 @@ macro_rules! over_each_test {
             a_message_that_is_given_up_is_cut
             publications_reach_all
             a_deadline_ends_every_wait
+            loaned_elements_are_read_where_they_lie
+            a_loan_that_is_dropped_puts_nothing_in
+            gaps_of_a_stream_are_read_as_chunks
+            messages_calls_and_publications_are_read_where_they_lie
+            values_of_one_layout_pass_and_others_do_not
         }
 
         #[test]
@@ -82,6 +87,204 @@ pub(crate) fn a_queue_keeps_order<F: Fabric>(one: &F, two: &F) {
             });
         }
     }
+}
+
+pub(crate) fn loaned_elements_are_read_where_they_lie<F: Fabric>(one: &F, two: &F) {
+    for (wait, count) in WAITS.into_iter().zip([300, 2_000, 300]) {
+        let config = queue::Config::new(24, 7).batch(3, Duration::ZERO).wait(wait);
+        let (mut sender, mut receiver) = support::queue(one, two, config);
+        thread::scope(|scope| {
+            scope.spawn(move || {
+                for nth in 0..count {
+                    let mut loan = sender.loan(patience()).unwrap();
+                    // A way that is full takes it later.
+                    let patience = patience();
+                    while let Err(error) = loan.write(0, &bytes(nth, 24)) {
+                        assert!(matches!(error, Error::Busy) && Some(Instant::now()) < patience);
+                    }
+                    if nth % 5 == 0 { loan.enqueue().unwrap() } else { loan.publish().unwrap() }
+                }
+                sender.drain(patience()).unwrap();
+            });
+            let mut nth = 0;
+            while nth < count {
+                let elements = receiver.elements(patience()).unwrap();
+                assert!((1..=7).contains(&elements.count()));
+                assert!(elements.nth(elements.count()).is_none());
+                for (view, nth) in elements.iter().zip(nth..) {
+                    assert_eq!(view.to_vec().unwrap(), bytes(nth, 24));
+                    assert!(view.read(17, &mut [0; 8]).is_err(), "behind its end");
+                }
+                // In parts, at times: the others are there the next time.
+                let taken = if nth % 3 == 0 { 1 } else { elements.count() };
+                elements.take_only(taken);
+                nth += taken as u64;
+            }
+            let after = receiver.elements(patience());
+            assert!(matches!(after, Err(Error::Closed)), "{after:?}");
+        });
+    }
+}
+
+pub(crate) fn a_loan_that_is_dropped_puts_nothing_in<F: Fabric>(one: &F, two: &F) {
+    let (mut sender, mut receiver) = support::queue(one, two, queue::Config::new(8, 2).singly());
+    for nth in 0..20u64 {
+        sender.loan(patience()).unwrap().put(0, &u64::MAX).unwrap();
+        let mut loan = sender.loan(patience()).unwrap();
+        assert!(loan.write(1, &[0; 8]).is_err(), "longer than an element");
+        loan.put(0, &nth).unwrap();
+        loan.publish().unwrap();
+        let elements = receiver.elements(patience()).unwrap();
+        assert_eq!((elements.count(), elements.get::<u64>(0).unwrap()), (1, nth));
+        elements.leave();
+        assert_eq!(receiver.elements(patience()).unwrap().get::<u64>(0).unwrap(), nth);
+        assert!(receiver.try_elements().unwrap().is_none());
+    }
+}
+
+pub(crate) fn gaps_of_a_stream_are_read_as_chunks<F: Fabric>(one: &F, two: &F) {
+    let (mut writer, mut reader) = support::stream(one, two, stream::Config::new(128));
+    let all = bytes(3, 5_000);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut rest = &all[..];
+            while !rest.is_empty() {
+                let mut gap = writer.gap(patience()).unwrap();
+                let len = gap.len().min(rest.len()).min(50);
+                match gap.place().write(0, &rest[..len]) {
+                    Ok(()) => gap.publish(len).unwrap(),
+                    Err(Error::Busy) => continue,
+                    Err(error) => panic!("{error}"),
+                }
+                rest = &rest[len..];
+            }
+            writer.finish().unwrap();
+            writer.drain(patience()).unwrap();
+        });
+        let mut found = Vec::<u8>::new();
+        loop {
+            match reader.chunk(patience()) {
+                Ok(chunk) => {
+                    let bytes = chunk.view().to_vec().unwrap();
+                    let len = bytes.len().min(40);
+                    found.extend(&bytes[..len]);
+                    chunk.take_only(len);
+                }
+                Err(Error::Closed) => break,
+                Err(error) => panic!("{error}"),
+            }
+        }
+        assert!(found == all);
+    });
+}
+
+pub(crate) fn messages_calls_and_publications_are_read_where_they_lie<F: Fabric>(one: &F, two: &F) {
+    let (mut sender, mut receiver) = support::message(one, two, message::Config::new(100));
+    for nth in 0..50 {
+        let _given_back = sender.loan(patience()).unwrap();
+        let mut loan = sender.loan(patience()).unwrap();
+        loan.place().write(0, &bytes(nth, nth as usize)).unwrap();
+        loan.publish(nth as usize).unwrap();
+        let message = receiver.receive(patience()).unwrap();
+        assert_eq!(message.view().to_vec().unwrap(), bytes(nth, nth as usize));
+    }
+    let (mut client, mut server) = support::rpc(one, two, rpc::Config::new(64, 64));
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            for nth in 0..50u64 {
+                let request = server.next(patience()).unwrap();
+                let reply = request.reply_in_place(|request, reply| {
+                    let [a, b] = request.get::<[u64; 2]>(0)?;
+                    reply.put(0, &(a + b))?;
+                    Ok(if nth == 7 { 65 } else { 8 })
+                });
+                assert_eq!(reply.is_err(), nth == 7, "too long: the client gets nothing");
+            }
+        });
+        for nth in 0..50u64 {
+            let _given_back = client.loan(patience()).unwrap();
+            let mut call = client.loan(patience()).unwrap();
+            call.place().put(0, &[nth, 100]).unwrap();
+            let sum = call.send(16, patience()).unwrap();
+            match nth {
+                7 => assert!(sum.is_empty()),
+                _ => assert_eq!(sum.get::<u64>(0).unwrap(), nth + 100),
+            }
+        }
+        assert!(matches!(
+            client.loan(patience()).unwrap().send(65, patience()),
+            Err(Error::TooLong { len: 65, most: 64 })
+        ));
+        drop(client);
+    });
+    let (mut publisher, mut subscriber) = support::publish(one, two, publish::Config::new(64, 4));
+    for nth in 0..20u64 {
+        let told = publisher.publish_with(8, |place| place.put(0, &nth)).unwrap();
+        assert_eq!(told.sent, 1);
+        let sight = subscriber.sight(patience()).unwrap();
+        assert_eq!((sight.number(), sight.missed()), (nth, 0));
+        assert_eq!(sight.view().get::<u64>(0).unwrap(), nth);
+        assert!(sight.is_whole().unwrap());
+    }
+}
+
+/// What one program and the next take an element for.
+mod layouts {
+    use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+    #[derive(Clone, Copy, Debug, PartialEq, FromBytes, IntoBytes, Immutable)]
+    #[repr(C)]
+    pub(crate) struct Quote {
+        pub(crate) price: f64,
+        pub(crate) size: u32,
+        pub(crate) venue: [u8; 4],
+    }
+    landfall::layout!(Quote { price: f64, size: u32, venue: [u8; 4] });
+
+    /// As long, and something else.
+    #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable)]
+    #[repr(C)]
+    pub(crate) struct Later {
+        pub(crate) price: f64,
+        pub(crate) venue: [u8; 4],
+        pub(crate) size: u32,
+    }
+    landfall::layout!(Later { price: f64, venue: [u8; 4], size: u32 });
+}
+
+pub(crate) fn values_of_one_layout_pass_and_others_do_not<F: Fabric>(one: &F, two: &F) {
+    use layouts::{Later, Quote};
+    let config = typed::Config::new(4);
+    let quote = Quote { price: 99.5, size: 100, venue: *b"XETR" };
+    let sender = || typed::Sender::<F, Quote>::open(one, config).unwrap();
+    let (mut puts, mut gets) =
+        support::join(sender(), typed::Receiver::<F, Quote>::open(two, config).unwrap());
+    for size in 0..10 {
+        puts.put(&Quote { size, ..quote }, patience()).unwrap();
+        assert_eq!(gets.get(patience()).unwrap(), Quote { size, ..quote });
+    }
+    // Each side notices, whichever comes first.
+    let (mut puts, mut gets) =
+        support::join(sender(), typed::Receiver::<F, Later>::open(two, config).unwrap());
+    let put = puts.put(&quote, patience()).and_then(|()| puts.publish());
+    if put.is_ok() {
+        assert!(matches!(gets.get(patience()), Err(Error::OtherLayout { .. })));
+    }
+    let deadline = patience();
+    let mut put = put;
+    while put.is_ok() && Some(Instant::now()) < deadline {
+        put = puts.try_put(&quote).map(drop).and_then(|()| puts.publish());
+    }
+    assert!(matches!(put, Err(Error::OtherLayout { .. })), "{put:?}");
+    // Who says nothing is none of this layout.
+    let raw = queue::Config::new(16, 4).singly();
+    let (mut puts, mut gets) = support::join(
+        queue::Sender::open(one, raw).unwrap(),
+        typed::Receiver::<F, Quote>::open(two, config).unwrap(),
+    );
+    puts.put(&[0; 16], patience()).unwrap();
+    let got = gets.get(patience());
+    assert!(matches!(got, Err(Error::OtherLayout { theirs: 0, .. })), "{got:?}");
 }
 
 pub(crate) fn a_punctual_queue_waits_for_nobody<F: Fabric>(one: &F, two: &F) {

@@ -26,8 +26,22 @@ const AROUND: u64 = 8 + 4 + 12;
 const BYTE_TIME: u64 = 8;
 /// A full frame on it.
 const FRAME_TIME: Duration = Duration::from_nanos((1514 + AROUND) * BYTE_TIME);
-/// Bytes under way: the window of Linux 2.2.
-pub(super) const WINDOW: u32 = 32_768;
+
+/// What the paper does not say of the machine, and so was chosen.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Machine {
+    /// The receiving adapter, with the set-up of a descriptor and the time-out.
+    pub(super) costs: Costs,
+    /// Bytes under way.
+    pub(super) window: u32,
+}
+
+impl Default for Machine {
+    /// The window of Linux 2.2.
+    fn default() -> Self {
+        Self { costs: COSTS, window: 32_768 }
+    }
+}
 
 /// What the receiving processor spends, in nanoseconds.
 #[derive(Clone, Copy, Debug)]
@@ -109,10 +123,15 @@ struct Hosts {
 }
 
 /// The transfer, to its end.
-pub(super) fn transfer(receiving: Receiving, processor: Processor, load: Load) -> Outcome {
-    let mut hosts = Hosts::new(receiving, processor, load);
+pub(super) fn transfer(
+    machine: Machine,
+    receiving: Receiving,
+    processor: Processor,
+    load: Load,
+) -> Outcome {
+    let mut hosts = Hosts::new(machine.costs, receiving, processor, load);
     let mut sender = Sender::new(load);
-    let window = (WINDOW / load.len) as usize;
+    let window = (machine.window / load.len) as usize;
     let mut sent = 0;
     while sent < load.packets {
         // As many packets as there are streams, their frames in turns.
@@ -127,17 +146,24 @@ pub(super) fn transfer(receiving: Receiving, processor: Processor, load: Load) -
     hosts.outcome()
 }
 
-/// Two hosts send pages at once through a switch, each so often; a frame waits for the
-/// one before it. Gives what came of it at the receiver.
-pub(super) fn crossing(processor: Processor, packets: usize, periods: [Duration; 2]) -> Outcome {
+/// Two hosts send pages through a switch, each so often, the second so much later than the
+/// first; a frame waits for the one before it. Gives what came of it at the receiver.
+pub(super) fn crossing(
+    machine: Machine,
+    processor: Processor,
+    packets: usize,
+    periods: [Duration; 2],
+    later: Duration,
+) -> Outcome {
     let load = Load { packets: 2 * packets, len: PAGE, streams: 1, foreign_every: 0 };
     let receiving = Receiving::Pages { is_handed_over: true, steers: false };
-    let mut hosts = Hosts::new(receiving, processor, load);
+    let mut hosts = Hosts::new(machine.costs, receiving, processor, load);
     let mut sender = Sender::new(load);
     let mut frames = Vec::new();
-    for (stream, period) in (0..).zip(periods) {
+    let starts = [Instant::ZERO, Instant::ZERO + later];
+    for (stream, (period, first)) in (0..).zip(periods.into_iter().zip(starts)) {
         for nth in 0..packets {
-            let start = Instant::ZERO + period.saturating_mul(nth as u32);
+            let start = first + period.saturating_mul(nth as u32);
             for (at, frame) in (0..).zip(sender.frames(stream, nth as u16, PAGE)) {
                 frames.push((start + FRAME_TIME.saturating_mul(at), stream, frame));
             }
@@ -165,7 +191,7 @@ impl Hosts {
         Outcome { rate: bytes / micros, packets, in_place: speculated }
     }
 
-    fn new(receiving: Receiving, processor: Processor, load: Load) -> Self {
+    fn new(costs: Costs, receiving: Receiving, processor: Processor, load: Load) -> Self {
         let shape = Shape::new(3, (54, 34), (1460, 1480, 1156));
         let steers = matches!(receiving, Receiving::Pages { steers: true, .. });
         let prediction = match receiving {
@@ -182,7 +208,7 @@ impl Hosts {
         let driver = DriverConfig { steers, ..DriverConfig::default() };
         let ram = Ram::new(&config, &room).expect("a few regions have room");
         let chip = tables.chip(WhenOut::Whole);
-        let receiver = Station::new(chip, ram, &config, driver, COSTS, [7; 32]);
+        let receiver = Station::new(chip, ram, &config, driver, costs, [7; 32]);
         Self {
             receiver: receiver.expect("the configuration is a good one"),
             receiving,

@@ -13,6 +13,8 @@ use core::time::Duration;
 use super::super::exhibit::Constant;
 use super::super::pipeline;
 use super::super::pipeline::{Seconds, Stage};
+use super::super::sensitivity::{Variable, times};
+use crate::tigon::Cycles;
 use crate::tigon::figures::{Account, Design, transfer};
 
 const ETHERNET_HEADER: f64 = 14.0;
@@ -21,6 +23,57 @@ const ETHERNET_HEADER: f64 = 14.0;
 pub(super) const WRITE: u32 = 512 << 10;
 /// So many times.
 const WRITES: u32 = 16;
+
+/// What no line of the tables states, and so was chosen.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Assumed {
+    /// Seconds for a byte that is read and written: "the memory speeds are in the range of
+    /// several hundred MB/s", taken as 300.
+    pub(super) copy: Seconds,
+    /// A byte that DMA has put into memory, touched: the same memory, read and written.
+    pub(super) touch: Seconds,
+    /// The adapter's machine, of which cycles, interrupt and wake-up are assumed.
+    pub(super) adapter: Design,
+}
+
+impl Default for Assumed {
+    fn default() -> Self {
+        let memory = 300.0e6;
+        Self { copy: 2.0 / memory, touch: 2.0 / memory, adapter: Design::PAPER }
+    }
+}
+
+impl Assumed {
+    /// What each is called, and how it is varied.
+    pub(super) const ALL: [Variable<Self>; 5] = [
+        (COPY, |it, by| it.copy *= by),
+        (TOUCH, |it, by| it.touch *= by),
+        (CYCLES, |it, by| it.adapter.cycles = more(it.adapter.cycles, by)),
+        (INTERRUPT, |it, by| it.adapter.interrupt = times(it.adapter.interrupt, by)),
+        (WAKE, |it, by| it.adapter.wake = times(it.adapter.wake, by)),
+    ];
+}
+
+/// So many times the cycles, for each step.
+fn more(cycles: Cycles, by: f64) -> Cycles {
+    let of = |cycles: u32| (f64::from(cycles) * by).round() as u32;
+    let Cycles { command, header, lookup, dma, update, send, sum_16 } = cycles;
+    Cycles {
+        command: of(command),
+        header: of(header),
+        lookup: of(lookup),
+        dma: of(dma),
+        update: of(update),
+        send: of(send),
+        sum_16: of(sum_16),
+    }
+}
+
+const COPY: &str = "copy, each byte (read and written)";
+const TOUCH: &str = "touching what DMA put into memory, each byte";
+const CYCLES: &str = "firmware, each packet of Data that comes";
+const INTERRUPT: &str = "interrupt of a host";
+const WAKE: &str = "a process that slept goes on, and calls again";
 
 /// So much for each packet, and so much for each byte of its payload.
 #[derive(Clone, Copy, Debug)]
@@ -70,18 +123,17 @@ fn spent(line: &Line, per_cent: f64) -> (f64, Seconds) {
 
 impl Costs {
     /// Fitted to the lines that may be fitted to.
-    pub(super) fn calibrated() -> Self {
+    pub(super) fn fitted(assumed: &Assumed) -> Self {
         let (large, small, stp) = (&TABLE_1[0], &TABLE_1[5], &TABLE_1[4]);
         let touched = &TABLE_2[0];
         let receive =
             PerPacket::through(spent(large, large.receiver), spent(small, small.receiver));
         let send = PerPacket::through(spent(large, large.sender), spent(small, small.sender));
         let (payload, with_touch) = spent(touched, touched.receiver);
-        let memory = 300.0e6;
         let mut costs = Self {
-            adapter: Design::PAPER,
-            copy: 2.0 / memory,
-            touch_uncached: 2.0 / memory,
+            adapter: assumed.adapter,
+            copy: assumed.copy,
+            touch_uncached: assumed.touch,
             touch_of_tcp: (with_touch - receive.of(payload)) / payload,
             receive,
             send,
@@ -288,12 +340,32 @@ fn nano(seconds: Seconds) -> f64 {
 /// What the model is made of.
 #[must_use]
 pub fn constants() -> Vec<Constant> {
-    let costs = Costs::calibrated();
-    [given(&costs), of_others(&costs), fitted(&costs), fitted_to_stp(&costs)].concat()
+    let costs = Costs::fitted(&Assumed::default());
+    // All of both, by name: whoever adds a field is made to say where it comes from.
+    let Costs {
+        adapter,
+        copy,
+        touch_uncached,
+        touch_of_tcp,
+        receive,
+        send,
+        most_busy,
+        most_busy_touching,
+        page_out,
+        page_in,
+    } = costs;
+    let busy = [most_busy, most_busy_touching, touch_of_tcp];
+    let all = [
+        given(&adapter),
+        assumed(&adapter, copy, touch_uncached),
+        fitted(receive, send, busy),
+        fitted_to_stp(&adapter, page_out, page_in),
+    ];
+    all.concat()
 }
 
-fn given(costs: &Costs) -> Vec<Constant> {
-    let Design { costs: machine, rate, .. } = costs.adapter;
+fn given(adapter: &Design) -> Vec<Constant> {
+    let Design { costs: machine, rate, overhead, sram, stu, block, .. } = *adapter;
     vec![
         Constant::given(
             "bus",
@@ -303,6 +375,12 @@ fn given(costs: &Costs) -> Vec<Constant> {
         ),
         Constant::given("wire", rate as f64 / 8e6, "MB/s", "1: \"GigE is 125MB/s\""),
         Constant::given(
+            "what Ethernet adds to each packet",
+            f64::from(overhead),
+            "bytes",
+            "header, check sequence, preamble and gap, by its standard",
+        ),
+        Constant::given(
             "DMA engine, each packet",
             micro(machine.dma.gap.as_secs_f64()),
             "µs",
@@ -310,13 +388,19 @@ fn given(costs: &Costs) -> Vec<Constant> {
         ),
         Constant::given(
             "memory of the adapter",
-            f64::from(costs.adapter.sram) / 1024.0,
+            f64::from(sram) / 1024.0,
             "KiB",
             "2.3: \"1MB DEC Gigabit Ethernet Adapters\"",
         ),
         Constant::given(
+            "payload of a packet of 4136 bytes",
+            f64::from(1u32 << stu),
+            "bytes",
+            "Table 1: 4136, less the header of 40",
+        ),
+        Constant::given(
             "STUs of a Block",
-            f64::from(1u32 << costs.adapter.block),
+            f64::from(1u32 << block),
             "",
             "2: \"With a Block size of 64 STUs\"",
         ),
@@ -327,100 +411,122 @@ fn given(costs: &Costs) -> Vec<Constant> {
             "2.1: \"large writes (128-512k on GigE)\"",
         ),
         Constant::given(
-            "copy, each byte (read and written)",
-            nano(costs.copy),
-            "ns",
-            "1: \"the memory speeds are in the range of several hundred MB/s\", taken as 300",
+            "headers of a packet of TCP",
+            TCP_HEADERS,
+            "bytes",
+            "their standards; TCP's with time stamps",
         ),
+        Constant::given("header of a packet of STP", STP_HEADER, "bytes", "its standard"),
+        Constant::given("header of Ethernet on the bus", ETHERNET_HEADER, "bytes", "its standard"),
+        Constant::given("link of GSN", super::LINK as f64 / 1e9, "Gbit/s", "2: 6.4 Gbit/s"),
         Constant::given(
-            "touching what DMA put into memory, each byte",
-            nano(costs.touch_uncached),
-            "ns",
-            "the same memory, read and written; that touching also writes is our assumption",
+            "processor of the adapter",
+            machine.clock as f64 / 1e6,
+            "MHz",
+            "not in the paper: the Tigon-II's two processors run at 88 MHz; the firmware uses one",
         ),
     ]
 }
 
 /// What this paper does not say.
-fn of_others(costs: &Costs) -> Vec<Constant> {
-    let cycles = costs.adapter.cycles;
+fn assumed(adapter: &Design, copy: Seconds, touch: Seconds) -> Vec<Constant> {
+    let Design { cycles, interrupt, wake, delay, .. } = *adapter;
     let received = cycles.header + cycles.lookup + cycles.dma + cycles.update;
     vec![
-        Constant::given(
-            "processor of the adapter",
-            costs.adapter.costs.clock as f64 / 1e6,
-            "MHz",
-            "not in the paper: the Tigon-II's two processors run at 88 MHz; the firmware uses one",
+        Constant::assumed(
+            COPY,
+            nano(copy),
+            "ns",
+            "1: \"the memory speeds are in the range of several hundred MB/s\", taken as 300",
         ),
-        Constant::given(
-            "firmware, each packet of Data that comes",
+        Constant::assumed(
+            TOUCH,
+            nano(touch),
+            "ns",
+            "the same memory, read and written; that touching also writes is ours",
+        ),
+        Constant::assumed(
+            CYCLES,
             f64::from(received),
             "cycles",
-            "not in the paper: assumed; no line depends on it",
+            "a few dozen instructions for each of its steps",
         ),
-        Constant::given(
-            "interrupt of a host",
-            micro(costs.adapter.interrupt.as_secs_f64()),
+        Constant::assumed(
+            INTERRUPT,
+            micro(interrupt.as_secs_f64()),
             "µs",
-            "the CLAN paper, 5.1: \"The interrupt latency is 3 µs\"",
+            "that of the CLAN paper's hosts, 5.1: \"The interrupt latency is 3 µs\"",
         ),
-        Constant::given(
-            "a process that slept goes on, and calls again",
-            micro(costs.adapter.wake.as_secs_f64()),
+        Constant::assumed(
+            WAKE,
+            micro(wake.as_secs_f64()),
             "µs",
-            "the CLAN paper, 5.1: \"8 µs\", and a system call of \"about .75 µs\"",
+            "those of the CLAN paper's hosts, 5.1: \"8 µs\", and a system call of \"about .75 µs\"",
+        ),
+        Constant::assumed(
+            "length of the cable, with what is at its ends",
+            micro(delay.as_secs_f64()),
+            "µs",
+            "no rate depends on it",
         ),
     ]
 }
 
-fn fitted(costs: &Costs) -> Vec<Constant> {
+fn fitted(receive: PerPacket, send: PerPacket, busy: [f64; 3]) -> Vec<Constant> {
+    let [most_busy, most_busy_touching, touch_of_tcp] = busy;
     vec![
-        Constant::calibrated(
+        Constant::fitted(
             "TCP receiver, each packet",
-            micro(costs.receive.packet),
+            micro(receive.packet),
             "µs",
             "Table 1, TCP write() 9000 and 1500: 75 and 52 MB/s at 55 %",
         ),
-        Constant::calibrated("TCP receiver, each byte", nano(costs.receive.byte), "ns", "the same"),
-        Constant::calibrated(
+        Constant::fitted("TCP receiver, each byte", nano(receive.byte), "ns", "the same"),
+        Constant::fitted(
             "TCP sender, each packet",
-            micro(costs.send.packet),
+            micro(send.packet),
             "µs",
             "Table 1, TCP write() 9000 and 1500: 48 and 50 %",
         ),
-        Constant::calibrated("TCP sender, each byte", nano(costs.send.byte), "ns", "the same"),
-        Constant::calibrated(
+        Constant::fitted("TCP sender, each byte", nano(send.byte), "ns", "the same"),
+        Constant::fitted(
             "processors that one connection keeps busy at the receiver",
-            costs.most_busy,
+            most_busy,
             "",
             "Table 1, TCP write(): 55 % of two",
         ),
-        Constant::calibrated(
+        Constant::fitted(
+            "the same where it touches what it receives",
+            most_busy_touching,
+            "",
+            "Table 2, TCP 9000: 62 % of two",
+        ),
+        Constant::fitted(
             "touching what TCP copied, each byte",
-            nano(costs.touch_of_tcp),
+            nano(touch_of_tcp),
             "ns",
             "Table 2, TCP 9000: 49 MB/s at 62 %",
         ),
     ]
 }
 
-fn fitted_to_stp(costs: &Costs) -> Vec<Constant> {
+fn fitted_to_stp(adapter: &Design, page_out: Seconds, page_in: Seconds) -> Vec<Constant> {
     vec![
-        Constant::calibrated(
+        Constant::fitted(
             "DMA set-up, each piece of a packet",
-            micro(costs.adapter.costs.dma.setup.as_secs_f64()),
+            micro(adapter.costs.dma.setup.as_secs_f64()),
             "µs",
             "Table 1, STP write() 4136: 98 MB/s",
         ),
-        Constant::calibrated(
+        Constant::fitted(
             "STP sender, each page, beside an interrupt for each packet",
-            micro(costs.page_out),
+            micro(page_out),
             "µs",
             "Table 1, STP write() 4136: 17 %",
         ),
-        Constant::calibrated(
+        Constant::fitted(
             "STP receiver, each page, beside an interrupt for each Block",
-            micro(costs.page_in),
+            micro(page_in),
             "µs",
             "Table 1, STP write() 4136: 8 %",
         ),

@@ -12,9 +12,10 @@ mod hosts;
 
 use core::time::Duration;
 
-use hosts::{Costs, Line, TABLE_1, TABLE_2, Way};
+use hosts::{Assumed, Costs, Line, TABLE_1, TABLE_2, Way};
 
 use super::exhibit::{Design as Paper, Exhibit, Row, Value};
+use super::sensitivity::{self, Effect};
 use crate::machine::{self, Coalescing};
 use crate::tigon::figures::{Account, Design, Message, one_way, transfer};
 
@@ -22,13 +23,64 @@ pub use hosts::constants;
 
 const COLUMNS: [&str; 3] = ["MB/s (2^20)", "receiver, %", "sender, %"];
 
-fn row(costs: &Costs, line: &Line, touches: bool, calibrated: [bool; 3]) -> Row {
+/// What a cell is to the model.
+#[derive(Clone, Copy)]
+enum Cell {
+    /// Fitted to it.
+    Fit,
+    /// It says the cell of another line again: the limit is the same.
+    Same,
+    /// The same, and off by up to so much.
+    SameOff(f64),
+    /// Predicted.
+    Free,
+    /// The same, and off by up to so much.
+    Off(f64),
+}
+
+use Cell::{Fit, Free, Off, Same, SameOff};
+
+impl Cell {
+    fn value(self, paper: f64, model: f64) -> Value {
+        match self {
+            Fit => Value::fitted(paper, model),
+            Same => Value::restated(paper, model),
+            SameOff(bound) => Value::restated(paper, model).within(bound),
+            Free => Value::predicted(paper, model),
+            Off(bound) => Value::predicted(paper, model).within(bound),
+        }
+    }
+}
+
+/// Table 1, line by line: behind sendfile() the receiver is what it is behind write(), and so
+/// is the rate, of which it is the limit.
+const CELLS_1: [[Cell; 3]; 10] = [
+    [Fit, Fit, Fit],
+    [Free, Free, Off(0.25)],
+    [Same, Same, Off(0.25)],
+    [Same, SameOff(0.35), Free],
+    [Fit, Fit, Fit],
+    [Fit, Fit, Fit],
+    [Free, Free, Free],
+    [SameOff(0.19), Same, Off(1.50)],
+    [Same, Same, Free],
+    // The rate is the number of packets that the adapter takes, which was given.
+    [Same, Off(0.55), Off(0.20)],
+];
+
+const CELLS_2: [[Cell; 3]; 4] = [
+    [Fit, Fit, Off(0.52)],
+    [Free, Free, Free],
+    // What one connection keeps busy was fitted to the first line.
+    [Off(2.2), SameOff(0.21), Off(3.0)],
+    [Free, Free, Free],
+];
+
+fn row(costs: &Costs, line: &Line, touches: bool, cells: [Cell; 3]) -> Row {
     let (rate, receiver, sender) = costs.model(line, touches);
     let stated = [line.rate, line.receiver, line.sender];
-    let values = stated.into_iter().zip([rate, receiver, sender]).zip(calibrated);
-    let values = values.map(|((paper, model), calibrated)| {
-        if calibrated { Value::calibrated(paper, model) } else { Value::predicted(paper, model) }
-    });
+    let values = stated.into_iter().zip([rate, receiver, sender]).zip(cells);
+    let values = values.map(|((paper, model), cell)| cell.value(paper, model));
     Row::new(format!("{}, {}", line.label, line.packet), values.collect())
 }
 
@@ -63,12 +115,9 @@ const fn why_in_table_1(line: &Line) -> Option<&'static str> {
 }
 
 /// Table 1: TCP and STP.
-#[must_use]
-pub fn table_1() -> Exhibit {
-    let costs = Costs::calibrated();
-    let rows = TABLE_1.iter().enumerate().map(|(at, line)| {
-        let calibrated = matches!(at, 0 | 4 | 5);
-        let row = row(&costs, line, false, [calibrated; 3]);
+fn table_1(costs: &Costs) -> Exhibit {
+    let rows = TABLE_1.iter().zip(CELLS_1).map(|(line, cells)| {
+        let row = row(costs, line, false, cells);
         match why_in_table_1(line) {
             Some(why) => row.off_because(why),
             None => row,
@@ -90,14 +139,12 @@ pub fn table_1() -> Exhibit {
 }
 
 /// Table 2: the receiver touches the data.
-#[must_use]
-pub fn table_2() -> Exhibit {
-    let costs = Costs::calibrated();
+fn table_2(costs: &Costs) -> Exhibit {
     let mut rows: Vec<Row> = TABLE_2
         .iter()
         .enumerate()
         .map(|(at, line)| {
-            let row = row(&costs, line, true, [at == 0, at == 0, false]);
+            let row = row(costs, line, true, CELLS_2[at]);
             match (line.way, at) {
             (Way::Stp, _) => row,
             (_, 0) => row.off_because(
@@ -141,10 +188,8 @@ pub fn table_2() -> Exhibit {
     }
 }
 
-/// The interrupts that are saved by telling the host of whole Blocks only.
-#[must_use]
-pub fn interrupts() -> Exhibit {
-    let costs = Costs::calibrated();
+/// The interrupts that are saved by telling the host of whole Blocks only: one for 64.
+fn interrupts(costs: &Costs) -> Exhibit {
     let account = costs.measure(&TABLE_1[4], 1, false);
     let of_blocks = account.map(|all| (all.blocks, all));
     let of_all = account.map(|all| (all.receiver.interrupts, all));
@@ -154,7 +199,7 @@ pub fn interrupts() -> Exhibit {
             None => f64::NAN,
         };
         let saved = (1.0 - per(|all| all.receiver.stus_placed)) * 100.0;
-        let saved = paper.map_or(Value::alone(saved), |paper| Value::predicted(paper, saved));
+        let saved = paper.map_or(Value::alone(saved), |paper| Value::restated(paper, saved));
         Row::new(label, vec![saved, Value::alone(per(|all| all.blocks))])
     };
     Exhibit {
@@ -174,8 +219,7 @@ pub fn interrupts() -> Exhibit {
 }
 
 /// What the adapters of STP's lines were busy with.
-fn adapters() -> Exhibit {
-    let costs = Costs::calibrated();
+fn adapters(costs: &Costs) -> Exhibit {
     let rows = [&TABLE_1[4], &TABLE_1[9]].map(|line| {
         let account = costs.measure(line, 1, false);
         let share = |of: fn(&Account) -> f64| {
@@ -214,8 +258,7 @@ fn adapters() -> Exhibit {
 }
 
 /// One Transfer over two adapters.
-fn striping() -> Exhibit {
-    let costs = Costs::calibrated();
+fn striping(costs: &Costs) -> Exhibit {
     let lines = [(&TABLE_1[4], 1), (&TABLE_1[4], 2), (&TABLE_1[9], 1), (&TABLE_1[9], 2)];
     let rows = lines.map(|(line, links)| {
         let (rate, receiver, sender) = costs.stp(line, links, false);
@@ -240,7 +283,25 @@ fn striping() -> Exhibit {
 /// All exhibits of the paper.
 #[must_use]
 pub fn exhibits() -> Vec<Exhibit> {
-    vec![interrupts(), table_1(), table_2(), adapters(), striping(), promise_of_gsn()]
+    with(&Assumed::default())
+}
+
+fn with(assumed: &Assumed) -> Vec<Exhibit> {
+    let costs = Costs::fitted(assumed);
+    vec![
+        interrupts(&costs),
+        table_1(&costs),
+        table_2(&costs),
+        adapters(&costs),
+        striping(&costs),
+        promise_of_gsn(&assumed.adapter),
+    ]
+}
+
+/// What the assumed constants do to the values.
+#[must_use]
+pub fn sensitivity() -> Vec<Effect> {
+    sensitivity::of(&Assumed::default(), &Assumed::ALL, with)
 }
 
 /// 10^6 bytes: 790 × 2^20 in a second would be more than the link has bits.
@@ -248,11 +309,11 @@ const MEGABYTE: f64 = 1e6;
 const LINK: u64 = 6_400_000_000;
 /// Of what one call writes nothing is said; large ones are needed on Gigabit Ethernet
 /// already.
-const WRITE: u32 = 4 << 20;
+const LARGE_WRITE: u32 = 4 << 20;
 
 /// A link of GSN, and an adapter that is never in its way: of that the paper states
 /// nothing. Packets and Blocks, and the hosts, are those of the other tables.
-fn gsn() -> Design {
+fn gsn(adapter: &Design) -> Design {
     let interrupts = Coalescing::After { time: Duration::ZERO, reports: 1 };
     Design {
         costs: machine::Costs { interrupts, ..machine::Costs::OFF },
@@ -261,12 +322,12 @@ fn gsn() -> Design {
         overhead: 0,
         // Ten metres of cable.
         delay: Duration::from_nanos(50),
-        ..Design::PAPER
+        ..*adapter
     }
 }
 
 fn rate(design: &Design) -> f64 {
-    let account = transfer(design, 4, WRITE, Duration::ZERO);
+    let account = transfer(design, 4, LARGE_WRITE, Duration::ZERO);
     account.map_or(f64::NAN, |account| account.rate() / MEGABYTE)
 }
 
@@ -275,16 +336,21 @@ fn micros(design: &Design, message: Message) -> f64 {
 }
 
 /// The promise, and what a Tigon-II would make of it.
-fn promise_of_gsn() -> Exhibit {
-    let gsn = gsn();
-    let tigon = Design { costs: Design::PAPER.costs, sram: Design::PAPER.sram, ..gsn };
+fn promise_of_gsn(adapter: &Design) -> Exhibit {
+    let gsn = gsn(adapter);
+    let tigon = Design { costs: adapter.costs, sram: adapter.sram, ..gsn };
     let row = |label, design: &Design, rate_of: Option<f64>, latency_of: Option<f64>| {
         let value = |paper: Option<f64>, model| match paper {
             Some(paper) => Value::predicted(paper, model),
             None => Value::alone(model),
         };
+        // An adapter that is never in the way leaves the link's rate: what was given.
+        let rate_value = match rate_of {
+            Some(paper) => Value::restated(paper, rate(design)),
+            None => Value::alone(rate(design)),
+        };
         let values = vec![
-            value(rate_of, rate(design)),
+            rate_value,
             value(latency_of, micros(design, Message::Transfer)),
             Value::alone(micros(design, Message::Put)),
         ];

@@ -172,10 +172,13 @@ impl Adapter {
         let is_open = connection.tcb.is_synchronized();
         match report.trouble {
             Trouble::TooBig { .. } => {
-                // What was too long is sent again, in shorter segments, once it
-                // counts as lost.
                 if self.lower_mtu(now, report).is_none() {
                     return false;
+                }
+                let number = report.about.seq();
+                let pair = self.pairs.named_mut(id.index, id.generation);
+                if let Some((connection, _)) = pair.and_then(QueuePair::connection_mut) {
+                    connection.tcb.handle_shorter_path(now, number);
                 }
                 self.mark_ready(id);
             }

@@ -135,8 +135,8 @@ impl Adapter {
         (claim, is_good): (Claim, bool),
     ) {
         let pair = self.pairs.named_mut(id.index, id.generation);
-        let Some((connection, queues)) = pair.and_then(QueuePair::connection_mut) else { return };
-        let config = &self.config.tcp;
+        let configured = pair.and_then(|pair| pair.configured_mut(&self.config.tcp));
+        let Some((connection, queues, config)) = configured else { return };
         let verdict = connection.tcb.landed(now, segment, (claim, is_good), config, queues);
         self.stats.segments_received += u64::from(is_good);
         self.follow(now, id, verdict);
@@ -180,14 +180,18 @@ impl Adapter {
             segment.has(Flags::SYN) && !segment.flags.intersects(Flags::ACK | Flags::RST);
         match self.listener_at(origin.ends.0) {
             Some(listener) if is_question => self.take_question(now, listener, origin, &bare),
+            Some(listener) if self.cookies.is_in_use(now) => {
+                self.take_cookie(now, listener, origin, segment);
+            }
             _ => self.refuse_segment(now, origin, segment),
         }
     }
 
     fn take_known(&mut self, now: Instant, id: QueuePairId, segment: &Segment) {
         let pair = self.pairs.named_mut(id.index, id.generation);
-        let Some((connection, queues)) = pair.and_then(QueuePair::connection_mut) else { return };
-        let verdict = connection.tcb.handle(now, segment, &self.config.tcp, queues);
+        let configured = pair.and_then(|pair| pair.configured_mut(&self.config.tcp));
+        let Some((connection, queues, config)) = configured else { return };
+        let verdict = connection.tcb.handle(now, segment, config, queues);
         self.stats.segments_received += 1;
         self.follow(now, id, verdict);
     }
@@ -214,6 +218,13 @@ impl Adapter {
         let Some(way) = route(&self.links, Some(local.ip()), remote.ip()) else { return };
         let (mapping, offered) = self.first_offer(listener);
         let mss = self.largest_segment(&way, mapping);
+        if !self.openings.has_room() {
+            let clock = self.secret.clock_offset(local, remote);
+            let (config, ends) = (&self.config.tcp, origin.ends);
+            let answer = self.cookies.answer(now, config, ends, clock, segment, (offered, mss));
+            self.stats.cookies_sent += 1;
+            return self.say_to(origin.link, origin.station, ends, &answer);
+        }
         let half = HalfOpen::new(
             now,
             &self.config.tcp,
@@ -223,11 +234,45 @@ impl Adapter {
             (offered, mss),
         );
         let Origin { link, station, .. } = *origin;
-        let (index, has_dropped) =
-            self.openings.insert(Opening { half, listener, link, station, proof: None });
-        self.stats.half_open_dropped += u64::from(has_dropped);
-        if let Some(index) = index {
+        let opening = Opening { half, listener, link, station, proof: None };
+        if let Some(index) = self.openings.insert(opening) {
             self.answer_opening(now, index);
+        }
+    }
+
+    /// A segment that may prove an opening of which nothing was kept. What does not is
+    /// no reason for a reset: it may be the second segment of somebody whose first is yet
+    /// to come, and numbers are not to be tried out at the speed of our answers.
+    fn take_cookie(
+        &mut self,
+        now: Instant,
+        listener: ListenerId,
+        origin: &Origin,
+        segment: &Segment,
+    ) {
+        let (local, remote) = origin.ends;
+        let clock = self.secret.clock_offset(local, remote);
+        let terms = self.cookies.check(now, &self.config.tcp, origin.ends, clock, segment);
+        let way = route(&self.links, Some(local.ip()), remote.ip());
+        let (Some(terms), Some(way)) = (terms, way) else {
+            self.refusals.count(Refusal::WrongKey);
+            return;
+        };
+        let (mapping, offered) = self.first_offer(listener);
+        let mss = self.largest_segment(&way, mapping);
+        let half = HalfOpen::proved(now, origin.ends, terms, (offered, mss));
+        let Origin { link, station, .. } = *origin;
+        let opening = Opening { half, listener, link, station, proof: None };
+        let (index, has_dropped) = self.openings.insert_proved(opening);
+        self.stats.half_open_dropped += u64::from(has_dropped);
+        match index {
+            Some(index) => {
+                self.stats.cookies_accepted += 1;
+                self.take_proof(now, index, origin, segment);
+            }
+            None => {
+                self.refusals.count(Refusal::NoRoom);
+            }
         }
     }
 
@@ -343,10 +388,12 @@ impl Adapter {
             return None;
         };
         let half = self.openings.remove(index)?.half;
-        let Role::Stream(stream) = &self.known(id)?.role else { return None };
+        let pair = self.known(id)?;
+        let Role::Stream(stream) = &pair.role else { return None };
         let mapping = stream.mapping;
         let mss = self.largest_segment(&way, mapping);
-        let tcb = Tcb::accept(now, &self.config.tcp, &half, mapping, mss);
+        let config = pair.tcp_config(&self.config.tcp);
+        let tcb = Tcb::accept(now, config, &half, mapping, mss);
         self.open(id, tcb, &way, Some(listener));
         if let Some((connection, queues)) = self.known_mut(id).and_then(QueuePair::connection_mut) {
             connection.tcb.handle_posted_receive(queues);
@@ -379,11 +426,15 @@ impl Adapter {
                 self.time_waits.remove(index);
                 true
             }
-            Late::Acknowledge => {
+            late @ (Late::Acknowledge | Late::Restart) => {
                 let options = Options { timestamp: rest.timestamp(now), ..Options::default() };
                 let draft =
                     Draft { options, ..bare(Flags::ACK, rest.send_next, rest.receive_next) };
-                self.time_waits.restart(index, now + self.config.tcp.time_wait);
+                if late == Late::Restart {
+                    self.time_waits.restart(index, now + self.config.tcp.time_wait);
+                } else {
+                    self.time_waits.note_answer(index, now);
+                }
                 self.say_to(origin.link, origin.station, origin.ends, &draft);
                 false
             }
@@ -472,6 +523,7 @@ impl Adapter {
             Ok(Hit::Segment(segment)) => self.book_segment(link, &segment, unit.segment),
             Ok(Hit::Datagram(datagram)) => self.book_datagram(&datagram),
             Err(miss) => {
+                landfall_placement::trace!(?miss, "not predicted");
                 self.predictions.count(miss);
                 None
             }

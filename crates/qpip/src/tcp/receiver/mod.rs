@@ -4,6 +4,7 @@
 //! There is no byte ring: what comes is placed into posted requests, in order
 //! or not. The window that is offered is the posted memory.
 
+mod selective;
 mod window;
 
 use landfall_placement::{Duration, Instant, Serial32, Spans};
@@ -87,10 +88,18 @@ pub(crate) struct Receiver {
     unanswered: u16,
     /// Where the other side's stream ends.
     fin: Option<u64>,
-    /// The block to be told first: what came last (RFC 2018, 4).
-    newest: u64,
-    /// What came twice (RFC 2883).
-    duplicate: Option<(u64, u64)>,
+    /// Positions in the blocks that were told last, the newest first, by their low bits:
+    /// they are told in this order (RFC 2018, 4). Positions that are in no block any
+    /// more say nothing.
+    recent: [u32; RECENT],
+    /// What came twice (RFC 2883), from here on; nothing where it has no length.
+    duplicate: u64,
+    duplicate_len: u32,
+    /// Something inside of the window was dropped, for there was no memory. Whoever
+    /// posts some has the other side hear of it.
+    lacked_memory: bool,
+    /// The next bare acknowledgement says that what was dropped may come again.
+    asks_again: bool,
     /// The longest of the recent messages.
     usual_message: u32,
     /// The largest segment that came (RFC 9293, 3.8.6.2.2).
@@ -99,6 +108,9 @@ pub(crate) struct Receiver {
     usual_payload: u32,
     pub(crate) counts: Counts,
 }
+
+/// So many blocks are told in their order: as many as a header has room for.
+const RECENT: usize = crate::wire::tcp_options::Blocks::MAX;
 
 /// So many ranges behind holes are kept; what would make one more is dropped.
 const MOST_RANGES: usize = 64;
@@ -125,8 +137,11 @@ impl Receiver {
             report_by: Instant::FAR_FUTURE,
             unanswered: 0,
             fin: None,
-            newest: 0,
-            duplicate: None,
+            recent: [0; RECENT],
+            duplicate: 0,
+            duplicate_len: 0,
+            lacked_memory: false,
+            asks_again: false,
             usual_message: 536,
             segment: 536,
             usual_payload: 0,
@@ -197,6 +212,9 @@ impl Receiver {
             let Some(behind) = covered else { break };
             start = behind;
         }
+        // Up to what is held or on its way: accepted memory is not written again, and the
+        // payload of a segment lies in memory as it does in the segment. What is new behind
+        // that comes again.
         let mut to = segment_end.min(limit);
         for ranges in [&self.placed, &self.claims] {
             to = to.min(ranges.next_start(start).unwrap_or(u64::MAX));
@@ -209,6 +227,7 @@ impl Receiver {
         }
         let placed = self.layout.place(start, to, queue, into);
         self.counts.no_memory += to - placed;
+        self.lacked_memory |= placed < to;
         let is_part = start as i64 != at || placed != segment_end;
         if placed == start || is_part && matches!(self.mapping, Mapping::Segment) {
             // A message that is one segment is taken whole, or not at all: an
@@ -294,10 +313,16 @@ impl Receiver {
             self.note_duplicate(at, segment_end);
             return;
         }
-        self.newest = claim.start;
+        if (at.max(0) as u64) < claim.start {
+            // What is in front of what is new has come before.
+            self.note_duplicate(at, claim.start);
+        } else if claim.end < segment_end && self.placed.end_at(claim.end).is_some() {
+            self.note_duplicate(claim.end as i64, segment_end);
+        }
         if claim.start == self.next && self.placed.is_empty() {
             self.next = claim.end;
         } else {
+            self.note_recent(claim.start);
             self.placed.insert(claim.start, claim.end);
             if let Some(end) = self.placed.take_first(self.next) {
                 self.next = end;
@@ -322,14 +347,6 @@ impl Receiver {
         }
         self.layout.add_end(end);
         self.course = self.course.wrapping_add(1);
-    }
-
-    fn note_duplicate(&mut self, at: i64, end: u64) {
-        let start = at.max(1) as u64;
-        if start < end && (end <= self.next || self.placed.end_at(start) >= Some(end)) {
-            self.duplicate = Some((start, end));
-        }
-        self.owed = Owed::Now;
     }
 
     /// Requests that are full, or whose message has ended, are done.
@@ -444,34 +461,20 @@ impl Receiver {
         }
     }
 
-    /// All that has come is acknowledged now.
+    /// Memory was posted: what was dropped for want of it may come again, and the other
+    /// side has to hear of that.
     #[inline]
-    pub(crate) fn acknowledged(&mut self) {
-        self.acknowledged = self.next;
-        self.owed = Owed::Nothing;
-        self.unanswered = 0;
-        self.duplicate = None;
+    pub(crate) fn ask_again(&mut self) {
+        if core::mem::take(&mut self.lacked_memory) {
+            self.asks_again = true;
+            self.owed = Owed::Now;
+        }
     }
 
-    /// What the other side was last told to have come.
+    /// Does the next bare acknowledgement ask for what was dropped?
     #[inline]
-    pub(crate) const fn told(&self) -> u64 {
-        self.acknowledged
-    }
-
-    /// Is there something to be told beyond the next number?
-    #[inline]
-    pub(crate) fn has_blocks(&self) -> bool {
-        !self.placed.is_empty() || self.duplicate.is_some()
-    }
-
-    /// What has come behind holes: first what came twice (RFC 2883), then what
-    /// came last (RFC 2018, 4), then the rest from the front on.
-    pub(crate) fn blocks(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
-        let newest = self.placed.around(self.newest);
-        let rest = self.placed.iter().filter(move |range| Some(*range) != newest);
-        let number = |(start, end)| (self.number_of(start), self.number_of(end));
-        self.duplicate.into_iter().chain(newest).chain(rest).map(number)
+    pub(crate) const fn asks_again(&self) -> bool {
+        self.asks_again
     }
 
     /// Where the next payloads will lie, from request to request, and how long

@@ -240,7 +240,7 @@ fn an_opening_that_nobody_answers_is_given_up() {
     pair.run_until("given up", |pair| reason(pair, 0).is_some());
     assert_eq!(reason(&pair, 0), Some(CloseReason::TimedOut));
     assert_eq!(pair.sides[0].done.len(), 1, "what was posted comes back");
-    assert_eq!(pair.sides[0].segments_sent, 7, "once, and six repetitions");
+    assert_eq!(pair.sides[0].segments_sent, 8, "once, and seven repetitions");
 }
 
 #[test]

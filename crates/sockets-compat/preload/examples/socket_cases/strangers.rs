@@ -183,7 +183,7 @@ fn of_another_version(seen: &mut Seen) {
         |path| _ = fs::remove_file(path),
         |path| {
             let file = fs::OpenOptions::new().write(true).open(path);
-            file.and_then(|file| file.write_all_at(b"9lafdnal", 0)).expect("its own file");
+            file.and_then(|file| file.write_all_at(b"9lafdnal", SHARED)).expect("its own file");
         },
         |path| {
             // As long as one of another version may be: the first end's memory is its own.
@@ -243,7 +243,7 @@ fn nonsense(seen: &mut Seen) {
                     // Small numbers, large ones, and such that could be: anywhere but in
                     // what says whose memory it is.
                     let value = noise >> (noise % 64);
-                    let at = 8 + (noise >> 32) % (HEADER / 4 - 2) * 4;
+                    let at = SHARED + 8 + (noise >> 32) % (HEADER / 4 - 2) * 4;
                     if let Some(memory) = &memory {
                         memory.write_all_at(&value.to_ne_bytes(), at).expect("its own file");
                     }
@@ -270,8 +270,8 @@ fn kept_lock(seen: &mut Seen) {
         let memory = fs::OpenOptions::new().read(true).write(true).open(path).expect("its own");
         // The first process lives for as long as the machine does. Locks lie where a zero was.
         let mut page = vec![0; 4096];
-        memory.read_exact_at(&mut page, 0).expect("its own file");
-        for (at, word) in (0..).step_by(4).zip(page.chunks_exact(4)).skip(64) {
+        memory.read_exact_at(&mut page, SHARED).expect("its own file");
+        for (at, word) in (SHARED..).step_by(4).zip(page.chunks_exact(4)).skip(64) {
             if word == [0; 4] {
                 memory.write_all_at(&1_u32.to_ne_bytes(), at).expect("its own file");
             }
@@ -282,13 +282,15 @@ fn kept_lock(seen: &mut Seen) {
     seen.note("it came to an end", ());
 }
 
+/// Where what both ends share begins, behind a page for each of them.
+const SHARED: u64 = 2 * 4096;
 /// Where the ends of a connection say who they are: first the one that called. The number of
 /// its socket is followed by how many have it, and by whether it is here.
-const ENDS: [u64; 2] = [64, 128];
+const ENDS: [u64; 2] = [SHARED + 64, SHARED + 128];
 const IS_HERE: u64 = 12;
 /// Where the one that was called says what it sends, and where that lies.
-const SENT_BACK: u64 = 512;
-const BYTES_SENT_BACK: u64 = 4096 + 256 * 1024;
+const SENT_BACK: u64 = SHARED + 512;
+const BYTES_SENT_BACK: u64 = SHARED + 4096 + 256 * 1024;
 
 /// What has come within a second, in the order of one that waits for it.
 fn comes(fd: i32) -> String {

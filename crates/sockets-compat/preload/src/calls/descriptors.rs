@@ -4,11 +4,12 @@ use std::ffi::{c_int, c_uint, c_ulong, c_void};
 
 use crate::kernel::{self, Errno};
 use crate::next::next;
-use crate::{process, table, watched};
+use crate::{bell, process, table, watched};
 
 /// The descriptor is about to be closed, or to become another.
 fn goes(fd: c_int) {
     if process::owns_the_tables() {
+        bell::closed(fd);
         watched::closed(fd);
         table::remove(fd);
     }
@@ -46,6 +47,7 @@ fn leave_range(first: c_uint, last: c_uint) {
     else {
         return;
     };
+    bell::closed_between(fd, last);
     while let Some(found) = table::next_from(fd).filter(|&found| found <= last) {
         goes(found);
         fd = found + 1;

@@ -12,7 +12,7 @@ use crate::kernel::{Errno, Outcome};
 use crate::next::next;
 use crate::patience::{Nap, Patience};
 use crate::watched::Set;
-use crate::{interest, kernel, process, rules, watched};
+use crate::{bell, interest, kernel, process, rules, watched};
 
 /// How long is looked at memory before one sleeps.
 static PATIENCE: Patience = Patience::new();
@@ -200,7 +200,7 @@ fn sleep(
     mask: *const sigset_t,
 ) -> Result<(), Errno> {
     set.with(Interest::falls_asleep);
-    let Some(nap) = arm(set, DEEPEST, Sleeper::OnThis) else {
+    let Some(nap) = arm(epoll, set, DEEPEST, Sleeper::OnThis) else {
         set.with(Interest::wakes_up);
         return Ok(());
     };
@@ -240,11 +240,15 @@ pub(super) fn has_something(epoll: c_int) -> bool {
 
 /// Says to all other ends what is waited for, in sets within the set, too; `None` if
 /// something is there already, else how long one may sleep.
-fn arm(set: &Set, depth: usize, sleeper: Sleeper) -> Option<Nap> {
-    let (mut nap, inner) = set.with(|interest| {
+fn arm(epoll: c_int, set: &Set, depth: usize, sleeper: Sleeper) -> Option<Nap> {
+    let (mut nap, inner, bell) = set.with(|interest| {
         let nap = interest.arm(sleeper)?;
-        Some((nap, interest.nested()))
+        Some((nap, interest.nested(), interest.lacks_the_bell()))
     })?;
+    // Rings from before are told at once.
+    if let Some(pair) = bell {
+        let _ = bell::join(epoll, &pair);
+    }
     for (inner, _) in inner {
         if depth > 0 {
             nap = nap.and(arm_for(inner, depth - 1)?);
@@ -259,7 +263,8 @@ pub(super) fn arm_before_sleep(epoll: c_int) -> Option<Nap> {
 }
 
 fn arm_for(epoll: c_int, depth: usize) -> Option<Nap> {
-    watched::find(epoll).map_or(Some(Nap::NONE), |set| arm(&set, depth, Sleeper::OnAnother))
+    let found = watched::find(epoll);
+    found.map_or(Some(Nap::NONE), |set| arm(epoll, &set, depth, Sleeper::OnAnother))
 }
 
 /// What the kernel tells without waiting, in the program's words.

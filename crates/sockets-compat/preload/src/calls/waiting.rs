@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use libc::{fd_set, nfds_t, pollfd, sigset_t, timespec, timeval};
 
 use super::{epoll, fail, told_int};
+use crate::bell::Doorbell;
 use crate::kernel::Outcome;
 use crate::next::next;
 use crate::patience::{Nap, Patience};
@@ -63,10 +64,16 @@ fn wait(
         }
         asked.clear();
         asked.extend_from_slice(entries);
+        let is_rung = is_rung_for_one(ours);
+        let doorbell = if is_rung { Doorbell::new() } else { None };
+        asked.extend(doorbell.as_ref().map(Doorbell::entry));
         let mut watches = Vec::with_capacity(ours.len());
         let prepared = prepare(entries, ours, &mut asked, &mut watches);
         let slept = prepared.map(|nap| {
             let left = limit.map(|limit| limit.saturating_sub(begin.elapsed()));
+            // Without one it has to look by itself.
+            let is_deaf = is_rung && doorbell.is_none();
+            let nap = nap.and(if is_deaf { Nap::SHORT } else { Nap::NONE });
             kernel::poll(&mut asked, nap.within(left), mask)
         });
         stop_watching(&watches, ours);
@@ -81,6 +88,14 @@ fn wait(
             return Ok(ready);
         }
     }
+}
+
+/// Whether a carrier wakes this process for one of them.
+fn is_rung_for_one(ours: &[Ours]) -> bool {
+    ours.iter().any(|Ours { what, .. }| match what {
+        What::Memory(guard) => guard.shared().is_some_and(|shared| shared.is_woken_by_carrier()),
+        What::Set => false,
+    })
 }
 
 /// What ours are ready for, beside what the kernel said of the others; how many are.

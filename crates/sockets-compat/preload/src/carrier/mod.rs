@@ -4,58 +4,79 @@
 //! It is a process that an operator starts (`landfall carry`), for one user and one network
 //! namespace, with this library in it, so that the layout of the memory is one thing. A
 //! program that calls another host offers memory as it does within a host, and leaves a
-//! note at the [`Desk`]. The carrier takes the other end of that memory, calls the
-//! carrier of the other host, and that one makes such a memory for the program there. From
-//! then on a `line` keeps the two alike: what is put into one is put into the other, and so
-//! are the words that say who is there, who has changed its way and what has ended.
+//! note at the [`NoteSocket`]. The carrier takes the other end of that memory, and tells the
+//! carrier of the other host, which makes such a memory for the program there. From then on
+//! both keep the two alike: what is put into one is put into the other, and so are the words
+//! that say who is there, who has changed its way and what has ended.
+//!
+//! One thread does all of it, and sleeps where nothing is to be done. What all connections
+//! to a host have to tell goes in one batch, so under load a batch has many of them, and a
+//! program with many connections is woken once.
 //!
 //! | module | what it is |
 //! | --- | --- |
-//! | `wire` | what is said on such a stream, and how two carriers know that they have the same key; streams between carriers, by STP or by queue pairs |
-//! | `line` | one connection: a thread for each way |
+//! | `config` | what the operator has said |
+//! | `note_socket` | where programs tell of connections |
+//! | `waking` | what the thread sleeps on, and how programs are woken |
+//! | `link` | the way to another carrier: by STP or by queue pairs |
+//! | `handshake` | how two carriers know that they have the same key |
+//! | `frame` | what they tell each other |
+//! | `trunk` | all connections that share a link |
+//! | `carried` | one connection |
 //!
 //! Who is killed takes its connections with it: programs see that their carrier is gone,
 //! the other carrier that nothing is heard any more ([`crate::far`]).
-//!
-//! A [`Desk`] is a socket beside the memory that programs of this host offer. A note that
-//! they leave there is the name of a connection; all else is in its memory. Who may leave one
-//! may enter the folder, which is proven to belong to this user alone ([`crate::folder`]); and
-//! as whoever may do so can name any connection, the carrier asks the kernel before it takes one.
-//!
-//! What the operator has said: one word and its value in each line.
-//!
-//! `landfall carry` writes these lines out of its options, and this reads them.
 
-use std::ffi::OsStr;
-use std::fs::File;
-use std::io::Read;
-use std::net::{IpAddr, SocketAddr};
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::UnixDatagram;
-use std::path::PathBuf;
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::net::IpAddr;
+use std::pin::Pin;
 use std::process::exit;
-use std::str::FromStr;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
-use std::{fmt, io, thread};
 
 use landfall_socket_rules::Way;
-use line::{Line, Mapping};
-use wire::{Road, Roads, Welcome};
 
 use crate::connection::{ELSEWHERE, Offer, make};
 use crate::far::Answer;
-use crate::folder::Folder;
 use crate::log::Verdict;
+use crate::notes::Kind;
 use crate::registry::Name;
-use crate::segment::Side;
+use crate::segment::{FAR_CAPACITY, Side};
 use crate::witness::{ANY, Doubt, Known, Witness};
-use crate::{far, kernel, log, registry};
+use crate::{far, kernel, log};
 
-mod line;
-mod wire;
+use carried::{CarriedConnection, Mapping};
+use config::Config;
+use link::{Link, Network};
+use note_socket::{NoteSocket, Received};
+use trunk::Trunk;
+use waking::{DueBells, LoopWaker, Poller, Programs};
+
+mod carried;
+mod config;
+mod frame;
+mod handshake;
+mod link;
+mod note_socket;
+mod trunk;
+mod waking;
+
+/// Who does not get to the point is nobody.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Where nobody answered, nobody is asked for so long.
+const SILENT: Duration = Duration::from_secs(5);
+/// So many others may be in the middle of a greeting.
+const MOST_STRANGERS: usize = 64;
+/// The thread sleeps no longer than this, and less while the kernel has to be asked again.
+const LONGEST_SLEEP: Duration = Duration::from_millis(500);
+const SHORT_SLEEP: Duration = Duration::from_millis(20);
+/// Who is at work looks at notes, at others that call and at the clock once in so many turns.
+const TURNS: u32 = 16;
 
 /// What the operator has said, if this process shall be a carrier.
 pub(crate) fn asked_for() -> Option<String> {
@@ -72,101 +93,209 @@ pub(crate) fn run(text: &str) -> ! {
     exit(1)
 }
 
-struct Carrier {
-    config: Config,
-    roads: Roads,
-    desk: Desk,
-    /// Connections that it carries, or is about to.
-    taken: AtomicUsize,
-    /// Hosts where nobody answered, and when that was.
-    silent: Mutex<Vec<(IpAddr, Instant)>>,
+/// A link to another carrier that is being made.
+type Greeting = Pin<Box<dyn Future<Output = Result<Link, Unmet>>>>;
+
+/// Why there is no link.
+enum Unmet {
+    /// Nobody is heard.
+    Silent(io::Error),
+    /// It is not understood, or does not want us.
+    Refused(io::Error),
 }
 
-/// One of the connections that may be carried at a time; given back when it is over.
-struct Turn(Arc<Carrier>);
+struct Calling {
+    host: IpAddr,
+    greeting: Greeting,
+    until: Instant,
+    /// Programs of this host wait for it.
+    connections: Vec<CarriedConnection>,
+}
 
-impl Drop for Turn {
-    fn drop(&mut self) {
-        self.0.taken.fetch_sub(1, Ordering::AcqRel);
-    }
+struct Stranger {
+    greeting: Greeting,
+    until: Instant,
+}
+
+struct Carrier {
+    config: Config,
+    network: Network,
+    notes: NoteSocket,
+    poller: Rc<Poller>,
+    waker: Arc<LoopWaker>,
+    programs: Programs,
+    due: DueBells,
+    trunks: Vec<Trunk>,
+    calling: Vec<Calling>,
+    strangers: Vec<Stranger>,
+    /// Hosts where nobody answered, and when that was.
+    silent: Vec<(IpAddr, Instant)>,
+    now: Instant,
 }
 
 impl Carrier {
-    fn begin(text: &str) -> io::Result<Arc<Self>> {
+    fn begin(text: &str) -> io::Result<Self> {
         let config: Config = text.parse().map_err(io::Error::other)?;
-        let desk = Desk::open(config.over)?;
-        desk.is_cleared_at_the_end()?;
-        let roads = Roads::open(&config)?;
-        Ok(Arc::new(Self {
+        let notes = NoteSocket::open(config.over)?;
+        notes.is_cleared_at_the_end()?;
+        let network = Network::open(&config)?;
+        let poller = Rc::new(Poller::new()?);
+        poller.watch(&notes)?;
+        if let Some(driver) = network.driver() {
+            poller.watch(driver)?;
+        }
+        let waker = poller.waker()?;
+        let (way, at, most) = (config.over.word(), config.listen, config.most);
+        println!("carries by {way} at {at}, at most {most} connections");
+        Ok(Self {
             config,
-            roads,
-            desk,
-            taken: AtomicUsize::new(0),
-            silent: Mutex::default(),
-        }))
+            network,
+            notes,
+            poller,
+            waker,
+            programs: Programs::default(),
+            due: DueBells::default(),
+            trunks: Vec::new(),
+            calling: Vec::new(),
+            strangers: Vec::new(),
+            silent: Vec::new(),
+            now: Instant::now(),
+        })
     }
 
-    fn work(self: Arc<Self>) -> io::Error {
-        let (way, at) = (self.config.over.word(), self.config.listen);
-        let host = Arc::clone(&self);
-        let started = thread::Builder::new().name("accept".into()).spawn(move || {
-            loop {
-                host.accept();
-            }
-        });
-        if let Err(why) = started {
-            return why;
-        }
-        println!("carries by {way} at {at}, at most {} connections", self.config.most);
+    fn work(mut self) -> io::Error {
+        let waker = Waker::from(Arc::clone(&self.waker));
+        let mut turns = 0;
         loop {
-            match self.desk.next() {
-                Ok(Some(name)) => self.calls(name),
-                Ok(None) => {}
-                Err(why) => return why,
+            turns += 1;
+            let moved = self.turn(&mut Context::from_waker(&waker));
+            let is_time = !moved || turns % TURNS == 0;
+            if is_time && let Err(why) = self.look_around(&mut Context::from_waker(&waker)) {
+                return why;
+            }
+            if !moved
+                && !self.wants_to_send()
+                && let Err(why) = self.sleep()
+            {
+                return why;
             }
         }
     }
 
-    fn turn(self: &Arc<Self>) -> Option<Turn> {
-        let turn = Turn(Arc::clone(self));
-        (self.taken.fetch_add(1, Ordering::AcqRel) < self.config.most).then_some(turn)
+    /// Carries what there is to carry; whether there was something.
+    fn turn(&mut self, cx: &mut Context<'_>) -> bool {
+        let mut moved = self.waker.take();
+        if let Some(driver) = self.network.driver() {
+            moved |= driver.turn().moved;
+        }
+        let (due, now, mut unanswered) = (&mut self.due, self.now, Vec::new());
+        self.trunks.retain_mut(|trunk| {
+            let received = trunk.receive(cx, due, now);
+            let sent = received.and_then(|received| Ok(trunk.send(cx, due, now)? | received));
+            moved |= *sent.as_ref().unwrap_or(&true);
+            sent.inspect_err(|why| trunk.is_lost(why, due, &mut unanswered)).is_ok()
+        });
+        unanswered.into_iter().for_each(|connection| self.call(connection));
+        self.due.ring();
+        moved
+    }
+
+    /// Looks at what does not come with each turn.
+    fn look_around(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        self.now = Instant::now();
+        while let Some(received) = self.notes.next()? {
+            self.take_note(received);
+        }
+        self.accept(cx);
+        self.greet(cx);
+        self.look_after_trunks();
+        self.due.ring();
+        Ok(())
+    }
+
+    fn look_after_trunks(&mut self) {
+        // Without descriptors nobody can be asked now.
+        let Ok(witness) = Witness::open() else { return };
+        let (due, now, mut unanswered) = (&mut self.due, self.now, Vec::new());
+        let (over, most) = (self.config.over, self.config.most);
+        let mut count: usize = self.trunks.iter().map(Trunk::len).sum();
+        self.trunks.retain_mut(|trunk| {
+            trunk.meet_expected(now, |name| {
+                let made = offer(&witness, name, over, count <= most, now);
+                count -= usize::from(matches!(made, Some(Err(_))));
+                made
+            });
+            let looked = trunk.look_after(now, &witness);
+            looked.inspect_err(|why| trunk.is_lost(why, due, &mut unanswered)).is_ok()
+        });
+        unanswered.into_iter().for_each(|connection| self.call(connection));
+    }
+
+    fn wants_to_send(&self) -> bool {
+        self.trunks.iter().any(Trunk::wants_to_send)
+    }
+
+    /// Sleeps until a program, another carrier or a note comes.
+    fn sleep(&self) -> io::Result<()> {
+        let mut has_news = self.waker.is_woken();
+        for trunk in &self.trunks {
+            has_news |= trunk.wants_to_be_woken();
+        }
+        let slept = match has_news {
+            true => Ok(()),
+            false => self.poller.sleep(match self.trunks.iter().any(Trunk::is_expecting) {
+                true => SHORT_SLEEP,
+                false => LONGEST_SLEEP,
+            }),
+        };
+        self.trunks.iter().for_each(Trunk::is_looked_after);
+        slept
     }
 
     /// A program of this host has left a note.
-    fn calls(self: &Arc<Self>, name: Name) {
-        let name = name.for_the_carrier();
-        let memory = match self.takes(&name) {
-            Ok(memory) => memory,
-            Err(why) => return tell(&name, format_args!("is not taken: {why}")),
-        };
-        let far = memory.far();
-        let Some(turn) = self.turn() else {
-            return say_no(&name, &memory, Answer::Full);
-        };
-        let memory = Arc::new(memory);
-        let for_thread = Arc::clone(&memory);
-        let started =
-            thread::Builder::new().name("line".into()).spawn(move || match turn.0.reaches(&name) {
-                Ok(road) => {
-                    for_thread.far().verdict.store(Answer::Offered as u32, Ordering::Release);
-                    carry(for_thread, Side::Connector, name, road);
-                }
-                Err(answer) => say_no(&name, &for_thread, answer),
-            });
-        if started.is_err() {
-            far.verdict.store(Answer::Full as u32, Ordering::Release);
+    fn take_note(&mut self, received: Received) {
+        let Received { note, identity, descriptors } = received;
+        let bell = self.programs.bell(&self.poller, identity, descriptors);
+        if note.kind == Kind::Joins {
+            let Some(bell) = bell else { return };
+            let _ = self.trunks.iter_mut().any(|trunk| trunk.join(note.side, &note.name, &bell));
+            return;
         }
+        let name = note.name.for_the_carrier();
+        let memory = match self.take(&name) {
+            Ok(memory) => memory,
+            Err(why) => return log_of(&name, format_args!("is not taken: {why}")),
+        };
+        let mut connection = CarriedConnection::new(memory, Side::Connector, name, self.now);
+        if let Some(bell) = bell {
+            connection.join(bell);
+        }
+        if self.count() >= self.config.most {
+            return self.leave_to_tcp(connection, Answer::Full);
+        }
+        self.call(connection);
+    }
+
+    /// How many connections are carried, or are about to be.
+    fn count(&self) -> usize {
+        let calling = self.calling.iter().map(|calling| calling.connections.len());
+        self.trunks.iter().map(Trunk::len).chain(calling).sum()
+    }
+
+    fn leave_to_tcp(&mut self, mut connection: CarriedConnection, answer: Answer) {
+        log_of(&connection.name, format_args!("is left to TCP"));
+        connection.refuse(answer, &mut self.due);
     }
 
     /// The memory that a program offers, if it is for this carrier, and of the socket that
     /// the kernel knows at that end of the connection: a note may name any.
-    fn takes(&self, name: &Name) -> Result<Mapping, Verdict> {
+    fn take(&self, name: &Name) -> Result<Arc<Mapping>, Verdict> {
         let offer = Offer::find(name, Side::Acceptor)?;
         let far = offer.far();
-        if far.way() != Some(self.config.over) {
+        if far.way() != Some(self.config.over) || offer.capacity() != FAR_CAPACITY {
             return Err(Verdict::NoOffer);
         }
-        let witness = witness()?;
+        let witness = Witness::open().map_err(|why| Verdict::Doubtful(Doubt::Silent(why)))?;
         let connector = offer.end(Side::Connector);
         witness.vouches(name, Side::Connector, connector).map_err(Verdict::Doubtful)?;
         let acceptor = offer.end(Side::Acceptor);
@@ -179,321 +308,158 @@ impl Carrier {
         Ok(Mapping::of(offer.keep()))
     }
 
-    /// Calls the carrier of the other host.
-    fn reaches(&self, name: &Name) -> Result<Road, Answer> {
-        let host = name.acceptor.socket_address().ip();
-        if self.was_silent(host) {
-            return Err(Answer::Unreached);
+    /// Brings a connection to the other host: by the trunk that there is, or a new one.
+    fn call(&mut self, connection: CarriedConnection) {
+        let host = connection.name.acceptor.socket_address().ip();
+        if let Some(trunk) = self.trunks.iter_mut().find(|trunk| trunk.called() == Some(host)) {
+            trunk.open(connection);
+            return;
         }
-        let road = self.roads.connect(host).map_err(|why| {
-            log::say(format_args!("no carrier at {host}: {why}"));
-            self.silent_since(host);
-            Answer::Unreached
-        })?;
-        match wire::call(&road, &self.config.key, name) {
-            Ok(Welcome::Yes) => Ok(road),
-            Ok(Welcome::No) => Err(Answer::Refused),
-            Err(why) => {
-                log::say(format_args!("the carrier at {host} is not understood: {why}"));
-                Err(Answer::Refused)
-            }
+        if let Some(calling) = self.calling.iter_mut().find(|calling| calling.host == host) {
+            return calling.connections.push(connection);
         }
-    }
-
-    /// Whether nobody answered there a moment ago: then nobody is asked for a while.
-    fn was_silent(&self, host: IpAddr) -> bool {
-        const A_WHILE: Duration = Duration::from_secs(5);
-        let mut silent = self.silent();
-        silent.retain(|(_, since)| since.elapsed() < A_WHILE);
-        silent.iter().any(|(known, _)| *known == host)
-    }
-
-    fn silent_since(&self, host: IpAddr) {
-        self.silent().push((host, Instant::now()));
-    }
-
-    fn silent(&self) -> MutexGuard<'_, Vec<(IpAddr, Instant)>> {
-        self.silent.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Another carrier calls.
-    fn accept(self: &Arc<Self>) {
-        const PAUSE: Duration = Duration::from_millis(100);
-        let road = match self.roads.accept() {
-            Ok(road) => road,
-            Err(why) => {
-                log::say(format_args!("nobody can be accepted: {why}"));
-                return thread::sleep(PAUSE);
-            }
-        };
-        let Some(turn) = self.turn() else { return };
-        // Who cannot have a thread is dropped, and its carrier hears of that.
-        let _ = thread::Builder::new().name("line".into()).spawn(move || {
-            match turn.0.is_called(&road) {
-                Ok(Some((name, memory))) => carry(Arc::new(memory), Side::Acceptor, name, road),
-                Ok(None) => {}
-                Err(why) => log::say(format_args!("a stranger is turned away: {why}")),
-            }
+        self.silent.retain(|(_, since)| since.elapsed() < SILENT);
+        if self.silent.iter().any(|(known, _)| *known == host) {
+            return self.leave_to_tcp(connection, Answer::Unreached);
+        }
+        let (opening, key) = (self.network.connect(host), self.config.key);
+        let greeting = Box::pin(async move {
+            let link = opening.await.map_err(Unmet::Silent)?;
+            handshake::call(link, key).await.map_err(Unmet::Refused)
         });
+        let (until, connections) = (self.now + PATIENCE, vec![connection]);
+        self.calling.push(Calling { host, greeting, until, connections });
+        // It begins when it is polled.
+        self.waker.wake_up();
     }
 
-    /// Makes memory for a program of this host, if there is such a connection.
-    fn is_called(&self, road: &Road) -> io::Result<Option<(Name, Mapping)>> {
-        let caller = wire::hear(road, &self.config.key)?;
-        let name = caller.name;
-        let made = match expected(&name) {
-            Some(addressee) => self.offers(&name, addressee),
-            None => Err(Verdict::Doubtful(Doubt::Gone)),
-        };
-        caller.answer(road, if made.is_ok() { Welcome::Yes } else { Welcome::No })?;
-        match made {
-            Ok(memory) => Ok(Some((name, memory))),
-            Err(why) => {
-                tell(&name, format_args!("is not offered here: {why}"));
-                Ok(None)
-            }
+    /// Others that call.
+    fn accept(&mut self, cx: &mut Context<'_>) {
+        while self.strangers.len() < MOST_STRANGERS
+            && let Poll::Ready(called) = self.network.poll_accept(cx)
+        {
+            let link = match called {
+                Ok(link) => link,
+                Err(why) => return log::say(format_args!("nobody can be accepted: {why}")),
+            };
+            let key = self.config.key;
+            let greeting =
+                Box::pin(async move { handshake::answer(link, key).await.map_err(Unmet::Refused) });
+            self.strangers.push(Stranger { greeting, until: self.now + PATIENCE });
         }
     }
 
-    /// Memory for the socket with this number, which the kernel knows as that end.
-    fn offers(&self, name: &Name, addressee: u64) -> Result<Mapping, Verdict> {
-        let witness = witness()?;
-        let memory = Mapping::of(make(name)?);
-        let connector = memory.end(Side::Connector);
-        witness.introduces(connector);
-        memory.identity().addressee.store(addressee, Ordering::Relaxed);
-        connector.cookie.store(ELSEWHERE, Ordering::Relaxed);
-        let far = memory.far();
-        far.carrier.store(kernel::process(), Ordering::Relaxed);
-        far.has_news();
-        far.way.store(far::number_of(self.config.over), Ordering::Release);
-        Ok(memory)
+    /// Goes on with what was begun with other carriers.
+    fn greet(&mut self, cx: &mut Context<'_>) {
+        let (now, trunks) = (self.now, &mut self.trunks);
+        self.strangers.retain_mut(|stranger| {
+            match poll_within(&mut stranger.greeting, stranger.until, now, cx) {
+                None => return true,
+                Some(Ok(link)) => {
+                    trunks.push(Trunk::new(link, None, now));
+                    self.waker.wake_up();
+                }
+                Some(Err(Unmet::Silent(why) | Unmet::Refused(why))) => {
+                    log::say(format_args!("a stranger is turned away: {why}"));
+                }
+            }
+            false
+        });
+        let mut at = 0;
+        while let Some(calling) = self.calling.get_mut(at) {
+            let Some(met) = poll_within(&mut calling.greeting, calling.until, now, cx) else {
+                at += 1;
+                continue;
+            };
+            let Calling { host, connections, .. } = self.calling.swap_remove(at);
+            self.met(host, connections, met);
+        }
+    }
+
+    fn met(&mut self, host: IpAddr, connections: Vec<CarriedConnection>, met: Result<Link, Unmet>) {
+        let answer = match met {
+            Ok(link) => {
+                let mut trunk = Trunk::new(link, Some(host), self.now);
+                connections.into_iter().for_each(|connection| trunk.open(connection));
+                self.trunks.push(trunk);
+                return self.waker.wake_up();
+            }
+            Err(Unmet::Silent(why)) => {
+                log::say(format_args!("no carrier at {host}: {why}"));
+                self.silent.push((host, self.now));
+                Answer::Unreached
+            }
+            Err(Unmet::Refused(why)) => {
+                log::say(format_args!("the carrier at {host} is not understood: {why}"));
+                Answer::Refused
+            }
+        };
+        for connection in connections {
+            self.leave_to_tcp(connection, answer);
+        }
     }
 }
 
-fn witness() -> Result<Witness, Verdict> {
-    Witness::open().map_err(|why| Verdict::Doubtful(Doubt::Silent(why)))
-}
-
-fn carry(memory: Arc<Mapping>, side: Side, name: Name, road: Road) {
-    tell(&name, format_args!("is carried"));
-    let how = Line::new(memory, side, name, road).run();
-    match how {
-        Ok(()) => tell(&name, format_args!("has ended")),
-        Err(why) => log::say(format_args!("{}: is broken: {why}", words(&name))),
+/// What has come of a greeting by now; nothing if it still goes on.
+fn poll_within(
+    greeting: &mut Greeting,
+    until: Instant,
+    now: Instant,
+    cx: &mut Context<'_>,
+) -> Option<Result<Link, Unmet>> {
+    match greeting.as_mut().poll(cx) {
+        Poll::Ready(met) => Some(met),
+        Poll::Pending if now < until => None,
+        Poll::Pending => Some(Err(Unmet::Refused(io::ErrorKind::TimedOut.into()))),
     }
 }
 
-fn say_no(name: &Name, memory: &Mapping, answer: Answer) {
-    tell(name, format_args!("is left to TCP"));
-    memory.far().verdict.store(answer as u32, Ordering::Release);
+/// Makes memory for a program of this host, if the kernel knows such a connection by now and
+/// it is this user's.
+fn offer(
+    witness: &Witness,
+    name: &Name,
+    over: Way,
+    has_room: bool,
+    now: Instant,
+) -> Option<Result<CarriedConnection, Verdict>> {
+    let known = witness.end_of(name, Side::Acceptor, ANY, 0).ok().flatten();
+    let end = known.filter(Known::is_connected)?;
+    if end.user != kernel::user() {
+        return Some(Err(Verdict::Doubtful(Doubt::OfUser(end.user))));
+    }
+    if !has_room {
+        return Some(Err(Verdict::NotCarried(over, Answer::Full)));
+    }
+    let made = make_memory(witness, name, over, end.cookie);
+    Some(made.map(|memory| CarriedConnection::new(memory, Side::Acceptor, *name, now)))
 }
 
-fn tell(name: &Name, what: fmt::Arguments<'_>) {
+/// Memory for the socket with this number, which the kernel knows as that end.
+fn make_memory(
+    witness: &Witness,
+    name: &Name,
+    over: Way,
+    addressee: u64,
+) -> Result<Arc<Mapping>, Verdict> {
+    let memory = Mapping::of(make(name, FAR_CAPACITY)?);
+    let connector = memory.end(Side::Connector);
+    witness.introduces(connector);
+    memory.identity().addressee.store(addressee, Ordering::Relaxed);
+    connector.cookie.store(ELSEWHERE, Ordering::Relaxed);
+    let far = memory.far();
+    far.carrier.store(kernel::process(), Ordering::Relaxed);
+    far.has_news();
+    // From here on the program takes it.
+    far.way.store(far::number_of(over), Ordering::Release);
+    Ok(memory)
+}
+
+/// A line about a connection.
+fn log_of(name: &Name, what: fmt::Arguments<'_>) {
     log::say(format_args!("{}: {what}", words(name)));
 }
 
 fn words(name: &Name) -> String {
     format!("{} to {}", name.connector.socket_address(), name.acceptor.socket_address())
-}
-
-/// The number of the socket that is the accepting end of such a connection, if this host has
-/// it and it is this user's. The kernel may hear of it a moment later than we do.
-fn expected(name: &Name) -> Option<u64> {
-    const PATIENCE: Duration = Duration::from_secs(3);
-    const PAUSE: Duration = Duration::from_millis(20);
-    let witness = Witness::open().ok()?;
-    let begin = Instant::now();
-    loop {
-        let known = witness.end_of(name, Side::Acceptor, ANY, 0).ok().flatten();
-        if let Some(end) = known.filter(Known::is_connected) {
-            return (end.user == kernel::user()).then_some(end.cookie);
-        }
-        if begin.elapsed() > PATIENCE {
-            return None;
-        }
-        thread::sleep(PAUSE);
-    }
-}
-
-/// An address as the roads want it.
-fn of_host(host: IpAddr) -> IpAddr {
-    host.to_canonical()
-}
-
-/// The socket; its name is taken away with it.
-struct Desk {
-    socket: UnixDatagram,
-    /// By way of the folder, which stays open.
-    path: PathBuf,
-    _folder: Folder,
-}
-
-impl Desk {
-    fn open(way: Way) -> io::Result<Self> {
-        let folder = Folder::open_or_make().map_err(|why| io::Error::other(why.to_string()))?;
-        let path = folder.path_of(registry::carrier(way).as_c_str().to_bytes());
-        let path = PathBuf::from(OsStr::from_bytes(path.as_c_str().to_bytes()));
-        if UnixDatagram::unbound()?.connect(&path).is_ok() {
-            let text = format!("another carrier for {} is at work here", way.word());
-            return Err(io::Error::new(io::ErrorKind::AddrInUse, text));
-        }
-        // Of one that was killed.
-        let _ = std::fs::remove_file(&path);
-        Ok(Self { socket: UnixDatagram::bind(&path)?, path, _folder: folder })
-    }
-
-    /// When the operator ends the process, the name is taken away. To be called before
-    /// there is another thread: all that are started later leave these signals to one.
-    fn is_cleared_at_the_end(&self) -> io::Result<()> {
-        const ENDS: [i32; 3] = [libc::SIGTERM, libc::SIGINT, libc::SIGHUP];
-        // SAFETY: a set of ours; a set of zeros is a valid one.
-        let ends = unsafe {
-            let mut ends: libc::sigset_t = std::mem::zeroed();
-            for signal in ENDS {
-                libc::sigaddset(&raw mut ends, signal);
-            }
-            libc::pthread_sigmask(libc::SIG_BLOCK, &raw const ends, std::ptr::null_mut());
-            ends
-        };
-        let path = self.path.clone();
-        let wait = move || {
-            let mut signal = 0;
-            // SAFETY: the set from above, and a place for a number.
-            while unsafe { libc::sigwait(&raw const ends, &raw mut signal) } != 0 {}
-            let _ = std::fs::remove_file(path);
-            std::process::exit(128 + signal)
-        };
-        std::thread::Builder::new().name("signals".into()).spawn(wait).map(drop)
-    }
-
-    /// The next connection that is offered; nothing where the note makes no sense.
-    fn next(&self) -> io::Result<Option<Name>> {
-        let mut note = [0; Name::LEN + 1];
-        let len = self.socket.recv(&mut note)?;
-        Ok(note[..len].try_into().ok().map(|bytes: &[u8; Name::LEN]| Name::from_bytes(bytes)))
-    }
-}
-
-impl Drop for Desk {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.path);
-    }
-}
-
-/// So long a file may be that holds a key.
-const LONGEST_KEY: u64 = 64 * 1024;
-/// A shorter key could be guessed.
-const SHORTEST_KEY: usize = 16;
-
-/// What a carrier is like.
-struct Config {
-    over: Way,
-    /// Where other carriers reach it, by UDP.
-    listen: SocketAddr,
-    /// The port of UDP at which others are reached.
-    port: u16,
-    /// For queue pairs: all other carriers.
-    peers: Vec<SocketAddr>,
-    /// So many connections at a time.
-    most: usize,
-    key: [u8; 32],
-}
-
-impl FromStr for Config {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let mut over = None;
-        let mut listen = None;
-        let (mut port, mut peers, mut most, mut key) = (None, Vec::new(), 256, None);
-        for line in text.lines() {
-            let (word, value) = line.split_once('=').ok_or_else(|| format!("`{line}`"))?;
-            let wrong = || format!("{word}={value} makes no sense");
-            match word {
-                "over" => over = Some(value.parse().map_err(|_| wrong())?),
-                "listen" => listen = Some(value.parse::<SocketAddr>().map_err(|_| wrong())?),
-                "port" => port = Some(value.parse().map_err(|_| wrong())?),
-                "peer" => peers.push(value.parse().map_err(|_| wrong())?),
-                "most" => most = value.parse().map_err(|_| wrong())?,
-                "key" => key = Some(read_key(value)?),
-                _ => return Err(format!("`{word}` is not known to this version of the library")),
-            }
-        }
-        let over = over.filter(|way| matches!(way, Way::Stp | Way::Qpip));
-        let listen = listen.ok_or("it is not said where to listen")?;
-        Ok(Self {
-            over: over.ok_or("it is not said over what")?,
-            listen,
-            port: port.unwrap_or(listen.port()),
-            peers,
-            most,
-            key: key.ok_or("no file with a key is named")?,
-        })
-    }
-}
-
-/// The key that is in a file which nobody else can read.
-fn read_key(path: &str) -> Result<[u8; 32], String> {
-    let failed = |why| format!("{path}: {why}");
-    let file = File::open(path).map_err(failed)?;
-    let mode = file.metadata().map_err(failed)?.permissions().mode();
-    if mode & 0o077 != 0 {
-        return Err(format!("{path}: others can read this key (chmod 600)"));
-    }
-    let mut secret = Vec::new();
-    file.take(LONGEST_KEY).read_to_end(&mut secret).map_err(failed)?;
-    // A line feed at its end is an editor's.
-    let secret = secret.trim_ascii_end();
-    if secret.len() < SHORTEST_KEY {
-        return Err(format!("{path}: a key has at least {SHORTEST_KEY} bytes"));
-    }
-    Ok(blake3::derive_key("landfall 2026-11 between the carriers of two hosts", secret))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn key_file(name: &str, bytes: &[u8], mode: u32) -> String {
-        let path = std::env::temp_dir().join(format!("landfall-key-{}-{name}", std::process::id()));
-        std::fs::write(&path, bytes).unwrap();
-        std::fs::set_permissions(&path, PermissionsExt::from_mode(mode)).unwrap();
-        path.to_str().unwrap().to_owned()
-    }
-
-    #[test]
-    fn what_is_said_is_read() {
-        let key = key_file("good", b"a key of some length\n", 0o600);
-        let text = format!("over=qpip\nlisten=10.0.0.1:7\npeer=10.0.0.2:8\nmost=3\nkey={key}");
-        let config: Config = text.parse().unwrap();
-        assert_eq!((config.over, config.most, config.port), (Way::Qpip, 3, 7));
-        assert_eq!(config.peers, ["10.0.0.2:8".parse().unwrap()]);
-        std::fs::write(&key, b"a key of some length").unwrap();
-        assert_eq!(text.parse::<Config>().unwrap().key, config.key);
-        std::fs::write(&key, b"another key of some length").unwrap();
-        assert_ne!(text.parse::<Config>().unwrap().key, config.key);
-        std::fs::remove_file(key).unwrap();
-    }
-
-    #[test]
-    fn what_makes_no_sense_is_refused() {
-        let good = key_file("fine", &[7; 32], 0o600);
-        let (open, short) = (key_file("open", &[7; 32], 0o640), key_file("short", b"abc\n", 0o600));
-        for (text, said) in [
-            (format!("over=tcp\nlisten=10.0.0.1:7\nkey={good}"), "over what"),
-            (format!("over=stp\nkey={good}"), "where to listen"),
-            ("over=stp\nlisten=10.0.0.1:7".to_owned(), "no file with a key"),
-            (format!("over=stp\nlisten=10.0.0.1:7\nkey={open}"), "others can read"),
-            (format!("over=stp\nlisten=10.0.0.1:7\nkey={short}"), "at least 16"),
-            (format!("over=stp\nlisten=10.0.0.1\nkey={good}"), "listen=10.0.0.1 makes"),
-            ("speed=9".to_owned(), "`speed` is not known"),
-        ] {
-            let why = text.parse::<Config>().map(|_| ()).unwrap_err();
-            assert!(why.contains(said), "{text}: {why}");
-        }
-        for file in [good, open, short] {
-            std::fs::remove_file(file).unwrap();
-        }
-    }
 }

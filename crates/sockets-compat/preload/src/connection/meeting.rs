@@ -19,8 +19,9 @@ use crate::far::{self, Answer};
 use crate::folder::Fault;
 use crate::kernel;
 use crate::log::Verdict;
-use crate::registry::{self, Name};
-use crate::segment::{End, Far, Segment, Side, Unusable};
+use crate::notes::{Kind, Note};
+use crate::registry::Name;
+use crate::segment::{CAPACITY, End, FAR_CAPACITY, Far, Segment, Side, Unusable};
 use crate::thread::Section;
 use crate::witness::{self, Doubt};
 
@@ -47,21 +48,23 @@ impl Connection {
     pub(crate) fn offer(fd: i32, name: Name, way: Way) -> Result<(), Verdict> {
         let name = if way == Way::Memory { name } else { name.for_the_carrier() };
         let cookie = kernel::cookie(fd).map_err(Verdict::NoMemory)?;
-        let segment = make(&name)?;
+        let segment = make(&name, if way == Way::Memory { CAPACITY } else { FAR_CAPACITY })?;
         let own = segment.end(Side::Connector);
         witness::introduce(own, fd);
         own.holders.store(1, Ordering::Relaxed);
         own.cookie.store(cookie, Ordering::Release);
-        if way != Way::Memory
-            && let Err(verdict) = hand_to_the_carrier(segment, &name, way)
-        {
+        let announced = match way {
+            Way::Memory => Ok(0),
+            _ => hand_to_the_carrier(segment, &name, way),
+        };
+        let announced = announced.inspect_err(|_| {
             name.forget();
             // SAFETY: nobody else uses this mapping.
             unsafe { segment.unmap() };
-            return Err(verdict);
-        }
+        })?;
         crate::table::insert(fd, |connection| {
             connection.begin(Side::Connector, Stage::Plain, name, way);
+            connection.announced.store(announced, Ordering::Relaxed);
             connection.adopt(segment, Proof::Open);
         });
         Ok(())
@@ -152,7 +155,7 @@ impl Connection {
             return Err(Verdict::NoOffer);
         }
         let segment = offer.keep();
-        let shared = Shared::new(segment, Side::Acceptor, &self.is_proven);
+        let shared = Shared::new(segment, Side::Acceptor, &self.is_proven, &self.announced);
         witness::introduce(own, fd);
         own.holders.store(1, Ordering::Relaxed);
         shared.receives.receiving.by_tcp.store(received, Ordering::Relaxed);
@@ -161,11 +164,21 @@ impl Connection {
         own.is_here.store(1, Ordering::Release);
         if let Some(far) = shared.far {
             far.has_news();
+            self.joins_the_carrier(Side::Acceptor, &name);
             far.tell_carrier();
         }
         crate::watched::became_shared(fd);
         self.tells(shared.together());
         Ok(())
+    }
+
+    /// Lets the carrier wake this process for a connection that goes to another host.
+    pub(super) fn joins_the_carrier(&self, side: Side, name: &Name) {
+        if let Some(way) = self.shared().and_then(|shared| shared.far?.way()) {
+            let note = Note { kind: Kind::Joins, side, name: *name };
+            let announced = crate::bell::announce(way, &note).unwrap_or(0);
+            self.announced.store(announced, Ordering::Relaxed);
+        }
     }
 
     /// What has been received and sent by TCP. Who read or wrote past us makes counting
@@ -277,12 +290,13 @@ impl Connection {
 }
 
 /// Asks this host's carrier to take an offer to the other host.
-fn hand_to_the_carrier(segment: Segment, name: &Name, way: Way) -> Result<(), Verdict> {
+fn hand_to_the_carrier(segment: Segment, name: &Name, way: Way) -> Result<u32, Verdict> {
     let far = segment.far();
     far.way.store(far::number_of(way), Ordering::Relaxed);
     far.has_news();
     far.process.store(crate::process::owner(), Ordering::Relaxed);
-    registry::send_to_carrier(way, &name.to_bytes()).map_err(|why| match why {
+    let note = Note { kind: Kind::Offers, side: Side::Connector, name: *name };
+    crate::bell::announce(way, &note).map_err(|why| match why {
         Fault::Kernel(_) => Verdict::NoCarrier(way),
         why => Verdict::NoFolder(why),
     })
@@ -317,9 +331,9 @@ pub(super) fn proof_of_inherited(fd: i32, side: Side, name: &Name, offer: &Offer
 }
 
 /// Makes memory for a connection, with a name by which the other end finds it.
-pub(crate) fn make(name: &Name) -> Result<Segment, Verdict> {
+pub(crate) fn make(name: &Name, capacity: u64) -> Result<Segment, Verdict> {
     let file = name.create()?;
-    let made = Segment::create(file, name);
+    let made = Segment::create(file, name, capacity);
     let _ = kernel::close(file);
     made.map_err(|why| {
         name.forget();

@@ -83,6 +83,8 @@ pub(crate) struct Connection {
     began_at: AtomicU64,
     /// What carries it to another host, as [`far::number_of`] has it.
     far_way: AtomicU32,
+    /// With which descriptors the carrier was told of it; see [`crate::bell`].
+    announced: AtomicU32,
     looked_at: AtomicU64,
     /// What has become of it stands in the log.
     has_told: AtomicBool,
@@ -111,6 +113,7 @@ pub(crate) struct Shared<'a> {
     segment: Segment,
     side: Side,
     proof: &'a AtomicBool,
+    announced: &'a AtomicU32,
     pub(crate) outgoing: Outgoing<'a>,
     pub(crate) incoming: Incoming<'a>,
     /// Counters and locks of what we send, and of what we receive.
@@ -138,6 +141,7 @@ impl Connection {
             joining: AtomicU32::new(0),
             is_proven: AtomicBool::new(false),
             far_way: AtomicU32::new(0),
+            announced: AtomicU32::new(0),
             began_at: AtomicU64::new(0),
             looked_at: AtomicU64::new(0),
             has_told: AtomicBool::new(false),
@@ -164,6 +168,7 @@ impl Connection {
         self.questions.store(0, Ordering::Relaxed);
         self.is_proven.store(false, Ordering::Relaxed);
         self.far_way.store(far::number_of(way), Ordering::Relaxed);
+        self.announced.store(0, Ordering::Relaxed);
         self.began_at.store(kernel::milliseconds(), Ordering::Relaxed);
         self.looked_at.store(0, Ordering::Relaxed);
         self.answers_by_memory.store(0, Ordering::Relaxed);
@@ -210,7 +215,7 @@ impl Connection {
         }
         // SAFETY: stored by `adopt`, out of a segment that lives as long as this record.
         let segment = unsafe { Segment::from_base(self.base.load(Ordering::Acquire)) };
-        Some(Shared::new(segment, self.side(), &self.is_proven))
+        Some(Shared::new(segment, self.side(), &self.is_proven, &self.announced))
     }
 
     fn adopt(&self, segment: Segment, proof: Proof) {
@@ -259,6 +264,7 @@ impl Connection {
             crate::table::insert(fd, |connection| {
                 connection.begin(side, Stage::Plain, name, way);
                 connection.adopt(segment, proof);
+                connection.joins_the_carrier(side, &name);
             });
             return;
         }
@@ -395,12 +401,13 @@ impl Connection {
 }
 
 impl<'a> Shared<'a> {
-    fn new(segment: Segment, side: Side, proof: &'a AtomicBool) -> Self {
+    fn new(segment: Segment, side: Side, proof: &'a AtomicBool, announced: &'a AtomicU32) -> Self {
         let (outgoing, incoming) = ring::ends(segment, side);
         Self {
             segment,
             side,
             proof,
+            announced,
             outgoing,
             incoming,
             sends: segment.direction_from(side),
@@ -408,6 +415,11 @@ impl<'a> Shared<'a> {
             own: segment.own(),
             far: Some(segment.far()).filter(|far| far.way().is_some()),
         }
+    }
+
+    /// Whether the carrier wakes this process when there is news.
+    pub(crate) fn is_woken_by_carrier(&self) -> bool {
+        crate::bell::is_rung_for(self.announced.load(Ordering::Relaxed))
     }
 
     /// What this end says of itself.

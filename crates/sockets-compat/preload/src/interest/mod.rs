@@ -95,6 +95,8 @@ pub(crate) struct Interest {
     nested: Vec<u32>,
     /// Told by the kernel while somebody only asked whether there is anything.
     kept: Vec<epoll_event>,
+    /// Which descriptor of [`crate::bell`] the kernel's set watches; zero if none.
+    bell: u32,
 }
 
 /// What to do with the kernel's set so that it is told what we need.

@@ -4,6 +4,7 @@
 //! works with the set meanwhile.
 
 use super::{Change, Entry, IDLE_SLEEPS, Interest, WRITE, is_worth_a_look, shared_of};
+use crate::bell::{self, Pair};
 use crate::patience::Nap;
 use crate::readiness;
 use crate::ring::ROOM_BY_TCP;
@@ -46,6 +47,17 @@ impl Interest {
         }
         self.is_armed_for_another |= sleeper == Sleeper::OnAnother;
         Some(all)
+    }
+
+    /// The descriptor by which carriers wake this process, if one of them has to and the
+    /// kernel's set does not watch it yet.
+    pub(crate) fn lacks_the_bell(&mut self) -> Option<Pair> {
+        let pair = bell::pair().filter(|pair| pair.serial != self.bell)?;
+        if !self.hot.iter().any(|&at| self.entries[at as usize].is_far) {
+            return None;
+        }
+        self.bell = pair.serial;
+        Some(pair)
     }
 
     /// Nobody will sleep after all.

@@ -215,7 +215,7 @@ impl Mapped {
 
     /// The page that lies in this file, which a service made.
     pub(super) fn of(file: &File) -> Result<Self, Errno> {
-        kernel::map(file.fd(), LEN).map(Self)
+        kernel::map(file.fd(), 0, LEN).map(Self)
     }
 }
 

@@ -278,11 +278,12 @@ fn strangers_are_turned_away() {
         // One that speaks STP, but has no key; one that stays silent; one that goes at once.
         let call = || StpStream::connect(format!("stp://{there}:118/udp/{CARRIERS}"));
         let mut talks = call().expect("a carrier listens");
-        talks.write_all(&[b"LFcarry1".as_slice(), &[7; 100]].concat()).expect("it goes");
+        talks.write_all(&[b"LFcarry2".as_slice(), &[7; 32]].concat()).expect("it goes");
+        talks.write_all(&[7; 32]).expect("it goes");
         let mut answer = Vec::new();
         talks.set_read_timeout(Some(Duration::from_secs(60))).expect("a time");
         let _ = talks.read_to_end(&mut answer);
-        assert_eq!(answer.len(), 64, "chance and a proof, and then nothing: {answer:?}");
+        assert_eq!(answer.len(), 64, "random bytes and a proof, and then nothing: {answer:?}");
         let _silent = call().expect("a carrier listens");
         drop(call().expect("a carrier listens"));
     });
@@ -346,23 +347,34 @@ fn a_carrier_that_talks_nonsense_resets_its_connection() {
     let _carrier = hosts.carry(Host::Here, "key");
     let there = hosts.address(Host::There);
     let two = Two::new(&hosts);
-    let (here, switched, word) = (frame(1, 0), frame(2, 1), frame(4, 4));
     let liar = hosts.on(Host::There, || Liar::new(there, b"key of some length"));
     let server = two.called("echo_many");
-    for (what, nonsense) in [
-        ("no such word", frame(9, 0)),
-        ("a number too many", frame(1, 7)),
-        ("bytes before the change of ways", [&here[..], &word, b"word"].concat()),
-        ("more bytes than may be", [&switched[..], &frame(4, 1 << 40)].concat()),
-        ("two changes of ways", [&here[..], &switched, &switched].concat()),
-        ("no such end", frame(5, 9)),
-        ("bytes behind the end", [&switched[..], &frame(5, 1), &word, b"word"].concat()),
-        ("half a word", here[..5].to_vec()),
-        ("an end in the middle", [&switched[..], &word, b"wo"].concat()),
-        ("nothing at all", Vec::new()),
-    ] {
+    let here = |id| frame(3, id, 0, 0);
+    let switched = |id| frame(4, id, 0, 1);
+    let word = |id, at| [frame(6, id, 4, at), b"word".to_vec()].concat();
+    let ended = |id, how, at| frame(8, id, how, at);
+    type Nonsense<'a> = (&'a str, bool, &'a dyn Fn(u32) -> Vec<u8>);
+    let all: [Nonsense<'_>; 14] = [
+        ("bytes before the change of ways", false, &|id| [here(id), word(id, 0)].concat()),
+        ("bytes in another place", false, &|id| [switched(id), word(id, 1 << 40)].concat()),
+        ("two changes of ways", false, &|id| [switched(id), switched(id)].concat()),
+        ("bytes behind the end", false, &|id| {
+            [switched(id), ended(id, 1, 0), word(id, 0)].concat()
+        }),
+        ("an end that nothing comes to", false, &|id| ended(id, 1, 1 << 40)),
+        ("more was taken than sent", false, &|id| frame(7, id, 0, 1 << 40)),
+        ("it is opened twice", false, &|id| frame(2, id, 1, 0)),
+        ("no such word", true, &|id| frame(12, id, 0, 0)),
+        ("a number too many", true, &|id| frame(3, id, 0, 7)),
+        ("more bytes than may be", true, &|id| [switched(id), frame(6, id, 1 << 20, 0)].concat()),
+        ("no such end", true, &|id| ended(id, 9, 0)),
+        ("half a word", true, &|id| here(id)[..5].to_vec()),
+        ("an end in the middle", true, &|id| [switched(id), word(id, 0)[..18].to_vec()].concat()),
+        ("nothing at all", true, &|_| Vec::new()),
+    ];
+    for (what, ends_the_link, nonsense) in all {
         let mut calls = two.calls("until_reset");
-        liar.says(&nonsense);
+        liar.says(nonsense, ends_the_link);
         let said = calls.output();
         assert_eq!(String::from_utf8_lossy(&said).trim(), "reset", "{what}");
     }

@@ -5,6 +5,7 @@ use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::PathBuf;
+use std::sync::Mutex;
 use std::time::Duration;
 
 use landfall_testbed::{Namespace, VethConfig, VethEnd, VethPair};
@@ -193,8 +194,10 @@ pub(crate) fn carriers_orders(way: &str, own: IpAddr, other: IpAddr, key: &str) 
 // The carrier of another host as it should not be: it has the key, takes each connection, and
 // then says whatever it likes.
 
-const MAGIC: &[u8; 8] = b"LFcarry1";
-/// The name of a connection, as carriers tell it to each other: address and port of both ends.
+const MAGIC: &[u8; 8] = b"LFcarry2";
+/// A frame without what follows it, and the name of a connection, which follows one that opens
+/// it: address and port of both ends.
+const HEAD: usize = 16;
 const NAME: usize = 36;
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -202,6 +205,8 @@ pub(crate) struct Liar {
     _host: StpHost,
     listener: StpStreamListener,
     key: [u8; 32],
+    /// The link that there is.
+    link: Mutex<Option<StpStream>>,
 }
 
 impl Liar {
@@ -211,39 +216,68 @@ impl Liar {
         let host = host.expect("the port is free");
         let listener = host.listen_streams(118).expect("nobody listens there");
         let key = blake3::derive_key("landfall 2026-11 between the carriers of two hosts", secret);
-        Self { _host: host, listener, key }
+        Self { _host: host, listener, key, link: Mutex::default() }
     }
 
-    /// Takes the next connection that is offered, says so much of it, and hears whether the
-    /// other carrier has had enough.
-    pub(crate) fn says(&self, nonsense: &[u8]) {
-        let (mut stream, _) = self.listener.accept().expect("the other carrier calls");
-        stream.set_read_timeout(Some(PATIENCE)).expect("a time");
-        self.greets(&mut stream);
-        // It may have gone before all of it was said.
-        let _ = stream.write_all(nonsense);
-        let _ = stream.shutdown(std::net::Shutdown::Write);
-        let mut said = Vec::new();
-        if let Err(why) = stream.read_to_end(&mut said) {
-            assert_ne!(why.kind(), std::io::ErrorKind::WouldBlock, "it goes on: {said:?}");
+    /// Takes the next connection that is offered, and says so much of it. If that is the end
+    /// of the link, hears whether the other carrier has had enough.
+    pub(crate) fn says(&self, nonsense: impl FnOnce(u32) -> Vec<u8>, ends_the_link: bool) {
+        let mut link = self.link.lock().expect("no test has failed before");
+        let stream = link.get_or_insert_with(|| {
+            let (mut stream, _) = self.listener.accept().expect("the other carrier calls");
+            stream.set_read_timeout(Some(PATIENCE)).expect("a time");
+            self.greets(&mut stream);
+            stream
+        });
+        let connection = next_opened(stream);
+        let opened = frame(2, connection, 1, 0);
+        stream.write_all(&opened).expect("it listens");
+        let nonsense = nonsense(connection);
+        if !nonsense.is_empty() {
+            // It may have gone before all of it was said.
+            let _ = stream.write_all(&nonsense);
+        }
+        if ends_the_link && let Some(mut stream) = link.take() {
+            let _ = stream.shutdown(std::net::Shutdown::Write);
+            let mut said = Vec::new();
+            if let Err(why) = stream.read_to_end(&mut said) {
+                assert_ne!(why.kind(), std::io::ErrorKind::WouldBlock, "it goes on: {said:?}");
+            }
         }
     }
 
     fn greets(&self, stream: &mut StpStream) {
         let mut hello = [0; 40];
         stream.read_exact(&mut hello).expect("it says what it is");
-        let (magic, chance) = hello.split_at(MAGIC.len());
+        let (magic, random) = hello.split_at(MAGIC.len());
         assert_eq!(magic, MAGIC);
         let ours = [7; 32];
         let mut proof = blake3::Hasher::new_keyed(&self.key);
-        proof.update(MAGIC).update(&[1]).update(chance).update(&ours);
+        proof.update(MAGIC).update(&[1]).update(random).update(&ours);
         stream.write_all(&[&ours[..], proof.finalize().as_bytes()].concat()).expect("it listens");
-        stream.read_exact(&mut [0; NAME + 32]).expect("it offers a connection");
+        stream.read_exact(&mut [0; 32]).expect("it proves that it has the key");
         stream.write_all(&[1]).expect("it is told that it is welcome");
     }
 }
 
-/// Something that carriers say: what it is, and a number.
-pub(crate) fn frame(kind: u8, number: u64) -> Vec<u8> {
-    [&[kind][..], &number.to_be_bytes()].concat()
+/// Reads frames up to one that opens a connection; its number.
+fn next_opened(stream: &mut StpStream) -> u32 {
+    loop {
+        let mut head = [0; HEAD];
+        stream.read_exact(&mut head).expect("it tells of a connection");
+        let small = u32::from_be_bytes([0, head[1], head[2], head[3]]) as usize;
+        let has_tail = matches!(head[0], 1 | 6);
+        stream.read_exact(&mut vec![0; if has_tail { small } else { 0 }]).expect("what follows");
+        if head[0] == 1 {
+            assert_eq!(small, NAME);
+            return u32::from_be_bytes([head[4], head[5], head[6], head[7]]);
+        }
+    }
+}
+
+/// Something that carriers tell: what it is, of which connection, and two numbers.
+pub(crate) fn frame(kind: u8, connection: u32, small: u32, large: u64) -> Vec<u8> {
+    let mut head = small.to_be_bytes();
+    head[0] = kind;
+    [&head[..], &connection.to_be_bytes(), &large.to_be_bytes()].concat()
 }

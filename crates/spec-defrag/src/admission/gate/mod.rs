@@ -379,6 +379,7 @@ impl Gate {
     }
 
     fn tell(&mut self, event: GateEvent) {
+        landfall_placement::trace!(?event);
         if self.events.len() >= MOST_EVENTS {
             self.events.pop_front();
             self.untold += 1;

@@ -5,7 +5,12 @@ use crate::memory::{Arena, ArenaConfig, ArenaError, Memory, Regions, Rights};
 const MIB: usize = 1 << 20;
 
 fn small() -> Arena {
-    Arena::new(ArenaConfig { chunk: 2 * MIB, max_bytes: 8 * MIB, huge_pages: false })
+    Arena::new(ArenaConfig {
+        chunk: 2 * MIB,
+        max_bytes: 8 * MIB,
+        huge_pages: false,
+        same_host: false,
+    })
 }
 
 #[test]
@@ -74,7 +79,12 @@ fn invariant_5_an_arena_grows_to_its_bound_and_no_further() {
 
 #[test]
 fn a_chunk_that_does_not_fit_gives_way_to_what_was_asked_for() {
-    let arena = Arena::new(ArenaConfig { chunk: 64 * MIB, max_bytes: 4 * MIB, huge_pages: false });
+    let arena = Arena::new(ArenaConfig {
+        chunk: 64 * MIB,
+        max_bytes: 4 * MIB,
+        huge_pages: false,
+        same_host: false,
+    });
     let memory = arena.take(3 * MIB).unwrap();
     assert_eq!((memory.len(), arena.mapped_bytes()), (3 * MIB, 4 * MIB));
 }

@@ -6,7 +6,7 @@ use std::thread;
 
 use landfall_placement::{WordFunction, WordOp, WordWidth};
 
-use crate::memory::{AccessError, Memory, Pins, Regions, Rights};
+use crate::memory::{AccessError, Memory, Piece, Pins, Regions, Rights};
 
 const RW: Rights = Rights::from_bits(3);
 const LEN: usize = if cfg!(miri) { 256 } else { 2048 };
@@ -161,4 +161,35 @@ fn no_copy_shows_half_a_word_where_words_begin_alike() {
             assert!(is_whole(&seen), "{seen:?}");
         }
     });
+}
+
+/// The last word of a copy from memory may be the flag of all before it, as that of a copy
+/// from a slice may: also where the blocks of the copy cross lines of the cache.
+#[test]
+fn the_last_word_of_a_copy_is_seen_last() {
+    const WORDS: usize = 32;
+    let rounds: u64 = if cfg!(miri) { 5 } else { 50_000 };
+    let (from, to) = (Piece::private(WORDS * 8), Piece::private(WORDS * 8 + 64));
+    for at in [0, 8, 56] {
+        let flag = at + WORDS as u64 * 8 - 8;
+        to.copy_in(0, &[0; WORDS * 8 + 64]).unwrap();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                for round in 1..=rounds {
+                    for word in 0..WORDS as u64 {
+                        from.store(word * 8, round).unwrap();
+                    }
+                    to.copy_from(at, &from, 0..WORDS as u64 * 8).unwrap();
+                }
+            });
+            let mut seen = 0;
+            while seen < rounds {
+                seen = to.load(flag).unwrap();
+                for word in 0..WORDS as u64 - 1 {
+                    let found = to.load(at + word * 8).unwrap();
+                    assert!(found >= seen, "word {word} holds {found}, and the flag {seen}");
+                }
+            }
+        });
+    }
 }

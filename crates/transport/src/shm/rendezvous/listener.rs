@@ -207,6 +207,12 @@ pub struct Readiness {
     epoll: OwnedFd,
 }
 
+impl AsFd for Readiness {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
+    }
+}
+
 impl Readiness {
     /// Waits for nothing yet.
     ///

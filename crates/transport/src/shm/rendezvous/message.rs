@@ -144,7 +144,7 @@ fn is_of_use(fd: BorrowedFd<'_>) -> bool {
 }
 
 /// All descriptors that came.
-fn take_fds(header: &libc::msghdr) -> Vec<OwnedFd> {
+pub(crate) fn take_fds(header: &libc::msghdr) -> Vec<OwnedFd> {
     let mut fds = Vec::new();
     // SAFETY: the kernel filled the control buffer in, and said how far.
     let mut next = unsafe { libc::CMSG_FIRSTHDR(header) };

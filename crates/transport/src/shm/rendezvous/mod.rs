@@ -50,6 +50,7 @@ use std::path::PathBuf;
 
 pub use channel::{Admit, Channel, Peer};
 pub use listener::{Listener, MOST_READY, Readiness};
+pub(crate) use message::take_fds;
 pub use message::{MAX_BODY, MAX_FDS, Message};
 use thiserror::Error;
 

@@ -163,6 +163,17 @@ impl Writer {
         Ok(())
     }
 
+    /// A part of the memory, to be written as it is. All of it is told as written, with the
+    /// next [`commit`](Self::commit).
+    ///
+    /// # Errors
+    /// It is not all there, or does not begin at a multiple of eight.
+    pub fn piece(&mut self, part: Range<u64>) -> Result<Piece, SharedMemoryError> {
+        let piece = self.data.part(part.clone())?;
+        self.remember(part.start, piece.len());
+        Ok(piece)
+    }
+
     /// Does a word operation, which is told as a write; gives what was there before.
     ///
     /// # Errors

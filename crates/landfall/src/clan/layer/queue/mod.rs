@@ -15,13 +15,16 @@
 use std::time::{Duration, Instant};
 
 use landfall_transport::Wait;
-pub use sender::{Punctual, Sender};
+pub use loan::{Elements, Loan};
+pub use sender::{FlushingSender, Sender};
 
 use super::ring;
 use super::ring::Consumer;
+use crate::clan::layer::any::{Waitable, readiness};
 use crate::clan::layer::waiting::{Connect, Half, Joint, Waiting};
 use crate::clan::{Access, Error, Fabric, Local, WORD};
 
+mod loan;
 mod sender;
 
 /// What both sides agree on: size and number of elements. The rest each side
@@ -33,6 +36,7 @@ pub struct Config {
     batch: u32,
     within: Duration,
     wait: Wait,
+    layout: u64,
 }
 
 impl Config {
@@ -40,7 +44,7 @@ impl Config {
     #[must_use]
     pub const fn new(element: u32, capacity: u32) -> Self {
         let (batch, within) = (64, Duration::from_micros(20));
-        Self { element, capacity, batch, within, wait: Wait::BALANCED }
+        Self { element, capacity, batch, within, wait: Wait::BALANCED, layout: 0 }
     }
 
     /// The sender publishes after so many elements, or after this time.
@@ -59,6 +63,13 @@ impl Config {
     #[must_use]
     pub const fn wait(self, wait: Wait) -> Self {
         Self { wait, ..self }
+    }
+
+    /// What this side takes an element for: a fingerprint that both sides compare before the
+    /// first one, as [`typed`](super::typed) queues do. Zero compares nothing.
+    #[must_use]
+    pub const fn layout(self, fingerprint: u64) -> Self {
+        Self { layout: fingerprint, ..self }
     }
 
     /// Bytes of an element.
@@ -138,8 +149,10 @@ impl<F: Fabric> Connect<F> for Receiver<F> {
         let words = ring::WRITTEN..ring::END + WORD;
         let wire = fabric.watch(&local, words, Access::Write, Some(&remote))?;
         let capacity = u64::from(config.capacity);
+        let mut side = Consumer::new(local, remote, capacity);
+        side.set_layout(config.layout)?;
         Ok(Self {
-            side: Consumer::new(local, remote, capacity),
+            side,
             waiting: Waiting::new(fabric, config.wait, wire),
             place: Place::first(&config),
             element: config.element as usize,
@@ -293,6 +306,16 @@ impl<F: Fabric> Receiver<F> {
     fn release(&mut self, count: u64) -> Result<(), Error> {
         self.place.advance(count);
         self.side.advance(count)
+    }
+}
+
+impl<F: Fabric> Waitable<F> for Receiver<F> {
+    fn tripwire(&self) -> &F::Tripwire {
+        self.waiting.tripwire()
+    }
+
+    fn is_ready(&mut self) -> Result<bool, Error> {
+        readiness(self.side.filled(1))
     }
 }
 

@@ -1,4 +1,4 @@
-//! The sender's side of a queue, and [`Punctual`]: a sender whose batches are published in
+//! The sender's side of a queue, and [`FlushingSender`]: a sender whose batches are published in
 //! time by themselves.
 
 use std::sync::atomic::AtomicBool;
@@ -9,6 +9,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::{Config, Place};
+use crate::clan::layer::any::{Waitable, readiness};
 use crate::clan::layer::ring;
 use crate::clan::layer::ring::Producer;
 use crate::clan::layer::waiting::{Connect, Half, Joint, Side, Waiting};
@@ -21,10 +22,10 @@ const ELEMENTS_PER_GLANCE_AT_THE_CLOCK: u64 = 8;
 /// Puts elements in. Dropping it ends the queue, after the last of them.
 #[derive(Debug)]
 pub struct Sender<F: Fabric> {
-    side: Producer<F>,
-    waiting: Waiting<F>,
-    place: Place,
-    element: usize,
+    pub(super) side: Producer<F>,
+    pub(super) waiting: Waiting<F>,
+    pub(super) place: Place,
+    pub(super) element: usize,
     batch: u64,
     within: Duration,
     /// When the first element that is not published was put in.
@@ -46,8 +47,10 @@ impl<F: Fabric> Connect<F> for Sender<F> {
         let Joint { fabric, local, remote } = joint;
         let words = ring::READ..ring::CLOSED + WORD;
         let wire = fabric.watch(&local, words, Access::Write, Some(&remote))?;
+        let mut side = Producer::new(local, remote, u64::from(config.capacity));
+        side.set_layout(config.layout);
         Ok(Self {
-            side: Producer::new(local, remote, u64::from(config.capacity)),
+            side,
             waiting: Waiting::new(fabric, config.wait, wire),
             place: Place::first(&config),
             element: config.element as usize,
@@ -183,8 +186,14 @@ impl<F: Fabric> Sender<F> {
     ///
     /// # Errors
     /// The thread could not be started.
-    pub fn into_punctual(self) -> Result<Punctual<F>, Error> {
-        Punctual::new(self)
+    pub fn into_punctual(self) -> Result<FlushingSender<F>, Error> {
+        FlushingSender::new(self)
+    }
+
+    /// How many elements the receiver has not taken out, as far as it has said: it does in
+    /// quarters of the queue, and when it looks for more and finds none.
+    pub fn under_way(&mut self) -> u64 {
+        self.side.under_way()
     }
 
     /// Waits until the receiver has got all, and has said so: it does when it looks for
@@ -221,6 +230,17 @@ impl<F: Fabric> Sender<F> {
     #[inline]
     fn fill(&mut self, elements: &[u8], count: u64) -> Result<(), Error> {
         self.side.write(self.place.at, elements)?;
+        self.filled(count)
+    }
+
+    /// The element was written into its place, for which there was room.
+    #[inline]
+    pub(super) fn fill_in_place(&mut self) -> Result<(), Error> {
+        self.filled(1)
+    }
+
+    #[inline]
+    fn filled(&mut self, count: u64) -> Result<(), Error> {
         self.place.advance(count);
         self.side.advance(count);
         let unpublished = self.side.unpublished();
@@ -240,7 +260,7 @@ impl<F: Fabric> Sender<F> {
     }
 
     /// The element is in: a way that is full delays the publication only.
-    fn publish_if_possible(&mut self) -> Result<(), Error> {
+    pub(super) fn publish_if_possible(&mut self) -> Result<(), Error> {
         match self.publish() {
             Err(Error::Busy) => Ok(()),
             other => other,
@@ -257,6 +277,16 @@ impl<F: Fabric> Sender<F> {
     }
 }
 
+impl<F: Fabric> Waitable<F> for Sender<F> {
+    fn tripwire(&self) -> &F::Tripwire {
+        self.waiting.tripwire()
+    }
+
+    fn is_ready(&mut self) -> Result<bool, Error> {
+        readiness(self.side.room(1))
+    }
+}
+
 impl<F: Fabric> Drop for Sender<F> {
     fn drop(&mut self) {
         let Self { side, waiting, .. } = self;
@@ -268,7 +298,7 @@ impl<F: Fabric> Drop for Sender<F> {
 /// publishes: no element waits much longer than the time of
 /// [`Config::batch`](super::Config::batch). While nothing is put in, the thread sleeps.
 #[derive(Debug)]
-pub struct Punctual<F: Fabric> {
+pub struct FlushingSender<F: Fabric> {
     shared: Arc<Shared<F>>,
     /// Wakes the thread; its end is the thread's.
     wake: Option<mpsc::Sender<()>>,
@@ -287,7 +317,7 @@ const TICK: Duration = Duration::from_micros(10);
 /// So often it finds nothing before it sleeps until it is woken.
 const QUIET_TICKS: u32 = 50;
 
-impl<F: Fabric> Punctual<F> {
+impl<F: Fabric> FlushingSender<F> {
     pub(super) fn new(sender: Sender<F>) -> Result<Self, Error> {
         let tick = sender.within().max(TICK);
         let shared = Shared { sender: Mutex::new(sender), is_idle: AtomicBool::new(false) };
@@ -357,7 +387,7 @@ fn publish_in_time<F: Fabric>(shared: &Shared<F>, woken: &mpsc::Receiver<()>, ti
     }
 }
 
-impl<F: Fabric> Drop for Punctual<F> {
+impl<F: Fabric> Drop for FlushingSender<F> {
     fn drop(&mut self) {
         drop(self.wake.take());
         if let Some(thread) = self.thread.take() {

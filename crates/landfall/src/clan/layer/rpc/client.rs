@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use super::{BUFFER, Config, FLAG, Flag, buffer_len, fits, get};
+use crate::clan::layer::place::{Place, View};
 use crate::clan::layer::waiting::{Connect, Half, Joint, Side, Waiting, unless_lost};
 use crate::clan::{Access, Error, Fabric, Local, Misbehaviour, Remote, WORD};
 
@@ -95,6 +96,48 @@ impl<F: Fabric> Client<F> {
     }
 }
 
+/// The request of a call, in the memory of the server: write into it, then
+/// [send](Self::send) it. Dropped before that, nothing was called.
+#[derive(Debug)]
+pub struct Call<'a, F: Fabric>(&'a mut Client<F>);
+
+impl<'a, F: Fabric> Call<'a, F> {
+    /// The place of the request, to be written into.
+    pub fn place(&mut self) -> Place<'_, F::Remote> {
+        let Calling { remote, config, .. } = &mut self.0.side;
+        Place::new(remote, BUFFER, u64::from(config.request))
+    }
+
+    /// Calls with the first `len` bytes of it, and gives the reply where it lies: it is there
+    /// until the next call.
+    ///
+    /// # Errors
+    /// Those of [`Client::call`].
+    pub fn send(self, len: usize, deadline: Option<Instant>) -> Result<View<'a, F::Local>, Error> {
+        let Client { side, waiting } = self.0;
+        let most = u64::from(side.config.request).min(u64::from(u32::MAX) - 1);
+        if len as u64 > most {
+            return Err(Error::TooLong { len: len as u64, most });
+        }
+        waiting.until(side, deadline, |side| side.begin_filled(len as u32))?;
+        let flag = waiting.until(side, deadline, Calling::reply_in_place)?;
+        Ok(View::new(&side.local, BUFFER, u64::from(flag.len)))
+    }
+}
+
+impl<F: Fabric> Client<F> {
+    /// The place of the next request, in the memory of the server, once it is free. See
+    /// [`Request::reply_in_place`](super::Request::reply_in_place) for an example.
+    ///
+    /// # Errors
+    /// The deadline is over, or the peer is gone or mad.
+    pub fn loan(&mut self, deadline: Option<Instant>) -> Result<Call<'_, F>, Error> {
+        let Self { side, waiting } = self;
+        waiting.until(side, deadline, Calling::finish_earlier)?;
+        Ok(Call(self))
+    }
+}
+
 impl<F: Fabric> Calling<F> {
     /// Waits for the reply of a call that was given up.
     fn finish_earlier(&mut self) -> Result<Option<()>, Error> {
@@ -108,11 +151,16 @@ impl<F: Fabric> Calling<F> {
     /// never end on a narrow way.
     fn begin(&mut self, request: &[u8], is_filled: &mut bool) -> Result<Option<()>, Error> {
         let len = fits(request, self.config.request)?;
-        let flag = Flag { call: self.call.wrapping_add(1), len };
         if !*is_filled {
             self.remote.write(BUFFER, request)?;
             *is_filled = true;
         }
+        self.begin_filled(len)
+    }
+
+    /// The request is in the buffer.
+    fn begin_filled(&mut self, len: u32) -> Result<Option<()>, Error> {
+        let flag = Flag { call: self.call.wrapping_add(1), len };
         self.remote.store(FLAG, flag.word())?;
         self.call = flag.call;
         self.state = State::Written;
@@ -120,6 +168,14 @@ impl<F: Fabric> Calling<F> {
     }
 
     fn reply(&mut self) -> Result<Option<Vec<u8>>, Error> {
+        match self.reply_in_place()? {
+            Some(flag) => get(&self.local, flag).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// The reply is there, and stays until the next call.
+    fn reply_in_place(&mut self) -> Result<Option<Flag>, Error> {
         if self.state == State::Written {
             match self.remote.commit() {
                 Ok(()) => self.state = State::Called,
@@ -136,9 +192,8 @@ impl<F: Fabric> Calling<F> {
         };
         let Some(flag) = there else { return Ok(None) };
         self.local.store(FLAG, 0)?;
-        let reply = get(&self.local, flag)?;
         self.state = State::Idle;
-        Ok(Some(reply))
+        Ok(Some(flag))
     }
 
     fn look(&self) -> Result<Option<Flag>, Error> {

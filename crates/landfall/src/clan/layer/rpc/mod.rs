@@ -31,7 +31,7 @@ use landfall_transport::Wait;
 
 use crate::clan::{Error, Local, Misbehaviour, WORD};
 
-pub use client::Client;
+pub use client::{Call, Client};
 pub use server::{Request, Server};
 
 /// Where the flag lies, on both sides.

@@ -3,6 +3,8 @@
 use std::time::Instant;
 
 use super::{BUFFER, Config, FLAG, Flag, buffer_len, fits, get};
+use crate::clan::layer::any::{Waitable, readiness};
+use crate::clan::layer::place::{Place, View};
 use crate::clan::layer::waiting::{Connect, Half, Joint, Side, Waiting, unless_lost};
 use crate::clan::{Access, Error, Fabric, Local, Misbehaviour, Remote, WORD};
 
@@ -22,6 +24,8 @@ struct Serving<F: Fabric> {
     call: u32,
     state: State,
     reply: Vec<u8>,
+    /// How long the reply is that is in the client's buffer.
+    reply_len: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,8 +62,8 @@ impl<F: Fabric> Connect<F> for Server<F> {
     fn join(joint: Joint<F>, config: Config) -> Result<Self, Error> {
         let Joint { fabric, local, remote } = joint;
         let wire = fabric.watch(&local, FLAG..FLAG + WORD, Access::Write, Some(&remote))?;
-        let (call, state, reply) = (0, State::Idle, Vec::new());
-        let side = Serving { local, remote, config, call, state, reply };
+        let (call, state, reply, reply_len) = (0, State::Idle, Vec::new(), 0);
+        let side = Serving { local, remote, config, call, state, reply, reply_len };
         Ok(Self { side, waiting: Waiting::new(fabric, config.wait, wire) })
     }
 }
@@ -125,6 +129,49 @@ impl<F: Fabric> Server<F> {
     }
 }
 
+impl<F: Fabric> Server<F> {
+    /// A copy of the next request, to be answered with [`reply_to_kept`](Self::reply_to_kept)
+    /// whenever the answer is there. The next request answers it with nothing.
+    ///
+    /// # Errors
+    /// Those of [`next`](Self::next).
+    pub fn next_to_keep(&mut self, deadline: Option<Instant>) -> Result<Vec<u8>, Error> {
+        let Self { side, waiting } = self;
+        let len = waiting.until(side, deadline, Serving::take)?;
+        get(&side.local, Flag { call: 0, len })
+    }
+
+    /// Answers the request that was kept. The reply has left when this returns. That the client
+    /// is gone is told by the next request: it may have seen the reply, and gone.
+    ///
+    /// # Errors
+    /// No request waits for an answer, or the reply is too long.
+    pub fn reply_to_kept(&mut self, reply: &[u8]) -> Result<(), Error> {
+        let Self { side, waiting } = self;
+        if side.state != State::Taken {
+            return Err(Error::BadConfig("no request waits for an answer"));
+        }
+        fits(reply, side.config.reply)?;
+        side.reply.clear();
+        side.reply.extend_from_slice(reply);
+        side.state = State::Ready;
+        match waiting.until(side, None, |side| side.send().map(Some)) {
+            Err(error) if error.is_gone() => Ok(()),
+            other => other,
+        }
+    }
+}
+
+impl<F: Fabric> Waitable<F> for Server<F> {
+    fn tripwire(&self) -> &F::Tripwire {
+        self.waiting.tripwire()
+    }
+
+    fn is_ready(&mut self) -> Result<bool, Error> {
+        readiness(self.side.is_asked())
+    }
+}
+
 impl<F: Fabric> Serving<F> {
     /// The length of the next request. From here on it is answered, some way or other.
     fn take(&mut self) -> Result<Option<u32>, Error> {
@@ -142,6 +189,18 @@ impl<F: Fabric> Serving<F> {
         self.call = flag.call;
         self.state = State::Taken;
         Ok(Some(flag.len))
+    }
+
+    /// Is a request there? It stays.
+    fn is_asked(&mut self) -> Result<Option<Flag>, Error> {
+        match self.send() {
+            Err(error) if !error.is_gone() => return Err(error),
+            _ => {}
+        }
+        match self.look()? {
+            Some(flag) => Ok(Some(flag)),
+            None => unless_lost(&self.remote, || self.look()),
+        }
     }
 
     fn look(&self) -> Result<Option<Flag>, Error> {
@@ -163,10 +222,11 @@ impl<F: Fabric> Serving<F> {
         }
         if self.state == State::Ready {
             self.remote.write(BUFFER, &self.reply)?;
+            self.reply_len = self.reply.len() as u32;
             self.state = State::Filled;
         }
         if self.state == State::Filled {
-            let flag = Flag { call: self.call, len: self.reply.len() as u32 };
+            let flag = Flag { call: self.call, len: self.reply_len };
             self.remote.store(FLAG, flag.word())?;
             self.state = State::Written;
         }
@@ -197,6 +257,58 @@ impl<F: Fabric> Request<'_, F> {
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
+    }
+
+    /// Its bytes, where they lie.
+    #[must_use]
+    pub const fn view(&self) -> View<'_, F::Local> {
+        View::new(&self.side.local, BUFFER, self.len as u64)
+    }
+
+    /// Replies with what `fill` writes into the memory of the client, where the reply will be
+    /// read: how many bytes it says. The request is there meanwhile.
+    ///
+    /// # Errors
+    /// Those of `fill`, or the reply is too long: then the client gets an empty one.
+    ///
+    /// ```
+    /// # use landfall::clan::Threads;
+    /// # use landfall::clan::layer::rpc::{Client, Config, Server};
+    /// # let (here, there) = Threads::pair()?;
+    /// # let config = Config::new(1024, 1024);
+    /// # let (client, server) = (Client::open(&here, config)?, Server::open(&there, config)?);
+    /// # let (to_server, to_client) = (server.cookie(), client.cookie());
+    /// # let mut client = client.connect(&to_server)?;
+    /// # let mut server = server.connect(&to_client)?;
+    /// let serving = std::thread::spawn(move || {
+    ///     let request = server.next(None)?;
+    ///     request.reply_in_place(|request, reply| {
+    ///         let [a, b] = request.get::<[u64; 2]>(0)?;
+    ///         reply.put(0, &(a + b)).map(|()| 8)
+    ///     })
+    /// });
+    /// let mut call = client.loan(None)?;
+    /// call.place().put(0, &[40u64, 2])?;
+    /// let sum = call.send(16, None)?;
+    /// assert_eq!(sum.get::<u64>(0)?, 42);
+    /// serving.join().unwrap()?;
+    /// # Ok::<(), landfall::clan::Error>(())
+    /// ```
+    pub fn reply_in_place(
+        self,
+        fill: impl FnOnce(View<'_, F::Local>, &mut Place<'_, F::Remote>) -> Result<usize, Error>,
+    ) -> Result<(), Error> {
+        let Serving { local, remote, config, .. } = &mut *self.side;
+        let request = View::new(local, BUFFER, u64::from(self.len));
+        let mut reply = Place::new(remote, BUFFER, u64::from(config.reply));
+        let len = fill(request, &mut reply)? as u64;
+        let most = u64::from(config.reply).min(u64::from(u32::MAX) - 1);
+        if len > most {
+            return Err(Error::TooLong { len, most });
+        }
+        self.side.reply_len = len as u32;
+        self.side.state = State::Filled;
+        Ok(())
     }
 
     /// Copies bytes of it out, from `at` on.

@@ -25,6 +25,7 @@
 
 #[cfg(feature = "tokio")]
 mod asynchronous;
+mod in_place;
 mod reader;
 mod writer;
 
@@ -38,6 +39,7 @@ use super::ring;
 use crate::clan::layer::Half;
 use crate::clan::{Cookie, Error, Fabric, WORD};
 
+pub use in_place::{Chunk, Gap};
 pub use reader::Reader;
 pub(super) use reader::copy_ring;
 pub use writer::Writer;

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::Config;
 use super::writer::after;
+use crate::clan::layer::any::{Waitable, readiness};
 use crate::clan::layer::ring::{self, Consumer};
 use crate::clan::layer::waiting::{Connect, Half, Joint};
 use crate::clan::layer::waiting::{Side, Waiting};
@@ -52,6 +53,18 @@ impl<F: Fabric> Reader<F> {
     /// Those of [`Fabric::expose`], or the configuration makes no sense.
     pub fn open(fabric: &F, config: Config) -> Result<Half<F, Self>, Error> {
         Half::open(fabric, config)
+    }
+
+    pub(super) const fn parts(&mut self) -> (&mut Consumer<F>, &Waiting<F>, u64) {
+        (&mut self.side, &self.waiting, self.capacity)
+    }
+
+    pub(super) const fn side(&self) -> &Consumer<F> {
+        &self.side
+    }
+
+    pub(super) const fn side_mut(&mut self) -> &mut Consumer<F> {
+        &mut self.side
     }
 
     /// How long [`io::Read`] waits for bytes; for ever by default.
@@ -163,6 +176,16 @@ impl<F: Fabric> io::Read for Reader<F> {
             Err(Error::Closed) => Ok(0),
             Err(error) => Err(error.into()),
         }
+    }
+}
+
+impl<F: Fabric> Waitable<F> for Reader<F> {
+    fn tripwire(&self) -> &F::Tripwire {
+        self.waiting.tripwire()
+    }
+
+    fn is_ready(&mut self) -> Result<bool, Error> {
+        readiness(self.side.filled(1))
     }
 }
 

@@ -5,6 +5,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use super::Config;
+use crate::clan::layer::any::{Waitable, readiness};
 use crate::clan::layer::ring::{self, Producer};
 use crate::clan::layer::waiting::{Connect, Half, Joint};
 use crate::clan::layer::waiting::{Side, Waiting};
@@ -50,6 +51,14 @@ impl<F: Fabric> Writer<F> {
     /// Those of [`Fabric::expose`], or the configuration makes no sense.
     pub fn open(fabric: &F, config: Config) -> Result<Half<F, Self>, Error> {
         Half::open(fabric, config)
+    }
+
+    pub(super) const fn parts(&mut self) -> (&mut Producer<F>, &Waiting<F>, u64) {
+        (&mut self.side, &self.waiting, self.capacity)
+    }
+
+    pub(super) const fn side_mut(&mut self) -> &mut Producer<F> {
+        &mut self.side
     }
 
     /// How long [`io::Write`] waits for room; for ever by default.
@@ -215,6 +224,16 @@ pub(super) fn broken(error: Error) -> io::Error {
     match error {
         Error::Closed => io::Error::new(io::ErrorKind::BrokenPipe, error),
         other => other.into(),
+    }
+}
+
+impl<F: Fabric> Waitable<F> for Writer<F> {
+    fn tripwire(&self) -> &F::Tripwire {
+        self.waiting.tripwire()
+    }
+
+    fn is_ready(&mut self) -> Result<bool, Error> {
+        readiness(self.side.room(1))
     }
 }
 

@@ -3,12 +3,12 @@
 //!
 //! | file | what happens there |
 //! | --- | --- |
-//! | `news` | what the engine tells, and whom it concerns |
+//! | `updates` | what the engine tells, and whom it concerns |
 //!
-//! What belongs to one kind of handle is with the handle: `tripwire`, `crowd`
+//! What belongs to one kind of handle is with the handle: `tripwire`, `back_pressure`
 //! (writes), `dma`, `endpoint`.
 
-mod news;
+mod updates;
 
 use std::future::Future;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use landfall_placement::{Duration, Instant, PathId, Peer};
 use landfall_transport::driver::Interest;
 use landfall_transport::wait::until_ready;
 
-use super::crowd::{Cause, WindowState, WriteRecord};
+use super::back_pressure::{Cause, WindowState, WriteRecord};
 use super::dma::ChainRecord;
 use super::endpoint::Record as EndpointRecord;
 use super::events::{Answer, Outlet, Registration};
@@ -41,14 +41,14 @@ pub(crate) type Paths = runtime::Paths<Nic>;
 /// What is done when the lock is no longer held: wakers may run anything, and
 /// memory takes time to go.
 #[derive(Debug, Default)]
-pub(crate) struct After {
+pub(crate) struct DeferredWork {
     pub(crate) wake: Vec<Waker>,
     pub(crate) forget: Vec<Waker>,
     pub(crate) free: Vec<Source>,
     pub(crate) unlend: Vec<Arc<Lent>>,
 }
 
-impl Aftermath for After {
+impl Aftermath for DeferredWork {
     fn run(self) {
         self.wake.into_iter().for_each(Waker::wake);
     }
@@ -64,7 +64,7 @@ pub(crate) enum Submission {
     CloseLink(LinkId),
 }
 
-/// See the module.
+/// What the node's lock guards: engine, paths, memory, and who waits for what.
 #[derive(Debug)]
 pub(crate) struct Core {
     pub(crate) engine: Nic,
@@ -95,7 +95,7 @@ pub(crate) struct Core {
     pub(crate) busy: Vec<EndpointId>,
     /// Who waits for any link to come up.
     pub(crate) arrivals: Vec<Waker>,
-    pub(crate) after: After,
+    pub(crate) after: DeferredWork,
     /// Of a node that closes: when all that was written has arrived.
     pub(crate) parting: Vec<BarrierId>,
 }
@@ -123,7 +123,7 @@ impl Core {
             has_answers: false,
             busy: Vec::new(),
             arrivals: Vec::new(),
-            after: After::default(),
+            after: DeferredWork::default(),
             parting: Vec::new(),
         }
     }
@@ -170,7 +170,7 @@ impl Core {
 
 impl Protocol for Core {
     type Engine = Nic;
-    type Aftermath = After;
+    type Aftermath = DeferredWork;
     type Submission = Submission;
     type Remains = Vec<(Outlet, Registration)>;
 
@@ -215,7 +215,7 @@ impl Protocol for Core {
         moved | heard
     }
 
-    fn take_aftermath(&mut self) -> After {
+    fn take_aftermath(&mut self) -> DeferredWork {
         std::mem::take(&mut self.after)
     }
 
@@ -268,7 +268,7 @@ macro_rules! names {
 
 names!(BarrierId, DmaId, EndpointId, LinkId, OperationId, ReadId, TripwireId, WindowId, WriteId);
 
-/// See the module. It is as long as the largest slot that was used, and slots are
+/// A table by slot of the engine's names. It is as long as the largest slot that was used, and slots are
 /// bounded by the engine's configuration.
 #[derive(Debug)]
 pub(crate) struct Names<N, T>(Vec<Option<(N, T)>>);

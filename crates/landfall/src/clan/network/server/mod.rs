@@ -75,7 +75,7 @@ pub struct ServerStats {
     pub ended: u64,
 }
 
-/// See the module. `F` answers a request: it gets its bytes, and an empty buffer
+/// An event-driven server. `F` answers a request: it gets its bytes, and an empty buffer
 /// for the reply.
 pub struct Server<F> {
     node: Node,

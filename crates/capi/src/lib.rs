@@ -1,0 +1,152 @@
+#![doc = include_str!("../README.md")]
+
+pub mod calls;
+pub mod error;
+pub mod publications;
+pub mod queues;
+
+use std::ffi::{CStr, c_char};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use landfall::clan::Error;
+use landfall::clan::shared::{Found, Offer, Shared, SharedConfig, Visitor};
+
+use error::{Failure, pointer};
+
+/// The version of what `landfall.h` declares.
+#[unsafe(no_mangle)]
+pub extern "C" fn lf_abi() -> u32 {
+    1
+}
+
+/// A node: see `landfall.h`.
+#[derive(Debug)]
+pub struct Node(Shared);
+
+/// A name that is offered: see `landfall.h`.
+#[derive(Debug)]
+pub struct NamedOffer(Offer);
+
+/// What a C program gave is there, or the call is refused.
+///
+/// # Safety
+/// It is null, or points to a handle of this type that was opened, was not closed, and that no
+/// other thread uses.
+unsafe fn handle<'a, T>(pointer: *mut T) -> Result<&'a mut T, Failure> {
+    // SAFETY: the caller's promise is what the header asks of C.
+    unsafe { pointer.as_mut() }.ok_or(Failure::Invalid("a handle is NULL"))
+}
+
+/// # Safety
+/// It is null, or a text that ends with a zero byte and does not change meanwhile.
+unsafe fn text<'a>(pointer: *const c_char) -> Result<&'a str, Failure> {
+    if pointer.is_null() {
+        return Err(Failure::Invalid("a text is NULL"));
+    }
+    // SAFETY: not null, and the rest is the caller's promise.
+    let text = unsafe { CStr::from_ptr(pointer) };
+    text.to_str().map_err(|_| Failure::Invalid("a text is not UTF-8"))
+}
+
+/// # Safety
+/// It is null with no bytes, or points to so many that do not change meanwhile.
+unsafe fn bytes<'a>(pointer: *const u8, len: usize) -> Result<&'a [u8], Failure> {
+    match (pointer.is_null(), len) {
+        (_, 0) => Ok(&[]),
+        (true, _) => Err(Failure::Invalid("bytes are NULL")),
+        // SAFETY: not null, and the rest is the caller's promise.
+        (false, len) => Ok(unsafe { std::slice::from_raw_parts(pointer, len) }),
+    }
+}
+
+/// Copies to where a C program said, if it fits.
+///
+/// # Safety
+/// It is null with no room, or points to so many bytes that nobody else uses meanwhile.
+unsafe fn give(found: &[u8], into: *mut u8, room: usize) -> Result<i64, Failure> {
+    if found.len() > room {
+        return Err(Failure::Clan(Error::TooLong { len: found.len() as u64, most: room as u64 }));
+    }
+    if !found.is_empty() {
+        if into.is_null() {
+            return Err(Failure::Invalid("bytes are NULL"));
+        }
+        // SAFETY: there is room, as was checked, at an address that is the caller's promise.
+        unsafe { into.copy_from_nonoverlapping(found.as_ptr(), found.len()) };
+    }
+    Ok(found.len() as i64)
+}
+
+/// Closes a handle. Null is none.
+///
+/// # Safety
+/// It is null, or was opened, was not closed, and is not used any more.
+unsafe fn close<T>(pointer: *mut T) {
+    if !pointer.is_null() {
+        // SAFETY: it came from a box, and the rest is the caller's promise.
+        drop(unsafe { Box::from_raw(pointer) });
+    }
+}
+
+/// The end of a timeout in milliseconds; negative: none.
+fn deadline(timeout: i64) -> Option<Instant> {
+    let timeout = u64::try_from(timeout).ok()?;
+    Instant::now().checked_add(Duration::from_millis(timeout))
+}
+
+/// The next who has found a name.
+fn visitor(offer: &NamedOffer, until: Option<Instant>) -> Result<Visitor, Failure> {
+    Ok(offer.0.accept(until)?)
+}
+
+/// Who offers a name.
+fn find(node: &Node, name: &str, until: Option<Instant>) -> Result<Found, Failure> {
+    Ok(node.0.find(name, until)?)
+}
+
+/// See `landfall.h`.
+///
+/// # Safety
+/// What the header asks for.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn lf_node_open(folder: *const c_char) -> *mut Node {
+    pointer(|| {
+        // SAFETY: the caller's promise.
+        let folder = unsafe { text(folder) }?;
+        Ok(Node(Shared::open(SharedConfig::new(Path::new(folder)))?))
+    })
+}
+
+/// See `landfall.h`.
+///
+/// # Safety
+/// What the header asks for.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn lf_node_close(node: *mut Node) {
+    // SAFETY: the caller's promise.
+    unsafe { close(node) }
+}
+
+/// See `landfall.h`.
+///
+/// # Safety
+/// What the header asks for.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn lf_offer_open(node: *mut Node, name: *const c_char) -> *mut NamedOffer {
+    pointer(|| {
+        // SAFETY: the caller's promise.
+        let (node, name) = unsafe { (handle(node)?, text(name)?) };
+        Ok(NamedOffer(node.0.offer(name)?))
+    })
+}
+
+/// See `landfall.h`.
+///
+/// # Safety
+/// What the header asks for.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn lf_offer_close(offer: *mut NamedOffer) {
+    // SAFETY: the caller's promise.
+    unsafe { close(offer) }
+}

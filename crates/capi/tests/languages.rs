@@ -1,0 +1,369 @@
+//! Programs in Rust, C and Python exchange elements, publications and calls, each pair of
+//! languages in both roles.
+//!
+//! The C program is compiled here with the system's compiler against `landfall.h` and the
+//! library that cargo built; the Python program runs with the module of this crate. What a
+//! machine lacks (a compiler, Python) is skipped, and the skip says so.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use landfall::clan::Error;
+use landfall::clan::layer::{publish, queue, rpc, typed};
+use landfall::clan::shared::{Shared, SharedConfig};
+use landfall_testkit::TemporaryFolder;
+
+const COUNT: u32 = 1000;
+const QUOTE: &str = "{price:f64@0,size:u32@8,venue:[u8;4]@12}16";
+
+fn patience() -> Option<Instant> {
+    Some(Instant::now() + Duration::from_secs(60))
+}
+
+fn here() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Where cargo put the library: beside the folder of this test.
+fn library_folder() -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    test.ancestors()
+        .skip(1)
+        .take(2)
+        .find(|folder| folder.join("liblandfall_c.so").exists())
+        .expect("cargo builds the library with this test")
+        .to_owned()
+}
+
+/// The C program, compiled once; none where there is no compiler.
+fn c_program() -> Option<&'static Path> {
+    static BUILT: OnceLock<Option<(TemporaryFolder, PathBuf)>> = OnceLock::new();
+    let built = BUILT.get_or_init(|| {
+        let folder = TemporaryFolder::new("c-program");
+        let program = folder.path().join("exchange");
+        let mut compiler = Command::new("cc");
+        compiler.args(["-std=c99", "-Wall", "-Wextra", "-Werror", "-O1", "-o"]).arg(&program);
+        compiler.arg(here().join("examples/exchange.c"));
+        compiler.arg("-I").arg(here().join("include"));
+        compiler.arg("-L").arg(library_folder()).arg("-llandfall_c");
+        match compiler.status() {
+            Ok(status) => assert!(status.success(), "the C program does not compile"),
+            Err(error) => {
+                println!("skipped: no C compiler: {error}");
+                return None;
+            }
+        }
+        Some((folder, program))
+    });
+    built.as_ref().map(|(_, program)| &**program)
+}
+
+fn has_python() -> bool {
+    let there = Command::new("python3").arg("--version").stdout(Stdio::null()).status().is_ok();
+    if !there {
+        println!("skipped: no python3");
+    }
+    there
+}
+
+/// A program in another language, which does not outlive its test.
+struct Other(Child);
+
+impl Other {
+    fn ended_well(&mut self) {
+        let deadline = patience();
+        loop {
+            if let Some(status) = self.0.try_wait().unwrap() {
+                assert!(status.success(), "{status}");
+                return;
+            }
+            assert!(Some(Instant::now()) < deadline, "it does not end");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+impl Drop for Other {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A language, as far as this test knows it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Language {
+    C,
+    Python,
+    Rust,
+}
+
+/// Starts the part of a program; none where the machine lacks the language.
+fn start(language: Language, folder: &Path, what: &str) -> Option<Box<dyn FnOnce()>> {
+    let mut command = match language {
+        Language::Rust => {
+            let (folder, what) = (folder.to_owned(), what.to_owned());
+            let thread = std::thread::spawn(move || in_rust(&folder, &what));
+            return Some(Box::new(move || thread.join().unwrap()));
+        }
+        Language::C => Command::new(c_program()?),
+        Language::Python if has_python() => {
+            let mut command = Command::new("python3");
+            command.arg("-B").arg(here().join("examples/exchange.py"));
+            command.env("PYTHONPATH", here().join("python"));
+            command
+        }
+        Language::Python => return None,
+    };
+    command.arg(folder).arg(what);
+    command.env("LD_LIBRARY_PATH", library_folder());
+    command.env("LANDFALL_LIBRARY", library_folder().join("liblandfall_c.so"));
+    let mut other = Other(command.spawn().unwrap());
+    Some(Box::new(move || other.ended_well()))
+}
+
+/// What the programs in the other languages do, in Rust.
+fn in_rust(folder: &Path, what: &str) {
+    let node = Shared::open(SharedConfig::new(folder)).unwrap();
+    match what {
+        "send" => send(&node),
+        "receive" => receive(&node),
+        "receive-others" => {
+            let config = queue::Config::new(16, 16).layout(typed::fingerprint_of("others"));
+            let half = queue::Receiver::open(&node, config).unwrap();
+            let found = node.find("quotes", patience()).unwrap();
+            let mut receiver = found.join(half, patience()).unwrap();
+            let got = receiver.get(&mut [0; 16], patience());
+            assert!(matches!(got, Err(Error::OtherLayout { .. })), "{got:?}");
+        }
+        "publish" => publish_news(&node),
+        "subscribe" => subscribe(&node),
+        "serve" => serve(&node),
+        "call" => call(&node),
+        other => panic!("{other} is nothing"),
+    }
+}
+
+fn quotes() -> queue::Config {
+    queue::Config::new(16, 16).singly().layout(typed::fingerprint_of(QUOTE))
+}
+
+fn send(node: &Shared) {
+    let offer = node.offer("quotes").unwrap();
+    let half = queue::Sender::open(node, quotes()).unwrap();
+    let mut sender = offer.accept(patience()).unwrap().join(half).unwrap();
+    for number in 0..COUNT {
+        let mut loan = sender.loan(patience()).unwrap();
+        loan.write(0, &(f64::from(number) / 2.0).to_le_bytes()).unwrap();
+        loan.write(8, &number.to_le_bytes()).unwrap();
+        loan.write(12, b"XETR").unwrap();
+        if loan.publish().is_err() {
+            break;
+        }
+    }
+    sender.drain(patience()).unwrap();
+}
+
+fn receive(node: &Shared) {
+    let half = queue::Receiver::open(node, quotes()).unwrap();
+    let found = node.find("quotes", patience()).unwrap();
+    let mut receiver = found.join(half, patience()).unwrap();
+    for number in 0..COUNT {
+        let mut quote = [0; 16];
+        receiver.get(&mut quote, patience()).unwrap();
+        assert_eq!(quote[..8], (f64::from(number) / 2.0).to_le_bytes());
+        assert_eq!(quote[8..12], number.to_le_bytes());
+        assert_eq!(quote[12..], *b"XETR");
+    }
+    assert!(matches!(receiver.get(&mut [0; 16], patience()), Err(Error::Closed)));
+}
+
+fn publish_news(node: &Shared) {
+    let offer = node.offer("news").unwrap();
+    let mut publisher = publish::Publisher::open(node, publish::Config::new(64, 256)).unwrap();
+    offer.accept(patience()).unwrap().subscribe(&mut publisher).unwrap();
+    for number in 0..100 {
+        let told = publisher.publish(format!("news {number}").as_bytes()).unwrap();
+        assert_eq!(told.sent, 1);
+    }
+    // Until the reader has gone, what it reads is there.
+    let gone = node.offer("news are read").unwrap();
+    let half = rpc::Server::open(node, rpc::Config::new(8, 8)).unwrap();
+    let mut server = gone.accept(patience()).unwrap().join(half).unwrap();
+    assert!(server.next_to_keep(patience()).unwrap().is_empty());
+    server.reply_to_kept(&[]).unwrap();
+}
+
+fn subscribe(node: &Shared) {
+    let half = publish::Subscriber::open(node, publish::Config::new(64, 256)).unwrap();
+    let found = node.find("news", patience()).unwrap();
+    let mut subscriber = found.join(half, patience()).unwrap();
+    for number in 0..100 {
+        let news = subscriber.next(patience()).unwrap();
+        assert_eq!((news.bytes, news.missed), (format!("news {number}").into_bytes(), 0));
+    }
+    let half = rpc::Client::open(node, rpc::Config::new(8, 8)).unwrap();
+    let found = node.find("news are read", patience()).unwrap();
+    let mut client = found.join(half, patience()).unwrap();
+    assert!(client.call(&[], patience()).unwrap().is_empty());
+}
+
+fn serve(node: &Shared) {
+    let offer = node.offer("sums").unwrap();
+    let half = rpc::Server::open(node, rpc::Config::new(64, 64)).unwrap();
+    let mut server = offer.accept(patience()).unwrap().join(half).unwrap();
+    loop {
+        let served = server.serve_one(patience(), |request, reply| {
+            let numbers = request.as_chunks::<8>().0.iter().map(|bytes| u64::from_le_bytes(*bytes));
+            reply.extend(numbers.sum::<u64>().to_le_bytes());
+        });
+        match served {
+            Ok(()) => {}
+            Err(error) if error.is_gone() => return,
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+fn call(node: &Shared) {
+    let half = rpc::Client::open(node, rpc::Config::new(64, 64)).unwrap();
+    let mut client = node.find("sums", patience()).unwrap().join(half, patience()).unwrap();
+    for number in 0..100u64 {
+        let request = [number, 2 * number, 7].map(u64::to_le_bytes).concat();
+        let sum = client.call(&request, patience()).unwrap();
+        assert_eq!(sum, (3 * number + 7).to_le_bytes());
+    }
+}
+
+/// Every pair of languages, of which one at least is another than Rust.
+fn each_pair(offers: &str, finds: &str) {
+    const ALL: [Language; 3] = [Language::C, Language::Python, Language::Rust];
+    for (one, two) in ALL.into_iter().flat_map(|one| ALL.map(|two| (one, two))) {
+        if (one, two) == (Language::Rust, Language::Rust) {
+            continue;
+        }
+        println!("{one:?} {offers}, {two:?} {finds}");
+        let folder = TemporaryFolder::new("languages");
+        let Some(offering) = start(one, folder.path(), offers) else { continue };
+        let Some(finding) = start(two, folder.path(), finds) else { continue };
+        finding();
+        offering();
+    }
+}
+
+#[test]
+fn queues_between_languages_carry_every_element() {
+    each_pair("send", "receive");
+}
+
+#[test]
+fn publications_between_languages_reach_their_readers() {
+    each_pair("publish", "subscribe");
+}
+
+#[test]
+fn calls_between_languages_are_answered() {
+    each_pair("serve", "call");
+}
+
+/// Who takes elements for something else is told so, and so is who sends them.
+#[test]
+fn another_layout_is_noticed_in_every_language() {
+    for (one, two) in [
+        (Language::C, Language::Python),
+        (Language::Python, Language::Rust),
+        (Language::Rust, Language::C),
+    ] {
+        let folder = TemporaryFolder::new("languages");
+        let node = Shared::open(SharedConfig::new(folder.path())).unwrap();
+        let offering = match one {
+            // It ends with an error, as it should.
+            Language::Rust => {
+                let offer = node.offer("quotes").unwrap();
+                let half = queue::Sender::open(&node, quotes()).unwrap();
+                let node = node.clone();
+                std::thread::spawn(move || {
+                    let mut sender = offer.accept(patience()).unwrap().join(half).unwrap();
+                    let deadline = patience();
+                    loop {
+                        match sender.try_put(&[0; 16]) {
+                            Err(Error::OtherLayout { .. } | Error::Closed) => break,
+                            Err(error) if error.is_gone() => break,
+                            _ => assert!(Some(Instant::now()) < deadline),
+                        }
+                    }
+                    drop(node);
+                })
+            }
+            other => {
+                let Some(mut command) = offering_command(other, folder.path()) else { continue };
+                std::thread::spawn(move || {
+                    assert!(!command.status().unwrap().success(), "the sender is told too");
+                })
+            }
+        };
+        let Some(finding) = start(two, folder.path(), "receive-others") else { continue };
+        finding();
+        offering.join().unwrap();
+    }
+}
+
+fn offering_command(language: Language, folder: &Path) -> Option<Command> {
+    let mut command = match language {
+        Language::C => Command::new(c_program()?),
+        _ if has_python() => {
+            let mut command = Command::new("python3");
+            command.arg("-B").arg(here().join("examples/exchange.py"));
+            command.env("PYTHONPATH", here().join("python"));
+            command
+        }
+        _ => return None,
+    };
+    command.arg(folder).arg("send").stderr(Stdio::null());
+    command.env("LD_LIBRARY_PATH", library_folder());
+    command.env("LANDFALL_LIBRARY", library_folder().join("liblandfall_c.so"));
+    Some(command)
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_in_every_language() {
+    for language in [Language::C, Language::Python] {
+        let folder = TemporaryFolder::new("languages");
+        if let Some(other) = start(language, folder.path(), "mistakes") {
+            other();
+        }
+    }
+}
+
+/// What the header declares is what the library has, and the other way round.
+#[test]
+fn the_header_and_the_library_agree() {
+    let header = std::fs::read_to_string(here().join("include/landfall.h")).unwrap();
+    let mut declared: Vec<_> = names(&header, "(").collect();
+    let mut defined: Vec<String> = Vec::new();
+    for file in std::fs::read_dir(here().join("src")).unwrap() {
+        let source = std::fs::read_to_string(file.unwrap().path()).unwrap();
+        defined.extend(source.lines().filter(|line| line.contains("extern \"C\" fn lf_")).map(
+            |line| {
+                let name = line.split("fn ").nth(1).unwrap();
+                name.split('(').next().unwrap().to_owned()
+            },
+        ));
+    }
+    declared.sort();
+    declared.dedup();
+    defined.sort();
+    assert_eq!(declared, defined);
+}
+
+/// The functions that are declared.
+fn names<'a>(header: &'a str, open: &'a str) -> impl Iterator<Item = String> + 'a {
+    let code = header.lines().filter(|line| !line.starts_with([' ', '/']));
+    code.filter_map(move |line| {
+        let (before, _) = line.split_once(open)?;
+        let name = before.rsplit([' ', '*']).next()?;
+        name.starts_with("lf_").then(|| name.to_owned())
+    })
+}

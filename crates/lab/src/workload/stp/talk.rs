@@ -1,0 +1,97 @@
+//! Transfers there and back, one at a time.
+
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+use landfall::stp::blocking::{Endpoint, Listener};
+use landfall::stp::{Error, Memory, Peer};
+use landfall_testbed::cpu::{CpuMeter, TaskUse};
+use landfall_testbed::rivals::{Amount, Plan};
+use landfall_testbed::{RttHistogram, Sample};
+
+use super::super::halves::{self, Answered, Asked};
+use super::{Run, Setup, WARM_UP, connect, copied};
+
+/// Transfers of this length, each of which the other side answers with another.
+pub(crate) fn transfers(plan: &Plan, setup: &Setup<'_>, len: usize) -> Result<Sample> {
+    let run = Run { plan, setup };
+    let (asked, answered) = run.both_sides(
+        |endpoint, to, _| ask(&run, len, endpoint, to),
+        |endpoint, listener, _| answer(&run, len, endpoint, listener),
+    )?;
+    Ok(halves::of_talk(len, &asked, &answered))
+}
+
+fn ask(run: &Run<'_>, len: usize, endpoint: &Endpoint, to: Peer) -> Result<Asked> {
+    let Amount::Time(time) = run.plan.amount else { bail!("round trips are measured for a time") };
+    let connection = connect(endpoint, to, run.plan.limit)?;
+    let (mut out, mut back) = (Memory::zeroed(len), Memory::zeroed(len));
+    let (mut round_trips, meter) = (RttHistogram::new(), CpuMeter::start()?);
+    let (mut started, mut round) = (Instant::now(), 0);
+    loop {
+        let asked = Instant::now();
+        if round == WARM_UP {
+            started = asked;
+        }
+        if round > WARM_UP && asked - started >= time {
+            break;
+        }
+        let answer = connection.receive(back).start();
+        let sent = connection.send(out).start();
+        back = answer.wait()?.into_memory();
+        if round >= WARM_UP {
+            round_trips.record(asked.elapsed());
+        }
+        out = sent.wait()?.memory.context("the memory comes back")?;
+        round += 1;
+    }
+    let (seconds, used) = (started.elapsed().as_secs_f64(), meter.stop()?);
+    let copied = copied(&endpoint.stats());
+    connection.close()?;
+    Ok(Asked { rounds: round - WARM_UP, seconds, round_trips, used, copied })
+}
+
+/// Answers until the other side has gone. The next place is there before the answer leaves.
+fn answer(run: &Run<'_>, len: usize, endpoint: &Endpoint, listener: &Listener) -> Result<Answered> {
+    let connection = listener.accept_within(run.plan.limit)?.context("nobody calls")?;
+    let mut posted = connection.receive(Memory::zeroed(len)).start();
+    let (mut next, mut out) = (Memory::zeroed(len), Memory::zeroed(len));
+    let before = TaskUse::of_this_thread()?;
+    loop {
+        let message = match posted.wait().map_err(Error::from) {
+            Ok(message) => message,
+            Err(Error::Closed { .. }) => break,
+            Err(error) => return Err(error.into()),
+        };
+        posted = connection.receive(next).start();
+        let sent = connection.send(out).start();
+        next = message.into_memory();
+        out = match sent.wait().map_err(Error::from) {
+            Ok(sent) => sent.memory.context("the memory comes back")?,
+            Err(Error::Closed { .. }) => break,
+            Err(error) => return Err(error.into()),
+        };
+    }
+    let cpu = TaskUse::of_this_thread()? - before;
+    Ok(Answered { cpu, copied: copied(&endpoint.stats()) })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use landfall_testbed::rivals::Endpoints;
+
+    use super::super::Below;
+    use super::*;
+
+    #[test]
+    fn transfers_go_there_and_back() {
+        let time = Amount::Time(Duration::from_millis(20));
+        let plan = Plan::new(Endpoints::loopback().unwrap(), time);
+        for below in [Below::SameHost, Below::Udp] {
+            let sample = transfers(&plan, &Setup::over(below), 64).unwrap();
+            assert!(sample.messages > 0 && sample.rtt.is_some());
+        }
+    }
+}

@@ -1,0 +1,245 @@
+//! What the node tells the handle of a window: how far its writes have come, and
+//! when there is room again.
+
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering, fence};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Waker};
+
+use clan_dsm::{Ended, LinkId, Reason, WindowId};
+use landfall_placement::Instant;
+
+use super::core::Core;
+use super::neighbour::Neighbour;
+use super::window::Source;
+use crate::clan::Error;
+use crate::runtime::locked;
+
+/// Why there was no room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cause {
+    /// The write buffer of the link is full.
+    Buffer,
+    /// As many writes from memory are under way as may be.
+    Writes,
+    /// The window's own memory for long writes is full.
+    Staging,
+    /// As many reads or word operations are under way as may be.
+    Answers,
+}
+
+/// Progress and back-pressure of a window, shared by the node and the window's handle.
+#[derive(Debug)]
+pub(crate) struct WindowState {
+    neighbour: Arc<Neighbour>,
+    /// The code of the reason why the other side refused a write; 0: it did not.
+    refused: AtomicU8,
+    is_crowded: AtomicBool,
+    /// DMA requests that are done, in their order.
+    done: AtomicU64,
+    /// Bytes of the staging memory that are free again, in their order.
+    pub(super) unstaged: AtomicU64,
+    /// Of the window's changes, so many are in place for certain.
+    delivered: AtomicU64,
+    /// The engine was asked when they all are.
+    is_asked: AtomicBool,
+    waker: Mutex<Option<Waker>>,
+}
+
+impl WindowState {
+    pub(crate) fn new(neighbour: Arc<Neighbour>) -> Self {
+        Self {
+            neighbour,
+            refused: AtomicU8::new(0),
+            is_crowded: AtomicBool::new(false),
+            done: AtomicU64::new(0),
+            unstaged: AtomicU64::new(0),
+            delivered: AtomicU64::new(0),
+            is_asked: AtomicBool::new(false),
+            waker: Mutex::default(),
+        }
+    }
+
+    /// # Errors
+    /// The other side refused a write.
+    #[inline]
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        match self.refused.load(Ordering::Acquire) {
+            0 => Ok(()),
+            code => Err(match Reason::from_code(code) {
+                Some(Reason::BadKey) | None => Error::StaleCookie,
+                Some(Reason::Forbidden) => Error::Forbidden,
+                Some(reason) => Error::Refused(reason),
+            }),
+        }
+    }
+
+    pub(crate) fn is_crowded(&self) -> bool {
+        self.is_crowded.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn done(&self) -> u64 {
+        self.done.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn delivered(&self) -> u64 {
+        self.delivered.load(Ordering::SeqCst)
+    }
+
+    /// Is it this caller's to ask the engine? One question is under way at a time.
+    pub(crate) fn begin_barrier(&self) -> bool {
+        !self.is_asked.swap(true, Ordering::SeqCst)
+    }
+
+    /// The task to wake when anything changes. It looks once more after this.
+    pub(crate) fn register(&self, context: &Context<'_>) {
+        let before = locked(&self.waker).replace(context.waker().clone());
+        drop(before);
+        fence(Ordering::SeqCst);
+    }
+
+    pub(crate) fn take_waker(&self) -> Option<Waker> {
+        fence(Ordering::SeqCst);
+        locked(&self.waker).take()
+    }
+
+    pub(crate) fn is_about(&self, neighbour: &Arc<Neighbour>) -> bool {
+        Arc::ptr_eq(&self.neighbour, neighbour)
+    }
+
+    /// The other side refused a write. The first reason counts.
+    pub(crate) fn refuse(&self, reason: Reason) {
+        let code = reason as u8;
+        let _ = self.refused.compare_exchange(0, code, Ordering::SeqCst, Ordering::SeqCst);
+    }
+}
+
+/// A write from memory that is under way.
+#[derive(Debug)]
+pub(crate) struct WriteRecord {
+    source: Source,
+    state: Arc<WindowState>,
+}
+
+impl WriteRecord {
+    pub(crate) fn new(source: Source, state: &Arc<WindowState>) -> Self {
+        Self { source, state: Arc::clone(state) }
+    }
+}
+
+impl Core {
+    /// A window found no room; it is told when there is some.
+    pub(crate) fn crowd(&mut self, id: WindowId, state: &Arc<WindowState>, cause: Cause) {
+        if !state.is_crowded.swap(true, Ordering::SeqCst) {
+            self.crowded.push((id, cause));
+        }
+    }
+
+    /// Begins a write from memory, which the record holds until it is done.
+    pub(crate) fn write_from(
+        &mut self,
+        now: Instant,
+        id: WindowId,
+        offset: u64,
+        source: Source,
+        state: &Arc<WindowState>,
+    ) -> Result<(), clan_dsm::Error> {
+        let area = source.whole_area();
+        match self.engine.write_from(now, id, offset, area) {
+            Ok(write) => {
+                self.writes.insert(write, WriteRecord::new(source, state));
+                Ok(())
+            }
+            Err(error) => {
+                if error == clan_dsm::Error::Busy {
+                    self.crowd(id, state, Cause::Writes);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// It is in place at the other side, or never will be.
+    pub(super) fn written(&mut self, record: WriteRecord, result: Result<(), Ended>) {
+        let WriteRecord { source, state } = record;
+        if let Err(Ended::There(reason)) = result {
+            state.refuse(reason);
+        }
+        match source.staged() {
+            Some(bytes) => {
+                state.unstaged.fetch_add(bytes, Ordering::SeqCst);
+            }
+            None if source.is_dma() => {
+                state.done.fetch_add(1, Ordering::SeqCst);
+            }
+            None => {}
+        }
+        self.after.wake.extend(state.take_waker());
+        self.after.free.push(source);
+        self.has_answers = true;
+    }
+
+    /// When is all that was written so far in place? False: there was no room to ask.
+    pub(crate) fn barrier(
+        &mut self,
+        now: Instant,
+        link: LinkId,
+        state: &Arc<WindowState>,
+        changes: u64,
+    ) -> bool {
+        match self.engine.barrier(now, link) {
+            Ok(id) => {
+                self.barriers.insert(id, (Arc::clone(state), changes));
+                true
+            }
+            // Asked again by whoever waits, once something has moved.
+            Err(_) => {
+                state.is_asked.store(false, Ordering::SeqCst);
+                if !self.asking.iter().any(|asking| Arc::ptr_eq(asking, state)) {
+                    self.asking.push(Arc::clone(state));
+                }
+                false
+            }
+        }
+    }
+
+    /// It is, or the link is gone.
+    pub(super) fn barrier_reached(
+        &mut self,
+        (state, changes): (Arc<WindowState>, u64),
+        result: Result<(), Ended>,
+    ) {
+        if result.is_ok() {
+            state.delivered.fetch_max(changes, Ordering::SeqCst);
+        }
+        state.is_asked.store(false, Ordering::SeqCst);
+        self.after.wake.extend(state.take_waker());
+    }
+
+    /// After a turn: is there room where there was none?
+    pub(super) fn make_room(&mut self) {
+        let has_answers = std::mem::take(&mut self.has_answers);
+        if has_answers {
+            for state in std::mem::take(&mut self.asking) {
+                self.after.wake.extend(state.take_waker());
+            }
+        }
+        if self.crowded.is_empty() {
+            return;
+        }
+        let enough = self.write_buffer / 4;
+        let mut crowded = std::mem::take(&mut self.crowded);
+        crowded.retain(|(id, cause)| {
+            let Some(state) = self.windows.get_mut(*id) else { return false };
+            let is_free = match cause {
+                Cause::Buffer => self.engine.room(*id) >= enough || !state.neighbour.is_up(),
+                Cause::Writes | Cause::Staging | Cause::Answers => has_answers,
+            };
+            if is_free {
+                state.is_crowded.store(false, Ordering::SeqCst);
+                self.after.wake.extend(state.take_waker());
+            }
+            !is_free
+        });
+        self.crowded.append(&mut crowded);
+    }
+}

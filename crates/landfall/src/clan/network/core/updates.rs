@@ -1,0 +1,159 @@
+//! What the engine tells, and whom it concerns.
+
+use std::sync::Arc;
+
+use clan_dsm::{Ended, Event, HostId, LinkId, WindowId};
+use landfall_placement::Engine as _;
+
+use super::{Core, Outlet, Registration};
+use crate::clan::network::back_pressure::WindowState;
+use crate::clan::network::neighbour::Neighbour;
+
+impl Core {
+    /// Takes every event out of the engine. Gives whether there was one.
+    pub(super) fn hear(&mut self) -> bool {
+        let mut heard = false;
+        while let Some(event) = self.engine.poll_event() {
+            heard = true;
+            self.take(event);
+        }
+        heard
+    }
+
+    fn take(&mut self, event: Event) {
+        match event {
+            Event::Tripwire { tripwire } => self.tripped(tripwire),
+            Event::Written { write, result } => {
+                if let Some(record) = self.writes.remove(write) {
+                    self.written(record, result);
+                }
+            }
+            Event::Dma { endpoint, dma, result } => self.chain_done(endpoint, dma, result),
+            Event::Read { read, result } => {
+                if let Some((answer, source)) = self.reads.remove(read) {
+                    self.after.wake.extend(answer.tell(result));
+                    self.after.free.push(source);
+                    self.has_answers = true;
+                }
+            }
+            Event::Word { operation, result } => {
+                if let Some(answer) = self.operations.remove(operation) {
+                    self.after.wake.extend(answer.tell(result));
+                    self.has_answers = true;
+                }
+            }
+            Event::Barrier { barrier, result } => {
+                self.parting.retain(|parting| *parting != barrier);
+                if let Some(record) = self.barriers.remove(barrier) {
+                    self.barrier_reached(record, result);
+                    self.has_answers = true;
+                }
+            }
+            Event::OutOfBand { endpoint } => self.notice_at(endpoint),
+            Event::LinkUp { link, host } => {
+                let neighbour = match self.links.get_mut(link) {
+                    Some(known) => Arc::clone(known),
+                    None => {
+                        let new = Neighbour::opening(link);
+                        self.links.insert(link, Arc::clone(&new));
+                        new
+                    }
+                };
+                self.after.wake.append(&mut neighbour.rise(host));
+                self.after.wake.append(&mut self.arrivals);
+            }
+            Event::LinkDown { link, why } => self.link_down(link, why),
+            Event::Exception { window: Some(window), host, reason, .. } => {
+                if let Some(state) = self.window_at(window, host) {
+                    state.refuse(reason);
+                    let waker = state.take_waker();
+                    self.after.wake.extend(waker);
+                }
+            }
+            Event::Overflow { lost } => self.lost(lost),
+            // A window that is gone was refused something.
+            _ => {}
+        }
+    }
+
+    /// What that host is of a window: of a group, each member is one.
+    fn window_at(&mut self, window: WindowId, host: HostId) -> Option<&Arc<WindowState>> {
+        if self.windows.get_mut(window).is_some() {
+            return self.windows.get_mut(window).map(|state| &*state);
+        }
+        let members = self.groups.get_mut(window)?;
+        members.iter().find(|(member, _)| *member == host).map(|(_, state)| state)
+    }
+
+    /// All windows, and those of each member of each group.
+    fn all_windows(&self) -> impl Iterator<Item = &Arc<WindowState>> {
+        self.windows.iter().chain(self.groups.iter().flatten().map(|(_, state)| state))
+    }
+
+    /// All that goes over it is lost; who waits for it, or sleeps, hears of it.
+    fn link_down(&mut self, link: LinkId, why: Ended) {
+        let Some(neighbour) = self.links.remove(link) else { return };
+        self.after.wake.append(&mut neighbour.fall(why));
+        let about = self.all_windows().filter(|state| state.is_about(&neighbour));
+        let wakers: Vec<_> = about.filter_map(|state| state.take_waker()).collect();
+        self.after.wake.extend(wakers);
+        for record in self.tripwires.iter().filter(|record| record.state.is_about(&neighbour)) {
+            if let Some((outlet, _)) = &record.events {
+                self.after.wake.extend(outlet.tell());
+            }
+            self.after.wake.extend(record.state.take_waker());
+        }
+        self.has_answers = true;
+    }
+
+    /// The engine had no room for events. What is behind them is asked for.
+    fn lost(&mut self, lost: u64) {
+        self.trip_all();
+        for record in self.tripwires.iter() {
+            if let Some((outlet, _)) = &record.events {
+                outlet.tell_lost(lost);
+                self.after.wake.extend(outlet.tell());
+            }
+        }
+        for record in self.endpoints.iter() {
+            self.after.wake.extend(record.tell());
+        }
+    }
+
+    /// Nothing moves any more: whoever waits hears of it.
+    pub(super) fn lose_all(&mut self) -> Vec<(Outlet, Registration)> {
+        let links = self.links.take_all();
+        for neighbour in &links {
+            self.after.wake.append(&mut neighbour.fall(Ended::Here));
+        }
+        for record in self.writes.take_all() {
+            self.written(record, Err(Ended::Here));
+        }
+        for (answer, source) in self.reads.take_all() {
+            self.after.wake.extend(answer.tell(Err(Ended::Here)));
+            self.after.free.push(source);
+        }
+        for answer in self.operations.take_all() {
+            self.after.wake.extend(answer.tell(Err(Ended::Here)));
+        }
+        for record in self.barriers.take_all() {
+            self.barrier_reached(record, Err(Ended::Here));
+        }
+        self.lose_chains();
+        let wakers: Vec<_> = self.all_windows().filter_map(|state| state.take_waker()).collect();
+        self.after.wake.extend(wakers);
+        let mut events = Vec::new();
+        for record in self.tripwires.take_all() {
+            self.after.wake.extend(record.state.take_waker());
+            events.extend(record.events);
+        }
+        for record in self.endpoints.iter() {
+            self.after.wake.extend(record.tell());
+        }
+        self.after.wake.append(&mut self.arrivals);
+        for (outlet, _) in &events {
+            self.after.wake.extend(outlet.tell());
+        }
+        events
+    }
+}

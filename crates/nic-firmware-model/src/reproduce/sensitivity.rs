@@ -1,0 +1,73 @@
+//! What the assumed constants do: each halved and doubled, and the model run again.
+
+use core::time::Duration;
+
+use super::exhibit::{Exhibit, MET};
+
+/// An assumed constant: its name, and how it is varied.
+pub type Variable<I> = (&'static str, fn(&mut I, f64));
+
+/// A duration, longer or shorter.
+#[must_use]
+pub fn times(time: Duration, by: f64) -> Duration {
+    time.mul_f64(by)
+}
+
+/// What became of the values of a chapter when a constant was another.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Change {
+    /// How many scored values are within 15 % of the paper's.
+    pub met: usize,
+    /// The value that moved most: where it stands, and by how much, as a share.
+    pub most: Option<(String, f64)>,
+}
+
+/// A constant, halved and doubled.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Effect {
+    /// Which constant.
+    pub name: &'static str,
+    /// Half of it.
+    pub halved: Change,
+    /// Twice as much.
+    pub doubled: Change,
+}
+
+/// Varies each constant by itself.
+#[must_use]
+pub fn of<I: Clone>(
+    inputs: &I,
+    variables: &[Variable<I>],
+    run: impl Fn(&I) -> Vec<Exhibit>,
+) -> Vec<Effect> {
+    let usual = run(inputs);
+    let with = |vary: fn(&mut I, f64), by: f64| {
+        let mut inputs = inputs.clone();
+        vary(&mut inputs, by);
+        compare(&usual, &run(&inputs))
+    };
+    variables
+        .iter()
+        .map(|&(name, vary)| Effect { name, halved: with(vary, 0.5), doubled: with(vary, 2.0) })
+        .collect()
+}
+
+fn compare(usual: &[Exhibit], other: &[Exhibit]) -> Change {
+    let scored = other.iter().flat_map(Exhibit::stated).filter_map(|(_, _, v)| v.scored());
+    let met = scored.filter(|error| *error <= MET).count();
+    let mut most: Option<(String, f64)> = None;
+    for (before, after) in usual.iter().zip(other) {
+        for (row, changed) in before.rows.iter().zip(&after.rows) {
+            let cells = row.values.iter().zip(&changed.values).zip(&before.columns);
+            for ((value, changed), column) in cells {
+                let share = (changed.model - value.model) / value.model;
+                let is_more = most.as_ref().is_none_or(|(_, most)| share.abs() > most.abs());
+                // What is nothing, or moves by less than is shown, says nothing.
+                if share.is_finite() && share.abs() >= 0.000_5 && is_more {
+                    most = Some((format!("{}, {}, {column}", before.name, row.label), share));
+                }
+            }
+        }
+    }
+    Change { met, most }
+}

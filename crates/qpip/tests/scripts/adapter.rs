@@ -1,0 +1,680 @@
+//! A script played to an adapter: bare IP packets, in virtual time.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use landfall_placement::{
+    Area, Ecn, Engine, Instant, Landing, PathId, PathLimits, PathState, Peer, Placement, RegionId,
+    Spans, Unit,
+};
+use qpip::model::seal;
+use qpip::wire::{Content, Envelope, Flags, Options, Tcp, parse, protocol};
+use qpip::{
+    Access, Adapter, Buffer, Completion, CompletionQueueId, Config, CongestionControl, Event,
+    Interface, KeepAlive, ListenerId, Mapping, MemoryKey, Operation, QueuePairId, QueuePairSetup,
+    ReceiveWork, SendWork, Service, TcpConfig,
+};
+
+use super::text::{Icmp, Packet, Script, Stamp, Step, What};
+
+const PATH: PathId = PathId(0);
+const MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
+const PEER_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
+const MEMORY: usize = 4 << 20;
+/// The first half is sent from, the second received to.
+const RECEIVES_AT: u64 = MEMORY as u64 / 2;
+/// The peer's opening: near the wrap of its numbers.
+const PEER_FIRST: u32 = 0xffff_f000;
+
+/// The byte at a position of a stream.
+pub fn byte_at(position: u64) -> u8 {
+    (position.wrapping_mul(7) + position / 251) as u8
+}
+
+/// A segment that left.
+#[derive(Clone, Debug)]
+pub struct Left {
+    pub at: Instant,
+    pub tcp: Tcp,
+    pub payload: Vec<u8>,
+    pub ecn: Ecn,
+    pub class: u8,
+    pub frame: Vec<u8>,
+}
+
+/// What plays a script.
+pub struct Player {
+    adapter: Adapter,
+    memory: Vec<u8>,
+    now: Instant,
+    ends: (SocketAddr, SocketAddr),
+    listener: Option<ListenerId>,
+    pair: QueuePairId,
+    key: MemoryKey,
+    queue: CompletionQueueId,
+    left: VecDeque<Left>,
+    last: Option<Left>,
+    events: VecDeque<String>,
+    received: u64,
+    sent: u64,
+    send_at: u64,
+    receive_at: u64,
+    /// Where each receive lies.
+    places: Vec<u64>,
+    /// Whether what is received is looked at.
+    checks_bytes: bool,
+    local_first: Option<u32>,
+    /// Our last timestamp.
+    stamp: Option<u32>,
+    stamps: bool,
+}
+
+fn number(text: &str) -> u64 {
+    text.parse().unwrap_or_else(|_| panic!("no number: {text}"))
+}
+
+fn seconds(text: &str) -> Duration {
+    Duration::from_secs_f64(text.parse().unwrap_or_else(|_| panic!("no time: {text}")))
+}
+
+struct Set {
+    config: Config,
+    mtu: u32,
+    is_v4: bool,
+    mapping: Mapping,
+    cuts: bool,
+}
+
+/// The configuration of a script: simple, but for what it says.
+fn configure(script: &Script) -> Set {
+    let tcp = TcpConfig {
+        congestion: CongestionControl::NewReno,
+        timestamps: false,
+        most_window: 65_535,
+        ..TcpConfig::default()
+    };
+    let config = Config { tcp, ..Config::default() };
+    let mut set = Set { config, mtu: 1_040, is_v4: true, mapping: Mapping::Stream, cuts: false };
+    for (key, value) in &script.config {
+        if choose(&mut set.config.tcp, key, value) {
+            continue;
+        }
+        match key.as_str() {
+            "mtu" => set.mtu = number(value) as u32,
+            "half-open" => set.config.half_open = number(value) as usize,
+            "version" => set.is_v4 = value == "4",
+            "cuts" => set.cuts = value == "on",
+            "predicts" => set.config.predicts = value == "on",
+            "mapping" => {
+                set.mapping = match value.as_str() {
+                    "message" => Mapping::Message,
+                    "segment" => Mapping::Segment,
+                    _ => Mapping::Stream,
+                }
+            }
+            _ => panic!("{}: no such setting: {key}={value}", script.name),
+        }
+    }
+    set
+}
+
+/// What can be chosen of TCP; is there such a thing?
+fn choose(tcp: &mut TcpConfig, key: &str, value: &str) -> bool {
+    let is_on = value == "on";
+    match key {
+        "sack" => tcp.sack = is_on,
+        "timestamps" => tcp.timestamps = is_on,
+        "ecn" => tcp.ecn = is_on,
+        "window" => tcp.most_window = number(value) as u32,
+        "delay" => tcp.acknowledge_after = seconds(value),
+        "congestion" if value == "cubic" => tcp.congestion = CongestionControl::Cubic,
+        "congestion" if value == "reno" => {}
+        "give-up" => tcp.give_up_after = seconds(value),
+        "retries" => tcp.opening_retries = number(value) as u8,
+        "finish" => tcp.finish_within = seconds(value),
+        "time-wait" => tcp.time_wait = seconds(value),
+        "least-timeout" => tcp.least_timeout = seconds(value),
+        "dscp" => tcp.dscp = number(value) as u8,
+        "label" => tcp.flow_label = is_on,
+        "corks" => tcp.corks = is_on,
+        "keep-alive" => {
+            let parts: Vec<&str> = value.split('/').collect();
+            tcp.keep_alive = Some(KeepAlive {
+                idle: seconds(parts[0]),
+                interval: seconds(parts[1]),
+                probes: number(parts[2]) as u8,
+            });
+        }
+        _ => return false,
+    }
+    true
+}
+
+impl Player {
+    pub fn new(script: &Script) -> Self {
+        let set = configure(script);
+        let ends: (SocketAddr, SocketAddr) = if set.is_v4 {
+            ("10.0.0.1:80".parse().unwrap(), "10.0.0.2:1234".parse().unwrap())
+        } else {
+            ("[fd00::1]:80".parse().unwrap(), "[fd00::2]:1234".parse().unwrap())
+        };
+        let stamps = set.config.tcp.timestamps;
+        let mut adapter = Adapter::new(set.config, [9; 32]);
+        let interface = Interface {
+            mac: MAC,
+            addresses: vec![(ends.0.ip(), 24)],
+            gateways: Vec::new(),
+            neighbours: vec![(ends.1.ip(), PEER_MAC)],
+        };
+        adapter.add_interface(PATH, interface).unwrap();
+        let mut limits = PathLimits::plain(set.mtu + 14);
+        if set.cuts {
+            (limits.super_unit, limits.segments) = (65_535, 64);
+            limits.offloads.segment_tcp4 = true;
+            limits.offloads.segment_tcp6 = true;
+        }
+        let now = Instant::from_millis(1_000);
+        adapter.handle_path(now, PATH, PathState::Up(limits));
+        let domain = adapter.create_domain().unwrap();
+        let queue = adapter.create_completion_queue(4_096).unwrap();
+        let area = Area::new(RegionId::new(0, 0), 0, MEMORY as u64);
+        let key = adapter.register(domain, area, Access::ReadWrite).unwrap();
+        let setup = QueuePairSetup {
+            domain,
+            send_completions: queue,
+            receive_completions: queue,
+            service: Service::Tcp(set.mapping),
+            send_depth: 1_000,
+            receive_depth: 1_000,
+        };
+        let pair = adapter.create_queue_pair(&setup).unwrap();
+        // What is sent is where its position says: position 1 at offset 1.
+        let half = RECEIVES_AT;
+        let mut memory: Vec<u8> = (0..half).map(byte_at).collect();
+        memory.resize(MEMORY, 0);
+        Self {
+            adapter,
+            memory,
+            now,
+            ends,
+            listener: None,
+            pair,
+            key,
+            queue,
+            left: VecDeque::new(),
+            last: None,
+            events: VecDeque::new(),
+            received: 0,
+            sent: 0,
+            send_at: 1,
+            receive_at: RECEIVES_AT,
+            places: Vec::new(),
+            checks_bytes: true,
+            local_first: None,
+            stamp: None,
+            stamps,
+        }
+    }
+
+    /// Plays all of it; says what was not as it should have been.
+    pub fn play(mut self, script: &Script) -> Result<(), String> {
+        for step in &script.steps {
+            self.step(step).map_err(|why| format!("line {}: {why}", step.line))?;
+        }
+        self.flush();
+        let rest: Vec<String> = self.left.iter().map(|left| self.describe(left)).collect();
+        if rest.is_empty() { Ok(()) } else { Err(format!("at the end: {}", rest.join("; "))) }
+    }
+
+    fn step(&mut self, step: &Step) -> Result<(), String> {
+        let due = self.now + step.after;
+        if let What::Leaves(packet) = &step.what {
+            return self.expect(due, step.slack, packet);
+        }
+        self.pass_until(due);
+        if let What::Event(text) = &step.what {
+            let event = self.events.pop_front().unwrap_or_else(|| "nothing".into());
+            return same("the user hears", text, &event);
+        }
+        match &step.what {
+            What::Received(bytes) => return same("bytes received", bytes, &self.received),
+            What::Sent(bytes) => return same("bytes sent", bytes, &self.sent),
+            What::Window(bytes) => {
+                let window = self.adapter.connection_stats(self.pair);
+                let window = window.map_or(0, |stats| stats.congestion_window);
+                return same("the congestion window", bytes, &window);
+            }
+            _ => {}
+        }
+        if let Some(left) = self.left.front() {
+            return Err(format!("this was not expected: {}", self.describe(left)));
+        }
+        match &step.what {
+            What::Comes(packet) => self.come(packet),
+            What::Icmp { kind, about } => self.come_icmp(*kind, *about)?,
+            What::Opens { is_active, peer, rtt } => self.open(*is_active, peer, *rtt)?,
+            What::Listen => {
+                self.listener = Some(self.adapter.listen(self.ends.0).unwrap());
+            }
+            What::Offer => {
+                let listener = self.listener.unwrap();
+                self.adapter.offer(listener, self.pair).unwrap();
+            }
+            What::Connect => {
+                let (local, remote) = self.ends;
+                self.adapter.connect(self.now, self.pair, Some(local), remote).unwrap();
+            }
+            What::Send(len) => {
+                let from = [Buffer::new(self.key, self.send_at, *len)];
+                self.send_at += u64::from(*len);
+                let work = SendWork { id: u64::from(*len), from: &from, to: None };
+                self.adapter.post_send(self.now, self.pair, &work).unwrap();
+            }
+            What::Receive { len, count } => {
+                for _ in 0..*count {
+                    self.receive(*len);
+                }
+            }
+            What::Set { key, value } => {
+                let mut config = *self.adapter.tcp(self.pair).unwrap();
+                assert!(choose(&mut config, key, value), "no such setting: {key}");
+                self.adapter.set_tcp(self.pair, config).unwrap();
+            }
+            What::Shutdown => self.adapter.shutdown(self.now, self.pair).unwrap(),
+            What::Abort => self.adapter.abort(self.now, self.pair).unwrap(),
+            _ => {}
+        }
+        self.flush();
+        Ok(())
+    }
+
+    fn receive(&mut self, len: u32) {
+        let into = [Buffer::new(self.key, self.receive_at, len)];
+        let id = self.places.len() as u64;
+        self.places.push(self.receive_at);
+        self.receive_at += u64::from(len);
+        let work = ReceiveWork { id, into: &into };
+        self.adapter.post_receive(self.now, self.pair, &work).unwrap();
+    }
+
+    /// All of a handshake.
+    fn open(&mut self, is_active: bool, peer: &Packet, rtt: Duration) -> Result<(), String> {
+        let (what, flags) = if is_active {
+            ("connected", Flags::SYN.union(Flags::ACK))
+        } else {
+            ("accepted", Flags::SYN)
+        };
+        let mut peer = peer.clone();
+        (peer.start, peer.end, peer.flags) = (0, 0, flags);
+        peer.mss = peer.mss.or(Some(1_000));
+        if is_active {
+            let (local, remote) = self.ends;
+            self.adapter.connect(self.now, self.pair, Some(local), remote).unwrap();
+            self.flush();
+            self.left.pop_front().ok_or("no opening left")?;
+            self.pass_until(self.now + rtt);
+            peer.ack = Some(1);
+            self.come(&peer);
+            self.flush();
+            let answer = self.left.pop_front().ok_or("no acknowledgement left")?;
+            same("flags", &Flags::ACK, &answer.tcp.flags)?;
+        } else {
+            if self.listener.is_none() {
+                self.listener = Some(self.adapter.listen(self.ends.0).unwrap());
+                self.adapter.offer(self.listener.unwrap(), self.pair).unwrap();
+            }
+            self.come(&peer);
+            self.flush();
+            let answer = self.left.pop_front().ok_or("no answer left")?;
+            let (both, kind) = (Flags::SYN.union(Flags::ACK), answer.tcp.flags);
+            same("flags", &both, &kind.without(Flags::ECE))?;
+            self.pass_until(self.now + rtt);
+            let proof = Packet {
+                flags: Flags::ACK,
+                start: 1,
+                end: 1,
+                ack: Some(1),
+                window: peer.window,
+                ..Packet::default()
+            };
+            self.come(&proof);
+            self.flush();
+        }
+        let event = self.events.pop_front().unwrap_or_else(|| "nothing".into());
+        same("the user hears", what, &event)
+    }
+
+    /// Lets time pass up to this moment.
+    fn pass_until(&mut self, due: Instant) {
+        self.flush();
+        for _ in 0..100_000 {
+            match self.adapter.poll_timeout() {
+                Some(timer) if timer.at <= due => {
+                    self.now = self.now.max(timer.at);
+                    self.adapter.handle_timeout(self.now);
+                    self.flush();
+                }
+                _ => {
+                    self.now = due;
+                    return self.flush();
+                }
+            }
+        }
+        panic!("timers fire without end");
+    }
+
+    /// Takes out whatever is there.
+    fn flush(&mut self) {
+        let mut head = [0; 256];
+        loop {
+            let mut from = Spans::new();
+            let Some(unit) = self.adapter.poll_transmit(self.now, PATH, &mut head, &mut from)
+            else {
+                break;
+            };
+            let mut frame = head[..usize::from(unit.head_len)].to_vec();
+            for span in from.iter() {
+                let at = span.offset as usize;
+                frame.extend_from_slice(&self.memory[at..at + span.len as usize]);
+            }
+            self.adapter.handle_sent(self.now, unit.ticket);
+            let size = unit.segment.map(|segment| usize::from(segment.size));
+            self.note(frame, size);
+        }
+        while let Some(event) = self.adapter.poll_event() {
+            let text = match event {
+                Event::Connected { .. } => "connected".into(),
+                Event::Accepted { .. } => "accepted".into(),
+                Event::PeerFinished { .. } => "peer-finished".into(),
+                Event::Closed { reason, .. } => format!("closed {reason:?}").to_lowercase(),
+                _ => continue,
+            };
+            self.events.push_back(text);
+        }
+        while let Some(done) = self.adapter.poll(self.queue) {
+            self.complete(&done);
+        }
+    }
+
+    fn complete(&mut self, done: &Completion) {
+        match done.operation {
+            Operation::Send if done.status.is_success() => self.sent += u64::from(done.len),
+            Operation::Receive if done.status.is_success() => {
+                let at = self.places[done.id as usize] + u64::from(done.offset);
+                for n in 0..u64::from(done.len) {
+                    let (position, is) = (1 + self.received + n, self.memory[(at + n) as usize]);
+                    assert!(
+                        !self.checks_bytes || is == byte_at(position),
+                        "byte {position} is not what was sent"
+                    );
+                }
+                self.received += u64::from(done.len);
+            }
+            _ => {}
+        }
+    }
+
+    /// A frame left; where the device cuts it, it is looked at as one.
+    fn note(&mut self, frame: Vec<u8>, _size: Option<usize>) {
+        let packet = parse(&frame, frame.len() as u32).expect("a good frame");
+        let Content::Ip(ip) = packet.content else { return };
+        if ip.protocol != protocol::TCP {
+            return;
+        }
+        let layer = ip.tcp(&frame).expect("a good segment");
+        let payload =
+            frame[layer.payload_at..layer.payload_at + layer.payload_len as usize].to_vec();
+        let tcp = layer.header;
+        if tcp.flags.contains(Flags::SYN) {
+            self.local_first = Some(tcp.seq);
+        }
+        if let Some((value, _)) = tcp.options.timestamp {
+            self.stamp = Some(value);
+        }
+        let first = self.local_first.unwrap_or(0);
+        for (n, byte) in payload.iter().enumerate() {
+            let position = u64::from(tcp.seq.wrapping_sub(first)) + n as u64;
+            assert_eq!(*byte, byte_at(position), "position {position} of what left");
+        }
+        let class = if self.ends.0.is_ipv4() { frame[15] } else { frame[14] << 4 | frame[15] >> 4 };
+        self.left.push_back(Left { at: self.now, tcp, payload, ecn: ip.ecn, class, frame });
+    }
+
+    /// The next segment has to leave then, and be so.
+    fn expect(&mut self, due: Instant, slack: Duration, wanted: &Packet) -> Result<(), String> {
+        let latest = due + slack;
+        self.flush();
+        while self.left.is_empty() {
+            match self.adapter.poll_timeout() {
+                Some(timer) if timer.at <= latest => {
+                    self.now = self.now.max(timer.at);
+                    self.adapter.handle_timeout(self.now);
+                    self.flush();
+                }
+                _ => return Err(format!("nothing leaves until {latest}")),
+            }
+        }
+        let Some(left) = self.left.pop_front() else { return Ok(()) };
+        let text = self.describe(&left);
+        if left.at + slack < due {
+            return Err(format!("{:?} too early: {text}", due.since(left.at)));
+        }
+        // What happened when it left may have been earlier than the script says, by the
+        // slack: time goes on from when it did.
+        self.last = Some(left.clone());
+        self.compare(&left, wanted).map_err(|why| format!("{why}: {text}"))
+    }
+
+    fn compare(&self, left: &Left, wanted: &Packet) -> Result<(), String> {
+        let tcp = &left.tcp;
+        let flags = if wanted.flags.contains(Flags::PSH) {
+            tcp.flags
+        } else {
+            tcp.flags.without(Flags::PSH)
+        };
+        same("flags", &wanted.flags, &flags)?;
+        let first = if wanted.is_absolute { 0 } else { self.local_first.unwrap_or(0) };
+        let start = tcp.seq.wrapping_sub(first);
+        same("start", &wanted.start, &start)?;
+        same("end", &wanted.end, &start.wrapping_add(left.payload.len() as u32))?;
+        if tcp.flags.contains(Flags::ACK) {
+            let ack = wanted.ack.ok_or("the script must say what is acknowledged")?;
+            same("ack", &ack, &tcp.ack.wrapping_sub(PEER_FIRST))?;
+        }
+        if let Some(window) = wanted.window {
+            same("window", &window, &tcp.window)?;
+        }
+        if wanted.mss.is_some() {
+            same("mss", &wanted.mss, &tcp.options.mss)?;
+        }
+        if wanted.scale.is_some() {
+            same("scale", &wanted.scale, &tcp.options.window_scale)?;
+        }
+        if let Some(permitted) = wanted.sack_permitted {
+            same("sackok", &permitted, &tcp.options.sack_permitted)?;
+        }
+        let blocks: Vec<(u32, u32)> = tcp
+            .options
+            .sack
+            .iter()
+            .map(|(a, b)| (a.wrapping_sub(PEER_FIRST), b.wrapping_sub(PEER_FIRST)))
+            .collect();
+        same("sack", &wanted.sack, &blocks)?;
+        match wanted.stamp {
+            Stamp::Unsaid => {}
+            Stamp::None => same("timestamp", &None, &tcp.options.timestamp)?,
+            Stamp::Some => same("timestamp", &true, &tcp.options.timestamp.is_some())?,
+            Stamp::Value { value: echo, .. } | Stamp::Echo(echo) => {
+                same("echo", &Some(echo), &tcp.options.timestamp.map(|(_, echo)| echo))?;
+            }
+        }
+        if let Some(ecn) = wanted.ecn {
+            same("ecn", &ecn, &(left.ecn as u8))?;
+        }
+        if let Some(has_label) = wanted.label {
+            let label = &left.frame[15..18];
+            let label = (label[0] & 15, label[1], label[2]) != (0, 0, 0);
+            same("label", &has_label, &label)?;
+        }
+        if let Some(dscp) = wanted.dscp {
+            same("dscp", &dscp, &(left.class >> 2))?;
+        }
+        Ok(())
+    }
+
+    fn describe(&self, left: &Left) -> String {
+        let first = self.local_first.unwrap_or(0);
+        let start = left.tcp.seq.wrapping_sub(first);
+        let blocks = left.tcp.options.sack.iter();
+        let blocks: Vec<_> =
+            blocks.map(|(a, b)| (a.wrapping_sub(PEER_FIRST), b.wrapping_sub(PEER_FIRST))).collect();
+        format!(
+            "at {} {} {start}:{} ack {} win {} sack {blocks:?} ts {:?}",
+            left.at,
+            letters(left.tcp.flags),
+            start.wrapping_add(left.payload.len() as u32),
+            left.tcp.ack.wrapping_sub(PEER_FIRST),
+            left.tcp.window,
+            left.tcp.options.timestamp,
+        )
+    }
+
+    /// A segment comes.
+    fn come(&mut self, packet: &Packet) {
+        let timestamp = match packet.stamp {
+            Stamp::None => None,
+            Stamp::Value { value, back } => {
+                Some((value, self.stamp.map_or(0, |stamp| stamp.wrapping_sub(back))))
+            }
+            Stamp::Unsaid if !self.stamps => None,
+            _ => Some((self.clock(), self.stamp.unwrap_or(0))),
+        };
+        let relative = |number: u32| PEER_FIRST.wrapping_add(number);
+        let options = Options {
+            mss: packet.mss,
+            window_scale: packet.scale,
+            sack_permitted: packet.sack_permitted.unwrap_or(false),
+            timestamp,
+            sack: packet
+                .sack
+                .iter()
+                .map(|(a, b)| {
+                    let first = self.local_first.unwrap_or(0);
+                    (first.wrapping_add(*a), first.wrapping_add(*b))
+                })
+                .collect(),
+        };
+        let seq = if packet.is_absolute { packet.start } else { relative(packet.start) };
+        let ack = packet.ack.map_or(0, |ack| self.local_first.unwrap_or(0).wrapping_add(ack));
+        let tcp = Tcp {
+            source: self.ends.1.port(),
+            destination: self.ends.0.port(),
+            seq,
+            ack,
+            flags: packet.flags,
+            window: packet.window.unwrap_or(u16::MAX),
+            urgent: 0,
+            options,
+        };
+        let len = packet.end.wrapping_sub(packet.start);
+        let positions = (0..len).map(|n| u64::from(packet.start.wrapping_add(n)));
+        let payload: Vec<u8> =
+            positions.map(|at| packet.fill.unwrap_or_else(|| byte_at(at))).collect();
+        self.checks_bytes &= packet.fill.is_none();
+        let frame = self.frame(&tcp, &payload, packet.ecn.unwrap_or(0));
+        self.hand_in(&frame);
+    }
+
+    fn clock(&self) -> u32 {
+        (self.now.as_nanos() / 1_000_000) as u32 + 7_000
+    }
+
+    fn frame(&self, tcp: &Tcp, payload: &[u8], ecn: u8) -> Vec<u8> {
+        let (us, peer) = ((MAC, self.ends.0.ip()), (PEER_MAC, self.ends.1.ip()));
+        let mut envelope = Envelope::new(peer, us, protocol::TCP);
+        envelope.traffic_class = ecn;
+        let mut frame = vec![0; envelope.header_len() + tcp.header_len() + payload.len()];
+        let len = (tcp.header_len() + payload.len()) as u32;
+        let at = envelope.write(&mut frame, len).unwrap();
+        let end = at + tcp.write(&mut frame[at..], 0).unwrap();
+        frame[end..].copy_from_slice(payload);
+        seal(&mut frame);
+        frame
+    }
+
+    /// An error about what left last.
+    fn come_icmp(&mut self, kind: Icmp, about: Option<u32>) -> Result<(), String> {
+        let last = self.last.as_ref().ok_or("nothing has left so far")?;
+        let mut quoted = last.frame[14..14 + 28].to_vec();
+        if let Some(about) = about {
+            let seq = self.local_first.unwrap_or(0).wrapping_add(about);
+            quoted[24..28].copy_from_slice(&seq.to_be_bytes());
+        }
+        let (kind, code, rest) = match kind {
+            Icmp::Host => (3, 1, [0; 4]),
+            Icmp::Port => (3, 3, [0; 4]),
+            Icmp::TooBig(mtu) => (3, 4, [0, 0, (mtu >> 8) as u8, mtu as u8]),
+            Icmp::Quench => (4, 0, [0; 4]),
+        };
+        let (us, router) = ((MAC, self.ends.0.ip()), (PEER_MAC, "10.0.0.9".parse().unwrap()));
+        let envelope = Envelope::new(router, us, protocol::ICMP4);
+        let mut frame = vec![0; envelope.header_len() + 8 + quoted.len()];
+        let at = envelope.write(&mut frame, 8 + quoted.len() as u32).unwrap();
+        frame[at] = kind;
+        frame[at + 1] = code;
+        frame[at + 4..at + 8].copy_from_slice(&rest);
+        frame[at + 8..].copy_from_slice(&quoted);
+        seal(&mut frame);
+        self.hand_in(&frame);
+        Ok(())
+    }
+
+    /// A frame arrives: its payload goes where the adapter says.
+    fn hand_in(&mut self, frame: &[u8]) {
+        let unit = Unit {
+            path: PATH,
+            from: Peer::Unaddressed,
+            head: frame,
+            len: frame.len() as u32,
+            segment: None,
+            ecn: Ecn::NotCapable,
+        };
+        let mut into = Spans::new();
+        if let Ok(Placement::Into { at, ticket, .. }) =
+            self.adapter.place(self.now, &unit, &mut into)
+        {
+            let mut from = usize::from(at);
+            for span in into.iter() {
+                let (to, len) = (span.offset as usize, span.len as usize);
+                self.memory[to..to + len].copy_from_slice(&frame[from..from + len]);
+                from += len;
+            }
+            self.adapter.handle_placed(self.now, ticket, Landing::Verified);
+        }
+        self.flush();
+    }
+}
+
+fn same<T: PartialEq + std::fmt::Debug + ?Sized>(
+    what: &str,
+    wanted: &T,
+    is: &T,
+) -> Result<(), String>
+where
+{
+    if wanted == is { Ok(()) } else { Err(format!("{what}: {wanted:?} is wanted, is {is:?}")) }
+}
+
+fn letters(flags: Flags) -> String {
+    let all = [
+        (Flags::SYN, 'S'),
+        (Flags::FIN, 'F'),
+        (Flags::RST, 'R'),
+        (Flags::PSH, 'P'),
+        (Flags::ACK, '.'),
+        (Flags::ECE, 'E'),
+        (Flags::CWR, 'W'),
+    ];
+    all.iter().filter(|(flag, _)| flags.contains(*flag)).map(|(_, letter)| *letter).collect()
+}

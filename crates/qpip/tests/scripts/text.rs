@@ -1,0 +1,313 @@
+//! The text form of a script: reading it.
+//!
+//! ```text
+//! [3.10.7.4 a segment in order is acknowledged]
+//! config sack=off
+//! accept
+//! +0     receive 1000
+//! +0     > . 1:1 ack 1 win 1000
+//! +0.5   < . 1:501 ack 1
+//! +0.02  > . 1:1 ack 501
+//! ```
+//!
+//! A script begins with its name in brackets, which starts with the section of the RFC
+//! (or a word where there is none). Each line has the time since the line before, in
+//! seconds, and what happens: a packet that comes (`<`), one that must leave just then
+//! (`>`), what the user does, or what must be so. Numbers count from the openings of each
+//! side, as positions do in the engine. Whatever leaves and is not mentioned is a failure.
+
+use std::time::Duration;
+
+use landfall_inet::Flags;
+
+/// A script.
+#[derive(Clone, Debug, Default)]
+pub struct Script {
+    /// With the section.
+    pub name: String,
+    /// Where it starts in its file.
+    pub line: usize,
+    pub config: Vec<(String, String)>,
+    pub steps: Vec<Step>,
+}
+
+/// A line of a script.
+#[derive(Clone, Debug)]
+pub struct Step {
+    pub line: usize,
+    /// Since the step before.
+    pub after: Duration,
+    /// It may happen so much earlier or later.
+    pub slack: Duration,
+    pub what: What,
+}
+
+/// What happens, or has to.
+#[derive(Clone, Debug)]
+pub enum What {
+    /// A segment comes.
+    Comes(Packet),
+    /// A segment leaves.
+    Leaves(Packet),
+    /// An error of ICMP comes, about the last segment that left or one with this number.
+    Icmp {
+        kind: Icmp,
+        about: Option<u32>,
+    },
+    /// A handshake, all of it: the peer asks, or we do.
+    Opens {
+        is_active: bool,
+        peer: Packet,
+        rtt: Duration,
+    },
+    /// The user chooses something about the connection.
+    Set {
+        key: String,
+        value: String,
+    },
+    Listen,
+    Offer,
+    Connect,
+    Send(u32),
+    Receive {
+        len: u32,
+        count: u32,
+    },
+    Shutdown,
+    Abort,
+    /// The user hears this next.
+    Event(String),
+    /// So many bytes have been received, or sends of so many are done.
+    Received(u64),
+    Sent(u64),
+    /// The congestion window.
+    Window(u64),
+    /// Nothing has left.
+    Quiet,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Icmp {
+    Host,
+    Port,
+    TooBig(u16),
+    Quench,
+}
+
+/// What the text says of a segment; what it doesn't say is not looked at (of one that
+/// leaves) or as usual (of one that comes).
+#[derive(Clone, Debug, Default)]
+pub struct Packet {
+    /// Of one that leaves PSH is looked at only where it is named.
+    pub flags: Flags,
+    pub start: u32,
+    pub end: u32,
+    pub ack: Option<u32>,
+    pub window: Option<u16>,
+    pub mss: Option<u16>,
+    pub scale: Option<u8>,
+    pub sack_permitted: Option<bool>,
+    pub sack: Vec<(u32, u32)>,
+    pub stamp: Stamp,
+    pub ecn: Option<u8>,
+    /// Payload of these bytes, and not what belongs there.
+    pub fill: Option<u8>,
+    /// Where the sequence number is not counted from the opening.
+    pub is_absolute: bool,
+    pub dscp: Option<u8>,
+    /// A label of its flow, in IPv6.
+    pub label: Option<bool>,
+}
+
+/// The timestamp option of a segment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Stamp {
+    #[default]
+    Unsaid,
+    None,
+    Some,
+    /// This value; of one that comes, echoing so many milliseconds before our latest.
+    Value {
+        value: u32,
+        back: u32,
+    },
+    /// The echo of one that leaves.
+    Echo(u32),
+}
+
+/// Reads a file of scripts.
+pub fn read(text: &str) -> Vec<Script> {
+    let mut scripts: Vec<Script> = Vec::new();
+    for (nth, line) in text.lines().enumerate() {
+        let number = nth + 1;
+        let line = line.split('#').next().unwrap_or("").trim();
+        if line.is_empty() {
+            continue;
+        }
+        if let Some(name) = line.strip_prefix('[') {
+            let name = name.trim_end_matches(']').to_owned();
+            scripts.push(Script { name, line: number, ..Script::default() });
+            continue;
+        }
+        let script = scripts.last_mut().expect("a script begins with its name");
+        read_line(line, number, script)
+            .unwrap_or_else(|| panic!("line {number} is not understood: {line}"));
+    }
+    scripts
+}
+
+fn read_line(line: &str, number: usize, script: &mut Script) -> Option<()> {
+    let mut words = line.split_whitespace().peekable();
+    if words.peek() == Some(&"config") {
+        words.next();
+        for word in words {
+            let (key, value) = word.split_once('=')?;
+            script.config.push((key.to_owned(), value.to_owned()));
+        }
+        return Some(());
+    }
+    let mut after = Duration::ZERO;
+    let mut slack = Duration::from_millis(1);
+    if let Some(time) = words.peek().and_then(|word| word.strip_prefix('+')) {
+        let (time, tolerance) = time.split_once('~').unwrap_or((time, "0.001"));
+        after = Duration::from_secs_f64(time.parse().ok()?);
+        slack = Duration::from_secs_f64(tolerance.parse().ok()?);
+        words.next();
+    }
+    let words: Vec<&str> = words.collect();
+    let what = read_what(&words)?;
+    script.steps.push(Step { line: number, after, slack, what });
+    Some(())
+}
+
+fn read_what(words: &[&str]) -> Option<What> {
+    let number = |nth: usize| words.get(nth)?.parse::<u64>().ok();
+    Some(match *words.first()? {
+        "<" if words.get(1) == Some(&"icmp") => read_icmp(&words[2..])?,
+        "<" => What::Comes(read_packet(&words[1..])?),
+        ">" => What::Leaves(read_packet(&words[1..])?),
+        kind @ ("accept" | "connected") => {
+            let mut rest = words[1..].to_vec();
+            let mut rtt = Duration::from_millis(100);
+            if let Some(at) = rest.iter().position(|word| *word == "rtt") {
+                rtt = Duration::from_secs_f64(rest.get(at + 1)?.parse().ok()?);
+                rest.drain(at..at + 2);
+            }
+            let peer = read_details(Packet::default(), &rest)?;
+            What::Opens { is_active: kind == "connected", peer, rtt }
+        }
+        "set" => {
+            let (key, value) = words.get(1)?.split_once('=')?;
+            What::Set { key: key.to_owned(), value: value.to_owned() }
+        }
+        "listen" => What::Listen,
+        "offer" => What::Offer,
+        "connect" => What::Connect,
+        "send" => What::Send(number(1)? as u32),
+        "receive" => {
+            let count = words.get(2).map_or(Some(1), |word| word.strip_prefix('x')?.parse().ok());
+            What::Receive { len: number(1)? as u32, count: count? }
+        }
+        "shutdown" => What::Shutdown,
+        "abort" => What::Abort,
+        "event" => What::Event(words[1..].join(" ")),
+        "received" => What::Received(number(1)?),
+        "sent" => What::Sent(number(1)?),
+        "cwnd" => What::Window(number(1)?),
+        "quiet" => What::Quiet,
+        _ => return None,
+    })
+}
+
+fn read_icmp(words: &[&str]) -> Option<What> {
+    let (kind, rest) = match *words.first()? {
+        "host" => (Icmp::Host, &words[1..]),
+        "port" => (Icmp::Port, &words[1..]),
+        "quench" => (Icmp::Quench, &words[1..]),
+        "too-big" => (Icmp::TooBig(words.get(1)?.parse().ok()?), &words[2..]),
+        _ => return None,
+    };
+    let about = match rest {
+        [] => None,
+        ["about", number] => Some(number.parse().ok()?),
+        _ => return None,
+    };
+    Some(What::Icmp { kind, about })
+}
+
+fn read_packet(words: &[&str]) -> Option<Packet> {
+    let mut packet = Packet { flags: read_flags(words.first()?)?, ..Packet::default() };
+    let range = words.get(1)?;
+    let range = match range.strip_prefix('=') {
+        Some(range) => {
+            packet.is_absolute = true;
+            range
+        }
+        None => range,
+    };
+    (packet.start, packet.end) = read_range(range)?;
+    read_details(packet, &words[2..])
+}
+
+fn read_flags(word: &str) -> Option<Flags> {
+    word.chars().try_fold(Flags::NONE, |flags, letter| {
+        Some(flags.union(match letter {
+            'S' => Flags::SYN,
+            '.' => Flags::ACK,
+            'F' => Flags::FIN,
+            'R' => Flags::RST,
+            'P' => Flags::PSH,
+            'U' => Flags::URG,
+            'E' => Flags::ECE,
+            'W' => Flags::CWR,
+            '-' => Flags::NONE,
+            _ => return None,
+        }))
+    })
+}
+
+fn read_range(word: &str) -> Option<(u32, u32)> {
+    let (start, end) = word.split_once(':')?;
+    let number = |text: &str| text.parse::<i64>().ok().map(|number| number as u32);
+    Some((number(start)?, number(end)?))
+}
+
+fn read_details(mut packet: Packet, words: &[&str]) -> Option<Packet> {
+    let mut words = words.iter().copied().peekable();
+    while let Some(word) = words.next() {
+        let mut next = || words.next();
+        match word {
+            "ack" => packet.ack = Some(next()?.parse::<i64>().ok()? as u32),
+            "win" => packet.window = Some(next()?.parse().ok()?),
+            "mss" => packet.mss = Some(next()?.parse().ok()?),
+            "scale" => packet.scale = Some(next()?.parse().ok()?),
+            "sackok" => packet.sack_permitted = Some(true),
+            "nosackok" => packet.sack_permitted = Some(false),
+            "nots" => packet.stamp = Stamp::None,
+            "ts" => packet.stamp = Stamp::Some,
+            "tsval" => {
+                let text = next()?;
+                let (value, back) = text.split_once('/').unwrap_or((text, "0"));
+                let (value, back) = (value.parse().ok()?, back.parse().ok()?);
+                packet.stamp = Stamp::Value { value, back };
+            }
+            "tsecr" => packet.stamp = Stamp::Echo(next()?.parse().ok()?),
+            "fill" => packet.fill = Some(next()?.parse().ok()?),
+            "ect0" => packet.ecn = Some(2),
+            "ect1" => packet.ecn = Some(1),
+            "ce" => packet.ecn = Some(3),
+            "not-ect" => packet.ecn = Some(0),
+            "label" => packet.label = Some(true),
+            "nolabel" => packet.label = Some(false),
+            "dscp" => packet.dscp = Some(next()?.parse().ok()?),
+            "sack" => {
+                while let Some(range) = words.peek().and_then(|word| read_range(word)) {
+                    packet.sack.push(range);
+                    words.next();
+                }
+            }
+            _ => return None,
+        }
+    }
+    Some(packet)
+}
