@@ -87,7 +87,10 @@ fn on_an_interface_what_is_ours_is_recorded_both_ways() {
     let words = format!("-- serve discard --over stp --once --address {}", cable.a.ipv4);
     let summary = around_a_service(&cable, &sheet, &words, || {
         let path = Transport::udp((cable.b.ipv4, 0).into());
-        let endpoint = cable.b.namespace.enter(|| Endpoint::bind(path)).unwrap().unwrap();
+        // The service is plain, and what is captured is to be read.
+        let builder = Endpoint::builder().path(path).plaintext();
+        let endpoint = cable.b.namespace.enter(|| builder.bind()).unwrap().unwrap();
+        let endpoint = Endpoint::from(endpoint);
         let to = SocketAddr::from((cable.a.ipv4, 8181));
         let started = Instant::now();
         let connection = loop {

@@ -156,6 +156,38 @@ pub trait Engine {
 
     /// How often which check refused a unit.
     fn refusals(&self) -> &Refusals;
+
+    /// Are units sealed on their way out? Then a driver copies the payload of each into memory
+    /// of its own, behind one another, fills in a checksum where one is wanted, and calls
+    /// [`seal`](Self::seal) for it before it leaves. No device cuts such a unit.
+    fn seals(&self) -> bool {
+        false
+    }
+
+    /// Encrypts the payload of a unit that is about to leave, where the driver has copied it,
+    /// and completes its head. Each call is for one unit that leaves once: a unit that is to
+    /// leave twice is copied and sealed twice. False: the unit cannot leave, and counts as lost.
+    fn seal(&mut self, head: &mut [u8], payload: &mut [u8]) -> bool {
+        let _ = (head, payload);
+        true
+    }
+
+    /// Opens the payload of a unit that was placed with [`Check::Sealed`](crate::Check::Sealed).
+    /// `head` is the unit up to where its payload begins, as it came, `payload` the driver's
+    /// copy of all behind it. False: it is not genuine, and the copy holds nothing of use.
+    fn open(&mut self, key: u64, head: &[u8], payload: &mut [u8]) -> bool {
+        let _ = (key, head, payload);
+        false
+    }
+
+    /// May a unit with this head be placed before anybody knows that it is genuine? Only if
+    /// the answer is [`Placement::Into`] or a refusal, and a landing that fails leaves the
+    /// engine as if the unit had not come. What is said here binds a layer that encrypts;
+    /// units of all other heads it opens before the engine sees them.
+    fn places_unverified(&self, head: &[u8]) -> bool {
+        let _ = head;
+        false
+    }
 }
 
 /// A borrowed engine is an engine, so that wrappers need not own what they wrap.
@@ -228,5 +260,21 @@ impl<E: Engine + ?Sized> Engine for &mut E {
 
     fn refusals(&self) -> &Refusals {
         (**self).refusals()
+    }
+
+    fn seals(&self) -> bool {
+        (**self).seals()
+    }
+
+    fn seal(&mut self, head: &mut [u8], payload: &mut [u8]) -> bool {
+        (**self).seal(head, payload)
+    }
+
+    fn open(&mut self, key: u64, head: &[u8], payload: &mut [u8]) -> bool {
+        (**self).open(key, head, payload)
+    }
+
+    fn places_unverified(&self, head: &[u8]) -> bool {
+        (**self).places_unverified(head)
     }
 }

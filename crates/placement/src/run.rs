@@ -163,6 +163,20 @@ impl<'a> RunRoom<'a> {
         self.stride
     }
 
+    /// How many bytes the units of a run may have together.
+    #[must_use]
+    #[inline]
+    pub const fn most_bytes(&self) -> u32 {
+        self.most_bytes
+    }
+
+    /// The same room for units of together `most_bytes`.
+    #[must_use]
+    #[inline]
+    pub fn limited_to(&mut self, most_bytes: u32) -> RunRoom<'_> {
+        RunRoom { bytes: &mut *self.bytes, stride: self.stride, most_bytes }
+    }
+
     /// The places for heads, in order.
     #[inline]
     pub fn heads(&mut self) -> impl Iterator<Item = &mut [u8]> {

@@ -100,6 +100,15 @@ pub enum Check {
         /// The sum, not inverted, of what is not in the unit: a pseudo-header.
         seed: u16,
     },
+    /// The unit is encrypted. The driver copies the payload, all that lies behind the head,
+    /// into memory of its own, has [`Engine::open`](crate::Engine::open) open it there, and
+    /// writes it to its place if it is genuine; then the landing is [`Landing::Verified`],
+    /// otherwise [`Landing::Corrupt`], and nothing is written. So nothing unauthenticated is
+    /// ever visible where accepted bytes lie.
+    Sealed {
+        /// To be handed to [`Engine::open`](crate::Engine::open).
+        key: u64,
+    },
 }
 
 /// Where a unit belongs.

@@ -9,6 +9,7 @@ extern crate std;
 mod aead;
 mod handshake;
 mod keys;
+mod layer;
 #[cfg(feature = "model")]
 pub mod model;
 pub mod provider;
@@ -25,6 +26,9 @@ pub use handshake::{
 #[cfg(feature = "rustls")]
 pub use handshake::{Tls, TlsError};
 pub use keys::{Keys, Role};
+pub use layer::{
+    MOST_INNER_HEAD, OVERHEAD, Proof, SealConfig, SealStats, Sealed, Trust, TrustAnybody,
+};
 pub use record::{
     BadUnits, OpenError, Opener, Position, RecordConfig, SealError, Sealer, Slot, Units,
 };

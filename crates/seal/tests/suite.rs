@@ -4,5 +4,6 @@ mod handshakes;
 mod nonces;
 mod providers;
 mod records;
+mod sealed;
 mod tls;
 mod vectors;

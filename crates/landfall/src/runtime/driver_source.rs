@@ -24,6 +24,18 @@ use super::{AnyDriver, Impairment, Path, PeerKind};
 type Open<E> =
     dyn FnOnce(PathId, &Regions, &Impairment) -> io::Result<Box<dyn AnyDriver<E>>> + Send;
 
+/// How far what is sent over a path gets.
+#[cfg(feature = "stp")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reach {
+    /// Not out of the process.
+    Process,
+    /// Not out of the host.
+    Host,
+    /// Wherever it is sent.
+    Network,
+}
+
 /// Which driver a path has.
 pub(crate) enum DriverSource<E> {
     Udp(UdpConfig),
@@ -111,6 +123,23 @@ impl<E: Engine + 'static> DriverSource<E> {
             #[cfg(feature = "faults")]
             Self::Impaired(..) => return Err(self),
         })
+    }
+
+    /// How far what is sent over it gets. Of a driver that was handed in nothing is known.
+    #[cfg(feature = "stp")]
+    pub(crate) fn reach(&self) -> Reach {
+        let ip = match self {
+            Self::Udp(config) => config.bind.ip(),
+            Self::UdpOfGroup(driver) => driver.local_address().ip(),
+            Self::RawIp(config) => config.bind,
+            #[cfg(feature = "io-uring")]
+            Self::UringUdp(config) => config.udp.bind.ip(),
+            Self::HandedIn(PeerKind::Node, _) => return Reach::Process,
+            #[cfg(feature = "faults")]
+            Self::Impaired(source, _) => return source.reach(),
+            _ => return Reach::Network,
+        };
+        if ip.to_canonical().is_loopback() { Reach::Host } else { Reach::Network }
     }
 
     /// Is it on a network that others share, so that it should yield to them?

@@ -81,6 +81,8 @@ pub(crate) use adapter_source::AdapterSource;
 pub(crate) use driver::AnyDriver;
 #[cfg(any(feature = "clan", feature = "stp"))]
 pub(crate) use driver_source::DriverSource;
+#[cfg(feature = "stp")]
+pub(crate) use driver_source::Reach;
 pub(crate) use driving::{Driving, Handle, Runtime, RuntimeConfig};
 pub(crate) use impairment::Impairment;
 pub(crate) use path::{Path, Paths, PeerKind};

@@ -25,6 +25,8 @@ use nic_firmware_model::node::Offloaded;
 use super::DriverSource;
 #[cfg(feature = "nic")]
 use super::adapter_source::AdapterSource;
+#[cfg(feature = "stp")]
+use super::driver_source::Reach;
 #[cfg(feature = "nic")]
 use super::path::Path;
 
@@ -44,6 +46,16 @@ impl<E: Engine + 'static> PathSource<E> {
             Self::Driver(driver) => Self::Driver(driver.impaired(faults, seed)),
             #[cfg(feature = "nic")]
             Self::Adapter(adapter) => Self::Adapter(adapter),
+        }
+    }
+
+    /// How far what is sent over it gets. What is behind a simulated adapter is a model.
+    #[cfg(feature = "stp")]
+    pub(crate) fn reach(&self) -> Reach {
+        match self {
+            Self::Driver(driver) => driver.reach(),
+            #[cfg(feature = "nic")]
+            Self::Adapter(_) => Reach::Process,
         }
     }
 

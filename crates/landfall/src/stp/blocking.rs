@@ -23,6 +23,7 @@ use std::future::Future;
 use std::sync::Arc;
 
 use landfall_placement::{Duration, PathId, Peer};
+use landfall_seal::Fingerprint;
 use landfall_transport::memory::Memory;
 
 use super::core::Core;
@@ -117,6 +118,25 @@ impl Endpoint {
     ) -> Result<Connection, Error> {
         let opened = wait_within(self.0.handle(), self.0.connect(peer, port), limit);
         opened.unwrap_or(Err(Error::TimedOut { limit })).map(Connection)
+    }
+
+    /// Opens a connection to a peer that must have the key with this fingerprint.
+    ///
+    /// # Errors
+    /// Those of [`stp::Endpoint::connect_pinned`](super::Endpoint::connect_pinned).
+    pub fn connect_pinned(
+        &self,
+        peer: impl Into<Peer>,
+        port: u16,
+        pinned: Fingerprint,
+    ) -> Result<Connection, Error> {
+        self.wait(self.0.connect_pinned(peer, port, pinned)).map(Connection)
+    }
+
+    /// What peers know this endpoint by, if it proves itself by a key pair.
+    #[must_use]
+    pub fn fingerprint(&self) -> Option<Fingerprint> {
+        self.0.fingerprint()
     }
 
     /// What was done so far.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 #[cfg(feature = "nic")]
 use landfall_placement::Peer;
 use landfall_placement::{Duration, PathId, Random, Seed};
+use landfall_seal::{Fingerprint, Sealed};
 use landfall_transport::channel::{ChannelConfig, channel};
 use landfall_transport::memory::ArenaConfig;
 use landfall_transport::udp::{UdpConfig, UdpDriver};
@@ -19,7 +20,8 @@ use super::endpoint::{Endpoint, LISTENING};
 use super::error::BindError;
 use super::memory::Pool;
 use super::path::Transport;
-use crate::runtime::{Driving, Runtime, RuntimeConfig};
+use super::security::{Engine, Identity, KnownPeers, Security};
+use crate::runtime::{Driving, Reach, Runtime, RuntimeConfig};
 
 /// Chooses what an endpoint is like, then binds it.
 ///
@@ -47,6 +49,7 @@ pub struct Builder {
     linger: Duration,
     seed: Option<Seed>,
     threads: usize,
+    security: Security,
 }
 
 impl Default for Builder {
@@ -61,6 +64,7 @@ impl Default for Builder {
             linger: Duration::from_secs(5),
             seed: None,
             threads: 1,
+            security: Security::default(),
         }
     }
 }
@@ -148,6 +152,76 @@ impl Builder {
     pub const fn threads(mut self, count: usize) -> Self {
         self.threads = count;
         self
+    }
+
+    /// Encrypts nothing: whoever is on the way can read and change all of it. The other side
+    /// must be built so, too. What stays on the host is plain anyway.
+    pub const fn plaintext(mut self) -> Self {
+        self.security.is_plain = true;
+        self
+    }
+
+    /// Encrypts also what goes from and to loopback addresses: for tests, and to measure. The
+    /// other side must be built so, too.
+    pub const fn encrypt_loopback(mut self) -> Self {
+        self.security.seals_loopback = true;
+        self
+    }
+
+    /// Proves itself with this identity. Without this it is [that of the
+    /// user](Identity::of_user).
+    pub fn identity(mut self, identity: Identity) -> Self {
+        self.security.set_identity(identity);
+        self
+    }
+
+    /// Both ends prove that they have these 32 random bytes, and nothing else. A password is
+    /// no such key: what people remember can be guessed from a recording.
+    ///
+    /// ```
+    /// use landfall::stp::{Memory, Transport, blocking::Endpoint};
+    ///
+    /// let bind = |key| {
+    ///     let path = Transport::udp("127.0.0.1:0".parse().unwrap());
+    ///     let builder = Endpoint::builder().path(path).preshared_key(key).encrypt_loopback();
+    ///     builder.bind().map(Endpoint::from)
+    /// };
+    /// let (server, client) = (bind([7; 32])?, bind([7; 32])?);
+    /// let listener = server.listen(7)?;
+    /// let sending = client.connect(server.local().unwrap(), 7)?;
+    /// let pending = sending.send("nobody else reads this").start();
+    /// let received = listener.accept()?.receive(Memory::zeroed(100)).wait()?;
+    /// assert_eq!(&*received, b"nobody else reads this");
+    /// # pending.wait()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn preshared_key(mut self, key: [u8; 32]) -> Self {
+        self.security.set_preshared_key(key);
+        self
+    }
+
+    /// Where peers that it connects to are remembered, with the keys that they showed first.
+    /// Without this it is [the file of the user](KnownPeers::of_user).
+    pub fn known_peers(mut self, known: KnownPeers) -> Self {
+        self.security.set_known_peers(known);
+        self
+    }
+
+    /// Only peers with these keys may connect or be connected to. Nobody else is asked for,
+    /// and no peer is remembered unless [`known_peers`](Self::known_peers) says where.
+    pub fn only_peers(mut self, peers: impl IntoIterator<Item = Fingerprint>) -> Self {
+        self.security.set_only(peers.into_iter().collect());
+        self
+    }
+
+    /// Is anything of it encrypted?
+    fn is_sealed(&self) -> bool {
+        let leaves = |path: &Transport| match path.reach() {
+            Reach::Process => false,
+            Reach::Host => self.security.seals_loopback,
+            Reach::Network => true,
+        };
+        !self.security.is_plain && self.paths.iter().any(leaves)
     }
 
     /// Opens the paths, in the network namespace of this thread, and starts the
@@ -249,6 +323,10 @@ impl Builder {
         let group = UdpDriver::open_group(LISTENING, config, &pool.regions, self.threads);
         let group = group.map_err(|source| BindError::Path { path: LISTENING.0, what, source })?;
         let own = UdpConfig { bind: SocketAddr::new(config.bind.ip(), 0), ..config };
+        if self.is_sealed() {
+            let security = std::mem::take(&mut self.security);
+            self.security = security.resolve().map_err(BindError::Identity)?;
+        }
         let mut seeds = Random::new(self.seed.map_or_else(seed_of_the_system, Ok)?);
         self.paths.clear();
         let mut handles = Vec::with_capacity(self.threads);
@@ -258,12 +336,25 @@ impl Builder {
             for word in seed.as_chunks_mut::<8>().0 {
                 *word = seeds.next_u64().to_le_bytes();
             }
-            let shard = Self { paths, seed: Some(seed), config: self.config.clone(), ..self };
+            let (config, security) = (self.config.clone(), self.security.clone());
+            let shard = Self { paths, seed: Some(seed), config, security, ..self };
             let Parts { core, clock, bell, config } = shard.open(pool)?;
             let runtime = Runtime::start(core, clock, bell, config).map_err(BindError::Thread)?;
             handles.push(Arc::new(Handle::new(runtime, Arc::clone(pool))));
         }
         Ok(Endpoint::of_shards(handles))
+    }
+
+    /// Seals an engine where something of it leaves the host.
+    fn make_engine(&mut self, engine: stp_core::Endpoint) -> Result<(Engine, Security), BindError> {
+        if !self.is_sealed() {
+            return Ok((Sealed::plain(engine), std::mem::take(&mut self.security)));
+        }
+        let security = std::mem::take(&mut self.security).resolve().map_err(BindError::Identity)?;
+        let stays = |(_, path): &(u16, &Transport)| path.reach() == Reach::Process;
+        let plain = (0..).zip(&self.paths).filter(stays).map(|(nth, _)| PathId(nth)).collect();
+        let engine = security.seal(engine, plain).map_err(BindError::Identity)?;
+        Ok((engine, security))
     }
 
     /// Opens the paths, and makes the engine.
@@ -275,12 +366,13 @@ impl Builder {
         self.paths = paths.map_err(BindError::Configuration)?;
         let is_shared = self.paths.iter().any(Transport::is_shared);
         let usual = if is_shared { Config::shared_network() } else { Config::default() };
-        let mut config = self.config.unwrap_or(usual);
+        let mut config = self.config.take().unwrap_or(usual);
         if self.paths.iter().all(Transport::is_adapter) {
             config.adapters = u8::try_from(self.paths.len()).unwrap_or(u8::MAX);
         }
         let seed = self.seed.map_or_else(seed_of_the_system, Ok)?;
-        let mut engine = stp_core::Endpoint::new(config, seed);
+        let (engine, security) = self.make_engine(stp_core::Endpoint::new(config, seed))?;
+        let mut engine = engine;
         if let Some(padding) = pool.padding {
             let set = engine.set_padding(padding);
             set.map_err(|error| BindError::Configuration(io::Error::other(error)))?;
@@ -300,7 +392,7 @@ impl Builder {
         let bell = Bell::new().map_err(BindError::Bell)?;
         let clock = Clock::start();
         let paths = Paths::new(opened, clock, &mut engine);
-        let core = Core::new(engine, paths, Arc::clone(pool), self.backlog);
+        let core = Core::new((engine, security), paths, Arc::clone(pool), self.backlog);
         let config = RuntimeConfig {
             driving: Driving::Shared,
             wait: self.wait,

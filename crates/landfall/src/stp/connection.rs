@@ -4,6 +4,7 @@ use std::future::poll_fn;
 use std::sync::Arc;
 
 use landfall_placement::{PathId, Peer};
+use landfall_seal::PeerIdentity;
 use landfall_transport::memory::{Memory, Rights};
 use stp_core::ConnectionId;
 
@@ -159,18 +160,34 @@ impl Connection {
     /// connection is not open.
     pub fn add_link(&self, path: PathId, peer: impl Into<Peer>) -> Result<(), Error> {
         let peer = peer.into();
-        self.0.handle.ask(|core, now| {
-            core.paths.get(path).ok_or(Error::UnknownPath(path))?;
-            Ok(core.engine.add_link(now, self.0.id, path, peer)?)
-        })
+        self.0.handle.ask(|core, now| core.add_link(now, self.0.id, path, peer))
     }
 
     /// The ways between the two sides.
     #[must_use]
     pub fn links(&self) -> Vec<Link> {
-        let links = self.0.handle.look(|core| core.engine.links_of(self.0.id));
-        let link = |(path, peer, is_up)| Link { path, peer, is_up };
-        links.unwrap_or_default().into_iter().map(link).collect()
+        self.0.handle.look(|core| {
+            let links = core.engine.links_of(self.0.id).unwrap_or_default();
+            let link = |(path, peer, is_up)| {
+                let peer = core.engine.remote(path, peer).unwrap_or(peer);
+                Link { path, peer, is_up }
+            };
+            links.into_iter().map(link).collect()
+        })
+    }
+
+    /// Who the other side has proven to be. Nothing where the connection is plain, or over
+    /// for a while.
+    #[must_use]
+    pub fn peer_identity(&self) -> Option<PeerIdentity> {
+        let id = self.0.id;
+        self.0.handle.look(|core| core.engine.identity(core.connections.get(&id)?.name))
+    }
+
+    /// Is it encrypted and authenticated?
+    #[must_use]
+    pub fn is_encrypted(&self) -> bool {
+        self.peer_identity().is_some()
     }
 
     /// The other side, on the path that the connection was opened over.

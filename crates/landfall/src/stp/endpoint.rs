@@ -6,12 +6,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Poll;
 
 use landfall_placement::{Engine as _, PathId, Peer, Refusals};
+use landfall_seal::{Fingerprint, SealStats};
 use landfall_transport::memory::{MappedMemory, Memory, Rights};
 use stp_core::Connect;
 
 use super::builder::Builder;
 use super::connection::Connection;
-use super::core::{Handle, Status, Submission};
+use super::core::{Core, Handle, Status, Submission};
 use super::error::{BindError, Error, Failed};
 use super::memory::Region;
 use super::path::Transport;
@@ -187,7 +188,7 @@ impl Endpoint {
                 core.paths.to(peer).ok_or(Error::NoPathTo { peer })
             });
             let opened = match path {
-                Ok(path) => self.connect_from(handle, path, peer, port, 0).await,
+                Ok(path) => self.connect_from(handle, path, (peer, None), (port, 0)).await,
                 Err(error) => Err(error),
             };
             match opened {
@@ -196,6 +197,33 @@ impl Endpoint {
             }
         }
         Err(last)
+    }
+
+    /// Opens a connection to a peer that must have the key with this fingerprint.
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect); [`Error::NoKeys`] where the peer has another key, and
+    /// [`Error::NotEncrypted`] where this endpoint encrypts nothing on the way to it.
+    pub async fn connect_pinned(
+        &self,
+        peer: impl Into<Peer>,
+        port: u16,
+        pinned: Fingerprint,
+    ) -> Result<Connection, Error> {
+        let (peer, handle) = (peer.into(), self.next_handle());
+        let path = handle.look(|core| {
+            core.check_open()?;
+            core.paths.to(peer).ok_or(Error::NoPathTo { peer })
+        })?;
+        self.connect_from(handle, path, (peer, Some(pinned)), (port, 0)).await
+    }
+
+    /// What peers know this endpoint by. Nothing where it encrypts nothing, or with a
+    /// pre-shared key.
+    #[must_use]
+    pub fn fingerprint(&self) -> Option<Fingerprint> {
+        let fingerprint = |core: &mut Core| core.security.fingerprint();
+        self.handle().look(|core| core.engine.is_sealed().then(|| fingerprint(core)).flatten())
     }
 
     fn next_handle(&self) -> &Arc<Handle> {
@@ -215,21 +243,20 @@ impl Endpoint {
         hello: u64,
     ) -> Result<Connection, Error> {
         self.0.check_path(path)?;
-        self.connect_from(self.next_handle(), path, peer.into(), port, hello).await
+        self.connect_from(self.next_handle(), path, (peer.into(), None), (port, hello)).await
     }
 
     async fn connect_from(
         &self,
         handle: &Arc<Handle>,
         path: PathId,
-        peer: Peer,
-        port: u16,
-        hello: u64,
+        to: (Peer, Option<Fingerprint>),
+        (port, hello): (u16, u64),
     ) -> Result<Connection, Error> {
         let id = handle.ask(|core, now| {
             core.check_open()?;
             core.paths.get(path).ok_or(Error::UnknownPath(path))?;
-            core.connect(now, path, peer, Connect { port, local_port: None, hello })
+            core.connect(now, path, to, Connect { port, local_port: None, hello })
         })?;
         // Dropped before it is open, it is given up.
         let connection = Connection::new(&self.0, handle, id);
@@ -240,7 +267,9 @@ impl Endpoint {
         });
         match opened.await {
             Ok(()) => Ok(connection),
-            Err(Error::Closed { why: Some(why) }) => Err(Error::NotConnected(why)),
+            Err(Error::Closed { why: Some(why) }) => {
+                Err(handle.look(|core| core.not_connected(id, why)))
+            }
             Err(other) => Err(other),
         }
     }
@@ -275,6 +304,7 @@ impl Endpoint {
         let pool = self.handle().pool();
         let mut all = Stats {
             engine: stp_core::Stats::default(),
+            seal: SealStats::default(),
             refusals: Refusals::new(),
             connections: 0,
             granted_bytes: 0,
@@ -286,6 +316,7 @@ impl Endpoint {
         for handle in &self.0.handles {
             handle.look(|core| {
                 all.engine += *core.engine.stats();
+                all.seal += core.engine.seal_stats();
                 all.refusals += *core.engine.refusals();
                 all.connections += core.engine.connections();
                 all.granted_bytes += core.engine.granted_bytes();
@@ -367,6 +398,8 @@ impl Drop for Listener {
 pub struct Stats {
     /// Counters of the protocol.
     pub engine: stp_core::Stats,
+    /// What was sealed and opened, and what was not: all zero where nothing is encrypted.
+    pub seal: SealStats,
     /// How often which check refused a packet.
     pub refusals: Refusals,
     /// Connections, in any state.

@@ -5,6 +5,7 @@ use std::io;
 use std::ops::Deref;
 
 use landfall_placement::{PathId, Peer};
+use landfall_seal::HandshakeError;
 use landfall_transport::memory::{AccessError, ArenaError, LendRefusal, Memory, TakeBackError};
 use stp_core::Ended;
 
@@ -46,6 +47,26 @@ pub enum Error {
     TimedOut {
         /// The time.
         limit: landfall_placement::Duration,
+    },
+    /// There are no keys for a connection: the peer is not who it should be, or is not built to
+    /// encrypt.
+    #[error("no encrypted connection to {peer}: {advice}")]
+    NoKeys {
+        /// To whom.
+        peer: Peer,
+        /// Why.
+        why: HandshakeError,
+        /// What to do.
+        advice: String,
+    },
+    /// A key was pinned, and nothing is encrypted on the way there.
+    #[error(
+        "a key is pinned for {peer}, and this endpoint encrypts nothing on the way there: build \
+         it without `plaintext()`, with `encrypt_loopback()` for a loopback address"
+    )]
+    NotEncrypted {
+        /// For whom.
+        peer: Peer,
     },
     /// No path of this endpoint leads to such a peer.
     #[error(
@@ -230,6 +251,13 @@ pub enum BindError {
     /// The environment asks for a transport that there is not.
     #[error("{0}")]
     Configuration(#[source] io::Error),
+    /// There is no identity, or what peers were known by cannot be read.
+    #[error(
+        "cannot encrypt: {0}. Set LANDFALL_STATE to a folder for the identity and known peers, \
+         hand them in (`Builder::identity`, `Builder::known_peers`), use \
+         `Builder::preshared_key`, or build with `Builder::plaintext`"
+    )]
+    Identity(#[source] io::Error),
     /// The driving thread could not be started.
     #[error("cannot start the driving thread: {0}")]
     Thread(#[source] io::Error),

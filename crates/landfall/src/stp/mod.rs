@@ -41,8 +41,20 @@
 //! how long they spin before they sleep. An endpoint without a thread
 //! ([`Builder::bind_without_thread`]) is driven by a reactor of your own.
 //!
-//! What does not live here: the protocol (`stp-core`), drivers
-//! (`landfall-transport`), discovery of peers, encryption.
+//! # Encryption
+//!
+//! What leaves the host is encrypted and authenticated: each connection has keys of its own,
+//! and everything that an observer sees of it is that there is one, and how much it moves.
+//! Peers prove who they are with key pairs: an endpoint has the [`Identity`] of its user,
+//! made at first use, or [one of its own](Builder::identity). Whom it connects to it knows
+//! again ([`KnownPeers`]), unless a fingerprint is [pinned](Endpoint::connect_pinned); who
+//! connects to it says who it is ([`Connection::peer_identity`]). A
+//! [pre-shared key](Builder::preshared_key) takes the place of both. What goes from and to a
+//! loopback address, or stays within the process, is plain; all else only if an endpoint is
+//! built so ([`Builder::plaintext`]). Both ends must be built alike.
+//!
+//! What does not live here: the protocol (`stp-core`), records and handshakes
+//! (`landfall-seal`), drivers (`landfall-transport`), discovery of peers.
 
 pub mod blocking;
 mod builder;
@@ -58,6 +70,7 @@ mod path;
 mod progress;
 mod reach;
 mod remote;
+mod security;
 mod set;
 
 pub use builder::Builder;
@@ -73,10 +86,12 @@ pub use path::Transport;
 pub use progress::{Progress, Stalled};
 pub use reach::ToPeers;
 pub use remote::{Exposed, RegionRequest, RemoteMemory};
+pub use security::{Identity, KnownPeers};
 pub use set::OperationSet;
 
 pub use crate::runtime::Turned;
 pub use landfall_placement::{PathId, Peer, WordFunction, WordWidth};
+pub use landfall_seal::{Fingerprint, HandshakeError, PeerIdentity, SealStats};
 pub use landfall_transport::Wait;
 pub use landfall_transport::channel::ChannelConfig;
 #[cfg(feature = "faults")]

@@ -22,14 +22,15 @@ use landfall_transport::uring::UringUdpConfig;
 use landfall_transport::xdp::XdpConfig;
 #[cfg(feature = "nic")]
 use nic_firmware_model::driver::tigon;
+use stp_core::Config;
 use stp_core::wire::carrier::{ETHERTYPE, IP_PROTOCOL};
-use stp_core::{Config, Endpoint};
 
+use super::security::Engine;
 #[cfg(feature = "nic")]
 use crate::nic::{Pace, Wire};
 #[cfg(feature = "nic")]
 use crate::runtime::AdapterSource;
-use crate::runtime::{DriverSource, Path, PathSource};
+use crate::runtime::{DriverSource, Path, PathSource, Reach};
 
 /// A path that an endpoint opens.
 ///
@@ -46,7 +47,7 @@ use crate::runtime::{DriverSource, Path, PathSource};
 ///
 /// Two endpoints of one process are joined by
 /// [`Builder::bind_pair`](super::Builder::bind_pair).
-pub struct Transport(PathSource<Endpoint>);
+pub struct Transport(PathSource<Engine>);
 
 impl Transport {
     /// UDP on a local address, which finds out by itself how long packets may be: on
@@ -236,6 +237,11 @@ impl Transport {
         self.0.is_shared()
     }
 
+    /// How far what is sent over it gets.
+    pub(crate) fn reach(&self) -> Reach {
+        self.0.reach()
+    }
+
     /// Opens it for an engine of this configuration.
     #[cfg(feature = "nic")]
     pub(crate) fn open(
@@ -243,7 +249,7 @@ impl Transport {
         path: PathId,
         regions: &Regions,
         config: &Config,
-    ) -> io::Result<Path<Endpoint>> {
+    ) -> io::Result<Path<Engine>> {
         self.0.open(path, regions, |unit, pace| tigon(config, unit, pace))
     }
 
@@ -254,7 +260,7 @@ impl Transport {
         path: PathId,
         regions: &Regions,
         _: &Config,
-    ) -> io::Result<Path<Endpoint>> {
+    ) -> io::Result<Path<Engine>> {
         let PathSource::Driver(driver) = self.0;
         driver.open(path, regions)
     }

@@ -135,7 +135,9 @@ fn the_minimal_peer_connects_over_udp() {
 
 fn ethernet(end: &VethEnd) -> Endpoint {
     let lossy = Transport::ethernet(&*end.name).with_faults(FAULTS, [3; 32]);
-    end.namespace.enter(|| Endpoint::bind(lossy)).unwrap().unwrap()
+    // The small peer speaks STP, and nothing below it.
+    let builder = Endpoint::builder().path(lossy).plaintext();
+    end.namespace.enter(|| builder.bind()).unwrap().unwrap()
 }
 
 fn cable() -> VethPair {

@@ -9,6 +9,7 @@ mod memory_back;
 mod minimal_peer;
 mod progress;
 mod same_host;
+mod sealed;
 mod shards;
 mod strangers;
 mod transfers;

@@ -324,6 +324,25 @@ pub trait Offloaded: Engine {
     fn adapter_lost(&mut self, now: Instant, adapter: u8);
 }
 
+/// What is sealed no adapter opens: an engine has adapters where nothing of it is.
+#[cfg(feature = "seal")]
+impl<E: Offloaded> Offloaded for landfall_seal::Sealed<E> {
+    type Command = E::Command;
+    type Report = E::Report;
+
+    fn poll_command(&mut self, adapter: u8) -> Option<Self::Command> {
+        (**self).poll_command(adapter)
+    }
+
+    fn handle_report(&mut self, now: Instant, adapter: u8, report: &Self::Report) {
+        (**self).handle_report(now, adapter, report);
+    }
+
+    fn adapter_lost(&mut self, now: Instant, adapter: u8) {
+        (**self).adapter_lost(now, adapter);
+    }
+}
+
 /// Tigon-IIs: each has a copy of some of the engine's Blocks.
 impl Offloaded for Endpoint {
     type Command = stp_core::offload::Command;

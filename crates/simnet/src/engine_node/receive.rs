@@ -73,6 +73,12 @@ impl<E: Engine + 'static> EngineNode<E> {
         let write = |(unit, plan): (&UnderWay, Plan)| match plan {
             Plan::Announce(landing) => landing,
             Plan::Write(landing) => self.write(now, &unit.what, &landed, landing),
+            Plan::WriteOpened(payload) => match &unit.what {
+                What::Payload { spans, .. } => {
+                    self.write_spans(now, spans, &payload, Landing::Verified)
+                }
+                What::Word(_) => Landing::Failed,
+            },
         };
         let landings: Vec<_> = under_way.iter().zip(plans).map(write).collect();
         for (unit, landing) in under_way.iter().zip(landings) {
@@ -176,6 +182,15 @@ impl<E: Engine + 'static> EngineNode<E> {
                 }
                 Landing::Verified
             }
+            Check::Sealed { key } => {
+                let (head, payload) = landed.frame.bytes.split_at(*at);
+                let mut payload = payload.to_vec();
+                if !self.engine.open(*key, head, &mut payload) {
+                    self.host.counted.corrupt += 1;
+                    return Plan::Announce(Landing::Corrupt);
+                }
+                return Plan::WriteOpened(payload);
+            }
         };
         match landed.slot {
             Some(slot) if lies_there(slot, landed, *at, spans) => {
@@ -217,14 +232,24 @@ impl<E: Engine + 'static> EngineNode<E> {
 
     /// Step 3: puts a payload where it belongs.
     fn write(&mut self, now: Instant, what: &What, all: &[Landed], landing: Landing) -> Landing {
-        let (landed, at, spans) = match what {
+        match what {
             What::Word(op) => {
                 self.host.counted.words += 1;
-                return self.host.memory.word(now, *op).map_or(Landing::Failed, Landing::Old);
+                self.host.memory.word(now, *op).map_or(Landing::Failed, Landing::Old)
             }
-            What::Payload { landed, at, spans, .. } => (&all[*landed], *at, spans),
-        };
-        let mut payload = &landed.frame.bytes[at..];
+            What::Payload { landed, at, spans, .. } => {
+                self.write_spans(now, spans, &all[*landed].frame.bytes[*at..], landing)
+            }
+        }
+    }
+
+    fn write_spans(
+        &mut self,
+        now: Instant,
+        spans: &[Span],
+        mut payload: &[u8],
+        landing: Landing,
+    ) -> Landing {
         for span in spans {
             let (part, rest) = payload.split_at(span.len as usize);
             if self.host.memory.write(now, Writer::Placed, *span, part).is_err() {
@@ -243,6 +268,8 @@ enum Plan {
     Announce(Landing),
     /// Write it; then it landed so.
     Write(Landing),
+    /// Write these bytes, which were sealed.
+    WriteOpened(Vec<u8>),
 }
 
 /// The pass over a unit that the engine asked for.

@@ -86,6 +86,13 @@ impl<E: Engine + 'static> EngineNode<E> {
             };
             bytes.extend_from_slice(payload);
         }
+        if self.engine.seals() {
+            let (head, payload) = bytes.split_at_mut(usize::from(transmit.head_len));
+            if !self.engine.seal(head, payload) {
+                self.host.counted.unsendable += 1;
+                return;
+            }
+        }
         let pieces = match transmit.segment {
             Some(segment) => cut(&bytes, usize::from(transmit.head_len), segment),
             None => {

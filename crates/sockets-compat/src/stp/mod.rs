@@ -120,7 +120,7 @@ impl StpHost {
         Self::open_path(Transport::ip(address), &Config::default(), options)
     }
 
-    /// An endpoint with one path, and room for as many connections as sockets may be.
+    /// A plain endpoint with one path, and room for as many connections as sockets may be.
     fn open_path(transport: Transport, usual: &Config, options: StpOptions) -> io::Result<Self> {
         let config = Config {
             connections: options.connections,
@@ -128,7 +128,8 @@ impl StpHost {
             links: options.connections.saturating_mul(2),
             ..usual.clone()
         };
-        let endpoint = Endpoint::builder().path(transport).config(config).bind();
+        let builder = Endpoint::builder().path(transport).config(config).plaintext();
+        let endpoint = builder.bind();
         Ok(Self::new(endpoint.map_err(io::Error::other)?, options))
     }
 

@@ -37,8 +37,8 @@ use crate::receive::{Grant, Posted, Read, Ready, Receive};
 use crate::region::{Ask, Exposed, Request};
 use crate::send::Send;
 use crate::stats::Stats;
-use crate::wire::HEADER_LEN;
 use crate::wire::proof::Secret;
+use crate::wire::{HEADER_LEN, Op};
 
 /// The granted Blocks: what an adapter knows, and what only the engine knows.
 #[derive(Debug)]
@@ -325,6 +325,13 @@ impl Engine for Endpoint {
 
     fn refusals(&self) -> &Refusals {
         &self.refusals
+    }
+
+    /// Data that fails its check leaves its grant open, and changes nothing else. Whatever
+    /// else there is may answer, refuse or end something by its head alone.
+    #[inline]
+    fn places_unverified(&self, head: &[u8]) -> bool {
+        head.first() == Some(&(Op::Data as u8))
     }
 }
 

@@ -191,6 +191,11 @@ impl<E: Engine> NaiveWire<E> {
             let Some(transmit) = transmit else { break };
             moved = true;
             let bytes = gather(memory, &transmit, &head, &from);
+            let bytes = bytes.and_then(|mut bytes| {
+                let (head, payload) = bytes.split_at_mut(transmit.head_len.into());
+                let leaves = !engine.seals() || engine.seal(head, payload);
+                leaves.then_some(bytes)
+            });
             engine.handle_sent(self.now, transmit.ticket);
             let most =
                 if transmit.segment.is_some() { self.limits.super_unit } else { self.limits.unit };
@@ -248,13 +253,14 @@ impl<E: Engine> NaiveWire<E> {
     pub fn receive(&mut self, side: usize) -> bool {
         let now = self.now;
         let count = self.sides[side].inbox.len().min(self.batch.max(1));
-        let batch: Vec<Packet> = self.sides[side].inbox.drain(..count).collect();
+        let mut batch: Vec<Packet> = self.sides[side].inbox.drain(..count).collect();
         let Side { engine, memory, .. } = &mut self.sides[side];
         scatter(engine, memory, &batch);
         let mut landings = Vec::new();
-        for packet in &batch {
+        for packet in &mut batch {
             let mut into = Spans::new();
             let Ok(placement) = packet.place(engine, now, &mut into) else { continue };
+            let placement = packet.open(engine, placement);
             let fails = self.random.chance(self.faults.failing);
             landings.extend(packet.land(memory, &placement, &into, fails));
         }

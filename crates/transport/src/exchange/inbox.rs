@@ -6,8 +6,8 @@
 
 use arrayvec::ArrayVec;
 use landfall_placement::{
-    Ecn, Engine, InternetSum, Landing, PathId, Peer, Placement, Refusal, Span, Spans, Ticket,
-    WordOp,
+    Check, Ecn, Engine, InternetSum, Landing, PathId, Peer, Placement, Refusal, Span, Spans,
+    Ticket, WordOp,
 };
 
 use super::{HEAD_ROOM, IoVecs, LONGEST, MAX_UNITS, PREFIX_ROOM, Prefix};
@@ -53,6 +53,8 @@ impl Peeked {
     /// The single span behind a head of known length, if it is as simple as that.
     fn simple_place(&self) -> Option<(usize, Span)> {
         match (&self.result, self.spans.as_slice()) {
+            // What is sealed is opened before it comes to its place.
+            (Ok(Placement::Into { check: Check::Sealed { .. }, .. }), _) => None,
             (Ok(Placement::Into { at, .. }), [span])
                 if usize::from(*at) <= HEAD_ROOM
                     && usize::from(*at) + span.len as usize == self.unit_len =>

@@ -4,6 +4,7 @@
 mod inbox;
 mod message;
 mod outbox;
+mod sealed;
 mod settle;
 mod turn;
 

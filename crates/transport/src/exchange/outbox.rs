@@ -12,6 +12,7 @@ use landfall_placement::{
     Ticket, Transmit, TransmitRun,
 };
 
+use super::sealed::SealedBytes;
 use super::{HEAD_ROOM, IoVecs, MAX_UNITS, PREFIX_ROOM, Prefix};
 use crate::driver::Counters;
 use crate::memory::{Pinned, Pins, RawSpan, Rights};
@@ -24,10 +25,12 @@ pub(crate) struct Outgoing {
     pub(crate) head_len: usize,
     pub(crate) ecn: Ecn,
     /// What the engine hears once this unit has left: for the last of a run, of all of it.
-    ticket: Option<Ticket>,
-    iovecs: Range<usize>,
+    pub(super) ticket: Option<Ticket>,
+    pub(super) iovecs: Range<usize>,
     /// Its payload in the outbox's list of spans.
-    payload: Range<usize>,
+    pub(super) payload: Range<usize>,
+    /// Where its payload lies among the sealed bytes, if it is sealed.
+    pub(super) sealed: Option<Range<usize>>,
 }
 
 /// Units that may leave with one system call.
@@ -73,24 +76,26 @@ const MAX_PIECES: usize = 1023;
 /// The sending half of a driver, without its system call.
 #[derive(Debug)]
 pub(crate) struct Outbox {
-    path: PathId,
-    limits: PathLimits,
-    heads: Box<[[u8; HEAD_ROOM]; MAX_UNITS]>,
+    pub(super) path: PathId,
+    pub(super) limits: PathLimits,
+    pub(super) heads: Box<[[u8; HEAD_ROOM]; MAX_UNITS]>,
     /// What a driver wants in front of each unit: a virtio-net header.
-    prefixes: Box<[Prefix; MAX_UNITS]>,
-    prefix_len: usize,
+    pub(super) prefixes: Box<[Prefix; MAX_UNITS]>,
+    pub(super) prefix_len: usize,
     /// So many bytes are polled at once.
-    batch_bytes: usize,
+    pub(super) batch_bytes: usize,
     /// How many units were polled since the outbox was last empty.
-    filled: usize,
+    pub(super) filled: usize,
     /// And how many bytes they have.
-    filled_bytes: usize,
-    waiting: VecDeque<Outgoing>,
-    iovecs: IoVecs,
+    pub(super) filled_bytes: usize,
+    pub(super) waiting: VecDeque<Outgoing>,
+    pub(super) iovecs: IoVecs,
     /// The payloads of all that waits.
-    payloads: Vec<Span>,
-    gathered: Spans,
-    pins: Pins,
+    pub(super) payloads: Vec<Span>,
+    pub(super) gathered: Spans,
+    pub(super) pins: Pins,
+    /// Payloads that were copied and sealed, where the engine seals.
+    pub(super) sealed: SealedBytes,
 }
 
 impl Outbox {
@@ -110,6 +115,7 @@ impl Outbox {
             payloads: Vec::with_capacity(2 * MAX_UNITS),
             gathered: Spans::new(),
             pins,
+            sealed: SealedBytes::default(),
         }
     }
 
@@ -149,6 +155,7 @@ impl Outbox {
         self.pins.release();
         self.iovecs.clear();
         self.payloads.clear();
+        self.sealed.clear();
         self.filled = 0;
         self.filled_bytes = 0;
         // One more of the first one's length would not fit in the same call,
@@ -181,7 +188,12 @@ impl Outbox {
         let heads = self.heads[self.filled..].as_flattened_mut();
         let mut room = RunRoom::new(heads, HEAD_ROOM, most_bytes);
         let Some(run) = engine.poll_transmit_run(now, self.path, &mut room) else { return false };
-        if !self.gather_run(&run, write_prefix) {
+        let is_gathered = if engine.seals() {
+            self.seal_run(engine, &run, counters, write_prefix)
+        } else {
+            self.gather_run(&run, write_prefix)
+        };
+        if !is_gathered {
             counters.send_failed += u64::from(run.units);
             engine.handle_sent(now, run.ticket);
         }
@@ -202,10 +214,16 @@ impl Outbox {
         let Some(unit) = engine.poll_transmit(now, self.path, room, &mut self.gathered) else {
             return false;
         };
-        match self.gather(&unit, counters) {
+        let gathered = if engine.seals() {
+            self.seal_unit(engine, &unit, counters)
+        } else {
+            self.gather(&unit, counters)
+        };
+        match gathered {
             Some(outgoing) => {
                 // What is summed already is not left to the device again.
-                let checksum = unit.checksum.filter(|_| self.device_sums(&unit));
+                let is_left = outgoing.sealed.is_none() && self.device_sums(&unit);
+                let checksum = unit.checksum.filter(|_| is_left);
                 let unit = Transmit { checksum, ..unit };
                 write_prefix(&unit, &mut self.prefixes[self.filled]);
                 self.push(outgoing);
@@ -219,7 +237,7 @@ impl Outbox {
     }
 
     /// One more unit waits.
-    fn push(&mut self, outgoing: Outgoing) {
+    pub(super) fn push(&mut self, outgoing: Outgoing) {
         self.filled += 1;
         self.filled_bytes += outgoing.len;
         self.waiting.push_back(outgoing);
@@ -271,6 +289,7 @@ impl Outbox {
             ticket: Some(unit.ticket),
             iovecs: start..self.iovecs.len(),
             payload: payloads..self.payloads.len(),
+            sealed: None,
         })
     }
 
@@ -318,6 +337,7 @@ impl Outbox {
                 ticket: (nth == units).then_some(run.ticket),
                 iovecs: start..self.iovecs.len(),
                 payload: first..first + 1,
+                sealed: None,
             });
         }
         true
@@ -372,6 +392,10 @@ impl Outbox {
         head_part.copy_from_slice(&head[..head_part.len()]);
         let copied = rest.len();
         let mut skip = from.saturating_sub(unit.head_len);
+        if let Some(sealed) = &unit.sealed {
+            self.sealed.copy_out(sealed, skip, rest);
+            return copied;
+        }
         for span in &self.payloads[unit.payload.clone()] {
             let part = span.split_at(skip as u32).1;
             skip = skip.saturating_sub(span.len as usize);

@@ -17,7 +17,7 @@ use crate::memory::Pins;
 
 /// Where the bytes of a unit lie before they are settled.
 #[derive(Clone, Copy, Debug)]
-enum Source {
+pub(super) enum Source {
     /// Head in its scratch place, payload in the guessed span of this slot.
     Slot(usize),
     /// Among the loose bytes, from this one on. Those before `moved` were moved
@@ -27,9 +27,9 @@ enum Source {
 
 /// One unit of an arrival.
 #[derive(Clone, Copy, Debug)]
-struct Piece {
-    source: Source,
-    len: usize,
+pub(super) struct Piece {
+    pub(super) source: Source,
+    pub(super) len: usize,
 }
 
 impl Inbox {
@@ -309,7 +309,7 @@ impl Inbox {
 
     /// What has to be done so that the payload from byte `at` lies in `spans`, and what is
     /// to be announced then.
-    fn plan<E>(
+    fn plan<E: Engine>(
         &mut self,
         turn: &mut Turn<'_, E>,
         arrival: &Arrival,
@@ -323,6 +323,9 @@ impl Inbox {
             return Landing::Failed;
         }
         let verified = match check {
+            Check::Sealed { key } => {
+                return self.open(turn, (piece, loose), (at, key), spans);
+            }
             Check::InternetSum { from, len, seed } if !arrival.verified => {
                 turn.counters.bytes_summed += u64::from(len);
                 let part = (usize::from(from), len as usize);

@@ -135,7 +135,8 @@ impl<E: Engine> Layer<'_, E> {
             self.engine.handle_sent(now, unit.ticket);
             return None;
         }
-        let scratch = if self.state.random.chance(faults.corruption) {
+        // What is sealed is damaged behind the seal: see `seal`.
+        let scratch = if !self.engine.seals() && self.state.random.chance(faults.corruption) {
             self.corrupt(&mut unit, head, from)
         } else {
             None
@@ -239,5 +240,31 @@ impl<E: Engine> Engine for Layer<'_, E> {
 
     fn refusals(&self) -> &Refusals {
         self.engine.refusals()
+    }
+
+    fn seals(&self) -> bool {
+        self.engine.seals()
+    }
+
+    fn seal(&mut self, head: &mut [u8], payload: &mut [u8]) -> bool {
+        let is_sealed = self.engine.seal(head, payload);
+        let state = &mut *self.state;
+        if is_sealed && state.random.chance(state.faults.corruption) {
+            state.counts.corrupted += 1;
+            let bit = state.random.below((head.len() + payload.len()) as u64 * 8);
+            let mut bytes = head.iter_mut().chain(payload);
+            if let Some(byte) = bytes.nth((bit / 8) as usize) {
+                *byte ^= 1 << (bit % 8);
+            }
+        }
+        is_sealed
+    }
+
+    fn open(&mut self, key: u64, head: &[u8], payload: &mut [u8]) -> bool {
+        self.engine.open(key, head, payload)
+    }
+
+    fn places_unverified(&self, head: &[u8]) -> bool {
+        self.engine.places_unverified(head)
     }
 }

@@ -197,6 +197,8 @@ impl Placer {
                 let is_there = match check {
                     _ if !fits => Some(false),
                     Check::None => Some(unit.write(at, &self.spans, turn.pins)),
+                    // Whoever seals sends nothing this way.
+                    Check::Sealed { .. } => None,
                     Check::InternetSum { from, len, seed } => {
                         self.write_summed(turn, &unit, at, (from.into(), len as usize, seed))
                     }

@@ -288,4 +288,20 @@ impl<E: Engine> Engine for Layer<'_, E> {
     fn refusals(&self) -> &Refusals {
         self.engine.refusals()
     }
+
+    fn seals(&self) -> bool {
+        self.engine.seals()
+    }
+
+    fn seal(&mut self, head: &mut [u8], payload: &mut [u8]) -> bool {
+        self.engine.seal(head, payload)
+    }
+
+    fn open(&mut self, key: u64, head: &[u8], payload: &mut [u8]) -> bool {
+        self.engine.open(key, head, payload)
+    }
+
+    fn places_unverified(&self, head: &[u8]) -> bool {
+        self.engine.places_unverified(head)
+    }
 }

@@ -293,6 +293,7 @@ pub(super) fn send<E: Engine>(
         let UdpDriver { same_host, outbox, state, .. } = driver;
         let told = same_host
             .as_mut()
+            .filter(|_| !engine.seals())
             .and_then(|same_host| same_host.send(outbox, engine, now, &mut state.counters));
         let count = match told {
             Some(count) => count,

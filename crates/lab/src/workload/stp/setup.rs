@@ -131,7 +131,8 @@ impl<'a> Setup<'a> {
     }
 
     fn builder(&self, plan: &Plan) -> Builder {
-        let mut builder = Endpoint::builder();
+        // What is measured so far is plain, as its rivals are.
+        let mut builder = Endpoint::builder().plaintext();
         if let Some(config) = self.configured() {
             builder = builder.config(config);
         }

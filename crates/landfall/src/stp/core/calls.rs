@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use landfall_placement::{Instant, PathId, Peer};
+use landfall_seal::Fingerprint;
 use stp_core::wire::Reason;
 use stp_core::{
     Admission, AskId, Connect, ConnectionId, Ended, ExposedId, ReadId, ReceiveId, Rights,
@@ -13,6 +14,7 @@ use stp_core::{
 use super::{Core, Key, Known, Listening, Outcome, Request, Shown, Stage, Status, Ticket};
 use crate::stp::error::Error;
 use crate::stp::memory::Held;
+use crate::stp::security;
 
 impl Core {
     pub(crate) fn listen(&mut self, port: u16) -> Result<(), Error> {
@@ -52,12 +54,66 @@ impl Core {
         &mut self,
         now: Instant,
         path: PathId,
-        peer: Peer,
+        (peer, pinned): (Peer, Option<Fingerprint>),
         connect: Connect,
     ) -> Result<ConnectionId, Error> {
-        let id = self.engine.connect(now, path, peer, connect)?;
-        self.connections.insert(id, Known::new(Status::Opening, path, peer, 0));
+        let name = self.associate(now, path, peer, pinned)?;
+        let connected = self.engine.connect(now, path, name, connect);
+        let id = connected.inspect_err(|_| self.engine.forget(name))?;
+        self.connections.insert(id, Known::new(Status::Opening, path, (peer, name), 0));
         Ok(id)
+    }
+
+    /// What the engine is to call a peer; a handshake begins where it needs one.
+    fn associate(
+        &mut self,
+        now: Instant,
+        path: PathId,
+        peer: Peer,
+        pinned: Option<Fingerprint>,
+    ) -> Result<Peer, Error> {
+        let busy = Error::Refused(stp_core::Error::Busy);
+        let name = self.engine.associate(now, path, peer, pinned).ok_or(busy)?;
+        if pinned.is_some() && name == peer {
+            return Err(Error::NotEncrypted { peer });
+        }
+        Ok(name)
+    }
+
+    pub(crate) fn add_link(
+        &mut self,
+        now: Instant,
+        id: ConnectionId,
+        path: PathId,
+        peer: Peer,
+    ) -> Result<(), Error> {
+        self.paths.get(path).ok_or(Error::UnknownPath(path))?;
+        let name = self.associate(now, path, peer, None)?;
+        let added = self.engine.add_link(now, id, path, name);
+        Ok(added.inspect_err(|_| self.engine.forget(name))?)
+    }
+
+    /// Why there is no connection: because there are no keys, if so.
+    pub(crate) fn not_connected(&self, id: ConnectionId, why: Ended) -> Error {
+        let known = self.connections.get(&id);
+        match known.and_then(|known| Some((known.peer, self.engine.failure(known.name)?))) {
+            Some((peer, why)) => {
+                let advice = security::advice(why, self.security.place().as_deref());
+                Error::NoKeys { peer, why, advice }
+            }
+            None => Error::NotConnected(why),
+        }
+    }
+
+    /// Connections without keys end at once.
+    pub(super) fn end_unkeyed(&mut self, now: Instant) {
+        while let Some(name) = self.engine.poll_failed() {
+            let is_it = |known: &Known| known.name == name && known.status == Status::Opening;
+            let unkeyed = self.connections.iter().filter(|(_, known)| is_it(known));
+            for id in unkeyed.map(|(id, _)| *id).collect::<Vec<_>>() {
+                let _ = self.engine.abort(now, id, Reason::Refused);
+            }
+        }
     }
 
     /// Closes a connection gracefully.

@@ -48,6 +48,8 @@ pub(crate) struct Known {
     pub(crate) status: Status,
     pub(crate) path: PathId,
     pub(crate) peer: Peer,
+    /// What the engine calls the peer.
+    pub(crate) name: Peer,
     pub(crate) hello: u64,
     /// No handle is left: it is forgotten when it is closed.
     pub(crate) is_released: bool,
@@ -63,11 +65,18 @@ pub(crate) struct Known {
 }
 
 impl Known {
-    pub(crate) fn new(status: Status, path: PathId, peer: Peer, hello: u64) -> Self {
+    /// A connection to a peer, and what the engine calls that.
+    pub(crate) fn new(
+        status: Status,
+        path: PathId,
+        (peer, name): (Peer, Peer),
+        hello: u64,
+    ) -> Self {
         Self {
             status,
             path,
             peer,
+            name,
             hello,
             is_released: false,
             queue: VecDeque::new(),

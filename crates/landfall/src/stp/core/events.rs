@@ -15,6 +15,7 @@ impl Core {
     /// Takes every event out of the engine. Gives whether there was one.
     pub(super) fn hear(&mut self, now: Instant) -> bool {
         let mut heard = false;
+        self.end_unkeyed(now);
         while let Some(event) = self.engine.poll_event() {
             heard = true;
             self.take(now, event);
@@ -26,7 +27,8 @@ impl Core {
         match event {
             Event::Connected { connection, hello } => self.opened(connection, hello),
             Event::Accepted { connection, port, path, peer, hello } => {
-                let known = Known::new(Status::Open, path, peer, hello);
+                let remote = self.engine.remote(path, peer).unwrap_or(peer);
+                let known = Known::new(Status::Open, path, (remote, peer), hello);
                 self.connections.insert(connection, known);
                 self.came_in(now, connection, port);
             }
@@ -151,6 +153,7 @@ impl Core {
     fn closed(&mut self, id: ConnectionId, why: Option<Ended>) {
         let Some(known) = self.connections.get_mut(&id) else { return };
         known.status = Status::Closed(why);
+        self.engine.retire(known.name);
         known.offers.clear();
         known.reads.clear();
         known.regions.clear();

@@ -20,9 +20,10 @@ use std::task::Waker;
 
 use landfall_placement::Instant;
 use stp_core::wire::Reason;
-use stp_core::{AskId, ConnectionId, Endpoint, ExposedId, ReadId, ReceiveId};
+use stp_core::{AskId, ConnectionId, ExposedId, ReadId, ReceiveId};
 
 use super::memory::{Held, Pool};
+use super::security::{Engine, Security};
 use crate::runtime;
 use crate::runtime::{Aftermath, Protocol, Runtime};
 
@@ -31,7 +32,7 @@ pub(crate) use connections::{Known, Listening, OfferMade, ReadMade, RegionMade, 
 pub(crate) use slots::{Key, Outcome, Request, Slots, Stage, Ticket};
 
 /// The paths of an endpoint.
-pub(crate) type Paths = runtime::Paths<Endpoint>;
+pub(crate) type Paths = runtime::Paths<Engine>;
 
 /// What is done when the lock is no longer held: wakers may run anything.
 #[derive(Debug, Default)]
@@ -76,7 +77,8 @@ impl Drop for Remains {
 /// What the endpoint's lock guards: engine, paths, memory and operations.
 #[derive(Debug)]
 pub(crate) struct Core {
-    pub(crate) engine: Endpoint,
+    pub(crate) engine: Engine,
+    pub(crate) security: Security,
     pub(crate) paths: Paths,
     pool: Arc<Pool>,
     pub(crate) slots: Slots,
@@ -93,9 +95,15 @@ pub(crate) struct Core {
 }
 
 impl Core {
-    pub(crate) fn new(engine: Endpoint, paths: Paths, pool: Arc<Pool>, backlog: usize) -> Self {
+    pub(crate) fn new(
+        (engine, security): (Engine, Security),
+        paths: Paths,
+        pool: Arc<Pool>,
+        backlog: usize,
+    ) -> Self {
         Self {
             engine,
+            security,
             paths,
             pool,
             slots: Slots::default(),
@@ -127,12 +135,12 @@ impl Core {
 }
 
 impl Protocol for Core {
-    type Engine = Endpoint;
+    type Engine = Engine;
     type Aftermath = DeferredWork;
     type Submission = Submission;
     type Remains = Remains;
 
-    fn engine(&self) -> &Endpoint {
+    fn engine(&self) -> &Engine {
         &self.engine
     }
 

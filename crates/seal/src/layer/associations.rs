@@ -1,0 +1,365 @@
+//! All associations of an end: by number, with their handshakes and timers.
+
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::vec::Vec;
+use core::fmt;
+
+use landfall_placement::{Duration, Instant, PathId, Peer, Refusal, Refusals, Ticket, Timeout};
+
+use super::association::{
+    Answered, Association, FIRST_LEN, MESSAGE_HEAD, Means, MessageHead, State,
+};
+use super::incoming::Opened;
+use super::unit::{FIRST, SECOND, THIRD};
+use super::{SealConfig, SealStats, Trust};
+use crate::handshake::{Fingerprint, HandshakeError};
+use crate::keys::Role;
+use crate::secret::{Secret, Seed};
+
+/// What waits for an answer is said again after this, then twice and four times as late: the
+/// engine waits, too, and does not know for what.
+const FIRST_WAIT: Duration = Duration::from_millis(100);
+const MOST_DOUBLED: u32 = 2;
+/// After so many times the peer counts as silent.
+const MOST_REPEATS: u32 = 15;
+/// Messages of handshakes that wait to leave; more count as lost.
+const MOST_MESSAGES: usize = 256;
+/// An association that was not used for so long makes room for another one.
+const UNUSED: Duration = Duration::from_secs(60);
+/// One that is over, and of which only late copies may still come.
+const LATE: Duration = Duration::from_secs(1);
+
+/// All associations, and what they want to say.
+pub(super) struct Associations {
+    pub(super) config: SealConfig,
+    trust: Box<dyn Trust>,
+    /// What numbers and handshakes are derived of, and how many were.
+    secret: Secret,
+    drawn: u64,
+    table: BTreeMap<u32, Association>,
+    /// Those that peers began, by where and what they called them.
+    begun: BTreeMap<(PathId, Peer, u32), u32>,
+    /// Of those, the ones that have shown nothing more, the oldest first.
+    half_open: VecDeque<u32>,
+    timers: BTreeSet<(Instant, u32)>,
+    pub(super) messages: VecDeque<(PathId, Peer, Vec<u8>)>,
+    /// Those that have keys, and units that waited for them.
+    pub(super) ready: VecDeque<u32>,
+    /// Those that failed, for who asks.
+    pub(super) failed: VecDeque<u32>,
+    pub(super) opened: VecDeque<Opened>,
+    pub(super) next_opened: u64,
+    pub(super) scratch: Vec<u8>,
+    pub(super) refusals: Refusals,
+    pub(super) all_refusals: Refusals,
+    pub(super) stats: SealStats,
+}
+
+impl fmt::Debug for Associations {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Associations")
+            .field("table", &self.table)
+            .field("stats", &self.stats)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Associations {
+    pub(super) fn new(config: SealConfig, trust: Box<dyn Trust>, seed: [u8; 32]) -> Self {
+        Self {
+            config,
+            trust,
+            secret: Secret::new(seed).derive("associations", &[]),
+            drawn: 0,
+            table: BTreeMap::new(),
+            begun: BTreeMap::new(),
+            half_open: VecDeque::new(),
+            timers: BTreeSet::new(),
+            messages: VecDeque::new(),
+            ready: VecDeque::new(),
+            failed: VecDeque::new(),
+            opened: VecDeque::new(),
+            next_opened: 0,
+            scratch: Vec::new(),
+            refusals: Refusals::new(),
+            all_refusals: Refusals::new(),
+            stats: SealStats::default(),
+        }
+    }
+
+    /// Is anything sealed on this path?
+    #[inline]
+    pub(super) fn seals_on(&self, path: PathId) -> bool {
+        !self.config.plain_paths.contains(&path)
+    }
+
+    /// Do units from and to this peer of the network stay as they are?
+    #[inline]
+    pub(super) fn is_plain(&self, path: PathId, peer: Peer) -> bool {
+        let is_loopback = match peer {
+            Peer::Socket(socket) => socket.ip().to_canonical().is_loopback(),
+            Peer::Ip(ip) => ip.to_canonical().is_loopback(),
+            _ => false,
+        };
+        is_loopback && self.config.plain_loopback || !self.seals_on(path)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.table.len()
+    }
+
+    pub(super) fn get(&self, id: u32) -> Option<&Association> {
+        self.table.get(&id)
+    }
+
+    pub(super) fn get_mut(&mut self, id: u32) -> Option<&mut Association> {
+        self.table.get_mut(&id)
+    }
+
+    pub(super) fn failure(&self, id: u32) -> Option<HandshakeError> {
+        match self.table.get(&id)?.state {
+            State::Failed(error) => Some(error),
+            _ => None,
+        }
+    }
+
+    /// A number that no association has, and a seed for a handshake.
+    fn draw(&mut self) -> (u32, Seed) {
+        loop {
+            self.drawn += 1;
+            let drawn = self.secret.derive("association", &self.drawn.to_be_bytes());
+            let seed = Seed::new(*drawn.derive("seed", &[]).as_bytes());
+            let number = drawn.derive("number", &[]);
+            let number = number.as_bytes().first_chunk().copied().unwrap_or_default();
+            let id = u32::from_be_bytes(number);
+            if id != 0 && !self.table.contains_key(&id) {
+                return (id, seed);
+            }
+        }
+    }
+
+    /// Begins an association.
+    pub(super) fn begin(
+        &mut self,
+        now: Instant,
+        path: PathId,
+        remote: Peer,
+        pinned: Option<Fingerprint>,
+    ) -> Option<u32> {
+        self.make_room(now)?;
+        let (id, seed) = self.draw();
+        let SealConfig { proof, context, suite, .. } = &self.config;
+        let means = Means { proof, context, seed, id };
+        let association = Association::begin((now, path, remote), means, *suite, pinned);
+        self.table.insert(id, association);
+        self.repeat(now, id);
+        Some(id)
+    }
+
+    /// Room for one more.
+    fn make_room(&mut self, now: Instant) -> Option<()> {
+        if self.table.len() >= self.config.most {
+            let is_unused = |known: &Association| {
+                let wait = if known.is_over { LATE } else { UNUSED };
+                now.since(known.used) >= wait
+            };
+            let unused = self.table.iter().filter(|(_, known)| is_unused(known));
+            let unused: Vec<u32> = unused.map(|(id, _)| *id).collect();
+            unused.into_iter().for_each(|id| self.remove(id));
+        }
+        (self.table.len() < self.config.most).then_some(())
+    }
+
+    pub(super) fn remove(&mut self, id: u32) {
+        let Some(known) = self.table.remove(&id) else { return };
+        if let Some(due) = known.due {
+            self.timers.remove(&(due, id));
+        }
+        if let Some(begun) = known.begun {
+            self.begun.remove(&begun);
+        }
+        if !known.is_confirmed {
+            self.half_open.retain(|known| *known != id);
+        }
+        self.ready.retain(|known| *known != id);
+    }
+
+    fn set_timer(&mut self, id: u32, due: Option<Instant>) {
+        let Some(known) = self.table.get_mut(&id) else { return };
+        if let Some(before) = core::mem::replace(&mut known.due, due) {
+            self.timers.remove(&(before, id));
+        }
+        self.timers.extend(due.map(|due| (due, id)));
+    }
+
+    pub(super) fn next_timer(&self) -> Option<Timeout> {
+        self.timers.first().map(|(at, _)| Timeout { at: *at, timer: "handshake" })
+    }
+
+    pub(super) fn fire_timers(&mut self, now: Instant) {
+        while let Some((at, id)) = self.timers.first().copied() {
+            if at > now {
+                return;
+            }
+            self.repeat(now, id);
+        }
+    }
+
+    /// Says what waits for an answer, and again later.
+    fn repeat(&mut self, now: Instant, id: u32) {
+        let Some(known) = self.table.get_mut(&id) else { return };
+        if known.repeats > MOST_REPEATS {
+            if matches!(known.state, State::Shaking(_)) {
+                self.fail(id, HandshakeError::Unfinished);
+            } else {
+                self.set_timer(id, None);
+            }
+            return;
+        }
+        let due = now + FIRST_WAIT * (1 << known.repeats.min(MOST_DOUBLED));
+        known.repeats += 1;
+        let (path, remote, message) = (known.path, known.remote, known.to_repeat.clone());
+        self.say(path, remote, message);
+        self.set_timer(id, Some(due));
+    }
+
+    fn say(&mut self, path: PathId, to: Peer, message: Vec<u8>) {
+        if self.messages.len() < MOST_MESSAGES && !message.is_empty() {
+            self.messages.push_back((path, to, message));
+        }
+    }
+
+    fn fail(&mut self, id: u32, error: HandshakeError) {
+        self.set_timer(id, None);
+        self.stats.failed += 1;
+        let Some(known) = self.table.get_mut(&id) else { return };
+        known.state = State::Failed(error);
+        self.stats.dropped += known.waiting.len() as u64;
+        known.waiting.clear();
+        if known.role == Role::Responder {
+            self.remove(id);
+        } else if self.failed.len() < self.config.most {
+            self.failed.push_back(id);
+        }
+    }
+
+    /// A message of a handshake came.
+    pub(super) fn handle_message(
+        &mut self,
+        (now, path, from): (Instant, PathId, Peer),
+        unit: &[u8],
+    ) -> Result<(), Refusal> {
+        let head = MessageHead::read(unit).ok_or(Refusal::Unsupported)?;
+        let noise = unit.get(MESSAGE_HEAD..MESSAGE_HEAD + head.noise_len());
+        let noise = noise.ok_or(Refusal::Truncated)?;
+        match head.form {
+            FIRST if unit.len() < FIRST_LEN => Err(Refusal::Truncated),
+            FIRST => self.handle_first((now, path, from), &head, noise),
+            _ => self.handle_more(now, &head, noise),
+        }
+    }
+
+    fn handle_first(
+        &mut self,
+        (now, path, from): (Instant, PathId, Peer),
+        head: &MessageHead,
+        noise: &[u8],
+    ) -> Result<(), Refusal> {
+        if let Some(known) = self.begun.get(&(path, from, head.from)) {
+            // It did not hear the answer: the same again.
+            let known = self.table.get(known).filter(|known| !known.is_confirmed);
+            if let Some(answer) = known.map(|known| known.to_repeat.clone()) {
+                self.say(path, from, answer);
+            }
+            return Err(Refusal::Duplicate);
+        }
+        while self.half_open.len() >= self.config.half_open.max(1) {
+            let Some(oldest) = self.half_open.front().copied() else { break };
+            self.remove(oldest);
+        }
+        self.make_room(now).ok_or(Refusal::NoRoom)?;
+        let (id, seed) = self.draw();
+        let means = Means { proof: &self.config.proof, context: &self.config.context, seed, id };
+        let answered = Association::answer((now, path, from), means, head, noise);
+        let mut association = answered.map_err(|_| {
+            self.stats.failed += 1;
+            Refusal::BadProof
+        })?;
+        let answer = association.to_repeat.clone();
+        // With a pre-shared key it has the keys already.
+        let trust = &mut self.trust;
+        let finished = association.finish(|role, peer, key| trust.check(role, peer, key));
+        finished.map_err(|_| Refusal::BadProof)?;
+        if matches!(association.state, State::Open(_)) {
+            self.stats.established += 1;
+        }
+        association.begun = Some((path, from, head.from));
+        self.table.insert(id, association);
+        self.begun.insert((path, from, head.from), id);
+        self.half_open.push_back(id);
+        self.say(path, from, answer);
+        Ok(())
+    }
+
+    fn handle_more(
+        &mut self,
+        now: Instant,
+        head: &MessageHead,
+        noise: &[u8],
+    ) -> Result<(), Refusal> {
+        let known = self.table.get_mut(&head.to).ok_or(Refusal::UnknownId)?;
+        let form = if known.role == Role::Initiator { SECOND } else { THIRD };
+        let is_theirs = known.to == 0 || known.to == head.from;
+        if head.form != form || !is_theirs {
+            return Err(Refusal::Unexpected);
+        }
+        let was_open = matches!(known.state, State::Open(_));
+        let (id, path, remote) = (head.to, known.path, known.remote);
+        known.used = now;
+        let trust = &mut self.trust;
+        let handled = known.handle(head, noise, |role, peer, key| trust.check(role, peer, key));
+        let (is_open, repeats) =
+            (matches!(known.state, State::Open(_)), !known.to_repeat.is_empty());
+        match handled {
+            Err(error) => {
+                self.fail(id, error);
+                return Err(Refusal::BadProof);
+            }
+            Ok(Answered::Say(message)) => self.say(path, remote, message),
+            Ok(Answered::Nothing) => {}
+        }
+        if is_open && !was_open {
+            self.stats.established += 1;
+            self.ready.push_back(id);
+            if let Some(known) = self.table.get_mut(&id) {
+                known.repeats = 0;
+            }
+            // The last message is repeated until something sealed comes.
+            let due = (repeats && form == SECOND).then(|| now + FIRST_WAIT);
+            self.set_timer(id, due);
+        }
+        Ok(())
+    }
+
+    /// Something genuine came: the peer has the keys, and may be elsewhere by now.
+    pub(super) fn note_genuine(&mut self, id: u32, moved: Option<(PathId, Peer)>) {
+        let Some(known) = self.table.get_mut(&id) else { return };
+        if let Some((path, remote)) = moved {
+            (known.path, known.remote) = (path, remote);
+        }
+        if !known.is_confirmed {
+            known.is_confirmed = true;
+            known.to_repeat = Vec::new();
+            self.set_timer(id, None);
+            self.half_open.retain(|known| *known != id);
+        }
+    }
+
+    /// The driver is through with a placement: what was opened for it is not needed any more.
+    pub(super) fn drop_opened(&mut self, ticket: Ticket) {
+        if !self.opened.is_empty() {
+            self.opened.retain(|opened| opened.ticket != ticket);
+        }
+    }
+}

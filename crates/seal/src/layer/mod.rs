@@ -1,0 +1,438 @@
+//! [`Sealed`]: any engine, encrypted and authenticated.
+//!
+//! | file | what it is |
+//! | --- | --- |
+//! | `unit` | sealed units on the wire: outer head, mask |
+//! | `association` | what two ends have with each other: a handshake, then keys |
+//! | `associations` | all of them, by number; messages of handshakes, timers, bounds |
+//! | `incoming`, `outgoing` | units that come, units that leave |
+//!
+//! The engine sees peers that are numbers: each [association](Sealed::associate) is a peer of
+//! its own. So nothing that is meant for one peer ever leaves for another, whoever takes over
+//! an address. `docs/spec/seal.md` has the bytes and the rules.
+
+mod association;
+mod associations;
+mod incoming;
+mod outgoing;
+mod unit;
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::fmt;
+use core::ops::{Deref, DerefMut};
+
+use landfall_placement::{
+    Deposit, Engine, Guess, Instant, Landing, PathId, PathLimits, PathState, Peer, Placement,
+    Refusal, Refusals, RunPlacement, RunRoom, Spans, Ticket, Timeout, Transmit, TransmitRun, Unit,
+    UnitRun,
+};
+
+pub use association::Proof;
+pub use unit::{MOST_INNER_HEAD, OVERHEAD};
+
+use crate::aead::Suite;
+use crate::handshake::{Fingerprint, HandshakeError, PeerIdentity, PublicKey};
+use crate::keys::Role;
+use associations::Associations;
+
+/// How units are sealed, and how many peers there may be.
+#[derive(Debug)]
+pub struct SealConfig {
+    /// How this end proves itself, and what it wants of its peers.
+    pub proof: Proof,
+    /// The suite of associations that begin here. One that a peer begins has the peer's.
+    pub suite: Suite,
+    /// What both ends must agree on: the name of what runs on top.
+    pub context: Vec<u8>,
+    /// The most associations.
+    pub most: usize,
+    /// The most that others began and that have shown nothing but that they can begin.
+    pub half_open: usize,
+    /// Paths that stay as they are, for they leave this host's memory never.
+    pub plain_paths: Vec<PathId>,
+    /// Units from and to loopback addresses stay as they are: they do not leave the host.
+    pub plain_loopback: bool,
+}
+
+impl SealConfig {
+    /// The usual bounds, and everything sealed.
+    #[must_use]
+    pub const fn new(proof: Proof) -> Self {
+        let suite = Suite::Aes128Gcm;
+        Self {
+            proof,
+            suite,
+            context: Vec::new(),
+            most: 4096,
+            half_open: 256,
+            plain_paths: Vec::new(),
+            plain_loopback: false,
+        }
+    }
+}
+
+/// Says who may be a peer. A peer that was [pinned](Sealed::associate) is asked about too.
+pub trait Trust: Send {
+    /// Is the peer with this address, which has proven to have this key, who it should be?
+    /// `role` is that of this end.
+    ///
+    /// # Errors
+    ///
+    /// [`HandshakeError::WrongPeer`], or why else not.
+    fn check(&mut self, role: Role, remote: Peer, key: PublicKey) -> Result<(), HandshakeError>;
+}
+
+/// Anybody may be a peer: keys are for others to look at ([`Sealed::identity`]).
+#[derive(Clone, Copy, Debug, Default)]
+pub struct TrustAnybody;
+
+impl Trust for TrustAnybody {
+    fn check(&mut self, _: Role, _: Peer, _: PublicKey) -> Result<(), HandshakeError> {
+        Ok(())
+    }
+}
+
+/// What was sealed and opened, and what was not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SealStats {
+    /// Units that were sealed.
+    pub sealed: u64,
+    /// Units that were genuine.
+    pub opened: u64,
+    /// Units that were not.
+    pub forged: u64,
+    /// Units that came before.
+    pub replayed: u64,
+    /// Units that were not sealed at all.
+    pub plain: u64,
+    /// Handshakes that were finished.
+    pub established: u64,
+    /// Handshakes that failed.
+    pub failed: u64,
+    /// Units that were dropped before they were sealed: no keys yet, or no such peer.
+    pub dropped: u64,
+}
+
+/// Those of several layers, added up.
+impl core::ops::AddAssign for SealStats {
+    fn add_assign(&mut self, other: Self) {
+        let Self { sealed, opened, forged, replayed, plain, established, failed, dropped } = other;
+        self.sealed += sealed;
+        self.opened += opened;
+        self.forged += forged;
+        self.replayed += replayed;
+        self.plain += plain;
+        self.established += established;
+        self.failed += failed;
+        self.dropped += dropped;
+    }
+}
+
+/// An engine whose units are sealed, or one that is as it was.
+///
+/// ```
+/// use landfall_seal::{Proof, SealConfig, Sealed, Secret, TrustAnybody};
+///
+/// # fn engine() -> u8 { 0 }
+/// let plain = Sealed::plain(engine());
+/// let config = SealConfig::new(Proof::PresharedKey(Secret::new([7; 32])));
+/// let sealed = Sealed::new(engine(), config, Box::new(TrustAnybody), [1; 32]);
+/// assert!(sealed.is_sealed() && !plain.is_sealed());
+/// ```
+pub struct Sealed<E> {
+    engine: E,
+    layer: Option<Box<Associations>>,
+}
+
+impl<E: fmt::Debug> fmt::Debug for Sealed<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sealed").field("engine", &self.engine).field("layer", &self.layer).finish()
+    }
+}
+
+impl<E> Deref for Sealed<E> {
+    type Target = E;
+
+    fn deref(&self) -> &E {
+        &self.engine
+    }
+}
+
+impl<E> DerefMut for Sealed<E> {
+    fn deref_mut(&mut self) -> &mut E {
+        &mut self.engine
+    }
+}
+
+impl<E> Sealed<E> {
+    /// The engine as it is: nothing is sealed, and peers are who they are.
+    pub const fn plain(engine: E) -> Self {
+        Self { engine, layer: None }
+    }
+
+    /// The engine with all of its units sealed. `seed` must be random.
+    #[must_use]
+    pub fn new(engine: E, config: SealConfig, trust: Box<dyn Trust>, seed: [u8; 32]) -> Self {
+        Self { engine, layer: Some(Box::new(Associations::new(config, trust, seed))) }
+    }
+
+    /// Is anything sealed?
+    #[must_use]
+    pub const fn is_sealed(&self) -> bool {
+        self.layer.is_some()
+    }
+
+    /// Begins an association with a peer, and says what the engine is to call it. Units for it
+    /// leave once the handshake is finished. With nothing sealed it is the peer itself.
+    ///
+    /// `None` at the bound of associations.
+    pub fn associate(
+        &mut self,
+        now: Instant,
+        path: PathId,
+        remote: Peer,
+        pinned: Option<Fingerprint>,
+    ) -> Option<Peer> {
+        match &mut self.layer {
+            Some(layer) if !layer.is_plain(path, remote) => {
+                layer.begin(now, path, remote, pinned).map(Peer::Node)
+            }
+            _ => Some(remote),
+        }
+    }
+
+    /// The association is over: nothing comes or leaves any more.
+    pub fn forget(&mut self, peer: Peer) {
+        if let (Some(layer), Peer::Node(id)) = (&mut self.layer, peer) {
+            layer.remove(id);
+        }
+    }
+
+    /// The association is over for its user: it makes room once nothing late comes any more.
+    pub fn retire(&mut self, peer: Peer) {
+        if let (Some(layer), Peer::Node(id)) = (&mut self.layer, peer)
+            && let Some(known) = layer.get_mut(id)
+        {
+            known.is_over = true;
+        }
+    }
+
+    /// The next association that was begun here and whose handshake has failed:
+    /// [`failure`](Self::failure) says why.
+    pub fn poll_failed(&mut self) -> Option<Peer> {
+        self.layer.as_mut()?.failed.pop_front().map(Peer::Node)
+    }
+
+    /// Where a peer of the engine on this path is.
+    #[must_use]
+    pub fn remote(&self, path: PathId, peer: Peer) -> Option<Peer> {
+        match (&self.layer, peer) {
+            (Some(layer), peer) if layer.is_plain(path, peer) => Some(peer),
+            (Some(layer), Peer::Node(id)) => Some(layer.get(id)?.remote),
+            (Some(_), _) => None,
+            (None, peer) => Some(peer),
+        }
+    }
+
+    /// Who a peer of the engine has proven to be.
+    #[must_use]
+    pub fn identity(&self, peer: Peer) -> Option<PeerIdentity> {
+        match (&self.layer, peer) {
+            (Some(layer), Peer::Node(id)) => layer.get(id)?.identity,
+            _ => None,
+        }
+    }
+
+    /// Why there are no keys with this peer, if the handshake has failed.
+    #[must_use]
+    pub fn failure(&self, peer: Peer) -> Option<HandshakeError> {
+        match (&self.layer, peer) {
+            (Some(layer), Peer::Node(id)) => layer.failure(id),
+            _ => None,
+        }
+    }
+
+    /// What was sealed and opened. All zero where nothing is sealed.
+    #[must_use]
+    pub fn seal_stats(&self) -> SealStats {
+        self.layer.as_ref().map_or_else(SealStats::default, |layer| layer.stats)
+    }
+
+    /// How many associations there are.
+    #[must_use]
+    pub fn associations(&self) -> usize {
+        self.layer.as_ref().map_or(0, |layer| layer.len())
+    }
+}
+
+/// What the engine may fill of a path.
+const fn inner_limits(limits: PathLimits) -> PathLimits {
+    let unit = limits.unit.saturating_sub(OVERHEAD as u32);
+    PathLimits {
+        sure: limits.sure.saturating_sub(OVERHEAD as u32),
+        head: limits.head.saturating_sub(OVERHEAD as u16),
+        ..PathLimits::plain(unit)
+    }
+}
+
+impl<E: Engine> Sealed<E> {
+    #[inline]
+    fn seals_on(&self, path: PathId) -> bool {
+        self.layer.as_ref().is_some_and(|layer| layer.seals_on(path))
+    }
+
+    /// The refusals of both, for who asks.
+    fn count(&mut self) {
+        if let Some(layer) = &mut self.layer {
+            layer.all_refusals = *self.engine.refusals();
+            layer.all_refusals += layer.refusals;
+        }
+    }
+}
+
+impl<E: Engine> Engine for Sealed<E> {
+    type Event = E::Event;
+
+    fn handle_path(&mut self, now: Instant, path: PathId, state: PathState) {
+        let state = match state {
+            PathState::Up(limits) if self.seals_on(path) => PathState::Up(inner_limits(limits)),
+            other => other,
+        };
+        self.engine.handle_path(now, path, state);
+    }
+
+    /// Nothing sealed is guessed: it is opened before it comes to its place.
+    #[inline]
+    fn guess(&self, path: PathId, nth: usize) -> Option<Guess> {
+        if self.seals() && self.seals_on(path) { None } else { self.engine.guess(path, nth) }
+    }
+
+    #[inline]
+    fn place(
+        &mut self,
+        now: Instant,
+        unit: &Unit<'_>,
+        into: &mut Spans,
+    ) -> Result<Placement, Refusal> {
+        let Some(layer) = &mut self.layer else { return self.engine.place(now, unit, into) };
+        let placed = if layer.is_plain(unit.path, unit.from) {
+            self.engine.place(now, unit, into)
+        } else {
+            layer.place(&mut self.engine, now, unit, into)
+        };
+        if placed.is_err() {
+            self.count();
+        }
+        placed
+    }
+
+    #[inline]
+    fn place_run(&mut self, now: Instant, run: &UnitRun<'_>) -> Option<RunPlacement> {
+        let is_plain = |layer: &Associations| layer.is_plain(run.path, run.from);
+        if self.layer.as_deref().is_none_or(is_plain) {
+            self.engine.place_run(now, run)
+        } else {
+            None
+        }
+    }
+
+    #[inline]
+    fn handle_placed(&mut self, now: Instant, ticket: Ticket, landing: Landing) {
+        if let Some(layer) = &mut self.layer {
+            layer.drop_opened(ticket);
+        }
+        self.engine.handle_placed(now, ticket, landing);
+        if landing == Landing::Corrupt {
+            self.count();
+        }
+    }
+
+    fn poll_deposit(&mut self, now: Instant, into: &mut Spans) -> Option<Deposit<'_>> {
+        self.engine.poll_deposit(now, into)
+    }
+
+    #[inline]
+    fn poll_transmit(
+        &mut self,
+        now: Instant,
+        path: PathId,
+        head: &mut [u8],
+        from: &mut Spans,
+    ) -> Option<Transmit> {
+        match &mut self.layer {
+            Some(layer) if layer.seals_on(path) => {
+                layer.poll_transmit(&mut self.engine, now, path, head, from)
+            }
+            _ => self.engine.poll_transmit(now, path, head, from),
+        }
+    }
+
+    #[inline]
+    fn poll_transmit_run(
+        &mut self,
+        now: Instant,
+        path: PathId,
+        room: &mut RunRoom<'_>,
+    ) -> Option<TransmitRun> {
+        match &mut self.layer {
+            Some(layer) if layer.seals_on(path) => {
+                layer.poll_transmit_run(&mut self.engine, now, path, room)
+            }
+            _ => self.engine.poll_transmit_run(now, path, room),
+        }
+    }
+
+    #[inline]
+    fn handle_sent(&mut self, now: Instant, ticket: Ticket) {
+        if self.layer.is_none() || ticket != outgoing::OWN {
+            self.engine.handle_sent(now, ticket);
+        }
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        if let Some(layer) = &mut self.layer {
+            layer.fire_timers(now);
+        }
+        self.engine.handle_timeout(now);
+    }
+
+    fn poll_timeout(&self) -> Option<Timeout> {
+        let own = self.layer.as_ref().and_then(|layer| layer.next_timer());
+        match (own, self.engine.poll_timeout()) {
+            (Some(own), Some(other)) if other.at < own.at => Some(other),
+            (Some(own), _) => Some(own),
+            (None, other) => other,
+        }
+    }
+
+    #[inline]
+    fn poll_event(&mut self) -> Option<E::Event> {
+        self.engine.poll_event()
+    }
+
+    fn refusals(&self) -> &Refusals {
+        match &self.layer {
+            None => self.engine.refusals(),
+            Some(layer) => &layer.all_refusals,
+        }
+    }
+
+    /// Not before there is an association: until then all that leaves is plain.
+    #[inline]
+    fn seals(&self) -> bool {
+        self.layer.as_ref().is_some_and(|layer| layer.len() > 0)
+    }
+
+    fn seal(&mut self, head: &mut [u8], payload: &mut [u8]) -> bool {
+        self.layer.as_mut().is_none_or(|layer| layer.seal(head, payload))
+    }
+
+    fn open(&mut self, key: u64, head: &[u8], payload: &mut [u8]) -> bool {
+        self.layer.as_mut().is_some_and(|layer| layer.open(key, head, payload))
+    }
+
+    fn places_unverified(&self, head: &[u8]) -> bool {
+        self.engine.places_unverified(head)
+    }
+}

@@ -1,0 +1,181 @@
+//! Units that leave.
+
+use landfall_placement::{
+    Ecn, Engine, Instant, PathId, Peer, RunRoom, Spans, Ticket, Transmit, TransmitRun,
+};
+
+use super::association::State;
+use super::associations::Associations;
+use super::unit::{MOST_INNER_HEAD, OVERHEAD, SEALED};
+
+/// The ticket of what the layer says by itself: nobody waits for it.
+pub(super) const OWN: Ticket = Ticket::from_raw(u64::MAX);
+/// So many units that cannot leave are dropped in one call.
+const MOST_DROPPED: usize = 64;
+/// Until a unit is sealed, where its number goes there is the association.
+const NUMBER: core::ops::Range<usize> = 8..12;
+
+/// What becomes of a unit of the engine.
+enum Fate {
+    Leaves(Peer),
+    Waits,
+}
+
+impl Associations {
+    pub(super) fn poll_transmit<E: Engine>(
+        &mut self,
+        engine: &mut E,
+        now: Instant,
+        path: PathId,
+        head: &mut [u8],
+        from: &mut Spans,
+    ) -> Option<Transmit> {
+        if let Some(own) = self.poll_own(path, head) {
+            return Some(own);
+        }
+        for _ in 0..MOST_DROPPED {
+            from.clear();
+            let inner = head.get_mut(OVERHEAD..)?;
+            let transmit = engine.poll_transmit(now, path, inner, from)?;
+            let inner_len = usize::from(transmit.head_len);
+            if self.is_plain(path, transmit.to) {
+                head.copy_within(OVERHEAD..OVERHEAD + inner_len, 0);
+                return Some(transmit);
+            }
+            let inner = &inner[..inner_len];
+            let id = number_of(transmit.to);
+            match self.fate_of(now, id, path, from.is_empty().then_some(inner)) {
+                Fate::Leaves(to) => {
+                    prepare(head, id);
+                    let head_len = transmit.head_len + OVERHEAD as u16;
+                    // What is sealed needs no checksum, and no device can cut it.
+                    let (segment, checksum) = (None, None);
+                    return Some(Transmit { to, head_len, segment, checksum, ..transmit });
+                }
+                Fate::Waits => engine.handle_sent(now, transmit.ticket),
+            }
+        }
+        None
+    }
+
+    pub(super) fn poll_transmit_run<E: Engine>(
+        &mut self,
+        engine: &mut E,
+        now: Instant,
+        path: PathId,
+        room: &mut RunRoom<'_>,
+    ) -> Option<TransmitRun> {
+        let has_own = self.messages.iter().any(|(on, ..)| *on == path);
+        if has_own || !self.ready.is_empty() || room.head_len() < OVERHEAD + MOST_INNER_HEAD {
+            return None;
+        }
+        // So much that each unit may still become longer.
+        let longer = (OVERHEAD * room.units()) as u32;
+        let most_bytes = room.most_bytes().saturating_sub(longer);
+        let run = engine.poll_transmit_run(now, path, &mut room.limited_to(most_bytes))?;
+        if self.is_plain(path, run.to) {
+            return Some(run);
+        }
+        let id = number_of(run.to);
+        match self.fate_of(now, id, path, None) {
+            Fate::Leaves(to) => {
+                let inner_len = usize::from(run.head_len);
+                for head in room.heads().take(run.units.into()) {
+                    head.copy_within(..inner_len, OVERHEAD);
+                    prepare(head, id);
+                }
+                Some(TransmitRun { to, head_len: run.head_len + OVERHEAD as u16, ..run })
+            }
+            Fate::Waits => {
+                engine.handle_sent(now, run.ticket);
+                None
+            }
+        }
+    }
+
+    /// Messages of handshakes, and units that waited for one.
+    fn poll_own(&mut self, path: PathId, head: &mut [u8]) -> Option<Transmit> {
+        if let Some(at) = self.messages.iter().position(|(on, ..)| *on == path)
+            && let Some((_, to, message)) = self.messages.remove(at)
+        {
+            head.get_mut(..message.len())?.copy_from_slice(&message);
+            return Some(own(to, message.len()));
+        }
+        for nth in 0..self.ready.len() {
+            let id = *self.ready.get(nth)?;
+            let Some(known) = self.get_mut(id).filter(|known| known.path == path) else { continue };
+            let Some(waited) = known.waiting.pop_front() else {
+                self.ready.remove(nth);
+                return self.poll_own(path, head);
+            };
+            let (to, len) = (known.remote, OVERHEAD + waited.len());
+            head.get_mut(OVERHEAD..len)?.copy_from_slice(&waited);
+            prepare(head, id);
+            return Some(own(to, len));
+        }
+        None
+    }
+
+    /// May a unit for this association leave? One without payload waits for a handshake.
+    fn fate_of(&mut self, now: Instant, id: u32, path: PathId, short: Option<&[u8]>) -> Fate {
+        if let Some(known) = self.get_mut(id).filter(|known| known.path == path) {
+            known.used = now;
+            if matches!(known.state, State::Open(_)) {
+                return Fate::Leaves(known.remote);
+            }
+            let is_shaking = matches!(known.state, State::Shaking(_));
+            if is_shaking && short.is_some_and(|head| known.wait(head)) {
+                return Fate::Waits;
+            }
+        }
+        self.stats.dropped += 1;
+        Fate::Waits
+    }
+
+    /// Completes a unit that leaves now.
+    pub(super) fn seal(&mut self, head: &mut [u8], payload: &mut [u8]) -> bool {
+        let form = head.first().copied().unwrap_or_default();
+        // A message of a handshake, or one for a peer to which all is plain.
+        if form != SEALED {
+            return true;
+        }
+        let Some(id) = head.get(NUMBER).and_then(|id| id.first_chunk().copied()) else {
+            return false;
+        };
+        let Some(known) = self.get_mut(u32::from_be_bytes(id)) else { return false };
+        let to = known.to;
+        let State::Open(session) = &mut known.state else { return false };
+        let is_sealed = session.seal(to, head, payload);
+        self.stats.sealed += u64::from(is_sealed);
+        is_sealed
+    }
+}
+
+const fn number_of(peer: Peer) -> u32 {
+    match peer {
+        Peer::Node(id) => id,
+        // No association has that number.
+        _ => 0,
+    }
+}
+
+/// Says which association is to seal a unit.
+fn prepare(head: &mut [u8], id: u32) {
+    if let Some(outer) = head.first_chunk_mut::<OVERHEAD>() {
+        outer.fill(0);
+        outer[0] = SEALED;
+        outer[NUMBER].copy_from_slice(&id.to_be_bytes());
+    }
+}
+
+const fn own(to: Peer, len: usize) -> Transmit {
+    Transmit {
+        to,
+        head_len: len as u16,
+        segment: None,
+        checksum: None,
+        sum_only: 0,
+        ecn: Ecn::NotCapable,
+        ticket: OWN,
+    }
+}

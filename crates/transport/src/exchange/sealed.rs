@@ -1,0 +1,210 @@
+//! What is sealed: payloads are copied, and sealed or opened where they were copied to.
+//!
+//! The memory of a user is never encrypted in place, for it may be sent again and belongs to
+//! its user; and nothing is written to its place before it is known to be genuine.
+
+use std::ops::Range;
+
+use landfall_placement::{
+    Ecn, Engine, InternetSum, Landing, Peer, Span, Spans, SumSlot, Ticket, Transmit, TransmitRun,
+};
+
+use super::inbox::{Displaced, Inbox, Step};
+use super::outbox::{Outbox, Outgoing, fill_in_sum};
+use super::settle::{Loose, Piece, Source};
+use super::{HEAD_ROOM, LONGEST, MAX_UNITS, Prefix, Turn};
+use crate::driver::Counters;
+use crate::memory::Rights;
+
+/// Memory for the sealed payloads of a batch. It does not move while units wait.
+#[derive(Debug, Default)]
+pub(super) struct SealedBytes {
+    bytes: Box<[u8]>,
+    used: usize,
+}
+
+impl SealedBytes {
+    /// A new batch begins.
+    pub(super) fn clear(&mut self) {
+        self.used = 0;
+    }
+
+    /// Copies what was sealed, from its byte `from` on.
+    pub(super) fn copy_out(&self, sealed: &Range<usize>, from: usize, into: &mut [u8]) {
+        let payload = self.bytes[sealed.clone()].get(from..).unwrap_or_default();
+        into.copy_from_slice(&payload[..into.len()]);
+    }
+
+    /// Room for `len` bytes behind those in use, if there is any: a batch begins with all of it.
+    fn take(&mut self, len: usize) -> Option<Range<usize>> {
+        /// A batch is full when one more of the first unit's length does not fit, so that its
+        /// last unit may go beyond.
+        const ROOM: usize = 2 * LONGEST;
+        if self.bytes.is_empty() {
+            self.bytes = vec![0; ROOM].into_boxed_slice();
+        }
+        let range = self.used..self.used.checked_add(len)?;
+        self.bytes.get(range.clone())?;
+        self.used = range.end;
+        Some(range)
+    }
+}
+
+/// What is known of a sealed unit beside its bytes.
+#[derive(Clone, Copy, Debug)]
+struct SealedUnit {
+    to: Peer,
+    ecn: Ecn,
+    ticket: Option<Ticket>,
+    checksum: Option<SumSlot>,
+}
+
+impl Outbox {
+    /// Copies the payload of a unit, has it sealed there, and lists its pieces. The memory that
+    /// it came from stays as it is. None if that is not lent, or nothing can be sealed.
+    pub(super) fn seal_unit<E: Engine>(
+        &mut self,
+        engine: &mut E,
+        unit: &Transmit,
+        counters: &mut Counters,
+    ) -> Option<Outgoing> {
+        let len = self.gathered.total_len().checked_sub(u64::from(unit.sum_only))?;
+        self.gathered.truncate(len);
+        let spans = self.gathered.clone();
+        let checksum = unit.checksum;
+        let sent = SealedUnit { to: unit.to, ecn: unit.ecn, ticket: Some(unit.ticket), checksum };
+        self.seal_spans(engine, unit.head_len.into(), &spans, sent, counters)
+    }
+
+    /// The same for each unit of a run.
+    pub(super) fn seal_run<E: Engine>(
+        &mut self,
+        engine: &mut E,
+        run: &TransmitRun,
+        counters: &mut Counters,
+        write_prefix: impl Fn(&Transmit, &mut Prefix),
+    ) -> bool {
+        let (units, head_len) = (usize::from(run.units), usize::from(run.head_len));
+        let fits = units <= MAX_UNITS - self.filled && head_len <= HEAD_ROOM;
+        if !fits || !run.is_consistent() || self.pins.resolve(&run.span, Rights::READ).is_err() {
+            return false;
+        }
+        let unit = Transmit {
+            to: run.to,
+            head_len: run.head_len,
+            segment: None,
+            checksum: None,
+            sum_only: 0,
+            ecn: run.ecn,
+            ticket: run.ticket,
+        };
+        let mut rest = run.span;
+        for nth in 1..=units {
+            let (span, behind) = rest.split_at(run.payload_len);
+            rest = behind;
+            let ticket = (nth == units).then_some(run.ticket);
+            let sent = SealedUnit { to: run.to, ecn: run.ecn, ticket, checksum: None };
+            if self.prefix_len > 0 {
+                write_prefix(&unit, &mut self.prefixes[self.filled]);
+            }
+            match self.seal_spans(engine, head_len, &[span], sent, counters) {
+                Some(outgoing) => self.push(outgoing),
+                None => {
+                    // Those before it leave; the engine hears of all when the last of them has.
+                    let last = self.waiting.back_mut().filter(|_| nth > 1);
+                    counters.send_failed += (units - nth + 1) as u64;
+                    return match last {
+                        Some(last) => {
+                            last.ticket = Some(run.ticket);
+                            true
+                        }
+                        None => false,
+                    };
+                }
+            }
+        }
+        true
+    }
+
+    fn seal_spans<E: Engine>(
+        &mut self,
+        engine: &mut E,
+        head_len: usize,
+        spans: &[Span],
+        sent: SealedUnit,
+        counters: &mut Counters,
+    ) -> Option<Outgoing> {
+        let len: usize = spans.iter().map(|span| span.len as usize).sum();
+        let range = self.sealed.take(len)?;
+        let payload = &mut self.sealed.bytes[range.clone()];
+        let mut rest = &mut payload[..];
+        for span in spans {
+            let (part, behind) = rest.split_at_mut(span.len as usize);
+            self.pins.copy_out(span, part).ok()?;
+            rest = behind;
+        }
+        counters.bytes_copied += len as u64;
+        let head = &mut self.heads[self.filled][..head_len.min(HEAD_ROOM)];
+        if let Some(slot) = sent.checksum {
+            let mut sum = InternetSum::new();
+            sum.add(payload);
+            fill_in_sum(slot, head, sum);
+        }
+        if !engine.seal(head, payload) {
+            return None;
+        }
+        let (start, payloads) = (self.iovecs.len(), self.payloads.len());
+        if self.prefix_len > 0 {
+            self.iovecs.push_slice(&mut self.prefixes[self.filled][..self.prefix_len]);
+        }
+        self.iovecs.push_slice(head);
+        if len > 0 {
+            self.iovecs.push_slice(payload);
+        }
+        let SealedUnit { to, ecn, ticket, .. } = sent;
+        Some(Outgoing {
+            to,
+            len: head.len() + len,
+            head_len: head.len(),
+            ecn,
+            ticket,
+            iovecs: start..self.iovecs.len(),
+            payload: payloads..payloads,
+            sealed: Some(range),
+        })
+    }
+}
+
+impl Inbox {
+    /// Opens the payload from byte `at` of a unit in a copy, and has that written to `spans`.
+    pub(super) fn open<E: Engine>(
+        &mut self,
+        turn: &mut Turn<'_, E>,
+        (piece, loose): (Piece, &Loose<'_>),
+        (at, key): (usize, u64),
+        spans: &Spans,
+    ) -> Landing {
+        let from = self.aside.len();
+        self.aside.resize(from + piece.len, 0);
+        let copy = &mut self.aside[from..];
+        match piece.source {
+            Source::Slot(n) => {
+                turn.counters.guessed_wrong += 1;
+                self.slots[n].copy_out(&self.heads[n], 0, turn.pins, copy);
+            }
+            Source::Loose { from, .. } => loose.copy(from, copy),
+        }
+        let (head, payload) = copy.split_at_mut(at);
+        if !turn.engine.open(key, head, payload) {
+            self.aside.truncate(from);
+            turn.counters.corrupt += 1;
+            return Landing::Corrupt;
+        }
+        turn.counters.bytes_copied += payload.len() as u64;
+        let first = self.spans.len();
+        self.spans.extend_from_slice(spans);
+        let (source, count) = (Displaced::Aside, spans.len());
+        self.steps.push(Step::Write { source, from: from + at, spans: first, count });
+        Landing::Verified
+    }
+}
