@@ -33,26 +33,52 @@ fn play(file: &str) {
     assert!(failed == 0, "{failed} of {all} scripts:\n{}", failures.join("\n"));
 }
 
-macro_rules! scripts {
-    ($($name:ident: $file:literal,)*) => {
-        $(
-            #[test]
-            fn $name() {
-                play($file);
-            }
-        )*
-    };
+#[test]
+fn scripts_of_rfc_9293() {
+    play("rfc9293.txt");
 }
 
-scripts! {
-    scripts_of_rfc_9293: "rfc9293.txt",
-    scripts_of_rfc_5961: "rfc5961.txt",
-    scripts_of_rfc_2018_and_2883: "rfc2018.txt",
-    scripts_of_rfc_5681_3042_and_6582: "rfc5681.txt",
-    scripts_of_rfc_8985: "rfc8985.txt",
-    scripts_of_rfc_7323: "rfc7323.txt",
-    scripts_of_rfc_6298: "rfc6298.txt",
-    scripts_of_rfc_3168: "rfc3168.txt",
-    scripts_of_the_window_that_is_memory: "window.txt",
-    scripts_of_what_is_chosen_for_a_connection: "options.txt",
+#[test]
+fn scripts_of_rfc_5961() {
+    play("rfc5961.txt");
+}
+
+#[test]
+fn scripts_of_rfc_2018_and_2883() {
+    play("rfc2018.txt");
+}
+
+#[test]
+fn scripts_of_rfc_5681_3042_and_6582() {
+    play("rfc5681.txt");
+}
+
+#[test]
+fn scripts_of_rfc_8985() {
+    play("rfc8985.txt");
+}
+
+#[test]
+fn scripts_of_rfc_7323() {
+    play("rfc7323.txt");
+}
+
+#[test]
+fn scripts_of_rfc_6298() {
+    play("rfc6298.txt");
+}
+
+#[test]
+fn scripts_of_rfc_3168() {
+    play("rfc3168.txt");
+}
+
+#[test]
+fn scripts_of_the_window_that_is_memory() {
+    play("window.txt");
+}
+
+#[test]
+fn scripts_of_what_is_chosen_for_a_connection() {
+    play("options.txt");
 }
