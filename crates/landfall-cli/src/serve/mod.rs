@@ -94,8 +94,8 @@ pub(crate) struct Args {
     /// The number of this host, over CLAN
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(0..4096))]
     host: u16,
-    /// Serve so many clients at a time; over QPIP others wait for a place, and are turned
-    /// away when that takes long
+    /// Serve so many clients at a time; over QPIP others wait for a place: whoever is silent
+    /// for ten seconds, or of a host that has more than three quarters of them, makes room
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=1024))]
     clients: u16,
     /// End when the first client has gone

@@ -189,3 +189,21 @@ fn whom_there_is_no_place_for_waits_for_one() {
     let (summary, _) = serving.end_by("-TERM");
     assert_eq!((&summary["clients"], &summary["most_at_once"]), (&2.into(), &1.into()));
 }
+
+#[test]
+fn those_who_are_silent_make_room_for_who_waits() {
+    require_namespaces!();
+    let host = Namespace::new().unwrap();
+    let serving = Serving::start_in(&host, "echo --clients 4");
+    let echo = at("10.9.0.2:7");
+    // All places are taken by clients that say nothing and stay.
+    let silent: Vec<TcpStream> = (0..4).map(|_| connect(&host, echo)).collect();
+    let others = [b"one", b"two"].map(|bytes| (connect(&host, echo), bytes));
+    for (stream, bytes) in others {
+        assert_eq!(converse(stream, bytes, 3), bytes);
+    }
+    drop(silent);
+    let (summary, _) = serving.end_by("-TERM");
+    assert!(summary["clients"].as_u64() >= Some(5), "{summary}");
+    assert_eq!(summary["most_at_once"], 4, "{summary}");
+}

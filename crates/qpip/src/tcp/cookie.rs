@@ -4,7 +4,8 @@
 //! then is answered all the same, with a number of which only this adapter can know
 //! that it drew it: so a flood keeps nobody out while it lasts, and pushes nobody out
 //! who was there before. All that has to be remembered of the opening comes back with
-//! the proof: the largest segment in the number, the other options in the timestamp.
+//! the proof: the largest segment and the window that was offered in the number, the
+//! other options in the timestamp.
 //! Who sends no timestamps gets no window scale and no selective acknowledgements.
 
 use core::hash::{Hash, Hasher};
@@ -25,6 +26,9 @@ const SPAN: Duration = Duration::from_secs(64);
 /// The largest segments that a number can name: what is asked for is rounded down.
 const SEGMENTS: [u16; 8] = [64, 536, 1_220, 1_360, 1_440, 1_460, 4_312, 8_900];
 const SEGMENT_BITS: u32 = 3;
+/// The bits of a number that say what is agreed on: the segment size, and above it which
+/// power of two the window was, for what was offered is honoured.
+const LOW_BITS: u32 = SEGMENT_BITS + 4;
 /// The low bits of a timestamp that hold options.
 const STAMP_BITS: u32 = 6;
 const NO_SCALE: u32 = 15;
@@ -58,11 +62,11 @@ impl Cookies {
         now.as_nanos() / SPAN.as_nanos() as u64
     }
 
-    /// The number of an answer: 29 bits that nobody else can draw, and the segment size.
-    fn number(&self, ends: (SocketAddr, SocketAddr), first: u32, span: u64, size: u32) -> u32 {
+    /// The number of an answer: 25 bits that nobody else can draw, and what they are for.
+    fn number(&self, ends: (SocketAddr, SocketAddr), first: u32, span: u64, low: u32) -> u32 {
         let mut hasher = SipHasher13::new_with_keys(self.key.0, self.key.1);
-        (ends, first, span, size).hash(&mut hasher);
-        (hasher.finish() as u32) << SEGMENT_BITS | size
+        (ends, first, span, low).hash(&mut hasher);
+        (hasher.finish() as u32) << LOW_BITS | low
     }
 
     /// The answer to an opening, of which nothing is kept. `clock` is where our
@@ -80,7 +84,9 @@ impl Cookies {
         let wanted = segment.options.mss.unwrap_or_else(|| Terms::usual_mss(remote));
         let size = SEGMENTS.partition_point(|size| *size <= wanted).saturating_sub(1);
         let ends = (local, remote);
-        let seq = self.number(ends, segment.seq, Self::span(now), size as u32);
+        let exponent = offered.checked_ilog2().unwrap_or(0);
+        let low = size as u32 | exponent << SEGMENT_BITS;
+        let seq = self.number(ends, segment.seq, Self::span(now), low);
         let terms = Terms::agree(config, (seq, clock), remote, segment);
         let scales = config.scale().zip(segment.options.window_scale);
         let options = match terms.stamps {
@@ -101,7 +107,7 @@ impl Cookies {
             seq,
             ack: segment.seq.wrapping_add(1),
             flags: Flags::SYN | Flags::ACK | ecn,
-            window: offered,
+            window: window_of(exponent),
             options,
             payload: 0,
             cut: None,
@@ -111,8 +117,8 @@ impl Cookies {
         }
     }
 
-    /// What was agreed on with who proves by this segment that it heard such an answer;
-    /// nothing where the number is none of ours, or an old one.
+    /// What was agreed on with who proves by this segment that it heard such an answer,
+    /// and the window that was offered; nothing where the number is none of ours, or an old one.
     pub(crate) fn check(
         &self,
         now: Instant,
@@ -120,7 +126,7 @@ impl Cookies {
         ends: (SocketAddr, SocketAddr),
         clock: u32,
         segment: &Segment,
-    ) -> Option<Terms> {
+    ) -> Option<(Terms, u16)> {
         let is_plain =
             segment.has(Flags::ACK) && !segment.flags.intersects(Flags::SYN | Flags::RST);
         if !is_plain || !self.is_in_use(now) {
@@ -128,15 +134,16 @@ impl Cookies {
         }
         let (local_first, remote_first) =
             (segment.ack.wrapping_sub(1), segment.seq.wrapping_sub(1));
-        let size = local_first & ((1 << SEGMENT_BITS) - 1);
+        let low = local_first & ((1 << LOW_BITS) - 1);
+        let (size, exponent) = (low & ((1 << SEGMENT_BITS) - 1), low >> SEGMENT_BITS);
         let span = Self::span(now);
         let mut spans = [Some(span), span.checked_sub(1)].into_iter().flatten();
-        spans.find(|span| self.number(ends, remote_first, *span, size) == local_first)?;
+        spans.find(|span| self.number(ends, remote_first, *span, low) == local_first)?;
         let stamps = segment.options.timestamp.filter(|_| config.timestamps);
         let bits = stamps.map_or(NO_SCALE, |(_, echo)| echo & ((1 << STAMP_BITS) - 1));
         let theirs = Some(bits & 15).filter(|scale| *scale != NO_SCALE);
         let scales = config.scale().zip(theirs);
-        Some(Terms {
+        let terms = Terms {
             local_first,
             remote_first,
             local_scale: scales.map_or(0, |(ours, _)| ours),
@@ -145,8 +152,14 @@ impl Cookies {
             sack: config.sack && bits >> 4 & 1 == 1,
             stamps: stamps.map(|(value, _)| (clock, value)),
             ecn: config.ecn && bits >> 5 & 1 == 1,
-        })
+        };
+        Some((terms, window_of(exponent)))
     }
+}
+
+/// The window that a number names: a power of two, or nothing.
+const fn window_of(exponent: u32) -> u16 {
+    if exponent == 0 { 0 } else { 1 << exponent }
 }
 
 /// The latest moment of a clock that has these low bits.
@@ -194,7 +207,9 @@ mod tests {
         let now = Instant::from_millis(100_000);
         let answer = cookies.answer(now, &config, ends(), 5, &opening(), (4_000, 1_460));
         let later = now + Duration::from_secs(1);
-        let terms = cookies.check(later, &config, ends(), 5, &proof(&answer)).unwrap();
+        let proved = cookies.check(later, &config, ends(), 5, &proof(&answer));
+        let (terms, offered) = proved.unwrap();
+        assert_eq!((answer.window, offered), (2_048, 2_048), "what was offered is honoured");
         assert_eq!((terms.local_first, terms.remote_first), (answer.seq, 1_000));
         assert_eq!((terms.remote_mss, terms.remote_scale), (1_360, 9));
         assert_eq!((terms.sack, terms.ecn, terms.stamps), (true, false, Some((5, 78))));
@@ -210,7 +225,7 @@ mod tests {
         plain.options.timestamp = None;
         let answer = cookies.answer(now, &config, ends(), 5, &plain, (4_000, 1_460));
         assert_eq!(answer.options, Options { mss: Some(1_460), ..Options::default() });
-        let terms = cookies.check(now, &config, ends(), 5, &proof(&answer)).unwrap();
+        let (terms, _) = cookies.check(now, &config, ends(), 5, &proof(&answer)).unwrap();
         assert_eq!((terms.sack, terms.stamps, terms.local_scale), (false, None, 0));
     }
 

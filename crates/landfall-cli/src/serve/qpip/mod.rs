@@ -35,6 +35,10 @@ const IDLE: usize = 16;
 const LETTERS: usize = 16 * PERIOD;
 /// Room for what is thrown away, the same for all clients.
 const BIN: usize = 256 << 10;
+/// Who has neither said nor heard anything for so long makes room for who waits.
+const SILENCE: Duration = Duration::from_secs(10);
+/// A client that found no place is waited for so long: about as long as the adapter keeps it.
+const WAIT: Duration = Duration::from_secs(60);
 /// How long what was said last may take to leave.
 const PARTING: Duration = Duration::from_millis(20);
 
@@ -51,7 +55,7 @@ pub(super) fn serve(args: &Args, ledger: &Arc<Ledger>) -> Result<()> {
     ledger
         .ready(format_args!("{name} on {ip}, TCP and UDP port {port}, by {}{client}", link.what))?;
     while !ledger.is_over() {
-        hall.turn()?;
+        hall.turn(&adapter)?;
         if let Some(why) = adapter.links().into_iter().find_map(|link| link.broken) {
             bail!("the link broke: {why}");
         }
@@ -159,6 +163,10 @@ struct Hall<'a> {
     sessions: HashMap<QueuePairId, Session>,
     datagrams: Datagrams,
     most: usize,
+    /// Clients that found no place so far.
+    unmated: u64,
+    /// When somebody found none last, since one was given away.
+    waited: Option<Instant>,
     looked: Instant,
 }
 
@@ -177,11 +185,23 @@ impl<'a> Hall<'a> {
         let datagrams = Datagrams::open(&common, local).with_context(taken)?;
         let (idle, sessions) = (HashMap::new(), HashMap::new());
         let looked = Instant::now();
-        Ok(Self { common, ledger, listener, idle, sessions, datagrams, most, looked })
+        let unmated = adapter.stats().unmated;
+        Ok(Self {
+            common,
+            ledger,
+            listener,
+            idle,
+            sessions,
+            datagrams,
+            most,
+            unmated,
+            waited: None,
+            looked,
+        })
     }
 
     /// Lets clients in, and serves what has come; waits if nothing has.
-    fn turn(&mut self) -> Result<()> {
+    fn turn(&mut self, adapter: &Adapter) -> Result<()> {
         let room = self.most.saturating_sub(self.sessions.len());
         while self.listener.offered() < room.min(IDLE) {
             let (idle, pair) = Idle::new(&self.common)?;
@@ -197,8 +217,32 @@ impl<'a> Hall<'a> {
         if self.looked.elapsed() >= TICK {
             self.looked = Instant::now();
             self.part()?;
+            self.make_room(adapter)?;
         }
         Ok(())
+    }
+
+    /// Where somebody waits and all places are taken, one makes room: of the source that
+    /// has most of them, whoever is silent longest. A source that has more than its share
+    /// gives one away, silent or not.
+    fn make_room(&mut self, adapter: &Adapter) -> Result<()> {
+        let unmated = adapter.stats().unmated;
+        if std::mem::replace(&mut self.unmated, unmated) < unmated {
+            self.waited = Some(Instant::now());
+        }
+        let somebody_waits = self.waited.is_some_and(|at| at.elapsed() < WAIT);
+        if !somebody_waits || self.sessions.len() < self.most {
+            return Ok(());
+        }
+        let all = self.sessions.iter().map(|(id, session)| Place {
+            name: *id,
+            source: session.source(),
+            silent: session.silent(),
+        });
+        let Some(id) = who_goes(all, share(self.most)) else { return Ok(()) };
+        let Some(session) = self.sessions.remove(&id) else { return Ok(()) };
+        self.waited = None;
+        self.ledger.client_gone(session.name(), session.parting(&"made room for others"))
     }
 
     fn accept(&mut self) -> Result<()> {
@@ -244,9 +288,62 @@ impl<'a> Hall<'a> {
     }
 }
 
+/// A place that is taken.
+#[derive(Clone, Copy, Debug)]
+struct Place<N> {
+    name: N,
+    /// Which host has it.
+    source: Option<IpAddr>,
+    /// So long nothing came or went.
+    silent: Duration,
+}
+
+/// So many of all places are one source's, where others wait.
+const fn share(most: usize) -> usize {
+    if most < 4 { most } else { most / 4 * 3 }
+}
+
+/// Whose place is given to somebody who waits: nobody's, where all are busy and none has
+/// more than its share.
+fn who_goes<N: Copy>(places: impl Iterator<Item = Place<N>>, share: usize) -> Option<N> {
+    let places: Vec<Place<N>> = places.collect();
+    let mut counts: HashMap<Option<IpAddr>, usize> = HashMap::new();
+    for place in &places {
+        *counts.entry(place.source).or_default() += 1;
+    }
+    let may_go = |place: &&Place<N>| place.silent >= SILENCE || counts[&place.source] > share;
+    let goes = places.iter().filter(may_go);
+    let goes = goes.max_by_key(|place| (counts[&place.source], place.silent));
+    goes.map(|place| place.name)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn place(name: u32, host: u8, seconds: u64) -> Place<u32> {
+        let source = Some(IpAddr::from([10, 0, 0, host]));
+        Place { name, source, silent: Duration::from_secs(seconds) }
+    }
+
+    #[test]
+    fn who_is_silent_longest_makes_room() {
+        let places = [place(0, 1, 11), place(1, 2, 40), place(2, 3, 12), place(3, 4, 0)];
+        assert_eq!(who_goes(places.into_iter(), share(4)), Some(1));
+        let busy = [place(0, 1, 1), place(1, 2, 9), place(2, 3, 0)];
+        assert_eq!(who_goes(busy.into_iter(), share(3)), None, "nobody who is busy");
+    }
+
+    #[test]
+    fn a_source_with_more_than_its_share_gives_one_away() {
+        let flood = (0..64).map(|name| place(name, 1, u64::from(name) / 10));
+        assert_eq!(who_goes(flood, share(64)), Some(63), "whoever was silent longest of it");
+        // Others who are silent stay, as long as one source has most of the places.
+        let mixed = (0..60).map(|name| place(name, 1, 0)).chain([place(60, 2, 500)]);
+        assert!(who_goes(mixed, share(64)).is_some_and(|name| name < 60));
+        let shared = (0..64).map(|name| place(name, name as u8 % 32, 1));
+        assert_eq!(who_goes(shared, share(64)), None);
+    }
 
     #[test]
     fn a_station_keeps_its_address_and_shares_it_with_nobody() {

@@ -3,7 +3,8 @@
 //! Clients without a connection: each datagram is answered by itself.
 
 use std::fmt::Display;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use landfall::qpip::{
@@ -78,6 +79,8 @@ pub(super) struct Session {
     sent: u64,
     has_peer_finished: bool,
     has_finished: bool,
+    /// When something came or went last.
+    moved: Instant,
 }
 
 impl Session {
@@ -86,7 +89,28 @@ impl Session {
         let name = remote.map_or_else(|| "a client".to_owned(), |remote| remote.to_string());
         let (received, sent) = (0, 0);
         let (has_peer_finished, has_finished) = (false, false);
-        Self { pair, room, name, sending: 0, received, sent, has_peer_finished, has_finished }
+        let moved = Instant::now();
+        Self {
+            pair,
+            room,
+            name,
+            sending: 0,
+            received,
+            sent,
+            has_peer_finished,
+            has_finished,
+            moved,
+        }
+    }
+
+    /// The host at the other end.
+    pub(super) fn source(&self) -> Option<IpAddr> {
+        self.pair.remote_address().map(|remote| remote.ip())
+    }
+
+    /// So long nothing came or went.
+    pub(super) fn silent(&self) -> Duration {
+        self.moved.elapsed()
     }
 
     pub(super) fn name(&self) -> String {
@@ -118,6 +142,7 @@ impl Session {
         ledger: &Ledger,
     ) -> Result<()> {
         let id = next.id as usize;
+        self.moved = Instant::now();
         match (next.operation, next.status) {
             (Operation::Receive, Status::Success) => {
                 ledger.moved(u64::from(next.len), 0);

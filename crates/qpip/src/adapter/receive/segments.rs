@@ -254,11 +254,11 @@ impl Adapter {
         let clock = self.secret.clock_offset(local, remote);
         let terms = self.cookies.check(now, &self.config.tcp, origin.ends, clock, segment);
         let way = route(&self.links, Some(local.ip()), remote.ip());
-        let (Some(terms), Some(way)) = (terms, way) else {
+        let (Some((terms, offered)), Some(way)) = (terms, way) else {
             self.refusals.count(Refusal::WrongKey);
             return;
         };
-        let (mapping, offered) = self.first_offer(listener);
+        let (mapping, _) = self.first_offer(listener);
         let mss = self.largest_segment(&way, mapping);
         let half = HalfOpen::proved(now, origin.ends, terms, (offered, mss));
         let Origin { link, station, .. } = *origin;
