@@ -76,7 +76,11 @@ fn check(row: &Value) {
     }
     let kernel = ["tcp", "udp", "unix"].iter().any(|name| row["protocol"] == *name);
     assert_eq!(row["transport"] == "kernel", kernel, "{row:#}");
-    assert_eq!(row["peer"] == true, kernel || row["protocol"] == "memory", "{row:#}");
+    assert_eq!(
+        row["peer"] == true,
+        kernel || ["memory", "memcpy"].iter().any(|name| row["protocol"] == *name),
+        "{row:#}"
+    );
 }
 
 #[test]

@@ -113,8 +113,20 @@ impl Joined {
     }
 }
 
+/// Other tests of this program have endpoints with threads, so this one has a process of its
+/// own: the same program, with this test alone.
 #[test]
 fn two_endpoints_move_transfers_with_turns_and_poll_alone() {
+    const ALONE: &str = "LANDFALL_REACTOR_ALONE";
+    if std::env::var_os(ALONE).is_none() {
+        let name = "reactor::two_endpoints_move_transfers_with_turns_and_poll_alone";
+        let program = std::env::current_exe().unwrap();
+        let mut run = std::process::Command::new(program);
+        let output = run.args([name, "--exact"]).env(ALONE, "1").output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && said.contains("1 passed"), "{said}");
+        return;
+    }
     let joined = Joined::new();
     for (seed, from, to) in [(1, &joined.here, &joined.there), (2, &joined.there, &joined.here)] {
         let bytes = noise(seed, 3_000_000);

@@ -15,10 +15,17 @@ use super::target::{ConnectArgs, Target};
 use crate::style;
 use crate::transfer::options::parse_size;
 
+const EXAMPLES: &str = "\
+Examples:
+  landfall nbd bench nbd://host/disk                         random reads of 4 KiB
+  landfall nbd bench nbd://host/disk --work write --depth 1  one write after another
+  landfall nbd bench nbd://host/disk --order sequential --block 256K --json";
+
 /// Options of `landfall nbd bench`.
 #[derive(Clone, Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// The export: nbd://HOST[:PORT]/NAME, nbds://HOST/NAME, nbd+unix:///NAME?socket=PATH. What
+    /// The export: nbd://HOST:PORT/NAME, nbds://HOST/NAME, nbd+unix:///NAME?socket=PATH. What
     /// is in it is overwritten by --work write and mixed
     #[arg(value_parser = Target::parse)]
     server: Target,
@@ -31,10 +38,10 @@ pub(crate) struct Args {
     /// Bytes of a request
     #[arg(long, value_name = "SIZE", default_value = "4K", value_parser = parse_size)]
     block: u64,
-    /// So many requests are under way at a time
+    /// Requests under way at a time
     #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=4096))]
     depth: u32,
-    /// For so long
+    /// How long it runs
     #[arg(long, default_value_t = 3.0)]
     seconds: f64,
     #[command(flatten)]

@@ -29,14 +29,14 @@ Holes are not read, and stay holes. When it ends all is on the medium at the oth
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// From here: nbd://HOST[:PORT]/NAME, nbds://HOST/NAME, nbd+unix:///NAME?socket=PATH, or a
+    /// From here: nbd://HOST:PORT/NAME, nbds://HOST/NAME, nbd+unix:///NAME?socket=PATH, or a
     /// file
     #[arg(value_parser = Target::parse)]
     from: Target,
     /// To there; a file is made, or emptied before
     #[arg(value_parser = Target::parse)]
     to: Target,
-    /// So many requests are under way at a time
+    /// Requests under way at a time
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=1024))]
     depth: u16,
     #[command(flatten)]

@@ -10,10 +10,16 @@ use serde::Serialize;
 use super::target::{ConnectArgs, Target};
 use crate::{printable, style};
 
+const EXAMPLES: &str = "\
+Examples:
+  landfall nbd info nbd://host/disk           one export: its size, and what it can do
+  landfall nbd info --list --json nbd://host  all exports of a server, for programs";
+
 /// Options of `landfall nbd info`.
 #[derive(Clone, Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// A server, and the name of an export: nbd://HOST[:PORT]/NAME, nbds://HOST/NAME,
+    /// A server, and the name of an export: nbd://HOST:PORT/NAME, nbds://HOST/NAME,
     /// nbd+unix:///NAME?socket=PATH
     #[arg(value_parser = Target::parse)]
     server: Target,

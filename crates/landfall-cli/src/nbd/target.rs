@@ -32,7 +32,7 @@ pub(super) enum Target {
 }
 
 impl Target {
-    /// Understands an address: `nbd://HOST[:PORT]/NAME`, the same with `nbds`,
+    /// Understands an address: `nbd://HOST:PORT/NAME`, the same with `nbds`,
     /// `nbd+unix:///NAME?socket=PATH`, or a path.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let Some((scheme, rest)) = text.split_once("://") else {

@@ -63,6 +63,11 @@ impl Aperture {
             && !audience.barred.contains(&peer.pid)
     }
 
+    /// Was it taken from this process?
+    pub(super) fn is_barred(&self, peer: &Peer) -> bool {
+        locked(&self.audience).barred.contains(&peer.pid)
+    }
+
     /// From now on this process does not get the memory, and if it has it, it is told.
     fn bar(&self, peer: &Peer) {
         let mut audience = locked(&self.audience);

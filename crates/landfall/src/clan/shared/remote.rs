@@ -311,10 +311,10 @@ impl PeerProcess {
         let fds = [aperture.watched.data().fd(), aperture.watched.filter_fd()];
         self.channel.send(kind, &body, &fds).map_err(|_| CloseGuard)?;
         // It may have been withdrawn since it was found, when this guest was not known
-        // to have it.
+        // to have it. That it was restricted to others since then takes nothing away.
         if aperture.is_withdrawn() {
             self.tell_withdrawn(tag);
-        } else if !aperture.is_for(&self.channel.peer()) {
+        } else if aperture.is_barred(&self.channel.peer()) {
             self.bar(tag);
         }
         Ok(())
