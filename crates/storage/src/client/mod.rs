@@ -351,7 +351,18 @@ impl Shared {
         let gone = |error: io::Error| Error::Gone(error.to_string().into());
         let mut has_waited = false;
         loop {
-            let next = self.state().session.handle(input.bytes())?;
+            let mut state = self.state();
+            let next = state.session.handle(input.bytes())?;
+            // The session gives the cookie of what is over to the next request, so the operation
+            // leaves its place before anybody can ask for more.
+            let over = match &next {
+                Some((_, Event::Done { cookie, .. })) => {
+                    let index = Session::index_of(*cookie);
+                    state.operations.get_mut(index).and_then(Option::take)
+                }
+                _ => None,
+            };
+            drop(state);
             let Some((used, event)) = next else {
                 if has_waited {
                     return Ok(());
@@ -378,12 +389,8 @@ impl Shared {
                     }
                 }
                 Event::Failing { .. } => {}
-                Event::Done { cookie, result } => {
-                    let mut state = self.state();
-                    let index = Session::index_of(cookie);
-                    let operation = state.operations.get_mut(index).and_then(Option::take);
-                    drop(state);
-                    if let Some(operation) = operation {
+                Event::Done { result, .. } => {
+                    if let Some(operation) = over {
                         operation.finish(result.map_err(Error::Failed));
                     }
                 }
