@@ -24,6 +24,10 @@ pub struct FrameLoss {
     _links: Vec<OwnedFd>,
 }
 
+/// How often, and with which pause, it is tried where another program is attached.
+const PATIENCE: u32 = 100;
+const PAUSE: std::time::Duration = std::time::Duration::from_millis(50);
+
 impl FrameLoss {
     /// Loses so many frames in a million, in each direction.
     ///
@@ -44,7 +48,16 @@ impl FrameLoss {
         }
         let program = program(per_million);
         let links = ends.iter().map(|end| {
-            let link = end.namespace.enter(|| sys::attach_xdp(end.index, &program))?;
+            let attach = || end.namespace.enter(|| sys::attach_xdp(end.index, &program));
+            let mut link = attach()?;
+            // An endpoint over AF_XDP that was closed just now has its program there still.
+            for _ in 0..PATIENCE {
+                if !matches!(&link, Err(error) if error.raw_os_error() == Some(libc::EBUSY)) {
+                    break;
+                }
+                std::thread::sleep(PAUSE);
+                link = attach()?;
+            }
             link.tried("attach a program to the cable")
         });
         Ok(Self { _links: links.collect::<Result<_, _>>()? })

@@ -17,8 +17,8 @@ use crate::transfer::options::parse_size;
 
 const EXAMPLES: &str = "\
 Examples:
-  landfall nbd bench nbd://host/disk                         random reads of 4 KiB
-  landfall nbd bench nbd://host/disk --work write --depth 1  one write after another
+  landfall nbd bench nbd://host/disk                           random reads of 4 KiB
+  landfall nbd bench nbd://host/disk --work write --depth 1   one write after another
   landfall nbd bench nbd://host/disk --order sequential --block 256K --json";
 
 /// Options of `landfall nbd bench`.

@@ -12,8 +12,8 @@ use crate::{printable, style};
 
 const EXAMPLES: &str = "\
 Examples:
-  landfall nbd info nbd://host/disk           one export: its size, and what it can do
-  landfall nbd info --list --json nbd://host  all exports of a server, for programs";
+  landfall nbd info nbd://host/disk            one export: its size, and what it can do
+  landfall nbd info --list --json nbd://host   all exports of a server, for programs";
 
 /// Options of `landfall nbd info`.
 #[derive(Clone, Debug, clap::Args)]

@@ -387,12 +387,10 @@ impl Session {
 
     /// The request is over: was it answered in full?
     fn end(&mut self, cookie: u64) -> Result<Result<(), Failed>, ProtocolError> {
-        let flight = self.flights[Self::index_of(cookie)].take().expect("it is under way");
-        self.free.push(Self::index_of(cookie) as u32);
-        if let Some(failed) = flight.failed {
-            return Ok(Err(failed));
-        }
+        let index = Self::index_of(cookie);
+        let flight = self.flights[index].as_ref().expect("it is under way");
         match flight.command {
+            _ if flight.failed.is_some() => {}
             Command::Read { length, .. } => {
                 let came: u64 = flight.pieces.iter().map(|(begin, end)| end - begin).sum();
                 if came != u64::from(length) {
@@ -405,7 +403,9 @@ impl Session {
             Command::Resize { size } => self.export.size = size,
             _ => {}
         }
-        Ok(Ok(()))
+        let failed = self.flights[index].take().and_then(|flight| flight.failed);
+        self.free.push(index as u32);
+        Ok(failed.map_or(Ok(()), Err))
     }
 }
 
