@@ -17,7 +17,7 @@ use crate::waiting::locked;
 /// So many connections are made at a time.
 const MOST_AT_ONCE: usize = 64;
 
-/// See the module.
+/// Connections that wait to be accepted, filled by the thread that accepts them.
 pub(super) struct Backlog<T> {
     waiting: Mutex<Waiting<T>>,
     is_over: AtomicBool,

@@ -47,7 +47,7 @@ struct Theirs {
     has_ours: bool,
 }
 
-/// See the module.
+/// An endpoint of this host that was met, with the memory that is shared with it.
 #[derive(Debug)]
 pub(super) struct Neighbour {
     /// What it is to the engine.

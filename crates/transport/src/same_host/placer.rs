@@ -111,7 +111,7 @@ impl<'a> Arrived<'a> {
     }
 }
 
-/// See the module.
+/// Asks the engine for the places of what neighbours sent, and copies payloads there.
 #[derive(Debug)]
 pub(super) struct Placer {
     path: PathId,

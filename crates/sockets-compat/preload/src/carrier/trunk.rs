@@ -31,7 +31,7 @@ const UNKNOWN: Duration = Duration::from_secs(3);
 /// So many batches are taken before others have their turn.
 const AT_ONCE: usize = 16;
 
-/// See the module.
+/// The link to one other host, and the connections that it carries.
 pub(super) struct Trunk {
     link: Link,
     /// The host that was called; nothing where the other carrier has called.

@@ -57,7 +57,7 @@ struct UnderWay {
     transfer: Option<Operation<Sent>>,
 }
 
-/// See the module.
+/// A program's connection that a carrier carries, with the memory that both share.
 pub(super) struct CarriedConnection {
     memory: Arc<Mapping>,
     /// The same for a link whose Transfers go from ring to ring.
