@@ -1,6 +1,6 @@
 //! Programs on two hosts, whose bytes go by STP or by queue pairs.
 
-use std::net::UdpSocket;
+use std::net::{SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
 use landfall_testbed::{VethConfig, VethPair, require_namespaces, skip_unless};
@@ -8,7 +8,9 @@ use sockets_compat::StpStream;
 
 use crate::common::example;
 use crate::ground::{Ground, Running, missing};
-use crate::hosts::{CARRIERS, Host, Hosts, Liar, PORT, carriers_orders, frame};
+use crate::hosts::{
+    CARRIERS, Host, Hosts, Liar, PORT, SECRET, carriers_orders, frame, sockets_of_carriers,
+};
 
 const SCRIPT: &str = include_str!("between.py");
 const WAYS: [&str; 2] = ["stp", "qpip"];
@@ -275,8 +277,16 @@ fn strangers_are_turned_away() {
             let bytes: Vec<u8> = (0..len).map(|at| (at * 37 + len) as u8).collect();
             socket.send_to(&bytes, (there, CARRIERS)).expect("it goes");
         }
-        // One that speaks STP, but has no key; one that stays silent; one that goes at once.
-        let call = || StpStream::connect(format!("stp://{there}:118/udp/{CARRIERS}"));
+        // To plain STP, and to who has another secret, nobody answers.
+        let at = || format!("stp://{there}:118/udp/{CARRIERS}");
+        let any = || SocketAddr::new(hosts.address(Host::Here), 0);
+        StpStream::connect(at()).expect_err("it is not encrypted");
+        let other = sockets_of_carriers(any(), b"another-key of some length");
+        other.connect_stream(at()).expect_err("it has another secret");
+        // One that has the secret and proves something else; one that stays silent; one that
+        // goes at once.
+        let host = sockets_of_carriers(any(), SECRET);
+        let call = || host.connect_stream(at());
         let mut talks = call().expect("a carrier listens");
         talks.write_all(&[b"LFcarry2".as_slice(), &[7; 32]].concat()).expect("it goes");
         talks.write_all(&[7; 32]).expect("it goes");
@@ -347,7 +357,7 @@ fn a_carrier_that_talks_nonsense_resets_its_connection() {
     let _carrier = hosts.carry(Host::Here, "key");
     let there = hosts.address(Host::There);
     let two = Two::new(&hosts);
-    let liar = hosts.on(Host::There, || Liar::new(there, b"key of some length"));
+    let liar = hosts.on(Host::There, || Liar::new(there, SECRET));
     let server = two.called("echo_many");
     let here = |id| frame(3, id, 0, 0);
     let switched = |id| frame(4, id, 0, 1);
