@@ -296,6 +296,7 @@ mod tests {
         let disturbed = ttcp::arrivals(3, &workload).unwrap();
         let sections = sor::Workload { sections: 2, ..sor::Workload::TABLE_2 };
         let [memory, ..] = sor::arrivals(3, &sections).unwrap();
+        let mut failed = 0;
         for (arrivals, prediction) in [(disturbed, tcp()), (memory, udp())] {
             let recorded = studied("same", &capture(&arrivals, 64)).unwrap();
             let [station] = &recorded.stations[..] else { panic!("{recorded:?}") };
@@ -303,8 +304,10 @@ mod tests {
             assert_eq!((station.pieces, station.body, station.page), (3, 4096, 4096));
             assert_eq!(station.single, score(&arrivals, prediction).unwrap());
             assert_eq!(station.learned, score(&arrivals, Prediction::default()).unwrap());
-            assert!(station.single.failed() > 0 && station.single.successful > 0, "{station:?}");
+            failed += station.single.failed();
+            assert!(station.single.successful > 0, "{station:?}");
         }
+        assert!(failed > 0, "a trace in which all is guessed right compares little");
     }
 
     #[test]
