@@ -311,7 +311,7 @@ impl Shared<'_> {
             let limit = if is_deaf { SleepLimit::SHORT.within(limit) } else { limit };
             return kernel::poll_one_for(fd, libc::POLLIN, limit).map(|_| ());
         };
-        let watch = self.watches(true, false);
+        let watch = self.watches(fd, true, false);
         let slept = match self.is_done_with_tcp() || self.knows_of_a_far_end() {
             true => Ok(0),
             false => {
@@ -319,7 +319,7 @@ impl Shared<'_> {
                 kernel::poll(&mut [tcp, doorbell.entry()], limit, std::ptr::null())
             }
         };
-        self.stops_watching(watch);
+        self.stops_watching(fd, watch);
         slept.map(|_| ())
     }
 
@@ -339,8 +339,8 @@ impl Shared<'_> {
         } else {
             SleepLimit::of(LIVELY * 5)
         };
-        let sleepers = &self.receives.receiving.sleepers;
-        sleepers.fetch_add(1, Ordering::SeqCst);
+        let waiters = &self.receives.receiving.waiters;
+        waiters.adds_sleeper();
         let word = self.incoming.word_of_bytes();
         let seen = self.incoming.bytes_seen();
         let slept = if self.incoming.available() == Ok(0) && !self.knows_of_a_far_end() {
@@ -349,7 +349,7 @@ impl Shared<'_> {
         } else {
             Ok(())
         };
-        sleepers.fetch_sub(1, Ordering::SeqCst);
+        waiters.loses_sleeper();
         match slept {
             Err(Errno(libc::EINTR)) => slept,
             _ => Ok(()),

@@ -11,7 +11,6 @@ use crate::connection::{CLOSED, Connection, Shared};
 use crate::kernel;
 use crate::lock::hold_at_once;
 use crate::patience::SleepLimit;
-use crate::ring::ROOM_BY_TCP;
 use crate::rings::Watch;
 use crate::transfer::{Silence, silence};
 
@@ -165,7 +164,7 @@ pub(crate) fn prepare(
     // What lies in TCP's queue would wake who waits for room only, again and again.
     let is_short =
         waits_for_room && (needs_looks_for_room(shared) || !reads && !takes_rings_away(shared, fd));
-    let watch = shared.watches(reads, waits_for_room);
+    let watch = shared.watches(fd, reads, waits_for_room);
     let mut sleep_limit = if is_short { SleepLimit::SHORT } else { watch.sleep_limit };
     if (reads || !is_short) && shared.keeps_a_ring_for_another(fd) {
         sleep_limit = SleepLimit::BLIND;
@@ -173,7 +172,6 @@ pub(crate) fn prepare(
     let mut sleep =
         Sleep { events: wanted, sleep_limit: sleep_limit.and(shared.sleep_limit(fd)), watch };
     if waits_for_room {
-        let _ = shared.outgoing.wants_room(ROOM_BY_TCP);
         // Of a ring the kernel tells as of something to read.
         sleep.events &= !WRITING;
         if !is_short {
@@ -183,23 +181,24 @@ pub(crate) fn prepare(
     let has_news = || shared.incoming.available() != Ok(0) || shared.knows_of_a_far_end();
     let is_there = reads && has_news() || waits_for_room && by_kernel(shared, fd, wanted) != 0;
     if is_there {
-        shared.stops_watching(watch);
+        shared.stops_watching(fd, watch);
         return None;
     }
     Some(sleep)
 }
 
 /// Whether who waits for room has to look for it now and then: an end that has never sent
-/// cannot ring, and neither can a carrier that has not been told how. The former makes itself able to when it sees that
-/// somebody waits.
+/// cannot ring, and neither can a carrier that has not been told how. The former makes itself
+/// able to when it sees that somebody waits. And where bytes of the program's lie in TCP's queue
+/// yet, a ring may find no place behind them.
 pub(crate) fn needs_looks_for_room(shared: &Shared<'_>) -> bool {
-    shared.far.map_or(shared.incoming_by_tcp().is_none(), |_| !shared.is_woken_by_carrier())
+    shared.far.map_or(!shared.is_done_with_tcp(), |_| !shared.is_woken_by_carrier())
 }
 
 /// Whether nothing is left in TCP's queue that would wake who waits for room only.
 fn takes_rings_away(shared: &Shared<'_>, fd: i32) -> bool {
     let Some(held) = hold_at_once(&shared.own.receiving.lock) else { return false };
     shared.is_done_with_tcp()
-        && !shared.somebody_may_need_a_ring()
+        && !shared.somebody_may_need_a_ring(fd)
         && matches!(silence(shared, fd, Some(&held)), Ok(Silence::Open))
 }

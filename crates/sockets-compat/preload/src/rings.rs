@@ -1,27 +1,73 @@
 //! Bytes by TCP whose only meaning is that they come: who needs them, and when they go.
 //!
-//! A ring is for one who sleeps, and any thread of this end may find it. Who takes it away
-//! must not take it from one who has not heard it yet. Two rules see to that. Rings are
-//! taken under the lock of the half that receives, by one who has looked there for watchers;
-//! so who says that it watches, and finds the lock free, is seen by all who come later, and
-//! else sleeps for a moment only. And where somebody watches, a ring goes only when it has
-//! nothing to tell any more: no bytes wait, and no room; who watches for these gets the next.
+//! The rules by which no wake-up is lost are in `landfall-socket-wakes`, with their models; here
+//! they get the socket and the memory ([`SleepingEnd`]).
 
 use std::sync::atomic::Ordering;
+
+use landfall_socket_wakes::{self as wakes, End, RoomWatchers, Waiters, Wishes};
 
 use crate::connection::Shared;
 use crate::lock::{hold_at_once, hold_for_call, is_held};
 use crate::patience::SleepLimit;
-use crate::ring::{ROOM_BY_TCP, Wish};
+use crate::ring::ROOM_BY_TCP;
 use crate::{kernel, ring};
 
 /// Somebody who sleeps, or is about to, and watches an end of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Watch {
-    wish: Option<Wish>,
-    for_room: bool,
+    watch: wakes::Watch,
     /// How long it may sleep before it looks by itself.
     pub(crate) sleep_limit: SleepLimit,
+}
+
+/// An end as the rules of sleeping and waking see it.
+struct SleepingEnd<'a> {
+    shared: &'a Shared<'a>,
+    /// Its TCP socket.
+    fd: i32,
+}
+
+impl End for SleepingEnd<'_> {
+    fn wishes(&self) -> &Wishes {
+        &self.shared.receives.receiving.wishes
+    }
+
+    fn waiters(&self) -> &Waiters {
+        &self.shared.receives.receiving.waiters
+    }
+
+    fn room_watchers(&self) -> &RoomWatchers {
+        &self.shared.own.room_watchers
+    }
+
+    fn has_bytes(&self) -> bool {
+        self.shared.incoming.available() != Ok(0)
+    }
+
+    fn wants_room(&self) {
+        let _ = self.shared.outgoing.wants_room(ROOM_BY_TCP);
+    }
+
+    fn has_room(&self) -> bool {
+        self.shared.outgoing.has_room_worth_telling() != Ok(false)
+    }
+
+    fn is_sending_switched(&self) -> bool {
+        self.shared.is_sending_switched()
+    }
+
+    fn is_being_received(&self) -> bool {
+        is_held(&self.shared.own.receiving.lock)
+    }
+
+    fn queued(&self) -> usize {
+        kernel::queued(self.fd, libc::FIONREAD).unwrap_or(0) as usize
+    }
+
+    fn discard(&self, bytes: usize) {
+        kernel::discard(self.fd, bytes);
+    }
 }
 
 impl Shared<'_> {
@@ -68,7 +114,7 @@ impl Shared<'_> {
     pub(crate) fn take_rings_away(&self, fd: i32) {
         if let Some(_held) = hold_at_once(&self.own.receiving.lock)
             && self.is_all_but_rings()
-            && self.rings_may_go()
+            && self.rings_may_go(fd)
         {
             self.drop_rings(fd);
         }
@@ -78,8 +124,7 @@ impl Shared<'_> {
     /// those that were killed.
     pub(crate) fn take_rings_away_at_last(&self, fd: i32, is_last: bool) {
         if is_last {
-            self.receives.receiving.sleepers.store(0, Ordering::SeqCst);
-            self.receives.receiving.watchers.store(0, Ordering::SeqCst);
+            self.receives.receiving.waiters.are_gone();
         }
         // A byte that is left unread would make a reset of it.
         if let Ok(_held) = hold_for_call(&self.own.receiving.lock, || false)
@@ -94,86 +139,55 @@ impl Shared<'_> {
         self.incoming_by_tcp() == Some(self.receives.receiving.by_tcp.load(Ordering::Relaxed))
     }
 
+    fn sleeping<'a>(&'a self, fd: i32) -> SleepingEnd<'a> {
+        SleepingEnd { shared: self, fd }
+    }
+
     /// Whether rings are worth a try to take them away: nobody may need them, or they have
     /// stayed for long enough.
-    pub(crate) fn rings_may_go(&self) -> bool {
-        const LONG_ENOUGH: u32 = 64;
-        let own = &self.receives.receiving;
-        if self.far.is_some() {
-            // There all look by themselves after a ring, whoever has taken it.
-            return true;
-        }
-        if self.somebody_may_need_a_ring()
-            && own.rings_kept.fetch_add(1, Ordering::Relaxed) < LONG_ENOUGH
-        {
-            return false;
-        }
-        own.rings_kept.store(0, Ordering::Relaxed);
-        true
+    pub(crate) fn rings_may_go(&self, fd: i32) -> bool {
+        // Between hosts all look by themselves after a ring, whoever has taken it.
+        self.far.is_some() || wakes::rings_may_go(&self.sleeping(fd))
     }
 
     /// Whether a ring in TCP's queue may be for somebody who sleeps, or wakes just now.
-    pub(crate) fn somebody_may_need_a_ring(&self) -> bool {
-        if self.far.is_some() {
-            return false;
-        }
-        let own = &self.receives.receiving;
-        own.sleepers.load(Ordering::SeqCst) > 0 || own.watchers.load(Ordering::SeqCst) > 0
+    pub(crate) fn somebody_may_need_a_ring(&self, fd: i32) -> bool {
+        self.far.is_none() && wakes::somebody_may_need_a_ring(&self.sleeping(fd))
     }
 
     /// Takes away what lies in TCP's queue, if it has nothing to tell to anybody any more. The
     /// caller has the lock of the half that receives, and knows that they are nothing but
     /// rings. An error that waits there stays: asking for the length does not take it.
     pub(crate) fn drop_rings(&self, fd: i32) {
-        let Ok(rings @ 1..) = kernel::queued(fd, libc::FIONREAD) else { return };
-        if let Some(far) = self.far {
+        let Some(far) = self.far else { return wakes::drop_rings(&self.sleeping(fd)) };
+        if let Ok(rings @ 1..) = kernel::queued(fd, libc::FIONREAD) {
             far.has_news();
-        }
-        // What comes from here on comes behind those, and stays.
-        if !self.somebody_may_need_a_ring() || self.all_is_told() {
             kernel::discard(fd, rings as usize);
         }
     }
 
-    /// Lets those who watch be rung for what comes next; whether there is nothing for them
-    /// yet.
-    fn all_is_told(&self) -> bool {
-        self.incoming.wants_the_next_ring();
-        if self.incoming.available() != Ok(0) {
-            return false;
-        }
-        if self.own.room_watchers.load(Ordering::SeqCst) == 0 || !self.is_sending_switched() {
-            return true;
-        }
-        let _ = self.outgoing.wants_room(ROOM_BY_TCP);
-        self.outgoing.has_room_worth_telling() == Ok(false)
-    }
-
     /// Somebody will sleep who watches this end, until [`Shared::stops_watching`]. Who
     /// calls this looks at the rings of bytes once more.
-    pub(crate) fn watches(&self, for_bytes: bool, for_room: bool) -> Watch {
-        self.receives.receiving.watchers.fetch_add(1, Ordering::SeqCst);
-        if for_room {
-            self.own.room_watchers.fetch_add(1, Ordering::SeqCst);
-        }
-        let wish = for_bytes.then(|| self.incoming.wants_the_next_ring());
-        Watch { wish, for_room, sleep_limit: self.limit_of_a_sleeper() }
+    pub(crate) fn watches(&self, fd: i32, for_bytes: bool, for_room: bool) -> Watch {
+        let watch = wakes::watches(&self.sleeping(fd), for_bytes, for_room);
+        Watch { watch, sleep_limit: limit_of(watch.is_sure) }
     }
 
-    /// How long one may sleep who has just said that it does: whoever is at the rings now
-    /// may not know of it.
-    pub(crate) fn limit_of_a_sleeper(&self) -> SleepLimit {
-        if is_held(&self.own.receiving.lock) { SleepLimit::SHORT } else { SleepLimit::NONE }
+    pub(crate) fn stops_watching(&self, fd: i32, watch: Watch) {
+        wakes::stops_watching(&self.sleeping(fd), watch.watch);
     }
 
-    pub(crate) fn stops_watching(&self, watch: Watch) {
-        if let Some(wish) = watch.wish {
-            self.incoming.takes_back(wish);
-        }
-        if watch.for_room {
-            self.own.room_watchers.fetch_sub(1, Ordering::SeqCst);
-        }
-        self.receives.receiving.watchers.fetch_sub(1, Ordering::SeqCst);
+    /// Sleeps for bytes as `sleep` does it, unless there are some. `None` if there are; and
+    /// whether nobody else sleeps so.
+    pub(crate) fn sleeps_for_bytes<T>(
+        &self,
+        fd: i32,
+        sleep: impl FnOnce(SleepLimit) -> T,
+    ) -> (Option<T>, bool) {
+        wakes::sleeps_for_bytes(&self.sleeping(fd), |is_sure| {
+            let is_blind = self.keeps_a_ring_for_another(fd);
+            sleep(if is_blind { SleepLimit::BLIND } else { limit_of(is_sure) })
+        })
     }
 
     /// Whether a ring lies in TCP's queue that is kept for another who watches: the kernel
@@ -181,10 +195,16 @@ impl Shared<'_> {
     pub(crate) fn keeps_a_ring_for_another(&self, fd: i32) -> bool {
         let own = &self.receives.receiving;
         own.was_rung.load(Ordering::Relaxed) != 0
-            && own.sleepers.load(Ordering::SeqCst) + own.watchers.load(Ordering::SeqCst) > 1
+            && own.waiters.count() > 1
             && self.is_all_but_rings()
             && kernel::queued(fd, libc::FIONREAD).is_ok_and(|bytes| bytes > 0)
     }
+}
+
+/// How long one may sleep who has just said that it does: whoever is at the rings now
+/// may not know of it.
+const fn limit_of(is_sure: bool) -> SleepLimit {
+    if is_sure { SleepLimit::NONE } else { SleepLimit::SHORT }
 }
 
 // Whether small pieces wait for more: what the program said of that, once its bytes do not

@@ -12,6 +12,8 @@
 use std::fmt;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use landfall_socket_wakes::{RoomWatchers, RoomWish, Waiters, Wishes};
+
 use crate::kernel::{self, Errno};
 use crate::registry::Name;
 
@@ -89,7 +91,7 @@ pub(crate) struct Sending {
     /// Threads that are just now sending by TCP: the way does not change under them.
     pub(crate) in_flight: AtomicU32,
     /// What a sender that waits for room asks for; see [`crate::ring`].
-    pub(crate) wants_room: AtomicU32,
+    pub(crate) wants_room: RoomWish,
     /// No more will come: shut down or closed, and not by a killed process.
     pub(crate) has_ended: AtomicU32,
     /// What the program said of `TCP_NODELAY` and `TCP_CORK`; see [`crate::rings`].
@@ -105,18 +107,13 @@ pub(crate) struct Receiving {
     /// Bytes that were taken out of TCP.
     pub(crate) by_tcp: AtomicU64,
     /// Who sleeps, or will, and wants to be rung; see [`crate::ring`].
-    pub(crate) wishes: AtomicU64,
+    pub(crate) wishes: Wishes,
     /// A ring was sent and may still lie in TCP's queue.
     pub(crate) was_rung: AtomicU32,
     /// Nothing will be taken any more.
     pub(crate) has_ended: AtomicU32,
-    /// Threads that sleep for bytes; they must find the ring that was meant for them.
-    pub(crate) sleepers: AtomicU32,
-    /// Who sleeps in `poll`, or may in `epoll`: a ring that another takes away was for
-    /// them, too. A killed one stays in it, and costs some needless rings.
-    pub(crate) watchers: AtomicU32,
-    /// How often rings stayed for those.
-    pub(crate) rings_kept: AtomicU32,
+    /// Who sleeps at the receiver's end.
+    pub(crate) waiters: Waiters,
     /// TCP has told of the sender's end, and the sender has not; see
     /// [`crate::connection::Shared::has_ended_by_tcp`].
     pub(crate) is_doubtful: AtomicU32,
@@ -172,7 +169,7 @@ pub(crate) struct Own {
     pub(crate) receiving: OwnHalf,
     /// Those of the watchers that wait for room: a ring that another takes away was for
     /// them, too.
-    pub(crate) room_watchers: AtomicU32,
+    pub(crate) room_watchers: RoomWatchers,
     /// A process of the connector's has had the kernel's word of who has claimed its offer.
     pub(crate) is_sure: AtomicU32,
     /// What each ring holds. The other end could say otherwise in what both share.
@@ -289,7 +286,7 @@ impl Segment {
         let segment = Self::map_pages(file, Side::Connector, capacity, PAGE + HEADER)?;
         for side in [Side::Connector, Side::Acceptor] {
             // The first bytes find nobody who looks at the ring, only one at TCP.
-            segment.direction_from(side).receiving.wishes.store(1, Ordering::Relaxed);
+            segment.direction_from(side).receiving.wishes.begin();
         }
         segment.identity().write(&status, name);
         segment.header().magic.store(MAGIC, Ordering::Release);
@@ -489,10 +486,7 @@ pub(crate) mod tests {
         let (first, second) = two_mappings();
         first.direction_from(Side::Acceptor).sending.head.store(7, Ordering::Relaxed);
         assert_eq!(second.direction_from(Side::Acceptor).sending.head.load(Ordering::Relaxed), 7);
-        assert_eq!(
-            second.direction_from(Side::Connector).receiving.wishes.load(Ordering::Relaxed),
-            1
-        );
+        assert!(second.direction_from(Side::Connector).receiving.wishes.are_any());
     }
 
     #[test]

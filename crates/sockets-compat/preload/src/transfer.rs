@@ -6,6 +6,8 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use landfall_socket_wakes::certain_by_tcp;
+
 use crate::connection::{CLOSED, Connection, Sending, Shared};
 use crate::kernel::{self, Errno, Outcome, Part};
 use crate::lock::{Held, hold_for_call};
@@ -394,7 +396,7 @@ unsafe fn receive_now(
         }
     }
     let may_be_rung = own.was_rung.load(Ordering::Relaxed) != 0 || shared.far.is_some();
-    if may_be_rung && shared.rings_may_go() {
+    if may_be_rung && shared.rings_may_go(fd) {
         // The ring has done its work. Left unread it would look like a byte that this
         // program did not want, should it be killed.
         own.was_rung.store(0, Ordering::Relaxed);
@@ -417,15 +419,23 @@ unsafe fn receive_by_tcp(
     flags: i32,
 ) -> Result<Option<Now>, Errno> {
     let taken = &shared.receives.receiving.by_tcp;
+    let flags = flags | libc::MSG_DONTWAIT;
+    // Bytes that were looked at: the kernel does not count those behind urgent data.
+    let mut seen = 0;
     loop {
         let before = taken.load(Ordering::Relaxed);
-        let most = shared.incoming_by_tcp().map(|sum| sum.saturating_sub(before));
-        if most == Some(0) {
+        // What is no ring for certain: rings go only when all have heard them.
+        let queued = || kernel::queued(fd, libc::FIONREAD).map_or(0, |bytes| bytes as usize);
+        let measure = || queued().max(seen);
+        let Some(certain) = certain_by_tcp(before, measure, || shared.incoming_by_tcp()) else {
             return Ok(None);
-        }
+        };
         let _ = shared.is_broken(fd);
-        let most = most.map_or(usize::MAX, |most| most as usize);
-        let flags = flags | libc::MSG_DONTWAIT;
+        // Where nothing is certain, TCP may have an end or an error to tell: that is looked at.
+        let (most, flags) = match certain {
+            0 => (usize::MAX, flags | libc::MSG_PEEK),
+            certain => (certain as usize, flags),
+        };
         // SAFETY: as promised.
         let got = match unsafe { kernel::receive_parts(fd, &rest(parts, 0).first(most), flags) } {
             // The sender may have changed its way, sent, and ended, all since we looked.
@@ -438,20 +448,19 @@ unsafe fn receive_by_tcp(
                 shared.has_ended_by_tcp();
                 return Ok(Some(Now::End));
             }
+            Ok(got) if certain == 0 => {
+                seen = got;
+                continue;
+            }
             Ok(got) => got,
             Err(Errno(libc::EAGAIN)) => return Ok(Some(Now::Nothing)),
             Err(Errno(libc::ENOTCONN)) if shared.is_broken(fd) => return Ok(Some(Now::End)),
             Err(why) => return Err(why),
         };
-        // A byte that came after the sender had changed its way was a ring.
-        let sum = shared.incoming_by_tcp().unwrap_or(u64::MAX);
-        let real = (got as u64).min(sum.saturating_sub(before)) as usize;
         if flags & libc::MSG_PEEK == 0 {
-            taken.store(before + real as u64, Ordering::Relaxed);
+            taken.store(before + got as u64, Ordering::Relaxed);
         }
-        if real > 0 {
-            return Ok(Some(Now::Bytes(real)));
-        }
+        return Ok(Some(Now::Bytes(got)));
     }
 }
 
@@ -474,7 +483,7 @@ pub(crate) fn silence(
     let mut has_tried = false;
     loop {
         // A ring that was meant for somebody who sleeps must be found by him.
-        let keeps = held.is_none() || shared.somebody_may_need_a_ring();
+        let keeps = held.is_none() || shared.somebody_may_need_a_ring(fd);
         let keep = if keeps { libc::MSG_PEEK } else { 0 };
         match kernel::glance(fd, libc::MSG_DONTWAIT | keep) {
             Ok(0) => {
@@ -482,7 +491,7 @@ pub(crate) fn silence(
                 return Ok(Silence::End);
             }
             Ok(_) if !keeps => {}
-            Ok(_) if held.is_none() || has_tried || !shared.rings_may_go() => {
+            Ok(_) if held.is_none() || has_tried || !shared.rings_may_go(fd) => {
                 return Ok(Silence::Open);
             }
             Ok(_) => {
@@ -501,25 +510,20 @@ pub(crate) fn silence(
 
 /// Returns when there may be bytes, or an end, or with what ended the waiting.
 fn wait_for_bytes(shared: &Shared<'_>, fd: i32) -> Result<(), Errno> {
-    let sleepers = &shared.receives.receiving.sleepers;
-    sleepers.fetch_add(1, Ordering::SeqCst);
-    let woken = match shared.incoming.wants_to_be_rung() {
-        Ok(Some(wish)) => {
-            let woken = match shared.limit_of_a_sleeper().within(None) {
-                None => kernel::glance(fd, libc::MSG_PEEK).map(|_| ()),
-                sleep_limit => match kernel::poll_one_for(fd, libc::POLLIN, sleep_limit) {
-                    // The kernel lets a `recv` go on, and no `poll`.
-                    Err(Errno(libc::EINTR)) if crate::signals::all_restart() => Ok(()),
-                    woken => woken.map(|_| ()),
-                },
-            };
-            shared.incoming.takes_back(wish);
-            woken
+    let (woken, was_last) = shared.sleeps_for_bytes(fd, |sleep_limit| {
+        let woken = match sleep_limit.within(None) {
+            None => return kernel::glance(fd, libc::MSG_PEEK).map(|_| ()),
+            limit if sleep_limit.is_blind => kernel::poll(&mut [], limit, std::ptr::null()),
+            limit => kernel::poll_one_for(fd, libc::POLLIN, limit).map(|_| 0),
+        };
+        match woken {
+            // The kernel lets a `recv` go on, and no `poll`.
+            Err(Errno(libc::EINTR)) if crate::signals::all_restart() => Ok(()),
+            woken => woken.map(|_| ()),
         }
-        Ok(None) => Ok(()),
-        Err(nonsense) => Err(nonsense.into()),
-    };
-    if sleepers.fetch_sub(1, Ordering::SeqCst) == 1 && woken.is_ok() {
+    });
+    let woken = woken.unwrap_or(Ok(()));
+    if was_last && woken.is_ok() {
         // A byte that is left unread would make the kernel reset the connection when this
         // process ends.
         shared.take_rings_away(fd);

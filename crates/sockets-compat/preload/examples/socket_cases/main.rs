@@ -6,6 +6,7 @@
 
 mod abuse;
 mod basics;
+mod both_ways;
 mod busy_sets;
 mod ends;
 mod forks;
@@ -29,11 +30,12 @@ fn main() {
         ["echoed_by", port] => return pair::echoed_by(port.parse().expect("a port")),
         _ => {}
     }
-    let groups: [&[Case]; 9] = [
+    let groups: [&[Case]; 10] = [
         basics::CASES,
         ends::CASES,
         watching::CASES,
         busy_sets::CASES,
+        both_ways::CASES,
         options::CASES,
         forks::CASES,
         abuse::CASES,

@@ -149,7 +149,7 @@ fn prepare(
     entries: &[pollfd],
     ours: &[Ours],
     asked: &mut [pollfd],
-    watches: &mut Vec<(usize, Watch)>,
+    watches: &mut Vec<(usize, c_int, Watch)>,
 ) -> Option<SleepLimit> {
     let mut sleep_limit = SleepLimit::NONE;
     for (which, Ours { at, what }) in ours.iter().enumerate() {
@@ -162,7 +162,7 @@ fn prepare(
         };
         let Some(shared) = guard.shared() else { continue };
         let sleep = readiness::prepare(guard, &shared, entry.fd, entry.events)?;
-        watches.push((which, sleep.watch));
+        watches.push((which, entry.fd, sleep.watch));
         asked.events = sleep.events;
         ignore_if_blind(asked, sleep.sleep_limit);
         sleep_limit = sleep_limit.and(sleep.sleep_limit);
@@ -178,12 +178,12 @@ const fn ignore_if_blind(asked: &mut pollfd, sleep_limit: SleepLimit) {
 }
 
 /// Nobody sleeps any more who watched those of ours.
-fn stop_watching(watches: &[(usize, Watch)], ours: &[Ours]) {
-    for &(which, watch) in watches {
+fn stop_watching(watches: &[(usize, c_int, Watch)], ours: &[Ours]) {
+    for &(which, fd, watch) in watches {
         if let What::Memory(guard) = &ours[which].what
             && let Some(shared) = guard.shared()
         {
-            shared.stops_watching(watch);
+            shared.stops_watching(fd, watch);
         }
     }
 }

@@ -19,7 +19,7 @@ use meeting::proof_of_inherited;
 pub(crate) use meeting::{ELSEWHERE, NOBODY, Offer, make};
 
 use crate::kernel::{self, Errno, Outcome};
-use crate::lock::hold_at_once;
+use crate::lock::{hold_at_once, hold_for_call};
 use crate::log::{self, Verdict};
 use crate::messages::{Holder, Socket};
 use crate::patience::Patience;
@@ -32,7 +32,6 @@ use crate::{far, witness};
 pub(crate) const SHUT: u32 = 1;
 /// `has_ended` of an end that nobody has open any more.
 pub(crate) const CLOSED: u32 = 2;
-
 /// `has_ended` of an end that was closed so that the other hears of a reset.
 pub(crate) const RESET: u32 = 3;
 
@@ -40,7 +39,6 @@ pub(crate) const RESET: u32 = 3;
 const GATE: u32 = 1 << 31;
 
 static SERIALS: AtomicU64 = AtomicU64::new(0);
-
 /// Where a connection stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -69,7 +67,7 @@ pub(crate) struct Connection {
     name: NameCell,
     /// It is no TCP connection at all, but a socket of messages.
     messages: Holder,
-    /// What an acceptor sent and received before it found the memory.
+    /// What an acceptor sent and received before.
     early_sent: AtomicU64,
     early_received: AtomicU64,
     early_in_flight: AtomicU32,
@@ -297,8 +295,7 @@ impl Connection {
         kernel::cookie(fd) == Ok(known)
     }
 
-    /// A child will have it, too, or who gets a message. It is said before that: else this
-    /// process could close it, as the last, before the other says a word.
+    /// A child will have it, too, or who gets a message. It is said before that.
     pub(crate) fn is_held_once_more(&self) {
         if let Some(shared) = self.shared() {
             shared.segment.end(shared.side).holders.fetch_add(1, Ordering::AcqRel);
@@ -363,18 +360,20 @@ impl Connection {
         &self,
         fd: i32,
         wanted: usize,
-        by_tcp: impl FnOnce() -> Outcome,
+        mut by_tcp: impl FnMut() -> Outcome,
     ) -> Sending<'_> {
         let Some(shared) = self.shared_to_send(fd) else {
             return Sending::ByTcp(self.early_send(wanted, by_tcp));
         };
-        if !shared.is_sending_switched() {
+        while !shared.is_sending_switched() {
             self.waits_for_an_answer(&shared, fd);
             shared.switch_sending(fd);
-            if let Some(sent) = shared.send_by_tcp(by_tcp) {
+            if let Some(sent) = shared.send_by_tcp(&mut by_tcp) {
                 self.notes_fullness(sent, wanted);
                 return Sending::ByTcp(sent);
             }
+            // Another closes the gate, to change the way. If it cannot, nobody looks at the ring.
+            shared.waits_for_the_gate();
         }
         Sending::ByMemory(shared)
     }
@@ -391,8 +390,7 @@ impl Connection {
         sent
     }
 
-    /// TCP had no room for all: when it has, that is an edge, and so it is when there is room
-    /// in a ring instead.
+    /// TCP had no room for all: that it has, or a ring instead, is an edge.
     fn notes_fullness(&self, sent: Outcome, wanted: usize) {
         if sent.map_or_else(|why| why == Errno(libc::EAGAIN), |sent| sent < wanted) {
             self.was_full.fetch_add(1, Ordering::AcqRel);
@@ -464,15 +462,13 @@ impl<'a> Shared<'a> {
         self.receives.sending.switched.load(Ordering::SeqCst).checked_sub(1)
     }
 
-    /// Whether all that the other end sends by TCP alone has been taken: what is there yet
-    /// are rings.
+    /// Whether all that the other end sends by TCP alone has been taken.
     pub(crate) fn is_done_with_tcp(&self) -> bool {
         let taken = self.receives.receiving.by_tcp.load(Ordering::Relaxed);
         self.incoming_by_tcp().is_some_and(|by_tcp| by_tcp <= taken)
     }
 
-    /// Whether one of the four halves has ended, as far as memory knows. What a killed
-    /// process leaves is known to the kernel alone.
+    /// Whether one of the four halves has ended, as far as memory knows.
     pub(crate) fn knows_of_an_end(&self) -> bool {
         [self.sends, self.receives].into_iter().any(|direction| {
             direction.sending.has_ended.load(Ordering::Acquire) != 0
@@ -489,8 +485,7 @@ impl<'a> Shared<'a> {
         }
     }
 
-    /// Whether the other end may have been killed. A byte by TCP finds out: the kernel of one
-    /// who is gone refuses it.
+    /// Whether the other end may have been killed: the kernel refuses a byte for it.
     pub(crate) fn is_doubtful(&self) -> bool {
         self.receives.receiving.is_doubtful.load(Ordering::Relaxed) != 0
     }
@@ -531,6 +526,16 @@ impl<'a> Shared<'a> {
         self.sends_at_once(fd);
         own.switched.store(by_tcp + 1, Ordering::SeqCst);
         self.tells_carrier();
+    }
+
+    /// Returns when nobody changes the way of what we send. Whoever does has the lock of that
+    /// half; one who has died meanwhile has left the gate closed.
+    fn waits_for_the_gate(&self) {
+        if let Ok(_held) = hold_for_call(&self.own.sending.lock, || true)
+            && !self.is_sending_switched()
+        {
+            self.sends.sending.in_flight.fetch_and(!GATE, Ordering::SeqCst);
+        }
     }
 
     /// Bytes go by TCP, and are counted; `None` if they must not any more.
@@ -589,3 +594,6 @@ impl<'a> Shared<'a> {
         matches!(self.receives.sending.has_ended.load(Ordering::Acquire), SHUT | CLOSED)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -55,8 +55,8 @@ struct Entry {
     /// Of the connection that it was added for; zero if that is none of ours.
     serial: u64,
     is_hot: bool,
-    /// Its other end is on another host.
-    is_far: bool,
+    /// Whoever sleeps has to look for it now and then, since no ring is sure to come.
+    needs_looks: bool,
     /// Its end was told of, as the carriers say it.
     seen_end: bool,
     /// Made before a sleep: the other end rings.
@@ -118,12 +118,18 @@ fn serial_of(guard: &Guard) -> u64 {
 impl Entry {
     /// Nobody sleeps any more who waits for this one.
     fn stops_watching(&mut self) {
-        if let Some(watch) = self.watch.take()
+        let watch = self.watch.take();
+        self.lets_go(watch);
+    }
+
+    /// The same of one that is no more the entry's.
+    fn lets_go(&self, watch: Option<Watch>) {
+        if let Some(watch) = watch
             && let Some(guard) = shared_of(self.fd)
             && serial_of(&guard) == self.serial
             && let Some(shared) = guard.shared()
         {
-            shared.stops_watching(watch);
+            shared.stops_watching(self.fd, watch);
         }
     }
 
@@ -169,7 +175,7 @@ impl Interest {
                 is_parked: false,
                 serial: 0,
                 is_hot: false,
-                is_far: false,
+                needs_looks: false,
                 seen_end: false,
                 watch: None,
                 idle_sleeps: 0,
@@ -185,7 +191,7 @@ impl Interest {
         entry.fd = fd;
         entry.generation = entry.generation.wrapping_add(1);
         (entry.is_free, entry.is_hot, entry.idle_sleeps) = (false, false, 0);
-        entry.is_far = false;
+        entry.needs_looks = false;
         self.by_fd.insert(fd, at);
         at
     }

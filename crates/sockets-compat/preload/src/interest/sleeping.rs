@@ -7,7 +7,7 @@ use super::{Change, Entry, IDLE_SLEEPS, Interest, WRITE, is_worth_a_look, shared
 use crate::bell::{self, Pair};
 use crate::patience::SleepLimit;
 use crate::readiness;
-use crate::ring::ROOM_BY_TCP;
+use crate::rings::Watch;
 use libc::EPOLLOUT;
 
 /// Who is about to sleep when a set is armed.
@@ -35,8 +35,7 @@ impl Interest {
             }
         }
         for at in std::mem::take(&mut self.hot) {
-            if self.entries[at as usize].is_far {
-                // Each who sleeps has to look for it, since no ring is sure to come.
+            if self.entries[at as usize].needs_looks {
                 self.hot.push(at);
                 continue;
             }
@@ -53,7 +52,11 @@ impl Interest {
     /// kernel's set does not watch it yet.
     pub(crate) fn lacks_the_bell(&mut self) -> Option<Pair> {
         let pair = bell::pair().filter(|pair| pair.serial != self.bell)?;
-        if !self.hot.iter().any(|&at| self.entries[at as usize].is_far) {
+        let is_far = |at: &u32| {
+            let guard = shared_of(self.entries[*at as usize].fd);
+            guard.is_some_and(|guard| guard.shared().is_some_and(|shared| shared.far.is_some()))
+        };
+        if !self.hot.iter().any(is_far) {
             return None;
         }
         self.bell = pair.serial;
@@ -120,7 +123,7 @@ impl Interest {
     pub(super) fn tell_who_sleeps(&mut self, at: u32) {
         if self.asleep > 0 || self.is_armed_for_another {
             let entry = &mut self.entries[at as usize];
-            if matches!(arm_one(entry), Armed::Ready) || entry.is_far {
+            if matches!(arm_one(entry), Armed::Ready) || entry.needs_looks {
                 entry.asked |= EPOLLOUT as u32;
             }
         }
@@ -128,17 +131,17 @@ impl Interest {
 }
 
 impl Interest {
-    /// The descriptor has just become memory whose other end is on another host: a thread
-    /// that sleeps already must from now on look by itself, and so is woken.
+    /// The descriptor has just become memory. A thread that sleeps already is rung for from now
+    /// on; it is woken where there is something already, and where it must look by itself.
     pub(crate) fn wakes_who_sleeps(&mut self, fd: i32) -> Option<Change> {
         let at = *self.by_fd.get(&fd)?;
         if self.asleep == 0 && !self.is_armed_for_another {
             return None;
         }
         let entry = &mut self.entries[at as usize];
-        let guard = shared_of(fd)?;
-        guard.shared()?.far?;
-        let _ = arm_one(entry);
+        if !matches!(arm_one(entry), Armed::Ready) && !entry.needs_looks {
+            return None;
+        }
         entry.asked |= EPOLLOUT as u32;
         Some(self.change(at))
     }
@@ -152,29 +155,39 @@ enum Armed {
 }
 
 fn arm_one(entry: &mut Entry) -> Armed {
+    // Another thread may sleep by the watch that there is: it ends when the next has begun, else
+    // who takes rings away meanwhile would see nobody.
+    let before = entry.watch.take();
+    let armed = watch_anew(entry, before);
+    if entry.watch.is_none() {
+        entry.lets_go(before);
+    }
+    armed
+}
+
+/// Watches it, in the place of who did before.
+fn watch_anew(entry: &mut Entry, before: Option<Watch>) -> Armed {
     const QUIET: Armed = Armed::Quiet(SleepLimit::NONE);
-    entry.stops_watching();
+    entry.needs_looks = false;
     if entry.is_done {
         return QUIET;
     }
     let Some(guard) = shared_of(entry.fd) else { return QUIET };
     let Some(shared) = guard.shared() else { return QUIET };
-    entry.is_far = shared.far.is_some();
-    if entry.is_far {
+    if shared.far.is_some() {
         guard.looks_for_the_other(&shared, entry.fd);
     }
     let waits_for_room = entry.events & WRITE != 0 && shared.is_sending_switched();
-    let watch = shared.watches(true, waits_for_room);
+    let watch = shared.watches(entry.fd, true, waits_for_room);
     let mut sleep_limit = shared.sleep_limit(entry.fd).and(watch.sleep_limit);
     entry.watch = Some(watch);
+    entry.lets_go(before);
     if shared.keeps_a_ring_for_another(entry.fd) {
         sleep_limit = sleep_limit.and(SleepLimit::BLIND);
     }
-    if waits_for_room {
-        let _ = shared.outgoing.wants_room(ROOM_BY_TCP);
-        if readiness::needs_looks_for_room(&shared) {
-            sleep_limit = sleep_limit.and(SleepLimit::SHORT);
-        }
+    if waits_for_room && readiness::needs_looks_for_room(&shared) {
+        sleep_limit = sleep_limit.and(SleepLimit::SHORT);
     }
+    entry.needs_looks = shared.far.is_some() || sleep_limit != SleepLimit::NONE;
     if is_worth_a_look(entry, &guard, &shared) { Armed::Ready } else { Armed::Quiet(sleep_limit) }
 }

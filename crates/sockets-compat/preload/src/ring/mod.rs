@@ -5,10 +5,8 @@
 //! have one end. What the other half claims is checked: a difference of more than the
 //! capacity is nonsense, and nonsense ends the connection.
 //!
-//! **Waking.** Who sleeps does so in the kernel, on the TCP connection below: there `poll`,
-//! `epoll`, time-outs, signals and the death of the peer are what they always were. So
-//! waking is one byte by TCP. It is sent only to one who said that it sleeps, and once:
-//! the sender takes the wish away as it fulfils it.
+//! **Waking.** Who sleeps does so in the kernel, on the TCP connection below, and is woken by
+//! one byte of TCP; how is in `landfall-socket-wakes`.
 //!
 //! **Copying.** A peer may write where this end reads, and read where it writes: bytes may be
 //! garbage then, behaviour stays defined, since they are copied by whole words, atomically
@@ -16,7 +14,7 @@
 //!
 //! What does not live here: system calls. The caller rings where it is told to.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use landfall_transport::memory::{copy_into_words, copy_out_of_words};
 
@@ -26,17 +24,6 @@ use crate::segment::{Direction, Receiving, Segment, Sending, Side};
 /// The other end wrote counters that cannot be, or there is no memory for the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Nonsense;
-
-/// In `wishes` this is one wish. The upper half counts the rings: a wish that was made
-/// before the last ring is fulfilled.
-const WISH: u64 = 1;
-const WISHES: u64 = 0xFFFF_FFFF;
-
-/// A wish to be rung that has been made, and can be taken back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Wish {
-    rings_before: u64,
-}
 
 /// Bytes of what is read and written at once.
 const WORD: usize = size_of::<AtomicU64>();
@@ -179,19 +166,7 @@ impl Outgoing<'_> {
 
     /// After something was put in: whether the other end has to be rung now.
     pub(crate) fn takes_the_wish_to_be_rung(&self) -> bool {
-        fence(Ordering::SeqCst);
-        let wishes = &self.other.wishes;
-        let mut seen = wishes.load(Ordering::Relaxed);
-        while seen & WISHES != 0 {
-            // None is left, and one ring more has been sent.
-            let fulfilled = (seen | WISHES).wrapping_add(1);
-            match wishes.compare_exchange_weak(seen, fulfilled, Ordering::AcqRel, Ordering::Relaxed)
-            {
-                Ok(_) => return true,
-                Err(now) => seen = now,
-            }
-        }
-        false
+        self.other.wishes.fulfil()
     }
 
     /// The word that changes when bytes are put in: who waits for them sleeps on it.
@@ -201,8 +176,7 @@ impl Outgoing<'_> {
 
     /// Says that room is wanted, and how to wake; whether there is some already.
     pub(crate) fn wants_room(&self, how: u32) -> Result<bool, Nonsense> {
-        self.own.wants_room.fetch_or(how, Ordering::Relaxed);
-        fence(Ordering::SeqCst);
+        self.own.wants_room.make(how);
         Ok(self.room()? > 0)
     }
 
@@ -288,54 +262,15 @@ impl Incoming<'_> {
 
     /// After bytes were taken: how a sender that waits for room has to be woken now.
     pub(crate) fn takes_the_wish_for_room(&self) -> u32 {
-        fence(Ordering::SeqCst);
-        if self.other.wants_room.load(Ordering::Relaxed) == 0
-            || self.available().unwrap_or(0) > self.capacity - self.capacity / WORTH_A_WAKE
-        {
-            return 0;
-        }
-        self.other.wants_room.swap(0, Ordering::AcqRel)
+        self.other.wants_room.fulfil(|| {
+            let inside = self.available().unwrap_or(0);
+            inside <= self.capacity - self.capacity / WORTH_A_WAKE
+        })
     }
 
     /// The word that a sender without room sleeps on.
     pub(crate) fn word_of_room(&self) -> &AtomicU32 {
         lower_half(&self.own.tail)
-    }
-
-    /// A ring was taken that another may have waited for. Who calls this looks at the ring
-    /// of bytes once more.
-    pub(crate) fn wants_the_next_ring(&self) -> Wish {
-        let before = self.own.wishes.fetch_add(WISH, Ordering::Relaxed);
-        fence(Ordering::SeqCst);
-        Wish { rings_before: before & !WISHES }
-    }
-
-    /// Says that this end will sleep, unless there is something to take after all.
-    pub(crate) fn wants_to_be_rung(&self) -> Result<Option<Wish>, Nonsense> {
-        let wish = self.wants_the_next_ring();
-        if self.available()? > 0 {
-            self.takes_back(wish);
-            return Ok(None);
-        }
-        Ok(Some(wish))
-    }
-
-    /// Whoever made the wish does not sleep any more. If a ring has fulfilled it, it is
-    /// none of those that stand there now.
-    pub(crate) fn takes_back(&self, wish: Wish) {
-        let wishes = &self.own.wishes;
-        let mut seen = wishes.load(Ordering::Relaxed);
-        while seen & !WISHES == wish.rings_before && seen & WISHES != 0 {
-            match wishes.compare_exchange_weak(
-                seen,
-                seen - WISH,
-                Ordering::AcqRel,
-                Ordering::Relaxed,
-            ) {
-                Ok(_) => return,
-                Err(now) => seen = now,
-            }
-        }
     }
 }
 

@@ -151,14 +151,13 @@ fn a_wish_is_fulfilled_once() {
     // The first bytes always ring: whoever waits does so on TCP alone.
     assert!(outgoing.takes_the_wish_to_be_rung());
     assert!(!outgoing.takes_the_wish_to_be_rung());
-    assert!(matches!(incoming.wants_to_be_rung(), Ok(Some(_))));
+    incoming.own.wishes.make();
+    assert_eq!(incoming.available(), Ok(0));
     assert!(outgoing.takes_the_wish_to_be_rung());
 
     let mut bytes = vec![7; CAPACITY as usize];
     // SAFETY: the buffer lives, here and below.
     assert_eq!(unsafe { outgoing.put(&[part(&mut bytes)]) }, Ok(bytes.len()));
-    assert_eq!(incoming.wants_to_be_rung(), Ok(None));
-    assert!(!outgoing.takes_the_wish_to_be_rung(), "a wish was left behind");
     assert_eq!(outgoing.wants_room(ROOM_BY_TCP), Ok(false));
     let (little, much) = bytes.split_at_mut((CAPACITY / WORTH_A_WAKE) as usize - 1);
     // SAFETY: what the program gave, as libc asks for it.
@@ -176,15 +175,15 @@ fn a_wish_is_taken_back_unless_it_was_fulfilled() {
     let (outgoing, _) = ends(first, Side::Connector);
     let (_, incoming) = ends(second, Side::Acceptor);
     assert!(outgoing.takes_the_wish_to_be_rung());
-    let (one, other) = (incoming.wants_the_next_ring(), incoming.wants_the_next_ring());
-    incoming.takes_back(one);
+    let (one, other) = (incoming.own.wishes.make(), incoming.own.wishes.make());
+    incoming.own.wishes.take_back(one);
     assert!(outgoing.takes_the_wish_to_be_rung(), "the other still sleeps");
-    let next = incoming.wants_the_next_ring();
-    incoming.takes_back(other);
+    let next = incoming.own.wishes.make();
+    incoming.own.wishes.take_back(other);
     assert!(outgoing.takes_the_wish_to_be_rung(), "a fulfilled wish took another with it");
-    incoming.takes_back(next);
-    let last = incoming.wants_the_next_ring();
-    incoming.takes_back(last);
+    incoming.own.wishes.take_back(next);
+    let last = incoming.own.wishes.make();
+    incoming.own.wishes.take_back(last);
     assert!(!outgoing.takes_the_wish_to_be_rung(), "nobody wishes anything");
 }
 
@@ -206,14 +205,14 @@ fn nobody_sleeps_while_there_is_news() {
         let mut seen = 0;
         while seen < BYTES {
             let heard = *rings.lock().unwrap();
-            let wish = incoming.wants_the_next_ring();
+            let wish = incoming.own.wishes.make();
             if incoming.position() == seen {
                 let still = |now: &mut u64| *now == heard;
                 let limit = std::time::Duration::from_secs(30);
                 let waited = rung.wait_timeout_while(rings.lock().unwrap(), limit, still);
                 assert!(!waited.unwrap().1.timed_out(), "slept at {seen} of {BYTES}");
             }
-            incoming.takes_back(wish);
+            incoming.own.wishes.take_back(wish);
             seen = incoming.position();
         }
     };

@@ -546,7 +546,7 @@ impl CarriedConnection {
         outgoing.publish(self.received);
         self.memory.far().has_news();
         fence(Ordering::SeqCst);
-        if other.receiving.sleepers.load(Ordering::SeqCst) > 0 {
+        if other.receiving.waiters.has_sleepers() {
             kernel::wake(outgoing.word_of_bytes(), i32::MAX);
         }
         if outgoing.takes_the_wish_to_be_rung() {
