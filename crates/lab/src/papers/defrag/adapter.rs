@@ -152,7 +152,6 @@ pub(crate) fn score<'a>(
         adapter.arrive(arrival.at, &arrival.bytes());
     }
     let stats = adapter.end();
-    ensure!(stats.frames == frames, "{} of {frames} frames found a descriptor", stats.frames);
     let joined = stats.speculated + stats.conventional;
     ensure!(stats.frames == frames, "{} of {frames} frames found a descriptor", stats.frames);
     ensure!(joined == packets, "{joined} of {packets} packets were joined: {stats:?}");
