@@ -4,7 +4,7 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use landfall_placement::{Instant, PathId, Peer};
+use landfall_placement::{Instant, PathId, Peer, Refusal};
 
 use super::unit::{Authenticated, FIRST, Mask, OVERHEAD, OuterHead, SECOND, THIRD, tag_of};
 use crate::aead::Suite;
@@ -160,6 +160,26 @@ impl Session {
         self.highest = Some(at.number);
         let seen = self.seen.filter(|(number, ..)| *number == at.number);
         Ok(seen.map(|(_, path, from)| (path, from)))
+    }
+
+    /// Opens a unit where it lies: the engine's head and payload are behind the outer head then.
+    /// Gives where the peer is now, if that is news.
+    pub(super) fn open_in_place(
+        &mut self,
+        unit: &mut [u8],
+        path: PathId,
+        from: Peer,
+    ) -> Result<Option<(PathId, Peer)>, Refusal> {
+        let heads = self.uncover(unit).map_err(|covered| match covered {
+            Covered::Needs(len) if len == usize::MAX => Refusal::Malformed,
+            Covered::Needs(_) => Refusal::Truncated,
+            Covered::Replayed => Refusal::Duplicate,
+        })?;
+        self.note_seen(&heads, path, from);
+        let (head, payload) = unit.split_at_mut(OVERHEAD + heads.inner().len());
+        let moved = self.open(head, &heads, payload).map_err(|_| Refusal::BadProof)?;
+        head[OVERHEAD..].copy_from_slice(heads.inner());
+        Ok(moved)
     }
 
     /// Seals a unit whose outer head is to be written.

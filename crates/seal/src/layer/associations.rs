@@ -37,7 +37,7 @@ pub(super) struct Associations {
     /// What numbers and handshakes are derived of, and how many were.
     secret: Secret,
     drawn: u64,
-    table: BTreeMap<u32, Association>,
+    pub(super) table: BTreeMap<u32, Association>,
     /// Those that peers began, by where and what they called them.
     begun: BTreeMap<(PathId, Peer, u32), u32>,
     /// Of those, the ones that have shown nothing more, the oldest first.
@@ -342,10 +342,12 @@ impl Associations {
         Ok(())
     }
 
-    /// Something genuine came: the peer has the keys, and may be elsewhere by now.
+    /// Something genuine came: the peer has the keys. One that has begun the association may be
+    /// elsewhere by now; one that was called is where it was called (as in QUIC), so that no
+    /// two ends ever lose each other by packets that somebody passed on.
     pub(super) fn note_genuine(&mut self, id: u32, moved: Option<(PathId, Peer)>) {
         let Some(known) = self.table.get_mut(&id) else { return };
-        if let Some((path, remote)) = moved {
+        if let Some((path, remote)) = moved.filter(|_| known.role == Role::Responder) {
             (known.path, known.remote) = (path, remote);
         }
         if !known.is_confirmed {

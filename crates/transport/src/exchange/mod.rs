@@ -3,6 +3,7 @@
 
 mod inbox;
 mod message;
+mod opened;
 mod outbox;
 mod sealed;
 mod settle;

@@ -44,13 +44,20 @@ impl Inbox {
             turn.counters.guessed_wrong += self.slots.len().min(arrival.units()) as u64;
             self.linearize(arrival.len, turn.pins);
         }
-        let linear = mem::take(&mut self.linear);
+        let mut linear = mem::take(&mut self.linear);
+        let came = if peeked.is_none() { &mut linear[..arrival.len] } else { &mut [] };
+        let opened = self.open_all(turn, arrival, came);
         let loose = Loose::from(&linear[..]);
         self.start_settling();
         // Once for all units: an empty list is long to make.
         let mut spans = Spans::new();
         let mut at = 0;
         let mut units = 0;
+        for opened in &opened {
+            self.ask_opened(turn, arrival, (opened, at..arrival.len, &loose), &mut spans);
+            units += opened.len();
+            at = arrival.len.min(at + opened.len() * arrival.unit_len);
+        }
         while at < arrival.len || units == 0 {
             if peeked.is_none()
                 && let Some(count) = self.ask_run(turn, arrival, (units, at), &loose)
@@ -84,11 +91,17 @@ impl Inbox {
         let (right, wrong) = (turn.counters.guessed_right, turn.counters.guessed_wrong);
         let sources: ArrayVec<Source, MAX_UNITS> =
             came.iter().map(|came| self.source_of(turn, came, &mut linear)).collect();
+        let opened = self.open_each(turn, came, &sources, &mut linear);
         let loose = Loose::from(&linear[..]);
         let mut spans = Spans::new();
         // Whether a unit of the first run missed, and one of those behind it.
         let (mut first, mut later) = (false, None);
-        for (came, source) in came.iter().zip(sources) {
+        for (nth, (came, source)) in came.iter().zip(sources).enumerate() {
+            if let (Some(Some(opened)), Source::Loose { from, .. }) = (opened.get(nth), source) {
+                let lies = from..from + came.arrival.len;
+                self.ask_opened(turn, &came.arrival, (opened, lies, &loose), &mut spans);
+                continue;
+            }
             let piece = Piece { source, len: came.arrival.len };
             let before = turn.counters.guessed_wrong;
             self.ask(turn, &came.arrival, (piece, &loose), None, &mut spans);
@@ -348,7 +361,13 @@ impl Inbox {
 
     /// The payload from byte `at` of a unit is to be written to `spans`: out of a posted
     /// place it is moved aside first, for another unit may belong there.
-    fn displace<E>(&mut self, turn: &mut Turn<'_, E>, source: Source, at: usize, spans: &[Span]) {
+    pub(super) fn displace<E>(
+        &mut self,
+        turn: &mut Turn<'_, E>,
+        source: Source,
+        at: usize,
+        spans: &[Span],
+    ) {
         let Turn { pins, counters, .. } = turn;
         let wanted: usize = spans.iter().map(|span| span.len as usize).sum();
         let (source, from) = match source {
