@@ -537,8 +537,60 @@ fn handshakes_that_nobody_finishes_are_bounded() {
     let answers = two.wire.said(1);
     assert_eq!(answers.len(), 20);
     assert!(answers.iter().zip(&asked).all(|(answer, asked)| answer.len() <= asked.len()));
-    assert_eq!(two.end(1).associations(), 5, "four, and the one in use: {ids:?}");
+    assert_eq!(two.end(1).associations(), 3, "two, and the one in use: {ids:?}");
     two.transfer(&text(5_000));
+}
+
+/// Two of a crowd are remembered. The others, and all that come after them, hear of a cookie and
+/// are forgotten; who comes again with it is let in, one who makes it up is not.
+#[test]
+fn in_a_crowd_callers_prove_their_addresses() {
+    let configs =
+        [pair(1), pair(2)].map(|proof| SealConfig { half_open: 4, ..SealConfig::new(proof) });
+    let mut two = Two::with(configs, Faults::default(), 7, || Box::new(TrustAnybody));
+    two.connect();
+    let now = two.wire.now;
+    for _ in 0..20 {
+        two.end(0).associate(now, Wire::PATH, Peer::Node(1), None).unwrap();
+    }
+    let crowd = two.wire.said(0);
+    two.wire.hand_in(1, &crowd);
+    let answers = two.wire.said(1);
+    let is_retry = |answer: &&Vec<u8>| answer[0] == 0xe4;
+    assert_eq!(answers.iter().filter(is_retry).count(), 18);
+    let remembered = two.end(1).associations();
+
+    // One of them hears it, and passes.
+    let retry = answers.iter().find(is_retry).unwrap().clone();
+    two.wire.hand_in(0, std::slice::from_ref(&retry));
+    let [again] = &two.wire.said(0)[..] else { panic!("it is said again, once") };
+    assert_eq!(again.len(), 128);
+    // From another address, or with another cookie, it is worth nothing.
+    two.wire.rename(0, 9);
+    two.wire.hand_in(1, std::slice::from_ref(again));
+    two.wire.rename(0, 0);
+    let mut forged = again.clone();
+    forged[70] ^= 1;
+    two.wire.hand_in(1, &[forged]);
+    assert_eq!(two.end(1).associations(), remembered);
+    assert!(two.wire.said(1).iter().all(|answer| answer[0] == 0xe4 && answer.len() < 128));
+    two.wire.hand_in(1, std::slice::from_ref(again));
+    assert_eq!(two.end(1).associations(), remembered + 1);
+    let established = two.end(1).seal_stats().established;
+    for _ in 0..3 {
+        two.turn();
+    }
+    assert!(two.end(1).seal_stats().established > established);
+
+    // The same again and again makes nobody talk.
+    let mut made_up = retry;
+    let mut said = 0;
+    for byte in 0..20 {
+        made_up[12] = byte;
+        two.wire.hand_in(0, std::slice::from_ref(&made_up));
+        said += two.wire.said(0).len();
+    }
+    assert_eq!(said, 0, "it has its answer");
 }
 
 #[test]

@@ -6,7 +6,8 @@ use alloc::vec::Vec;
 
 use landfall_placement::{Instant, PathId, Peer, Refusal};
 
-use super::unit::{Authenticated, FIRST, Mask, OVERHEAD, OuterHead, SECOND, THIRD, tag_of};
+use super::retry::COOKIE_LEN;
+use super::unit::{Authenticated, FIRST, Mask, OVERHEAD, OuterHead, RETRY, SECOND, THIRD, tag_of};
 use crate::aead::Suite;
 use crate::aead::Tag;
 use crate::handshake::{
@@ -78,7 +79,7 @@ impl MessageHead {
         (version == VERSION).then_some(Self { form, suite, kind, to, from })
     }
 
-    fn with(&self, noise: &[u8]) -> Vec<u8> {
+    pub(super) fn with(&self, noise: &[u8]) -> Vec<u8> {
         let mut unit = Vec::with_capacity(FIRST_LEN);
         unit.extend_from_slice(&[self.form, VERSION, self.suite.code(), self.kind]);
         unit.extend_from_slice(&self.to.to_be_bytes());
@@ -96,6 +97,7 @@ impl MessageHead {
             (FIRST, 1) => 32,
             (SECOND, 1) => 96,
             (THIRD, 1) => 64,
+            (RETRY, _) => COOKIE_LEN,
             _ => 48,
         }
     }
@@ -235,6 +237,8 @@ pub(super) struct Association {
     /// What is said again until the peer has answered.
     pub(super) to_repeat: Vec<u8>,
     pub(super) repeats: u32,
+    /// How often it was said again at once, for a cookie.
+    pub(super) retries: u8,
     pub(super) due: Option<Instant>,
     /// Heads of units that wait for the keys.
     pub(super) waiting: VecDeque<Vec<u8>>,
@@ -275,6 +279,7 @@ impl Association {
             to: 0,
             to_repeat: Vec::new(),
             repeats: 0,
+            retries: 0,
             due: None,
             waiting: VecDeque::new(),
             is_confirmed: false,

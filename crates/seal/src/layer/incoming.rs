@@ -9,7 +9,7 @@ use landfall_placement::{
 
 use super::association::{Covered, FIRST_LEN, State};
 use super::associations::Associations;
-use super::unit::{Authenticated, FIRST, OVERHEAD, SEALED, THIRD, addressee};
+use super::unit::{Authenticated, FIRST, OVERHEAD, RETRY, SEALED, addressee};
 
 /// Payloads that were opened before the engine placed them, and are not in place yet.
 const MOST_OPENED: usize = 256;
@@ -43,7 +43,7 @@ impl Associations {
         };
         match form {
             SEALED => self.place_sealed(engine, now, unit, into),
-            FIRST..=THIRD => {
+            FIRST..=RETRY => {
                 let wanted = FIRST_LEN.min(len);
                 let Some(message) = unit.head.get(..wanted) else { return need(wanted) };
                 match self.handle_message((now, unit.path, unit.from), message) {

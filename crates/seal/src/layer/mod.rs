@@ -5,6 +5,7 @@
 //! | `unit` | sealed units on the wire: outer head, mask |
 //! | `association` | what two ends have with each other: a handshake, then keys |
 //! | `associations` | all of them, by number; messages of handshakes, timers, bounds |
+//! | `retry` | callers that have to prove their addresses first |
 //! | `incoming`, `outgoing` | units that come, units that leave |
 //!
 //! The engine sees peers that are numbers: each [association](Sealed::associate) is a peer of
@@ -15,6 +16,7 @@ mod association;
 mod associations;
 mod incoming;
 mod outgoing;
+mod retry;
 mod unit;
 
 use alloc::boxed::Box;

@@ -130,7 +130,7 @@ impl World {
     }
 
     fn make_up(&mut self, side: usize, choices: &mut Choices<'_>) {
-        let form = choices.pick(&[0xe0, 0xe0, 0xe1, 0xe2, 0xe3, 0x0a]);
+        let form = choices.pick(&[0xe0, 0xe0, 0xe1, 0xe2, 0xe3, 0x0a, 0xe4]);
         let mut bytes = vec![form];
         // Where it belongs is no secret.
         let known = choices.below(self.recorded.len());
