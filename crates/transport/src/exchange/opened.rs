@@ -12,7 +12,8 @@ use landfall_placement::{
 };
 
 use super::inbox::{Arrival, Came, Inbox, Step};
-use super::settle::{Loose, Source};
+use super::loose::Loose;
+use super::settle::Source;
 use super::{HEAD_ROOM, MAX_UNITS, Turn};
 
 /// Units that were opened together, behind one another.

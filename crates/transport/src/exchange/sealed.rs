@@ -10,8 +10,9 @@ use landfall_placement::{
 };
 
 use super::inbox::{Displaced, Inbox, Step};
+use super::loose::Loose;
 use super::outbox::{Outbox, Outgoing, fill_in_sum};
-use super::settle::{Loose, Piece, Source};
+use super::settle::{Piece, Source};
 use super::{HEAD_ROOM, LONGEST, MAX_UNITS, Prefix, Turn};
 use crate::driver::Counters;
 use crate::memory::Rights;
