@@ -10,8 +10,9 @@
 //! - no byte ever lies in memory of a user that its peer has not sent there, and what was
 //!   accepted stays as it is;
 //! - a connection that has keys ends only where packets were withheld from it;
-//! - once the attacker stops, everything that is under way arrives, and where a connection has
-//!   ended, a new one is made.
+//! - once the attacker stops, everything that is under way arrives, but for Transfers that STP
+//!   gives up after packets were withheld for long; and where a connection has ended, a new one
+//!   is made.
 //!
 //! It is shared by a property test, the replay of the corpus and the fuzz target `seal_pair`.
 
@@ -204,6 +205,9 @@ impl World {
         }
         let was_open = self.users.is_open() && !self.users.has_ended();
         let is_settled = self.run_until(|users| users.is_done() || users.has_ended());
+        if self.users.has_given_up && !self.was_withheld {
+            self.users.fail("a Transfer was given up, and nothing was withheld from it");
+        }
         if self.users.has_ended() {
             let had_keys = self.users.is_open();
             let has_reason = self.was_withheld || (self.is_handshake_forged && !had_keys);

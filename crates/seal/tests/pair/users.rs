@@ -1,7 +1,7 @@
 //! What the users of the two ends do and are told, and what must be true of it.
 
 use landfall_placement::{Area, Engine, RegionId, Span, WordFunction, WordWidth};
-use stp_core::{ConnectionId, Event, RemoteRegion, Rights};
+use stp_core::{ConnectionId, Event, RemoteRegion, Rights, SendId};
 
 use super::Wire;
 
@@ -23,8 +23,9 @@ struct Transfer {
     at: Option<Area>,
     /// Its sender heard that it arrived.
     is_sent: bool,
-    /// Its connection has ended.
+    /// Its connection has ended, or it was given up.
     is_over: bool,
+    send: SendId,
 }
 
 /// A Put, by its number: all of its bytes are that number.
@@ -46,6 +47,8 @@ pub(super) struct Users {
     accepted: Vec<u64>,
     has_connected: bool,
     ended: [bool; 2],
+    /// A Transfer has ended before it arrived: its other end was silent for too long.
+    pub(super) has_given_up: bool,
     transfers: Vec<Transfer>,
     /// Memory that was posted, and of which side.
     posted: Vec<(usize, Area)>,
@@ -135,9 +138,10 @@ impl Users {
             return;
         }
         self.posted.push((1 - from, room));
-        if wire.sides[from].engine.engine.send(now, ids[from], memory, name as u32).is_ok() {
+        let send = wire.sides[from].engine.engine.send(now, ids[from], memory, name as u32);
+        if let Ok(send) = send {
             let (at, is_sent, is_over) = (None, false, false);
-            self.transfers.push(Transfer { from, bytes, at, is_sent, is_over });
+            self.transfers.push(Transfer { from, bytes, at, is_sent, is_over, send });
         }
     }
 
@@ -211,6 +215,14 @@ impl Users {
                 self.received(wire, side, memory, (len, opaque));
             }
             Event::Sent { len, .. } => self.sent(side, len),
+            Event::SendEnded { send, .. } => {
+                self.has_given_up = true;
+                let ended = self.transfers.iter_mut().rev();
+                let mut ended = ended.filter(|one| one.from == side && one.send == send);
+                if let Some(one) = ended.next() {
+                    one.is_over = true;
+                }
+            }
             Event::RegionAsked { ask, len, .. } => {
                 let exposed = wire.sides[side].memory.lend(vec![0; len as usize]);
                 let area = Area::new(exposed, 0, len);
