@@ -1,5 +1,9 @@
 /* What MPI programs do, with every byte checked: a ring, collectives, long messages both ways,
- * receives from anybody, and memory windows where the installation has them for this provider. */
+ * receives from anybody:
+ *
+ *     mpirun -np 2 ... exchange [windows]
+ *
+ * and memory windows, which Open MPI 4.1 has within a host only. */
 #include <mpi.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -157,7 +161,8 @@ int main(int argc, char **argv)
     lengths();
     anybody();
     synchronous();
-    windows();
+    if (argc > 1 && strcmp(argv[1], "windows") == 0)
+        windows();
     MPI_Barrier(MPI_COMM_WORLD);
     if (rank == 0)
         printf("%d ranks: all is as it should be\n", ranks);

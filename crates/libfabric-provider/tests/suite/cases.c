@@ -1,8 +1,13 @@
 /* What a provider of reliable datagrams has to do, case by case:
  *
- *     cases PROVIDER CASE
+ *     cases PROVIDER CASE [ADDRESS NAMESPACE OTHER-ADDRESS]
  *
- * ends with 0 where it does. Each case has two processes. */
+ * ends with 0 where it does. Each case has two processes; the second may be in another
+ * network namespace, whose file is named. */
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <sched.h>
+
 #include "fabric.h"
 
 static const struct wanted usual = { .caps = FI_MSG | FI_TAGGED | FI_RMA };
@@ -763,7 +768,7 @@ static const struct {
 
 int main(int argc, char **argv)
 {
-    if (argc != 3)
+    if (argc != 3 && argc != 6)
         return 2;
     for (size_t at = 0; at < sizeof cases / sizeof *cases; at++) {
         if (strcmp(argv[2], cases[at].name) != 0)
@@ -780,6 +785,11 @@ int main(int argc, char **argv)
             side.child = fork();
             side.is_first = side.child != 0;
             alarm(40);
+        }
+        side.address = argc == 6 ? argv[side.is_first ? 3 : 5] : "127.0.0.1";
+        if (argc == 6 && !side.is_first) {
+            int namespace = open(argv[4], O_RDONLY);
+            CHECK(namespace >= 0 && setns(namespace, CLONE_NEWNET) == 0);
         }
         side.other = ends[side.is_first ? 0 : 1];
         close(ends[side.is_first ? 1 : 0]);

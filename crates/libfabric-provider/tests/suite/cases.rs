@@ -1,11 +1,13 @@
 //! What a provider of reliable datagrams has to do: `cases.c`, with `tcp;ofi_rxm` of libfabric
 //! and with ours.
 
+use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use landfall_testbed::{VethConfig, VethPair, require_namespaces};
 use landfall_testkit::TemporaryFolder;
 use landfall_testkit::skip::skip;
 
@@ -41,6 +43,32 @@ fn check(provider: &str, case: &str) {
     command.env("FI_LANDFALL_PATIENCE", "1");
     let output = run(command, LIMIT);
     assert!(output.status.success(), "{provider}: {case}: {}", text(&output));
+}
+
+/// Two processes with a cable between them, and a key: everything is encrypted.
+#[test]
+fn cases_hold_between_hosts() {
+    require_namespaces!();
+    let program = match program() {
+        Ok(program) => program,
+        Err(why) => return skip("cases_hold_between_hosts", why),
+    };
+    let cable = VethPair::new(VethConfig::default()).unwrap();
+    let (here, there) = (&cable.a, &cable.b);
+    let descriptor = there.namespace.as_fd().as_raw_fd();
+    let namespace = format!("/proc/{}/fd/{descriptor}", std::process::id());
+    let all = ["all_lengths", "crossing", "remote_memory"];
+    for (case, key) in all.into_iter().zip([true, false].into_iter().cycle()) {
+        let mut command = Command::new(program);
+        command.args([OURS, case, &here.ipv4.to_string(), &namespace, &there.ipv4.to_string()]);
+        command.env("FI_PROVIDER_PATH", provider_folder());
+        match key {
+            true => command.env("FI_LANDFALL_KEY", "5a".repeat(32)),
+            false => command.env("FI_LANDFALL_PLAINTEXT", "1"),
+        };
+        let output = here.namespace.enter(move || run(command, LIMIT)).unwrap();
+        assert!(output.status.success(), "{case}: {}", text(&output));
+    }
 }
 
 macro_rules! cases {

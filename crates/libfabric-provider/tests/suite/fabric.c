@@ -25,7 +25,7 @@ void open_side(const struct wanted *wanted)
     hints->mode = FI_CONTEXT;
     hints->domain_attr->mr_mode = 0;
     hints->fabric_attr->prov_name = strdup(side.provider);
-    OK(fi_getinfo(FI_VERSION(1, 17), "127.0.0.1", NULL, FI_SOURCE, hints, &side.info));
+    OK(fi_getinfo(FI_VERSION(1, 17), side.address, NULL, FI_SOURCE, hints, &side.info));
     fi_freeinfo(hints);
     OK(fi_fabric(side.info->fabric_attr, &side.fabric, NULL));
     OK(fi_domain(side.fabric, side.info, &side.domain, NULL));

@@ -49,6 +49,8 @@
 /* One of the two processes. */
 struct side {
     const char *provider;
+    /* Where its endpoint is. */
+    const char *address;
     bool is_first;
     /* A socket to the other process: for what is not tested here. */
     int other;
