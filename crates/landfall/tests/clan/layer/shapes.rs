@@ -139,7 +139,11 @@ fn what_a_consumer_leaves_goes_to_another<F: Fabric>(nodes: &[F], end: fn(&F)) {
     let lost: Vec<_> = spread.lost().into_iter().map(|(id, _)| id).collect();
     assert_eq!(lost.into_iter().collect::<BTreeSet<_>>(), BTreeSet::from([0, 1]));
     assert_eq!(done, (0..24).collect());
+    // Until its end is noticed the last one may be given an element: then it is the wait that
+    // tells.
     end(&nodes[3]);
+    let put = spread.put(&[0; 8], patience()).and_then(|_| spread.drain(patience()));
+    assert!(matches!(put, Err(Error::PeerLost)), "{put:?}");
     let put = spread.put(&[0; 8], patience());
     assert!(matches!(put, Err(Error::PeerLost)), "{put:?}");
     assert!(spread.is_empty());
