@@ -35,6 +35,8 @@ pub(crate) struct Options {
     pub(crate) selective_receive: bool,
     pub(crate) transmit_flags: u64,
     pub(crate) receive_flags: u64,
+    /// Receives say whom they are for: `FI_DIRECTED_RECV`.
+    pub(crate) is_directed: bool,
     /// Counters, and for which operations they count.
     pub(crate) counters: Vec<(u64, usize)>,
     pub(crate) book: Option<usize>,

@@ -235,9 +235,15 @@ pub(crate) unsafe fn offers(
 ) -> Result<*mut fi_info, c_int> {
     if let Some(hints) = hints {
         // SAFETY: the caller's promise.
-        unsafe { accepts(hints, version) }.map_err(|_| FI_ENODATA)?;
+        unsafe { accepts(hints, version) }.map_err(|what| {
+            tell(format_args!("not offered: {what}"));
+            FI_ENODATA
+        })?;
     }
-    let settings = Settings::of_environment().map_err(|_| FI_EINVAL)?;
+    let settings = Settings::of_environment().map_err(|what| {
+        tell(format_args!("{what}"));
+        FI_EINVAL
+    })?;
     // SAFETY: addresses of hints are as long as their family says.
     let given = hints.map_or((None, None), |hints| unsafe {
         (crate::address::read(hints.src_addr), crate::address::read(hints.dest_addr))
@@ -262,6 +268,14 @@ pub(crate) unsafe fn offers(
         }
     }
     if first.is_null() { Err(FI_ENODATA) } else { Ok(first) }
+}
+
+/// Says why something is not offered, to users who ask libfabric to.
+fn tell(what: std::fmt::Arguments<'_>) {
+    let level = std::env::var("FI_LOG_LEVEL").unwrap_or_default();
+    if matches!(level.as_str(), "warn" | "trace" | "info" | "debug") {
+        eprintln!("landfall: {what}");
+    }
 }
 
 /// Does an interface have the names of domain and fabric that hints have?

@@ -92,7 +92,12 @@ pub(super) unsafe extern "C" fn open(
         },
         domain: Arc::clone(domain),
         address,
-        options: Mutex::new(Options { transmit_flags, receive_flags, ..Options::default() }),
+        options: Mutex::new(Options {
+            transmit_flags,
+            receive_flags,
+            is_directed: info.caps & FI_DIRECTED_RECV != 0,
+            ..Options::default()
+        }),
         enabled: OnceLock::new(),
     };
     // SAFETY: a place for the handle, which begins with its `fid_ep`.

@@ -160,7 +160,8 @@ pub(super) unsafe fn receive_any(
             return Err(FI_EBADFLAGS);
         }
         let mut state = handle.domain.lock();
-        let peer = if inbound.from == FI_ADDR_UNSPEC {
+        // Without that capability programs may say anything.
+        let peer = if inbound.from == FI_ADDR_UNSPEC || !options.is_directed {
             None
         } else {
             let book = options.book.and_then(|book| state.world.books.get(book));
