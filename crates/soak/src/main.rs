@@ -1,5 +1,7 @@
 //! `soak`: runs one seed after another, until one fails or time is up.
 
+#![forbid(unsafe_code)]
+
 use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -20,7 +20,7 @@ use landfall_placement::{Area, Duration, PathId, Peer};
 use landfall_simnet::{EngineNode, Error, Handle};
 use qpip::{
     Access, Adapter, Buffer, CompletionQueueId, Config, CongestionControl, DomainId, Event,
-    Interface, MemoryKey, QueuePairId, QueuePairSetup, ReceiveWork, Service,
+    Interface, KeepAlive, MemoryKey, QueuePairId, QueuePairSetup, ReceiveWork, Service,
 };
 
 use crate::ctx::{Ctx, Hosts, Part};
@@ -86,6 +86,12 @@ fn config(plan: &Plan) -> Config {
     tcp.opening_retries = 4;
     tcp.time_wait = Duration::from_secs(1);
     tcp.finish_within = Duration::from_secs(20);
+    // A side that is shut waits for as long as it likes for a peer that was started anew.
+    tcp.keep_alive = Some(KeepAlive {
+        idle: Duration::from_secs(10),
+        interval: Duration::from_secs(1),
+        probes: 9,
+    });
     tcp.sack = !plan.seed.is_multiple_of(7);
     tcp.timestamps = !plan.seed.is_multiple_of(3);
     tcp.ecn = plan.seed.is_multiple_of(4);
