@@ -47,12 +47,22 @@ impl Two {
         seed: u64,
         trust: impl Fn() -> Box<dyn Trust>,
     ) -> Self {
+        Self::of(Config::default(), configs, faults, seed, trust)
+    }
+
+    fn of(
+        endpoint: Config,
+        configs: [SealConfig; 2],
+        faults: Faults,
+        seed: u64,
+        trust: impl Fn() -> Box<dyn Trust>,
+    ) -> Self {
         let mut seeds = [[seed as u8; 32], [seed as u8; 32]];
         seeds[1][0] ^= 1;
         let mut seeds = seeds.into_iter();
         let mut end = |config| {
             let seed = seeds.next().unwrap();
-            let engine = Endpoint::new(Config::default(), seed);
+            let engine = Endpoint::new(endpoint.clone(), seed);
             Checked::new(Sealed::new(engine, config, trust(), seed))
         };
         let [one, other] = configs;
@@ -214,6 +224,29 @@ fn transfers_arrive_and_nothing_of_them_is_seen() {
         }
         two.wire.check_contract();
     }
+}
+
+/// Whoever asks for checksums as well has them within what is sealed: a short unit's the
+/// engine looks at by itself.
+#[test]
+fn engines_that_want_checksums_have_them_within_the_seal() {
+    let configs = [psk(1), psk(1)].map(SealConfig::new);
+    let endpoint = Config::default().with_checksum();
+    let mut two = Two::of(endpoint, configs, Faults::default(), 1, || Box::new(TrustAnybody));
+    let ids = two.connect();
+    let (region, area) = two.region(4_000);
+    for len in [0, 1, 2, 40, 87, 88, 89, 1_000, 3_000] {
+        let bytes = noise(len, len as usize);
+        let from = two.lend(0, &bytes);
+        let now = two.wire.now;
+        two.end(0).put(now, ids[0], &region, 8, from, true).unwrap();
+        two.log[0].clear();
+        two.run_until("the put", |log| {
+            log[0].iter().any(|event| matches!(event, Event::PutDone { .. }))
+        });
+        assert_eq!(two.wire.sides[1].bytes(area)[8..8 + bytes.len()], bytes);
+    }
+    two.transfer(&text(5_000));
 }
 
 #[test]

@@ -1,7 +1,8 @@
 //! Units that leave.
 
 use landfall_placement::{
-    Ecn, Engine, Instant, PathId, Peer, RunRoom, Spans, Ticket, Transmit, TransmitRun,
+    Ecn, Engine, Instant, InternetSum, PathId, Peer, RunRoom, Spans, SumSlot, Ticket, Transmit,
+    TransmitRun,
 };
 
 use super::association::{Session, State};
@@ -14,6 +15,10 @@ pub(super) const OWN: Ticket = Ticket::from_raw(u64::MAX);
 const MOST_DROPPED: usize = 64;
 /// Until a unit is sealed, where its number goes there is the association.
 const NUMBER: core::ops::Range<usize> = 8..12;
+/// And here is where the engine's head wants a checksum, if [`WANTS_SUM`] says so.
+const SLOT: core::ops::Range<usize> = 12..16;
+/// Not zero until a unit is sealed whose engine wants a checksum.
+const WANTS_SUM: usize = 3;
 
 /// What becomes of a unit of the engine.
 enum Fate {
@@ -42,13 +47,21 @@ impl Associations {
                 head.copy_within(OVERHEAD..OVERHEAD + inner_len, 0);
                 return Some(transmit);
             }
-            let inner = &inner[..inner_len];
+            let inner = &mut inner[..inner_len];
             let id = number_of(transmit.to);
-            match self.fate_of(now, id, path, from.is_empty().then_some(inner)) {
+            if let Some(slot) = transmit.checksum.filter(|_| from.is_empty()) {
+                // It may wait for a handshake as it is.
+                sum_up(inner, &[], slot);
+            }
+            match self.fate_of(now, id, path, from.is_empty().then_some(&*inner)) {
                 Fate::Leaves(to) => {
                     prepare(head, id);
+                    if let Some(slot) = transmit.checksum.filter(|_| !from.is_empty()) {
+                        want_sum(head, slot);
+                    }
                     let head_len = transmit.head_len + OVERHEAD as u16;
-                    // What is sealed needs no checksum, and no device can cut it.
+                    // No device sums or cuts what is sealed. The engine at the other end may
+                    // look at a short unit's sum by itself: it is right within what is sealed.
                     let (segment, checksum) = (None, None);
                     return Some(Transmit { to, head_len, segment, checksum, ..transmit });
                 }
@@ -135,6 +148,9 @@ impl Associations {
     /// Completes a unit that leaves now.
     pub(super) fn seal(&mut self, head: &mut [u8], payload: &mut [u8]) -> bool {
         let Some(id) = sealer_of(head) else { return true };
+        if let (Some(slot), Some(inner)) = (wanted_sum(head), head.get_mut(OVERHEAD..)) {
+            sum_up(inner, payload, slot);
+        }
         let Some((to, session)) = self.session(id) else { return false };
         let is_sealed = session.seal(to, head, payload);
         self.stats.sealed += u64::from(is_sealed);
@@ -148,6 +164,9 @@ impl Associations {
         let mut sealed = 0;
         for unit in units.chunks_mut(unit_len.max(1)) {
             let Some((head, payload)) = unit.split_at_mut_checked(head_len) else { break };
+            if let (Some(slot), Some(inner)) = (wanted_sum(head), head.get_mut(OVERHEAD..)) {
+                sum_up(inner, payload, slot);
+            }
             if sealer_of(head) != Some(id) || !session.seal(to, head, payload) {
                 break;
             }
@@ -187,6 +206,35 @@ fn prepare(head: &mut [u8], id: u32) {
         outer.fill(0);
         outer[0] = SEALED;
         outer[NUMBER].copy_from_slice(&id.to_be_bytes());
+    }
+}
+
+/// Notes where the engine's head wants a checksum, until its payload is there.
+fn want_sum(head: &mut [u8], SumSlot { start, offset }: SumSlot) {
+    if let Some(outer) = head.first_chunk_mut::<OVERHEAD>() {
+        outer[WANTS_SUM] = 1;
+        let [[a, b], [c, d]] = [start.to_be_bytes(), offset.to_be_bytes()];
+        outer[SLOT].copy_from_slice(&[a, b, c, d]);
+    }
+}
+
+/// Where a head wants a checksum.
+fn wanted_sum(head: &[u8]) -> Option<SumSlot> {
+    let [a, b, c, d] = *head.get(SLOT)?.first_chunk()?;
+    let (start, offset) = (u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d]));
+    (*head.get(WANTS_SUM)? != 0).then_some(SumSlot { start, offset })
+}
+
+/// Fills in a checksum as an adapter does.
+fn sum_up(inner: &mut [u8], payload: &[u8], SumSlot { start, offset }: SumSlot) {
+    let mut sum = InternetSum::new();
+    sum.add(inner.get(start.into()..).unwrap_or_default());
+    sum.add(payload);
+    // Zero would mean "no checksum" in UDP; all ones is the same number (RFC 768).
+    let sum = if sum.checksum() == 0 { 0xffff } else { sum.checksum() };
+    let at = usize::from(start) + usize::from(offset);
+    if let Some(place) = inner.get_mut(at..at + 2) {
+        place.copy_from_slice(&sum.to_be_bytes());
     }
 }
 

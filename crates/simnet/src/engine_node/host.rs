@@ -5,7 +5,7 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::fmt;
 
-use landfall_placement::{Engine, Instant, PathLimits, PathState, Refusals};
+use landfall_placement::{Engine, Instant, PathId, PathLimits, PathState, Refusals};
 
 use super::{Counters, EngineConfig};
 use crate::memory::Memory;
@@ -32,6 +32,8 @@ pub struct EngineHost<E: Engine> {
     pub refused: Refusals,
     /// What the node did.
     pub counted: Counters,
+    /// The user takes no events: the engine keeps them, up to its bound.
+    pub is_frozen: bool,
     events: VecDeque<E::Event>,
     handler: Option<Handler<E>>,
 }
@@ -58,6 +60,7 @@ impl<E: Engine> EngineHost<E> {
             restless: true,
             refused: Refusals::new(),
             counted: Counters::default(),
+            is_frozen: false,
             events: VecDeque::new(),
             handler: None,
         }
@@ -114,12 +117,35 @@ impl<E: Engine> EngineHost<E> {
 
     /// Takes the engine's events out, for as long as there is room for them.
     pub fn drain_events(&mut self, now: Instant, budget: &mut usize) {
+        if self.is_frozen {
+            return;
+        }
         while *budget > 0 && (self.handler.is_some() || self.events.len() < self.config.events) {
             let Some(event) = self.engine.poll_event() else { return };
             *budget -= 1;
             match &mut self.handler {
                 Some(handler) => handler(now, &mut self.engine, &mut self.memory, event),
                 None => self.events.push_back(event),
+            }
+        }
+    }
+
+    /// From now on the user takes no events, or takes them again.
+    pub fn freeze_user(&mut self, is_frozen: bool) {
+        self.is_frozen = is_frozen;
+        self.restless = true;
+    }
+
+    /// An engine that knows nothing takes the place of the one before, whose memory and
+    /// events are gone. Who takes the events stays.
+    pub fn restart(&mut self, now: Instant, engine: E) {
+        self.engine = engine;
+        self.memory = Memory::default();
+        self.events.clear();
+        self.restless = true;
+        for (path, limits) in (0..).map(PathId).zip(&self.paths) {
+            if let Some(limits) = *limits {
+                self.engine.handle_path(now, path, PathState::Up(limits));
             }
         }
     }

@@ -82,6 +82,16 @@ impl<E: Engine + 'static> EngineNode<E> {
         self
     }
 
+    /// The host is killed and started again: the engine knows nothing, and what was received,
+    /// kept or about to be sent is gone, with all memory.
+    pub fn restart(&mut self, now: Instant, engine: E) {
+        self.received.clear();
+        self.outgoing.clear();
+        self.flush_at = None;
+        self.no_room = false;
+        self.host.restart(now, engine);
+    }
+
     /// Takes out whatever the engine has to say and to send, until it is silent.
     fn drain(&mut self, now: Instant, out: &mut Outbox<'_>) {
         self.host.restless = false;
