@@ -14,6 +14,8 @@
 //! | [`offload`] | the receive path that an adapter would run, without `alloc` |
 //! | [`wire`] | the Schedule Header and every operation |
 //! | `link`, `path` | what is granted over a link, what waits to be sent on a path |
+//! | `preference` | who goes first, and who gets more |
+//! | `usage` | how much of its grants a sender uses, and how much it may have beside others |
 //! | `mirror` | which Blocks adapters have, and what they must be told |
 //! | `config`, `event`, `error`, `ids`, `stats` | what the user chooses, is told, did wrong, names and counts |
 //!
@@ -44,6 +46,7 @@ mod mirror;
 pub mod model;
 pub mod offload;
 mod path;
+mod preference;
 mod receive;
 mod region;
 mod seen;
@@ -51,6 +54,7 @@ mod send;
 mod size;
 mod stats;
 mod ticket;
+mod usage;
 pub mod wire;
 
 pub use config::{Config, Policy};
@@ -64,4 +68,5 @@ pub use ids::{
 };
 /// How a window yields to congestion: what [`Config::congestion`] has.
 pub use landfall_congestion::Config as CongestionConfig;
+pub use preference::Priority;
 pub use stats::Stats;

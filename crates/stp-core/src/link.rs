@@ -11,9 +11,7 @@ use landfall_tables::{HashIndex, Table};
 
 use crate::offload::{Seat, Seats};
 use crate::size::LinkSize;
-
-/// After how many time-outs half of what is outstanding must have come.
-const ROUNDS_UNTIL_JUDGED: u32 = 4;
+use crate::usage::{Measure, Share, Usage};
 
 /// No Block, at the ends of lists.
 pub(crate) const NO_BLOCK: u16 = u16::MAX;
@@ -67,21 +65,7 @@ pub(crate) struct Traffic {
     pub(crate) long_lost_at: Instant,
     /// What this side sends unasked.
     outgoing: Option<Outgoing>,
-    usage: Usage,
-}
-
-/// How much of what was granted over a link is used.
-#[derive(Debug, Default)]
-struct Usage {
-    /// When it was looked at last, and what was granted and had not arrived then.
-    since: Instant,
-    outstanding: u64,
-    /// What has arrived since.
-    arrived: u64,
-    /// What is granted here and counts against nobody else: its sender does not use it.
-    unused: u64,
-    /// What was granted before anything had come, and has not been judged.
-    new: u64,
+    pub(crate) usage: Usage,
 }
 
 impl Traffic {
@@ -132,8 +116,8 @@ pub(crate) struct Link {
     pub(crate) active: Instant,
     /// It is among the links with news.
     pub(crate) is_fresh: bool,
-    /// Data has come over it.
-    pub(crate) has_delivered: bool,
+    /// How much of the window it has, against others: the largest weight of its connections.
+    pub(crate) weight: u16,
     traffic: Option<Box<Traffic>>,
 }
 
@@ -152,7 +136,7 @@ impl Link {
             last: NO_BLOCK,
             active: Instant::ZERO,
             is_fresh: false,
-            has_delivered: false,
+            weight: 1,
             traffic: None,
         }
     }
@@ -229,70 +213,41 @@ impl Link {
 
     /// What is granted here and not used, so that others may have it.
     pub(crate) fn unused(&self) -> u64 {
-        self.traffic.as_ref().map_or(0, |traffic| traffic.usage.unused)
+        self.traffic.as_ref().map_or(0, |traffic| traffic.usage.unused())
     }
 
-    /// Bytes are granted. With the first for a while, how they are used is looked at from now
-    /// on. `is_new`: nothing has come from there lately, and they count as such.
-    pub(crate) fn note_granted(&mut self, now: Instant, bytes: u64, is_new: bool) {
-        let is_first = self.granted == 0;
-        self.granted += bytes;
-        let usage = &mut self.traffic().usage;
-        if is_first {
-            *usage = Usage { since: now, ..Usage::default() };
-        }
-        if usage.since == now {
-            usage.outstanding += bytes;
-        }
-        usage.new += if is_new { bytes } else { 0 };
+    /// How what is granted here is used; nothing while nothing was.
+    pub(crate) fn usage(&self) -> Option<&Usage> {
+        self.traffic.as_ref().map(|traffic| &traffic.usage)
     }
 
-    /// What is granted here is not new any more: something came, or nothing did in time.
-    pub(crate) fn take_new(&mut self) -> u64 {
-        self.traffic.as_mut().map_or(0, |traffic| core::mem::take(&mut traffic.usage.new))
-    }
-
-    /// How much of what is granted counts as new.
+    /// What it has of the receiver's window, as it was counted last.
     #[cfg(feature = "model")]
-    pub(crate) fn new_bytes(&self) -> u64 {
-        self.traffic.as_ref().map_or(0, |traffic| traffic.usage.new)
+    pub(crate) fn share(&self) -> Share {
+        self.traffic.as_ref().map_or(Share::default(), |traffic| traffic.usage.share)
+    }
+
+    /// The same as it is; and makes that what was counted. Gives both.
+    pub(crate) fn recount(&mut self) -> (Share, Share) {
+        let (granted, weight) = (self.granted, self.weight);
+        let Some(traffic) = &mut self.traffic else { return (Share::default(), Share::default()) };
+        let share = traffic.usage.share_of(granted, weight);
+        (core::mem::replace(&mut traffic.usage.share, share), share)
+    }
+
+    /// Bytes are granted.
+    pub(crate) fn note_granted(&mut self, now: Instant, bytes: u64, measure: &Measure) {
+        let (granted, active) = (self.granted, self.active);
+        self.granted += bytes;
+        self.traffic().usage.note_granted(now, (granted, bytes), active, measure);
     }
 
     /// Granted bytes have arrived, or are not expected any more: first those that do not
-    /// count. Gives how many did.
+    /// count.
     #[inline]
-    pub(crate) fn note_returned(&mut self, bytes: u64) -> u64 {
+    pub(crate) fn note_returned(&mut self, bytes: u64) {
         self.granted = self.granted.saturating_sub(bytes);
-        let Some(traffic) = &mut self.traffic else { return bytes };
-        traffic.usage.arrived += bytes;
-        let free = traffic.usage.unused.min(bytes);
-        traffic.usage.unused -= free;
-        bytes - free
-    }
-
-    /// Looks whether its sender uses what it is granted: of what was outstanding some round
-    /// trips ago half must have come. Gives how much more does not count from now on.
-    pub(crate) fn judge(&mut self, now: Instant, retry_after: Duration, floor: Duration) -> u64 {
-        let time_out = self.time_out(retry_after, floor);
-        let is_known = self.is_proven();
-        let limit = if is_known { time_out.saturating_mul(ROUNDS_UNTIL_JUDGED) } else { time_out };
-        let granted = self.granted;
-        let Some(traffic) = &mut self.traffic else { return 0 };
-        let usage = &mut traffic.usage;
-        if usage.since + limit > now {
-            return 0;
-        }
-        let expected = usage.outstanding.min(granted + usage.arrived);
-        let slow = expected.saturating_sub(usage.arrived.saturating_mul(2));
-        let unused = slow.min(granted).max(usage.unused);
-        let more = unused - usage.unused;
-        *usage = Usage { since: now, outstanding: granted, arrived: 0, unused, new: usage.new };
-        more
-    }
-
-    /// Has Data ever come over it?
-    pub(crate) const fn is_proven(&self) -> bool {
-        self.has_delivered
+        self.traffic().usage.note_returned(bytes);
     }
 
     /// A grant goes out.

@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 use landfall_placement::{Instant, PathId, PathLimits, Peer, RegionId, RunRoom, Span};
 use zerocopy::IntoBytes;
 
+use crate::preference::Priority;
 use crate::wire::{Flags, HEADER_LEN, Header, LONGEST_HEAD, hold};
 
 /// The largest STU: what a number of 16 bits says, and a multiple of 64.
@@ -42,6 +43,7 @@ pub(crate) enum Source {
 pub(crate) struct Order {
     pub(crate) source: Source,
     pub(crate) to: Peer,
+    pub(crate) priority: Priority,
     /// The header of its Data, but for what differs from STU to STU.
     pub(crate) header: Header,
     pub(crate) region: RegionId,
@@ -211,6 +213,17 @@ impl Path {
         self.limits.as_ref().is_some_and(|limits| len <= limits.unit)
     }
 
+    /// An order waits behind those before it, but for those of lower priority to others: what
+    /// one peer is sent over a link leaves in the order of its grants, or it would take what
+    /// is behind for lost.
+    pub(crate) fn queue_order(&mut self, order: Order) {
+        let yields = |other: &&Order| other.priority < order.priority && other.to != order.to;
+        let overtaken = self.orders.iter().rev().take_while(yields).count();
+        // What was begun goes on: a run that is broken costs its receiver the guess.
+        let begun = usize::from(!self.orders.is_empty());
+        self.orders.insert((self.orders.len() - overtaken).max(begun), order);
+    }
+
     /// Half of the queue is for what is not a grant.
     pub(crate) fn has_room_for_grants(&self, queue: usize) -> bool {
         self.control.len() < queue / 2
@@ -218,5 +231,56 @@ impl Path {
 
     pub(crate) fn is_usable(&self) -> bool {
         self.sure_stu(0).is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn order(peer: u32, priority: Priority, next: u32) -> Order {
+        Order {
+            source: Source::Send { index: 0, generation: 0 },
+            to: Peer::Node(peer),
+            priority,
+            header: Header::default(),
+            region: RegionId::default(),
+            at: 0,
+            origin: 0,
+            stu: 8,
+            next,
+            end: next + 8,
+            block_end: next + 8,
+            wanted: Wanted::All,
+            since: Instant::ZERO,
+        }
+    }
+
+    /// What is urgent overtakes what is not, but for what was begun and for what goes to the
+    /// same peer: that keeps its order whatever its priority is.
+    #[test]
+    fn orders_of_higher_priority_overtake_those_to_other_peers() {
+        let mut path = Path::new(PathId(0));
+        for (nth, (peer, priority)) in [
+            (1, Priority::Low),
+            (1, Priority::Low),
+            (2, Priority::Normal),
+            (3, Priority::High),
+            (1, Priority::High),
+            (2, Priority::High),
+            (3, Priority::Low),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            path.queue_order(order(peer, priority, nth as u32));
+        }
+        let left: Vec<u32> = path.orders.iter().map(|order| order.next).collect();
+        // 0 was begun. 3 overtook 2 and 1, 2 had overtaken 1; 4 waits for 1, and 5 for 4.
+        assert_eq!(left, [0, 3, 2, 1, 4, 5, 6]);
+        for peer in 1..=3 {
+            let to_it = path.orders.iter().filter(|order| order.to == Peer::Node(peer));
+            assert!(to_it.map(|order| order.next).is_sorted(), "to {peer}");
+        }
     }
 }

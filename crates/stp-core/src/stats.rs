@@ -22,6 +22,8 @@ pub struct Stats {
     pub blocks_asked_again: u64,
     /// How often nothing came over a link in time.
     pub link_timeouts: u64,
+    /// Bytes that were granted and not sent in time: they stopped counting against the window.
+    pub bytes_unused: u64,
     /// How often long packets stopped to arrive over a link.
     pub sizes_lost: u64,
     /// Blocks that went over to another link.
@@ -64,6 +66,7 @@ impl core::ops::AddAssign for Stats {
             control_dropped,
             blocks_asked_again,
             link_timeouts,
+            bytes_unused,
             sizes_lost,
             blocks_moved,
             stus_marked,
@@ -80,6 +83,7 @@ impl core::ops::AddAssign for Stats {
         self.control_dropped += control_dropped;
         self.blocks_asked_again += blocks_asked_again;
         self.link_timeouts += link_timeouts;
+        self.bytes_unused += bytes_unused;
         self.sizes_lost += sizes_lost;
         self.blocks_moved += blocks_moved;
         self.stus_marked += stus_marked;

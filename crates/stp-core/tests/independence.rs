@@ -1,7 +1,8 @@
 //! Nobody waits for somebody else: Transfers of a connection whatever becomes of one of them,
 //! and peers whatever others do with what they are granted.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -9,6 +10,8 @@ use crate::two::{Two, is_sent, noise, small};
 use crate::world::{Host, PORT};
 use landfall_placement::{Area, PathId, Peer};
 use landfall_simnet::{EngineNode, Handle, LinkConfig, LinkId, Memory, Sim, Switch};
+use landfall_testkit::trials::cases;
+use proptest::prelude::*;
 use stp_core::model::wrong_room;
 use stp_core::wire::Reason;
 use stp_core::{Admission, Config, Connect, ConnectionId, Endpoint, Event};
@@ -77,103 +80,137 @@ const LONG: u64 = 1 << 20;
 
 /// What a peer does with what it is granted.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Kind {
+pub(crate) enum Kind {
     /// It sends it.
     Live,
     /// It never sends any.
     Silent,
-    /// It begins, and stops in the middle.
-    Stopped,
+    /// It begins, and stops in the middle, so many microseconds later.
+    Stopped(u64),
+    /// It sends it over a link of so many bits a second.
+    Slow(u64),
 }
 
 /// A receiver, a switch, and peers of each kind.
-struct Crowd {
-    sim: Sim,
-    receiver: Handle<Host>,
-    peers: Vec<(Kind, Handle<Host>, LinkId, ConnectionId)>,
-    received: Rc<Cell<u64>>,
+pub(crate) struct Crowd {
+    pub(crate) sim: Sim,
+    pub(crate) receiver: Handle<Host>,
+    pub(crate) peers: Vec<(Kind, Handle<Host>, LinkId, ConnectionId)>,
+    /// What those that are live have sent, in Transfers that are over.
+    sent: Rc<Cell<u64>>,
+    /// What the receiver calls their connections.
+    accepted: Accepted,
 }
+
+/// By what each peer said as it connected: its number.
+type Accepted = Rc<RefCell<BTreeMap<u64, ConnectionId>>>;
 
 fn link(rate: u64) -> LinkConfig {
     LinkConfig::ethernet(rate).delay(Duration::from_micros(10)).mtu(1_500).queue_bytes(16 << 20)
 }
 
 impl Crowd {
-    fn new(config: &Config, kinds: &[Kind]) -> Self {
+    pub(crate) fn new(config: &Config, kinds: &[Kind]) -> Self {
         let mut sim = Sim::from_number(5);
         let switch = sim.add("switch", Switch::learning()).unwrap();
-        let received = Rc::new(Cell::new(0));
-        let receiver = add_receiver(&mut sim, config.clone(), received.clone());
+        let sent = Rc::new(Cell::new(0));
+        let accepted = Accepted::default();
+        let receiver = add_receiver(&mut sim, config.clone(), Rc::default(), accepted.clone());
         sim.connect(switch.id(), receiver.id(), link(RATE)).unwrap();
         let mut hosts = Vec::new();
         for (n, kind) in kinds.iter().enumerate() {
             let mut seed = [1; 32];
             seed[..8].copy_from_slice(&(n as u64).to_le_bytes());
-            let host = add_sender(&mut sim, n, *kind, Endpoint::new(config.clone(), seed));
-            let cable = sim.connect(host.id(), switch.id(), link(RATE)).unwrap();
+            let again = (*kind == Kind::Live).then(|| sent.clone());
+            let host = add_sender(&mut sim, n, again, Endpoint::new(config.clone(), seed));
+            let rate = if let Kind::Slow(rate) = *kind { rate } else { RATE };
+            let cable = sim.connect(host.id(), switch.id(), link(rate)).unwrap();
             hosts.push((*kind, host, cable));
         }
         let to = Peer::Node(receiver.id().0);
         run_for(&mut sim, Duration::from_millis(1));
         let mut peers = Vec::new();
-        for (kind, host, cable) in hosts {
+        for (nth, (kind, host, cable)) in hosts.into_iter().enumerate() {
             let now = sim.now();
             let engine = sim.node_mut(host).unwrap().engine_mut();
-            let connect = Connect { port: PORT, ..Connect::default() };
+            let hello = nth as u64;
+            let connect = Connect { port: PORT, hello, ..Connect::default() };
             let id = engine.connect(now, PathId(0), to, connect).unwrap();
             peers.push((kind, host, cable, id));
         }
-        run_for(&mut sim, Duration::from_millis(50));
-        Self { sim, receiver, peers, received }
+        // Those that are slow take a while to be connected.
+        run_for(&mut sim, Duration::from_millis(500));
+        Self { sim, receiver, peers, sent, accepted }
+    }
+
+    /// What the receiver calls the connections of peers, in their order.
+    pub(crate) fn at_receiver(&self) -> Vec<ConnectionId> {
+        self.accepted.borrow().values().copied().collect()
     }
 
     /// All begin. Those that are silent are so from then on, those that stop a little later.
     fn begin(&mut self) {
+        // Short enough that it matters little how much of them is under way.
+        self.begin_with(LONG / 4);
+    }
+
+    /// The same, with Transfers of this length from those that are live.
+    pub(crate) fn begin_with(&mut self, live_len: u64) {
         for (kind, host, cable, id) in self.peers.clone() {
             let now = self.sim.now();
-            let count = if kind == Kind::Live { 4 } else { 2 };
+            let (count, len) = if kind == Kind::Live { (4, live_len) } else { (2, LONG) };
             for _ in 0..count {
                 let node = self.sim.node_mut(host).unwrap();
-                let region = node.memory_mut().lend(vec![1; LONG as usize]).unwrap();
-                let area = Area::new(region, 0, LONG);
+                let region = node.memory_mut().lend(vec![1; len as usize]).unwrap();
+                let area = Area::new(region, 0, len);
                 node.engine_mut().send(now, id, area, 0).unwrap();
             }
-            if kind == Kind::Silent {
+            let silent_after = match kind {
                 // Its requests are on the wire, and nothing comes back.
-                self.sim.schedule_link(now + Duration::from_micros(15), cable, false).unwrap();
-            }
-            if kind == Kind::Stopped {
-                self.sim.schedule_link(now + Duration::from_millis(2), cable, false).unwrap();
-            }
+                Kind::Silent => Duration::from_micros(15),
+                Kind::Stopped(micros) => Duration::from_micros(micros),
+                Kind::Live | Kind::Slow(_) => continue,
+            };
+            self.sim.schedule_link(now + silent_after, cable, false).unwrap();
         }
     }
 
-    /// How many bytes of Transfers of those that are live arrive in a time.
+    /// How many bytes of Transfers those that are live send in a time.
     fn rate(&mut self, time: Duration) -> u64 {
-        let before = self.received.get();
+        let before = self.sent.get();
         run_for(&mut self.sim, time);
         let engine = self.sim.node(self.receiver).unwrap().engine();
         assert_eq!(wrong_room(engine), None);
-        self.received.get() - before
+        self.sent.get() - before
     }
 }
 
-fn run_for(sim: &mut Sim, time: Duration) {
+pub(crate) fn run_for(sim: &mut Sim, time: Duration) {
     let end = sim.now() + time;
     sim.run_until(end).unwrap();
 }
 
-fn add_receiver(sim: &mut Sim, config: Config, received: Rc<Cell<u64>>) -> Handle<Host> {
+fn add_receiver(
+    sim: &mut Sim,
+    config: Config,
+    received: Rc<Cell<u64>>,
+    accepted: Accepted,
+) -> Handle<Host> {
     let mut endpoint = Endpoint::new(config, [99; 32]);
     endpoint.listen(PORT, Admission::Open).unwrap();
     let mut free: Vec<Area> = Vec::new();
     let node = EngineNode::new(endpoint).on_event(
         move |now, endpoint: &mut Endpoint, memory: &mut Memory, event| match event {
             Event::Offered { receive, len, .. } => {
-                let area = free.pop().unwrap_or_else(|| {
-                    Area::new(memory.lend(vec![0; len as usize]).unwrap(), 0, len)
-                });
+                let found = free.iter().position(|area| area.len == len);
+                let area = match found {
+                    Some(nth) => free.swap_remove(nth),
+                    None => Area::new(memory.lend(vec![0; len as usize]).unwrap(), 0, len),
+                };
                 endpoint.accept(now, receive, area, false).unwrap();
+            }
+            Event::Accepted { connection, hello, .. } => {
+                accepted.borrow_mut().insert(hello, connection);
             }
             Event::Received { memory, len, .. } => {
                 received.set(received.get() + len);
@@ -185,12 +222,18 @@ fn add_receiver(sim: &mut Sim, config: Config, received: Rc<Cell<u64>>) -> Handl
     sim.add("receiver", node).unwrap()
 }
 
-/// One that is live sends again whatever was sent.
-fn add_sender(sim: &mut Sim, n: usize, kind: Kind, endpoint: Endpoint) -> Handle<Host> {
+/// With `again` it sends again whatever was sent, and counts it there.
+fn add_sender(
+    sim: &mut Sim,
+    n: usize,
+    again: Option<Rc<Cell<u64>>>,
+    endpoint: Endpoint,
+) -> Handle<Host> {
     let mut areas: Vec<Area> = Vec::new();
     let node = EngineNode::new(endpoint).on_event(
         move |now, endpoint: &mut Endpoint, memory: &mut Memory, event| {
-            if let (Kind::Live, Event::Sent { connection, len, .. }) = (kind, event) {
+            if let (Some(sent), Event::Sent { connection, len, .. }) = (&again, event) {
+                sent.set(sent.get() + len);
                 // Memory of its own is not told apart: one more region is as good.
                 let area = areas.pop().unwrap_or_else(|| {
                     Area::new(memory.lend(vec![1; len as usize]).unwrap(), 0, len)
@@ -203,31 +246,34 @@ fn add_sender(sim: &mut Sim, n: usize, kind: Kind, endpoint: Endpoint) -> Handle
     sim.add(&format!("peer {n}"), node).unwrap()
 }
 
-/// What others do costs those that are live no more than a tenth of their rate.
-fn keeps_its_rate(config: &Config, others: &[(Kind, usize)]) {
-    let time = Duration::from_millis(600);
+/// What those that are live send in a time beside others.
+fn rate_beside(config: &Config, others: &[(Kind, usize)], time: Duration) -> u64 {
     let mut kinds = vec![Kind::Live; LIVE];
-    // A congestion window that has met a hundred others takes a while to grow again.
-    let is_shared = config.congestion.is_some();
-    let settle = Duration::from_millis(if is_shared { 600 } else { 0 });
-    let mut alone = Crowd::new(config, &kinds);
-    alone.begin();
-    alone.rate(settle);
-    let undisturbed = alone.rate(time);
     for (kind, count) in others {
         kinds.extend(std::iter::repeat_n(*kind, *count));
     }
     let mut crowd = Crowd::new(config, &kinds);
     crowd.begin();
-    crowd.rate(settle);
-    let rate = crowd.rate(time);
+    // A congestion window that has met a hundred others takes a while to grow again.
+    let is_shared = config.congestion.is_some();
+    crowd.rate(Duration::from_millis(if is_shared { 600 } else { 0 }));
+    crowd.rate(time)
+}
+
+/// What others do costs those that are live no more than a tenth of their rate.
+#[track_caller]
+fn keeps_its_rate(config: &Config, others: &[(Kind, usize)]) {
+    let time = Duration::from_millis(600);
+    let undisturbed = rate_beside(config, &[], time);
+    let rate = rate_beside(config, others, time);
     assert!(undisturbed > RATE / 8 * 6 / 10 * 4 / 10, "{undisturbed} bytes alone");
     assert!(rate * 10 >= undisturbed * 9, "{rate} bytes, {undisturbed} alone: {others:?}");
 }
 
 /// With a window for this network: what is granted crosses it within the shortest time-out.
-fn own_network() -> Config {
-    Config { window: 1 << 20, ..Config::default() }
+pub(crate) fn own_network() -> Config {
+    let (connections, receives, blocks) = (2_048, 4_096, 4_096);
+    Config { window: 1 << 20, half_open: 1_024, connections, receives, blocks, ..Config::default() }
 }
 
 #[test]
@@ -235,10 +281,57 @@ fn silent_peers_cost_others_nothing() {
     keeps_its_rate(&own_network(), &[(Kind::Silent, 100)]);
 }
 
+/// They stop at the same moment, with what each has of the window.
+#[test]
+fn peers_that_stop_in_mid_transfer_cost_others_nothing() {
+    keeps_its_rate(&own_network(), &[(Kind::Stopped(2_000), 100)]);
+    // More than have a part of the window at a time.
+    keeps_its_rate(&own_network(), &[(Kind::Stopped(2_000), 300)]);
+}
+
+#[test]
+fn slow_peers_cost_others_what_they_send_and_no_more() {
+    keeps_its_rate(&own_network(), &[(Kind::Slow(300_000), 100)]);
+    keeps_its_rate(&own_network(), &[(Kind::Slow(10_000_000), 3)]);
+}
+
+#[test]
+fn where_others_share_the_network_peers_that_do_nothing_cost_nothing() {
+    let others = [(Kind::Silent, 30), (Kind::Stopped(2_000), 20), (Kind::Slow(500_000), 20)];
+    keeps_its_rate(&Config::shared_network(), &others);
+}
+
+fn any_kind() -> impl Strategy<Value = (Kind, usize)> {
+    prop_oneof![
+        (1_usize..60).prop_map(|count| (Kind::Silent, count)),
+        (100_u64..6_000, 1_usize..60).prop_map(|(after, count)| (Kind::Stopped(after), count)),
+        // What slow ones send is theirs: together no more than a hundredth of the rate.
+        (1_usize..40, 1_u64..100).prop_map(|(count, part)| {
+            (Kind::Slow(RATE / 100 / count as u64 * part / 100 + 50_000), count)
+        }),
+    ]
+}
+
+#[test]
+fn whatever_silent_slow_and_stopped_peers_do_others_keep_their_rate() {
+    let (config, time) = (own_network(), Duration::from_millis(500));
+    let undisturbed = rate_beside(&config, &[], time);
+    let sets = proptest::collection::vec(any_kind(), 1..4);
+    let few = ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(cases(3)) };
+    proptest!(few, |(others in sets)| {
+        let rate = rate_beside(&config, &others, time);
+        prop_assert!(
+            rate * 10 >= undisturbed * 9,
+            "{rate} bytes, {undisturbed} alone: {others:?}"
+        );
+    });
+}
+
 /// Those that stopped go on where they were, as soon as they are back.
 #[test]
 fn who_was_silent_gets_all_when_it_is_back() {
-    let mut crowd = Crowd::new(&Config::default(), &[Kind::Live, Kind::Silent, Kind::Stopped]);
+    let kinds = [Kind::Live, Kind::Silent, Kind::Stopped(2_000)];
+    let mut crowd = Crowd::new(&Config::default(), &kinds);
     crowd.begin();
     assert!(crowd.rate(Duration::from_millis(200)) > 0);
     for (kind, _, cable, _) in crowd.peers.clone() {
@@ -260,8 +353,8 @@ fn grants_for_a_thousand(rate: u64, mtu: u32, delay: Duration) -> u64 {
     let config = Config { keep_alive: None, ..Config::shared_network() };
     let mut sim = Sim::from_number(3);
     let received = Rc::new(Cell::new(0));
-    let receiver = add_receiver(&mut sim, config.clone(), received.clone());
-    let host = add_sender(&mut sim, 0, Kind::Live, Endpoint::new(config, [3; 32]));
+    let receiver = add_receiver(&mut sim, config.clone(), received.clone(), Rc::default());
+    let host = add_sender(&mut sim, 0, Some(Rc::default()), Endpoint::new(config, [3; 32]));
     let cable = LinkConfig::ethernet(rate).delay(delay).mtu(mtu).queue_bytes(1 << 20);
     sim.connect(host.id(), receiver.id(), cable).unwrap();
     run_for(&mut sim, Duration::from_millis(1));

@@ -53,6 +53,29 @@ fn a_transfer_fills_links_of_unequal_rates_in_proportion() {
     assert!(took < Duration::from_millis(9), "{took:?}, {shares:?}");
 }
 
+/// How many bytes a second one Transfer has over these links.
+fn rate_over(links: &[LinkConfig], len: usize) -> f64 {
+    let mut pair = striped(Sim::from_number(6), small_blocks(), links);
+    let bytes = noise(1, len);
+    pair.post(0, bytes.len());
+    let before = pair.now();
+    pair.send(7, &bytes);
+    pair.run_until("the transfer", |a, _| a.iter().any(is_sent));
+    len as f64 / pair.now().since(before).as_secs_f64()
+}
+
+/// Links of unlike rates together give 0.9 of what they give alone, added up.
+#[test]
+fn striping_gains_what_links_have_together() {
+    for rates in [&[1_000, 3_000, 6_000][..], &[100, 1_000], &[1_000, 1_000, 1_000, 1_000]] {
+        let links: Vec<LinkConfig> = rates.iter().map(|rate| link(rate * 1_000_000)).collect();
+        let alone = |link: &LinkConfig| rate_over(&[*link], 8 << 20);
+        let sum: f64 = links.iter().map(alone).sum();
+        let together = rate_over(&links, 32 << 20);
+        assert!(together >= sum * 0.9, "{together:.0} of {sum:.0} bytes a second: {rates:?}");
+    }
+}
+
 /// Virtual time, so this is no matter of the machine's speed.
 #[test]
 fn each_block_returns_over_the_link_that_its_grant_came_from() {

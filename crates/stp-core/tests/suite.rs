@@ -15,6 +15,7 @@ mod invariants;
 mod moving;
 mod offload;
 mod partings;
+mod preferences;
 mod proofs;
 mod puts;
 mod regions;

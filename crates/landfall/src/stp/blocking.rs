@@ -29,8 +29,9 @@ use landfall_transport::memory::Memory;
 use super::core::Core;
 use super::operation::Output;
 use super::{
-    BindError, Builder, Error, Failed, Link, Message, Offer, Operation, Part, Payload, ReadRequest,
-    Received, Region, RegionRequest, RemoteMemory, RemoteRights, Sent, Stats, ToPeers, Transport,
+    BindError, Builder, Error, Failed, Link, Message, Offer, Operation, Part, Payload, Priority,
+    ReadRequest, Received, Region, RegionRequest, RemoteMemory, RemoteRights, Sent, Stats, ToPeers,
+    Transport,
 };
 use crate::runtime::Runtime;
 
@@ -280,6 +281,38 @@ impl Connection {
     /// Those of [`stp::Connection::add_link`](super::Connection::add_link).
     pub fn add_link(&self, path: PathId, peer: impl Into<Peer>) -> Result<(), Error> {
         self.0.add_link(path, peer)
+    }
+
+    /// Sets whether its Transfers go before those of other connections: see
+    /// [`stp::Connection::set_priority`](super::Connection::set_priority).
+    ///
+    /// # Errors
+    /// [`Error::Refused`] where it is over.
+    pub fn set_priority(&self, priority: Priority) -> Result<(), Error> {
+        self.0.set_priority(priority)
+    }
+
+    /// Sets how much it may have of what this side grants: see
+    /// [`stp::Connection::set_weight`](super::Connection::set_weight).
+    ///
+    /// # Errors
+    /// [`Error::Refused`] where it is over.
+    pub fn set_weight(&self, weight: u16) -> Result<(), Error> {
+        self.0.set_weight(weight)
+    }
+
+    /// Lets Data to this side come over a way, or not: see
+    /// [`stp::Connection::set_data_link`](super::Connection::set_data_link).
+    ///
+    /// # Errors
+    /// Those of [`stp::Connection::set_data_link`](super::Connection::set_data_link).
+    pub fn set_data_link(
+        &self,
+        path: PathId,
+        peer: impl Into<Peer>,
+        carries_data: bool,
+    ) -> Result<(), Error> {
+        self.0.set_data_link(path, peer, carries_data)
     }
 
     /// The ways between the two sides.

@@ -1,20 +1,21 @@
 //! [`Connection`]: what is done with the other side.
 
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
 use std::sync::Arc;
 
-use landfall_placement::{PathId, Peer};
+use landfall_placement::{Duration, PathId, Peer};
 use landfall_seal::PeerIdentity;
 use landfall_transport::memory::{Memory, Rights};
 use stp_core::ConnectionId;
 
 use super::core::{Core, Handle, Known, OfferMade, ReadMade, Request, Submission};
+use super::deadline;
 use super::endpoint::Shards;
 use super::error::{Error, Failed};
 use super::memory::{Held, Message, Part, Payload};
 use super::operation::{Operation, Received, Sent};
 use super::remote::{RegionRequest, RemoteMemory};
-use super::{Reason, RemoteRights};
+use super::{Priority, Reason, RemoteRights};
 
 /// A connection to another endpoint. Clones are the same connection.
 ///
@@ -163,6 +164,30 @@ impl Connection {
         self.0.handle.ask(|core, now| core.add_link(now, self.0.id, path, peer))
     }
 
+    /// Lets Data to this side come over a way, or not while others are up: with that Transfers
+    /// that are offered are led to the ways that they shall take, before there is memory for
+    /// them. Requests, answers and grants of other ways go on.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] where the connection has no such way, or is over.
+    pub fn set_data_link(
+        &self,
+        path: PathId,
+        peer: impl Into<Peer>,
+        carries_data: bool,
+    ) -> Result<(), Error> {
+        let (id, peer) = (self.0.id, peer.into());
+        self.0.handle.ask(|core, _| {
+            // What is encrypted has names of its own for peers.
+            let links = core.engine.links_of(id)?;
+            let is_it = |(on, name, _): &(PathId, Peer, bool)| {
+                *on == path && core.engine.remote(path, *name).unwrap_or(*name) == peer
+            };
+            let name = links.into_iter().find(is_it).map_or(peer, |(_, name, _)| name);
+            Ok(core.engine.set_data_link(id, path, name, carries_data)?)
+        })
+    }
+
     /// The ways between the two sides.
     #[must_use]
     pub fn links(&self) -> Vec<Link> {
@@ -174,6 +199,53 @@ impl Connection {
             };
             links.into_iter().map(link).collect()
         })
+    }
+
+    /// Sets whether its Transfers go before those of other connections, in both directions:
+    /// those that begin from now on, where they have no
+    /// [priority of their own](Operation::priority). At a receiver the first gets all that it
+    /// can use, and others what is left; at a sender its Data leaves before that to other
+    /// peers. The other side does not hear of it.
+    ///
+    /// ```
+    /// use landfall::stp::{Priority, Transport, blocking::Endpoint};
+    ///
+    /// let server = Endpoint::bind(Transport::udp("127.0.0.1:0".parse()?))?;
+    /// let client = Endpoint::bind(Transport::udp("127.0.0.1:0".parse()?))?;
+    /// let listener = server.listen(7)?;
+    /// let _backup = client.connect(server.local().unwrap(), 7)?;
+    /// let connection = listener.accept()?;
+    /// connection.set_priority(Priority::Low)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Refused`] where it is over.
+    pub fn set_priority(&self, priority: Priority) -> Result<(), Error> {
+        let id = self.0.id;
+        Ok(self.0.handle.look(|core| core.engine.set_priority(id, priority))?)
+    }
+
+    /// Sets how much it may have of what this side grants, beside others of the same
+    /// priority that use what they are granted: 1, as all others have, to 1,000. Connections
+    /// to one peer over one path share what the largest of their weights gives.
+    ///
+    /// ```
+    /// # use landfall::stp::{Transport, blocking::Endpoint};
+    /// # let server = Endpoint::bind(Transport::udp("127.0.0.1:0".parse()?))?;
+    /// # let client = Endpoint::bind(Transport::udp("127.0.0.1:0".parse()?))?;
+    /// # let listener = server.listen(7)?;
+    /// # let _client = client.connect(server.local().unwrap(), 7)?;
+    /// // What it sends comes four times as fast as that of others who send all they can.
+    /// listener.accept()?.set_weight(4)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Refused`] where it is over.
+    pub fn set_weight(&self, weight: u16) -> Result<(), Error> {
+        let id = self.0.id;
+        Ok(self.0.handle.look(|core| core.engine.set_weight(id, weight))?)
     }
 
     /// Who the other side has proven to be. Nothing where the connection is plain, or over
@@ -209,6 +281,32 @@ impl Connection {
     pub fn hello(&self) -> u64 {
         let hello = |core: &mut Core| core.connections.get(&self.0.id).map(|known| known.hello);
         self.0.handle.look(hello).unwrap_or_default()
+    }
+
+    /// Lets a call on this connection take so long at most, in a task: what is not over then is
+    /// dropped. [`Operation::within`] is the same for operations.
+    ///
+    /// ```
+    /// use landfall::stp::{Error, Transport, blocking::Endpoint};
+    /// use std::time::Duration;
+    ///
+    /// let server = Endpoint::bind(Transport::udp("127.0.0.1:0".parse()?))?;
+    /// let client = Endpoint::bind(Transport::udp("127.0.0.1:0".parse()?))?;
+    /// let listener = server.listen(7)?;
+    /// let _client = client.connect(server.local().unwrap(), 7)?;
+    /// let connection = listener.accept()?;
+    /// let connection = connection.as_async();
+    ///
+    /// // Nothing is offered in time.
+    /// let offer = connection.within(Duration::from_millis(5), connection.offer());
+    /// assert!(matches!(server.wait(offer), Err(Error::TimedOut { .. })));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`].
+    pub async fn within<F: Future>(&self, limit: Duration, call: F) -> Result<F::Output, Error> {
+        deadline::within(&self.0.handle, limit, call).await
     }
 
     /// Closes gracefully: nothing new begins, what is under way goes on to its

@@ -7,12 +7,14 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use landfall_placement::Duration;
 use landfall_transport::memory::Memory;
-use stp_core::Ended;
 use stp_core::wire::Reason;
+use stp_core::{Ended, Priority};
 
 use super::connection::Inner;
 use super::core::{Handle, Outcome, Request, Submission, Ticket};
+use super::deadline;
 use super::error::{Error, Failed};
 use super::memory::{Held, Message, Returning};
 use super::remote::RemoteMemory;
@@ -28,6 +30,7 @@ use super::remote::RemoteMemory;
 pub struct Operation<T> {
     connection: Arc<Inner>,
     stage: Stage,
+    priority: Option<Priority>,
     result: PhantomData<fn() -> T>,
 }
 
@@ -44,8 +47,7 @@ enum Stage {
 
 impl<T> Operation<T> {
     pub(crate) fn new(connection: &Arc<Inner>, request: Request, held: Option<Held>) -> Self {
-        let stage = Stage::New(request, held);
-        Self { connection: Arc::clone(connection), stage, result: PhantomData }
+        Self::at(connection, Stage::New(request, held))
     }
 
     /// With memory, if that can be held.
@@ -63,14 +65,80 @@ impl<T> Operation<T> {
     /// It cannot be begun.
     pub(crate) fn failed(connection: &Arc<Inner>, why: Option<Failed>) -> Self {
         let unknown = || Error::Refused(stp_core::Error::Unknown).into();
-        let stage = Stage::Failed(why.unwrap_or_else(unknown));
-        Self { connection: Arc::clone(connection), stage, result: PhantomData }
+        Self::at(connection, Stage::Failed(why.unwrap_or_else(unknown)))
+    }
+
+    fn at(connection: &Arc<Inner>, stage: Stage) -> Self {
+        Self { connection: Arc::clone(connection), stage, priority: None, result: PhantomData }
     }
 
     /// Begins it now, and does not wait for the first poll.
     pub fn start(mut self) -> Self {
         self.begin();
         self
+    }
+
+    /// Whether it goes before others that wait: for a free slot of its connection, for the
+    /// receiver's grants, or for its sender's path. Without this it has the priority
+    /// [of its connection](super::Connection::set_priority). It is this side's wish, and the
+    /// other side does not hear of it. Puts, FetchOps and requests for regions only wait for
+    /// slots by it. No effect once it has begun.
+    ///
+    /// ```
+    /// use landfall::stp::{Memory, Priority, Transport, blocking::Endpoint};
+    ///
+    /// let server = Endpoint::bind(Transport::udp("127.0.0.1:0".parse()?))?;
+    /// let client = Endpoint::bind(Transport::udp("127.0.0.1:0".parse()?))?;
+    /// let listener = server.listen(7)?;
+    /// let connection = client.connect(server.local().unwrap(), 7)?;
+    ///
+    /// let backup = connection.send(vec![1; 100_000]).priority(Priority::Low).start();
+    /// let alarm = connection.send(Memory::from_bytes(b"fire")).priority(Priority::High).start();
+    /// let there = listener.accept()?;
+    /// for _ in 0..2 {
+    ///     let receiving = there.receive(Memory::zeroed(100_000)).priority(Priority::High);
+    ///     receiving.wait()?;
+    /// }
+    /// alarm.wait()?;
+    /// backup.wait()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn priority(mut self, priority: Priority) -> Self {
+        if matches!(self.stage, Stage::New(..)) {
+            self.priority = Some(priority);
+        }
+        self
+    }
+
+    /// Waits for so long at most, in a task. What is not over then is dropped, which cancels
+    /// it: its memory is freed when nobody uses it any more. To have that back, use
+    /// [`wait_for`](Self::wait_for) and [`cancel`](Self::cancel).
+    ///
+    /// ```
+    /// use landfall::stp::{Error, Memory, Transport, blocking::Endpoint};
+    /// use std::time::Duration;
+    ///
+    /// let server = Endpoint::bind(Transport::udp("127.0.0.1:0".parse()?))?;
+    /// let client = Endpoint::bind(Transport::udp("127.0.0.1:0".parse()?))?;
+    /// let listener = server.listen(7)?;
+    /// let _client = client.connect(server.local().unwrap(), 7)?;
+    /// let connection = listener.accept()?;
+    ///
+    /// // Nothing comes in time.
+    /// let limit = Duration::from_millis(5);
+    /// let message = server.wait(connection.receive(Memory::zeroed(1_000)).within(limit));
+    /// assert!(matches!(message.unwrap_err().into(), Error::TimedOut { .. }));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`], and those of the operation.
+    pub async fn within(self, limit: Duration) -> Result<T, Failed>
+    where
+        T: Output,
+    {
+        let handle = Arc::clone(self.handle());
+        deadline::within(&handle, limit, self).await?
     }
 
     /// Ends it early, and lets it come to its end: the memory that was lent for it is given
@@ -134,8 +202,9 @@ impl<T> Operation<T> {
             && let Stage::New(request, held) = std::mem::replace(&mut self.stage, Stage::Over)
         {
             let (connection, ticket) = (self.connection.id, Arc::<Ticket>::default());
+            let priority = self.priority;
             self.stage = Stage::Started(Arc::clone(&ticket));
-            let start = Submission::Start { connection, request, held, ticket };
+            let start = Submission::Start { connection, request, held, ticket, priority };
             self.connection.handle.submit(start);
         }
     }

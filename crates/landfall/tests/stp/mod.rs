@@ -4,6 +4,7 @@ mod blocking;
 mod cancellation;
 mod carriers;
 mod connections;
+mod deadlines;
 mod exchange;
 mod memory_back;
 mod minimal_peer;

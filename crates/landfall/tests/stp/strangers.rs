@@ -8,9 +8,10 @@ use super::{PORT, loopback};
 use landfall::stp::blocking::Endpoint;
 use landfall::stp::{Config, Memory, Peer, RemoteRights};
 use landfall_testbed::offload::send_in_batches;
-use stp_core::wire::message::{Ids, Offer, Question, State};
+use stp_core::wire::message::{Granted, Ids, Offer, Question, State};
 use stp_core::wire::proof::{self, Secret, Secrets};
-use stp_core::wire::{Envelope, HEADER_LEN, LONGEST_HEAD, Message, Reason};
+use stp_core::wire::{Envelope, HEADER_LEN, Header, LONGEST_HEAD, Message, Op, Reason};
+use zerocopy::IntoBytes;
 
 /// Nothing on loopback takes so long.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -259,4 +260,93 @@ fn a_thousand_silent_peers_hold_up_nobody() {
     let granted = server.stats().granted_bytes;
     assert!(granted <= window, "{granted} bytes count as granted");
     drop(kept);
+}
+
+impl Raw {
+    /// Offers a Transfer, sends half of what is granted of it first, and stops.
+    fn send_and_stop(&self, len: u64) {
+        let (s_id, serial, max_block) = (3, 0, 21);
+        let (opaque, answers) = (0, None);
+        let offer = Message::RequestToSend { s_id, serial, len, max_block, opaque, answers };
+        self.say(&offer);
+        let (granted, count) = self.hear(|message| match message {
+            Message::ClearToSend(granted) => match granted.granted {
+                Granted::Next { count, .. } => Some((granted, count)),
+                Granted::Again(_) => None,
+            },
+            _ => None,
+        });
+        for stu in 0..u32::from(count.div_ceil(2)) {
+            let header = Header {
+                op: Op::Data as u8,
+                d_port: self.envelope.d_port.into(),
+                s_port: self.envelope.s_port.into(),
+                d_key: self.envelope.d_key.into(),
+                sync: granted.sync.into(),
+                b_num: granted.block.into(),
+                bufx: granted.bufx.into(),
+                offset: (granted.offset + stu * u32::from(granted.stu)).into(),
+                d_id: granted.ids.s_id.into(),
+                ..Header::default()
+            };
+            let mut packet = header.as_bytes().to_vec();
+            packet.resize(HEADER_LEN + usize::from(granted.stu), b'S');
+            self.socket.send_to(&packet, self.server).unwrap();
+        }
+    }
+}
+
+/// Peers send a part of a Transfer each, and stop: others are served as if
+/// they were not there. By hand with more of them: `LANDFALL_STOPPED_PEERS=1000`, and
+/// `--nocapture` shows the rates.
+#[test]
+fn peers_that_stop_hold_up_nobody() {
+    const ROUNDS: u32 = 8;
+    let asked = std::env::var("LANDFALL_STOPPED_PEERS").ok().and_then(|n| n.parse().ok());
+    let stopped: usize = asked.unwrap_or(50);
+    let many = 4_096;
+    let config = Config {
+        connections: many,
+        half_open: many,
+        links: many,
+        receives: many,
+        blocks: many,
+        ..Config::default()
+    };
+    let window = config.window;
+    let server = landfall::stp::Endpoint::builder().path(loopback()).config(config).bind().unwrap();
+    let Some(Peer::Socket(at)) = server.local() else { panic!("UDP has an address") };
+    let server = Endpoint::from(server);
+    let listener = server.listen(PORT).unwrap();
+    let client = Endpoint::bind(loopback()).unwrap();
+    let here = client.connect(at, PORT).unwrap();
+    let there = listener.accept_within(PATIENCE).unwrap().expect("it came in");
+    let bytes = landfall_testkit::trials::noise(5, 10 << 20);
+    let exchange = || {
+        let began = std::time::Instant::now();
+        for _ in 0..ROUNDS {
+            let sending = here.send(bytes.clone()).start();
+            let message = there.receive(Memory::zeroed(bytes.len())).wait().unwrap();
+            assert!(*message == bytes);
+            sending.wait().unwrap();
+        }
+        f64::from(ROUNDS) * bytes.len() as f64 / 1e6 / began.elapsed().as_secs_f64()
+    };
+    exchange();
+    let alone = exchange();
+    let mut kept = Vec::new();
+    for _ in 0..stopped {
+        let raw = Raw::connect(at);
+        let connection = listener.accept_within(PATIENCE).unwrap().expect("it came in");
+        let receiving = connection.receive(Memory::zeroed(1 << 20)).start();
+        kept.push((raw, connection, receiving));
+    }
+    for (raw, ..) in &kept {
+        raw.send_and_stop(1 << 20);
+    }
+    let beside = exchange();
+    eprintln!("{alone:.0} MB/s alone, {beside:.0} MB/s beside {stopped} that stopped");
+    let stats = server.stats();
+    assert!(stats.granted_bytes <= window, "{} bytes count as granted", stats.granted_bytes);
+    assert!(stats.engine.bytes_unused > 0, "{:?}", stats.engine);
 }

@@ -100,6 +100,7 @@ impl Endpoint {
         if let Some(known) = self.connections.get_mut(index) {
             known.more_links.push(link);
         }
+        self.weigh_link(link);
         Ok(link)
     }
 

@@ -19,6 +19,7 @@ use alloc::vec::Vec;
 
 use landfall_placement::Instant;
 
+use crate::preference::Priority;
 use crate::region::Remote;
 use crate::seen::Seen;
 use crate::wire::proof::{Secret, Secrets};
@@ -89,6 +90,9 @@ pub(crate) struct Connection {
     pub(crate) max_stu: u16,
     /// How many bytes of each packet with Data stay free.
     pub(crate) tail: u8,
+    /// What the user wants of its Transfers, beside those of others.
+    pub(crate) priority: Priority,
+    pub(crate) weight: u16,
     /// How many requests the other side lets us have unanswered.
     pub(crate) slots: u8,
     pub(crate) local_port: u16,
@@ -162,6 +166,8 @@ impl Connection {
             retries: 0,
             max_stu: 0,
             tail: 0,
+            priority: Priority::Normal,
+            weight: 1,
             slots: 0,
             local_port: 0,
             remote_port: 0,

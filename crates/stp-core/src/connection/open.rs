@@ -159,6 +159,9 @@ impl Endpoint {
                 path.last_link = path.last_link.filter(|last| *last != link);
             }
         }
+        if self.links.get(link).is_some_and(|left| left.weight > 1) {
+            self.weigh_link(link);
+        }
     }
 
     /// How round trips are measured where windows are not asked for.

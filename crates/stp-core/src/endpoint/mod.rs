@@ -37,6 +37,7 @@ use crate::receive::{Grant, Posted, Read, Ready, Receive};
 use crate::region::{Ask, Exposed, Request};
 use crate::send::Send;
 use crate::stats::Stats;
+use crate::usage::Share;
 use crate::wire::proof::Secret;
 use crate::wire::{HEADER_LEN, Op};
 
@@ -49,10 +50,8 @@ pub(crate) struct Granted {
     pub(crate) grants: Vec<Grant>,
     pub(crate) mirror: Mirror,
     pub(crate) free: Vec<u16>,
-    /// Granted and not arrived, in bytes, over all links, but for what is not used.
-    pub(crate) bytes: u64,
-    /// How much of that went to those from whom nothing has come yet.
-    pub(crate) new: u64,
+    /// What all links have of the window.
+    pub(crate) held: Share,
 }
 
 impl Granted {
@@ -69,8 +68,7 @@ impl Granted {
             grants: vec![Grant::new(0, 0, Instant::ZERO); count],
             mirror: Mirror::new(config.adapters, count),
             free: (0..count).rev().map(|index| index as u16).collect(),
-            bytes: 0,
-            new: 0,
+            held: Share::default(),
         }
     }
 
@@ -215,10 +213,11 @@ impl Endpoint {
         self.connections.table.len()
     }
 
-    /// How many bytes are granted and have not arrived.
+    /// How many bytes are granted and have not arrived, but for those that their senders do
+    /// not use.
     #[must_use]
     pub const fn granted_bytes(&self) -> u64 {
-        self.granted.bytes
+        self.granted.held.bytes
     }
 
     pub(crate) fn tell(&mut self, event: Event) {

@@ -10,6 +10,7 @@ use super::ledger::{Connecting, Connection, Reading, Receive, Stage, Transfer, W
 use super::world::{FRESH, PORT, World};
 use crate::connection::Connect;
 use crate::error::Error;
+use crate::preference::Priority;
 use crate::wire::Reason;
 
 /// Users under test do not begin more than this: a run stays short.
@@ -214,6 +215,26 @@ impl World {
         };
         if let Err(error) = result {
             self.expect_error(side, "close", error, &[]);
+        }
+    }
+
+    pub(super) fn prefer(&mut self, side: usize, which: u8) {
+        let priority = Priority::ALL[usize::from(which >> 4) % Priority::ALL.len()];
+        let at = usize::from(which & 15);
+        let Some(connection) = self.pick_open(side, which) else { return };
+        let end = &mut self.ends[side];
+        let (sends, receives) = (&end.user.sends, &end.user.receives);
+        let send = sends.get(at % sends.len().max(1)).map(|known| known.0);
+        let receive = receives.get(at % receives.len().max(1)).map(|known| known.id);
+        let engine = &mut end.checked.engine;
+        let mut results = vec![
+            engine.set_priority(connection.id, priority),
+            engine.set_weight(connection.id, u16::from(which) * 8),
+        ];
+        results.extend(send.map(|send| engine.set_send_priority(send, priority)));
+        results.extend(receive.map(|receive| engine.set_receive_priority(receive, priority)));
+        for error in results.into_iter().filter_map(Result::err) {
+            self.expect_error(side, "prefer", error, &[]);
         }
     }
 

@@ -30,6 +30,8 @@ pub(super) enum Operation<'a> {
     Cancel { side: usize, which: u8, is_send: bool },
     /// The user takes a region back.
     Revoke { side: usize, which: u8 },
+    /// The user prefers a connection and what it sends and receives, or does not.
+    Prefer { side: usize, which: u8 },
     /// The user closes a connection, gracefully or at once.
     Close { side: usize, which: u8, at_once: bool },
     /// The user adds the other path to a connection.
@@ -115,6 +117,7 @@ impl<'a> Operations<'a> {
             _ => match self.byte() % 4 {
                 0 => Operation::Close { side, which, at_once: which & 0x80 != 0 },
                 1 => Operation::Revoke { side, which },
+                2 => Operation::Prefer { side, which },
                 _ => Operation::Cancel { side, which, is_send: which & 0x80 == 0 },
             },
         }

@@ -7,19 +7,26 @@ use alloc::string::String;
 use crate::endpoint::Endpoint;
 use crate::link::NO_BLOCK;
 use crate::receive::{State, Turn};
+use crate::usage::Share;
 
 /// What is wrong with the room that is granted; nothing where it is the sum of what open
 /// Blocks have, each of them is in one list, and whoever could go on may be woken.
 pub(super) fn wrong_room(endpoint: &Endpoint) -> Option<String> {
-    let (mut listed, mut bytes, mut new) = (0, 0, 0);
+    let mut listed = 0;
+    let mut held = Share::default();
     for link in endpoint.links.indices() {
         let (blocks, granted) = match blocks_of(endpoint, link) {
             Ok(found) => found,
             Err(wrong) => return Some(wrong),
         };
         listed += blocks;
-        bytes += granted - endpoint.links.get(link).map_or(0, crate::link::Link::unused);
-        new += endpoint.links.get(link).map_or(0, crate::link::Link::new_bytes);
+        let Some(known) = endpoint.links.get(link) else { continue };
+        let is =
+            known.usage().map_or(Share::default(), |usage| usage.share_of(granted, known.weight));
+        if is != known.share() {
+            return Some(format!("link {link} has {is:?}, and counts as {:?}", known.share()));
+        }
+        held.replace(Share::default(), is);
     }
     for link in endpoint.links.indices() {
         let said = endpoint.links.get(link).map_or(0, crate::link::Link::puts_under_way);
@@ -34,12 +41,11 @@ pub(super) fn wrong_room(endpoint: &Endpoint) -> Option<String> {
             return Some(format!("link {link} has {said} bytes of Puts under way, and not {have}"));
         }
     }
-    if bytes != endpoint.granted.bytes {
-        let all = endpoint.granted.bytes;
-        return Some(format!("{all} bytes count as granted, of which open Blocks have {bytes}"));
-    }
-    if new != endpoint.granted.new {
-        return Some(format!("{} bytes count as new, and links have {new}", endpoint.granted.new));
+    if held != endpoint.granted.held {
+        return Some(format!(
+            "{:?} is counted, of which links have {held:?}",
+            endpoint.granted.held
+        ));
     }
     let (mut open, mut releasing) = (0, 0);
     for index in endpoint.receives.indices() {
@@ -103,7 +109,7 @@ fn wrong_turn(endpoint: &Endpoint, index: u32) -> Option<String> {
         return None;
     }
     let is_known = match receive.turn {
-        Turn::Ready => endpoint.ready.contains(index),
+        Turn::Ready => endpoint.ready.contains(index, receive.priority),
         Turn::Waiting => {
             let mut links = endpoint.connections.get(receive.connection)?.links();
             links.any(|link| leads_to(endpoint, link, index))

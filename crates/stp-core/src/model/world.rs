@@ -106,6 +106,7 @@ impl World {
             Operation::Revoke { side, which } => self.revoke(side, which),
             Operation::Close { side, which, at_once } => self.close(side, which, at_once),
             Operation::AddLink { side, which } => self.add_link(side, which),
+            Operation::Prefer { side, which } => self.prefer(side, which),
             Operation::Transmit { side, path, count, holds } => {
                 self.transmit(side, PathId(path), usize::from(count) + 1, holds);
             }

@@ -21,7 +21,6 @@ impl Endpoint {
         let Some(link) = self.links.get_mut(grant.link) else { return };
         link.active = now;
         link.strikes = 0;
-        link.has_delivered = true;
         // How long the network took is known where it is clear which grant this
         // answers.
         let issued = link.granted_at(seats);
@@ -70,16 +69,19 @@ impl Endpoint {
     fn note_landed(&mut self, block: u16, stus: u16, len: u32) {
         self.stats.stus_received += u64::from(stus);
         self.stats.bytes_received += u64::from(len);
-        self.return_room(block, len);
         self.grants_due = true;
         let index = self.granted.grants[usize::from(block)].link;
+        let window = self.config.window;
         if let Some(link) = self.links.get_mut(index) {
-            link.traffic().news.bytes += u64::from(len);
+            let traffic = link.traffic();
+            traffic.news.bytes += u64::from(len);
+            traffic.usage.note_arrived(u64::from(len), window);
             if !link.is_fresh {
                 link.is_fresh = true;
                 self.fresh_links.push(index);
             }
         }
+        self.return_room(block, len);
     }
 
     /// Marks that a Block came with, as bytes.

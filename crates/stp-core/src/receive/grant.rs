@@ -7,6 +7,7 @@ use super::{Grant, Kind, Receive, State};
 use crate::endpoint::Endpoint;
 use crate::link::Issued;
 use crate::offload::{Expected, words_per_block};
+use crate::preference::Priority;
 use crate::wire::message::{ClearToSend, Get, Granted, Ids, Message};
 
 /// A window is granted in at least so many parts, so that it flows.
@@ -201,20 +202,21 @@ impl Endpoint {
         let (granted, stus) = (known.granted(), known.stus());
         let whole = u64::from(known.bytes_of(granted, stus));
         let stu = u64::from(known.stu());
-        let is_new = self.links.get(link).is_some_and(|link| !link.is_proven());
-        let all = if is_new { self.room_for_new(stu) } else { self.room_for_all() };
-        let on_link = self.room_on(link);
-        let has_some = self.links.get(link).is_some_and(|link| link.granted > 0);
-        // Whoever is new is granted little, and more when some of that has come.
-        let on_link = if is_new && has_some && self.is_busy() { 0 } else { on_link };
+        let Some(on) = self.links.get(link) else { return Outcome::NoRoomOnLinks };
+        let standing = on.usage().map(|usage| usage.standing).unwrap_or_default();
+        let (held, window) = (self.granted.held, self.config.window);
+        let priority = self.receives.get(index).map_or(Priority::Normal, |known| known.priority);
+        let (all, limit) = (held.room(window, standing), self.limit_of(on, stu, priority));
+        let left = limit.saturating_sub(on.granted - on.unused());
+        let (on_link, has_some) = (self.room_on(link).min(left), on.granted > 0);
         // Not less than a part of the window, or many small grants would go out.
-        let least = whole.min(stu.max(self.config.window / PARTS));
-        let least_on_link = whole.min(stu.max(self.least_part(link)));
+        let least = whole.min(stu.max((window / PARTS).min(limit / 2)));
+        let least_on_link = whole.min(stu.max(self.least_part(link).min(limit / 2)));
         // One STU always may be granted where nothing is.
-        if self.room_for_all() < least && self.granted.bytes > 0 {
+        if self.room_for_all() < least && held.bytes > 0 {
             return Outcome::NoRoom;
         }
-        if is_new && all < stu.min(whole) && self.granted.new > 0 {
+        if all < stu.min(whole) && held.is_used_up_by_alike(standing) {
             return Outcome::NoBlock;
         }
         if on_link < least_on_link && has_some {

@@ -27,6 +27,7 @@ use landfall_placement::{Area, Instant};
 use crate::connection::NONE;
 use crate::error::Ended;
 use crate::link::NO_BLOCK;
+use crate::preference::Priority;
 
 pub(crate) use schedule::Ready;
 
@@ -95,6 +96,9 @@ pub(crate) struct Receive {
     /// Bytes that were not granted.
     pub(crate) rest: u64,
     pub(crate) turn: Turn,
+    pub(crate) priority: Priority,
+    /// How many more Blocks it is granted in this turn.
+    pub(crate) more_in_turn: u16,
     /// Blocks that were taken back while payloads were under way to them.
     pub(crate) releasing: u16,
     /// The End was acknowledged, or need not be.
@@ -127,6 +131,8 @@ impl Receive {
             open: Vec::new(),
             rest: 0,
             turn: Turn::None,
+            priority: Priority::Normal,
+            more_in_turn: 0,
             releasing: 0,
             is_told: true,
             retries: 0,

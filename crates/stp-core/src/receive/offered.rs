@@ -131,8 +131,10 @@ impl Endpoint {
             return Err(Refusal::Unexpected);
         }
         let (first, posted) = (known.first_receive, known.first_posted);
+        let priority = known.priority;
         let mut receive = Receive::new(connection, serial, Kind::Write, State::Offered);
         receive.peer_id = s_id;
+        receive.priority = priority;
         receive.offered = len;
         receive.opaque = opaque;
         receive.most_block = max_block;

@@ -32,6 +32,7 @@ impl Endpoint {
         }
         check_memory(memory)?;
         let (serial, first, slots) = (known.next_read, known.first_receive, known.slots);
+        let priority = known.priority;
         let (mut asking, mut is_near) = self.unsettled_reads(id.index, serial);
         for index in self.receives_of(id.index) {
             let Some(other) = self.receives.get(index) else { continue };
@@ -48,6 +49,7 @@ impl Endpoint {
         receive.memory = Some(memory);
         receive.len = memory.len;
         receive.opaque = opaque;
+        receive.priority = priority;
         receive.next_in_connection = first;
         let name = self.receives.insert(receive).ok_or(Error::Busy)?;
         if let Some(known) = self.connections.get_mut(id.index) {

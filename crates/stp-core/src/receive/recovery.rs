@@ -189,6 +189,7 @@ impl Endpoint {
         let (strikes, is_up) = (link.strikes, link.is_up);
         let patience = link.patience(retry_after, floor);
         self.link_timers.set(index, now + patience);
+        self.take_unused_of_silent(now, index);
         if strikes > self.config.give_up_after && self.give_up_silent(now, index, patience) {
             return;
         }

@@ -1,6 +1,6 @@
 //! Room: how much is granted and has not arrived, of a Block, over a link and over all.
 //!
-//! The three counts change together, in [`Endpoint::take_room`] and
+//! The counts change together, in [`Endpoint::take_room`] and
 //! [`Endpoint::return_room`] and nowhere else. So what a link has granted
 //! is at all times the sum of what its open Blocks have, and a Block that is given up
 //! returns all that it had. The window has granted what all links have, but for what their
@@ -11,6 +11,7 @@ use landfall_placement::Instant;
 use super::Grant;
 use crate::endpoint::Endpoint;
 use crate::link::NO_BLOCK;
+use crate::usage::{Measure, Standing};
 
 impl Endpoint {
     /// Bytes of a Block are granted over its link: they are expected within its patience.
@@ -20,19 +21,18 @@ impl Endpoint {
         let grant = self.granted.grant(block);
         grant.granted += bytes;
         let index = grant.link;
-        self.granted.bytes += u64::from(bytes);
+        let Some(measure) = self.measure(index) else { return };
         let Some(link) = self.links.get_mut(index) else { return };
-        if link.granted == 0 {
+        link.note_granted(now, u64::from(bytes), &measure);
+        if link.granted == u64::from(bytes) {
             link.window.handle_start(&config, now);
             link.active = now;
         }
-        let is_new = !link.is_proven();
-        link.note_granted(now, u64::from(bytes), is_new);
-        self.granted.new += if is_new { u64::from(bytes) } else { 0 };
         if self.link_timers.key_of(index).is_none() {
             let patience = link.patience(retry_after, floor);
             self.link_timers.set(index, now + patience);
         }
+        self.recount(index);
     }
 
     /// Bytes of a Block have arrived, or are not expected over its link any more.
@@ -45,23 +45,59 @@ impl Endpoint {
         let link = self.links.get_mut(index);
         debug_assert!(link.is_some(), "Block {block} is of a link that is gone");
         let Some(link) = link else { return };
-        let (counted, new) = (link.note_returned(u64::from(bytes)), link.take_new());
-        self.granted.bytes = self.granted.bytes.saturating_sub(counted);
-        self.granted.new = self.granted.new.saturating_sub(new);
+        link.note_returned(u64::from(bytes));
+        self.recount(index);
+    }
+
+    /// What a link has of the window has changed.
+    #[inline]
+    pub(crate) fn recount(&mut self, link: u32) {
+        if let Some(link) = self.links.get_mut(link) {
+            let (old, new) = link.recount();
+            self.granted.held.replace(old, new);
+        }
+    }
+
+    /// What the usage of a link is measured by.
+    fn measure(&self, link: u32) -> Option<Measure> {
+        let (retry_after, floor) = (self.config.retry_after, self.config.retry_floor);
+        let link = self.links.get(link)?;
+        Some(Measure {
+            time_out: link.time_out(retry_after, floor),
+            floor,
+            shortest: link.window.rtt().shortest().unwrap_or_default(),
+            arrived: self.stats.bytes_received,
+            window: self.config.window,
+        })
     }
 
     /// Takes back from the window what is granted over a link and not used. Its sender may
     /// still send it, and gets nothing else until it has.
     pub(super) fn take_unused(&mut self, now: Instant, link: u32) {
-        let (retry_after, floor) = (self.config.retry_after, self.config.retry_floor);
+        let Some(measure) = self.measure(link) else { return };
         let Some(known) = self.links.get_mut(link) else { return };
-        let unused = known.judge(now, retry_after, floor);
-        if unused > 0 {
-            let new = known.take_new();
-            self.granted.bytes = self.granted.bytes.saturating_sub(unused);
-            self.granted.new = self.granted.new.saturating_sub(new);
-            self.grants_due = true;
+        let granted = known.granted;
+        let more = known.traffic().usage.judge(now, granted, &measure);
+        self.note_unused(link, more);
+    }
+
+    /// The same where nothing came in time. Of who sent before it may have been this machine
+    /// that paused: it is asked once.
+    pub(super) fn take_unused_of_silent(&mut self, now: Instant, link: u32) {
+        let Some(measure) = self.measure(link) else { return };
+        let Some(known) = self.links.get_mut(link) else { return };
+        let (granted, strikes) = (known.granted, known.strikes);
+        let usage = &mut known.traffic().usage;
+        if usage.standing == Standing::New || strikes > 1 {
+            let more = usage.handle_silence(now, granted, &measure);
+            self.note_unused(link, more);
         }
+    }
+
+    fn note_unused(&mut self, link: u32, more: u64) {
+        self.recount(link);
+        self.stats.bytes_unused += more;
+        self.grants_due |= more > 0;
     }
 
     // ---- The order of grants on a link ---------------------------------------

@@ -14,19 +14,58 @@ use super::{State, Turn};
 use crate::config::Policy;
 use crate::endpoint::Endpoint;
 use crate::link::Link;
-
-/// What whoever is new is granted at first where there are others: this part of the window.
-const FIRST_PART: u64 = 128;
+use crate::preference::Priority;
+use crate::usage::{Rank, Usage};
 
 /// Transfers that may get the next grant, in the order of the policy.
 #[derive(Debug)]
-pub(crate) enum Ready {
+pub(crate) struct Ready {
+    /// By priority.
+    queues: [Queue; 3],
+}
+
+impl Ready {
+    pub(crate) fn new(policy: Policy) -> Self {
+        Self { queues: Priority::ALL.map(|_| Queue::new(policy)) }
+    }
+
+    pub(crate) fn enter(&mut self, index: u32, rest: u64, priority: Priority) {
+        self.queues[priority.index()].enter(index, rest);
+    }
+
+    fn take(&mut self) -> Option<u32> {
+        Priority::ALL.iter().find_map(|priority| self.queues[priority.index()].take())
+    }
+
+    fn put_back(&mut self, index: u32, rest: u64, priority: Priority) {
+        self.queues[priority.index()].put_back(index, rest);
+    }
+
+    /// Does a Transfer wait for its turn here?
+    #[cfg(feature = "model")]
+    pub(crate) fn contains(&self, index: u32, priority: Priority) -> bool {
+        self.queues[priority.index()].contains(index)
+    }
+
+    /// Says whether it was there.
+    pub(crate) fn forget(&mut self, index: u32) -> bool {
+        let mut was_there = false;
+        for queue in &mut self.queues {
+            was_there |= queue.forget(index);
+        }
+        was_there
+    }
+}
+
+/// Those of one priority.
+#[derive(Debug)]
+enum Queue {
     Fair(VecDeque<u32>),
     Shortest(IndexedHeap<u64>),
 }
 
-impl Ready {
-    pub(crate) const fn new(policy: Policy) -> Self {
+impl Queue {
+    const fn new(policy: Policy) -> Self {
         match policy {
             Policy::Fair => Self::Fair(VecDeque::new()),
             Policy::ShortestFirst => Self::Shortest(IndexedHeap::new()),
@@ -58,21 +97,22 @@ impl Ready {
         }
     }
 
-    /// Does a Transfer wait for its turn here?
     #[cfg(feature = "model")]
-    pub(crate) fn contains(&self, index: u32) -> bool {
+    fn contains(&self, index: u32) -> bool {
         match self {
             Self::Fair(queue) => queue.contains(&index),
             Self::Shortest(heap) => heap.key_of(index).is_some(),
         }
     }
 
-    pub(crate) fn forget(&mut self, index: u32) {
+    fn forget(&mut self, index: u32) -> bool {
         match self {
-            Self::Fair(queue) => queue.retain(|other| *other != index),
-            Self::Shortest(heap) => {
-                heap.remove(index);
+            Self::Fair(queue) => {
+                let before = queue.len();
+                queue.retain(|other| *other != index);
+                queue.len() < before
             }
+            Self::Shortest(heap) => heap.remove(index),
         }
     }
 }
@@ -107,24 +147,28 @@ impl Endpoint {
             let outcome = self.grant_next(now, index);
             let is_begun = self.has_begun_block(index);
             let Some(receive) = self.receives.get_mut(index) else { continue };
-            let rest = receive.rest;
+            let (rest, priority) = (receive.rest, receive.priority);
             match outcome {
                 // A Block that was begun is granted to its end before it is another's turn:
                 // what is granted in turns comes in turns, and neither a run nor a guess gets
                 // farther than to the next.
-                Outcome::Granted if is_begun => self.ready.put_back(index, rest),
-                Outcome::Granted if rest > 0 => self.ready.enter(index, rest),
+                Outcome::Granted if is_begun => self.ready.put_back(index, rest, priority),
+                Outcome::Granted if rest > 0 && receive.more_in_turn > 0 => {
+                    receive.more_in_turn -= 1;
+                    self.ready.put_back(index, rest, priority);
+                }
+                Outcome::Granted if rest > 0 => self.end_turn(index),
                 Outcome::Granted | Outcome::Enough => receive.turn = Turn::None,
                 Outcome::NoRoomOnLinks => self.wait_for_links(index),
-                Outcome::NoBlock => without_block.push((index, rest)),
+                Outcome::NoBlock => without_block.push((index, rest, priority)),
                 Outcome::NoRoom => {
-                    self.ready.put_back(index, rest);
+                    self.ready.put_back(index, rest, priority);
                     break;
                 }
             }
         }
-        for (index, rest) in without_block.into_iter().rev() {
-            self.ready.put_back(index, rest);
+        for (index, rest, priority) in without_block.into_iter().rev() {
+            self.ready.put_back(index, rest, priority);
         }
     }
 
@@ -135,9 +179,16 @@ impl Endpoint {
             return;
         }
         receive.turn = Turn::Ready;
-        let rest = receive.rest;
-        self.ready.enter(index, rest);
+        self.end_turn(index);
         self.grants_due = true;
+    }
+
+    /// It is others' turn; in its next one it gets as many Blocks as its connection weighs.
+    fn end_turn(&mut self, index: u32) {
+        let Some(receive) = self.receives.get_mut(index) else { return };
+        let weight = self.connections.get(receive.connection).map_or(1, |known| known.weight);
+        receive.more_in_turn = weight.saturating_sub(1);
+        self.ready.enter(index, receive.rest, receive.priority);
     }
 
     /// It waits until one of its links has room.
@@ -219,19 +270,19 @@ impl Endpoint {
 
     /// How many bytes may be granted now over all links.
     pub(super) fn room_for_all(&self) -> u64 {
-        self.config.window.saturating_sub(self.granted.bytes)
+        self.config.window.saturating_sub(self.granted.held.bytes)
     }
 
-    /// Is so much granted that others notice what somebody does not use?
-    pub(super) const fn is_busy(&self) -> bool {
-        self.granted.bytes > self.config.window / 4
-    }
-
-    /// How many of them to whom nothing has come from yet: together no more than half of the
-    /// window, and little each where there are several.
-    pub(super) fn room_for_new(&self, stu: u64) -> u64 {
-        let half = (self.config.window / 2).saturating_sub(self.granted.new);
-        let most = if self.is_busy() { stu.max(self.config.window / FIRST_PART) } else { half };
-        self.room_for_all().min(half).min(most)
+    /// How many bytes a link may have outstanding beside others. Where order rules and not equal
+    /// parts, it is what it has shown to use.
+    pub(super) fn limit_of(&self, link: &Link, stu: u64, priority: Priority) -> u64 {
+        let rank = match (priority, self.config.policy) {
+            (Priority::Low, _) => Rank::Last,
+            (Priority::Normal, Policy::Fair) => Rank::Equal,
+            _ => Rank::First,
+        };
+        let (all, window) = (&self.granted.held, self.config.window);
+        let limit = |usage: &Usage| usage.limit(all, (window, stu), (link.weight, rank));
+        link.usage().map_or_else(|| limit(&Usage::default()), limit)
     }
 }

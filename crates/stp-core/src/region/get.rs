@@ -40,11 +40,12 @@ impl Endpoint {
         if !known.is_open() {
             return Err(Error::NotOpen);
         }
-        let first = known.first_receive;
+        let (first, priority) = (known.first_receive, known.priority);
         let after = known.remote_mut().outgoing.next;
         let kind = Kind::Get { handle: region.handle, at, after };
         let mut receive = Receive::new(id.index, 0, kind, State::Offered);
         receive.memory = Some(memory);
+        receive.priority = priority;
         receive.offered = memory.len;
         receive.len = memory.len;
         receive.next_in_connection = first;
@@ -84,6 +85,7 @@ impl Endpoint {
         }
         let applied = known.remote_mut().incoming.applied;
         let (d_port, s_port) = (known.remote_port, known.local_port);
+        let priority = known.priority;
         let d_key = known.remote_key;
         if Serial32(applied).precedes(Serial32(get.after)) {
             // What was asked for before has not taken effect: it asks again.
@@ -121,6 +123,7 @@ impl Endpoint {
         let order = Order {
             source: Source::Exposed { index, generation },
             to: unit.from,
+            priority,
             header,
             region: memory.region,
             at: memory.offset.wrapping_add(get.at),
@@ -132,7 +135,7 @@ impl Endpoint {
             wanted: Wanted::All,
             since: now,
         };
-        self.paths[path].orders.push_back(order);
+        self.paths[path].queue_order(order);
         Ok(())
     }
 

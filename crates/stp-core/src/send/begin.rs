@@ -112,9 +112,10 @@ impl Endpoint {
             self.say_unsettled_send(connection);
             return Err(Error::Busy);
         }
-        let first = known.first_send;
+        let (first, priority) = (known.first_send, known.priority);
         let mut send = Send::new(connection, serial, memory, opaque);
         send.answers = answers;
+        send.priority = priority;
         send.next_in_connection = first;
         let Some(name) = self.sends.insert(send) else { return Err(Error::Busy) };
         if let Some(known) = self.connections.get_mut(connection) {

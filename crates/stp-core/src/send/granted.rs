@@ -61,9 +61,11 @@ impl Endpoint {
         }
         send.hear(grant.ids.s_id);
         send.asked = 0;
+        let priority = send.priority;
         let order = Order {
             source: Source::Send { index, generation: self.sends.generation(index) },
             to: unit.from,
+            priority,
             header: self.data_header(connection, index, grant),
             region: self.region_of_send(index),
             at: self.place_in_send(index, layout.position),
@@ -107,11 +109,11 @@ impl Endpoint {
     /// What was asked for again goes first: the receiver waits for it. What
     /// still waits to be sent need not be sent twice.
     fn queue_order(&mut self, path: usize, order: Order) {
-        let orders = &mut self.paths[path].orders;
         if order.wanted == Wanted::All {
-            orders.push_back(order);
+            self.paths[path].queue_order(order);
             return;
         }
+        let orders = &mut self.paths[path].orders;
         let still_waits = orders.iter().any(|other| {
             other.source == order.source
                 && other.header.bufx == order.header.bufx

@@ -14,6 +14,7 @@ use landfall_placement::Area;
 
 use crate::connection::NONE;
 use crate::error::Ended;
+use crate::preference::Priority;
 
 /// Where a Transfer stands at its sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +50,7 @@ pub(crate) struct Send {
     /// How much of it the receiver takes.
     pub(crate) len: u64,
     pub(crate) opaque: u32,
+    pub(crate) priority: Priority,
     /// The read that it answers.
     pub(crate) answers: Option<(u16, u32)>,
     pub(crate) state: State,
@@ -81,6 +83,7 @@ impl Send {
             memory,
             len: memory.len,
             opaque,
+            priority: Priority::Normal,
             answers: None,
             state: State::Asking,
             peer_id: 0,

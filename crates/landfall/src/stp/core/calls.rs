@@ -8,7 +8,7 @@ use landfall_placement::{Instant, PathId, Peer};
 use landfall_seal::Fingerprint;
 use stp_core::wire::Reason;
 use stp_core::{
-    Admission, AskId, Connect, ConnectionId, Ended, ExposedId, ReadId, ReceiveId, Rights,
+    Admission, AskId, Connect, ConnectionId, Ended, ExposedId, Priority, ReadId, ReceiveId, Rights,
 };
 
 use super::{Core, Key, Known, Listening, Outcome, Request, Shown, Stage, Status, Ticket};
@@ -163,10 +163,12 @@ impl Core {
         now: Instant,
         id: ConnectionId,
         request: Request,
-        held: Option<Held>,
-        ticket: Arc<Ticket>,
+        (held, ticket, priority): (Option<Held>, Arc<Ticket>, Option<Priority>),
     ) {
         let key = self.slots.add(id, request, held, ticket);
+        if let Some(slot) = self.slots.get(key) {
+            slot.priority = priority;
+        }
         let why = match self.connections.get(&id) {
             None => Some(Some(Ended::ConnectionGone)),
             // What came before the end may still be taken.
@@ -192,7 +194,11 @@ impl Core {
 
     fn crowd(&mut self, id: ConnectionId, key: Key) {
         if let Some(known) = self.connections.get_mut(&id) {
-            known.queue.push_back(key);
+            // Who is urgent waits before those that are not.
+            let priority = self.slots.priority(key);
+            let yields = |other: &&Key| self.slots.priority(**other) < priority;
+            let overtaken = known.queue.iter().rev().take_while(yields).count();
+            known.queue.insert(known.queue.len() - overtaken, key);
         }
         if !self.crowded.contains(&id) {
             self.crowded.push(id);
@@ -400,6 +406,7 @@ impl Core {
             }
             Self::wake_all(&mut self.after, &mut known.watchers);
         }
+        self.alarms.take_all(&mut self.after.wake);
         for shown in self.shown.values_mut() {
             shown.is_over = true;
             self.after.free.extend(shown.held.take());

@@ -215,8 +215,11 @@ impl Core {
         let (request, connection) = (slot.request, slot.connection);
         match request.begin(&mut self.engine, now, connection) {
             Ok(begun) => {
-                let is_watched = slot.is_watched;
+                let (is_watched, priority) = (slot.is_watched, slot.priority);
                 self.slots.note_begun(key, begun);
+                if let Some(priority) = priority {
+                    begun.prioritize(&mut self.engine, priority);
+                }
                 if is_watched {
                     begun.watch(&mut self.engine, true);
                 }

@@ -20,8 +20,9 @@ use std::task::Waker;
 
 use landfall_placement::Instant;
 use stp_core::wire::Reason;
-use stp_core::{AskId, ConnectionId, ExposedId, ReadId, ReceiveId};
+use stp_core::{AskId, ConnectionId, ExposedId, Priority, ReadId, ReceiveId};
 
+use super::deadline::Alarms;
 use super::memory::{Held, Pool};
 use super::security::{Engine, Security};
 use crate::runtime;
@@ -89,6 +90,8 @@ pub(crate) struct Core {
     pub(crate) shown: HashMap<ExposedId, Shown>,
     /// How many connections may wait to be accepted at a port.
     backlog: usize,
+    /// Who waits no longer than so long.
+    pub(crate) alarms: Alarms,
     /// The endpoint closes: nothing begins any more.
     pub(crate) is_closing: bool,
     after: DeferredWork,
@@ -112,6 +115,7 @@ impl Core {
             listeners: HashMap::new(),
             shown: HashMap::new(),
             backlog,
+            alarms: Alarms::default(),
             is_closing: false,
             after: DeferredWork::default(),
         }
@@ -162,10 +166,16 @@ impl Protocol for Core {
         if !self.crowded.is_empty() {
             moved |= self.begin_waiting(now);
         }
+        self.alarms.take_due(now, &mut self.after.wake);
         if self.pool.waits_for_turn() {
             self.after.pool = Some(Arc::clone(&self.pool));
         }
         moved
+    }
+
+    fn next_wake(&self) -> Option<Instant> {
+        let paths = self.paths.next_wake(&self.engine);
+        paths.into_iter().chain(self.alarms.next_wake()).min()
     }
 
     fn take_aftermath(&mut self) -> DeferredWork {
@@ -240,6 +250,7 @@ pub(crate) enum Submission {
         request: Request,
         held: Option<Held>,
         ticket: Arc<Ticket>,
+        priority: Option<Priority>,
     },
     /// Somebody wants to know how far it is, or nobody does any more.
     WatchProgress(Arc<Ticket>, bool),
@@ -263,8 +274,8 @@ pub(crate) enum Submission {
 impl Core {
     fn submitted(&mut self, now: Instant, submission: Submission) {
         match submission {
-            Submission::Start { connection, request, held, ticket } => {
-                self.start(now, connection, request, held, ticket);
+            Submission::Start { connection, request, held, ticket, priority } => {
+                self.start(now, connection, request, (held, ticket, priority));
             }
             Submission::WatchProgress(ticket, is_watched) => {
                 self.watch_progress(&ticket, is_watched);

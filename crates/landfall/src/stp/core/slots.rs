@@ -11,8 +11,8 @@ use std::task::{Poll, Waker};
 
 use landfall_placement::{Area, Instant, WordFunction, WordWidth};
 use stp_core::{
-    ConnectionId, Ended, Endpoint, Error, OperationId, ReadId, ReceiveId, RemoteRegion, RequestId,
-    Rights, SendId,
+    ConnectionId, Ended, Endpoint, Error, OperationId, Priority, ReadId, ReceiveId, RemoteRegion,
+    RequestId, Rights, SendId,
 };
 
 use crate::runtime::locked;
@@ -69,6 +69,8 @@ pub(crate) struct Slot {
     pub(crate) is_orphan: bool,
     /// Somebody wants to know how far it is.
     pub(crate) is_watched: bool,
+    /// What its user prefers, where that is not what the connection has.
+    pub(crate) priority: Option<Priority>,
 }
 
 /// The slots, and what the engine calls them.
@@ -90,8 +92,9 @@ impl Slots {
         let key = self.free.pop().unwrap_or(self.slots.len());
         ticket.set_key(key);
         let stage = Stage::Waiting;
-        let (is_orphan, is_watched) = (false, false);
-        let slot = Slot { connection, request, held, stage, ticket, is_orphan, is_watched };
+        let (is_orphan, is_watched, priority) = (false, false, None);
+        let slot =
+            Slot { connection, request, held, stage, ticket, is_orphan, is_watched, priority };
         match self.slots.get_mut(key) {
             Some(free) => *free = Some(slot),
             None => self.slots.push(Some(slot)),
@@ -101,6 +104,12 @@ impl Slots {
 
     pub(crate) fn get(&mut self, key: Key) -> Option<&mut Slot> {
         self.slots.get_mut(key)?.as_mut()
+    }
+
+    /// What its user prefers, beside others of the connection.
+    pub(crate) fn priority(&self, key: Key) -> Priority {
+        let slot = self.slots.get(key).and_then(Option::as_ref);
+        slot.and_then(|slot| slot.priority).unwrap_or_default()
     }
 
     pub(crate) fn remove(&mut self, key: Key) -> Option<Slot> {
@@ -377,6 +386,16 @@ impl Begun {
         };
         // What is over is about to be told so.
         progress.unwrap_or(0)
+    }
+
+    /// Its user prefers it, or does not.
+    pub(super) fn prioritize(self, engine: &mut Endpoint, priority: Priority) {
+        // What is over already waits for nothing.
+        let _ = match self {
+            Self::Send(id) => engine.set_send_priority(id, priority),
+            Self::Receive(id) => engine.set_receive_priority(id, priority),
+            Self::Operation(_) | Self::Region(_) => Ok(()),
+        };
     }
 
     /// Nobody waits for it any more. Its memory is free when the engine's last
