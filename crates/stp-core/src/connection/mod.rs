@@ -89,6 +89,8 @@ pub(crate) struct Connection {
     pub(crate) max_stu: u16,
     /// How many bytes of each packet with Data stay free.
     pub(crate) tail: u8,
+    /// The other side takes messages of up to so many bytes with their request.
+    pub(crate) eager: u16,
     /// How many requests the other side lets us have unanswered.
     pub(crate) slots: u8,
     pub(crate) local_port: u16,
@@ -162,6 +164,7 @@ impl Connection {
             retries: 0,
             max_stu: 0,
             tail: 0,
+            eager: 0,
             slots: 0,
             local_port: 0,
             remote_port: 0,
